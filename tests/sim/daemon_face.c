@@ -138,7 +138,7 @@ static void on_done(void *arg, const struct lease_answer *answer)
 	assert(call->used && (op || call->operation == LEASE_FORCE));
 	trace(world, world->now, (uint64_t)answer->status << 8 | call->proc, answer->fence);
 	world->figures->outcomes[answer->status]++;
-	call->token = hex_number(op->token + LEASE_TOKEN_LEN - 16, 16);
+	call->token = hex_number(op->token + LEASE_TOKEN_LEN - 16);
 	if (call->waits) {
 		order_done(world, call, answer);
 		order_first(world, call->proc, call->key);

@@ -78,7 +78,7 @@ void transport_flush_all(void);
 void words_init(void);
 const char *key_name(const struct world *world, unsigned key);
 unsigned key_find(const struct world *world, const char *bytes, size_t len);
-uint64_t hex_number(const char *digits, size_t len);
+uint64_t hex_number(const char digits[16]);
 struct command *words_parse(struct world *world, const struct transport_connection *connection, size_t count,
 			    const struct transport_word words[]);
 

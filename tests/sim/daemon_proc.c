@@ -197,7 +197,7 @@ void proc_start(struct world *world, unsigned index, bool bootstrap)
 	proc->masters = masters_new(loop, &proc->options, proc->metrics);
 	proc->leases = leases_new(loop, &proc->options, proc->masters, proc->metrics);
 	proc->holds = holds_new(loop, proc->leases, proc->metrics);
-	proc->replica = hex_number(proc->masters->replica, MASTER_REPLICA_LEN);
+	proc->replica = hex_number(proc->masters->replica);
 	proc_leave(world);
 }
 

@@ -1,6 +1,7 @@
 /* The answers of the modelled masters as hiredis reads them from a server. One at a time: each is made in the same
  * memory, and valid until the next one. */
 #include <assert.h>
+#include <endian.h>
 #include <string.h>
 
 #include "daemon_world.h"
@@ -60,10 +61,18 @@ static void write_decimal(char to[16], uint64_t value)
 		to[i] = (char)('0' + value % 10);
 }
 
+/* Eight digits at a time, as daemon_words.c reads them. */
 static void write_hex(char to[16], uint64_t value)
 {
-	for (unsigned i = 16; i-- > 0; value >>= 4)
-		to[i] = "0123456789abcdef"[value & 15];
+	for (unsigned half = 0; half < 2; half++) {
+		uint64_t digits = half ? value & UINT32_MAX : value >> 32;
+		digits = (digits | digits << 16) & 0x0000ffff0000ffff;
+		digits = (digits | digits << 8) & 0x00ff00ff00ff00ff;
+		digits = (digits | digits << 4) & 0x0f0f0f0f0f0f0f0f;
+		digits += 0x3030303030303030 + ((digits + 0x0606060606060606) >> 4 & 0x0101010101010101) * 0x27;
+		digits = htobe64(digits);
+		memcpy(to + half * sizeof digits, &digits, sizeof digits);
+	}
 }
 
 /* 0: nothing there. */

@@ -276,12 +276,15 @@ static void send_commands(struct transport_connection *connection, uint16_t firs
 	net_there(world, event);
 }
 
-void transport_flush(struct transport_connection *connection)
+static bool subscribes(const struct transport_connection *connection)
+{
+	return connection->is_second && connection->message && connection->sent == 0;
+}
+
+static __attribute__((noinline)) void flush(struct transport_connection *connection)
 {
 	uint16_t first = connection->first_unsent;
-	if (connection->state != CONNECTION_OPEN || connection->ending)
-		return;
-	if (connection->is_second && connection->message && connection->sent == 0) {
+	if (subscribes(connection)) {
 		connection->sent = 1;
 		send_commands(connection, NONE);
 	}
@@ -295,6 +298,14 @@ void transport_flush(struct transport_connection *connection)
 		first = rest;
 	}
 	send_commands(connection, first);
+}
+
+/* At the end of a round every master is flushed: most have nothing to send. */
+void transport_flush(struct transport_connection *connection)
+{
+	bool some = connection->first_unsent != NONE || subscribes(connection);
+	if (some && connection->state == CONNECTION_OPEN && !connection->ending)
+		flush(connection);
 }
 
 void transport_flush_all(void)

@@ -2,6 +2,7 @@
  * its script (server/scripts/). What redlockd tries before a master's first vote (server/masters/master_check.c) gets
  * the answers of a healthy server, but touches nothing. */
 #include <assert.h>
+#include <endian.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -54,24 +55,37 @@ static unsigned bucket_of(const struct world *world, unsigned key)
 static uint64_t decimal(const struct transport_word *word)
 {
 	uint64_t number = 0;
+	bool good = true;
 	for (size_t i = 0; i < word->len; i++) {
-		assert(word->bytes[i] >= '0' && word->bytes[i] <= '9');
+		good &= word->bytes[i] >= '0' && word->bytes[i] <= '9';
 		number = number * 10 + (uint64_t)(word->bytes[i] - '0');
 	}
+	assert(good);
 	return number;
 }
 
-uint64_t hex_number(const char *digits, size_t len)
+/* Eight digits at a time, a byte each: the values, then those of two, of four and of all beside each other. */
+static uint64_t hex_half(const char digits[8])
 {
-	uint64_t number = 0;
-	for (size_t i = 0; i < len; i++)
-		number = number << 4 | (uint64_t)(digits[i] <= '9' ? digits[i] - '0' : digits[i] - 'a' + 10);
-	return number;
+	uint64_t number;
+	memcpy(&number, digits, sizeof number);
+	number = be64toh(number);
+	number = (number & 0x0f0f0f0f0f0f0f0f) + 9 * (number >> 6 & 0x0101010101010101);
+	number = (number | number >> 4) & 0x00ff00ff00ff00ff;
+	number = (number | number >> 8) & 0x0000ffff0000ffff;
+	return (uint32_t)(number | number >> 16);
 }
 
+uint64_t hex_number(const char digits[16])
+{
+	return hex_half(digits) << 32 | hex_half(digits + 8);
+}
+
+/* Of a longer one the first 16 digits. */
 static uint64_t hex(const struct transport_word *word)
 {
-	return hex_number(word->bytes, word->len < 16 ? word->len : 16);
+	assert(word->len >= 16);
+	return hex_number(word->bytes);
 }
 
 /* None, where redlockd knows of none yet, is another one than any that a master has. */
@@ -85,7 +99,7 @@ static uint64_t epoch(const struct transport_word *word)
 static uint64_t token(const struct transport_word *word)
 {
 	assert(word->len == 0 || word->len == LEASE_TOKEN_LEN);
-	return word->len > 0 ? hex_number(word->bytes + LEASE_TOKEN_LEN - 16, 16) : 0;
+	return word->len > 0 ? hex_number(word->bytes + LEASE_TOKEN_LEN - 16) : 0;
 }
 
 /* "replica:arrival wait_ms" */
@@ -95,7 +109,7 @@ static void parse_entry(const struct transport_word *word, struct model_command 
 		return;
 	assert(word->len > 34);
 	struct transport_word arrival = {word->bytes + 17, 16}, wait_ms = {word->bytes + 34, word->len - 34};
-	command->entry = (struct model_entry){decimal(&arrival), hex_number(word->bytes, 16)};
+	command->entry = (struct model_entry){decimal(&arrival), hex_number(word->bytes)};
 	command->wait_ms = (uint32_t)decimal(&wait_ms);
 }
 
@@ -223,13 +237,11 @@ static void parse_trial(struct command *command, unsigned script, const struct t
 	command->code = script != REDLOCK_SCRIPT_INSPECT && !second;
 }
 
+/* By its address: the daemon sends the bytes of its table. */
 static unsigned find_script(const struct transport_word *word, bool with_source)
 {
 	for (unsigned i = REDLOCK_SCRIPT_ACQUIRE; i < SCRIPTS_COUNT; i++)
 		if (word->bytes == (with_source ? scripts[i].source : scripts[i].sha1))
-			return i; /* as a rule: the daemon sends the bytes of its own table */
-	for (unsigned i = REDLOCK_SCRIPT_ACQUIRE; i < SCRIPTS_COUNT; i++)
-		if (is(word, with_source ? scripts[i].source : scripts[i].sha1))
 			return i;
 	return 0;
 }
@@ -288,7 +300,7 @@ static void parse_set(struct command *command, size_t count, const struct transp
 		return;
 	command->kind = COMMAND_ALIVE;
 	command->only_if_there = count == 6;
-	command->request.entry.replica = hex_number(words[1].bytes + sizeof alive - 1, 16);
+	command->request.entry.replica = hex_number(words[1].bytes + sizeof alive - 1);
 }
 
 struct command *words_parse(struct world *world, const struct transport_connection *connection, size_t count,
