@@ -48,6 +48,7 @@ void fail(struct world *world, const char *format, ...) __attribute__((format(pr
 
 struct command *command_new(struct world *world);
 void command_free(struct world *world, struct command *command); /* unless it waits or travels */
+void commands_drop(struct world *world, uint16_t slot);          /* of a message: they travel no further */
 struct transport_connection *connection_new(struct world *world, unsigned proc, unsigned node);
 void connection_free(struct world *world, struct transport_connection *connection); /* where nothing is left of it */
 struct event *net_message(struct world *world, struct transport_connection *connection, enum event_kind kind);

@@ -30,6 +30,16 @@ void command_free(struct world *world, struct command *command)
 		world->free_commands[world->free_command_count++] = slot;
 }
 
+void commands_drop(struct world *world, uint16_t slot)
+{
+	while (slot != NONE) {
+		struct command *command = &world->commands[slot];
+		slot = command->next;
+		command->travels = false;
+		command_free(world, command);
+	}
+}
+
 struct transport_connection *connection_new(struct world *world, unsigned proc, unsigned node)
 {
 	uint16_t slot = world->free_connection_count > 0 ? world->free_connections[--world->free_connection_count]
@@ -132,16 +142,6 @@ void net_hold(struct world *world, struct held *held, struct event *event)
 	held->last = slot;
 }
 
-static void drop_commands(struct world *world, uint16_t slot)
-{
-	while (slot != NONE) {
-		struct command *command = &world->commands[slot];
-		slot = command->next;
-		command->travels = false;
-		command_free(world, command);
-	}
-}
-
 static void message_free(struct world *world, struct event *event)
 {
 	struct transport_connection *connection = &world->connections[event->connection];
@@ -159,7 +159,7 @@ static bool cut_off(struct world *world, const struct transport_connection *conn
 		return true;
 	while (*at != NONE && world->commands[*at].number <= connection->cut)
 		at = &world->commands[*at].next;
-	drop_commands(world, *at);
+	commands_drop(world, *at);
 	*at = NONE;
 	return event->a != NONE;
 }
@@ -196,7 +196,7 @@ static void reach_node(struct world *world, struct event *event)
 	} else if (!node->up || node->incarnation != connection->incarnation) {
 		if (node->up)
 			net_reset(world, connection);
-		drop_commands(world, event->a);
+		commands_drop(world, event->a);
 	} else if (!cut_off(world, connection, event)) {
 		/* nothing is left */
 	} else if (is_retimed(world, connection, event)) {
@@ -213,7 +213,7 @@ static void reach_proc(struct world *world, struct event *event)
 	if (connection->state != CONNECTION_CLOSED)
 		transport_arrive(world, connection, event);
 	if (event->kind == EVENT_ANSWERS)
-		drop_commands(world, event->a);
+		commands_drop(world, event->a);
 	message_free(world, event);
 }
 

@@ -147,12 +147,7 @@ static void drop_unsent(struct transport_connection *connection)
 {
 	uint16_t slot = connection->first_unsent;
 	connection->first_unsent = connection->last_unsent = NONE;
-	while (slot != NONE) {
-		struct command *command = &world->commands[slot];
-		slot = command->next;
-		command->travels = false;
-		command_free(world, command);
-	}
+	commands_drop(world, slot);
 }
 
 /* Every command without an answer gets none. */
