@@ -151,6 +151,16 @@ install_docker() {
 		pip_download tests/docker/requirements.txt build/tools && mv build/docker.wanted build/tools/docker.installed
 }
 
+# Grafana's model of a dashboard, pinned by tests/seeing/requirements.txt.
+install_seeing() {
+	mkdir -p build/tools
+	cmp -s tests/seeing/requirements.txt build/tools/seeing.installed && return 0
+	say "fetching Grafana's model of a dashboard"
+	rm -f build/tools/grafana_foundation_sdk-*.whl
+	pip_download tests/seeing/requirements.txt build/tools &&
+		cp tests/seeing/requirements.txt build/tools/seeing.installed
+}
+
 # The services that the benchmarks compare with: tests/bench/peers.
 install_peers() {
 	install_go

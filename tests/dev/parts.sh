@@ -126,7 +126,11 @@ part_hardening() {
 # Each load measures a rate: one at a time, and nothing beside them.
 part_hostile() { needs_release && at_once=0 pytests "" release tests/hostile; }
 part_instructions() { needs_release && at_once=0 pytests "" release tests/bench/test_instructions.py; }
-part_seeing() { needs_release && at_once=0 pytests "" release tests/seeing; }
+part_seeing() {
+	needs_release || return
+	install_seeing || { failed_part "Grafana's model of a dashboard could not be fetched"; return; }
+	at_once=0 pytests "" release tests/seeing
+}
 part_clients() {
 	needs_release || return
 	install_clients || { failed_part "the generators could not be installed"; return; }

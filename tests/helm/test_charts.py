@@ -298,7 +298,9 @@ def test_alerts_and_dashboard_link_to_the_runbook_that_is_published():
     rules = [rule for group in one_of(objects, "PrometheusRule", "locks-redlockd")["spec"]["groups"] for rule in group["rules"]]
     assert rules and all(rule["annotations"]["runbook_url"].startswith(url + "#") for rule in rules)
     dashboard = one_of(objects, "ConfigMap", "locks-redlockd-dashboard")["data"]["redlockd.json"]
-    assert json.loads(dashboard)["links"][0]["url"] == url
+    variable, = [one for one in json.loads(dashboard)["templating"]["list"] if one["name"] == "runbook"]
+    assert variable["query"] == variable["current"]["value"] == variable["options"][0]["value"] == url
+    assert "redlockd.example" not in dashboard
 
 
 def test_versions():

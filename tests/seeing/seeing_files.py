@@ -13,6 +13,7 @@ PROMETHEUS = ROOT / "docker" / "prometheus" / "prometheus.yml"
 RULES = ROOT / "docker" / "prometheus" / "redlockd.rules.yml"
 RULES_TEST = ROOT / "docker" / "prometheus" / "redlockd.rules.test.yml"
 RUNBOOK = ROOT / "docs/how-to/runbook.md"
+RUNBOOK_URL = "https://redlockd.example/runbook.md"  # the placeholder in both files
 
 # A metric of ours (or of the process, or Prometheus's own) with its labels. All that the rules and the dashboard ask for begins so.
 SELECTOR = re.compile(r"\b((?:redlockd|process)_[a-z_]+|up|ALERTS)\b(\{[^}]*\})?")
@@ -27,10 +28,24 @@ def rules():
     return [rule for group in yaml.safe_load(RULES.read_text(encoding="utf-8"))["groups"] for rule in group["rules"]]
 
 
+def rows():
+    """[(row, its panels)]. Grafana keeps the panels of a collapsed row in it, and those of an open row behind it."""
+    found = []
+    for panel in dashboard()["panels"]:
+        if panel["type"] == "row":
+            found.append((panel, list(panel["panels"])))
+        else:
+            found[-1][1].append(panel)
+    return found
+
+
+def panels():
+    return [panel for _, of_row in rows() for panel in of_row]
+
+
 def queries():
     """All of the dashboard's: (title of the panel, expression, whether it is asked for one moment)."""
-    found = [(f"{panel['title']} {target['refId']}", target["expr"], target["instant"])
-             for panel in dashboard()["panels"] for target in panel.get("targets", [])]
+    found = [(f"{panel['title']} {target['refId']}", target["expr"], target["instant"]) for panel in panels() for target in panel["targets"]]
     return found + [(f"annotation: {one['name']}", one["expr"], False) for one in dashboard()["annotations"]["list"] if "expr" in one]
 
 
