@@ -1,14 +1,15 @@
 #!/bin/sh
-# Puts together the root of the image: the two programs, the libraries that they load, CA certificates, and what says where all of it comes from.
+# Makes the root of the image: the two programs, installed ones that are named (PROGRAM), the libraries that they load, CA certificates, and their origin.
 #
-#   docker/assemble.sh BUILD ROOT VERSION REVISION
+#   docker/assemble.sh BUILD ROOT VERSION REVISION [PROGRAM…]
 #
-# Runs in the build stage of docker/Dockerfile, on Debian 13, whose packages the libraries are of. Three things tell them:
+# Runs in the build stages of docker/Dockerfile, on Debian 13, from whose packages the libraries are. Three things name them:
 #   /var/lib/dpkg/status.d/              the entries of the packages, as scanners look for them where there is no dpkg, and the MD5 sums of their files
 #   /usr/share/doc/PACKAGE/copyright     their licences
 #   /usr/share/redlockd/sbom.cdx.json    CycloneDX 1.6: packages, versions, licences, and each file with its SHA-256
 set -eu
 build=$1 root=$2 version=$3 revision=$4
+shift 4
 architecture=$(dpkg --print-architecture)
 . /etc/os-release
 
@@ -41,10 +42,13 @@ for program in redlockd redlockctl; do
 	chmod 755 "$root/usr/bin/$program"
 done
 # "libuv.so.1 => /lib/x86_64-linux-gnu/libuv.so.1 (0x…)", and the loader alone on its line. All that it loads itself are in turn in that list.
-ldd "$build/redlockd" "$build/redlockctl" >"$list.ldd"
+ldd "$build/redlockd" "$build/redlockctl" "$@" >"$list.ldd"
 ! grep "not found" "$list.ldd" || exit 1
 for library in $(sed -nE 's/^\s(.* => )?(\/\S+) \(0x.*/\2/p' "$list.ldd" | sort -u); do
 	take "$library"
+done
+for program; do
+	take "$program"
 done
 take /usr/lib/os-release
 ln -s ../usr/lib/os-release "$root/etc/os-release"

@@ -1,9 +1,10 @@
 #!/bin/sh
-# Builds the image of docker/Dockerfile with buildah, on a Debian 13 of our own in place of debian:trixie-slim, and lays it out for the tests:
+# Builds the images of docker/Dockerfile with buildah, on a Debian 13 of our own in place of debian:trixie-slim, and lays them out for the tests:
 #
 #   build/docker/base/       the Debian 13, made by debootstrap; kept from run to run, as are the packages that were fetched (apt/)
 #   build/docker/image/      the root of the image
 #   build/docker/image.json  its configuration, as `buildah inspect` shows it
+#   build/docker/dev/, build/docker/dev.json    the same of the target dev
 #
 # Where nothing that goes into it has changed, what is there is kept. Needs root (debootstrap, chroot), a Debian and its mirror, buildah: ends with 77 and a
 # line that says why where there is none. No container engine is needed, and nothing outside build/docker is touched.
@@ -52,18 +53,23 @@ import_base() {
 	container_tool add --quiet "$container" "$home/base" / && container_tool commit --quiet --rm "$container" localhost/redlockd-base
 }
 
-build_image() {
+build_image() { # NAME [OPTION…]
+	name=$1
+	shift
 	container_tool bud --isolation chroot --format docker --pull-never --build-arg BASE=localhost/redlockd-base --build-arg REVISION=0123456789ab \
-		--volume "$home/apt:/var/cache/apt/archives:rw" --tag localhost/redlockd --file docker/Dockerfile .
+		--volume "$home/apt:/var/cache/apt/archives:rw" --tag "localhost/redlockd-$name" --file docker/Dockerfile "$@" .
 }
 
-lay_out() {
-	container=$(container_tool from localhost/redlockd)
-	rm -rf "$home/image"
-	cp -a "$(container_tool mount "$container")" "$home/image"
-	container_tool inspect --type image localhost/redlockd >"$home/image.json"
+lay_out() { # NAME
+	container=$(container_tool from --pull-never "localhost/redlockd-$1")
+	rm -rf "${home:?}/$1"
+	cp -a "$(container_tool mount "$container")" "$home/$1"
+	container_tool inspect --type image "localhost/redlockd-$1" >"$home/$1.json"
 	container_tool rm "$container"
-	container_tool rmi --prune
+}
+
+build_images() {
+	import_base && build_image image && build_image dev --target dev && lay_out image && lay_out dev && container_tool rmi --prune
 }
 
 # The sources of the image: the files that .dockerignore lets in, the Dockerfile and this.
@@ -78,7 +84,7 @@ made_of() {
 now=$(made_of)
 [ "$(cat "$home/made_of" 2>/dev/null)" != "$now" ] || { echo "nothing has changed: the image is that of before"; exit 0; }
 rm -f "$home/made_of"
-{ import_base && build_image && lay_out; } >"$home/build.log" 2>&1 || {
+build_images >"$home/build.log" 2>&1 || {
 	tail -30 "$home/build.log"
 	grep -q '^E: \(Failed to fetch\|Unable to locate\|Package .* has no\)' "$home/build.log" && cannot "its packages could not be fetched"
 	exit 1

@@ -34,19 +34,20 @@ for one; do ip address add "$one" dev lo; done
 mount --bind "$hosts" /etc/hosts
 echo ready
 exec sleep infinity'''
-# A container: the root of the image under a layer in which mount points are made, as container runtimes do it, and all of it read-only. "$1": the root, "$2":
-# an empty folder, "$3": a folder for /run; the command after them runs inside.
-CONTAIN = '''set -e; image=$1 layer=$2 run=$3; shift 3
+# A container: the root of the image under a layer in which mount points are made, as container runtimes do it. "$1": the root, "$2": an empty folder, "$3": a
+# folder for /run, "$4": ro or rw, for the root; the command after them runs inside.
+CONTAIN = '''set -e; image=$1 layer=$2 run=$3 access=$4; shift 4
 mount -t tmpfs tmpfs "$layer"
 mkdir "$layer/upper" "$layer/work" "$layer/root"
 root=$layer/root
 mount -t overlay overlay -o "lowerdir=$image,upperdir=$layer/upper,workdir=$layer/work" "$root"
-touch "$root/etc/hosts"
+touch "$root/etc/hosts" "$root/dev/null"
 mount --bind /etc/hosts "$root/etc/hosts"
+mount --bind /dev/null "$root/dev/null"
 mount --bind "$run" "$root/run"
 mount -t proc proc "$root/proc"
 for one in etc/hosts run; do mount -o remount,bind,ro "$root/$one"; done
-mount -o remount,ro "$root"
+mount -o "remount,$access" "$root"
 exec setpriv --no-new-privs --inh-caps=-all --bounding-set=-all,+sys_chroot,+setuid,+setgid chroot --userspec="$IMAGE_USER" --groups= "$root" "$@"'''
 
 
@@ -54,6 +55,14 @@ def read_compose(*files):
     """The whole project as `docker compose` understands the files, or what it says against them."""
     done = subprocess.run([COMPOSE_TOOL, *map(str, files)], env={"PATH": os.environ["PATH"]}, capture_output=True, text=True, check=False)
     return json.loads(done.stdout) if done.returncode == 0 else done.stderr
+
+
+def number_inside(pid):
+    """The number of a process in its own process namespace; None if it has ended."""
+    try:
+        return int(re.search(r"^NSpid:.*\t(\d+)$", pathlib.Path(f"/proc/{pid}/status").read_text(), re.M)[1])
+    except (FileNotFoundError, ProcessLookupError):
+        return None
 
 
 class Service:
@@ -64,7 +73,8 @@ class Service:
 
     @property
     def inner(self):
-        return (children_of(self.process.pid) or [self.process.pid])[-1]
+        below = children_of(self.process.pid)
+        return ([pid for pid in below if number_inside(pid) == 1] or below or [self.process.pid])[-1]
 
     def text(self):
         return self.log.read_text(errors="replace")
@@ -174,13 +184,13 @@ class World:
         """The one that was built."""
         return self.start(name, [harness.BINARY, *self.compose["services"][name]["command"]], self.environment(name, env))
 
-    def contain(self, image, settings, *command, run=None):
-        """The command that runs another one as in a container of the image."""
+    def contain(self, image, settings, *command, run=None, access="ro"):
+        """The command that runs another one as in a container of the image. `access`: rw where the root may be written."""
         if os.geteuid() != 0:
             pytest.skip("root is needed to run the image")
         layer = tempfile.mkdtemp(prefix="layer", dir=self.folder)
         return ["unshare", "--mount", "--pid", "--fork", "--kill-child", "env", f"IMAGE_USER={settings['User']}", "sh", "-c", CONTAIN, "sh", str(image), layer,
-                str(run or image / "run"), *command]
+                str(run or image / "run"), access, *command]
 
     def start_container(self, image, settings, name, env=None, options=None, run=None):
         """The one in the image. `options`: instead of the command in the compose file; `run`: what lies in /run there."""

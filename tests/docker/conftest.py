@@ -41,6 +41,17 @@ def settings(image):
     return json.loads((BUILT / "image.json").read_text())["Docker"]["config"]
 
 
+@pytest.fixture(scope="session")
+def dev_image(image):
+    """The root of the target dev."""
+    return image.parent / "dev"
+
+
+@pytest.fixture(scope="session")
+def dev_settings(dev_image):
+    return json.loads(dev_image.with_suffix(".json").read_text())["Docker"]["config"]
+
+
 @pytest.fixture
 def world(lab, compose):
     return lab.keep(World(lab.folder, compose))

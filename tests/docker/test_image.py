@@ -1,6 +1,5 @@
 """The image of docker/Dockerfile: what is in it, and that it runs as containers are run: read-only, as its own user, without capabilities, as process 1."""
 
-import json
 import os
 import pathlib
 import re
@@ -11,10 +10,8 @@ import subprocess
 import pytest
 
 import harness
-from certificates import Authority
 from harness import wait_until
-from key_fixtures import Key
-from compose_world import COMPOSE_FILE, VERSION_BUILT, World, read_compose
+from compose_world import VERSION_BUILT
 
 USER = 64801
 SIZE_MAX = 32_000_000  # docs/how-to/docker.md: 25 MB
@@ -188,44 +185,6 @@ def test_one_that_hangs_is_unhealthy(world, image, settings):
     assert health(world, image, settings, "--ready") == UNREACHABLE  # there are no masters
     service.signal(signal.SIGSTOP)
     assert health(world, image, settings) == UNREACHABLE
-
-
-def test_the_closed_one_of_the_docs(lab, image, settings, tmp_path):
-    """The override in docs/how-to/docker.md, with all that it names, run from the image: TLS and keys outside, the health check on the loopback inside."""
-    text = re.search(r"reads this -->\n```yaml\n(.*?)```", (harness.ROOT / "docs/how-to/docker.md").read_text(), re.S).group(1)
-    (tmp_path / "closed.yaml").write_text(text)
-    project = read_compose(COMPOSE_FILE, tmp_path / "closed.yaml")
-    assert isinstance(project, dict), project
-    for name in ("redlockd-1", "redlockd-2"):
-        service = project["services"][name]
-        assert not [option for option in service["command"] if "insecure" in option] and "REDLOCKD_MASTERS" not in service["environment"]
-        assert [(one["target"], one["read_only"]) for one in service["volumes"]] == [("/run/secrets", True)] and service["read_only"]
-    world = lab.keep(World(lab.folder, project))
-    run = world.folder / "run"
-    (run / "secrets").mkdir(parents=True)
-    run.chmod(0o755)
-    authority = Authority(lab.folder)
-    certificate = authority.issue("locks.example", "DNS:redlockd-1")
-    made = Key("billing", ["billing/"], ["acquire"])
-    (run / "secrets" / "server.pem").write_bytes(pathlib.Path(certificate.certificate).read_bytes())
-    (run / "secrets" / "server-key.pem").write_bytes(pathlib.Path(certificate.key).read_bytes())
-    (run / "secrets" / "keys.json").write_text(json.dumps({"keys": [made.entry]}))
-    (run / "secrets" / "masters").write_text("".join(f"redis://:geheim@{name}\n" for name in world.names("master-")))
-    for path in (run / "secrets").iterdir():
-        os.chown(path, 0, USER)
-        path.chmod(0o440)
-    for name in world.names("master-"):
-        world.start_master(name, "--requirepass", "geheim")
-    service = world.start_container(image, settings, "redlockd-1", env={"REDLOCKD_BOOTSTRAP": "true"}, run=run)
-    seen = {"REDLOCKCTL_SERVER": world.environment("redlockd-1")["REDLOCKCTL_SERVER"]}
-    check = settings["Healthcheck"]["Test"][1:]
-    wait_until(lambda: run_inside(world, image, settings, *check, "--ready", env=seen).returncode == 0, 30, "ready")
-    command = harness.curl_command("https://redlockd-1:8080", "POST", "/locks", "--cacert", authority.certificate, "--write-out", "%{http_code}",
-                                   body={"resource": "billing/1", "ttl_ms": 1000}, headers=made.header())
-    done = world.run(*command)
-    assert done.stdout.endswith("201"), done
-    assert health(world, image, settings) != 0  # not where HTTPS is
-    assert "geheim" not in service.text() and made.secret not in service.text()
 
 
 @pytest.mark.parametrize("mode, owner", [(0o444, (0, 0)), (0o440, (0, 0)), (0o600, (0, USER))])
