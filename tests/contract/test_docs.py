@@ -71,6 +71,15 @@ def test_links_lead_somewhere(document):
     assert not broken
 
 
+def test_the_readme_is_short():
+    assert len(DOCUMENTS["README.md"].splitlines()) <= 180
+
+
+def test_the_readme_leads_to_every_document():
+    linked = set(re.findall(r"\]\((docs/[\w./-]+\.md)", DOCUMENTS["README.md"]))
+    assert sorted(name for name in DOCUMENTS if name.startswith("docs/") and name not in linked) == []
+
+
 def test_metrics_exist(lab, tmp_path):
     """With all that can be switched on."""
     certificate = Authority(tmp_path).issue("localhost", "DNS:localhost")
