@@ -76,8 +76,9 @@ def test_the_readme_is_short():
 
 
 def test_the_readme_leads_to_every_document():
-    linked = set(re.findall(r"\]\((docs/[\w./-]+\.md)", DOCUMENTS["README.md"]))
-    assert sorted(name for name in DOCUMENTS if name.startswith("docs/") and name not in linked) == []
+    """To the page, or to its folder."""
+    linked = set(re.findall(r"\]\((docs/[\w./-]+)", DOCUMENTS["README.md"]))
+    assert sorted(name for name in DOCUMENTS if name.startswith("docs/") and not {name, name.rpartition("/")[0]} & linked) == []
 
 
 def test_metrics_exist(lab, tmp_path):
@@ -88,6 +89,16 @@ def test_metrics_exist(lab, tmp_path):
     named = {name for text in DOCUMENTS.values() for name in re.findall(r"`(redlockd_[a-z_]+)\b", text)}
     assert len(named) > 10
     assert sorted(named - there) == []
+
+
+def test_each_reason_of_a_master_is_described():
+    """What costs a vote, by the names that the program has for it."""
+    names = re.search(r"names\[\] = \{(.*?)\};", (ROOT / "server/redlock/guard/guard.c").read_text(encoding="utf-8"), re.S)[1]
+    names += re.search(r'"fence-recovery".*?"replicas-attached"', (ROOT / "server/metrics/metrics.c").read_text(encoding="utf-8"), re.S)[0]
+    reasons = set(re.findall(r'"([a-z-]+)"', names))
+    assert {"no-epoch", "rolled-back", "cluster", "fence-recovery", "duplicate"} <= reasons
+    described = {name for row in re.findall(r"^\| (`[a-z-]+`(?:, `[a-z-]+`)*) \|", DOCUMENTS["docs/reference/masters.md"], re.M) for name in re.findall(r"[a-z-]+", row)}
+    assert sorted(reasons - described) == []
 
 
 def test_each_error_has_a_section():
