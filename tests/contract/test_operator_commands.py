@@ -123,7 +123,7 @@ def containers():
 @pytest.mark.parametrize("document, command", containers())
 def test_options_of_containers_exist(document, command):
     """Those of the verb: its words stand before the first option or name."""
-    command = re.sub(r'"?\$\(.*?\)"?|compose -f \S+', lambda found: "compose" if found[0].startswith("compose") else "x", command.split(" redlockd:0")[0])
+    command = re.sub(r'"?\$\(.*?\)"?|compose -f \S+', lambda found: "compose" if found[0].startswith("compose") else "x", re.split(r" redlockd:|\bredlockctl ", command)[0])
     verb = re.match(r"docker compose [a-z]+|docker [a-z]+|kubectl create secret generic|kubectl [a-z-]+", command)[0].split()
     known = help_of(*verb)
     if verb[-1] not in known.partition("\n\n")[0] and verb[0] == "docker":
