@@ -20,9 +20,6 @@ enum { RUN_WAIT_MS = 300000, HEALTH_TIMEOUT_MS = 2000, KILL_AFTER_MS = 5000 };
 #define IN_NAMED (IN(ACQUIRE) | IN(EXTEND) | IN(RELEASE) | IN(STATUS) | IN(RUN))
 #define IN_ALL (IN_NAMED | IN(LIST) | IN(MASTERS) | IN(HEALTH)) /* that ask a server */
 
-/* A number alone below this is surely meant as seconds. */
-enum { ALONE_DIGITS = 2 };
-
 /* ---- options ---- */
 
 const char *const arguments_rights[ARGUMENTS_RIGHTS + 1] = {"acquire", "inspect", "list", "admin", NULL};
@@ -92,7 +89,9 @@ static const char *arguments_parse_time(const struct options_entry *entry, const
 	static char hint[64];
 	size_t len = strlen(text);
 
-	if (len == 0 || len > ALONE_DIGITS || strspn(text, "0123456789") != len || text[0] == '0')
+	if (entry->offset == offsetof(struct arguments, ttl_ms))
+		((struct arguments *)values)->ttl_text = text;
+	if (len == 0 || len > 2 || strspn(text, "0123456789") != len || text[0] == '0')
 		return options_parse_time(entry, text, values);
 	snprintf(hint, sizeof hint, "a number alone is milliseconds; did you mean %ss?", text);
 	return hint;

@@ -65,6 +65,7 @@ struct arguments {
 	const char *name;
 	struct server_list servers;
 	uint64_t ttl_ms, wait_ms, kill_after_ms, timeout_ms;
+	const char *ttl_text; /* as it was typed */
 	bool json, verbose, quiet, wait_all, force, ready, no_wait, exit_code;
 	struct credentials credentials; /* its files are not read yet: credentials_load() */
 	int held_status;

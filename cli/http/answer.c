@@ -245,38 +245,21 @@ int answer_status(const struct answer *answer, const struct arguments *arguments
 										   : statuses[answer->outcome];
 }
 
-/* A time as it is typed: 60s, 10m, 250ms. */
-static const char *answer_typed(uint64_t ms, char ret_text[DURATION_TEXT_MAX])
+/* For a --ttl that the server does not allow: "60s" or "250ms" is what may be typed instead. */
+static void answer_explain_ttl(const struct answer *answer, const struct arguments *arguments,
+			       char ret_text[ANSWER_TEXT_MAX])
 {
-	static const struct {
-		uint64_t ms;
-		const char *name;
-	} units[] = {{3600000, "h"}, {60000, "m"}, {1000, "s"}, {1, "ms"}};
-	size_t unit = 0;
+	bool is_over = arguments->ttl_ms > answer->ttl_max_ms;
+	uint64_t bound_ms = is_over ? answer->ttl_max_ms : answer->ttl_min_ms,
+		 unit_ms = bound_ms % 1000 == 0 ? 1000 : 1;
 
-	while (ms % units[unit].ms != 0 || (unit < 2 && ms == units[unit].ms)) /* 60s rather than 1m */
-		unit++;
-	snprintf(ret_text, DURATION_TEXT_MAX, "%" PRIu64 "%s", ms / units[unit].ms, units[unit].name);
-	return ret_text;
-}
-
-#define TYPED(ms) answer_typed(ms, (char[DURATION_TEXT_MAX]){0})
-
-/* A --ttl that the server does not allow. */
-static const char *answer_explain_ttl(const struct answer *answer, const struct arguments *arguments,
-				      char ret_text[ANSWER_TEXT_MAX])
-{
-	assert(answer->outcome == OUTCOME_INVALID && answer->ttl_max_ms > 0);
-	if (arguments->ttl_ms > answer->ttl_max_ms)
-		snprintf(ret_text, ANSWER_TEXT_MAX,
-			 "--ttl %s is over the longest lease of the server: use at most %s%s", TYPED(arguments->ttl_ms),
-			 TYPED(answer->ttl_max_ms),
-			 arguments->command == COMMAND_RUN ? "; run renews it anyway" : ", and extend the lease");
-	else
-		snprintf(ret_text, ANSWER_TEXT_MAX,
-			 "--ttl %s is below the shortest lease of the server: use at least %s",
-			 TYPED(arguments->ttl_ms), TYPED(answer->ttl_min_ms));
-	return ret_text;
+	assert(arguments->ttl_text);
+	snprintf(ret_text, ANSWER_TEXT_MAX, "--ttl %s is %s lease of the server: use at %s %" PRIu64 "%s%s",
+		 arguments->ttl_text, is_over ? "over the longest" : "below the shortest", is_over ? "most" : "least",
+		 bound_ms / unit_ms, unit_ms == 1 ? "ms" : "s",
+		 !is_over                            ? ""
+		 : arguments->command == COMMAND_RUN ? "; run renews it anyway"
+						     : ", and extend the lease");
 }
 
 const char *answer_explain(const struct answer *answer, const struct arguments *arguments, const char *server,
@@ -289,8 +272,10 @@ const char *answer_explain(const struct answer *answer, const struct arguments *
 			 !credentials->cert_file;
 
 	assert(answer->outcome != OUTCOME_DONE && server);
-	if (answer->outcome == OUTCOME_INVALID && answer->ttl_max_ms > 0)
-		return answer_explain_ttl(answer, arguments, ret_text);
+	if (answer->outcome == OUTCOME_INVALID && answer->ttl_max_ms > 0) {
+		answer_explain_ttl(answer, arguments, ret_text);
+		return ret_text;
+	}
 	snprintf(ret_text, ANSWER_TEXT_MAX, "%s%s%s%s", of_server ? server : "", of_server ? ": " : "", answer->detail,
 		 needs_key ? " (a key is given with --key-file or REDLOCKCTL_API_KEY, a certificate with --cert)" : "");
 	return ret_text;

@@ -212,7 +212,7 @@ END_TEST
 /* About the option as it was given, and not about the member of the request. */
 START_TEST(explained_ttl)
 {
-	static struct arguments arguments = {.command = COMMAND_RUN, .ttl_ms = 600000};
+	static struct arguments arguments = {.command = COMMAND_RUN, .ttl_ms = 600000, .ttl_text = "10m"};
 	struct answer answer = read_text(400, INVALID("ttl_ms", "must be from 1500 to 60000"));
 	char text[ANSWER_TEXT_MAX];
 
@@ -220,10 +220,11 @@ START_TEST(explained_ttl)
 			 "--ttl 10m is over the longest lease of the server: use at most 60s; run renews it anyway");
 	arguments.command = COMMAND_ACQUIRE;
 	arguments.ttl_ms = 61001;
-	ck_assert_str_eq(
-		answer_explain(&answer, &arguments, "x", text),
-		"--ttl 61001ms is over the longest lease of the server: use at most 60s, and extend the lease");
+	arguments.ttl_text = "61001";
+	ck_assert_str_eq(answer_explain(&answer, &arguments, "x", text),
+			 "--ttl 61001 is over the longest lease of the server: use at most 60s, and extend the lease");
 	arguments.ttl_ms = 1000;
+	arguments.ttl_text = "1s";
 	ck_assert_str_eq(answer_explain(&answer, &arguments, "x", text),
 			 "--ttl 1s is below the shortest lease of the server: use at least 1500ms");
 	answer_fini(&answer);
