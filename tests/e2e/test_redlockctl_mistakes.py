@@ -79,7 +79,7 @@ MISTAKES = [
 
 @pytest.fixture
 def world(lab, service, resource):
-    held = service.acquire(resource + "-held", owner="worker-7", ttl_ms=60000)
+    held = service.acquire(resource + "-held", owner="worker-7", ttl_ms=50000)
     yield {"name": resource, "held": resource + "-held", "fence": str(held["fence"]), "http": service.address, "closed": f"unix:{lab.folder}/closed", "folder": lab.folder}
     service.release(held)
 
