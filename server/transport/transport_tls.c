@@ -33,8 +33,8 @@ static char no_passphrase[] = "";
 
 enum pem_kind { PEM_AUTHORITIES, PEM_OWN, PEM_KEY };
 
-/* Adds all certificates of a PEM text. Of our own the first is ours, and the others lead from it to the authority. NULL,
- * or why not. */
+/* Adds all certificates of a PEM text. Of our own the first is ours, and the others lead from it to the authority.
+ * NULL, or why not. */
 static const char *read_certificates(BIO *pem, enum pem_kind kind)
 {
 	X509 *certificate;
