@@ -1,9 +1,9 @@
-/* How numbers, labels and heads of metrics are written: see exposition.h. Any thread. */
-#include "exposition.h"
-
+/* How numbers, labels and heads of metrics are written: see metrics.h. Any thread. */
 #include <assert.h>
 #include <inttypes.h>
 #include <string.h>
+
+#include "metrics.h"
 
 void exposition_head(struct text *page, const char *name, const char *type, const char *help)
 {

@@ -1,10 +1,7 @@
-/* Histograms of times: see histogram.h. */
-#include "histogram.h"
-
+/* Histograms of times: see metrics.h. */
 #include <assert.h>
 #include <inttypes.h>
 
-#include "exposition.h"
 #include "metrics.h"
 
 /* Upper bounds of the buckets. */

@@ -1,5 +1,5 @@
-/* Figures of redlockd about itself: counters, gauges and histograms, their page for Prometheus, and (stats.h) GET
- * /stats. The one header of this folder for the others.
+/* Figures of redlockd about itself: counters, gauges and histograms, their page for Prometheus, and GET /stats.
+ * The one header of this folder, a section for each file.
  *
  * Each worker has one `struct metrics` that it alone writes, with relaxed atomics; any thread may read. The labels come
  * from closed lists: the core's kinds and outcomes, the guard's reasons, and the enums below.
@@ -13,11 +13,48 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "exposition.h"
-#include "histogram.h"
+#include "server/base/base.h"
 #include "server/redlock/guard/guard.h"
 #include "server/redlock/redlock.h"
-#include "stats.h"
+#include "stats_hot.h"
+
+/* ---- exposition.c: a page of metrics in the text format of Prometheus, version 0.0.4 ---- */
+
+/* Appends HELP and TYPE of a metric, ahead of its samples. `type`: "counter", "gauge" or "histogram"; a counter's name
+ * ends with _total. `help` is without quotes, backslashes and line breaks. */
+void exposition_head(struct text *page, const char *name, const char *type, const char *help);
+
+/* The same with the one sample of a metric without labels: a number, or a time in microseconds. */
+void exposition_number(struct text *page, const char *name, const char *type, const char *help, uint64_t value);
+void exposition_time(struct text *page, const char *name, const char *type, const char *help, uint64_t us);
+
+/* Appends microseconds as seconds, exactly and without trailing zeros: 300 is 0.0003. */
+void exposition_seconds(struct text *page, uint64_t us);
+
+/* Appends a label, `name="value"`, with the three escapes of a value. */
+void exposition_label(struct text *page, const char *name, const char *value);
+
+/* ---- histogram.c: times in fixed buckets; one thread writes each, any thread may read ---- */
+
+enum { METRICS_BUCKETS = 16 };
+
+struct histogram {
+	bool is_long;                                  /* buckets from 1 ms to a day instead of 100 µs to 5 s */
+	_Atomic uint64_t buckets[METRICS_BUCKETS + 1]; /* not cumulative; the last is +Inf */
+	_Atomic uint64_t sum_us;
+};
+
+void histogram_observe(struct histogram *histogram, uint64_t us);
+
+/* The upper bound of bucket i of a histogram that is not is_long; UINT64_MAX for the last one, METRICS_BUCKETS. */
+uint64_t histogram_bound_us(size_t i);
+
+/* Appends the _bucket, _sum and _count lines (seconds) of one histogram, the sum of `count` (at least 1) of one kind;
+ * `labels` as in `op="acquire"`, or "". The _count always equals the +Inf bucket. */
+void histogram_render(struct text *text, const char *name, const char *labels, const struct histogram *histograms[],
+		      size_t count);
+
+/* ---- metrics.c, metrics_process.c ---- */
 
 enum { METRICS_WORKERS_MAX = 64 };
 
@@ -129,7 +166,7 @@ struct metrics {
 	_Atomic uint64_t draining;      /* 0 or 1: the worker takes no new leases */
 	_Atomic uint64_t waiters;       /* requests that wait in the queues of this worker, a gauge */
 	_Atomic uint64_t waiters_limit; /* how many may wait in all queues of the process */
-	/* when the request that has waited longest came (clock.h); 0: none waits */
+	/* when the request that has waited longest came (clock_now_us()); 0: none waits */
 	_Atomic uint64_t waiting_since_us;
 	struct histogram wait[METRICS_WAITS];
 	struct histogram handover; /* from the first notification to the grant */
@@ -153,8 +190,8 @@ struct metrics {
 		_Atomic uint64_t refused;     /* bits of enum master_command_kind */
 		_Atomic uint64_t in_flight;   /* commands sent and not answered, a gauge */
 		_Atomic uint64_t quarantined; /* enum quarantine_reason, as seen by this worker */
-		/* when the quarantine is over by time alone (clock.h); 0: no quarantine, or time alone does not end
-		 * it */
+		/* when the quarantine is over by time alone (clock_now_us()); 0: no quarantine, or time alone does not
+		 * end it */
 		_Atomic uint64_t quarantine_until_us;
 		_Atomic uint64_t quarantines[QUARANTINE_REASON_COUNT];
 		_Atomic uint64_t clock_jumps[2]; /* forward, back */
@@ -208,5 +245,74 @@ void metrics_note_reload(bool successful);
 /* Appends all but requests: leases, masters, connections, build and process, which began at `began_us` (since 1970). */
 void metrics_render(struct text *page);
 void metrics_render_process(struct text *page, uint64_t began_us);
+
+/* ---- stats.c: the figures of GET /stats ----
+ *
+ * Over all workers: the last ten minutes, the resources that are acquired most, and those with most waiters.
+ *
+ * The main thread adds a point every two seconds; each worker counts into a table of its own; any thread may read.
+ * Every lock is held for as long as it takes to count or to copy, and no longer. The memory is taken at the start and
+ * never grows. */
+
+enum { STATS_POINTS = 300, STATS_INTERVAL_MS = 2000 };
+
+/* A time that is unknown, since nothing was measured. */
+#define STATS_NONE UINT32_MAX
+
+enum stats_count {
+	STATS_GRANTED, /* answers to POST /locks … */
+	STATS_LOCKED,
+	STATS_SPLIT_VOTE,
+	STATS_NO_QUORUM,
+	STATS_OTHER, /* … any other: draining, too many wait */
+	STATS_EXTENDED,
+	STATS_RELEASED,
+	STATS_LOST,
+	STATS_COUNTS
+};
+
+/* One interval. */
+struct stats_point {
+	uint32_t counts[STATS_COUNTS];
+	uint32_t p50_us, p99_us;              /* of acquisitions; STATS_NONE: there were none */
+	uint32_t waiters;                     /* at its end */
+	uint32_t rtt_us[REDLOCK_MASTERS_MAX]; /* the median; STATS_NONE: no answer */
+	bool voting[REDLOCK_MASTERS_MAX];     /* at its end */
+};
+
+/* Once, after metrics_init() and before any worker starts; the time of being up begins here. `now_us`, here and below:
+ * clock_now_us(). */
+void stats_init(uint64_t now_us);
+
+/* A client's request for a lease is answered: the operation and outcome as in `struct metrics`. That worker's
+ * thread. */
+void stats_note_answer(struct metrics *metrics, unsigned operation, unsigned outcome, const char *resource, size_t len);
+
+/* The queues of the worker are these now (at most STATS_TOP, those with most waiters). That worker's thread. */
+void stats_note_queues(struct metrics *metrics, const struct stats_resource queues[], size_t count);
+
+/* How many µs until stats_tick() has something to do; 0: now. stats_tick() adds a point if it is time for one. The main
+ * thread alone. */
+uint64_t stats_pause_us(uint64_t now_us);
+void stats_tick(uint64_t now_us);
+
+uint64_t stats_uptime_ms(uint64_t now_us);
+
+/* Copies the points of the last ten minutes, the oldest first. Returns how many. Any thread. */
+size_t stats_read_series(struct stats_point ret_points[STATS_POINTS]);
+
+/* True if a resource may be in the list that is asked for. */
+typedef bool stats_filter_fn(void *arg, const char *resource, size_t len);
+
+/* The STATS_TOP with most acquisitions, or most waiters, of those that the filter lets through; the largest first.
+ * Return how many. Any thread. */
+typedef size_t stats_read_fn(stats_filter_fn *filter, void *arg, struct stats_resource ret_list[STATS_TOP]);
+stats_read_fn stats_read_hottest, stats_read_waiting;
+
+/* The time below which `share` (0 … 1) of the values lie that were counted between two readings of a histogram's
+ * buckets; STATS_NONE if there were none. Interpolated within the bucket as if its values lay evenly in it, so it is as
+ * good as the bucket is narrow; above the last bound it is that bound. */
+uint32_t stats_percentile_us(const uint64_t before[METRICS_BUCKETS + 1], const uint64_t now[METRICS_BUCKETS + 1],
+			     double share);
 
 #endif

@@ -1,4 +1,4 @@
-/* The figures of GET /stats: see stats.h.
+/* The figures of GET /stats: see metrics.h.
  *
  *   metrics of all workers ──► stats_tick(), each 2 s ──► series (its lock) ──┐
  *   answers of a worker ──► stats_note_answer() ──► its table (its lock) ─────┼──► any worker that is asked
