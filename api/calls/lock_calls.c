@@ -89,14 +89,12 @@ static const char *detail_no_quorum(const struct call *call, const struct lease_
 	const struct redlock_votes *votes = &answer->votes;
 
 	if (answer->too_late)
-		return "A majority granted the lock, but no lease could be made of it in time. It has been released; "
-		       "try again.";
+		return "A majority granted the lock, but too late for a lease. It has been released; try again.";
 	if (votes->quarantined > votes->masters - votes->needed)
 		return "Too few masters may vote. Try again after Retry-After; GET /readyz says why and for how long.";
 	switch (call->lease.operation) {
 	case LEASE_ACQUIRE:
-		return "Too few masters answered in time. What was granted has been released; try again after "
-		       "Retry-After.";
+		return "Too few masters answered in time. What was granted has been released; try again later.";
 	case LEASE_EXTEND:
 		return "Too few masters answered in time. The old end of the lease holds; extend it again soon.";
 	case LEASE_RELEASE: return "Too few masters answered in time. If the lease is not released, it ends by itself.";

@@ -23,10 +23,8 @@ static const struct {
 	[PROBLEM_NOT_OWNER] =
 		{409, "not-owner", "Lock held by another holder",
 		 "Another holder has the lock now. Stop the work that it protects, and do not repeat the request."},
-	[PROBLEM_LEASE_EXPIRED] =
-		{410, "lease-expired", "Lease expired",
-		 "Nobody holds the lock with this token any more. Stop the work that it protects, and acquire the "
-		 "lock again."},
+	[PROBLEM_LEASE_EXPIRED] = {410, "lease-expired", "Lease expired",
+				   "Nobody holds the lock with this token any more. Stop the work that it protects."},
 	[PROBLEM_BODY_TOO_LARGE] = {413, "too-large", "Body too large", NULL},
 	[PROBLEM_URL_TOO_LONG] = {414, "too-large", "URL too long", NULL},
 	[PROBLEM_BODY_ENCODED] = {415, "invalid-request", "Unsupported content encoding", NULL},
@@ -35,8 +33,7 @@ static const struct {
 	[PROBLEM_NO_QUORUM] = {503, "no-quorum", "No quorum", NULL},
 	[PROBLEM_SPLIT_VOTE] =
 		{503, "split-vote", "Split vote",
-		 "Several callers shared the votes, and the tries are used up. Try again after Retry-After, or wait "
-		 "in the queue with wait_ms."},
+		 "Several callers shared the votes. Try again after Retry-After, or wait in the queue with wait_ms."},
 	[PROBLEM_DRAINING] = {503, "draining", "Service shutting down",
 			      "The service is shutting down. Ask another redlockd, or this one after Retry-After."},
 };

@@ -33,9 +33,9 @@ START_TEST(test_details)
 {
 	expect_detail("Several.", "Several.");
 	expect_detail("duplicate: \xc3", "Split vote");
-	expect_detail(NULL,
-		      "Several callers shared the votes, and the tries are used up. Try again after Retry-After, or "
-		      "wait in the queue with wait_ms.");
+	expect_detail(
+		NULL,
+		"Several callers shared the votes. Try again after Retry-After, or wait in the queue with wait_ms.");
 }
 END_TEST
 
