@@ -13,19 +13,26 @@
 
 #include "calls_internal.h"
 
-/* Pages and addresses that may not call do not learn which paths there are, so this comes after them. */
-static bool pipeline_route(struct call *call, const char *method, const char *path, const char *query)
+static bool pipeline_reject_route(struct call *call, const char *method, const char *path)
 {
 	char detail[192];
 
+	assert(!call->route);
+	if (call->allow[0] != '\0') {
+		snprintf(detail, sizeof detail, "This path takes %s, not %.20s.", call->allow, method);
+		return call_reject(call, PROBLEM_METHOD_NOT_ALLOWED, detail);
+	}
+	snprintf(detail, sizeof detail, "There is no path %.100s. GET /openapi.yaml lists the paths.", path);
+	return call_reject(call, PROBLEM_NOT_FOUND, detail);
+}
+
+/* Pages and addresses that may not call do not learn which paths there are, so this comes after them. */
+static bool pipeline_route(struct call *call, const char *method, const char *path, const char *query)
+{
 	switch (route_find(method, path, query, &call->route, &call->rest, call->allow, sizeof call->allow)) {
 	case ROUTE_FOUND: call->request->route = route_index(call->route); return true;
 	case ROUTE_NO_PATH:
-		snprintf(detail, sizeof detail, "There is no path %.100s. GET /openapi.yaml lists the paths.", path);
-		return call_reject(call, PROBLEM_NOT_FOUND, detail);
-	case ROUTE_NO_METHOD:
-		snprintf(detail, sizeof detail, "This path takes %s, not %.20s.", call->allow, method);
-		return call_reject(call, PROBLEM_METHOD_NOT_ALLOWED, detail);
+	case ROUTE_NO_METHOD: return pipeline_reject_route(call, method, path);
 	case ROUTE_SERVER: reply_empty(call->request, 204); return false;
 	}
 	assert(false);
