@@ -389,6 +389,7 @@ static int run(struct program *program)
 	raise_descriptor_limit(options);
 	set_up_metrics(options);
 	warn_of_even(options);
+	log_flush();
 	bool listens = open_listeners(program, message, sizeof message);
 	status = listens ? serve(program, &waited) : EXIT_FAILURE;
 	close_listeners(program);

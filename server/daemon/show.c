@@ -97,21 +97,14 @@ static void write_url(const struct listen_address *address, const char *host, ch
 		snprintf(url, URL_MAX, strchr(host, ':') ? "%s://[%s]:%u" : "%s://%s:%u", scheme, host, address->port);
 }
 
-/* The host of the address, or another name of it that the certificate is for. */
-static const char *find_host(const struct listen_address *address, const struct tls *tls)
-{
-	bool other = address->scheme == LISTEN_HTTPS && !tls_is_for(tls, address->host) && tls_is_for(tls, "localhost");
-
-	return other ? "localhost" : address->host;
-}
-
 void show_first_steps(const struct options *options, const struct tls *tls)
 {
 	const struct listen_address *address = &options->listen[0];
 	char url[URL_MAX], to[OPTIONS_PATH_MAX + URL_MAX + 20];
 
 	assert(options->dev > 0);
-	write_url(address, find_host(address, tls), url);
+	bool other = address->scheme == LISTEN_HTTPS && !tls_is_for(tls, address->host) && tls_is_for(tls, "localhost");
+	write_url(address, other ? "localhost" : address->host, url);
 	if (address->is_unix)
 		snprintf(to, sizeof to, "--unix-socket %s http://localhost", address->host);
 	else if (address->scheme == LISTEN_HTTPS)
