@@ -36,7 +36,7 @@ function createLock() {
 
 function sayTitled(element, text) {
 	sayName(element, text);
-	if (element.title !== text) element.title = text;
+	if (element.title !== element.textContent) element.title = element.textContent; /* with invisible characters by their number */
 }
 
 function updateLock(row, lock) {

@@ -35,8 +35,8 @@ def traffic(service):
         client, rounds = service.client(), 0
         while not ended.wait(0.01):
             rounds += 1
-            taken = client.call("POST", "/locks", {"resource": f"jobs/{rounds % 2}", "ttl_ms": 6000, "owner": "load"})
-            if taken.status == 201 and rounds % 7:
+            taken = client.call("POST", "/locks", {"resource": f"jobs/{rounds % 6}", "ttl_ms": 6000, "owner": "load"})
+            if taken.status == 201 and rounds % 83:
                 client.call("DELETE", "/locks/" + taken.json["resource"], {"token": taken.json["token"]})
         client.close()
     thread = threading.Thread(target=work)

@@ -92,6 +92,22 @@ def test_release_is_offered_to_those_who_may(page, three):
         assert page.text("#caller") == (caller or {"caller": ""})["caller"]
 
 
+def test_force_on_a_phone(page, three):
+    """Where a row has no room for it, the lock itself has the button."""
+    lease = three.acquire("small/1", ttl_ms=60000, owner="worker-9")
+    page.look(390, 800)
+    ready(page, three, "#lock=small%2F1")
+    page.wait(lambda: page.seen("#lock-release") and lock_row(page, "small/1"))
+    assert not page.seen("#locks button")
+    page.click("#lock-release")
+    page.wait(lambda: page.text("#force-owner") == "worker-9")
+    page.click("#force-do")
+    page.wait(lambda: page.text("#force-result").startswith("Released.") and page.text("#lock-state") == "free")
+    page.press(Keys.ESCAPE)
+    page.wait(lambda: page.focused() in ("text", "lock-release"), what="the focus is not lost")
+    assert three.release(lease).status == 410
+
+
 # ---- keys ----
 
 
