@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include "api_world.h"
+#include "suite.h"
 
 static const char wait_a[] = "POST /locks HTTP/1.1\r\n" HOST
 			     "Content-Length: 32\r\n\r\n{\"resource\":\"a\",\"wait_ms\":60000}";
@@ -167,16 +168,10 @@ END_TEST
 
 static void add_all(TCase *tests)
 {
-	tcase_add_test(tests, tcp_client_that_closes);
-	tcase_add_test(tests, unix_client_that_closes);
-	tcase_add_test(tests, client_that_resets);
-	tcase_add_test(tests, half_closed_counts_as_disconnected);
-	tcase_add_test(tests, next_request_does_not_hide_it);
-	tcase_add_test(tests, disconnected_before_it_is_watched);
-	tcase_add_test(tests, answer_ends_the_watch);
-	tcase_add_test(tests, client_leaves_as_its_answer_comes);
-	tcase_add_test(tests, many_clients);
-	tcase_add_test(tests, end_of_the_service_with_waiters);
+	suite_add(tests, tcp_client_that_closes, unix_client_that_closes, client_that_resets,
+		  half_closed_counts_as_disconnected, next_request_does_not_hide_it, disconnected_before_it_is_watched,
+		  answer_ends_the_watch, client_leaves_as_its_answer_comes, many_clients,
+		  end_of_the_service_with_waiters);
 }
 
 int main(void)

@@ -7,6 +7,7 @@
 #include "api_world.h"
 #include "server/base/base.h"
 #include "server/metrics/metrics.h"
+#include "suite.h"
 
 /* ---- deadlines ---- */
 
@@ -471,24 +472,13 @@ END_TEST
 
 static void add_all(TCase *tests)
 {
-	tcase_add_test(tests, test_request_deadline);
-	tcase_add_test(tests, test_idle_deadline);
-	tcase_add_test(tests, test_no_deadline_while_working);
-	tcase_add_test(tests, test_answer_deadline);
-	tcase_add_test(tests, test_disconnect_before_grant);
-	tcase_add_test(tests, test_disconnect_before_refusal);
-	tcase_add_test(tests, test_disconnect_before_answer_was_sent);
-	tcase_add_test(tests, test_disconnect_behind_a_next_request);
+	suite_add(tests, test_request_deadline, test_idle_deadline, test_no_deadline_while_working,
+		  test_answer_deadline, test_disconnect_before_grant, test_disconnect_before_refusal,
+		  test_disconnect_before_answer_was_sent, test_disconnect_behind_a_next_request);
 	tcase_add_loop_test(tests, test_a_written_grant_stays, 0, 8 * ENDINGS);
-	tcase_add_test(tests, test_disconnect_in_body);
-	tcase_add_test(tests, test_too_many_connections);
-	tcase_add_test(tests, test_lingering_bound);
-	tcase_add_test(tests, test_drain);
-	tcase_add_test(tests, test_drain_spares_what_has_arrived);
-	tcase_add_test(tests, test_end_answers_the_suspended);
-	tcase_add_test(tests, test_end_in_every_phase);
-	tcase_add_test(tests, test_no_stall);
-	tcase_add_test(tests, test_log_has_no_tokens);
+	suite_add(tests, test_disconnect_in_body, test_too_many_connections, test_lingering_bound, test_drain,
+		  test_drain_spares_what_has_arrived, test_end_answers_the_suspended, test_end_in_every_phase,
+		  test_no_stall, test_log_has_no_tokens);
 }
 
 int main(void)

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "api_world.h"
+#include "suite.h"
 
 #define BODY(text) "POST /locks HTTP/1.1\r\n" HOST "Content-Length: 28\r\n\r\n" text
 
@@ -449,27 +450,14 @@ END_TEST
 
 static void add_all(TCase *tests)
 {
-	tcase_add_test(tests, head_and_first_line);
-	tcase_add_test(tests, lines_in_order);
+	suite_add(tests, head_and_first_line, lines_in_order);
 	tcase_add_loop_test(tests, last_lines, 0, COUNT(ends));
-	tcase_add_test(tests, http_1_0);
-	tcase_add_test(tests, not_granted);
-	tcase_add_test(tests, false_is_no_stream);
-	tcase_add_test(tests, longest_names);
-	tcase_add_test(tests, client_leaves_before_its_answer);
-	tcase_add_test(tests, lost_before_the_first_line);
-	tcase_add_test(tests, half_closed_client);
-	tcase_add_test(tests, client_leaves_as_it_is_lost);
-	tcase_add_test(tests, client_leaves_before_the_drain_is_told);
-	tcase_add_test(tests, client_that_does_not_read);
-	tcase_add_test(tests, client_that_reads_late);
-	tcase_add_test(tests, drain_and_a_client_that_does_not_read);
-	tcase_add_test(tests, end_of_the_service);
-	tcase_add_test(tests, end_of_the_service_with_a_client_that_does_not_read);
-	tcase_add_test(tests, end_of_the_service_with_a_new_grant);
-	tcase_add_test(tests, client_that_talks_on);
-	tcase_add_test(tests, vanished_hosts);
-	tcase_add_test(tests, many_streams);
+	suite_add(tests, http_1_0, not_granted, false_is_no_stream, longest_names, client_leaves_before_its_answer,
+		  lost_before_the_first_line, half_closed_client, client_leaves_as_it_is_lost,
+		  client_leaves_before_the_drain_is_told, client_that_does_not_read, client_that_reads_late,
+		  drain_and_a_client_that_does_not_read, end_of_the_service,
+		  end_of_the_service_with_a_client_that_does_not_read, end_of_the_service_with_a_new_grant,
+		  client_that_talks_on, vanished_hosts, many_streams);
 }
 
 int main(void)

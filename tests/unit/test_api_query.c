@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include "api_world.h"
+#include "suite.h"
 
 static const char wait_a[] = "POST /locks HTTP/1.1\r\n" HOST
 			     "Content-Length: 32\r\n\r\n{\"resource\":\"a\",\"wait_ms\":60000}";
@@ -227,14 +228,9 @@ END_TEST
 
 static void add_all(TCase *tests)
 {
-	tcase_add_test(tests, test_end_while_receiving);
-	tcase_add_test(tests, test_end_while_waiting);
-	tcase_add_test(tests, test_end_with_a_grant_not_written);
-	tcase_add_test(tests, test_end_of_a_held_connection);
-	tcase_add_test(tests, test_next_request_ends_the_one_before);
-	tcase_add_test(tests, test_query_of_many_parts);
-	tcase_add_test(tests, test_query_is_read_in_full);
-	tcase_add_test(tests, test_query_behind_a_nul);
+	suite_add(tests, test_end_while_receiving, test_end_while_waiting, test_end_with_a_grant_not_written,
+		  test_end_of_a_held_connection, test_next_request_ends_the_one_before, test_query_of_many_parts,
+		  test_query_is_read_in_full, test_query_behind_a_nul);
 }
 
 int main(void)

@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include "api_world.h"
+#include "suite.h"
 
 /* ---- rubbish, limits, smuggling ---- */
 
@@ -477,15 +478,9 @@ END_TEST
 static void add_all(TCase *tests)
 {
 	tcase_add_loop_test(tests, test_rubbish, 0, COUNT(rubbish));
-	tcase_add_test(tests, test_smuggling_ends_connection);
-	tcase_add_test(tests, test_blanks_behind_chunked);
-	tcase_add_test(tests, test_chunked_ends_the_connection);
-	tcase_add_test(tests, test_other_forms_of_a_target);
-	tcase_add_test(tests, test_url_limit);
-	tcase_add_test(tests, test_header_limits);
-	tcase_add_test(tests, test_many_cookies);
-	tcase_add_test(tests, test_body_limit);
-	tcase_add_test(tests, test_refusal_is_not_reset);
+	suite_add(tests, test_smuggling_ends_connection, test_blanks_behind_chunked, test_chunked_ends_the_connection,
+		  test_other_forms_of_a_target, test_url_limit, test_header_limits, test_many_cookies, test_body_limit,
+		  test_refusal_is_not_reset);
 }
 
 int main(void)

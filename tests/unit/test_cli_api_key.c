@@ -167,10 +167,7 @@ int main(void)
 	TCase *tests = tcase_create("cli_api_key");
 	tcase_add_checked_fixture(tests, set_up, tear_down);
 	tcase_add_loop_test(tests, what_a_key_is, 0, sizeof(texts) / sizeof(*texts));
-	tcase_add_test(tests, lengths);
-	tcase_add_test(tests, hashes);
-	tcase_add_test(tests, new_keys);
-	tcase_add_test(tests, saved_and_read);
+	suite_add(tests, lengths, hashes, new_keys, saved_and_read);
 	tcase_add_loop_test(tests, rejected_files, 0, sizeof(rejected) / sizeof(*rejected));
 	return suite_run("cli_api_key", tests, NULL);
 }

@@ -94,9 +94,6 @@ int main(void)
 {
 	TCase *tests = tcase_create("cli_credentials");
 	tcase_add_checked_fixture(tests, set_up, tear_down);
-	tcase_add_test(tests, nothing);
-	tcase_add_test(tests, key_file);
-	tcase_add_test(tests, certificates);
-	tcase_add_test(tests, files_that_are_not_there);
+	suite_add(tests, nothing, key_file, certificates, files_that_are_not_there);
 	return suite_run("cli_credentials", tests, NULL);
 }

@@ -390,10 +390,8 @@ int main(void)
 	TCase *tests = tcase_create("cli_tree");
 	tcase_set_timeout(tests, FORKS_SECONDS * 2);
 	tcase_add_loop_test(tests, any_name, 0, sizeof(names) / sizeof(*names));
-	tcase_add_test(tests, one_whose_first_thread_has_ended);
-	tcase_add_test(tests, ancestor_that_ends);
+	suite_add(tests, one_whose_first_thread_has_ended, ancestor_that_ends);
 	tcase_add_loop_test(tests, no_stranger_is_hit, 0, 2);
-	tcase_add_test(tests, without_pidfds_children_alone);
-	tcase_add_test(tests, processes_that_fork);
+	suite_add(tests, without_pidfds_children_alone, processes_that_fork);
 	return suite_run("cli_tree", tests, NULL);
 }

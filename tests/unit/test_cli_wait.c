@@ -182,7 +182,6 @@ int main(void)
 {
 	TCase *tests = tcase_create("cli_wait");
 	tcase_add_loop_test(tests, transcripts, 0, sizeof cases / sizeof *cases);
-	tcase_add_test(tests, a_bound_that_is_none);
-	tcase_add_test(tests, any_answers);
+	suite_add(tests, a_bound_that_is_none, any_answers);
 	return suite_run("cli_wait", tests, NULL);
 }

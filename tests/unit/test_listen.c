@@ -340,18 +340,9 @@ int main(void)
 	TCase *all = tcase_create("all");
 
 	tcase_add_checked_fixture(all, make_folder, remove_folder);
-	tcase_add_test(all, any_port_is_shown);
-	tcase_add_test(all, who_can_reach_an_address);
-	tcase_add_test(all, danger);
-	tcase_add_test(all, it_does_not_block_and_is_not_inherited);
-	tcase_add_test(all, names_are_resolved);
-	tcase_add_test(all, ipv6_is_for_ipv6_only);
-	tcase_add_test(all, a_port_in_use_is_refused_by_name);
-	tcase_add_test(all, workers_may_share_a_port);
-	tcase_add_test(all, an_address_that_is_not_ours_is_refused);
-	tcase_add_test(all, a_unix_socket_is_for_owner_and_group);
-	tcase_add_test(all, a_stale_socket_is_replaced);
-	tcase_add_test(all, a_live_socket_is_left_alone);
-	tcase_add_test(all, other_files_are_left_alone);
+	suite_add(all, any_port_is_shown, who_can_reach_an_address, danger, it_does_not_block_and_is_not_inherited,
+		  names_are_resolved, ipv6_is_for_ipv6_only, a_port_in_use_is_refused_by_name, workers_may_share_a_port,
+		  an_address_that_is_not_ours_is_refused, a_unix_socket_is_for_owner_and_group,
+		  a_stale_socket_is_replaced, a_live_socket_is_left_alone, other_files_are_left_alone);
 	return suite_run("listen", all, NULL);
 }

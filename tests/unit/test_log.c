@@ -434,15 +434,12 @@ int main(void)
 
 	tcase_add_loop_test(all, logfmt_quotes_what_is_not_one_word, 0, VALUES);
 	tcase_add_loop_test(all, json_stays_json, 0, VALUES);
-	tcase_add_test(all, a_line_has_time_level_event_and_its_fields);
-	tcase_add_test(all, json_numbers_are_numbers);
+	suite_add(all, a_line_has_time_level_event_and_its_fields, json_numbers_are_numbers);
 	tcase_add_loop_test(all, levels_below_the_wanted_one_are_left_out, LOG_DEBUG, LOG_ERROR + 1);
 	tcase_add_test(all, an_error_is_written_at_once_and_others_at_the_flush);
 	tcase_add_loop_test(all, a_long_value_is_cut_and_the_line_stays_whole, 0, 7);
-	tcase_add_test(all, fields_that_do_not_fit_are_left_out_whole);
-	tcase_add_test(all, a_full_pipe_drops_lines_and_says_how_many);
-	tcase_add_test(all, writes_are_whole_lines_of_at_most_pipe_buf);
-	tcase_add_test(all, a_reader_that_went_away_costs_only_lines);
-	tcase_add_test(all, lines_of_threads_do_not_mix);
+	suite_add(all, fields_that_do_not_fit_are_left_out_whole, a_full_pipe_drops_lines_and_says_how_many,
+		  writes_are_whole_lines_of_at_most_pipe_buf, a_reader_that_went_away_costs_only_lines,
+		  lines_of_threads_do_not_mix);
 	return suite_run("log", all, NULL);
 }

@@ -347,18 +347,11 @@ int main(void)
 	TCase *all = tcase_create("all");
 
 	tcase_add_checked_fixture(all, metrics_set_up, NULL);
-	tcase_add_test(all, counters_are_summed_over_workers);
-	tcase_add_test(all, waiters_are_summed_over_workers);
-	tcase_add_test(all, ends_of_waits_are_told_apart);
-	tcase_add_test(all, masters_are_up_if_all_workers_say_so);
-	tcase_add_test(all, quarantines_are_shown_if_one_worker_has_them);
-	tcase_add_test(all, clocks_and_late_commands_are_counted);
-	tcase_add_test(all, reasons_of_quarantines_have_their_names);
-	tcase_add_test(all, every_error_has_a_name_of_its_own);
-	tcase_add_test(all, histograms_put_each_time_where_it_belongs);
-	tcase_add_test(all, histograms_are_summed_and_their_sum_is_exact);
-	tcase_add_test(all, the_process_is_described);
-	tcase_add_test(all, the_build_is_named);
-	tcase_add_test(all, promtool_has_no_complaint);
+	suite_add(all, counters_are_summed_over_workers, waiters_are_summed_over_workers, ends_of_waits_are_told_apart,
+		  masters_are_up_if_all_workers_say_so, quarantines_are_shown_if_one_worker_has_them,
+		  clocks_and_late_commands_are_counted, reasons_of_quarantines_have_their_names,
+		  every_error_has_a_name_of_its_own, histograms_put_each_time_where_it_belongs,
+		  histograms_are_summed_and_their_sum_is_exact, the_process_is_described, the_build_is_named,
+		  promtool_has_no_complaint);
 	return suite_run("metrics", all, NULL);
 }

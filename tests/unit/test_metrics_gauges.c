@@ -148,12 +148,8 @@ int main(void)
 	TCase *all = tcase_create("all");
 
 	tcase_add_checked_fixture(all, metrics_set_up, NULL);
-	tcase_add_test(all, a_quorum_is_one_in_every_worker);
-	tcase_add_test(all, quarantines_are_counted_down);
-	tcase_add_test(all, the_oldest_wait_is_the_oldest_of_all_workers);
-	tcase_add_test(all, what_is_under_way_is_summed_and_limits_are_not);
-	tcase_add_test(all, reloads_are_remembered);
-	tcase_add_test(all, heads_name_the_metric);
-	tcase_add_test(all, bounds_are_told);
+	suite_add(all, a_quorum_is_one_in_every_worker, quarantines_are_counted_down,
+		  the_oldest_wait_is_the_oldest_of_all_workers, what_is_under_way_is_summed_and_limits_are_not,
+		  reloads_are_remembered, heads_name_the_metric, bounds_are_told);
 	return suite_run("metrics_gauges", all, NULL);
 }

@@ -214,7 +214,6 @@ int main(void)
 	tcase_add_loop_test(all, bad_listen_addresses_are_refused, 0, BAD_LISTENS);
 	tcase_add_loop_test(all, good_masters_are_understood, 0, MASTERS);
 	tcase_add_loop_test(all, bad_masters_are_refused, 0, BAD_MASTERS);
-	tcase_add_test(all, tls_is_understood);
-	tcase_add_test(all, parts_have_their_longest);
+	suite_add(all, tls_is_understood, parts_have_their_longest);
 	return suite_run("options_address", all, NULL);
 }

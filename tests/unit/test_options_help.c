@@ -225,9 +225,7 @@ int main(void)
 
 	tcase_add_loop_test(all, every_option_is_in_the_help, 0, count);
 	tcase_add_loop_test(all, the_manual_page_and_the_docs_are_those_of_the_table, 0, count);
-	tcase_add_test(all, the_files_have_no_other_options);
-	tcase_add_test(all, the_manual_page_is_clean);
-	tcase_add_test(all, the_flags_print_them);
+	suite_add(all, the_files_have_no_other_options, the_manual_page_is_clean, the_flags_print_them);
 	tcase_add_loop_test(all, the_table_is_sane, 0, count);
 	return suite_run("options_help", all, NULL);
 }

@@ -103,9 +103,7 @@ int main(void)
 	TCase *all = tcase_create("all");
 
 	tcase_add_checked_fixture(all, set_up, NULL);
-	tcase_add_test(all, nothing_measured_has_no_percentile);
-	tcase_add_test(all, percentiles_are_of_the_difference);
-	tcase_add_test(all, above_the_last_bound);
-	tcase_add_test(all, never_off_by_more_than_a_bucket);
+	suite_add(all, nothing_measured_has_no_percentile, percentiles_are_of_the_difference, above_the_last_bound,
+		  never_off_by_more_than_a_bucket);
 	return suite_run("stats_series", all, NULL);
 }
