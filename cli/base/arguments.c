@@ -93,7 +93,7 @@ static const char *arguments_parse_time(const struct options_entry *entry, const
 		((struct arguments *)values)->ttl_text = text;
 	if (len == 0 || len > 2 || strspn(text, "0123456789") != len || text[0] == '0')
 		return options_parse_time(entry, text, values);
-	snprintf(hint, sizeof hint, "a number alone is milliseconds; did you mean %ss?", text);
+	snprintf(hint, sizeof hint, "a number alone is milliseconds: write %ss, or %sms", text, text);
 	return hint;
 }
 

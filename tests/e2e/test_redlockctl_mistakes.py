@@ -37,7 +37,7 @@ MISTAKES = [
     ("list --prefix/x", 64, f"argument 2: unknown option; {LIST}"),
     ("acquire {name} --ttl", 64, f"--ttl: the value is missing; {LONGEST}"),
     ("acquire {name} --ttl 5x", 64, f"--ttl=5x: not a time: 500ms, 60s, 5m, 1h or a whole number of milliseconds; {LONGEST}"),
-    ("acquire {name} --ttl 30", 64, f"--ttl=30: a number alone is milliseconds; did you mean 30s?; {LONGEST}"),
+    ("acquire {name} --ttl 30", 64, f"--ttl=30: a number alone is milliseconds: write 30s, or 30ms; {LONGEST}"),
     ("acquire {name} --ttl 10m", 64, "{name}: --ttl 10m is over the longest lease of the server: use at most 60s, and extend the lease"),
     ("run {name} --ttl 10m true", 64, "{name}: not acquired: --ttl 10m is over the longest lease of the server: use at most 60s; run renews it anyway"),
     ("acquire {name} --ttl 50ms", 64, "{name}: --ttl 50ms is below the shortest lease of the server: use at least 100ms"),

@@ -323,8 +323,8 @@ START_TEST(bounds)
 	bad(ARGS("acquire", "a", "-E", "256"), "--conflict-exit-code");
 	bad(ARGS("acquire", "a", "-E", "-1"), "--conflict-exit-code");
 	bad(ARGS("list", "--limit", "0"), "--limit");
-	bad(ARGS("run", "a", "--ttl", "30", "--", "c"), "--ttl=30: a number alone is milliseconds; did you mean 30s?");
-	bad(ARGS("acquire", "a", "-w9"), "--wait=9: a number alone is milliseconds; did you mean 9s?");
+	bad(ARGS("run", "a", "--ttl", "30", "--", "c"), "--ttl=30: a number alone is milliseconds: write 30s, or 30ms");
+	bad(ARGS("acquire", "a", "-w9"), "--wait=9: a number alone is milliseconds: write 9s, or 9ms");
 	good(ARGS("acquire", "a", "--ttl", "100", "--wait", "0"));
 	bad(ARGS("run", "a", "-q", "--json", "--", "c"), "--quiet");
 	bad(ARGS("run", "a", "-n", "-w", "1s", "--", "c"), "--wait");
