@@ -103,8 +103,10 @@ void show_first_steps(const struct options *options, const struct tls *tls)
 	char url[URL_MAX], to[OPTIONS_PATH_MAX + URL_MAX + 20];
 
 	assert(options->dev > 0);
-	bool other = address->scheme == LISTEN_HTTPS && !tls_is_for(tls, address->host) && tls_is_for(tls, "localhost");
-	write_url(address, other ? "localhost" : address->host, url);
+	/* 0.0.0.0 and :: cannot be called; a certificate may be for the name of this machine alone */
+	bool everywhere = strcmp(address->host, "0.0.0.0") == 0 || strcmp(address->host, "::") == 0,
+	     other = address->scheme == LISTEN_HTTPS && !tls_is_for(tls, address->host) && tls_is_for(tls, "localhost");
+	write_url(address, everywhere || other ? "localhost" : address->host, url);
 	if (address->is_unix)
 		snprintf(to, sizeof to, "--unix-socket %s http://localhost", address->host);
 	else if (address->scheme == LISTEN_HTTPS)

@@ -2,10 +2,12 @@
 
 import os
 import pathlib
+import re
 import signal
 
 import pytest
 
+import harness
 from harness import children_of, wait_until
 from compose_world import number_inside
 
@@ -101,3 +103,16 @@ def test_a_page_with_a_name_of_its_own_does_not_get_in(world, dev_image, dev_set
     start(world, dev_image, dev_settings, "--dev=1")
     wait_granted(world, "any")
     assert world.curl("redlockd-1", "GET", "/masters", headers={"Host": host}).status == status
+
+
+def test_what_it_prints_can_be_pasted(world):
+    """The program that was built, as the image starts it: nobody can call 0.0.0.0, and the page is open to those that name localhost."""
+    command = [harness.BINARY, "--dev", "--listen=0.0.0.0:8080", "--insecure", "--allow-host=localhost"]
+    service = world.start("redlockd-1", command, {"TMPDIR": str(world.folder)})
+    world.wait_voting("redlockd-1", 3, headers=LOCALHOST)
+    printed = wait_until(lambda: service.text() if "Ctrl-C" in service.text() else None, 20, "the first steps")
+    commands = re.findall(r"^  curl -i (.*)$", printed, re.M)
+    assert len(commands) == 3 and "The status page: http://localhost:8080/\n" in printed
+    done = [world.run("sh", "-c", f"curl -sSi --noproxy '*' {one}") for one in commands]
+    assert [one.stdout.split()[1] for one in done] == ["201", "200", "200"], done
+    assert "--insecure: whoever reaches this address may take and break locks" in printed
