@@ -1,5 +1,6 @@
 """The target dev of docker/Dockerfile: a lock service without any other service, which ends with all that it started."""
 
+import json
 import os
 import pathlib
 import re
@@ -53,6 +54,11 @@ def test_what_is_in_it(image, dev_image):
     assert {"tmp", "usr/bin/valkey-server", "usr/bin/valkey-check-rdb", "usr/share/doc/valkey-tools/copyright", "var/lib/dpkg/status.d/valkey-tools"} <= more
     assert (dev_image / "tmp").stat().st_mode & 0o7777 == 0o1777
     assert sorted(os.listdir(dev_image / "usr" / "bin")) == ["redlockctl", "redlockd", "valkey-check-rdb", "valkey-server"]
+    sbom = json.loads((dev_image / "usr/share/redlockd/sbom.cdx.json").read_text())
+    listed = {file["name"] for component in sbom["components"] for file in component.get("components", [])}
+    assert {"/usr/bin/valkey-check-rdb", "/usr/share/doc/valkey-tools/copyright"} <= listed
+    assert listed == {f"/{name}" for name in files(dev_image) if (dev_image / name).is_file() and not (dev_image / name).is_symlink()
+                      and not name.startswith(("usr/share/redlockd/", "var/lib/dpkg/status.d/"))}
     size = sum(path.lstat().st_size for path in dev_image.rglob("*"))
     print(f"{size} bytes")
     assert size < SIZE_MAX
