@@ -45,13 +45,21 @@ class Browser:
             raise
         return self
 
-    def start(self):
-        log = os.path.join(self.folder, "chromedriver.log")
-        with open(log, "wb") as out:
-            self.driver_process = subprocess.Popen([*DIES_WITH_US, shutil.which("chromedriver"), "--port=0"], stdin=subprocess.DEVNULL, stdout=out,
-                                                   stderr=out, env={**os.environ, "HOME": self.folder, "TMPDIR": self.folder})
+    def start_driver(self):
+        """chromedriver takes a free port; where another program has taken that for IPv6 meanwhile, it ends, and another one is started. Returns the port."""
+        log = pathlib.Path(self.folder, "chromedriver.log")
         started = re.compile(r"started successfully on port (\d+)")
-        port = wait_until(lambda: started.search(pathlib.Path(log).read_text()), 30, "chromedriver").group(1)
+        for _ in range(5):
+            with open(log, "wb") as out:
+                self.driver_process = subprocess.Popen([*DIES_WITH_US, shutil.which("chromedriver"), "--port=0"], stdin=subprocess.DEVNULL, stdout=out,
+                                                       stderr=out, env={**os.environ, "HOME": self.folder, "TMPDIR": self.folder})
+            wait_until(lambda: started.search(log.read_text()) or self.driver_process.poll() is not None, 30, "chromedriver")
+            if found := started.search(log.read_text()):
+                return found.group(1)
+        raise AssertionError(f"chromedriver does not start: {log.read_text()}")
+
+    def start(self):
+        port = self.start_driver()
         options = webdriver.ChromeOptions()
         options.binary_location = shutil.which("chromium")
         for flag in [*FLAGS, f"--user-data-dir={self.folder}/profile"]:

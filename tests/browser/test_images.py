@@ -59,7 +59,9 @@ def test_images_for_the_documents(page, lab):
             page.wait(lambda: page.run("return pointed.plots[0].lists[0].length") >= 15, 60, "some points in the plots")
             page.wait(lambda: (lock_row(page, "billing/47") or [""] * 5)[4] == "3" and len(page.rows("waiting")) == 2)
             page.cdp("Emulation.setScrollbarsHidden", hidden=True)
-            for name, width, height, dark in (("page", 1440, 1450, False), ("page-dark", 1440, 1450, True), ("page-390", 390, 1100, False)):
+            page.look(1440, 900)
+            plots_end = page.run("return Math.ceil(document.getElementById('plots').getBoundingClientRect().bottom)")
+            for name, width, height, dark in (("page", 1440, plots_end + 20, False), ("page-dark", 1440, plots_end + 20, True), ("page-390", 390, 1100, False)):
                 page.look(width, height, dark)
                 page.screenshot(f"docs-{name}", whole=False)
                 assert page.overflow() == [0, []]
