@@ -41,6 +41,19 @@ def test_masters_are_those_of_the_api(page, three):
             assert tries_left
 
 
+def test_since_when_a_master_is_in_its_state(page, three):
+    """Read at once, so that no later answer comes between; two hours more than the API says, so that the test need not take as long."""
+    ready(page, three)
+    shown = page.driver.execute_async_script("""
+        const done = arguments[0];
+        ask("/masters").then(body => {
+            body.masters[1].state_ms += 2 * 3600 * 1000;
+            showMasters(body);
+            done([...document.querySelectorAll("#masters .since")].map(e => e.textContent));
+        });""")
+    assert shown[1].startswith("for 2h ") and shown[0].endswith("s") and shown[2].endswith("s"), shown
+
+
 def test_activity_waiters_and_hottest(page, three):
     ready(page, three)
     lease = three.acquire("busy/1", ttl_ms=60000, owner="slow one")
