@@ -8,9 +8,6 @@
 
 #include "redlock_internal.h"
 
-/* What a rule can say besides an enum redlock_outcome. */
-enum { UNDECIDED = -2, RETRY = -1 };
-
 /* ---- the rules ---- */
 
 /* Acquire:
@@ -32,18 +29,18 @@ static int decide_acquire(const struct redlock *op, const struct redlock_tally *
 	if (tally->best_votes >= tally->needed)
 		return REDLOCK_LOCKED;
 	if (tally->granted + tally->pending >= tally->needed)
-		return UNDECIDED;
+		return REDLOCK_UNDECIDED;
 	if (tally->pending > 0 && tally->queued == 0 && tally->best_votes + tally->pending >= tally->needed)
-		return UNDECIDED; /* LOCKED or SPLIT */
+		return REDLOCK_UNDECIDED; /* LOCKED or SPLIT */
 	if (tally->answered < tally->needed && tally->answered + tally->pending >= tally->needed)
-		return UNDECIDED; /* NO_QUORUM or SPLIT */
+		return REDLOCK_UNDECIDED; /* NO_QUORUM or SPLIT */
 	if (tally->answered < tally->needed)
 		return REDLOCK_NO_QUORUM;
 	if (tally->queued > 0)
 		return REDLOCK_LOCKED;
 	bool may_be_held = tally->best_votes > 0 && tally->best_votes + tally->unknown >= tally->needed;
 	if (redlock_is_waiter(op) ? !may_be_held : op->attempt < op->params.tries)
-		return RETRY;
+		return REDLOCK_RETRY;
 	return may_be_held ? REDLOCK_LOCKED : REDLOCK_SPLIT;
 }
 
@@ -54,7 +51,7 @@ static int decide_leaving(const struct redlock *op, const struct redlock_tally *
 	assert(redlock_is_waiter(op));
 	assert(op->state == REDLOCK_LEAVING);
 	if (tally->best_votes < tally->needed && tally->pending > 0)
-		return UNDECIDED;
+		return REDLOCK_UNDECIDED;
 	return tally->answered < tally->needed ? REDLOCK_NO_QUORUM : REDLOCK_LOCKED;
 }
 
@@ -95,7 +92,7 @@ static int decide_owned(const struct redlock *op, const struct redlock_tally *ta
 		return REDLOCK_NOT_OWNER;
 	if (tally->gone >= tally->needed)
 		return REDLOCK_EXPIRED;
-	return tally->pending > 0 ? UNDECIDED : decide_rest(op, tally);
+	return tally->pending > 0 ? REDLOCK_UNDECIDED : decide_rest(op, tally);
 }
 
 /* Inspect:
@@ -109,7 +106,7 @@ static int decide_inspect(const struct redlock *op, const struct redlock_tally *
 	assert(op->state == REDLOCK_VOTING);
 	bool is_clear = tally->best_votes >= tally->needed || tally->gone >= tally->needed;
 	if (tally->pending > 0 && (op->params.wait_for_all || !is_clear))
-		return UNDECIDED;
+		return REDLOCK_UNDECIDED;
 	return tally->answered < tally->needed ? REDLOCK_NO_QUORUM : REDLOCK_OK;
 }
 
@@ -195,7 +192,7 @@ void redlock_decide_fence(const struct redlock *op, bool is_settled, uint64_t no
 	conclude(op, &tally, is_settled ? REDLOCK_OK : REDLOCK_NO_QUORUM, now_us, ret_result);
 }
 
-enum redlock_verdict redlock_decide(const struct redlock *op, uint64_t now_us, struct redlock_result *ret_result)
+int redlock_decide(const struct redlock *op, uint64_t now_us, struct redlock_result *ret_result)
 {
 	static int (*const rules[])(const struct redlock *, const struct redlock_tally *) = {
 		[REDLOCK_ACQUIRE] = decide_acquire,
@@ -207,8 +204,7 @@ enum redlock_verdict redlock_decide(const struct redlock *op, uint64_t now_us, s
 	assert(op->params.kind <= REDLOCK_INSPECT);
 	struct redlock_tally tally = redlock_tally_count(op);
 	int decided = op->state == REDLOCK_LEAVING ? decide_leaving(op, &tally) : rules[op->params.kind](op, &tally);
-	if (decided < 0)
-		return decided == RETRY ? REDLOCK_RETRY : REDLOCK_UNDECIDED;
-	conclude(op, &tally, (enum redlock_outcome)decided, now_us, ret_result);
-	return REDLOCK_DECISION;
+	if (decided >= 0)
+		conclude(op, &tally, (enum redlock_outcome)decided, now_us, ret_result);
+	return decided;
 }

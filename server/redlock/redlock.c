@@ -127,7 +127,7 @@ static void evaluate_votes(struct redlock *op, uint64_t now_us, struct redlock_o
 	switch (redlock_decide(op, now_us, &result)) {
 	case REDLOCK_UNDECIDED: break;
 	case REDLOCK_RETRY: lose_attempt(op, now_us, out); break;
-	case REDLOCK_DECISION:
+	default: /* an outcome */
 		if (result.outcome == REDLOCK_OK && op->params.kind == REDLOCK_ACQUIRE &&
 		    !redlock_fence_guess_holds(op)) {
 			begin_round(op, now_us, out);

@@ -68,14 +68,14 @@ uint32_t redlock_tally_waiters(const struct redlock *op, const struct redlock_ta
 
 /* ---- decide.c: when the votes of an attempt decide it, and what the decision is ---- */
 
-enum redlock_verdict {
-	REDLOCK_UNDECIDED, /* more votes, or the deadline, are needed */
-	REDLOCK_RETRY,     /* acquire: nobody won, and another attempt may follow */
-	REDLOCK_DECISION   /* *ret_result is the answer */
+/* What the votes can lead to besides an enum redlock_outcome. */
+enum {
+	REDLOCK_UNDECIDED = -2, /* more votes, or the deadline, are needed */
+	REDLOCK_RETRY = -1      /* acquire: nobody won, and another attempt may follow */
 };
 
-/* Evaluates the ballots that are in. *ret_result is written only with REDLOCK_DECISION. */
-enum redlock_verdict redlock_decide(const struct redlock *op, uint64_t now_us, struct redlock_result *ret_result);
+/* Evaluates the ballots that are in. *ret_result is written only if the outcome is returned. */
+int redlock_decide(const struct redlock *op, uint64_t now_us, struct redlock_result *ret_result);
 /* The result of an acquisition whose fence was settled by RAISE: OK if validity is left, else NO_QUORUM. Or of one
  * whose fence could not be settled, with no tries left: NO_QUORUM. */
 void redlock_decide_fence(const struct redlock *op, bool is_settled, uint64_t now_us,
