@@ -323,7 +323,8 @@ static bool arguments_check(struct options_reader *reader, const struct argument
 			return options_complain_text(reader, "%s", rules[i].message);
 	if (run && arguments->ttl_ms < ARGUMENTS_RUN_TTL_MIN_MS)
 		return options_complain_text(reader, "--ttl: at least %dms for run", ARGUMENTS_RUN_TTL_MIN_MS);
-	return !holds || !token || arguments_is_token(token) || options_blame(reader, "token", "not a token");
+	return !holds || !token || arguments_is_token(token) ||
+	       options_blame(reader, "token", "not a token; allowed are 40 digits, 0 to 9 and a to f");
 }
 
 /* ---- all of it ---- */

@@ -80,13 +80,13 @@ def gather_waiting(lab, answers):
         return service.curl("GET", "/locks/line").json["waiters"] == count
 
     with concurrent.futures.ThreadPoolExecutor(1) as pool:
-        waiter = pool.submit(service.curl, "POST", "/locks", body={**body, "wait_ms": 1500})
+        waiter = pool.submit(service.curl, "POST", "/locks", body={**body, "wait_ms": 4000})
         wait_until(lambda: waits(1), what="one in the queue")
         answers.ask(service, "GET", "/locks/line", ONE, 200)
         assert answers.ask(service, "GET", "/locks?prefix=line", NEW, 200).json["locks"][0]["waiters"] == 1
         answers.ask(service, "POST", "/locks", NEW, 429, body={**body, "wait_ms": 1000})
         answers.add("POST", NEW, waiter.result())
-        assert waiter.result().status == 409 and waiter.result().json["waited_ms"] >= 1500, waiter.result()
+        assert waiter.result().status == 409 and waiter.result().json["waited_ms"] >= 4000, waiter.result()
         wait_until(lambda: waits(0), what="nobody in the queue")
         waiter = pool.submit(service.curl, "POST", "/locks", body={**body, "wait_ms": 60000})
         wait_until(lambda: waits(1), what="one in the queue")
