@@ -41,7 +41,7 @@ NO_MASTERS = "give --masters redis://HOST1,redis://HOST2,redis://HOST3 or --mast
     (["--max-ttl=5s", *MASTER], f"--max-ttl: unknown option; did you mean --max-ttl-ms?; {HELP}"),
     (["--frobnicate", *MASTER], f"--frobnicate: unknown option; {HELP}"),
     (["-p8080", *MASTER], f"-p: unknown option; {HELP}"),
-    (["serve"], f"argument 1: {WORD}"),
+    (["serve"], f"argument 1 ('serve'): {WORD}"),
     (["--workers=1", "--workers=2", *MASTER], "--workers: given twice; allowed are 1 to 64"),
     # values
     (["--max-ttl-ms=5d", *MASTER], "--max-ttl-ms=5d: not a time: 500ms, 60s, 5m, 1h or a whole number of milliseconds; allowed are 10 to 86400000 ms"),
