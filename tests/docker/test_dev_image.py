@@ -13,7 +13,7 @@ from harness import children_of, wait_until
 from compose_world import number_inside
 
 USER = 64801
-SIZE_MAX = 40_000_000  # docs/how-to/docker.md: 32 MB
+SIZE_MAX = 40_000_000  # docs/how-to/docker.md: 34 MB
 LOCALHOST = {"Host": "localhost:8080"}  # what a caller names that comes through a published port
 
 
