@@ -35,7 +35,7 @@ struct world {
 
 /* The bytes that came back on a connection. */
 struct answer {
-	char text[64 * 1024];
+	char text[128 * 1024];
 	size_t len;
 	bool closed, reset;
 };
