@@ -82,8 +82,8 @@ def test_the_commands_of_the_scripts_are_documented():
     sources = {path.name: path.read_text(encoding="utf-8") for path in pathlib.Path(ROOT, "server", "scripts").glob("*.lua")}
     used = {name.lower() for source in sources.values() for name in re.findall(r"call\('([A-Z]+)'|local \w+ = \{'([A-Z]{4,})'", source) for name in name if name}
     check = pathlib.Path(ROOT, "server", "masters", "master_check.c").read_text(encoding="utf-8")
-    probed = {name.lower() for name in re.findall(r"\t(?:PROBE|WRONG)\(([A-Z]+),", check)}
-    tried = {name.lower() for name in re.findall(r"\tTRIAL\(([A-Z_]+),", check)}
+    probed = {name.lower() for name in re.findall(r"\{(?:PROBE|WRONG)\(([A-Z]+),", check)}
+    tried = {name.lower() for name in re.findall(r"\{TRIAL\(([A-Z_]+),", check)}
     assert len(used) >= 15 and used <= set(COMMANDS) and used <= probed, (used - set(COMMANDS), used - probed)
     assert {f"{name}.lua" for name in tried} == {name for name in sources if not name.startswith("queue_")}
     assert probed | {"subscribe", "select", "info", "client|setname", "client|id", "script|load"} == set(COMMANDS)
