@@ -158,11 +158,12 @@ void call_log_address(const struct call *call)
 	log_text("address", text);
 }
 
-/* The requests that somebody should look into. A lock that is held, or a lease that is over, is the daily business of
- * callers, and so many that their lines would hide the others. */
+/* The requests that somebody should look into. A lock that is held is the daily business of callers, and so frequent
+ * that its lines would hide the others; a lease that was lost before it was extended is not. */
 static bool call_is_error(const struct call *call, unsigned status)
 {
-	return status == 401 || status == 403 || status == 429 || status >= 500 ||
+	bool is_lost = call->lease.operation == LEASE_EXTEND && (status == 409 || status == 410);
+	return is_lost || status == 401 || status == 403 || status == 429 || status >= 500 ||
 	       (call->stream && hold_stream_is_lost(call->stream));
 }
 

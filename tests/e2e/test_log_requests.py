@@ -31,11 +31,17 @@ def test_by_default_only_errors_are_logged(lab):
     service = lab.service(3, "--log-requests=errors")
     ask(service)
     assert found(service, "before") == []
+    lost = service.acquire("lost", 200)
+    wait_until(lambda: not service.curl("GET", "/locks/lost").json["held"], what="the end of the lease")
+    assert service.curl("PUT", "/locks/lost", body={"token": lost["token"]}).status == 410
+    service.acquire("lost")
+    assert service.curl("PUT", "/locks/lost", body={"token": lost["token"]}).status == 409
+    assert found(service, "late") == [("extend", "410", "info"), ("extend", "409", "info")]
     for master in service.masters[1:]:
         master.kill()
     service.wait_voting(1)
     assert service.curl("POST", "/locks", body={"resource": "y"}).status == 503
-    assert found(service, "after") == [("acquire", "503", "warn")]
+    assert found(service, "after")[2:] == [("acquire", "503", "warn")]
 
 
 def test_errors_is_the_default(tmp_path):
