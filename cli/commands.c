@@ -261,7 +261,7 @@ static int command_release(struct client *client)
 	struct client_request request = client_request_of_lock("DELETE", arguments->name, arguments->token);
 
 	if (arguments->force)
-		strcat(request.path, "?force=true");
+		client_request_force(&request, arguments->fence);
 	struct answer answer = commands_ask(client, request);
 	bool expired = answer_is_expired(&answer), was_free = arguments->force && expired;
 	if (answer.outcome != OUTCOME_DONE && !was_free && !(expired && client->unanswered > 0))
@@ -291,8 +291,8 @@ static bool commands_list_page(struct client *client, json_t *all, char cursor[C
 
 	assert(limit == 0 || json_array_size(all) < limit);
 	answer_fini(answer);
-	*answer = commands_ask(
-		client, client_request_list(client->arguments->prefix, left < PAGE_MAX ? left : PAGE_MAX, cursor));
+	*answer = commands_ask(client,
+			       client_request_list(client->arguments, left < PAGE_MAX ? left : PAGE_MAX, cursor));
 	if (answer->outcome != OUTCOME_DONE)
 		return false;
 	const char *next = answer_member(answer->json, "cursor");

@@ -66,7 +66,7 @@ static int run(struct arguments *arguments)
 		return EXIT_STATUS_USAGE;
 	}
 	warn_of_exposed_key(arguments);
-	if (!arguments->owner)
+	if (!arguments->owner && arguments->command != COMMAND_LIST)
 		set_owner(arguments);
 	return arguments->command == COMMAND_RUN ? run_command(arguments) : commands_run(arguments);
 }

@@ -88,7 +88,7 @@ json_t *problem_new(enum problem problem, const char *detail, json_t *members, c
  * and stops at NUL, so that `a%00b` would be `a`. */
 
 enum {
-	PATH_PARAMS_MAX = 3,  /* query parameters that one route knows */
+	PATH_PARAMS_MAX = 4,  /* query parameters that one route knows */
 	PATH_VALUE_MAX = 256, /* bytes of a decoded query value */
 	PATH_ENCODED_MAX = 3 * 256
 };

@@ -2,6 +2,7 @@
  *
  * What is decoded is checked here, so that handlers and leases get values within their bounds. Worker's thread. */
 #include <assert.h>
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -26,6 +27,29 @@ static bool decode_resource(struct call *call)
 	}
 	call->lease.resource_len = (uint16_t)len;
 	return true;
+}
+
+/* The number of a parameter, at most 16 digits; 0 if it is none or larger than `max`. */
+static uint64_t decode_number(const struct path_param *param, uint64_t max)
+{
+	bool number = param->len > 0 && param->len <= 16 && strspn(param->value, "0123456789") == param->len;
+	uint64_t value = number ? strtoull(param->value, NULL, 10) : 0;
+
+	assert(max > 0);
+	return value <= max ? value : 0;
+}
+
+/* The `fence` of a forced release: 0 where there is none. */
+static void decode_fence(struct call *call, const struct path_param *param, struct field_errors *errors)
+{
+	assert(call->route->operation == LEASE_FORCE || call->route->operation == LEASE_RELEASE);
+	if (!param->given)
+		return;
+	call->lease.fence = decode_number(param, REDLOCK_FENCE_LIMIT - 1);
+	if (call->route->operation != LEASE_FORCE)
+		field_errors_add(errors, "fence", "must not be there without force=true");
+	else if (call->lease.fence == 0)
+		field_errors_add(errors, "fence", "must be from 1 to %" PRIu64, REDLOCK_FENCE_LIMIT - 1);
 }
 
 /* What the route does not allow: a `force` other than true, two keys, a body, a page's body of another type, a
@@ -62,6 +86,8 @@ bool decode_target(struct call *call, const char *query)
 	path_parse_query(query, route->params, call->query ? call->query->params : NULL, &errors);
 	if (call->rest && !decode_resource(call))
 		return false;
+	if (route->operation == LEASE_FORCE || route->operation == LEASE_RELEASE)
+		decode_fence(call, &call->query->params[1], &errors);
 	decode_headers(call, &errors);
 	if (errors.count > 0)
 		return call_reject_with(call, PROBLEM_INVALID_REQUEST, NULL, NULL, &errors);
@@ -88,18 +114,9 @@ static bool decode_lease(struct call *call)
 
 /* ---- listing ---- */
 
-/* The number of a `limit`; 0 if it is none. */
-static uint16_t decode_limit(const struct path_param *param)
-{
-	bool number = param->len > 0 && param->len <= 4 && strspn(param->value, "0123456789") == param->len;
-	unsigned long limit = number ? strtoul(param->value, NULL, 10) : 0;
-
-	return limit <= LEASE_LIST_MAX ? (uint16_t)limit : 0;
-}
-
 static bool decode_listing(struct call *call)
 {
-	enum { PREFIX, LIMIT, CURSOR, LIMIT_DEFAULT = 100 };
+	enum { PREFIX, LIMIT, CURSOR, OWNER, LIMIT_DEFAULT = 100 };
 	const struct path_param *params = call->query->params;
 	struct lease_list_request *list = &call->query->list;
 	struct field_errors errors = {.count = 0};
@@ -107,7 +124,7 @@ static bool decode_listing(struct call *call)
 	_Static_assert((int)PATH_VALUE_MAX <= (int)LEASE_RESOURCE_MAX, "a prefix fits");
 	list->prefix_len = (uint16_t)params[PREFIX].len;
 	memcpy(list->prefix, params[PREFIX].value, params[PREFIX].len);
-	list->limit = params[LIMIT].given ? decode_limit(&params[LIMIT]) : LIMIT_DEFAULT;
+	list->limit = params[LIMIT].given ? (uint16_t)decode_number(&params[LIMIT], LEASE_LIST_MAX) : LIMIT_DEFAULT;
 	if (list->limit == 0)
 		field_errors_add(&errors, "limit", "must be from 1 to %d", LEASE_LIST_MAX);
 	if (params[CURSOR].len >= sizeof list->cursor ||
@@ -116,6 +133,12 @@ static bool decode_listing(struct call *call)
 		field_errors_add(&errors, "cursor", "must be as the page before gave it");
 	else
 		memcpy(list->cursor, params[CURSOR].value, params[CURSOR].len + 1);
+	list->by_owner = params[OWNER].given;
+	list->owner_len = (uint16_t)params[OWNER].len;
+	if (params[OWNER].len > LEASE_OWNER_MAX)
+		field_errors_add(&errors, "owner", "must be at most %d bytes", LEASE_OWNER_MAX);
+	else
+		memcpy(list->owner, params[OWNER].value, params[OWNER].len);
 	return errors.count == 0 || call_reject_with(call, PROBLEM_INVALID_REQUEST, NULL, NULL, &errors);
 }
 

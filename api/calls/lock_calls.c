@@ -109,6 +109,8 @@ static const char *detail_of(const struct call *call, const struct lease_answer 
 		"The lock is held by a key that redlockd did not write. It stays; look for the program that wrote it.";
 	static const char other_holder[] = "The holder has left, and another one came meanwhile. It stays; look again "
 					   "before you release that one.";
+	static const char other_fence[] =
+		"The lock is held with another fence than the one given. It stays; look again before you release it.";
 	static const char no_grant[] = "The lock could not be granted within wait_ms. Try again, or wait longer.";
 	static const char no_lease[] =
 		"Nobody holds the lock with this token any more. There is nothing left to release.";
@@ -117,7 +119,10 @@ static const char *detail_of(const struct call *call, const struct lease_answer 
 
 	switch (answer->status) {
 	case LEASE_LOCKED: return lease->wait_ms > 0 ? no_grant : NULL;
-	case LEASE_NOT_OWNER: return !force ? NULL : answer->holder.known ? other_holder : other_program;
+	case LEASE_NOT_OWNER:
+		if (force && answer->holder.known)
+			return lease->fence > 0 ? other_fence : other_holder;
+		return force ? other_program : NULL;
 	case LEASE_EXPIRED:
 		if (force)
 			return "Nobody holds the lock. There is nothing to release.";

@@ -28,14 +28,14 @@ const struct route route_table[ROUTE_COUNT] = {
 	 .operation = LEASE_EXTEND, .takes_body = true},
 	/* A route with a selector stands before the one with the same name, method and pattern. */
 	{"release", "DELETE", "/locks/{resource}", ACCESS_ADMIN, lock_call_submit, 204, TOO_FEW | NOT_HELD,
-	 .operation = LEASE_FORCE, .takes_body = true, .params = {"force"}, .selector = "force"},
-	/* takes the parameter, so that its error names it */
+	 .operation = LEASE_FORCE, .takes_body = true, .params = {"force", "fence"}, .selector = "force"},
+	/* takes the parameters, so that its errors name them */
 	{"release", "DELETE", "/locks/{resource}", ACCESS_TOKEN, lock_call_submit, 204, TOO_FEW | NOT_HELD,
-	 .operation = LEASE_RELEASE, .takes_body = true, .params = {"force"}},
+	 .operation = LEASE_RELEASE, .takes_body = true, .params = {"force", "fence"}},
 	{"inspect", "GET", "/locks/{resource}", ACCESS_INSPECT, lock_call_submit, 200, TOO_FEW,
 	 .operation = LEASE_INSPECT},
 	{"list", "GET", "/locks", ACCESS_LIST, lock_call_list, 200, TOO_FEW,
-	 .operation = LEASE_INSPECT, .params = {"prefix", "limit", "cursor"}},
+	 .operation = LEASE_INSPECT, .params = {"prefix", "limit", "cursor", "owner"}},
 	{"healthz", "GET", "/healthz", ACCESS_NOTHING, info_call_healthz, .status = 200, .quiet = true},
 	{"readyz", "GET", "/readyz", ACCESS_NOTHING, info_call_readyz, .status = 200, .problems = TOO_FEW,
 	 .quiet = true},

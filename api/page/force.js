@@ -1,7 +1,7 @@
 /* Releases a lock by force: asks for confirmation, says what will happen, and shows the result.
  *
- * The user confirms one holder, identified by its fence. DELETE takes the lock from any holder, so the lock is inspected right before it: if
- * another holder has it by then, nothing is released and the new holder is shown. */
+ * The user confirms one holder, identified by its fence. The lock is inspected right before DELETE: if another holder has it by
+ * then, the new holder is shown. DELETE names the fence, so that no holder that comes later is released. */
 
 const force = { lock: null, opener: null, busy: false };
 
@@ -50,6 +50,10 @@ function changeForced(lock) {
 	by("force-cancel").focus();
 }
 
+function forceQuery(lock) {
+	return lock.fence === undefined ? "?force=true" : `?force=true&fence=${lock.fence}`;
+}
+
 function forcePath(resource) {
 	return `/locks/${encodeURIComponent(resource)}`;
 }
@@ -91,7 +95,7 @@ async function releaseByForce() {
 	sayForced("", "Releasing…");
 	try {
 		if (await isSameHolder(lock)) {
-			await ask(`${forcePath(lock.resource)}?force=true`, "DELETE");
+			await ask(forcePath(lock.resource) + forceQuery(lock), "DELETE");
 			endForce("good", "Released. The holder learns of it when it tries to renew.");
 		}
 	} catch (problem) {

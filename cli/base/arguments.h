@@ -70,6 +70,7 @@ struct arguments {
 	struct credentials credentials; /* its files are not read yet: credentials_load() */
 	int held_status;
 	uint64_t limit;                               /* of list; 0: all */
+	uint64_t fence;                               /* of release --force; 0: any */
 	const char *owner;                            /* NULL: none given */
 	const char *prefix;                           /* NULL: none given */
 	const char *token;                            /* from --token or the environment; NULL: none given */

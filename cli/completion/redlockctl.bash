@@ -55,10 +55,10 @@ _redlockctl_offer_options() {
 	run) _redlockctl_offer --ttl --wait --no-wait --owner --conflict-exit-code --kill-after --wait-all --verbose --quiet -- ;;
 	acquire) _redlockctl_offer --ttl --wait --no-wait --owner --conflict-exit-code --token-file --quiet ;;
 	extend) _redlockctl_offer --ttl --token-file --token ;;
-	release) _redlockctl_offer --token-file --token --force ;;
+	release) _redlockctl_offer --token-file --token --force --fence ;;
 	key) _redlockctl_offer_key_options ;;
 	status) _redlockctl_offer --exit-code ;;
-	list) _redlockctl_offer --prefix --limit ;;
+	list) _redlockctl_offer --prefix --owner --limit ;;
 	health) _redlockctl_offer --ready ;;
 	"") _redlockctl_offer --version ;;
 	esac
@@ -78,7 +78,7 @@ _redlockctl_offer_value() {
 	--right) _redlockctl_offer acquire inspect list admin ;;
 	--server | -s) _redlockctl_offer http://127.0.0.1:8080 unix:/ ;;
 	--ttl | -t | --wait | -w | --kill-after | -k | --timeout) _redlockctl_offer 250ms 5s 30s 1m 5m 1h ;;
-	--owner | --conflict-exit-code | -E | --token | --prefix | --limit | --name) ;;
+	--owner | --conflict-exit-code | -E | --token | --fence | --prefix | --limit | --name) ;;
 	*) return 1 ;;
 	esac
 }
@@ -90,7 +90,7 @@ _redlockctl_find_command() {
 		--) ((at++)); [[ $command == run ]]; return ;;
 		--server | -s | --ttl | -t | --wait | -w | --kill-after | -k | --timeout | --token-file) ((at++)) ;;
 		--cacert | --cert | --key | --key-file | --out | --right | --name) ((at++)) ;;
-		--owner | --conflict-exit-code | -E | --token | --prefix | --limit) ((at++)) ;;
+		--owner | --conflict-exit-code | -E | --token | --fence | --prefix | --limit) ((at++)) ;;
 		-*) ;;
 		*)
 			if [[ -z $command ]]; then

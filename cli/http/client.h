@@ -34,8 +34,10 @@ struct client_request client_request_acquire(const struct arguments *arguments, 
 struct client_request client_request_extend(const struct arguments *arguments, const char *token);
 /* A request without a body for a lock: GET its state, DELETE to release it. token: NULL if none is needed. */
 struct client_request client_request_of_lock(const char *method, const char *name, const char *token);
+/* Makes a DELETE a forced one. fence: of the holder that is meant; 0: whoever holds it. */
+void client_request_force(struct client_request *request, uint64_t fence);
 /* cursor: may be empty. */
-struct client_request client_request_list(const char *prefix, uint64_t limit, const char *cursor);
+struct client_request client_request_list(const struct arguments *arguments, uint64_t limit, const char *cursor);
 struct client_request client_request_get(const char *path);
 
 /* ---- client.c ---- */

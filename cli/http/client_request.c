@@ -58,13 +58,25 @@ struct client_request client_request_extend(const struct arguments *arguments, c
 	return request;
 }
 
-struct client_request client_request_list(const char *prefix, uint64_t limit, const char *cursor)
+void client_request_force(struct client_request *request, uint64_t fence)
+{
+	size_t len = strlen(request->path);
+
+	assert(!request->token);
+	len += (size_t)snprintf(request->path + len, sizeof request->path - len, "?force=true");
+	if (fence > 0)
+		snprintf(request->path + len, sizeof request->path - len, "&fence=%" PRIu64, fence);
+}
+
+struct client_request client_request_list(const struct arguments *arguments, uint64_t limit, const char *cursor)
 {
 	struct client_request request = {.method = "GET"};
 
 	snprintf(request.path, sizeof request.path, "/locks?limit=%" PRIu64, limit);
-	if (prefix)
-		client_request_append(&request, "&prefix=", prefix);
+	if (arguments->prefix)
+		client_request_append(&request, "&prefix=", arguments->prefix);
+	if (arguments->owner)
+		client_request_append(&request, "&owner=", arguments->owner);
 	if (*cursor != '\0')
 		client_request_append(&request, "&cursor=", cursor);
 	return request;

@@ -1,7 +1,7 @@
 /* A forced release: an operator releases a lock without its token.
  *
  *     inspect all masters ─► a lease, or a possible one ─► RELEASE with its token ─► answer
- *              └──────────── another program's key: NOT_OWNER; nobody's: EXPIRED
+ *              └──────────── another program's key, or another fence: NOT_OWNER; nobody's: EXPIRED
  *
  * The release compares the token that the inspection saw, so it never harms a newcomer, however late it arrives.
  *
@@ -115,6 +115,18 @@ static void note_target(struct lease_force *force, const struct lease_sight *sig
 	}
 }
 
+/* A request with a fence means that holder alone. True if others were found; they stay. */
+static bool spare_other_fences(struct lease_force *force, uint64_t fence)
+{
+	unsigned found = force->count;
+	assert(fence < REDLOCK_FENCE_LIMIT);
+	force->count = 0;
+	for (unsigned i = 0; i < found; i++)
+		if (fence == 0 || force->targets[i].holder.fence == fence)
+			force->targets[force->count++] = force->targets[i];
+	return force->count < found;
+}
+
 /* The targets are the tokens that the inspection saw and that may be a lease. Returns false where none of redlockd's
  * was seen at all. */
 static bool gather(struct lease_force *force)
@@ -138,18 +150,22 @@ bool lease_force_release(struct lease_op *op)
 		return false;
 	struct lease_force *force = memory_zeroed(1, sizeof *force);
 	force->op = op;
-	bool any = gather(force);
+	bool any = gather(force), spared = spare_other_fences(force, op->request.fence);
 	if (force->count > 0) {
 		op->force = &force->op;
 		release(force);
 		return true;
 	}
+	struct lease_holder holder = spared ? force->targets[0].holder : (struct lease_holder){.known = false};
 	free(force);
 	/* One holder has a majority, or may have one with the masters that did not answer, or redlockd wrote no key. */
-	bool other = look.held && (!any || votes->granted + votes->failed + votes->quarantined >= votes->needed);
+	bool other = look.held &&
+		     (spared || !any || votes->granted + votes->failed + votes->quarantined >= votes->needed);
 	votes->refused = (uint8_t)(votes->refused + votes->granted);
 	votes->granted = 0; /* nothing is deleted */
-	op->answer = (struct lease_answer){
-		.status = other ? LEASE_NOT_OWNER : LEASE_EXPIRED, .votes = *votes, .waited_ms = look.waited_ms};
+	op->answer = (struct lease_answer){.status = other ? LEASE_NOT_OWNER : LEASE_EXPIRED,
+					   .votes = *votes,
+					   .holder = holder,
+					   .waited_ms = look.waited_ms};
 	return false;
 }

@@ -50,6 +50,7 @@ struct lease_listing {
 	bool failed;          /* an inspection had no quorum: the page would lack that lock */
 	uint16_t passed_over; /* masters that could not be scanned, in this page */
 	unsigned scans, scans_max;
+	size_t looked;              /* keys inspected in this page */
 	size_t count;               /* locks of the page so far */
 	size_t found;               /* keys of the step: in `states`, behind the locks */
 	size_t inspected, awaited;  /* of them: inspections that were begun, and that are under way */
@@ -139,7 +140,8 @@ static void gather(struct lease_listing *listing)
 	listing->found = 0;
 	if (listing->failed) {
 		finish(listing, LEASE_NO_QUORUM);
-	} else if (room(listing) > 0 && !listing->last && listing->done && listing->scans < listing->scans_max) {
+	} else if (room(listing) > 0 && !listing->last && listing->done && listing->scans < listing->scans_max &&
+		   listing->looked < LEASE_LIST_MAX) { /* a rare owner costs no more than the largest page */
 		listing->at = listing->next;
 		scan(listing);
 	} else {
@@ -158,6 +160,13 @@ static bool was_listed(const struct listing_item *item)
 	return false;
 }
 
+static bool owner_matches(const struct lease_list_request *request, const struct lease_holder *holder)
+{
+	assert(request->owner_len <= LEASE_OWNER_MAX);
+	return !request->by_owner || (holder->known && holder->owner_len == request->owner_len &&
+				      memcmp(holder->owner, request->owner, request->owner_len) == 0);
+}
+
 static void on_inspected(void *arg, const struct lease_answer *answer)
 {
 	const struct listing_item *item = arg;
@@ -165,7 +174,7 @@ static void on_inspected(void *arg, const struct lease_answer *answer)
 	struct lease_state *state = &listing->states[listing->count + (size_t)(item - listing->items)];
 	assert(listing->awaited > 0);
 	state->answer = *answer;
-	state->answer.held = answer->held && !was_listed(item);
+	state->answer.held = answer->held && owner_matches(&listing->request, &answer->holder) && !was_listed(item);
 	listing->failed = listing->failed || answer->status != LEASE_OK;
 	listing->awaited--;
 	inspect_some(listing);
@@ -235,6 +244,7 @@ static void handle_step(struct lease_listing *listing, const struct master_scan 
 	else
 		listing->next.skip = (uint32_t)end;
 	listing->inspected = 0;
+	listing->looked += listing->found;
 	inspect_some(listing);
 }
 

@@ -39,7 +39,7 @@ enum lease_status {
 	LEASE_OK = REDLOCK_OK,
 	LEASE_LOCKED = REDLOCK_LOCKED, /* 409 locked */
 	/* 409 not-owner. FORCE: the key was not written by redlockd (then the holder is not known), or it belongs to a
-	 * newcomer; neither is deleted */
+	 * newcomer or to a holder with another fence than the request names; none is deleted */
 	LEASE_NOT_OWNER = REDLOCK_NOT_OWNER,
 	LEASE_EXPIRED = REDLOCK_EXPIRED,     /* 410 lease-expired. FORCE: nobody holds it */
 	LEASE_NO_QUORUM = REDLOCK_NO_QUORUM, /* 503 no-quorum */
@@ -57,6 +57,7 @@ struct lease_request {
 	uint32_t ttl_ms;                   /* acquire, extend */
 	uint32_t wait_ms;                  /* acquire: how long to wait in the queue; 0: not at all */
 	bool hold;                         /* acquire: the HTTP side will hold the lease (hold_new); ignored here */
+	uint64_t fence;                    /* force: the holder's, or nothing is released; 0: any holder's */
 	bool wait_for_all;                 /* inspect: until every master has answered, or its time is up */
 	uint16_t resource_len;             /* 1 … LEASE_RESOURCE_MAX */
 	uint16_t owner_len;                /* acquire; 0: none */
@@ -128,6 +129,9 @@ struct lease_state {
 struct lease_list_request {
 	uint16_t prefix_len; /* 0: all */
 	uint16_t limit; /* 1 … LEASE_LIST_MAX: about how many at most; a page may hold fewer, or none, and go on */
+	bool by_owner;  /* only of this owner: for those without one, owner_len is 0 */
+	uint16_t owner_len;
+	char owner[LEASE_OWNER_MAX];
 	char prefix[LEASE_RESOURCE_MAX];
 	char cursor[LEASE_CURSOR_MAX]; /* terminated; "" for the first page, else as given by the page before */
 };
@@ -148,7 +152,7 @@ struct lease_listing;
 /* True if `cursor` is one that lease_list() could have given. */
 bool lease_cursor_valid(const struct leases *leases, const char *cursor);
 
-/* Starts a page of the locks whose resource begins with a prefix. As lease_submit() in all else. */
+/* Starts a page of the locks whose resource begins with a prefix, of one owner if one is named. As lease_submit() in all else. */
 struct lease_listing *lease_list(struct leases *leases, const struct lease_list_request *request,
 				 lease_list_done_fn *done, void *arg);
 void lease_list_cancel(struct lease_listing *listing);

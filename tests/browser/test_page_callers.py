@@ -51,6 +51,23 @@ def test_force_spares_another_holder(page, three):
     page.press(Keys.ESCAPE)
 
 
+def test_force_spares_a_holder_that_comes_after_the_look(page, three):
+    """The page has looked, and DELETE is on its way: it names the fence that was shown."""
+    ready(page, three)
+    first = three.acquire("late/1", ttl_ms=60000, owner="one")
+    filter_by(page, "late/")
+    open_dialog(page, "late/1")
+    page.run("pollers.locks.may = () => false; isSameHolder = async () => true")
+    three.release(first)
+    second = three.acquire("late/1", ttl_ms=60000, owner="two")
+    page.refused.add(409)
+    page.click("#force-do")
+    page.wait(lambda: page.text("#force-result").startswith("Not released. The lock is held with another fence"))
+    assert three.curl("GET", "/locks/late/1").json["owner"] == "two"
+    assert three.release(second).status == 204
+    page.press(Keys.ESCAPE)
+
+
 def test_force_of_a_key_of_others(page, three):
     """409: redlockd deletes only what it wrote."""
     ready(page, three)

@@ -20,8 +20,8 @@ LOOK_MS = round(min(1500 * SLOW, 5000))  # how long the look waits for a stopped
 TOKENS = [digit * 40 for digit in "abcdef"]
 
 
-def force(service, resource):
-    return service.curl("DELETE", f"/locks/{quote(resource)}?force=true")
+def force(service, resource, fence=None):
+    return service.curl("DELETE", f"/locks/{quote(resource)}?force=true" + ("" if fence is None else f"&fence={fence}"))
 
 
 def lines(service):
@@ -39,11 +39,11 @@ def state(service, resource):
 class Forced:
     """A forced release that is under way: its answer is read when the test asks for it."""
 
-    def __init__(self, service, resource):
+    def __init__(self, service, resource, more=""):
         self.service = service
         before = [server.calls().get("evalsha", 0) for server in service.masters[:2]]
         self.plain = service.connect(30)
-        self.plain.sendall(f"DELETE /locks/{quote(resource)}?force=true HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
+        self.plain.sendall(f"DELETE /locks/{quote(resource)}?force=true{more} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
         wait_until(lambda: all(server.calls().get("evalsha", 0) > count for server, count in zip(service.masters, before, strict=False)), what="the look")
 
     def answer(self):
@@ -99,7 +99,9 @@ def test_what_is_asked_for_wrongly_takes_nothing(service, resource):
     path = "/locks/" + quote(resource)
     wrong = [("?force=false", None, {}, "force"), ("?force=", None, {}, "force"), ("?force=1", None, {}, "force"), ("?force=TRUE", None, {}, "force"),
              ("?force=true&force=true", None, {}, "force"), ("?force=true", {"token": lease["token"]}, {}, "body"),
-             ("?force=true", None, {"Lock-Token": lease["token"]}, "Lock-Token"), ("?Force=true", None, {}, "Force")]
+             ("?force=true", None, {"Lock-Token": lease["token"]}, "Lock-Token"), ("?Force=true", None, {}, "Force"),
+             ("?fence=1", {"token": lease["token"]}, {}, "fence"), ("?force=true&fence=0", None, {}, "fence"), ("?force=true&fence=", None, {}, "fence"),
+             ("?force=true&fence=9007199254740992", None, {}, "fence"), (f"?force=true&fence={lease['fence']}x", None, {}, "fence")]
     for query, body, headers, field in wrong:
         answer = service.curl("DELETE", path + query, body=body, headers=headers)
         assert answer.status == 400 and [error["field"] for error in answer.json["errors"]] == [field], (query, answer)
@@ -138,6 +140,78 @@ def test_a_key_of_another_program_on_one_master_keeps_nobody_from_it(service, re
     assert [server.cli("EXISTS", resource) for server in service.masters] == [0, 0, 1]
     assert force(service, resource).status == 410  # one master is no majority
     other.cli("DEL", resource)
+
+
+# --------------------------------------------------------------------------------------------------- the fence of the holder
+
+
+def test_only_the_holder_with_that_fence(service, resource):
+    old = service.acquire(resource, owner="old")
+    assert service.release(old).status == 204
+    new = service.acquire(resource, owner="new")
+    for fence in (old["fence"], new["fence"] + 1, 1, 2 ** 53 - 1):
+        answer = force(service, resource, fence)
+        assert (answer.status, answer.code) == (409, "not-owner") and "another fence" in answer.json["detail"], answer
+        assert answer.json["votes"]["granted"] == 0
+    assert extend(service, new).status == 200
+    assert force(service, resource, new["fence"]).status == 204
+    assert all(server.cli("EXISTS", resource) == 0 for server in service.masters)
+    assert force(service, resource, new["fence"]).status == 410
+    seen = wait_until(lambda: found if len(found := [line for line in lines(service) if line["resource"] == resource]) == 6 else None, what="its lines in the log")
+    assert [line["outcome"] for line in seen] == ["not-owner"] * 4 + ["released", "lease-expired"]
+    assert ["fence" in line for line in seen] == [False] * 4 + [True, False] and (seen[4]["owner"], int(seen[4]["fence"])) == ("new", new["fence"])
+
+
+def test_a_fence_and_a_key_of_another_program(service, resource):
+    for server in service.masters:
+        server.cli("SET", resource, "somebody-else's", "PX", 60000)
+    answer = force(service, resource, 1)
+    assert (answer.status, answer.code) == (409, "not-owner") and "did not write" in answer.json["detail"]
+    assert all(server.cli("DEL", resource) == 1 for server in service.masters)
+
+
+def test_one_master_with_another_holder(service, resource):
+    """The lease is the one of the majority; what another one left on a master stays, whichever fence is named."""
+    lease = service.acquire(resource)
+    service.masters[2].cli("SET", resource, f"{TOKENS[0]}:0:7:dead", "PX", 60000)
+    assert force(service, resource, 7).code == "not-owner"
+    assert extend(service, lease).status == 200
+    assert force(service, resource, lease["fence"]).status == 204
+    assert [server.cli("EXISTS", resource) for server in service.masters] == [0, 0, 1]
+    assert force(service, resource, 7).status == 410  # one master is no majority
+    assert service.masters[2].cli("GET", resource).startswith(TOKENS[0])
+    service.masters[2].cli("DEL", resource)
+
+
+def test_the_fence_of_a_lease_that_may_be_the_other_one(lab):
+    """With a master away, each of two masters may have the lease: the token with another fence stays."""
+    service = lab.service(3)
+    service.masters[2].kill()
+    service.wait_voting(2)
+    for server, token, fence in zip(service.masters, TOKENS, (7, 8), strict=False):
+        server.cli("SET", "either", f"{token}:0:{fence}:somebody", "PX", 60000)
+    assert force(service, "either", 9).code == "not-owner"
+    assert [server.cli("EXISTS", "either") for server in service.masters[:2]] == [1, 1]
+    force(service, "either", 8)
+    wait_until(lambda: service.masters[1].cli("EXISTS", "either") == 0, what="the one that is meant is gone")
+    assert service.masters[0].cli("GET", "either").startswith(TOKENS[0])
+
+
+def test_waiters_and_a_fence(lab, crowd):  # noqa: F811
+    """A second forced release of the same holder does not release the waiter that has got the lock."""
+    service = lab.service(3)
+    lease = service.acquire("wanted")
+    waiters = crowd.queue_up(service, "wanted", 2)
+    assert force(service, "wanted", lease["fence"] - 1).status == 409
+    assert not any(waiter.is_answered() for waiter in waiters)
+    assert force(service, "wanted", lease["fence"]).status == 204
+    first = waiters[0].granted()
+    assert force(service, "wanted", lease["fence"]).code == "not-owner"
+    assert not waiters[1].is_answered()
+    assert force(service, "wanted", first["fence"]).status == 204
+    waiters[1].granted()
+    waiters[1].release()
+    check_nothing_is_left(service.masters)
 
 
 # --------------------------------------------------------------------------------------------------- who waits
@@ -254,6 +328,17 @@ def test_a_newcomer_is_not_harmed(slow_look):
     line, = wait_until(lambda: lines(slow_look), what="its line in the log")
     assert line["outcome"] == "not-owner" and "owner" not in line and "fence" not in line
     assert state(slow_look, "wanted")["owner"] == "new"
+    assert slow_look.release(new).status == 204
+
+
+def test_a_newcomer_is_not_harmed_whose_predecessor_was_named(slow_look):
+    old = slow_look.acquire("wanted")
+    with stopped(slow_look.masters[2]):
+        forced = Forced(slow_look, "wanted", f"&fence={old['fence']}")
+        assert slow_look.release(old).status == 204
+        new = slow_look.acquire("wanted")
+        assert forced.answer().status == 409
+        assert extend(slow_look, new).status == 200
     assert slow_look.release(new).status == 204
 
 

@@ -5,7 +5,7 @@ import select
 
 import pytest
 
-from harness import SLOW, read_response, wait_until
+from harness import SLOW, quote, read_response, wait_until
 from proxy import Proxy
 
 KEYS, CROWD = 250, 30
@@ -139,6 +139,67 @@ def test_a_walk_over_tables_that_are_resized(lab):
             for server in service.masters:
                 server.pipeline([("SET", f"others/{added[0] + number}", "x") for number in range(60)])
     assert listed(service, "held/", add) == names
+
+
+# ---- of one owner ----
+
+
+def walk(service, query):
+    """The pages of a listing."""
+    pages, cursor = [], ""
+    while cursor is not None:
+        answer = service.curl("GET", f"/locks?{query}" + (f"&cursor={cursor}" if cursor else ""))
+        assert answer.status == 200, answer
+        pages.append(answer.json["locks"])
+        cursor = answer.json["cursor"]
+    return pages
+
+
+def names_of(pages):
+    return {lock["resource"] for page in pages for lock in page}
+
+
+def test_the_locks_of_an_owner(service, resource):
+    """Exact bytes: no beginning, no other case; with a prefix; and those without an owner."""
+    owners = ["worker-7", "worker-77", "Worker-7", "worker-", "müller", "a:b c&d", "o" * 128]
+    for number, owner in enumerate(owners):
+        for name in ("a", "b"):
+            service.acquire(f"{resource}/{name}/{number}", owner=owner)
+    service.acquire(f"{resource}/a/none")
+    for server in service.masters:
+        server.cli("SET", f"{resource}/a/strange", "somebody-else's", "PX", 60000)
+    for number, owner in enumerate(owners):
+        pages = walk(service, f"owner={quote(owner)}")
+        assert names_of(pages) == {f"{resource}/a/{number}", f"{resource}/b/{number}"}, owner
+        assert {lock["owner"] for page in pages for lock in page} == {owner}
+        assert names_of(walk(service, f"prefix={quote(resource)}/a/&owner={quote(owner)}")) == {f"{resource}/a/{number}"}
+    assert names_of(walk(service, f"prefix={quote(resource)}/&owner=")) == {f"{resource}/a/none"}
+    assert names_of(walk(service, "owner=nobody")) == set()
+    for server in service.masters:
+        server.cli("DEL", f"{resource}/a/strange")
+
+
+def test_an_owner_that_is_none(service):
+    for bad in ("o" * 129, "%00", "%0A", "%FF", "a&owner=a"):
+        answer = service.curl("GET", f"/locks?owner={bad}")
+        assert answer.status == 400 and [error["field"] for error in answer.json["errors"]] == ["owner"], (bad, answer)
+
+
+def test_a_rare_owner_among_many(lab):
+    """Some pages are empty and go on; no page inspects more than the largest page holds and a step."""
+    service = lab.service(3)
+    for number in range(3):
+        service.acquire(f"rare/{number}", 60000, owner="rare")
+    for server in service.masters:
+        server.pipeline([("SET", f"many/{number}", f"{number:040x}:0:{number + 1}:other") for number in range(2500)])
+    before = service.masters[0].calls().get("evalsha", 0)
+    pages = walk(service, "owner=rare&limit=1000")
+    assert names_of(pages) == {f"rare/{number}" for number in range(3)}
+    assert len(pages) >= 3, "each page is bounded"
+    assert service.masters[0].calls()["evalsha"] - before < 2 * 2 * 2600  # both scanned masters, and an inspection asks each master once
+    for limit in (1, 2):
+        pages = walk(service, f"owner=rare&prefix=rare/&limit={limit}")
+        assert names_of(pages) == {f"rare/{number}" for number in range(3)} and max(map(len, pages)) <= limit
 
 
 # ---- what counts as held ----

@@ -292,6 +292,15 @@ def test_release_by_force(fake, resource, status, code, expected, said):
     assert json.loads(done.stdout) == {"released": status == 204} if expected == 0 else json.loads(done.stdout)["code"] == code
 
 
+def test_release_by_force_of_a_holder(service, resource):
+    lease = service.acquire(resource)
+    done = ctl("release", resource, "--force", "--fence", str(lease["fence"] + 1), server=service)
+    assert done.returncode == LOST and "another fence" in done.stderr and done.stdout == ""
+    done = ctl("release", resource, "--force", "--fence", str(lease["fence"]), server=service)
+    assert (done.returncode, done.stdout) == (0, f"{resource}: taken from its holder, and free\n")
+    assert service.release(lease).status == 410
+
+
 def test_release_by_force_goes_without_a_token(fake, resource):
     server = fake()
     done = ctl("release", resource, "--force", "--token", TOKEN, server=server.address)

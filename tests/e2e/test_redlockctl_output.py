@@ -24,6 +24,8 @@ def test_list_is_a_table_by_name(service, resource):
     assert [lock["resource"] for lock in listed["locks"]] == [f"{resource}/{name}" for name in "abä"] and listed["more"] is False
     listed = ctl("list", "--prefix", resource, "--limit", "1", server=service).stdout.splitlines()
     assert len(listed) == 3 and listed[-1] == "1 lock, and there are more"
+    listed = ctl("list", "--prefix", resource, "--owner", "müller", server=service).stdout.splitlines()
+    assert [row.split()[0] for row in listed[1:-1]] == [f"{resource}/b"] and listed[-1] == "1 lock"
 
 
 def test_masters_in_columns_and_milliseconds(fake):  # noqa: F811

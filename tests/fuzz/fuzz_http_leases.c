@@ -91,7 +91,9 @@ struct lease_listing *lease_list(struct leases *ours, const struct lease_list_re
 {
 	MUST(ours == &leases && done != NULL, "nobody to answer to");
 	MUST(request->limit >= 1 && request->limit <= LEASE_LIST_MAX &&
-		     words_are_plain(request->prefix, request->prefix_len),
+		     words_are_plain(request->prefix, request->prefix_len) &&
+		     words_are_plain(request->owner, request->owner_len) &&
+		     (request->by_owner || request->owner_len == 0),
 	     "limit %u", request->limit);
 	for (size_t i = 0; i < OPS_MAX; i++)
 		if (!leases.listings[i].used) {

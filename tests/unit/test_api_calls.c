@@ -331,6 +331,78 @@ START_TEST(test_null_is_no_body)
 }
 END_TEST
 
+/* The fence of the holder that is to be released by force. */
+START_TEST(test_force_with_fence)
+{
+	static const char *const bad[] = {"?force=true&fence=",
+					  "?force=true&fence=0",
+					  "?force=true&fence=9007199254740992",
+					  "?force=true&fence=-1",
+					  "?force=true&fence=+1",
+					  "?force=true&fence=00000000000000001",
+					  "?force=true&fence=0x1",
+					  "?force=true&fence=1.",
+					  "?force=true&fence",
+					  "?fence=1&force=true&fence=1",
+					  "?fence=1",
+					  "?fence=0"};
+	char head[128];
+	int client = connect_tcp();
+
+	for (size_t i = 0; i < COUNT(bad); i++) {
+		snprintf(head, sizeof head, "DELETE /locks/a%s HTTP/1.1\r\n" HOST "\r\n", bad[i]);
+		ck_assert_int_eq(ask(client, head), 400);
+		HAS("\"errors\":[{\"field\":\"fence\"");
+	}
+	ck_assert_int_eq(ask(client, "DELETE /locks/a?fence=1 HTTP/1.1\r\n" HOST "Lock-Token: " TOKEN "\r\n\r\n"), 400);
+	HAS("\"reason\":\"must not be there without force=true\"");
+	ck_assert_uint_eq(world.leases.submitted, 0);
+	ck_assert_int_eq(ask(client, "DELETE /locks/a?fence=9007199254740991&force=true HTTP/1.1\r\n" HOST "\r\n"),
+			 204);
+	ck_assert_int_eq(world.leases.last.operation, LEASE_FORCE);
+	ck_assert_uint_eq(world.leases.last.fence, 9007199254740991);
+	ck_assert_int_eq(ask(client, "DELETE /locks/a?force=true HTTP/1.1\r\n" HOST "\r\n"), 204);
+	ck_assert_uint_eq(world.leases.last.fence, 0);
+	world.leases.answer.status = LEASE_NOT_OWNER;
+	world.leases.answer.holder.known = true;
+	ck_assert_int_eq(ask(client, "DELETE /locks/a?force=true&fence=1 HTTP/1.1\r\n" HOST "\r\n"), 409);
+	assert_code("not-owner");
+	HAS("held with another fence");
+	close(client);
+}
+END_TEST
+
+START_TEST(test_list_of_an_owner)
+{
+	static const char longest[] = "GET /locks?owner=";
+	char head[sizeof longest + LEASE_OWNER_MAX + 1 + 64];
+	int client = connect_tcp();
+
+	world.leases.list = (struct lease_list_answer){.status = LEASE_OK};
+	ck_assert_int_eq(ask(client, "GET /locks?owner=a+b%3A%C3%A9&prefix=x HTTP/1.1\r\n" HOST "\r\n"), 200);
+	ck_assert(world.leases.last_list.by_owner);
+	ck_assert_uint_eq(world.leases.last_list.owner_len, 6);
+	ck_assert_mem_eq(world.leases.last_list.owner, "a b:\xc3\xa9", 6);
+	ck_assert_uint_eq(world.leases.last_list.prefix_len, 1);
+	ck_assert_int_eq(ask(client, "GET /locks?owner= HTTP/1.1\r\n" HOST "\r\n"), 200);
+	ck_assert(world.leases.last_list.by_owner && world.leases.last_list.owner_len == 0);
+	ck_assert_int_eq(ask(client, "GET /locks HTTP/1.1\r\n" HOST "\r\n"), 200);
+	ck_assert(!world.leases.last_list.by_owner);
+	for (int more = 0; more < 2; more++) {
+		memcpy(head, longest, sizeof longest - 1);
+		memset(head + sizeof longest - 1, 'o', LEASE_OWNER_MAX + 1);
+		strcpy(head + sizeof longest - 1 + LEASE_OWNER_MAX + more, " HTTP/1.1\r\n" HOST "\r\n");
+		ck_assert_int_eq(ask(client, head), more ? 400 : 200);
+	}
+	HAS("\"errors\":[{\"field\":\"owner\",\"reason\":\"must be at most 128 bytes\"}]");
+	ck_assert_uint_eq(world.leases.last_list.owner_len, LEASE_OWNER_MAX);
+	ck_assert_int_eq(ask(client, "GET /locks?owner=%0a HTTP/1.1\r\n" HOST "\r\n"), 400);
+	HAS("\"field\":\"owner\"");
+	ck_assert_int_eq(ask(client, "GET /locks/a?owner=a HTTP/1.1\r\n" HOST "\r\n"), 400);
+	close(client);
+}
+END_TEST
+
 START_TEST(test_whole_numbers_of_any_form)
 {
 	int client = connect_tcp();
@@ -360,6 +432,8 @@ static void add_all(TCase *tests)
 	tcase_add_test(tests, test_errors_name_fields);
 	tcase_add_test(tests, test_origin);
 	tcase_add_test(tests, test_list);
+	tcase_add_test(tests, test_force_with_fence);
+	tcase_add_test(tests, test_list_of_an_owner);
 }
 
 int main(void)

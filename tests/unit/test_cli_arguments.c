@@ -89,6 +89,9 @@ START_TEST(all_forms)
 	ck_assert_str_eq(arguments.name, "-x");
 	good(ARGS("list", "--prefix", "orders/", "--limit", "7"));
 	ck_assert_uint_eq(arguments.limit, 7);
+	ck_assert_ptr_null(arguments.owner);
+	good(ARGS("list", "--owner", "worker 7"));
+	ck_assert_str_eq(arguments.owner, "worker 7");
 }
 END_TEST
 
@@ -301,11 +304,20 @@ END_TEST
 
 START_TEST(force)
 {
+	static char fences[][20] = {"0", "9007199254740992", "x", "-1", ""};
+
 	good(ARGS("release", "a", "--force"));
 	ck_assert(arguments.force);
 	ck_assert_ptr_null(arguments.token);
 	good_with(ARGS("release", "a", "--force"), ENV("REDLOCK_TOKEN=" TOKEN));
 	ck_assert_ptr_null(arguments.token);
+	ck_assert_uint_eq(arguments.fence, 0);
+	good(ARGS("release", "a", "--force", "--fence", "9007199254740991"));
+	ck_assert_uint_eq(arguments.fence, 9007199254740991);
+	for (size_t i = 0; i < sizeof fences / sizeof *fences; i++)
+		bad(ARGS("release", "a", "--force", "--fence", fences[i]), "--fence");
+	bad(ARGS("release", "a", "--fence", "1", "--token", TOKEN), "--fence goes with --force");
+	bad(ARGS("extend", "a", "--fence", "1"), "--fence");
 	bad(ARGS("release", "a", "--force", "--token", TOKEN), "--force");
 	bad(ARGS("release", "a", "--force", "--token-file", "f"), "--force");
 	bad(ARGS("extend", "a", "--force"), "--force");

@@ -8,13 +8,19 @@
 
 enum { A, B, C, N = FAKE_MASTERS };
 
-static struct asked *force(void)
+/* fence 0: of any holder */
+static struct asked *force_fence(uint64_t fence)
 {
-	struct lease_request request = {.operation = LEASE_FORCE, .resource_len = 1, .resource = "r"};
+	struct lease_request request = {.operation = LEASE_FORCE, .resource_len = 1, .resource = "r", .fence = fence};
 	struct asked *one = &asked[asked_count++];
 	*one = (struct asked){.answered = false};
 	one->op = lease_submit(leases, &request, on_done, one);
 	return one;
+}
+
+static struct asked *force(void)
+{
+	return force_fence(0);
 }
 
 /* ---- answers of the masters ---- */
@@ -287,6 +293,72 @@ START_TEST(every_combination_of_holders)
 }
 END_TEST
 
+/* ---- a fence is given ---- */
+
+/* Its largest number counts: a RAISE may not have reached all masters. */
+START_TEST(the_holder_with_that_fence_is_released)
+{
+	struct asked *one = force_fence(9);
+	look(holds(LEASE_1), holds(TOKEN_1 ":0:9:holder"), gone());
+	ck_assert_uint_eq(releases_of(TOKEN_1), N);
+	released(deleted(), deleted(), gone());
+	check_answer(one, LEASE_OK);
+	ck_assert_uint_eq(one->answer.holder.fence, 9);
+}
+END_TEST
+
+START_TEST(a_holder_with_another_fence_stays)
+{
+	const uint64_t fences[] = {6, 8, REDLOCK_FENCE_LIMIT - 1};
+	struct asked *one = force_fence(fences[_i]);
+	look(holds(LEASE_1), holds(LEASE_1), _i == 0 ? gone() : holds(LEASE_1));
+	check_answer(one, LEASE_NOT_OWNER);
+	ck_assert(one->answer.holder.known);
+	ck_assert_uint_eq(one->answer.holder.fence, 7);
+	ck_assert_uint_eq(one->answer.votes.granted, 0);
+	ck_assert_uint_eq(releases(), 0);
+}
+END_TEST
+
+/* Either of two may be the lease: only the one that is meant is released. */
+START_TEST(of_two_that_may_be_a_lease_the_other_stays)
+{
+	masters.down = 1U << C;
+	struct asked *one = force_fence(8);
+	say(A, REDLOCK_SCRIPT_INSPECT, holds(LEASE_1));
+	say(B, REDLOCK_SCRIPT_INSPECT, holds(TOKEN_2 ":0:8:other"));
+	leases_dispatch(leases);
+	ck_assert_uint_eq(releases_of(TOKEN_2), 2);
+	ck_assert_uint_eq(releases(), 2);
+	give_up(one);
+}
+END_TEST
+
+/* One master has another holder's key: it has no majority, so the lease is the one that is meant. */
+START_TEST(a_left_over_with_another_fence_stays)
+{
+	struct asked *one = force_fence(7);
+	look(holds(LEASE_1), holds(LEASE_1), holds(TOKEN_2 ":0:8:other"));
+	ck_assert_uint_eq(releases_of(TOKEN_1), N);
+	ck_assert_uint_eq(releases(), N);
+	released(deleted(), deleted(), holds(TOKEN_2 ":0:8:other"));
+	check_answer(one, LEASE_OK);
+}
+END_TEST
+
+START_TEST(a_fence_of_nobody)
+{
+	struct asked *one = force_fence(7);
+	look(gone(), gone(), gone());
+	check_answer(one, LEASE_EXPIRED);
+	struct asked *two = force_fence(7);
+	look(holds("redsync's"), holds("redsync's"), gone());
+	check_answer(two, LEASE_NOT_OWNER);
+	ck_assert(!two->answer.holder.known);
+	ck_assert_uint_eq(releases(), 0);
+}
+END_TEST
+
 /* An attempt under way, or one of a redlockd that died, which runs out by itself. */
 START_TEST(what_cannot_be_a_lease_is_left_alone)
 {
@@ -376,6 +448,9 @@ static void add_all(TCase *tests)
 		  all_that_may_be_a_lease_are_released);
 	tcase_add_loop_test(tests, every_combination_of_holders, 0, SAYINGS * SAYINGS * SAYINGS);
 	tcase_add_loop_test(tests, what_cannot_be_a_lease_is_left_alone, 0, 2);
+	suite_add(tests, the_holder_with_that_fence_is_released, of_two_that_may_be_a_lease_the_other_stays,
+		  a_left_over_with_another_fence_stays, a_fence_of_nobody);
+	tcase_add_loop_test(tests, a_holder_with_another_fence_stays, 0, 3);
 	tcase_add_loop_test(tests, given_up_at_a_step, 0, STEPS);
 	suite_add(tests, given_up_during_the_release, a_drain_lets_it_go_on, two_at_once);
 }

@@ -86,6 +86,7 @@ static const struct {
 	{"DELETE", "aforce=1", LEASE_RELEASE},  {"DELETE", "forced=1", LEASE_RELEASE},
 	{"DELETE", "a=force=1", LEASE_RELEASE}, {"DELETE", "%66orce=true", LEASE_RELEASE},
 	{"PUT", "force=true", LEASE_EXTEND},    {"GET", "force=true", LEASE_INSPECT},
+	{"DELETE", "fence=1", LEASE_RELEASE},   {"DELETE", "fence=1&force=true", LEASE_FORCE},
 };
 
 /* A forced release is an operation of its own, with another right. */
