@@ -152,7 +152,8 @@ struct lease_listing;
 /* True if `cursor` is one that lease_list() could have given. */
 bool lease_cursor_valid(const struct leases *leases, const char *cursor);
 
-/* Starts a page of the locks whose resource begins with a prefix, of one owner if one is named. As lease_submit() in all else. */
+/* Starts a page of the locks whose resource begins with a prefix, of one owner if one is named. As lease_submit() in
+ * all else. */
 struct lease_listing *lease_list(struct leases *leases, const struct lease_list_request *request,
 				 lease_list_done_fn *done, void *arg);
 void lease_list_cancel(struct lease_listing *listing);
