@@ -73,6 +73,17 @@ async function isSameHolder(lock) {
 	return false;
 }
 
+/* False if another holder came after the look: it is shown. */
+async function wasReleased(lock) {
+	try {
+		await ask(forcePath(lock.resource) + forceQuery(lock), "DELETE");
+	} catch (problem) {
+		if (problem.status !== 409 || (await isSameHolder(lock))) throw problem;
+		return false;
+	}
+	return true;
+}
+
 function wordsForForced(problem) {
 	const unsure = "The lock may have been released: check the list.";
 	if (problem.status === 0) return `${problem.message} ${unsure}`;
@@ -94,10 +105,7 @@ async function releaseByForce() {
 	by("force-cancel").focus();
 	sayForced("", "Releasing…");
 	try {
-		if (await isSameHolder(lock)) {
-			await ask(forcePath(lock.resource) + forceQuery(lock), "DELETE");
-			endForce("good", "Released. The holder learns of it when it tries to renew.");
-		}
+		if ((await isSameHolder(lock)) && (await wasReleased(lock))) endForce("good", "Released. The holder learns of it when it tries to renew.");
 	} catch (problem) {
 		if (!(problem instanceof Problem)) throw problem;
 		endForce(problem.status === 410 ? "warn" : "bad", wordsForForced(problem));
