@@ -176,3 +176,13 @@ def test_the_guard_in_javascript(fences, text_service):
     for fence in (None, "", "x", "0", "-1", 2**53, f"{b}.5"):
         assert call("PUT", fence, "rubbish")[0] == 409, fence
     assert call("GET", b) == (200, "three")
+
+
+@pytest.mark.node
+def test_the_calls_of_the_javascript(text_service):
+    """As the tutorial shows them, with what they print."""
+    (lines, expected), = re.findall(r"^```\n(curl .*?)^```\n\n```\n(.*?)^```\n", (ROOT / GUARD).read_text(encoding="utf-8"), re.M | re.S)
+    assert lines.count("127.0.0.1:8090") == lines.count("curl ") == 3
+    done = subprocess.run(["bash", "-c", lines.replace("127.0.0.1:8090", text_service)], stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60,
+                          check=False)
+    assert (done.stdout, done.stderr, done.returncode) == (expected, "", 0)
