@@ -35,7 +35,7 @@ install(CODE "
 	endif()
 ")
 
-install(FILES README.md CHANGELOG.md SECURITY.md LICENSE openapi.yaml DESTINATION ${CMAKE_INSTALL_DOCDIR})
+install(FILES README.md CHANGELOG.md CONTRIBUTING.md SECURITY.md LICENSE openapi.yaml DESTINATION ${CMAKE_INSTALL_DOCDIR})
 install(DIRECTORY docs DESTINATION ${CMAKE_INSTALL_DOCDIR} PATTERN __pycache__ EXCLUDE)
 
 install(FILES docker/prometheus/redlockd.rules.yml DESTINATION ${CMAKE_INSTALL_DATADIR}/redlockd/prometheus)

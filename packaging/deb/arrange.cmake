@@ -18,6 +18,12 @@ file(REMOVE ${doc}/LICENSE)
 file(COPY_FILE ${SOURCE_DIR}/packaging/deb/copyright ${doc}/copyright)
 file(COPY_FILE ${SOURCE_DIR}/packaging/deb/README.Debian ${doc}/README.Debian)
 file(RENAME ${doc}/CHANGELOG.md ${doc}/changelog)
+foreach(page README CONTRIBUTING) # they link to both
+	file(READ ${doc}/${page}.md text)
+	string(REPLACE "](LICENSE)" "](copyright)" text "${text}")
+	string(REPLACE "](CHANGELOG.md)" "](changelog.gz)" text "${text}")
+	file(WRITE ${doc}/${page}.md "${text}")
+endforeach()
 string(TIMESTAMP date "%a, %d %b %Y %H:%M:%S +0000" UTC) # of SOURCE_DATE_EPOCH
 set(VERSION ${CPACK_PACKAGE_VERSION}-${CPACK_DEBIAN_PACKAGE_RELEASE})
 set(CONTACT ${CPACK_PACKAGE_CONTACT})

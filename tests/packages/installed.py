@@ -1,5 +1,7 @@
 """The files that redlockd consists of, once it is installed: one list, from which those of the prefixes and of the Debian package follow."""
 
+import re
+
 from harness import ROOT
 
 # Below the prefix.
@@ -7,8 +9,8 @@ FILES = {
     "bin/redlockctl", "bin/redlockd",
     "lib/systemd/system/redlockd.service", "lib/sysusers.d/redlockd.conf",
     "share/bash-completion/completions/redlockctl", "share/bash-completion/completions/redlockd",
-    "share/doc/redlockd/CHANGELOG.md", "share/doc/redlockd/LICENSE", "share/doc/redlockd/README.md", "share/doc/redlockd/SECURITY.md",
-    "share/doc/redlockd/openapi.yaml",
+    "share/doc/redlockd/CHANGELOG.md", "share/doc/redlockd/CONTRIBUTING.md", "share/doc/redlockd/LICENSE", "share/doc/redlockd/README.md",
+    "share/doc/redlockd/SECURITY.md", "share/doc/redlockd/openapi.yaml",
     "share/man/man1/redlockctl.1", "share/man/man8/redlockd.8",
     "share/redlockd/grafana/redlockd.json", "share/redlockd/prometheus/redlockd.rules.yml",
     "share/zsh/site-functions/_redlockctl", "share/zsh/site-functions/_redlockd",
@@ -23,6 +25,12 @@ def of_prefix(prefix):
     etc = "etc/" if prefix == "/usr" else prefix[1:] + "/etc/"
     there = {f"{prefix[1:]}/{name}": 0o755 if name in PROGRAMS else 0o644 for name in FILES}
     return {**there, **{etc + name: mode for name, mode in CONFIGURATION.items()}}
+
+
+def broken_links(folder):
+    """Targets in README.md and in what lies beside it that are not below the folder of documents."""
+    return {target for page in folder.glob("*.md") for target in re.findall(r"\]\(([^)\s#]+)", page.read_text(encoding="utf-8"))
+            if "://" not in target and not (folder / target).exists()}
 
 
 def of_package():

@@ -35,6 +35,11 @@ def test_the_files(root):
     assert files_below(folder) == installed.of_prefix(prefix)
 
 
+def test_the_links_of_the_readme(root):
+    folder, prefix = root
+    assert installed.broken_links(folder / prefix[1:] / "share/doc/redlockd") == set()
+
+
 def test_a_configuration_that_is_there_stays(root, package_build, tmp_path):
     folder, prefix = root
     etc = folder / ("etc" if prefix == "/usr" else "usr/local/etc") / "redlockd"

@@ -83,6 +83,10 @@ def test_the_copyright_is_that_of_the_license(unpacked):
     assert words == licence[licence.index("Permission is"):].split()
 
 
+def test_the_links_of_the_readme(unpacked):
+    assert installed.broken_links(unpacked / "usr/share/doc/redlockd") == set()
+
+
 def test_the_maintainer_scripts_are_shell(unpacked):
     for name in ("postinst", "prerm", "postrm"):
         output("dash", "-n", unpacked / "DEBIAN" / name)
