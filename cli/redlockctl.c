@@ -79,6 +79,8 @@ int main(int argc, char **argv)
 	static struct arguments arguments;
 
 	(void)argc;
+	if (!file_open_standard())
+		return EXIT_STATUS_SYSTEM;
 	json_set_alloc_funcs(memory_alloc, free); /* memory.h: no memory is the end */
 	bool parsed = arguments_parse(&arguments, argv, environ);
 	forget_api_key(api_key);

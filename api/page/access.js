@@ -8,7 +8,7 @@ function mayForce(resource) {
 }
 
 function showRights(body) {
-	rights = body;
+	rights = body && Array.isArray(body.rights) ? body : null;
 	sayName(by("caller"), rights !== null && rights.caller ? rights.caller : "");
 	by("caller").hidden = by("caller").textContent === "";
 	drawLocks();

@@ -3,11 +3,13 @@
  * The user confirms one holder, identified by its fence. The lock is inspected right before DELETE: if another holder has it by
  * then, the new holder is shown. DELETE names the fence, so that no holder that comes later is released. */
 
-const force = { lock: null, opener: null, busy: false };
+/* `turn` changes when the dialog opens and closes: what belongs to an earlier one changes nothing any more. */
+const force = { lock: null, opener: null, busy: false, turn: 0 };
 
 function openForce(lock, opener) {
 	force.opener = opener;
 	force.busy = false;
+	force.turn++;
 	showForced(lock);
 	say(by("force-result"), "");
 	setClass(by("force-result"), "result");
@@ -47,6 +49,7 @@ function followForce(locks) {
 function changeForced(lock) {
 	showForced(lock);
 	sayForced("warn", "Another holder has the lock now: see above. Nothing was released.");
+	say(by("force-cancel"), "Cancel");
 	by("force-cancel").focus();
 }
 
@@ -58,15 +61,16 @@ function forcePath(resource) {
 	return `/locks/${encodeURIComponent(resource)}`;
 }
 
-/* True if the confirmed holder still has the lock. Also true if the caller may not inspect locks. */
-async function isSameHolder(lock) {
+/* True if the confirmed holder still has the lock. Also true if the caller may not inspect locks. False if the dialog was closed. */
+async function isSameHolder(lock, turn) {
 	let now;
 	try {
 		now = await ask(forcePath(lock.resource));
 	} catch (problem) {
-		if (problem.status === 403) return true;
+		if (problem.status === 403) return force.turn === turn;
 		throw problem;
 	}
+	if (force.turn !== turn) return false;
 	if (now.held && now.fence === lock.fence) return true;
 	if (now.held) changeForced(now);
 	else endForce("warn", "The lock is no longer held: there was nothing to release.");
@@ -74,11 +78,12 @@ async function isSameHolder(lock) {
 }
 
 /* False if another holder came after the look: it is shown. */
-async function wasReleased(lock) {
+async function wasReleased(lock, turn) {
+	say(by("force-cancel"), "Close");
 	try {
 		await ask(forcePath(lock.resource) + forceQuery(lock), "DELETE");
 	} catch (problem) {
-		if (problem.status !== 409 || (await isSameHolder(lock))) throw problem;
+		if (problem.status !== 409 || (await isSameHolder(lock, turn))) throw problem;
 		return false;
 	}
 	return true;
@@ -95,7 +100,7 @@ function wordsForForced(problem) {
 }
 
 async function releaseByForce() {
-	const { lock } = force;
+	const { lock, turn } = force;
 	if (force.busy) return;
 	if (lock.resource === "." || lock.resource === "..") {
 		endForce("bad", "Not released. A browser cannot name this resource in an address; use curl --path-as-is.");
@@ -105,19 +110,21 @@ async function releaseByForce() {
 	by("force-cancel").focus();
 	sayForced("", "Releasing…");
 	try {
-		if ((await isSameHolder(lock)) && (await wasReleased(lock))) endForce("good", "Released. The holder learns of it when it tries to renew.");
+		if ((await isSameHolder(lock, turn)) && (await wasReleased(lock, turn)) && force.turn === turn)
+			endForce("good", "Released. The holder learns of it when it tries to renew.");
 	} catch (problem) {
 		if (!(problem instanceof Problem)) throw problem;
-		endForce(problem.status === 410 ? "warn" : "bad", wordsForForced(problem));
+		if (force.turn === turn) endForce(problem.status === 410 ? "warn" : "bad", wordsForForced(problem));
 		if (problem.status === 401) needKey(problem);
 	}
-	force.busy = by("force-do").disabled = false;
+	if (force.turn === turn) force.busy = by("force-do").disabled = false;
 	pollers.locks.kick();
 	pollers.lock.kick();
 }
 
 /* Returns the focus to the button; if its row is gone, to the filter. */
 function closedForce() {
+	force.turn++;
 	if (!force.opener.isConnected || force.opener.hidden) by("text").focus();
 	else force.opener.focus();
 }

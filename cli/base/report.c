@@ -1,10 +1,12 @@
 /* See report.h. A line is written by one write(), so that the lines of several processes do not mix. If stderr is
- * closed or full the line is lost, since a message must not delay the extension of a lease. Callers never pass
- * tokens. */
+ * closed or full, or its terminal is stopped, the line is lost, since a message must not delay the extension of a
+ * lease. Callers never pass tokens. */
 #include "report.h"
 
 #include <assert.h>
 #include <inttypes.h>
+#include <limits.h>
+#include <poll.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -15,6 +17,15 @@
 
 enum { MESSAGE_MAX_BYTES = 12 * 1024, TERMINAL_AFTER_US = 1000000 };
 
+/* Invisible characters and those that change the direction of writing, in UTF-8: they would forge what is seen. */
+static bool report_is_invisible(const unsigned char *c)
+{
+	if (c[0] == 0xe2 && c[1] == 0x80)
+		return (c[2] >= 0x8b && c[2] <= 0x8f) || (c[2] >= 0xa8 && c[2] <= 0xae);
+	return (c[0] == 0xe2 && c[1] == 0x81 && c[2] >= 0xa0 && c[2] <= 0xaf) ||
+	       (c[0] == 0xef && c[1] == 0xbb && c[2] == 0xbf);
+}
+
 void report_clean(char *text)
 {
 	assert(text);
@@ -23,6 +34,8 @@ void report_clean(char *text)
 			*c = '?';
 		else if (*c == 0xc2 && c[1] >= 0x80 && c[1] <= 0x9f)
 			*c = c[1] = '?';
+		else if (report_is_invisible(c))
+			*c = c[1] = c[2] = '?';
 	}
 	if (!utf8_is_valid(text, strlen(text)))
 		for (char *c = text; *c != '\0'; c++)
@@ -31,11 +44,15 @@ void report_clean(char *text)
 
 static void report_write_line(const char *start, const char *name, const char *separator, const char *text)
 {
+	struct pollfd to = {.fd = STDERR_FILENO, .events = POLLOUT};
 	struct text line;
 
 	text_init(&line);
 	text_printf(&line, "%s%.300s%s%s\n", start, name, separator, text);
-	ssize_t written = write(STDERR_FILENO, line.bytes, line.len);
+	if (line.len > PIPE_BUF) /* a pipe that can be written to takes so much at once */
+		line.bytes[(line.len = PIPE_BUF) - 1] = '\n';
+	ssize_t written = poll(&to, 1, 0) == 1 && (to.revents & POLLOUT) ? write(STDERR_FILENO, line.bytes, line.len)
+									 : 0;
 	(void)written;
 	text_fini(&line);
 }

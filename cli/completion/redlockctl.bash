@@ -28,7 +28,7 @@ _redlockctl_offer() {
 _redlockctl_offer_names() {
 	local name plain=${word//\\/}
 	while IFS= read -r name; do
-		[[ $name == "$plain"* ]] && COMPREPLY+=("$(printf %q "$name")")
+		[[ $name == "$plain"* && $name != -* ]] && COMPREPLY+=("$(printf %q "$name")")
 	done < <(redlockctl list --json --timeout 1s --limit 200 --prefix "$plain" 2>/dev/null | grep -o '"resource":"[^"\\]*"' | cut -d '"' -f 4)
 }
 

@@ -45,8 +45,9 @@ static void child_set_environment(const struct run *run, const struct lease *lea
 	text_fini(&held);
 }
 
-/* In the new process. Returns only on failure, with errno. */
-static void child_become(struct run *run, const struct lease *lease, pid_t supervisor)
+/* In the new process. Returns only on failure, with errno; ETIME: it is too late, since a process was stopped or the
+ * machine slept after the lease was granted. */
+static void child_become(struct run *run, const struct lease *lease, uint64_t latest_us, pid_t supervisor)
 {
 	assert(run->arguments->argv && run->arguments->argv[0]);
 	setpgid(0, 0);
@@ -59,10 +60,13 @@ static void child_become(struct run *run, const struct lease *lease, pid_t super
 		_exit(0); /* it died before prctl() */
 	sigaction(SIGCHLD, &run->inherited_child, NULL);
 	sigprocmask(SIG_SETMASK, &run->inherited_mask, NULL);
-	execvp(run->arguments->argv[0], run->arguments->argv);
+	if (clock_now_us() < latest_us)
+		execvp(run->arguments->argv[0], run->arguments->argv);
+	else
+		errno = ETIME;
 }
 
-pid_t child_start(struct run *run, const struct lease *lease, int *ret_error)
+pid_t child_start(struct run *run, const struct lease *lease, uint64_t latest_us, int *ret_error)
 {
 	int ends[2];
 	pid_t supervisor = getpid();
@@ -76,7 +80,7 @@ pid_t child_start(struct run *run, const struct lease *lease, int *ret_error)
 	descriptors_walk(DESCRIPTORS_SEAL);
 	pid_t child = fork();
 	if (child == 0)
-		child_become(run, lease, supervisor);
+		child_become(run, lease, latest_us, supervisor);
 	int error = errno;
 	if (child == 0) {
 		ssize_t written = write(ends[1], &error, sizeof error);

@@ -91,8 +91,10 @@ struct run {
 /* True if a run that this process belongs to holds the lock already. */
 bool child_is_enclosed(const char *name);
 
-/* Starts the command in a process group of its own. -1: it cannot be run, *ret_error says why. */
-pid_t child_start(struct run *run, const struct lease *lease, int *ret_error) __attribute__((warn_unused_result));
+/* Starts the command in a process group of its own. -1: it cannot be run, *ret_error says why; ETIME: it is
+ * `latest_us` (CLOCK_BOOTTIME) already. */
+pid_t child_start(struct run *run, const struct lease *lease, uint64_t latest_us, int *ret_error)
+	__attribute__((warn_unused_result));
 
 /* ---- foreground.c: the foreground process ---- */
 

@@ -63,16 +63,24 @@ void supervisor_start(struct supervisor *supervisor)
 	int error;
 
 	assert(supervisor->child == 0);
-	supervisor->child = child_start(supervisor->run, &supervisor->lease, &error);
+	supervisor->child = child_start(supervisor->run, &supervisor->lease, renewal_kill_us(&supervisor->renewal),
+					&error);
 	if (supervisor->child > 0) {
 		supervisor->wants_terminal = supervisor->run->terminal.eager;
 		atomic_store(&supervisor->run->shared->group, supervisor->child);
 		supervisor_send_foreground(supervisor, RUN_GUARD);
 		return;
 	}
+	supervisor->child_ended = supervisor->alone = true;
+	if (error == ETIME) {
+		supervisor->lost = true;
+		report_event(supervisor->arguments, REPORT_NOTE, "lost", json_pack("{s:s}", "code", "late"),
+			     "the lock is lost: the machine slept, or redlockctl was stopped; %s was not started",
+			     command);
+		return;
+	}
 	report_event(supervisor->arguments, REPORT_NOTE, "not-run", json_pack("{s:s*}", "command", command), "%s: %s",
 		     command, strerror(error));
-	supervisor->child_ended = supervisor->alone = true;
 	supervisor->status = error == EAGAIN || error == ENOMEM ? EXIT_STATUS_SYSTEM
 			     : error == ENOENT                  ? EXIT_STATUS_NOT_FOUND
 								: EXIT_STATUS_CANNOT_RUN;

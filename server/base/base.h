@@ -115,6 +115,11 @@ size_t text_escape(unsigned char c, char ret_escape[TEXT_ESCAPE_MAX]);
 /* Reads until the end, or until `size` bytes are there. False: errno. */
 bool file_read(int fd, char *bytes, size_t size, size_t *ret_len) __attribute__((warn_unused_result));
 
+/* Puts /dev/null where standard input, output or error is closed: a socket that got that number would be written to.
+ * What is written there fails as before, and programs that are started have it closed as before. Call it first in
+ * main(). False: errno says why. */
+bool file_open_standard(void) __attribute__((warn_unused_result));
+
 /* Files that grant rights or hold secrets: keys, certificates, passwords. They are read whole, and rejected if anybody
  * else could have written them, or could read what must stay secret. For the start and for SIGHUP alone. */
 enum secret_file_kind {

@@ -15,6 +15,15 @@
 
 #include "base.h"
 
+bool file_open_standard(void)
+{
+	for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; fd++) /* open() takes the lowest number that is free */
+		if (fcntl(fd, F_GETFD) < 0 &&
+		    open("/dev/null", (fd == STDIN_FILENO ? O_WRONLY : O_RDONLY) | O_CLOEXEC) != fd)
+			return false;
+	return true;
+}
+
 bool file_read(int fd, char *bytes, size_t size, size_t *ret_len)
 {
 	size_t len = 0;

@@ -413,6 +413,8 @@ int main(int argc, char *argv[])
 	static struct program program;
 	char message[MESSAGE_MAX];
 	enum config_action action;
+	if (!file_open_standard())
+		return EXIT_FAILURE;
 	keep_secrets();
 	guard_memory();
 	/* for the test that compares openapi.yaml with the code */
