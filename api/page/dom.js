@@ -52,14 +52,8 @@ function wordsForSeconds(seconds) {
 	return `${Math.floor(whole / 3600)} h ${two(Math.floor(whole / 60) % 60)} min`;
 }
 
-/* For tables: 4.2s, 4m 03s, 1h 05m, 2d 3h. */
-function shortSeconds(seconds) {
-	const whole = Math.floor(seconds), two = number => String(number).padStart(2, "0");
-	if (seconds < 60) return `${seconds.toFixed(1)}s`;
-	if (whole < 3600) return `${Math.floor(whole / 60)}m ${two(whole % 60)}s`;
-	if (whole < 86400) return `${Math.floor(whole / 3600)}h ${two(Math.floor(whole / 60) % 60)}m`;
-	return `${Math.floor(whole / 86400)}d ${Math.floor(whole / 3600) % 24}h`;
-}
+/* Without tenths. */
+const wordsForWholeSeconds = seconds => wordsForSeconds(Math.floor(seconds)).replace(".0", "");
 
 /* Three significant digits. */
 function wordsForNumber(value) {

@@ -50,15 +50,15 @@ function showLock(state) {
 
 function failLock(problem) {
 	setClass(by("lock-note"), "note bad");
-	say(by("lock-note"), problem.status === 403 ? `Refused: ${problem.message}` : `Not known: ${problem.message}`);
+	say(by("lock-note"), problem.status === 403 ? `Refused: ${problem.message}` : `Not known: ${wordsForProblem(problem)}`);
 	if (problem.status === 403) by("lock-facts").hidden = by("lock-waiting").hidden = by("lock-release").hidden = true;
 }
 
 function tickOneLock() {
 	const { state } = one_lock;
 	if (state === null) return;
-	say(by("lock-held"), state.held ? heldWords(state, wordsForSeconds) : "–");
-	say(by("lock-remaining"), state.held ? leftWords(state, wordsForSeconds) : "–");
+	say(by("lock-held"), state.held ? heldWords(state) : "–");
+	say(by("lock-remaining"), state.held ? leftWords(state) : "–");
 }
 
 /* ---- who waits ---- */

@@ -45,6 +45,7 @@ function updateLock(row, lock) {
 	sayTitled(cells.link, lock.resource);
 	cells.link.setAttribute("href", `#${new URLSearchParams({ lock: lock.resource })}`);
 	sayTitled(cells.owner, lock.owner || "–");
+	if (!lock.owner) cells.owner.removeAttribute("title");
 	say(cells.waiters, wordsForNumber(lock.waiters));
 	say(cells.fence, lock.fence === undefined ? "–" : String(lock.fence));
 	say(cells.votes, `${lock.votes.granted} of ${lock.votes.masters}`);
@@ -53,15 +54,20 @@ function updateLock(row, lock) {
 	tickLock(row);
 }
 
-const heldWords = (lock, short) => lock.held_ms === undefined ? "–" : short((performance.now() - lock.began) / 1000);
+const heldWords = lock => lock.held_ms === undefined ? "–" : wordsForSeconds((performance.now() - lock.began) / 1000);
 const leftMs = lock => lock.ends === null ? null : Math.max(0, lock.ends - performance.now());
-const leftWords = (lock, short) => lock.ends === null ? "no end" : short(leftMs(lock) / 1000);
+
+/* Whether a lease that has come to its end was extended is unknown until the next answer. */
+function leftWords(lock) {
+	if (lock.ends === null) return "no end";
+	return leftMs(lock) === 0 ? "checking…" : wordsForSeconds(leftMs(lock) / 1000);
+}
 
 function tickLock(row) {
 	const left_ms = leftMs(row.lock);
-	say(row.cells_.held, heldWords(row.lock, shortSeconds));
-	say(row.cells_.remaining, leftWords(row.lock, shortSeconds));
-	setClass(row, (left_ms !== null && left_ms < 2000 ? "lock ending" : "lock") + (row.lock.resource === view.lock ? " chosen" : ""));
+	say(row.cells_.held, heldWords(row.lock));
+	say(row.cells_.remaining, leftWords(row.lock));
+	setClass(row, (left_ms === 0 ? "lock over" : left_ms !== null && left_ms < 2000 ? "lock ending" : "lock") + (row.lock.resource === view.lock ? " chosen" : ""));
 }
 
 /* From relative times to times of this browser's clock. */
@@ -122,7 +128,7 @@ function failLocks(problem) {
 	if (problem.status === 403) forgetLocks(`Refused: ${problem.message}`, "note bad");
 	else {
 		setClass(by("locks-note"), "note bad");
-		say(by("locks-note"), `Not listed: ${problem.message}`);
+		say(by("locks-note"), `Not listed: ${wordsForProblem(problem)}`);
 	}
 }
 

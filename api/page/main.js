@@ -94,8 +94,9 @@ function needKey(problem) {
 	away = null;
 	if (by("force").open) by("force").close();
 	forgetAll("Authentication required.");
-	showKeyForm(wrong ? "Key rejected" : "Authentication required", problem.message, wrong);
-	announce(`${by("key-title").textContent}. ${problem.message}`);
+	const asks_key = !wrong && problem.message.includes("Authorization"); /* not for a client certificate */
+	showKeyForm(wrong ? "Key rejected" : "Authentication required", asks_key ? "Enter your API key." : problem.message, wrong);
+	announce(`${by("key-title").textContent}. ${by("key-why").textContent}`);
 	by("key-input").focus();
 }
 
@@ -131,7 +132,7 @@ function forgetKey() {
 
 function showAge(poller, id, stale_ms) {
 	const age_ms = poller.age_ms(), stale = age_ms !== null && age_ms > stale_ms;
-	say(by(id), stale ? `as of ${wordsForSeconds(Math.floor(age_ms / 1000)).replace(".0", "")} ago` : "");
+	say(by(id), stale ? `as of ${wordsForWholeSeconds(age_ms / 1000)} ago` : "");
 	const section = by(id).closest("section");
 	if (section.classList.contains("stale") !== stale) section.classList.toggle("stale", stale);
 	return stale;
@@ -166,7 +167,7 @@ function showOldQuorum(age_ms) {
 	say(by("quorum-mark"), "?");
 	if (!by("quorum-text").textContent.startsWith("Last known: ")) say(by("quorum-text"), `Last known: ${by("quorum-text").textContent}`);
 	by("mini").hidden = true;
-	say(by("quorum-title"), `Unknown: no answer for ${wordsForSeconds(Math.floor(age_ms / 1000)).replace(".0", "")}`);
+	say(by("quorum-title"), `Unknown: no answer for ${wordsForWholeSeconds(age_ms / 1000)}`);
 	document.title = "? no answer · redlockd";
 }
 

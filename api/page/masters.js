@@ -7,21 +7,29 @@ const shown = { quorum: null, states: new Map() }; /* what was announced last */
 
 /* ---- the quorum ---- */
 
-function showQuorum({ voting, needed, masters }) {
+function showQuorum(body) {
+	const { voting, needed, masters } = body.quorum;
 	const enough = voting >= needed;
 	setClass(by("quorum"), enough ? (voting < masters ? "quorum good thin" : "quorum good") : "quorum bad");
 	say(by("quorum-mark"), enough ? "✓" : "✗");
 	say(by("quorum-title"), enough ? "Quorum" : "No quorum");
-	say(by("quorum-text"), quorumWords({ voting, needed, masters }));
+	say(by("quorum-text"), quorumWords(body));
 	setClass(by("mini"), enough ? (voting < masters ? "pill warn" : "pill good") : "pill bad");
 	say(by("mini"), `${enough ? "✓" : "✗ no quorum"} ${voting}/${masters}`);
 	by("mini").hidden = false;
 	document.title = enough ? `✓ ${voting}/${masters} · redlockd` : `✗ NO QUORUM ${voting}/${masters} · redlockd`;
 }
 
-function quorumWords({ voting, needed, masters }) {
-	const left = voting - needed;
-	const end = left < 0 ? "no lock can be acquired." : left === 0 ? "locks can be acquired, but no other master may fail." : "locks can be acquired.";
+/* When enough masters will vote, if time alone ends that, as GET /readyz says; else "". */
+function quorumWait({ masters, quorum }) {
+	const waits = masters.map(master => master.quarantine_remaining_ms).filter(ms => ms !== null).sort((a, b) => a - b);
+	const last_ms = waits[quorum.needed - quorum.voting - 1];
+	return last_ms === undefined ? "" : ` In ${wordsForWholeSeconds(Math.ceil(last_ms / 1000))} enough will vote.`;
+}
+
+function quorumWords(body) {
+	const { voting, needed, masters } = body.quorum, left = voting - needed;
+	const end = left < 0 ? `no lock can be acquired.${quorumWait(body)}` : left === 0 ? "locks can be acquired, but no other master may fail." : "locks can be acquired.";
 	return `${voting} of ${masters} masters ${voting === 1 ? "votes" : "vote"}, ${needed} ${needed === 1 ? "is" : "are"} needed: ${end}`;
 }
 
@@ -77,7 +85,7 @@ function updateMaster(row, master) {
 function tickMaster(row) {
 	const left_ms = row.quarantine_ends === null ? null : Math.max(0, row.quarantine_ends - performance.now());
 	row.cells_.quarantine.hidden = left_ms === null;
-	say(row.cells_.since, `for ${shortSeconds((performance.now() - row.since) / 1000).replace(/\.\ds/, "s")}`);
+	say(row.cells_.since, `for ${wordsForWholeSeconds((performance.now() - row.since) / 1000)}`);
 	if (left_ms !== null) say(row.cells_.quarantine, `${wordsForSeconds(left_ms / 1000)} left`);
 }
 
@@ -87,19 +95,19 @@ function announce(text) {
 	by("announce").textContent = text;
 }
 
-function announceChanges({ masters, quorum }) {
-	const words = [], first = shown.quorum === null, enough = quorum.voting >= quorum.needed;
+function announceChanges(body) {
+	const { masters, quorum } = body, words = [], first = shown.quorum === null, enough = quorum.voting >= quorum.needed;
 	for (const { address, state, reason } of masters) {
 		if (!first && shown.states.get(address) !== state) words.push(`${address} is ${state}${reason ? `: ${reason}` : ""}.`);
 		shown.states.set(address, state);
 	}
-	if (words.length > 0 || shown.quorum !== enough) announce([...words, `${enough ? "Quorum" : "No quorum"}: ${quorumWords(quorum)}`].join(" "));
+	if (words.length > 0 || shown.quorum !== enough) announce([...words, `${enough ? "Quorum" : "No quorum"}: ${quorumWords(body)}`].join(" "));
 	if (enough && shown.quorum === false) pollers.locks.kick(); /* they can be listed again */
 	shown.quorum = enough;
 }
 
 function showMasters(body) {
-	showQuorum(body.quorum);
+	showQuorum(body);
 	showSeats(body.masters);
 	syncRows(by("masters"), body.masters, master => master.address, createMaster, updateMaster);
 	say(by("masters-note"), "");

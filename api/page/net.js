@@ -21,6 +21,11 @@ class Problem extends Error {
 	}
 }
 
+/* The page repeats its requests, so that nobody has to read Retry-After. */
+function wordsForProblem({ status, message }) {
+	return status === 503 ? `${message.replace(/ Try again after Retry-After.*$/, "")} The page tries again by itself.` : message;
+}
+
 async function problemOf(answer) {
 	const problem = await answer.json().catch(() => ({}));
 	return new Problem(answer.status, problem.code || "", problem.detail || problem.title || `HTTP status ${answer.status}.`);

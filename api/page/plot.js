@@ -41,7 +41,12 @@ function summary(values) {
 	};
 }
 
-const wordsForValue = value => value === null || value === undefined ? "–" : wordsForNumber(value);
+/* At most two decimals. */
+function wordsForValue(value) {
+	if (value === null || value === undefined) return "–";
+	if (value > 0 && value < .01) return "< 0.01";
+	return value < 1 ? String(Number(value.toFixed(2))) : wordsForNumber(value);
+}
 
 /* ---- the point in time that is looked at: the same one in all plots ---- */
 

@@ -1,7 +1,7 @@
 /* Activity, queues and the hottest resources, from GET /stats: this process alone. */
 
 const TILES = [
-	["in_flight", "In flight"], ["queued", "Queued"], ["waiters", "Waiters"], ["holds", "Held by connection"], ["connections", "Connections"],
+	["in_flight", "In flight"], ["queued", "Waiting for masters"], ["waiters", "Waiters"], ["holds", "Held by connection"], ["connections", "Connections"],
 	["workers", "Workers"],
 ];
 
@@ -32,7 +32,7 @@ function buildStats() {
 
 function showNow({ now, uptime_ms }) {
 	for (const [id] of TILES) say(by(`now-${id}`), wordsForNumber(now[id]));
-	say(by("now-uptime"), uptime_ms < 60000 ? `${Math.floor(uptime_ms / 1000)} s` : wordsForSeconds(uptime_ms / 1000));
+	say(by("now-uptime"), wordsForWholeSeconds(uptime_ms / 1000));
 }
 
 function showSparks({ masters, interval_ms }) {
@@ -95,7 +95,7 @@ function showStats(body) {
 	syncRows(by("waiting"), body.waiting, item => item.resource, createResource, updateWaiting);
 	syncRows(by("hottest"), body.hottest, item => item.resource, createResource, updateHottest);
 	say(by("stats-note"), "");
-	say(by("waiting-note"), body.waiting.length ? "" : "No waiters.");
+	say(by("waiting-note"), body.waiting.length ? "" : "No waiters at this redlockd.");
 	say(by("hottest-note"), body.hottest.length ? "" : "No acquisitions in the last minute.");
 }
 

@@ -52,8 +52,8 @@ def filter_text(page, text):
 
 
 def seconds_in(text):
-    """4.2s, 4m 03s; also 4.2 s, 4 min 03 s."""
-    minutes, seconds = re.fullmatch(r"(?:(\d+) ?m(?:in)? )?(\d+(?:\.\d)?) ?s", text).groups()
+    """4.2 s, 4 min 03 s."""
+    minutes, seconds = re.fullmatch(r"(?:(\d+) min )?(\d+(?:\.\d)?) s", text).groups()
     return int(minutes or 0) * 60 + float(seconds)
 
 

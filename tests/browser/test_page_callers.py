@@ -142,7 +142,7 @@ def test_keys(page, lab):
     page.refused |= {401, 403}
     page.open(service.address)
     page.wait(lambda: page.seen("#key") and page.focused() == "key-input")
-    assert page.text("#key-title") == "Authentication required" and "A key is needed" in page.text("#key-why") and not page.seen("#all") and not page.seen("#forget")
+    assert page.text("#key-title") == "Authentication required" and page.text("#key-why") == "Enter your API key." and not page.seen("#all") and not page.seen("#forget")
     asked = page.asked("/masters")
 
     type_key(page, new_secret())
