@@ -81,7 +81,8 @@ static void put_integer(struct reading *reading, int member, const struct body_v
 {
 	assert(least <= most);
 	if (value->integer < least || value->integer > most)
-		field_errors_add(reading->errors, members[member].name, "must be from %u to %u", least, most);
+		field_errors_add(reading->errors, members[member].name, "must be from %u to %u%s", least, most,
+				 member == TTL && value->integer > most ? "; extend it for longer" : "");
 	else
 		*ret_integer = (uint32_t)value->integer;
 }
@@ -174,7 +175,7 @@ static struct body_value value_of(const json_t *json)
 /* Adds a member that the operation does not know: the reason names those that it knows. */
 static void reject_unknown(struct reading *reading, const char *name)
 {
-	char reason[FIELD_REASON_MAX] = "is not a member of this body:";
+	char reason[FIELD_REASON_MAX] = "is not a member of this body; allowed are";
 	size_t len = strlen(reason);
 
 	for (size_t i = 0; i < MEMBER_COUNT; i++)
@@ -199,7 +200,10 @@ static bool read_whole(struct reading *reading, const char *bytes, size_t len)
 	if (!root && json_error_code(&error) == json_error_duplicate_key)
 		field_errors_add(reading->errors, find_duplicate(error.text), "must not be given twice");
 	else if (!root)
-		field_errors_add(reading->errors, "body", "%s (at byte %d)", keys_json_reason(&error), error.position);
+		field_errors_add(reading->errors, "body", "%s (at byte %d)%s", keys_json_reason(&error), error.position,
+				 json_error_code(&error) == json_error_invalid_syntax
+					 ? "; names and texts need double quotes"
+					 : "");
 	else if (!json_is_object(root))
 		field_errors_add(reading->errors, "body", "must be a JSON object");
 	bool is_object = json_is_object(root);

@@ -27,7 +27,7 @@ const char *path_decode(const char *raw, size_t raw_len, bool plus, char *ret_by
 			c = ' ';
 		}
 		if (len == size)
-			return "is too long";
+			return "must be at most 256 bytes";
 		ret_bytes[len++] = c;
 	}
 	*ret_len = len;

@@ -19,7 +19,10 @@ static bool pipeline_reject_route(struct call *call, const char *method, const c
 
 	assert(!call->route);
 	if (call->allow[0] != '\0') {
-		snprintf(detail, sizeof detail, "This path takes %s, not %.20s.", call->allow, method);
+		snprintf(detail, sizeof detail, "This path takes %s, not %.20s.%s", call->allow, method,
+			 strcmp(method, "POST") == 0 && strncmp(path, "/locks/", 7) == 0
+				 ? " To acquire, POST /locks with the resource in the body."
+				 : "");
 		return call_reject(call, PROBLEM_METHOD_NOT_ALLOWED, detail);
 	}
 	snprintf(detail, sizeof detail, "There is no path %.100s. GET /openapi.yaml lists the paths.", path);

@@ -195,10 +195,21 @@ def test_details_say_what_was_wrong(answers):
             assert [error for error in problem["errors"] if f"{error['field']}: {error['reason']}" not in detail] == []
 
 
+@pytest.mark.parametrize("method, path, body, detail", [
+    ("POST", "/locks", "{resource:x}", "body: not valid JSON (at byte 2); names and texts need double quotes."),
+    ("POST", "/locks", {"resource": "a", "ttl_ms": 3600000}, "ttl_ms: must be from 100 to 60000; extend it for longer."),
+    ("POST", "/locks", {"resource": "a", "ttl_ms": 1}, "ttl_ms: must be from 100 to 60000."),
+    ("GET", "/locks/" + 257 * "a", None, "resource: must be at most 256 bytes."),
+    ("POST", "/locks/orders/42", {}, "This path takes PUT, DELETE, GET, HEAD, not POST. To acquire, POST /locks with the resource in the body."),
+])
+def test_a_mistake_is_told_what_to_do(service, method, path, body, detail):
+    assert service.curl(method, path, body=body).json["detail"] == detail
+
+
 def test_an_unknown_member_is_told_the_known_ones(service):
     for method, path, known in (("POST", "/locks", "resource, ttl_ms, owner, wait_ms, hold"), ("PUT", "/locks/a", "ttl_ms, token"), ("DELETE", "/locks/a", "token")):
         answer = service.curl(method, path, body={"tttl_ms": 1})
-        assert {"field": "tttl_ms", "reason": f"is not a member of this body: {known}"} in answer.json["errors"], answer
+        assert {"field": "tttl_ms", "reason": f"is not a member of this body; allowed are {known}"} in answer.json["errors"], answer
 
 
 def test_the_page_of_errors_is_all_there(service):
