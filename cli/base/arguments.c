@@ -191,6 +191,8 @@ static bool arguments_read_name(struct options_reader *reader, const char *name)
 	struct arguments *arguments = reader->values;
 	const char *reason = path_check_resource(name, strlen(name));
 
+	if (IN(LIST) & reader->scope)
+		return options_complain_text(reader, "list takes no NAME; use --prefix PREFIX");
 	if ((IN_NAMED & reader->scope) == 0)
 		return options_complain_text(reader, "%s takes no NAME", reader->command);
 	if (arguments->name && arguments->command == COMMAND_RUN) {
@@ -297,7 +299,6 @@ static bool arguments_check(struct options_reader *reader, const struct argument
 		bool is_wrong;
 		const char *message;
 	} rules[] = {
-		{IN_NAMED & reader->scope && !arguments->name, "NAME: missing"},
 		{arguments->command == COMMAND_LIST && arguments->prefix_count > 1, "--prefix: given twice"},
 		{arguments->no_wait && options_origin(reader, "wait") == OPTIONS_FROM_FLAG,
 		 "--wait and --no-wait: one of them only"},
@@ -321,6 +322,9 @@ static bool arguments_check(struct options_reader *reader, const struct argument
 	};
 
 	assert(IN_ALL & reader->scope);
+	if (IN_NAMED & reader->scope && !arguments->name)
+		return options_complain_text(reader, "NAME: missing: redlockctl %s NAME%s", reader->command,
+					     run ? " COMMAND [ARGUMENT...]" : "");
 	for (size_t i = 0; i < sizeof rules / sizeof *rules; i++)
 		if (rules[i].is_wrong)
 			return options_complain_text(reader, "%s", rules[i].message);

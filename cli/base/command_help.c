@@ -17,8 +17,8 @@ static const struct {
 			     {"redlockctl acquire orders/42 --token-file token",
 			      "redlockctl acquire orders/42 --ttl 1m --wait 20s --json"}},
 	[COMMAND_EXTEND] = {"extend NAME [OPTION...]",
-			    "Sets the end of a lease to --ttl from now. Its token is in REDLOCK_TOKEN or in "
-			    "--token-file.",
+			    "Sets the end of a lease to --ttl from now, unless it ends later. Its token is in "
+			    "REDLOCK_TOKEN or in --token-file.",
 			    {"redlockctl extend orders/42 --token-file token",
 			     "REDLOCK_TOKEN=$TOKEN redlockctl extend orders/42 --ttl 1m"}},
 	[COMMAND_RELEASE] = {"release NAME [OPTION...]",

@@ -121,14 +121,14 @@ static void answer_describe_invalid(struct answer *answer)
 	}
 }
 
-/* For a 409: who holds it, and for how long at most. */
+/* For a 409: who holds it, since when, and when the lease ends if it is not extended. */
 static void answer_describe_held(struct answer *answer, const json_t *holder)
 {
 	const char *owner = answer_member(holder, "owner");
 	json_int_t fence = json_integer_value(json_object_get(holder, "fence"));
 
 	assert(answer->outcome == OUTCOME_HELD);
-	char fence_text[32] = "", since[DURATION_TEXT_MAX + 8] = "", until[DURATION_TEXT_MAX + 16] = "";
+	char fence_text[32] = "", since[DURATION_TEXT_MAX + 8] = "", until[DURATION_TEXT_MAX + 48] = "";
 	json_int_t held_ms = json_integer_value(json_object_get(holder, "held_ms"));
 
 	if (fence > 0)
@@ -136,7 +136,8 @@ static void answer_describe_held(struct answer *answer, const json_t *holder)
 	if (held_ms > 0)
 		snprintf(since, sizeof since, " for %s", DURATION_TEXT(held_ms));
 	if (answer->retry_after_ms > 0)
-		snprintf(until, sizeof until, ", at most %s more", DURATION_TEXT(answer->retry_after_ms));
+		snprintf(until, sizeof until, ", lease ends in %s unless it is extended",
+			 DURATION_TEXT(answer->retry_after_ms));
 	snprintf(answer->detail, sizeof answer->detail, "held by %.130s%s%s%s",
 		 *owner != '\0' ? owner : "somebody else", fence_text, since, until);
 }

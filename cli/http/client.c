@@ -365,7 +365,7 @@ static void client_read_failure(const struct client_exchange *exchange, struct a
 		snprintf(text, sizeof text, "cannot connect: %s", strerror((int)error));
 		answer_set(ret_answer, OUTCOME_UNAVAILABLE, "unreachable", text);
 	} else if (exchange->result == CURLE_PEER_FAILED_VERIFICATION) {
-		snprintf(text, sizeof text, "its certificate is not trusted: %s", reason);
+		snprintf(text, sizeof text, "its certificate is not trusted: %s (give its CA with --cacert)", reason);
 		answer_set(ret_answer, OUTCOME_UNTRUSTED, "untrusted", text);
 	} else if (exchange->result == CURLE_SSL_CERTPROBLEM || exchange->result == CURLE_SSL_CACERT_BADFILE) {
 		snprintf(text, sizeof text, "%s: %s",
@@ -400,6 +400,8 @@ void client_note(struct client *client, const struct answer *answer)
 	snprintf(client->failures[client->server], ANSWER_DETAIL_MAX, "%s", is_of_one ? answer->detail : "");
 }
 
+#define CLIENT_CONNECT_HINT " (is redlockd running there? --server or REDLOCKCTL_SERVER gives another address)"
+
 const char *client_explain(const struct client *client, const struct answer *answer, char ret_text[CLIENT_TEXT_MAX])
 {
 	const struct server_list *servers = &client->arguments->servers;
@@ -411,6 +413,8 @@ const char *client_explain(const struct client *client, const struct answer *ans
 			len += (size_t)snprintf(ret_text + len, CLIENT_TEXT_MAX - len, "%s%s: %s", len > 0 ? "; " : "",
 						servers->items[i].text, client->failures[i]);
 	assert(len < CLIENT_TEXT_MAX);
+	if (strstr(ret_text, ": cannot connect: "))
+		snprintf(ret_text + len, CLIENT_TEXT_MAX - len, "%s", CLIENT_CONNECT_HINT);
 	return len > 0 ? ret_text : answer_explain(answer, client->arguments, client_server(client)->text, ret_text);
 }
 

@@ -79,8 +79,11 @@ void supervisor_start(struct supervisor *supervisor)
 			     command);
 		return;
 	}
-	report_event(supervisor->arguments, REPORT_NOTE, "not-run", json_pack("{s:s*}", "command", command), "%s: %s",
-		     command, strerror(error));
+	bool is_bare = error == ENOENT && !strchr(command, '/');
+	bool is_shell = error == ENOENT && strpbrk(command, " \t\n|;&<>");
+	report_event(supervisor->arguments, REPORT_NOTE, "not-run", json_pack("{s:s*}", "command", command), "%s: %s%s",
+		     is_bare ? "command not found" : command, is_bare ? command : strerror(error),
+		     is_shell ? "; for shell syntax: sh -c '...'" : "");
 	supervisor->status = error == EAGAIN || error == ENOMEM ? EXIT_STATUS_SYSTEM
 			     : error == ENOENT                  ? EXIT_STATUS_NOT_FOUND
 								: EXIT_STATUS_CANNOT_RUN;

@@ -16,6 +16,7 @@ from key_fixtures import Keyed
 TOKEN = "5f2b1c7d9e8a4f60b3d2c1e0f9a8b7c6d5e4f3a2"
 LIST = "allowed are those that redlockctl --help lists"
 LONGEST = "allowed are 1 to 86400000 ms"
+RUNS = "is redlockd running there? --server or REDLOCKCTL_SERVER gives another address"
 SERVERS = "allowed are 1 to 16 of host:port, http://host:port, https://host:port or unix:/path"
 
 # what is typed after "redlockctl"; its exit status; its message. Before: variables of the environment.
@@ -26,10 +27,12 @@ MISTAKES = [
     ("unlock {name}", 64, "there is no command 'unlock'; redlockctl --help lists them"),
     ("help unlock", 64, "there is no command 'unlock'; redlockctl --help lists them"),
     ("key", 64, "key: new or hash must follow it"),
-    ("status", 64, "NAME: missing"),
+    ("status", 64, "NAME: missing: redlockctl status NAME"),
+    ("run", 64, "NAME: missing: redlockctl run NAME COMMAND [ARGUMENT...]"),
     ("status orders 42", 64, "one NAME only"),
     ("status orders fourty-two", 64, "one NAME only: 'fourty-two' is another one"),
-    ("list orders/", 64, "list takes no NAME"),
+    ("list orders/", 64, "list takes no NAME; use --prefix PREFIX"),
+    ("masters orders/", 64, "masters takes no NAME"),
     (f"extend {{name}} {TOKEN}", 64, "one NAME only"),  # a secret
     # options
     ("run {name} --nowait true", 64, f"--nowait: unknown option; did you mean --no-wait?; {LIST}"),
@@ -52,15 +55,18 @@ MISTAKES = [
     # run
     ("run {name}", 64, "run needs a command: redlockctl run NAME COMMAND [ARGUMENT...]"),
     ("run {name} {folder}/none", 127, "{name}: {folder}/none: No such file or directory"),
+    ("run {name} no-such-command", 127, "{name}: command not found: no-such-command"),
+    ("run {name} no-such-command|true", 127, "{name}: command not found: no-such-command|true; for shell syntax: sh -c '...'"),
     ("run {name} {folder}", 126, "{name}: {folder}: Permission denied"),
     (f"run {{name}} {BINARY} run {{name}} true", 75, "{name}: not acquired: already held by the enclosing run"),
     # servers
     ("masters -s localhost", 64, f"--server, address 1: the port is missing; {SERVERS}"),
     ("masters -s redis://localhost:6379", 64, f"--server, address 1: the scheme is not one of those that are allowed; {SERVERS}"),
     ("masters -s http://{http}/locks", 64, f"--server, address 1: nothing may follow host and port; {SERVERS}"),
-    ("masters -s {closed}", 69, "{closed}: cannot connect: No such file or directory"),
+    ("masters -s {closed}", 69, f"{{closed}}: cannot connect: No such file or directory ({RUNS})"),
     ("masters -s {closed} -s {redis}", 69,
-     "{closed}: cannot connect: No such file or directory; {redis}: it closed the connection without an answer: is this a port of Redis, or one for https://?"),
+     "{closed}: cannot connect: No such file or directory; {redis}: it closed the connection without an answer: is this a port of Redis, or one for https://?"
+     f" ({RUNS})"),
     ("masters -s https://{http}", 69, "https://{http}: it does not speak TLS: use http://, or its port with TLS"),
     ("masters -s {keyed}", 77, "{keyed}: {detail} (a key is given with --key-file or REDLOCKCTL_API_KEY, a certificate with --cert)"),
     ("masters --key-file {folder}/none", 64, "--key-file: {folder}/none: No such file or directory"),
@@ -70,8 +76,8 @@ MISTAKES = [
     ("REDLOCKCTL_TOKEN=x release {name}", 64, f"REDLOCKCTL_TOKEN: unknown variable; did you mean REDLOCK_TOKEN?; {LIST}"),
     ("REDLOCKCTL_SERVER=locks.example list", 64, f"REDLOCKCTL_SERVER, address 1: the port is missing; {SERVERS}"),
     # locks
-    ("run {held} --no-wait true", 75, "{held}: not acquired: held by worker-7 (fence {fence}), at most {left} more"),
-    ("acquire {held}", 75, "{held}: held by worker-7 (fence {fence}), at most {left} more"),
+    ("run {held} --no-wait true", 75, "{held}: not acquired: held by worker-7 (fence {fence}), lease ends in {left} unless it is extended"),
+    ("acquire {held}", 75, "{held}: held by worker-7 (fence {fence}), lease ends in {left} unless it is extended"),
     (f"release {{held}} --token {TOKEN}", 79, "{held}: {detail}"),
     (f"extend {{name}} --token {TOKEN}", 79, "{name}: {detail}"),
 ]
@@ -103,7 +109,7 @@ def test_mistake(lab, service, world, typed, status, message):
     words = [word.format(**world) for word in typed.split()]
     variables = dict(words.pop(0).split("=", 1) for _ in words[:1] if words[0].startswith("REDLOCKCTL_"))
     done = ctl(*words, env={"REDLOCKCTL_SERVER": service.address, **variables})
-    said = re.sub(r"\d+\.\d s more", "{left} more", done.stderr)
+    said = re.sub(r"\d+\.\d s unless", "{left} unless", done.stderr)
     assert (done.returncode, done.stdout, said) == (status, "", "redlockctl: " + message.replace("{left}", "<left>").format(**world).replace("<left>", "{left}") + "\n")
 
 

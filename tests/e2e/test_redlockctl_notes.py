@@ -74,7 +74,7 @@ def test_no_server_without_a_terminal(lab, resource):
     """Once, when it gives up, with the reason of each server."""
     pathlib.Path(lab.folder, "file").touch()
     second = f"unix:{lab.folder}/file"
-    reasons = f"{CLOSED}: {REASON}; {second}: cannot connect: Connection refused\n"
+    reasons = f"{CLOSED}: {REASON}; {second}: cannot connect: Connection refused (is redlockd running there? --server or REDLOCKCTL_SERVER gives another address)\n"
     done = ctl("run", resource, "--wait", "1500ms", "true", server=f"{CLOSED},{second}")
     assert (done.returncode, done.stderr) == (UNREACHABLE, f"redlockctl: {resource}: not acquired: {reasons}")
     done = ctl("masters", server=f"{CLOSED},{second}")

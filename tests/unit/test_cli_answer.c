@@ -38,7 +38,7 @@ static const struct {
 	{410, "{\"code\":7}", OUTCOME_STRANGE, "strange", "HTTP status 410, and the answer is not from redlockd"},
 	{409, "{\"code\":\"locked\",\"detail\":\"x\"}", OUTCOME_HELD, "locked", "held by somebody else"},
 	{409, "{\"code\":\"locked\",\"retry_after_ms\":12345,\"holder\":{\"owner\":\"w\",\"fence\":7}}", OUTCOME_HELD,
-	 "locked", "held by w (fence 7), at most 12.3 s more"},
+	 "locked", "held by w (fence 7), lease ends in 12.3 s unless it is extended"},
 	{409, "{\"code\":\"locked\",\"holder\":{\"owner\":\"w\",\"held_ms\":65000}}", OUTCOME_HELD, "locked",
 	 "held by w for 1 min 5 s"},
 	{409, "{\"code\":\"locked\",\"holder\":{\"owner\":\"a\\u001b[2Jb\\u009bc\"}}", OUTCOME_HELD, "locked",
@@ -108,7 +108,7 @@ static const struct {
 	const char *body, *detail;
 } states[] = {
 	{200, "{\"held\":true,\"owner\":\"w\",\"fence\":7,\"remaining_ms\":12345}",
-	 "held by w (fence 7), at most 12.3 s more"},
+	 "held by w (fence 7), lease ends in 12.3 s unless it is extended"},
 	{200, "{\"held\":true}", "held by somebody else"},
 	{200, "{\"held\":false,\"waiters\":3}", "other requests are ahead in the queue"},
 	{200, "{}", "other requests are ahead in the queue"},
