@@ -123,7 +123,8 @@ static void warn_of_listener(const struct listen_address *address, const char *e
 {
 	log_begin(LOG_WARN, event);
 	log_text("host", address->host);
-	log_num("port", address->port);
+	if (address->port != 0) /* 0: one that is free; "listening" names it */
+		log_num("port", address->port);
 	log_text("note", note);
 	log_end();
 }

@@ -101,6 +101,7 @@ void show_first_steps(const struct options *options, const struct tls *tls)
 {
 	const struct listen_address *address = &options->listen[0];
 	char url[URL_MAX], to[OPTIONS_PATH_MAX + URL_MAX + 20];
+	const char *key = options->keys[0] ? "-H \"Authorization: Bearer KEY\" " : "";
 
 	assert(options->dev > 0);
 	/* 0.0.0.0 and :: cannot be called; a certificate may be for the name of this machine alone */
@@ -114,9 +115,9 @@ void show_first_steps(const struct options *options, const struct tls *tls)
 	else
 		snprintf(to, sizeof to, "%s", url);
 	printf("\nredlockd runs on %u private Redis servers. Try, in another terminal:\n\n", options->dev);
-	printf("  curl -i %s/locks -d '{\"resource\":\"hello\",\"ttl_ms\":60000,\"owner\":\"me\"}'\n", to);
-	printf("  curl -i %s/locks/hello\n", to);
-	printf("  curl -i %s/masters\n\n", to);
+	printf("  curl -i %s%s/locks -d '{\"resource\":\"hello\",\"ttl_ms\":60000,\"owner\":\"me\"}'\n", key, to);
+	printf("  curl -i %s%s/locks/hello\n", key, to);
+	printf("  curl -i %s%s/masters\n\n", key, to);
 	if (!address->is_unix)
 		printf("The status page: %s/\n\n", url);
 	printf("Ctrl-C ends it all.\n\n");

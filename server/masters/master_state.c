@@ -82,10 +82,21 @@ static uint64_t quarantine_left_ms(const struct master *master)
 
 /* ---- why ---- */
 
-static const char *words_for(enum guard_reason reason)
+/* False: a master has, or had, an epoch, so the cluster is not new and --bootstrap is wrong. */
+static bool is_cluster_new(const struct guard *guard)
+{
+	for (unsigned i = 0; i < guard->params.masters; i++)
+		if (guard->masters[i].cluster != 0)
+			return false;
+	return true;
+}
+
+static const char *words_for(enum guard_reason reason, bool is_new)
 {
 	switch (reason) {
-	case GUARD_NO_EPOCH: return "it never had an epoch, or lost all it had; see --bootstrap";
+	case GUARD_NO_EPOCH:
+		return is_new ? "it never had an epoch, or lost all it had; see --bootstrap"
+			      : "it never had an epoch, or lost all it had; it votes again by itself";
 	case GUARD_RESTARTED: return "another server than the one of its epoch; it may have forgotten locks";
 	case GUARD_BAD_EPOCH: return "its epoch is gone or another one; it may have forgotten locks";
 	case GUARD_CLOCK_FORWARD: return "its clock jumped forward, so locks may have run out early";
@@ -108,7 +119,8 @@ static void describe_guard(const struct master *master, char ret_reason[STATUS_R
 			 "fence-recovery: %s before; waits for the fences of %u more masters",
 			 guard_reason_name(reason), missing);
 	else
-		snprintf(ret_reason, STATUS_REASON_MAX, "%s: %s", guard_reason_name(reason), words_for(reason));
+		snprintf(ret_reason, STATUS_REASON_MAX, "%s: %s", guard_reason_name(reason),
+			 words_for(reason, is_cluster_new(guard)));
 }
 
 void master_state_write_reason(const struct master *master, char ret_reason[STATUS_REASON_MAX])

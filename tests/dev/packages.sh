@@ -45,6 +45,10 @@ install_packages() {
 		is_installed "$package" || missing="$missing $package"
 	done
 	[ -n "$missing" ] || return 0
+	[ "$(id -u)" = 0 ] || has sudo || {
+		echo "dev: packages are missing; run as root: apt-get install$missing" >&2
+		return 1
+	}
 	say "installing$missing"
 	mkdir -p build
 	policy=/usr/sbin/policy-rc.d

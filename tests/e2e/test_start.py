@@ -8,6 +8,7 @@ import pytest
 
 from certificates import Authority
 from harness import curl, run_redlockd, wait_until
+from key_fixtures import Keyed
 
 
 @pytest.fixture(scope="module")
@@ -68,6 +69,12 @@ def test_the_first_steps_can_be_pasted(lab):
     service = lab.redlockd([], "--dev", wait=False)
     service.wait_voting(3)
     assert check_first_steps(service) == f"http://{service.address}/"
+
+
+def test_the_first_steps_with_keys(lab):
+    keyed = Keyed(lab, [], "--dev", masters=[])
+    commands, _ = first_steps(keyed.redlockd)
+    assert len(commands) == 3 and all('-H "Authorization: Bearer KEY" ' in command for command in commands), commands
 
 
 def test_the_first_steps_on_a_unix_socket(lab):
