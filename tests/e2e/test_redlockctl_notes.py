@@ -32,7 +32,7 @@ def test_wait_on_a_terminal(lab, service, resource, command):
     shell = terminal(lab, service)
     enter(shell, command.format(resource))
     shell.sees(f"redlockctl: {resource}: waiting up to 1 min 0 s: held by worker-7 (fence {held['fence']}) for ")
-    shell.sees(" s, at most ")
+    shell.sees(" s, lease ends in ")
     service.release(held)
     shell.sees("ended-0")
     assert "waiting" not in shell.before  # said once
@@ -52,7 +52,7 @@ def test_quiet_wait_on_a_terminal(lab, fake, resource, command):  # noqa: F811
 def test_no_server_on_a_terminal(lab, service, resource):
     shell = terminal(lab, CLOSED)
     enter(shell, f"run {resource} --wait 1h true")
-    shell.sees(f"redlockctl: {resource}: waiting up to 1 h 0 min: {CLOSED}: {REASON}\r\n")
+    shell.sees(f"redlockctl: {resource}: waiting up to 1 h 0 min: {CLOSED}: {REASON} (is redlockd running there? --server or REDLOCKCTL_SERVER gives another address)\r\n")
     shell.type("\x03")
     shell.sees("$ ")
 
