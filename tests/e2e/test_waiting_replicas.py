@@ -76,7 +76,8 @@ def test_released_through_any_of_them(lab, resource, crowd):
 def test_no_herd(lab, crowd, late):
     """Each of three redlockd keeps waiters: on the release one of them alone acts. The others look once, when the
     notified one had its time. On a master that got the attempt before the release it is not granted: there a command of
-    its own removes the entry. If a master releases after the grant, the next waiter of the first redlockd looks, too."""
+    its own removes the entry. If a master releases after the grant, the next waiters of the first redlockd look, too: a
+    few times in all, where a crowd that polls would look a dozen times."""
     servers = lab.redises(3)
     sides = [[lab.keep(Proxy(lab.folder, server)) for server in servers] for _ in range(3)]
     services = [lab.redlockd(proxies) for proxies in sides]
@@ -102,7 +103,7 @@ def test_no_herd(lab, crowd, late):
     for number, of_one in enumerate(since()):
         for signs in of_one:
             attempts = sum(map(is_acquire, signs))
-            most = 2 if number == 0 else 1
+            most = 4 if number == 0 else 2
             premise(attempts <= most or starved_seconds() - starved < 0.5, "a redlockd without a processor for a second looks once more")
             assert attempts <= most, (number, signs)
 
