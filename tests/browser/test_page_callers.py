@@ -57,7 +57,7 @@ def test_force_spares_a_holder_that_comes_after_the_look(page, three):
     first = three.acquire("late/1", ttl_ms=60000, owner="one")
     filter_by(page, "late/")
     open_dialog(page, "late/1")
-    page.run("pollers.locks.may = () => false; const look = isSameHolder; let looks = 0; isSameHolder = async lock => looks++ === 0 || look(lock)")
+    page.run("pollers.locks.may = () => false; const look = isSameHolder; let looks = 0; isSameHolder = async (lock, turn) => looks++ === 0 || look(lock, turn)")
     three.release(first)
     second = three.acquire("late/1", ttl_ms=60000, owner="two")
     page.refused.add(409)
@@ -66,6 +66,31 @@ def test_force_spares_a_holder_that_comes_after_the_look(page, three):
     assert [page.text("#force-owner"), page.text("#force-fence")] == ["two", str(second["fence"])]
     assert three.curl("GET", "/locks/late/1").json["owner"] == "two"
     assert three.release(second).status == 204
+    page.press(Keys.ESCAPE)
+
+
+def test_what_is_cancelled_is_not_released(page, three):
+    """The page was still looking when the dialog was closed; what comes of that is not shown for the next lock."""
+    ready(page, three)
+    for name in ("cancelled/1", "cancelled/2"):
+        three.acquire(name, ttl_ms=60000, owner=name)
+    filter_by(page, "cancelled/")
+    page.run("const real = ask; window.looked = 0; window.gate = new Promise(open => window.openGate = open);"
+             "ask = async (path, method) => { if (!path.startsWith('/locks/cancelled%2F1')) return real(path, method);"
+             " await gate; const answer = await real(path, method); window.looked++; return answer }")
+    open_dialog(page, "cancelled/1")
+    page.click("#force-do")
+    page.wait(lambda: page.text("#force-result") == "Releasing…")
+    page.press(Keys.ESCAPE)
+    page.wait(lambda: not page.seen("#force"))
+    open_dialog(page, "cancelled/2")
+    page.run("openGate()")
+    page.wait(lambda: page.run("return looked") > 0)
+    assert page.text("#force-resource") == "cancelled/2" and page.text("#force-result") == "" and page.seen("#force-do")
+    page.click("#force-do")
+    page.wait(lambda: page.text("#force-result").startswith("Released."))
+    assert page.run("return looked") == 1, "no DELETE followed"
+    assert three.curl("GET", "/locks/cancelled/1").json["held"] is True
     page.press(Keys.ESCAPE)
 
 
