@@ -90,7 +90,7 @@ def test_the_token_is_enough_to_extend_and_release(keyed):
 def test_the_longest_ttl_of_a_key(keyed):
     too_long = keyed.call("short", "POST", "/locks", body={"resource": "a", "ttl_ms": 5001})
     assert (too_long.status, too_long.code) == (400, "invalid-request")
-    assert too_long.json["errors"] == [{"field": "ttl_ms", "reason": "must be from 100 to 5000"}]
+    assert too_long.json["errors"] == [{"field": "ttl_ms", "reason": "must be from 100 to 5000; extend it for longer"}]
     for body, ttl_ms in (({"ttl_ms": 5000}, 5000), ({"ttl_ms": 1000}, 1000), ({}, 5000)):  # the default is 30000
         lease = keyed.call("short", "POST", "/locks", body={"resource": "a", **body})
         assert lease.status == 201 and lease.json["ttl_ms"] == ttl_ms and lease.json["validity_ms"] < ttl_ms, lease

@@ -194,7 +194,7 @@ def test_a_wait_that_runs_out(service, resource, crowd, wait_ms):
     assert answer.json["holder"] == {"owner": "me", "fence": holder["fence"]}
     votes = answer.json["votes"]
     assert votes["needed"] == 2 and votes["masters"] == 3 and votes["granted"] == 0 and votes["refused"] >= 2, votes
-    assert 20000 < answer.json["retry_after_ms"] <= 30000 - wait_ms
+    assert 20000 < answer.json["retry_after_ms"] <= 30000 - wait_ms + 50, "by the masters, whose clocks tick at the beginning of a round"
     assert abs(int(answer.headers["retry-after"]) - answer.json["retry_after_ms"] / 1000) <= 1
     wait_for_queue(service.masters, resource, 0)
     # The connection goes on, the lock is untouched, and the next one in that connection may wait again.
