@@ -1,6 +1,9 @@
 """What the tests of the status page share: a redlockd that is ready, and how its page is read and used."""
 
+import contextlib
+import json
 import re
+import threading
 
 import pytest
 
@@ -69,3 +72,39 @@ def judge(page, name, width=1280, dark=False, whole=True):
     page.screenshot(name, whole)
     assert page.axe() == [], name
     assert page.overflow() == [0, []], name
+
+
+class Waiters:
+    """Requests that wait: (resource, owner or None) of each."""
+
+    def __init__(self, service, waits):
+        self.sockets = [service.connect() for _ in waits]
+        for one, (resource, owner) in zip(self.sockets, waits, strict=True):
+            body = json.dumps({"resource": resource, **({"owner": owner} if owner else {}), "ttl_ms": 1000, "wait_ms": 60000})
+            one.sendall(f"POST /locks HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n{body}".encode())
+
+    def close(self):
+        for one in self.sockets:
+            one.close()
+
+
+@contextlib.contextmanager
+def traffic(service, locks, ttl_ms, keep):
+    """A client that takes some locks again and again, and releases all but each `keep`-th."""
+    ended = threading.Event()
+
+    def work():
+        client, rounds = service.client(), 0
+        while not ended.wait(0.01):
+            rounds += 1
+            taken = client.call("POST", "/locks", {"resource": f"jobs/{rounds % locks}", "ttl_ms": ttl_ms, "owner": "load"})
+            if taken.status == 201 and rounds % keep:
+                client.call("DELETE", "/locks/" + taken.json["resource"], {"token": taken.json["token"]})
+        client.close()
+    thread = threading.Thread(target=work)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join(30 * SLOW)

@@ -1,16 +1,11 @@
 """The status page for everybody: by keyboard, by screen reader, at any width, light and dark."""
 
-import contextlib
-import itertools
-import json
 import re
 import signal
-import threading
 
-from page_fixtures import TIMEOUT_MS, judge, lock_row, open_dialog, ready
+from page_fixtures import TIMEOUT_MS, Waiters, judge, lock_row, open_dialog, ready, traffic
 from selenium.webdriver.common.keys import Keys
 
-from harness import SLOW
 from key_fixtures import Keyed, new_secret
 from test_page_callers import type_key
 
@@ -68,29 +63,6 @@ def test_structure(page, three):
     assert page.run("return document.querySelectorAll('[style], [onclick], style:not([nonce]), script[src], link[rel=stylesheet]').length") == 0
 
 
-@contextlib.contextmanager
-def load(service):
-    """A client that takes locks and releases most of them."""
-    ended = threading.Event()
-
-    def work():
-        client = service.client()
-        for i in itertools.count():
-            if ended.wait(0.02):
-                break
-            answer = client.call("POST", "/locks", {"resource": f"jobs/{i % 7 % 4}", "ttl_ms": 800, "owner": "load"})
-            if answer.status == 201 and i % 3:
-                client.call("DELETE", "/locks/" + answer.json["resource"], {"token": answer.json["token"]})
-        client.close()
-    thread = threading.Thread(target=work)
-    thread.start()
-    try:
-        yield
-    finally:
-        ended.set()
-        thread.join(30 * SLOW)
-
-
 def busy(lab):
     """A service worth a look: five masters, locks, hostile names."""
     service = lab.service(5, f"--master-timeout-ms={TIMEOUT_MS}")
@@ -101,25 +73,11 @@ def busy(lab):
     return service
 
 
-class Queue:
-    """Requests that wait, two for one lock and one for another."""
-
-    def __init__(self, service, resources):
-        self.sockets = [service.connect() for _ in resources]
-        for one, resource in zip(self.sockets, resources, strict=True):
-            body = json.dumps({"resource": resource, "ttl_ms": 1000, "wait_ms": 60000})
-            one.sendall(f"POST /locks HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n{body}".encode())
-
-    def close(self):
-        for one in self.sockets:
-            one.close()
-
-
 def test_accessibility_and_screenshots(page, lab):
     service = busy(lab)
-    queue = Queue(service, ["orders/40", "orders/41", "orders/40"])
+    queue = Waiters(service, [("orders/40", None), ("orders/41", None), ("orders/40", None)])
     try:
-        with load(service):
+        with traffic(service, 4, 800, 3):
             ready(page, service)
             page.wait(lambda: len(page.rows("waiting")) == 2)
             service.masters[2].restart()
