@@ -28,10 +28,12 @@ struct lease_sight {
  *     SPARE ──► RUNNING ──answer──► ANSWERED ──told──► LINGERING ──last reply──► SPARE
  *              burst │ ▲                ▲                 ▲
  *                    ▼ │ room           │                 │
- *                  HELD_BACK ───drain───┴─────cancel──────┘ */
+ *                  HELD_BACK ───drain───┴─────cancel──────┘
+ *                (or …_EXTENSION) */
 enum lease_op_state {
 	LEASE_OP_SPARE,
-	LEASE_OP_HELD_BACK, /* not started: enough others wait for masters */
+	LEASE_OP_HELD_BACK,           /* not started: enough others wait for masters */
+	LEASE_OP_HELD_BACK_EXTENSION, /* the same; these start before the others: their leases end otherwise */
 	LEASE_OP_RUNNING,
 	LEASE_OP_ANSWERED,  /* the answer waits for leases_dispatch(); replies may be to come */
 	LEASE_OP_LINGERING, /* nobody waits for the answer any more; replies may be to come */

@@ -44,20 +44,24 @@ static struct lease_op *op_new(struct leases *leases)
 static const uint8_t transitions[LEASE_OP_STATES] = {
 	[LEASE_OP_SPARE] = TO(RUNNING),
 	[LEASE_OP_HELD_BACK] = TO(RUNNING) | TO(ANSWERED) | TO(LINGERING),
-	[LEASE_OP_RUNNING] = TO(HELD_BACK) | TO(ANSWERED) | TO(LINGERING),
+	[LEASE_OP_HELD_BACK_EXTENSION] = TO(RUNNING) | TO(ANSWERED) | TO(LINGERING),
+	[LEASE_OP_RUNNING] = TO(HELD_BACK) | TO(HELD_BACK_EXTENSION) | TO(ANSWERED) | TO(LINGERING),
 	[LEASE_OP_ANSWERED] = TO(LINGERING),
 	[LEASE_OP_LINGERING] = TO(SPARE),
 };
 #undef TO
 
+static bool is_held_back(enum lease_op_state state)
+{
+	return state == LEASE_OP_HELD_BACK || state == LEASE_OP_HELD_BACK_EXTENSION;
+}
+
 void lease_op_enter(struct lease_op *op, enum lease_op_state state)
 {
 	struct leases *leases = op->leases;
 	assert(state < LEASE_OP_STATES && (transitions[op->state] & 1U << state) != 0);
-	if (state == LEASE_OP_HELD_BACK)
-		metrics_add(&leases->metrics->queued, 1);
-	else if (op->state == LEASE_OP_HELD_BACK)
-		metrics_add(&leases->metrics->queued, (uint64_t)-1);
+	if (is_held_back(state) != is_held_back(op->state))
+		metrics_add(&leases->metrics->queued, is_held_back(state) ? 1 : (uint64_t)-1);
 	TAILQ_REMOVE(&leases->ops[op->state], op, entry);
 	TAILQ_INSERT_TAIL(&leases->ops[state], op, entry);
 	op->state = state;

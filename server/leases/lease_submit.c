@@ -46,19 +46,27 @@ static bool may_start(const struct leases *leases)
 	return leases->busy < (bound > BUSY_MIN ? bound : BUSY_MIN);
 }
 
+/* The next to start. Extensions go first: behind a crowd of acquisitions their leases would end. */
+static struct lease_op *first_held_back(const struct leases *leases)
+{
+	struct lease_op *extension = TAILQ_FIRST(&leases->ops[LEASE_OP_HELD_BACK_EXTENSION]);
+	return extension ? extension : TAILQ_FIRST(&leases->ops[LEASE_OP_HELD_BACK]);
+}
+
 static void hold_back(struct lease_op *op)
 {
 	struct leases *leases = op->leases;
-	if (TAILQ_EMPTY(&leases->ops[LEASE_OP_HELD_BACK]))
+	bool extension = op->request.operation == LEASE_EXTEND;
+	if (!first_held_back(leases))
 		flush(leases); /* those under way: many requests may be read before the round is over */
-	lease_op_enter(op, LEASE_OP_HELD_BACK);
+	lease_op_enter(op, extension ? LEASE_OP_HELD_BACK_EXTENSION : LEASE_OP_HELD_BACK);
 }
 
 void lease_submit_backlog(struct leases *leases)
 {
-	struct lease_op *op = TAILQ_FIRST(&leases->ops[LEASE_OP_HELD_BACK]);
+	struct lease_op *op = first_held_back(leases);
 	bool any = op != NULL;
-	for (; op && may_start(leases); op = TAILQ_FIRST(&leases->ops[LEASE_OP_HELD_BACK])) {
+	for (; op && may_start(leases); op = first_held_back(leases)) {
 		lease_op_enter(op, LEASE_OP_RUNNING);
 		start(op, clock_now_us());
 	}
@@ -81,7 +89,7 @@ struct lease_op *lease_submit(struct leases *leases, const struct lease_request 
 		op->core.params.wait_us = 0; /* it does not wait at all if too many do */
 	if (op->core.params.wait_us > 0)
 		lease_queue_enter(op);
-	if (!TAILQ_EMPTY(&leases->ops[LEASE_OP_HELD_BACK]) || !may_start(leases))
+	if (first_held_back(leases) || !may_start(leases))
 		hold_back(op);
 	else
 		start(op, op->began_us);

@@ -93,6 +93,27 @@ START_TEST(nobody_overtakes)
 }
 END_TEST
 
+/* Behind a crowd of acquisitions a lease would end before its extension starts. */
+START_TEST(extensions_start_before_acquisitions)
+{
+	set_room();
+	begin_some(0, ROOM + 2);
+	begin(ROOM + 2, LEASE_EXTEND, 0);
+	begin(ROOM + 3, LEASE_EXTEND, 0);
+	ck_assert_uint_eq(metrics_worker(0)->queued, 4);
+	grant(2);
+	leases_dispatch(leases);
+	ck_assert_uint_eq(asked_about(ROOM + 2), 1);
+	ck_assert_uint_eq(asked_about(ROOM + 3), 1);
+	ck_assert_uint_eq(asked_about(ROOM), 0);
+	ck_assert_uint_eq(metrics_worker(0)->queued, 2);
+	grant(2);
+	leases_dispatch(leases);
+	ck_assert_uint_eq(asked_about(ROOM), 1);
+	ck_assert_uint_eq(asked_about(ROOM + 1), 1);
+}
+END_TEST
+
 /* Waiters do not keep the masters busy, however many they are. */
 START_TEST(waiters_take_no_room)
 {
@@ -274,8 +295,9 @@ END_TEST
 
 static void add_all(TCase *tests)
 {
-	suite_add(tests, what_is_too_much_starts_when_there_is_room, nobody_overtakes, waiters_take_no_room,
-		  given_up_before_it_started, a_release_is_carried_out_whoever_hears_of_it, a_wait_is_no_longer_for_it,
+	suite_add(tests, what_is_too_much_starts_when_there_is_room, extensions_start_before_acquisitions,
+		  nobody_overtakes, waiters_take_no_room, given_up_before_it_started,
+		  a_release_is_carried_out_whoever_hears_of_it, a_wait_is_no_longer_for_it,
 		  a_drain_answers_those_held_back, the_end_answers_those_held_back, what_lies_unread_is_no_silence,
 		  silence_is_noticed_in_the_second_round, what_others_answer_is_of_no_interest,
 		  it_is_not_waited_for_ever);
