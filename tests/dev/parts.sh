@@ -88,7 +88,12 @@ faults() {
 
 # ---- the rest ----
 
-part_sim_long() { needs_release && ctests "" release -L sim -L long; }
+part_sim_long() {
+	needs_release || return
+	ctests "" release -L sim -L long -E '^sim_random$'
+	build_sim || { failed_part "sim does not build: see build/sim.log"; return; }
+	ctests -random sim -R '^sim_random$'
+}
 part_faults_long() { needs_release && faults --seconds 40; }
 part_e2e_slow() { needs_release && pytests "" release tests/e2e -m slow; }
 part_contract_node() {
