@@ -13,27 +13,43 @@
 
 struct json_error_t; /* of jansson */
 
-/* ---- rate.c: a bound on how often something may happen in a second ---- */
+/* ---- peers.c: bounds per second, and on connections ---- */
 
 /* All zeros: nothing has been taken yet. */
 struct rate {
-	_Atomic uint64_t next_ns; /* when the last share ends: see rate.c */
+	_Atomic uint64_t next_ns; /* when the last share ends: see peers.c */
 };
 
-/* Takes one of `per_second` (0: no bound), which may also come all at once. `now_us` is a clock that does not go back,
- * less than 500 years old. False: it would be one too many, nothing is taken, and after *ret_retry_ms (at least 1) one
- * can be taken. */
+/* Takes one of `per_second` (0: no bound), which may also come all at once. False: it would be one too many, nothing is
+ * taken, and after *ret_retry_ms (at least 1) one can be taken. `now_us` is a clock that does not go back. */
 bool rate_take(struct rate *rate, uint32_t per_second, uint64_t now_us, uint32_t *ret_retry_ms)
 	__attribute__((warn_unused_result));
 
 /* True if it has the effect of all zeros, and can be forgotten. */
 bool rate_is_rested(const struct rate *rate, uint64_t now_us);
 
-/* ---- keys.c, keys_parse.c: which caller has which rights (docs/how-to/secure.md has the members) ----
+/* One client address: all of an IPv4 address (also as ::ffff:a.b.c.d), the first 64 bits of an IPv6 address, since one
+ * host usually has all the others. Unix sockets have none: NULL, without bounds. One table for the process. */
+struct peer;
+
+enum { PEERS_MAX = 65536 };
+
+/* One connection more from `address`, which may have `max_connections` (0: no bound). True: pass *ret_peer to
+ * peer_leave() when the connection is closed. False: too many, and nothing is counted. */
+bool peer_arrive(const struct sockaddr *address, socklen_t address_len, uint32_t max_connections, uint64_t now_us,
+		 struct peer **ret_peer) __attribute__((warn_unused_result));
+void peer_leave(struct peer *peer, uint64_t now_us);
+
+/* One request more; as rate_take(). Takes no lock. */
+bool peer_take(struct peer *peer, uint32_t per_second, uint64_t now_us, uint32_t *ret_retry_ms)
+	__attribute__((warn_unused_result));
+
+/* How many addresses the table holds now. */
+size_t peers_count(void);
+
+/* ---- keys_parse.c: the keys file (docs/how-to/secure.md has the members) ----
  *
- * Loaded keys never change. A reload makes another `struct keys`; a request that still uses the old one keeps a
- * reference to it. Only the usage of a key, its rate and the number of its waiting requests, lives on from one file to
- * the next. */
+ * Loaded keys never change: a reload makes another `struct keys`, and requests keep a reference to theirs. */
 
 enum {
 	KEYS_MAX = 1000,
@@ -53,7 +69,7 @@ enum {
 	KEY_SECRET_MAX = 256
 };
 
-/* The part of a key that outlives a reload; found by the name of the key. */
+/* What lives on from one file to the next; found by the name of the key. */
 struct key_usage {
 	struct rate rate;
 	_Atomic uint32_t waiting; /* requests under way that may wait */
@@ -87,9 +103,8 @@ struct keys {
 	struct key keys[];   /* in the order of the file */
 };
 
-/* Reads the keys file (file.h: SECRET_FILE_TRUSTED). Returns the keys with one reference, the caller's; or NULL
- * and a message of one line that names the file, the member and what is wrong, and never holds a hash. Blocking: for
- * the start and for SIGHUP. */
+/* Reads the keys file (SECRET_FILE_TRUSTED). Returns one reference; or NULL and a message of one line that names file
+ * and member and never holds a hash. Blocking: for the start and for SIGHUP. */
 struct keys *keys_load(const char *path, char *message, size_t message_size) __attribute__((warn_unused_result));
 
 /* The same from memory, at most KEYS_FILE_MAX bytes; the message begins with the member. */
@@ -99,21 +114,23 @@ struct keys *keys_parse(const char *bytes, size_t len, char *message, size_t mes
 /* Why jansson rejected a text, for files and for bodies (static). Its own message repeats parts of the text. */
 const char *keys_json_reason(const struct json_error_t *error);
 
-/* One reference more or less; with the last one they are freed. keys_unref(NULL) does nothing. */
+/* With the last reference they are freed. keys_unref(NULL) does nothing. */
 struct keys *keys_ref(struct keys *keys);
 void keys_unref(struct keys *keys);
 
-/* The key whose text the caller shows, or NULL. Its SHA-256 is compared with all hashes of the file, in a time that
- * depends neither on the position of the match nor on how many bytes match. The result lives as long as a reference to
- * `keys`; *ret_hash is for keys_find_hash(). */
+/* ---- access.c: the caller of a request, and what it may do: decided here alone, and what is not allowed is denied ----
+ *
+ * A caller is known by a key (Authorization: Bearer, or X-Api-Key) or by a name in its client certificate. Callers are
+ * asked who they are with --keys always, with --tls-client-ca over HTTPS; otherwise everybody may do everything. */
+
+/* The key whose text the caller shows, or NULL. The time that the search takes depends neither on the position of the
+ * match nor on how many bytes match. The result lives as long as a reference to `keys`; *ret_hash is for
+ * keys_find_hash(). */
 const struct key *keys_find(const struct keys *keys, const char *secret, size_t len,
 			    unsigned char ret_hash[KEY_HASH_LEN]);
-
-/* The same by the hash that keys_find() gave, in other keys: those of a reload. */
 const struct key *keys_find_hash(const struct keys *keys, const unsigned char hash[KEY_HASH_LEN]);
 
-/* The key of a client certificate: that of the first of its names (terminated, compared byte by byte) which is in the
- * file; or NULL. Names that hold a NUL must have been left out. */
+/* The key of the first of a certificate's names (terminated) that is in the file, or NULL. */
 const struct key *keys_find_certificate(const struct keys *keys, const char *const names[], size_t count);
 
 /* True if the bytes begin with one of the key's prefixes. For a resource, decoded, and for the prefix of a list. */
@@ -124,14 +141,22 @@ bool key_allows_prefix(const struct key *key, const char *bytes, size_t len);
 bool key_wait_begin(const struct key *key) __attribute__((warn_unused_result));
 void key_wait_end(const struct key *key);
 
-/* After a reload: a request that was counted with `from` is counted with `to` from now on, even beyond the limit of
- * `to`. */
+/* After a reload: a request that was counted with `from` is counted with `to`, even beyond the limit of `to`. */
 void key_wait_move(const struct key *from, const struct key *to);
 
-/* ---- access.c: the decision what a caller may do; it is made here alone, and what it does not allow is denied ----
- *
- * A caller is known by a key (Authorization: Bearer, or X-Api-Key) or by a name in its client certificate. Callers are
- * asked who they are with --keys always, with --tls-client-ca over HTTPS; otherwise everybody may do everything. */
+enum {
+	TLS_PEER_NAMES_MAX = 16,  /* of one client certificate; more are ignored */
+	TLS_PEER_BYTES_MAX = 4096 /* of all its names, each with a NUL */
+};
+
+/* What a client showed that was asked for a certificate (api/http/tls.c examines it). */
+struct tls_peer {
+	enum { TLS_PEER_NONE, TLS_PEER_BAD, TLS_PEER_KNOWN } state;
+	const char *reason; /* BAD: why it cannot be trusted (static) */
+	size_t count;       /* KNOWN: its names, visible ASCII; there may be none */
+	const char *names[TLS_PEER_NAMES_MAX];
+	char bytes[TLS_PEER_BYTES_MAX]; /* of the names */
+};
 
 /* What an operation requires of its caller. */
 enum access_need {
@@ -152,12 +177,8 @@ enum access_need {
 struct access_credentials {
 	const char *key; /* NULL: none */
 	size_t key_len;
-	bool other_scheme;        /* an Authorization that is not Bearer */
-	bool asks_certificate;    /* over HTTPS with --tls-client-ca */
-	bool has_certificate;     /* only where one was asked for */
-	const char *untrusted;    /* why the certificate cannot be trusted (static); NULL: it can */
-	const char *const *names; /* of the certificate */
-	size_t name_count;
+	bool other_scheme;                  /* an Authorization that is not Bearer */
+	const struct tls_peer *certificate; /* NULL: the client was not asked for one */
 };
 
 struct access_caller {
@@ -174,10 +195,9 @@ struct access_caller {
 
 enum access_verdict { ACCESS_ALLOWED, ACCESS_UNKNOWN, ACCESS_NO_RIGHT, ACCESS_NO_PREFIX };
 
-/* Finds out who calls. `keys` NULL: there is no --keys. A key takes precedence over a certificate.
- *
- * `before` is NULL, or the caller as it was known before a reload: then it is found by the hash of the key that it
- * showed then, or by its certificate, and the key of `credentials` does not count. */
+/* Finds out who calls. `keys` NULL: there is no --keys. A key takes precedence over a certificate. After a reload,
+ * `before` is the caller as it was known: it is found by the hash of the key that it showed then, or by its
+ * certificate. */
 void access_identify(const struct keys *keys, const struct access_credentials *credentials,
 		     const struct access_caller *before, struct access_caller *ret_caller);
 
@@ -185,8 +205,7 @@ void access_identify(const struct keys *keys, const struct access_credentials *c
 enum access_verdict access_decide(enum access_need need, const struct access_caller *caller, const char *bytes,
 				  size_t len) __attribute__((warn_unused_result));
 
-/* The rights that the caller has, a set of ACCESS_RIGHT(); none if it is not known. With a key they count only for its
- * prefixes, else for every resource. */
+/* The rights of the caller, a set of ACCESS_RIGHT(). With a key they count only for its prefixes. */
 unsigned access_rights(const struct access_caller *caller);
 
 /* The name of a right, "acquire" …; NULL for a need that is none. Static. */
@@ -216,33 +235,5 @@ bool origin_is_same(const char *origin, size_t origin_len, const char *host, siz
 
 /* The item of `allowed` that equals the Origin, byte by byte; or NULL. */
 const char *origin_find(const char *origin, size_t len, const struct origin_names *allowed);
-
-/* ---- peers.c: how many connections each client address has open, and how often it sends requests ----
- *
- * One table for the process. An address is the whole of an IPv4 address, also in the form ::ffff:a.b.c.d, and the first
- * 64 bits of an IPv6 address, since one host usually has all the others. Unix sockets have none: their struct peer is
- * NULL and has no bounds. */
-
-/* One address. It stays valid from peer_arrive() to the peer_leave() that belongs to it. */
-struct peer;
-
-enum { PEERS_MAX = 65536 };
-
-/* One connection more from `address`, which may have `max_connections` (0: no bound); `now_us` as for rate_take().
- * True: pass *ret_peer (NULL for a Unix socket) to peer_leave() when the connection is closed. False: too many, and
- * nothing is counted. Takes the table's lock. */
-bool peer_arrive(const struct sockaddr *address, socklen_t address_len, uint32_t max_connections, uint64_t now_us,
-		 struct peer **ret_peer) __attribute__((warn_unused_result));
-
-/* One of its connections is closed (NULL: nothing happens). Takes the table's lock. */
-void peer_leave(struct peer *peer, uint64_t now_us);
-
-/* One request more from this address (NULL: always true), which may make `per_second` (0: no bound); as rate_take().
- * Takes no lock. */
-bool peer_take(struct peer *peer, uint32_t per_second, uint64_t now_us, uint32_t *ret_retry_ms)
-	__attribute__((warn_unused_result));
-
-/* How many addresses the table holds now. */
-size_t peers_count(void);
 
 #endif

@@ -1,15 +1,12 @@
 /* The keys file: JSON -> struct keys, and the life of that struct. See auth.h.
  *
- * Strict: {"keys": [{…}, …]} and nothing else; no unknown or repeated member, no NUL, no trailing bytes, integers only
- * where integers are meant. The first mistake in the order of the text ends it, with a message that names its position:
- * "line 3, column 7: …" where the text is not JSON, else "keys[2].prefixes[0]: …". A message never repeats a part of
- * the file, since it might be a key or a hash in the wrong member. The exception is the name of a member that is short
- * and plain.
+ * The first mistake ends it, with a message that names its position: "line 3, column 7: …" where the text is not JSON,
+ * else "keys[2].prefixes[0]: …". A message never repeats a part of the file, since it might be a key or a hash in the
+ * wrong member. The exception is the name of a member that is short and plain.
  *
  * The texts of the result are those of the parsed JSON, which it owns. `usages` is the only state: one usage for each
- * name of a key in any living `struct keys`. A new file takes over the usages of the old one, which still counts while
- * it is loaded. The lock is taken on loading and freeing alone: requests change a usage by atomic operations. Any
- * thread. */
+ * name of a key in any living `struct keys`. The lock is taken on loading and freeing alone: requests change a usage by
+ * atomic operations. Any thread. */
 #include <assert.h>
 #include <jansson.h>
 #include <pthread.h>
@@ -330,10 +327,8 @@ struct keys *keys_parse(const char *bytes, size_t len, char *message, size_t mes
 			 keys_json_reason(&error));
 	} else if (json_object_size(root) != 1 || !list) {
 		snprintf(message, message_size, "line 1: must be a JSON object with the one member \"keys\"");
-	} else if (!json_is_array(list)) {
-		snprintf(message, message_size, "keys: must be a list");
-	} else if (json_array_size(list) > KEYS_MAX) {
-		snprintf(message, message_size, "keys: must have at most %d items", KEYS_MAX);
+	} else if (json_array_size(list) < 1 || json_array_size(list) > KEYS_MAX) { /* 0: no list */
+		snprintf(message, message_size, "keys: must be a list of 1 to %d keys", KEYS_MAX);
 	} else {
 		keys = memory_zeroed(1, sizeof *keys + json_array_size(list) * sizeof keys->keys[0]);
 		atomic_init(&keys->references, 1);

@@ -1,4 +1,5 @@
-/* The table of client addresses: open connections and the rate of requests of each, for all workers. See auth.h.
+/* Rates, and the table of client addresses: open connections and the rate of requests of each, for all workers. See
+ * auth.h.
  *
  * A record lives while its address has a connection open, and until its rate has rested: otherwise a client that closes
  * and connects again would have a new burst each time. Records without connections wait in a queue, oldest first. Each
@@ -23,7 +24,47 @@
 #include "auth.h"
 #include "server/base/base.h"
 
-enum { RESTED_PER_STEP = 4 };
+enum { RESTED_PER_STEP = 4, NS_PER_US = 1000, NS_PER_MS = 1000000 };
+
+#define NS_PER_S UINT64_C(1000000000)
+#define NOW_US_MAX (UINT64_C(500) * 366 * 86400 * 1000000) /* the years in which now_us * NS_PER_US fits */
+
+/* ---- rates: the generic cell rate algorithm, a leaky bucket that needs one number ----
+ *
+ * Each event takes a share of time, 1 s / per_second. `next_ns` is the end of the last share; it may lie one second
+ * ahead of now, so that `per_second` events can come at once. Shares are rounded up to whole ns, so no stretch of time
+ * has more than per_second a second and one burst. A thread whose clock is behind gets less, never more. */
+
+bool rate_take(struct rate *rate, uint32_t per_second, uint64_t now_us, uint32_t *ret_retry_ms)
+{
+	assert(ret_retry_ms && now_us < NOW_US_MAX);
+	if (per_second == 0)
+		return true;
+
+	uint64_t share_ns = (NS_PER_S + per_second - 1) / per_second;
+	uint64_t now_ns = now_us * NS_PER_US, latest_ns = now_ns + share_ns * per_second;
+	uint64_t next_ns = atomic_load_explicit(&rate->next_ns, memory_order_relaxed), end_ns;
+
+	do {
+		end_ns = (next_ns > now_ns ? next_ns : now_ns) + share_ns;
+		if (end_ns > latest_ns) {
+			/* rounded up: earlier would be too early */
+			uint64_t ms = (end_ns - latest_ns - 1) / NS_PER_MS + 1;
+			*ret_retry_ms = ms < UINT32_MAX ? (uint32_t)ms : UINT32_MAX;
+			return false;
+		}
+	} while (!atomic_compare_exchange_weak_explicit(&rate->next_ns, &next_ns, end_ns, memory_order_relaxed,
+							memory_order_relaxed));
+	return true;
+}
+
+bool rate_is_rested(const struct rate *rate, uint64_t now_us)
+{
+	assert(rate && now_us < NOW_US_MAX);
+	return atomic_load_explicit(&rate->next_ns, memory_order_relaxed) <= now_us * NS_PER_US;
+}
+
+/* ---- addresses ---- */
 
 struct peer {
 	struct rate rate;

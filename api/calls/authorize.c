@@ -110,18 +110,9 @@ bool authorize_accept(struct call *call, enum access_verdict verdict)
 static struct access_credentials authorize_credentials(const struct call *call)
 {
 	const struct headers *headers = &call->request->headers;
-	const struct tls_peer *peer = call->request->tls_peer;
 
-	return (struct access_credentials){
-		.key = headers->key,
-		.key_len = headers->key_len,
-		.other_scheme = headers->other_scheme,
-		.asks_certificate = peer,
-		.has_certificate = peer && peer->state != TLS_PEER_NONE,
-		.untrusted = peer && peer->state == TLS_PEER_BAD ? peer->reason : NULL,
-		.names = peer ? peer->names : NULL,
-		.name_count = peer ? peer->count : 0,
-	};
+	return (struct access_credentials){headers->key, headers->key_len, headers->other_scheme,
+					   call->request->tls_peer};
 }
 
 /* The bounds of a body: those of the configuration, lowered to those of the caller's key. */

@@ -8,27 +8,9 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-enum {
-	TLS_PEER_NAMES_MAX = 16,   /* of one client certificate; more are ignored */
-	TLS_PEER_BYTES_MAX = 4096, /* of all its names, each with a NUL */
-	TLS_FILE_MAX = 1 << 20,    /* bytes of each file */
-	TLS_WARN_DAYS = 14
-};
+#include "api/auth/auth.h"
 
-enum tls_peer_state {
-	TLS_PEER_NONE, /* it showed no certificate */
-	TLS_PEER_BAD,
-	TLS_PEER_KNOWN
-};
-
-/* A client's certificate. */
-struct tls_peer {
-	enum tls_peer_state state;
-	const char *reason; /* BAD: why it cannot be trusted (static) */
-	size_t count;       /* KNOWN: its names, visible ASCII; there may be none */
-	const char *names[TLS_PEER_NAMES_MAX];
-	char bytes[TLS_PEER_BYTES_MAX]; /* of the names */
-};
+enum { TLS_FILE_MAX = 1 << 20 /* bytes of each file */, TLS_WARN_DAYS = 14 };
 
 struct tls;
 struct gnutls_session_int; /* gnutls_session_t is a pointer to it */

@@ -148,6 +148,7 @@ BAD_FILES = {
     "wrong right": ('{"keys":[{"name":"a","certificates":"a","prefixes":[""],"rights":["read"]}]}', r"keys\[0\]\.rights\[0\]: must be "),
     "unknown member": ('{"keys":[],"comment":"none"}', "line 1: must be a JSON object with the one member"),
     "empty": ("", "line 1, column 0: not valid JSON"),
+    "nobody may call": ('{"keys":[]}', "keys: must be a list of 1 to 1000 keys"),
 }
 
 

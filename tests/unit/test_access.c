@@ -88,9 +88,14 @@ static void check_needs(const struct access_caller *caller, bool known, unsigned
 }
 
 #define KEY(text) .key = text, .key_len = sizeof text - 1
-#define TRUSTED(name) \
-	.asks_certificate = true, .has_certificate = true, .names = (const char *const[]){name}, .name_count = 1
-#define EXPIRED .asks_certificate = true, .has_certificate = true, .untrusted = "The client certificate has expired."
+#define SHOWN(...)                              \
+	.certificate = &(const struct tls_peer) \
+	{                                       \
+		__VA_ARGS__                     \
+	}
+#define TRUSTED(name) SHOWN(.state = TLS_PEER_KNOWN, .names = {name}, .count = 1)
+#define EXPIRED SHOWN(.state = TLS_PEER_BAD, .reason = "The client certificate has expired.")
+#define NONE SHOWN(.state = TLS_PEER_NONE)
 
 START_TEST(every_need_right_and_prefix)
 {
@@ -99,12 +104,12 @@ START_TEST(every_need_right_and_prefix)
 		bool known;
 	} callers[] = {
 		{{KEY(SECRET)}, true},
-		{{KEY(SECRET), .asks_certificate = true}, true},
+		{{KEY(SECRET), NONE}, true},
 		{{KEY(SECRET), EXPIRED}, true},
 		{{TRUSTED("a.example")}, true},
 		{{0}, false},
 		{{.other_scheme = true}, false},
-		{{.asks_certificate = true}, false},
+		{{NONE}, false},
 		{{TRUSTED("b.example")}, false},
 		{{EXPIRED}, false},
 		{{KEY("rlk_a-key-that-nobody-has")}, false},
@@ -141,9 +146,9 @@ START_TEST(a_certificate_without_a_keys_file)
 	} callers[] = {
 		{{TRUSTED("a.example")}, "a.example"},
 		{{KEY(SECRET), TRUSTED("a.example")}, "a.example"}, /* no keys: the certificate counts */
-		{{.asks_certificate = true, .has_certificate = true}, "certificate"},
-		{{.asks_certificate = true}, NULL},
-		{{KEY(SECRET), .asks_certificate = true}, NULL},
+		{{SHOWN(.state = TLS_PEER_KNOWN)}, "certificate"},
+		{{NONE}, NULL},
+		{{KEY(SECRET), NONE}, NULL},
 		{{EXPIRED}, NULL},
 	};
 	struct access_caller caller;
@@ -179,7 +184,9 @@ START_TEST(a_known_caller_is_identified_again)
 					nothing = {0};
 	struct keys *before = make_keys("orders/", ACCESS_RIGHT(ACCESS_LIST)),
 		    *after = make_keys("bills/", ACCESS_RIGHT(ACCESS_ACQUIRE));
-	struct keys *without = keys_parse("{\"keys\":[]}", 11, message, sizeof message);
+	const char other[] = "{\"keys\":[{\"name\":\"other\",\"certificates\":[\"b.example\"],\"prefixes\":[\"\"],"
+			     "\"rights\":[\"list\"]}]}";
+	struct keys *without = keys_parse(other, sizeof other - 1, message, sizeof message);
 	struct access_caller first, again;
 
 	access_identify(before, &key, NULL, &first);
