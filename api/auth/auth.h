@@ -118,7 +118,7 @@ const char *keys_json_reason(const struct json_error_t *error);
 struct keys *keys_ref(struct keys *keys);
 void keys_unref(struct keys *keys);
 
-/* ---- access.c: the caller of a request, and what it may do: decided here alone, and what is not allowed is denied ----
+/* ---- access.c: the caller of a request, and what it may do: decided here alone; what is not allowed is denied ----
  *
  * A caller is known by a key (Authorization: Bearer, or X-Api-Key) or by a name in its client certificate. Callers are
  * asked who they are with --keys always, with --tls-client-ca over HTTPS; otherwise everybody may do everything. */

@@ -22,7 +22,7 @@
 #include "http_internal.h"
 #include "server/base/base.h"
 
-enum { LINGER_MS = 1000, LINGER_POLL_MS = 20, LINGER_BYTES = 1 << 20 };
+enum { LINGER_US = 1000000, LINGER_POLL_US = 20000, LINGER_BYTES = 1 << 20 };
 
 static uint64_t phase_limit_us(const struct api *api, enum connection_phase phase)
 {
@@ -49,7 +49,7 @@ void connection_enter(struct connection *connection, enum connection_phase phase
 	if (connection_is_ending(connection))
 		return; /* nothing brings it back */
 	assert((phases_before[phase] & 1u << connection->phase) != 0);
-	disconnect_unwatch(connection);
+	assert(!connection->watched);
 	connection->deadline_us = limit_us > 0 ? clock_now_us() + limit_us : UINT64_MAX;
 	TAILQ_REMOVE(&connection->api->lists[connection->phase], connection, entry);
 	connection->phase = phase;
@@ -59,17 +59,7 @@ void connection_enter(struct connection *connection, enum connection_phase phase
 void connection_suspend(struct connection *connection, bool watch)
 {
 	connection_enter(connection, CONNECTION_WORKING);
-	MHD_suspend_connection(connection->mhd);
-	assert(!connection->watched);
-	if (watch) /* over TLS the client's close_notify is input */
-		disconnect_watch(connection, connection->link.tls);
-}
-
-void connection_resume(struct connection *connection)
-{
-	assert(!connection->link.waits);
-	MHD_resume_connection(connection->mhd);
-	connection->mhd_daemon->runnable = true;
+	suspend_begin(connection, watch, connection->link.tls); /* over TLS the client's close_notify is input */
 }
 
 /* By the socket's own address. */
@@ -142,21 +132,6 @@ bool connection_is_disconnected(const struct connection *connection)
 	       (poll(&look, 1, 0) > 0 && (look.revents & (POLLRDHUP | POLLHUP | POLLERR)) != 0);
 }
 
-void connection_write_raw(struct connection *connection, unsigned status, const char *detail, const char *request_id)
-{
-	char text[1024];
-	size_t len = connection->api->config.service->write_raw(status, detail, request_id, text, sizeof text);
-
-	/* A fresh socket has room for it. If there is no room, the client has not read its earlier answers either. */
-	if (connection->link.tls) {
-		tls_link_send(&connection->link, text, len);
-		tls_link_bye(&connection->link);
-	} else {
-		(void)!send(connection->fd, text, len, MSG_DONTWAIT | MSG_NOSIGNAL);
-	}
-	connection->linger = true;
-}
-
 /* Keeps the socket for a moment after its last answer. Takes it over. */
 static void linger(struct api *api, int fd)
 {
@@ -169,9 +144,9 @@ static void linger(struct api *api, int fd)
 		return;
 	}
 	if (api->lingering_count == 0)
-		api->lingering_look_us = clock_now_us() + LINGER_POLL_MS * 1000;
+		api->lingering_look_us = clock_now_us() + LINGER_POLL_US;
 	api->lingering[api->lingering_count++] = (struct lingering){
-		.fd = fd, .until_ms = clock_now_us() / 1000 + LINGER_MS, .bytes_left = LINGER_BYTES};
+		.fd = fd, .until_us = clock_now_us() + LINGER_US, .bytes_left = LINGER_BYTES};
 }
 
 void connection_free(struct connection *connection)
@@ -180,14 +155,13 @@ void connection_free(struct connection *connection)
 	assert(api->connections > 0 && connection->mhd_daemon->connections > 0);
 	bool tls = connection->link.tls;
 
-	assert(connection->request.state == REQUEST_NONE);
-	disconnect_unwatch(connection);
+	assert(connection->request.state == REQUEST_NONE && !connection->watched);
 	/* If the request line is rubbish the 0.9 series closes without an answer, so send one. Over TLS it is too late
 	 * for that. */
 	if (!tls && connection->requests == 0 && !connection_is_ending(connection) && !api->stopping &&
 	    !connection_is_disconnected(connection) && nothing_was_sent(connection->fd)) {
-		tls_link_send_plain(api, connection->fd, 400,
-				    "The request line is malformed. Send HTTP/1.1, and without TLS to this port.");
+		tls_link_answer_plain(api, connection->fd, 400,
+				      "The request line is malformed. Send HTTP/1.1, and without TLS to this port.");
 		connection->linger = true;
 	}
 	tls_link_fini(connection, tls && !connection_is_ending(connection) && nothing_was_sent(connection->fd) &&
@@ -269,7 +243,7 @@ void connection_reject(struct api *api, int fd, bool tls, enum http_counter why)
 		close(fd); /* there is no room for a handshake only to reject the client */
 		return;
 	}
-	tls_link_send_plain(api, fd, 429, detail);
+	tls_link_answer_plain(api, fd, 429, detail);
 	linger(api, fd);
 }
 
@@ -279,7 +253,7 @@ static bool linger_on(struct lingering *lingering, uint64_t now_us)
 	char waste[4096];
 	ssize_t got;
 
-	if (lingering->until_ms <= now_us / 1000)
+	if (lingering->until_us <= now_us)
 		return false;
 	while ((got = recv(lingering->fd, waste, sizeof waste, MSG_DONTWAIT)) > 0) {
 		if ((size_t)got > lingering->bytes_left)
@@ -293,7 +267,7 @@ void connection_sweep_lingering(struct api *api, uint64_t now_us, bool all)
 {
 	if (!all && now_us < api->lingering_look_us)
 		return;
-	api->lingering_look_us = now_us + LINGER_POLL_MS * 1000;
+	api->lingering_look_us = now_us + LINGER_POLL_US;
 	for (size_t i = api->lingering_count; i-- > 0;) {
 		if (!all && linger_on(&api->lingering[i], now_us))
 			continue;

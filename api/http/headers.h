@@ -1,4 +1,4 @@
-/* The head of a request: its headers, and whether its framing is beyond doubt; its target. */
+/* The head of a request: its target, its headers, and whether its framing is beyond doubt. */
 #ifndef HEADERS_H
 #define HEADERS_H
 
@@ -14,8 +14,7 @@ enum { HEADERS_BYTES_MAX = 8192, HEADERS_COUNT_MAX = 64, HEADERS_COOKIES_MAX = 5
 struct headers {
 	const char *broken; /* NULL, or why the request cannot be trusted and the connection must end (static) */
 	bool too_large;     /* more than HEADERS_BYTES_MAX or HEADERS_COUNT_MAX */
-	/* more than HEADERS_COOKIES_MAX: the library has made a copy of each, and may have no room left for an
-	 * answer */
+	/* the library has made a copy of each, and may have no room left for an answer */
 	bool many_cookies;
 	bool has_body;
 	bool chunked;
@@ -26,10 +25,9 @@ struct headers {
 	 * no such header. */
 	const char *host, *origin, *key;
 	size_t host_len, origin_len, key_len;
-	bool keys_twice; /* more than one key: which counts is not clear */
-	/* an Authorization that is not Bearer: of no meaning here, perhaps meant for a proxy */
-	bool other_scheme;
-	bool preflight; /* Access-Control-Request-Method */
+	bool keys_twice;   /* more than one key: which counts is not clear */
+	bool other_scheme; /* an Authorization that is not Bearer: of no meaning here, perhaps meant for a proxy */
+	bool preflight;    /* Access-Control-Request-Method */
 	/* Lock-Token; BAD: it is no token, or there twice */
 	enum { HEADERS_TOKEN_NONE, HEADERS_TOKEN_GOOD, HEADERS_TOKEN_BAD } token_state;
 	char token[LEASE_TOKEN_LEN];                 /* GOOD */
@@ -37,15 +35,13 @@ struct headers {
 };
 
 /* Reads the headers of `mhd` in the first call of its access handler; `url`, `method` and `version` as given to it,
- * `target_len` the length of the raw target. Copies what it keeps. */
+ * `target_len` the length of the raw target. */
 void headers_read(struct MHD_Connection *mhd, const char *url, const char *method, const char *version,
 		  size_t target_len, struct headers *ret_headers);
 
 /* True for 40 lower-case hex digits. */
 #define HEADERS_TOKEN_RULE "must be 40 lower-case hexadecimal digits"
 bool headers_is_token(const char *bytes, size_t len);
-
-/* ---- target.c: the target of the request line ---- */
 
 /* True if the raw target is made of visible ASCII, without `#`, and begins with a slash. */
 bool target_is_origin(const char *target, size_t len);

@@ -2,7 +2,7 @@
  *
  * A daemon has no thread, no listening socket and no timeouts of its own; api_run() drives it. Every connection gets a
  * `struct connection` of ours (the socket context) and every request the `struct request` in it. Checks of framing,
- * deadlines and the bound on connections are ours: see headers.c, target.c, connection.c.
+ * deadlines and the bound on connections are ours: see headers.c, connection.c.
  *
  * There is one daemon for plain HTTP and another for TLS, because libmicrohttpd knows only one of the two in each; and
  * more of them for many connections (daemon_pool.c). They share everything else.
@@ -58,7 +58,7 @@ static void on_library_message(void *arg, const char *format, va_list arguments)
 	log_end();
 }
 
-/* The library must not decode: target.c and the service use the raw target. */
+/* The library must not decode: headers.c and the service use the raw target. */
 static size_t on_unescape(void *arg, struct MHD_Connection *mhd, char *text)
 {
 	assert(text);
@@ -228,13 +228,14 @@ void api_check_disconnects(struct api *api)
 
 	for (int i = 0; i < count; i++) {
 		struct connection *connection = events[i].data.ptr;
-		assert(connection->watched);
+		if (!connection->watched)
+			continue; /* resumed by an event before this one */
 		if (connection->link.waits)
 			tls_link_wake(connection);
 		else if ((events[i].events & (EPOLLRDHUP | EPOLLHUP | EPOLLERR)) != 0 || tls_link_hears_bye(connection))
 			api->config.service->leave(&connection->request);
 		else /* a next request over TLS is no close_notify, and is not looked at again */
-			disconnect_watch_end(connection);
+			suspend_watch_end(connection);
 	}
 }
 

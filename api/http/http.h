@@ -1,38 +1,173 @@
 /* The HTTP side of one worker: libmicrohttpd without threads, driven by the worker's loop. It knows no endpoints: it is
- * given a service (api/calls) with the route table.
+ * given a service (api/calls).
  *
  * The worker accepts connections and hands them over. It calls api_run() when api_fd() is readable, when
  * api_timeout_ms() has passed, and at the end of every round of its loop in which an answer came. All on the worker's
- * thread.
- *
- * The one header of this folder for the others. */
+ * thread. The one header of this folder for the others. */
 #ifndef HTTP_H
 #define HTTP_H
 
+#include <microhttpd.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <sys/socket.h>
+#include <sys/types.h>
 
 #include "api/auth/auth.h"
 #include "headers.h"
-#include "http_metrics.h"
-#include "reply.h"
-#include "request.h"
 #include "server/base/base.h"
+#include "server/metrics/metrics.h"
 #include "tls.h"
 
 struct api;
+struct connection;
 struct holds;
 struct leases;
 struct masters;
+struct request;
+
+/* ---- http_metrics.c: requests by route, method and status, in the counters of their worker ---- */
+
+enum http_method { HTTP_GET, HTTP_HEAD, HTTP_POST, HTTP_PUT, HTTP_DELETE, HTTP_OTHER, HTTP_METHOD_COUNT };
+
+/* GET for "GET" and so on; HTTP_OTHER for what the service does not know. */
+enum http_method http_method_parse(const char *text);
+const char *http_method_name(enum http_method method);
+
+/* The routes that requests are counted by: at most so many, and one slot for "none found". */
+enum { HTTP_ROUTES_MAX = METRICS_HTTP_ROUTES - 1, HTTP_ROUTE_NONE = HTTP_ROUTES_MAX };
+
+/* Status 0: the connection ended before an answer was there. */
+void http_metrics_request(struct metrics *metrics, size_t route, enum http_method method, unsigned status);
+
+/* Appends the metrics of requests and of TLS. `route_name` returns the name of a route by its index. */
+typedef const char *http_route_name_fn(size_t route);
+void http_metrics_render(struct text *page, http_route_name_fn *route_name);
+
+/* ---- reply.c: the one way in which a request is answered: noted, and queued as soon as the library takes it ---- */
+
+/* The next piece of a streamed body: its length, or one of the values below. */
+typedef ssize_t reply_read_fn(void *arg, char *bytes, size_t size);
+enum {
+	REPLY_STREAM_WAIT = 0,  /* nothing now: reply_wake() says when to ask again */
+	REPLY_STREAM_END = -1,  /* that was all */
+	REPLY_STREAM_BREAK = -2 /* close the connection at once */
+};
+
+struct reply {
+	unsigned status;        /* 0: none is noted */
+	const char *code;       /* of a problem; NULL: it is none */
+	const char *type;       /* Content-Type; NULL: there is no body */
+	uint32_t retry_after_s; /* 0: no such header */
+	bool close;             /* the connection must end with it, and need not wait for the body of the request */
+	bool grants;            /* it is not queued if the client has left: the service takes the grant back */
+	char *owned;            /* body on the heap, or NULL */
+	const char *bytes;      /* body */
+	size_t len;
+	reply_read_fn *read; /* of a streamed body, or NULL */
+	void *read_arg;
+};
+
+/* Notes an answer whose body is static; from the heap and taken over; copied; none. */
+void reply_static(struct request *request, unsigned status, const char *type, const char *bytes, size_t len);
+void reply_owned(struct request *request, unsigned status, const char *type, char *bytes, size_t len);
+void reply_copy(struct request *request, unsigned status, const char *type, const char *bytes, size_t len);
+void reply_empty(struct request *request, unsigned status);
+
+/* An answer whose body is read piece by piece and ends with the connection. The system gives the connection up if bytes
+ * have not been acknowledged for `vanished_ms` (TCP only). */
+void reply_stream(struct request *request, unsigned status, const char *type, reply_read_fn *read, void *arg,
+		  unsigned vanished_ms);
+
+/* There is another piece of the stream; does nothing unless the stream waits. */
+void reply_wake(struct request *request);
+
+/* Adds a header while the answer is handed to libmicrohttpd. */
+void reply_add_header(struct MHD_Response *response, const char *name, const char *value);
+
+/* ---- request.c: one request, as the service sees it. A connection has one struct for all of its requests. ---- */
+
+enum { REQUEST_TARGET_MAX = 2048, REQUEST_BODY_MAX = 16384, REQUEST_ADDRESS_MAX = 46 };
+
+/*          first line      headers      whole: no reply yet        reply
+ *     NONE ─────────► BEGUN ─────► BODY ─────────► RUNNING ───────────────► ANSWERED ──► NONE
+ *                       │           │ │               └─► DROPPED                ▲
+ *                       │           │ └───────── whole, with a reply ────────────┘
+ *                       └─► WRITTEN ◄┘
+ *
+ * BODY: what comes is kept, or discarded as soon as a reply is noted. RUNNING: an operation is under way, and the
+ * connection is suspended. ANSWERED: libmicrohttpd has the reply. DROPPED: the client left, and the connection is
+ * closed without a reply. WRITTEN: the reply went past libmicrohttpd, and the connection is closed. From every state to
+ * NONE when the connection ends. */
+enum request_state {
+	REQUEST_NONE,
+	REQUEST_BEGUN,
+	REQUEST_BODY,
+	REQUEST_RUNNING,
+	REQUEST_DROPPED,
+	REQUEST_ANSWERED,
+	REQUEST_WRITTEN
+};
+
+/* From where clients can reach the socket, by its own address. */
+enum http_reach { HTTP_REACH_UNIX, HTTP_REACH_LOOPBACK, HTTP_REACH_NETWORK };
+
+/* What all requests of one api see of it. */
+struct request_context {
+	const struct api_config *config;
+	struct keys *keys; /* a reference; NULL: no access control by keys */
+	bool draining;
+	bool ending; /* within api_free(): nothing new may start, nothing is suspended */
+};
+
+struct request {
+	struct connection *connection;
+	const struct request_context *context;
+	struct peer *peer;               /* the client's address; NULL: none */
+	const struct tls_peer *tls_peer; /* the client's certificate; NULL: clients are asked for none here */
+	enum http_reach reach;
+	void *call; /* the service's own state: service->call_size bytes, zeroed when the request begins */
+	enum request_state state;
+	enum http_method method;
+	size_t route; /* set by the service: index in its route table; HTTP_ROUTE_NONE: none found (yet) */
+	uint64_t started_us;
+	char id[HEADERS_REQUEST_ID_MAX + 1];
+	struct headers headers;
+	struct reply reply;
+	size_t target_len; /* may be more than REQUEST_TARGET_MAX: then there is no `target` */
+	char *target;      /* terminated; until the headers are read */
+	size_t body_len;
+	char *body; /* what has come of it, with room for all; until it is read. NULL: nothing has come */
+};
+
+/* The operation under way has answered (a reply is noted): the connection goes on in the next api_run(). */
+void request_resume(struct request *request);
+
+/* The same for a client that has left: the connection is closed without an answer. */
+void request_drop(struct request *request);
+
+/* True if an answer is noted. */
+static inline bool request_is_answered(const struct request *request)
+{
+	return request->reply.status != 0;
+}
+
+/* A deadline of the connection has passed. */
+bool request_is_late(const struct request *request);
+
+/* After a reload: examines the client's certificate again if the authorities have changed. */
+void request_identify(struct request *request);
+
+/* The client's address as text, "unix" for a Unix socket. */
+void request_write_address(const struct request *request, char ret_text[REQUEST_ADDRESS_MAX]);
+
+/* ---- http.c: the api ---- */
 
 /* What answers the requests. The adapter calls these, on the worker's thread; nothing else of the service is known
  * here. */
 struct http_service {
 	size_t call_size; /* bytes of request->call */
-
-	/* The name of a route by its index. */
 	http_route_name_fn *route_name;
 
 	/* The head of a request is in, its framing is beyond doubt. Notes a reply, unless the request is wanted whole.
@@ -99,10 +234,8 @@ void api_set_tls(struct api *api, struct tls *tls);
 int api_fd(const struct api *api);
 
 /* A descriptor that becomes readable when a client leaves that waits for a lock or holds one by its connection, or when
- * a TLS handshake can go on. */
+ * a TLS handshake can go on; and the reaction to that. api_run() must follow. */
 int api_disconnect_fd(const struct api *api);
-
-/* Acts upon that. api_run() must follow. */
 void api_check_disconnects(struct api *api);
 
 /* Takes over an accepted, non-blocking socket, also if it cannot be served (then it is answered 429 and closed).
@@ -124,8 +257,7 @@ size_t api_busy(const struct api *api);
 /* Ends what is left: suspended requests are aborted. Frees all. */
 void api_free(struct api *api);
 
-/* What an operator should know of the libmicrohttpd at hand, or NULL: known defects of its version and what is done
- * about them. */
+/* Known defects of the libmicrohttpd at hand and what is done about them, or NULL. */
 const char *api_library_note(void);
 
 #endif

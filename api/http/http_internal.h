@@ -1,21 +1,14 @@
-/* Private to this folder: the state of one worker's HTTP side, its MHD daemons, connections, TLS links and disconnects.
+/* Private to this folder: the state of one worker's HTTP side, its MHD daemons, connections and TLS links.
  *
  * The files use each other in this order only, each the ones before it:
- *     disconnect, daemon_pool, tls_link, connection, reply, request, http
+ *     suspend, daemon_pool, tls, tls_link, connection, reply, request, http
  * Everything belongs to the worker's thread. */
 #ifndef HTTP_INTERNAL_H
 #define HTTP_INTERNAL_H
 
-#include <microhttpd.h>
-#include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <sys/queue.h>
 
-#include "api/auth/auth.h"
 #include "http.h"
-
-struct connection;
 
 /* ---- daemon_pool.c: the MHD daemons of one worker ---- */
 
@@ -62,23 +55,25 @@ void daemon_pool_run(struct api *api, uint64_t now_us);
 /* True if a daemon has something to do that its descriptor does not show. */
 bool daemon_pool_has_more(const struct api *api);
 
-/* ---- disconnect.c: clients that leave while their connection is suspended ---- */
+/* ---- suspend.c: suspended connections, and their clients that leave ---- */
 
-/* Watches a suspended connection for its end, and for input if `input`. If the kernel refuses, the end is noticed only
- * by the next write. */
-void disconnect_watch(struct connection *connection, bool input);
-
-/* Stops watching; does nothing if the connection is not watched. */
-void disconnect_unwatch(struct connection *connection);
+/* Suspends the connection; `watch`: reports its end, with `input` also input. If the kernel refuses that, the end is
+ * noticed only by the next write. */
+void suspend_begin(struct connection *connection, bool watch, bool input);
 
 /* Goes on watching, for the end alone, after an event that was not the end. */
-void disconnect_watch_end(struct connection *connection);
+void suspend_watch_end(struct connection *connection);
+
+/* Resumes it in the next api_run(): marks its daemon runnable. */
+void suspend_end(struct connection *connection);
+
+/* ---- tls.c ---- */
+
+/* When the certificate in use expires, in seconds since 1970; for all workers. Before the first call there is no TLS,
+ * and no metric of it. Of http_metrics.c. */
+void http_metrics_certificate(int64_t expiry_s);
 
 /* ---- tls_link.c: TLS of one connection, and answers past libmicrohttpd ---- */
-
-/* Sends a whole answer into a socket, unencrypted, as much of it as fits: a fresh socket has room for it, and a client
- * of another one has not read its earlier answers either. Counts a request without a route. */
-void tls_link_send_plain(struct api *api, int fd, unsigned status, const char *detail);
 
 /*          first bytes              one side is done              both are
  *     SILENT ─────────► HANDSHAKE ─────────────────► HALF_FINISHED ─────────► UP
@@ -109,8 +104,12 @@ void tls_link_wake(struct connection *connection);
 /* Examines the client's certificate, unless that was done with the present authorities. */
 void tls_link_identify(struct connection *connection);
 
-/* Sends as much as fits into the socket, past libmicrohttpd; only tls_link_bye() may follow. */
-void tls_link_send(struct tls_link *link, const char *bytes, size_t len);
+/* Writes a whole answer past libmicrohttpd, after which the connection must end; as much of it as fits into the socket:
+ * a fresh one has room for it, and the client of another one has not read its earlier answers either. */
+void tls_link_answer(struct connection *connection, unsigned status, const char *detail, const char *request_id);
+
+/* The same, unencrypted and for a socket without a request, which is counted as one without a route. */
+void tls_link_answer_plain(struct api *api, int fd, unsigned status, const char *detail);
 
 /* Sends close_notify, so that the client can tell an end from a cut. Only after everything else has been sent. */
 void tls_link_bye(struct tls_link *link);
@@ -139,8 +138,7 @@ enum connection_phase {
 	CONNECTION_PHASE_COUNT
 };
 
-/* Connections of one phase in the order in which they entered it. That is also the order of their deadlines, because
- * the time allowed is the same for all. */
+/* Connections of one phase in the order in which they entered it, which is also that of their deadlines. */
 TAILQ_HEAD(connection_list, connection);
 
 struct connection {
@@ -152,7 +150,7 @@ struct connection {
 	uint64_t deadline_us; /* of the phase; UINT64_MAX: none */
 	TAILQ_ENTRY(connection) entry;
 	bool linger;  /* bytes of the client may still be unread after the last answer */
-	bool watched; /* by disconnect.c */
+	bool watched; /* by suspend.c */
 	enum http_reach reach;
 	struct tls_link link;
 	struct peer *peer; /* the client's address; NULL: none */
@@ -170,11 +168,8 @@ void connection_free(struct connection *connection);
 /* Moves the connection into a phase; its deadline starts anew. */
 void connection_enter(struct connection *connection, enum connection_phase phase);
 
-/* Suspends the connection and watches for its end. */
+/* Suspends the connection, in the phase WORKING; `watch`: until its client leaves. */
 void connection_suspend(struct connection *connection, bool watch);
-
-/* Resumes a suspended connection in the next api_run(): marks its daemon runnable. */
-void connection_resume(struct connection *connection);
 
 /* True if we have shut it down. */
 static inline bool connection_is_ending(const struct connection *connection)
@@ -187,9 +182,6 @@ bool connection_is_spent(const struct connection *connection);
 
 /* True if the client has closed its side, whatever it sent before. Meaningless after we have shut the socket down. */
 bool connection_is_disconnected(const struct connection *connection);
-
-/* Writes a whole answer past libmicrohttpd, as much as fits into the socket; the connection must end after it. */
-void connection_write_raw(struct connection *connection, unsigned status, const char *detail, const char *request_id);
 
 /* Ends the connections whose deadline has passed. */
 void connection_check_deadlines(struct api *api, uint64_t now_us);
@@ -224,8 +216,7 @@ enum MHD_Result request_step(void *arg, struct MHD_Connection *mhd, const char *
 			     const char *version, const char *data, size_t *data_len, void **context);
 
 /* The answer has been sent, or the connection has ended before. Cancels what is under way, in every state; does nothing
- * if there is no request. A grant is released if its answer was never queued; any other grant stays, however the
- * connection ended, because nothing tells whether the client has read it. */
+ * if there is no request. */
 void request_end(struct request *request, enum MHD_RequestTerminationCode how);
 
 /* ---- http.c ---- */
@@ -236,7 +227,7 @@ enum { LINGER_MAX = 64 };
  * closing with unread bytes would reset the connection under the answer. */
 struct lingering {
 	int fd;
-	uint64_t until_ms;
+	uint64_t until_us;
 	size_t bytes_left; /* how much is discarded at most */
 };
 
@@ -251,7 +242,7 @@ struct api {
 	bool arriving;           /* api_accept() hands a connection over, and it has not begun */
 	struct peer *arriving_peer;
 	bool stopping;     /* the daemons are being stopped, at the end of api_free() */
-	int disconnect_fd; /* disconnect.c's epoll instance */
+	int disconnect_fd; /* suspend.c's epoll instance */
 	struct connection_list lists[CONNECTION_PHASE_COUNT];
 	size_t lingering_count;
 	uint64_t lingering_look_us; /* when to look at them next: not in every round, each costs a system call */

@@ -1,12 +1,11 @@
-/* Counters of requests. See http_metrics.h.
+/* Counters of requests. See http.h.
  *
  * The labels come from closed lists, so that no client can make up a time series. */
-#include "http_metrics.h"
-
 #include <assert.h>
 #include <inttypes.h>
 #include <string.h>
 
+#include "http_internal.h"
 #include "server/base/base.h"
 
 /* Those that are counted by themselves; then the slot of requests without an answer, and that of all others. */

@@ -1,11 +1,8 @@
-/* Answers: noted in the request, then queued with the headers that belong to them. See reply.h.
+/* Answers: noted in the request, then queued with the headers that belong to them. See http.h.
  *
  * An answer may be known long before libmicrohttpd takes it: it takes none while it reads a body, nor while a
- * connection is suspended. So it is noted first; request.c queues it when the time has come.
- *
- * Between two pieces of a stream the connection is suspended (phase WORKING) and watched by disconnect.c; reply_wake()
- * resumes it (phase ANSWERING), and libmicrohttpd asks reply_read_stream() for the next piece. A piece that the client
- * does not take has the deadline of every answer (--request-timeout-ms). Worker's thread. */
+ * connection is suspended. Between two pieces of a stream the connection is suspended (phase WORKING) and watched; a
+ * piece that the client does not take has the deadline of every answer (--request-timeout-ms). Worker's thread. */
 #include <assert.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
@@ -68,8 +65,8 @@ void reply_wake(struct request *request)
 	assert(request->reply.read);
 	if (request->state != REQUEST_ANSWERED || connection->phase != CONNECTION_WORKING)
 		return;
+	suspend_end(connection);
 	connection_enter(connection, CONNECTION_ANSWERING);
-	connection_resume(connection);
 }
 
 /* ---- streams ---- */

@@ -7,8 +7,6 @@
  * A grant is released only if none of its answer can have reached the client: the client has closed its side before the
  * answer is queued, or the answer cannot be queued. From then on the lease outlives the connection: the kernel's view
  * of the socket (unacknowledged bytes, resets) cannot tell whether the client has read the token. Worker's thread. */
-#include "request.h"
-
 #include <arpa/inet.h>
 #include <assert.h>
 #include <netinet/in.h>
@@ -94,7 +92,7 @@ static enum MHD_Result request_reject_raw(struct request *request, unsigned stat
 {
 	reply_clear(&request->reply);
 	request_service(request)->reject(request, status, detail);
-	connection_write_raw(request->connection, status, detail, request->id);
+	tls_link_answer(request->connection, status, detail, request->id);
 	request_enter(request, REQUEST_WRITTEN);
 	return MHD_NO;
 }
@@ -225,14 +223,14 @@ enum MHD_Result request_step(void *arg, struct MHD_Connection *mhd, const char *
 void request_resume(struct request *request)
 {
 	assert(request->state == REQUEST_RUNNING && request_is_answered(request));
-	connection_resume(request->connection);
+	suspend_end(request->connection);
 }
 
 void request_drop(struct request *request)
 {
 	assert(!request_is_answered(request));
 	request_enter(request, REQUEST_DROPPED);
-	connection_resume(request->connection);
+	suspend_end(request->connection);
 }
 
 bool request_is_late(const struct request *request)

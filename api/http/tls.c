@@ -17,7 +17,7 @@
 #include <string.h>
 #include <time.h>
 
-#include "http_metrics.h"
+#include "http_internal.h"
 #include "server/base/base.h"
 
 enum { DAY_S = 24 * 60 * 60, HASH_LEN = 32 };

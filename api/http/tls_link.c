@@ -2,7 +2,7 @@
  *
  * libmicrohttpd does the handshake and the encryption with GnuTLS. But in epoll mode it calls a handshake that waits
  * for its client ready and tries again, round after round. So the function by which GnuTLS reads is ours: it suspends
- * the connection if there is nothing to read, and disconnect.c wakes it.
+ * the connection if there is nothing to read, and suspend.c watches it.
  *
  *     accepted ─► handshake ⇄ suspended, watched for input ─► up ─► requests … ─► the session is freed
  *              ─► tls_link_fini()
@@ -29,25 +29,15 @@ enum {
 
 /* ---- handshake ---- */
 
-static void wait_for_client(struct connection *connection)
-{
-	assert(!connection->link.waits);
-	MHD_suspend_connection(connection->mhd);
-	connection->link.waits = true;
-	disconnect_watch(connection, true);
-}
-
 void tls_link_wake(struct connection *connection)
 {
 	if (!connection->link.waits)
 		return;
 	connection->link.waits = false;
-	disconnect_unwatch(connection);
-	MHD_resume_connection(connection->mhd);
-	connection->mhd_daemon->runnable = true;
+	suspend_end(connection);
 }
 
-void tls_link_send_plain(struct api *api, int fd, unsigned status, const char *detail)
+void tls_link_answer_plain(struct api *api, int fd, unsigned status, const char *detail)
 {
 	char text[1024];
 	size_t len = api->config.service->write_raw(status, detail, "none", text, sizeof text);
@@ -70,8 +60,8 @@ static ssize_t pull(gnutls_transport_ptr_t arg, void *bytes, size_t size)
 		link->state = TLS_LINK_HANDSHAKE;
 		const unsigned char first = *(const unsigned char *)bytes;
 		if (first >= 'A' && first <= 'Z') { /* plain HTTP: no record of TLS begins so */
-			tls_link_send_plain(connection->api, connection->fd, 400,
-					    "This port speaks TLS: use https:// in the URL.");
+			tls_link_answer_plain(connection->api, connection->fd, 400,
+					      "This port speaks TLS: use https:// in the URL.");
 			link->state = TLS_LINK_PLAIN_HTTP;
 			connection->linger = true;
 			return 0; /* as if the client had left: the handshake fails */
@@ -83,7 +73,8 @@ static ssize_t pull(gnutls_transport_ptr_t arg, void *bytes, size_t size)
 		errno = ECONNABORTED; /* nothing may be suspended any more */
 		return -1;
 	}
-	wait_for_client(connection);
+	link->waits = true;
+	suspend_begin(connection, true, true);
 	errno = EAGAIN;
 	return -1;
 }
@@ -127,21 +118,26 @@ void tls_link_init(struct connection *connection)
 	tls_attach(link->tls, session);
 }
 
-/* ---- close_notify ---- */
-
-void tls_link_send(struct tls_link *link, const char *bytes, size_t len)
-{
-	assert(bytes);
-	if (!link->session || link->state != TLS_LINK_UP)
-		return;
-	/* if there is no room, the client has not read its earlier answers either */
-	(void)gnutls_record_send(link->session, bytes, len);
-}
+/* ---- past libmicrohttpd ---- */
 
 void tls_link_bye(struct tls_link *link)
 {
 	if (link->session && link->state == TLS_LINK_UP)
 		(void)gnutls_bye(link->session, GNUTLS_SHUT_WR);
+}
+
+void tls_link_answer(struct connection *connection, unsigned status, const char *detail, const char *request_id)
+{
+	struct tls_link *link = &connection->link;
+	char text[1024];
+	size_t len = connection->api->config.service->write_raw(status, detail, request_id, text, sizeof text);
+
+	if (!link->tls)
+		(void)!send(connection->fd, text, len, MSG_DONTWAIT | MSG_NOSIGNAL);
+	else if (link->session && link->state == TLS_LINK_UP)
+		(void)gnutls_record_send(link->session, text, len);
+	tls_link_bye(link);
+	connection->linger = true;
 }
 
 bool tls_link_hears_bye(const struct connection *connection)

@@ -1,4 +1,4 @@
-/* path.c and target.c: strict decoding, the rule for resources, encoding, queries; the target of a request line. */
+/* path.c and headers.c: strict decoding, the rule for resources, encoding, queries; the target of a request line. */
 #include <check.h>
 #include <string.h>
 

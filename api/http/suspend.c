@@ -1,0 +1,58 @@
+/* Suspended connections, and their clients that leave.
+ *
+ * libmicrohttpd does not look at suspended connections: a client that leaves while it waits for a lock, or while it
+ * holds one by its connection, would be noticed only with the next byte that is written to it. So one epoll instance
+ * per api watches them. A client that has closed only its side for writing counts as disconnected, too: nothing tells
+ * it from one that ended. So does one that has sent close_notify over TLS. What it sent before (a next request) does
+ * not hide the end, but it hides the close_notify.
+ *
+ * One-shot: an event is acted upon once. An event of one batch cannot name a connection that is freed meanwhile: events
+ * only resume connections, and the library frees them in its next run. Worker's thread. */
+#include <assert.h>
+#include <errno.h>
+#include <string.h>
+#include <sys/epoll.h>
+
+#include "http_internal.h"
+#include "server/base/base.h"
+
+/* EPOLLHUP and EPOLLERR are always reported. */
+static int suspend_control(struct connection *connection, int operation, uint32_t events)
+{
+	struct epoll_event event = {.events = events | EPOLLRDHUP | EPOLLONESHOT, .data.ptr = connection};
+
+	return epoll_ctl(connection->api->disconnect_fd, operation, connection->fd, &event);
+}
+
+void suspend_begin(struct connection *connection, bool watch, bool input)
+{
+	assert(!connection->watched);
+	MHD_suspend_connection(connection->mhd);
+	if (!watch)
+		return;
+	connection->watched = suspend_control(connection, EPOLL_CTL_ADD, input ? EPOLLIN : 0) == 0;
+	if (connection->watched)
+		return;
+	log_begin(LOG_WARN, "client-not-watched");
+	log_text("id", connection->request.id);
+	log_text("reason", strerror(errno));
+	log_end();
+}
+
+void suspend_watch_end(struct connection *connection)
+{
+	assert(connection->watched);
+	int failed = suspend_control(connection, EPOLL_CTL_MOD, 0);
+	assert(!failed); /* it was watched a moment ago */
+}
+
+void suspend_end(struct connection *connection)
+{
+	if (connection->watched) {
+		int failed = suspend_control(connection, EPOLL_CTL_DEL, 0);
+		assert(!failed); /* else the descriptor was closed meanwhile: another connection may have its number */
+	}
+	connection->watched = false;
+	MHD_resume_connection(connection->mhd);
+	connection->mhd_daemon->runnable = true;
+}
