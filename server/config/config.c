@@ -142,12 +142,10 @@ static bool config_check_tls(struct options_reader *reader, struct options *opti
 		if (pairs[i].value[0] != '\0' && pairs[i].other_value[0] == '\0')
 			return options_blame(reader, pairs[i].name, "%s is needed with it", pairs[i].other);
 	for (size_t i = 0; i < options->listen_count; i++) {
-		struct listen_address *address = &options->listen[i];
-		if (address->scheme == LISTEN_HTTPS && options->tls_cert[0] == '\0')
-			return options_blame(reader, "listen", "%s needs --tls-cert", address->typed);
-		if (address->scheme == LISTEN_DEFAULT)
-			address->scheme = options->tls_cert[0] != '\0' && !address->is_unix ? LISTEN_HTTPS
-											    : LISTEN_HTTP;
+		struct address *address = &options->listen[i];
+		if (address->tls && options->tls_cert[0] == '\0')
+			return options_blame(reader, "listen", "%s needs --tls-cert", address->shown);
+		address->tls = address->tls || (address->scheme == ADDRESS_PLAIN && options->tls_cert[0] != '\0');
 	}
 	return true;
 }

@@ -16,43 +16,17 @@ enum { OPTIONS_LISTEN_MAX = 16, OPTIONS_MASTERS_MAX = REDLOCK_MASTERS_MAX, OPTIO
 
 enum options_guard { OPTIONS_GUARD_ON, OPTIONS_GUARD_OFF };
 
-/* The protocol of a TCP address. */
-enum listen_scheme {
-	LISTEN_DEFAULT, /* none given: config_load() makes it HTTPS if there is a certificate, else HTTP */
-	LISTEN_HTTP,
-	LISTEN_HTTPS
-};
-
-/* Where to listen. */
-struct listen_address {
-	bool is_unix; /* always plain HTTP */
-	enum listen_scheme scheme;
-	char host[ADDRESS_HOST_MAX]; /* without brackets; or the path of a Unix socket */
-	uint16_t port;               /* 0: any free one (the log says which) */
-	char typed[300];             /* as it was given, for messages */
-};
-
 /* Names of hosts, or origins, as given. */
 struct options_names {
 	size_t count;
 	char items[OPTIONS_NAMES_MAX][ADDRESS_HOST_MAX];
 };
 
-/* Where a master is. */
-struct master_address {
-	bool is_unix, tls;           /* tls: rediss:// */
-	char host[ADDRESS_HOST_MAX]; /* name or address, without brackets; or the path of a Unix socket */
-	uint16_t port, db;
-	char user[ADDRESS_USER_MAX];     /* "": none */
-	char password[ADDRESS_HOST_MAX]; /* "": none */
-	char shown[256];                 /* the address without user and password, for the log, /masters and metrics */
-};
-
 struct options {
 	size_t listen_count;
-	struct listen_address listen[OPTIONS_LISTEN_MAX];
+	struct address listen[OPTIONS_LISTEN_MAX]; /* tls: it speaks HTTPS; port 0: any free one (the log says which) */
 	size_t master_count;
-	struct master_address masters[OPTIONS_MASTERS_MAX];
+	struct address masters[OPTIONS_MASTERS_MAX];
 	uint32_t dev; /* 0: off; else how many private masters */
 	char key_prefix[129];
 	uint32_t default_ttl_ms, min_ttl_ms, max_ttl_ms;

@@ -1,6 +1,6 @@
 /* The one table of the options of redlockd: names, bounds and defaults, and the parsers of its own values: addresses,
  * names of hosts, the key prefix, --dev. A new option needs an entry here, a member in struct options and an item in
- * man/redlockd.8, whose first paragraph --help shows. The grammar of addresses is in server/options/address.h. */
+ * man/redlockd.8, whose first paragraph --help shows. */
 #include <assert.h>
 #include <string.h>
 #include <strings.h>
@@ -12,71 +12,62 @@ enum { CONFIG_REDIS_PORT = 6379, CONFIG_DEV_DEFAULT = 3 };
 
 /* ---- values of options ---- */
 
-/* True if both lead to the same place; port 0 is another one each time. */
-#define CONFIG_IS_SAME(a, b)                                                                           \
-	((a)->is_unix == (b)->is_unix && (a)->port == (b)->port && ((a)->is_unix || (a)->port != 0) && \
-	 ((a)->is_unix ? strcmp : strcasecmp)((a)->host, (b)->host) == 0)
-
-static const char *config_add_listen(const struct options_entry *entry, const char *text, void *values)
+/* Parses an address and appends it to a list. NULL, or the reason, which is `twice` if it is there already: it leads to
+ * the same place, and port 0 to another one each time. */
+static const char *config_add_address(const char *text, unsigned parts, uint16_t port, struct address *list,
+				      size_t *count, const char *twice)
 {
-	const unsigned may = ADDRESS_PLAIN | ADDRESS_UNIX | ADDRESS_HTTP | ADDRESS_HTTPS | ADDRESS_NEEDS_PORT |
-			     ADDRESS_ZERO_PORT;
-	struct options *options = values;
-	struct address parts;
-	const char *reason = address_parse(text, may, &parts);
+	struct address *address = &list[*count];
+	const char *reason = address_parse(text, parts, address);
 
-	assert(options->listen_count < entry->max);
 	if (reason)
 		return reason;
-	struct listen_address address = {.is_unix = parts.is_unix, .port = parts.port};
-	if (parts.scheme & (ADDRESS_HTTP | ADDRESS_HTTPS))
-		address.scheme = parts.scheme == ADDRESS_HTTPS ? LISTEN_HTTPS : LISTEN_HTTP;
-	strcpy(address.host, parts.host);
-	snprintf(address.typed, sizeof address.typed, "%s", text);
-	for (size_t i = 0; i < options->listen_count; i++)
-		if (CONFIG_IS_SAME(&address, &options->listen[i]))
-			return "given twice";
-	options->listen[options->listen_count++] = address;
+	if (!address->is_unix && !address->has_port)
+		address->port = port;
+	for (const struct address *other = list; other < address; other++)
+		if (other->is_unix == address->is_unix && other->port == address->port &&
+		    (address->is_unix || address->port != 0) &&
+		    (address->is_unix ? strcmp : strcasecmp)(other->host, address->host) == 0)
+			return twice;
+	(*count)++;
 	return NULL;
 }
 
-/* Writes the address without user and password, in a form that could be given again. */
-static const char *config_show_master(struct master_address *address)
+static const char *config_add_listen(const struct options_entry *entry, const char *text, void *values)
 {
-	char db[16] = "";
+	struct options *options = values;
+	struct address *address = &options->listen[options->listen_count];
 
-	if (address->db > 0)
-		snprintf(db, sizeof db, address->is_unix ? "?db=%u" : "/%u", address->db);
-	int len = address->is_unix ? snprintf(address->shown, sizeof address->shown, "unix:%s%s", address->host, db)
-				   : snprintf(address->shown, sizeof address->shown,
-					      strchr(address->host, ':') ? "redis%s://[%s]:%u%s" : "redis%s://%s:%u%s",
-					      address->tls ? "s" : "", address->host, address->port, db);
-	return (size_t)len < sizeof address->shown ? NULL : "the host is too long";
+	assert(options->listen_count < entry->max);
+	const char *reason = config_add_address(text,
+						ADDRESS_PLAIN | ADDRESS_UNIX | ADDRESS_HTTP | ADDRESS_HTTPS |
+							ADDRESS_NEEDS_PORT | ADDRESS_ZERO_PORT,
+						0, options->listen, &options->listen_count, "given twice");
+	snprintf(address->shown, sizeof address->shown, "%s", text);
+	return reason;
 }
 
+/* What is shown could be given again, but for user and password. */
 static const char *config_add_master(const struct options_entry *entry, const char *text, void *values)
 {
-	const unsigned may = ADDRESS_UNIX | ADDRESS_REDIS | ADDRESS_REDISS | ADDRESS_PASSWORD | ADDRESS_DB;
 	struct options *options = values;
-	struct address parts;
-	const char *reason = address_parse(text, may, &parts);
+	struct address *address = &options->masters[options->master_count];
+	char db[16] = "";
 
 	assert(options->master_count < entry->max);
-	if (reason)
-		return reason;
-	struct master_address address = {.is_unix = parts.is_unix,
-					 .tls = parts.scheme == ADDRESS_REDISS,
-					 .port = parts.is_unix || parts.has_port ? parts.port : CONFIG_REDIS_PORT,
-					 .db = parts.db};
-	strcpy(address.host, parts.host);
-	strcpy(address.user, parts.user);
-	strcpy(address.password, parts.password);
-	for (size_t i = 0; i < options->master_count; i++)
-		if (CONFIG_IS_SAME(&address, &options->masters[i])) /* two databases of one server fail together */
-			return "the same master twice";
-	reason = config_show_master(&address);
-	if (!reason)
-		options->masters[options->master_count++] = address;
+	/* two databases of one server fail together */
+	const char *reason = config_add_address(
+		text, ADDRESS_UNIX | ADDRESS_REDIS | ADDRESS_REDISS | ADDRESS_PASSWORD | ADDRESS_DB, CONFIG_REDIS_PORT,
+		options->masters, &options->master_count, "the same master twice");
+	const struct address parsed = *address;
+	if (parsed.db > 0)
+		snprintf(db, sizeof db, parsed.is_unix ? "?db=%u" : "/%u", parsed.db);
+	if (parsed.is_unix)
+		snprintf(address->shown, sizeof address->shown, "unix:%s%s", parsed.host, db);
+	else
+		snprintf(address->shown, sizeof address->shown,
+			 parsed.is_v6 ? "redis%s://[%s]:%u%s" : "redis%s://%s:%u%s", parsed.tls ? "s" : "", parsed.host,
+			 parsed.port, db);
 	return reason;
 }
 

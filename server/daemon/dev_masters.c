@@ -362,8 +362,8 @@ bool dev_masters_start(struct dev_masters *dev, uint32_t count, struct options *
 		return false;
 	}
 	for (uint32_t i = 0; i < count; i++) {
-		struct master_address *address = &options->masters[i];
-		*address = (struct master_address){.is_unix = true};
+		struct address *address = &options->masters[i];
+		*address = (struct address){.is_unix = true};
 		snprintf(address->host, sizeof address->host, "%s/%u.sock", dev->folder, i + 1);
 		snprintf(address->shown, sizeof address->shown, "unix:%.200s", address->host);
 	}

@@ -19,7 +19,7 @@
 enum { LISTEN_BACKLOG = 4096, LISTEN_MODE = 0660 };
 
 /* Writes "<address>: <reason>". Always -1. */
-static int listen_complain(const struct listen_address *address, const char *reason, char *message, size_t size)
+static int listen_complain(const struct address *address, const char *reason, char *message, size_t size)
 {
 	bool v6 = strchr(address->host, ':');
 
@@ -65,7 +65,7 @@ static int listen_open_one(const struct addrinfo *info, bool reuse_port)
 }
 
 /* NULL and a message if the name cannot be resolved. */
-static struct addrinfo *listen_resolve(const struct listen_address *address, char *message, size_t size)
+static struct addrinfo *listen_resolve(const struct address *address, char *message, size_t size)
 {
 	struct addrinfo hints = {.ai_family = AF_UNSPEC,
 				 .ai_socktype = SOCK_STREAM,
@@ -82,7 +82,7 @@ static struct addrinfo *listen_resolve(const struct listen_address *address, cha
 	return NULL;
 }
 
-static int listen_open_tcp(const struct listen_address *address, bool reuse_port, char *message, size_t size)
+static int listen_open_tcp(const struct address *address, bool reuse_port, char *message, size_t size)
 {
 	struct addrinfo *infos = listen_resolve(address, message, size);
 	bool v6 = strchr(address->host, ':');
@@ -115,7 +115,7 @@ static bool listen_is_name(const char *host)
 	return inet_pton(AF_INET, host, &address) != 1 && inet_pton(AF_INET6, host, &address) != 1;
 }
 
-bool listen_find_local(const struct listen_address *address, bool resolve, bool *ret_local, char *message, size_t size)
+bool listen_find_local(const struct address *address, bool resolve, bool *ret_local, char *message, size_t size)
 {
 	bool local = true;
 
@@ -163,7 +163,7 @@ static const char *listen_clear_path(const struct sockaddr_un *name)
 	return unlink(name->sun_path) == 0 ? NULL : strerror(errno);
 }
 
-static int listen_open_unix(const struct listen_address *address, char *message, size_t size)
+static int listen_open_unix(const struct address *address, char *message, size_t size)
 {
 	struct sockaddr_un name = {.sun_family = AF_UNIX};
 
@@ -185,7 +185,7 @@ static int listen_open_unix(const struct listen_address *address, char *message,
 	return -1;
 }
 
-int listen_open(const struct listen_address *address, bool reuse_port, char *message, size_t size)
+int listen_open(const struct address *address, bool reuse_port, char *message, size_t size)
 {
 	assert(address && size > 0);
 	return address->is_unix ? listen_open_unix(address, message, size)
@@ -225,7 +225,7 @@ void listen_shown(int fd, char *shown, size_t size)
 		snprintf(shown, size, name.any.sa_family == AF_INET6 ? "[%s]:%u" : "%s:%u", host, listen_port(fd));
 }
 
-void listen_close(const struct listen_address *address, int fd)
+void listen_close(const struct address *address, int fd)
 {
 	assert(fd >= 0);
 	/* The file goes first: once the socket is closed, another program may put its own there. */

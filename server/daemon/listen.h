@@ -13,7 +13,7 @@
  * port, one for each worker; Unix sockets do not support that. If a name has several addresses, the first that works is
  * used. A Unix socket file on which nobody listens is replaced. Its mode is 0660. Returns the descriptor, or -1 and a
  * message that names the address. */
-int listen_open(const struct listen_address *address, bool reuse_port, char *message, size_t size)
+int listen_open(const struct address *address, bool reuse_port, char *message, size_t size)
 	__attribute__((warn_unused_result));
 
 /* Writes the address in use: "127.0.0.1:43211", "[::1]:8080", "unix:/path". */
@@ -22,7 +22,7 @@ void listen_shown(int fd, char *shown, size_t size);
 /* Finds out whether only this machine can reach the address: a Unix socket, or a name whose addresses are all loopback.
  * With `resolve` asks the resolver (blocking); else names count as local, which the start will find out. False: a
  * message that names the address. */
-bool listen_find_local(const struct listen_address *address, bool resolve, bool *ret_local, char *message, size_t size)
+bool listen_find_local(const struct address *address, bool resolve, bool *ret_local, char *message, size_t size)
 	__attribute__((warn_unused_result));
 
 /* The risk of a listener for its clients. */
@@ -37,6 +37,6 @@ enum listen_danger listen_danger(bool local, bool tls, bool has_keys, bool has_c
 uint16_t listen_port(int fd);
 
 /* Closes it; removes the file of a Unix socket. */
-void listen_close(const struct listen_address *address, int fd);
+void listen_close(const struct address *address, int fd);
 
 #endif

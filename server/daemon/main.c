@@ -119,7 +119,7 @@ static void warn_of_even(const struct options *options)
 	log_end();
 }
 
-static void warn_of_listener(const struct listen_address *address, const char *event, const char *note)
+static void warn_of_listener(const struct address *address, const char *event, const char *note)
 {
 	log_begin(LOG_WARN, event);
 	log_text("host", address->host);
@@ -134,12 +134,11 @@ static int check_danger(const struct options *options, bool resolve, char *messa
 {
 	assert(options->listen_count > 0);
 	for (size_t i = 0; i < options->listen_count; i++) {
-		const struct listen_address *address = &options->listen[i];
+		const struct address *address = &options->listen[i];
 		bool local;
 		if (!listen_find_local(address, resolve, &local, message, size))
 			return EXIT_FAILURE;
-		switch (listen_danger(local, address->scheme == LISTEN_HTTPS, options->keys[0],
-				      options->tls_client_ca[0])) {
+		switch (listen_danger(local, address->tls, options->keys[0], options->tls_client_ca[0])) {
 		case LISTEN_OPEN:
 			if (!options->insecure) {
 				snprintf(message, size,
@@ -165,11 +164,11 @@ static int check_danger(const struct options *options, bool resolve, char *messa
 /* Two names may lead to one address, which is then in use by ourselves. Always false. */
 static bool blame_listener(const struct options *options, size_t failed, char *message, size_t size)
 {
-	const struct listen_address *list = options->listen;
+	const struct address *list = options->listen;
 	size_t len = strlen(message);
 	for (size_t i = 0; i < failed; i++)
 		if (!list[i].is_unix && !list[failed].is_unix && list[i].port == list[failed].port)
-			snprintf(message + len, size - len, ", or leave it out if %s covers it", list[i].typed);
+			snprintf(message + len, size - len, ", or leave it out if %s covers it", list[i].shown);
 	return false;
 }
 
@@ -181,7 +180,7 @@ static bool open_listeners(struct program *program, char *message, size_t size)
 	struct options *options = &program->options;
 	program->listeners = memory_zeroed(options->workers, sizeof *program->listeners);
 	for (size_t i = 0; i < options->listen_count; i++) {
-		struct listen_address *address = &options->listen[i];
+		struct address *address = &options->listen[i];
 		/* SO_REUSEPORT lets several workers listen on one port, but also a second redlockd that was started by
 		 * mistake. So the port is first opened without it. */
 		if (options->workers > 1 && !address->is_unix && address->port != 0) {

@@ -66,8 +66,7 @@ void show_start(const struct options *options, const int listeners[])
 	log_begin(LOG_INFO, "listening");
 	for (size_t i = 0; i < options->listen_count; i++) {
 		listen_shown(listeners[i], shown, sizeof shown);
-		text_printf(&text, "%s%s%s", i > 0 ? "," : "",
-			    options->listen[i].scheme == LISTEN_HTTPS ? "https://" : "", shown);
+		text_printf(&text, "%s%s%s", i > 0 ? "," : "", options->listen[i].tls ? "https://" : "", shown);
 	}
 	log_text("address", text.bytes);
 	log_text("version", build_version);
@@ -88,9 +87,9 @@ void show_start(const struct options *options, const int listeners[])
 
 /* ---- for people ---- */
 
-static void write_url(const struct listen_address *address, const char *host, char url[URL_MAX])
+static void write_url(const struct address *address, const char *host, char url[URL_MAX])
 {
-	const char *scheme = address->scheme == LISTEN_HTTPS ? "https" : "http";
+	const char *scheme = address->tls ? "https" : "http";
 	if (address->is_unix)
 		snprintf(url, URL_MAX, "unix:%s", host);
 	else
@@ -99,18 +98,18 @@ static void write_url(const struct listen_address *address, const char *host, ch
 
 void show_first_steps(const struct options *options, const struct tls *tls)
 {
-	const struct listen_address *address = &options->listen[0];
+	const struct address *address = &options->listen[0];
 	char url[URL_MAX], to[OPTIONS_PATH_MAX + URL_MAX + 20];
 	const char *key = options->keys[0] ? "-H \"Authorization: Bearer KEY\" " : "";
 
 	assert(options->dev > 0);
 	/* 0.0.0.0 and :: cannot be called; a certificate may be for the name of this machine alone */
 	bool everywhere = strcmp(address->host, "0.0.0.0") == 0 || strcmp(address->host, "::") == 0,
-	     other = address->scheme == LISTEN_HTTPS && !tls_is_for(tls, address->host) && tls_is_for(tls, "localhost");
+	     other = address->tls && !tls_is_for(tls, address->host) && tls_is_for(tls, "localhost");
 	write_url(address, everywhere || other ? "localhost" : address->host, url);
 	if (address->is_unix)
 		snprintf(to, sizeof to, "--unix-socket %s http://localhost", address->host);
-	else if (address->scheme == LISTEN_HTTPS)
+	else if (address->tls)
 		snprintf(to, sizeof to, "--cacert %s %s", options->tls_cert, url);
 	else
 		snprintf(to, sizeof to, "%s", url);

@@ -116,7 +116,7 @@ static void on_connection(uv_poll_t *poll, int status, int events)
 	size_t index = (size_t)(poll - worker->listener_polls);
 	assert(index < worker->options->listen_count);
 	int listener = worker->listeners[index];
-	bool tls = worker->options->listen[index].scheme == LISTEN_HTTPS;
+	bool tls = worker->options->listen[index].tls;
 	(void)status, (void)events;
 	for (int i = 0; i < ACCEPTS_PER_ROUND; i++) {
 		struct sockaddr_storage address;
@@ -172,7 +172,7 @@ static void run_api(struct worker *worker)
 /* Whether the masters can be used together. */
 static bool check_masters(struct worker *worker)
 {
-	const struct master_address *masters = worker->options->masters;
+	const struct address *masters = worker->options->masters;
 	size_t first, second;
 	if (masters_find_duplicate(worker->masters, &first, &second)) {
 		log_begin(LOG_ERROR, "same-master-twice");

@@ -241,7 +241,7 @@ static void send(struct master *master, enum master_command_kind command, const 
 
 void master_handshake_start(struct master *master)
 {
-	const struct master_address *address = master->link.address;
+	const struct address *address = master->link.address;
 	const char *with_user[] = {"AUTH", address->user, address->password, NULL};
 	const char *without[] = {"AUTH", address->password, NULL};
 	char db[8];

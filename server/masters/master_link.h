@@ -34,7 +34,7 @@ struct master_link_events {
 
 struct master_link {
 	struct uv_loop_s *loop;
-	const struct master_address *address;
+	const struct address *address;
 	const struct master_link_events *events;
 	struct master *owner;
 	enum link_state state;

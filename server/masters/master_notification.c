@@ -90,7 +90,7 @@ static void on_connected(void *arg)
 {
 	struct master *master = arg;
 	struct transport_connection *connection = master->notification.connection;
-	const struct master_address *address = master->link.address;
+	const struct address *address = master->link.address;
 	const struct transport_word auth = {"AUTH", 4}, user = {address->user, strlen(address->user)},
 				    password = {address->password, strlen(address->password)};
 	if (user.len > 0 && password.len > 0)

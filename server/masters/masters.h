@@ -169,7 +169,7 @@ void masters_stop_notifications(struct masters *masters);
 
 /* ---- their states, for /masters, /readyz and the metrics ---- */
 
-enum { STATUS_ADDRESS_MAX = 256, STATUS_REASON_MAX = 480, STATUS_WARNINGS_MAX = 4 };
+enum { STATUS_ADDRESS_MAX = 300, STATUS_REASON_MAX = 480, STATUS_WARNINGS_MAX = 4 };
 
 enum master_state { MASTER_VOTING, MASTER_QUARANTINED, MASTER_DOWN };
 

@@ -1,13 +1,12 @@
-/* Addresses. See address.h. liburiparser knows the grammar of URLs; here are the rules for hosts, ports and the paths
+/* Addresses. See options.h. liburiparser knows the grammar of URLs; here are the rules for hosts, ports and the paths
  * of sockets, which are no URLs: a path may hold blanks and UTF-8. */
-#include "address.h"
-
 #include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <uriparser/Uri.h>
 
+#include "options.h"
 #include "server/base/base.h"
 
 #define ADDRESS_DIGITS "0123456789"
@@ -177,6 +176,7 @@ const char *address_parse(const char *text, unsigned parts, struct address *ret_
 	while (strncmp(text, schemes[i].start, strlen(schemes[i].start)) != 0)
 		i++;
 	struct address address = {.scheme = schemes[i].scheme, .is_unix = schemes[i].scheme == ADDRESS_UNIX};
+	address.tls = address.scheme & (ADDRESS_HTTPS | ADDRESS_REDISS);
 	const char *reason = schemes[i].parse(text + strlen(schemes[i].start), parts, &address);
 	if (reason)
 		return reason;

@@ -1,6 +1,6 @@
-/* The sources of option values, read in rising precedence: defaults, the configuration file, the environment, the
- * command line. Each overrides the values of the one before. Command line and environment are read twice: first for the
- * name of the file. See options.h. */
+/* The sources of option values. Command line and environment are read first: they name the file, and what the operands
+ * say decides which options there are. Then the values are set in rising precedence: defaults, the configuration file,
+ * the environment, the command line. See options.h. */
 #include "options.h"
 
 #include <assert.h>
@@ -138,16 +138,37 @@ static bool options_set(struct options_reader *reader, const struct options_entr
 	return ok;
 }
 
-/* A value of the command line or the environment. */
-static bool options_give(struct options_reader *reader, const struct options_entry *entry, const char *value)
+struct options_given {
+	const struct options_entry *entry;
+	const char *value;
+	enum options_source source;
+};
+
+/* Keeps a value until its source is applied. */
+static void options_give(struct options_reader *reader, const struct options_entry *entry, const char *value)
 {
-	if (reader->stores)
-		return options_set(reader, entry, value);
+	reader->given = memory_resize(reader->given, (reader->given_count + 1) * sizeof *reader->given);
+	reader->given[reader->given_count++] = (struct options_given){entry, value, reader->source};
 	if (entry->traits & OPTIONS_FILE && !reader->path) {
-		if (value[0] == '\0')
-			return options_complain(reader, entry, 0, NULL, "empty");
 		reader->path = value;
 		reader->path_source = reader->source;
+	}
+}
+
+static bool options_apply_given(struct options_reader *reader, enum options_source source)
+{
+	reader->source = source;
+	for (struct options_given *given = reader->given; given < reader->given + reader->given_count; given++) {
+		const struct options_entry *entry = given->entry;
+		if (given->source != source)
+			continue;
+		if (!options_is_in_scope(reader, entry))
+			return options_complain_text(reader, "%s has no option --%s", reader->command, entry->name);
+		if (options_origin(reader, entry->name) == source && entry->argument &&
+		    !(entry->traits & OPTIONS_REPEATED))
+			return options_complain(reader, entry, 0, NULL, "given twice");
+		if (!options_set(reader, entry, given->value))
+			return false;
 	}
 	return true;
 }
@@ -182,7 +203,7 @@ static bool options_read_word(struct options_reader *reader, int code, char **ar
 	int letter = code == '?' || code == ':' ? optopt : code;
 
 	if (code == 1 && table->operand)
-		return reader->stores || table->operand(reader, optarg);
+		return table->operand(reader, optarg);
 	if (strncmp(argv[at], "--", 2) == 0) /* getopt_long() takes the beginning of a name for the name */
 		entry = options_find(reader, argv[at], strcspn(argv[at], "="), 1);
 	else
@@ -198,39 +219,28 @@ static bool options_read_word(struct options_reader *reader, int code, char **ar
 		return options_complain(reader, entry, 0, NULL, "the value is missing");
 	if (entry->traits & OPTIONS_ENDS)
 		reader->end = entry;
-	if (!options_is_in_scope(reader, entry) && reader->stores)
-		return options_complain_text(reader, "%s has no option --%s", reader->command, entry->name);
-	if (options_origin(reader, entry->name) == OPTIONS_FROM_FLAG && entry->argument &&
-	    !(entry->traits & OPTIONS_REPEATED))
-		return options_complain(reader, entry, 0, NULL, "given twice");
-	return options_give(reader, entry, optarg ? optarg : "true");
+	options_give(reader, entry, optarg ? optarg : "true");
+	return true;
 }
 
-/* Reads the words up to the end, to --help and its like, or to those of another program: the first pass finds
- * where they begin. */
+/* Reads the words up to the end, to --help and its like, or to those of another program. */
 static bool options_read_words(struct options_reader *reader, int argc, char **argv)
 {
 	struct option longs[OPTIONS_MAX + 1] = {0};
 	char letters[3 * OPTIONS_MAX + 3];
-	int code;
+	int code, at = 1;
 
 	options_describe(reader->table, longs, letters);
 	reader->source = OPTIONS_FROM_FLAG;
 	optind = 0; /* the state of getopt_long() is global */
-	for (int at = 1; argv + at != reader->rest && (code = getopt_long(argc, argv, letters, longs, NULL)) != -1;
-	     at = optind) {
-		if (!options_read_word(reader, code, argv, at) || reader->end)
-			return reader->end;
-		if (!reader->is_rest)
-			continue;
-		reader->is_rest = false;
-		optind = at;
-		break;
+	for (; (code = getopt_long(argc, argv, letters, longs, NULL)) != -1; at = optind) {
+		if (!options_read_word(reader, code, argv, at))
+			return false;
+		if (reader->is_rest || reader->end)
+			break;
 	}
-	if (optind == 0)
-		optind = 1; /* there were none */
-	reader->rest = argv + optind;
-	return reader->table->operand || !*reader->rest ||
+	reader->rest = argv + (reader->is_rest ? at : optind);
+	return reader->end || reader->table->operand || !*reader->rest ||
 	       options_complain_unknown(reader, *reader->rest, (size_t)optind);
 }
 
@@ -256,9 +266,8 @@ static bool options_read_environment(struct options_reader *reader, char *const 
 		if (!entry && value && prefix && strncmp(variable, prefix, strlen(prefix)) == 0 &&
 		    !options_is_service_link(variable))
 			return options_complain_unknown(reader, variable, 0);
-		if (entry && (keeps_empty || value[1] != '\0') && options_is_in_scope(reader, entry) &&
-		    !options_give(reader, entry, value + 1))
-			return false;
+		if (entry && (keeps_empty || value[1] != '\0') && options_is_in_scope(reader, entry))
+			options_give(reader, entry, value + 1);
 	}
 	return true;
 }
@@ -353,21 +362,25 @@ static bool options_apply_file(struct options_reader *reader)
 	return ok && (!reader->table->check_file || reader->table->check_file(reader));
 }
 
+static bool options_apply_defaults(struct options_reader *reader)
+{
+	const struct options_table *table = reader->table;
+
+	reader->source = OPTIONS_FROM_DEFAULT;
+	for (const struct options_entry *entry = table->entries; entry < table->entries + table->count; entry++)
+		if (entry->standard && !options_set(reader, entry, entry->standard))
+			return false;
+	return true;
+}
+
 bool options_read(struct options_reader *reader, int argc, char **argv, char *const environment[])
 {
-	assert(reader->message_size > 0 && !reader->stores);
-	if (!options_read_words(reader, argc, argv))
-		return false;
-	if (reader->end)
-		return true;
-	if (!options_read_environment(reader, environment))
-		return false;
-	reader->stores = true;
-	reader->source = OPTIONS_FROM_DEFAULT;
-	for (size_t i = 0; i < reader->table->count; i++)
-		if (reader->table->entries[i].standard &&
-		    !options_set(reader, &reader->table->entries[i], reader->table->entries[i].standard))
-			return false;
-	return (!reader->path || options_apply_file(reader)) && options_read_environment(reader, environment) &&
-	       options_read_words(reader, argc, argv);
+	assert(reader->message_size > 0 && !reader->given);
+	bool ok = options_read_words(reader, argc, argv) &&
+		  (reader->end || (options_read_environment(reader, environment) && options_apply_defaults(reader) &&
+				   (!reader->path || reader->path[0] == '\0' || options_apply_file(reader)) &&
+				   options_apply_given(reader, OPTIONS_FROM_ENVIRONMENT) &&
+				   options_apply_given(reader, OPTIONS_FROM_FLAG)));
+	free(reader->given);
+	return ok;
 }

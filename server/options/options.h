@@ -13,7 +13,39 @@
 #include <stdio.h>
 #include <sys/stat.h>
 
-#include "address.h"
+/* ---- address.c: "scheme://user:pass@host:port/db", "host:port", "unix:/path?db=1" ---- */
+
+enum { ADDRESS_HOST_MAX = 256, ADDRESS_USER_MAX = 128, ADDRESS_TEXT_MAX = 2048, ADDRESS_UNIX_MAX = 107 };
+
+/* How an address may begin, in small letters; then what else may or must be in it. */
+enum address_part {
+	ADDRESS_PLAIN = 1, /* no scheme: the text may be a port alone, with or without its colon, of 127.0.0.1 */
+	ADDRESS_UNIX = 2,
+	ADDRESS_HTTP = 4,
+	ADDRESS_HTTPS = 8,
+	ADDRESS_REDIS = 16,
+	ADDRESS_REDISS = 32,
+	ADDRESS_PASSWORD = 64,
+	ADDRESS_SLASH = 128,      /* a / may follow */
+	ADDRESS_DB = 256,         /* or a number of a database behind it; of a Unix socket behind ?db= */
+	ADDRESS_NEEDS_PORT = 512, /* there must be one, but for a Unix socket */
+	ADDRESS_ZERO_PORT = 1024, /* it may be 0 */
+};
+
+struct address {
+	enum address_part scheme;
+	bool is_unix, is_v6, has_port, tls;                      /* tls: by its scheme */
+	char user[ADDRESS_USER_MAX], password[ADDRESS_HOST_MAX]; /* decoded; "": none */
+	char host[ADDRESS_HOST_MAX];                             /* without brackets; or the path of a Unix socket */
+	uint16_t port, db;
+	char shown[300]; /* for people, without user and password; set by the caller */
+};
+
+/* NULL, or the reason (static, so it never holds a part of the text). *ret_address is written only on success. */
+const char *address_parse(const char *text, unsigned parts, struct address *ret_address)
+	__attribute__((warn_unused_result));
+
+/* ---- the table ---- */
 
 enum { OPTIONS_MAX = 64, OPTIONS_NAME_MAX = 64, OPTIONS_ALLOWED_MAX = 160, OPTIONS_PATH_MAX = 1024 };
 
@@ -82,6 +114,8 @@ struct options_table {
 
 enum options_source { OPTIONS_FROM_DEFAULT, OPTIONS_FROM_FILE, OPTIONS_FROM_ENVIRONMENT, OPTIONS_FROM_FLAG };
 
+struct options_given; /* a value of the command line or the environment */
+
 struct options_reader {
 	const struct options_table *table;
 	void *values;
@@ -94,9 +128,10 @@ struct options_reader {
 	const char *command;
 	const struct options_entry *end; /* of OPTIONS_ENDS, if one was given */
 	char **rest;                     /* the words after --, or those of another program */
-	bool is_rest;     /* set by table->operand: from this word on they are those of another program */
-	bool stores;      /* the second pass; the first finds the configuration file */
-	const char *path; /* of that file; NULL: none */
+	bool is_rest; /* set by table->operand: from this word on they are those of another program */
+	struct options_given *given;
+	size_t given_count;
+	const char *path; /* of the configuration file; NULL: none */
 	enum options_source path_source;
 	struct stat file; /* its owner and mode */
 };

@@ -59,8 +59,8 @@ typedef void transport_reply_fn(void *arg, const redisReply *reply);
 /* Begins to connect, with TLS where the address asks for it. `attempt` counts from 0 and chooses among the addresses of
  * a name. `beside`: an open connection to the same server, to whose peer it connects; NULL: none. Copies nothing:
  * address, events and arg outlive the connection. */
-struct transport_connection *transport_connect(struct uv_loop_s *loop, const struct master_address *address,
-					       unsigned attempt, const struct transport_connection *beside,
+struct transport_connection *transport_connect(struct uv_loop_s *loop, const struct address *address, unsigned attempt,
+					       const struct transport_connection *beside,
 					       const struct transport_events *events, void *arg);
 /* The addresses of its name; 0: not a name, or not known yet. */
 unsigned transport_address_count(const struct transport_connection *connection);

@@ -42,7 +42,7 @@ struct waiting {
 };
 
 struct transport_connection {
-	const struct master_address *address;
+	const struct address *address;
 	const struct transport_events *events;
 	void *arg;
 	unsigned attempt, address_count;
@@ -378,7 +378,7 @@ static void resolve(struct transport_connection *connection)
 }
 
 /* An address that needs no look-up; its length, 0: it does. */
-static socklen_t known_address(const struct master_address *address, struct sockaddr_storage *ret_to)
+static socklen_t known_address(const struct address *address, struct sockaddr_storage *ret_to)
 {
 	struct sockaddr_un *socket = (struct sockaddr_un *)ret_to;
 	if (address->is_unix) {
@@ -396,8 +396,8 @@ static socklen_t known_address(const struct master_address *address, struct sock
 
 /* ---- what leases and masters call ---- */
 
-struct transport_connection *transport_connect(struct uv_loop_s *loop, const struct master_address *address,
-					       unsigned attempt, const struct transport_connection *beside,
+struct transport_connection *transport_connect(struct uv_loop_s *loop, const struct address *address, unsigned attempt,
+					       const struct transport_connection *beside,
 					       const struct transport_events *events, void *arg)
 {
 	struct sockaddr_storage to;

@@ -25,7 +25,7 @@ struct ssl_st;
 
 /* TLS on a socket, which may still be connecting: whatever is written leaves only after the other side has shown a
  * certificate that is good for `address`. NULL: ret_reason says why not. */
-struct ssl_st *transport_tls_begin(int fd, const struct master_address *address, char *ret_reason, size_t size);
+struct ssl_st *transport_tls_begin(int fd, const struct address *address, char *ret_reason, size_t size);
 void transport_tls_free(struct ssl_st *ssl); /* NULL: nothing */
 /* As read() and write() of a socket that does not block; what is written again, at any address, must begin with the
  * same bytes. */

@@ -146,7 +146,7 @@ void transport_tls_unload(void)
 static bool expect_host(SSL *ssl, const char *given)
 {
 	X509_VERIFY_PARAM *expected = SSL_get0_param(ssl);
-	char host[sizeof((struct master_address *)0)->host];
+	char host[sizeof((struct address *)0)->host];
 	size_t len = strlen(given);
 	assert(len > 0 && len < sizeof host);
 	if (X509_VERIFY_PARAM_set1_ip_asc(expected, given) == 1)
@@ -159,7 +159,7 @@ static bool expect_host(SSL *ssl, const char *given)
 	       SSL_set_tlsext_host_name(ssl, host) == 1;
 }
 
-struct ssl_st *transport_tls_begin(int fd, const struct master_address *address, char *ret_reason, size_t size)
+struct ssl_st *transport_tls_begin(int fd, const struct address *address, char *ret_reason, size_t size)
 {
 	assert(tls_context && address->tls && address->host[0]);
 	ERR_clear_error();

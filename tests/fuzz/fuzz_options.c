@@ -62,7 +62,7 @@ static void check_reason(const char *text, const char *reason)
 
 static void check_listen(const char *text)
 {
-	struct listen_address address, before;
+	struct address address, before;
 	const char *reason = parse_listen(text, &address);
 	if (reason != NULL) {
 		check_reason(text, reason);
@@ -74,10 +74,8 @@ static void check_listen(const char *text)
 	MUST(len > 0 && len < sizeof address.host && utf8_is_valid(address.host, len) &&
 		     !utf8_has_control(address.host, len),
 	     "host of %zu bytes", len);
-	const char *scheme = address.scheme == LISTEN_HTTP    ? "http://"
-			     : address.scheme == LISTEN_HTTPS ? "https://"
-							      : "";
-	MUST(!address.is_unix || address.scheme == LISTEN_DEFAULT, "a Unix socket with a scheme");
+	const char *scheme = address.scheme == ADDRESS_HTTP ? "http://" : address.tls ? "https://" : "";
+	MUST(!address.is_unix || address.scheme == ADDRESS_UNIX, "a Unix socket with a scheme");
 	snprintf(again, sizeof again,
 		 address.is_unix ? "%sunix:%s"
 		 : v6            ? "%s[%s]:%u"
@@ -92,7 +90,7 @@ static void check_listen(const char *text)
 /* The shown address is one of the same master, without user and password. */
 static void check_master(const char *text)
 {
-	struct master_address address, again;
+	struct address address, again;
 	const char *reason = parse_master(text, &address);
 	if (reason != NULL) {
 		check_reason(text, reason);

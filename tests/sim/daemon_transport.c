@@ -100,7 +100,7 @@ void transport_timer_fire(const struct event *event)
 
 /* ---- connections: opening and closing ---- */
 
-struct transport_connection *transport_connect(struct uv_loop_s *loop, const struct master_address *address,
+struct transport_connection *transport_connect(struct uv_loop_s *loop, const struct address *address,
 					       unsigned attempt, const struct transport_connection *beside,
 					       const struct transport_events *events, void *arg)
 {

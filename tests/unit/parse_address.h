@@ -19,7 +19,7 @@ static inline const char *parse_address(const char *option, const char *text, st
 	return reason;
 }
 
-static inline const char *parse_listen(const char *text, struct listen_address *ret_address)
+static inline const char *parse_listen(const char *text, struct address *ret_address)
 {
 	static struct options options;
 	const char *reason = parse_address("listen", text, &options);
@@ -28,7 +28,7 @@ static inline const char *parse_listen(const char *text, struct listen_address *
 	return reason;
 }
 
-static inline const char *parse_master(const char *text, struct master_address *ret_address)
+static inline const char *parse_master(const char *text, struct address *ret_address)
 {
 	static struct options options;
 	const char *reason = parse_address("masters", text, &options);

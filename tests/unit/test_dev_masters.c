@@ -74,7 +74,7 @@ static void start(uint32_t count)
 	ck_assert_uint_eq(options.master_count, count);
 }
 
-static int connect_to(const struct master_address *address)
+static int connect_to(const struct address *address)
 {
 	struct sockaddr_un name = {.sun_family = AF_UNIX};
 	int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
@@ -88,7 +88,7 @@ static int connect_to(const struct master_address *address)
 }
 
 /* Sends an inline command and returns the start of the answer. */
-static const char *ask(const struct master_address *address, const char *command)
+static const char *ask(const struct address *address, const char *command)
 {
 	static char answer[4096];
 	struct timeval wait = {.tv_sec = 5};
@@ -108,7 +108,7 @@ START_TEST(they_answer_and_are_set_up_for_locks)
 {
 	start((uint32_t)_i);
 	for (int i = 0; i < _i; i++) {
-		struct master_address *master = &options.masters[i];
+		struct address *master = &options.masters[i];
 		char expected[400];
 		snprintf(expected, sizeof(expected), "unix:%s", master->host);
 		ck_assert_str_eq(master->shown, expected);

@@ -17,23 +17,23 @@
 
 static char message[300], shown[300], folder[64];
 
-static struct listen_address tcp(const char *host, uint16_t port)
+static struct address tcp(const char *host, uint16_t port)
 {
-	struct listen_address address = {.port = port};
+	struct address address = {.port = port};
 
 	strcpy(address.host, host);
 	return address;
 }
 
-static struct listen_address unix_path(const char *name)
+static struct address unix_path(const char *name)
 {
-	struct listen_address address = {.is_unix = true};
+	struct address address = {.is_unix = true};
 
 	snprintf(address.host, sizeof(address.host), "%s/%s", folder, name);
 	return address;
 }
 
-static int open_or_fail(const struct listen_address *address, bool reuse_port)
+static int open_or_fail(const struct address *address, bool reuse_port)
 {
 	message[0] = '\0';
 	int fd = listen_open(address, reuse_port, message, sizeof(message));
@@ -42,7 +42,7 @@ static int open_or_fail(const struct listen_address *address, bool reuse_port)
 }
 
 /* Expects a failure whose message holds both texts. */
-static void assert_refused(const struct listen_address *address, const char *named, const char *reason)
+static void assert_refused(const struct address *address, const char *named, const char *reason)
 {
 	message[0] = '\0';
 	ck_assert_int_eq(listen_open(address, false, message, sizeof(message)), -1);
@@ -89,7 +89,7 @@ static void remove_folder(void)
 
 START_TEST(any_port_is_shown)
 {
-	struct listen_address address = tcp("127.0.0.1", 0);
+	struct address address = tcp("127.0.0.1", 0);
 	char expected[64];
 	int fd = open_or_fail(&address, false);
 
@@ -105,7 +105,7 @@ END_TEST
 
 START_TEST(it_does_not_block_and_is_not_inherited)
 {
-	struct listen_address addresses[] = {tcp("127.0.0.1", 0), unix_path("flags.sock")};
+	struct address addresses[] = {tcp("127.0.0.1", 0), unix_path("flags.sock")};
 
 	for (int i = 0; i < 2; i++) {
 		int fd = open_or_fail(&addresses[i], false);
@@ -134,7 +134,7 @@ START_TEST(names_are_resolved)
 {
 	if (!has_localhost("names_are_resolved"))
 		return;
-	struct listen_address address = tcp("localhost", 0);
+	struct address address = tcp("localhost", 0);
 	int fd = open_or_fail(&address, false);
 
 	ck_assert(can_connect(fd));
@@ -146,7 +146,7 @@ START_TEST(ipv6_is_for_ipv6_only)
 {
 	if (!has_ipv6())
 		return; /* a machine without it cannot show it */
-	struct listen_address address = tcp("::1", 0);
+	struct address address = tcp("::1", 0);
 	char expected[64];
 	int fd = open_or_fail(&address, false);
 	listen_shown(fd, shown, sizeof(shown));
@@ -157,9 +157,9 @@ START_TEST(ipv6_is_for_ipv6_only)
 
 	int v4 = -1;
 	for (int tries = 0; tries < 100 && v4 < 0; tries++) { /* another program may have that port for IPv4 */
-		struct listen_address all_v6 = tcp("::", 0);
+		struct address all_v6 = tcp("::", 0);
 		int v6 = open_or_fail(&all_v6, false);
-		struct listen_address all_v4 = tcp("0.0.0.0", listen_port(v6));
+		struct address all_v4 = tcp("0.0.0.0", listen_port(v6));
 		v4 = listen_open(&all_v4, false, message, sizeof(message));
 		if (v4 >= 0)
 			listen_close(&all_v4, v4);
@@ -171,7 +171,7 @@ END_TEST
 
 START_TEST(a_port_in_use_is_refused_by_name)
 {
-	struct listen_address address = tcp("127.0.0.1", 0);
+	struct address address = tcp("127.0.0.1", 0);
 	int fd = open_or_fail(&address, false);
 	char named[64];
 
@@ -186,7 +186,7 @@ END_TEST
 
 START_TEST(workers_may_share_a_port)
 {
-	struct listen_address address = tcp("127.0.0.1", 0);
+	struct address address = tcp("127.0.0.1", 0);
 	int first = open_or_fail(&address, true);
 
 	address.port = listen_port(first);
@@ -200,7 +200,7 @@ END_TEST
 
 START_TEST(an_address_that_is_not_ours_is_refused)
 {
-	struct listen_address foreign = tcp("192.0.2.1", 8080), v6 = tcp("2001:db8::1", 8080);
+	struct address foreign = tcp("192.0.2.1", 8080), v6 = tcp("2001:db8::1", 8080);
 
 	assert_refused(&foreign, "192.0.2.1:8080: ", "");
 	assert_refused(&v6, "[2001:db8::1]:8080: ", "");
@@ -209,7 +209,7 @@ END_TEST
 
 START_TEST(a_unix_socket_is_for_owner_and_group)
 {
-	struct listen_address address = unix_path("a.sock");
+	struct address address = unix_path("a.sock");
 	struct stat status;
 	char expected[400];
 	mode_t mask = umask(0177); /* the mode does not depend on it */
@@ -231,7 +231,7 @@ END_TEST
 
 START_TEST(a_stale_socket_is_replaced)
 {
-	struct listen_address address = unix_path("stale.sock");
+	struct address address = unix_path("stale.sock");
 	int fd = open_or_fail(&address, false);
 
 	close(fd); /* as if killed: the file stays */
@@ -244,7 +244,7 @@ END_TEST
 
 START_TEST(a_live_socket_is_left_alone)
 {
-	struct listen_address address = unix_path("live.sock");
+	struct address address = unix_path("live.sock");
 	int fd = open_or_fail(&address, false);
 
 	assert_refused(&address, address.host, "another program");
@@ -258,7 +258,7 @@ END_TEST
 
 START_TEST(other_files_are_left_alone)
 {
-	struct listen_address address = unix_path("file");
+	struct address address = unix_path("file");
 	char text[8] = "";
 	int fd = open(address.host, O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
 
@@ -270,20 +270,20 @@ START_TEST(other_files_are_left_alone)
 	ck_assert_mem_eq(text, "precious", 8);
 	close(fd);
 
-	struct listen_address link = unix_path("link");
+	struct address link = unix_path("link");
 	ck_assert_int_eq(symlink(address.host, link.host), 0);
 	assert_refused(&link, link.host, "not a socket");
 	unlink(link.host);
 	unlink(address.host);
-	struct listen_address inside = unix_path("no/such/folder.sock");
+	struct address inside = unix_path("no/such/folder.sock");
 	assert_refused(&inside, inside.host, "No such file");
-	struct listen_address itself = {.is_unix = true};
+	struct address itself = {.is_unix = true};
 	strcpy(itself.host, folder);
 	assert_refused(&itself, folder, "not a socket");
 }
 END_TEST
 
-static bool is_local(const struct listen_address *address)
+static bool is_local(const struct address *address)
 {
 	bool local = false;
 
@@ -296,7 +296,7 @@ START_TEST(who_can_reach_an_address)
 	static const char *const local[] = {"127.0.0.1", "127.9.9.9", "::1", "::ffff:127.0.0.1", "localhost"};
 	static const char *const open[] = {"0.0.0.0",         "::",      "10.0.0.1",
 					   "::ffff:10.0.0.1", "fe80::1", "255.255.255.255"};
-	struct listen_address address = unix_path("a.sock");
+	struct address address = unix_path("a.sock");
 
 	ck_assert(is_local(&address));
 	size_t count = sizeof(local) / sizeof(local[0]) - !has_localhost("who_can_reach_an_address");

@@ -118,7 +118,7 @@ static void end_server(void)
 
 static struct client {
 	uv_loop_t loop;
-	struct master_address address;
+	struct address address;
 	struct transport_connection *connection; /* NULL: it has ended */
 	const struct story *story;
 	unsigned answers, lost, messages;

@@ -191,7 +191,7 @@ static void connect_client(void)
 	char message[300] = "";
 	memset(&options, 0, sizeof options);
 	options.master_count = 1;
-	options.masters[0] = (struct master_address){.tls = true, .host = "127.0.0.1", .port = server.port};
+	options.masters[0] = (struct address){.tls = true, .host = "127.0.0.1", .port = server.port};
 	strcpy(options.masters_ca, server.path);
 	ck_assert_msg(transport_tls_load(&options, message, sizeof message), "%s", message);
 	uv_loop_init(&loop);
