@@ -22,7 +22,8 @@
 #include "http_internal.h"
 #include "server/base/base.h"
 
-enum { LINGER_US = 1000000, LINGER_POLL_US = 20000, LINGER_BYTES = 1 << 20 };
+/* With each look at most 1 MiB is discarded: so much of a socket's input cannot hold up the loop. */
+enum { LINGER_US = 1000000, LINGER_POLL_US = 20000, LINGER_READS = 16, LINGER_READ_BYTES = 65536 };
 
 static uint64_t phase_limit_us(const struct api *api, enum connection_phase phase)
 {
@@ -145,8 +146,7 @@ static void linger(struct api *api, int fd)
 	}
 	if (api->lingering_count == 0)
 		api->lingering_look_us = clock_now_us() + LINGER_POLL_US;
-	api->lingering[api->lingering_count++] = (struct lingering){
-		.fd = fd, .until_us = clock_now_us() + LINGER_US, .bytes_left = LINGER_BYTES};
+	api->lingering[api->lingering_count++] = (struct lingering){fd, clock_now_us() + LINGER_US};
 }
 
 void connection_free(struct connection *connection)
@@ -247,20 +247,17 @@ void connection_reject(struct api *api, int fd, bool tls, enum http_counter why)
 	linger(api, fd);
 }
 
-/* Discards what has come. True as long as the socket is worth keeping. */
-static bool linger_on(struct lingering *lingering, uint64_t now_us)
+/* Discards what has come; TCP does not even copy it. True as long as the socket is worth keeping. */
+static bool linger_on(const struct lingering *lingering, uint64_t now_us)
 {
-	char waste[4096];
-	ssize_t got;
+	char waste[LINGER_READ_BYTES];
+	ssize_t got = 1;
 
 	if (lingering->until_us <= now_us)
 		return false;
-	while ((got = recv(lingering->fd, waste, sizeof waste, MSG_DONTWAIT)) > 0) {
-		if ((size_t)got > lingering->bytes_left)
-			return false;
-		lingering->bytes_left -= (size_t)got;
-	}
-	return got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR);
+	for (int i = 0; i < LINGER_READS && got > 0; i++)
+		got = recv(lingering->fd, waste, sizeof waste, MSG_DONTWAIT | MSG_TRUNC);
+	return got > 0 || (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR));
 }
 
 void connection_sweep_lingering(struct api *api, uint64_t now_us, bool all)

@@ -228,7 +228,6 @@ enum { LINGER_MAX = 64 };
 struct lingering {
 	int fd;
 	uint64_t until_us;
-	size_t bytes_left; /* how much is discarded at most */
 };
 
 struct api {

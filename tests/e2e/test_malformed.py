@@ -200,3 +200,15 @@ def test_other_forms_of_a_target(target):
     assert send(target, b"GET http://localhost:1/healthz HTTP/1.1\r\nHost: evil.test\r\n\r\n").status == 200
     answer = send(target, b"OPTIONS * HTTP/1.1\r\nHost: localhost\r\n\r\n")
     assert answer.status == 204 and "POST" in answer.headers["allow"]
+
+
+@pytest.mark.parametrize("chunked", [False, True])
+def test_a_client_that_writes_a_large_body_before_it_reads_gets_its_413(target, chunked):
+    """What it still sends is discarded for a moment: closing with unread bytes would reset the connection under the answer."""
+    for size in (17_000, 1 << 20, 6 << 20):
+        client = target.client()
+        body = b"a" * size
+        client.connection.request("POST", "/locks", iter([body]) if chunked else body, {"Transfer-Encoding": "chunked"} if chunked else {}, encode_chunked=chunked)
+        answer = client.connection.getresponse()
+        assert answer.status == 413 and json.loads(answer.read())["code"] == "too-large"
+        client.close()
