@@ -2,10 +2,10 @@
 # add_custom_command with -DINPUT=…/page.8 -DOUTPUT=…/help.h
 file(READ "${INPUT}" page)
 string(REPLACE ";" "<semicolon>" page "${page}") # it would separate the items of a list
-string(REGEX MATCHALL "\\.It Fl \\\\-[^\n]*\n([^.\n][^\n]*\n)+" items "${page}")
+string(REGEX MATCHALL "\\.It (Fl [a-zA-Z] , )?Fl \\\\?-[^\n]*\n([^.\n][^\n]*\n)+" items "${page}")
 set(body "")
 foreach(item IN LISTS items)
-	string(REGEX MATCH "^\\.It Fl \\\\-([a-z-]+)[^\n]*\n(.*)\n$" matched "${item}")
+	string(REGEX MATCH "Fl \\\\?-([a-z-]+)[^\n]*\n(.*)\n$" matched "${item}")
 	string(REPLACE "-" "_" name "${CMAKE_MATCH_1}")
 	string(REPLACE "\n" " " sentences "${CMAKE_MATCH_2}")
 	string(REPLACE "\\-" "-" sentences "${sentences}")

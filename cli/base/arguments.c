@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "api/calls/calls.h"
+#include "made/arguments_help.h"
 
 #define LETTERS "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
 #define DAY_MS 86400000
@@ -97,84 +98,66 @@ static const char *arguments_parse_time(const struct options_entry *entry, const
 	return hint;
 }
 
-#define OPTION(flag, letter_, member, commands, words) \
-	.name = flag, .letter = letter_, OPTIONS_AT(struct arguments, member), .scope = commands, .help = words
-#define SWITCH(flag, letter_, member, commands, words) \
-	OPTION(flag, letter_, member, commands, words), OPTIONS_CHOICE(NULL, 0, options_truths)
-#define TIME(flag, letter_, member, commands, least, most, words)                                                 \
-	OPTION(flag, letter_, member, commands, words), .argument = "TIME", .traits = OPTIONS_SHOWN,              \
+#define HELP_api_key "The API key itself." /* no option */
+#define OPTION(flag, letter_, key, member, commands) \
+	.name = flag, .letter = letter_, OPTIONS_AT(struct arguments, member), .scope = commands, .help = HELP_##key
+#define SWITCH(flag, letter_, member, commands) \
+	OPTION(flag, letter_, member, member, commands), OPTIONS_CHOICE(NULL, 0, options_truths)
+#define TIME(flag, letter_, key, commands, least, most)                                                           \
+	OPTION(flag, letter_, key, key##_ms, commands), .argument = "TIME", .traits = OPTIONS_SHOWN,              \
 							.parse = arguments_parse_time, .min = least, .max = most, \
 							.allowed = OPTIONS_RANGE " ms"
-#define TEXT(flag, what, function, member, commands, least, most, values, words)                                  \
-	OPTION(flag, 0, member, commands, words), .argument = what, .parse = function, .min = least, .max = most, \
-						  .allowed = values
-#define PATH(flag, member, commands, words) \
-	TEXT(flag, "FILE", arguments_parse_file, member, commands, 1, 4096, "paths of files", words)
+#define TEXT(flag, what, function, key, member, commands, least, most, values)                                  \
+	OPTION(flag, 0, key, member, commands), .argument = what, .parse = function, .min = least, .max = most, \
+						.allowed = values
+#define PATH(flag, key, member, commands) \
+	TEXT(flag, "FILE", arguments_parse_file, key, member, commands, 1, 4096, "paths of files")
 
 static const struct options_entry arguments_entries[] = {
-	{OPTION("server", 's', servers, IN_ALL,
-		"A redlockd. May be given several times: the next one is asked if one does not answer."),
-	 .argument = "ADDRESS", .traits = OPTIONS_LIST | OPTIONS_REPEATED, .parse = arguments_add_server, .min = 1,
-	 .max = SERVERS_MAX, .standard = "http://127.0.0.1:8080", .variable = "REDLOCKCTL_SERVER",
+	{OPTION("server", 's', server, servers, IN_ALL), .argument = "ADDRESS",
+	 .traits = OPTIONS_LIST | OPTIONS_REPEATED, .parse = arguments_add_server, .min = 1, .max = SERVERS_MAX,
+	 .standard = "http://127.0.0.1:8080", .variable = "REDLOCKCTL_SERVER",
 	 .allowed = OPTIONS_RANGE " of host:port, http://host:port, https://host:port or unix:/path"},
-	{PATH("cacert", credentials.ca_file, IN_ALL, "The CAs of the servers, instead of those of the system."),
-	 .variable = "REDLOCKCTL_CACERT"},
-	{PATH("cert", credentials.cert_file, IN_ALL, "The client certificate."), .variable = "REDLOCKCTL_CERT"},
-	{PATH("key", credentials.cert_key_file, IN_ALL, "The key of --cert, if it is not in the same file."),
-	 .variable = "REDLOCKCTL_KEY"},
-	{PATH("key-file", credentials.api_key_file, IN_ALL | IN(KEY_HASH), "A file with the API key."),
+	{PATH("cacert", cacert, credentials.ca_file, IN_ALL), .variable = "REDLOCKCTL_CACERT"},
+	{PATH("cert", cert, credentials.cert_file, IN_ALL), .variable = "REDLOCKCTL_CERT"},
+	{PATH("key", key, credentials.cert_key_file, IN_ALL), .variable = "REDLOCKCTL_KEY"},
+	{PATH("key-file", key_file, credentials.api_key_file, IN_ALL | IN(KEY_HASH)),
 	 .variable = "REDLOCKCTL_KEY_FILE"},
-	{TEXT("api-key", "KEY", arguments_parse_api_key, credentials.api_key, IN_ALL, 16, 256,
-	      OPTIONS_RANGE " visible ASCII characters", "The API key itself."),
+	{TEXT("api-key", "KEY", arguments_parse_api_key, api_key, credentials.api_key, IN_ALL, API_KEY_MIN, API_KEY_MAX,
+	      OPTIONS_RANGE " visible ASCII characters"),
 	 .traits = OPTIONS_NO_FLAG, .variable = "REDLOCKCTL_API_KEY"},
-	{TIME("timeout", 0, timeout_ms, IN_ALL, 10, 3600000, "For one request to one server. health: 2s."),
-	 .standard = "5s"},
-	{SWITCH("json", 0, json, IN_ALL | IN(KEY_NEW) | IN(KEY_HASH), "JSON for scripts.")},
-	{TIME("ttl", 't', ttl_ms, IN(ACQUIRE) | IN(EXTEND) | IN(RUN), 1, DAY_MS,
-	      "How long the lock lasts if it is not extended (run, acquire, extend)."),
-	 .standard = "30s"},
-	{TIME("wait", 'w', wait_ms, IN(ACQUIRE) | IN(RUN), 0, YEAR_MS,
-	      "How long to wait for the lock (run: 5m, acquire: 0s).")},
-	{SWITCH("no-wait", 'n', no_wait, IN(ACQUIRE) | IN(RUN), "The same as --wait 0s (run, acquire).")},
-	{TEXT("owner", "TEXT", options_parse_text, owner, IN(ACQUIRE) | IN(RUN) | IN(LIST), 0, ARGUMENTS_OWNER_MAX,
-	      OPTIONS_RANGE " bytes of UTF-8 without control characters",
-	      "A label that others see (run, acquire; host and process); list: only locks of this one.")},
-	{OPTION("conflict-exit-code", 'E', held_status, IN(ACQUIRE) | IN(RUN),
-		"The exit status if somebody else holds the lock (run, acquire)."),
+	{TIME("timeout", 0, timeout, IN_ALL, 10, 3600000), .standard = "5s"},
+	{SWITCH("json", 0, json, IN_ALL | IN(KEY_NEW) | IN(KEY_HASH))},
+	{TIME("ttl", 't', ttl, IN(ACQUIRE) | IN(EXTEND) | IN(RUN), 1, DAY_MS), .standard = "30s"},
+	{TIME("wait", 'w', wait, IN(ACQUIRE) | IN(RUN), 0, YEAR_MS)},
+	{SWITCH("no-wait", 'n', no_wait, IN(ACQUIRE) | IN(RUN))},
+	{TEXT("owner", "TEXT", options_parse_text, owner, owner, IN(ACQUIRE) | IN(RUN) | IN(LIST), 0,
+	      ARGUMENTS_OWNER_MAX, OPTIONS_RANGE " bytes of UTF-8 without control characters")},
+	{OPTION("conflict-exit-code", 'E', conflict_exit_code, held_status, IN(ACQUIRE) | IN(RUN)),
 	 OPTIONS_NUMBER(0, 255), .standard = "75"},
-	{TIME("kill-after", 'k', kill_after_ms, IN(RUN), 0, DAY_MS,
-	      "From SIGTERM to SIGKILL (run; 5s, or a third of --ttl).")},
-	{SWITCH("wait-all", 0, wait_all, IN(RUN), "Hold the lock also for processes that the command leaves (run).")},
-	{SWITCH("verbose", 'v', verbose, IN(RUN), "Report each step (run).")},
-	{SWITCH("quiet", 'q', quiet, IN(ACQUIRE) | IN(RUN),
-		"Report nothing but bad arguments: the exit status tells the rest (run, acquire).")},
-	{PATH("token-file", token_file, IN(ACQUIRE) | IN(EXTEND) | IN(RELEASE),
-	      "A file with the token (- is stdin); acquire writes it there.")},
-	{TEXT("token", "TOKEN", options_parse_text, token, IN(EXTEND) | IN(RELEASE), 0, 4096,
-	      "40 digits, 0 to 9 and a to f",
-	      "The token itself: others can see it in the list of processes (extend, release)."),
+	{TIME("kill-after", 'k', kill_after, IN(RUN), 0, DAY_MS)},
+	{SWITCH("wait-all", 0, wait_all, IN(RUN))},
+	{SWITCH("verbose", 'v', verbose, IN(RUN))},
+	{SWITCH("quiet", 'q', quiet, IN(ACQUIRE) | IN(RUN))},
+	{PATH("token-file", token_file, token_file, IN(ACQUIRE) | IN(EXTEND) | IN(RELEASE))},
+	{TEXT("token", "TOKEN", options_parse_text, token, token, IN(EXTEND) | IN(RELEASE), 0, 4096,
+	      "40 digits, 0 to 9 and a to f"),
 	 .variable = "REDLOCK_TOKEN"},
-	{SWITCH("force", 0, force, IN(RELEASE), "Without a token: needs the right admin (release).")},
-	{OPTION("fence", 0, fence, IN(RELEASE), "With --force: only if the holder has this fence (release)."),
-	 OPTIONS_NUMBER(1, REDLOCK_FENCE_LIMIT - 1)},
-	{SWITCH("exit-code", 0, exit_code, IN(STATUS),
-		"The exit status is 0 if it is held and 1 if it is free (status).")},
-	{SWITCH("ready", 0, ready, IN(HEALTH), "Enough masters vote, and the server is not shutting down (health).")},
-	{TEXT("prefix", "TEXT", arguments_add_prefix, prefix, IN(LIST) | IN(KEY_NEW), 0, PATH_VALUE_MAX,
-	      OPTIONS_RANGE " bytes of UTF-8 without control characters",
-	      "Names of locks with this beginning (list; key new: any number of times)."),
+	{SWITCH("force", 0, force, IN(RELEASE))},
+	{OPTION("fence", 0, fence, fence, IN(RELEASE)), OPTIONS_NUMBER(1, REDLOCK_FENCE_LIMIT - 1)},
+	{SWITCH("exit-code", 0, exit_code, IN(STATUS))},
+	{SWITCH("ready", 0, ready, IN(HEALTH))},
+	{TEXT("prefix", "TEXT", arguments_add_prefix, prefix, prefix, IN(LIST) | IN(KEY_NEW), 0, PATH_VALUE_MAX,
+	      OPTIONS_RANGE " bytes of UTF-8 without control characters"),
 	 .traits = OPTIONS_REPEATED},
-	{OPTION("limit", 0, limit, IN(LIST), "The most locks to list (list)."), OPTIONS_NUMBER(1, 1000000)},
-	{TEXT("name", "TEXT", arguments_parse_key_name, key_name, IN(KEY_NEW), 1, ARGUMENTS_KEY_NAME_MAX,
-	      OPTIONS_RANGE " letters, digits, dots, dashes and underscores",
-	      "The name of the key's owner (key new).")},
-	{OPTION("right", 0, rights, IN(KEY_NEW),
-		"A right of the key; any number of times (key new; acquire and inspect)."),
-	 .argument = "RIGHT", .traits = OPTIONS_SHOWN | OPTIONS_REPEATED, .parse = arguments_add_right,
-	 .choices = arguments_rights},
-	{PATH("out", out, IN(KEY_NEW), "Where to write the key, instead of printing it (key new).")},
-	{OPTIONS_END("help", 'h', "Prints this help.")},
-	{OPTIONS_END("version", 'V', "Prints the version.")},
+	{OPTION("limit", 0, limit, limit, IN(LIST)), OPTIONS_NUMBER(1, 1000000)},
+	{TEXT("name", "TEXT", arguments_parse_key_name, name, key_name, IN(KEY_NEW), 1, ARGUMENTS_KEY_NAME_MAX,
+	      OPTIONS_RANGE " letters, digits, dots, dashes and underscores")},
+	{OPTION("right", 0, right, rights, IN(KEY_NEW)), .argument = "RIGHT",
+	 .traits = OPTIONS_SHOWN | OPTIONS_REPEATED, .parse = arguments_add_right, .choices = arguments_rights},
+	{PATH("out", out, out, IN(KEY_NEW))},
+	{OPTIONS_END("help", 'h', HELP_help)},
+	{OPTIONS_END("version", 'V', HELP_version)},
 };
 
 /* ---- words that are no options ---- */
@@ -342,6 +325,7 @@ const struct options_table arguments_table = {
 	.names_variables = true,
 	.entries = arguments_entries,
 	.count = sizeof arguments_entries / sizeof *arguments_entries,
+	.size = sizeof(struct arguments),
 	.operand = arguments_read_operand,
 	.usage = "\n\nA TIME is 500ms, 60s, 5m, 1h or a whole number of milliseconds. Exit statuses:\n"
 		 "0; 64 usage; 69 no server answers; 71 system error; 75 somebody else holds the\n"

@@ -14,8 +14,8 @@ enum { CONFIG_REDIS_PORT = 6379, CONFIG_DEV_DEFAULT = 3 };
 
 /* Parses an address and appends it to a list. NULL, or the reason, which is `twice` if it is there already: it leads to
  * the same place, and port 0 to another one each time. */
-static const char *config_add_address(const char *text, unsigned parts, uint16_t port, struct address *list,
-				      size_t *count, const char *twice)
+static const char *config_add_address(const char *text, unsigned parts, struct address *list, size_t *count,
+				      const char *twice)
 {
 	struct address *address = &list[*count];
 	const char *reason = address_parse(text, parts, address);
@@ -23,11 +23,12 @@ static const char *config_add_address(const char *text, unsigned parts, uint16_t
 	if (reason)
 		return reason;
 	if (!address->is_unix && !address->has_port)
-		address->port = port;
+		address->port = CONFIG_REDIS_PORT;
+	snprintf(address->shown, sizeof address->shown, "%s", text);
 	for (const struct address *other = list; other < address; other++)
 		if (other->is_unix == address->is_unix && other->port == address->port &&
-		    (address->is_unix || address->port != 0) &&
-		    (address->is_unix ? strcmp : strcasecmp)(other->host, address->host) == 0)
+		    (address->is_unix ? strcmp : strcasecmp)(other->host, address->host) == 0 &&
+		    (address->is_unix || address->port != 0))
 			return twice;
 	(*count)++;
 	return NULL;
@@ -35,30 +36,26 @@ static const char *config_add_address(const char *text, unsigned parts, uint16_t
 
 static const char *config_add_listen(const struct options_entry *entry, const char *text, void *values)
 {
+	const unsigned may = ADDRESS_PLAIN | ADDRESS_UNIX | ADDRESS_HTTP | ADDRESS_HTTPS | ADDRESS_NEEDS_PORT |
+			     ADDRESS_ZERO_PORT;
 	struct options *options = values;
-	struct address *address = &options->listen[options->listen_count];
 
 	assert(options->listen_count < entry->max);
-	const char *reason = config_add_address(text,
-						ADDRESS_PLAIN | ADDRESS_UNIX | ADDRESS_HTTP | ADDRESS_HTTPS |
-							ADDRESS_NEEDS_PORT | ADDRESS_ZERO_PORT,
-						0, options->listen, &options->listen_count, "given twice");
-	snprintf(address->shown, sizeof address->shown, "%s", text);
-	return reason;
+	return config_add_address(text, may, options->listen, &options->listen_count, "given twice");
 }
 
 /* What is shown could be given again, but for user and password. */
 static const char *config_add_master(const struct options_entry *entry, const char *text, void *values)
 {
+	const unsigned may = ADDRESS_UNIX | ADDRESS_REDIS | ADDRESS_REDISS | ADDRESS_PASSWORD | ADDRESS_DB;
 	struct options *options = values;
 	struct address *address = &options->masters[options->master_count];
 	char db[16] = "";
 
 	assert(options->master_count < entry->max);
 	/* two databases of one server fail together */
-	const char *reason = config_add_address(
-		text, ADDRESS_UNIX | ADDRESS_REDIS | ADDRESS_REDISS | ADDRESS_PASSWORD | ADDRESS_DB, CONFIG_REDIS_PORT,
-		options->masters, &options->master_count, "the same master twice");
+	const char *reason = config_add_address(text, may, options->masters, &options->master_count,
+						"the same master twice");
 	const struct address parsed = *address;
 	if (parsed.db > 0)
 		snprintf(db, sizeof db, parsed.is_unix ? "?db=%u" : "/%u", parsed.db);
@@ -71,38 +68,22 @@ static const char *config_add_master(const struct options_entry *entry, const ch
 	return reason;
 }
 
+/* A host as the header Host has it, without a port; or an origin as a browser sends it, perhaps with one. */
 static const char *config_add_name(const struct options_entry *entry, const char *text, void *values)
 {
 	struct options_names *names = (void *)((char *)values + entry->offset);
+	bool is_host = entry->offset == offsetof(struct options, allow_hosts);
+	struct address parts;
+	const char *reason = address_parse(text, is_host ? ADDRESS_PLAIN : ADDRESS_HTTP | ADDRESS_HTTPS, &parts);
 
+	assert(names->count < entry->max);
+	if (reason || strlen(text) >= ADDRESS_HOST_MAX || (is_host && parts.has_port))
+		return reason ? reason : is_host && parts.has_port ? "a port is not allowed here" : "too long";
 	for (size_t i = 0; i < names->count; i++)
 		if (strcasecmp(names->items[i], text) == 0)
 			return "given twice";
-	assert(names->count < entry->max);
-	if (strlen(text) >= ADDRESS_HOST_MAX)
-		return "too long";
 	strcpy(names->items[names->count++], text);
 	return NULL;
-}
-
-/* As the header Host has it: a name or an address, without a port. */
-static const char *config_add_host(const struct options_entry *entry, const char *text, void *values)
-{
-	struct address parts;
-	const char *reason = address_parse(text, ADDRESS_PLAIN, &parts);
-
-	if (!reason && parts.has_port)
-		return "a port is not allowed here";
-	return reason ? reason : config_add_name(entry, text, values);
-}
-
-/* As a browser sends it: a scheme, a host and perhaps a port. */
-static const char *config_add_origin(const struct options_entry *entry, const char *text, void *values)
-{
-	struct address parts;
-	const char *reason = address_parse(text, ADDRESS_HTTP | ADDRESS_HTTPS, &parts);
-
-	return reason ? reason : config_add_name(entry, text, values);
 }
 
 static const char *config_parse_dev(const struct options_entry *entry, const char *text, void *values)
@@ -145,8 +126,9 @@ bool config_have_password(const struct options *options)
 static bool config_check_file(struct options_reader *reader)
 {
 	const char *fault = secret_file_check(&reader->file, SECRET_FILE_SECRET);
+	bool overridden = options_origin(reader, "masters") > OPTIONS_FROM_FILE;
 
-	if (!fault || !config_have_password(reader->values))
+	if (!fault || !config_have_password(overridden ? reader->aside : reader->values))
 		return true;
 	return options_complain_text(reader, "holds a password, and so %s", fault);
 }
@@ -226,9 +208,9 @@ static const struct options_entry config_entries[] = {
 	{PATH("tls-client-ca", tls_client_ca, "paths of PEM files")},
 	{PATH("keys", keys, "paths of JSON files that nobody else may write")},
 	{SWITCH("insecure", insecure)},
-	{LIST("allow-host", "LIST", allow_hosts, allow_host, 0, config_add_host, OPTIONS_NAMES_MAX,
+	{LIST("allow-host", "LIST", allow_hosts, allow_host, 0, config_add_name, OPTIONS_NAMES_MAX,
 	      "names or addresses of hosts without ports, separated by commas")},
-	{LIST("allow-origin", "LIST", allow_origins, allow_origin, 0, config_add_origin, OPTIONS_NAMES_MAX,
+	{LIST("allow-origin", "LIST", allow_origins, allow_origin, 0, config_add_name, OPTIONS_NAMES_MAX,
 	      "origins as browsers send them, https://host or https://host:port, separated by commas")},
 	{TIME("drain-ms", drain_ms, 0, 3600000, "10000")},
 	{CHOICE("log-format", "FORMAT", log_format, "logfmt", config_log_formats)},
@@ -244,6 +226,7 @@ const struct options_table config_table = {
 	.variables = "REDLOCKD_",
 	.entries = config_entries,
 	.count = sizeof config_entries / sizeof *config_entries,
+	.size = sizeof(struct options),
 	.check_file = config_check_file,
 	.usage = "Usage: redlockd --masters LIST [OPTION]...\n"
 		 "       redlockd --dev[=N] [OPTION]...\n\n"

@@ -1,6 +1,6 @@
-/* The sources of option values. Command line and environment are read first: they name the file, and what the operands
- * say decides which options there are. Then the values are set in rising precedence: defaults, the configuration file,
- * the environment, the command line. See options.h. */
+/* The sources of option values, in falling precedence: the command line, which says which options there are, the
+ * environment, the configuration file that the two may name, defaults. A value that a source before has set is checked,
+ * and put aside. See options.h. */
 #include "options.h"
 
 #include <assert.h>
@@ -75,27 +75,23 @@ static const struct options_entry *options_find(const struct options_reader *rea
 /* `position`: of a word. */
 static bool options_complain_unknown(struct options_reader *reader, const char *given, size_t position)
 {
-	static const char *const kinds[] = {[OPTIONS_FROM_FILE] = "unknown key",
-					    [OPTIONS_FROM_ENVIRONMENT] = "unknown variable",
-					    [OPTIONS_FROM_FLAG] = "unknown option"};
-	bool flag = reader->source == OPTIONS_FROM_FLAG;
-	char like[OPTIONS_NAME_MAX] = "", shown[OPTIONS_NAME_MAX];
+	bool flag = reader->source == OPTIONS_FROM_FLAG, is_word = flag && given[0] != '-';
+	char like[OPTIONS_NAME_MAX] = "", shown[OPTIONS_NAME_MAX] = "a name";
 	size_t len = strcspn(given, "=");
-	bool plain = len < sizeof shown && strcspn(given, "@:/%?") >= len && (!flag || given[0] == '-');
+	bool plain = !is_word && len < sizeof shown && strcspn(given, "@:/%?") >= len;
 	const struct options_entry *entry = plain ? options_find(reader, given, len, flag ? 3 : 4) : NULL;
+	const char *kind = is_word ? "not an option (a value that may be left out is given with =)"
+			   : flag  ? "unknown option"
+			   : reader->source == OPTIONS_FROM_FILE ? "unknown key"
+								 : "unknown variable";
 
-	assert(reader->source != OPTIONS_FROM_DEFAULT);
 	if (entry)
 		options_spell(reader->table, entry, reader->source, like);
-	else if (plain && flag && given[1] != '-')
-		len = 2; /* a letter, and its value, which may be a secret */
-	snprintf(shown, sizeof shown, "%.*s", (int)len, given);
-	if (!plain && flag && options_is_harmless(given))
-		snprintf(shown, sizeof shown, "argument %zu ('%s')", position, given);
-	else if (!plain)
-		snprintf(shown, sizeof shown, flag ? "argument %zu" : "a name", position);
-	const char *kind = flag && given[0] != '-' ? "not an option (a value that may be left out is given with =)"
-						   : kinds[reader->source];
+	if (plain) /* of a letter without its value, which may be a secret */
+		snprintf(shown, sizeof shown, "%.*s", entry || !flag || given[1] == '-' ? (int)len : 2, given);
+	else if (flag)
+		snprintf(shown, sizeof shown, options_is_harmless(given) ? "argument %zu ('%s')" : "argument %zu",
+			 position, given);
 	return options_complain_text(reader, "%s: %s%s%s%s; allowed are those that %s --help lists", shown, kind,
 				     entry ? "; did you mean " : "", like, entry ? "?" : "", reader->table->program);
 }
@@ -104,30 +100,22 @@ static bool options_complain_unknown(struct options_reader *reader, const char *
 
 static bool options_set_item(struct options_reader *reader, const struct options_entry *entry, const char *text)
 {
+	enum options_source *origin = &reader->origins[entry - reader->table->entries];
+	void *values = *origin > reader->source ? reader->aside : reader->values;
 	size_t count = 0;
 
+	if (values == reader->values)
+		*origin = reader->source;
 	if (entry->traits & OPTIONS_LIST) {
-		memcpy(&count, (char *)reader->values + entry->offset, sizeof count);
+		memcpy(&count, (char *)values + entry->offset, sizeof count);
 		count++;
 	}
-	const char *reason = count > entry->max ? "too many" : entry->parse(entry, text, reader->values);
+	const char *reason = count > entry->max ? "too many" : entry->parse(entry, text, values);
 	return !reason || options_complain(reader, entry, count, text, reason);
-}
-
-/* The source being read sets this option: values of lower sources are dropped. */
-static void options_override(struct options_reader *reader, const struct options_entry *entry)
-{
-	enum options_source *origin = &reader->origins[entry - reader->table->entries];
-
-	assert(*origin <= reader->source);
-	if (*origin != reader->source && entry->traits & OPTIONS_LIST)
-		memset((char *)reader->values + entry->offset, 0, sizeof(size_t));
-	*origin = reader->source;
 }
 
 static bool options_set(struct options_reader *reader, const struct options_entry *entry, const char *value)
 {
-	options_override(reader, entry);
 	if (!(entry->traits & OPTIONS_LIST))
 		return options_set_item(reader, entry, value);
 	char *copy = memory_copy(value, strlen(value)), *rest = copy, *item;
@@ -138,39 +126,10 @@ static bool options_set(struct options_reader *reader, const struct options_entr
 	return ok;
 }
 
-struct options_given {
-	const struct options_entry *entry;
-	const char *value;
-	enum options_source source;
-};
-
-/* Keeps a value until its source is applied. */
-static void options_give(struct options_reader *reader, const struct options_entry *entry, const char *value)
+static void options_begin(struct options_reader *reader, enum options_source source)
 {
-	reader->given = memory_resize(reader->given, (reader->given_count + 1) * sizeof *reader->given);
-	reader->given[reader->given_count++] = (struct options_given){entry, value, reader->source};
-	if (entry->traits & OPTIONS_FILE && !reader->path) {
-		reader->path = value;
-		reader->path_source = reader->source;
-	}
-}
-
-static bool options_apply_given(struct options_reader *reader, enum options_source source)
-{
+	explicit_bzero(reader->aside, reader->table->size);
 	reader->source = source;
-	for (struct options_given *given = reader->given; given < reader->given + reader->given_count; given++) {
-		const struct options_entry *entry = given->entry;
-		if (given->source != source)
-			continue;
-		if (!options_is_in_scope(reader, entry))
-			return options_complain_text(reader, "%s has no option --%s", reader->command, entry->name);
-		if (options_origin(reader, entry->name) == source && entry->argument &&
-		    !(entry->traits & OPTIONS_REPEATED))
-			return options_complain(reader, entry, 0, NULL, "given twice");
-		if (!options_set(reader, entry, given->value))
-			return false;
-	}
-	return true;
 }
 
 /* ---- the command line ---- */
@@ -219,8 +178,10 @@ static bool options_read_word(struct options_reader *reader, int code, char **ar
 		return options_complain(reader, entry, 0, NULL, "the value is missing");
 	if (entry->traits & OPTIONS_ENDS)
 		reader->end = entry;
-	options_give(reader, entry, optarg ? optarg : "true");
-	return true;
+	if (options_origin(reader, entry->name) == OPTIONS_FROM_FLAG && entry->argument &&
+	    !(entry->traits & OPTIONS_REPEATED))
+		return options_complain(reader, entry, 0, NULL, "given twice");
+	return reader->end || options_set(reader, entry, optarg ? optarg : "true");
 }
 
 /* Reads the words up to the end, to --help and its like, or to those of another program. */
@@ -230,8 +191,8 @@ static bool options_read_words(struct options_reader *reader, int argc, char **a
 	char letters[3 * OPTIONS_MAX + 3];
 	int code, at = 1;
 
+	options_begin(reader, OPTIONS_FROM_FLAG);
 	options_describe(reader->table, longs, letters);
-	reader->source = OPTIONS_FROM_FLAG;
 	optind = 0; /* the state of getopt_long() is global */
 	for (; (code = getopt_long(argc, argv, letters, longs, NULL)) != -1; at = optind) {
 		if (!options_read_word(reader, code, argv, at))
@@ -240,6 +201,10 @@ static bool options_read_words(struct options_reader *reader, int argc, char **a
 			break;
 	}
 	reader->rest = argv + (reader->is_rest ? at : optind);
+	for (size_t i = 0; i < reader->table->count && !reader->end; i++) /* the command may follow its options */
+		if (reader->origins[i] == OPTIONS_FROM_FLAG && !options_is_in_scope(reader, &reader->table->entries[i]))
+			return options_complain_text(reader, "%s has no option --%s", reader->command,
+						     reader->table->entries[i].name);
 	return reader->end || reader->table->operand || !*reader->rest ||
 	       options_complain_unknown(reader, *reader->rest, (size_t)optind);
 }
@@ -258,7 +223,7 @@ static bool options_read_environment(struct options_reader *reader, char *const 
 	const char *prefix = reader->table->variables;
 	bool keeps_empty = prefix && !reader->table->names_variables;
 
-	reader->source = OPTIONS_FROM_ENVIRONMENT;
+	options_begin(reader, OPTIONS_FROM_ENVIRONMENT);
 	for (; *environment; environment++) {
 		const char *variable = *environment, *value = strchr(variable, '=');
 		const struct options_entry *entry =
@@ -266,8 +231,9 @@ static bool options_read_environment(struct options_reader *reader, char *const 
 		if (!entry && value && prefix && strncmp(variable, prefix, strlen(prefix)) == 0 &&
 		    !options_is_service_link(variable))
 			return options_complain_unknown(reader, variable, 0);
-		if (entry && (keeps_empty || value[1] != '\0') && options_is_in_scope(reader, entry))
-			options_give(reader, entry, value + 1);
+		if (entry && (keeps_empty || value[1] != '\0') && options_is_in_scope(reader, entry) &&
+		    !options_set(reader, entry, value + 1))
+			return false;
 	}
 	return true;
 }
@@ -296,7 +262,6 @@ static bool options_set_json(struct options_reader *reader, const struct options
 	size_t count = list ? json_array_size(value) : 1;
 	char buffer[32];
 
-	options_override(reader, entry);
 	if (count == 0)
 		return options_complain(reader, entry, 0, NULL, "the list is empty");
 	for (size_t i = 0; i < count; i++) {
@@ -311,46 +276,48 @@ static bool options_set_json(struct options_reader *reader, const struct options
 }
 
 /* NULL and the message if the file is no object. */
-static json_t *options_load_file(struct options_reader *reader)
+static json_t *options_load_file(struct options_reader *reader, const char *path)
 {
-	char name[OPTIONS_NAME_MAX], reason[OPTIONS_PATH_MAX + JSON_ERROR_TEXT_LENGTH + 64];
+	char place[64] = "";
 	json_error_t error;
 	size_t len = 0;
-	int fd = open(reader->path, O_RDONLY | O_CLOEXEC);
-	char *bytes = memory_alloc(OPTIONS_FILE_MAX + 1);
+	int fd = open(path, O_RDONLY | O_CLOEXEC);
+	char *bytes = memory_alloc(OPTIONS_FILE_MAX + 1), *near;
 	bool ok = fd >= 0 && fstat(fd, &reader->file) == 0 && file_read(fd, bytes, OPTIONS_FILE_MAX + 1, &len);
 	const char *fault = !ok ? strerror(errno) : len > OPTIONS_FILE_MAX ? "larger than 1 MiB" : NULL;
 	json_t *object = fault ? NULL : json_loadb(bytes, len, JSON_REJECT_DUPLICATES, &error);
 
+	explicit_bzero(bytes, len);
 	free(bytes);
 	if (fd >= 0)
 		close(fd);
 	if (json_is_object(object))
 		return object;
-	if (fault || object)
-		snprintf(reason, sizeof reason, "%s: %s", reader->path, fault ? fault : "not a JSON object");
-	else {
+	if (!fault && !object) {
+		snprintf(place, sizeof place, "bad JSON: line %d column %d: ", error.line, error.column);
 		/* without the text that it is near to, which may be a password; only a repeated key is named */
-		char *near = strstr(error.text, " near ");
-		if (near && json_error_code(&error) != json_error_duplicate_key)
+		if (json_error_code(&error) != json_error_duplicate_key && (near = strstr(error.text, " near ")))
 			*near = '\0';
-		snprintf(reason, sizeof reason, "%s: bad JSON: line %d column %d: %s", reader->path, error.line,
-			 error.column, error.text);
+		fault = error.text;
 	}
 	json_decref(object);
-	reader->source = reader->path_source;
-	options_spell(reader->table, options_entry_of(reader->table, "config"), reader->source, name);
-	options_complain_text(reader, "%s: %s", name, reason);
+	options_blame(reader, "config", "%s: %s%s", path, place, fault ? fault : "not a JSON object");
 	return NULL;
 }
 
-static bool options_apply_file(struct options_reader *reader)
+static bool options_read_file(struct options_reader *reader)
 {
+	const struct options_entry *config = reader->table->check_file ? options_entry_of(reader->table, "config")
+								       : NULL;
 	const char *key;
-	json_t *value, *object = options_load_file(reader);
-	bool ok = object;
+	json_t *value;
 
-	reader->source = OPTIONS_FROM_FILE;
+	reader->path = config ? (const char *)reader->values + config->offset : "";
+	if (reader->path[0] == '\0')
+		return true;
+	json_t *object = options_load_file(reader, reader->path);
+	bool ok = object;
+	options_begin(reader, OPTIONS_FROM_FILE);
 	json_object_foreach(object, key, value)
 	{
 		const struct options_entry *entry = options_find(reader, key, strlen(key), 1);
@@ -359,14 +326,14 @@ static bool options_apply_file(struct options_reader *reader)
 			break;
 	}
 	json_decref(object);
-	return ok && (!reader->table->check_file || reader->table->check_file(reader));
+	return ok && reader->table->check_file(reader);
 }
 
-static bool options_apply_defaults(struct options_reader *reader)
+static bool options_read_defaults(struct options_reader *reader)
 {
 	const struct options_table *table = reader->table;
 
-	reader->source = OPTIONS_FROM_DEFAULT;
+	options_begin(reader, OPTIONS_FROM_DEFAULT);
 	for (const struct options_entry *entry = table->entries; entry < table->entries + table->count; entry++)
 		if (entry->standard && !options_set(reader, entry, entry->standard))
 			return false;
@@ -375,12 +342,12 @@ static bool options_apply_defaults(struct options_reader *reader)
 
 bool options_read(struct options_reader *reader, int argc, char **argv, char *const environment[])
 {
-	assert(reader->message_size > 0 && !reader->given);
+	assert(reader->message_size > 0 && reader->table->size > 0);
+	reader->aside = memory_alloc(reader->table->size);
 	bool ok = options_read_words(reader, argc, argv) &&
-		  (reader->end || (options_read_environment(reader, environment) && options_apply_defaults(reader) &&
-				   (!reader->path || reader->path[0] == '\0' || options_apply_file(reader)) &&
-				   options_apply_given(reader, OPTIONS_FROM_ENVIRONMENT) &&
-				   options_apply_given(reader, OPTIONS_FROM_FLAG)));
-	free(reader->given);
+		  (reader->end || (options_read_environment(reader, environment) && options_read_file(reader) &&
+				   options_read_defaults(reader)));
+	explicit_bzero(reader->aside, reader->table->size);
+	free(reader->aside);
 	return ok;
 }

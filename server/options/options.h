@@ -57,7 +57,7 @@ enum options_trait {
 	OPTIONS_NO_FLAG = 8,  /* a variable alone */
 	OPTIONS_SHOWN = 16,   /* a bad value is shown, unless it looks like an address or a secret */
 	OPTIONS_ENDS = 32,    /* --help, --version: nothing else counts */
-	OPTIONS_FILE = 64,    /* the configuration file, which is read before the environment */
+	OPTIONS_FILE = 64,    /* the configuration file, which cannot name another one */
 	OPTIONS_INTEGER = 128,
 	OPTIONS_REAL = 256,
 	OPTIONS_TRUTH = 512,
@@ -104,21 +104,20 @@ struct options_table {
 	const char *variables;
 	bool names_variables; /* only entries that name their variable have one, and an empty one is as none */
 	const struct options_entry *entries;
-	size_t count;
+	size_t count, size; /* of the entries; bytes of the values */
 	/* A word that is no option: false, and the message was written. NULL: a mistake. */
 	bool (*operand)(struct options_reader *reader, const char *word);
-	/* The file was read, and nothing overrides it yet: false, and the message was written. NULL: none. */
+	/* The configuration file, which the entry "config" names, was read: false, and the message was written. NULL:
+	 * there is none. */
 	bool (*check_file)(struct options_reader *reader);
 	const char *usage; /* the head of --help */
 };
 
 enum options_source { OPTIONS_FROM_DEFAULT, OPTIONS_FROM_FILE, OPTIONS_FROM_ENVIRONMENT, OPTIONS_FROM_FLAG };
 
-struct options_given; /* a value of the command line or the environment */
-
 struct options_reader {
 	const struct options_table *table;
-	void *values;
+	void *values; /* zeroed by the caller */
 	char *message;
 	size_t message_size;
 	/* ---- set by options_read(), for checks afterwards ---- */
@@ -129,10 +128,8 @@ struct options_reader {
 	const struct options_entry *end; /* of OPTIONS_ENDS, if one was given */
 	char **rest;                     /* the words after --, or those of another program */
 	bool is_rest; /* set by table->operand: from this word on they are those of another program */
-	struct options_given *given;
-	size_t given_count;
-	const char *path; /* of the configuration file; NULL: none */
-	enum options_source path_source;
+	void *aside;      /* values of the source being read that another source overrides */
+	const char *path; /* of the configuration file; "": none */
 	struct stat file; /* its owner and mode */
 };
 

@@ -100,8 +100,8 @@ void transport_timer_fire(const struct event *event)
 
 /* ---- connections: opening and closing ---- */
 
-struct transport_connection *transport_connect(struct uv_loop_s *loop, const struct address *address,
-					       unsigned attempt, const struct transport_connection *beside,
+struct transport_connection *transport_connect(struct uv_loop_s *loop, const struct address *address, unsigned attempt,
+					       const struct transport_connection *beside,
 					       const struct transport_events *events, void *arg)
 {
 	unsigned proc = current(), node = (unsigned)(address - world->procs[proc].options.masters);
