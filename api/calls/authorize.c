@@ -50,13 +50,10 @@ static bool authorize_origin(struct call *call, const char *method)
 	return !call->preflight;
 }
 
-static bool authorize_reject_rate(struct call *call, enum http_counter limit, const char *why, uint32_t retry_ms)
+static bool authorize_reject_rate(struct call *call, enum http_counter limit, const char *detail, uint32_t retry_ms)
 {
-	char detail[160];
-
 	assert(retry_ms > 0);
 	metrics_add(&call->request->context->config->metrics->http_counters[limit], 1);
-	snprintf(detail, sizeof detail, "%s Try again after Retry-After.", why);
 	call_reject(call, PROBLEM_TOO_MANY_REQUESTS, detail);
 	call_retry_after(call, retry_ms);
 	return false;
@@ -68,7 +65,7 @@ static bool authorize_address(struct call *call)
 
 	return peer_take(call->request->peer, per_second, clock_now_us(), &retry_ms) ||
 	       authorize_reject_rate(call, HTTP_LIMIT_ADDRESS_RATE,
-				     "This address makes too many requests (--max-rate-per-address).", retry_ms);
+				     "This address makes too many requests (--max-rate-per-address). Try again after Retry-After.", retry_ms);
 }
 
 bool authorize_page(struct call *call, const char *method)
@@ -134,7 +131,7 @@ static bool authorize_key_rate(struct call *call)
 	uint32_t retry_ms;
 
 	return !key || rate_take(&key->usage->rate, key->rate, clock_now_us(), &retry_ms) ||
-	       authorize_reject_rate(call, HTTP_LIMIT_KEY_RATE, "This key makes too many requests.", retry_ms);
+	       authorize_reject_rate(call, HTTP_LIMIT_KEY_RATE, "This key makes too many requests. Try again after Retry-After.", retry_ms);
 }
 
 bool authorize_caller(struct call *call)
@@ -175,7 +172,7 @@ static bool authorize_wait(struct call *call)
 		return true;
 	if (!key_wait_begin(key))
 		return authorize_reject_rate(call, HTTP_LIMIT_KEY_WAITING,
-					     "This key has reached its limit of waiting requests.", 1000);
+					     "This key has reached its limit of waiting requests. Try again after Retry-After.", 1000);
 	call->counted = true;
 	return true;
 }

@@ -47,13 +47,11 @@ enum problem {
 	PROBLEM_COUNT
 };
 
-/* The problem of a status that means only one: 400, 413, 414, 429 and 431. */
+/* The problem of a status that means only one (400, 413, 414, 429, 431); of an operation that did not succeed. */
 enum problem problem_of_status(unsigned status);
-
-/* The problem of an operation that did not succeed. */
 enum problem problem_of_lease(enum lease_status status);
 
-/* The members that are the same for every problem of a kind: 409 and `locked`, and so on. Static. */
+/* Static. */
 unsigned problem_status(enum problem problem);
 const char *problem_code(enum problem problem);
 
@@ -78,14 +76,10 @@ void field_errors_add_name(struct field_errors *errors, const char *name, size_t
 
 /* Makes the object: type, title, status, detail, code, then the members of `members` (may be NULL; its reference is
  * taken over) and `errors` (may be NULL: an invalid request then has the detail as the error of the field `request`).
- * `detail` says what was wrong with the request, and what to do; NULL: the errors in words, or else what is true of all
- * problems of this kind, if there is something. The caller owns the result. */
+ * `detail` NULL: the errors in words, or else what is true of all problems of this kind. */
 json_t *problem_new(enum problem problem, const char *detail, json_t *members, const struct field_errors *errors);
 
-/* ---- path.c: the path and the query of a request ----
- *
- * Pure functions over bytes, none of which allocates. libmicrohttpd's own decoding is switched off: it is lenient
- * and stops at NUL, so that `a%00b` would be `a`. */
+/* ---- path.c: the path and the query of a request. Pure functions over bytes. ---- */
 
 enum {
 	PATH_PARAMS_MAX = 4,  /* query parameters that one route knows */
@@ -98,8 +92,8 @@ enum {
 const char *path_decode(const char *raw, size_t raw_len, bool plus, char *ret_bytes, size_t size, size_t *ret_len)
 	__attribute__((warn_unused_result));
 
-/* The rule for the name of a lock: 1 … 256 bytes of UTF-8, no control characters, without `redlockd:` anywhere.
- * Returns NULL, or the reason (static) why the bytes are no such name. */
+/* The rule for the name of a lock: 1 … 256 bytes of UTF-8, no control characters, without `redlockd:` anywhere. NULL, or
+ * the reason (static) why the bytes are no such name. */
 const char *path_check_resource(const char *bytes, size_t len) __attribute__((warn_unused_result));
 
 /* The other way round, for Location: encodes all but unreserved characters and slashes. `ret_text` has room for
@@ -113,9 +107,8 @@ struct path_param {
 	char value[PATH_VALUE_MAX + 1]; /* decoded and terminated; has no NUL in it */
 };
 
-/* Parses a raw query (NULL: none) against the names that the route knows (NULL at the end, at most PATH_PARAMS_MAX).
- * Every unknown, repeated or ill-formed parameter is added to `errors`. Fills params[i] for names[i], and no other;
- * NULL where there are no names. */
+/* Parses a raw query (NULL: none) against the names that the route knows (NULL at the end, at most PATH_PARAMS_MAX) into
+ * params[i] for names[i]. Every unknown, repeated or ill-formed parameter is added to `errors`. */
 void path_parse_query(const char *query, const char *const names[], struct path_param params[PATH_PARAMS_MAX],
 		      struct field_errors *errors);
 

@@ -7,23 +7,16 @@
 #ifndef CALLS_INTERNAL_H
 #define CALLS_INTERNAL_H
 
-#include <jansson.h>
-#include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-
 #include "api/auth/auth.h"
 #include "api/http/http.h"
 #include "calls.h"
 #include "server/base/base.h"
-#include "server/leases/leases.h"
 
 struct call;
 
 /* ---- route.c ---- */
 
-/* Carries out a call: answers it now, or starts an operation whose answer resumes the request. */
+/* Answers a call now, or starts an operation whose answer resumes the request. */
 typedef void route_handler(struct call *call);
 
 enum { ROUTE_COUNT = 16, ROUTE_ALLOW_MAX = 64, CALL_NONCE_LEN = RANDOM_TOKEN_LEN };
@@ -45,21 +38,17 @@ struct route {
 
 extern const struct route route_table[ROUTE_COUNT];
 
-/* SERVER: the target is "*". */
-enum route_match { ROUTE_FOUND, ROUTE_NO_PATH, ROUTE_NO_METHOD, ROUTE_SERVER };
-
 /* The name of route i, NULL for ROUTE_COUNT. */
 const char *route_name(size_t i);
 
 /* The index by which requests of a route are counted: that of its name. */
 size_t route_index(const struct route *route);
 
-/* Finds the route for a method, a raw path and a raw query (NULL: none). FOUND: sets *ret_route, and *ret_rest to where
- * a `{resource}` begins in the path (NULL: the pattern has none). NO_METHOD: writes the methods that the path takes, as
- * for the header Allow. */
-enum route_match route_find(const char *method, const char *path, const char *query, const struct route **ret_route,
-			    const char **ret_rest, char *ret_allow, size_t allow_size)
-	__attribute__((warn_unused_result));
+/* The route for a method, a raw path and a raw query (NULL: none); *ret_rest: where a `{resource}` begins in the path
+ * (NULL: the pattern has none). NULL: there is none; then `ret_allow` has the methods that the path takes, as for the
+ * header Allow, "": no such path. */
+const struct route *route_find(const char *method, const char *path, const char *query, const char **ret_rest,
+			       char ret_allow[ROUTE_ALLOW_MAX]);
 
 /* True if the table says that this route (NULL: before a route was found) can answer so. */
 bool route_may_answer(const struct route *route, unsigned status, const char *code);
@@ -73,10 +62,9 @@ struct body_limits {
 	uint32_t default_ttl_ms, min_ttl_ms, max_ttl_ms, max_wait_ms;
 };
 
-/* Parses the body of an acquisition, extension or release (`ret_request->operation` says which) and fills in what
- * belongs to it: resource, owner, ttl_ms, wait_ms and hold; token and ttl_ms; token. `header_token` is the well-formed
- * token of the header Lock-Token or NULL; with it the body of an extension or release may be empty. Returns false and
- * adds to `errors` what is wrong, field by field; *ret_request is then as before. */
+/* Parses the body of an acquisition, extension or release (`ret_request->operation` says which) into what belongs to it.
+ * `header_token` is the well-formed token of the header Lock-Token or NULL; with it the body of an extension or release
+ * may be empty. False: adds to `errors` what is wrong, field by field; *ret_request is then as before. */
 bool body_parse(const char *bytes, size_t len, const char *header_token, const struct body_limits *limits,
 		struct lease_request *ret_request, struct field_errors *errors) __attribute__((warn_unused_result));
 
@@ -96,8 +84,7 @@ struct body_value {
 typedef bool body_visit_fn(void *arg, const char *name, size_t name_len, const struct body_value *value);
 
 /* Visits the members of `bytes`, in their order. False if there is anything that this does not understand, right or
- * wrong (escapes, other characters than visible ASCII and spaces in strings, fractions, nesting, a mistake), or that
- * `visit` does not take: then the text needs a whole parser. */
+ * wrong, or that `visit` does not take: then the text needs a whole parser. */
 bool body_flat_scan(const char *bytes, size_t len, body_visit_fn *visit, void *arg) __attribute__((warn_unused_result));
 
 /* True if the body says nothing: empty, blanks, or null, which some clients send with a DELETE that has no body (Go:
@@ -164,7 +151,6 @@ void call_reply_json(struct call *call, unsigned status, json_t *json);
 
 /* A text that another program may have written: null if it is empty, or not UTF-8. */
 json_t *call_text_new(const char *bytes, size_t len);
-
 json_t *call_votes_new(const struct redlock_votes *votes);
 
 /* Adds the headers of a reply that belong to the call. */
@@ -180,41 +166,35 @@ void call_log(const struct call *call, unsigned status, const char *ended, enum 
 /* Adds the client's address to the line of the log that is being written. */
 void call_log_address(const struct call *call);
 
-/* ---- authorize.c ---- */
+/* ---- authorize.c. A stage returns false if it has noted a reply. ---- */
 
-/* Checks the page that calls (Host, Origin) and the rate of its address. Answers a preflight. False if a reply is
- * noted: 403, 429 or 204. */
+/* Checks the page that calls (Host, Origin) and the rate of its address. Answers a preflight. 403, 429 or 204. */
 bool authorize_page(struct call *call, const char *method) __attribute__((warn_unused_result));
 
-/* Checks the caller, its right, and the rate of its key. False: 401, 403 or 429 is noted. */
+/* Checks the caller, its right, and the rate of its key. 401, 403 or 429. */
 bool authorize_caller(struct call *call) __attribute__((warn_unused_result));
 
-/* The part of authorization that needs decoded parameters: may the caller do this to the resource, or list what begins
- * with the prefix (403)? May one more request of its key wait (429)? */
+/* What needs decoded parameters: may the caller do this to the resource, or list what begins with the prefix (403)? May
+ * one more request of its key wait (429)? */
 bool authorize_operation(struct call *call) __attribute__((warn_unused_result));
 
 /* Keys or authorities have been read again: finds out anew who calls, and returns what that caller may do. Unless that
  * is ALLOWED, the call keeps its former caller. */
 enum access_verdict authorize_again(struct call *call) __attribute__((warn_unused_result));
 
-/* True for ALLOWED; else rejects with 401 or 403. */
+/* True for ALLOWED; else rejects with 401 or 403: with authorize_problem(). */
 bool authorize_accept(struct call *call, enum access_verdict verdict);
-
-/* The problem of a verdict that is not ALLOWED. */
 enum problem authorize_problem(enum access_verdict verdict);
 
-/* The request does not wait any more; does nothing if it never did. */
+/* The request does not wait any more; the request is over. Both do nothing if it never waited, or had no caller. */
 void authorize_wait_end(struct call *call);
-
-/* Forgets the caller, if there is one: the request is over. */
 void authorize_end(struct call *call);
 
 /* ---- decode.c ---- */
 
-/* Decodes the path and the query, and checks that the headers fit the route. */
+/* Decodes the path and the query, and checks that the headers fit the route; decodes the body, or the parameters of a
+ * listing. */
 bool decode_target(struct call *call, const char *query) __attribute__((warn_unused_result));
-
-/* Decodes the body, or the parameters of a listing. */
 bool decode_body(struct call *call) __attribute__((warn_unused_result));
 
 /* ---- lock_calls.c, info_calls.c: a handler for each route ---- */
@@ -251,17 +231,15 @@ void hold_stream_leave(struct call *call);
 /* The service ends: the last line is `draining`, without another renewal. */
 void hold_stream_abort(struct call *call);
 
-/* The caller may not hold the lock any more: the lease is released, and the last line is `lost` with this code. Does
- * nothing to a stream that ends already. */
+/* The caller may not hold the lock any more: the lease is released, and the last line is `lost` with this code. */
 void hold_stream_revoke(struct call *call, enum problem code);
 
 /* True if the lease was lost, or taken away. */
 bool hold_stream_is_lost(const struct hold_stream *stream);
 
-/* The request is over: adds to its line in the log how the stream ended. */
+/* The request is over: adds to its line in the log how the stream ended; then releases the lease, unless it is lost or
+ * was left to the client's care, and frees all. */
 void hold_stream_log(const struct call *call, enum MHD_RequestTerminationCode how);
-
-/* The same: releases the lease, unless it is lost or was left to the client's care. Frees all. */
 void hold_stream_close(struct call *call, enum MHD_RequestTerminationCode how);
 
 /* ---- lease_text.c: a lease as JSON text, without a tree of values in between ---- */
@@ -271,8 +249,7 @@ void hold_stream_close(struct call *call, enum MHD_RequestTerminationCode how);
 enum { LEASE_TEXT_MAX = 6 * (LEASE_RESOURCE_MAX + LEASE_OWNER_MAX) + LEASE_TOKEN_LEN + 320 };
 
 /* Writes the lease that `answer` gives to `lease` (an acquisition or an extension), not terminated; returns its length.
- * If the connection holds the lease, it is the event `acquired`. The owner of an extended lease, which another program
- * may have written into Redis, is null if it is not UTF-8. */
+ * If the connection holds the lease, it is the event `acquired`. */
 size_t lease_text_write(const struct lease_request *lease, const struct lease_answer *answer,
 			char ret_text[LEASE_TEXT_MAX]);
 

@@ -32,14 +32,16 @@ static bool pipeline_reject_route(struct call *call, const char *method, const c
 /* Pages and addresses that may not call do not learn which paths there are, so this comes after them. */
 static bool pipeline_route(struct call *call, const char *method, const char *path, const char *query)
 {
-	switch (route_find(method, path, query, &call->route, &call->rest, call->allow, sizeof call->allow)) {
-	case ROUTE_FOUND: call->request->route = route_index(call->route); return true;
-	case ROUTE_NO_PATH:
-	case ROUTE_NO_METHOD: return pipeline_reject_route(call, method, path);
-	case ROUTE_SERVER: reply_empty(call->request, 204); return false;
+	if (strcmp(path, "*") == 0) { /* OPTIONS: what the server can do as a whole (RFC 9110, 9.3.7) */
+		strcpy(call->allow, "GET, HEAD, POST, PUT, DELETE, OPTIONS");
+		reply_empty(call->request, 204);
+		return false;
 	}
-	assert(false);
-	return false;
+	call->route = route_find(method, path, query, &call->rest, call->allow);
+	if (!call->route)
+		return pipeline_reject_route(call, method, path);
+	call->request->route = route_index(call->route);
+	return true;
 }
 
 static void pipeline_head(struct request *request, const char *method, const char *path, const char *query)

@@ -105,30 +105,22 @@ static void allow_add(char *allow, size_t size, const char *method)
 		 strcmp(method, "GET") == 0 ? ", HEAD" : "");
 }
 
-enum route_match route_find(const char *method, const char *path, const char *query, const struct route **ret_route,
-			    const char **ret_rest, char *ret_allow, size_t allow_size)
+const struct route *route_find(const char *method, const char *path, const char *query, const char **ret_rest,
+			       char ret_allow[ROUTE_ALLOW_MAX])
 {
-	const char *rest;
-
-	if (strcmp(path, "*") == 0) { /* OPTIONS: what the server can do as a whole (RFC 9110, 9.3.7) */
-		snprintf(ret_allow, allow_size, "GET, HEAD, POST, PUT, DELETE, OPTIONS");
-		return ROUTE_SERVER;
-	}
 	ret_allow[0] = '\0';
 	for (const struct route *route = route_table; route < route_table + ROUTE_COUNT; route++) {
-		if (!pattern_matches(route->pattern, path, &rest) ||
+		if (!pattern_matches(route->pattern, path, ret_rest) ||
 		    (route->selector && !query_has(query, route->selector)))
 			continue;
 		if (method_matches(route, method)) {
-			*ret_route = route;
-			*ret_rest = rest;
 			ret_allow[0] = '\0';
-			return ROUTE_FOUND;
+			return route;
 		}
 		if (!route->selector)
-			allow_add(ret_allow, allow_size, route->method);
+			allow_add(ret_allow, ROUTE_ALLOW_MAX, route->method);
 	}
-	return ret_allow[0] != '\0' ? ROUTE_NO_METHOD : ROUTE_NO_PATH;
+	return NULL;
 }
 
 /* All problems of a route; NULL: of requests without one. */
