@@ -1,6 +1,6 @@
 /* Who calls, what the caller may do, and how often: rates, keys, certificates, rights, origins, addresses. Any thread.
  *
- * The one header of this folder. It uses server/base alone: what a request holds comes in as plain structs. */
+ * The one header of this folder. What a request holds comes in as plain structs. */
 #ifndef AUTH_H
 #define AUTH_H
 
@@ -10,6 +10,8 @@
 #include <stdint.h>
 #include <sys/queue.h>
 #include <sys/socket.h>
+
+#include "server/config/config.h"
 
 struct json_error_t; /* of jansson */
 
@@ -213,18 +215,10 @@ const char *access_right_name(enum access_need need);
 
 /* ---- origin.c: the headers Origin and Host: from which page a request comes, and to which name it was sent ---- */
 
-enum { ORIGIN_NAMES_MAX = 16 };
-
-/* Names of hosts, or origins, from the options. The texts are borrowed and outlive this. */
-struct origin_names {
-	size_t count;
-	const char *items[ORIGIN_NAMES_MAX];
-};
-
 /* True if a request may name this host (the value of Host, with or without a port): localhost and names below it,
  * loopback addresses, and `allowed`. Another name may be that of a page which made its name point here (DNS
  * rebinding). */
-bool origin_is_local_host(const char *host, size_t len, const struct origin_names *allowed);
+bool origin_is_local_host(const char *host, size_t len, const struct options_names *allowed);
 
 /* True if the host is an address, [v6] or v4, and not a name. */
 bool origin_is_address(const char *host, size_t len);
@@ -234,6 +228,6 @@ bool origin_is_address(const char *host, size_t len);
 bool origin_is_same(const char *origin, size_t origin_len, const char *host, size_t host_len);
 
 /* The item of `allowed` that equals the Origin, byte by byte; or NULL. */
-const char *origin_find(const char *origin, size_t len, const struct origin_names *allowed);
+const char *origin_find(const char *origin, size_t len, const struct options_names *allowed);
 
 #endif

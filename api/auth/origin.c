@@ -61,9 +61,9 @@ static bool is_loopback(const char *host, size_t len)
 	return parse_address(host, len, &address) && loopback_is_in6(&address);
 }
 
-bool origin_is_local_host(const char *host, size_t len, const struct origin_names *allowed)
+bool origin_is_local_host(const char *host, size_t len, const struct options_names *allowed)
 {
-	assert(allowed->count <= ORIGIN_NAMES_MAX);
+	assert(allowed->count <= OPTIONS_NAMES_MAX);
 	len = host_len(host, len);
 	if (len > 1 && len <= HOST_MAX && host[len - 1] == '.') /* a name may end with the dot of the root */
 		len--;
@@ -110,9 +110,9 @@ bool origin_is_same(const char *origin, size_t origin_len, const char *host, siz
 	return authority_len == len && strncasecmp(at + 3, host, len) == 0;
 }
 
-const char *origin_find(const char *origin, size_t len, const struct origin_names *allowed)
+const char *origin_find(const char *origin, size_t len, const struct options_names *allowed)
 {
-	assert(origin && allowed->count <= ORIGIN_NAMES_MAX);
+	assert(origin && allowed->count <= OPTIONS_NAMES_MAX);
 	for (size_t i = 0; i < allowed->count; i++)
 		if (strlen(allowed->items[i]) == len && memcmp(allowed->items[i], origin, len) == 0)
 			return allowed->items[i];

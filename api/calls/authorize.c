@@ -16,7 +16,7 @@
  * Host is no page's name. */
 static bool authorize_host(const struct call *call)
 {
-	const struct origin_names *allowed = &call->request->context->config->allow_hosts;
+	const struct options_names *allowed = &call->request->context->config->options->allow_hosts;
 	const struct headers *headers = &call->request->headers;
 	enum http_reach reach = call->request->reach;
 
@@ -40,7 +40,7 @@ static bool authorize_origin(struct call *call, const char *method)
 	if (!headers->origin)
 		return true;
 	call->origin = origin_find(headers->origin, headers->origin_len,
-				   &call->request->context->config->allow_origins);
+				   &call->request->context->config->options->allow_origins);
 	if (!call->origin &&
 	    (!headers->host || !origin_is_same(headers->origin, headers->origin_len, headers->host, headers->host_len)))
 		return call_reject(call, PROBLEM_FORBIDDEN, unknown_origin);
@@ -61,11 +61,13 @@ static bool authorize_reject_rate(struct call *call, enum http_counter limit, co
 
 static bool authorize_address(struct call *call)
 {
-	uint32_t retry_ms, per_second = call->request->context->config->max_rate_per_address;
+	uint32_t retry_ms, per_second = call->request->context->config->options->max_rate_per_address;
 
 	return peer_take(call->request->peer, per_second, clock_now_us(), &retry_ms) ||
-	       authorize_reject_rate(call, HTTP_LIMIT_ADDRESS_RATE,
-				     "This address makes too many requests (--max-rate-per-address). Try again after Retry-After.", retry_ms);
+	       authorize_reject_rate(
+		       call, HTTP_LIMIT_ADDRESS_RATE,
+		       "This address makes too many requests (--max-rate-per-address). Try again after Retry-After.",
+		       retry_ms);
 }
 
 bool authorize_page(struct call *call, const char *method)
@@ -115,14 +117,14 @@ static struct access_credentials authorize_credentials(const struct call *call)
 /* The bounds of a body: those of the configuration, lowered to those of the caller's key. */
 static void authorize_limits(struct call *call)
 {
-	const struct api_config *config = call->request->context->config;
-	uint32_t max_ttl_ms = config->max_ttl_ms, own_ms = call->caller.key ? call->caller.key->max_ttl_ms : 0;
+	const struct options *options = call->request->context->config->options;
+	uint32_t max_ttl_ms = options->max_ttl_ms, own_ms = call->caller.key ? call->caller.key->max_ttl_ms : 0;
 
 	if (own_ms > 0 && own_ms < max_ttl_ms)
-		max_ttl_ms = MAX(own_ms, config->min_ttl_ms);
-	assert(config->min_ttl_ms <= max_ttl_ms);
-	call->limits = (struct body_limits){MIN(config->default_ttl_ms, max_ttl_ms), config->min_ttl_ms, max_ttl_ms,
-					    config->max_wait_ms};
+		max_ttl_ms = MAX(own_ms, options->min_ttl_ms);
+	assert(options->min_ttl_ms <= max_ttl_ms);
+	call->limits = (struct body_limits){MIN(options->default_ttl_ms, max_ttl_ms), options->min_ttl_ms, max_ttl_ms,
+					    options->max_wait_ms};
 }
 
 static bool authorize_key_rate(struct call *call)
@@ -131,7 +133,8 @@ static bool authorize_key_rate(struct call *call)
 	uint32_t retry_ms;
 
 	return !key || rate_take(&key->usage->rate, key->rate, clock_now_us(), &retry_ms) ||
-	       authorize_reject_rate(call, HTTP_LIMIT_KEY_RATE, "This key makes too many requests. Try again after Retry-After.", retry_ms);
+	       authorize_reject_rate(call, HTTP_LIMIT_KEY_RATE,
+				     "This key makes too many requests. Try again after Retry-After.", retry_ms);
 }
 
 bool authorize_caller(struct call *call)
@@ -171,8 +174,9 @@ static bool authorize_wait(struct call *call)
 	if (!key || call->lease.operation != LEASE_ACQUIRE || call->lease.wait_ms == 0)
 		return true;
 	if (!key_wait_begin(key))
-		return authorize_reject_rate(call, HTTP_LIMIT_KEY_WAITING,
-					     "This key has reached its limit of waiting requests. Try again after Retry-After.", 1000);
+		return authorize_reject_rate(
+			call, HTTP_LIMIT_KEY_WAITING,
+			"This key has reached its limit of waiting requests. Try again after Retry-After.", 1000);
 	call->counted = true;
 	return true;
 }

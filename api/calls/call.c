@@ -172,7 +172,7 @@ void call_log(const struct call *call, unsigned status, const char *ended, enum 
 	const struct request *request = call->request;
 	bool no_quorum = status != 0 && call->votes.needed > 0, quiet = call->route && call->route->quiet;
 	enum log_level level = quiet ? LOG_DEBUG : no_quorum ? LOG_WARN : LOG_INFO;
-	enum log_requests wanted = request->context->config->log_requests;
+	enum log_requests wanted = request->context->config->options->log_requests;
 
 	assert(request->state != REQUEST_NONE);
 	if (!log_wants(level) || wanted == LOG_REQUESTS_NONE ||

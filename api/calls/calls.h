@@ -92,7 +92,7 @@ enum {
 const char *path_decode(const char *raw, size_t raw_len, bool plus, char *ret_bytes, size_t size, size_t *ret_len)
 	__attribute__((warn_unused_result));
 
-/* The rule for the name of a lock: 1 … 256 bytes of UTF-8, no control characters, without `redlockd:` anywhere. NULL, or
+/* The rule for the name of a lock: 1 … 256 bytes of UTF-8, no control characters, without `redlockd:`. NULL, or
  * the reason (static) why the bytes are no such name. */
 const char *path_check_resource(const char *bytes, size_t len) __attribute__((warn_unused_result));
 
@@ -107,7 +107,7 @@ struct path_param {
 	char value[PATH_VALUE_MAX + 1]; /* decoded and terminated; has no NUL in it */
 };
 
-/* Parses a raw query (NULL: none) against the names that the route knows (NULL at the end, at most PATH_PARAMS_MAX) into
+/* Parses a raw query (NULL: none) against the names that the route knows (NULL at the end) into
  * params[i] for names[i]. Every unknown, repeated or ill-formed parameter is added to `errors`. */
 void path_parse_query(const char *query, const char *const names[], struct path_param params[PATH_PARAMS_MAX],
 		      struct field_errors *errors);

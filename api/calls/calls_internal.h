@@ -62,7 +62,7 @@ struct body_limits {
 	uint32_t default_ttl_ms, min_ttl_ms, max_ttl_ms, max_wait_ms;
 };
 
-/* Parses the body of an acquisition, extension or release (`ret_request->operation` says which) into what belongs to it.
+/* Parses the body of an acquisition, extension or release (by `ret_request->operation`) into what belongs to it.
  * `header_token` is the well-formed token of the header Lock-Token or NULL; with it the body of an extension or release
  * may be empty. False: adds to `errors` what is wrong, field by field; *ret_request is then as before. */
 bool body_parse(const char *bytes, size_t len, const char *header_token, const struct body_limits *limits,

@@ -30,8 +30,8 @@ static uint64_t phase_limit_us(const struct api *api, enum connection_phase phas
 	assert(phase < CONNECTION_PHASE_COUNT);
 	switch (phase) {
 	case CONNECTION_RECEIVING:
-	case CONNECTION_ANSWERING: return (uint64_t)api->config.request_timeout_ms * 1000;
-	case CONNECTION_IDLE: return (uint64_t)api->config.idle_timeout_ms * 1000;
+	case CONNECTION_ANSWERING: return (uint64_t)api->config.options->request_timeout_ms * 1000;
+	case CONNECTION_IDLE: return (uint64_t)api->config.options->idle_timeout_ms * 1000;
 	default: return 0;
 	}
 }
@@ -119,7 +119,7 @@ static bool nothing_was_sent(int fd)
 
 bool connection_is_spent(const struct connection *connection)
 {
-	uint32_t max = connection->api->config.max_requests_per_connection;
+	uint32_t max = connection->api->config.options->max_requests_per_connection;
 
 	return max > 0 && connection->requests >= max;
 }

@@ -158,8 +158,8 @@ struct api *api_new(const struct api_config *config)
 {
 	struct api *api = memory_zeroed(1, sizeof *api);
 
-	assert(config->service && config->max_connections > 0 && config->request_timeout_ms > 0 &&
-	       config->idle_timeout_ms > 0);
+	assert(config->service && config->max_connections > 0);
+	assert(config->options->request_timeout_ms > 0 && config->options->idle_timeout_ms > 0);
 	api->config = *config;
 	api->context.config = &api->config;
 	for (enum connection_phase phase = 0; phase < CONNECTION_PHASE_COUNT; phase++)
@@ -246,7 +246,7 @@ void api_accept(struct api *api, int fd, const struct sockaddr *address, socklen
 		connection_reject(api, fd, tls, HTTP_REFUSED_ALL);
 		return;
 	}
-	if (!peer_arrive(address, address_len, api->config.max_connections_per_address, clock_now_us(),
+	if (!peer_arrive(address, address_len, api->config.options->max_connections_per_address, clock_now_us(),
 			 &api->arriving_peer)) {
 		connection_reject(api, fd, tls, HTTP_REFUSED_ADDRESS);
 		return;

@@ -17,6 +17,7 @@
 #include "api/auth/auth.h"
 #include "headers.h"
 #include "server/base/base.h"
+#include "server/config/config.h"
 #include "server/metrics/metrics.h"
 #include "tls.h"
 
@@ -196,26 +197,16 @@ struct http_service {
 	void (*end)(struct request *request, unsigned status, const char *ended, enum MHD_RequestTerminationCode how);
 };
 
+/* All of it outlives the api. */
 struct api_config {
 	const struct http_service *service;
-	struct metrics *metrics;  /* of this worker; they outlive the api */
-	uint32_t max_connections; /* of this worker */
-	/* absolute: a request must have arrived whole, an answer must be taken, within it */
-	uint32_t request_timeout_ms;
-	uint32_t idle_timeout_ms;             /* absolute: between two requests of a connection */
-	uint32_t max_connections_per_address; /* of all workers; 0: no bound */
-	uint32_t max_requests_per_connection; /* 0: no bound */
-	struct tls *tls;                      /* a reference is taken; NULL: there will be no TLS */
-
-	/* For the service alone. The first three belong to this worker and outlive the api. */
+	const struct options *options;
+	uint32_t max_connections; /* of this worker, as what follows */
+	struct metrics *metrics;
 	struct leases *leases;
 	struct holds *holds;
 	const struct masters *masters;
-	uint32_t default_ttl_ms, min_ttl_ms, max_ttl_ms;
-	uint32_t max_wait_ms;          /* 0: nobody may wait */
-	uint32_t max_rate_per_address; /* requests a second; 0: no bound */
-	enum log_requests log_requests;
-	struct origin_names allow_hosts, allow_origins;
+	struct tls *tls; /* a reference is taken; NULL: there will be no TLS */
 };
 
 /* Starts the HTTP side. NULL if it cannot be started (descriptors); errno says why. */

@@ -360,13 +360,6 @@ static _Noreturn void fail_start(int error)
 	_exit(EXIT_FAILURE);
 }
 
-static void copy_names(const struct options_names *names, struct origin_names *ret_names)
-{
-	ret_names->count = names->count;
-	for (size_t i = 0; i < names->count; i++)
-		ret_names->items[i] = names->items[i];
-}
-
 static void make_parts(struct worker *worker)
 {
 	const struct options *options = worker->options;
@@ -376,24 +369,13 @@ static void make_parts(struct worker *worker)
 	worker->holds = holds_new(&worker->loop, worker->leases, metrics);
 	struct api_config config = {
 		.service = calls_service(),
+		.options = options,
 		.leases = worker->leases,
 		.holds = worker->holds,
 		.masters = worker->masters,
 		.metrics = metrics,
-		.default_ttl_ms = options->default_ttl_ms,
-		.min_ttl_ms = options->min_ttl_ms,
-		.max_ttl_ms = options->max_ttl_ms,
-		.max_wait_ms = options->max_wait_ms,
 		.max_connections = (options->max_connections + options->workers - 1) / options->workers,
-		.request_timeout_ms = options->request_timeout_ms,
-		.idle_timeout_ms = options->idle_timeout_ms,
-		.max_connections_per_address = options->max_connections_per_address,
-		.max_rate_per_address = options->max_rate_per_address,
-		.max_requests_per_connection = options->max_requests_per_connection,
-		.log_requests = options->log_requests,
 	};
-	copy_names(&options->allow_hosts, &config.allow_hosts);
-	copy_names(&options->allow_origins, &config.allow_origins);
 	pthread_mutex_lock(&worker->lock);
 	config.tls = worker->tls;
 	worker->api = api_new(&config);

@@ -53,6 +53,7 @@ static const char *const key_files[KEY_FILES] = {
 
 static struct api *api;
 static struct api_config config;
+static struct options options;
 static struct keys *keys[KEY_FILES];
 static unsigned key_file; /* the next one */
 static struct client clients[CLIENTS], other;
@@ -353,7 +354,7 @@ static void finish(void)
 	for (int i = 0; i < ROUNDS_MAX && (i < 2 || api->connections > 0 || leases.under_way > 0); i++) {
 		while (leases_answer_one(0))
 			;
-		time_us += (uint64_t)(config.idle_timeout_ms + config.request_timeout_ms) * 1000;
+		time_us += (uint64_t)(options.idle_timeout_ms + options.request_timeout_ms) * 1000;
 		settle();
 	}
 }
@@ -408,16 +409,15 @@ int LLVMFuzzerInitialize(int *argc, char ***argv)
 	mutation = getenv("FUZZ_MUTATION") != NULL ? atoi(getenv("FUZZ_MUTATION")) : 0;
 #endif
 	tells = getenv("FUZZ_STORY") != NULL;
-	config = (struct api_config){.service = calls_service(),
-				     .leases = &leases,
-				     .default_ttl_ms = 30000,
-				     .min_ttl_ms = 100,
-				     .max_ttl_ms = 60000,
-				     .max_wait_ms = 60000,
-				     .max_connections = CLIENTS - 1,
-				     .request_timeout_ms = 10000,
-				     .idle_timeout_ms = 60000,
-				     .max_requests_per_connection = 8};
+	config = (struct api_config){
+		.service = calls_service(), .leases = &leases, .options = &options, .max_connections = CLIENTS - 1};
+	options = (struct options){.default_ttl_ms = 30000,
+				   .min_ttl_ms = 100,
+				   .max_ttl_ms = 60000,
+				   .max_wait_ms = 60000,
+				   .request_timeout_ms = 10000,
+				   .idle_timeout_ms = 60000,
+				   .max_requests_per_connection = 8};
 	log_setup(LOG_ERROR, LOG_LOGFMT);
 	metrics_init(1, 3, addresses);
 	stats_init(0);

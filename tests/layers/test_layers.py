@@ -25,8 +25,8 @@ LAYERS = {
     "server/leases": ("leases.h", "server/base server/config server/masters server/metrics server/redlock server/renewal "
                       "server/scripts server/transport", ""),
     "api/page": ("embedded.h", "", ""),
-    "api/auth": ("auth.h", "server/base", "jansson gnutls"),
-    "api/http": ("http.h", "server/base server/leases server/metrics api/auth", "microhttpd jansson gnutls"),
+    "api/auth": ("auth.h", "server/base server/config", "jansson gnutls"),
+    "api/http": ("http.h", "server/base server/config server/leases server/metrics api/auth", "microhttpd jansson gnutls"),
     "api/calls": ("calls.h", "server/base server/leases server/masters server/metrics server/redlock api/auth "
                   "api/http api/page", "microhttpd jansson"),
     "cli/base": ("cli_base.h", "server/base server/options api/calls", "jansson gnutls"),

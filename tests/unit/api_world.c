@@ -33,13 +33,14 @@ static void open_world(void)
 					   .leases = &world.leases,
 					   .holds = &world.holds,
 					   .masters = &world.masters,
-					   .default_ttl_ms = 30000,
-					   .min_ttl_ms = 100,
-					   .max_ttl_ms = 60000,
-					   .max_wait_ms = 60000,
-					   .max_connections = 100,
-					   .request_timeout_ms = 10000,
-					   .idle_timeout_ms = 60000};
+					   .options = &world.options,
+					   .max_connections = 100};
+	world.options = (struct options){.default_ttl_ms = 30000,
+					 .min_ttl_ms = 100,
+					 .max_ttl_ms = 60000,
+					 .max_wait_ms = 60000,
+					 .request_timeout_ms = 10000,
+					 .idle_timeout_ms = 60000};
 	log_setup(LOG_ERROR, LOG_LOGFMT);
 	metrics_init(1, 3, addresses);
 	stats_init(0);

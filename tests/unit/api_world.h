@@ -30,6 +30,7 @@ struct world {
 	struct holds holds;
 	struct masters masters;
 	struct api_config config;
+	struct options options;
 	int served; /* the worker's end of the connection made last */
 };
 

@@ -64,7 +64,7 @@ END_TEST
 
 START_TEST(test_wait_bound)
 {
-	world.config.max_wait_ms = 0; /* nobody may wait: 0 is no wait */
+	world.options.max_wait_ms = 0; /* nobody may wait: 0 is no wait */
 	reopen_world();
 	int client = connect_tcp();
 	ck_assert_int_eq(ask_body(client, "POST /locks HTTP/1.1\r\n", "{\"resource\":\"a\",\"wait_ms\":0}"), 201);

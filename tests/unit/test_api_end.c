@@ -13,8 +13,8 @@
 
 static void set_timeouts(uint32_t request_ms, uint32_t idle_ms)
 {
-	world.config.request_timeout_ms = request_ms;
-	world.config.idle_timeout_ms = idle_ms;
+	world.options.request_timeout_ms = request_ms;
+	world.options.idle_timeout_ms = idle_ms;
 	reopen_world();
 }
 
@@ -234,8 +234,8 @@ START_TEST(test_a_written_grant_stays)
 	enum ending ending = (enum ending)(_i % ENDINGS);
 	bool later = _i / ENDINGS % 2, local = _i / ENDINGS / 2 % 2, reads = _i / ENDINGS / 4;
 
-	world.config.idle_timeout_ms = ending == IDLE_DEADLINE ? 50 : 60000;
-	world.config.max_requests_per_connection = ending != SPENT ? 0 : later ? 2 : 1;
+	world.options.idle_timeout_ms = ending == IDLE_DEADLINE ? 50 : 60000;
+	world.options.max_requests_per_connection = ending != SPENT ? 0 : later ? 2 : 1;
 	reopen_world();
 	int client = local ? connect_unix() : connect_tcp();
 	if (later)

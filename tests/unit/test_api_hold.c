@@ -295,7 +295,7 @@ static unsigned stuff(void)
 /* A connection that does not accept a line in time is closed, which releases the lock. */
 START_TEST(client_that_does_not_read)
 {
-	world.config.request_timeout_ms = 50;
+	world.options.request_timeout_ms = 50;
 	reopen_world();
 	int client = connect_unix();
 
@@ -337,7 +337,7 @@ END_TEST
 /* A client that has not read the last line of a drain keeps its lease: it may still be there. */
 START_TEST(drain_and_a_client_that_does_not_read)
 {
-	world.config.request_timeout_ms = 50;
+	world.options.request_timeout_ms = 50;
 	reopen_world();
 	int client = connect_unix();
 

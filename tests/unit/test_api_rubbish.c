@@ -408,7 +408,7 @@ START_TEST(test_many_cookies)
 {
 	static const unsigned lines[] = {0, 1, 20, 58, 59};
 
-	world.config.allow_origins = (struct origin_names){.count = 1, .items = {"http://page.test"}};
+	world.options.allow_origins = (struct options_names){.count = 1, .items = {"http://page.test"}};
 	reopen_world();
 	for (unsigned i = 0; i < COUNT(lines); i++)
 		for (unsigned count = 1; count <= 320; count++) {

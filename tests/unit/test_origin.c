@@ -5,9 +5,9 @@
 #include "api/auth/auth.h"
 #include "suite.h"
 
-static const struct origin_names none = {.count = 0};
-static const struct origin_names hosts = {.count = 2, .items = {"locks.internal", "[2001:db8::1]"}};
-static const struct origin_names origins = {.count = 2, .items = {"https://ops.example", "http://ops.example:8000"}};
+static const struct options_names none = {.count = 0};
+static const struct options_names hosts = {.count = 2, .items = {"locks.internal", "[2001:db8::1]"}};
+static const struct options_names origins = {.count = 2, .items = {"https://ops.example", "http://ops.example:8000"}};
 
 static const char *const local[] = {
 	"localhost",   "localhost:8080",  "LOCALHOST",         "localhost.",         "localhost.:80",

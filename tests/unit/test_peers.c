@@ -14,16 +14,16 @@ enum { S = 1000000, THREADS = 4, ROUNDS = 20000 };
 
 static const uint64_t now_us = UINT64_C(1000) * S;
 
-union address {
+union socket_address {
 	struct sockaddr any;
 	struct sockaddr_in v4;
 	struct sockaddr_in6 v6;
 	struct sockaddr_un path;
 };
 
-static union address address_of(const char *text)
+static union socket_address address_of(const char *text)
 {
-	union address address = {0};
+	union socket_address address = {0};
 
 	if (strchr(text, ':') == NULL) {
 		address.v4.sin_family = AF_INET;
@@ -37,7 +37,7 @@ static union address address_of(const char *text)
 
 static bool arrive_at(const char *text, uint32_t max, uint64_t at_us, struct peer **ret_peer)
 {
-	union address address = address_of(text);
+	union socket_address address = address_of(text);
 
 	return peer_arrive(&address.any, address.any.sa_family == AF_INET ? sizeof address.v4 : sizeof address.v6, max,
 			   at_us, ret_peer);
@@ -55,7 +55,7 @@ static struct peer *arrive(const char *text)
 /* Address number `i` of many. */
 static struct peer *arrive_number(uint32_t i, bool v6, uint64_t at_us)
 {
-	union address address = {0};
+	union socket_address address = {0};
 	struct peer *peer = NULL;
 	uint32_t high = htonl(0x20010db8), low = htonl(i);
 
@@ -98,7 +98,7 @@ END_TEST
 
 START_TEST(unix_sockets_have_none)
 {
-	union address address = {.path = {.sun_family = AF_UNIX}}, ip = address_of("192.0.2.1");
+	union socket_address address = {.path = {.sun_family = AF_UNIX}}, ip = address_of("192.0.2.1");
 	struct peer *peer = (struct peer *)&address;
 
 	ck_assert(peer_arrive(&address.any, sizeof(sa_family_t), 1, now_us, &peer));
