@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "auth.h"
+#include "server/base/base.h"
 
 /* ---- waiting requests of a key ---- */
 
@@ -198,4 +199,26 @@ enum access_verdict access_decide(enum access_need need, const struct access_cal
 	if (!bytes || !caller->key)
 		return ACCESS_ALLOWED;
 	return key_allows_prefix(caller->key, bytes, len) ? ACCESS_ALLOWED : ACCESS_NO_PREFIX;
+}
+
+/* What is hashed is the kind of the caller, its name, a NUL, and the key: neither of the two holds a NUL. */
+uint64_t access_hash_idempotency_key(const struct access_caller *caller, const char *key, size_t len)
+{
+	unsigned char digest[KEY_HASH_LEN];
+	char kind = caller->key ? 'k' : caller->known ? 'c' : '-';
+	gnutls_hash_hd_t hash;
+	uint64_t number = 0;
+
+	assert(key && len > 0);
+	if (gnutls_hash_init(&hash, GNUTLS_DIG_SHA256) != 0)
+		memory_exhausted("hash");
+	gnutls_hash(hash, &kind, 1);
+	if (caller->known)
+		gnutls_hash(hash, caller->name, strlen(caller->name));
+	gnutls_hash(hash, "", 1);
+	gnutls_hash(hash, key, len);
+	gnutls_hash_deinit(hash, digest);
+	for (size_t i = 0; i < sizeof number; i++)
+		number = number << 8 | digest[i];
+	return number > 0 ? number : 1;
 }

@@ -210,6 +210,10 @@ enum access_verdict access_decide(enum access_need need, const struct access_cal
 /* The rights of the caller, a set of ACCESS_RIGHT(). With a key they count only for its prefixes. */
 unsigned access_rights(const struct access_caller *caller);
 
+/* The number that stands for an Idempotency-Key of that caller in Redis, never 0: the first 64 bits of a SHA-256. The
+ * same on all replicas, for ever. A key and a certificate with one name are two callers. */
+uint64_t access_hash_idempotency_key(const struct access_caller *caller, const char *key, size_t len);
+
 /* The name of a right, "acquire" …; NULL for a need that is none. Static. */
 const char *access_right_name(enum access_need need);
 

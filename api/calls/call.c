@@ -125,7 +125,7 @@ static void call_add_cross_origin(struct MHD_Response *response, const struct ca
 	}
 	reply_add_header(response, "Access-Control-Allow-Methods", "GET, POST, PUT, DELETE");
 	reply_add_header(response, "Access-Control-Allow-Headers",
-			 "Authorization, Content-Type, Lock-Token, X-Api-Key, X-Request-Id");
+			 "Authorization, Content-Type, Idempotency-Key, Lock-Token, X-Api-Key, X-Request-Id");
 	reply_add_header(response, "Access-Control-Max-Age", "600");
 }
 

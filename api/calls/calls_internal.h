@@ -28,6 +28,7 @@ struct route {
 	enum access_need need; /* the right that the caller must have */
 	route_handler *handle;
 	uint16_t status;   /* of success */
+	uint16_t again;    /* the same, if an earlier request with the same Idempotency-Key had it; 0: never */
 	uint32_t problems; /* bits of enum problem; those that any call, a body or a right entails are left out */
 	enum lease_operation operation; /* of those on /locks */
 	bool takes_body;
@@ -162,6 +163,7 @@ void call_log(const struct call *call, unsigned status, const char *ended, enum 
 /* What became of a lease, in lines of the log, where no problem says it. */
 #define CALL_RELEASED "released"
 #define CALL_GIVEN_UP "given-up"
+#define CALL_KEPT "kept"
 
 /* Adds the client's address to the line of the log that is being written. */
 void call_log_address(const struct call *call);

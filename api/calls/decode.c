@@ -52,6 +52,24 @@ static void decode_fence(struct call *call, const struct path_param *param, stru
 		field_errors_add(errors, "fence", "must be from 1 to %" PRIu64, REDLOCK_FENCE_LIMIT - 1);
 }
 
+/* The key itself goes no further than this: what counts is its hash. */
+static void decode_idempotency_key(struct call *call, struct field_errors *errors)
+{
+	enum { KEY_MAX = 128 };
+	const struct headers *headers = &call->request->headers;
+	const char *key = headers->idempotency_key;
+	size_t len = headers->idempotency_key_len, visible = 0;
+
+	assert(call->route->need == ACCESS_ACQUIRE && call->lease.key == 0);
+	while (visible < len && key[visible] > ' ' && key[visible] <= '~')
+		visible++;
+	if (len == 0 || len > KEY_MAX || visible < len || headers->idempotency_keys_twice)
+		field_errors_add(errors, "Idempotency-Key", "must be 1 to %d visible ASCII characters, given once",
+				 KEY_MAX);
+	else
+		call->lease.key = access_hash_idempotency_key(&call->caller, key, len);
+}
+
 /* What the route does not allow: a `force` other than true, two keys, a body, a page's body of another type, a
  * token. */
 static void decode_headers(const struct call *call, struct field_errors *errors)
@@ -89,6 +107,8 @@ bool decode_target(struct call *call, const char *query)
 	if (route->operation == LEASE_FORCE || route->operation == LEASE_RELEASE)
 		decode_fence(call, &call->query->params[1], &errors);
 	decode_headers(call, &errors);
+	if (call->request->headers.idempotency_key && route->need == ACCESS_ACQUIRE)
+		decode_idempotency_key(call, &errors);
 	if (errors.count > 0)
 		return call_reject_with(call, PROBLEM_INVALID_REQUEST, NULL, NULL, &errors);
 	if (!call->request->headers.has_body || !call->request->headers.is_encoded)

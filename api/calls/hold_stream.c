@@ -122,7 +122,7 @@ void hold_stream_open(struct call *call, const struct lease_answer *answer)
 	first.validity_ms = hold_validity_ms(stream->hold); /* as in every line: what is left now */
 	stream->len = lease_text_write(&call->lease, &first, stream->line);
 	stream->line[stream->len++] = '\n';
-	reply_stream(call->request, 201, "application/x-ndjson", read_stream, stream,
+	reply_stream(call->request, answer->again ? 200 : 201, "application/x-ndjson", read_stream, stream,
 		     MAX(call->lease.ttl_ms, (uint32_t)VANISHED_LEAST_MS));
 	call->request->reply.grants = true;
 }
@@ -172,6 +172,7 @@ void hold_stream_log(const struct call *call, enum MHD_RequestTerminationCode ho
 
 	log_text("hold", stream->last == HOLD_LOST     ? problem_code(stream->code)
 			 : is_handed_over(stream, how) ? problem_code(PROBLEM_DRAINING)
+			 : call->lease.key != 0        ? CALL_KEPT
 						       : CALL_RELEASED);
 	log_num("renewals", stream->renewals);
 }
@@ -182,7 +183,8 @@ void hold_stream_close(struct call *call, enum MHD_RequestTerminationCode how)
 
 	assert(stream && stream->call == call);
 	if (stream->hold)
-		hold_drop(stream->hold, stream->last != HOLD_LOST && !is_handed_over(stream, how));
+		hold_drop(stream->hold,
+			  stream->last != HOLD_LOST && !is_handed_over(stream, how) && call->lease.key == 0);
 	call->stream = NULL;
 	free(stream);
 }

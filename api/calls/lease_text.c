@@ -54,8 +54,8 @@ size_t lease_text_write(const struct lease_request *lease, const struct lease_an
 	at = stpcpy(at, ",\"token\":\"");
 	at = mempcpy(at, answer->token, LEASE_TOKEN_LEN);
 	at = put_number(at, "\",\"fence\":", answer->fence);
-	at = acquired ? put_owner(at, lease->owner, lease->owner_len)
-		      : put_owner(at, answer->holder.owner, answer->holder.owner_len);
+	at = acquired && !answer->again ? put_owner(at, lease->owner, lease->owner_len)
+					: put_owner(at, answer->holder.owner, answer->holder.owner_len);
 	at = put_number(at, ",\"ttl_ms\":", answer->ttl_ms);
 	at = put_number(at, ",\"validity_ms\":", answer->validity_ms);
 	at = put_number(at, ",\"drift_ms\":", answer->drift_ms);

@@ -21,9 +21,9 @@ static void answer_lease(struct call *call, const struct lease_answer *answer)
 		hold_stream_open(call, answer);
 		return;
 	}
-	reply_copy(call->request, acquired ? 201 : 200, "application/json", text,
+	reply_copy(call->request, acquired && !answer->again ? 201 : 200, "application/json", text,
 		   lease_text_write(&call->lease, answer, text));
-	if (!acquired)
+	if (!acquired || answer->noted)
 		return;
 	memcpy(call->lease.token, answer->token, LEASE_TOKEN_LEN); /* to release it if the answer cannot go out */
 	call->request->reply.grants = true;
@@ -88,10 +88,12 @@ static const char *detail_no_quorum(const struct call *call, const struct lease_
 {
 	const struct redlock_votes *votes = &answer->votes;
 
-	if (answer->too_late)
-		return "A majority granted the lock, but too late for a lease. It has been released; try again.";
 	if (votes->quarantined > votes->masters - votes->needed)
 		return "Too few masters may vote. Try again after Retry-After; GET /readyz says why and for how long.";
+	if (call->lease.key != 0)
+		return "Too few masters answered in time. If the lock was granted, the same Idempotency-Key gets it.";
+	if (answer->too_late)
+		return "A majority granted the lock, but too late for a lease. It has been released; try again.";
 	switch (call->lease.operation) {
 	case LEASE_ACQUIRE:
 		return "Too few masters answered in time. What was granted has been released; try again later.";

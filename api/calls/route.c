@@ -22,19 +22,19 @@ enum { ROUTELESS_STATUS = 204 }; /* for a preflight, and for OPTIONS of "*" */
 
 /* clang-format off */
 const struct route route_table[ROUTE_COUNT] = {
-	{"acquire", "POST", "/locks", ACCESS_ACQUIRE, lock_call_submit, 201, TOO_FEW | BIT(LOCKED) | BIT(SPLIT_VOTE),
-	 .operation = LEASE_ACQUIRE, .takes_body = true},
-	{"extend", "PUT", "/locks/{resource}", ACCESS_TOKEN, lock_call_submit, 200, TOO_FEW | NOT_HELD,
+	{"acquire", "POST", "/locks", ACCESS_ACQUIRE, lock_call_submit, .status = 201, .again = 200,
+	 .problems = TOO_FEW | BIT(LOCKED) | BIT(SPLIT_VOTE), .operation = LEASE_ACQUIRE, .takes_body = true},
+	{"extend", "PUT", "/locks/{resource}", ACCESS_TOKEN, lock_call_submit, 200, 0, TOO_FEW | NOT_HELD,
 	 .operation = LEASE_EXTEND, .takes_body = true},
 	/* A route with a selector stands before the one with the same name, method and pattern. */
-	{"release", "DELETE", "/locks/{resource}", ACCESS_ADMIN, lock_call_submit, 204, TOO_FEW | NOT_HELD,
+	{"release", "DELETE", "/locks/{resource}", ACCESS_ADMIN, lock_call_submit, 204, 0, TOO_FEW | NOT_HELD,
 	 .operation = LEASE_FORCE, .takes_body = true, .params = {"force", "fence"}, .selector = "force"},
 	/* takes the parameters, so that its errors name them */
-	{"release", "DELETE", "/locks/{resource}", ACCESS_TOKEN, lock_call_submit, 204, TOO_FEW | NOT_HELD,
+	{"release", "DELETE", "/locks/{resource}", ACCESS_TOKEN, lock_call_submit, 204, 0, TOO_FEW | NOT_HELD,
 	 .operation = LEASE_RELEASE, .takes_body = true, .params = {"force", "fence"}},
-	{"inspect", "GET", "/locks/{resource}", ACCESS_INSPECT, lock_call_submit, 200, TOO_FEW,
+	{"inspect", "GET", "/locks/{resource}", ACCESS_INSPECT, lock_call_submit, 200, 0, TOO_FEW,
 	 .operation = LEASE_INSPECT},
-	{"list", "GET", "/locks", ACCESS_LIST, lock_call_list, 200, TOO_FEW,
+	{"list", "GET", "/locks", ACCESS_LIST, lock_call_list, 200, 0, TOO_FEW,
 	 .operation = LEASE_INSPECT, .params = {"prefix", "limit", "cursor", "owner"}},
 	{"healthz", "GET", "/healthz", ACCESS_NOTHING, info_call_healthz, .status = 200, .quiet = true},
 	{"readyz", "GET", "/readyz", ACCESS_NOTHING, info_call_readyz, .status = 200, .problems = TOO_FEW,
@@ -134,7 +134,7 @@ static uint32_t route_problems(const struct route *route)
 
 bool route_may_answer(const struct route *route, unsigned status, const char *code)
 {
-	bool may = !code && status == (route ? route->status : ROUTELESS_STATUS);
+	bool may = !code && (status == (route ? route->status : ROUTELESS_STATUS) || (route && status == route->again));
 
 	assert(status >= 200 && status < 600);
 	for (enum problem problem = 0; code && !may && problem < PROBLEM_COUNT; problem++)
@@ -156,6 +156,8 @@ void calls_print_routes(FILE *to)
 	for (const struct route *route = route_table; route < route_table + ROUTE_COUNT; route++) {
 		/* with a selector or without: the description of the interface has one operation for both */
 		uint32_t variant = route->selector ? route_problems(route++) : 0;
+		if (route->again != 0)
+			print_answers(to, route->method, route->pattern, route->again, 0);
 		print_answers(to, route->method, route->pattern, route->status, variant | route_problems(route));
 	}
 	print_answers(to, "*", "*", ROUTELESS_STATUS, ROUTELESS);

@@ -162,6 +162,10 @@ static void parse_header(struct walk *walk, const char *key, size_t key_len, con
 	} else if (is(key, key_len, "X-Request-Id")) {
 		if (walk->ids++ == 0)
 			parse_request_id(headers, value, len);
+	} else if (is(key, key_len, "Idempotency-Key")) {
+		headers->idempotency_keys_twice = headers->idempotency_key;
+		headers->idempotency_key = value;
+		headers->idempotency_key_len = len;
 	}
 }
 

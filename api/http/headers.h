@@ -28,6 +28,10 @@ struct headers {
 	bool keys_twice;   /* more than one key: which counts is not clear */
 	bool other_scheme; /* an Authorization that is not Bearer: of no meaning here, perhaps meant for a proxy */
 	bool preflight;    /* Access-Control-Request-Method */
+	/* Idempotency-Key, as given; lies in the request, too. NULL: none */
+	const char *idempotency_key;
+	size_t idempotency_key_len;
+	bool idempotency_keys_twice;
 	/* Lock-Token; BAD: it is no token, or there twice */
 	enum { HEADERS_TOKEN_NONE, HEADERS_TOKEN_GOOD, HEADERS_TOKEN_BAD } token_state;
 	char token[LEASE_TOKEN_LEN];                 /* GOOD */

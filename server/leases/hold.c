@@ -19,6 +19,7 @@ struct hold {
 	struct renewal renewal;
 	struct lease_request request; /* the extension */
 	struct lease_op *op;          /* the extension under way, or NULL */
+	bool has_key;
 	hold_event_fn *on_event;
 	void *arg;
 };
@@ -75,13 +76,15 @@ static void cancel_renewal(struct hold *hold)
 	hold->op = NULL;
 }
 
-/* Releases what the masters may still have of the lease: it only keeps others waiting. */
+/* Releases what the masters may still have of the lease: it only keeps others waiting. A lease with a key may have gone
+ * over to another connection. */
 static void note_lost(struct hold *hold, enum lease_status code)
 {
 	assert(is_lost(hold) && code != LEASE_OK && code < LEASE_STATUS_COUNT);
 	metrics_add(&hold->holds->metrics->holds_lost[code], 1);
 	cancel_renewal(hold);
-	release(hold);
+	if (!hold->has_key)
+		release(hold);
 }
 
 /* Why the lease is lost. `answer`: to the extension; NULL: the time was up. */
@@ -149,6 +152,7 @@ struct hold *hold_new(struct holds *holds, const struct lease_request *request, 
 	hold->timer = transport_timer_new(holds->loop, on_timer, hold);
 	hold->on_event = on_event;
 	hold->arg = arg;
+	hold->has_key = request->key != 0;
 	hold->request = (struct lease_request){
 		.operation = LEASE_EXTEND, .ttl_ms = request->ttl_ms, .resource_len = request->resource_len};
 	memcpy(hold->request.resource, request->resource, request->resource_len);

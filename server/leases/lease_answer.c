@@ -26,37 +26,56 @@ static const char *parse_number(const char *at, const char *end, uint64_t *ret_n
 	return at > start && at < end && *at == ':' && number < REDLOCK_FENCE_LIMIT ? at + 1 : NULL;
 }
 
-/* A value of redlockd's: 40 hex digits, a colon, digits, a colon, digits, a colon, the owner. Returns the owner, or
- * NULL for another program's value. */
-static const char *value_parse(const char *value, size_t len, uint64_t *ret_hold_until_ms, uint64_t *ret_fence)
+/* Parses a key, up to a colon: empty, or 16 hex digits, which a question mark may precede. Returns the position behind
+ * it, or NULL. */
+static const char *parse_key(const char *at, const char *end, struct lease_holder *ret_holder)
+{
+	unsigned char bytes[8];
+	if (at < end && *at == ':')
+		return at + 1;
+	ret_holder->noted = at < end && *at != '?' && ret_holder->fence > 0;
+	at += at < end && *at == '?';
+	if ((size_t)(end - at) <= 2 * sizeof bytes || at[2 * sizeof bytes] != ':' || !hex_read(at, sizeof bytes, bytes))
+		return NULL;
+	for (size_t i = 0; i < sizeof bytes; i++)
+		ret_holder->key = ret_holder->key << 8 | bytes[i];
+	return at + 2 * sizeof bytes + 1;
+}
+
+/* A value of redlockd's: 40 hex digits, a colon, digits, a colon, digits, a colon, a key, a colon, the owner. Returns
+ * the owner, or NULL for another program's value. */
+static const char *value_parse(const char *value, size_t len, uint64_t *ret_hold_until_ms,
+			       struct lease_holder *ret_holder)
 {
 	if (len < LEASE_TOKEN_LEN + 1 || value[LEASE_TOKEN_LEN] != ':' || !hex_is_lower(value, LEASE_TOKEN_LEN))
 		return NULL;
 	const char *at = parse_number(value + LEASE_TOKEN_LEN + 1, value + len, ret_hold_until_ms);
-	return at ? parse_number(at, value + len, ret_fence) : NULL;
+	at = at ? parse_number(at, value + len, &ret_holder->fence) : NULL;
+	return at ? parse_key(at, value + len, ret_holder) : NULL;
 }
 
 uint64_t lease_answer_hold_until_ms(const char *value, size_t len)
 {
-	uint64_t hold_until_ms = 0, fence;
-	return value && value_parse(value, len, &hold_until_ms, &fence) ? hold_until_ms : 0;
+	uint64_t hold_until_ms = 0;
+	struct lease_holder holder = {.known = false};
+	return value && value_parse(value, len, &hold_until_ms, &holder) ? hold_until_ms : 0;
 }
 
 uint64_t lease_answer_read_holder(const char *value, size_t len, struct lease_holder *ret_holder)
 {
-	uint64_t fence = 0, hold_until_ms;
+	uint64_t hold_until_ms;
+	struct lease_holder holder = {.known = true};
 	memset(ret_holder, 0, sizeof *ret_holder);
 	if (!value)
 		return OTHER_TYPE_ID;
-	const char *owner = value_parse(value, len, &hold_until_ms, &fence);
+	const char *owner = value_parse(value, len, &hold_until_ms, &holder);
 	if (!owner)
 		return hash_fnv1a(value, len);
 	size_t owner_len = (size_t)(value + len - owner);
-	ret_holder->known = owner_len <= LEASE_OWNER_MAX;
-	if (ret_holder->known) {
+	if (owner_len <= LEASE_OWNER_MAX) {
+		*ret_holder = holder;
 		memcpy(ret_holder->owner, owner, owner_len);
 		ret_holder->owner_len = (uint16_t)owner_len;
-		ret_holder->fence = fence;
 	}
 	return token_id(value);
 }

@@ -66,10 +66,13 @@ struct lease_op {
 	uint64_t missed_notifications;   /* leases->missed_notifications when it entered or last became the first */
 	uint64_t notified_us;            /* the first notification; 0: none yet */
 	bool hold_time_noted;            /* release: the time was told to the metrics */
-	struct lease_op **force;         /* LEASE_FORCE, while its releases are under way: their pointer to it */
-	uint16_t reached;                /* bit i: a command of this attempt was handed to master i */
-	struct lease_refs unsent;        /* to be given to the core after the step */
-	struct lease_sight seen[];       /* for each master */
+	struct lease_keyed *keyed;       /* lease_keyed.c: acquisitions with a key; NULL: it has none */
+	/* after each event; before START: the timer has fired. True: the operation has been cancelled. NULL: none */
+	bool (*watch)(struct lease_op *op, uint64_t now_us);
+	struct lease_op **force;   /* LEASE_FORCE, while its releases are under way: their pointer to it */
+	uint16_t reached;          /* bit i: a command of this attempt was handed to master i */
+	struct lease_refs unsent;  /* to be given to the core after the step */
+	struct lease_sight seen[]; /* for each master */
 };
 
 /* One command under way, or one that could not be sent: what was asked, for the callback. */
@@ -170,6 +173,11 @@ void lease_op_linger(struct lease_op *op);
 
 /* Starts operations that were held back, as far as they may. */
 void lease_submit_backlog(struct leases *leases);
+
+/* lease_submit() and lease_cancel(), but an acquisition with a key is one like all others. */
+struct lease_op *lease_op_submit(struct leases *leases, const struct lease_request *request, lease_done_fn *done,
+				 void *arg);
+void lease_op_cancel(struct lease_op *op);
 
 /* ---- lease_force.c: LEASE_FORCE, when its inspection is answered ---- */
 

@@ -113,6 +113,8 @@ struct lease_op *lease_op_begin(struct leases *leases, const struct lease_reques
 	op->attempt = op->reached = 0;
 	op->notified_us = 0;
 	op->hold_time_noted = false;
+	op->keyed = NULL;
+	op->watch = NULL;
 	lease_op_enter(op, LEASE_OP_RUNNING);
 	memcpy(op->token, request->token, sizeof op->token);
 	if (done)
@@ -187,7 +189,8 @@ static struct master_script command_of(const struct lease_op *op, const struct r
 					.owner_len = request->owner_len,
 					.token = out->tokenless ? NULL : op->token,
 					.ttl_ms = request->ttl_ms,
-					.fence = out->fence};
+					.fence = out->script == REDLOCK_SCRIPT_EXTEND ? request->fence : out->fence,
+					.key = request->key};
 	if (out->script == REDLOCK_SCRIPT_ACQUIRE || out->script == REDLOCK_SCRIPT_RAISE)
 		command.bucket = masters_bucket(request->resource, request->resource_len);
 	if (out->entry != REDLOCK_ENTRY_NONE)
@@ -331,6 +334,8 @@ void lease_op_dispatch(struct lease_op *op, const struct redlock_event *event)
 		arm_timer(op, event->now_us);
 	if (is_busy(op) != was_busy)
 		op->leases->busy += was_busy ? (size_t)-1 : 1;
+	if (op->watch && op->watch(op, event->now_us))
+		return;
 	recycle(op);
 }
 
@@ -360,6 +365,10 @@ static bool may_be_unread(const struct lease_op *op)
 static void on_timer(void *arg)
 {
 	struct lease_op *op = arg;
+	if (op->core.state == REDLOCK_IDLE) {
+		op->watch(op, clock_now_us());
+		return;
+	}
 	if (may_be_unread(op)) {
 		op->rounds_late++;
 		transport_timer_start(op->timer, 1); /* 0 would run in this very pass over the timers */

@@ -76,8 +76,8 @@ void lease_submit_backlog(struct leases *leases)
 
 /* ---- submitting and cancelling ---- */
 
-struct lease_op *lease_submit(struct leases *leases, const struct lease_request *request, lease_done_fn *done,
-			      void *arg)
+struct lease_op *lease_op_submit(struct leases *leases, const struct lease_request *request, lease_done_fn *done,
+				 void *arg)
 {
 	assert(!request->wait_for_all || request->operation == LEASE_INSPECT);
 	struct lease_op *op = lease_op_begin(leases, request, done, arg);
@@ -104,10 +104,10 @@ void lease_release_abandoned(struct leases *leases, const char *resource, size_t
 	memcpy(request.resource, resource, resource_len);
 	memcpy(request.token, token, sizeof request.token);
 	metrics_add(&leases->metrics->abandoned, 1);
-	(void)lease_submit(leases, &request, NULL, NULL);
+	(void)lease_op_submit(leases, &request, NULL, NULL);
 }
 
-void lease_cancel(struct lease_op *op)
+void lease_op_cancel(struct lease_op *op)
 {
 	assert(op->done);
 	(void)lease_op_forget_caller(op);
@@ -122,7 +122,7 @@ void lease_cancel(struct lease_op *op)
 	if (op->state != LEASE_OP_ANSWERED) {
 		struct redlock_event cancel = {.kind = REDLOCK_CANCEL, .now_us = clock_now_us()};
 		lease_op_dispatch(op, &cancel);
-	} else if (op->request.operation == LEASE_ACQUIRE && op->answer.status == LEASE_OK) {
+	} else if (op->request.operation == LEASE_ACQUIRE && op->answer.status == LEASE_OK && !op->answer.noted) {
 		lease_release_abandoned(op->leases, op->request.resource, op->request.resource_len, op->answer.token);
 	}
 }

@@ -54,10 +54,13 @@ enum lease_status {
 /* A request, already checked by the caller: lengths and ttl within their bounds, token well-formed. */
 struct lease_request {
 	enum lease_operation operation;
-	uint32_t ttl_ms;                   /* acquire, extend */
-	uint32_t wait_ms;                  /* acquire: how long to wait in the queue; 0: not at all */
-	bool hold;                         /* acquire: the HTTP side will hold the lease (hold_new); ignored here */
-	uint64_t fence;                    /* force: the holder's, or nothing is released; 0: any holder's */
+	uint32_t ttl_ms;  /* acquire, extend */
+	uint32_t wait_ms; /* acquire: how long to wait in the queue; 0: not at all */
+	bool hold;        /* acquire: the HTTP side will hold the lease (hold_new); ignored here */
+	/* force: the holder's, or nothing is released; 0: any holder's. extend with a key: the lease's */
+	uint64_t fence;
+	/* acquire: stands for caller and Idempotency-Key; extend: noted in the lease, with its fence. 0: none */
+	uint64_t key;
 	bool wait_for_all;                 /* inspect: until every master has answered, or its time is up */
 	uint16_t resource_len;             /* 1 … LEASE_RESOURCE_MAX */
 	uint16_t owner_len;                /* acquire; 0: none */
@@ -72,6 +75,8 @@ struct lease_holder {
 	uint64_t fence;     /* 0: not known */
 	uint16_t owner_len; /* 0: the holder gave no owner */
 	char owner[LEASE_OWNER_MAX];
+	uint64_t key; /* of the request that it was granted to; 0: none */
+	bool noted;   /* … which the lease has had since it was granted; false: that request is under way */
 };
 
 struct lease_answer {
@@ -79,6 +84,9 @@ struct lease_answer {
 	bool too_late; /* NO_QUORUM only: a majority granted, but no validity was left */
 	struct redlock_votes votes;
 	uint32_t waited_ms; /* from the request to the answer */
+	/* acquire with a key, OK: the lease has the key, and is never released but by its token or by force; it was
+	 * granted to an earlier request */
+	bool noted, again;
 
 	/* acquire, extend, when OK: the lease */
 	char token[LEASE_TOKEN_LEN];
@@ -105,8 +113,8 @@ struct lease_op; /* one operation under way */
 
 typedef void lease_done_fn(void *arg, const struct lease_answer *answer);
 
-/* Starts an operation. `done` is called exactly once, unless lease_cancel() comes first; NULL: nobody waits for the
- * answer. */
+/* Starts an operation. An acquisition with a key may give an earlier lease again (lease_keyed.c). `done` is called
+ * exactly once, unless lease_cancel() comes first; NULL: nobody waits for the answer. */
 struct lease_op *lease_submit(struct leases *leases, const struct lease_request *request, lease_done_fn *done,
 			      void *arg);
 

@@ -79,12 +79,12 @@ static const struct step steps[] = {
 	{TRIAL(EPOCH_WRITE, "epoch_write", 1, "1", HASH, MARK, MARK, MARK, MARK, "1", "0", "0", LATEST)},
 	{TRIAL(FENCES, "fences", 1, "1", HASH, MARK, "0", "1")},
 	/* The guess of the fence is 1: a redlockd whose own clock is wrong can still extend and release. */
-	{TRIAL(ACQUIRE, "acquire", 1, "2", LOCK, HASH, TOKEN "01", "10000", "0", "", "0", "1", "", MARK, LATEST)},
-	{TRIAL(ACQUIRE, "acquire", 0, "2", LOCK, HASH, TOKEN "02", "10000", "0", "", "0", "1", "$r:" MARK " 1000", MARK,
-	       LATEST)},
+	{TRIAL(ACQUIRE, "acquire", 1, "2", LOCK, HASH, TOKEN "01", "10000", "0", ":", "0", "1", "", MARK, LATEST)},
+	{TRIAL(ACQUIRE, "acquire", 0, "2", LOCK, HASH, TOKEN "02", "10000", "0", ":", "0", "1", "$r:" MARK " 1000",
+	       MARK, LATEST)},
 	{TRIAL(RAISE, "raise", 1, "2", LOCK, HASH, TOKEN "01", "0", "2", MARK, LATEST)},
 	{TRIAL(INSPECT, "inspect", 0, "2", LOCK, HASH, MARK, LATEST)},
-	{TRIAL(EXTEND, "extend", 1, "2", LOCK, HASH, TOKEN "01", "20000", MARK, LATEST)},
+	{TRIAL(EXTEND, "extend", 1, "2", LOCK, HASH, TOKEN "01", "20000", "1:" MARK, MARK, LATEST)},
 	{TRIAL(RELEASE, "release", 1, "2", LOCK, HASH, TOKEN "01", "$r:" MARK " 0", MARK, LATEST)},
 	{PROBE(DEL, LOCK, HASH, QUEUE)},
 };

@@ -11,11 +11,11 @@
 #include "server/scripts/scripts.h"
 
 /* Of a script, by its number in ARGV. */
-enum argument { NO_ARGUMENT, TOKEN, TTL, MAX_HOLD, OWNER, BUCKET, FENCE, ENTRY, EPOCH, DEADLINE };
+enum argument { NO_ARGUMENT, TOKEN, TTL, MAX_HOLD, LABEL, BUCKET, FENCE, ENTRY, EPOCH, DEADLINE, NOTE };
 static const uint8_t arguments[][MASTER_ARGUMENTS_MAX] = {
-	[REDLOCK_SCRIPT_ACQUIRE] = {TOKEN, TTL, MAX_HOLD, OWNER, BUCKET, FENCE, ENTRY, EPOCH, DEADLINE},
+	[REDLOCK_SCRIPT_ACQUIRE] = {TOKEN, TTL, MAX_HOLD, LABEL, BUCKET, FENCE, ENTRY, EPOCH, DEADLINE},
 	[REDLOCK_SCRIPT_RAISE] = {TOKEN, BUCKET, FENCE, EPOCH, DEADLINE},
-	[REDLOCK_SCRIPT_EXTEND] = {TOKEN, TTL, EPOCH, DEADLINE},
+	[REDLOCK_SCRIPT_EXTEND] = {TOKEN, TTL, NOTE, EPOCH, DEADLINE},
 	[REDLOCK_SCRIPT_RELEASE] = {TOKEN, ENTRY, EPOCH, DEADLINE},
 	[REDLOCK_SCRIPT_INSPECT] = {EPOCH, DEADLINE},
 };
@@ -87,6 +87,30 @@ static struct transport_word put_entry(struct master_words *words, const struct 
 	return word;
 }
 
+/* "fence:key", which replace those of the value; empty: they stay. */
+static struct transport_word put_note(struct master_words *words, const struct master_script *script)
+{
+	struct master_digits none = {.number = 0};
+	if (script->key == 0)
+		return (struct transport_word){"", 0};
+	struct transport_word word = put_number(words, script->fence);
+	word.len += put(words, ":", 1).len;
+	word.len += put_digits(words, &none, script->key, 16).len;
+	return word;
+}
+
+/* The end of the value, behind the fence: "key:owner". The question mark is gone when the key is noted (extend.lua). */
+static struct transport_word put_label(struct master_words *words, const struct master_script *script)
+{
+	struct master_digits none = {.number = 0};
+	struct transport_word word = put(words, "?", script->key != 0);
+	if (script->key != 0)
+		word.len += put_digits(words, &none, script->key, 16).len;
+	word.len += put(words, ":", 1).len;
+	word.len += put(words, script->owner, script->owner_len).len;
+	return word;
+}
+
 static struct transport_word put_key(struct master_words *words, const struct masters *masters,
 				     const struct master_script *script)
 {
@@ -106,7 +130,8 @@ static struct transport_word put_argument(struct master_words *words, struct mas
 				     : (struct transport_word){"", 0};
 	case TTL: return put_number(words, script->ttl_ms);
 	case MAX_HOLD: return put_number(words, masters->options->max_hold_ms);
-	case OWNER: return (struct transport_word){script->owner, script->owner_len};
+	case LABEL: return put_label(words, script);
+	case NOTE: return put_note(words, script);
 	case BUCKET: return put_number(words, script->bucket);
 	case FENCE:
 		assert(script->fence > 0 && script->fence < REDLOCK_FENCE_LIMIT);

@@ -61,7 +61,8 @@ struct master_script {
 	const char *token;         /* RANDOM_TOKEN_LEN; release: NULL for none */
 	uint32_t ttl_ms;           /* acquire, extend */
 	unsigned bucket;           /* acquire, raise: masters_bucket() … */
-	uint64_t fence;            /* … and the fence */
+	uint64_t fence;            /* … and the fence. extend with a key: of the lease */
+	uint64_t key;              /* acquire, extend: see struct lease_request; 0: none */
 	struct master_entry entry; /* acquire, release */
 };
 

@@ -5,7 +5,9 @@
 -- KEYS[2]  {prefix}redlockd:master
 -- ARGV[1]  token
 -- ARGV[2]  ttl_ms
--- ARGV[3]  epoch  ARGV[4]  deadline_us: as in acquire.lua
+-- ARGV[3]  note   "fence:key", written into the value: the lease is an acquisition's with an Idempotency-Key, which has
+--                 been granted with that fence (server/leases/lease_keyed.c); empty: the value stays
+-- ARGV[4]  epoch  ARGV[5]  deadline_us: as in acquire.lua
 --
 -- Returns {1, now_us, ttl_ms, value}           it expires in ttl_ms or later; less than requested near hold_until_ms
 --         {0, now_us, remaining_ms, value}     another holder's (value false: a key of another type)
@@ -13,10 +15,10 @@
 --         {-2, now_us}, {-3, now_us}           too late, another epoch: as in acquire.lua
 local now = redis.call('TIME')
 local now_us = now[1] * 1000000 + now[2]
-if now_us > tonumber(ARGV[4]) then
+if now_us > tonumber(ARGV[5]) then
 	return {-2, now_us}
 end
-if ARGV[3] ~= '----------------' and redis.call('HGET', KEYS[2], 'epoch') ~= ARGV[3] then
+if ARGV[4] ~= '----------------' and redis.call('HGET', KEYS[2], 'epoch') ~= ARGV[4] then
 	return {-3, now_us}
 end
 local value = redis.pcall('GET', KEYS[1])
@@ -26,6 +28,11 @@ end
 local remaining = redis.call('PTTL', KEYS[1])
 if type(value) ~= 'string' or string.sub(value, 1, 40) ~= ARGV[1] then
 	return {0, now_us, remaining, type(value) == 'string' and value}
+end
+if ARGV[3] ~= '' then
+	local first, last = string.match(value, '^(%x+:%d+:)%d+:[^:]*(:.*)$')
+	value = first .. ARGV[3] .. last
+	redis.call('SET', KEYS[1], value, 'KEEPTTL')
 end
 local asked = tonumber(ARGV[2])
 if remaining < 0 then

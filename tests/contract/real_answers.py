@@ -42,6 +42,8 @@ def gather_leases(lab, answers):
     answers.ask(service, "POST", "/locks", NEW, 201, body={"resource": "no owner"})
     answers.ask(service, "POST", "/locks", NEW, 409, body={"resource": "a/b"})
     answers.ask(service, "POST", "/locks", NEW, 409, body={"resource": "no owner"})
+    for status in (201, 200):
+        answers.ask(service, "POST", "/locks", NEW, status, headers={"Idempotency-Key": "one"}, body={"resource": "twice"})
     answers.ask(service, "PUT", "/locks/a/b", ONE, 200, body={"token": lease["token"], "ttl_ms": 20000})
     answers.ask(service, "PUT", "/locks/a%2Fb", ONE, 200, headers={"Lock-Token": lease["token"]})
     answers.ask(service, "PUT", "/locks/a/b", ONE, 409, body={"token": TOKEN})

@@ -173,7 +173,7 @@ def test_a_fence_and_a_key_of_another_program(service, resource):
 def test_one_master_with_another_holder(service, resource):
     """The lease is the one of the majority; what another one left on a master stays, whichever fence is named."""
     lease = service.acquire(resource)
-    service.masters[2].cli("SET", resource, f"{TOKENS[0]}:0:7:dead", "PX", 60000)
+    service.masters[2].cli("SET", resource, f"{TOKENS[0]}:0:7::dead", "PX", 60000)
     assert force(service, resource, 7).code == "not-owner"
     assert extend(service, lease).status == 200
     assert force(service, resource, lease["fence"]).status == 204
@@ -403,7 +403,7 @@ def leave(service, resource, tokens, ttl_ms=60000):
     """Leaves what a killed redlockd leaves: a token on each of those masters that no client extends or releases."""
     for server, token in zip(service.masters, tokens, strict=False):
         if token:
-            server.cli("SET", resource, f"{token}:0:7:dead", "PX", ttl_ms)
+            server.cli("SET", resource, f"{token}:0:7::dead", "PX", ttl_ms)
 
 
 @pytest.mark.parametrize("tokens", [TOKENS, [None, TOKENS[0]]], ids=["keeps everybody out", "on one master"])

@@ -304,10 +304,10 @@ def test_another_takes_it(service, hold, resource):
     stream = hold(service, resource, ttl_ms=1500)
     stream.acquired()
     for master in service.masters:
-        master.cli("SET", resource, "0" * 40 + ":0:1:", "PX", 60000)
+        master.cli("SET", resource, "0" * 40 + ":0:1::", "PX", 60000)
     event, _ = stream.last()
     assert (event["event"], event["code"]) == ("lost", "not-owner")
-    assert keys(service, resource) == ["0" * 40 + ":0:1:"] * 3, "what is another's stays"
+    assert keys(service, resource) == ["0" * 40 + ":0:1::"] * 3, "what is another's stays"
     assert stream_log(service, resource)["hold"] == "not-owner"
 
 

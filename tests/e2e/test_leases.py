@@ -307,10 +307,10 @@ def test_key_and_value_in_redis(service, resource):
     lease = service.acquire(resource, 20000, owner="o:w:n")
     wait_for_all(service, resource)
     for master in service.masters:
-        token, hold_until_ms, fence, owner = master.cli("GET", resource).split(":", 3)
+        token, hold_until_ms, fence, key, owner = master.cli("GET", resource).split(":", 4)
         seconds, microseconds = master.cli("TIME")
         now_ms = int(seconds) * 1000 + int(microseconds) // 1000
-        assert token == lease["token"] and int(fence) == lease["fence"] and owner == "o:w:n"
+        assert (token, int(fence), key, owner) == (lease["token"], lease["fence"], "", "o:w:n")
         assert 0 < int(hold_until_ms) - now_ms <= 86400000
         assert 0 < master.cli("PTTL", resource) <= 20000
 

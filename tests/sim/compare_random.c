@@ -153,6 +153,7 @@ static void random_lock(struct model_command *command, unsigned kind, uint64_t *
 			       : chance(random, 50) ? one_of(random, 3 * SHORT_MS)
 						    : 1000 * one_of(random, 100);
 	command->owner = compare_random(random, COMPARE_OWNERS);
+	command->noted = chance(random, 50) ? 0 : redlock_random(random) | 1;
 	command->fence = random_fence(random, model_number(master, command->bucket), now_us);
 	command->epoch = random_epoch(random, master);
 	command->deadline_us = random_deadline(random, now_us);

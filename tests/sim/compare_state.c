@@ -61,8 +61,10 @@ static bool is_read(const redisReply *value, bool is_ours)
 	struct lease_holder holder;
 	char text[COMPARE_TEXT];
 	lease_answer_read_holder(value->str, value->len, &holder);
-	snprintf(text, sizeof text, "%.*s:%" PRIu64 ":%" PRIu64 ":%.*s", LEASE_TOKEN_LEN, value->str,
-		 lease_answer_hold_until_ms(value->str, value->len), holder.fence, holder.owner_len, holder.owner);
+	snprintf(text, sizeof text, "%.*s:%" PRIu64 ":%" PRIu64 ":%s%.*" PRIx64 ":%.*s", LEASE_TOKEN_LEN, value->str,
+		 lease_answer_hold_until_ms(value->str, value->len), holder.fence,
+		 holder.key != 0 && !holder.noted ? "?" : "", holder.key != 0 ? 16 : 0, holder.key, holder.owner_len,
+		 holder.owner);
 	return holder.known == is_ours && (!is_ours || strcmp(text, value->str) == 0);
 }
 

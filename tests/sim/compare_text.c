@@ -61,8 +61,10 @@ void compare_value_text(char *text, const struct model_value *value)
 		strcpy(text, foreign[value->owner]);
 		return;
 	}
-	int len = snprintf(text, COMPARE_TEXT, "%040" PRIx64 ":%" PRIu64 ":%" PRIu64 ":%s", value->token,
-			   value->hold_until_ms, value->fence, owners[value->owner]);
+	int len = snprintf(text, COMPARE_TEXT, "%040" PRIx64 ":%" PRIu64 ":%" PRIu64 ":%s%.*" PRIx64 ":%s",
+			   value->token, value->hold_until_ms, value->fence,
+			   value->key != 0 && !value->noted ? "?" : "", value->key != 0 ? 16 : 0, value->key,
+			   owners[value->owner]);
 	assert(len > 0 && len < COMPARE_TEXT);
 }
 
@@ -95,7 +97,7 @@ static const struct {
 } layouts[COMPARE_SCRIPTS] = {
 	[COMPARE_ACQUIRE] = {"acquire", "2", "tlhobfqeD"},
 	[COMPARE_RAISE] = {"raise", "2", "tbfeD"},
-	[COMPARE_EXTEND] = {"extend", "2", "tleD"},
+	[COMPARE_EXTEND] = {"extend", "2", "tlneD"},
 	[COMPARE_RELEASE] = {"release", "2", "tqeD"},
 	[COMPARE_INSPECT] = {"inspect", "2", "eD"},
 	[COMPARE_EPOCH] = {"epoch", "1", "dlvp"},
@@ -128,7 +130,14 @@ static void argument_text(char *text, char letter, const struct model_command *c
 		break;
 	case 'l': print_to(text, "%" PRIu64, command->ttl_ms); break;
 	case 'h': print_to(text, "%" PRIu64, command->max_hold_ms); break;
-	case 'o': strcpy(text, owners[command->owner]); break;
+	case 'o':
+		snprintf(text, COMPARE_TEXT, "%s%.*" PRIx64 ":%s", command->noted != 0 ? "?" : "",
+			 command->noted != 0 ? 16 : 0, command->noted, owners[command->owner]);
+		break;
+	case 'n':
+		if (command->noted != 0)
+			snprintf(text, COMPARE_TEXT, "%" PRIu64 ":%016" PRIx64, command->fence, command->noted);
+		break;
 	case 'b': strcpy(text, compare_bucket_name(command->bucket)); break;
 	case 'B': strcpy(text, compare_bucket_name(command->last_bucket)); break;
 	case 'f': print_to(text, "%" PRIu64, command->fence); break;

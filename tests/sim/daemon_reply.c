@@ -91,7 +91,7 @@ void token_write(uint64_t token, char ret_token[RANDOM_TOKEN_LEN])
 
 static redisReply *value(const struct model_value *value)
 {
-	char line[LEASE_TOKEN_LEN + 3 * TEXT_DECIMAL_MAX + 8];
+	char line[LEASE_TOKEN_LEN + 3 * TEXT_DECIMAL_MAX + 24];
 	size_t len = LEASE_TOKEN_LEN;
 	if (value->token == 0)
 		return string(REDIS_REPLY_STRING, "a value of another library");
@@ -100,6 +100,12 @@ static redisReply *value(const struct model_value *value)
 	len += text_decimal(value->hold_until_ms, line + len);
 	line[len++] = ':';
 	len += text_decimal(value->fence, line + len);
+	line[len++] = ':';
+	if (value->key != 0 && !value->noted)
+		line[len++] = '?';
+	if (value->key != 0)
+		write_hex(line + len, value->key);
+	len += value->key != 0 ? 16 : 0;
 	line[len++] = ':';
 	len += value->owner != 0 ? text_decimal(value->owner, line + len) : 0;
 	return bytes(REDIS_REPLY_STRING, line, len);

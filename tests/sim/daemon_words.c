@@ -139,13 +139,26 @@ static void parse_acquire(struct command *command, const struct transport_connec
 	request->token = token(&argv[0]);
 	request->ttl_ms = decimal(&argv[1]);
 	request->max_hold_ms = decimal(&argv[2]);
-	request->owner = argv[3].len > 0 ? decimal(&argv[3]) : 0;
+	const char *colon = memchr(argv[3].bytes, ':', argv[3].len);
+	struct transport_word owner = {colon + 1, argv[3].len - (size_t)(colon + 1 - argv[3].bytes)};
+	request->noted = colon > argv[3].bytes ? hex_number(argv[3].bytes + 1) : 0;
+	request->owner = owner.len > 0 ? decimal(&owner) : 0;
 	assert(decimal(&argv[4]) == buckets[parsing->config.one_bucket][request->key]);
 	request->bucket = bucket_of(parsing, request->key);
 	request->fence = decimal(&argv[5]);
 	parse_entry(&argv[6], request);
 	request->epoch = epoch(&argv[7]);
 	set_deadline(command, connection, &argv[8]);
+}
+
+/* "fence:key" */
+static void parse_note(const struct transport_word *word, struct model_command *request)
+{
+	if (word->len == 0)
+		return;
+	struct transport_word fence = {word->bytes, word->len - 17};
+	request->fence = decimal(&fence);
+	request->noted = hex_number(word->bytes + fence.len + 1);
 }
 
 static void parse_lock_script(struct command *command, const struct transport_connection *connection,
@@ -164,8 +177,9 @@ static void parse_lock_script(struct command *command, const struct transport_co
 	case REDLOCK_SCRIPT_EXTEND:
 		request->token = token(&argv[0]);
 		request->ttl_ms = decimal(&argv[1]);
-		request->epoch = epoch(&argv[2]);
-		set_deadline(command, connection, &argv[3]);
+		parse_note(&argv[2], request);
+		request->epoch = epoch(&argv[3]);
+		set_deadline(command, connection, &argv[4]);
 		break;
 	case REDLOCK_SCRIPT_RELEASE:
 		request->token = token(&argv[0]);

@@ -103,7 +103,8 @@ static void acquire_sets(struct model_master *master, const struct model_command
 	/* local hold_until = ARGV[3] ~= '0' and math.floor(now_us / 1000) + ARGV[3] or 0 */
 	uint64_t hold_until_ms = command->max_hold_ms != 0 ? model_now_ms(master) + command->max_hold_ms : 0;
 	/* local value = string.format('%s:%.0f:%s:%s', ARGV[1], hold_until, ARGV[6], ARGV[4]) */
-	struct model_value value = {command->token, hold_until_ms, command->fence, command->owner};
+	struct model_value value = {command->token, hold_until_ms,  command->fence,
+				    command->owner, command->noted, false};
 	master->keys[command->key] = (struct model_key){value, model_now_ms(master) + command->ttl_ms, MODEL_STRING};
 	/* local old = math.max(tonumber(seen[2] or 0), tonumber(seen[3] or 0)) */
 	uint64_t old = model_number(master, command->bucket);
@@ -221,6 +222,15 @@ static void reply_extended(const struct model_master *master, const struct model
 static void extend_held(struct model_master *master, struct model_key *key, const struct model_command *command,
 			struct model_reply *ret_reply)
 {
+	/* if ARGV[3] ~= '' then
+	 *	local first, last = string.match(value, '^(%x+:%d+:)%d+:[^:]*(:.*)$')
+	 *	value = first .. ARGV[3] .. last
+	 *	redis.call('SET', KEYS[1], value, 'KEEPTTL') */
+	if (command->noted != 0) {
+		key->value.fence = command->fence;
+		key->value.key = command->noted;
+		key->value.noted = true;
+	}
 	/* local remaining = redis.call('PTTL', KEYS[1])
 	 * local asked = tonumber(ARGV[2]) */
 	int64_t remaining = pttl(master, key), asked = (int64_t)command->ttl_ms;
@@ -251,13 +261,13 @@ static void extend_held(struct model_master *master, struct model_key *key, cons
 void model_extend(struct model_master *master, const struct model_command *command, struct model_reply *ret_reply)
 {
 	assert(command->token != 0);
-	/* if now_us > tonumber(ARGV[4]) then */
+	/* if now_us > tonumber(ARGV[5]) then */
 	if (model_is_late(master, command)) {
 		/* return {-2, now_us} */
 		model_reply_code(master, -2, ret_reply);
 		return;
 	}
-	/* if ARGV[3] ~= '----------------' and redis.call('HGET', KEYS[2], 'epoch') ~= ARGV[3] then */
+	/* if ARGV[4] ~= '----------------' and redis.call('HGET', KEYS[2], 'epoch') ~= ARGV[4] then */
 	if (model_is_other_epoch(master, command)) {
 		/* return {-3, now_us} */
 		model_reply_code(master, -3, ret_reply);

@@ -36,12 +36,14 @@
 
 enum model_type { MODEL_NONE, MODEL_STRING, MODEL_OTHER /* a hash, a list, … */ };
 
-/* token:hold_until_ms:fence:owner */
+/* token:hold_until_ms:fence:key:owner */
 struct model_value {
 	uint64_t token; /* stands for 40 hex digits; 0: not a value of ours */
 	uint64_t hold_until_ms;
 	uint64_t fence;
 	uint64_t owner; /* stands for the label */
+	uint64_t key;   /* stands for 16 hex digits; 0: empty */
+	bool noted;     /* without a question mark */
 };
 
 struct model_key {
@@ -104,17 +106,19 @@ struct model_command {
 	/* with an entry: how long it waits yet. Release: 0: it leaves the queue, else it keeps (or takes) the entry */
 	uint32_t wait_ms;
 	uint64_t max_hold_ms, owner; /* acquire */
-	uint64_t fence;              /* acquire: the guess; raise: the number; write its epoch: the floor */
-	uint64_t epoch;              /* lock scripts: it or ANY; quarantine: as read, or 0; fences: it or a marker */
-	uint64_t deadline_us;        /* acquire, raise, extend, write its epoch: in the master's own time */
-	uint64_t marker;             /* quarantine, write its epoch */
-	uint64_t run_id;             /* quarantine, write its epoch */
-	uint64_t cluster;            /* write its epoch */
-	uint64_t digest;             /* epoch, write its epoch */
-	uint32_t evicted;            /* epoch: one more than evicted_keys; 0: not known */
-	bool compared;               /* epoch: the caller has compared `evicted` with what is noted */
-	bool kept;                   /* quarantine */
-	bool clocked;                /* write its epoch */
+	uint64_t noted;              /* acquire: the value's key; extend: with the fence it is noted; 0: none */
+	/* acquire: the guess; raise: the number; extend with a key: of the lease; write its epoch: the floor */
+	uint64_t fence;
+	uint64_t epoch;       /* lock scripts: it or ANY; quarantine: as read, or 0; fences: it or a marker */
+	uint64_t deadline_us; /* acquire, raise, extend, write its epoch: in the master's own time */
+	uint64_t marker;      /* quarantine, write its epoch */
+	uint64_t run_id;      /* quarantine, write its epoch */
+	uint64_t cluster;     /* write its epoch */
+	uint64_t digest;      /* epoch, write its epoch */
+	uint32_t evicted;     /* epoch: one more than evicted_keys; 0: not known */
+	bool compared;        /* epoch: the caller has compared `evicted` with what is noted */
+	bool kept;            /* quarantine */
+	bool clocked;         /* write its epoch */
 };
 
 struct model_reply {

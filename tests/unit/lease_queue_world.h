@@ -16,7 +16,7 @@
 #include "server/metrics/metrics.h"
 #include "suite.h"
 
-#define HOLDER "0123456789abcdef0123456789abcdef01234567:0:7:holder"
+#define HOLDER "0123456789abcdef0123456789abcdef01234567:0:7::holder"
 
 enum { ASKED_MAX = 16 };
 

@@ -16,16 +16,16 @@ static uint64_t read_value(const char *value, struct lease_holder *ret)
 START_TEST(owners_are_read_from_our_own_values)
 {
 	struct lease_holder holder;
-	read_value(TOKEN ":1795215206922:1795215206922001:worker-7", &holder);
+	read_value(TOKEN ":1795215206922:1795215206922001::worker-7", &holder);
 	ck_assert(holder.known);
 	ck_assert_uint_eq(holder.fence, UINT64_C(1795215206922001));
 	ck_assert_uint_eq(holder.owner_len, 8);
 	ck_assert_mem_eq(holder.owner, "worker-7", 8);
-	read_value(TOKEN ":0:9007199254740991:", &holder);
+	read_value(TOKEN ":0:9007199254740991::", &holder);
 	ck_assert(holder.known);
 	ck_assert_uint_eq(holder.fence, REDLOCK_FENCE_LIMIT - 1);
 	ck_assert_uint_eq(holder.owner_len, 0);
-	read_value(TOKEN ":0:1:a:b:c", &holder);
+	read_value(TOKEN ":0:1::a:b:c", &holder);
 	ck_assert_mem_eq(holder.owner, "a:b:c", 5);
 }
 END_TEST
@@ -40,6 +40,12 @@ static const char *const other_values[] = {
 	TOKEN ":12:",
 	TOKEN ":12:34",
 	TOKEN ":12:worker",
+	TOKEN ":12:34:worker",
+	TOKEN ":12:34:0123456789abcdef",
+	TOKEN ":12:34:0123456789abcde:x",
+	TOKEN ":12:34:0123456789abcdeg:x",
+	TOKEN ":12:34:?:x",
+	TOKEN ":12:34:?0123456789abcde",
 	TOKEN "::34:x",
 	TOKEN ":12::x",
 	TOKEN ":1a:34:x",
@@ -60,9 +66,28 @@ START_TEST(other_values_have_no_owner)
 }
 END_TEST
 
+/* A question mark: the request with that key is under way. A lease without a fence is none. */
+START_TEST(keys_are_read)
+{
+	struct lease_holder holder;
+	read_value(TOKEN ":12:34:0123456789abcdef:a:b", &holder);
+	ck_assert(holder.known && holder.noted);
+	ck_assert_uint_eq(holder.key, UINT64_C(0x0123456789abcdef));
+	ck_assert_mem_eq(holder.owner, "a:b", 3);
+	read_value(TOKEN ":12:34:?fedcba9876543210:", &holder);
+	ck_assert(holder.known && !holder.noted);
+	ck_assert_uint_eq(holder.key, UINT64_C(0xfedcba9876543210));
+	read_value(TOKEN ":12:34::?", &holder);
+	ck_assert(holder.known && !holder.noted);
+	ck_assert_uint_eq(holder.key, 0);
+	read_value(TOKEN ":12:0:0123456789abcdef:", &holder);
+	ck_assert(holder.known && !holder.noted);
+}
+END_TEST
+
 START_TEST(an_owner_that_is_too_long_is_not_read)
 {
-	char value[LEASE_TOKEN_LEN + 5 + LEASE_OWNER_MAX + 2] = TOKEN ":0:1:";
+	char value[LEASE_TOKEN_LEN + 6 + LEASE_OWNER_MAX + 2] = TOKEN ":0:1::";
 	memset(value + strlen(value), 'o', LEASE_OWNER_MAX + 1);
 	struct lease_holder holder;
 	read_value(value, &holder);
@@ -75,9 +100,9 @@ END_TEST
 START_TEST(holders_are_told_apart_by_token)
 {
 	struct lease_holder holder;
-	uint64_t id = read_value(TOKEN ":1:7:a", &holder);
-	ck_assert_uint_eq(id, read_value(TOKEN ":2:8:a", &holder));
-	ck_assert_uint_ne(id, read_value(OTHER ":1:7:a", &holder));
+	uint64_t id = read_value(TOKEN ":1:7::a", &holder);
+	ck_assert_uint_eq(id, read_value(TOKEN ":2:8::a", &holder));
+	ck_assert_uint_ne(id, read_value(OTHER ":1:7::a", &holder));
 	ck_assert_uint_eq(read_value("redsync-value", &holder), read_value("redsync-value", &holder));
 	ck_assert_uint_ne(read_value("redsync-value", &holder), read_value("another-value", &holder));
 	ck_assert_uint_eq(lease_answer_read_holder(NULL, 0, &holder), lease_answer_read_holder(NULL, 0, &holder));
@@ -92,17 +117,17 @@ START_TEST(bounds_of_leases_are_read_from_our_own_values)
 		const char *value;
 		uint64_t hold_until_ms;
 	} values[] = {
-		{TOKEN ":1795215206922:1795215206922001:worker-7", UINT64_C(1795215206922)},
-		{TOKEN ":1:2:", 1},
-		{TOKEN ":0:7:worker", 0},
-		{TOKEN ":9007199254740991:7:", REDLOCK_FENCE_LIMIT - 1},
+		{TOKEN ":1795215206922:1795215206922001::worker-7", UINT64_C(1795215206922)},
+		{TOKEN ":1:2::", 1},
+		{TOKEN ":0:7::worker", 0},
+		{TOKEN ":9007199254740991:7::", REDLOCK_FENCE_LIMIT - 1},
 	};
 	for (size_t i = 0; i < sizeof values / sizeof *values; i++)
 		ck_assert_uint_eq(lease_answer_hold_until_ms(values[i].value, strlen(values[i].value)),
 				  values[i].hold_until_ms);
 	ck_assert_uint_eq(lease_answer_hold_until_ms(NULL, 0), 0);
 	/* no further than its length */
-	ck_assert_uint_eq(lease_answer_hold_until_ms(TOKEN ":12:34:x", LEASE_TOKEN_LEN + 3), 0);
+	ck_assert_uint_eq(lease_answer_hold_until_ms(TOKEN ":12:34::x", LEASE_TOKEN_LEN + 3), 0);
 }
 END_TEST
 
@@ -233,7 +258,7 @@ START_TEST(the_holder_is_the_one_that_the_core_chose)
 	struct lease_answer answer;
 	make_op(LEASE_INSPECT);
 	op->seen[0].id = read_value(OTHER ":1:99:stale", &op->seen[0].holder);
-	op->seen[1].id = read_value(TOKEN ":1:7:worker", &op->seen[1].holder);
+	op->seen[1].id = read_value(TOKEN ":1:7::worker", &op->seen[1].holder);
 	struct redlock_result result = {
 		.outcome = REDLOCK_OK,
 		.held = true,
@@ -258,7 +283,7 @@ START_TEST(an_extended_lease_shows_its_own_owner)
 	struct lease_answer answer;
 	make_op(LEASE_EXTEND);
 	op->seen[0].id = read_value(OTHER ":1:99:another", &op->seen[0].holder);
-	op->seen[2].id = read_value(TOKEN ":9:7:me", &op->seen[2].holder);
+	op->seen[2].id = read_value(TOKEN ":9:7::me", &op->seen[2].holder);
 	struct redlock_result result = {.outcome = REDLOCK_OK, .fence = 8, .ttl_us = 5000000, .validity_us = 1000};
 	lease_answer_make(op, &result, 1000000, &answer);
 	ck_assert_uint_eq(answer.holder.owner_len, 2);
@@ -273,7 +298,7 @@ int main(void)
 	TCase *tests = tcase_create("lease_answer");
 	tcase_add_test(tests, owners_are_read_from_our_own_values);
 	tcase_add_loop_test(tests, other_values_have_no_owner, 0, sizeof other_values / sizeof *other_values);
-	suite_add(tests, an_owner_that_is_too_long_is_not_read, holders_are_told_apart_by_token,
+	suite_add(tests, keys_are_read, an_owner_that_is_too_long_is_not_read, holders_are_told_apart_by_token,
 		  bounds_of_leases_are_read_from_our_own_values);
 	tcase_add_loop_test(tests, other_values_have_no_bound, 0, sizeof other_values / sizeof *other_values);
 	tcase_add_test(tests, times_are_rounded_to_the_safe_side);

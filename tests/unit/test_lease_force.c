@@ -4,7 +4,7 @@
 #define TOKEN_1 "0123456789abcdef0123456789abcdef01234567"
 #define TOKEN_2 "fedcba9876543210fedcba9876543210fedcba98"
 #define TOKEN_3 "aaaaaaaaaaaaaaaaaaaabbbbbbbbbbbbbbbbbbbb"
-#define LEASE_1 TOKEN_1 ":0:7:holder"
+#define LEASE_1 TOKEN_1 ":0:7::holder"
 
 enum { A, B, C, N = FAKE_MASTERS };
 
@@ -104,7 +104,7 @@ START_TEST(a_lease_is_released_with_its_token)
 {
 	struct asked *one = force();
 	ck_assert_uint_eq(releases(), 0);
-	look(holds(TOKEN_1 ":0:7:holder"), holds(TOKEN_1 ":5:9:holder"), gone());
+	look(holds(TOKEN_1 ":0:7::holder"), holds(TOKEN_1 ":5:9::holder"), gone());
 	ck_assert(!one->answered);
 	ck_assert_uint_eq(releases_of(TOKEN_1), N); /* also to C, which may have it by now */
 	ck_assert_uint_eq(releases(), N);
@@ -133,7 +133,7 @@ END_TEST
  * too long an owner. */
 START_TEST(what_is_not_ours_is_left_alone)
 {
-	static char long_owner[LEASE_TOKEN_LEN + 5 + LEASE_OWNER_MAX + 2] = TOKEN_1 ":0:7:";
+	static char long_owner[LEASE_TOKEN_LEN + 6 + LEASE_OWNER_MAX + 2] = TOKEN_1 ":0:7::";
 	memset(long_owner + LEASE_TOKEN_LEN + 5, 'o', LEASE_OWNER_MAX + 1);
 	const char *const values[] = {"redsync's", NULL, TOKEN_1, TOKEN_1 "::", long_owner};
 	struct asked *one = force();
@@ -164,7 +164,7 @@ START_TEST(a_newcomer_is_not_harmed)
 {
 	struct asked *one = force();
 	look(holds(LEASE_1), holds(LEASE_1), holds(LEASE_1));
-	released(holds(TOKEN_2 ":0:8:next"), holds(TOKEN_2 ":0:8:next"), deleted());
+	released(holds(TOKEN_2 ":0:8::next"), holds(TOKEN_2 ":0:8::next"), deleted());
 	check_answer(one, LEASE_NOT_OWNER);
 	ck_assert(one->answer.holder.known);
 	ck_assert_uint_eq(one->answer.holder.fence, 8);
@@ -234,12 +234,12 @@ START_TEST(all_that_may_be_a_lease_are_released)
 	masters.quarantined = 1U << C;
 	struct asked *one = force();
 	say(A, REDLOCK_SCRIPT_INSPECT, holds(LEASE_1));
-	say(B, REDLOCK_SCRIPT_INSPECT, holds(TOKEN_2 ":0:8:other"));
+	say(B, REDLOCK_SCRIPT_INSPECT, holds(TOKEN_2 ":0:8::other"));
 	leases_dispatch(leases);
 	ck_assert_uint_eq(releases_of(TOKEN_1), 2);
 	ck_assert_uint_eq(releases_of(TOKEN_2), 2);
 	say(A, REDLOCK_SCRIPT_RELEASE, deleted());
-	say(B, REDLOCK_SCRIPT_RELEASE, holds(TOKEN_2 ":0:8:other"));
+	say(B, REDLOCK_SCRIPT_RELEASE, holds(TOKEN_2 ":0:8::other"));
 	leases_dispatch(leases);
 	ck_assert(!one->answered); /* the other release is not answered yet */
 	say(A, REDLOCK_SCRIPT_RELEASE, gone());
@@ -254,7 +254,7 @@ enum { FREE, ONE, TWO, FOREIGN, AWAY, SAYINGS };
 
 static struct master_reply saying(int what)
 {
-	return what == FREE ? gone() : holds(what == ONE ? LEASE_1 : what == TWO ? TOKEN_2 ":0:8:other" : "redsync's");
+	return what == FREE ? gone() : holds(what == ONE ? LEASE_1 : what == TWO ? TOKEN_2 ":0:8::other" : "redsync's");
 }
 
 static unsigned count(const int says[N], int what)
@@ -299,7 +299,7 @@ END_TEST
 START_TEST(the_holder_with_that_fence_is_released)
 {
 	struct asked *one = force_fence(9);
-	look(holds(LEASE_1), holds(TOKEN_1 ":0:9:holder"), gone());
+	look(holds(LEASE_1), holds(TOKEN_1 ":0:9::holder"), gone());
 	ck_assert_uint_eq(releases_of(TOKEN_1), N);
 	released(deleted(), deleted(), gone());
 	check_answer(one, LEASE_OK);
@@ -326,7 +326,7 @@ START_TEST(of_two_that_may_be_a_lease_the_other_stays)
 	masters.down = 1U << C;
 	struct asked *one = force_fence(8);
 	say(A, REDLOCK_SCRIPT_INSPECT, holds(LEASE_1));
-	say(B, REDLOCK_SCRIPT_INSPECT, holds(TOKEN_2 ":0:8:other"));
+	say(B, REDLOCK_SCRIPT_INSPECT, holds(TOKEN_2 ":0:8::other"));
 	leases_dispatch(leases);
 	ck_assert_uint_eq(releases_of(TOKEN_2), 2);
 	ck_assert_uint_eq(releases(), 2);
@@ -338,10 +338,10 @@ END_TEST
 START_TEST(a_left_over_with_another_fence_stays)
 {
 	struct asked *one = force_fence(7);
-	look(holds(LEASE_1), holds(LEASE_1), holds(TOKEN_2 ":0:8:other"));
+	look(holds(LEASE_1), holds(LEASE_1), holds(TOKEN_2 ":0:8::other"));
 	ck_assert_uint_eq(releases_of(TOKEN_1), N);
 	ck_assert_uint_eq(releases(), N);
-	released(deleted(), deleted(), holds(TOKEN_2 ":0:8:other"));
+	released(deleted(), deleted(), holds(TOKEN_2 ":0:8::other"));
 	check_answer(one, LEASE_OK);
 }
 END_TEST
@@ -363,7 +363,7 @@ END_TEST
 START_TEST(what_cannot_be_a_lease_is_left_alone)
 {
 	const struct master_reply first[] = {holds(LEASE_1), gone(), gone()},
-				  each[] = {holds(LEASE_1), holds(TOKEN_2 ":0:8:"), holds(TOKEN_3 ":0:9:")};
+				  each[] = {holds(LEASE_1), holds(TOKEN_2 ":0:8::"), holds(TOKEN_3 ":0:9::")};
 	const struct master_reply *says = _i == 0 ? first : each;
 	struct asked *one = force();
 	look(says[A], says[B], says[C]);

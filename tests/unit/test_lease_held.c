@@ -29,14 +29,14 @@ static const struct {
 	const char *value;
 	uint64_t told_us; /* 0: nothing */
 } releases[] = {
-	{86400000, UINT64_C(1795215206922000), TOKEN ":1795301601422:7:me", 5500000},
-	{1000, UINT64_C(1795215206922000), TOKEN ":1795215206923:7:", 999000},
-	{0, UINT64_C(1795215206922000), TOKEN ":0:7:me", 0}, /* no bound, so the time is not known */
+	{86400000, UINT64_C(1795215206922000), TOKEN ":1795301601422:7::me", 5500000},
+	{1000, UINT64_C(1795215206922000), TOKEN ":1795215206923:7::", 999000},
+	{0, UINT64_C(1795215206922000), TOKEN ":0:7::me", 0}, /* no bound, so the time is not known */
 	/* given by a redlockd without a bound */
-	{86400000, UINT64_C(1795215206922000), TOKEN ":0:7:me", 0},
-	{86400000, UINT64_C(1795215206922000), TOKEN ":86399999:7:me", 0},
+	{86400000, UINT64_C(1795215206922000), TOKEN ":0:7::me", 0},
+	{86400000, UINT64_C(1795215206922000), TOKEN ":86399999:7::me", 0},
 	/* given after now: its clock went back */
-	{86400000, UINT64_C(1795215206922000), TOKEN ":1795301606923:7:me", 0},
+	{86400000, UINT64_C(1795215206922000), TOKEN ":1795301606923:7::me", 0},
 	/* another library's value that begins so */
 	{86400000, UINT64_C(1795215206922000), TOKEN, 0},
 	{86400000, UINT64_C(1795215206922000), TOKEN ":x:7:me", 0},
@@ -73,7 +73,7 @@ END_TEST
 /* A released attempt was not a lease. */
 START_TEST(a_released_attempt_was_no_lease)
 {
-	struct master_reply reply = released(TOKEN ":1795301601422:7:me", UINT64_C(1795215206922000));
+	struct master_reply reply = released(TOKEN ":1795301601422:7::me", UINT64_C(1795215206922000));
 	uint64_t us;
 	struct asked *one = ask("r", 60000);
 	answer_acquires(&granted);

@@ -142,12 +142,13 @@ static void check(const struct master_script *script, const char *const *expecte
 START_TEST(commands_are_as_the_scripts_want_them)
 {
 	static const char *const acquire[] = {
-		"2",      "app:orders/42", "app:redlockd:master", TOKEN, "30000", "86400000",
-		"me:you", "14377",         "9007199254740991",    "",    GUARD,   NULL,
+		"2",       "app:orders/42", "app:redlockd:master", TOKEN, "30000", "86400000",
+		":me:you", "14377",         "9007199254740991",    "",    GUARD,   NULL,
 	};
 	static const char *const raise[] = {
 		"2", "app:orders/42", "app:redlockd:master", TOKEN, "14377", "1795215206922001", GUARD, NULL};
-	static const char *const extend[] = {"2", "app:orders/42", "app:redlockd:master", TOKEN, "30000", GUARD, NULL};
+	static const char *const extend[] = {"2", "app:orders/42", "app:redlockd:master", TOKEN, "30000", "", GUARD,
+					     NULL};
 	static const char *const release[] = {"2", "app:orders/42", "app:redlockd:master", TOKEN, "", GUARD, NULL};
 	static const char *const inspect[] = {"2", "app:orders/42", "app:redlockd:master", GUARD, NULL};
 	static const char *const *const expected[] = {
@@ -162,6 +163,16 @@ START_TEST(commands_are_as_the_scripts_want_them)
 		script.with_source = true;
 		check(&script, expected[kind]);
 	}
+}
+END_TEST
+
+START_TEST(a_key_is_part_of_the_value)
+{
+	struct master_script script = script_of(REDLOCK_SCRIPT_ACQUIRE);
+	script.key = UINT64_C(0x0123456789abcdef);
+	ck_assert_str_eq(words_of(1, &script)->element[8], "?0123456789abcdef:me:you");
+	script.script = REDLOCK_SCRIPT_EXTEND;
+	ck_assert_str_eq(words_of(1, &script)->element[7], "7:0123456789abcdef");
 }
 END_TEST
 
@@ -304,7 +315,8 @@ static const struct {
 	{"token", TOKEN},
 	{"ttl_ms", "30000"},
 	{"max_hold_ms", "86400000"},
-	{"owner", "me:you"},
+	{"label", ":me:you"},
+	{"note", ""},
 	{"bucket", "14377"},
 	{"guess", "7"},
 	{"fence", "7"},
@@ -433,6 +445,7 @@ int main(void)
 	tcase_add_loop_test(tests, buckets_never_change, 0, sizeof buckets / sizeof *buckets);
 	tcase_add_test(tests, buckets_are_filled_evenly);
 	tcase_add_test(tests, commands_are_as_the_scripts_want_them);
+	tcase_add_test(tests, a_key_is_part_of_the_value);
 	tcase_add_loop_test(tests, several_are_joined_in_their_order, 1, MASTER_BATCH_MAX + 1);
 	tcase_add_test(tests, the_longest_have_room);
 	tcase_add_test(tests, a_prefix_is_no_pattern);

@@ -131,7 +131,8 @@ START_TEST(test_may_answer)
 	ck_assert(route_may_answer(acquire, 201, NULL));
 	ck_assert(route_may_answer(acquire, 409, "locked"));
 	ck_assert(route_may_answer(acquire, 400, "invalid-request"));
-	ck_assert(!route_may_answer(acquire, 200, NULL));
+	ck_assert(route_may_answer(acquire, 200, NULL)); /* the same request again */
+	ck_assert(!route_may_answer(release, 200, NULL));
 	ck_assert(route_may_answer(force, 401, "unauthorized"));
 	ck_assert(!route_may_answer(release, 401, "unauthorized"));
 	ck_assert(!route_may_answer(acquire, 409, "not-owner"));

@@ -1,0 +1,236 @@
+/* Acquisitions with an Idempotency-Key: if the resource is held by a lease that an earlier request with the same key
+ * was granted, the answer is that lease, extended.
+ *
+ *     ACQUIRE ─ granted ─► EXTEND, which notes the key ─► a new lease
+ *        │ ▲                   │ gone
+ *        │ └───────────────────┴─ gone ─┐
+ *        └─ held by a noted lease ─► EXTEND ─► that lease, again
+ *
+ * Both are operations of their own (struct lease_op); the caller's operation only waits for them. Why it is safe:
+ *   - A lease is noted after its attempt has won, with its final fence. From then on no redlockd releases it but by a
+ *     DELETE or by force: not for a client that has left, not after a lost answer, not at the end of a stream. Another
+ *     request may have got it. So a note on one master proves that the lease was granted, and that no release of its
+ *     attempt is on its way.
+ *   - It is given again only if a majority extended it with positive validity, like every lease.
+ *   - It is extended only if a majority has its token. Otherwise requests that come again and again would keep what is
+ *     left of a lost lease for ever.
+ * A request that waits looks once a second whether the holder has become its own: another request with its key may wait
+ * at any redlockd. It looks sooner while such a request votes. */
+#include <assert.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "lease_internal.h"
+#include "server/base/base.h"
+
+enum { LOOK_US = 1000000 };
+
+struct lease_keyed {
+	struct lease_op *op;    /* the caller's */
+	struct lease_op *inner; /* under way; NULL: the timer of `op` runs */
+	uint64_t random;
+	uint32_t tries; /* acquisitions begun */
+	bool again;     /* the lease is an earlier request's */
+	uint64_t fence; /* of the lease */
+	char token[LEASE_TOKEN_LEN];
+};
+
+static void on_acquired(void *arg, const struct lease_answer *answer);
+static void on_extended(void *arg, const struct lease_answer *answer);
+static bool look(struct lease_op *op, uint64_t now_us);
+
+/* ---- steps ---- */
+
+static void acquire(struct lease_keyed *keyed, uint64_t now_us)
+{
+	struct lease_request request = keyed->op->request;
+	uint64_t waited_ms = (now_us - keyed->op->began_us) / 1000;
+	assert(!keyed->inner && request.key != 0);
+	if (request.wait_ms > 0)
+		request.wait_ms = request.wait_ms > waited_ms ? request.wait_ms - (uint32_t)waited_ms : 1;
+	keyed->tries++;
+	keyed->inner = lease_op_submit(keyed->op->leases, &request, on_acquired, keyed);
+	keyed->inner->keyed = keyed;
+	keyed->inner->watch = look;
+}
+
+static void extend(struct lease_keyed *keyed, const char token[LEASE_TOKEN_LEN], uint64_t fence)
+{
+	struct lease_request request = keyed->op->request;
+	assert(!keyed->inner && fence > 0);
+	memcpy(keyed->token, token, sizeof keyed->token);
+	memcpy(request.token, token, sizeof request.token);
+	request.operation = LEASE_EXTEND;
+	request.fence = keyed->fence = fence;
+	request.wait_ms = 0;
+	keyed->inner = lease_op_submit(keyed->op->leases, &request, on_extended, keyed);
+}
+
+static void finish(struct lease_keyed *keyed, const struct lease_answer *answer)
+{
+	struct lease_op *op = keyed->op;
+	assert(!keyed->inner && op->keyed == keyed);
+	op->answer = *answer;
+	op->answer.waited_ms = (uint32_t)((clock_now_us() - op->began_us) / 1000);
+	op->keyed = NULL;
+	op->watch = NULL;
+	free(keyed);
+	lease_op_enter(op, LEASE_OP_ANSWERED); /* its parts have been counted */
+}
+
+/* Another acquisition, after a pause: what stood in its way is a request with its own key that is not granted yet, or
+ * was a lease that has ended. False: no tries are left. */
+static bool try_again(struct lease_keyed *keyed)
+{
+	const struct options *options = keyed->op->leases->options;
+	uint64_t spread_ms = options->retry_max_ms - options->retry_min_ms + 1;
+	assert(!keyed->inner);
+	if (keyed->tries > options->retry_count)
+		return false;
+	transport_timer_start(keyed->op->timer, options->retry_min_ms + redlock_random(&keyed->random) % spread_ms);
+	return true;
+}
+
+/* ---- whose it is ---- */
+
+static bool is_own(const struct lease_op *op, unsigned master)
+{
+	return lease_op_voted(op, master, REDLOCK_VOTE_HELD) && op->seen[master].holder.known &&
+	       op->seen[master].holder.key == op->request.key;
+}
+
+/* The lease of this key that a majority has and that is noted somewhere: one master's sight of it, or NULL. */
+static const struct lease_sight *find_lease(const struct lease_op *op)
+{
+	for (unsigned i = 0; i < op->core.params.masters; i++) {
+		unsigned votes = 0;
+		for (unsigned j = 0; is_own(op, i) && op->seen[i].holder.noted && j < op->core.params.masters; j++)
+			votes += lease_op_voted(op, j, REDLOCK_VOTE_HELD) && op->seen[j].id == op->seen[i].id;
+		if (votes >= redlock_majority(op->core.params.masters))
+			return &op->seen[i];
+	}
+	return NULL;
+}
+
+static bool is_any_own(const struct lease_op *op)
+{
+	for (unsigned i = 0; i < op->core.params.masters; i++)
+		if (is_own(op, i))
+			return true;
+	return false;
+}
+
+/* ---- answers of the parts ---- */
+
+static void on_acquired(void *arg, const struct lease_answer *answer)
+{
+	struct lease_keyed *keyed = arg;
+	struct lease_op *acquired = keyed->inner;
+	bool refused = answer->status == LEASE_LOCKED || answer->status == LEASE_TOO_MANY ||
+		       answer->status == LEASE_SPLIT_VOTE;
+	const struct lease_sight *own = refused ? find_lease(acquired) : NULL;
+	keyed->inner = NULL;
+	acquired->keyed = NULL;
+	acquired->watch = NULL;
+	keyed->again = own;
+	if (own)
+		extend(keyed, own->token, own->holder.fence);
+	else if (answer->status == LEASE_OK)
+		extend(keyed, answer->token, answer->fence);
+	else if (!refused || keyed->op->request.wait_ms > 0 || !is_any_own(acquired) || !try_again(keyed))
+		finish(keyed, answer);
+}
+
+static void on_extended(void *arg, const struct lease_answer *answer)
+{
+	struct lease_keyed *keyed = arg;
+	struct lease_answer whole = *answer;
+	bool gone = answer->status == LEASE_NOT_OWNER || answer->status == LEASE_EXPIRED;
+	keyed->inner = NULL;
+	if (gone && try_again(keyed))
+		return;
+	if (gone)
+		whole.status = LEASE_SPLIT_VOTE;
+	whole.fence = keyed->fence;
+	whole.noted = answer->status == LEASE_OK;
+	whole.again = whole.noted && keyed->again;
+	finish(keyed, &whole);
+}
+
+/* ---- beginning, waiting, end ---- */
+
+static void stop(struct lease_keyed *keyed)
+{
+	struct lease_op *inner = keyed->inner;
+	keyed->inner = NULL;
+	if (!inner)
+		return;
+	inner->keyed = NULL;
+	inner->watch = NULL;
+	lease_op_cancel(inner);
+}
+
+/* True for the caller's operation, which consists of others. */
+static bool is_whole(const struct lease_op *op)
+{
+	return op->keyed && op->keyed->op == op;
+}
+
+/* Of the caller's operation: the pause is over. */
+static bool go_on(struct lease_op *op, uint64_t now_us)
+{
+	assert(is_whole(op) && !op->keyed->inner);
+	acquire(op->keyed, now_us);
+	return true;
+}
+
+struct lease_op *lease_submit(struct leases *leases, const struct lease_request *request, lease_done_fn *done,
+			      void *arg)
+{
+	if (request->key == 0)
+		return lease_op_submit(leases, request, done, arg);
+	assert(request->operation == LEASE_ACQUIRE);
+	struct lease_op *op = lease_op_begin(leases, request, done, arg);
+	struct lease_keyed *keyed = op->keyed = memory_zeroed(1, sizeof *keyed);
+	op->watch = go_on;
+	keyed->op = op;
+	keyed->random = random_number();
+	acquire(keyed, op->began_us);
+	return op;
+}
+
+void lease_cancel(struct lease_op *op)
+{
+	if (!is_whole(op)) {
+		lease_op_cancel(op);
+		return;
+	}
+	(void)lease_op_forget_caller(op);
+	transport_timer_stop(op->timer);
+	stop(op->keyed);
+	free(op->keyed);
+	op->keyed = NULL;
+	lease_op_linger(op);
+}
+
+/* Of an acquisition: is it a waiter whose lock is held by a lease of its own key? */
+static bool look(struct lease_op *op, uint64_t now_us)
+{
+	struct lease_keyed *keyed = op->keyed;
+	const struct lease_sight *own = op->core.state == REDLOCK_WAITING ? find_lease(op) : NULL;
+	if (own) {
+		const struct lease_sight lease = *own;
+		assert(keyed->inner == op);
+		stop(keyed);
+		keyed->again = true;
+		extend(keyed, lease.token, lease.holder.fence);
+		return true;
+	}
+	uint64_t share_us = op->core.params.wait_us / REDLOCK_LOOKS_MAX;
+	uint64_t after_us = is_any_own(op) ? REDLOCK_LOOK_AGAIN_US : LOOK_US;
+	if (after_us < share_us)
+		after_us = share_us;
+	if (op->core.state == REDLOCK_WAITING && !op->core.paused && op->core.deadline_us > now_us + after_us)
+		lease_op_dispatch_first(op, now_us, after_us);
+	return false;
+}
