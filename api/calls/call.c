@@ -176,7 +176,7 @@ void call_log(const struct call *call, unsigned status, const char *ended, enum 
 
 	assert(request->state != REQUEST_NONE);
 	if (!log_wants(level) || wanted == LOG_REQUESTS_NONE ||
-	    (wanted == LOG_REQUESTS_ERRORS && !call_is_error(call, status)))
+	    (wanted == LOG_REQUESTS_ERRORS && (!call_is_error(call, status) || !log_allows("request", status))))
 		return;
 	log_begin(level, "request");
 	log_text("id", request->id[0] != '\0' ? request->id : NULL);

@@ -263,6 +263,8 @@ void api_accept(struct api *api, int fd, const struct sockaddr *address, socklen
 	api->arriving = false;
 	peer_leave(api->arriving_peer, clock_now_us());
 	metrics_add(&api->config.metrics->http_counters[HTTP_REFUSED_ERROR], 1);
+	if (!log_allows("connection-refused", 0))
+		return;
 	log_begin(LOG_WARN, "connection-refused");
 	log_text("reason", strerror(errno));
 	log_end();

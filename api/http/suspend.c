@@ -31,7 +31,7 @@ void suspend_begin(struct connection *connection, bool watch, bool input)
 	if (!watch)
 		return;
 	connection->watched = suspend_control(connection, EPOLL_CTL_ADD, input ? EPOLLIN : 0) == 0;
-	if (connection->watched)
+	if (connection->watched || !log_allows("client-not-watched", 0))
 		return;
 	log_begin(LOG_WARN, "client-not-watched");
 	log_text("id", connection->request.id);

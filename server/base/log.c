@@ -30,7 +30,9 @@ enum {
 	LOG_LINE_MAX = 4000, /* with its newline; below PIPE_BUF */
 	LOG_TAIL = 16,       /* kept free in each line for `cut`, the closing brace and the newline */
 	LOG_BUFFER = 64 << 10,
-	LOG_FINI_MS = 1000 /* how long the end of a thread waits for a reader that does not keep up */
+	LOG_FINI_MS = 1000, /* how long the end of a thread waits for a reader that does not keep up */
+	LOG_KINDS = 16,     /* of bounded lines; more than there are */
+	LOG_BOUND = 20      /* lines of one kind in a second */
 };
 
 static_assert(LOG_LINE_MAX <= PIPE_BUF, "a line must be written in one piece");
@@ -52,6 +54,11 @@ static _Thread_local struct {
 	uint64_t unreported; /* lines dropped of which no line has told yet */
 	time_t second;       /* for which `clock` was made */
 	char clock[24];
+	struct log_kind {
+		const char *event; /* NULL: this one and those behind it are not in use */
+		unsigned status;
+		uint64_t lines, began_us; /* of the second that began with the first line; 0 lines: none has begun */
+	} kinds[LOG_KINDS];
 } log_state;
 
 void log_setup(enum log_level level, enum log_format format)
@@ -146,13 +153,47 @@ static void log_write_all(int wait_ms)
 	log_write_lines(wait_ms);
 }
 
+bool log_allows(const char *event, unsigned status)
+{
+	struct log_kind *kind = log_state.kinds;
+
+	assert(event);
+	while (kind->event && (strcmp(kind->event, event) != 0 || kind->status != status))
+		kind++;
+	assert(kind < log_state.kinds + LOG_KINDS - 1);
+	if (kind->lines == 0)
+		*kind = (struct log_kind){.event = event, .status = status, .began_us = clock_now_us()};
+	return ++kind->lines <= LOG_BOUND;
+}
+
+/* Reports the lines that were left out in seconds that are over at `now_us`. */
+static void log_report_suppressed(uint64_t now_us)
+{
+	for (struct log_kind *kind = log_state.kinds; kind->event; kind++) {
+		if (kind->lines == 0 || now_us - kind->began_us < 1000000)
+			continue;
+		if (kind->lines > LOG_BOUND) {
+			log_begin(LOG_WARN, "log-lines-suppressed");
+			log_text("of", kind->event);
+			if (kind->status != 0)
+				log_num("status", kind->status);
+			log_num("count", (int64_t)kind->lines - LOG_BOUND);
+			log_end();
+		}
+		kind->lines = 0;
+	}
+}
+
 void log_flush(void)
 {
+	if (log_state.kinds[0].event)
+		log_report_suppressed(clock_now_us());
 	log_write_all(0);
 }
 
 void log_fini(void)
 {
+	log_report_suppressed(UINT64_MAX);
 	log_write_all(LOG_FINI_MS);
 	log_drop_buffered(0);
 	log_state.unreported = 0;

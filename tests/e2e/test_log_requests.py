@@ -97,3 +97,16 @@ def test_all_or_none(lab, which):
     expected = [("acquire", "201", "info"), ("acquire", "409", "info"), ("release", "204", "info"), ("release", "410", "info"), ("acquire", "400", "info"),
                 ("none", "404", "info"), ("acquire", "503", "warn")]
     assert found(service, "after") == (expected if which == "all" else [])
+
+
+@pytest.mark.parametrize("which", ["errors", "all"])
+def test_a_flood_of_one_error_is_bounded(lab, which):
+    """What was left out is counted; the end of the program does not wait for that of the second."""
+    keyed = Keyed(lab, [READER], "--log-requests", which).wait_ready().redlockd
+    client = keyed.client()
+    assert {client.call("GET", "/locks/x").status for _ in range(400)} == {401}
+    client.close()
+    keyed.stop()
+    lines, suppressed = keyed.log("request"), keyed.log("log-lines-suppressed")
+    assert len(lines) + sum(int(line["count"]) for line in suppressed) == 400
+    assert (which == "all") == (len(lines) == 400) and all((line["of"], line["status"]) == ("request", "401") for line in suppressed)

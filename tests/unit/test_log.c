@@ -14,6 +14,19 @@
 #include "server/base/base.h"
 #include "suite.h"
 
+/* The clock of this program, in place of server/base/clock.c. */
+static uint64_t now_us = 1000000;
+
+uint64_t clock_now_us(void)
+{
+	return now_us;
+}
+
+uint64_t clock_wall_us(void)
+{
+	return UINT64_C(1795215206922001);
+}
+
 static int reader, stderr_copy;
 static char caught[4 << 20];
 
@@ -428,6 +441,53 @@ START_TEST(lines_of_threads_do_not_mix)
 }
 END_TEST
 
+/* Logs what may be logged of some lines of one kind. */
+static void log_kind(unsigned status, int count)
+{
+	for (int i = 0; i < count; i++)
+		if (log_allows("kind", status)) {
+			log_begin(LOG_INFO, "kind");
+			log_num("status", status);
+			log_end();
+		}
+	log_flush();
+}
+
+static int count_of(const char *text)
+{
+	int count = 0;
+
+	for (const char *at = caught; (at = strstr(at, text)) != NULL; at++)
+		count++;
+	return count;
+}
+
+START_TEST(a_kind_of_line_has_a_bound_in_each_second)
+{
+	log_setup(LOG_INFO, LOG_LOGFMT);
+	catch_stderr(0);
+	log_kind(401, 20);
+	log_kind(503, 500);
+	now_us += 999999;
+	log_kind(503, 500);
+	read_caught();
+	ck_assert_int_eq(count_of("event=kind status=401\n"), 20);
+	ck_assert_int_eq(count_of("event=kind status=503\n"), 20);
+	ck_assert_int_eq(count_of("suppressed"), 0); /* the second is not over */
+	now_us += 1;
+	log_flush(); /* no line of the kind is needed for the report */
+	log_kind(503, 21);
+	read_caught();
+	ck_assert_int_eq(count_of("level=warn event=log-lines-suppressed of=kind status=503 count=980\n"), 1);
+	ck_assert_int_eq(count_of("suppressed"), 1); /* nothing of 401 */
+	ck_assert_int_eq(count_of("event=kind status=503\n"), 20);
+	log_fini(); /* the end of the thread does not wait for that of the second */
+	read_caught();
+	ck_assert_int_eq(count_of("event=log-lines-suppressed of=kind status=503 count=1\n"), 1);
+	give_back_stderr();
+}
+END_TEST
+
 int main(void)
 {
 	TCase *all = tcase_create("all");
@@ -440,6 +500,6 @@ int main(void)
 	tcase_add_loop_test(all, a_long_value_is_cut_and_the_line_stays_whole, 0, 7);
 	suite_add(all, fields_that_do_not_fit_are_left_out_whole, a_full_pipe_drops_lines_and_says_how_many,
 		  writes_are_whole_lines_of_at_most_pipe_buf, a_reader_that_went_away_costs_only_lines,
-		  lines_of_threads_do_not_mix);
+		  lines_of_threads_do_not_mix, a_kind_of_line_has_a_bound_in_each_second);
 	return suite_run("log", all, NULL);
 }
