@@ -18,13 +18,21 @@ extern const char build_version[]; /* SemVer */
 extern const char build_commit[];  /* "…-dirty": with uncommitted changes; "unknown": not built from a git tree */
 const struct build_library *build_libraries(size_t *ret_count);
 
-/* ---- clock.c. The simulator is linked with another one. ---- */
+/* ---- kernel.c: clocks and random numbers. The simulator is linked with others. ---- */
 
 /* CLOCK_BOOTTIME, for all measured times: it cannot be set, and it counts the sleep of a suspended machine, as the
  * clocks of the masters do. */
 uint64_t clock_now_us(void);
 /* The time of day, since 1970: for the log, and for numbers that should rise over restarts. */
 uint64_t clock_wall_us(void);
+
+enum { RANDOM_TOKEN_LEN = 40, RANDOM_BYTES_MAX = 256 };
+/* At most RANDOM_BYTES_MAX. Aborts if the kernel has none: a token that can be guessed or repeats is worse than none. */
+void random_bytes(unsigned char *ret, size_t len);
+/* Writes a new token, not terminated: 20 random bytes in lower-case hex. */
+void random_token(char ret_token[RANDOM_TOKEN_LEN]);
+/* 64 random bits: seeds and jitter. */
+uint64_t random_number(void);
 
 /* ---- memory.c: memory from the heap, or the end of the process ----
  *
@@ -42,35 +50,6 @@ char *memory_copy(const char *bytes, size_t len) __attribute__((malloc, returns_
 /* The end of the process where a library reports that it had no memory: a line that names what could not be made, and
  * exit status 71 (EX_OSERR). */
 void memory_exhausted(const char *what) __attribute__((noreturn));
-
-/* ---- random.c. The simulator is linked with another one. ---- */
-
-enum { RANDOM_TOKEN_LEN = 40 };
-
-/* At most 4096 random bytes; each thread has a reserve of its own. Aborts if the kernel has none: a token that can be
- * guessed or repeats is worse than none. */
-void random_bytes(unsigned char *ret, size_t len);
-/* Writes a new token, not terminated: 20 bytes of getrandom() in lower-case hex, which nobody can guess and which never
- * repeat. */
-void random_token(char ret_token[RANDOM_TOKEN_LEN]);
-/* 64 random bits: seeds and jitter. */
-uint64_t random_number(void);
-
-/* ---- hash.c ---- */
-
-/* FNV-1a, 64 bits: the same on all replicas, for ever. Whoever chooses the bytes can choose ones that collide. */
-uint64_t hash_fnv1a(const void *bytes, size_t len);
-
-/* ---- hex.c ---- */
-
-/* The value of one digit, of either case; -1: it is none. */
-int hex_digit(char c);
-/* Writes 2 * len lower-case digits, not terminated. */
-void hex_write(const unsigned char *bytes, size_t len, char *ret_digits);
-/* Reads 2 * len digits of either case. False: they are not all digits. */
-bool hex_read(const char *digits, size_t len, unsigned char *ret_bytes) __attribute__((warn_unused_result));
-/* True if all characters are lower-case digits. */
-bool hex_is_lower(const char *text, size_t len);
 
 /* ---- loopback.c ---- */
 
@@ -90,8 +69,9 @@ bool utf8_is_valid(const char *bytes, size_t len);
 /* True if valid UTF-8 holds a control character: U+0000 … U+001F, U+007F … U+009F. */
 bool utf8_has_control(const char *bytes, size_t len);
 
-/* ---- text.c: a text that grows, for metrics and whole files. One thread at a time. ---- */
+/* ---- text.c ---- */
 
+/* A text that grows, for metrics and whole files. One thread at a time. */
 struct text {
 	char *bytes; /* always terminated, never NULL after the first append */
 	size_t len, size;
@@ -101,14 +81,25 @@ void text_fini(struct text *text);
 void text_append(struct text *text, const char *bytes, size_t len);
 void text_printf(struct text *text, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
-/* ---- text_write.c: for the path of each request, faster than printf() ---- */
-
+/* For the path of each request, faster than printf(). */
 enum { TEXT_DECIMAL_MAX = 20, TEXT_ESCAPE_MAX = 6 };
 /* Writes a number in decimal digits, not terminated; returns how many. */
 size_t text_decimal(uint64_t number, char ret_digits[TEXT_DECIMAL_MAX]);
 /* Writes the escape that a byte needs in a string of JSON, the same as jansson; returns its length, 0: it needs
  * none. */
 size_t text_escape(unsigned char c, char ret_escape[TEXT_ESCAPE_MAX]);
+
+/* The value of one digit, of either case; -1: it is none. */
+int hex_digit(char c);
+/* Writes 2 * len lower-case digits, not terminated. */
+void hex_write(const unsigned char *bytes, size_t len, char *ret_digits);
+/* Reads 2 * len digits of either case. False: they are not all digits. */
+bool hex_read(const char *digits, size_t len, unsigned char *ret_bytes) __attribute__((warn_unused_result));
+/* True if all characters are lower-case digits. */
+bool hex_is_lower(const char *text, size_t len);
+
+/* FNV-1a, 64 bits: the same on all replicas, for ever. Whoever chooses the bytes can choose ones that collide. */
+uint64_t hash_fnv1a(const void *bytes, size_t len);
 
 /* ---- file.c. Blocking, as the descriptor does. ---- */
 

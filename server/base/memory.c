@@ -16,28 +16,26 @@ void memory_exhausted(const char *what)
 	_exit(71); /* EX_OSERR of sysexits.h, as redlockctl has it */
 }
 
-void *memory_alloc(size_t size)
+static void *made(void *memory)
 {
-	void *memory = malloc(size ? size : 1);
 	if (!memory)
 		memory_exhausted("heap");
 	return memory;
+}
+
+void *memory_alloc(size_t size)
+{
+	return made(malloc(size ? size : 1));
 }
 
 void *memory_zeroed(size_t count, size_t size)
 {
-	void *memory = calloc(count ? count : 1, size ? size : 1);
-	if (!memory)
-		memory_exhausted("heap");
-	return memory;
+	return made(calloc(count ? count : 1, size ? size : 1));
 }
 
 void *memory_resize(void *old, size_t size)
 {
-	void *memory = realloc(old, size ? size : 1);
-	if (!memory)
-		memory_exhausted("heap");
-	return memory;
+	return made(realloc(old, size ? size : 1));
 }
 
 char *memory_copy(const char *bytes, size_t len)

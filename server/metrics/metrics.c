@@ -13,19 +13,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const char *const metrics_errors[MASTER_ERROR_COUNT] = {
-	[MASTER_ERROR_TIMEOUT] = "timeout",   [MASTER_ERROR_LOST] = "lost",
-	[MASTER_ERROR_DOWN] = "down",         [MASTER_ERROR_LOADING] = "loading",
-	[MASTER_ERROR_READONLY] = "readonly", [MASTER_ERROR_OOM] = "oom",
-	[MASTER_ERROR_AUTH] = "auth",         [MASTER_ERROR_CLUSTER] = "cluster",
-	[MASTER_ERROR_BUSY] = "busy",         [MASTER_ERROR_CLOCK] = "clock",
-	[MASTER_ERROR_LATE] = "late",         [MASTER_ERROR_QUARANTINED] = "quarantined",
-	[MASTER_ERROR_COMMAND] = "command",   [MASTER_ERROR_OTHER] = "other"};
-
-static const char *const metrics_commands[MASTER_COMMAND_COUNT] = {
-	"AUTH", "SELECT",  "INFO",   "CLIENT ID", "SCRIPT LOAD", "EVAL", "EVALSHA", "TIME",     "GET",
-	"SET",  "DEL",     "EXISTS", "PTTL",      "PEXPIRE",     "SCAN", "HGET",    "HMGET",    "HSET",
-	"HDEL", "HINCRBY", "ZADD",   "ZCARD",     "ZRANGE",      "ZREM", "PUBLISH", "SUBSCRIBE"};
+#define NAME_OF(kind, name) name
+static const char *const metrics_errors[] = {MASTER_ERRORS(NAME_OF)};
+static const char *const metrics_commands[] = {MASTER_COMMANDS(NAME_OF)};
 
 const char *quarantine_reason_name(enum quarantine_reason reason)
 {

@@ -16,9 +16,8 @@
 #include "server/base/base.h"
 #include "server/redlock/guard/guard.h"
 #include "server/redlock/redlock.h"
-#include "stats_hot.h"
 
-/* ---- exposition.c: a page of metrics in the text format of Prometheus, version 0.0.4 ---- */
+/* ---- exposition.c: histograms, and a page of metrics in the text format of Prometheus, version 0.0.4 ---- */
 
 /* Appends HELP and TYPE of a metric, ahead of its samples. `type`: "counter", "gauge" or "histogram"; a counter's name
  * ends with _total. `help` is without quotes, backslashes and line breaks. */
@@ -34,8 +33,7 @@ void exposition_seconds(struct text *page, uint64_t us);
 /* Appends a label, `name="value"`, with the three escapes of a value. */
 void exposition_label(struct text *page, const char *name, const char *value);
 
-/* ---- histogram.c: times in fixed buckets; one thread writes each, any thread may read ---- */
-
+/* Times in fixed buckets. One thread writes each, any thread may read. */
 enum { METRICS_BUCKETS = 16 };
 
 struct histogram {
@@ -54,6 +52,60 @@ uint64_t histogram_bound_us(size_t i);
 void histogram_render(struct text *text, const char *name, const char *labels, const struct histogram *histograms[],
 		      size_t count);
 
+/* ---- stats_hot.c: the resources that were acquired most in about the last minute ----
+ *
+ * The figure of a resource is its count since it has a counter: never too high; without a turn in between at most
+ * n ÷ 64 of n acquisitions too low, and each resource with more than these is listed. With at most 64 resources it is
+ * exact. No clock, no heap, no locks. */
+
+enum {
+	STATS_RESOURCE_MAX = 256, /* bytes of a name */
+	STATS_OWNER_MAX = 128,    /* bytes of an owner */
+	STATS_FIRST = 8,          /* waiters of a resource that are listed */
+	STATS_TOP = 20            /* the longest list of resources */
+};
+enum { STATS_HOT_COUNTERS = 64, STATS_HOT_PARTS = 6, STATS_HOT_PART_MS = 10000 };
+
+/* Begins as all zeros. */
+struct stats_hot {
+	unsigned part;                       /* the one that is being filled */
+	uint32_t hashes[STATS_HOT_COUNTERS]; /* of their names, for the search */
+	uint32_t totals[STATS_HOT_COUNTERS]; /* of a counter's parts, with its errors; 0: it is free */
+	struct stats_hot_counter {
+		uint16_t len;
+		char name[STATS_RESOURCE_MAX];
+		uint32_t acquires[STATS_HOT_PARTS], refused[STATS_HOT_PARTS];
+		uint32_t errors[STATS_HOT_PARTS]; /* acquisitions of previous resources */
+	} counters[STATS_HOT_COUNTERS];
+};
+
+/* A request that waits. */
+struct stats_waiter {
+	uint64_t began_us;
+	uint16_t owner_len;          /* 0: it gave none */
+	char owner[STATS_OWNER_MAX]; /* not terminated */
+};
+
+/* One resource in a list. Each list fills in some members. */
+struct stats_resource {
+	uint16_t len;
+	char name[STATS_RESOURCE_MAX]; /* not terminated */
+	uint32_t count;                /* acquisitions, or waiters */
+	uint32_t refused;              /* how many of the acquisitions were */
+	uint64_t oldest_us;            /* when the first of the waiters arrived */
+	size_t first_count;
+	struct stats_waiter first[STATS_FIRST]; /* of the waiters, in the order of their arrival */
+};
+
+/* One acquisition of `resource` (1 … STATS_RESOURCE_MAX bytes) more. */
+void stats_hot_count(struct stats_hot *hot, const char *resource, size_t len, bool refused);
+
+/* Ten seconds are over. */
+void stats_hot_turn(struct stats_hot *hot);
+
+/* Lists those that have a counter, in no order. Returns how many. */
+size_t stats_hot_read(const struct stats_hot *hot, struct stats_resource ret_list[STATS_HOT_COUNTERS]);
+
 /* ---- metrics.c, metrics_process.c ---- */
 
 enum { METRICS_WORKERS_MAX = 64 };
@@ -63,56 +115,27 @@ enum { METRICS_FORCE = REDLOCK_INSPECT + 1, METRICS_OPERATIONS };
 /* Outcomes: by enum redlock_outcome, where REDLOCK_CANCELLED counts those rejected by a drain, and one more. */
 enum { METRICS_TOO_MANY = REDLOCK_CANCELLED + 1, METRICS_OUTCOMES };
 
-/* Why a command to a master failed. The names are in metrics.c. */
-enum master_error {
-	MASTER_ERROR_TIMEOUT,
-	MASTER_ERROR_LOST, /* connection closed or reset with the command under way */
-	MASTER_ERROR_DOWN, /* not sent: no connection */
-	MASTER_ERROR_LOADING,
-	MASTER_ERROR_READONLY,
-	MASTER_ERROR_OOM,
-	MASTER_ERROR_AUTH,
-	MASTER_ERROR_CLUSTER,
-	MASTER_ERROR_BUSY,
-	MASTER_ERROR_CLOCK,       /* refused: our clock is far ahead of its own; or its clock jumped */
-	MASTER_ERROR_LATE,        /* refused: the command came after its deadline */
-	MASTER_ERROR_QUARANTINED, /* quarantined since it was asked: its answer does not count */
-	MASTER_ERROR_COMMAND,     /* a command that it does not know */
-	MASTER_ERROR_OTHER,
-	MASTER_ERROR_COUNT
-};
+/* Why a command to a master failed. LOST: the connection ended with the command under way. DOWN: not sent, since there
+ * is no connection. CLOCK: our clock is far ahead of its own, or its clock jumped. LATE: the command came after its
+ * deadline. QUARANTINED: since it was asked, so its answer does not count. COMMAND: one that it does not know. */
+#define MASTER_ERRORS(X)                                                                                         \
+	X(TIMEOUT, "timeout"), X(LOST, "lost"), X(DOWN, "down"), X(LOADING, "loading"), X(READONLY, "readonly"), \
+		X(OOM, "oom"), X(AUTH, "auth"), X(CLUSTER, "cluster"), X(BUSY, "busy"), X(CLOCK, "clock"),       \
+		X(LATE, "late"), X(QUARANTINED, "quarantined"), X(COMMAND, "command"), X(OTHER, "other")
+#define MASTER_ERROR_OF(kind, name) MASTER_ERROR_##kind
+enum master_error { MASTER_ERRORS(MASTER_ERROR_OF), MASTER_ERROR_COUNT };
 const char *master_error_name(enum master_error error);
 
-/* Commands that a master must be able to carry out. The names are in metrics.c. */
-enum master_command_kind {
-	MASTER_COMMAND_AUTH,
-	MASTER_COMMAND_SELECT,
-	MASTER_COMMAND_INFO,
-	MASTER_COMMAND_CLIENT_ID,
-	MASTER_COMMAND_SCRIPT_LOAD,
-	MASTER_COMMAND_EVAL,
-	MASTER_COMMAND_EVALSHA,
-	MASTER_COMMAND_TIME,
-	MASTER_COMMAND_GET,
-	MASTER_COMMAND_SET,
-	MASTER_COMMAND_DEL,
-	MASTER_COMMAND_EXISTS,
-	MASTER_COMMAND_PTTL,
-	MASTER_COMMAND_PEXPIRE,
-	MASTER_COMMAND_SCAN,
-	MASTER_COMMAND_HGET,
-	MASTER_COMMAND_HMGET,
-	MASTER_COMMAND_HSET,
-	MASTER_COMMAND_HDEL,
-	MASTER_COMMAND_HINCRBY,
-	MASTER_COMMAND_ZADD,
-	MASTER_COMMAND_ZCARD,
-	MASTER_COMMAND_ZRANGE,
-	MASTER_COMMAND_ZREM,
-	MASTER_COMMAND_PUBLISH,
-	MASTER_COMMAND_SUBSCRIBE,
-	MASTER_COMMAND_COUNT
-};
+/* Commands that a master must be able to carry out. */
+#define MASTER_COMMANDS(X)                                                                                             \
+	X(AUTH, "AUTH"), X(SELECT, "SELECT"), X(INFO, "INFO"), X(CLIENT_ID, "CLIENT ID"),                              \
+		X(SCRIPT_LOAD, "SCRIPT LOAD"), X(EVAL, "EVAL"), X(EVALSHA, "EVALSHA"), X(TIME, "TIME"), X(GET, "GET"), \
+		X(SET, "SET"), X(DEL, "DEL"), X(EXISTS, "EXISTS"), X(PTTL, "PTTL"), X(PEXPIRE, "PEXPIRE"),             \
+		X(SCAN, "SCAN"), X(HGET, "HGET"), X(HMGET, "HMGET"), X(HSET, "HSET"), X(HDEL, "HDEL"),                 \
+		X(HINCRBY, "HINCRBY"), X(ZADD, "ZADD"), X(ZCARD, "ZCARD"), X(ZRANGE, "ZRANGE"), X(ZREM, "ZREM"),       \
+		X(PUBLISH, "PUBLISH"), X(SUBSCRIBE, "SUBSCRIBE")
+#define MASTER_COMMAND_OF(kind, name) MASTER_COMMAND_##kind
+enum master_command_kind { MASTER_COMMANDS(MASTER_COMMAND_OF), MASTER_COMMAND_COUNT };
 const char *master_command_name(enum master_command_kind command);
 
 /* Why a master may not vote. The first ones are those of enum guard_reason; the names of the others are in

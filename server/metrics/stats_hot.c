@@ -1,14 +1,14 @@
-/* The counters of the resources that are acquired most: see stats_hot.h. Each worker has one such table in stats.c,
- * which locks it.
+/* The counters of the resources that are acquired most: the space-saving algorithm of Metwally, Agrawal and El Abbadi
+ * ("Efficient Computation of Frequent and Top-k Elements in Data Streams", 2005). A resource without a counter takes
+ * over the smallest one. The previous count stays in it as a possible error, so that frequent resources keep their
+ * counters and rare ones replace each other. Of a counter's parts a turn drops the oldest.
  *
  * Every acquisition is counted here. So a search reads 256 bytes of hashes and, if it found nothing, 256 bytes of
  * totals, in loops that the compiler can vectorise; a name is compared, or copied, only once. */
-#include "stats_hot.h"
-
 #include <assert.h>
 #include <string.h>
 
-#include "server/base/base.h"
+#include "metrics.h"
 
 /* The counter of a resource, or STATS_HOT_COUNTERS. */
 static size_t find(const struct stats_hot *hot, uint32_t hash, const char *resource, size_t len)

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "server/metrics/stats_hot.h"
+#include "server/metrics/metrics.h"
 #include "suite.h"
 
 enum { NAMES = 5000, ROUNDS = 100000, HOT = 20 };
