@@ -189,7 +189,7 @@ def test_the_fence_of_a_lease_that_may_be_the_other_one(lab):
     service.masters[2].kill()
     service.wait_voting(2)
     for server, token, fence in zip(service.masters, TOKENS, (7, 8), strict=False):
-        server.cli("SET", "either", f"{token}:0:{fence}:somebody", "PX", 60000)
+        server.cli("SET", "either", f"{token}:0:{fence}::somebody", "PX", 60000)
     assert force(service, "either", 9).code == "not-owner"
     assert [server.cli("EXISTS", "either") for server in service.masters[:2]] == [1, 1]
     force(service, "either", 8)
