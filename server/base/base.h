@@ -151,8 +151,8 @@ void log_str(const char *key, const char *value, size_t len);
 void log_text(const char *key, const char *value); /* a terminated string; NULL: the field is left out */
 void log_num(const char *key, int64_t value);
 void log_end(void);
-/* For events that come as often as clients want: false for a line that is to be left out, since this thread has had 20
- * of this event and status within a second. Their number is logged as `log-lines-suppressed` when the second is over. */
+/* For events that come as often as clients want: false for a line to leave out, since this thread has had 20 of this
+ * event and status within a second. `log-lines-suppressed` reports their number when the second is over. */
 bool log_allows(const char *event, unsigned status);
 /* Writes what this thread has buffered, as far as that does not block. */
 void log_flush(void);

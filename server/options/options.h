@@ -127,7 +127,7 @@ struct options_reader {
 	const char *command;
 	const struct options_entry *end; /* of OPTIONS_ENDS, if one was given */
 	char **rest;                     /* the words after --, or those of another program */
-	bool is_rest; /* set by table->operand: from this word on they are those of another program */
+	bool is_rest;     /* set by table->operand: from this word on they are those of another program */
 	void *aside;      /* values of the source being read that another source overrides */
 	const char *path; /* of the configuration file; "": none */
 	struct stat file; /* its owner and mode */

@@ -1,6 +1,5 @@
-/* Texts of options: values, names, messages, and the help, which the completion of the shells reads, too. See options.h.
- * A value that is not understood to the last byte is rejected. A name is shown only if it cannot be (a part of) a
- * password: a word that is no option may be anything. */
+/* Texts of options: names, messages, values, and the help, which the completion of the shells reads, too. A name is
+ * shown only if it cannot be (a part of) a password: a word that is no option may be anything. See options.h. */
 #include <assert.h>
 #include <ctype.h>
 #include <stdarg.h>
