@@ -22,8 +22,8 @@ struct rate {
 	_Atomic uint64_t next_ns; /* when the last share ends: see peers.c */
 };
 
-/* Takes one of `per_second` (0: no bound), which may also come all at once. False: it would be one too many, nothing is
- * taken, and after *ret_retry_ms (at least 1) one can be taken. `now_us` is a clock that does not go back. */
+/* Takes one of `per_second` (0: no bound), which may also come all at once. False: it would be one too many, and after
+ * *ret_retry_ms (at least 1) one can be taken. `now_us` is a clock that does not go back. */
 bool rate_take(struct rate *rate, uint32_t per_second, uint64_t now_us, uint32_t *ret_retry_ms)
 	__attribute__((warn_unused_result));
 

@@ -16,7 +16,6 @@
 #include <string.h>
 
 #include "auth.h"
-#include "server/base/base.h"
 
 enum { MEMBER_NAME_MAX = 20 }; /* longer names are not shown: they could be a hash or a key */
 

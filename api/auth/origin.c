@@ -11,7 +11,6 @@
 #include <strings.h>
 
 #include "auth.h"
-#include "server/base/base.h"
 
 enum { HOST_MAX = 255 };
 

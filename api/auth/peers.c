@@ -22,7 +22,6 @@
 #include <sys/queue.h>
 
 #include "auth.h"
-#include "server/base/base.h"
 
 enum { RESTED_PER_STEP = 4, NS_PER_US = 1000, NS_PER_MS = 1000000 };
 

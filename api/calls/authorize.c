@@ -8,7 +8,6 @@
 #include <sys/param.h>
 
 #include "calls_internal.h"
-#include "server/base/base.h"
 
 /* ---- page and address ---- */
 

@@ -5,14 +5,10 @@
  * Strict: one flat object, no unknown or repeated members, no NUL, no trailing bytes, integers only where integers are
  * meant. One table of the members serves both ways. No state, any thread. */
 #include <assert.h>
-#include <jansson.h>
 #include <stdio.h>
 #include <string.h>
 
-#include "api/auth/auth.h"
-#include "api/http/http.h"
 #include "calls_internal.h"
-#include "server/base/base.h"
 
 /* 2^53: every whole number up to it is a double, and no other number becomes one of them */
 #define WHOLE_MAX 9007199254740992.0

@@ -1,12 +1,10 @@
 /* Replies of a call: problems, JSON, and the headers that belong to them; its line in the log. See calls_internal.h. */
 #include <assert.h>
-#include <microhttpd.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "calls_internal.h"
-#include "server/base/base.h"
 
 char *call_dump(json_t *json)
 {

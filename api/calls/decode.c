@@ -7,7 +7,6 @@
 #include <string.h>
 
 #include "calls_internal.h"
-#include "server/base/base.h"
 
 /* ---- path, query and headers ---- */
 

@@ -18,7 +18,6 @@
 #include <sys/param.h>
 
 #include "calls_internal.h"
-#include "server/base/base.h"
 
 enum {
 	LINE_MAX_BYTES = LEASE_TEXT_MAX + 1, /* the longest is the first */

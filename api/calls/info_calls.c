@@ -10,9 +10,7 @@
 
 #include "api/page/embedded.h"
 #include "calls_internal.h"
-#include "server/base/base.h"
 #include "server/masters/masters.h"
-#include "server/metrics/metrics.h"
 
 static json_t *quorum_new(const struct quorum_status *quorum)
 {

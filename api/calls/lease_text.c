@@ -8,7 +8,6 @@
 #include <string.h>
 
 #include "calls_internal.h"
-#include "server/base/base.h"
 
 /* Of valid UTF-8. */
 static char *put_string(char *at, const char *bytes, size_t len)

@@ -7,8 +7,6 @@
 #include <string.h>
 
 #include "calls_internal.h"
-#include "server/base/base.h"
-#include "server/metrics/metrics.h"
 
 /* 200 and 201: the lease. */
 static void answer_lease(struct call *call, const struct lease_answer *answer)

@@ -7,7 +7,6 @@
 
 #include "calls.h"
 #include "server/base/base.h"
-#include "server/leases/leases.h"
 
 const char *path_decode(const char *raw, size_t raw_len, bool plus, char *ret_bytes, size_t size, size_t *ret_len)
 {

@@ -16,11 +16,9 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
-#include <sys/socket.h>
 #include <unistd.h>
 
 #include "http_internal.h"
-#include "server/base/base.h"
 
 /* With each look at most 1 MiB is discarded: so much of a socket's input cannot hold up the loop. */
 enum { LINGER_US = 1000000, LINGER_POLL_US = 20000, LINGER_READS = 16, LINGER_READ_BYTES = 65536 };

@@ -4,7 +4,6 @@
 #include <unistd.h>
 
 #include "http_internal.h"
-#include "server/base/base.h"
 
 enum {
 	RUN_ROUNDS_MAX = 100, /* of one daemon; the rest is done in the next run */

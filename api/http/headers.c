@@ -1,5 +1,5 @@
 /* Checks the framing of a request, since libmicrohttpd before 1.0.5 does not, and picks out the headers that redlockd
- * uses. See headers.h.
+ * uses. See http.h.
  *
  * Request smuggling (two requests where a proxy saw one) comes from framing that two programs read differently: two
  * Content-Lengths, Content-Length beside Transfer-Encoding, folded lines, NULs, bare line feeds, blanks in names. The
@@ -14,12 +14,12 @@
  * lines, so NUL LF looks like CR LF afterwards (it is read as the bare LF that it holds, and all checks apply to the
  * lines that follow); and it accepts a bare line feed between chunks, so a connection ends with its first chunked
  * request (reply.c). One call per request, on the worker's thread; nothing is kept. */
-#include "headers.h"
-
 #include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
+
+#include "http_internal.h"
 
 struct walk {
 	struct headers *headers;

@@ -1,17 +1,11 @@
 /* The HTTP side of one worker: the MHD daemons' callbacks, the run loop and the end. See http.h.
  *
- * A daemon has no thread, no listening socket and no timeouts of its own; api_run() drives it. Every connection gets a
- * `struct connection` of ours (the socket context) and every request the `struct request` in it. Checks of framing,
- * deadlines and the bound on connections are ours: see headers.c, connection.c.
- *
- * There is one daemon for plain HTTP and another for TLS, because libmicrohttpd knows only one of the two in each; and
- * more of them for many connections (daemon_pool.c). They share everything else.
+ * A daemon has no thread, no listening socket and no timeouts of its own; api_run() drives it. There is one for plain
+ * HTTP and another for TLS, because libmicrohttpd knows only one of the two in each; and more of them for many
+ * connections (daemon_pool.c).
  *
  * MHD_USE_TURBO keeps the library from shutting a socket down before it reports the end, so that a last answer can
- * still be sent; and it reads a new connection at once instead of asking epoll first. The name `api` is that of the
- * whole: functions on it are api_*. */
-#include "http.h"
-
+ * still be sent; and it reads a new connection at once instead of asking epoll first. */
 #include <assert.h>
 #include <errno.h>
 #include <gnutls/abstract.h>
@@ -25,7 +19,6 @@
 #include <unistd.h>
 
 #include "http_internal.h"
-#include "server/base/base.h"
 
 enum {
 	/* of each connection: first line, headers (8 KiB, cookies twice and 64 bytes for each) and answer headers must
@@ -173,14 +166,16 @@ struct api *api_new(const struct api_config *config)
 	return NULL;
 }
 
-/* Answering connections come first, because a stream that is woken becomes one of them. */
+/* The phases with a request. Answering connections come first, because a stream that is woken becomes one of them. */
+static const enum connection_phase busy_phases[] = {CONNECTION_ANSWERING, CONNECTION_WORKING, CONNECTION_RECEIVING};
+enum { BUSY_PHASES = sizeof busy_phases / sizeof *busy_phases };
+
 static void review_requests(struct api *api)
 {
-	static const enum connection_phase phases[] = {CONNECTION_ANSWERING, CONNECTION_WORKING, CONNECTION_RECEIVING};
 	struct connection *connection, *next;
 
-	for (size_t i = 0; i < sizeof phases / sizeof *phases; i++)
-		for (connection = TAILQ_FIRST(&api->lists[phases[i]]); connection; connection = next) {
+	for (size_t i = 0; i < BUSY_PHASES; i++)
+		for (connection = TAILQ_FIRST(&api->lists[busy_phases[i]]); connection; connection = next) {
 			next = TAILQ_NEXT(connection, entry);
 			if (connection->request.state != REQUEST_NONE)
 				api->config.service->review(&connection->request);
@@ -327,13 +322,12 @@ void api_drain(struct api *api)
 
 size_t api_busy(const struct api *api)
 {
-	static const enum connection_phase phases[] = {CONNECTION_WORKING, CONNECTION_ANSWERING, CONNECTION_RECEIVING};
 	const struct connection *connection;
 	size_t busy = 0;
 
 	/* A connection that was only accepted is waiting for its client, not for us. */
-	for (size_t i = 0; i < sizeof phases / sizeof *phases; i++)
-		TAILQ_FOREACH (connection, &api->lists[phases[i]], entry)
+	for (size_t i = 0; i < BUSY_PHASES; i++)
+		TAILQ_FOREACH (connection, &api->lists[busy_phases[i]], entry)
 			busy += connection->request.state != REQUEST_NONE;
 	return busy;
 }
@@ -368,12 +362,11 @@ void api_free(struct api *api)
 
 const char *api_library_note(void)
 {
+#define FRAMING                                                                                                  \
+	"This version of libmicrohttpd takes requests with contradictory framing (redlockd checks that itself: " \
+	"400 and close)"
 	if (strverscmp(MHD_get_version(), "1.0.3") < 0)
-		return "This version of libmicrohttpd takes requests with contradictory framing (redlockd checks that "
-		       "itself: 400 and close) and can pass over a ready connection while it suspends another "
-		       "(redlockd runs it until nothing is ready).";
-	if (strverscmp(MHD_get_version(), "1.0.5") < 0)
-		return "This version of libmicrohttpd takes requests with contradictory framing (redlockd checks that "
-		       "itself: 400 and close).";
-	return NULL;
+		return FRAMING " and can pass over a ready connection while it suspends another (redlockd runs it "
+			       "until nothing is ready).";
+	return strverscmp(MHD_get_version(), "1.0.5") < 0 ? FRAMING "." : NULL;
 }

@@ -15,18 +15,114 @@
 #include <sys/types.h>
 
 #include "api/auth/auth.h"
-#include "headers.h"
 #include "server/base/base.h"
 #include "server/config/config.h"
+#include "server/leases/leases.h"
 #include "server/metrics/metrics.h"
-#include "tls.h"
 
 struct api;
 struct connection;
+struct gnutls_session_int; /* gnutls_session_t is a pointer to it */
 struct holds;
-struct leases;
 struct masters;
 struct request;
+struct tls;
+
+/* ---- tls.c: certificates: ours, which clients see over HTTPS, and theirs. Any thread. ----
+ *
+ * A loaded `struct tls` never changes: a reload makes another one, and every connection keeps a reference to the one
+ * with which it began. */
+
+enum { TLS_FILE_MAX = 1 << 20 /* bytes of each file */, TLS_WARN_DAYS = 14 };
+
+/* Reads --tls-cert (the certificate, and those that sign it), --tls-key and --tls-client-ca ("": clients are asked for
+ * no certificate), all PEM. Returns one reference, the caller's; or NULL and a message of one line that names option
+ * and file and says what is wrong. Blocking: for the start and SIGHUP. */
+struct tls *tls_load(const char *cert, const char *key, const char *client_ca, char *message, size_t size)
+	__attribute__((warn_unused_result));
+
+/* One reference more or less; with the last one it is freed. tls_unref(NULL) does nothing. */
+struct tls *tls_ref(struct tls *tls);
+void tls_unref(struct tls *tls);
+
+/* True if clients are asked for a certificate. */
+bool tls_asks(const struct tls *tls);
+
+/* True if both trust the same authorities of clients. */
+bool tls_same_authorities(const struct tls *tls, const struct tls *other);
+
+/* True if the certificate is for this name or address. */
+bool tls_is_for(const struct tls *tls, const char *host);
+
+/* From now on it is in use: sets the metric of its expiry, and warns in the log if it has expired or soon will. */
+void tls_announce(const struct tls *tls);
+
+/* Gives it to a session whose handshake has not begun, or is over: then only its authorities matter. The session must
+ * end before the reference does. */
+void tls_attach(const struct tls *tls, struct gnutls_session_int *session);
+
+/* Examines the certificate of a client by the authorities of the session, after the handshake. Done again, it leaves
+ * the names as and where they are. */
+void tls_peer_examine(struct gnutls_session_int *session, struct tls_peer *peer);
+
+/* The names in a certificate (DER): its DNS and URI alternative names; its common name only where it has no alternative
+ * name of any kind. Those with other bytes than visible ASCII, and those for which there is no room, are left out.
+ * False if it is no certificate. For tls_peer_examine() and its tests. */
+bool tls_peer_read_names(const void *der, size_t len, struct tls_peer *peer) __attribute__((warn_unused_result));
+
+/* ---- headers.c: the head of a request: its target, its headers, and whether its framing is beyond doubt ---- */
+
+enum { HEADERS_BYTES_MAX = 8192, HEADERS_COUNT_MAX = 64, HEADERS_COOKIES_MAX = 50, HEADERS_REQUEST_ID_MAX = 64 };
+
+struct headers {
+	const char *broken; /* NULL, or why the request cannot be trusted and the connection must end (static) */
+	bool too_large;     /* more than HEADERS_BYTES_MAX or HEADERS_COUNT_MAX */
+	/* the library has made a copy of each, and may have no room left for an answer */
+	bool many_cookies;
+	bool has_body;
+	bool chunked;
+	uint64_t content_length; /* unless chunked */
+	bool is_encoded;         /* a Content-Encoding other than identity */
+	bool has_json;           /* a Content-Type of application/json */
+	/* The bytes of the next three lie in the request, and are there until its first access handler call ends. NULL:
+	 * no such header. */
+	const char *host, *origin, *key;
+	size_t host_len, origin_len, key_len;
+	bool keys_twice;   /* more than one key: which counts is not clear */
+	bool other_scheme; /* an Authorization that is not Bearer: of no meaning here, perhaps meant for a proxy */
+	bool preflight;    /* Access-Control-Request-Method */
+	/* Idempotency-Key, as given; lies in the request, too. NULL: none */
+	const char *idempotency_key;
+	size_t idempotency_key_len;
+	bool idempotency_keys_twice;
+	/* Lock-Token; BAD: it is no token, or there twice */
+	enum { HEADERS_TOKEN_NONE, HEADERS_TOKEN_GOOD, HEADERS_TOKEN_BAD } token_state;
+	char token[LEASE_TOKEN_LEN];                 /* GOOD */
+	char request_id[HEADERS_REQUEST_ID_MAX + 1]; /* "": none that could be used */
+};
+
+/* Reads the headers of `mhd` in the first call of its access handler; `url`, `method` and `version` as given to it,
+ * `target_len` the length of the raw target. */
+void headers_read(struct MHD_Connection *mhd, const char *url, const char *method, const char *version,
+		  size_t target_len, struct headers *ret_headers);
+
+/* True for 40 lower-case hex digits. */
+#define HEADERS_TOKEN_RULE "must be 40 lower-case hexadecimal digits"
+bool headers_is_token(const char *bytes, size_t len);
+
+/* True if the raw target is made of visible ASCII, without `#`, and begins with a slash. */
+bool target_is_origin(const char *target, size_t len);
+
+/* The rest of a terminated target in absolute form (`http://authority/path?query`, RFC 9112, 3.2.2) behind its
+ * authority, which is written to *ret_host: it begins with a slash or a question mark, or is empty. NULL: the target
+ * has another form, or holds what a target may not. */
+const char *target_after_authority(const char *target, size_t len, const char **ret_host, size_t *ret_host_len);
+
+/* Takes any terminated target apart, in place. Returns its path ("*" only for OPTIONS), or NULL if it is no target.
+ * *ret_query: what follows the question mark, or NULL. The authority of a target in absolute form replaces *ret_host;
+ * other forms leave that as it is. */
+const char *target_parse(char *target, size_t len, bool options, const char **ret_host, size_t *ret_host_len,
+			 const char **ret_query);
 
 /* ---- http_metrics.c: requests by route, method and status, in the counters of their worker ---- */
 

@@ -12,9 +12,8 @@
 
 /* ---- daemon_pool.c: the MHD daemons of one worker ---- */
 
-/* One MHD daemon and how many connections it has. The library goes through all suspended connections of a daemon
- * whenever it resumes one, so ten thousand waiting requests would slow down every other connection of their daemon.
- * They are spread over as many daemons as needed. */
+/* The library goes through all suspended connections of a daemon whenever it resumes one. So that ten thousand waiting
+ * requests do not slow down the others, connections are spread over several daemons. */
 struct mhd_daemon {
 	struct api *api;
 	struct MHD_Daemon *daemon;
@@ -28,18 +27,15 @@ enum { DAEMON_POOL_MAX = 64, MHD_DAEMON_CONNECTIONS = 512 };
 /* NULL on failure. */
 typedef struct MHD_Daemon *mhd_daemon_start_fn(struct mhd_daemon *mhd_daemon);
 
-/* Full daemons come first. */
 struct daemon_pool {
 	int epoll_fd; /* readable when one of them has something to do */
 	mhd_daemon_start_fn *start;
 	size_t count;
-	struct mhd_daemon list[DAEMON_POOL_MAX];
+	struct mhd_daemon list[DAEMON_POOL_MAX]; /* full ones come first */
 };
 
 /* Starts one daemon for plain HTTP, and one for TLS if `tls`. False with errno if one cannot be started. */
 bool daemon_pool_init(struct api *api, bool tls, mhd_daemon_start_fn *start) __attribute__((warn_unused_result));
-
-/* Ends all connections, without an answer. */
 void daemon_pool_stop(struct api *api);
 
 /* The daemon for a new connection: the first one with room, or a new one, or the one with the fewest connections. */
@@ -67,10 +63,9 @@ void suspend_watch_end(struct connection *connection);
 /* Resumes it in the next api_run(): marks its daemon runnable. */
 void suspend_end(struct connection *connection);
 
-/* ---- tls.c ---- */
+/* ---- http_metrics.c ---- */
 
-/* When the certificate in use expires, in seconds since 1970; for all workers. Before the first call there is no TLS,
- * and no metric of it. Of http_metrics.c. */
+/* When the certificate in use expires, in seconds since 1970. Before the first call there are no metrics of TLS. */
 void http_metrics_certificate(int64_t expiry_s);
 
 /* ---- tls_link.c: TLS of one connection, and answers past libmicrohttpd ---- */
@@ -87,15 +82,13 @@ struct tls_link {
 	struct gnutls_session_int *session;
 	/* a reference: what the connection began with, or a later one with other authorities; NULL: plain HTTP */
 	struct tls *tls;
-	const struct tls_peer *peer; /* NULL: not examined yet, or not asked for */
+	struct tls_peer *peer; /* NULL: not examined yet, or not asked for */
 	enum tls_link_state state;
 	bool waits; /* suspended in the handshake, and watched */
 };
 
-/* Prepares the link, before the handshake; a plain connection gets an empty one. */
+/* Before the handshake; and after the session is gone: counts a failed handshake; `alert`: tells the client, too. */
 void tls_link_init(struct connection *connection);
-
-/* Ends the link after its session is gone. Counts a failed handshake; `alert`: tells the client about it, too. */
 void tls_link_fini(struct connection *connection, bool alert);
 
 /* Goes on with a handshake that waits for its client; else does nothing. Not from within a callback of the library. */
@@ -159,10 +152,8 @@ struct connection {
 	max_align_t call[]; /* the service's state of the request */
 };
 
-/* Makes the state of a connection that libmicrohttpd has taken over; connection_free() lets `peer` leave. */
+/* From libmicrohttpd's accept until it is about to close the socket, when the request has ended. `peer` leaves then. */
 struct connection *connection_new(struct mhd_daemon *mhd_daemon, struct MHD_Connection *mhd, struct peer *peer);
-
-/* libmicrohttpd is about to close the connection; its request has ended. */
 void connection_free(struct connection *connection);
 
 /* Moves the connection into a phase; its deadline starts anew. */
@@ -183,14 +174,12 @@ bool connection_is_spent(const struct connection *connection);
 /* True if the client has closed its side, whatever it sent before. Meaningless after we have shut the socket down. */
 bool connection_is_disconnected(const struct connection *connection);
 
-/* Ends the connections whose deadline has passed. */
+/* Ends the connections whose deadline has passed; the earliest deadline, UINT64_MAX if there is none. */
 void connection_check_deadlines(struct api *api, uint64_t now_us);
+uint64_t connection_next_deadline_us(const struct api *api);
 
 /* Shuts down the connections that are between two requests. */
 void connection_end_idle(struct api *api);
-
-/* The earliest deadline, UINT64_MAX if there is none. */
-uint64_t connection_next_deadline_us(const struct api *api);
 
 /* Answers 429 on a socket for which there is no room, and closes it; a TLS socket is closed without an answer. */
 void connection_reject(struct api *api, int fd, bool tls, enum http_counter why);
@@ -202,8 +191,6 @@ void connection_sweep_lingering(struct api *api, uint64_t now_us, bool all);
 
 /* Hands the noted answer to libmicrohttpd. False if that does not take it. */
 bool reply_queue(struct request *request) __attribute__((warn_unused_result));
-
-/* Forgets the answer. */
 void reply_clear(struct reply *reply);
 
 /* ---- request.c ---- */

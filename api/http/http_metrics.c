@@ -6,7 +6,6 @@
 #include <string.h>
 
 #include "http_internal.h"
-#include "server/base/base.h"
 
 /* Those that are counted by themselves; then the slot of requests without an answer, and that of all others. */
 static const uint16_t statuses[] = {200, 201, 204, 400, 401, 403, 404, 405, 409, 410, 413, 414, 429, 431, 503, 505};

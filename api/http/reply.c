@@ -9,10 +9,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/socket.h>
 
 #include "http_internal.h"
-#include "server/base/base.h"
 
 enum { BLOCK_BYTES = 4096 }; /* what the library asks for at once of a stream */
 

@@ -16,7 +16,6 @@
 #include <strings.h>
 
 #include "http_internal.h"
-#include "server/base/base.h"
 
 static const struct http_service *request_service(const struct request *request)
 {

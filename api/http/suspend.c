@@ -14,7 +14,6 @@
 #include <sys/epoll.h>
 
 #include "http_internal.h"
-#include "server/base/base.h"
 
 /* EPOLLHUP and EPOLLERR are always reported. */
 static int suspend_control(struct connection *connection, int operation, uint32_t events)

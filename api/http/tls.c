@@ -1,12 +1,10 @@
-/* Certificates. See tls.h.
+/* Certificates. See http.h.
  *
  * The credentials of GnuTLS may be shared by any number of sessions and threads because they never change here.
  *
  * The handshake asks for a client's certificate but takes any, also none: an expired one is answered 401 with the
  * reason, which a client whose handshake was broken off would never learn. That the client has the private key is
  * proved in the handshake itself. */
-#include "tls.h"
-
 #include <assert.h>
 #include <gnutls/crypto.h>
 #include <gnutls/gnutls.h>
@@ -18,7 +16,6 @@
 #include <time.h>
 
 #include "http_internal.h"
-#include "server/base/base.h"
 
 enum { DAY_S = 24 * 60 * 60, HASH_LEN = 32 };
 
@@ -319,40 +316,22 @@ static const char *reason_of(unsigned status)
 	return "The client certificate cannot be trusted.";
 }
 
-static void examine(gnutls_session_t session, const gnutls_datum_t *cert, struct tls_peer *peer)
+void tls_peer_examine(gnutls_session_t session, struct tls_peer *peer)
 {
 	gnutls_typed_vdata_st purpose = {.type = GNUTLS_DT_KEY_PURPOSE_OID,
 					 .data = (unsigned char *)(uintptr_t)GNUTLS_KP_TLS_WWW_CLIENT};
-	unsigned status = 0;
+	unsigned count = 0, status = 0;
+	const gnutls_datum_t *certs = gnutls_certificate_get_peers(session, &count);
 
-	peer->state = TLS_PEER_BAD;
+	peer->state = certs && count > 0 ? TLS_PEER_BAD : TLS_PEER_NONE;
+	if (peer->state == TLS_PEER_NONE)
+		return;
 	if (gnutls_certificate_verify_peers(session, &purpose, 1, &status) < 0)
 		peer->reason = "The client certificate could not be checked.";
 	else if (status != 0)
 		peer->reason = reason_of(status);
-	else if (!tls_peer_read_names(cert->data, cert->size, peer))
+	else if (!tls_peer_read_names(certs[0].data, certs[0].size, peer))
 		peer->reason = "The client certificate cannot be read.";
 	else
 		peer->state = TLS_PEER_KNOWN;
-}
-
-static const struct tls_peer no_certificate = {.state = TLS_PEER_NONE};
-
-const struct tls_peer *tls_peer_examine(gnutls_session_t session, const struct tls_peer *before)
-{
-	unsigned count = 0;
-	const gnutls_datum_t *certs = gnutls_certificate_get_peers(session, &count);
-
-	assert(session);
-	if (before == &no_certificate || !certs || count == 0)
-		return before ? before : &no_certificate;
-	struct tls_peer *peer = before ? (struct tls_peer *)(uintptr_t)before : memory_zeroed(1, sizeof *peer);
-	examine(session, &certs[0], peer);
-	return peer;
-}
-
-void tls_peer_free(const struct tls_peer *peer)
-{
-	if (peer != &no_certificate)
-		free((void *)(uintptr_t)peer);
 }

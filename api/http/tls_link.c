@@ -14,11 +14,10 @@
 #include <errno.h>
 #include <gnutls/gnutls.h>
 #include <poll.h>
+#include <stdlib.h>
 #include <string.h>
-#include <sys/socket.h>
 
 #include "http_internal.h"
-#include "server/base/base.h"
 
 enum {
 	RECORD_HEAD = 5,
@@ -188,7 +187,7 @@ void tls_link_fini(struct connection *connection, bool alert)
 		if (alert)
 			send_alert(connection);
 	}
-	tls_peer_free(link->peer);
+	free(link->peer);
 	tls_unref(link->tls);
 	*link = (struct tls_link){.session = NULL};
 }
@@ -210,6 +209,9 @@ void tls_link_identify(struct connection *connection)
 		tls_unref(link->tls);
 		link->tls = tls;
 	}
-	if (!same || !link->peer)
-		link->peer = tls_peer_examine(link->session, link->peer);
+	if (same && link->peer)
+		return;
+	if (!link->peer)
+		link->peer = memory_zeroed(1, sizeof *link->peer);
+	tls_peer_examine(link->session, link->peer);
 }

@@ -5,7 +5,7 @@
 #include <jansson.h>
 
 #include "api/calls/calls_internal.h"
-#include "api/http/headers.h"
+#include "api/http/http.h"
 #include "fuzz_words.h"
 
 #define TOKEN "0123456789abcdef0123456789abcdef01234567"

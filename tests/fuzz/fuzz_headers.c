@@ -1,4 +1,4 @@
-/* Fuzz target: the header section of a request (api/http/headers.h), Lock-Token among it.
+/* Fuzz target: the header section of a request (api/http/http.h), Lock-Token among it.
  *
  * Input: a request as it comes over the wire, up to the empty line. It is taken apart here in the way of libmicrohttpd
  * 0.9: in place, names and values being pointers into the bytes, and as leniently: blanks around names, NULs, bare LFs,
@@ -7,7 +7,7 @@
 #include <ctype.h>
 #include <strings.h>
 
-#include "api/http/headers.h"
+#include "api/http/http.h"
 #include "fuzz_words.h"
 
 enum { SECTION_MAX = 16384, LINES_MAX = 128 };

@@ -7,7 +7,7 @@
 
 #include "api/calls/calls.h"
 #include "api/calls/calls_internal.h"
-#include "api/http/headers.h"
+#include "api/http/http.h"
 #include "fuzz_words.h"
 
 enum { TARGET_MAX = 2048 };

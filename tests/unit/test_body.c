@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "api/calls/calls_internal.h"
-#include "api/http/headers.h"
+#include "api/http/http.h"
 #include "suite.h"
 
 #define S(literal) literal, sizeof(literal) - 1

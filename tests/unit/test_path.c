@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "api/calls/calls.h"
-#include "api/http/headers.h"
+#include "api/http/http.h"
 #include "suite.h"
 
 /* A literal with its length, NULs included. */

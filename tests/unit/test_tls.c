@@ -10,7 +10,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "api/http/tls.h"
+#include "api/http/http.h"
 #include "server/base/base.h"
 #include "suite.h"
 
