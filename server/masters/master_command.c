@@ -130,11 +130,10 @@ static void answer_scan(struct master *master, const struct master_command *done
 	master_reply_map_scan(reply, done->scan, done->arg);
 }
 
-static void on_reply(void *arg, const redisReply *reply)
+void master_command_answer(struct master *master, const redisReply *reply)
 {
-	struct master_command *command = arg;
-	struct master *master = command->master;
-	assert(STAILQ_FIRST(&master->under_way) == command);
+	struct master_command *command = STAILQ_FIRST(&master->under_way);
+	assert(command);
 	STAILQ_REMOVE_HEAD(&master->under_way, entry);
 	metrics_add(&master->metrics->in_flight, (uint64_t)-1);
 	uint64_t now_us = clock_now_us();
@@ -162,7 +161,7 @@ static struct master_command *command_new(struct master *master)
 		STAILQ_REMOVE_HEAD(&master->spare, entry);
 	else
 		command = memory_alloc(sizeof *command);
-	*command = (struct master_command){.master = master};
+	*command = (struct master_command){.kind = REDLOCK_SCRIPT_NONE};
 	return command;
 }
 
@@ -170,11 +169,11 @@ static struct master_command *command_new(struct master *master)
 static void append(struct master *master, struct master_command *command, size_t count,
 		   const struct transport_word words[])
 {
-	assert(command->master == master && master->link.connection);
+	assert(master->link.connection);
 	command->sent_us = clock_now_us();
 	STAILQ_INSERT_TAIL(&master->under_way, command, entry);
 	metrics_add(&master->metrics->in_flight, 1);
-	transport_send(master->link.connection, count, words, on_reply, command);
+	transport_send(master->link.connection, count, words);
 }
 
 /* Not inlined: the end of one waiter may begin the next one's attempt, and the words must not lie on the stack of that

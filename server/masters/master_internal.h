@@ -55,7 +55,6 @@ typedef void master_subscribed_fn(struct master *master, enum master_error error
 
 /* One command under way. In the order of the connection; the head is the oldest. */
 struct master_command {
-	struct master *master;
 	STAILQ_ENTRY(master_command) entry; /* of those under way, or of spare ones */
 	STAILQ_ENTRY(master_command) also;  /* acquisitions: of those that leave as one command */
 	uint64_t sent_us;
@@ -276,6 +275,8 @@ void master_command_send(struct master *master, master_answer_fn *answer, unsign
 void master_command_send_scan(struct master *master, const struct master_scan_command *command, master_scan_fn *scan,
 			      void *arg);
 void master_command_send_batch(struct master *master);
+/* The oldest command has its answer; NULL: lost. */
+void master_command_answer(struct master *master, const redisReply *reply);
 /* The connection has ended: what waited for the batch is lost. */
 void master_command_fail_batch(struct master *master);
 /* Behind with its answers at `when_us`, and not because we stood still or had more to read than a round does. */

@@ -60,13 +60,19 @@ static void on_connected(void *arg)
 	link->events->connected(link->owner);
 }
 
+static void on_answered(void *arg, const redisReply *reply)
+{
+	const struct master_link *link = arg;
+	link->events->answered(link->owner, reply);
+}
+
 static void on_ended(void *arg, const char *reason, bool refused)
 {
 	(void)refused;
 	fail(arg, reason, true);
 }
 
-static const struct transport_events events = {on_resolved, on_connected, on_ended};
+static const struct transport_events events = {on_resolved, on_connected, on_answered, on_ended};
 
 /* ---- the timer ---- */
 

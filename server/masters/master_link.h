@@ -25,6 +25,8 @@ struct master;
 struct master_link_events {
 	/* Connected, LINK_HANDSHAKE: send what comes first. */
 	void (*connected)(struct master *owner);
+	/* The oldest command has its answer; NULL: lost. */
+	void (*answered)(struct master *owner, const redisReply *reply);
 	/* The time given to master_link_set_timer() is over, and the link is up. */
 	void (*ticked)(struct master *owner);
 	/* The link has just become LINK_DOWN, and has no connection any more; `was`: its state before; `by_peer`: the

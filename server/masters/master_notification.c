@@ -58,11 +58,12 @@ static void report_missed(const struct masters *masters)
 	masters->notification_events.missed(masters->notification_events.arg);
 }
 
-/* The answer to SUBSCRIBE, and each message. */
+/* The answers to AUTH and SUBSCRIBE, and each message. */
 static void on_message(void *arg, const redisReply *reply)
 {
 	struct master *master = arg;
-	if (reply->type != REDIS_REPLY_ARRAY || reply->elements != 3 || reply->element[0]->type != REDIS_REPLY_STRING)
+	if (!reply || reply->type != REDIS_REPLY_ARRAY || reply->elements != 3 ||
+	    reply->element[0]->type != REDIS_REPLY_STRING)
 		return;
 	if (strcmp(reply->element[0]->str, "subscribe") == 0) {
 		master->notification.subscribed = true;
@@ -94,18 +95,13 @@ static void on_connected(void *arg)
 	const struct transport_word auth = {"AUTH", 4}, user = {address->user, strlen(address->user)},
 				    password = {address->password, strlen(address->password)};
 	if (user.len > 0 && password.len > 0)
-		transport_send(connection, 3, (struct transport_word[]){auth, user, password}, NULL, NULL);
+		transport_send(connection, 3, (struct transport_word[]){auth, user, password});
 	else if (password.len > 0)
-		transport_send(connection, 2, (struct transport_word[]){auth, password}, NULL, NULL);
-	transport_subscribe(connection, master->all->wake_channel, on_message, master);
+		transport_send(connection, 2, (struct transport_word[]){auth, password});
+	transport_subscribe(connection, master->all->wake_channel);
 }
 
-static void on_resolved(void *arg)
-{
-	(void)arg;
-}
-
-static const struct transport_events connection_events = {on_resolved, on_connected, on_ended};
+static const struct transport_events connection_events = {NULL, on_connected, on_message, on_ended};
 
 /* Opens the second connection, unless there is one that was opened beside this first connection. */
 static void open_second(struct master *master)

@@ -31,7 +31,8 @@ static void on_failed(struct master *master, enum link_state was, const char *re
 	master_command_fail_batch(master);
 }
 
-static const struct master_link_events link_events = {master_handshake_start, master_handshake_tick, on_failed};
+static const struct master_link_events link_events = {master_handshake_start, master_command_answer,
+						      master_handshake_tick, on_failed};
 
 /* ---- the list ---- */
 

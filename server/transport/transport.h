@@ -37,11 +37,14 @@ struct transport_connection;
 enum { TRANSPORT_REASON_MAX = 256 };
 
 struct transport_events {
-	/* Its name has been looked up, and it begins to connect. Not called where there is no name to look up. */
+	/* Its name has been looked up, and it begins to connect. Not called where there is no name; may be NULL. */
 	void (*resolved)(void *arg);
 	/* It can send from now on. */
 	void (*connected)(void *arg);
-	/* It has ended by itself, or could not be made; every reply of it was called with NULL before. The connection
+	/* The answer to the oldest command that has none; NULL: the connection ended first. So each command has exactly
+	 * one, in their order. After transport_subscribe(): also its confirmation, and each message. */
+	void (*answered)(void *arg, const redisReply *reply);
+	/* It has ended by itself, or could not be made; every command was answered with NULL before. The connection
 	 * is freed afterwards. Not called after transport_close(). `refused`: the server answered SUBSCRIBE with an
 	 * error, which is the reason. */
 	void (*ended)(void *arg, const char *reason, bool refused);
@@ -53,9 +56,6 @@ struct transport_word {
 	size_t len;
 };
 
-/* The answer to a command; NULL: the connection ended first. Valid during the call. */
-typedef void transport_reply_fn(void *arg, const redisReply *reply);
-
 /* Begins to connect, with TLS where the address asks for it. `attempt` counts from 0 and chooses among the addresses of
  * a name. `beside`: an open connection to the same server, to whose peer it connects; NULL: none. Copies nothing:
  * address, events and arg outlive the connection. */
@@ -66,18 +66,14 @@ struct transport_connection *transport_connect(struct uv_loop_s *loop, const str
 unsigned transport_address_count(const struct transport_connection *connection);
 /* Its name is being looked up, which may take long. */
 bool transport_is_resolving(const struct transport_connection *connection);
-/* Ends it. Every reply of it is called with NULL, from within this call or, where that is a callback of this very
+/* Ends it. Every command is answered with NULL, from within this call or, where that is a callback of this very
  * connection, right after it. */
 void transport_close(struct transport_connection *connection);
 
-/* Appends a command, which leaves with transport_flush(). Copies the words. `reply` is called exactly once, in the
- * order of the commands, and with NULL where the connection is just ending; NULL: the answer does not matter. */
-void transport_send(struct transport_connection *connection, size_t count, const struct transport_word words[],
-		    transport_reply_fn *reply, void *arg);
-/* SUBSCRIBE: `message` is called for the confirmation and for each message, and not at the end. Nothing but AUTH may
- * have been sent before. */
-void transport_subscribe(struct transport_connection *connection, const char *channel, transport_reply_fn *message,
-			 void *arg);
+/* Appends a command, which leaves with transport_flush(). Copies the words. */
+void transport_send(struct transport_connection *connection, size_t count, const struct transport_word words[]);
+/* SUBSCRIBE. Nothing but AUTH may have been sent before. */
+void transport_subscribe(struct transport_connection *connection, const char *channel);
 /* Does nothing from within a callback of this very connection. */
 void transport_flush(struct transport_connection *connection);
 /* Bytes have arrived that were not read yet: a missing answer may be among them. */

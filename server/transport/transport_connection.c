@@ -29,16 +29,9 @@
 
 enum {
 	READ_MAX = 16384, /* as much as a record of TLS holds */
-	WAITING_MIN = 16, /* a power of two */
 	/* Data that the peer's kernel does not acknowledge for so long: the path has gone, not just the process
 	 * stopped. */
 	TCP_TIMEOUT_MS = 5000
-};
-
-/* Whom an answer is for. */
-struct waiting {
-	transport_reply_fn *reply;
-	void *arg;
 };
 
 struct transport_connection {
@@ -55,14 +48,12 @@ struct transport_connection {
 	int polled;         /* events of libuv */
 	struct ssl_st *ssl; /* NULL: not over TLS */
 	redisReader *reader;
+	redisReplyObjectFunctions bounded; /* of the reader */
 	enum { RESOLVING, CONNECTING, OPEN, ANSWERED /* something has come */, CLOSED /* transport_close() */ } state;
-	bool busy;                   /* its callbacks are being called: it must not end there */
-	bool blocked;                /* the last write was not complete */
-	transport_reply_fn *message; /* transport_subscribe() was called */
-	void *message_arg;
-	/* a ring of `waiting_size` (a power of two); those that were sent and not answered */
-	struct waiting *waiting;
-	unsigned waiting_size, waiting_first, waiting_count;
+	bool busy;                         /* its callbacks are being called: it must not end there */
+	bool blocked;                      /* the last write was not complete */
+	bool subscribes;                   /* transport_subscribe() was called */
+	unsigned waiting;                  /* commands that were sent and not answered */
 	struct transport_output output;    /* commands that have not left */
 	bool refused;                      /* the reason is the answer to SUBSCRIBE */
 	char reason[TRANSPORT_REASON_MAX]; /* of the failure; "": there was none */
@@ -91,7 +82,6 @@ static void let_go(struct transport_connection *connection)
 		return;
 	transport_tls_free(connection->ssl);
 	redisReaderFree(connection->reader);
-	free(connection->waiting);
 	free(connection->output.bytes);
 	free(connection);
 }
@@ -104,19 +94,16 @@ static void on_handle_closed(uv_handle_t *handle)
 /* The oldest command has its answer; NULL: lost. */
 static void answer(struct transport_connection *connection, const redisReply *reply)
 {
-	assert(connection->waiting_count > 0);
-	struct waiting first = connection->waiting[connection->waiting_first];
-	connection->waiting_first = (connection->waiting_first + 1) & (connection->waiting_size - 1);
-	connection->waiting_count--;
-	if (first.reply)
-		first.reply(first.arg, reply);
+	assert(connection->waiting > 0);
+	connection->waiting--;
+	connection->events->answered(connection->arg, reply);
 }
 
 static void end(struct transport_connection *connection)
 {
 	assert(connection->state == CLOSED || connection->reason[0]);
 	connection->busy = true;
-	while (connection->waiting_count > 0)
+	while (connection->waiting > 0)
 		answer(connection, NULL);
 	if (connection->state != CLOSED)
 		connection->events->ended(connection->arg, connection->reason, connection->refused);
@@ -164,15 +151,15 @@ static bool is_message(const redisReply *reply)
 
 static void hand_over(struct transport_connection *connection, const redisReply *reply)
 {
-	if (connection->waiting_count > 0) {
+	if (connection->waiting > 0) {
 		connection->state = ANSWERED;
 		answer(connection, reply);
 	} else if (reply->type == REDIS_REPLY_ERROR) {
-		connection->refused = connection->message != NULL;
-		fail(connection, connection->message ? "%.250s" : "connection: %.120s",
+		connection->refused = connection->subscribes;
+		fail(connection, connection->subscribes ? "%.250s" : "connection: %.120s",
 		     reply->str[0] ? reply->str : "an error without words");
-	} else if (connection->message && is_message(reply)) {
-		connection->message(connection->message_arg, reply);
+	} else if (connection->subscribes && is_message(reply)) {
+		connection->events->answered(connection->arg, reply);
 	} else {
 		fail(connection, "protocol: an answer to no command");
 	}
@@ -342,7 +329,8 @@ static void choose_address(struct transport_connection *connection, const struct
 	for (unsigned skip = connection->attempt % connection->address_count; skip > 0; skip--)
 		found = found->ai_next;
 	connect_to(connection, found->ai_addr, found->ai_addrlen);
-	connection->events->resolved(connection->arg);
+	if (connection->events->resolved)
+		connection->events->resolved(connection->arg);
 }
 
 static void on_resolved(uv_getaddrinfo_t *request, int status, struct addrinfo *found)
@@ -402,7 +390,7 @@ struct transport_connection *transport_connect(struct uv_loop_s *loop, const str
 {
 	struct sockaddr_storage to;
 	socklen_t len = sizeof to;
-	assert(loop && events->connected && events->ended && events->resolved);
+	assert(loop && events->connected && events->answered && events->ended);
 	struct transport_connection *connection = memory_zeroed(1, sizeof *connection);
 	connection->loop = loop;
 	connection->address = address;
@@ -410,7 +398,7 @@ struct transport_connection *transport_connect(struct uv_loop_s *loop, const str
 	connection->events = events;
 	connection->arg = arg;
 	connection->fd = -1;
-	connection->reader = transport_reader_new();
+	connection->reader = transport_reader_new(&connection->bounded);
 	connection->used = 1;
 	uv_timer_init(loop, &connection->failure);
 	connection->failure.data = connection;
@@ -447,36 +435,18 @@ void transport_close(struct transport_connection *connection)
 		end(connection);
 }
 
-static void note_waiting(struct transport_connection *connection, transport_reply_fn *reply, void *arg)
-{
-	unsigned size = connection->waiting_size;
-	if (connection->waiting_count == size) {
-		connection->waiting_size = size ? 2 * size : WAITING_MIN;
-		connection->waiting = memory_resize(connection->waiting,
-						    connection->waiting_size * sizeof *connection->waiting);
-		/* what had gone round the end comes behind it */
-		memcpy(connection->waiting + size, connection->waiting,
-		       connection->waiting_first * sizeof *connection->waiting);
-	}
-	unsigned at = (connection->waiting_first + connection->waiting_count++) & (connection->waiting_size - 1);
-	connection->waiting[at] = (struct waiting){reply, arg};
-}
-
-void transport_send(struct transport_connection *connection, size_t count, const struct transport_word words[],
-		    transport_reply_fn *reply, void *arg)
+void transport_send(struct transport_connection *connection, size_t count, const struct transport_word words[])
 {
 	assert(count > 0 && (connection->state == OPEN || connection->state == ANSWERED));
-	note_waiting(connection, reply, arg);
+	connection->waiting++;
 	transport_output_append(&connection->output, count, words);
 }
 
-void transport_subscribe(struct transport_connection *connection, const char *channel, transport_reply_fn *message,
-			 void *arg)
+void transport_subscribe(struct transport_connection *connection, const char *channel)
 {
 	const struct transport_word words[] = {{"SUBSCRIBE", 9}, {channel, strlen(channel)}};
-	assert(connection->state == OPEN && !connection->message && message);
-	connection->message = message;
-	connection->message_arg = arg;
+	assert(connection->state == OPEN && !connection->subscribes);
+	connection->subscribes = true;
 	transport_output_append(&connection->output, 2, words);
 }
 

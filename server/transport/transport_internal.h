@@ -8,8 +8,8 @@
 
 /* ---- transport_protocol.c ---- */
 
-/* Rejects lists that are too long (REDIS_ERR_OOM). Freed with redisReaderFree(). */
-redisReader *transport_reader_new(void);
+/* Rejects lists that are too long (REDIS_ERR_OOM). Freed with redisReaderFree(), before `bounded`, which it fills. */
+redisReader *transport_reader_new(redisReplyObjectFunctions *bounded);
 
 /* Commands in the Redis protocol, one behind the other. */
 struct transport_output {

@@ -1,6 +1,5 @@
 /* The Redis protocol: the reader of replies, which is that of hiredis with bounds, and commands as they are sent. */
 #include <assert.h>
-#include <pthread.h>
 #include <string.h>
 
 #include "server/base/base.h"
@@ -11,44 +10,30 @@ enum {
 	NUMBER_ROOM = 1 + TEXT_DECIMAL_MAX + 2 /* "$", the digits, the end of the line */
 };
 
-/* A server that is no Redis may announce a list of a thousand million elements; hiredis 0.14 would make room for it and
- * walk through it. None of our replies has more than a page of SCAN. */
-static redisReplyObjectFunctions bounded_functions;
-static pthread_once_t bounded_once = PTHREAD_ONCE_INIT;
-
 #if HIREDIS_MAJOR >= 1
 typedef size_t element_count;
 #else
 typedef int element_count;
 #endif
-static void *(*unbounded_array)(const redisReadTask *task, element_count elements);
 
+/* A server that is no Redis may announce a list of a thousand million elements; hiredis 0.14 would make room for it and
+ * walk through it. None of our replies has more than a page of SCAN. */
 static void *create_bounded_array(const redisReadTask *task, element_count elements)
 {
-	return elements > ELEMENTS_MAX ? NULL : unbounded_array(task, elements);
+	const redisReplyObjectFunctions *unbounded = task->privdata;
+	return elements > ELEMENTS_MAX ? NULL : unbounded->createArray(task, elements);
 }
 
-static redisReader *reader_new(redisReplyObjectFunctions *functions)
+redisReader *transport_reader_new(redisReplyObjectFunctions *bounded)
 {
-	redisReader *reader = functions ? redisReaderCreateWithFunctions(functions) : redisReaderCreate();
+	redisReader *reader = redisReaderCreate();
 	if (!reader)
 		memory_exhausted("reader of replies");
+	*bounded = *reader->fn;
+	bounded->createArray = create_bounded_array;
+	reader->privdata = reader->fn;
+	reader->fn = bounded;
 	return reader;
-}
-
-static void make_bounded_functions(void)
-{
-	redisReader *reader = reader_new(NULL);
-	bounded_functions = *reader->fn;
-	unbounded_array = bounded_functions.createArray;
-	bounded_functions.createArray = create_bounded_array;
-	redisReaderFree(reader);
-}
-
-redisReader *transport_reader_new(void)
-{
-	pthread_once(&bounded_once, make_bounded_functions);
-	return reader_new(&bounded_functions);
 }
 
 static char *put_number(char *at, char kind, size_t number)

@@ -190,7 +190,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		return 0;
 	size_t cut = size - 1 > 0 ? data[0] % size : 0;
 	const char *bytes = (const char *)data + 1;
-	redisReader *reader = transport_reader_new();
+	redisReplyObjectFunctions bounded;
+	redisReader *reader = transport_reader_new(&bounded);
 	void *raw;
 	for (int piece = 0; piece < 2; piece++) {
 		redisReaderFeed(reader, piece == 0 ? bytes : bytes + cut, piece == 0 ? cut : size - 1 - cut);

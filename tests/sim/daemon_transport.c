@@ -157,11 +157,8 @@ static void drain(struct transport_connection *connection)
 	while (connection->first_waiting != NONE) {
 		struct command *command = shift_waiting(connection);
 		command->waits = false;
-		transport_reply_fn *reply = command->reply;
-		void *arg = command->arg;
 		command_free(world, command);
-		if (reply)
-			reply(arg, NULL);
+		connection->events->answered(connection->arg, NULL);
 		drop_unsent(connection);
 	}
 }
@@ -232,14 +229,11 @@ static void wait_for_answer(struct transport_connection *connection, struct comm
 	connection->last_waiting = slot;
 }
 
-void transport_send(struct transport_connection *connection, size_t count, const struct transport_word words[],
-		    transport_reply_fn *reply, void *arg)
+void transport_send(struct transport_connection *connection, size_t count, const struct transport_word words[])
 {
 	assert(connection->proc == current() && connection->state != CONNECTION_FREE && !connection->is_second);
 	struct command *command = words_parse(world, connection, count, words);
 	uint16_t slot = (uint16_t)(command - world->commands);
-	command->reply = reply;
-	command->arg = arg;
 	sight_sent(world, command);
 	world->figures->commands++;
 	wait_for_answer(connection, command);
@@ -255,12 +249,10 @@ void transport_send(struct transport_connection *connection, size_t count, const
 	make_dirty(connection);
 }
 
-void transport_subscribe(struct transport_connection *connection, const char *channel, transport_reply_fn *message,
-			 void *arg)
+void transport_subscribe(struct transport_connection *connection, const char *channel)
 {
 	assert(connection->proc == current() && connection->is_second && channel);
-	connection->message = message;
-	connection->message_arg = arg;
+	connection->subscribes = true;
 	make_dirty(connection);
 }
 
@@ -273,7 +265,7 @@ static void send_commands(struct transport_connection *connection, uint16_t firs
 
 static bool subscribes(const struct transport_connection *connection)
 {
-	return connection->is_second && connection->message && connection->sent == 0;
+	return connection->subscribes && connection->sent == 0;
 }
 
 static __attribute__((noinline)) void flush(struct transport_connection *connection)
@@ -330,8 +322,7 @@ static void hand_over_answers(struct transport_connection *connection, uint16_t 
 		world->cause = CAUSE_REPLY;
 		world->cause_arg = NULL;
 		sight_before(world, connection, command);
-		if (command->reply)
-			command->reply(command->arg, reply_make(command));
+		connection->events->answered(connection->arg, reply_make(command));
 		sight_after(world, connection, command);
 	}
 }
@@ -355,7 +346,7 @@ void transport_arrive(struct world *of, struct transport_connection *connection,
 			hand_over_answers(connection, event->a);
 		} else {
 			notification_before(world, connection, &event->notification);
-			connection->message(connection->message_arg, reply_make_message(&event->notification));
+			connection->events->answered(connection->arg, reply_make_message(&event->notification));
 		}
 		connection->in_callback = false;
 		if (connection->state == CONNECTION_CLOSED)

@@ -118,9 +118,7 @@ struct command {
 	uint16_t next, next_waiting; /* of its message; of its connection */
 	uint16_t also;               /* of a batch of acquisitions: the next one */
 	uint32_t number;             /* of its connection */
-	transport_reply_fn *reply;
-	void *arg;
-	const char *text; /* ERROR */
+	const char *text;            /* ERROR */
 	int code;
 	/* true time: when it was carried out; when at the latest it should be, 0: no matter */
 	uint64_t run_at, latest;
@@ -186,8 +184,7 @@ struct transport_connection {
 	struct held there, back; /* what a partition, or a stopped receiver, holds up */
 	const struct transport_events *events;
 	void *arg;
-	transport_reply_fn *message;
-	void *message_arg;
+	bool subscribes;
 };
 
 struct transport_timer {

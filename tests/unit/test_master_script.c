@@ -106,7 +106,7 @@ static const struct words *words_of(size_t count, const struct master_script lis
 	static struct master_words written;
 	static struct master_command commands[MASTER_BATCH_MAX];
 	for (size_t i = 0; i < count; i++) {
-		commands[i] = (struct master_command){.master = master, .script = &list[i]};
+		commands[i] = (struct master_command){.script = &list[i]};
 		STAILQ_NEXT(&commands[i], also) = i + 1 < count ? &commands[i + 1] : NULL;
 		master_script_stamp(master, until_us, &commands[i]);
 	}
@@ -376,7 +376,7 @@ static void assert_stamp(uint64_t epoch, const char *shown, const char *deadline
 	masters.guard.masters[0].epoch = epoch;
 	for (enum redlock_script kind = REDLOCK_SCRIPT_ACQUIRE; kind <= REDLOCK_SCRIPT_INSPECT; kind++) {
 		struct master_script script = script_of(kind);
-		struct master_command command = {.master = master};
+		struct master_command command = {0};
 		const struct words *got = words_of(1, &script);
 		ck_assert_str_eq(got->element[got->elements - 2], shown);
 		ck_assert_str_eq(got->element[got->elements - 1], deadline);
