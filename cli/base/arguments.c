@@ -190,62 +190,49 @@ static bool arguments_read_name(struct options_reader *reader, const char *name)
 	return !reason || options_complain_text(reader, "NAME: %s", reason);
 }
 
-/* True if it is the name of a command. */
-static bool arguments_set_command(struct options_reader *reader, const char *name)
+/* The command, whose second word follows `key`. */
+static bool arguments_read_command(struct options_reader *reader, const char *word)
 {
 	struct arguments *arguments = reader->values;
+	bool plain = strlen(word) < 32 && strspn(word, LETTERS "-") == strlen(word);
+	char name[32];
+	const char *like = NULL;
 
-	for (int command = 0; command < COMMAND_COUNT; command++)
+	snprintf(name, sizeof name, "%s%s%s", reader->command ? reader->command : "", reader->command ? " " : "", word);
+	for (int command = 0; command < COMMAND_COUNT; command++) {
 		if (strcmp(name, command_names[command]) == 0) {
 			arguments->command = (enum command)command;
 			reader->scope = 1U << command;
 			reader->command = command_names[command];
 			return true;
 		}
-	return false;
-}
-
-static bool arguments_complain_command(struct options_reader *reader, const char *word)
-{
-	bool plain = strlen(word) < 32 && strspn(word, LETTERS "-") == strlen(word);
-	const char *like = NULL;
-
-	for (int command = 0; command < COMMAND_COUNT && plain; command++)
-		if (options_distance(word, command_names[command]) <= 2)
+		if (plain && options_distance(word, command_names[command]) <= 2)
 			like = command_names[command];
-	return options_complain_text(reader, "there is no command %s%s%s%s%s%s; redlockctl --help lists them",
-				     plain ? "'" : "of that name", plain ? word : "", plain ? "'" : "",
-				     like ? "; did you mean " : "", like ? like : "", like ? "?" : "");
-}
-
-/* The command, whose second word follows `key`; then a NAME. Of `help` it is a command again. */
-static bool arguments_read_operand(struct options_reader *reader, const char *word)
-{
-	struct arguments *arguments = reader->values;
-	char name[32];
-
-	if (reader->scope == IN(HELP)) {
-		arguments->help_of = IN(HELP);
-		reader->scope = 0;
-		reader->command = NULL;
 	}
-	if (reader->scope != 0)
-		return arguments_read_name(reader, word);
-	snprintf(name, sizeof name, "%s%s%s", reader->command ? reader->command : "", reader->command ? " " : "", word);
-	if (arguments_set_command(reader, name))
-		return true;
 	if (reader->command)
 		return options_complain_text(reader, "key: new or hash must follow it");
 	if (strcmp(word, "key") == 0) {
 		reader->command = "key";
 		return true;
 	}
-	return arguments_complain_command(reader, word);
+	return options_complain_text(reader, "there is no command %s%s%s%s%s%s; redlockctl --help lists them",
+				     plain ? "'" : "of that name", plain ? word : "", plain ? "'" : "",
+				     like ? "; did you mean " : "", like ? like : "", like ? "?" : "");
+}
+
+/* The command, then a NAME. Of `help` it is a command again. */
+static bool arguments_read_operand(struct options_reader *reader, const char *word)
+{
+	if (reader->scope == IN(HELP)) {
+		((struct arguments *)reader->values)->help_of = IN(HELP);
+		reader->scope = 0;
+		reader->command = NULL;
+	}
+	return reader->scope != 0 ? arguments_read_name(reader, word) : arguments_read_command(reader, word);
 }
 
 /* ---- arguments that depend on each other ---- */
 
-/* Values that depend on others. */
 static void arguments_complete(struct options_reader *reader, struct arguments *arguments)
 {
 	struct credentials *credentials = &arguments->credentials;
@@ -267,11 +254,6 @@ static void arguments_complete(struct options_reader *reader, struct arguments *
 		explicit_bzero(credentials->api_key, sizeof credentials->api_key);
 }
 
-static bool arguments_is_stdin(const char *file)
-{
-	return file && strcmp(file, "-") == 0;
-}
-
 static bool arguments_check(struct options_reader *reader, const struct arguments *arguments)
 {
 	const struct credentials *credentials = &arguments->credentials;
@@ -290,7 +272,7 @@ static bool arguments_check(struct options_reader *reader, const struct argument
 		{holds && token && file, "--token and --token-file: one of them only"},
 		{holds && !token && !file && !arguments->force,
 		 "the token is missing: in REDLOCK_TOKEN or with --token-file FILE"},
-		{arguments->command == COMMAND_ACQUIRE && arguments_is_stdin(file),
+		{arguments->command == COMMAND_ACQUIRE && file && strcmp(file, "-") == 0,
 		 "--token-file: acquire writes to a file, not to -"},
 		{run && !program, "run needs a command: redlockctl run NAME COMMAND [ARGUMENT...]"},
 		{run && arguments->quiet && (arguments->verbose || arguments->json),
@@ -299,7 +281,8 @@ static bool arguments_check(struct options_reader *reader, const struct argument
 		{run && arguments->kill_after_ms > arguments->ttl_ms / 2, "--kill-after: at most half of --ttl"},
 		{credentials->cert_key_file && !credentials->cert_file,
 		 "--key (or REDLOCKCTL_KEY) is the key of a certificate: it needs --cert (or REDLOCKCTL_CERT)"},
-		{arguments_is_stdin(credentials->api_key_file), "--key-file: - (stdin) is for key hash alone"},
+		{credentials->api_key_file && strcmp(credentials->api_key_file, "-") == 0,
+		 "--key-file: - (stdin) is for key hash alone"},
 		{credentials->api_key_file && credentials->api_key[0] != '\0',
 		 "REDLOCKCTL_KEY_FILE and REDLOCKCTL_API_KEY: one of them only"},
 	};

@@ -89,9 +89,10 @@ static bool options_complain_unknown(struct options_reader *reader, const char *
 		options_spell(reader->table, entry, reader->source, like);
 	if (plain) /* of a letter without its value, which may be a secret */
 		snprintf(shown, sizeof shown, "%.*s", entry || !flag || given[1] == '-' ? (int)len : 2, given);
+	else if (flag && options_is_harmless(given))
+		snprintf(shown, sizeof shown, "argument %zu ('%s')", position, given);
 	else if (flag)
-		snprintf(shown, sizeof shown, options_is_harmless(given) ? "argument %zu ('%s')" : "argument %zu",
-			 position, given);
+		snprintf(shown, sizeof shown, "argument %zu", position);
 	return options_complain_text(reader, "%s: %s%s%s%s; allowed are those that %s --help lists", shown, kind,
 				     entry ? "; did you mean " : "", like, entry ? "?" : "", reader->table->program);
 }
@@ -106,6 +107,8 @@ static bool options_set_item(struct options_reader *reader, const struct options
 
 	if (values == reader->values)
 		*origin = reader->source;
+	if (values == reader->values && entry->traits & OPTIONS_FILE)
+		reader->path = text;
 	if (entry->traits & OPTIONS_LIST) {
 		memcpy(&count, (char *)values + entry->offset, sizeof count);
 		count++;
@@ -243,16 +246,16 @@ static bool options_read_environment(struct options_reader *reader, char *const 
 /* A JSON value as the text of the same flag. NULL: the option does not allow its type. */
 static const char *options_json_text(const struct options_entry *entry, const json_t *value, char buffer[32])
 {
-	if (json_is_string(value) && entry->traits & OPTIONS_STRING)
-		return json_string_value(value);
-	if (json_is_boolean(value) && entry->traits & OPTIONS_TRUTH)
-		return json_is_true(value) ? "true" : "false";
-	if (json_is_integer(value) && entry->traits & OPTIONS_INTEGER)
-		snprintf(buffer, 32, "%lld", (long long)json_integer_value(value));
-	else if (json_is_real(value) && entry->traits & OPTIONS_REAL)
-		snprintf(buffer, 32, "%.15g", json_real_value(value));
-	else
-		return NULL;
+	unsigned type = json_is_string(value)    ? OPTIONS_STRING
+			: json_is_boolean(value) ? OPTIONS_TRUTH
+			: json_is_integer(value) ? OPTIONS_INTEGER
+			: json_is_real(value)    ? OPTIONS_REAL
+						 : 0;
+
+	if (!(entry->traits & type) || type == OPTIONS_STRING)
+		return entry->traits & type ? json_string_value(value) : NULL;
+	size_t len = json_dumpb(value, buffer, 31, JSON_ENCODE_ANY | JSON_REAL_PRECISION(15));
+	buffer[len < 31 ? len : 31] = '\0';
 	return buffer;
 }
 
@@ -276,12 +279,12 @@ static bool options_set_json(struct options_reader *reader, const struct options
 }
 
 /* NULL and the message if the file is no object. */
-static json_t *options_load_file(struct options_reader *reader, const char *path)
+static json_t *options_load_file(struct options_reader *reader)
 {
 	char place[64] = "";
 	json_error_t error;
 	size_t len = 0;
-	int fd = open(path, O_RDONLY | O_CLOEXEC);
+	int fd = open(reader->path, O_RDONLY | O_CLOEXEC);
 	char *bytes = memory_alloc(OPTIONS_FILE_MAX + 1), *near;
 	bool ok = fd >= 0 && fstat(fd, &reader->file) == 0 && file_read(fd, bytes, OPTIONS_FILE_MAX + 1, &len);
 	const char *fault = !ok ? strerror(errno) : len > OPTIONS_FILE_MAX ? "larger than 1 MiB" : NULL;
@@ -301,21 +304,18 @@ static json_t *options_load_file(struct options_reader *reader, const char *path
 		fault = error.text;
 	}
 	json_decref(object);
-	options_blame(reader, "config", "%s: %s%s", path, place, fault ? fault : "not a JSON object");
+	options_blame(reader, "config", "%s: %s%s", reader->path, place, fault ? fault : "not a JSON object");
 	return NULL;
 }
 
 static bool options_read_file(struct options_reader *reader)
 {
-	const struct options_entry *config = reader->table->check_file ? options_entry_of(reader->table, "config")
-								       : NULL;
 	const char *key;
 	json_t *value;
 
-	reader->path = config ? (const char *)reader->values + config->offset : "";
-	if (reader->path[0] == '\0')
+	if (!reader->path)
 		return true;
-	json_t *object = options_load_file(reader, reader->path);
+	json_t *object = options_load_file(reader);
 	bool ok = object;
 	options_begin(reader, OPTIONS_FROM_FILE);
 	json_object_foreach(object, key, value)
@@ -326,28 +326,20 @@ static bool options_read_file(struct options_reader *reader)
 			break;
 	}
 	json_decref(object);
-	return ok && reader->table->check_file(reader);
-}
-
-static bool options_read_defaults(struct options_reader *reader)
-{
-	const struct options_table *table = reader->table;
-
-	options_begin(reader, OPTIONS_FROM_DEFAULT);
-	for (const struct options_entry *entry = table->entries; entry < table->entries + table->count; entry++)
-		if (entry->standard && !options_set(reader, entry, entry->standard))
-			return false;
-	return true;
+	return ok && (!reader->table->check_file || reader->table->check_file(reader));
 }
 
 bool options_read(struct options_reader *reader, int argc, char **argv, char *const environment[])
 {
-	assert(reader->message_size > 0 && reader->table->size > 0);
-	reader->aside = memory_alloc(reader->table->size);
+	const struct options_table *table = reader->table;
+
+	assert(reader->message_size > 0 && table->size > 0);
+	reader->aside = memory_alloc(table->size);
 	bool ok = options_read_words(reader, argc, argv) &&
-		  (reader->end || (options_read_environment(reader, environment) && options_read_file(reader) &&
-				   options_read_defaults(reader)));
-	explicit_bzero(reader->aside, reader->table->size);
+		  (reader->end || (options_read_environment(reader, environment) && options_read_file(reader)));
+	options_begin(reader, OPTIONS_FROM_DEFAULT);
+	for (size_t i = 0; i < table->count && ok && !reader->end; i++)
+		ok = !table->entries[i].standard || options_set(reader, &table->entries[i], table->entries[i].standard);
 	free(reader->aside);
 	return ok;
 }

@@ -100,15 +100,13 @@ struct options_reader;
 
 struct options_table {
 	const char *program;
-	/* The beginning of the names of all variables; an unknown one is a mistake. */
-	const char *variables;
-	bool names_variables; /* only entries that name their variable have one, and an empty one is as none */
+	const char *variables; /* the beginning of their names; an unknown one is a mistake */
+	bool names_variables;  /* only entries that name their variable have one, and an empty one is as none */
 	const struct options_entry *entries;
 	size_t count, size; /* of the entries; bytes of the values */
 	/* A word that is no option: false, and the message was written. NULL: a mistake. */
 	bool (*operand)(struct options_reader *reader, const char *word);
-	/* The configuration file, which the entry "config" names, was read: false, and the message was written. NULL:
-	 * there is none. */
+	/* The configuration file was read: false, and the message was written. NULL: nothing to check. */
 	bool (*check_file)(struct options_reader *reader);
 	const char *usage; /* the head of --help */
 };
@@ -129,7 +127,7 @@ struct options_reader {
 	char **rest;                     /* the words after --, or those of another program */
 	bool is_rest;     /* set by table->operand: from this word on they are those of another program */
 	void *aside;      /* values of the source being read that another source overrides */
-	const char *path; /* of the configuration file; "": none */
+	const char *path; /* of the configuration file; NULL: none */
 	struct stat file; /* its owner and mode */
 };
 
@@ -169,18 +167,15 @@ size_t options_distance(const char *word, const char *name);
 /* True if a word may be shown: a few small letters and dashes are hardly ever a secret. */
 bool options_is_harmless(const char *word);
 
-/* ---- parsers of values, for tables ---- */
-
-/* Whole numbers from min to max, in 1, 4 or 8 bytes. */
+/* ---- parsers of values, for tables ----
+ *
+ * Whole numbers from min to max, in 1, 4 or 8 bytes; the same in milliseconds: 500ms, 60s, 5m, 1h or a number alone;
+ * numbers from min to max thousandths, as a double; one of the choices, as its index in 1 or 4 bytes; UTF-8 of min to
+ * max bytes without control characters, copied, or as a pointer to `text` where the member has the size of one. */
 const char *options_parse_number(const struct options_entry *entry, const char *text, void *values);
-/* The same in milliseconds: 500ms, 60s, 5m, 1h or a number alone. */
 const char *options_parse_time(const struct options_entry *entry, const char *text, void *values);
-/* A number from min to max thousandths, as a double. */
 const char *options_parse_fraction(const struct options_entry *entry, const char *text, void *values);
-/* One of the choices, as its index in 1 or 4 bytes. */
 const char *options_parse_choice(const struct options_entry *entry, const char *text, void *values);
-/* UTF-8 of min to max bytes without control characters, copied; or as a pointer to `text` itself, where the member has
- * the size of one. */
 const char *options_parse_text(const struct options_entry *entry, const char *text, void *values);
 
 extern const char *const options_truths[]; /* false, true */

@@ -176,15 +176,10 @@ const char *const options_truths[] = {"false", "true", NULL};
 
 static void options_store(const struct options_entry *entry, uint64_t number, void *values)
 {
-	void *place = (char *)values + entry->offset;
+	const bool big = __BYTE_ORDER__ == __ORDER_BIG_ENDIAN__;
 
 	assert(entry->size == 1 || entry->size == 4 || entry->size == 8);
-	if (entry->size == 8)
-		memcpy(place, &number, 8);
-	else if (entry->size == 4)
-		memcpy(place, &(uint32_t){(uint32_t)number}, 4);
-	else
-		memcpy(place, &(uint8_t){(uint8_t)number}, 1);
+	memcpy((char *)values + entry->offset, (const char *)&number + (big ? 8 - entry->size : 0), entry->size);
 }
 
 static const struct options_unit {
