@@ -43,7 +43,7 @@ static void readyz_no_quorum(struct call *call, const struct quorum_status *quor
 	text_init(&detail);
 	text_printf(&detail, "%u of %u masters may vote, %u are needed.", (unsigned)quorum->voting,
 		    (unsigned)quorum->masters, (unsigned)quorum->needed);
-	if (quorum->has_wait)
+	if (quorum->wait_ms > 0)
 		text_printf(&detail, " In %.1f s enough will.", (double)quorum->wait_ms / 1000);
 	for (size_t i = 0; shows_masters(call) && i < masters_count(masters); i++) {
 		masters_status(masters, i, &status);
@@ -55,9 +55,9 @@ static void readyz_no_quorum(struct call *call, const struct quorum_status *quor
 		text_printf(&detail, " GET /masters says why.");
 	call_reject_with(call, PROBLEM_NO_QUORUM, detail.bytes,
 			 json_pack("{s:o, s:o*}", "quorum", quorum_new(quorum), "retry_after_ms",
-				   quorum->has_wait ? json_integer((json_int_t)quorum->wait_ms) : NULL),
+				   quorum->wait_ms > 0 ? json_integer((json_int_t)quorum->wait_ms) : NULL),
 			 NULL);
-	if (quorum->has_wait)
+	if (quorum->wait_ms > 0)
 		call_retry_after(call, quorum->wait_ms);
 	text_fini(&detail);
 }
@@ -102,10 +102,11 @@ static json_t *master_new(const struct master_status *status)
 	return json_pack("{s:o, s:s, s:I, s:o, s:o, s:o, s:o, s:o, s:o}", "address", known_text(status->address),
 			 "state", master_state_name(status->state), "state_ms", (json_int_t)status->state_ms, "reason",
 			 known_text(status->reason), "quarantine_remaining_ms",
-			 status->has_quarantine ? json_integer((json_int_t)status->quarantine_remaining_ms)
-						: json_null(),
-			 "rtt_us", status->has_rtt ? json_integer((json_int_t)status->rtt_us) : json_null(), "version",
-			 known_text(status->version), "run_id", known_text(status->run_id), "warnings", warnings);
+			 status->quarantine_remaining_ms > 0 ? json_integer((json_int_t)status->quarantine_remaining_ms)
+							     : json_null(),
+			 "rtt_us", status->rtt_us > 0 ? json_integer((json_int_t)status->rtt_us) : json_null(),
+			 "version", known_text(status->version), "run_id", known_text(status->run_id), "warnings",
+			 warnings);
 }
 
 void info_call_masters(struct call *call)

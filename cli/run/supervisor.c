@@ -236,7 +236,7 @@ static void supervisor_on_answer(struct supervisor *supervisor)
 	if (extended)
 		supervisor_on_extended(supervisor, &lease);
 	else if (answer->outcome == OUTCOME_LOST)
-		supervisor_act(supervisor, renewal_lost(&supervisor->renewal, clock_now_us()));
+		supervisor_act(supervisor, renewal_finish(&supervisor->renewal, RENEWAL_WHY_LOST, clock_now_us()));
 	else
 		supervisor_on_failed(supervisor);
 }
@@ -251,7 +251,7 @@ static void supervisor_on_left_behind(struct supervisor *supervisor)
 	if (supervisor->left_behind_us == 0)
 		supervisor->left_behind_us = now_us + LEFT_BEHIND_US;
 	if (now_us >= supervisor->left_behind_us)
-		supervisor_act(supervisor, renewal_end(&supervisor->renewal, now_us));
+		supervisor_act(supervisor, renewal_finish(&supervisor->renewal, RENEWAL_WHY_REQUESTED, now_us));
 }
 
 static bool supervisor_all_ended(const struct supervisor *supervisor)
@@ -286,7 +286,7 @@ static void supervisor_round(struct supervisor *supervisor)
 		continue;
 	supervisor_on_children(supervisor);
 	if (supervisor->foreground_gone)
-		supervisor_act(supervisor, renewal_end(&supervisor->renewal, clock_now_us()));
+		supervisor_act(supervisor, renewal_finish(&supervisor->renewal, RENEWAL_WHY_REQUESTED, clock_now_us()));
 	supervisor_on_left_behind(supervisor);
 }
 

@@ -134,7 +134,7 @@ static void on_answer(void *arg, const struct lease_answer *answer)
 		action = renewal_extended(&hold->renewal, ttl_us, ttl_us > drift_us ? ttl_us - drift_us : 0, now_us);
 		break;
 	case LEASE_NOT_OWNER:
-	case LEASE_EXPIRED: action = renewal_lost(&hold->renewal, now_us); break;
+	case LEASE_EXPIRED: action = renewal_finish(&hold->renewal, RENEWAL_WHY_LOST, now_us); break;
 	default: action = renewal_failed(&hold->renewal, renewal_pause_us(&hold->renewal), now_us);
 	}
 	carry_out(hold, action, answer);

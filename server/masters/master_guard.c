@@ -213,7 +213,7 @@ void master_guard_read(struct master *master)
 {
 	uint64_t digest = digest_of(master->all->count), longest_ms = guard_longest_us(&master->all->guard) / 1000;
 	int known = master->evicted_known;
-	if (master->last_run_id[0])
+	if (master->info.run_id[0])
 		send(master, REDLOCK_SCRIPT_EPOCH, GUARD_EPOCH, HEX DECIMAL DECIMAL "%d\n", digest, longest_ms,
 		     master->info.evicted, known);
 	else

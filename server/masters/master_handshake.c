@@ -118,15 +118,15 @@ static void evaluate_warnings(struct master *master)
 
 /* Keys that were dropped for want of memory since the last heartbeat may have been locks. A count that was set back and
  * has grown since counts as well, even where it is smaller. */
-static void evaluate_evictions(struct master *master, const struct master_info *before)
+static void evaluate_evictions(struct master *master, uint64_t before)
 {
-	if (master->evicted_known && master->info.evicted != before->evicted && master->info.evicted > 0)
+	if (master->evicted_known && master->info.evicted != before && master->info.evicted > 0)
 		master_guard_notify(master, GUARD_DROPPED_KEYS);
 }
 
 static void evaluate(struct master *master)
 {
-	assert(master->last_run_id[0]);
+	assert(master->info.run_id[0]);
 	evaluate_vote(master);
 	evaluate_warnings(master);
 	master_check_tick(master);
@@ -146,17 +146,6 @@ static void end_refused(struct master *master)
 	master_guard_note_refusal(master, error);
 }
 
-/* Another run_id under the same address: the server was restarted, or it is another one. It may have forgotten what it
- * granted. */
-static void note_server(struct master *master)
-{
-	assert(master->info.run_id[0]);
-	bool restarted = master->last_run_id[0] && strcmp(master->last_run_id, master->info.run_id) != 0;
-	memcpy(master->last_run_id, master->info.run_id, sizeof master->last_run_id);
-	if (restarted)
-		master->restarted_until_us = clock_now_us() + master->all->options->max_ttl_ms * UINT64_C(1000);
-}
-
 static void read_info(struct master *master, const redisReply *reply)
 {
 	struct master_info info;
@@ -169,8 +158,10 @@ static void read_info(struct master *master, const redisReply *reply)
 	} else if (info.loading) {
 		master_link_fail(&master->link, "loading: the server is reading its data");
 	} else {
+		/* another server under the same address, or a restarted one: it may have forgotten what it granted */
+		if (master->info.run_id[0] && strcmp(master->info.run_id, info.run_id) != 0)
+			master->restarted_until_us = clock_now_us() + master->all->options->max_ttl_ms * UINT64_C(1000);
 		master->info = info;
-		note_server(master);
 	}
 }
 
@@ -219,7 +210,7 @@ static void on_last_step(struct master *master, unsigned command, const redisRep
 		end_refused(master);
 		return;
 	}
-	assert(master->last_run_id[0]);
+	assert(master->info.run_id[0]);
 	master_link_set_up(&master->link);
 	if (master->ups++ > 0)
 		metrics_add(&master->metrics->reconnects, 1);
@@ -263,13 +254,15 @@ void master_handshake_start(struct master *master)
 /* ---- heartbeat ---- */
 
 /* Another server behind the same connection (a proxy) needs a handshake of its own. */
-static void evaluate_heartbeat(struct master *master, const struct master_info *before)
+static void evaluate_heartbeat(struct master *master, const struct master_info *now)
 {
-	if (strcmp(before->run_id, master->info.run_id) != 0) {
+	uint64_t evicted = master->info.evicted;
+	if (strcmp(now->run_id, master->info.run_id) != 0) {
 		master_link_fail(&master->link, "restarted: another run_id on the same connection");
 		return;
 	}
-	evaluate_evictions(master, before);
+	master->info = *now;
+	evaluate_evictions(master, evicted);
 	evaluate(master);
 }
 
@@ -278,15 +271,14 @@ static void on_heartbeat(struct master *master, unsigned what, const redisReply 
 	(void)what;
 	assert(master->link.state == LINK_UP);
 	master->heartbeat = HEARTBEAT_RESTING;
-	struct master_info before = master->info, now;
+	struct master_info now;
 	if (reply->type == REDIS_REPLY_ERROR) {
 		master->check.words[0] = '\0'; /* from the last run of the trials */
 		master->check.found = 0;
 		master_check_note(master, MASTER_COMMAND_INFO, reply);
 		end_refused(master);
 	} else if (master_info_read(reply, &now)) {
-		master->info = now;
-		evaluate_heartbeat(master, &before);
+		evaluate_heartbeat(master, &now);
 	}
 	if (master->link.state == LINK_UP)
 		master_link_set_timer(&master->link, heartbeat_ms(master));

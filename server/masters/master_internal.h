@@ -121,8 +121,7 @@ struct master {
 	/* resting ─► out ─► late: its time is up, but the loop may not have read its sockets yet.
 	 * The answer, or the end of the connection: resting */
 	enum { HEARTBEAT_RESTING, HEARTBEAT_OUT, HEARTBEAT_LATE } heartbeat;
-	struct master_info info;
-	char last_run_id[48];                      /* of the last handshake; "": there was none, and no `info` */
+	struct master_info info;                   /* run_id "": there was no handshake yet */
 	uint64_t client_id;                        /* of this connection, as the server counts them */
 	uint64_t restarted_until_us;               /* until then it may have forgotten leases that are still valid */
 	enum quarantine_reason quarantine_code;    /* by INFO: why it may not vote */
@@ -315,8 +314,6 @@ void master_guard_inspect_hash(struct master *master);
 
 /* ---- master_pending.c ---- */
 
-/* Sends it if the link is up, and keeps it until it is answered. */
-void master_pending_keep(struct master *master, const struct master_script *release);
 /* On a new connection, before any other command: the releases that the master missed. */
 void master_pending_send_all(struct master *master);
 void master_pending_drop_all(struct master *master);

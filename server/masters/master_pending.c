@@ -1,7 +1,6 @@
 /* Pending releases: those that could not be sent to a master, or whose answer was lost. They go first on its next
- * connection, so that the key of a released lock does not keep the lock until it runs out. Bounded in number
- * (MASTER_PENDING_MAX for each master), and each kept only for as long as a lease can live. A release belongs either to
- * the list of its master or to the command under way that carries it. The worker's thread. */
+ * connection, so that the key of a released lock does not keep the lock until it runs out. A release belongs either to
+ * the list of its master or to the command under way that carries it. */
 #include <assert.h>
 #include <stdlib.h>
 #include <string.h>
@@ -42,11 +41,18 @@ static void on_settled(struct master *master, const struct master_command *done,
 	}
 }
 
-void master_pending_keep(struct master *master, const struct master_script *release)
+void masters_keep_release(struct masters *masters, size_t i, const struct master_script *release)
 {
-	assert(release->script == REDLOCK_SCRIPT_RELEASE);
-	if (master->link.state == LINK_CLOSED || master->pending_count >= MASTER_PENDING_MAX)
-		return; /* the key runs out by itself */
+	struct master *master = &masters->list[i];
+	assert(i < masters->count && release->script == REDLOCK_SCRIPT_RELEASE);
+	if (master->link.state == LINK_CLOSED)
+		return;
+	if (master->pending_count >= MASTER_PENDING_MAX) { /* the key runs out by itself */
+		log_begin(LOG_WARN, "release-dropped");
+		log_text("master", master->link.address->shown);
+		log_end();
+		return;
+	}
 	struct pending_release *pending = memory_zeroed(1, sizeof *pending + RANDOM_TOKEN_LEN + release->resource_len);
 	pending->until_us = clock_now_us() + master->all->options->max_ttl_ms * UINT64_C(1000);
 	pending->script = *release;

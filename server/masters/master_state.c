@@ -283,37 +283,28 @@ void masters_status(const struct masters *masters, size_t i, struct master_statu
 	if (ret_status->state != MASTER_VOTING)
 		master_state_write_reason(master, ret_status->reason);
 	ret_status->quarantine_remaining_ms = quarantine_left_ms(master);
-	ret_status->has_quarantine = ret_status->quarantine_remaining_ms > 0;
-	ret_status->has_rtt = master->rtt_us > 0;
 	ret_status->rtt_us = master->rtt_us;
-	if (master->last_run_id[0]) {
-		memcpy(ret_status->version, master->info.product, sizeof ret_status->version);
-		memcpy(ret_status->run_id, master->info.run_id, sizeof ret_status->run_id);
-	}
+	memcpy(ret_status->version, master->info.product, sizeof ret_status->version);
+	memcpy(ret_status->run_id, master->info.run_id, sizeof ret_status->run_id);
 	ret_status->warning_count = master->warning_count;
 	memcpy(ret_status->warnings, master->warnings, sizeof ret_status->warnings);
 }
 
-/* The time until a majority may vote, if time alone ends enough quarantines. */
-static void fill_wait(const struct masters *masters, struct quorum_status *quorum)
+/* The shortest quarantine at whose end `missing` have ended; 0: time alone does not end enough of them. */
+static uint64_t wait_for(const struct masters *masters, size_t missing)
 {
-	uint64_t waits_ms[OPTIONS_MASTERS_MAX];
-	size_t count = 0;
+	uint64_t wait_ms = 0;
 	for (size_t i = 0; i < masters->count; i++) {
-		struct master_status status;
-		masters_status(masters, i, &status);
-		if (!status.has_quarantine)
-			continue;
-		size_t at = count++;
-		for (; at > 0 && waits_ms[at - 1] > status.quarantine_remaining_ms; at--)
-			waits_ms[at] = waits_ms[at - 1];
-		waits_ms[at] = status.quarantine_remaining_ms;
+		uint64_t left_ms = quarantine_left_ms(&masters->list[i]);
+		size_t ended = 0;
+		for (size_t j = 0; j < masters->count; j++) {
+			uint64_t other_ms = quarantine_left_ms(&masters->list[j]);
+			ended += other_ms > 0 && other_ms <= left_ms;
+		}
+		if (ended >= missing && (wait_ms == 0 || left_ms < wait_ms))
+			wait_ms = left_ms;
 	}
-	assert(quorum->voting < quorum->needed);
-	size_t missing = (size_t)quorum->needed - quorum->voting;
-	quorum->has_wait = missing <= count;
-	if (quorum->has_wait)
-		quorum->wait_ms = waits_ms[missing - 1];
+	return wait_ms;
 }
 
 void masters_quorum(const struct masters *masters, struct quorum_status *ret_quorum)
@@ -325,5 +316,5 @@ void masters_quorum(const struct masters *masters, struct quorum_status *ret_quo
 					     .voting = voting,
 					     .masters = (uint8_t)masters->count};
 	if (voting < ret_quorum->needed)
-		fill_wait(masters, ret_quorum);
+		ret_quorum->wait_ms = wait_for(masters, (size_t)ret_quorum->needed - voting);
 }

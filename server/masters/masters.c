@@ -102,10 +102,9 @@ bool masters_settled(const struct masters *masters)
 bool masters_find_duplicate(const struct masters *masters, size_t *ret_first, size_t *ret_second)
 {
 	for (size_t i = 0; i < masters->count; i++) {
-		const struct master *a = &masters->list[i];
-		for (size_t j = i + 1; a->last_run_id[0] && j < masters->count; j++) {
-			const struct master *b = &masters->list[j];
-			if (!b->last_run_id[0] || strcmp(a->info.run_id, b->info.run_id) != 0)
+		const char *run_id = masters->list[i].info.run_id;
+		for (size_t j = i + 1; run_id[0] && j < masters->count; j++) {
+			if (strcmp(run_id, masters->list[j].info.run_id) != 0)
 				continue;
 			*ret_first = i;
 			*ret_second = j;
@@ -189,12 +188,6 @@ enum master_sent masters_send_scan(struct masters *masters, size_t i, const stru
 		return sent;
 	master_command_send_scan(master, command, scan, arg);
 	return MASTER_SENT;
-}
-
-void masters_keep_release(struct masters *masters, size_t i, const struct master_script *release)
-{
-	assert(i < masters->count);
-	master_pending_keep(&masters->list[i], release);
 }
 
 void masters_note_silence(struct masters *masters, size_t i)

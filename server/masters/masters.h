@@ -179,12 +179,10 @@ struct master_status {
 	char address[STATUS_ADDRESS_MAX]; /* never with a password */
 	enum master_state state;
 	uint64_t state_ms;                /* how long it has been in this state */
-	bool has_quarantine;              /* quarantined, and time alone will end it */
-	uint64_t quarantine_remaining_ms; /* has_quarantine */
+	uint64_t quarantine_remaining_ms; /* 0: not quarantined, or time alone does not end it */
 	char reason[STATUS_REASON_MAX];   /* "" while voting; else a code, then ": " and words where there are any */
-	bool has_rtt;
-	uint64_t rtt_us;  /* smoothed */
-	char version[40]; /* "7.0.15", "valkey 8.1.1"; "": not known yet */
+	uint64_t rtt_us;                  /* smoothed; 0: not known */
+	char version[40];                 /* "7.0.15", "valkey 8.1.1"; "": not known yet */
 	char run_id[48];
 	size_t warning_count;
 	char warnings[STATUS_WARNINGS_MAX][STATUS_REASON_MAX];
@@ -192,8 +190,7 @@ struct master_status {
 
 struct quorum_status {
 	uint8_t needed, voting, masters;
-	bool has_wait;    /* too few vote, and time alone will mend it */
-	uint64_t wait_ms; /* has_wait: until a majority may vote */
+	uint64_t wait_ms; /* too few vote: until a majority may; 0: time alone does not mend it */
 };
 
 /* How many masters are configured. */

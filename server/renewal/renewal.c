@@ -58,7 +58,7 @@ void renewal_init(struct renewal *renewal, const struct renewal_config *config, 
 }
 
 /* The notice is as long as it should be, but ends no later than the lease allows. */
-static enum renewal_action renewal_finish(struct renewal *renewal, enum renewal_why why, uint64_t now_us)
+enum renewal_action renewal_finish(struct renewal *renewal, enum renewal_why why, uint64_t now_us)
 {
 	uint64_t last_us = renewal_kill_us(renewal);
 	assert(why != RENEWAL_WHY_NONE);
@@ -134,16 +134,6 @@ enum renewal_action renewal_failed(struct renewal *renewal, uint64_t pause_us, u
 {
 	return renewal_is_over(renewal) ? RENEWAL_NOTHING
 					: renewal_rest(renewal, RENEWAL_PAUSING, now_us + pause_us, now_us);
-}
-
-enum renewal_action renewal_lost(struct renewal *renewal, uint64_t now_us)
-{
-	return renewal_finish(renewal, RENEWAL_WHY_LOST, now_us);
-}
-
-enum renewal_action renewal_end(struct renewal *renewal, uint64_t now_us)
-{
-	return renewal_finish(renewal, RENEWAL_WHY_REQUESTED, now_us);
 }
 
 void renewal_drain(struct renewal *renewal, uint64_t now_us, bool fresh)

@@ -33,7 +33,7 @@ enum renewal_why {
 	RENEWAL_WHY_UNREACHABLE, /* it could not be extended in time */
 	RENEWAL_WHY_BOUND,       /* it can be extended no further: --max-hold-ms */
 	RENEWAL_WHY_LATE,        /* not tried in time: the machine slept, or this process was stopped */
-	RENEWAL_WHY_REQUESTED,   /* renewal_end() was called */
+	RENEWAL_WHY_REQUESTED,   /* by the holder or its user */
 	RENEWAL_WHY_DRAINING     /* renewal_drain() was called; the lease goes on without being extended */
 };
 
@@ -59,8 +59,8 @@ void renewal_init(struct renewal *renewal, const struct renewal_config *config, 
 enum renewal_action renewal_time(struct renewal *renewal, uint64_t now_us);
 enum renewal_action renewal_extended(struct renewal *renewal, uint64_t ttl_us, uint64_t validity_us, uint64_t now_us);
 enum renewal_action renewal_failed(struct renewal *renewal, uint64_t pause_us, uint64_t now_us);
-enum renewal_action renewal_lost(struct renewal *renewal, uint64_t now_us);
-enum renewal_action renewal_end(struct renewal *renewal, uint64_t now_us);
+/* RENEWAL_WHY_LOST or RENEWAL_WHY_REQUESTED. */
+enum renewal_action renewal_finish(struct renewal *renewal, enum renewal_why why, uint64_t now_us);
 
 /* The latest time for the next renewal_time(). */
 uint64_t renewal_next_us(const struct renewal *renewal, uint64_t now_us);

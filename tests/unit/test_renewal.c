@@ -157,8 +157,8 @@ static enum renewal_action happen(const struct step *step)
 	case EXTENDED: return step->value ? extended_ttl(step->ms, step->value) : extended(step->ms);
 	case FAILED: return failed(step->ms);
 	case RETRY: return renewal_failed(&renewal, step->value * MS, now_us);
-	case LOSE: return renewal_lost(&renewal, now_us);
-	case FINISH: return renewal_end(&renewal, now_us);
+	case LOSE: return renewal_finish(&renewal, RENEWAL_WHY_LOST, now_us);
+	case FINISH: return renewal_finish(&renewal, RENEWAL_WHY_REQUESTED, now_us);
 	default: renewal_drain(&renewal, now_us, step->event == DRAIN_FRESH); return RENEWAL_NOTHING;
 	}
 }
