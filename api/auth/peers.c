@@ -2,16 +2,12 @@
  * auth.h.
  *
  * A record lives while its address has a connection open, and until its rate has rested: otherwise a client that closes
- * and connects again would have a new burst each time. Records without connections wait in a queue, oldest first. Each
- * arrival and each departure looks at its head; a rate rests within about a second, so the order is good enough.
+ * and connects again would have a new burst each time. When there are PEERS_MAX records, further addresses share one
+ * more with the bounds of a single address: rejecting them would let the owner of 65,536 addresses (an IPv6 /48) shut
+ * out everybody else with one connection from each.
  *
- * When there are PEERS_MAX records, further addresses share one more record with the bounds of a single address.
- * Rejecting them would let the owner of 65,536 addresses (an IPv6 /48) shut out everybody else with one connection from
- * each.
- *
- * One mutex guards everything but the rates. It is held briefly at accept and at close, never during a request. A
- * connection keeps a pointer to its record, which stays its own until it leaves. The tree is balanced, whatever
- * addresses the clients choose. */
+ * One mutex guards everything but the rates. It is held briefly at accept and at close, never during a request. The
+ * tree is balanced, whatever addresses the clients choose. */
 #include <assert.h>
 #include <endian.h>
 #include <netinet/in.h>
@@ -23,7 +19,7 @@
 
 #include "auth.h"
 
-enum { RESTED_PER_STEP = 4, NS_PER_US = 1000, NS_PER_MS = 1000000 };
+enum { LOOKS_PER_STEP = 4, NS_PER_US = 1000, NS_PER_MS = 1000000 };
 
 #define NS_PER_S UINT64_C(1000000000)
 #define NOW_US_MAX (UINT64_C(500) * 366 * 86400 * 1000000) /* the years in which now_us * NS_PER_US fits */
@@ -68,9 +64,8 @@ bool rate_is_rested(const struct rate *rate, uint64_t now_us)
 struct peer {
 	struct rate rate;
 	uint64_t address; /* as read_address() says */
-	bool resting;     /* in the queue of resting records */
 	uint32_t connections;
-	TAILQ_ENTRY(peer) queue; /* in the queue of resting records */
+	TAILQ_ENTRY(peer) entry;
 };
 
 static struct {
@@ -78,8 +73,8 @@ static struct {
 	void *by_address; /* of tsearch() */
 	size_t count;     /* in the tree */
 	struct peer overflow;
-	TAILQ_HEAD(, peer) resting; /* oldest first */
-} peers = {.lock = PTHREAD_MUTEX_INITIALIZER, .resting = TAILQ_HEAD_INITIALIZER(peers.resting)};
+	TAILQ_HEAD(, peer) list; /* those of the tree */
+} peers = {.lock = PTHREAD_MUTEX_INITIALIZER, .list = TAILQ_HEAD_INITIALIZER(peers.list)};
 
 /* The first 64 bits of an IPv6 address; all 32 of an IPv4 one, which lie in 0:ffff::/32, where no IPv6 address is.
  * False: not an IP address. */
@@ -108,31 +103,28 @@ static int compare_addresses(const void *a, const void *b)
 	return one->address < other->address ? -1 : one->address > other->address;
 }
 
-static void drop(struct peer *peer)
+/* Drops a record that is not needed any more. */
+static bool drop_rested(struct peer *peer, uint64_t now_us)
 {
-	assert(peer->connections == 0 && !peer->resting && peers.count > 0);
+	if (peer == &peers.overflow || peer->connections > 0 || !rate_is_rested(&peer->rate, now_us))
+		return false;
+	assert(peers.count > 0);
+	TAILQ_REMOVE(&peers.list, peer, entry);
 	tdelete(peer, &peers.by_address, compare_addresses);
 	free(peer);
 	peers.count--;
+	return true;
 }
 
-/* The record leaves the queue of resting ones. */
-static void wake(struct peer *peer)
+/* Looks at some records in turn: more than one step can add. */
+static void look_for_rested(uint64_t now_us)
 {
-	assert(peer->resting && peer->connections == 0);
-	peer->resting = false;
-	TAILQ_REMOVE(&peers.resting, peer, queue);
-}
-
-/* Drops some rested records: more than one step can add. */
-static void drop_rested(uint64_t now_us)
-{
-	for (int i = 0; i < RESTED_PER_STEP; i++) {
-		struct peer *peer = TAILQ_FIRST(&peers.resting);
-		if (!peer || !rate_is_rested(&peer->rate, now_us))
-			return;
-		wake(peer);
-		drop(peer);
+	for (int i = 0; i < LOOKS_PER_STEP && !TAILQ_EMPTY(&peers.list); i++) {
+		struct peer *peer = TAILQ_FIRST(&peers.list);
+		if (drop_rested(peer, now_us))
+			continue;
+		TAILQ_REMOVE(&peers.list, peer, entry);
+		TAILQ_INSERT_TAIL(&peers.list, peer, entry);
 	}
 }
 
@@ -149,6 +141,7 @@ static struct peer *get(uint64_t address)
 	peer->address = address;
 	if (!tsearch(peer, &peers.by_address, compare_addresses))
 		memory_exhausted("address of a client");
+	TAILQ_INSERT_TAIL(&peers.list, peer, entry);
 	peers.count++;
 	return peer;
 }
@@ -164,12 +157,10 @@ bool peer_arrive(const struct sockaddr *address, socklen_t address_len, uint32_t
 	if (!address || !read_address(address, address_len, &bits))
 		return true;
 	pthread_mutex_lock(&peers.lock);
-	drop_rested(now_us);
+	look_for_rested(now_us);
 	struct peer *peer = get(bits);
 	bool taken = max_connections == 0 || peer->connections < max_connections;
 	if (taken) {
-		if (peer->resting)
-			wake(peer);
 		peer->connections++;
 		assert(peer->connections > 0);
 		*ret_peer = peer;
@@ -183,16 +174,10 @@ void peer_leave(struct peer *peer, uint64_t now_us)
 	if (!peer)
 		return;
 	pthread_mutex_lock(&peers.lock);
-	assert(peer->connections > 0 && !peer->resting);
+	assert(peer->connections > 0);
 	peer->connections--;
-	drop_rested(now_us);
-	if (peer->connections == 0 && peer != &peers.overflow) {
-		peer->resting = !rate_is_rested(&peer->rate, now_us);
-		if (peer->resting)
-			TAILQ_INSERT_TAIL(&peers.resting, peer, queue);
-		else
-			drop(peer);
-	}
+	drop_rested(peer, now_us);
+	look_for_rested(now_us);
 	pthread_mutex_unlock(&peers.lock);
 }
 

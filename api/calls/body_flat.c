@@ -1,7 +1,5 @@
-/* A small part of JSON, in place. See calls_internal.h.
- *
- * It must never take a text that jansson rejects, nor read another value in it. A text that it leaves to jansson costs
- * only time. tests/fuzz/fuzz_body.c and tests/unit/test_body_flat.c compare the two. Pure; any thread. */
+/* A small part of JSON, in place. It must never take a text that jansson rejects, nor read another value in it; a text
+ * that it leaves to jansson costs only time. tests/fuzz/fuzz_body.c compares the two. Pure; any thread. */
 #include <assert.h>
 
 #include "calls_internal.h"

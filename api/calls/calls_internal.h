@@ -1,9 +1,5 @@
-/* Private to this folder: a call (a request with what the stages of the pipeline made of it), the route table, and the
- * functions that the files share. All on the worker's thread.
- *
- *     read (api/http) -> authorize the page -> route -> authorize the caller -> decode -> handle -> reply
- *
- * Each stage takes the struct call of the one before. It rejects through call_reject(), or passes the call on. */
+/* Private to this folder: a call (a request with what the stages of pipeline.c made of it), the route table, and the
+ * functions that the files share. All on the worker's thread. */
 #ifndef CALLS_INTERNAL_H
 #define CALLS_INTERNAL_H
 

@@ -1,8 +1,5 @@
-/* The service's own state: health, metrics, masters, the caller's rights, description of the interface, version, the
- * status page, the page of errors, stats.
- * See calls_internal.h.
- *
- * All of it is answered at once, from what this worker knows. Worker's thread. */
+/* The service's own state, answered at once from what this worker knows: health, metrics, masters, the caller's rights,
+ * the description of the interface, version, the status page, the page of errors, stats. Worker's thread. */
 #include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -14,7 +11,6 @@
 
 static json_t *quorum_new(const struct quorum_status *quorum)
 {
-	assert(quorum->voting <= quorum->masters);
 	return json_pack("{s:i, s:i, s:i}", "needed", (int)quorum->needed, "voting", (int)quorum->voting, "masters",
 			 (int)quorum->masters);
 }
@@ -152,9 +148,7 @@ void info_call_version(struct call *call)
 {
 	size_t count = 0;
 	const struct build_library *libraries = build_libraries(&count);
-	json_t *versions = json_object();
-
-	json_t *notes = json_array();
+	json_t *versions = json_object(), *notes = json_array();
 
 	for (size_t i = 0; i < count; i++)
 		json_object_set_new(versions, libraries[i].name, json_string(libraries[i].version));
@@ -187,7 +181,6 @@ void info_call_page(struct call *call)
 	page_reply(call, embedded_page_html, embedded_page_html_len);
 }
 
-/* The sections that `type` of a problem names. */
 void info_call_errors(struct call *call)
 {
 	page_reply(call, embedded_errors_html, embedded_errors_html_len);
@@ -232,15 +225,6 @@ static json_t *numbers_new(const struct stats_point points[], size_t count, size
 	return numbers;
 }
 
-static json_t *series_new(const struct stats_point points[], size_t count)
-{
-	json_t *object = json_object();
-
-	for (size_t i = 0; i < sizeof series / sizeof series[0]; i++)
-		json_object_set_new(object, series[i].name, numbers_new(points, count, series[i].at));
-	return object;
-}
-
 static json_t *masters_json(const struct masters *masters, const struct stats_point points[], size_t count)
 {
 	json_t *list = json_array();
@@ -261,17 +245,11 @@ static json_t *masters_json(const struct masters *masters, const struct stats_po
 	return list;
 }
 
-static json_t *sum_new(size_t offset)
-{
-	return json_integer((json_int_t)metrics_figure(offset, METRICS_SUM));
-}
-
 static json_t *now_new(void)
 {
-	return json_pack("{s:o, s:o, s:o, s:o, s:o, s:I}", "in_flight", sum_new(offsetof(struct metrics, in_flight)),
-			 "queued", sum_new(offsetof(struct metrics, queued)), "waiters",
-			 sum_new(offsetof(struct metrics, waiters)), "holds", sum_new(offsetof(struct metrics, holds)),
-			 "connections", sum_new(offsetof(struct metrics, http_connections)), "workers",
+#define SUM(member) (json_int_t) metrics_figure(offsetof(struct metrics, member), METRICS_SUM)
+	return json_pack("{s:I, s:I, s:I, s:I, s:I, s:I}", "in_flight", SUM(in_flight), "queued", SUM(queued),
+			 "waiters", SUM(waiters), "holds", SUM(holds), "connections", SUM(http_connections), "workers",
 			 (json_int_t)metrics_workers());
 }
 
@@ -325,12 +303,14 @@ void info_call_stats(struct call *call)
 	struct stats_point *points = memory_zeroed(STATS_POINTS, sizeof *points);
 	size_t count = stats_read_series(points);
 	uint64_t now_us = clock_now_us();
+	json_t *object = json_object();
 
-	assert(call->route && call->route->need == ACCESS_KNOWN);
+	for (size_t i = 0; i < sizeof series / sizeof series[0]; i++)
+		json_object_set_new(object, series[i].name, numbers_new(points, count, series[i].at));
 	call_reply_json(call, 200,
 			json_pack("{s:I, s:i, s:o, s:o, s:o, s:o, s:o}", "uptime_ms",
 				  (json_int_t)stats_uptime_ms(now_us), "interval_ms", STATS_INTERVAL_MS, "series",
-				  series_new(points, count), "masters",
+				  object, "masters",
 				  masters_json(call->request->context->config->masters, points, count), "now",
 				  now_new(), "hottest", resources_new(call, stats_read_hottest, "acquires", now_us),
 				  "waiting", resources_new(call, stats_read_waiting, "waiters", now_us)));

@@ -1,6 +1,5 @@
-/* Strict decoding of the path and the query of a request, and the rule for resources. See calls.h.
- *
- * Pure functions: no allocation, no state, any thread. */
+/* Strict decoding of the path and the query of a request, and the rule for resources. libmicrohttpd's own decoding is
+ * switched off: it is lenient and stops at NUL, so that `a%00b` would be `a`. Pure functions; any thread. */
 #include <assert.h>
 #include <stdint.h>
 #include <string.h>

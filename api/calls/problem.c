@@ -50,18 +50,15 @@ enum problem problem_of_status(unsigned status)
 
 enum problem problem_of_lease(enum lease_status status)
 {
-	static const enum problem of_lease[LEASE_STATUS_COUNT] = {
-		[LEASE_LOCKED] = PROBLEM_LOCKED,
-		[LEASE_NOT_OWNER] = PROBLEM_NOT_OWNER,
-		[LEASE_EXPIRED] = PROBLEM_LEASE_EXPIRED,
-		[LEASE_NO_QUORUM] = PROBLEM_NO_QUORUM,
-		[LEASE_SPLIT_VOTE] = PROBLEM_SPLIT_VOTE,
-		[LEASE_DRAINING] = PROBLEM_DRAINING,
-		[LEASE_TOO_MANY] = PROBLEM_TOO_MANY_REQUESTS,
-	};
-
-	assert(status != LEASE_OK && status < LEASE_STATUS_COUNT);
-	return of_lease[status];
+	switch (status) {
+	case LEASE_LOCKED: return PROBLEM_LOCKED;
+	case LEASE_NOT_OWNER: return PROBLEM_NOT_OWNER;
+	case LEASE_EXPIRED: return PROBLEM_LEASE_EXPIRED;
+	case LEASE_NO_QUORUM: return PROBLEM_NO_QUORUM;
+	case LEASE_SPLIT_VOTE: return PROBLEM_SPLIT_VOTE;
+	case LEASE_TOO_MANY: return PROBLEM_TOO_MANY_REQUESTS;
+	default: assert(status == LEASE_DRAINING); return PROBLEM_DRAINING;
+	}
 }
 
 unsigned problem_status(enum problem problem)

@@ -2,10 +2,7 @@
  *
  * libmicrohttpd's own timeout counts inactivity, so that one byte every ten seconds would keep a connection for ever.
  * Here each connection is in the list of its phase, oldest first; a check looks at the heads only. A late connection is
- * shut down; libmicrohttpd learns that from epoll and closes it later.
- *
- * The daemon owns the descriptors until it closes them; a socket that must linger is a duplicate of ours. All on the
- * worker's thread. */
+ * shut down; libmicrohttpd learns that from epoll and closes it later. Worker's thread. */
 #include <assert.h>
 #include <errno.h>
 #include <fcntl.h>

@@ -73,15 +73,6 @@ struct mhd_daemon *daemon_pool_choose(struct api *api, bool tls)
 	return made ? made : emptiest;
 }
 
-void daemon_pool_trim(struct api *api)
-{
-	struct daemon_pool *daemon_pool = &api->daemon_pool;
-	size_t first_ones = api->tls ? 2 : 1;
-
-	while (daemon_pool->count > first_ones && daemon_pool->list[daemon_pool->count - 1].connections == 0)
-		MHD_stop_daemon(daemon_pool->list[--daemon_pool->count].daemon);
-}
-
 static bool mhd_daemon_has_more(const struct mhd_daemon *mhd_daemon)
 {
 	MHD_UNSIGNED_LONG_LONG timeout_ms = 1;
@@ -125,6 +116,16 @@ static void daemon_pool_poll(struct daemon_pool *daemon_pool)
 		((struct mhd_daemon *)ready[i].data.ptr)->runnable = true;
 }
 
+/* Stops the empty daemons at the end of the list, except for the first of each kind. */
+static void daemon_pool_trim(struct api *api)
+{
+	struct daemon_pool *daemon_pool = &api->daemon_pool;
+	size_t first_ones = api->tls ? 2 : 1;
+
+	while (daemon_pool->count > first_ones && daemon_pool->list[daemon_pool->count - 1].connections == 0)
+		MHD_stop_daemon(daemon_pool->list[--daemon_pool->count].daemon);
+}
+
 void daemon_pool_run(struct api *api, uint64_t now_us)
 {
 	struct daemon_pool *daemon_pool = &api->daemon_pool;
@@ -133,4 +134,6 @@ void daemon_pool_run(struct api *api, uint64_t now_us)
 	for (size_t i = 0; i < daemon_pool->count; i++)
 		if (daemon_pool->list[i].runnable || mhd_daemon_has_more(&daemon_pool->list[i]))
 			mhd_daemon_run(&daemon_pool->list[i], now_us);
+	if (api->connections < MHD_DAEMON_CONNECTIONS / 2)
+		daemon_pool_trim(api);
 }

@@ -37,7 +37,7 @@ static char tls_priorities[] =
 	"NORMAL:-VERS-ALL:+VERS-TLS1.3:+VERS-TLS1.2:-KX-ALL:+ECDHE-ECDSA:+ECDHE-RSA:"
 	"-CIPHER-ALL:+AES-256-GCM:+CHACHA20-POLY1305:+AES-128-GCM:-MAC-ALL:+AEAD:%SERVER_PRECEDENCE";
 
-/* The library's own messages, mostly about clients that left. They hold no headers and no bodies. */
+/* Mostly about clients that left. They hold no headers and no bodies. */
 static void on_library_message(void *arg, const char *format, va_list arguments)
 {
 	char message[256];
@@ -54,7 +54,6 @@ static void on_library_message(void *arg, const char *format, va_list arguments)
 /* The library must not decode: headers.c and the service use the raw target. */
 static size_t on_unescape(void *arg, struct MHD_Connection *mhd, char *text)
 {
-	assert(text);
 	(void)arg, (void)mhd;
 	return strlen(text);
 }
@@ -206,13 +205,11 @@ void api_set_tls(struct api *api, struct tls *tls)
 
 int api_fd(const struct api *api)
 {
-	assert(api->daemon_pool.epoll_fd >= 0);
 	return api->daemon_pool.epoll_fd;
 }
 
 int api_disconnect_fd(const struct api *api)
 {
-	assert(api->disconnect_fd >= 0);
 	return api->disconnect_fd;
 }
 
@@ -291,8 +288,6 @@ void api_run(struct api *api)
 	daemon_pool_run(api, now_us);
 	if (api->lingering_count > 0)
 		connection_sweep_lingering(api, now_us, false);
-	if (api->connections < MHD_DAEMON_CONNECTIONS / 2)
-		daemon_pool_trim(api);
 	give_memory_back(api, now_us);
 }
 

@@ -41,11 +41,8 @@ void daemon_pool_stop(struct api *api);
 /* The daemon for a new connection: the first one with room, or a new one, or the one with the fewest connections. */
 struct mhd_daemon *daemon_pool_choose(struct api *api, bool tls);
 
-/* Stops the empty daemons at the end of the list, except for the first of each kind. Not from within a callback of the
- * library. */
-void daemon_pool_trim(struct api *api);
-
-/* Runs the runnable daemons, each until it has nothing more to do, or twice if 2 ms have passed since `now_us`. */
+/* Runs the runnable daemons, each until it has nothing more to do, or twice if 2 ms have passed since `now_us`. Stops
+ * those that are not needed any more. */
 void daemon_pool_run(struct api *api, uint64_t now_us);
 
 /* True if a daemon has something to do that its descriptor does not show. */

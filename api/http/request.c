@@ -5,8 +5,8 @@
  * the connection can be kept. Doubtful framing, and anything too large, is answered at once and ends the connection.
  *
  * A grant is released only if none of its answer can have reached the client: the client has closed its side before the
- * answer is queued, or the answer cannot be queued. From then on the lease outlives the connection: the kernel's view
- * of the socket (unacknowledged bytes, resets) cannot tell whether the client has read the token. Worker's thread. */
+ * answer is queued, or the answer cannot be queued. After that, the kernel's view of the socket (unacknowledged bytes,
+ * resets) cannot tell whether the client has read the token. Worker's thread. */
 #include <arpa/inet.h>
 #include <assert.h>
 #include <netinet/in.h>
@@ -39,7 +39,6 @@ static void request_enter(struct request *request, enum request_state state)
 	request->state = state;
 }
 
-/* Target and body: they are not kept for longer than it takes to read them. */
 static void request_forget_input(struct request *request)
 {
 	free(request->target);
@@ -122,7 +121,6 @@ static const char *request_check_head(struct request *request, const char *metho
 	return request_is_answered(request) ? NULL : path;
 }
 
-/* The whole of the headers is there. */
 static void request_read_head(struct request *request, const char *url, const char *method, const char *version)
 {
 	struct headers *headers = &request->headers;
@@ -139,12 +137,10 @@ static void request_read_head(struct request *request, const char *url, const ch
 	const char *path = request_check_head(request, method, &query);
 	if (headers->chunked) /* the connection ends with the answer (headers.c) */
 		request->connection->linger = true;
-	if (!path)
-		return;
-	request_service(request)->head(request, method, path, query);
+	if (path)
+		request_service(request)->head(request, method, path, query);
 }
 
-/* Queues the noted answer. */
 static enum MHD_Result request_answer(struct request *request)
 {
 	struct connection *connection = request->connection;

@@ -1,10 +1,8 @@
 /* Suspended connections, and their clients that leave.
  *
- * libmicrohttpd does not look at suspended connections: a client that leaves while it waits for a lock, or while it
- * holds one by its connection, would be noticed only with the next byte that is written to it. So one epoll instance
- * per api watches them. A client that has closed only its side for writing counts as disconnected, too: nothing tells
- * it from one that ended. So does one that has sent close_notify over TLS. What it sent before (a next request) does
- * not hide the end, but it hides the close_notify.
+ * libmicrohttpd does not look at suspended connections, so one epoll instance per api watches them. A client that has
+ * closed only its side for writing counts as disconnected, too: nothing tells it from one that ended. So does one that
+ * has sent close_notify over TLS; a next request that it sent before hides that.
  *
  * One-shot: an event is acted upon once. An event of one batch cannot name a connection that is freed meanwhile: events
  * only resume connections, and the library frees them in its next run. Worker's thread. */

@@ -33,7 +33,6 @@ struct tls {
 /* "--tls-cert /path: reason"; returns false. */
 static bool complain(const char *option, const char *path, const char *reason, char *message, size_t size)
 {
-	assert(option && path && reason);
 	snprintf(message, size, "%s %s: %s", option, path, reason);
 	return false;
 }
@@ -167,13 +166,11 @@ void tls_unref(struct tls *tls)
 
 bool tls_asks(const struct tls *tls)
 {
-	assert(tls);
 	return tls->asks;
 }
 
 bool tls_same_authorities(const struct tls *tls, const struct tls *other)
 {
-	assert(tls && other);
 	return tls->asks == other->asks && memcmp(tls->authorities, other->authorities, HASH_LEN) == 0;
 }
 

@@ -2,10 +2,7 @@
  *
  * libmicrohttpd does the handshake and the encryption with GnuTLS. But in epoll mode it calls a handshake that waits
  * for its client ready and tries again, round after round. So the function by which GnuTLS reads is ours: it suspends
- * the connection if there is nothing to read, and suspend.c watches it.
- *
- *     accepted ─► handshake ⇄ suspended, watched for input ─► up ─► requests … ─► the session is freed
- *              ─► tls_link_fini()
+ * the connection if there is nothing to read.
  *
  * libmicrohttpd frees the session before it reports the end, so close_notify must be sent earlier: after the last
  * answer, and not at all to a client that sends rubbish after its handshake (the 0.9 series closes then at once). HTTP
