@@ -6,6 +6,7 @@
  * meant. One table of the members serves both ways. No state, any thread. */
 #include <assert.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "calls_internal.h"
@@ -18,13 +19,14 @@ struct reading {
 	struct lease_request *request;
 	struct field_errors *errors;
 	const char *header_token;
+	bool as_reals; /* some integer is beyond 64 bits, so all were read as reals */
 	unsigned seen; /* a bit for each member of the table: it was there, right or wrong */
 };
 
 /* ---- the members ---- */
 
 enum { ON_ACQUIRE = 1 << LEASE_ACQUIRE, ON_EXTEND = 1 << LEASE_EXTEND, ON_RELEASE = 1 << LEASE_RELEASE };
-enum { RESOURCE, TTL, OWNER, TOKEN, WAIT, HOLD, MEMBER_COUNT };
+enum { RESOURCE, TTL, OWNER, TOKEN, WAIT, HOLD, METADATA, MEMBER_COUNT };
 
 /* Which operations know a member, and what it must be. */
 static const struct member {
@@ -35,6 +37,7 @@ static const struct member {
 	[RESOURCE] = {"resource", ON_ACQUIRE, BODY_STRING}, [TTL] = {"ttl_ms", ON_ACQUIRE | ON_EXTEND, BODY_INTEGER},
 	[OWNER] = {"owner", ON_ACQUIRE, BODY_STRING},       [TOKEN] = {"token", ON_EXTEND | ON_RELEASE, BODY_STRING},
 	[WAIT] = {"wait_ms", ON_ACQUIRE, BODY_INTEGER},     [HOLD] = {"hold", ON_ACQUIRE, BODY_BOOLEAN},
+	[METADATA] = {"metadata", ON_ACQUIRE, BODY_OBJECT},
 };
 
 static bool was_seen(const struct reading *reading, int member)
@@ -83,6 +86,25 @@ static void put_integer(struct reading *reading, int member, const struct body_v
 		*ret_integer = (uint32_t)value->integer;
 }
 
+/* The text is the request's. */
+static void put_metadata(struct reading *reading, const json_t *object)
+{
+	char *text = json_dumps(object, JSON_COMPACT);
+	size_t len = text ? strlen(text) : 0;
+	assert(!reading->request->metadata);
+	if (!reading->as_reals && len > 0 && len <= LEASE_METADATA_MAX) {
+		reading->request->metadata = text;
+		reading->request->metadata_len = (uint16_t)len;
+		return;
+	}
+	if (reading->as_reals)
+		field_errors_add(reading->errors, "metadata", "must hold no integer beyond 64 bits");
+	else
+		field_errors_add(reading->errors, "metadata", "must be at most %d bytes as compact JSON",
+				 LEASE_METADATA_MAX);
+	free(text);
+}
+
 static void put_value(struct reading *reading, int member, const struct body_value *value)
 {
 	const struct body_limits *limits = reading->limits;
@@ -99,6 +121,7 @@ static void put_value(struct reading *reading, int member, const struct body_val
 	case TTL: put_integer(reading, member, value, limits->min_ttl_ms, limits->max_ttl_ms, &request->ttl_ms); break;
 	case WAIT: put_integer(reading, member, value, 0, limits->max_wait_ms, &request->wait_ms); break;
 	case HOLD: request->hold = value->integer != 0; break;
+	case METADATA: put_metadata(reading, value->object); break;
 	default: assert(false);
 	}
 }
@@ -107,7 +130,7 @@ static void put_value(struct reading *reading, int member, const struct body_val
  * does not know, or that came before. */
 static bool parse_member(void *arg, const char *name, size_t name_len, const struct body_value *value)
 {
-	static const char *const kinds[] = {"a string", "an integer", "true or false"};
+	static const char *const kinds[] = {"a string", "an integer", "true or false", "an object"};
 	struct reading *reading = arg;
 	int member = 0;
 
@@ -164,6 +187,9 @@ static struct body_value value_of(const json_t *json)
 	} else if (json_is_boolean(json)) {
 		value.kind = BODY_BOOLEAN;
 		value.integer = json_is_true(json);
+	} else if (json_is_object(json)) {
+		value.kind = BODY_OBJECT;
+		value.object = json;
 	}
 	return value;
 }
@@ -191,7 +217,8 @@ static bool read_whole(struct reading *reading, const char *bytes, size_t len)
 
 	assert(len > 0);
 	/* Integers beyond 64 bits: read again as reals, so that the error can name their member. */
-	if (!root && json_error_code(&error) == json_error_numeric_overflow)
+	reading->as_reals = !root && json_error_code(&error) == json_error_numeric_overflow;
+	if (reading->as_reals)
 		root = json_loadb(bytes, len, JSON_REJECT_DUPLICATES | JSON_DECODE_INT_AS_REAL, &error);
 	if (!root && json_error_code(&error) == json_error_duplicate_key)
 		field_errors_add(reading->errors, find_duplicate(error.text), "must not be given twice");
@@ -244,6 +271,8 @@ static void begin(struct reading *reading, const struct lease_request *before)
 	request->owner_len = 0;
 	request->wait_ms = 0;
 	request->hold = false;
+	request->metadata_len = 0;
+	request->metadata = NULL;
 	reading->seen = 0;
 }
 
@@ -273,8 +302,10 @@ bool body_parse(const char *bytes, size_t len, const char *header_token, const s
 			return false;
 	}
 	complete(&reading);
-	if (errors->count > errors_before)
+	if (errors->count > errors_before) {
+		free((char *)request.metadata);
 		return false;
+	}
 	*ret_request = request;
 	return true;
 }

@@ -67,7 +67,7 @@ bool body_parse(const char *bytes, size_t len, const char *header_token, const s
 
 /* ---- body_flat.c: the usual bodies, read in place: a flat JSON object of plain strings, whole numbers, true, false */
 
-enum body_kind { BODY_STRING, BODY_INTEGER, BODY_BOOLEAN, BODY_OTHER };
+enum body_kind { BODY_STRING, BODY_INTEGER, BODY_BOOLEAN, BODY_OBJECT, BODY_OTHER };
 
 /* The value of a member. */
 struct body_value {
@@ -75,6 +75,7 @@ struct body_value {
 	const char *bytes; /* of a string; not terminated */
 	size_t len;
 	int64_t integer; /* of a boolean: 0 or 1 */
+	const json_t *object;
 };
 
 /* Takes a member; its name, which is not terminated, and its value lie in the text. False ends the scan. */

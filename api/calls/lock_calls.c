@@ -39,6 +39,19 @@ static json_t *owner_new(const struct lease_holder *holder)
 	return call_text_new(holder->owner, holder->owner_len);
 }
 
+/* NULL: none, or not what redlockd wrote. */
+static json_t *metadata_new(const struct lease_holder *holder)
+{
+	if (holder->metadata_len == 0)
+		return NULL;
+	json_t *object = json_loadb(holder->more + holder->caller_len, holder->metadata_len, JSON_REJECT_DUPLICATES,
+				    NULL);
+	if (json_is_object(object))
+		return object;
+	json_decref(object);
+	return NULL;
+}
+
 /* NULL if the clocks do not tell. A fence is the time of the grant by the clock of the redlockd that granted it, unless
  * that clock was set back or the fence is from RAISE: see server/leases/lease_fence.c. */
 static json_t *held_ms_new(const struct lease_holder *holder)
@@ -55,15 +68,18 @@ static json_t *held_ms_new(const struct lease_holder *holder)
 static json_t *state_new(const char *resource, size_t resource_len, const struct lease_answer *answer)
 {
 	const struct lease_holder *holder = &answer->holder;
-	bool held = answer->held, owned = held && holder->known && holder->owner_len > 0;
+	bool held = answer->held, ours = held && holder->known;
 
 	assert(resource_len <= LEASE_RESOURCE_MAX);
-	return json_pack("{s:o, s:b, s:o*, s:o*, s:o*, s:o*, s:I, s:o}", "resource",
-			 json_stringn(resource, resource_len), "held", held, "owner", owned ? owner_new(holder) : NULL,
-			 "fence", held ? fence_new(holder) : NULL, "remaining_ms",
+	return json_pack("{s:o, s:b, s:o*, s:o*, s:o*, s:o*, s:o*, s:o*, s:I, s:o}", "resource",
+			 json_stringn(resource, resource_len), "held", held, "owner",
+			 ours && holder->owner_len > 0 ? owner_new(holder) : NULL, "fence",
+			 held ? fence_new(holder) : NULL, "remaining_ms",
 			 held && answer->expires ? json_integer((json_int_t)answer->remaining_ms) : NULL, "held_ms",
-			 held ? held_ms_new(holder) : NULL, "waiters", (json_int_t)answer->waiters, "votes",
-			 call_votes_new(&answer->votes));
+			 held ? held_ms_new(holder) : NULL, "caller",
+			 ours && holder->caller_len > 0 ? call_text_new(holder->more, holder->caller_len) : NULL,
+			 "metadata", ours ? metadata_new(holder) : NULL, "waiters", (json_int_t)answer->waiters,
+			 "votes", call_votes_new(&answer->votes));
 }
 
 static void answer_ok(struct call *call, const struct lease_answer *answer)
@@ -142,9 +158,9 @@ static json_t *members_new(const struct lease_answer *answer)
 		return json_pack("{s:o}", "votes", call_votes_new(&answer->votes));
 	return json_pack("{s:I, s:I, s:o, s:o*}", "retry_after_ms", (json_int_t)answer->retry_after_ms, "waited_ms",
 			 (json_int_t)answer->waited_ms, "votes", call_votes_new(&answer->votes), "holder",
-			 holder->known
-				 ? json_pack("{s:o, s:o*}", "owner", owner_new(holder), "fence", fence_new(holder))
-				 : NULL);
+			 holder->known ? json_pack("{s:o, s:o*, s:o*}", "owner", owner_new(holder), "fence",
+						   fence_new(holder), "metadata", metadata_new(holder))
+				       : NULL);
 }
 
 static void reject_lease(struct call *call, const struct lease_answer *answer)
@@ -212,10 +228,15 @@ void lock_call_submit(struct call *call)
 
 	assert(!call->op && call_has_resource(call));
 	assert(call->lease.operation != LEASE_ACQUIRE || call->lease.ttl_ms > 0);
-	if (context->ending || (context->draining && call->lease.operation == LEASE_ACQUIRE))
+	if (context->ending || (context->draining && call->lease.operation == LEASE_ACQUIRE)) {
 		call_reject(call, PROBLEM_DRAINING, NULL);
-	else
-		call->op = lease_submit(context->config->leases, &call->lease, lock_call_done, call);
+		return;
+	}
+	if (call->caller.known) {
+		call->lease.caller = call->caller.name;
+		call->lease.caller_len = (uint16_t)strnlen(call->caller.name, LEASE_CALLER_MAX);
+	}
+	call->op = lease_submit(context->config->leases, &call->lease, lock_call_done, call);
 }
 
 bool lock_call_cancel(struct call *call)

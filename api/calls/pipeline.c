@@ -172,6 +172,7 @@ static void pipeline_end(struct request *request, unsigned status, const char *e
 		hold_stream_close(call, how);
 	authorize_end(call);
 	free(call->query);
+	free((char *)call->lease.metadata);
 	memset(call, 0, sizeof *call);
 }
 

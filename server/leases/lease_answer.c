@@ -3,6 +3,7 @@
  * The values in Redis are those of server/scripts/acquire.lua. Two masters name the same holder if the token is the
  * same: hold_until_ms is in each master's own time. Another library's value is its own identity. */
 #include <assert.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "lease_internal.h"
@@ -42,8 +43,8 @@ static const char *parse_key(const char *at, const char *end, struct lease_holde
 	return at + 2 * sizeof bytes + 1;
 }
 
-/* A value of redlockd's: 40 hex digits, a colon, digits, a colon, digits, a colon, a key, a colon, the owner. Returns
- * the owner, or NULL for another program's value. */
+/* A value of redlockd's: 40 hex digits, a colon, digits, a colon, digits, a colon, a key, a colon, the label. Returns
+ * the label, or NULL for another program's value. */
 static const char *value_parse(const char *value, size_t len, uint64_t *ret_hold_until_ms,
 			       struct lease_holder *ret_holder)
 {
@@ -61,6 +62,29 @@ uint64_t lease_answer_hold_until_ms(const char *value, size_t len)
 	return value && value_parse(value, len, &hold_until_ms, &holder) ? hold_until_ms : 0;
 }
 
+/* "owner\ncaller\nmetadata", without what is empty at the end. False: not redlockd's, since it is too long. */
+static bool read_label(const char *label, size_t len, struct lease_holder *ret_holder)
+{
+	const char *end = label + len, *caller = memchr(label, '\n', len);
+	const char *metadata = caller ? memchr(caller + 1, '\n', (size_t)(end - caller - 1)) : NULL;
+	size_t owner_len = (size_t)((caller ? caller : end) - label),
+	       caller_len = caller ? (size_t)((metadata ? metadata : end) - caller - 1) : 0,
+	       metadata_len = metadata ? (size_t)(end - metadata - 1) : 0;
+	if (owner_len > LEASE_OWNER_MAX || caller_len > LEASE_CALLER_MAX || metadata_len > LEASE_METADATA_MAX)
+		return false;
+	memcpy(ret_holder->owner, label, owner_len);
+	ret_holder->owner_len = (uint16_t)owner_len;
+	ret_holder->caller_len = (uint16_t)caller_len;
+	ret_holder->metadata_len = (uint16_t)metadata_len;
+	if (caller_len + metadata_len == 0)
+		return true;
+	ret_holder->more = memory_alloc(caller_len + metadata_len);
+	memcpy(ret_holder->more, caller + 1, caller_len);
+	if (metadata)
+		memcpy(ret_holder->more + caller_len, metadata + 1, metadata_len);
+	return true;
+}
+
 uint64_t lease_answer_read_holder(const char *value, size_t len, struct lease_holder *ret_holder)
 {
 	uint64_t hold_until_ms;
@@ -68,16 +92,28 @@ uint64_t lease_answer_read_holder(const char *value, size_t len, struct lease_ho
 	memset(ret_holder, 0, sizeof *ret_holder);
 	if (!value)
 		return OTHER_TYPE_ID;
-	const char *owner = value_parse(value, len, &hold_until_ms, &holder);
-	if (!owner)
+	const char *label = value_parse(value, len, &hold_until_ms, &holder);
+	if (!label)
 		return hash_fnv1a(value, len);
-	size_t owner_len = (size_t)(value + len - owner);
-	if (owner_len <= LEASE_OWNER_MAX) {
+	if (read_label(label, (size_t)(value + len - label), &holder))
 		*ret_holder = holder;
-		memcpy(ret_holder->owner, owner, owner_len);
-		ret_holder->owner_len = (uint16_t)owner_len;
-	}
 	return token_id(value);
+}
+
+void lease_holder_fini(struct lease_holder *holder)
+{
+	free(holder->more);
+	holder->more = NULL;
+	holder->caller_len = holder->metadata_len = 0;
+}
+
+void lease_answer_set(struct lease_answer *answer, const struct lease_answer *from)
+{
+	size_t len = (size_t)from->holder.caller_len + from->holder.metadata_len;
+	char *more = len > 0 ? memcpy(memory_alloc(len), from->holder.more, len) : NULL;
+	lease_holder_fini(&answer->holder);
+	*answer = *from;
+	answer->holder.more = more;
 }
 
 static uint32_t ms_up(uint64_t us)
@@ -86,7 +122,7 @@ static uint32_t ms_up(uint64_t us)
 	return ms > UINT32_MAX ? UINT32_MAX : (uint32_t)ms;
 }
 
-/* The holder that the core chose, as one of the masters told it. */
+/* The holder that the core chose, as one of the masters told it, whose memory it shares. */
 static void find_holder(const struct lease_op *op, uint64_t id, struct lease_holder *ret_holder)
 {
 	for (unsigned i = 0; i < op->core.params.masters; i++)

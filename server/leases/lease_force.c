@@ -36,12 +36,13 @@ static void finish(struct lease_force *force)
 	struct lease_op *op = force->op;
 	uint64_t now_us = clock_now_us();
 	if (op) {
-		op->answer = force->answer;
+		lease_answer_set(&op->answer, &force->answer);
 		op->answer.waited_ms = (uint32_t)((now_us - op->began_us) / 1000);
 		assert(op->force == &force->op);
 		op->force = NULL;
 		lease_op_answered(op, now_us);
 	}
+	lease_holder_fini(&force->answer.holder);
 	free(force);
 }
 
@@ -57,9 +58,10 @@ static void on_released(void *arg, const struct lease_answer *answer)
 	struct lease_force *force = target->force;
 	assert(force->awaited > 0);
 	if (weight(answer->status) >= weight(force->answer.status)) {
-		force->answer = *answer;
+		struct lease_answer ours = *answer;
 		if (answer->status != LEASE_NOT_OWNER)
-			force->answer.holder = target->holder;
+			ours.holder = target->holder;
+		lease_answer_set(&force->answer, &ours);
 	}
 	if (--force->awaited == 0)
 		finish(force);
@@ -109,6 +111,8 @@ static void note_target(struct lease_force *force, const struct lease_sight *sig
 		force->count++;
 		*target = (struct force_target){.force = force, .holder = sight->holder};
 		memcpy(target->token, sight->token, sizeof target->token);
+		target->holder.more = NULL; /* the operation's */
+		target->holder.caller_len = target->holder.metadata_len = 0;
 		/* not every master has the last number of a lease: the largest is its fence */
 	} else if (sight->holder.fence > target->holder.fence) {
 		target->holder.fence = sight->holder.fence;
@@ -163,9 +167,9 @@ bool lease_force_release(struct lease_op *op)
 		     (spared || !any || votes->granted + votes->failed + votes->quarantined >= votes->needed);
 	votes->refused = (uint8_t)(votes->refused + votes->granted);
 	votes->granted = 0; /* nothing is deleted */
-	op->answer = (struct lease_answer){.status = other ? LEASE_NOT_OWNER : LEASE_EXPIRED,
-					   .votes = *votes,
-					   .holder = holder,
-					   .waited_ms = look.waited_ms};
+	lease_answer_set(&op->answer, &(struct lease_answer){.status = other ? LEASE_NOT_OWNER : LEASE_EXPIRED,
+							     .votes = *votes,
+							     .holder = holder,
+							     .waited_ms = look.waited_ms});
 	return false;
 }

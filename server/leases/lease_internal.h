@@ -52,6 +52,7 @@ struct lease_op {
 	enum lease_op_state state;
 	struct redlock core;
 	struct lease_request request;
+	struct text label;   /* acquire: of the value in Redis, behind the fence */
 	lease_done_fn *done; /* NULL: nobody waits for the answer */
 	void *arg;
 	uint64_t began_us;
@@ -122,6 +123,11 @@ struct leases {
 uint64_t lease_answer_hold_until_ms(const char *value, size_t len);
 /* Reads the holder from a key's value (NULL: another type); returns the holder's identity for the core. */
 uint64_t lease_answer_read_holder(const char *value, size_t len, struct lease_holder *ret_holder);
+/* Frees what belongs to the holder alone. */
+void lease_holder_fini(struct lease_holder *holder);
+/* Copies an answer into one that was set before, or is zeroed, with memory of its own. */
+void lease_answer_set(struct lease_answer *answer, const struct lease_answer *from);
+/* The holder shares the memory of op->seen. */
 void lease_answer_make(const struct lease_op *op, const struct redlock_result *result, uint64_t now_us,
 		       struct lease_answer *ret_answer);
 

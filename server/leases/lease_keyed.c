@@ -70,7 +70,7 @@ static void finish(struct lease_keyed *keyed, const struct lease_answer *answer)
 {
 	struct lease_op *op = keyed->op;
 	assert(!keyed->inner && op->keyed == keyed);
-	op->answer = *answer;
+	lease_answer_set(&op->answer, answer);
 	op->answer.waited_ms = (uint32_t)((clock_now_us() - op->began_us) / 1000);
 	op->keyed = NULL;
 	op->watch = NULL;

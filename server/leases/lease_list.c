@@ -96,6 +96,8 @@ bool lease_cursor_valid(const struct leases *leases, const char *cursor)
 
 static void listing_free(struct lease_listing *listing)
 {
+	for (size_t i = 0; i < listing->count + listing->found; i++)
+		lease_holder_fini(&listing->states[i].answer.holder);
 	free(listing->states);
 	free(listing->items);
 	free(listing);
@@ -133,10 +135,12 @@ static size_t room(const struct lease_listing *listing)
 
 static void gather(struct lease_listing *listing)
 {
-	const struct lease_state *found = listing->states + listing->count;
+	struct lease_state *found = listing->states + listing->count;
 	for (size_t i = 0; i < listing->found; i++)
 		if (found[i].answer.held)
 			listing->states[listing->count++] = found[i];
+		else
+			lease_holder_fini(&found[i].answer.holder);
 	listing->found = 0;
 	if (listing->failed) {
 		finish(listing, LEASE_NO_QUORUM);
@@ -173,7 +177,7 @@ static void on_inspected(void *arg, const struct lease_answer *answer)
 	struct lease_listing *listing = item->listing;
 	struct lease_state *state = &listing->states[listing->count + (size_t)(item - listing->items)];
 	assert(listing->awaited > 0);
-	state->answer = *answer;
+	lease_answer_set(&state->answer, answer);
 	state->answer.held = answer->held && owner_matches(&listing->request, &answer->holder) && !was_listed(item);
 	listing->failed = listing->failed || answer->status != LEASE_OK;
 	listing->awaited--;
@@ -190,6 +194,7 @@ static void add_key(struct lease_listing *listing, const struct master_scan *key
 		return;
 	assert(listing->found < room(listing));
 	struct lease_state *state = &listing->states[listing->count + listing->found++];
+	state->answer = (struct lease_answer){.held = false}; /* what was there has moved, or is freed */
 	state->resource_len = (uint16_t)(key_len - prefix_len);
 	memcpy(state->resource, key + prefix_len, state->resource_len);
 }

@@ -8,6 +8,7 @@
  * callback runs within the call that asked. An operation whose answer is given lives on until its last reply is in.
  * Then it is kept for reuse, with its timer. */
 #include <assert.h>
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -74,6 +75,11 @@ static void recycle(struct lease_op *op)
 	if (op->state != LEASE_OP_LINGERING || !over)
 		return;
 	assert(!op->queue && !op->done);
+	lease_holder_fini(&op->answer.holder);
+	for (size_t i = 0; i < op->core.params.masters; i++) {
+		lease_holder_fini(&op->seen[i].holder);
+		op->seen[i].id = 0; /* the next operation must not find it */
+	}
 	lease_op_enter(op, LEASE_OP_SPARE);
 }
 
@@ -81,6 +87,30 @@ void lease_op_linger(struct lease_op *op)
 {
 	lease_op_enter(op, LEASE_OP_LINGERING);
 	recycle(op);
+}
+
+/* "key:owner\ncaller\nmetadata", without what is empty at the end. A question mark stands before a key until it is
+ * noted (extend.lua). Caller and metadata are the operation's from now on. */
+static void make_label(struct lease_op *op)
+{
+	struct lease_request *request = &op->request;
+	struct text *label = &op->label;
+	assert(request->caller_len <= LEASE_CALLER_MAX && request->metadata_len <= LEASE_METADATA_MAX);
+	label->len = 0;
+	if (request->key != 0)
+		text_printf(label, "?%016" PRIx64, request->key);
+	text_append(label, ":", 1);
+	text_append(label, request->owner, request->owner_len);
+	if (request->caller_len + request->metadata_len == 0)
+		return;
+	text_append(label, "\n", 1);
+	text_append(label, request->caller, request->caller_len);
+	if (request->metadata_len > 0) {
+		text_append(label, "\n", 1);
+		text_append(label, request->metadata, request->metadata_len);
+	}
+	request->metadata = label->bytes + label->len - request->metadata_len;
+	request->caller = request->metadata - (request->metadata_len > 0) - request->caller_len;
 }
 
 struct lease_op *lease_op_begin(struct leases *leases, const struct lease_request *request, lease_done_fn *done,
@@ -107,6 +137,8 @@ struct lease_op *lease_op_begin(struct leases *leases, const struct lease_reques
 	struct lease_op *op = op_new(leases);
 	redlock_init(&op->core, &params, random_number());
 	op->request = *request;
+	if (request->operation == LEASE_ACQUIRE)
+		make_label(op);
 	op->done = done;
 	op->arg = arg;
 	op->began_us = clock_now_us();
@@ -185,8 +217,8 @@ static struct master_script command_of(const struct lease_op *op, const struct r
 	struct master_script command = {.script = out->script,
 					.resource = request->resource,
 					.resource_len = request->resource_len,
-					.owner = request->owner,
-					.owner_len = request->owner_len,
+					.label = op->label.bytes,
+					.label_len = op->label.len,
 					.token = out->tokenless ? NULL : op->token,
 					.ttl_ms = request->ttl_ms,
 					.fence = out->script == REDLOCK_SCRIPT_EXTEND ? request->fence : out->fence,
@@ -282,7 +314,9 @@ static void handle_result(struct lease_op *op, const struct redlock_result *resu
 			lease_op_enter(op, LEASE_OP_LINGERING);
 		return;
 	}
-	lease_answer_make(op, result, now_us, &op->answer);
+	struct lease_answer answer;
+	lease_answer_make(op, result, now_us, &answer);
+	lease_answer_set(&op->answer, &answer);
 	metrics_add(&op->leases->metrics->fence_rounds, result->rounds);
 	lease_fence_learn(op->leases, result->fence); /* given by RAISE: the next guess is beyond it */
 	if (op->request.operation != LEASE_FORCE || !op->leases->force_release(op))
@@ -421,6 +455,7 @@ static void note_sight(struct lease_op *op, const struct lease_ref *ref, const s
 	if (!has_value ||
 	    !redlock_wants(&op->core, ref->attempt, ref->command.script == REDLOCK_SCRIPT_RAISE ? 0 : ref->round))
 		return;
+	lease_holder_fini(&sight->holder);
 	sight->id = lease_answer_read_holder(reply->value, reply->value_len, &sight->holder);
 	if (sight->holder.known)
 		memcpy(sight->token, reply->value, sizeof sight->token);

@@ -155,6 +155,7 @@ void leases_free(struct leases *leases)
 	assert(TAILQ_EMPTY(&leases->queues.by_age) && LIST_EMPTY(&leases->queues.all));
 	while (leases->all) {
 		struct lease_op *next = leases->all->all_next;
+		text_fini(&leases->all->label);
 		free(leases->all);
 		leases->all = next;
 	}

@@ -20,6 +20,8 @@ struct uv_loop_s;
 enum {
 	LEASE_RESOURCE_MAX = 256, /* bytes of UTF-8 */
 	LEASE_OWNER_MAX = 128,
+	LEASE_CALLER_MAX = 128,
+	LEASE_METADATA_MAX = 1024,
 	LEASE_TOKEN_LEN = RANDOM_TOKEN_LEN,
 	LEASE_LIST_MAX = 1000,
 	LEASE_CURSOR_MAX = 64
@@ -67,6 +69,9 @@ struct lease_request {
 	char resource[LEASE_RESOURCE_MAX]; /* not terminated */
 	char owner[LEASE_OWNER_MAX];       /* not terminated */
 	char token[LEASE_TOKEN_LEN];       /* extend, release; not terminated */
+	/* acquire: who takes the lease, and its metadata, compact JSON; not terminated, without control characters */
+	uint16_t caller_len, metadata_len; /* 0: none */
+	const char *caller, *metadata;
 };
 
 /* The holder of a resource, as far as the masters know. */
@@ -75,6 +80,8 @@ struct lease_holder {
 	uint64_t fence;     /* 0: not known */
 	uint16_t owner_len; /* 0: the holder gave no owner */
 	char owner[LEASE_OWNER_MAX];
+	uint16_t caller_len, metadata_len; /* 0: none */
+	char *more;   /* the caller, then the metadata, in memory of the holder's own; NULL: neither */
 	uint64_t key; /* of the request that it was granted to; 0: none */
 	bool noted;   /* … which the lease has had since it was granted; false: that request is under way */
 };

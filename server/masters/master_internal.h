@@ -35,7 +35,7 @@ enum {
 	MASTER_BATCH_MAX = 32,
 	MASTER_ARGUMENTS_MAX = 9,                                                  /* of a script, for each resource */
 	MASTER_WORDS_SENT_MAX = 4 + MASTER_BATCH_MAX * (1 + MASTER_ARGUMENTS_MAX), /* of a command */
-	MASTER_TEXT_MAX = sizeof((struct options *)0)->key_prefix + MASTERS_RESOURCE_MAX + 352, /* of one of a batch */
+	MASTER_TEXT_MAX = sizeof((struct options *)0)->key_prefix + MASTERS_RESOURCE_MAX + 192, /* of one of a batch */
 	MASTER_DIGITS = 16,    /* of epoch and deadline in a command */
 	MASTER_WORDS_MAX = 160 /* of the text of an error */
 };

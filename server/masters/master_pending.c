@@ -57,8 +57,7 @@ void masters_keep_release(struct masters *masters, size_t i, const struct master
 	pending->until_us = clock_now_us() + master->all->options->max_ttl_ms * UINT64_C(1000);
 	pending->script = *release;
 	pending->script.with_source = false;
-	pending->script.owner = NULL; /* the operation's, which ends before; a release has none */
-	pending->script.owner_len = 0;
+	pending->script.label = NULL; /* the operation's, which ends before; a release has none */
 	if (release->token)
 		pending->script.token = memcpy(pending->bytes, release->token, RANDOM_TOKEN_LEN);
 	pending->script.resource = memcpy(pending->bytes + RANDOM_TOKEN_LEN, release->resource, release->resource_len);

@@ -99,18 +99,6 @@ static struct transport_word put_note(struct master_words *words, const struct m
 	return word;
 }
 
-/* The end of the value, behind the fence: "key:owner". The question mark is gone when the key is noted (extend.lua). */
-static struct transport_word put_label(struct master_words *words, const struct master_script *script)
-{
-	struct master_digits none = {.number = 0};
-	struct transport_word word = put(words, "?", script->key != 0);
-	if (script->key != 0)
-		word.len += put_digits(words, &none, script->key, 16).len;
-	word.len += put(words, ":", 1).len;
-	word.len += put(words, script->owner, script->owner_len).len;
-	return word;
-}
-
 static struct transport_word put_key(struct master_words *words, const struct masters *masters,
 				     const struct master_script *script)
 {
@@ -130,7 +118,7 @@ static struct transport_word put_argument(struct master_words *words, struct mas
 				     : (struct transport_word){"", 0};
 	case TTL: return put_number(words, script->ttl_ms);
 	case MAX_HOLD: return put_number(words, masters->options->max_hold_ms);
-	case LABEL: return put_label(words, script);
+	case LABEL: return (struct transport_word){script->label, script->label_len};
 	case NOTE: return put_note(words, script);
 	case BUCKET: return put_number(words, script->bucket);
 	case FENCE:

@@ -56,8 +56,10 @@ struct master_entry {
 struct master_script {
 	enum redlock_script script;
 	bool with_source; /* the master has lost the script */
-	uint16_t resource_len, owner_len;
-	const char *resource, *owner;
+	uint16_t resource_len;
+	const char *resource;
+	const char *label; /* acquire: of the value, behind the fence; label_len bytes */
+	size_t label_len;
 	const char *token;         /* RANDOM_TOKEN_LEN; release: NULL for none */
 	uint32_t ttl_ms;           /* acquire, extend */
 	unsigned bucket;           /* acquire, raise: masters_bucket() … */

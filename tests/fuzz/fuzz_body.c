@@ -36,6 +36,9 @@ static void check_acquire(const struct lease_request *request, const struct leas
 	     request->resource_len);
 	MUST(request->owner_len <= LEASE_OWNER_MAX && words_are_plain(request->owner, request->owner_len),
 	     "an owner of %u bytes", request->owner_len);
+	MUST(request->metadata_len <= LEASE_METADATA_MAX &&
+		     (!request->metadata || !memchr(request->metadata, '\n', request->metadata_len)),
+	     "metadata of %u bytes", request->metadata_len);
 	MUST(request->wait_ms <= limits->max_wait_ms, "waits for %u ms", request->wait_ms);
 	MUST(memcmp(request->token, before->token, sizeof request->token) == 0, "a token for an acquisition");
 }
@@ -48,7 +51,8 @@ static void check_owned(const struct lease_request *request, const struct lease_
 	MUST(strspn(request->token, "0123456789abcdef") >= LEASE_TOKEN_LEN, "no token");
 	MUST(header_token == NULL || memcmp(request->token, header_token, LEASE_TOKEN_LEN) == 0,
 	     "not the token of the header");
-	MUST(request->owner_len == 0 && request->wait_ms == 0 && !request->hold, "owner, wait_ms or hold");
+	MUST(request->owner_len == 0 && !request->metadata && request->wait_ms == 0 && !request->hold,
+	     "owner, wait_ms or hold");
 	MUST(request->resource_len == before->resource_len &&
 		     memcmp(request->resource, before->resource, sizeof request->resource) == 0,
 	     "another resource");
@@ -68,6 +72,8 @@ static json_t *write_body(const struct lease_request *request)
 	json_object_set_new(body, "owner", json_stringn(request->owner, request->owner_len));
 	json_object_set_new(body, "wait_ms", json_integer(request->wait_ms));
 	json_object_set_new(body, "hold", json_boolean(request->hold));
+	if (request->metadata)
+		json_object_set_new(body, "metadata", json_loadb(request->metadata, request->metadata_len, 0, NULL));
 	return body;
 }
 
@@ -89,6 +95,10 @@ static void check_again(const struct lease_request *request, const struct lease_
 	MUST(again.ttl_ms == request->ttl_ms && again.wait_ms == request->wait_ms && again.hold == request->hold,
 	     "another number: %s", text);
 	MUST(memcmp(again.token, request->token, LEASE_TOKEN_LEN) == 0, "another token: %s", text);
+	MUST(again.metadata_len == request->metadata_len &&
+		     (!again.metadata || strcmp(again.metadata, request->metadata) == 0),
+	     "other metadata: %s", text);
+	free((char *)again.metadata);
 	json_decref(body);
 	free(text);
 }
@@ -123,6 +133,7 @@ static void check(enum lease_operation call, unsigned flags, const char *bytes, 
 		MUST(request.ttl_ms >= limits->min_ttl_ms && request.ttl_ms <= limits->max_ttl_ms, "a ttl of %u ms",
 		     request.ttl_ms);
 	check_again(&request, &before, limits);
+	free((char *)request.metadata);
 }
 
 /* body_visit_fn: makes the object of which the text speaks; a member that is there twice ends the scan. */

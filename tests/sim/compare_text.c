@@ -11,7 +11,7 @@
 
 /* The separator of the value, blanks, Lua's and printf's magic signs, a line break, more than ASCII. */
 static const char *const owners[COMPARE_OWNERS] = {"",           "worker 7",         "a:b:12:c", "100%d %s %1",
-						   "two\nlines", "\xc3\xa9t\xc3\xa9"};
+						   "two\tlines", "\xc3\xa9t\xc3\xa9"};
 
 /* Of other libraries. None begins with a token of ours, though one nearly does. */
 static const char *const foreign[COMPARE_OTHER_LIBRARY_TEXTS] = {

@@ -176,6 +176,8 @@ static const struct {
 	{"owner", false, {"1", "null", "\"a\\tb\""}},
 	{"hold", true, {"false"}},
 	{"hold", false, {"null", "1", "\"true\"", "[]"}},
+	{"metadata", true, {"{}", "{\"a\":{\"b\":[null,1,\"c\"]}}", "{\"a\":9223372036854775807}"}},
+	{"metadata", false, {"null", "1", "\"{}\"", "[]", "true", "{\"a\":9223372036854775808}"}},
 };
 
 START_TEST(test_members)
@@ -347,6 +349,30 @@ START_TEST(test_depth)
 }
 END_TEST
 
+/* In the order in which the members came, without blanks, and at most 1 KiB so. */
+START_TEST(test_metadata)
+{
+	char text[3000], value[1100];
+	struct lease_request request = {.operation = LEASE_ACQUIRE};
+	struct field_errors errors = {.count = 0};
+	const char *body = "{\"resource\":\"r\",\"metadata\": {\"z\" : 1, \"a\":[ \"\\u00e9\\n\", 0.5 ] } }";
+	ck_assert(body_parse(body, strlen(body), NULL, &limits, &request, &errors));
+	ck_assert_mem_eq(request.metadata, "{\"z\":1,\"a\":[\"\xc3\xa9\\n\",0.5]}", request.metadata_len);
+	ck_assert_uint_eq(request.metadata_len, strlen(request.metadata));
+	free((char *)request.metadata);
+	memset(value, 'v', sizeof value);
+	for (int len = 1016; len <= 1017; len++) {
+		request = (struct lease_request){.operation = LEASE_ACQUIRE};
+		int size = snprintf(text, sizeof text, "{\"resource\":\"r\",\"metadata\":{ \"a\" : \"%.*s\" }}", len,
+				    value);
+		ck_assert_int_eq(body_parse(text, (size_t)size, NULL, &limits, &request, &errors), len == 1016);
+		ck_assert_uint_eq(request.metadata_len, len == 1016 ? LEASE_METADATA_MAX : 0);
+		free((char *)request.metadata);
+	}
+	ck_assert_str_eq(errors.items[0].field, "metadata");
+}
+END_TEST
+
 START_TEST(test_token)
 {
 	ck_assert(headers_is_token(TOKEN, 40));
@@ -368,6 +394,6 @@ int main(void)
 	tcase_add_loop_test(tests, test_bodies, 0, sizeof(bodies) / sizeof(bodies[0]));
 	tcase_add_loop_test(tests, test_members, 0, sizeof(members) / sizeof(members[0]));
 	suite_add(tests, test_values, test_hold, test_defaults, test_wait_is_not_inherited, test_wait_reasons,
-		  test_several, test_lengths, test_depth, test_token);
+		  test_several, test_lengths, test_depth, test_metadata, test_token);
 	return suite_run("body", tests, NULL);
 }

@@ -85,6 +85,45 @@ START_TEST(keys_are_read)
 }
 END_TEST
 
+START_TEST(caller_and_metadata_are_read)
+{
+	struct lease_holder holder;
+	read_value(TOKEN ":12:34::me\nbilling\n{\"a\":1}", &holder);
+	ck_assert(holder.known);
+	ck_assert_uint_eq(holder.owner_len, 2);
+	ck_assert_uint_eq(holder.caller_len, 7);
+	ck_assert_uint_eq(holder.metadata_len, 7);
+	ck_assert_mem_eq(holder.more, "billing{\"a\":1}", 14);
+	lease_holder_fini(&holder);
+	read_value(TOKEN ":12:34::\n\n{}", &holder);
+	ck_assert_uint_eq(holder.owner_len + holder.caller_len, 0);
+	ck_assert_mem_eq(holder.more, "{}", 2);
+	lease_holder_fini(&holder);
+	read_value(TOKEN ":12:34::me\nbilling", &holder);
+	ck_assert_uint_eq(holder.metadata_len, 0);
+	ck_assert_mem_eq(holder.more, "billing", 7);
+	lease_holder_fini(&holder);
+	read_value(TOKEN ":12:34::me\n", &holder);
+	ck_assert(holder.known && !holder.more);
+}
+END_TEST
+
+START_TEST(more_than_redlockd_writes_is_not_read)
+{
+	char value[LEASE_TOKEN_LEN + 9 + LEASE_METADATA_MAX + 3] = TOKEN ":0:1::";
+	struct lease_holder holder;
+	strcat(value, _i == 0 ? "\n" : "\n\n");
+	size_t len = strlen(value), more = _i == 0 ? LEASE_CALLER_MAX : LEASE_METADATA_MAX;
+	memset(value + len, 'x', more);
+	read_value(value, &holder);
+	ck_assert(holder.known && holder.more);
+	lease_holder_fini(&holder);
+	value[len + more] = 'x';
+	read_value(value, &holder);
+	ck_assert(!holder.known && !holder.more);
+}
+END_TEST
+
 START_TEST(an_owner_that_is_too_long_is_not_read)
 {
 	char value[LEASE_TOKEN_LEN + 6 + LEASE_OWNER_MAX + 2] = TOKEN ":0:1::";
@@ -298,8 +337,9 @@ int main(void)
 	TCase *tests = tcase_create("lease_answer");
 	tcase_add_test(tests, owners_are_read_from_our_own_values);
 	tcase_add_loop_test(tests, other_values_have_no_owner, 0, sizeof other_values / sizeof *other_values);
-	suite_add(tests, keys_are_read, an_owner_that_is_too_long_is_not_read, holders_are_told_apart_by_token,
-		  bounds_of_leases_are_read_from_our_own_values);
+	tcase_add_loop_test(tests, more_than_redlockd_writes_is_not_read, 0, 2);
+	suite_add(tests, keys_are_read, caller_and_metadata_are_read, an_owner_that_is_too_long_is_not_read,
+		  holders_are_told_apart_by_token, bounds_of_leases_are_read_from_our_own_values);
 	tcase_add_loop_test(tests, other_values_have_no_bound, 0, sizeof other_values / sizeof *other_values);
 	tcase_add_test(tests, times_are_rounded_to_the_safe_side);
 	tcase_add_loop_test(tests, outcomes_become_statuses_and_only_leases_have_tokens, 0,
