@@ -42,6 +42,10 @@ function showLock(state) {
 	say(by("lock-state"), state.held ? "held" : "free");
 	setClass(by("lock-state"), state.held ? "pill held-pill" : "pill good");
 	sayName(by("lock-owner"), !state.held ? "–" : state.owner || "no owner given");
+	sayName(by("lock-caller"), state.caller || "");
+	sayName(by("lock-metadata"), state.metadata ? JSON.stringify(state.metadata) : "");
+	by("lock-caller-row").hidden = !state.caller;
+	by("lock-metadata-row").hidden = !state.metadata;
 	say(by("lock-fence"), state.fence === undefined ? "–" : String(state.fence));
 	by("lock-release").hidden = !state.held || !mayForce(view.lock);
 	showLockWaiters();

@@ -7,7 +7,7 @@
 -- ARGV[1]  token         40 hex digits, new for every attempt
 -- ARGV[2]  ttl_ms
 -- ARGV[3]  max_hold_ms   0: no bound
--- ARGV[4]  label         the end of the value: key:owner
+-- ARGV[4]  label         the end of the value, from the key on
 -- ARGV[5]  bucket        of the resource
 -- ARGV[6]  guess         for the fence, in decimal digits
 -- ARGV[7]  entry         in the queue: "replica:arrival wait_ms" (16 hex digits, 16 decimal digits, the rest of the
@@ -16,9 +16,11 @@
 -- ARGV[9]  deadline_us   in this master's own time: after it nobody waits for the answer, or releases
 -- … and nine more for each further resource.
 --
--- The value is token:hold_until_ms:fence:key:owner, with hold_until_ms in this master's own time (0: no bound). `key`
--- stands for caller and Idempotency-Key, in 16 hex digits, with a question mark before them until extend.lua notes that
--- the lease is granted; empty: there is none. The value is read by server/leases/lease_answer.c, which sim_compare tries on the values that these scripts write.
+-- The value is token:hold_until_ms:fence:key:owner\ncaller\nmetadata (what is empty at the end is left out, with its
+-- line feed), with hold_until_ms in this master's own time (0: no bound). `key` stands for caller and Idempotency-Key,
+-- in 16 hex digits, with a question mark before them until extend.lua notes that the lease is granted; empty: there is
+-- none. The value is read by server/leases/lease_answer.c, which sim_compare tries on the values that these scripts
+-- write.
 -- Returns for one resource
 --         {1, now_us, old}                  set here; old is the largest number of bucket and floor before, and the
 --                                           bucket was raised to the guess if that is larger

@@ -191,7 +191,7 @@ def test_a_rare_owner_among_many(lab):
     for number in range(3):
         service.acquire(f"rare/{number}", 60000, owner="rare")
     for server in service.masters:
-        server.pipeline([("SET", f"many/{number}", f"{number:040x}:0:{number + 1}:other") for number in range(2500)])
+        server.pipeline([("SET", f"many/{number}", f"{number:040x}:0:{number + 1}::other") for number in range(2500)])
     before = service.masters[0].calls().get("evalsha", 0)
     pages = walk(service, "owner=rare&limit=1000")
     assert names_of(pages) == {f"rare/{number}" for number in range(3)}
