@@ -12,8 +12,6 @@
  * pipe it sends a line when a server ends; the end of file means that everything is removed.
  *
  * The supervisor is forked before there are threads, so it may use all of the C library. */
-#include "dev_masters.h"
-
 #include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -31,6 +29,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "daemon.h"
 #include "server/base/base.h"
 
 enum { DEV_START_MS = 5000, DEV_TERM_MS = 500, DEV_STOP_MS = 3000, DEV_LOOK_MS = 10 };

@@ -2,8 +2,6 @@
  *
  * A killed program leaves the file of its Unix socket behind. A connection to such a file is refused, which means that
  * nobody listens, and the file is replaced. A file that is not a socket is left alone. */
-#include "listen.h"
-
 #include <arpa/inet.h>
 #include <assert.h>
 #include <errno.h>
@@ -15,6 +13,8 @@
 #include <sys/stat.h>
 #include <sys/un.h>
 #include <unistd.h>
+
+#include "daemon.h"
 
 enum { LISTEN_BACKLOG = 4096, LISTEN_MODE = 0660 };
 

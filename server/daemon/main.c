@@ -1,8 +1,8 @@
 /* The program: options, private masters for --dev, listening sockets, workers; then it waits for signals.
  *
  * The main thread owns everything that outlives the workers: options, sockets, metrics. While they run it reads the
- * files of SIGHUP again (reload.h) and watches the loops (watchdog.h). Exit status: 0 after SIGTERM or SIGINT, 2 for a
- * mistake in the configuration, 1 for another failure at the start. */
+ * files of SIGHUP again and watches the loops. Exit status: 0 after SIGTERM or SIGINT, 2 for a mistake in the
+ * configuration, 1 for another failure at the start. */
 #include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -20,16 +20,11 @@
 #include "api/auth/auth.h"
 #include "api/calls/calls.h"
 #include "api/http/http.h"
-#include "dev_masters.h"
-#include "listen.h"
-#include "reload.h"
+#include "daemon.h"
 #include "server/base/base.h"
 #include "server/config/config.h"
 #include "server/metrics/metrics.h"
 #include "server/transport/transport.h"
-#include "show.h"
-#include "watchdog.h"
-#include "worker.h"
 
 extern char **environ;
 

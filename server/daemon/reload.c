@@ -1,14 +1,12 @@
-/* Reads certificate and keys, at the start and on SIGHUP. See reload.h. */
-#include "reload.h"
-
+/* Reads certificate and keys, at the start and on SIGHUP. See daemon.h. */
 #include <assert.h>
 #include <stdio.h>
 
 #include "api/auth/auth.h"
 #include "api/http/http.h"
+#include "daemon.h"
 #include "server/base/base.h"
 #include "server/metrics/metrics.h"
-#include "worker.h"
 
 enum { MESSAGE_MAX = 1024 };
 

@@ -1,6 +1,4 @@
-/* See show.h. */
-#include "show.h"
-
+/* What the program says of itself. See daemon.h. */
 #include <assert.h>
 #include <stdio.h>
 #include <string.h>
@@ -8,8 +6,7 @@
 
 #include "api/auth/auth.h"
 #include "api/http/http.h"
-#include "listen.h"
-#include "reload.h"
+#include "daemon.h"
 #include "server/base/base.h"
 
 enum { URL_MAX = OPTIONS_PATH_MAX + 20 };

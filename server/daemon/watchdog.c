@@ -1,12 +1,10 @@
-/* The main thread while the workers serve. See watchdog.h.
+/* The main thread while the workers serve. See daemon.h.
  *
  * The protocol of the service manager is one datagram of NAME=value lines to the socket in NOTIFY_SOCKET; systemd
  * guarantees that it stays so. libsystemd would load seven more libraries, compressors among them, into a process that
  * holds keys; the backdoor of CVE-2024-3094 got into sshd that way.
  *
  * The clock counts the sleep of a suspended machine, systemd's does not: a message comes earlier, never later. */
-#include "watchdog.h"
-
 #include <assert.h>
 #include <errno.h>
 #include <inttypes.h>
@@ -15,10 +13,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <sys/time.h>
 #include <time.h>
 #include <unistd.h>
 
+#include "daemon.h"
 #include "server/base/base.h"
 #include "server/metrics/metrics.h"
 #include "server/redlock/redlock.h"

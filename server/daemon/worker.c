@@ -1,10 +1,8 @@
-/* The loop of one worker: see worker.h. This file and main.c connect the HTTP side with the lock side.
+/* The loop of one worker: see daemon.h. This file and main.c connect the HTTP side with the lock side.
  *
  * A round of the loop serves descriptors and timers first (replies become events, events answers); then on_round()
  * hands out answers, runs the HTTP side until nothing is ready, and writes the pending output of the masters'
  * connections and of the log, each in one go. So commands of concurrent requests leave together. */
-#include "worker.h"
-
 #include <assert.h>
 #include <errno.h>
 #include <pthread.h>
@@ -16,6 +14,7 @@
 
 #include "api/calls/calls.h"
 #include "api/http/http.h"
+#include "daemon.h"
 #include "server/base/base.h"
 #include "server/leases/leases.h"
 #include "server/masters/masters.h"

@@ -17,7 +17,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "server/daemon/dev_masters.h"
+#include "server/daemon/daemon.h"
 #include "suite.h"
 
 static struct options options;

@@ -12,7 +12,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-#include "server/daemon/listen.h"
+#include "server/daemon/daemon.h"
 #include "suite.h"
 
 static char message[300], shown[300], folder[64];
