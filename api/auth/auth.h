@@ -113,7 +113,7 @@ struct keys *keys_load(const char *path, char *message, size_t message_size) __a
 struct keys *keys_parse(const char *bytes, size_t len, char *message, size_t message_size)
 	__attribute__((warn_unused_result));
 
-/* Why jansson rejected a text, for files and for bodies (static). Its own message repeats parts of the text. */
+/* Why jansson rejected a text (static). Its own message repeats parts of the text. */
 const char *keys_json_reason(const struct json_error_t *error);
 
 /* With the last reference they are freed. keys_unref(NULL) does nothing. */
@@ -125,9 +125,8 @@ void keys_unref(struct keys *keys);
  * A caller is known by a key (Authorization: Bearer, or X-Api-Key) or by a name in its client certificate. Callers are
  * asked who they are with --keys always, with --tls-client-ca over HTTPS; otherwise everybody may do everything. */
 
-/* The key whose text the caller shows, or NULL. The time that the search takes depends neither on the position of the
- * match nor on how many bytes match. The result lives as long as a reference to `keys`; *ret_hash is for
- * keys_find_hash(). */
+/* The key whose text the caller shows, or NULL; *ret_hash is for keys_find_hash(). The result lives as long as a
+ * reference to `keys`. */
 const struct key *keys_find(const struct keys *keys, const char *secret, size_t len,
 			    unsigned char ret_hash[KEY_HASH_LEN]);
 const struct key *keys_find_hash(const struct keys *keys, const unsigned char hash[KEY_HASH_LEN]);
@@ -186,20 +185,17 @@ struct access_credentials {
 struct access_caller {
 	bool controlled; /* callers are asked who they are; false: nothing below matters */
 	bool known;
-	/* of --keys; NULL: known by a certificate of the authority alone, which gives every right but admin,
-	 * everywhere */
-	const struct key *key;
-	const char *name;   /* known: for the log; as long as `key`, or the certificate, lives */
-	const char *reason; /* not known: why (static) */
-	bool by_key;        /* `hash` is that of the key that was shown; false: a certificate was */
+	const struct key *key; /* NULL: a certificate of the authority alone gives every right but admin, everywhere */
+	const char *name;      /* known: for the log; as long as `key`, or the certificate, lives */
+	const char *reason;    /* not known: why (static) */
+	bool by_key;           /* `hash` is that of the key that was shown; false: a certificate was */
 	unsigned char hash[KEY_HASH_LEN];
 };
 
 enum access_verdict { ACCESS_ALLOWED, ACCESS_UNKNOWN, ACCESS_NO_RIGHT, ACCESS_NO_PREFIX };
 
 /* Finds out who calls. `keys` NULL: there is no --keys. A key takes precedence over a certificate. After a reload,
- * `before` is the caller as it was known: it is found by the hash of the key that it showed then, or by its
- * certificate. */
+ * `before` is the caller as it was known, found again by the hash of its key or by its certificate. */
 void access_identify(const struct keys *keys, const struct access_credentials *credentials,
 		     const struct access_caller *before, struct access_caller *ret_caller);
 

@@ -38,7 +38,6 @@ static struct key_usage *usage_get(const char *name)
 		LIST_INSERT_HEAD(&usages, usage, others);
 	}
 	usage->references++;
-	assert(usage->references > 0);
 	pthread_mutex_unlock(&usages_lock);
 	return usage;
 }
@@ -65,13 +64,9 @@ struct keys *keys_ref(struct keys *keys)
 
 void keys_unref(struct keys *keys)
 {
-	if (!keys)
+	if (!keys || atomic_fetch_sub_explicit(&keys->references, 1, memory_order_acq_rel) > 1)
 		return;
-	unsigned before = atomic_fetch_sub_explicit(&keys->references, 1, memory_order_acq_rel);
-	assert(before > 0);
-	if (before > 1)
-		return;
-	assert(keys->count <= KEYS_MAX);
+	assert(atomic_load(&keys->references) == 0 && keys->count <= KEYS_MAX);
 	for (size_t i = 0; i < keys->count; i++) {
 		if (keys->keys[i].usage)
 			usage_put(keys->keys[i].usage);
@@ -92,7 +87,7 @@ struct reading {
 	char reason[128];   /* for one that is not static */
 };
 
-/* All that parses returns NULL, or the reason why the value is rejected, static or in reading->reason. */
+/* NULL, or the reason why the value is rejected, static or in reading->reason. */
 typedef const char *parse_fn(struct reading *reading, const json_t *value);
 
 __attribute__((format(printf, 2, 3))) static const char *explain(struct reading *reading, const char *format, ...)

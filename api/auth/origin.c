@@ -1,9 +1,6 @@
-/* Host and Origin. See auth.h.
- *
- * A page of another site can make a browser call a service that only the browser's machine can reach, in two ways. A
- * plain cross-origin request carries an Origin that is not ours. A page whose host name points to 127.0.0.1 after it
- * was loaded (DNS rebinding) has an origin that looks like ours; but its requests name that host, which no other client
- * does. Pure functions; any thread. */
+/* Host and Origin: a page of another site must not make a browser call a service that only the browser's machine can
+ * reach. A plain cross-origin request carries an Origin that is not ours; one after DNS rebinding (a host name of the
+ * page's points to 127.0.0.1) names that host. Pure functions; any thread. */
 #include <arpa/inet.h>
 #include <assert.h>
 #include <netinet/in.h>

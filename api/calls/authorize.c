@@ -1,7 +1,5 @@
-/* The authorization of a call: may this page, this address and this caller do it, as often as they do?
- *
- * Whether a caller has a right is decided in api/auth/access.c. The part that needs decoded parameters
- * (authorize_operation) runs after decode, because the resource of an acquisition is in its body. Worker's thread. */
+/* The authorization of a call: may this page, this address and this caller do it, as often as they do? Whether a caller
+ * has a right is decided in api/auth/access.c. Worker's thread. */
 #include <assert.h>
 #include <stdio.h>
 #include <string.h>
@@ -58,21 +56,16 @@ static bool authorize_reject_rate(struct call *call, enum http_counter limit, co
 	return false;
 }
 
-static bool authorize_address(struct call *call)
-{
-	uint32_t retry_ms, per_second = call->request->context->config->options->max_rate_per_address;
-
-	return peer_take(call->request->peer, per_second, clock_now_us(), &retry_ms) ||
-	       authorize_reject_rate(
-		       call, HTTP_LIMIT_ADDRESS_RATE,
-		       "This address makes too many requests (--max-rate-per-address). Try again after Retry-After.",
-		       retry_ms);
-}
-
 bool authorize_page(struct call *call, const char *method)
 {
+	static const char too_many[] =
+		"This address makes too many requests (--max-rate-per-address). Try again after Retry-After.";
+	uint32_t retry_ms, per_second = call->request->context->config->options->max_rate_per_address;
+
 	assert(!call->route && !call->caller.known);
-	return authorize_origin(call, method) && authorize_address(call);
+	return authorize_origin(call, method) &&
+	       (peer_take(call->request->peer, per_second, clock_now_us(), &retry_ms) ||
+		authorize_reject_rate(call, HTTP_LIMIT_ADDRESS_RATE, too_many, retry_ms));
 }
 
 /* ---- the caller ---- */

@@ -285,7 +285,7 @@ bool body_parse(const char *bytes, size_t len, const char *header_token, const s
 	size_t errors_before = errors->count;
 
 	begin(&reading, ret_request);
-	assert(len <= BODY_MAX && (bytes || len == 0));
+	assert(len <= REQUEST_BODY_MAX && (bytes || len == 0));
 	assert(request.operation == LEASE_ACQUIRE || request.operation == LEASE_EXTEND ||
 	       request.operation == LEASE_RELEASE);
 	assert(limits->min_ttl_ms <= limits->default_ttl_ms && limits->default_ttl_ms <= limits->max_ttl_ms);

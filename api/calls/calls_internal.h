@@ -3,10 +3,8 @@
 #ifndef CALLS_INTERNAL_H
 #define CALLS_INTERNAL_H
 
-#include "api/auth/auth.h"
 #include "api/http/http.h"
 #include "calls.h"
-#include "server/base/base.h"
 
 struct call;
 
@@ -35,10 +33,8 @@ struct route {
 
 extern const struct route route_table[ROUTE_COUNT];
 
-/* The name of route i, NULL for ROUTE_COUNT. */
+/* The name of route i, NULL for ROUTE_COUNT; the index by which requests of a route are counted: that of its name. */
 const char *route_name(size_t i);
-
-/* The index by which requests of a route are counted: that of its name. */
 size_t route_index(const struct route *route);
 
 /* The route for a method, a raw path and a raw query (NULL: none); *ret_rest: where a `{resource}` begins in the path
@@ -51,8 +47,6 @@ const struct route *route_find(const char *method, const char *path, const char 
 bool route_may_answer(const struct route *route, unsigned status, const char *code);
 
 /* ---- body.c: the bodies of lease operations, decoded into the plain struct that server/leases takes ---- */
-
-enum { BODY_MAX = 16384 }; /* bytes */
 
 /* The bounds of a body, and its defaults. */
 struct body_limits {
@@ -69,7 +63,6 @@ bool body_parse(const char *bytes, size_t len, const char *header_token, const s
 
 enum body_kind { BODY_STRING, BODY_INTEGER, BODY_BOOLEAN, BODY_OBJECT, BODY_OTHER };
 
-/* The value of a member. */
 struct body_value {
 	enum body_kind kind;
 	const char *bytes; /* of a string; not terminated */
@@ -141,20 +134,16 @@ bool call_reject_with(struct call *call, enum problem problem, const char *detai
 /* The reply says when to ask again: whole seconds, at least one. */
 void call_retry_after(struct call *call, uint64_t ms);
 
-/* The text of `json`, whose reference it takes over; on the heap. */
+/* The text of `json`, on the heap; noted as a reply. Both take over the reference. */
 char *call_dump(json_t *json);
-
-/* Notes a reply in JSON; takes over the reference. */
 void call_reply_json(struct call *call, unsigned status, json_t *json);
 
 /* A text that another program may have written: null if it is empty, or not UTF-8. */
 json_t *call_text_new(const char *bytes, size_t len);
 json_t *call_votes_new(const struct redlock_votes *votes);
 
-/* Adds the headers of a reply that belong to the call. */
+/* These two as http_service.add_headers and http_service.end. */
 void call_add_headers(const struct call *call, struct MHD_Response *response);
-
-/* Writes the line of a request that is over; arguments as for http_service.end. */
 void call_log(const struct call *call, unsigned status, const char *ended, enum MHD_RequestTerminationCode how);
 
 /* What became of a lease, in lines of the log, where no problem says it. */
@@ -224,13 +213,10 @@ struct hold_stream;
 /* The lock is granted: begins to hold it, and notes the reply, whose first line is the lease. */
 void hold_stream_open(struct call *call, const struct lease_answer *answer);
 
-/* The client has left, while the connection was suspended. */
+/* The client has left, while the connection was suspended; the service ends; the caller may not hold the lock any more:
+ * the lease is released, and the last line is `lost` with this code. */
 void hold_stream_leave(struct call *call);
-
-/* The service ends: the last line is `draining`, without another renewal. */
 void hold_stream_abort(struct call *call);
-
-/* The caller may not hold the lock any more: the lease is released, and the last line is `lost` with this code. */
 void hold_stream_revoke(struct call *call, enum problem code);
 
 /* True if the lease was lost, or taken away. */

@@ -10,10 +10,9 @@
  *     GET·/locks·HTTP/1.1··Host··a··        (each · one byte that the parser overwrote or that is fixed)
  *     ^method ^url ^version ^name ^value    and the last value plus four bytes is the end of the section
  *
- * The 1.0 series rejects all of this itself. Two things cannot be detected: the 0.9 series writes NULs over the ends of
- * lines, so NUL LF looks like CR LF afterwards (it is read as the bare LF that it holds, and all checks apply to the
- * lines that follow); and it accepts a bare line feed between chunks, so a connection ends with its first chunked
- * request (reply.c). One call per request, on the worker's thread; nothing is kept. */
+ * The 1.0 series rejects all of this itself. Two things cannot be detected: NUL LF in the place of CR LF (read as the
+ * bare LF that it holds, and all checks apply to the lines that follow), and a bare line feed between chunks, so a
+ * connection ends with its first chunked request (reply.c). Pure, but for the calls of the library. */
 #include <assert.h>
 #include <stdlib.h>
 #include <string.h>

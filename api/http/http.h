@@ -45,13 +45,9 @@ struct tls *tls_load(const char *cert, const char *key, const char *client_ca, c
 struct tls *tls_ref(struct tls *tls);
 void tls_unref(struct tls *tls);
 
-/* True if clients are asked for a certificate. */
+/* Are clients asked for a certificate? Do both trust the same authorities? Is it for this name or address? */
 bool tls_asks(const struct tls *tls);
-
-/* True if both trust the same authorities of clients. */
 bool tls_same_authorities(const struct tls *tls, const struct tls *other);
-
-/* True if the certificate is for this name or address. */
 bool tls_is_for(const struct tls *tls, const char *host);
 
 /* From now on it is in use: sets the metric of its expiry, and warns in the log if it has expired or soon will. */
@@ -238,20 +234,17 @@ struct request {
 	char *body; /* what has come of it, with room for all; until it is read. NULL: nothing has come */
 };
 
-/* The operation under way has answered (a reply is noted): the connection goes on in the next api_run(). */
+/* The operation under way has answered (a reply is noted), or its client has left (the connection is closed without an
+ * answer): the connection goes on in the next api_run(). */
 void request_resume(struct request *request);
-
-/* The same for a client that has left: the connection is closed without an answer. */
 void request_drop(struct request *request);
 
-/* True if an answer is noted. */
 static inline bool request_is_answered(const struct request *request)
 {
 	return request->reply.status != 0;
 }
 
-/* A deadline of the connection has passed. */
-bool request_is_late(const struct request *request);
+bool request_is_late(const struct request *request); /* a deadline of the connection has passed */
 
 /* After a reload: examines the client's certificate again if the authorities have changed. */
 void request_identify(struct request *request);
@@ -305,11 +298,10 @@ struct api_config {
 	struct tls *tls; /* a reference is taken; NULL: there will be no TLS */
 };
 
-/* Starts the HTTP side. NULL if it cannot be started (descriptors); errno says why. */
+/* NULL if it cannot be started (descriptors); errno says why. */
 struct api *api_new(const struct api_config *config);
 
-/* From now on these keys count (a reference is taken; NULL: everybody may do everything), also for requests under
- * way. */
+/* From now on these keys count, also for requests under way (a reference is taken; NULL: everybody may do all). */
 void api_set_keys(struct api *api, struct keys *keys);
 
 /* From now on new connections begin with this certificate (a reference is taken). Open connections keep theirs, but
@@ -329,10 +321,8 @@ void api_check_disconnects(struct api *api);
  * `tls`: it came to a listener of https. */
 void api_accept(struct api *api, int fd, const struct sockaddr *address, socklen_t address_len, bool tls);
 
-/* Does all that can be done now, until nothing more is ready. */
+/* Does all that can be done now; and after how many ms it wants to be called even if nothing is readable; -1: never. */
 void api_run(struct api *api);
-
-/* After how many ms api_run() wants to be called even if nothing is readable; -1: never. */
 int api_timeout_ms(const struct api *api);
 
 /* From now on answers close their connection, idle connections are closed, and the service drains. */

@@ -91,8 +91,7 @@ void tls_link_fini(struct connection *connection, bool alert);
 /* Goes on with a handshake that waits for its client; else does nothing. Not from within a callback of the library. */
 void tls_link_wake(struct connection *connection);
 
-/* Examines the client's certificate, unless that was done with the present authorities. */
-void tls_link_identify(struct connection *connection);
+void tls_link_identify(struct connection *connection); /* as request_identify() */
 
 /* Writes a whole answer past libmicrohttpd, after which the connection must end; as much of it as fits into the socket:
  * a fresh one has room for it, and the client of another one has not read its earlier answers either. */
@@ -153,13 +152,10 @@ struct connection {
 struct connection *connection_new(struct mhd_daemon *mhd_daemon, struct MHD_Connection *mhd, struct peer *peer);
 void connection_free(struct connection *connection);
 
-/* Moves the connection into a phase; its deadline starts anew. */
+/* Moves the connection into a phase, whose deadline starts; suspends it, in the phase WORKING. */
 void connection_enter(struct connection *connection, enum connection_phase phase);
-
-/* Suspends the connection, in the phase WORKING; `watch`: until its client leaves. */
 void connection_suspend(struct connection *connection, bool watch);
 
-/* True if we have shut it down. */
 static inline bool connection_is_ending(const struct connection *connection)
 {
 	return connection->phase >= CONNECTION_ENDING;

@@ -174,7 +174,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
 	static const enum lease_operation calls[] = {
 		['a' % 3] = LEASE_ACQUIRE, ['e' % 3] = LEASE_EXTEND, ['r' % 3] = LEASE_RELEASE};
-	if (size < 2 || size - 2 > BODY_MAX)
+	if (size < 2 || size - 2 > REQUEST_BODY_MAX)
 		return 0;
 	char *body = fuzz_copy(data + 2, size - 2);
 	check(calls[data[0] % 3], data[1] % 8U, body, size - 2);

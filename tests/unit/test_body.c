@@ -334,7 +334,7 @@ END_TEST
 /* The deepest nesting that fits into a body is rejected without a crash. */
 START_TEST(test_depth)
 {
-	static char text[BODY_MAX];
+	static char text[REQUEST_BODY_MAX];
 	struct lease_request request = {.operation = LEASE_ACQUIRE};
 	struct field_errors errors = {.count = 0};
 
