@@ -256,11 +256,8 @@ int main(void)
 {
 	TCase *all = tcase_create("all");
 
-	tcase_add_test(all, every_need_right_and_prefix);
-	tcase_add_test(all, a_certificate_without_a_keys_file);
-	tcase_add_test(all, a_known_caller_is_identified_again);
-	tcase_add_test(all, nobody_is_asked_without_keys_and_certificates);
-	tcase_add_test(all, what_the_routes_need);
-	tcase_add_test(all, rights_have_names);
+	suite_add(all, every_need_right_and_prefix, a_certificate_without_a_keys_file,
+		  a_known_caller_is_identified_again, nobody_is_asked_without_keys_and_certificates,
+		  what_the_routes_need, rights_have_names);
 	return suite_run("access", all, NULL);
 }

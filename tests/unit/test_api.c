@@ -5,6 +5,7 @@
 
 #include "api/calls/calls_internal.h"
 #include "api_world.h"
+#include "suite.h"
 
 /* ---- connections and requests ---- */
 
@@ -349,25 +350,10 @@ END_TEST
 
 static void add_all(TCase *tests)
 {
-	tcase_add_test(tests, test_healthz);
-	tcase_add_test(tests, test_keep_alive);
-	tcase_add_test(tests, test_pipelining);
-	tcase_add_test(tests, test_head);
-	tcase_add_test(tests, test_answered_in_one_run);
-	tcase_add_test(tests, test_one_byte_at_a_time);
-	tcase_add_test(tests, test_http_1_0);
-	tcase_add_test(tests, test_request_id);
-	tcase_add_test(tests, test_method_not_allowed);
-	tcase_add_test(tests, test_chunked);
-	tcase_add_test(tests, test_expect_continue);
-	tcase_add_test(tests, test_readyz);
-	tcase_add_test(tests, test_readyz_says_why_and_how_long);
-	tcase_add_test(tests, test_masters);
-	tcase_add_test(tests, test_quarantined_masters);
-	tcase_add_test(tests, test_metrics);
-	tcase_add_test(tests, test_page);
-	tcase_add_test(tests, test_version_and_contract);
-	tcase_add_test(tests, test_library_note);
+	suite_add(tests, test_healthz, test_keep_alive, test_pipelining, test_head, test_answered_in_one_run,
+		  test_one_byte_at_a_time, test_http_1_0, test_request_id, test_method_not_allowed, test_chunked,
+		  test_expect_continue, test_readyz, test_readyz_says_why_and_how_long, test_masters,
+		  test_quarantined_masters, test_metrics, test_page, test_version_and_contract, test_library_note);
 }
 
 int main(void)

@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include "api_world.h"
+#include "suite.h"
 
 START_TEST(test_acquire)
 {
@@ -419,21 +420,11 @@ END_TEST
 
 static void add_all(TCase *tests)
 {
-	tcase_add_test(tests, test_null_is_no_body);
-	tcase_add_test(tests, test_whole_numbers_of_any_form);
-	tcase_add_test(tests, test_acquire);
-	tcase_add_test(tests, test_wait);
-	tcase_add_test(tests, test_wait_bound);
-	tcase_add_test(tests, test_extend);
-	tcase_add_test(tests, test_release);
-	tcase_add_test(tests, test_inspect);
+	suite_add(tests, test_null_is_no_body, test_whole_numbers_of_any_form, test_acquire, test_wait, test_wait_bound,
+		  test_extend, test_release, test_inspect);
 	tcase_add_loop_test(tests, test_outcomes, 0, COUNT(outcomes));
-	tcase_add_test(tests, test_locked_members);
-	tcase_add_test(tests, test_errors_name_fields);
-	tcase_add_test(tests, test_origin);
-	tcase_add_test(tests, test_list);
-	tcase_add_test(tests, test_force_with_fence);
-	tcase_add_test(tests, test_list_of_an_owner);
+	suite_add(tests, test_locked_members, test_errors_name_fields, test_origin, test_list, test_force_with_fence,
+		  test_list_of_an_owner);
 }
 
 int main(void)

@@ -3,6 +3,7 @@
 
 #include "api_world.h"
 #include "server/metrics/metrics.h"
+#include "suite.h"
 
 enum { MASTERS = 3 };
 #define INTERVAL_US (STATS_INTERVAL_MS * UINT64_C(1000))
@@ -143,10 +144,7 @@ END_TEST
 
 static void add_all(TCase *tests)
 {
-	tcase_add_test(tests, before_the_first_point);
-	tcase_add_test(tests, a_full_ring);
-	tcase_add_test(tests, resources_as_they_are_told);
-	tcase_add_test(tests, acquisitions_are_counted);
+	suite_add(tests, before_the_first_point, a_full_ring, resources_as_they_are_told, acquisitions_are_counted);
 }
 
 int main(void)

@@ -240,11 +240,8 @@ int main(void)
 	tcase_add_loop_test(tests, outcomes, 0, sizeof(cases) / sizeof(*cases));
 	tcase_add_loop_test(tests, bounds_of_waits, 0, sizeof(waits) / sizeof(*waits));
 	tcase_add_loop_test(tests, a_state_as_a_refusal, 0, sizeof(states) / sizeof(*states));
-	tcase_add_test(tests, a_failure_that_is_no_utf8);
-	tcase_add_test(tests, a_lease);
+	suite_add(tests, a_failure_that_is_no_utf8, a_lease);
 	tcase_add_loop_test(tests, no_lease, 0, sizeof(no_leases) / sizeof(*no_leases));
-	tcase_add_test(tests, exit_statuses);
-	tcase_add_test(tests, explained);
-	tcase_add_test(tests, explained_ttl);
+	suite_add(tests, exit_statuses, explained, explained_ttl);
 	return suite_run("cli_answer", tests, NULL);
 }

@@ -370,21 +370,9 @@ END_TEST
 int main(void)
 {
 	TCase *tests = tcase_create("cli_options");
-	tcase_add_test(tests, defaults);
-	tcase_add_test(tests, all_forms);
-	tcase_add_test(tests, run_without_dashes);
-	tcase_add_test(tests, servers_are_few);
-	tcase_add_test(tests, help_and_version);
-	tcase_add_test(tests, from_the_environment);
-	tcase_add_test(tests, letters_may_stand_together);
-	tcase_add_test(tests, secrets_are_not_repeated);
-	tcase_add_test(tests, credentials_of_the_command_line);
-	tcase_add_test(tests, credentials_of_the_environment);
-	tcase_add_test(tests, keys_are_not_repeated);
-	tcase_add_test(tests, keys);
-	tcase_add_test(tests, bounds_of_keys);
-	tcase_add_test(tests, force);
-	tcase_add_test(tests, bounds);
-	tcase_add_test(tests, names);
+	suite_add(tests, defaults, all_forms, run_without_dashes, servers_are_few, help_and_version,
+		  from_the_environment, letters_may_stand_together, secrets_are_not_repeated,
+		  credentials_of_the_command_line, credentials_of_the_environment, keys_are_not_repeated, keys,
+		  bounds_of_keys, force, bounds, names);
 	return suite_run("cli_options", tests, NULL);
 }

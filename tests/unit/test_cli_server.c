@@ -98,7 +98,6 @@ int main(void)
 	TCase *tests = tcase_create("cli_server");
 	tcase_add_loop_test(tests, good_ones, 0, sizeof(good) / sizeof(*good));
 	tcase_add_loop_test(tests, bad_ones, 0, sizeof(bad) / sizeof(*bad));
-	tcase_add_test(tests, long_ones);
-	tcase_add_test(tests, with_another_scheme);
+	suite_add(tests, long_ones, with_another_scheme);
 	return suite_run("cli_server", tests, NULL);
 }

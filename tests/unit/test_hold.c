@@ -267,14 +267,8 @@ int main(void)
 	TCase *tests = tcase_create("hold");
 
 	tcase_add_checked_fixture(tests, open_world, close_world);
-	tcase_add_test(tests, renewed_until_dropped);
-	tcase_add_test(tests, begun_late);
-	tcase_add_test(tests, dropped_without_release);
-	tcase_add_test(tests, dropped_with_a_renewal_under_way);
+	suite_add(tests, renewed_until_dropped, begun_late, dropped_without_release, dropped_with_a_renewal_under_way);
 	tcase_add_loop_test(tests, lost, 0, sizeof(ends) / sizeof(ends[0]));
-	tcase_add_test(tests, no_quorum_until_the_end);
-	tcase_add_test(tests, no_answer_until_the_end);
-	tcase_add_test(tests, drain);
-	tcase_add_test(tests, drain_does_not_wait_for_ever);
+	suite_add(tests, no_quorum_until_the_end, no_answer_until_the_end, drain, drain_does_not_wait_for_ever);
 	return suite_run("hold", tests, NULL);
 }

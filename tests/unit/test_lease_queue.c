@@ -1,6 +1,7 @@
 /* Requests that wait, within one worker: their order, notifications, and which one is the first. How a wait
  * ends is in test_lease_queue_end.c. */
 #include "lease_queue_world.h"
+#include "suite.h"
 
 /* ---- entering and leaving ---- */
 
@@ -284,22 +285,18 @@ END_TEST
 
 static void add_all(TCase *tests)
 {
-	tcase_add_test(tests, a_request_without_wait_is_in_no_queue);
-	tcase_add_test(tests, the_first_waiter_opens_the_queue_and_the_last_one_shuts_it);
-	tcase_add_test(tests, who_has_waited_longest_is_known);
-	tcase_add_test(tests, entries_tell_worker_arrival_and_what_is_left_of_the_wait);
-	tcase_add_test(tests, a_grant_at_once_is_no_wait);
-	tcase_add_test(tests, who_is_called_by_a_majority_tries_at_once_with_the_same_entry);
-	tcase_add_test(tests, a_call_wakes_the_one_that_it_names_and_nobody_else);
+	suite_add(tests, a_request_without_wait_is_in_no_queue,
+		  the_first_waiter_opens_the_queue_and_the_last_one_shuts_it, who_has_waited_longest_is_known,
+		  entries_tell_worker_arrival_and_what_is_left_of_the_wait, a_grant_at_once_is_no_wait,
+		  who_is_called_by_a_majority_tries_at_once_with_the_same_entry,
+		  a_call_wakes_the_one_that_it_names_and_nobody_else);
 	tcase_add_loop_test(tests, an_entry_without_a_waiter_is_given_up, 0,
 			    sizeof stale_entries / sizeof *stale_entries);
-	tcase_add_test(tests, a_resource_that_cannot_be_one_is_ignored);
-	tcase_add_test(tests, another_ones_turn_is_told_to_our_first);
-	tcase_add_test(tests, the_others_sleep_until_they_are_first);
-	tcase_add_test(tests, after_a_grant_the_next_one_looks_when_that_runs_out);
-	tcase_add_test(tests, a_missed_notification_makes_the_first_of_each_queue_try);
-	tcase_add_test(tests, a_missed_notification_is_over_when_the_first_has_tried);
-	tcase_add_test(tests, a_missed_notification_with_nobody_waiting_is_nothing);
+	suite_add(tests, a_resource_that_cannot_be_one_is_ignored, another_ones_turn_is_told_to_our_first,
+		  the_others_sleep_until_they_are_first, after_a_grant_the_next_one_looks_when_that_runs_out,
+		  a_missed_notification_makes_the_first_of_each_queue_try,
+		  a_missed_notification_is_over_when_the_first_has_tried,
+		  a_missed_notification_with_nobody_waiting_is_nothing);
 	tcase_add_loop_test(tests, queues_of_similar_names_are_kept_apart, 0, 4);
 }
 

@@ -59,7 +59,6 @@ END_TEST
 int main(void)
 {
 	TCase *tcase = tcase_create("silence");
-	tcase_add_test(tcase, test_in_time_without_a_system_call);
-	tcase_add_test(tcase, test_behind_is_silent_unless_bytes_lie_unread);
+	suite_add(tcase, test_in_time_without_a_system_call, test_behind_is_silent_unless_bytes_lie_unread);
 	return suite_run("master_command", tcase, NULL);
 }

@@ -441,21 +441,15 @@ int main(void)
 	TCase *tests = tcase_create("master_script");
 	tcase_add_checked_fixture(tests, set_up, NULL);
 	tcase_add_loop_test(tests, buckets_never_change, 0, sizeof buckets / sizeof *buckets);
-	tcase_add_test(tests, buckets_are_filled_evenly);
-	tcase_add_test(tests, commands_are_as_the_scripts_want_them);
-	tcase_add_test(tests, an_extension_notes_a_key);
+	suite_add(tests, buckets_are_filled_evenly, commands_are_as_the_scripts_want_them, an_extension_notes_a_key);
 	tcase_add_loop_test(tests, several_are_joined_in_their_order, 1, MASTER_BATCH_MAX + 1);
-	tcase_add_test(tests, the_longest_have_room);
-	tcase_add_test(tests, a_prefix_is_no_pattern);
-	tcase_add_test(tests, an_entry_goes_with_acquire_and_release_alone);
-	tcase_add_test(tests, a_release_may_have_no_token);
+	suite_add(tests, the_longest_have_room, a_prefix_is_no_pattern, an_entry_goes_with_acquire_and_release_alone,
+		  a_release_may_have_no_token);
 	tcase_add_loop_test(tests, an_entry_has_fixed_columns, 0, sizeof entries / sizeof *entries);
 	tcase_add_loop_test(tests, arguments_are_in_the_order_of_the_scripts, REDLOCK_SCRIPT_ACQUIRE,
 			    REDLOCK_SCRIPT_INSPECT + 1);
-	tcase_add_test(tests, included_parts_are_in_the_scripts);
-	tcase_add_test(tests, epoch_and_deadline_are_written_into_every_script);
-	tcase_add_test(tests, the_deadline_is_in_the_masters_own_time);
-	tcase_add_test(tests, the_deadline_is_no_later_than_its_use);
-	tcase_add_test(tests, a_deadline_never_has_more_than_sixteen_digits);
+	suite_add(tests, included_parts_are_in_the_scripts, epoch_and_deadline_are_written_into_every_script,
+		  the_deadline_is_in_the_masters_own_time, the_deadline_is_no_later_than_its_use,
+		  a_deadline_never_has_more_than_sixteen_digits);
 	return suite_run("master_script", tests, NULL);
 }

@@ -217,13 +217,8 @@ int main(void)
 	TCase *all = tcase_create("all");
 
 	tcase_add_checked_fixture(all, set_up, tear_down);
-	tcase_add_test(all, a_file_of_masters_is_read);
-	tcase_add_test(all, it_may_be_given_by_every_source);
-	tcase_add_test(all, a_bad_file_of_masters_is_a_mistake);
-	tcase_add_test(all, it_is_bounded);
-	tcase_add_test(all, others_may_not_read_it);
-	tcase_add_test(all, the_masters_come_from_one_place);
-	tcase_add_test(all, no_password_on_the_command_line);
-	tcase_add_test(all, a_configuration_file_with_a_password_is_a_secret);
+	suite_add(all, a_file_of_masters_is_read, it_may_be_given_by_every_source, a_bad_file_of_masters_is_a_mistake,
+		  it_is_bounded, others_may_not_read_it, the_masters_come_from_one_place,
+		  no_password_on_the_command_line, a_configuration_file_with_a_password_is_a_secret);
 	return suite_run("masters_file", all, NULL);
 }

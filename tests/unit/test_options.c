@@ -394,14 +394,9 @@ int main(void)
 	tcase_add_loop_test(all, what_is_not_a_whole_number_is_a_mistake, 0, NUMBERS);
 	tcase_add_test(all, times_have_units);
 	tcase_add_loop_test(all, flag_before_variable_before_file_before_default, 0, NUMBERS);
-	tcase_add_test(all, an_overridden_mistake_is_a_mistake_all_the_same);
-	tcase_add_test(all, real_masters_have_less_time_than_those_of_dev);
-	tcase_add_test(all, real_masters_have_less_time_than_those_of_dev);
-	tcase_add_test(all, the_drift_factor_is_a_fraction);
-	tcase_add_test(all, listen_may_be_a_list_in_every_source);
-	tcase_add_test(all, masters_may_be_a_list_in_every_source);
-	tcase_add_test(all, lists_have_bounds);
-	tcase_add_test(all, bad_lists_are_mistakes);
-	tcase_add_test(all, the_same_address_twice_is_a_mistake);
+	suite_add(all, an_overridden_mistake_is_a_mistake_all_the_same, real_masters_have_less_time_than_those_of_dev,
+		  real_masters_have_less_time_than_those_of_dev, the_drift_factor_is_a_fraction,
+		  listen_may_be_a_list_in_every_source, masters_may_be_a_list_in_every_source, lists_have_bounds,
+		  bad_lists_are_mistakes, the_same_address_twice_is_a_mistake);
 	return suite_run("options", all, NULL);
 }

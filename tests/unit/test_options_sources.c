@@ -333,15 +333,10 @@ int main(void)
 	TCase *all = tcase_create("all");
 
 	tcase_add_checked_fixture(all, options_set_up, options_tear_down);
-	tcase_add_test(all, values_follow_their_flag);
-	tcase_add_test(all, the_shape_of_the_command_line_is_checked);
-	tcase_add_test(all, unknown_variables_are_mistakes);
-	tcase_add_test(all, the_file_may_be_named_by_a_variable);
-	tcase_add_test(all, bad_files_are_mistakes);
-	tcase_add_test(all, a_file_may_have_one_mebibyte);
-	tcase_add_test(all, options_that_do_not_go_together_are_mistakes);
-	tcase_add_test(all, options_at_the_edge_of_going_together_are_taken);
-	tcase_add_test(all, passwords_are_not_repeated);
-	tcase_add_test(all, values_cannot_break_the_line);
+	suite_add(all, values_follow_their_flag, the_shape_of_the_command_line_is_checked,
+		  unknown_variables_are_mistakes, the_file_may_be_named_by_a_variable, bad_files_are_mistakes,
+		  a_file_may_have_one_mebibyte, options_that_do_not_go_together_are_mistakes,
+		  options_at_the_edge_of_going_together_are_taken, passwords_are_not_repeated,
+		  values_cannot_break_the_line);
 	return suite_run("options_sources", all, NULL);
 }

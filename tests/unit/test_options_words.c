@@ -228,9 +228,7 @@ int main(void)
 	tcase_add_checked_fixture(all, options_set_up, options_tear_down);
 	tcase_add_loop_test(all, choices_are_taken_by_name, 0, COUNT(choices) * SOURCES);
 	tcase_add_loop_test(all, choices_are_nothing_else, 0, COUNT(choices));
-	tcase_add_test(all, the_restart_guard_is_on);
-	tcase_add_test(all, the_key_prefix_is_plain_text);
-	tcase_add_test(all, dev_is_a_switch_or_a_number);
+	suite_add(all, the_restart_guard_is_on, the_key_prefix_is_plain_text, dev_is_a_switch_or_a_number);
 	tcase_add_loop_test(all, switches_are_true_or_false, 0, SWITCHES);
 	tcase_add_loop_test(all, switches_are_nothing_else, 0, SWITCHES);
 	return suite_run("options_words", all, NULL);

@@ -146,11 +146,7 @@ int main(void)
 {
 	TCase *tests = tcase_create("problem");
 
-	tcase_add_test(tests, test_members);
-	tcase_add_test(tests, test_details);
-	tcase_add_test(tests, test_contract);
-	tcase_add_test(tests, test_errors);
-	tcase_add_test(tests, test_errors_bound);
+	suite_add(tests, test_members, test_details, test_contract, test_errors, test_errors_bound);
 	tcase_add_loop_test(tests, test_raw, 0, 5);
 	return suite_run("problem", tests, NULL);
 }

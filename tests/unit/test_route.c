@@ -168,8 +168,6 @@ int main(void)
 
 	tcase_add_loop_test(tests, test_find, 0, sizeof(finds) / sizeof(finds[0]));
 	tcase_add_loop_test(tests, test_force, 0, sizeof queries / sizeof queries[0]);
-	tcase_add_test(tests, test_table);
-	tcase_add_test(tests, test_may_answer);
-	tcase_add_test(tests, test_print);
+	suite_add(tests, test_table, test_may_answer, test_print);
 	return suite_run("route", tests, NULL);
 }

@@ -350,15 +350,9 @@ int main(void)
 	TCase *all = tcase_create("all");
 
 	tcase_add_checked_fixture(all, set_up, NULL);
-	tcase_add_test(all, counters_of_all_workers_are_summed);
-	tcase_add_test(all, a_point_is_what_came_since_the_last);
-	tcase_add_test(all, the_ring_keeps_the_newest);
-	tcase_add_test(all, a_master_votes_if_every_worker_says_so);
-	tcase_add_test(all, ticks_keep_their_grid);
-	tcase_add_test(all, hottest_of_all_workers);
-	tcase_add_test(all, others_names_are_not_told);
-	tcase_add_test(all, hottest_are_of_the_last_minute);
-	tcase_add_test(all, queues_of_all_workers);
-	tcase_add_test(all, all_threads_at_once);
+	suite_add(all, counters_of_all_workers_are_summed, a_point_is_what_came_since_the_last,
+		  the_ring_keeps_the_newest, a_master_votes_if_every_worker_says_so, ticks_keep_their_grid,
+		  hottest_of_all_workers, others_names_are_not_told, hottest_are_of_the_last_minute,
+		  queues_of_all_workers, all_threads_at_once);
 	return suite_run("stats", all, NULL);
 }

@@ -223,13 +223,8 @@ int main(void)
 	TCase *all = tcase_create("all");
 
 	tcase_add_checked_fixture(all, set_up, NULL);
-	tcase_add_test(all, empty);
-	tcase_add_test(all, few_are_counted_exactly);
-	tcase_add_test(all, as_many_as_there_are_counters);
-	tcase_add_test(all, a_skewed_stream_keeps_the_bounds);
-	tcase_add_test(all, the_hot_ones_are_found_in_a_flood);
-	tcase_add_test(all, pushed_out_and_back);
-	tcase_add_test(all, what_is_old_is_forgotten);
-	tcase_add_test(all, a_new_minute_has_room_for_all);
+	suite_add(all, empty, few_are_counted_exactly, as_many_as_there_are_counters, a_skewed_stream_keeps_the_bounds,
+		  the_hot_ones_are_found_in_a_flood, pushed_out_and_back, what_is_old_is_forgotten,
+		  a_new_minute_has_room_for_all);
 	return suite_run("stats_hot", all, NULL);
 }
