@@ -301,7 +301,8 @@ static uint64_t end_of(const struct world *world, uint64_t validity_ms)
 	return world->now + told_us + told_us * CLOCK_PPM / 1000000 + 1;
 }
 
-void check_granted(struct world *world, struct call *call, const struct lease_answer *answer)
+void check_granted(struct world *world, struct call *call, const struct redlock *core,
+		   const struct lease_answer *answer)
 {
 	assert(world->lease_count < LEASES);
 	uint16_t index = (uint16_t)world->lease_count++;
@@ -314,7 +315,7 @@ void check_granted(struct world *world, struct call *call, const struct lease_an
 				.key = call->key,
 				.proc = call->proc,
 				.until = end_of(world, answer->validity_ms),
-				.quorum = counted(&call->op->core, world),
+				.quorum = counted(core, world),
 				.next = world->newest[call->key]};
 	memcpy(lease->sights, trail->sights, sizeof lease->sights);
 	lease->ttl_us = call->request.ttl_ms * MS;
@@ -380,17 +381,49 @@ void check_extended(struct world *world, struct call *call, const struct lease_o
 	make_active(world, call->lease);
 }
 
-/* A held lease: by the newest of its extensions. */
-void check_renewed(struct world *world, struct call *call)
+/* The newest extension of a lease that was granted, by its callback's argument (NULL: any) and with a key or without. */
+static const struct lease_op *find_extension(const struct world *world, unsigned proc, uint64_t of, const void *arg,
+					     bool keyed)
 {
 	const struct lease_op *newest = NULL;
 	char token[RANDOM_TOKEN_LEN];
-	token_write(world->leases[call->lease].token, token);
-	for (const struct lease_op *op = world->procs[call->proc].leases->all; op; op = op->all_next)
+	token_write(of, token);
+	for (const struct lease_op *op = world->procs[proc].leases->all; op; op = op->all_next)
 		if (op->request.operation == LEASE_EXTEND && memcmp(op->token, token, sizeof token) == 0 &&
-		    op->answer.status == LEASE_OK && op->arg == call->hold &&
+		    op->answer.status == LEASE_OK && (!arg || op->arg == arg) && (op->request.key != 0) == keyed &&
 		    (!newest || op->began_us > newest->began_us))
 			newest = op;
+	return newest;
+}
+
+/* An acquisition with a key is answered: a new lease, or an earlier request's. */
+void check_keyed(struct world *world, struct call *call, const struct lease_answer *answer)
+{
+	const struct lease_op *extension = find_extension(world, call->proc, call->token, NULL, true);
+	const struct trail *trail = &world->trails[call->token];
+	world->figures->keyed++;
+	world->figures->keyed_again += answer->again;
+	if (trail->asked != call->request.key || trail->key != call->key)
+		fail(world, "key: token %llu of r%u is given to a request with another key for r%u",
+		     (unsigned long long)call->token, trail->key, call->key);
+	if (!extension)
+		fail(world, "key: token %llu is given for r%u, and no majority has extended it",
+		     (unsigned long long)call->token, call->key);
+	if (!extension || world->failed)
+		return;
+	if (!trail->leased) {
+		check_granted(world, call, &extension->core, answer);
+		return;
+	}
+	call->lease = trail->lease;
+	check_extended(world, call, extension, answer->validity_ms, answer->fence);
+}
+
+/* A held lease: by the newest of its extensions. */
+void check_renewed(struct world *world, struct call *call)
+{
+	const struct lease_op *newest = find_extension(world, call->proc, world->leases[call->lease].token, call->hold,
+						       false);
 	assert(newest);
 	check_extended(world, call, newest, hold_validity_ms(call->hold), newest->answer.fence);
 }

@@ -74,15 +74,29 @@ static struct call *submit(struct world *world, unsigned index, enum lease_opera
 	return call;
 }
 
+/* A new key; or the same request again, its own or, as a second connection of the same caller, another client's. */
+static uint64_t choose_key(struct world *world, struct client *client)
+{
+	const struct client *other = &world->clients[below(world, world->config.clients)];
+	if (below(world, 8) >= world->config.keyed)
+		return 0;
+	bool again = other->asked != 0 && !one_of(world, 3);
+	client->asked = again ? other->asked : redlock_random(&world->random) | 1;
+	client->key = again ? other->key : client->key;
+	return client->asked;
+}
+
 static void acquire(struct world *world, unsigned index)
 {
 	struct client *client = &world->clients[index];
 	client->key = (uint8_t)below(world, world->config.keys);
+	uint64_t key = world->config.keyed != 0 ? choose_key(world, client) : 0;
 	struct call *call = submit(world, index, LEASE_ACQUIRE, choose_ttl_ms(world), CLIENT_ACQUIRES);
 	if (!call)
 		return;
 	uint64_t wait_us = below(world, 8) < world->config.waits ? spread(world, 10 * MS, world->config.wait_us) : 0;
 	call->request.wait_ms = (uint32_t)(wait_us / MS);
+	call->request.key = key;
 	call->held = call->request.hold = below(world, 8) < world->config.holds;
 	if (one_of(world, wait_us > 0 ? 5 : 16)) /* it goes away, sooner or later */
 		step_after(world, index, spread(world, 100, wait_us > 60 * MS ? wait_us : 60 * MS));

@@ -86,7 +86,7 @@ static void on_hold(void *arg, enum hold_event event, enum lease_status code)
 	world->figures->holds_lost += event == HOLD_LOST;
 	TELL(world, "p%u: %s of token %llu", call->proc, event == HOLD_LOST ? "tells the loss" : "ends the hold",
 	     (unsigned long long)world->leases[call->lease].token);
-	if (event == HOLD_LOST)
+	if (event == HOLD_LOST && call->request.key == 0)
 		check_released(world, call->lease); /* its holder knows */
 	hold_drop(call->hold, false);
 	call->hold = NULL;
@@ -98,6 +98,7 @@ static void on_hold(void *arg, enum hold_event event, enum lease_status code)
 /* The connection of a held lease has ended. */
 static void drop_hold(struct call *call, bool releases)
 {
+	releases &= call->request.key == 0; /* another request may have the lease */
 	if (releases) {
 		check_released(world, call->lease);
 		check_given(world, call->proc, world->leases[call->lease].token);
@@ -116,8 +117,12 @@ static bool is_lost(struct call *call)
 
 static void granted(struct call *call, const struct lease_answer *answer)
 {
-	check_granted(world, call, answer);
-	if (is_lost(call)) {
+	bool keyed = call->request.key != 0;
+	if (keyed)
+		check_keyed(world, call, answer);
+	else
+		check_granted(world, call, &call->op->core, answer);
+	if (!keyed && is_lost(call)) {
 		TELL(world, "p%u: cannot write the grant of token %llu", call->proc, (unsigned long long)call->token);
 		check_released(world, call->lease);
 		check_given(world, call->proc, call->token);
@@ -126,7 +131,7 @@ static void granted(struct call *call, const struct lease_answer *answer)
 	} else if (call->held) {
 		world->figures->holds++;
 		call->hold = hold_new(world->procs[call->proc].holds, &call->request, answer, on_hold, call);
-	} else if (call->left) {
+	} else if (call->left && !keyed) {
 		check_released(world, call->lease); /* written, and never read */
 	}
 }
@@ -138,13 +143,15 @@ static void on_done(void *arg, const struct lease_answer *answer)
 	assert(call->used && (op || call->operation == LEASE_FORCE));
 	trace(world, world->now, (uint64_t)answer->status << 8 | call->proc, answer->fence);
 	world->figures->outcomes[answer->status]++;
-	call->token = hex_number(op->token + LEASE_TOKEN_LEN - 16);
+	const char *token = call->request.key != 0 && answer->status == LEASE_OK ? answer->token : op->token;
+	call->token = hex_number(token + LEASE_TOKEN_LEN - 16);
 	if (call->waits) {
 		order_done(world, call, answer);
 		order_first(world, call->proc, call->key);
 	}
 	if (answer->status == LEASE_OK && call->operation == LEASE_ACQUIRE) {
-		order_granted(world, call);
+		if (call->request.key == 0)
+			order_granted(world, call);
 		granted(call, answer);
 	} else if (answer->status == LEASE_OK && call->operation == LEASE_EXTEND) {
 		check_extended(world, call, op, answer->validity_ms, answer->fence);
@@ -178,7 +185,7 @@ void call_start(struct world *of, struct call *call)
 		check_force(of, call->key);
 	if (call->operation == LEASE_RELEASE)
 		check_given(of, call->proc, call->token);
-	call->waits = call->request.wait_ms > 0 && !proc->draining;
+	call->waits = call->request.wait_ms > 0 && !proc->draining && call->request.key == 0;
 	bool in_round = of->current == call->proc;
 	if (!in_round)
 		proc_enter(of, call->proc);
@@ -221,7 +228,7 @@ void call_leave(struct world *of, struct call *call)
 {
 	of->figures->left++;
 	call->left = true;
-	if (call->hold)
+	if (call->hold && call->request.key == 0)
 		check_released(of, call->lease);
 	struct event *event = event_new(of, EVENT_NOTICE);
 	event->a = (uint16_t)(call - of->calls);

@@ -152,7 +152,9 @@ const char *fault_name(enum fault fault);
 
 void check_init(struct world *world);
 void check_set(struct world *world, unsigned node, const struct command *command);
-void check_granted(struct world *world, struct call *call, const struct lease_answer *answer);
+void check_granted(struct world *world, struct call *call, const struct redlock *core,
+		   const struct lease_answer *answer);
+void check_keyed(struct world *world, struct call *call, const struct lease_answer *answer);
 void check_extended(struct world *world, struct call *call, const struct lease_op *op, uint32_t validity_ms,
 		    uint64_t fence);
 void check_renewed(struct world *world, struct call *call);

@@ -19,6 +19,7 @@
 enum {
 	WATCH_US = 50000,
 	WAKE_US = 300000,
+	OWN_US = 1100000,
 	OVERTAKEN_MAX = 8,
 	OUTRUN_US = 100000,
 	OUTRUN_MAX = 64,
@@ -258,6 +259,8 @@ void order_attempt(struct world *world, struct call *call, const struct redlock 
 static uint64_t patience(const struct world *world, unsigned key)
 {
 	uint16_t newest = world->newest[key];
+	if (world->config.keyed != 0) /* some leases nobody releases and nobody was told of */
+		return REDLOCK_ALIVE_US;
 	return newest == NONE || world->leases[newest].until == 0 ? 0 : REDLOCK_ALIVE_US;
 }
 
@@ -376,8 +379,35 @@ static void watch_key(struct world *world, unsigned key)
 		     key, (unsigned long long)((world->now - *since) / MS));
 }
 
+/* A noted lease of its own key is on a majority. */
+static bool is_own(struct world *world, const struct call *call)
+{
+	unsigned masters = 0;
+	for (unsigned i = 0; i < world->config.nodes; i++) {
+		node_sync(world, i);
+		uint64_t token = model_token(&world->nodes[i].model, call->key);
+		const struct model_value *value = &world->nodes[i].model.keys[call->key].value;
+		masters += token != 0 && value->noted && value->key == call->request.key;
+	}
+	return is_majority(world, masters);
+}
+
+/* Nobody waits for a lock of its own. */
+static void check_own(struct world *world, struct call *call)
+{
+	if (!call->used || !call->op || call->left || call->request.key == 0 || !is_own(world, call))
+		call->own_since = 0;
+	else if (call->own_since == 0)
+		call->own_since = world->now;
+	else if (world->now - call->own_since > OWN_US + 2 * world->config.timeout_us)
+		fail(world, "own: one of p%u waits for r%u, which a lease of its own key holds, since %llu ms",
+		     call->proc, call->key, (unsigned long long)((world->now - call->own_since) / MS));
+}
+
 void order_watch(struct world *world)
 {
+	for (unsigned i = 0; i < CALLS && is_smooth(world); i++)
+		check_own(world, &world->calls[i]);
 	for (unsigned key = 0; key < world->config.keys && is_smooth(world); key++) {
 		watch_key(world, key);
 		check_entries(world, key);

@@ -57,6 +57,8 @@ void random_token(char ret_token[RANDOM_TOKEN_LEN])
 	struct trail *trail = &world->trails[token];
 	*trail = (struct trail){.proc = (uint8_t)world->current, .call = NONE, .began = world->now};
 	token_write(token, ret_token);
+	trail->asked = op->request.key;
+	trail->key = (uint8_t)key_find(world, op->request.resource, op->request.resource_len);
 	if (!call)
 		return;
 	trail->call = (uint16_t)(call - world->calls);

@@ -179,7 +179,8 @@ static void end_serving(struct world *world)
 		fail(world, "progress: %u wait yet, %llu ms after the healing", order_waiting(world),
 		     (unsigned long long)((world->now - world->healed_at) / MS));
 	world->phase = PHASE_SERVED;
-	push_phase(world, SERVING_STEP_US);
+	/* leases with a key run out by themselves */
+	push_phase(world, SERVING_STEP_US + (world->config.keyed != 0 ? 2 * world->config.max_ttl_us : 0));
 }
 
 static void next_phase(struct world *world)

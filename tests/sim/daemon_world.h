@@ -259,7 +259,8 @@ struct call {
 	struct lease_request request;
 	uint16_t lease; /* extend, release, hold: which; NONE */
 	uint64_t token;
-	bool plain; /* of the trial: one that is counted */
+	bool plain;         /* of the trial: one that is counted */
+	uint64_t own_since; /* it has waited for a lease of its own key since then, true time; 0: it does not */
 	/* For the checks alone; true times. */
 	uint64_t came_at, wait_end;
 	uint64_t began;     /* this attempt */
@@ -287,6 +288,7 @@ struct client {
 	uint8_t extensions; /* yet to do */
 	uint16_t call;      /* NONE */
 	uint32_t call_serial;
+	uint64_t asked; /* the last Idempotency-Key; 0: none yet */
 };
 
 struct lease {
@@ -306,7 +308,8 @@ struct lease {
 struct trail {
 	uint8_t key, proc;
 	bool leased;
-	uint16_t call; /* NONE: nobody's any more */
+	uint64_t asked; /* the Idempotency-Key of the acquisition; 0: none */
+	uint16_t call;  /* NONE: nobody's any more */
 	uint32_t call_serial;
 	uint16_t lease;
 	uint64_t began;            /* true time */
@@ -355,6 +358,7 @@ struct config {
 	uint64_t max_hold_ms;
 	uint32_t waits;   /* of 8 acquisitions so many wait */
 	uint32_t holds;   /* likewise: hold */
+	uint32_t keyed;   /* likewise: Idempotency-Key */
 	bool operators;   /* locks are forced, inspected and listed */
 	uint64_t wait_us; /* for so long at most */
 	bool smooth;      /* no message is late by much, and hardly anything ever fails */
@@ -412,6 +416,7 @@ struct figures {
 	uint64_t faults[FAULTS], excused[EXCUSES], outcomes[LEASE_STATUS_COUNT];
 	uint64_t waiters, granted_waiting, notified, passed, missed_notifications, stale_entries, overtakes,
 		most_overtakes, outruns, most_outruns, wait_ends, slowest_wake_us;
+	uint64_t keyed, keyed_again;
 	uint64_t holds, holds_lost, drained, abandoned, left, forced, listed, batched, no_script;
 	uint64_t fullest_events, fullest_commands, fullest_calls, slowest_recovery_us;
 };
