@@ -403,6 +403,7 @@ void check_keyed(struct world *world, struct call *call, const struct lease_answ
 	const struct trail *trail = &world->trails[call->token];
 	world->figures->keyed++;
 	world->figures->keyed_again += answer->again;
+	call->lease = trail->lease;
 	if (trail->asked != call->request.key || trail->key != call->key)
 		fail(world, "key: token %llu of r%u is given to a request with another key for r%u",
 		     (unsigned long long)call->token, trail->key, call->key);
@@ -415,7 +416,6 @@ void check_keyed(struct world *world, struct call *call, const struct lease_answ
 		check_granted(world, call, &extension->core, answer);
 		return;
 	}
-	call->lease = trail->lease;
 	check_extended(world, call, extension, answer->validity_ms, answer->fence);
 }
 
