@@ -278,20 +278,20 @@ static json_t *first_new(const struct stats_resource *resource, uint64_t now_us)
 	return first;
 }
 
-/* The resources that `read` finds; `count_name` is the member that says how many of what. */
-static json_t *resources_new(struct call *call, stats_read_fn *read, const char *count_name, uint64_t now_us)
+/* Those with most waiters, or else those that are acquired most. */
+static json_t *resources_new(struct call *call, bool waiting, uint64_t now_us)
 {
 	struct stats_resource list[STATS_TOP];
 	json_t *resources = json_array();
-	size_t count = read(may_list, call, list);
+	size_t count = stats_read_top(waiting, may_list, call, list);
 
 	assert(count <= STATS_TOP);
 	for (size_t i = 0; i < count; i++) {
 		uint64_t age_us = now_us > list[i].oldest_us ? now_us - list[i].oldest_us : 0;
-		bool waiting = read == stats_read_waiting;
 		json_array_append_new(resources, json_pack("{s:o, s:I, s:I, s:o*}", "resource",
-							   json_stringn(list[i].name, list[i].len), count_name,
-							   (json_int_t)list[i].count, waiting ? "oldest_ms" : "refused",
+							   json_stringn(list[i].name, list[i].len),
+							   waiting ? "waiters" : "acquires", (json_int_t)list[i].count,
+							   waiting ? "oldest_ms" : "refused",
 							   (json_int_t)(waiting ? age_us / 1000 : list[i].refused),
 							   "first", waiting ? first_new(&list[i], now_us) : NULL));
 	}
@@ -307,12 +307,11 @@ void info_call_stats(struct call *call)
 
 	for (size_t i = 0; i < sizeof series / sizeof series[0]; i++)
 		json_object_set_new(object, series[i].name, numbers_new(points, count, series[i].at));
-	call_reply_json(call, 200,
-			json_pack("{s:I, s:i, s:o, s:o, s:o, s:o, s:o}", "uptime_ms",
-				  (json_int_t)stats_uptime_ms(now_us), "interval_ms", STATS_INTERVAL_MS, "series",
-				  object, "masters",
-				  masters_json(call->request->context->config->masters, points, count), "now",
-				  now_new(), "hottest", resources_new(call, stats_read_hottest, "acquires", now_us),
-				  "waiting", resources_new(call, stats_read_waiting, "waiters", now_us)));
+	call_reply_json(
+		call, 200,
+		json_pack("{s:I, s:i, s:o, s:o, s:o, s:o, s:o}", "uptime_ms", (json_int_t)stats_uptime_ms(now_us),
+			  "interval_ms", STATS_INTERVAL_MS, "series", object, "masters",
+			  masters_json(call->request->context->config->masters, points, count), "now", now_new(),
+			  "hottest", resources_new(call, false, now_us), "waiting", resources_new(call, true, now_us)));
 	free(points);
 }

@@ -10,7 +10,7 @@
  *            delete.
  *
  * What was refused is the reason until a run has passed: neither a heartbeat nor the success of a script that needs
- * less takes it away. The worker's thread. */
+ * less takes it away. */
 #include <assert.h>
 #include <inttypes.h>
 #include <stdio.h>

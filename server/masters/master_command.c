@@ -7,7 +7,7 @@
  *
  * The oldest command shows whether a master hangs. A hung master gets no new commands but keeps its connection, so that
  * releases still go down the same connection as the acquires that lie in its socket, and in order. It is no longer hung
- * once it has answered what it was behind with. The worker's thread. */
+ * once it has answered what it was behind with. */
 #include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -2,8 +2,7 @@
  * masters, and reports it to the log and the metrics. The state machine is there; here is only the way to Redis and
  * back.
  *
- * The guard's scripts are sent with their source: once a second that costs nothing, and NOSCRIPT cannot happen. The
- * worker's thread. */
+ * The guard's scripts are sent with their source: once a second that costs nothing, and NOSCRIPT cannot happen. */
 #include <assert.h>
 #include <inttypes.h>
 #include <stdarg.h>

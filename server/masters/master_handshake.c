@@ -5,9 +5,7 @@
  *   heartbeat   INFO and the guard's epoch.lua once a second, so that a master that hangs, changes its role or its
  *               settings is found also while there are no requests.
  *   evaluation  a replica, a Redis older than 6.2 and a second address of one server may not vote; settings that may
- *               drop keys are warned of.
- *
- * The worker's thread. */
+ *               drop keys are warned of. */
 #include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>

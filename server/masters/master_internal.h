@@ -7,7 +7,7 @@
  *                               master_guard.c        the guard at work: its scripts, epoch and deadline of commands
  *   master_command.c                                  commands under way, hung masters
  *   master_state.c                                    may it vote, and why not; what is shown
- *   master_link.c                                     the connection (master_link.h), above server/transport
+ *   master_link.c                                     the connection: opened again whenever it ends
  *   master_script.c, master_reply.c                   words of commands; answers, INFO (pure)
  *
  * What happens below is reported upwards through callbacks: struct master_link_events, the members `settle`, `answer`
@@ -17,8 +17,9 @@
 
 #include <sys/queue.h>
 
-#include "master_link.h"
+#include "masters.h"
 #include "server/redlock/guard/guard.h"
+#include "server/transport/transport.h"
 
 /* REDLOCK_ALIVE_MS as a word of a command */
 #define ALIVE_TEXT_OF(ms) #ms
@@ -42,6 +43,56 @@ enum {
 
 struct master;
 struct master_command;
+
+/* ---- the connection (master_link.c) ---- */
+
+enum {
+	MASTER_HANDSHAKE_MS = 1000, /* from connect to the last answer of the handshake */
+	MASTER_BACKOFF_MIN_MS = 50,
+	MASTER_BACKOFF_MAX_MS = 1000
+};
+
+/*   down ─► connecting ─► handshake ─► up          down: it waits until it tries again
+ *    ▲          │             │         │          closed: for good, from any
+ *    └──────────┴─────────────┴─────────┘ */
+enum link_state { LINK_DOWN, LINK_CONNECTING, LINK_HANDSHAKE, LINK_UP, LINK_CLOSED };
+
+/* What a link reports to its owner. */
+struct master_link_events {
+	/* Connected, LINK_HANDSHAKE: send what comes first. */
+	void (*connected)(struct master *owner);
+	/* The oldest command has its answer; NULL: lost. */
+	void (*answered)(struct master *owner, const redisReply *reply);
+	/* The time given to master_link_set_timer() is over, and the link is up. */
+	void (*ticked)(struct master *owner);
+	/* The link has just become LINK_DOWN, and has no connection any more; `was`: its state before; `by_peer`: the
+	 * connection ended by itself. Its pending callbacks follow if it was not. */
+	void (*failed)(struct master *owner, enum link_state was, const char *reason, bool by_peer);
+};
+
+struct master_link {
+	struct uv_loop_s *loop;
+	const struct address *address;
+	const struct master_link_events *events;
+	struct master *owner;
+	enum link_state state;
+	struct transport_connection *connection; /* connecting, handshake, up; else NULL */
+	struct transport_timer *timer;           /* by the state: back-off, deadline of the handshake, the owner's */
+	uint32_t attempts;                       /* to connect, since the last success */
+	bool tried;                              /* it was up, or failed at each of its addresses */
+};
+
+/* Begins to connect in the next round of the loop. */
+void master_link_start(struct master_link *link);
+void master_link_set_up(struct master_link *link);
+/* Closes the connection and tries again later. Does nothing where it is down already. */
+void master_link_fail(struct master_link *link, const char *reason);
+/* Closes it for good; its pending callbacks are called. */
+void master_link_close(struct master_link *link);
+/* LINK_UP: calls `ticked`; before: the link fails then. */
+void master_link_set_timer(struct master_link *link, uint64_t delay_ms);
+
+/* ---- commands ---- */
 
 /* The answer to a script of the core; `raw`: as it was read, NULL: lost. May change `reply`. */
 typedef void master_settle_fn(struct master *master, const struct master_command *done, uint64_t now_us,
@@ -203,9 +254,7 @@ struct masters {
 void master_reply_map(enum redlock_script script, const redisReply *reply, struct master_reply *ret_reply);
 /* Its vote does not count. */
 void master_reply_fail(struct master_reply *reply, enum master_error error);
-/* The answer to acquisition `i` of `count` that went in one command. */
 void master_reply_map_part(const redisReply *reply, size_t i, size_t count, struct master_reply *ret_reply);
-/* Calls `scan` with the answer to a SCAN. */
 void master_reply_map_scan(const redisReply *reply, master_scan_fn *scan, void *arg);
 /* What a script of ours answers: the number that comes first. False: it is another one, or none. */
 bool master_reply_begins(const redisReply *reply, long long number);
@@ -213,7 +262,6 @@ bool master_reply_begins(const redisReply *reply, long long number);
  * `ret_evicted`: the count of evicted keys in its hash, "": there is none. False: an answer of another shape. */
 bool master_reply_map_guard(const redisReply *reply, struct guard_event *event, uint64_t *ret_time_us,
 			    const char **ret_evicted);
-/* A number in text: of hex digits the first 16. */
 uint64_t master_reply_number(const char *text, size_t len, int base);
 enum master_error master_error_classify(const char *text);
 /* The text of an error, for people: one line of printable ASCII, never empty, without what only repeats our command. */
@@ -245,14 +293,13 @@ enum master_cause {
 };
 enum master_cause master_state_cause(const struct master *master);
 enum master_state master_state_of(const struct master *master);
-/* Not voting: why. */
 void master_state_write_reason(const struct master *master, char ret_reason[STATUS_REASON_MAX]);
-/* Writes the state to the log and the metrics if it is new. */
+/* To the log and the metrics if it is new. */
 void master_state_report(struct master *master);
 void master_state_count_error(struct master *master, enum master_error error);
 /* It refused what it must be able to do, with this text: no vote until the trials have passed again. */
 void master_state_doubt(struct master *master, enum master_error error, const char *text);
-/* The same with an answer, which is counted, too. */
+/* The same, which is counted, too. */
 void master_state_doubt_reply(struct master *master, const redisReply *reply);
 /* The same with a vote that is FAILED, unless that has nothing to do with what the master can do. */
 void master_state_note_failure(struct master *master, const struct master_reply *reply, const redisReply *raw);
@@ -280,7 +327,6 @@ void master_command_answer(struct master *master, const redisReply *reply);
 void master_command_fail_batch(struct master *master);
 /* Behind with its answers at `when_us`, and not because we stood still or had more to read than a round does. */
 bool master_command_is_silent(const struct master *master, uint64_t when_us);
-/* It is hung if it is silent now. */
 void master_command_note_silence(struct master *master);
 void master_command_set_hung(struct master *master);
 
@@ -298,11 +344,8 @@ static inline bool master_guard_is_on(const struct masters *masters)
 }
 
 void master_guard_init(struct masters *masters);
-/* CONNECTED, LOST, DROPPED_KEYS or UNUSABLE. */
 void master_guard_notify(struct master *master, enum guard_event_kind kind);
-/* INFO shows that it is (not) one of our masters. */
 void master_guard_exclude(struct master *master, bool excluded);
-/* The heartbeat. */
 void master_guard_read(struct master *master);
 /* What a reply is worth: its TIME, its epoch. May turn its vote into FAILED. */
 void master_guard_evaluate_reply(struct master *master, const struct master_command *done, uint64_t now_us,
@@ -320,7 +363,6 @@ void master_pending_drop_all(struct master *master);
 
 /* ---- master_notification.c ---- */
 
-/* `note_subscribed`: see master_notification_check(). */
 void master_notification_init(struct masters *masters, master_subscribed_fn *note_subscribed);
 void master_notification_close(struct masters *masters);
 /* Can the channel be subscribed to? The answer goes to note_subscribed, later as a rule. */
@@ -328,9 +370,7 @@ void master_notification_check(struct master *master);
 
 /* ---- master_check.c ---- */
 
-/* With each INFO: begins a run where it is time for one. */
 void master_check_tick(struct master *master);
-/* The connection is about to be dropped. */
 void master_check_end(struct master *master, bool in_handshake);
 void master_check_note_subscribed(struct master *master, enum master_error error, const char *refused);
 /* The master refused `command`; MASTER_COMMAND_COUNT: one that it need not carry out, but whose answer may explain the
@@ -341,9 +381,8 @@ void master_check_write(const struct master *master, char ret_reason[STATUS_REAS
 
 /* ---- master_handshake.c ---- */
 
-/* The link is LINK_HANDSHAKE: sends all of the handshake. */
 void master_handshake_start(struct master *master);
-/* The link is up and its timer has run out: the heartbeat. */
+/* The heartbeat. */
 void master_handshake_tick(struct master *master);
 
 #endif

@@ -1,9 +1,8 @@
 /* The life of the link to one master: connect, and when the connection ends try again after a random, growing pause.
  * What happens is reported to the owner (struct master_link_events). */
-#include "master_link.h"
-
 #include <assert.h>
 
+#include "master_internal.h"
 #include "server/base/base.h"
 
 void master_link_set_timer(struct master_link *link, uint64_t delay_ms)

@@ -9,7 +9,7 @@
  *                  channel can be subscribed to (master_check.c).
  *
  * A master on which the key had run out may have dropped our entries, and without the second connection notifications
- * are missed: both are reported as `missed`. All on the worker's thread. */
+ * are missed: both are reported as `missed`. */
 #include <assert.h>
 #include <stdio.h>
 #include <string.h>

@@ -2,7 +2,7 @@
  * is encoded once, when it leaves: here it becomes words, with the epoch and the deadline for its master.
  *
  * Acquisitions that go to a master in one round of the loop leave as one command, since acquire.lua takes any number of
- * them: first all keys, then the hash, then the arguments of each. The worker's thread. */
+ * them: first all keys, then the hash, then the arguments of each. */
 #include <assert.h>
 #include <string.h>
 

@@ -2,7 +2,7 @@
  *
  * The state follows from the connection, from what INFO shows, from the guard (server/redlock/guard/guard.h) and from
  * the trials of master_check.c. This file reads all of them and changes none but for the doubts: a refused command
- * takes the vote away until the trials have passed again. The worker's thread. */
+ * takes the vote away until the trials have passed again. */
 #include <assert.h>
 #include <stdio.h>
 #include <string.h>

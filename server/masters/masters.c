@@ -1,5 +1,5 @@
 /* The masters of one worker: what masters.h offers, and what joins the layers of the folder (master_internal.h): what a
- * connection reports is passed on here, and the answers of scripts are evaluated here. The worker's thread. */
+ * connection reports is passed on here, and the answers of scripts are evaluated here. */
 #include "masters.h"
 
 #include <assert.h>

@@ -74,7 +74,7 @@ enum master_sent {
 	MASTER_REFUSED /* quarantined: likewise */
 };
 
-/* Starts to connect to all masters. `metrics` are this worker's. */
+/* Starts to connect to all masters. */
 struct masters *masters_new(struct uv_loop_s *loop, const struct options *options, struct metrics *metrics);
 /* Begins to close all connections; pending callbacks are called with FAILED now. Run the loop until it is empty, then
  * masters_free(). */
@@ -103,7 +103,7 @@ void masters_keep_release(struct masters *masters, size_t i, const struct master
  * hung from now on. */
 void masters_note_silence(struct masters *masters, size_t i);
 
-/* True if bytes of master i have arrived that were not read yet: a missing answer may be among them. */
+/* Bytes of master i have arrived that were not read yet: a missing answer may be among them. */
 bool masters_have_unread(const struct masters *masters, size_t i);
 
 /* Once per round of the loop, before it waits for descriptors: a master only counts as hung if its answers were
@@ -195,13 +195,10 @@ struct quorum_status {
 	uint64_t wait_ms; /* too few vote: until a majority may; 0: time alone does not mend it */
 };
 
-/* How many masters are configured. */
 size_t masters_count(const struct masters *masters);
-/* The state of master i. */
 void masters_status(const struct masters *masters, size_t i, struct master_status *ret_status);
 void masters_quorum(const struct masters *masters, struct quorum_status *ret_quorum);
 
-/* "voting", "quarantined", "down" */
 const char *master_state_name(enum master_state state);
 
 #endif

@@ -1,11 +1,6 @@
-/* The counters of all workers: where they are, how they become one figure, and their page.
- *
- * Each worker has one `struct metrics`, made before the workers start and never freed. That worker alone writes it,
- * with relaxed atomics and so without locked instructions. A reader may see one figure a moment older than another one,
- * but each on its own is right.
- *
- * The labels come from closed lists (and from --masters), so that no client makes up series: docs/reference/metrics.md
- * says how many there are. */
+/* The counters of all workers: where they are, how they become one figure, and their page. A reader may see one figure a
+ * moment older than another one, but each on its own is right. No client makes up series: the labels come from closed
+ * lists and from --masters. */
 #include "metrics.h"
 
 #include <assert.h>

@@ -1,5 +1,4 @@
 /* Figures of redlockd about itself: counters, gauges and histograms, their page for Prometheus, and GET /stats.
- * The one header of this folder, a section for each file.
  *
  * Each worker has one `struct metrics` that it alone writes, with relaxed atomics; any thread may read. The labels come
  * from closed lists: the core's kinds and outcomes, the guard's reasons, and the enums below.
@@ -22,15 +21,12 @@
 /* Appends HELP and TYPE of a metric, ahead of its samples. `type`: "counter", "gauge" or "histogram"; a counter's name
  * ends with _total. `help` is without quotes, backslashes and line breaks. */
 void exposition_head(struct text *page, const char *name, const char *type, const char *help);
-
 /* The same with the one sample of a metric without labels: a number, or a time in microseconds. */
 void exposition_number(struct text *page, const char *name, const char *type, const char *help, uint64_t value);
 void exposition_time(struct text *page, const char *name, const char *type, const char *help, uint64_t us);
-
-/* Appends microseconds as seconds, exactly and without trailing zeros: 300 is 0.0003. */
+/* Microseconds as seconds, exactly and without trailing zeros: 300 is 0.0003. */
 void exposition_seconds(struct text *page, uint64_t us);
-
-/* Appends a label, `name="value"`, with the three escapes of a value. */
+/* A label, `name="value"`, with the three escapes of a value. */
 void exposition_label(struct text *page, const char *name, const char *value);
 
 /* Times in fixed buckets. One thread writes each, any thread may read. */
@@ -43,10 +39,8 @@ struct histogram {
 };
 
 void histogram_observe(struct histogram *histogram, uint64_t us);
-
 /* The upper bound of bucket i of a histogram that is not is_long; UINT64_MAX for the last one, METRICS_BUCKETS. */
 uint64_t histogram_bound_us(size_t i);
-
 /* Appends the _bucket, _sum and _count lines (seconds) of one histogram, the sum of `count` (at least 1) of one kind;
  * `labels` as in `op="acquire"`, or "". The _count always equals the +Inf bucket. */
 void histogram_render(struct text *text, const char *name, const char *labels, const struct histogram *histograms[],
@@ -99,10 +93,8 @@ struct stats_resource {
 
 /* One acquisition of `resource` (1 … STATS_RESOURCE_MAX bytes) more. */
 void stats_hot_count(struct stats_hot *hot, const char *resource, size_t len, bool refused);
-
-/* Ten seconds are over. */
+/* STATS_HOT_PART_MS are over. */
 void stats_hot_turn(struct stats_hot *hot);
-
 /* Lists those that have a counter, in no order. Returns how many. */
 size_t stats_hot_read(const struct stats_hot *hot, struct stats_resource ret_list[STATS_HOT_COUNTERS]);
 
@@ -138,8 +130,7 @@ const char *master_error_name(enum master_error error);
 enum master_command_kind { MASTER_COMMANDS(MASTER_COMMAND_OF), MASTER_COMMAND_COUNT };
 const char *master_command_name(enum master_command_kind command);
 
-/* Why a master may not vote. The first ones are those of enum guard_reason; the names of the others are in
- * metrics.c. */
+/* Why a master may not vote. The first ones are those of enum guard_reason. */
 enum quarantine_reason {
 	QUARANTINE_NONE,
 	QUARANTINE_RECOVERY = GUARD_OTHER_CLUSTER + 1, /* the wait is over, fences of others are missing */
@@ -153,10 +144,10 @@ enum quarantine_reason {
 };
 const char *quarantine_reason_name(enum quarantine_reason reason);
 
-/* How a wait (wait_ms) ended. The names are in metrics.c. */
+/* How a wait (wait_ms) ended. */
 enum metrics_wait { METRICS_WAIT_GRANTED, METRICS_WAIT_TIMEOUT, METRICS_WAIT_CANCELLED, METRICS_WAITS };
 
-/* What is counted of HTTP besides requests. The names are in metrics.c. */
+/* What is counted of HTTP besides requests. */
 enum http_counter {
 	/* connections not taken: too many in all, too many of their address, or libmicrohttpd did not take them */
 	HTTP_REFUSED_ALL,
@@ -224,19 +215,17 @@ struct metrics {
 	} masters[REDLOCK_MASTERS_MAX];
 };
 
-/* Adds to a counter that only this thread writes. */
+/* Counters and gauges: written by one thread, read by any. */
 static inline void metrics_add(_Atomic uint64_t *counter, uint64_t n)
 {
 	atomic_store_explicit(counter, atomic_load_explicit(counter, memory_order_relaxed) + n, memory_order_relaxed);
 }
 
-/* A figure, from any thread. */
 static inline uint64_t metrics_load(const _Atomic uint64_t *figure)
 {
 	return atomic_load_explicit(figure, memory_order_relaxed);
 }
 
-/* Sets a gauge that only this thread writes. */
 static inline void metrics_set(_Atomic uint64_t *gauge, uint64_t value)
 {
 	atomic_store_explicit(gauge, value, memory_order_relaxed);
@@ -245,20 +234,18 @@ static inline void metrics_set(_Atomic uint64_t *gauge, uint64_t value)
 /* Makes the metrics of `workers` workers; `addresses` (without passwords, `masters` of them) are copied. Once, at the
  * start. */
 void metrics_init(size_t workers, size_t masters, const char *const addresses[]);
-/* Those of worker i. Lives until the program ends. */
 struct metrics *metrics_worker(size_t i);
 
 /* The following functions may be called from any thread. */
 
-/* The number of workers; 0 before metrics_init(). */
+/* 0 before metrics_init(). */
 size_t metrics_workers(void);
 /* One figure of all workers: their sum, or the largest or smallest that any of them has. `offset` is that of a counter
  * or gauge (a uint64_t) in `struct metrics`. */
 enum metrics_fold { METRICS_SUM, METRICS_MOST, METRICS_LEAST };
 uint64_t metrics_figure(size_t offset, enum metrics_fold fold);
-/* Operations that ended so, over all workers. */
+/* Over all workers. */
 uint64_t metrics_outcomes(size_t operation, size_t outcome);
-/* Requests that wait, over all workers. */
 uint64_t metrics_waiters(void);
 /* How many masters may vote, as seen by the worker that sees the fewest. */
 size_t metrics_voting(void);
@@ -269,17 +256,11 @@ void metrics_note_reload(bool successful);
 void metrics_render(struct text *page);
 void metrics_render_process(struct text *page, uint64_t began_us);
 
-/* ---- stats.c: the figures of GET /stats ----
- *
- * Over all workers: the last ten minutes, the resources that are acquired most, and those with most waiters.
- *
- * The main thread adds a point every two seconds; each worker counts into a table of its own; any thread may read.
- * Every lock is held for as long as it takes to count or to copy, and no longer. The memory is taken at the start and
- * never grows. */
+/* ---- stats.c: the figures of GET /stats, over all workers. The memory is taken at the start and never grows. ---- */
 
 enum { STATS_POINTS = 300, STATS_INTERVAL_MS = 2000 };
 
-/* A time that is unknown, since nothing was measured. */
+/* A time: nothing was measured. */
 #define STATS_NONE UINT32_MAX
 
 enum stats_count {
@@ -314,23 +295,21 @@ void stats_note_answer(struct metrics *metrics, unsigned operation, unsigned out
 /* The queues of the worker are these now (at most STATS_TOP, those with most waiters). That worker's thread. */
 void stats_note_queues(struct metrics *metrics, const struct stats_resource queues[], size_t count);
 
-/* How many µs until stats_tick() has something to do; 0: now. stats_tick() adds a point if it is time for one. The main
- * thread alone. */
+/* stats_tick() adds a point if it is time for one; stats_pause_us(): until then. The main thread alone. */
 uint64_t stats_pause_us(uint64_t now_us);
 void stats_tick(uint64_t now_us);
 
 uint64_t stats_uptime_ms(uint64_t now_us);
 
-/* Copies the points of the last ten minutes, the oldest first. Returns how many. Any thread. */
+/* Copies the points of the last ten minutes, the oldest first. Returns how many. */
 size_t stats_read_series(struct stats_point ret_points[STATS_POINTS]);
 
 /* True if a resource may be in the list that is asked for. */
 typedef bool stats_filter_fn(void *arg, const char *resource, size_t len);
 
-/* The STATS_TOP with most acquisitions, or most waiters, of those that the filter lets through; the largest first.
- * Return how many. Any thread. */
-typedef size_t stats_read_fn(stats_filter_fn *filter, void *arg, struct stats_resource ret_list[STATS_TOP]);
-stats_read_fn stats_read_hottest, stats_read_waiting;
+/* The STATS_TOP with most waiters, or else with most acquisitions, of those that the filter lets through; the largest
+ * first. Returns how many. */
+size_t stats_read_top(bool waiting, stats_filter_fn *filter, void *arg, struct stats_resource ret_list[STATS_TOP]);
 
 /* The time below which `share` (0 … 1) of the values lie that were counted between two readings of a histogram's
  * buckets; STATS_NONE if there were none. Interpolated within the bucket as if its values lay evenly in it, so it is as

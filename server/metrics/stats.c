@@ -1,4 +1,4 @@
-/* The figures of GET /stats: see metrics.h.
+/* The figures of GET /stats.
  *
  *   metrics of all workers ──► stats_tick(), each 2 s ──► series (its lock) ──┐
  *   answers of a worker ──► stats_note_answer() ──► its table (its lock) ─────┼──► any worker that is asked
@@ -7,8 +7,8 @@
  * Counters only grow, so a point is the difference of two readings; the first one counts from the start. A percentile
  * comes from the differences of the buckets of a histogram: no value of a single request is kept.
  *
- * A worker's lock is taken for each acquisition, and by others only to copy the table: it is hardly ever contended. Two
- * locks are never held at once. The reader merges and sorts its own copy. */
+ * A lock is held for as long as it takes to count or to copy, and two never at once. The reader merges and sorts its own
+ * copy. */
 #include <assert.h>
 #include <stdlib.h>
 #include <string.h>
@@ -268,8 +268,7 @@ static size_t keep_allowed(stats_filter_fn *filter, void *arg, struct stats_reso
 	return kept;
 }
 
-/* Those with most waiters, or else those with most acquisitions. */
-static size_t read_top(bool waiting, stats_filter_fn *filter, void *arg, struct stats_resource ret_list[STATS_TOP])
+size_t stats_read_top(bool waiting, stats_filter_fn *filter, void *arg, struct stats_resource ret_list[STATS_TOP])
 {
 	struct stats_resource *list = memory_zeroed(metrics_workers() * STATS_HOT_COUNTERS, sizeof *list);
 	size_t count = 0;
@@ -289,14 +288,4 @@ static size_t read_top(bool waiting, stats_filter_fn *filter, void *arg, struct 
 	memcpy(ret_list, list, count * sizeof *list);
 	free(list);
 	return count;
-}
-
-size_t stats_read_hottest(stats_filter_fn *filter, void *arg, struct stats_resource ret_list[STATS_TOP])
-{
-	return read_top(false, filter, arg, ret_list);
-}
-
-size_t stats_read_waiting(stats_filter_fn *filter, void *arg, struct stats_resource ret_list[STATS_TOP])
-{
-	return read_top(true, filter, arg, ret_list);
 }

@@ -101,7 +101,7 @@ START_TEST(counters_of_all_workers_are_summed)
 		ck_assert_msg(points[0].counts[c] == wanted[c], "%zu: %u", c, points[0].counts[c]);
 	ck_assert_uint_eq(points[0].waiters, 44);
 	ck_assert_uint_eq(points[0].p50_us, 750);
-	listed = stats_read_hottest(all_pass, NULL, list);
+	listed = stats_read_top(false, all_pass, NULL, list);
 	ck_assert_uint_eq(listed, 0); /* none of these was an acquisition */
 }
 END_TEST
@@ -218,7 +218,7 @@ START_TEST(hottest_of_all_workers)
 			answer(w, REDLOCK_ACQUIRE, name, REDLOCK_OK);
 		}
 	}
-	listed = stats_read_hottest(all_pass, NULL, list);
+	listed = stats_read_top(false, all_pass, NULL, list);
 	ck_assert_uint_eq(listed, STATS_TOP);
 	assert_entry(0, "everywhere", 40);
 	ck_assert_uint_eq(list[0].refused, 12);
@@ -243,11 +243,11 @@ START_TEST(others_names_are_not_told)
 	answer(3, REDLOCK_ACQUIRE, "mine/1", REDLOCK_LOCKED);
 	answer(3, REDLOCK_ACQUIRE, "mine/2", REDLOCK_LOCKED);
 	static char mine[] = "mine/", nobodys[] = "nobody's/";
-	listed = stats_read_hottest(begins_with, mine, list);
+	listed = stats_read_top(false, begins_with, mine, list);
 	ck_assert_uint_eq(listed, 2);
 	assert_entry(0, "mine/1", 2);
 	assert_entry(1, "mine/2", 1);
-	listed = stats_read_hottest(begins_with, nobodys, list);
+	listed = stats_read_top(false, begins_with, nobodys, list);
 	ck_assert_uint_eq(listed, 0);
 }
 END_TEST
@@ -260,11 +260,11 @@ START_TEST(hottest_are_of_the_last_minute)
 	answer(1, REDLOCK_ACQUIRE, "a", REDLOCK_OK);
 	for (unsigned tick = 1; tick < 30; tick++) {
 		stats_tick(now_us += INTERVAL_US);
-		listed = stats_read_hottest(all_pass, NULL, list);
+		listed = stats_read_top(false, all_pass, NULL, list);
 		ck_assert_uint_eq(listed, 1);
 	}
 	stats_tick(now_us += INTERVAL_US);
-	listed = stats_read_hottest(all_pass, NULL, list);
+	listed = stats_read_top(false, all_pass, NULL, list);
 	ck_assert_uint_eq(listed, 0);
 }
 END_TEST
@@ -278,7 +278,7 @@ START_TEST(queues_of_all_workers)
 
 	stats_note_queues(metrics_worker(0), first, 2);
 	stats_note_queues(metrics_worker(2), second, 2);
-	listed = stats_read_waiting(all_pass, NULL, list);
+	listed = stats_read_top(true, all_pass, NULL, list);
 	ck_assert_uint_eq(listed, 3);
 	assert_entry(0, "b", 9);
 	ck_assert_uint_eq(list[0].oldest_us, 50);
@@ -288,11 +288,11 @@ START_TEST(queues_of_all_workers)
 	assert_entry(1, "a", 5);
 	ck_assert_uint_eq(list[1].oldest_us, 700);
 	assert_entry(2, "c", 1);
-	listed = stats_read_waiting(begins_with, a, list);
+	listed = stats_read_top(true, begins_with, a, list);
 	ck_assert_uint_eq(listed, 1);
 	stats_note_queues(metrics_worker(0), first, 0);
 	stats_note_queues(metrics_worker(2), second, 1);
-	listed = stats_read_waiting(all_pass, NULL, list);
+	listed = stats_read_top(true, all_pass, NULL, list);
 	ck_assert_uint_eq(listed, 1);
 	assert_entry(0, "b", 6);
 	ck_assert_uint_eq(list[0].first_count, 6);
@@ -329,8 +329,8 @@ START_TEST(all_threads_at_once)
 	for (unsigned i = 0; i < 20; i++) { /* less than a minute */
 		stats_tick(now_us += INTERVAL_US);
 		stats_read_series(points);
-		listed = stats_read_hottest(all_pass, NULL, list);
-		listed = stats_read_waiting(all_pass, NULL, list);
+		listed = stats_read_top(false, all_pass, NULL, list);
+		listed = stats_read_top(true, all_pass, NULL, list);
 	}
 	for (size_t w = 0; w < WORKERS; w++)
 		pthread_join(threads[w], NULL);
@@ -339,7 +339,7 @@ START_TEST(all_threads_at_once)
 	for (size_t i = 0; i < count; i++)
 		lost += points[i].counts[STATS_LOST];
 	ck_assert_uint_eq(lost, WORKERS * THREAD_ROUNDS);
-	listed = stats_read_hottest(all_pass, NULL, list);
+	listed = stats_read_top(false, all_pass, NULL, list);
 	assert_entry(0, "shared", WORKERS * THREAD_ROUNDS);
 	ck_assert_uint_eq(list[0].refused, WORKERS * THREAD_ROUNDS / 2);
 }
