@@ -1,5 +1,5 @@
-/* The parts that every other folder of the server and redlockctl stand on. Nothing here knows what the program serves.
- * A section for each file, of which every function can be called by any thread unless it says otherwise. */
+/* The parts that every other folder of the server and redlockctl stand on. Any thread may call each function unless it
+ * says otherwise. */
 #ifndef BASE_H
 #define BASE_H
 
@@ -27,17 +27,14 @@ uint64_t clock_now_us(void);
 uint64_t clock_wall_us(void);
 
 enum { RANDOM_TOKEN_LEN = 40, RANDOM_BYTES_MAX = 256 };
-/* At most RANDOM_BYTES_MAX. Aborts if the kernel has none: a token that can be guessed or repeats is worse than none. */
+/* At most RANDOM_BYTES_MAX. Aborts if the kernel has none: a token that can be guessed is worse than none. */
 void random_bytes(unsigned char *ret, size_t len);
 /* Writes a new token, not terminated: 20 random bytes in lower-case hex. */
 void random_token(char ret_token[RANDOM_TOKEN_LEN]);
 /* 64 random bits: seeds and jitter. */
 uint64_t random_number(void);
 
-/* ---- memory.c: memory from the heap, or the end of the process ----
- *
- * A failed allocation writes a line to the log and ends the process at once: leases are in Redis, the supervisor starts
- * the process again, and clients retry. So nothing here returns NULL, and no caller has a path for it. */
+/* ---- memory.c: memory from the heap, or the end of the process at once, with a line in the log ---- */
 
 /* Not initialized; `size` may be 0. Freed with free(), as all that follows. */
 void *memory_alloc(size_t size) __attribute__((malloc, returns_nonnull, warn_unused_result));
@@ -69,9 +66,8 @@ bool utf8_is_valid(const char *bytes, size_t len);
 /* True if valid UTF-8 holds a control character: U+0000 … U+001F, U+007F … U+009F. */
 bool utf8_has_control(const char *bytes, size_t len);
 
-/* ---- text.c ---- */
+/* ---- text.c: a text that grows, for metrics and whole files. One thread at a time. ---- */
 
-/* A text that grows, for metrics and whole files. One thread at a time. */
 struct text {
 	char *bytes; /* always terminated, never NULL after the first append */
 	size_t len, size;
@@ -81,7 +77,8 @@ void text_fini(struct text *text);
 void text_append(struct text *text, const char *bytes, size_t len);
 void text_printf(struct text *text, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
-/* For the path of each request, faster than printf(). */
+/* ---- text_write.c: for the path of each request, faster than printf() ---- */
+
 enum { TEXT_DECIMAL_MAX = 20, TEXT_ESCAPE_MAX = 6 };
 /* Writes a number in decimal digits, not terminated; returns how many. */
 size_t text_decimal(uint64_t number, char ret_digits[TEXT_DECIMAL_MAX]);
@@ -91,11 +88,10 @@ size_t text_escape(unsigned char c, char ret_escape[TEXT_ESCAPE_MAX]);
 
 /* The value of one digit, of either case; -1: it is none. */
 int hex_digit(char c);
-/* Writes 2 * len lower-case digits, not terminated. */
+/* 2 * len lower-case digits, not terminated. */
 void hex_write(const unsigned char *bytes, size_t len, char *ret_digits);
 /* Reads 2 * len digits of either case. False: they are not all digits. */
 bool hex_read(const char *digits, size_t len, unsigned char *ret_bytes) __attribute__((warn_unused_result));
-/* True if all characters are lower-case digits. */
 bool hex_is_lower(const char *text, size_t len);
 
 /* FNV-1a, 64 bits: the same on all replicas, for ever. Whoever chooses the bytes can choose ones that collide. */
@@ -105,10 +101,8 @@ uint64_t hash_fnv1a(const void *bytes, size_t len);
 
 /* Reads until the end, or until `size` bytes are there. False: errno. */
 bool file_read(int fd, char *bytes, size_t size, size_t *ret_len) __attribute__((warn_unused_result));
-
 /* Puts /dev/null where standard input, output or error is closed: a socket that got that number would be written to.
- * What is written there fails as before, and programs that are started have it closed as before. Call it first in
- * main(). False: errno says why. */
+ * Call it first in main(). False: errno. */
 bool file_open_standard(void) __attribute__((warn_unused_result));
 
 /* Files that grant rights or hold secrets: keys, certificates, passwords. They are read whole, and rejected if anybody
@@ -117,14 +111,13 @@ enum secret_file_kind {
 	SECRET_FILE_TRUSTED, /* anybody may read it, but only its owner (root or our user) may have written it */
 	SECRET_FILE_SECRET   /* the same, and others may not read it either; its group may */
 };
-/* Checks owner and mode as fstat() returned them. NULL, or the reason (static) why the file is rejected. */
+/* NULL, or the reason (static) why the file is rejected. */
 const char *secret_file_check(const struct stat *file, enum secret_file_kind kind);
-/* Reads the file at `path`, at most `max` bytes, into `text`, which the caller initialises and owns; a NUL follows the
- * bytes. False: a message that names the file and what is wrong with it. The rules are checked on the open descriptor,
- * so that the file cannot be replaced in between. */
+/* Reads the file at `path`, at most `max` bytes, into `text`, which the caller initialises and owns. False: a message
+ * that names the file and what is wrong with it. */
 bool secret_file_read(const char *path, enum secret_file_kind kind, size_t max, struct text *text, char *message,
 		      size_t message_size) __attribute__((warn_unused_result));
-/* Overwrites the bytes before they are freed, so that they do not stay in memory. */
+/* Overwrites the bytes. */
 void secret_file_wipe(struct text *text);
 
 /* ---- log.c: one line for each event, on standard error, as logfmt or JSON ----

@@ -1,10 +1,6 @@
-/* Reading files.
- *
- * A secret file is opened once and all checks use its descriptor: a link that is changed in between cannot avoid the
- * rules. Links are followed, since Kubernetes mounts a secret as a link to a link; the file at the end counts.
- * O_NONBLOCK, so that a pipe without a writer does not block the start. The bytes go through one buffer that is
- * overwritten afterwards, and are appended in one piece, so that a growing text leaves no copy of them behind. No
- * state. */
+/* Reading files. A secret file is opened once and all checks use its descriptor: a link that is changed in between
+ * cannot avoid the rules. Links are followed, since Kubernetes mounts a secret as a link to a link. O_NONBLOCK, so that
+ * a pipe without a writer does not block the start. Its bytes go through one buffer that is overwritten afterwards. */
 #include <assert.h>
 #include <errno.h>
 #include <fcntl.h>

@@ -53,7 +53,7 @@ static _Thread_local struct {
 	enum log_level level;
 	uint64_t unreported; /* lines dropped of which no line has told yet */
 	time_t second;       /* for which `clock` was made */
-	char clock[24];
+	char clock[32];
 	struct log_kind {
 		const char *event; /* NULL: this one and those behind it are not in use */
 		unsigned status;
@@ -307,23 +307,16 @@ static void log_put_time(void)
 {
 	uint64_t now_us = clock_wall_us();
 	time_t second = (time_t)(now_us / 1000000);
-	char text[48];
-
 	if (second != log_state.second || log_state.clock[0] == '\0') {
 		struct tm tm;
 		gmtime_r(&second, &tm);
-		strftime(log_state.clock, sizeof log_state.clock, "%Y-%m-%dT%H:%M:%S", &tm);
+		strftime(log_state.clock, sizeof log_state.clock, "%Y-%m-%dT%H:%M:%S.000Z", &tm);
 		log_state.second = second;
 	}
-	unsigned ms = (unsigned)(now_us / 1000 % 1000);
-	size_t len = strlen(log_state.clock);
-	memcpy(text, log_state.clock, len);
-	text[len++] = '.';
-	text[len++] = (char)('0' + ms / 100);
-	text[len++] = (char)('0' + ms / 10 % 10);
-	text[len++] = (char)('0' + ms % 10);
-	text[len++] = 'Z';
-	log_put_field("ts", text, len, false);
+	size_t at = strlen(log_state.clock) - 1; /* the digits of the ms end there */
+	for (uint64_t ms = now_us / 1000 % 1000, i = 0; i < 3; i++, ms /= 10)
+		log_state.clock[--at] = (char)('0' + ms % 10);
+	log_put_field("ts", log_state.clock, strlen(log_state.clock), false);
 }
 
 void log_begin(enum log_level level, const char *event)

@@ -10,8 +10,7 @@
  *   master_link.c                                     the connection: opened again whenever it ends
  *   master_script.c, master_reply.c                   words of commands; answers, INFO (pure)
  *
- * What happens below is reported upwards through callbacks: struct master_link_events, the members `settle`, `answer`
- * and `scan` of a command, `note_subscribed` of struct masters. */
+ * What happens below is reported upwards through callbacks. */
 #ifndef MASTER_INTERNAL_H
 #define MASTER_INTERNAL_H
 
@@ -57,7 +56,6 @@ enum {
  *    └──────────┴─────────────┴─────────┘ */
 enum link_state { LINK_DOWN, LINK_CONNECTING, LINK_HANDSHAKE, LINK_UP, LINK_CLOSED };
 
-/* What a link reports to its owner. */
 struct master_link_events {
 	/* Connected, LINK_HANDSHAKE: send what comes first. */
 	void (*connected)(struct master *owner);
@@ -104,7 +102,7 @@ typedef void master_answer_fn(struct master *master, unsigned what, const redisR
 /* The answer to SUBSCRIBE; `refused` is NULL: subscribed. */
 typedef void master_subscribed_fn(struct master *master, enum master_error error, const char *refused);
 
-/* One command under way. In the order of the connection; the head is the oldest. */
+/* One command under way. */
 struct master_command {
 	STAILQ_ENTRY(master_command) entry; /* of those under way, or of spare ones */
 	STAILQ_ENTRY(master_command) also;  /* acquisitions: of those that leave as one command */
@@ -114,17 +112,15 @@ struct master_command {
 	const struct master_script *script; /* until it has left */
 	uint64_t epoch, deadline_us;        /* that it carries; the deadline in the master's own time */
 	master_settle_fn *settle;
-	master_reply_fn *reply; /* the caller's; called by settle */
-	master_scan_fn
-		*scan; /* a SCAN: the caller's; NULL: it is none, or was called already, since the answer is late */
-	void *arg;     /* of reply or scan */
+	master_reply_fn *reply;   /* the caller's; called by settle */
+	master_scan_fn *scan;     /* a SCAN: the caller's; NULL: none, or called already, since the answer is late */
+	void *arg;                /* of reply or scan */
 	master_answer_fn *answer; /* a command of this folder; NULL: its answer does not matter */
 	unsigned what;            /* … of the answer */
 };
 
 STAILQ_HEAD(master_commands, master_command);
 
-/* A command as it leaves. */
 struct master_words {
 	size_t count, text_len;
 	struct transport_word words[MASTER_WORDS_SENT_MAX];
@@ -159,8 +155,8 @@ struct master {
 	struct master_link link;
 
 	/* master_command.c */
-	struct master_commands under_way, spare,
-		batch; /* batch: acquisitions of this round of the loop, not sent yet */
+	struct master_commands under_way, spare; /* under way: in the order of the connection, the oldest first */
+	struct master_commands batch;            /* acquisitions of this round of the loop, not sent yet */
 	unsigned batch_count;
 	uint64_t answered_sent_us; /* of the command whose answer is being handled */
 	bool hung;                 /* up, but behind with its answers */
@@ -243,8 +239,7 @@ struct masters {
 	struct transport_timer *alive_timer;
 	bool has_waiters; /* between masters_start_notifications() and masters_stop_notifications() */
 	struct masters_notification_events notification_events;
-	/* Whether the channel can be subscribed to: see master_notification_check(). */
-	master_subscribed_fn *note_subscribed;
+	master_subscribed_fn *note_subscribed; /* see master_notification_check() */
 	size_t count;
 	struct master list[OPTIONS_MASTERS_MAX];
 };

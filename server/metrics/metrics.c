@@ -1,6 +1,5 @@
-/* The counters of all workers: where they are, how they become one figure, and their page. A reader may see one figure a
- * moment older than another one, but each on its own is right. No client makes up series: the labels come from closed
- * lists and from --masters. */
+/* The counters of all workers: where they are, how they become one figure, and their page. A reader may see one figure
+ * a moment older than another one. No client makes up series: the labels come from closed lists and from --masters. */
 #include "metrics.h"
 
 #include <assert.h>

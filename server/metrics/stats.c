@@ -7,8 +7,7 @@
  * Counters only grow, so a point is the difference of two readings; the first one counts from the start. A percentile
  * comes from the differences of the buckets of a histogram: no value of a single request is kept.
  *
- * A lock is held for as long as it takes to count or to copy, and two never at once. The reader merges and sorts its own
- * copy. */
+ * A lock is held for as long as it takes to count or to copy, and two never at once. */
 #include <assert.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,11 +1,8 @@
-/* What leases and masters need of the world around them: timers, and connections to Redis.
+/* What leases and masters need of the world around them: timers, and connections to Redis. No other folder below
+ * server/daemon knows libuv and hiredis. The simulator (tests/sim) is linked with another implementation: in virtual
+ * time, with modelled masters.
  *
- * The daemon has libuv and hiredis behind it, and no other folder below server/daemon knows these libraries. The
- * simulator (tests/sim) is linked with another implementation of this header: virtual time and modelled masters. So the
- * same files run in both. The clock and random numbers (server/base) are replaced in the same way.
- *
- * All on one worker's thread. No function of this header calls back: what it causes comes later, from the loop, except
- * where a function says so. */
+ * All on one worker's thread. No function of this header calls back from within, except where it says so. */
 #ifndef TRANSPORT_H
 #define TRANSPORT_H
 
@@ -33,7 +30,6 @@ void transport_timer_free(struct transport_timer *timer);
 /* ---- connections ---- */
 
 struct transport_connection;
-
 enum { TRANSPORT_REASON_MAX = 256 };
 
 struct transport_events {
@@ -50,7 +46,6 @@ struct transport_events {
 	void (*ended)(void *arg, const char *reason, bool refused);
 };
 
-/* One word of a command. */
 struct transport_word {
 	const char *bytes;
 	size_t len;
@@ -66,7 +61,7 @@ struct transport_connection *transport_connect(struct uv_loop_s *loop, const str
 unsigned transport_address_count(const struct transport_connection *connection);
 /* Its name is being looked up, which may take long. */
 bool transport_is_resolving(const struct transport_connection *connection);
-/* Ends it. Every command is answered with NULL, from within this call or, where that is a callback of this very
+/* Every command is answered with NULL, from within this call or, where that is a callback of this very
  * connection, right after it. */
 void transport_close(struct transport_connection *connection);
 
