@@ -58,8 +58,10 @@ void master_command_set_hung(struct master *master)
 	master_state_report(master);
 }
 
-void master_command_note_silence(struct master *master)
+void masters_note_silence(struct masters *masters, size_t i)
 {
+	struct master *master = &masters->list[i];
+	assert(i < masters->count);
 	if (master->link.state != LINK_UP || !master_command_is_silent(master, clock_now_us()))
 		return;
 	master_state_count_error(master, MASTER_ERROR_TIMEOUT);

@@ -302,7 +302,7 @@ void master_handshake_tick(struct master *master)
 		return;
 	}
 	master->heartbeat = HEARTBEAT_OUT;
-	master_command_note_silence(master);
+	masters_note_silence(master->all, master->index);
 	const struct master_command *oldest = STAILQ_FIRST(&master->under_way);
 	uint64_t behind_us = oldest ? clock_now_us() - oldest->sent_us : 0;
 	if (master->hung && behind_us > master->all->options->max_ttl_ms * UINT64_C(1000))

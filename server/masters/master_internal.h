@@ -322,7 +322,6 @@ void master_command_answer(struct master *master, const redisReply *reply);
 void master_command_fail_batch(struct master *master);
 /* Behind with its answers at `when_us`, and not because we stood still or had more to read than a round does. */
 bool master_command_is_silent(const struct master *master, uint64_t when_us);
-void master_command_note_silence(struct master *master);
 void master_command_set_hung(struct master *master);
 
 /* ---- master_guard.c ---- */

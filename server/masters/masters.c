@@ -190,12 +190,6 @@ enum master_sent masters_send_scan(struct masters *masters, size_t i, const stru
 	return MASTER_SENT;
 }
 
-void masters_note_silence(struct masters *masters, size_t i)
-{
-	assert(i < masters->count);
-	master_command_note_silence(&masters->list[i]);
-}
-
 bool masters_have_unread(const struct masters *masters, size_t i)
 {
 	assert(i < masters->count);

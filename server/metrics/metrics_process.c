@@ -64,13 +64,9 @@ static void metrics_render_memory(struct text *page)
 	fclose(file);
 }
 
-/* How many descriptors are open. Newer kernels tell the number as the size of the folder; else they are counted. */
 static size_t metrics_open_fds(void)
 {
-	struct stat status;
 	size_t count = 0;
-	if (stat("/proc/self/fd", &status) == 0 && status.st_size > 0)
-		return (size_t)status.st_size;
 	DIR *folder = opendir("/proc/self/fd");
 	if (!folder)
 		return 0;

@@ -14,6 +14,7 @@
 #include <errno.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
+#include <openssl/ssl.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -46,7 +47,7 @@ struct transport_connection {
 	unsigned used;      /* how many of these three libuv has not let go of */
 	int fd;             /* -1: there is none */
 	int polled;         /* events of libuv */
-	struct ssl_st *ssl; /* NULL: not over TLS */
+	SSL *ssl;           /* NULL: not over TLS */
 	redisReader *reader;
 	redisReplyObjectFunctions bounded; /* of the reader */
 	enum { RESOLVING, CONNECTING, OPEN, ANSWERED /* something has come */, CLOSED /* transport_close() */ } state;
@@ -80,7 +81,7 @@ static void let_go(struct transport_connection *connection)
 	assert(connection->used > 0);
 	if (--connection->used > 0)
 		return;
-	transport_tls_free(connection->ssl);
+	SSL_free(connection->ssl);
 	redisReaderFree(connection->reader);
 	free(connection->output.bytes);
 	free(connection);
@@ -228,7 +229,7 @@ static void on_poll(uv_poll_t *poll, int status, int events);
 
 static void watch(struct transport_connection *connection)
 {
-	bool writes = connection->ssl ? transport_tls_wants_write(connection->ssl) : connection->blocked;
+	bool writes = connection->ssl ? SSL_want_write(connection->ssl) : connection->blocked;
 	int events = connection->state == CONNECTING ? UV_WRITABLE : UV_READABLE | (writes ? UV_WRITABLE : 0);
 	if (connection->polled != events)
 		uv_poll_start(&connection->poll, events, on_poll);
@@ -466,5 +467,5 @@ bool transport_has_unread(const struct transport_connection *connection)
 
 bool transport_is_in_tls_handshake(const struct transport_connection *connection)
 {
-	return connection->ssl && transport_tls_is_in_handshake(connection->ssl);
+	return connection->ssl && !SSL_is_init_finished(connection->ssl);
 }

@@ -26,15 +26,10 @@ struct ssl_st;
 /* TLS on a socket, which may still be connecting: whatever is written leaves only after the other side has shown a
  * certificate that is good for `address`. NULL: ret_reason says why not. */
 struct ssl_st *transport_tls_begin(int fd, const struct address *address, char *ret_reason, size_t size);
-void transport_tls_free(struct ssl_st *ssl); /* NULL: nothing */
 /* As read() and write() of a socket that does not block; what is written again, at any address, must begin with the
  * same bytes. */
 ssize_t transport_tls_read(struct ssl_st *ssl, char *bytes, size_t size);
 ssize_t transport_tls_write(struct ssl_st *ssl, const char *bytes, size_t len);
-/* The last read or write can go on only when the socket takes bytes; else when bytes have come. */
-bool transport_tls_wants_write(const struct ssl_st *ssl);
-/* The certificate of the other side has not been accepted yet. */
-bool transport_tls_is_in_handshake(const struct ssl_st *ssl);
 /* When a read or write has failed, and before anything else is done: why, in words. `otherwise`: for a failure that is
  * not one of TLS. */
 void transport_tls_explain(const struct ssl_st *ssl, const char *otherwise, char *ret_reason, size_t size);

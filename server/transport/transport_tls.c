@@ -173,11 +173,6 @@ struct ssl_st *transport_tls_begin(int fd, const struct address *address, char *
 	return ssl;
 }
 
-void transport_tls_free(struct ssl_st *ssl)
-{
-	SSL_free(ssl);
-}
-
 /* From what OpenSSL returns to what read() and write() return. */
 static ssize_t outcome(const SSL *ssl, int done)
 {
@@ -202,16 +197,6 @@ ssize_t transport_tls_write(struct ssl_st *ssl, const char *bytes, size_t len)
 	assert(len > 0);
 	ERR_clear_error();
 	return outcome(ssl, SSL_write(ssl, bytes, len < INT_MAX ? (int)len : INT_MAX));
-}
-
-bool transport_tls_wants_write(const struct ssl_st *ssl)
-{
-	return SSL_want_write(ssl);
-}
-
-bool transport_tls_is_in_handshake(const struct ssl_st *ssl)
-{
-	return !SSL_is_init_finished(ssl);
 }
 
 void transport_tls_explain(const struct ssl_st *ssl, const char *otherwise, char *ret_reason, size_t size)
