@@ -102,7 +102,7 @@ uint16_t listen_port(int fd);
 /* Closes it; removes the file of a Unix socket. */
 void listen_close(const struct address *address, int fd);
 
-/* ---- reload.c: the files that SIGHUP reads again: the certificate with its key and authorities, and the keys file ----
+/* ---- reload.c: what SIGHUP reads again: the certificate with its key and authorities, and the keys file ----
  *
  * Each of the two is replaced whole or not at all: if a file is bad, the old one stays in use, and the log says so. No
  * connection is dropped: open connections keep their certificate; authorities and keys apply at once, also to requests

@@ -149,25 +149,14 @@ static const char *address_parse_unix(const char *text, unsigned parts, struct a
 	return address_parse_end(path + len, parts, address);
 }
 
-static const char *address_parse_plain(const char *text, unsigned parts, struct address *address)
-{
-	char lone[ADDRESS_TEXT_MAX + 16];
-	const char *port = text + (text[0] == ':');
-	bool is_port = port[0] != '\0' && strspn(port, ADDRESS_DIGITS) == strlen(port);
-
-	snprintf(lone, sizeof lone, "127.0.0.1:%s", port);
-	return strstr(text, "://") ? address_reason_scheme : address_parse_url(is_port ? lone : text, parts, address);
-}
-
 const char *address_parse(const char *text, unsigned parts, struct address *ret_address)
 {
 	static const struct {
 		const char *start;
 		enum address_part scheme;
-		const char *(*parse)(const char *text, unsigned parts, struct address *address);
-	} schemes[] = {{"unix:", ADDRESS_UNIX, address_parse_unix},      {"http://", ADDRESS_HTTP, address_parse_url},
-		       {"https://", ADDRESS_HTTPS, address_parse_url},   {"redis://", ADDRESS_REDIS, address_parse_url},
-		       {"rediss://", ADDRESS_REDISS, address_parse_url}, {"", ADDRESS_PLAIN, address_parse_plain}};
+	} schemes[] = {{"unix:", ADDRESS_UNIX},     {"http://", ADDRESS_HTTP},     {"https://", ADDRESS_HTTPS},
+		       {"redis://", ADDRESS_REDIS}, {"rediss://", ADDRESS_REDISS}, {"", ADDRESS_PLAIN}};
+	char lone[ADDRESS_TEXT_MAX + 16];
 	size_t i = 0, len = strlen(text);
 
 	assert(ret_address);
@@ -177,7 +166,15 @@ const char *address_parse(const char *text, unsigned parts, struct address *ret_
 		i++;
 	struct address address = {.scheme = schemes[i].scheme, .is_unix = schemes[i].scheme == ADDRESS_UNIX};
 	address.tls = address.scheme & (ADDRESS_HTTPS | ADDRESS_REDISS);
-	const char *reason = schemes[i].parse(text + strlen(schemes[i].start), parts, &address);
+	if (address.scheme == ADDRESS_PLAIN && strstr(text, "://"))
+		return address_reason_scheme;
+	const char *rest = text + strlen(schemes[i].start), *port = text + (text[0] == ':');
+	if (port[0] != '\0' && strspn(port, ADDRESS_DIGITS) == strlen(port)) {
+		snprintf(lone, sizeof lone, "127.0.0.1:%s", port);
+		rest = lone;
+	}
+	const char *reason = address.is_unix ? address_parse_unix(rest, parts, &address)
+					     : address_parse_url(rest, parts, &address);
 	if (reason)
 		return reason;
 	if (!(address.scheme & parts))
