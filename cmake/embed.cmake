@@ -18,7 +18,7 @@ foreach(input IN LISTS INPUTS)
 		# A line "--include NAME" of a script stands for that file beside it.
 		get_filename_component(folder "${path}" DIRECTORY)
 		file(READ "${path}" text)
-		file(GLOB parts "${folder}/queue_*.lua")
+		file(GLOB parts "${folder}/*_*.lua")
 		foreach(part IN LISTS parts)
 			get_filename_component(part_name "${part}" NAME)
 			file(READ "${part}" part_text)

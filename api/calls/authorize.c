@@ -163,7 +163,7 @@ static bool authorize_wait(struct call *call)
 	const struct key *key = call->caller.key;
 
 	assert(!call->counted);
-	if (!key || call->lease.operation != LEASE_ACQUIRE || call->lease.wait_ms == 0)
+	if (!key || (call->lease.wait_ms == 0 && !call->streams))
 		return true;
 	if (!key_wait_begin(key))
 		return authorize_reject_rate(

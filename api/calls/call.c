@@ -118,12 +118,14 @@ static void call_add_cross_origin(struct MHD_Response *response, const struct ca
 	reply_add_header(response, "Access-Control-Allow-Origin", call->origin);
 	reply_add_header(response, MHD_HTTP_HEADER_VARY, "Origin");
 	if (!call->preflight) {
-		reply_add_header(response, "Access-Control-Expose-Headers", "Location, Retry-After, X-Request-Id");
+		reply_add_header(response, "Access-Control-Expose-Headers",
+				 "ETag, Location, Retry-After, X-Request-Id");
 		return;
 	}
 	reply_add_header(response, "Access-Control-Allow-Methods", "GET, POST, PUT, DELETE");
 	reply_add_header(response, "Access-Control-Allow-Headers",
-			 "Authorization, Content-Type, Idempotency-Key, Lock-Token, X-Api-Key, X-Request-Id");
+			 "Authorization, Content-Type, Idempotency-Key, If-None-Match, Last-Event-ID, Lock-Token, "
+			 "X-Api-Key, X-Request-Id");
 	reply_add_header(response, "Access-Control-Max-Age", "600");
 }
 
@@ -136,7 +138,12 @@ void call_add_headers(const struct call *call, struct MHD_Response *response)
 		reply_add_header(response, MHD_HTTP_HEADER_ALLOW, call->allow);
 	if (status == 201)
 		call_add_location(response, call);
-	if (call->stream) /* nginx: pass each line on at once */
+	if (call->tag[0] != '\0') {
+		char text[LEASE_TAG_MAX + 2];
+		snprintf(text, sizeof text, "\"%s\"", call->tag);
+		reply_add_header(response, MHD_HTTP_HEADER_ETAG, text);
+	}
+	if (call->stream || call->watch) /* nginx: pass each line on at once */
 		reply_add_header(response, "X-Accel-Buffering", "no");
 	if (status == 401)
 		reply_add_header(response, MHD_HTTP_HEADER_WWW_AUTHENTICATE, "Bearer realm=\"redlockd\"");
@@ -194,6 +201,8 @@ void call_log(const struct call *call, unsigned status, const char *ended, enum 
 	log_text("ended", ended);
 	if (call->stream)
 		hold_stream_log(call, how);
+	if (call->streams)
+		log_num("events", call->events);
 	log_num("us", (int64_t)(clock_now_us() - request->started_us));
 	log_end();
 }

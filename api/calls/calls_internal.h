@@ -22,7 +22,7 @@ struct route {
 	enum access_need need; /* the right that the caller must have */
 	route_handler *handle;
 	uint16_t status;   /* of success */
-	uint16_t again;    /* the same, if an earlier request with the same Idempotency-Key had it; 0: never */
+	uint16_t again;    /* the same for what the caller has already (Idempotency-Key, If-None-Match); 0: never */
 	uint32_t problems; /* bits of enum problem; those that any call, a body or a right entails are left out */
 	enum lease_operation operation; /* of those on /locks */
 	bool takes_body;
@@ -84,10 +84,13 @@ bool body_is_nothing(const char *bytes, size_t len);
 
 /* ---- the call ---- */
 
-/* The query of a call that takes parameters. */
+enum { WATCH_SEEN_MAX = 128 }; /* bytes of If-None-Match that are read; none of a longer one */
+
+/* The query of a call that takes parameters, and what an inspection has of its headers. */
 struct call_query {
 	struct path_param params[PATH_PARAMS_MAX]; /* as route->params */
 	struct lease_list_request list;            /* decoded from them, for a listing */
+	char seen[WATCH_SEEN_MAX]; /* of an inspection: tags that the caller knows, as in If-None-Match */
 };
 
 struct call {
@@ -102,7 +105,8 @@ struct call {
 	struct keys *keys;           /* a reference, as long as `caller` is needed; NULL: there is none */
 	struct access_caller caller;
 	struct body_limits limits; /* of the caller's requests */
-	bool counted;              /* among the waiting requests of its key */
+	bool streams; /* an inspection: of an event stream; if not, and wait_ms > 0: it waits for a change */
+	bool counted; /* among the waiting requests of its key */
 
 	/* decode */
 	struct call_query *query;   /* NULL: the route takes no parameters */
@@ -112,9 +116,12 @@ struct call {
 	struct lease_op *op;           /* under way, or NULL */
 	struct lease_listing *listing; /* the same for GET /locks */
 	struct hold_stream *stream;    /* the lease is held by this connection, or NULL */
+	struct watch *watch;           /* the resource is watched, or NULL */
+	unsigned events;               /* that its stream has told */
 
 	/* reply */
 	struct redlock_votes votes;     /* of an answer that lacks a quorum, for the log; needed 0: it does not */
+	char tag[LEASE_TAG_MAX];        /* of the state, for the header ETag; "": none */
 	char nonce[CALL_NONCE_LEN + 1]; /* of the styles and scripts of a page; "": none may run */
 };
 
@@ -191,6 +198,13 @@ bool decode_body(struct call *call) __attribute__((warn_unused_result));
 void lock_call_submit(struct call *call);
 void lock_call_list(struct call *call);
 
+/* Notes the answer to the operation as the reply. */
+void lock_call_answer(struct call *call, const struct lease_answer *answer);
+/* True if a list of tags, as in If-None-Match, has this one. */
+bool lock_call_is_seen(const char *list, const char *tag);
+/* The state of the resource; held null: not known, too few masters answer. */
+json_t *lock_call_state_new(const struct call *call, const struct lease_answer *answer);
+
 /* Cancels what is under way, and returns true if something was. The log names the caller of a forced release, because
  * it may have been carried out. */
 bool lock_call_cancel(struct call *call);
@@ -226,6 +240,20 @@ bool hold_stream_is_lost(const struct hold_stream *stream);
  * was left to the client's care, and frees all. */
 void hold_stream_log(const struct call *call, enum MHD_RequestTerminationCode how);
 void hold_stream_close(struct call *call, enum MHD_RequestTerminationCode how);
+
+/* ---- watch.c: GET /locks/{resource}: at once, with its next change (wait_ms), or as an event stream ---- */
+
+struct watch;
+
+void watch_call(struct call *call);
+
+/* The stream ends: at once because the client has left, or after what is under way. */
+void watch_leave(struct call *call);
+void watch_finish(struct call *call);
+
+/* Ends the watch, if there is one; or only that of a call that waits for a change: then true. */
+void watch_close(struct call *call);
+bool watch_cancel(struct call *call);
 
 /* ---- lease_text.c: a lease as JSON text, without a tree of values in between ---- */
 

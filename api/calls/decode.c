@@ -3,6 +3,7 @@
  * What is decoded is checked here, so that handlers and leases get values within their bounds. Worker's thread. */
 #include <assert.h>
 #include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -91,6 +92,33 @@ static void decode_headers(const struct call *call, struct field_errors *errors)
 		field_errors_add(errors, "Lock-Token", HEADERS_TOKEN_RULE ", given once");
 }
 
+/* The tags of a header, as a terminated text; none where there are too many of them. */
+static void decode_tags(const char *value, size_t len, const char *quote, char ret_seen[WATCH_SEEN_MAX])
+{
+	if (value && len + 3 <= WATCH_SEEN_MAX)
+		snprintf(ret_seen, WATCH_SEEN_MAX, "%s%.*s%s", quote, (int)len, value, quote);
+}
+
+/* Whether an inspection watches, and what its caller knows already. */
+static void decode_watch(struct call *call, struct field_errors *errors)
+{
+	const struct headers *headers = &call->request->headers;
+	const struct path_param *wait = &call->query->params[0];
+	uint32_t max_ms = call->limits.max_wait_ms;
+	bool gets = call->request->method != HTTP_HEAD;
+	if (wait->given)
+		call->lease.wait_ms = max_ms > 0 ? (uint32_t)decode_number(wait, max_ms) : 0;
+	if (wait->given && call->lease.wait_ms == 0 && strcmp(wait->value, "0") != 0)
+		field_errors_add(errors, "wait_ms", "must be from 0 to %u", max_ms);
+	call->streams = headers->wants_stream && gets;
+	if (call->streams && headers->last_event)
+		decode_tags(headers->last_event, headers->last_event_len, "\"", call->query->seen);
+	else
+		decode_tags(headers->seen_tags, headers->seen_tags_len, "", call->query->seen);
+	if (call->streams || call->query->seen[0] == '\0' || !gets)
+		call->lease.wait_ms = 0; /* no change to wait for, or each one is told */
+}
+
 bool decode_target(struct call *call, const char *query)
 {
 	const struct route *route = call->route;
@@ -105,6 +133,8 @@ bool decode_target(struct call *call, const char *query)
 		return false;
 	if (route->operation == LEASE_FORCE || route->operation == LEASE_RELEASE)
 		decode_fence(call, &call->query->params[1], &errors);
+	if (route->need == ACCESS_INSPECT)
+		decode_watch(call, &errors);
 	decode_headers(call, &errors);
 	if (call->request->headers.idempotency_key && route->need == ACCESS_ACQUIRE)
 		decode_idempotency_key(call, &errors);

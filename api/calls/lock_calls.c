@@ -3,6 +3,7 @@
  * Each handler hands a decoded struct to server/leases and returns. The answer comes later, from the worker's loop, and
  * becomes a reply here; what Redlock does in between is not known here. Tokens go out in a lease and nowhere else. */
 #include <assert.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -64,7 +65,7 @@ static json_t *held_ms_new(const struct lease_holder *holder)
 		       : NULL;
 }
 
-/* 200: what an inspection or a listing says of one lock. */
+/* What an inspection or a listing says of one lock. */
 static json_t *state_new(const char *resource, size_t resource_len, const struct lease_answer *answer)
 {
 	const struct lease_holder *holder = &answer->holder;
@@ -82,6 +83,22 @@ static json_t *state_new(const char *resource, size_t resource_len, const struct
 			 "votes", call_votes_new(&answer->votes));
 }
 
+json_t *lock_call_state_new(const struct call *call, const struct lease_answer *answer)
+{
+	if (answer->status == LEASE_OK)
+		return state_new(call->lease.resource, call->lease.resource_len, answer);
+	return json_pack("{s:o, s:n, s:o}", "resource", json_stringn(call->lease.resource, call->lease.resource_len),
+			 "held", "votes", call_votes_new(&answer->votes));
+}
+
+bool lock_call_is_seen(const char *list, const char *tag)
+{
+	char quoted[LEASE_TAG_MAX + 2];
+
+	snprintf(quoted, sizeof quoted, "\"%s\"", tag);
+	return strcmp(list, "*") == 0 || strstr(list, quoted) != NULL;
+}
+
 static void answer_ok(struct call *call, const struct lease_answer *answer)
 {
 	switch (call->lease.operation) {
@@ -90,7 +107,11 @@ static void answer_ok(struct call *call, const struct lease_answer *answer)
 	case LEASE_RELEASE:
 	case LEASE_FORCE: reply_empty(call->request, 204); break;
 	case LEASE_INSPECT:
-		call_reply_json(call, 200, state_new(call->lease.resource, call->lease.resource_len, answer));
+		lease_tag_write(answer, call->tag);
+		if (lock_call_is_seen(call->query->seen, call->tag))
+			reply_empty(call->request, 304);
+		else
+			call_reply_json(call, 200, lock_call_state_new(call, answer));
 		break;
 	}
 }
@@ -203,6 +224,14 @@ static void log_forced(const struct call *call, const struct lease_answer *answe
 	log_end();
 }
 
+void lock_call_answer(struct call *call, const struct lease_answer *answer)
+{
+	if (answer->status == LEASE_OK)
+		answer_ok(call, answer);
+	else
+		reject_lease(call, answer);
+}
+
 /* lease_done_fn: the worker has the answer. */
 static void lock_call_done(void *arg, const struct lease_answer *answer)
 {
@@ -213,10 +242,7 @@ static void lock_call_done(void *arg, const struct lease_answer *answer)
 	authorize_wait_end(call);
 	stats_note_answer(call->request->context->config->metrics, call->lease.operation, answer->status,
 			  call->lease.resource, call->lease.resource_len);
-	if (answer->status == LEASE_OK)
-		answer_ok(call, answer);
-	else
-		reject_lease(call, answer);
+	lock_call_answer(call, answer);
 	if (call->lease.operation == LEASE_FORCE)
 		log_forced(call, answer);
 	request_resume(call->request);

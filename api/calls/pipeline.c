@@ -67,8 +67,8 @@ static bool pipeline_whole(struct request *request)
 	if (!decode_body(call) || (call_has_resource(call) && !named && !authorize_operation(call)))
 		return false;
 	call->route->handle(call);
-	assert(request_is_answered(request) != (call->op || call->listing));
-	return call->listing || (call->lease.operation == LEASE_ACQUIRE && call->lease.wait_ms > 0);
+	assert(request_is_answered(request) != (call->op || call->listing || (call->watch && !call->streams)));
+	return call->listing || call->lease.wait_ms > 0;
 }
 
 /* Reading failed: no stage has run, or none will. */
@@ -105,16 +105,25 @@ static void pipeline_add_headers(const struct request *request, struct MHD_Respo
 	call_add_headers(call, response);
 }
 
+/* True if something was under way. */
+static bool pipeline_cancel(struct call *call)
+{
+	return watch_cancel(call) || lock_call_cancel(call);
+}
+
 static void pipeline_leave(struct request *request)
 {
 	struct call *call = request->call;
 
-	assert(request->state == REQUEST_RUNNING || call->stream);
+	assert(request->state == REQUEST_RUNNING || call->stream || call->watch);
 	if (request->state == REQUEST_ANSWERED) {
-		hold_stream_leave(call);
+		if (call->stream)
+			hold_stream_leave(call);
+		else
+			watch_leave(call);
 		return;
 	}
-	if (lock_call_cancel(call)) /* else it is answered and resumed already */
+	if (pipeline_cancel(call)) /* else it is answered and resumed already */
 		request_drop(request);
 }
 
@@ -127,7 +136,11 @@ static void pipeline_abort(struct request *request)
 		hold_stream_abort(call);
 		return;
 	}
-	if (!lock_call_cancel(call))
+	if (call->watch && call->streams) {
+		watch_finish(call);
+		return;
+	}
+	if (!pipeline_cancel(call))
 		return; /* answered and resumed already */
 	call_reject(call, PROBLEM_DRAINING, NULL);
 	request_resume(request);
@@ -139,9 +152,9 @@ static void pipeline_review(struct request *request)
 {
 	struct call *call = request->call;
 	bool receiving = request->state == REQUEST_BODY && !request_is_answered(request),
-	     under_way = call->op || call->listing;
+	     under_way = call->op || call->listing || (call->watch && !call->streams);
 
-	if (!receiving && !under_way && !call->stream)
+	if (!receiving && !under_way && !call->stream && !call->watch)
 		return; /* it has not asked for anything yet, or has its answer */
 	enum access_verdict verdict = authorize_again(call);
 	if (verdict == ACCESS_ALLOWED)
@@ -150,7 +163,11 @@ static void pipeline_review(struct request *request)
 		hold_stream_revoke(call, authorize_problem(verdict));
 		return;
 	}
-	lock_call_cancel(call);
+	if (call->watch && call->streams) {
+		watch_finish(call);
+		return;
+	}
+	pipeline_cancel(call);
 	authorize_accept(call, verdict);
 	if (under_way)
 		request_resume(request);
@@ -163,13 +180,14 @@ static void pipeline_end(struct request *request, unsigned status, const char *e
 
 	assert(request->state != REQUEST_NONE);
 	call->request = request; /* its head may never have come */
-	lock_call_cancel(call);
+	pipeline_cancel(call);
 	if (request->reply.grants && !call->stream && request->state != REQUEST_ANSWERED)
 		lease_release_abandoned(request->context->config->leases, call->lease.resource,
 					call->lease.resource_len, call->lease.token);
 	call_log(call, status, ended, how);
 	if (call->stream)
 		hold_stream_close(call, how);
+	watch_close(call);
 	authorize_end(call);
 	free(call->query);
 	free((char *)call->lease.metadata);

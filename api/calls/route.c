@@ -32,8 +32,8 @@ const struct route route_table[ROUTE_COUNT] = {
 	/* takes the parameters, so that its errors name them */
 	{"release", "DELETE", "/locks/{resource}", ACCESS_TOKEN, lock_call_submit, 204, 0, TOO_FEW | NOT_HELD,
 	 .operation = LEASE_RELEASE, .takes_body = true, .params = {"force", "fence"}},
-	{"inspect", "GET", "/locks/{resource}", ACCESS_INSPECT, lock_call_submit, 200, 0, TOO_FEW,
-	 .operation = LEASE_INSPECT},
+	{"inspect", "GET", "/locks/{resource}", ACCESS_INSPECT, watch_call, 200, 304, TOO_FEW,
+	 .operation = LEASE_INSPECT, .params = {"wait_ms"}},
 	{"list", "GET", "/locks", ACCESS_LIST, lock_call_list, 200, 0, TOO_FEW,
 	 .operation = LEASE_INSPECT, .params = {"prefix", "limit", "cursor", "owner"}},
 	{"healthz", "GET", "/healthz", ACCESS_NOTHING, info_call_healthz, .status = 200, .quiet = true},

@@ -158,6 +158,14 @@ static void parse_header(struct walk *walk, const char *key, size_t key_len, con
 		headers->is_encoded = headers->is_encoded || !is(value, len, "identity");
 	} else if (is(key, key_len, "Lock-Token")) {
 		parse_token(headers, value, len);
+	} else if (is(key, key_len, "If-None-Match")) {
+		headers->seen_tags = value;
+		headers->seen_tags_len = len;
+	} else if (is(key, key_len, "Last-Event-ID")) {
+		headers->last_event = value;
+		headers->last_event_len = len;
+	} else if (is(key, key_len, "Accept")) {
+		headers->wants_stream = memmem(value, len, "text/event-stream", 17) != NULL;
 	} else if (is(key, key_len, "X-Request-Id")) {
 		if (walk->ids++ == 0)
 			parse_request_id(headers, value, len);

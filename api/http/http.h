@@ -80,10 +80,11 @@ struct headers {
 	uint64_t content_length; /* unless chunked */
 	bool is_encoded;         /* a Content-Encoding other than identity */
 	bool has_json;           /* a Content-Type of application/json */
-	/* The bytes of the next three lie in the request, and are there until its first access handler call ends. NULL:
+	bool wants_stream;       /* an Accept that names text/event-stream */
+	/* The bytes of these lie in the request, and are there until its first access handler call ends. NULL:
 	 * no such header. */
-	const char *host, *origin, *key;
-	size_t host_len, origin_len, key_len;
+	const char *host, *origin, *key, *seen_tags, *last_event;
+	size_t host_len, origin_len, key_len, seen_tags_len, last_event_len; /* If-None-Match, Last-Event-ID */
 	bool keys_twice;   /* more than one key: which counts is not clear */
 	bool other_scheme; /* an Authorization that is not Bearer: of no meaning here, perhaps meant for a proxy */
 	bool preflight;    /* Access-Control-Request-Method */

@@ -3,6 +3,8 @@
  * The values in Redis are those of server/scripts/acquire.lua. Two masters name the same holder if the token is the
  * same: hold_until_ms is in each master's own time. Another library's value is its own identity. */
 #include <assert.h>
+#include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -162,6 +164,7 @@ void lease_answer_make(const struct lease_op *op, const struct redlock_result *r
 		fill_lease(op, result, now_us, ret_answer);
 	if (result->has_holder) {
 		find_holder(op, result->holder, &ret_answer->holder);
+		ret_answer->holder_id = result->holder;
 		ret_answer->holder.fence = result->holder_fence;
 	}
 	if (ret_answer->status == LEASE_LOCKED && op->request.wait_ms > 0 && op->core.params.wait_us == 0)
@@ -170,4 +173,30 @@ void lease_answer_make(const struct lease_op *op, const struct redlock_result *r
 	ret_answer->held = result->held;
 	ret_answer->expires = result->held && result->remaining_us != REDLOCK_NEVER;
 	ret_answer->remaining_ms = ret_answer->expires ? result->remaining_us / 1000 : 0;
+}
+
+/* ---- tags ---- */
+
+/* A holder that has no majority, and cannot have one with the masters that did not answer: no lease is valid, but the
+ * resource cannot be acquired either. */
+static bool is_split(const struct lease_answer *answer)
+{
+	const struct redlock_votes *votes = &answer->votes;
+	return answer->held && votes->granted + votes->failed + votes->quarantined < votes->needed;
+}
+
+void lease_tag_write(const struct lease_answer *answer, char ret_tag[LEASE_TAG_MAX])
+{
+	assert(answer->status == LEASE_OK || answer->status == LEASE_NO_QUORUM);
+	if (answer->status != LEASE_OK)
+		strcpy(ret_tag, "unknown");
+	else if (!answer->held)
+		strcpy(ret_tag, "free");
+	else if (is_split(answer))
+		strcpy(ret_tag, "split");
+	else if (answer->holder.known)
+		snprintf(ret_tag, LEASE_TAG_MAX, "%" PRIu64, answer->holder.fence);
+	else /* half of the hash: the value may be a secret of the other program's */
+		snprintf(ret_tag, LEASE_TAG_MAX, "x%08" PRIx32,
+			 (uint32_t)(answer->holder_id ^ answer->holder_id >> 32));
 }

@@ -97,15 +97,21 @@ struct leases {
 	struct lease_refs spare_refs;
 	STAILQ_HEAD(, lease_listing) new_listings; /* not begun, in the order of their arrival */
 	size_t listings;                           /* under way */
-	bool list_answered;                        /* since the last dispatch: the HTTP side has something to write */
+	bool has_news;                             /* since the last dispatch: the HTTP side has something to write */
 	struct lease_queues {
 		void *by_name; /* of tsearch(): balanced, whatever names the callers choose */
 		LIST_HEAD(, lease_queue) all;
 		struct lease_ops by_age; /* all that wait */
 		size_t waiters;
+		size_t listeners;      /* waiters and watched resources: notifications are wanted */
 		bool changed;          /* since the last update of /stats … */
 		uint64_t published_ms; /* … at this time */
 	} queues;
+	struct lease_watches {
+		void *by_name; /* of tsearch() */
+		LIST_HEAD(, lease_watch) all;
+		size_t watchers;
+	} watches;
 	uint64_t missed_notifications; /* how often masters may have dropped entries or notifications */
 	size_t waiting;                /* operations whose answer somebody waits for */
 	size_t busy;                   /* operations that wait for masters */
@@ -138,6 +144,15 @@ void lease_fence_learn(struct leases *leases, uint64_t fence);
 
 /* ---- lease_queue.c ---- */
 
+/* The key of a tree by name: what a queue or a watch begins with. */
+struct lease_name {
+	const char *resource;
+	size_t resource_len;
+};
+/* Of struct lease_name, for tsearch(). */
+int lease_name_compare(const void *a, const void *b);
+/* One more request of this worker waits or watches, or one less. */
+void lease_queues_listen(struct leases *leases, bool more);
 /* True if no more may wait for that resource, or at all. */
 bool lease_queue_is_full(const struct leases *leases, const struct lease_request *request);
 /* The waiter with that arrival; the first of all; NULL: none. */
@@ -154,6 +169,15 @@ struct lease_op *lease_queue_exit(struct lease_op *op, const struct redlock_resu
 /* Publishes the longest queues to /stats if they have changed, but not too often. Once per round of the loop: the rest
  * follows within a heartbeat. */
 void lease_queues_publish(struct leases *leases);
+
+/* ---- lease_watch.c ---- */
+
+/* A master has published a change of the resource. */
+void lease_watch_note_change(struct leases *leases, const char *resource, size_t len);
+/* Changes may have been missed. */
+void lease_watch_note_missed(struct leases *leases);
+/* LEASE_WATCH_DRAINING for all. */
+void lease_watch_drain(struct leases *leases);
 
 /* ---- lease_op.c ---- */
 

@@ -119,7 +119,7 @@ static void finish(struct lease_listing *listing, enum lease_status status)
 		position_print(&listing->next, answer.next);
 	if (listing->done)
 		listing->done(listing->arg, &answer);
-	leases->list_answered = true;
+	leases->has_news = true;
 	leases->listings--;
 	listing_free(listing);
 }

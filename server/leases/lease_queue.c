@@ -18,17 +18,16 @@ static_assert((int)LEASE_RESOURCE_MAX == (int)STATS_RESOURCE_MAX, "/stats has ro
 static_assert((int)LEASE_OWNER_MAX == (int)STATS_OWNER_MAX, "/stats has room for each owner");
 
 struct lease_queue {
-	const char *resource;
-	size_t resource_len;
+	struct lease_name name;
 	LIST_ENTRY(lease_queue) entry;
 	struct lease_ops waiters;
 	size_t count;
-	char name[]; /* what `resource` points to */
+	char bytes[]; /* of the name */
 };
 
-static int compare_names(const void *a, const void *b)
+int lease_name_compare(const void *a, const void *b)
 {
-	const struct lease_queue *one = a, *other = b;
+	const struct lease_name *one = a, *other = b;
 	if (one->resource_len != other->resource_len)
 		return one->resource_len < other->resource_len ? -1 : 1;
 	return memcmp(one->resource, other->resource, one->resource_len);
@@ -37,8 +36,8 @@ static int compare_names(const void *a, const void *b)
 static struct lease_queue *queue_find(const struct leases *leases, const char *resource, size_t len)
 {
 	assert(len >= 1 && len <= LEASE_RESOURCE_MAX);
-	const struct lease_queue name = {.resource = resource, .resource_len = len};
-	struct lease_queue *const *node = tfind(&name, &leases->queues.by_name, compare_names);
+	const struct lease_name name = {resource, len};
+	struct lease_queue *const *node = tfind(&name, &leases->queues.by_name, lease_name_compare);
 	return node ? *node : NULL;
 }
 
@@ -78,13 +77,24 @@ void lease_queues_visit_first(const struct leases *leases, void (*visit)(struct 
 static struct lease_queue *queue_new(struct lease_queues *queues, const struct lease_request *request)
 {
 	struct lease_queue *queue = memory_zeroed(1, sizeof *queue + request->resource_len);
-	queue->resource = memcpy(queue->name, request->resource, request->resource_len);
-	queue->resource_len = request->resource_len;
+	queue->name.resource = memcpy(queue->bytes, request->resource, request->resource_len);
+	queue->name.resource_len = request->resource_len;
 	TAILQ_INIT(&queue->waiters);
 	LIST_INSERT_HEAD(&queues->all, queue, entry);
-	if (!tsearch(queue, &queues->by_name, compare_names))
+	if (!tsearch(queue, &queues->by_name, lease_name_compare))
 		memory_exhausted("queue");
 	return queue;
+}
+
+void lease_queues_listen(struct leases *leases, bool more)
+{
+	size_t *listeners = &leases->queues.listeners;
+	assert(more || *listeners > 0);
+	*listeners += more ? 1 : (size_t)-1;
+	if (*listeners == 0)
+		masters_stop_notifications(leases->masters);
+	else if (more && *listeners == 1)
+		masters_start_notifications(leases->masters);
 }
 
 static void count_waiter(struct leases *leases, bool more)
@@ -96,10 +106,7 @@ static void count_waiter(struct leases *leases, bool more)
 	metrics_set(&leases->metrics->waiters, queues->waiters);
 	const struct lease_op *oldest = TAILQ_FIRST(&queues->by_age);
 	metrics_set(&leases->metrics->waiting_since_us, oldest ? oldest->began_us : 0);
-	if (queues->waiters == 0)
-		masters_stop_notifications(leases->masters);
-	else if (more && queues->waiters == 1)
-		masters_start_notifications(leases->masters);
+	lease_queues_listen(leases, more);
 }
 
 void lease_queue_enter(struct lease_op *op)
@@ -155,7 +162,7 @@ struct lease_op *lease_queue_exit(struct lease_op *op, const struct redlock_resu
 	TAILQ_REMOVE(&queue->waiters, op, queue_entry);
 	if (--queue->count == 0) {
 		assert(TAILQ_EMPTY(&queue->waiters));
-		tdelete(queue, &op->leases->queues.by_name, compare_names);
+		tdelete(queue, &op->leases->queues.by_name, lease_name_compare);
 		LIST_REMOVE(queue, entry);
 		free(queue);
 	}
@@ -191,10 +198,10 @@ void lease_queues_publish(struct leases *leases)
 		if (count == STATS_TOP && queue->count <= list[least].count)
 			continue;
 		struct stats_resource *one = &list[count < STATS_TOP ? count++ : least];
-		*one = (struct stats_resource){.len = (uint16_t)queue->resource_len,
+		*one = (struct stats_resource){.len = (uint16_t)queue->name.resource_len,
 					       .count = (uint32_t)queue->count,
 					       .oldest_us = TAILQ_FIRST(&queue->waiters)->began_us};
-		memcpy(one->name, queue->resource, queue->resource_len);
+		memcpy(one->name, queue->bytes, queue->name.resource_len);
 		list_first(queue, one);
 		for (size_t i = 0; i < count; i++)
 			least = list[i].count < list[least].count ? i : least;

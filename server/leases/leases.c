@@ -59,6 +59,12 @@ static void on_notified(void *arg, const struct masters_notification *notificati
 								 .master = notification->master});
 }
 
+static void on_changed(void *arg, const char *resource, size_t len)
+{
+	if (len <= LEASE_RESOURCE_MAX)
+		lease_watch_note_change(arg, resource, len);
+}
+
 static void try_now(struct lease_op *first)
 {
 	lease_op_dispatch_first(first, clock_now_us(), 0);
@@ -71,6 +77,7 @@ static void on_missed(void *arg)
 	struct leases *leases = arg;
 	leases->missed_notifications++;
 	lease_queues_visit_first(leases, try_now);
+	lease_watch_note_missed(leases);
 }
 
 /* ---- all of them ---- */
@@ -91,8 +98,8 @@ struct leases *leases_new(struct uv_loop_s *loop, const struct options *options,
 	STAILQ_INIT(&leases->spare_refs);
 	for (size_t i = 0; i < LEASE_OP_STATES; i++)
 		TAILQ_INIT(&leases->ops[i]);
-	masters_set_notification_events(masters, &(struct masters_notification_events){
-							 .notified = on_notified, .missed = on_missed, .arg = leases});
+	const struct masters_notification_events events = {on_notified, on_changed, on_missed, leases};
+	masters_set_notification_events(masters, &events);
 	return leases;
 }
 
@@ -102,9 +109,8 @@ bool leases_dispatch(struct leases *leases)
 	leases->unflushed = 0;
 	lease_submit_backlog(leases);
 	lease_queues_publish(leases);
-	bool any = lease_list_begin_new(leases) || !TAILQ_EMPTY(&leases->ops[LEASE_OP_ANSWERED]) ||
-		   leases->list_answered;
-	leases->list_answered = false;
+	bool any = lease_list_begin_new(leases) || !TAILQ_EMPTY(&leases->ops[LEASE_OP_ANSWERED]) || leases->has_news;
+	leases->has_news = false;
 	while ((op = TAILQ_FIRST(&leases->ops[LEASE_OP_ANSWERED]))) {
 		lease_done_fn *done = lease_op_forget_caller(op);
 		if (done)
@@ -133,6 +139,7 @@ void leases_drain(struct leases *leases)
 	leases->draining = true;
 	metrics_set(&leases->metrics->draining, 1);
 	drain_waiters(leases);
+	lease_watch_drain(leases);
 }
 
 size_t leases_waiting(const struct leases *leases)
@@ -152,7 +159,7 @@ void leases_close(struct leases *leases)
 
 void leases_free(struct leases *leases)
 {
-	assert(TAILQ_EMPTY(&leases->queues.by_age) && LIST_EMPTY(&leases->queues.all));
+	assert(TAILQ_EMPTY(&leases->queues.by_age) && leases->queues.listeners == 0);
 	while (leases->all) {
 		struct lease_op *next = leases->all->all_next;
 		text_fini(&leases->all->label);

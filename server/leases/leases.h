@@ -56,7 +56,7 @@ enum lease_status {
 /* A request, already checked by the caller: lengths and ttl within their bounds, token well-formed. */
 struct lease_request {
 	enum lease_operation operation;
-	uint32_t ttl_ms;  /* acquire, extend */
+	uint32_t ttl_ms;  /* acquire, extend; inspect: see lease_watch.c, else 0 */
 	uint32_t wait_ms; /* acquire: how long to wait in the queue; 0: not at all */
 	bool hold;        /* acquire: the HTTP side will hold the lease (hold_new); ignored here */
 	/* force: the holder's, or nothing is released; 0: any holder's. extend with a key: the lease's */
@@ -109,6 +109,7 @@ struct lease_answer {
 	/* acquire: LOCKED; extend, release: unused; inspect: the holder if `held`; extend OK: the lease's own owner;
 	 * force: whose lease was released, or may have been (NO_QUORUM); NOT_OWNER: the present holder */
 	struct lease_holder holder;
+	uint64_t holder_id;    /* of the token, or of another program's value; the same for all masters and redlockd */
 	uint32_t waiters;      /* inspect: how many wait for it, over all replicas */
 	bool held;             /* inspect */
 	bool expires;          /* inspect, held: false for another program's key without an expiry */
@@ -172,6 +173,41 @@ bool lease_cursor_valid(const struct leases *leases, const char *cursor);
 struct lease_listing *lease_list(struct leases *leases, const struct lease_list_request *request,
 				 lease_list_done_fn *done, void *arg);
 void lease_list_cancel(struct lease_listing *listing);
+
+/* ---- watching ---- */
+
+enum { LEASE_TAG_MAX = 24 };
+
+/* The name of the state that an inspection found, visible ASCII, terminated: changes with the holder, not with time. It
+ * is the same from each redlockd. */
+void lease_tag_write(const struct lease_answer *answer, char ret_tag[LEASE_TAG_MAX]);
+
+struct lease_watcher;
+
+enum lease_watch_event {
+	LEASE_WATCH_CHANGED, /* lease_watch_take() has a state that the watcher has not seen */
+	LEASE_WATCH_TIME,    /* `time_ms` has passed since the watch began, or since the last event */
+	LEASE_WATCH_DRAINING /* the last one: the service ends */
+};
+
+/* May end the watch of this watcher, and of no other. */
+typedef void lease_watch_fn(void *arg, enum lease_watch_event event);
+
+/* True if no more may watch: --max-waiters bounds them, too, apart from the waiters. */
+bool lease_watch_is_full(const struct leases *leases);
+
+/* Watches a resource. `seen`: the tag of the state that the watcher knows; "": none. */
+struct lease_watcher *lease_watch(struct leases *leases, const char *resource, size_t resource_len, const char *seen,
+				  uint32_t time_ms, lease_watch_fn *event, void *arg);
+
+/* The state now, unless the watcher has seen it: then NULL. From now on it has seen it. LEASE_OK, or LEASE_NO_QUORUM
+ * while too few masters answer. Valid until the loop goes on. */
+const struct lease_answer *lease_watch_take(struct lease_watcher *watcher, const char **ret_tag);
+
+/* The tag of the state as far as it is known; "": not known yet. Valid until the loop goes on. */
+const char *lease_watch_tag(const struct lease_watcher *watcher);
+
+void lease_watch_end(struct lease_watcher *watcher);
 
 /* ---- held leases: renewed each third of their ttl until they are dropped ---- */
 

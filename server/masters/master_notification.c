@@ -1,5 +1,5 @@
-/* Notifications of waiters, and the signs of life that keep their queue entries, for as long as a request of this
- * worker waits (server/scripts/queue_*.lua):
+/* Notifications of waiters and watchers, and the signs of life that keep the queue entries of waiters, for as long as a
+ * request of this worker waits or watches (server/scripts/queue_*.lua, watch_tell.lua):
  *
  *   alive key      on each master, {prefix}redlockd:alive:{replica}. It runs out after a second and is set again every
  *                  300 ms over the master's connection.
@@ -32,24 +32,40 @@ static void drop(struct master *master)
 		transport_close(connection);
 }
 
-/* Of a message: "replica:arrival key". */
+/* The resource of a message that has so many bytes before its key; *ret_len 0: it is not one of ours. */
+static const char *find_resource(const struct masters *masters, const char *text, size_t len, size_t head,
+				 size_t *ret_len)
+{
+	bool ours = len > head + masters->prefix_len &&
+		    memcmp(text + head, masters->options->key_prefix, masters->prefix_len) == 0;
+	*ret_len = ours ? len - head - masters->prefix_len : 0;
+	return ours ? text + head + masters->prefix_len : NULL;
+}
+
+/* Of a message: "replica:arrival key", or "watch key". */
 static void parse_notification(struct master *master, const char *text, size_t len)
 {
+	static const char watch[] = "watch ";
 	const struct masters *masters = master->all;
-	size_t prefix_len = strlen(masters->options->key_prefix), head = ENTRY_LEN + 1;
-	if (len <= head + prefix_len || text[MASTER_REPLICA_LEN] != ':' || text[ENTRY_LEN] != ' ' ||
-	    memcmp(text + head, masters->options->key_prefix, prefix_len) != 0)
+	const struct masters_notification_events *events = &masters->notification_events;
+	bool watched = len >= sizeof watch && memcmp(text, watch, sizeof watch - 1) == 0;
+	size_t resource_len;
+	const char *resource = find_resource(masters, text, len, watched ? sizeof watch - 1 : ENTRY_LEN + 1,
+					     &resource_len);
+	if (watched && resource_len > 0)
+		events->changed(events->arg, resource, resource_len);
+	if (watched || resource_len == 0 || text[MASTER_REPLICA_LEN] != ':' || text[ENTRY_LEN] != ' ')
 		return;
 	struct masters_notification notification = {.master = (uint8_t)master->index,
 						    .ours = memcmp(text, masters->replica, MASTER_REPLICA_LEN) == 0,
-						    .resource = text + head + prefix_len,
-						    .resource_len = len - head - prefix_len};
+						    .resource = resource,
+						    .resource_len = resource_len};
 	for (size_t i = MASTER_REPLICA_LEN + 1; i < ENTRY_LEN; i++) {
 		if (text[i] < '0' || text[i] > '9')
 			return;
 		notification.arrival = notification.arrival * 10 + (uint64_t)(text[i] - '0');
 	}
-	masters->notification_events.notified(masters->notification_events.arg, &notification);
+	events->notified(events->arg, &notification);
 }
 
 static void report_missed(const struct masters *masters)
@@ -192,7 +208,7 @@ void master_notification_close(struct masters *masters)
 
 void masters_set_notification_events(struct masters *masters, const struct masters_notification_events *events)
 {
-	assert(events->notified && events->missed && !masters->has_waiters);
+	assert(events->notified && events->changed && events->missed && !masters->has_waiters);
 	masters->notification_events = *events;
 }
 

@@ -61,7 +61,7 @@ struct master_script {
 	const char *label; /* acquire: of the value, behind the fence; label_len bytes */
 	size_t label_len;
 	const char *token;         /* RANDOM_TOKEN_LEN; release: NULL for none */
-	uint32_t ttl_ms;           /* acquire, extend */
+	uint32_t ttl_ms;           /* acquire, extend; inspect: for how long to watch; 0: not at all */
 	unsigned bucket;           /* acquire, raise: masters_bucket() … */
 	uint64_t fence;            /* … and the fence. extend with a key: of the lease */
 	uint64_t key;              /* acquire, extend: see struct lease_request; 0: none */
@@ -141,7 +141,7 @@ struct master_scan_command {
 enum master_sent masters_send_scan(struct masters *masters, size_t i, const struct master_scan_command *command,
 				   master_scan_fn *scan, void *arg);
 
-/* ---- notifications of waiters ---- */
+/* ---- notifications of waiters and watchers ---- */
 
 enum { MASTER_REPLICA_LEN = 16 };
 
@@ -157,6 +157,8 @@ struct masters_notification {
 /* Called from the loop, never from within a function of this header. */
 struct masters_notification_events {
 	void (*notified)(void *arg, const struct masters_notification *notification);
+	/* A watched resource has another holder there (an inspection with a ttl has begun the watch). */
+	void (*changed)(void *arg, const char *resource, size_t len);
 	/* A master may have dropped our queue entries, or a notification may have been missed. */
 	void (*missed)(void *arg);
 	void *arg;
@@ -164,10 +166,10 @@ struct masters_notification_events {
 
 /* Copies `events`; once, before the first of the two below. */
 void masters_set_notification_events(struct masters *masters, const struct masters_notification_events *events);
-/* The first request of this worker begins to wait. From now on each master is told that this worker is alive, before
+/* The first request of this worker begins to wait or to watch. From now on each master is told that this worker is alive, before
  * whatever is sent next, and notifications are received. */
 void masters_start_notifications(struct masters *masters);
-/* The last waiting request of this worker has ended its wait. */
+/* The last request of this worker that waited or watched has ended. */
 void masters_stop_notifications(struct masters *masters);
 
 /* ---- their states, for /masters, /readyz and the metrics ---- */

@@ -131,6 +131,11 @@ uint64_t metrics_outcomes(size_t operation, size_t outcome)
 	return metrics_figure(offsetof(struct metrics, outcomes[operation][outcome]), METRICS_SUM);
 }
 
+uint64_t metrics_watchers(void)
+{
+	return metrics_figure(offsetof(struct metrics, watchers), METRICS_SUM);
+}
+
 uint64_t metrics_waiters(void)
 {
 	return metrics_figure(offsetof(struct metrics, waiters), METRICS_SUM);
@@ -289,6 +294,8 @@ static const struct family {
 	{"redlockd_operations_queued", "gauge", "Operations that wait for their turn before masters are asked.",
 	 .at = AT(queued)},
 	{"redlockd_waiters", "gauge", "Requests that wait for a lock (wait_ms).", .at = AT(waiters)},
+	{"redlockd_watchers", "gauge",
+	 "Requests that watch a lock (GET /locks/{resource} with wait_ms, or as a stream).", .at = AT(watchers)},
 	{"redlockd_waiters_limit", "gauge", "How many requests may wait for locks at a time (--max-waiters).",
 	 .at = AT(waiters_limit), .fold = METRICS_MOST},
 	{.render = metrics_render_oldest},

@@ -179,6 +179,7 @@ struct metrics {
 	_Atomic uint64_t queued;
 	_Atomic uint64_t draining;      /* 0 or 1: the worker takes no new leases */
 	_Atomic uint64_t waiters;       /* requests that wait in the queues of this worker, a gauge */
+	_Atomic uint64_t watchers;      /* requests that watch a lock at this worker, a gauge */
 	_Atomic uint64_t waiters_limit; /* how many may wait in all queues of the process */
 	/* when the request that has waited longest came (clock_now_us()); 0: none waits */
 	_Atomic uint64_t waiting_since_us;
@@ -247,6 +248,7 @@ uint64_t metrics_figure(size_t offset, enum metrics_fold fold);
 /* Over all workers. */
 uint64_t metrics_outcomes(size_t operation, size_t outcome);
 uint64_t metrics_waiters(void);
+uint64_t metrics_watchers(void);
 /* How many masters may vote, as seen by the worker that sees the fewest. */
 size_t metrics_voting(void);
 /* Certificates and keys were read: all well, or those read before stay in use. The main thread alone; may come before

@@ -36,7 +36,7 @@
 --
 -- The queue is {prefix}redlockd:queue:{key}, a sorted set of "replica:arrival" by arrival: all masters sort alike. A
 -- replica is alive as long as its key {prefix}redlockd:alive:{replica} exists. `waited` in the hash is the time until
--- which some queue may not be empty: after it no queue is looked up.
+-- which some queue may not be empty, or some resource is watched: after it no queue and no watch is looked up.
 local call, args, count = redis.call, ARGV, #KEYS - 1
 local hash = KEYS[count + 1]
 local now = call('TIME')
@@ -109,6 +109,7 @@ local function acquire(i)
 			raised[bucket] = guess
 			call('HSET', hash, bucket, args[at + 6])
 		end
+--include watch_tell.lua
 		return old
 	end
 	if entry then

@@ -1,10 +1,11 @@
--- Inspect: the holder here, and the number of waiters. Reads only. Its cost does not depend on the number of waiters,
--- since clients may inspect as often as they like: entries are counted, not read, so stale ones count until they are
--- removed.
+-- Inspect: the holder here, and the number of waiters. Its cost does not depend on the number of waiters, since clients
+-- may inspect as often as they like: entries are counted, not read, so stale ones count until they are removed. Reads
+-- only, unless the caller watches the resource.
 --
 -- KEYS[1]  {prefix}{resource}
 -- KEYS[2]  {prefix}redlockd:master
--- ARGV[1]  epoch: as in acquire.lua  ARGV[2]  deadline_us: not used
+-- ARGV[1]  watch_ms  for so long, changes of the holder are published (watch_tell.lua); 0: the caller does not watch
+-- ARGV[2]  epoch: as in acquire.lua  ARGV[3]  deadline_us: not used
 --
 -- Returns {0, now_us, remaining_ms, value, waiters}  held; remaining_ms -1: it never expires; value false: another type
 --         {-1, now_us, waiters}                      free
@@ -12,12 +13,19 @@
 local now = redis.call('TIME')
 local now_us = now[1] * 1000000 + now[2]
 local seen = redis.call('HMGET', KEYS[2], 'epoch', 'waited')
-if seen[1] ~= ARGV[1] and ARGV[1] ~= '----------------' then
+if seen[1] ~= ARGV[2] and ARGV[2] ~= '----------------' then
 	return {-3, now_us}
 end
-local waiters = 0
-if tonumber(seen[2] or 0) > now_us then
-	waiters = redis.call('ZCARD', string.sub(KEYS[2], 1, -7) .. 'queue:' .. KEYS[1])
+local waiters, base = 0, string.sub(KEYS[2], 1, -7)
+local waited, watch_until = tonumber(seen[2] or 0), now_us + ARGV[1] * 1000
+if waited > now_us then
+	waiters = redis.call('ZCARD', base .. 'queue:' .. KEYS[1])
+end
+if watch_until > now_us then
+	redis.call('SET', base .. 'watch:' .. KEYS[1], '', 'PX', ARGV[1])
+	if watch_until > waited then
+		redis.call('HSET', KEYS[2], 'waited', string.format('%.0f', watch_until))
+	end
 end
 local value = redis.pcall('GET', KEYS[1])
 if not value then

@@ -18,7 +18,8 @@ local now_us = now[1] * 1000000 + now[2]
 if now_us > tonumber(ARGV[5]) then
 	return {-2, now_us}
 end
-local seen = redis.call('HMGET', KEYS[2], 'epoch', 'floor', ARGV[2])
+local hash, key = KEYS[2], KEYS[1]
+local seen = redis.call('HMGET', hash, 'epoch', 'floor', ARGV[2], 'waited')
 if seen[1] ~= ARGV[4] and ARGV[4] ~= '----------------' then
 	return {-3, now_us}
 end
@@ -36,4 +37,6 @@ end
 local first, last = string.match(value, '^(%x+:%d+:)%d+(:.*)$')
 redis.call('HSET', KEYS[2], ARGV[2], ARGV[3])
 redis.call('SET', KEYS[1], first .. ARGV[3] .. last, 'KEEPTTL')
+local waited = tonumber(seen[4] or 0)
+--include watch_tell.lua
 return {1, now_us}

@@ -14,18 +14,19 @@
 --         {-1, now_us}                         gone
 --         {-3, now_us}                         another epoch; if it was the token's it is deleted
 -- If the resource is free then, the next waiter is notified on the channel {prefix}redlockd:wake: "replica:arrival
--- key".
+-- key". Watchers are told on the same channel: "watch key".
 local now = redis.call('TIME')
 local now_us = now[1] * 1000000 + now[2]
 local seen = redis.call('HMGET', KEYS[2], 'epoch', 'waited')
-local waited = tonumber(seen[2] or 0)
+local hash, key, waited = KEYS[2], KEYS[1], tonumber(seen[2] or 0)
 local value = redis.pcall('GET', KEYS[1])
 local ours = ARGV[1] ~= '' and type(value) == 'string' and string.sub(value, 1, 40) == ARGV[1]
 if ours then
 	redis.call('DEL', KEYS[1])
+--include watch_tell.lua
 end
 if waited > now_us or ARGV[2] ~= '' then
-	local hash, entry, wait_ms = KEYS[2], string.sub(ARGV[2], 1, 33), tonumber(string.sub(ARGV[2], 35)) or 0
+	local entry, wait_ms = string.sub(ARGV[2], 1, 33), tonumber(string.sub(ARGV[2], 35)) or 0
 	local base = string.sub(hash, 1, -7)
 	local queue, first = base .. 'queue:' .. KEYS[1]
 	local left = 0

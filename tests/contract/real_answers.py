@@ -51,6 +51,7 @@ def gather_leases(lab, answers):
     answers.ask(service, "GET", "/locks/a/b", ONE, 200)
     answers.ask(service, "GET", "/locks/no%20owner", ONE, 200)
     answers.ask(service, "GET", "/locks/free", ONE, 200)
+    answers.ask(service, "GET", "/locks/free?wait_ms=10", ONE, 304, headers={"If-None-Match": '"free"'})
     first = answers.ask(service, "GET", "/locks?limit=1", NEW, 200).json
     if first["cursor"] is not None:
         answers.ask(service, "GET", f"/locks?limit=1&cursor={first['cursor']}", NEW, 200)

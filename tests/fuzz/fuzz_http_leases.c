@@ -111,6 +111,35 @@ void lease_list_cancel(struct lease_listing *listing)
 	leases.under_way--;
 }
 
+/* ---- watching: there is no room ---- */
+
+bool lease_watch_is_full(const struct leases *ours)
+{
+	return ours == &leases;
+}
+
+struct lease_watcher *lease_watch(struct leases *ours, const char *resource, size_t resource_len, const char *seen,
+				  uint32_t time_ms, lease_watch_fn *event, void *arg)
+{
+	(void)ours, (void)seen, (void)time_ms, (void)event, (void)arg;
+	MUST(false, "watches %.*s without room", (int)resource_len, resource);
+}
+
+const struct lease_answer *lease_watch_take(struct lease_watcher *watcher, const char **ret_tag)
+{
+	MUST(false, "nobody watches: %p %p", (void *)watcher, (const void *)ret_tag);
+}
+
+const char *lease_watch_tag(const struct lease_watcher *watcher)
+{
+	MUST(false, "nobody watches: %p", (const void *)watcher);
+}
+
+void lease_watch_end(struct lease_watcher *watcher)
+{
+	MUST(false, "nobody watches: %p", (void *)watcher);
+}
+
 /* ---- answers ---- */
 
 int leases_grant_of(const char *token)

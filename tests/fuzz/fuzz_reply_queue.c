@@ -31,6 +31,16 @@ static void hear_notification(void *arg, const struct masters_notification *told
 	MUST(memcmp(text + sizeof REPLICA - 1, again, 18) == 0, "arrival %llu", (unsigned long long)told->arrival);
 }
 
+static void hear_change(void *arg, const char *resource, size_t len)
+{
+	struct heard *heard = arg;
+	const char *text = heard->message->element[2]->str;
+	size_t head = sizeof "watch " - 1 + heard->prefix_len;
+	heard->notifications++;
+	MUST(len > 0 && resource == text + head && len == (size_t)heard->message->element[2]->len - head, "%zu bytes",
+	     len);
+}
+
 static void hear_missed(void *arg)
 {
 	struct heard *heard = arg;
@@ -51,9 +61,10 @@ void fuzz_check_message(const redisReply *reply, const char *key_prefix)
 	struct heard heard = {.message = reply, .prefix_len = strlen(key_prefix)};
 	snprintf(options.key_prefix, sizeof options.key_prefix, "%s", key_prefix);
 	masters.options = &options;
+	masters.prefix_len = heard.prefix_len;
 	masters.has_waiters = true; /* the connection is kept */
 	masters.notification_events = (struct masters_notification_events){
-		.notified = hear_notification, .missed = hear_missed, .arg = &heard};
+		.notified = hear_notification, .changed = hear_change, .missed = hear_missed, .arg = &heard};
 	masters.note_subscribed = hear_subscribed;
 	memcpy(masters.replica, REPLICA, sizeof REPLICA);
 	master->all = &masters;

@@ -157,6 +157,8 @@ static void random_lock(struct model_command *command, unsigned kind, uint64_t *
 	command->fence = random_fence(random, model_number(master, command->bucket), now_us);
 	command->epoch = random_epoch(random, master);
 	command->deadline_us = random_deadline(random, now_us);
+	if (kind == COMPARE_INSPECT)
+		command->ttl_ms = 0; /* it does not watch */
 	if (kind == COMPARE_ACQUIRE || kind == COMPARE_RELEASE)
 		random_entry(command, kind, random, master);
 	if (crowded && chance(random, 95)) {

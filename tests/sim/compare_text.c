@@ -99,7 +99,7 @@ static const struct {
 	[COMPARE_RAISE] = {"raise", "2", "tbfeD"},
 	[COMPARE_EXTEND] = {"extend", "2", "tlneD"},
 	[COMPARE_RELEASE] = {"release", "2", "tqeD"},
-	[COMPARE_INSPECT] = {"inspect", "2", "eD"},
+	[COMPARE_INSPECT] = {"inspect", "2", "leD"},
 	[COMPARE_EPOCH] = {"epoch", "1", "dlvp"},
 	[COMPARE_QUARANTINE] = {"quarantine", "1", "emrkl"},
 	[COMPARE_FENCES] = {"fences", "1", "ebB"},

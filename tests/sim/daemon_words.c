@@ -186,7 +186,10 @@ static void parse_lock_script(struct command *command, const struct transport_co
 		parse_entry(&argv[1], request);
 		request->epoch = epoch(&argv[2]);
 		break;
-	default: assert(command->kind == REDLOCK_SCRIPT_INSPECT); request->epoch = epoch(&argv[0]);
+	default:
+		assert(command->kind == REDLOCK_SCRIPT_INSPECT);
+		request->ttl_ms = decimal(&argv[0]);
+		request->epoch = epoch(&argv[1]);
 	}
 }
 

@@ -3,7 +3,10 @@
 
 #include <assert.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+
+#include "server/base/base.h"
 
 static const char fake_token[] = "0123456789abcdef0123456789abcdef01234567";
 
@@ -107,6 +110,47 @@ unsigned fake_leases_dispatch(struct leases *leases)
 		}
 	}
 	return count;
+}
+
+bool lease_watch_is_full(const struct leases *leases)
+{
+	return leases->watch_full;
+}
+
+struct lease_watcher *lease_watch(struct leases *leases, const char *resource, size_t resource_len, const char *seen,
+				  uint32_t time_ms, lease_watch_fn *event, void *arg)
+{
+	struct lease_watcher *watcher = memory_zeroed(1, sizeof *watcher);
+
+	memcpy(watcher->resource, resource, resource_len);
+	strcpy(watcher->seen, seen);
+	watcher->leases = leases;
+	watcher->time_ms = time_ms;
+	watcher->event = event;
+	watcher->arg = arg;
+	leases->watched++;
+	leases->watcher = watcher;
+	return watcher;
+}
+
+const struct lease_answer *lease_watch_take(struct lease_watcher *watcher, const char **ret_tag)
+{
+	if (watcher->tag[0] == '\0' || strcmp(watcher->seen, watcher->tag) == 0)
+		return NULL;
+	strcpy(watcher->seen, watcher->tag);
+	*ret_tag = watcher->tag;
+	return &watcher->state;
+}
+
+const char *lease_watch_tag(const struct lease_watcher *watcher)
+{
+	return watcher->tag;
+}
+
+void lease_watch_end(struct lease_watcher *watcher)
+{
+	watcher->leases->watcher = NULL;
+	free(watcher);
 }
 
 size_t masters_count(const struct masters *masters)

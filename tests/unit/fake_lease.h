@@ -24,6 +24,16 @@ struct lease_listing {
 	void *arg;
 };
 
+/* One watcher: a test sets `tag` and `state`, and calls `event`. */
+struct lease_watcher {
+	struct leases *leases;
+	char resource[LEASE_RESOURCE_MAX + 1], seen[LEASE_TAG_MAX], tag[LEASE_TAG_MAX];
+	uint32_t time_ms;
+	struct lease_answer state;
+	lease_watch_fn *event;
+	void *arg;
+};
+
 /* All members may be read and set by a test. */
 struct leases {
 	struct lease_op ops[FAKE_OPS_MAX];
@@ -32,6 +42,9 @@ struct leases {
 	struct lease_list_answer list; /* what each listing is answered */
 	bool hold;                     /* answer nothing for the time being */
 	bool draining;
+	struct lease_watcher *watcher; /* the last one, or NULL */
+	bool watch_full;
+	unsigned watched;
 	unsigned submitted, listed, cancelled, abandoned;
 	struct lease_request last; /* asked for last */
 	struct lease_list_request last_list;

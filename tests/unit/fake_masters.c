@@ -8,6 +8,7 @@
 static void keep(struct fake_command *ret, const struct master_script *script)
 {
 	ret->script = script->script;
+	ret->ttl_ms = script->ttl_ms;
 	snprintf(ret->key, sizeof ret->key, "%.*s", script->resource_len, script->resource);
 	if (script->token)
 		snprintf(ret->token, sizeof ret->token, "%.*s", LEASE_TOKEN_LEN, script->token);
@@ -58,6 +59,11 @@ size_t fake_masters_answer_some(struct masters *masters, enum redlock_script scr
 void fake_masters_answer(struct masters *masters, enum redlock_script script, const struct master_reply *reply)
 {
 	(void)fake_masters_answer_some(masters, script, -1, SIZE_MAX, reply);
+}
+
+void fake_masters_publish(struct masters *masters, const char *resource)
+{
+	masters->notification_events.changed(masters->notification_events.arg, resource, strlen(resource));
 }
 
 void fake_masters_notify(struct masters *masters, uint8_t master, bool ours, uint64_t arrival, const char *resource)

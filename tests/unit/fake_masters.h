@@ -14,6 +14,7 @@ struct fake_command {
 	bool open;         /* its answer is still to come */
 	uint8_t master;
 	enum redlock_script script;
+	uint32_t ttl_ms;
 	char key[LEASE_RESOURCE_MAX + 1], token[LEASE_TOKEN_LEN + 1], entry[64]; /* terminated */
 	master_reply_fn *reply;
 	void *arg;
@@ -45,5 +46,7 @@ size_t fake_masters_answer_some(struct masters *masters, enum redlock_script scr
 void fake_masters_answer(struct masters *masters, enum redlock_script script, const struct master_reply *reply);
 /* A master notifies a waiter; `arrival` is one of this worker's if `ours`. */
 void fake_masters_notify(struct masters *masters, uint8_t master, bool ours, uint64_t arrival, const char *resource);
+/* A master publishes a change of a watched resource. */
+void fake_masters_publish(struct masters *masters, const char *resource);
 
 #endif

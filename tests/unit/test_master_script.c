@@ -150,7 +150,7 @@ START_TEST(commands_are_as_the_scripts_want_them)
 	static const char *const extend[] = {"2", "app:orders/42", "app:redlockd:master", TOKEN, "30000", "", GUARD,
 					     NULL};
 	static const char *const release[] = {"2", "app:orders/42", "app:redlockd:master", TOKEN, "", GUARD, NULL};
-	static const char *const inspect[] = {"2", "app:orders/42", "app:redlockd:master", GUARD, NULL};
+	static const char *const inspect[] = {"2", "app:orders/42", "app:redlockd:master", "30000", GUARD, NULL};
 	static const char *const *const expected[] = {
 		[REDLOCK_SCRIPT_ACQUIRE] = acquire, [REDLOCK_SCRIPT_RAISE] = raise,
 		[REDLOCK_SCRIPT_EXTEND] = extend,   [REDLOCK_SCRIPT_RELEASE] = release,
@@ -310,17 +310,9 @@ END_TEST
 static const struct {
 	const char *name, *value;
 } argument_values[] = {
-	{"token", TOKEN},
-	{"ttl_ms", "30000"},
-	{"max_hold_ms", "86400000"},
-	{"label", ":me:you"},
-	{"note", ""},
-	{"bucket", "14377"},
-	{"guess", "7"},
-	{"fence", "7"},
-	{"entry", ENTRY},
-	{"epoch", "----------------"},
-	{"deadline_us", "9999999999999999"},
+	{"token", TOKEN},     {"ttl_ms", "30000"}, {"watch_ms", "30000"},         {"max_hold_ms", "86400000"},
+	{"label", ":me:you"}, {"note", ""},        {"bucket", "14377"},           {"guess", "7"},
+	{"fence", "7"},       {"entry", ENTRY},    {"epoch", "----------------"}, {"deadline_us", "9999999999999999"},
 };
 
 static const char *value_of(const char *name, size_t len)

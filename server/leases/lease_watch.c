@@ -1,0 +1,269 @@
+/* Watched resources of this worker: one watch for each, however many watchers it has.
+ *
+ *     first watcher ─► look ─► state ─► watchers that have not seen it
+ *                       ▲        └──► next look: a publication, the end of the holder's time, LOOK_MS
+ *                       └────────────────┘
+ *
+ * A look is an inspection that also makes the masters publish each change of the holder for WATCH_MS (inspect.lua,
+ * watch_tell.lua), so a watch costs the masters one inspection for each change and one every LOOK_MS, since a
+ * publication can be lost.
+ *
+ * The masters publish a change while it happens: publications that come together cause one look (SOON_MS), and a look
+ * that finds no majority for one holder may have seen half a grant. Then the watch looks again a few times before it
+ * tells what it has found. */
+#include <assert.h>
+#include <search.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/param.h>
+
+#include "lease_internal.h"
+#include "server/base/base.h"
+
+enum {
+	SOON_MS = 2,
+	UNCLEAR_MS = 10,   /* doubles with each look … */
+	UNCLEAR_LOOKS = 5, /* … of these */
+	DOWN_MS = 1000,    /* after a look without a quorum */
+	LOOK_MS = 5000,
+	WATCH_MS = 3 * LOOK_MS
+};
+
+struct lease_watch {
+	struct lease_name name;
+	struct leases *leases;
+	LIST_ENTRY(lease_watch) entry;
+	TAILQ_HEAD(, lease_watcher) watchers;
+	struct transport_timer *timer; /* of the next look */
+	uint64_t due_us;               /* … while no look is under way */
+	struct lease_op *look;         /* under way, or NULL */
+	bool again;                    /* a change was published since it left */
+	unsigned unclear;              /* looks in a row that found no clear state */
+	char tag[LEASE_TAG_MAX];       /* of the state that was told last; "": none yet */
+	uint64_t told_us;              /* when it was found */
+	struct lease_answer answer;    /* it; the time that remains as it was then */
+	struct lease_answer now;       /* the same with what remains now */
+	char bytes[];                  /* of the name */
+};
+
+struct lease_watcher {
+	TAILQ_ENTRY(lease_watcher) entry;
+	struct lease_watch *watch;
+	struct transport_timer *timer;
+	uint32_t time_ms;
+	char seen[LEASE_TAG_MAX];
+	lease_watch_fn *event;
+	void *arg;
+};
+
+/* ---- telling ---- */
+
+static void arm_watcher(struct lease_watcher *watcher)
+{
+	transport_timer_start(watcher->timer, watcher->time_ms);
+}
+
+static void tell(struct lease_watcher *watcher)
+{
+	if (strcmp(watcher->seen, watcher->watch->tag) != 0)
+		watcher->event(watcher->arg, LEASE_WATCH_CHANGED); /* may end it */
+}
+
+static void tell_all(struct lease_watch *watch)
+{
+	for (struct lease_watcher *watcher = TAILQ_FIRST(&watch->watchers), *next; watcher; watcher = next) {
+		next = TAILQ_NEXT(watcher, entry);
+		tell(watcher);
+	}
+}
+
+/* The time of a watcher is up. A new one is told here of a state that is known. */
+static void on_watcher_timer(void *arg)
+{
+	struct lease_watcher *watcher = arg;
+	bool begins = watcher->seen[0] == '\0' && watcher->watch->tag[0] != '\0';
+	arm_watcher(watcher);
+	watcher->watch->leases->has_news = true;
+	watcher->event(watcher->arg, begins ? LEASE_WATCH_CHANGED : LEASE_WATCH_TIME);
+}
+
+const struct lease_answer *lease_watch_take(struct lease_watcher *watcher, const char **ret_tag)
+{
+	struct lease_watch *watch = watcher->watch;
+	if (watch->tag[0] == '\0' || strcmp(watcher->seen, watch->tag) == 0)
+		return NULL;
+	memcpy(watcher->seen, watch->tag, sizeof watcher->seen);
+	arm_watcher(watcher);
+	uint64_t ago_ms = (clock_now_us() - watch->told_us) / 1000;
+	watch->now = watch->answer;
+	watch->now.remaining_ms -= MIN(ago_ms, watch->now.remaining_ms);
+	*ret_tag = watch->tag;
+	return &watch->now;
+}
+
+const char *lease_watch_tag(const struct lease_watcher *watcher)
+{
+	return watcher->watch->tag;
+}
+
+/* ---- looking ---- */
+
+static void look_within(struct lease_watch *watch, uint64_t ms)
+{
+	uint64_t due_us = clock_now_us() + ms * 1000;
+	if (watch->look) {
+		watch->again = true;
+	} else if (due_us < watch->due_us) {
+		watch->due_us = due_us;
+		transport_timer_start(watch->timer, ms);
+	}
+}
+
+/* How long until the next look if nothing is published. */
+static uint64_t pause_ms(const struct lease_watch *watch, const struct lease_answer *answer)
+{
+	if (watch->again)
+		return SOON_MS;
+	if (watch->unclear > 0)
+		return (uint64_t)UNCLEAR_MS << (watch->unclear - 1);
+	if (answer->status != LEASE_OK)
+		return DOWN_MS;
+	return answer->held && answer->expires ? MIN(answer->remaining_ms + SOON_MS, LOOK_MS) : LOOK_MS;
+}
+
+static void on_look(void *arg, const struct lease_answer *answer)
+{
+	struct lease_watch *watch = arg;
+	char tag[LEASE_TAG_MAX];
+	assert(watch->look && answer->status != LEASE_DRAINING);
+	lease_tag_write(answer, tag);
+	bool clear = answer->status != LEASE_OK || !answer->held || answer->votes.granted >= answer->votes.needed ||
+		     strcmp(tag, watch->tag) == 0;
+	watch->look = NULL;
+	watch->unclear = clear || watch->unclear == UNCLEAR_LOOKS ? 0 : watch->unclear + 1;
+	uint64_t next_ms = pause_ms(watch, answer);
+	watch->again = false;
+	watch->due_us = REDLOCK_NEVER;
+	look_within(watch, next_ms);
+	if (watch->unclear > 0)
+		return;
+	watch->answer = *answer;
+	watch->told_us = clock_now_us();
+	memcpy(watch->tag, tag, sizeof watch->tag);
+	tell_all(watch); /* may end it */
+}
+
+static void on_look_timer(void *arg)
+{
+	struct lease_watch *watch = arg;
+	struct lease_request request = {
+		.operation = LEASE_INSPECT, .ttl_ms = WATCH_MS, .resource_len = (uint16_t)watch->name.resource_len};
+	assert(!watch->look);
+	memcpy(request.resource, watch->bytes, watch->name.resource_len);
+	watch->look = lease_submit(watch->leases, &request, on_look, watch);
+}
+
+void lease_watch_note_change(struct leases *leases, const char *resource, size_t len)
+{
+	const struct lease_name name = {resource, len};
+	struct lease_watch *const *node = tfind(&name, &leases->watches.by_name, lease_name_compare);
+	if (node)
+		look_within(*node, SOON_MS);
+}
+
+void lease_watch_note_missed(struct leases *leases)
+{
+	struct lease_watch *watch;
+	LIST_FOREACH(watch, &leases->watches.all, entry)
+	look_within(watch, SOON_MS);
+}
+
+/* ---- beginning and ending ---- */
+
+static struct lease_watch *watch_new(struct leases *leases, const struct lease_name *name)
+{
+	struct lease_watch *watch = memory_zeroed(1, sizeof *watch + name->resource_len);
+	watch->leases = leases;
+	watch->name.resource = memcpy(watch->bytes, name->resource, name->resource_len);
+	watch->name.resource_len = name->resource_len;
+	watch->timer = transport_timer_new(leases->loop, on_look_timer, watch);
+	watch->due_us = REDLOCK_NEVER;
+	TAILQ_INIT(&watch->watchers);
+	LIST_INSERT_HEAD(&leases->watches.all, watch, entry);
+	if (!tsearch(watch, &leases->watches.by_name, lease_name_compare))
+		memory_exhausted("watch");
+	lease_queues_listen(leases, true);
+	return watch;
+}
+
+static void watch_free(struct lease_watch *watch)
+{
+	assert(TAILQ_EMPTY(&watch->watchers));
+	if (watch->look)
+		lease_cancel(watch->look);
+	transport_timer_free(watch->timer);
+	LIST_REMOVE(watch, entry);
+	tdelete(watch, &watch->leases->watches.by_name, lease_name_compare);
+	lease_queues_listen(watch->leases, false);
+	free(watch);
+}
+
+static void count_watcher(struct leases *leases, bool more)
+{
+	leases->watches.watchers += more ? 1 : (size_t)-1;
+	metrics_set(&leases->metrics->watchers, leases->watches.watchers);
+}
+
+bool lease_watch_is_full(const struct leases *leases)
+{
+	return metrics_watchers() >= leases->options->max_waiters;
+}
+
+struct lease_watcher *lease_watch(struct leases *leases, const char *resource, size_t resource_len, const char *seen,
+				  uint32_t time_ms, lease_watch_fn *event, void *arg)
+{
+	assert(resource_len >= 1 && resource_len <= LEASE_RESOURCE_MAX && strlen(seen) < LEASE_TAG_MAX && event);
+	const struct lease_name name = {resource, resource_len};
+	struct lease_watch *const *node = tfind(&name, &leases->watches.by_name, lease_name_compare);
+	struct lease_watch *watch = node ? *node : watch_new(leases, &name);
+	struct lease_watcher *watcher = memory_zeroed(1, sizeof *watcher);
+	watcher->watch = watch;
+	watcher->time_ms = time_ms;
+	watcher->event = event;
+	watcher->arg = arg;
+	strcpy(watcher->seen, seen);
+	watcher->timer = transport_timer_new(leases->loop, on_watcher_timer, watcher);
+	TAILQ_INSERT_TAIL(&watch->watchers, watcher, entry);
+	count_watcher(leases, true);
+	/* Without a state of its own it gets the one that is known. Otherwise that may be older than what it has seen
+	 * elsewhere, unless it is the same. */
+	if (watch->tag[0] != '\0' && seen[0] == '\0')
+		transport_timer_start(watcher->timer, 0);
+	else
+		arm_watcher(watcher);
+	if (watch->tag[0] == '\0' || (seen[0] != '\0' && strcmp(seen, watch->tag) != 0))
+		look_within(watch, SOON_MS);
+	return watcher;
+}
+
+void lease_watch_end(struct lease_watcher *watcher)
+{
+	struct lease_watch *watch = watcher->watch;
+	TAILQ_REMOVE(&watch->watchers, watcher, entry);
+	count_watcher(watch->leases, false);
+	transport_timer_free(watcher->timer);
+	if (TAILQ_EMPTY(&watch->watchers))
+		watch_free(watch);
+	free(watcher);
+}
+
+void lease_watch_drain(struct leases *leases)
+{
+	for (struct lease_watch *watch = LIST_FIRST(&leases->watches.all), *next_watch; watch; watch = next_watch) {
+		next_watch = LIST_NEXT(watch, entry);
+		for (struct lease_watcher *watcher = TAILQ_FIRST(&watch->watchers), *next; watcher; watcher = next) {
+			next = TAILQ_NEXT(watcher, entry);
+			watcher->event(watcher->arg, LEASE_WATCH_DRAINING);
+		}
+	}
+}

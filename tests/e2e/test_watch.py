@@ -1,0 +1,362 @@
+"""Watching a lock: ETag and If-None-Match, waiting for a change, event streams. Several redlockd over real masters;
+the watchers are curl."""
+
+import collections
+import concurrent.futures
+import contextlib
+import json
+import re
+import signal
+import subprocess
+import threading
+import time
+
+import pytest
+
+from harness import DIES_WITH_US, SLOW, curl_command, end_process, process_state, quote, wait_until
+from key_fixtures import Key, Keyed
+
+LOOK_SECONDS = 5  # a watch looks at least so often
+LATE_SECONDS = 1.5 * SLOW
+
+Event = collections.namedtuple("Event", "tag kind state at")
+
+
+class Watcher:
+    """curl on the event stream of a resource. `events` grows; `over` when the stream has ended."""
+
+    def __init__(self, service, resource, *options, last=None):
+        last = ["-H", f"Last-Event-ID: {last}"] if last else []
+        command = curl_command(service.address, "GET", f"/locks/{quote(resource)}", "--no-buffer", "--include", "--max-time", "600", "-H",
+                               "Accept: text/event-stream", *last, *options)
+        self.events, self.comments, self.status, self.over = [], 0, None, False
+        self.process = subprocess.Popen([*DIES_WITH_US, *command], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True)
+        self.thread = threading.Thread(target=self._read)
+        self.thread.start()
+
+    def _read(self):
+        fields = {}
+        for line in self.process.stdout:
+            line = line.rstrip("\r\n")
+            if self.status is None:
+                self.status = int(line.split()[1])
+            if line.startswith(":"):
+                self.comments += 1
+            elif line and not line.startswith(("HTTP/", "X-")):
+                name, _, value = line.partition(": ")
+                fields[name] = value
+            elif "data" in fields:
+                self.events.append(Event(fields["id"], fields.get("event"), json.loads(fields["data"]), time.monotonic()))
+            if not line:
+                fields = {}
+        self.over = True
+
+    def tags(self):
+        return [event.tag for event in self.events]
+
+    def sees(self, tag, seconds=10.0):
+        """Waits until the last event has this tag."""
+        wait_until(lambda: self.events and self.events[-1].tag == tag, seconds, f"{tag} (so far {self.tags()[-5:]})")
+        return self.events[-1]
+
+    def check(self):
+        """No tag twice in a row, and fences that grow."""
+        tags = self.tags()
+        assert all(tag != following for tag, following in zip(tags, tags[1:])), tags
+        fences = [event.state["fence"] for event in self.events if event.state.get("fence") and event.tag.isdigit()]
+        assert fences == sorted(fences), fences
+
+    def stop(self):
+        self.process.kill()
+        self.process.wait()
+        self.thread.join()
+
+
+@pytest.fixture(name="watch")
+def fixture_watch():
+    watchers = []
+
+    def begin(*args, **options):
+        watchers.append(Watcher(*args, **options))
+        return watchers[-1]
+    yield begin
+    for watcher in watchers:
+        watcher.stop()
+    for watcher in watchers:
+        watcher.check()
+
+
+def tag_of(answer):
+    return re.fullmatch('"([a-z0-9]+)"', answer.headers["etag"])[1]
+
+
+def get(service, resource, *options, seen=None, **query):
+    seen = ["-H", f'If-None-Match: "{seen}"'] if seen else []
+    query = "?" + "&".join(f"{name}={value}" for name, value in query.items()) if query else ""
+    return service.curl("GET", f"/locks/{quote(resource)}{query}", *seen, *options)
+
+
+# ---- conditions ----
+
+
+def test_a_tag_is_the_same_everywhere(lab, resource):
+    masters = lab.redises(3)
+    first, second = lab.redlockd(masters), lab.redlockd(masters)
+    assert tag_of(get(first, resource)) == tag_of(get(second, resource)) == "free"
+    lease = first.acquire(resource, ttl_ms=60000)
+    assert tag_of(get(first, resource)) == tag_of(get(second, resource)) == str(lease["fence"])
+    assert second.curl("PUT", f"/locks/{resource}", body={"token": lease["token"], "ttl_ms": 60000}).status == 200
+    assert tag_of(get(second, resource)) == str(lease["fence"]), "an extension is no change"
+    second.stop()
+    second = lab.redlockd(masters)
+    answer = get(second, resource, seen=lease["fence"])
+    assert (answer.status, answer.body) == (304, b"") and tag_of(answer) == str(lease["fence"])
+    assert first.release(lease).status == 204
+    assert get(second, resource, seen=lease["fence"]).status == 200
+    assert first.acquire(resource)["fence"] > lease["fence"]
+
+
+def test_another_librarys_holder(lab, resource, watch):
+    masters = lab.redises(3)
+    first, second = lab.redlockd(masters), lab.redlockd(masters)
+    watcher = watch(second, resource)
+    watcher.sees("free")
+    for master in masters:
+        master.cli("SET", resource, "theirs", "PX", 20000)
+    tag = tag_of(get(first, resource))
+    assert re.fullmatch("x[0-9a-f]{8}", tag) and tag == tag_of(get(second, resource)) and "theirs" not in tag
+    assert watcher.sees(tag, LOOK_SECONDS + LATE_SECONDS).state["held"]  # nobody publishes it: the next look finds it
+    for master in masters:
+        master.cli("SET", resource, "other", "PX", 1000)
+    assert tag_of(get(first, resource)) not in (tag, "free")
+    watcher.sees("free", LOOK_SECONDS + 1 + LATE_SECONDS)
+
+
+# ---- waiting for a change ----
+
+
+def test_a_wait_for_a_change(lab, resource):
+    masters = lab.redises(3)
+    first, second = lab.redlockd(masters), lab.redlockd(masters)
+    lease = first.acquire(resource, ttl_ms=60000)
+    with concurrent.futures.ThreadPoolExecutor(2) as pool:
+        waits = [pool.submit(get, service, resource, seen=lease["fence"], wait_ms=50000) for service in (first, second)]
+        wait_until(lambda: all(service.metrics()["redlockd_watchers"] == 1 for service in (first, second)), what="both watch")
+        since = time.monotonic()
+        assert first.release(lease).status == 204
+        for wait in waits:
+            answer = wait.result()
+            assert answer.status == 200 and tag_of(answer) == "free" and not answer.json["held"]
+        assert time.monotonic() - since < LATE_SECONDS
+    assert get(second, resource, seen="7", wait_ms=50000).status == 200, "the state is another one already"
+    since = time.monotonic()
+    answer = get(second, resource, seen="free", wait_ms=300)
+    assert answer.status == 304 and tag_of(answer) == "free" and time.monotonic() - since >= 0.3
+    answer = get(second, resource, seen="free", wait_ms=70000)
+    assert answer.status == 400 and answer.json["errors"][0]["field"] == "wait_ms"
+    wait_until(lambda: second.metrics()["redlockd_watchers"] == 0, what="nobody watches")
+
+
+def test_a_wait_without_a_quorum(lab, resource):
+    masters = lab.redises(3)
+    service = lab.redlockd(masters)
+    with concurrent.futures.ThreadPoolExecutor(1) as pool:
+        wait = pool.submit(get, service, resource, seen="free", wait_ms=50000)
+        wait_until(lambda: service.metrics()["redlockd_watchers"] == 1, what="it watches")
+        for master in masters[:2]:
+            master.kill()
+        answer = wait.result()
+    assert answer.status == 503 and answer.json["code"] == "no-quorum" and answer.json["votes"]["failed"] == 2
+
+
+# ---- streams ----
+
+
+def test_changes_over_two_redlockd(lab, resource, watch):
+    """1,000 changes, each by one of two redlockd. Each watcher ends with the last state; fences grow, and no tag comes twice in a row
+    (Watcher.check)."""
+    masters = lab.redises(3)
+    services = [lab.redlockd(masters), lab.redlockd(masters)]
+    watchers = [watch(services[i % 2], resource) for i in range(6)]
+    for watcher in watchers:
+        watcher.sees("free")
+    for i in range(500):
+        lease = services[i % 2].acquire(resource, owner=f"number {i}", ttl_ms=60000)
+        assert services[i // 2 % 2].release(lease).status == 204
+        if i % 100 == 50:  # a change that lasts is missed by nobody
+            lease = services[0].acquire(resource, owner="stays", ttl_ms=60000)
+            for watcher in watchers:
+                assert watcher.sees(str(lease["fence"])).state["owner"] == "stays"
+            assert services[1].release(lease).status == 204
+    last = services[0].acquire(resource, owner="last", ttl_ms=60000)
+    for watcher in watchers:
+        assert watcher.sees(str(last["fence"])).state["owner"] == "last"
+
+
+def test_a_lease_that_runs_out(lab, resource, watch):
+    masters = lab.redises(3)
+    holder, watching = lab.redlockd(masters), lab.redlockd(masters)
+    watcher = watch(watching, resource)
+    watcher.sees("free")
+    lease = holder.acquire(resource, ttl_ms=2000)
+    since = watcher.sees(str(lease["fence"])).at
+    end_process(holder.process)
+    assert watcher.sees("free").at - since < 2 + LATE_SECONDS
+
+
+def test_the_last_event(lab, resource, watch):
+    service = lab.service(3)
+    lease = service.acquire(resource, ttl_ms=60000)
+    again = watch(service, resource, last=lease["fence"])
+    behind = watch(service, resource, last="free")
+    assert behind.sees(str(lease["fence"])).state["held"]
+    wait_until(lambda: again.status == 200, what="the head comes without an event")
+    assert again.events == []
+    assert service.release(lease).status == 204
+    again.sees("free")
+    assert again.tags() == ["free"]
+
+
+def test_a_master_that_is_lost(lab, resource, watch):
+    """One of three: nothing is missed. Two: the state is unknown, until they are back."""
+    masters = lab.redises(3)
+    service = lab.redlockd(masters, "--restart-guard", "off")
+    watcher = watch(service, resource)
+    watcher.sees("free")
+    masters[0].kill()
+    lease = service.acquire(resource, ttl_ms=60000)
+    watcher.sees(str(lease["fence"]))
+    masters[1].kill()
+    event = watcher.sees("unknown", LOOK_SECONDS + LATE_SECONDS)
+    assert event.kind == "unknown" and event.state["held"] is None and event.state["votes"]["failed"] == 2
+    masters[0].start()
+    masters[1].start()
+    assert watcher.sees("free", 20).kind is None  # they have forgotten the lease
+
+
+def test_a_master_forgets_the_watch(lab, resource, watch):
+    """FLUSHALL takes the watch with it; it is set again."""
+    masters = lab.redises(3)
+    service = lab.redlockd(masters, "--restart-guard", "off")
+    watcher = watch(service, resource)
+    watcher.sees("free")
+    for master in masters:
+        master.cli("FLUSHALL")
+    wait_until(lambda: all(master.cli("EXISTS", f"redlockd:watch:{resource}") for master in masters), what="the watch is set again")
+    since = time.monotonic()
+    watcher.sees(str(service.acquire(resource)["fence"]))
+    assert time.monotonic() - since < LATE_SECONDS
+
+
+def test_a_stopped_redlockd(lab, resource, watch):
+    """Publications that came while it stood still are not lost on its watchers."""
+    masters = lab.redises(3)
+    working, stopped = lab.redlockd(masters), lab.redlockd(masters)
+    watcher = watch(stopped, resource)
+    watcher.sees("free")
+    stopped.process.send_signal(signal.SIGSTOP)
+    wait_until(lambda: process_state(stopped.process.pid) == "T", what="SIGSTOP")
+    lease = working.acquire(resource, ttl_ms=60000)
+    stopped.process.send_signal(signal.SIGCONT)
+    watcher.sees(str(lease["fence"]))
+
+
+def test_a_drain(lab, resource, watch):
+    service = lab.service(3)
+    watcher = watch(service, resource)
+    watcher.sees("free")
+    with concurrent.futures.ThreadPoolExecutor(1) as pool:
+        wait = pool.submit(get, service, resource, seen="free", wait_ms=50000)
+        wait_until(lambda: service.metrics()["redlockd_watchers"] == 2, what="both watch")
+        service.process.send_signal(signal.SIGTERM)
+        answer = wait.result()
+    assert answer.status == 503 and answer.json["code"] == "draining"
+    wait_until(lambda: watcher.over, what="the end of the stream")
+    assert watcher.process.wait() == 0, "a whole answer"
+    assert service.process.wait(30 * SLOW) == 0
+
+
+def test_bounds(lab, resource, watch):
+    service = lab.service(3, "--max-waiters", "3")
+    for _ in range(3):
+        watch(service, resource).sees("free")
+    answer = get(service, resource, "-H", "Accept: text/event-stream")
+    assert answer.status == 429 and answer.headers["retry-after"] == "1" and "--max-waiters" in answer.json["detail"]
+    assert get(service, resource, seen="free", wait_ms=1000).status == 429
+    assert get(service, resource).status == 200
+    lease = service.acquire(resource)
+    assert service.acquire(resource + "/other")["token"] and service.release(lease).status == 204
+
+
+def test_keys(lab, resource, watch):
+    """The right is that of GET; what waits is bounded for each key; a key that is taken away ends its watches."""
+    taker = Key("taker", ["a/"], ["acquire"])
+    keyed = Keyed(lab, [Key("watcher", ["a/"], ["inspect"], max_waiting=2), taker]).wait_ready()
+    secret = ["-H", f"X-Api-Key: {keyed.keys['watcher'].secret}"]
+    watchers = [watch(keyed.redlockd, "a/b", *secret) for _ in range(2)]
+    for watcher in watchers:
+        watcher.sees("free")
+    assert get(keyed.redlockd, "a/b", *secret, "-H", "Accept: text/event-stream").status == 429
+    assert get(keyed.redlockd, "b/b", *secret, "-H", "Accept: text/event-stream").status == 403
+    assert get(keyed.redlockd, "a/b", "-H", "Accept: text/event-stream").status == 401
+    assert get(keyed.redlockd, "a/b", "-H", f"X-Api-Key: {taker.secret}", "-H", "Accept: text/event-stream").status == 403
+    keyed.write([taker])
+    keyed.reload()
+    for watcher in watchers:
+        wait_until(lambda: watcher.over, what="the end of the stream")
+
+
+# ---- what it costs ----
+
+
+def scripts_run(masters):
+    """How often a script was run so far, on all masters."""
+    return sum(int(calls) for master in masters for calls in re.findall(r"cmdstat_evalsha:calls=(\d+)", master.cli("INFO", "commandstats")))
+
+
+def changes(service, resource, masters, first, count=20):
+    """How many scripts the masters run for so many changes."""
+    before = scripts_run(masters)
+    for _ in range(count):
+        lease = service.acquire(resource, ttl_ms=60000)
+        first.sees(str(lease["fence"]))
+        assert service.release(lease).status == 204
+        first.sees("free")
+    return scripts_run(masters) - before
+
+
+def test_many_watchers_cost_the_masters_what_one_does(many_files, lab, resource, watch):
+    masters = lab.redises(3)
+    service = lab.redlockd(masters)
+    first = watch(service, resource)
+    first.sees("free")
+    alone = changes(service, resource, masters, first)
+    request = f"GET /locks/{quote(resource)} HTTP/1.1\r\nHost: localhost\r\nAccept: text/event-stream\r\n\r\n".encode()
+    with contextlib.ExitStack() as stack:
+        many = [stack.enter_context(service.connect(60)) for _ in range(900)]
+        for plain in many:
+            plain.sendall(request)
+        wait_until(lambda: service.metrics()["redlockd_watchers"] == 901, what="all watch")
+        crowded = changes(service, resource, masters, first)
+        last = service.acquire(resource, ttl_ms=60000)
+        for plain in many:
+            text = b""
+            while b"id: %d\n" % last["fence"] not in text:
+                piece = plain.recv(65536)
+                assert piece, text[-300:]
+                text += piece
+    # 20 changes twice, each a script on 3 masters, and one or two looks for each; a look every few seconds besides
+    assert 240 <= crowded <= 1.6 * alone + 60, (alone, crowded)
+    wait_until(lambda: service.metrics()["redlockd_watchers"] == 1, what="they have left")
+
+
+def test_nobody_watches(lab, resource):
+    """Without a watcher no script looks for a watch, or publishes."""
+    service = lab.service(3)
+    for _ in range(5):
+        assert service.release(service.acquire(resource)).status == 204
+    for master in service.masters:
+        stats = master.cli("INFO", "commandstats")
+        tried = int(re.search(r"cmdstat_publish:calls=(\d+)", stats)[1])
+        assert tried <= 2, "master_check.c tries it once"
+        assert master.cli("KEYS", "redlockd:watch:*") == []
