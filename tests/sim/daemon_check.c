@@ -381,7 +381,7 @@ void check_extended(struct world *world, struct call *call, const struct lease_o
 	make_active(world, call->lease);
 }
 
-/* The newest extension of a lease that was granted, by its callback's argument (NULL: any) and with a key or without. */
+/* The newest extension of a lease, by its callback's argument (NULL: any) and with a key or without. */
 static const struct lease_op *find_extension(const struct world *world, unsigned proc, uint64_t of, const void *arg,
 					     bool keyed)
 {
