@@ -119,6 +119,14 @@ void print_state(const json_t *state)
 	if (json_integer_value(json_object_get(state, "waiters")) > 0)
 		printf(", %s waiting", CELL(state, "waiters"));
 	putchar('\n');
+	if (json_object_get(state, "caller"))
+		printf("  caller    %s\n", CELL(state, "caller"));
+	char *metadata = json_dumps(json_object_get(state, "metadata"), JSON_COMPACT);
+	if (metadata) {
+		report_clean(metadata);
+		printf("  metadata  %s\n", metadata);
+	}
+	free(metadata);
 }
 
 /* ---- tables ---- */

@@ -70,6 +70,19 @@ static const char *arguments_add_right(const struct options_entry *entry, const 
 	return reason;
 }
 
+static const char *arguments_parse_metadata(const struct options_entry *entry, const char *text, void *values)
+{
+	struct arguments *arguments = values;
+	char compact[ARGUMENTS_METADATA_MAX + 1];
+	(void)entry;
+	json_decref(arguments->metadata);
+	arguments->metadata = json_loads(text, JSON_REJECT_DUPLICATES, NULL);
+	if (!json_is_object(arguments->metadata))
+		return "not a JSON object";
+	return json_dumpb(arguments->metadata, compact, sizeof compact, JSON_COMPACT) < sizeof compact ? NULL
+												       : "too long";
+}
+
 /* A key may be given in place of its file. */
 static const char *arguments_parse_file(const struct options_entry *entry, const char *text, void *values)
 {
@@ -133,6 +146,8 @@ static const struct options_entry arguments_entries[] = {
 	{SWITCH("no-wait", 'n', no_wait, IN(ACQUIRE) | IN(RUN))},
 	{TEXT("owner", "TEXT", options_parse_text, owner, owner, IN(ACQUIRE) | IN(RUN) | IN(LIST), 0,
 	      ARGUMENTS_OWNER_MAX, OPTIONS_RANGE " bytes of UTF-8 without control characters")},
+	{TEXT("metadata", "JSON", arguments_parse_metadata, metadata, metadata, IN(ACQUIRE) | IN(RUN), 2,
+	      ARGUMENTS_METADATA_MAX, "an object of " OPTIONS_RANGE " bytes")},
 	{OPTION("conflict-exit-code", 'E', conflict_exit_code, held_status, IN(ACQUIRE) | IN(RUN)),
 	 OPTIONS_NUMBER(0, 255), .standard = "75"},
 	{TIME("kill-after", 'k', kill_after, IN(RUN), 0, DAY_MS)},

@@ -3,6 +3,7 @@
 #ifndef ARGUMENTS_H
 #define ARGUMENTS_H
 
+#include <jansson.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -53,6 +54,7 @@ enum command {
 enum {
 	ARGUMENTS_MESSAGE_MAX = 512,
 	ARGUMENTS_OWNER_MAX = 128,
+	ARGUMENTS_METADATA_MAX = 1024, /* bytes of compact JSON */
 	ARGUMENTS_TOKEN_LEN = 40,
 	ARGUMENTS_RUN_TTL_MIN_MS = 200
 };
@@ -73,6 +75,7 @@ struct arguments {
 	uint64_t fence;                               /* of release --force; 0: any */
 	const char *owner;                            /* NULL: none given */
 	const char *prefix;                           /* NULL: none given */
+	json_t *metadata;                             /* NULL: none given */
 	const char *token;                            /* from --token or the environment; NULL: none given */
 	const char *token_file;                       /* NULL: none given */
 	const char *key_name, *out;                   /* of key new; NULL: none given */

@@ -52,8 +52,8 @@ _redlockctl_offer_options() {
 	[[ $command == key ]] || _redlockctl_offer --server --timeout --cacert --cert --key --key-file
 	_redlockctl_offer --json --help
 	case $command in
-	run) _redlockctl_offer --ttl --wait --no-wait --owner --conflict-exit-code --kill-after --wait-all --verbose --quiet -- ;;
-	acquire) _redlockctl_offer --ttl --wait --no-wait --owner --conflict-exit-code --token-file --quiet ;;
+	run) _redlockctl_offer --ttl --wait --no-wait --owner --metadata --conflict-exit-code --kill-after --wait-all --verbose --quiet -- ;;
+	acquire) _redlockctl_offer --ttl --wait --no-wait --owner --metadata --conflict-exit-code --token-file --quiet ;;
 	extend) _redlockctl_offer --ttl --token-file --token ;;
 	release) _redlockctl_offer --token-file --token --force --fence ;;
 	key) _redlockctl_offer_key_options ;;
@@ -78,7 +78,7 @@ _redlockctl_offer_value() {
 	--right) _redlockctl_offer acquire inspect list admin ;;
 	--server | -s) _redlockctl_offer http://127.0.0.1:8080 unix:/ ;;
 	--ttl | -t | --wait | -w | --kill-after | -k | --timeout) _redlockctl_offer 250ms 5s 30s 1m 5m 1h ;;
-	--owner | --conflict-exit-code | -E | --token | --fence | --prefix | --limit | --name) ;;
+	--owner | --metadata | --conflict-exit-code | -E | --token | --fence | --prefix | --limit | --name) ;;
 	*) return 1 ;;
 	esac
 }
@@ -90,7 +90,7 @@ _redlockctl_find_command() {
 		--) ((at++)); [[ $command == run ]]; return ;;
 		--server | -s | --ttl | -t | --wait | -w | --kill-after | -k | --timeout | --token-file) ((at++)) ;;
 		--cacert | --cert | --key | --key-file | --out | --right | --name) ((at++)) ;;
-		--owner | --conflict-exit-code | -E | --token | --fence | --prefix | --limit) ((at++)) ;;
+		--owner | --metadata | --conflict-exit-code | -E | --token | --fence | --prefix | --limit) ((at++)) ;;
 		-*) ;;
 		*)
 			if [[ -z $command ]]; then

@@ -7,9 +7,9 @@
  * before it is used. PUT is answered at once, so the time before it was sent is both safe and near. (waited_ms of the
  * answer would save this request, but would rely on two clocks that agree over minutes.)
  *
- * A grant to a request that is given up is seen by client_hang_up(). It is released and not used: the server may have
- * noticed the disconnect and granted the lock to the next waiter. A lease with too little validity left is released,
- * too. */
+ * All requests of an acquisition have one Idempotency-Key, so that the next one finds a lease whose answer was lost. A
+ * grant to a request that is given up is seen by client_hang_up(), or found by asking once more; it is released and not
+ * used. A lease with too little validity left is released, too. */
 #include <assert.h>
 #include <string.h>
 
@@ -140,12 +140,28 @@ void acquire_release(struct client *client, const struct lease *lease)
 	answer_fini(&answer);
 }
 
+/* Nobody wants the lock any more, and the answer is lost: releases the lease that may have been granted. */
+static void acquire_take_back(struct acquire *acquire)
+{
+	struct client *client = acquire->client;
+	struct client_request request = client_request_acquire(client->arguments, 0, acquire->key);
+	struct answer answer;
+	struct lease lease;
+	request.may_grant = false; /* its answer is waited for, for a short time */
+	client_ask(client, 1, &request, RELEASE_US, false, &answer);
+	if (answer.outcome == OUTCOME_DONE && answer_lease(&answer, client->arguments->name, NULL, &lease))
+		acquire_release(client, &lease);
+	answer_fini(&answer);
+}
+
 /* Gives the request up. The answer is then never a lease: a late grant is released. */
 static void acquire_give_up(struct acquire *acquire, struct answer *ret_answer)
 {
 	struct lease lease;
 
 	if (!client_hang_up(acquire->client, clock_now_us() + HANG_UP_US)) {
+		if (acquire->client->order == CLIENT_STOP)
+			acquire_take_back(acquire);
 		answer_read(ret_answer, 0, NULL, 0, "it does not answer in time");
 		return;
 	}
@@ -160,7 +176,7 @@ static void acquire_give_up(struct acquire *acquire, struct answer *ret_answer)
 static void acquire_ask(struct acquire *acquire, uint64_t wait_ms, struct answer *ret_answer)
 {
 	struct client *client = acquire->client;
-	struct client_request request = client_request_acquire(client->arguments, wait_ms);
+	struct client_request request = client_request_acquire(client->arguments, wait_ms, acquire->key);
 	uint64_t timeout_us = client->arguments->timeout_ms * 1000;
 
 	client_begin(client, &client->main, &request, timeout_us);
@@ -233,6 +249,8 @@ enum acquire_result acquire_lease(struct acquire *acquire, struct lease *ret_lea
 
 	assert(client->read_order && client->order == CLIENT_GO_ON);
 	*ret_answer = (struct answer){.outcome = OUTCOME_UNAVAILABLE};
+	random_token(acquire->key);
+	acquire->key[ARGUMENTS_TOKEN_LEN] = '\0';
 	acquire->report_us = after_us == UINT64_MAX ? UINT64_MAX : now_us + after_us;
 	acquire->silent_us = after_us == UINT64_MAX || after_us == 0 ? UINT64_MAX : acquire->report_us + SILENT_US;
 	wait_init(&wait, client->arguments->servers.count, client->server, client->arguments->wait_ms, now_us);

@@ -194,6 +194,8 @@ static void client_set_headers(struct client_exchange *exchange, const struct cl
 		client_add_header(exchange, "Content-Type: ", "application/json");
 	if (request->token)
 		client_add_header(exchange, "Lock-Token: ", request->token);
+	if (request->key)
+		client_add_header(exchange, "Idempotency-Key: ", request->key);
 	if (*api_key != '\0')
 		client_add_header(exchange, "Authorization: Bearer ", api_key);
 	curl_easy_setopt(exchange->easy, CURLOPT_HTTPHEADER, exchange->headers);

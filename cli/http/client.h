@@ -27,10 +27,11 @@ struct client_request {
 	const char *token;                  /* for the header Lock-Token; the caller owns it. NULL: none */
 	uint64_t wait_ms;                   /* how long the server may let it wait */
 	bool may_grant;                     /* the answer may be a new lease */
+	const char *key;                    /* for the header Idempotency-Key; the caller owns it. NULL: none */
 };
 
-/* wait_ms: 0 for a request that does not wait. */
-struct client_request client_request_acquire(const struct arguments *arguments, uint64_t wait_ms);
+/* wait_ms: 0 for a request that does not wait. key: the same for all requests of one acquisition. */
+struct client_request client_request_acquire(const struct arguments *arguments, uint64_t wait_ms, const char *key);
 struct client_request client_request_extend(const struct arguments *arguments, const char *token);
 /* A request without a body for a lock: GET its state, DELETE to release it. token: NULL if none is needed. */
 struct client_request client_request_of_lock(const char *method, const char *name, const char *token);
@@ -137,6 +138,8 @@ bool client_hang_up(struct client *client, uint64_t until_us) __attribute__((war
 struct acquire {
 	struct client *client; /* with orders; its server is asked first, and is the one that granted afterwards */
 	uint64_t least_us;     /* a lease with less validity left is released */
+	char key[ARGUMENTS_TOKEN_LEN +
+		 1]; /* its Idempotency-Key: a repeated request finds the lease of a lost answer */
 
 	bool wait_reported; /* private from here */
 	bool wants_state;   /* the next side request asks for the state of the lock, for the report */

@@ -38,13 +38,16 @@ static void client_request_set_body(struct client_request *request, json_t *obje
 	json_decref(object);
 }
 
-struct client_request client_request_acquire(const struct arguments *arguments, uint64_t wait_ms)
+struct client_request client_request_acquire(const struct arguments *arguments, uint64_t wait_ms, const char *key)
 {
-	struct client_request request = {.method = "POST", .path = "/locks", .wait_ms = wait_ms, .may_grant = true};
+	struct client_request request = {
+		.method = "POST", .path = "/locks", .wait_ms = wait_ms, .may_grant = true, .key = key};
 	const char *owner = arguments->owner;
 	json_t *body = json_pack("{s:s, s:I, s:s*}", "resource", arguments->name, "ttl_ms",
 				 (json_int_t)arguments->ttl_ms, "owner", owner && *owner != '\0' ? owner : NULL);
 
+	if (arguments->metadata)
+		json_object_set(body, "metadata", arguments->metadata);
 	if (wait_ms > 0)
 		json_object_set_new(body, "wait_ms", json_integer((json_int_t)wait_ms));
 	client_request_set_body(&request, body);
