@@ -166,8 +166,8 @@ struct masters_notification_events {
 
 /* Copies `events`; once, before the first of the two below. */
 void masters_set_notification_events(struct masters *masters, const struct masters_notification_events *events);
-/* The first request of this worker begins to wait or to watch. From now on each master is told that this worker is alive, before
- * whatever is sent next, and notifications are received. */
+/* The first request of this worker begins to wait or to watch. From now on each master is told that this worker is
+ * alive, before whatever is sent next, and notifications are received. */
 void masters_start_notifications(struct masters *masters);
 /* The last request of this worker that waited or watched has ended. */
 void masters_stop_notifications(struct masters *masters);
