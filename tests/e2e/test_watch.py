@@ -17,7 +17,7 @@ from harness import DIES_WITH_US, SLOW, curl_command, end_process, process_state
 from key_fixtures import Key, Keyed
 
 LOOK_SECONDS = 5  # a watch looks at least so often
-LATE_SECONDS = 1.5 * SLOW
+LATE_SECONDS = min(1.5 * SLOW, 3)  # less than until the next look
 
 Event = collections.namedtuple("Event", "tag kind state at")
 
