@@ -76,10 +76,35 @@ enum problem authorize_problem(enum access_verdict verdict)
 	return verdict == ACCESS_UNKNOWN ? PROBLEM_UNAUTHORIZED : PROBLEM_FORBIDDEN;
 }
 
+/* Of a set, for the first name that the caller is not allowed: sets that name. */
+static enum access_verdict authorize_decide_set(const struct call *call, const struct access_caller *caller,
+						const char **ret_name, size_t *ret_len)
+{
+	const char *at = call->lease.names, *end = at + call->lease.names_len;
+	enum access_verdict verdict = ACCESS_ALLOWED;
+
+	assert(call->lease.set_count > 0);
+	while (verdict == ACCESS_ALLOWED && text_line(&at, end, ret_name, ret_len))
+		verdict = access_decide(call->route->need, caller, *ret_name, *ret_len);
+	return verdict;
+}
+
+/* The verdict ACCESS_NO_PREFIX. */
+static bool authorize_reject_prefix(struct call *call)
+{
+	static const char no_prefix[] = "begins with none of the caller's prefixes. GET /whoami shows them.";
+	char detail[sizeof no_prefix + LEASE_RESOURCE_MAX + 32];
+	const char *name = "";
+	size_t len = 0;
+
+	if (call->lease.set_count > 0)
+		(void)authorize_decide_set(call, &call->caller, &name, &len);
+	snprintf(detail, sizeof detail, "The resource %.*s%s%s", (int)len, name, len > 0 ? " " : "", no_prefix);
+	return call_reject(call, PROBLEM_FORBIDDEN, detail);
+}
+
 bool authorize_accept(struct call *call, enum access_verdict verdict)
 {
-	static const char no_prefix[] =
-		"The resource begins with none of the caller's prefixes. GET /whoami shows them.";
 	static const char no_prefix_listed[] = "The caller may list only what begins with one of its prefixes: ask "
 					       "with ?prefix=. GET /whoami shows them.";
 	enum access_need need = call->route->need;
@@ -93,7 +118,9 @@ bool authorize_accept(struct call *call, enum access_verdict verdict)
 			 "The caller does not have the right %s. GET /whoami shows what it may do.",
 			 access_right_name(need));
 		return call_reject(call, PROBLEM_FORBIDDEN, no_right);
-	default: return call_reject(call, PROBLEM_FORBIDDEN, need == ACCESS_LIST ? no_prefix_listed : no_prefix);
+	default:
+		return need == ACCESS_LIST ? call_reject(call, PROBLEM_FORBIDDEN, no_prefix_listed)
+					   : authorize_reject_prefix(call);
 	}
 }
 
@@ -152,8 +179,13 @@ bool authorize_caller(struct call *call)
 /* The verdict for the resource or prefix of the call, as far as it is known. */
 static enum access_verdict authorize_decide(const struct call *call, const struct access_caller *caller)
 {
+	const char *name;
+	size_t len;
+
 	if (call->route->need == ACCESS_LIST)
 		return access_decide(ACCESS_LIST, caller, call->query->params[0].value, call->query->params[0].len);
+	if (call->lease.set_count > 0)
+		return authorize_decide_set(call, caller, &name, &len);
 	return access_decide(call->route->need, caller, call_has_resource(call) ? call->lease.resource : NULL,
 			     call->lease.resource_len);
 }

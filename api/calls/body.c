@@ -26,7 +26,7 @@ struct reading {
 /* ---- the members ---- */
 
 enum { ON_ACQUIRE = 1 << LEASE_ACQUIRE, ON_EXTEND = 1 << LEASE_EXTEND, ON_RELEASE = 1 << LEASE_RELEASE };
-enum { RESOURCE, TTL, OWNER, TOKEN, WAIT, HOLD, METADATA, MEMBER_COUNT };
+enum { RESOURCE, RESOURCES, TTL, OWNER, TOKEN, WAIT, HOLD, METADATA, MEMBER_COUNT };
 
 /* Which operations know a member, and what it must be. */
 static const struct member {
@@ -34,15 +34,27 @@ static const struct member {
 	unsigned operations;
 	enum body_kind kind;
 } members[MEMBER_COUNT] = {
-	[RESOURCE] = {"resource", ON_ACQUIRE, BODY_STRING}, [TTL] = {"ttl_ms", ON_ACQUIRE | ON_EXTEND, BODY_INTEGER},
-	[OWNER] = {"owner", ON_ACQUIRE, BODY_STRING},       [TOKEN] = {"token", ON_EXTEND | ON_RELEASE, BODY_STRING},
-	[WAIT] = {"wait_ms", ON_ACQUIRE, BODY_INTEGER},     [HOLD] = {"hold", ON_ACQUIRE, BODY_BOOLEAN},
+	[RESOURCES] = {"resources", ON_ACQUIRE | ON_EXTEND | ON_RELEASE, BODY_ARRAY},
+	[RESOURCE] = {"resource", ON_ACQUIRE, BODY_STRING},
+	[TTL] = {"ttl_ms", ON_ACQUIRE | ON_EXTEND, BODY_INTEGER},
+	[OWNER] = {"owner", ON_ACQUIRE, BODY_STRING},
+	[TOKEN] = {"token", ON_EXTEND | ON_RELEASE, BODY_STRING},
+	[WAIT] = {"wait_ms", ON_ACQUIRE, BODY_INTEGER},
+	[HOLD] = {"hold", ON_ACQUIRE, BODY_BOOLEAN},
 	[METADATA] = {"metadata", ON_ACQUIRE, BODY_OBJECT},
 };
 
 static bool was_seen(const struct reading *reading, int member)
 {
 	return (reading->seen & 1u << member) != 0;
+}
+
+/* An extension or a release has its resource in the path, or else several in the body. */
+static bool is_known(const struct reading *reading, int member)
+{
+	const struct lease_request *request = reading->request;
+	return (members[member].operations & 1u << request->operation) != 0 &&
+	       !(member == RESOURCES && request->operation != LEASE_ACQUIRE && request->resource_len > 0);
 }
 
 /* This and the next: NULL, or why the bytes are no value of their member (static). */
@@ -105,6 +117,66 @@ static void put_metadata(struct reading *reading, const json_t *object)
 	free(text);
 }
 
+/* Why the element is no name, or NULL. */
+static const char *check_name(const json_t *array, size_t i)
+{
+	const json_t *name = json_array_get(array, i);
+	if (!json_is_string(name))
+		return "must be a string";
+	for (size_t j = 0; j < i; j++)
+		if (json_equal(json_array_get(array, j), name))
+			return "must not be given twice";
+	return path_check_resource(json_string_value(name), json_string_length(name));
+}
+
+static int compare_names(const void *a, const void *b)
+{
+	return strcmp(*(const char *const *)a, *(const char *const *)b);
+}
+
+/* With a line feed between each two, and one behind the last. */
+static char *put_names(char *at, const char *const names[], size_t count)
+{
+	for (size_t i = 0; i < count; i++) {
+		at = stpcpy(at, names[i]);
+		*at++ = '\n';
+	}
+	return at;
+}
+
+/* The request gets the names sorted, and behind them, after a line feed, as they were given. */
+static void put_resources(struct reading *reading, const json_t *array)
+{
+	struct lease_request *request = reading->request;
+	size_t count = json_array_size(array), errors_before = reading->errors->count, len = 0;
+	const char *names[LEASE_SET_MAX];
+
+	assert(!request->names);
+	if (count < 2 || count > LEASE_SET_MAX) {
+		field_errors_add(reading->errors, "resources", "must be 2 to %d names; name a single one as resource",
+				 LEASE_SET_MAX);
+		return;
+	}
+	for (size_t i = 0; i < count; i++) {
+		char field[FIELD_NAME_MAX];
+		const char *reason = check_name(array, i);
+		snprintf(field, sizeof field, "resources[%zu]", i);
+		if (reason)
+			field_errors_add(reading->errors, field, "%s", reason);
+		names[i] = json_string_value(json_array_get(array, i));
+		len += names[i] ? strlen(names[i]) + 1 : 0;
+	}
+	if (reading->errors->count > errors_before)
+		return;
+	char *sorted = memory_alloc(2 * len + 1);
+	put_names(sorted + len, names, count);
+	qsort(names, count, sizeof *names, compare_names);
+	put_names(sorted, names, count);
+	request->names = sorted;
+	request->names_len = (uint16_t)(len - 1);
+	request->set_count = (uint8_t)count;
+}
+
 static void put_value(struct reading *reading, int member, const struct body_value *value)
 {
 	const struct body_limits *limits = reading->limits;
@@ -118,10 +190,11 @@ static void put_value(struct reading *reading, int member, const struct body_val
 		break;
 	case OWNER: put_string(reading, member, value, check_owner(value), request->owner, &request->owner_len); break;
 	case TOKEN: put_string(reading, member, value, check_token(reading, value), request->token, &token_len); break;
+	case RESOURCES: put_resources(reading, value->json); break;
 	case TTL: put_integer(reading, member, value, limits->min_ttl_ms, limits->max_ttl_ms, &request->ttl_ms); break;
 	case WAIT: put_integer(reading, member, value, 0, limits->max_wait_ms, &request->wait_ms); break;
 	case HOLD: request->hold = value->integer != 0; break;
-	case METADATA: put_metadata(reading, value->object); break;
+	case METADATA: put_metadata(reading, value->json); break;
 	default: assert(false);
 	}
 }
@@ -130,15 +203,15 @@ static void put_value(struct reading *reading, int member, const struct body_val
  * does not know, or that came before. */
 static bool parse_member(void *arg, const char *name, size_t name_len, const struct body_value *value)
 {
-	static const char *const kinds[] = {"a string", "an integer", "true or false", "an object"};
+	static const char *const kinds[] = {"a string", "an integer", "true or false", "an object",
+					    "an array of strings"};
 	struct reading *reading = arg;
 	int member = 0;
 
 	while (member < MEMBER_COUNT &&
 	       (strncmp(members[member].name, name, name_len) != 0 || members[member].name[name_len] != '\0'))
 		member++;
-	if (member == MEMBER_COUNT || (members[member].operations & 1u << reading->request->operation) == 0 ||
-	    was_seen(reading, member))
+	if (member == MEMBER_COUNT || !is_known(reading, member) || was_seen(reading, member))
 		return false;
 	reading->seen |= 1u << member;
 	if (value->kind != members[member].kind)
@@ -187,9 +260,9 @@ static struct body_value value_of(const json_t *json)
 	} else if (json_is_boolean(json)) {
 		value.kind = BODY_BOOLEAN;
 		value.integer = json_is_true(json);
-	} else if (json_is_object(json)) {
-		value.kind = BODY_OBJECT;
-		value.object = json;
+	} else if (json_is_object(json) || json_is_array(json)) {
+		value.kind = json_is_object(json) ? BODY_OBJECT : BODY_ARRAY;
+		value.json = json;
 	}
 	return value;
 }
@@ -201,7 +274,7 @@ static void reject_unknown(struct reading *reading, const char *name)
 	size_t len = strlen(reason);
 
 	for (size_t i = 0; i < MEMBER_COUNT; i++)
-		if (members[i].operations & 1u << reading->request->operation)
+		if (is_known(reading, (int)i))
 			len += (size_t)snprintf(reason + len, sizeof reason - len, " %s,", members[i].name);
 	assert(len < sizeof reason && reason[len - 1] == ',');
 	reason[len - 1] = '\0';
@@ -248,8 +321,12 @@ static void complete(struct reading *reading)
 	struct lease_request *request = reading->request;
 
 	assert(reading->errors && reading->request);
-	if (request->operation == LEASE_ACQUIRE && !was_seen(reading, RESOURCE))
+	if (request->operation == LEASE_ACQUIRE && !was_seen(reading, RESOURCE) && !was_seen(reading, RESOURCES))
 		field_errors_add(reading->errors, "resource", "is required");
+	if (was_seen(reading, RESOURCE) && was_seen(reading, RESOURCES))
+		field_errors_add(reading->errors, "resources", "must not be there beside resource");
+	if (request->operation != LEASE_ACQUIRE && request->resource_len == 0 && !was_seen(reading, RESOURCES))
+		field_errors_add(reading->errors, "resources", "is required where the path names no resource");
 	if (request->operation != LEASE_RELEASE && !was_seen(reading, TTL))
 		request->ttl_ms = reading->limits->default_ttl_ms;
 	if (request->operation == LEASE_ACQUIRE || was_seen(reading, TOKEN))
@@ -273,6 +350,9 @@ static void begin(struct reading *reading, const struct lease_request *before)
 	request->hold = false;
 	request->metadata_len = 0;
 	request->metadata = NULL;
+	request->set_count = 0;
+	request->names_len = 0;
+	request->names = NULL;
 	reading->seen = 0;
 }
 
@@ -304,6 +384,7 @@ bool body_parse(const char *bytes, size_t len, const char *header_token, const s
 	complete(&reading);
 	if (errors->count > errors_before) {
 		free((char *)request.metadata);
+		free((char *)request.names);
 		return false;
 	}
 	*ret_request = request;

@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/param.h>
 
 #include "calls_internal.h"
 
@@ -136,7 +137,7 @@ void call_add_headers(const struct call *call, struct MHD_Response *response)
 	assert(status != 0);
 	if (call->allow[0] != '\0')
 		reply_add_header(response, MHD_HTTP_HEADER_ALLOW, call->allow);
-	if (status == 201)
+	if (status == 201 && call->lease.set_count == 0) /* a set has no path */
 		call_add_location(response, call);
 	if (call->tag[0] != '\0') {
 		char text[LEASE_TAG_MAX + 2];
@@ -163,6 +164,23 @@ void call_log_address(const struct call *call)
 	log_text("address", text);
 }
 
+void call_log_resource(const struct call *call)
+{
+	char text[LEASE_RESOURCE_MAX];
+	size_t len = MIN((size_t)call->lease.names_len, sizeof text);
+
+	if (call->lease.set_count == 0) {
+		if (call_has_resource(call))
+			log_str("resource", call->lease.resource, call->lease.resource_len);
+		return;
+	}
+	memcpy(text, call->lease.names, len);
+	for (size_t i = 0; i < len; i++)
+		text[i] = text[i] == '\n' ? ' ' : text[i];
+	log_num("resources", call->lease.set_count);
+	log_str("names", text, len);
+}
+
 /* The requests that somebody should look into. A lock that is held is the daily business of callers, and so frequent
  * that its lines would hide the others; a lease that was lost before it was extended is not. */
 static bool call_is_error(const struct call *call, unsigned status)
@@ -187,8 +205,7 @@ void call_log(const struct call *call, unsigned status, const char *ended, enum 
 	log_text("id", request->id[0] != '\0' ? request->id : NULL);
 	log_text("method", http_method_name(request->method));
 	log_text("route", call->route ? call->route->name : "none");
-	if (call_has_resource(call))
-		log_str("resource", call->lease.resource, call->lease.resource_len);
+	call_log_resource(call);
 	if (call->caller.known)
 		log_text("caller", call->caller.name);
 	if (status == 401 || status == 403 || status == 429)

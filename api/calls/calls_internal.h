@@ -13,7 +13,7 @@ struct call;
 /* Answers a call now, or starts an operation whose answer resumes the request. */
 typedef void route_handler(struct call *call);
 
-enum { ROUTE_COUNT = 16, ROUTE_ALLOW_MAX = 64, CALL_NONCE_LEN = RANDOM_TOKEN_LEN };
+enum { ROUTE_COUNT = 18, ROUTE_ALLOW_MAX = 64, CALL_NONCE_LEN = RANDOM_TOKEN_LEN };
 
 struct route {
 	const char *name;      /* in the log and in metrics */
@@ -28,6 +28,7 @@ struct route {
 	bool takes_body;
 	bool quiet;                              /* logged for debugging alone: asked for every few seconds */
 	const char *params[PATH_PARAMS_MAX + 1]; /* of the query; NULL at the end */
+	uint8_t counted_behind;                  /* it is counted as the one that stands so many behind it */
 	const char *selector; /* the route is taken if the query has this parameter; NULL: with any query */
 };
 
@@ -61,14 +62,14 @@ bool body_parse(const char *bytes, size_t len, const char *header_token, const s
 
 /* ---- body_flat.c: the usual bodies, read in place: a flat JSON object of plain strings, whole numbers, true, false */
 
-enum body_kind { BODY_STRING, BODY_INTEGER, BODY_BOOLEAN, BODY_OBJECT, BODY_OTHER };
+enum body_kind { BODY_STRING, BODY_INTEGER, BODY_BOOLEAN, BODY_OBJECT, BODY_ARRAY, BODY_OTHER };
 
 struct body_value {
 	enum body_kind kind;
 	const char *bytes; /* of a string; not terminated */
 	size_t len;
-	int64_t integer; /* of a boolean: 0 or 1 */
-	const json_t *object;
+	int64_t integer;    /* of a boolean: 0 or 1 */
+	const json_t *json; /* of an object or an array */
 };
 
 /* Takes a member; its name, which is not terminated, and its value lie in the text. False ends the scan. */
@@ -110,7 +111,7 @@ struct call {
 
 	/* decode */
 	struct call_query *query;   /* NULL: the route takes no parameters */
-	struct lease_request lease; /* its resource_len is 0 until the resource is known */
+	struct lease_request lease; /* it has neither a resource nor names until they are known; its names are ours */
 
 	/* handle */
 	struct lease_op *op;           /* under way, or NULL */
@@ -127,7 +128,7 @@ struct call {
 
 static inline bool call_has_resource(const struct call *call)
 {
-	return call->lease.resource_len > 0;
+	return call->lease.resource_len > 0 || call->lease.set_count > 0;
 }
 
 /* ---- call.c: replies, and the line of the log ---- */
@@ -157,6 +158,10 @@ void call_log(const struct call *call, unsigned status, const char *ended, enum 
 #define CALL_RELEASED "released"
 #define CALL_GIVEN_UP "given-up"
 #define CALL_KEPT "kept"
+
+/* Adds the resource to the line of the log that is being written, or how many there are and the first of their
+ * names. */
+void call_log_resource(const struct call *call);
 
 /* Adds the client's address to the line of the log that is being written. */
 void call_log_address(const struct call *call);
@@ -261,9 +266,15 @@ bool watch_cancel(struct call *call);
  * them. */
 enum { LEASE_TEXT_MAX = 6 * (LEASE_RESOURCE_MAX + LEASE_OWNER_MAX) + LEASE_TOKEN_LEN + 320 };
 
-/* Writes the lease that `answer` gives to `lease` (an acquisition or an extension), not terminated; returns its length.
- * If the connection holds the lease, it is the event `acquired`. */
-size_t lease_text_write(const struct lease_request *lease, const struct lease_answer *answer,
-			char ret_text[LEASE_TEXT_MAX]);
+/* The longest text of this lease: that, or more where it is on several resources. */
+static inline size_t lease_text_max(const struct lease_request *lease)
+{
+	return LEASE_TEXT_MAX + (lease->set_count > 0 ? (size_t)6 * lease->names_len + 4 * LEASE_SET_MAX : 0);
+}
+
+/* Writes the lease that `answer` gives to `lease` (an acquisition or an extension), not terminated, at most
+ * lease_text_max(); returns its length. If the connection holds the lease, it is the event `acquired`. The owner of an
+ * extended lease, which another program may have written into Redis, is null if it is not UTF-8. */
+size_t lease_text_write(const struct lease_request *lease, const struct lease_answer *answer, char *ret_text);
 
 #endif

@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/param.h>
 
 #include "calls_internal.h"
 
@@ -131,7 +132,7 @@ bool decode_target(struct call *call, const char *query)
 	path_parse_query(query, route->params, call->query ? call->query->params : NULL, &errors);
 	if (call->rest && !decode_resource(call))
 		return false;
-	if (route->operation == LEASE_FORCE || route->operation == LEASE_RELEASE)
+	if (route->params[0] && (route->operation == LEASE_FORCE || route->operation == LEASE_RELEASE))
 		decode_fence(call, &call->query->params[1], &errors);
 	if (route->need == ACCESS_INSPECT)
 		decode_watch(call, &errors);
@@ -155,10 +156,13 @@ static bool decode_lease(struct call *call)
 	struct field_errors errors = {.count = 0};
 
 	assert(call->limits.max_ttl_ms > 0 && headers->token_state != HEADERS_TOKEN_BAD);
-	return body_parse(request->body, request->body_len,
-			  headers->token_state == HEADERS_TOKEN_GOOD ? headers->token : NULL, &call->limits,
-			  &call->lease, &errors) ||
-	       call_reject_with(call, PROBLEM_INVALID_REQUEST, NULL, NULL, &errors);
+	if (!body_parse(request->body, request->body_len,
+			headers->token_state == HEADERS_TOKEN_GOOD ? headers->token : NULL, &call->limits, &call->lease,
+			&errors))
+		return call_reject_with(call, PROBLEM_INVALID_REQUEST, NULL, NULL, &errors);
+	if (call->lease.key != 0 && call->lease.set_count > 0) /* the same key for another set means another lease */
+		call->lease.key = MAX(call->lease.key ^ hash_fnv1a(call->lease.names, call->lease.names_len), 1U);
+	return true;
 }
 
 /* ---- listing ---- */

@@ -19,10 +19,7 @@
 
 #include "calls_internal.h"
 
-enum {
-	LINE_MAX_BYTES = LEASE_TEXT_MAX + 1, /* the longest is the first */
-	VANISHED_LEAST_MS = 1000             /* a lost packet or two must not cost a lock, however short its lease */
-};
+enum { VANISHED_LEAST_MS = 1000 }; /* a lost packet or two must not cost a lock, however short its lease */
 
 /*     OPEN ──► LAST (the last line is to be told) ──► TOLD (the library has taken it)
  *       └────► LEFT (the client has left) */
@@ -37,7 +34,7 @@ struct hold_stream {
 	enum problem code;    /* of HOLD_LOST */
 	unsigned renewals;
 	size_t len, at; /* of the line, and how much of it the library has taken */
-	char line[LINE_MAX_BYTES];
+	char line[];    /* lease_text_max() and a line feed: the longest line is the first */
 };
 
 /* There is a last line; `code` of HOLD_LOST. Does nothing to a stream that ends already. */
@@ -75,13 +72,13 @@ static void write_line(struct hold_stream *stream)
 
 	assert(stream->at == stream->len);
 	if (stream->last == HOLD_LOST)
-		len = snprintf(stream->line, sizeof stream->line, "{\"event\":\"lost\",\"code\":\"%s\"}\n",
+		len = snprintf(stream->line, LEASE_TEXT_MAX, "{\"event\":\"lost\",\"code\":\"%s\"}\n",
 			       problem_code(stream->code));
 	else if (stream->last == HOLD_DRAINING || stream->renewed)
-		len = snprintf(stream->line, sizeof stream->line, "{\"event\":\"%s\",\"validity_ms\":%u}\n",
+		len = snprintf(stream->line, LEASE_TEXT_MAX, "{\"event\":\"%s\",\"validity_ms\":%u}\n",
 			       stream->last == HOLD_DRAINING ? problem_code(PROBLEM_DRAINING) : "renewed",
 			       hold_validity_ms(stream->hold));
-	assert(len >= 0 && (size_t)len < sizeof stream->line);
+	assert(len >= 0 && len < LEASE_TEXT_MAX);
 	stream->len = (size_t)len;
 	stream->at = 0;
 	stream->renewed = false;
@@ -111,7 +108,7 @@ static ssize_t read_stream(void *arg, char *bytes, size_t size)
 
 void hold_stream_open(struct call *call, const struct lease_answer *answer)
 {
-	struct hold_stream *stream = memory_zeroed(1, sizeof *stream);
+	struct hold_stream *stream = memory_zeroed(1, sizeof *stream + lease_text_max(&call->lease) + 1);
 	struct lease_answer first = *answer;
 
 	assert(!call->stream);

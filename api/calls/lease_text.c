@@ -41,15 +41,34 @@ static char *put_owner(char *at, const char *owner, size_t len)
 	return utf8_is_valid(owner, len) ? put_string(at, owner, len) : stpcpy(at, "null");
 }
 
-size_t lease_text_write(const struct lease_request *lease, const struct lease_answer *answer,
-			char ret_text[LEASE_TEXT_MAX])
+static char *put_resource(char *at, const struct lease_request *lease)
+{
+	return put_string(stpcpy(at, "\":"), lease->resource, lease->resource_len);
+}
+
+/* In the order in which they were given: see body.c. */
+static char *put_names(char *at, const struct lease_request *lease)
+{
+	const char *names = lease->names + lease->names_len + 1, *end = names + lease->names_len, *name;
+	size_t len;
+
+	at = stpcpy(at, "s\":");
+	for (char before = '['; text_line(&names, end, &name, &len); before = ',') {
+		*at++ = before;
+		at = put_string(at, name, len);
+	}
+	*at++ = ']';
+	return at;
+}
+
+size_t lease_text_write(const struct lease_request *lease, const struct lease_answer *answer, char *ret_text)
 {
 	bool acquired = lease->operation == LEASE_ACQUIRE;
 	char *at = ret_text;
 
 	assert(acquired || (lease->operation == LEASE_EXTEND && !lease->hold));
-	at = stpcpy(at, lease->hold ? "{\"event\":\"acquired\",\"resource\":" : "{\"resource\":");
-	at = put_string(at, lease->resource, lease->resource_len);
+	at = stpcpy(at, lease->hold ? "{\"event\":\"acquired\",\"resource" : "{\"resource");
+	at = lease->set_count > 0 ? put_names(at, lease) : put_resource(at, lease);
 	at = stpcpy(at, ",\"token\":\"");
 	at = mempcpy(at, answer->token, LEASE_TOKEN_LEN);
 	at = put_number(at, "\",\"fence\":", answer->fence);
@@ -61,6 +80,6 @@ size_t lease_text_write(const struct lease_request *lease, const struct lease_an
 	if (acquired && lease->wait_ms > 0) /* so that the caller can tell the wait from the way of the answer */
 		at = put_number(at, ",\"waited_ms\":", answer->waited_ms);
 	*at++ = '}';
-	assert(at <= ret_text + LEASE_TEXT_MAX);
+	assert(at <= ret_text + lease_text_max(lease));
 	return (size_t)(at - ret_text);
 }

@@ -13,15 +13,19 @@
 static void answer_lease(struct call *call, const struct lease_answer *answer)
 {
 	bool acquired = call->lease.operation == LEASE_ACQUIRE;
-	char text[LEASE_TEXT_MAX];
+	char alone[LEASE_TEXT_MAX], *text = alone;
 
 	assert(answer->status == LEASE_OK);
 	if (acquired && call->lease.hold) {
 		hold_stream_open(call, answer);
 		return;
 	}
+	if (call->lease.set_count > 0)
+		text = memory_alloc(lease_text_max(&call->lease));
 	reply_copy(call->request, acquired && !answer->again ? 201 : 200, "application/json", text,
 		   lease_text_write(&call->lease, answer, text));
+	if (text != alone)
+		free(text);
 	if (!acquired || answer->noted)
 		return;
 	memcpy(call->lease.token, answer->token, LEASE_TOKEN_LEN); /* to release it if the answer cannot go out */
@@ -53,6 +57,18 @@ static json_t *metadata_new(const struct lease_holder *holder)
 	return NULL;
 }
 
+/* NULL: the lease is on one resource. */
+static json_t *resources_new(const struct lease_holder *holder)
+{
+	size_t before = (size_t)holder->caller_len + holder->metadata_len, len;
+	const char *at = holder->more ? holder->more + before : NULL, *end = at + holder->names_len, *name;
+	json_t *names = holder->names_len > 0 ? json_array() : NULL;
+
+	while (names && text_line(&at, end, &name, &len))
+		json_array_append_new(names, call_text_new(name, len));
+	return names;
+}
+
 /* NULL if the clocks do not tell. A fence is the time of the grant by the clock of the redlockd that granted it, unless
  * that clock was set back or the fence is from RAISE: see server/leases/lease_fence.c. */
 static json_t *held_ms_new(const struct lease_holder *holder)
@@ -72,9 +88,9 @@ static json_t *state_new(const char *resource, size_t resource_len, const struct
 	bool held = answer->held, ours = held && holder->known;
 
 	assert(resource_len <= LEASE_RESOURCE_MAX);
-	return json_pack("{s:o, s:b, s:o*, s:o*, s:o*, s:o*, s:o*, s:o*, s:I, s:o}", "resource",
-			 json_stringn(resource, resource_len), "held", held, "owner",
-			 ours && holder->owner_len > 0 ? owner_new(holder) : NULL, "fence",
+	return json_pack("{s:o, s:o*, s:b, s:o*, s:o*, s:o*, s:o*, s:o*, s:o*, s:I, s:o}", "resource",
+			 json_stringn(resource, resource_len), "resources", ours ? resources_new(holder) : NULL, "held",
+			 held, "owner", ours && holder->owner_len > 0 ? owner_new(holder) : NULL, "fence",
 			 held ? fence_new(holder) : NULL, "remaining_ms",
 			 held && answer->expires ? json_integer((json_int_t)answer->remaining_ms) : NULL, "held_ms",
 			 held ? held_ms_new(holder) : NULL, "caller",
@@ -171,14 +187,34 @@ static const char *detail_of(const struct call *call, const struct lease_answer 
 	}
 }
 
-static json_t *members_new(const struct lease_answer *answer)
+/* The resource of the request that counts: of a set the one that is in the way. */
+static const char *find_name(const struct lease_request *lease, const struct lease_answer *answer, size_t *ret_len)
+{
+	const char *names = lease_request_names(lease, ret_len), *at = names, *end = names + *ret_len, *name = names;
+
+	assert(*ret_len > 0);
+	for (unsigned i = 0; lease->set_count > 0 && i <= answer->which && text_line(&at, end, &name, ret_len); i++)
+		;
+	return name;
+}
+
+static json_t *name_new(const struct lease_request *lease, const struct lease_answer *answer)
+{
+	size_t len;
+	const char *name = find_name(lease, answer, &len);
+
+	return lease->set_count > 0 ? json_stringn(name, len) : NULL;
+}
+
+static json_t *members_new(const struct lease_request *lease, const struct lease_answer *answer)
 {
 	const struct lease_holder *holder = &answer->holder;
 
 	if (answer->status != LEASE_LOCKED)
 		return json_pack("{s:o}", "votes", call_votes_new(&answer->votes));
-	return json_pack("{s:I, s:I, s:o, s:o*}", "retry_after_ms", (json_int_t)answer->retry_after_ms, "waited_ms",
-			 (json_int_t)answer->waited_ms, "votes", call_votes_new(&answer->votes), "holder",
+	return json_pack("{s:I, s:I, s:o, s:o*, s:o*}", "retry_after_ms", (json_int_t)answer->retry_after_ms,
+			 "waited_ms", (json_int_t)answer->waited_ms, "votes", call_votes_new(&answer->votes),
+			 "resource", name_new(lease, answer), "holder",
 			 holder->known ? json_pack("{s:o, s:o*, s:o*}", "owner", owner_new(holder), "fence",
 						   fence_new(holder), "metadata", metadata_new(holder))
 				       : NULL);
@@ -191,8 +227,8 @@ static void reject_lease(struct call *call, const struct lease_answer *answer)
 	bool at_once = status == LEASE_DRAINING || status == LEASE_TOO_MANY;
 
 	assert(status != LEASE_OK && status < LEASE_STATUS_COUNT);
-	call_reject_with(call, problem_of_lease(status), detail_of(call, answer), at_once ? NULL : members_new(answer),
-			 NULL);
+	call_reject_with(call, problem_of_lease(status), detail_of(call, answer),
+			 at_once ? NULL : members_new(&call->lease, answer), NULL);
 	if (status != LEASE_NOT_OWNER && status != LEASE_EXPIRED)
 		call_retry_after(call, at_once ? 0 : answer->retry_after_ms);
 	if (status == LEASE_NO_QUORUM)
@@ -214,7 +250,7 @@ static void log_forced(const struct call *call, const struct lease_answer *answe
 	log_text("id", call->request->id);
 	log_text("caller", call->caller.known ? call->caller.name : NULL);
 	call_log_address(call);
-	log_str("resource", call->lease.resource, call->lease.resource_len);
+	call_log_resource(call);
 	if (answer && answer->status != LEASE_NOT_OWNER && answer->holder.known) {
 		if (answer->holder.owner_len > 0)
 			log_str("owner", answer->holder.owner, answer->holder.owner_len);
@@ -236,12 +272,14 @@ void lock_call_answer(struct call *call, const struct lease_answer *answer)
 static void lock_call_done(void *arg, const struct lease_answer *answer)
 {
 	struct call *call = arg;
+	const char *name;
+	size_t len;
 
 	assert(call->op && !request_is_answered(call->request));
 	call->op = NULL;
 	authorize_wait_end(call);
-	stats_note_answer(call->request->context->config->metrics, call->lease.operation, answer->status,
-			  call->lease.resource, call->lease.resource_len);
+	name = find_name(&call->lease, answer, &len);
+	stats_note_answer(call->request->context->config->metrics, call->lease.operation, answer->status, name, len);
 	lock_call_answer(call, answer);
 	if (call->lease.operation == LEASE_FORCE)
 		log_forced(call, answer);

@@ -182,8 +182,7 @@ static void pipeline_end(struct request *request, unsigned status, const char *e
 	call->request = request; /* its head may never have come */
 	pipeline_cancel(call);
 	if (request->reply.grants && !call->stream && request->state != REQUEST_ANSWERED)
-		lease_release_abandoned(request->context->config->leases, call->lease.resource,
-					call->lease.resource_len, call->lease.token);
+		lease_release_abandoned(request->context->config->leases, &call->lease, call->lease.token);
 	call_log(call, status, ended, how);
 	if (call->stream)
 		hold_stream_close(call, how);
@@ -191,6 +190,7 @@ static void pipeline_end(struct request *request, unsigned status, const char *e
 	authorize_end(call);
 	free(call->query);
 	free((char *)call->lease.metadata);
+	free((char *)call->lease.names);
 	memset(call, 0, sizeof *call);
 }
 

@@ -24,11 +24,16 @@ enum { ROUTELESS_STATUS = 204 }; /* for a preflight, and for OPTIONS of "*" */
 const struct route route_table[ROUTE_COUNT] = {
 	{"acquire", "POST", "/locks", ACCESS_ACQUIRE, lock_call_submit, .status = 201, .again = 200,
 	 .problems = TOO_FEW | BIT(LOCKED) | BIT(SPLIT_VOTE), .operation = LEASE_ACQUIRE, .takes_body = true},
+	/* A route that is counted as the one behind it stands before that one: on a set, or with a selector. */
+	{"extend", "PUT", "/locks", ACCESS_TOKEN, lock_call_submit, 200, 0, TOO_FEW | NOT_HELD,
+	 .operation = LEASE_EXTEND, .takes_body = true, .counted_behind = 1},
 	{"extend", "PUT", "/locks/{resource}", ACCESS_TOKEN, lock_call_submit, 200, 0, TOO_FEW | NOT_HELD,
 	 .operation = LEASE_EXTEND, .takes_body = true},
-	/* A route with a selector stands before the one with the same name, method and pattern. */
+	{"release", "DELETE", "/locks", ACCESS_TOKEN, lock_call_submit, 204, 0, TOO_FEW | NOT_HELD,
+	 .operation = LEASE_RELEASE, .takes_body = true, .counted_behind = 2},
 	{"release", "DELETE", "/locks/{resource}", ACCESS_ADMIN, lock_call_submit, 204, 0, TOO_FEW | NOT_HELD,
-	 .operation = LEASE_FORCE, .takes_body = true, .params = {"force", "fence"}, .selector = "force"},
+	 .operation = LEASE_FORCE, .takes_body = true, .params = {"force", "fence"}, .selector = "force",
+	 .counted_behind = 1},
 	/* takes the parameters, so that its errors name them */
 	{"release", "DELETE", "/locks/{resource}", ACCESS_TOKEN, lock_call_submit, 204, 0, TOO_FEW | NOT_HELD,
 	 .operation = LEASE_RELEASE, .takes_body = true, .params = {"force", "fence"}},
@@ -62,7 +67,7 @@ const char *route_name(size_t i)
 size_t route_index(const struct route *route)
 {
 	assert(route >= route_table && route < route_table + ROUTE_COUNT);
-	return (size_t)(route - route_table) + (route->selector ? 1 : 0);
+	return (size_t)(route - route_table) + route->counted_behind;
 }
 
 /* True if the path is one of the pattern; *ret_rest: where its resource begins, NULL if the pattern has none. */

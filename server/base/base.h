@@ -77,6 +77,10 @@ void text_fini(struct text *text);
 void text_append(struct text *text, const char *bytes, size_t len);
 void text_printf(struct text *text, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
+/* The next part of a text of parts with a line feed between each two: from *at, which moves behind it. False: there is
+ * none. */
+bool text_line(const char **at, const char *end, const char **ret_line, size_t *ret_len);
+
 /* ---- text_write.c: for the path of each request, faster than printf() ---- */
 
 enum { TEXT_DECIMAL_MAX = 20, TEXT_ESCAPE_MAX = 6 };

@@ -60,3 +60,15 @@ void text_printf(struct text *text, const char *format, ...)
 	va_end(args);
 	text->len += (size_t)len;
 }
+
+bool text_line(const char **at, const char *end, const char **ret_line, size_t *ret_len)
+{
+	assert(*at <= end + 1);
+	if (*at > end)
+		return false;
+	const char *stop = memchr(*at, '\n', (size_t)(end - *at));
+	*ret_line = *at;
+	*ret_len = (size_t)((stop ? stop : end) - *at);
+	*at += *ret_len + 1;
+	return true;
+}

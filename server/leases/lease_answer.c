@@ -50,7 +50,8 @@ static const char *parse_key(const char *at, const char *end, struct lease_holde
 static const char *value_parse(const char *value, size_t len, uint64_t *ret_hold_until_ms,
 			       struct lease_holder *ret_holder)
 {
-	if (len < LEASE_TOKEN_LEN + 1 || value[LEASE_TOKEN_LEN] != ':' || !hex_is_lower(value, LEASE_TOKEN_LEN))
+	if (len < LEASE_TOKEN_LEN + 1 || (value[LEASE_TOKEN_LEN] != ':' && value[LEASE_TOKEN_LEN] != ';') ||
+	    !hex_is_lower(value, LEASE_TOKEN_LEN))
 		return NULL;
 	const char *at = parse_number(value + LEASE_TOKEN_LEN + 1, value + len, ret_hold_until_ms);
 	at = at ? parse_number(at, value + len, &ret_holder->fence) : NULL;
@@ -64,26 +65,67 @@ uint64_t lease_answer_hold_until_ms(const char *value, size_t len)
 	return value && value_parse(value, len, &hold_until_ms, &holder) ? hold_until_ms : 0;
 }
 
-/* "owner\ncaller\nmetadata", without what is empty at the end. False: not redlockd's, since it is too long. */
-static bool read_label(const char *label, size_t len, struct lease_holder *ret_holder)
+/* 0: they are not those of a set. */
+static uint8_t count_names(const char *at, const char *end)
 {
-	const char *end = label + len, *caller = memchr(label, '\n', len);
-	const char *metadata = caller ? memchr(caller + 1, '\n', (size_t)(end - caller - 1)) : NULL;
-	size_t owner_len = (size_t)((caller ? caller : end) - label),
-	       caller_len = caller ? (size_t)((metadata ? metadata : end) - caller - 1) : 0,
-	       metadata_len = metadata ? (size_t)(end - metadata - 1) : 0;
-	if (owner_len > LEASE_OWNER_MAX || caller_len > LEASE_CALLER_MAX || metadata_len > LEASE_METADATA_MAX)
+	const char *name;
+	size_t len;
+	uint8_t count = 0;
+	while (count <= LEASE_SET_MAX && text_line(&at, end, &name, &len)) {
+		if (len == 0 || len > LEASE_RESOURCE_MAX)
+			return 0;
+		count++;
+	}
+	return count >= 2 && count <= LEASE_SET_MAX ? count : 0;
+}
+
+void lease_answer_write_label(struct lease_op *op)
+{
+	struct lease_request *request = &op->request;
+	struct text *label = &op->label;
+	assert(request->caller_len <= LEASE_CALLER_MAX && request->metadata_len <= LEASE_METADATA_MAX);
+	label->len = 0;
+	if (request->key != 0)
+		text_printf(label, "?%016" PRIx64, request->key);
+	text_append(label, ":", 1);
+	text_append(label, request->owner, request->owner_len);
+	if (request->caller_len + request->metadata_len == 0)
+		return;
+	text_append(label, "\n", 1);
+	text_append(label, request->caller, request->caller_len);
+	if (request->metadata_len > 0) {
+		text_append(label, "\n", 1);
+		text_append(label, request->metadata, request->metadata_len);
+	}
+	request->metadata = label->bytes + label->len - request->metadata_len;
+	request->caller = request->metadata - (request->metadata_len > 0) - request->caller_len;
+}
+
+/* "owner\ncaller\nmetadata", without what is empty at the end; of a set all three, and each name after a line feed.
+ * False: not redlockd's, since it is too long. */
+static bool read_label(const char *label, size_t len, bool is_set, struct lease_holder *ret_holder)
+{
+	const char *parts[3] = {label, label, label}, *at = label, *end = label + len;
+	size_t lens[3] = {0};
+	for (unsigned i = 0; i < 3 && text_line(&at, end, &parts[i], &lens[i]); i++)
+		;
+	size_t names_len = at < end ? (size_t)(end - at) : 0, more_len = lens[1] + lens[2] + names_len;
+	uint8_t set_count = count_names(at, end);
+	if (lens[0] > LEASE_OWNER_MAX || lens[1] > LEASE_CALLER_MAX || lens[2] > LEASE_METADATA_MAX ||
+	    is_set != (set_count > 0) || is_set != (names_len > 0))
 		return false;
-	memcpy(ret_holder->owner, label, owner_len);
-	ret_holder->owner_len = (uint16_t)owner_len;
-	ret_holder->caller_len = (uint16_t)caller_len;
-	ret_holder->metadata_len = (uint16_t)metadata_len;
-	if (caller_len + metadata_len == 0)
+	memcpy(ret_holder->owner, label, lens[0]);
+	ret_holder->owner_len = (uint16_t)lens[0];
+	ret_holder->caller_len = (uint16_t)lens[1];
+	ret_holder->metadata_len = (uint16_t)lens[2];
+	ret_holder->names_len = (uint16_t)names_len;
+	ret_holder->set_count = set_count;
+	if (more_len == 0)
 		return true;
-	ret_holder->more = memory_alloc(caller_len + metadata_len);
-	memcpy(ret_holder->more, caller + 1, caller_len);
-	if (metadata)
-		memcpy(ret_holder->more + caller_len, metadata + 1, metadata_len);
+	char *more = ret_holder->more = memory_alloc(more_len);
+	more = mempcpy(more, parts[1], lens[1]);
+	more = mempcpy(more, parts[2], lens[2]);
+	memcpy(more, at, names_len);
 	return true;
 }
 
@@ -97,7 +139,7 @@ uint64_t lease_answer_read_holder(const char *value, size_t len, struct lease_ho
 	const char *label = value_parse(value, len, &hold_until_ms, &holder);
 	if (!label)
 		return hash_fnv1a(value, len);
-	if (read_label(label, (size_t)(value + len - label), &holder))
+	if (read_label(label, (size_t)(value + len - label), value[LEASE_TOKEN_LEN] == ';', &holder))
 		*ret_holder = holder;
 	return token_id(value);
 }
@@ -106,12 +148,12 @@ void lease_holder_fini(struct lease_holder *holder)
 {
 	free(holder->more);
 	holder->more = NULL;
-	holder->caller_len = holder->metadata_len = 0;
+	holder->caller_len = holder->metadata_len = holder->names_len = 0;
 }
 
 void lease_answer_set(struct lease_answer *answer, const struct lease_answer *from)
 {
-	size_t len = (size_t)from->holder.caller_len + from->holder.metadata_len;
+	size_t len = (size_t)from->holder.caller_len + from->holder.metadata_len + from->holder.names_len;
 	char *more = len > 0 ? memcpy(memory_alloc(len), from->holder.more, len) : NULL;
 	lease_holder_fini(&answer->holder);
 	*answer = *from;
@@ -125,11 +167,12 @@ static uint32_t ms_up(uint64_t us)
 }
 
 /* The holder that the core chose, as one of the masters told it, whose memory it shares. */
-static void find_holder(const struct lease_op *op, uint64_t id, struct lease_holder *ret_holder)
+static void find_holder(const struct lease_op *op, uint64_t id, struct lease_answer *answer)
 {
 	for (unsigned i = 0; i < op->core.params.masters; i++)
 		if (op->seen[i].id == id) {
-			*ret_holder = op->seen[i].holder;
+			answer->holder = op->seen[i].holder;
+			answer->which = op->seen[i].which;
 			return;
 		}
 }
@@ -145,7 +188,7 @@ static void fill_lease(const struct lease_op *op, const struct redlock_result *r
 	answer->drift_ms = ms_up(op->core.params.drift_us - LEASE_ROUNDING_US);
 	answer->fence = result->fence;
 	if (op->request.operation == LEASE_EXTEND)
-		find_holder(op, token_id(op->token), &answer->holder);
+		find_holder(op, token_id(op->token), answer);
 }
 
 void lease_answer_make(const struct lease_op *op, const struct redlock_result *result, uint64_t now_us,
@@ -162,8 +205,9 @@ void lease_answer_make(const struct lease_op *op, const struct redlock_result *r
 	if (result->outcome == REDLOCK_OK &&
 	    (op->request.operation == LEASE_ACQUIRE || op->request.operation == LEASE_EXTEND))
 		fill_lease(op, result, now_us, ret_answer);
+	ret_answer->which = op->which;
 	if (result->has_holder) {
-		find_holder(op, result->holder, &ret_answer->holder);
+		find_holder(op, result->holder, ret_answer);
 		ret_answer->holder_id = result->holder;
 		ret_answer->holder.fence = result->holder_fence;
 	}

@@ -7,7 +7,8 @@
  *
  * Every token that has a majority, or may have one with the masters that did not answer, is released: it may be the
  * lease. Otherwise a token is an attempt under way, or a left-over of a dead redlockd or of an ended lease. An attempt
- * may become a lease that came after the inspection, and a left-over runs out by itself: both are left alone.
+ * may become a lease that came after the inspection, and a left-over runs out by itself: both are left alone. Of a
+ * lease on several resources all are released, so that no master holds a part of it.
  *
  * The core runs the inspection for the caller's operation. The answer then comes from the releases, which are
  * operations of their own. If the caller cancels it, they are carried out all the same. */
@@ -25,6 +26,8 @@ struct lease_force {
 	struct force_target {
 		struct lease_force *force;
 		struct lease_holder holder;
+		const char *names; /* of a set; the operation's */
+		uint16_t names_len;
 		char token[LEASE_TOKEN_LEN];
 	} targets[REDLOCK_MASTERS_MAX];
 };
@@ -75,7 +78,12 @@ static void release(struct lease_force *force)
 	force->awaited = force->count;
 	force->answer = (struct lease_answer){.status = LEASE_EXPIRED};
 	for (unsigned i = 0; i < force->count; i++) {
-		memcpy(request.token, force->targets[i].token, sizeof request.token);
+		const struct force_target *target = &force->targets[i];
+		memcpy(request.token, target->token, sizeof request.token);
+		request.names = target->names;
+		request.names_len = target->names_len;
+		request.set_count = target->names ? target->holder.set_count : 0;
+		request.resource_len = target->names ? 0 : force->op->request.resource_len;
 		(void)lease_submit(force->op->leases, &request, on_released, &force->targets[i]);
 	}
 }
@@ -111,8 +119,12 @@ static void note_target(struct lease_force *force, const struct lease_sight *sig
 		force->count++;
 		*target = (struct force_target){.force = force, .holder = sight->holder};
 		memcpy(target->token, sight->token, sizeof target->token);
+		if (sight->holder.names_len > 0) {
+			target->names = sight->holder.more + sight->holder.caller_len + sight->holder.metadata_len;
+			target->names_len = sight->holder.names_len;
+		}
 		target->holder.more = NULL; /* the operation's */
-		target->holder.caller_len = target->holder.metadata_len = 0;
+		target->holder.caller_len = target->holder.metadata_len = target->holder.names_len = 0;
 		/* not every master has the last number of a lease: the largest is its fence */
 	} else if (sight->holder.fence > target->holder.fence) {
 		target->holder.fence = sight->holder.fence;

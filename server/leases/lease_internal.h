@@ -19,6 +19,7 @@ enum { LEASE_ROUNDING_US = 999 };
 struct lease_sight {
 	uint64_t id; /* of the token, or of another program's value */
 	struct lease_holder holder;
+	uint8_t which;               /* of a set: which resource is that holder's */
 	char token[LEASE_TOKEN_LEN]; /* holder.known: for a forced release, and for nobody else */
 };
 
@@ -41,7 +42,15 @@ enum lease_op_state {
 };
 
 TAILQ_HEAD(lease_ops, lease_op);
+TAILQ_HEAD(lease_queue_entries, lease_queue_entry);
 STAILQ_HEAD(lease_refs, lease_ref);
+
+/* An operation in the queue of one of its resources. */
+struct lease_queue_entry {
+	TAILQ_ENTRY(lease_queue_entry) entry;
+	struct lease_queue *queue;
+	struct lease_op *op;
+};
 
 /* One operation. Kept for reuse when it is finished, with its timer. */
 struct lease_op {
@@ -61,11 +70,13 @@ struct lease_op {
 	/* rounds of the loop since its timer fired while answers had arrived that the loop had not read */
 	unsigned rounds_late;
 	struct lease_answer answer;
-	struct lease_queue *queue; /* it waits, or may have to; NULL: it does not */
-	TAILQ_ENTRY(lease_op) queue_entry;
+	struct lease_queue_entry
+		*queued;                /* it waits, or may have to, in the queue of each resource; NULL: it does not */
+	struct lease_queue_entry alone; /* `queued` where there is one resource */
 	TAILQ_ENTRY(lease_op) age_entry; /* of all that wait at this worker, for any resource */
 	uint64_t missed_notifications;   /* leases->missed_notifications when it entered or last became the first */
 	uint64_t notified_us;            /* the first notification; 0: none yet */
+	uint8_t which;                   /* of a set: the resource that stood in its way last */
 	bool hold_time_noted;            /* release: the time was told to the metrics */
 	struct lease_keyed *keyed;       /* lease_keyed.c: acquisitions with a key; NULL: it has none */
 	/* after each event; before START: the timer has fired. True: the operation has been cancelled. NULL: none */
@@ -133,6 +144,9 @@ uint64_t lease_answer_read_holder(const char *value, size_t len, struct lease_ho
 void lease_holder_fini(struct lease_holder *holder);
 /* Copies an answer into one that was set before, or is zeroed, with memory of its own. */
 void lease_answer_set(struct lease_answer *answer, const struct lease_answer *from);
+/* Of an acquisition: "key:owner\ncaller\nmetadata", without what is empty at the end. A question mark stands before a
+ * key until it is noted (extend.lua). Caller and metadata are the operation's from now on. */
+void lease_answer_write_label(struct lease_op *op);
 /* The holder shares the memory of op->seen. */
 void lease_answer_make(const struct lease_op *op, const struct redlock_result *result, uint64_t now_us,
 		       struct lease_answer *ret_answer);
@@ -153,19 +167,26 @@ struct lease_name {
 int lease_name_compare(const void *a, const void *b);
 /* One more request of this worker waits or watches, or one less. */
 void lease_queues_listen(struct leases *leases, bool more);
+struct lease_next {
+	struct lease_op *op;
+	uint64_t remaining_us;
+};
+
 /* True if no more may wait for that resource, or at all. */
 bool lease_queue_is_full(const struct leases *leases, const struct lease_request *request);
 /* The waiter with that arrival; the first of all; NULL: none. */
 struct lease_op *lease_queue_find(const struct leases *leases, const char *resource, size_t len, uint64_t arrival);
 struct lease_op *lease_queue_find_first(const struct leases *leases, const char *resource, size_t len);
-/* Visits the first waiter of each resource. */
+/* Visits the operations that are the first of all their queues and have not been since missed_notifications grew. */
 void lease_queues_visit_first(const struct leases *leases, void (*visit)(struct lease_op *first));
 /* To the end of the queue of its resource, before START. */
 void lease_queue_enter(struct lease_op *op);
-/* It is answered or given up, with that result. Returns the operation that becomes the first, or NULL, and how long
- * until that one may try by itself (REDLOCK_NEVER: not known). */
-struct lease_op *lease_queue_exit(struct lease_op *op, const struct redlock_result *result, uint64_t now_us,
-				  uint64_t *ret_remaining_us) __attribute__((warn_unused_result));
+/* It is answered or given up, with that result. Returns how many operations become the first of all their queues;
+ * writes them, and how long until each may try by itself (REDLOCK_NEVER: not known). */
+size_t lease_queue_exit(struct lease_op *op, const struct redlock_result *result, uint64_t now_us,
+			struct lease_next ret_next[LEASE_SET_MAX]) __attribute__((warn_unused_result));
+/* True if another operation waits before it in one of its queues. */
+bool lease_queue_is_behind(const struct lease_op *op);
 /* Publishes the longest queues to /stats if they have changed, but not too often. Once per round of the loop: the rest
  * follows within a heartbeat. */
 void lease_queues_publish(struct leases *leases);

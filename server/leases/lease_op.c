@@ -8,7 +8,6 @@
  * callback runs within the call that asked. An operation whose answer is given lives on until its last reply is in.
  * Then it is kept for reuse, with its timer. */
 #include <assert.h>
-#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -74,7 +73,9 @@ static void recycle(struct lease_op *op)
 	bool over = op->core.outstanding == 0 && (op->core.state == REDLOCK_DECIDED || op->core.state == REDLOCK_IDLE);
 	if (op->state != LEASE_OP_LINGERING || !over)
 		return;
-	assert(!op->queue && !op->done);
+	assert(!op->queued && !op->done);
+	free((char *)op->request.names);
+	op->request.names = NULL;
 	lease_holder_fini(&op->answer.holder);
 	for (size_t i = 0; i < op->core.params.masters; i++) {
 		lease_holder_fini(&op->seen[i].holder);
@@ -89,34 +90,11 @@ void lease_op_linger(struct lease_op *op)
 	recycle(op);
 }
 
-/* "key:owner\ncaller\nmetadata", without what is empty at the end. A question mark stands before a key until it is
- * noted (extend.lua). Caller and metadata are the operation's from now on. */
-static void make_label(struct lease_op *op)
-{
-	struct lease_request *request = &op->request;
-	struct text *label = &op->label;
-	assert(request->caller_len <= LEASE_CALLER_MAX && request->metadata_len <= LEASE_METADATA_MAX);
-	label->len = 0;
-	if (request->key != 0)
-		text_printf(label, "?%016" PRIx64, request->key);
-	text_append(label, ":", 1);
-	text_append(label, request->owner, request->owner_len);
-	if (request->caller_len + request->metadata_len == 0)
-		return;
-	text_append(label, "\n", 1);
-	text_append(label, request->caller, request->caller_len);
-	if (request->metadata_len > 0) {
-		text_append(label, "\n", 1);
-		text_append(label, request->metadata, request->metadata_len);
-	}
-	request->metadata = label->bytes + label->len - request->metadata_len;
-	request->caller = request->metadata - (request->metadata_len > 0) - request->caller_len;
-}
-
 struct lease_op *lease_op_begin(struct leases *leases, const struct lease_request *request, lease_done_fn *done,
 				void *arg)
 {
-	assert(request->resource_len >= 1 && request->resource_len <= LEASE_RESOURCE_MAX);
+	assert(request->set_count > 0 ? request->set_count <= LEASE_SET_MAX && request->names_len <= LEASE_NAMES_MAX
+				      : request->resource_len >= 1 && request->resource_len <= LEASE_RESOURCE_MAX);
 	assert(request->owner_len <= LEASE_OWNER_MAX);
 	const struct options *options = leases->options;
 	uint64_t ttl_us = request->ttl_ms * UINT64_C(1000);
@@ -138,12 +116,15 @@ struct lease_op *lease_op_begin(struct leases *leases, const struct lease_reques
 	redlock_init(&op->core, &params, random_number());
 	op->request = *request;
 	if (request->operation == LEASE_ACQUIRE)
-		make_label(op);
+		lease_answer_write_label(op);
+	if (request->set_count > 0)
+		op->request.names = memcpy(memory_alloc(request->names_len), request->names, request->names_len);
 	op->done = done;
 	op->arg = arg;
 	op->began_us = clock_now_us();
 	op->attempt = op->reached = 0;
 	op->notified_us = 0;
+	op->which = 0;
 	op->hold_time_noted = false;
 	op->keyed = NULL;
 	op->watch = NULL;
@@ -214,16 +195,19 @@ static bool is_pending(const struct lease_op *op, uint8_t master, const struct r
 static struct master_script command_of(const struct lease_op *op, const struct redlock_output *out)
 {
 	const struct lease_request *request = &op->request;
+	size_t len;
+	const char *names = lease_request_names(request, &len);
 	struct master_script command = {.script = out->script,
-					.resource = request->resource,
-					.resource_len = request->resource_len,
+					.set_count = request->set_count,
+					.resource = names,
+					.resource_len = (uint16_t)len,
 					.label = op->label.bytes,
 					.label_len = op->label.len,
 					.token = out->tokenless ? NULL : op->token,
 					.ttl_ms = request->ttl_ms,
 					.fence = out->script == REDLOCK_SCRIPT_EXTEND ? request->fence : out->fence,
 					.key = request->key};
-	if (out->script == REDLOCK_SCRIPT_ACQUIRE || out->script == REDLOCK_SCRIPT_RAISE)
+	if (request->set_count == 0 && (out->script == REDLOCK_SCRIPT_ACQUIRE || out->script == REDLOCK_SCRIPT_RAISE))
 		command.bucket = masters_bucket(request->resource, request->resource_len);
 	if (out->entry != REDLOCK_ENTRY_NONE)
 		command.entry.arrival = op->core.arrival;
@@ -303,11 +287,12 @@ void lease_op_reject_draining(struct lease_op *op, uint64_t now_us)
 
 static void handle_result(struct lease_op *op, const struct redlock_result *result, uint64_t now_us)
 {
-	if (op->queue) {
-		uint64_t remaining_us;
-		struct lease_op *next = lease_queue_exit(op, result, now_us, &remaining_us);
-		if (next)
-			lease_op_dispatch_first(next, now_us, remaining_us);
+	if (op->queued) {
+		struct lease_next next[LEASE_SET_MAX];
+		size_t count = lease_queue_exit(op, result, now_us, next);
+		for (size_t i = 0; i < count; i++)
+			if (next[i].op->queued) /* else the one before has ended its wait */
+				lease_op_dispatch_first(next[i].op, now_us, next[i].remaining_us);
 	}
 	if (result->outcome == REDLOCK_CANCELLED) {
 		if (op->state != LEASE_OP_ANSWERED) /* a drain has rejected it */
@@ -376,7 +361,7 @@ void lease_op_dispatch(struct lease_op *op, const struct redlock_event *event)
 void lease_op_dispatch_first(struct lease_op *op, uint64_t now_us, uint64_t remaining_us)
 {
 	struct redlock_event event = {.kind = REDLOCK_FIRST, .now_us = now_us, .remaining_us = remaining_us};
-	assert(op->queue);
+	assert(op->queued);
 	op->missed_notifications = op->leases->missed_notifications;
 	lease_op_dispatch(op, &event);
 }
@@ -450,6 +435,8 @@ static void note_sight(struct lease_op *op, const struct lease_ref *ref, const s
 		       struct redlock_event *event)
 {
 	struct lease_sight *sight = &op->seen[ref->master];
+	if (reply->vote == REDLOCK_VOTE_HELD || reply->vote == REDLOCK_VOTE_QUEUED)
+		op->which = sight->which = reply->which;
 	bool has_value = reply->vote == REDLOCK_VOTE_HELD ||
 			 (reply->vote == REDLOCK_VOTE_GRANTED && ref->command.script == REDLOCK_SCRIPT_EXTEND);
 	if (!has_value ||

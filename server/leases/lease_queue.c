@@ -20,7 +20,7 @@ static_assert((int)LEASE_OWNER_MAX == (int)STATS_OWNER_MAX, "/stats has room for
 struct lease_queue {
 	struct lease_name name;
 	LIST_ENTRY(lease_queue) entry;
-	struct lease_ops waiters;
+	struct lease_queue_entries waiters;
 	size_t count;
 	char bytes[]; /* of the name */
 };
@@ -43,42 +43,76 @@ static struct lease_queue *queue_find(const struct leases *leases, const char *r
 
 /* ---- looking up ---- */
 
+/* The next name of a request, from *at, which is NULL at first. */
+static bool next_name(const struct lease_request *request, const char **at, const char **ret_name, size_t *ret_len)
+{
+	size_t len;
+	const char *names = lease_request_names(request, &len);
+	if (!*at)
+		*at = names;
+	return text_line(at, names + len, ret_name, ret_len);
+}
+
 bool lease_queue_is_full(const struct leases *leases, const struct lease_request *request)
 {
-	const struct lease_queue *queue = queue_find(leases, request->resource, request->resource_len);
-	return metrics_waiters() >= leases->options->max_waiters ||
-	       (queue && queue->count >= leases->options->max_waiters_per_resource);
+	const char *at = NULL, *name;
+	size_t len;
+	bool full = metrics_waiters() >= leases->options->max_waiters;
+	while (!full && next_name(request, &at, &name, &len)) {
+		const struct lease_queue *queue = queue_find(leases, name, len);
+		full = queue && queue->count >= leases->options->max_waiters_per_resource;
+	}
+	return full;
+}
+
+static struct lease_op *first_of(const struct lease_queue *queue)
+{
+	return TAILQ_FIRST(&queue->waiters)->op;
+}
+
+bool lease_queue_is_behind(const struct lease_op *op)
+{
+	size_t count = lease_request_count(&op->request);
+	for (size_t i = 0; op->queued && i < count; i++)
+		if (first_of(op->queued[i].queue) != op)
+			return true;
+	return false;
 }
 
 struct lease_op *lease_queue_find(const struct leases *leases, const char *resource, size_t len, uint64_t arrival)
 {
-	struct lease_op *op = lease_queue_find_first(leases, resource, len);
-	while (op && op->core.arrival != arrival)
-		op = TAILQ_NEXT(op, queue_entry);
-	return op;
+	const struct lease_queue *queue = queue_find(leases, resource, len);
+	const struct lease_queue_entry *waiter = queue ? TAILQ_FIRST(&queue->waiters) : NULL;
+	while (waiter && waiter->op->core.arrival != arrival)
+		waiter = TAILQ_NEXT(waiter, entry);
+	return waiter ? waiter->op : NULL;
 }
 
 struct lease_op *lease_queue_find_first(const struct leases *leases, const char *resource, size_t len)
 {
 	const struct lease_queue *queue = queue_find(leases, resource, len);
-	return queue ? TAILQ_FIRST(&queue->waiters) : NULL;
+	return queue ? first_of(queue) : NULL;
 }
 
 void lease_queues_visit_first(const struct leases *leases, void (*visit)(struct lease_op *first))
 {
-	for (struct lease_queue *queue = LIST_FIRST(&leases->queues.all), *next; queue; queue = next) {
-		next = LIST_NEXT(queue, entry); /* a visit may end the last wait in this queue alone */
-		visit(TAILQ_FIRST(&queue->waiters));
+	for (struct lease_op *op = TAILQ_FIRST(&leases->queues.by_age), *next; op; op = next) {
+		next = TAILQ_NEXT(op, age_entry);
+		if (op->missed_notifications == leases->missed_notifications || lease_queue_is_behind(op))
+			continue;
+		visit(op);
+		if (next && !next->queued) /* the visit may end any number of waits */
+			next = TAILQ_FIRST(&leases->queues.by_age);
 	}
 }
 
 /* ---- entering and leaving ---- */
 
-static struct lease_queue *queue_new(struct lease_queues *queues, const struct lease_request *request)
+static struct lease_queue *queue_new(struct lease_queues *queues, const char *resource, size_t len)
 {
-	struct lease_queue *queue = memory_zeroed(1, sizeof *queue + request->resource_len);
-	queue->name.resource = memcpy(queue->bytes, request->resource, request->resource_len);
-	queue->name.resource_len = request->resource_len;
+	struct lease_queue *queue = memory_zeroed(1, sizeof *queue + len);
+	queue->name.resource = memcpy(queue->bytes, resource, len);
+	queue->name.resource_len = len;
 	TAILQ_INIT(&queue->waiters);
 	LIST_INSERT_HEAD(&queues->all, queue, entry);
 	if (!tsearch(queue, &queues->by_name, lease_name_compare))
@@ -113,12 +147,18 @@ void lease_queue_enter(struct lease_op *op)
 {
 	struct leases *leases = op->leases;
 	const struct lease_op *newest = TAILQ_LAST(&leases->queues.by_age, lease_ops);
-	struct lease_queue *queue = queue_find(leases, op->request.resource, op->request.resource_len);
-	assert(!op->queue && (!newest || newest->began_us <= op->began_us));
-	op->queue = queue ? queue : queue_new(&leases->queues, &op->request);
-	op->queue->count++;
+	const char *at = NULL, *name;
+	size_t len, count = lease_request_count(&op->request);
+	assert(!op->queued && (!newest || newest->began_us <= op->began_us));
+	op->queued = count == 1 ? &op->alone : memory_zeroed(count, sizeof *op->queued);
+	for (struct lease_queue_entry *waiter = op->queued; next_name(&op->request, &at, &name, &len); waiter++) {
+		struct lease_queue *queue = queue_find(leases, name, len);
+		waiter->op = op;
+		waiter->queue = queue ? queue : queue_new(&leases->queues, name, len);
+		waiter->queue->count++;
+		TAILQ_INSERT_TAIL(&waiter->queue->waiters, waiter, entry);
+	}
 	op->missed_notifications = leases->missed_notifications;
-	TAILQ_INSERT_TAIL(&op->queue->waiters, op, queue_entry);
 	TAILQ_INSERT_TAIL(&leases->queues.by_age, op, age_entry);
 	count_waiter(leases, true);
 }
@@ -150,35 +190,54 @@ static uint64_t remaining_us(const struct lease_op *op, const struct lease_op *n
 	return free_us == REDLOCK_NEVER ? REDLOCK_NEVER : free_us > now_us ? free_us - now_us : 0;
 }
 
-struct lease_op *lease_queue_exit(struct lease_op *op, const struct redlock_result *result, uint64_t now_us,
-				  uint64_t *ret_remaining_us)
+/* Returns the operation that becomes the first of that queue, or NULL. */
+static struct lease_op *leave(struct lease_queues *queues, struct lease_queue_entry *waiter)
 {
-	struct lease_queue *queue = op->queue;
-	struct lease_op *next = TAILQ_FIRST(&queue->waiters) == op ? TAILQ_NEXT(op, queue_entry) : NULL;
+	struct lease_queue *queue = waiter->queue;
+	struct lease_queue_entry *next = TAILQ_FIRST(&queue->waiters) == waiter ? TAILQ_NEXT(waiter, entry) : NULL;
 	assert(queue->count > 0);
-	op->queue = NULL;
-	note_wait(op, result, now_us);
-	TAILQ_REMOVE(&op->leases->queues.by_age, op, age_entry);
-	TAILQ_REMOVE(&queue->waiters, op, queue_entry);
+	TAILQ_REMOVE(&queue->waiters, waiter, entry);
 	if (--queue->count == 0) {
 		assert(TAILQ_EMPTY(&queue->waiters));
-		tdelete(queue, &op->leases->queues.by_name, lease_name_compare);
+		tdelete(queue, &queues->by_name, lease_name_compare);
 		LIST_REMOVE(queue, entry);
 		free(queue);
 	}
+	return next ? next->op : NULL;
+}
+
+size_t lease_queue_exit(struct lease_op *op, const struct redlock_result *result, uint64_t now_us,
+			struct lease_next ret_next[LEASE_SET_MAX])
+{
+	size_t count = lease_request_count(&op->request), found = 0, first = 0;
+	note_wait(op, result, now_us);
+	TAILQ_REMOVE(&op->leases->queues.by_age, op, age_entry);
+	for (size_t i = 0; i < count; i++) {
+		struct lease_op *next = leave(&op->leases->queues, &op->queued[i]);
+		for (size_t j = 0; next && j < found; j++)
+			next = ret_next[j].op == next ? NULL : next; /* a set may follow in several */
+		if (next)
+			ret_next[found++].op = next;
+	}
+	if (op->queued != &op->alone)
+		free(op->queued);
+	op->queued = NULL;
 	count_waiter(op->leases, false);
-	if (next)
-		*ret_remaining_us = remaining_us(op, next, result, now_us);
-	return next;
+	for (size_t i = 0; i < found; i++)
+		if (!lease_queue_is_behind(ret_next[i].op))
+			ret_next[first++] = (struct lease_next){ret_next[i].op,
+								remaining_us(op, ret_next[i].op, result, now_us)};
+	return first;
 }
 
 /* ---- for /stats, which sorts them ---- */
 
 static void list_first(const struct lease_queue *queue, struct stats_resource *one)
 {
-	const struct lease_op *op = TAILQ_FIRST(&queue->waiters);
-	assert(op && one->first_count == 0);
-	for (; op && one->first_count < STATS_FIRST; op = TAILQ_NEXT(op, queue_entry)) {
+	const struct lease_queue_entry *entry = TAILQ_FIRST(&queue->waiters);
+	assert(entry && one->first_count == 0);
+	for (; entry && one->first_count < STATS_FIRST; entry = TAILQ_NEXT(entry, entry)) {
+		const struct lease_op *op = entry->op;
 		struct stats_waiter *waiter = &one->first[one->first_count++];
 		waiter->began_us = op->began_us;
 		waiter->owner_len = op->request.owner_len;
@@ -200,7 +259,7 @@ void lease_queues_publish(struct leases *leases)
 		struct stats_resource *one = &list[count < STATS_TOP ? count++ : least];
 		*one = (struct stats_resource){.len = (uint16_t)queue->name.resource_len,
 					       .count = (uint32_t)queue->count,
-					       .oldest_us = TAILQ_FIRST(&queue->waiters)->began_us};
+					       .oldest_us = first_of(queue)->began_us};
 		memcpy(one->name, queue->bytes, queue->name.resource_len);
 		list_first(queue, one);
 		for (size_t i = 0; i < count; i++)

@@ -28,7 +28,7 @@ static void start(struct lease_op *op, uint64_t now_us)
 	assert(op->state == LEASE_OP_RUNNING && now_us >= op->began_us);
 	if (*wait_us > 0)
 		*wait_us = *wait_us > held_back_us ? *wait_us - held_back_us : 1;
-	start.behind = op->queue && TAILQ_PREV(op, lease_ops, queue_entry);
+	start.behind = lease_queue_is_behind(op);
 	lease_op_dispatch(op, &start);
 	/* a burst must not keep its first commands until its last request is read */
 	if (++leases->unflushed >= FLUSH_EVERY)
@@ -96,12 +96,15 @@ struct lease_op *lease_op_submit(struct leases *leases, const struct lease_reque
 	return op;
 }
 
-void lease_release_abandoned(struct leases *leases, const char *resource, size_t resource_len,
+void lease_release_abandoned(struct leases *leases, const struct lease_request *acquired,
 			     const char token[LEASE_TOKEN_LEN])
 {
-	struct lease_request request = {.operation = LEASE_RELEASE, .resource_len = (uint16_t)resource_len};
-	assert(resource_len >= 1 && resource_len <= LEASE_RESOURCE_MAX);
-	memcpy(request.resource, resource, resource_len);
+	struct lease_request request = *acquired;
+	assert(acquired->operation == LEASE_ACQUIRE);
+	request.operation = LEASE_RELEASE;
+	request.wait_ms = 0;
+	request.key = 0;
+	request.caller_len = request.metadata_len = 0;
 	memcpy(request.token, token, sizeof request.token);
 	metrics_add(&leases->metrics->abandoned, 1);
 	(void)lease_op_submit(leases, &request, NULL, NULL);
@@ -123,6 +126,6 @@ void lease_op_cancel(struct lease_op *op)
 		struct redlock_event cancel = {.kind = REDLOCK_CANCEL, .now_us = clock_now_us()};
 		lease_op_dispatch(op, &cancel);
 	} else if (op->request.operation == LEASE_ACQUIRE && op->answer.status == LEASE_OK && !op->answer.noted) {
-		lease_release_abandoned(op->leases, op->request.resource, op->request.resource_len, op->answer.token);
+		lease_release_abandoned(op->leases, &op->request, op->answer.token);
 	}
 }

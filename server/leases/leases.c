@@ -130,7 +130,7 @@ static void drain_waiters(struct leases *leases)
 		struct redlock_event cancel = {.kind = REDLOCK_CANCEL, .now_us = now_us};
 		lease_op_reject_draining(op, now_us);
 		lease_op_dispatch(op, &cancel);
-		assert(!op->queue);
+		assert(!op->queued);
 	}
 }
 
@@ -163,6 +163,7 @@ void leases_free(struct leases *leases)
 	while (leases->all) {
 		struct lease_op *next = leases->all->all_next;
 		text_fini(&leases->all->label);
+		free((char *)leases->all->request.names);
 		free(leases->all);
 		leases->all = next;
 	}

@@ -19,6 +19,8 @@ struct uv_loop_s;
 
 enum {
 	LEASE_RESOURCE_MAX = 256, /* bytes of UTF-8 */
+	LEASE_SET_MAX = 16,       /* resources of one lease */
+	LEASE_NAMES_MAX = LEASE_SET_MAX * (LEASE_RESOURCE_MAX + 1) - 1,
 	LEASE_OWNER_MAX = 128,
 	LEASE_CALLER_MAX = 128,
 	LEASE_METADATA_MAX = 1024,
@@ -63,8 +65,13 @@ struct lease_request {
 	uint64_t fence;
 	/* acquire: stands for caller and Idempotency-Key; extend: noted in the lease, with its fence. 0: none */
 	uint64_t key;
+	/* on several resources at once: how many (0: on `resource` alone), and their names, which have no control
+	 * characters, sorted, with a line feed between each two */
+	uint8_t set_count;
+	uint16_t names_len;
+	const char *names;
 	bool wait_for_all;                 /* inspect: until every master has answered, or its time is up */
-	uint16_t resource_len;             /* 1 … LEASE_RESOURCE_MAX */
+	uint16_t resource_len;             /* 1 … LEASE_RESOURCE_MAX; 0: of a set */
 	uint16_t owner_len;                /* acquire; 0: none */
 	char resource[LEASE_RESOURCE_MAX]; /* not terminated */
 	char owner[LEASE_OWNER_MAX];       /* not terminated */
@@ -74,6 +81,18 @@ struct lease_request {
 	const char *caller, *metadata;
 };
 
+/* How many resources a request is about, and their names as for a set. */
+static inline size_t lease_request_count(const struct lease_request *request)
+{
+	return request->set_count > 0 ? request->set_count : 1;
+}
+
+static inline const char *lease_request_names(const struct lease_request *request, size_t *ret_len)
+{
+	*ret_len = request->set_count > 0 ? request->names_len : request->resource_len;
+	return request->set_count > 0 ? request->names : request->resource;
+}
+
 /* The holder of a resource, as far as the masters know. */
 struct lease_holder {
 	bool known;         /* false: the key was not written by redlockd (another library, another type) */
@@ -81,7 +100,9 @@ struct lease_holder {
 	uint16_t owner_len; /* 0: the holder gave no owner */
 	char owner[LEASE_OWNER_MAX];
 	uint16_t caller_len, metadata_len; /* 0: none */
-	char *more;   /* the caller, then the metadata, in memory of the holder's own; NULL: neither */
+	uint8_t set_count;                 /* of a set, with its names, as in struct lease_request; 0: one resource */
+	uint16_t names_len;
+	char *more;   /* the caller, the metadata, the names, in memory of the holder's own; NULL: none of them */
 	uint64_t key; /* of the request that it was granted to; 0: none */
 	bool noted;   /* … which the lease has had since it was granted; false: that request is under way */
 };
@@ -110,6 +131,7 @@ struct lease_answer {
 	 * force: whose lease was released, or may have been (NO_QUORUM); NOT_OWNER: the present holder */
 	struct lease_holder holder;
 	uint64_t holder_id;    /* of the token, or of another program's value; the same for all masters and redlockd */
+	uint8_t which;         /* acquire, LOCKED, of a set: the resource that is held, or has another waiter */
 	uint32_t waiters;      /* inspect: how many wait for it, over all replicas */
 	bool held;             /* inspect */
 	bool expires;          /* inspect, held: false for another program's key without an expiry */
@@ -129,8 +151,9 @@ struct lease_op *lease_submit(struct leases *leases, const struct lease_request 
 /* Forgets the caller of `op`: `done` is not called any more, and what was or will be granted is released. */
 void lease_cancel(struct lease_op *op);
 
-/* Releases an abandoned grant: its client disconnected before the lease could be written to it. */
-void lease_release_abandoned(struct leases *leases, const char *resource, size_t resource_len,
+/* Releases an abandoned grant of the token to `acquired`: its client disconnected before the lease could be written to
+ * it. */
+void lease_release_abandoned(struct leases *leases, const struct lease_request *acquired,
 			     const char token[LEASE_TOKEN_LEN]);
 
 /* ---- listings ---- */

@@ -87,8 +87,10 @@ static const struct {
 	{1, OF(EXTEND), REDLOCK_VOTE_GRANTED, 0, "tv"},
 	{1, OF(RELEASE), REDLOCK_VOTE_GRANTED, 0, "v"},
 	{2, OF(ACQUIRE), REDLOCK_VOTE_QUEUED, 0, "rv"},
+	{2, OF(ACQUIRE), REDLOCK_VOTE_QUEUED, 0, "rvi"},
 	{2, OF(RAISE), REDLOCK_VOTE_BEHIND, 0, "f"},
 	{0, OF(ACQUIRE) | OF(RAISE) | OF(EXTEND) | OF(RELEASE), REDLOCK_VOTE_HELD, 0, "rv"},
+	{0, OF(ACQUIRE) | OF(RELEASE), REDLOCK_VOTE_HELD, 0, "rvi"},
 	{0, OF(INSPECT), REDLOCK_VOTE_HELD, 0, "rvw"},
 	{-1, OF(RAISE) | OF(EXTEND) | OF(RELEASE), REDLOCK_VOTE_GONE, 0, ""},
 	{-1, OF(INSPECT), REDLOCK_VOTE_GONE, 0, "w"},
@@ -107,6 +109,9 @@ static bool map_field(char letter, const redisReply *field, struct master_reply 
 	case 't': ret->ttl_us = is_time ? (uint64_t)number * 1000U : 0; break;
 	case 'r': ret->remaining_us = is_time ? (uint64_t)number * 1000U : REDLOCK_NEVER; break;
 	case 'w': ret->waiters = number < 0 ? 0 : number > UINT32_MAX ? UINT32_MAX : (uint32_t)number; break;
+	case 'i': /* of a resource in its set */
+		ret->which = number >= 0 && number < MASTERS_SET_MAX ? (uint8_t)number : MASTERS_SET_MAX;
+		return ret->which < MASTERS_SET_MAX;
 	case 'v': /* only copied; its reader makes an identity of it */
 		ret->value = field->type == REDIS_REPLY_STRING ? field->str : NULL;
 		ret->value_len = ret->value ? (size_t)field->len : 0;
@@ -123,12 +128,13 @@ static bool map_array(enum redlock_script script, const redisReply *reply, struc
 	if (!timed || reply->element[1]->integer <= 0)
 		return false;
 	for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
-		if (shapes[i].number != reply->element[0]->integer || !(shapes[i].scripts >> script & 1))
+		if (shapes[i].number != reply->element[0]->integer || !(shapes[i].scripts >> script & 1) ||
+		    reply->elements != 2 + strlen(shapes[i].fields))
 			continue;
 		ret->time_us = (uint64_t)reply->element[1]->integer;
 		ret->vote = shapes[i].vote;
 		ret->error = shapes[i].error;
-		bool good = reply->elements == 2 + strlen(shapes[i].fields);
+		bool good = true;
 		for (size_t at = 2; good && at < reply->elements; at++)
 			good = map_field(shapes[i].fields[at - 2], reply->element[at], ret);
 		return good;

@@ -11,13 +11,18 @@
 #include "server/scripts/scripts.h"
 
 /* Of a script, by its number in ARGV. */
-enum argument { NO_ARGUMENT, TOKEN, TTL, MAX_HOLD, LABEL, BUCKET, FENCE, ENTRY, EPOCH, DEADLINE, NOTE };
+enum argument { NO_ARGUMENT, TOKEN, TTL, MAX_HOLD, LABEL, BUCKET, FENCE, ENTRY, EPOCH, DEADLINE, NOTE, NAMES };
 static const uint8_t arguments[][MASTER_ARGUMENTS_MAX] = {
 	[REDLOCK_SCRIPT_ACQUIRE] = {TOKEN, TTL, MAX_HOLD, LABEL, BUCKET, FENCE, ENTRY, EPOCH, DEADLINE},
 	[REDLOCK_SCRIPT_RAISE] = {TOKEN, BUCKET, FENCE, EPOCH, DEADLINE},
 	[REDLOCK_SCRIPT_EXTEND] = {TOKEN, TTL, NOTE, EPOCH, DEADLINE},
 	[REDLOCK_SCRIPT_RELEASE] = {TOKEN, ENTRY, EPOCH, DEADLINE},
 	[REDLOCK_SCRIPT_INSPECT] = {TTL, EPOCH, DEADLINE},
+	/* the buckets follow */
+	[REDLOCK_SCRIPT_ACQUIRE_SET] = {TOKEN, TTL, MAX_HOLD, LABEL, FENCE, ENTRY, EPOCH, DEADLINE, NAMES},
+	[REDLOCK_SCRIPT_RAISE_SET] = {TOKEN, FENCE, EPOCH, DEADLINE},
+	[REDLOCK_SCRIPT_EXTEND_SET] = {TOKEN, TTL, NOTE, EPOCH, DEADLINE, NAMES},
+	[REDLOCK_SCRIPT_RELEASE_SET] = {TOKEN, ENTRY, EPOCH, DEADLINE, NAMES},
 };
 
 enum { DEADLINE_STEP_US = 1000 };
@@ -99,12 +104,33 @@ static struct transport_word put_note(struct master_words *words, const struct m
 	return word;
 }
 
-static struct transport_word put_key(struct master_words *words, const struct masters *masters,
-				     const struct master_script *script)
+static struct transport_word put_key(struct master_words *words, const struct masters *masters, const char *resource,
+				     size_t len)
 {
 	struct transport_word key = put(words, masters->options->key_prefix, masters->prefix_len);
-	key.len += put(words, script->resource, script->resource_len).len;
+	key.len += put(words, resource, len).len;
 	return key;
+}
+
+/* One for each resource of the set. Returns the position behind them. */
+static struct transport_word *put_set_keys(struct master_words *words, const struct masters *masters,
+					   const struct master_script *script, struct transport_word *word)
+{
+	const char *name;
+	size_t len;
+	for (const char *at = script->resource, *end = at + script->resource_len; text_line(&at, end, &name, &len);)
+		*word++ = put_key(words, masters, name, len);
+	return word;
+}
+
+static struct transport_word *put_set_buckets(struct master_words *words, const struct master_script *script,
+					      struct transport_word *word)
+{
+	const char *name;
+	size_t len;
+	for (const char *at = script->resource, *end = at + script->resource_len; text_line(&at, end, &name, &len);)
+		*word++ = put_number(words, masters_bucket(name, len));
+	return word;
 }
 
 static struct transport_word put_argument(struct master_words *words, struct master *master,
@@ -120,6 +146,7 @@ static struct transport_word put_argument(struct master_words *words, struct mas
 	case MAX_HOLD: return put_number(words, masters->options->max_hold_ms);
 	case LABEL: return (struct transport_word){script->label, script->label_len};
 	case NOTE: return put_note(words, script);
+	case NAMES: return (struct transport_word){script->resource, script->resource_len};
 	case BUCKET: return put_number(words, script->bucket);
 	case FENCE:
 		assert(script->fence > 0 && script->fence < REDLOCK_FENCE_LIMIT);
@@ -139,23 +166,31 @@ static struct transport_word put_argument(struct master_words *words, struct mas
 void master_script_write(struct master *master, const struct master_command *first, struct master_words *ret_words)
 {
 	const struct master_script *script = first->script;
-	const struct script *lua = &scripts[script->script];
+	bool is_set = script->set_count > 0;
+	unsigned which = script->script + (is_set ? REDLOCK_SCRIPT_ACQUIRE_SET - REDLOCK_SCRIPT_ACQUIRE : 0U);
+	const struct script *lua = &scripts[which];
 	struct transport_word *word = ret_words->words;
 	size_t keys = 1; /* the hash */
 	ret_words->text_len = 0;
 	for (const struct master_command *command = first; command; command = STAILQ_NEXT(command, also))
-		keys++;
-	assert(keys == 2 || script->script == REDLOCK_SCRIPT_ACQUIRE);
+		keys += is_set ? script->set_count : 1;
+	assert(keys == 2 || script->script == REDLOCK_SCRIPT_ACQUIRE || is_set);
+	assert(which < SCRIPTS_COUNT && script->set_count <= MASTERS_SET_MAX && (!is_set || !STAILQ_NEXT(first, also)));
 	*word++ = script->with_source ? (struct transport_word){"EVAL", 4} : (struct transport_word){"EVALSHA", 7};
 	*word++ = script->with_source ? (struct transport_word){lua->source, strlen(lua->source)}
 				      : (struct transport_word){lua->sha1, sizeof lua->sha1 - 1};
 	*word++ = put_number(ret_words, keys);
-	for (const struct master_command *command = first; command; command = STAILQ_NEXT(command, also))
-		*word++ = put_key(ret_words, master->all, command->script);
+	if (is_set)
+		word = put_set_keys(ret_words, master->all, script, word);
+	for (const struct master_command *command = is_set ? NULL : first; command;
+	     command = STAILQ_NEXT(command, also))
+		*word++ = put_key(ret_words, master->all, command->script->resource, command->script->resource_len);
 	*word++ = (struct transport_word){master->all->hash_key, master->all->hash_key_len};
 	for (const struct master_command *command = first; command; command = STAILQ_NEXT(command, also))
-		for (size_t i = 0; i < MASTER_ARGUMENTS_MAX && arguments[script->script][i]; i++)
-			*word++ = put_argument(ret_words, master, command, arguments[script->script][i]);
+		for (size_t i = 0; i < MASTER_ARGUMENTS_MAX && arguments[which][i]; i++)
+			*word++ = put_argument(ret_words, master, command, arguments[which][i]);
+	if (is_set && (script->script == REDLOCK_SCRIPT_ACQUIRE || script->script == REDLOCK_SCRIPT_RAISE))
+		word = put_set_buckets(ret_words, script, word);
 	ret_words->count = (size_t)(word - ret_words->words);
 	assert(ret_words->count <= MASTER_WORDS_SENT_MAX);
 }

@@ -30,6 +30,7 @@ struct master_reply {
 	/* HELD; REDLOCK_NEVER: no expiry. QUEUED: how long the first waiter still counts as alive. */
 	uint64_t remaining_us;
 	uint32_t waiters; /* inspect: HELD, GONE */
+	uint8_t which;    /* of a set, HELD or QUEUED: the resource that is held, or has another waiter */
 	/* HELD; GRANTED, extend and release: the key's value; QUEUED: the entry of the first waiter; NULL for a key of
 	 * another type. Valid during the callback. */
 	const char *value;
@@ -41,7 +42,7 @@ typedef void master_reply_fn(void *arg, const struct master_reply *reply);
 /* Fence buckets of each master. */
 enum { MASTER_FENCE_BUCKETS = 16384 };
 
-enum { MASTERS_RESOURCE_MAX = 256 }; /* bytes of a resource */
+enum { MASTERS_RESOURCE_MAX = 256, MASTERS_SET_MAX = 16 }; /* bytes of a resource; resources of a command */
 /* The bucket of a resource, 0 … MASTER_FENCE_BUCKETS−1: the same on every redlockd. */
 unsigned masters_bucket(const char *resource, size_t len);
 
@@ -51,18 +52,20 @@ struct master_entry {
 	uint64_t wait_ms; /* for how long it may be needed; 0: it is removed */
 };
 
-/* A script of the core for one resource. It becomes words when it leaves, with the epoch and the deadline for its
- * master (master_script.c). */
+/* A script of the core for one resource, or for a set of several. It becomes words when it leaves, with the epoch and
+ * the deadline for its master (master_script.c). */
 struct master_script {
 	enum redlock_script script;
 	bool with_source; /* the master has lost the script */
+	/* of a set: how many resources; `resource` is their names then, sorted, with a line feed between each two */
+	uint8_t set_count;
 	uint16_t resource_len;
 	const char *resource;
 	const char *label; /* acquire: of the value, behind the fence; label_len bytes */
 	size_t label_len;
 	const char *token;         /* RANDOM_TOKEN_LEN; release: NULL for none */
 	uint32_t ttl_ms;           /* acquire, extend; inspect: for how long to watch; 0: not at all */
-	unsigned bucket;           /* acquire, raise: masters_bucket() … */
+	unsigned bucket;           /* acquire, raise, of one resource: masters_bucket() … */
 	uint64_t fence;            /* … and the fence. extend with a key: of the lease */
 	uint64_t key;              /* acquire, extend: see struct lease_request; 0: none */
 	struct master_entry entry; /* acquire, release */

@@ -26,7 +26,7 @@ if not value then
 	return {-1, now_us}
 end
 local remaining = redis.call('PTTL', KEYS[1])
-if type(value) ~= 'string' or string.sub(value, 1, 40) ~= ARGV[1] then
+if type(value) ~= 'string' or string.sub(value, 1, 41) ~= ARGV[1] .. ':' then
 	return {0, now_us, remaining, type(value) == 'string' and value}
 end
 if ARGV[3] ~= '' then

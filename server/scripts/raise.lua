@@ -27,7 +27,7 @@ local value = redis.pcall('GET', KEYS[1])
 if not value then
 	return {-1, now_us}
 end
-if type(value) ~= 'string' or string.sub(value, 1, 40) ~= ARGV[1] then
+if type(value) ~= 'string' or string.sub(value, 1, 41) ~= ARGV[1] .. ':' then
 	return {0, now_us, redis.call('PTTL', KEYS[1]), type(value) == 'string' and value}
 end
 local old = math.max(tonumber(seen[2] or 0), tonumber(seen[3] or 0))

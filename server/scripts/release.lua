@@ -20,7 +20,7 @@ local now_us = now[1] * 1000000 + now[2]
 local seen = redis.call('HMGET', KEYS[2], 'epoch', 'waited')
 local hash, key, waited = KEYS[2], KEYS[1], tonumber(seen[2] or 0)
 local value = redis.pcall('GET', KEYS[1])
-local ours = ARGV[1] ~= '' and type(value) == 'string' and string.sub(value, 1, 40) == ARGV[1]
+local ours = ARGV[1] ~= '' and type(value) == 'string' and string.sub(value, 1, 41) == ARGV[1] .. ':'
 if ours then
 	redis.call('DEL', KEYS[1])
 --include watch_tell.lua

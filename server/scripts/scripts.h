@@ -12,7 +12,15 @@ enum guard_script {
 	REDLOCK_SCRIPT_EPOCH = REDLOCK_SCRIPT_INSPECT + 1,
 	REDLOCK_SCRIPT_QUARANTINE,
 	REDLOCK_SCRIPT_FENCES,
-	REDLOCK_SCRIPT_EPOCH_WRITE,
+	REDLOCK_SCRIPT_EPOCH_WRITE
+};
+
+/* Those of the core for several resources at once, in the same order. */
+enum set_script {
+	REDLOCK_SCRIPT_ACQUIRE_SET = REDLOCK_SCRIPT_EPOCH_WRITE + 1,
+	REDLOCK_SCRIPT_RAISE_SET,
+	REDLOCK_SCRIPT_EXTEND_SET,
+	REDLOCK_SCRIPT_RELEASE_SET,
 	SCRIPTS_COUNT
 };
 
@@ -21,7 +29,7 @@ struct script {
 	char sha1[41];
 };
 
-/* By enum redlock_script and enum guard_script. */
+/* By the three enums. */
 extern const struct script scripts[SCRIPTS_COUNT];
 
 #endif

@@ -62,6 +62,16 @@ def gather_leases(lab, answers):
     answers.ask(service, "DELETE", "/locks/a/b", ONE, 204, body={"token": lease["token"]})
     answers.ask(service, "DELETE", "/locks/a/b", ONE, 410, body={"token": lease["token"]})
     answers.ask(service, "PUT", "/locks/a/b", ONE, 410, body={"token": lease["token"]})
+    several = {"resources": ["c", "d"]}
+    several["token"] = answers.ask(service, "POST", "/locks", NEW, 201, body=several).json["token"]
+    answers.ask(service, "POST", "/locks", NEW, 409, body={"resources": ["d", "e"]})
+    answers.ask(service, "GET", "/locks/c", ONE, 200)
+    answers.ask(service, "PUT", "/locks", NEW, 200, body=several)
+    for method in ("PUT", "DELETE"):
+        answers.ask(service, method, "/locks", NEW, 409, body={**several, "token": TOKEN})
+    answers.ask(service, "DELETE", "/locks", NEW, 204, body=several)
+    for method in ("PUT", "DELETE"):
+        answers.ask(service, method, "/locks", NEW, 410, body=several)
     for master in service.masters:
         master.cli("SET", "stranger", "x", "PX", 20000)
         master.cli("SET", "for ever", "x")
@@ -237,6 +247,8 @@ def gather_down(lab, answers):
     answers.ask(service, "GET", "/locks", NEW, 503)
     answers.ask(service, "GET", "/locks/a", ONE, 503)
     answers.ask(service, "PUT", "/locks/held", ONE, 503, body={"token": lease["token"]})
+    for method in ("PUT", "DELETE"):
+        answers.ask(service, method, "/locks", NEW, 503, body={"resources": ["held", "more"], "token": lease["token"]})
     answers.ask(service, "DELETE", "/locks/held", ONE, 503, body={"token": lease["token"]})
 
 
@@ -287,10 +299,13 @@ def gather_drained(lab, answers):
     lease = service.acquire("held")
     for master in service.masters:
         master.stop()
-    calls = [("PUT", "/locks/held", ONE), ("DELETE", "/locks/held", ONE), ("GET", "/locks/held", ONE), ("GET", "/locks", NEW)]
+    calls = [("PUT", "/locks/held", ONE), ("DELETE", "/locks/held", ONE), ("GET", "/locks/held", ONE), ("GET", "/locks", NEW),
+             ("PUT", "/locks", NEW), ("DELETE", "/locks", NEW)]
     connections = [connect_to(service.address) for _ in calls]
     for connection, (method, path, _) in zip(connections, calls):  # has arrived when this returns: what has arrived is answered
-        connection.sendall(f"{method} {path} HTTP/1.1\r\nHost: localhost\r\nLock-Token: {lease['token']}\r\n\r\n".encode())
+        body = '{"resources":["held","more"]}' if path == "/locks" and method != "GET" else ""
+        length = f"Content-Length: {len(body)}\r\n" if body else ""
+        connection.sendall(f"{method} {path} HTTP/1.1\r\nHost: localhost\r\nLock-Token: {lease['token']}\r\n{length}\r\n{body}".encode())
     wait_until(lambda: service.metrics()["redlockd_http_connections"] == len(calls) + 1, what="all connections accepted")
     service.process.send_signal(signal.SIGTERM)
     for connection, (method, _, pattern) in zip(connections, calls):

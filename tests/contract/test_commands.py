@@ -83,22 +83,6 @@ def test_python_in_the_readme(service, resource):
     assert not inspect()["held"]
 
 
-@pytest.mark.parametrize("held", ["orders/42", "stock/apples"])
-def test_several_locks_are_all_mine_or_none(service, resource, held):
-    """docs/how-to/lock-several-things.md over HTTP, with one of the two locks held by another: nothing is done, and the other lock is free again."""
-    names = {name: f"{resource}/{number}" for number, name in enumerate(("orders/42", "stock/apples"))}
-    block, = (lines for lines, _ in examples("docs/how-to/lock-several-things.md") if "curl" in lines)
-    assert block.count('"wait_ms":5000') == 2
-    script = block.replace(ADDRESS, service.address).replace('"wait_ms":5000', '"wait_ms":0')
-    for name, other in names.items():
-        script = script.replace(name, other)
-    token = service.acquire(names[held])["token"]
-    done = subprocess.run([*DIES_WITH_US, "bash", "-c", script], stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60, check=False)
-    assert (done.stdout, done.stderr) == ("", "")
-    assert [service.curl("GET", f"/locks/{other}").json["held"] for other in names.values()] == [name == held for name in names]
-    service.curl("DELETE", f"/locks/{names[held]}", headers={"Lock-Token": token})
-
-
 def test_masking_hides_no_status():
     assert masked('{"status":409,"ttl_ms":5}\n409') == '{"status":409,"ttl_ms":<number>}\n409'
 

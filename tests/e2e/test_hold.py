@@ -26,7 +26,8 @@ class Stream:
     def __init__(self, service, resource, *extra, ttl_ms=3000, **members):
         self.resource = resource
         command = curl_command(service.address, "POST", "/locks", "--no-buffer", "--include", "--max-time", "600", *extra,
-                               body={"resource": resource, "ttl_ms": ttl_ms, "hold": True, **members})
+                               body={"resource" if isinstance(resource, str) else "resources": resource, "ttl_ms": ttl_ms,
+                                     "hold": True, **members})
         self.process = subprocess.Popen([*DIES_WITH_US, *command], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
         self.lines = queue.Queue()
         threading.Thread(target=self._read, daemon=True).start()

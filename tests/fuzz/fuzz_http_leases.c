@@ -69,12 +69,12 @@ void lease_cancel(struct lease_op *op)
 	leases.under_way--;
 }
 
-void lease_release_abandoned(struct leases *ours, const char *resource, size_t resource_len,
+void lease_release_abandoned(struct leases *ours, const struct lease_request *acquired,
 			     const char token[LEASE_TOKEN_LEN])
 {
 	int grant = leases_grant_of(token);
-	MUST(ours == &leases && words_name_resource(resource, resource_len), "given back: a resource of %zu bytes",
-	     resource_len);
+	MUST(ours == &leases && words_name_resource(acquired->resource, acquired->resource_len),
+	     "given back: a resource of %u bytes", acquired->resource_len);
 	MUST(grant >= 0 && !leases.grants[grant].given_back, "given back: grant %d, not granted or given back already",
 	     grant);
 	leases.grants[grant].given_back = true;

@@ -126,8 +126,7 @@ static void granted(struct call *call, const struct lease_answer *answer)
 		TELL(world, "p%u: cannot write the grant of token %llu", call->proc, (unsigned long long)call->token);
 		check_released(world, call->lease);
 		check_given(world, call->proc, call->token);
-		lease_release_abandoned(world->procs[call->proc].leases, call->request.resource,
-					call->request.resource_len, answer->token);
+		lease_release_abandoned(world->procs[call->proc].leases, &call->request, answer->token);
 	} else if (call->held) {
 		world->figures->holds++;
 		call->hold = hold_new(world->procs[call->proc].holds, &call->request, answer, on_hold, call);

@@ -242,7 +242,7 @@ static void parse_guard_script(struct command *command, const struct transport_c
 		request->clocked = argv[6].bytes[0] == '1';
 		set_deadline(command, connection, &argv[7]);
 		break;
-	case SCRIPTS_COUNT: assert(false);
+	default: assert(false);
 	}
 }
 

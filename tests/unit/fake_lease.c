@@ -56,11 +56,12 @@ void lease_cancel(struct lease_op *op)
 		leases_of_cancelled->cancelled++;
 }
 
-void lease_release_abandoned(struct leases *leases, const char *resource, size_t resource_len,
+void lease_release_abandoned(struct leases *leases, const struct lease_request *acquired,
 			     const char token[LEASE_TOKEN_LEN])
 {
 	leases->abandoned++;
-	snprintf(leases->last_resource, sizeof leases->last_resource, "%.*s", (int)resource_len, resource);
+	snprintf(leases->last_resource, sizeof leases->last_resource, "%.*s", acquired->resource_len,
+		 acquired->resource);
 	snprintf(leases->last_token, sizeof leases->last_token, "%.*s", LEASE_TOKEN_LEN, token);
 }
 

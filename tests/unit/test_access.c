@@ -221,7 +221,8 @@ START_TEST(what_the_routes_need)
 		const char *name;
 		enum access_need need;
 	} documented[] = {
-		{"acquire", ACCESS_ACQUIRE}, {"extend", ACCESS_TOKEN},    {"release", ACCESS_ADMIN}, /* forced */
+		{"acquire", ACCESS_ACQUIRE}, {"extend", ACCESS_TOKEN},    {"extend", ACCESS_TOKEN},
+		{"release", ACCESS_TOKEN},   {"release", ACCESS_ADMIN}, /* forced */
 		{"release", ACCESS_TOKEN},   {"inspect", ACCESS_INSPECT}, {"list", ACCESS_LIST},
 		{"healthz", ACCESS_NOTHING}, {"readyz", ACCESS_NOTHING},  {"metrics", ACCESS_KNOWN},
 		{"masters", ACCESS_KNOWN},   {"stats", ACCESS_KNOWN},     {"whoami", ACCESS_KNOWN},

@@ -149,8 +149,8 @@ START_TEST(test_method_not_allowed)
 {
 	int client = connect_tcp();
 
-	ck_assert_int_eq(ask(client, "PUT /locks HTTP/1.1\r\n" HOST "\r\n"), 405);
-	HAS("Allow: POST, GET, HEAD\r\n");
+	ck_assert_int_eq(ask(client, "PATCH /locks HTTP/1.1\r\n" HOST "\r\n"), 405);
+	HAS("Allow: POST, PUT, DELETE, GET, HEAD\r\n");
 	assert_code("method-not-allowed");
 	ck_assert_int_eq(ask(client, "POST /locks/a HTTP/1.1\r\n" HOST "\r\n"), 405);
 	HAS("Allow: PUT, DELETE, GET, HEAD\r\n");

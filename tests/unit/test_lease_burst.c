@@ -155,7 +155,8 @@ START_TEST(a_release_is_carried_out_whoever_hears_of_it)
 	begin_some(0, ROOM);
 	begin(ROOM, LEASE_RELEASE, 0);
 	give_up(&burst[ROOM]);
-	lease_release_abandoned(leases, "back", 4, "0123456789abcdef0123456789abcdef01234567");
+	lease_release_abandoned(leases, &(struct lease_request){.resource_len = 4, .resource = "back"},
+				"0123456789abcdef0123456789abcdef01234567");
 	ck_assert_uint_eq(fake_masters_count(&masters, REDLOCK_SCRIPT_RELEASE, -1, false), 0);
 	grant(2);
 	leases_dispatch(leases);

@@ -43,6 +43,7 @@ static void assert_reply(const struct master_reply *reply, const struct master_r
 	ck_assert_uint_eq(reply->fence, expected->fence);
 	ck_assert_uint_eq(reply->remaining_us, expected->remaining_us);
 	ck_assert_uint_eq(reply->waiters, expected->waiters);
+	ck_assert_uint_eq(reply->which, expected->which);
 	ck_assert_uint_eq(reply->value_len, expected->value_len);
 	ck_assert_int_eq(!reply->value, !expected->value);
 	if (expected->value)
@@ -97,6 +98,13 @@ static const struct {
 	 {IS(QUEUED), .remaining_us = 987000, VALUE("fedcba9876543210:1795215206922001")}},
 	{ACQUIRE, "*4\r\n:2\r\n" NOW ":0\r\n$1\r\nx\r\n", {IS(QUEUED), VALUE("x")}}, /* it has just run out */
 	{ACQUIRE, "*4\r\n:2\r\n" NOW ":-2\r\n$3\r\nabc\r\n", {IS(QUEUED), .remaining_us = REDLOCK_NEVER, VALUE("abc")}},
+	/* which of a set */
+	{ACQUIRE | RELEASE,
+	 "*5\r\n:0\r\n" NOW ":1\r\n$3\r\nabc\r\n:15\r\n",
+	 {IS(HELD), .remaining_us = 1000, .which = 15, VALUE("abc")}},
+	{ACQUIRE,
+	 "*5\r\n:2\r\n" NOW ":987\r\n$1\r\nx\r\n:1\r\n",
+	 {IS(QUEUED), .remaining_us = 987000, .which = 1, VALUE("x")}},
 	{INSPECT, "*5\r\n:0\r\n" NOW ":1\r\n$0\r\n\r\n:0\r\n", {IS(HELD), .remaining_us = 1000, VALUE("")}},
 	{INSPECT, "*5\r\n:0\r\n" NOW ":-1\r\n$-1\r\n:7\r\n", {IS(HELD), .remaining_us = REDLOCK_NEVER, .waiters = 7}},
 	/* what the guard's part of a script answers: nothing was done, except for a release under another epoch */
@@ -132,8 +140,9 @@ static const struct {
 	{INSPECT, "*6\r\n:0\r\n" NOW ":500\r\n$3\r\nabc\r\n:7\r\n:7\r\n"},
 	{INSPECT, "*5\r\n:0\r\n" NOW "$3\r\n500\r\n$3\r\nabc\r\n:7\r\n"},
 	{INSPECT, "*5\r\n:0\r\n" NOW ":500\r\n:7\r\n:7\r\n"},
-	{ACQUIRE | INSPECT, "*5\r\n:2\r\n" NOW ":500\r\n$3\r\nabc\r\n:7\r\n"},
-	{ACQUIRE | RAISE | RELEASE, "*5\r\n:0\r\n" NOW ":500\r\n$3\r\nabc\r\n:7\r\n"},
+	{ACQUIRE | INSPECT, "*5\r\n:2\r\n" NOW ":500\r\n$3\r\nabc\r\n:16\r\n"},
+	{ACQUIRE | RELEASE, "*5\r\n:0\r\n" NOW ":500\r\n$3\r\nabc\r\n:-1\r\n"},
+	{RAISE | EXTEND, "*5\r\n:0\r\n" NOW ":500\r\n$3\r\nabc\r\n:7\r\n"},
 	{EXTEND, "*3\r\n:-1\r\n" NOW ":7\r\n"},
 	{ACQUIRE, "*4\r\n:2\r\n" NOW "$3\r\n500\r\n$3\r\nabc\r\n"},
 	{ACQUIRE, "*4\r\n:2\r\n" NOW ":500\r\n:7\r\n"},

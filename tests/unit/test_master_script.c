@@ -166,6 +166,29 @@ START_TEST(commands_are_as_the_scripts_want_them)
 }
 END_TEST
 
+START_TEST(commands_of_a_set_have_a_key_and_a_bucket_for_each_name)
+{
+	static const char *const acquire[] = {
+		"3", "app:a", "app:foobar", "app:redlockd:master", TOKEN,   "30000", "86400000", ":me:you",
+		"7", "",      GUARD,        "a\nfoobar",           "12480", "9881",  NULL};
+	static const char *const raise[] = {"3",     "app:a", "app:foobar", "app:redlockd:master", TOKEN, "7", GUARD,
+					    "12480", "9881",  NULL};
+	static const char *const extend[] = {"3",     "app:a", "app:foobar", "app:redlockd:master", TOKEN,
+					     "30000", "",      GUARD,        "a\nfoobar",           NULL};
+	static const char *const release[] = {"3",   "app:a",     "app:foobar", "app:redlockd:master", TOKEN, "",
+					      GUARD, "a\nfoobar", NULL};
+	static const char *const *const expected[] = {acquire, raise, extend, release};
+	for (unsigned i = 0; i < 4; i++) {
+		struct master_script script = script_of(REDLOCK_SCRIPT_ACQUIRE + i);
+		script.set_count = 2;
+		script.resource = "a\nfoobar";
+		script.resource_len = 8;
+		assert_words(words_of(1, &script), "EVALSHA", scripts[REDLOCK_SCRIPT_ACQUIRE_SET + i].sha1,
+			     expected[i]);
+	}
+}
+END_TEST
+
 START_TEST(an_extension_notes_a_key)
 {
 	struct master_script script = script_of(REDLOCK_SCRIPT_EXTEND);
@@ -433,7 +456,8 @@ int main(void)
 	TCase *tests = tcase_create("master_script");
 	tcase_add_checked_fixture(tests, set_up, NULL);
 	tcase_add_loop_test(tests, buckets_never_change, 0, sizeof buckets / sizeof *buckets);
-	suite_add(tests, buckets_are_filled_evenly, commands_are_as_the_scripts_want_them, an_extension_notes_a_key);
+	suite_add(tests, buckets_are_filled_evenly, commands_are_as_the_scripts_want_them,
+		  commands_of_a_set_have_a_key_and_a_bucket_for_each_name, an_extension_notes_a_key);
 	tcase_add_loop_test(tests, several_are_joined_in_their_order, 1, MASTER_BATCH_MAX + 1);
 	suite_add(tests, the_longest_have_room, a_prefix_is_no_pattern, an_entry_goes_with_acquire_and_release_alone,
 		  a_release_may_have_no_token);

@@ -24,7 +24,8 @@ func main() {
 	leases, ctx := redlockd.NewAPIClient(configuration).LeasesAPI, context.WithValue(context.Background(), redlockd.ContextAccessToken, os.Getenv("REDLOCKD_KEY"))
 	resource := os.Args[2]
 
-	wanted := redlockd.NewAcquireRequest(resource)
+	wanted := redlockd.NewAcquireRequest()
+	wanted.SetResource(resource)
 	wanted.SetTtlMs(30000)
 	lease, answer, err := leases.AcquireLock(ctx).AcquireRequest(*wanted).Execute()
 	check(err)

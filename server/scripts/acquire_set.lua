@@ -1,0 +1,90 @@
+-- Acquire set: acquire.lua for one lease on several resources. All keys are set, or none: so no master ever holds a part
+-- of a set. The entry is in the queue of each resource, and the set is granted only as the first of all of them.
+--
+-- KEYS[1]  {prefix}{resource}      … and the others, sorted: all replicas say the same
+-- KEYS[n]  {prefix}redlockd:master  the last one
+-- ARGV[1]  token  ARGV[2]  ttl_ms  ARGV[3]  max_hold_ms  ARGV[4]  label  ARGV[5]  guess  ARGV[6]  entry
+-- ARGV[7]  epoch  ARGV[8]  deadline_us: as in acquire.lua
+-- ARGV[9]  names         of the resources, sorted, with a line feed between each two
+-- ARGV[10] bucket        of the first resource, and so on
+--
+-- The value of each key is token;hold_until_ms:fence:label and the names, each after a line feed: the semicolon tells it
+-- from a single lease's. The label is completed to three lines.
+-- Returns as acquire.lua for one resource, except
+--         {1, now_us, old}                  old is the largest number of all buckets and the floor; if the guess is
+--                                           larger, each bucket was raised to it
+--         {0, now_us, remaining_ms, value, which}  the first that is held is KEYS[which + 1], with that value;
+--                                           remaining_ms: until all are free
+--         {2, now_us, alive_ms, first, which}  all are free, but `first` is the next in the queue of that one
+local call, count = redis.call, #KEYS - 1
+local hash = KEYS[count + 1]
+local base = string.sub(hash, 1, -7)
+local now = call('TIME')
+local now_us = now[1] * 1000000 + now[2]
+if now_us > tonumber(ARGV[8]) then
+	return {-2, now_us}
+end
+local seen = call('HMGET', hash, 'epoch', 'floor', 'waited', unpack(ARGV, 10))
+if seen[1] ~= ARGV[7] and ARGV[7] ~= '----------------' then
+	return {-3, now_us}
+end
+local guess = tonumber(ARGV[5])
+if guess > now_us + 86400000000 then
+	return {-4, now_us}
+end
+local waited, entry, wait_ms = tonumber(seen[3] or 0), false
+if ARGV[6] ~= '' then
+	entry, wait_ms = string.sub(ARGV[6], 1, 33), tonumber(string.sub(ARGV[6], 35))
+end
+local queued, other, behind = waited > now_us
+for i = 1, queued and count or 0 do
+	local queue, first = base .. 'queue:' .. KEYS[i]
+	if entry then
+		call('ZADD', queue, 'NX', string.sub(entry, 18), entry)
+	end
+--include queue_first.lua
+	if first and first ~= entry and not other then
+		other, behind = first, i
+	end
+end
+if not other and call('EXISTS', unpack(KEYS, 1, count)) == 0 then
+	local _, lines = string.gsub(ARGV[4], '\n', '')
+	local hold_until = ARGV[3] ~= '0' and (now_us - now_us % 1000) / 1000 + ARGV[3] or 0
+	local value = ARGV[1] .. ';' .. string.format('%.0f', hold_until) .. ':' .. ARGV[5] .. ':' .. ARGV[4] ..
+		string.rep('\n', 3 - lines) .. ARGV[9]
+	local old = tonumber(seen[2] or 0)
+	for i = 1, count do
+		local key = KEYS[i]
+		call('SET', key, value, 'PX', ARGV[2])
+--include watch_tell.lua
+		if entry and queued then
+			call('ZREM', base .. 'queue:' .. KEYS[i], entry)
+		end
+		old = math.max(old, tonumber(seen[i + 3] or 0))
+	end
+	for i = 1, guess > old and count or 0 do
+		call('HSET', hash, ARGV[i + 9], ARGV[5])
+	end
+	return {1, now_us, old}
+end
+for i = 1, entry and count or 0 do
+	local queue = base .. 'queue:' .. KEYS[i]
+--include queue_join.lua
+end
+local which, value, remaining
+for i = 1, count do
+	local holder = redis.pcall('GET', KEYS[i])
+	if holder then
+		local left = call('PTTL', KEYS[i])
+		if not which then
+			which, value, remaining = i, type(holder) == 'string' and holder, left
+		elseif left < 0 or remaining >= 0 and left > remaining then
+			remaining = left
+		end
+	end
+end
+if which then
+	return {0, now_us, remaining, value, which - 1}
+end
+redis.pcall('PUBLISH', base .. 'wake', other .. ' ' .. KEYS[behind]) -- it may have missed its notification
+return {2, now_us, call('PTTL', base .. 'alive:' .. string.sub(other, 1, 16)), other, behind - 1}

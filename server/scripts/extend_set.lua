@@ -1,0 +1,56 @@
+-- Extend set: extend.lua for a lease on several resources. All keys must have the token and the names of exactly these
+-- resources: a part of a set cannot be extended.
+--
+-- KEYS     as in acquire_set.lua
+-- ARGV[1]  token  ARGV[2]  ttl_ms  ARGV[3]  note  ARGV[4]  epoch  ARGV[5]  deadline_us: as in extend.lua
+-- ARGV[6]  names  as in acquire_set.lua
+--
+-- Returns as extend.lua; of several keys the one that ends first counts.
+local count = #KEYS - 1
+local now = redis.call('TIME')
+local now_us = now[1] * 1000000 + now[2]
+if now_us > tonumber(ARGV[5]) then
+	return {-2, now_us}
+end
+if ARGV[4] ~= '----------------' and redis.call('HGET', KEYS[count + 1], 'epoch') ~= ARGV[4] then
+	return {-3, now_us}
+end
+local ours, gone = false, false
+for i = 1, count do
+	local value = redis.pcall('GET', KEYS[i])
+	if not value then
+		gone = true
+	elseif type(value) ~= 'string' or string.sub(value, 1, 41) ~= ARGV[1] .. ';' or
+		string.match(value, '^[^\n]*\n[^\n]*\n[^\n]*\n(.*)$') ~= ARGV[6] then
+		return {0, now_us, redis.call('PTTL', KEYS[i]), type(value) == 'string' and value}
+	else
+		ours = value
+	end
+end
+if gone then
+	return {-1, now_us}
+end
+if ARGV[3] ~= '' then
+	local first, last = string.match(ours, '^(%x+;%d+:)%d+:[^:]*(:.*)$')
+	ours = first .. ARGV[3] .. last
+	for i = 1, count do
+		redis.call('SET', KEYS[i], ours, 'KEEPTTL')
+	end
+end
+local asked = tonumber(ARGV[2])
+local ttl, ends = asked, asked
+local hold_until = tonumber(string.match(ours, '^%x+;(%d+):')) or 0
+if hold_until > 0 then
+	ttl = math.min(asked, hold_until - math.floor(now_us / 1000))
+end
+for i = 1, count do
+	local remaining = redis.call('PTTL', KEYS[i])
+	if remaining >= 0 then -- else another program removed the expiry
+		if ttl > remaining then
+			redis.call('PEXPIRE', KEYS[i], string.format('%.0f', ttl))
+			remaining = ttl
+		end
+		ends = math.min(ends, remaining)
+	end
+end
+return {1, now_us, ends, ours}

@@ -1,0 +1,43 @@
+-- Raise set: raise.lua for a lease on several resources. Only if the token holds all of them, and only to a number above
+-- each of their buckets: one fence is then a strict increase of every bucket of the set.
+--
+-- KEYS     as in acquire_set.lua
+-- ARGV[1]  token  ARGV[2]  fence  ARGV[3]  epoch  ARGV[4]  deadline_us: as in raise.lua
+-- ARGV[5]  bucket of the first resource, and so on
+--
+-- Returns as raise.lua; `old` is the largest number of all buckets and the floor.
+local count, hash = #KEYS - 1, KEYS[#KEYS]
+local now = redis.call('TIME')
+local now_us = now[1] * 1000000 + now[2]
+if now_us > tonumber(ARGV[4]) then
+	return {-2, now_us}
+end
+local seen = redis.call('HMGET', hash, 'epoch', 'floor', 'waited', unpack(ARGV, 5))
+if seen[1] ~= ARGV[3] and ARGV[3] ~= '----------------' then
+	return {-3, now_us}
+end
+local values, old, gone = {}, tonumber(seen[2] or 0), false
+for i = 1, count do
+	local value = redis.pcall('GET', KEYS[i])
+	if value and (type(value) ~= 'string' or string.sub(value, 1, 41) ~= ARGV[1] .. ';') then
+		return {0, now_us, redis.call('PTTL', KEYS[i]), type(value) == 'string' and value}
+	end
+	gone = gone or not value
+	values[i] = value
+	old = math.max(old, tonumber(seen[i + 3] or 0))
+end
+if gone then
+	return {-1, now_us}
+end
+if old >= tonumber(ARGV[2]) then
+	return {2, now_us, old}
+end
+local waited = tonumber(seen[3] or 0)
+for i = 1, count do
+	local key = KEYS[i]
+--include watch_tell.lua
+	local first, last = string.match(values[i], '^(%x+;%d+:)%d+(:.*)$')
+	redis.call('HSET', hash, ARGV[i + 4], ARGV[2])
+	redis.call('SET', KEYS[i], first .. ARGV[2] .. last, 'KEEPTTL')
+end
+return {1, now_us}

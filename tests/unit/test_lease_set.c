@@ -1,0 +1,101 @@
+/* Requests for several resources that wait: each is in the queue of every resource, and the first of this worker only
+ * where it is the first of all. */
+#include "lease_queue_world.h"
+
+static struct asked *wait_for_set(const char *names, uint8_t count)
+{
+	char text[64];
+	struct lease_request request = {.operation = LEASE_ACQUIRE,
+					.ttl_ms = 30000,
+					.wait_ms = 60000,
+					.set_count = count,
+					.names = text,
+					.names_len = (uint16_t)strlen(names)};
+	struct asked *one = &asked[asked_count++];
+	strcpy(text, names);
+	*one = (struct asked){.answered = false};
+	one->op = lease_submit(leases, &request, on_done, one);
+	memset(text, '?', sizeof text); /* the caller's memory is no longer needed */
+	answer_acquires(&held);
+	ck_assert(!one->answered);
+	ck_assert_int_eq(one->op->core.state, REDLOCK_WAITING);
+	return one;
+}
+
+static bool is_found(const struct asked *one, const char *resource)
+{
+	return lease_queue_find(leases, resource, strlen(resource), arrival_of(one)) == one->op;
+}
+
+START_TEST(a_set_waits_in_the_queue_of_each_resource)
+{
+	struct asked *set = wait_for_set("a\nb\nc", 3);
+	ck_assert(is_found(set, "a") && is_found(set, "b") && is_found(set, "c"));
+	ck_assert_ptr_null(lease_queue_find_first(leases, "a\nb\nc", 5));
+	ck_assert(!lease_queue_is_behind(set->op));
+	give_up(set);
+	ck_assert_ptr_null(lease_queue_find_first(leases, "a", 1));
+	ck_assert_ptr_null(lease_queue_find_first(leases, "c", 1));
+}
+END_TEST
+
+START_TEST(a_set_is_the_first_when_it_is_the_first_of_all)
+{
+	struct asked *a = wait_for("a"), *b = wait_for("b"), *set = wait_for_set("a\nb", 2);
+	ck_assert(lease_queue_is_behind(set->op));
+	give_up(a);
+	ck_assert_ptr_eq(lease_queue_find_first(leases, "a", 1), set->op);
+	ck_assert(lease_queue_is_behind(set->op));
+	give_up(b);
+	ck_assert(!lease_queue_is_behind(set->op));
+}
+END_TEST
+
+START_TEST(a_set_that_leaves_makes_way_in_every_queue)
+{
+	struct asked *set = wait_for_set("a\nb", 2), *b = wait_for("b"), *other = wait_for_set("a\nb", 2);
+	ck_assert(lease_queue_is_behind(b->op) && lease_queue_is_behind(other->op));
+	give_up(set);
+	ck_assert(!lease_queue_is_behind(b->op));
+	ck_assert(lease_queue_is_behind(other->op));
+	give_up(b);
+	ck_assert(!lease_queue_is_behind(other->op));
+}
+END_TEST
+
+START_TEST(a_notification_of_any_resource_is_for_the_set)
+{
+	struct asked *set = wait_for_set("a\nb", 2);
+	notify(set, "b");
+	ck_assert_int_eq(set->op->core.state, REDLOCK_VOTING);
+	answer_acquires(&granted);
+	ck_assert_int_eq(set->answer.status, LEASE_OK);
+	ck_assert_ptr_null(lease_queue_find_first(leases, "a", 1));
+}
+END_TEST
+
+/* A visit may end any number of waits, whatever queues they are in. */
+START_TEST(missed_notifications_with_every_master_away)
+{
+	struct asked *all[] = {wait_for_set("a\nb", 2), wait_for("a"), wait_for_set("b\nc", 2), wait_for("c"),
+			       wait_for("b")};
+	masters.down = 7;
+	masters.notification_events.missed(masters.notification_events.arg);
+	leases_dispatch(leases);
+	ck_assert(!lease_queue_is_behind(all[0]->op));
+}
+END_TEST
+
+static void add_all(TCase *tests)
+{
+	tcase_add_test(tests, a_set_waits_in_the_queue_of_each_resource);
+	tcase_add_test(tests, a_set_is_the_first_when_it_is_the_first_of_all);
+	tcase_add_test(tests, a_set_that_leaves_makes_way_in_every_queue);
+	tcase_add_test(tests, a_notification_of_any_resource_is_for_the_set);
+	tcase_add_test(tests, missed_notifications_with_every_master_away);
+}
+
+int main(void)
+{
+	return run_suite("lease_set", add_all);
+}
