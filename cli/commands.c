@@ -26,7 +26,6 @@ enum { PAGE_MAX = 1000, CURSOR_MAX = 63, TOKEN_FILE_MAX = 256 };
 static struct answer commands_ask(struct client *client, struct client_request request)
 {
 	struct answer answer;
-
 	client_ask(client, client->arguments->servers.count, &request, client->arguments->timeout_ms * 1000, false,
 		   &answer);
 	return answer;
@@ -40,7 +39,6 @@ static int commands_fail(struct client *client, struct answer *answer)
 	const struct arguments *arguments = client->arguments;
 	char text[CLIENT_TEXT_MAX];
 	int status = answer_status(answer, arguments);
-
 	assert(answer->outcome != OUTCOME_DONE);
 	report_event(arguments, REPORT_NOTE, "failed", NULL, "%s", client_explain(client, answer, text));
 	if (arguments->json)
@@ -94,7 +92,6 @@ static bool interrupt_begin(struct interrupt *interrupt)
 	static const int numbers[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT};
 	struct sigaction action;
 	sigset_t signals;
-
 	interrupt->number = 0;
 	sigemptyset(&signals);
 	for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
@@ -111,7 +108,6 @@ static bool interrupt_begin(struct interrupt *interrupt)
 static bool interrupt_came(struct interrupt *interrupt)
 {
 	struct signalfd_siginfo info;
-
 	assert(interrupt->file >= 0);
 	if (interrupt->number == 0 && read(interrupt->file, &info, sizeof info) == (ssize_t)sizeof info)
 		interrupt->number = (int)info.ssi_signo;
@@ -141,7 +137,6 @@ static bool token_file_read(const char *path, char ret_token[ARGUMENTS_TOKEN_LEN
 	char bytes[TOKEN_FILE_MAX];
 	const char *reason = NULL;
 	size_t len;
-
 	int file = strcmp(path, "-") == 0 ? STDIN_FILENO : open(path, O_RDONLY | O_CLOEXEC);
 	if (file < 0 || !file_read(file, bytes, sizeof bytes, &len)) {
 		reason = strerror(errno);
@@ -164,7 +159,6 @@ static bool token_file_read(const char *path, char ret_token[ARGUMENTS_TOKEN_LEN
 static int token_file_open(const char *path)
 {
 	int file = open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
-
 	if (file >= 0 && fchmod(file, 0600) != 0 && errno != EPERM) {
 		close(file);
 		return -1;
@@ -176,7 +170,6 @@ static int token_file_open(const char *path)
 static bool token_file_write(int file, const char *token)
 {
 	char line[ARGUMENTS_TOKEN_LEN + 2];
-
 	assert(file >= 0 && strlen(token) == ARGUMENTS_TOKEN_LEN);
 	snprintf(line, sizeof line, "%s\n", token);
 	bool done = (ftruncate(file, 0) == 0 || errno == EINVAL) &&
@@ -193,7 +186,6 @@ static bool commands_wait_for_lease(struct client *client, struct lease *lease, 
 {
 	struct interrupt interrupt;
 	struct answer answer;
-
 	if (!interrupt_begin(&interrupt)) {
 		report_complain("signalfd: %s", strerror(errno));
 		*ret_status = EXIT_STATUS_SYSTEM;
@@ -222,7 +214,6 @@ static int command_acquire(struct client *client)
 	const char *path = client->arguments->token_file;
 	int file = path ? token_file_open(path) : -1, status = EXIT_STATUS_SYSTEM;
 	struct lease lease;
-
 	if (path && file < 0) {
 		report_complain("--token-file '%s': %s", path, strerror(errno));
 		return EXIT_STATUS_USAGE;
@@ -244,7 +235,6 @@ static int command_extend(struct client *client)
 {
 	const struct arguments *arguments = client->arguments;
 	struct lease lease;
-
 	assert(arguments->token[0] != '\0');
 	struct answer answer = commands_ask(client, client_request_extend(arguments, arguments->token));
 	if (answer.outcome != OUTCOME_DONE || !answer_lease(&answer, arguments->name, arguments->token, &lease))
@@ -259,7 +249,6 @@ static int command_release(struct client *client)
 {
 	const struct arguments *arguments = client->arguments;
 	struct client_request request = client_request_of_lock("DELETE", arguments->name, arguments->token);
-
 	if (arguments->force)
 		client_request_force(&request, arguments->fence);
 	struct answer answer = commands_ask(client, request);
@@ -279,7 +268,6 @@ static int command_status(struct client *client)
 {
 	struct answer answer = commands_ask(client, client_request_of_lock("GET", client->arguments->name, NULL));
 	bool is_free = json_is_false(json_object_get(answer.json, "held"));
-
 	int status = commands_show(client, &answer, json_is_boolean(json_object_get(answer.json, "held")), print_state);
 	return status == EXIT_STATUS_OK && is_free && client->arguments->exit_code ? EXIT_STATUS_FREE : status;
 }
@@ -288,7 +276,6 @@ static int command_status(struct client *client)
 static bool commands_list_page(struct client *client, json_t *all, char cursor[CURSOR_MAX + 1], struct answer *answer)
 {
 	uint64_t limit = client->arguments->limit, left = limit == 0 ? PAGE_MAX : limit - json_array_size(all);
-
 	assert(limit == 0 || json_array_size(all) < limit);
 	answer_fini(answer);
 	*answer = commands_ask(client,
@@ -314,7 +301,6 @@ static json_t *commands_sort_locks(const json_t *locks)
 {
 	size_t count = json_array_size(locks);
 	json_t **order = memory_alloc((count + 1) * sizeof *order), *sorted = json_array();
-
 	for (size_t i = 0; i < count; i++)
 		order[i] = json_array_get(locks, i);
 	qsort(order, count, sizeof *order, commands_compare_locks);
@@ -331,7 +317,6 @@ static int command_list(struct client *client)
 	char cursor[CURSOR_MAX + 1] = "";
 	struct answer answer = {.outcome = OUTCOME_DONE};
 	bool done;
-
 	do
 		done = commands_list_page(client, all, cursor, &answer);
 	while (done && *cursor != '\0' && (limit == 0 || json_array_size(all) < limit));
@@ -351,7 +336,6 @@ static int command_masters(struct client *client)
 	json_t *needed = json_object_get(quorum, "needed"), *voting = json_object_get(quorum, "voting");
 	bool valid = json_is_integer(needed) && json_is_integer(voting);
 	bool quorate = json_integer_value(voting) >= json_integer_value(needed);
-
 	int status = commands_show(client, &answer, valid, print_masters);
 	return status == EXIT_STATUS_OK && !quorate ? EXIT_STATUS_UNREACHABLE : status;
 }
@@ -362,7 +346,6 @@ static int command_health(struct client *client)
 	bool ready = client->arguments->ready;
 	struct answer answer = commands_ask(client, client_request_get(ready ? "/readyz" : "/healthz"));
 	bool valid = strcmp(answer_member(answer.json, "status"), ready ? "ready" : "ok") == 0;
-
 	return commands_show(client, &answer, valid, NULL);
 }
 
@@ -379,7 +362,6 @@ int commands_run(struct arguments *arguments)
 	char token[ARGUMENTS_TOKEN_LEN + 1] = "";
 	struct client client;
 	bool reads_token = arguments->token_file && arguments->command != COMMAND_ACQUIRE;
-
 	assert(commands[arguments->command]);
 	if (reads_token && !token_file_read(arguments->token_file, token))
 		return EXIT_STATUS_USAGE;

@@ -18,7 +18,6 @@ static json_t *key_command_entry(const struct arguments *arguments, const char *
 	unsigned rights = arguments->rights == 0 ? RIGHTS_USUAL : arguments->rights;
 	json_t *prefixes = json_array(), *names = json_array();
 	char name[ARGUMENTS_KEY_NAME_MAX + 1];
-
 	assert(strlen(hash) == API_KEY_HEX_LEN && arguments->prefix_count <= ARGUMENTS_PREFIXES_MAX);
 	snprintf(name, sizeof name, "key-%.*s", NAME_HEX, hash);
 	for (size_t i = 0; i < arguments->prefix_count; i++)
@@ -36,7 +35,6 @@ int key_command_new(const struct arguments *arguments)
 {
 	char key[API_KEY_MAX + 1], hash[API_KEY_HEX_LEN + 1];
 	const char *out = arguments->out;
-
 	assert(arguments->command == COMMAND_KEY_NEW);
 	api_key_make(key);
 	api_key_hash(key, hash);
@@ -57,7 +55,6 @@ int key_command_hash(const struct arguments *arguments)
 {
 	const char *path = arguments->credentials.api_key_file, *reason = NULL;
 	char key[API_KEY_MAX + 1], hash[API_KEY_HEX_LEN + 1], message[API_KEY_MESSAGE_MAX];
-
 	assert(arguments->command == COMMAND_KEY_HASH);
 	if (!path || strcmp(path, "-") == 0)
 		reason = api_key_read_stdin(key);

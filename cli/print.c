@@ -26,7 +26,6 @@ static const char *print_color(const char *color)
 {
 	const char *none = getenv("NO_COLOR"), *terminal = getenv("TERM");
 	bool colored = (!none || *none == '\0') && terminal && strcmp(terminal, "dumb") != 0 && isatty(STDOUT_FILENO);
-
 	assert(color);
 	return colored ? color : "";
 }
@@ -45,7 +44,6 @@ int print_end(bool reports_pipe)
 void print_json(const json_t *object)
 {
 	char *text = json_dumps(object, JSON_COMPACT);
-
 	assert(text);
 	puts(text);
 	explicit_bzero(text, strlen(text));
@@ -88,7 +86,6 @@ void print_lease(const struct client *client, const struct lease *lease, const c
 	uint64_t end_us = lease->sent_us + lease->validity_ms * 1000, now_us = clock_now_us(),
 		 left_ms = end_us > now_us ? (end_us - now_us) / 1000 : 0;
 	const char *token = with_token ? lease->token : NULL;
-
 	assert(arguments->name);
 	if (arguments->json) {
 		print_json_once(json_pack("{s:s, s:I, s:I, s:I, s:s, s:s*, s:s*}", "resource", arguments->name, "fence",
@@ -107,7 +104,6 @@ void print_lease(const struct client *client, const struct lease *lease, const c
 void print_state(const json_t *state)
 {
 	bool held = json_is_true(json_object_get(state, "held"));
-
 	assert(json_is_object(state));
 	printf("%s: %s%s%s", CELL(state, "resource"), print_color(held ? COLOR_YELLOW : COLOR_GREEN),
 	       held ? "held" : "free", print_color(COLOR_END));
@@ -139,7 +135,6 @@ struct column {
 static const char *print_column(const struct column *column, const json_t *row, char ret_cell[CELL_MAX])
 {
 	const json_t *value = json_object_get(row, column->member);
-
 	assert(column->member);
 	if (column->how == AS_DURATION)
 		return print_duration(value, ret_cell);
@@ -153,7 +148,6 @@ static const char *print_column(const struct column *column, const json_t *row, 
 static size_t print_width(const char *text)
 {
 	size_t width = 0;
-
 	for (; *text != '\0'; text++)
 		width += (*text & 0xc0) != 0x80;
 	return width;
@@ -163,7 +157,6 @@ static size_t print_width(const char *text)
 static void print_table_cell(const char *text, bool is_last, size_t width, const char *color)
 {
 	size_t fill = is_last ? 0 : width - print_width(text) + 2;
-
 	printf("%s%s%s%*s", color, text, *color != '\0' ? COLOR_END : "", (int)fill, "");
 }
 
@@ -172,7 +165,6 @@ static void print_table(const struct column columns[COLUMNS], const json_t *rows
 	char cell[CELL_MAX];
 	size_t widths[COLUMNS], i, j;
 	json_t *row, *warning;
-
 	for (size_t at = 0; at < COLUMNS; at++) {
 		widths[at] = strlen(columns[at].heading);
 		json_array_foreach(rows, i, row)
@@ -206,7 +198,6 @@ void print_locks(const json_t *locks)
 		{"LEFT", "remaining_ms", AS_DURATION}, {"WAITING", "waiters", AS_TEXT}};
 	const json_t *rows = json_object_get(locks, "locks");
 	size_t count = json_array_size(rows);
-
 	if (count > 0)
 		print_table(columns, rows);
 	printf("%zu lock%s%s\n", count, count == 1 ? "" : "s",
@@ -220,7 +211,6 @@ void print_masters(const json_t *masters)
 		{"FOR", "state_ms", AS_DURATION},        {"VERSION", "version", AS_TEXT},
 		{"ROUND TRIP", "rtt_us", AS_ROUND_TRIP}, {"REASON", "reason", AS_TEXT}};
 	const json_t *quorum = json_object_get(masters, "quorum");
-
 	assert(json_is_object(masters));
 	print_table(columns, json_object_get(masters, "masters"));
 	printf("%s of %s may vote, %s are needed\n", CELL(quorum, "voting"), CELL(quorum, "masters"),

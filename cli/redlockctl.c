@@ -26,7 +26,6 @@ static void forget_api_key(char *value)
 static void warn_of_exposed_key(const struct arguments *arguments)
 {
 	const struct server *exposed = NULL;
-
 	for (size_t i = 0; i < arguments->servers.count && !exposed; i++)
 		if (arguments->servers.items[i].is_exposed)
 			exposed = &arguments->servers.items[i];
@@ -43,7 +42,6 @@ static void set_owner(struct arguments *arguments)
 {
 	static char owner[ARGUMENTS_OWNER_MAX + 1];
 	char host[96] = "unknown";
-
 	gethostname(host, sizeof host - 1);
 	snprintf(owner, sizeof owner, "%s:%ld", host, (long)getpid());
 	arguments->owner = owner;
@@ -52,7 +50,6 @@ static void set_owner(struct arguments *arguments)
 static int run(struct arguments *arguments)
 {
 	char message[CREDENTIALS_MESSAGE_MAX];
-
 	assert(arguments->command < COMMAND_HELP);
 	if (arguments->command == COMMAND_KEY_NEW || arguments->command == COMMAND_KEY_HASH)
 		return arguments->command == COMMAND_KEY_NEW ? key_command_new(arguments) : key_command_hash(arguments);
@@ -77,7 +74,6 @@ int main(int argc, char **argv)
 {
 	char *api_key = getenv("REDLOCKCTL_API_KEY");
 	static struct arguments arguments;
-
 	(void)argc;
 	if (!file_open_standard())
 		return EXIT_STATUS_SYSTEM;

@@ -16,7 +16,6 @@
 bool key_wait_begin(const struct key *key)
 {
 	uint32_t waiting = atomic_load_explicit(&key->usage->waiting, memory_order_relaxed);
-
 	do {
 		if (key->max_waiting > 0 && waiting >= key->max_waiting)
 			return false;
@@ -55,7 +54,6 @@ static bool is_secret(const char *secret, size_t len)
 static uint64_t hash_difference(const unsigned char *hash, const unsigned char *other)
 {
 	uint64_t left[KEY_HASH_LEN / sizeof(uint64_t)], right[KEY_HASH_LEN / sizeof(uint64_t)], difference = 0;
-
 	memcpy(left, hash, KEY_HASH_LEN);
 	memcpy(right, other, KEY_HASH_LEN);
 	for (size_t i = 0; i < KEY_HASH_LEN / sizeof(uint64_t); i++)
@@ -76,7 +74,6 @@ const struct key *keys_find(const struct keys *keys, const char *secret, size_t 
 const struct key *keys_find_hash(const struct keys *keys, const unsigned char hash[KEY_HASH_LEN])
 {
 	const struct key *found = NULL;
-
 	assert(keys->count <= KEYS_MAX);
 	for (size_t i = 0; i < keys->count; i++)
 		for (size_t j = 0; j < keys->keys[i].hash_count; j++)
@@ -120,7 +117,6 @@ const char *access_right_name(enum access_need need)
 		[ACCESS_LIST] = "list",
 		[ACCESS_ADMIN] = "admin",
 	};
-
 	assert(need < ACCESS_NEED_COUNT);
 	return names[need];
 }
@@ -129,7 +125,6 @@ const char *access_right_name(enum access_need need)
 static const char *access_reason(const struct keys *keys, const struct access_credentials *credentials, bool by_key)
 {
 	const struct tls_peer *certificate = credentials->certificate;
-
 	assert(keys || certificate);
 	if (by_key)
 		return keys ? "The key is not known to this server. Check it, or ask the operator for one."
@@ -150,7 +145,6 @@ void access_identify(const struct keys *keys, const struct access_credentials *c
 	const struct tls_peer *certificate = credentials->certificate;
 	bool shown = certificate && certificate->state != TLS_PEER_NONE;
 	struct access_caller caller = {.controlled = before ? before->controlled : keys || certificate};
-
 	if (!caller.controlled) {
 		*ret_caller = caller;
 		return;
@@ -208,7 +202,6 @@ uint64_t access_hash_idempotency_key(const struct access_caller *caller, const c
 	char kind = caller->key ? 'k' : caller->known ? 'c' : '-';
 	gnutls_hash_hd_t hash;
 	uint64_t number = 0;
-
 	assert(key && len > 0);
 	if (gnutls_hash_init(&hash, GNUTLS_DIG_SHA256) != 0)
 		memory_exhausted("hash");

@@ -93,7 +93,6 @@ typedef const char *parse_fn(struct reading *reading, const json_t *value);
 __attribute__((format(printf, 2, 3))) static const char *explain(struct reading *reading, const char *format, ...)
 {
 	va_list args;
-
 	va_start(args, format);
 	vsnprintf(reading->reason, sizeof reading->reason, format, args);
 	va_end(args);
@@ -111,7 +110,6 @@ static bool is_name(const char *text, size_t len, size_t max)
 static const char *parse_name(struct reading *reading, const json_t *value)
 {
 	const char *name = json_string_value(value);
-
 	if (!name || !is_name(name, json_string_length(value), KEY_NAME_MAX))
 		return explain(reading,
 			       "must be a string of 1 to %d letters, digits, full stops, underscores and hyphens",
@@ -128,7 +126,6 @@ static const char *parse_hash(struct reading *reading, const json_t *value)
 {
 	struct key *key = reading->key;
 	unsigned char *hash = key->hashes[key->hash_count];
-
 	assert(key->hash_count < KEY_HASHES_MAX);
 	if (json_string_length(value) != 2 * KEY_HASH_LEN || !hex_read(json_string_value(value), KEY_HASH_LEN, hash))
 		return "must be a string of 64 hexadecimal digits";
@@ -142,7 +139,6 @@ static const char *parse_certificate(struct reading *reading, const json_t *valu
 {
 	const char *text = json_string_value(value);
 	size_t len = json_string_length(value);
-
 	assert(reading->key->certificate_count < KEY_CERTIFICATES_MAX);
 	if (len == 0 || len > KEY_CERTIFICATE_MAX || utf8_has_control(text, len))
 		return explain(reading, "must be a string of 1 to %d bytes without control characters",
@@ -157,7 +153,6 @@ static const char *parse_prefix(struct reading *reading, const json_t *value)
 {
 	struct key *key = reading->key;
 	struct key_prefix prefix = {.bytes = json_string_value(value), .len = json_string_length(value)};
-
 	assert(key->prefix_count < KEY_PREFIXES_MAX);
 	if (!prefix.bytes || prefix.len > KEY_PREFIX_MAX || utf8_has_control(prefix.bytes, prefix.len))
 		return explain(reading, "must be a string of at most %d bytes without control characters",
@@ -170,7 +165,6 @@ static const char *parse_prefix(struct reading *reading, const json_t *value)
 static const char *parse_right(struct reading *reading, const json_t *value)
 {
 	enum access_need need = ACCESS_ACQUIRE;
-
 	while (need < ACCESS_NEED_COUNT &&
 	       (!json_is_string(value) || strcmp(json_string_value(value), access_right_name(need)) != 0))
 		need++;
@@ -217,7 +211,6 @@ static const char *parse_member(struct reading *reading, const struct member *me
 {
 	const char *reason = NULL;
 	size_t count = json_array_size(value);
-
 	reading->member = member->name;
 	if (!member->parse)
 		return parse_bound(reading, value, member->bound_max,
@@ -253,7 +246,6 @@ static const char *parse_key(struct reading *reading, json_t *object)
 	struct key *key = reading->key;
 	const char *name, *reason = NULL;
 	json_t *value;
-
 	if (!json_is_object(object))
 		return "must be a JSON object";
 	json_object_foreach(object, name, value)
@@ -313,7 +305,6 @@ struct keys *keys_parse(const char *bytes, size_t len, char *message, size_t mes
 {
 	json_error_t error;
 	struct keys *keys = NULL;
-
 	assert(len <= KEYS_FILE_MAX && message_size > 0);
 	json_t *root = json_loadb(bytes, len, JSON_REJECT_DUPLICATES, &error), *list = json_object_get(root, "keys");
 	if (!root) {
@@ -341,7 +332,6 @@ struct keys *keys_load(const char *path, char *message, size_t message_size)
 	char wrong[KEYS_MESSAGE_MAX];
 	struct keys *keys = NULL;
 	struct text text;
-
 	assert(message_size > 0);
 	text_init(&text);
 	if (secret_file_read(path, SECRET_FILE_TRUSTED, KEYS_FILE_MAX, &text, message, message_size)) {

@@ -16,7 +16,6 @@ static size_t host_len(const char *host, size_t len)
 {
 	assert(host || len == 0);
 	const char *end = len > 0 && host[0] == '[' ? memchr(host, ']', len) : memchr(host, ':', len);
-
 	if (len > 0 && host[0] == '[')
 		return end && (end + 1 == host + len || end[1] == ':') ? (size_t)(end + 1 - host) : 0;
 	return end ? (size_t)(end - host) : len;
@@ -27,7 +26,6 @@ static bool parse_address(const char *host, size_t len, struct in6_addr *ret_add
 {
 	bool v6 = len > 2 && host[0] == '[';
 	char text[INET6_ADDRSTRLEN];
-
 	host += v6;
 	len -= v6 ? 2 : 0;
 	if (len >= sizeof text)
@@ -51,7 +49,6 @@ static bool is_loopback(const char *host, size_t len)
 	static const char below[] = ".localhost";
 	size_t below_len = sizeof below - 1;
 	struct in6_addr address;
-
 	if (is(host, len, "localhost") || (len > below_len && is(host + len - below_len, below_len, below)))
 		return true;
 	return parse_address(host, len, &address) && loopback_is_in6(&address);
@@ -76,7 +73,6 @@ bool origin_is_local_host(const char *host, size_t len, const struct options_nam
 bool origin_is_address(const char *host, size_t len)
 {
 	struct in6_addr address;
-
 	return parse_address(host, host_len(host, len), &address);
 }
 
@@ -84,7 +80,6 @@ bool origin_is_address(const char *host, size_t len)
 static size_t without_port(const char *authority, size_t len, const char *port)
 {
 	size_t port_len = strlen(port);
-
 	assert(port[0] == ':');
 	return len > port_len && memcmp(authority + len - port_len, port, port_len) == 0 ? len - port_len : len;
 }
@@ -93,7 +88,6 @@ bool origin_is_same(const char *origin, size_t origin_len, const char *host, siz
 {
 	assert(origin && host);
 	const char *at = memmem(origin, origin_len, "://", 3);
-
 	if (!at || len == 0)
 		return false;
 	const char *port = is(origin, (size_t)(at - origin), "https")  ? ":443"

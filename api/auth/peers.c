@@ -35,11 +35,9 @@ bool rate_take(struct rate *rate, uint32_t per_second, uint64_t now_us, uint32_t
 	assert(ret_retry_ms && now_us < NOW_US_MAX);
 	if (per_second == 0)
 		return true;
-
 	uint64_t share_ns = (NS_PER_S + per_second - 1) / per_second;
 	uint64_t now_ns = now_us * NS_PER_US, latest_ns = now_ns + share_ns * per_second;
 	uint64_t next_ns = atomic_load_explicit(&rate->next_ns, memory_order_relaxed), end_ns;
-
 	do {
 		end_ns = (next_ns > now_ns ? next_ns : now_ns) + share_ns;
 		if (end_ns > latest_ns) {
@@ -83,7 +81,6 @@ static bool read_address(const struct sockaddr *address, socklen_t len, uint64_t
 	struct sockaddr_in v4;
 	struct sockaddr_in6 v6;
 	uint64_t bits;
-
 	if (len >= sizeof v4 && address->sa_family == AF_INET) {
 		memcpy(&v4, address, sizeof v4);
 		*ret_address = UINT64_C(0xffff) << 32 | ntohl(v4.sin_addr.s_addr);
@@ -132,7 +129,6 @@ static void look_for_rested(uint64_t now_us)
 static struct peer *get(uint64_t address)
 {
 	struct peer *const *node = tfind(&(struct peer){.address = address}, &peers.by_address, compare_addresses);
-
 	if (node)
 		return *node;
 	if (peers.count == PEERS_MAX)
@@ -152,7 +148,6 @@ bool peer_arrive(const struct sockaddr *address, socklen_t address_len, uint32_t
 		 struct peer **ret_peer)
 {
 	uint64_t bits = 0;
-
 	*ret_peer = NULL;
 	if (!address || !read_address(address, address_len, &bits))
 		return true;

@@ -16,7 +16,6 @@ static bool authorize_host(const struct call *call)
 	const struct options_names *allowed = &call->request->context->config->options->allow_hosts;
 	const struct headers *headers = &call->request->headers;
 	enum http_reach reach = call->request->reach;
-
 	if (!headers->host || reach == HTTP_REACH_UNIX)
 		return true;
 	if (reach == HTTP_REACH_NETWORK && (allowed->count == 0 || origin_is_address(headers->host, headers->host_len)))
@@ -31,7 +30,6 @@ static bool authorize_origin(struct call *call, const char *method)
 	static const char unknown_origin[] =
 		"Web pages of this Origin may not call. The operator can add it to --allow-origin.";
 	const struct headers *headers = &call->request->headers;
-
 	if (!authorize_host(call))
 		return call_reject(call, PROBLEM_FORBIDDEN, unknown_host);
 	if (!headers->origin)
@@ -61,7 +59,6 @@ bool authorize_page(struct call *call, const char *method)
 	static const char too_many[] =
 		"This address makes too many requests (--max-rate-per-address). Try again after Retry-After.";
 	uint32_t retry_ms, per_second = call->request->context->config->options->max_rate_per_address;
-
 	assert(!call->route && !call->caller.known);
 	return authorize_origin(call, method) &&
 	       (peer_take(call->request->peer, per_second, clock_now_us(), &retry_ms) ||
@@ -82,7 +79,6 @@ static enum access_verdict authorize_decide_set(const struct call *call, const s
 {
 	const char *at = call->lease.names, *end = at + call->lease.names_len;
 	enum access_verdict verdict = ACCESS_ALLOWED;
-
 	assert(call->lease.set_count > 0);
 	while (verdict == ACCESS_ALLOWED && text_line(&at, end, ret_name, ret_len))
 		verdict = access_decide(call->route->need, caller, *ret_name, *ret_len);
@@ -96,7 +92,6 @@ static bool authorize_reject_prefix(struct call *call)
 	char detail[sizeof no_prefix + LEASE_RESOURCE_MAX + 32];
 	const char *name = "";
 	size_t len = 0;
-
 	if (call->lease.set_count > 0)
 		(void)authorize_decide_set(call, &call->caller, &name, &len);
 	snprintf(detail, sizeof detail, "The resource %.*s%s%s", (int)len, name, len > 0 ? " " : "", no_prefix);
@@ -109,7 +104,6 @@ bool authorize_accept(struct call *call, enum access_verdict verdict)
 					       "with ?prefix=. GET /whoami shows them.";
 	enum access_need need = call->route->need;
 	char no_right[128];
-
 	switch (verdict) {
 	case ACCESS_ALLOWED: return true;
 	case ACCESS_UNKNOWN: return call_reject(call, PROBLEM_UNAUTHORIZED, call->caller.reason);
@@ -128,7 +122,6 @@ bool authorize_accept(struct call *call, enum access_verdict verdict)
 static struct access_credentials authorize_credentials(const struct call *call)
 {
 	const struct headers *headers = &call->request->headers;
-
 	return (struct access_credentials){headers->key, headers->key_len, headers->other_scheme,
 					   call->request->tls_peer};
 }
@@ -138,7 +131,6 @@ static void authorize_limits(struct call *call)
 {
 	const struct options *options = call->request->context->config->options;
 	uint32_t max_ttl_ms = options->max_ttl_ms, own_ms = call->caller.key ? call->caller.key->max_ttl_ms : 0;
-
 	if (own_ms > 0 && own_ms < max_ttl_ms)
 		max_ttl_ms = MAX(own_ms, options->min_ttl_ms);
 	assert(options->min_ttl_ms <= max_ttl_ms);
@@ -150,7 +142,6 @@ static bool authorize_key_rate(struct call *call)
 {
 	const struct key *key = call->caller.key;
 	uint32_t retry_ms;
-
 	return !key || rate_take(&key->usage->rate, key->rate, clock_now_us(), &retry_ms) ||
 	       authorize_reject_rate(call, HTTP_LIMIT_KEY_RATE,
 				     "This key makes too many requests. Try again after Retry-After.", retry_ms);
@@ -160,7 +151,6 @@ bool authorize_caller(struct call *call)
 {
 	struct keys *keys = call->request->context->keys;
 	enum access_need need = call->route->need;
-
 	assert(!call->keys && !call->caller.known);
 	if (need != ACCESS_NOTHING && need != ACCESS_TOKEN) {
 		if (keys) /* the caller's key stays what it is until the request is over */
@@ -181,7 +171,6 @@ static enum access_verdict authorize_decide(const struct call *call, const struc
 {
 	const char *name;
 	size_t len;
-
 	if (call->route->need == ACCESS_LIST)
 		return access_decide(ACCESS_LIST, caller, call->query->params[0].value, call->query->params[0].len);
 	if (call->lease.set_count > 0)
@@ -193,7 +182,6 @@ static enum access_verdict authorize_decide(const struct call *call, const struc
 static bool authorize_wait(struct call *call)
 {
 	const struct key *key = call->caller.key;
-
 	assert(!call->counted);
 	if (!key || (call->lease.wait_ms == 0 && !call->streams))
 		return true;
@@ -215,7 +203,6 @@ enum access_verdict authorize_again(struct call *call)
 {
 	struct keys *keys = call->request->context->keys;
 	struct access_caller caller;
-
 	assert(call->route);
 	request_identify(call->request);
 	struct access_credentials credentials = authorize_credentials(call);

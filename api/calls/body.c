@@ -150,7 +150,6 @@ static void put_resources(struct reading *reading, const json_t *array)
 	struct lease_request *request = reading->request;
 	size_t count = json_array_size(array), errors_before = reading->errors->count, len = 0;
 	const char *names[LEASE_SET_MAX];
-
 	assert(!request->names);
 	if (count < 2 || count > LEASE_SET_MAX) {
 		field_errors_add(reading->errors, "resources", "must be 2 to %d names; name a single one as resource",
@@ -182,7 +181,6 @@ static void put_value(struct reading *reading, int member, const struct body_val
 	const struct body_limits *limits = reading->limits;
 	struct lease_request *request = reading->request;
 	uint16_t token_len;
-
 	switch (member) {
 	case RESOURCE:
 		put_string(reading, member, value, path_check_resource(value->bytes, value->len), request->resource,
@@ -207,7 +205,6 @@ static bool parse_member(void *arg, const char *name, size_t name_len, const str
 					    "an array of strings"};
 	struct reading *reading = arg;
 	int member = 0;
-
 	while (member < MEMBER_COUNT &&
 	       (strncmp(members[member].name, name, name_len) != 0 || members[member].name[name_len] != '\0'))
 		member++;
@@ -227,7 +224,6 @@ static bool parse_member(void *arg, const char *name, size_t name_len, const str
 static const char *find_duplicate(const char *message)
 {
 	char quoted[FIELD_NAME_MAX];
-
 	for (size_t i = 0; i < MEMBER_COUNT; i++) {
 		snprintf(quoted, sizeof quoted, "'\"%s\"'", members[i].name);
 		if (strstr(message, quoted))
@@ -245,7 +241,6 @@ static bool is_whole(double number)
 static struct body_value value_of(const json_t *json)
 {
 	struct body_value value = {.kind = BODY_OTHER};
-
 	assert(json);
 	if (json_is_string(json)) {
 		value.kind = BODY_STRING;
@@ -272,7 +267,6 @@ static void reject_unknown(struct reading *reading, const char *name)
 {
 	char reason[FIELD_REASON_MAX] = "is not a member of this body; allowed are";
 	size_t len = strlen(reason);
-
 	for (size_t i = 0; i < MEMBER_COUNT; i++)
 		if (is_known(reading, (int)i))
 			len += (size_t)snprintf(reason + len, sizeof reason - len, " %s,", members[i].name);
@@ -287,7 +281,6 @@ static bool read_whole(struct reading *reading, const char *bytes, size_t len)
 	json_error_t error;
 	const char *name;
 	json_t *json, *root = json_loadb(bytes, len, JSON_REJECT_DUPLICATES, &error);
-
 	assert(len > 0);
 	/* Integers beyond 64 bits: read again as reals, so that the error can name their member. */
 	reading->as_reals = !root && json_error_code(&error) == json_error_numeric_overflow;
@@ -319,7 +312,6 @@ static bool read_whole(struct reading *reading, const char *bytes, size_t len)
 static void complete(struct reading *reading)
 {
 	struct lease_request *request = reading->request;
-
 	assert(reading->errors && reading->request);
 	if (request->operation == LEASE_ACQUIRE && !was_seen(reading, RESOURCE) && !was_seen(reading, RESOURCES))
 		field_errors_add(reading->errors, "resource", "is required");
@@ -341,7 +333,6 @@ static void complete(struct reading *reading)
 static void begin(struct reading *reading, const struct lease_request *before)
 {
 	struct lease_request *request = reading->request;
-
 	*request = *before;
 	if (request->operation == LEASE_ACQUIRE) /* an extension's or release's comes from the path */
 		request->resource_len = 0;
@@ -363,7 +354,6 @@ bool body_parse(const char *bytes, size_t len, const char *header_token, const s
 	struct reading reading = {
 		.limits = limits, .request = &request, .errors = errors, .header_token = header_token};
 	size_t errors_before = errors->count;
-
 	begin(&reading, ret_request);
 	assert(len <= REQUEST_BODY_MAX && (bytes || len == 0));
 	assert(request.operation == LEASE_ACQUIRE || request.operation == LEASE_EXTEND ||

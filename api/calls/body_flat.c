@@ -23,7 +23,6 @@ static void skip_space(struct rest *rest)
 static bool scan_word(struct rest *rest, const char *word)
 {
 	const char *at = rest->at;
-
 	for (; *word != '\0'; at++, word++)
 		if (at == rest->end || *at != *word)
 			return false;
@@ -35,7 +34,6 @@ static bool scan_word(struct rest *rest, const char *word)
 static bool scan_string(struct rest *rest, struct body_value *ret_value)
 {
 	const char *from = rest->at + 1, *at = from;
-
 	if (rest->at == rest->end || *rest->at != '"')
 		return false;
 	while (at < rest->end && *at >= ' ' && *at <= '~' && *at != '"' && *at != '\\')
@@ -52,7 +50,6 @@ static bool scan_integer(struct rest *rest, struct body_value *ret_value)
 {
 	const char *at = rest->at;
 	int64_t integer = 0;
-
 	while (at < rest->end && *at >= '0' && *at <= '9' && at - rest->at < DIGITS_MAX)
 		integer = integer * 10 + (*at++ - '0');
 	if (at == rest->at || (*rest->at == '0' && at - rest->at > 1))
@@ -84,7 +81,6 @@ bool body_flat_scan(const char *bytes, size_t len, body_visit_fn *visit, void *a
 {
 	struct rest rest = rest_of(bytes, len);
 	struct body_value name, value;
-
 	skip_space(&rest);
 	if (!scan_word(&rest, "{"))
 		return false;
@@ -103,7 +99,6 @@ bool body_flat_scan(const char *bytes, size_t len, body_visit_fn *visit, void *a
 bool body_is_nothing(const char *bytes, size_t len)
 {
 	struct rest rest = rest_of(bytes, len);
-
 	skip_space(&rest);
 	scan_word(&rest, "null");
 	return rest.at == rest.end;

@@ -10,7 +10,6 @@
 char *call_dump(json_t *json)
 {
 	char *text = json_dumps(json, JSON_COMPACT);
-
 	if (!text)
 		memory_exhausted("json");
 	json_decref(json);
@@ -20,7 +19,6 @@ char *call_dump(json_t *json)
 void call_reply_json(struct call *call, unsigned status, json_t *json)
 {
 	char *text = call_dump(json);
-
 	assert(status >= 200);
 	reply_owned(call->request, status, "application/json", text, strlen(text));
 }
@@ -29,7 +27,6 @@ bool call_reject_with(struct call *call, enum problem problem, const char *detai
 		      const struct field_errors *errors)
 {
 	struct reply *reply = &call->request->reply;
-
 	assert(!errors || errors->count > 0);
 	call_reply_json(call, problem_status(problem), problem_new(problem, detail, members, errors));
 	reply->code = problem_code(problem);
@@ -52,7 +49,6 @@ void call_retry_after(struct call *call, uint64_t ms)
 json_t *call_text_new(const char *bytes, size_t len)
 {
 	json_t *text = len > 0 ? json_stringn(bytes, len) : NULL;
-
 	return text ? text : json_null();
 }
 
@@ -76,7 +72,6 @@ static unsigned votes_at(const struct redlock_votes *votes, size_t i)
 json_t *call_votes_new(const struct redlock_votes *votes)
 {
 	json_t *object = json_object();
-
 	assert(votes->needed <= votes->masters);
 	for (size_t i = 0; i < VOTE_MEMBERS; i++)
 		json_object_set_new(object, vote_members[i].name, json_integer(votes_at(votes, i)));
@@ -88,7 +83,6 @@ json_t *call_votes_new(const struct redlock_votes *votes)
 static void call_add_location(struct MHD_Response *response, const struct call *call)
 {
 	char text[sizeof("/locks/") + PATH_ENCODED_MAX] = "/locks/";
-
 	assert(call_has_resource(call));
 	path_encode(call->lease.resource, call->lease.resource_len, text + strlen(text));
 	reply_add_header(response, MHD_HTTP_HEADER_LOCATION, text);
@@ -99,7 +93,6 @@ static void call_add_location(struct MHD_Response *response, const struct call *
 static void call_add_policy(struct MHD_Response *response, const char *nonce)
 {
 	char text[384];
-
 	assert(strlen(nonce) == CALL_NONCE_LEN);
 	int len = snprintf(text, sizeof text,
 			   "default-src 'none'; style-src 'nonce-%s'; script-src 'nonce-%s'; connect-src 'self'; "
@@ -133,7 +126,6 @@ static void call_add_cross_origin(struct MHD_Response *response, const struct ca
 void call_add_headers(const struct call *call, struct MHD_Response *response)
 {
 	unsigned status = call->request->reply.status;
-
 	assert(status != 0);
 	if (call->allow[0] != '\0')
 		reply_add_header(response, MHD_HTTP_HEADER_ALLOW, call->allow);
@@ -159,7 +151,6 @@ void call_add_headers(const struct call *call, struct MHD_Response *response)
 void call_log_address(const struct call *call)
 {
 	char text[REQUEST_ADDRESS_MAX];
-
 	request_write_address(call->request, text);
 	log_text("address", text);
 }
@@ -168,7 +159,6 @@ void call_log_resource(const struct call *call)
 {
 	char text[LEASE_RESOURCE_MAX];
 	size_t len = MIN((size_t)call->lease.names_len, sizeof text);
-
 	if (call->lease.set_count == 0) {
 		if (call_has_resource(call))
 			log_str("resource", call->lease.resource, call->lease.resource_len);
@@ -196,7 +186,6 @@ void call_log(const struct call *call, unsigned status, const char *ended, enum 
 	bool no_quorum = status != 0 && call->votes.needed > 0, quiet = call->route && call->route->quiet;
 	enum log_level level = quiet ? LOG_DEBUG : no_quorum ? LOG_WARN : LOG_INFO;
 	enum log_requests wanted = request->context->config->options->log_requests;
-
 	assert(request->state != REQUEST_NONE);
 	if (!log_wants(level) || wanted == LOG_REQUESTS_NONE ||
 	    (wanted == LOG_REQUESTS_ERRORS && (!call_is_error(call, status) || !log_allows("request", status))))

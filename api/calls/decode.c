@@ -17,7 +17,6 @@ static bool decode_resource(struct call *call)
 	size_t len = 0;
 	const char *reason = path_decode(call->rest, strlen(call->rest), false, call->lease.resource,
 					 LEASE_RESOURCE_MAX, &len);
-
 	assert(call->rest && !call_has_resource(call));
 	if (!reason)
 		reason = path_check_resource(call->lease.resource, len);
@@ -35,7 +34,6 @@ static uint64_t decode_number(const struct path_param *param, uint64_t max)
 {
 	bool number = param->len > 0 && param->len <= 16 && strspn(param->value, "0123456789") == param->len;
 	uint64_t value = number ? strtoull(param->value, NULL, 10) : 0;
-
 	assert(max > 0);
 	return value <= max ? value : 0;
 }
@@ -60,7 +58,6 @@ static void decode_idempotency_key(struct call *call, struct field_errors *error
 	const struct headers *headers = &call->request->headers;
 	const char *key = headers->idempotency_key;
 	size_t len = headers->idempotency_key_len, visible = 0;
-
 	assert(call->route->need == ACCESS_ACQUIRE && call->lease.key == 0);
 	while (visible < len && key[visible] > ' ' && key[visible] <= '~')
 		visible++;
@@ -77,7 +74,6 @@ static void decode_headers(const struct call *call, struct field_errors *errors)
 {
 	const struct headers *headers = &call->request->headers;
 	bool force = call->route->operation == LEASE_FORCE;
-
 	assert(!force || call->query->params[0].given);
 	if (force && strcmp(call->query->params[0].value, "true") != 0)
 		field_errors_add(errors, "force", "must be true");
@@ -124,7 +120,6 @@ bool decode_target(struct call *call, const char *query)
 {
 	const struct route *route = call->route;
 	struct field_errors errors = {.count = 0};
-
 	assert(!call->query && !call_has_resource(call));
 	call->lease.operation = route->operation;
 	if (route->params[0])
@@ -154,7 +149,6 @@ static bool decode_lease(struct call *call)
 	const struct request *request = call->request;
 	const struct headers *headers = &request->headers;
 	struct field_errors errors = {.count = 0};
-
 	assert(call->limits.max_ttl_ms > 0 && headers->token_state != HEADERS_TOKEN_BAD);
 	if (!body_parse(request->body, request->body_len,
 			headers->token_state == HEADERS_TOKEN_GOOD ? headers->token : NULL, &call->limits, &call->lease,
@@ -173,7 +167,6 @@ static bool decode_listing(struct call *call)
 	const struct path_param *params = call->query->params;
 	struct lease_list_request *list = &call->query->list;
 	struct field_errors errors = {.count = 0};
-
 	_Static_assert((int)PATH_VALUE_MAX <= (int)LEASE_RESOURCE_MAX, "a prefix fits");
 	list->prefix_len = (uint16_t)params[PREFIX].len;
 	memcpy(list->prefix, params[PREFIX].value, params[PREFIX].len);
@@ -198,7 +191,6 @@ static bool decode_listing(struct call *call)
 bool decode_body(struct call *call)
 {
 	struct field_errors errors = {.count = 0};
-
 	assert(call->route->takes_body || call->request->body_len == 0);
 	if (call->route->need == ACCESS_LIST)
 		return decode_listing(call);

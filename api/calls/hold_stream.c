@@ -53,7 +53,6 @@ static void stream_end(struct hold_stream *stream, enum hold_event last, enum pr
 static void on_event(void *arg, enum hold_event event, enum lease_status code)
 {
 	struct hold_stream *stream = arg;
-
 	if (event != HOLD_RENEWED) {
 		stream_end(stream, event, event == HOLD_LOST ? problem_of_lease(code) : PROBLEM_COUNT);
 	} else if (stream->state == STREAM_OPEN) {
@@ -69,7 +68,6 @@ static void on_event(void *arg, enum hold_event event, enum lease_status code)
 static void write_line(struct hold_stream *stream)
 {
 	int len = 0;
-
 	assert(stream->at == stream->len);
 	if (stream->last == HOLD_LOST)
 		len = snprintf(stream->line, LEASE_TEXT_MAX, "{\"event\":\"lost\",\"code\":\"%s\"}\n",
@@ -88,7 +86,6 @@ static void write_line(struct hold_stream *stream)
 static ssize_t read_stream(void *arg, char *bytes, size_t size)
 {
 	struct hold_stream *stream = arg;
-
 	if (stream->state == STREAM_LEFT)
 		return REPLY_STREAM_BREAK;
 	if (stream->at == stream->len && stream->state == STREAM_TOLD)
@@ -110,7 +107,6 @@ void hold_stream_open(struct call *call, const struct lease_answer *answer)
 {
 	struct hold_stream *stream = memory_zeroed(1, sizeof *stream + lease_text_max(&call->lease) + 1);
 	struct lease_answer first = *answer;
-
 	assert(!call->stream);
 	call->stream = stream;
 	stream->call = call;
@@ -138,7 +134,6 @@ void hold_stream_abort(struct call *call)
 void hold_stream_revoke(struct call *call, enum problem code)
 {
 	struct hold_stream *stream = call->stream;
-
 	assert(stream && problem_status(code) < 500);
 	if (stream->state != STREAM_OPEN)
 		return;
@@ -165,7 +160,6 @@ bool hold_stream_is_lost(const struct hold_stream *stream)
 void hold_stream_log(const struct call *call, enum MHD_RequestTerminationCode how)
 {
 	const struct hold_stream *stream = call->stream;
-
 	log_text("hold", stream->last == HOLD_LOST     ? problem_code(stream->code)
 			 : is_handed_over(stream, how) ? problem_code(PROBLEM_DRAINING)
 			 : call->lease.key != 0        ? CALL_KEPT
@@ -176,7 +170,6 @@ void hold_stream_log(const struct call *call, enum MHD_RequestTerminationCode ho
 void hold_stream_close(struct call *call, enum MHD_RequestTerminationCode how)
 {
 	struct hold_stream *stream = call->stream;
-
 	assert(stream && stream->call == call);
 	if (stream->hold)
 		hold_drop(stream->hold,

@@ -18,7 +18,6 @@ static json_t *quorum_new(const struct quorum_status *quorum)
 void info_call_healthz(struct call *call)
 {
 	static const char ok[] = "{\"status\":\"ok\"}";
-
 	reply_static(call->request, 200, "application/json", ok, sizeof ok - 1);
 }
 
@@ -34,7 +33,6 @@ static void readyz_no_quorum(struct call *call, const struct quorum_status *quor
 	const struct masters *masters = call->request->context->config->masters;
 	struct text detail;
 	struct master_status status;
-
 	assert(quorum->voting < quorum->needed);
 	text_init(&detail);
 	text_printf(&detail, "%u of %u masters may vote, %u are needed.", (unsigned)quorum->voting,
@@ -61,7 +59,6 @@ static void readyz_no_quorum(struct call *call, const struct quorum_status *quor
 void info_call_readyz(struct call *call)
 {
 	struct quorum_status quorum;
-
 	masters_quorum(call->request->context->config->masters, &quorum);
 	if (call->request->context->draining) {
 		call_reject_with(call, PROBLEM_DRAINING, NULL, json_pack("{s:o}", "quorum", quorum_new(&quorum)), NULL);
@@ -75,7 +72,6 @@ void info_call_readyz(struct call *call)
 void info_call_metrics(struct call *call)
 {
 	struct text page;
-
 	text_init(&page);
 	metrics_render(&page);
 	http_metrics_render(&page, call->request->context->config->service->route_name);
@@ -91,7 +87,6 @@ static json_t *known_text(const char *text)
 static json_t *master_new(const struct master_status *status)
 {
 	json_t *warnings = json_array();
-
 	assert(status->warning_count <= STATUS_WARNINGS_MAX);
 	for (size_t i = 0; i < status->warning_count; i++)
 		json_array_append_new(warnings, known_text(status->warnings[i]));
@@ -111,7 +106,6 @@ void info_call_masters(struct call *call)
 	json_t *list = json_array();
 	struct quorum_status quorum;
 	struct master_status status;
-
 	masters_quorum(masters, &quorum);
 	for (size_t i = 0; i < masters_count(masters); i++) {
 		masters_status(masters, i, &status);
@@ -125,7 +119,6 @@ void info_call_whoami(struct call *call)
 {
 	const struct access_caller *caller = &call->caller;
 	json_t *rights = json_array(), *prefixes = json_array();
-
 	for (enum access_need need = ACCESS_ACQUIRE; need < ACCESS_NEED_COUNT; need++)
 		if (access_rights(caller) & ACCESS_RIGHT(need))
 			json_array_append_new(rights, json_string(access_right_name(need)));
@@ -149,7 +142,6 @@ void info_call_version(struct call *call)
 	size_t count = 0;
 	const struct build_library *libraries = build_libraries(&count);
 	json_t *versions = json_object(), *notes = json_array();
-
 	for (size_t i = 0; i < count; i++)
 		json_object_set_new(versions, libraries[i].name, json_string(libraries[i].version));
 	if (api_library_note())
@@ -164,7 +156,6 @@ static void page_reply(struct call *call, const char *html, size_t len)
 	static const char mark[] = "@NONCE@";
 	const char *at = html, *end = html + len, *next;
 	struct text text;
-
 	random_token(call->nonce); /* used once: only the styles and scripts that carry it may run */
 	text_init(&text);
 	while ((next = memmem(at, (size_t)(end - at), mark, sizeof mark - 1)) != NULL) {
@@ -216,7 +207,6 @@ _Static_assert(sizeof series / sizeof series[0] == STATS_COUNTS + 3, "every coun
 static json_t *numbers_new(const struct stats_point points[], size_t count, size_t offset)
 {
 	json_t *numbers = json_array();
-
 	assert(count <= STATS_POINTS && offset + sizeof(uint32_t) <= sizeof *points);
 	for (size_t i = 0; i < count; i++) {
 		uint32_t number = *(const uint32_t *)(const void *)((const char *)&points[i] + offset);
@@ -229,7 +219,6 @@ static json_t *masters_json(const struct masters *masters, const struct stats_po
 {
 	json_t *list = json_array();
 	struct master_status status;
-
 	assert(count <= STATS_POINTS);
 	for (size_t m = 0; m < masters_count(masters); m++) {
 		json_t *voting = json_array();
@@ -257,7 +246,6 @@ static json_t *now_new(void)
 static bool may_list(void *arg, const char *resource, size_t len)
 {
 	const struct call *call = arg;
-
 	return access_decide(ACCESS_LIST, &call->caller, resource, len) == ACCESS_ALLOWED;
 }
 
@@ -265,7 +253,6 @@ static bool may_list(void *arg, const char *resource, size_t len)
 static json_t *first_new(const struct stats_resource *resource, uint64_t now_us)
 {
 	json_t *first = json_array();
-
 	assert(resource->first_count <= STATS_FIRST);
 	for (size_t i = 0; i < resource->first_count; i++) {
 		const struct stats_waiter *waiter = &resource->first[i];
@@ -284,7 +271,6 @@ static json_t *resources_new(struct call *call, bool waiting, uint64_t now_us)
 	struct stats_resource list[STATS_TOP];
 	json_t *resources = json_array();
 	size_t count = stats_read_top(waiting, may_list, call, list);
-
 	assert(count <= STATS_TOP);
 	for (size_t i = 0; i < count; i++) {
 		uint64_t age_us = now_us > list[i].oldest_us ? now_us - list[i].oldest_us : 0;
@@ -304,7 +290,6 @@ void info_call_stats(struct call *call)
 	size_t count = stats_read_series(points);
 	uint64_t now_us = clock_now_us();
 	json_t *object = json_object();
-
 	for (size_t i = 0; i < sizeof series / sizeof series[0]; i++)
 		json_object_set_new(object, series[i].name, numbers_new(points, count, series[i].at));
 	call_reply_json(

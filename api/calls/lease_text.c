@@ -51,7 +51,6 @@ static char *put_names(char *at, const struct lease_request *lease)
 {
 	const char *names = lease->names + lease->names_len + 1, *end = names + lease->names_len, *name;
 	size_t len;
-
 	at = stpcpy(at, "s\":");
 	for (char before = '['; text_line(&names, end, &name, &len); before = ',') {
 		*at++ = before;
@@ -65,7 +64,6 @@ size_t lease_text_write(const struct lease_request *lease, const struct lease_an
 {
 	bool acquired = lease->operation == LEASE_ACQUIRE;
 	char *at = ret_text;
-
 	assert(acquired || (lease->operation == LEASE_EXTEND && !lease->hold));
 	at = stpcpy(at, lease->hold ? "{\"event\":\"acquired\",\"resource" : "{\"resource");
 	at = lease->set_count > 0 ? put_names(at, lease) : put_resource(at, lease);

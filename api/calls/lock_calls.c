@@ -14,7 +14,6 @@ static void answer_lease(struct call *call, const struct lease_answer *answer)
 {
 	bool acquired = call->lease.operation == LEASE_ACQUIRE;
 	char alone[LEASE_TEXT_MAX], *text = alone;
-
 	assert(answer->status == LEASE_OK);
 	if (acquired && call->lease.hold) {
 		hold_stream_open(call, answer);
@@ -63,7 +62,6 @@ static json_t *resources_new(const struct lease_holder *holder)
 	size_t before = (size_t)holder->caller_len + holder->metadata_len, len;
 	const char *at = holder->more ? holder->more + before : NULL, *end = at + holder->names_len, *name;
 	json_t *names = holder->names_len > 0 ? json_array() : NULL;
-
 	while (names && text_line(&at, end, &name, &len))
 		json_array_append_new(names, call_text_new(name, len));
 	return names;
@@ -74,7 +72,6 @@ static json_t *resources_new(const struct lease_holder *holder)
 static json_t *held_ms_new(const struct lease_holder *holder)
 {
 	uint64_t now_us = clock_wall_us();
-
 	assert(now_us > 0);
 	return holder->fence > 0 && holder->fence <= now_us
 		       ? json_integer((json_int_t)((now_us - holder->fence) / 1000))
@@ -86,7 +83,6 @@ static json_t *state_new(const char *resource, size_t resource_len, const struct
 {
 	const struct lease_holder *holder = &answer->holder;
 	bool held = answer->held, ours = held && holder->known;
-
 	assert(resource_len <= LEASE_RESOURCE_MAX);
 	return json_pack("{s:o, s:o*, s:b, s:o*, s:o*, s:o*, s:o*, s:o*, s:o*, s:I, s:o}", "resource",
 			 json_stringn(resource, resource_len), "resources", ours ? resources_new(holder) : NULL, "held",
@@ -110,7 +106,6 @@ json_t *lock_call_state_new(const struct call *call, const struct lease_answer *
 bool lock_call_is_seen(const char *list, const char *tag)
 {
 	char quoted[LEASE_TAG_MAX + 2];
-
 	snprintf(quoted, sizeof quoted, "\"%s\"", tag);
 	return strcmp(list, "*") == 0 || strstr(list, quoted) != NULL;
 }
@@ -138,7 +133,6 @@ static void answer_ok(struct call *call, const struct lease_answer *answer)
 static const char *detail_no_quorum(const struct call *call, const struct lease_answer *answer)
 {
 	const struct redlock_votes *votes = &answer->votes;
-
 	if (votes->quarantined > votes->masters - votes->needed)
 		return "Too few masters may vote. Try again after Retry-After; GET /readyz says why and for how long.";
 	if (call->lease.key != 0)
@@ -169,7 +163,6 @@ static const char *detail_of(const struct call *call, const struct lease_answer 
 		"Nobody holds the lock with this token any more. There is nothing left to release.";
 	const struct lease_request *lease = &call->lease;
 	bool force = lease->operation == LEASE_FORCE;
-
 	switch (answer->status) {
 	case LEASE_LOCKED: return lease->wait_ms > 0 ? no_grant : NULL;
 	case LEASE_NOT_OWNER:
@@ -191,7 +184,6 @@ static const char *detail_of(const struct call *call, const struct lease_answer 
 static const char *find_name(const struct lease_request *lease, const struct lease_answer *answer, size_t *ret_len)
 {
 	const char *names = lease_request_names(lease, ret_len), *at = names, *end = names + *ret_len, *name = names;
-
 	assert(*ret_len > 0);
 	for (unsigned i = 0; lease->set_count > 0 && i <= answer->which && text_line(&at, end, &name, ret_len); i++)
 		;
@@ -202,14 +194,12 @@ static json_t *name_new(const struct lease_request *lease, const struct lease_an
 {
 	size_t len;
 	const char *name = find_name(lease, answer, &len);
-
 	return lease->set_count > 0 ? json_stringn(name, len) : NULL;
 }
 
 static json_t *members_new(const struct lease_request *lease, const struct lease_answer *answer)
 {
 	const struct lease_holder *holder = &answer->holder;
-
 	if (answer->status != LEASE_LOCKED)
 		return json_pack("{s:o}", "votes", call_votes_new(&answer->votes));
 	return json_pack("{s:I, s:I, s:o, s:o*, s:o*}", "retry_after_ms", (json_int_t)answer->retry_after_ms,
@@ -225,7 +215,6 @@ static void reject_lease(struct call *call, const struct lease_answer *answer)
 	enum lease_status status = answer->status;
 	/* not after an answer of the masters: the queue may have room at any time, however long the holder stays */
 	bool at_once = status == LEASE_DRAINING || status == LEASE_TOO_MANY;
-
 	assert(status != LEASE_OK && status < LEASE_STATUS_COUNT);
 	call_reject_with(call, problem_of_lease(status), detail_of(call, answer),
 			 at_once ? NULL : members_new(&call->lease, answer), NULL);
@@ -242,7 +231,6 @@ static void reject_lease(struct call *call, const struct lease_answer *answer)
 static void log_forced(const struct call *call, const struct lease_answer *answer)
 {
 	const char *outcome = CALL_GIVEN_UP;
-
 	assert(call->lease.operation == LEASE_FORCE && call_has_resource(call));
 	if (answer)
 		outcome = answer->status == LEASE_OK ? CALL_RELEASED : call->request->reply.code;
@@ -274,7 +262,6 @@ static void lock_call_done(void *arg, const struct lease_answer *answer)
 	struct call *call = arg;
 	const char *name;
 	size_t len;
-
 	assert(call->op && !request_is_answered(call->request));
 	call->op = NULL;
 	authorize_wait_end(call);
@@ -289,7 +276,6 @@ static void lock_call_done(void *arg, const struct lease_answer *answer)
 void lock_call_submit(struct call *call)
 {
 	const struct request_context *context = call->request->context;
-
 	assert(!call->op && call_has_resource(call));
 	assert(call->lease.operation != LEASE_ACQUIRE || call->lease.ttl_ms > 0);
 	if (context->ending || (context->draining && call->lease.operation == LEASE_ACQUIRE)) {
@@ -306,7 +292,6 @@ void lock_call_submit(struct call *call)
 bool lock_call_cancel(struct call *call)
 {
 	bool under_way = call->op || call->listing;
-
 	if (call->op && call->lease.operation == LEASE_FORCE)
 		log_forced(call, NULL);
 	if (call->op)
@@ -323,7 +308,6 @@ bool lock_call_cancel(struct call *call)
 static json_t *locks_new(const struct lease_list_answer *answer)
 {
 	json_t *locks = json_array();
-
 	assert(answer->count == 0 || answer->states);
 	for (size_t i = 0; i < answer->count; i++) {
 		const struct lease_state *state = &answer->states[i];
@@ -338,7 +322,6 @@ static json_t *locks_new(const struct lease_list_answer *answer)
 static void lock_call_list_done(void *arg, const struct lease_list_answer *answer)
 {
 	struct call *call = arg;
-
 	assert(call->listing && (answer->status == LEASE_OK || answer->status == LEASE_NO_QUORUM));
 	call->listing = NULL;
 	if (answer->status == LEASE_OK)

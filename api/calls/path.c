@@ -10,7 +10,6 @@
 const char *path_decode(const char *raw, size_t raw_len, bool plus, char *ret_bytes, size_t size, size_t *ret_len)
 {
 	size_t len = 0;
-
 	assert(raw || raw_len == 0);
 	for (size_t i = 0; i < raw_len; i++) {
 		char c = raw[i];
@@ -42,7 +41,6 @@ static const char *check_text(const char *bytes, size_t len)
 const char *path_check_resource(const char *bytes, size_t len)
 {
 	static const char reserved[] = "redlockd:";
-
 	assert(bytes || len == 0);
 	if (len == 0)
 		return "must not be empty";
@@ -64,7 +62,6 @@ void path_encode(const char *bytes, size_t len, char *ret_text)
 {
 	static const char digits[] = "0123456789ABCDEF";
 	char *to = ret_text;
-
 	assert(len <= LEASE_RESOURCE_MAX);
 	for (size_t i = 0; i < len; i++) {
 		unsigned char c = (unsigned char)bytes[i];
@@ -85,7 +82,6 @@ static void query_parse_part(const char *part, size_t part_len, const char *cons
 {
 	const char *equals = memchr(part, '=', part_len), *reason;
 	size_t name_len = equals ? (size_t)(equals - part) : part_len, i = 0;
-
 	assert(part && names);
 	while (names[i] && (strlen(names[i]) != name_len || memcmp(names[i], part, name_len) != 0))
 		i++;

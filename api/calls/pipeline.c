@@ -16,7 +16,6 @@
 static bool pipeline_reject_route(struct call *call, const char *method, const char *path)
 {
 	char detail[192];
-
 	assert(!call->route);
 	if (call->allow[0] != '\0') {
 		snprintf(detail, sizeof detail, "This path takes %s, not %.20s.%s", call->allow, method,
@@ -47,7 +46,6 @@ static bool pipeline_route(struct call *call, const char *method, const char *pa
 static void pipeline_head(struct request *request, const char *method, const char *path, const char *query)
 {
 	struct call *call = request->call;
-
 	assert(!call->request && !request_is_answered(request));
 	call->request = request;
 	/* the resource of an acquisition is in the body; other routes have one in the path, a prefix, or none */
@@ -62,7 +60,6 @@ static bool pipeline_whole(struct request *request)
 {
 	struct call *call = request->call;
 	bool named = call_has_resource(call);
-
 	assert(call->route && !request_is_answered(request));
 	if (!decode_body(call) || (call_has_resource(call) && !named && !authorize_operation(call)))
 		return false;
@@ -75,7 +72,6 @@ static bool pipeline_whole(struct request *request)
 static void pipeline_reject(struct request *request, unsigned status, const char *detail)
 {
 	struct call *call = request->call;
-
 	call->request = request;
 	call_reject(call, problem_of_status(status), detail);
 }
@@ -84,7 +80,6 @@ static size_t pipeline_write_raw(unsigned status, const char *detail, const char
 {
 	enum problem problem = problem_of_status(status);
 	char *body = call_dump(problem_new(problem, detail, NULL, NULL));
-
 	assert(size >= 1024);
 	int len = snprintf(text, size,
 			   "HTTP/1.1 %u %s\r\nConnection: close\r\nContent-Type: " PROBLEM_CONTENT_TYPE
@@ -100,7 +95,6 @@ static size_t pipeline_write_raw(unsigned status, const char *detail, const char
 static void pipeline_add_headers(const struct request *request, struct MHD_Response *response)
 {
 	const struct call *call = request->call;
-
 	assert(route_may_answer(call->route, request->reply.status, request->reply.code));
 	call_add_headers(call, response);
 }
@@ -114,7 +108,6 @@ static bool pipeline_cancel(struct call *call)
 static void pipeline_leave(struct request *request)
 {
 	struct call *call = request->call;
-
 	assert(request->state == REQUEST_RUNNING || call->stream || call->watch);
 	if (request->state == REQUEST_ANSWERED) {
 		if (call->stream)
@@ -130,7 +123,6 @@ static void pipeline_leave(struct request *request)
 static void pipeline_abort(struct request *request)
 {
 	struct call *call = request->call;
-
 	assert(request->context->ending);
 	if (call->stream) {
 		hold_stream_abort(call);
@@ -153,7 +145,6 @@ static void pipeline_review(struct request *request)
 	struct call *call = request->call;
 	bool receiving = request->state == REQUEST_BODY && !request_is_answered(request),
 	     under_way = call->op || call->listing || (call->watch && !call->streams);
-
 	if (!receiving && !under_way && !call->stream && !call->watch)
 		return; /* it has not asked for anything yet, or has its answer */
 	enum access_verdict verdict = authorize_again(call);
@@ -177,7 +168,6 @@ static void pipeline_end(struct request *request, unsigned status, const char *e
 			 enum MHD_RequestTerminationCode how)
 {
 	struct call *call = request->call;
-
 	assert(request->state != REQUEST_NONE);
 	call->request = request; /* its head may never have come */
 	pipeline_cancel(call);
@@ -209,6 +199,5 @@ const struct http_service *calls_service(void)
 		.review = pipeline_review,
 		.end = pipeline_end,
 	};
-
 	return &service;
 }

@@ -41,7 +41,6 @@ static const struct {
 enum problem problem_of_status(unsigned status)
 {
 	enum problem problem = 0;
-
 	while (problem < PROBLEM_COUNT && problems[problem].status != status)
 		problem++;
 	assert(problem < PROBLEM_COUNT);
@@ -76,7 +75,6 @@ const char *problem_code(enum problem problem)
 void field_errors_add(struct field_errors *errors, const char *field, const char *format, ...)
 {
 	va_list arguments;
-
 	assert(strlen(field) <= FIELD_NAME_MAX);
 	if (errors->count == FIELD_ERRORS_MAX)
 		return;
@@ -91,7 +89,6 @@ void field_errors_add_name(struct field_errors *errors, const char *name, size_t
 {
 	static const char plain[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-.";
 	char shown[FIELD_NAME_MAX + 1] = "";
-
 	if (name_len <= FIELD_NAME_MAX)
 		memcpy(shown, name, name_len);
 	bool is_plain = shown[0] != '\0' && strspn(shown, plain) == name_len;
@@ -101,7 +98,6 @@ void field_errors_add_name(struct field_errors *errors, const char *name, size_t
 static json_t *errors_new(const struct field_errors *errors)
 {
 	json_t *list = json_array();
-
 	assert(errors->count <= FIELD_ERRORS_MAX);
 	for (size_t i = 0; i < errors->count; i++)
 		json_array_append_new(list, json_pack("{s:s, s:s}", "field", errors->items[i].field, "reason",
@@ -114,7 +110,6 @@ static json_t *errors_text_new(const struct field_errors *errors)
 {
 	char text[FIELD_ERRORS_MAX * (FIELD_NAME_MAX + FIELD_REASON_MAX + 4)];
 	size_t len = 0;
-
 	assert(errors->count > 0 && errors->count <= FIELD_ERRORS_MAX);
 	for (size_t i = 0; i < errors->count; i++)
 		len += (size_t)snprintf(text + len, sizeof text - len, "%s: %s%s", errors->items[i].field,
@@ -127,7 +122,6 @@ json_t *problem_new(enum problem problem, const char *detail, json_t *members, c
 {
 	struct field_errors whole = {.count = 0};
 	char type[64];
-
 	assert(problem < PROBLEM_COUNT && (detail || errors || problems[problem].detail));
 	snprintf(type, sizeof type, PROBLEM_TYPE_PREFIX "%s", problems[problem].code);
 	json_t *words = !detail && errors ? errors_text_new(errors)

@@ -75,7 +75,6 @@ static bool pattern_matches(const char *pattern, const char *path, const char **
 {
 	const char *mark = strstr(pattern, resource_mark);
 	size_t fixed_len = mark ? (size_t)(mark - pattern) : strlen(pattern);
-
 	assert(pattern[0] == '/');
 	if (strncmp(pattern, path, fixed_len) != 0 || (!mark && path[fixed_len] != '\0'))
 		return false;
@@ -92,7 +91,6 @@ static bool method_matches(const struct route *route, const char *method)
 static bool query_has(const char *query, const char *name)
 {
 	size_t name_len = strlen(name);
-
 	for (; query; query = strchr(query, '&')) {
 		query += *query == '&';
 		if (strncmp(query, name, name_len) == 0 && query[name_len] == '=')
@@ -104,7 +102,6 @@ static bool query_has(const char *query, const char *name)
 static void allow_add(char *allow, size_t size, const char *method)
 {
 	size_t len = strlen(allow);
-
 	assert(len + strlen(method) + sizeof(", , HEAD") < size);
 	snprintf(allow + len, size - len, "%s%s%s", len > 0 ? ", " : "", method,
 		 strcmp(method, "GET") == 0 ? ", HEAD" : "");
@@ -140,7 +137,6 @@ static uint32_t route_problems(const struct route *route)
 bool route_may_answer(const struct route *route, unsigned status, const char *code)
 {
 	bool may = !code && (status == (route ? route->status : ROUTELESS_STATUS) || (route && status == route->again));
-
 	assert(status >= 200 && status < 600);
 	for (enum problem problem = 0; code && !may && problem < PROBLEM_COUNT; problem++)
 		may = (route_problems(route) & UINT32_C(1) << problem) != 0 && problem_status(problem) == status &&

@@ -29,7 +29,6 @@ static void watch_first_seen(const char *list, char ret_tag[LEASE_TAG_MAX])
 {
 	const char *begin = strchr(list, '"'), *end = begin ? strchr(begin + 1, '"') : NULL;
 	size_t len = end ? (size_t)(end - begin) - 1 : 0;
-
 	ret_tag[0] = '\0';
 	if (len > 0 && len < LEASE_TAG_MAX)
 		snprintf(ret_tag, LEASE_TAG_MAX, "%.*s", (int)len, begin + 1);
@@ -45,7 +44,6 @@ static void watch_stop(struct watch *watch)
 void watch_close(struct call *call)
 {
 	struct watch *watch = call->watch;
-
 	if (!watch)
 		return;
 	watch_stop(watch);
@@ -57,7 +55,6 @@ void watch_close(struct call *call)
 bool watch_cancel(struct call *call)
 {
 	bool waits = call->watch && !call->streams;
-
 	if (waits)
 		watch_close(call);
 	return waits;
@@ -86,7 +83,6 @@ static void on_wait_event(void *arg, enum lease_watch_event event)
 	struct call *call = arg;
 	const char *tag;
 	const struct lease_answer *answer = lease_watch_take(call->watch->watcher, &tag);
-
 	assert(!request_is_answered(call->request) && !call->streams);
 	if (event == LEASE_WATCH_DRAINING) {
 		call_reject(call, PROBLEM_DRAINING, NULL);
@@ -112,7 +108,6 @@ static void watch_write(struct watch *watch)
 	const char *tag;
 	const struct lease_answer *answer = watch->watcher ? lease_watch_take(watch->watcher, &tag) : NULL;
 	int len = 0;
-
 	free(watch->text);
 	watch->text = NULL;
 	if (answer) {
@@ -135,7 +130,6 @@ static void watch_write(struct watch *watch)
 static ssize_t watch_read(void *arg, char *bytes, size_t size)
 {
 	struct watch *watch = arg;
-
 	if (watch->left)
 		return REPLY_STREAM_BREAK;
 	if (watch->at == watch->len)
@@ -165,7 +159,6 @@ void watch_leave(struct call *call)
 static void on_stream_event(void *arg, enum lease_watch_event event)
 {
 	struct call *call = arg;
-
 	call->watch->comment = event == LEASE_WATCH_TIME;
 	if (event == LEASE_WATCH_DRAINING)
 		watch_finish(call);
@@ -181,7 +174,6 @@ void watch_call(struct call *call)
 	struct leases *leases = context->config->leases;
 	const struct lease_request *lease = &call->lease;
 	char seen[LEASE_TAG_MAX];
-
 	assert(call_has_resource(call) && call->query);
 	if (!call->streams && lease->wait_ms == 0) {
 		lock_call_submit(call);

@@ -41,7 +41,6 @@ static const unsigned phases_before[CONNECTION_PHASE_COUNT] = {
 void connection_enter(struct connection *connection, enum connection_phase phase)
 {
 	uint64_t limit_us = phase_limit_us(connection->api, phase);
-
 	if (connection_is_ending(connection))
 		return; /* nothing brings it back */
 	assert((phases_before[phase] & 1u << connection->phase) != 0);
@@ -63,7 +62,6 @@ static enum http_reach reach_of(int fd)
 {
 	struct sockaddr_storage address;
 	socklen_t len = sizeof address;
-
 	if (getsockname(fd, (struct sockaddr *)&address, &len) != 0)
 		return HTTP_REACH_NETWORK;
 	if (address.ss_family == AF_UNIX)
@@ -76,7 +74,6 @@ struct connection *connection_new(struct mhd_daemon *mhd_daemon, struct MHD_Conn
 	struct api *api = mhd_daemon->api;
 	const union MHD_ConnectionInfo *info = MHD_get_connection_info(mhd, MHD_CONNECTION_INFO_CONNECTION_FD);
 	struct connection *connection = memory_alloc(sizeof *connection + api->config.service->call_size);
-
 	assert(info);
 	*connection = (struct connection){
 		.api = api,
@@ -105,7 +102,6 @@ static bool nothing_was_sent(int fd)
 	struct tcp_info info;
 	socklen_t len = sizeof info;
 	int unread = 0;
-
 	memset(&info, 0, sizeof info);
 	if (getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &len) == 0)
 		return info.tcpi_bytes_sent == 0;
@@ -115,14 +111,12 @@ static bool nothing_was_sent(int fd)
 bool connection_is_spent(const struct connection *connection)
 {
 	uint32_t max = connection->api->config.options->max_requests_per_connection;
-
 	return max > 0 && connection->requests >= max;
 }
 
 bool connection_is_disconnected(const struct connection *connection)
 {
 	struct pollfd look = {.fd = connection->fd, .events = POLLRDHUP};
-
 	/* A close_notify may lie there unread, before the end. */
 	return tls_link_hears_bye(connection) ||
 	       (poll(&look, 1, 0) > 0 && (look.revents & (POLLRDHUP | POLLHUP | POLLERR)) != 0);
@@ -149,7 +143,6 @@ void connection_free(struct connection *connection)
 	struct api *api = connection->api;
 	assert(api->connections > 0 && connection->mhd_daemon->connections > 0);
 	bool tls = connection->link.tls;
-
 	assert(connection->request.state == REQUEST_NONE && !connection->watched);
 	/* If the request line is rubbish the 0.9 series closes without an answer, so send one. Over TLS it is too late
 	 * for that. */
@@ -185,7 +178,6 @@ static void connection_end(struct connection *connection, enum connection_phase 
 static void check_list(struct api *api, enum connection_phase phase, enum http_counter timeout, uint64_t now_us)
 {
 	struct connection *connection;
-
 	while ((connection = TAILQ_FIRST(&api->lists[phase])) != NULL && connection->deadline_us <= now_us) {
 		metrics_add(&api->config.metrics->http_counters[timeout], 1);
 		connection_end(connection, CONNECTION_LATE);
@@ -203,7 +195,6 @@ void connection_end_idle(struct api *api)
 {
 	struct connection *connection, *next;
 	char byte;
-
 	for (connection = TAILQ_FIRST(&api->lists[CONNECTION_IDLE]); connection; connection = next) {
 		next = TAILQ_NEXT(connection, entry);
 		/* A request that has arrived and waits to be read is still answered. */
@@ -215,7 +206,6 @@ void connection_end_idle(struct api *api)
 uint64_t connection_next_deadline_us(const struct api *api)
 {
 	uint64_t next_us = UINT64_MAX;
-
 	for (enum connection_phase phase = 0; phase < CONNECTION_PHASE_COUNT; phase++) {
 		const struct connection *head = TAILQ_FIRST(&api->lists[phase]);
 		if (head && head->deadline_us < next_us)
@@ -232,7 +222,6 @@ void connection_reject(struct api *api, int fd, bool tls, enum http_counter why)
 		why == HTTP_REFUSED_ADDRESS
 			? "Too many connections are open from this address (--max-connections-per-address). Close some."
 			: "Too many connections are open (--max-connections). Try again after Retry-After.";
-
 	metrics_add(&api->config.metrics->http_counters[why], 1);
 	if (tls) {
 		close(fd); /* there is no room for a handshake only to reject the client */
@@ -247,7 +236,6 @@ static bool linger_on(const struct lingering *lingering, uint64_t now_us)
 {
 	char waste[LINGER_READ_BYTES];
 	ssize_t got = 1;
-
 	if (lingering->until_us <= now_us)
 		return false;
 	for (int i = 0; i < LINGER_READS && got > 0; i++)

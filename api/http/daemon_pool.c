@@ -15,7 +15,6 @@ enum {
 static struct mhd_daemon *mhd_daemon_new(struct api *api, bool tls)
 {
 	struct daemon_pool *daemon_pool = &api->daemon_pool;
-
 	if (daemon_pool->count == DAEMON_POOL_MAX)
 		return NULL;
 	struct mhd_daemon *mhd_daemon = &daemon_pool->list[daemon_pool->count];
@@ -46,7 +45,6 @@ bool daemon_pool_init(struct api *api, bool tls, mhd_daemon_start_fn *start)
 void daemon_pool_stop(struct api *api)
 {
 	struct daemon_pool *daemon_pool = &api->daemon_pool;
-
 	while (daemon_pool->count > 0)
 		MHD_stop_daemon(daemon_pool->list[--daemon_pool->count].daemon);
 	assert(daemon_pool->epoll_fd >= 0);
@@ -57,7 +55,6 @@ struct mhd_daemon *daemon_pool_choose(struct api *api, bool tls)
 {
 	struct daemon_pool *daemon_pool = &api->daemon_pool;
 	struct mhd_daemon *emptiest = NULL;
-
 	assert(daemon_pool->count > 0);
 	for (struct mhd_daemon *mhd_daemon = daemon_pool->list; mhd_daemon < daemon_pool->list + daemon_pool->count;
 	     mhd_daemon++) {
@@ -76,14 +73,12 @@ struct mhd_daemon *daemon_pool_choose(struct api *api, bool tls)
 static bool mhd_daemon_has_more(const struct mhd_daemon *mhd_daemon)
 {
 	MHD_UNSIGNED_LONG_LONG timeout_ms = 1;
-
 	return MHD_get_timeout(mhd_daemon->daemon, &timeout_ms) == MHD_YES && timeout_ms == 0;
 }
 
 bool daemon_pool_has_more(const struct api *api)
 {
 	const struct daemon_pool *daemon_pool = &api->daemon_pool;
-
 	for (size_t i = 0; i < daemon_pool->count; i++)
 		if (daemon_pool->list[i].runnable || mhd_daemon_has_more(&daemon_pool->list[i]))
 			return true;
@@ -106,7 +101,6 @@ static void mhd_daemon_run(struct mhd_daemon *mhd_daemon, uint64_t now_us)
 static void daemon_pool_poll(struct daemon_pool *daemon_pool)
 {
 	struct epoll_event ready[DAEMON_POOL_MAX];
-
 	if (daemon_pool->count == 1) {
 		daemon_pool->list[0].runnable = true;
 		return;
@@ -121,7 +115,6 @@ static void daemon_pool_trim(struct api *api)
 {
 	struct daemon_pool *daemon_pool = &api->daemon_pool;
 	size_t first_ones = api->tls ? 2 : 1;
-
 	while (daemon_pool->count > first_ones && daemon_pool->list[daemon_pool->count - 1].connections == 0)
 		MHD_stop_daemon(daemon_pool->list[--daemon_pool->count].daemon);
 }
@@ -129,7 +122,6 @@ static void daemon_pool_trim(struct api *api)
 void daemon_pool_run(struct api *api, uint64_t now_us)
 {
 	struct daemon_pool *daemon_pool = &api->daemon_pool;
-
 	daemon_pool_poll(daemon_pool);
 	for (size_t i = 0; i < daemon_pool->count; i++)
 		if (daemon_pool->list[i].runnable || mhd_daemon_has_more(&daemon_pool->list[i]))

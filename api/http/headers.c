@@ -33,7 +33,6 @@ static bool is_token_text(const char *text, size_t len)
 		['a' ... 'z'] = true,  ['A' ... 'Z'] = true, ['0' ... '9'] = true, ['!'] = true,
 		['#' ... '\''] = true, ['*'] = true,         ['+'] = true,         ['-'] = true,
 		['.'] = true,          ['^' ... '`'] = true, ['|'] = true,         ['~'] = true};
-
 	assert(text || len == 0);
 	for (size_t i = 0; i < len; i++)
 		if (!allowed[(unsigned char)text[i]])
@@ -68,7 +67,6 @@ static void parse_content_length(struct headers *headers, const char *value, siz
 static void parse_request_id(struct headers *headers, const char *value, size_t len)
 {
 	static const char allowed[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-";
-
 	if (len > HEADERS_REQUEST_ID_MAX || strspn(value, allowed) < len)
 		return;
 	memcpy(headers->request_id, value, len);
@@ -84,7 +82,6 @@ bool headers_is_token(const char *bytes, size_t len)
 static void parse_token(struct headers *headers, const char *value, size_t len)
 {
 	bool good = headers->token_state == HEADERS_TOKEN_NONE && headers_is_token(value, len);
-
 	headers->token_state = good ? HEADERS_TOKEN_GOOD : HEADERS_TOKEN_BAD;
 	if (good)
 		memcpy(headers->token, value, LEASE_TOKEN_LEN);
@@ -94,7 +91,6 @@ static bool is_json(const char *value, size_t len)
 {
 	static const char json[] = "application/json";
 	size_t json_len = sizeof json - 1;
-
 	if (len < json_len || strncasecmp(value, json, json_len) != 0)
 		return false;
 	return len == json_len || value[json_len] == ';' || value[json_len] == ' ' || value[json_len] == '\t';
@@ -118,7 +114,6 @@ static void parse_authorization(struct walk *walk, const char *value, size_t len
 {
 	static const char scheme[] = "Bearer ";
 	size_t at = sizeof scheme - 1;
-
 	if (len < at || strncasecmp(value, scheme, at) != 0) {
 		walk->headers->other_scheme = true;
 		return;
@@ -132,7 +127,6 @@ static void parse_authorization(struct walk *walk, const char *value, size_t len
 static void parse_header(struct walk *walk, const char *key, size_t key_len, const char *value, size_t len)
 {
 	struct headers *headers = walk->headers;
-
 	if (is(key, key_len, "Host")) {
 		walk->hosts++;
 		headers->host = value;
@@ -180,7 +174,6 @@ static void parse_header(struct walk *walk, const char *key, size_t key_len, con
 static bool lies_well(struct walk *walk, const char *key, const char *value, size_t len)
 {
 	bool well = !walk->expected || walk->expected == key;
-
 	walk->expected = walk->expected ? value + len + 2 : NULL;
 	return well;
 }
@@ -189,7 +182,6 @@ static enum MHD_Result visit(void *arg, enum MHD_ValueKind kind, const char *key
 			     size_t len)
 {
 	struct walk *walk = arg;
-
 	assert(key && kind == MHD_HEADER_KIND);
 	(void)kind;
 	walk->count++;
@@ -219,7 +211,6 @@ static const char *first_line_end(const char *url, const char *method, const cha
 static void check_framing(const struct walk *walk, bool http_1_0)
 {
 	struct headers *headers = walk->headers;
-
 	assert(walk->lengths <= walk->count && walk->hosts <= walk->count);
 	if (walk->lengths > 1)
 		headers_reject(headers, "There is more than one Content-Length. Send it once.");
@@ -238,7 +229,6 @@ void headers_read(struct MHD_Connection *mhd, const char *url, const char *metho
 {
 	struct walk walk = {.headers = ret_headers};
 	bool parses_in_place = strncmp(MHD_get_version(), "0.", 2) == 0;
-
 	assert(url && method && version);
 	memset(ret_headers, 0, sizeof *ret_headers);
 	if (!is_token_text(method, strlen(method)))
@@ -283,7 +273,6 @@ const char *target_after_authority(const char *target, size_t len, const char **
 								      : 0;
 	const char *host = target + scheme_len;
 	size_t host_len = strcspn(host, "/?");
-
 	assert(ret_host && ret_host_len);
 	/* a URL must not hold credentials */
 	if (scheme_len == 0 || host_len == 0 || memchr(host, '@', host_len) != NULL || !target_is_visible(target, len))
@@ -297,7 +286,6 @@ const char *target_parse(char *target, size_t len, bool options, const char **re
 			 const char **ret_query)
 {
 	const char *path = target;
-
 	assert(target[len] == '\0');
 	*ret_query = NULL;
 	if (options && strcmp(target, "*") == 0)

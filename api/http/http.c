@@ -41,7 +41,6 @@ static char tls_priorities[] =
 static void on_library_message(void *arg, const char *format, va_list arguments)
 {
 	char message[256];
-
 	(void)arg;
 	if (!log_wants(LOG_DEBUG) || vsnprintf(message, sizeof message, format, arguments) < 0)
 		return;
@@ -83,7 +82,6 @@ static void on_connection(void *arg, struct MHD_Connection *mhd, void **context,
 static void cut_query(const char *target)
 {
 	char *query = strchr(target, '?');
-
 	if (query && query[1] != '\0')
 		query[1] = '\0';
 }
@@ -93,7 +91,6 @@ static void *on_target(void *arg, const char *target, struct MHD_Connection *mhd
 {
 	const union MHD_ConnectionInfo *info = MHD_get_connection_info(mhd, MHD_CONNECTION_INFO_SOCKET_CONTEXT);
 	struct connection *connection = info->socket_context;
-
 	(void)arg;
 	tls_link_identify(connection);
 	request_begin(&connection->request, target ? target : "");
@@ -126,7 +123,6 @@ static struct MHD_Daemon *api_start_daemon(struct mhd_daemon *mhd_daemon)
 {
 	const struct api *api = mhd_daemon->api;
 	const bool tls = mhd_daemon->tls;
-
 	assert(!tls || api->tls);
 	struct MHD_OptionItem tls_options[] = {{MHD_OPTION_HTTPS_PRIORITIES, 0, tls_priorities},
 					       {MHD_OPTION_HTTPS_CERT_CALLBACK, 0, (void *)(uintptr_t)no_certificate},
@@ -135,7 +131,6 @@ static struct MHD_Daemon *api_start_daemon(struct mhd_daemon *mhd_daemon)
 			       MHD_USE_NO_LISTEN_SOCKET | MHD_USE_ERROR_LOG | MHD_USE_TURBO;
 	/* The strictness of the 0.9 series closes connections without an answer; that of 1.0 answers 400. */
 	const int strict = strncmp(MHD_get_version(), "0.", 2) == 0 ? 0 : 1;
-
 	return MHD_start_daemon(flags, 0, NULL, NULL, request_step, NULL, MHD_OPTION_EXTERNAL_LOGGER,
 				on_library_message, NULL, MHD_OPTION_NOTIFY_CONNECTION, on_connection, mhd_daemon,
 				MHD_OPTION_NOTIFY_COMPLETED, on_completed, NULL, MHD_OPTION_URI_LOG_CALLBACK, on_target,
@@ -149,7 +144,6 @@ static struct MHD_Daemon *api_start_daemon(struct mhd_daemon *mhd_daemon)
 struct api *api_new(const struct api_config *config)
 {
 	struct api *api = memory_zeroed(1, sizeof *api);
-
 	assert(config->service && config->max_connections > 0);
 	assert(config->options->request_timeout_ms > 0 && config->options->idle_timeout_ms > 0);
 	api->config = *config;
@@ -172,7 +166,6 @@ enum { BUSY_PHASES = sizeof busy_phases / sizeof *busy_phases };
 static void review_requests(struct api *api)
 {
 	struct connection *connection, *next;
-
 	for (size_t i = 0; i < BUSY_PHASES; i++)
 		for (connection = TAILQ_FIRST(&api->lists[busy_phases[i]]); connection; connection = next) {
 			next = TAILQ_NEXT(connection, entry);
@@ -184,7 +177,6 @@ static void review_requests(struct api *api)
 void api_set_keys(struct api *api, struct keys *keys)
 {
 	struct keys *before = api->context.keys;
-
 	assert(!api->context.ending);
 	api->context.keys = keys ? keys_ref(keys) : NULL;
 	if (before)
@@ -195,7 +187,6 @@ void api_set_keys(struct api *api, struct keys *keys)
 void api_set_tls(struct api *api, struct tls *tls)
 {
 	struct tls *before = api->tls;
-
 	assert(before && tls); /* --tls-cert is there from the start or never */
 	api->tls = tls_ref(tls);
 	if (tls_asks(tls) && !tls_same_authorities(tls, before))
@@ -217,7 +208,6 @@ void api_check_disconnects(struct api *api)
 {
 	struct epoll_event events[DISCONNECTS_MAX];
 	int count = epoll_wait(api->disconnect_fd, events, DISCONNECTS_MAX, 0);
-
 	for (int i = 0; i < count; i++) {
 		struct connection *connection = events[i].data.ptr;
 		if (!connection->watched)
@@ -282,7 +272,6 @@ static void give_memory_back(struct api *api, uint64_t now_us)
 void api_run(struct api *api)
 {
 	uint64_t now_us = clock_now_us();
-
 	assert(!api->stopping);
 	connection_check_deadlines(api, now_us);
 	daemon_pool_run(api, now_us);
@@ -294,7 +283,6 @@ void api_run(struct api *api)
 int api_timeout_ms(const struct api *api)
 {
 	uint64_t next_us = connection_next_deadline_us(api), now_us;
-
 	if (daemon_pool_has_more(api))
 		return 0;
 	if (api->trim_us != 0 && api->trim_us < next_us)
@@ -319,7 +307,6 @@ size_t api_busy(const struct api *api)
 {
 	const struct connection *connection;
 	size_t busy = 0;
-
 	/* A connection that was only accepted is waiting for its client, not for us. */
 	for (size_t i = 0; i < BUSY_PHASES; i++)
 		TAILQ_FOREACH (connection, &api->lists[busy_phases[i]], entry)
@@ -331,7 +318,6 @@ void api_free(struct api *api)
 {
 	uint64_t until_us = clock_now_us() + LAST_ANSWERS_US;
 	struct connection *connection, *next;
-
 	api->context.draining = api->context.ending = true;
 	TAILQ_FOREACH (connection, &api->lists[CONNECTION_ANSWERING], entry)
 		if (connection->request.reply.read)

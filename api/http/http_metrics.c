@@ -70,7 +70,6 @@ void http_metrics_render(struct text *page, http_route_name_fn *route_name)
 {
 	const size_t slots = METRICS_HTTP_METHODS * METRICS_HTTP_STATUSES;
 	uint64_t expiry_s = metrics_load(&certificate_expiry_s);
-
 	exposition_head(page, "redlockd_http_requests_total", "counter",
 			"Requests by route, method and status of the answer.");
 	for (size_t i = 0; i < METRICS_HTTP_ROUTES * slots; i++) {

@@ -17,7 +17,6 @@ enum { BLOCK_BYTES = 4096 }; /* what the library asks for at once of a stream */
 void reply_static(struct request *request, unsigned status, const char *type, const char *bytes, size_t len)
 {
 	struct reply *reply = &request->reply;
-
 	assert(reply->status == 0 && status >= 200 && status < 600);
 	assert(bytes);
 	reply->status = status;
@@ -59,7 +58,6 @@ void reply_stream(struct request *request, unsigned status, const char *type, re
 void reply_wake(struct request *request)
 {
 	struct connection *connection = request->connection;
-
 	assert(request->reply.read);
 	if (request->state != REQUEST_ANSWERED || connection->phase != CONNECTION_WORKING)
 		return;
@@ -74,7 +72,6 @@ static ssize_t reply_read_stream(void *arg, uint64_t position, char *bytes, size
 {
 	struct request *request = arg;
 	struct connection *connection = request->connection;
-
 	(void)position;
 	if (connection_is_ending(connection))
 		return MHD_CONTENT_READER_END_WITH_ERROR;
@@ -110,7 +107,6 @@ static void reply_add_headers(struct MHD_Response *response, const struct reques
 {
 	const struct reply *reply = &request->reply;
 	const struct api *api = request->connection->api;
-
 	reply_add_header(response, "X-Request-Id", request->id);
 	reply_add_header(response, MHD_HTTP_HEADER_CACHE_CONTROL, "no-store");
 	reply_add_header(response, "X-Content-Type-Options", "nosniff");
@@ -131,7 +127,6 @@ static struct MHD_Response *reply_new_response(struct request *request)
 {
 	struct reply *reply = &request->reply;
 	enum MHD_ResponseMemoryMode mode = reply->owned ? MHD_RESPMEM_MUST_FREE : MHD_RESPMEM_PERSISTENT;
-
 	if (reply->read)
 		return MHD_create_response_from_callback(MHD_SIZE_UNKNOWN, BLOCK_BYTES, reply_read_stream, request,
 							 NULL);

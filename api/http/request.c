@@ -50,7 +50,6 @@ static void request_forget_input(struct request *request)
 void request_begin(struct request *request, const char *target)
 {
 	struct connection *connection = request->connection;
-
 	assert(target && connection);
 	/* the one before, should the library not have told of its end */
 	request_end(request, MHD_REQUEST_TERMINATED_WITH_ERROR);
@@ -100,7 +99,6 @@ static const char *request_check_head(struct request *request, const char *metho
 {
 	struct headers *headers = &request->headers;
 	const char *path = NULL;
-
 	if (headers->many_cookies) {
 		request_reject_raw(request, 431, "There are more than 50 cookies. None is needed.");
 	} else if (request->target_len > REQUEST_TARGET_MAX) {
@@ -125,7 +123,6 @@ static void request_read_head(struct request *request, const char *url, const ch
 {
 	struct headers *headers = &request->headers;
 	const char *query = NULL;
-
 	headers_read(request->connection->mhd, url, method, version, request->target_len, headers);
 	request->method = http_method_parse(method);
 	memcpy(request->id, headers->request_id, sizeof request->id);
@@ -144,7 +141,6 @@ static void request_read_head(struct request *request, const char *url, const ch
 static enum MHD_Result request_answer(struct request *request)
 {
 	struct connection *connection = request->connection;
-
 	assert(request_is_answered(request));
 	if (request->reply.grants && connection_is_disconnected(connection))
 		return MHD_NO; /* the service releases the grant at the request's end */
@@ -159,7 +155,6 @@ static enum MHD_Result request_answer(struct request *request)
 static enum MHD_Result request_read_body(struct request *request, const char *data, size_t *data_len)
 {
 	size_t room = request->headers.chunked ? REQUEST_BODY_MAX : (size_t)request->headers.content_length;
-
 	assert(request->state == REQUEST_BODY);
 	if (request->body_len + *data_len > REQUEST_BODY_MAX) {
 		/* Only a chunked one comes this far. libmicrohttpd takes no answer in the middle of a body. */
@@ -196,7 +191,6 @@ enum MHD_Result request_step(void *arg, struct MHD_Connection *mhd, const char *
 			     const char *version, const char *data, size_t *data_len, void **context)
 {
 	struct request *request = *context;
-
 	(void)arg, (void)mhd;
 	switch (request->state) {
 	case REQUEST_BEGUN:
@@ -244,7 +238,6 @@ void request_write_address(const struct request *request, char ret_text[REQUEST_
 	const union MHD_ConnectionInfo *info = MHD_get_connection_info(request->connection->mhd,
 								       MHD_CONNECTION_INFO_CLIENT_ADDRESS);
 	const struct sockaddr *address = info ? info->client_addr : NULL;
-
 	_Static_assert(REQUEST_ADDRESS_MAX >= INET6_ADDRSTRLEN, "room for an IPv6 address");
 	memcpy(ret_text, "unix", sizeof "unix");
 	if (address && address->sa_family == AF_INET)
@@ -261,7 +254,6 @@ void request_write_address(const struct request *request, char ret_text[REQUEST_
 static unsigned request_final_status(const struct request *request)
 {
 	const union MHD_ConnectionInfo *info;
-
 	if (request->state == REQUEST_WRITTEN || request->state == REQUEST_ANSWERED)
 		return request->reply.status;
 	info = MHD_get_connection_info(request->connection->mhd, MHD_CONNECTION_INFO_HTTP_STATUS);
@@ -272,7 +264,6 @@ void request_end(struct request *request, enum MHD_RequestTerminationCode how)
 {
 	struct connection *connection = request->connection;
 	const char *ended = NULL;
-
 	if (request->state == REQUEST_NONE)
 		return;
 	unsigned status = request_final_status(request);

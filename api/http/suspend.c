@@ -17,7 +17,6 @@
 static int suspend_control(struct connection *connection, int operation, uint32_t events)
 {
 	struct epoll_event event = {.events = events | EPOLLRDHUP | EPOLLONESHOT, .data.ptr = connection};
-
 	return epoll_ctl(connection->api->disconnect_fd, operation, connection->fd, &event);
 }
 

@@ -42,7 +42,6 @@ static bool read_file(const char *option, const char *path, enum secret_file_kin
 		      char *message, size_t size)
 {
 	char reason[512];
-
 	text_init(text);
 	if (secret_file_read(path, kind, TLS_FILE_MAX, text, reason, sizeof reason))
 		return true;
@@ -61,7 +60,6 @@ static bool parse_cert(struct tls *tls, const char *path, const gnutls_datum_t *
 	gnutls_x509_crt_t *chain = NULL;
 	unsigned count = 0;
 	int error = gnutls_x509_crt_list_import2(&chain, &count, pem, GNUTLS_X509_FMT_PEM, 0);
-
 	if (error >= 0 && count > 0) {
 		tls->activation = gnutls_x509_crt_get_activation_time(chain[0]);
 		tls->expiry = gnutls_x509_crt_get_expiration_time(chain[0]);
@@ -78,7 +76,6 @@ static bool parse_pair(struct tls *tls, const char *cert_path, const struct text
 		       const struct text *key, char *message, size_t size)
 {
 	gnutls_datum_t cert_pem = datum_of(cert), key_pem = datum_of(key);
-
 	if (!parse_cert(tls, cert_path, &cert_pem, message, size))
 		return false;
 	switch (gnutls_certificate_set_x509_key_mem(tls->credentials, &cert_pem, &key_pem, GNUTLS_X509_FMT_PEM)) {
@@ -96,7 +93,6 @@ static bool parse_pair(struct tls *tls, const char *cert_path, const struct text
 static bool load_pair(struct tls *tls, const char *cert, const char *key, char *message, size_t size)
 {
 	struct text cert_text, key_text;
-
 	text_init(&key_text);
 	bool loaded = read_file("--tls-cert", cert, SECRET_FILE_TRUSTED, &cert_text, message, size) &&
 		      read_file("--tls-key", key, SECRET_FILE_SECRET, &key_text, message, size) &&
@@ -111,7 +107,6 @@ static bool load_authorities(struct tls *tls, const char *path, char *message, s
 {
 	struct text text;
 	int count = 0;
-
 	if (path[0] == '\0')
 		return true;
 	if (read_file("--tls-client-ca", path, SECRET_FILE_TRUSTED, &text, message, size)) {
@@ -134,7 +129,6 @@ struct tls *tls_load(const char *cert, const char *key, const char *client_ca, c
 {
 	assert(cert[0] != '\0' && key[0] != '\0' && size > 0);
 	struct tls *tls = memory_zeroed(1, sizeof *tls);
-
 	atomic_init(&tls->references, 1);
 	tls->cert = memory_copy(cert, strlen(cert));
 	if (gnutls_certificate_allocate_credentials(&tls->credentials) < 0)
@@ -149,7 +143,6 @@ struct tls *tls_load(const char *cert, const char *key, const char *client_ca, c
 struct tls *tls_ref(struct tls *tls)
 {
 	unsigned before = atomic_fetch_add_explicit(&tls->references, 1, memory_order_relaxed);
-
 	assert(before > 0);
 	return tls;
 }
@@ -178,7 +171,6 @@ bool tls_is_for(const struct tls *tls, const char *host)
 {
 	gnutls_datum_t der;
 	gnutls_x509_crt_t cert;
-
 	assert(tls->credentials);
 	if (gnutls_x509_crt_init(&cert) < 0)
 		memory_exhausted("tls");
@@ -194,7 +186,6 @@ void tls_announce(const struct tls *tls)
 {
 	time_t now = time(NULL);
 	const char *event = NULL;
-
 	assert(tls->cert);
 	http_metrics_certificate(tls->expiry);
 	if (tls->expiry <= now)
@@ -261,7 +252,6 @@ static void read_common_name(gnutls_x509_crt_t cert, struct tls_peer *peer, size
 {
 	char name[256], second[256];
 	size_t len = sizeof name, second_len = sizeof second;
-
 	if (gnutls_x509_crt_get_dn_by_oid(cert, GNUTLS_OID_X520_COMMON_NAME, 1, 0, second, &second_len) !=
 	    GNUTLS_E_REQUESTED_DATA_NOT_AVAILABLE)
 		return;
@@ -274,7 +264,6 @@ bool tls_peer_read_names(const void *der, size_t len, struct tls_peer *peer)
 	gnutls_datum_t raw = {.data = (unsigned char *)(uintptr_t)der, .size = (unsigned)len};
 	gnutls_x509_crt_t cert;
 	size_t used = 0;
-
 	assert(der || len == 0);
 	peer->count = 0;
 	if (gnutls_x509_crt_init(&cert) < 0)
@@ -306,7 +295,6 @@ static const char *reason_of(unsigned status)
 		{GNUTLS_CERT_PURPOSE_MISMATCH,
 		 "The client certificate is not meant for clients. Its extended key usage must have clientAuth."},
 	};
-
 	for (size_t i = 0; i < sizeof reasons / sizeof reasons[0]; i++)
 		if ((status & reasons[i].bit) != 0)
 			return reasons[i].reason;
@@ -319,7 +307,6 @@ void tls_peer_examine(gnutls_session_t session, struct tls_peer *peer)
 					 .data = (unsigned char *)(uintptr_t)GNUTLS_KP_TLS_WWW_CLIENT};
 	unsigned count = 0, status = 0;
 	const gnutls_datum_t *certs = gnutls_certificate_get_peers(session, &count);
-
 	peer->state = certs && count > 0 ? TLS_PEER_BAD : TLS_PEER_NONE;
 	if (peer->state == TLS_PEER_NONE)
 		return;

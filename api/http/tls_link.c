@@ -37,7 +37,6 @@ void tls_link_answer_plain(struct api *api, int fd, unsigned status, const char 
 {
 	char text[1024];
 	size_t len = api->config.service->write_raw(status, detail, "none", text, sizeof text);
-
 	assert(fd >= 0);
 	(void)!send(fd, text, len, MSG_DONTWAIT | MSG_NOSIGNAL);
 	http_metrics_request(api->config.metrics, HTTP_ROUTE_NONE, HTTP_OTHER, status);
@@ -49,7 +48,6 @@ static ssize_t pull(gnutls_transport_ptr_t arg, void *bytes, size_t size)
 	struct connection *connection = arg;
 	struct tls_link *link = &connection->link;
 	ssize_t got = recv(connection->fd, bytes, size, MSG_DONTWAIT);
-
 	if (link->state == TLS_LINK_UP)
 		return got;
 	if (got > 0 && link->state == TLS_LINK_SILENT) {
@@ -79,7 +77,6 @@ static ssize_t pull(gnutls_transport_ptr_t arg, void *bytes, size_t size)
 static int pull_timeout(gnutls_transport_ptr_t arg, unsigned ms)
 {
 	struct pollfd look = {.fd = ((const struct connection *)arg)->fd, .events = POLLIN};
-
 	return poll(&look, 1, ms == GNUTLS_INDEFINITE_TIMEOUT ? -1 : (int)ms);
 }
 
@@ -88,7 +85,6 @@ static int on_finished(gnutls_session_t session, unsigned type, unsigned when, u
 		       const gnutls_datum_t *message)
 {
 	struct connection *connection = gnutls_transport_get_ptr(session);
-
 	(void)type, (void)when, (void)incoming, (void)message;
 	connection->link.state = connection->link.state == TLS_LINK_HANDSHAKE ? TLS_LINK_HALF_FINISHED : TLS_LINK_UP;
 	return 0;
@@ -99,7 +95,6 @@ void tls_link_init(struct connection *connection)
 	const union MHD_ConnectionInfo *info = MHD_get_connection_info(connection->mhd,
 								       MHD_CONNECTION_INFO_GNUTLS_SESSION);
 	struct tls_link *link = &connection->link;
-
 	*link = (struct tls_link){.session = NULL};
 	if (!info)
 		return;
@@ -127,7 +122,6 @@ void tls_link_answer(struct connection *connection, unsigned status, const char 
 	struct tls_link *link = &connection->link;
 	char text[1024];
 	size_t len = connection->api->config.service->write_raw(status, detail, request_id, text, sizeof text);
-
 	if (!link->tls)
 		(void)!send(connection->fd, text, len, MSG_DONTWAIT | MSG_NOSIGNAL);
 	else if (link->session && link->state == TLS_LINK_UP)
@@ -140,7 +134,6 @@ bool tls_link_hears_bye(const struct connection *connection)
 {
 	const struct tls_link *link = &connection->link;
 	unsigned char head[RECORD_HEAD];
-
 	if (!link->session || recv(connection->fd, head, sizeof head, MSG_PEEK | MSG_DONTWAIT) != RECORD_HEAD)
 		return false;
 	if (head[0] == RECORD_ALERT)
@@ -154,7 +147,6 @@ bool tls_link_hears_bye(const struct connection *connection)
 static void send_alert(struct connection *connection)
 {
 	static const unsigned char handshake_failure[] = {RECORD_ALERT, 3, 3, 0, 2, 2 /* fatal */, 40};
-
 	(void)!send(connection->fd, handshake_failure, sizeof handshake_failure, MSG_DONTWAIT | MSG_NOSIGNAL);
 	connection->linger = true;
 }
@@ -162,7 +154,6 @@ static void send_alert(struct connection *connection)
 static void note_failure(const struct connection *connection)
 {
 	enum tls_link_state state = connection->link.state;
-
 	assert(state != TLS_LINK_UP);
 	metrics_add(&connection->api->config.metrics->tls_handshakes_failed, 1);
 	log_begin(LOG_DEBUG, "tls-handshake-failed");
@@ -175,7 +166,6 @@ static void note_failure(const struct connection *connection)
 void tls_link_fini(struct connection *connection, bool alert)
 {
 	struct tls_link *link = &connection->link;
-
 	assert(!link->session); /* the library has freed it */
 	if (!link->tls)
 		return;
@@ -195,7 +185,6 @@ void tls_link_identify(struct connection *connection)
 {
 	struct tls_link *link = &connection->link;
 	struct tls *tls = connection->api->tls;
-
 	if (!link->session || !tls_asks(link->tls))
 		return;
 	assert(tls);

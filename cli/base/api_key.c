@@ -45,7 +45,6 @@ const char *api_key_parse(const char *text, size_t len, char ret_key[API_KEY_MAX
 bool api_key_read(const char *path, char ret_key[API_KEY_MAX + 1], char ret_message[API_KEY_MESSAGE_MAX])
 {
 	struct text text;
-
 	assert(path);
 	text_init(&text);
 	bool done = secret_file_read(path, SECRET_FILE_SECRET, API_KEY_FILE_MAX, &text, ret_message,
@@ -73,7 +72,6 @@ void api_key_make(char ret_key[API_KEY_MAX + 1])
 {
 	uint8_t bytes[RANDOM_BYTES];
 	gnutls_datum_t random = {bytes, sizeof bytes}, digits;
-
 	random_bytes(bytes, sizeof bytes);
 	if (gnutls_base64_encode2(&random, &digits) != 0)
 		memory_exhausted("key");
@@ -90,7 +88,6 @@ void api_key_make(char ret_key[API_KEY_MAX + 1])
 void api_key_hash(const char *key, char ret_hex[API_KEY_HEX_LEN + 1])
 {
 	uint8_t hash[HASH_BYTES];
-
 	assert(gnutls_hash_get_len(GNUTLS_DIG_SHA256) == sizeof hash);
 	int failed = gnutls_hash_fast(GNUTLS_DIG_SHA256, key, strlen(key), hash);
 	assert(!failed);
@@ -102,7 +99,6 @@ bool api_key_save(const char *path, const char *key)
 {
 	char line[API_KEY_MAX + 2];
 	int file = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOCTTY, 0600);
-
 	assert(strlen(key) >= API_KEY_MIN && strlen(key) <= API_KEY_MAX);
 	if (file < 0)
 		return false;

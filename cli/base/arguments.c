@@ -35,7 +35,6 @@ static const char *arguments_add_server(const struct options_entry *entry, const
 {
 	struct server_list *list = &((struct arguments *)values)->servers;
 	const char *reason = server_parse(text, &list->items[list->count]);
-
 	assert(list->count < entry->max);
 	list->count += !reason;
 	return reason;
@@ -46,7 +45,6 @@ static const char *arguments_add_prefix(const struct options_entry *entry, const
 {
 	struct arguments *arguments = values;
 	const char *reason = options_parse_text(entry, text, values);
-
 	if (!reason && arguments->prefix_count == ARGUMENTS_PREFIXES_MAX)
 		return "too many";
 	if (!reason)
@@ -65,7 +63,6 @@ static const char *arguments_add_right(const struct options_entry *entry, const 
 	struct arguments *arguments = values;
 	unsigned rights = arguments->rights;
 	const char *reason = options_parse_choice(entry, text, values);
-
 	arguments->rights = reason ? rights : rights | 1U << arguments->rights;
 	return reason;
 }
@@ -102,7 +99,6 @@ static const char *arguments_parse_time(const struct options_entry *entry, const
 {
 	static char hint[64];
 	size_t len = strlen(text);
-
 	if (entry->offset == offsetof(struct arguments, ttl_ms))
 		((struct arguments *)values)->ttl_text = text;
 	if (len == 0 || len > 2 || strspn(text, "0123456789") != len || text[0] == '0')
@@ -188,7 +184,6 @@ static bool arguments_read_name(struct options_reader *reader, const char *name)
 {
 	struct arguments *arguments = reader->values;
 	const char *reason = path_check_resource(name, strlen(name));
-
 	if (IN(LIST) & reader->scope)
 		return options_complain_text(reader, "list takes no NAME; use --prefix PREFIX");
 	if ((IN_NAMED & reader->scope) == 0)
@@ -212,7 +207,6 @@ static bool arguments_read_command(struct options_reader *reader, const char *wo
 	bool plain = strlen(word) < 32 && strspn(word, LETTERS "-") == strlen(word);
 	char name[32];
 	const char *like = NULL;
-
 	snprintf(name, sizeof name, "%s%s%s", reader->command ? reader->command : "", reader->command ? " " : "", word);
 	for (int command = 0; command < COMMAND_COUNT; command++) {
 		if (strcmp(name, command_names[command]) == 0) {
@@ -251,7 +245,6 @@ static bool arguments_read_operand(struct options_reader *reader, const char *wo
 static void arguments_complete(struct options_reader *reader, struct arguments *arguments)
 {
 	struct credentials *credentials = &arguments->credentials;
-
 	if (options_origin(reader, "wait") == OPTIONS_FROM_DEFAULT)
 		arguments->wait_ms = arguments->command == COMMAND_RUN && !arguments->no_wait ? RUN_WAIT_MS : 0;
 	if (arguments->command == COMMAND_HEALTH && options_origin(reader, "timeout") == OPTIONS_FROM_DEFAULT)
@@ -301,7 +294,6 @@ static bool arguments_check(struct options_reader *reader, const struct argument
 		{credentials->api_key_file && credentials->api_key[0] != '\0',
 		 "REDLOCKCTL_KEY_FILE and REDLOCKCTL_API_KEY: one of them only"},
 	};
-
 	assert(IN_ALL & reader->scope);
 	if (IN_NAMED & reader->scope && !arguments->name)
 		return options_complain_text(reader, "NAME: missing: redlockctl %s NAME%s", reader->command,
@@ -336,7 +328,6 @@ const struct options_table arguments_table = {
 static bool arguments_end(const struct options_reader *reader, struct arguments *arguments, enum command command)
 {
 	bool is_key = reader->command && reader->scope == 0;
-
 	assert(command == COMMAND_HELP || command == COMMAND_VERSION);
 	arguments->command = command;
 	arguments->help_of = is_key ? IN(KEY_NEW) | IN(KEY_HASH) : reader->scope & ~(IN(HELP) | IN(VERSION));
@@ -350,7 +341,6 @@ bool arguments_parse(struct arguments *ret_arguments, char **argv, char *const e
 					.message = ret_arguments->message,
 					.message_size = sizeof ret_arguments->message};
 	int argc = 0;
-
 	assert(argv && environment);
 	*ret_arguments = (struct arguments){.command = COMMAND_HELP};
 	while (argv[argc])

@@ -60,7 +60,6 @@ static void command_help_print(enum command command, FILE *to)
 {
 	struct options_entry entries[OPTIONS_MAX];
 	struct options_table table = {.entries = entries, .usage = "Options:\n"};
-
 	assert(arguments_table.count <= OPTIONS_MAX);
 	for (size_t i = 0; i < arguments_table.count; i++)
 		if ((arguments_table.entries[i].scope & 1U << command) != 0)
@@ -73,7 +72,6 @@ static void command_help_print(enum command command, FILE *to)
 void arguments_print_help(const struct arguments *arguments, FILE *to)
 {
 	const char *between = "";
-
 	assert(arguments->command == COMMAND_HELP);
 	if (arguments->help_of == 0)
 		fputs("Usage: redlockctl COMMAND [OPTION...]\n"

@@ -19,7 +19,6 @@ enum { PEM_MAX = 4 * 1024 * 1024 };
 static bool credentials_check(const char *path, bool is_secret, char ret_reason[API_KEY_MESSAGE_MAX])
 {
 	struct text text;
-
 	assert(path);
 	if (is_secret) {
 		text_init(&text);
@@ -48,7 +47,6 @@ bool credentials_load(struct credentials *credentials, char ret_message[CREDENTI
 	};
 	char reason[API_KEY_MESSAGE_MAX];
 	const char *bad = NULL;
-
 	for (size_t i = 0; i < sizeof files / sizeof *files && !bad; i++)
 		if (files[i].path && !credentials_check(files[i].path, files[i].is_secret, reason))
 			bad = files[i].option;

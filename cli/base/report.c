@@ -46,7 +46,6 @@ static void report_write_line(const char *start, const char *name, const char *s
 {
 	struct pollfd to = {.fd = STDERR_FILENO, .events = POLLOUT};
 	struct text line;
-
 	text_init(&line);
 	text_printf(&line, "%s%.300s%s%s\n", start, name, separator, text);
 	if (line.len > PIPE_BUF) /* a pipe that can be written to takes so much at once */
@@ -60,7 +59,6 @@ static void report_write_line(const char *start, const char *name, const char *s
 static void report_write_json(const char *event, const char *name, json_t *fields, const char *message)
 {
 	json_t *object = json_pack("{s:s, s:s*}", "event", event, "resource", name);
-
 	assert(event && message);
 	json_object_update(object, fields);
 	json_object_set_new(object, "message", json_string(message));
@@ -77,7 +75,6 @@ void report_event(const struct arguments *arguments, enum report_level level, co
 	const char *name = arguments ? arguments->name : NULL;
 	char message[MESSAGE_MAX_BYTES];
 	va_list values;
-
 	assert(event && format);
 	va_start(values, format);
 	vsnprintf(message, sizeof message, format, values);
@@ -103,7 +100,6 @@ const char *duration_format(uint64_t ms, char ret_text[DURATION_TEXT_MAX])
 {
 	uint64_t seconds = ms / 1000;
 	int len;
-
 	if (ms < 1000)
 		len = snprintf(ret_text, DURATION_TEXT_MAX, "%" PRIu64 " ms", ms);
 	else if (seconds < 60)

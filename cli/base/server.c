@@ -16,7 +16,6 @@ static bool server_is_loopback(const char *host)
 	static const char name[] = "localhost";
 	struct in_addr address;
 	size_t len = strlen(host), name_len = strlen(name);
-
 	if (len >= name_len && strcasecmp(host + len - name_len, name) == 0)
 		return len == name_len || host[len - name_len - 1] == '.';
 	return strcmp(host, "::1") == 0 ||
@@ -30,7 +29,6 @@ const char *server_parse(const char *text, struct server *ret_server)
 	struct server server = {0};
 	struct address address;
 	const char *reason = address_parse(text, may, &address);
-
 	if (reason)
 		return reason;
 	assert(strlen(text) <= SERVER_TEXT_MAX); /* the longest host and port are shorter */

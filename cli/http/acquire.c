@@ -26,7 +26,6 @@ static void acquire_report(const struct acquire *acquire, const struct answer *a
 {
 	const struct arguments *arguments = acquire->client->arguments;
 	char text[CLIENT_TEXT_MAX], until[DURATION_TEXT_MAX + 8] = "";
-
 	if (arguments->wait_ms > 0)
 		snprintf(until, sizeof until, " up to %s", DURATION_TEXT(arguments->wait_ms));
 	report_event(arguments, REPORT_NOTE, "waiting", json_pack("{s:s}", "code", answer->code), "waiting%s: %s",
@@ -45,7 +44,6 @@ static void acquire_report_wait(struct acquire *acquire, const struct answer *an
 static void acquire_report_silence(struct acquire *acquire, uint64_t now_us)
 {
 	struct answer answer = {.outcome = OUTCOME_UNAVAILABLE};
-
 	if (now_us < acquire->silent_us)
 		return;
 	acquire->silent_us = UINT64_MAX;
@@ -57,7 +55,6 @@ static void acquire_report_silence(struct acquire *acquire, uint64_t now_us)
 static void acquire_pause(struct acquire *acquire, const struct answer *answer, uint64_t next_us)
 {
 	struct client *client = acquire->client;
-
 	if (!acquire->wait_reported && acquire->report_us < next_us) {
 		client_pause(client, acquire->report_us);
 		if (client->order == CLIENT_GO_ON)
@@ -76,7 +73,6 @@ static void acquire_plan_check(struct acquire *acquire, bool wants_state, uint64
 {
 	const struct arguments *arguments = acquire->client->arguments;
 	uint64_t state_us = now_us + STATE_AFTER_US;
-
 	acquire->wants_state = wants_state;
 	acquire->check_us = wants_state ? (state_us > acquire->report_us ? state_us : acquire->report_us)
 			    : arguments->servers.count > 1 ? now_us + arguments->timeout_ms * 1000
@@ -89,7 +85,6 @@ static bool acquire_check(struct acquire *acquire, uint64_t now_us)
 {
 	struct client *client = acquire->client;
 	struct answer answer;
-
 	if (client->side.state == CLIENT_IDLE && now_us >= acquire->check_us) {
 		struct client_request request = acquire->wants_state
 							? client_request_of_lock("GET", client->arguments->name, NULL)
@@ -116,7 +111,6 @@ static bool acquire_check(struct acquire *acquire, uint64_t now_us)
 static bool acquire_await(struct acquire *acquire, uint64_t limit_us)
 {
 	struct client *client = acquire->client;
-
 	while (client->order == CLIENT_GO_ON) {
 		uint64_t now_us = clock_now_us();
 		if (acquire_check(acquire, now_us) || now_us >= limit_us)
@@ -134,7 +128,6 @@ void acquire_release(struct client *client, const struct lease *lease)
 {
 	struct client_request request = client_request_of_lock("DELETE", client->arguments->name, lease->token);
 	struct answer answer;
-
 	assert(strlen(lease->token) == sizeof lease->token - 1);
 	client_ask(client, RELEASE_TRIES, &request, RELEASE_US, false, &answer);
 	answer_fini(&answer);
@@ -158,7 +151,6 @@ static void acquire_take_back(struct acquire *acquire)
 static void acquire_give_up(struct acquire *acquire, struct answer *ret_answer)
 {
 	struct lease lease;
-
 	if (!client_hang_up(acquire->client, clock_now_us() + HANG_UP_US)) {
 		if (acquire->client->order == CLIENT_STOP)
 			acquire_take_back(acquire);
@@ -178,7 +170,6 @@ static void acquire_ask(struct acquire *acquire, uint64_t wait_ms, struct answer
 	struct client *client = acquire->client;
 	struct client_request request = client_request_acquire(client->arguments, wait_ms, acquire->key);
 	uint64_t timeout_us = client->arguments->timeout_ms * 1000;
-
 	client_begin(client, &client->main, &request, timeout_us);
 	acquire_plan_check(acquire, !acquire->wait_reported && acquire->report_us != UINT64_MAX, client->main.sent_us);
 	if (wait_ms == 0)
@@ -210,7 +201,6 @@ static bool acquire_refresh(struct acquire *acquire, struct answer *answer, stru
 	const struct arguments *arguments = acquire->client->arguments;
 	struct client_request request = client_request_extend(arguments, lease->token);
 	struct answer extended = {.outcome = OUTCOME_UNAVAILABLE};
-
 	client_ask(acquire->client, arguments->servers.count, &request, arguments->timeout_ms * 1000, true, &extended);
 	bool done = acquire->client->order == CLIENT_GO_ON && extended.outcome == OUTCOME_DONE &&
 		    answer_lease(&extended, arguments->name, lease->token, lease);
@@ -246,7 +236,6 @@ enum acquire_result acquire_lease(struct acquire *acquire, struct lease *ret_lea
 	struct client *client = acquire->client;
 	struct wait wait;
 	uint64_t now_us = clock_now_us(), next_us = now_us, after_us = report_wait_after_us(client->arguments);
-
 	assert(client->read_order && client->order == CLIENT_GO_ON);
 	*ret_answer = (struct answer){.outcome = OUTCOME_UNAVAILABLE};
 	random_token(acquire->key);

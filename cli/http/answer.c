@@ -84,7 +84,6 @@ const char *answer_member(const json_t *object, const char *name)
 static void answer_read_bounds(const char *text, uint64_t *ret_first, uint64_t *ret_largest)
 {
 	bool is_first = true;
-
 	*ret_first = *ret_largest = 0;
 	while (*(text += strcspn(text, "0123456789")) != '\0') {
 		size_t digits = strspn(text, "0123456789");
@@ -104,7 +103,6 @@ static void answer_describe_invalid(struct answer *answer)
 	json_t *errors = json_object_get(answer->json, "errors"), *first = json_array_get(errors, 0), *error;
 	uint64_t none;
 	size_t i;
-
 	assert(answer->outcome == OUTCOME_INVALID);
 	if (first && strcmp(answer_member(first, "field"), "request") != 0)
 		snprintf(answer->detail, sizeof answer->detail, "%s: %s", answer_member(first, "field"),
@@ -126,11 +124,9 @@ static void answer_describe_held(struct answer *answer, const json_t *holder)
 {
 	const char *owner = answer_member(holder, "owner");
 	json_int_t fence = json_integer_value(json_object_get(holder, "fence"));
-
 	assert(answer->outcome == OUTCOME_HELD);
 	char fence_text[32] = "", since[DURATION_TEXT_MAX + 8] = "", until[DURATION_TEXT_MAX + 48] = "";
 	json_int_t held_ms = json_integer_value(json_object_get(holder, "held_ms"));
-
 	if (fence > 0)
 		snprintf(fence_text, sizeof fence_text, " (fence %" JSON_INTEGER_FORMAT ")", fence);
 	if (held_ms > 0)
@@ -147,7 +143,6 @@ static void answer_read_problem(struct answer *answer, long status)
 	const char *code = answer_member(answer->json, "code");
 	json_int_t retry_after = json_integer_value(json_object_get(answer->json, "retry_after_ms"));
 	char strange[80];
-
 	assert(status != 0 && (status < 200 || status > 299));
 	if (*code == '\0') {
 		snprintf(strange, sizeof strange, "HTTP status %ld, and the answer is not from redlockd", status);
@@ -188,7 +183,6 @@ static bool answer_read_number(const json_t *object, const char *name, json_int_
 {
 	const json_t *value = json_object_get(object, name);
 	json_int_t number = json_integer_value(value);
-
 	assert(max > 0);
 	if (!json_is_integer(value) || number < 1 || number > max)
 		return false;
@@ -200,7 +194,6 @@ void answer_state(struct answer *answer)
 {
 	uint64_t left_ms = 0;
 	bool held = answer->outcome == OUTCOME_DONE && json_is_true(json_object_get(answer->json, "held"));
-
 	answer_set(answer, OUTCOME_HELD, problem_code(PROBLEM_LOCKED), "other requests are ahead in the queue");
 	if (!held)
 		return; /* it is being handed over, or who holds it is not known */
@@ -214,7 +207,6 @@ bool answer_lease(struct answer *answer, const char *name, const char *token, st
 {
 	const char *its_token = answer_member(answer->json, "token");
 	struct lease lease = {.sent_us = answer->sent_us};
-
 	assert(answer->outcome == OUTCOME_DONE);
 	if (strcmp(answer_member(answer->json, "resource"), name) != 0 || !arguments_is_token(its_token) ||
 	    (token && strcmp(token, its_token) != 0) ||
@@ -240,7 +232,6 @@ int answer_status(const struct answer *answer, const struct arguments *arguments
 		[OUTCOME_INVALID] = EXIT_STATUS_USAGE,
 		[OUTCOME_STRANGE] = EXIT_STATUS_STRANGE,
 	};
-
 	assert(answer->outcome <= OUTCOME_STRANGE);
 	return answer->outcome == OUTCOME_HELD || answer->outcome == OUTCOME_SPLIT ? arguments->held_status
 										   : statuses[answer->outcome];
@@ -253,7 +244,6 @@ static void answer_explain_ttl(const struct answer *answer, const struct argumen
 	bool is_over = arguments->ttl_ms > answer->ttl_max_ms;
 	uint64_t bound_ms = is_over ? answer->ttl_max_ms : answer->ttl_min_ms,
 		 unit_ms = bound_ms % 1000 == 0 ? 1000 : 1;
-
 	assert(arguments->ttl_text);
 	snprintf(ret_text, ANSWER_TEXT_MAX, "--ttl %s is %s lease of the server: use at %s %" PRIu64 "%s%s",
 		 arguments->ttl_text, is_over ? "over the longest" : "below the shortest", is_over ? "most" : "least",
@@ -271,7 +261,6 @@ const char *answer_explain(const struct answer *answer, const struct arguments *
 			 answer->outcome == OUTCOME_FORBIDDEN;
 	bool needs_key = answer_has(answer, PROBLEM_UNAUTHORIZED) && credentials->api_key[0] == '\0' &&
 			 !credentials->cert_file;
-
 	assert(answer->outcome != OUTCOME_DONE && server);
 	if (answer->outcome == OUTCOME_INVALID && answer->ttl_max_ms > 0) {
 		answer_explain_ttl(answer, arguments, ret_text);

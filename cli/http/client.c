@@ -35,7 +35,6 @@ static size_t client_on_body(char *bytes, size_t size, size_t count, void *conte
 {
 	struct client_exchange *exchange = context;
 	size_t len = size * count;
-
 	assert(exchange->body.len <= BODY_MAX);
 	if (len > BODY_MAX - exchange->body.len)
 		return 0;
@@ -58,7 +57,6 @@ static void client_replace_socket(struct client *client, int from, int to)
 static int client_on_open(void *context, curl_socket_t file, curlsocktype purpose)
 {
 	const int after = ALIVE_AFTER_S, again = ALIVE_AGAIN_S, tries = ALIVE_TRIES, on = 1;
-
 	(void)purpose;
 	client_replace_socket(context, -1, file);
 	/* shows during a long wait that the other machine is down; without effect on Unix sockets */
@@ -78,7 +76,6 @@ static int client_on_close(void *context, curl_socket_t file)
 static bool client_shut_sockets(struct client *client)
 {
 	bool any = false;
-
 	for (size_t i = 0; i < CLIENT_SOCKETS_MAX; i++)
 		any |= client->sockets[i] >= 0 && shutdown(client->sockets[i], SHUT_WR) == 0;
 	return any;
@@ -158,7 +155,6 @@ void client_next_server(struct client *client)
 static void client_set_bounds(CURL *easy, const struct client_request *request, uint64_t timeout_us)
 {
 	long timeout_ms = (long)((timeout_us + 999) / 1000);
-
 	assert(timeout_us > 0);
 	curl_easy_setopt(easy, CURLOPT_TIMEOUT_MS,
 			 timeout_ms + (long)request->wait_ms + (request->may_grant ? LATER_MS : 0));
@@ -177,7 +173,6 @@ static void client_add_header(struct client_exchange *exchange, const char *star
 {
 	char header[API_KEY_MAX + 64];
 	int len = snprintf(header, sizeof header, "%s%s", start, value);
-
 	assert(len > 0 && len < (int)sizeof header);
 	exchange->headers = curl_slist_append(exchange->headers, header);
 	if (!exchange->headers)
@@ -210,7 +205,6 @@ static void client_set_tls(CURL *easy, const struct credentials *credentials)
 {
 	const char *ca = credentials->ca_file, *cert = credentials->cert_file, *key = credentials->cert_key_file;
 	bool set = true;
-
 	if ((curl_version_info(CURLVERSION_NOW)->features & CURL_VERSION_SSL) == 0)
 		return;
 	set &= curl_easy_setopt(easy, CURLOPT_SSLVERSION, (long)CURL_SSLVERSION_TLSv1_2) == CURLE_OK;
@@ -231,7 +225,6 @@ static void client_set_tls(CURL *easy, const struct credentials *credentials)
 static void client_set_request(CURL *easy, const struct server *server, const struct client_request *request)
 {
 	char url[SERVER_TEXT_MAX + CLIENT_REQUEST_PATH_MAX + 1];
-
 	assert(server->base[0] && request->method);
 	snprintf(url, sizeof url, "%s%s", server->base, request->path);
 	curl_easy_setopt(easy, CURLOPT_URL, url);
@@ -259,7 +252,6 @@ void client_begin(struct client *client, struct client_exchange *exchange, const
 {
 	const struct credentials *credentials = &client->arguments->credentials;
 	const struct server *server = client_server(client);
-
 	assert(exchange->state != CLIENT_BUSY);
 	curl_easy_reset(exchange->easy);
 	client_set_bounds(exchange->easy, request, timeout_us);
@@ -285,7 +277,6 @@ static void client_perform(struct client *client)
 {
 	int running, left;
 	CURLMsg *message;
-
 	curl_multi_perform(client->multi, &running);
 	while ((message = curl_multi_info_read(client->multi, &left)))
 		if (message->msg == CURLMSG_DONE) {
@@ -301,14 +292,12 @@ void client_arm(int timer, uint64_t when_us)
 {
 	struct itimerspec when = {.it_value = {(time_t)(when_us / 1000000), (long)(when_us % 1000000 * 1000)}};
 	int failed = timerfd_settime(timer, TFD_TIMER_ABSTIME, &when, NULL);
-
 	assert(!failed);
 }
 
 bool client_wait(struct client *client, uint64_t until_us, unsigned count)
 {
 	struct curl_waitfd fds[CLIENT_FDS]; /* gcc with -fsanitize=thread takes a member for too short */
-
 	assert(count < CLIENT_FDS);
 	for (unsigned i = 0; i < CLIENT_FDS; i++) {
 		client->fds[i].revents = 0;
@@ -328,7 +317,6 @@ bool client_wait(struct client *client, uint64_t until_us, unsigned count)
 bool client_wait_order(struct client *client, uint64_t until_us)
 {
 	bool finished = client_wait(client, until_us, CLIENT_ORDERS);
-
 	if (!finished && client->fds[CLIENT_ORDERS].revents != 0)
 		client->order = client->read_order(client->context);
 	return finished;
@@ -337,7 +325,6 @@ bool client_wait_order(struct client *client, uint64_t until_us)
 void client_pause(struct client *client, uint64_t until_us)
 {
 	enum client_order order = client->order;
-
 	assert(client->main.state != CLIENT_BUSY);
 	while (client->order == order && clock_now_us() < until_us)
 		client_wait_order(client, until_us);
@@ -359,7 +346,6 @@ static void client_read_failure(const struct client_exchange *exchange, struct a
 	const char *reason = client_explain_failure(exchange);
 	char text[ANSWER_DETAIL_MAX];
 	long error = 0;
-
 	assert(exchange->result != CURLE_OK);
 	curl_easy_getinfo(exchange->easy, CURLINFO_OS_ERRNO, &error);
 	answer_read(ret_answer, 0, NULL, 0, reason);
@@ -380,7 +366,6 @@ void client_read(struct client_exchange *exchange, struct answer *ret_answer)
 {
 	long status = 0;
 	curl_off_t retry_after_s = 0;
-
 	assert(exchange->state == CLIENT_FINISHED);
 	exchange->state = CLIENT_IDLE;
 	if (exchange->result != CURLE_OK) {
@@ -398,7 +383,6 @@ void client_read(struct client_exchange *exchange, struct answer *ret_answer)
 void client_note(struct client *client, const struct answer *answer)
 {
 	bool is_of_one = answer_is_of_one(answer);
-
 	snprintf(client->failures[client->server], ANSWER_DETAIL_MAX, "%s", is_of_one ? answer->detail : "");
 }
 
@@ -408,7 +392,6 @@ const char *client_explain(const struct client *client, const struct answer *ans
 {
 	const struct server_list *servers = &client->arguments->servers;
 	size_t len = 0;
-
 	ret_text[0] = '\0';
 	for (size_t i = 0; i < servers->count && answer_is_of_one(answer); i++)
 		if (client->failures[i][0] != '\0')

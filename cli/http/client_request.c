@@ -14,7 +14,6 @@ static void client_request_append(struct client_request *request, const char *te
 {
 	char encoded[PATH_ENCODED_MAX + 1];
 	size_t len = strlen(request->path);
-
 	assert(strlen(value) <= PATH_VALUE_MAX);
 	path_encode(value, strlen(value), encoded);
 	snprintf(request->path + len, sizeof request->path - len, "%s%s", text, encoded);
@@ -23,7 +22,6 @@ static void client_request_append(struct client_request *request, const char *te
 struct client_request client_request_of_lock(const char *method, const char *name, const char *token)
 {
 	struct client_request request = {.method = method, .token = token};
-
 	assert(!token || *token);
 	client_request_append(&request, "/locks/", name);
 	return request;
@@ -33,7 +31,6 @@ struct client_request client_request_of_lock(const char *method, const char *nam
 static void client_request_set_body(struct client_request *request, json_t *object)
 {
 	size_t len = json_dumpb(object, request->body, sizeof request->body - 1, JSON_COMPACT);
-
 	assert(len > 0 && len < sizeof request->body);
 	json_decref(object);
 }
@@ -45,7 +42,6 @@ struct client_request client_request_acquire(const struct arguments *arguments, 
 	const char *owner = arguments->owner;
 	json_t *body = json_pack("{s:s, s:I, s:s*}", "resource", arguments->name, "ttl_ms",
 				 (json_int_t)arguments->ttl_ms, "owner", owner && *owner != '\0' ? owner : NULL);
-
 	if (arguments->metadata)
 		json_object_set(body, "metadata", arguments->metadata);
 	if (wait_ms > 0)
@@ -64,7 +60,6 @@ struct client_request client_request_extend(const struct arguments *arguments, c
 void client_request_force(struct client_request *request, uint64_t fence)
 {
 	size_t len = strlen(request->path);
-
 	assert(!request->token);
 	len += (size_t)snprintf(request->path + len, sizeof request->path - len, "?force=true");
 	if (fence > 0)
@@ -74,7 +69,6 @@ void client_request_force(struct client_request *request, uint64_t fence)
 struct client_request client_request_list(const struct arguments *arguments, uint64_t limit, const char *cursor)
 {
 	struct client_request request = {.method = "GET"};
-
 	snprintf(request.path, sizeof request.path, "/locks?limit=%" PRIu64, limit);
 	if (arguments->prefix)
 		client_request_append(&request, "&prefix=", arguments->prefix);
@@ -88,7 +82,6 @@ struct client_request client_request_list(const struct arguments *arguments, uin
 struct client_request client_request_get(const char *path)
 {
 	struct client_request request = {.method = "GET"};
-
 	assert(strlen(path) < sizeof request.path);
 	strcpy(request.path, path);
 	return request;

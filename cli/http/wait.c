@@ -32,7 +32,6 @@ uint64_t wait_ask(struct wait *wait, uint64_t now_us)
 {
 	uint64_t left_ms = now_us < wait->end_us ? (wait->end_us - now_us + 999) / 1000 : 0,
 		 max_ms = wait->at[wait->server].max_ms;
-
 	assert(wait->server < wait->servers);
 	wait->asked_us = now_us;
 	wait->asked_ms = left_ms < max_ms ? left_ms : max_ms;
@@ -65,7 +64,6 @@ static uint64_t wait_pause_us(uint64_t longest_ms, uint32_t random)
 static uint64_t wait_next_held(struct wait *wait, const struct answer *answer, uint32_t random, uint64_t now_us)
 {
 	bool has_waited = wait->asked_ms >= PAUSE_MIN_MS && now_us - wait->asked_us >= wait->asked_ms * 1000 / 2;
-
 	assert(now_us >= wait->asked_us);
 	if (has_waited && !wait->at[wait->server].bound_known)
 		wait->at[wait->server].max_ms = UINT64_MAX;
@@ -88,7 +86,6 @@ static uint64_t wait_rest_us(const struct answer *answer, uint32_t random)
 static uint64_t wait_next_server(struct wait *wait, const struct answer *answer, uint32_t random, uint64_t now_us)
 {
 	size_t failed = wait->server, earliest = failed;
-
 	wait->at[failed].not_before_us = answer->outcome == OUTCOME_UNTRUSTED ? UINT64_MAX
 									      : now_us + wait_rest_us(answer, random);
 	for (size_t i = 1; i < wait->servers; i++) {
@@ -109,7 +106,6 @@ static uint64_t wait_next_server(struct wait *wait, const struct answer *answer,
 static uint64_t wait_next_bound(struct wait *wait, const struct answer *answer, uint64_t now_us)
 {
 	uint64_t max_ms = answer->wait_max_ms < wait->asked_ms ? answer->wait_max_ms : wait->asked_ms / 2;
-
 	assert(wait->asked_ms > 0);
 	if (max_ms == 0 && wait->asked_ms > WAIT_BOUND_MS)
 		max_ms = WAIT_BOUND_MS; /* which worked before */

@@ -21,7 +21,6 @@ bool child_is_enclosed(const char *name)
 {
 	const char *held = getenv("REDLOCK_HELD");
 	size_t len = strlen(name);
-
 	while (held && (strncmp(held, name, len) != 0 || (held[len] != '\0' && held[len] != '\n'))) {
 		held = strchr(held, '\n');
 		held += held != NULL;
@@ -34,7 +33,6 @@ static void child_set_environment(const struct run *run, const struct lease *lea
 	const char *outer = getenv("REDLOCK_HELD"), *name = run->arguments->name;
 	struct text held;
 	char fence[24];
-
 	assert(lease->token[0] != '\0');
 	text_init(&held);
 	text_printf(&held, "%s%s%s", outer ? outer : "", outer ? "\n" : "", name);
@@ -70,7 +68,6 @@ pid_t child_start(struct run *run, const struct lease *lease, uint64_t latest_us
 {
 	int ends[2];
 	pid_t supervisor = getpid();
-
 	assert(run->socket >= 0);
 	*ret_error = 0;
 	if (pipe2(ends, O_CLOEXEC) != 0) {

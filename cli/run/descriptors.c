@@ -15,7 +15,6 @@ void descriptors_walk(enum descriptors_step step)
 {
 	DIR *open_ones = opendir("/proc/self/fd");
 	struct dirent *entry;
-
 	while (open_ones && (entry = readdir(open_ones))) {
 		int descriptor = atoi(entry->d_name);
 		if (entry->d_name[0] == '.' || descriptor == dirfd(open_ones) || descriptor >= DESCRIPTORS_MAX)
@@ -32,7 +31,6 @@ void descriptors_walk(enum descriptors_step step)
 void descriptors_release_stdio(void)
 {
 	int nothing = open("/dev/null", O_RDWR | O_CLOEXEC);
-
 	if (nothing < 0)
 		return;
 	dup2(nothing, STDIN_FILENO);

@@ -33,7 +33,6 @@ static bool foreground_set_up(struct foreground *foreground)
 	static const int passed[] = {SIGINT,  SIGTERM,  SIGHUP,  SIGQUIT, SIGUSR1,
 				     SIGUSR2, SIGWINCH, SIGTSTP, SIGCONT, SIGCHLD};
 	sigset_t signals;
-
 	assert(foreground->run->socket >= 0);
 	sigemptyset(&signals);
 	for (size_t i = 0; i < sizeof passed / sizeof *passed; i++)
@@ -49,7 +48,6 @@ static bool foreground_set_up(struct foreground *foreground)
 static void foreground_send(struct foreground *foreground, int signal_number)
 {
 	unsigned char number = (unsigned char)signal_number;
-
 	assert(signal_number > 0 && signal_number < 128);
 	send(foreground->run->socket, &number, 1, MSG_NOSIGNAL | MSG_DONTWAIT);
 }
@@ -59,7 +57,6 @@ static bool foreground_reap(struct foreground *foreground)
 {
 	int status;
 	pid_t pid;
-
 	assert(foreground->supervisor > 0);
 	while ((pid = waitpid(-1, &status, WNOHANG)) > 0)
 		if (pid == foreground->supervisor) {
@@ -72,7 +69,6 @@ static bool foreground_reap(struct foreground *foreground)
 static void foreground_on_signals(struct foreground *foreground)
 {
 	struct signalfd_siginfo info;
-
 	while (read(foreground->fds[FOREGROUND_SIGNALS].fd, &info, sizeof info) == (ssize_t)sizeof info) {
 		if (info.ssi_signo == SIGCHLD)
 			foreground_reap(foreground);
@@ -85,7 +81,6 @@ static void foreground_on_signals(struct foreground *foreground)
 static void foreground_raise(int signal_number, pid_t to)
 {
 	sigset_t one;
-
 	assert(signal_number > 0);
 	sigemptyset(&one);
 	sigaddset(&one, signal_number);
@@ -99,7 +94,6 @@ static void foreground_raise(int signal_number, pid_t to)
 static int foreground_end(struct foreground *foreground, int status)
 {
 	int number = atomic_load(&foreground->run->shared->interrupt);
-
 	if (number != 0 && status == EXIT_STATUS_SIGNALLED + number) {
 		prctl(PR_SET_DUMPABLE, 0);
 		foreground_raise(number, atomic_load(&foreground->run->shared->from_keyboard) ? 0 : getpid());
@@ -116,7 +110,6 @@ static void foreground_on_socket(struct foreground *foreground)
 {
 	char what;
 	ssize_t got = recv(foreground->run->socket, &what, 1, MSG_DONTWAIT);
-
 	assert(!foreground->supervisor_gone);
 	if (got == 1 && what == RUN_STOP) {
 		/* The whole job is stopped, with a script around redlockctl, or the shell would not see a stopped job.
@@ -135,7 +128,6 @@ static void foreground_on_socket(struct foreground *foreground)
 static bool foreground_kill_all(struct foreground *foreground)
 {
 	bool left = true;
-
 	for (int tries = 0; left && tries < KILL_TRIES; tries++) {
 		process_tree_signal(getpid(), 0, SIGKILL);
 		left = foreground_reap(foreground);
@@ -152,7 +144,6 @@ static int foreground_take_over(struct foreground *foreground, const char *why)
 {
 	bool ran = atomic_load(&foreground->run->shared->dead_by_us) != 0;
 	const struct arguments *arguments = foreground->run->arguments;
-
 	assert(why);
 	bool ended = foreground_kill_all(foreground);
 	if (ran)
@@ -168,7 +159,6 @@ static int foreground_take_over(struct foreground *foreground, const char *why)
 int foreground_run(struct run *run, pid_t supervisor)
 {
 	struct foreground foreground = {.run = run, .supervisor = supervisor};
-
 	assert(supervisor > 0);
 	if (!foreground_set_up(&foreground))
 		return foreground_take_over(&foreground, "no descriptors are left");

@@ -31,7 +31,6 @@ struct process {
 static bool process_read(pid_t pid, struct process *ret_process)
 {
 	char path[64], text[STAT_MAX];
-
 	snprintf(path, sizeof path, "/proc/%d/stat", (int)pid);
 	int file = open(path, O_RDONLY | O_CLOEXEC);
 	if (file < 0)
@@ -69,7 +68,6 @@ static void process_signal(pid_t pid, pid_t root, pid_t *outside, pid_t spared, 
 {
 	struct process process;
 	pid_t none = 0;
-
 	if (!process_is_below(pid, root, outside, &process) || (spared != 0 && process.group == spared))
 		return;
 	int file = pidfd_open(pid, 0);
@@ -87,7 +85,6 @@ void process_tree_signal(pid_t root, pid_t spared, int signal_number)
 	DIR *all = opendir("/proc");
 	struct dirent *entry;
 	pid_t outside = 0;
-
 	assert(root > 0 && spared >= 0 && signal_number > 0);
 	while (all && (entry = readdir(all)))
 		if (entry->d_name[0] >= '1' && entry->d_name[0] <= '9')

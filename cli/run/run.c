@@ -28,7 +28,6 @@ static void run_block_signals(struct run *run)
 {
 	sigset_t all;
 	struct sigaction usual = {.sa_handler = SIG_DFL};
-
 	sigfillset(&all);
 	sigprocmask(SIG_SETMASK, &all, &run->inherited_mask);
 	sigaction(SIGCHLD, &usual, &run->inherited_child);
@@ -38,7 +37,6 @@ int run_command(struct arguments *arguments)
 {
 	struct run run = {.arguments = arguments, .foreground = getpid()};
 	int sockets[2];
-
 	assert(arguments->command == COMMAND_RUN && arguments->argv);
 	if (child_is_enclosed(arguments->name)) {
 		report_event(arguments, REPORT_NOTE, "not-acquired", json_pack("{s:s}", "code", "enclosed"),

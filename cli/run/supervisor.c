@@ -53,7 +53,6 @@ static void supervisor_report_acquired(struct supervisor *supervisor)
 	json_int_t left_ms = supervisor_left_ms(supervisor);
 	json_t *fields = json_pack("{s:I, s:I, s:I, s:s}", "fence", (json_int_t)supervisor->lease.fence, "validity_ms",
 				   left_ms, "waited_ms", (json_int_t)supervisor->waited_ms, "server", server);
-
 	report_event(supervisor->arguments, REPORT_DETAIL, "acquired", fields,
 		     "acquired at %s after %s, fence %lld, valid for %s", server, DURATION_TEXT(supervisor->waited_ms),
 		     (long long)supervisor->lease.fence, DURATION_TEXT(left_ms));
@@ -66,7 +65,6 @@ static void supervisor_on_refused(struct supervisor *supervisor)
 	json_t *fields = json_pack("{s:s, s:s, s:I}", "code", answer->code, "server", where, "waited_ms",
 				   (json_int_t)supervisor->waited_ms);
 	char text[CLIENT_TEXT_MAX];
-
 	report_event(supervisor->arguments, REPORT_NOTE, "not-acquired", fields, "not acquired: %s",
 		     client_explain(&supervisor->client, answer, text));
 	answer_fini(&supervisor->answer);
@@ -84,7 +82,6 @@ static bool supervisor_acquire(struct supervisor *supervisor)
 	};
 	uint64_t begun_us = clock_now_us(), ttl_us = arguments->ttl_ms * 1000;
 	enum acquire_result result = acquire_lease(&acquire, &supervisor->lease, &supervisor->answer);
-
 	supervisor->waited_ms = (clock_now_us() - begun_us) / 1000;
 	if (result == ACQUIRE_STOPPED)
 		supervisor->status = EXIT_STATUS_SIGNALLED + supervisor->end_signal;
@@ -108,7 +105,6 @@ static void supervisor_begin_extend(struct supervisor *supervisor)
 	const struct arguments *arguments = supervisor->arguments;
 	struct client_request request = client_request_extend(arguments, supervisor->lease.token);
 	uint64_t left_us = until(renewal_end_us(&supervisor->renewal));
-
 	assert(supervisor->renewal.state == RENEWAL_ASKING);
 	client_begin(&supervisor->client, &supervisor->client.main, &request,
 		     clamp(left_us / (arguments->servers.count + 1), TIMEOUT_MIN_US, arguments->timeout_ms * 1000));
@@ -131,7 +127,6 @@ static void supervisor_report_end(struct supervisor *supervisor, const char *wha
 	enum renewal_why why = supervisor->renewal.why;
 	json_int_t left_ms = supervisor_left_ms(supervisor);
 	bool killed = supervisor->foreground_gone;
-
 	assert(why != RENEWAL_WHY_NONE);
 	if (supervisor->end_reported)
 		return;
@@ -159,7 +154,6 @@ static void supervisor_terminate(struct supervisor *supervisor)
 static void supervisor_kill(struct supervisor *supervisor)
 {
 	uint64_t guarded_us = clock_now_us() + KILL_GUARD_US;
-
 	assert(supervisor->renewal.state == RENEWAL_KILLING);
 	supervisor_signal_all(supervisor, SIGKILL);
 	if (atomic_load(&supervisor->run->shared->dead_by_us) < guarded_us)
@@ -190,7 +184,6 @@ static void supervisor_act(struct supervisor *supervisor, enum renewal_action ac
 static void supervisor_on_extended(struct supervisor *supervisor, const struct lease *lease)
 {
 	unsigned failures = supervisor->failures;
-
 	enum renewal_action action = renewal_extended(&supervisor->renewal, lease->ttl_ms * 1000,
 						      lease->validity_ms * 1000, clock_now_us());
 	supervisor->failures = 0;
@@ -209,7 +202,6 @@ static void supervisor_on_failed(struct supervisor *supervisor)
 	const struct server *server = client_server(&supervisor->client);
 	size_t servers = supervisor->arguments->servers.count;
 	uint64_t half_us = renewal_pause_us(&supervisor->renewal) / 2;
-
 	/* Once for each server, then only as JSON: there are several requests a second. */
 	if (supervisor->failures < servers || supervisor->arguments->json)
 		report_event(supervisor->arguments, REPORT_NOTE, "not-extended",
@@ -228,7 +220,6 @@ static void supervisor_on_answer(struct supervisor *supervisor)
 {
 	struct answer *answer = &supervisor->answer;
 	struct lease lease;
-
 	client_read(&supervisor->client.main, answer);
 	bool extended = answer->outcome == OUTCOME_DONE &&
 			answer_lease(answer, supervisor->arguments->name, supervisor->lease.token, &lease);
@@ -245,7 +236,6 @@ static void supervisor_on_answer(struct supervisor *supervisor)
 static void supervisor_on_left_behind(struct supervisor *supervisor)
 {
 	uint64_t now_us = clock_now_us();
-
 	if (!supervisor->child_ended || supervisor->alone || supervisor->arguments->wait_all)
 		return;
 	if (supervisor->left_behind_us == 0)
@@ -269,14 +259,12 @@ static uint64_t supervisor_next_us(const struct supervisor *supervisor)
 {
 	uint64_t next_us = renewal_next_us(&supervisor->renewal, clock_now_us());
 	bool waits = supervisor->left_behind_us != 0 && supervisor->renewal.why == RENEWAL_WHY_NONE;
-
 	return waits && supervisor->left_behind_us < next_us ? supervisor->left_behind_us : next_us;
 }
 
 static void supervisor_round(struct supervisor *supervisor)
 {
 	struct signalfd_siginfo ignored;
-
 	if (client_wait(&supervisor->client, supervisor_next_us(supervisor), CLIENT_CHILDREN))
 		supervisor_on_answer(supervisor);
 	supervisor_act(supervisor, renewal_time(&supervisor->renewal, clock_now_us()));
@@ -299,7 +287,6 @@ static enum outcome supervisor_try_release(struct supervisor *supervisor, uint64
 	struct client_request request = client_request_of_lock("DELETE", arguments->name, supervisor->lease.token);
 	uint64_t timeout_us = clamp(until(until_us) / arguments->servers.count, RELEASE_TIMEOUT_MIN_US,
 				    arguments->timeout_ms * 1000);
-
 	supervisor->answer = (struct answer){.outcome = OUTCOME_UNAVAILABLE};
 	supervisor->client.order = CLIENT_GO_ON;
 	client_ask(&supervisor->client, 1, &request, timeout_us, true, &supervisor->answer);
@@ -312,7 +299,6 @@ static enum outcome supervisor_try_release(struct supervisor *supervisor, uint64
 static enum outcome supervisor_release(struct supervisor *supervisor)
 {
 	uint64_t until_us = clock_now_us() + RELEASE_MAX_US;
-
 	assert(supervisor->lease.token[0] != '\0');
 	if (until_us > supervisor->renewal.deadline_us)
 		until_us = supervisor->renewal.deadline_us;
@@ -334,7 +320,6 @@ static void supervisor_finish(struct supervisor *supervisor)
 {
 	bool is_over = supervisor->renewal.why == RENEWAL_WHY_LOST;
 	enum outcome outcome = is_over ? OUTCOME_LOST : supervisor_release(supervisor);
-
 	if (outcome == OUTCOME_DONE) {
 		report_event(supervisor->arguments, REPORT_DETAIL, "released", NULL, "released");
 	} else if (outcome == OUTCOME_LOST && !supervisor->lost) {
@@ -355,7 +340,6 @@ static void supervisor_abandon(struct supervisor *supervisor)
 {
 	char lock[DURATION_TEXT_MAX + 64] = "they continue without the lock";
 	json_int_t left_ms = supervisor->renewal.why == RENEWAL_WHY_LOST ? 0 : supervisor_left_ms(supervisor);
-
 	assert(!supervisor_all_ended(supervisor));
 	if (left_ms > 0)
 		snprintf(lock, sizeof lock, "the lock is not released, it runs out in %s", DURATION_TEXT(left_ms));
@@ -369,7 +353,6 @@ static void supervisor_abandon(struct supervisor *supervisor)
 static bool supervisor_set_up(struct supervisor *supervisor)
 {
 	sigset_t children;
-
 	assert(supervisor->run->socket >= 0);
 	setpgid(0, 0);
 	sigemptyset(&children);
@@ -400,7 +383,6 @@ static void supervisor_command(struct supervisor *supervisor)
 int supervisor_run(struct run *run)
 {
 	struct supervisor supervisor = {.run = run, .arguments = run->arguments};
-
 	assert(run->arguments->argv);
 	if (!supervisor_set_up(&supervisor)) {
 		report_complain("cannot be set up: %s", strerror(errno));

@@ -26,7 +26,6 @@ static int supervisor_read_foreground(struct supervisor *supervisor)
 {
 	unsigned char number = 0;
 	ssize_t got = recv(supervisor->run->socket, &number, 1, MSG_DONTWAIT);
-
 	if (got == 1)
 		return number;
 	if (got == 0 || errno != EAGAIN) {
@@ -40,7 +39,6 @@ static int supervisor_read_foreground(struct supervisor *supervisor)
 static bool supervisor_is_end_signal(int number)
 {
 	struct sigaction action;
-
 	if (number != SIGINT && number != SIGTERM && number != SIGHUP && number != SIGQUIT)
 		return false;
 	return sigaction(number, NULL, &action) != 0 || action.sa_handler != SIG_IGN;
@@ -61,7 +59,6 @@ void supervisor_start(struct supervisor *supervisor)
 {
 	const char *command = supervisor->arguments->argv[0];
 	int error;
-
 	assert(supervisor->child == 0);
 	supervisor->child = child_start(supervisor->run, &supervisor->lease, renewal_kill_us(&supervisor->renewal),
 					&error);
@@ -125,7 +122,6 @@ enum client_order supervisor_read_order(void *context)
 {
 	struct supervisor *supervisor = context;
 	bool runs = supervisor->child > 0 && !(supervisor->child_ended && supervisor->alone);
-
 	for (int number; (number = supervisor_read_foreground(supervisor)) != 0;) {
 		if (supervisor_is_end_signal(number)) {
 			supervisor->end_signal = number;
@@ -152,7 +148,6 @@ static void supervisor_on_stop(struct supervisor *supervisor, int number)
 {
 	const struct terminal *terminal = &supervisor->run->terminal;
 	bool asks = number == SIGTTIN || number == SIGTTOU;
-
 	assert(number > 0);
 	if (terminal->file < 0 || (number != SIGTSTP && !asks))
 		return; /* no shell to notify */
@@ -170,7 +165,6 @@ static void supervisor_on_stop(struct supervisor *supervisor, int number)
 static void supervisor_on_end(struct supervisor *supervisor, const siginfo_t *info)
 {
 	const struct terminal *terminal = &supervisor->run->terminal;
-
 	assert(!supervisor->child_ended);
 	if (info->si_code != CLD_EXITED)
 		supervisor_note_interrupt(supervisor, info->si_status,

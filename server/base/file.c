@@ -23,7 +23,6 @@ bool file_open_standard(void)
 bool file_read(int fd, char *bytes, size_t size, size_t *ret_len)
 {
 	size_t len = 0;
-
 	assert(fd >= 0 && size > 0);
 	while (len < size) {
 		ssize_t n = read(fd, bytes + len, size - len);
@@ -58,7 +57,6 @@ static const char *secret_file_read_fd(int fd, enum secret_file_kind kind, size_
 {
 	struct stat file;
 	size_t len = 0;
-
 	assert(fd >= 0);
 	if (fstat(fd, &file) != 0)
 		return strerror(errno);
@@ -83,7 +81,6 @@ bool secret_file_read(const char *path, enum secret_file_kind kind, size_t max, 
 	assert(path && text->len == 0 && max > 0 && message_size > 0);
 	int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
 	const char *reason = fd < 0 ? strerror(errno) : secret_file_read_fd(fd, kind, max, text);
-
 	if (reason)
 		snprintf(message, message_size, "%s: %s", path, reason);
 	if (fd >= 0)

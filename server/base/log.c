@@ -90,7 +90,6 @@ static void log_drop(uint64_t lines)
 static void log_drop_buffered(size_t from)
 {
 	uint64_t lines = 0;
-
 	assert(from <= log_state.lines_len);
 	for (size_t i = from; i < log_state.lines_len; i++)
 		lines += log_state.lines[i] == '\n';
@@ -102,7 +101,6 @@ static void log_drop_buffered(size_t from)
 static size_t log_piece_len(size_t from)
 {
 	size_t len = log_state.lines_len - from;
-
 	assert(from < log_state.lines_len);
 	if (len <= PIPE_BUF)
 		return len;
@@ -115,7 +113,6 @@ static size_t log_piece_len(size_t from)
 static bool log_write_lines(int wait_ms)
 {
 	size_t done = 0;
-
 	assert(log_state.lines_len <= LOG_BUFFER && wait_ms >= 0);
 	while (done < log_state.lines_len) {
 		struct pollfd out = {.fd = STDERR_FILENO, .events = POLLOUT};
@@ -156,7 +153,6 @@ static void log_write_all(int wait_ms)
 bool log_allows(const char *event, unsigned status)
 {
 	struct log_kind *kind = log_state.kinds;
-
 	assert(event);
 	while (kind->event && (strcmp(kind->event, event) != 0 || kind->status != status))
 		kind++;
@@ -218,7 +214,6 @@ static size_t log_escape(const unsigned char *bytes, size_t len, char escape[8],
 	static const char replacement[] = "\xef\xbf\xbd";
 	uint32_t point = 0;
 	size_t n = utf8_next(bytes, len, &point);
-
 	assert(len > 0);
 	if (n == 0) {
 		*ret_escaped = sizeof replacement - 1;
@@ -240,7 +235,6 @@ static bool log_is_bare(const char *value, size_t len)
 	const unsigned char *bytes = (const unsigned char *)value;
 	char escape[8];
 	size_t escaped;
-
 	for (size_t i = 0; i < len;) {
 		/* fast path: nearly all values are plain ASCII */
 		if (bytes[i] > ' ' && bytes[i] < 0x7f && bytes[i] != '=' && bytes[i] != '"' && bytes[i] != '\\') {
@@ -261,7 +255,6 @@ static bool log_put_quoted(const char *value, size_t len)
 	const unsigned char *bytes = (const unsigned char *)value;
 	char escape[8];
 	size_t escaped;
-
 	if (LOG_LINE_MAX - LOG_TAIL - log_state.line_len < 2)
 		return false;
 	log_state.line[log_state.line_len++] = '"';
@@ -281,7 +274,6 @@ static bool log_put_quoted(const char *value, size_t len)
 static bool log_put_key(const char *key)
 {
 	bool json = log_format_used == LOG_JSON;
-
 	assert(key && *key);
 	if (json)
 		return log_put(log_state.line_len == 0 ? "{\"" : ",\"", 2) && log_put(key, strlen(key)) &&
@@ -294,7 +286,6 @@ static void log_put_field(const char *key, const char *value, size_t len, bool n
 {
 	size_t before = log_state.line_len;
 	bool bare = number || (log_format_used == LOG_LOGFMT && log_is_bare(value, len));
-
 	assert(value || len == 0);
 	assert(before <= LOG_LINE_MAX - LOG_TAIL);
 	if (log_put_key(key) && ((bare && log_put(value, len)) || (!number && log_put_quoted(value, len))))
@@ -322,7 +313,6 @@ static void log_put_time(void)
 void log_begin(enum log_level level, const char *event)
 {
 	static const char *const levels[] = {"debug", "info", "warn", "error"};
-
 	assert(level <= LOG_ERROR && event);
 	assert(!log_state.line);
 	if (!log_wants(level))
@@ -359,7 +349,6 @@ void log_num(const char *key, int64_t value)
 {
 	char text[1 + TEXT_DECIMAL_MAX] = "-";
 	size_t sign = value < 0;
-
 	assert(key);
 	if (!log_state.line)
 		return;

@@ -49,7 +49,6 @@ void text_append(struct text *text, const char *bytes, size_t len)
 void text_printf(struct text *text, const char *format, ...)
 {
 	va_list args;
-
 	va_start(args, format);
 	int len = vsnprintf(NULL, 0, format, args);
 	va_end(args);

@@ -8,7 +8,6 @@ size_t text_decimal(uint64_t number, char ret_digits[TEXT_DECIMAL_MAX])
 {
 	char digits[TEXT_DECIMAL_MAX];
 	size_t at = TEXT_DECIMAL_MAX;
-
 	if (number < 10) {
 		ret_digits[0] = (char)('0' + number);
 		return 1;
@@ -29,7 +28,6 @@ size_t text_escape(unsigned char c, char ret_escape[TEXT_ESCAPE_MAX])
 {
 	static const char letters[] = "btnvfr"; /* 8 … 13; JSON has no \\v */
 	size_t len = 0;
-
 	if (c >= ' ' && c != '"' && c != '\\')
 		return 0;
 	ret_escape[len++] = '\\';
@@ -61,7 +59,6 @@ int hex_digit(char c)
 void hex_write(const unsigned char *bytes, size_t len, char *ret_digits)
 {
 	static const char digits[] = "0123456789abcdef";
-
 	assert(bytes && ret_digits);
 	for (size_t i = 0; i < len; i++) {
 		ret_digits[2 * i] = digits[bytes[i] >> 4];

@@ -13,7 +13,6 @@ static const struct {
 size_t utf8_next(const unsigned char *bytes, size_t len, uint32_t *ret_point)
 {
 	size_t followers = 0;
-
 	assert(len > 0);
 	while (followers < 4 && (bytes[0] & utf8_forms[followers].mask) != utf8_forms[followers].lead)
 		followers++;
@@ -35,7 +34,6 @@ bool utf8_is_valid(const char *bytes, size_t len)
 {
 	const unsigned char *at = (const unsigned char *)bytes;
 	uint32_t point;
-
 	for (size_t i = 0, step; i < len; i += step) {
 		step = utf8_next(at + i, len - i, &point);
 		if (step == 0)
@@ -48,7 +46,6 @@ bool utf8_has_control(const char *bytes, size_t len)
 {
 	const unsigned char *at = (const unsigned char *)bytes;
 	uint32_t point = 0;
-
 	for (size_t i = 0, step; i < len; i += step) {
 		step = utf8_next(at + i, len - i, &point);
 		assert(step > 0); /* the caller has checked that it is UTF-8 */

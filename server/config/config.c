@@ -17,7 +17,6 @@ static size_t config_find_blamed(struct options_reader *reader, const char *cons
 				 char other[OPTIONS_NAME_MAX])
 {
 	size_t blamed = 0;
-
 	assert(count > 1);
 	for (size_t i = 1; i < count; i++)
 		if (options_origin(reader, names[i]) > options_origin(reader, names[blamed]))
@@ -38,7 +37,6 @@ static bool config_check_orders(struct options_reader *reader, const struct opti
 		      {{"retry-min-ms", "retry-max-ms"}, {options->retry_min_ms, options->retry_max_ms}},
 		      {{"workers", "max-connections"}, {options->workers, options->max_connections}}};
 	char other[OPTIONS_NAME_MAX];
-
 	for (size_t i = 0; i < sizeof orders / sizeof *orders; i++) {
 		if (orders[i].values[0] <= orders[i].values[1])
 			continue;
@@ -55,7 +53,6 @@ static bool config_check_drift(struct options_reader *reader, const struct optio
 {
 	static const char *const names[] = {"drift-ms", "drift-factor", "min-ttl-ms"};
 	char other[OPTIONS_NAME_MAX];
-
 	/* a whole ms must be left */
 	if (options->min_ttl_ms * options->drift_factor + options->drift_ms + 1 < options->min_ttl_ms)
 		return true;
@@ -76,7 +73,6 @@ static bool config_load_masters(struct options_reader *reader, struct options *o
 	const char *path = options->masters_file, *reason = NULL;
 	struct text text;
 	unsigned line = 0;
-
 	assert(options->master_count == 0);
 	text_init(&text);
 	bool ok = secret_file_read(path, SECRET_FILE_SECRET, MASTERS_FILE_MAX, &text, fault, sizeof fault);
@@ -104,7 +100,6 @@ static bool config_check_masters(struct options_reader *reader, struct options *
 	const char *given[3];
 	size_t count = 0;
 	char other[OPTIONS_NAME_MAX];
-
 	if (options->master_count > 0)
 		given[count++] = "masters";
 	if (options->masters_file[0] != '\0')
@@ -137,7 +132,6 @@ static bool config_check_tls(struct options_reader *reader, struct options *opti
 		     {"tls-client-ca", options->tls_client_ca, "--tls-cert", options->tls_cert},
 		     {"masters-cert", options->masters_cert, "--masters-key", options->masters_key},
 		     {"masters-key", options->masters_key, "--masters-cert", options->masters_cert}};
-
 	for (size_t i = 0; i < sizeof pairs / sizeof *pairs; i++)
 		if (pairs[i].value[0] != '\0' && pairs[i].other_value[0] == '\0')
 			return options_blame(reader, pairs[i].name, "%s is needed with it", pairs[i].other);
@@ -156,7 +150,6 @@ bool config_load(int argc, char *argv[], char *const environment[], struct optio
 	struct options options = {0};
 	struct options_reader reader = {
 		.table = &config_table, .values = &options, .message = message, .message_size = message_size};
-
 	assert(argc >= 0 && message_size > 0);
 	if (!options_read(&reader, argc, argv, environment))
 		return false;

@@ -19,7 +19,6 @@ static const char *config_add_address(const char *text, unsigned parts, struct a
 {
 	struct address *address = &list[*count];
 	const char *reason = address_parse(text, parts, address);
-
 	if (reason)
 		return reason;
 	if (!address->is_unix && !address->has_port)
@@ -39,7 +38,6 @@ static const char *config_add_listen(const struct options_entry *entry, const ch
 	const unsigned may = ADDRESS_PLAIN | ADDRESS_UNIX | ADDRESS_HTTP | ADDRESS_HTTPS | ADDRESS_NEEDS_PORT |
 			     ADDRESS_ZERO_PORT;
 	struct options *options = values;
-
 	assert(options->listen_count < entry->max);
 	return config_add_address(text, may, options->listen, &options->listen_count, "given twice");
 }
@@ -51,7 +49,6 @@ static const char *config_add_master(const struct options_entry *entry, const ch
 	struct options *options = values;
 	struct address *address = &options->masters[options->master_count];
 	char db[16] = "";
-
 	assert(options->master_count < entry->max);
 	/* two databases of one server fail together */
 	const char *reason = config_add_address(text, may, options->masters, &options->master_count,
@@ -75,7 +72,6 @@ static const char *config_add_name(const struct options_entry *entry, const char
 	bool is_host = entry->offset == offsetof(struct options, allow_hosts);
 	struct address parts;
 	const char *reason = address_parse(text, is_host ? ADDRESS_PLAIN : ADDRESS_HTTP | ADDRESS_HTTPS, &parts);
-
 	assert(names->count < entry->max);
 	if (reason || strlen(text) >= ADDRESS_HOST_MAX || (is_host && parts.has_port))
 		return reason ? reason : is_host && parts.has_port ? "a port is not allowed here" : "too long";
@@ -89,7 +85,6 @@ static const char *config_add_name(const struct options_entry *entry, const char
 static const char *config_parse_dev(const struct options_entry *entry, const char *text, void *values)
 {
 	struct options *options = values;
-
 	if (strcmp(text, "true") != 0 && strcmp(text, "false") != 0)
 		return options_parse_number(entry, text, values);
 	options->dev = strcmp(text, "true") == 0 ? CONFIG_DEV_DEFAULT : 0;
@@ -104,7 +99,6 @@ static const char *config_parse_prefix(const struct options_entry *entry, const 
 	enum { WORD_MIN = 4 }; /* fewer letters end ordinary words */
 	size_t len = strlen(text);
 	bool is_reserved = strstr(text, reserved);
-
 	for (size_t part = WORD_MIN; part < sizeof reserved - 1; part++)
 		is_reserved = is_reserved || (len >= part && memcmp(text + len - part, reserved, part) == 0);
 	return is_reserved ? "redlockd: begins the names of redlockd's own keys; end the prefix in another way, such "
@@ -127,7 +121,6 @@ static bool config_check_file(struct options_reader *reader)
 {
 	const char *fault = secret_file_check(&reader->file, SECRET_FILE_SECRET);
 	bool overridden = options_origin(reader, "masters") > OPTIONS_FROM_FILE;
-
 	if (!fault || !config_have_password(overridden ? reader->aside : reader->values))
 		return true;
 	return options_complain_text(reader, "holds a password, and so %s", fault);

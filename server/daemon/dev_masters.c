@@ -68,7 +68,6 @@ static __attribute__((format(printf, 2, 3))) void dev_report_send(const struct d
 {
 	char report[DEV_REPORT_MAX];
 	va_list args;
-
 	va_start(args, format);
 	vsnprintf(report, sizeof report - 1, format, args);
 	va_end(args);
@@ -82,7 +81,6 @@ static __attribute__((format(printf, 2, 3))) void dev_report_send(const struct d
 static void dev_close_others(struct dev_supervisor *self)
 {
 	int null_fd = open("/dev/null", O_RDWR), report_fd = fcntl(self->report_fd, F_DUPFD, 4);
-
 	assert(null_fd >= 0 && report_fd >= 4);
 	for (int fd = 0; fd <= 2; fd++)
 		dup2(null_fd, fd);
@@ -104,7 +102,6 @@ static _Noreturn void dev_exec(const struct dev_supervisor *self, uint32_t i, pi
 {
 	char log[DEV_MASTERS_FOLDER_MAX + 16], path[DEV_MASTERS_FOLDER_MAX + 16];
 	sigset_t none;
-
 	assert(i < self->count);
 	/* From here on the kernel kills this process with the supervisor, unless the supervisor has ended before. */
 	if (prctl(PR_SET_PDEATHSIG, SIGKILL) != 0 || getppid() != supervisor)
@@ -127,7 +124,6 @@ static _Noreturn void dev_exec(const struct dev_supervisor *self, uint32_t i, pi
 static bool dev_spawn_all(struct dev_supervisor *self)
 {
 	pid_t supervisor = getpid();
-
 	assert(self->count > 0 && self->count <= OPTIONS_MASTERS_MAX);
 	for (uint32_t i = 0; i < self->count; i++) {
 		pid_t pid = fork();
@@ -149,7 +145,6 @@ static bool dev_spawn_all(struct dev_supervisor *self)
 static void dev_last_line(const struct dev_supervisor *self, uint32_t i, char *line, size_t size)
 {
 	char path[DEV_MASTERS_FOLDER_MAX + 16], bytes[512];
-
 	assert(i < self->count && size > 0);
 	line[0] = '\0';
 	snprintf(path, sizeof path, "%s/%u.log", self->folder, i + 1);
@@ -176,7 +171,6 @@ static void dev_reap(struct dev_supervisor *self)
 	char line[160];
 	int status;
 	pid_t pid;
-
 	while (self->alive > 0 && (pid = waitpid(-1, &status, WNOHANG)) > 0) {
 		uint32_t i = 0;
 		while (i < self->count && self->pids[i] != pid)
@@ -194,7 +188,6 @@ static void dev_reap(struct dev_supervisor *self)
 static void dev_end_all(struct dev_supervisor *self, const sigset_t *ended)
 {
 	uint64_t deadline_ms = dev_now_ms() + DEV_TERM_MS;
-
 	assert(self->count > 0);
 	dev_kill_all(self, SIGTERM);
 	for (uint64_t now_ms = dev_now_ms(); self->alive > 0 && now_ms < deadline_ms; now_ms = dev_now_ms()) {
@@ -212,7 +205,6 @@ static void dev_end_all(struct dev_supervisor *self, const sigset_t *ended)
 static _Noreturn void dev_supervise(struct dev_supervisor *self)
 {
 	sigset_t ended, waited;
-
 	dev_set_signals(SIG_IGN);
 	signal(SIGCHLD, SIG_DFL); /* if inherited as ignored, waitpid() would not work */
 	signal(SIGTERM, SIG_DFL); /* a server may get it before it has become one */
@@ -238,7 +230,6 @@ static _Noreturn void dev_supervise(struct dev_supervisor *self)
 static bool dev_find_program(const char *name, char path[PATH_MAX])
 {
 	const char *folders = getenv("PATH");
-
 	if (!folders)
 		folders = "/usr/local/bin:/usr/bin:/bin";
 	for (;; folders++) {
@@ -256,7 +247,6 @@ static bool dev_find_program(const char *name, char path[PATH_MAX])
 static bool dev_make_folder(char folder[DEV_MASTERS_FOLDER_MAX], char *message, size_t size)
 {
 	const char *base = getenv("TMPDIR");
-
 	if (!base || base[0] != '/' || strlen(base) + sizeof("/redlockd-dev-XXXXXX") > DEV_MASTERS_FOLDER_MAX)
 		base = "/tmp";
 	snprintf(folder, DEV_MASTERS_FOLDER_MAX, "%s/redlockd-dev-XXXXXX", base);
@@ -271,7 +261,6 @@ static bool dev_fork(struct dev_masters *dev, uint32_t count, const char *progra
 {
 	struct dev_supervisor self = {.parent = getpid(), .program = program, .folder = dev->folder, .count = count};
 	int report[2];
-
 	assert(count > 0 && program[0] != '\0');
 	if (pipe2(report, O_CLOEXEC) != 0)
 		return false;
@@ -292,7 +281,6 @@ static bool dev_fork(struct dev_masters *dev, uint32_t count, const char *progra
 static int dev_report_receive(const struct dev_masters *dev, uint64_t timeout_ms, char report[DEV_REPORT_MAX])
 {
 	struct pollfd fd = {.fd = dev->report_fd, .events = POLLIN};
-
 	assert(dev->report_fd >= 0);
 	if (poll(&fd, 1, (int)timeout_ms) <= 0)
 		return 0;
@@ -309,7 +297,6 @@ static bool dev_listens(const char *path)
 {
 	struct sockaddr_un name = {.sun_family = AF_UNIX};
 	int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-
 	assert(strlen(path) < sizeof name.sun_path);
 	strcpy(name.sun_path, path);
 	if (fd < 0)
@@ -325,7 +312,6 @@ static bool dev_wait_ready(const struct dev_masters *dev, uint32_t count, const 
 {
 	uint64_t deadline_ms = dev_now_ms() + DEV_START_MS;
 	char report[DEV_REPORT_MAX];
-
 	for (uint32_t i = 0; i < count;) {
 		if (dev_listens(options->masters[i].host)) {
 			i++;
@@ -346,7 +332,6 @@ static bool dev_wait_ready(const struct dev_masters *dev, uint32_t count, const 
 bool dev_masters_start(struct dev_masters *dev, uint32_t count, struct options *options, char *message, size_t size)
 {
 	char program[PATH_MAX];
-
 	assert(count >= 1 && count <= OPTIONS_MASTERS_MAX);
 	options->master_count = 0;
 	if (!dev_find_program("redis-server", program) && !dev_find_program("valkey-server", program)) {
@@ -379,7 +364,6 @@ void dev_masters_stop(struct dev_masters *dev)
 	char report[DEV_REPORT_MAX];
 	uint64_t deadline_ms = dev_now_ms() + DEV_STOP_MS;
 	int said = 0;
-
 	assert(dev->supervisor > 0);
 	kill(dev->supervisor, SIGTERM);
 	for (uint64_t now_ms = dev_now_ms(); said >= 0 && now_ms < deadline_ms; now_ms = dev_now_ms())

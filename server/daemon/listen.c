@@ -22,7 +22,6 @@ enum { LISTEN_BACKLOG = 4096, LISTEN_MODE = 0660 };
 static int listen_complain(const struct address *address, const char *reason, char *message, size_t size)
 {
 	bool v6 = strchr(address->host, ':');
-
 	assert(size > 0);
 	if (address->is_unix)
 		snprintf(message, size, "cannot listen on unix:%s: %s", address->host, reason);
@@ -39,7 +38,6 @@ static int listen_complain(const struct address *address, const char *reason, ch
 static bool listen_bound_buffers(int fd)
 {
 	const int answers = 64 * 1024, requests = 32 * 1024;
-
 	assert(fd >= 0);
 	return setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &answers, sizeof answers) == 0 &&
 	       setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &requests, sizeof requests) == 0;
@@ -49,7 +47,6 @@ static bool listen_bound_buffers(int fd)
 static int listen_open_one(const struct addrinfo *info, bool reuse_port)
 {
 	int on = 1, fd = socket(info->ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
-
 	if (fd < 0)
 		return -1;
 	if (setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on) == 0 &&
@@ -72,7 +69,6 @@ static struct addrinfo *listen_resolve(const struct address *address, char *mess
 				 .ai_flags = AI_PASSIVE | AI_NUMERICSERV},
 			*infos;
 	char port[8];
-
 	assert(!address->is_unix);
 	snprintf(port, sizeof port, "%u", address->port);
 	int error = getaddrinfo(address->host, port, &hints, &infos);
@@ -88,7 +84,6 @@ static int listen_open_tcp(const struct address *address, bool reuse_port, char 
 	bool v6 = strchr(address->host, ':');
 	char reason[ADDRESS_HOST_MAX + 200];
 	int fd = -1, error;
-
 	assert(!address->is_unix);
 	if (!infos)
 		return -1;
@@ -118,7 +113,6 @@ static bool listen_is_name(const char *host)
 bool listen_find_local(const struct address *address, bool resolve, bool *ret_local, char *message, size_t size)
 {
 	bool local = true;
-
 	if (!address->is_unix && (resolve || !listen_is_name(address->host))) {
 		struct addrinfo *infos = listen_resolve(address, message, size);
 		if (!infos)
@@ -146,7 +140,6 @@ enum listen_danger listen_danger(bool local, bool tls, bool has_keys, bool has_c
 static const char *listen_clear_path(const struct sockaddr_un *name)
 {
 	struct stat status;
-
 	if (lstat(name->sun_path, &status) != 0)
 		return errno == ENOENT ? NULL : strerror(errno);
 	if (!S_ISSOCK(status.st_mode))
@@ -166,7 +159,6 @@ static const char *listen_clear_path(const struct sockaddr_un *name)
 static int listen_open_unix(const struct address *address, char *message, size_t size)
 {
 	struct sockaddr_un name = {.sun_family = AF_UNIX};
-
 	assert(address->is_unix && strlen(address->host) < sizeof name.sun_path);
 	strcpy(name.sun_path, address->host);
 	const char *reason = listen_clear_path(&name);
@@ -198,7 +190,6 @@ uint16_t listen_port(int fd)
 {
 	struct sockaddr_storage name;
 	socklen_t len = sizeof name;
-
 	assert(fd >= 0);
 	if (getsockname(fd, (struct sockaddr *)&name, &len) != 0)
 		return 0;
@@ -215,7 +206,6 @@ void listen_shown(int fd, char *shown, size_t size)
 	} name = {0};
 	socklen_t len = sizeof name - 1; /* so that a path is terminated */
 	char host[INET6_ADDRSTRLEN];
-
 	assert(size > 0);
 	if (getsockname(fd, &name.any, &len) != 0)
 		snprintf(shown, size, "unknown");

@@ -17,7 +17,6 @@ enum { URL_MAX = OPTIONS_PATH_MAX + 20 };
 static void append_option(struct text *text, const struct options_entry *entry, const void *value)
 {
 	const struct options_names *names = value;
-
 	text_printf(text, "%s--%s=", text->len > 0 ? " " : "", entry->name);
 	if (entry->traits & OPTIONS_LIST)
 		for (size_t i = 0; i < names->count; i++)
@@ -38,7 +37,6 @@ static void append_option(struct text *text, const struct options_entry *entry, 
 static void append_changed(struct text *text, const struct options *options)
 {
 	static struct options standard;
-
 	for (size_t i = 0; i < config_table.count; i++) {
 		const struct options_entry *entry = &config_table.entries[i];
 		const char *value = (const char *)options + entry->offset;
@@ -57,7 +55,6 @@ void show_start(const struct options *options, const int listeners[])
 {
 	struct text text;
 	char shown[300];
-
 	assert(options->listen_count > 0 && options->master_count > 0);
 	text_init(&text);
 	log_begin(LOG_INFO, "listening");
@@ -98,7 +95,6 @@ void show_first_steps(const struct options *options, const struct tls *tls)
 	const struct address *address = &options->listen[0];
 	char url[URL_MAX], to[OPTIONS_PATH_MAX + URL_MAX + 20];
 	const char *key = options->keys[0] ? "-H \"Authorization: Bearer KEY\" " : "";
-
 	assert(options->dev > 0);
 	/* 0.0.0.0 and :: cannot be called; a certificate may be for the name of this machine alone */
 	bool everywhere = strcmp(address->host, "0.0.0.0") == 0 || strcmp(address->host, "::") == 0,

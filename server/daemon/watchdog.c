@@ -31,7 +31,6 @@ enum { WATCHDOG_STATUS_US = 1000000, WATCHDOG_ALIVE_PART = 2, WATCHDOG_STUCK_PAR
 static uint64_t watchdog_parse_number(const char *text)
 {
 	char *end;
-
 	if (!text || text[0] < '0' || text[0] > '9')
 		return 0;
 	errno = 0;
@@ -43,7 +42,6 @@ void watchdog_init(struct watchdog *watchdog)
 {
 	const char *name = getenv("NOTIFY_SOCKET"), *pid = getenv("WATCHDOG_PID");
 	size_t len = name ? strlen(name) : 0;
-
 	*watchdog = (struct watchdog){.manager.sun_family = AF_UNIX};
 	/* "/path", or "@name" for an abstract socket; anything else is ignored */
 	if (len >= 2 && len < sizeof watchdog->manager.sun_path && (name[0] == '/' || name[0] == '@')) {
@@ -67,7 +65,6 @@ static __attribute__((format(printf, 2, 3))) void watchdog_send(const struct wat
 	const struct timeval bound = {.tv_sec = WATCHDOG_SEND_S};
 	char text[512];
 	va_list args;
-
 	if (watchdog->manager_len == 0)
 		return;
 	va_start(args, format);
@@ -92,7 +89,6 @@ static __attribute__((format(printf, 2, 3))) void watchdog_send(const struct wat
 static void watchdog_send_status(struct watchdog *watchdog, const char *before)
 {
 	size_t voting = metrics_voting(), needed = redlock_majority((uint8_t)watchdog->master_count);
-
 	assert(watchdog->master_count > 0);
 	if (before[0] == '\0' && voting == watchdog->voting)
 		return;
@@ -105,7 +101,6 @@ static void watchdog_send_status(struct watchdog *watchdog, const char *before)
 void watchdog_reloading(struct watchdog *watchdog)
 {
 	struct timespec now;
-
 	clock_gettime(CLOCK_MONOTONIC, &now);
 	watchdog_send(watchdog, "RELOADING=1\nMONOTONIC_USEC=%" PRIu64,
 		      (uint64_t)now.tv_sec * 1000000 + (uint64_t)now.tv_nsec / 1000);
@@ -150,7 +145,6 @@ static void watchdog_note_stuck(struct watchdog *watchdog, size_t worker, uint64
 static void watchdog_check_loops(struct watchdog *watchdog)
 {
 	uint64_t now_us = clock_now_us();
-
 	if (watchdog->interval_us == 0 || now_us < watchdog->look_at_us)
 		return;
 	for (size_t w = 0; w < watchdog->worker_count; w++)
@@ -179,7 +173,6 @@ void watchdog_begin(struct watchdog *watchdog, struct worker *const workers[], s
 static struct timespec watchdog_pause(const struct watchdog *watchdog)
 {
 	uint64_t now_us = clock_now_us(), pause_us = stats_pause_us(now_us);
-
 	if (watchdog->manager_len > 0 && pause_us > WATCHDOG_STATUS_US)
 		pause_us = WATCHDOG_STATUS_US;
 	if (watchdog->interval_us > 0 && watchdog->look_at_us < now_us + pause_us)

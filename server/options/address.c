@@ -19,7 +19,6 @@ static bool address_parse_digits(const char *text, uint16_t *ret_number)
 {
 	size_t len = strlen(text);
 	long number = len > 0 && len <= 5 && strspn(text, ADDRESS_DIGITS) == len ? strtol(text, NULL, 10) : -1;
-
 	*ret_number = (uint16_t)number;
 	return number >= 0 && number <= UINT16_MAX;
 }
@@ -28,7 +27,6 @@ static bool address_parse_digits(const char *text, uint16_t *ret_number)
 static bool address_copy(UriTextRangeA part, char *copy, size_t size)
 {
 	size_t len = part.first ? (size_t)(part.afterLast - part.first) : 0;
-
 	return (size_t)snprintf(copy, size, "%.*s", (int)len, len > 0 ? part.first : "") < size;
 }
 
@@ -36,7 +34,6 @@ static bool address_copy(UriTextRangeA part, char *copy, size_t size)
 static const char *address_explain(const char *text)
 {
 	const char *at = strrchr(text, '@'), *host = at ? at + 1 : text, *colon = strchr(host, ':');
-
 	if (strchr(host, '[') || (colon && strchr(colon + 1, ':')))
 		return "an IPv6 address must stand in brackets: [::1]:port";
 	if (colon && strspn(colon + 1, ADDRESS_DIGITS) != strlen(colon + 1))
@@ -50,7 +47,6 @@ static const char *address_explain(const char *text)
 static const char *address_parse_userinfo(UriTextRangeA part, struct address *address)
 {
 	char text[3 * (ADDRESS_USER_MAX + ADDRESS_HOST_MAX)];
-
 	if (!address_copy(part, text, sizeof text))
 		return "user or password is too long";
 	char *password = strchr(text, ':');
@@ -72,7 +68,6 @@ static const char *address_parse_userinfo(UriTextRangeA part, struct address *ad
 static const char *address_parse_end(const char *end, unsigned parts, struct address *address)
 {
 	const char *start = address->is_unix ? "?db=" : "/";
-
 	if (end[0] == '\0' || (strcmp(end, "/") == 0 && parts & (ADDRESS_SLASH | ADDRESS_DB)))
 		return NULL;
 	if (!(parts & ADDRESS_DB))
@@ -88,7 +83,6 @@ static const char *address_parse_parts(const UriUriA *uri, unsigned parts, struc
 {
 	char port[8], *host = address->host;
 	const char *reason = uri->userInfo.first ? address_parse_userinfo(uri->userInfo, address) : NULL;
-
 	if (reason)
 		return reason;
 	if (!address_copy(uri->hostText, host, sizeof address->host - 2)) /* 253: the longest name */
@@ -114,7 +108,6 @@ static const char *address_parse_url(const char *text, unsigned parts, struct ad
 {
 	char url[ADDRESS_TEXT_MAX + 32];
 	UriUriA uri;
-
 	snprintf(url, sizeof url, "none://%s", text);
 	int failed = uriParseSingleUriA(&uri, url, NULL);
 	if (failed == URI_ERROR_MALLOC)
@@ -134,7 +127,6 @@ static const char *address_parse_unix(const char *text, unsigned parts, struct a
 	const char *path = slashes ? text + 2 + user : text;
 	size_t len = strcspn(path, "?");
 	char host[ADDRESS_TEXT_MAX + 8];
-
 	if (len < 2 || path[0] != '/' || path[1] == '/' || (user > 0 && path[-1] != '@'))
 		return "the path of the socket must begin with one /";
 	snprintf(host, sizeof host, "%.*shost", (int)user, text + 2);
@@ -158,7 +150,6 @@ const char *address_parse(const char *text, unsigned parts, struct address *ret_
 		       {"redis://", ADDRESS_REDIS}, {"rediss://", ADDRESS_REDISS}, {"", ADDRESS_PLAIN}};
 	char lone[ADDRESS_TEXT_MAX + 16];
 	size_t i = 0, len = strlen(text);
-
 	assert(ret_address);
 	if (len == 0 || len > ADDRESS_TEXT_MAX)
 		return len == 0 ? "empty" : "too long";

@@ -22,7 +22,6 @@ enum { OPTIONS_FILE_MAX = 1 << 20, OPTIONS_LONG = 256 /* what getopt_long() retu
 size_t options_distance(const char *a, const char *b)
 {
 	size_t row[OPTIONS_NAME_MAX], len = strlen(b);
-
 	assert(len < OPTIONS_NAME_MAX);
 	for (size_t j = 0; j <= len; j++)
 		row[j] = j;
@@ -52,7 +51,6 @@ static const struct options_entry *options_find(const struct options_reader *rea
 	const struct options_table *table = reader->table;
 	const struct options_entry *found = NULL;
 	char name[OPTIONS_NAME_MAX], known[OPTIONS_NAME_MAX];
-
 	if (len >= sizeof name)
 		return NULL;
 	snprintf(name, sizeof name, "%.*s", (int)len, given);
@@ -84,7 +82,6 @@ static bool options_complain_unknown(struct options_reader *reader, const char *
 			   : flag  ? "unknown option"
 			   : reader->source == OPTIONS_FROM_FILE ? "unknown key"
 								 : "unknown variable";
-
 	if (entry)
 		options_spell(reader->table, entry, reader->source, like);
 	if (plain) /* of a letter without its value, which may be a secret */
@@ -104,7 +101,6 @@ static bool options_set_item(struct options_reader *reader, const struct options
 	enum options_source *origin = &reader->origins[entry - reader->table->entries];
 	void *values = *origin > reader->source ? reader->aside : reader->values;
 	size_t count = 0;
-
 	if (values == reader->values)
 		*origin = reader->source;
 	if (values == reader->values && entry->traits & OPTIONS_FILE)
@@ -143,7 +139,6 @@ static void options_describe(const struct options_table *table, struct option lo
 {
 	char *letter = stpcpy(letters, "-:"); /* words that are no options in their order, our own messages */
 	size_t n = 0;
-
 	assert(table->count <= OPTIONS_MAX);
 	for (size_t i = 0; i < table->count; i++) {
 		const struct options_entry *entry = &table->entries[i];
@@ -163,7 +158,6 @@ static bool options_read_word(struct options_reader *reader, int code, char **ar
 	const struct options_table *table = reader->table;
 	const struct options_entry *entry = NULL;
 	int letter = code == '?' || code == ':' ? optopt : code;
-
 	if (code == 1 && table->operand)
 		return table->operand(reader, optarg);
 	if (strncmp(argv[at], "--", 2) == 0) /* getopt_long() takes the beginning of a name for the name */
@@ -193,7 +187,6 @@ static bool options_read_words(struct options_reader *reader, int argc, char **a
 	struct option longs[OPTIONS_MAX + 1] = {0};
 	char letters[3 * OPTIONS_MAX + 3];
 	int code, at = 1;
-
 	options_begin(reader, OPTIONS_FROM_FLAG);
 	options_describe(reader->table, longs, letters);
 	optind = 0; /* the state of getopt_long() is global */
@@ -225,7 +218,6 @@ static bool options_read_environment(struct options_reader *reader, char *const 
 {
 	const char *prefix = reader->table->variables;
 	bool keeps_empty = prefix && !reader->table->names_variables;
-
 	options_begin(reader, OPTIONS_FROM_ENVIRONMENT);
 	for (; *environment; environment++) {
 		const char *variable = *environment, *value = strchr(variable, '=');
@@ -251,7 +243,6 @@ static const char *options_json_text(const struct options_entry *entry, const js
 			: json_is_integer(value) ? OPTIONS_INTEGER
 			: json_is_real(value)    ? OPTIONS_REAL
 						 : 0;
-
 	if (!(entry->traits & type) || type == OPTIONS_STRING)
 		return entry->traits & type ? json_string_value(value) : NULL;
 	size_t len = json_dumpb(value, buffer, 31, JSON_ENCODE_ANY | JSON_REAL_PRECISION(15));
@@ -264,7 +255,6 @@ static bool options_set_json(struct options_reader *reader, const struct options
 	bool list = entry->traits & OPTIONS_LIST && json_is_array(value);
 	size_t count = list ? json_array_size(value) : 1;
 	char buffer[32];
-
 	if (count == 0)
 		return options_complain(reader, entry, 0, NULL, "the list is empty");
 	for (size_t i = 0; i < count; i++) {
@@ -289,7 +279,6 @@ static json_t *options_load_file(struct options_reader *reader)
 	bool ok = fd >= 0 && fstat(fd, &reader->file) == 0 && file_read(fd, bytes, OPTIONS_FILE_MAX + 1, &len);
 	const char *fault = !ok ? strerror(errno) : len > OPTIONS_FILE_MAX ? "larger than 1 MiB" : NULL;
 	json_t *object = fault ? NULL : json_loadb(bytes, len, JSON_REJECT_DUPLICATES, &error);
-
 	explicit_bzero(bytes, len);
 	free(bytes);
 	if (fd >= 0)
@@ -312,7 +301,6 @@ static bool options_read_file(struct options_reader *reader)
 {
 	const char *key;
 	json_t *value;
-
 	if (!reader->path)
 		return true;
 	json_t *object = options_load_file(reader);
@@ -332,7 +320,6 @@ static bool options_read_file(struct options_reader *reader)
 bool options_read(struct options_reader *reader, int argc, char **argv, char *const environment[])
 {
 	const struct options_table *table = reader->table;
-
 	assert(reader->message_size > 0 && table->size > 0);
 	reader->aside = memory_alloc(table->size);
 	bool ok = options_read_words(reader, argc, argv) &&

@@ -24,7 +24,6 @@ void options_spell(const struct options_table *table, const struct options_entry
 {
 	bool variable = source == OPTIONS_FROM_ENVIRONMENT || entry->traits & OPTIONS_NO_FLAG;
 	bool flag = !variable && source != OPTIONS_FROM_FILE;
-
 	snprintf(name, OPTIONS_NAME_MAX, "%s%s",
 		 variable && !entry->variable ? table->variables
 		 : flag                       ? "--"
@@ -37,7 +36,6 @@ void options_spell(const struct options_table *table, const struct options_entry
 void options_allowed(const struct options_entry *entry, char allowed[OPTIONS_ALLOWED_MAX])
 {
 	size_t len = 0;
-
 	for (size_t i = 0; entry->choices && entry->choices[i]; i++)
 		len += (size_t)snprintf(allowed + len, OPTIONS_ALLOWED_MAX - len, "%s%s",
 					i == 0                   ? ""
@@ -75,7 +73,6 @@ bool options_is_in_source(const struct options_table *table, const struct option
 bool options_is_harmless(const char *word)
 {
 	size_t len = strlen(word);
-
 	return len > 0 && len <= OPTIONS_WORD_MAX && strspn(word, "abcdefghijklmnopqrstuvwxyz-") == len;
 }
 
@@ -84,7 +81,6 @@ bool options_is_harmless(const char *word)
 bool options_complain_text(struct options_reader *reader, const char *format, ...)
 {
 	va_list args;
-
 	reader->message[0] = '\0';
 	if (reader->source == OPTIONS_FROM_FILE)
 		snprintf(reader->message, reader->message_size, "%s: ", reader->path);
@@ -104,7 +100,6 @@ bool options_complain(struct options_reader *reader, const struct options_entry 
 	char name[OPTIONS_NAME_MAX], allowed[OPTIONS_ALLOWED_MAX], address[32] = "";
 	bool shown = value && entry->traits & OPTIONS_SHOWN && strlen(value) < OPTIONS_SHOWN_MAX &&
 		     strspn(value, OPTIONS_PLAIN) == strlen(value);
-
 	assert(reason);
 	options_spell(reader->table, entry, reader->source, name);
 	options_allowed(entry, allowed);
@@ -118,7 +113,6 @@ bool options_blame(struct options_reader *reader, const char *name, const char *
 {
 	char given[OPTIONS_NAME_MAX], reason[OPTIONS_PATH_MAX + 600];
 	va_list args;
-
 	va_start(args, format);
 	vsnprintf(reason, sizeof reason, format, args);
 	va_end(args);
@@ -132,7 +126,6 @@ bool options_blame(struct options_reader *reader, const char *name, const char *
 void options_print_wrapped(FILE *to, const char *text)
 {
 	size_t column = OPTIONS_HELP_WIDTH;
-
 	for (size_t len; *text != '\0'; text += len + (text[len] == ' ')) {
 		len = strcspn(text, " ");
 		bool fits = column + 1 + len <= OPTIONS_HELP_WIDTH;
@@ -144,7 +137,6 @@ void options_print_wrapped(FILE *to, const char *text)
 void options_print_help(const struct options_table *table, FILE *to)
 {
 	char allowed[OPTIONS_ALLOWED_MAX], name[OPTIONS_NAME_MAX], line[512];
-
 	fputs(table->usage, to);
 	for (const struct options_entry *entry = table->entries; entry < table->entries + table->count; entry++) {
 		bool optional = entry->traits & OPTIONS_OPTIONAL, has_flag = !(entry->traits & OPTIONS_NO_FLAG);
@@ -177,7 +169,6 @@ const char *const options_truths[] = {"false", "true", NULL};
 static void options_store(const struct options_entry *entry, uint64_t number, void *values)
 {
 	const bool big = __BYTE_ORDER__ == __ORDER_BIG_ENDIAN__;
-
 	assert(entry->size == 1 || entry->size == 4 || entry->size == 8);
 	memcpy((char *)values + entry->offset, (const char *)&number + (big ? 8 - entry->size : 0), entry->size);
 }
@@ -195,7 +186,6 @@ static const char *options_parse_unit(const struct options_entry *entry, const c
 	char *end;
 	uint64_t number = strtoull(digits, &end, 10); /* the largest, if it does not fit; all bounds are far below */
 	const struct options_unit *unit = options_units;
-
 	assert(entry->min <= entry->max && units <= sizeof options_units / sizeof *options_units);
 	while (unit < options_units + units && strcmp(end, unit->name) != 0)
 		unit++;
@@ -226,7 +216,6 @@ const char *options_parse_fraction(const struct options_entry *entry, const char
 {
 	char *end;
 	double number = strtod(text, &end);
-
 	assert(entry->size == sizeof number);
 	/* strtod() alone would accept spaces, signs, hexadecimal, inf and nan. */
 	if (text[0] < '0' || text[0] > '9' || strspn(text, "0123456789.eE+-") != strlen(text) || *end != '\0')
@@ -252,7 +241,6 @@ const char *options_parse_text(const struct options_entry *entry, const char *te
 {
 	size_t len = strlen(text);
 	void *place = (char *)values + entry->offset;
-
 	assert(entry->size == sizeof text || entry->max < entry->size);
 	if (len < entry->min || len > entry->max)
 		return len == 0 ? "empty" : len < entry->min ? "too short" : "too long";
