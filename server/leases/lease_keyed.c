@@ -29,9 +29,11 @@ struct lease_keyed {
 	struct lease_op *op;    /* the caller's */
 	struct lease_op *inner; /* under way; NULL: the timer of `op` runs */
 	uint64_t random;
-	uint32_t tries; /* acquisitions begun */
-	bool again;     /* the lease is an earlier request's */
-	uint64_t fence; /* of the lease */
+	uint32_t tries;   /* acquisitions begun */
+	bool again;       /* the lease is an earlier request's */
+	uint64_t look_us; /* a waiter looks again at this time … */
+	uint16_t looked;  /* … which was set after this attempt; 0: not set */
+	uint64_t fence;   /* of the lease */
 	char token[LEASE_TOKEN_LEN];
 };
 
@@ -49,6 +51,7 @@ static void acquire(struct lease_keyed *keyed, uint64_t now_us)
 	if (request.wait_ms > 0)
 		request.wait_ms = request.wait_ms > waited_ms ? request.wait_ms - (uint32_t)waited_ms : 1;
 	keyed->tries++;
+	keyed->looked = 0;
 	keyed->inner = lease_op_submit(keyed->op->leases, &request, on_acquired, keyed);
 	keyed->inner->keyed = keyed;
 	keyed->inner->watch = look;
@@ -76,6 +79,8 @@ static void finish(struct lease_keyed *keyed, const struct lease_answer *answer)
 	op->watch = NULL;
 	free(keyed);
 	lease_op_enter(op, LEASE_OP_ANSWERED); /* its parts have been counted */
+	TAILQ_REMOVE(&op->leases->ops[LEASE_OP_ANSWERED], op, entry);
+	TAILQ_INSERT_HEAD(&op->leases->ops[LEASE_OP_ANSWERED], op, entry); /* in the place of the part's answer */
 }
 
 /* Another acquisition, after a pause: what stood in its way is a request with its own key that is not granted yet, or
@@ -230,7 +235,12 @@ static bool look(struct lease_op *op, uint64_t now_us)
 	uint64_t after_us = is_any_own(op) ? REDLOCK_LOOK_AGAIN_US : LOOK_US;
 	if (after_us < share_us)
 		after_us = share_us;
-	if (op->core.state == REDLOCK_WAITING && !op->core.paused && op->core.deadline_us > now_us + after_us)
-		lease_op_dispatch_first(op, now_us, after_us);
+	if (op->core.state != REDLOCK_WAITING || op->core.paused)
+		return false;
+	if (keyed->looked != op->attempt)
+		keyed->look_us = now_us + after_us;
+	keyed->looked = op->attempt;
+	if (op->core.deadline_us > keyed->look_us) /* also if another event has moved it */
+		lease_op_dispatch_first(op, now_us, keyed->look_us > now_us ? keyed->look_us - now_us : 0);
 	return false;
 }
