@@ -33,21 +33,6 @@ static struct answer commands_ask(struct client *client, struct client_request r
 
 /* ---- ending ---- */
 
-/* Reports an answer that is no success, and returns the exit status for it. */
-static int commands_fail(struct client *client, struct answer *answer)
-{
-	const struct arguments *arguments = client->arguments;
-	char text[CLIENT_TEXT_MAX];
-	int status = answer_status(answer, arguments);
-	assert(answer->outcome != OUTCOME_DONE);
-	report_event(arguments, REPORT_NOTE, "failed", NULL, "%s", client_explain(client, answer, text));
-	if (arguments->json)
-		print_problem(answer);
-	answer_fini(answer);
-	print_end(true);
-	return status;
-}
-
 static int commands_end(struct answer *answer)
 {
 	answer_fini(answer);
@@ -66,7 +51,7 @@ static int commands_show(struct client *client, struct answer *answer, bool vali
 	if (answer->outcome == OUTCOME_DONE && !valid)
 		commands_set_strange(answer);
 	if (answer->outcome != OUTCOME_DONE)
-		return commands_fail(client, answer);
+		return print_failure(client, answer);
 	if (client->arguments->json)
 		print_json(answer->json);
 	else if (print)
@@ -203,7 +188,7 @@ static bool commands_wait_for_lease(struct client *client, struct lease *lease, 
 	if (result != ACQUIRE_GRANTED)
 		interrupt_end(&interrupt); /* otherwise the program ends in a moment, with 0 and the lease */
 	if (result == ACQUIRE_REFUSED)
-		*ret_status = commands_fail(client, &answer);
+		*ret_status = print_failure(client, &answer);
 	if (result == ACQUIRE_STOPPED)
 		*ret_status = EXIT_STATUS_SIGNALLED + interrupt.number;
 	return result == ACQUIRE_GRANTED;
@@ -238,7 +223,7 @@ static int command_extend(struct client *client)
 	assert(arguments->token[0] != '\0');
 	struct answer answer = commands_ask(client, client_request_extend(arguments, arguments->token));
 	if (answer.outcome != OUTCOME_DONE || !answer_lease(&answer, arguments->name, arguments->token, &lease))
-		return commands_fail(client, &answer);
+		return print_failure(client, &answer);
 	print_lease(client, &lease, answer_member(answer.json, "owner"), false);
 	return commands_end(&answer);
 }
@@ -254,7 +239,7 @@ static int command_release(struct client *client)
 	struct answer answer = commands_ask(client, request);
 	bool expired = answer_is_expired(&answer), was_free = arguments->force && expired;
 	if (answer.outcome != OUTCOME_DONE && !was_free && !(expired && client->unanswered > 0))
-		return commands_fail(client, &answer);
+		return print_failure(client, &answer);
 	if (arguments->json)
 		puts(was_free ? "{\"released\":false}" : "{\"released\":true}");
 	else if (arguments->force)
@@ -354,7 +339,7 @@ static int command_health(struct client *client)
 static int (*const commands[COMMAND_COUNT])(struct client *) = {
 	[COMMAND_ACQUIRE] = command_acquire, [COMMAND_EXTEND] = command_extend, [COMMAND_RELEASE] = command_release,
 	[COMMAND_STATUS] = command_status,   [COMMAND_LIST] = command_list,     [COMMAND_MASTERS] = command_masters,
-	[COMMAND_HEALTH] = command_health,
+	[COMMAND_HEALTH] = command_health,   [COMMAND_WATCH] = watch_command,
 };
 
 int commands_run(struct arguments *arguments)

@@ -15,6 +15,9 @@ int commands_run(struct arguments *arguments);
 int key_command_new(const struct arguments *arguments);
 int key_command_hash(const struct arguments *arguments);
 
+/* watch_command.c. Ends only with a failure that will last, or when nobody reads stdout. */
+int watch_command(struct client *client);
+
 /* ---- print.c: the results on stdout, for people or as JSON; after all print_end() ---- */
 
 /* owner: may be NULL or empty. The token is left out where it is in a file, or known. */
@@ -31,6 +34,9 @@ void print_key(const char *key, const char *hash, json_t *entry, bool json);
 
 /* A problem as JSON. */
 void print_problem(const struct answer *answer);
+
+/* Reports an answer that is no success, and frees it. Returns the exit status for it. */
+int print_failure(struct client *client, struct answer *answer);
 
 /* Writes what was printed, and reports if stdout cannot be written: with `reports_pipe` also if its reader has closed a
  * pipe. Returns the exit status. */

@@ -240,3 +240,17 @@ void print_problem(const struct answer *answer)
 	else
 		print_json_once(json_pack("{s:s, s:s}", "code", answer->code, "detail", answer->detail));
 }
+
+int print_failure(struct client *client, struct answer *answer)
+{
+	const struct arguments *arguments = client->arguments;
+	char text[CLIENT_TEXT_MAX];
+	int status = answer_status(answer, arguments);
+	assert(answer->outcome != OUTCOME_DONE);
+	report_event(arguments, REPORT_NOTE, "failed", NULL, "%s", client_explain(client, answer, text));
+	if (arguments->json)
+		print_problem(answer);
+	answer_fini(answer);
+	print_end(true);
+	return status;
+}

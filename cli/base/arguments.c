@@ -18,7 +18,7 @@ enum { RUN_WAIT_MS = 300000, HEALTH_TIMEOUT_MS = 2000, KILL_AFTER_MS = 5000 };
 
 /* Which commands have an option. */
 #define IN(command) (1U << COMMAND_##command)
-#define IN_NAMED (IN(ACQUIRE) | IN(EXTEND) | IN(RELEASE) | IN(STATUS) | IN(RUN))
+#define IN_NAMED (IN(ACQUIRE) | IN(EXTEND) | IN(RELEASE) | IN(STATUS) | IN(WATCH) | IN(RUN))
 #define IN_ALL (IN_NAMED | IN(LIST) | IN(MASTERS) | IN(HEALTH)) /* that ask a server */
 
 /* ---- options ---- */
@@ -174,10 +174,11 @@ static const struct options_entry arguments_entries[] = {
 /* ---- words that are no options ---- */
 
 static const char *const command_names[COMMAND_COUNT] = {
-	[COMMAND_ACQUIRE] = "acquire",   [COMMAND_EXTEND] = "extend", [COMMAND_RELEASE] = "release",
-	[COMMAND_STATUS] = "status",     [COMMAND_LIST] = "list",     [COMMAND_MASTERS] = "masters",
-	[COMMAND_HEALTH] = "health",     [COMMAND_RUN] = "run",       [COMMAND_KEY_NEW] = "key new",
-	[COMMAND_KEY_HASH] = "key hash", [COMMAND_HELP] = "help",     [COMMAND_VERSION] = "version",
+	[COMMAND_ACQUIRE] = "acquire", [COMMAND_EXTEND] = "extend",     [COMMAND_RELEASE] = "release",
+	[COMMAND_STATUS] = "status",   [COMMAND_LIST] = "list",         [COMMAND_MASTERS] = "masters",
+	[COMMAND_HEALTH] = "health",   [COMMAND_RUN] = "run",           [COMMAND_KEY_NEW] = "key new",
+	[COMMAND_WATCH] = "watch",     [COMMAND_KEY_HASH] = "key hash", [COMMAND_HELP] = "help",
+	[COMMAND_VERSION] = "version",
 };
 
 static bool arguments_read_name(struct options_reader *reader, const char *name)
@@ -188,7 +189,7 @@ static bool arguments_read_name(struct options_reader *reader, const char *name)
 		return options_complain_text(reader, "list takes no NAME; use --prefix PREFIX");
 	if ((IN_NAMED & reader->scope) == 0)
 		return options_complain_text(reader, "%s takes no NAME", reader->command);
-	if (arguments->name && arguments->command == COMMAND_RUN) {
+	if (arguments->name && (IN(RUN) | IN(WATCH)) & reader->scope) {
 		reader->is_rest = true; /* its options are its own */
 		return true;
 	}

@@ -41,6 +41,7 @@ enum command {
 	COMMAND_EXTEND,
 	COMMAND_RELEASE,
 	COMMAND_STATUS,
+	COMMAND_WATCH,
 	COMMAND_LIST,
 	COMMAND_MASTERS,
 	COMMAND_HEALTH,
@@ -82,7 +83,7 @@ struct arguments {
 	const char *prefixes[ARGUMENTS_PREFIXES_MAX]; /* of key new */
 	size_t prefix_count;
 	unsigned rights;                     /* of key new: a bit for each of arguments_rights; 0: none given */
-	char **argv;                         /* the command of run; NULL-terminated */
+	char **argv;                         /* the command of run and watch; NULL-terminated */
 	char message[ARGUMENTS_MESSAGE_MAX]; /* the mistake, if parsing failed */
 };
 

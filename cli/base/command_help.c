@@ -29,6 +29,10 @@ static const struct {
 			    "Shows who holds a lock, and how many requests wait for it.",
 			    {"redlockctl status orders/42",
 			     "if redlockctl status orders/42 --exit-code >/dev/null; then echo held; fi"}},
+	[COMMAND_WATCH] = {"watch NAME [OPTION...] [[--] COMMAND [ARGUMENT...]]",
+			   "Prints who holds a lock, now and at each change, or runs a command each time, with the "
+			   "state in REDLOCK_STATE, REDLOCK_OWNER, REDLOCK_FENCE and others.",
+			   {"redlockctl watch leader/billing", "redlockctl watch leader/billing -- ./new-leader.sh"}},
 	[COMMAND_LIST] = {"list [OPTION...]",
 			  "Lists the locks that are held, by name.",
 			  {"redlockctl list --prefix orders/", "redlockctl list --limit 20 --json"}},

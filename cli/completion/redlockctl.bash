@@ -37,7 +37,7 @@ _redlockctl_offer_files() {
 	mapfile -t COMPREPLY < <(compgen -f -- "$word")
 }
 
-# What run runs is a command like any other.
+# What run and watch run is a command like any other.
 _redlockctl_offer_command() {
 	if declare -F _command_offset >/dev/null; then
 		_command_offset "$1"
@@ -83,11 +83,11 @@ _redlockctl_offer_value() {
 	esac
 }
 
-# command, second: the first words that are no option and no option's value. True: the cursor is in the command of run, which begins at `at`.
+# command, second: the first words that are no option and no option's value. True: the cursor is in the command of run or watch, which begins at `at`.
 _redlockctl_find_command() {
 	for ((at = 1; at < ${#words[@]} - 1; at++)); do
 		case ${words[at]} in
-		--) ((at++)); [[ $command == run ]]; return ;;
+		--) ((at++)); [[ $command == @(run|watch) ]]; return ;;
 		--server | -s | --ttl | -t | --wait | -w | --kill-after | -k | --timeout | --token-file) ((at++)) ;;
 		--cacert | --cert | --key | --key-file | --out | --right | --name) ((at++)) ;;
 		--owner | --metadata | --conflict-exit-code | -E | --token | --fence | --prefix | --limit) ((at++)) ;;
@@ -97,13 +97,13 @@ _redlockctl_find_command() {
 				command=${words[at]}
 			elif [[ -z $second ]]; then
 				second=${words[at]}
-			elif [[ $command == run ]]; then
+			elif [[ $command == @(run|watch) ]]; then
 				return 0
 			fi
 			;;
 		esac
 	done
-	((at == ${#words[@]} - 1)) && [[ $command == run && -n $second && ${words[at]} != -* ]]
+	((at == ${#words[@]} - 1)) && [[ $command == @(run|watch) && -n $second && ${words[at]} != -* ]]
 }
 
 _redlockctl() {
@@ -121,12 +121,12 @@ _redlockctl() {
 	elif [[ $word == -* ]]; then
 		_redlockctl_offer_options
 	elif [[ -z $command ]]; then
-		_redlockctl_offer run acquire extend release status list masters health key help version
+		_redlockctl_offer run acquire extend release status watch list masters health key help version
 	elif [[ $command == key && -z $second ]]; then
 		_redlockctl_offer new hash
 	elif [[ $command == help && -z $second ]]; then
-		_redlockctl_offer run acquire extend release status list masters health key
-	elif [[ $command == @(run|acquire|extend|release|status) ]]; then
+		_redlockctl_offer run acquire extend release status watch list masters health key
+	elif [[ $command == @(run|acquire|extend|release|status|watch) ]]; then
 		_redlockctl_offer_names
 	fi
 	[[ $word == *[:=]* ]] && cut=${word%"${word##*[:=]}"} # bash replaces only what follows the last of these

@@ -166,6 +166,8 @@ void answer_read(struct answer *ret_answer, long status, const char *body, size_
 		answer_set(ret_answer, OUTCOME_UNAVAILABLE, "unreachable", failure);
 		return;
 	}
+	if (status == 304)
+		return;
 	ret_answer->json = len == 0 ? NULL : json_loadb(body, len, JSON_REJECT_DUPLICATES, NULL);
 	if (status < 200 || status > 299)
 		answer_read_problem(ret_answer, status);

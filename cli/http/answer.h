@@ -9,7 +9,7 @@
 #include "cli/base/cli_base.h"
 
 enum outcome {
-	OUTCOME_DONE,        /* 2xx */
+	OUTCOME_DONE,        /* 2xx, 304 */
 	OUTCOME_HELD,        /* 409 locked: somebody else holds it */
 	OUTCOME_SPLIT,       /* 503 split-vote: several tried at once, none won */
 	OUTCOME_LOST,        /* 409 not-owner, 410 lease-expired: the lease is not ours any more */
@@ -21,7 +21,7 @@ enum outcome {
 	OUTCOME_STRANGE    /* not an answer of redlockd, or of an unknown version */
 };
 
-enum { ANSWER_CODE_MAX = 40, ANSWER_DETAIL_MAX = 400, ANSWER_TEXT_MAX = ANSWER_DETAIL_MAX + 400 };
+enum { ANSWER_CODE_MAX = 40, ANSWER_DETAIL_MAX = 400, ANSWER_TEXT_MAX = ANSWER_DETAIL_MAX + 400, ANSWER_TAG_MAX = 80 };
 
 struct answer {
 	enum outcome outcome;
@@ -34,6 +34,7 @@ struct answer {
 	uint64_t wait_max_ms;            /* its bound; 0: not understood */
 	uint64_t ttl_min_ms, ttl_max_ms; /* 400 because of ttl_ms: its bounds; 0: not understood */
 	uint64_t sent_us;                /* a time before the request was sent */
+	char tag[ANSWER_TAG_MAX];        /* ETag; empty: none */
 	json_t *json;                    /* the body; NULL where there is none */
 };
 

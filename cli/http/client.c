@@ -189,6 +189,8 @@ static void client_set_headers(struct client_exchange *exchange, const struct cl
 		client_add_header(exchange, "Content-Type: ", "application/json");
 	if (request->token)
 		client_add_header(exchange, "Lock-Token: ", request->token);
+	if (request->tag)
+		client_add_header(exchange, "If-None-Match: ", request->tag);
 	if (request->key)
 		client_add_header(exchange, "Idempotency-Key: ", request->key);
 	if (*api_key != '\0')
@@ -376,6 +378,9 @@ void client_read(struct client_exchange *exchange, struct answer *ret_answer)
 	curl_easy_getinfo(exchange->easy, CURLINFO_RETRY_AFTER, &retry_after_s);
 	answer_read(ret_answer, status, exchange->body.bytes, exchange->body.len, NULL);
 	ret_answer->sent_us = exchange->sent_us;
+	struct curl_header *tag;
+	if (curl_easy_header(exchange->easy, "ETag", 0, CURLH_HEADER, -1, &tag) == CURLHE_OK)
+		snprintf(ret_answer->tag, sizeof ret_answer->tag, "%s", tag->value);
 	if (ret_answer->retry_after_ms == 0 && retry_after_s > 0 && retry_after_s <= RETRY_AFTER_MAX_S)
 		ret_answer->retry_after_ms = (uint64_t)retry_after_s * 1000;
 }

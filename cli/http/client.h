@@ -27,7 +27,8 @@ struct client_request {
 	const char *token;                  /* for the header Lock-Token; the caller owns it. NULL: none */
 	uint64_t wait_ms;                   /* how long the server may let it wait */
 	bool may_grant;                     /* the answer may be a new lease */
-	const char *key;                    /* for the header Idempotency-Key; the caller owns it. NULL: none */
+	/* for the headers Idempotency-Key and If-None-Match; the caller owns them. NULL: none */
+	const char *key, *tag;
 };
 
 /* wait_ms: 0 for a request that does not wait. key: the same for all requests of one acquisition. */
@@ -40,6 +41,8 @@ void client_request_force(struct client_request *request, uint64_t fence);
 /* cursor: may be empty. */
 struct client_request client_request_list(const struct arguments *arguments, uint64_t limit, const char *cursor);
 struct client_request client_request_get(const char *path);
+/* A GET of the state, answered when it has another tag, or after wait_ms. tag: of the state before, may be empty. */
+struct client_request client_request_watch(const char *name, const char *tag, uint64_t wait_ms);
 
 /* ---- client.c ---- */
 

@@ -86,3 +86,15 @@ struct client_request client_request_get(const char *path)
 	strcpy(request.path, path);
 	return request;
 }
+
+struct client_request client_request_watch(const char *name, const char *tag, uint64_t wait_ms)
+{
+	struct client_request request = client_request_of_lock("GET", name, NULL);
+	size_t len = strlen(request.path);
+	if (*tag == '\0')
+		return request;
+	request.tag = tag;
+	request.wait_ms = wait_ms;
+	snprintf(request.path + len, sizeof request.path - len, "?wait_ms=%" PRIu64, wait_ms);
+	return request;
+}
