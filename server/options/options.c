@@ -152,6 +152,13 @@ static void options_describe(const struct options_table *table, struct option lo
 	}
 }
 
+/* The command may follow its options: then this is asked again. */
+static bool options_check_scope(struct options_reader *reader, const struct options_entry *entry)
+{
+	return reader->scope == 0 || options_is_in_scope(reader, entry) ||
+	       options_complain_text(reader, "%s has no option --%s", reader->command, entry->name);
+}
+
 /* One step of getopt_long(), at argv[at]. */
 static bool options_read_word(struct options_reader *reader, int code, char **argv, int at)
 {
@@ -178,7 +185,8 @@ static bool options_read_word(struct options_reader *reader, int code, char **ar
 	if (options_origin(reader, entry->name) == OPTIONS_FROM_FLAG && entry->argument &&
 	    !(entry->traits & OPTIONS_REPEATED))
 		return options_complain(reader, entry, 0, NULL, "given twice");
-	return reader->end || options_set(reader, entry, optarg ? optarg : "true");
+	return reader->end ||
+	       (options_check_scope(reader, entry) && options_set(reader, entry, optarg ? optarg : "true"));
 }
 
 /* Reads the words up to the end, to --help and its like, or to those of another program. */
@@ -197,10 +205,9 @@ static bool options_read_words(struct options_reader *reader, int argc, char **a
 			break;
 	}
 	reader->rest = argv + (reader->is_rest ? at : optind);
-	for (size_t i = 0; i < reader->table->count && !reader->end; i++) /* the command may follow its options */
-		if (reader->origins[i] == OPTIONS_FROM_FLAG && !options_is_in_scope(reader, &reader->table->entries[i]))
-			return options_complain_text(reader, "%s has no option --%s", reader->command,
-						     reader->table->entries[i].name);
+	for (size_t i = 0; i < reader->table->count && !reader->end; i++)
+		if (reader->origins[i] == OPTIONS_FROM_FLAG && !options_check_scope(reader, &reader->table->entries[i]))
+			return false;
 	return reader->end || reader->table->operand || !*reader->rest ||
 	       options_complain_unknown(reader, *reader->rest, (size_t)optind);
 }

@@ -76,7 +76,8 @@ NEEDS = {("GET", "/healthz"): None, ("GET", "/readyz"): None, ("GET", "/openapi.
          ("GET", "/metrics"): "known", ("GET", "/masters"): "known", ("GET", "/stats"): "known", ("GET", "/version"): "known",
          ("GET", "/whoami"): "known",
          ("POST", "/locks"): "acquire", ("GET", "/locks/{resource}"): "inspect", ("GET", "/locks"): "list",
-         ("PUT", "/locks/{resource}"): "token", ("DELETE", "/locks/{resource}"): "token"}
+         ("PUT", "/locks/{resource}"): "token", ("DELETE", "/locks/{resource}"): "token",
+         ("PUT", "/locks"): "token", ("DELETE", "/locks"): "token"}
 # The answers to allowed and valid requests. No lock is held, and the token belongs to no lease.
 DONE = {"POST": 201, "GET": 200, "HEAD": 200, "PUT": 410, "DELETE": 410}
 
