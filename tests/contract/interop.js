@@ -5,7 +5,7 @@
 // PACKAGE is `redlock` (version 5) or `redlock-4` (version 4). Each line of standard input is a call in JSON, each line of
 // standard output its answer:
 //
-//   {"call":"acquire","resource":"a","ttl":10000}  →  {"ok":true,"lock":0}
+//   {"call":"acquire","resource":"a","ttl":10000}  →  {"ok":true,"lock":0}    several: "resource":["a","b"]
 //   {"call":"extend","lock":0,"ttl":10000}         →  {"ok":true}
 //   {"call":"release","lock":0}                    →  {"ok":false,"error":"ExecutionError: The operation was unable to …"}
 //
@@ -25,10 +25,11 @@ for (const client of clients) client.on("error", () => {});
 
 const locks = [];
 
-// Version 4 knows one resource and says lock and unlock; version 5 takes a list and says acquire and release.
+// Version 4 says lock and unlock, version 5 acquire and release; both take a list.
 const calls = {
 	async acquire({ resource, ttl }) {
-		const lock = await (name === "redlock-4" ? redlock.lock(resource, ttl) : redlock.acquire([resource], ttl));
+		const names = [].concat(resource);
+		const lock = await (name === "redlock-4" ? redlock.lock(names, ttl) : redlock.acquire(names, ttl));
 		return { lock: locks.push(lock) - 1 };
 	},
 	async extend({ lock, ttl }) {

@@ -136,6 +136,30 @@ def test_what_the_library_extends_stays_its_own(service, library, resource):
     assert library.call(call="release", lock=lock)["ok"]
 
 
+def test_several_resources_exclude_each_other(service, library, resource):
+    """A set here and one of the library that have one name in common, and single locks of its names."""
+    names = [f"{resource}/{name}" for name in "abc"]
+    lease = service.curl("POST", "/locks", body={"resources": names[:2], "ttl_ms": 20000}).json
+    for name in names[:2]:
+        on_all(service, name)
+        assert library.is_refused(call="acquire", resource=name, ttl=20000)
+    assert library.is_refused(call="acquire", resource=names[1:], ttl=20000)
+    wait_for_none(service, names[2])
+    assert service.curl("DELETE", "/locks", body={"resources": names[:2], "token": lease["token"]}).status == 204
+    for name in names[:2]:
+        wait_for_none(service, name)
+    lock = library.acquire(names[1:])
+    on_all(service, names[1])
+    refused = service.curl("POST", "/locks", body={"resources": names[:2], "ttl_ms": 20000})
+    assert (refused.status, refused.code, refused.json["resource"]) == (409, "locked", names[1])
+    assert post(service, names[2]).code == "locked"
+    assert library.call(call="release", lock=lock)["ok"]
+    wait_for_none(service, names[1])
+    again = service.curl("POST", "/locks", body={"resources": names, "ttl_ms": 20000})
+    assert again.status == 201 and again.json["fence"] > lease["fence"]
+    assert service.curl("DELETE", "/locks", body={"resources": names, "token": again.json["token"]}).status == 204
+
+
 @pytest.mark.parametrize("call", [{"call": "extend", "ttl": 60000}, {"call": "release"}], ids=["extend", "release"])
 def test_the_library_leaves_our_lease_alone(service, library, resource, call):
     """The library still believes in a lock that its masters have dropped, and that is ours by now."""
