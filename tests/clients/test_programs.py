@@ -13,6 +13,7 @@ from certificates import Authority
 from harness import ROOT, curl, process_state, quote, wait_until
 from key_fixtures import Key, Keyed
 from programs import FILES, Store
+from test_redlockctl_again import Cutter
 
 TTL_MS = 6000  # long enough for a machine that is slow and builds beside them; programs renew it after two seconds
 
@@ -95,6 +96,15 @@ def test_it_waits_for_a_holder_that_died(service, resource, start, store):
         return state(service, resource)["waiters"] == 1
     wait_until(waits, 30, "it waits")
     assert run.end() == 0 and store.amount == 3 and run.fence > dead["fence"]
+
+
+def test_a_lost_answer_costs_no_lock(lab, start, store):
+    """The next request finds the lease that was granted, instead of waiting until it is over."""
+    service = lab.service()
+    run = start(lab.keep(Cutter(service, 0)).url(), "cut", ttl_ms=60000, steps=1)
+    assert run.end() == 0, run.error()
+    granted = [line["status"] for line in service.log("request") if line["method"] == "POST"]
+    assert granted == ["201", "200"], run.error()
 
 
 def test_it_gives_up_waiting(service, resource, start, store):

@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import re
 import signal
 import socket
 import struct
@@ -14,7 +15,7 @@ from harness import connect_to
 
 
 class Cutter:
-    """A server in front of redlockd that hands on the first `bytes_left` bytes of the answers to POST, and then resets the connection."""
+    """A server in front of redlockd that hands on `bytes_left` bytes of the answer to the first POST, and then resets the connection."""
 
     def __init__(self, service, bytes_left):
         self.service, self.bytes_left, self.cut = service, bytes_left, 0
@@ -40,15 +41,21 @@ class Cutter:
     def _pass_on(self, front):
         with front, connect_to(self.service.address) as back:
             front.settimeout(20)
-            request = b""
-            while b"\r\n\r\n" not in request or (request.startswith(b"POST") and not request.endswith(b"}")):
-                request += front.recv(65536)
+            request, left = b"", None
+            while left is None or left > 0:
+                more = front.recv(65536)
+                if not more:
+                    return
+                request += more
+                head, _, body = request.partition(b"\r\n\r\n")
+                length = re.search(rb"(?i)content-length: *(\d+)", head)
+                left = (int(length[1]) if length else 0) - len(body) if b"\r\n\r\n" in request else None
             back.sendall(request)
             answer = back.recv(65536)
-            if not request.startswith(b"POST"):
+            self.cut += request.startswith(b"POST")
+            if not request.startswith(b"POST") or self.cut > 1:
                 front.sendall(answer)
                 return
-            self.cut += 1
             front.sendall(answer[:self.bytes_left])
             front.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
 

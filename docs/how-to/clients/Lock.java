@@ -9,6 +9,7 @@ import java.net.http.HttpRequest;
 import java.net.http.HttpResponse;
 import java.nio.charset.StandardCharsets;
 import java.time.Duration;
+import java.util.UUID;
 import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.ThreadLocalRandom;
 import java.util.concurrent.TimeUnit;
@@ -44,10 +45,11 @@ public class Lock {
 		String detail() { return text("detail", "HTTP " + status); }
 	}
 
-	static Answer call(String method, String path, String body, long timeout) throws InterruptedException {
+	static Answer call(String method, String path, String body, long timeout, String... headers) throws InterruptedException {
 		var request = HttpRequest.newBuilder(URI.create(URL + path)).timeout(Duration.ofMillis(timeout)).header("Content-Type", "application/json")
 			.method(method, HttpRequest.BodyPublishers.ofString(body));
 		if (KEY != null) request.header("Authorization", "Bearer " + KEY);
+		if (headers.length > 0) request.headers(headers);
 		try {
 			var response = HTTP.send(request.build(), HttpResponse.BodyHandlers.ofString());
 			long seconds = Long.parseLong(response.headers().firstValue("Retry-After").orElse("0"));
@@ -71,11 +73,13 @@ public class Lock {
 			margin = ttl / 5;
 			path = "/locks/" + URLEncoder.encode(resource, StandardCharsets.UTF_8).replace("+", "%20");
 			var name = resource.replace("\\", "\\\\").replace("\"", "\\\"");
+			var again = UUID.randomUUID().toString(); // if an answer is lost, the next request finds the lease
 			for (long until = clock() + wait;;) {
 				long sent = clock(); // before the request: the lease lasts for so long from here, or longer
 				long left = Math.min(Math.max(until - sent, 0), 60000);
-				var answer = call("POST", "/locks", "{\"resource\":\"%s\",\"ttl_ms\":%d,\"wait_ms\":%d}".formatted(name, ttl, left), left + 5000);
-				if (answer.status == 201) {
+				var answer = call("POST", "/locks", "{\"resource\":\"%s\",\"ttl_ms\":%d,\"wait_ms\":%d}".formatted(name, ttl, left), left + 5000,
+					"Idempotency-Key", again);
+				if (answer.status == 201 || answer.status == 200) {
 					stopAt = sent + answer.number("validity_ms") + answer.number("waited_ms") * 99 / 100 - margin;
 					token = answer.text("token", "");
 					fence = answer.number("fence");

@@ -7,6 +7,7 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	crypto "crypto/rand"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -46,8 +47,8 @@ type answer struct {
 
 func (a answer) valid() time.Duration { return time.Duration((a.ValidityMS + 0.99*a.WaitedMS) * 1e6) }
 
-// call makes one request. The status is 0 where no answer of redlockd came.
-func call(ctx context.Context, method, path string, body map[string]any, timeout time.Duration) (int, answer) {
+// call makes one request, with an Idempotency-Key if there is one. The status is 0 where no answer of redlockd came.
+func call(ctx context.Context, method, path string, body map[string]any, timeout time.Duration, again string) (int, answer) {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	text, _ := json.Marshal(body)
@@ -56,6 +57,9 @@ func call(ctx context.Context, method, path string, body map[string]any, timeout
 		return -1, answer{Detail: err.Error()}
 	}
 	request.Header.Set("Content-Type", "application/json")
+	if again != "" {
+		request.Header.Set("Idempotency-Key", again)
+	}
 	if key := os.Getenv("REDLOCKD_KEY"); key != "" {
 		request.Header.Set("Authorization", "Bearer "+key)
 	}
@@ -87,12 +91,14 @@ type lease struct {
 }
 
 func acquire(ctx context.Context, resource string, ttl, wait time.Duration) (*lease, error) {
+	again := make([]byte, 16) // if an answer is lost, the next request finds the lease
+	crypto.Read(again)
 	for until := clock() + wait; ; {
 		sent := clock() // before the request: the lease lasts for so long from here, or longer
 		left := min(max(until-sent, 0), time.Minute)
 		body := map[string]any{"resource": resource, "ttl_ms": ttl.Milliseconds(), "wait_ms": left.Milliseconds()}
-		status, a := call(ctx, "POST", "/locks", body, left+5*time.Second)
-		if status == 201 {
+		status, a := call(ctx, "POST", "/locks", body, left+5*time.Second, fmt.Sprintf("%x", again))
+		if status == 200 || status == 201 {
 			l := &lease{path: "/locks/" + url.PathEscape(resource), answer: a, ttl: ttl, margin: ttl / 5}
 			l.stopAt.Store(int64(sent + a.valid() - l.margin))
 			l.ctx, l.lose = context.WithCancelCause(ctx)
@@ -132,7 +138,7 @@ func (l *lease) keep() {
 			return
 		}
 		body := map[string]any{"token": l.Token, "ttl_ms": l.ttl.Milliseconds()}
-		status, a := call(context.Background(), "PUT", l.path, body, min(left, l.ttl/5))
+		status, a := call(context.Background(), "PUT", l.path, body, min(left, l.ttl/5), "")
 		pause = l.ttl / 10 // no answer, 429, 503: the old end holds, ask again soon
 		switch status {
 		case 200:
@@ -161,7 +167,7 @@ func (l *lease) work(d time.Duration) error {
 func (l *lease) release() {
 	close(l.ended)
 	<-l.gone // a renewal that comes after the release would look like a loss
-	if status, a := call(context.Background(), "DELETE", l.path, map[string]any{"token": l.Token}, 2*time.Second); status != 204 {
+	if status, a := call(context.Background(), "DELETE", l.path, map[string]any{"token": l.Token}, 2*time.Second, ""); status != 204 {
 		fmt.Println("not released:", a.Detail)
 		return
 	}

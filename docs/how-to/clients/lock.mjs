@@ -23,12 +23,12 @@ class Failure extends Error {
 
 /** One request. Gives status, answer, and pause: milliseconds before another try. The status is 0 where no answer of redlockd came.
  * It does not use fetch(), which in Node 18 loses its AbortSignal when garbage is collected, and then waits for ever. */
-async function call(method, path, body, timeout) {
+async function call(method, path, body, timeout, more = {}) {
 	let request;
 	const alarm = setTimeout(() => request?.destroy(new Error("timeout")), timeout);
 	try {
 		const json = JSON.stringify(body);
-		const headers = { "Content-Type": "application/json", "Content-Length": Buffer.byteLength(json) };
+		const headers = { "Content-Type": "application/json", "Content-Length": Buffer.byteLength(json), ...more };
 		if (key) headers.Authorization = `Bearer ${key}`;
 		request = (url.startsWith("https:") ? https : http).request(url + path, { method, headers });
 		request.on("error", () => {}); // one that comes during the body is an error of the response as well
@@ -53,11 +53,12 @@ class Lease {
 
 	async acquire(resource, ttl, wait) {
 		const until = clock() + wait;
+		const again = { "Idempotency-Key": crypto.randomUUID() }; // if an answer is lost, the next request finds the lease
 		for (;;) {
 			const sent = clock(); // before the request: the lease lasts for so long from here, or longer
 			const wait_ms = Math.min(Math.max(Math.round(until - sent), 0), 60000);
-			const { status, answer, pause } = await call("POST", "/locks", { resource, ttl_ms: ttl, wait_ms }, wait_ms + 5000);
-			if (status === 201) {
+			const { status, answer, pause } = await call("POST", "/locks", { resource, ttl_ms: ttl, wait_ms }, wait_ms + 5000, again);
+			if (status === 201 || status === 200) {
 				Object.assign(this, { path: `/locks/${encodeURIComponent(resource)}`, token: answer.token, fence: answer.fence, ttl, margin: ttl / 5 });
 				console.log(`acquired fence=${this.fence}`);
 				this.#until(sent + answer.validity_ms + 0.99 * (answer.waited_ms ?? 0));

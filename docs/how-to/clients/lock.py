@@ -14,6 +14,7 @@ import threading
 import time
 import urllib.parse
 import urllib.request
+import uuid
 
 URL = os.environ.get("REDLOCKD_URL", "http://127.0.0.1:8080").rstrip("/")
 KEY = os.environ.get("REDLOCKD_KEY")
@@ -39,11 +40,11 @@ class AsItIs(urllib.request.HTTPErrorProcessor):
 OPENER = urllib.request.build_opener(AsItIs)
 
 
-def call(method, path, body, timeout):
+def call(method, path, body, timeout, headers=()):
     """One request. Returns status, headers and body; the status is 0 where no answer of redlockd came."""
     request = urllib.request.Request(URL + path, json.dumps(body).encode(), {"Content-Type": "application/json"}, method=method)
-    if KEY:
-        request.add_header("Authorization", "Bearer " + KEY)
+    for name, value in [*headers, *([("Authorization", "Bearer " + KEY)] if KEY else [])]:
+        request.add_header(name, value)
     try:
         with OPENER.open(request, timeout=timeout) as answer:
             return answer.status, answer.headers, json.loads(answer.read() or b"{}")
@@ -63,12 +64,13 @@ class Lease:
         self.supervisor.start()
 
     def acquire(self, resource, until):
+        again = [("Idempotency-Key", uuid.uuid4().hex)]  # if an answer is lost, the next request finds the lease
         while True:
             sent = time.monotonic()  # before the request: the lease lasts for so long from here, or longer
             wait_ms = min(max(round((until - sent) * 1000), 0), 60000)
             body = {"resource": resource, "ttl_ms": self.ttl_ms, "wait_ms": wait_ms}
-            status, headers, answer = call("POST", "/locks", body, wait_ms / 1000 + 5)
-            if status == 201:
+            status, headers, answer = call("POST", "/locks", body, wait_ms / 1000 + 5, again)
+            if status in (200, 201):
                 self.stop_at = sent + (answer["validity_ms"] + 0.99 * answer.get("waited_ms", 0)) / 1000 - self.margin
                 self.token, self.fence = answer["token"], answer["fence"]
                 return print(f"acquired fence={self.fence}", flush=True)

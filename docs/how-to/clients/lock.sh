@@ -25,11 +25,11 @@ read_clock() { # sets now_ms, by a clock that nobody sets and that goes on while
 
 seconds() { printf '%d.%03d' $(($1 / 1000)) $(($1 % 1000)); }
 
-# call METHOD PATH BODY TIMEOUT_MS: sets answer, retry_after, error, status; the status is 000 where no answer of redlockd came.
+# call METHOD PATH BODY TIMEOUT_MS [HEADER]: sets answer, retry_after, error, status; the status is 000 where no answer of redlockd came.
 # Key and token do not stand on curl's command line, where others could read them.
 call() {
 	local reply
-	reply=$(curl -s -m "$(seconds "$4")" -X "$1" -H 'Content-Type: application/json' -H @<(printf '%s' "${key:+Authorization: Bearer $key}") \
+	reply=$(curl -s -m "$(seconds "$4")" -X "$1" -H 'Content-Type: application/json' -H @<(printf '%s\n' "${key:+Authorization: Bearer $key}" "${5-}") \
 		--data-binary @- -w '\n%header{retry-after}\n%{errormsg}\n%{http_code}' "$url$2" <<<"$3")
 	status=${reply##*$'\n'} reply=${reply%$'\n'*}
 	error=${reply##*$'\n'} reply=${reply%$'\n'*}
@@ -40,7 +40,8 @@ call() {
 }
 
 acquire() {
-	local until_ms sent_ms left_ms body validity_ms
+	local until_ms sent_ms left_ms body validity_ms again
+	again="Idempotency-Key: $(od -An -N 16 -t x1 /dev/urandom | tr -d ' \n')" # if an answer is lost, the next request finds the lease
 	read_clock
 	until_ms=$((now_ms + wait_ms))
 	while true; do
@@ -48,9 +49,9 @@ acquire() {
 		sent_ms=$now_ms left_ms=$((until_ms - now_ms))
 		left_ms=$((left_ms < 0 ? 0 : left_ms > 60000 ? 60000 : left_ms))
 		body=$(jq -n --arg r "$resource" --argjson t "$ttl_ms" --argjson w $left_ms '{resource: $r, ttl_ms: $t, wait_ms: $w}')
-		call POST /locks "$body" $((left_ms + 5000))
+		call POST /locks "$body" $((left_ms + 5000)) "$again"
 		case $status in
-		201)
+		200 | 201)
 			read -r token fence validity_ms < <(jq -r '"\(.token) \(.fence) \(.validity_ms + 0.99 * (.waited_ms // 0) | floor)"' <<<"$answer")
 			stop_ms=$((sent_ms + validity_ms - margin_ms)) renew_ms=$((sent_ms + ttl_ms / 3))
 			echo "acquired fence=$fence"
