@@ -20,7 +20,7 @@
 #include "server/base/base.h"
 #include "server/scripts/scripts.h"
 
-enum { WORDS_MAX = 12, WORD_SIZE = 2 * sizeof(((struct options *)0)->key_prefix) + 96, AGAIN_MS = 900 };
+enum { WORDS_MAX = 16, WORD_SIZE = 2 * sizeof(((struct options *)0)->key_prefix) + 96, AGAIN_MS = 900 };
 
 struct step {
 	enum master_command_kind command;
@@ -40,6 +40,7 @@ struct step {
  * redlockd: since the rights must cover the names of locks. */
 #define UNUSED "$p$u"
 #define LOCK "$predlockd:check:$r"
+#define LOCK_2 LOCK ":2"
 #define HASH LOCK ":master"
 #define QUEUE LOCK ":queue:" LOCK
 #define MASTER "$predlockd:master"
@@ -72,7 +73,7 @@ static const struct step steps[] = {
 	{WRONG(EVALSHA, "NOSCRIPT", TOKEN "00", "0")},
 
 	/* left over from an earlier connection that broke in the middle */
-	{PROBE(DEL, LOCK, HASH, QUEUE)},
+	{PROBE(DEL, LOCK, LOCK_2, HASH, QUEUE)},
 	{PROBE(EVAL, "redis.call('HSET', KEYS[1], 'beat', 0) return redis.call('PEXPIRE', KEYS[1], 10000)", "1", HASH)},
 	{TRIAL(EPOCH, "epoch", 1, "1", HASH, MARK, "0", "1", "1")},
 	{TRIAL(QUARANTINE, "quarantine", 1, "1", HASH, "", MARK, MARK, "1", "1")},
@@ -86,7 +87,14 @@ static const struct step steps[] = {
 	{TRIAL(INSPECT, "inspect", 0, "2", LOCK, HASH, "0", MARK, LATEST)},
 	{TRIAL(EXTEND, "extend", 1, "2", LOCK, HASH, TOKEN "01", "20000", "1:" MARK, MARK, LATEST)},
 	{TRIAL(RELEASE, "release", 1, "2", LOCK, HASH, TOKEN "01", "$r:" MARK " 0", MARK, LATEST)},
-	{PROBE(DEL, LOCK, HASH, QUEUE)},
+	/* the bucket of the first resource is at 2 by now */
+	{TRIAL(ACQUIRE_SET, "acquire_set", 1, "3", LOCK, LOCK_2, HASH, TOKEN "03", "10000", "0", ":", "3", "", MARK,
+	       LATEST, "a\nb", "0", "1")},
+	{TRIAL(RAISE_SET, "raise_set", 1, "3", LOCK, LOCK_2, HASH, TOKEN "03", "4", MARK, LATEST, "0", "1")},
+	{TRIAL(EXTEND_SET, "extend_set", 1, "3", LOCK, LOCK_2, HASH, TOKEN "03", "20000", "4:" MARK, MARK, LATEST,
+	       "a\nb")},
+	{TRIAL(RELEASE_SET, "release_set", 1, "3", LOCK, LOCK_2, HASH, TOKEN "03", "", MARK, LATEST, "a\nb")},
+	{PROBE(DEL, LOCK, LOCK_2, HASH, QUEUE)},
 };
 
 enum { STEPS = sizeof steps / sizeof *steps, PROBES = 20 };
