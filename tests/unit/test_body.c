@@ -176,6 +176,11 @@ static const struct {
 	{"owner", false, {"1", "null", "\"a\\tb\""}},
 	{"hold", true, {"false"}},
 	{"hold", false, {"null", "1", "\"true\"", "[]"}},
+	{"resources", true, {"[\"b\",\"a\"]", "[\"\\u00e9\",\"a/b\",\"c\"]"}},
+	{"resources",
+	 false,
+	 {"null", "1", "\"a\"", "[]", "[\"a\"]", "[\"a\",1]", "[\"a\",\"a\"]", "[\"a\",\"\"]", "[\"a\",\"b\\n\"]",
+	  "[\"a\",\"redlockd:x\"]", "[[\"a\"],\"b\"]"}},
 	{"metadata", true, {"{}", "{\"a\":{\"b\":[null,1,\"c\"]}}", "{\"a\":9223372036854775807}"}},
 	{"metadata", false, {"null", "1", "\"{}\"", "[]", "true", "{\"a\":9223372036854775808}"}},
 };
@@ -183,7 +188,7 @@ static const struct {
 START_TEST(test_members)
 {
 	const char *name = members[_i].member, *const *value = members[_i].values;
-	const char *resource = strcmp(name, "resource") == 0 ? "" : "\"resource\":\"a\",";
+	const char *resource = strncmp(name, "resource", 8) == 0 ? "" : "\"resource\":\"a\",";
 
 	for (; *value != NULL; value++) {
 		struct lease_request request = {.operation = LEASE_ACQUIRE};
@@ -193,7 +198,9 @@ START_TEST(test_members)
 		bool good = body_parse(text, (size_t)len, NULL, &limits, &request, &errors);
 		ck_assert_msg(good == members[_i].good, "%s", text);
 		ck_assert_uint_eq(errors.count, good ? 0 : 1);
-		ck_assert_str_eq(errors.items[0].field, good ? "" : name);
+		ck_assert_mem_eq(errors.items[0].field, good ? "" : name, good ? 1 : strlen(name));
+		free((char *)request.metadata);
+		free((char *)request.names);
 	}
 }
 END_TEST
