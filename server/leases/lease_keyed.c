@@ -240,7 +240,8 @@ static bool look(struct lease_op *op, uint64_t now_us)
 	if (keyed->looked != op->attempt)
 		keyed->look_us = now_us + after_us;
 	keyed->looked = op->attempt;
-	if (op->core.deadline_us > keyed->look_us) /* also if another event has moved it */
-		lease_op_dispatch_first(op, now_us, keyed->look_us > now_us ? keyed->look_us - now_us : 0);
+	uint64_t look_us = keyed->look_us > now_us ? keyed->look_us : now_us;
+	if (op->core.deadline_us > look_us) /* also if another event has moved it; not again for what this one does */
+		lease_op_dispatch_first(op, now_us, look_us - now_us);
 	return false;
 }
