@@ -28,6 +28,7 @@ console.log("extended", extended.response.status, extended.data.validity_ms > 30
 
 const held = await redlockd.GET("/locks/{resource}", { params: { path } });
 if (held.error) throw new Error(held.error.detail);
+if (typeof held.data !== "object") throw new Error("a stream of events, or nothing new");
 console.log("inspected", held.data.held, held.data.fence === lease.fence);
 
 const released = await redlockd.DELETE("/locks/{resource}", { params: { path, header } });
