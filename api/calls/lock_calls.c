@@ -59,10 +59,12 @@ static json_t *metadata_new(const struct lease_holder *holder)
 /* NULL: the lease is on one resource. */
 static json_t *resources_new(const struct lease_holder *holder)
 {
-	size_t before = (size_t)holder->caller_len + holder->metadata_len, len;
-	const char *at = holder->more ? holder->more + before : NULL, *end = at + holder->names_len, *name;
-	json_t *names = holder->names_len > 0 ? json_array() : NULL;
-	while (names && text_line(&at, end, &name, &len))
+	if (holder->names_len == 0)
+		return NULL;
+	const char *at = holder->more + holder->caller_len + holder->metadata_len, *end = at + holder->names_len, *name;
+	json_t *names = json_array();
+	size_t len;
+	while (text_line(&at, end, &name, &len))
 		json_array_append_new(names, call_text_new(name, len));
 	return names;
 }

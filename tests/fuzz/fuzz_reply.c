@@ -57,14 +57,16 @@ static void check_value(const char *value, size_t len)
 		 hold_until_ms = lease_answer_hold_until_ms(copy, len);
 	MUST(holder.owner_len <= LEASE_OWNER_MAX && (holder.known || (holder.owner_len == 0 && holder.fence == 0)),
 	     "an owner of %u bytes", holder.owner_len);
-	MUST(holder.owner_len == 0 || memcmp(holder.owner, value + len - holder.owner_len, holder.owner_len) == 0,
-	     "not the owner");
+	MUST(holder.owner_len == 0 || memmem(value, len, holder.owner, holder.owner_len), "not the owner");
+	MUST(holder.caller_len == 0 || memmem(value, len, holder.more, holder.caller_len), "not the caller");
 	MUST(holder.fence < REDLOCK_FENCE_LIMIT, "fence %llu", (unsigned long long)holder.fence);
 	MUST(hold_until_ms < REDLOCK_FENCE_LIMIT, "hold until %llu", (unsigned long long)hold_until_ms);
 	if (holder.known) {
 		copy[0] = (char)(copy[0] == '0' ? '1' : '0');
 		MUST(lease_answer_read_holder(copy, len, &other) != id, "another token, the same holder");
+		lease_holder_fini(&other);
 	}
+	lease_holder_fini(&holder);
 	free(copy);
 }
 
