@@ -353,10 +353,11 @@ bool arguments_parse(struct arguments *ret_arguments, char **argv, char *const e
 	if (reader.end)
 		return arguments_end(&reader, ret_arguments,
 				     reader.end->letter == 'h' ? COMMAND_HELP : COMMAND_VERSION);
-	ret_arguments->argv = reader.rest;
-	for (char **word = reader.rest; *word && ret_arguments->command != COMMAND_RUN; word++)
+	char **word = reader.rest;
+	for (; *word && !((IN(RUN) | IN(WATCH)) & reader.scope && ret_arguments->name); word++)
 		if (!arguments_read_operand(&reader, *word)) /* a NAME that may begin with a dash */
 			return false;
+	ret_arguments->argv = word;
 	if (ret_arguments->help_of)
 		return arguments_end(&reader, ret_arguments, COMMAND_HELP);
 	if (reader.scope == 0)

@@ -97,3 +97,17 @@ def test_no_server_is_reported_once_and_asked_again(lab):
 def test_mistakes(service, arguments, status, words):
     done = ctl("watch", *arguments, server=service)
     assert done.returncode == status and words in done.stderr, done.stderr
+
+
+@pytest.mark.parametrize("command", ["run", "watch"])
+def test_a_name_may_begin_with_a_dash(service, tmp_path, command):
+    """It is the first word behind the dashes, and never the command."""
+    trap = tmp_path / "-name"
+    trap.write_text("#!/bin/sh\necho trapped\n", encoding="utf-8")
+    trap.chmod(0o755)
+    path = {"PATH": f"{tmp_path}:/usr/bin:/bin"}
+    script = "echo $REDLOCK_RESOURCE" + ("; kill $PPID" if command == "watch" else "")
+    done = ctl(command, "--", "-name", "sh", "-c", script, server=service, env=path)
+    assert done.stdout == "-name\n", (done.stdout, done.stderr)
+    alone = ctl("run", "--", "-name", server=service, env=path)
+    assert alone.returncode == 64 and "run needs a command" in alone.stderr
