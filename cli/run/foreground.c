@@ -114,8 +114,8 @@ static void foreground_on_socket(struct foreground *foreground)
 	if (got == 1 && what == RUN_STOP) {
 		/* The whole job is stopped, with a script around redlockctl, or the shell would not see a stopped job.
 		 * It goes on here when it is continued, or at once if nobody could continue it (the kernel does not
-		 * stop an orphaned group). */
-		foreground_raise(SIGTSTP, 0);
+		 * stop an orphaned group). Without a terminal there are no jobs: only this process is stopped. */
+		foreground_raise(SIGTSTP, foreground->run->terminal.file < 0 ? getpid() : 0);
 		foreground_send(foreground, SIGCONT);
 	} else if (got == 1 && what == RUN_GUARD) {
 		foreground_arm(foreground);

@@ -12,7 +12,7 @@ import time
 import pytest
 
 from ctl import BINARY, FOREVER, HELD, TTL_MS, UNREACHABLE, Run, ctl, is_free, url
-from harness import DIES_WITH_US, SLOW, clean_environment, quote, wait_until
+from harness import DIES_WITH_US, SLOW, clean_environment, process_state, quote, wait_until
 
 
 def waiters(daemon, resource):
@@ -245,3 +245,20 @@ def test_stopped_while_it_waits(lab, service, resource):
     assert run.events("acquired")[0]["fence"] > fence
     run.process.terminate()
     assert run.wait() == 143
+
+
+def test_a_stopped_wait_without_a_terminal_stops_nobody_else(service, resource, lab):
+    """SIGTSTP to redlockctl alone, in a process group that it shares."""
+    lease = service.acquire(resource, 60000)
+    script = f'{BINARY} run {resource} -- true & echo $! >{lab.folder}/pid; wait'
+    with subprocess.Popen([*DIES_WITH_US, "sh", "-c", script], process_group=0, stdin=subprocess.DEVNULL,
+                          env=clean_environment({"REDLOCKCTL_SERVER": url(service)})) as shell:
+        in_queue(service, resource, 1)
+        with open(f"{lab.folder}/pid", encoding="utf-8") as file:
+            run = int(file.read())
+        os.kill(run, signal.SIGTSTP)
+        wait_until(lambda: process_state(run) == "T", what="redlockctl is stopped")
+        assert process_state(shell.pid) == "S"
+        os.kill(run, signal.SIGCONT)
+        service.release(lease)
+        assert shell.wait(20) == 0
