@@ -6,13 +6,6 @@
 
 /* ---- queues ---- */
 
-void compare_append_queue(struct compare_server *server, const struct compare_sequence *sequence, unsigned key)
-{
-	unsigned number = sequence->number;
-	compare_send(server, "ZRANGE " COMPARE_QUEUE_NAME " 0 -1", number, number, key);
-	compare_send(server, "PEXPIRETIME " COMPARE_QUEUE_NAME, number, number, key);
-}
-
 bool compare_entries_are_alike(const struct compare_sequence *sequence, unsigned key, const redisReply *entries,
 			       struct compare_span span)
 {
@@ -136,14 +129,18 @@ bool compare_alive_step(struct compare_sequence *sequence, const redisReply *rep
 
 /* ---- what may be seen in two ways ---- */
 
-unsigned compare_doubts(struct model_master *master, unsigned key, struct compare_span span,
+unsigned compare_doubts(struct model_master *master, uint32_t names, struct compare_span span,
 			uint64_t *ret_ends[COMPARE_DOUBTS])
 {
 	unsigned count = 0;
-	if (master->keys[key].type != MODEL_NONE && compare_runs_out(master->keys[key].expires_ms, span))
-		ret_ends[count++] = &master->keys[key].expires_ms;
-	if (master->queues[key].count > 0 && compare_runs_out(master->queues[key].expires_ms, span))
-		ret_ends[count++] = &master->queues[key].expires_ms;
+	MODEL_FOR_EACH_KEY (key, names) {
+		if (master->keys[key].type != MODEL_NONE && compare_runs_out(master->keys[key].expires_ms, span))
+			ret_ends[count++] = &master->keys[key].expires_ms;
+		if (master->queues[key].count > 0 && compare_runs_out(master->queues[key].expires_ms, span))
+			ret_ends[count++] = &master->queues[key].expires_ms;
+		if (compare_runs_out(master->watched_ms[key], span))
+			ret_ends[count++] = &master->watched_ms[key];
+	}
 	for (unsigned i = 0; i < MODEL_REPLICAS; i++)
 		if (master->alive[i].replica != 0 && compare_runs_out(master->alive[i].expires_ms, span))
 			ret_ends[count++] = &master->alive[i].expires_ms;

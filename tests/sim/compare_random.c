@@ -49,6 +49,8 @@ static unsigned random_kind(uint64_t *random, bool crowded)
 		[COMPARE_ALIVE_AGAIN] = 3,      [COMPARE_ALIVE] = 4,
 		[COMPARE_DROP_ALIVE] = 1,       [COMPARE_QUEUE_PEXPIRE] = 1,
 		[COMPARE_DROP_QUEUE] = 1,       [COMPARE_WAITED] = 1,
+		[COMPARE_ACQUIRE_SET] = 16,     [COMPARE_RAISE_SET] = 10,
+		[COMPARE_EXTEND_SET] = 12,      [COMPARE_RELEASE_SET] = 7,
 	};
 	static const uint8_t crowd_weights[COMPARE_STEP_KINDS] = {
 		[COMPARE_ACQUIRE] = 46,      [COMPARE_EXTEND] = 3,     [COMPARE_RELEASE] = 30,
@@ -56,6 +58,7 @@ static unsigned random_kind(uint64_t *random, bool crowded)
 		[COMPARE_LIST_KEY] = 1,      [COMPARE_DROP_KEY] = 4,   [COMPARE_DROP_HASH] = 1,
 		[COMPARE_ALIVE_AGAIN] = 8,   [COMPARE_ALIVE] = 14,     [COMPARE_DROP_ALIVE] = 2,
 		[COMPARE_QUEUE_PEXPIRE] = 3, [COMPARE_DROP_QUEUE] = 1, [COMPARE_WAITED] = 3,
+		[COMPARE_ACQUIRE_SET] = 24,  [COMPARE_EXTEND_SET] = 2, [COMPARE_RELEASE_SET] = 16,
 	};
 	const uint8_t *weights = crowded ? crowd_weights : all_weights;
 	unsigned sum = 0, kind = 0;
@@ -131,6 +134,7 @@ static void random_entry(struct model_command *command, unsigned kind, uint64_t 
 {
 	static const uint64_t arrivals[ARRIVALS] = {3, 20, UINT64_C(1795215206922001), (UINT64_C(1) << 53) - 1};
 	const struct model_queue *queue = &master->queues[command->key];
+	bool release = kind == COMPARE_RELEASE || kind == COMPARE_RELEASE_SET;
 	if (chance(random, 40))
 		return;
 	if (queue->count > 0 && chance(random, 60))
@@ -138,17 +142,33 @@ static void random_entry(struct model_command *command, unsigned kind, uint64_t 
 	else
 		command->entry = (struct model_entry){arrivals[compare_random(random, ARRIVALS)],
 						      one_of(random, MODEL_REPLICAS)};
-	command->wait_ms = chance(random, kind == COMPARE_RELEASE ? 50 : 5) ? 0 : random_wait(random);
-	if (kind == COMPARE_RELEASE && chance(random, 40))
+	command->wait_ms = chance(random, release ? 50 : 5) ? 0 : random_wait(random);
+	if (release && chance(random, 40))
 		command->token = 0;
+}
+
+/* Two or three keys, mostly those of the set that holds `key`. */
+static uint32_t random_names(uint64_t *random, const struct model_master *master, unsigned key)
+{
+	const struct model_value *holder = &master->keys[key].value;
+	uint32_t all = (UINT32_C(1) << MODEL_KEYS) - 1, names = all;
+	if (holder->names != 0 && chance(random, 80))
+		return holder->names;
+	if (chance(random, 75))
+		names &= ~(UINT32_C(1) << (key + one_of(random, MODEL_KEYS - 1)) % MODEL_KEYS);
+	return names;
 }
 
 static void random_lock(struct model_command *command, unsigned kind, uint64_t *random,
 			const struct model_master *master, uint64_t now_us, bool crowded)
 {
 	uint64_t holder = master->keys[command->key].value.token;
+	bool acquire = kind == COMPARE_ACQUIRE || kind == COMPARE_ACQUIRE_SET;
 	command->bucket = (unsigned)compare_random(random, MODEL_BUCKETS);
-	command->token = kind == COMPARE_ACQUIRE ? one_of(random, TOKENS) : like(random, holder, TOKENS);
+	for (unsigned i = 0; i < MODEL_KEYS; i++)
+		command->buckets[i] = (uint8_t)compare_random(random, MODEL_BUCKETS);
+	command->names = compare_is_set(kind) ? random_names(random, master, command->key) : 0;
+	command->token = acquire ? one_of(random, TOKENS) : like(random, holder, TOKENS);
 	command->max_hold_ms = chance(random, 50)   ? 0
 			       : chance(random, 50) ? one_of(random, 3 * SHORT_MS)
 						    : 1000 * one_of(random, 100);
@@ -157,9 +177,9 @@ static void random_lock(struct model_command *command, unsigned kind, uint64_t *
 	command->fence = random_fence(random, model_number(master, command->bucket), now_us);
 	command->epoch = random_epoch(random, master);
 	command->deadline_us = random_deadline(random, now_us);
-	if (kind == COMPARE_INSPECT)
+	if (kind == COMPARE_INSPECT && chance(random, 50))
 		command->ttl_ms = 0; /* it does not watch */
-	if (kind == COMPARE_ACQUIRE || kind == COMPARE_RELEASE)
+	if (acquire || kind == COMPARE_RELEASE || kind == COMPARE_RELEASE_SET)
 		random_entry(command, kind, random, master);
 	if (crowded && chance(random, 95)) {
 		command->epoch = MODEL_ANY_EPOCH;
@@ -201,7 +221,7 @@ void compare_random_step(struct compare_step *step, uint64_t *random, const stru
 		step->kind = master->marker == 0 ? COMPARE_QUARANTINE : COMPARE_WRITE_EPOCH;
 	command->key = chance(random, crowded ? 90 : 50) ? 0 : (unsigned)compare_random(random, MODEL_KEYS);
 	command->ttl_ms = random_ttl(random);
-	if (step->kind <= COMPARE_INSPECT)
+	if (compare_is_lock(step->kind))
 		random_lock(command, step->kind, random, master, now_us, crowded);
 	else if (compare_is_script(step))
 		random_guard(command, step->kind, random, master, now_us);

@@ -45,11 +45,24 @@ static inline bool compare_is_alive_step(const struct compare_step *step)
 	return step->kind >= COMPARE_ALIVE_AGAIN && step->kind <= COMPARE_DROP_ALIVE;
 }
 
-/* It may change the queue of its key. */
-static inline bool compare_touches_queue(const struct compare_step *step)
+/* A script for several keys at once. */
+static inline bool compare_is_set(unsigned kind)
 {
-	return step->kind == COMPARE_ACQUIRE || step->kind == COMPARE_RELEASE || step->kind == COMPARE_QUEUE_PEXPIRE ||
-	       step->kind == COMPARE_DROP_QUEUE;
+	return kind >= COMPARE_ACQUIRE_SET && kind < COMPARE_SCRIPTS;
+}
+
+/* A script of the lock. */
+static inline bool compare_is_lock(unsigned kind)
+{
+	return kind <= COMPARE_INSPECT || compare_is_set(kind);
+}
+
+/* The keys that it is about, a bit each; none where it is a replica's alive key. */
+static inline uint32_t compare_keys(const struct compare_step *step)
+{
+	if (compare_is_alive_step(step))
+		return 0;
+	return step->command.names != 0 ? step->command.names : UINT32_C(1) << step->command.key;
 }
 
 /* `now_us`: the server's, a few milliseconds ago. `crowded`: mostly those who wait for one key, with nothing in their

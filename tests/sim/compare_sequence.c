@@ -12,6 +12,7 @@ static void append_drop_all(struct compare_server *server, unsigned number)
 	for (unsigned i = 0; i < MODEL_KEYS; i++) {
 		compare_send(server, "DEL " COMPARE_KEY_NAME, number, i);
 		compare_send(server, "DEL " COMPARE_QUEUE_NAME, number, number, i);
+		compare_send(server, "DEL " COMPARE_WATCH_NAME, number, number, i);
 	}
 	for (unsigned long long i = 1; i <= MODEL_REPLICAS; i++)
 		compare_send(server, "DEL " COMPARE_ALIVE_NAME, number, i);
@@ -54,7 +55,7 @@ unsigned compare_outside_replies(const struct compare_step *step)
 {
 	if (compare_is_alive_step(step))
 		return 1;
-	return 2 + (step->kind == COMPARE_DROP_ALL ? 2 * MODEL_KEYS + MODEL_REPLICAS : 0);
+	return 2 + (step->kind == COMPARE_DROP_ALL ? 3 * MODEL_KEYS + MODEL_REPLICAS : 0);
 }
 
 void compare_append_step(struct compare_server *server, const struct compare_sequence *sequence,
@@ -72,10 +73,8 @@ void compare_append_step(struct compare_server *server, const struct compare_seq
 	if (compare_is_alive_step(step))
 		compare_send(server, "PEXPIRETIME " COMPARE_ALIVE_NAME, sequence->number,
 			     (unsigned long long)step->command.entry.replica);
-	else
-		compare_send(server, "PEXPIRETIME " COMPARE_KEY_NAME, sequence->number, step->command.key);
-	if (compare_touches_queue(step))
-		compare_append_queue(server, sequence, step->command.key);
+	MODEL_FOR_EACH_KEY (key, compare_keys(step))
+		compare_append_key(server, sequence, key);
 }
 
 /* ---- what somebody else does, in the model ---- */
@@ -152,10 +151,10 @@ static void tell_step(const struct compare_sequence *sequence, unsigned i)
 static void tell_notified(const struct compare_sequence *sequence, unsigned i)
 {
 	const struct compare_step *step = &sequence->steps[i];
-	char text[COMPARE_TEXT];
-	compare_entry_text(text, step->reply.notified);
-	if (step->reply.notified.replica != 0)
-		printf(" and call %s", text);
+	char text[COMPARE_NOTIFICATIONS];
+	compare_notification_text(text, sequence->number, &step->reply);
+	if (text[0])
+		printf(" and publish %s", text);
 }
 
 static void tell_before(const struct compare_sequence *sequence, unsigned steps)

@@ -6,7 +6,7 @@
 #include "compare_server.h"
 #include "compare_text.h"
 
-enum { COMPARE_STEPS_MIN = 8, COMPARE_STEPS_MAX = 40, COMPARE_STATE_REPLIES = 4 * MODEL_KEYS + MODEL_REPLICAS + 1 };
+enum { COMPARE_STEPS_MIN = 8, COMPARE_STEPS_MAX = 40, COMPARE_STATE_REPLIES = 5 * MODEL_KEYS + MODEL_REPLICAS + 1 };
 
 struct compare_sequence {
 	unsigned number, step_count, planned;
@@ -33,8 +33,8 @@ static inline bool compare_runs_out(uint64_t expires_ms, struct compare_span spa
 
 /* ---- compare_sequence.c ---- */
 
-/* Sends a step, and PEXPIRETIME of its key (of the alive key, where that is meant); then its queue, if it may have
- * changed. */
+/* Sends a step, and then for each of its keys what compare_append_key() sends; PEXPIRETIME of the alive key, where that
+ * is meant. */
 void compare_append_step(struct compare_server *server, const struct compare_sequence *sequence,
 			 const struct compare_step *step);
 /* A step that is no script: how many answers come before that of PEXPIRETIME, and what it does to the model. Not for
@@ -65,10 +65,25 @@ void compare_append_state(struct compare_server *server, const struct compare_se
 bool compare_state(struct compare_sequence *sequence, struct compare_span span,
 		   redisReply *replies[COMPARE_STATE_REPLIES]);
 
+/* What lies beside one key of the sequence: its end, its queue's entries and end, the end of its watch. */
+struct compare_key_answers {
+	redisReply *expiry, *entries, *queue_expiry, *watch_expiry;
+};
+
+enum { COMPARE_KEY_ANSWERS = 4 };
+
+void compare_append_key(struct compare_server *server, const struct compare_sequence *sequence, unsigned key);
+/* The ends before a step. */
+struct compare_key_ends {
+	uint64_t key_ms, queue_ms, watch_ms;
+};
+struct compare_key_ends compare_key_ends(const struct compare_sequence *sequence, unsigned key);
+/* Compares them. `may_be_new`: the step may have set the end of the key; of the queue and the watch: `is_new`. */
+bool compare_key(struct compare_sequence *sequence, unsigned key, const struct compare_key_ends *was, bool may_be_new,
+		 bool is_new, const struct compare_key_answers *its, struct compare_span span);
+
 /* ---- compare_queue.c ---- */
 
-/* The queue of a key: two answers, its entries and its end. */
-void compare_append_queue(struct compare_server *server, const struct compare_sequence *sequence, unsigned key);
 bool compare_entries_are_alike(const struct compare_sequence *sequence, unsigned key, const redisReply *entries,
 			       struct compare_span span);
 /* As compare_expiry. */
@@ -84,9 +99,9 @@ bool compare_alive_step(struct compare_sequence *sequence, const redisReply *rep
 bool compare_alive(struct compare_sequence *sequence, uint64_t replica, bool may_be_new, const redisReply *expiry,
 		   struct compare_span span);
 
-/* All whose end lies within the span and on which a script for this key may look: where their ends are kept. */
-enum { COMPARE_DOUBTS = 2 + MODEL_REPLICAS };
-unsigned compare_doubts(struct model_master *master, unsigned key, struct compare_span span,
+/* All whose end lies within the span and on which a script for these keys may look: where their ends are kept. */
+enum { COMPARE_DOUBTS = 3 * MODEL_KEYS + MODEL_REPLICAS };
+unsigned compare_doubts(struct model_master *master, uint32_t names, struct compare_span span,
 			uint64_t *ret_ends[COMPARE_DOUBTS]);
 
 #endif

@@ -41,14 +41,51 @@ bool compare_expiry(struct compare_sequence *sequence, unsigned i, uint64_t was_
 	return true;
 }
 
+void compare_append_key(struct compare_server *server, const struct compare_sequence *sequence, unsigned key)
+{
+	unsigned number = sequence->number;
+	compare_send(server, "PEXPIRETIME " COMPARE_KEY_NAME, number, key);
+	compare_send(server, "ZRANGE " COMPARE_QUEUE_NAME " 0 -1", number, number, key);
+	compare_send(server, "PEXPIRETIME " COMPARE_QUEUE_NAME, number, number, key);
+	compare_send(server, "PEXPIRETIME " COMPARE_WATCH_NAME, number, number, key);
+}
+
+struct compare_key_ends compare_key_ends(const struct compare_sequence *sequence, unsigned key)
+{
+	const struct model_master *master = &sequence->master;
+	return (struct compare_key_ends){master->keys[key].expires_ms, master->queues[key].expires_ms,
+					 master->watched_ms[key]};
+}
+
+static bool compare_watch(struct compare_sequence *sequence, unsigned key, uint64_t was_ms, bool may_be_new,
+			  const redisReply *expiry, struct compare_span span)
+{
+	uint64_t *end_ms = &sequence->master.watched_ms[key];
+	char text[COMPARE_TEXT];
+	if (!compare_ends(sequence, model_is_watched(&sequence->master, key) ? end_ms : NULL, was_ms, may_be_new,
+			  expiry->integer, span)) {
+		snprintf(text, sizeof text, "ends at %llu", (unsigned long long)*end_ms);
+		return compare_tell_state(sequence, "PEXPIRETIME of the watch", text, expiry);
+	}
+	*end_ms = expiry->integer >= 0 ? (uint64_t)expiry->integer : 0;
+	return true;
+}
+
+bool compare_key(struct compare_sequence *sequence, unsigned key, const struct compare_key_ends *was, bool may_be_new,
+		 bool is_new, const struct compare_key_answers *its, struct compare_span span)
+{
+	return compare_expiry(sequence, key, was->key_ms, may_be_new, its->expiry, span) &&
+	       compare_queue(sequence, key, was->queue_ms, is_new, its->entries, its->queue_expiry, span) &&
+	       compare_watch(sequence, key, was->watch_ms, is_new, its->watch_expiry, span);
+}
+
 /* ---- what the server has at the end ---- */
 
 void compare_append_state(struct compare_server *server, const struct compare_sequence *sequence)
 {
 	for (unsigned i = 0; i < MODEL_KEYS; i++) {
 		compare_send(server, "GET " COMPARE_KEY_NAME, sequence->number, i);
-		compare_send(server, "PEXPIRETIME " COMPARE_KEY_NAME, sequence->number, i);
-		compare_append_queue(server, sequence, i);
+		compare_append_key(server, sequence, i);
 	}
 	for (unsigned long long i = 1; i <= MODEL_REPLICAS; i++)
 		compare_send(server, "PEXPIRETIME " COMPARE_ALIVE_NAME, sequence->number, i);
@@ -61,10 +98,16 @@ static bool is_read(const redisReply *value, bool is_ours)
 	struct lease_holder holder;
 	char text[COMPARE_TEXT];
 	lease_answer_read_holder(value->str, value->len, &holder);
-	snprintf(text, sizeof text, "%.*s:%" PRIu64 ":%" PRIu64 ":%s%.*" PRIx64 ":%.*s", LEASE_TOKEN_LEN, value->str,
-		 lease_answer_hold_until_ms(value->str, value->len), holder.fence,
-		 holder.key != 0 && !holder.noted ? "?" : "", holder.key != 0 ? 16 : 0, holder.key, holder.owner_len,
-		 holder.owner);
+	bool is_set = holder.set_count > 0;
+	const char *caller = holder.more ? holder.more : "", *metadata = caller + holder.caller_len,
+		   *names = metadata + holder.metadata_len;
+	int lines = is_set || holder.metadata_len > 0 ? 2 : holder.caller_len > 0;
+	snprintf(text, sizeof text, "%.*s%c%" PRIu64 ":%" PRIu64 ":%s%.*" PRIx64 ":%.*s%.*s%.*s%.*s%.*s%s%.*s",
+		 LEASE_TOKEN_LEN, value->str, is_set ? ';' : ':', lease_answer_hold_until_ms(value->str, value->len),
+		 holder.fence, holder.key != 0 && !holder.noted ? "?" : "", holder.key != 0 ? 16 : 0, holder.key,
+		 holder.owner_len, holder.owner, lines > 0, "\n", holder.caller_len, caller, lines > 1, "\n",
+		 holder.metadata_len, metadata, is_set ? "\n" : "", holder.names_len, names);
+	lease_holder_fini(&holder);
 	return holder.known == is_ours && (!is_ours || strcmp(text, value->str) == 0);
 }
 
@@ -158,14 +201,13 @@ bool compare_state(struct compare_sequence *sequence, struct compare_span span,
 	bool alike = true;
 	sequence->master.now_us = span.lo_us;
 	for (unsigned i = 0; i < MODEL_KEYS && alike; i++) {
-		redisReply **its = &replies[4 * i];
-		uint64_t was_ms = sequence->master.keys[i].expires_ms,
-			 queue_was_ms = sequence->master.queues[i].expires_ms;
-		alike = compare_value(sequence, i, its[0], span) &&
-			compare_expiry(sequence, i, was_ms, false, its[1], span) &&
-			compare_queue(sequence, i, queue_was_ms, false, its[2], its[3], span);
+		redisReply **at = &replies[5 * i];
+		struct compare_key_answers its = {at[1], at[2], at[3], at[4]};
+		struct compare_key_ends was = compare_key_ends(sequence, i);
+		alike = compare_value(sequence, i, at[0], span) &&
+			compare_key(sequence, i, &was, false, false, &its, span);
 	}
 	for (unsigned i = 1; i <= MODEL_REPLICAS && alike; i++)
-		alike = compare_alive(sequence, i, false, replies[4 * MODEL_KEYS + i - 1], span);
+		alike = compare_alive(sequence, i, false, replies[5 * MODEL_KEYS + i - 1], span);
 	return alike && compare_hash(sequence, replies[COMPARE_STATE_REPLIES - 1]);
 }

@@ -7,15 +7,26 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "compare_random.h"
 #include "server/scripts/scripts.h"
 
 /* The separator of the value, blanks, Lua's and printf's magic signs, a line break, more than ASCII. */
-static const char *const owners[COMPARE_OWNERS] = {"",           "worker 7",         "a:b:12:c", "100%d %s %1",
-						   "two\tlines", "\xc3\xa9t\xc3\xa9"};
+static const char *const owners[COMPARE_OWNERS] = {
+	"",
+	"worker 7",
+	"a:b:12:c",
+	"100%d %s %1",
+	"two\tlines",
+	"\xc3\xa9t\xc3\xa9",
+	/* with a caller, with metadata, with both */
+	"w\ncaller",
+	"\n\n{\"a\":1}",
+	"w;1\nme\n{}",
+};
 
 /* Of other libraries. None begins with a token of ours, though one nearly does. */
 static const char *const foreign[COMPARE_OTHER_LIBRARY_TEXTS] = {
-	"", "b3f1c2d4e5a697887766", "0", "000000000000000000000000000000000000001:0:0:", "::::", "-1",
+	"", "b3f1c2d4e5a697887766", "0", "000000000000000000000000000000000000001:0:0:", "::::", "-1", ";;\n\n\n",
 };
 
 static void print_to(char *text, const char *format, uint64_t number)
@@ -55,16 +66,31 @@ void compare_evicted_text(char *text, uint32_t evicted)
 		print_to(text, "%" PRIu64, evicted - 1);
 }
 
+/* Of a set: "key0\nkey2" */
+static void names_text(char *text, uint32_t names)
+{
+	size_t len = 0;
+	MODEL_FOR_EACH_KEY (key, names)
+		len += (size_t)snprintf(text + len, COMPARE_TEXT - len, "%skey%u", len > 0 ? "\n" : "", key);
+}
+
 void compare_value_text(char *text, const struct model_value *value)
 {
 	if (value->token == 0) {
 		strcpy(text, foreign[value->owner]);
 		return;
 	}
-	int len = snprintf(text, COMPARE_TEXT, "%040" PRIx64 ":%" PRIu64 ":%" PRIu64 ":%s%.*" PRIx64 ":%s",
-			   value->token, value->hold_until_ms, value->fence,
-			   value->key != 0 && !value->noted ? "?" : "", value->key != 0 ? 16 : 0, value->key,
-			   owners[value->owner]);
+	const char *owner = owners[value->owner];
+	char names[COMPARE_TEXT] = "";
+	unsigned lines = 0;
+	for (const char *at = owner; *at; at++)
+		lines += *at == '\n';
+	if (value->names != 0)
+		names_text(names, value->names);
+	int len = snprintf(text, COMPARE_TEXT, "%040" PRIx64 "%c%" PRIu64 ":%" PRIu64 ":%s%.*" PRIx64 ":%s%.*s%s",
+			   value->token, value->names != 0 ? ';' : ':', value->hold_until_ms, value->fence,
+			   value->key != 0 && !value->noted ? "?" : "", value->key != 0 ? 16 : 0, value->key, owner,
+			   value->names != 0 ? (int)(3 - lines) : 0, "\n\n\n", names);
 	assert(len > 0 && len < COMPARE_TEXT);
 }
 
@@ -75,12 +101,21 @@ void compare_entry_text(char *text, struct model_entry entry)
 		snprintf(text, COMPARE_TEXT, "%016" PRIx64 ":%016" PRIu64, entry.replica, entry.arrival);
 }
 
-void compare_notification_text(char *text, unsigned sequence, unsigned key, struct model_entry entry)
+void compare_notification_text(char text[COMPARE_NOTIFICATIONS], unsigned sequence, const struct model_reply *reply)
 {
-	compare_entry_text(text, entry);
-	size_t len = strlen(text);
-	if (entry.replica != 0)
-		snprintf(text + len, COMPARE_TEXT - len, " " COMPARE_KEY_NAME, sequence, key);
+	char entry[COMPARE_TEXT];
+	size_t len = 0;
+	text[0] = '\0';
+	for (unsigned key = 0; key < MODEL_KEYS; key++) {
+		if (reply->watched & (UINT32_C(1) << key))
+			len += (size_t)snprintf(text + len, COMPARE_NOTIFICATIONS - len, "watch " COMPARE_KEY_NAME "|",
+						sequence, key);
+		compare_entry_text(entry, reply->notified[key]);
+		if (reply->notified[key].replica != 0)
+			len += (size_t)snprintf(text + len, COMPARE_NOTIFICATIONS - len, "%s " COMPARE_KEY_NAME "|",
+						entry, sequence, key);
+	}
+	assert(len < COMPARE_NOTIFICATIONS);
 }
 
 const char *compare_other_library_text(unsigned i)
@@ -90,20 +125,24 @@ const char *compare_other_library_text(unsigned i)
 
 /* ---- commands ---- */
 
-/* KEYS of the scripts, and ARGV, a letter each: see argument_text(). */
+/* ARGV of the scripts, a letter each: see argument_text(). */
 static const struct {
 	const char *name; /* as its file, without ".lua" */
-	const char *keys, *arguments;
+	const char *arguments;
 } layouts[COMPARE_SCRIPTS] = {
-	[COMPARE_ACQUIRE] = {"acquire", "2", "tlhobfqeD"},
-	[COMPARE_RAISE] = {"raise", "2", "tbfeD"},
-	[COMPARE_EXTEND] = {"extend", "2", "tlneD"},
-	[COMPARE_RELEASE] = {"release", "2", "tqeD"},
-	[COMPARE_INSPECT] = {"inspect", "2", "leD"},
-	[COMPARE_EPOCH] = {"epoch", "1", "dlvp"},
-	[COMPARE_QUARANTINE] = {"quarantine", "1", "emrkl"},
-	[COMPARE_FENCES] = {"fences", "1", "ebB"},
-	[COMPARE_WRITE_EPOCH] = {"epoch_write", "1", "mrcdlfuD"},
+	[COMPARE_ACQUIRE] = {"acquire", "tlhobfqeD"},
+	[COMPARE_RAISE] = {"raise", "tbfeD"},
+	[COMPARE_EXTEND] = {"extend", "tlneD"},
+	[COMPARE_RELEASE] = {"release", "tqeD"},
+	[COMPARE_INSPECT] = {"inspect", "leD"},
+	[COMPARE_EPOCH] = {"epoch", "dlvp"},
+	[COMPARE_QUARANTINE] = {"quarantine", "emrkl"},
+	[COMPARE_FENCES] = {"fences", "ebB"},
+	[COMPARE_WRITE_EPOCH] = {"epoch_write", "mrcdlfuD"},
+	[COMPARE_ACQUIRE_SET] = {"acquire_set", "tlhofqeDsg"},
+	[COMPARE_RAISE_SET] = {"raise_set", "tfeDg"},
+	[COMPARE_EXTEND_SET] = {"extend_set", "tlneDs"},
+	[COMPARE_RELEASE_SET] = {"release_set", "tqeDs"},
 };
 
 const char *compare_script_name(enum compare_script script)
@@ -138,6 +177,7 @@ static void argument_text(char *text, char letter, const struct model_command *c
 		if (command->noted != 0)
 			snprintf(text, COMPARE_TEXT, "%" PRIu64 ":%016" PRIx64, command->fence, command->noted);
 		break;
+	case 's': names_text(text, command->names); break;
 	case 'b': strcpy(text, compare_bucket_name(command->bucket)); break;
 	case 'B': strcpy(text, compare_bucket_name(command->last_bucket)); break;
 	case 'f': print_to(text, "%" PRIu64, command->fence); break;
@@ -166,15 +206,22 @@ static char *next(struct compare_args *args)
 void compare_command(struct compare_args *args, enum compare_script script, unsigned sequence,
 		     const struct model_command *command)
 {
+	uint32_t names = command->names != 0 ? command->names : UINT32_C(1) << command->key;
 	args->count = 0;
 	strcpy(next(args), "EVALSHA");
 	strcpy(next(args), scripts[script + 1].sha1);
-	strcpy(next(args), layouts[script].keys);
-	if (script <= COMPARE_INSPECT)
-		snprintf(next(args), COMPARE_TEXT, COMPARE_KEY_NAME, sequence, command->key);
+	if (!compare_is_lock(script))
+		names = 0;
+	print_to(next(args), "%" PRIu64, (uint64_t)__builtin_popcount(names) + 1);
+	MODEL_FOR_EACH_KEY (key, names)
+		snprintf(next(args), COMPARE_TEXT, COMPARE_KEY_NAME, sequence, key);
 	snprintf(next(args), COMPARE_TEXT, COMPARE_HASH_NAME, sequence);
-	for (const char *letter = layouts[script].arguments; *letter; letter++)
-		argument_text(next(args), *letter, command);
+	for (const char *letter = layouts[script].arguments; *letter; letter++) {
+		if (*letter != 'g')
+			argument_text(next(args), *letter, command);
+		MODEL_FOR_EACH_KEY (key, *letter == 'g' ? names : 0) /* the bucket of each */
+			strcpy(next(args), compare_bucket_name(command->buckets[key]));
+	}
 }
 
 /* ---- answers, as text ---- */
@@ -225,17 +272,21 @@ void compare_reply_text(struct compare_answer *answer, const redisReply *reply)
 /* The elements of an answer behind the code and the time, a letter each: see put_element(). */
 static const char *elements_of(enum compare_script script, int code)
 {
-	if (script <= COMPARE_INSPECT && code == 0)
-		return script == COMPARE_INSPECT ? "pvw" : "pv";
+	bool acquire = script == COMPARE_ACQUIRE || script == COMPARE_ACQUIRE_SET,
+	     release = script == COMPARE_RELEASE || script == COMPARE_RELEASE_SET;
+	if (compare_is_lock(script) && code == 0)
+		return script == COMPARE_INSPECT                        ? "pvw"
+		       : compare_is_set(script) && (acquire || release) ? "pvi"
+									: "pv";
 	if (script == COMPARE_INSPECT && code == -1)
 		return "w";
-	if (script == COMPARE_ACQUIRE && code == 2)
-		return "aq";
-	if (script == COMPARE_RELEASE && code == 1)
+	if (acquire && code == 2)
+		return compare_is_set(script) ? "aqi" : "aq";
+	if (release && code == 1)
 		return "v";
-	if ((script == COMPARE_ACQUIRE && code == 1) || (script == COMPARE_RAISE && code == 2))
+	if ((acquire && code == 1) || ((script == COMPARE_RAISE || script == COMPARE_RAISE_SET) && code == 2))
 		return "o";
-	if (script == COMPARE_EXTEND && code == 1)
+	if ((script == COMPARE_EXTEND || script == COMPARE_EXTEND_SET) && code == 1)
 		return "tv";
 	if (script == COMPARE_EPOCH)
 		return "hercdLmRkuE";
@@ -262,6 +313,7 @@ static void put_element(struct compare_answer *answer, char letter, const struct
 	case 'a': put_about(answer, reply->remaining_ms, its, near); return;
 	case 't': put_about(answer, (int64_t)reply->ttl_ms, its, near); return;
 	case 'w': put(answer, "%u", reply->waiters); return;
+	case 'i': put(answer, "%u", reply->which); return;
 	case 'o': put(answer, "%" PRIu64, reply->old); return;
 	case 'h': put(answer, "%" PRIu64, reply->beat); return;
 	case 'f': put(answer, "%" PRIu64, reply->fence); return;
@@ -273,7 +325,7 @@ static void put_element(struct compare_answer *answer, char letter, const struct
 		}
 		compare_value_text(text, &reply->value);
 		break;
-	case 'q': compare_entry_text(text, reply->notified); break;
+	case 'q': compare_entry_text(text, reply->first); break;
 	case 'e': compare_number_text(text, reply->epoch); break;
 	case 'r': compare_number_text(text, reply->run_id); break;
 	case 'c': compare_number_text(text, reply->cluster); break;

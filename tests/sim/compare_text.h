@@ -7,7 +7,13 @@
 #include "compare_server.h"
 #include "model_master.h"
 
-enum { COMPARE_TEXT = 160, COMPARE_ARGS = 16, COMPARE_OTHER_LIBRARY_TEXTS = 6, COMPARE_OWNERS = 6 };
+enum {
+	COMPARE_TEXT = 160,
+	COMPARE_ARGS = 24,
+	COMPARE_NOTIFICATIONS = 512,
+	COMPARE_OTHER_LIBRARY_TEXTS = 7,
+	COMPARE_OWNERS = 9
+};
 
 /* The arguments of one command. */
 struct compare_args {
@@ -27,10 +33,11 @@ struct compare_near {
 };
 
 /* Formats of the names of one sequence's keys: its number; its number and that of the key, or the replica; the queue
- * has its number twice. */
+ * and the watch have its number twice. */
 #define COMPARE_HASH_NAME "%u:redlockd:master"
 #define COMPARE_KEY_NAME "%u:key%u"
 #define COMPARE_QUEUE_NAME "%u:redlockd:queue:%u:key%u"
+#define COMPARE_WATCH_NAME "%u:redlockd:watch:%u:key%u"
 #define COMPARE_ALIVE_NAME "%u:redlockd:alive:%016llx"
 /* A field of the hash. */
 const char *compare_bucket_name(unsigned bucket);
@@ -46,8 +53,8 @@ const char *compare_other_library_text(unsigned i);
 
 /* replica:arrival; "" for none. */
 void compare_entry_text(char *text, struct model_entry entry);
-/* The message that notifies that entry of a key; "" for none. */
-void compare_notification_text(char *text, unsigned sequence, unsigned key, struct model_entry entry);
+/* All messages that a script publishes, in their order, with a bar behind each. */
+void compare_notification_text(char text[COMPARE_NOTIFICATIONS], unsigned sequence, const struct model_reply *reply);
 
 const char *compare_script_name(enum compare_script script);
 /* EVALSHA … */

@@ -166,8 +166,9 @@ static void after_lock_script(struct world *world, const struct transport_connec
 			      const struct command *command)
 {
 	const struct trail *trail = &world->trails[command->request.token];
-	struct notification notification = {
-		.entry = command->answer.notified, .key = (uint8_t)command->request.key, .lease = NONE};
+	struct notification notification = {.entry = command->answer.notified[command->request.key],
+					    .key = (uint8_t)command->request.key,
+					    .lease = NONE};
 	order_after(world, connection, command);
 	if (notification.entry.replica == 0)
 		return;

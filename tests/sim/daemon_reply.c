@@ -156,7 +156,7 @@ static redisReply *lock_script(const struct command *command)
 	if (answer->code == -1 && inspects)
 		return ARRAY(code, now, number(answer->waiters));
 	if (answer->code == 2 && acquires)
-		return ARRAY(code, now, number(answer->remaining_ms), entry(answer->notified));
+		return ARRAY(code, now, number(answer->remaining_ms), entry(answer->first));
 	if (answer->code == 2 || (answer->code == 1 && acquires))
 		return ARRAY(code, now, number((long long)answer->old));
 	if (answer->code == 1 && command->kind == REDLOCK_SCRIPT_EXTEND)

@@ -14,6 +14,20 @@ bool model_has_ended(const struct model_master *master, uint64_t expires_ms);
 struct model_key *model_look_up(struct model_master *master, unsigned key);
 /* return {code, now_us} */
 void model_reply_code(const struct model_master *master, int code, struct model_reply *ret_reply);
+/* PTTL */
+int64_t model_pttl(const struct model_master *master, const struct model_key *key);
+/* return {0, now_us, redis.call('PTTL', KEYS[1]), type(value) == 'string' and value} */
+void model_reply_held(const struct model_master *master, const struct model_key *key, struct model_reply *ret_reply);
+/* return {1, now_us, ttl_ms, value} */
+void model_reply_extended(const struct model_master *master, const struct model_key *key, int64_t ttl_ms,
+			  struct model_reply *ret_reply);
+/* string.sub(value, 1, 41) == ARGV[1] .. ':', of a set ';' */
+bool model_is_held_by(const struct model_key *key, const struct model_command *command);
+/* watch_tell.lua: the bit of the key if it is watched, else 0 */
+uint32_t model_watch_tell(const struct model_master *master, unsigned key);
+/* acquire.lua and acquire_set.lua up to where they look at the lock: false where they answer before that. */
+bool model_acquire_begins(const struct model_master *master, const struct model_command *command,
+			  struct model_reply *ret_reply);
 /* now_us > tonumber(ARGV[…]) */
 bool model_is_late(const struct model_master *master, const struct model_command *command);
 /* redis.call('HGET', KEYS[2], 'epoch') ~= ARGV[…] and ARGV[…] ~= '----------------' */
@@ -24,7 +38,7 @@ static inline uint64_t model_larger(uint64_t a, uint64_t b)
 	return a > b ? a : b;
 }
 
-/* ---- model_line.c ---- */
+/* ---- model_queue.c ---- */
 
 static inline bool model_same_entry(struct model_entry a, struct model_entry b)
 {

@@ -28,7 +28,7 @@ struct model_key *model_look_up(struct model_master *master, unsigned key)
 	return &master->keys[key];
 }
 
-static int64_t pttl(const struct model_master *master, const struct model_key *key)
+int64_t model_pttl(const struct model_master *master, const struct model_key *key)
 {
 	return key->expires_ms == 0 ? -1 : (int64_t)(key->expires_ms - model_now_ms(master));
 }
@@ -40,20 +40,30 @@ void model_reply_code(const struct model_master *master, int code, struct model_
 	ret_reply->now_us = master->now_us;
 }
 
-/* return {0, now_us, redis.call('PTTL', KEYS[1]), type(value) == 'string' and value} */
-static void reply_held(const struct model_master *master, const struct model_key *key, struct model_reply *ret_reply)
+void model_reply_held(const struct model_master *master, const struct model_key *key, struct model_reply *ret_reply)
 {
 	model_reply_code(master, 0, ret_reply);
-	ret_reply->remaining_ms = pttl(master, key);
+	ret_reply->remaining_ms = model_pttl(master, key);
 	ret_reply->has_value = key->type == MODEL_STRING;
 	if (ret_reply->has_value)
 		ret_reply->value = key->value;
 }
 
-/* type(value) == 'string' and string.sub(value, 1, 40) == ARGV[1] */
-static bool is_held_by(const struct model_key *key, uint64_t token)
+bool model_is_held_by(const struct model_key *key, const struct model_command *command)
 {
-	return key->type == MODEL_STRING && key->value.token == token;
+	return key->type == MODEL_STRING && key->value.token == command->token &&
+	       (key->value.names != 0) == (command->names != 0);
+}
+
+bool model_is_watched(const struct model_master *master, unsigned key)
+{
+	return master->watched_ms[key] != 0 && !model_has_ended(master, master->watched_ms[key]);
+}
+
+uint32_t model_watch_tell(const struct model_master *master, unsigned key)
+{
+	/* if waited > now_us and redis.call('EXISTS', string.sub(hash, 1, -7) .. 'watch:' .. key) == 1 then */
+	return master->waited_us > master->now_us && model_is_watched(master, key) ? UINT32_C(1) << key : 0;
 }
 
 bool model_is_late(const struct model_master *master, const struct model_command *command)
@@ -69,9 +79,8 @@ bool model_is_other_epoch(const struct model_master *master, const struct model_
 
 /* ---- the lock ---- */
 
-/* acquire.lua up to where it looks at the lock: false where it answers before that. */
-static bool acquire_begins(const struct model_master *master, const struct model_command *command,
-			   struct model_reply *ret_reply)
+bool model_acquire_begins(const struct model_master *master, const struct model_command *command,
+			  struct model_reply *ret_reply)
 {
 	/* if now_us > tonumber(ARGV[9]) then */
 	if (model_is_late(master, command)) {
@@ -103,8 +112,8 @@ static void acquire_sets(struct model_master *master, const struct model_command
 	/* local hold_until = ARGV[3] ~= '0' and math.floor(now_us / 1000) + ARGV[3] or 0 */
 	uint64_t hold_until_ms = command->max_hold_ms != 0 ? model_now_ms(master) + command->max_hold_ms : 0;
 	/* local value = string.format('%s:%.0f:%s:%s', ARGV[1], hold_until, ARGV[6], ARGV[4]) */
-	struct model_value value = {command->token, hold_until_ms,  command->fence,
-				    command->owner, command->noted, false};
+	struct model_value value = {
+		command->token, hold_until_ms, command->fence, command->owner, command->noted, false, 0};
 	master->keys[command->key] = (struct model_key){value, model_now_ms(master) + command->ttl_ms, MODEL_STRING};
 	/* local old = math.max(tonumber(seen[2] or 0), tonumber(seen[3] or 0)) */
 	uint64_t old = model_number(master, command->bucket);
@@ -115,12 +124,14 @@ static void acquire_sets(struct model_master *master, const struct model_command
 	/* return {1, now_us, old} */
 	model_reply_code(master, 1, ret_reply);
 	ret_reply->old = old;
+	/* --include watch_tell.lua */
+	ret_reply->watched = model_watch_tell(master, command->key);
 }
 
 void model_acquire(struct model_master *master, const struct model_command *command, struct model_reply *ret_reply)
 {
 	assert(command->bucket < MODEL_BUCKETS && command->token != 0);
-	if (!acquire_begins(master, command, ret_reply))
+	if (!model_acquire_begins(master, command, ret_reply))
 		return;
 	/* local waited = tonumber(seen[4] or 0)
 	 * local entry, wait_ms, names, queue, first = false */
@@ -153,11 +164,11 @@ void model_acquire(struct model_master *master, const struct model_command *comm
 		 * return {2, now_us, redis.call('PTTL', names .. 'alive:' .. string.sub(first, 1, 16)), first} */
 		model_reply_code(master, 2, ret_reply);
 		ret_reply->remaining_ms = model_alive_pttl(master, first.replica);
-		ret_reply->notified = first;
+		ret_reply->first = ret_reply->notified[command->key] = first;
 		return;
 	}
 	/* return {0, now_us, redis.call('PTTL', KEYS[1]), type(holder) == 'string' and holder} */
-	reply_held(master, key, ret_reply);
+	model_reply_held(master, key, ret_reply);
 }
 
 void model_raise(struct model_master *master, const struct model_command *command, struct model_reply *ret_reply)
@@ -184,10 +195,10 @@ void model_raise(struct model_master *master, const struct model_command *comman
 		model_reply_code(master, -1, ret_reply);
 		return;
 	}
-	/* if type(value) ~= 'string' or string.sub(value, 1, 40) ~= ARGV[1] then */
-	if (!is_held_by(key, command->token)) {
+	/* if type(value) ~= 'string' or string.sub(value, 1, 41) ~= ARGV[1] .. ':' then */
+	if (!model_is_held_by(key, command)) {
 		/* return {0, now_us, redis.call('PTTL', KEYS[1]), type(value) == 'string' and value} */
-		reply_held(master, key, ret_reply);
+		model_reply_held(master, key, ret_reply);
 		return;
 	}
 	/* local old = math.max(tonumber(seen[2] or 0), tonumber(seen[3] or 0)) */
@@ -206,11 +217,12 @@ void model_raise(struct model_master *master, const struct model_command *comman
 	key->value.fence = command->fence;
 	/* return {1, now_us} */
 	model_reply_code(master, 1, ret_reply);
+	/* --include watch_tell.lua */
+	ret_reply->watched = model_watch_tell(master, command->key);
 }
 
-/* return {1, now_us, ttl_ms, value} */
-static void reply_extended(const struct model_master *master, const struct model_key *key, int64_t ttl_ms,
-			   struct model_reply *ret_reply)
+void model_reply_extended(const struct model_master *master, const struct model_key *key, int64_t ttl_ms,
+			  struct model_reply *ret_reply)
 {
 	model_reply_code(master, 1, ret_reply);
 	ret_reply->ttl_ms = (uint64_t)ttl_ms;
@@ -233,11 +245,11 @@ static void extend_held(struct model_master *master, struct model_key *key, cons
 	}
 	/* local remaining = redis.call('PTTL', KEYS[1])
 	 * local asked = tonumber(ARGV[2]) */
-	int64_t remaining = pttl(master, key), asked = (int64_t)command->ttl_ms;
+	int64_t remaining = model_pttl(master, key), asked = (int64_t)command->ttl_ms;
 	/* if remaining < 0 then */
 	if (remaining < 0) {
 		/* return {1, now_us, asked, value} */
-		reply_extended(master, key, asked, ret_reply);
+		model_reply_extended(master, key, asked, ret_reply);
 		return;
 	}
 	/* local ttl = asked
@@ -255,7 +267,7 @@ static void extend_held(struct model_master *master, struct model_key *key, cons
 		remaining = ttl;
 	}
 	/* return {1, now_us, math.min(asked, remaining), value} */
-	reply_extended(master, key, asked < remaining ? asked : remaining, ret_reply);
+	model_reply_extended(master, key, asked < remaining ? asked : remaining, ret_reply);
 }
 
 void model_extend(struct model_master *master, const struct model_command *command, struct model_reply *ret_reply)
@@ -281,10 +293,10 @@ void model_extend(struct model_master *master, const struct model_command *comma
 		model_reply_code(master, -1, ret_reply);
 		return;
 	}
-	/* if type(value) ~= 'string' or string.sub(value, 1, 40) ~= ARGV[1] then */
-	if (!is_held_by(key, command->token)) {
+	/* if type(value) ~= 'string' or string.sub(value, 1, 41) ~= ARGV[1] .. ':' then */
+	if (!model_is_held_by(key, command)) {
 		/* return {0, now_us, remaining, type(value) == 'string' and value} */
-		reply_held(master, key, ret_reply);
+		model_reply_held(master, key, ret_reply);
 		return;
 	}
 	extend_held(master, key, command, ret_reply);
@@ -317,15 +329,19 @@ void model_release(struct model_master *master, const struct model_command *comm
 {
 	assert(command->token != 0 || command->entry.replica != 0);
 	/* local value = redis.pcall('GET', KEYS[1])
-	 * local ours = … type(value) == 'string' and string.sub(value, 1, 40) == ARGV[1] */
+	 * local ours = … type(value) == 'string' and string.sub(value, 1, 41) == ARGV[1] .. ':' */
 	struct model_key *key = model_look_up(master, command->key);
 	struct model_value value = key->value;
 	struct model_entry notified = {0};
-	bool ours = command->token != 0 && is_held_by(key, command->token);
+	uint32_t watched = 0;
+	bool ours = command->token != 0 && model_is_held_by(key, command);
 	/* if ours then */
-	if (ours)
-		/* redis.call('DEL', KEYS[1]) */
+	if (ours) {
+		/* redis.call('DEL', KEYS[1])
+		 * --include watch_tell.lua */
 		model_drop(master, command->key);
+		watched = model_watch_tell(master, command->key);
+	}
 	/* if waited > now_us or ARGV[2] ~= '' then */
 	if (master->waited_us > master->now_us || command->entry.replica != 0)
 		notified = release_queue(master, command, ours, key->type == MODEL_NONE);
@@ -343,15 +359,16 @@ void model_release(struct model_master *master, const struct model_command *comm
 		model_reply_code(master, -1, ret_reply);
 	} else {
 		/* return {0, now_us, redis.call('PTTL', KEYS[1]), type(value) == 'string' and value} */
-		reply_held(master, key, ret_reply);
+		model_reply_held(master, key, ret_reply);
 	}
-	ret_reply->notified = notified;
+	ret_reply->notified[command->key] = notified;
+	ret_reply->watched = watched;
 }
 
 void model_inspect(struct model_master *master, const struct model_command *command, struct model_reply *ret_reply)
 {
 	/* local seen = redis.call('HMGET', KEYS[2], 'epoch', 'waited')
-	 * if seen[1] ~= ARGV[1] and ARGV[1] ~= '----------------' then */
+	 * if seen[1] ~= ARGV[2] and ARGV[2] ~= '----------------' then */
 	if (model_is_other_epoch(master, command)) {
 		/* return {-3, now_us} */
 		model_reply_code(master, -3, ret_reply);
@@ -365,6 +382,13 @@ void model_inspect(struct model_master *master, const struct model_command *comm
 	/* waiters = redis.call('ZCARD', string.sub(KEYS[2], 1, -7) .. 'queue:' .. KEYS[1]) */
 	if (queue)
 		waiters = queue->count;
+	/* if watch_until > now_us then
+	 * 	redis.call('SET', base .. 'watch:' .. KEYS[1], '', 'PX', ARGV[1])
+	 * 	if watch_until > waited then redis.call('HSET', KEYS[2], 'waited', …) */
+	if (command->ttl_ms > 0) {
+		master->watched_ms[command->key] = model_now_ms(master) + command->ttl_ms;
+		master->waited_us = model_larger(master->waited_us, master->now_us + command->ttl_ms * 1000);
+	}
 	/* local value = redis.pcall('GET', KEYS[1]) */
 	struct model_key *key = model_look_up(master, command->key);
 	/* if not value then */
@@ -373,7 +397,7 @@ void model_inspect(struct model_master *master, const struct model_command *comm
 		model_reply_code(master, -1, ret_reply);
 	else
 		/* return {0, now_us, redis.call('PTTL', KEYS[1]), type(value) == 'string' and value, waiters} */
-		reply_held(master, key, ret_reply);
+		model_reply_held(master, key, ret_reply);
 	ret_reply->waiters = waiters;
 }
 
@@ -420,6 +444,7 @@ void model_evict_hash(struct model_master *master)
 	memcpy(left.keys, master->keys, sizeof left.keys);
 	memcpy(left.queues, master->queues, sizeof left.queues);
 	memcpy(left.alive, master->alive, sizeof left.alive);
+	memcpy(left.watched_ms, master->watched_ms, sizeof left.watched_ms);
 	*master = left;
 }
 

@@ -8,9 +8,10 @@
  * modelled: memory limits, a hash or a queue of another type, and values of other libraries beyond the fact that they
  * are not redlockd's (token 0). sim_compare.c compares the model with the real scripts on a real server.
  *
- * Nothing is delivered: a notification (PUBLISH) is a member of the reply, which the caller passes on.
+ * Nothing is delivered: notifications (PUBLISH) are members of the reply, which the caller passes on.
  *
- * Files: model_master.c the scripts of the lock, model_queue.c the queues, model_guard.c the scripts of the guard. */
+ * Files: model_master.c the scripts of the lock, model_set.c those for several resources, model_queue.c the queues,
+ * model_guard.c the scripts of the guard. */
 #ifndef MODEL_MASTER_H
 #define MODEL_MASTER_H
 
@@ -32,11 +33,16 @@
 #define MODEL_REPLICAS 8
 #endif
 
+/* The keys of a set, one after the other: `names` has a bit for each. */
+#define MODEL_FOR_EACH_KEY(key, names)                  \
+	for (unsigned key = 0; key < MODEL_KEYS; key++) \
+		if ((names) & (UINT32_C(1) << key))
+
 #define MODEL_ANY_EPOCH UINT64_MAX /* sixteen dashes: the guard is off */
 
 enum model_type { MODEL_NONE, MODEL_STRING, MODEL_OTHER /* a hash, a list, … */ };
 
-/* token:hold_until_ms:fence:key:owner */
+/* token:hold_until_ms:fence:key:owner, of a set token;… and the names */
 struct model_value {
 	uint64_t token; /* stands for 40 hex digits; 0: not a value of ours */
 	uint64_t hold_until_ms;
@@ -44,6 +50,7 @@ struct model_value {
 	uint64_t owner; /* stands for the label */
 	uint64_t key;   /* stands for 16 hex digits; 0: empty */
 	bool noted;     /* without a question mark */
+	uint32_t names; /* of a set: its keys, a bit each; 0: one resource */
 };
 
 struct model_key {
@@ -94,14 +101,17 @@ struct model_master {
 	struct model_key keys[MODEL_KEYS];
 	struct model_queue queues[MODEL_KEYS];
 	struct model_alive alive[MODEL_REPLICAS]; /* in no order */
+	uint64_t watched_ms[MODEL_KEYS];          /* the keys {prefix}redlockd:watch:{key}: their ends; 0: no key */
 };
 
 /* KEYS and ARGV. */
 struct model_command {
-	unsigned key, bucket;
-	unsigned last_bucket;     /* fences: from `bucket` to this one */
-	uint64_t token;           /* release: 0: nothing to release, only an entry to give up */
-	uint64_t ttl_ms;          /* acquire, extend, epoch, write its epoch */
+	unsigned key, bucket;        /* not of a set */
+	uint32_t names;              /* a set: its keys, a bit each, two at least; 0: `key` alone */
+	uint8_t buckets[MODEL_KEYS]; /* a set: of each of its keys */
+	unsigned last_bucket;        /* fences: from `bucket` to this one */
+	uint64_t token;              /* release: 0: nothing to release, only an entry to give up */
+	uint64_t ttl_ms;          /* acquire, extend, epoch, write its epoch; inspect: for how long it watches, or 0 */
 	struct model_entry entry; /* acquire, release: the caller's entry in the queue, replica 0: it has none */
 	/* with an entry: how long it waits yet. Release: 0: it leaves the queue, else it keeps (or takes) the entry */
 	uint32_t wait_ms;
@@ -127,16 +137,19 @@ struct model_reply {
 	int code;
 	uint64_t now_us; /* the second, always */
 	uint64_t old;    /* acquire 1, raise 2 */
-	/* lock scripts 0: PTTL, −1: never expires. Acquire 2: for how long the replica of `notified` counts as alive */
+	/* lock scripts 0: PTTL, −1: never expires. Acquire 2: for how long the replica of `first` counts as alive */
 	int64_t remaining_ms;
 	bool has_value;           /* 0: false for a key of another type; extend 1, release 1: true */
 	struct model_value value; /* 0; extend 1, release 1 */
 	uint32_t waiters;         /* inspect 0, −1: entries in the queue, dead ones too */
-	/* acquire, release: whose entry is published on {prefix}redlockd:wake for this key, replica 0: nobody's.
-	 * Whatever the code is: a release calls also where it answers −3. Acquire 2: it is the fourth element, too */
-	struct model_entry notified;
-	uint64_t ttl_ms;                                                          /* extend 1, epoch, fences */
-	uint64_t fence;                                                           /* fences */
+	struct model_entry first; /* acquire 2: whose turn it is */
+	uint8_t which;            /* acquire 0 and 2, release 0, of a set: about which of its keys, in their order */
+	/* acquire, release: whose entry is published on {prefix}redlockd:wake for each key, replica 0: nobody's.
+	 * Whatever the code is: a release calls also where it answers −3 */
+	struct model_entry notified[MODEL_KEYS];
+	uint32_t watched; /* of which keys the watchers are told there: a bit each */
+	uint64_t ttl_ms;  /* extend 1, epoch, fences */
+	uint64_t fence;   /* fences */
 	uint64_t beat, epoch, run_id, cluster, digest, marker_run_id, clocked_us; /* epoch */
 	uint32_t evicted;                                                         /* epoch: as in the master */
 	uint64_t marker;                                                          /* epoch, quarantine */
@@ -149,6 +162,12 @@ void model_raise(struct model_master *master, const struct model_command *comman
 void model_extend(struct model_master *master, const struct model_command *command, struct model_reply *ret_reply);
 void model_release(struct model_master *master, const struct model_command *command, struct model_reply *ret_reply);
 void model_inspect(struct model_master *master, const struct model_command *command, struct model_reply *ret_reply);
+
+/* The lock on several resources. */
+void model_acquire_set(struct model_master *master, const struct model_command *command, struct model_reply *ret_reply);
+void model_raise_set(struct model_master *master, const struct model_command *command, struct model_reply *ret_reply);
+void model_extend_set(struct model_master *master, const struct model_command *command, struct model_reply *ret_reply);
+void model_release_set(struct model_master *master, const struct model_command *command, struct model_reply *ret_reply);
 
 /* Those who wait. SET alive '' PX ttl_ms, with XX where `only_if_there`. True if it was there; where it was not and
  * only_if_there, it is not set. */
@@ -186,5 +205,7 @@ uint64_t model_number(const struct model_master *master, unsigned bucket);
 /* The queue of a key now, its entries sorted, dead ones too. NULL: nobody stands there. */
 const struct model_queue *model_waiting(const struct model_master *master, unsigned key);
 bool model_is_alive(const struct model_master *master, uint64_t replica);
+/* True while changes of the key's holder are published. */
+bool model_is_watched(const struct model_master *master, unsigned key);
 
 #endif

@@ -140,8 +140,11 @@ bool model_alive_set(struct model_master *master, uint64_t replica, uint64_t ttl
 
 void model_queue_sweep(struct model_master *master)
 {
-	for (unsigned i = 0; i < MODEL_KEYS; i++)
+	for (unsigned i = 0; i < MODEL_KEYS; i++) {
 		look_up_queue(master, i);
+		if (model_has_ended(master, master->watched_ms[i]))
+			master->watched_ms[i] = 0;
+	}
 	for (unsigned i = 0; i < MODEL_REPLICAS; i++)
 		if (model_has_ended(master, master->alive[i].expires_ms))
 			memset(&master->alive[i], 0, sizeof master->alive[i]);

@@ -43,8 +43,10 @@ static void check_holder(struct sim_world *world, const struct sim_config *confi
 	for (unsigned i = 0; i < SIM_MASTERS; i++) {
 		increased += op->increased[i] == op->fence;
 		bool forgotten = i == world->wiped && op->acquired[i];
-		kept += forgotten ||
-			model_token(&world->masters[i], sim_key(config, o)) == sim_token(o, op->core.attempt);
+		bool all = true;
+		MODEL_FOR_EACH_KEY (key, sim_names(config, o))
+			all = all && model_token(&world->masters[i], key) == sim_token(o, op->core.attempt);
+		kept += forgotten || all;
 	}
 	if (2 * increased <= SIM_MASTERS)
 		world->violated |= SIM_DEFINITION;
@@ -58,11 +60,27 @@ static void check_left_behind(struct sim_world *world, const struct sim_config *
 	const struct sim_op *op = &world->ops[o];
 	for (unsigned i = 0; i < SIM_MASTERS; i++) {
 		const struct sim_link *link = &op->links[i];
-		uint64_t token = model_token(&world->masters[i], sim_key(config, o));
-		if (link->excused || link->command_count > 0 || link->stale_count > 0 || token == 0)
+		if (link->excused || link->command_count > 0 || link->stale_count > 0)
 			continue;
-		if (sim_token_op(token) == o)
-			world->violated |= SIM_LEFT_BEHIND;
+		MODEL_FOR_EACH_KEY (key, sim_names(config, o)) {
+			uint64_t token = model_token(&world->masters[i], key);
+			if (token != 0 && sim_token_op(token) == o)
+				world->violated |= SIM_LEFT_BEHIND;
+		}
+	}
+}
+
+/* An attempt has all keys of its set on a master, or none. */
+static void check_part(struct sim_world *world)
+{
+	for (unsigned i = 0; i < SIM_MASTERS; i++) {
+		uint64_t shared = model_token(&world->masters[i], SIM_SHARED);
+		for (unsigned o = 0; o < SIM_OPS; o++) {
+			uint64_t own = model_token(&world->masters[i], 2 * o);
+			bool has_shared = shared != 0 && sim_token_op(shared) == o;
+			if (own != (has_shared ? shared : 0))
+				world->violated |= SIM_PART;
+		}
 	}
 }
 
@@ -81,6 +99,8 @@ void sim_check(struct sim_world *world, const struct sim_config *config)
 		check_pair(world, config);
 	if (config->attempts > 0)
 		sim_queue_check(world, config);
+	if (config->sets && config->drops == 0 && config->wipes == 0)
+		check_part(world);
 }
 
 const char *sim_check_name(unsigned check)
@@ -97,6 +117,7 @@ const char *sim_check_name(unsigned check)
 	case SIM_ASSERT: return "assert: the core's own";
 	case SIM_ENTRY_LEFT: return "entry left: an entry in the queue of one that does not wait any more";
 	case SIM_FORGOTTEN: return "forgotten: one that waits sleeps, and the lock is free";
+	case SIM_PART: return "part: a master has a part of a set";
 	case SIM_ALL: break;
 	}
 	return "several";

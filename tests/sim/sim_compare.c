@@ -26,10 +26,10 @@ enum { BATCH = 1000, CODES = 7, CODE_MIN = -4 };
 
 /* The answers of the server to one step. */
 struct answer {
-	redisReply *reply, *expiry;
-	redisReply *entries, *queue_expiry; /* a step that may have changed the queue */
-	char notification[COMPARE_TEXT];    /* whom it notified */
-	unsigned notifications;
+	redisReply *reply;
+	redisReply *expiry;                          /* of an alive key */
+	struct compare_key_answers keys[MODEL_KEYS]; /* of those of the step */
+	char notifications[COMPARE_NOTIFICATIONS];   /* all that it published */
 };
 
 static struct {
@@ -44,15 +44,17 @@ static struct answer answers[BATCH];
 static struct {
 	uint64_t commands, either_way, run_out;
 	/* inspections that counted somebody; releases that gave up an entry of several */
-	uint64_t acquire_notifications, release_notifications, counted, left;
+	uint64_t counted, left, several; /* steps that notified several waiters */
 	uint64_t codes[COMPARE_SCRIPTS][CODES];
+	uint64_t notifications[COMPARE_SCRIPTS], watched[COMPARE_SCRIPTS]; /* of waiters; of watchers */
 } figures;
 
 typedef void model_function(struct model_master *, const struct model_command *, struct model_reply *);
 
 static model_function *const models[COMPARE_SCRIPTS] = {
-	model_acquire, model_raise,      model_extend, model_release,     model_inspect,
-	model_epoch,   model_quarantine, model_fences, model_write_epoch,
+	model_acquire,   model_raise,      model_extend,      model_release,     model_inspect,
+	model_epoch,     model_quarantine, model_fences,      model_write_epoch, model_acquire_set,
+	model_raise_set, model_extend_set, model_release_set,
 };
 
 /* ---- sending ---- */
@@ -67,17 +69,24 @@ static uint64_t take_time(void)
 	return now_us;
 }
 
+static void take_key(struct compare_key_answers *ret_answers)
+{
+	ret_answers->expiry = compare_take(&server);
+	assert(ret_answers->expiry->type == REDIS_REPLY_INTEGER); /* PEXPIRETIME: Redis 7.0 */
+	ret_answers->entries = compare_take(&server);
+	ret_answers->queue_expiry = compare_take(&server);
+	ret_answers->watch_expiry = compare_take(&server);
+}
+
 static void take_step(const struct compare_step *step, struct answer *ret_answer)
 {
 	for (unsigned i = compare_is_script(step) ? 1 : compare_outside_replies(step); i > 1; i--)
 		freeReplyObject(compare_take(&server));
 	ret_answer->reply = compare_take(&server);
-	ret_answer->expiry = compare_take(&server);
-	assert(ret_answer->expiry->type == REDIS_REPLY_INTEGER); /* PEXPIRETIME: Redis 7.0 */
-	ret_answer->entries = compare_touches_queue(step) ? compare_take(&server) : NULL;
-	ret_answer->queue_expiry = compare_touches_queue(step) ? compare_take(&server) : NULL;
-	ret_answer->notifications = 0;
-	ret_answer->notification[0] = '\0';
+	ret_answer->expiry = compare_is_alive_step(step) ? compare_take(&server) : NULL;
+	MODEL_FOR_EACH_KEY (key, compare_keys(step))
+		take_key(&ret_answer->keys[key]);
+	ret_answer->notifications[0] = '\0';
 }
 
 /* All that was published in the round, whose end a message marks. A channel's name begins with the number of its
@@ -92,22 +101,25 @@ static void take_calls(void)
 		is_end = strcmp(channel, END_CHANNEL) == 0;
 		if (!is_end) {
 			assert(i < BATCH);
-			snprintf(answers[i].notification, sizeof answers[i].notification, "%s",
+			char *all = answers[i].notifications;
+			size_t len = strlen(all);
+			snprintf(all + len, COMPARE_NOTIFICATIONS - len, "%s|",
 				 strcmp(rest, ":redlockd:wake") == 0 ? text : channel);
-			answers[i].notifications++;
 		}
 		freeReplyObject(message);
 	}
 }
 
-static void free_answer(struct answer *answer)
+static void free_answer(const struct compare_step *step, struct answer *answer)
 {
 	freeReplyObject(answer->reply);
 	freeReplyObject(answer->expiry);
-	if (answer->entries)
-		freeReplyObject(answer->entries);
-	if (answer->queue_expiry)
-		freeReplyObject(answer->queue_expiry);
+	MODEL_FOR_EACH_KEY (key, compare_keys(step)) {
+		freeReplyObject(answer->keys[key].expiry);
+		freeReplyObject(answer->keys[key].entries);
+		freeReplyObject(answer->keys[key].queue_expiry);
+		freeReplyObject(answer->keys[key].watch_expiry);
+	}
 }
 
 /* ---- comparing a step ---- */
@@ -120,21 +132,22 @@ static enum difference try_script(struct compare_sequence *sequence, const struc
 {
 	struct compare_step *step = &sequence->steps[sequence->step_count - 1];
 	uint64_t now_ms = compare_ms(sequence->master.now_us);
-	char notification[COMPARE_TEXT];
+	char notifications[COMPARE_NOTIFICATIONS];
 	models[step->kind](&sequence->master, &step->command, &step->reply);
 	struct compare_answer its;
 	struct compare_near near = {(long long)(compare_ms(span.hi_us) - now_ms),
 				    (long long)(now_ms - compare_ms(span.lo_us))};
 	compare_expect(expected, (enum compare_script)step->kind, &step->reply, answer->reply, near);
 	compare_reply_text(&its, answer->reply);
-	compare_notification_text(notification, sequence->number, step->command.key, step->reply.notified);
+	compare_notification_text(notifications, sequence->number, &step->reply);
 	if (strcmp(expected->text, its.text) != 0)
 		return OTHER_REPLY;
-	if (strcmp(notification, answer->notification) != 0 || answer->notifications > 1)
+	if (strcmp(notifications, answer->notifications) != 0)
 		return OTHER_CALL;
-	return answer->entries && !compare_entries_are_alike(sequence, step->command.key, answer->entries, span)
-		       ? OTHER_QUEUE
-		       : ALIKE;
+	MODEL_FOR_EACH_KEY (key, compare_keys(step))
+		if (!compare_entries_are_alike(sequence, key, answer->keys[key].entries, span))
+			return OTHER_QUEUE;
+	return ALIKE;
 }
 
 /* The other way in which what runs out at this very moment can be seen. */
@@ -150,8 +163,8 @@ static enum difference try_all_ways(struct compare_sequence *sequence, const str
 {
 	struct model_master before = sequence->master;
 	uint64_t *ends[COMPARE_DOUBTS];
-	unsigned count = compare_doubts(&sequence->master, sequence->steps[sequence->step_count - 1].command.key, span,
-					ends);
+	uint32_t keys = compare_keys(&sequence->steps[sequence->step_count - 1]);
+	unsigned count = compare_doubts(&sequence->master, keys, span, ends);
 	enum difference difference = OTHER_REPLY;
 	for (unsigned ways = 1U << count; ways > 0 && difference != ALIKE; ways--) {
 		unsigned way = ways & ((1U << count) - 1); /* 0 first, and again where no other fits */
@@ -171,15 +184,21 @@ static enum difference try_all_ways(struct compare_sequence *sequence, const str
 
 static void count_script(const struct compare_step *step, const struct model_master *before, struct compare_span span)
 {
-	const struct model_key *key = &before->keys[step->command.key];
-	bool notified = step->reply.notified.replica != 0;
-	figures.run_out += key->type != MODEL_NONE && key->expires_ms != 0 && key->expires_ms < compare_ms(span.lo_us);
+	bool release = step->kind == COMPARE_RELEASE || step->kind == COMPARE_RELEASE_SET;
+	unsigned notified = 0;
+	MODEL_FOR_EACH_KEY (key, compare_keys(step)) {
+		const struct model_key *found = &before->keys[key];
+		figures.run_out += found->type != MODEL_NONE && found->expires_ms != 0 &&
+				   found->expires_ms < compare_ms(span.lo_us);
+		figures.left += release && step->command.entry.replica != 0 && step->command.wait_ms == 0 &&
+				before->queues[key].count > 1;
+		notified += step->reply.notified[key].replica != 0;
+	}
 	figures.codes[step->kind][step->reply.code - CODE_MIN]++;
-	figures.acquire_notifications += step->kind == COMPARE_ACQUIRE && notified;
-	figures.release_notifications += step->kind == COMPARE_RELEASE && notified;
+	figures.notifications[step->kind] += notified;
+	figures.several += notified > 1;
+	figures.watched[step->kind] += step->reply.watched != 0;
 	figures.counted += step->reply.waiters > 0;
-	figures.left += step->kind == COMPARE_RELEASE && step->command.entry.replica != 0 &&
-			step->command.wait_ms == 0 && before->queues[step->command.key].count > 1;
 }
 
 static bool compare_script(struct compare_sequence *sequence, const struct answer *answer, uint64_t now_us,
@@ -187,7 +206,7 @@ static bool compare_script(struct compare_sequence *sequence, const struct answe
 {
 	const struct compare_step *step = &sequence->steps[sequence->step_count - 1];
 	struct compare_answer expected, its;
-	char notification[COMPARE_TEXT];
+	char notifications[COMPARE_NOTIFICATIONS];
 	sequence->master.now_us = now_us;
 	struct model_master before = sequence->master;
 	switch (try_all_ways(sequence, answer, span, &expected)) {
@@ -200,8 +219,8 @@ static bool compare_script(struct compare_sequence *sequence, const struct answe
 		compare_tell_reply(sequence, &expected, &its);
 		break;
 	case OTHER_CALL:
-		compare_notification_text(notification, sequence->number, step->command.key, step->reply.notified);
-		compare_tell_notification(sequence, notification, answer->notification);
+		compare_notification_text(notifications, sequence->number, &step->reply);
+		compare_tell_notification(sequence, notifications, answer->notifications);
 		break;
 	}
 	return false;
@@ -211,11 +230,13 @@ static bool compare_step(struct compare_sequence *sequence, const struct answer 
 			 struct compare_span span)
 {
 	const struct compare_step *step = &sequence->steps[sequence->step_count - 1];
-	unsigned key = step->command.key;
-	uint64_t was_ms = sequence->master.keys[key].expires_ms, queue_was_ms = sequence->master.queues[key].expires_ms;
-	bool may_be_new = !compare_is_script(step) || step->kind == COMPARE_ACQUIRE || step->kind == COMPARE_EXTEND;
+	struct compare_key_ends was[MODEL_KEYS];
+	bool may_be_new = !compare_is_script(step) || step->kind == COMPARE_ACQUIRE || step->kind == COMPARE_EXTEND ||
+			  step->kind == COMPARE_ACQUIRE_SET || step->kind == COMPARE_EXTEND_SET;
 	if (compare_is_alive_step(step))
 		return compare_alive_step(sequence, answer->reply, answer->expiry, span);
+	MODEL_FOR_EACH_KEY (key, compare_keys(step))
+		was[key] = compare_key_ends(sequence, key);
 	if (compare_is_script(step)) {
 		figures.commands++;
 		if (!compare_script(sequence, answer, now_us, span))
@@ -224,9 +245,10 @@ static bool compare_step(struct compare_sequence *sequence, const struct answer 
 		sequence->master.now_us = span.lo_us;
 		compare_apply_outside(&sequence->master, step);
 	}
-	return compare_expiry(sequence, key, was_ms, may_be_new, answer->expiry, span) &&
-	       (!answer->entries ||
-		compare_queue(sequence, key, queue_was_ms, true, answer->entries, answer->queue_expiry, span));
+	MODEL_FOR_EACH_KEY (key, compare_keys(step))
+		if (!compare_key(sequence, key, &was[key], may_be_new, true, &answer->keys[key], span))
+			return false;
+	return true;
 }
 
 /* ---- a round: one step of each sequence ---- */
@@ -265,7 +287,7 @@ static bool compare_round(unsigned count, unsigned round, uint64_t begin_us, uin
 		struct compare_span span = {lo_us, time_after(count, i, round, end_us)};
 		alike = alike && compare_step(&batch[i], &answers[i], now_us, span);
 		lo_us = now_us != 0 ? now_us : lo_us;
-		free_answer(&answers[i]);
+		free_answer(&batch[i].steps[round], &answers[i]);
 	}
 	return alike;
 }
@@ -359,12 +381,17 @@ static bool saw_all(void)
 		enum compare_script script;
 		const char *codes;
 	} all[] = {
-		{COMPARE_ACQUIRE, "2 1 0 -2 -3 -4"}, {COMPARE_RAISE, "2 1 0 -1 -2 -3"},
-		{COMPARE_EXTEND, "1 0 -1 -2 -3"},    {COMPARE_RELEASE, "1 0 -1 -3"},
-		{COMPARE_INSPECT, "0 -1 -3"},        {COMPARE_EPOCH, "1"},
-		{COMPARE_QUARANTINE, "1 0"},         {COMPARE_FENCES, "1 -3"},
-		{COMPARE_WRITE_EPOCH, "1 0 -2"},
+		{COMPARE_ACQUIRE, "2 1 0 -2 -3 -4"},   {COMPARE_RAISE, "2 1 0 -1 -2 -3"},
+		{COMPARE_EXTEND, "1 0 -1 -2 -3"},      {COMPARE_RELEASE, "1 0 -1 -3"},
+		{COMPARE_INSPECT, "0 -1 -3"},          {COMPARE_EPOCH, "1"},
+		{COMPARE_QUARANTINE, "1 0"},           {COMPARE_FENCES, "1 -3"},
+		{COMPARE_WRITE_EPOCH, "1 0 -2"},       {COMPARE_ACQUIRE_SET, "2 1 0 -2 -3 -4"},
+		{COMPARE_RAISE_SET, "2 1 0 -1 -2 -3"}, {COMPARE_EXTEND_SET, "1 0 -1 -2 -3"},
+		{COMPARE_RELEASE_SET, "1 0 -1 -3"},
 	};
+	static const uint8_t notify[] = {COMPARE_ACQUIRE, COMPARE_RELEASE, COMPARE_ACQUIRE_SET, COMPARE_RELEASE_SET},
+			     tell[] = {COMPARE_ACQUIRE,     COMPARE_RAISE,     COMPARE_RELEASE,
+				       COMPARE_ACQUIRE_SET, COMPARE_RAISE_SET, COMPARE_RELEASE_SET};
 	bool complete = true;
 	for (unsigned i = 0; i < COMPARE_SCRIPTS; i++) {
 		printf("%-12s", compare_script_name(all[i].script));
@@ -376,13 +403,20 @@ static bool saw_all(void)
 		}
 		printf("\n");
 	}
-	printf("notified by acquire: %llu, by release: %llu; entries given up of several: %llu; inspections that "
-	       "counted "
-	       "somebody: %llu\n",
-	       (unsigned long long)figures.acquire_notifications, (unsigned long long)figures.release_notifications,
+	for (unsigned i = 0; i < sizeof notify; i++) {
+		printf("%s notified %llu; ", compare_script_name(notify[i]),
+		       (unsigned long long)figures.notifications[notify[i]]);
+		complete = complete && figures.notifications[notify[i]] > 0;
+	}
+	printf("several at once %llu\n", (unsigned long long)figures.several);
+	for (unsigned i = 0; i < sizeof tell; i++) {
+		printf("%s told watchers %llu; ", compare_script_name(tell[i]),
+		       (unsigned long long)figures.watched[tell[i]]);
+		complete = complete && figures.watched[tell[i]] > 0;
+	}
+	printf("\nentries given up of several: %llu; inspections that counted somebody: %llu\n",
 	       (unsigned long long)figures.left, (unsigned long long)figures.counted);
-	complete = complete && figures.acquire_notifications > 0 && figures.release_notifications > 0 &&
-		   figures.left > 0 && figures.counted > 0;
+	complete = complete && figures.several > 0 && figures.left > 0 && figures.counted > 0;
 	if (!complete)
 		printf("an answer was never seen: too few sequences, or they do not meet\n");
 	return complete;

@@ -51,6 +51,12 @@ static unsigned token_from(uint64_t token, unsigned first)
 	return token == 0 ? 0 : 1 + (sim_token_op(token) ^ first) * 4 + sim_token_attempt(token) - 1;
 }
 
+/* A key as seen with operation `first` as the first one: of sets the two ends change places. */
+static unsigned key_from(unsigned key, const struct sim_config *config, unsigned first)
+{
+	return config->sets && first == 1 ? 2 - key : key;
+}
+
 static bool may_have_lock(const struct sim_op *op)
 {
 	return !op->done || op->outcome == REDLOCK_OK;
@@ -119,13 +125,17 @@ static void put_waiter(struct record *record, const struct sim_op *op, unsigned 
 			    redlock_has(op->notified, master) * 2U + (op->done && redlock_has(core->sent, master)));
 }
 
-/* The queue of the first key: the only one where somebody waits. */
-static void put_line(struct record *record, const struct model_master *redis, unsigned first)
+/* The queues of the keys: without sets somebody waits only for the first. */
+static void put_queues(struct record *record, const struct model_master *redis, const struct sim_config *config,
+		       unsigned first)
 {
-	const struct model_queue *queue = model_waiting(redis, 0);
-	put(record, (queue ? queue->count : 0) * 2U + (redis->waited_us != 0));
-	for (uint32_t i = 0; queue && i < queue->count; i++)
-		put(record, (unsigned)(queue->entries[i].replica - 1) ^ first);
+	put(record, redis->waited_us != 0);
+	for (unsigned key = 0; key < (config->sets ? MODEL_KEYS : 1); key++) {
+		const struct model_queue *queue = model_waiting(redis, key_from(key, config, first));
+		put(record, queue ? queue->count : 0);
+		for (uint32_t i = 0; queue && i < queue->count; i++)
+			put(record, (unsigned)(queue->entries[i].replica - 1) ^ first);
+	}
 	for (unsigned o = 0; o < SIM_OPS; o++)
 		put(record, model_is_alive(redis, (o ^ first) + 1));
 }
@@ -191,16 +201,19 @@ static uint64_t hash_master(const struct sim_world *world, const struct sim_conf
 	bool both = true;
 	for (unsigned o = 0; o < SIM_OPS; o++)
 		both &= world->ops[o].acquired[master] && has_history(&world->ops[o]);
-	put(&record, (unsigned)model_number(redis, 0));
+	for (unsigned bucket = 0; bucket < (config->sets ? MODEL_BUCKETS : 1); bucket++)
+		put(&record, (unsigned)model_number(redis, key_from(bucket, config, first)));
+	for (unsigned key = 0; key < (config->sets ? MODEL_KEYS : 0); key++)
+		put(&record, token_from(model_token(redis, key_from(key, config, first)), first));
 	put(&record, both ? 1 + (world->first[master] ^ first) : 0);
 	if (config->wipes > 0)
 		put_memory(&record, world, master, first);
 	if (config->attempts > 0)
-		put_line(&record, redis, first);
+		put_queues(&record, redis, config, first);
 	for (unsigned i = 0; i < SIM_OPS; i++) {
 		unsigned o = i ^ first;
 		const struct sim_op *op = &world->ops[o];
-		if (i == 0 || config->two_resources)
+		if (!config->sets && (i == 0 || config->two_resources))
 			put(&record, token_from(model_token(redis, sim_key(config, o)), first));
 		if (config->attempts > 0)
 			put_waiter(&record, op, master);

@@ -38,8 +38,9 @@ void sim_queue_entry(const struct sim_world *world, unsigned o, const struct sim
 
 void sim_queue_note_notification(struct sim_world *world, unsigned master, const struct model_reply *reply)
 {
-	if (reply->notified.replica != 0)
-		world->ops[reply->notified.replica - 1].notified |= (uint8_t)(1U << master);
+	for (unsigned key = 0; key < MODEL_KEYS; key++)
+		if (reply->notified[key].replica != 0)
+			world->ops[reply->notified[key].replica - 1].notified |= (uint8_t)(1U << master);
 }
 
 /* ---- events ---- */
@@ -145,12 +146,14 @@ static void check_entry(struct sim_world *world, const struct sim_config *config
 {
 	const struct sim_op *op = &world->ops[o];
 	for (unsigned i = 0; i < SIM_MASTERS; i++) {
-		const struct model_queue *queue = model_waiting(&world->masters[i], sim_key(config, o));
 		const struct sim_link *link = &op->links[i];
 		bool all_carried_out = !link->excused && link->command_count == 0 && link->stale_count == 0;
-		for (unsigned k = 0; queue && all_carried_out && k < queue->count; k++)
-			if (queue->entries[k].replica == o + 1)
-				world->violated |= SIM_ENTRY_LEFT;
+		MODEL_FOR_EACH_KEY (key, all_carried_out ? sim_names(config, o) : 0) {
+			const struct model_queue *queue = model_waiting(&world->masters[i], key);
+			for (unsigned k = 0; queue && k < queue->count; k++)
+				if (queue->entries[k].replica == o + 1)
+					world->violated |= SIM_ENTRY_LEFT;
+		}
 	}
 }
 

@@ -22,7 +22,7 @@ struct frame {
 
 struct event_list {
 	unsigned count;
-	struct sim_event events[192];
+	struct sim_event events[200];
 };
 
 static jmp_buf on_assert;
@@ -76,7 +76,8 @@ static void list_events(struct event_list *list)
 				continue;
 			for (unsigned i = 0; i < SIM_MASTERS; i++)
 				if (kind == SIM_DROP || kind == SIM_EXPIRE)
-					add(list, kind, 0, i, o); /* the key of that number */
+					for (unsigned key = o; key < MODEL_KEYS; key += 2)
+						add(list, kind, 0, i, key);
 				else if (o == 0 || !is_of_master(kind))
 					add(list, kind, o, i, 0);
 		}

@@ -7,10 +7,10 @@ static uint8_t fence_of_others(const struct sim_world *world, unsigned master)
 {
 	uint64_t fence = 0;
 	for (unsigned i = 0; i < SIM_MASTERS; i++) {
-		uint64_t number = model_number(&world->masters[i], 0);
-		if (i == master)
-			continue;
-		fence = number > fence ? number : fence;
+		for (unsigned bucket = 0; i != master && bucket < MODEL_BUCKETS; bucket++) {
+			uint64_t number = model_number(&world->masters[i], bucket);
+			fence = number > fence ? number : fence;
+		}
 	}
 	return (uint8_t)fence;
 }

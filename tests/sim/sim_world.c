@@ -34,7 +34,8 @@ void sim_init(struct sim_world *world, const struct sim_config *config)
 	for (unsigned i = 0; i < SIM_MASTERS; i++) {
 		world->masters[i].epoch = SIM_EPOCH; /* fits, unless the master is wiped */
 		world->masters[i].floor = config->floors[i];
-		world->masters[i].buckets[0] = config->buckets[i] > 0 ? config->buckets[i] : 5;
+		for (unsigned bucket = 0; bucket < (config->sets ? MODEL_BUCKETS : 1); bucket++)
+			world->masters[i].buckets[bucket] = config->buckets[i] > 0 ? config->buckets[i] : 5;
 		world->first[i] = SIM_NOBODY;
 	}
 	world->wiped = SIM_MASTERS;
@@ -200,8 +201,9 @@ static void deliver_dead_replies(struct sim_world *world, unsigned o)
 
 /* ---- the masters ---- */
 
+/* `before`: the largest number of its buckets before that. */
 static void note_granted(struct sim_world *world, unsigned o, unsigned master, const struct sim_command *command,
-			 const struct model_reply *reply)
+			 uint64_t before)
 {
 	struct sim_op *op = &world->ops[o];
 	bool acquire = command->script == REDLOCK_SCRIPT_ACQUIRE;
@@ -212,7 +214,7 @@ static void note_granted(struct sim_world *world, unsigned o, unsigned master, c
 		if (world->first[master] == SIM_NOBODY)
 			world->first[master] = (uint8_t)o;
 	}
-	if (!acquire || reply->old < command->fence)
+	if (before < command->fence)
 		op->increased[master] = command->fence;
 }
 
@@ -221,6 +223,8 @@ static void execute(struct sim_world *world, const struct sim_config *config, un
 {
 	struct model_command model = {
 		.key = sim_key(config, o),
+		.names = config->sets ? sim_names(config, o) : 0,
+		.buckets = {0, 1, 2}, /* sets: one for each key */
 		.token = sim_token(o, command->attempt),
 		.ttl_ms = KEY_TTL_MS,
 		.fence = command->fence,
@@ -229,11 +233,17 @@ static void execute(struct sim_world *world, const struct sim_config *config, un
 	};
 	struct model_reply reply;
 	enum redlock_vote vote = REDLOCK_VOTE_FAILED;
+	struct model_master *redis = &world->masters[master];
+	uint64_t before = 0;
 	sim_queue_entry(world, o, command, &model);
+	MODEL_FOR_EACH_KEY (key, sim_names(config, o)) {
+		uint64_t number = model_number(redis, config->sets ? key : 0);
+		before = number > before ? number : before;
+	}
 	switch ((enum redlock_script)command->script) {
-	case REDLOCK_SCRIPT_ACQUIRE: model_acquire(&world->masters[master], &model, &reply); break;
-	case REDLOCK_SCRIPT_RAISE: model_raise(&world->masters[master], &model, &reply); break;
-	default: model_release(&world->masters[master], &model, &reply); break;
+	case REDLOCK_SCRIPT_ACQUIRE: (config->sets ? model_acquire_set : model_acquire)(redis, &model, &reply); break;
+	case REDLOCK_SCRIPT_RAISE: (config->sets ? model_raise_set : model_raise)(redis, &model, &reply); break;
+	default: (config->sets ? model_release_set : model_release)(redis, &model, &reply); break;
 	}
 	switch (reply.code) { /* as master_reply_map() */
 	case 1: vote = REDLOCK_VOTE_GRANTED; break;
@@ -243,7 +253,7 @@ static void execute(struct sim_world *world, const struct sim_config *config, un
 	case -3: vote = REDLOCK_VOTE_QUARANTINED; break;
 	}
 	if (vote == REDLOCK_VOTE_GRANTED)
-		note_granted(world, o, master, command, &reply);
+		note_granted(world, o, master, command, before);
 	sim_queue_note_notification(world, master, &reply);
 	*ret_reply = (struct sim_reply){command->script, command->attempt,   command->round,
 					(uint8_t)vote,   (uint8_t)reply.old, (uint8_t)reply.value.token};

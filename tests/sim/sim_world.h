@@ -40,7 +40,8 @@ enum sim_check {
 	SIM_ENTRY_LEFT = 1 << 9, /* whose wait is over leaves no entry in a queue behind */
 	/* nobody sleeps while the lock is free and nothing is on its way; only where nothing was lost */
 	SIM_FORGOTTEN = 1 << 10,
-	SIM_ALL = (1 << 11) - 1
+	SIM_PART = 1 << 11, /* a master has all keys of a set or none; only where no lock is dropped or runs out */
+	SIM_ALL = (1 << 12) - 1
 };
 
 struct sim_config {
@@ -49,6 +50,7 @@ struct sim_config {
 	uint8_t buckets[SIM_MASTERS], floors[SIM_MASTERS]; /* a bucket of 0: 5 */
 	bool late;                                         /* a process may stand still until no validity is left */
 	bool two_resources;                                /* of one bucket, one for each operation */
+	bool sets;                                         /* each locks two, of three; they share the one between */
 	uint8_t tries;                                     /* of each; 0: 1 */
 	/* ttl − drift: after that no validity is left; 0: 3; a silent master counts as failed after 2 */
 	uint8_t useful_ticks;
@@ -199,10 +201,18 @@ static inline unsigned sim_token_attempt(uint64_t token)
 	return (unsigned)((token - 1) & 3) + 1;
 }
 
-/* The key that an operation locks. */
+enum { SIM_SHARED = 1 }; /* sets: the key that both lock, and its bucket; each has one of its own beside it */
+
+/* The key that an operation locks; of a set the one that the other does not lock. */
 static inline unsigned sim_key(const struct sim_config *config, unsigned op)
 {
-	return config->two_resources ? op : 0;
+	return config->sets ? 2 * op : config->two_resources ? op : 0;
+}
+
+/* All keys that it locks, a bit each. */
+static inline uint32_t sim_names(const struct sim_config *config, unsigned op)
+{
+	return UINT32_C(1) << sim_key(config, op) | (config->sets ? UINT32_C(1) << SIM_SHARED : 0);
 }
 
 /* True while the validity of the current attempt has not run out, by the operation's own clock. */
