@@ -42,7 +42,7 @@ struct lease_watch {
 	char tag[LEASE_TAG_MAX];       /* of the state that was told last; "": none yet */
 	uint64_t told_us;              /* when it was found */
 	struct lease_answer answer;    /* it; the time that remains as it was then */
-	struct lease_answer now;       /* the same with what remains now */
+	struct lease_answer now;       /* the same with what remains now, sharing its memory */
 	char bytes[];                  /* of the name */
 };
 
@@ -147,7 +147,7 @@ static void on_look(void *arg, const struct lease_answer *answer)
 	look_within(watch, next_ms);
 	if (watch->unclear > 0)
 		return;
-	watch->answer = *answer;
+	lease_answer_set(&watch->answer, answer);
 	watch->told_us = clock_now_us();
 	memcpy(watch->tag, tag, sizeof watch->tag);
 	tell_all(watch); /* may end it */
@@ -204,6 +204,7 @@ static void watch_free(struct lease_watch *watch)
 	transport_timer_free(watch->timer);
 	LIST_REMOVE(watch, entry);
 	tdelete(watch, &watch->leases->watches.by_name, lease_name_compare);
+	lease_holder_fini(&watch->answer.holder);
 	lease_queues_listen(watch->leases, false);
 	free(watch);
 }

@@ -193,6 +193,21 @@ def test_changes_over_two_redlockd(lab, resource, watch):
         assert watcher.sees(str(last["fence"])).state["owner"] == "last"
 
 
+def test_what_the_holder_said(lab, resource, watch):
+    """Metadata, caller and names are those of the state that is told, also to a watcher that comes later."""
+    service = lab.service(3)
+    watcher = watch(service, resource)
+    watcher.sees("free")
+    metadata = {"address": "a" * 900}
+    lease = service.curl("POST", "/locks", body={"resources": [resource, f"{resource}/b"], "ttl_ms": 60000, "metadata": metadata}).json
+    state = watcher.sees(str(lease["fence"])).state
+    assert (state["metadata"], state["resources"]) == (metadata, [resource, f"{resource}/b"])
+    for i in range(20):
+        service.acquire(f"{resource}/other/{i}", metadata={"another": "b" * 900})
+    later = watch(service, resource).sees(str(lease["fence"])).state
+    assert (later["metadata"], later["resources"]) == (metadata, [resource, f"{resource}/b"])
+
+
 def test_a_lease_that_runs_out(lab, resource, watch):
     masters = lab.redises(3)
     holder, watching = lab.redlockd(masters), lab.redlockd(masters)
