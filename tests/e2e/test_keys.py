@@ -108,7 +108,7 @@ def test_force_needs_admin(keyed):
     assert keyed.call("operator", "GET", "/locks/billing/force").json["fence"] == lease["fence"]
     assert not keyed.redlockd.log("forced-release")
     assert keyed.call("operator", "DELETE", "/locks/billing/force?force=true").status == 204
-    [line] = keyed.redlockd.log("forced-release")
+    [line] = wait_until(lambda: keyed.redlockd.log("forced-release"), what="its line")
     assert (line["level"], line["caller"], line["address"], line["resource"]) == ("warn", "operator", "127.0.0.1", "billing/force")
     assert keyed.redlockd.release(lease).status == 410
     calm(keyed)
@@ -365,7 +365,8 @@ def test_keys_and_certificates_over_https(lab, authority):
         assert ask(one, "/healthz").status == 200, label
     assert "expired" in reasons["expired"] and "keys file" in reasons["stranger"] and len(set(reasons.values())) >= 4, reasons
     assert ask(authority.issue("billing.example"), "/locks/billing/1").status == 200  # the common name, where there is no other
-    assert {line.get("caller") for line in keyed.redlockd.log("request") if line["route"] == "inspect"} == {"pods", "billing", None}
+    callers = {"pods", "billing", None}
+    wait_until(lambda: {line.get("caller") for line in keyed.redlockd.log("request") if line["route"] == "inspect"} == callers, what=f"lines of {callers}")
     calm(keyed)
 
 

@@ -65,8 +65,12 @@ def cutter(lab):
     return lambda service, left: lab.keep(Cutter(service, left))
 
 
-def statuses(service, resource):
-    return [line["status"] for line in service.log("request") if line.get("resource") == resource and line["method"] == "POST"]
+def statuses(service, resource, count):
+    """Of the requests for the resource, of which there are so many: a line may come after the answer."""
+    def lines():
+        return [line["status"] for line in service.log("request") if line.get("resource") == resource and line["method"] == "POST"]
+    wait_until(lambda: len(lines()) >= count, what="their lines")
+    return lines()
 
 
 @pytest.mark.parametrize("left", [0, 1, 15, 300])
@@ -75,7 +79,7 @@ def test_a_run_does_not_wait_for_its_own_lease(lab, cutter, resource, left):
     front = cutter(service, left)
     run = Run(lab, resource, command=FOREVER, servers=[front.url(), service], ttl_ms=60000)
     run.file("pid")
-    assert front.cut == 1 and statuses(service, resource) == ["201", "200"]
+    assert front.cut == 1 and statuses(service, resource, 2) == ["201", "200"]
     run.process.send_signal(signal.SIGTERM)
     run.wait()
     assert is_free(service, resource)
@@ -87,7 +91,7 @@ def test_an_acquisition_finds_its_lease_at_another_server(lab, cutter, resource)
     front = cutter(one, 0)
     done = ctl("acquire", resource, "--json", "--ttl", "60s", env={"REDLOCKCTL_SERVER": f"{front.url()},{url(other)}"})
     lease = json.loads(done.stdout)
-    assert done.returncode == 0 and statuses(one, resource) == ["201"] and statuses(other, resource) == ["200"]
+    assert done.returncode == 0 and statuses(one, resource, 1) == ["201"] and statuses(other, resource, 1) == ["200"]
     assert other.curl("GET", f"/locks/{resource}").json["fence"] == lease["fence"]
 
 
@@ -95,7 +99,7 @@ def test_each_acquisition_has_a_key_of_its_own(lab, resource):
     service = lab.service()
     assert ctl("acquire", resource, server=service).returncode == 0
     assert ctl("acquire", resource, "--no-wait", server=service).returncode == 75
-    assert statuses(service, resource) == ["201", "409"]
+    assert statuses(service, resource, 2) == ["201", "409"]
 
 
 def test_metadata_is_shown(service, resource):
