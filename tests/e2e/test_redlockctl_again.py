@@ -11,7 +11,7 @@ import threading
 import pytest
 
 from ctl import FOREVER, Run, ctl, is_free, url
-from harness import connect_to
+from harness import connect_to, wait_until
 
 
 class Cutter:
