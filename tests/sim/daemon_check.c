@@ -68,16 +68,34 @@ static void note_released(struct world *world, unsigned index, const struct comm
 		     index, lease->key, (unsigned long long)command->request.token);
 }
 
-void check_set(struct world *world, unsigned index, const struct command *command)
+/* After a script a master has all keys of a set, or, after its release, none. Unless some were lost before. */
+static void check_whole(struct world *world, unsigned index, const struct command *command)
+{
+	const struct node *node = &world->nodes[index];
+	const struct model_command *request = &command->request;
+	bool releases = command->kind == REDLOCK_SCRIPT_RELEASE;
+	unsigned has = 0;
+	MODEL_FOR_EACH_KEY (key, request->names)
+		has += request->token != 0 && model_token(&node->model, key) == request->token;
+	if (request->names != 0 && has != (releases ? 0U : (unsigned)__builtin_popcount(request->names)))
+		fail(world, "part: master %u has %u keys of the set of token %llu after its %s", index, has,
+		     (unsigned long long)request->token, releases ? "release" : "acquisition or extension");
+}
+
+void check_set(struct world *world, unsigned index, const struct command *command, bool had)
 {
 	const struct node *node = &world->nodes[index];
 	struct trail *trail = &world->trails[command->request.token];
-	if (command->answer.code != 1)
-		return;
 	if (command->kind == REDLOCK_SCRIPT_RELEASE) {
-		note_released(world, index, command, trail);
+		/* of a set, part of which was lost before, it deletes the rest whatever it answers */
+		if (command->answer.code == 1 || had)
+			note_released(world, index, command, trail);
+		check_whole(world, index, command);
 		return;
 	}
+	if (command->answer.code != 1)
+		return;
+	check_whole(world, index, command);
 	check_late(world, index, command);
 	if (command->kind == REDLOCK_SCRIPT_RAISE)
 		return;
@@ -190,14 +208,22 @@ static void forget_over(struct world *world, unsigned key)
 	world->active_count[key] = kept;
 }
 
-static void make_active(struct world *world, uint16_t index)
+static bool is_active(const struct world *world, uint16_t index, unsigned key)
 {
-	unsigned key = world->leases[index].key;
 	for (unsigned i = 0; i < world->active_count[key]; i++)
 		if (world->active[key][i] == index)
-			return;
-	assert(world->active_count[key] < ACTIVE);
-	world->active[key][world->active_count[key]++] = index;
+			return true;
+	return false;
+}
+
+static void make_active(struct world *world, uint16_t index)
+{
+	MODEL_FOR_EACH_KEY (key, world->leases[index].names) {
+		if (is_active(world, index, key))
+			continue;
+		assert(world->active_count[key] < ACTIVE);
+		world->active[key][world->active_count[key]++] = index;
+	}
 }
 
 /* The operator takes the lock away: from now on nobody relies on it. */
@@ -222,17 +248,24 @@ void check_forced(struct world *world, unsigned key)
 	forget_all(world, key);
 }
 
-static void check_alone(struct world *world, struct lease *lease, uint16_t quorum, const struct sight sights[NODES])
+static void check_alone_on(struct world *world, struct lease *lease, unsigned key, uint16_t quorum,
+			   const struct sight sights[NODES])
 {
-	forget_over(world, lease->key);
-	for (unsigned i = 0; i < world->active_count[lease->key]; i++) {
-		struct lease *other = &world->leases[world->active[lease->key][i]];
+	forget_over(world, key);
+	for (unsigned i = 0; i < world->active_count[key]; i++) {
+		struct lease *other = &world->leases[world->active[key][i]];
 		if (other == lease || is_pair_excused(world, lease, other, quorum, sights))
 			continue;
 		fail(world, "overlap: token %llu has r%u while the lease of token %llu is valid for another %llu us",
-		     (unsigned long long)lease->token, lease->key, (unsigned long long)other->token,
+		     (unsigned long long)lease->token, key, (unsigned long long)other->token,
 		     (unsigned long long)(other->until - world->now));
 	}
+}
+
+static void check_alone(struct world *world, struct lease *lease, uint16_t quorum, const struct sight sights[NODES])
+{
+	MODEL_FOR_EACH_KEY (key, lease->names)
+		check_alone_on(world, lease, key, quorum, sights);
 }
 
 /* ---- fences ---- */
@@ -253,13 +286,13 @@ static bool is_order_excused(struct world *world, const struct lease *old, unsig
 	return true;
 }
 
-static void check_fence(struct world *world, const struct lease *lease, unsigned proc)
+static void check_fence(struct world *world, const struct lease *lease, unsigned key, unsigned proc)
 {
-	if (lease->fence > world->top_fence[lease->key]) {
-		world->top_fence[lease->key] = lease->fence;
+	if (lease->fence > world->top_fence[key]) {
+		world->top_fence[key] = lease->fence;
 		return;
 	}
-	for (uint16_t i = lease->next; i != NONE && !world->failed; i = world->leases[i].next) {
+	for (uint16_t i = lease->next[key]; i != NONE && !world->failed; i = world->leases[i].next[key]) {
 		const struct lease *old = &world->leases[i];
 		bool same = old->fence == lease->fence, inverted = old->ok <= lease->began && old->fence > lease->fence;
 		if ((!same && !inverted) || is_order_excused(world, old, proc, lease->quorum))
@@ -267,7 +300,7 @@ static void check_fence(struct world *world, const struct lease *lease, unsigned
 		fail(world, "fences: token %llu has %s number %llu than token %llu before it, %llu, on r%u",
 		     (unsigned long long)lease->token, same ? "the same" : "a smaller",
 		     (unsigned long long)lease->fence, (unsigned long long)old->token, (unsigned long long)old->fence,
-		     lease->key);
+		     key);
 	}
 }
 
@@ -301,6 +334,24 @@ static uint64_t end_of(const struct world *world, uint64_t validity_ms)
 	return world->now + told_us + told_us * CLOCK_PPM / 1000000 + 1;
 }
 
+/* An operator takes one of them away, or has done so since. */
+static bool is_forced_since(const struct world *world, uint32_t names, uint64_t since)
+{
+	MODEL_FOR_EACH_KEY (key, names)
+		if (world->forcing[key] > 0 || world->forced_at[key] >= since)
+			return true;
+	return false;
+}
+
+static void note_set(struct world *world, const struct call *call)
+{
+	uint64_t waited_us = world->now - call->came_at;
+	world->figures->sets++;
+	world->figures->sets_waited += call->waits;
+	if (call->waits && waited_us > world->figures->longest_set_wait_us)
+		world->figures->longest_set_wait_us = waited_us;
+}
+
 void check_granted(struct world *world, struct call *call, const struct redlock *core,
 		   const struct lease_answer *answer)
 {
@@ -313,26 +364,32 @@ void check_granted(struct world *world, struct call *call, const struct redlock 
 				.began = trail->began,
 				.ok = world->now,
 				.key = call->key,
+				.names = call->names,
 				.proc = call->proc,
 				.until = end_of(world, answer->validity_ms),
-				.quorum = counted(core, world),
-				.next = world->newest[call->key]};
+				.quorum = counted(core, world)};
 	memcpy(lease->sights, trail->sights, sizeof lease->sights);
 	lease->ttl_us = call->request.ttl_ms * MS;
 	lease->allowance_us = call->request.ttl_ms * MS / 100 + MS - call->request.ttl_ms;
 	call->lease = index;
-	world->newest[call->key] = index;
+	MODEL_FOR_EACH_KEY (key, call->names) {
+		lease->next[key] = world->newest[key];
+		world->newest[key] = index;
+	}
 	trail->leased = true;
 	trail->lease = index;
 	world->figures->leases++;
+	if (is_set(call->names))
+		note_set(world, call);
 	TELL(world, "p%u: token %llu has r%u until %llu.%03llu ms, fence %llu", call->proc,
 	     (unsigned long long)call->token, call->key, (unsigned long long)(lease->until / MS),
 	     (unsigned long long)(lease->until % MS), (unsigned long long)lease->fence);
 	if (answer->validity_ms == 0 || answer->validity_ms >= call->request.ttl_ms)
 		fail(world, "validity: token %llu is given %u ms of %u ms", (unsigned long long)call->token,
 		     answer->validity_ms, call->request.ttl_ms);
-	check_fence(world, lease, call->proc);
-	if (world->forcing[call->key] > 0 || world->forced_at[call->key] >= lease->began) {
+	MODEL_FOR_EACH_KEY (key, lease->names)
+		check_fence(world, lease, key, call->proc);
+	if (is_forced_since(world, lease->names, lease->began)) {
 		lease->until = 0; /* it may have been taken away before it was given */
 		return;
 	}
@@ -342,17 +399,16 @@ void check_granted(struct world *world, struct call *call, const struct redlock 
 }
 
 /* Newer leases of the same key: given while this one was thought to be gone. */
-static void check_not_revived(struct world *world, struct lease *lease, uint16_t quorum,
+static void check_not_revived(struct world *world, struct lease *lease, unsigned key, uint16_t quorum,
 			      const struct sight sights[NODES])
 {
-	for (uint16_t i = world->newest[lease->key]; i != NONE && &world->leases[i] != lease;
-	     i = world->leases[i].next) {
+	for (uint16_t i = world->newest[key]; i != NONE && &world->leases[i] != lease; i = world->leases[i].next[key]) {
 		struct lease *newer = &world->leases[i];
-		bool forced = world->forced_at[lease->key] >= newer->began;
+		bool forced = world->forced_at[key] >= newer->began;
 		if (newer->ok < lease->ok || forced || is_pair_excused(world, lease, newer, quorum, sights))
 			continue;
 		fail(world, "revived: token %llu is extended on r%u after token %llu was given it",
-		     (unsigned long long)lease->token, lease->key, (unsigned long long)newer->token);
+		     (unsigned long long)lease->token, key, (unsigned long long)newer->token);
 	}
 }
 
@@ -369,9 +425,10 @@ void check_extended(struct world *world, struct call *call, const struct lease_o
 		     (unsigned long long)lease->fence, (unsigned long long)fence);
 	TELL(world, "p%u: token %llu is extended on r%u until %llu ms", call->proc, (unsigned long long)lease->token,
 	     lease->key, (unsigned long long)(until / MS));
-	if (lease->until == 0 || world->forcing[lease->key] > 0)
+	if (lease->until == 0 || is_forced_since(world, lease->names, world->now))
 		return; /* given back in the meantime: its holder does not rely on it */
-	check_not_revived(world, lease, quorum, trail->sights);
+	MODEL_FOR_EACH_KEY (key, lease->names)
+		check_not_revived(world, lease, key, quorum, trail->sights);
 	if (until <= lease->until)
 		return; /* says less than an older one */
 	lease->until = until;
@@ -404,9 +461,9 @@ void check_keyed(struct world *world, struct call *call, const struct lease_answ
 	world->figures->keyed++;
 	world->figures->keyed_again += answer->again;
 	call->lease = trail->lease;
-	if (trail->asked != call->request.key || trail->key != call->key)
+	if (trail->asked != call->request.key || trail->names != call->names)
 		fail(world, "key: token %llu of r%u is given to a request with another key for r%u",
-		     (unsigned long long)call->token, trail->key, call->key);
+		     (unsigned long long)call->token, first_key(trail->names), call->key);
 	if (!extension)
 		fail(world, "key: token %llu is given for r%u, and no majority has extended it",
 		     (unsigned long long)call->token, call->key);

@@ -59,7 +59,7 @@ static struct call *submit(struct world *world, unsigned index, enum lease_opera
 	/* At the end nothing may be left by a release that overtakes the last of its acquisition. */
 	unsigned proc = choose_proc(
 		world, world->healing && operation == LEASE_RELEASE ? world->leases[client->lease].proc : any);
-	struct call *call = proc < PROCS ? call_begin(world, proc, operation, client->key, ttl_ms,
+	struct call *call = proc < PROCS ? call_begin(world, proc, operation, client->names, ttl_ms,
 						      acquires ? NONE : client->lease)
 					 : NULL;
 	if (!call) {
@@ -82,14 +82,24 @@ static uint64_t choose_key(struct world *world, struct client *client)
 		return 0;
 	bool again = other->asked != 0 && !one_of(world, 3);
 	client->asked = again ? other->asked : redlock_random(&world->random) | 1;
-	client->key = again ? other->key : client->key;
+	client->names = again ? other->names : client->names;
 	return client->asked;
+}
+
+/* All of the resources but for one, or all, instead of one. */
+static void choose_set(struct world *world, struct client *client)
+{
+	uint32_t all = (UINT32_C(1) << world->config.keys) - 1, left_out = client->names;
+	if (below(world, 8) < world->config.sets)
+		client->names = world->config.keys > 2 && !one_of(world, 4) ? all & ~left_out : all;
 }
 
 static void acquire(struct world *world, unsigned index)
 {
 	struct client *client = &world->clients[index];
-	client->key = (uint8_t)below(world, world->config.keys);
+	client->names = UINT32_C(1) << below(world, world->config.keys);
+	if (world->config.sets != 0)
+		choose_set(world, client);
 	uint64_t key = world->config.keyed != 0 ? choose_key(world, client) : 0;
 	struct call *call = submit(world, index, LEASE_ACQUIRE, choose_ttl_ms(world), CLIENT_ACQUIRES);
 	if (!call)
@@ -107,7 +117,7 @@ static void acquire(struct world *world, unsigned index)
 static void extend_too(struct world *world, uint16_t lease)
 {
 	unsigned proc = choose_proc(world, (unsigned)below(world, world->config.procs));
-	struct call *call = proc < PROCS ? call_begin(world, proc, LEASE_EXTEND, world->leases[lease].key,
+	struct call *call = proc < PROCS ? call_begin(world, proc, LEASE_EXTEND, world->leases[lease].names,
 						      choose_ttl_ms(world), lease)
 					 : NULL;
 	if (call)
@@ -163,7 +173,7 @@ static void operate(struct world *world)
 	unsigned key = (unsigned)below(world, world->config.keys);
 	uint64_t what = below(world, 6);
 	enum lease_operation operation = what == 0 ? LEASE_FORCE : LEASE_INSPECT;
-	struct call *call = proc < PROCS ? call_begin(world, proc, operation, key, 0, NONE) : NULL;
+	struct call *call = proc < PROCS ? call_begin(world, proc, operation, UINT32_C(1) << key, 0, NONE) : NULL;
 	if (call && what == 1)
 		call_list(world, call);
 	else if (call)

@@ -23,16 +23,35 @@ struct call *call_waiting(struct world *of, unsigned key, struct model_entry ent
 {
 	for (unsigned i = 0; i < CALLS; i++) {
 		struct call *call = &of->calls[i];
-		if (call->used && call->waits && call->key == key && call->op &&
+		if (call->used && call->waits && call->names >> key & 1 && call->op &&
 		    of->procs[call->proc].replica == entry.replica && call->op->core.arrival == entry.arrival)
 			return call;
 	}
 	return NULL;
 }
 
+/* Of one resource, or of a set. */
+static void write_names(const struct world *of, struct call *call)
+{
+	struct lease_request *request = &call->request;
+	if (!is_set(call->names)) {
+		request->resource_len = (uint16_t)strlen(key_name(of, call->key));
+		memcpy(request->resource, key_name(of, call->key), request->resource_len);
+		return;
+	}
+	char *at = call->resources;
+	MODEL_FOR_EACH_KEY (key, call->names) {
+		at = stpcpy(stpcpy(at, at > call->resources ? "\n" : ""), key_name(of, key));
+		request->set_count++;
+	}
+	assert(at < call->resources + sizeof call->resources);
+	request->names = call->resources;
+	request->names_len = (uint16_t)(at - call->resources);
+}
+
 /* NULL: too many. */
-struct call *call_begin(struct world *of, unsigned proc, enum lease_operation operation, unsigned key, uint64_t ttl_ms,
-			uint16_t lease)
+struct call *call_begin(struct world *of, unsigned proc, enum lease_operation operation, uint32_t names,
+			uint64_t ttl_ms, uint16_t lease)
 {
 	struct call *call = of->calls;
 	uint64_t busy = 1;
@@ -47,7 +66,8 @@ struct call *call_begin(struct world *of, unsigned proc, enum lease_operation op
 	memset(call, 0, sizeof *call);
 	*call = (struct call){.used = true,
 			      .proc = (uint8_t)proc,
-			      .key = (uint8_t)key,
+			      .key = (uint8_t)first_key(names),
+			      .names = names,
 			      .client = CLIENTS,
 			      .operation = operation,
 			      .serial = ++of->next_serial,
@@ -57,8 +77,7 @@ struct call *call_begin(struct world *of, unsigned proc, enum lease_operation op
 			      .came_at = of->now};
 	call->request.operation = operation;
 	call->request.ttl_ms = (uint32_t)ttl_ms;
-	call->request.resource_len = (uint16_t)strlen(key_name(of, key));
-	memcpy(call->request.resource, key_name(of, key), call->request.resource_len);
+	write_names(of, call);
 	call->request.owner_len = 1;
 	call->request.owner[0] = '1';
 	token_write(call->token, call->request.token);
@@ -146,7 +165,7 @@ static void on_done(void *arg, const struct lease_answer *answer)
 	call->token = hex_number(token + LEASE_TOKEN_LEN - 16);
 	if (call->waits) {
 		order_done(world, call, answer);
-		order_first(world, call->proc, call->key);
+		order_first(world, call->proc, call->names);
 	}
 	if (answer->status == LEASE_OK && call->operation == LEASE_ACQUIRE) {
 		if (call->request.key == 0)
@@ -210,7 +229,7 @@ static void abort_call(struct call *call, bool releases)
 		call->op = NULL;
 		call->waits = false;
 		lease_cancel(op);
-		order_first(world, call->proc, call->key);
+		order_first(world, call->proc, call->names);
 		if (call->operation == LEASE_FORCE)
 			check_forced(world, call->key);
 	}

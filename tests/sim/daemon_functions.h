@@ -79,6 +79,19 @@ void transport_flush_all(void);
 void words_init(void);
 const char *key_name(const struct world *world, unsigned key);
 unsigned key_find(const struct world *world, const char *bytes, size_t len);
+/* The keys of a request, a bit each. */
+uint32_t names_find(const struct world *world, const struct lease_request *request);
+/* The first of them. */
+static inline unsigned first_key(uint32_t names)
+{
+	return (unsigned)__builtin_ctz(names);
+}
+
+static inline bool is_set(uint32_t names)
+{
+	return (names & (names - 1)) != 0;
+}
+
 uint64_t hex_number(const char digits[16]);
 struct command *words_parse(struct world *world, const struct transport_connection *connection, size_t count,
 			    const struct transport_word words[]);
@@ -121,7 +134,7 @@ void proc_continue(struct world *world, unsigned proc);
 
 struct call *call_of(struct world *world, const void *arg);
 struct call *call_waiting(struct world *world, unsigned key, struct model_entry entry);
-struct call *call_begin(struct world *world, unsigned proc, enum lease_operation operation, unsigned key,
+struct call *call_begin(struct world *world, unsigned proc, enum lease_operation operation, uint32_t names,
 			uint64_t ttl_ms, uint16_t lease);
 void call_start(struct world *world, struct call *call);
 void call_list(struct world *world, struct call *call);
@@ -151,7 +164,8 @@ const char *fault_name(enum fault fault);
 /* ---- daemon_check.c ---- */
 
 void check_init(struct world *world);
-void check_set(struct world *world, unsigned node, const struct command *command);
+/* `had`: of a set: some key had its token before. */
+void check_set(struct world *world, unsigned node, const struct command *command, bool had);
 void check_granted(struct world *world, struct call *call, const struct redlock *core,
 		   const struct lease_answer *answer);
 void check_keyed(struct world *world, struct call *call, const struct lease_answer *answer);
@@ -188,7 +202,7 @@ void order_before(struct world *world, const struct transport_connection *connec
 void order_after(struct world *world, const struct transport_connection *connection, const struct command *command);
 void order_notified(struct call *call, unsigned node, const struct notification *notification);
 void order_passed(const struct world *world, struct call *call, const struct redlock *core, unsigned node);
-void order_first(struct world *world, unsigned proc, unsigned key);
+void order_first(struct world *world, unsigned proc, uint32_t names);
 void order_attempt(struct world *world, struct call *call, const struct redlock *core);
 void order_granted(struct world *world, const struct call *call);
 void order_done(struct world *world, const struct call *call, const struct lease_answer *answer);

@@ -44,11 +44,12 @@ static void run_script(struct node *node, struct command *command)
 	struct model_master *model = &node->model;
 	const struct model_command *request = &command->request;
 	struct model_reply *ret = &command->answer;
+	bool set = request->names != 0;
 	switch (command->kind) {
-	case REDLOCK_SCRIPT_ACQUIRE: model_acquire(model, request, ret); break;
-	case REDLOCK_SCRIPT_RAISE: model_raise(model, request, ret); break;
-	case REDLOCK_SCRIPT_EXTEND: model_extend(model, request, ret); break;
-	case REDLOCK_SCRIPT_RELEASE: model_release(model, request, ret); break;
+	case REDLOCK_SCRIPT_ACQUIRE: (set ? model_acquire_set : model_acquire)(model, request, ret); break;
+	case REDLOCK_SCRIPT_RAISE: (set ? model_raise_set : model_raise)(model, request, ret); break;
+	case REDLOCK_SCRIPT_EXTEND: (set ? model_extend_set : model_extend)(model, request, ret); break;
+	case REDLOCK_SCRIPT_RELEASE: (set ? model_release_set : model_release)(model, request, ret); break;
 	case REDLOCK_SCRIPT_INSPECT: model_inspect(model, request, ret); break;
 	case COMMAND_EPOCH: model_epoch(model, request, ret); break;
 	case REDLOCK_SCRIPT_QUARANTINE: model_quarantine(model, request, ret); break;
@@ -82,6 +83,17 @@ static void note_told(struct node *node, const struct command *command)
 		node->told_ttl_us = command->request.ttl_ms * MS;
 }
 
+/* The other resources of a set. */
+static const char *others_told(uint32_t names)
+{
+	static char told[4 * MODEL_KEYS];
+	char *at = told;
+	*at = '\0';
+	MODEL_FOR_EACH_KEY (key, names & (names - 1))
+		at += sprintf(at, "+r%u", key);
+	return told;
+}
+
 static void tell_command(struct world *world, const struct transport_connection *connection,
 			 const struct command *command)
 {
@@ -95,8 +107,9 @@ static void tell_command(struct world *world, const struct transport_connection 
 			 request->wait_ms > 0 ? "waits since" : "leaves the queue, waited since",
 			 (unsigned long long)request->entry.arrival);
 	if (command->kind <= REDLOCK_SCRIPT_INSPECT)
-		tell(world, "master %u: %s r%u token %llu fence %llu from p%u%s -> %d%s", connection->node,
-		     scripts_told[command->kind], request->key, (unsigned long long)request->token,
+		tell(world, "master %u: %s r%u%s token %llu fence %llu from p%u%s -> %d%s", connection->node,
+		     scripts_told[command->kind], request->key, others_told(request->names),
+		     (unsigned long long)request->token,
 		     (unsigned long long)request->fence, connection->proc, entry, command->answer.code, stale);
 	else if (command->kind != COMMAND_EPOCH)
 		tell(world, "master %u: %s from p%u fence %llu%s -> %d%s", connection->node,
@@ -166,15 +179,25 @@ static void after_lock_script(struct world *world, const struct transport_connec
 			      const struct command *command)
 {
 	const struct trail *trail = &world->trails[command->request.token];
-	struct notification notification = {.entry = command->answer.notified[command->request.key],
-					    .key = (uint8_t)command->request.key,
-					    .lease = NONE};
+	struct notification notification = {.lease = NONE};
 	order_after(world, connection, command);
-	if (notification.entry.replica == 0)
-		return;
-	if (command->kind == REDLOCK_SCRIPT_RELEASE && command->answer.has_value && trail->leased)
+	if (command->kind == REDLOCK_SCRIPT_RELEASE && command->answer.code == 1 && trail->leased)
 		notification.lease = trail->lease;
-	publish(world, connection->node, &notification);
+	for (unsigned key = 0; key < MODEL_KEYS; key++) {
+		notification.entry = command->answer.notified[key];
+		notification.key = (uint8_t)key;
+		if (notification.entry.replica != 0)
+			publish(world, connection->node, &notification);
+	}
+}
+
+/* On any key. */
+static bool has_token(const struct node *node, const struct model_command *request)
+{
+	MODEL_FOR_EACH_KEY (key, request->names)
+		if (request->token != 0 && model_token(&node->model, key) == request->token)
+			return true;
+	return false;
 }
 
 static void lock_or_guard(struct world *world, const struct transport_connection *connection, struct command *command)
@@ -187,16 +210,19 @@ static void lock_or_guard(struct world *world, const struct transport_connection
 		world->figures->no_script++;
 		return;
 	}
-	node->scripts |= (uint16_t)(1U << command->kind); /* EVAL loads it */
+	unsigned loaded = command->kind +
+			  (command->request.names != 0 ? REDLOCK_SCRIPT_ACQUIRE_SET - REDLOCK_SCRIPT_ACQUIRE : 0U);
+	node->scripts |= (uint16_t)(1U << loaded); /* EVAL loads it */
 	order_before(world, connection, command);
 	if (command->request.entry.replica != 0 && is_crowded(&node->model))
 		make_room(world, &node->model);
+	bool had = has_token(node, &command->request);
 	run_script(node, command);
 	note_told(node, command);
 	if (command->kind == REDLOCK_SCRIPT_EPOCH_WRITE && command->answer.code == 1)
 		note_epoch_written(world, connection->node, command);
 	else if (command->kind <= REDLOCK_SCRIPT_RELEASE)
-		check_set(world, connection->node, command);
+		check_set(world, connection->node, command, had);
 	if (world->telling)
 		tell_command(world, connection, command);
 	if (command->kind == REDLOCK_SCRIPT_ACQUIRE || command->kind == REDLOCK_SCRIPT_RELEASE)

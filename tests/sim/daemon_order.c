@@ -70,16 +70,23 @@ static bool is_of(const struct world *world, uint64_t token, const struct call *
 	return token != 0 && world->trails[token].call_serial == call->serial;
 }
 
-/* In the queue of a master, or with the lock there. */
-static bool stands_on(const struct world *world, const struct call *call, unsigned node)
+static bool stands_in(const struct world *world, const struct call *call, const struct model_queue *queue)
 {
-	const struct model_master *model = &world->nodes[node].model;
-	const struct model_queue *queue = model_waiting(model, call->key);
 	for (unsigned i = 0; queue && i < queue->count; i++)
 		if (queue->entries[i].arrival == call->op->core.arrival &&
 		    queue->entries[i].replica == world->procs[call->proc].replica)
 			return true;
-	return is_of(world, model_token(model, call->key), call);
+	return false;
+}
+
+/* In the queue of a master, or with the lock there: of a set, of all its resources. */
+static bool stands_on(const struct world *world, const struct call *call, unsigned node)
+{
+	const struct model_master *model = &world->nodes[node].model;
+	MODEL_FOR_EACH_KEY (key, call->names)
+		if (!stands_in(world, call, model_waiting(model, key)) && !is_of(world, model_token(model, key), call))
+			return false;
+	return true;
 }
 
 static struct call *find_call(struct world *world, const struct transport_connection *connection,
@@ -177,9 +184,10 @@ void order_notified(struct call *op, unsigned node, const struct notification *n
 	op->notifiers |= (uint16_t)(1U << node);
 	if (notification->lease == NONE || (op->notified_by != NONE && notification->lease < op->notified_by))
 		return;
-	if (notification->lease != op->notified_by)
+	if (notification->lease != op->notified_by || notification->key != op->notified_key)
 		op->notified_on = 0;
 	op->notified_by = notification->lease;
+	op->notified_key = notification->key;
 	op->notified_on |= (uint16_t)(1U << node);
 }
 
@@ -200,14 +208,30 @@ static bool is_over(const struct world *world, uint64_t since, uint64_t us)
 	return world->now >= since + us - us / 1000;
 }
 
-/* The first one of a process is told so, or that a notification may have been missed: it may try. */
-void order_first(struct world *world, unsigned proc, unsigned key)
+static const struct lease_op *first_of(const struct world *world, unsigned proc, unsigned key)
 {
 	const char *name = key_name(world, key);
-	const struct lease_op *first = lease_queue_find_first(world->procs[proc].leases, name, strlen(name));
-	struct call *call = first && first->done ? call_of(world, first->arg) : NULL;
-	if (call)
-		call->passed_at = 0;
+	return lease_queue_find_first(world->procs[proc].leases, name, strlen(name));
+}
+
+/* The first one of a process is told so, or that a notification may have been missed: it may try. */
+void order_first(struct world *world, unsigned proc, uint32_t names)
+{
+	MODEL_FOR_EACH_KEY (key, names) {
+		const struct lease_op *first = first_of(world, proc, key);
+		struct call *call = first && first->done ? call_of(world, first->arg) : NULL;
+		if (call)
+			call->passed_at = 0;
+	}
+}
+
+/* There, in all its queues. */
+static bool is_first(const struct world *world, const struct call *call)
+{
+	MODEL_FOR_EACH_KEY (key, call->names)
+		if (first_of(world, call->proc, key) != call->op)
+			return false;
+	return true;
 }
 
 /* Has it become the first one because another one left? Then it tries at once. */
@@ -222,10 +246,8 @@ void order_attempt(struct world *world, struct call *call, const struct redlock 
 	bool at_once = is_majority(world, (unsigned)__builtin_popcount(call->notified_on));
 	struct lease *lease = call->notified_by != NONE && at_once ? &world->leases[call->notified_by] : NULL;
 	uint64_t passed_at = call->passed_at, first_at = call->passed_first_at;
-	const struct proc *proc = &world->procs[call->proc];
 	bool by_itself = world->cause == CAUSE_TIMER && !is_by_another(world, call) && !call->notified && !core->paused;
-	const char *name = key_name(world, call->key);
-	if (by_itself && core->attempt > 1 && lease_queue_find_first(proc->leases, name, strlen(name)) != call->op)
+	if (by_itself && core->attempt > 1 && !is_first(world, call))
 		fail(world, "herd: one of p%u tries to get r%u by itself, though it is not the first there", call->proc,
 		     call->key);
 	bool again = world->cause == CAUSE_REPLY && world->cause_arg == call && !call->notified && !core->paused;
@@ -243,9 +265,10 @@ void order_attempt(struct world *world, struct call *call, const struct redlock 
 		return;
 	if (again && core->attempt > 1)
 		fail(world, "herd: one of p%u tries to get r%u again, though nobody told it to", call->proc, call->key);
-	if (lease && lease->woke == 0)
-		lease->woke = call->serial;
-	if (lease && lease->woke != call->serial)
+	uint32_t *woke = lease ? &lease->woke[call->notified_key] : NULL;
+	if (woke && *woke == 0)
+		*woke = call->serial;
+	if (woke && *woke != call->serial)
 		fail(world, "herd: one of p%u tries to get r%u because of a release that another one was called for",
 		     call->proc, call->key);
 	bool is_patient = is_over(world, passed_at, REDLOCK_ALIVE_US) ||
@@ -256,12 +279,16 @@ void order_attempt(struct world *world, struct call *call, const struct redlock 
 }
 
 /* A dead holder never releases: waiters that were passed over try when their patience is over. */
-static uint64_t patience(const struct world *world, unsigned key)
+static uint64_t patience(const struct world *world, uint32_t names)
 {
-	uint16_t newest = world->newest[key];
 	if (world->config.keyed != 0) /* some leases nobody releases and nobody was told of */
 		return REDLOCK_ALIVE_US;
-	return newest == NONE || world->leases[newest].until == 0 ? 0 : REDLOCK_ALIVE_US;
+	MODEL_FOR_EACH_KEY (key, names) {
+		uint16_t newest = world->newest[key];
+		if (newest != NONE && world->leases[newest].until != 0)
+			return REDLOCK_ALIVE_US;
+	}
+	return 0;
 }
 
 /* ---- overtaking ---- */
@@ -298,17 +325,20 @@ static void count_outrun(struct world *world, struct call *call, const struct ca
 void order_granted(struct world *world, const struct call *by)
 {
 	uint64_t free_since = world->free_since[by->key], arrival = by->op->core.arrival;
-	if (patience(world, by->key) == 0 && free_since != 0 &&
+	if (patience(world, by->names) == 0 && free_since != 0 &&
 	    world->now - free_since > world->figures->slowest_wake_us)
 		world->figures->slowest_wake_us = world->now - free_since;
-	world->free_since[by->key] = 0;
+	MODEL_FOR_EACH_KEY (key, by->names)
+		world->free_since[key] = 0;
 	for (unsigned i = 0; i < CALLS; i++) {
 		struct call *call = &world->calls[i];
-		if (call == by || !is_waiting(call) || call->key != by->key || call->op->core.state == REDLOCK_IDLE)
+		if (call == by || !is_waiting(call) || (call->names & by->names) == 0 || call->op->core.state == REDLOCK_IDLE)
 			continue;
 		count_outrun(world, call, by);
 		bool before = call->op->core.arrival < arrival, earlier = !by->waits || before;
-		bool came_before = call->proc == by->proc && by->waits && before && is_smooth(world);
+		/* a set has another script, which may have to be sent again */
+		bool came_before = call->proc == by->proc && by->waits && before && is_smooth(world) &&
+				   is_set(call->names) == is_set(by->names);
 		if (came_before || (earlier && stands_since(world, call, by->began)))
 			overtake(world, call, by);
 	}
@@ -328,11 +358,19 @@ static bool is_free_on(struct world *world, unsigned node, unsigned key)
 	return !trail->leased && trail->call != NONE && call->serial == trail->call_serial && call->op;
 }
 
-static bool is_free(struct world *world, unsigned key)
+static bool are_free_on(struct world *world, unsigned node, uint32_t names)
+{
+	MODEL_FOR_EACH_KEY (key, names)
+		if (!is_free_on(world, node, key))
+			return false;
+	return true;
+}
+
+static bool are_free(struct world *world, uint32_t names)
 {
 	unsigned masters = 0;
 	for (unsigned i = 0; i < world->config.nodes; i++)
-		masters += !world->nodes[i].stopped && is_free_on(world, i, key);
+		masters += !world->nodes[i].stopped && are_free_on(world, i, names);
 	return is_majority(world, masters);
 }
 
@@ -351,29 +389,48 @@ static void check_entry(struct world *world, const struct call *call)
 static void check_entries(struct world *world, unsigned key)
 {
 	for (unsigned i = 0; i < CALLS; i++)
-		if (is_waiting(&world->calls[i]) && world->calls[i].key == key)
+		if (is_waiting(&world->calls[i]) && world->calls[i].key == key) /* of a set the first */
 			check_entry(world, &world->calls[i]);
 }
 
-static bool is_waited_for(const struct world *world, unsigned key)
+static struct model_entry entry_of(const struct world *world, const struct call *call)
 {
+	return (struct model_entry){call->op->core.arrival, world->procs[call->proc].replica};
+}
+
+/* Who came first of those who stand in its queue on a majority; NULL: nobody does. */
+static const struct call *first_waiter(const struct world *world, unsigned key)
+{
+	const struct call *first = NULL;
 	for (unsigned i = 0; i < CALLS; i++) {
 		const struct call *call = &world->calls[i];
-		if (is_waiting(call) && call->key == key && stands_since(world, call, world->now))
-			return true;
+		if (!is_waiting(call) || !(call->names >> key & 1) || !stands_since(world, call, world->now))
+			continue;
+		if (!first || model_is_before(entry_of(world, call), entry_of(world, first)))
+			first = call;
 	}
-	return false;
+	return first;
+}
+
+/* It is the first one in all its queues, and all its resources are free. */
+static bool may_have_all(struct world *world, const struct call *call)
+{
+	MODEL_FOR_EACH_KEY (key, is_set(call->names) ? call->names : 0)
+		if (first_waiter(world, key) != call)
+			return false;
+	return are_free(world, call->names);
 }
 
 static void watch_key(struct world *world, unsigned key)
 {
 	uint64_t *since = &world->free_since[key];
-	if (!is_waited_for(world, key) || !is_free(world, key))
+	const struct call *first = first_waiter(world, key);
+	if (!first || !may_have_all(world, first))
 		*since = 0;
 	else if (*since == 0)
 		*since = world->now;
 	else if (world->now - *since >
-		 WAKE_US + world->config.timeout_us + world->config.deaf_us + patience(world, key))
+		 WAKE_US + world->config.timeout_us + world->config.deaf_us + patience(world, first->names))
 		fail(world,
 		     "wake-up: r%u is free on a majority since %llu ms, somebody waits for it, and nobody is granted",
 		     key, (unsigned long long)((world->now - *since) / MS));

@@ -58,12 +58,11 @@ void random_token(char ret_token[RANDOM_TOKEN_LEN])
 	*trail = (struct trail){.proc = (uint8_t)world->current, .call = NONE, .began = world->now};
 	token_write(token, ret_token);
 	trail->asked = op->request.key;
-	trail->key = (uint8_t)key_find(world, op->request.resource, op->request.resource_len);
+	trail->names = names_find(world, &op->request);
 	if (!call)
 		return;
 	trail->call = (uint16_t)(call - world->calls);
 	trail->call_serial = call->serial;
-	trail->key = call->key;
 	call->began = world->now;
 	if (call->waits)
 		order_attempt(world, call, &op->core);

@@ -91,12 +91,12 @@ void token_write(uint64_t token, char ret_token[RANDOM_TOKEN_LEN])
 
 static redisReply *value(const struct model_value *value)
 {
-	char line[LEASE_TOKEN_LEN + 3 * TEXT_DECIMAL_MAX + 24];
+	char line[LEASE_TOKEN_LEN + 3 * TEXT_DECIMAL_MAX + 24 + MODEL_KEYS * 24];
 	size_t len = LEASE_TOKEN_LEN;
 	if (value->token == 0)
 		return string(REDIS_REPLY_STRING, "a value of another library");
 	token_write(value->token, line);
-	line[len++] = ':';
+	line[len++] = value->names != 0 ? ';' : ':';
 	len += text_decimal(value->hold_until_ms, line + len);
 	line[len++] = ':';
 	len += text_decimal(value->fence, line + len);
@@ -108,6 +108,12 @@ static redisReply *value(const struct model_value *value)
 	len += value->key != 0 ? 16 : 0;
 	line[len++] = ':';
 	len += value->owner != 0 ? text_decimal(value->owner, line + len) : 0;
+	if (value->names != 0) /* an empty caller, no metadata */
+		len += (size_t)(stpcpy(line + len, "\n\n") - (line + len));
+	MODEL_FOR_EACH_KEY (key, value->names) {
+		line[len++] = '\n';
+		len += (size_t)(stpcpy(line + len, key_name(&world_of_all, key)) - (line + len));
+	}
 	return bytes(REDIS_REPLY_STRING, line, len);
 }
 
@@ -147,14 +153,20 @@ static redisReply *lock_script(const struct command *command)
 {
 	const struct model_reply *answer = &command->answer;
 	bool acquires = command->kind == REDLOCK_SCRIPT_ACQUIRE, inspects = command->kind == REDLOCK_SCRIPT_INSPECT;
+	bool which = command->request.names != 0 && (acquires || command->kind == REDLOCK_SCRIPT_RELEASE);
 	redisReply *code = number(answer->code), *now = number((long long)answer->now_us);
 	if (answer->code == 0 && inspects)
 		return ARRAY(code, now, number(answer->remaining_ms), answer->has_value ? value(&answer->value) : nil(),
 			     number(answer->waiters));
+	if (answer->code == 0 && which)
+		return ARRAY(code, now, number(answer->remaining_ms), answer->has_value ? value(&answer->value) : nil(),
+			     number(answer->which));
 	if (answer->code == 0)
 		return held(answer);
 	if (answer->code == -1 && inspects)
 		return ARRAY(code, now, number(answer->waiters));
+	if (answer->code == 2 && which)
+		return ARRAY(code, now, number(answer->remaining_ms), entry(answer->first), number(answer->which));
 	if (answer->code == 2 && acquires)
 		return ARRAY(code, now, number(answer->remaining_ms), entry(answer->first));
 	if (answer->code == 2 || (answer->code == 1 && acquires))

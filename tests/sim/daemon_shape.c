@@ -203,5 +203,7 @@ void config_random(struct world *world)
 	config->unlike = config->profile == PROFILE_BOUNDS || (config->max_ttl_us > 3 * SECOND && one_of(world, 4));
 	config->retry_max_us = config->retry_min_us * (uint32_t)(1 + below(world, 4));
 	config->keyed = one_of(world, 3) ? (uint32_t)(1 + below(world, 8)) : 0;
+	if (config->keys > 1 && config->profile != PROFILE_FLIGHT && one_of(world, 2))
+		config->sets = (uint32_t)(1 + below(world, 6));
 	config->max_hold_ms = one_of(world, 3) ? 2 * config->max_ttl_us / MS : 0;
 }

@@ -87,8 +87,7 @@ static void note_info(struct link *link, const struct command *command)
 static void note_missed(struct world *world, unsigned proc)
 {
 	world->figures->missed_notifications++;
-	for (unsigned key = 0; key < world->config.keys; key++)
-		order_first(world, proc, key);
+	order_first(world, proc, (UINT32_C(1) << world->config.keys) - 1);
 }
 
 void sight_before(struct world *world, const struct transport_connection *connection, const struct command *command)

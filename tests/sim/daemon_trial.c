@@ -9,10 +9,10 @@ enum { TRIAL = CLIENTS + 1, WAITERS = 6, WAIT_US = 3000000 };
 /* Steps of the trial of the queue. */
 enum step { STEP_WAIT, STEP_TRY, STEP_LEAVE, STEP_GIVE_UP, STEP_RELEASE };
 
-static struct call *begin(struct world *world, unsigned proc, enum lease_operation operation, unsigned key,
+static struct call *begin(struct world *world, unsigned proc, enum lease_operation operation, uint32_t names,
 			  uint16_t lease)
 {
-	struct call *call = call_begin(world, proc, operation, key,
+	struct call *call = call_begin(world, proc, operation, names,
 				       operation == LEASE_ACQUIRE ? world->config.max_ttl_us / MS : 0, lease);
 	assert(call);
 	call->client = TRIAL;
@@ -21,7 +21,7 @@ static struct call *begin(struct world *world, unsigned proc, enum lease_operati
 
 static void acquire(struct world *world, unsigned proc, unsigned key)
 {
-	call_start(world, begin(world, proc, LEASE_ACQUIRE, key, NONE));
+	call_start(world, begin(world, proc, LEASE_ACQUIRE, UINT32_C(1) << key, NONE));
 }
 
 void trial_alone(struct world *world)
@@ -73,7 +73,10 @@ void trial_queue(struct world *world)
 
 static void wait_in_queue(struct world *world, unsigned proc, bool leaves)
 {
-	struct call *call = begin(world, proc, LEASE_ACQUIRE, world->trial_key, NONE);
+	uint32_t names = UINT32_C(1) << world->trial_key;
+	if (world->config.sets != 0 && one_of(world, 2)) /* with any other ones */
+		names |= (uint32_t)below(world, UINT64_C(1) << world->config.keys);
+	struct call *call = begin(world, proc, LEASE_ACQUIRE, names, NONE);
 	call->plain = !leaves; /* tells it from the others */
 	call->request.wait_ms = WAIT_US / MS;
 	if (leaves)
@@ -95,7 +98,7 @@ static void give_up(struct world *world, uint32_t serial)
 static void release(struct world *world, unsigned proc, uint16_t lease)
 {
 	check_released(world, lease);
-	call_start(world, begin(world, proc, LEASE_RELEASE, world->leases[lease].key, lease));
+	call_start(world, begin(world, proc, LEASE_RELEASE, world->leases[lease].names, lease));
 }
 
 void trial_step(struct world *world, const struct event *event)

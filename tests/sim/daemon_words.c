@@ -45,6 +45,19 @@ unsigned key_find(const struct world *world, const char *bytes, size_t len)
 	return key;
 }
 
+uint32_t names_find(const struct world *world, const struct lease_request *request)
+{
+	size_t len;
+	const char *at = lease_request_names(request, &len), *end = at + len, *name;
+	uint32_t found = 0;
+	while (text_line(&at, end, &name, &len)) {
+		unsigned key = key_find(world, name, len);
+		assert(key < MODEL_KEYS);
+		found |= UINT32_C(1) << key;
+	}
+	return found;
+}
+
 static unsigned bucket_of(const struct world *world, unsigned key)
 {
 	return world->config.one_bucket ? 0 : key;
@@ -132,10 +145,9 @@ static void set_deadline(struct command *command, const struct transport_connect
 		command->latest = parsing->now + (deadline_us > there_us ? deadline_us - there_us : 0);
 }
 
-static void parse_acquire(struct command *command, const struct transport_connection *connection,
-			  const struct transport_word *argv)
+/* token, ttl, longest hold, label: the same for a set */
+static void parse_lease(struct model_command *request, const struct transport_word *argv)
 {
-	struct model_command *request = &command->request;
 	request->token = token(&argv[0]);
 	request->ttl_ms = decimal(&argv[1]);
 	request->max_hold_ms = decimal(&argv[2]);
@@ -143,6 +155,13 @@ static void parse_acquire(struct command *command, const struct transport_connec
 	struct transport_word owner = {colon + 1, argv[3].len - (size_t)(colon + 1 - argv[3].bytes)};
 	request->noted = colon > argv[3].bytes ? hex_number(argv[3].bytes + 1) : 0;
 	request->owner = owner.len > 0 ? decimal(&owner) : 0;
+}
+
+static void parse_acquire(struct command *command, const struct transport_connection *connection,
+			  const struct transport_word *argv)
+{
+	struct model_command *request = &command->request;
+	parse_lease(request, argv);
 	assert(decimal(&argv[4]) == buckets[parsing->config.one_bucket][request->key]);
 	request->bucket = bucket_of(parsing, request->key);
 	request->fence = decimal(&argv[5]);
@@ -191,6 +210,75 @@ static void parse_lock_script(struct command *command, const struct transport_co
 		request->ttl_ms = decimal(&argv[0]);
 		request->epoch = epoch(&argv[1]);
 	}
+}
+
+/* The buckets of a set, in the order of its keys. */
+static void parse_buckets(struct model_command *request, const struct transport_word *argv)
+{
+	MODEL_FOR_EACH_KEY (key, request->names) {
+		assert(decimal(argv++) == buckets[parsing->config.one_bucket][key]);
+		request->buckets[key] = (uint8_t)bucket_of(parsing, key);
+	}
+}
+
+/* The names, sorted, with a line feed between each two. */
+static void check_names(const struct model_command *request, const struct transport_word *word)
+{
+	const char *at = word->bytes, *name;
+	size_t len;
+	MODEL_FOR_EACH_KEY (key, request->names)
+		assert(text_line(&at, word->bytes + word->len, &name, &len) && key_find(parsing, name, len) == key);
+	assert(at >= word->bytes + word->len);
+}
+
+static void parse_set_script(struct command *command, const struct transport_connection *connection,
+			     const struct transport_word *argv)
+{
+	struct model_command *request = &command->request;
+	switch (command->kind) {
+	case REDLOCK_SCRIPT_ACQUIRE:
+		parse_lease(request, argv);
+		request->fence = decimal(&argv[4]);
+		parse_entry(&argv[5], request);
+		request->epoch = epoch(&argv[6]);
+		set_deadline(command, connection, &argv[7]);
+		check_names(request, &argv[8]);
+		parse_buckets(request, argv + 9);
+		break;
+	case REDLOCK_SCRIPT_RAISE:
+		request->token = token(&argv[0]);
+		request->fence = decimal(&argv[1]);
+		request->epoch = epoch(&argv[2]);
+		set_deadline(command, connection, &argv[3]);
+		parse_buckets(request, argv + 4);
+		break;
+	case REDLOCK_SCRIPT_EXTEND:
+		request->token = token(&argv[0]);
+		request->ttl_ms = decimal(&argv[1]);
+		parse_note(&argv[2], request);
+		request->epoch = epoch(&argv[3]);
+		set_deadline(command, connection, &argv[4]);
+		check_names(request, &argv[5]);
+		break;
+	default:
+		assert(command->kind == REDLOCK_SCRIPT_RELEASE);
+		request->token = token(&argv[0]);
+		parse_entry(&argv[1], request);
+		request->epoch = epoch(&argv[2]);
+		check_names(request, &argv[4]);
+	}
+}
+
+/* It becomes the command for one resource, with the names of several. */
+static void parse_set_command(struct command *command, const struct transport_connection *connection, size_t keys,
+			      const struct transport_word *words)
+{
+	command->kind = (uint8_t)(command->kind - REDLOCK_SCRIPT_ACQUIRE_SET + REDLOCK_SCRIPT_ACQUIRE);
+	for (size_t i = 0; i + 1 < keys; i++)
+		command->request.names |= UINT32_C(1) << key_find(parsing, words[3 + i].bytes, words[3 + i].len);
+	assert(command->request.names >> MODEL_KEYS == 0 && is_set(command->request.names));
+	command->request.key = first_key(command->request.names);
+	parse_set_script(command, connection, words + 3 + keys);
 }
 
 /* Of the slice those buckets that the resources have. A floor counts as well, whatever the slice: of one without any
@@ -301,7 +389,9 @@ static void parse_script(struct command *command, const struct transport_connect
 	} else {
 		command->kind = (uint8_t)script;
 		command->script = (uint8_t)(with_source ? 0 : script);
-		if (script <= REDLOCK_SCRIPT_INSPECT)
+		if (script >= REDLOCK_SCRIPT_ACQUIRE_SET)
+			parse_set_command(command, connection, keys, words);
+		else if (script <= REDLOCK_SCRIPT_INSPECT)
 			parse_batch(command, connection, keys, words);
 		else
 			parse_guard_script(command, connection, argv);

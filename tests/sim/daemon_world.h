@@ -250,7 +250,10 @@ struct proc {
 struct call {
 	bool used, waits, held;
 	bool left; /* its client is gone */
-	uint8_t proc, key, client;
+	uint8_t proc, client;
+	uint8_t key;          /* of a set the first */
+	uint32_t names;       /* all its keys, a bit each */
+	char resources[64];   /* of a set, as the request has them */
 	enum lease_operation operation;
 	uint32_t serial;
 	struct lease_op *op;           /* under way; NULL: answered */
@@ -271,6 +274,7 @@ struct call {
 	uint64_t passed_at, passed_first_at;
 	uint32_t overtaken, outrun; /* by how many who came later: while it waited in the queue; in all */
 	uint16_t notified_by;       /* the newest lease whose release notified it since its last attempt; NONE */
+	uint8_t notified_key;       /* … of which key */
 	uint16_t notified_on;       /* bit i: master i did so, for that release */
 	bool notified;              /* by anybody, since its last attempt */
 	uint16_t notifiers;         /* bit i: by master i */
@@ -283,7 +287,7 @@ enum client_state { CLIENT_THINKS, CLIENT_ACQUIRES, CLIENT_HOLDS, CLIENT_STREAMS
 struct client {
 	enum client_state state;
 	uint32_t serial;
-	uint8_t key;
+	uint32_t names; /* of the resources that it asks for */
 	uint16_t lease;
 	uint8_t extensions; /* yet to do */
 	uint16_t call;      /* NONE */
@@ -296,17 +300,19 @@ struct lease {
 	uint64_t began, ok, until; /* true time; `until`: the latest on any clock within its bounds; cut by a release */
 	uint64_t ttl_us;           /* the longest that it was given or extended for */
 	uint64_t allowance_us;     /* what its validity had taken off for clocks that part and jump */
-	uint16_t next;             /* of the same key, older; NONE */
+	uint16_t next[MODEL_KEYS]; /* of the same key, older; NONE */
 	uint8_t key, proc;
+	uint32_t names; /* as in struct call */
 	uint16_t quorum;            /* bit i: master i's vote was counted */
 	struct sight sights[NODES]; /* of those votes */
 	bool excused;               /* it overlaps with another one, for a reason that is excused */
-	uint32_t woke;              /* the call that its release made try at once; 0: none */
+	uint32_t woke[MODEL_KEYS];  /* the call that its release of a key made try at once; 0: none */
 };
 
 /* The trail of a token, for the checks. */
 struct trail {
-	uint8_t key, proc;
+	uint8_t proc;
+	uint32_t names; /* of its keys, a bit each */
 	bool leased;
 	uint64_t asked; /* the Idempotency-Key of the acquisition; 0: none */
 	uint16_t call;  /* NONE: nobody's any more */
@@ -359,6 +365,7 @@ struct config {
 	uint32_t waits;   /* of 8 acquisitions so many wait */
 	uint32_t holds;   /* likewise: hold */
 	uint32_t keyed;   /* likewise: Idempotency-Key */
+	uint32_t sets;    /* likewise: on several resources */
 	bool operators;   /* locks are forced, inspected and listed */
 	uint64_t wait_us; /* for so long at most */
 	bool smooth;      /* no message is late by much, and hardly anything ever fails */
@@ -416,7 +423,7 @@ struct figures {
 	uint64_t faults[FAULTS], excused[EXCUSES], outcomes[LEASE_STATUS_COUNT];
 	uint64_t waiters, granted_waiting, notified, passed, missed_notifications, stale_entries, overtakes,
 		most_overtakes, outruns, most_outruns, wait_ends, slowest_wake_us;
-	uint64_t keyed, keyed_again;
+	uint64_t keyed, keyed_again, sets, sets_waited, longest_set_wait_us;
 	uint64_t holds, holds_lost, drained, abandoned, left, forced, listed, batched, no_script;
 	uint64_t fullest_events, fullest_commands, fullest_calls, slowest_recovery_us;
 };
@@ -445,7 +452,8 @@ struct world {
 	uint32_t tests_ok, tests_due;
 	uint8_t trial_key;
 	uint64_t calm_at;                /* since then all is well, and fallbacks have had their time; NEVER */
-	uint64_t free_since[MODEL_KEYS]; /* nobody has it on a majority, and somebody waits for it; 0: not so */
+	/* nobody has it on a majority, nor what else its first waiter waits for; 0: not so */
+	uint64_t free_since[MODEL_KEYS];
 	bool failed;
 	const char *only; /* what a violation must begin with to count; NULL: all do */
 	char failure[240];

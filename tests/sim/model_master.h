@@ -202,6 +202,8 @@ void model_drop(struct model_master *master, unsigned key);
 uint64_t model_token(const struct model_master *master, unsigned key);
 /* The largest of the floor and a bucket: all that the scripts ever look at. */
 uint64_t model_number(const struct model_master *master, unsigned bucket);
+/* Which stands before the other in a queue. */
+bool model_is_before(struct model_entry a, struct model_entry b);
 /* The queue of a key now, its entries sorted, dead ones too. NULL: nobody stands there. */
 const struct model_queue *model_waiting(const struct model_master *master, unsigned key);
 bool model_is_alive(const struct model_master *master, uint64_t replica);

@@ -14,7 +14,7 @@ static struct model_queue *look_up_queue(struct model_master *master, unsigned k
 	return queue;
 }
 
-static bool is_before(struct model_entry a, struct model_entry b)
+bool model_is_before(struct model_entry a, struct model_entry b)
 {
 	return a.arrival < b.arrival || (a.arrival == b.arrival && a.replica < b.replica);
 }
@@ -26,7 +26,7 @@ void model_queue_add(struct model_master *master, unsigned key, struct model_ent
 	struct model_queue *queue = look_up_queue(master, key);
 	uint32_t at = 0;
 	assert(entry.replica != 0 && entry.arrival < UINT64_C(1) << 53);
-	while (at < queue->count && is_before(queue->entries[at], entry))
+	while (at < queue->count && model_is_before(queue->entries[at], entry))
 		at++;
 	if (at < queue->count && model_same_entry(queue->entries[at], entry))
 		return;
