@@ -348,7 +348,7 @@ static void note_set(struct world *world, const struct call *call)
 	uint64_t waited_us = world->now - call->came_at;
 	world->figures->sets++;
 	world->figures->sets_waited += call->waits;
-	if (call->waits && waited_us > world->figures->longest_set_wait_us)
+	if (call->waits && is_smooth(world) && waited_us > world->figures->longest_set_wait_us)
 		world->figures->longest_set_wait_us = waited_us;
 }
 
@@ -436,53 +436,6 @@ void check_extended(struct world *world, struct call *call, const struct lease_o
 		lease->ttl_us = op->request.ttl_ms * MS;
 	check_alone(world, lease, quorum, trail->sights);
 	make_active(world, call->lease);
-}
-
-/* The newest extension of a lease, by its callback's argument (NULL: any) and with a key or without. */
-static const struct lease_op *find_extension(const struct world *world, unsigned proc, uint64_t of, const void *arg,
-					     bool keyed)
-{
-	const struct lease_op *newest = NULL;
-	char token[RANDOM_TOKEN_LEN];
-	token_write(of, token);
-	for (const struct lease_op *op = world->procs[proc].leases->all; op; op = op->all_next)
-		if (op->request.operation == LEASE_EXTEND && memcmp(op->token, token, sizeof token) == 0 &&
-		    op->answer.status == LEASE_OK && (!arg || op->arg == arg) && (op->request.key != 0) == keyed &&
-		    (!newest || op->began_us > newest->began_us))
-			newest = op;
-	return newest;
-}
-
-/* An acquisition with a key is answered: a new lease, or an earlier request's. */
-void check_keyed(struct world *world, struct call *call, const struct lease_answer *answer)
-{
-	const struct lease_op *extension = find_extension(world, call->proc, call->token, NULL, true);
-	const struct trail *trail = &world->trails[call->token];
-	world->figures->keyed++;
-	world->figures->keyed_again += answer->again;
-	call->lease = trail->lease;
-	if (trail->asked != call->request.key || trail->names != call->names)
-		fail(world, "key: token %llu of r%u is given to a request with another key for r%u",
-		     (unsigned long long)call->token, first_key(trail->names), call->key);
-	if (!extension)
-		fail(world, "key: token %llu is given for r%u, and no majority has extended it",
-		     (unsigned long long)call->token, call->key);
-	if (!extension || world->failed)
-		return;
-	if (!trail->leased) {
-		check_granted(world, call, &extension->core, answer);
-		return;
-	}
-	check_extended(world, call, extension, answer->validity_ms, answer->fence);
-}
-
-/* A held lease: by the newest of its extensions. */
-void check_renewed(struct world *world, struct call *call)
-{
-	const struct lease_op *newest = find_extension(world, call->proc, world->leases[call->lease].token, call->hold,
-						       false);
-	assert(newest);
-	check_extended(world, call, newest, hold_validity_ms(call->hold), newest->answer.fence);
 }
 
 void check_released(struct world *world, uint16_t index)

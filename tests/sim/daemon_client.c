@@ -86,9 +86,14 @@ static uint64_t choose_key(struct world *world, struct client *client)
 	return client->asked;
 }
 
-/* All of the resources but for one, or all, instead of one. */
+/* All of the resources but for one, or all, instead of one. At a table: those on both sides. */
 static void choose_set(struct world *world, struct client *client)
 {
+	unsigned place = (unsigned)(client - world->clients), next = (place + 1) % world->config.keys;
+	if (world->config.profile == PROFILE_TABLE) {
+		client->names = UINT32_C(1) << place | UINT32_C(1) << next;
+		return;
+	}
 	uint32_t all = (UINT32_C(1) << world->config.keys) - 1, left_out = client->names;
 	if (below(world, 8) < world->config.sets)
 		client->names = world->config.keys > 2 && !one_of(world, 4) ? all & ~left_out : all;

@@ -168,10 +168,8 @@ void check_init(struct world *world);
 void check_set(struct world *world, unsigned node, const struct command *command, bool had);
 void check_granted(struct world *world, struct call *call, const struct redlock *core,
 		   const struct lease_answer *answer);
-void check_keyed(struct world *world, struct call *call, const struct lease_answer *answer);
 void check_extended(struct world *world, struct call *call, const struct lease_op *op, uint32_t validity_ms,
 		    uint64_t fence);
-void check_renewed(struct world *world, struct call *call);
 void check_released(struct world *world, uint16_t lease);             /* from now on nobody relies on it */
 void check_given(struct world *world, unsigned proc, uint64_t token); /* a process is to release it */
 void check_pending(struct world *world, const struct transport_connection *connection);
@@ -179,6 +177,11 @@ void check_force(struct world *world, unsigned key); /* an operator begins to re
 void check_forced(struct world *world, unsigned key);
 void check_nothing_left(struct world *world);
 const char *excuse_name(enum excuse excuse);
+
+/* ---- daemon_keyed.c ---- */
+
+void check_keyed(struct world *world, struct call *call, const struct lease_answer *answer);
+void check_renewed(struct world *world, struct call *call);
 
 /* ---- daemon_sight.c ---- */
 

@@ -109,8 +109,8 @@ static void tell_command(struct world *world, const struct transport_connection 
 	if (command->kind <= REDLOCK_SCRIPT_INSPECT)
 		tell(world, "master %u: %s r%u%s token %llu fence %llu from p%u%s -> %d%s", connection->node,
 		     scripts_told[command->kind], request->key, others_told(request->names),
-		     (unsigned long long)request->token,
-		     (unsigned long long)request->fence, connection->proc, entry, command->answer.code, stale);
+		     (unsigned long long)request->token, (unsigned long long)request->fence, connection->proc, entry,
+		     command->answer.code, stale);
 	else if (command->kind != COMMAND_EPOCH)
 		tell(world, "master %u: %s from p%u fence %llu%s -> %d%s", connection->node,
 		     scripts_told[command->kind], connection->proc,

@@ -137,8 +137,7 @@ static bool is_waiting(const struct call *call)
 
 void order_begin(struct world *world, struct call *call)
 {
-	const struct proc *proc = &world->procs[call->proc];
-	call->wait_end = call->came_at + proc_true_after(proc, call->request.wait_ms * MS);
+	call->wait_end = call->came_at + proc_true_after(&world->procs[call->proc], call->request.wait_ms * MS);
 	world->figures->waiters++;
 	TELL(world, "p%u: one waits for r%u for %u ms, since %llu", call->proc, call->key, call->request.wait_ms,
 	     (unsigned long long)call->op->core.arrival);
@@ -332,7 +331,8 @@ void order_granted(struct world *world, const struct call *by)
 		world->free_since[key] = 0;
 	for (unsigned i = 0; i < CALLS; i++) {
 		struct call *call = &world->calls[i];
-		if (call == by || !is_waiting(call) || (call->names & by->names) == 0 || call->op->core.state == REDLOCK_IDLE)
+		if (call == by || !is_waiting(call) || (call->names & by->names) == 0 ||
+		    call->op->core.state == REDLOCK_IDLE)
 			continue;
 		count_outrun(world, call, by);
 		bool before = call->op->core.arrival < arrival, earlier = !by->waits || before;
@@ -374,6 +374,16 @@ static bool are_free(struct world *world, uint32_t names)
 	return is_majority(world, masters);
 }
 
+/* Where a redlockd does not count as alive, as after the master stood still, its entries may be removed. */
+static void note_dead(struct world *world)
+{
+	for (unsigned p = 0; p < world->config.procs; p++)
+		for (unsigned i = 0; i < world->config.nodes; i++)
+			if (world->nodes[i].stopped || !world->procs[p].up ||
+			    !model_is_alive(&world->nodes[i].model, world->procs[p].replica))
+				world->procs[p].links[i].dead_at = world->now;
+}
+
 /* A waiter that sleeps has its entry wherever it was refused. */
 static void check_entry(struct world *world, const struct call *call)
 {
@@ -381,7 +391,8 @@ static void check_entry(struct world *world, const struct call *call)
 	if (core->state != REDLOCK_WAITING || world->now < call->began + 2 * world->config.timeout_us + 100 * MS)
 		return;
 	for (unsigned i = 0; i < world->config.nodes; i++)
-		if (redlock_has(core->joined, i) && !world->nodes[i].stopped && !stands_on(world, call, i))
+		if (redlock_has(core->joined, i) && world->procs[call->proc].links[i].dead_at < call->began &&
+		    !stands_on(world, call, i))
 			fail(world, "queue: one of p%u who waits for r%u since %llu has lost its entry on master %u",
 			     call->proc, call->key, (unsigned long long)core->arrival, i);
 }
@@ -431,9 +442,8 @@ static void watch_key(struct world *world, unsigned key)
 		*since = world->now;
 	else if (world->now - *since >
 		 WAKE_US + world->config.timeout_us + world->config.deaf_us + patience(world, first->names))
-		fail(world,
-		     "wake-up: r%u is free on a majority since %llu ms, somebody waits for it, and nobody is granted",
-		     key, (unsigned long long)((world->now - *since) / MS));
+		fail(world, "wake-up: r%u is free on a majority since %llu ms, and nobody who waits is granted", key,
+		     (unsigned long long)((world->now - *since) / MS));
 }
 
 /* A noted lease of its own key is on a majority. */
@@ -463,6 +473,7 @@ static void check_own(struct world *world, struct call *call)
 
 void order_watch(struct world *world)
 {
+	note_dead(world);
 	for (unsigned i = 0; i < CALLS && is_smooth(world); i++)
 		check_own(world, &world->calls[i]);
 	for (unsigned key = 0; key < world->config.keys && is_smooth(world); key++) {

@@ -81,7 +81,7 @@ static void make_race(struct world *world, struct config *config)
 {
 	config->nodes = config->victims = 3;
 	config->keys = 1;
-	config->clients = CLIENTS;
+	config->clients = 8;
 	config->faults = FAULT(DELETE);
 	config->burst = 7;
 	config->fault_every_us = 10 * MS;
@@ -94,7 +94,7 @@ static void make_race(struct world *world, struct config *config)
 static void make_flight(struct world *world, struct config *config)
 {
 	config->nodes = config->victims = 3;
-	config->keys = MODEL_KEYS;
+	config->keys = 3;
 	config->clients = 5;
 	config->one_bucket = false;
 	config->max_ttl_us = 300 * MS;
@@ -115,7 +115,7 @@ static void make_reuse(struct world *world, struct config *config)
 	(void)world;
 	config->nodes = config->victims = 3;
 	config->keys = 1;
-	config->clients = CLIENTS;
+	config->clients = 8;
 	config->max_ttl_us = 300 * MS;
 	config->timeout_us = 50 * MS;
 	config->faults = FAULT(LOSE) | FAULT(ONE_WAY);
@@ -161,7 +161,7 @@ static void make_bounds(struct world *world, struct config *config)
 /* A queue, and no faults but of those that it must not mind. */
 static void make_line(struct world *world, struct config *config)
 {
-	config->clients = CLIENTS;
+	config->clients = 8;
 	config->keys = 1;
 	config->faults = 0;
 	config->fault_time_us = 4 * SECOND;
@@ -179,9 +179,19 @@ static void make_line(struct world *world, struct config *config)
 	}
 }
 
+static void make_table(struct world *world, struct config *config)
+{
+	make_line(world, config);
+	config->clients = config->keys = (uint8_t)(2 + below(world, MODEL_KEYS - 1));
+	config->waits = 8;
+	config->think_us = 2 * MS;
+	config->sets = 8;
+}
+
 static void (*const makers[PROFILES])(struct world *world, struct config *config) = {
-	[PROFILE_RACE] = make_race, [PROFILE_FLIGHT] = make_flight, [PROFILE_REUSE] = make_reuse,
-	[PROFILE_EDGE] = make_edge, [PROFILE_BOUNDS] = make_bounds, [PROFILE_QUEUE] = make_line,
+	[PROFILE_RACE] = make_race,   [PROFILE_FLIGHT] = make_flight, [PROFILE_REUSE] = make_reuse,
+	[PROFILE_EDGE] = make_edge,   [PROFILE_BOUNDS] = make_bounds, [PROFILE_QUEUE] = make_line,
+	[PROFILE_TABLE] = make_table,
 };
 
 void config_random(struct world *world)
@@ -191,7 +201,7 @@ void config_random(struct world *world)
 	config->profile = (enum profile)(one_of(world, 5) ? below(world, PROFILES) : PROFILE_ANY);
 	config->procs = (uint8_t)(2 + below(world, 2));
 	config->clients = (uint8_t)(3 + below(world, 4));
-	config->keys = (uint8_t)(1 + below(world, MODEL_KEYS));
+	config->keys = (uint8_t)(1 + below(world, 3));
 	config->one_bucket = one_of(world, 2);
 	config->margin_us = 2 * SECOND + 2 * MS;
 	config->bootstrap = !one_of(world, 8);
@@ -203,7 +213,9 @@ void config_random(struct world *world)
 	config->unlike = config->profile == PROFILE_BOUNDS || (config->max_ttl_us > 3 * SECOND && one_of(world, 4));
 	config->retry_max_us = config->retry_min_us * (uint32_t)(1 + below(world, 4));
 	config->keyed = one_of(world, 3) ? (uint32_t)(1 + below(world, 8)) : 0;
-	if (config->keys > 1 && config->profile != PROFILE_FLIGHT && one_of(world, 2))
+	if (config->profile == PROFILE_TABLE)
+		config->keyed = 0; /* another's key would be a request for its place */
+	else if (config->keys > 1 && config->profile != PROFILE_FLIGHT && one_of(world, 2))
 		config->sets = (uint32_t)(1 + below(world, 6));
 	config->max_hold_ms = one_of(world, 3) ? 2 * config->max_ttl_us / MS : 0;
 }

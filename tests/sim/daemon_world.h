@@ -27,7 +27,7 @@
 enum {
 	PROCS = 3,
 	NODES = 5, /* masters at most */
-	CLIENTS = 8,
+	CLIENTS = 10,
 	CALLS = 64,      /* requests of clients, at a time */
 	EVENTS = 8192,   /* that are to come */
 	COMMANDS = 8192, /* on their way, or without their answer */
@@ -212,6 +212,7 @@ struct link {
 	uint32_t seen_client_id;
 	uint64_t saw_rolled; /* the last roll-back that the process could see; true time */
 	uint64_t jumps[2];   /* of its clock that the process has noticed */
+	uint64_t dead_at;    /* when the process did not count as alive there last; true time, to 50 ms */
 };
 
 /* A redlockd's sight of a master when it read the master's vote: see daemon_check.c. */
@@ -251,9 +252,9 @@ struct call {
 	bool used, waits, held;
 	bool left; /* its client is gone */
 	uint8_t proc, client;
-	uint8_t key;          /* of a set the first */
-	uint32_t names;       /* all its keys, a bit each */
-	char resources[64];   /* of a set, as the request has them */
+	uint8_t key;         /* of a set the first */
+	uint32_t names;      /* all its keys, a bit each */
+	char resources[160]; /* of a set, as the request has them */
 	enum lease_operation operation;
 	uint32_t serial;
 	struct lease_op *op;           /* under way; NULL: answered */
@@ -302,7 +303,7 @@ struct lease {
 	uint64_t allowance_us;     /* what its validity had taken off for clocks that part and jump */
 	uint16_t next[MODEL_KEYS]; /* of the same key, older; NONE */
 	uint8_t key, proc;
-	uint32_t names; /* as in struct call */
+	uint32_t names;             /* as in struct call */
 	uint16_t quorum;            /* bit i: master i's vote was counted */
 	struct sight sights[NODES]; /* of those votes */
 	bool excused;               /* it overlaps with another one, for a reason that is excused */
@@ -342,6 +343,7 @@ enum profile {
 	PROFILE_EDGE,   /* long leases that nobody gives back, a fast network, and many who wait for their end */
 	PROFILE_BOUNDS, /* redlockd that give leases of different lengths, masters that all forget */
 	PROFILE_QUEUE,  /* many who wait in one queue, and hardly a fault */
+	PROFILE_TABLE,  /* philosophers: each waits for its own resource and its neighbour's, all the time */
 	PROFILES
 };
 
@@ -451,7 +453,7 @@ struct world {
 	uint32_t slow;                  /* the network's delays are so many times as long */
 	uint32_t tests_ok, tests_due;
 	uint8_t trial_key;
-	uint64_t calm_at;                /* since then all is well, and fallbacks have had their time; NEVER */
+	uint64_t calm_at; /* since then all is well, and fallbacks have had their time; NEVER */
 	/* nobody has it on a majority, nor what else its first waiter waits for; 0: not so */
 	uint64_t free_since[MODEL_KEYS];
 	bool failed;
