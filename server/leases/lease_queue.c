@@ -177,8 +177,16 @@ static void note_wait(const struct lease_op *op, const struct redlock_result *re
 		histogram_observe(&metrics->handover, now_us - op->notified_us);
 }
 
+static bool is_about_the_same(const struct lease_request *one, const struct lease_request *other)
+{
+	size_t len, other_len;
+	const char *names = lease_request_names(one, &len), *others = lease_request_names(other, &other_len);
+	return len == other_len && memcmp(names, others, len) == 0;
+}
+
 /* How long until the next one may try by itself: until the lease that was just given ends, or as the one before it
- * knew; at once if notifications may have been missed since the next one entered. */
+ * knew, if that waited for the same resources; at once if notifications may have been missed since the next one
+ * entered. */
 static uint64_t remaining_us(const struct lease_op *op, const struct lease_op *next,
 			     const struct redlock_result *result, uint64_t now_us)
 {
@@ -187,7 +195,9 @@ static uint64_t remaining_us(const struct lease_op *op, const struct lease_op *n
 		return 0;
 	if (result->outcome == REDLOCK_OK)
 		return result->ttl_us;
-	return free_us == REDLOCK_NEVER ? REDLOCK_NEVER : free_us > now_us ? free_us - now_us : 0;
+	if (free_us == REDLOCK_NEVER || !is_about_the_same(&op->request, &next->request))
+		return REDLOCK_NEVER;
+	return free_us > now_us ? free_us - now_us : 0;
 }
 
 /* Returns the operation that becomes the first of that queue, or NULL. */

@@ -151,6 +151,7 @@ static void granted(struct call *call, const struct lease_answer *answer)
 		call->hold = hold_new(world->procs[call->proc].holds, &call->request, answer, on_hold, call);
 	} else if (call->left && !keyed) {
 		check_released(world, call->lease); /* written, and never read */
+		world->leases[call->lease].unread = true;
 	}
 }
 

@@ -284,7 +284,7 @@ static uint64_t patience(const struct world *world, uint32_t names)
 		return REDLOCK_ALIVE_US;
 	MODEL_FOR_EACH_KEY (key, names) {
 		uint16_t newest = world->newest[key];
-		if (newest != NONE && world->leases[newest].until != 0)
+		if (newest != NONE && (world->leases[newest].until != 0 || world->leases[newest].unread))
 			return REDLOCK_ALIVE_US;
 	}
 	return 0;

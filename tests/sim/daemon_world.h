@@ -306,6 +306,7 @@ struct lease {
 	uint32_t names;             /* as in struct call */
 	uint16_t quorum;            /* bit i: master i's vote was counted */
 	struct sight sights[NODES]; /* of those votes */
+	bool unread;                /* its client left before it read the answer: nobody releases it */
 	bool excused;               /* it overlaps with another one, for a reason that is excused */
 	uint32_t woke[MODEL_KEYS];  /* the call that its release of a key made try at once; 0: none */
 };

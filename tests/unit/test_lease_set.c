@@ -2,7 +2,7 @@
  * where it is the first of all. */
 #include "lease_queue_world.h"
 
-static struct asked *wait_for_set(const char *names, uint8_t count)
+static struct asked *wait_for_set_that_is(const char *names, uint8_t count, const struct master_reply *answer)
 {
 	char text[64];
 	struct lease_request request = {.operation = LEASE_ACQUIRE,
@@ -16,10 +16,15 @@ static struct asked *wait_for_set(const char *names, uint8_t count)
 	*one = (struct asked){.answered = false};
 	one->op = lease_submit(leases, &request, on_done, one);
 	memset(text, '?', sizeof text); /* the caller's memory is no longer needed */
-	answer_acquires(&held);
+	answer_acquires(answer);
 	ck_assert(!one->answered);
 	ck_assert_int_eq(one->op->core.state, REDLOCK_WAITING);
 	return one;
+}
+
+static struct asked *wait_for_set(const char *names, uint8_t count)
+{
+	return wait_for_set_that_is(names, count, &held);
 }
 
 static bool is_found(const struct asked *one, const char *resource)
@@ -74,6 +79,23 @@ START_TEST(a_notification_of_any_resource_is_for_the_set)
 }
 END_TEST
 
+/* The one before waited for another resource, too, of which the set's wait knows nothing. */
+START_TEST(a_set_keeps_what_it_knows_when_another_one_leaves)
+{
+	const struct master_reply held_for_long = {.vote = REDLOCK_VOTE_HELD,
+						   .remaining_us = 50000000,
+						   .value = HOLDER,
+						   .value_len = sizeof HOLDER - 1,
+						   .time_us = 1};
+	struct asked *other = wait_for_set_that_is("b\nc", 2, &held_for_long), *set = wait_for_set("a\nb", 2);
+	uint64_t free_us = set->op->core.free_us;
+	give_up(other);
+	ck_assert(!lease_queue_is_behind(set->op));
+	ck_assert_uint_eq(set->op->core.free_us, free_us);
+	ck_assert_uint_eq(set->op->core.deadline_us, free_us);
+}
+END_TEST
+
 /* A visit may end any number of waits, whatever queues they are in. */
 START_TEST(missed_notifications_with_every_master_away)
 {
@@ -92,6 +114,7 @@ static void add_all(TCase *tests)
 	tcase_add_test(tests, a_set_is_the_first_when_it_is_the_first_of_all);
 	tcase_add_test(tests, a_set_that_leaves_makes_way_in_every_queue);
 	tcase_add_test(tests, a_notification_of_any_resource_is_for_the_set);
+	tcase_add_test(tests, a_set_keeps_what_it_knows_when_another_one_leaves);
 	tcase_add_test(tests, missed_notifications_with_every_master_away);
 }
 
