@@ -11,6 +11,10 @@
 #include "lease_internal.h"
 #include "server/base/base.h"
 
+static_assert(128 + (int)LEASE_OWNER_MAX + (int)LEASE_CALLER_MAX + (int)LEASE_METADATA_MAX + (int)LEASE_NAMES_MAX <=
+		      8192,
+	      "value_read.lua reads all of a value");
+
 enum { OTHER_TYPE_ID = 1 }; /* a key that is not a string: all such keys of one name count as one holder */
 
 static uint64_t token_id(const char token[LEASE_TOKEN_LEN])

@@ -51,7 +51,7 @@ struct step {
 
 static const struct step steps[] = {
 	{PROBE(TIME, NULL)},
-	{PROBE(GET, UNUSED)},
+	{PROBE(GETRANGE, UNUSED, "0", "0")},
 	{PROBE(SET, UNUSED, "", "XX", "PX", "1000")},
 	{PROBE(DEL, UNUSED)},
 	{PROBE(EXISTS, UNUSED)},

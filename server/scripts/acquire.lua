@@ -24,7 +24,7 @@
 -- Returns for one resource
 --         {1, now_us, old}                  set here; old is the largest number of bucket and floor before, and the
 --                                           bucket was raised to the guess if that is larger
---         {0, now_us, remaining_ms, value}  held with that value; remaining_ms -1: it never expires
+--         {0, now_us, remaining_ms, value}  held with that value (value_read.lua); remaining_ms -1: it never expires
 --         {0, now_us, remaining_ms, false}  held by a key of another type
 --         {2, now_us, alive_ms, first}      free, but `first` is the next entry; its replica is alive for alive_ms
 --         {-2, now_us}                      too late: nothing was done
@@ -118,12 +118,12 @@ local function acquire(i)
 --include queue_join.lua
 		waits = true
 	end
-	local holder = redis.pcall('GET', key)
-	if not holder then -- the next waiter may have missed its notification
+--include value_read.lua
+	if not value then -- the next waiter may have missed its notification
 		redis.pcall('PUBLISH', base .. 'wake', first .. ' ' .. key)
 		return {2, now_us, call('PTTL', base .. 'alive:' .. string.sub(first, 1, 16)), first}
 	end
-	return {0, now_us, call('PTTL', key), type(holder) == 'string' and holder}
+	return {0, now_us, call('PTTL', key), type(value) == 'string' and value}
 end
 
 if count == 1 then

@@ -71,20 +71,21 @@ for i = 1, entry and count or 0 do
 	local queue = base .. 'queue:' .. KEYS[i]
 --include queue_join.lua
 end
-local which, value, remaining
+local which, holder, remaining
 for i = 1, count do
-	local holder = redis.pcall('GET', KEYS[i])
-	if holder then
-		local left = call('PTTL', KEYS[i])
+	local value, key = nil, KEYS[i]
+--include value_read.lua
+	if value then
+		local left = call('PTTL', key)
 		if not which then
-			which, value, remaining = i, type(holder) == 'string' and holder, left
+			which, holder, remaining = i, type(value) == 'string' and value, left
 		elseif left < 0 or remaining >= 0 and left > remaining then
 			remaining = left
 		end
 	end
 end
 if which then
-	return {0, now_us, remaining, value, which - 1}
+	return {0, now_us, remaining, holder, which - 1}
 end
 redis.pcall('PUBLISH', base .. 'wake', other .. ' ' .. KEYS[behind]) -- it may have missed its notification
 return {2, now_us, call('PTTL', base .. 'alive:' .. string.sub(other, 1, 16)), other, behind - 1}

@@ -21,7 +21,8 @@ end
 if ARGV[4] ~= '----------------' and redis.call('HGET', KEYS[2], 'epoch') ~= ARGV[4] then
 	return {-3, now_us}
 end
-local value = redis.pcall('GET', KEYS[1])
+local value, key = nil, KEYS[1]
+--include value_read.lua
 if not value then
 	return {-1, now_us}
 end

@@ -17,7 +17,8 @@ if ARGV[4] ~= '----------------' and redis.call('HGET', KEYS[count + 1], 'epoch'
 end
 local ours, gone = false, false
 for i = 1, count do
-	local value = redis.pcall('GET', KEYS[i])
+	local value, key = nil, KEYS[i]
+--include value_read.lua
 	if not value then
 		gone = true
 	elseif type(value) ~= 'string' or string.sub(value, 1, 41) ~= ARGV[1] .. ';' or

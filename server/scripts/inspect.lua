@@ -27,7 +27,8 @@ if watch_until > now_us then
 		redis.call('HSET', KEYS[2], 'waited', string.format('%.0f', watch_until))
 	end
 end
-local value = redis.pcall('GET', KEYS[1])
+local value, key = nil, KEYS[1]
+--include value_read.lua
 if not value then
 	return {-1, now_us, waiters}
 end

@@ -23,7 +23,8 @@ local seen = redis.call('HMGET', hash, 'epoch', 'floor', ARGV[2], 'waited')
 if seen[1] ~= ARGV[4] and ARGV[4] ~= '----------------' then
 	return {-3, now_us}
 end
-local value = redis.pcall('GET', KEYS[1])
+local value
+--include value_read.lua
 if not value then
 	return {-1, now_us}
 end

@@ -18,7 +18,8 @@ if seen[1] ~= ARGV[3] and ARGV[3] ~= '----------------' then
 end
 local values, old, gone = {}, tonumber(seen[2] or 0), false
 for i = 1, count do
-	local value = redis.pcall('GET', KEYS[i])
+	local value, key = nil, KEYS[i]
+--include value_read.lua
 	if value and (type(value) ~= 'string' or string.sub(value, 1, 41) ~= ARGV[1] .. ';') then
 		return {0, now_us, redis.call('PTTL', KEYS[i]), type(value) == 'string' and value}
 	end

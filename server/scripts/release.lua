@@ -18,8 +18,8 @@
 local now = redis.call('TIME')
 local now_us = now[1] * 1000000 + now[2]
 local seen = redis.call('HMGET', KEYS[2], 'epoch', 'waited')
-local hash, key, waited = KEYS[2], KEYS[1], tonumber(seen[2] or 0)
-local value = redis.pcall('GET', KEYS[1])
+local hash, key, waited, value = KEYS[2], KEYS[1], tonumber(seen[2] or 0)
+--include value_read.lua
 local ours = ARGV[1] ~= '' and type(value) == 'string' and string.sub(value, 1, 41) == ARGV[1] .. ':'
 if ours then
 	redis.call('DEL', KEYS[1])

@@ -16,11 +16,11 @@ local entry, wait_ms = string.sub(ARGV[2], 1, 33), tonumber(string.sub(ARGV[2], 
 local base, queued = string.sub(hash, 1, -7), waited > now_us or ARGV[2] ~= ''
 local deleted, which, held, remaining
 for i = 1, count do
-	local value = redis.pcall('GET', KEYS[i])
+	local value, key = nil, KEYS[i]
+--include value_read.lua
 	local ours = ARGV[1] ~= '' and type(value) == 'string' and string.sub(value, 1, 41) == ARGV[1] .. ';' and
 		string.match(value, '^[^\n]*\n[^\n]*\n[^\n]*\n(.*)$') == ARGV[5]
 	if ours then
-		local key = KEYS[i]
 		redis.call('DEL', key)
 --include watch_tell.lua
 		deleted = value

@@ -359,6 +359,23 @@ def test_a_key_without_expiry_counts_as_held(service, resource):
     assert keys(service, resource) == ["for ever"] * 3
 
 
+@pytest.mark.parametrize("names", [{"resource": "big"}, {"resources": ["a", "big"]}], ids=["one", "set"])
+def test_huge_foreign_value(lab, names):
+    """A value of any size holds its own resource and costs the others nothing: the masters do not send all of it."""
+    service = lab.service(3)
+    for master in service.masters:
+        master.cli("SETRANGE", "big", 64 << 20, "end")
+        master.cli("CONFIG", "RESETSTAT")
+    answer = service.curl("POST", "/locks", body=names)
+    assert answer.code == "locked" and answer.json["votes"]["refused"] >= 2, answer
+    assert service.curl("GET", "/locks/big").json["held"]
+    assert service.curl("PUT", "/locks/big", body={"token": "0" * 40}).code == "not-owner"
+    assert service.curl("DELETE", "/locks/big", body={"token": "0" * 40}).code == "not-owner"
+    for master in service.masters:
+        assert int(re.search(r"total_net_output_bytes:(\d+)", master.cli("INFO", "stats"))[1]) < 1 << 20
+    service.acquire("other")
+
+
 def test_binary_foreign_value(service, resource):
     for master in service.masters:
         master.cli("SET", resource, b"\xff\x00\r\n\"\xc3" * 20, "PX", 20000)

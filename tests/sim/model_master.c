@@ -157,7 +157,7 @@ void model_acquire(struct model_master *master, const struct model_command *comm
 	/* if entry then --include queue_join.lua */
 	if (entry.replica != 0)
 		model_queue_join(master, command->key, entry, command->wait_ms);
-	/* local holder = redis.pcall('GET', KEYS[1])
+	/* value = redis.pcall('GETRANGE', KEYS[1], 0, 8191)
 	 * if not holder then */
 	if (key->type == MODEL_NONE) {
 		/* redis.call('PUBLISH', names .. 'wake', first .. ' ' .. KEYS[1])
@@ -187,7 +187,7 @@ void model_raise(struct model_master *master, const struct model_command *comman
 		model_reply_code(master, -3, ret_reply);
 		return;
 	}
-	/* local value = redis.pcall('GET', KEYS[1]) */
+	/* value = redis.pcall('GETRANGE', KEYS[1], 0, 8191) */
 	struct model_key *key = model_look_up(master, command->key);
 	/* if not value then */
 	if (key->type == MODEL_NONE) {
@@ -285,7 +285,7 @@ void model_extend(struct model_master *master, const struct model_command *comma
 		model_reply_code(master, -3, ret_reply);
 		return;
 	}
-	/* local value = redis.pcall('GET', KEYS[1]) */
+	/* value = redis.pcall('GETRANGE', KEYS[1], 0, 8191) */
 	struct model_key *key = model_look_up(master, command->key);
 	/* if not value then */
 	if (key->type == MODEL_NONE) {
@@ -328,7 +328,7 @@ static struct model_entry release_queue(struct model_master *master, const struc
 void model_release(struct model_master *master, const struct model_command *command, struct model_reply *ret_reply)
 {
 	assert(command->token != 0 || command->entry.replica != 0);
-	/* local value = redis.pcall('GET', KEYS[1])
+	/* value = redis.pcall('GETRANGE', KEYS[1], 0, 8191)
 	 * local ours = … type(value) == 'string' and string.sub(value, 1, 41) == ARGV[1] .. ':' */
 	struct model_key *key = model_look_up(master, command->key);
 	struct model_value value = key->value;
@@ -389,7 +389,7 @@ void model_inspect(struct model_master *master, const struct model_command *comm
 		master->watched_ms[command->key] = model_now_ms(master) + command->ttl_ms;
 		master->waited_us = model_larger(master->waited_us, master->now_us + command->ttl_ms * 1000);
 	}
-	/* local value = redis.pcall('GET', KEYS[1]) */
+	/* value = redis.pcall('GETRANGE', KEYS[1], 0, 8191) */
 	struct model_key *key = model_look_up(master, command->key);
 	/* if not value then */
 	if (key->type == MODEL_NONE)

@@ -114,7 +114,7 @@ void model_acquire_set(struct model_master *master, const struct model_command *
 	/* for i = 1, entry and count or 0 do --include queue_join.lua */
 	MODEL_FOR_EACH_KEY (key, entry.replica != 0 ? command->names : 0)
 		model_queue_join(master, key, entry, command->wait_ms);
-	/* for i = 1, count do local holder = redis.pcall('GET', KEYS[i]) */
+	/* for i = 1, count do value = redis.pcall('GETRANGE', KEYS[i], 0, 8191) */
 	MODEL_FOR_EACH_KEY (key, command->names)
 		if (model_look_up(master, key)->type != MODEL_NONE)
 			note_held(master, command->names, key, &held);
