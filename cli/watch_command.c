@@ -1,7 +1,8 @@
 /* The command watch: prints each change of a lock, or runs a command at each. See commands.h.
  *
  * Each request has the tag of the state that was shown last, and is answered when the lock has another one. So a change
- * that lasts is never missed, whichever server is asked. Servers that fail are asked again after a second. */
+ * that lasts is never missed, whichever server is asked. Servers that fail, or do not wait, are asked again after a
+ * second. */
 #include <assert.h>
 #include <errno.h>
 #include <signal.h>
@@ -105,8 +106,13 @@ int watch_command(struct client *client)
 	for (;;) {
 		struct client_request request = client_request_watch(arguments->name, tag, wait_ms);
 		struct answer answer;
+		uint64_t asked_us = clock_now_us();
 		client_ask(client, arguments->servers.count, &request, arguments->timeout_ms * 1000, false, &answer);
 		bool is_state = answer.outcome == OUTCOME_DONE && json_is_boolean(json_object_get(answer.json, "held"));
+		if (is_state && answer.tag[0] == '\0') { /* a proxy has removed it: no change can be told */
+			answer.outcome = OUTCOME_STRANGE;
+			is_state = false;
+		}
 		if (is_state && !watch_show(arguments, answer.json, &status)) {
 			answer_fini(&answer);
 			return status;
@@ -120,6 +126,8 @@ int watch_command(struct client *client)
 			wait_ms = answer.wait_max_ms < wait_ms ? answer.wait_max_ms : wait_ms / 2;
 		else if (answer.outcome != OUTCOME_DONE)
 			client_pause(client, clock_now_us() + pause_us);
+		else if (!is_state) /* a server may wait for less, or not at all (--max-wait-ms) */
+			client_pause(client, asked_us + PAUSE_US);
 		failing = failing && answer.outcome != OUTCOME_DONE;
 		answer_fini(&answer);
 	}

@@ -3,10 +3,12 @@
 import json
 import signal
 import subprocess
+import time
 
 import pytest
 
 from ctl import BINARY, clean_environment, ctl, url
+from fake_redlockd import fake  # noqa: F401
 from harness import DIES_WITH_US, end_process, wait_until
 
 
@@ -90,6 +92,24 @@ def test_no_server_is_reported_once_and_asked_again(lab):
     again = lab.redlockd(masters, "--listen", listen)
     lease = again.acquire("r", owner="me")
     assert "held by me" in watch.wait_lines(2)[1] and lease["fence"] and watch.errors().count("\n") == 1
+
+
+def test_a_server_that_does_not_wait_is_asked_once_a_second(lab):
+    service = lab.service(3, "--max-wait-ms", "0")
+    watch, since = Watch(lab, "r", servers=[service]), time.monotonic()
+    watch.wait_lines(1)
+    lease = service.acquire("r", owner="me")
+    assert "held by me" in watch.wait_lines(2)[1]
+    assert service.release(lease).status == 204
+    watch.wait_lines(3)
+    asked = [line for line in service.log("request") if line["route"] == "inspect"]
+    assert len(asked) <= 5 + 2 * (time.monotonic() - since), len(asked)
+
+
+def test_a_proxy_that_removes_the_tag(fake):
+    server = fake(state=lambda call: call.answer(200, {"resource": "r", "held": False, "waiters": 0, "votes": {}}))
+    done = ctl("watch", "r", server=server)
+    assert done.returncode == 76 and done.stdout == "" and len(server.of("state")) == 1, done
 
 
 @pytest.mark.parametrize("arguments, status, words", [((), 64, "NAME"), (("redlockd:x",), 64, "NAME:"), (("r", "--", "/no/such"), 127, "/no/such: No such file"),
