@@ -339,6 +339,7 @@ static void parse_trial(struct command *command, unsigned script, const struct t
 {
 	bool second = script == REDLOCK_SCRIPT_ACQUIRE && argv[0].bytes[LEASE_TOKEN_LEN - 1] == '2';
 	command->kind = COMMAND_TRIAL;
+	command->script = (uint8_t)script;
 	command->code = script != REDLOCK_SCRIPT_INSPECT && !second;
 }
 
