@@ -243,7 +243,10 @@ static void other_command(struct world *world, const struct transport_connection
 			command->uptime_s = (node->model.now_us - node->started_us) / SECOND;
 		break;
 	case COMMAND_CLIENT_ID: command->client_id = node->next_client_id++; break;
-	case COMMAND_TRIAL: check_pending(world, connection); /* fall through: EVAL loads it */
+	case COMMAND_TRIAL:
+		check_pending(world, connection);
+		node->scripts |= (uint16_t)(1U << command->script); /* EVAL loads it */
+		break;
 	case COMMAND_LOAD: node->scripts |= (uint16_t)(1U << command->script); break;
 	case COMMAND_ALIVE:
 		if (is_crowded(&node->model))
