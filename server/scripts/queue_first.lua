@@ -1,8 +1,21 @@
-	-- Sets `first` to the first entry of the queue whose replica is alive. Stale entries before it are removed.
+	-- Sets `first` to the first entry of the queue whose replica is alive. Stale entries before it are removed, many at
+	-- once: a dead replica may have left thousands.
+	local alive, last, stale = {}, 0
 	repeat
-		first = redis.call('ZRANGE', queue, 0, 0)[1]
-		local dead = first and redis.call('EXISTS', base .. 'alive:' .. string.sub(first, 1, 16)) == 0
-		if dead then
-			redis.call('ZREM', queue, first)
+		local entries = redis.call('ZRANGE', queue, 0, last)
+		first, stale, last = entries[1], 0, 999
+		while first do
+			local replica = string.sub(first, 1, 16)
+			if alive[replica] == nil then
+				alive[replica] = redis.call('EXISTS', base .. 'alive:' .. replica) == 1
+			end
+			if alive[replica] then
+				break
+			end
+			stale = stale + 1
+			first = entries[stale + 1]
 		end
-	until not dead
+		if stale > 0 then
+			redis.call('ZREM', queue, unpack(entries, 1, stale))
+		end
+	until first or stale == 0

@@ -420,3 +420,19 @@ def test_all_of_it_at_once(lab, crowd):
     for name in names:
         assert services[0].release(services[0].acquire(name)).status == 204
     check_nothing_is_left(masters)
+
+
+@pytest.mark.parametrize("names", [{"resource": "r"}, {"resources": ["q", "r"]}], ids=["one", "set"])
+def test_the_many_entries_of_dead_replicas_are_removed_at_once(lab, names):
+    """A command for each would keep a master from all others for longer than it may take."""
+    service = lab.service(3)
+    for master in service.masters:
+        master.pipeline([("ZADD", "redlockd:queue:r", arrival, f"{arrival % 4:016x}:{arrival:016d}") for arrival in range(1, 3001)])
+        master.cli("HSET", "redlockd:master", "waited", int(time.time() * 1e6) + 60_000_000)
+        master.cli("CONFIG", "RESETSTAT")
+    answer = service.curl("POST", "/locks", body={**names, "wait_ms": 10000})
+    assert answer.status == 201, answer
+    for master in service.masters:
+        wait_until(lambda one=master: one.cli("EXISTS", "redlockd:queue:r") == 0, what="the queue is empty")
+        calls = master.calls()
+        assert calls["zrem"] <= 10 and calls["zrange"] <= 20 and calls["exists"] <= 60, calls
