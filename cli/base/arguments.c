@@ -102,7 +102,7 @@ static const char *arguments_parse_time(const struct options_entry *entry, const
 	if (entry->offset == offsetof(struct arguments, ttl_ms))
 		((struct arguments *)values)->ttl_text = text;
 	if (len == 0 || len > 2 || strspn(text, "0123456789") != len || text[0] == '0')
-		return options_parse_time(entry, text, values);
+		return options_parse_number(entry, text, values);
 	snprintf(hint, sizeof hint, "a number alone is milliseconds: write %ss, or %sms", text, text);
 	return hint;
 }
@@ -112,10 +112,8 @@ static const char *arguments_parse_time(const struct options_entry *entry, const
 	.name = flag, .letter = letter_, OPTIONS_AT(struct arguments, member), .scope = commands, .help = HELP_##key
 #define SWITCH(flag, letter_, member, commands) \
 	OPTION(flag, letter_, member, member, commands), OPTIONS_CHOICE(NULL, 0, options_truths)
-#define TIME(flag, letter_, key, commands, least, most)                                                           \
-	OPTION(flag, letter_, key, key##_ms, commands), .argument = "TIME", .traits = OPTIONS_SHOWN,              \
-							.parse = arguments_parse_time, .min = least, .max = most, \
-							.allowed = OPTIONS_RANGE " ms"
+#define TIME(flag, letter_, key, commands, least, most) \
+	OPTION(flag, letter_, key, key##_ms, commands), OPTIONS_TIME(least, most, arguments_parse_time)
 #define TEXT(flag, what, function, key, member, commands, least, most, values)                                  \
 	OPTION(flag, 0, key, member, commands), .argument = what, .parse = function, .min = least, .max = most, \
 						.allowed = values
@@ -205,7 +203,7 @@ static bool arguments_read_name(struct options_reader *reader, const char *name)
 static bool arguments_read_command(struct options_reader *reader, const char *word)
 {
 	struct arguments *arguments = reader->values;
-	bool plain = strlen(word) < 32 && strspn(word, LETTERS "-") == strlen(word);
+	bool plain = options_is_harmless(word);
 	char name[32];
 	const char *like = NULL;
 	snprintf(name, sizeof name, "%s%s%s", reader->command ? reader->command : "", reader->command ? " " : "", word);
@@ -325,16 +323,6 @@ const struct options_table arguments_table = {
 		 "signal N ended it, 126 and 127 where it cannot be run.\n",
 };
 
-/* Help, also that of a command, or the version. */
-static bool arguments_end(const struct options_reader *reader, struct arguments *arguments, enum command command)
-{
-	bool is_key = reader->command && reader->scope == 0;
-	assert(command == COMMAND_HELP || command == COMMAND_VERSION);
-	arguments->command = command;
-	arguments->help_of = is_key ? IN(KEY_NEW) | IN(KEY_HASH) : reader->scope & ~(IN(HELP) | IN(VERSION));
-	return true;
-}
-
 bool arguments_parse(struct arguments *ret_arguments, char **argv, char *const environment[])
 {
 	struct options_reader reader = {.table = &arguments_table,
@@ -350,16 +338,13 @@ bool arguments_parse(struct arguments *ret_arguments, char **argv, char *const e
 		return options_complain_text(&reader, "the name of the program is missing");
 	if (!options_read(&reader, argc, argv, environment))
 		return false;
-	if (reader.end)
-		return arguments_end(&reader, ret_arguments,
-				     reader.end->letter == 'h' ? COMMAND_HELP : COMMAND_VERSION);
-	char **word = reader.rest;
-	for (; *word && !((IN(RUN) | IN(WATCH)) & reader.scope && ret_arguments->name); word++)
-		if (!arguments_read_operand(&reader, *word)) /* a NAME that may begin with a dash */
-			return false;
-	ret_arguments->argv = word;
-	if (ret_arguments->help_of)
-		return arguments_end(&reader, ret_arguments, COMMAND_HELP);
+	ret_arguments->argv = reader.rest;
+	if (reader.end || ret_arguments->help_of) {
+		bool is_key = reader.command && reader.scope == 0;
+		ret_arguments->command = reader.end && reader.end->letter == 'V' ? COMMAND_VERSION : COMMAND_HELP;
+		ret_arguments->help_of = is_key ? IN(KEY_NEW) | IN(KEY_HASH) : reader.scope & ~(IN(HELP) | IN(VERSION));
+		return true;
+	}
 	if (reader.scope == 0)
 		return options_complain_text(&reader, reader.command ? "key: new or hash must follow it"
 								     : "a command is missing; redlockctl --help "

@@ -8,17 +8,41 @@
 #include "config.h"
 #include "made/config_help.h"
 
-enum { CONFIG_REDIS_PORT = 6379, CONFIG_DEV_DEFAULT = 3 };
+enum {
+	CONFIG_REDIS_PORT = 6379,
+	CONFIG_DEV_DEFAULT = 3,
+	CONFIG_MASTER = ADDRESS_UNIX | ADDRESS_REDIS | ADDRESS_REDISS | ADDRESS_PASSWORD | ADDRESS_DB,
+	CONFIG_LISTENER = ADDRESS_PLAIN | ADDRESS_UNIX | ADDRESS_HTTP | ADDRESS_HTTPS | ADDRESS_NEEDS_PORT |
+			  ADDRESS_ZERO_PORT
+};
 
 /* ---- values of options ---- */
 
-/* Parses an address and appends it to a list. NULL, or the reason, which is `twice` if it is there already: it leads to
- * the same place, and port 0 to another one each time. */
-static const char *config_add_address(const char *text, unsigned parts, struct address *list, size_t *count,
-				      const char *twice)
+/* It could be given again, but for user and password. */
+static void config_show_master(struct address *address)
 {
-	struct address *address = &list[*count];
-	const char *reason = address_parse(text, parts, address);
+	const struct address parsed = *address;
+	char db[16] = "";
+	if (parsed.db > 0)
+		snprintf(db, sizeof db, parsed.is_unix ? "?db=%u" : "/%u", parsed.db);
+	if (parsed.is_unix)
+		snprintf(address->shown, sizeof address->shown, "unix:%s%s", parsed.host, db);
+	else
+		snprintf(address->shown, sizeof address->shown,
+			 parsed.is_v6 ? "redis%s://[%s]:%u%s" : "redis%s://%s:%u%s", parsed.tls ? "s" : "", parsed.host,
+			 parsed.port, db);
+}
+
+/* Appends an address to the listeners or the masters, unless another one leads to the same place: port 0 is another one
+ * each time, and two databases of one server fail together. */
+static const char *config_add_address(const struct options_entry *entry, const char *text, void *values)
+{
+	struct options *options = values;
+	bool is_listen = entry->offset == offsetof(struct options, listen_count);
+	size_t *count = is_listen ? &options->listen_count : &options->master_count;
+	struct address *list = is_listen ? options->listen : options->masters, *address = &list[*count];
+	assert(*count < entry->max);
+	const char *reason = address_parse(text, is_listen ? CONFIG_LISTENER : CONFIG_MASTER, address);
 	if (reason)
 		return reason;
 	if (!address->is_unix && !address->has_port)
@@ -28,41 +52,11 @@ static const char *config_add_address(const char *text, unsigned parts, struct a
 		if (other->is_unix == address->is_unix && other->port == address->port &&
 		    (address->is_unix ? strcmp : strcasecmp)(other->host, address->host) == 0 &&
 		    (address->is_unix || address->port != 0))
-			return twice;
+			return is_listen ? "given twice" : "the same master twice";
+	if (!is_listen)
+		config_show_master(address);
 	(*count)++;
 	return NULL;
-}
-
-static const char *config_add_listen(const struct options_entry *entry, const char *text, void *values)
-{
-	const unsigned may = ADDRESS_PLAIN | ADDRESS_UNIX | ADDRESS_HTTP | ADDRESS_HTTPS | ADDRESS_NEEDS_PORT |
-			     ADDRESS_ZERO_PORT;
-	struct options *options = values;
-	assert(options->listen_count < entry->max);
-	return config_add_address(text, may, options->listen, &options->listen_count, "given twice");
-}
-
-/* What is shown could be given again, but for user and password. */
-static const char *config_add_master(const struct options_entry *entry, const char *text, void *values)
-{
-	const unsigned may = ADDRESS_UNIX | ADDRESS_REDIS | ADDRESS_REDISS | ADDRESS_PASSWORD | ADDRESS_DB;
-	struct options *options = values;
-	struct address *address = &options->masters[options->master_count];
-	char db[16] = "";
-	assert(options->master_count < entry->max);
-	/* two databases of one server fail together */
-	const char *reason = config_add_address(text, may, options->masters, &options->master_count,
-						"the same master twice");
-	const struct address parsed = *address;
-	if (parsed.db > 0)
-		snprintf(db, sizeof db, parsed.is_unix ? "?db=%u" : "/%u", parsed.db);
-	if (parsed.is_unix)
-		snprintf(address->shown, sizeof address->shown, "unix:%s%s", parsed.host, db);
-	else
-		snprintf(address->shown, sizeof address->shown,
-			 parsed.is_v6 ? "redis%s://[%s]:%u%s" : "redis%s://%s:%u%s", parsed.tls ? "s" : "", parsed.host,
-			 parsed.port, db);
-	return reason;
 }
 
 /* A host as the header Host has it, without a port; or an origin as a browser sends it, perhaps with one. */
@@ -139,7 +133,7 @@ static const char *const config_guards[] = {[OPTIONS_GUARD_ON] = "on", [OPTIONS_
 #define NUMBER(flag, member, least, most, initial) \
 	OPTION(flag, member, member), OPTIONS_NUMBER(least, most), .standard = initial
 #define TIME(flag, member, least, most, initial) \
-	OPTION(flag, member, member), OPTIONS_TIME(least, most), .standard = initial
+	OPTION(flag, member, member), OPTIONS_TIME(least, most, options_parse_number), .standard = initial
 #define CHOICE(flag, what, member, initial, all) \
 	OPTION(flag, member, member), OPTIONS_CHOICE(what, OPTIONS_STRING, all), .standard = initial
 #define SWITCH(flag, member)                                                                                     \
@@ -153,10 +147,10 @@ static const char *const config_guards[] = {[OPTIONS_GUARD_ON] = "on", [OPTIONS_
 				   .parse = function, .min = 1, .max = most, .allowed = OPTIONS_RANGE " " values
 
 static const struct options_entry config_entries[] = {
-	{LIST("listen", "ADDRESS", listen_count, listen, OPTIONS_REPEATED, config_add_listen, OPTIONS_LISTEN_MAX,
+	{LIST("listen", "ADDRESS", listen_count, listen, OPTIONS_REPEATED, config_add_address, OPTIONS_LISTEN_MAX,
 	      "of host:port, [v6]:port, http://…, https://… or unix:/path"),
 	 .standard = "127.0.0.1:8080"},
-	{LIST("masters", "LIST", master_count, masters, 0, config_add_master, OPTIONS_MASTERS_MAX,
+	{LIST("masters", "LIST", master_count, masters, 0, config_add_address, OPTIONS_MASTERS_MAX,
 	      "of redis:// or rediss://[user:pass@]host[:port][/db] or unix:/path, separated by commas")},
 	{PATH("masters-file", masters_file, "paths of files that others may not read")},
 	{PATH("masters-ca", masters_ca, "paths of PEM files")},

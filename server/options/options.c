@@ -155,7 +155,7 @@ static void options_describe(const struct options_table *table, struct option lo
 /* The command may follow its options: then this is asked again. */
 static bool options_check_scope(struct options_reader *reader, const struct options_entry *entry)
 {
-	return reader->scope == 0 || options_is_in_scope(reader, entry) ||
+	return options_is_in_scope(reader, entry) ||
 	       options_complain_text(reader, "%s has no option --%s", reader->command, entry->name);
 }
 
@@ -205,6 +205,11 @@ static bool options_read_words(struct options_reader *reader, int argc, char **a
 			break;
 	}
 	reader->rest = argv + (reader->is_rest ? at : optind);
+	while (reader->table->operand && !reader->is_rest && !reader->end && *reader->rest) {
+		if (!reader->table->operand(reader, *reader->rest)) /* it may begin with a dash */
+			return false;
+		reader->rest += !reader->is_rest;
+	}
 	for (size_t i = 0; i < reader->table->count && !reader->end; i++)
 		if (reader->origins[i] == OPTIONS_FROM_FLAG && !options_check_scope(reader, &reader->table->entries[i]))
 			return false;
@@ -214,12 +219,9 @@ static bool options_read_words(struct options_reader *reader, int argc, char **a
 
 /* ---- the environment ---- */
 
-/* True for the variables that Kubernetes sets in every pod: a service called redlockd makes REDLOCKD_SERVICE_HOST,
+/* The variables that Kubernetes sets in every pod: a service called redlockd makes REDLOCKD_SERVICE_HOST,
  * REDLOCKD_PORT=tcp://… and REDLOCKD_PORT_8080_TCP_ADDR. They are ignored. */
-static bool options_is_service_link(const char *variable)
-{
-	return fnmatch("*@(_SERVICE_HOST=|_SERVICE_PORT*=|_PORT_[0-9]*=|_PORT=*://)*", variable, FNM_EXTMATCH) == 0;
-}
+static const char options_service_link[] = "*@(_SERVICE_HOST=|_SERVICE_PORT*=|_PORT_[0-9]*=|_PORT=*://)*";
 
 static bool options_read_environment(struct options_reader *reader, char *const environment[])
 {
@@ -231,7 +233,7 @@ static bool options_read_environment(struct options_reader *reader, char *const 
 		const struct options_entry *entry =
 			value ? options_find(reader, variable, (size_t)(value - variable), 1) : NULL;
 		if (!entry && value && prefix && strncmp(variable, prefix, strlen(prefix)) == 0 &&
-		    !options_is_service_link(variable))
+		    fnmatch(options_service_link, variable, FNM_EXTMATCH) != 0)
 			return options_complain_unknown(reader, variable, 0);
 		if (entry && (keeps_empty || value[1] != '\0') && options_is_in_scope(reader, entry) &&
 		    !options_set(reader, entry, value + 1))

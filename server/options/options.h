@@ -61,7 +61,8 @@ enum options_trait {
 	OPTIONS_INTEGER = 128,
 	OPTIONS_REAL = 256,
 	OPTIONS_TRUTH = 512,
-	OPTIONS_STRING = 1024
+	OPTIONS_STRING = 1024,
+	OPTIONS_UNITS = 2048 /* a number in milliseconds: 500ms, 60s, 5m, 1h or a number alone */
 };
 
 struct options_entry {
@@ -88,9 +89,9 @@ struct options_entry {
 #define OPTIONS_NUMBER(least, most)                                                                              \
 	.argument = "N", .traits = OPTIONS_SHOWN | OPTIONS_INTEGER, .parse = options_parse_number, .min = least, \
 	.max = most
-#define OPTIONS_TIME(least, most)                                                                                    \
-	.argument = "TIME", .traits = OPTIONS_SHOWN | OPTIONS_INTEGER | OPTIONS_STRING, .parse = options_parse_time, \
-	.min = least, .max = most, .allowed = OPTIONS_RANGE " ms"
+#define OPTIONS_TIME(least, most, function)                                                             \
+	.argument = "TIME", .traits = OPTIONS_SHOWN | OPTIONS_UNITS | OPTIONS_INTEGER | OPTIONS_STRING, \
+	.parse = function, .min = least, .max = most, .allowed = OPTIONS_RANGE " ms"
 #define OPTIONS_CHOICE(what, trait, words) \
 	.argument = what, .traits = OPTIONS_SHOWN | (trait), .parse = options_parse_choice, .choices = words
 #define OPTIONS_END(flag, initial, words) \
@@ -169,11 +170,10 @@ bool options_is_harmless(const char *word);
 
 /* ---- parsers of values, for tables ----
  *
- * Whole numbers from min to max, in 1, 4 or 8 bytes; the same in milliseconds: 500ms, 60s, 5m, 1h or a number alone;
- * numbers from min to max thousandths, as a double; one of the choices, as its index in 1 or 4 bytes; UTF-8 of min to
- * max bytes without control characters, copied, or as a pointer to `text` where the member has the size of one. */
+ * Whole numbers from min to max, in 1, 4 or 8 bytes; numbers from min to max thousandths, as a double; one of the
+ * choices, as its index in 1 or 4 bytes; UTF-8 of min to max bytes without control characters, copied, or as a pointer
+ * to `text` where the member has the size of one. */
 const char *options_parse_number(const struct options_entry *entry, const char *text, void *values);
-const char *options_parse_time(const struct options_entry *entry, const char *text, void *values);
 const char *options_parse_fraction(const struct options_entry *entry, const char *text, void *values);
 const char *options_parse_choice(const struct options_entry *entry, const char *text, void *values);
 const char *options_parse_text(const struct options_entry *entry, const char *text, void *values);

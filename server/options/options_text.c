@@ -173,25 +173,24 @@ static void options_store(const struct options_entry *entry, uint64_t number, vo
 	memcpy((char *)values + entry->offset, (const char *)&number + (big ? 8 - entry->size : 0), entry->size);
 }
 
-static const struct options_unit {
-	const char *name;
-	uint64_t factor;
-} options_units[] = {{"", 1}, {"ms", 1}, {"s", 1000}, {"m", 60000}, {"h", 3600000}};
-
-/* A whole number with one of the first `units` units. */
-static const char *options_parse_unit(const struct options_entry *entry, const char *text, void *values, size_t units,
-				      const char *reason)
+const char *options_parse_number(const struct options_entry *entry, const char *text, void *values)
 {
+	static const struct {
+		const char *name;
+		uint64_t ms;
+	} units[] = {{"", 1}, {"ms", 1}, {"s", 1000}, {"m", 60000}, {"h", 3600000}};
+	const bool is_time = entry->traits & OPTIONS_UNITS;
 	const char *digits = text + (text[0] == '-');
 	char *end;
 	uint64_t number = strtoull(digits, &end, 10); /* the largest, if it does not fit; all bounds are far below */
-	const struct options_unit *unit = options_units;
-	assert(entry->min <= entry->max && units <= sizeof options_units / sizeof *options_units);
-	while (unit < options_units + units && strcmp(end, unit->name) != 0)
-		unit++;
-	if (digits[0] < '0' || digits[0] > '9' || unit == options_units + units)
-		return reason;
-	if (__builtin_mul_overflow(number, unit->factor, &number))
+	size_t i = 0, count = is_time ? sizeof units / sizeof *units : 1;
+	assert(entry->min <= entry->max);
+	while (i < count && strcmp(end, units[i].name) != 0)
+		i++;
+	if (!isdigit((unsigned char)digits[0]) || i == count)
+		return is_time ? "not a time: 500ms, 60s, 5m, 1h or a whole number of milliseconds"
+			       : "not a whole number";
+	if (__builtin_mul_overflow(number, units[i].ms, &number))
 		number = UINT64_MAX;
 	if (text[0] == '-' || number < entry->min)
 		return "too low";
@@ -199,17 +198,6 @@ static const char *options_parse_unit(const struct options_entry *entry, const c
 		return "too high";
 	options_store(entry, number, values);
 	return NULL;
-}
-
-const char *options_parse_number(const struct options_entry *entry, const char *text, void *values)
-{
-	return options_parse_unit(entry, text, values, 1, "not a whole number");
-}
-
-const char *options_parse_time(const struct options_entry *entry, const char *text, void *values)
-{
-	return options_parse_unit(entry, text, values, sizeof options_units / sizeof *options_units,
-				  "not a time: 500ms, 60s, 5m, 1h or a whole number of milliseconds");
 }
 
 const char *options_parse_fraction(const struct options_entry *entry, const char *text, void *values)
@@ -220,10 +208,8 @@ const char *options_parse_fraction(const struct options_entry *entry, const char
 	/* strtod() alone would accept spaces, signs, hexadecimal, inf and nan. */
 	if (text[0] < '0' || text[0] > '9' || strspn(text, "0123456789.eE+-") != strlen(text) || *end != '\0')
 		return "not a number";
-	if (number * 1000 < (double)entry->min || number * 1000 > (double)entry->max)
-		return number * 1000 < (double)entry->min ? "too low" : "too high";
 	memcpy((char *)values + entry->offset, &number, sizeof number);
-	return NULL;
+	return number * 1000 < (double)entry->min ? "too low" : number * 1000 > (double)entry->max ? "too high" : NULL;
 }
 
 const char *options_parse_choice(const struct options_entry *entry, const char *text, void *values)

@@ -122,7 +122,7 @@ static void check_numbers(const struct options *options)
 		uint64_t number = 0, choices = 0;
 		if (entry->size == 4 || entry->size == 8) /* least significant byte first */
 			memcpy(&number, (const char *)options + entry->offset, entry->size);
-		if (entry->parse == options_parse_number || entry->parse == options_parse_time)
+		if (entry->parse == options_parse_number)
 			MUST(number >= entry->min && number <= entry->max, "%s is %llu", entry->name,
 			     (unsigned long long)number);
 		while (entry->choices != NULL && entry->choices[choices] != NULL)

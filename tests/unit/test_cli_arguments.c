@@ -81,6 +81,7 @@ START_TEST(all_forms)
 	bad(ARGS("status", "x", "--serv", "unix:/a"), "--serv: unknown option"); /* no abbreviations */
 	bad(ARGS("status", "x", "-s", "unix:/a,http://b"), "--server, address 2: ");
 	bad(ARGS("status", "x", "--token-file=a"), "status has no option --token-file");
+	bad(ARGS("--prefix", "a", "--", "version"), "version has no option --prefix");
 	bad(ARGS("list", "--prefix", "a", "--prefix", "b"), "--prefix: given twice");
 	bad(ARGS("run", "x", "-t5s", "--ttl=6s", "--", "c"), "--ttl: given twice; allowed are 1 to 86400000 ms");
 	good(ARGS("-n", "run", "x", "--", "c"));
