@@ -84,7 +84,7 @@ function syncRows(body, items, keyOf, create, update) {
 	const rows = items.map(item => {
 		const key = keyOf(item), row = before.get(key) || create(item);
 		before.delete(key);
-		row.dataset.key = key;
+		if (row.dataset.key !== key) row.dataset.key = key;
 		update(row, item);
 		return row;
 	});

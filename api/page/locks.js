@@ -21,16 +21,30 @@ async function loadLocks(path) {
 
 /* ---- rows ---- */
 
-function createLock() {
-	const head = rowHead(), link = make("a", { class: "lock-link" }), owner = rowCell("owner"), held = rowCell("number held");
+/* The rows in the window. The others keep their last times until they are seen: what nobody sees costs nothing. */
+const rows_seen = new Set();
+
+const row_observer = new IntersectionObserver(entries => {
+	for (const { target, isIntersecting } of entries) {
+		if (isIntersecting) tickLock(target);
+		rows_seen[isIntersecting ? "add" : "delete"](target);
+	}
+});
+
+function createLock(lock) {
+	const head = rowHead(), link = make("a", { class: "lock-link", href: `#${new URLSearchParams({ lock: lock.resource })}` }), owner = rowCell("owner"), held = rowCell("number held");
 	const remaining = rowCell("number remaining"), waiters = rowCell("number waiters"), fence = rowCell("number fence"), votes = rowCell("number votes");
-	const action = rowCell("action"), of = make("span", { class: "unseen" }), button = make("button", { type: "button", class: "small quiet" }, "Release…", of);
+	const action = rowCell("action"), of = make("span", { class: "unseen" }, ` ${lock.resource}`), button = make("button", { type: "button", class: "small quiet" }, "Release…", of);
 	head.append(link);
 	action.append(button);
 	const row = make("tr", { role: "row" }, head, owner, held, remaining, waiters, fence, votes, action);
-	row.cells_ = { link, owner, held, remaining, waiters, fence, votes, of, button };
+	row.cells_ = { link, owner, held, remaining, waiters, fence, votes, button };
+	sayTitled(link, lock.resource);
 	button.addEventListener("click", () => openForce(row.lock, button));
 	link.addEventListener("click", event => followLock(event, row.lock.resource));
+	row.lock = lock;
+	tickLock(row);
+	row_observer.observe(row);
 	return row;
 }
 
@@ -42,16 +56,16 @@ function sayTitled(element, text) {
 function updateLock(row, lock) {
 	const cells = row.cells_;
 	row.lock = lock;
-	sayTitled(cells.link, lock.resource);
-	cells.link.setAttribute("href", `#${new URLSearchParams({ lock: lock.resource })}`);
-	sayTitled(cells.owner, lock.owner || "–");
-	if (!lock.owner) cells.owner.removeAttribute("title");
+	if (lock.owner) sayTitled(cells.owner, lock.owner);
+	else {
+		sayName(cells.owner, "–");
+		cells.owner.removeAttribute("title");
+	}
 	say(cells.waiters, wordsForNumber(lock.waiters));
 	say(cells.fence, lock.fence === undefined ? "–" : String(lock.fence));
 	say(cells.votes, `${lock.votes.granted} of ${lock.votes.masters}`);
-	say(cells.of, ` ${lock.resource}`);
-	cells.button.hidden = !mayForce(lock.resource);
-	tickLock(row);
+	if (cells.button.hidden === mayForce(lock.resource)) cells.button.hidden = !cells.button.hidden;
+	if (rows_seen.has(row)) tickLock(row);
 }
 
 const heldWords = lock => lock.held_ms === undefined ? "–" : wordsForSeconds((performance.now() - lock.began) / 1000);

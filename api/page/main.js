@@ -179,7 +179,7 @@ function tick() {
 		if (performance.now() - resumed > 1000) showLive();
 		for (const row of by("masters").children) tickMaster(row);
 		for (const row of by("waiting").children) tickWaiting(row);
-		for (const row of by("locks").children) tickLock(row);
+		for (const row of rows_seen) tickLock(row);
 		tickOneLock();
 	}
 	setTimeout(tick, calm ? CALM_TICK_MS : TICK_MS);
