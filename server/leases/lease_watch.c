@@ -26,14 +26,18 @@ enum {
 	UNCLEAR_LOOKS = 5, /* … of these */
 	DOWN_MS = 1000,    /* after a look without a quorum */
 	LOOK_MS = 5000,
-	WATCH_MS = 3 * LOOK_MS
+	WATCH_MS = 3 * LOOK_MS,
+	TELL_AT_ONCE = 32, /* watchers in a round of the loop: telling thousands would delay leases */
+	TELL_MS = 1
 };
 
 struct lease_watch {
 	struct lease_name name;
 	struct leases *leases;
 	LIST_ENTRY(lease_watch) entry;
-	TAILQ_HEAD(, lease_watcher) watchers;
+	TAILQ_HEAD(, lease_watcher) watchers; /* those that were told last are behind */
+	size_t count, untold;                 /* watchers, and how many of the first are to be told */
+	struct transport_timer *teller;
 	struct transport_timer *timer; /* of the next look */
 	uint64_t due_us;               /* … while no look is under way */
 	struct lease_op *look;         /* under way, or NULL */
@@ -69,12 +73,26 @@ static void tell(struct lease_watcher *watcher)
 		watcher->event(watcher->arg, LEASE_WATCH_CHANGED); /* may end it */
 }
 
-static void tell_all(struct lease_watch *watch)
+static void tell_some(struct lease_watch *watch)
 {
-	for (struct lease_watcher *watcher = TAILQ_FIRST(&watch->watchers), *next; watcher; watcher = next) {
+	size_t some = MIN(watch->untold, (size_t)TELL_AT_ONCE);
+	watch->untold -= some;
+	if (watch->untold > 0)
+		transport_timer_start(watch->teller, TELL_MS);
+	for (struct lease_watcher *watcher = TAILQ_FIRST(&watch->watchers), *next; watcher && some > 0; some--) {
 		next = TAILQ_NEXT(watcher, entry);
-		tell(watcher);
+		TAILQ_REMOVE(&watch->watchers, watcher, entry);
+		TAILQ_INSERT_TAIL(&watch->watchers, watcher, entry);
+		tell(watcher); /* may end it, and with the last one the watch */
+		watcher = next;
 	}
+}
+
+static void on_teller(void *arg)
+{
+	struct lease_watch *watch = arg;
+	watch->leases->has_news = true;
+	tell_some(watch);
 }
 
 /* The time of a watcher is up. A new one is told here of a state that is known. */
@@ -150,7 +168,8 @@ static void on_look(void *arg, const struct lease_answer *answer)
 	lease_answer_set(&watch->answer, answer);
 	watch->told_us = clock_now_us();
 	memcpy(watch->tag, tag, sizeof watch->tag);
-	tell_all(watch); /* may end it */
+	watch->untold = watch->count;
+	tell_some(watch); /* may end it */
 }
 
 static void on_look_timer(void *arg)
@@ -187,6 +206,7 @@ static struct lease_watch *watch_new(struct leases *leases, const struct lease_n
 	watch->name.resource = memcpy(watch->bytes, name->resource, name->resource_len);
 	watch->name.resource_len = name->resource_len;
 	watch->timer = transport_timer_new(leases->loop, on_look_timer, watch);
+	watch->teller = transport_timer_new(leases->loop, on_teller, watch);
 	watch->due_us = REDLOCK_NEVER;
 	TAILQ_INIT(&watch->watchers);
 	LIST_INSERT_HEAD(&leases->watches.all, watch, entry);
@@ -202,6 +222,7 @@ static void watch_free(struct lease_watch *watch)
 	if (watch->look)
 		lease_cancel(watch->look);
 	transport_timer_free(watch->timer);
+	transport_timer_free(watch->teller);
 	LIST_REMOVE(watch, entry);
 	tdelete(watch, &watch->leases->watches.by_name, lease_name_compare);
 	lease_holder_fini(&watch->answer.holder);
@@ -235,6 +256,7 @@ struct lease_watcher *lease_watch(struct leases *leases, const char *resource, s
 	strcpy(watcher->seen, seen);
 	watcher->timer = transport_timer_new(leases->loop, on_watcher_timer, watcher);
 	TAILQ_INSERT_TAIL(&watch->watchers, watcher, entry);
+	watch->count++;
 	count_watcher(leases, true);
 	/* Without a state of its own it gets the one that is known. Otherwise that may be older than what it has seen
 	 * elsewhere, unless it is the same. */
@@ -251,6 +273,7 @@ void lease_watch_end(struct lease_watcher *watcher)
 {
 	struct lease_watch *watch = watcher->watch;
 	TAILQ_REMOVE(&watch->watchers, watcher, entry);
+	watch->count--;
 	count_watcher(watch->leases, false);
 	transport_timer_free(watcher->timer);
 	if (TAILQ_EMPTY(&watch->watchers))

@@ -123,6 +123,44 @@ START_TEST(one_look_for_all)
 }
 END_TEST
 
+static size_t count_told(const struct heard *heard, size_t count, const char *tag)
+{
+	size_t told = 0;
+	for (size_t i = 0; i < count; i++)
+		told += strcmp(heard[i].tag, tag) == 0;
+	return told;
+}
+
+/* Leases must not wait until all of many watchers are told. */
+START_TEST(a_few_at_a_time)
+{
+	enum { COUNT = 100 };
+	struct heard heard[COUNT];
+	for (size_t i = 0; i < COUNT; i++)
+		watch(&heard[i]);
+	look(gone);
+	size_t told = count_told(heard, COUNT, "free");
+	ck_assert_uint_gt(told, 0);
+	ck_assert_uint_lt(told, COUNT);
+	for (size_t i = 1; i < COUNT; i += 2) /* before its turn, or after it */
+		lease_watch_end(heard[i].watcher);
+	fake_masters_publish(&masters, "r");
+	look(holds(LEASE_1, 20000000));
+	while (count_told(heard, COUNT, "7") < COUNT / 2)
+		uv_run(&loop, UV_RUN_ONCE);
+	for (size_t i = 0; i < COUNT; i += 2)
+		ck_assert_uint_le(heard[i].events, 2);
+	for (size_t i = 0; i < COUNT; i += 2)
+		heard[i].ends = true;
+	fake_masters_publish(&masters, "r");
+	look(gone);
+	while (metrics_watchers() > 0) /* the last one ends the watch */
+		uv_run(&loop, UV_RUN_ONCE);
+	ck_assert_uint_ge(count_told(heard, COUNT, "free"), COUNT / 2);
+	ck_assert_uint_eq(count_told(heard, COUNT, "7"), 0);
+}
+END_TEST
+
 /* A newcomer gets what is known, without a look; one that has seen another state gets a look. */
 START_TEST(newcomers)
 {
@@ -290,7 +328,7 @@ END_TEST
 
 static void add_all(TCase *tests)
 {
-	suite_add(tests, one_look_for_all, newcomers, the_end_of_the_holder, half_a_grant, no_quorum,
+	suite_add(tests, one_look_for_all, a_few_at_a_time, newcomers, the_end_of_the_holder, half_a_grant, no_quorum,
 		  a_change_during_a_look, times_and_ends, bounds, tags);
 }
 
