@@ -42,6 +42,13 @@ function sayName(element, text) {
 	element.replaceChildren(make("bdi", { class: "name" }, ...nameNodes(text)));
 }
 
+function sayNames(element, names) {
+	const all = JSON.stringify(names);
+	if (element.dataset.all === all) return;
+	element.dataset.all = all;
+	element.replaceChildren(...names.map(name => make("div", {}, make("bdi", { class: "name" }, ...nameNodes(name)))));
+}
+
 /* ---- words for numbers ---- */
 
 function wordsForSeconds(seconds) {

@@ -1,6 +1,11 @@
-/* One lock, from GET /locks/{resource}: it has an address of its own, also while nobody holds it. */
+/* One lock, from the event stream of GET /locks/{resource}: it has an address of its own, also while nobody holds it.
+ *
+ * An event tells another holder, not an extension or a waiter: these come from the listing. Where it does not tell, the lock is requested
+ * once when it seems to be over. */
 
-const one_lock = { state: null };
+const OVER_MS = 1000;
+
+const one_lock = { state: null, asked: false };
 
 const lockPath = () => `/locks/${encodeURIComponent(view.lock)}`;
 
@@ -28,11 +33,11 @@ function restartLock() {
 	setClass(by("lock-note"), "note");
 	say(by("lock-note"), "Loading…");
 	for (const row of by("locks").children) tickLock(row);
+	pollers.lock.forget();
+	pollers.lock.kick(); /* also ends the stream of the last one */
 	if (view.lock === null) return;
 	sayName(by("lock-name"), view.lock);
-	pollers.lock.forget();
 	if (!isNameable()) say(by("lock-note"), "A browser cannot name this resource in an address; use curl --path-as-is.");
-	else pollers.lock.kick();
 }
 
 function showLock(state) {
@@ -46,6 +51,8 @@ function showLock(state) {
 	sayName(by("lock-metadata"), state.metadata ? JSON.stringify(state.metadata) : "");
 	by("lock-caller-row").hidden = !state.caller;
 	by("lock-metadata-row").hidden = !state.metadata;
+	sayNames(by("lock-resources"), state.resources || []);
+	by("lock-resources-row").hidden = !state.resources;
 	say(by("lock-fence"), state.fence === undefined ? "–" : String(state.fence));
 	by("lock-release").hidden = !state.held || !mayForce(view.lock);
 	showLockWaiters();
@@ -63,6 +70,22 @@ function tickOneLock() {
 	if (state === null) return;
 	say(by("lock-held"), state.held ? heldWords(state) : "–");
 	say(by("lock-remaining"), state.held ? leftWords(state) : "–");
+	const over = state.held && state.ends !== null && performance.now() > state.ends + OVER_MS;
+	if (over && !one_lock.asked) askOver(state);
+	one_lock.asked = over;
+}
+
+async function askOver(state) {
+	const found = await ask(lockPath()).catch(() => null);
+	if (found !== null && one_lock.state === state) showLock(found);
+}
+
+/* What a listing knows of the same holder. */
+function updateOneLock(locks) {
+	const { state } = one_lock, listed = state !== null && state.held && locks.get(view.lock);
+	if (!listed || listed.fence !== state.fence) return;
+	Object.assign(state, { ends: listed.ends, waiters: listed.waiters });
+	showLockWaiters();
 }
 
 /* ---- who waits ---- */

@@ -134,7 +134,9 @@ function drawLocks() {
 function showLocks({ locks, more }) {
 	Object.assign(listing, { locks: locks.map(dateLock), more, known: true });
 	drawLocks();
-	followForce(new Map(locks.map(lock => [lock.resource, lock])));
+	const by_name = new Map(locks.map(lock => [lock.resource, lock]));
+	followForce(by_name);
+	updateOneLock(by_name);
 }
 
 /* After 403 the rows are removed. After other problems they stay, marked as out of date. */

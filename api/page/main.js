@@ -12,12 +12,13 @@ let away = null;         /* … or was not: its problem */
 let resumed = -Infinity; /* when the page was shown last: data is old then without being late */
 
 const maySend = () => !document.hidden && !locked_out;
+const mayFollow = () => maySend() && reachable && isNameable();
 
 const pollers = {
 	masters: new Poller({ path: () => "/masters", every_ms: MASTERS_MS, may: maySend, shown: showReachable, failed: failMasters }),
 	stats: new Poller({ path: () => "/stats", every_ms: STATS_MS, may: () => maySend() && reachable, shown: showStats, failed: orKey(failStats) }),
 	locks: new Poller({ path: locksPath, every_ms: LOCKS_MS, may: () => maySend() && reachable, shown: showLocks, failed: orKey(failLocks), load: loadLocks }),
-	lock: new Poller({ path: lockPath, every_ms: LOCK_MS, may: () => maySend() && reachable && isNameable(), shown: showLock, failed: orKey(failLock) }),
+	lock: new Follower({ path: lockPath, every_ms: LOCK_MS, may: mayFollow, shown: showLock, failed: orKey(problem => mayFollow() && failLock(problem)), back: () => say(by("lock-note"), "") }),
 	rights: new Poller({ path: () => "/whoami", every_ms: RIGHTS_MS, may: () => maySend() && reachable, shown: showRights, failed: orKey(() => showRights(null)) }),
 };
 
@@ -47,6 +48,7 @@ function failMasters(problem) {
 	if (away === null) announce(`${problem.message} The data shown is out of date.`);
 	away = problem;
 	reachable = false;
+	pollers.lock.kick();
 	if (pollers.masters.answered === null) forgetMasters(problem.message);
 }
 
@@ -157,7 +159,7 @@ function showLive() {
 	if (stale) showOldQuorum(pollers.masters.age_ms());
 	const old_stats = showAge(pollers.stats, "stats-age", STALE_MS);
 	for (const id of ["queues", "hot"]) by(id).classList.toggle("stale", old_stats);
-	showAge(pollers.lock, "lock-age", STALE_MS);
+	showAge(pollers.lock.stream ? pollers.masters : pollers.lock, "lock-age", STALE_MS);
 	showAge(pollers.locks, "locks-age", Math.max(LOCKS_STALE_MS, 2 * pollers.locks.pause_ms()));
 }
 

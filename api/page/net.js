@@ -31,17 +31,22 @@ async function problemOf(answer) {
 	return new Problem(answer.status, problem.code || "", problem.detail || problem.title || `HTTP status ${answer.status}.`);
 }
 
-/* The body of the answer; null if it has none. Throws Problem. */
-async function ask(path, method = "GET") {
-	const headers = key.get() ? { Authorization: `Bearer ${key.get()}` } : {};
+/* What `read(answer)` makes of the answer. Throws Problem. */
+async function send(path, method, more_headers, signal, read) {
+	const headers = { ...(key.get() && { Authorization: `Bearer ${key.get()}` }), ...more_headers };
 	let answer;
 	try {
-		answer = await fetch(path, { method, headers, cache: "no-store", credentials: "same-origin", redirect: "error", signal: AbortSignal.timeout(ANSWER_MS) });
-		if (answer.ok) return answer.status === 204 ? null : await answer.json();
+		answer = await fetch(path, { method, headers, cache: "no-store", credentials: "same-origin", redirect: "error", signal });
+		if (answer.ok) return await read(answer);
 	} catch (error) {
 		throw new Problem(0, "away", error.name === "TimeoutError" ? `No answer for ${ANSWER_MS / 1000} s.` : "redlockd cannot be reached.");
 	}
 	throw await problemOf(answer);
+}
+
+/* The body of the answer; null if it has none. */
+function ask(path, method = "GET") {
+	return send(path, method, {}, AbortSignal.timeout(ANSWER_MS), answer => answer.status === 204 ? null : answer.json());
 }
 
 /* ---- repeated requests ---- */
@@ -113,5 +118,99 @@ class Poller {
 
 	age_ms() {
 		return this.answered === null ? null : performance.now() - this.answered;
+	}
+}
+
+/* ---- a stream of events ---- */
+
+const SILENT_MS = 35000;                             /* the service writes every 15 s */
+const SHORT_MS = 10000, SHORTS = 3, REFUSED_MS = 60000; /* after so many short streams, or a refusal, requests are repeated for so long */
+
+/* Calls heard() for each piece of the body, and told() with the fields of each event. */
+async function readEvents(body, heard, told) {
+	const reader = body.pipeThrough(new TextDecoderStream()).getReader();
+	let text = "";
+	for (let piece = await reader.read(); !piece.done; piece = await reader.read()) {
+		const events = (text + piece.value).split("\n\n");
+		text = events.pop();
+		heard();
+		for (const event of events) told(Object.fromEntries(event.split("\n").map(line => line.split(/: (.*)/s, 2))));
+	}
+}
+
+/* Calls shown() with each event of the stream at `path()`, and connects again when it ends. EventSource could not send a key. */
+class Follower extends Poller {
+	constructor({ shown, back, ...more }) {
+		super({ ...more, shown: body => body && shown(body), load: path => this.follow(path) });
+		Object.assign(this, { back, id: null, stream: null, shorts: 0, polls_until: 0 });
+	}
+
+	/* Ends a stream that is no longer wanted. */
+	kick() {
+		const { stream } = this;
+		if (stream && this.may() && stream.path === this.path() && stream.key === key.get()) return;
+		if (stream) stream.control.abort();
+		super.kick();
+	}
+
+	pause_ms() {
+		this.took_ms = 0; /* a stream lasts as long as it may */
+		return super.pause_ms();
+	}
+
+	async follow(path) {
+		if (performance.now() < this.polls_until) return ask(path);
+		try {
+			await this.listen(path);
+		} catch (problem) {
+			if (problem.status !== 429) throw problem;
+			this.polls_until = performance.now() + REFUSED_MS;
+			return ask(path);
+		}
+		return null;
+	}
+
+	async listen(path) {
+		const control = new AbortController(), began = performance.now();
+		let silence = setTimeout(() => control.abort(), SILENT_MS);
+		const heard = () => {
+			clearTimeout(silence);
+			silence = setTimeout(() => control.abort(), SILENT_MS);
+			if (!control.signal.aborted) this.hear();
+		};
+		const headers = { Accept: "text/event-stream", ...(this.id && { "Last-Event-ID": this.id }) };
+		this.stream = { path, key: key.get(), control };
+		try {
+			await send(path, "GET", headers, control.signal, answer => readEvents(answer.body, heard, event => control.signal.aborted || this.tell(event)));
+		} finally {
+			clearTimeout(silence);
+			this.stream = null;
+			if (!control.signal.aborted) this.count(performance.now() - began);
+		}
+	}
+
+	hear() {
+		this.answered = performance.now();
+		if (this.failures > 0) this.back();
+		this.failures = 0;
+	}
+
+	tell({ id, event, data }) {
+		if (data === undefined) return; /* a comment */
+		this.id = id;
+		if (event === "unknown") this.failed(new Problem(503, "no-quorum", "Too few masters answer."));
+		else this.shown(JSON.parse(data));
+	}
+
+	count(lasted_ms) {
+		this.shorts = lasted_ms < SHORT_MS ? this.shorts + 1 : 0;
+		if (this.shorts < SHORTS) return;
+		this.shorts = 0;
+		this.polls_until = performance.now() + REFUSED_MS;
+	}
+
+	forget() {
+		super.forget();
+		this.id = null;
 	}
 }

@@ -225,7 +225,7 @@ class Page:
         """A refusal that the test is about: the page must show it, and the browser notes it."""
         if "/whoami - Failed to load resource" in line and "status of 404" in line:
             return True  # the service does not tell: the page offers all
-        found = re.search(r"Failed to load resource: (?:the server responded with a status of (\d+)|(net::ERR_CONNECTION_REFUSED))", line)
+        found = re.search(r"Failed to load resource: (?:the server responded with a status of (\d+)|(net::ERR_CONNECTION_REFUSED|net::ERR_INCOMPLETE_CHUNKED_ENCODING))", line)
         return bool(found) and (int(found.group(1)) in self.refused if found.group(1) else 0 in self.refused)
 
     def check(self):
