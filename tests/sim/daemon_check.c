@@ -404,7 +404,7 @@ static void check_not_revived(struct world *world, struct lease *lease, unsigned
 {
 	for (uint16_t i = world->newest[key]; i != NONE && &world->leases[i] != lease; i = world->leases[i].next[key]) {
 		struct lease *newer = &world->leases[i];
-		bool forced = world->forced_at[key] >= newer->began;
+		bool forced = is_forced_since(world, newer->names, newer->began);
 		if (newer->ok < lease->ok || forced || is_pair_excused(world, lease, newer, quorum, sights))
 			continue;
 		fail(world, "revived: token %llu is extended on r%u after token %llu was given it",
