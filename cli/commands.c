@@ -222,7 +222,7 @@ static int command_extend(struct client *client)
 	struct lease lease;
 	assert(arguments->token[0] != '\0');
 	struct answer answer = commands_ask(client, client_request_extend(arguments, arguments->token));
-	if (answer.outcome != OUTCOME_DONE || !answer_lease(&answer, arguments->name, arguments->token, &lease))
+	if (answer.outcome != OUTCOME_DONE || !answer_lease(&answer, arguments, arguments->token, &lease))
 		return print_failure(client, &answer);
 	print_lease(client, &lease, answer_member(answer.json, "owner"), false);
 	return commands_end(&answer);
@@ -233,10 +233,9 @@ static int command_extend(struct client *client)
 static int command_release(struct client *client)
 {
 	const struct arguments *arguments = client->arguments;
-	struct client_request request = client_request_of_lock("DELETE", arguments->name, arguments->token);
-	if (arguments->force)
-		client_request_force(&request, arguments->fence);
-	struct answer answer = commands_ask(client, request);
+	struct answer answer = commands_ask(client, arguments->force
+							    ? client_request_force(arguments->name, arguments->fence)
+							    : client_request_release(arguments, arguments->token));
 	bool expired = answer_is_expired(&answer), was_free = arguments->force && expired;
 	if (answer.outcome != OUTCOME_DONE && !was_free && !(expired && client->unanswered > 0))
 		return print_failure(client, &answer);
@@ -251,7 +250,7 @@ static int command_release(struct client *client)
 
 static int command_status(struct client *client)
 {
-	struct answer answer = commands_ask(client, client_request_of_lock("GET", client->arguments->name, NULL));
+	struct answer answer = commands_ask(client, client_request_get_state(client->arguments->name));
 	bool is_free = json_is_false(json_object_get(answer.json, "held"));
 	int status = commands_show(client, &answer, json_is_boolean(json_object_get(answer.json, "held")), print_state);
 	return status == EXIT_STATUS_OK && is_free && client->arguments->exit_code ? EXIT_STATUS_FREE : status;

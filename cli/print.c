@@ -88,17 +88,27 @@ void print_lease(const struct client *client, const struct lease *lease, const c
 	const char *token = with_token ? lease->token : NULL;
 	assert(arguments->name);
 	if (arguments->json) {
-		print_json_once(json_pack("{s:s, s:I, s:I, s:I, s:s, s:s*, s:s*}", "resource", arguments->name, "fence",
-					  (json_int_t)lease->fence, "ttl_ms", (json_int_t)lease->ttl_ms, "validity_ms",
-					  (json_int_t)left_ms, "server", client_server(client)->text, "token", token,
-					  "owner", owner && *owner != '\0' ? owner : NULL));
+		print_json_once(json_pack("{s:o, s:I, s:I, s:I, s:s, s:s*, s:s*}", arguments_names_member(arguments),
+					  arguments_names_json(arguments), "fence", (json_int_t)lease->fence, "ttl_ms",
+					  (json_int_t)lease->ttl_ms, "validity_ms", (json_int_t)left_ms, "server",
+					  client_server(client)->text, "token", token, "owner",
+					  owner && *owner != '\0' ? owner : NULL));
 		return;
 	}
-	printf("resource  %s\n", arguments->name);
+	printf("%-9s %s\n", arguments_names_member(arguments), arguments->name);
 	if (token)
 		printf("token     %s\n", token);
 	printf("fence     %" PRIu64 "\n", lease->fence);
 	printf("valid for %s from now\n", DURATION_TEXT(left_ms));
+}
+
+/* Of a lease on several. */
+static void print_names(const json_t *names)
+{
+	printf("  lease on  ");
+	for (size_t i = 0; i < json_array_size(names); i++)
+		printf("%s%s", i > 0 ? ", " : "", print_cell(json_array_get(names, i), (char[CELL_MAX]){0}));
+	putchar('\n');
 }
 
 void print_state(const json_t *state)
@@ -115,6 +125,8 @@ void print_state(const json_t *state)
 	if (json_integer_value(json_object_get(state, "waiters")) > 0)
 		printf(", %s waiting", CELL(state, "waiters"));
 	putchar('\n');
+	if (json_object_get(state, "resources"))
+		print_names(json_object_get(state, "resources"));
 	if (json_object_get(state, "caller"))
 		printf("  caller    %s\n", CELL(state, "caller"));
 	char *metadata = json_dumps(json_object_get(state, "metadata"), JSON_COMPACT);

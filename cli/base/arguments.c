@@ -4,7 +4,9 @@
 
 #include <assert.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "api/calls/calls.h"
 #include "made/arguments_help.h"
@@ -18,6 +20,7 @@ enum { RUN_WAIT_MS = 300000, HEALTH_TIMEOUT_MS = 2000, KILL_AFTER_MS = 5000 };
 
 /* Which commands have an option. */
 #define IN(command) (1U << COMMAND_##command)
+#define IN_SETS (IN(ACQUIRE) | IN(EXTEND) | IN(RELEASE) | IN(RUN)) /* several NAMEs are one lease */
 #define IN_NAMED (IN(ACQUIRE) | IN(EXTEND) | IN(RELEASE) | IN(STATUS) | IN(WATCH) | IN(RUN))
 #define IN_ALL (IN_NAMED | IN(LIST) | IN(MASTERS) | IN(HEALTH)) /* that ask a server */
 
@@ -179,6 +182,90 @@ static const char *const command_names[COMMAND_COUNT] = {
 	[COMMAND_VERSION] = "version",
 };
 
+/* A word that the shell would run. */
+static bool is_program(const char *word)
+{
+	char path[4096];
+	const char *folders = getenv("PATH");
+	size_t len;
+	if (strchr(word, '/'))
+		return access(word, X_OK) == 0;
+	for (; folders && *folders; folders += len + (folders[len] == ':')) {
+		len = strcspn(folders, ":");
+		snprintf(path, sizeof path, "%.*s/%s", (int)len, folders, word);
+		if (access(path, X_OK) == 0)
+			return true;
+	}
+	return false;
+}
+
+/* run: words before a -- that is still to come are names, otherwise the command begins here. */
+static bool arguments_is_before_dashes(const struct options_reader *reader, const char *word)
+{
+	char **next = reader->rest;
+	while (*next != word && *next && strcmp(*next, "--") != 0)
+		next++;
+	return *next && *next != word; /* behind the dashes the word is the first of the rest */
+}
+
+/* After the first one. `run deploy ssh host -- rm x` must not run rm here. */
+static bool arguments_read_further_name(struct options_reader *reader, const char *name)
+{
+	struct arguments *arguments = reader->values;
+	const char *shown = options_is_harmless(name) ? name : "it";
+	if ((IN_SETS & reader->scope) == 0)
+		return options_complain_text(reader, "one NAME only%s%s%s", shown == name ? ": '" : "",
+					     shown == name ? name : "", shown == name ? "' is another one" : "");
+	if (arguments_is_token(name))
+		return options_complain_text(reader, "NAME: that is a token: it belongs in REDLOCK_TOKEN or in "
+						     "--token-file FILE");
+	if (arguments->command == COMMAND_RUN && arguments->name_count == 1 && is_program(name))
+		return options_complain_text(reader,
+					     "NAME: %s is a program: to run it, put -- right before it; to lock a "
+					     "resource of that name, give it first",
+					     shown);
+	if (arguments->name_count == ARGUMENTS_NAMES_MAX)
+		return options_complain_text(reader, "NAME: too many; allowed are 1 to %d", ARGUMENTS_NAMES_MAX);
+	arguments->names[arguments->name_count++] = name;
+	return true;
+}
+
+static int arguments_compare_names(const void *a, const void *b)
+{
+	return strcmp(*(const char *const *)a, *(const char *const *)b);
+}
+
+/* Sorted, as servers answer them. */
+static bool arguments_join_names(struct options_reader *reader, struct arguments *arguments)
+{
+	static char joined[ARGUMENTS_NAMES_MAX * (PATH_VALUE_MAX + 2)];
+	char *at = joined;
+	qsort(arguments->names, arguments->name_count, sizeof *arguments->names, arguments_compare_names);
+	for (size_t i = 0; i < arguments->name_count; i++) {
+		if (i > 0 && strcmp(arguments->names[i - 1], arguments->names[i]) == 0)
+			return options_complain_text(reader, "NAME: one of them is given twice");
+		at = stpcpy(stpcpy(at, i > 0 ? ", " : ""), arguments->names[i]);
+	}
+	arguments->name = arguments->name_count > 0 ? joined : NULL;
+	return true;
+}
+
+const char *arguments_names_member(const struct arguments *arguments)
+{
+	return arguments->name_count > 1 ? "resources" : "resource";
+}
+
+json_t *arguments_names_json(const struct arguments *arguments)
+{
+	assert(arguments->name_count > 0);
+	if (arguments->name_count == 1)
+		return json_string(arguments->name);
+	json_t *names = json_array();
+	for (size_t i = 0; i < arguments->name_count; i++)
+		json_array_append_new(names, json_string(arguments->names[i]));
+	return names;
+}
+
 static bool arguments_read_name(struct options_reader *reader, const char *name)
 {
 	struct arguments *arguments = reader->values;
@@ -187,16 +274,18 @@ static bool arguments_read_name(struct options_reader *reader, const char *name)
 		return options_complain_text(reader, "list takes no NAME; use --prefix PREFIX");
 	if ((IN_NAMED & reader->scope) == 0)
 		return options_complain_text(reader, "%s takes no NAME", reader->command);
-	if (arguments->name && (IN(RUN) | IN(WATCH)) & reader->scope) {
+	bool has_command = arguments->command == COMMAND_WATCH ||
+			   (arguments->command == COMMAND_RUN && !arguments_is_before_dashes(reader, name));
+	if (arguments->name_count > 0 && has_command) {
 		reader->is_rest = true; /* its options are its own */
 		return true;
 	}
-	if (arguments->name && options_is_harmless(name))
-		return options_complain_text(reader, "one NAME only: '%s' is another one", name);
-	if (arguments->name)
-		return options_complain_text(reader, "one NAME only");
-	arguments->name = name;
-	return !reason || options_complain_text(reader, "NAME: %s", reason);
+	if (reason)
+		return options_complain_text(reader, "NAME: %s", reason);
+	if (arguments->name_count > 0)
+		return arguments_read_further_name(reader, name);
+	arguments->names[arguments->name_count++] = name;
+	return true;
 }
 
 /* The command, whose second word follows `key`. */
@@ -276,6 +365,7 @@ static bool arguments_check(struct options_reader *reader, const struct argument
 		 "--wait and --no-wait: one of them only"},
 		{holds && arguments->force && (token || file), "--force goes without a token"},
 		{arguments->fence > 0 && !arguments->force, "--fence goes with --force"},
+		{arguments->force && arguments->name_count > 1, "--force goes with one NAME"},
 		{holds && token && file, "--token and --token-file: one of them only"},
 		{holds && !token && !file && !arguments->force,
 		 "the token is missing: in REDLOCK_TOKEN or with --token-file FILE"},
@@ -351,6 +441,8 @@ bool arguments_parse(struct arguments *ret_arguments, char **argv, char *const e
 								       "lists them");
 	if ((IN_ALL & reader.scope) == 0)
 		return true; /* no server is asked */
+	if (!arguments_join_names(&reader, ret_arguments))
+		return false;
 	arguments_complete(&reader, ret_arguments);
 	return arguments_check(&reader, ret_arguments);
 }

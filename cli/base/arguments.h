@@ -60,12 +60,14 @@ enum {
 	ARGUMENTS_RUN_TTL_MIN_MS = 200
 };
 
-enum { ARGUMENTS_KEY_NAME_MAX = 64, ARGUMENTS_PREFIXES_MAX = 64, ARGUMENTS_RIGHTS = 4 };
+enum { ARGUMENTS_KEY_NAME_MAX = 64, ARGUMENTS_NAMES_MAX = 16, ARGUMENTS_PREFIXES_MAX = 64, ARGUMENTS_RIGHTS = 4 };
 
 struct arguments {
 	enum command command;
-	unsigned help_of; /* COMMAND_HELP: a bit for each command that is asked for; 0: all */
-	const char *name;
+	unsigned help_of;                       /* COMMAND_HELP: a bit for each command that is asked for; 0: all */
+	const char *name;                       /* for messages: of several all, with commas between them */
+	const char *names[ARGUMENTS_NAMES_MAX]; /* sorted; one, or the resources of a set */
+	size_t name_count;
 	struct server_list servers;
 	uint64_t ttl_ms, wait_ms, kill_after_ms, timeout_ms;
 	const char *ttl_text; /* as it was typed */
@@ -98,6 +100,11 @@ void arguments_print_help(const struct arguments *arguments, FILE *to);
  * wrong with it. No value is repeated there. */
 bool arguments_parse(struct arguments *ret_arguments, char **argv, char *const environment[])
 	__attribute__((warn_unused_result));
+
+/* The member of a request for the names: "resource", or "resources" with the array of several. The reference is the
+ * caller's. */
+const char *arguments_names_member(const struct arguments *arguments);
+json_t *arguments_names_json(const struct arguments *arguments);
 
 /* True if the text is a token: 40 digits, 0 to 9 and a to f. */
 bool arguments_is_token(const char *text);

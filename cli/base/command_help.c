@@ -7,21 +7,24 @@
 static const struct {
 	const char *usage, *purpose, *examples[2];
 } helps[COMMAND_COUNT] = {
-	[COMMAND_RUN] = {"run NAME [OPTION...] [--] COMMAND [ARGUMENT...]",
-			 "Runs a command under a lock: extends it meanwhile, ends the command before the lock is "
-			 "lost, releases it. Options after COMMAND belong to it.",
-			 {"redlockctl run nightly-report --no-wait -E 0 /usr/local/bin/report",
-			  "redlockctl run deploy --wait 10m --kill-after 10s -- ./deploy.sh --all"}},
-	[COMMAND_ACQUIRE] = {"acquire NAME [OPTION...]",
-			     "Acquires a lease, and prints its token, its fence and its validity.",
-			     {"redlockctl acquire orders/42 --token-file token",
-			      "redlockctl acquire orders/42 --ttl 1m --wait 20s --json"}},
-	[COMMAND_EXTEND] = {"extend NAME [OPTION...]",
+	[COMMAND_RUN] =
+		{"run NAME... [OPTION...] [--] COMMAND [ARGUMENT...]",
+		 "Runs a command under a lock: extends it meanwhile, ends the command before the lock is "
+		 "lost, releases it. Options after COMMAND belong to it. With --, the words before it are NAMEs; "
+		 "several are locked at once.",
+		 {"redlockctl run nightly-report --no-wait -E 0 /usr/local/bin/report",
+		  "redlockctl run account/1 account/2 --wait 10m -- ./transfer.sh --all"}},
+	[COMMAND_ACQUIRE] =
+		{"acquire NAME... [OPTION...]",
+		 "Acquires a lease, of several NAMEs all at once, and prints its token, its fence and its validity.",
+		 {"redlockctl acquire orders/42 --token-file token",
+		  "redlockctl acquire orders/42 --ttl 1m --wait 20s --json"}},
+	[COMMAND_EXTEND] = {"extend NAME... [OPTION...]",
 			    "Sets the end of a lease to --ttl from now, unless it ends later. Its token is in "
 			    "REDLOCK_TOKEN or in --token-file.",
 			    {"redlockctl extend orders/42 --token-file token",
 			     "REDLOCK_TOKEN=$TOKEN redlockctl extend orders/42 --ttl 1m"}},
-	[COMMAND_RELEASE] = {"release NAME [OPTION...]",
+	[COMMAND_RELEASE] = {"release NAME... [OPTION...]",
 			     "Releases a lease. Its token is in REDLOCK_TOKEN or in --token-file; --force needs none.",
 			     {"redlockctl release orders/42 --token-file token",
 			      "redlockctl release orders/42 --force"}},

@@ -56,9 +56,11 @@ static void report_write_line(const char *start, const char *name, const char *s
 	text_fini(&line);
 }
 
-static void report_write_json(const char *event, const char *name, json_t *fields, const char *message)
+static void report_write_json(const char *event, const struct arguments *arguments, json_t *fields, const char *message)
 {
-	json_t *object = json_pack("{s:s, s:s*}", "event", event, "resource", name);
+	json_t *object = json_pack("{s:s}", "event", event);
+	if (arguments && arguments->name)
+		json_object_set_new(object, arguments_names_member(arguments), arguments_names_json(arguments));
 	assert(event && message);
 	json_object_update(object, fields);
 	json_object_set_new(object, "message", json_string(message));
@@ -83,7 +85,7 @@ void report_event(const struct arguments *arguments, enum report_level level, co
 	if (arguments && arguments->quiet)
 		level = REPORT_DETAIL;
 	if (arguments && arguments->json && arguments->command == COMMAND_RUN)
-		report_write_json(event, name, fields, message);
+		report_write_json(event, arguments, fields, message);
 	else if (level == REPORT_NOTE || arguments->verbose)
 		report_write_line("redlockctl: ", name ? name : "", name ? ": " : "", message);
 	json_decref(fields);

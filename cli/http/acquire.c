@@ -86,20 +86,25 @@ static bool acquire_check(struct acquire *acquire, uint64_t now_us)
 	struct client *client = acquire->client;
 	struct answer answer;
 	if (client->side.state == CLIENT_IDLE && now_us >= acquire->check_us) {
-		struct client_request request = acquire->wants_state
-							? client_request_of_lock("GET", client->arguments->name, NULL)
-							: client_request_get("/healthz");
+		struct client_request request = acquire->wants_state ? client_request_get_state(
+									       client->arguments->names[acquire->asked])
+								     : client_request_get("/healthz");
 		client_begin(client, &client->side, &request, client->arguments->timeout_ms * 1000);
 	}
 	if (client->side.state != CLIENT_FINISHED)
 		return false;
 	client_read(&client->side, &answer);
 	bool is_gone = answer.outcome == OUTCOME_UNAVAILABLE && strcmp(answer.code, "unreachable") == 0;
-	if (acquire->wants_state && !is_gone) {
+	bool is_free = json_is_false(json_object_get(answer.json, "held"));
+	bool asks_next = acquire->wants_state && is_free && acquire->asked + 1 < client->arguments->name_count;
+	if (asks_next) {
+		acquire->asked++; /* of a set: who holds the first that is not free; check_us is over */
+	} else if (acquire->wants_state && !is_gone) {
 		answer_state(&answer);
 		acquire_report_wait(acquire, &answer);
 	}
-	acquire_plan_check(acquire, false, now_us);
+	if (!asks_next)
+		acquire_plan_check(acquire, false, now_us);
 	answer_fini(&answer);
 	return is_gone && client->arguments->servers.count > 1;
 }
@@ -126,7 +131,7 @@ static bool acquire_await(struct acquire *acquire, uint64_t limit_us)
 
 void acquire_release(struct client *client, const struct lease *lease)
 {
-	struct client_request request = client_request_of_lock("DELETE", client->arguments->name, lease->token);
+	struct client_request request = client_request_release(client->arguments, lease->token);
 	struct answer answer;
 	assert(strlen(lease->token) == sizeof lease->token - 1);
 	client_ask(client, RELEASE_TRIES, &request, RELEASE_US, false, &answer);
@@ -142,7 +147,7 @@ static void acquire_take_back(struct acquire *acquire)
 	struct lease lease;
 	request.may_grant = false; /* its answer is waited for, for a short time */
 	client_ask(client, 1, &request, RELEASE_US, false, &answer);
-	if (answer.outcome == OUTCOME_DONE && answer_lease(&answer, client->arguments->name, NULL, &lease))
+	if (answer.outcome == OUTCOME_DONE && answer_lease(&answer, client->arguments, NULL, &lease))
 		acquire_release(client, &lease);
 	answer_fini(&answer);
 }
@@ -160,7 +165,7 @@ static void acquire_give_up(struct acquire *acquire, struct answer *ret_answer)
 	client_read(&acquire->client->main, ret_answer);
 	if (ret_answer->outcome != OUTCOME_DONE)
 		return;
-	if (answer_lease(ret_answer, acquire->client->arguments->name, NULL, &lease))
+	if (answer_lease(ret_answer, acquire->client->arguments, NULL, &lease))
 		acquire_release(acquire->client, &lease);
 	answer_set(ret_answer, OUTCOME_UNAVAILABLE, "late", "the answer came too late");
 }
@@ -203,7 +208,7 @@ static bool acquire_refresh(struct acquire *acquire, struct answer *answer, stru
 	struct answer extended = {.outcome = OUTCOME_UNAVAILABLE};
 	client_ask(acquire->client, arguments->servers.count, &request, arguments->timeout_ms * 1000, true, &extended);
 	bool done = acquire->client->order == CLIENT_GO_ON && extended.outcome == OUTCOME_DONE &&
-		    answer_lease(&extended, arguments->name, lease->token, lease);
+		    answer_lease(&extended, arguments, lease->token, lease);
 	if (!done && extended.outcome != OUTCOME_LOST)
 		acquire_release(acquire->client, lease);
 	if (!done)
@@ -217,7 +222,7 @@ static bool acquire_refresh(struct acquire *acquire, struct answer *answer, stru
 static bool acquire_evaluate(struct acquire *acquire, struct answer *answer, struct lease *lease)
 {
 	assert(lease);
-	if (answer->outcome != OUTCOME_DONE || !answer_lease(answer, acquire->client->arguments->name, NULL, lease))
+	if (answer->outcome != OUTCOME_DONE || !answer_lease(answer, acquire->client->arguments, NULL, lease))
 		return false;
 	bool good = acquire_is_young(lease) && acquire_is_enough(acquire, lease);
 	if (!good && !acquire_refresh(acquire, answer, lease))

@@ -134,8 +134,10 @@ static void answer_describe_held(struct answer *answer, const json_t *holder)
 	if (answer->retry_after_ms > 0)
 		snprintf(until, sizeof until, ", lease ends in %s unless it is extended",
 			 DURATION_TEXT(answer->retry_after_ms));
-	snprintf(answer->detail, sizeof answer->detail, "held by %.130s%s%s%s",
-		 *owner != '\0' ? owner : "somebody else", fence_text, since, until);
+	/* the refusal of a set says which of its resources is held */
+	const char *which = holder != answer->json ? answer_member(answer->json, "resource") : "";
+	snprintf(answer->detail, sizeof answer->detail, "%.100s%sheld by %.130s%s%s%s", which,
+		 *which != '\0' ? ": " : "", *owner != '\0' ? owner : "somebody else", fence_text, since, until);
 }
 
 static void answer_read_problem(struct answer *answer, long status)
@@ -205,13 +207,15 @@ void answer_state(struct answer *answer)
 	report_clean(answer->detail);
 }
 
-bool answer_lease(struct answer *answer, const char *name, const char *token, struct lease *ret_lease)
+bool answer_lease(struct answer *answer, const struct arguments *arguments, const char *token, struct lease *ret_lease)
 {
+	json_t *names = arguments_names_json(arguments);
+	bool is_ours = json_equal(json_object_get(answer->json, arguments_names_member(arguments)), names);
 	const char *its_token = answer_member(answer->json, "token");
 	struct lease lease = {.sent_us = answer->sent_us};
 	assert(answer->outcome == OUTCOME_DONE);
-	if (strcmp(answer_member(answer->json, "resource"), name) != 0 || !arguments_is_token(its_token) ||
-	    (token && strcmp(token, its_token) != 0) ||
+	json_decref(names);
+	if (!is_ours || !arguments_is_token(its_token) || (token && strcmp(token, its_token) != 0) ||
 	    !answer_read_number(answer->json, "fence", INT64_C(9007199254740991), &lease.fence) ||
 	    !answer_read_number(answer->json, "ttl_ms", LEASE_MAX_MS, &lease.ttl_ms) ||
 	    !answer_read_number(answer->json, "validity_ms", LEASE_MAX_MS, &lease.validity_ms)) {

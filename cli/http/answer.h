@@ -59,7 +59,7 @@ const char *answer_member(const json_t *object, const char *name);
 
 /* The lease in an answer to acquire (token NULL) or extend (the token that it must have). False: the answer becomes
  * OUTCOME_STRANGE. */
-bool answer_lease(struct answer *answer, const char *name, const char *token, struct lease *ret_lease)
+bool answer_lease(struct answer *answer, const struct arguments *arguments, const char *token, struct lease *ret_lease)
 	__attribute__((warn_unused_result));
 
 /* True: nobody holds the lease any more. */

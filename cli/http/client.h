@@ -18,7 +18,7 @@
 
 /* ---- client_request.c: the requests of redlockctl as method, path and body. Nothing is sent there ---- */
 
-enum { CLIENT_REQUEST_PATH_MAX = 2048, CLIENT_REQUEST_BODY_MAX = 4096 };
+enum { CLIENT_REQUEST_PATH_MAX = 2048, CLIENT_REQUEST_BODY_MAX = 16384 };
 
 struct client_request {
 	const char *method;
@@ -34,10 +34,11 @@ struct client_request {
 /* wait_ms: 0 for a request that does not wait. key: the same for all requests of one acquisition. */
 struct client_request client_request_acquire(const struct arguments *arguments, uint64_t wait_ms, const char *key);
 struct client_request client_request_extend(const struct arguments *arguments, const char *token);
-/* A request without a body for a lock: GET its state, DELETE to release it. token: NULL if none is needed. */
-struct client_request client_request_of_lock(const char *method, const char *name, const char *token);
-/* Makes a DELETE a forced one. fence: of the holder that is meant; 0: whoever holds it. */
-void client_request_force(struct client_request *request, uint64_t fence);
+struct client_request client_request_release(const struct arguments *arguments, const char *token);
+/* Of one lock, without a token: GET its state. */
+struct client_request client_request_get_state(const char *name);
+/* Without a token. fence: of the holder that is meant; 0: whoever holds it. */
+struct client_request client_request_force(const char *name, uint64_t fence);
 /* cursor: may be empty. */
 struct client_request client_request_list(const struct arguments *arguments, uint64_t limit, const char *cursor);
 struct client_request client_request_get(const char *path);
@@ -146,6 +147,7 @@ struct acquire {
 
 	bool wait_reported; /* private from here */
 	bool wants_state;   /* the next side request asks for the state of the lock, for the report */
+	size_t asked;       /* … of which name */
 	uint64_t check_us;  /* time of the next side request */
 	uint64_t report_us; /* from when on a wait is reported, once; UINT64_MAX: never */
 	uint64_t silent_us; /* when it is reported that the server has not answered anything yet */

@@ -19,10 +19,9 @@ static void client_request_append(struct client_request *request, const char *te
 	snprintf(request->path + len, sizeof request->path - len, "%s%s", text, encoded);
 }
 
-struct client_request client_request_of_lock(const char *method, const char *name, const char *token)
+struct client_request client_request_get_state(const char *name)
 {
-	struct client_request request = {.method = method, .token = token};
-	assert(!token || *token);
+	struct client_request request = {.method = "GET"};
 	client_request_append(&request, "/locks/", name);
 	return request;
 }
@@ -35,13 +34,31 @@ static void client_request_set_body(struct client_request *request, json_t *obje
 	json_decref(object);
 }
 
+/* Of a lease: one resource is in the path, several are in the body. Takes ownership of the rest of it; NULL: none. */
+static struct client_request client_request_of_lease(const char *method, const struct arguments *arguments,
+						     const char *token, json_t *body)
+{
+	struct client_request request = {.method = method, .path = "/locks", .token = token};
+	assert(token && *token);
+	if (arguments->name_count == 1) {
+		client_request_append(&request, "/", arguments->names[0]);
+	} else {
+		body = body ? body : json_object();
+		json_object_set_new(body, "resources", arguments_names_json(arguments));
+	}
+	if (body)
+		client_request_set_body(&request, body);
+	return request;
+}
+
 struct client_request client_request_acquire(const struct arguments *arguments, uint64_t wait_ms, const char *key)
 {
 	struct client_request request = {
 		.method = "POST", .path = "/locks", .wait_ms = wait_ms, .may_grant = true, .key = key};
 	const char *owner = arguments->owner;
-	json_t *body = json_pack("{s:s, s:I, s:s*}", "resource", arguments->name, "ttl_ms",
-				 (json_int_t)arguments->ttl_ms, "owner", owner && *owner != '\0' ? owner : NULL);
+	json_t *body = json_pack("{s:o, s:I, s:s*}", arguments_names_member(arguments), arguments_names_json(arguments),
+				 "ttl_ms", (json_int_t)arguments->ttl_ms, "owner",
+				 owner && *owner != '\0' ? owner : NULL);
 	if (arguments->metadata)
 		json_object_set(body, "metadata", arguments->metadata);
 	if (wait_ms > 0)
@@ -52,18 +69,24 @@ struct client_request client_request_acquire(const struct arguments *arguments, 
 
 struct client_request client_request_extend(const struct arguments *arguments, const char *token)
 {
-	struct client_request request = client_request_of_lock("PUT", arguments->name, token);
-	client_request_set_body(&request, json_pack("{s:I}", "ttl_ms", (json_int_t)arguments->ttl_ms));
-	return request;
+	return client_request_of_lease("PUT", arguments, token,
+				       json_pack("{s:I}", "ttl_ms", (json_int_t)arguments->ttl_ms));
 }
 
-void client_request_force(struct client_request *request, uint64_t fence)
+struct client_request client_request_release(const struct arguments *arguments, const char *token)
 {
-	size_t len = strlen(request->path);
-	assert(!request->token);
-	len += (size_t)snprintf(request->path + len, sizeof request->path - len, "?force=true");
+	return client_request_of_lease("DELETE", arguments, token, NULL);
+}
+
+struct client_request client_request_force(const char *name, uint64_t fence)
+{
+	struct client_request request = client_request_get_state(name);
+	size_t len = strlen(request.path);
+	request.method = "DELETE";
+	len += (size_t)snprintf(request.path + len, sizeof request.path - len, "?force=true");
 	if (fence > 0)
-		snprintf(request->path + len, sizeof request->path - len, "&fence=%" PRIu64, fence);
+		snprintf(request.path + len, sizeof request.path - len, "&fence=%" PRIu64, fence);
+	return request;
 }
 
 struct client_request client_request_list(const struct arguments *arguments, uint64_t limit, const char *cursor)
@@ -89,7 +112,7 @@ struct client_request client_request_get(const char *path)
 
 struct client_request client_request_watch(const char *name, const char *tag, uint64_t wait_ms)
 {
-	struct client_request request = client_request_of_lock("GET", name, NULL);
+	struct client_request request = client_request_get_state(name);
 	size_t len = strlen(request.path);
 	if (*tag == '\0')
 		return request;

@@ -17,9 +17,8 @@
 #include "server/base/base.h"
 
 /* REDLOCK_HELD has the names of all enclosing runs, one a line: a name holds no control characters. */
-bool child_is_enclosed(const char *name)
+static bool child_is_held(const char *held, const char *name)
 {
-	const char *held = getenv("REDLOCK_HELD");
 	size_t len = strlen(name);
 	while (held && (strncmp(held, name, len) != 0 || (held[len] != '\0' && held[len] != '\n'))) {
 		held = strchr(held, '\n');
@@ -28,19 +27,32 @@ bool child_is_enclosed(const char *name)
 	return held;
 }
 
+bool child_is_enclosed(const struct arguments *arguments)
+{
+	for (size_t i = 0; i < arguments->name_count; i++)
+		if (child_is_held(getenv("REDLOCK_HELD"), arguments->names[i]))
+			return true;
+	return false;
+}
+
 static void child_set_environment(const struct run *run, const struct lease *lease)
 {
-	const char *outer = getenv("REDLOCK_HELD"), *name = run->arguments->name;
-	struct text held;
+	const struct arguments *arguments = run->arguments;
+	const char *outer = getenv("REDLOCK_HELD");
+	struct text held, names;
 	char fence[24];
 	assert(lease->token[0] != '\0');
 	text_init(&held);
-	text_printf(&held, "%s%s%s", outer ? outer : "", outer ? "\n" : "", name);
+	text_init(&names);
+	for (size_t i = 0; i < arguments->name_count; i++)
+		text_printf(&names, "%s%s", i > 0 ? "\n" : "", arguments->names[i]);
+	text_printf(&held, "%s%s%s", outer ? outer : "", outer ? "\n" : "", names.bytes);
 	snprintf(fence, sizeof fence, "%" PRIu64, lease->fence);
-	if (setenv("REDLOCK_RESOURCE", name, 1) != 0 || setenv("REDLOCK_TOKEN", lease->token, 1) != 0 ||
+	if (setenv("REDLOCK_RESOURCE", names.bytes, 1) != 0 || setenv("REDLOCK_TOKEN", lease->token, 1) != 0 ||
 	    setenv("REDLOCK_FENCE", fence, 1) != 0 || setenv("REDLOCK_HELD", held.bytes, 1) != 0)
 		memory_exhausted("environment");
 	text_fini(&held);
+	text_fini(&names);
 }
 
 /* In the new process. Returns only on failure, with errno; ETIME: it is too late, since a process was stopped or the

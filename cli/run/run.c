@@ -38,7 +38,7 @@ int run_command(struct arguments *arguments)
 	struct run run = {.arguments = arguments, .foreground = getpid()};
 	int sockets[2];
 	assert(arguments->command == COMMAND_RUN && arguments->argv);
-	if (child_is_enclosed(arguments->name)) {
+	if (child_is_enclosed(arguments)) {
 		report_event(arguments, REPORT_NOTE, "not-acquired", json_pack("{s:s}", "code", "enclosed"),
 			     "not acquired: already held by the enclosing run");
 		return arguments->held_status;

@@ -89,7 +89,7 @@ struct run {
 /* ---- child.c: starts the command ---- */
 
 /* True if a run that this process belongs to holds the lock already. */
-bool child_is_enclosed(const char *name);
+bool child_is_enclosed(const struct arguments *arguments);
 
 /* Starts the command in a process group of its own. -1: it cannot be run, *ret_error says why; ETIME: it is
  * `latest_us` (CLOCK_BOOTTIME) already. */

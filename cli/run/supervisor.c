@@ -222,7 +222,7 @@ static void supervisor_on_answer(struct supervisor *supervisor)
 	struct lease lease;
 	client_read(&supervisor->client.main, answer);
 	bool extended = answer->outcome == OUTCOME_DONE &&
-			answer_lease(answer, supervisor->arguments->name, supervisor->lease.token, &lease);
+			answer_lease(answer, supervisor->arguments, supervisor->lease.token, &lease);
 	answer_fini(answer);
 	if (extended)
 		supervisor_on_extended(supervisor, &lease);
@@ -284,7 +284,7 @@ static void supervisor_round(struct supervisor *supervisor)
 static enum outcome supervisor_try_release(struct supervisor *supervisor, uint64_t until_us)
 {
 	const struct arguments *arguments = supervisor->arguments;
-	struct client_request request = client_request_of_lock("DELETE", arguments->name, supervisor->lease.token);
+	struct client_request request = client_request_release(arguments, supervisor->lease.token);
 	uint64_t timeout_us = clamp(until(until_us) / arguments->servers.count, RELEASE_TIMEOUT_MIN_US,
 				    arguments->timeout_ms * 1000);
 	supervisor->answer = (struct answer){.outcome = OUTCOME_UNAVAILABLE};

@@ -199,6 +199,7 @@ static bool options_read_words(struct options_reader *reader, int argc, char **a
 	options_describe(reader->table, longs, letters);
 	optind = 0; /* the state of getopt_long() is global */
 	for (; (code = getopt_long(argc, argv, letters, longs, NULL)) != -1; at = optind) {
+		reader->rest = argv + optind;
 		if (!options_read_word(reader, code, argv, at))
 			return false;
 		if (reader->is_rest || reader->end)

@@ -125,7 +125,7 @@ struct options_reader {
 	unsigned scope;                           /* the command; 0: none. Set by table->operand, as its name */
 	const char *command;
 	const struct options_entry *end; /* of OPTIONS_ENDS, if one was given */
-	char **rest;                     /* the words after --, or those of another program */
+	char **rest;      /* the words after --, or those of another program; for table->operand those that follow */
 	bool is_rest;     /* set by table->operand: from this word on they are those of another program */
 	void *aside;      /* values of the source being read that another source overrides */
 	const char *path; /* of the configuration file; NULL: none */

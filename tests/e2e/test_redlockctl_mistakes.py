@@ -33,7 +33,7 @@ MISTAKES = [
     ("status orders fourty-two", 64, "one NAME only: 'fourty-two' is another one"),
     ("list orders/", 64, "list takes no NAME; use --prefix PREFIX"),
     ("masters orders/", 64, "masters takes no NAME"),
-    (f"extend {{name}} {TOKEN}", 64, "one NAME only"),  # a secret
+    (f"extend {{name}} {TOKEN}", 64, "NAME: that is a token: it belongs in REDLOCK_TOKEN or in --token-file FILE"),  # a secret
     # options
     ("run {name} --nowait true", 64, f"--nowait: unknown option; did you mean --no-wait?; {LIST}"),
     ("status {name} --wait 5s", 64, "status has no option --wait"),

@@ -136,18 +136,20 @@ START_TEST(a_failure_that_is_no_utf8)
 }
 END_TEST
 
+static const struct arguments of_a = {.name = "a", .names = {"a"}, .name_count = 1};
+
 START_TEST(a_lease)
 {
 	struct answer answer = read_text(
 		201, "{\"resource\":\"a\",\"token\":\"" TOKEN
 		     "\",\"fence\":9007199254740991,\"ttl_ms\":30000,\"validity_ms\":29697,\"new\":[1]}");
 	struct lease lease;
-	ck_assert(answer_lease(&answer, "a", NULL, &lease));
-	ck_assert(answer_lease(&answer, "a", TOKEN, &lease));
+	ck_assert(answer_lease(&answer, &of_a, NULL, &lease));
+	ck_assert(answer_lease(&answer, &of_a, TOKEN, &lease));
 	ck_assert_str_eq(lease.token, TOKEN);
 	ck_assert_uint_eq(lease.fence, UINT64_C(9007199254740991));
 	ck_assert_uint_eq(lease.validity_ms, 29697);
-	ck_assert(!answer_lease(&answer, "a", "0000000000000000000000000000000000000000", &lease));
+	ck_assert(!answer_lease(&answer, &of_a, "0000000000000000000000000000000000000000", &lease));
 	answer_fini(&answer);
 }
 END_TEST
@@ -173,7 +175,7 @@ START_TEST(no_lease)
 	struct answer answer = read_text(201, no_leases[_i]);
 	struct lease lease = {.token = "as it was"};
 	ck_assert_int_eq(answer.outcome, OUTCOME_DONE);
-	ck_assert(!answer_lease(&answer, "a", NULL, &lease));
+	ck_assert(!answer_lease(&answer, &of_a, NULL, &lease));
 	ck_assert_int_eq(answer.outcome, OUTCOME_STRANGE);
 	ck_assert_str_eq(lease.token, "as it was");
 	answer_fini(&answer);

@@ -99,14 +99,13 @@ END_TEST
 /* Options after the command belong to it. */
 START_TEST(run_without_dashes)
 {
-	good(ARGS("run", "a", "-v", "cmd", "--ttl", "x", "--", "-q"));
+	good(ARGS("run", "a", "-v", "cmd", "--ttl", "x", "-q"));
 	ck_assert(arguments.verbose && !arguments.quiet);
 	ck_assert_str_eq(arguments.name, "a");
 	ck_assert_uint_eq(arguments.ttl_ms, 30000);
 	ck_assert_str_eq(arguments.argv[0], "cmd");
-	ck_assert_str_eq(arguments.argv[3], "--");
-	ck_assert_str_eq(arguments.argv[4], "-q");
-	ck_assert_ptr_null(arguments.argv[5]);
+	ck_assert_str_eq(arguments.argv[3], "-q");
+	ck_assert_ptr_null(arguments.argv[4]);
 	good(ARGS("--json", "run", "a", "cmd"));
 	ck_assert_str_eq(arguments.argv[0], "cmd");
 	good(ARGS("run", "a", "cmd", "--help"));
@@ -114,7 +113,29 @@ START_TEST(run_without_dashes)
 	bad(ARGS("run", "a", "--nope", "cmd"), "--nope: unknown option");
 	bad(ARGS("run", "a", ""), "empty");
 	bad(ARGS("status", "a", "b"), "one NAME only: 'b' is another one");
-	bad(ARGS("extend", "a", TOKEN), "one NAME only");
+	bad(ARGS("extend", "a", TOKEN), "NAME: that is a token: it belongs in REDLOCK_TOKEN or in --token-file FILE");
+}
+END_TEST
+
+/* With dashes all words before them are names. A program among them may be meant as the command. */
+START_TEST(several_names)
+{
+	good(ARGS("run", "b", "-v", "a", "--ttl", "5s", "c", "--", "cmd", "--", "-q"));
+	ck_assert_str_eq(arguments.name, "a, b, c");
+	ck_assert_uint_eq(arguments.name_count, 3);
+	ck_assert_str_eq(arguments.names[0], "a");
+	ck_assert(arguments.verbose && !arguments.quiet && arguments.ttl_ms == 5000);
+	ck_assert_str_eq(arguments.argv[0], "cmd");
+	ck_assert_str_eq(arguments.argv[2], "-q");
+	good(ARGS("run", "a", "--", "sh", "b", "--", "c"));
+	ck_assert_uint_eq(arguments.name_count, 1);
+	ck_assert_str_eq(arguments.argv[0], "sh");
+	good(ARGS("run", "sh", "a", "--", "cmd"));
+	bad(ARGS("run", "a", "sh", "b", "--", "c"),
+	    "NAME: sh is a program: to run it, put -- right before it; to lock a "
+	    "resource of that name, give it first");
+	bad(ARGS("acquire", "a", "b", "a"), "NAME: one of them is given twice");
+	bad(ARGS("release", "a", "b", "--force"), "--force goes with one NAME");
 }
 END_TEST
 
@@ -371,7 +392,7 @@ END_TEST
 int main(void)
 {
 	TCase *tests = tcase_create("cli_options");
-	suite_add(tests, defaults, all_forms, run_without_dashes, servers_are_few, help_and_version,
+	suite_add(tests, defaults, all_forms, run_without_dashes, several_names, servers_are_few, help_and_version,
 		  from_the_environment, letters_may_stand_together, secrets_are_not_repeated,
 		  credentials_of_the_command_line, credentials_of_the_environment, keys_are_not_repeated, keys,
 		  bounds_of_keys, force, bounds, names);
