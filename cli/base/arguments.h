@@ -1,5 +1,5 @@
-/* The command line of redlockctl and its variables of the environment, as one struct. Parsing reads no file and, but for
- * PATH, no environment but the one that it is given, and prints nothing. */
+/* The command line of redlockctl and its variables of the environment, as one struct. Parsing reads no file, no
+ * environment but PATH and the one that it is given, and prints nothing. */
 #ifndef ARGUMENTS_H
 #define ARGUMENTS_H
 
