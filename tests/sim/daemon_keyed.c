@@ -5,7 +5,7 @@
 
 #include "daemon_world.h"
 
-/* The newest extension of a lease, by its callback's argument (NULL: any) and with a key or without. */
+/* The newest extension of a lease that is decided, by its callback's argument (NULL: any) and with a key or without. */
 static const struct lease_op *find_extension(const struct world *world, unsigned proc, uint64_t of, const void *arg,
 					     bool keyed)
 {
@@ -14,8 +14,8 @@ static const struct lease_op *find_extension(const struct world *world, unsigned
 	token_write(of, token);
 	for (const struct lease_op *op = world->procs[proc].leases->all; op; op = op->all_next)
 		if (op->request.operation == LEASE_EXTEND && memcmp(op->token, token, sizeof token) == 0 &&
-		    op->answer.status == LEASE_OK && (!arg || op->arg == arg) && (op->request.key != 0) == keyed &&
-		    (!newest || op->began_us > newest->began_us))
+		    op->core.state == REDLOCK_DECIDED && op->answer.status == LEASE_OK && (!arg || op->arg == arg) &&
+		    (op->request.key != 0) == keyed && (!newest || op->began_us > newest->began_us))
 			newest = op;
 	return newest;
 }
