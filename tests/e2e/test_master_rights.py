@@ -123,7 +123,7 @@ def test_all_that_is_missing_is_named_at_once(lab):
     server = lab.redis(tcp=True)
     server.cli(*documented_user(), "-@all", "+select", "+info", "+client|id", "+script|load", "+eval")
     service = serve(lab, [server])
-    missing = ["EVALSHA", "TIME", "GET", "SET", "DEL", "EXISTS", "PTTL", "PEXPIRE", "SCAN", "HGET", "HMGET", "HSET", "HDEL", "HINCRBY", "ZADD", "ZCARD",
+    missing = ["EVALSHA", "TIME", "GETRANGE", "SET", "DEL", "EXISTS", "PTTL", "PEXPIRE", "SCAN", "HGET", "HMGET", "HSET", "HDEL", "HINCRBY", "ZADD", "ZCARD",
                "ZRANGE", "ZREM", "PUBLISH", "SUBSCRIBE"]
     seen = wait_refused(service, server, *missing)
     assert "NOPERM" in seen["reason"] and seen["reason"][-1] not in ",: ", seen
@@ -131,7 +131,7 @@ def test_all_that_is_missing_is_named_at_once(lab):
 
 
 @pytest.mark.parametrize("rights, commands, word", [
-    (["resetkeys", "~prod:redlockd:*"], "GET, SET, DEL, EXISTS, PTTL, PEXPIRE, HDEL, ZADD, ZCARD, ZRANGE, ZREM", "keys"),
+    (["resetkeys", "~prod:redlockd:*"], "GETRANGE, SET, DEL, EXISTS, PTTL, PEXPIRE, HDEL, ZADD, ZCARD, ZRANGE, ZREM", "keys"),
     (["resetchannels"], "PUBLISH, SUBSCRIBE", "channels"),
 ], ids=["keys", "channel"])
 def test_a_pattern_is_missing(lab, crowd, rights, commands, word):  # noqa: F811

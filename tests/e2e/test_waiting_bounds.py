@@ -217,7 +217,7 @@ def test_sigint_ends_at_once(lab, crowd):
 # ---- what an inspection costs ----
 
 # Commands whose cost does not depend on how much lies under a key.
-CONSTANT = {"TIME", "HMGET", "GET", "PTTL", "ZCARD", "EXISTS"}
+CONSTANT = {"TIME", "HMGET", "GETRANGE", "PTTL", "ZCARD", "EXISTS"}
 
 
 def commands_of_scripts(server, resource, work):
