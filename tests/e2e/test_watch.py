@@ -219,6 +219,52 @@ def test_a_lease_that_runs_out(lab, resource, watch):
     assert watcher.sees("free").at - since < 2 + LATE_SECONDS
 
 
+def test_a_set_on_each_of_its_names(lab, resource, watch):
+    """A watcher of any one name of a set sees its holder, at either redlockd, and its end: released, or run out."""
+    masters = lab.redises(3)
+    services = [lab.redlockd(masters), lab.redlockd(masters)]
+    names = [f"{resource}/{letter}" for letter in "abc"]
+    watchers = [watch(service, name) for name in names for service in services]
+    for watcher in watchers:
+        watcher.sees("free")
+    single = services[1].acquire(names[1], ttl_ms=60000)
+    for watcher in watchers[2:4]:
+        watcher.sees(str(single["fence"]))
+    assert services[0].release(single).status == 204
+    fences = [single["fence"]]
+    for ttl_ms in (60000, 1500):
+        body = {"resources": names[::-1], "owner": "of all", "ttl_ms": ttl_ms, "metadata": {"address": "10.0.0.1:9000"}}
+        lease = services[0].curl("POST", "/locks", body=body).json
+        fences.append(lease["fence"])
+        for watcher in watchers:
+            state = watcher.sees(str(lease["fence"])).state
+            assert (state["resources"], state["owner"], state["metadata"]) == (names, "of all", {"address": "10.0.0.1:9000"})
+        if ttl_ms == 60000:
+            assert services[1].curl("DELETE", "/locks", body={"resources": names, "token": lease["token"]}).status == 204
+        for watcher in watchers:
+            watcher.sees("free")
+    assert fences == sorted(set(fences))
+    assert watchers[0].tags() == ["free", str(fences[1]), "free", str(fences[2]), "free"], "the single lease on another name is no event here"
+
+
+def test_a_holder_whose_redlockd_is_killed(lab, resource, watch):
+    """A lease by `hold`, whose redlockd has no time to release it: watchers at another one see its end, and the next holder."""
+    masters = lab.redises(3)
+    killed, watching = lab.redlockd(masters), lab.redlockd(masters)
+    watcher = watch(watching, resource)
+    watcher.sees("free")
+    body = json.dumps({"resource": resource, "owner": "first", "ttl_ms": 2000, "hold": True}).encode()
+    with contextlib.closing(killed.connect(30)) as holder:
+        holder.sendall(b"POST /locks HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body))
+        wait_until(lambda: watcher.events[-1].state["held"], what="the holder is seen")
+        assert watcher.events[-1].state["owner"] == "first"
+        killed.kill()
+        since = time.monotonic()
+        lease = watching.acquire(resource, owner="second", ttl_ms=60000, wait_ms=20000)
+    event = watcher.sees(str(lease["fence"]))
+    assert event.state["owner"] == "second" and event.at - since < 2 + 2 * LATE_SECONDS
+
+
 def test_the_last_event(lab, resource, watch):
     service = lab.service(3)
     lease = service.acquire(resource, ttl_ms=60000)
