@@ -38,6 +38,7 @@ def median(values):
 
 
 HEAD = ["part", "stack", "load", "connections", "a second", "p50 µs", "p99 µs", "p99.9 µs", "CPU µs: service", "CPU µs: masters", "errors"]
+WATCH_HEAD = ["watchers", "scripts of all masters per change", "redlockd, of a processor", "masters, of a processor", "events a second", "last event ms, changes one by one", "last event ms, at the end of 100 a second"]
 
 
 def rows(figures):
@@ -132,10 +133,18 @@ def growth_lines(growth):
     return [[one["what"], str(one["count"]), f"{one['redlockd_mb']:.1f}", f"{one['masters_mb']:.1f}", one.get("note", "")] for one in growth or []]
 
 
+def watch_lines(watch):
+    for count in sorted({one["watchers"] for one in watch or []}):
+        found = [one for one in watch if one["watchers"] == count]
+        yield [f"{count:,}", *(spread([one[name] for one in found], digits) for name, digits in
+                               (("scripts_per_change", 2), ("cpu_redlockd", 2), ("cpu_masters", 3), ("events_per_s", 0), ("alone_ms", 1), ("last_ms", 1)))]
+
+
 def write(result, folder):
     figures = Figures(result["measurements"])
     text = ["## Aims\n", table(["aim", "median (lowest…highest of the rounds)", "reached"], aim_lines(figures, result["growth"])), "## Growth\n",
-            table(["what", "how many", "redlockd, MB resident", "a master, MB used", ""], growth_lines(result["growth"])), "## All\n", table(HEAD, rows(figures))]
+            table(["what", "how many", "redlockd, MB resident", "a master, MB used", ""], growth_lines(result["growth"])), "## Watchers\n",
+            table(WATCH_HEAD, watch_lines(result["watch"])), "## All\n", table(HEAD, rows(figures))]
     (folder / "bench.md").write_text("\n".join(text))
     plot(figures, folder)
     print("\n".join(text))
