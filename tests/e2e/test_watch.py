@@ -234,15 +234,18 @@ def test_a_set_on_each_of_its_names(lab, resource, watch):
     fences = [single["fence"]]
     for ttl_ms in (60000, 1500):
         body = {"resources": names[::-1], "owner": "of all", "ttl_ms": ttl_ms, "metadata": {"address": "10.0.0.1:9000"}}
+        since = time.monotonic()
         lease = services[0].curl("POST", "/locks", body=body).json
         fences.append(lease["fence"])
         for watcher in watchers:
-            state = watcher.sees(str(lease["fence"])).state
-            assert (state["resources"], state["owner"], state["metadata"]) == (names, "of all", {"address": "10.0.0.1:9000"})
+            event = watcher.sees(str(lease["fence"]))
+            assert event.at - since < LATE_SECONDS, "it was published, not found by the next look"
+            assert [event.state[member] for member in ("resources", "owner", "metadata")] == [names, "of all", {"address": "10.0.0.1:9000"}]
+        since = time.monotonic() + (0 if ttl_ms == 60000 else ttl_ms / 1000)
         if ttl_ms == 60000:
             assert services[1].curl("DELETE", "/locks", body={"resources": names, "token": lease["token"]}).status == 204
         for watcher in watchers:
-            watcher.sees("free")
+            assert watcher.sees("free").at - since < LATE_SECONDS
     assert fences == sorted(set(fences))
     assert watchers[0].tags() == ["free", str(fences[1]), "free", str(fences[2]), "free"], "the single lease on another name is no event here"
 
