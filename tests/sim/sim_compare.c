@@ -412,7 +412,8 @@ static bool saw_all(void)
 	for (unsigned i = 0; i < sizeof tell; i++) {
 		printf("%s told watchers %llu; ", compare_script_name(tell[i]),
 		       (unsigned long long)figures.watched[tell[i]]);
-		complete = complete && figures.watched[tell[i]] > 0;
+		/* one in a thousand sequences raises what is watched */
+		complete = complete && (figures.watched[tell[i]] > 0 || options.sequences < 20000);
 	}
 	printf("\nentries given up of several: %llu; inspections that counted somebody: %llu\n",
 	       (unsigned long long)figures.left, (unsigned long long)figures.counted);
