@@ -3,9 +3,11 @@
 #include "arguments.h"
 
 #include <assert.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "api/calls/calls.h"
@@ -182,18 +184,25 @@ static const char *const command_names[COMMAND_COUNT] = {
 	[COMMAND_VERSION] = "version",
 };
 
-/* A word that the shell would run. */
+static bool is_executable(const char *path)
+{
+	struct stat found;
+	return stat(path, &found) == 0 && S_ISREG(found.st_mode) && access(path, X_OK) == 0;
+}
+
+/* A word that execvp() would run: without PATH it has folders of its own, and an empty one is the current folder. */
 static bool is_program(const char *word)
 {
-	char path[4096];
+	char path[PATH_MAX], standard[256] = "";
 	const char *folders = getenv("PATH");
-	size_t len;
 	if (strchr(word, '/'))
-		return access(word, X_OK) == 0;
-	for (; folders && *folders; folders += len + (folders[len] == ':')) {
+		return is_executable(word);
+	if (!folders && confstr(_CS_PATH, standard, sizeof standard) > 0)
+		folders = standard;
+	for (size_t len; folders; folders = folders[len] == ':' ? folders + len + 1 : NULL) {
 		len = strcspn(folders, ":");
-		snprintf(path, sizeof path, "%.*s/%s", (int)len, folders, word);
-		if (access(path, X_OK) == 0)
+		snprintf(path, sizeof path, "%.*s%s%s", (int)len, folders, len > 0 ? "/" : "", word);
+		if (is_executable(path))
 			return true;
 	}
 	return false;

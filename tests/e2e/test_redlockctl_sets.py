@@ -3,11 +3,12 @@
 import json
 import re
 import signal
+import subprocess
 
 import pytest
 
-from ctl import BINARY, HELD, LOST, Run, ctl
-from harness import wait_until
+from ctl import BINARY, HELD, LOST, Run, ctl, url
+from harness import clean_environment, wait_until
 
 
 @pytest.fixture
@@ -105,3 +106,22 @@ def test_mistakes(service, arguments, words):
 
 def test_a_name_that_is_a_program_stands_first(service):
     assert ctl("run", "sh", "deploy/9", "--", "sh", "-c", 'echo "$REDLOCK_RESOURCE"', server=service).stdout == "deploy/9\nsh\n"
+
+
+@pytest.mark.parametrize("path", [None, "", ":/usr/bin", "/usr/bin:"])
+def test_what_counts_as_a_program_is_what_would_be_run(service, tmp_path, monkeypatch, path):
+    """Without PATH, and with an empty folder in it, as execvp() has it."""
+    (tmp_path / "trap").write_text("#!/bin/sh\necho trapped\n", encoding="utf-8")
+    (tmp_path / "trap").chmod(0o755)
+    monkeypatch.chdir(tmp_path)
+    word = "ls" if path is None else "trap"
+    run = f"exec {'env -u PATH' if path is None else f'env PATH={path}'} {BINARY} run deploy {word} host -- /bin/echo RAN"
+    done = subprocess.run(["/bin/sh", "-c", run], capture_output=True, text=True, check=False, timeout=20,
+                          env=clean_environment({"REDLOCKCTL_SERVER": url(service)}))
+    assert done.returncode == 64 and "is a program" in done.stderr and not done.stdout, done
+
+
+def test_a_folder_is_no_program(service, tmp_path, monkeypatch):
+    (tmp_path / "account" / "2").mkdir(parents=True)
+    monkeypatch.chdir(tmp_path)
+    assert ctl("run", "account/1", "account/2", "--", "echo", "both", server=service).stdout == "both\n"
