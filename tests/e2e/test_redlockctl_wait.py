@@ -253,12 +253,16 @@ def test_a_stopped_wait_without_a_terminal_stops_nobody_else(service, resource, 
     script = f'{BINARY} run {resource} -- true & echo $! >{lab.folder}/pid; wait'
     with subprocess.Popen([*DIES_WITH_US, "sh", "-c", script], process_group=0, stdin=subprocess.DEVNULL,
                           env=clean_environment({"REDLOCKCTL_SERVER": url(service)})) as shell:
-        in_queue(service, resource, 1)
-        with open(f"{lab.folder}/pid", encoding="utf-8") as file:
-            run = int(file.read())
-        os.kill(run, signal.SIGTSTP)
-        wait_until(lambda: process_state(run) == "T", what="redlockctl is stopped")
-        assert process_state(shell.pid) == "S"
-        os.kill(run, signal.SIGCONT)
-        service.release(lease)
-        assert shell.wait(20) == 0
+        try:
+            in_queue(service, resource, 1)
+            with open(f"{lab.folder}/pid", encoding="utf-8") as file:
+                run = int(file.read())
+            os.kill(run, signal.SIGTSTP)
+            wait_until(lambda: process_state(run) == "T", what="redlockctl is stopped")
+            assert process_state(shell.pid) != "T"
+            os.kill(run, signal.SIGCONT)
+            service.release(lease)
+            assert shell.wait(20 * SLOW) == 0
+        finally:
+            if shell.poll() is None:
+                os.killpg(shell.pid, signal.SIGKILL)  # also what is stopped
