@@ -233,16 +233,17 @@ static int command_extend(struct client *client)
 static int command_release(struct client *client)
 {
 	const struct arguments *arguments = client->arguments;
-	struct answer answer = commands_ask(client, arguments->force
-							    ? client_request_force(arguments->name, arguments->fence)
-							    : client_request_release(arguments, arguments->token));
+	struct answer answer = commands_ask(
+		client, arguments->force ? client_request_force(arguments->names.joined, arguments->fence)
+					 : client_request_release(arguments, arguments->token));
 	bool expired = answer_is_expired(&answer), was_free = arguments->force && expired;
 	if (answer.outcome != OUTCOME_DONE && !was_free && !(expired && client->unanswered > 0))
 		return print_failure(client, &answer);
 	if (arguments->json)
 		puts(was_free ? "{\"released\":false}" : "{\"released\":true}");
 	else if (arguments->force)
-		printf("%s: %s\n", arguments->name, was_free ? "nobody held it" : "taken from its holder, and free");
+		printf("%s: %s\n", arguments->names.joined,
+		       was_free ? "nobody held it" : "taken from its holder, and free");
 	return commands_end(&answer);
 }
 
@@ -250,7 +251,7 @@ static int command_release(struct client *client)
 
 static int command_status(struct client *client)
 {
-	struct answer answer = commands_ask(client, client_request_get_state(client->arguments->name));
+	struct answer answer = commands_ask(client, client_request_get_state(client->arguments->names.joined));
 	bool is_free = json_is_false(json_object_get(answer.json, "held"));
 	int status = commands_show(client, &answer, json_is_boolean(json_object_get(answer.json, "held")), print_state);
 	return status == EXIT_STATUS_OK && is_free && client->arguments->exit_code ? EXIT_STATUS_FREE : status;

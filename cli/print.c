@@ -86,16 +86,16 @@ void print_lease(const struct client *client, const struct lease *lease, const c
 	uint64_t end_us = lease->sent_us + lease->validity_ms * 1000, now_us = clock_now_us(),
 		 left_ms = end_us > now_us ? (end_us - now_us) / 1000 : 0;
 	const char *token = with_token ? lease->token : NULL;
-	assert(arguments->name);
+	assert(arguments->names.joined);
 	if (arguments->json) {
-		print_json_once(json_pack("{s:o, s:I, s:I, s:I, s:s, s:s*, s:s*}", arguments_names_member(arguments),
-					  arguments_names_json(arguments), "fence", (json_int_t)lease->fence, "ttl_ms",
+		print_json_once(json_pack("{s:o, s:I, s:I, s:I, s:s, s:s*, s:s*}", names_member(&arguments->names),
+					  names_json(&arguments->names), "fence", (json_int_t)lease->fence, "ttl_ms",
 					  (json_int_t)lease->ttl_ms, "validity_ms", (json_int_t)left_ms, "server",
-					  client_server(client)->text, "token", token, "owner",
+					  client_server(client)->shown, "token", token, "owner",
 					  owner && *owner != '\0' ? owner : NULL));
 		return;
 	}
-	printf("%-9s %s\n", arguments_names_member(arguments), arguments->name);
+	printf("%-9s %s\n", names_member(&arguments->names), arguments->names.joined);
 	if (token)
 		printf("token     %s\n", token);
 	printf("fence     %" PRIu64 "\n", lease->fence);

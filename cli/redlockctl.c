@@ -25,16 +25,16 @@ static void forget_api_key(char *value)
 /* A warning and no failure: a mesh may encrypt the connection. */
 static void warn_of_exposed_key(const struct arguments *arguments)
 {
-	const struct server *exposed = NULL;
+	const struct address *exposed = NULL;
 	for (size_t i = 0; i < arguments->servers.count && !exposed; i++)
-		if (arguments->servers.items[i].is_exposed)
+		if (server_is_exposed(&arguments->servers.items[i]))
 			exposed = &arguments->servers.items[i];
 	if (exposed && arguments->credentials.api_key[0] != '\0')
 		report_event(arguments, REPORT_NOTE, "warning",
-			     json_pack("{s:s, s:s}", "code", "exposed-key", "server", exposed->text),
+			     json_pack("{s:s, s:s}", "code", "exposed-key", "server", exposed->shown),
 			     "warning: the key goes to %s without TLS, and can be read on the way there: better use "
 			     "https://",
-			     exposed->text);
+			     exposed->shown);
 }
 
 /* Enough to find the process. */

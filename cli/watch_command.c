@@ -102,9 +102,9 @@ int watch_command(struct client *client)
 	uint64_t wait_ms = WAIT_MS;
 	bool failing = false;
 	int status = EXIT_STATUS_OK;
-	assert(arguments->name && arguments->argv);
+	assert(arguments->names.joined && arguments->argv);
 	for (;;) {
-		struct client_request request = client_request_watch(arguments->name, tag, wait_ms);
+		struct client_request request = client_request_watch(arguments->names.joined, tag, wait_ms);
 		struct answer answer;
 		uint64_t asked_us = clock_now_us();
 		client_ask(client, arguments->servers.count, &request, arguments->timeout_ms * 1000, false, &answer);

@@ -3,12 +3,8 @@
 #include "arguments.h"
 
 #include <assert.h>
-#include <limits.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include "api/calls/calls.h"
 #include "made/arguments_help.h"
@@ -75,14 +71,12 @@ static const char *arguments_add_right(const struct options_entry *entry, const 
 static const char *arguments_parse_metadata(const struct options_entry *entry, const char *text, void *values)
 {
 	struct arguments *arguments = values;
-	char compact[ARGUMENTS_METADATA_MAX + 1];
 	(void)entry;
 	json_decref(arguments->metadata);
 	arguments->metadata = json_loads(text, JSON_REJECT_DUPLICATES, NULL);
 	if (!json_is_object(arguments->metadata))
 		return "not a JSON object";
-	return json_dumpb(arguments->metadata, compact, sizeof compact, JSON_COMPACT) < sizeof compact ? NULL
-												       : "too long";
+	return json_dumpb(arguments->metadata, NULL, 0, JSON_COMPACT) > ARGUMENTS_METADATA_MAX ? "too long" : NULL;
 }
 
 /* A key may be given in place of its file. */
@@ -184,97 +178,6 @@ static const char *const command_names[COMMAND_COUNT] = {
 	[COMMAND_VERSION] = "version",
 };
 
-static bool is_executable(const char *path)
-{
-	struct stat found;
-	return stat(path, &found) == 0 && S_ISREG(found.st_mode) && access(path, X_OK) == 0;
-}
-
-/* A word that execvp() would run: without PATH it has folders of its own, and an empty one is the current folder. */
-static bool is_program(const char *word)
-{
-	char path[PATH_MAX], standard[256] = "";
-	const char *folders = getenv("PATH");
-	if (strchr(word, '/'))
-		return is_executable(word);
-	if (!folders && confstr(_CS_PATH, standard, sizeof standard) > 0)
-		folders = standard;
-	for (size_t len; folders; folders = folders[len] == ':' ? folders + len + 1 : NULL) {
-		len = strcspn(folders, ":");
-		snprintf(path, sizeof path, "%.*s%s%s", (int)len, folders, len > 0 ? "/" : "", word);
-		if (is_executable(path))
-			return true;
-	}
-	return false;
-}
-
-/* run: words before a -- that is still to come are names, otherwise the command begins here. */
-static bool arguments_is_before_dashes(const struct options_reader *reader, const char *word)
-{
-	char **next = reader->rest;
-	while (*next != word && *next && strcmp(*next, "--") != 0)
-		next++;
-	return *next && *next != word; /* behind the dashes the word is the first of the rest */
-}
-
-/* After the first one. `run deploy ssh host -- rm x` must not run rm here. */
-static bool arguments_read_further_name(struct options_reader *reader, const char *name)
-{
-	struct arguments *arguments = reader->values;
-	const char *shown = options_is_harmless(name) ? name : "it";
-	if ((IN_SETS & reader->scope) == 0)
-		return options_complain_text(reader, "one NAME only%s%s%s", shown == name ? ": '" : "",
-					     shown == name ? name : "", shown == name ? "' is another one" : "");
-	if (arguments_is_token(name))
-		return options_complain_text(reader, "NAME: that is a token: it belongs in REDLOCK_TOKEN or in "
-						     "--token-file FILE");
-	if (arguments->command == COMMAND_RUN && arguments->name_count == 1 && is_program(name))
-		return options_complain_text(reader,
-					     "NAME: %s is a program: to run it, put -- right before it; to lock a "
-					     "resource of that name, give it first",
-					     shown);
-	if (arguments->name_count == ARGUMENTS_NAMES_MAX)
-		return options_complain_text(reader, "NAME: too many; allowed are 1 to %d", ARGUMENTS_NAMES_MAX);
-	arguments->names[arguments->name_count++] = name;
-	return true;
-}
-
-static int arguments_compare_names(const void *a, const void *b)
-{
-	return strcmp(*(const char *const *)a, *(const char *const *)b);
-}
-
-/* Sorted, as servers answer them. */
-static bool arguments_join_names(struct options_reader *reader, struct arguments *arguments)
-{
-	static char joined[ARGUMENTS_NAMES_MAX * (PATH_VALUE_MAX + 2)];
-	char *at = joined;
-	qsort(arguments->names, arguments->name_count, sizeof *arguments->names, arguments_compare_names);
-	for (size_t i = 0; i < arguments->name_count; i++) {
-		if (i > 0 && strcmp(arguments->names[i - 1], arguments->names[i]) == 0)
-			return options_complain_text(reader, "NAME: one of them is given twice");
-		at = stpcpy(stpcpy(at, i > 0 ? ", " : ""), arguments->names[i]);
-	}
-	arguments->name = arguments->name_count > 0 ? joined : NULL;
-	return true;
-}
-
-const char *arguments_names_member(const struct arguments *arguments)
-{
-	return arguments->name_count > 1 ? "resources" : "resource";
-}
-
-json_t *arguments_names_json(const struct arguments *arguments)
-{
-	assert(arguments->name_count > 0);
-	if (arguments->name_count == 1)
-		return json_string(arguments->name);
-	json_t *names = json_array();
-	for (size_t i = 0; i < arguments->name_count; i++)
-		json_array_append_new(names, json_string(arguments->names[i]));
-	return names;
-}
-
 static bool arguments_read_name(struct options_reader *reader, const char *name)
 {
 	struct arguments *arguments = reader->values;
@@ -284,17 +187,15 @@ static bool arguments_read_name(struct options_reader *reader, const char *name)
 	if ((IN_NAMED & reader->scope) == 0)
 		return options_complain_text(reader, "%s takes no NAME", reader->command);
 	bool has_command = arguments->command == COMMAND_WATCH ||
-			   (arguments->command == COMMAND_RUN && !arguments_is_before_dashes(reader, name));
-	if (arguments->name_count > 0 && has_command) {
+			   (arguments->command == COMMAND_RUN && !names_go_on(reader, name));
+	if (arguments->names.count > 0 && has_command) {
 		reader->is_rest = true; /* its options are its own */
 		return true;
 	}
 	if (reason)
 		return options_complain_text(reader, "NAME: %s", reason);
-	if (arguments->name_count > 0)
-		return arguments_read_further_name(reader, name);
-	arguments->names[arguments->name_count++] = name;
-	return true;
+	return names_add(reader, &arguments->names, name, (IN_SETS & reader->scope) != 0,
+			 arguments->command == COMMAND_RUN);
 }
 
 /* The command, whose second word follows `key`. */
@@ -374,7 +275,7 @@ static bool arguments_check(struct options_reader *reader, const struct argument
 		 "--wait and --no-wait: one of them only"},
 		{holds && arguments->force && (token || file), "--force goes without a token"},
 		{arguments->fence > 0 && !arguments->force, "--fence goes with --force"},
-		{arguments->force && arguments->name_count > 1, "--force goes with one NAME"},
+		{arguments->force && arguments->names.count > 1, "--force goes with one NAME"},
 		{holds && token && file, "--token and --token-file: one of them only"},
 		{holds && !token && !file && !arguments->force,
 		 "the token is missing: in REDLOCK_TOKEN or with --token-file FILE"},
@@ -393,7 +294,7 @@ static bool arguments_check(struct options_reader *reader, const struct argument
 		 "REDLOCKCTL_KEY_FILE and REDLOCKCTL_API_KEY: one of them only"},
 	};
 	assert(IN_ALL & reader->scope);
-	if (IN_NAMED & reader->scope && !arguments->name)
+	if (IN_NAMED & reader->scope && !arguments->names.joined)
 		return options_complain_text(reader, "NAME: missing: redlockctl %s NAME%s", reader->command,
 					     run ? " COMMAND [ARGUMENT...]" : "");
 	for (size_t i = 0; i < sizeof rules / sizeof *rules; i++)
@@ -450,7 +351,7 @@ bool arguments_parse(struct arguments *ret_arguments, char **argv, char *const e
 								       "lists them");
 	if ((IN_ALL & reader.scope) == 0)
 		return true; /* no server is asked */
-	if (!arguments_join_names(&reader, ret_arguments))
+	if (!names_join(&reader, &ret_arguments->names))
 		return false;
 	arguments_complete(&reader, ret_arguments);
 	return arguments_check(&reader, ret_arguments);

@@ -10,30 +10,9 @@
 #include <stdio.h>
 
 #include "credentials.h"
+#include "names.h"
+#include "server.h"
 #include "server/options/options.h"
-
-/* ---- server.c: addresses of redlockd: http://host:port, host:port, https://host:port or unix:/path ---- */
-
-enum { SERVER_TEXT_MAX = 300, SERVER_PATH_MAX = 107, SERVERS_MAX = 16 };
-
-struct server {
-	char text[SERVER_TEXT_MAX + 1];      /* as the user wrote it, for messages */
-	char base[SERVER_TEXT_MAX + 1];      /* the URL without the path of the request: http://host:port */
-	char unix_path[SERVER_PATH_MAX + 1]; /* empty: TCP */
-	bool is_tls;
-	/* requests can be read on the way: plain HTTP, most likely to another machine */
-	bool is_exposed;
-};
-
-struct server_list {
-	size_t count; /* first, as server/options wants it */
-	struct server items[SERVERS_MAX];
-};
-
-/* NULL, or the reason (static, so it never holds a part of the text). */
-const char *server_parse(const char *text, struct server *ret_server) __attribute__((warn_unused_result));
-
-/* ---- arguments.c, and command_help.c: the help of one command ---- */
 
 enum command {
 	COMMAND_RUN,
@@ -52,36 +31,25 @@ enum command {
 	COMMAND_COUNT
 };
 
-enum {
-	ARGUMENTS_MESSAGE_MAX = 512,
-	ARGUMENTS_OWNER_MAX = 128,
-	ARGUMENTS_METADATA_MAX = 1024, /* bytes of compact JSON */
-	ARGUMENTS_TOKEN_LEN = 40,
-	ARGUMENTS_RUN_TTL_MIN_MS = 200
-};
-
-enum { ARGUMENTS_KEY_NAME_MAX = 64, ARGUMENTS_NAMES_MAX = 16, ARGUMENTS_PREFIXES_MAX = 64, ARGUMENTS_RIGHTS = 4 };
+enum { ARGUMENTS_OWNER_MAX = 128, ARGUMENTS_METADATA_MAX = 1024, ARGUMENTS_TOKEN_LEN = 40 }; /* bytes */
+enum { ARGUMENTS_KEY_NAME_MAX = 64, ARGUMENTS_PREFIXES_MAX = 64, ARGUMENTS_RIGHTS = 4, ARGUMENTS_MESSAGE_MAX = 512 };
+enum { ARGUMENTS_RUN_TTL_MIN_MS = 200 };
 
 struct arguments {
 	enum command command;
-	unsigned help_of;                       /* COMMAND_HELP: a bit for each command that is asked for; 0: all */
-	const char *name;                       /* for messages: of several all, with commas between them */
-	const char *names[ARGUMENTS_NAMES_MAX]; /* sorted; one, or the resources of a set */
-	size_t name_count;
+	unsigned help_of; /* COMMAND_HELP: a bit for each command that is asked for; 0: all */
+	struct names names;
 	struct server_list servers;
 	uint64_t ttl_ms, wait_ms, kill_after_ms, timeout_ms;
 	const char *ttl_text; /* as it was typed */
 	bool json, verbose, quiet, wait_all, force, ready, no_wait, exit_code;
 	struct credentials credentials; /* its files are not read yet: credentials_load() */
 	int held_status;
-	uint64_t limit;                               /* of list; 0: all */
-	uint64_t fence;                               /* of release --force; 0: any */
-	const char *owner;                            /* NULL: none given */
-	const char *prefix;                           /* NULL: none given */
+	uint64_t limit; /* of list; 0: all */
+	uint64_t fence; /* of release --force; 0: any */
+	/* NULL: none given; the last two are of key new */
+	const char *owner, *prefix, *token, *token_file, *key_name, *out;
 	json_t *metadata;                             /* NULL: none given */
-	const char *token;                            /* from --token or the environment; NULL: none given */
-	const char *token_file;                       /* NULL: none given */
-	const char *key_name, *out;                   /* of key new; NULL: none given */
 	const char *prefixes[ARGUMENTS_PREFIXES_MAX]; /* of key new */
 	size_t prefix_count;
 	unsigned rights;                     /* of key new: a bit for each of arguments_rights; 0: none given */
@@ -100,11 +68,6 @@ void arguments_print_help(const struct arguments *arguments, FILE *to);
  * wrong with it. No value is repeated there. */
 bool arguments_parse(struct arguments *ret_arguments, char **argv, char *const environment[])
 	__attribute__((warn_unused_result));
-
-/* The member of a request for the names: "resource", or "resources" with the array of several. The reference is the
- * caller's. */
-const char *arguments_names_member(const struct arguments *arguments);
-json_t *arguments_names_json(const struct arguments *arguments);
 
 /* True if the text is a token: 40 digits, 0 to 9 and a to f. */
 bool arguments_is_token(const char *text);

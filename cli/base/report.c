@@ -59,8 +59,8 @@ static void report_write_line(const char *start, const char *name, const char *s
 static void report_write_json(const char *event, const struct arguments *arguments, json_t *fields, const char *message)
 {
 	json_t *object = json_pack("{s:s}", "event", event);
-	if (arguments && arguments->name)
-		json_object_set_new(object, arguments_names_member(arguments), arguments_names_json(arguments));
+	if (arguments && arguments->names.joined)
+		json_object_set_new(object, names_member(&arguments->names), names_json(&arguments->names));
 	assert(event && message);
 	json_object_update(object, fields);
 	json_object_set_new(object, "message", json_string(message));
@@ -74,7 +74,7 @@ static void report_write_json(const char *event, const struct arguments *argumen
 void report_event(const struct arguments *arguments, enum report_level level, const char *event, json_t *fields,
 		  const char *format, ...)
 {
-	const char *name = arguments ? arguments->name : NULL;
+	const char *name = arguments ? arguments->names.joined : NULL;
 	char message[MESSAGE_MAX_BYTES];
 	va_list values;
 	assert(event && format);

@@ -1,17 +1,17 @@
-/* Parses addresses of redlockd. See arguments.h. No name is resolved here.
+/* Parses addresses of redlockd. See server.h. No name is resolved here.
  *
  * The port is required: the default of the scheme (80, 443) is not that of redlockd (8080), and either would be a
  * guess. */
+#include "server.h"
+
 #include <arpa/inet.h>
 #include <assert.h>
 #include <stdio.h>
 #include <string.h>
 #include <strings.h>
 
-#include "arguments.h"
-
 /* The only names are those that RFC 6761 reserves; nothing is resolved. */
-static bool server_is_loopback(const char *host)
+static bool is_loopback(const char *host)
 {
 	static const char name[] = "localhost";
 	struct in_addr address;
@@ -22,26 +22,29 @@ static bool server_is_loopback(const char *host)
 	       (inet_pton(AF_INET, host, &address) == 1 && ntohl(address.s_addr) >> 24 == 127);
 }
 
-const char *server_parse(const char *text, struct server *ret_server)
+const char *server_parse(const char *text, struct address *ret_address)
 {
 	const unsigned may = ADDRESS_PLAIN | ADDRESS_UNIX | ADDRESS_HTTP | ADDRESS_HTTPS | ADDRESS_NEEDS_PORT |
 			     ADDRESS_SLASH;
-	struct server server = {0};
-	struct address address;
-	const char *reason = address_parse(text, may, &address);
+	const char *reason = address_parse(text, may, ret_address);
 	if (reason)
 		return reason;
-	assert(strlen(text) <= SERVER_TEXT_MAX); /* the longest host and port are shorter */
-	server.is_tls = address.scheme == ADDRESS_HTTPS;
-	strcpy(server.text, text);
-	if (address.is_unix) {
-		strcpy(server.unix_path, address.host);
-		strcpy(server.base, "http://localhost");
-	} else {
-		snprintf(server.base, sizeof server.base, address.is_v6 ? "http%s://[%s]:%u" : "http%s://%s:%u",
-			 server.is_tls ? "s" : "", address.host, address.port);
-		server.is_exposed = !server.is_tls && !server_is_loopback(address.host);
-	}
-	*ret_server = server;
+	assert(strlen(text) < sizeof ret_address->shown); /* the longest host and port are shorter */
+	strcpy(ret_address->shown, text);
 	return NULL;
+}
+
+void server_write_base(const struct address *server, char ret_base[SERVER_BASE_MAX])
+{
+	assert(server->is_unix || server->port > 0);
+	if (server->is_unix)
+		strcpy(ret_base, "http://localhost");
+	else
+		snprintf(ret_base, SERVER_BASE_MAX, server->is_v6 ? "http%s://[%s]:%u" : "http%s://%s:%u",
+			 server->tls ? "s" : "", server->host, server->port);
+}
+
+bool server_is_exposed(const struct address *server)
+{
+	return !server->is_unix && !server->tls && !is_loopback(server->host);
 }

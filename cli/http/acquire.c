@@ -86,9 +86,9 @@ static bool acquire_check(struct acquire *acquire, uint64_t now_us)
 	struct client *client = acquire->client;
 	struct answer answer;
 	if (client->side.state == CLIENT_IDLE && now_us >= acquire->check_us) {
-		struct client_request request = acquire->wants_state ? client_request_get_state(
-									       client->arguments->names[acquire->asked])
-								     : client_request_get("/healthz");
+		struct client_request request =
+			acquire->wants_state ? client_request_get_state(client->arguments->names.items[acquire->asked])
+					     : client_request_get("/healthz");
 		client_begin(client, &client->side, &request, client->arguments->timeout_ms * 1000);
 	}
 	if (client->side.state != CLIENT_FINISHED)
@@ -96,7 +96,7 @@ static bool acquire_check(struct acquire *acquire, uint64_t now_us)
 	client_read(&client->side, &answer);
 	bool is_gone = answer.outcome == OUTCOME_UNAVAILABLE && strcmp(answer.code, "unreachable") == 0;
 	bool is_free = json_is_false(json_object_get(answer.json, "held"));
-	bool asks_next = acquire->wants_state && is_free && acquire->asked + 1 < client->arguments->name_count;
+	bool asks_next = acquire->wants_state && is_free && acquire->asked + 1 < client->arguments->names.count;
 	if (asks_next) {
 		acquire->asked++; /* of a set: who holds the first that is not free; check_us is over */
 	} else if (acquire->wants_state && !is_gone) {

@@ -209,8 +209,8 @@ void answer_state(struct answer *answer)
 
 bool answer_lease(struct answer *answer, const struct arguments *arguments, const char *token, struct lease *ret_lease)
 {
-	json_t *names = arguments_names_json(arguments);
-	bool is_ours = json_equal(json_object_get(answer->json, arguments_names_member(arguments)), names);
+	json_t *names = names_json(&arguments->names);
+	bool is_ours = json_equal(json_object_get(answer->json, names_member(&arguments->names)), names);
 	const char *its_token = answer_member(answer->json, "token");
 	struct lease lease = {.sent_us = answer->sent_us};
 	assert(answer->outcome == OUTCOME_DONE);

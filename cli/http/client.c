@@ -135,7 +135,7 @@ void client_fini(struct client *client)
 	curl_global_cleanup();
 }
 
-const struct server *client_server(const struct client *client)
+const struct address *client_server(const struct client *client)
 {
 	assert(client->server < client->arguments->servers.count);
 	return &client->arguments->servers.items[client->server];
@@ -224,15 +224,16 @@ static void client_set_tls(CURL *easy, const struct credentials *credentials)
 	assert(set);
 }
 
-static void client_set_request(CURL *easy, const struct server *server, const struct client_request *request)
+static void client_set_request(CURL *easy, const struct address *server, const struct client_request *request)
 {
-	char url[SERVER_TEXT_MAX + CLIENT_REQUEST_PATH_MAX + 1];
-	assert(server->base[0] && request->method);
-	snprintf(url, sizeof url, "%s%s", server->base, request->path);
+	char base[SERVER_BASE_MAX], url[SERVER_BASE_MAX + CLIENT_REQUEST_PATH_MAX];
+	assert(request->method);
+	server_write_base(server, base);
+	snprintf(url, sizeof url, "%s%s", base, request->path);
 	curl_easy_setopt(easy, CURLOPT_URL, url);
-	curl_easy_setopt(easy, CURLOPT_PROTOCOLS_STR, server->is_tls ? "https" : "http");
-	if (server->unix_path[0] != '\0')
-		curl_easy_setopt(easy, CURLOPT_UNIX_SOCKET_PATH, server->unix_path);
+	curl_easy_setopt(easy, CURLOPT_PROTOCOLS_STR, server->tls ? "https" : "http");
+	if (server->is_unix)
+		curl_easy_setopt(easy, CURLOPT_UNIX_SOCKET_PATH, server->host);
 	curl_easy_setopt(easy, CURLOPT_CUSTOMREQUEST, request->method);
 	if (request->body[0] != '\0')
 		curl_easy_setopt(easy, CURLOPT_COPYPOSTFIELDS, request->body);
@@ -253,11 +254,11 @@ void client_begin(struct client *client, struct client_exchange *exchange, const
 		  uint64_t timeout_us)
 {
 	const struct credentials *credentials = &client->arguments->credentials;
-	const struct server *server = client_server(client);
+	const struct address *server = client_server(client);
 	assert(exchange->state != CLIENT_BUSY);
 	curl_easy_reset(exchange->easy);
 	client_set_bounds(exchange->easy, request, timeout_us);
-	if (server->is_tls)
+	if (server->tls)
 		client_set_tls(exchange->easy, credentials);
 	client_set_headers(exchange, request, credentials->api_key);
 	client_set_request(exchange->easy, server, request);
@@ -401,11 +402,11 @@ const char *client_explain(const struct client *client, const struct answer *ans
 	for (size_t i = 0; i < servers->count && answer_is_of_one(answer); i++)
 		if (client->failures[i][0] != '\0')
 			len += (size_t)snprintf(ret_text + len, CLIENT_TEXT_MAX - len, "%s%s: %s", len > 0 ? "; " : "",
-						servers->items[i].text, client->failures[i]);
+						servers->items[i].shown, client->failures[i]);
 	assert(len < CLIENT_TEXT_MAX);
 	if (strstr(ret_text, ": cannot connect: "))
 		snprintf(ret_text + len, CLIENT_TEXT_MAX - len, "%s", CLIENT_CONNECT_HINT);
-	return len > 0 ? ret_text : answer_explain(answer, client->arguments, client_server(client)->text, ret_text);
+	return len > 0 ? ret_text : answer_explain(answer, client->arguments, client_server(client)->shown, ret_text);
 }
 
 void client_ask(struct client *client, size_t tries, const struct client_request *request, uint64_t timeout_us,

@@ -90,7 +90,7 @@ struct client {
 bool client_init(struct client *client, const struct arguments *arguments) __attribute__((warn_unused_result));
 void client_fini(struct client *client);
 
-const struct server *client_server(const struct client *client);
+const struct address *client_server(const struct client *client);
 void client_next_server(struct client *client);
 
 /* Begins a request to the current server; none may be under way there. *request is copied. Connecting may take
@@ -121,7 +121,7 @@ void client_read(struct client_exchange *exchange, struct answer *ret_answer);
 void client_note(struct client *client, const struct answer *answer);
 
 /* The answer for people: if servers failed, each with its reason. Returns ret_text. */
-enum { CLIENT_TEXT_MAX = SERVERS_MAX * (SERVER_TEXT_MAX + ANSWER_DETAIL_MAX + 4) + ANSWER_TEXT_MAX };
+enum { CLIENT_TEXT_MAX = SERVERS_MAX * (SERVER_SHOWN_MAX + ANSWER_DETAIL_MAX + 4) + ANSWER_TEXT_MAX };
 const char *client_explain(const struct client *client, const struct answer *answer, char ret_text[CLIENT_TEXT_MAX]);
 
 /* Sends a main request to one server after the other, from the current one on, until one answers for all of them,

@@ -40,11 +40,11 @@ static struct client_request client_request_of_lease(const char *method, const s
 {
 	struct client_request request = {.method = method, .path = "/locks", .token = token};
 	assert(token && *token);
-	if (arguments->name_count == 1) {
-		client_request_append(&request, "/", arguments->names[0]);
+	if (arguments->names.count == 1) {
+		client_request_append(&request, "/", arguments->names.items[0]);
 	} else {
 		body = body ? body : json_object();
-		json_object_set_new(body, "resources", arguments_names_json(arguments));
+		json_object_set_new(body, "resources", names_json(&arguments->names));
 	}
 	if (body)
 		client_request_set_body(&request, body);
@@ -56,7 +56,7 @@ struct client_request client_request_acquire(const struct arguments *arguments, 
 	struct client_request request = {
 		.method = "POST", .path = "/locks", .wait_ms = wait_ms, .may_grant = true, .key = key};
 	const char *owner = arguments->owner;
-	json_t *body = json_pack("{s:o, s:I, s:s*}", arguments_names_member(arguments), arguments_names_json(arguments),
+	json_t *body = json_pack("{s:o, s:I, s:s*}", names_member(&arguments->names), names_json(&arguments->names),
 				 "ttl_ms", (json_int_t)arguments->ttl_ms, "owner",
 				 owner && *owner != '\0' ? owner : NULL);
 	if (arguments->metadata)

@@ -29,8 +29,8 @@ static bool child_is_held(const char *held, const char *name)
 
 bool child_is_enclosed(const struct arguments *arguments)
 {
-	for (size_t i = 0; i < arguments->name_count; i++)
-		if (child_is_held(getenv("REDLOCK_HELD"), arguments->names[i]))
+	for (size_t i = 0; i < arguments->names.count; i++)
+		if (child_is_held(getenv("REDLOCK_HELD"), arguments->names.items[i]))
 			return true;
 	return false;
 }
@@ -44,8 +44,8 @@ static void child_set_environment(const struct run *run, const struct lease *lea
 	assert(lease->token[0] != '\0');
 	text_init(&held);
 	text_init(&names);
-	for (size_t i = 0; i < arguments->name_count; i++)
-		text_printf(&names, "%s%s", i > 0 ? "\n" : "", arguments->names[i]);
+	for (size_t i = 0; i < arguments->names.count; i++)
+		text_printf(&names, "%s%s", i > 0 ? "\n" : "", arguments->names.items[i]);
 	text_printf(&held, "%s%s%s", outer ? outer : "", outer ? "\n" : "", names.bytes);
 	snprintf(fence, sizeof fence, "%" PRIu64, lease->fence);
 	if (setenv("REDLOCK_RESOURCE", names.bytes, 1) != 0 || setenv("REDLOCK_TOKEN", lease->token, 1) != 0 ||

@@ -49,7 +49,7 @@ static void supervisor_set_guard(struct supervisor *supervisor)
 
 static void supervisor_report_acquired(struct supervisor *supervisor)
 {
-	const char *server = client_server(&supervisor->client)->text;
+	const char *server = client_server(&supervisor->client)->shown;
 	json_int_t left_ms = supervisor_left_ms(supervisor);
 	json_t *fields = json_pack("{s:I, s:I, s:I, s:s}", "fence", (json_int_t)supervisor->lease.fence, "validity_ms",
 				   left_ms, "waited_ms", (json_int_t)supervisor->waited_ms, "server", server);
@@ -61,7 +61,7 @@ static void supervisor_report_acquired(struct supervisor *supervisor)
 static void supervisor_on_refused(struct supervisor *supervisor)
 {
 	const struct answer *answer = &supervisor->answer;
-	const char *where = client_server(&supervisor->client)->text;
+	const char *where = client_server(&supervisor->client)->shown;
 	json_t *fields = json_pack("{s:s, s:s, s:I}", "code", answer->code, "server", where, "waited_ms",
 				   (json_int_t)supervisor->waited_ms);
 	char text[CLIENT_TEXT_MAX];
@@ -189,9 +189,9 @@ static void supervisor_on_extended(struct supervisor *supervisor, const struct l
 	supervisor->failures = 0;
 	supervisor_set_guard(supervisor);
 	json_t *fields = json_pack("{s:I, s:s}", "validity_ms", supervisor_left_ms(supervisor), "server",
-				   client_server(&supervisor->client)->text);
+				   client_server(&supervisor->client)->shown);
 	report_event(supervisor->arguments, failures > 0 ? REPORT_NOTE : REPORT_DETAIL, "extended", fields,
-		     "extended at %s, valid for %s", client_server(&supervisor->client)->text,
+		     "extended at %s, valid for %s", client_server(&supervisor->client)->shown,
 		     DURATION_TEXT(supervisor_left_ms(supervisor)));
 	supervisor_act(supervisor, action); /* the end may have come with the answer: it is reported last */
 }
@@ -199,15 +199,15 @@ static void supervisor_on_extended(struct supervisor *supervisor, const struct l
 static void supervisor_on_failed(struct supervisor *supervisor)
 {
 	const struct answer *answer = &supervisor->answer;
-	const struct server *server = client_server(&supervisor->client);
+	const struct address *server = client_server(&supervisor->client);
 	size_t servers = supervisor->arguments->servers.count;
 	uint64_t half_us = renewal_pause_us(&supervisor->renewal) / 2;
 	/* Once for each server, then only as JSON: there are several requests a second. */
 	if (supervisor->failures < servers || supervisor->arguments->json)
 		report_event(supervisor->arguments, REPORT_NOTE, "not-extended",
-			     json_pack("{s:s, s:s, s:I}", "code", answer->code, "server", server->text, "left_ms",
+			     json_pack("{s:s, s:s, s:I}", "code", answer->code, "server", server->shown, "left_ms",
 				       supervisor_left_ms(supervisor)),
-			     "not extended at %s, %s left: %s", server->text,
+			     "not extended at %s, %s left: %s", server->shown,
 			     DURATION_TEXT(supervisor_left_ms(supervisor)), answer->detail);
 	client_next_server(&supervisor->client);
 	supervisor->failures++;

@@ -78,10 +78,11 @@ static bool options_complain_unknown(struct options_reader *reader, const char *
 	size_t len = strcspn(given, "=");
 	bool plain = !is_word && len < sizeof shown && strcspn(given, "@:/%?") >= len;
 	const struct options_entry *entry = plain ? options_find(reader, given, len, flag ? 3 : 4) : NULL;
-	const char *kind = is_word ? "not an option (a value that may be left out is given with =)"
-			   : flag  ? "unknown option"
+	const char *kind = flag                                  ? "unknown option"
 			   : reader->source == OPTIONS_FROM_FILE ? "unknown key"
 								 : "unknown variable";
+	if (is_word)
+		kind = "not an option (a value that may be left out is given with =)";
 	if (entry)
 		options_spell(reader->table, entry, reader->source, like);
 	if (plain) /* of a letter without its value, which may be a secret */
@@ -248,11 +249,10 @@ static bool options_read_environment(struct options_reader *reader, char *const 
 /* A JSON value as the text of the same flag. NULL: the option does not allow its type. */
 static const char *options_json_text(const struct options_entry *entry, const json_t *value, char buffer[32])
 {
-	unsigned type = json_is_string(value)    ? OPTIONS_STRING
-			: json_is_boolean(value) ? OPTIONS_TRUTH
-			: json_is_integer(value) ? OPTIONS_INTEGER
-			: json_is_real(value)    ? OPTIONS_REAL
-						 : 0;
+	static const unsigned types[] = {
+		[JSON_STRING] = OPTIONS_STRING, [JSON_INTEGER] = OPTIONS_INTEGER, [JSON_REAL] = OPTIONS_REAL,
+		[JSON_TRUE] = OPTIONS_TRUTH,    [JSON_FALSE] = OPTIONS_TRUTH,     [JSON_NULL] = 0};
+	unsigned type = types[json_typeof(value)];
 	if (!(entry->traits & type) || type == OPTIONS_STRING)
 		return entry->traits & type ? json_string_value(value) : NULL;
 	size_t len = json_dumpb(value, buffer, 31, JSON_ENCODE_ANY | JSON_REAL_PRECISION(15));

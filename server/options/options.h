@@ -82,10 +82,8 @@ struct options_entry {
 	const char *help;           /* a sentence or more */
 };
 
-/* The member that an entry fills. */
 #define OPTIONS_AT(type, member) .offset = offsetof(type, member), .size = sizeof((type *)NULL)->member
 #define OPTIONS_RANGE "%" PRIu64 " to %" PRIu64
-/* What an entry may be. */
 #define OPTIONS_NUMBER(least, most)                                                                              \
 	.argument = "N", .traits = OPTIONS_SHOWN | OPTIONS_INTEGER, .parse = options_parse_number, .min = least, \
 	.max = most

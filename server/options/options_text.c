@@ -10,12 +10,8 @@
 #include "server/base/base.h"
 
 #define OPTIONS_PLAIN "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789+-.,"
-enum {
-	OPTIONS_SHOWN_MAX = 40, /* a token has 40 digits */
-	OPTIONS_WORD_MAX = 20,
-	OPTIONS_HELP_WIDTH = 80,
-	OPTIONS_HELP_INDENT = 8
-};
+enum { OPTIONS_WORD_MAX = 20, OPTIONS_HELP_WIDTH = 80, OPTIONS_HELP_INDENT = 8 };
+enum { OPTIONS_SHOWN_MAX = 40 }; /* a token has 40 digits */
 
 /* ---- names ---- */
 
@@ -24,11 +20,8 @@ void options_spell(const struct options_table *table, const struct options_entry
 {
 	bool variable = source == OPTIONS_FROM_ENVIRONMENT || entry->traits & OPTIONS_NO_FLAG;
 	bool flag = !variable && source != OPTIONS_FROM_FILE;
-	snprintf(name, OPTIONS_NAME_MAX, "%s%s",
-		 variable && !entry->variable ? table->variables
-		 : flag                       ? "--"
-					      : "",
-		 variable && entry->variable ? entry->variable : entry->name);
+	const char *start = variable && !entry->variable ? table->variables : flag ? "--" : "";
+	snprintf(name, OPTIONS_NAME_MAX, "%s%s", start, variable && entry->variable ? entry->variable : entry->name);
 	for (char *c = name; !flag && *c != '\0'; c++)
 		*c = *c == '-' ? '_' : variable ? (char)toupper((unsigned char)*c) : *c;
 }
@@ -36,12 +29,10 @@ void options_spell(const struct options_table *table, const struct options_entry
 void options_allowed(const struct options_entry *entry, char allowed[OPTIONS_ALLOWED_MAX])
 {
 	size_t len = 0;
-	for (size_t i = 0; entry->choices && entry->choices[i]; i++)
-		len += (size_t)snprintf(allowed + len, OPTIONS_ALLOWED_MAX - len, "%s%s",
-					i == 0                   ? ""
-					: !entry->choices[i + 1] ? " or "
-								 : ", ",
-					entry->choices[i]);
+	for (size_t i = 0; entry->choices && entry->choices[i]; i++) {
+		const char *before = i == 0 ? "" : entry->choices[i + 1] ? ", " : " or ";
+		len += (size_t)snprintf(allowed + len, OPTIONS_ALLOWED_MAX - len, "%s%s", before, entry->choices[i]);
+	}
 	if (!entry->choices)
 		snprintf(allowed, OPTIONS_ALLOWED_MAX, entry->allowed ? entry->allowed : OPTIONS_RANGE, entry->min,
 			 entry->max);

@@ -136,7 +136,7 @@ START_TEST(a_failure_that_is_no_utf8)
 }
 END_TEST
 
-static const struct arguments of_a = {.name = "a", .names = {"a"}, .name_count = 1};
+static const struct arguments of_a = {.names = {.items = {"a"}, .count = 1, .joined = "a"}};
 
 START_TEST(a_lease)
 {

@@ -44,14 +44,14 @@ START_TEST(defaults)
 {
 	good(ARGS("run", "a", "--", "cmd", "--ttl", "x"));
 	ck_assert_int_eq(arguments.command, COMMAND_RUN);
-	ck_assert_str_eq(arguments.name, "a");
+	ck_assert_str_eq(arguments.names.joined, "a");
 	ck_assert_uint_eq(arguments.ttl_ms, 30000);
 	ck_assert_uint_eq(arguments.wait_ms, 300000);
 	ck_assert_uint_eq(arguments.kill_after_ms, 5000);
 	ck_assert_uint_eq(arguments.timeout_ms, 5000);
 	ck_assert_int_eq(arguments.held_status, EXIT_STATUS_HELD);
 	ck_assert_uint_eq(arguments.servers.count, 1);
-	ck_assert_str_eq(arguments.servers.items[0].base, "http://127.0.0.1:8080");
+	ck_assert_str_eq(arguments.servers.items[0].shown, "http://127.0.0.1:8080");
 	ck_assert_str_eq(arguments.argv[0], "cmd");
 	ck_assert_str_eq(arguments.argv[2], "x");
 	good(ARGS("run", "a", "--ttl", "6s", "--", "cmd"));
@@ -66,13 +66,13 @@ START_TEST(all_forms)
 	good(ARGS("-s", "http://a:1", "run", "--server=unix:/b", "-w", "5m", "name", "-E", "3", "--ttl=1h", "-k", "0s",
 		  "--wait-all", "-v", "--json", "--owner", "", "--", "c"));
 	ck_assert_uint_eq(arguments.servers.count, 2);
-	ck_assert_str_eq(arguments.servers.items[1].unix_path, "/b");
+	ck_assert_str_eq(arguments.servers.items[1].host, "/b");
 	ck_assert_uint_eq(arguments.wait_ms, 300000);
 	ck_assert_uint_eq(arguments.ttl_ms, 3600000);
 	ck_assert_uint_eq(arguments.kill_after_ms, 0);
 	ck_assert_int_eq(arguments.held_status, 3);
 	ck_assert(arguments.wait_all && arguments.verbose && arguments.json);
-	ck_assert_str_eq(arguments.name, "name");
+	ck_assert_str_eq(arguments.names.joined, "name");
 	good(ARGS("-nv", "run", "x", "-t5000", "-k", "500", "--", "c")); /* milliseconds alone */
 	ck_assert(arguments.no_wait && arguments.verbose);
 	ck_assert_uint_eq(arguments.ttl_ms, 5000);
@@ -87,7 +87,7 @@ START_TEST(all_forms)
 	good(ARGS("-n", "run", "x", "--", "c"));
 	ck_assert_uint_eq(arguments.wait_ms, 0);
 	good(ARGS("status", "--", "-x"));
-	ck_assert_str_eq(arguments.name, "-x");
+	ck_assert_str_eq(arguments.names.joined, "-x");
 	good(ARGS("list", "--prefix", "orders/", "--limit", "7"));
 	ck_assert_uint_eq(arguments.limit, 7);
 	ck_assert_ptr_null(arguments.owner);
@@ -101,7 +101,7 @@ START_TEST(run_without_dashes)
 {
 	good(ARGS("run", "a", "-v", "cmd", "--ttl", "x", "-q"));
 	ck_assert(arguments.verbose && !arguments.quiet);
-	ck_assert_str_eq(arguments.name, "a");
+	ck_assert_str_eq(arguments.names.joined, "a");
 	ck_assert_uint_eq(arguments.ttl_ms, 30000);
 	ck_assert_str_eq(arguments.argv[0], "cmd");
 	ck_assert_str_eq(arguments.argv[3], "-q");
@@ -121,14 +121,14 @@ END_TEST
 START_TEST(several_names)
 {
 	good(ARGS("run", "b", "-v", "a", "--ttl", "5s", "c", "--", "cmd", "--", "-q"));
-	ck_assert_str_eq(arguments.name, "a, b, c");
-	ck_assert_uint_eq(arguments.name_count, 3);
-	ck_assert_str_eq(arguments.names[0], "a");
+	ck_assert_str_eq(arguments.names.joined, "a, b, c");
+	ck_assert_uint_eq(arguments.names.count, 3);
+	ck_assert_str_eq(arguments.names.items[0], "a");
 	ck_assert(arguments.verbose && !arguments.quiet && arguments.ttl_ms == 5000);
 	ck_assert_str_eq(arguments.argv[0], "cmd");
 	ck_assert_str_eq(arguments.argv[2], "-q");
 	good(ARGS("run", "a", "--", "sh", "b", "--", "c"));
-	ck_assert_uint_eq(arguments.name_count, 1);
+	ck_assert_uint_eq(arguments.names.count, 1);
 	ck_assert_str_eq(arguments.argv[0], "sh");
 	good(ARGS("run", "sh", "a", "--", "cmd"));
 	bad(ARGS("run", "a", "sh", "b", "--", "c"),

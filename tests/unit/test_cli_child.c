@@ -16,7 +16,8 @@ static bool makes_its_file(uint64_t latest_us, int *ret_error)
 {
 	char path[] = "/tmp/redlockd-child-XXXXXX";
 	char *argv[] = {"touch", path, NULL};
-	const struct arguments arguments = {.name = "orders/42", .names = {"orders/42"}, .name_count = 1, .argv = argv};
+	const struct arguments arguments = {.names = {.items = {"orders/42"}, .count = 1, .joined = "orders/42"},
+					    .argv = argv};
 	const struct lease lease = {.token = "5f2b1c7d9e8a4f60b3d2c1e0f9a8b7c6d5e4f3a2", .fence = 1};
 	struct run run = {.arguments = &arguments, .terminal = {.file = -1}};
 

@@ -2,7 +2,7 @@
 #include <check.h>
 #include <string.h>
 
-#include "cli/base/arguments.h"
+#include "cli/base/server.h"
 #include "suite.h"
 
 #define TEXTS(...)          \
@@ -46,35 +46,37 @@ static const char *const bad[] = TEXTS(
 
 START_TEST(good_ones)
 {
-	struct server server;
+	struct address server;
+	char base[SERVER_BASE_MAX];
 	const char *reason = server_parse(good[_i].text, &server);
 	ck_assert_msg(reason == NULL, "%s: %s", good[_i].text, reason);
-	ck_assert_str_eq(server.text, good[_i].text);
-	ck_assert_str_eq(server.base, good[_i].base);
-	ck_assert_str_eq(server.unix_path, good[_i].unix_path);
-	ck_assert_int_eq(server.is_tls, good[_i].is_tls);
-	ck_assert_int_eq(server.is_exposed, good[_i].is_exposed);
+	ck_assert_str_eq(server.shown, good[_i].text);
+	server_write_base(&server, base);
+	ck_assert_str_eq(base, good[_i].base);
+	ck_assert_str_eq(server.is_unix ? server.host : "", good[_i].unix_path);
+	ck_assert_int_eq(server.tls, good[_i].is_tls);
+	ck_assert_int_eq(server_is_exposed(&server), good[_i].is_exposed);
 }
 END_TEST
 
 START_TEST(bad_ones)
 {
-	struct server server = {.text = "as it was"};
+	struct address server = {.shown = "as it was"};
 	ck_assert_msg(server_parse(bad[_i], &server) != NULL, "%s", bad[_i]);
-	ck_assert_str_eq(server.text, "as it was");
+	ck_assert_str_eq(server.shown, "as it was");
 }
 END_TEST
 
 START_TEST(long_ones)
 {
-	struct server server;
-	char text[SERVER_TEXT_MAX + 2];
+	struct address server;
+	char text[ADDRESS_TEXT_MAX + 2];
 	memset(text, 'x', sizeof(text));
 	memcpy(text, "unix:/", 6);
-	text[5 + SERVER_PATH_MAX] = '\0';
+	text[5 + ADDRESS_UNIX_MAX] = '\0';
 	ck_assert_ptr_null(server_parse(text, &server));
-	ck_assert_uint_eq(strlen(server.unix_path), SERVER_PATH_MAX);
-	strcpy(text + 5 + SERVER_PATH_MAX, "x");
+	ck_assert_uint_eq(strlen(server.host), ADDRESS_UNIX_MAX);
+	strcpy(text + 5 + ADDRESS_UNIX_MAX, "x");
 	ck_assert_ptr_nonnull(server_parse(text, &server));
 	memset(text, 'x', sizeof(text));
 	memcpy(text, "http://", 7);
@@ -87,7 +89,7 @@ END_TEST
 
 START_TEST(with_another_scheme)
 {
-	struct server server;
+	struct address server;
 	ck_assert_str_eq(server_parse("redis://localhost:8080", &server),
 			 "the scheme is not one of those that are allowed");
 }
