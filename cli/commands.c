@@ -117,7 +117,7 @@ static void interrupt_end(struct interrupt *interrupt)
 /* ---- tokens in files. No message holds a part of a token ---- */
 
 /* Reads the token from --token-file ("-": stdin); white space around it is allowed. */
-static bool token_file_read(const char *path, char ret_token[ARGUMENTS_TOKEN_LEN + 1])
+static bool token_file_read(const char *path, char ret_token[TOKEN_LEN + 1])
 {
 	char bytes[TOKEN_FILE_MAX];
 	const char *reason = NULL;
@@ -127,8 +127,8 @@ static bool token_file_read(const char *path, char ret_token[ARGUMENTS_TOKEN_LEN
 		reason = strerror(errno);
 	} else {
 		const char *start = api_key_trim(bytes, &len);
-		snprintf(ret_token, ARGUMENTS_TOKEN_LEN + 1, "%.*s", (int)len, start);
-		if (len != ARGUMENTS_TOKEN_LEN || !arguments_is_token(ret_token))
+		snprintf(ret_token, TOKEN_LEN + 1, "%.*s", (int)len, start);
+		if (len != TOKEN_LEN || !token_is_valid(ret_token))
 			reason = "it holds no token, or more than one: 40 digits, 0 to 9 and a to f";
 		explicit_bzero(bytes, sizeof bytes);
 	}
@@ -154,11 +154,10 @@ static int token_file_open(const char *path)
 /* Replaces what is in it. False: errno says why. */
 static bool token_file_write(int file, const char *token)
 {
-	char line[ARGUMENTS_TOKEN_LEN + 2];
-	assert(file >= 0 && strlen(token) == ARGUMENTS_TOKEN_LEN);
+	char line[TOKEN_LEN + 2];
+	assert(file >= 0 && strlen(token) == TOKEN_LEN);
 	snprintf(line, sizeof line, "%s\n", token);
-	bool done = (ftruncate(file, 0) == 0 || errno == EINVAL) &&
-		    write(file, line, ARGUMENTS_TOKEN_LEN + 1) == ARGUMENTS_TOKEN_LEN + 1;
+	bool done = (ftruncate(file, 0) == 0 || errno == EINVAL) && write(file, line, TOKEN_LEN + 1) == TOKEN_LEN + 1;
 	explicit_bzero(line, sizeof line);
 	return done;
 }
@@ -344,7 +343,7 @@ static int (*const commands[COMMAND_COUNT])(struct client *) = {
 
 int commands_run(struct arguments *arguments)
 {
-	char token[ARGUMENTS_TOKEN_LEN + 1] = "";
+	char token[TOKEN_LEN + 1] = "";
 	struct client client;
 	bool reads_token = arguments->token_file && arguments->command != COMMAND_ACQUIRE;
 	assert(commands[arguments->command]);

@@ -26,12 +26,6 @@ enum { RUN_WAIT_MS = 300000, HEALTH_TIMEOUT_MS = 2000, KILL_AFTER_MS = 5000 };
 
 const char *const arguments_rights[ARGUMENTS_RIGHTS + 1] = {"acquire", "inspect", "list", "admin", NULL};
 
-bool arguments_is_token(const char *text)
-{
-	assert(text);
-	return strlen(text) == ARGUMENTS_TOKEN_LEN && hex_is_lower(text, ARGUMENTS_TOKEN_LEN);
-}
-
 static const char *arguments_add_server(const struct options_entry *entry, const char *text, void *values)
 {
 	struct server_list *list = &((struct arguments *)values)->servers;
@@ -302,7 +296,7 @@ static bool arguments_check(struct options_reader *reader, const struct argument
 			return options_complain_text(reader, "%s", rules[i].message);
 	if (run && arguments->ttl_ms < ARGUMENTS_RUN_TTL_MIN_MS)
 		return options_complain_text(reader, "--ttl: at least %dms for run", ARGUMENTS_RUN_TTL_MIN_MS);
-	return !holds || !token || arguments_is_token(token) ||
+	return !holds || !token || token_is_valid(token) ||
 	       options_blame(reader, "token", "not a token; allowed are 40 digits, 0 to 9 and a to f");
 }
 

@@ -31,7 +31,7 @@ enum command {
 	COMMAND_COUNT
 };
 
-enum { ARGUMENTS_OWNER_MAX = 128, ARGUMENTS_METADATA_MAX = 1024, ARGUMENTS_TOKEN_LEN = 40 }; /* bytes */
+enum { ARGUMENTS_OWNER_MAX = 128, ARGUMENTS_METADATA_MAX = 1024 }; /* bytes */
 enum { ARGUMENTS_KEY_NAME_MAX = 64, ARGUMENTS_PREFIXES_MAX = 64, ARGUMENTS_RIGHTS = 4, ARGUMENTS_MESSAGE_MAX = 512 };
 enum { ARGUMENTS_RUN_TTL_MIN_MS = 200 };
 
@@ -68,8 +68,5 @@ void arguments_print_help(const struct arguments *arguments, FILE *to);
  * wrong with it. No value is repeated there. */
 bool arguments_parse(struct arguments *ret_arguments, char **argv, char *const environment[])
 	__attribute__((warn_unused_result));
-
-/* True if the text is a token: 40 digits, 0 to 9 and a to f. */
-bool arguments_is_token(const char *text);
 
 #endif

@@ -56,3 +56,9 @@ bool credentials_load(struct credentials *credentials, char ret_message[CREDENTI
 		snprintf(ret_message, CREDENTIALS_MESSAGE_MAX, "%s: %s", bad, reason);
 	return !bad;
 }
+
+bool token_is_valid(const char *text)
+{
+	assert(text);
+	return strlen(text) == TOKEN_LEN && hex_is_lower(text, TOKEN_LEN);
+}

@@ -55,4 +55,11 @@ struct credentials {
 bool credentials_load(struct credentials *credentials, char ret_message[CREDENTIALS_MESSAGE_MAX])
 	__attribute__((warn_unused_result));
 
+/* ---- the token of a lease ---- */
+
+enum { TOKEN_LEN = 40 };
+
+/* True if the text is a token: 40 digits, 0 to 9 and a to f. */
+bool token_is_valid(const char *text);
+
 #endif

@@ -10,7 +10,8 @@
 #include <unistd.h>
 
 #include "api/calls/calls.h"
-#include "arguments.h"
+#include "credentials.h"
+#include "server/options/options.h"
 
 static bool is_executable(const char *path)
 {
@@ -55,7 +56,7 @@ bool names_add(struct options_reader *reader, struct names *names, const char *n
 	if (!may_be_several)
 		return options_complain_text(reader, "one NAME only%s%s%s", shown == name ? ": '" : "",
 					     shown == name ? name : "", shown == name ? "' is another one" : "");
-	if (arguments_is_token(name))
+	if (token_is_valid(name))
 		return options_complain_text(reader, "NAME: that is a token: it belongs in REDLOCK_TOKEN or in "
 						     "--token-file FILE");
 	/* `run deploy ssh host -- rm x` must not run rm here */

@@ -244,7 +244,7 @@ enum acquire_result acquire_lease(struct acquire *acquire, struct lease *ret_lea
 	assert(client->read_order && client->order == CLIENT_GO_ON);
 	*ret_answer = (struct answer){.outcome = OUTCOME_UNAVAILABLE};
 	random_token(acquire->key);
-	acquire->key[ARGUMENTS_TOKEN_LEN] = '\0';
+	acquire->key[TOKEN_LEN] = '\0';
 	acquire->report_us = after_us == UINT64_MAX ? UINT64_MAX : now_us + after_us;
 	acquire->silent_us = after_us == UINT64_MAX || after_us == 0 ? UINT64_MAX : acquire->report_us + SILENT_US;
 	wait_init(&wait, client->arguments->servers.count, client->server, client->arguments->wait_ms, now_us);

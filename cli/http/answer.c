@@ -215,7 +215,7 @@ bool answer_lease(struct answer *answer, const struct arguments *arguments, cons
 	struct lease lease = {.sent_us = answer->sent_us};
 	assert(answer->outcome == OUTCOME_DONE);
 	json_decref(names);
-	if (!is_ours || !arguments_is_token(its_token) || (token && strcmp(token, its_token) != 0) ||
+	if (!is_ours || !token_is_valid(its_token) || (token && strcmp(token, its_token) != 0) ||
 	    !answer_read_number(answer->json, "fence", INT64_C(9007199254740991), &lease.fence) ||
 	    !answer_read_number(answer->json, "ttl_ms", LEASE_MAX_MS, &lease.ttl_ms) ||
 	    !answer_read_number(answer->json, "validity_ms", LEASE_MAX_MS, &lease.validity_ms)) {

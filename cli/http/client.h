@@ -140,10 +140,9 @@ bool client_hang_up(struct client *client, uint64_t until_us) __attribute__((war
 /* ---- acquire.c: acquires a lease: asks, waits, fails over. For the commands acquire and run ---- */
 
 struct acquire {
-	struct client *client; /* with orders; its server is asked first, and is the one that granted afterwards */
-	uint64_t least_us;     /* a lease with less validity left is released */
-	char key[ARGUMENTS_TOKEN_LEN +
-		 1]; /* its Idempotency-Key: a repeated request finds the lease of a lost answer */
+	struct client *client;   /* with orders; its server is asked first, and is the one that granted afterwards */
+	uint64_t least_us;       /* a lease with less validity left is released */
+	char key[TOKEN_LEN + 1]; /* its Idempotency-Key: a repeated request finds the lease of a lost answer */
 
 	bool wait_reported; /* private from here */
 	bool wants_state;   /* the next side request asks for the state of the lock, for the report */
