@@ -180,6 +180,17 @@ static void parse_note(const struct transport_word *word, struct model_command *
 	request->noted = hex_number(word->bytes + fence.len + 1);
 }
 
+static void parse_extend(struct command *command, const struct transport_connection *connection,
+			 const struct transport_word *argv)
+{
+	struct model_command *request = &command->request;
+	request->token = token(&argv[0]);
+	request->ttl_ms = decimal(&argv[1]);
+	parse_note(&argv[2], request);
+	request->epoch = epoch(&argv[3]);
+	set_deadline(command, connection, &argv[4]);
+}
+
 static void parse_lock_script(struct command *command, const struct transport_connection *connection,
 			      const struct transport_word *argv)
 {
@@ -193,13 +204,7 @@ static void parse_lock_script(struct command *command, const struct transport_co
 		request->epoch = epoch(&argv[3]);
 		set_deadline(command, connection, &argv[4]);
 		break;
-	case REDLOCK_SCRIPT_EXTEND:
-		request->token = token(&argv[0]);
-		request->ttl_ms = decimal(&argv[1]);
-		parse_note(&argv[2], request);
-		request->epoch = epoch(&argv[3]);
-		set_deadline(command, connection, &argv[4]);
-		break;
+	case REDLOCK_SCRIPT_EXTEND: parse_extend(command, connection, argv); break;
 	case REDLOCK_SCRIPT_RELEASE:
 		request->token = token(&argv[0]);
 		parse_entry(&argv[1], request);
@@ -253,11 +258,7 @@ static void parse_set_script(struct command *command, const struct transport_con
 		parse_buckets(request, argv + 4);
 		break;
 	case REDLOCK_SCRIPT_EXTEND:
-		request->token = token(&argv[0]);
-		request->ttl_ms = decimal(&argv[1]);
-		parse_note(&argv[2], request);
-		request->epoch = epoch(&argv[3]);
-		set_deadline(command, connection, &argv[4]);
+		parse_extend(command, connection, argv);
 		check_names(request, &argv[5]);
 		break;
 	default:

@@ -32,6 +32,9 @@ bool model_acquire_begins(const struct model_master *master, const struct model_
 bool model_is_late(const struct model_master *master, const struct model_command *command);
 /* redis.call('HGET', KEYS[2], 'epoch') ~= ARGV[…] and ARGV[…] ~= '----------------' */
 bool model_is_other_epoch(const struct model_master *master, const struct model_command *command);
+/* Either of them, in this order: return {-2, now_us}, return {-3, now_us}. */
+bool model_refuses(const struct model_master *master, const struct model_command *command,
+		   struct model_reply *ret_reply);
 
 static inline uint64_t model_larger(uint64_t a, uint64_t b)
 {

@@ -77,24 +77,25 @@ bool model_is_other_epoch(const struct model_master *master, const struct model_
 	return master->epoch != command->epoch && command->epoch != MODEL_ANY_EPOCH;
 }
 
+bool model_refuses(const struct model_master *master, const struct model_command *command,
+		   struct model_reply *ret_reply)
+{
+	bool late = model_is_late(master, command), refuses = late || model_is_other_epoch(master, command);
+	if (refuses)
+		model_reply_code(master, late ? -2 : -3, ret_reply);
+	return refuses;
+}
+
 /* ---- the lock ---- */
 
 bool model_acquire_begins(const struct model_master *master, const struct model_command *command,
 			  struct model_reply *ret_reply)
 {
-	/* if now_us > tonumber(ARGV[9]) then */
-	if (model_is_late(master, command)) {
-		/* return {-2, now_us} */
-		model_reply_code(master, -2, ret_reply);
-		return false;
-	}
-	/* local seen = redis.call('HMGET', KEYS[2], 'epoch', 'floor', ARGV[5], 'waited')
+	/* if now_us > tonumber(ARGV[9]) then
+	 * local seen = redis.call('HMGET', KEYS[2], 'epoch', 'floor', ARGV[5], 'waited')
 	 * if seen[1] ~= ARGV[8] and ARGV[8] ~= '----------------' then */
-	if (model_is_other_epoch(master, command)) {
-		/* return {-3, now_us} */
-		model_reply_code(master, -3, ret_reply);
+	if (model_refuses(master, command, ret_reply))
 		return false;
-	}
 	/* local guess = tonumber(ARGV[6])
 	 * if guess > now_us + 86400000000 then */
 	if (command->fence > master->now_us + UINT64_C(86400000000)) {
@@ -174,19 +175,11 @@ void model_acquire(struct model_master *master, const struct model_command *comm
 void model_raise(struct model_master *master, const struct model_command *command, struct model_reply *ret_reply)
 {
 	assert(command->bucket < MODEL_BUCKETS && command->token != 0);
-	/* if now_us > tonumber(ARGV[5]) then */
-	if (model_is_late(master, command)) {
-		/* return {-2, now_us} */
-		model_reply_code(master, -2, ret_reply);
-		return;
-	}
-	/* local seen = redis.call('HMGET', KEYS[2], 'epoch', 'floor', ARGV[2])
+	/* if now_us > tonumber(ARGV[5]) then
+	 * local seen = redis.call('HMGET', KEYS[2], 'epoch', 'floor', ARGV[2])
 	 * if seen[1] ~= ARGV[4] and ARGV[4] ~= '----------------' then */
-	if (model_is_other_epoch(master, command)) {
-		/* return {-3, now_us} */
-		model_reply_code(master, -3, ret_reply);
+	if (model_refuses(master, command, ret_reply))
 		return;
-	}
 	/* value = redis.pcall('GETRANGE', KEYS[1], 0, 8191) */
 	struct model_key *key = model_look_up(master, command->key);
 	/* if not value then */
@@ -273,18 +266,10 @@ static void extend_held(struct model_master *master, struct model_key *key, cons
 void model_extend(struct model_master *master, const struct model_command *command, struct model_reply *ret_reply)
 {
 	assert(command->token != 0);
-	/* if now_us > tonumber(ARGV[5]) then */
-	if (model_is_late(master, command)) {
-		/* return {-2, now_us} */
-		model_reply_code(master, -2, ret_reply);
+	/* if now_us > tonumber(ARGV[5]) then
+	 * if ARGV[4] ~= '----------------' and redis.call('HGET', KEYS[2], 'epoch') ~= ARGV[4] then */
+	if (model_refuses(master, command, ret_reply))
 		return;
-	}
-	/* if ARGV[4] ~= '----------------' and redis.call('HGET', KEYS[2], 'epoch') ~= ARGV[4] then */
-	if (model_is_other_epoch(master, command)) {
-		/* return {-3, now_us} */
-		model_reply_code(master, -3, ret_reply);
-		return;
-	}
 	/* value = redis.pcall('GETRANGE', KEYS[1], 0, 8191) */
 	struct model_key *key = model_look_up(master, command->key);
 	/* if not value then */

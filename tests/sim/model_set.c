@@ -138,16 +138,10 @@ void model_raise_set(struct model_master *master, const struct model_command *co
 	bool gone = false;
 	assert_set(command);
 	assert(command->token != 0);
-	/* if now_us > tonumber(ARGV[4]) then return {-2, now_us} */
-	if (model_is_late(master, command)) {
-		model_reply_code(master, -2, ret_reply);
+	/* if now_us > tonumber(ARGV[4]) then return {-2, now_us}
+	 * if seen[1] ~= ARGV[3] and ARGV[3] ~= '----------------' then return {-3, now_us} */
+	if (model_refuses(master, command, ret_reply))
 		return;
-	}
-	/* if seen[1] ~= ARGV[3] and ARGV[3] ~= '----------------' then return {-3, now_us} */
-	if (model_is_other_epoch(master, command)) {
-		model_reply_code(master, -3, ret_reply);
-		return;
-	}
 	MODEL_FOR_EACH_KEY (key, command->names) {
 		/* if value and (type(value) ~= 'string' or string.sub(value, 1, 41) ~= ARGV[1] .. ';') then
 		 *	return {0, now_us, redis.call('PTTL', KEYS[i]), …}
@@ -233,17 +227,10 @@ void model_extend_set(struct model_master *master, const struct model_command *c
 	bool gone = false;
 	assert_set(command);
 	assert(command->token != 0);
-	/* if now_us > tonumber(ARGV[5]) then return {-2, now_us} */
-	if (model_is_late(master, command)) {
-		model_reply_code(master, -2, ret_reply);
+	/* if now_us > tonumber(ARGV[5]) then return {-2, now_us}
+	 * if ARGV[4] ~= '----------------' and redis.call('HGET', KEYS[count + 1], 'epoch') ~= ARGV[4] then */
+	if (model_refuses(master, command, ret_reply))
 		return;
-	}
-	/* if ARGV[4] ~= '----------------' and redis.call('HGET', KEYS[count + 1], 'epoch') ~= ARGV[4] then */
-	if (model_is_other_epoch(master, command)) {
-		/* return {-3, now_us} */
-		model_reply_code(master, -3, ret_reply);
-		return;
-	}
 	MODEL_FOR_EACH_KEY (key, command->names) {
 		/* if not value then gone = true
 		 * elseif … ~= ARGV[6] then return {0, now_us, redis.call('PTTL', KEYS[i]), …}
