@@ -11,7 +11,7 @@
 --
 -- Returns {1, now_us, ttl_ms, value}           it expires in ttl_ms or later; less than requested near hold_until_ms
 --         {0, now_us, remaining_ms, value}     another holder's (value false: a key of another type)
---         {-1, now_us}                         gone
+--         {-1, now_us}                         gone; also where other shared leases hold it
 --         {-2, now_us}, {-3, now_us}           too late, another epoch: as in acquire.lua
 local now = redis.call('TIME')
 local now_us = now[1] * 1000000 + now[2]
@@ -21,31 +21,41 @@ end
 if ARGV[4] ~= '----------------' and redis.call('HGET', KEYS[2], 'epoch') ~= ARGV[4] then
 	return {-3, now_us}
 end
-local value, key = nil, KEYS[1]
+local value, key, hash = nil, KEYS[1], KEYS[2]
 --include value_read.lua
+--include value_own.lua
 if not value then
 	return {-1, now_us}
 end
-local remaining = redis.call('PTTL', KEYS[1])
-if type(value) ~= 'string' or string.sub(value, 1, 41) ~= ARGV[1] .. ':' then
+local remaining = shared and ends - 1 - math.floor(now_us / 1000) or redis.call('PTTL', KEYS[1])
+if type(value) ~= 'string' or string.sub(value, 1, 41) ~= ARGV[1] .. (shared and '+' or ':') then
 	return {0, now_us, remaining, type(value) == 'string' and value}
 end
 if ARGV[3] ~= '' then
-	local first, last = string.match(value, '^(%x+:%d+:)%d+:[^:]*(:.*)$')
+	local first, last = string.match(value, '^(%x+[:+]%d+:)%d+:[^:]*(:.*)$')
 	value = first .. ARGV[3] .. last
-	redis.call('SET', KEYS[1], value, 'KEEPTTL')
+	if shared then
+		redis.call('HSET', holders, ARGV[1], value)
+	else
+		redis.call('SET', KEYS[1], value, 'KEEPTTL')
+	end
 end
 local asked = tonumber(ARGV[2])
-if remaining < 0 then
+if remaining < 0 and not shared then
 	return {1, now_us, asked, value} -- another program removed the expiry
 end
 local ttl = asked
-local hold_until = tonumber(string.match(value, '^%x+:(%d+):')) or 0
+local hold_until = tonumber(string.match(value, '^%x+[:+](%d+):')) or 0
 if hold_until > 0 then
 	ttl = math.min(asked, hold_until - math.floor(now_us / 1000))
 end
 if ttl > remaining then
-	redis.call('PEXPIRE', KEYS[1], string.format('%.0f', ttl))
+	if shared then
+		redis.call('ZADD', key, string.format('%.0f', math.floor(now_us / 1000) + ttl + 1), ARGV[1])
+--include shared_last.lua
+	else
+		redis.call('PEXPIRE', KEYS[1], string.format('%.0f', ttl))
+	end
 	remaining = ttl
 end
 return {1, now_us, math.min(asked, remaining), value}

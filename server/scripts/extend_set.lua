@@ -17,7 +17,7 @@ if ARGV[4] ~= '----------------' and redis.call('HGET', KEYS[count + 1], 'epoch'
 end
 local ours, gone = false, false
 for i = 1, count do
-	local value, key = nil, KEYS[i]
+	local value, key, hash = nil, KEYS[i], KEYS[count + 1]
 --include value_read.lua
 	if not value then
 		gone = true

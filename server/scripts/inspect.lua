@@ -27,7 +27,7 @@ if watch_until > now_us then
 		redis.call('HSET', KEYS[2], 'waited', string.format('%.0f', watch_until))
 	end
 end
-local value, key = nil, KEYS[1]
+local value, key, hash = nil, KEYS[1], KEYS[2]
 --include value_read.lua
 if not value then
 	return {-1, now_us, waiters}

@@ -11,34 +11,48 @@
 --
 -- Returns {1, now_us, value}                   it was the token's and is deleted
 --         {0, now_us, remaining_ms, value}     another holder's (value false: a key of another type)
---         {-1, now_us}                         gone
+--         {-1, now_us}                         gone; also where other shared leases hold it
 --         {-3, now_us}                         another epoch; if it was the token's it is deleted
--- If the resource is free then, the next waiter is notified on the channel {prefix}redlockd:wake: "replica:arrival
--- key". Watchers are told on the same channel: "watch key".
+-- If the resource is free then, or held by shared leases, the next waiter is notified if it may come in
+-- (queue_tell.lua). Watchers are told on the same channel: "watch key".
 local now = redis.call('TIME')
 local now_us = now[1] * 1000000 + now[2]
 local seen = redis.call('HMGET', KEYS[2], 'epoch', 'waited')
 local hash, key, waited, value = KEYS[2], KEYS[1], tonumber(seen[2] or 0)
 --include value_read.lua
-local ours = ARGV[1] ~= '' and type(value) == 'string' and string.sub(value, 1, 41) == ARGV[1] .. ':'
+--include value_own.lua
+local ours = ARGV[1] ~= '' and type(value) == 'string' and
+	string.sub(value, 1, 41) == ARGV[1] .. (shared and '+' or ':')
 if ours then
-	redis.call('DEL', KEYS[1])
+	if shared then
+		redis.call('ZREM', key, ARGV[1])
+		redis.call('HDEL', holders, ARGV[1])
+--include shared_prune.lua
+--include shared_last.lua
+	else
+		redis.call('DEL', key)
+	end
 --include watch_tell.lua
+end
+local held = value and not ours
+if shared then
+	held = redis.call('EXISTS', key) == 1
 end
 if waited > now_us or ARGV[2] ~= '' then
 	local entry, wait_ms = string.sub(ARGV[2], 1, 33), tonumber(string.sub(ARGV[2], 35)) or 0
 	local base = string.sub(hash, 1, -7)
-	local queue, first = base .. 'queue:' .. KEYS[1]
+	local queue, first = base .. 'queue:' .. key
 	local left = 0
 	if wait_ms > 0 then
 --include queue_join.lua
 	elseif entry ~= '' then
 		left = redis.call('ZREM', queue, entry)
 	end
-	if ours or (not value and (ARGV[1] ~= '' or left > 0)) then -- without a change here there is nobody to notify
+	-- without a change here there is nobody to notify
+	if ours or ((not held or shared) and (ARGV[1] ~= '' or left > 0)) then
 --include queue_first.lua
-		if first and first ~= entry then
-			redis.pcall('PUBLISH', base .. 'wake', first .. ' ' .. KEYS[1])
+		if first and first ~= entry and (not held or string.sub(first, 17, 17) == '+') then
+--include queue_tell.lua
 		end
 	end
 end
@@ -50,4 +64,4 @@ if ours then
 elseif not value then
 	return {-1, now_us}
 end
-return {0, now_us, redis.call('PTTL', KEYS[1]), type(value) == 'string' and value}
+return {0, now_us, redis.call('PTTL', key), type(value) == 'string' and value}

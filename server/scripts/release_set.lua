@@ -40,10 +40,10 @@ for i = 1, count do
 		elseif entry ~= '' then
 			left = redis.call('ZREM', queue, entry)
 		end
-		if ours or (not value and (ARGV[1] ~= '' or left > 0)) then -- as in release.lua
+		if ours or ((not value or shared) and (ARGV[1] ~= '' or left > 0)) then -- as in release.lua
 --include queue_first.lua
-			if first and first ~= entry then
-				redis.pcall('PUBLISH', base .. 'wake', first .. ' ' .. KEYS[i])
+			if first and first ~= entry and (not shared or string.sub(first, 17, 17) == '+') then
+--include queue_tell.lua
 			end
 		end
 	end

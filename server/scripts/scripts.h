@@ -21,6 +21,7 @@ enum set_script {
 	REDLOCK_SCRIPT_RAISE_SET,
 	REDLOCK_SCRIPT_EXTEND_SET,
 	REDLOCK_SCRIPT_RELEASE_SET,
+	REDLOCK_SCRIPT_ACQUIRE_SHARED, /* the other scripts know shared leases by themselves */
 	SCRIPTS_COUNT
 };
 

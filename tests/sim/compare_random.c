@@ -6,11 +6,20 @@
 #include "compare_text.h"
 #include "server/redlock/redlock.h"
 
-enum { ARRIVALS = 4, TOKENS = 3, EPOCHS = 3, RUN_IDS = 2, CLUSTERS = 2, DIGESTS = 2, SOON_US = 40000, SHORT_MS = 80 };
+enum {
+	ARRIVALS = 4,
+	TOKENS = MODEL_HOLDERS + 1,
+	EPOCHS = 3,
+	RUN_IDS = 2,
+	CLUSTERS = 2,
+	DIGESTS = 2,
+	SOON_US = 40000,
+	SHORT_MS = 80
+};
 
 #define DAY_US UINT64_C(86400000000)
 
-_Static_assert(MODEL_ENTRIES >= ARRIVALS * MODEL_REPLICAS, "the queue can be full");
+_Static_assert(MODEL_ENTRIES >= 2 * ARRIVALS * MODEL_REPLICAS, "the queue can be full");
 
 uint64_t compare_random(uint64_t *random, uint64_t bound)
 {
@@ -51,14 +60,16 @@ static unsigned random_kind(uint64_t *random, bool crowded)
 		[COMPARE_DROP_QUEUE] = 1,       [COMPARE_WAITED] = 1,
 		[COMPARE_ACQUIRE_SET] = 16,     [COMPARE_RAISE_SET] = 10,
 		[COMPARE_EXTEND_SET] = 12,      [COMPARE_RELEASE_SET] = 7,
+		[COMPARE_ACQUIRE_SHARED] = 30,
 	};
 	static const uint8_t crowd_weights[COMPARE_STEP_KINDS] = {
-		[COMPARE_ACQUIRE] = 46,      [COMPARE_EXTEND] = 3,     [COMPARE_RELEASE] = 30,
-		[COMPARE_INSPECT] = 9,       [COMPARE_EPOCH] = 2,      [COMPARE_OTHER_LIBRARY_PX] = 1,
-		[COMPARE_LIST_KEY] = 1,      [COMPARE_DROP_KEY] = 4,   [COMPARE_DROP_HASH] = 1,
-		[COMPARE_ALIVE_AGAIN] = 8,   [COMPARE_ALIVE] = 14,     [COMPARE_DROP_ALIVE] = 2,
-		[COMPARE_QUEUE_PEXPIRE] = 3, [COMPARE_DROP_QUEUE] = 1, [COMPARE_WAITED] = 3,
-		[COMPARE_ACQUIRE_SET] = 24,  [COMPARE_EXTEND_SET] = 2, [COMPARE_RELEASE_SET] = 16,
+		[COMPARE_ACQUIRE] = 46,        [COMPARE_EXTEND] = 3,     [COMPARE_RELEASE] = 30,
+		[COMPARE_INSPECT] = 9,         [COMPARE_EPOCH] = 2,      [COMPARE_OTHER_LIBRARY_PX] = 1,
+		[COMPARE_LIST_KEY] = 1,        [COMPARE_DROP_KEY] = 4,   [COMPARE_DROP_HASH] = 1,
+		[COMPARE_ALIVE_AGAIN] = 8,     [COMPARE_ALIVE] = 14,     [COMPARE_DROP_ALIVE] = 2,
+		[COMPARE_QUEUE_PEXPIRE] = 3,   [COMPARE_DROP_QUEUE] = 1, [COMPARE_WAITED] = 3,
+		[COMPARE_ACQUIRE_SET] = 24,    [COMPARE_EXTEND_SET] = 2, [COMPARE_RELEASE_SET] = 16,
+		[COMPARE_ACQUIRE_SHARED] = 40,
 	};
 	const uint8_t *weights = crowded ? crowd_weights : all_weights;
 	unsigned sum = 0, kind = 0;
@@ -141,7 +152,9 @@ static void random_entry(struct model_command *command, unsigned kind, uint64_t 
 		command->entry = queue->entries[compare_random(random, queue->count)];
 	else
 		command->entry = (struct model_entry){arrivals[compare_random(random, ARRIVALS)],
-						      one_of(random, MODEL_REPLICAS)};
+						      one_of(random, MODEL_REPLICAS), chance(random, 30)};
+	if (!release)
+		command->entry.shared = kind == COMPARE_ACQUIRE_SHARED;
 	command->wait_ms = chance(random, release ? 50 : 5) ? 0 : random_wait(random);
 	if (release && chance(random, 40))
 		command->token = 0;
@@ -159,11 +172,27 @@ static uint32_t random_names(uint64_t *random, const struct model_master *master
 	return names;
 }
 
+/* One that holds no shared lease: no token is used twice. */
+static uint64_t new_token(uint64_t *random, const struct model_key *key)
+{
+	for (;;) {
+		uint64_t token = one_of(random, TOKENS);
+		uint32_t i = 0;
+		while (i < key->holder_count && key->holders[i].value.token != token)
+			i++;
+		if (i == key->holder_count)
+			return token;
+	}
+}
+
 static void random_lock(struct model_command *command, unsigned kind, uint64_t *random,
 			const struct model_master *master, uint64_t now_us, bool crowded)
 {
-	uint64_t holder = master->keys[command->key].value.token;
-	bool acquire = kind == COMPARE_ACQUIRE || kind == COMPARE_ACQUIRE_SET;
+	bool acquire = kind == COMPARE_ACQUIRE || kind == COMPARE_ACQUIRE_SET || kind == COMPARE_ACQUIRE_SHARED;
+	const struct model_key *key = &master->keys[command->key];
+	uint64_t holder = key->type == MODEL_SHARED && key->holder_count > 0
+				  ? key->holders[compare_random(random, key->holder_count)].value.token
+				  : key->value.token;
 	command->bucket = (unsigned)compare_random(random, MODEL_BUCKETS);
 	for (unsigned i = 0; i < MODEL_KEYS; i++)
 		command->buckets[i] = (uint8_t)compare_random(random, MODEL_BUCKETS);
@@ -173,6 +202,9 @@ static void random_lock(struct model_command *command, unsigned kind, uint64_t *
 			       : chance(random, 50) ? one_of(random, 3 * SHORT_MS)
 						    : 1000 * one_of(random, 100);
 	command->owner = compare_random(random, COMPARE_OWNERS);
+	command->most = one_of(random, MODEL_HOLDERS);
+	if (kind == COMPARE_ACQUIRE_SHARED)
+		command->token = new_token(random, key);
 	command->noted = chance(random, 50) ? 0 : redlock_random(random) | 1;
 	command->fence = random_fence(random, model_number(master, command->bucket), now_us);
 	command->epoch = random_epoch(random, master);
@@ -204,7 +236,8 @@ static void random_outside(struct compare_step *step, uint64_t *random, const st
 	command->owner = compare_random(random, COMPARE_OTHER_LIBRARY_TEXTS);
 	command->entry.replica = one_of(random, MODEL_REPLICAS);
 	step->waited_us = chance(random, 30) ? 0 : now_us - SOON_US / 2 + compare_random(random, 2 * SOON_US);
-	if (sets_expiry && !may_set_expiry(key->type != MODEL_NONE, key->expires_ms, now_us))
+	if (sets_expiry &&
+	    (key->type == MODEL_SHARED || !may_set_expiry(key->type != MODEL_NONE, key->expires_ms, now_us)))
 		step->kind = COMPARE_DROP_KEY;
 	if (step->kind == COMPARE_QUEUE_PEXPIRE && !may_set_expiry(queue->count > 0, queue->expires_ms, now_us))
 		step->kind = COMPARE_DROP_QUEUE;

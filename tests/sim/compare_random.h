@@ -48,13 +48,13 @@ static inline bool compare_is_alive_step(const struct compare_step *step)
 /* A script for several keys at once. */
 static inline bool compare_is_set(unsigned kind)
 {
-	return kind >= COMPARE_ACQUIRE_SET && kind < COMPARE_SCRIPTS;
+	return kind >= COMPARE_ACQUIRE_SET && kind <= COMPARE_RELEASE_SET;
 }
 
 /* A script of the lock. */
 static inline bool compare_is_lock(unsigned kind)
 {
-	return kind <= COMPARE_INSPECT || compare_is_set(kind);
+	return kind <= COMPARE_INSPECT || compare_is_set(kind) || kind == COMPARE_ACQUIRE_SHARED;
 }
 
 /* The keys that it is about, a bit each; none where it is a replica's alive key. */

@@ -13,6 +13,7 @@ static void append_drop_all(struct compare_server *server, unsigned number)
 		compare_send(server, "DEL " COMPARE_KEY_NAME, number, i);
 		compare_send(server, "DEL " COMPARE_QUEUE_NAME, number, number, i);
 		compare_send(server, "DEL " COMPARE_WATCH_NAME, number, number, i);
+		compare_send(server, "DEL " COMPARE_HOLDERS_NAME, number, number, i);
 	}
 	for (unsigned long long i = 1; i <= MODEL_REPLICAS; i++)
 		compare_send(server, "DEL " COMPARE_ALIVE_NAME, number, i);
@@ -55,7 +56,7 @@ unsigned compare_outside_replies(const struct compare_step *step)
 {
 	if (compare_is_alive_step(step))
 		return 1;
-	return 2 + (step->kind == COMPARE_DROP_ALL ? 3 * MODEL_KEYS + MODEL_REPLICAS : 0);
+	return 2 + (step->kind == COMPARE_DROP_ALL ? 4 * MODEL_KEYS + MODEL_REPLICAS : 0);
 }
 
 void compare_append_step(struct compare_server *server, const struct compare_sequence *sequence,
@@ -86,8 +87,10 @@ void compare_apply_outside(struct model_master *master, const struct compare_ste
 	struct model_value text = {.owner = step->command.owner};
 	uint64_t ends_ms = compare_ms(master->now_us) + step->command.ttl_ms;
 	switch (step->kind) {
-	case COMPARE_OTHER_LIBRARY: *key = (struct model_key){text, 0, MODEL_STRING}; break;
-	case COMPARE_OTHER_LIBRARY_PX: *key = (struct model_key){text, ends_ms, MODEL_STRING}; break;
+	case COMPARE_OTHER_LIBRARY: *key = (struct model_key){.value = text, .type = MODEL_STRING}; break;
+	case COMPARE_OTHER_LIBRARY_PX:
+		*key = (struct model_key){.value = text, .expires_ms = ends_ms, .type = MODEL_STRING};
+		break;
 	case COMPARE_HASH_KEY:
 	case COMPARE_LIST_KEY: *key = (struct model_key){.type = MODEL_OTHER}; break;
 	case COMPARE_PERSIST: key->expires_ms = 0; break;

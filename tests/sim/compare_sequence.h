@@ -6,7 +6,7 @@
 #include "compare_server.h"
 #include "compare_text.h"
 
-enum { COMPARE_STEPS_MIN = 8, COMPARE_STEPS_MAX = 40, COMPARE_STATE_REPLIES = 5 * MODEL_KEYS + MODEL_REPLICAS + 1 };
+enum { COMPARE_STEPS_MIN = 8, COMPARE_STEPS_MAX = 40, COMPARE_STATE_REPLIES = 7 * MODEL_KEYS + MODEL_REPLICAS + 1 };
 
 struct compare_sequence {
 	unsigned number, step_count, planned;

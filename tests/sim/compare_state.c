@@ -86,6 +86,8 @@ void compare_append_state(struct compare_server *server, const struct compare_se
 	for (unsigned i = 0; i < MODEL_KEYS; i++) {
 		compare_send(server, "GET " COMPARE_KEY_NAME, sequence->number, i);
 		compare_append_key(server, sequence, i);
+		compare_send(server, "ZRANGE " COMPARE_KEY_NAME " 0 -1 WITHSCORES", sequence->number, i);
+		compare_send(server, "HGETALL " COMPARE_HOLDERS_NAME, sequence->number, sequence->number, i);
 	}
 	for (unsigned long long i = 1; i <= MODEL_REPLICAS; i++)
 		compare_send(server, "PEXPIRETIME " COMPARE_ALIVE_NAME, sequence->number, i);
@@ -122,16 +124,45 @@ static bool compare_value(const struct compare_sequence *sequence, unsigned i, c
 	if (reply->type == REDIS_REPLY_NIL)
 		alike = gone || compare_runs_out(key->expires_ms, span);
 	else if (reply->type == REDIS_REPLY_ERROR)
-		alike = !gone && key->type == MODEL_OTHER;
+		alike = !gone && (key->type == MODEL_OTHER || key->type == MODEL_SHARED);
 	else
 		alike = !gone && key->type == MODEL_STRING;
 	if (!gone && key->type == MODEL_STRING) {
-		compare_value_text(text, &key->value);
+		compare_value_text(text, &key->value, false);
 		alike = alike && (reply->type == REDIS_REPLY_NIL ||
 				  (strcmp(text, reply->str) == 0 && is_read(reply, key->value.token != 0)));
 	}
 	snprintf(name, sizeof name, "the value of key%u", i);
 	return alike || compare_tell_state(sequence, name, text, reply);
+}
+
+/* The text behind that name in a list of names and texts; NULL: it is not there. */
+static const char *text_of(const redisReply *list, const char *name)
+{
+	for (size_t i = 0; list->type == REDIS_REPLY_ARRAY && i + 1 < list->elements; i += 2)
+		if (strcmp(list->element[i]->str, name) == 0)
+			return list->element[i + 1]->str;
+	return NULL;
+}
+
+/* The shared leases of key i: `ends` has their tokens, `values` the rest. */
+static bool compare_holders(const struct compare_sequence *sequence, unsigned i, const redisReply *ends,
+			    const redisReply *values, struct compare_span span)
+{
+	const struct model_key *key = &sequence->master.keys[i];
+	char token[COMPARE_TEXT], end[COMPARE_TEXT], value[COMPARE_TEXT];
+	if (key->type != MODEL_SHARED || key->expires_ms <= compare_ms(span.hi_us))
+		return true; /* nobody looks at what is left of others */
+	bool alike = ends->elements == 2 * key->holder_count && values->elements == 2 * key->holder_count;
+	for (const struct model_holder *one = key->holders; one < key->holders + key->holder_count && alike; one++) {
+		snprintf(token, sizeof token, "%040" PRIx64, one->value.token);
+		snprintf(end, sizeof end, "%" PRIu64, one->ends_ms);
+		compare_value_text(value, &one->value, true);
+		const char *its_end = text_of(ends, token), *its_value = text_of(values, token);
+		alike = its_end && its_value && strcmp(its_end, end) == 0 && strcmp(its_value, value) == 0;
+	}
+	return alike || compare_tell_state(sequence, "the holders (values)", "others", values) ||
+	       compare_tell_state(sequence, "the holders (ends)", "others", ends);
 }
 
 enum { FIELDS = 13 + MODEL_BUCKETS };
@@ -201,13 +232,14 @@ bool compare_state(struct compare_sequence *sequence, struct compare_span span,
 	bool alike = true;
 	sequence->master.now_us = span.lo_us;
 	for (unsigned i = 0; i < MODEL_KEYS && alike; i++) {
-		redisReply **at = &replies[5 * i];
+		redisReply **at = &replies[7 * i];
 		struct compare_key_answers its = {at[1], at[2], at[3], at[4]};
 		struct compare_key_ends was = compare_key_ends(sequence, i);
 		alike = compare_value(sequence, i, at[0], span) &&
-			compare_key(sequence, i, &was, false, false, &its, span);
+			compare_key(sequence, i, &was, false, false, &its, span) &&
+			compare_holders(sequence, i, at[5], at[6], span);
 	}
 	for (unsigned i = 1; i <= MODEL_REPLICAS && alike; i++)
-		alike = compare_alive(sequence, i, false, replies[5 * MODEL_KEYS + i - 1], span);
+		alike = compare_alive(sequence, i, false, replies[7 * MODEL_KEYS + i - 1], span);
 	return alike && compare_hash(sequence, replies[COMPARE_STATE_REPLIES - 1]);
 }

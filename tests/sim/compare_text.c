@@ -74,7 +74,7 @@ static void names_text(char *text, uint32_t names)
 		len += (size_t)snprintf(text + len, COMPARE_TEXT - len, "%skey%u", len > 0 ? "\n" : "", key);
 }
 
-void compare_value_text(char *text, const struct model_value *value)
+void compare_value_text(char *text, const struct model_value *value, bool is_shared)
 {
 	if (value->token == 0) {
 		strcpy(text, foreign[value->owner]);
@@ -87,10 +87,13 @@ void compare_value_text(char *text, const struct model_value *value)
 		lines += *at == '\n';
 	if (value->names != 0)
 		names_text(names, value->names);
-	int len = snprintf(text, COMPARE_TEXT, "%040" PRIx64 "%c%" PRIu64 ":%" PRIu64 ":%s%.*" PRIx64 ":%s%.*s%s",
-			   value->token, value->names != 0 ? ';' : ':', value->hold_until_ms, value->fence,
-			   value->key != 0 && !value->noted ? "?" : "", value->key != 0 ? 16 : 0, value->key, owner,
-			   value->names != 0 ? (int)(3 - lines) : 0, "\n\n\n", names);
+	int len = snprintf(
+		text, COMPARE_TEXT, "%040" PRIx64 "%c%" PRIu64 ":%" PRIu64 ":%s%.*" PRIx64 ":%s%.*s%s", value->token,
+		value->names != 0 ? ';'
+		: is_shared       ? '+'
+				  : ':',
+		value->hold_until_ms, value->fence, value->key != 0 && !value->noted ? "?" : "",
+		value->key != 0 ? 16 : 0, value->key, owner, value->names != 0 ? (int)(3 - lines) : 0, "\n\n\n", names);
 	assert(len > 0 && len < COMPARE_TEXT);
 }
 
@@ -98,7 +101,8 @@ void compare_entry_text(char *text, struct model_entry entry)
 {
 	text[0] = '\0';
 	if (entry.replica != 0)
-		snprintf(text, COMPARE_TEXT, "%016" PRIx64 ":%016" PRIu64, entry.replica, entry.arrival);
+		snprintf(text, COMPARE_TEXT, "%016" PRIx64 "%c%016" PRIu64, entry.replica, entry.shared ? '+' : ':',
+			 entry.arrival);
 }
 
 void compare_notification_text(char text[COMPARE_NOTIFICATIONS], unsigned sequence, const struct model_reply *reply)
@@ -110,7 +114,12 @@ void compare_notification_text(char text[COMPARE_NOTIFICATIONS], unsigned sequen
 		if (reply->watched & (UINT32_C(1) << key))
 			len += (size_t)snprintf(text + len, COMPARE_NOTIFICATIONS - len, "watch " COMPARE_KEY_NAME "|",
 						sequence, key);
-		compare_entry_text(entry, reply->notified[key]);
+		if (!(reply->runs & (UINT32_C(1) << key)))
+			compare_entry_text(entry, reply->notified[key]);
+		else if (reply->notified[key].arrival != 0)
+			print_to(entry, "+%016" PRIu64, reply->notified[key].arrival);
+		else
+			strcpy(entry, "+");
 		if (reply->notified[key].replica != 0)
 			len += (size_t)snprintf(text + len, COMPARE_NOTIFICATIONS - len, "%s " COMPARE_KEY_NAME "|",
 						entry, sequence, key);
@@ -143,6 +152,7 @@ static const struct {
 	[COMPARE_RAISE_SET] = {"raise_set", "tfeDg"},
 	[COMPARE_EXTEND_SET] = {"extend_set", "tlneDs"},
 	[COMPARE_RELEASE_SET] = {"release_set", "tqeDs"},
+	[COMPARE_ACQUIRE_SHARED] = {"acquire_shared", "tlhobfqeDM"},
 };
 
 const char *compare_script_name(enum compare_script script)
@@ -177,6 +187,7 @@ static void argument_text(char *text, char letter, const struct model_command *c
 		if (command->noted != 0)
 			snprintf(text, COMPARE_TEXT, "%" PRIu64 ":%016" PRIx64, command->fence, command->noted);
 		break;
+	case 'M': print_to(text, "%" PRIu64, command->most); break;
 	case 's': names_text(text, command->names); break;
 	case 'b': strcpy(text, compare_bucket_name(command->bucket)); break;
 	case 'B': strcpy(text, compare_bucket_name(command->last_bucket)); break;
@@ -272,7 +283,7 @@ void compare_reply_text(struct compare_answer *answer, const redisReply *reply)
 /* The elements of an answer behind the code and the time, a letter each: see put_element(). */
 static const char *elements_of(enum compare_script script, int code)
 {
-	bool acquire = script == COMPARE_ACQUIRE || script == COMPARE_ACQUIRE_SET,
+	bool acquire = script == COMPARE_ACQUIRE || script == COMPARE_ACQUIRE_SET || script == COMPARE_ACQUIRE_SHARED,
 	     release = script == COMPARE_RELEASE || script == COMPARE_RELEASE_SET;
 	if (compare_is_lock(script) && code == 0)
 		return script == COMPARE_INSPECT                        ? "pvw"
@@ -323,7 +334,7 @@ static void put_element(struct compare_answer *answer, char letter, const struct
 			put(answer, "nil");
 			return;
 		}
-		compare_value_text(text, &reply->value);
+		compare_value_text(text, &reply->value, reply->is_shared);
 		break;
 	case 'q': compare_entry_text(text, reply->first); break;
 	case 'e': compare_number_text(text, reply->epoch); break;

@@ -32,12 +32,13 @@ struct compare_near {
 	long long below, above;
 };
 
-/* Formats of the names of one sequence's keys: its number; its number and that of the key, or the replica; the queue
- * and the watch have its number twice. */
+/* Formats of the names of one sequence's keys: its number; its number and that of the key, or the replica; the queue,
+ * the watch and the holders have its number twice. */
 #define COMPARE_HASH_NAME "%u:redlockd:master"
 #define COMPARE_KEY_NAME "%u:key%u"
 #define COMPARE_QUEUE_NAME "%u:redlockd:queue:%u:key%u"
 #define COMPARE_WATCH_NAME "%u:redlockd:watch:%u:key%u"
+#define COMPARE_HOLDERS_NAME "%u:redlockd:holders:%u:key%u"
 #define COMPARE_ALIVE_NAME "%u:redlockd:alive:%016llx"
 /* A field of the hash. */
 const char *compare_bucket_name(unsigned bucket);
@@ -48,7 +49,7 @@ void compare_number_text(char *text, uint64_t number);
 void compare_decimal_text(char *text, uint64_t number);
 void compare_evicted_text(char *text, uint32_t evicted);
 /* The value of a key; without a token it is the string of another library of number `owner`. */
-void compare_value_text(char *text, const struct model_value *value);
+void compare_value_text(char *text, const struct model_value *value, bool is_shared);
 const char *compare_other_library_text(unsigned i);
 
 /* replica:arrival; "" for none. */

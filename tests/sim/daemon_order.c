@@ -405,7 +405,7 @@ static void check_entries(struct world *world, unsigned key)
 
 static struct model_entry entry_of(const struct world *world, const struct call *call)
 {
-	return (struct model_entry){call->op->core.arrival, world->procs[call->proc].replica};
+	return (struct model_entry){.arrival = call->op->core.arrival, .replica = world->procs[call->proc].replica};
 }
 
 /* Who came first of those who stand in its queue on a majority; NULL: nobody does. */

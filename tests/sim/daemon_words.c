@@ -122,7 +122,7 @@ static void parse_entry(const struct transport_word *word, struct model_command 
 		return;
 	assert(word->len > 34);
 	struct transport_word arrival = {word->bytes + 17, 16}, wait_ms = {word->bytes + 34, word->len - 34};
-	command->entry = (struct model_entry){decimal(&arrival), hex_number(word->bytes)};
+	command->entry = (struct model_entry){.arrival = decimal(&arrival), .replica = hex_number(word->bytes)};
 	command->wait_ms = (uint32_t)decimal(&wait_ms);
 }
 

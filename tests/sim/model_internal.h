@@ -12,6 +12,8 @@ uint64_t model_now_ms(const struct model_master *master);
 bool model_has_ended(const struct model_master *master, uint64_t expires_ms);
 /* As Redis does before any command reads a key: removes one whose end has passed. */
 struct model_key *model_look_up(struct model_master *master, unsigned key);
+/* SET key value PX ttl_ms */
+void model_set(struct model_master *master, unsigned key, const struct model_value *value, uint64_t ttl_ms);
 /* return {code, now_us} */
 void model_reply_code(const struct model_master *master, int code, struct model_reply *ret_reply);
 /* PTTL */
@@ -41,11 +43,25 @@ static inline uint64_t model_larger(uint64_t a, uint64_t b)
 	return a > b ? a : b;
 }
 
+/* ---- model_shared.c ---- */
+
+/* value_own.lua: the shared lease of the command's token, if it has not ended; else NULL. */
+struct model_holder *model_shared_own(const struct model_master *master, struct model_key *key,
+				      const struct model_command *command);
+/* shared_prune.lua */
+void model_shared_prune(const struct model_master *master, struct model_key *key);
+/* shared_last.lua, and what value_read.lua finds from then on. */
+void model_shared_last(struct model_key *key);
+void model_shared_remove(struct model_key *key, struct model_holder *holder);
+/* The middle of release.lua and release_set.lua, about the queue of the key: who is notified. */
+void model_release_queue(struct model_master *master, const struct model_command *command, unsigned key, bool ours,
+			 struct model_reply *reply);
+
 /* ---- model_queue.c ---- */
 
 static inline bool model_same_entry(struct model_entry a, struct model_entry b)
 {
-	return a.replica == b.replica && a.arrival == b.arrival;
+	return a.replica == b.replica && a.arrival == b.arrival && a.shared == b.shared;
 }
 
 /* queue_first.lua: who is first in the queue and whose redlockd lives; replica 0: nobody. Drops those of dead ones on

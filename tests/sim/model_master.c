@@ -28,6 +28,13 @@ struct model_key *model_look_up(struct model_master *master, unsigned key)
 	return &master->keys[key];
 }
 
+void model_set(struct model_master *master, unsigned key, const struct model_value *value, uint64_t ttl_ms)
+{
+	struct model_key *found = model_look_up(master, key);
+	*found = (struct model_key){.value = *value, .type = MODEL_STRING};
+	found->expires_ms = model_now_ms(master) + ttl_ms;
+}
+
 int64_t model_pttl(const struct model_master *master, const struct model_key *key)
 {
 	return key->expires_ms == 0 ? -1 : (int64_t)(key->expires_ms - model_now_ms(master));
@@ -44,7 +51,8 @@ void model_reply_held(const struct model_master *master, const struct model_key 
 {
 	model_reply_code(master, 0, ret_reply);
 	ret_reply->remaining_ms = model_pttl(master, key);
-	ret_reply->has_value = key->type == MODEL_STRING;
+	ret_reply->has_value = key->type == MODEL_STRING || key->type == MODEL_SHARED;
+	ret_reply->is_shared = key->type == MODEL_SHARED;
 	if (ret_reply->has_value)
 		ret_reply->value = key->value;
 }
@@ -115,7 +123,7 @@ static void acquire_sets(struct model_master *master, const struct model_command
 	/* local value = string.format('%s:%.0f:%s:%s', ARGV[1], hold_until, ARGV[6], ARGV[4]) */
 	struct model_value value = {
 		command->token, hold_until_ms, command->fence, command->owner, command->noted, false, 0};
-	master->keys[command->key] = (struct model_key){value, model_now_ms(master) + command->ttl_ms, MODEL_STRING};
+	model_set(master, command->key, &value, command->ttl_ms);
 	/* local old = math.max(tonumber(seen[2] or 0), tonumber(seen[3] or 0)) */
 	uint64_t old = model_number(master, command->bucket);
 	/* if guess > old then */
@@ -182,14 +190,16 @@ void model_raise(struct model_master *master, const struct model_command *comman
 		return;
 	/* value = redis.pcall('GETRANGE', KEYS[1], 0, 8191) */
 	struct model_key *key = model_look_up(master, command->key);
-	/* if not value then */
-	if (key->type == MODEL_NONE) {
+	/* --include value_own.lua
+	 * if not value then */
+	struct model_holder *own = model_shared_own(master, key, command);
+	if (key->type == MODEL_NONE || (key->type == MODEL_SHARED && !own)) {
 		/* return {-1, now_us} */
 		model_reply_code(master, -1, ret_reply);
 		return;
 	}
 	/* if type(value) ~= 'string' or string.sub(value, 1, 41) ~= ARGV[1] .. ':' then */
-	if (!model_is_held_by(key, command)) {
+	if (!own && !model_is_held_by(key, command)) {
 		/* return {0, now_us, redis.call('PTTL', KEYS[1]), type(value) == 'string' and value} */
 		model_reply_held(master, key, ret_reply);
 		return;
@@ -207,9 +217,14 @@ void model_raise(struct model_master *master, const struct model_command *comman
 	master->buckets[command->bucket] = command->fence;
 	/* local first, last = string.match(value, '^(%x+:%d+:)%d+(:.*)$')
 	 * redis.call('SET', KEYS[1], first .. ARGV[3] .. last, 'KEEPTTL') */
-	key->value.fence = command->fence;
+	/* if shared then redis.call('HSET', holders, ARGV[1], first .. ARGV[3] .. last) */
+	if (own)
+		own->value.fence = command->fence;
+	if (!own || own->value.token == key->value.token)
+		key->value.fence = command->fence;
 	/* return {1, now_us} */
 	model_reply_code(master, 1, ret_reply);
+	ret_reply->is_shared = own;
 	/* --include watch_tell.lua */
 	ret_reply->watched = model_watch_tell(master, command->key);
 }
@@ -263,6 +278,18 @@ static void extend_held(struct model_master *master, struct model_key *key, cons
 	model_reply_extended(master, key, asked < remaining ? asked : remaining, ret_reply);
 }
 
+/* The same of a shared lease, as if it had the key alone; then the end of the key is that of the last one. */
+static void extend_shared(struct model_master *master, struct model_key *key, struct model_holder *own,
+			  const struct model_command *command, struct model_reply *ret_reply)
+{
+	struct model_key alone = {.value = own->value, .expires_ms = own->ends_ms - 1, .type = MODEL_STRING};
+	extend_held(master, &alone, command, ret_reply);
+	ret_reply->is_shared = true;
+	own->value = alone.value;
+	own->ends_ms = alone.expires_ms + 1;
+	model_shared_last(key);
+}
+
 void model_extend(struct model_master *master, const struct model_command *command, struct model_reply *ret_reply)
 {
 	assert(command->token != 0);
@@ -272,64 +299,52 @@ void model_extend(struct model_master *master, const struct model_command *comma
 		return;
 	/* value = redis.pcall('GETRANGE', KEYS[1], 0, 8191) */
 	struct model_key *key = model_look_up(master, command->key);
-	/* if not value then */
-	if (key->type == MODEL_NONE) {
+	/* --include value_own.lua
+	 * if not value then */
+	struct model_holder *own = model_shared_own(master, key, command);
+	if (key->type == MODEL_NONE || (key->type == MODEL_SHARED && !own)) {
 		/* return {-1, now_us} */
 		model_reply_code(master, -1, ret_reply);
 		return;
 	}
 	/* if type(value) ~= 'string' or string.sub(value, 1, 41) ~= ARGV[1] .. ':' then */
-	if (!model_is_held_by(key, command)) {
+	if (!own && !model_is_held_by(key, command)) {
 		/* return {0, now_us, remaining, type(value) == 'string' and value} */
 		model_reply_held(master, key, ret_reply);
 		return;
 	}
-	extend_held(master, key, command, ret_reply);
-}
-
-/* The middle of release.lua, about the queue: who is notified. */
-static struct model_entry release_queue(struct model_master *master, const struct model_command *command, bool ours,
-					bool is_free)
-{
-	struct model_entry nobody = {0}, first;
-	/* local left = 0 */
-	bool left = false;
-	/* local entry, wait_ms = string.sub(ARGV[2], 1, 33), tonumber(string.sub(ARGV[2], 35)) or 0
-	 * if wait_ms > 0 then --include queue_join.lua */
-	if (command->entry.replica != 0 && command->wait_ms > 0)
-		model_queue_join(master, command->key, command->entry, command->wait_ms);
-	/* elseif entry ~= '' then left = redis.call('ZREM', queue, entry) */
-	else if (command->entry.replica != 0)
-		left = model_queue_remove(master, command->key, command->entry);
-	/* if ours or (not value and (ARGV[1] ~= '' or left > 0)) then */
-	if (!ours && !(is_free && (command->token != 0 || left)))
-		return nobody;
-	/* --include queue_first.lua
-	 * if first and first ~= entry then redis.pcall('PUBLISH', names .. 'wake', first .. ' ' .. KEYS[1]) */
-	first = model_queue_first(master, command->key);
-	return model_same_entry(first, command->entry) ? nobody : first;
+	if (own)
+		extend_shared(master, key, own, command, ret_reply);
+	else
+		extend_held(master, key, command, ret_reply);
 }
 
 void model_release(struct model_master *master, const struct model_command *command, struct model_reply *ret_reply)
 {
 	assert(command->token != 0 || command->entry.replica != 0);
-	/* value = redis.pcall('GETRANGE', KEYS[1], 0, 8191)
-	 * local ours = … type(value) == 'string' and string.sub(value, 1, 41) == ARGV[1] .. ':' */
+	/* --include value_read.lua, value_own.lua
+	 * local ours = … type(value) == 'string' and string.sub(value, 1, 41) == ARGV[1] .. (shared and '+' or ':') */
 	struct model_key *key = model_look_up(master, command->key);
-	struct model_value value = key->value;
-	struct model_entry notified = {0};
-	uint32_t watched = 0;
-	bool ours = command->token != 0 && model_is_held_by(key, command);
+	struct model_reply notified = {.code = 0};
+	struct model_holder *own = command->token != 0 ? model_shared_own(master, key, command) : NULL;
+	struct model_value value = own ? own->value : key->value;
+	bool ours = own || (command->token != 0 && model_is_held_by(key, command));
+	bool was_shared = key->type == MODEL_SHARED;
 	/* if ours then */
-	if (ours) {
-		/* redis.call('DEL', KEYS[1])
-		 * --include watch_tell.lua */
+	if (own) {
+		/* redis.call('ZREM', key, ARGV[1]) … --include shared_prune.lua, shared_last.lua */
+		model_shared_remove(key, own);
+		model_shared_prune(master, key);
+		model_shared_last(key);
+	} else if (ours) {
+		/* redis.call('DEL', key) */
 		model_drop(master, command->key);
-		watched = model_watch_tell(master, command->key);
 	}
+	/* --include watch_tell.lua */
+	uint32_t watched = ours ? model_watch_tell(master, command->key) : 0;
 	/* if waited > now_us or ARGV[2] ~= '' then */
 	if (master->waited_us > master->now_us || command->entry.replica != 0)
-		notified = release_queue(master, command, ours, key->type == MODEL_NONE);
+		model_release_queue(master, command, command->key, ours, &notified);
 	/* if seen[1] ~= ARGV[3] and ARGV[3] ~= '----------------' then */
 	if (model_is_other_epoch(master, command)) {
 		/* return {-3, now_us} */
@@ -339,14 +354,16 @@ void model_release(struct model_master *master, const struct model_command *comm
 		model_reply_code(master, 1, ret_reply);
 		ret_reply->has_value = true;
 		ret_reply->value = value;
-	} else if (key->type == MODEL_NONE) {
+		ret_reply->is_shared = own;
+	} else if (key->type == MODEL_NONE || (was_shared && command->token != 0)) {
 		/* return {-1, now_us} */
 		model_reply_code(master, -1, ret_reply);
 	} else {
-		/* return {0, now_us, redis.call('PTTL', KEYS[1]), type(value) == 'string' and value} */
+		/* return {0, now_us, redis.call('PTTL', key), type(value) == 'string' and value} */
 		model_reply_held(master, key, ret_reply);
 	}
-	ret_reply->notified[command->key] = notified;
+	ret_reply->notified[command->key] = notified.notified[command->key];
+	ret_reply->runs = notified.runs;
 	ret_reply->watched = watched;
 }
 

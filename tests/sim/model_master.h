@@ -10,7 +10,7 @@
  *
  * Nothing is delivered: notifications (PUBLISH) are members of the reply, which the caller passes on.
  *
- * Files: model_master.c the scripts of the lock, model_set.c those for several resources, model_queue.c the queues,
+ * Files: model_master.c the scripts of the lock, model_shared.c what is particular to shared leases, model_set.c those for several resources, model_queue.c the queues,
  * model_guard.c the scripts of the guard. */
 #ifndef MODEL_MASTER_H
 #define MODEL_MASTER_H
@@ -40,9 +40,13 @@
 
 #define MODEL_ANY_EPOCH UINT64_MAX /* sixteen dashes: the guard is off */
 
-enum model_type { MODEL_NONE, MODEL_STRING, MODEL_OTHER /* a hash, a list, … */ };
+#ifndef MODEL_HOLDERS
+#define MODEL_HOLDERS 1 /* shared leases of one key; one more is a failed assert */
+#endif
 
-/* token:hold_until_ms:fence:key:owner, of a set token;… and the names */
+enum model_type { MODEL_NONE, MODEL_STRING, MODEL_SHARED, MODEL_OTHER /* a hash, a list, … */ };
+
+/* token:hold_until_ms:fence:key:owner, of a set token;… and the names, of a shared lease token+… */
 struct model_value {
 	uint64_t token; /* stands for 40 hex digits; 0: not a value of ours */
 	uint64_t hold_until_ms;
@@ -53,16 +57,24 @@ struct model_value {
 	uint32_t names; /* of a set: its keys, a bit each; 0: one resource */
 };
 
-struct model_key {
-	struct model_value value; /* STRING */
-	uint64_t expires_ms;      /* 0: never */
-	enum model_type type;
+struct model_holder {
+	struct model_value value;
+	uint64_t ends_ms;
 };
 
-/* replica:arrival. Sorted by arrival, then by replica. */
+struct model_key {
+	struct model_value value; /* STRING; SHARED: of the holder that ends last */
+	uint64_t expires_ms;      /* 0: never */
+	enum model_type type;
+	uint32_t holder_count;                      /* SHARED: those in front, in no order */
+	struct model_holder holders[MODEL_HOLDERS]; /* … those that have ended too, until somebody drops them */
+};
+
+/* replica:arrival. Sorted by arrival, then as text. */
 struct model_entry {
 	uint64_t arrival; /* below 2^53 */
 	uint64_t replica; /* stands for 16 hex digits; 0: no entry */
+	uint64_t shared;  /* 1: replica+arrival */
 };
 
 /* The sorted set {prefix}redlockd:queue:{key}. */
@@ -116,6 +128,7 @@ struct model_command {
 	/* with an entry: how long it waits yet. Release: 0: it leaves the queue, else it keeps (or takes) the entry */
 	uint32_t wait_ms;
 	uint64_t max_hold_ms, owner; /* acquire */
+	uint64_t most;               /* acquire shared: leases at once */
 	uint64_t noted;              /* acquire: the value's key; extend: with the fence it is noted; 0: none */
 	/* acquire: the guess; raise: the number; extend with a key: of the lease; write its epoch: the floor */
 	uint64_t fence;
@@ -141,12 +154,14 @@ struct model_reply {
 	int64_t remaining_ms;
 	bool has_value;           /* 0: false for a key of another type; extend 1, release 1: true */
 	struct model_value value; /* 0; extend 1, release 1 */
+	bool is_shared;           /* … it is that of a shared lease */
 	uint32_t waiters;         /* inspect 0, −1: entries in the queue, dead ones too */
 	struct model_entry first; /* acquire 2: whose turn it is */
 	uint8_t which;            /* acquire 0 and 2, release 0, of a set: about which of its keys, in their order */
 	/* acquire, release: whose entry is published on {prefix}redlockd:wake for each key, replica 0: nobody's.
 	 * Whatever the code is: a release calls also where it answers −3 */
 	struct model_entry notified[MODEL_KEYS];
+	uint32_t runs;    /* of which keys `notified` is where a run of shared entries ends, at 0 or at that arrival */
 	uint32_t watched; /* of which keys the watchers are told there: a bit each */
 	uint64_t ttl_ms;  /* extend 1, epoch, fences */
 	uint64_t fence;   /* fences */
@@ -162,6 +177,10 @@ void model_raise(struct model_master *master, const struct model_command *comman
 void model_extend(struct model_master *master, const struct model_command *command, struct model_reply *ret_reply);
 void model_release(struct model_master *master, const struct model_command *command, struct model_reply *ret_reply);
 void model_inspect(struct model_master *master, const struct model_command *command, struct model_reply *ret_reply);
+
+/* A shared lease. */
+void model_acquire_shared(struct model_master *master, const struct model_command *command,
+			  struct model_reply *ret_reply);
 
 /* The lock on several resources. */
 void model_acquire_set(struct model_master *master, const struct model_command *command, struct model_reply *ret_reply);

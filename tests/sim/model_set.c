@@ -72,7 +72,7 @@ static void acquire_sets(struct model_master *master, const struct model_command
 		/* call('SET', key, value, 'PX', ARGV[2])
 		 * --include watch_tell.lua
 		 * if entry and queued then call('ZREM', base .. 'queue:' .. KEYS[i], entry) */
-		master->keys[key] = (struct model_key){value, model_now_ms(master) + command->ttl_ms, MODEL_STRING};
+		model_set(master, key, &value, command->ttl_ms);
 		ret_reply->watched |= model_watch_tell(master, key);
 		if (command->entry.replica != 0 && queued)
 			model_queue_remove(master, key, command->entry);
@@ -252,27 +252,6 @@ void model_extend_set(struct model_master *master, const struct model_command *c
 
 /* ---- release_set.lua ---- */
 
-/* The part of the loop about the queue of one resource: who is notified. */
-static struct model_entry release_queue(struct model_master *master, const struct model_command *command, unsigned key,
-					bool ours, bool was_held)
-{
-	struct model_entry nobody = {0}, first;
-	bool left = false;
-	/* if wait_ms > 0 then --include queue_join.lua
-	 * elseif entry ~= '' then left = redis.call('ZREM', queue, entry) */
-	if (command->entry.replica != 0 && command->wait_ms > 0)
-		model_queue_join(master, key, command->entry, command->wait_ms);
-	else if (command->entry.replica != 0)
-		left = model_queue_remove(master, key, command->entry);
-	/* if ours or (not value and (ARGV[1] ~= '' or left > 0)) then */
-	if (!ours && (was_held || (command->token == 0 && !left)))
-		return nobody;
-	/* --include queue_first.lua
-	 * if first and first ~= entry then redis.pcall('PUBLISH', …) */
-	first = model_queue_first(master, key);
-	return model_same_entry(first, command->entry) ? nobody : first;
-}
-
 void model_release_set(struct model_master *master, const struct model_command *command, struct model_reply *ret_reply)
 {
 	struct model_reply held = {.code = -1}, told = {0};
@@ -283,18 +262,18 @@ void model_release_set(struct model_master *master, const struct model_command *
 	bool queued = master->waited_us > master->now_us || command->entry.replica != 0;
 	MODEL_FOR_EACH_KEY (key, command->names) {
 		const struct model_key *found = model_look_up(master, key);
-		bool ours = command->token != 0 && is_whole(found, command), was_held = found->type != MODEL_NONE;
+		bool ours = command->token != 0 && is_whole(found, command);
 		/* if ours then redis.call('DEL', key) --include watch_tell.lua
 		 * elseif value then … */
 		if (ours) {
 			deleted = found->value;
 			model_drop(master, key);
 			told.watched |= model_watch_tell(master, key);
-		} else if (was_held) {
+		} else if (found->type != MODEL_NONE) {
 			note_held(master, command->names, key, &held);
 		}
 		if (queued)
-			told.notified[key] = release_queue(master, command, key, ours, was_held);
+			model_release_queue(master, command, key, ours, &told);
 	}
 	/* if seen[1] ~= ARGV[3] and ARGV[3] ~= '----------------' then return {-3, now_us}
 	 * if which then return {0, now_us, remaining, held, which - 1}
@@ -311,5 +290,6 @@ void model_release_set(struct model_master *master, const struct model_command *
 		ret_reply->value = deleted;
 	}
 	memcpy(ret_reply->notified, told.notified, sizeof told.notified);
+	ret_reply->runs = told.runs;
 	ret_reply->watched = told.watched;
 }

@@ -47,14 +47,15 @@ static struct {
 	uint64_t counted, left, several; /* steps that notified several waiters */
 	uint64_t codes[COMPARE_SCRIPTS][CODES];
 	uint64_t notifications[COMPARE_SCRIPTS], watched[COMPARE_SCRIPTS]; /* of waiters; of watchers */
+	uint64_t shared[COMPARE_SCRIPTS], runs;                            /* done to a shared lease; notified as one */
 } figures;
 
 typedef void model_function(struct model_master *, const struct model_command *, struct model_reply *);
 
 static model_function *const models[COMPARE_SCRIPTS] = {
-	model_acquire,   model_raise,      model_extend,      model_release,     model_inspect,
-	model_epoch,     model_quarantine, model_fences,      model_write_epoch, model_acquire_set,
-	model_raise_set, model_extend_set, model_release_set,
+	model_acquire,   model_raise,      model_extend,      model_release,        model_inspect,
+	model_epoch,     model_quarantine, model_fences,      model_write_epoch,    model_acquire_set,
+	model_raise_set, model_extend_set, model_release_set, model_acquire_shared,
 };
 
 /* ---- sending ---- */
@@ -198,6 +199,8 @@ static void count_script(const struct compare_step *step, const struct model_mas
 	figures.notifications[step->kind] += notified;
 	figures.several += notified > 1;
 	figures.watched[step->kind] += step->reply.watched != 0;
+	figures.shared[step->kind] += step->reply.is_shared;
+	figures.runs += step->reply.runs != 0;
 	figures.counted += step->reply.waiters > 0;
 }
 
@@ -232,7 +235,10 @@ static bool compare_step(struct compare_sequence *sequence, const struct answer 
 	const struct compare_step *step = &sequence->steps[sequence->step_count - 1];
 	struct compare_key_ends was[MODEL_KEYS];
 	bool may_be_new = !compare_is_script(step) || step->kind == COMPARE_ACQUIRE || step->kind == COMPARE_EXTEND ||
-			  step->kind == COMPARE_ACQUIRE_SET || step->kind == COMPARE_EXTEND_SET;
+			  step->kind == COMPARE_ACQUIRE_SET || step->kind == COMPARE_EXTEND_SET ||
+			  step->kind == COMPARE_ACQUIRE_SHARED ||
+			  (step->kind == COMPARE_RELEASE &&
+			   sequence->master.keys[step->command.key].type == MODEL_SHARED);
 	if (compare_is_alive_step(step))
 		return compare_alive_step(sequence, answer->reply, answer->expiry, span);
 	MODEL_FOR_EACH_KEY (key, compare_keys(step))
@@ -387,14 +393,18 @@ static bool saw_all(void)
 		{COMPARE_QUARANTINE, "1 0"},           {COMPARE_FENCES, "1 -3"},
 		{COMPARE_WRITE_EPOCH, "1 0 -2"},       {COMPARE_ACQUIRE_SET, "2 1 0 -2 -3 -4"},
 		{COMPARE_RAISE_SET, "2 1 0 -1 -2 -3"}, {COMPARE_EXTEND_SET, "1 0 -1 -2 -3"},
-		{COMPARE_RELEASE_SET, "1 0 -1 -3"},
+		{COMPARE_RELEASE_SET, "1 0 -1 -3"},    {COMPARE_ACQUIRE_SHARED, "2 1 0 -2 -3 -4"},
 	};
 	static const uint8_t notify[] = {COMPARE_ACQUIRE, COMPARE_RELEASE, COMPARE_ACQUIRE_SET, COMPARE_RELEASE_SET},
 			     tell[] = {COMPARE_ACQUIRE,     COMPARE_RAISE,     COMPARE_RELEASE,
 				       COMPARE_ACQUIRE_SET, COMPARE_RAISE_SET, COMPARE_RELEASE_SET};
+	static const uint8_t share[] = {COMPARE_ACQUIRE,       COMPARE_RAISE,      COMPARE_EXTEND,
+					COMPARE_RELEASE,       COMPARE_INSPECT,    COMPARE_ACQUIRE_SET,
+					COMPARE_RAISE_SET,     COMPARE_EXTEND_SET, COMPARE_RELEASE_SET,
+					COMPARE_ACQUIRE_SHARED};
 	bool complete = true;
 	for (unsigned i = 0; i < COMPARE_SCRIPTS; i++) {
-		printf("%-12s", compare_script_name(all[i].script));
+		printf("%-15s", compare_script_name(all[i].script));
 		for (const char *at = all[i].codes; *at; at += strspn(at, " ")) {
 			long code = strtol(at, (char **)&at, 10);
 			uint64_t times = figures.codes[all[i].script][code - CODE_MIN];
@@ -415,6 +425,13 @@ static bool saw_all(void)
 		/* one in a thousand sequences raises what is watched */
 		complete = complete && (figures.watched[tell[i]] > 0 || options.sequences < 20000);
 	}
+	for (unsigned i = 0; i < sizeof share; i++) {
+		printf("%s%s met shared leases %llu", i > 0 ? "; " : "\n", compare_script_name(share[i]),
+		       (unsigned long long)figures.shared[share[i]]);
+		complete = complete && figures.shared[share[i]] > 0;
+	}
+	printf("; several shared waiters notified at once %llu", (unsigned long long)figures.runs);
+	complete = complete && figures.runs > 0;
 	printf("\nentries given up of several: %llu; inspections that counted somebody: %llu\n",
 	       (unsigned long long)figures.left, (unsigned long long)figures.counted);
 	complete = complete && figures.several > 0 && figures.left > 0 && figures.counted > 0;

@@ -32,7 +32,7 @@ void sim_queue_entry(const struct sim_world *world, unsigned o, const struct sim
 		ret_command->token = 0;
 	if (command->entry == REDLOCK_ENTRY_NONE)
 		return;
-	ret_command->entry = (struct model_entry){world->ops[o].arrival, o + 1};
+	ret_command->entry = (struct model_entry){.arrival = world->ops[o].arrival, .replica = o + 1};
 	ret_command->wait_ms = command->entry == REDLOCK_ENTRY_KEEP ? WAIT_MS : 0;
 }
 

@@ -1,0 +1,6 @@
+	-- The keys of shared leases expire with the one that ends last.
+	local last = redis.call('ZRANGE', key, -1, -1, 'WITHSCORES')[2]
+	if last then
+		redis.call('PEXPIREAT', key, last)
+		redis.call('PEXPIREAT', holders, last)
+	end

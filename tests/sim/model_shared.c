@@ -1,0 +1,186 @@
+/* What is particular to shared leases in C, beside the Lua: see model_master.h and model_master.c. */
+#include <assert.h>
+#include <string.h>
+
+#include "model_internal.h"
+
+struct model_holder *model_shared_own(const struct model_master *master, struct model_key *key,
+				      const struct model_command *command)
+{
+	/* ends = tonumber(redis.call('ZSCORE', key, ARGV[1]) or 0)
+	 * value = ends * 1000 > now_us and redis.call('HGET', holders, ARGV[1]) */
+	for (unsigned i = 0; key->type == MODEL_SHARED && i < key->holder_count; i++)
+		if (key->holders[i].value.token == command->token && key->holders[i].ends_ms > model_now_ms(master))
+			return &key->holders[i];
+	return NULL;
+}
+
+void model_shared_last(struct model_key *key)
+{
+	/* local last = redis.call('ZRANGE', key, -1, -1, 'WITHSCORES')[2] */
+	const struct model_holder *last = NULL;
+	for (const struct model_holder *one = key->holders; one < key->holders + key->holder_count; one++)
+		if (!last || one->ends_ms > last->ends_ms ||
+		    (one->ends_ms == last->ends_ms && one->value.token > last->value.token))
+			last = one;
+	if (!last) {
+		memset(key, 0, sizeof *key); /* an empty set is no key */
+		return;
+	}
+	/* redis.call('PEXPIREAT', key, last) */
+	key->value = last->value;
+	key->expires_ms = last->ends_ms;
+}
+
+void model_shared_remove(struct model_key *key, struct model_holder *holder)
+{
+	/* redis.call('ZREM', key, ARGV[1])
+	 * redis.call('HDEL', holders, ARGV[1]) */
+	assert(key->type == MODEL_SHARED && key->holder_count > 0);
+	struct model_holder *last = &key->holders[--key->holder_count];
+	*holder = *last;
+	memset(last, 0, sizeof *last);
+}
+
+void model_shared_prune(const struct model_master *master, struct model_key *key)
+{
+	/* redis.call('ZREMRANGEBYSCORE', key, '-inf', now_ms) */
+	for (unsigned i = key->holder_count; i-- > 0;)
+		if (key->holders[i].ends_ms <= model_now_ms(master))
+			model_shared_remove(key, &key->holders[i]);
+	if (key->holder_count == 0)
+		memset(key, 0, sizeof *key);
+}
+
+/* queue_tell.lua: notifies `first`. */
+static void tell(const struct model_master *master, unsigned key, struct model_entry first, struct model_reply *reply)
+{
+	const struct model_queue *queue = &master->queues[key];
+	reply->notified[key] = first;
+	/* if string.sub(first, 17, 17) == '+' then */
+	if (!first.shared)
+		return;
+	/* next = next or string.sub(each, 17, 17) == ':' and each */
+	uint32_t next = 0;
+	while (next < queue->count && queue->entries[next].shared)
+		next++;
+	reply->runs |= UINT32_C(1) << key;
+	reply->notified[key] = (struct model_entry){next < queue->count ? queue->entries[next].arrival : 0, 1, 1};
+}
+
+void model_release_queue(struct model_master *master, const struct model_command *command, unsigned key, bool ours,
+			 struct model_reply *reply)
+{
+	enum model_type type = master->keys[key].type; /* ours: afterwards */
+	bool held = type != MODEL_NONE;
+	/* local left = 0 */
+	bool left = false;
+	/* local entry, wait_ms = string.sub(ARGV[2], 1, 33), tonumber(string.sub(ARGV[2], 35)) or 0
+	 * if wait_ms > 0 then --include queue_join.lua */
+	if (command->entry.replica != 0 && command->wait_ms > 0)
+		model_queue_join(master, key, command->entry, command->wait_ms);
+	/* elseif entry ~= '' then left = redis.call('ZREM', queue, entry) */
+	else if (command->entry.replica != 0)
+		left = model_queue_remove(master, key, command->entry);
+	/* if ours or ((not held or shared) and (ARGV[1] ~= '' or left > 0)) then */
+	if (!ours && !((!held || type == MODEL_SHARED) && (command->token != 0 || left)))
+		return;
+	/* --include queue_first.lua
+	 * if first and first ~= entry and (not held or string.sub(first, 17, 17) == '+') then
+	 *	--include queue_tell.lua */
+	struct model_entry first = model_queue_first(master, key);
+	if (first.replica != 0 && !model_same_entry(first, command->entry) && (!held || first.shared))
+		tell(master, key, first, reply);
+}
+
+/* queue_first.lua and queue_shared.lua: whom the caller waits for; replica 0: nobody. */
+static struct model_entry find_before(struct model_master *master, const struct model_command *command)
+{
+	struct model_entry nobody = {0}, entry = command->entry, first = model_queue_first(master, command->key);
+	const struct model_queue *queue = &master->queues[command->key];
+	/* elseif first == entry then first = false */
+	if (model_same_entry(first, entry))
+		return nobody;
+	/* if first and entry and first ~= entry and string.sub(first, 17, 17) == '+' then */
+	if (entry.replica == 0 || !first.shared)
+		return first;
+	for (uint32_t i = 0; i < queue->count; i++) {
+		/* if each == entry then first = false
+		 * elseif is_exclusive and redis.call('EXISTS', base .. 'alive:' .. …) == 1 then first = each */
+		if (model_same_entry(queue->entries[i], entry))
+			return nobody;
+		if (!queue->entries[i].shared && model_is_alive(master, queue->entries[i].replica))
+			return queue->entries[i];
+	}
+	return nobody;
+}
+
+/* It may come in: what follows. */
+static void acquire_adds(struct model_master *master, const struct model_command *command,
+			 struct model_reply *ret_reply)
+{
+	struct model_key *key = &master->keys[command->key];
+	uint64_t hold_until_ms = command->max_hold_ms != 0 ? model_now_ms(master) + command->max_hold_ms : 0;
+	struct model_value value = {
+		command->token, hold_until_ms, command->fence, command->owner, command->noted, false, 0};
+	assert(key->holder_count < MODEL_HOLDERS);
+	/* call('ZADD', key, ends, ARGV[1])
+	 * call('HSET', holders, ARGV[1], ARGV[1] .. '+' .. hold_until .. ':' .. ARGV[6] .. ':' .. ARGV[4]) */
+	key->type = MODEL_SHARED;
+	key->holders[key->holder_count++] = (struct model_holder){value, model_now_ms(master) + command->ttl_ms + 1};
+	model_shared_last(key);
+	/* local old = math.max(tonumber(seen[2] or 0), tonumber(seen[4] or 0))
+	 * if guess > old then call('HSET', hash, ARGV[5], ARGV[6]) */
+	uint64_t old = model_number(master, command->bucket);
+	if (command->fence > old)
+		master->buckets[command->bucket] = command->fence;
+	/* --include watch_tell.lua
+	 * return {1, now_us, old} */
+	model_reply_code(master, 1, ret_reply);
+	ret_reply->old = old;
+	ret_reply->watched = model_watch_tell(master, command->key);
+}
+
+void model_acquire_shared(struct model_master *master, const struct model_command *command,
+			  struct model_reply *ret_reply)
+{
+	assert(command->bucket < MODEL_BUCKETS && command->token != 0);
+	if (!model_acquire_begins(master, command, ret_reply))
+		return;
+	struct model_entry entry = command->entry, first = {0};
+	bool waits = master->waited_us > master->now_us;
+	/* if waits then */
+	if (waits) {
+		/* if entry then call('ZADD', queue, 'NX', string.sub(entry, 18), entry) */
+		if (entry.replica != 0)
+			model_queue_add(master, command->key, entry);
+		first = find_before(master, command);
+	}
+	struct model_key *key = model_look_up(master, command->key);
+	/* if shared then --include shared_prune.lua
+	 * if not value or count == 0 then value = false */
+	if (key->type == MODEL_SHARED)
+		model_shared_prune(master, key);
+	/* if not first and (not value or shared and count < tonumber(ARGV[10])) then */
+	bool has_room = key->type == MODEL_NONE || (key->type == MODEL_SHARED && key->holder_count < command->most);
+	if (first.replica == 0 && has_room) {
+		/* if entry and waits then call('ZREM', queue, entry) */
+		if (entry.replica != 0 && waits)
+			model_queue_remove(master, command->key, entry);
+		acquire_adds(master, command, ret_reply);
+		return;
+	}
+	/* if entry then --include queue_join.lua */
+	if (entry.replica != 0)
+		model_queue_join(master, command->key, entry, command->wait_ms);
+	if (key->type != MODEL_NONE) {
+		/* return {0, now_us, call('PTTL', key), type(value) == 'string' and value} */
+		model_reply_held(master, key, ret_reply);
+		return;
+	}
+	/* redis.pcall('PUBLISH', base .. 'wake', first .. ' ' .. key)
+	 * return {2, now_us, call('PTTL', base .. 'alive:' .. string.sub(first, 1, 16)), first} */
+	model_reply_code(master, 2, ret_reply);
+	ret_reply->remaining_ms = model_alive_pttl(master, first.replica);
+	ret_reply->first = ret_reply->notified[command->key] = first;
+}
