@@ -212,13 +212,17 @@ void model_evict_queue(struct model_master *master, unsigned key);
 void model_evict_alive(struct model_master *master, uint64_t replica);
 /* The clock is set, either way. What has run out by then is gone, as by the server's own sweep. */
 void model_clock_set(struct model_master *master, uint64_t now_us);
-/* The key is gone, whatever its end was: a clock that jumped there and back. Its queue stays. */
+/* The key is gone, whatever its end was: a clock that jumped there and back. Its queue stays. Of shared leases, that of
+ * one of them. */
 void model_drop(struct model_master *master, unsigned key);
+void model_drop_token(struct model_master *master, unsigned key, uint64_t token);
 
 /* ---- for looking at ---- */
 
-/* The token that holds a key now; 0 where it is free or not ours. */
+/* The token that holds a key now; 0 where it is free or not ours. The i-th of shared leases; 0: there are no more. */
 uint64_t model_token(const struct model_master *master, unsigned key);
+uint64_t model_token_of(const struct model_master *master, unsigned key, unsigned i);
+bool model_has_token(const struct model_master *master, unsigned key, uint64_t token);
 /* The largest of the floor and a bucket: all that the scripts ever look at. */
 uint64_t model_number(const struct model_master *master, unsigned bucket);
 /* Which stands before the other in a queue. */

@@ -48,6 +48,8 @@ static uint64_t hash_record(struct record *record)
 /* A token as seen with operation `first` as the first one. */
 static unsigned token_from(uint64_t token, unsigned first)
 {
+	if (token == SIM_SHARED_HOLDER)
+		return SIM_SHARED_HOLDER + 3;
 	return token == 0 ? 0 : 1 + (sim_token_op(token) ^ first) * 4 + sim_token_attempt(token) - 1;
 }
 
@@ -193,6 +195,19 @@ static void put_memory(struct record *record, const struct sim_world *world, uns
 	}
 }
 
+/* The tokens that hold the one key, in an order of their own. */
+static void put_holders(struct record *record, const struct model_master *redis, unsigned first)
+{
+	unsigned found = 0, all = 1 + 4 * SIM_OPS;
+	for (unsigned token = 1; token < all; token++) {
+		uint64_t real = 1 + ((uint64_t)((token - 1) >> 2) ^ first) * 4 + ((token - 1) & 3);
+		if (model_has_token(redis, 0, real))
+			found |= 1U << token;
+	}
+	put(record, found & UINT8_MAX);
+	put(record, found >> 8 | (redis->keys[0].type == MODEL_SHARED) * 16U);
+}
+
 static uint64_t hash_master(const struct sim_world *world, const struct sim_config *config, unsigned master,
 			    unsigned first)
 {
@@ -213,7 +228,9 @@ static uint64_t hash_master(const struct sim_world *world, const struct sim_conf
 	for (unsigned i = 0; i < SIM_OPS; i++) {
 		unsigned o = i ^ first;
 		const struct sim_op *op = &world->ops[o];
-		if (!config->sets && (i == 0 || config->two_resources))
+		if (config->shared && i == 0)
+			put_holders(&record, redis, first);
+		else if (!config->sets && (i == 0 || config->two_resources))
 			put(&record, token_from(model_token(redis, sim_key(config, o)), first));
 		if (config->attempts > 0)
 			put_waiter(&record, op, master);
@@ -256,6 +273,7 @@ uint64_t sim_fingerprint(const struct sim_world *world, const struct sim_config 
 	for (unsigned o = 0; o < SIM_OPS; o++) {
 		struct record record = {.len = 0};
 		put_op(&record, &world->ops[o], config);
+		put(&record, sim_is_shared(config, o));
 		ops[o] = hash_record(&record);
 	}
 	uint64_t hash = hash_from(world, config, ops, ops[0] > ops[1]);

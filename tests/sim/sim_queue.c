@@ -25,22 +25,31 @@ void sim_queue_begin(struct sim_world *world, const struct sim_config *config, u
 		world->ops[o].arrival = (uint8_t)(2 * guess + (world->ops[1 - o].arrival != 0));
 }
 
-void sim_queue_entry(const struct sim_world *world, unsigned o, const struct sim_command *command,
-		     struct model_command *ret_command)
+void sim_queue_entry(const struct sim_world *world, const struct sim_config *config, unsigned o,
+		     const struct sim_command *command, struct model_command *ret_command)
 {
 	if (command->tokenless)
 		ret_command->token = 0;
 	if (command->entry == REDLOCK_ENTRY_NONE)
 		return;
-	ret_command->entry = (struct model_entry){.arrival = world->ops[o].arrival, .replica = o + 1};
+	ret_command->entry = (struct model_entry){
+		.arrival = world->ops[o].arrival, .replica = o + 1, .shared = sim_is_shared(config, o)};
 	ret_command->wait_ms = command->entry == REDLOCK_ENTRY_KEEP ? WAIT_MS : 0;
 }
 
-void sim_queue_note_notification(struct sim_world *world, unsigned master, const struct model_reply *reply)
+void sim_queue_note_notification(struct sim_world *world, const struct sim_config *config, unsigned master,
+				 const struct model_reply *reply)
 {
-	for (unsigned key = 0; key < MODEL_KEYS; key++)
-		if (reply->notified[key].replica != 0)
-			world->ops[reply->notified[key].replica - 1].notified |= (uint8_t)(1U << master);
+	for (unsigned key = 0; key < MODEL_KEYS; key++) {
+		const struct model_entry *notified = &reply->notified[key];
+		bool is_run = (reply->runs & (1U << key)) != 0;
+		if (notified->replica != 0 && !is_run)
+			world->ops[notified->replica - 1].notified |= (uint8_t)(1U << master);
+		for (unsigned o = 0; o < SIM_OPS && is_run; o++)
+			if (sim_is_shared(config, o) && world->ops[o].arrival != 0 && !world->ops[o].done &&
+			    (notified->arrival == 0 || world->ops[o].arrival < notified->arrival))
+				world->ops[o].notified |= (uint8_t)(1U << master);
+	}
 }
 
 /* ---- events ---- */

@@ -62,7 +62,7 @@ static void tell_event(const struct sim_world *before, const struct sim_event *e
 	case SIM_LATE: printf("%c stands still until no validity is left", name); break;
 	case SIM_DROP:
 		printf("master %u drops the lock of %c", master,
-		       op_name(sim_token_op(model_token(&before->masters[event->master], event->arg))));
+		       op_name(sim_token_op(sim_event_token(before, config, event))));
 		break;
 	case SIM_DOWN: printf("master %u is down for %c", master, name); break;
 	case SIM_HANG: printf("master %u counts as hung for %c", master, name); break;
@@ -79,7 +79,7 @@ static void tell_event(const struct sim_world *before, const struct sim_event *e
 	case SIM_RUN_OUT: printf("%c's lease runs out", name); break;
 	case SIM_EXPIRE:
 		printf("on master %u the key of %c runs out", master,
-		       op_name(sim_token_op(model_token(&before->masters[event->master], event->arg))));
+		       op_name(sim_token_op(sim_event_token(before, config, event))));
 		break;
 	case SIM_WRITE_EPOCH: printf("master %u may vote again", master); break;
 	case SIM_NOTIFY: printf("%c hears that master %u notified it", name, master); break;

@@ -48,9 +48,8 @@ void sim_wipe_write_epoch(struct sim_world *world, unsigned master)
 
 /* A key lives longer than the validity of its attempt. What has no lease (any more) gives it back: that need not be
  * waited for. */
-static bool can_expire(const struct sim_world *world, unsigned master, unsigned key)
+static bool can_expire(const struct sim_world *world, uint64_t token)
 {
-	uint64_t token = model_token(&world->masters[master], key);
 	if (token == 0)
 		return false;
 	const struct sim_op *op = &world->ops[sim_token_op(token)];
@@ -58,13 +57,13 @@ static bool can_expire(const struct sim_world *world, unsigned master, unsigned 
 	       !sim_has_validity(op);
 }
 
-bool sim_wipe_can(const struct sim_world *world, const struct sim_event *event)
+bool sim_wipe_can(const struct sim_world *world, const struct sim_config *config, const struct sim_event *event)
 {
 	const struct sim_op *op = &world->ops[event->op];
 	switch ((enum sim_kind)event->kind) {
 	case SIM_WIPE: return world->wiped == SIM_MASTERS;
 	case SIM_RUN_OUT: return has_lease(op) && sim_has_validity(op);
-	case SIM_EXPIRE: return can_expire(world, event->master, event->arg);
+	case SIM_EXPIRE: return can_expire(world, sim_event_token(world, config, event));
 	default: return world->masters[event->master].epoch == 0 && quarantine_is_over(world, event->master);
 	}
 }

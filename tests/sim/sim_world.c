@@ -230,18 +230,23 @@ static void execute(struct sim_world *world, const struct sim_config *config, un
 		.fence = command->fence,
 		.epoch = command->epoch,
 		.deadline_us = UINT64_MAX, /* lateness is not modelled */
+		.most = MODEL_HOLDERS,
 	};
 	struct model_reply reply;
 	enum redlock_vote vote = REDLOCK_VOTE_FAILED;
 	struct model_master *redis = &world->masters[master];
 	uint64_t before = 0;
-	sim_queue_entry(world, o, command, &model);
+	sim_queue_entry(world, config, o, command, &model);
 	MODEL_FOR_EACH_KEY (key, sim_names(config, o)) {
 		uint64_t number = model_number(redis, config->sets ? key : 0);
 		before = number > before ? number : before;
 	}
 	switch ((enum redlock_script)command->script) {
-	case REDLOCK_SCRIPT_ACQUIRE: (config->sets ? model_acquire_set : model_acquire)(redis, &model, &reply); break;
+	case REDLOCK_SCRIPT_ACQUIRE:
+		(config->sets               ? model_acquire_set
+		 : sim_is_shared(config, o) ? model_acquire_shared
+					    : model_acquire)(redis, &model, &reply);
+		break;
 	case REDLOCK_SCRIPT_RAISE: (config->sets ? model_raise_set : model_raise)(redis, &model, &reply); break;
 	default: (config->sets ? model_release_set : model_release)(redis, &model, &reply); break;
 	}
@@ -254,9 +259,10 @@ static void execute(struct sim_world *world, const struct sim_config *config, un
 	}
 	if (vote == REDLOCK_VOTE_GRANTED)
 		note_granted(world, o, master, command, before);
-	sim_queue_note_notification(world, master, &reply);
+	sim_queue_note_notification(world, config, master, &reply);
+	uint8_t holder = reply.is_shared ? SIM_SHARED_HOLDER : (uint8_t)reply.value.token;
 	*ret_reply = (struct sim_reply){command->script, command->attempt,   command->round,
-					(uint8_t)vote,   (uint8_t)reply.old, (uint8_t)reply.value.token};
+					(uint8_t)vote,   (uint8_t)reply.old, holder};
 }
 
 static struct sim_command shift(struct sim_command *commands, uint8_t *count)
@@ -393,7 +399,7 @@ bool sim_can(const struct sim_world *world, const struct sim_config *config, con
 	case SIM_RELEASE: return op->done && op->outcome == REDLOCK_OK && !op->released;
 	case SIM_LATE:
 		return config->late && sim_is_open(op) && op->core.state != REDLOCK_LEAVING && sim_has_validity(op);
-	case SIM_DROP: return world->drops_left > 0 && model_token(&world->masters[event->master], event->arg) != 0;
+	case SIM_DROP: return world->drops_left > 0 && sim_event_token(world, config, event) != 0;
 	case SIM_DOWN:
 	case SIM_HANG:
 	case SIM_LOSE:
@@ -402,7 +408,7 @@ bool sim_can(const struct sim_world *world, const struct sim_config *config, con
 	case SIM_WIPE:
 	case SIM_RUN_OUT:
 	case SIM_EXPIRE:
-	case SIM_WRITE_EPOCH: return config->wipes > 0 && sim_wipe_can(world, event);
+	case SIM_WRITE_EPOCH: return config->wipes > 0 && sim_wipe_can(world, config, event);
 	case SIM_NOTIFY:
 	case SIM_LOSE_NOTIFICATION:
 	case SIM_END:
@@ -452,7 +458,10 @@ void sim_apply(struct sim_world *world, const struct sim_config *config, const s
 	case SIM_RELEASE: release(world, event->op); break;
 	case SIM_LATE:
 	case SIM_RUN_OUT: world->ops[event->op].now_us = useful_until_us(&world->ops[event->op]); break;
-	case SIM_EXPIRE: model_drop(&world->masters[event->master], event->arg); break;
+	case SIM_EXPIRE:
+		model_drop_token(&world->masters[event->master], sim_event_key(config, event),
+				 sim_event_token(world, config, event));
+		break;
 	case SIM_WIPE: sim_wipe(world, event->master); break;
 	case SIM_NOTIFY:
 	case SIM_LOSE_NOTIFICATION:
@@ -462,7 +471,8 @@ void sim_apply(struct sim_world *world, const struct sim_config *config, const s
 	case SIM_WRITE_EPOCH: sim_wipe_write_epoch(world, event->master); break;
 	case SIM_DROP:
 		world->drops_left--;
-		model_drop(&world->masters[event->master], event->arg);
+		model_drop_token(&world->masters[event->master], sim_event_key(config, event),
+				 sim_event_token(world, config, event));
 		break;
 	default: apply_trouble(world, event); break;
 	}

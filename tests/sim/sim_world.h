@@ -51,6 +51,7 @@ struct sim_config {
 	bool late;                                         /* a process may stand still until no validity is left */
 	bool two_resources;                                /* of one bucket, one for each operation */
 	bool sets;                                         /* each locks two, of three; they share the one between */
+	uint8_t shared;                                    /* bit o: operation o wants a shared lease */
 	uint8_t tries;                                     /* of each; 0: 1 */
 	/* ttl − drift: after that no validity is left; 0: 3; a silent master counts as failed after 2 */
 	uint8_t useful_ticks;
@@ -74,7 +75,7 @@ enum sim_kind {
 	SIM_CANCEL,        /* op */
 	SIM_RELEASE,       /* op: the holder gives the lock back */
 	SIM_LATE,          /* op: its process stood still until no validity is left */
-	SIM_DROP,          /* master; arg: the key: it is gone early */
+	SIM_DROP,          /* master; arg: the key, or which of its shared leases: it is gone early */
 	SIM_DOWN,          /* op, master: not connected from the start: nothing is ever sent */
 	SIM_HANG,          /* op, master: nothing more is sent but the release; the connection lives on */
 	SIM_LOSE,          /* op, master: the connection is lost with all that is in it, and there is a new one */
@@ -83,7 +84,7 @@ enum sim_kind {
 	SIM_STALE,         /* op, master: the master carries out the next command of the lost connection */
 	SIM_WIPE,          /* master: it loses its keys, its numbers and its epoch */
 	SIM_RUN_OUT,       /* op: no validity is left of its lease */
-	SIM_EXPIRE,        /* master; arg: the key, of an attempt that has no validity left */
+	SIM_EXPIRE,        /* master; arg: as for DROP, of an attempt that has no validity left */
 	SIM_WRITE_EPOCH,   /* master: its quarantine is over: a floor and a new epoch */
 	/* op, master: it hears that this master has notified it; arg: which guess, where a new attempt begins */
 	SIM_NOTIFY,
@@ -160,14 +161,15 @@ void sim_apply(struct sim_world *world, const struct sim_config *config, const s
 /* sim_wipe.c: a master that loses its memory; the events SIM_WIPE, SIM_RUN_OUT, SIM_EXPIRE, SIM_WRITE_EPOCH. */
 void sim_wipe(struct sim_world *world, unsigned master);
 void sim_wipe_write_epoch(struct sim_world *world, unsigned master);
-bool sim_wipe_can(const struct sim_world *world, const struct sim_event *event);
+bool sim_wipe_can(const struct sim_world *world, const struct sim_config *config, const struct sim_event *event);
 
 /* sim_queue.c: waiters. The entry that they send, the notification of an answer, the events from SIM_NOTIFY on. */
 void sim_queue_init(struct sim_world *world, const struct sim_config *config);
 void sim_queue_begin(struct sim_world *world, const struct sim_config *config, unsigned op, unsigned guess);
-void sim_queue_entry(const struct sim_world *world, unsigned op, const struct sim_command *command,
-		     struct model_command *ret_command);
-void sim_queue_note_notification(struct sim_world *world, unsigned master, const struct model_reply *reply);
+void sim_queue_entry(const struct sim_world *world, const struct sim_config *config, unsigned op,
+		     const struct sim_command *command, struct model_command *ret_command);
+void sim_queue_note_notification(struct sim_world *world, const struct sim_config *config, unsigned master,
+				 const struct model_reply *reply);
 bool sim_queue_can(const struct sim_world *world, const struct sim_config *config, const struct sim_event *event);
 bool sim_queue_may_leave(const struct sim_config *config, const struct sim_op *op);
 bool sim_queue_can_wake_up(const struct sim_world *world, const struct sim_config *config, unsigned op);
@@ -201,12 +203,33 @@ static inline unsigned sim_token_attempt(uint64_t token)
 	return (unsigned)((token - 1) & 3) + 1;
 }
 
+/* Instead of tokens where shared leases refuse another operation: to the core, all of them are one holder. */
+enum { SIM_SHARED_HOLDER = 1 + 4 * SIM_OPS };
+
 enum { SIM_SHARED = 1 }; /* sets: the key that both lock, and its bucket; each has one of its own beside it */
 
 /* The key that an operation locks; of a set the one that the other does not lock. */
 static inline unsigned sim_key(const struct sim_config *config, unsigned op)
 {
 	return config->sets ? 2 * op : config->two_resources ? op : 0;
+}
+
+static inline bool sim_is_shared(const struct sim_config *config, unsigned op)
+{
+	return (config->shared & (1U << op)) != 0;
+}
+
+/* The key that DROP or EXPIRE is about, and the token that holds it. */
+static inline unsigned sim_event_key(const struct sim_config *config, const struct sim_event *event)
+{
+	return config->shared ? 0 : event->arg;
+}
+
+static inline uint64_t sim_event_token(const struct sim_world *world, const struct sim_config *config,
+				       const struct sim_event *event)
+{
+	return model_token_of(&world->masters[event->master], sim_event_key(config, event),
+			      config->shared ? event->arg : 0);
 }
 
 /* All keys that it locks, a bit each. */
