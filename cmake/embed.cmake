@@ -15,10 +15,10 @@ foreach(input IN LISTS INPUTS)
 	set(name "${CMAKE_MATCH_1}")
 	set(path "${CMAKE_MATCH_2}")
 	if(MODE STREQUAL "scripts")
-		# A line "--include NAME" of a script stands for that file beside it.
+		# A line "--include NAME" of a script stands for that file of parts/.
 		get_filename_component(folder "${path}" DIRECTORY)
 		file(READ "${path}" text)
-		file(GLOB parts "${folder}/*_*.lua")
+		file(GLOB parts "${folder}/parts/*.lua")
 		foreach(part IN LISTS parts)
 			get_filename_component(part_name "${part}" NAME)
 			file(READ "${part}" part_text)

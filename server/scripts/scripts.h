@@ -1,5 +1,5 @@
 /* The Lua scripts of this folder, embedded at build time (cmake/embed.cmake writes the table). A line "--include NAME"
- * of a script stands for the file NAME. */
+ * of a script stands for the file parts/NAME. */
 #ifndef SCRIPTS_H
 #define SCRIPTS_H
 

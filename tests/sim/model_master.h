@@ -10,8 +10,8 @@
  *
  * Nothing is delivered: notifications (PUBLISH) are members of the reply, which the caller passes on.
  *
- * Files: model_master.c the scripts of the lock, model_shared.c what is particular to shared leases, model_set.c those for several resources, model_queue.c the queues,
- * model_guard.c the scripts of the guard. */
+ * Files: model_master.c the scripts of the lock, model_shared.c what is particular to shared leases, model_set.c the
+ * scripts for several resources, model_queue.c the queues, model_guard.c the scripts of the guard. */
 #ifndef MODEL_MASTER_H
 #define MODEL_MASTER_H
 

@@ -1,4 +1,4 @@
-/* The queues of the modelled master, beside the Lua of server/scripts/queue_*.lua: see model_master.h. */
+/* The queues of the modelled master, beside the Lua of server/scripts/parts/: see model_master.h. */
 #include <assert.h>
 #include <string.h>
 

@@ -184,3 +184,38 @@ void model_acquire_shared(struct model_master *master, const struct model_comman
 	ret_reply->remaining_ms = model_alive_pttl(master, first.replica);
 	ret_reply->first = ret_reply->notified[command->key] = first;
 }
+
+/* ---- for looking at, and what happens to it ---- */
+
+uint64_t model_token_of(const struct model_master *master, unsigned key, unsigned i)
+{
+	assert(key < MODEL_KEYS);
+	const struct model_key *found = &master->keys[key];
+	for (const struct model_holder *one = found->holders; one < found->holders + found->holder_count; one++)
+		if (one->ends_ms > model_now_ms(master) && i-- == 0)
+			return one->value.token;
+	return found->type == MODEL_STRING && i == 0 && !model_has_ended(master, found->expires_ms) ? found->value.token
+												    : 0;
+}
+
+bool model_has_token(const struct model_master *master, unsigned key, uint64_t token)
+{
+	unsigned i = 0;
+	assert(token != 0);
+	while (model_token_of(master, key, i) != token && model_token_of(master, key, i) != 0)
+		i++;
+	return model_token_of(master, key, i) == token;
+}
+
+void model_drop_token(struct model_master *master, unsigned key, uint64_t token)
+{
+	struct model_key *found = model_look_up(master, key);
+	struct model_holder *own = model_shared_own(master, found, &(struct model_command){.token = token});
+	assert(model_has_token(master, key, token));
+	if (!own) {
+		model_drop(master, key);
+		return;
+	}
+	model_shared_remove(found, own);
+	model_shared_last(found);
+}
