@@ -19,7 +19,7 @@ foreach(input IN LISTS INPUTS)
 		get_filename_component(folder "${path}" DIRECTORY)
 		file(READ "${path}" text)
 		file(GLOB parts "${folder}/parts/*.lua")
-		foreach(part IN LISTS parts)
+		foreach(part IN LISTS parts parts) # twice: a part may have one within
 			get_filename_component(part_name "${part}" NAME)
 			file(READ "${part}" part_text)
 			string(REPLACE "--include ${part_name}\n" "${part_text}" text "${text}")

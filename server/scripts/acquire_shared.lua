@@ -1,18 +1,24 @@
--- Acquire shared: acquire.lua for a shared lease. Any number of them, up to `most`, may hold a resource at once, or one
--- exclusive lease: a majority of each meets on a master, and there a key is either a string or a sorted set.
+-- Acquire shared: acquire.lua for a lease that leaves room for others: a shared one, or one on a slot. Either up to `most`
+-- shared leases hold a resource at once, or as many on slots, each of its own, or one exclusive lease: a majority of
+-- each meets on a master, and there a key is either a string or a sorted set of leases of one kind.
 --
 -- KEYS[1]  {prefix}{resource}       a sorted set of the tokens of the leases, by the ms of this master's time at which
 --                                   each is over; it expires with the last one, and its type makes every SET NX fail
 -- KEYS[2]  {prefix}redlockd:master
 -- ARGV[1]  token  ARGV[2]  ttl_ms  ARGV[3]  max_hold_ms  ARGV[4]  label  ARGV[5]  bucket  ARGV[6]  guess
--- ARGV[7]  entry  ARGV[8]  epoch  ARGV[9]  deadline_us: as in acquire.lua; a plus sign stands between the parts of a
---                 shared entry
--- ARGV[10] most   shared leases at once
+-- ARGV[7]  entry  ARGV[8]  epoch  ARGV[9]  deadline_us: as in acquire.lua; in place of its colon the entry has the kind
+-- ARGV[10] most   leases at once
+-- ARGV[11] kind   +: shared; #N: on slot N, 0 to most - 1
 --
--- The values lie in the hash {prefix}redlockd:holders:{key}, by token. A plus sign stands behind the token.
--- Returns as acquire.lua for one resource. Held with a value: that of an exclusive lease, or of the shared one that ends
--- last; if there is room for one more, that of the exclusive waiter before the caller comes first.
--- A shared request waits for all exclusive ones that came before it, and for no shared one.
+-- The hash {prefix}redlockd:holders:{key} has the value of each token, the token of each slot (#N), and the token of
+-- each key (of the label). The kind stands behind the token in the value: token+:hold_until_ms:…, token#N:….
+-- Returns as acquire.lua for one resource, except
+--         {0, now_us, remaining_ms, value, taken}  held: by an exclusive lease, by as many as may hold it, by the lease
+--                                   with the key of the label, or there is room for one more, but not before an
+--                                   exclusive waiter. Several leases: the value of that with the key, or of the one
+--                                   that ends last. `taken`: a digit for each slot, 1 where a lease has it; empty:
+--                                   none has slots
+-- A shared request waits for all others that came before it and are not shared, and one on a slot for all.
 local call, key, hash = redis.call, KEYS[1], KEYS[2]
 local base = string.sub(hash, 1, -7)
 local now = call('TIME')
@@ -28,10 +34,11 @@ local guess = tonumber(ARGV[6])
 if guess > now_us + 86400000000 then
 	return {-4, now_us}
 end
-local waited, entry, wait_ms = tonumber(seen[3] or 0), false
+local waited, most, slot, entry, wait_ms = tonumber(seen[3] or 0), tonumber(ARGV[10]), ARGV[11], false
 if ARGV[7] ~= '' then
 	entry, wait_ms = string.sub(ARGV[7], 1, 33), tonumber(string.sub(ARGV[7], 35))
 end
+local kind = string.sub(slot, 1, 1)
 local queue, holders, first = base .. 'queue:' .. key, base .. 'holders:' .. key
 local waits = waited > now_us
 if waits then
@@ -39,7 +46,11 @@ if waits then
 		call('ZADD', queue, 'NX', string.sub(entry, 18), entry)
 	end
 --include queue_first.lua
+	if kind == '+' then
 --include queue_shared.lua
+	elseif first == entry then
+		first = false
+	end
 end
 local value
 --include value_read.lua
@@ -48,23 +59,47 @@ if shared then
 end
 local count = shared and call('ZCARD', key)
 if not value or count == 0 then
-	value = false
+	value, shared = false, false
 	call('DEL', holders) -- somebody may have deleted the key alone
 end
-if not first and (not value or shared and count < tonumber(ARGV[10])) then
+local room, same, taken = not value, false, ''
+if shared then
+	local its_key = string.match(ARGV[4], '^%?(%x+):')
+	same = its_key and call('HGET', holders, its_key)
+	room = not same and string.sub(value, 41, 41) == kind
+	if kind == '+' then
+		room = room and count < most
+	else
+		room = room and call('HEXISTS', holders, slot) == 0
+	end
+end
+if not first and room then
 	local now_ms = (now_us - now_us % 1000) / 1000
 	local hold_until = string.format('%.0f', ARGV[3] ~= '0' and now_ms + ARGV[3] or 0)
-	if entry and waits then
-		call('ZREM', queue, entry)
-	end
+	local its_key = string.match(ARGV[4], '^%?(%x+):')
 	call('ZADD', key, string.format('%.0f', now_ms + ARGV[2] + 1), ARGV[1])
-	call('HSET', holders, ARGV[1], ARGV[1] .. '+' .. hold_until .. ':' .. ARGV[6] .. ':' .. ARGV[4])
+	call('HSET', holders, ARGV[1], ARGV[1] .. slot .. ':' .. hold_until .. ':' .. ARGV[6] .. ':' .. ARGV[4])
+	if kind == '#' then
+		call('HSET', holders, slot, ARGV[1])
+	end
+	if its_key then
+		call('HSET', holders, its_key, ARGV[1])
+	end
 --include shared_last.lua
 	local old = math.max(tonumber(seen[2] or 0), tonumber(seen[4] or 0))
 	if guess > old then
 		call('HSET', hash, ARGV[5], ARGV[6])
 	end
 --include watch_tell.lua
+	if entry and waits then
+		call('ZREM', queue, entry)
+	end
+	if kind == '#' and waits and call('ZCARD', key) < most then -- there may be a slot for the next one, too
+--include queue_first.lua
+		if first and string.sub(first, 17, 17) == '#' then
+--include queue_tell.lua
+		end
+	end
 	return {1, now_us, old}
 end
 if entry then
@@ -74,4 +109,20 @@ if not value then -- the next waiter may have missed its notification
 	redis.pcall('PUBLISH', base .. 'wake', first .. ' ' .. key)
 	return {2, now_us, call('PTTL', base .. 'alive:' .. string.sub(first, 1, 16)), first}
 end
-return {0, now_us, call('PTTL', key), type(value) == 'string' and value}
+if shared and string.sub(value, 41, 41) == '#' then
+	local slots = {}
+	for i = 1, most do
+		slots[i] = '0'
+	end
+	for _, field in ipairs(call('HKEYS', holders)) do
+		local number = string.sub(field, 1, 1) == '#' and tonumber(string.sub(field, 2)) + 1
+		if number and number <= most then
+			slots[number] = '1'
+		end
+	end
+	taken = table.concat(slots)
+end
+if same then
+	value = call('HGET', holders, same) or value
+end
+return {0, now_us, call('PTTL', key), type(value) == 'string' and value, taken}

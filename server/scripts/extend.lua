@@ -11,7 +11,7 @@
 --
 -- Returns {1, now_us, ttl_ms, value}           it expires in ttl_ms or later; less than requested near hold_until_ms
 --         {0, now_us, remaining_ms, value}     another holder's (value false: a key of another type)
---         {-1, now_us}                         gone; also where other shared leases hold it
+--         {-1, now_us}                         gone; also where several others hold it
 --         {-2, now_us}, {-3, now_us}           too late, another epoch: as in acquire.lua
 local now = redis.call('TIME')
 local now_us = now[1] * 1000000 + now[2]
@@ -28,11 +28,11 @@ if not value then
 	return {-1, now_us}
 end
 local remaining = shared and ends - 1 - math.floor(now_us / 1000) or redis.call('PTTL', KEYS[1])
-if type(value) ~= 'string' or string.sub(value, 1, 41) ~= ARGV[1] .. (shared and '+' or ':') then
+if not own then
 	return {0, now_us, remaining, type(value) == 'string' and value}
 end
 if ARGV[3] ~= '' then
-	local first, last = string.match(value, '^(%x+[:+]%d+:)%d+:[^:]*(:.*)$')
+	local first, last = string.match(value, '^([^:]*:%d+:)%d+:[^:]*(:.*)$')
 	value = first .. ARGV[3] .. last
 	if shared then
 		redis.call('HSET', holders, ARGV[1], value)
@@ -45,7 +45,7 @@ if remaining < 0 and not shared then
 	return {1, now_us, asked, value} -- another program removed the expiry
 end
 local ttl = asked
-local hold_until = tonumber(string.match(value, '^%x+[:+](%d+):')) or 0
+local hold_until = tonumber(string.match(value, '^[^:]*:(%d+):')) or 0
 if hold_until > 0 then
 	ttl = math.min(asked, hold_until - math.floor(now_us / 1000))
 end

@@ -11,7 +11,7 @@
 -- Returns {1, now_us}                          the bucket and the key's value have the number now
 --         {2, now_us, old}                     held by the token, but bucket or floor is at `old`, not below the number
 --         {0, now_us, remaining_ms, value}     another holder's (value false: a key of another type)
---         {-1, now_us}                         gone; also where other shared leases hold it
+--         {-1, now_us}                         gone; also where several others hold it
 --         {-2, now_us}, {-3, now_us}           too late, another epoch: as in acquire.lua
 local now = redis.call('TIME')
 local now_us = now[1] * 1000000 + now[2]
@@ -29,14 +29,14 @@ local value
 if not value then
 	return {-1, now_us}
 end
-if type(value) ~= 'string' or string.sub(value, 1, 41) ~= ARGV[1] .. (shared and '+' or ':') then
+if not own then
 	return {0, now_us, redis.call('PTTL', KEYS[1]), type(value) == 'string' and value}
 end
 local old = math.max(tonumber(seen[2] or 0), tonumber(seen[3] or 0))
 if old >= tonumber(ARGV[3]) then
 	return {2, now_us, old}
 end
-local first, last = string.match(value, '^(%x+[:+]%d+:)%d+(:.*)$')
+local first, last = string.match(value, '^([^:]*:%d+:)%d+(:.*)$')
 redis.call('HSET', KEYS[2], ARGV[2], ARGV[3])
 if shared then
 	redis.call('HSET', holders, ARGV[1], first .. ARGV[3] .. last)

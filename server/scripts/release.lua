@@ -11,22 +11,22 @@
 --
 -- Returns {1, now_us, value}                   it was the token's and is deleted
 --         {0, now_us, remaining_ms, value}     another holder's (value false: a key of another type)
---         {-1, now_us}                         gone; also where other shared leases hold it
+--         {-1, now_us}                         gone; also where several others hold it
 --         {-3, now_us}                         another epoch; if it was the token's it is deleted
--- If the resource is free then, or held by shared leases, the next waiter is notified if it may come in
+-- If the resource is free then, or held by several leases, the next waiter is notified if it may come in
 -- (queue_tell.lua). Watchers are told on the same channel: "watch key".
 local now = redis.call('TIME')
 local now_us = now[1] * 1000000 + now[2]
 local seen = redis.call('HMGET', KEYS[2], 'epoch', 'waited')
 local hash, key, waited, value = KEYS[2], KEYS[1], tonumber(seen[2] or 0)
 --include value_read.lua
+local kind = shared and string.sub(value, 41, 41)
 --include value_own.lua
-local ours = ARGV[1] ~= '' and type(value) == 'string' and
-	string.sub(value, 1, 41) == ARGV[1] .. (shared and '+' or ':')
-if ours then
+if own then
 	if shared then
-		redis.call('ZREM', key, ARGV[1])
-		redis.call('HDEL', holders, ARGV[1])
+		local token = ARGV[1]
+		redis.call('ZREM', key, token)
+--include shared_remove.lua
 --include shared_prune.lua
 --include shared_last.lua
 	else
@@ -34,7 +34,7 @@ if ours then
 	end
 --include watch_tell.lua
 end
-local held = value and not ours
+local held = value and not own
 if shared then
 	held = redis.call('EXISTS', key) == 1
 end
@@ -49,9 +49,9 @@ if waited > now_us or ARGV[2] ~= '' then
 		left = redis.call('ZREM', queue, entry)
 	end
 	-- without a change here there is nobody to notify
-	if ours or ((not held or shared) and (ARGV[1] ~= '' or left > 0)) then
+	if own or ((not held or shared) and (ARGV[1] ~= '' or left > 0)) then
 --include queue_first.lua
-		if first and first ~= entry and (not held or string.sub(first, 17, 17) == '+') then
+		if first and first ~= entry and (not held or string.sub(first, 17, 17) == kind) then
 --include queue_tell.lua
 		end
 	end
@@ -59,7 +59,7 @@ end
 if seen[1] ~= ARGV[3] and ARGV[3] ~= '----------------' then
 	return {-3, now_us}
 end
-if ours then
+if own then
 	return {1, now_us, value}
 elseif not value then
 	return {-1, now_us}

@@ -42,7 +42,7 @@ for i = 1, count do
 		end
 		if ours or ((not value or shared) and (ARGV[1] ~= '' or left > 0)) then -- as in release.lua
 --include queue_first.lua
-			if first and first ~= entry and (not shared or string.sub(first, 17, 17) == '+') then
+			if first and first ~= entry and (not shared or string.sub(first, 17, 17) == string.sub(value, 41, 41)) then
 --include queue_tell.lua
 			end
 		end

@@ -19,7 +19,7 @@ enum {
 
 #define DAY_US UINT64_C(86400000000)
 
-_Static_assert(MODEL_ENTRIES >= 2 * ARRIVALS * MODEL_REPLICAS, "the queue can be full");
+_Static_assert(MODEL_ENTRIES >= 3 * ARRIVALS * MODEL_REPLICAS, "the queue can be full");
 
 uint64_t compare_random(uint64_t *random, uint64_t bound)
 {
@@ -152,9 +152,9 @@ static void random_entry(struct model_command *command, unsigned kind, uint64_t 
 		command->entry = queue->entries[compare_random(random, queue->count)];
 	else
 		command->entry = (struct model_entry){arrivals[compare_random(random, ARRIVALS)],
-						      one_of(random, MODEL_REPLICAS), chance(random, 30)};
+						      one_of(random, MODEL_REPLICAS), compare_random(random, 3)};
 	if (!release)
-		command->entry.shared = kind == COMPARE_ACQUIRE_SHARED;
+		command->entry.kind = command->kind;
 	command->wait_ms = chance(random, release ? 50 : 5) ? 0 : random_wait(random);
 	if (release && chance(random, 40))
 		command->token = 0;
@@ -172,6 +172,15 @@ static uint32_t random_names(uint64_t *random, const struct model_master *master
 	return names;
 }
 
+/* The key of the lease of that token: an extension notes no other. */
+static uint64_t key_of(const struct model_key *key, uint64_t token)
+{
+	for (uint32_t i = 0; i < key->holder_count; i++)
+		if (key->holders[i].value.token == token)
+			return key->holders[i].value.key;
+	return 0;
+}
+
 /* One that holds no shared lease: no token is used twice. */
 static uint64_t new_token(uint64_t *random, const struct model_key *key)
 {
@@ -183,6 +192,20 @@ static uint64_t new_token(uint64_t *random, const struct model_key *key)
 		if (i == key->holder_count)
 			return token;
 	}
+}
+
+/* Mostly of the kind that holds the key. */
+static void random_shared(struct model_command *command, uint64_t *random, const struct model_key *key)
+{
+	bool is_slot = chance(random, 50);
+	if (key->type == MODEL_SHARED && chance(random, 80))
+		is_slot = key->value.kind == MODEL_SLOT;
+	command->token = new_token(random, key);
+	command->most = one_of(random, MODEL_HOLDERS);
+	command->kind = is_slot ? MODEL_SLOT : MODEL_PLUS;
+	command->slot = is_slot ? (uint32_t)compare_random(random, command->most) : 0;
+	if (key->holder_count > 0 && chance(random, 10))
+		command->noted = key->holders[compare_random(random, key->holder_count)].value.key;
 }
 
 static void random_lock(struct model_command *command, unsigned kind, uint64_t *random,
@@ -202,10 +225,11 @@ static void random_lock(struct model_command *command, unsigned kind, uint64_t *
 			       : chance(random, 50) ? one_of(random, 3 * SHORT_MS)
 						    : 1000 * one_of(random, 100);
 	command->owner = compare_random(random, COMPARE_OWNERS);
-	command->most = one_of(random, MODEL_HOLDERS);
-	if (kind == COMPARE_ACQUIRE_SHARED)
-		command->token = new_token(random, key);
 	command->noted = chance(random, 50) ? 0 : redlock_random(random) | 1;
+	if (kind == COMPARE_ACQUIRE_SHARED)
+		random_shared(command, random, key);
+	else if (kind == COMPARE_EXTEND && key->type == MODEL_SHARED)
+		command->noted = chance(random, 50) ? 0 : key_of(key, command->token);
 	command->fence = random_fence(random, model_number(master, command->bucket), now_us);
 	command->epoch = random_epoch(random, master);
 	command->deadline_us = random_deadline(random, now_us);

@@ -128,7 +128,7 @@ static bool compare_value(const struct compare_sequence *sequence, unsigned i, c
 	else
 		alike = !gone && key->type == MODEL_STRING;
 	if (!gone && key->type == MODEL_STRING) {
-		compare_value_text(text, &key->value, false);
+		compare_value_text(text, &key->value);
 		alike = alike && (reply->type == REDIS_REPLY_NIL ||
 				  (strcmp(text, reply->str) == 0 && is_read(reply, key->value.token != 0)));
 	}
@@ -153,14 +153,29 @@ static bool compare_holders(const struct compare_sequence *sequence, unsigned i,
 	char token[COMPARE_TEXT], end[COMPARE_TEXT], value[COMPARE_TEXT];
 	if (key->type != MODEL_SHARED || key->expires_ms <= compare_ms(span.hi_us))
 		return true; /* nobody looks at what is left of others */
-	bool alike = ends->elements == 2 * key->holder_count && values->elements == 2 * key->holder_count;
+	size_t fields = 0;
+	bool alike = ends->elements == 2 * key->holder_count;
 	for (const struct model_holder *one = key->holders; one < key->holders + key->holder_count && alike; one++) {
 		snprintf(token, sizeof token, "%040" PRIx64, one->value.token);
 		snprintf(end, sizeof end, "%" PRIu64, one->ends_ms);
-		compare_value_text(value, &one->value, true);
+		compare_value_text(value, &one->value);
 		const char *its_end = text_of(ends, token), *its_value = text_of(values, token);
 		alike = its_end && its_value && strcmp(its_end, end) == 0 && strcmp(its_value, value) == 0;
+		fields += 1;
+		if (one->value.kind == MODEL_SLOT) { /* #N, and the key: each has the token */
+			snprintf(value, sizeof value, "#%u", one->value.slot);
+			its_value = text_of(values, value);
+			alike = alike && its_value && strcmp(its_value, token) == 0;
+			fields++;
+		}
+		if (one->value.key != 0) {
+			compare_number_text(value, one->value.key);
+			its_value = text_of(values, value);
+			alike = alike && its_value && strcmp(its_value, token) == 0;
+			fields++;
+		}
 	}
+	alike = alike && values->elements == 2 * fields;
 	return alike || compare_tell_state(sequence, "the holders (values)", "others", values) ||
 	       compare_tell_state(sequence, "the holders (ends)", "others", ends);
 }

@@ -74,26 +74,32 @@ static void names_text(char *text, uint32_t names)
 		len += (size_t)snprintf(text + len, COMPARE_TEXT - len, "%skey%u", len > 0 ? "\n" : "", key);
 }
 
-void compare_value_text(char *text, const struct model_value *value, bool is_shared)
+/* +, #N or nothing */
+static void kind_text(char *text, unsigned kind, unsigned slot)
+{
+	strcpy(text, kind == MODEL_PLUS ? "+" : "");
+	if (kind == MODEL_SLOT)
+		print_to(text, "#%" PRIu64, slot);
+}
+
+void compare_value_text(char *text, const struct model_value *value)
 {
 	if (value->token == 0) {
 		strcpy(text, foreign[value->owner]);
 		return;
 	}
 	const char *owner = owners[value->owner];
-	char names[COMPARE_TEXT] = "";
+	char names[COMPARE_TEXT] = "", kind[COMPARE_TEXT];
 	unsigned lines = 0;
 	for (const char *at = owner; *at; at++)
 		lines += *at == '\n';
 	if (value->names != 0)
 		names_text(names, value->names);
-	int len = snprintf(
-		text, COMPARE_TEXT, "%040" PRIx64 "%c%" PRIu64 ":%" PRIu64 ":%s%.*" PRIx64 ":%s%.*s%s", value->token,
-		value->names != 0 ? ';'
-		: is_shared       ? '+'
-				  : ':',
-		value->hold_until_ms, value->fence, value->key != 0 && !value->noted ? "?" : "",
-		value->key != 0 ? 16 : 0, value->key, owner, value->names != 0 ? (int)(3 - lines) : 0, "\n\n\n", names);
+	kind_text(kind, value->kind, value->slot);
+	int len = snprintf(text, COMPARE_TEXT, "%040" PRIx64 "%s%c%" PRIu64 ":%" PRIu64 ":%s%.*" PRIx64 ":%s%.*s%s",
+			   value->token, kind, value->names != 0 ? ';' : ':', value->hold_until_ms, value->fence,
+			   value->key != 0 && !value->noted ? "?" : "", value->key != 0 ? 16 : 0, value->key, owner,
+			   value->names != 0 ? (int)(3 - lines) : 0, "\n\n\n", names);
 	assert(len > 0 && len < COMPARE_TEXT);
 }
 
@@ -101,7 +107,7 @@ void compare_entry_text(char *text, struct model_entry entry)
 {
 	text[0] = '\0';
 	if (entry.replica != 0)
-		snprintf(text, COMPARE_TEXT, "%016" PRIx64 "%c%016" PRIu64, entry.replica, entry.shared ? '+' : ':',
+		snprintf(text, COMPARE_TEXT, "%016" PRIx64 "%c%016" PRIu64, entry.replica, ":+#"[entry.kind],
 			 entry.arrival);
 }
 
@@ -152,7 +158,7 @@ static const struct {
 	[COMPARE_RAISE_SET] = {"raise_set", "tfeDg"},
 	[COMPARE_EXTEND_SET] = {"extend_set", "tlneDs"},
 	[COMPARE_RELEASE_SET] = {"release_set", "tqeDs"},
-	[COMPARE_ACQUIRE_SHARED] = {"acquire_shared", "tlhobfqeDM"},
+	[COMPARE_ACQUIRE_SHARED] = {"acquire_shared", "tlhobfqeDMK"},
 };
 
 const char *compare_script_name(enum compare_script script)
@@ -188,6 +194,7 @@ static void argument_text(char *text, char letter, const struct model_command *c
 			snprintf(text, COMPARE_TEXT, "%" PRIu64 ":%016" PRIx64, command->fence, command->noted);
 		break;
 	case 'M': print_to(text, "%" PRIu64, command->most); break;
+	case 'K': kind_text(text, command->kind, command->slot); break;
 	case 's': names_text(text, command->names); break;
 	case 'b': strcpy(text, compare_bucket_name(command->bucket)); break;
 	case 'B': strcpy(text, compare_bucket_name(command->last_bucket)); break;
@@ -287,6 +294,7 @@ static const char *elements_of(enum compare_script script, int code)
 	     release = script == COMPARE_RELEASE || script == COMPARE_RELEASE_SET;
 	if (compare_is_lock(script) && code == 0)
 		return script == COMPARE_INSPECT                        ? "pvw"
+		       : script == COMPARE_ACQUIRE_SHARED               ? "pvT"
 		       : compare_is_set(script) && (acquire || release) ? "pvi"
 									: "pv";
 	if (script == COMPARE_INSPECT && code == -1)
@@ -334,7 +342,11 @@ static void put_element(struct compare_answer *answer, char letter, const struct
 			put(answer, "nil");
 			return;
 		}
-		compare_value_text(text, &reply->value, reply->is_shared);
+		compare_value_text(text, &reply->value);
+		break;
+	case 'T':
+		for (unsigned i = 0; i < reply->slots; i++)
+			text[i] = (char)('0' + (reply->taken >> i & 1));
 		break;
 	case 'q': compare_entry_text(text, reply->first); break;
 	case 'e': compare_number_text(text, reply->epoch); break;

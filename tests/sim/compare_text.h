@@ -49,7 +49,7 @@ void compare_number_text(char *text, uint64_t number);
 void compare_decimal_text(char *text, uint64_t number);
 void compare_evicted_text(char *text, uint32_t evicted);
 /* The value of a key; without a token it is the string of another library of number `owner`. */
-void compare_value_text(char *text, const struct model_value *value, bool is_shared);
+void compare_value_text(char *text, const struct model_value *value);
 const char *compare_other_library_text(unsigned i);
 
 /* replica:arrival; "" for none. */

@@ -61,7 +61,7 @@ void model_release_queue(struct model_master *master, const struct model_command
 
 static inline bool model_same_entry(struct model_entry a, struct model_entry b)
 {
-	return a.replica == b.replica && a.arrival == b.arrival && a.shared == b.shared;
+	return a.replica == b.replica && a.arrival == b.arrival && a.kind == b.kind;
 }
 
 /* queue_first.lua: who is first in the queue and whose redlockd lives; replica 0: nobody. Drops those of dead ones on

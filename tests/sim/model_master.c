@@ -52,7 +52,6 @@ void model_reply_held(const struct model_master *master, const struct model_key 
 	model_reply_code(master, 0, ret_reply);
 	ret_reply->remaining_ms = model_pttl(master, key);
 	ret_reply->has_value = key->type == MODEL_STRING || key->type == MODEL_SHARED;
-	ret_reply->is_shared = key->type == MODEL_SHARED;
 	if (ret_reply->has_value)
 		ret_reply->value = key->value;
 }
@@ -121,8 +120,11 @@ static void acquire_sets(struct model_master *master, const struct model_command
 	/* local hold_until = ARGV[3] ~= '0' and math.floor(now_us / 1000) + ARGV[3] or 0 */
 	uint64_t hold_until_ms = command->max_hold_ms != 0 ? model_now_ms(master) + command->max_hold_ms : 0;
 	/* local value = string.format('%s:%.0f:%s:%s', ARGV[1], hold_until, ARGV[6], ARGV[4]) */
-	struct model_value value = {
-		command->token, hold_until_ms, command->fence, command->owner, command->noted, false, 0};
+	struct model_value value = {.token = command->token,
+				    .hold_until_ms = hold_until_ms,
+				    .fence = command->fence,
+				    .owner = command->owner,
+				    .key = command->noted};
 	model_set(master, command->key, &value, command->ttl_ms);
 	/* local old = math.max(tonumber(seen[2] or 0), tonumber(seen[3] or 0)) */
 	uint64_t old = model_number(master, command->bucket);
@@ -224,7 +226,8 @@ void model_raise(struct model_master *master, const struct model_command *comman
 		key->value.fence = command->fence;
 	/* return {1, now_us} */
 	model_reply_code(master, 1, ret_reply);
-	ret_reply->is_shared = own;
+	if (own)
+		ret_reply->value = own->value;
 	/* --include watch_tell.lua */
 	ret_reply->watched = model_watch_tell(master, command->key);
 }
@@ -284,7 +287,6 @@ static void extend_shared(struct model_master *master, struct model_key *key, st
 {
 	struct model_key alone = {.value = own->value, .expires_ms = own->ends_ms - 1, .type = MODEL_STRING};
 	extend_held(master, &alone, command, ret_reply);
-	ret_reply->is_shared = true;
 	own->value = alone.value;
 	own->ends_ms = alone.expires_ms + 1;
 	model_shared_last(key);
@@ -354,7 +356,6 @@ void model_release(struct model_master *master, const struct model_command *comm
 		model_reply_code(master, 1, ret_reply);
 		ret_reply->has_value = true;
 		ret_reply->value = value;
-		ret_reply->is_shared = own;
 	} else if (key->type == MODEL_NONE || (was_shared && command->token != 0)) {
 		/* return {-1, now_us} */
 		model_reply_code(master, -1, ret_reply);

@@ -45,8 +45,10 @@
 #endif
 
 enum model_type { MODEL_NONE, MODEL_STRING, MODEL_SHARED, MODEL_OTHER /* a hash, a list, … */ };
+enum model_kind { MODEL_EXCLUSIVE, MODEL_PLUS /* shared */, MODEL_SLOT };
 
-/* token:hold_until_ms:fence:key:owner, of a set token;… and the names, of a shared lease token+… */
+/* token:hold_until_ms:fence:key:owner, of a set token;… and the names, of a shared lease token+:…, on a slot
+ * token#N:… */
 struct model_value {
 	uint64_t token; /* stands for 40 hex digits; 0: not a value of ours */
 	uint64_t hold_until_ms;
@@ -55,6 +57,8 @@ struct model_value {
 	uint64_t key;   /* stands for 16 hex digits; 0: empty */
 	bool noted;     /* without a question mark */
 	uint32_t names; /* of a set: its keys, a bit each; 0: one resource */
+	uint32_t slot;  /* of MODEL_SLOT */
+	uint32_t kind;  /* of enum model_kind */
 };
 
 struct model_holder {
@@ -74,7 +78,7 @@ struct model_key {
 struct model_entry {
 	uint64_t arrival; /* below 2^53 */
 	uint64_t replica; /* stands for 16 hex digits; 0: no entry */
-	uint64_t shared;  /* 1: replica+arrival */
+	uint64_t kind;    /* of enum model_kind: replica:arrival, replica+arrival or replica#arrival */
 };
 
 /* The sorted set {prefix}redlockd:queue:{key}. */
@@ -129,6 +133,7 @@ struct model_command {
 	uint32_t wait_ms;
 	uint64_t max_hold_ms, owner; /* acquire */
 	uint64_t most;               /* acquire shared: leases at once */
+	uint32_t kind, slot;         /* likewise: PLUS; SLOT, on which */
 	uint64_t noted;              /* acquire: the value's key; extend: with the fence it is noted; 0: none */
 	/* acquire: the guess; raise: the number; extend with a key: of the lease; write its epoch: the floor */
 	uint64_t fence;
@@ -154,7 +159,8 @@ struct model_reply {
 	int64_t remaining_ms;
 	bool has_value;           /* 0: false for a key of another type; extend 1, release 1: true */
 	struct model_value value; /* 0; extend 1, release 1 */
-	bool is_shared;           /* … it is that of a shared lease */
+	uint32_t taken;           /* acquire shared 0: the slots below `most` that are taken, a bit each */
+	uint32_t slots;           /* … how many there are; 0: none */
 	uint32_t waiters;         /* inspect 0, −1: entries in the queue, dead ones too */
 	struct model_entry first; /* acquire 2: whose turn it is */
 	uint8_t which;            /* acquire 0 and 2, release 0, of a set: about which of its keys, in their order */

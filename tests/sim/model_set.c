@@ -61,8 +61,12 @@ static void acquire_sets(struct model_master *master, const struct model_command
 	/* local hold_until = ARGV[3] ~= '0' and … + ARGV[3] or 0
 	 * local value = ARGV[1] .. ';' .. … .. ARGV[9] */
 	uint64_t hold_until_ms = command->max_hold_ms != 0 ? model_now_ms(master) + command->max_hold_ms : 0;
-	struct model_value value = {command->token, hold_until_ms, command->fence, command->owner,
-				    command->noted, false,         command->names};
+	struct model_value value = {.token = command->token,
+				    .hold_until_ms = hold_until_ms,
+				    .fence = command->fence,
+				    .owner = command->owner,
+				    .key = command->noted,
+				    .names = command->names};
 	/* local old = tonumber(seen[2] or 0), and in the loop: old = math.max(old, tonumber(seen[i + 3] or 0)) */
 	uint64_t old = largest_number(master, command);
 	/* return {1, now_us, old} */

@@ -58,14 +58,15 @@ static void tell(const struct model_master *master, unsigned key, struct model_e
 	const struct model_queue *queue = &master->queues[key];
 	reply->notified[key] = first;
 	/* if string.sub(first, 17, 17) == '+' then */
-	if (!first.shared)
+	if (first.kind != MODEL_PLUS)
 		return;
 	/* next = next or string.sub(each, 17, 17) == ':' and each */
 	uint32_t next = 0;
-	while (next < queue->count && queue->entries[next].shared)
+	while (next < queue->count && queue->entries[next].kind == MODEL_PLUS)
 		next++;
 	reply->runs |= UINT32_C(1) << key;
-	reply->notified[key] = (struct model_entry){next < queue->count ? queue->entries[next].arrival : 0, 1, 1};
+	reply->notified[key] = (struct model_entry){next < queue->count ? queue->entries[next].arrival : 0, 1,
+						    MODEL_PLUS};
 }
 
 void model_release_queue(struct model_master *master, const struct model_command *command, unsigned key, bool ours,
@@ -86,10 +87,11 @@ void model_release_queue(struct model_master *master, const struct model_command
 	if (!ours && !((!held || type == MODEL_SHARED) && (command->token != 0 || left)))
 		return;
 	/* --include queue_first.lua
-	 * if first and first ~= entry and (not held or string.sub(first, 17, 17) == '+') then
+	 * if first and first ~= entry and (not held or string.sub(first, 17, 17) == kind) then
 	 *	--include queue_tell.lua */
 	struct model_entry first = model_queue_first(master, key);
-	if (first.replica != 0 && !model_same_entry(first, command->entry) && (!held || first.shared))
+	if (first.replica != 0 && !model_same_entry(first, command->entry) &&
+	    (!held || first.kind == master->keys[key].value.kind))
 		tell(master, key, first, reply);
 }
 
@@ -102,14 +104,14 @@ static struct model_entry find_before(struct model_master *master, const struct 
 	if (model_same_entry(first, entry))
 		return nobody;
 	/* if first and entry and first ~= entry and string.sub(first, 17, 17) == '+' then */
-	if (entry.replica == 0 || !first.shared)
+	if (command->kind != MODEL_PLUS || entry.replica == 0 || first.kind != MODEL_PLUS)
 		return first;
 	for (uint32_t i = 0; i < queue->count; i++) {
 		/* if each == entry then first = false
 		 * elseif is_exclusive and redis.call('EXISTS', base .. 'alive:' .. …) == 1 then first = each */
 		if (model_same_entry(queue->entries[i], entry))
 			return nobody;
-		if (!queue->entries[i].shared && model_is_alive(master, queue->entries[i].replica))
+		if (queue->entries[i].kind != MODEL_PLUS && model_is_alive(master, queue->entries[i].replica))
 			return queue->entries[i];
 	}
 	return nobody;
@@ -121,11 +123,16 @@ static void acquire_adds(struct model_master *master, const struct model_command
 {
 	struct model_key *key = &master->keys[command->key];
 	uint64_t hold_until_ms = command->max_hold_ms != 0 ? model_now_ms(master) + command->max_hold_ms : 0;
-	struct model_value value = {
-		command->token, hold_until_ms, command->fence, command->owner, command->noted, false, 0};
+	struct model_value value = {.token = command->token,
+				    .hold_until_ms = hold_until_ms,
+				    .fence = command->fence,
+				    .owner = command->owner,
+				    .key = command->noted,
+				    .slot = command->slot,
+				    .kind = command->kind};
 	assert(key->holder_count < MODEL_HOLDERS);
-	/* call('ZADD', key, ends, ARGV[1])
-	 * call('HSET', holders, ARGV[1], ARGV[1] .. '+' .. hold_until .. ':' .. ARGV[6] .. ':' .. ARGV[4]) */
+	/* call('ZADD', key, string.format('%.0f', now_ms + ARGV[2] + 1), ARGV[1])
+	 * call('HSET', holders, ARGV[1], ARGV[1] .. slot .. ':' .. hold_until .. ':' .. ARGV[6] .. ':' .. ARGV[4]) */
 	key->type = MODEL_SHARED;
 	key->holders[key->holder_count++] = (struct model_holder){value, model_now_ms(master) + command->ttl_ms + 1};
 	model_shared_last(key);
@@ -139,6 +146,57 @@ static void acquire_adds(struct model_master *master, const struct model_command
 	model_reply_code(master, 1, ret_reply);
 	ret_reply->old = old;
 	ret_reply->watched = model_watch_tell(master, command->key);
+}
+
+/* same = its_key and call('HGET', holders, its_key) */
+static const struct model_holder *find_same(const struct model_key *key, const struct model_command *command)
+{
+	for (uint32_t i = 0; key->type == MODEL_SHARED && command->noted != 0 && i < key->holder_count; i++)
+		if (key->holders[i].value.key == command->noted)
+			return &key->holders[i];
+	return NULL;
+}
+
+static bool has_room(const struct model_key *key, const struct model_command *command, const struct model_holder *same)
+{
+	/* room = not value … room = not same and string.sub(value, 41, 41) == kind */
+	if (key->type != MODEL_SHARED || same || key->value.kind != command->kind)
+		return key->type == MODEL_NONE;
+	/* if kind == '+' then room = room and count < most */
+	if (command->kind == MODEL_PLUS)
+		return key->holder_count < command->most;
+	/* else room = room and call('HEXISTS', holders, slot) == 0 */
+	for (uint32_t i = 0; i < key->holder_count; i++)
+		if (key->holders[i].value.slot == command->slot)
+			return false;
+	return true;
+}
+
+/* What follows a grant in the queue. */
+static void acquire_tells(struct model_master *master, const struct model_command *command, bool waits,
+			  struct model_reply *reply)
+{
+	/* if entry and waits then call('ZREM', queue, entry) */
+	if (command->entry.replica != 0 && waits)
+		model_queue_remove(master, command->key, command->entry);
+	/* if kind == '#' and waits and call('ZCARD', key) < most then */
+	if (command->kind != MODEL_SLOT || !waits || master->keys[command->key].holder_count >= command->most)
+		return;
+	/* --include queue_first.lua
+	 * if first and string.sub(first, 17, 17) == '#' then --include queue_tell.lua */
+	struct model_entry first = model_queue_first(master, command->key);
+	if (first.replica != 0 && first.kind == MODEL_SLOT)
+		tell(master, command->key, first, reply);
+}
+
+/* taken = table.concat(slots) */
+static void note_taken(const struct model_key *key, const struct model_command *command, struct model_reply *reply)
+{
+	bool has_slots = key->type == MODEL_SHARED && key->value.kind == MODEL_SLOT;
+	reply->slots = has_slots ? (uint32_t)command->most : 0;
+	for (uint32_t i = 0; has_slots && i < key->holder_count; i++)
+		if (key->holders[i].value.slot < command->most)
+			reply->taken |= UINT32_C(1) << key->holders[i].value.slot;
 }
 
 void model_acquire_shared(struct model_master *master, const struct model_command *command,
@@ -158,24 +216,26 @@ void model_acquire_shared(struct model_master *master, const struct model_comman
 	}
 	struct model_key *key = model_look_up(master, command->key);
 	/* if shared then --include shared_prune.lua
-	 * if not value or count == 0 then value = false */
+	 * if not value or count == 0 then value, shared = false, false */
 	if (key->type == MODEL_SHARED)
 		model_shared_prune(master, key);
-	/* if not first and (not value or shared and count < tonumber(ARGV[10])) then */
-	bool has_room = key->type == MODEL_NONE || (key->type == MODEL_SHARED && key->holder_count < command->most);
-	if (first.replica == 0 && has_room) {
-		/* if entry and waits then call('ZREM', queue, entry) */
-		if (entry.replica != 0 && waits)
-			model_queue_remove(master, command->key, entry);
+	const struct model_holder *same = find_same(key, command);
+	/* if not first and room then */
+	if (first.replica == 0 && has_room(key, command, same)) {
 		acquire_adds(master, command, ret_reply);
+		acquire_tells(master, command, waits, ret_reply);
 		return;
 	}
 	/* if entry then --include queue_join.lua */
 	if (entry.replica != 0)
 		model_queue_join(master, command->key, entry, command->wait_ms);
 	if (key->type != MODEL_NONE) {
-		/* return {0, now_us, call('PTTL', key), type(value) == 'string' and value} */
+		/* if same then value = call('HGET', holders, same) or value
+		 * return {0, now_us, call('PTTL', key), type(value) == 'string' and value, taken} */
 		model_reply_held(master, key, ret_reply);
+		if (same)
+			ret_reply->value = same->value;
+		note_taken(key, command, ret_reply);
 		return;
 	}
 	/* redis.pcall('PUBLISH', base .. 'wake', first .. ' ' .. key)

@@ -47,7 +47,9 @@ static struct {
 	uint64_t counted, left, several; /* steps that notified several waiters */
 	uint64_t codes[COMPARE_SCRIPTS][CODES];
 	uint64_t notifications[COMPARE_SCRIPTS], watched[COMPARE_SCRIPTS]; /* of waiters; of watchers */
-	uint64_t shared[COMPARE_SCRIPTS], runs;                            /* done to a shared lease; notified as one */
+	/* done to one of several leases; several waiters notified as one; the next one by who took a slot; answers
+	 * that name the slots; that refuse a key's second request */
+	uint64_t shared[COMPARE_SCRIPTS], runs, passed_on, taken, again;
 } figures;
 
 typedef void model_function(struct model_master *, const struct model_command *, struct model_reply *);
@@ -199,8 +201,12 @@ static void count_script(const struct compare_step *step, const struct model_mas
 	figures.notifications[step->kind] += notified;
 	figures.several += notified > 1;
 	figures.watched[step->kind] += step->reply.watched != 0;
-	figures.shared[step->kind] += step->reply.is_shared;
+	figures.shared[step->kind] += step->reply.value.kind != MODEL_EXCLUSIVE;
 	figures.runs += step->reply.runs != 0;
+	figures.passed_on += step->kind == COMPARE_ACQUIRE_SHARED && step->reply.code == 1 && notified > 0;
+	figures.taken += step->reply.taken != 0;
+	figures.again += step->kind == COMPARE_ACQUIRE_SHARED && step->reply.value.key != 0 &&
+			 step->reply.value.key == step->command.noted;
 	figures.counted += step->reply.waiters > 0;
 }
 
@@ -430,8 +436,13 @@ static bool saw_all(void)
 		       (unsigned long long)figures.shared[share[i]]);
 		complete = complete && figures.shared[share[i]] > 0;
 	}
-	printf("; several shared waiters notified at once %llu", (unsigned long long)figures.runs);
-	complete = complete && figures.runs > 0;
+	printf("\nseveral shared waiters notified at once %llu; next waiter of a slot %llu; slots named %llu; same key "
+	       "again "
+	       "%llu",
+	       (unsigned long long)figures.runs, (unsigned long long)figures.passed_on,
+	       (unsigned long long)figures.taken, (unsigned long long)figures.again);
+	complete = complete && figures.runs > 0 && (figures.passed_on > 0 || options.sequences < 20000) &&
+		   figures.taken > 0 && figures.again > 0;
 	printf("\nentries given up of several: %llu; inspections that counted somebody: %llu\n",
 	       (unsigned long long)figures.left, (unsigned long long)figures.counted);
 	complete = complete && figures.several > 0 && figures.left > 0 && figures.counted > 0;

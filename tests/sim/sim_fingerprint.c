@@ -228,9 +228,9 @@ static uint64_t hash_master(const struct sim_world *world, const struct sim_conf
 	for (unsigned i = 0; i < SIM_OPS; i++) {
 		unsigned o = i ^ first;
 		const struct sim_op *op = &world->ops[o];
-		if (config->shared && i == 0)
+		if (sim_has_several(config) && i == 0)
 			put_holders(&record, redis, first);
-		else if (!config->sets && (i == 0 || config->two_resources))
+		else if (!sim_has_several(config) && !config->sets && (i == 0 || config->two_resources))
 			put(&record, token_from(model_token(redis, sim_key(config, o)), first));
 		if (config->attempts > 0)
 			put_waiter(&record, op, master);
@@ -273,7 +273,7 @@ uint64_t sim_fingerprint(const struct sim_world *world, const struct sim_config 
 	for (unsigned o = 0; o < SIM_OPS; o++) {
 		struct record record = {.len = 0};
 		put_op(&record, &world->ops[o], config);
-		put(&record, sim_is_shared(config, o));
+		put(&record, config->slots ? o : sim_lease_kind(config, o));
 		ops[o] = hash_record(&record);
 	}
 	uint64_t hash = hash_from(world, config, ops, ops[0] > ops[1]);

@@ -33,7 +33,7 @@ void sim_queue_entry(const struct sim_world *world, const struct sim_config *con
 	if (command->entry == REDLOCK_ENTRY_NONE)
 		return;
 	ret_command->entry = (struct model_entry){
-		.arrival = world->ops[o].arrival, .replica = o + 1, .shared = sim_is_shared(config, o)};
+		.arrival = world->ops[o].arrival, .replica = o + 1, .kind = sim_lease_kind(config, o)};
 	ret_command->wait_ms = command->entry == REDLOCK_ENTRY_KEEP ? WAIT_MS : 0;
 }
 
@@ -46,7 +46,8 @@ void sim_queue_note_notification(struct sim_world *world, const struct sim_confi
 		if (notified->replica != 0 && !is_run)
 			world->ops[notified->replica - 1].notified |= (uint8_t)(1U << master);
 		for (unsigned o = 0; o < SIM_OPS && is_run; o++)
-			if (sim_is_shared(config, o) && world->ops[o].arrival != 0 && !world->ops[o].done &&
+			if (sim_lease_kind(config, o) == MODEL_PLUS && world->ops[o].arrival != 0 &&
+			    !world->ops[o].done &&
 			    (notified->arrival == 0 || world->ops[o].arrival < notified->arrival))
 				world->ops[o].notified |= (uint8_t)(1U << master);
 	}

@@ -230,7 +230,9 @@ static void execute(struct sim_world *world, const struct sim_config *config, un
 		.fence = command->fence,
 		.epoch = command->epoch,
 		.deadline_us = UINT64_MAX, /* lateness is not modelled */
-		.most = MODEL_HOLDERS,
+		.most = config->slots ? 2 : MODEL_HOLDERS,
+		.kind = sim_lease_kind(config, o),
+		.slot = sim_slot(config, o, command->attempt),
 	};
 	struct model_reply reply;
 	enum redlock_vote vote = REDLOCK_VOTE_FAILED;
@@ -243,9 +245,9 @@ static void execute(struct sim_world *world, const struct sim_config *config, un
 	}
 	switch ((enum redlock_script)command->script) {
 	case REDLOCK_SCRIPT_ACQUIRE:
-		(config->sets               ? model_acquire_set
-		 : sim_is_shared(config, o) ? model_acquire_shared
-					    : model_acquire)(redis, &model, &reply);
+		(config->sets                    ? model_acquire_set
+		 : model.kind != MODEL_EXCLUSIVE ? model_acquire_shared
+						 : model_acquire)(redis, &model, &reply);
 		break;
 	case REDLOCK_SCRIPT_RAISE: (config->sets ? model_raise_set : model_raise)(redis, &model, &reply); break;
 	default: (config->sets ? model_release_set : model_release)(redis, &model, &reply); break;
@@ -260,7 +262,7 @@ static void execute(struct sim_world *world, const struct sim_config *config, un
 	if (vote == REDLOCK_VOTE_GRANTED)
 		note_granted(world, o, master, command, before);
 	sim_queue_note_notification(world, config, master, &reply);
-	uint8_t holder = reply.is_shared ? SIM_SHARED_HOLDER : (uint8_t)reply.value.token;
+	uint8_t holder = reply.value.kind != MODEL_EXCLUSIVE ? SIM_SHARED_HOLDER : (uint8_t)reply.value.token;
 	*ret_reply = (struct sim_reply){command->script, command->attempt,   command->round,
 					(uint8_t)vote,   (uint8_t)reply.old, holder};
 }

@@ -52,7 +52,8 @@ struct sim_config {
 	bool two_resources;                                /* of one bucket, one for each operation */
 	bool sets;                                         /* each locks two, of three; they share the one between */
 	uint8_t shared;                                    /* bit o: operation o wants a shared lease */
-	uint8_t tries;                                     /* of each; 0: 1 */
+	bool slots;    /* each wants one of two slots: A first 0 and then 1, B the other way round */
+	uint8_t tries; /* of each; 0: 1 */
 	/* ttl − drift: after that no validity is left; 0: 3; a silent master counts as failed after 2 */
 	uint8_t useful_ticks;
 	uint8_t drops;    /* how many locks masters may drop early */
@@ -214,22 +215,33 @@ static inline unsigned sim_key(const struct sim_config *config, unsigned op)
 	return config->sets ? 2 * op : config->two_resources ? op : 0;
 }
 
-static inline bool sim_is_shared(const struct sim_config *config, unsigned op)
+static inline uint32_t sim_lease_kind(const struct sim_config *config, unsigned op)
 {
-	return (config->shared & (1U << op)) != 0;
+	return config->slots ? MODEL_SLOT : (config->shared & (1U << op)) != 0 ? MODEL_PLUS : MODEL_EXCLUSIVE;
+}
+
+static inline uint32_t sim_slot(const struct sim_config *config, unsigned op, unsigned attempt)
+{
+	return config->slots ? (op + attempt - 1) % 2 : 0;
+}
+
+/* True if a key may have several tokens. */
+static inline bool sim_has_several(const struct sim_config *config)
+{
+	return config->shared || config->slots;
 }
 
 /* The key that DROP or EXPIRE is about, and the token that holds it. */
 static inline unsigned sim_event_key(const struct sim_config *config, const struct sim_event *event)
 {
-	return config->shared ? 0 : event->arg;
+	return sim_has_several(config) ? 0 : event->arg;
 }
 
 static inline uint64_t sim_event_token(const struct sim_world *world, const struct sim_config *config,
 				       const struct sim_event *event)
 {
 	return model_token_of(&world->masters[event->master], sim_event_key(config, event),
-			      config->shared ? event->arg : 0);
+			      sim_has_several(config) ? event->arg : 0);
 }
 
 /* All keys that it locks, a bit each. */

@@ -6,7 +6,7 @@
 		repeat
 			local entries = redis.call('ZRANGE', queue, at, at + 99)
 			for _, each in ipairs(entries) do
-				local is_exclusive = string.sub(each, 17, 17) == ':'
+				local is_exclusive = string.sub(each, 17, 17) ~= '+'
 				if each == entry then
 					first = false
 				elseif is_exclusive and redis.call('EXISTS', base .. 'alive:' .. string.sub(each, 1, 16)) == 1 then

@@ -6,7 +6,7 @@
 		repeat
 			local entries = redis.call('ZRANGE', queue, at, at + 99)
 			for _, each in ipairs(entries) do
-				next = next or string.sub(each, 17, 17) == ':' and each
+				next = next or string.sub(each, 17, 17) ~= '+' and each
 			end
 			at = at + #entries
 		until next or #entries == 0

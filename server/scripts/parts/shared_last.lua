@@ -1,4 +1,4 @@
-	-- The keys of shared leases expire with the one that ends last.
+	-- The keys of several leases expire with the one that ends last.
 	local last = redis.call('ZRANGE', key, -1, -1, 'WITHSCORES')[2]
 	if last then
 		redis.call('PEXPIREAT', key, last)

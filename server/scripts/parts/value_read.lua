@@ -1,5 +1,5 @@
 	-- Sets `value` to what `key` holds: of a string as much as a value of redlockd's may have, since another program's
-	-- may be of any size; of shared leases (acquire_shared.lua), which sets `shared`, the value of the one that ends
+	-- may be of any size; of several leases (acquire_shared.lua), which sets `shared`, the value of the one that ends
 	-- last; false: it is free; a table: it is of another type.
 	local shared = false
 	value = redis.pcall('GETRANGE', key, 0, 8191)
