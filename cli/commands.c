@@ -179,18 +179,14 @@ static bool commands_wait_for_lease(struct client *client, struct lease *lease, 
 	client->fds[CLIENT_ORDERS].fd = interrupt.file;
 	client->read_order = interrupt_read_order;
 	client->context = &interrupt;
-	enum acquire_result result = acquire_lease(&acquire, lease, &answer);
-	if (result == ACQUIRE_GRANTED && interrupt_came(&interrupt)) {
+	bool granted = acquire_lease(&acquire, lease, &answer);
+	if (granted && !interrupt_came(&interrupt))
+		return true; /* the program ends in a moment, with 0 and the lease */
+	if (granted)
 		acquire_release(client, lease);
-		result = ACQUIRE_STOPPED;
-	}
-	if (result != ACQUIRE_GRANTED)
-		interrupt_end(&interrupt); /* otherwise the program ends in a moment, with 0 and the lease */
-	if (result == ACQUIRE_REFUSED)
-		*ret_status = print_failure(client, &answer);
-	if (result == ACQUIRE_STOPPED)
-		*ret_status = EXIT_STATUS_SIGNALLED + interrupt.number;
-	return result == ACQUIRE_GRANTED;
+	interrupt_end(&interrupt);
+	*ret_status = interrupt.number != 0 ? EXIT_STATUS_SIGNALLED + interrupt.number : print_failure(client, &answer);
+	return false;
 }
 
 static int command_acquire(struct client *client)

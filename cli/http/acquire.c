@@ -236,7 +236,7 @@ static bool acquire_evaluate(struct acquire *acquire, struct answer *answer, str
 
 /* ---- until there is a lease ---- */
 
-enum acquire_result acquire_lease(struct acquire *acquire, struct lease *ret_lease, struct answer *ret_answer)
+bool acquire_lease(struct acquire *acquire, struct lease *ret_lease, struct answer *ret_answer)
 {
 	struct client *client = acquire->client;
 	struct wait wait;
@@ -264,10 +264,10 @@ enum acquire_result acquire_lease(struct acquire *acquire, struct lease *ret_lea
 			client_pause(client, UINT64_MAX);
 		if (granted || client->order == CLIENT_STOP) {
 			answer_fini(ret_answer);
-			return granted ? ACQUIRE_GRANTED : ACQUIRE_STOPPED;
+			return granted;
 		}
 		now_us = clock_now_us();
 		next_us = held ? now_us : wait_next_us(&wait, ret_answer, (uint32_t)random_number(), now_us);
 	}
-	return ACQUIRE_REFUSED;
+	return false;
 }

@@ -152,11 +152,10 @@ struct acquire {
 	uint64_t silent_us; /* when it is reported that the server has not answered anything yet */
 };
 
-enum acquire_result { ACQUIRE_GRANTED, ACQUIRE_REFUSED, ACQUIRE_STOPPED };
-
-/* ACQUIRE_GRANTED: the lease. ACQUIRE_REFUSED: ret_answer says why (answer_fini() it). ACQUIRE_STOPPED: by order; no
- * lease is held, and no queue entry. */
-enum acquire_result acquire_lease(struct acquire *acquire, struct lease *ret_lease, struct answer *ret_answer);
+/* False: no lease is held, and no queue entry. The order is CLIENT_STOP then, or ret_answer says why (answer_fini()
+ * it). */
+bool acquire_lease(struct acquire *acquire, struct lease *ret_lease, struct answer *ret_answer)
+	__attribute__((warn_unused_result));
 
 /* Releases a lease that is not wanted. Tries for about a second. */
 void acquire_release(struct client *client, const struct lease *lease);

@@ -81,13 +81,13 @@ static bool supervisor_acquire(struct supervisor *supervisor)
 		.least_us = arguments->ttl_ms * 500 + arguments->kill_after_ms * 500,
 	};
 	uint64_t begun_us = clock_now_us(), ttl_us = arguments->ttl_ms * 1000;
-	enum acquire_result result = acquire_lease(&acquire, &supervisor->lease, &supervisor->answer);
+	bool granted = acquire_lease(&acquire, &supervisor->lease, &supervisor->answer);
 	supervisor->waited_ms = (clock_now_us() - begun_us) / 1000;
-	if (result == ACQUIRE_STOPPED)
+	if (!granted && supervisor->client.order == CLIENT_STOP)
 		supervisor->status = EXIT_STATUS_SIGNALLED + supervisor->end_signal;
-	if (result == ACQUIRE_REFUSED)
+	else if (!granted)
 		supervisor_on_refused(supervisor);
-	if (result != ACQUIRE_GRANTED)
+	if (!granted)
 		return false;
 	/* a process that is killed takes a moment to end */
 	struct renewal_config config = {.ttl_us = ttl_us,
