@@ -25,10 +25,8 @@ enum { PAGE_MAX = 1000, CURSOR_MAX = 63, TOKEN_FILE_MAX = 256 };
 /* Asks each server at most once. */
 static struct answer commands_ask(struct client *client, struct client_request request)
 {
-	struct answer answer;
-	client_ask(client, client->arguments->servers.count, &request, client->arguments->timeout_ms * 1000, false,
-		   &answer);
-	return answer;
+	const struct arguments *arguments = client->arguments;
+	return client_ask(client, arguments->servers.count, &request, arguments->timeout_ms * 1000, false);
 }
 
 /* ---- ending ---- */

@@ -105,9 +105,9 @@ int watch_command(struct client *client)
 	assert(arguments->names.joined && arguments->argv);
 	for (;;) {
 		struct client_request request = client_request_watch(arguments->names.joined, tag, wait_ms);
-		struct answer answer;
 		uint64_t asked_us = clock_now_us();
-		client_ask(client, arguments->servers.count, &request, arguments->timeout_ms * 1000, false, &answer);
+		struct answer answer = client_ask(client, arguments->servers.count, &request,
+						  arguments->timeout_ms * 1000, false);
 		bool is_state = answer.outcome == OUTCOME_DONE && json_is_boolean(json_object_get(answer.json, "held"));
 		if (is_state && answer.tag[0] == '\0') { /* a proxy has removed it: no change can be told */
 			answer.outcome = OUTCOME_STRANGE;

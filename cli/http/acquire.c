@@ -132,9 +132,8 @@ static bool acquire_await(struct acquire *acquire, uint64_t limit_us)
 void acquire_release(struct client *client, const struct lease *lease)
 {
 	struct client_request request = client_request_release(client->arguments, lease->token);
-	struct answer answer;
 	assert(strlen(lease->token) == sizeof lease->token - 1);
-	client_ask(client, RELEASE_TRIES, &request, RELEASE_US, false, &answer);
+	struct answer answer = client_ask(client, RELEASE_TRIES, &request, RELEASE_US, false);
 	answer_fini(&answer);
 }
 
@@ -143,10 +142,9 @@ static void acquire_take_back(struct acquire *acquire)
 {
 	struct client *client = acquire->client;
 	struct client_request request = client_request_acquire(client->arguments, 0, acquire->key);
-	struct answer answer;
 	struct lease lease;
 	request.may_grant = false; /* its answer is waited for, for a short time */
-	client_ask(client, 1, &request, RELEASE_US, false, &answer);
+	struct answer answer = client_ask(client, 1, &request, RELEASE_US, false);
 	if (answer.outcome == OUTCOME_DONE && answer_lease(&answer, client->arguments, NULL, &lease))
 		acquire_release(client, &lease);
 	answer_fini(&answer);
@@ -205,8 +203,8 @@ static bool acquire_refresh(struct acquire *acquire, struct answer *answer, stru
 {
 	const struct arguments *arguments = acquire->client->arguments;
 	struct client_request request = client_request_extend(arguments, lease->token);
-	struct answer extended = {.outcome = OUTCOME_UNAVAILABLE};
-	client_ask(acquire->client, arguments->servers.count, &request, arguments->timeout_ms * 1000, true, &extended);
+	struct answer extended = client_ask(acquire->client, arguments->servers.count, &request,
+					    arguments->timeout_ms * 1000, true);
 	bool done = acquire->client->order == CLIENT_GO_ON && extended.outcome == OUTCOME_DONE &&
 		    answer_lease(&extended, arguments, lease->token, lease);
 	if (!done && extended.outcome != OUTCOME_LOST)

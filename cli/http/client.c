@@ -263,11 +263,9 @@ void client_begin(struct client *client, struct client_exchange *exchange, const
 	client_set_headers(exchange, request, credentials->api_key);
 	client_set_request(exchange->easy, server, request);
 	client_set_callbacks(client, exchange);
-	*exchange = (struct client_exchange){.easy = exchange->easy,
-					     .headers = exchange->headers,
-					     .state = CLIENT_BUSY,
-					     .sent_us = clock_now_us(),
-					     .body = exchange->body};
+	exchange->state = CLIENT_BUSY;
+	exchange->sent_us = clock_now_us();
+	exchange->error[0] = '\0';
 	exchange->body.len = 0;
 	CURLMcode code = curl_multi_add_handle(client->multi, exchange->easy);
 	assert(code == CURLM_OK);
@@ -281,14 +279,13 @@ static void client_perform(struct client *client)
 	int running, left;
 	CURLMsg *message;
 	curl_multi_perform(client->multi, &running);
-	while ((message = curl_multi_info_read(client->multi, &left)))
-		if (message->msg == CURLMSG_DONE) {
-			bool is_main = message->easy_handle == client->main.easy;
-			struct client_exchange *exchange = is_main ? &client->main : &client->side;
-			exchange->result = message->data.result;
-			exchange->state = CLIENT_FINISHED;
-			curl_multi_remove_handle(client->multi, exchange->easy);
-		}
+	while ((message = curl_multi_info_read(client->multi, &left))) { /* all are CURLMSG_DONE */
+		bool is_main = message->easy_handle == client->main.easy;
+		struct client_exchange *exchange = is_main ? &client->main : &client->side;
+		exchange->result = message->data.result;
+		exchange->state = CLIENT_FINISHED;
+		curl_multi_remove_handle(client->multi, exchange->easy);
+	}
 }
 
 void client_arm(int timer, uint64_t when_us)
@@ -409,9 +406,10 @@ const char *client_explain(const struct client *client, const struct answer *ans
 	return len > 0 ? ret_text : answer_explain(answer, client->arguments, client_server(client)->shown, ret_text);
 }
 
-void client_ask(struct client *client, size_t tries, const struct client_request *request, uint64_t timeout_us,
-		bool obeys, struct answer *ret_answer)
+struct answer client_ask(struct client *client, size_t tries, const struct client_request *request, uint64_t timeout_us,
+			 bool obeys)
 {
+	struct answer answer;
 	assert(tries > 0 && (!obeys || client->order == CLIENT_GO_ON));
 	client->unanswered = 0;
 	for (;;) {
@@ -419,14 +417,14 @@ void client_ask(struct client *client, size_t tries, const struct client_request
 		while (!(obeys ? client_wait_order(client, UINT64_MAX) : client_wait(client, UINT64_MAX, 0)))
 			if (obeys && client->order != CLIENT_GO_ON) {
 				client_cancel(client, &client->main);
-				return;
+				return (struct answer){.outcome = OUTCOME_UNAVAILABLE};
 			}
-		client_read(&client->main, ret_answer);
-		client_note(client, ret_answer);
-		if (!answer_is_of_one(ret_answer) || --tries == 0)
-			return;
-		client->unanswered += ret_answer->outcome == OUTCOME_UNAVAILABLE;
-		answer_fini(ret_answer);
+		client_read(&client->main, &answer);
+		client_note(client, &answer);
+		if (!answer_is_of_one(&answer) || --tries == 0)
+			return answer;
+		client->unanswered += answer.outcome == OUTCOME_UNAVAILABLE;
+		answer_fini(&answer);
 		client_next_server(client);
 	}
 }

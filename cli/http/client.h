@@ -125,9 +125,9 @@ enum { CLIENT_TEXT_MAX = SERVERS_MAX * (SERVER_SHOWN_MAX + ANSWER_DETAIL_MAX + 4
 const char *client_explain(const struct client *client, const struct answer *answer, char ret_text[CLIENT_TEXT_MAX]);
 
 /* Sends a main request to one server after the other, from the current one on, until one answers for all of them,
- * `tries` times at most. With `obeys` an order ends it, and *ret_answer is not written then. */
-void client_ask(struct client *client, size_t tries, const struct client_request *request, uint64_t timeout_us,
-		bool obeys, struct answer *ret_answer);
+ * `tries` times at most. With `obeys` an order ends it: OUTCOME_UNAVAILABLE. */
+struct answer client_ask(struct client *client, size_t tries, const struct client_request *request, uint64_t timeout_us,
+			 bool obeys) __attribute__((warn_unused_result));
 
 /* Cancels the request: closes its connection, so that the server notices. Does nothing if none is under way. An answer
  * under way is lost, so this is not for requests that may be granted a lease. */

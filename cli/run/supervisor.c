@@ -280,37 +280,30 @@ static void supervisor_round(struct supervisor *supervisor)
 
 /* ---- release ---- */
 
-/* A signal of the foreground process ends the wait. */
-static enum outcome supervisor_try_release(struct supervisor *supervisor, uint64_t until_us)
+/* Asks one server after the other, until one has released, the lease is over, or the foreground process sends a signal.
+ * OUTCOME_LOST: the first server answered that the lease was lost before. */
+static enum outcome supervisor_release(struct supervisor *supervisor)
 {
 	const struct arguments *arguments = supervisor->arguments;
 	struct client_request request = client_request_release(arguments, supervisor->lease.token);
-	uint64_t timeout_us = clamp(until(until_us) / arguments->servers.count, RELEASE_TIMEOUT_MIN_US,
-				    arguments->timeout_ms * 1000);
-	supervisor->answer = (struct answer){.outcome = OUTCOME_UNAVAILABLE};
-	supervisor->client.order = CLIENT_GO_ON;
-	client_ask(&supervisor->client, 1, &request, timeout_us, true, &supervisor->answer);
-	answer_fini(&supervisor->answer);
-	return supervisor->answer.outcome;
-}
-
-/* Asks one server after the other, until one has released or the lease is over. OUTCOME_LOST: the first server answered
- * that the lease was lost before. */
-static enum outcome supervisor_release(struct supervisor *supervisor)
-{
 	uint64_t until_us = clock_now_us() + RELEASE_MAX_US;
 	assert(supervisor->lease.token[0] != '\0');
 	if (until_us > supervisor->renewal.deadline_us)
 		until_us = supervisor->renewal.deadline_us;
 	supervisor->end_signal = 0;
 	for (size_t tries = 0; clock_now_us() < until_us && supervisor->end_signal == 0; tries++) {
-		enum outcome outcome = supervisor_try_release(supervisor, until_us);
+		uint64_t timeout_us = clamp(until(until_us) / arguments->servers.count, RELEASE_TIMEOUT_MIN_US,
+					    arguments->timeout_ms * 1000);
+		supervisor->client.order = CLIENT_GO_ON;
+		supervisor->answer = client_ask(&supervisor->client, 1, &request, timeout_us, true);
+		answer_fini(&supervisor->answer);
+		enum outcome outcome = supervisor->answer.outcome;
 		if (outcome == OUTCOME_DONE || (outcome == OUTCOME_LOST && tries == 0))
 			return outcome;
 		if (outcome == OUTCOME_LOST)
 			return OUTCOME_DONE; /* most likely by a request whose answer was lost */
 		client_next_server(&supervisor->client);
-		if ((tries + 1) % supervisor->arguments->servers.count == 0)
+		if ((tries + 1) % arguments->servers.count == 0)
 			client_pause(&supervisor->client, clock_now_us() + RELEASE_PAUSE_US);
 	}
 	return OUTCOME_UNAVAILABLE;
