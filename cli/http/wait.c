@@ -38,15 +38,10 @@ uint64_t wait_ask(struct wait *wait, uint64_t now_us)
 	return wait->asked_ms;
 }
 
-static bool wait_is_over(const struct wait *wait, uint64_t now_us)
-{
-	return wait->none || now_us >= wait->end_us;
-}
-
 /* Never past the end of the wait, so that there is a last try. */
 static uint64_t wait_until_us(const struct wait *wait, uint64_t until_us, uint64_t now_us)
 {
-	if (wait_is_over(wait, now_us))
+	if (now_us >= wait->end_us)
 		return 0;
 	return until_us < wait->end_us ? until_us : wait->end_us;
 }
@@ -67,7 +62,7 @@ static uint64_t wait_next_held(struct wait *wait, const struct answer *answer, u
 	assert(now_us >= wait->asked_us);
 	if (has_waited && !wait->at[wait->server].bound_known)
 		wait->at[wait->server].max_ms = UINT64_MAX;
-	if (has_waited && !wait_is_over(wait, now_us))
+	if (has_waited && now_us < wait->end_us)
 		return now_us;
 	return wait_until_us(wait, now_us + wait_pause_us(answer->retry_after_ms, random), now_us);
 }

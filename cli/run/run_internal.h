@@ -120,12 +120,12 @@ struct supervisor {
 	bool foreground_gone;
 
 	pid_t child;
-	bool child_ended, alone; /* the command; and all that it started */
-	int status;              /* the exit status, as of a shell */
-	bool mirrored;           /* the foreground process was stopped */
-	bool wants_terminal;     /* the command had it, or tried to read */
-	uint64_t left_behind_us; /* when processes left behind get SIGTERM; 0: none */
-	uint64_t killing_us;     /* since when SIGKILL is sent; 0: not yet */
+	bool child_ended, all_ended; /* the command; and all that it started */
+	int status;                  /* the exit status, as of a shell */
+	bool mirrored;               /* the foreground process was stopped */
+	bool wants_terminal;         /* the command had it, or tried to read */
+	uint64_t left_behind_us;     /* when processes left behind get SIGTERM; 0: none */
+	uint64_t killing_us;         /* since when SIGKILL is sent; 0: not yet */
 };
 
 /* The supervisor's process, from the lease to its release. Returns the exit status. */

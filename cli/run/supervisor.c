@@ -236,7 +236,7 @@ static void supervisor_on_answer(struct supervisor *supervisor)
 static void supervisor_on_left_behind(struct supervisor *supervisor)
 {
 	uint64_t now_us = clock_now_us();
-	if (!supervisor->child_ended || supervisor->alone || supervisor->arguments->wait_all)
+	if (!supervisor->child_ended || supervisor->all_ended || supervisor->arguments->wait_all)
 		return;
 	if (supervisor->left_behind_us == 0)
 		supervisor->left_behind_us = now_us + LEFT_BEHIND_US;
@@ -244,14 +244,9 @@ static void supervisor_on_left_behind(struct supervisor *supervisor)
 		supervisor_act(supervisor, renewal_finish(&supervisor->renewal, RENEWAL_WHY_REQUESTED, now_us));
 }
 
-static bool supervisor_all_ended(const struct supervisor *supervisor)
-{
-	return supervisor->child_ended && supervisor->alone;
-}
-
 static bool supervisor_is_done(const struct supervisor *supervisor)
 {
-	return supervisor_all_ended(supervisor) ||
+	return supervisor->all_ended ||
 	       (supervisor->killing_us != 0 && clock_now_us() >= supervisor->killing_us + UNKILLABLE_US);
 }
 
@@ -333,7 +328,7 @@ static void supervisor_abandon(struct supervisor *supervisor)
 {
 	char lock[DURATION_TEXT_MAX + 64] = "they continue without the lock";
 	json_int_t left_ms = supervisor->renewal.why == RENEWAL_WHY_LOST ? 0 : supervisor_left_ms(supervisor);
-	assert(!supervisor_all_ended(supervisor));
+	assert(!supervisor->all_ended);
 	if (left_ms > 0)
 		snprintf(lock, sizeof lock, "the lock is not released, it runs out in %s", DURATION_TEXT(left_ms));
 	report_event(supervisor->arguments, REPORT_NOTE, "unkillable", json_pack("{s:I}", "left_ms", left_ms),
@@ -367,7 +362,7 @@ static void supervisor_command(struct supervisor *supervisor)
 		supervisor_round(supervisor);
 	atomic_store(&supervisor->run->shared->dead_by_us, 0);
 	client_cancel(&supervisor->client, &supervisor->client.main);
-	if (supervisor_all_ended(supervisor))
+	if (supervisor->all_ended)
 		supervisor_finish(supervisor);
 	else
 		supervisor_abandon(supervisor);

@@ -68,7 +68,7 @@ void supervisor_start(struct supervisor *supervisor)
 		supervisor_send_foreground(supervisor, RUN_GUARD);
 		return;
 	}
-	supervisor->child_ended = supervisor->alone = true;
+	supervisor->child_ended = supervisor->all_ended = true;
 	if (error == ETIME) {
 		supervisor->lost = true;
 		report_event(supervisor->arguments, REPORT_NOTE, "lost", json_pack("{s:s}", "code", "late"),
@@ -121,7 +121,7 @@ static void supervisor_pass_on(struct supervisor *supervisor, int number)
 enum client_order supervisor_read_order(void *context)
 {
 	struct supervisor *supervisor = context;
-	bool runs = supervisor->child > 0 && !(supervisor->child_ended && supervisor->alone);
+	bool runs = supervisor->child > 0 && !supervisor->all_ended;
 	for (int number; (number = supervisor_read_foreground(supervisor)) != 0;) {
 		if (supervisor_is_end_signal(number)) {
 			supervisor->end_signal = number;
@@ -188,8 +188,10 @@ void supervisor_on_children(struct supervisor *supervisor)
 	for (;;) {
 		siginfo_t info = {.si_pid = 0};
 		int failed = waitid(P_ALL, 0, &info, WEXITED | WSTOPPED | WCONTINUED | WNOHANG);
-		if (failed)
-			supervisor->alone = true; /* ECHILD: nothing is left, nor became a child of this process */
+		if (failed) {
+			assert(supervisor->child_ended);
+			supervisor->all_ended = true; /* ECHILD: nothing is left, nor became a child of this process */
+		}
 		if (failed || info.si_pid == 0)
 			return;
 		if (info.si_pid != supervisor->child)
