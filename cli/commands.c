@@ -51,7 +51,7 @@ static int commands_show(struct client *client, struct answer *answer, bool vali
 	if (answer->outcome != OUTCOME_DONE)
 		return print_failure(client, answer);
 	if (client->arguments->json)
-		print_json(answer->json);
+		print_json(json_incref(answer->json));
 	else if (print)
 		print(answer->json);
 	return commands_end(answer);
@@ -290,7 +290,7 @@ static json_t *commands_sort_locks(const json_t *locks)
 
 static int command_list(struct client *client)
 {
-	json_t *result = json_pack("{s:[]}", "locks"), *all = json_object_get(result, "locks");
+	json_t *all = json_array();
 	uint64_t limit = client->arguments->limit;
 	char cursor[CURSOR_MAX + 1] = "";
 	struct answer answer = {.outcome = OUTCOME_DONE};
@@ -302,7 +302,7 @@ static int command_list(struct client *client)
 		answer_fini(&answer);
 		answer.json = json_pack("{s:o, s:b}", "locks", commands_sort_locks(all), "more", *cursor != '\0');
 	}
-	json_decref(result);
+	json_decref(all);
 	return commands_show(client, &answer, true, print_locks);
 }
 

@@ -22,18 +22,13 @@ int watch_command(struct client *client);
 
 /* owner: may be NULL or empty. The token is left out where it is in a file, or known. */
 void print_lease(const struct client *client, const struct lease *lease, const char *owner, bool with_token);
-void print_json(const json_t *object);
+/* Takes ownership of the object. */
+void print_json(json_t *object);
 
 /* For people. */
 void print_state(const json_t *state);
 void print_locks(const json_t *locks);
 void print_masters(const json_t *masters);
-
-/* A new key, or only its hash. key and entry (for the keys file) may be NULL. */
-void print_key(const char *key, const char *hash, json_t *entry, bool json);
-
-/* A problem as JSON. */
-void print_problem(const struct answer *answer);
 
 /* Reports an answer that is no success, and frees it. Returns the exit status for it. */
 int print_failure(struct client *client, struct answer *answer);

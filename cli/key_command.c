@@ -38,13 +38,18 @@ int key_command_new(const struct arguments *arguments)
 	assert(arguments->command == COMMAND_KEY_NEW);
 	api_key_make(key);
 	api_key_hash(key, hash);
+	json_t *entry = key_command_entry(arguments, hash);
 	bool saved = !out || api_key_save(out, key);
-	if (saved) {
-		json_t *entry = key_command_entry(arguments, hash);
-		print_key(out ? NULL : key, hash, entry, arguments->json);
-		json_decref(entry);
-	} else {
+	if (!saved) {
 		report_complain("--out '%s': %s", out, strerror(errno));
+		json_decref(entry);
+	} else if (arguments->json) {
+		print_json(json_pack("{s:s*, s:s, s:o}", "key", out ? NULL : key, "sha256", hash, "entry", entry));
+	} else {
+		if (!out)
+			printf("key     %s\n", key);
+		printf("sha256  %s\nentry   ", hash);
+		print_json(entry);
 	}
 	explicit_bzero(key, sizeof key);
 	return saved ? print_end(true) : EXIT_STATUS_USAGE;
@@ -66,6 +71,9 @@ int key_command_hash(const struct arguments *arguments)
 	}
 	api_key_hash(key, hash);
 	explicit_bzero(key, sizeof key);
-	print_key(NULL, hash, NULL, arguments->json);
+	if (arguments->json)
+		print_json(json_pack("{s:s}", "sha256", hash));
+	else
+		puts(hash);
 	return print_end(true);
 }

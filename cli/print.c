@@ -41,13 +41,14 @@ int print_end(bool reports_pipe)
 	return EXIT_STATUS_SYSTEM;
 }
 
-void print_json(const json_t *object)
+void print_json(json_t *object)
 {
 	char *text = json_dumps(object, JSON_COMPACT);
 	assert(text);
 	puts(text);
 	explicit_bzero(text, strlen(text));
 	free(text);
+	json_decref(object);
 }
 
 /* A value as text for people; "-" if there is none. */
@@ -73,13 +74,6 @@ static const char *print_duration(const json_t *ms, char ret_cell[CELL_MAX])
 
 #define DURATION_CELL(object, name) print_duration(json_object_get(object, name), (char[CELL_MAX]){0})
 
-/* Takes ownership of the object. */
-static void print_json_once(json_t *object)
-{
-	print_json(object);
-	json_decref(object);
-}
-
 void print_lease(const struct client *client, const struct lease *lease, const char *owner, bool with_token)
 {
 	const struct arguments *arguments = client->arguments;
@@ -88,11 +82,11 @@ void print_lease(const struct client *client, const struct lease *lease, const c
 	const char *token = with_token ? lease->token : NULL;
 	assert(arguments->names.joined);
 	if (arguments->json) {
-		print_json_once(json_pack("{s:o, s:I, s:I, s:I, s:s, s:s*, s:s*}", names_member(&arguments->names),
-					  names_json(&arguments->names), "fence", (json_int_t)lease->fence, "ttl_ms",
-					  (json_int_t)lease->ttl_ms, "validity_ms", (json_int_t)left_ms, "server",
-					  client_server(client)->shown, "token", token, "owner",
-					  owner && *owner != '\0' ? owner : NULL));
+		print_json(json_pack("{s:o, s:I, s:I, s:I, s:s, s:s*, s:s*}", names_member(&arguments->names),
+				     names_json(&arguments->names), "fence", (json_int_t)lease->fence, "ttl_ms",
+				     (json_int_t)lease->ttl_ms, "validity_ms", (json_int_t)left_ms, "server",
+				     client_server(client)->shown, "token", token, "owner",
+				     owner && *owner != '\0' ? owner : NULL));
 		return;
 	}
 	printf("%-9s %s\n", names_member(&arguments->names), arguments->names.joined);
@@ -189,7 +183,7 @@ static void print_table(const struct column columns[COLUMNS], const json_t *rows
 		print_table_cell(columns[at].heading, at + 1 == COLUMNS, widths[at], print_color(COLOR_BOLD));
 	json_array_foreach(rows, i, row)
 	{
-		bool votes = strcmp(json_string_value(json_object_get(row, "state")) ?: "", "voting") == 0;
+		bool votes = strcmp(answer_member(row, "state"), "voting") == 0;
 		putchar('\n');
 		for (size_t at = 0; at < COLUMNS; at++) {
 			bool is_state = strcmp(columns[at].member, "state") == 0;
@@ -229,30 +223,6 @@ void print_masters(const json_t *masters)
 	       CELL(quorum, "needed"));
 }
 
-void print_key(const char *key, const char *hash, json_t *entry, bool json)
-{
-	assert(hash && (!key || entry));
-	if (json) {
-		print_json_once(json_pack("{s:s*, s:s, s:O*}", "key", key, "sha256", hash, "entry", entry));
-	} else if (entry) {
-		if (key)
-			printf("key     %s\n", key);
-		printf("sha256  %s\nentry   ", hash);
-		print_json(entry);
-	} else {
-		puts(hash);
-	}
-}
-
-void print_problem(const struct answer *answer)
-{
-	assert(answer->outcome != OUTCOME_DONE);
-	if (json_object_get(answer->json, "code"))
-		print_json(answer->json);
-	else
-		print_json_once(json_pack("{s:s, s:s}", "code", answer->code, "detail", answer->detail));
-}
-
 int print_failure(struct client *client, struct answer *answer)
 {
 	const struct arguments *arguments = client->arguments;
@@ -261,7 +231,9 @@ int print_failure(struct client *client, struct answer *answer)
 	assert(answer->outcome != OUTCOME_DONE);
 	report_event(arguments, REPORT_NOTE, "failed", NULL, "%s", client_explain(client, answer, text));
 	if (arguments->json)
-		print_problem(answer);
+		print_json(json_object_get(answer->json, "code")
+				   ? json_incref(answer->json)
+				   : json_pack("{s:s, s:s}", "code", answer->code, "detail", answer->detail));
 	answer_fini(answer);
 	print_end(true);
 	return status;

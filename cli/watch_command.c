@@ -68,12 +68,12 @@ static bool watch_run(char **argv, const json_t *state, int *ret_status)
 }
 
 /* False: nobody reads it, or the command cannot be run. */
-static bool watch_show(const struct arguments *arguments, const json_t *state, int *ret_status)
+static bool watch_show(const struct arguments *arguments, json_t *state, int *ret_status)
 {
 	if (arguments->argv[0])
 		return watch_run(arguments->argv, state, ret_status);
 	if (arguments->json)
-		print_json(state);
+		print_json(json_incref(state));
 	else
 		print_state(state);
 	*ret_status = print_end(false);
