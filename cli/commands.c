@@ -335,6 +335,12 @@ static int (*const commands[COMMAND_COUNT])(struct client *) = {
 	[COMMAND_HEALTH] = command_health,   [COMMAND_WATCH] = watch_command,
 };
 
+/* Unlike SIG_IGN it is not inherited by the command of watch. */
+static void commands_on_pipe(int number)
+{
+	(void)number;
+}
+
 int commands_run(struct arguments *arguments)
 {
 	char token[TOKEN_LEN + 1] = "";
@@ -345,7 +351,7 @@ int commands_run(struct arguments *arguments)
 		return EXIT_STATUS_USAGE;
 	if (reads_token)
 		arguments->token = token;
-	signal(SIGPIPE, SIG_IGN); /* see client_init(); and a lease that cannot be printed is released */
+	signal(SIGPIPE, commands_on_pipe); /* see client_init(); and a lease that cannot be printed is released */
 	if (!client_init(&client, arguments)) {
 		report_complain("libcurl: cannot be set up: %s", strerror(errno));
 		return EXIT_STATUS_SYSTEM;

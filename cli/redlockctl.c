@@ -12,16 +12,6 @@
 #include "commands.h"
 #include "server/base/base.h"
 
-extern const char build_commit[]; /* made by cmake/commit.cmake */
-
-/* Removes a key from the environment: the command of run must not get it, nor a reader of /proc/PID/environ. */
-static void forget_api_key(char *value)
-{
-	if (value)
-		explicit_bzero(value, strlen(value));
-	unsetenv("REDLOCKCTL_API_KEY");
-}
-
 /* A warning and no failure: a mesh may encrypt the connection. */
 static void warn_of_exposed_key(const struct arguments *arguments)
 {
@@ -68,8 +58,6 @@ static int run(struct arguments *arguments)
 	return arguments->command == COMMAND_RUN ? run_command(arguments) : commands_run(arguments);
 }
 
-extern char **environ;
-
 int main(int argc, char **argv)
 {
 	char *api_key = getenv("REDLOCKCTL_API_KEY");
@@ -79,7 +67,10 @@ int main(int argc, char **argv)
 		return EXIT_STATUS_SYSTEM;
 	json_set_alloc_funcs(memory_alloc, free); /* memory.h: no memory is the end */
 	bool parsed = arguments_parse(&arguments, argv, environ);
-	forget_api_key(api_key);
+	/* the command of run must not get it, nor a reader of /proc/PID/environ */
+	if (api_key)
+		explicit_bzero(api_key, strlen(api_key));
+	unsetenv("REDLOCKCTL_API_KEY");
 	if (!parsed) {
 		report_complain("%s", arguments.message);
 		return EXIT_STATUS_USAGE;

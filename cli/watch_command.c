@@ -5,7 +5,6 @@
  * second. */
 #include <assert.h>
 #include <errno.h>
-#include <signal.h>
 #include <spawn.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -18,8 +17,6 @@
 #include "server/base/base.h"
 
 enum { WAIT_MS = 60000, PAUSE_US = 1000000 };
-
-extern char **environ;
 
 static void watch_set(const char *name, const char *value)
 {
@@ -47,17 +44,9 @@ static void watch_set_environment(const json_t *state)
 /* Runs the command to its end: it sees one change after the other. False: it cannot be run. */
 static bool watch_run(char **argv, const json_t *state, int *ret_status)
 {
-	posix_spawnattr_t attributes;
-	sigset_t defaults;
 	pid_t child;
 	watch_set_environment(state);
-	sigemptyset(&defaults);
-	sigaddset(&defaults, SIGPIPE);
-	posix_spawnattr_init(&attributes);
-	posix_spawnattr_setsigdefault(&attributes, &defaults);
-	posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGDEF);
-	int failed = posix_spawnp(&child, argv[0], NULL, &attributes, argv, environ);
-	posix_spawnattr_destroy(&attributes);
+	int failed = posix_spawnp(&child, argv[0], NULL, NULL, argv, environ);
 	while (!failed && waitpid(child, NULL, 0) < 0 && errno == EINTR)
 		;
 	if (!failed)
