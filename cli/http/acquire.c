@@ -34,10 +34,9 @@ static void acquire_report(const struct acquire *acquire, const struct answer *a
 
 static void acquire_report_wait(struct acquire *acquire, const struct answer *answer)
 {
-	if (!acquire->wait_reported && acquire->report_us != UINT64_MAX)
+	if (acquire->report_us != UINT64_MAX)
 		acquire_report(acquire, answer);
-	acquire->wait_reported = true;
-	acquire->silent_us = UINT64_MAX;
+	acquire->report_us = acquire->silent_us = UINT64_MAX;
 }
 
 /* Neither the request nor that for the state of the lock is answered: people want to know who is asked. */
@@ -55,7 +54,7 @@ static void acquire_report_silence(struct acquire *acquire, uint64_t now_us)
 static void acquire_pause(struct acquire *acquire, const struct answer *answer, uint64_t next_us)
 {
 	struct client *client = acquire->client;
-	if (!acquire->wait_reported && acquire->report_us < next_us) {
+	if (acquire->report_us < next_us) {
 		client_pause(client, acquire->report_us);
 		if (client->order == CLIENT_GO_ON)
 			acquire_report_wait(acquire, answer);
@@ -174,7 +173,7 @@ static void acquire_ask(struct acquire *acquire, uint64_t wait_ms, struct answer
 	struct client_request request = client_request_acquire(client->arguments, wait_ms, acquire->key);
 	uint64_t timeout_us = client->arguments->timeout_ms * 1000;
 	client_begin(client, &client->main, &request, timeout_us);
-	acquire_plan_check(acquire, !acquire->wait_reported && acquire->report_us != UINT64_MAX, client->main.sent_us);
+	acquire_plan_check(acquire, acquire->report_us != UINT64_MAX, client->main.sent_us);
 	if (wait_ms == 0)
 		acquire->check_us = UINT64_MAX;
 	if (acquire_await(acquire, client->main.sent_us + timeout_us + wait_ms * 1000))

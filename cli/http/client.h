@@ -144,11 +144,10 @@ struct acquire {
 	uint64_t least_us;       /* a lease with less validity left is released */
 	char key[TOKEN_LEN + 1]; /* its Idempotency-Key: a repeated request finds the lease of a lost answer */
 
-	bool wait_reported; /* private from here */
-	bool wants_state;   /* the next side request asks for the state of the lock, for the report */
-	size_t asked;       /* … of which name */
-	uint64_t check_us;  /* time of the next side request */
-	uint64_t report_us; /* from when on a wait is reported, once; UINT64_MAX: never */
+	bool wants_state;  /* private from here: the next side request asks for the state of the lock, for the report */
+	size_t asked;      /* … of which name */
+	uint64_t check_us; /* time of the next side request */
+	uint64_t report_us; /* from when on a wait is reported, once; UINT64_MAX: never, or done */
 	uint64_t silent_us; /* when it is reported that the server has not answered anything yet */
 };
 
