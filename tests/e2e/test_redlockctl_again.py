@@ -95,6 +95,19 @@ def test_an_acquisition_finds_its_lease_at_another_server(lab, cutter, resource)
     assert other.curl("GET", f"/locks/{resource}").json["fence"] == lease["fence"]
 
 
+@pytest.mark.parametrize("left", [0, 300])
+def test_an_acquisition_of_several_finds_its_lease(lab, cutter, resource, left):
+    service = lab.service()
+    front = cutter(service, left)
+    names = [f"{resource}/a", f"{resource}/b"]
+    done = ctl("acquire", *names, "--json", "--ttl", "60s", env={"REDLOCKCTL_SERVER": f"{front.url()},{url(service)}"})
+    lease = json.loads(done.stdout)
+    assert done.returncode == 0 and lease["resources"] == names and front.cut == 1, done
+    states = [service.curl("GET", f"/locks/{name}").json for name in names]
+    assert [state["fence"] for state in states] == [lease["fence"]] * 2
+    wait_until(lambda: [line["status"] for line in service.log("request") if line["method"] == "POST"] == ["201", "200"], what="both requests")
+
+
 def test_each_acquisition_has_a_key_of_its_own(lab, resource):
     service = lab.service()
     assert ctl("acquire", resource, server=service).returncode == 0
