@@ -43,6 +43,7 @@ struct step {
 #define LOCK_2 LOCK ":2"
 #define HASH LOCK ":master"
 #define QUEUE LOCK ":queue:" LOCK
+#define HOLDERS LOCK ":holders:" LOCK
 #define MASTER "$predlockd:master"
 #define CHANNEL "$predlockd:wake"
 #define TOKEN "00000000000000000000000000000000000000"
@@ -57,15 +58,21 @@ static const struct step steps[] = {
 	{PROBE(EXISTS, UNUSED)},
 	{PROBE(PTTL, UNUSED)},
 	{PROBE(PEXPIRE, UNUSED, "1000")},
+	{PROBE(PEXPIREAT, UNUSED, "1000")},
 	{PROBE(HGET, MASTER, "epoch")},
 	{PROBE(HMGET, MASTER, "epoch")},
 	{WRONG(HSET, "ERR wrong number of arguments", MASTER, "a", "b", "c")},
 	{PROBE(HDEL, UNUSED, "a")},
+	{PROBE(HEXISTS, UNUSED, "a")},
+	{PROBE(HKEYS, UNUSED)},
 	{WRONG(HINCRBY, "ERR value is not an integer", MASTER, "a", "b")},
 	{PROBE(ZADD, UNUSED, "XX", "0", "a")},
 	{PROBE(ZCARD, UNUSED)},
 	{PROBE(ZRANGE, UNUSED, "0", "0")},
+	{PROBE(ZRANGEBYSCORE, UNUSED, "0", "0")},
 	{PROBE(ZREM, UNUSED, "a")},
+	{PROBE(ZREMRANGEBYSCORE, UNUSED, "0", "0")},
+	{PROBE(ZSCORE, UNUSED, "a")},
 	{PROBE(SCAN, "0", "COUNT", "1")},
 	/* too short for a notification: every listener drops it */
 	{PROBE(PUBLISH, CHANNEL, "")},
@@ -73,7 +80,7 @@ static const struct step steps[] = {
 	{WRONG(EVALSHA, "NOSCRIPT", TOKEN "00", "0")},
 
 	/* left over from an earlier connection that broke in the middle */
-	{PROBE(DEL, LOCK, LOCK_2, HASH, QUEUE)},
+	{PROBE(DEL, LOCK, LOCK_2, HASH, QUEUE, HOLDERS)},
 	{PROBE(EVAL, "redis.call('HSET', KEYS[1], 'beat', 0) return redis.call('PEXPIRE', KEYS[1], 10000)", "1", HASH)},
 	{TRIAL(EPOCH, "epoch", 1, "1", HASH, MARK, "0", "1", "1")},
 	{TRIAL(QUARANTINE, "quarantine", 1, "1", HASH, "", MARK, MARK, "1", "1")},
@@ -94,10 +101,16 @@ static const struct step steps[] = {
 	{TRIAL(EXTEND_SET, "extend_set", 1, "3", LOCK, LOCK_2, HASH, TOKEN "03", "20000", "4:" MARK, MARK, LATEST,
 	       "a\nb")},
 	{TRIAL(RELEASE_SET, "release_set", 1, "3", LOCK, LOCK_2, HASH, TOKEN "03", "", MARK, LATEST, "a\nb")},
-	{PROBE(DEL, LOCK, LOCK_2, HASH, QUEUE)},
+	{TRIAL(ACQUIRE_SHARED, "acquire_shared", 1, "2", LOCK, HASH, TOKEN "04", "10000", "0", ":", "0", "5", "", MARK,
+	       LATEST, "2", "#0")},
+	{TRIAL(ACQUIRE_SHARED, "acquire_shared", 0, "2", LOCK, HASH, TOKEN "05", "10000", "0", ":", "0", "5", "", MARK,
+	       LATEST, "2", "#0")},
+	{TRIAL(EXTEND, "extend", 1, "2", LOCK, HASH, TOKEN "04", "20000", "5:" MARK, MARK, LATEST)},
+	{TRIAL(RELEASE, "release", 1, "2", LOCK, HASH, TOKEN "04", "", MARK, LATEST)},
+	{PROBE(DEL, LOCK, LOCK_2, HASH, QUEUE, HOLDERS)},
 };
 
-enum { STEPS = sizeof steps / sizeof *steps, PROBES = 20 };
+enum { STEPS = sizeof steps / sizeof *steps, PROBES = 26 };
 
 /* ---- sending ---- */
 

@@ -119,13 +119,15 @@ enum master_error { MASTER_ERRORS(MASTER_ERROR_OF), MASTER_ERROR_COUNT };
 const char *master_error_name(enum master_error error);
 
 /* Commands that a master must be able to carry out. */
-#define MASTER_COMMANDS(X)                                                                                       \
-	X(AUTH, "AUTH"), X(SELECT, "SELECT"), X(INFO, "INFO"), X(CLIENT_ID, "CLIENT ID"),                        \
-		X(SCRIPT_LOAD, "SCRIPT LOAD"), X(EVAL, "EVAL"), X(EVALSHA, "EVALSHA"), X(TIME, "TIME"),          \
-		X(GETRANGE, "GETRANGE"), X(SET, "SET"), X(DEL, "DEL"), X(EXISTS, "EXISTS"), X(PTTL, "PTTL"),     \
-		X(PEXPIRE, "PEXPIRE"), X(SCAN, "SCAN"), X(HGET, "HGET"), X(HMGET, "HMGET"), X(HSET, "HSET"),     \
-		X(HDEL, "HDEL"), X(HINCRBY, "HINCRBY"), X(ZADD, "ZADD"), X(ZCARD, "ZCARD"), X(ZRANGE, "ZRANGE"), \
-		X(ZREM, "ZREM"), X(PUBLISH, "PUBLISH"), X(SUBSCRIBE, "SUBSCRIBE")
+#define MASTER_COMMANDS(X)                                                                                             \
+	X(AUTH, "AUTH"), X(SELECT, "SELECT"), X(INFO, "INFO"), X(CLIENT_ID, "CLIENT ID"),                              \
+		X(SCRIPT_LOAD, "SCRIPT LOAD"), X(EVAL, "EVAL"), X(EVALSHA, "EVALSHA"), X(TIME, "TIME"),                \
+		X(GETRANGE, "GETRANGE"), X(SET, "SET"), X(DEL, "DEL"), X(EXISTS, "EXISTS"), X(PTTL, "PTTL"),           \
+		X(PEXPIRE, "PEXPIRE"), X(PEXPIREAT, "PEXPIREAT"), X(SCAN, "SCAN"), X(HGET, "HGET"), X(HMGET, "HMGET"), \
+		X(HSET, "HSET"), X(HDEL, "HDEL"), X(HEXISTS, "HEXISTS"), X(HKEYS, "HKEYS"), X(HINCRBY, "HINCRBY"),     \
+		X(ZADD, "ZADD"), X(ZCARD, "ZCARD"), X(ZRANGE, "ZRANGE"), X(ZRANGEBYSCORE, "ZRANGEBYSCORE"),            \
+		X(ZREM, "ZREM"), X(ZREMRANGEBYSCORE, "ZREMRANGEBYSCORE"), X(ZSCORE, "ZSCORE"), X(PUBLISH, "PUBLISH"),  \
+		X(SUBSCRIBE, "SUBSCRIBE")
 #define MASTER_COMMAND_OF(kind, name) MASTER_COMMAND_##kind
 enum master_command_kind { MASTER_COMMANDS(MASTER_COMMAND_OF), MASTER_COMMAND_COUNT };
 const char *master_command_name(enum master_command_kind command);

@@ -335,10 +335,12 @@ static void parse_guard_script(struct command *command, const struct transport_c
 	}
 }
 
-/* A script on the keys of a check: each answers 1 but for an inspection and for the second acquisition. */
+/* A script on the keys of a check: each answers 1 but for an inspection and for the second acquisitions. */
 static void parse_trial(struct command *command, unsigned script, const struct transport_word *argv)
 {
-	bool second = script == REDLOCK_SCRIPT_ACQUIRE && argv[0].bytes[LEASE_TOKEN_LEN - 1] == '2';
+	char token = argv[0].bytes[LEASE_TOKEN_LEN - 1];
+	bool second = (script == REDLOCK_SCRIPT_ACQUIRE && token == '2') ||
+		      (script == REDLOCK_SCRIPT_ACQUIRE_SHARED && token == '5');
 	command->kind = COMMAND_TRIAL;
 	command->script = (uint8_t)script;
 	command->code = script != REDLOCK_SCRIPT_INSPECT && !second;
