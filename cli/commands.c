@@ -87,19 +87,15 @@ static bool interrupt_begin(struct interrupt *interrupt)
 	return true;
 }
 
-/* True: one has come. */
-static bool interrupt_came(struct interrupt *interrupt)
+/* CLIENT_STOP: one has come. */
+static enum client_order interrupt_read_order(void *context)
 {
+	struct interrupt *interrupt = context;
 	struct signalfd_siginfo info;
 	assert(interrupt->file >= 0);
 	if (interrupt->number == 0 && read(interrupt->file, &info, sizeof info) == (ssize_t)sizeof info)
 		interrupt->number = (int)info.ssi_signo;
-	return interrupt->number != 0;
-}
-
-static enum client_order interrupt_read_order(void *context)
-{
-	return interrupt_came(context) ? CLIENT_STOP : CLIENT_GO_ON;
+	return interrupt->number != 0 ? CLIENT_STOP : CLIENT_GO_ON;
 }
 
 /* Restores the signals; one that has come ends the process. Not needed if the process ends anyway. */
@@ -178,7 +174,7 @@ static bool commands_wait_for_lease(struct client *client, struct lease *lease, 
 	client->read_order = interrupt_read_order;
 	client->context = &interrupt;
 	bool granted = acquire_lease(&acquire, lease, &answer);
-	if (granted && !interrupt_came(&interrupt))
+	if (granted && interrupt_read_order(&interrupt) == CLIENT_GO_ON)
 		return true; /* the program ends in a moment, with 0 and the lease */
 	if (granted)
 		acquire_release(client, lease);
