@@ -17,7 +17,8 @@
 --                                   with the key of the label, or there is room for one more, but not before an
 --                                   exclusive waiter. Several leases: the value of that with the key, or of the one
 --                                   that ends last. `taken`: a digit for each slot, 1 where a lease has it; empty:
---                                   none has slots
+--                                   none has slots. remaining_ms: until the first of several of the same kind
+--                                   ends, if that makes room for the caller, else until all have
 -- A shared request waits for all others that came before it and are not shared, and one on a slot for all.
 local call, key, hash = redis.call, KEYS[1], KEYS[2]
 local base = string.sub(hash, 1, -7)
@@ -122,7 +123,11 @@ if shared and string.sub(value, 41, 41) == '#' then
 	end
 	taken = table.concat(slots)
 end
+local remaining = call('PTTL', key)
+if shared and not first and string.sub(value, 41, 41) == kind then -- there is room as soon as one of them ends
+	remaining = call('ZRANGE', key, 0, 0, 'WITHSCORES')[2] - (now_us - now_us % 1000) / 1000
+end
 if same then
 	value = call('HGET', holders, same) or value
 end
-return {0, now_us, call('PTTL', key), type(value) == 'string' and value, taken}
+return {0, now_us, remaining, type(value) == 'string' and value, taken}

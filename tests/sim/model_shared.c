@@ -172,6 +172,15 @@ static bool has_room(const struct model_key *key, const struct model_command *co
 	return true;
 }
 
+/* call('ZRANGE', key, 0, 0, 'WITHSCORES')[2] */
+static uint64_t first_end_ms(const struct model_key *key)
+{
+	uint64_t first_ms = key->expires_ms;
+	for (uint32_t i = 0; i < key->holder_count; i++)
+		first_ms = key->holders[i].ends_ms < first_ms ? key->holders[i].ends_ms : first_ms;
+	return first_ms;
+}
+
 /* What follows a grant in the queue. */
 static void acquire_tells(struct model_master *master, const struct model_command *command, bool waits,
 			  struct model_reply *reply)
@@ -231,8 +240,10 @@ void model_acquire_shared(struct model_master *master, const struct model_comman
 		model_queue_join(master, command->key, entry, command->wait_ms);
 	if (key->type != MODEL_NONE) {
 		/* if same then value = call('HGET', holders, same) or value
-		 * return {0, now_us, call('PTTL', key), type(value) == 'string' and value, taken} */
+		 * return {0, now_us, remaining, type(value) == 'string' and value, taken} */
 		model_reply_held(master, key, ret_reply);
+		if (key->type == MODEL_SHARED && first.replica == 0 && key->value.kind == command->kind)
+			ret_reply->remaining_ms = (int64_t)(first_end_ms(key) - model_now_ms(master));
 		if (same)
 			ret_reply->value = same->value;
 		note_taken(key, command, ret_reply);
