@@ -143,12 +143,23 @@ static uint64_t random_pause_us(struct redlock *op)
 	return op->params.retry_min_us + redlock_random(&op->random) % (spread_us + 1);
 }
 
+/* Another slot may be free on a majority. */
+static bool may_hop(struct redlock *op)
+{
+	struct redlock_tally tally = redlock_tally_count(op);
+	bool may = redlock_tally_is_elsewhere(&tally) && op->hops < REDLOCK_HOPS_MAX;
+	op->hops = may ? (uint8_t)(op->hops + 1) : 0;
+	assert(op->hops <= REDLOCK_HOPS_MAX);
+	assert(!may || op->params.kind == REDLOCK_ACQUIRE);
+	return may;
+}
+
 void redlock_attempt_pause(struct redlock *op, uint64_t now_us)
 {
 	assert(op->attempt < op->params.tries);
 	assert(!redlock_is_waiter(op));
 	redlock_state_set(op, REDLOCK_PAUSING);
-	op->deadline_us = now_us + random_pause_us(op);
+	op->deadline_us = may_hop(op) ? now_us : now_us + random_pause_us(op);
 	assert(op->deadline_us >= now_us);
 }
 
@@ -185,7 +196,8 @@ void redlock_attempt_wait(struct redlock *op, uint64_t now_us, const struct redl
 	op->held_by = find_held_by(op, locked);
 	redlock_state_set(op, REDLOCK_WAITING);
 	op->joined |= op->sent;
-	op->paused = !locked && !other_library;
+	op->again |= may_hop(op);
+	op->paused = !locked && !other_library && !op->again;
 	op->free_us = free_at_us(op, now_us, locked);
 	if (other_library)
 		redlock_waiting_look_again(op, now_us);

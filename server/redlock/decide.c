@@ -13,21 +13,25 @@
 /* Acquire:
  *   majority granted, validity > 0                      OK (step 3 and 4)
  *   majority granted, no validity left                  NO_QUORUM: too late
- *   one other holder has a majority                     LOCKED
+ *   one other holder has a majority                     LOCKED, but see below
  *   no majority possible, nor for any one holder:
  *     fewer than a majority answered                    NO_QUORUM
  *     it is the turn of another waiter                  LOCKED
  *     tries left                                        another attempt after a random pause
- *     another holder may have a majority                LOCKED
- *     else                                              SPLIT */
+ *     another holder may have a majority                LOCKED, but see below
+ *     else                                              SPLIT
+ * Not LOCKED but another attempt at once, if tries are left, where another slot is free on a master and a majority may
+ * have one. */
 static int decide_acquire(const struct redlock *op, const struct redlock_tally *tally)
 {
 	assert(op->params.kind == REDLOCK_ACQUIRE);
 	assert(op->state == REDLOCK_VOTING);
+	bool has_tries = redlock_is_waiter(op) || op->attempt < op->params.tries;
 	if (tally->granted >= tally->needed)
 		return REDLOCK_OK;
+	bool elsewhere = redlock_tally_is_elsewhere(tally);
 	if (tally->best_votes >= tally->needed)
-		return REDLOCK_LOCKED;
+		return elsewhere && has_tries ? REDLOCK_RETRY : REDLOCK_LOCKED;
 	if (tally->granted + tally->pending >= tally->needed)
 		return REDLOCK_UNDECIDED;
 	if (tally->pending > 0 && tally->queued == 0 && tally->best_votes + tally->pending >= tally->needed)
@@ -39,7 +43,7 @@ static int decide_acquire(const struct redlock *op, const struct redlock_tally *
 	if (tally->queued > 0)
 		return REDLOCK_LOCKED;
 	bool may_be_held = tally->best_votes > 0 && tally->best_votes + tally->unknown >= tally->needed;
-	if (redlock_is_waiter(op) ? !may_be_held : op->attempt < op->params.tries)
+	if (redlock_is_waiter(op) ? !may_be_held || elsewhere : has_tries)
 		return REDLOCK_RETRY;
 	return may_be_held ? REDLOCK_LOCKED : REDLOCK_SPLIT;
 }

@@ -32,6 +32,9 @@ enum { REDLOCK_MASTERS_MAX = 15 };
  * for its own turn. */
 #define REDLOCK_LOOK_AGAIN_US UINT64_C(250000)
 enum { REDLOCK_LOOKS_MAX = 32768 };
+/* Slots. An attempt whose slot is held while another one may be free on a majority is followed by the next one at once.
+ * But the masters may have different ones free: so only so many times in a row. */
+enum { REDLOCK_HOPS_MAX = 8 };
 
 enum redlock_kind { REDLOCK_ACQUIRE, REDLOCK_EXTEND, REDLOCK_RELEASE, REDLOCK_INSPECT };
 
@@ -110,6 +113,7 @@ struct redlock_event {
 	uint32_t waiters;   /* inspect: how many wait here */
 	uint64_t holder;    /* HELD: identity of the token that holds it here; equal tokens, equal numbers */
 	bool other_library; /* HELD: the holder is not redlockd's, so its release notifies nobody */
+	bool elsewhere;     /* acquire HELD: the slot that was asked for is held here, and another one is free */
 };
 
 struct redlock_params {
@@ -210,6 +214,7 @@ struct redlock {
 	bool follows;         /* a waiter: another one of this process comes first */
 	bool again;           /* FIRST with 0 came while it voted: another attempt is wanted at once */
 	bool paused;          /* WAITING: after a split, so that others can try */
+	uint8_t hops;         /* attempts in a row that were followed at once, since another slot is free */
 	uint16_t joined;      /* bit i: this operation may have an entry in the queue of master i */
 	uint16_t held_by;  /* WAITING: the masters whose notifications are news: those on which the holder was seen */
 	uint16_t notified; /* bit i: master i has notified this operation since the attempt began */
@@ -225,7 +230,7 @@ struct redlock {
 		enum redlock_vote vote;
 		uint64_t ttl_us, remaining_us, holder, fence;
 		uint32_t waiters;
-		bool other_library;
+		bool other_library, elsewhere;
 	} ballots[REDLOCK_MASTERS_MAX];
 };
 

@@ -29,10 +29,11 @@ void redlock_state_check(const struct redlock *op);
 struct redlock_tally {
 	uint8_t needed;
 	uint8_t granted;
-	uint8_t held;   /* refused: another token holds it */
-	uint8_t queued; /* refused: it is the turn of another waiter */
-	uint8_t gone;   /* refused: nobody holds it */
-	uint8_t failed; /* error, lost or unsent */
+	uint8_t held;      /* refused: another token holds it */
+	uint8_t queued;    /* refused: it is the turn of another waiter */
+	uint8_t elsewhere; /* of `held`: another slot is free */
+	uint8_t gone;      /* refused: nobody holds it */
+	uint8_t failed;    /* error, lost or unsent */
 	uint8_t quarantined;
 	uint8_t pending;    /* no answer yet */
 	uint8_t answered;   /* granted, held, queued or gone */
@@ -43,6 +44,8 @@ struct redlock_tally {
 
 /* Counts the ballots that are in. */
 struct redlock_tally redlock_tally_count(const struct redlock *op);
+/* True if the slot that was asked for is held, and another one may be free on a majority. */
+bool redlock_tally_is_elsewhere(const struct redlock_tally *tally);
 /* True if the set is a majority. */
 bool redlock_tally_is_majority(const struct redlock *op, uint16_t set);
 /* The masters that gave this vote. */
@@ -71,7 +74,7 @@ uint32_t redlock_tally_waiters(const struct redlock *op, const struct redlock_ta
 /* What the votes can lead to besides an enum redlock_outcome. */
 enum {
 	REDLOCK_UNDECIDED = -2, /* more votes, or the deadline, are needed */
-	REDLOCK_RETRY = -1      /* acquire: nobody won, and another attempt may follow */
+	REDLOCK_RETRY = -1      /* acquire: nobody won, or another slot is free, and another attempt may follow */
 };
 
 /* Evaluates the ballots that are in. *ret_result is written only if the outcome is returned. */

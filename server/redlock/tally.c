@@ -67,7 +67,10 @@ struct redlock_tally redlock_tally_count(const struct redlock *op)
 		case REDLOCK_VOTE_GRANTED: tally.granted++; break;
 		case REDLOCK_VOTE_BEHIND: break; /* never a ballot: the answer to a RAISE */
 		case REDLOCK_VOTE_QUEUED: tally.queued++; break;
-		case REDLOCK_VOTE_HELD: tally.held++; break;
+		case REDLOCK_VOTE_HELD:
+			tally.held++;
+			tally.elsewhere += op->ballots[i].elsewhere;
+			break;
 		case REDLOCK_VOTE_GONE: tally.gone++; break;
 		case REDLOCK_VOTE_FAILED:
 		case REDLOCK_VOTE_UNSENT: tally.failed++; break;
@@ -79,8 +82,15 @@ struct redlock_tally redlock_tally_count(const struct redlock *op)
 	tally.answered = (uint8_t)(tally.granted + tally.held + tally.queued + tally.gone);
 	tally.unknown = (uint8_t)(tally.failed + tally.quarantined + tally.pending);
 	assert(tally.answered + tally.unknown == op->params.masters);
-	assert(tally.best_votes <= tally.held);
+	assert(tally.best_votes <= tally.held && tally.elsewhere <= tally.held);
 	return tally;
+}
+
+bool redlock_tally_is_elsewhere(const struct redlock_tally *tally)
+{
+	assert(tally->elsewhere <= tally->held);
+	assert(tally->needed > 0);
+	return tally->elsewhere > 0 && tally->held - tally->elsewhere < tally->needed;
 }
 
 uint64_t redlock_tally_highest_fence(const struct redlock *op, uint16_t set)

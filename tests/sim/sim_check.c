@@ -25,7 +25,7 @@ static void check_pair(struct sim_world *world, const struct sim_config *config)
 	/* On a master where both made the increase that gave them their numbers, the first to hold the lock has the
 	 * smaller one; two shared leases, or on two slots, may be held there at one time. */
 	bool apart = config->two_resources || config->shared == 3 ||
-		     sim_slot(config, 0, ops[0].core.attempt) != sim_slot(config, 1, ops[1].core.attempt);
+		     sim_slot(config, ops[0].core.attempt) != sim_slot(config, ops[1].core.attempt);
 	for (unsigned i = 0; i < SIM_MASTERS && !apart; i++) {
 		bool shared = ops[0].acquired[i] && ops[1].acquired[i] && ops[0].increased[i] == ops[0].fence &&
 			      ops[1].increased[i] == ops[1].fence;

@@ -111,7 +111,7 @@ static void put_core(struct record *record, const struct redlock *core, unsigned
 			    (!waits || core->state == REDLOCK_RAISING ? round : 0) + answered);
 	if (!answered)
 		return;
-	put(record, ballot->vote);
+	put(record, ballot->vote + ballot->elsewhere * 16U);
 	if (ballot->vote == REDLOCK_VOTE_HELD)
 		put(record, token_from(ballot->holder, first));
 	else if (ballot->vote == REDLOCK_VOTE_GRANTED && core->state == REDLOCK_VOTING)
@@ -169,7 +169,7 @@ static void put_link(struct record *record, const struct sim_op *op, unsigned ma
 	put(record, link->reply_count);
 	for (unsigned i = 0; i < link->reply_count; i++) {
 		const struct sim_reply *reply = &link->replies[i];
-		put(record, reply->script + reply->vote * 8U);
+		put(record, reply->script + reply->vote * 8U + reply->elsewhere * 128U);
 		put(record, reply->attempt + reply->round * 4U);
 		put(record, reply->vote == REDLOCK_VOTE_HELD ? token_from(reply->holder, first) : reply->fence);
 	}
@@ -273,7 +273,7 @@ uint64_t sim_fingerprint(const struct sim_world *world, const struct sim_config 
 	for (unsigned o = 0; o < SIM_OPS; o++) {
 		struct record record = {.len = 0};
 		put_op(&record, &world->ops[o], config);
-		put(&record, config->slots ? o : sim_lease_kind(config, o));
+		put(&record, sim_lease_kind(config, o));
 		ops[o] = hash_record(&record);
 	}
 	uint64_t hash = hash_from(world, config, ops, ops[0] > ops[1]);

@@ -168,10 +168,12 @@ static void check_entry(struct sim_world *world, const struct sim_config *config
 }
 
 /* Nothing is on its way from or to it, and it will not do anything soon. */
-static bool is_quiet(const struct sim_world *world, unsigned o)
+static bool is_quiet(const struct sim_world *world, const struct sim_config *config, unsigned o)
 {
 	const struct sim_op *op = &world->ops[o];
-	bool gone = op->core.state == REDLOCK_IDLE || (op->done && (op->outcome != REDLOCK_OK || op->released));
+	bool beside = op->done && config->slots; /* there is a slot for each */
+	bool gone = op->core.state == REDLOCK_IDLE || beside ||
+		    (op->done && (op->outcome != REDLOCK_OK || op->released));
 	bool quiet = (sleeps(op) || gone) && op->notified == 0;
 	for (unsigned i = 0; i < SIM_MASTERS; i++)
 		quiet = quiet &&
@@ -184,7 +186,7 @@ void sim_queue_check(struct sim_world *world, const struct sim_config *config)
 {
 	bool all_quiet = true, one_waits = false;
 	for (unsigned o = 0; o < SIM_OPS; o++) {
-		all_quiet = all_quiet && is_quiet(world, o);
+		all_quiet = all_quiet && is_quiet(world, config, o);
 		one_waits = one_waits || world->ops[o].core.state == REDLOCK_WAITING;
 		if (world->ops[o].finished)
 			check_entry(world, config, o);

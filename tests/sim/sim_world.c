@@ -175,6 +175,7 @@ static void deliver(struct sim_world *world, unsigned o, unsigned master)
 		.vote = (enum redlock_vote)reply.vote,
 		.fence = reply.fence,
 		.holder = reply.holder,
+		.elsewhere = reply.elsewhere,
 		.ttl_us = op->core.params.ttl_us,
 		.remaining_us = KEY_TTL_MS * 1000,
 	};
@@ -232,7 +233,7 @@ static void execute(struct sim_world *world, const struct sim_config *config, un
 		.deadline_us = UINT64_MAX, /* lateness is not modelled */
 		.most = config->slots ? 2 : MODEL_HOLDERS,
 		.kind = sim_lease_kind(config, o),
-		.slot = sim_slot(config, o, command->attempt),
+		.slot = sim_slot(config, command->attempt),
 	};
 	struct model_reply reply;
 	enum redlock_vote vote = REDLOCK_VOTE_FAILED;
@@ -263,8 +264,9 @@ static void execute(struct sim_world *world, const struct sim_config *config, un
 		note_granted(world, o, master, command, before);
 	sim_queue_note_notification(world, config, master, &reply);
 	uint8_t holder = reply.value.kind != MODEL_EXCLUSIVE ? SIM_SHARED_HOLDER : (uint8_t)reply.value.token;
-	*ret_reply = (struct sim_reply){command->script, command->attempt,   command->round,
-					(uint8_t)vote,   (uint8_t)reply.old, holder};
+	bool elsewhere = (reply.taken >> model.slot & 1) != 0 && reply.taken != (1U << reply.slots) - 1;
+	*ret_reply = (struct sim_reply){command->script,    command->attempt, command->round, (uint8_t)vote,
+					(uint8_t)reply.old, holder,           elsewhere};
 }
 
 static struct sim_command shift(struct sim_command *commands, uint8_t *count)

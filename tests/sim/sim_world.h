@@ -112,6 +112,7 @@ struct sim_reply {
 	uint8_t script, attempt, round, vote;
 	uint8_t fence;  /* GRANTED to an acquire, BEHIND */
 	uint8_t holder; /* HELD: the token */
+	bool elsewhere; /* HELD: another slot is free */
 };
 
 enum sim_link_state { SIM_UP, SIM_HUNG, SIM_GONE };
@@ -220,9 +221,9 @@ static inline uint32_t sim_lease_kind(const struct sim_config *config, unsigned 
 	return config->slots ? MODEL_SLOT : (config->shared & (1U << op)) != 0 ? MODEL_PLUS : MODEL_EXCLUSIVE;
 }
 
-static inline uint32_t sim_slot(const struct sim_config *config, unsigned op, unsigned attempt)
+static inline uint32_t sim_slot(const struct sim_config *config, unsigned attempt)
 {
-	return config->slots ? (op + attempt - 1) % 2 : 0;
+	return config->slots ? (attempt - 1) % 2 : 0;
 }
 
 /* True if a key may have several tokens. */
