@@ -70,7 +70,7 @@ def script_source(name):
     """A script as it is embedded."""
     folder = harness.ROOT / "server" / "scripts"
     text = (folder / f"{name}.lua").read_text()
-    return re.sub(r"^--include (\S+)$", lambda found: (folder / found[1]).read_text().rstrip("\n"), text, flags=re.M)
+    return re.sub(r"^--include (\S+)$", lambda found: (folder / "parts" / found[1]).read_text().rstrip("\n"), text, flags=re.M)
 
 
 def master_alone(master, connections, pipeline, requests):

@@ -24,7 +24,7 @@ ROUNDS, MOST = 60, 8
 def script_text(name):
     """As it is built into redlockd: with the parts that it includes."""
     text = (SCRIPTS / name).read_text()
-    return re.sub(r"^--include (\S+)\n", lambda found: (SCRIPTS / found[1]).read_text(), text, flags=re.M)
+    return re.sub(r"^--include (\S+)\n", lambda found: (SCRIPTS / "parts" / found[1]).read_text(), text, flags=re.M)
 
 
 class Parts(Resp):
