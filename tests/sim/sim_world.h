@@ -216,7 +216,7 @@ static inline unsigned sim_key(const struct sim_config *config, unsigned op)
 	return config->sets ? 2 * op : config->two_resources ? op : 0;
 }
 
-static inline uint32_t sim_lease_kind(const struct sim_config *config, unsigned op)
+static inline enum model_kind sim_lease_kind(const struct sim_config *config, unsigned op)
 {
 	return config->slots ? MODEL_SLOT : (config->shared & (1U << op)) != 0 ? MODEL_PLUS : MODEL_EXCLUSIVE;
 }
