@@ -338,12 +338,11 @@ static void parse_guard_script(struct command *command, const struct transport_c
 /* A script on the keys of a check: each answers 1 but for an inspection and for the second acquisitions. */
 static void parse_trial(struct command *command, unsigned script, const struct transport_word *argv)
 {
-	char token = argv[0].bytes[LEASE_TOKEN_LEN - 1];
-	bool second = (script == REDLOCK_SCRIPT_ACQUIRE && token == '2') ||
-		      (script == REDLOCK_SCRIPT_ACQUIRE_SHARED && token == '5');
+	char second = script == REDLOCK_SCRIPT_ACQUIRE ? '2' : script == REDLOCK_SCRIPT_ACQUIRE_SHARED ? '5' : '\0';
+	bool is_second = second != '\0' && argv[0].bytes[LEASE_TOKEN_LEN - 1] == second;
 	command->kind = COMMAND_TRIAL;
 	command->script = (uint8_t)script;
-	command->code = script != REDLOCK_SCRIPT_INSPECT && !second;
+	command->code = script != REDLOCK_SCRIPT_INSPECT && !is_second;
 }
 
 /* By its address: the daemon sends the bytes of its table. */
