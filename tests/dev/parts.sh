@@ -72,6 +72,7 @@ part_format() { at_once=0 pytests "" release tests/format; }
 part_contract() { needs_release && pytests "" release tests/contract -m "not node"; }
 part_corpus() { needs_release && ctests "" release -L corpus; }
 part_sim() { needs_release && ctests "" release -L sim -LE long; }
+part_libraries() { needs_release && pytests "" release tests/clients/test_library*.py; }
 part_e2e() { needs_release && pytests "" release tests/e2e -m "not slow"; }
 part_faults() {
 	needs_release || return
@@ -139,7 +140,7 @@ part_seeing() {
 part_clients() {
 	needs_release || return
 	install_clients || { failed_part "the generators could not be installed"; return; }
-	pytests "" release tests/clients
+	pytests "" release tests/clients --ignore-glob="*/test_library*.py"
 }
 part_browser() {
 	needs_release || return

@@ -1,0 +1,18 @@
+"""Client of redlockd, a distributed lock service over HTTP.
+
+    import redlockd
+    with redlockd.Client(["https://a:8443", "https://b:8443"], key=KEY).lock("orders/42", ttl=30, wait=60) as lease:
+        for item in work:
+            lease.check()  # raises LockLost
+            save(item, fence=lease.fence)
+
+`redlockd.aio` has the same for asyncio.
+"""
+
+from ._threads import Client, Lease, Lost
+from .errors import (Draining, Error, Forbidden, InvalidRequest, LeaseExpired, Locked, LockLost, MethodNotAllowed, NoAnswer, NoQuorum,
+                     NotFound, NotOwner, SplitVote, TooLarge, TooManyRequests, Unauthorized)
+
+__all__ = ["Client", "Draining", "Error", "Forbidden", "InvalidRequest", "Lease", "LeaseExpired", "LockLost", "Locked", "Lost",
+           "MethodNotAllowed", "NoAnswer", "NoQuorum", "NotFound", "NotOwner", "SplitVote", "TooLarge", "TooManyRequests",
+           "Unauthorized"]

@@ -1,0 +1,149 @@
+"""The drivers of the client libraries as processes: README.md has their protocol.
+
+    driver = drivers()                          # in the language of this test
+    driver.client(url)
+    lease = driver.acquire("orders/42", ttl=3)
+    lease.lost(5).told
+"""
+
+import itertools
+import json
+import signal
+import subprocess
+import threading
+import time
+
+import pytest
+
+from harness import DIES_WITH_US, ROOT, clean_environment, end_process, patience, process_state, wait_until
+
+HERE = ROOT / "tests" / "clients"
+PYTHON = ["/usr/bin/python3", str(HERE / "drivers" / "python.py")]
+DRIVERS = {"python": PYTHON, "python-aio": [*PYTHON, "--aio"]}
+NUMBERS = itertools.count(1)
+
+
+class Refused(Exception):
+    """An error that a driver answered."""
+
+    def __init__(self, error):
+        super().__init__(f"{error['code']}: {error['detail']}")
+        self.code, self.status = error["code"], error["status"]
+
+
+class Answers:
+    """Of one command. `told`: when the last one came."""
+
+    def __init__(self):
+        self.lines, self.told, self.ended, self.changed = [], None, False, threading.Condition()
+
+    def add(self, line):
+        with self.changed:
+            self.told = time.monotonic()
+            self.ended = not line.get("more")
+            self.lines.append(line)
+            self.changed.notify_all()
+
+    def get(self, count=None, seconds=30):
+        """The last answer, or the one of this number (for what answers several times)."""
+        with self.changed:
+            came = self.changed.wait_for(lambda: self.ended or count is not None and len(self.lines) >= count, patience(seconds))
+        assert came, f"the driver does not answer: {self.lines}"
+        line = self.lines[-1 if count is None else count - 1]
+        if "error" in line:
+            raise Refused(line["error"])
+        return line
+
+
+class Lease:
+    def __init__(self, driver, name, answer, sent):
+        self.driver, self.name, self.fence, self.first_remaining, self.sent = driver, name, answer["fence"], answer["remaining"], sent
+
+    def check(self):
+        self.driver.ask("check", lease=self.name)
+
+    @property
+    def remaining(self):
+        return self.driver.ask("remaining", lease=self.name)["remaining"]
+
+    def lost(self, timeout):
+        """The answers to come."""
+        return self.driver.start("lost", lease=self.name, timeout=timeout)
+
+    def release(self):
+        return self.driver.ask("release", lease=self.name)["released"]
+
+
+class Driver:
+    def __init__(self, language):
+        environment = clean_environment({"PYTHONPATH": str(ROOT / "clients/python/src"), "PYTHONDONTWRITEBYTECODE": "1"})
+        self.process = subprocess.Popen([*DIES_WITH_US, *DRIVERS[language]], env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        self.waiting = {}
+        self.thread = threading.Thread(target=self._read, daemon=True)
+        self.thread.start()
+
+    def _read(self):
+        for line in self.process.stdout:
+            answer = json.loads(line)
+            self.waiting[answer["id"]].add(answer)
+
+    def start(self, do, **members):
+        """Sends a command; its Answers come."""
+        number, answers = next(NUMBERS), Answers()
+        self.waiting[number] = answers
+        self.process.stdin.write(json.dumps({"id": number, "do": do, "client": "it", **members}).encode() + b"\n")
+        self.process.stdin.flush()
+        return answers
+
+    def ask(self, do, **members):
+        return self.start(do, **members).get()
+
+    def client(self, *servers, **options):
+        self.ask("client", servers=list(servers), **options)
+        return self
+
+    def acquire(self, resource, **options):
+        name, sent = f"lease{next(NUMBERS)}", time.monotonic()
+        answer = self.ask("acquire", lease=name, resource=resource, **options)
+        return Lease(self, name, answer, sent) if answer.get("held", True) else None
+
+    def stop(self):
+        self.process.send_signal(signal.SIGSTOP)
+        wait_until(lambda: process_state(self.process.pid) == "T", what="SIGSTOP")
+
+    def cont(self):
+        self.process.send_signal(signal.SIGCONT)
+
+    def end(self):
+        """The end of its input; it exits as a program does that still holds leases."""
+        self.process.stdin.close()
+        assert self.process.wait(patience(20)) == 0
+
+    def kill(self):
+        end_process(self.process)
+        self.thread.join()
+        self.process.stdout.close()
+        self.process.stdin.close()
+
+
+@pytest.fixture(params=sorted(DRIVERS))
+def language(request):
+    return request.param
+
+
+@pytest.fixture
+def drivers(language):
+    """Starts drivers in the language of this test, or in another one; all are ended with the test."""
+    started = []
+
+    def start(in_language=language):
+        started.append(Driver(in_language))
+        return started[-1]
+    yield start
+    for driver in started:
+        driver.kill()
+
+
+@pytest.fixture
+def driver(drivers):
+    return drivers()

@@ -1,0 +1,214 @@
+#!/usr/bin/env python3
+"""The driver of the library for Python: tests/clients/README.md has its protocol. `--aio`: of redlockd.aio."""
+
+import asyncio
+import json
+import os
+import queue
+import signal
+import sys
+import threading
+import time
+
+SHIFT = [0.0]
+time.time = lambda real=time.time: real() + SHIFT[0]  # before the library is imported
+
+import redlockd  # noqa: E402
+import redlockd.aio  # noqa: E402
+
+CLIENT = ("key", "owner", "timeout", "ca", "certificate")
+OPTIONS = ("ttl", "wait", "margin", "owner", "metadata")
+OUTPUT = threading.Lock()
+
+
+class Raised(Exception):
+    """By a block."""
+
+
+def say(command, **answer):
+    with OUTPUT:
+        sys.stdout.write(json.dumps({"id": command["id"], **answer}) + "\n")
+        sys.stdout.flush()
+
+
+def error_of(error):
+    if isinstance(error, redlockd.Error):
+        return {"code": error.code, "detail": error.detail, "status": error.status}
+    code = {Raised: "raised", KeyboardInterrupt: "interrupted", asyncio.CancelledError: "interrupted"}.get(type(error), "other")
+    return {"code": code, "detail": repr(error), "status": 0}
+
+
+def given(command, names):
+    return {name: command[name] for name in names if command.get(name) is not None}
+
+
+class State:
+    def __init__(self, library):
+        self.library, self.clients, self.leases = library, {}, {}
+
+    def new_client(self, command):
+        options = given(command, CLIENT)
+        if "certificate" in options:
+            options["certificate"] = tuple(options["certificate"])
+        self.clients[command["client"]] = self.library.Client(command["servers"], **options)
+
+
+def add_one(path):
+    """Nobody else may do so at the same time."""
+    with open(path, encoding="utf-8") as file:
+        number = int(file.read())
+    time.sleep(0.001)
+    with open(path, "w", encoding="utf-8") as file:
+        file.write(str(number + 1))
+
+
+def carry_out(state, command):
+    """Returns the answer."""
+    do, client, lease = command["do"], state.clients.get(command.get("client")), state.leases.get(command.get("lease"))
+    if do == "client":
+        return state.new_client(command) or {}
+    if do == "acquire":
+        call = client.try_acquire if command.get("try") else client.acquire
+        lease = call(command["resource"], **given(command, OPTIONS))
+        state.leases[command["lease"]] = lease
+        return {"held": False} if lease is None else {"fence": lease.fence, "remaining": lease.remaining}
+    if do == "block":
+        with client.lock(command["resource"], **given(command, OPTIONS)) as lease:
+            state.leases[command["lease"]] = lease
+            if command.get("until_lost"):
+                lease.lost.wait()
+            if command.get("raise"):
+                raise Raised
+        return {"fence": lease.fence}
+    if do == "check":
+        return lease.check() or {}
+    if do == "remaining":
+        return {"remaining": lease.remaining}
+    if do == "lost":
+        return {"lost": lease.lost.wait(command["timeout"])}
+    if do == "release":
+        return {"released": lease.release()}
+    if do == "count":
+        fences = []
+        for _ in range(command["times"]):
+            with client.lock(command["resource"], **given(command, OPTIONS)) as lease:
+                add_one(command["file"])
+                fences.append(lease.fence)
+        return {"fences": fences}
+    if do == "inspect":
+        return {"state": client.inspect(command["resource"])}
+    if do == "watch":
+        states = client.watch(command["resource"])
+        for _ in range(command["count"] - 1):
+            say(command, state=next(states), more=True)
+        return {"state": next(states)}
+    if do == "force":
+        return client.force(command["resource"], command.get("fence")) or {}
+    if do == "time":
+        SHIFT[0] = command["shift"]
+        return {}
+    raise ValueError(do)
+
+
+def answer(state, command):
+    try:
+        say(command, **carry_out(state, command))
+    except BaseException as error:  # noqa: BLE001
+        say(command, error=error_of(error))
+
+
+def threads():
+    """What may be interrupted runs in the main thread, as Python interrupts no other; the rest in threads of their own."""
+    state, foreground = State(redlockd), queue.Queue()
+
+    def read():
+        for line in sys.stdin:
+            command = json.loads(line)
+            if command["do"] == "interrupt":
+                os.kill(os.getpid(), signal.SIGINT)
+            elif command.get("interruptible"):
+                foreground.put(command)
+            elif command["do"] == "client":
+                answer(state, command)
+            else:
+                threading.Thread(target=answer, args=(state, command), daemon=True).start()
+        foreground.put(None)
+    threading.Thread(target=read, daemon=True).start()
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    while (command := foreground.get()) is not None:
+        answer(state, command)
+
+
+async def carry_out_aio(state, command):
+    do, client, lease = command["do"], state.clients.get(command.get("client")), state.leases.get(command.get("lease"))
+    if do == "acquire":
+        call = client.try_acquire if command.get("try") else client.acquire
+        lease = await call(command["resource"], **given(command, OPTIONS))
+        state.leases[command["lease"]] = lease
+        return {"held": False} if lease is None else {"fence": lease.fence, "remaining": lease.remaining}
+    if do == "block":
+        async with client.lock(command["resource"], **given(command, OPTIONS)) as lease:
+            state.leases[command["lease"]] = lease
+            if command.get("until_lost"):
+                await lease.lost.wait()
+            if command.get("raise"):
+                raise Raised
+        return {"fence": lease.fence}
+    if do == "lost":
+        try:
+            return {"lost": await asyncio.wait_for(lease.lost.wait(), command["timeout"])}
+        except asyncio.TimeoutError:
+            return {"lost": False}
+    if do == "release":
+        return {"released": await lease.release()}
+    if do == "count":
+        fences = []
+        for _ in range(command["times"]):
+            async with client.lock(command["resource"], **given(command, OPTIONS)) as lease:
+                await asyncio.get_running_loop().run_in_executor(None, add_one, command["file"])
+                fences.append(lease.fence)
+        return {"fences": fences}
+    if do == "inspect":
+        return {"state": await client.inspect(command["resource"])}
+    if do == "watch":
+        left = command["count"]
+        async for found in client.watch(command["resource"]):
+            left -= 1
+            if left == 0:
+                return {"state": found}
+            say(command, state=found, more=True)
+    if do == "force":
+        return await client.force(command["resource"], command.get("fence")) or {}
+    return carry_out(state, command)
+
+
+async def tasks():
+    state, running, foreground = State(redlockd.aio), set(), []
+
+    async def answer_aio(command):
+        try:
+            say(command, **await carry_out_aio(state, command))
+        except BaseException as error:  # noqa: BLE001
+            say(command, error=error_of(error))
+    reader = asyncio.StreamReader(limit=1 << 20)
+    await asyncio.get_running_loop().connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
+    while line := await reader.readline():
+        command = json.loads(line)
+        if command["do"] == "interrupt":
+            foreground[-1].cancel()
+            continue
+        if command["do"] == "client":
+            state.new_client(command)
+            say(command)
+            continue
+        task = asyncio.ensure_future(answer_aio(command))
+        running.add(task)
+        task.add_done_callback(running.discard)
+        foreground += [task] if command.get("interruptible") else []
+    for task in running:
+        task.cancel()
+    await asyncio.gather(*(lease.release() for lease in state.leases.values() if lease))  # no loop, no release at exit
+
+
+if __name__ == "__main__":
+    asyncio.run(tasks()) if "--aio" in sys.argv else threads()

@@ -1,0 +1,345 @@
+"""The client libraries against real redlockd over real Redis masters: one suite for all languages (README.md)."""
+
+import signal
+import time
+
+import pytest
+
+from certificates import Authority
+from driver import Refused, driver, drivers, language  # noqa: F401
+from harness import SLOW, process_state, quote, wait_until
+from key_fixtures import Key, Keyed
+from relay import Relay
+from test_redlockctl_again import Cutter, statuses
+
+TTL = 1.6 * SLOW
+
+
+def url_of(daemon):
+    return daemon.address if ":/" in daemon.address else f"http://{daemon.address}"
+
+
+def state(daemon, resource):
+    return daemon.curl("GET", "/locks/" + quote(resource)).json
+
+
+def end_of(daemon, resource):
+    """When the lease ends at the latest, by the clock of this test."""
+    shown = state(daemon, resource)
+    return time.monotonic() + shown["remaining_ms"] / 1000
+
+
+def check_told_in_time(answers, end):
+    """The loss was told before the lease ended, but not long before."""
+    assert answers.get()["lost"] is True
+    assert end - 0.5 * TTL < answers.told < end - 0.02 * TTL
+
+
+# ---- taking and giving ----
+
+
+def test_exclusion_on_one_counter(service, resource, drivers, tmp_path):
+    """Drivers of all languages add to one number."""
+    import driver as module
+    number = tmp_path / "number"
+    number.write_text("0")
+    runs = [drivers(name).client(url_of(service)).start("count", resource=resource, file=str(number), times=15, ttl=30)
+            for name in sorted(module.DRIVERS) * 2]
+    fences = [run.get(seconds=60)["fences"] for run in runs]
+    assert number.read_text() == str(15 * len(runs))
+    assert all(mine == sorted(mine) for mine in fences) and len(set(sum(fences, []))) == 15 * len(runs)
+
+
+def test_a_lease_and_its_end(service, resource, driver):
+    """A name that must be escaped both in JSON and in a path; owner and metadata arrive."""
+    name = resource + ' "é" + 100%/?#'
+    driver.client(url_of(service), owner="me")
+    lease = driver.acquire(name, ttl=20, metadata={"job": 7})
+    shown = state(service, name)
+    assert (shown["fence"], shown["owner"], shown["metadata"]) == (lease.fence, "me", {"job": 7})
+    assert 17 < lease.first_remaining <= 18, "a tenth is left as a margin"
+    lease.check()
+    assert driver.acquire(name, **{"try": True}) is None
+    with pytest.raises(Refused) as refused:
+        driver.acquire(name, wait=0)
+    assert (refused.value.code, refused.value.status) == ("locked", 409)
+    assert lease.release() is True and lease.release() is False
+    assert not state(service, name)["held"]
+    with pytest.raises(Refused, match="lock-lost"):
+        lease.check()
+    again = driver.acquire(name, owner="other", **{"try": True})
+    assert again.fence > lease.fence and state(service, name)["owner"] == "other"
+
+
+def test_a_unix_socket(lab, driver):
+    daemon = lab.service(1, listen=[f"unix:{lab.folder}/listen"])
+    lease = driver.client(f"unix:{lab.folder}/listen").acquire("orders/42")
+    assert state(daemon, "orders/42")["fence"] == lease.fence and lease.release()
+
+
+def test_several_at_once(service, resource, driver):
+    names = [f"{resource}/{letter}" for letter in "abc"]
+    lease = driver.client(url_of(service)).acquire(names, ttl=TTL)
+    assert [state(service, name)["fence"] for name in names] == [lease.fence] * 3
+    assert driver.acquire([names[2], "other"], **{"try": True}) is None
+    assert driver.start("lost", lease=lease.name, timeout=1.3 * TTL).get()["lost"] is False, "it is renewed"
+    lease.check()
+    assert lease.release() and not any(state(service, name)["held"] for name in names)
+
+
+@pytest.mark.parametrize("ends_badly", [False, True])
+def test_a_block_releases(service, resource, driver, ends_badly):
+    driver.client(url_of(service))
+    block = driver.start("block", lease="it", resource=resource, **{"raise": ends_badly})
+    if ends_badly:
+        with pytest.raises(Refused, match="raised"):
+            block.get()
+    else:
+        assert block.get()["fence"] > 0
+    assert not state(service, resource)["held"]
+
+
+def test_the_end_of_a_program_releases(service, resource, driver):
+    driver.client(url_of(service)).acquire(resource, ttl=60)
+    driver.end()
+    assert not state(service, resource)["held"]
+
+
+def test_200_locks_at_once(service, resource, driver):
+    driver.client(url_of(service))
+    asked = [driver.start("acquire", lease=f"l{n}", resource=f"{resource}/{n}", ttl=20) for n in range(200)]
+    assert len({answers.get()["fence"] for answers in asked}) == 200
+    released = [driver.start("release", lease=f"l{n}") for n in range(200)]
+    assert all(answers.get()["released"] for answers in released)
+
+
+def test_watching_and_force(service, resource, driver):
+    driver.client(url_of(service))
+    watch = driver.start("watch", resource=resource, count=3)
+    assert watch.get(1)["state"]["held"] is False
+    lease = driver.acquire(resource)
+    assert watch.get(2)["state"]["fence"] == lease.fence
+    with pytest.raises(Refused, match="not-owner"):
+        driver.ask("force", resource=resource, fence=lease.fence - 1)
+    assert driver.ask("inspect", resource=resource)["state"]["held"] is True
+    driver.ask("force", resource=resource, fence=lease.fence)
+    assert watch.get(3)["state"]["held"] is False
+
+
+def test_keys_and_tls(lab, driver):
+    """An authority of one's own, a client certificate, a key; what is not allowed has its own error."""
+    authority = Authority(lab.folder)
+    server, mine = authority.issue("server", "IP:127.0.0.1", usage="serverAuth"), authority.issue("me", usage="clientAuth")
+    keyed = Keyed(lab, [Key("worker", ["orders/"], ["acquire"])], "--tls-cert", server.certificate, "--tls-key", server.key,
+                  "--tls-client-ca", authority.certificate, trust=authority.certificate).wait_ready()
+    url, secret = url_of(keyed.redlockd), keyed.keys["worker"].secret
+    driver.client(url, key=secret, ca=authority.certificate, certificate=[mine.certificate, mine.key])
+    assert driver.acquire("orders/1").release()
+    with pytest.raises(Refused, match="forbidden"):
+        driver.acquire("invoices/1")
+    driver.client(url, ca=authority.certificate)
+    with pytest.raises(Refused, match="unauthorized"):
+        driver.acquire("orders/1")
+    driver.client(url, key=secret, timeout=1)
+    with pytest.raises(Refused, match="no-answer.*certificate"):
+        driver.acquire("orders/1", wait=0)
+
+
+def test_a_request_that_is_refused(service, driver):
+    with pytest.raises(Refused, match="invalid-request.*redlockd:"):
+        driver.client(url_of(service)).acquire("redlockd:reserved")
+
+
+# ---- renewal and loss ----
+
+
+def test_renewal_past_the_first_ttl(service, resource, driver):
+    """Also while the time of day is set forward and back by an hour."""
+    lease = driver.client(url_of(service)).acquire(resource, ttl=TTL)
+    unsupported = driver.ask("time", shift=3600).get("unsupported")
+    assert lease.lost(TTL).get()["lost"] is False
+    driver.ask("time", shift=-3600)
+    assert lease.lost(TTL).get()["lost"] is False
+    lease.check()
+    assert 0 < lease.remaining <= 0.9 * TTL and state(service, resource)["fence"] == lease.fence
+    assert lease.release()
+    if unsupported:
+        pytest.skip("the time of day of this driver cannot be set")
+
+
+def take_by_force(daemon, resource):
+    assert daemon.curl("DELETE", f"/locks/{quote(resource)}?force=true").status == 204
+
+
+def take_and_give_to_another(daemon, resource):
+    take_by_force(daemon, resource)
+    daemon.acquire(resource)
+
+
+@pytest.mark.parametrize("lose", [take_by_force, take_and_give_to_another])
+def test_force_is_learned_by_the_next_renewal(service, resource, driver, lose):
+    driver.client(url_of(service))
+    lease = driver.acquire(resource, ttl=TTL)
+    answers = lease.lost(2 * TTL)
+    lose(service, resource)
+    at = time.monotonic()
+    assert answers.get()["lost"] is True and answers.told < at + 0.6 * TTL
+    with pytest.raises(Refused, match="lock-lost"):
+        lease.check()
+    assert lease.remaining == 0 and lease.release() is False
+
+
+def kill_masters(daemon, _relay):
+    for master in daemon.masters[:2]:
+        master.kill()
+
+
+def cut_the_network(_daemon, relay):
+    relay.deaf = True
+
+
+def stop_redlockd(daemon, _relay):
+    daemon.process.send_signal(signal.SIGSTOP)
+    wait_until(lambda: process_state(daemon.process.pid) == "T", what="SIGSTOP")
+
+
+@pytest.mark.parametrize("harm", [kill_masters, cut_the_network, stop_redlockd])
+def test_a_loss_is_told_before_the_lease_ends(lab, driver, harm):
+    daemon = lab.service(3)
+    relay = lab.keep(Relay(daemon))
+    lease = driver.client(relay.url).acquire("a/b", ttl=TTL)
+    answers = lease.lost(2 * TTL)
+    end = end_of(daemon, "a/b")
+    harm(daemon, relay)
+    check_told_in_time(answers, end)
+    with pytest.raises(Refused, match="lock-lost.*in time"):
+        lease.check()
+
+
+def test_a_process_that_was_stopped_past_its_lease(service, resource, driver):
+    """The first look after it goes on says so; nothing of the stopped process can do it before."""
+    lease = driver.client(url_of(service)).acquire(resource, ttl=TTL)
+    driver.stop()
+    other = service.acquire(resource, 60000, wait_ms=30000)
+    check, lost = driver.start("check", lease=lease.name), driver.start("lost", lease=lease.name, timeout=1)
+    driver.cont()
+    with pytest.raises(Refused, match="lock-lost"):
+        check.get()
+    assert lost.get()["lost"] is True
+    assert lease.release() is False and state(service, resource)["fence"] == other["fence"]
+    with pytest.raises(Refused, match="lock-lost"):
+        lease.check()
+
+
+def test_the_block_of_a_lost_lease_ends_with_an_error(service, resource, driver):
+    """What was done there may have been done twice: whoever does not look must learn it."""
+    driver.client(url_of(service))
+    block = driver.start("block", lease="it", resource=resource, ttl=TTL, until_lost=True)
+    wait_until(lambda: state(service, resource)["held"], what="it is taken")
+    take_by_force(service, resource)
+    with pytest.raises(Refused, match="lock-lost"):
+        block.get()
+
+
+# ---- servers that fail ----
+
+
+def test_redlockd_is_killed_and_back_while_holding(lab, driver):
+    daemon = lab.service(3)
+    lease = driver.client(url_of(daemon)).acquire("a/b", ttl=2 * TTL)
+    daemon.kill()
+    again = lab.redlockd(daemon.masters, listen=(daemon.address,))
+    assert lease.lost(2 * TTL).get()["lost"] is False
+    assert state(again, "a/b")["fence"] == lease.fence and lease.release()
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+def test_redlockd_ends_and_is_back_while_waiting(lab, driver, number):
+    daemon = lab.service(3)
+    held = daemon.acquire("a/b", 60000)
+    waits = driver.client(url_of(daemon)).start("acquire", lease="it", resource="a/b", wait=50)
+    wait_until(lambda: state(daemon, "a/b")["waiters"] == 1, what="it waits")
+    daemon.process.send_signal(number)
+    daemon.process.wait()
+    again = lab.redlockd(daemon.masters, listen=(daemon.address,))
+    wait_until(lambda: state(again, "a/b")["waiters"] == 1, what="it waits again")
+    again.release(held)
+    assert waits.get()["fence"] > held["fence"]
+
+
+def test_one_of_two_servers_hangs(lab, driver):
+    """Before, while a request waits there, and while the lease is renewed there."""
+    first = lab.service(3)
+    second = lab.redlockd(first.masters)
+    driver.client(url_of(first), url_of(second), timeout=0.5 * SLOW)
+    held = second.acquire("a/b", 60000)
+    waits = driver.start("acquire", lease="it", resource="a/b", wait=50, ttl=2 * TTL)
+    wait_until(lambda: state(first, "a/b")["waiters"] == 1, what="it waits")
+    stop_redlockd(first, None)
+    wait_until(lambda: second.metrics()["redlockd_waiters"] == 1, what="it waits at the second one")
+    second.release(held)
+    assert waits.get()["fence"] > held["fence"]
+    assert driver.acquire("c/d", ttl=2 * TTL).release(), "at the second one at once"
+    first.process.send_signal(signal.SIGCONT)
+    driver.start("release", lease="it").get()
+    driver.client(url_of(first), url_of(second), timeout=0.5 * SLOW)
+    lease = driver.acquire("e/f", ttl=2 * TTL)
+    stop_redlockd(first, None)
+    assert lease.lost(2.2 * TTL).get()["lost"] is False and lease.release()
+    assert driver.acquire("g/h").fence > 0
+
+
+def test_no_server_answers(lab, driver):
+    daemon = lab.service(1)
+    daemon.stop()
+    driver.client(url_of(daemon))
+    for options in ({"wait": 0}, {"try": True}, {"wait": 0.5}):
+        with pytest.raises(Refused, match="no-answer"):
+            driver.acquire("a/b", **options)
+
+
+def test_too_few_masters(lab, driver):
+    daemon = lab.service(3)
+    kill_masters(daemon, None)
+    with pytest.raises(Refused, match="no-quorum"):
+        driver.client(url_of(daemon)).acquire("a/b", wait=0.3)
+
+
+# ---- answers that are lost ----
+
+
+@pytest.mark.parametrize("left", [0, 1, 15, 60, 300])
+def test_an_answer_that_is_cut_off(lab, service, resource, driver, left):
+    """The next request finds the lease; also without waiting."""
+    cutter = lab.keep(Cutter(service, left))
+    lease = driver.client(cutter.url()).acquire(resource, ttl=60, **({"try": True} if left % 2 else {}))
+    assert statuses(service, resource, 2) == ["201", "200"]
+    assert state(service, resource)["fence"] == lease.fence and lease.release()
+
+
+def test_cancelling_leaves_no_waiter_and_no_lease(service, resource, driver):
+    held = service.acquire(resource, 60000)
+    waits = driver.client(url_of(service)).start("acquire", lease="it", resource=resource, interruptible=True)
+    wait_until(lambda: state(service, resource)["waiters"] == 1, what="it waits")
+    driver.start("interrupt")
+    with pytest.raises(Refused, match="interrupted"):
+        waits.get()
+    wait_until(lambda: state(service, resource)["waiters"] == 0, what="it has left")
+    service.release(held)
+    assert not state(service, resource)["held"]
+
+
+def test_cancelling_while_the_grant_is_under_way(lab, service, resource, driver):
+    """It was granted, and the answer has not come: the lease is given back."""
+    relay = lab.keep(Relay(service))
+    held = service.acquire(resource, 60000)
+    waits = driver.client(relay.url).start("acquire", lease="it", resource=resource, interruptible=True)
+    wait_until(lambda: state(service, resource)["waiters"] == 1, what="it waits")
+    relay.deaf = True
+    service.release(held)
+    wait_until(lambda: state(service, resource).get("fence", 0) > held["fence"], what="it is granted")
+    relay.deaf = False
+    driver.start("interrupt")
+    with pytest.raises(Refused, match="interrupted"):
+        waits.get()
+    wait_until(lambda: not state(service, resource)["held"], what="it is given back")

@@ -1,0 +1,192 @@
+"""The rules of docs/reference/client-rules.md, with servers that answer what a test wants."""
+
+import time
+
+import pytest
+
+from driver import Refused, driver, drivers, language  # noqa: F401
+from fake_redlockd import TOKEN, fake  # noqa: F401
+from harness import SLOW, wait_until
+
+
+def grant(call, **members):
+    call.answer(201, {"resource": "x", "token": TOKEN, "fence": 7, "ttl_ms": call.body["ttl_ms"], "drift_ms": 0, **members})
+
+
+def test_validity_counts_from_before_the_request(fake, driver):
+    delay = 1.0
+
+    def late(call):
+        time.sleep(delay)
+        grant(call, validity_ms=20000)
+    server = fake(acquire=late)
+    lease = driver.client(server.address).acquire("x", ttl=20)
+    assert 0 < lease.first_remaining <= 20 - 2 - delay
+
+
+def test_a_wait_counts_for_99_percent(fake, driver):
+    server = fake(acquire=lambda call: grant(call, validity_ms=20000, waited_ms=1000000))
+    lease = driver.client(server.address).acquire("x", ttl=20)
+    assert 990 + 20 - 2 - 8 * SLOW < lease.first_remaining <= 990 + 20 - 2
+
+
+def test_the_margin_can_be_chosen(fake, driver):
+    server = fake(acquire=lambda call: grant(call, validity_ms=20000))
+    lease = driver.client(server.address).acquire("x", ttl=20, margin=9)
+    assert 0 < lease.first_remaining <= 11
+
+
+def test_a_renewal_counts_from_before_its_request_and_comes_at_a_third(fake, driver):
+    ttl = 1.5 * SLOW
+
+    def late(call):
+        time.sleep(ttl / 8)
+        call.answer(200, {"validity_ms": 100000})
+    server = fake(extend=late)
+    lease = driver.client(server.address).acquire("x", ttl=ttl)
+    first = server.call("extend")
+    assert ttl / 3 - 0.05 < first.came - server.call("acquire").came < ttl / 2
+    assert (first.body["ttl_ms"], first.body["token"]) == (ttl * 1000, TOKEN)
+    assert ttl / 3 - 0.05 < server.call("extend", 1).came - first.came < ttl / 2
+    assert ttl < lease.remaining <= 100 - ttl / 10 - ttl / 8
+
+
+def test_a_renewal_never_shortens(fake, driver):
+    ttl = 1.5 * SLOW
+    server = fake(acquire=lambda call: grant(call, validity_ms=100000), extend=lambda call: call.answer(200, {"validity_ms": 1}))
+    lease = driver.client(server.address).acquire("x", ttl=ttl)
+    server.call("extend", 1)
+    lease.check()
+
+
+@pytest.mark.parametrize("refuse", [lambda call: call.problem(503, "no-quorum", retry_after_ms=9), lambda call: call.problem(429, "too-many-requests"),
+                                    lambda call: call.problem(401, "unauthorized"), lambda call: call.connection.close(),
+                                    lambda call: call.answer(410, None), lambda call: call.answer(409, {"message": "of a proxy"})])
+def test_the_old_end_holds_where_a_renewal_fails(fake, driver, refuse):
+    """It is tried again and again, soon, until the lease is over; a page of a proxy says nothing."""
+    ttl = 1.2 * SLOW
+    server = fake(extend=refuse)
+    lease = driver.client(server.address).acquire("x", ttl=ttl)
+    answers = lease.lost(2 * ttl)
+    third = server.call("extend", 2)
+    assert answers.get()["lost"] is True
+    assert third.came < answers.told and len(server.of("extend")) >= 4
+    assert 0.8 * ttl < answers.told - lease.sent < 0.98 * ttl
+    asked = len(server.of("extend"))
+    assert lease.lost(ttl / 2).get()["lost"] is True and len(server.of("extend")) == asked, "nothing is renewed after the loss"
+
+
+@pytest.mark.parametrize("status, code", [(409, "not-owner"), (410, "lease-expired")])
+def test_a_refused_renewal_is_a_loss_at_once(fake, driver, status, code):
+    server = fake(extend=lambda call: call.problem(status, code))
+    lease = driver.client(server.address).acquire("x", ttl=3)
+    answers = lease.lost(30)
+    server.call("extend")
+    assert answers.get()["lost"] is True and len(server.of("extend")) == 1
+    with pytest.raises(Refused, match="lock-lost"):
+        lease.check()
+
+
+def test_one_key_for_all_requests_of_an_acquisition(fake, driver):
+    """And another one for the next."""
+    seen = []
+
+    def lose_the_first(call):
+        seen.append(call.headers["idempotency-key"])
+        if len(seen) % 2:
+            call.connection.close()
+        else:
+            grant(call, validity_ms=30000)
+    server = fake(acquire=lose_the_first)
+    driver.client(server.address)
+    assert driver.acquire("x").fence == driver.acquire("y").fence == 7
+    assert seen[0] == seen[1] != seen[2] == seen[3] and len(seen[0]) >= 32
+
+
+BUSY = {"503": lambda call: call.answer(503, {"code": "draining", "detail": "d", "status": 503}, Retry_After=1),
+        "429": lambda call: call.answer(429, {"code": "too-many-requests", "detail": "d", "status": 429}, Retry_After=1),
+        "closed": lambda call: call.connection.close(), "proxy": lambda call: call.answer(502, {"message": "bad gateway"})}
+
+
+@pytest.mark.parametrize("kind", BUSY)
+def test_the_next_server_is_asked_at_once(fake, driver, kind):
+    first, second = fake(acquire=BUSY[kind]), fake()
+    driver.client(first.address, second.address)
+    driver.acquire("x", wait=20)
+    assert second.call("acquire").came - first.call("acquire").came < 1
+    driver.acquire("y", wait=20)
+    assert len(first.of("acquire")) == 1 and len(second.of("acquire")) == 2, "it stays with the one that answers"
+
+
+def test_after_the_last_server_comes_the_pause_that_it_asked_for(fake, driver):
+    answers = []
+
+    def busy_once(call):
+        answers.append(time.monotonic())
+        if len(answers) <= 2:
+            return call.answer(503, {"code": "no-quorum", "detail": "d", "status": 503}, Retry_After=2)
+        return grant(call, validity_ms=30000)
+    first, second = fake(acquire=busy_once), fake(acquire=busy_once)
+    driver.client(first.address, second.address).acquire("x", wait=30)
+    assert answers[1] - answers[0] < 1 and 2 <= answers[2] - answers[1] < 3 + SLOW
+
+
+def test_a_server_that_never_answers(fake, driver):
+    """Health checks find it, long before the wait is over."""
+    first, second = fake(acquire=lambda call: time.sleep(5 * SLOW), health=lambda call: time.sleep(5 * SLOW)), fake()
+    lease = driver.client(first.address, second.address, timeout=0.4 * SLOW).acquire("x", wait=60)
+    assert lease.fence == 7 and time.monotonic() - lease.sent < 10 * SLOW
+
+
+def test_a_server_that_lets_wait_is_not_left(fake, driver):
+    def slow(call):
+        time.sleep(1.2 * SLOW)
+        grant(call, validity_ms=30000)
+    first, second = fake(acquire=slow), fake()
+    driver.client(first.address, second.address, timeout=0.3 * SLOW).acquire("x", wait=60)
+    assert len(first.of("acquire")) == 1 and not second.calls and first.of("health")
+
+
+@pytest.mark.parametrize("status, code", [(400, "invalid-request"), (401, "unauthorized"), (403, "forbidden"), (404, "not-found"), (413, "too-large"),
+                                          (418, "new-error")])
+def test_what_repeating_does_not_help_is_raised_at_once(fake, driver, status, code):
+    server = fake(acquire=lambda call: call.problem(status, code))
+    with pytest.raises(Refused) as refused:
+        driver.client(server.address).acquire("x", wait=20)
+    assert (refused.value.code, refused.value.status, len(server.calls)) == (code, status, 1)
+
+
+def test_a_long_wait_is_asked_for_in_parts(fake, driver):
+    server = fake(acquire=lambda call: call.problem(409, "locked") if len(call.server.calls) == 1 else grant(call, validity_ms=30000))
+    driver.client(server.address).acquire("x", wait=500)
+    assert [call.body["wait_ms"] for call in server.of("acquire")] == [60000, 60000]
+
+
+def test_a_release_is_asked_for_once(fake, driver):
+    """A 409 or 410 is not repeated; without an answer the next server is asked."""
+    first, second = fake(release=lambda call: call.problem(410, "lease-expired")), fake()
+    assert driver.client(first.address, second.address).acquire("x").release() is False
+    assert len(first.of("release")) == 1 and not second.calls
+    silent = fake(release=lambda call: call.connection.close())
+    assert driver.client(silent.address, second.address).acquire("x").release() is True
+    assert second.of("release")[0].body["token"] == TOKEN
+
+
+def test_a_lease_that_comes_too_late_is_not_used(fake, driver):
+    """It is released, and another one asked for, under another key."""
+    server = fake(acquire=lambda call: grant(call, validity_ms=1 if len(call.server.of("acquire")) == 1 else 20000))
+    lease = driver.client(server.address).acquire("x", ttl=20)
+    assert lease.first_remaining > 10
+    assert [call.kind for call in server.calls[:3]] == ["acquire", "release", "acquire"]
+    assert server.calls[0].headers["idempotency-key"] != server.calls[2].headers["idempotency-key"]
+
+
+def test_nothing_is_renewed_after_the_release(fake, driver):
+    server = fake()
+    lease = driver.client(server.address).acquire("x", ttl=0.6 * SLOW)
+    server.call("extend")
+    assert lease.release()
+    asked = len(server.of("extend"))
+    assert driver.acquire("y", ttl=60) and driver.start("lost", lease=lease.name, timeout=1).get()["lost"] is True
+    wait_until(lambda: time.monotonic() - lease.sent > 0.9 * SLOW, what="two more thirds")
+    assert len(server.of("extend")) == asked
