@@ -8,7 +8,7 @@ import pathlib
 import re
 
 GUIDE = pathlib.Path(__file__).resolve().parents[2] / "docs/how-to/clients.md"
-LANGUAGES = {".sh": "sh", ".py": "python", ".go": "go", ".mjs": "js", ".java": "java"}
+LANGUAGES = {".sh": "sh", ".go": "go", ".mjs": "js", ".java": "java"}
 # A heading that links a file, then its block of code.
 PLACE = re.compile(r"^(### [^\n]*\]\((clients/[\w.]+)\)\n\n)```\w+\n.*?^```\n", re.M | re.S)
 

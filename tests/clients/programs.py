@@ -1,6 +1,6 @@
 """The example programs of docs/how-to/clients, as processes, and the store that they write to.
 
-    run = programs.start("python", url, "orders/42", store, steps=3)
+    run = programs.start("go", url, "orders/42", store, steps=3)
     run.wait_for("wrote 1")
     assert run.end() == 0
 """
@@ -17,7 +17,7 @@ import pytest
 from harness import DIES_WITH_US, ROOT, SLOW, clean_environment, end_process, wait_until
 
 FOLDER = ROOT / "docs/how-to/clients"
-FILES = {"shell": "lock.sh", "python": "lock.py", "go": "lock.go", "node": "lock.mjs", "java": "Lock.java"}
+FILES = {"shell": "lock.sh", "go": "lock.go", "node": "lock.mjs", "java": "Lock.java"}
 
 # The table of lock.sql in docs/how-to/clients.md, and a list of all writes with the time of each.
 LOG = """
@@ -116,8 +116,7 @@ class Programs:
         self.folder = str(folder)
         subprocess.run(["go", "build", "-o", f"{folder}/lock", str(FOLDER / FILES["go"])], check=True)
         subprocess.run(["javac", "-Xlint:all", "-Werror", "-d", f"{folder}/java", str(FOLDER / FILES["java"])], check=True)
-        self.commands = {"shell": ["bash", str(FOLDER / FILES["shell"])], "python": ["/usr/bin/python3", str(FOLDER / FILES["python"])],
-                         "go": [f"{folder}/lock"], "node": ["node", str(FOLDER / FILES["node"])],
+        self.commands = {"shell": ["bash", str(FOLDER / FILES["shell"])], "go": [f"{folder}/lock"], "node": ["node", str(FOLDER / FILES["node"])],
                          "java": ["java", "-XX:TieredStopAtLevel=1", "-cp", f"{folder}/java", "Lock"]}
 
     def start(self, language, url, resource, store, *, steps=3, step_ms=100, ttl_ms=10000, wait_ms=20000, env=None, options=()):

@@ -274,8 +274,7 @@ def keyed(tmp_path_factory):
                         "-storepass", "changeit"], check=True, capture_output=True)
         keyed = Keyed(lab, [Key("worker", ["orders/"], ["acquire"])], "--tls-cert", server.certificate, "--tls-key", server.key,
                       trust=authority.certificate).wait_ready()
-        keyed.trust = {"shell": {"CURL_CA_BUNDLE": authority.certificate}, "python": {"SSL_CERT_FILE": authority.certificate},
-                       "go": {"SSL_CERT_FILE": authority.certificate}, "node": {"NODE_EXTRA_CA_CERTS": authority.certificate}, "java": {}}
+        keyed.trust = {"shell": {"CURL_CA_BUNDLE": authority.certificate}, "go": {"SSL_CERT_FILE": authority.certificate}, "node": {"NODE_EXTRA_CA_CERTS": authority.certificate}, "java": {}}
         keyed.java = [f"-Djavax.net.ssl.trustStore={trusted}", "-Djavax.net.ssl.trustStorePassword=changeit"]
         yield keyed
 

@@ -9,7 +9,7 @@ import asyncio
 import atexit
 import os
 import threading
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Callable, Coroutine, Iterator, Mapping, Optional, Sequence
 
 from . import _rules as rules, aio
@@ -37,8 +37,9 @@ def _loop() -> asyncio.AbstractEventLoop:
 @atexit.register
 def _release_all() -> None:
     rules.exiting = True
-    with suppress(Exception):
-        _run(_end_all([lease._inner for lease in list(_leases) if lease._process == os.getpid()]))
+    held = [lease._inner for lease in list(_leases) if lease._process == os.getpid()]
+    if held:
+        _run(_end_all(held))
 
 
 async def _end_all(leases: Sequence[aio.Lease]) -> None:

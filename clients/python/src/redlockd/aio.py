@@ -146,9 +146,10 @@ class Lease(rules.LeaseBase):
     async def release(self) -> bool:
         """Ends the renewal and gives the lock back. False: it was not held any more, or no server answers (it ends by itself)."""
         self._task.cancel()
-        timeout = min(self._client._timeout, 2.0)
-        steps = rules.release(self._wanted, self._grant.token, self._client._count, timeout)
-        return await self._client._run(steps) if self._begin_release() else False
+        if not self._begin_release():
+            return False
+        steps = rules.release(self._wanted, self._grant.token, self._client._count, min(self._client._timeout, 2.0))
+        return await asyncio.shield(self._client._run(steps))  # also if this task is cancelled
 
     async def __aenter__(self) -> Lease:
         return self

@@ -1,0 +1,157 @@
+"""What only the library for Python has: its package, Ctrl-C, forks, the event loop, the types of what it gives."""
+
+import asyncio
+import re
+import signal
+import subprocess
+import sys
+import tarfile
+import threading
+import zipfile
+
+import pytest
+
+from fake_redlockd import fake  # noqa: F401
+from harness import DIES_WITH_US, ROOT, SLOW, clean_environment, patience, wait_until
+from test_library import state, url_of
+
+SOURCE = ROOT / "clients" / "python"
+sys.path.insert(0, str(SOURCE / "src"))
+
+import redlockd  # noqa: E402
+import redlockd.aio  # noqa: E402
+
+PYTHON = "/usr/bin/python3"
+
+
+def run(*command, cwd="/"):
+    done = subprocess.run([*DIES_WITH_US, *map(str, command)], cwd=cwd, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                          text=True, timeout=120 * SLOW, check=False)
+    assert done.returncode == 0, f"{command}: {done.stdout}"
+    return done.stdout
+
+
+def copied(folder):
+    """The sources without what a build leaves there."""
+    listed = subprocess.run(["git", "ls-files", "-z", "--", "."], cwd=SOURCE, capture_output=True, text=True, check=False).stdout.rstrip("\0")
+    names = listed.split("\0") if listed else [path.relative_to(SOURCE) for path in SOURCE.rglob("*") if path.is_file() and "pycache" not in str(path)]
+    for name in names:
+        if (SOURCE / name).exists():
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            (folder / name).write_bytes((SOURCE / name).read_bytes())
+    return folder
+
+
+def test_the_package(service, resource, tmp_path):
+    """The wheel is installed into a new environment and used there; the archive of the sources is whole."""
+    source = copied(tmp_path / "source")
+    run(PYTHON, "-m", "pip", "wheel", "--no-deps", "--no-build-isolation", "--no-index", "-w", tmp_path, ".", cwd=source)
+    run(PYTHON, "-c", f"import setuptools.build_meta as build; build.build_sdist({str(tmp_path)!r})", cwd=source)
+    wheel, archive = tmp_path / "redlockd-0.1.0-py3-none-any.whl", tmp_path / "redlockd-0.1.0.tar.gz"
+    modules = {f"redlockd/{path.name}" for path in (SOURCE / "src/redlockd").iterdir() if path.is_file()}
+    assert modules <= set(zipfile.ZipFile(wheel).namelist()) and "redlockd/py.typed" in modules
+    with tarfile.open(archive) as files:
+        assert {"redlockd-0.1.0/LICENSE", "redlockd-0.1.0/README.md"} <= set(files.getnames())
+    run(PYTHON, "-m", "venv", "--without-pip", tmp_path / "venv")
+    python = tmp_path / "venv/bin/python3"
+    run(PYTHON, "-m", "pip", "--python", python, "install", "--no-index", "--no-deps", wheel)
+    program = f"import redlockd, redlockd.aio\nwith redlockd.Client({url_of(service)!r}).lock({resource!r}) as lease:\n    print(lease.fence, redlockd.__file__)"
+    fence, file = run(python, "-I", "-c", program).split()
+    assert int(fence) > 0 and file.startswith(str(tmp_path / "venv"))
+    assert (SOURCE / "LICENSE").read_text() == (ROOT / "LICENSE").read_text()
+
+
+def program(service, resource, text, *arguments):
+    """Runs lines of Python that have a client `client` and the name `resource`."""
+    head = f"import os, signal, sys, time\nimport redlockd\nclient, resource = redlockd.Client({url_of(service)!r}), {resource!r}\n"
+    environment = clean_environment({"PYTHONPATH": str(SOURCE / "src"), "PYTHONDONTWRITEBYTECODE": "1"})
+    return subprocess.Popen([*DIES_WITH_US, PYTHON, "-c", head + text, *arguments], env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                            stderr=subprocess.PIPE, text=True)
+
+
+@pytest.mark.parametrize("text", ["with client.lock(resource):\n    time.sleep(60)", "lease = client.acquire(resource)\ntime.sleep(60)"])
+def test_ctrl_c_releases(service, resource, text):
+    process = program(service, resource, text)
+    wait_until(lambda: state(service, resource)["held"], what="it is taken")
+    process.send_signal(signal.SIGINT)
+    _, error = process.communicate(timeout=patience(20))
+    assert "KeyboardInterrupt" in error and process.returncode == -signal.SIGINT
+    assert not state(service, resource)["held"]
+
+
+def test_a_forked_child_does_not_release(service, resource):
+    """Neither by the end of its block nor by its end; it takes locks of its own."""
+    process = program(service, resource, """
+with client.lock(resource) as lease:
+    child = os.fork()
+    if child == 0:
+        client.acquire(resource + "/child")
+        sys.exit()
+    os.waitpid(child, 0)
+    print(client.try_acquire(resource + "/child").fence > 0, client.try_acquire(resource))
+""")
+    output, error = process.communicate(timeout=patience(20))
+    assert (output, error, process.returncode) == ("True None\n", "", 0)
+
+
+def test_the_loop_goes_on(fake):
+    """The server answers only after the loop has done something else: with all that the client can ask."""
+    gone_on = threading.Event()
+
+    def after_the_loop(answer):
+        def behave(call):
+            assert gone_on.wait(20 * SLOW), "the loop is blocked"
+            answer(call)
+        return behave
+    server = fake(acquire=after_the_loop(lambda call: call.lease()), release=after_the_loop(lambda call: call.answer(204)))
+
+    async def main():
+        client = redlockd.aio.Client(server.address)
+
+        async def beside(work):
+            gone_on.clear()
+            task = asyncio.ensure_future(work)
+            for _ in range(10):
+                await asyncio.sleep(0)
+            gone_on.set()
+            return await task
+        lease = await beside(client.acquire("x"))
+        assert isinstance(lease.lost, asyncio.Event) and await beside(lease.release())
+    asyncio.run(main())
+
+
+def test_types(fake):
+    """What is said in the README of a lease and of errors."""
+    server = fake()
+    with redlockd.Client(server.address).lock("x") as lease:
+        assert isinstance(lease.lost, threading.Event) and not lease.lost.is_set() and lease.lost.wait(0) is False
+        assert lease.resources == ("x",) and isinstance(lease.fence, int) and 0 < lease.remaining <= 27
+    assert lease.lost.is_set() and lease.lost.wait() is True and lease.remaining == 0
+    codes = set(re.findall(r"^## `([a-z-]+)`$", (ROOT / "docs/reference/errors.md").read_text(encoding="utf-8"), re.M))
+    classes = {kind.code for kind in vars(redlockd).values() if isinstance(kind, type) and issubclass(kind, redlockd.Error)}
+    assert len(codes) > 10 and codes | {"error", "no-answer", "lock-lost"} == classes
+
+
+@pytest.mark.parametrize("address", ["", "127.0.0.1:8080", "ftp://a", "https://", "https://u:p@a", "http://a\r\nX: y", "http://a/?b", "unix:"])
+def test_an_address_that_is_none(address):
+    with pytest.raises(ValueError):
+        redlockd.Client(["http://127.0.0.1:1", address])
+
+
+@pytest.mark.parametrize("arguments", [{"servers": []}, {"key": ""}, {"key": "a\r\nb"}, {"key": "é"}])
+def test_arguments_that_make_no_client(arguments):
+    with pytest.raises(ValueError):
+        redlockd.Client(**arguments)
+
+
+@pytest.mark.parametrize("options", [{"ttl": 0}, {"wait": -1}, {"margin": 30}, {"margin": -1}])
+def test_options_that_make_no_lock(options):
+    with pytest.raises(ValueError):
+        redlockd.Client().acquire("x", **options)
+
+
+def test_no_secrets_in_the_log(service, resource, caplog):
+    with caplog.at_level("DEBUG"):
+        lease = redlockd.Client(url_of(service)).acquire(resource, ttl=1)
+        assert lease.lost.wait(0.6) is False and lease.release()
+    assert "released" in caplog.text and lease._grant.token not in caplog.text
