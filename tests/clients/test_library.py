@@ -121,7 +121,7 @@ def test_watching_and_force(service, resource, driver):
     assert watch.get(2)["state"]["fence"] == lease.fence
     with pytest.raises(Refused, match="not-owner"):
         driver.ask("force", resource=resource, fence=lease.fence - 1)
-    assert driver.ask("inspect", resource=resource)["state"]["held"] is True
+    assert driver.ask("watch", resource=resource, count=1)["state"]["held"] is True
     driver.ask("force", resource=resource, fence=lease.fence)
     assert watch.get(3)["state"]["held"] is False
 

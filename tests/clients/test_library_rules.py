@@ -37,18 +37,19 @@ def test_the_margin_can_be_chosen(fake, driver):
 
 
 def test_a_renewal_counts_from_before_its_request_and_comes_at_a_third(fake, driver):
-    ttl = 1.5 * SLOW
+    ttl = round(1.5 * SLOW, 3)
 
     def late(call):
-        time.sleep(ttl / 8)
+        time.sleep(ttl / 8 if len(call.server.of("extend")) == 1 else ttl)
         call.answer(200, {"validity_ms": 100000})
     server = fake(extend=late)
     lease = driver.client(server.address).acquire("x", ttl=ttl)
     first = server.call("extend")
     assert ttl / 3 - 0.05 < first.came - server.call("acquire").came < ttl / 2
-    assert (first.body["ttl_ms"], first.body["token"]) == (ttl * 1000, TOKEN)
+    assert (first.body["ttl_ms"], first.body["token"]) == (round(ttl * 1000), TOKEN)
     assert ttl / 3 - 0.05 < server.call("extend", 1).came - first.came < ttl / 2
-    assert ttl < lease.remaining <= 100 - ttl / 10 - ttl / 8
+    since = time.monotonic() - first.came
+    assert ttl < lease.remaining <= 100 - ttl / 10 - since
 
 
 def test_a_renewal_never_shortens(fake, driver):
@@ -61,7 +62,8 @@ def test_a_renewal_never_shortens(fake, driver):
 
 @pytest.mark.parametrize("refuse", [lambda call: call.problem(503, "no-quorum", retry_after_ms=9), lambda call: call.problem(429, "too-many-requests"),
                                     lambda call: call.problem(401, "unauthorized"), lambda call: call.connection.close(),
-                                    lambda call: call.answer(410, None), lambda call: call.answer(409, {"message": "of a proxy"})])
+                                    lambda call: call.answer(410, None), lambda call: call.answer(409, {"message": "of a proxy"})],
+                         ids=["503", "429", "401", "closed", "empty 410", "409 of a proxy"])
 def test_the_old_end_holds_where_a_renewal_fails(fake, driver, refuse):
     """It is tried again and again, soon, until the lease is over; a page of a proxy says nothing."""
     ttl = 1.2 * SLOW

@@ -95,8 +95,6 @@ def carry_out(state, command):
                 add_one(command["file"])
                 fences.append(lease.fence)
         return {"fences": fences}
-    if do == "inspect":
-        return {"state": client.inspect(command["resource"])}
     if do == "watch":
         states = client.watch(command["resource"])
         for _ in range(command["count"] - 1):
@@ -168,8 +166,6 @@ async def carry_out_aio(state, command):
                 await asyncio.get_running_loop().run_in_executor(None, add_one, command["file"])
                 fences.append(lease.fence)
         return {"fences": fences}
-    if do == "inspect":
-        return {"state": await client.inspect(command["resource"])}
     if do == "watch":
         left = command["count"]
         async for found in client.watch(command["resource"]):

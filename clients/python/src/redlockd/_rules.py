@@ -1,7 +1,7 @@
 """The rules of a lease, as docs/reference/client-rules.md has them, without input and output.
 
-What takes several requests is a generator of steps: it yields an Ask and gets its Answer, or a Pause. `redlockd` carries the steps
-out in a thread, `redlockd.aio` in the event loop.
+What takes several requests is a generator of steps: it yields an Ask and gets its Answer, or the seconds of a pause. `redlockd`
+carries the steps out in a thread, `redlockd.aio` in the event loop.
 """
 
 from __future__ import annotations
@@ -26,14 +26,7 @@ CLOCKS = 0.99  # the server's clock and ours may differ by a hundredth
 MARGIN = 0.1  # of the ttl
 TOKEN = re.compile("[0-9a-f]{40}")
 exiting = False  # the interpreter ends: names cannot be resolved any more
-
-
-@dataclass(frozen=True)
-class Pause:
-    seconds: float
-
-
-Steps = Generator[Union[Ask, Pause], Answer, T]
+Steps = Generator[Union[Ask, float], Answer, T]
 
 
 class Term:
@@ -55,19 +48,15 @@ class Term:
         self.lose(LockLost("the lease could not be renewed in time"))
         return self._why
 
-    def extend(self, end: float) -> bool:
-        """Never to an earlier end. False: it was over already."""
-        if self.lost():
-            return False
-        with self._lock:
-            self._stop = max(self._stop, end - self._margin)
-        return True
+    def extend(self, end: float) -> None:
+        """Never to an earlier end, and not if it is over."""
+        if not self.lost():
+            with self._lock:
+                self._stop = max(self._stop, end - self._margin)
 
     def lose(self, why: LockLost) -> None:
         with self._lock:
-            if self._why:
-                return
-            self._why = why
+            self._why = self._why or why
         self.on_lost()
 
 
@@ -94,8 +83,8 @@ class Wanted:
         single = isinstance(names, str)
         self.resources = (names,) if isinstance(names, str) else tuple(names)
         self.ttl, self.wait, self.margin = ttl, wait, ttl * MARGIN if margin is None else margin
-        if not (ttl > 0 and wait >= 0 and 0 <= self.margin < ttl):
-            raise ValueError("ttl must be positive, wait not negative, margin less than ttl")
+        if not (ttl > 0 and wait >= 0 and 0 <= self.margin <= ttl / 2):
+            raise ValueError("ttl must be positive, wait not negative, margin at most half of ttl")
         self.path = path_of(self.resources[0]) if single else "/locks"
         self.names: Mapping[str, Any] = {} if single else {"resources": self.resources}  # for a PUT or DELETE
         given = {name: value for name, value in members.items() if value is not None}
@@ -120,13 +109,11 @@ class Grant:
 
 def _granted(answer: Answer, sent: float, wanted: Wanted) -> Optional[Grant]:
     """None: it is not the answer of redlockd."""
-    body = answer.body
-    numbers = [body.get("fence"), body.get("validity_ms"), body.get("waited_ms", 0)]
-    if not all(isinstance(number, int) for number in numbers) or not TOKEN.fullmatch(str(body.get("token"))):
+    token, fence, validity, waited = (answer.body.get(name, 0) for name in ("token", "fence", "validity_ms", "waited_ms"))
+    if not all(isinstance(number, int) for number in (fence, validity, waited)) or not TOKEN.fullmatch(str(token)):
         return None
-    begin = sent + CLOCKS * body.get("waited_ms", 0) / 1000
-    term = Term(begin + body["validity_ms"] / 1000, wanted.margin)
-    return Grant(body["token"], body["fence"], body.get("slot"), begin + wanted.ttl / 3, term)
+    begin = sent + CLOCKS * waited / 1000
+    return Grant(token, fence, answer.body.get("slot"), begin + wanted.ttl / 3, Term(begin + validity / 1000, wanted.margin))
 
 
 class Acquisition:
@@ -139,8 +126,7 @@ class Acquisition:
         self._until = clock() + wanted.wait
 
     def _ask(self, wait: float, timeout: float) -> Ask:
-        body = {**self._wanted.body, "wait_ms": int(wait * 1000)}
-        return Ask("POST", "/locks", timeout, body, {"Idempotency-Key": self._key})
+        return Ask("POST", "/locks", timeout, {**self._wanted.body, "wait_ms": int(wait * 1000)}, {"Idempotency-Key": self._key})
 
     def steps(self) -> Steps[Grant]:
         failures = 0
@@ -152,6 +138,7 @@ class Acquisition:
             if answer.status in (200, 201):
                 grant = _granted(answer, sent, self._wanted)
                 if grant is not None and not grant.term.lost():
+                    LOG.info("acquired %s, fence %d", self._wanted.resources, grant.fence)
                     return grant
                 if grant is not None:  # it came too late to be used
                     yield self._wanted.release(grant.token, self._timeout)
@@ -163,7 +150,7 @@ class Acquisition:
             if pause is None:
                 raise answer.error()
             LOG.debug("acquire %s: %s; again in %.1f s", self._wanted.resources, answer.error(), pause)
-            yield Pause(pause)
+            yield pause
 
     def _pause(self, answer: Answer, failures: int, early: bool) -> Optional[float]:
         """Before the next request; None: give up."""
@@ -192,7 +179,7 @@ def renewals(wanted: Wanted, grant: Grant, servers: int, timeout: float) -> Step
     """Ends when the lease is lost. Whoever carries out the steps stops at the release."""
     due, failures = grant.renew_at, 0
     while True:
-        yield Pause(max(0.0, due - clock()))
+        yield max(0.0, due - clock())
         left, sent = grant.term.remaining(), clock()
         if grant.term.lost():
             LOG.warning("lease on %s lost: it could not be renewed in time", wanted.resources)
@@ -213,57 +200,42 @@ def renewals(wanted: Wanted, grant: Grant, servers: int, timeout: float) -> Step
             LOG.warning("renewal of %s: %s", wanted.resources, answer.error())
 
 
-def release(wanted: Wanted, token: str, servers: int, timeout: float) -> Steps[bool]:
-    """Asks each server once. True: it was released."""
-    unknown = False
-    for _ in range(servers):
-        answer = yield wanted.release(token, timeout)
-        if answer.status == 204 or unknown and answer.status == 410:
-            LOG.info("released %s", wanted.resources)
-            return True
-        unknown = unknown or answer.status == 503 or answer.status == 0 and answer.sent
-        if answer.status not in (0, 429, 503):
-            break
-    LOG.warning("not released: %s: %s", wanted.resources, answer.error())
-    return False
-
-
-def once(ask: Ask, servers: int) -> Steps[Answer]:
-    """A request that may be repeated: asks each server once."""
+def _each_server(ask: Ask, servers: int) -> Steps[Answer]:
+    """Asks each once, until one decides."""
     for _ in range(servers):
         answer = yield ask
         if answer.status not in (0, 429, 503):
             break
-    if answer.status >= 400 or answer.status == 0:
-        raise answer.error()
     return answer
 
 
-def inspection(resource: str, servers: int, timeout: float) -> Steps[Mapping[str, Any]]:
-    return (yield from once(Ask("GET", path_of(resource), timeout), servers)).body
+def release(wanted: Wanted, token: str, servers: int, timeout: float) -> Steps[bool]:
+    """True: it was released."""
+    answer = yield from _each_server(wanted.release(token, timeout), servers)
+    done = answer.status == 204
+    LOG.log(logging.INFO if done else logging.WARNING, "release of %s: %s", wanted.resources, "done" if done else answer.error())
+    return done
 
 
 def forced_release(resource: str, fence: Optional[int], servers: int, timeout: float) -> Steps[None]:
     query = "?force=true" + ("" if fence is None else f"&fence={fence}")
-    yield from once(Ask("DELETE", path_of(resource) + query, timeout), servers)
+    answer = yield from _each_server(Ask("DELETE", path_of(resource) + query, timeout), servers)
+    if answer.status != 204:
+        raise answer.error()
 
 
 def next_state(resource: str, tag: str, servers: int, timeout: float) -> Steps[tuple[Mapping[str, Any], str]]:
     """The state as soon as it has another tag, and its tag; goes on while no server answers."""
-    failures = 0
+    path, failures = f"{path_of(resource)}?wait_ms={int(WATCH_SECONDS * 1000)}", 0
     while True:
-        wait = WATCH_SECONDS if tag else 0.0
-        query, headers = (f"?wait_ms={int(wait * 1000)}", {"If-None-Match": tag}) if tag else ("", {})
-        answer = yield Ask("GET", path_of(resource) + query, wait + timeout, None, headers)
+        answer = yield Ask("GET", path, WATCH_SECONDS + timeout, None, {"If-None-Match": tag})
         if answer.status == 200:
             return answer.body, answer.headers.get("etag", "")
         if answer.status not in (0, 304, 429, 503):
             raise answer.error()
         failures = 0 if answer.status == 304 else failures + 1
         if failures and failures % servers == 0:
-            yield Pause(answer.retry_after + random.random())
-
-
+            yield answer.retry_after + random.random()
 
 
 class LeaseBase:

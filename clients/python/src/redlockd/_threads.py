@@ -48,22 +48,20 @@ async def _end_all(leases: Sequence[aio.Lease]) -> None:
 
 def _run(work: Coroutine[Any, Any, rules.T], undo: Optional[Callable[[rules.T], Coroutine[Any, Any, object]]] = None) -> rules.T:
     """Waits for the end of the work. If this thread is interrupted, the work is cancelled, or undone where it has just ended."""
-    ended, results = threading.Event(), []
+    loop, ended, tasks = _loop(), threading.Event(), []
 
-    async def carry_out() -> rules.T:
-        try:
-            results.append(await work)
-            return results[0]
-        finally:
-            ended.set()
-    future = asyncio.run_coroutine_threadsafe(carry_out(), _loop())
+    def begin() -> None:
+        tasks.append(loop.create_task(work))
+        tasks[0].add_done_callback(lambda _: ended.set())
+    loop.call_soon_threadsafe(begin)
     try:
-        return future.result()
-    except BaseException:
-        future.cancel()
         ended.wait()
-        if undo is not None and results:
-            _run(undo(results[0]))
+        return tasks[0].result()
+    except BaseException:
+        loop.call_soon_threadsafe(lambda: tasks[0].cancel())
+        ended.wait()
+        if undo is not None and not tasks[0].cancelled() and tasks[0].exception() is None:
+            _run(undo(tasks[0].result()))
         raise
 
 
@@ -130,17 +128,13 @@ class Client(aio.ClientBase):
         except Locked:
             return None
 
-    def inspect(self, resource: str) -> Mapping[str, Any]:
-        """The state of a resource: to look at, not to decide by."""
-        return _run(self._inspection(resource))
-
     def watch(self, resource: str) -> Iterator[Mapping[str, Any]]:
         """The state now, and again whenever the holder changes."""
-        tag = ""
+        tag = '"none"'  # which no state has: the first one comes at once
         while True:
-            state, tag = _run(self._next_state(resource, tag))
+            state, tag = _run(self._run(rules.next_state(resource, tag, self._count, self._timeout)))
             yield state
 
     def force(self, resource: str, fence: Optional[int] = None) -> None:
         """For operators: takes the lock from its holder; with `fence`, only from that one."""
-        _run(self._forced_release(resource, fence))
+        _run(self._run(rules.forced_release(resource, fence, self._count, self._timeout)))

@@ -1,4 +1,4 @@
-"""One request and its answer as bytes, and the list of servers. No input or output: those of `redlockd` and `redlockd.aio` differ.
+"""One request and its answer as bytes, and the list of servers, without input and output.
 
 Each request has a connection of its own. So the end of a connection always says that the answer is complete or cut off, and no
 request meets a connection that the server has just closed.
@@ -10,13 +10,13 @@ import http.client
 import io
 import json
 import re
-import ssl
 import threading
 import time
 import urllib.parse
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
+from types import SimpleNamespace
 from typing import Any, Callable, Mapping, Optional, Sequence, Union
 
 from .errors import BY_CODE, Error, NoAnswer
@@ -70,16 +70,6 @@ def no_answer(why: object, sent: bool) -> Answer:
     return Answer(0, {}, {"detail": f"no answer of redlockd: {why}"}, sent)
 
 
-class _Received:
-    """Stands for the socket of an HTTPResponse."""
-
-    def __init__(self, data: bytes) -> None:
-        self.data = data
-
-    def makefile(self, _mode: str) -> io.BytesIO:
-        return io.BytesIO(self.data)
-
-
 def parse_answer(data: bytes, ended: bool, method: str) -> Optional[Answer]:
     """None: more has to come. `ended`: nothing more comes."""
     if len(data) > ANSWER_MAX:
@@ -87,7 +77,8 @@ def parse_answer(data: bytes, ended: bool, method: str) -> Optional[Answer]:
     if b"\r\n\r\n" not in data:
         return no_answer("the connection was closed", True) if ended else None
     try:
-        response = http.client.HTTPResponse(_Received(data), method=method)  # type: ignore[arg-type]
+        stream: Any = SimpleNamespace(makefile=lambda mode: io.BytesIO(data))  # stands for a socket
+        response = http.client.HTTPResponse(stream, method=method)
         response.begin()
         if response.length is None and not response.chunked and not ended:
             return None
@@ -146,10 +137,3 @@ class Servers:
         lines += [f"Authorization: Bearer {self._key}"] if self._key else []
         lines += [f"{name}: {value}" for name, value in ask.headers.items()]
         return "\r\n".join(lines).encode() + b"\r\n\r\n" + content
-
-
-def tls_context(ca: Optional[str], certificate: Optional[tuple[str, str]]) -> ssl.SSLContext:
-    context = ssl.create_default_context(cafile=ca)
-    if certificate is not None:
-        context.load_cert_chain(*certificate)
-    return context

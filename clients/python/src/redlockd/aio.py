@@ -7,11 +7,12 @@
 from __future__ import annotations
 
 import asyncio
-from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any, AsyncIterator, Coroutine, Literal, Mapping, Optional, Sequence, Union
+import ssl
+from contextlib import asynccontextmanager, suppress
+from typing import TYPE_CHECKING, Any, AsyncIterator, Literal, Mapping, Optional, Sequence, Union
 
 from . import _rules as rules
-from ._wire import Answer, Ask, Server, Servers, clock, no_answer, parse_answer, tls_context
+from ._wire import Answer, Ask, Server, Servers, clock, no_answer, parse_answer
 from .errors import Locked
 
 if TYPE_CHECKING:
@@ -33,10 +34,8 @@ class Lost(asyncio.Event):
 
     async def wait(self) -> Literal[True]:
         while not self.is_set():
-            try:
+            with suppress(asyncio.TimeoutError):  # it may have been renewed
                 await asyncio.wait_for(super().wait(), self._term.remaining())
-            except asyncio.TimeoutError:
-                pass  # it may have been renewed
         return True
 
 
@@ -51,7 +50,9 @@ class ClientBase:
         self._servers = Servers(servers, key)
         self._count, self._timeout, self._owner = len(self._servers.all), timeout, owner
         secure = any(server.tls for server in self._servers.all)
-        self._tls = tls_context(ca, certificate) if secure else None
+        self._tls = ssl.create_default_context(cafile=ca) if secure else None
+        if self._tls is not None and certificate is not None:
+            self._tls.load_cert_chain(*certificate)
 
     async def _acquire(self, resource: rules.Names, options: rules.Options) -> Lease:
         options.setdefault("owner", self._owner)
@@ -64,15 +65,6 @@ class ClientBase:
                 await self._run(acquisition.take_back())
             raise
 
-    def _inspection(self, resource: str) -> Coroutine[Any, Any, Mapping[str, Any]]:
-        return self._run(rules.inspection(resource, self._count, self._timeout))
-
-    def _next_state(self, resource: str, tag: str) -> Coroutine[Any, Any, tuple[Mapping[str, Any], str]]:
-        return self._run(rules.next_state(resource, tag, self._count, self._timeout))
-
-    def _forced_release(self, resource: str, fence: Optional[int]) -> Coroutine[Any, Any, None]:
-        return self._run(rules.forced_release(resource, fence, self._count, self._timeout))
-
     async def _run(self, steps: rules.Steps[rules.T]) -> rules.T:
         try:
             step = next(steps)
@@ -83,7 +75,7 @@ class ClientBase:
                     self._servers.note(server, answer)
                     step = steps.send(answer)
                 else:
-                    await asyncio.sleep(step.seconds)
+                    await asyncio.sleep(step)
                     step = next(steps)
         except StopIteration as end:
             return end.value  # type: ignore[no-any-return]
@@ -183,17 +175,13 @@ class Client(ClientBase):
         except Locked:
             return None
 
-    async def inspect(self, resource: str) -> Mapping[str, Any]:
-        """The state of a resource: to look at, not to decide by."""
-        return await self._inspection(resource)
-
     async def watch(self, resource: str) -> AsyncIterator[Mapping[str, Any]]:
         """The state now, and again whenever the holder changes."""
-        tag = ""
+        tag = '"none"'  # which no state has: the first one comes at once
         while True:
-            state, tag = await self._next_state(resource, tag)
+            state, tag = await self._run(rules.next_state(resource, tag, self._count, self._timeout))
             yield state
 
     async def force(self, resource: str, fence: Optional[int] = None) -> None:
         """For operators: takes the lock from its holder; with `fence`, only from that one."""
-        await self._forced_release(resource, fence)
+        await self._run(rules.forced_release(resource, fence, self._count, self._timeout))

@@ -2,30 +2,30 @@
 
 from __future__ import annotations
 
-from typing import Any, Mapping, Optional
+import re
+from typing import Any, ClassVar, Mapping, Optional
 
 
 class Error(Exception):
-    """Base of all errors. `code` and `status` are those of the answer, `problem` is all of it."""
+    """Base of all errors. `code` and `status` are those of the answer, `problem` is all of it. The name of a class is its code."""
 
-    code = "error"
+    code_of_class: ClassVar[str] = "error"
+
+    def __init_subclass__(cls) -> None:
+        cls.code_of_class = re.sub(r"\B(?=[A-Z])", "-", cls.__name__).lower()
 
     def __init__(self, detail: str, status: int = 0, problem: Optional[Mapping[str, Any]] = None) -> None:
         super().__init__(detail)
         self.detail, self.status, self.problem = detail, status, problem or {}
-        self.code = str(self.problem.get("code", self.code))
+        self.code = str(self.problem.get("code", self.code_of_class))
 
 
 class NoAnswer(Error):
     """No server of redlockd answered. After an acquisition, a lease may have been granted that ends by itself."""
 
-    code = "no-answer"
-
 
 class LockLost(Error):
     """The lease cannot be relied on any more: stop the work. `cause` is the answer that said so, None if its time is over."""
-
-    code = "lock-lost"
 
     def __init__(self, detail: str, cause: Optional[Error] = None) -> None:
         super().__init__(detail)
@@ -33,57 +33,55 @@ class LockLost(Error):
 
 
 class InvalidRequest(Error):
-    code = "invalid-request"
+    """The request is wrong: `problem["errors"]` has each field and the reason."""
 
 
 class Unauthorized(Error):
-    code = "unauthorized"
+    """No key or certificate, or one that is not known."""
 
 
 class Forbidden(Error):
-    code = "forbidden"
+    """The caller may not do this, or not with this resource."""
 
 
 class NotFound(Error):
-    code = "not-found"
+    """No such path: is the address of the server right?"""
 
 
 class MethodNotAllowed(Error):
-    code = "method-not-allowed"
+    """The path does not take this method."""
 
 
 class Locked(Error):
     """Somebody else has the lock, and the wait is over. `problem` may have `holder`, `retry_after_ms` and `resource`."""
 
-    code = "locked"
-
 
 class NotOwner(Error):
-    code = "not-owner"
+    """Another holder has the lock."""
 
 
 class LeaseExpired(Error):
-    code = "lease-expired"
+    """Nobody holds the lock with this token any more."""
 
 
 class TooLarge(Error):
-    code = "too-large"
+    """Body, address or headers are too long."""
 
 
 class TooManyRequests(Error):
-    code = "too-many-requests"
+    """A rate limit, or too many connections or waiting requests."""
 
 
 class NoQuorum(Error):
-    code = "no-quorum"
+    """Too few masters answered."""
 
 
 class SplitVote(Error):
-    code = "split-vote"
+    """Several asked at once, and none got a majority."""
 
 
 class Draining(Error):
-    code = "draining"
+    """The server shuts down."""
 
 
-BY_CODE = {kind.code: kind for kind in Error.__subclasses__() if kind is not LockLost}
+BY_CODE = {kind.code_of_class: kind for kind in Error.__subclasses__() if kind is not LockLost}
