@@ -6,7 +6,8 @@
 --                                   each is over; it expires with the last one, and its type makes every SET NX fail
 -- KEYS[2]  {prefix}redlockd:master
 -- ARGV[1]  token  ARGV[2]  ttl_ms  ARGV[3]  max_hold_ms  ARGV[4]  label  ARGV[5]  bucket  ARGV[6]  guess
--- ARGV[7]  entry  ARGV[8]  epoch  ARGV[9]  deadline_us: as in acquire.lua; in place of its colon the entry has the kind
+-- ARGV[7]  entry  ARGV[8]  epoch  ARGV[9]  deadline_us: as in acquire.lua; in place of its colon the entry has the kind,
+--                 and one for a slot ends with a colon and `most`
 -- ARGV[10] most   leases at once
 -- ARGV[11] kind   +: shared; #N: on slot N, 0 to most - 1
 --
@@ -37,14 +38,14 @@ if guess > now_us + 86400000000 then
 end
 local waited, most, slot, entry, wait_ms = tonumber(seen[3] or 0), tonumber(ARGV[10]), ARGV[11], false
 if ARGV[7] ~= '' then
-	entry, wait_ms = string.sub(ARGV[7], 1, 33), tonumber(string.sub(ARGV[7], 35))
+	entry, wait_ms = string.match(ARGV[7], '^(%S+) (%d+)$')
 end
 local kind = string.sub(slot, 1, 1)
 local queue, holders, first = base .. 'queue:' .. key, base .. 'holders:' .. key
 local waits = waited > now_us
 if waits then
 	if entry then
-		call('ZADD', queue, 'NX', string.sub(entry, 18), entry)
+		call('ZADD', queue, 'NX', string.sub(entry, 18, 33), entry)
 	end
 --include queue_first.lua
 	if kind == '+' then
@@ -95,9 +96,17 @@ if not first and room then
 	if entry and waits then
 		call('ZREM', queue, entry)
 	end
-	if kind == '#' and waits and call('ZCARD', key) < most then -- there may be a slot for the next one, too
+	if kind == '#' and waits then
 --include queue_first.lua
-		if first and string.sub(first, 17, 17) == '#' then
+		local its_most = first and string.sub(first, 17, 17) == '#' and tonumber(string.sub(first, 35)) or 0
+		local its_slots, is_free = {}, call('ZCARD', key) < its_most
+		for i = 1, is_free and 0 or its_most do -- the leases may be on higher ones
+			its_slots[i] = '#' .. i - 1
+		end
+		for _, token in ipairs(its_slots[1] and call('HMGET', holders, unpack(its_slots)) or {}) do
+			is_free = is_free or not token
+		end
+		if is_free then -- the next one, too
 --include queue_tell.lua
 		end
 	end

@@ -6,8 +6,11 @@
 -- KEYS[2]  {prefix}redlockd:master
 -- ARGV[1]  watch_ms  for so long, changes of the holder are published (watch_tell.lua); 0: the caller does not watch
 -- ARGV[2]  epoch: as in acquire.lua  ARGV[3]  deadline_us: not used
+-- ARGV[4]  most      of several leases, at most so many are listed: those that end first
 --
 -- Returns {0, now_us, remaining_ms, value, waiters}  held; remaining_ms -1: it never expires; value false: another type
+--         {0, now_us, remaining_ms, value, waiters, count, digest, {value, remaining_ms, …}}  held by several leases
+--                 (acquire_shared.lua). digest: the sum of the last nine digits of each token
 --         {-1, now_us, waiters}                      free
 --         {-3, now_us}                               another epoch
 local now = redis.call('TIME')
@@ -32,4 +35,17 @@ local value, key, hash = nil, KEYS[1], KEYS[2]
 if not value then
 	return {-1, now_us, waiters}
 end
-return {0, now_us, redis.call('PTTL', KEYS[1]), type(value) == 'string' and value, waiters}
+local remaining = redis.call('PTTL', key)
+if not shared then
+	return {0, now_us, remaining, type(value) == 'string' and value, waiters}
+end
+local now_ms, most, listed, digest = (now_us - now_us % 1000) / 1000, tonumber(ARGV[4]), {}, 0
+local tokens = redis.call('ZRANGEBYSCORE', key, '(' .. string.format('%.0f', now_ms), '+inf', 'WITHSCORES')
+for i = 1, #tokens, 2 do
+	digest = digest + tonumber(string.sub(tokens[i], 32), 16)
+	if i < 2 * most then
+		listed[i] = redis.call('HGET', base .. 'holders:' .. key, tokens[i])
+		listed[i + 1] = tokens[i + 1] - 1 - now_ms
+	end
+end
+return {0, now_us, remaining, value, waiters, #tokens / 2, string.format('%.0f', digest), listed}

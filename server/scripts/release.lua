@@ -5,8 +5,8 @@
 -- KEYS[1]  {prefix}{resource}
 -- KEYS[2]  {prefix}redlockd:master
 -- ARGV[1]  token  empty: there is no lock to release, only an entry to remove
--- ARGV[2]  entry  as in acquire.lua: the caller waits on with that entry; wait_ms 0: it leaves the queue; empty: it
---                 does not wait
+-- ARGV[2]  entry  as in acquire.lua and acquire_shared.lua: the caller waits on with that entry; wait_ms 0: it leaves
+--                 the queue; empty: it does not wait
 -- ARGV[3]  epoch: as in acquire.lua  ARGV[4]  deadline_us: not used
 --
 -- Returns {1, now_us, value}                   it was the token's and is deleted
@@ -39,7 +39,8 @@ if shared then
 	held = redis.call('EXISTS', key) == 1
 end
 if waited > now_us or ARGV[2] ~= '' then
-	local entry, wait_ms = string.sub(ARGV[2], 1, 33), tonumber(string.sub(ARGV[2], 35)) or 0
+	local entry, wait_ms = string.match(ARGV[2], '^(%S*) ?(%d*)$')
+	wait_ms = tonumber(wait_ms) or 0
 	local base = string.sub(hash, 1, -7)
 	local queue, first = base .. 'queue:' .. key
 	local left = 0

@@ -12,7 +12,8 @@ local now = redis.call('TIME')
 local now_us = now[1] * 1000000 + now[2]
 local seen = redis.call('HMGET', hash, 'epoch', 'waited')
 local waited = tonumber(seen[2] or 0)
-local entry, wait_ms = string.sub(ARGV[2], 1, 33), tonumber(string.sub(ARGV[2], 35)) or 0
+local entry, wait_ms = string.match(ARGV[2], '^(%S*) ?(%d*)$')
+wait_ms = tonumber(wait_ms) or 0
 local base, queued = string.sub(hash, 1, -7), waited > now_us or ARGV[2] ~= ''
 local deleted, which, held, remaining
 for i = 1, count do

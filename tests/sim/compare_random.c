@@ -152,9 +152,14 @@ static void random_entry(struct model_command *command, unsigned kind, uint64_t 
 		command->entry = queue->entries[compare_random(random, queue->count)];
 	else
 		command->entry = (struct model_entry){arrivals[compare_random(random, ARRIVALS)],
-						      one_of(random, MODEL_REPLICAS), compare_random(random, 3)};
-	if (!release)
+						      one_of(random, MODEL_REPLICAS),
+						      (uint32_t)compare_random(random, 3), 2};
+	if (!release) {
 		command->entry.kind = command->kind;
+		command->entry.most = (uint32_t)command->most;
+	}
+	if (command->entry.kind != MODEL_SLOT)
+		command->entry.most = 0;
 	command->wait_ms = chance(random, release ? 50 : 5) ? 0 : random_wait(random);
 	if (release && chance(random, 40))
 		command->token = 0;
@@ -233,6 +238,8 @@ static void random_lock(struct model_command *command, unsigned kind, uint64_t *
 	command->fence = random_fence(random, model_number(master, command->bucket), now_us);
 	command->epoch = random_epoch(random, master);
 	command->deadline_us = random_deadline(random, now_us);
+	if (kind == COMPARE_INSPECT)
+		command->most = one_of(random, MODEL_HOLDERS);
 	if (kind == COMPARE_INSPECT && chance(random, 50))
 		command->ttl_ms = 0; /* it does not watch */
 	if (acquire || kind == COMPARE_RELEASE || kind == COMPARE_RELEASE_SET)

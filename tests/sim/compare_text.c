@@ -107,8 +107,8 @@ void compare_entry_text(char *text, struct model_entry entry)
 {
 	text[0] = '\0';
 	if (entry.replica != 0)
-		snprintf(text, COMPARE_TEXT, "%016" PRIx64 "%c%016" PRIu64, entry.replica, ":+#"[entry.kind],
-			 entry.arrival);
+		snprintf(text, COMPARE_TEXT, "%016" PRIx64 "%c%016" PRIu64 "%s%.*u", entry.replica, ":+#"[entry.kind],
+			 entry.arrival, entry.kind == MODEL_SLOT ? ":" : "", entry.kind == MODEL_SLOT ? 1 : 0, entry.most);
 }
 
 void compare_notification_text(char text[COMPARE_NOTIFICATIONS], unsigned sequence, const struct model_reply *reply)
@@ -149,7 +149,7 @@ static const struct {
 	[COMPARE_RAISE] = {"raise", "tbfeD"},
 	[COMPARE_EXTEND] = {"extend", "tlneD"},
 	[COMPARE_RELEASE] = {"release", "tqeD"},
-	[COMPARE_INSPECT] = {"inspect", "leD"},
+	[COMPARE_INSPECT] = {"inspect", "leDM"},
 	[COMPARE_EPOCH] = {"epoch", "dlvp"},
 	[COMPARE_QUARANTINE] = {"quarantine", "emrkl"},
 	[COMPARE_FENCES] = {"fences", "ebB"},
@@ -287,13 +287,13 @@ void compare_reply_text(struct compare_answer *answer, const redisReply *reply)
 	put_reply(answer, reply);
 }
 
-/* The elements of an answer behind the code and the time, a letter each: see put_element(). */
-static const char *elements_of(enum compare_script script, int code)
+/* The elements of an answer behind the code and the time, a letter each: see put_element(). `count`: of holders. */
+static const char *elements_of(enum compare_script script, int code, uint32_t count)
 {
 	bool acquire = script == COMPARE_ACQUIRE || script == COMPARE_ACQUIRE_SET || script == COMPARE_ACQUIRE_SHARED,
 	     release = script == COMPARE_RELEASE || script == COMPARE_RELEASE_SET;
 	if (compare_is_lock(script) && code == 0)
-		return script == COMPARE_INSPECT                        ? "pvw"
+		return script == COMPARE_INSPECT                        ? count > 0 ? "pvwNHY" : "pvw"
 		       : script == COMPARE_ACQUIRE_SHARED               ? "pvT"
 		       : compare_is_set(script) && (acquire || release) ? "pvi"
 									: "pv";
@@ -322,6 +322,20 @@ static void put_about(struct compare_answer *answer, int64_t number, const redis
 	put(answer, "%lld", fits ? its->integer : (long long)number);
 }
 
+/* {value, remaining_ms, …}: the ends are in the scripts' own time, so they are compared exactly. */
+static void put_listed(struct compare_answer *answer, const struct model_reply *reply)
+{
+	char text[COMPARE_TEXT];
+	put(answer, "{");
+	for (uint32_t i = 0; i < reply->listed_count; i++) {
+		compare_value_text(text, &reply->listed[i].value);
+		put(answer, "%s", i > 0 ? ", " : "");
+		put_quoted(answer, text);
+		put(answer, ", %" PRIu64, reply->listed[i].ends_ms);
+	}
+	put(answer, "}");
+}
+
 static void put_element(struct compare_answer *answer, char letter, const struct model_reply *reply,
 			const redisReply *its, struct compare_near near)
 {
@@ -332,6 +346,9 @@ static void put_element(struct compare_answer *answer, char letter, const struct
 	case 'a': put_about(answer, reply->remaining_ms, its, near); return;
 	case 't': put_about(answer, (int64_t)reply->ttl_ms, its, near); return;
 	case 'w': put(answer, "%u", reply->waiters); return;
+	case 'N': put(answer, "%u", reply->holder_count); return;
+	case 'H': print_to(text, "%" PRIu64, reply->digest_of_tokens); break;
+	case 'Y': put_listed(answer, reply); return;
 	case 'i': put(answer, "%u", reply->which); return;
 	case 'o': put(answer, "%" PRIu64, reply->old); return;
 	case 'h': put(answer, "%" PRIu64, reply->beat); return;
@@ -366,7 +383,7 @@ static void put_element(struct compare_answer *answer, char letter, const struct
 void compare_expect(struct compare_answer *answer, enum compare_script script, const struct model_reply *reply,
 		    const redisReply *its, struct compare_near near)
 {
-	const char *letters = elements_of(script, reply->code);
+	const char *letters = elements_of(script, reply->code, reply->holder_count);
 	answer->text[0] = '\0';
 	put(answer, "{%d, %" PRIu64, reply->code, reply->now_us);
 	for (size_t i = 0; letters[i]; i++) {

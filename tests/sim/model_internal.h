@@ -50,6 +50,9 @@ struct model_holder *model_shared_own(const struct model_master *master, struct 
 				      const struct model_command *command);
 /* shared_prune.lua */
 void model_shared_prune(const struct model_master *master, struct model_key *key);
+/* inspect.lua: into the reply, of several leases that have not ended. */
+void model_shared_list(const struct model_master *master, const struct model_key *key, uint64_t most,
+		       struct model_reply *reply);
 /* shared_last.lua, and what value_read.lua finds from then on. */
 void model_shared_last(struct model_key *key);
 void model_shared_remove(struct model_key *key, struct model_holder *holder);
@@ -61,7 +64,7 @@ void model_release_queue(struct model_master *master, const struct model_command
 
 static inline bool model_same_entry(struct model_entry a, struct model_entry b)
 {
-	return a.replica == b.replica && a.arrival == b.arrival && a.kind == b.kind;
+	return a.replica == b.replica && a.arrival == b.arrival && a.kind == b.kind && a.most == b.most;
 }
 
 /* queue_first.lua: who is first in the queue and whose redlockd lives; replica 0: nobody. Drops those of dead ones on

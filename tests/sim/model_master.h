@@ -78,7 +78,8 @@ struct model_key {
 struct model_entry {
 	uint64_t arrival; /* below 2^53 */
 	uint64_t replica; /* stands for 16 hex digits; 0: no entry */
-	uint64_t kind;    /* of enum model_kind: replica:arrival, replica+arrival or replica#arrival */
+	uint32_t kind;    /* of enum model_kind: replica:arrival, replica+arrival or replica#arrival:most */
+	uint32_t most;    /* of MODEL_SLOT; else 0 */
 };
 
 /* The sorted set {prefix}redlockd:queue:{key}. */
@@ -132,7 +133,7 @@ struct model_command {
 	/* with an entry: how long it waits yet. Release: 0: it leaves the queue, else it keeps (or takes) the entry */
 	uint32_t wait_ms;
 	uint64_t max_hold_ms, owner; /* acquire */
-	uint64_t most;               /* acquire shared: leases at once */
+	uint64_t most;               /* acquire shared: leases at once; inspect: listed at most */
 	uint32_t kind, slot;         /* likewise: PLUS; SLOT, on which */
 	uint64_t noted;              /* acquire: the value's key; extend: with the fence it is noted; 0: none */
 	/* acquire: the guess; raise: the number; extend with a key: of the lease; write its epoch: the floor */
@@ -162,6 +163,10 @@ struct model_reply {
 	uint32_t taken;           /* acquire shared 0: the slots below `most` that are taken, a bit each */
 	uint32_t slots;           /* … how many there are; 0: none */
 	uint32_t waiters;         /* inspect 0, −1: entries in the queue, dead ones too */
+	uint32_t holder_count;    /* inspect 0: of several leases; 0: not of several … */
+	uint32_t listed_count;    /* … how many of them are in `listed` … */
+	uint64_t digest_of_tokens;
+	struct model_holder listed[MODEL_HOLDERS]; /* … sorted by their end, `ends_ms` is what is left */
 	struct model_entry first; /* acquire 2: whose turn it is */
 	uint8_t which;            /* acquire 0 and 2, release 0, of a set: about which of its keys, in their order */
 	/* acquire, release: whose entry is published on {prefix}redlockd:wake for each key, replica 0: nobody's.

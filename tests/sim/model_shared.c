@@ -66,7 +66,7 @@ static void tell(const struct model_master *master, unsigned key, struct model_e
 		next++;
 	reply->runs |= UINT32_C(1) << key;
 	reply->notified[key] = (struct model_entry){next < queue->count ? queue->entries[next].arrival : 0, 1,
-						    MODEL_PLUS};
+						    MODEL_PLUS, 0};
 }
 
 void model_release_queue(struct model_master *master, const struct model_command *command, unsigned key, bool ours,
@@ -188,13 +188,18 @@ static void acquire_tells(struct model_master *master, const struct model_comman
 	/* if entry and waits then call('ZREM', queue, entry) */
 	if (command->entry.replica != 0 && waits)
 		model_queue_remove(master, command->key, command->entry);
-	/* if kind == '#' and waits and call('ZCARD', key) < most then */
-	if (command->kind != MODEL_SLOT || !waits || master->keys[command->key].holder_count >= command->most)
+	/* if kind == '#' and waits then */
+	if (command->kind != MODEL_SLOT || !waits)
 		return;
 	/* --include queue_first.lua
-	 * if first and string.sub(first, 17, 17) == '#' then --include queue_tell.lua */
+	 * local its_most = first and string.sub(first, 17, 17) == '#' and tonumber(string.sub(first, 35)) or 0
+	 * is_free = call('ZCARD', key) < its_most … is_free or not token
+	 * if is_free then --include queue_tell.lua */
 	struct model_entry first = model_queue_first(master, command->key);
-	if (first.replica != 0 && first.kind == MODEL_SLOT)
+	uint32_t most = first.replica != 0 && first.kind == MODEL_SLOT ? first.most : 0, taken = 0;
+	for (uint32_t i = 0; i < master->keys[command->key].holder_count; i++)
+		taken += master->keys[command->key].holders[i].value.slot < most;
+	if (taken < most)
 		tell(master, command->key, first, reply);
 }
 
@@ -254,6 +259,33 @@ void model_acquire_shared(struct model_master *master, const struct model_comman
 	model_reply_code(master, 2, ret_reply);
 	ret_reply->remaining_ms = model_alive_pttl(master, first.replica);
 	ret_reply->first = ret_reply->notified[command->key] = first;
+}
+
+static bool ends_before(const struct model_holder *a, const struct model_holder *b)
+{
+	return a->ends_ms < b->ends_ms || (a->ends_ms == b->ends_ms && a->value.token < b->value.token);
+}
+
+void model_shared_list(const struct model_master *master, const struct model_key *key, uint64_t most,
+		       struct model_reply *reply)
+{
+	/* local tokens = redis.call('ZRANGEBYSCORE', key, '(' .. …, '+inf', 'WITHSCORES') */
+	for (uint32_t i = 0; key->type == MODEL_SHARED && i < key->holder_count; i++) {
+		uint32_t at = reply->holder_count;
+		if (key->holders[i].ends_ms <= model_now_ms(master))
+			continue;
+		for (; at > 0 && ends_before(&key->holders[i], &reply->listed[at - 1]); at--)
+			reply->listed[at] = reply->listed[at - 1];
+		reply->listed[at] = key->holders[i];
+		reply->holder_count++;
+		/* digest = digest + tonumber(string.sub(tokens[i], 32), 16) */
+		reply->digest_of_tokens += key->holders[i].value.token & 0xfffffffff;
+	}
+	/* if i < 2 * most then
+	 * listed[i + 1] = tokens[i + 1] - 1 - now_ms */
+	reply->listed_count = reply->holder_count < most ? reply->holder_count : (uint32_t)most;
+	for (uint32_t i = 0; i < reply->listed_count; i++)
+		reply->listed[i].ends_ms -= 1 + model_now_ms(master);
 }
 
 /* ---- for looking at, and what happens to it ---- */

@@ -34,6 +34,8 @@ void sim_queue_entry(const struct sim_world *world, const struct sim_config *con
 		return;
 	ret_command->entry = (struct model_entry){
 		.arrival = world->ops[o].arrival, .replica = o + 1, .kind = sim_lease_kind(config, o)};
+	if (ret_command->entry.kind == MODEL_SLOT)
+		ret_command->entry.most = SIM_SLOTS;
 	ret_command->wait_ms = command->entry == REDLOCK_ENTRY_KEEP ? WAIT_MS : 0;
 }
 

@@ -231,7 +231,7 @@ static void execute(struct sim_world *world, const struct sim_config *config, un
 		.fence = command->fence,
 		.epoch = command->epoch,
 		.deadline_us = UINT64_MAX, /* lateness is not modelled */
-		.most = config->slots ? 2 : MODEL_HOLDERS,
+		.most = config->slots ? SIM_SLOTS : MODEL_HOLDERS,
 		.kind = sim_lease_kind(config, o),
 		.slot = sim_slot(config, command->attempt),
 	};

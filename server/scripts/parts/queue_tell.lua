@@ -10,6 +10,6 @@
 			end
 			at = at + #entries
 		until next or #entries == 0
-		told = '+' .. (next and string.sub(next, 18) or '')
+		told = '+' .. (next and string.sub(next, 18, 33) or '')
 	end
 	redis.pcall('PUBLISH', base .. 'wake', told .. ' ' .. key)
