@@ -33,6 +33,7 @@ struct options {
 	uint64_t max_hold_ms;                           /* 0: no bound */
 	uint32_t max_wait_ms;                           /* 0: no request may wait */
 	uint32_t max_waiters, max_waiters_per_resource; /* over all workers; of each worker */
+	uint32_t max_shared;                            /* shared leases of a resource at once */
 	uint32_t master_timeout_ms;
 	uint32_t retry_min_ms, retry_max_ms, retry_count;
 	double drift_factor;

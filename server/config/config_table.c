@@ -170,6 +170,7 @@ static const struct options_entry config_entries[] = {
 	{TIME("max-wait-ms", max_wait_ms, 0, 86400000, "60000")},
 	{NUMBER("max-waiters", max_waiters, 1, 1000000, "8000")},
 	{NUMBER("max-waiters-per-resource", max_waiters_per_resource, 1, 1000000, "1000")},
+	{NUMBER("max-shared", max_shared, 1, 10000, "1000")},
 	{TIME("max-hold-ms", max_hold_ms, 0, UINT64_C(31536000000), "86400000")},
 	{TIME("master-timeout-ms", master_timeout_ms, 1, 60000, "50")},
 	{TIME("retry-min-ms", retry_min_ms, 0, 60000, "50")},

@@ -6,9 +6,10 @@
  * The release compares the token that the inspection saw, so it never harms a newcomer, however late it arrives.
  *
  * Every token that has a majority, or may have one with the masters that did not answer, is released: it may be the
- * lease. Otherwise a token is an attempt under way, or a left-over of a dead redlockd or of an ended lease. An attempt
- * may become a lease that came after the inspection, and a left-over runs out by itself: both are left alone. Of a
- * lease on several resources all are released, so that no master holds a part of it.
+ * lease. So are all leases that hold the resource together, unless the request names the fence of one. Otherwise a
+ * token is an attempt under way, or a left-over of a dead redlockd or of an ended lease. An attempt may become a lease
+ * that came after the inspection, and a left-over runs out by itself: both are left alone. Of a lease on several
+ * resources all are released, so that no master holds a part of it.
  *
  * The core runs the inspection for the caller's operation. The answer then comes from the releases, which are
  * operations of their own. If the caller cancels it, they are carried out all the same. */
@@ -22,14 +23,15 @@
 struct lease_force {
 	struct lease_op *op;        /* the caller's; NULL: cancelled */
 	struct lease_answer answer; /* of the releases so far */
-	unsigned awaited, count;    /* releases under way, and all */
+	struct lease_holders *several;
+	size_t awaited, count; /* releases under way, and all */
 	struct force_target {
 		struct lease_force *force;
 		struct lease_holder holder;
 		const char *names; /* of a set; the operation's */
 		uint16_t names_len;
 		char token[LEASE_TOKEN_LEN];
-	} targets[REDLOCK_MASTERS_MAX];
+	} targets[]; /* of REDLOCK_MASTERS_MAX, and of `several` */
 };
 
 /* ---- the releases ---- */
@@ -45,7 +47,8 @@ static void finish(struct lease_force *force)
 		op->force = NULL;
 		lease_op_answered(op, now_us);
 	}
-	lease_holder_fini(&force->answer.holder);
+	lease_answer_fini(&force->answer);
+	lease_several_free(force->several);
 	free(force);
 }
 
@@ -77,7 +80,7 @@ static void release(struct lease_force *force)
 	request.operation = LEASE_RELEASE;
 	force->awaited = force->count;
 	force->answer = (struct lease_answer){.status = LEASE_EXPIRED};
-	for (unsigned i = 0; i < force->count; i++) {
+	for (size_t i = 0; i < force->count; i++) {
 		const struct force_target *target = &force->targets[i];
 		memcpy(request.token, target->token, sizeof request.token);
 		request.names = target->names;
@@ -90,10 +93,12 @@ static void release(struct lease_force *force)
 
 /* ---- the result of the inspection ---- */
 
-/* The answer of master i if a token of redlockd's holds the resource there; else NULL. */
+/* The answer of master i if a token of redlockd's alone holds the resource there; else NULL. */
 static const struct lease_sight *find_ours(const struct lease_op *look, unsigned i)
 {
-	return lease_op_voted(look, i, REDLOCK_VOTE_HELD) && look->seen[i].holder.known ? &look->seen[i] : NULL;
+	const struct lease_sight *sight = &look->seen[i];
+	bool ours = lease_op_voted(look, i, REDLOCK_VOTE_HELD) && sight->holder.known && !sight->several;
+	return ours ? sight : NULL;
 }
 
 /* True if a token has a majority, or may have one with the masters that did not answer. */
@@ -109,35 +114,37 @@ static bool may_be_lease(const struct lease_op *look, const char token[LEASE_TOK
 	return masters >= redlock_majority(look->core.params.masters);
 }
 
+static void add_target(struct lease_force *force, const struct lease_holder *holder, const char token[LEASE_TOKEN_LEN])
+{
+	struct force_target *target = &force->targets[force->count++];
+	*target = (struct force_target){.force = force, .holder = *holder};
+	memcpy(target->token, token, sizeof target->token);
+	if (holder->names_len > 0) {
+		target->names = holder->more + holder->caller_len + holder->metadata_len;
+		target->names_len = holder->names_len;
+	}
+	target->holder.more = NULL; /* the operation's */
+	target->holder.caller_len = target->holder.metadata_len = target->holder.names_len = 0;
+}
+
 static void note_target(struct lease_force *force, const struct lease_sight *sight)
 {
 	struct force_target *target = force->targets, *end = target + force->count;
 	while (target < end && memcmp(target->token, sight->token, LEASE_TOKEN_LEN) != 0)
 		target++;
-	if (target == end) {
-		assert(force->count < REDLOCK_MASTERS_MAX);
-		force->count++;
-		*target = (struct force_target){.force = force, .holder = sight->holder};
-		memcpy(target->token, sight->token, sizeof target->token);
-		if (sight->holder.names_len > 0) {
-			target->names = sight->holder.more + sight->holder.caller_len + sight->holder.metadata_len;
-			target->names_len = sight->holder.names_len;
-		}
-		target->holder.more = NULL; /* the operation's */
-		target->holder.caller_len = target->holder.metadata_len = target->holder.names_len = 0;
-		/* not every master has the last number of a lease: the largest is its fence */
-	} else if (sight->holder.fence > target->holder.fence) {
+	if (target == end)
+		add_target(force, &sight->holder, sight->token);
+	else if (sight->holder.fence > target->holder.fence) /* not every master has the last number of a lease */
 		target->holder.fence = sight->holder.fence;
-	}
 }
 
 /* A request with a fence means that holder alone. True if others were found; they stay. */
 static bool spare_other_fences(struct lease_force *force, uint64_t fence)
 {
-	unsigned found = force->count;
+	size_t found = force->count;
 	assert(fence < REDLOCK_FENCE_LIMIT);
 	force->count = 0;
-	for (unsigned i = 0; i < found; i++)
+	for (size_t i = 0; i < found; i++)
 		if (fence == 0 || force->targets[i].holder.fence == fence)
 			force->targets[force->count++] = force->targets[i];
 	return force->count < found;
@@ -147,7 +154,9 @@ static bool spare_other_fences(struct lease_force *force, uint64_t fence)
  * was seen at all. */
 static bool gather(struct lease_force *force)
 {
-	bool any = false;
+	bool any = force->several != NULL;
+	for (uint32_t i = 0; any && i < force->several->listed; i++)
+		add_target(force, &force->several->list[i].holder, force->several->list[i].token);
 	for (unsigned i = 0; i < force->op->core.params.masters; i++) {
 		const struct lease_sight *sight = find_ours(force->op, i);
 		if (sight && may_be_lease(force->op, sight->token))
@@ -164,8 +173,11 @@ bool lease_force_release(struct lease_op *op)
 	assert(op->request.operation == LEASE_FORCE && !op->force);
 	if (look.status != LEASE_OK)
 		return false;
-	struct lease_force *force = memory_zeroed(1, sizeof *force);
+	struct lease_holders *several = lease_several_merge(op);
+	size_t targets = REDLOCK_MASTERS_MAX + (several ? several->listed : 0);
+	struct lease_force *force = memory_zeroed(1, sizeof *force + targets * sizeof *force->targets);
 	force->op = op;
+	force->several = several;
 	bool any = gather(force), spared = spare_other_fences(force, op->request.fence);
 	if (force->count > 0) {
 		op->force = &force->op;
@@ -173,6 +185,7 @@ bool lease_force_release(struct lease_op *op)
 		return true;
 	}
 	struct lease_holder holder = spared ? force->targets[0].holder : (struct lease_holder){.known = false};
+	lease_several_free(several);
 	free(force);
 	/* One holder has a majority, or may have one with the masters that did not answer, or redlockd wrote no key. */
 	bool other = look.held &&

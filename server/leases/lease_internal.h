@@ -19,8 +19,9 @@ enum { LEASE_ROUNDING_US = 999 };
 struct lease_sight {
 	uint64_t id; /* of the token, or of another program's value */
 	struct lease_holder holder;
-	uint8_t which;               /* of a set: which resource is that holder's */
-	char token[LEASE_TOKEN_LEN]; /* holder.known: for a forced release, and for nobody else */
+	uint8_t which;                 /* of a set: which resource is that holder's */
+	char token[LEASE_TOKEN_LEN];   /* holder.known: for a forced release, and for nobody else */
+	struct lease_holders *several; /* inspect: the leases that hold it together; NULL: they do not */
 };
 
 /* The state of an operation; lease_op_enter() alone changes it.
@@ -50,6 +51,7 @@ struct lease_queue_entry {
 	TAILQ_ENTRY(lease_queue_entry) entry;
 	struct lease_queue *queue;
 	struct lease_op *op;
+	uint64_t number; /* in the order of that queue */
 };
 
 /* One operation. Kept for reuse when it is finished, with its timer. */
@@ -73,12 +75,17 @@ struct lease_op {
 	struct lease_queue_entry
 		*queued;                /* it waits, or may have to, in the queue of each resource; NULL: it does not */
 	struct lease_queue_entry alone; /* `queued` where there is one resource */
-	TAILQ_ENTRY(lease_op) age_entry; /* of all that wait at this worker, for any resource */
-	uint64_t missed_notifications;   /* leases->missed_notifications when it entered or last became the first */
-	uint64_t notified_us;            /* the first notification; 0: none yet */
-	uint8_t which;                   /* of a set: the resource that stood in its way last */
-	bool hold_time_noted;            /* release: the time was told to the metrics */
-	struct lease_keyed *keyed;       /* lease_keyed.c: acquisitions with a key; NULL: it has none */
+	TAILQ_ENTRY(lease_op) age_entry;   /* of all that wait at this worker, for any resource */
+	uint64_t missed_notifications;     /* leases->missed_notifications when it entered or last became the first */
+	uint64_t notified_us;              /* the first notification; 0: none yet */
+	uint8_t which;                     /* of a set: the resource that stood in its way last */
+	TAILQ_ENTRY(lease_op) first_entry; /* of those that may have become the first, until they are told … */
+	bool may_be_first;
+	uint64_t first_us;         /* … with this as `remaining_us` */
+	uint16_t slot;             /* LEASE_SLOT: of this attempt */
+	uint8_t *taken;            /* … of each slot: how many masters said in this attempt that it is taken */
+	bool hold_time_noted;      /* release: the time was told to the metrics */
+	struct lease_keyed *keyed; /* lease_keyed.c: acquisitions with a key; NULL: it has none */
 	/* after each event; before START: the timer has fired. True: the operation has been cancelled. NULL: none */
 	bool (*watch)(struct lease_op *op, uint64_t now_us);
 	struct lease_op **force;   /* LEASE_FORCE, while its releases are under way: their pointer to it */
@@ -113,6 +120,7 @@ struct leases {
 		void *by_name; /* of tsearch(): balanced, whatever names the callers choose */
 		LIST_HEAD(, lease_queue) all;
 		struct lease_ops by_age; /* all that wait */
+		struct lease_ops first;  /* those that may have become the first */
 		size_t waiters;
 		size_t listeners;      /* waiters and watched resources: notifications are wanted */
 		bool changed;          /* since the last update of /stats … */
@@ -133,23 +141,54 @@ struct leases {
 	uint64_t fence_clock;
 };
 
-/* ---- lease_answer.c: pure ---- */
+/* ---- lease_value.c: pure ---- */
 
 /* Until when, in the master's ms, the lease with this value can be extended (--max-hold-ms). 0: no bound, or not a
  * value of redlockd's. */
-uint64_t lease_answer_hold_until_ms(const char *value, size_t len);
+uint64_t lease_value_hold_until_ms(const char *value, size_t len);
 /* Reads the holder from a key's value (NULL: another type); returns the holder's identity for the core. */
-uint64_t lease_answer_read_holder(const char *value, size_t len, struct lease_holder *ret_holder);
+uint64_t lease_value_read_holder(const char *value, size_t len, struct lease_holder *ret_holder);
+/* That identity, of redlockd's. */
+uint64_t lease_value_token_id(const char token[LEASE_TOKEN_LEN]);
 /* Frees what belongs to the holder alone. */
 void lease_holder_fini(struct lease_holder *holder);
-/* Copies an answer into one that was set before, or is zeroed, with memory of its own. */
-void lease_answer_set(struct lease_answer *answer, const struct lease_answer *from);
 /* Of an acquisition: "key:owner\ncaller\nmetadata", without what is empty at the end. A question mark stands before a
  * key until it is noted (extend.lua). Caller and metadata are the operation's from now on. */
-void lease_answer_write_label(struct lease_op *op);
+void lease_value_write_label(struct lease_op *op);
+
+/* ---- lease_answer.c: pure ---- */
+
+/* Frees what belongs to the answer alone. */
+void lease_answer_fini(struct lease_answer *answer);
+/* Copies an answer into one that was set before, or is zeroed, with memory of its own. */
+void lease_answer_set(struct lease_answer *answer, const struct lease_answer *from);
 /* The holder shares the memory of op->seen. */
 void lease_answer_make(const struct lease_op *op, const struct redlock_result *result, uint64_t now_us,
 		       struct lease_answer *ret_answer);
+
+/* ---- lease_mode.c ---- */
+
+/* What a command of `op` says of its mode. */
+void lease_mode_write(const struct lease_op *op, struct master_script *command);
+/* LEASE_SLOT: chooses the slot of a new attempt, and forgets what was noted in the last one. */
+void lease_mode_choose_slot(struct lease_op *op);
+/* Notes a refusal: a digit for each slot, 1 where it is taken; none, where no lease has slots. True if the slot that
+ * was asked for is taken there, and another one is free. */
+bool lease_mode_note_taken(struct lease_op *op, const char *taken, size_t len);
+
+/* ---- lease_several.c: the leases that hold a resource together. Pure ---- */
+
+struct master_reply;
+/* To the core all of them are one holder. */
+enum { LEASE_SEVERAL_ID = 2 };
+/* From an inspection that one master has answered; NULL: it is not held by several. */
+struct lease_holders *lease_several_read(const struct master_reply *reply);
+/* From all that have answered the inspection: those that have a majority, or may have one. NULL: not held by
+ * several. */
+struct lease_holders *lease_several_merge(const struct lease_op *look);
+struct lease_holders *lease_several_copy(const struct lease_holders *from);
+/* NULL is allowed. */
+void lease_several_free(struct lease_holders *several);
 
 /* ---- lease_fence.c: a guess for the next fence of any resource, and what to learn from a number seen ---- */
 
@@ -167,25 +206,31 @@ struct lease_name {
 int lease_name_compare(const void *a, const void *b);
 /* One more request of this worker waits or watches, or one less. */
 void lease_queues_listen(struct leases *leases, bool more);
-struct lease_next {
-	struct lease_op *op;
-	uint64_t remaining_us;
-};
-
 /* True if no more may wait for that resource, or at all. */
 bool lease_queue_is_full(const struct leases *leases, const struct lease_request *request);
-/* The waiter with that arrival; the first of all; NULL: none. */
+/* The waiter with that arrival; NULL: none. */
 struct lease_op *lease_queue_find(const struct leases *leases, const char *resource, size_t len, uint64_t arrival);
-struct lease_op *lease_queue_find_first(const struct leases *leases, const char *resource, size_t len);
+/* Those who may be meant by what a master tells about the resource: all that are the first there, and all shared ones
+ * that came before `arrival`. An event of one may end the wait of others: so each is looked at again by
+ * lease_queue_has(). The caller frees *ret_waiters. */
+struct lease_waiter {
+	struct lease_op *op;
+	uint64_t arrival;
+	bool is_run; /* shared, and before `arrival` */
+};
+size_t lease_queue_list(const struct leases *leases, const char *resource, size_t len, uint64_t arrival,
+			struct lease_waiter **ret_waiters);
+bool lease_queue_has(const struct lease_waiter *waiter);
 /* Visits the operations that are the first of all their queues and have not been since missed_notifications grew. */
 void lease_queues_visit_first(const struct leases *leases, void (*visit)(struct lease_op *first));
 /* To the end of the queue of its resource, before START. */
 void lease_queue_enter(struct lease_op *op);
-/* It is answered or given up, with that result. Returns how many operations become the first of all their queues;
- * writes them, and how long until each may try by itself (REDLOCK_NEVER: not known). */
-size_t lease_queue_exit(struct lease_op *op, const struct redlock_result *result, uint64_t now_us,
-			struct lease_next ret_next[LEASE_SET_MAX]) __attribute__((warn_unused_result));
-/* True if another operation waits before it in one of its queues. */
+/* It is answered or given up, with that result. */
+void lease_queue_exit(struct lease_op *op, const struct redlock_result *result, uint64_t now_us);
+/* One that has become the first of all its queues, and was not returned before; in first_us how long until it may try
+ * by itself (REDLOCK_NEVER: not known). NULL: there are no more. */
+struct lease_op *lease_queue_take_first(struct leases *leases);
+/* True if another operation waits before it in one of its queues. A shared one waits only behind those that are not. */
 bool lease_queue_is_behind(const struct lease_op *op);
 /* Publishes the longest queues to /stats if they have changed, but not too often. Once per round of the loop: the rest
  * follows within a heartbeat. */
@@ -216,7 +261,10 @@ void lease_op_dispatch_first(struct lease_op *op, uint64_t now_us, uint64_t rema
 void lease_op_answered(struct lease_op *op, uint64_t now_us);
 void lease_op_reject_draining(struct lease_op *op, uint64_t now_us);
 /* True if this is the vote of a master in the last attempt. */
-bool lease_op_voted(const struct lease_op *op, unsigned master, enum redlock_vote vote);
+static inline bool lease_op_voted(const struct lease_op *op, unsigned master, enum redlock_vote vote)
+{
+	return redlock_has(op->core.answered, master) && op->core.ballots[master].vote == vote;
+}
 /* LINGERING, and SPARE at once if no reply is to come. */
 void lease_op_linger(struct lease_op *op);
 

@@ -110,7 +110,8 @@ static const struct lease_sight *find_lease(const struct lease_op *op)
 	for (unsigned i = 0; i < op->core.params.masters; i++) {
 		unsigned votes = 0;
 		for (unsigned j = 0; is_own(op, i) && op->seen[i].holder.noted && j < op->core.params.masters; j++)
-			votes += lease_op_voted(op, j, REDLOCK_VOTE_HELD) && op->seen[j].id == op->seen[i].id;
+			votes += lease_op_voted(op, j, REDLOCK_VOTE_HELD) && is_own(op, j) &&
+				 memcmp(op->seen[j].token, op->seen[i].token, LEASE_TOKEN_LEN) == 0;
 		if (votes >= redlock_majority(op->core.params.masters))
 			return &op->seen[i];
 	}

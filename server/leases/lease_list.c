@@ -97,7 +97,7 @@ bool lease_cursor_valid(const struct leases *leases, const char *cursor)
 static void listing_free(struct lease_listing *listing)
 {
 	for (size_t i = 0; i < listing->count + listing->found; i++)
-		lease_holder_fini(&listing->states[i].answer.holder);
+		lease_answer_fini(&listing->states[i].answer);
 	free(listing->states);
 	free(listing->items);
 	free(listing);
@@ -140,7 +140,7 @@ static void gather(struct lease_listing *listing)
 		if (found[i].answer.held)
 			listing->states[listing->count++] = found[i];
 		else
-			lease_holder_fini(&found[i].answer.holder);
+			lease_answer_fini(&found[i].answer);
 	listing->found = 0;
 	if (listing->failed) {
 		finish(listing, LEASE_NO_QUORUM);

@@ -17,6 +17,7 @@
 static_assert((int)LEASE_RESOURCE_MAX == (int)MASTERS_RESOURCE_MAX, "a command has room for each name");
 static_assert((int)LEASE_FORCE == (int)METRICS_FORCE && (int)LEASE_TOO_MANY == (int)METRICS_TOO_MANY,
 	      "the metrics count by the same numbers");
+static_assert((int)LEASE_SLOT + 1 == (int)METRICS_MODES, "and by these");
 
 enum { ROUNDS_LATE_MAX = 50 }; /* of the loop, each of which reads some 300 answers of each master */
 
@@ -76,9 +77,13 @@ static void recycle(struct lease_op *op)
 	assert(!op->queued && !op->done);
 	free((char *)op->request.names);
 	op->request.names = NULL;
-	lease_holder_fini(&op->answer.holder);
+	lease_answer_fini(&op->answer);
+	free(op->taken);
+	op->taken = NULL;
 	for (size_t i = 0; i < op->core.params.masters; i++) {
 		lease_holder_fini(&op->seen[i].holder);
+		lease_several_free(op->seen[i].several);
+		op->seen[i].several = NULL;
 		op->seen[i].id = 0; /* the next operation must not find it */
 	}
 	lease_op_enter(op, LEASE_OP_SPARE);
@@ -116,7 +121,7 @@ struct lease_op *lease_op_begin(struct leases *leases, const struct lease_reques
 	redlock_init(&op->core, &params, random_number());
 	op->request = *request;
 	if (request->operation == LEASE_ACQUIRE)
-		lease_answer_write_label(op);
+		lease_value_write_label(op);
 	if (request->set_count > 0)
 		op->request.names = memcpy(memory_alloc(request->names_len), request->names, request->names_len);
 	op->done = done;
@@ -128,6 +133,8 @@ struct lease_op *lease_op_begin(struct leases *leases, const struct lease_reques
 	op->hold_time_noted = false;
 	op->keyed = NULL;
 	op->watch = NULL;
+	if (request->operation == LEASE_ACQUIRE && request->mode == LEASE_SLOT)
+		op->taken = memory_zeroed(request->slots, 1);
 	lease_op_enter(op, LEASE_OP_RUNNING);
 	memcpy(op->token, request->token, sizeof op->token);
 	if (done)
@@ -142,11 +149,6 @@ lease_done_fn *lease_op_forget_caller(struct lease_op *op)
 	op->leases->waiting -= done != NULL;
 	op->done = NULL;
 	return done;
-}
-
-bool lease_op_voted(const struct lease_op *op, unsigned master, enum redlock_vote vote)
-{
-	return redlock_has(op->core.answered, master) && op->core.ballots[master].vote == vote;
 }
 
 /* ---- commands under way ---- */
@@ -207,6 +209,7 @@ static struct master_script command_of(const struct lease_op *op, const struct r
 					.ttl_ms = request->ttl_ms,
 					.fence = out->script == REDLOCK_SCRIPT_EXTEND ? request->fence : out->fence,
 					.key = request->key};
+	lease_mode_write(op, &command);
 	if (request->set_count == 0 && (out->script == REDLOCK_SCRIPT_ACQUIRE || out->script == REDLOCK_SCRIPT_RAISE))
 		command.bucket = masters_bucket(request->resource, request->resource_len);
 	if (out->entry != REDLOCK_ENTRY_NONE)
@@ -249,6 +252,8 @@ static void send_out(struct lease_op *op, const struct redlock_output *out)
 		op->reached = 0;
 		if (op->request.operation == LEASE_ACQUIRE)
 			random_token(op->token);
+		if (op->taken)
+			lease_mode_choose_slot(op);
 		if (out->attempt > 1 && op->core.params.wait_us == 0) /* a waiter tries again for other reasons */
 			metrics_add(&leases->metrics->split_retries, 1);
 	}
@@ -276,6 +281,8 @@ void lease_op_answered(struct lease_op *op, uint64_t now_us)
 	metrics_add(&metrics->outcomes[op->request.operation][op->answer.status], 1);
 	if (was_decided_at_once(op))
 		histogram_observe(&metrics->latency[op->request.operation], now_us - op->began_us);
+	if (op->request.operation == LEASE_ACQUIRE && op->answer.status == LEASE_OK)
+		metrics_add(&metrics->granted[op->request.mode], 1);
 	lease_op_enter(op, LEASE_OP_ANSWERED);
 }
 
@@ -288,11 +295,10 @@ void lease_op_reject_draining(struct lease_op *op, uint64_t now_us)
 static void handle_result(struct lease_op *op, const struct redlock_result *result, uint64_t now_us)
 {
 	if (op->queued) {
-		struct lease_next next[LEASE_SET_MAX];
-		size_t count = lease_queue_exit(op, result, now_us, next);
-		for (size_t i = 0; i < count; i++)
-			if (next[i].op->queued) /* else the one before has ended its wait */
-				lease_op_dispatch_first(next[i].op, now_us, next[i].remaining_us);
+		struct lease_op *next;
+		lease_queue_exit(op, result, now_us);
+		while ((next = lease_queue_take_first(op->leases)))
+			lease_op_dispatch_first(next, now_us, next->first_us);
 	}
 	if (result->outcome == REDLOCK_CANCELLED) {
 		if (op->state != LEASE_OP_ANSWERED) /* a drain has rejected it */
@@ -302,6 +308,7 @@ static void handle_result(struct lease_op *op, const struct redlock_result *resu
 	struct lease_answer answer;
 	lease_answer_make(op, result, now_us, &answer);
 	lease_answer_set(&op->answer, &answer);
+	lease_several_free(answer.several);
 	metrics_add(&op->leases->metrics->fence_rounds, result->rounds);
 	lease_fence_learn(op->leases, result->fence); /* given by RAISE: the next guess is beyond it */
 	if (op->request.operation != LEASE_FORCE || !op->leases->force_release(op))
@@ -443,9 +450,14 @@ static void note_sight(struct lease_op *op, const struct lease_ref *ref, const s
 	    !redlock_wants(&op->core, ref->attempt, ref->command.script == REDLOCK_SCRIPT_RAISE ? 0 : ref->round))
 		return;
 	lease_holder_fini(&sight->holder);
-	sight->id = lease_answer_read_holder(reply->value, reply->value_len, &sight->holder);
+	sight->id = lease_value_read_holder(reply->value, reply->value_len, &sight->holder);
 	if (sight->holder.known)
 		memcpy(sight->token, reply->value, sizeof sight->token);
+	if (reply->vote == REDLOCK_VOTE_HELD && sight->holder.mode != LEASE_EXCLUSIVE)
+		sight->id = LEASE_SEVERAL_ID;
+	lease_several_free(sight->several);
+	sight->several = lease_several_read(reply);
+	event->elsewhere = op->taken && lease_mode_note_taken(op, reply->taken, reply->taken_len);
 	event->holder = sight->id;
 	event->fence = sight->holder.fence;
 	event->other_library = !sight->holder.known;
@@ -458,7 +470,7 @@ static void note_hold_time(struct lease_op *op, const struct lease_ref *ref, con
 	if (op->request.operation != LEASE_RELEASE || ref->command.script != REDLOCK_SCRIPT_RELEASE ||
 	    reply->vote != REDLOCK_VOTE_GRANTED || op->hold_time_noted)
 		return;
-	uint64_t until_ms = lease_answer_hold_until_ms(reply->value, reply->value_len);
+	uint64_t until_ms = lease_value_hold_until_ms(reply->value, reply->value_len);
 	if (until_ms < bound_ms || bound_ms == 0 || now_ms < until_ms - bound_ms)
 		return;
 	op->hold_time_noted = true;

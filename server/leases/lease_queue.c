@@ -8,6 +8,7 @@
 #include <search.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/param.h>
 
 #include "lease_internal.h"
 #include "server/base/base.h"
@@ -21,6 +22,8 @@ struct lease_queue {
 	struct lease_name name;
 	LIST_ENTRY(lease_queue) entry;
 	struct lease_queue_entries waiters;
+	struct lease_queue_entry *unshared; /* the first that is not shared; NULL: all are */
+	uint64_t entered;                   /* how many so far */
 	size_t count;
 	char bytes[]; /* of the name */
 };
@@ -70,11 +73,24 @@ static struct lease_op *first_of(const struct lease_queue *queue)
 	return TAILQ_FIRST(&queue->waiters)->op;
 }
 
+static bool is_shared(const struct lease_queue_entry *waiter)
+{
+	return waiter->op->request.mode == LEASE_SHARED;
+}
+
+static bool is_behind(const struct lease_queue_entry *waiter)
+{
+	const struct lease_queue *queue = waiter->queue;
+	if (is_shared(waiter))
+		return queue->unshared && queue->unshared->number < waiter->number;
+	return TAILQ_FIRST(&queue->waiters) != waiter;
+}
+
 bool lease_queue_is_behind(const struct lease_op *op)
 {
 	size_t count = lease_request_count(&op->request);
 	for (size_t i = 0; op->queued && i < count; i++)
-		if (first_of(op->queued[i].queue) != op)
+		if (is_behind(&op->queued[i]))
 			return true;
 	return false;
 }
@@ -88,10 +104,26 @@ struct lease_op *lease_queue_find(const struct leases *leases, const char *resou
 	return waiter ? waiter->op : NULL;
 }
 
-struct lease_op *lease_queue_find_first(const struct leases *leases, const char *resource, size_t len)
+size_t lease_queue_list(const struct leases *leases, const char *resource, size_t len, uint64_t arrival,
+			struct lease_waiter **ret_waiters)
 {
 	const struct lease_queue *queue = queue_find(leases, resource, len);
-	return queue ? first_of(queue) : NULL;
+	const struct lease_queue_entry *head = queue ? TAILQ_FIRST(&queue->waiters) : NULL, *waiter;
+	size_t count = 0, most = 0;
+	for (waiter = head; waiter && (arrival > 0 || !is_behind(waiter)); waiter = TAILQ_NEXT(waiter, entry))
+		most++;
+	*ret_waiters = most > 0 ? memory_alloc(most * sizeof **ret_waiters) : NULL;
+	for (waiter = head; most > 0; waiter = TAILQ_NEXT(waiter, entry), most--) {
+		bool is_run = is_shared(waiter) && waiter->op->core.arrival < arrival;
+		if (is_run || !is_behind(waiter))
+			(*ret_waiters)[count++] = (struct lease_waiter){waiter->op, waiter->op->core.arrival, is_run};
+	}
+	return count;
+}
+
+bool lease_queue_has(const struct lease_waiter *waiter)
+{
+	return waiter->op->queued && waiter->op->core.arrival == waiter->arrival;
 }
 
 void lease_queues_visit_first(const struct leases *leases, void (*visit)(struct lease_op *first))
@@ -156,7 +188,10 @@ void lease_queue_enter(struct lease_op *op)
 		waiter->op = op;
 		waiter->queue = queue ? queue : queue_new(&leases->queues, name, len);
 		waiter->queue->count++;
+		waiter->number = waiter->queue->entered++;
 		TAILQ_INSERT_TAIL(&waiter->queue->waiters, waiter, entry);
+		if (!waiter->queue->unshared && !is_shared(waiter))
+			waiter->queue->unshared = waiter;
 	}
 	op->missed_notifications = leases->missed_notifications;
 	TAILQ_INSERT_TAIL(&leases->queues.by_age, op, age_entry);
@@ -193,6 +228,10 @@ static uint64_t remaining_us(const struct lease_op *op, const struct lease_op *n
 	uint64_t free_us = op->core.free_us;
 	if (next->missed_notifications != op->leases->missed_notifications)
 		return 0;
+	/* another slot may be free before the one that was just given */
+	bool slots = op->request.mode == LEASE_SLOT && next->request.mode == LEASE_SLOT;
+	if (slots && result->outcome == REDLOCK_OK)
+		return free_us == REDLOCK_NEVER || free_us <= now_us ? 0 : MIN(free_us - now_us, result->ttl_us);
 	if (result->outcome == REDLOCK_OK)
 		return result->ttl_us;
 	if (free_us == REDLOCK_NEVER || !is_about_the_same(&op->request, &next->request))
@@ -200,44 +239,71 @@ static uint64_t remaining_us(const struct lease_op *op, const struct lease_op *n
 	return free_us > now_us ? free_us - now_us : 0;
 }
 
-/* Returns the operation that becomes the first of that queue, or NULL. */
-static struct lease_op *leave(struct lease_queues *queues, struct lease_queue_entry *waiter)
+static void note_first(struct lease_op *op, const struct lease_queue_entry *next, const struct redlock_result *result,
+		       uint64_t now_us)
+{
+	struct lease_op *first = next->op;
+	uint64_t within_us = remaining_us(op, first, result, now_us);
+	first->first_us = first->may_be_first ? MIN(first->first_us, within_us) : within_us;
+	if (!first->may_be_first)
+		TAILQ_INSERT_TAIL(&op->leases->queues.first, first, first_entry);
+	first->may_be_first = true;
+}
+
+/* Notes those that may be the first now: whoever is at the head, and the shared ones behind the first that is not. */
+static void leave(struct lease_queue_entry *waiter, const struct redlock_result *result, uint64_t now_us)
 {
 	struct lease_queue *queue = waiter->queue;
-	struct lease_queue_entry *next = TAILQ_FIRST(&queue->waiters) == waiter ? TAILQ_NEXT(waiter, entry) : NULL;
+	struct lease_queues *queues = &waiter->op->leases->queues;
+	struct lease_queue_entry *next = TAILQ_NEXT(waiter, entry);
+	bool was_head = TAILQ_FIRST(&queue->waiters) == waiter;
 	assert(queue->count > 0);
 	TAILQ_REMOVE(&queue->waiters, waiter, entry);
+	if (was_head && next && !is_shared(next))
+		note_first(waiter->op, next, result, now_us);
+	if (queue->unshared == waiter) {
+		for (; next && is_shared(next); next = TAILQ_NEXT(next, entry))
+			note_first(waiter->op, next, result, now_us);
+		queue->unshared = next;
+	}
 	if (--queue->count == 0) {
-		assert(TAILQ_EMPTY(&queue->waiters));
+		assert(TAILQ_EMPTY(&queue->waiters) && !queue->unshared);
 		tdelete(queue, &queues->by_name, lease_name_compare);
 		LIST_REMOVE(queue, entry);
 		free(queue);
 	}
-	return next ? next->op : NULL;
 }
 
-size_t lease_queue_exit(struct lease_op *op, const struct redlock_result *result, uint64_t now_us,
-			struct lease_next ret_next[LEASE_SET_MAX])
+static void forget_first(struct lease_op *op)
 {
-	size_t count = lease_request_count(&op->request), found = 0, first = 0;
+	if (op->may_be_first)
+		TAILQ_REMOVE(&op->leases->queues.first, op, first_entry);
+	op->may_be_first = false;
+}
+
+void lease_queue_exit(struct lease_op *op, const struct redlock_result *result, uint64_t now_us)
+{
+	size_t count = lease_request_count(&op->request);
 	note_wait(op, result, now_us);
 	TAILQ_REMOVE(&op->leases->queues.by_age, op, age_entry);
-	for (size_t i = 0; i < count; i++) {
-		struct lease_op *next = leave(&op->leases->queues, &op->queued[i]);
-		for (size_t j = 0; next && j < found; j++)
-			next = ret_next[j].op == next ? NULL : next; /* a set may follow in several */
-		if (next)
-			ret_next[found++].op = next;
-	}
+	forget_first(op);
+	for (size_t i = 0; i < count; i++)
+		leave(&op->queued[i], result, now_us);
 	if (op->queued != &op->alone)
 		free(op->queued);
 	op->queued = NULL;
 	count_waiter(op->leases, false);
-	for (size_t i = 0; i < found; i++)
-		if (!lease_queue_is_behind(ret_next[i].op))
-			ret_next[first++] = (struct lease_next){ret_next[i].op,
-								remaining_us(op, ret_next[i].op, result, now_us)};
-	return first;
+}
+
+struct lease_op *lease_queue_take_first(struct leases *leases)
+{
+	struct lease_op *op;
+	while ((op = TAILQ_FIRST(&leases->queues.first))) {
+		forget_first(op);
+		if (!lease_queue_is_behind(op)) /* a set may be behind another one elsewhere */
+			return op;
+	}
+	return NULL;
 }
 
 /* ---- for /stats, which sorts them ---- */

@@ -115,6 +115,7 @@ const struct lease_answer *lease_watch_take(struct lease_watcher *watcher, const
 	uint64_t ago_ms = (clock_now_us() - watch->told_us) / 1000;
 	watch->now = watch->answer;
 	watch->now.remaining_ms -= MIN(ago_ms, watch->now.remaining_ms);
+	watch->now.ago_ms = ago_ms;
 	*ret_tag = watch->tag;
 	return &watch->now;
 }
@@ -225,7 +226,7 @@ static void watch_free(struct lease_watch *watch)
 	transport_timer_free(watch->teller);
 	LIST_REMOVE(watch, entry);
 	tdelete(watch, &watch->leases->watches.by_name, lease_name_compare);
-	lease_holder_fini(&watch->answer.holder);
+	lease_answer_fini(&watch->answer);
 	lease_queues_listen(watch->leases, false);
 	free(watch);
 }

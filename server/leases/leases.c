@@ -20,6 +20,8 @@ static void drop_stale_entry(struct leases *leases, const struct masters_notific
 	const struct master_script command = {.script = REDLOCK_SCRIPT_RELEASE,
 					      .resource = notification->resource,
 					      .resource_len = (uint16_t)notification->resource_len,
+					      .kind = notification->kind,
+					      .most = notification->most,
 					      .entry.arrival = notification->arrival};
 	masters_keep_release(leases->masters, notification->master, &command);
 }
@@ -52,11 +54,18 @@ static void on_notified(void *arg, const struct masters_notification *notificati
 			drop_stale_entry(leases, notification);
 		return;
 	}
-	struct lease_op *first = lease_queue_find_first(leases, resource, len);
-	if (first)
-		lease_op_dispatch(first, &(struct redlock_event){.kind = REDLOCK_PASSED,
-								 .now_us = clock_now_us(),
-								 .master = notification->master});
+	struct lease_waiter *waiters;
+	size_t count = lease_queue_list(leases, resource, len, notification->run ? notification->arrival : 0, &waiters);
+	for (struct lease_waiter *waiter = waiters; waiter < waiters + count; waiter++)
+		if (!lease_queue_has(waiter))
+			continue; /* the one before has ended its wait */
+		else if (waiter->is_run)
+			notify_waiter(waiter->op, notification);
+		else
+			lease_op_dispatch(waiter->op, &(struct redlock_event){.kind = REDLOCK_PASSED,
+									      .now_us = clock_now_us(),
+									      .master = notification->master});
+	free(waiters);
 }
 
 static void on_changed(void *arg, const char *resource, size_t len)
@@ -94,6 +103,7 @@ struct leases *leases_new(struct uv_loop_s *loop, const struct options *options,
 	metrics_set(&metrics->waiters_limit, options->max_waiters);
 	leases->force_release = lease_force_release;
 	TAILQ_INIT(&leases->queues.by_age);
+	TAILQ_INIT(&leases->queues.first);
 	STAILQ_INIT(&leases->new_listings);
 	STAILQ_INIT(&leases->spare_refs);
 	for (size_t i = 0; i < LEASE_OP_STATES; i++)

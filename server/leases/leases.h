@@ -20,6 +20,8 @@ struct uv_loop_s;
 enum {
 	LEASE_RESOURCE_MAX = 256, /* bytes of UTF-8 */
 	LEASE_SET_MAX = 16,       /* resources of one lease */
+	LEASE_SLOTS_MAX = 1024,
+	LEASE_HOLDERS_MAX = 100, /* of those that hold a resource together: so many are told */
 	LEASE_NAMES_MAX = LEASE_SET_MAX * (LEASE_RESOURCE_MAX + 1) - 1,
 	LEASE_OWNER_MAX = 128,
 	LEASE_CALLER_MAX = 128,
@@ -53,14 +55,19 @@ enum lease_status {
 	LEASE_STATUS_COUNT
 };
 
+/* One lease alone; any number of shared ones; or some, each on a slot of its own. */
+enum lease_mode { LEASE_EXCLUSIVE, LEASE_SHARED, LEASE_SLOT };
+
 /* ---- operations ---- */
 
 /* A request, already checked by the caller: lengths and ttl within their bounds, token well-formed. */
 struct lease_request {
 	enum lease_operation operation;
-	uint32_t ttl_ms;  /* acquire, extend; inspect: see lease_watch.c, else 0 */
-	uint32_t wait_ms; /* acquire: how long to wait in the queue; 0: not at all */
-	bool hold;        /* acquire: the HTTP side will hold the lease (hold_new); ignored here */
+	uint32_t ttl_ms;      /* acquire, extend; inspect: see lease_watch.c, else 0 */
+	uint32_t wait_ms;     /* acquire: how long to wait in the queue; 0: not at all */
+	enum lease_mode mode; /* acquire */
+	uint16_t slots;       /* acquire, LEASE_SLOT: 1 … LEASE_SLOTS_MAX */
+	bool hold;            /* acquire: the HTTP side will hold the lease (hold_new); ignored here */
 	/* force: the holder's, or nothing is released; 0: any holder's. extend with a key: the lease's */
 	uint64_t fence;
 	/* acquire: stands for caller and Idempotency-Key; extend: noted in the lease, with its fence. 0: none */
@@ -105,6 +112,20 @@ struct lease_holder {
 	char *more;   /* the caller, the metadata, the names, in memory of the holder's own; NULL: none of them */
 	uint64_t key; /* of the request that it was granted to; 0: none */
 	bool noted;   /* … which the lease has had since it was granted; false: that request is under way */
+	enum lease_mode mode;
+	uint16_t slot; /* LEASE_SLOT */
+};
+
+/* The leases that hold a resource together. */
+struct lease_holders {
+	uint32_t count;  /* how many there are … */
+	uint32_t listed; /* … and in `list`, by their fences */
+	uint64_t digest; /* of all of them: another one if a lease comes or goes */
+	struct lease_held {
+		struct lease_holder holder;
+		uint64_t remaining_ms;
+		char token[LEASE_TOKEN_LEN]; /* for a forced release, and for nobody else */
+	} list[];
 };
 
 struct lease_answer {
@@ -123,6 +144,8 @@ struct lease_answer {
 	uint32_t validity_ms; /* ttl − elapsed − drift, rounded down: what was left when the votes were decided */
 	uint64_t until_us;    /* when it ends, by clock_now_us() */
 	uint32_t drift_ms;    /* rounded up */
+	enum lease_mode mode;
+	uint16_t slot; /* LEASE_SLOT */
 
 	/* not OK */
 	uint32_t retry_after_ms;
@@ -135,7 +158,10 @@ struct lease_answer {
 	uint32_t waiters;      /* inspect: how many wait for it, over all replicas */
 	bool held;             /* inspect */
 	bool expires;          /* inspect, held: false for another program's key without an expiry */
-	uint64_t remaining_ms; /* inspect, held and expires */
+	uint64_t remaining_ms; /* inspect, held and expires: until all that hold it have ended */
+	/* inspect, held by leases that leave room for others; NULL: it is not. In memory of the answer's own */
+	struct lease_holders *several;
+	uint64_t ago_ms; /* a watch: since when the times of `several` are known */
 };
 
 struct leases;   /* all operations of one worker */

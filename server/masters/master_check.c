@@ -91,7 +91,7 @@ static const struct step steps[] = {
 	{TRIAL(ACQUIRE, "acquire", 0, "2", LOCK, HASH, TOKEN "02", "10000", "0", ":", "0", "1", "$r:" MARK " 1000",
 	       MARK, LATEST)},
 	{TRIAL(RAISE, "raise", 1, "2", LOCK, HASH, TOKEN "01", "0", "2", MARK, LATEST)},
-	{TRIAL(INSPECT, "inspect", 0, "2", LOCK, HASH, "0", MARK, LATEST)},
+	{TRIAL(INSPECT, "inspect", 0, "2", LOCK, HASH, "0", "1", MARK, LATEST)},
 	{TRIAL(EXTEND, "extend", 1, "2", LOCK, HASH, TOKEN "01", "20000", "1:" MARK, MARK, LATEST)},
 	{TRIAL(RELEASE, "release", 1, "2", LOCK, HASH, TOKEN "01", "$r:" MARK " 0", MARK, LATEST)},
 	/* the bucket of the first resource is at 2 by now */

@@ -197,7 +197,8 @@ void master_command_send_script(struct master *master, const struct master_scrip
 				master_settle_fn *settle, master_reply_fn *reply, void *arg)
 {
 	assert(master->link.connection && script->script != REDLOCK_SCRIPT_NONE && settle);
-	bool joins = script->script == REDLOCK_SCRIPT_ACQUIRE && !script->with_source && script->set_count == 0;
+	bool joins = script->script == REDLOCK_SCRIPT_ACQUIRE && !script->with_source && script->set_count == 0 &&
+		     script->kind == MASTER_EXCLUSIVE;
 	if (!joins || master->batch_count == MASTER_BATCH_MAX)
 		master_command_send_batch(master);
 	struct master_command *command = command_new(master);

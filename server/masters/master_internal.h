@@ -33,8 +33,9 @@ enum {
 	MASTER_PENDING_MAX = 10000, /* releases kept for one master */
 	/* Resources in one command: a master does nothing else meanwhile, for some 150 µs. */
 	MASTER_BATCH_MAX = 32,
-	MASTER_ARGUMENTS_MAX = 9,                                                  /* of a script, for each resource */
-	MASTER_WORDS_SENT_MAX = 4 + MASTER_BATCH_MAX * (1 + MASTER_ARGUMENTS_MAX), /* of a command */
+	MASTER_ARGUMENTS_MAX = 11,  /* of a script */
+	MASTER_BATCH_ARGUMENTS = 9, /* of each acquisition in a batch */
+	MASTER_WORDS_SENT_MAX = 4 + MASTER_BATCH_MAX * (1 + MASTER_BATCH_ARGUMENTS),            /* of a command */
 	MASTER_TEXT_MAX = sizeof((struct options *)0)->key_prefix + MASTERS_RESOURCE_MAX + 192, /* of one of a batch */
 	MASTER_DIGITS = 16,    /* of epoch and deadline in a command */
 	MASTER_WORDS_MAX = 160 /* of the text of an error */

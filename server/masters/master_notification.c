@@ -17,7 +17,7 @@
 #include "master_internal.h"
 #include "server/base/base.h"
 
-enum { ALIVE_TICK_MS = 300, SUBSCRIBE_MS = 1000, ENTRY_LEN = MASTER_REPLICA_LEN + 1 + 16 };
+enum { ALIVE_TICK_MS = 300, SUBSCRIBE_MS = 1000, ARRIVAL_LEN = 16 };
 
 _Static_assert(3 * ALIVE_TICK_MS * UINT64_C(1000) < REDLOCK_ALIVE_US,
 	       "two of three may be lost, and this worker still counts as alive");
@@ -42,30 +42,64 @@ static const char *find_resource(const struct masters *masters, const char *text
 	return ours ? text + head + masters->prefix_len : NULL;
 }
 
-/* Of a message: "replica:arrival key", or "watch key". */
+/* *at: the first of 16 digits, then what is behind them. */
+static bool parse_arrival(const char **at, const char *end, uint64_t *ret_arrival)
+{
+	uint64_t arrival = 0;
+	if (end - *at < ARRIVAL_LEN)
+		return false;
+	for (const char *last = *at + ARRIVAL_LEN; *at < last; (*at)++) {
+		if (**at < '0' || **at > '9')
+			return false;
+		arrival = arrival * 10 + (uint64_t)(**at - '0');
+	}
+	*ret_arrival = arrival;
+	return true;
+}
+
+/* "+arrival" or "+": all shared waiters before that arrival, or all. */
+static bool parse_run(const char *at, const char *end, struct masters_notification *ret)
+{
+	ret->run = true;
+	ret->kind = MASTER_SHARED;
+	ret->arrival = UINT64_MAX;
+	return ++at == end || (parse_arrival(&at, end, &ret->arrival) && at == end);
+}
+
+/* "replica:arrival", "replica+arrival" or "replica#arrival:most". */
+static bool parse_entry(const struct masters *masters, const char *at, const char *end,
+			struct masters_notification *ret)
+{
+	if (end - at < MASTER_REPLICA_LEN + 1 || !memchr(":+#", at[MASTER_REPLICA_LEN], 3))
+		return false;
+	ret->ours = memcmp(at, masters->replica, MASTER_REPLICA_LEN) == 0;
+	ret->kind = at[MASTER_REPLICA_LEN] == ':' ? MASTER_EXCLUSIVE : (enum master_kind)at[MASTER_REPLICA_LEN];
+	at += MASTER_REPLICA_LEN + 1;
+	if (!parse_arrival(&at, end, &ret->arrival))
+		return false;
+	if (ret->kind != MASTER_SLOT)
+		return at == end;
+	uint64_t most = end - at > 1 ? master_reply_number(at + 1, (size_t)(end - at - 1), 10) : 0;
+	ret->most = (uint32_t)most;
+	return *at == ':' && most > 0 && most <= UINT16_MAX;
+}
+
+/* Of a message: an entry, a run or "watch", a blank, and the key. */
 static void parse_notification(struct master *master, const char *text, size_t len)
 {
-	static const char watch[] = "watch ";
 	const struct masters *masters = master->all;
 	const struct masters_notification_events *events = &masters->notification_events;
-	bool watched = len >= sizeof watch && memcmp(text, watch, sizeof watch - 1) == 0;
-	size_t resource_len;
-	const char *resource = find_resource(masters, text, len, watched ? sizeof watch - 1 : ENTRY_LEN + 1,
-					     &resource_len);
-	if (watched && resource_len > 0)
-		events->changed(events->arg, resource, resource_len);
-	if (watched || resource_len == 0 || text[MASTER_REPLICA_LEN] != ':' || text[ENTRY_LEN] != ' ')
+	const char *end = memchr(text, ' ', len);
+	size_t resource_len, head = end ? (size_t)(end - text) : len;
+	const char *resource = find_resource(masters, text, len, head + 1, &resource_len);
+	struct masters_notification notification = {
+		.master = (uint8_t)master->index, .resource = resource, .resource_len = resource_len};
+	if (!end || head == 0 || resource_len == 0)
 		return;
-	struct masters_notification notification = {.master = (uint8_t)master->index,
-						    .ours = memcmp(text, masters->replica, MASTER_REPLICA_LEN) == 0,
-						    .resource = resource,
-						    .resource_len = resource_len};
-	for (size_t i = MASTER_REPLICA_LEN + 1; i < ENTRY_LEN; i++) {
-		if (text[i] < '0' || text[i] > '9')
-			return;
-		notification.arrival = notification.arrival * 10 + (uint64_t)(text[i] - '0');
-	}
-	events->notified(events->arg, &notification);
+	if (head == 5 && memcmp(text, "watch", 5) == 0)
+		events->changed(events->arg, resource, resource_len);
+	else if (text[0] == '+' ? parse_run(text, end, &notification) : parse_entry(masters, text, end, &notification))
+		events->notified(events->arg, &notification);
 }
 
 static void report_missed(const struct masters *masters)

@@ -91,7 +91,9 @@ static const struct {
 	{2, OF(RAISE), REDLOCK_VOTE_BEHIND, 0, "f"},
 	{0, OF(ACQUIRE) | OF(RAISE) | OF(EXTEND) | OF(RELEASE), REDLOCK_VOTE_HELD, 0, "rv"},
 	{0, OF(ACQUIRE) | OF(RELEASE), REDLOCK_VOTE_HELD, 0, "rvi"},
+	{0, OF(ACQUIRE), REDLOCK_VOTE_HELD, 0, "rvs"},
 	{0, OF(INSPECT), REDLOCK_VOTE_HELD, 0, "rvw"},
+	{0, OF(INSPECT), REDLOCK_VOTE_HELD, 0, "rvwcdh"},
 	{-1, OF(RAISE) | OF(EXTEND) | OF(RELEASE), REDLOCK_VOTE_GONE, 0, ""},
 	{-1, OF(INSPECT), REDLOCK_VOTE_GONE, 0, "w"},
 	{-2, OF(ACQUIRE) | OF(RAISE) | OF(EXTEND), REDLOCK_VOTE_FAILED, MASTER_ERROR_LATE, ""},
@@ -116,6 +118,20 @@ static bool map_field(char letter, const redisReply *field, struct master_reply 
 		ret->value = field->type == REDIS_REPLY_STRING ? field->str : NULL;
 		ret->value_len = ret->value ? (size_t)field->len : 0;
 		return ret->value || field->type == REDIS_REPLY_NIL;
+	case 's': /* a digit for each slot */
+		ret->taken = field->str;
+		ret->taken_len = (size_t)field->len;
+		return field->type == REDIS_REPLY_STRING;
+	case 'c': ret->holder_count = number < 0 || number > UINT32_MAX ? 0 : (uint32_t)number; break;
+	case 'd':
+		ret->digest = field->type == REDIS_REPLY_STRING
+				      ? master_reply_number(field->str, (size_t)field->len, 10)
+				      : 0;
+		return field->type == REDIS_REPLY_STRING;
+	case 'h': /* value, ms, value, ms … */
+		ret->holders = field;
+		ret->listed = field->elements / 2;
+		return field->type == REDIS_REPLY_ARRAY;
 	default: assert(false);
 	}
 	return field->type == REDIS_REPLY_INTEGER;
@@ -137,9 +153,25 @@ static bool map_array(enum redlock_script script, const redisReply *reply, struc
 		bool good = true;
 		for (size_t at = 2; good && at < reply->elements; at++)
 			good = map_field(shapes[i].fields[at - 2], reply->element[at], ret);
-		return good;
+		if (good)
+			return true;
+		*ret = (struct master_reply){0};
 	}
 	return false;
+}
+
+bool master_reply_holder(const struct master_reply *reply, size_t i, const char **ret_value, size_t *ret_len,
+			 uint64_t *ret_remaining_us)
+{
+	const redisReply *holders = reply->holders;
+	assert(i < reply->listed);
+	const redisReply *value = holders->element[2 * i], *ms = holders->element[2 * i + 1];
+	bool good = value->type == REDIS_REPLY_STRING && ms->type == REDIS_REPLY_INTEGER && ms->integer >= 0 &&
+		    ms->integer <= INT64_MAX / 1000;
+	*ret_value = good ? value->str : NULL;
+	*ret_len = good ? (size_t)value->len : 0;
+	*ret_remaining_us = good ? (uint64_t)ms->integer * 1000U : 0;
+	return good;
 }
 
 /* Lost answers and errors; false: it is an answer that the script gave. */

@@ -11,13 +11,30 @@
 #include "server/scripts/scripts.h"
 
 /* Of a script, by its number in ARGV. */
-enum argument { NO_ARGUMENT, TOKEN, TTL, MAX_HOLD, LABEL, BUCKET, FENCE, ENTRY, EPOCH, DEADLINE, NOTE, NAMES };
+enum argument {
+	NO_ARGUMENT,
+	TOKEN,
+	TTL,
+	MAX_HOLD,
+	LABEL,
+	BUCKET,
+	FENCE,
+	ENTRY,
+	EPOCH,
+	DEADLINE,
+	NOTE,
+	NAMES,
+	MOST,
+	KIND
+};
 static const uint8_t arguments[][MASTER_ARGUMENTS_MAX] = {
 	[REDLOCK_SCRIPT_ACQUIRE] = {TOKEN, TTL, MAX_HOLD, LABEL, BUCKET, FENCE, ENTRY, EPOCH, DEADLINE},
 	[REDLOCK_SCRIPT_RAISE] = {TOKEN, BUCKET, FENCE, EPOCH, DEADLINE},
 	[REDLOCK_SCRIPT_EXTEND] = {TOKEN, TTL, NOTE, EPOCH, DEADLINE},
 	[REDLOCK_SCRIPT_RELEASE] = {TOKEN, ENTRY, EPOCH, DEADLINE},
-	[REDLOCK_SCRIPT_INSPECT] = {TTL, EPOCH, DEADLINE},
+	[REDLOCK_SCRIPT_INSPECT] = {TTL, MOST, EPOCH, DEADLINE},
+	[REDLOCK_SCRIPT_ACQUIRE_SHARED] = {TOKEN, TTL, MAX_HOLD, LABEL, BUCKET, FENCE, ENTRY, EPOCH, DEADLINE, MOST,
+					   KIND},
 	/* the buckets follow */
 	[REDLOCK_SCRIPT_ACQUIRE_SET] = {TOKEN, TTL, MAX_HOLD, LABEL, FENCE, ENTRY, EPOCH, DEADLINE, NAMES},
 	[REDLOCK_SCRIPT_RAISE_SET] = {TOKEN, FENCE, EPOCH, DEADLINE},
@@ -77,18 +94,35 @@ static struct transport_word put_digits(struct master_words *words, struct maste
 	return put(words, last->digits, MASTER_DIGITS);
 }
 
-/* "replica:arrival wait_ms": a queue entry, and for how long it may be needed; 0: it is removed. */
+/* "replica:arrival wait_ms": a queue entry, and for how long it may be needed; 0: it is removed. Of a shared lease
+ * "replica+arrival …", for a slot "replica#arrival:most …". */
 static struct transport_word put_entry(struct master_words *words, const struct masters *masters,
-				       const struct master_entry *entry)
+				       const struct master_script *script)
 {
+	const struct master_entry *entry = &script->entry;
+	const char kind = (char)script->kind;
 	struct master_digits none = {.number = 0};
 	if (entry->arrival == 0)
 		return (struct transport_word){"", 0};
 	struct transport_word word = put(words, masters->replica, MASTER_REPLICA_LEN);
-	word.len += put(words, ":", 1).len;
+	word.len += put(words, script->kind == MASTER_EXCLUSIVE ? ":" : &kind, 1).len;
 	word.len += put_digits(words, &none, entry->arrival, 10).len;
+	if (script->kind == MASTER_SLOT) {
+		word.len += put(words, ":", 1).len;
+		word.len += put_number(words, script->most).len;
+	}
 	word.len += put(words, " ", 1).len;
 	word.len += put_number(words, entry->wait_ms).len;
+	return word;
+}
+
+/* "+", or "#" and the slot. */
+static struct transport_word put_kind(struct master_words *words, const struct master_script *script)
+{
+	assert(script->kind != MASTER_EXCLUSIVE && script->most > 0);
+	struct transport_word word = put(words, script->kind == MASTER_SHARED ? "+" : "#", 1);
+	if (script->kind == MASTER_SLOT)
+		word.len += put_number(words, script->slot).len;
 	return word;
 }
 
@@ -151,11 +185,13 @@ static struct transport_word put_argument(struct master_words *words, struct mas
 	case FENCE:
 		assert(script->fence > 0 && script->fence < REDLOCK_FENCE_LIMIT);
 		return put_number(words, script->fence);
-	case ENTRY: return put_entry(words, masters, &script->entry);
+	case ENTRY: return put_entry(words, masters, script);
 	case EPOCH:
 		if (!master_guard_is_on(masters))
 			return (struct transport_word){no_epoch, MASTER_DIGITS};
 		return put_digits(words, &master->epoch_sent, command->epoch, 16);
+	case MOST: return put_number(words, script->most);
+	case KIND: return put_kind(words, script);
 	case DEADLINE: return put_digits(words, &master->deadline_sent, command->deadline_us, 10);
 	case NO_ARGUMENT: break;
 	}
@@ -163,11 +199,19 @@ static struct transport_word put_argument(struct master_words *words, struct mas
 	return (struct transport_word){NULL, 0};
 }
 
+static unsigned script_number(const struct master_script *script)
+{
+	if (script->set_count > 0)
+		return script->script + (REDLOCK_SCRIPT_ACQUIRE_SET - REDLOCK_SCRIPT_ACQUIRE);
+	bool is_shared = script->script == REDLOCK_SCRIPT_ACQUIRE && script->kind != MASTER_EXCLUSIVE;
+	return is_shared ? REDLOCK_SCRIPT_ACQUIRE_SHARED : script->script;
+}
+
 void master_script_write(struct master *master, const struct master_command *first, struct master_words *ret_words)
 {
 	const struct master_script *script = first->script;
 	bool is_set = script->set_count > 0;
-	unsigned which = script->script + (is_set ? REDLOCK_SCRIPT_ACQUIRE_SET - REDLOCK_SCRIPT_ACQUIRE : 0U);
+	unsigned which = script_number(script);
 	const struct script *lua = &scripts[which];
 	struct transport_word *word = ret_words->words;
 	size_t keys = 1; /* the hash */

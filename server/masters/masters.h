@@ -35,7 +35,20 @@ struct master_reply {
 	 * another type. Valid during the callback. */
 	const char *value;
 	size_t value_len;
+	/* acquire, HELD: a digit for each slot, 1: taken. Empty: no lease has slots. Not terminated */
+	const char *taken;
+	size_t taken_len;
+	/* inspect, HELD by several leases: how many, the sum of the ends of their tokens (inspect.lua), and those that
+	 * are listed: see master_reply_holder() */
+	uint32_t holder_count;
+	uint64_t digest;
+	size_t listed;
+	const void *holders;
 };
+
+/* Lease i of those that are listed; false: it is none of redlockd's. The value is valid during the callback. */
+bool master_reply_holder(const struct master_reply *reply, size_t i, const char **ret_value, size_t *ret_len,
+			 uint64_t *ret_remaining_us);
 
 typedef void master_reply_fn(void *arg, const struct master_reply *reply);
 
@@ -52,6 +65,9 @@ struct master_entry {
 	uint64_t wait_ms; /* for how long it may be needed; 0: it is removed */
 };
 
+/* How many leases there may be at once, as in acquire_shared.lua: exclusive, shared or on slots. */
+enum master_kind { MASTER_EXCLUSIVE = 0, MASTER_SHARED = '+', MASTER_SLOT = '#' };
+
 /* A script of the core for one resource, or for a set of several. It becomes words when it leaves, with the epoch and
  * the deadline for its master (master_script.c). */
 struct master_script {
@@ -65,6 +81,9 @@ struct master_script {
 	size_t label_len;
 	const char *token;         /* RANDOM_TOKEN_LEN; release: NULL for none */
 	uint32_t ttl_ms;           /* acquire, extend; inspect: for how long to watch; 0: not at all */
+	enum master_kind kind;     /* acquire; release of an entry */
+	uint16_t slot;             /* MASTER_SLOT */
+	uint32_t most;             /* leases at once, if not exclusive; inspect: how many are listed at most */
 	unsigned bucket;           /* acquire, raise, of one resource: masters_bucket() … */
 	uint64_t fence;            /* … and the fence. extend with a key: of the lease */
 	uint64_t key;              /* acquire, extend: see struct lease_request; 0: none */
@@ -148,10 +167,13 @@ enum master_sent masters_send_scan(struct masters *masters, size_t i, const stru
 
 enum { MASTER_REPLICA_LEN = 16 };
 
-/* A master notifies a waiter: the resource is free there, and the waiter that came at `arrival` is the first. */
+/* A master notifies a waiter: there is room for it, and the waiter that came at `arrival` is the first. */
 struct masters_notification {
 	uint8_t master;
+	bool run;  /* all shared waiters that came before `arrival` (UINT64_MAX: all) are notified; not one alone */
 	bool ours; /* it waits at this worker; else at another one or another redlockd */
+	enum master_kind kind;
+	uint32_t most; /* MASTER_SLOT */
 	uint64_t arrival;
 	const char *resource; /* not terminated */
 	size_t resource_len;

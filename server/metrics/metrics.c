@@ -35,6 +35,7 @@ static const char *const metrics_outcome_names[METRICS_OUTCOMES] = {[REDLOCK_OK]
 								    [REDLOCK_CANCELLED] = "draining",
 								    [METRICS_TOO_MANY] = "too-many-requests"};
 
+static const char *const metrics_modes[METRICS_MODES] = {"exclusive", "shared", "slot"};
 static const char *const metrics_waits[METRICS_WAITS] = {"granted", "timeout", "gone"};
 static const char *const metrics_http[HTTP_COUNTERS] = {"all",         "address", "error",  "address-rate", "key-rate",
 							"key-waiting", "request", "answer", "idle"};
@@ -287,6 +288,8 @@ static const struct family {
 	{"redlockd_split_retries_total", "counter", "Tries made again after a split vote.", .at = AT(split_retries)},
 	{"redlockd_fence_second_rounds_total", "counter", "Rounds of RAISE: the guess for a fence was too low.",
 	 .at = AT(fence_rounds)},
+	{"redlockd_leases_granted_total", "counter", "New leases.", .at = AT(granted), .label = "mode",
+	 .values = metrics_modes, .end = METRICS_MODES},
 	{"redlockd_leases_abandoned_total", "counter",
 	 "Abandoned grants: leases released because their client disconnected before it got the answer.",
 	 .at = AT(abandoned)},

@@ -146,6 +146,8 @@ enum quarantine_reason {
 };
 const char *quarantine_reason_name(enum quarantine_reason reason);
 
+enum { METRICS_MODES = 3 }; /* of leases: enum lease_mode */
+
 /* How a wait (wait_ms) ended. */
 enum metrics_wait { METRICS_WAIT_GRANTED, METRICS_WAIT_TIMEOUT, METRICS_WAIT_CANCELLED, METRICS_WAITS };
 
@@ -172,6 +174,7 @@ struct metrics {
 	struct histogram latency[METRICS_OPERATIONS];
 	_Atomic uint64_t split_retries;                /* tries after a split vote */
 	_Atomic uint64_t fence_rounds;                 /* rounds of RAISE: a guess for a fence was too low */
+	_Atomic uint64_t granted[METRICS_MODES];       /* new leases */
 	_Atomic uint64_t abandoned;                    /* grants whose client disconnected before it got the answer */
 	_Atomic uint64_t in_flight;                    /* operations under way, a gauge */
 	_Atomic uint64_t holds;                        /* leases held by a connection (hold), a gauge */

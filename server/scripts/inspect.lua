@@ -5,8 +5,8 @@
 -- KEYS[1]  {prefix}{resource}
 -- KEYS[2]  {prefix}redlockd:master
 -- ARGV[1]  watch_ms  for so long, changes of the holder are published (watch_tell.lua); 0: the caller does not watch
--- ARGV[2]  epoch: as in acquire.lua  ARGV[3]  deadline_us: not used
--- ARGV[4]  most      of several leases, at most so many are listed: those that end first
+-- ARGV[2]  most      of several leases, at most so many are listed: those that end first
+-- ARGV[3]  epoch: as in acquire.lua  ARGV[4]  deadline_us: not used
 --
 -- Returns {0, now_us, remaining_ms, value, waiters}  held; remaining_ms -1: it never expires; value false: another type
 --         {0, now_us, remaining_ms, value, waiters, count, digest, {value, remaining_ms, …}}  held by several leases
@@ -16,7 +16,7 @@
 local now = redis.call('TIME')
 local now_us = now[1] * 1000000 + now[2]
 local seen = redis.call('HMGET', KEYS[2], 'epoch', 'waited')
-if seen[1] ~= ARGV[2] and ARGV[2] ~= '----------------' then
+if seen[1] ~= ARGV[3] and ARGV[3] ~= '----------------' then
 	return {-3, now_us}
 end
 local waiters, base = 0, string.sub(KEYS[2], 1, -7)
@@ -39,7 +39,7 @@ local remaining = redis.call('PTTL', key)
 if not shared then
 	return {0, now_us, remaining, type(value) == 'string' and value, waiters}
 end
-local now_ms, most, listed, digest = (now_us - now_us % 1000) / 1000, tonumber(ARGV[4]), {}, 0
+local now_ms, most, listed, digest = (now_us - now_us % 1000) / 1000, tonumber(ARGV[2]), {}, 0
 local tokens = redis.call('ZRANGEBYSCORE', key, '(' .. string.format('%.0f', now_ms), '+inf', 'WITHSCORES')
 for i = 1, #tokens, 2 do
 	digest = digest + tonumber(string.sub(tokens[i], 32), 16)

@@ -53,8 +53,7 @@ static void check_value(const char *value, size_t len)
 {
 	struct lease_holder holder, other;
 	char *copy = value != NULL ? fuzz_copy(value, len) : NULL;
-	uint64_t id = lease_answer_read_holder(copy, len, &holder),
-		 hold_until_ms = lease_answer_hold_until_ms(copy, len);
+	uint64_t id = lease_value_read_holder(copy, len, &holder), hold_until_ms = lease_value_hold_until_ms(copy, len);
 	MUST(holder.owner_len <= LEASE_OWNER_MAX && (holder.known || (holder.owner_len == 0 && holder.fence == 0)),
 	     "an owner of %u bytes", holder.owner_len);
 	MUST(holder.owner_len == 0 || memmem(value, len, holder.owner, holder.owner_len), "not the owner");
@@ -63,7 +62,7 @@ static void check_value(const char *value, size_t len)
 	MUST(hold_until_ms < REDLOCK_FENCE_LIMIT, "hold until %llu", (unsigned long long)hold_until_ms);
 	if (holder.known) {
 		copy[0] = (char)(copy[0] == '0' ? '1' : '0');
-		MUST(lease_answer_read_holder(copy, len, &other) != id, "another token, the same holder");
+		MUST(lease_value_read_holder(copy, len, &other) != id, "another token, the same holder");
 		lease_holder_fini(&other);
 	}
 	lease_holder_fini(&holder);

@@ -108,7 +108,8 @@ void compare_entry_text(char *text, struct model_entry entry)
 	text[0] = '\0';
 	if (entry.replica != 0)
 		snprintf(text, COMPARE_TEXT, "%016" PRIx64 "%c%016" PRIu64 "%s%.*u", entry.replica, ":+#"[entry.kind],
-			 entry.arrival, entry.kind == MODEL_SLOT ? ":" : "", entry.kind == MODEL_SLOT ? 1 : 0, entry.most);
+			 entry.arrival, entry.kind == MODEL_SLOT ? ":" : "", entry.kind == MODEL_SLOT ? 1 : 0,
+			 entry.most);
 }
 
 void compare_notification_text(char text[COMPARE_NOTIFICATIONS], unsigned sequence, const struct model_reply *reply)
@@ -149,7 +150,7 @@ static const struct {
 	[COMPARE_RAISE] = {"raise", "tbfeD"},
 	[COMPARE_EXTEND] = {"extend", "tlneD"},
 	[COMPARE_RELEASE] = {"release", "tqeD"},
-	[COMPARE_INSPECT] = {"inspect", "leDM"},
+	[COMPARE_INSPECT] = {"inspect", "lMeD"},
 	[COMPARE_EPOCH] = {"epoch", "dlvp"},
 	[COMPARE_QUARANTINE] = {"quarantine", "emrkl"},
 	[COMPARE_FENCES] = {"fences", "ebB"},
@@ -287,13 +288,14 @@ void compare_reply_text(struct compare_answer *answer, const redisReply *reply)
 	put_reply(answer, reply);
 }
 
-/* The elements of an answer behind the code and the time, a letter each: see put_element(). `count`: of holders. */
-static const char *elements_of(enum compare_script script, int code, uint32_t count)
+/* The elements of an answer behind the code and the time, a letter each: see put_element(). `several`: leases
+ * hold it. */
+static const char *elements_of(enum compare_script script, int code, bool several)
 {
 	bool acquire = script == COMPARE_ACQUIRE || script == COMPARE_ACQUIRE_SET || script == COMPARE_ACQUIRE_SHARED,
 	     release = script == COMPARE_RELEASE || script == COMPARE_RELEASE_SET;
 	if (compare_is_lock(script) && code == 0)
-		return script == COMPARE_INSPECT                        ? count > 0 ? "pvwNHY" : "pvw"
+		return script == COMPARE_INSPECT                        ? several ? "pvwNHY" : "pvw"
 		       : script == COMPARE_ACQUIRE_SHARED               ? "pvT"
 		       : compare_is_set(script) && (acquire || release) ? "pvi"
 									: "pv";
@@ -383,7 +385,7 @@ static void put_element(struct compare_answer *answer, char letter, const struct
 void compare_expect(struct compare_answer *answer, enum compare_script script, const struct model_reply *reply,
 		    const redisReply *its, struct compare_near near)
 {
-	const char *letters = elements_of(script, reply->code, reply->holder_count);
+	const char *letters = elements_of(script, reply->code, reply->value.kind != MODEL_EXCLUSIVE);
 	answer->text[0] = '\0';
 	put(answer, "{%d, %" PRIu64, reply->code, reply->now_us);
 	for (size_t i = 0; letters[i]; i++) {

@@ -120,10 +120,16 @@ void check_given(struct world *world, unsigned proc, uint64_t token)
 void check_pending(struct world *world, const struct transport_connection *connection)
 {
 	const struct proc *proc = &world->procs[connection->proc];
-	for (unsigned key = 0; key < world->config.keys; key++) {
-		uint64_t token = model_token(&world->nodes[connection->node].model, key);
+	unsigned key = 0, at = 0;
+	while (key < world->config.keys) {
+		uint64_t token = model_token_of(&world->nodes[connection->node].model, key, at++);
 		const struct trail *trail = &world->trails[token];
-		bool was_to = token != 0 && trail->given_at != 0 && trail->given_at < connection->made_at &&
+		if (token == 0) {
+			key++;
+			at = 0;
+			continue;
+		}
+		bool was_to = trail->given_at != 0 && trail->given_at < connection->made_at &&
 			      trail->given_by == connection->proc && trail->given_run == proc->run;
 		if (was_to && !redlock_has(trail->tried, connection->node) &&
 		    world->now < trail->given_at + proc->options.max_ttl_ms * UINT64_C(990))
@@ -248,13 +254,22 @@ void check_forced(struct world *world, unsigned key)
 	forget_all(world, key);
 }
 
+/* Both may hold a resource at once. */
+static bool may_share(const struct lease *a, const struct lease *b)
+{
+	return a->mode == b->mode && (a->mode == LEASE_SHARED || (a->mode == LEASE_SLOT && a->slot != b->slot));
+}
+
 static void check_alone_on(struct world *world, struct lease *lease, unsigned key, uint16_t quorum,
 			   const struct sight sights[NODES])
 {
 	forget_over(world, key);
 	for (unsigned i = 0; i < world->active_count[key]; i++) {
 		struct lease *other = &world->leases[world->active[key][i]];
-		if (other == lease || is_pair_excused(world, lease, other, quorum, sights))
+		bool together = other != lease && may_share(lease, other);
+		world->figures->shared_together += together && lease->mode == LEASE_SHARED;
+		world->figures->slots_together += together && lease->mode == LEASE_SLOT;
+		if (other == lease || together || is_pair_excused(world, lease, other, quorum, sights))
 			continue;
 		fail(world, "overlap: token %llu has r%u while the lease of token %llu is valid for another %llu us",
 		     (unsigned long long)lease->token, key, (unsigned long long)other->token,
@@ -365,6 +380,8 @@ void check_granted(struct world *world, struct call *call, const struct redlock 
 				.ok = world->now,
 				.key = call->key,
 				.names = call->names,
+				.mode = call->request.mode,
+				.slot = answer->slot,
 				.proc = call->proc,
 				.until = end_of(world, answer->validity_ms),
 				.quorum = counted(core, world)};
@@ -381,6 +398,11 @@ void check_granted(struct world *world, struct call *call, const struct redlock 
 	world->figures->leases++;
 	if (is_set(call->names))
 		note_set(world, call);
+	world->figures->shared += lease->mode == LEASE_SHARED;
+	world->figures->slots += lease->mode == LEASE_SLOT;
+	if (answer->mode != lease->mode || (lease->mode == LEASE_SLOT && lease->slot >= call->request.slots))
+		fail(world, "mode: token %llu is given in another mode, or on slot %u of %u",
+		     (unsigned long long)call->token, lease->slot, call->request.slots);
 	TELL(world, "p%u: token %llu has r%u until %llu.%03llu ms, fence %llu", call->proc,
 	     (unsigned long long)call->token, call->key, (unsigned long long)(lease->until / MS),
 	     (unsigned long long)(lease->until % MS), (unsigned long long)lease->fence);
@@ -405,7 +427,8 @@ static void check_not_revived(struct world *world, struct lease *lease, unsigned
 	for (uint16_t i = world->newest[key]; i != NONE && &world->leases[i] != lease; i = world->leases[i].next[key]) {
 		struct lease *newer = &world->leases[i];
 		bool forced = is_forced_since(world, newer->names, newer->began);
-		if (newer->ok < lease->ok || forced || is_pair_excused(world, lease, newer, quorum, sights))
+		if (newer->ok < lease->ok || forced || may_share(lease, newer) ||
+		    is_pair_excused(world, lease, newer, quorum, sights))
 			continue;
 		fail(world, "revived: token %llu is extended on r%u after token %llu was given it",
 		     (unsigned long long)lease->token, key, (unsigned long long)newer->token);

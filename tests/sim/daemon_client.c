@@ -99,6 +99,17 @@ static void choose_set(struct world *world, struct client *client)
 		client->names = world->config.keys > 2 && !one_of(world, 4) ? all & ~left_out : all;
 }
 
+/* Not all name the same number of slots. */
+static void choose_mode(struct world *world, struct client *client)
+{
+	enum { SLOTS_MAX = 4 };
+	client->mode = LEASE_EXCLUSIVE;
+	if (world->config.modes == 0 || is_set(client->names) || below(world, 8) >= world->config.modes)
+		return;
+	client->mode = one_of(world, 2) ? LEASE_SHARED : LEASE_SLOT;
+	client->slots = (uint16_t)(one_of(world, 3) ? 1 + below(world, SLOTS_MAX) : 3);
+}
+
 static void acquire(struct world *world, unsigned index)
 {
 	struct client *client = &world->clients[index];
@@ -106,12 +117,17 @@ static void acquire(struct world *world, unsigned index)
 	if (world->config.sets != 0)
 		choose_set(world, client);
 	uint64_t key = world->config.keyed != 0 ? choose_key(world, client) : 0;
+	choose_mode(world, client);
 	struct call *call = submit(world, index, LEASE_ACQUIRE, choose_ttl_ms(world), CLIENT_ACQUIRES);
 	if (!call)
 		return;
 	uint64_t wait_us = below(world, 8) < world->config.waits ? spread(world, 10 * MS, world->config.wait_us) : 0;
 	call->request.wait_ms = (uint32_t)(wait_us / MS);
 	call->request.key = key;
+	call->request.mode = client->mode;
+	call->request.slots = client->mode == LEASE_SLOT ? client->slots : 0;
+	if (key != 0 && client->mode != LEASE_EXCLUSIVE) /* as in api/calls/decode.c */
+		call->request.key ^= (uint64_t)call->request.slots + 1;
 	call->held = call->request.hold = below(world, 8) < world->config.holds;
 	if (one_of(world, wait_us > 0 ? 5 : 16)) /* it goes away, sooner or later */
 		step_after(world, index, spread(world, 100, wait_us > 60 * MS ? wait_us : 60 * MS));

@@ -182,6 +182,7 @@ const char *excuse_name(enum excuse excuse);
 
 void check_keyed(struct world *world, struct call *call, const struct lease_answer *answer);
 void check_renewed(struct world *world, struct call *call);
+void check_own(struct world *world, struct call *call);
 
 /* ---- daemon_sight.c ---- */
 
@@ -204,6 +205,8 @@ void order_begin(struct world *world, struct call *call);
 void order_before(struct world *world, const struct transport_connection *connection, const struct command *command);
 void order_after(struct world *world, const struct transport_connection *connection, const struct command *command);
 void order_notified(struct call *call, unsigned node, const struct notification *notification);
+/* The waiter of a process that is the first for the key; NULL: nobody waits. */
+struct lease_op *first_of(const struct world *world, unsigned proc, unsigned key);
 void order_passed(const struct world *world, struct call *call, const struct redlock *core, unsigned node);
 void order_first(struct world *world, unsigned proc, uint32_t names);
 void order_attempt(struct world *world, struct call *call, const struct redlock *core);

@@ -5,6 +5,8 @@
 
 #include "daemon_world.h"
 
+enum { OWN_US = 1500000 };
+
 /* The newest extension of a lease that is decided, by its callback's argument (NULL: any) and with a key or without. */
 static const struct lease_op *find_extension(const struct world *world, unsigned proc, uint64_t of, const void *arg,
 					     bool keyed)
@@ -50,4 +52,32 @@ void check_renewed(struct world *world, struct call *call)
 						       false);
 	assert(newest);
 	check_extended(world, call, newest, hold_validity_ms(call->hold), newest->answer.fence);
+}
+
+/* A noted lease of its own key is on a majority. */
+static bool is_own(struct world *world, const struct call *call)
+{
+	unsigned masters = 0;
+	for (unsigned i = 0; i < world->config.nodes; i++) {
+		node_sync(world, i);
+		uint64_t token = model_token(&world->nodes[i].model, call->key);
+		const struct model_key *key = &world->nodes[i].model.keys[call->key];
+		bool own = key->type == MODEL_STRING && key->value.noted && key->value.key == call->request.key;
+		for (uint32_t at = 0; key->type == MODEL_SHARED && at < key->holder_count; at++)
+			own |= key->holders[at].value.noted && key->holders[at].value.key == call->request.key;
+		masters += token != 0 && own;
+	}
+	return masters >= world->config.nodes / 2U + 1;
+}
+
+/* Nobody waits for a lock of its own. */
+void check_own(struct world *world, struct call *call)
+{
+	if (!call->used || !call->op || call->left || call->request.key == 0 || !is_own(world, call))
+		call->own_since = 0;
+	else if (call->own_since == 0)
+		call->own_since = world->now;
+	else if (world->now - call->own_since > OWN_US + 2 * world->config.timeout_us)
+		fail(world, "own: one of p%u waits for r%u, which a lease of its own key holds, since %llu ms",
+		     call->proc, call->key, (unsigned long long)((world->now - call->own_since) / MS));
 }

@@ -100,7 +100,8 @@ static void print_figures(uint64_t ms)
 	       (unsigned long long)(figures.seeds * 1000 / (ms ? ms : 1)), (unsigned long long)figures.events,
 	       (unsigned long long)(figures.simulated_us / SECOND));
 	SHOW(operations), SHOW(commands), SHOW(batched), SHOW(leases), SHOW(extensions), SHOW(rounds);
-	SHOW(keyed), SHOW(keyed_again), SHOW(sets), SHOW(sets_waited), SHOW(longest_set_wait_us), SHOW(holds),
+	SHOW(shared), SHOW(slots), SHOW(shared_together), SHOW(slots_together), SHOW(runs), SHOW(keyed),
+		SHOW(keyed_again), SHOW(sets), SHOW(sets_waited), SHOW(longest_set_wait_us), SHOW(holds),
 		SHOW(holds_lost), SHOW(drained), SHOW(abandoned), SHOW(left), SHOW(forced), SHOW(listed);
 	printf("\noutcomes:");
 	for (unsigned i = 0; i < LEASE_STATUS_COUNT; i++)

@@ -46,7 +46,11 @@ static void run_script(struct node *node, struct command *command)
 	struct model_reply *ret = &command->answer;
 	bool set = request->names != 0;
 	switch (command->kind) {
-	case REDLOCK_SCRIPT_ACQUIRE: (set ? model_acquire_set : model_acquire)(model, request, ret); break;
+	case REDLOCK_SCRIPT_ACQUIRE:
+		(set                                ? model_acquire_set
+		 : request->kind != MODEL_EXCLUSIVE ? model_acquire_shared
+						    : model_acquire)(model, request, ret);
+		break;
 	case REDLOCK_SCRIPT_RAISE: (set ? model_raise_set : model_raise)(model, request, ret); break;
 	case REDLOCK_SCRIPT_EXTEND: (set ? model_extend_set : model_extend)(model, request, ret); break;
 	case REDLOCK_SCRIPT_RELEASE: (set ? model_release_set : model_release)(model, request, ret); break;
@@ -186,6 +190,8 @@ static void after_lock_script(struct world *world, const struct transport_connec
 	for (unsigned key = 0; key < MODEL_KEYS; key++) {
 		notification.entry = command->answer.notified[key];
 		notification.key = (uint8_t)key;
+		notification.run = command->answer.runs >> key & 1;
+		world->figures->runs += notification.run;
 		if (notification.entry.replica != 0)
 			publish(world, connection->node, &notification);
 	}
@@ -212,6 +218,8 @@ static void lock_or_guard(struct world *world, const struct transport_connection
 	}
 	unsigned loaded = command->kind +
 			  (command->request.names != 0 ? REDLOCK_SCRIPT_ACQUIRE_SET - REDLOCK_SCRIPT_ACQUIRE : 0U);
+	if (command->request.kind != MODEL_EXCLUSIVE)
+		loaded = REDLOCK_SCRIPT_ACQUIRE_SHARED;
 	node->scripts |= (uint16_t)(1U << loaded); /* EVAL loads it */
 	order_before(world, connection, command);
 	if (command->request.entry.replica != 0 && is_crowded(&node->model))
@@ -393,11 +401,12 @@ void node_drop(struct world *world, unsigned index, unsigned key, bool evicts)
 {
 	struct node *node = &world->nodes[index];
 	node_sync(world, index);
-	uint64_t token = model_token(&node->model, key);
-	struct trail *trail = &world->trails[token];
-	(evicts ? model_evict_key : model_drop)(&node->model, key);
-	if (token != 0)
+	uint64_t token;
+	for (unsigned i = 0; (token = model_token_of(&node->model, key, i)) != 0; i++) {
+		struct trail *trail = &world->trails[token];
 		*(evicts ? &trail->evicted_at[index] : &trail->deleted_at[index]) = world->now;
+	}
+	(evicts ? model_evict_key : model_drop)(&node->model, key);
 }
 
 static void drop_lasting_queues(struct world *world, struct model_master *model)

@@ -19,7 +19,6 @@
 enum {
 	WATCH_US = 50000,
 	WAKE_US = 300000,
-	OWN_US = 1500000,
 	OVERTAKEN_MAX = 8,
 	OUTRUN_US = 100000,
 	OUTRUN_MAX = 64,
@@ -65,9 +64,14 @@ void order_calm(struct world *world, uint64_t after_us)
 
 /* ---- entries ---- */
 
-static bool is_of(const struct world *world, uint64_t token, const struct call *call)
+/* A lease of that call, or an attempt at one, is there. */
+static bool has_it(const struct world *world, const struct model_master *model, unsigned key, const struct call *call)
 {
-	return token != 0 && world->trails[token].call_serial == call->serial;
+	uint64_t token;
+	for (unsigned i = 0; (token = model_token_of(model, key, i)) != 0; i++)
+		if (world->trails[token].call_serial == call->serial)
+			return true;
+	return false;
 }
 
 static bool stands_in(const struct world *world, const struct call *call, const struct model_queue *queue)
@@ -79,14 +83,21 @@ static bool stands_in(const struct world *world, const struct call *call, const 
 	return false;
 }
 
-/* In the queue of a master, or with the lock there: of a set, of all its resources. */
-static bool stands_on(const struct world *world, const struct call *call, unsigned node)
+/* In the queue of a master, or, unless `strictly`, with the lock there: of a set, of all its resources. */
+static bool stands_on(const struct world *world, const struct call *call, unsigned node, bool strictly)
 {
 	const struct model_master *model = &world->nodes[node].model;
 	MODEL_FOR_EACH_KEY (key, call->names)
-		if (!stands_in(world, call, model_waiting(model, key)) && !is_of(world, model_token(model, key), call))
+		if (!stands_in(world, call, model_waiting(model, key)) &&
+		    (strictly || !has_it(world, model, key, call)))
 			return false;
 	return true;
+}
+
+/* An attempt at a slot keeps nobody out of the others: it stands only where its entry does. */
+static bool leaves_room(const struct call *call)
+{
+	return call->request.mode == LEASE_SLOT;
 }
 
 static struct call *find_call(struct world *world, const struct transport_connection *connection,
@@ -102,14 +113,16 @@ static struct call *find_call(struct world *world, const struct transport_connec
 void order_before(struct world *world, const struct transport_connection *connection, const struct command *command)
 {
 	struct call *call = find_call(world, connection, command);
-	if (call && call->joined_at[connection->node] != 0 && !stands_on(world, call, connection->node))
+	if (call && call->joined_at[connection->node] != 0 &&
+	    !stands_on(world, call, connection->node, leaves_room(call)))
 		call->joined_at[connection->node] = 0;
 }
 
 void order_after(struct world *world, const struct transport_connection *connection, const struct command *command)
 {
 	struct call *call = find_call(world, connection, command);
-	if (call && call->joined_at[connection->node] == 0 && stands_on(world, call, connection->node))
+	if (call && call->joined_at[connection->node] == 0 &&
+	    stands_on(world, call, connection->node, leaves_room(call)))
 		call->joined_at[connection->node] = world->now;
 }
 
@@ -123,7 +136,8 @@ static bool stands_since(const struct world *world, const struct call *call, uin
 {
 	unsigned masters = 0;
 	for (unsigned i = 0; i < world->config.nodes; i++)
-		masters += call->joined_at[i] != 0 && call->joined_at[i] < since && stands_on(world, call, i);
+		masters += call->joined_at[i] != 0 && call->joined_at[i] < since &&
+			   stands_on(world, call, i, leaves_room(call));
 	return is_majority(world, masters);
 }
 
@@ -206,12 +220,6 @@ static bool is_over(const struct world *world, uint64_t since, uint64_t us)
 	return world->now >= since + us - us / 1000;
 }
 
-static const struct lease_op *first_of(const struct world *world, unsigned proc, unsigned key)
-{
-	const char *name = key_name(world, key);
-	return lease_queue_find_first(world->procs[proc].leases, name, strlen(name));
-}
-
 /* The first one of a process is told so, or that a notification may have been missed: it may try. */
 void order_first(struct world *world, unsigned proc, uint32_t names)
 {
@@ -241,6 +249,11 @@ static bool is_by_another(const struct world *world, const struct call *call)
 
 void order_attempt(struct world *world, struct call *call, const struct redlock *core)
 {
+	if (world->config.modes != 0) { /* one message wakes several, and a slot may be followed by the next */
+		call->notified = false;
+		call->notified_by = NONE;
+		return;
+	}
 	bool at_once = is_majority(world, (unsigned)__builtin_popcount(call->notified_on));
 	struct lease *lease = call->notified_by != NONE && at_once ? &world->leases[call->notified_by] : NULL;
 	uint64_t passed_at = call->passed_at, first_at = call->passed_first_at;
@@ -279,7 +292,8 @@ void order_attempt(struct world *world, struct call *call, const struct redlock 
 /* A dead holder never releases: waiters that were passed over try when their patience is over. */
 static uint64_t patience(const struct world *world, uint32_t names)
 {
-	if (world->config.keyed != 0) /* some leases nobody releases and nobody was told of */
+	if (world->config.keyed != 0 ||
+	    world->config.modes != 0) /* some leases nobody releases and nobody was told of */
 		return REDLOCK_ALIVE_US;
 	MODEL_FOR_EACH_KEY (key, names) {
 		uint16_t newest = world->newest[key];
@@ -333,12 +347,15 @@ void order_granted(struct world *world, const struct call *by)
 		if (call == by || !is_waiting(call) || (call->names & by->names) == 0 ||
 		    call->op->core.state == REDLOCK_IDLE)
 			continue;
+		if (call->request.mode == LEASE_SHARED && by->request.mode == LEASE_SHARED)
+			continue; /* they share it */
 		count_outrun(world, call, by);
 		bool before = call->op->core.arrival < arrival, earlier = !by->waits || before;
 		/* a set has another script, which may have to be sent again */
 		bool came_before = call->proc == by->proc && by->waits && before && is_smooth(world) &&
-				   is_set(call->names) == is_set(by->names);
-		if (came_before || (earlier && stands_since(world, call, by->began)))
+				   is_set(call->names) == is_set(by->names) &&
+				   (call->request.mode == LEASE_EXCLUSIVE) == (by->request.mode == LEASE_EXCLUSIVE);
+		if ((came_before && !leaves_room(call)) || (earlier && stands_since(world, call, by->began)))
 			overtake(world, call, by);
 	}
 }
@@ -391,7 +408,8 @@ static void check_entry(struct world *world, const struct call *call)
 		return;
 	for (unsigned i = 0; i < world->config.nodes; i++)
 		if (redlock_has(core->joined, i) &&
-		    world->procs[call->proc].links[i].dead_at + WATCH_US < call->began && !stands_on(world, call, i))
+		    world->procs[call->proc].links[i].dead_at + WATCH_US < call->began &&
+		    !stands_on(world, call, i, false))
 			fail(world, "queue: one of p%u who waits for r%u since %llu has lost its entry on master %u",
 			     call->proc, call->key, (unsigned long long)core->arrival, i);
 }
@@ -405,7 +423,10 @@ static void check_entries(struct world *world, unsigned key)
 
 static struct model_entry entry_of(const struct world *world, const struct call *call)
 {
-	return (struct model_entry){.arrival = call->op->core.arrival, .replica = world->procs[call->proc].replica};
+	static const uint32_t kinds[] = {MODEL_EXCLUSIVE, MODEL_PLUS, MODEL_SLOT};
+	return (struct model_entry){.arrival = call->op->core.arrival,
+				    .replica = world->procs[call->proc].replica,
+				    .kind = kinds[call->request.mode]};
 }
 
 /* Who came first of those who stand in its queue on a majority; NULL: nobody does. */
@@ -443,31 +464,6 @@ static void watch_key(struct world *world, unsigned key)
 		 WAKE_US + world->config.timeout_us + world->config.deaf_us + patience(world, first->names))
 		fail(world, "wake-up: r%u is free on a majority since %llu ms, and nobody who waits is granted", key,
 		     (unsigned long long)((world->now - *since) / MS));
-}
-
-/* A noted lease of its own key is on a majority. */
-static bool is_own(struct world *world, const struct call *call)
-{
-	unsigned masters = 0;
-	for (unsigned i = 0; i < world->config.nodes; i++) {
-		node_sync(world, i);
-		uint64_t token = model_token(&world->nodes[i].model, call->key);
-		const struct model_value *value = &world->nodes[i].model.keys[call->key].value;
-		masters += token != 0 && value->noted && value->key == call->request.key;
-	}
-	return is_majority(world, masters);
-}
-
-/* Nobody waits for a lock of its own. */
-static void check_own(struct world *world, struct call *call)
-{
-	if (!call->used || !call->op || call->left || call->request.key == 0 || !is_own(world, call))
-		call->own_since = 0;
-	else if (call->own_since == 0)
-		call->own_since = world->now;
-	else if (world->now - call->own_since > OWN_US + 2 * world->config.timeout_us)
-		fail(world, "own: one of p%u waits for r%u, which a lease of its own key holds, since %llu ms",
-		     call->proc, call->key, (unsigned long long)((world->now - call->own_since) / MS));
 }
 
 void order_watch(struct world *world)

@@ -155,6 +155,7 @@ static void set_options(struct world *world, struct proc *proc, bool bootstrap)
 	options->max_hold_ms = config->max_hold_ms;
 	options->max_wait_ms = 60000;
 	options->max_waiters = options->max_waiters_per_resource = 10000;
+	options->max_shared = config->max_shared;
 	options->master_timeout_ms = (uint32_t)(config->timeout_us / MS);
 	options->retry_min_ms = config->retry_min_us / (uint32_t)MS;
 	options->retry_max_ms = config->retry_max_us / (uint32_t)MS;

@@ -96,6 +96,10 @@ static redisReply *value(const struct model_value *value)
 	if (value->token == 0)
 		return string(REDIS_REPLY_STRING, "a value of another library");
 	token_write(value->token, line);
+	if (value->kind != MODEL_EXCLUSIVE)
+		line[len++] = value->kind == MODEL_PLUS ? '+' : '#';
+	if (value->kind == MODEL_SLOT)
+		len += text_decimal(value->slot, line + len);
 	line[len++] = value->names != 0 ? ';' : ':';
 	len += text_decimal(value->hold_until_ms, line + len);
 	line[len++] = ':';
@@ -117,15 +121,19 @@ static redisReply *value(const struct model_value *value)
 	return bytes(REDIS_REPLY_STRING, line, len);
 }
 
-enum { ENTRY = 16 + 1 + 16 };
+enum { ENTRY_MAX = 16 + 1 + 16 + 1 + TEXT_DECIMAL_MAX };
 
 static redisReply *entry(struct model_entry entry)
 {
-	char line[ENTRY];
+	char line[ENTRY_MAX];
+	size_t len = 33;
 	write_hex(line, entry.replica);
-	line[16] = ':';
+	line[16] = ":+#"[entry.kind];
 	write_decimal(line + 17, entry.arrival);
-	return bytes(REDIS_REPLY_STRING, line, sizeof line);
+	if (entry.kind == MODEL_SLOT)
+		line[len++] = ':';
+	len += entry.kind == MODEL_SLOT ? text_decimal(entry.most, line + len) : 0;
+	return bytes(REDIS_REPLY_STRING, line, len);
 }
 
 static redisReply *array(size_t count, redisReply *const elements[])
@@ -149,12 +157,39 @@ static redisReply *held(const struct model_reply *answer)
 		     answer->has_value ? value(&answer->value) : nil());
 }
 
+/* A digit for each slot. */
+static redisReply *taken(const struct model_reply *answer)
+{
+	char digits[32];
+	assert(answer->slots <= sizeof digits);
+	for (unsigned i = 0; i < answer->slots; i++)
+		digits[i] = (char)('0' + (answer->taken >> i & 1));
+	return bytes(REDIS_REPLY_STRING, digits, answer->slots);
+}
+
+/* {value, ms, …} */
+static redisReply *listed(const struct model_reply *answer)
+{
+	redisReply *elements[2 * MODEL_HOLDERS];
+	for (uint32_t i = 0; i < answer->listed_count; i++) {
+		elements[2 * i] = value(&answer->listed[i].value);
+		elements[2 * i + 1] = number((long long)answer->listed[i].ends_ms);
+	}
+	return array(2 * answer->listed_count, elements);
+}
+
 static redisReply *lock_script(const struct command *command)
 {
 	const struct model_reply *answer = &command->answer;
 	bool acquires = command->kind == REDLOCK_SCRIPT_ACQUIRE, inspects = command->kind == REDLOCK_SCRIPT_INSPECT;
 	bool which = command->request.names != 0 && (acquires || command->kind == REDLOCK_SCRIPT_RELEASE);
 	redisReply *code = number(answer->code), *now = number((long long)answer->now_us);
+	if (answer->code == 0 && inspects && answer->value.kind != MODEL_EXCLUSIVE)
+		return ARRAY(code, now, number(answer->remaining_ms), value(&answer->value), number(answer->waiters),
+			     number(answer->holder_count), decimal(answer->digest_of_tokens), listed(answer));
+	if (answer->code == 0 && command->request.kind != MODEL_EXCLUSIVE)
+		return ARRAY(code, now, number(answer->remaining_ms), answer->has_value ? value(&answer->value) : nil(),
+			     taken(answer));
 	if (answer->code == 0 && inspects)
 		return ARRAY(code, now, number(answer->remaining_ms), answer->has_value ? value(&answer->value) : nil(),
 			     number(answer->waiters));
@@ -263,14 +298,20 @@ const redisReply *reply_make(const struct command *command)
 
 const redisReply *reply_make_message(const struct notification *notification)
 {
-	char line[80];
+	char line[ENTRY_MAX + 40], *at = line;
 	used = used_pointers = used_text = 0;
 	redisReply *channel = string(REDIS_REPLY_STRING, "redlockd:wake");
 	if (notification->entry.replica == 0)
 		return ARRAY(string(REDIS_REPLY_STRING, "subscribe"), channel, number(1));
 	const char *name = key_name(&world_of_all, notification->key);
-	memcpy(line, entry(notification->entry)->str, ENTRY);
-	line[ENTRY] = ' ';
-	strcpy(line + ENTRY + 1, name);
+	if (!notification->run) {
+		at = stpcpy(line, entry(notification->entry)->str);
+	} else {
+		*at++ = '+';
+		write_decimal(at, notification->entry.arrival);
+		at += notification->entry.arrival != 0 ? 16 : 0;
+	}
+	*at++ = ' ';
+	strcpy(at, name);
 	return ARRAY(string(REDIS_REPLY_STRING, "message"), channel, string(REDIS_REPLY_STRING, line));
 }

@@ -212,6 +212,8 @@ void config_random(struct world *world)
 	config->operators = !config->smooth && one_of(world, 6);
 	config->unlike = config->profile == PROFILE_BOUNDS || (config->max_ttl_us > 3 * SECOND && one_of(world, 4));
 	config->retry_max_us = config->retry_min_us * (uint32_t)(1 + below(world, 4));
+	config->max_shared = (uint32_t)(2 + below(world, MODEL_HOLDERS - 1));
+	config->modes = one_of(world, 2) ? (uint32_t)(1 + below(world, 8)) : 0;
 	config->keyed = one_of(world, 3) ? (uint32_t)(1 + below(world, 8)) : 0;
 	if (config->profile == PROFILE_TABLE)
 		config->keyed = 0; /* another's key would be a request for its place */

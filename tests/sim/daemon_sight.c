@@ -1,5 +1,6 @@
 /* What a redlockd sees of its masters, for the checks: noted when an answer or a notification is handed over, before
  * the daemon acts on it. */
+#include <stdlib.h>
 #include <string.h>
 
 #include "daemon_world.h"
@@ -139,6 +140,31 @@ void sight_sent(struct world *world, const struct command *command)
 		call->raised_at = world->now;
 }
 
+struct lease_op *first_of(const struct world *world, unsigned proc, unsigned key)
+{
+	const char *name = key_name(world, key);
+	struct lease_waiter *waiters;
+	bool any = lease_queue_list(world->procs[proc].leases, name, strlen(name), 0, &waiters) > 0;
+	struct lease_op *first = any ? waiters[0].op : NULL;
+	free(waiters);
+	return first;
+}
+
+/* To all shared ones that came before, or to all. */
+static void notify_run(struct world *world, const struct transport_connection *connection,
+		       const struct notification *notification)
+{
+	for (unsigned i = 0; i < CALLS; i++) {
+		struct call *call = &world->calls[i];
+		bool meant = call->used && call->waits && call->op && call->proc == connection->proc &&
+			     call->request.mode == LEASE_SHARED && call->names >> notification->key & 1 &&
+			     (notification->entry.arrival == 0 || call->op->core.arrival < notification->entry.arrival);
+		if (meant)
+			order_notified(call, connection->node, notification);
+		world->figures->notified += meant;
+	}
+}
+
 void notification_before(struct world *world, const struct transport_connection *connection,
 			 const struct notification *notification)
 {
@@ -147,9 +173,14 @@ void notification_before(struct world *world, const struct transport_connection 
 		note_missed(world, connection->proc);
 		return;
 	}
+	world->cause = CAUSE_MESSAGE;
+	world->cause_arg = NULL;
+	if (notification->run) {
+		notify_run(world, connection, notification);
+		return;
+	}
 	if (notification->entry.replica != proc->replica) {
-		struct lease_op *first = lease_queue_find_first(proc->leases, key_name(world, notification->key),
-								strlen(key_name(world, notification->key)));
+		const struct lease_op *first = first_of(world, connection->proc, notification->key);
 		struct call *call = first && first->done ? call_of(world, first->arg) : NULL;
 		world->figures->passed += call != NULL;
 		if (call)

@@ -115,15 +115,22 @@ static uint64_t token(const struct transport_word *word)
 	return word->len > 0 ? hex_number(word->bytes + LEASE_TOKEN_LEN - 16) : 0;
 }
 
-/* "replica:arrival wait_ms" */
+/* "replica:arrival wait_ms", "replica+arrival wait_ms" or "replica#arrival:most wait_ms" */
 static void parse_entry(const struct transport_word *word, struct model_command *command)
 {
 	if (word->len == 0)
 		return;
-	assert(word->len > 34);
-	struct transport_word arrival = {word->bytes + 17, 16}, wait_ms = {word->bytes + 34, word->len - 34};
+	const char *blank = memchr(word->bytes, ' ', word->len);
+	assert(blank && blank >= word->bytes + 33);
+	struct transport_word arrival = {word->bytes + 17, 16},
+			      wait_ms = {blank + 1, word->len - (size_t)(blank + 1 - word->bytes)};
 	command->entry = (struct model_entry){.arrival = decimal(&arrival), .replica = hex_number(word->bytes)};
 	command->wait_ms = (uint32_t)decimal(&wait_ms);
+	command->entry.kind = word->bytes[16] == '+' ? MODEL_PLUS : word->bytes[16] == '#' ? MODEL_SLOT : 0;
+	if (command->entry.kind != MODEL_SLOT)
+		return;
+	struct transport_word most = {word->bytes + 34, (size_t)(blank - word->bytes - 34)};
+	command->entry.most = (uint32_t)decimal(&most);
 }
 
 static bool is(const struct transport_word *word, const char *text)
@@ -170,6 +177,15 @@ static void parse_acquire(struct command *command, const struct transport_connec
 	set_deadline(command, connection, &argv[8]);
 }
 
+/* acquire_shared.lua: what it has more. */
+static void parse_kind(struct model_command *request, const struct transport_word *argv)
+{
+	struct transport_word slot = {argv[1].bytes + 1, argv[1].len - 1};
+	request->most = decimal(&argv[0]);
+	request->kind = argv[1].bytes[0] == '+' ? MODEL_PLUS : MODEL_SLOT;
+	request->slot = request->kind == MODEL_SLOT ? (uint32_t)decimal(&slot) : 0;
+}
+
 /* "fence:key" */
 static void parse_note(const struct transport_word *word, struct model_command *request)
 {
@@ -213,7 +229,8 @@ static void parse_lock_script(struct command *command, const struct transport_co
 	default:
 		assert(command->kind == REDLOCK_SCRIPT_INSPECT);
 		request->ttl_ms = decimal(&argv[0]);
-		request->epoch = epoch(&argv[1]);
+		request->most = decimal(&argv[1]);
+		request->epoch = epoch(&argv[2]);
 	}
 }
 
@@ -392,7 +409,11 @@ static void parse_script(struct command *command, const struct transport_connect
 	} else {
 		command->kind = (uint8_t)script;
 		command->script = (uint8_t)(with_source ? 0 : script);
-		if (script >= REDLOCK_SCRIPT_ACQUIRE_SET)
+		if (script == REDLOCK_SCRIPT_ACQUIRE_SHARED) {
+			command->kind = REDLOCK_SCRIPT_ACQUIRE;
+			parse_batch(command, connection, keys, words);
+			parse_kind(&command->request, argv + 9);
+		} else if (script >= REDLOCK_SCRIPT_ACQUIRE_SET)
 			parse_set_command(command, connection, keys, words);
 		else if (script <= REDLOCK_SCRIPT_INSPECT)
 			parse_batch(command, connection, keys, words);

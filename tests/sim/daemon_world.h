@@ -69,6 +69,7 @@ enum event_kind {
 /* A master publishes whose turn it is. */
 struct notification {
 	struct model_entry entry; /* replica 0: the confirmation of SUBSCRIBE */
+	bool run;                 /* all shared ones before entry.arrival; 0: all */
 	uint8_t key;
 	uint16_t lease; /* whose release it was; NONE. For the checks */
 };
@@ -293,7 +294,8 @@ struct client {
 	uint8_t extensions; /* yet to do */
 	uint16_t call;      /* NONE */
 	uint32_t call_serial;
-	uint64_t asked; /* the last Idempotency-Key; 0: none yet */
+	uint64_t asked;       /* the last Idempotency-Key; 0: none yet */
+	uint16_t mode, slots; /* of enum lease_mode */
 };
 
 struct lease {
@@ -303,6 +305,7 @@ struct lease {
 	uint64_t allowance_us;     /* what its validity had taken off for clocks that part and jump */
 	uint16_t next[MODEL_KEYS]; /* of the same key, older; NONE */
 	uint8_t key, proc;
+	uint16_t slot, mode;        /* of enum lease_mode */
 	uint32_t names;             /* as in struct call */
 	uint16_t quorum;            /* bit i: master i's vote was counted */
 	struct sight sights[NODES]; /* of those votes */
@@ -365,10 +368,12 @@ struct config {
 	uint32_t think_us;
 	uint32_t burst; /* of 8: faults that follow the last one at once */
 	uint64_t max_hold_ms;
-	uint32_t waits;   /* of 8 acquisitions so many wait */
-	uint32_t holds;   /* likewise: hold */
-	uint32_t keyed;   /* likewise: Idempotency-Key */
-	uint32_t sets;    /* likewise: on several resources */
+	uint32_t waits; /* of 8 acquisitions so many wait */
+	uint32_t holds; /* likewise: hold */
+	uint32_t keyed; /* likewise: Idempotency-Key */
+	uint32_t sets;  /* likewise: on several resources */
+	uint32_t modes; /* likewise: shared, or on a slot */
+	uint32_t max_shared;
 	bool operators;   /* locks are forced, inspected and listed */
 	uint64_t wait_us; /* for so long at most */
 	bool smooth;      /* no message is late by much, and hardly anything ever fails */
@@ -426,7 +431,8 @@ struct figures {
 	uint64_t faults[FAULTS], excused[EXCUSES], outcomes[LEASE_STATUS_COUNT];
 	uint64_t waiters, granted_waiting, notified, passed, missed_notifications, stale_entries, overtakes,
 		most_overtakes, outruns, most_outruns, wait_ends, slowest_wake_us;
-	uint64_t keyed, keyed_again, sets, sets_waited, longest_set_wait_us;
+	uint64_t shared, slots, shared_together, slots_together, runs, keyed, keyed_again, sets, sets_waited,
+		longest_set_wait_us;
 	uint64_t holds, holds_lost, drained, abandoned, left, forced, listed, batched, no_script;
 	uint64_t fullest_events, fullest_commands, fullest_calls, slowest_recovery_us;
 };

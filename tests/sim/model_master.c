@@ -371,7 +371,7 @@ void model_release(struct model_master *master, const struct model_command *comm
 void model_inspect(struct model_master *master, const struct model_command *command, struct model_reply *ret_reply)
 {
 	/* local seen = redis.call('HMGET', KEYS[2], 'epoch', 'waited')
-	 * if seen[1] ~= ARGV[2] and ARGV[2] ~= '----------------' then */
+	 * if seen[1] ~= ARGV[3] and ARGV[3] ~= '----------------' then */
 	if (model_is_other_epoch(master, command)) {
 		/* return {-3, now_us} */
 		model_reply_code(master, -3, ret_reply);

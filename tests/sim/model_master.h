@@ -167,8 +167,8 @@ struct model_reply {
 	uint32_t listed_count;    /* … how many of them are in `listed` … */
 	uint64_t digest_of_tokens;
 	struct model_holder listed[MODEL_HOLDERS]; /* … sorted by their end, `ends_ms` is what is left */
-	struct model_entry first; /* acquire 2: whose turn it is */
-	uint8_t which;            /* acquire 0 and 2, release 0, of a set: about which of its keys, in their order */
+	struct model_entry first;                  /* acquire 2: whose turn it is */
+	uint8_t which; /* acquire 0 and 2, release 0, of a set: about which of its keys, in their order */
 	/* acquire, release: whose entry is published on {prefix}redlockd:wake for each key, replica 0: nobody's.
 	 * Whatever the code is: a release calls also where it answers −3 */
 	struct model_entry notified[MODEL_KEYS];

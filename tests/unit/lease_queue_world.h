@@ -52,6 +52,7 @@ static inline void set_up(void)
 		.max_hold_ms = 86400000,
 		.max_waiters = 10,
 		.max_waiters_per_resource = 4,
+		.max_shared = 10,
 		.master_timeout_ms = 60000,
 		.retry_min_ms = 1,
 		.retry_max_ms = 1,

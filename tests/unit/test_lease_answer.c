@@ -10,7 +10,7 @@
 
 static uint64_t read_value(const char *value, struct lease_holder *ret)
 {
-	return lease_answer_read_holder(value, strlen(value), ret);
+	return lease_value_read_holder(value, strlen(value), ret);
 }
 
 START_TEST(owners_are_read_from_our_own_values)
@@ -144,7 +144,7 @@ START_TEST(holders_are_told_apart_by_token)
 	ck_assert_uint_ne(id, read_value(OTHER ":1:7::a", &holder));
 	ck_assert_uint_eq(read_value("redsync-value", &holder), read_value("redsync-value", &holder));
 	ck_assert_uint_ne(read_value("redsync-value", &holder), read_value("another-value", &holder));
-	ck_assert_uint_eq(lease_answer_read_holder(NULL, 0, &holder), lease_answer_read_holder(NULL, 0, &holder));
+	ck_assert_uint_eq(lease_value_read_holder(NULL, 0, &holder), lease_value_read_holder(NULL, 0, &holder));
 	ck_assert(!holder.known);
 }
 END_TEST
@@ -162,17 +162,17 @@ START_TEST(bounds_of_leases_are_read_from_our_own_values)
 		{TOKEN ":9007199254740991:7::", REDLOCK_FENCE_LIMIT - 1},
 	};
 	for (size_t i = 0; i < sizeof values / sizeof *values; i++)
-		ck_assert_uint_eq(lease_answer_hold_until_ms(values[i].value, strlen(values[i].value)),
+		ck_assert_uint_eq(lease_value_hold_until_ms(values[i].value, strlen(values[i].value)),
 				  values[i].hold_until_ms);
-	ck_assert_uint_eq(lease_answer_hold_until_ms(NULL, 0), 0);
+	ck_assert_uint_eq(lease_value_hold_until_ms(NULL, 0), 0);
 	/* no further than its length */
-	ck_assert_uint_eq(lease_answer_hold_until_ms(TOKEN ":12:34::x", LEASE_TOKEN_LEN + 3), 0);
+	ck_assert_uint_eq(lease_value_hold_until_ms(TOKEN ":12:34::x", LEASE_TOKEN_LEN + 3), 0);
 }
 END_TEST
 
 START_TEST(other_values_have_no_bound)
 {
-	ck_assert_uint_eq(lease_answer_hold_until_ms(other_values[_i], strlen(other_values[_i])), 0);
+	ck_assert_uint_eq(lease_value_hold_until_ms(other_values[_i], strlen(other_values[_i])), 0);
 }
 END_TEST
 

@@ -92,6 +92,7 @@ static struct master_script script_of(enum redlock_script script)
 		.token = TOKEN,
 		.bucket = masters_bucket("orders/42", 9),
 		.fence = 7,
+		.most = 100,
 	};
 }
 
@@ -150,7 +151,7 @@ START_TEST(commands_are_as_the_scripts_want_them)
 	static const char *const extend[] = {"2", "app:orders/42", "app:redlockd:master", TOKEN, "30000", "", GUARD,
 					     NULL};
 	static const char *const release[] = {"2", "app:orders/42", "app:redlockd:master", TOKEN, "", GUARD, NULL};
-	static const char *const inspect[] = {"2", "app:orders/42", "app:redlockd:master", "30000", GUARD, NULL};
+	static const char *const inspect[] = {"2", "app:orders/42", "app:redlockd:master", "30000", "100", GUARD, NULL};
 	static const char *const *const expected[] = {
 		[REDLOCK_SCRIPT_ACQUIRE] = acquire, [REDLOCK_SCRIPT_RAISE] = raise,
 		[REDLOCK_SCRIPT_EXTEND] = extend,   [REDLOCK_SCRIPT_RELEASE] = release,
@@ -214,13 +215,13 @@ START_TEST(several_are_joined_in_their_order)
 	}
 	const struct words *got = words_of(count, list);
 	snprintf(expected, sizeof expected, "%zu", count + 1);
-	ck_assert_uint_eq(got->elements, 3 + count + 1 + count * MASTER_ARGUMENTS_MAX);
+	ck_assert_uint_eq(got->elements, 3 + count + 1 + count * MASTER_BATCH_ARGUMENTS);
 	ck_assert_str_eq(got->element[0], "EVALSHA");
 	ck_assert_str_eq(got->element[1], scripts[REDLOCK_SCRIPT_ACQUIRE].sha1);
 	ck_assert_str_eq(got->element[2], expected);
 	ck_assert_str_eq(got->element[3 + count], "app:redlockd:master");
 	for (size_t i = 0; i < count; i++) {
-		char *const *at = &got->element[3 + count + 1 + i * MASTER_ARGUMENTS_MAX];
+		char *const *at = &got->element[3 + count + 1 + i * MASTER_BATCH_ARGUMENTS];
 		snprintf(expected, sizeof expected, "app:r%zu", i);
 		ck_assert_str_eq(got->element[3 + i], expected);
 		ck_assert_str_eq(at[0], tokens[i]);
@@ -333,9 +334,19 @@ END_TEST
 static const struct {
 	const char *name, *value;
 } argument_values[] = {
-	{"token", TOKEN},     {"ttl_ms", "30000"}, {"watch_ms", "30000"},         {"max_hold_ms", "86400000"},
-	{"label", ":me:you"}, {"note", ""},        {"bucket", "14377"},           {"guess", "7"},
-	{"fence", "7"},       {"entry", ENTRY},    {"epoch", "----------------"}, {"deadline_us", "9999999999999999"},
+	{"token", TOKEN},
+	{"ttl_ms", "30000"},
+	{"watch_ms", "30000"},
+	{"max_hold_ms", "86400000"},
+	{"label", ":me:you"},
+	{"note", ""},
+	{"bucket", "14377"},
+	{"guess", "7"},
+	{"most", "100"},
+	{"fence", "7"},
+	{"entry", ENTRY},
+	{"epoch", "----------------"},
+	{"deadline_us", "9999999999999999"},
 };
 
 static const char *value_of(const char *name, size_t len)
@@ -367,6 +378,24 @@ START_TEST(arguments_are_in_the_order_of_the_scripts)
 }
 END_TEST
 
+/* What acquire_shared.lua wants: see its head. */
+START_TEST(an_acquisition_that_leaves_room_for_others_is_of_its_own)
+{
+	static const char *const shown[] = {REPLICA "+1795215206922001 60000", REPLICA "#1795215206922001:100 60000"};
+	struct master_script script = script_of(REDLOCK_SCRIPT_ACQUIRE);
+	script.entry = entry;
+	script.slot = 17;
+	for (unsigned i = 0; i < 2; i++) {
+		script.kind = i == 0 ? MASTER_SHARED : MASTER_SLOT;
+		const struct words *got = words_of(1, &script);
+		ck_assert_uint_eq(got->elements, 16);
+		ck_assert_str_eq(got->element[1], scripts[REDLOCK_SCRIPT_ACQUIRE_SHARED].sha1);
+		ck_assert_str_eq(got->element[11], shown[i]);
+		ck_assert_str_eq(got->element[15], i == 0 ? "+" : "#17");
+	}
+}
+END_TEST
+
 /* The build resolves all --include lines, and both scripts that use the queue have the same parts. */
 START_TEST(included_parts_are_in_the_scripts)
 {
@@ -377,7 +406,7 @@ START_TEST(included_parts_are_in_the_scripts)
 		ck_assert_ptr_nonnull(
 			strstr(scripts[with_queue[i]].source, "entries = redis.call('ZRANGE', queue, 0, last)"));
 		ck_assert_ptr_nonnull(strstr(scripts[with_queue[i]].source,
-					     "redis.call('ZADD', queue, 'NX', string.sub(entry, 18), entry)"));
+					     "redis.call('ZADD', queue, 'NX', string.sub(entry, 18, 33), entry)"));
 	}
 }
 END_TEST
@@ -464,8 +493,8 @@ int main(void)
 	tcase_add_loop_test(tests, an_entry_has_fixed_columns, 0, sizeof entries / sizeof *entries);
 	tcase_add_loop_test(tests, arguments_are_in_the_order_of_the_scripts, REDLOCK_SCRIPT_ACQUIRE,
 			    REDLOCK_SCRIPT_INSPECT + 1);
-	suite_add(tests, included_parts_are_in_the_scripts, epoch_and_deadline_are_written_into_every_script,
-		  the_deadline_is_in_the_masters_own_time, the_deadline_is_no_later_than_its_use,
-		  a_deadline_never_has_more_than_sixteen_digits);
+	suite_add(tests, an_acquisition_that_leaves_room_for_others_is_of_its_own, included_parts_are_in_the_scripts,
+		  epoch_and_deadline_are_written_into_every_script, the_deadline_is_in_the_masters_own_time,
+		  the_deadline_is_no_later_than_its_use, a_deadline_never_has_more_than_sixteen_digits);
 	return suite_run("master_script", tests, NULL);
 }

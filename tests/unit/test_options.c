@@ -21,6 +21,7 @@ static const struct number {
 	{"max-wait-ms", MEMBER(max_wait_ms), 0, 86400000, 60000, ""},
 	{"max-waiters", MEMBER(max_waiters), 1, 1000000, 8000, ""},
 	{"max-waiters-per-resource", MEMBER(max_waiters_per_resource), 1, 1000000, 1000, ""},
+	{"max-shared", MEMBER(max_shared), 1, 10000, 1000, ""},
 	{"max-hold-ms", MEMBER(max_hold_ms), 0, UINT64_C(31536000000), 86400000, ""},
 	{"master-timeout-ms", MEMBER(master_timeout_ms), 1, 60000, 1000, ""}, /* with --dev */
 	{"retry-min-ms", MEMBER(retry_min_ms), 0, 60000, 50, "--retry-max-ms=60000"},

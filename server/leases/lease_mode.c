@@ -1,0 +1,48 @@
+/* Modes: what a command says of them, and which slot an attempt asks for. Each slot is a lock of its own: all masters
+ * are asked for the same one. A refusal says which are taken there (server/scripts/acquire_shared.lua); the next one
+ * asks for one that may be free on a majority. The masters alone decide who has it. */
+#include <assert.h>
+#include <string.h>
+
+#include "lease_internal.h"
+#include "server/base/base.h"
+
+void lease_mode_write(const struct lease_op *op, struct master_script *command)
+{
+	static const enum master_kind kinds[] = {MASTER_EXCLUSIVE, MASTER_SHARED, MASTER_SLOT};
+	const struct lease_request *request = &op->request;
+	if (command->script == REDLOCK_SCRIPT_INSPECT)
+		command->most = request->operation == LEASE_FORCE ? UINT32_MAX : LEASE_HOLDERS_MAX;
+	if (request->operation != LEASE_ACQUIRE)
+		return;
+	command->kind = kinds[request->mode];
+	command->most = request->mode == LEASE_SLOT ? request->slots : op->leases->options->max_shared;
+	command->slot = op->slot;
+}
+
+void lease_mode_choose_slot(struct lease_op *op)
+{
+	unsigned masters = op->core.params.masters, slots = op->request.slots, candidates = 0;
+	unsigned most_taken = masters - redlock_majority((uint8_t)masters);
+	assert(slots >= 1 && slots <= LEASE_SLOTS_MAX);
+	for (unsigned i = 0; i < slots; i++)
+		candidates += op->taken[i] <= most_taken;
+	unsigned nth = (unsigned)(random_number() % (candidates > 0 ? candidates : slots));
+	for (op->slot = 0; op->slot < slots; op->slot++)
+		if ((candidates == 0 || op->taken[op->slot] <= most_taken) && nth-- == 0)
+			break;
+	assert(op->slot < slots);
+	memset(op->taken, 0, slots);
+}
+
+bool lease_mode_note_taken(struct lease_op *op, const char *taken, size_t len)
+{
+	bool other_is_free = false;
+	if (len != op->request.slots)
+		return false;
+	for (size_t i = 0; i < len; i++) {
+		op->taken[i] = (uint8_t)(op->taken[i] + (taken[i] == '1'));
+		other_is_free |= taken[i] != '1';
+	}
+	return other_is_free && taken[op->slot] == '1';
+}

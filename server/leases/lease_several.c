@@ -1,0 +1,159 @@
+/* The leases that hold a resource together, shared or on slots, as an inspection finds them. Pure. */
+#include <assert.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/param.h>
+
+#include "lease_internal.h"
+#include "server/base/base.h"
+
+static struct lease_holders *several_new(size_t list_max)
+{
+	return memory_zeroed(1, sizeof(struct lease_holders) + list_max * sizeof(struct lease_held));
+}
+
+void lease_several_free(struct lease_holders *several)
+{
+	for (uint32_t i = 0; several && i < several->listed; i++)
+		lease_holder_fini(&several->list[i].holder);
+	free(several);
+}
+
+static void held_copy(struct lease_held *held, const struct lease_held *from)
+{
+	size_t len = (size_t)from->holder.caller_len + from->holder.metadata_len + from->holder.names_len;
+	*held = *from;
+	held->holder.more = len > 0 ? memcpy(memory_alloc(len), from->holder.more, len) : NULL;
+}
+
+struct lease_holders *lease_several_copy(const struct lease_holders *from)
+{
+	if (!from)
+		return NULL;
+	struct lease_holders *several = several_new(from->listed);
+	*several = *from;
+	for (uint32_t i = 0; i < from->listed; i++)
+		held_copy(&several->list[i], &from->list[i]);
+	return several;
+}
+
+struct lease_holders *lease_several_read(const struct master_reply *reply)
+{
+	if (!reply->holders)
+		return NULL;
+	struct lease_holders *several = several_new(reply->listed);
+	several->count = reply->holder_count;
+	several->digest = reply->digest;
+	for (size_t i = 0; i < reply->listed; i++) {
+		struct lease_held *held = &several->list[several->listed];
+		const char *value;
+		size_t len;
+		uint64_t remaining_us;
+		if (!master_reply_holder(reply, i, &value, &len, &remaining_us))
+			continue;
+		lease_value_read_holder(value, len, &held->holder);
+		if (!held->holder.known)
+			continue;
+		memcpy(held->token, value, sizeof held->token);
+		held->remaining_ms = remaining_us / 1000;
+		several->listed++;
+	}
+	return several;
+}
+
+/* ---- what the masters say together ---- */
+
+static int compare_tokens(const void *a, const void *b)
+{
+	const struct lease_held *const *one = a, *const *other = b;
+	return memcmp((*one)->token, (*other)->token, LEASE_TOKEN_LEN);
+}
+
+static int compare_fences(const void *a, const void *b)
+{
+	const struct lease_held *one = a, *other = b;
+	return one->holder.fence < other->holder.fence ? -1 : one->holder.fence > other->holder.fence;
+}
+
+static int compare_later(const void *a, const void *b)
+{
+	const uint64_t *one = a, *other = b;
+	return *one > *other ? -1 : *one < *other;
+}
+
+/* Adds the lease that `named` name: it lasts as long as a majority of masters has it. Its fence is the largest number
+ * that one of them has. */
+static void add_lease(struct lease_holders *several, const struct lease_held *const named[], size_t count,
+		      size_t needed)
+{
+	uint64_t left_ms[REDLOCK_MASTERS_MAX], fence = 0;
+	assert(count >= 1 && count <= REDLOCK_MASTERS_MAX);
+	for (size_t i = 0; i < count; i++) {
+		left_ms[i] = named[i]->remaining_ms;
+		fence = MAX(fence, named[i]->holder.fence);
+	}
+	qsort(left_ms, count, sizeof *left_ms, compare_later);
+	struct lease_held *held = &several->list[several->listed++];
+	held_copy(held, named[0]);
+	held->remaining_ms = left_ms[MIN(count, needed) - 1];
+	held->holder.fence = fence;
+	char digits[10] = ""; /* as in inspect.lua */
+	memcpy(digits, held->token + LEASE_TOKEN_LEN - 9, 9);
+	several->digest += strtoull(digits, NULL, 16);
+}
+
+/* More leases than a master lists: what most of the masters say of all, or the first of them. */
+static void count_unlisted(const struct lease_op *look, struct lease_holders *several)
+{
+	unsigned best = 0;
+	for (unsigned i = 0; i < look->core.params.masters; i++) {
+		const struct lease_holders *one = look->seen[i].several;
+		unsigned votes = 0;
+		for (unsigned j = 0; one && j < look->core.params.masters; j++) {
+			const struct lease_holders *other = look->seen[j].several;
+			votes += other && other->count == one->count && other->digest == one->digest;
+		}
+		if (votes <= best)
+			continue;
+		best = votes;
+		several->count = one->count;
+		several->digest = one->digest;
+	}
+}
+
+struct lease_holders *lease_several_merge(const struct lease_op *look)
+{
+	size_t masters = look->core.params.masters, needed = redlock_majority((uint8_t)masters);
+	size_t total = 0, unknown = 0; /* leases that were listed; masters that may have any lease */
+	bool any = false, all_listed = true;
+	for (unsigned i = 0; i < masters; i++) {
+		const struct lease_holders *one = look->seen[i].several;
+		bool is_whole = !one || one->listed == one->count;
+		any |= one != NULL;
+		all_listed &= is_whole;
+		total += one ? one->listed : 0;
+		unknown += !is_whole ||
+			   (!lease_op_voted(look, i, REDLOCK_VOTE_HELD) && !lease_op_voted(look, i, REDLOCK_VOTE_GONE));
+	}
+	if (!any)
+		return NULL;
+	struct lease_holders *several = several_new(total);
+	const struct lease_held **all = memory_alloc((total + 1) * sizeof *all);
+	total = 0;
+	for (unsigned i = 0; i < masters; i++)
+		for (uint32_t at = 0; look->seen[i].several && at < look->seen[i].several->listed; at++)
+			all[total++] = &look->seen[i].several->list[at];
+	qsort(all, total, sizeof *all, compare_tokens);
+	for (size_t at = 0, next; at < total; at = next) {
+		for (next = at + 1; next < total && compare_tokens(&all[at], &all[next]) == 0; next++)
+			;
+		if (next - at + unknown >= needed)
+			add_lease(several, all + at, next - at, needed);
+	}
+	free(all);
+	qsort(several->list, several->listed, sizeof *several->list, compare_fences);
+	several->count = several->listed;
+	if (!all_listed)
+		count_unlisted(look, several);
+	return several;
+}

@@ -1,0 +1,163 @@
+/* Requests for shared leases and slots that wait: who of this worker follows whom, who is told, and which slot is asked
+ * for. */
+#include "lease_queue_world.h"
+
+static struct asked *wait_in(const char *resource, enum lease_mode mode, const struct master_reply *answer)
+{
+	struct lease_request request = {.operation = LEASE_ACQUIRE,
+					.ttl_ms = 30000,
+					.wait_ms = 60000,
+					.mode = mode,
+					.slots = mode == LEASE_SLOT ? 4 : 0,
+					.resource_len = (uint16_t)strlen(resource)};
+	struct asked *one = &asked[asked_count++];
+	memcpy(request.resource, resource, request.resource_len);
+	*one = (struct asked){.answered = false};
+	one->op = lease_submit(leases, &request, on_done, one);
+	answer_acquires(answer);
+	return one;
+}
+
+static struct asked *shared(void)
+{
+	return wait_in("a", LEASE_SHARED, &held);
+}
+
+static void notify_run(uint64_t before)
+{
+	const struct masters_notification run = {
+		.run = true, .kind = MASTER_SHARED, .arrival = before, .resource = "a", .resource_len = 1};
+	for (uint8_t i = 0; i < 2; i++) {
+		struct masters_notification one = run;
+		one.master = i;
+		masters.notification_events.notified(masters.notification_events.arg, &one);
+	}
+}
+
+static bool tries(const struct asked *one)
+{
+	return one->op->core.state == REDLOCK_VOTING;
+}
+
+START_TEST(shared_ones_follow_only_those_that_are_not)
+{
+	struct asked *first = shared(), *second = shared(), *alone = wait_for("a"), *third = shared(),
+		     *fourth = shared();
+	ck_assert(!lease_queue_is_behind(first->op) && !lease_queue_is_behind(second->op));
+	ck_assert(lease_queue_is_behind(alone->op) && lease_queue_is_behind(third->op));
+	give_up(first);
+	ck_assert(lease_queue_is_behind(alone->op) && lease_queue_is_behind(third->op));
+	give_up(alone);
+	ck_assert(!lease_queue_is_behind(third->op) && !lease_queue_is_behind(fourth->op));
+	give_up(second);
+	ck_assert(!lease_queue_is_behind(third->op));
+}
+END_TEST
+
+START_TEST(an_exclusive_one_is_first_when_all_shared_ones_have_left)
+{
+	struct asked *first = shared(), *second = shared(), *alone = wait_for("a");
+	give_up(second);
+	ck_assert(lease_queue_is_behind(alone->op));
+	give_up(first);
+	ck_assert(!lease_queue_is_behind(alone->op));
+}
+END_TEST
+
+START_TEST(a_run_notifies_all_that_came_before)
+{
+	struct asked *first = shared(), *second = shared(), *alone = wait_for("a"), *third = shared();
+	notify_run(arrival_of(alone));
+	ck_assert(tries(first) && tries(second) && !tries(alone) && !tries(third));
+	answer_acquires(&granted);
+	ck_assert_int_eq(first->answer.status, LEASE_OK);
+	ck_assert_int_eq(second->answer.status, LEASE_OK);
+	ck_assert_int_eq(first->answer.mode, LEASE_SHARED);
+	ck_assert(!lease_queue_is_behind(alone->op) && lease_queue_is_behind(third->op));
+}
+END_TEST
+
+START_TEST(a_run_without_an_end_notifies_all_shared_ones)
+{
+	struct asked *first = shared(), *second = shared();
+	notify_run(UINT64_MAX);
+	ck_assert(tries(first) && tries(second));
+}
+END_TEST
+
+/* With every master away each attempt ends as soon as it begins. */
+START_TEST(a_run_may_end_any_number_of_waits)
+{
+	struct asked *first = shared(), *second = shared();
+	masters.down = 7;
+	notify_run(UINT64_MAX);
+	leases_dispatch(leases);
+	ck_assert(!lease_queue_is_behind(first->op) && !lease_queue_is_behind(second->op));
+}
+END_TEST
+
+#define SLOT(n) "0123456789abcdef0123456789abcdef01234567#" #n ":0:7::holder"
+
+/* All masters say the same of the slots. */
+static struct master_reply taken(const char *digits)
+{
+	return (struct master_reply){.vote = REDLOCK_VOTE_HELD,
+				     .remaining_us = 20000000,
+				     .value = SLOT(1),
+				     .value_len = sizeof SLOT(1) - 1,
+				     .taken = digits,
+				     .taken_len = strlen(digits),
+				     .time_us = 1};
+}
+
+START_TEST(the_next_attempt_asks_for_a_slot_that_is_free)
+{
+	struct lease_request request = {
+		.operation = LEASE_ACQUIRE, .ttl_ms = 30000, .wait_ms = 60000, .mode = LEASE_SLOT, .slots = 4};
+	struct asked *one = &asked[asked_count++];
+	char digits[] = "1111";
+	request.resource[0] = 'a';
+	request.resource_len = 1;
+	*one = (struct asked){.answered = false};
+	one->op = lease_submit(leases, &request, on_done, one);
+	unsigned asked_for = one->op->slot, free_one = (asked_for + 2) % 4;
+	ck_assert_uint_lt(asked_for, 4);
+	digits[free_one] = '0';
+	const struct master_reply refusal = taken(digits);
+	answer_acquires(&refusal);
+	while (one->op->attempt == 1)
+		uv_run(&loop, UV_RUN_ONCE); /* its timer is due */
+	ck_assert(tries(one));
+	ck_assert_uint_eq(one->op->slot, free_one);
+	answer_acquires(&granted);
+	ck_assert_int_eq(one->answer.status, LEASE_OK);
+	ck_assert_uint_eq(one->answer.slot, free_one);
+	ck_assert_int_eq(one->answer.mode, LEASE_SLOT);
+}
+END_TEST
+
+START_TEST(one_waits_where_all_slots_are_taken)
+{
+	const struct master_reply full = taken("1111"), of_others = taken("11");
+	ck_assert_int_eq(wait_in("a", LEASE_SLOT, &full)->op->core.state, REDLOCK_WAITING);
+	ck_assert_int_eq(wait_in("b", LEASE_SLOT, &of_others)->op->core.state, REDLOCK_WAITING);
+	struct asked *second = wait_in("a", LEASE_SLOT, &full);
+	ck_assert(lease_queue_is_behind(second->op));
+}
+END_TEST
+
+static void add_all(TCase *tests)
+{
+	tcase_add_test(tests, shared_ones_follow_only_those_that_are_not);
+	tcase_add_test(tests, an_exclusive_one_is_first_when_all_shared_ones_have_left);
+	tcase_add_test(tests, a_run_notifies_all_that_came_before);
+	tcase_add_test(tests, a_run_without_an_end_notifies_all_shared_ones);
+	tcase_add_test(tests, a_run_may_end_any_number_of_waits);
+	tcase_add_loop_test(tests, the_next_attempt_asks_for_a_slot_that_is_free, 0, 8);
+	tcase_add_test(tests, one_waits_where_all_slots_are_taken);
+}
+
+int main(void)
+{
+	return run_suite("lease_mode", add_all);
+}
