@@ -26,7 +26,7 @@ struct reading {
 /* ---- the members ---- */
 
 enum { ON_ACQUIRE = 1 << LEASE_ACQUIRE, ON_EXTEND = 1 << LEASE_EXTEND, ON_RELEASE = 1 << LEASE_RELEASE };
-enum { RESOURCE, RESOURCES, TTL, OWNER, TOKEN, WAIT, HOLD, METADATA, MEMBER_COUNT };
+enum { RESOURCE, RESOURCES, TTL, OWNER, TOKEN, WAIT, HOLD, METADATA, MODE, SLOTS, MEMBER_COUNT };
 
 /* Which operations know a member, and what it must be. */
 static const struct member {
@@ -42,6 +42,8 @@ static const struct member {
 	[WAIT] = {"wait_ms", ON_ACQUIRE, BODY_INTEGER},
 	[HOLD] = {"hold", ON_ACQUIRE, BODY_BOOLEAN},
 	[METADATA] = {"metadata", ON_ACQUIRE, BODY_OBJECT},
+	[MODE] = {"mode", ON_ACQUIRE, BODY_STRING},
+	[SLOTS] = {"slots", ON_ACQUIRE, BODY_INTEGER},
 };
 
 static bool was_seen(const struct reading *reading, int member)
@@ -96,6 +98,22 @@ static void put_integer(struct reading *reading, int member, const struct body_v
 				 member == TTL && value->integer > most ? "; extend it for longer" : "");
 	else
 		*ret_integer = (uint32_t)value->integer;
+}
+
+static void put_mode(struct reading *reading, const struct body_value *value)
+{
+	bool is_shared = value->len == 6 && memcmp(value->bytes, "shared", 6) == 0;
+	if (is_shared)
+		reading->request->mode = LEASE_SHARED;
+	else if (value->len != 9 || memcmp(value->bytes, "exclusive", 9) != 0)
+		field_errors_add(reading->errors, "mode", "must be exclusive or shared");
+}
+
+static void put_slots(struct reading *reading, const struct body_value *value)
+{
+	uint32_t slots = 0;
+	put_integer(reading, SLOTS, value, 1, LEASE_SLOTS_MAX, &slots);
+	reading->request->slots = (uint16_t)slots;
 }
 
 /* The text is the request's. */
@@ -193,6 +211,8 @@ static void put_value(struct reading *reading, int member, const struct body_val
 	case WAIT: put_integer(reading, member, value, 0, limits->max_wait_ms, &request->wait_ms); break;
 	case HOLD: request->hold = value->integer != 0; break;
 	case METADATA: put_metadata(reading, value->json); break;
+	case MODE: put_mode(reading, value); break;
+	case SLOTS: put_slots(reading, value); break;
 	default: assert(false);
 	}
 }
@@ -317,6 +337,14 @@ static void complete(struct reading *reading)
 		field_errors_add(reading->errors, "resource", "is required");
 	if (was_seen(reading, RESOURCE) && was_seen(reading, RESOURCES))
 		field_errors_add(reading->errors, "resources", "must not be there beside resource");
+	if (request->mode == LEASE_SHARED && was_seen(reading, RESOURCES))
+		field_errors_add(reading->errors, "mode", "must not be shared beside resources");
+	if (was_seen(reading, SLOTS) && request->mode == LEASE_SHARED)
+		field_errors_add(reading->errors, "slots", "must not be there beside mode shared");
+	else if (was_seen(reading, SLOTS) && was_seen(reading, RESOURCES))
+		field_errors_add(reading->errors, "slots", "must not be there beside resources");
+	else if (was_seen(reading, SLOTS))
+		request->mode = LEASE_SLOT;
 	if (request->operation != LEASE_ACQUIRE && request->resource_len == 0 && !was_seen(reading, RESOURCES))
 		field_errors_add(reading->errors, "resources", "is required where the path names no resource");
 	if (request->operation != LEASE_RELEASE && !was_seen(reading, TTL))
@@ -341,6 +369,8 @@ static void begin(struct reading *reading, const struct lease_request *before)
 	request->hold = false;
 	request->metadata_len = 0;
 	request->metadata = NULL;
+	request->mode = LEASE_EXCLUSIVE;
+	request->slots = 0;
 	request->set_count = 0;
 	request->names_len = 0;
 	request->names = NULL;

@@ -156,6 +156,8 @@ static bool decode_lease(struct call *call)
 		return call_reject_with(call, PROBLEM_INVALID_REQUEST, NULL, NULL, &errors);
 	if (call->lease.key != 0 && call->lease.set_count > 0) /* the same key for another set means another lease */
 		call->lease.key = MAX(call->lease.key ^ hash_fnv1a(call->lease.names, call->lease.names_len), 1U);
+	if (call->lease.key != 0 && call->lease.mode != LEASE_EXCLUSIVE) /* likewise */
+		call->lease.key = MAX(call->lease.key ^ (call->lease.slots + UINT64_C(1)), 1U);
 	return true;
 }
 

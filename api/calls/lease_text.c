@@ -72,6 +72,10 @@ size_t lease_text_write(const struct lease_request *lease, const struct lease_an
 	at = put_number(at, "\",\"fence\":", answer->fence);
 	at = acquired && !answer->again ? put_owner(at, lease->owner, lease->owner_len)
 					: put_owner(at, answer->holder.owner, answer->holder.owner_len);
+	if (answer->mode == LEASE_SHARED)
+		at = stpcpy(at, ",\"mode\":\"shared\"");
+	else if (answer->mode == LEASE_SLOT)
+		at = put_number(at, ",\"slot\":", answer->slot);
 	at = put_number(at, ",\"ttl_ms\":", answer->ttl_ms);
 	at = put_number(at, ",\"validity_ms\":", answer->validity_ms);
 	at = put_number(at, ",\"drift_ms\":", answer->drift_ms);

@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/param.h>
 
 #include "calls_internal.h"
 
@@ -80,21 +81,50 @@ static json_t *held_ms_new(const struct lease_holder *holder)
 		       : NULL;
 }
 
+/* One of several that hold a lock, known `ago_ms` ago. */
+static json_t *held_new(const struct lease_held *held, uint64_t ago_ms)
+{
+	const struct lease_holder *holder = &held->holder;
+	uint64_t left_ms = held->remaining_ms > ago_ms ? held->remaining_ms - ago_ms : 0;
+	return json_pack("{s:o*, s:o*, s:o*, s:I, s:o*, s:o*, s:o*}", "owner",
+			 holder->owner_len > 0 ? owner_new(holder) : NULL, "fence", fence_new(holder), "slot",
+			 holder->mode == LEASE_SLOT ? json_integer(holder->slot) : NULL, "remaining_ms",
+			 (json_int_t)left_ms, "held_ms", held_ms_new(holder), "caller",
+			 holder->caller_len > 0 ? call_text_new(holder->more, holder->caller_len) : NULL, "metadata",
+			 metadata_new(holder));
+}
+
+static json_t *several_new(const char *resource, size_t resource_len, const struct lease_answer *answer)
+{
+	const struct lease_holders *several = answer->several;
+	bool is_slots = answer->holder.mode == LEASE_SLOT;
+	json_t *holders = json_array();
+	for (uint32_t i = 0; i < MIN(several->listed, (uint32_t)LEASE_HOLDERS_MAX); i++)
+		json_array_append_new(holders, held_new(&several->list[i], answer->ago_ms));
+	return json_pack("{s:o, s:b, s:s, s:o, s:I, s:o*, s:I, s:o}", "resource", json_stringn(resource, resource_len),
+			 "held", true, "mode", is_slots ? "exclusive" : "shared", "holders", holders, "holder_count",
+			 (json_int_t)several->count, "remaining_ms",
+			 answer->expires ? json_integer((json_int_t)answer->remaining_ms) : NULL, "waiters",
+			 (json_int_t)answer->waiters, "votes", call_votes_new(&answer->votes));
+}
+
 /* What an inspection or a listing says of one lock. */
 static json_t *state_new(const char *resource, size_t resource_len, const struct lease_answer *answer)
 {
 	const struct lease_holder *holder = &answer->holder;
 	bool held = answer->held, ours = held && holder->known;
 	assert(resource_len <= LEASE_RESOURCE_MAX);
-	return json_pack("{s:o, s:o*, s:b, s:o*, s:o*, s:o*, s:o*, s:o*, s:o*, s:I, s:o}", "resource",
+	if (answer->several)
+		return several_new(resource, resource_len, answer);
+	return json_pack("{s:o, s:o*, s:b, s:o*, s:o*, s:o*, s:o*, s:o*, s:o*, s:s*, s:I, s:o}", "resource",
 			 json_stringn(resource, resource_len), "resources", ours ? resources_new(holder) : NULL, "held",
 			 held, "owner", ours && holder->owner_len > 0 ? owner_new(holder) : NULL, "fence",
 			 held ? fence_new(holder) : NULL, "remaining_ms",
 			 held && answer->expires ? json_integer((json_int_t)answer->remaining_ms) : NULL, "held_ms",
 			 held ? held_ms_new(holder) : NULL, "caller",
 			 ours && holder->caller_len > 0 ? call_text_new(holder->more, holder->caller_len) : NULL,
-			 "metadata", ours ? metadata_new(holder) : NULL, "waiters", (json_int_t)answer->waiters,
-			 "votes", call_votes_new(&answer->votes));
+			 "metadata", ours ? metadata_new(holder) : NULL, "mode", ours ? "exclusive" : NULL, "waiters",
+			 (json_int_t)answer->waiters, "votes", call_votes_new(&answer->votes));
 }
 
 json_t *lock_call_state_new(const struct call *call, const struct lease_answer *answer)
@@ -207,9 +237,12 @@ static json_t *members_new(const struct lease_request *lease, const struct lease
 	return json_pack("{s:I, s:I, s:o, s:o*, s:o*}", "retry_after_ms", (json_int_t)answer->retry_after_ms,
 			 "waited_ms", (json_int_t)answer->waited_ms, "votes", call_votes_new(&answer->votes),
 			 "resource", name_new(lease, answer), "holder",
-			 holder->known ? json_pack("{s:o, s:o*, s:o*}", "owner", owner_new(holder), "fence",
-						   fence_new(holder), "metadata", metadata_new(holder))
-				       : NULL);
+			 holder->known
+				 ? json_pack("{s:o, s:o*, s:s*, s:o*, s:o*}", "owner", owner_new(holder), "fence",
+					     fence_new(holder), "mode", holder->mode == LEASE_SHARED ? "shared" : NULL,
+					     "slot", holder->mode == LEASE_SLOT ? json_integer(holder->slot) : NULL,
+					     "metadata", metadata_new(holder))
+				 : NULL);
 }
 
 static void reject_lease(struct call *call, const struct lease_answer *answer)
