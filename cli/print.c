@@ -82,17 +82,21 @@ void print_lease(const struct client *client, const struct lease *lease, const c
 	const char *token = with_token ? lease->token : NULL;
 	assert(arguments->names.joined);
 	if (arguments->json) {
-		print_json(json_pack("{s:o, s:I, s:I, s:I, s:s, s:s*, s:s*}", names_member(&arguments->names),
-				     names_json(&arguments->names), "fence", (json_int_t)lease->fence, "ttl_ms",
-				     (json_int_t)lease->ttl_ms, "validity_ms", (json_int_t)left_ms, "server",
-				     client_server(client)->shown, "token", token, "owner",
-				     owner && *owner != '\0' ? owner : NULL));
+		print_json(json_pack("{s:o, s:I, s:o*, s:s*, s:I, s:I, s:s, s:s*, s:s*}",
+				     names_member(&arguments->names), names_json(&arguments->names), "fence",
+				     (json_int_t)lease->fence, "slot",
+				     arguments->slots > 0 ? json_integer((json_int_t)lease->slot) : NULL, "mode",
+				     arguments->shared ? "shared" : NULL, "ttl_ms", (json_int_t)lease->ttl_ms,
+				     "validity_ms", (json_int_t)left_ms, "server", client_server(client)->shown,
+				     "token", token, "owner", owner && *owner != '\0' ? owner : NULL));
 		return;
 	}
 	printf("%-9s %s\n", names_member(&arguments->names), arguments->names.joined);
 	if (token)
 		printf("token     %s\n", token);
 	printf("fence     %" PRIu64 "\n", lease->fence);
+	if (arguments->slots > 0)
+		printf("slot      %" PRIu64 "\n", lease->slot);
 	printf("valid for %s from now\n", DURATION_TEXT(left_ms));
 }
 
@@ -105,13 +109,41 @@ static void print_names(const json_t *names)
 	putchar('\n');
 }
 
+/* "3 holders" */
+static const char *print_count(const json_t *state, char ret_cell[CELL_MAX])
+{
+	json_int_t count = json_integer_value(json_object_get(state, "holder_count"));
+	snprintf(ret_cell, CELL_MAX, "%" JSON_INTEGER_FORMAT " holder%s", count, count == 1 ? "" : "s");
+	return ret_cell;
+}
+
+/* Those that hold it together. */
+static void print_holders(const json_t *holders, json_int_t count)
+{
+	size_t i;
+	json_t *holder;
+	json_array_foreach(holders, i, holder)
+	{
+		bool has_slot = json_object_get(holder, "slot") != NULL;
+		printf("  %s%s%s%s, fence %s, %s left\n", has_slot ? "slot " : "shared",
+		       has_slot ? CELL(holder, "slot") : "", " by ", CELL(holder, "owner"), CELL(holder, "fence"),
+		       DURATION_CELL(holder, "remaining_ms"));
+	}
+	if (count > (json_int_t)json_array_size(holders))
+		printf("  and %" JSON_INTEGER_FORMAT " more\n", count - (json_int_t)json_array_size(holders));
+}
+
 void print_state(const json_t *state)
 {
 	bool held = json_is_true(json_object_get(state, "held"));
 	assert(json_is_object(state));
 	printf("%s: %s%s%s", CELL(state, "resource"), print_color(held ? COLOR_YELLOW : COLOR_GREEN),
 	       held ? "held" : "free", print_color(COLOR_END));
-	if (held)
+	json_t *holders = json_object_get(state, "holders");
+	if (holders)
+		printf(" by %s, %s left", print_count(state, (char[CELL_MAX]){0}),
+		       DURATION_CELL(state, "remaining_ms"));
+	else if (held)
 		printf(" by %s%s%s, fence %s, %s left", CELL(state, "owner"),
 		       json_object_get(state, "held_ms") ? " for " : "",
 		       json_object_get(state, "held_ms") ? DURATION_CELL(state, "held_ms") : "", CELL(state, "fence"),
@@ -119,6 +151,7 @@ void print_state(const json_t *state)
 	if (json_integer_value(json_object_get(state, "waiters")) > 0)
 		printf(", %s waiting", CELL(state, "waiters"));
 	putchar('\n');
+	print_holders(holders, json_integer_value(json_object_get(state, "holder_count")));
 	if (json_object_get(state, "resources"))
 		print_names(json_object_get(state, "resources"));
 	if (json_object_get(state, "caller"))
@@ -142,6 +175,8 @@ static const char *print_column(const struct column *column, const json_t *row, 
 {
 	const json_t *value = json_object_get(row, column->member);
 	assert(column->member);
+	if (json_object_get(row, "holders") && strcmp(column->member, "owner") == 0)
+		return print_count(row, ret_cell);
 	if (column->how == AS_DURATION)
 		return print_duration(value, ret_cell);
 	if (column->how == AS_TEXT || !json_is_integer(value))

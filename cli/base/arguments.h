@@ -42,11 +42,12 @@ struct arguments {
 	struct server_list servers;
 	uint64_t ttl_ms, wait_ms, kill_after_ms, timeout_ms;
 	const char *ttl_text; /* as it was typed */
-	bool json, verbose, quiet, wait_all, force, ready, no_wait, exit_code;
+	bool json, verbose, quiet, wait_all, force, ready, no_wait, exit_code, shared;
 	struct credentials credentials; /* its files are not read yet: credentials_load() */
 	int held_status;
 	uint64_t limit; /* of list; 0: all */
 	uint64_t fence; /* of release --force; 0: any */
+	uint64_t slots; /* of acquire and run; 0: the lock has none */
 	/* NULL: none given; the last two are of key new */
 	const char *owner, *prefix, *token, *token_file, *key_name, *out;
 	json_t *metadata;                             /* NULL: none given */

@@ -52,8 +52,8 @@ _redlockctl_offer_options() {
 	[[ $command == key ]] || _redlockctl_offer --server --timeout --cacert --cert --key --key-file
 	_redlockctl_offer --json --help
 	case $command in
-	run) _redlockctl_offer --ttl --wait --no-wait --owner --metadata --conflict-exit-code --kill-after --wait-all --verbose --quiet -- ;;
-	acquire) _redlockctl_offer --ttl --wait --no-wait --owner --metadata --conflict-exit-code --token-file --quiet ;;
+	run) _redlockctl_offer --ttl --wait --no-wait --shared --slots --owner --metadata --conflict-exit-code --kill-after --wait-all --verbose --quiet -- ;;
+	acquire) _redlockctl_offer --ttl --wait --no-wait --shared --slots --owner --metadata --conflict-exit-code --token-file --quiet ;;
 	extend) _redlockctl_offer --ttl --token-file --token ;;
 	release) _redlockctl_offer --token-file --token --force --fence ;;
 	key) _redlockctl_offer_key_options ;;

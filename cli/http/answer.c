@@ -119,7 +119,13 @@ static void answer_describe_held(struct answer *answer, const json_t *holder)
 {
 	const char *owner = answer_member(holder, "owner");
 	json_int_t fence = json_integer_value(json_object_get(holder, "fence"));
+	char several[40];
 	assert(answer->outcome == OUTCOME_HELD);
+	if (json_object_get(holder, "holders")) {
+		snprintf(several, sizeof several, "%" JSON_INTEGER_FORMAT " holders",
+			 json_integer_value(json_object_get(holder, "holder_count")));
+		owner = several;
+	}
 	char fence_text[32] = "", since[DURATION_TEXT_MAX + 8] = "", until[DURATION_TEXT_MAX + 48] = "";
 	json_int_t held_ms = json_integer_value(json_object_get(holder, "held_ms"));
 	if (fence > 0)
@@ -202,6 +208,23 @@ void answer_state(struct answer *answer)
 	report_clean(answer->detail);
 }
 
+static bool answer_read_slot(const json_t *slot, uint64_t slots, struct lease *lease)
+{
+	lease->slot = (uint64_t)json_integer_value(slot);
+	return json_is_integer(slot) && lease->slot < slots;
+}
+
+/* A server that does not know the mode would have refused it; one that ignored it must not be believed. */
+static bool answer_has_mode(const struct answer *answer, const struct arguments *arguments, struct lease *lease)
+{
+	const json_t *slot = json_object_get(answer->json, "slot");
+	bool is_shared = strcmp(answer_member(answer->json, "mode"), "shared") == 0;
+	if (arguments->command != COMMAND_ACQUIRE && arguments->command != COMMAND_RUN)
+		return true;
+	return is_shared == arguments->shared && (slot != NULL) == (arguments->slots > 0) &&
+	       (!slot || answer_read_slot(slot, arguments->slots, lease));
+}
+
 bool answer_lease(struct answer *answer, const struct arguments *arguments, const char *token, struct lease *ret_lease)
 {
 	json_t *names = names_json(&arguments->names);
@@ -213,7 +236,8 @@ bool answer_lease(struct answer *answer, const struct arguments *arguments, cons
 	if (!is_ours || !token_is_valid(its_token) || (token && strcmp(token, its_token) != 0) ||
 	    !answer_read_number(answer->json, "fence", INT64_C(9007199254740991), &lease.fence) ||
 	    !answer_read_number(answer->json, "ttl_ms", LEASE_MAX_MS, &lease.ttl_ms) ||
-	    !answer_read_number(answer->json, "validity_ms", LEASE_MAX_MS, &lease.validity_ms)) {
+	    !answer_read_number(answer->json, "validity_ms", LEASE_MAX_MS, &lease.validity_ms) ||
+	    !answer_has_mode(answer, arguments, &lease)) {
 		answer_set(answer, OUTCOME_STRANGE, "strange", "the answer is not a lease of redlockd");
 		return false;
 	}

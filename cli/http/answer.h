@@ -41,6 +41,7 @@ struct answer {
 struct lease {
 	char token[41];
 	uint64_t fence, ttl_ms, validity_ms;
+	uint64_t slot;    /* with --slots */
 	uint64_t sent_us; /* from when on the validity counts */
 };
 

@@ -61,6 +61,10 @@ struct client_request client_request_acquire(const struct arguments *arguments, 
 				 owner && *owner != '\0' ? owner : NULL);
 	if (arguments->metadata)
 		json_object_set(body, "metadata", arguments->metadata);
+	if (arguments->shared)
+		json_object_set_new(body, "mode", json_string("shared"));
+	if (arguments->slots > 0)
+		json_object_set_new(body, "slots", json_integer((json_int_t)arguments->slots));
 	if (wait_ms > 0)
 		json_object_set_new(body, "wait_ms", json_integer((json_int_t)wait_ms));
 	client_request_set_body(&request, body);

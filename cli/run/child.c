@@ -40,7 +40,7 @@ static void child_set_environment(const struct run *run, const struct lease *lea
 	const struct arguments *arguments = run->arguments;
 	const char *outer = getenv("REDLOCK_HELD");
 	struct text held, names;
-	char fence[24];
+	char fence[24], slot[24];
 	assert(lease->token[0] != '\0');
 	text_init(&held);
 	text_init(&names);
@@ -48,8 +48,11 @@ static void child_set_environment(const struct run *run, const struct lease *lea
 		text_printf(&names, "%s%s", i > 0 ? "\n" : "", arguments->names.items[i]);
 	text_printf(&held, "%s%s%s", outer ? outer : "", outer ? "\n" : "", names.bytes);
 	snprintf(fence, sizeof fence, "%" PRIu64, lease->fence);
+	snprintf(slot, sizeof slot, "%" PRIu64, lease->slot);
 	if (setenv("REDLOCK_RESOURCE", names.bytes, 1) != 0 || setenv("REDLOCK_TOKEN", lease->token, 1) != 0 ||
-	    setenv("REDLOCK_FENCE", fence, 1) != 0 || setenv("REDLOCK_HELD", held.bytes, 1) != 0)
+	    setenv("REDLOCK_FENCE", fence, 1) != 0 ||
+	    (arguments->slots > 0 ? setenv("REDLOCK_SLOT", slot, 1) : unsetenv("REDLOCK_SLOT")) != 0 ||
+	    setenv("REDLOCK_HELD", held.bytes, 1) != 0)
 		memory_exhausted("environment");
 	text_fini(&held);
 	text_fini(&names);
