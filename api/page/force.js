@@ -23,8 +23,8 @@ function openForce(lock, opener) {
 function showForced(lock) {
 	force.lock = lock;
 	sayName(by("force-resource"), lock.resource);
-	sayName(by("force-owner"), lock.owner || "no owner given");
-	say(by("force-fence"), lock.fence === undefined ? "unknown" : String(lock.fence));
+	sayName(by("force-owner"), ownerWords(lock) || "no owner given");
+	say(by("force-fence"), fenceWords(lock) || "unknown");
 }
 
 function sayForced(look, words) {
@@ -43,7 +43,7 @@ function endForce(look, words) {
 /* Called with a new listing while the dialog may be open. */
 function followForce(locks) {
 	const now = by("force").open && !force.busy && !by("force-do").hidden && locks.get(force.lock.resource);
-	if (now && now.fence !== force.lock.fence) changeForced(now);
+	if (now && holderKey(now) !== holderKey(force.lock)) changeForced(now);
 }
 
 function changeForced(lock) {
@@ -71,7 +71,7 @@ async function isSameHolder(lock, turn) {
 		throw problem;
 	}
 	if (force.turn !== turn) return false;
-	if (now.held && now.fence === lock.fence) return true;
+	if (now.held && holderKey(now) === holderKey(lock)) return true;
 	if (now.held) changeForced(now);
 	else endForce("warn", "The lock is no longer held: there was nothing to release.");
 	return false;

@@ -46,14 +46,14 @@ function showLock(state) {
 	by("lock-facts").hidden = false;
 	say(by("lock-state"), state.held ? "held" : "free");
 	setClass(by("lock-state"), state.held ? "pill held-pill" : "pill good");
-	sayName(by("lock-owner"), !state.held ? "–" : state.owner || "no owner given");
+	sayName(by("lock-owner"), !state.held ? "–" : ownerWords(state) || "no owner given");
 	sayName(by("lock-caller"), state.caller || "");
 	sayName(by("lock-metadata"), state.metadata ? JSON.stringify(state.metadata) : "");
 	by("lock-caller-row").hidden = !state.caller;
 	by("lock-metadata-row").hidden = !state.metadata;
 	sayNames(by("lock-resources"), state.resources || []);
 	by("lock-resources-row").hidden = !state.resources;
-	say(by("lock-fence"), state.fence === undefined ? "–" : String(state.fence));
+	say(by("lock-fence"), fenceWords(state) || "–");
 	by("lock-release").hidden = !state.held || !mayForce(view.lock);
 	showLockWaiters();
 	tickOneLock();
@@ -83,7 +83,7 @@ async function askOver(state) {
 /* What a listing knows of the same holder. */
 function updateOneLock(locks) {
 	const { state } = one_lock, listed = state !== null && state.held && locks.get(view.lock);
-	if (!listed || listed.fence !== state.fence) return;
+	if (!listed || holderKey(listed) !== holderKey(state)) return;
 	Object.assign(state, { ends: listed.ends, waiters: listed.waiters });
 	showLockWaiters();
 }

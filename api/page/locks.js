@@ -56,13 +56,14 @@ function sayTitled(element, text) {
 function updateLock(row, lock) {
 	const cells = row.cells_;
 	row.lock = lock;
-	if (lock.owner) sayTitled(cells.owner, lock.owner);
+	const owner = ownerWords(lock);
+	if (owner) sayTitled(cells.owner, owner);
 	else {
 		sayName(cells.owner, "–");
 		cells.owner.removeAttribute("title");
 	}
 	say(cells.waiters, wordsForNumber(lock.waiters));
-	say(cells.fence, lock.fence === undefined ? "–" : String(lock.fence));
+	say(cells.fence, lock.holders ? "" : fenceWords(lock) || "–");
 	say(cells.votes, `${lock.votes.granted} of ${lock.votes.masters}`);
 	if (cells.button.hidden === mayForce(lock.resource)) cells.button.hidden = !cells.button.hidden;
 	if (rows_seen.has(row)) tickLock(row);
@@ -91,10 +92,30 @@ function dateLock(lock) {
 	return lock;
 }
 
+/* ---- who holds a lock: one, or several together ---- */
+
+const HOLDERS_NAMED = 5;
+
+function ownerWords({ owner, holders, holder_count: count }) {
+	if (!holders) return owner;
+	const names = holders.slice(0, HOLDERS_NAMED).map(({ owner: name, slot }) => (name || "no owner") + (slot === undefined ? "" : ` on slot ${slot}`));
+	const more = count > names.length ? [`${count - names.length} more`] : [];
+	return `${count === 1 ? "1 holder" : `${count} holders`}: ${[...names, ...more].join(", ")}`;
+}
+
+/* Another text if another one holds it. */
+function holderKey({ fence, holders }) {
+	return holders ? holders.map(({ fence: one }) => one).join() : String(fence);
+}
+
+function fenceWords({ fence, holders }) {
+	return holders ? "one for each holder" : fence === undefined ? "" : String(fence);
+}
+
 /* ---- filter and order ---- */
 
 const VALUES = {
-	name: lock => lock.resource, owner: lock => lock.owner || null, held: lock => lock.held_ms ?? null,
+	name: lock => lock.resource, owner: lock => ownerWords(lock) || null, held: lock => lock.held_ms ?? null,
 	remaining: lock => lock.ends ?? Infinity, waiters: lock => lock.waiters, fence: lock => lock.fence ?? null, votes: lock => lock.votes.granted,
 };
 
@@ -108,7 +129,7 @@ function compareLocks(a, b) {
 
 function matches(lock) {
 	const text = view.text.toLowerCase();
-	return lock.resource.toLowerCase().includes(text) || (lock.owner || "").toLowerCase().includes(text);
+	return lock.resource.toLowerCase().includes(text) || (ownerWords(lock) || "").toLowerCase().includes(text);
 }
 
 function locksWords(shown, all) {

@@ -36,6 +36,19 @@ def test_locks_are_those_of_the_api(page, three):
     assert not page.seen("#locks")
 
 
+def test_several_holders(page, three):
+    ready(page, three)
+    leases = [three.acquire("several/shared", ttl_ms=60000, owner=owner, mode="shared") for owner in ("a", "b")]
+    slot = three.acquire("several/slots", ttl_ms=60000, owner="w", slots=1)
+    filter_by(page, "several/")
+    page.wait(lambda: lock_row(page, "several/shared")[1] == "2 holders: a, b")
+    assert lock_row(page, "several/slots")[1] == "1 holder: w on slot 0"
+    three.release(leases[0])
+    page.wait(lambda: lock_row(page, "several/shared")[1] == "1 holder: b")
+    three.release(leases[1]), three.release(slot)
+    page.wait(lambda: page.text("#locks-note") == "No lock that begins so is held.")
+
+
 def test_the_time_left_runs_between_two_answers(page, three):
     ready(page, three)
     lease = three.acquire("count/down", ttl_ms=60000)
