@@ -342,4 +342,4 @@ def test_cancelling_while_the_grant_is_under_way(lab, service, resource, driver)
     driver.start("interrupt")
     with pytest.raises(Refused, match="interrupted"):
         waits.get()
-    wait_until(lambda: not state(service, resource)["held"], what="it is given back")
+    assert not state(service, resource)["held"]

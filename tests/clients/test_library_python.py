@@ -20,6 +20,8 @@ sys.path.insert(0, str(SOURCE / "src"))
 
 import redlockd  # noqa: E402
 import redlockd.aio  # noqa: E402
+from redlockd import _rules as rules  # noqa: E402
+from redlockd._wire import clock  # noqa: E402
 
 PYTHON = "/usr/bin/python3"
 
@@ -47,11 +49,12 @@ def test_the_package(service, resource, tmp_path):
     source = copied(tmp_path / "source")
     run(PYTHON, "-m", "pip", "wheel", "--no-deps", "--no-build-isolation", "--no-index", "-w", tmp_path, ".", cwd=source)
     run(PYTHON, "-c", f"import setuptools.build_meta as build; build.build_sdist({str(tmp_path)!r})", cwd=source)
-    wheel, archive = tmp_path / "redlockd-0.1.0-py3-none-any.whl", tmp_path / "redlockd-0.1.0.tar.gz"
+    (wheel,), (archive,) = tmp_path.glob("redlockd-*-py3-none-any.whl"), tmp_path.glob("redlockd-*.tar.gz")
+    version = wheel.name.split("-")[1]
     modules = {f"redlockd/{path.name}" for path in (SOURCE / "src/redlockd").iterdir() if path.is_file()}
     assert modules <= set(zipfile.ZipFile(wheel).namelist()) and "redlockd/py.typed" in modules
     with tarfile.open(archive) as files:
-        assert {"redlockd-0.1.0/LICENSE", "redlockd-0.1.0/README.md"} <= set(files.getnames())
+        assert {f"redlockd-{version}/LICENSE", f"redlockd-{version}/README.md"} <= set(files.getnames())
     run(PYTHON, "-m", "venv", "--without-pip", tmp_path / "venv")
     python = tmp_path / "venv/bin/python3"
     run(PYTHON, "-m", "pip", "--python", python, "install", "--no-index", "--no-deps", wheel)
@@ -131,6 +134,14 @@ def test_types(fake):
     classes = {kind.code_of_class for kind in vars(redlockd).values() if isinstance(kind, type) and issubclass(kind, redlockd.Error)}
     assert len(codes) > 10 and codes | {"error", "no-answer", "lock-lost"} == classes
     assert redlockd.NotOwner("", 409, {"code": "not-owner"}).code == redlockd.NotOwner("").code == "not-owner"
+
+
+def test_a_loss_is_final():
+    """Also where a renewal is answered right after it."""
+    term = rules.Term(clock() - 1, 0.0)
+    assert term.lost() and term.remaining() == 0
+    term.extend(clock() + 100)
+    assert term.lost() and term.remaining() == 0
 
 
 @pytest.mark.parametrize("address", ["", "127.0.0.1:8080", "ftp://a", "https://", "https://u:p@a", "http://a\r\nX: y", "http://a/?b", "unix:"])
