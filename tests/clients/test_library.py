@@ -7,7 +7,7 @@ import pytest
 
 from certificates import Authority
 from driver import Refused, driver, drivers, language  # noqa: F401
-from harness import SLOW, process_state, quote, wait_until
+from harness import SLOW, process_state, quote, starved_seconds, wait_until
 from key_fixtures import Key, Keyed
 from relay import Relay
 from test_redlockctl_again import Cutter, statuses
@@ -31,8 +31,9 @@ def end_of(daemon, resource):
 
 def check_told_in_time(answers, end):
     """The loss was told before the lease ended, but not long before."""
+    starved = starved_seconds()
     assert answers.get()["lost"] is True
-    assert end - 0.5 * TTL < answers.told < end - 0.02 * TTL
+    assert end - 0.5 * TTL < answers.told < end - 0.02 * TTL + starved_seconds() - starved
 
 
 # ---- taking and giving ----
@@ -308,7 +309,7 @@ def test_too_few_masters(lab, driver):
 # ---- answers that are lost ----
 
 
-@pytest.mark.parametrize("left", [0, 1, 15, 60, 300])
+@pytest.mark.parametrize("left", [0, 15, 300])
 def test_an_answer_that_is_cut_off(lab, service, resource, driver, left):
     """The next request finds the lease; also without waiting."""
     cutter = lab.keep(Cutter(service, left))
