@@ -255,7 +255,7 @@ def test_get_shows_the_state(service, resource):
     fence = service.acquire(resource, 20000, owner="日本 \"x\"")["fence"]
     wait_for_all(service, resource)
     held = state(service, resource)
-    assert set(held) == {"resource", "held", "owner", "fence", "remaining_ms", "held_ms", "waiters", "votes"}
+    assert set(held) == {"resource", "held", "mode", "owner", "fence", "remaining_ms", "held_ms", "waiters", "votes"}
     assert held["fence"] == fence and held["waiters"] == 0
     assert held["resource"] == resource and held["held"] is True and held["owner"] == "日本 \"x\""
     assert 0 < held["remaining_ms"] <= 20000

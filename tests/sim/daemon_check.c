@@ -380,7 +380,7 @@ void check_granted(struct world *world, struct call *call, const struct redlock 
 				.ok = world->now,
 				.key = call->key,
 				.names = call->names,
-				.mode = call->request.mode,
+				.mode = (uint16_t)call->request.mode,
 				.slot = answer->slot,
 				.proc = call->proc,
 				.until = end_of(world, answer->validity_ms),
