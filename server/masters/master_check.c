@@ -20,7 +20,7 @@
 #include "server/base/base.h"
 #include "server/scripts/scripts.h"
 
-enum { WORDS_MAX = 16, WORD_SIZE = 2 * sizeof(((struct options *)0)->key_prefix) + 96, AGAIN_MS = 900 };
+enum { WORDS_MAX = 18, WORD_SIZE = 2 * sizeof(((struct options *)0)->key_prefix) + 96, AGAIN_MS = 900 };
 
 struct step {
 	enum master_command_kind command;
@@ -96,7 +96,7 @@ static const struct step steps[] = {
 	{TRIAL(RELEASE, "release", 1, "2", LOCK, HASH, TOKEN "01", "$r:" MARK " 0", MARK, LATEST)},
 	/* the bucket of the first resource is at 2 by now */
 	{TRIAL(ACQUIRE_SET, "acquire_set", 1, "3", LOCK, LOCK_2, HASH, TOKEN "03", "10000", "0", ":", "3", "", MARK,
-	       LATEST, "a\nb", "0", "1")},
+	       LATEST, "a\nb", "1", "", "0", "1")},
 	{TRIAL(RAISE_SET, "raise_set", 1, "3", LOCK, LOCK_2, HASH, TOKEN "03", "4", MARK, LATEST, "0", "1")},
 	{TRIAL(EXTEND_SET, "extend_set", 1, "3", LOCK, LOCK_2, HASH, TOKEN "03", "20000", "4:" MARK, MARK, LATEST,
 	       "a\nb")},

@@ -36,7 +36,7 @@ static const uint8_t arguments[][MASTER_ARGUMENTS_MAX] = {
 	[REDLOCK_SCRIPT_ACQUIRE_SHARED] = {TOKEN, TTL, MAX_HOLD, LABEL, BUCKET, FENCE, ENTRY, EPOCH, DEADLINE, MOST,
 					   KIND},
 	/* the buckets follow */
-	[REDLOCK_SCRIPT_ACQUIRE_SET] = {TOKEN, TTL, MAX_HOLD, LABEL, FENCE, ENTRY, EPOCH, DEADLINE, NAMES},
+	[REDLOCK_SCRIPT_ACQUIRE_SET] = {TOKEN, TTL, MAX_HOLD, LABEL, FENCE, ENTRY, EPOCH, DEADLINE, NAMES, MOST, KIND},
 	[REDLOCK_SCRIPT_RAISE_SET] = {TOKEN, FENCE, EPOCH, DEADLINE},
 	[REDLOCK_SCRIPT_EXTEND_SET] = {TOKEN, TTL, NOTE, EPOCH, DEADLINE, NAMES},
 	[REDLOCK_SCRIPT_RELEASE_SET] = {TOKEN, ENTRY, EPOCH, DEADLINE, NAMES},
@@ -116,10 +116,12 @@ static struct transport_word put_entry(struct master_words *words, const struct 
 	return word;
 }
 
-/* "+", or "#" and the slot. */
+/* Nothing, "+", or "#" and the slot. */
 static struct transport_word put_kind(struct master_words *words, const struct master_script *script)
 {
-	assert(script->kind != MASTER_EXCLUSIVE && script->most > 0);
+	assert(script->kind == MASTER_EXCLUSIVE || script->most > 0);
+	if (script->kind == MASTER_EXCLUSIVE)
+		return (struct transport_word){"", 0};
 	struct transport_word word = put(words, script->kind == MASTER_SHARED ? "+" : "#", 1);
 	if (script->kind == MASTER_SLOT)
 		word.len += put_number(words, script->slot).len;

@@ -1,15 +1,17 @@
 -- Acquire set: acquire.lua for one lease on several resources. All keys are set, or none: so no master ever holds a part
--- of a set. The entry is in the queue of each resource, and the set is granted only as the first of all of them.
+-- of a set. The entry is in the queue of each resource, and the set is granted only as the first of all of them. Shared,
+-- it is one of several leases on each resource, as acquire_shared.lua says, and waits there for those that are not.
 --
 -- KEYS[1]  {prefix}{resource}      … and the others, sorted: all replicas say the same
 -- KEYS[n]  {prefix}redlockd:master  the last one
 -- ARGV[1]  token  ARGV[2]  ttl_ms  ARGV[3]  max_hold_ms  ARGV[4]  label  ARGV[5]  guess  ARGV[6]  entry
 -- ARGV[7]  epoch  ARGV[8]  deadline_us: as in acquire.lua
 -- ARGV[9]  names         of the resources, sorted, with a line feed between each two
--- ARGV[10] bucket        of the first resource, and so on
+-- ARGV[10] most          shared leases on each at once  ARGV[11] kind  +: shared; empty: not
+-- ARGV[12] bucket        of the first resource, and so on
 --
 -- The value of each key is token;hold_until_ms:fence:label and the names, each after a line feed: the semicolon tells it
--- from a single lease's. The label is completed to three lines.
+-- from a single lease's. The label is completed to three lines. Shared, it is token+;…, in the hash of the values.
 -- Returns as acquire.lua for one resource, except
 --         {1, now_us, old}                  old is the largest number of all buckets and the floor; if the guess is
 --                                           larger, each bucket was raised to it
@@ -24,7 +26,7 @@ local now_us = now[1] * 1000000 + now[2]
 if now_us > tonumber(ARGV[8]) then
 	return {-2, now_us}
 end
-local seen = call('HMGET', hash, 'epoch', 'floor', 'waited', unpack(ARGV, 10))
+local seen = call('HMGET', hash, 'epoch', 'floor', 'waited', unpack(ARGV, 12))
 if seen[1] ~= ARGV[7] and ARGV[7] ~= '----------------' then
 	return {-3, now_us}
 end
@@ -36,26 +38,69 @@ local waited, entry, wait_ms = tonumber(seen[3] or 0), false
 if ARGV[6] ~= '' then
 	entry, wait_ms = string.sub(ARGV[6], 1, 33), tonumber(string.sub(ARGV[6], 35))
 end
+local now_ms, kind, its_key = (now_us - now_us % 1000) / 1000, ARGV[11], string.match(ARGV[4], '^%?(%x+):')
 local queued, other, behind = waited > now_us
 for i = 1, queued and count or 0 do
 	local queue, first = base .. 'queue:' .. KEYS[i]
 	if entry then
-		call('ZADD', queue, 'NX', string.sub(entry, 18), entry)
+		call('ZADD', queue, 'NX', string.sub(entry, 18, 33), entry)
 	end
 --include queue_first.lua
+	if kind == '+' then
+--include queue_shared.lua
+	end
 	if first and first ~= entry and not other then
 		other, behind = first, i
 	end
 end
-if not other and call('EXISTS', unpack(KEYS, 1, count)) == 0 then
+local which, holder, remaining
+for i = 1, call('EXISTS', unpack(KEYS, 1, count)) > 0 and count or 0 do
+	local value, key, left = nil, KEYS[i]
+--include value_read.lua
+	if shared and kind == '+' and string.sub(value, 41, 41) == '+' then
+		local holders = base .. 'holders:' .. key
+--include shared_prune.lua
+		local same = its_key and call('HGET', holders, its_key)
+		if not same and call('ZCARD', key) < tonumber(ARGV[10]) then
+			value = false
+		elseif same then
+			value = call('HGET', holders, same) or value
+		end
+		if not other and value then -- there is room as soon as one of them ends
+			left = call('ZRANGE', key, 0, 0, 'WITHSCORES')[2] - now_ms
+		end
+	end
+	if value then
+		left = left or call('PTTL', key)
+		if not which then
+			which, holder, remaining = i, type(value) == 'string' and value, left
+		elseif left < 0 or remaining >= 0 and left > remaining then
+			remaining = left
+		end
+	end
+end
+if not other and not which then
 	local _, lines = string.gsub(ARGV[4], '\n', '')
-	local hold_until = ARGV[3] ~= '0' and (now_us - now_us % 1000) / 1000 + ARGV[3] or 0
-	local value = ARGV[1] .. ';' .. string.format('%.0f', hold_until) .. ':' .. ARGV[5] .. ':' .. ARGV[4] ..
+	local hold_until = ARGV[3] ~= '0' and now_ms + ARGV[3] or 0
+	local value = ARGV[1] .. kind .. ';' .. string.format('%.0f', hold_until) .. ':' .. ARGV[5] .. ':' .. ARGV[4] ..
 		string.rep('\n', 3 - lines) .. ARGV[9]
 	local old = tonumber(seen[2] or 0)
 	for i = 1, count do
 		local key = KEYS[i]
-		call('SET', key, value, 'PX', ARGV[2])
+		local holders = base .. 'holders:' .. key
+		if kind == '+' then
+			if call('EXISTS', key) == 0 then
+				call('DEL', holders) -- somebody may have deleted the key alone
+			end
+			call('ZADD', key, string.format('%.0f', now_ms + ARGV[2] + 1), ARGV[1])
+			call('HSET', holders, ARGV[1], value)
+			if its_key then
+				call('HSET', holders, its_key, ARGV[1])
+			end
+--include shared_last.lua
+		else
+			call('SET', key, value, 'PX', ARGV[2])
+		end
 --include watch_tell.lua
 		if entry and queued then
 			call('ZREM', base .. 'queue:' .. KEYS[i], entry)
@@ -63,26 +108,13 @@ if not other and call('EXISTS', unpack(KEYS, 1, count)) == 0 then
 		old = math.max(old, tonumber(seen[i + 3] or 0))
 	end
 	for i = 1, guess > old and count or 0 do
-		call('HSET', hash, ARGV[i + 9], ARGV[5])
+		call('HSET', hash, ARGV[i + 11], ARGV[5])
 	end
 	return {1, now_us, old}
 end
 for i = 1, entry and count or 0 do
 	local queue = base .. 'queue:' .. KEYS[i]
 --include queue_join.lua
-end
-local which, holder, remaining
-for i = 1, count do
-	local value, key = nil, KEYS[i]
---include value_read.lua
-	if value then
-		local left = call('PTTL', key)
-		if not which then
-			which, holder, remaining = i, type(value) == 'string' and value, left
-		elseif left < 0 or remaining >= 0 and left > remaining then
-			remaining = left
-		end
-	end
 end
 if which then
 	return {0, now_us, remaining, holder, which - 1}

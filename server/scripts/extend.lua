@@ -21,7 +21,7 @@ end
 if ARGV[4] ~= '----------------' and redis.call('HGET', KEYS[2], 'epoch') ~= ARGV[4] then
 	return {-3, now_us}
 end
-local value, key, hash = nil, KEYS[1], KEYS[2]
+local value, key, hash, mark = nil, KEYS[1], KEYS[2], ':'
 --include value_read.lua
 --include value_own.lua
 if not value then

@@ -15,43 +15,50 @@ end
 if ARGV[4] ~= '----------------' and redis.call('HGET', KEYS[count + 1], 'epoch') ~= ARGV[4] then
 	return {-3, now_us}
 end
-local ours, gone = false, false
+local ours, gone, mark, hashes, left, now_ms = false, false, ';', {}, {}, math.floor(now_us / 1000)
 for i = 1, count do
 	local value, key, hash = nil, KEYS[i], KEYS[count + 1]
 --include value_read.lua
+--include value_own.lua
+	local remaining = shared and ends - 1 - now_ms or redis.call('PTTL', key)
 	if not value then
 		gone = true
-	elseif type(value) ~= 'string' or string.sub(value, 1, 41) ~= ARGV[1] .. ';' or
-		string.match(value, '^[^\n]*\n[^\n]*\n[^\n]*\n(.*)$') ~= ARGV[6] then
-		return {0, now_us, redis.call('PTTL', KEYS[i]), type(value) == 'string' and value}
+	elseif not own or string.match(value, '^[^\n]*\n[^\n]*\n[^\n]*\n(.*)$') ~= ARGV[6] then
+		return {0, now_us, remaining, type(value) == 'string' and value}
 	else
-		ours = value
+		ours, hashes[i], left[i] = value, shared and holders, remaining
 	end
 end
 if gone then
 	return {-1, now_us}
 end
 if ARGV[3] ~= '' then
-	local first, last = string.match(ours, '^(%x+;%d+:)%d+:[^:]*(:.*)$')
+	local first, last = string.match(ours, '^([^;]*;%d+:)%d+:[^:]*(:.*)$')
 	ours = first .. ARGV[3] .. last
 	for i = 1, count do
-		redis.call('SET', KEYS[i], ours, 'KEEPTTL')
+		if hashes[i] then
+			redis.call('HSET', hashes[i], ARGV[1], ours)
+		else
+			redis.call('SET', KEYS[i], ours, 'KEEPTTL')
+		end
 	end
 end
 local asked = tonumber(ARGV[2])
 local ttl, ends = asked, asked
-local hold_until = tonumber(string.match(ours, '^%x+;(%d+):')) or 0
+local hold_until = tonumber(string.match(ours, '^[^;]*;(%d+):')) or 0
 if hold_until > 0 then
-	ttl = math.min(asked, hold_until - math.floor(now_us / 1000))
+	ttl = math.min(asked, hold_until - now_ms)
 end
 for i = 1, count do
-	local remaining = redis.call('PTTL', KEYS[i])
+	local key, holders, remaining = KEYS[i], hashes[i], left[i]
 	if remaining >= 0 then -- else another program removed the expiry
-		if ttl > remaining then
-			redis.call('PEXPIRE', KEYS[i], string.format('%.0f', ttl))
-			remaining = ttl
+		if ttl > remaining and holders then
+			redis.call('ZADD', key, string.format('%.0f', now_ms + ttl + 1), ARGV[1])
+--include shared_last.lua
+		elseif ttl > remaining then
+			redis.call('PEXPIRE', key, string.format('%.0f', ttl))
 		end
-		ends = math.min(ends, remaining)
+		ends = math.min(ends, math.max(ttl, remaining))
 	end
 end
 return {1, now_us, ends, ours}

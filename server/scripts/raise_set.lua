@@ -16,15 +16,16 @@ local seen = redis.call('HMGET', hash, 'epoch', 'floor', 'waited', unpack(ARGV, 
 if seen[1] ~= ARGV[3] and ARGV[3] ~= '----------------' then
 	return {-3, now_us}
 end
-local values, old, gone = {}, tonumber(seen[2] or 0), false
+local values, hashes, old, gone, mark = {}, {}, tonumber(seen[2] or 0), false, ';'
 for i = 1, count do
 	local value, key = nil, KEYS[i]
 --include value_read.lua
-	if value and (type(value) ~= 'string' or string.sub(value, 1, 41) ~= ARGV[1] .. ';') then
+--include value_own.lua
+	if value and not own then
 		return {0, now_us, redis.call('PTTL', KEYS[i]), type(value) == 'string' and value}
 	end
 	gone = gone or not value
-	values[i] = value
+	values[i], hashes[i] = value, holders or false
 	old = math.max(old, tonumber(seen[i + 3] or 0))
 end
 if gone then
@@ -37,8 +38,12 @@ local waited = tonumber(seen[3] or 0)
 for i = 1, count do
 	local key = KEYS[i]
 --include watch_tell.lua
-	local first, last = string.match(values[i], '^(%x+;%d+:)%d+(:.*)$')
+	local first, last = string.match(values[i], '^([^;]*;%d+:)%d+(:.*)$')
 	redis.call('HSET', hash, ARGV[i + 4], ARGV[2])
-	redis.call('SET', KEYS[i], first .. ARGV[2] .. last, 'KEEPTTL')
+	if hashes[i] then
+		redis.call('HSET', hashes[i], ARGV[1], first .. ARGV[2] .. last)
+	else
+		redis.call('SET', KEYS[i], first .. ARGV[2] .. last, 'KEEPTTL')
+	end
 end
 return {1, now_us}

@@ -18,7 +18,7 @@
 local now = redis.call('TIME')
 local now_us = now[1] * 1000000 + now[2]
 local seen = redis.call('HMGET', KEYS[2], 'epoch', 'waited')
-local hash, key, waited, value = KEYS[2], KEYS[1], tonumber(seen[2] or 0)
+local hash, key, waited, mark, value = KEYS[2], KEYS[1], tonumber(seen[2] or 0), ':'
 --include value_read.lua
 local kind = shared and string.sub(value, 41, 41)
 --include value_own.lua

@@ -14,15 +14,24 @@ local seen = redis.call('HMGET', hash, 'epoch', 'waited')
 local waited = tonumber(seen[2] or 0)
 local entry, wait_ms = string.match(ARGV[2], '^(%S*) ?(%d*)$')
 wait_ms = tonumber(wait_ms) or 0
-local base, queued = string.sub(hash, 1, -7), waited > now_us or ARGV[2] ~= ''
+local base, queued, mark = string.sub(hash, 1, -7), waited > now_us or ARGV[2] ~= '', ';'
 local deleted, which, held, remaining
 for i = 1, count do
 	local value, key = nil, KEYS[i]
 --include value_read.lua
-	local ours = ARGV[1] ~= '' and type(value) == 'string' and string.sub(value, 1, 41) == ARGV[1] .. ';' and
-		string.match(value, '^[^\n]*\n[^\n]*\n[^\n]*\n(.*)$') == ARGV[5]
+	local kind = shared and string.sub(value, 41, 41)
+--include value_own.lua
+	local ours = own and string.match(value, '^[^\n]*\n[^\n]*\n[^\n]*\n(.*)$') == ARGV[5]
 	if ours then
-		redis.call('DEL', key)
+		if shared then
+			local token = ARGV[1]
+			redis.call('ZREM', key, token)
+--include shared_remove.lua
+--include shared_prune.lua
+--include shared_last.lua
+		else
+			redis.call('DEL', key)
+		end
 --include watch_tell.lua
 		deleted = value
 	elseif value then
@@ -41,9 +50,13 @@ for i = 1, count do
 		elseif entry ~= '' then
 			left = redis.call('ZREM', queue, entry)
 		end
-		if ours or ((not value or shared) and (ARGV[1] ~= '' or left > 0)) then -- as in release.lua
+		local still = value and not ours
+		if shared then
+			still = redis.call('EXISTS', key) == 1
+		end
+		if ours or ((not still or shared) and (ARGV[1] ~= '' or left > 0)) then -- as in release.lua
 --include queue_first.lua
-			if first and first ~= entry and (not shared or string.sub(first, 17, 17) == string.sub(value, 41, 41)) then
+			if first and first ~= entry and (not still or string.sub(first, 17, 17) == kind) then
 --include queue_tell.lua
 			end
 		end

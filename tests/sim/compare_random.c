@@ -186,27 +186,41 @@ static uint64_t key_of(const struct model_key *key, uint64_t token)
 	return 0;
 }
 
-/* One that holds no shared lease: no token is used twice. */
-static uint64_t new_token(uint64_t *random, const struct model_key *key)
+static bool is_used(const struct model_key *key, uint64_t token)
 {
-	for (;;) {
-		uint64_t token = one_of(random, TOKENS);
-		uint32_t i = 0;
-		while (i < key->holder_count && key->holders[i].value.token != token)
-			i++;
-		if (i == key->holder_count)
+	uint32_t i = 0;
+	while (i < key->holder_count && key->holders[i].value.token != token)
+		i++;
+	return i < key->holder_count;
+}
+
+/* One that holds no shared lease: no token is used twice. 0: all do. */
+static uint64_t new_token(uint64_t *random, const struct model_master *master, uint32_t names)
+{
+	uint64_t token = one_of(random, TOKENS);
+	for (unsigned tries = 0; tries < TOKENS; tries++, token = token % TOKENS + 1) {
+		bool used = false;
+		MODEL_FOR_EACH_KEY (key, names)
+			used |= is_used(&master->keys[key], token);
+		if (!used)
 			return token;
 	}
+	return 0;
 }
 
 /* Mostly of the kind that holds the key. */
-static void random_shared(struct model_command *command, uint64_t *random, const struct model_key *key)
+static void random_shared(struct model_command *command, uint64_t *random, const struct model_master *master)
 {
-	bool is_slot = chance(random, 50);
-	if (key->type == MODEL_SHARED && chance(random, 80))
+	const struct model_key *key = &master->keys[command->key];
+	bool is_slot = command->names == 0 && chance(random, 50);
+	if (command->names == 0 && key->type == MODEL_SHARED && chance(random, 80))
 		is_slot = key->value.kind == MODEL_SLOT;
-	command->token = new_token(random, key);
+	command->token = new_token(random, master, command->names != 0 ? command->names : UINT32_C(1) << command->key);
 	command->most = one_of(random, MODEL_HOLDERS);
+	if (command->token == 0) {
+		command->token = one_of(random, TOKENS); /* it meets what holds the keys */
+		return;
+	}
 	command->kind = is_slot ? MODEL_SLOT : MODEL_PLUS;
 	command->slot = is_slot ? (uint32_t)compare_random(random, command->most) : 0;
 	if (key->holder_count > 0 && chance(random, 10))
@@ -231,9 +245,9 @@ static void random_lock(struct model_command *command, unsigned kind, uint64_t *
 						    : 1000 * one_of(random, 100);
 	command->owner = compare_random(random, COMPARE_OWNERS);
 	command->noted = chance(random, 50) ? 0 : redlock_random(random) | 1;
-	if (kind == COMPARE_ACQUIRE_SHARED)
-		random_shared(command, random, key);
-	else if (kind == COMPARE_EXTEND && key->type == MODEL_SHARED)
+	if (kind == COMPARE_ACQUIRE_SHARED || (kind == COMPARE_ACQUIRE_SET && chance(random, 50)))
+		random_shared(command, random, master);
+	else if ((kind == COMPARE_EXTEND || kind == COMPARE_EXTEND_SET) && key->type == MODEL_SHARED)
 		command->noted = chance(random, 50) ? 0 : key_of(key, command->token);
 	command->fence = random_fence(random, model_number(master, command->bucket), now_us);
 	command->epoch = random_epoch(random, master);

@@ -155,7 +155,7 @@ static const struct {
 	[COMPARE_QUARANTINE] = {"quarantine", "emrkl"},
 	[COMPARE_FENCES] = {"fences", "ebB"},
 	[COMPARE_WRITE_EPOCH] = {"epoch_write", "mrcdlfuD"},
-	[COMPARE_ACQUIRE_SET] = {"acquire_set", "tlhofqeDsg"},
+	[COMPARE_ACQUIRE_SET] = {"acquire_set", "tlhofqeDsMKg"},
 	[COMPARE_RAISE_SET] = {"raise_set", "tfeDg"},
 	[COMPARE_EXTEND_SET] = {"extend_set", "tlneDs"},
 	[COMPARE_RELEASE_SET] = {"release_set", "tqeDs"},

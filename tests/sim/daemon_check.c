@@ -76,7 +76,7 @@ static void check_whole(struct world *world, unsigned index, const struct comman
 	bool releases = command->kind == REDLOCK_SCRIPT_RELEASE;
 	unsigned has = 0;
 	MODEL_FOR_EACH_KEY (key, request->names)
-		has += request->token != 0 && model_token(&node->model, key) == request->token;
+		has += request->token != 0 && model_has_token(&node->model, key, request->token);
 	if (request->names != 0 && has != (releases ? 0U : (unsigned)__builtin_popcount(request->names)))
 		fail(world, "part: master %u has %u keys of the set of token %llu after its %s", index, has,
 		     (unsigned long long)request->token, releases ? "release" : "acquisition or extension");

@@ -104,9 +104,9 @@ static void choose_mode(struct world *world, struct client *client)
 {
 	enum { SLOTS_MAX = 4 };
 	client->mode = LEASE_EXCLUSIVE;
-	if (world->config.modes == 0 || is_set(client->names) || below(world, 8) >= world->config.modes)
+	if (world->config.modes == 0 || below(world, 8) >= world->config.modes)
 		return;
-	client->mode = one_of(world, 2) ? LEASE_SHARED : LEASE_SLOT;
+	client->mode = is_set(client->names) || one_of(world, 2) ? LEASE_SHARED : LEASE_SLOT;
 	client->slots = (uint16_t)(one_of(world, 3) ? 1 + below(world, SLOTS_MAX) : 3);
 }
 

@@ -201,7 +201,7 @@ static void after_lock_script(struct world *world, const struct transport_connec
 static bool has_token(const struct node *node, const struct model_command *request)
 {
 	MODEL_FOR_EACH_KEY (key, request->names)
-		if (request->token != 0 && model_token(&node->model, key) == request->token)
+		if (request->token != 0 && model_has_token(&node->model, key, request->token))
 			return true;
 	return false;
 }
@@ -218,7 +218,7 @@ static void lock_or_guard(struct world *world, const struct transport_connection
 	}
 	unsigned loaded = command->kind +
 			  (command->request.names != 0 ? REDLOCK_SCRIPT_ACQUIRE_SET - REDLOCK_SCRIPT_ACQUIRE : 0U);
-	if (command->request.kind != MODEL_EXCLUSIVE)
+	if (command->request.kind != MODEL_EXCLUSIVE && command->request.names == 0)
 		loaded = REDLOCK_SCRIPT_ACQUIRE_SHARED;
 	node->scripts |= (uint16_t)(1U << loaded); /* EVAL loads it */
 	order_before(world, connection, command);

@@ -177,11 +177,13 @@ static void parse_acquire(struct command *command, const struct transport_connec
 	set_deadline(command, connection, &argv[8]);
 }
 
-/* acquire_shared.lua: what it has more. */
+/* acquire_shared.lua, acquire_set.lua: how many leases at once, and of which kind. */
 static void parse_kind(struct model_command *request, const struct transport_word *argv)
 {
-	struct transport_word slot = {argv[1].bytes + 1, argv[1].len - 1};
 	request->most = decimal(&argv[0]);
+	if (argv[1].len == 0)
+		return;
+	struct transport_word slot = {argv[1].bytes + 1, argv[1].len - 1};
 	request->kind = argv[1].bytes[0] == '+' ? MODEL_PLUS : MODEL_SLOT;
 	request->slot = request->kind == MODEL_SLOT ? (uint32_t)decimal(&slot) : 0;
 }
@@ -265,7 +267,8 @@ static void parse_set_script(struct command *command, const struct transport_con
 		request->epoch = epoch(&argv[6]);
 		set_deadline(command, connection, &argv[7]);
 		check_names(request, &argv[8]);
-		parse_buckets(request, argv + 9);
+		parse_kind(request, argv + 9);
+		parse_buckets(request, argv + 11);
 		break;
 	case REDLOCK_SCRIPT_RAISE:
 		request->token = token(&argv[0]);

@@ -45,7 +45,10 @@ static inline uint64_t model_larger(uint64_t a, uint64_t b)
 
 /* ---- model_shared.c ---- */
 
-/* value_own.lua: the shared lease of the command's token, if it has not ended; else NULL. */
+/* value_own.lua: the one of several leases with the command's token, if it has not ended; else NULL. */
+struct model_holder *model_shared_find(const struct model_master *master, struct model_key *key,
+				       const struct model_command *command);
+/* The same, if it is a set's as the command's is, else NULL. */
 struct model_holder *model_shared_own(const struct model_master *master, struct model_key *key,
 				      const struct model_command *command);
 /* shared_prune.lua */
@@ -56,6 +59,18 @@ void model_shared_list(const struct model_master *master, const struct model_key
 /* shared_last.lua, and what value_read.lua finds from then on. */
 void model_shared_last(struct model_key *key);
 void model_shared_remove(struct model_key *key, struct model_holder *holder);
+/* HGET holders of the token of the label's key, of those that want one; NULL: there is none. */
+const struct model_holder *model_shared_same(const struct model_key *key, const struct model_command *command);
+/* call('ZRANGE', key, 0, 0, 'WITHSCORES')[2] */
+uint64_t model_shared_first_end_ms(const struct model_key *key);
+/* ZADD and HSET of a grant. */
+void model_shared_add(struct model_key *key, const struct model_value *value, uint64_t ends_ms);
+/* ZREM of the own one, and what follows: shared_remove.lua, shared_prune.lua, shared_last.lua. */
+void model_shared_release(const struct model_master *master, struct model_key *key, struct model_holder *own);
+/* As if it had the key alone: extend.lua, of what the key is then. */
+struct model_key model_shared_alone(const struct model_holder *own);
+/* queue_first.lua and queue_shared.lua: whom the caller waits for; replica 0: nobody. */
+struct model_entry model_shared_before(struct model_master *master, const struct model_command *command, unsigned key);
 /* The middle of release.lua and release_set.lua, about the queue of the key: who is notified. */
 void model_release_queue(struct model_master *master, const struct model_command *command, unsigned key, bool ours,
 			 struct model_reply *reply);

@@ -195,15 +195,18 @@ void model_raise(struct model_master *master, const struct model_command *comman
 	/* --include value_own.lua
 	 * if not value then */
 	struct model_holder *own = model_shared_own(master, key, command);
-	if (key->type == MODEL_NONE || (key->type == MODEL_SHARED && !own)) {
+	const struct model_holder *found = model_shared_find(master, key, command);
+	if (key->type == MODEL_NONE || (key->type == MODEL_SHARED && !found)) {
 		/* return {-1, now_us} */
 		model_reply_code(master, -1, ret_reply);
 		return;
 	}
-	/* if type(value) ~= 'string' or string.sub(value, 1, 41) ~= ARGV[1] .. ':' then */
+	/* if not own then */
 	if (!own && !model_is_held_by(key, command)) {
 		/* return {0, now_us, redis.call('PTTL', KEYS[1]), type(value) == 'string' and value} */
 		model_reply_held(master, key, ret_reply);
+		if (found)
+			ret_reply->value = found->value;
 		return;
 	}
 	/* local old = math.max(tonumber(seen[2] or 0), tonumber(seen[3] or 0)) */
@@ -285,7 +288,7 @@ static void extend_held(struct model_master *master, struct model_key *key, cons
 static void extend_shared(struct model_master *master, struct model_key *key, struct model_holder *own,
 			  const struct model_command *command, struct model_reply *ret_reply)
 {
-	struct model_key alone = {.value = own->value, .expires_ms = own->ends_ms - 1, .type = MODEL_STRING};
+	struct model_key alone = model_shared_alone(own);
 	extend_held(master, &alone, command, ret_reply);
 	own->value = alone.value;
 	own->ends_ms = alone.expires_ms + 1;
@@ -304,15 +307,20 @@ void model_extend(struct model_master *master, const struct model_command *comma
 	/* --include value_own.lua
 	 * if not value then */
 	struct model_holder *own = model_shared_own(master, key, command);
-	if (key->type == MODEL_NONE || (key->type == MODEL_SHARED && !own)) {
+	const struct model_holder *found = model_shared_find(master, key, command);
+	if (key->type == MODEL_NONE || (key->type == MODEL_SHARED && !found)) {
 		/* return {-1, now_us} */
 		model_reply_code(master, -1, ret_reply);
 		return;
 	}
-	/* if type(value) ~= 'string' or string.sub(value, 1, 41) ~= ARGV[1] .. ':' then */
+	/* if not own then */
 	if (!own && !model_is_held_by(key, command)) {
 		/* return {0, now_us, remaining, type(value) == 'string' and value} */
 		model_reply_held(master, key, ret_reply);
+		if (found) {
+			ret_reply->value = found->value;
+			ret_reply->remaining_ms = (int64_t)(found->ends_ms - 1 - model_now_ms(master));
+		}
 		return;
 	}
 	if (own)
@@ -329,15 +337,13 @@ void model_release(struct model_master *master, const struct model_command *comm
 	struct model_key *key = model_look_up(master, command->key);
 	struct model_reply notified = {.code = 0};
 	struct model_holder *own = command->token != 0 ? model_shared_own(master, key, command) : NULL;
-	struct model_value value = own ? own->value : key->value;
+	const struct model_holder *found = command->token != 0 ? model_shared_find(master, key, command) : NULL;
+	struct model_value value = found ? found->value : key->value;
 	bool ours = own || (command->token != 0 && model_is_held_by(key, command));
 	bool was_shared = key->type == MODEL_SHARED;
 	/* if ours then */
 	if (own) {
-		/* redis.call('ZREM', key, ARGV[1]) … --include shared_prune.lua, shared_last.lua */
-		model_shared_remove(key, own);
-		model_shared_prune(master, key);
-		model_shared_last(key);
+		model_shared_release(master, key, own);
 	} else if (ours) {
 		/* redis.call('DEL', key) */
 		model_drop(master, command->key);
@@ -356,12 +362,13 @@ void model_release(struct model_master *master, const struct model_command *comm
 		model_reply_code(master, 1, ret_reply);
 		ret_reply->has_value = true;
 		ret_reply->value = value;
-	} else if (key->type == MODEL_NONE || (was_shared && command->token != 0)) {
+	} else if (key->type == MODEL_NONE || (was_shared && command->token != 0 && !found)) {
 		/* return {-1, now_us} */
 		model_reply_code(master, -1, ret_reply);
 	} else {
 		/* return {0, now_us, redis.call('PTTL', key), type(value) == 'string' and value} */
 		model_reply_held(master, key, ret_reply);
+		ret_reply->value = value;
 	}
 	ret_reply->notified[command->key] = notified.notified[command->key];
 	ret_reply->runs = notified.runs;

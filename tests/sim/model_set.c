@@ -27,25 +27,18 @@ static uint64_t largest_number(const struct model_master *master, const struct m
 	return old;
 }
 
-/* call('EXISTS', unpack(KEYS, 1, count)) == 0 */
-static bool are_free(struct model_master *master, uint32_t names)
-{
-	MODEL_FOR_EACH_KEY (key, names)
-		if (model_look_up(master, key)->type != MODEL_NONE)
-			return false;
-	return true;
-}
-
 /* Adds to what is known of the keys that are held: the first of them, and until when all are. */
-static void note_held(struct model_master *master, uint32_t names, unsigned key, struct model_reply *held)
+static void note_held(struct model_master *master, uint32_t names, unsigned key, int64_t left,
+		      const struct model_value *value, struct model_reply *held)
 {
-	/* local left = call('PTTL', KEYS[i])
-	 * if not which then which, value, remaining = i, …, left
+	/* if not which then which, value, remaining = i, …, left
 	 * elseif left < 0 or remaining >= 0 and left > remaining then remaining = left */
 	const struct model_key *found = &master->keys[key];
-	int64_t left = model_pttl(master, found);
 	if (held->code != 0) {
 		model_reply_held(master, found, held);
+		if (held->has_value)
+			held->value = *value;
+		held->remaining_ms = left;
 		held->which = index_of(names, key);
 	} else if (left < 0 || (held->remaining_ms >= 0 && left > held->remaining_ms)) {
 		held->remaining_ms = left;
@@ -66,17 +59,22 @@ static void acquire_sets(struct model_master *master, const struct model_command
 				    .fence = command->fence,
 				    .owner = command->owner,
 				    .key = command->noted,
-				    .names = command->names};
+				    .names = command->names,
+				    .kind = command->kind};
 	/* local old = tonumber(seen[2] or 0), and in the loop: old = math.max(old, tonumber(seen[i + 3] or 0)) */
 	uint64_t old = largest_number(master, command);
 	/* return {1, now_us, old} */
 	model_reply_code(master, 1, ret_reply);
 	ret_reply->old = old;
 	MODEL_FOR_EACH_KEY (key, command->names) {
-		/* call('SET', key, value, 'PX', ARGV[2])
+		/* if kind == '+' then call('ZADD', …) … --include shared_last.lua
+		 * else call('SET', key, value, 'PX', ARGV[2])
 		 * --include watch_tell.lua
 		 * if entry and queued then call('ZREM', base .. 'queue:' .. KEYS[i], entry) */
-		model_set(master, key, &value, command->ttl_ms);
+		if (command->kind == MODEL_PLUS)
+			model_shared_add(&master->keys[key], &value, model_now_ms(master) + command->ttl_ms + 1);
+		else
+			model_set(master, key, &value, command->ttl_ms);
 		ret_reply->watched |= model_watch_tell(master, key);
 		if (command->entry.replica != 0 && queued)
 			model_queue_remove(master, key, command->entry);
@@ -84,6 +82,32 @@ static void acquire_sets(struct model_master *master, const struct model_command
 		if (command->fence > old)
 			master->buckets[command->buckets[key]] = command->fence;
 	}
+}
+
+/* Notes what holds one key, if it stands in the way of the set. */
+static void look_at(struct model_master *master, const struct model_command *command, unsigned key, bool is_turn,
+		    struct model_reply *held)
+{
+	struct model_key *found = model_look_up(master, key);
+	struct model_value value = found->value;
+	int64_t left = model_pttl(master, found);
+	/* if shared and kind == '+' and string.sub(value, 41, 41) == '+' then */
+	if (found->type == MODEL_SHARED && command->kind == MODEL_PLUS && value.kind == MODEL_PLUS) {
+		/* --include shared_prune.lua
+		 * local same = its_key and call('HGET', holders, its_key)
+		 * if not same and call('ZCARD', key) < tonumber(ARGV[10]) then value = false
+		 * elseif same then value = call('HGET', holders, same) or value
+		 * if not other and value then left = call('ZRANGE', key, 0, 0, 'WITHSCORES')[2] - now_ms */
+		model_shared_prune(master, found);
+		const struct model_holder *same = model_shared_same(found, command);
+		if (!same && found->holder_count < command->most)
+			return;
+		value = same ? same->value : value;
+		if (is_turn)
+			left = (int64_t)(model_shared_first_end_ms(found) - model_now_ms(master));
+	}
+	if (found->type != MODEL_NONE)
+		note_held(master, command->names, key, left, &value, held);
 }
 
 void model_acquire_set(struct model_master *master, const struct model_command *command, struct model_reply *ret_reply)
@@ -103,25 +127,26 @@ void model_acquire_set(struct model_master *master, const struct model_command *
 		if (entry.replica != 0)
 			model_queue_add(master, key, entry);
 		/* --include queue_first.lua
+		 * if kind == '+' then --include queue_shared.lua
 		 * if first and first ~= entry and not other then other, behind = first, i */
-		struct model_entry first = model_queue_first(master, key);
+		struct model_entry first = command->kind == MODEL_PLUS ? model_shared_before(master, command, key)
+								       : model_queue_first(master, key);
 		if (first.replica != 0 && !model_same_entry(first, entry) && other.replica == 0) {
 			other = first;
 			behind = key;
 		}
 	}
-	/* if not other and call('EXISTS', unpack(KEYS, 1, count)) == 0 then */
-	if (other.replica == 0 && are_free(master, command->names)) {
+	/* for i = 1, call('EXISTS', unpack(KEYS, 1, count)) > 0 and count or 0 do */
+	MODEL_FOR_EACH_KEY (key, command->names)
+		look_at(master, command, key, other.replica == 0, &held);
+	/* if not other and not which then */
+	if (other.replica == 0 && held.code != 0) {
 		acquire_sets(master, command, queued, ret_reply);
 		return;
 	}
 	/* for i = 1, entry and count or 0 do --include queue_join.lua */
 	MODEL_FOR_EACH_KEY (key, entry.replica != 0 ? command->names : 0)
 		model_queue_join(master, key, entry, command->wait_ms);
-	/* for i = 1, count do value = redis.pcall('GETRANGE', KEYS[i], 0, 8191) */
-	MODEL_FOR_EACH_KEY (key, command->names)
-		if (model_look_up(master, key)->type != MODEL_NONE)
-			note_held(master, command->names, key, &held);
 	/* if which then return {0, now_us, remaining, value, which - 1} */
 	if (held.code == 0) {
 		*ret_reply = held;
@@ -133,6 +158,28 @@ void model_acquire_set(struct model_master *master, const struct model_command *
 	ret_reply->remaining_ms = model_alive_pttl(master, other.replica);
 	ret_reply->first = ret_reply->notified[behind] = other;
 	ret_reply->which = index_of(command->names, behind);
+}
+
+/* ---- value_own.lua ---- */
+
+struct own {
+	struct model_key *key;
+	struct model_value *value;   /* NULL: there is none */
+	struct model_holder *holder; /* of several leases; else NULL */
+	bool is_own;
+};
+
+static struct own find_own(struct model_master *master, const struct model_command *command, unsigned key)
+{
+	struct model_key *found = model_look_up(master, key);
+	struct own own = {found, found->type == MODEL_NONE ? NULL : &found->value, NULL,
+			  model_is_held_by(found, command)};
+	if (found->type != MODEL_SHARED || command->token == 0)
+		return own;
+	own.holder = model_shared_find(master, found, command);
+	own.value = own.holder ? &own.holder->value : NULL;
+	own.is_own = own.holder && own.value->names != 0;
+	return own;
 }
 
 /* ---- raise_set.lua ---- */
@@ -147,15 +194,17 @@ void model_raise_set(struct model_master *master, const struct model_command *co
 	if (model_refuses(master, command, ret_reply))
 		return;
 	MODEL_FOR_EACH_KEY (key, command->names) {
-		/* if value and (type(value) ~= 'string' or string.sub(value, 1, 41) ~= ARGV[1] .. ';') then
-		 *	return {0, now_us, redis.call('PTTL', KEYS[i]), …}
+		/* --include value_own.lua
+		 * if value and not own then return {0, now_us, redis.call('PTTL', KEYS[i]), …}
 		 * gone = gone or not value */
-		const struct model_key *found = model_look_up(master, key);
-		if (found->type != MODEL_NONE && !model_is_held_by(found, command)) {
-			model_reply_held(master, found, ret_reply);
+		struct own own = find_own(master, command, key);
+		if (own.value && !own.is_own) {
+			model_reply_held(master, own.key, ret_reply);
+			if (ret_reply->has_value)
+				ret_reply->value = *own.value;
 			return;
 		}
-		gone = gone || found->type == MODEL_NONE;
+		gone = gone || !own.value;
 	}
 	/* if gone then return {-1, now_us} */
 	model_reply_code(master, gone ? -1 : 1, ret_reply);
@@ -171,32 +220,57 @@ void model_raise_set(struct model_master *master, const struct model_command *co
 	MODEL_FOR_EACH_KEY (key, command->names) {
 		/* --include watch_tell.lua
 		 * redis.call('HSET', hash, ARGV[i + 4], ARGV[2])
-		 * redis.call('SET', KEYS[i], first .. ARGV[2] .. last, 'KEEPTTL') */
+		 * if hashes[i] then redis.call('HSET', hashes[i], ARGV[1], …)
+		 * else redis.call('SET', KEYS[i], first .. ARGV[2] .. last, 'KEEPTTL') */
+		struct own own = find_own(master, command, key);
 		ret_reply->watched |= model_watch_tell(master, key);
 		master->buckets[command->buckets[key]] = command->fence;
-		master->keys[key].value.fence = command->fence;
+		own.value->fence = command->fence;
+		if (own.holder)
+			model_shared_last(own.key);
 	}
 }
 
 /* ---- extend_set.lua ---- */
 
-/* True if the key has the token and the names of exactly these resources. */
-static bool is_whole(const struct model_key *key, const struct model_command *command)
+/* True if it has the token and the names of exactly these resources. */
+static bool is_whole(struct own own, const struct model_command *command)
 {
-	return model_is_held_by(key, command) && key->value.names == command->names;
+	return own.is_own && own.value->names == command->names;
+}
+
+/* Of one key: what is left, and longer if `ttl` is. */
+static int64_t extend_key(struct model_master *master, struct own own, int64_t ttl, struct model_value ours)
+{
+	/* redis.call('HSET', hashes[i], ARGV[1], ours), redis.call('SET', KEYS[i], ours, 'KEEPTTL')
+	 * local key, holders, remaining = KEYS[i], hashes[i], left[i]
+	 * if ttl > remaining and holders then redis.call('ZADD', …) --include shared_last.lua
+	 * elseif ttl > remaining then redis.call('PEXPIRE', key, …) */
+	struct model_key alone = own.holder ? model_shared_alone(own.holder) : *own.key;
+	int64_t remaining = model_pttl(master, &alone);
+	*own.value = ours;
+	if (remaining >= 0 && ttl > remaining) {
+		alone.expires_ms = model_now_ms(master) + (uint64_t)ttl;
+		remaining = ttl;
+	}
+	if (own.holder) {
+		own.holder->ends_ms = alone.expires_ms + 1;
+		model_shared_last(own.key);
+	} else {
+		own.key->expires_ms = alone.expires_ms;
+	}
+	return remaining;
 }
 
 /* Its second half: all keys are the token's. `ours`: the value of the last. */
 static void extend_held(struct model_master *master, const struct model_command *command, struct model_value ours,
 			struct model_reply *ret_reply)
 {
-	/* if ARGV[3] ~= '' then … redis.call('SET', KEYS[i], ours, 'KEEPTTL') */
+	/* if ARGV[3] ~= '' then … ours = first .. ARGV[3] .. last */
 	if (command->noted != 0) {
 		ours.fence = command->fence;
 		ours.key = command->noted;
 		ours.noted = true;
-		MODEL_FOR_EACH_KEY (key, command->names)
-			master->keys[key].value = ours;
 	}
 	/* local asked = tonumber(ARGV[2])
 	 * local ttl, ends = asked, asked
@@ -206,19 +280,12 @@ static void extend_held(struct model_master *master, const struct model_command 
 	if (hold_until_ms > 0 && hold_until_ms - (int64_t)model_now_ms(master) < asked)
 		ttl = hold_until_ms - (int64_t)model_now_ms(master);
 	MODEL_FOR_EACH_KEY (key, command->names) {
-		/* local remaining = redis.call('PTTL', KEYS[i])
-		 * if remaining >= 0 then
-		 *	if ttl > remaining then redis.call('PEXPIRE', KEYS[i], …); remaining = ttl
-		 *	ends = math.min(ends, remaining) */
-		struct model_key *found = &master->keys[key];
-		int64_t remaining = model_pttl(master, found);
-		if (remaining < 0)
-			continue;
-		if (ttl > remaining) {
-			found->expires_ms = model_now_ms(master) + (uint64_t)ttl;
-			remaining = ttl;
-		}
-		ends = remaining < ends ? remaining : ends;
+		/* if remaining >= 0 then ends = math.min(ends, math.max(ttl, remaining)) */
+		struct own own = find_own(master, command, key);
+		struct model_value value = command->noted != 0 ? ours : *own.value;
+		int64_t remaining = extend_key(master, own, ttl, value);
+		if (remaining >= 0 && remaining < ends)
+			ends = remaining;
 	}
 	/* return {1, now_us, ends, ours} */
 	struct model_key last = {.value = ours, .type = MODEL_STRING};
@@ -239,13 +306,17 @@ void model_extend_set(struct model_master *master, const struct model_command *c
 		/* if not value then gone = true
 		 * elseif … ~= ARGV[6] then return {0, now_us, redis.call('PTTL', KEYS[i]), …}
 		 * else ours = value */
-		const struct model_key *found = model_look_up(master, key);
-		gone = gone || found->type == MODEL_NONE;
-		if (found->type != MODEL_NONE && !is_whole(found, command)) {
-			model_reply_held(master, found, ret_reply);
+		struct own own = find_own(master, command, key);
+		gone = gone || !own.value;
+		if (own.value && !is_whole(own, command)) {
+			model_reply_held(master, own.key, ret_reply);
+			if (ret_reply->has_value)
+				ret_reply->value = *own.value;
+			if (own.holder)
+				ret_reply->remaining_ms = (int64_t)(own.holder->ends_ms - 1 - model_now_ms(master));
 			return;
 		}
-		ours = found->type != MODEL_NONE ? found->value : ours;
+		ours = own.value ? *own.value : ours;
 	}
 	/* if gone then return {-1, now_us} */
 	if (gone)
@@ -265,16 +336,19 @@ void model_release_set(struct model_master *master, const struct model_command *
 	/* local base, queued = string.sub(hash, 1, -7), waited > now_us or ARGV[2] ~= '' */
 	bool queued = master->waited_us > master->now_us || command->entry.replica != 0;
 	MODEL_FOR_EACH_KEY (key, command->names) {
-		const struct model_key *found = model_look_up(master, key);
-		bool ours = command->token != 0 && is_whole(found, command);
+		struct own own = find_own(master, command, key);
+		bool ours = command->token != 0 && is_whole(own, command);
 		/* if ours then redis.call('DEL', key) --include watch_tell.lua
 		 * elseif value then … */
 		if (ours) {
-			deleted = found->value;
-			model_drop(master, key);
+			deleted = *own.value;
+			if (own.holder)
+				model_shared_release(master, own.key, own.holder);
+			else
+				model_drop(master, key);
 			told.watched |= model_watch_tell(master, key);
-		} else if (found->type != MODEL_NONE) {
-			note_held(master, command->names, key, &held);
+		} else if (own.value) {
+			note_held(master, command->names, key, model_pttl(master, own.key), own.value, &held);
 		}
 		if (queued)
 			model_release_queue(master, command, key, ours, &told);

@@ -4,8 +4,8 @@
 
 #include "model_internal.h"
 
-struct model_holder *model_shared_own(const struct model_master *master, struct model_key *key,
-				      const struct model_command *command)
+struct model_holder *model_shared_find(const struct model_master *master, struct model_key *key,
+				       const struct model_command *command)
 {
 	/* ends = tonumber(redis.call('ZSCORE', key, ARGV[1]) or 0)
 	 * value = ends * 1000 > now_us and redis.call('HGET', holders, ARGV[1]) */
@@ -13,6 +13,14 @@ struct model_holder *model_shared_own(const struct model_master *master, struct 
 		if (key->holders[i].value.token == command->token && key->holders[i].ends_ms > model_now_ms(master))
 			return &key->holders[i];
 	return NULL;
+}
+
+struct model_holder *model_shared_own(const struct model_master *master, struct model_key *key,
+				      const struct model_command *command)
+{
+	/* own = value and string.match(value, '^%x+[+#]%d*(.)') == mark */
+	struct model_holder *found = model_shared_find(master, key, command);
+	return found && (found->value.names != 0) == (command->names != 0) ? found : NULL;
 }
 
 void model_shared_last(struct model_key *key)
@@ -50,6 +58,29 @@ void model_shared_prune(const struct model_master *master, struct model_key *key
 			model_shared_remove(key, &key->holders[i]);
 	if (key->holder_count == 0)
 		memset(key, 0, sizeof *key);
+}
+
+void model_shared_add(struct model_key *key, const struct model_value *value, uint64_t ends_ms)
+{
+	/* call('ZADD', key, string.format('%.0f', now_ms + ARGV[2] + 1), ARGV[1])
+	 * call('HSET', holders, ARGV[1], ARGV[1] .. slot .. ':' .. hold_until .. ':' .. ARGV[6] .. ':' .. ARGV[4]) */
+	assert(key->holder_count < MODEL_HOLDERS && key->type != MODEL_STRING);
+	key->type = MODEL_SHARED;
+	key->holders[key->holder_count++] = (struct model_holder){*value, ends_ms};
+	model_shared_last(key);
+}
+
+void model_shared_release(const struct model_master *master, struct model_key *key, struct model_holder *own)
+{
+	/* redis.call('ZREM', key, ARGV[1]) … --include shared_prune.lua, shared_last.lua */
+	model_shared_remove(key, own);
+	model_shared_prune(master, key);
+	model_shared_last(key);
+}
+
+struct model_key model_shared_alone(const struct model_holder *own)
+{
+	return (struct model_key){.value = own->value, .expires_ms = own->ends_ms - 1, .type = MODEL_STRING};
 }
 
 /* queue_tell.lua: notifies `first`. */
@@ -95,11 +126,10 @@ void model_release_queue(struct model_master *master, const struct model_command
 		tell(master, key, first, reply);
 }
 
-/* queue_first.lua and queue_shared.lua: whom the caller waits for; replica 0: nobody. */
-static struct model_entry find_before(struct model_master *master, const struct model_command *command)
+struct model_entry model_shared_before(struct model_master *master, const struct model_command *command, unsigned key)
 {
-	struct model_entry nobody = {0}, entry = command->entry, first = model_queue_first(master, command->key);
-	const struct model_queue *queue = &master->queues[command->key];
+	struct model_entry nobody = {0}, entry = command->entry, first = model_queue_first(master, key);
+	const struct model_queue *queue = &master->queues[key];
 	/* elseif first == entry then first = false */
 	if (model_same_entry(first, entry))
 		return nobody;
@@ -130,12 +160,7 @@ static void acquire_adds(struct model_master *master, const struct model_command
 				    .key = command->noted,
 				    .slot = command->slot,
 				    .kind = command->kind};
-	assert(key->holder_count < MODEL_HOLDERS);
-	/* call('ZADD', key, string.format('%.0f', now_ms + ARGV[2] + 1), ARGV[1])
-	 * call('HSET', holders, ARGV[1], ARGV[1] .. slot .. ':' .. hold_until .. ':' .. ARGV[6] .. ':' .. ARGV[4]) */
-	key->type = MODEL_SHARED;
-	key->holders[key->holder_count++] = (struct model_holder){value, model_now_ms(master) + command->ttl_ms + 1};
-	model_shared_last(key);
+	model_shared_add(key, &value, model_now_ms(master) + command->ttl_ms + 1);
 	/* local old = math.max(tonumber(seen[2] or 0), tonumber(seen[4] or 0))
 	 * if guess > old then call('HSET', hash, ARGV[5], ARGV[6]) */
 	uint64_t old = model_number(master, command->bucket);
@@ -148,9 +173,9 @@ static void acquire_adds(struct model_master *master, const struct model_command
 	ret_reply->watched = model_watch_tell(master, command->key);
 }
 
-/* same = its_key and call('HGET', holders, its_key) */
-static const struct model_holder *find_same(const struct model_key *key, const struct model_command *command)
+const struct model_holder *model_shared_same(const struct model_key *key, const struct model_command *command)
 {
+	/* same = its_key and call('HGET', holders, its_key) */
 	for (uint32_t i = 0; key->type == MODEL_SHARED && command->noted != 0 && i < key->holder_count; i++)
 		if (key->holders[i].value.key == command->noted)
 			return &key->holders[i];
@@ -172,8 +197,7 @@ static bool has_room(const struct model_key *key, const struct model_command *co
 	return true;
 }
 
-/* call('ZRANGE', key, 0, 0, 'WITHSCORES')[2] */
-static uint64_t first_end_ms(const struct model_key *key)
+uint64_t model_shared_first_end_ms(const struct model_key *key)
 {
 	uint64_t first_ms = key->expires_ms;
 	for (uint32_t i = 0; i < key->holder_count; i++)
@@ -226,14 +250,14 @@ void model_acquire_shared(struct model_master *master, const struct model_comman
 		/* if entry then call('ZADD', queue, 'NX', string.sub(entry, 18), entry) */
 		if (entry.replica != 0)
 			model_queue_add(master, command->key, entry);
-		first = find_before(master, command);
+		first = model_shared_before(master, command, command->key);
 	}
 	struct model_key *key = model_look_up(master, command->key);
 	/* if shared then --include shared_prune.lua
 	 * if not value or count == 0 then value, shared = false, false */
 	if (key->type == MODEL_SHARED)
 		model_shared_prune(master, key);
-	const struct model_holder *same = find_same(key, command);
+	const struct model_holder *same = model_shared_same(key, command);
 	/* if not first and room then */
 	if (first.replica == 0 && has_room(key, command, same)) {
 		acquire_adds(master, command, ret_reply);
@@ -248,7 +272,7 @@ void model_acquire_shared(struct model_master *master, const struct model_comman
 		 * return {0, now_us, remaining, type(value) == 'string' and value, taken} */
 		model_reply_held(master, key, ret_reply);
 		if (key->type == MODEL_SHARED && first.replica == 0 && key->value.kind == command->kind)
-			ret_reply->remaining_ms = (int64_t)(first_end_ms(key) - model_now_ms(master));
+			ret_reply->remaining_ms = (int64_t)(model_shared_first_end_ms(key) - model_now_ms(master));
 		if (same)
 			ret_reply->value = same->value;
 		note_taken(key, command, ret_reply);

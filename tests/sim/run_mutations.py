@@ -20,7 +20,9 @@ PATCHES = pathlib.Path(__file__).resolve().parent / "mutations"
 def commands(names):
     """(mutation, program, arguments) of each line "Found by" for a simulator; the fuzz targets are tests/fuzz/run.py's."""
     for patch in sorted(PATCHES.glob("*.patch")):
-        for line in re.findall(r"^Found by: (sim_.*)$", patch.read_text(encoding="utf-8"), re.M):
+        text = patch.read_text(encoding="utf-8")
+        assert re.search("^Found by: ", text, re.M), f"{patch.name} names nothing that finds it"
+        for line in re.findall(r"^Found by: (sim_.*)$", text, re.M):
             program, *rest = shlex.split(line)
             if not names or patch.stem in names:
                 yield patch.stem, program, rest

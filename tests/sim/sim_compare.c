@@ -49,7 +49,7 @@ static struct {
 	uint64_t notifications[COMPARE_SCRIPTS], watched[COMPARE_SCRIPTS]; /* of waiters; of watchers */
 	/* done to one of several leases; several waiters notified as one; the next one by who took a slot; answers
 	 * that name the slots; that refuse a key's second request */
-	uint64_t shared[COMPARE_SCRIPTS], runs, passed_on, taken, again;
+	uint64_t shared[COMPARE_SCRIPTS], runs, passed_on, taken, again, sets, sets_extended;
 } figures;
 
 typedef void model_function(struct model_master *, const struct model_command *, struct model_reply *);
@@ -205,6 +205,9 @@ static void count_script(const struct compare_step *step, const struct model_mas
 	figures.runs += step->reply.runs != 0;
 	figures.passed_on += step->kind == COMPARE_ACQUIRE_SHARED && step->reply.code == 1 && notified > 0;
 	figures.taken += step->reply.taken != 0;
+	figures.sets += step->kind == COMPARE_ACQUIRE_SET && step->reply.code == 1 && step->command.kind == MODEL_PLUS;
+	figures.sets_extended += step->kind == COMPARE_EXTEND_SET && step->reply.code == 1 &&
+				 step->reply.value.kind == MODEL_PLUS;
 	figures.again += step->kind == COMPARE_ACQUIRE_SHARED && step->reply.value.key != 0 &&
 			 step->reply.value.key == step->command.noted;
 	figures.counted += step->reply.waiters > 0;
@@ -242,13 +245,14 @@ static bool compare_step(struct compare_sequence *sequence, const struct answer 
 	struct compare_key_ends was[MODEL_KEYS];
 	bool may_be_new = !compare_is_script(step) || step->kind == COMPARE_ACQUIRE || step->kind == COMPARE_EXTEND ||
 			  step->kind == COMPARE_ACQUIRE_SET || step->kind == COMPARE_EXTEND_SET ||
-			  step->kind == COMPARE_ACQUIRE_SHARED ||
-			  (step->kind == COMPARE_RELEASE &&
-			   sequence->master.keys[step->command.key].type == MODEL_SHARED);
+			  step->kind == COMPARE_ACQUIRE_SHARED;
 	if (compare_is_alive_step(step))
 		return compare_alive_step(sequence, answer->reply, answer->expiry, span);
-	MODEL_FOR_EACH_KEY (key, compare_keys(step))
+	bool releases = step->kind == COMPARE_RELEASE || step->kind == COMPARE_RELEASE_SET;
+	MODEL_FOR_EACH_KEY (key, compare_keys(step)) {
 		was[key] = compare_key_ends(sequence, key);
+		may_be_new |= releases && sequence->master.keys[key].type == MODEL_SHARED; /* one of several ends */
+	}
 	if (compare_is_script(step)) {
 		figures.commands++;
 		if (!compare_script(sequence, answer, now_us, span))
@@ -437,12 +441,12 @@ static bool saw_all(void)
 		complete = complete && figures.shared[share[i]] > 0;
 	}
 	printf("\nseveral shared waiters notified at once %llu; next waiter of a slot %llu; slots named %llu; same key "
-	       "again "
-	       "%llu",
+	       "again %llu; shared sets %llu, extended %llu",
 	       (unsigned long long)figures.runs, (unsigned long long)figures.passed_on,
-	       (unsigned long long)figures.taken, (unsigned long long)figures.again);
+	       (unsigned long long)figures.taken, (unsigned long long)figures.again, (unsigned long long)figures.sets,
+	       (unsigned long long)figures.sets_extended);
 	complete = complete && figures.runs > 0 && (figures.passed_on > 0 || options.sequences < 20000) &&
-		   figures.taken > 0 && figures.again > 0;
+		   figures.taken > 0 && figures.again > 0 && figures.sets > 0 && figures.sets_extended > 0;
 	printf("\nentries given up of several: %llu; inspections that counted somebody: %llu\n",
 	       (unsigned long long)figures.left, (unsigned long long)figures.counted);
 	complete = complete && figures.several > 0 && figures.left > 0 && figures.counted > 0;

@@ -167,17 +167,15 @@ START_TEST(commands_are_as_the_scripts_want_them)
 }
 END_TEST
 
+#define SET "3", "app:a", "app:foobar", "app:redlockd:master", TOKEN
+
 START_TEST(commands_of_a_set_have_a_key_and_a_bucket_for_each_name)
 {
-	static const char *const acquire[] = {
-		"3", "app:a", "app:foobar", "app:redlockd:master", TOKEN,   "30000", "86400000", ":me:you",
-		"7", "",      GUARD,        "a\nfoobar",           "12480", "9881",  NULL};
-	static const char *const raise[] = {"3",     "app:a", "app:foobar", "app:redlockd:master", TOKEN, "7", GUARD,
-					    "12480", "9881",  NULL};
-	static const char *const extend[] = {"3",     "app:a", "app:foobar", "app:redlockd:master", TOKEN,
-					     "30000", "",      GUARD,        "a\nfoobar",           NULL};
-	static const char *const release[] = {"3",   "app:a",     "app:foobar", "app:redlockd:master", TOKEN, "",
-					      GUARD, "a\nfoobar", NULL};
+	static const char *const acquire[] = {SET,         "30000", "86400000", ":me:you", "7",    "",  GUARD,
+					      "a\nfoobar", "100",   "",         "12480",   "9881", NULL};
+	static const char *const raise[] = {SET, "7", GUARD, "12480", "9881", NULL};
+	static const char *const extend[] = {SET, "30000", "", GUARD, "a\nfoobar", NULL};
+	static const char *const release[] = {SET, "", GUARD, "a\nfoobar", NULL};
 	static const char *const *const expected[] = {acquire, raise, extend, release};
 	for (unsigned i = 0; i < 4; i++) {
 		struct master_script script = script_of(REDLOCK_SCRIPT_ACQUIRE + i);
