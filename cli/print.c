@@ -128,6 +128,10 @@ static void print_holders(const json_t *holders, json_int_t count)
 		printf("  %s%s%s%s, fence %s, %s left\n", has_slot ? "slot " : "shared",
 		       has_slot ? CELL(holder, "slot") : "", " by ", CELL(holder, "owner"), CELL(holder, "fence"),
 		       DURATION_CELL(holder, "remaining_ms"));
+		if (json_object_get(holder, "resources")) {
+			printf("  ");
+			print_names(json_object_get(holder, "resources"));
+		}
 	}
 	if (count > (json_int_t)json_array_size(holders))
 		printf("  and %" JSON_INTEGER_FORMAT " more\n", count - (json_int_t)json_array_size(holders));

@@ -337,8 +337,6 @@ static void complete(struct reading *reading)
 		field_errors_add(reading->errors, "resource", "is required");
 	if (was_seen(reading, RESOURCE) && was_seen(reading, RESOURCES))
 		field_errors_add(reading->errors, "resources", "must not be there beside resource");
-	if (request->mode == LEASE_SHARED && was_seen(reading, RESOURCES))
-		field_errors_add(reading->errors, "mode", "must not be shared beside resources");
 	if (was_seen(reading, SLOTS) && request->mode == LEASE_SHARED)
 		field_errors_add(reading->errors, "slots", "must not be there beside mode shared");
 	else if (was_seen(reading, SLOTS) && was_seen(reading, RESOURCES))

@@ -86,7 +86,7 @@ static json_t *held_new(const struct lease_held *held, uint64_t ago_ms)
 {
 	const struct lease_holder *holder = &held->holder;
 	uint64_t left_ms = held->remaining_ms > ago_ms ? held->remaining_ms - ago_ms : 0;
-	return json_pack("{s:o*, s:o*, s:o*, s:I, s:o*, s:o*, s:o*}", "owner",
+	return json_pack("{s:o*, s:o*, s:o*, s:o*, s:I, s:o*, s:o*, s:o*}", "resources", resources_new(holder), "owner",
 			 holder->owner_len > 0 ? owner_new(holder) : NULL, "fence", fence_new(holder), "slot",
 			 holder->mode == LEASE_SLOT ? json_integer(holder->slot) : NULL, "remaining_ms",
 			 (json_int_t)left_ms, "held_ms", held_ms_new(holder), "caller",

@@ -104,13 +104,96 @@ def test_slots(service, resource):
     ({"slots": "3"}, "slots", "must be an integer"),
     ({"slots": 3, "mode": "shared"}, "slots", "must not be there beside mode shared"),
     ({"slots": 3, "resources": ["a", "b"]}, "slots", "must not be there beside resources"),
-    ({"mode": "shared", "resources": ["a", "b"]}, "mode", "must not be shared beside resources"),
 ])  # fmt: skip
 def test_what_is_wrong_is_named(service, resource, members, field, reason):
     body = members if "resources" in members else {"resource": resource, **members}
     answer = service.curl("POST", "/locks", body=body)
     assert answer.status == 400 and {"field": field, "reason": reason} in answer.json["errors"], answer
     assert not state(service, resource)["held"]
+
+
+def take_set(service, names, status=201, **members):
+    answer = service.curl("POST", "/locks", body={"resources": names, "ttl_ms": 30000, **members})
+    assert answer.status == status, answer
+    return answer.json
+
+
+def change_set(service, method, lease, status, names=None):
+    body = {"resources": names or lease["resources"], "token": lease["token"]} | ({"ttl_ms": 40000} if method == "PUT" else {})
+    answer = service.curl(method, "/locks", body=body)
+    assert answer.status == status, answer
+    return answer
+
+
+def test_a_shared_set(service, resource):
+    a, b, c = (f"{resource}/{name}" for name in "abc")
+    one = share(service, b, owner="one")
+    first = take_set(service, [a, b], mode="shared", owner="first", metadata={"of": 1})
+    second = take_set(service, [b, c], mode="shared")
+    assert first["mode"] == second["mode"] == "shared" and first["resources"] == [a, b] and second["resources"] == [b, c]
+    held = state(service, b)
+    assert held["mode"] == "shared" and held["holder_count"] == 3
+    assert [(holder.get("owner"), holder["fence"], holder.get("resources")) for holder in held["holders"]] == \
+        [("one", one["fence"], None), ("first", first["fence"], [a, b]), (None, second["fence"], [b, c])]
+    assert one["fence"] < first["fence"] < second["fence"]
+    refused = take_set(service, [a, c], status=409)
+    assert refused["resource"] == a and refused["holder"]["mode"] == "shared" and refused["holder"]["fence"] == first["fence"]
+    assert take_set(service, [b, f"{resource}/d"], status=409)["resource"] == b and not state(service, f"{resource}/d")["held"]
+    extended = change_set(service, "PUT", first, 200).json
+    assert extended["fence"] == first["fence"] and extended["mode"] == "shared" and extended["validity_ms"] > 30000
+    for method in "PUT", "DELETE":  # a part of it is not that lease
+        change_set(service, method, first, 409, [a, b, c])
+        change(service, method, {"resource": b, "token": first["token"]}, 409)
+    assert state(service, b)["holder_count"] == 3
+    change_set(service, "DELETE", first, 204)
+    change_set(service, "DELETE", first, 410)
+    assert not state(service, a)["held"] and state(service, b)["holder_count"] == 2
+    take(service, b, status=409)
+    change(service, "DELETE", one, 204)
+    change_set(service, "DELETE", second, 204)
+    alone = take_set(service, [a, b, c])
+    assert alone["fence"] > second["fence"] and "mode" not in alone
+    take_set(service, [b, c], status=409, mode="shared")
+    change_set(service, "DELETE", alone, 204)
+
+
+def test_a_shared_set_that_comes_again(service, resource):
+    """With the same Idempotency-Key, whoever else shares the locks."""
+    body = {"resources": [f"{resource}/a", f"{resource}/b"], "mode": "shared", "ttl_ms": 30000}
+    share(service, f"{resource}/b")
+    key = {"Idempotency-Key": f"{resource}-key-of-16-bytes"}
+    first, again = (service.curl("POST", "/locks", body=body, headers=key) for _ in range(2))
+    assert first.status == 201 and again.status == 200, (first, again)
+    assert again.json["token"] == first.json["token"] and again.json["fence"] == first.json["fence"]
+    assert state(service, f"{resource}/b")["holder_count"] == 2
+
+
+def test_sets_wait_for_each_other(pair, resource):
+    """Shared ones pass together when the writer between them leaves, at both redlockd; a writer waits for all."""
+    _, services = pair
+    names = [f"{resource}/{name}" for name in "abc"]
+    writer = take(services[0], names[1])
+    with concurrent.futures.ThreadPoolExecutor(4) as pool:
+        readers = [pool.submit(take_set, services[i], names[i:i + 2], mode="shared", wait_ms=30000) for i in (0, 1)]
+        wait_until(lambda: state(services[0], names[1])["waiters"] == 2, what="the readers wait")
+        change(services[0], "DELETE", writer, 204)
+        leases = [reader.result(20) for reader in readers]
+        assert len({lease["fence"] for lease in leases}) == 2 and state(services[0], names[1])["holder_count"] == 2
+        all_alone = pool.submit(take_set, services[1], names, wait_ms=30000)
+        wait_until(lambda: state(services[0], names[2])["waiters"] == 1, what="the writer waits")
+        take_set(services[0], names[1:], status=409, mode="shared")  # it does not overtake
+        for lease in leases:
+            change_set(services[0], "DELETE", lease, 204)
+        assert all_alone.result(20)["fence"] > max(lease["fence"] for lease in leases)
+
+
+def test_force_takes_a_shared_set_whole(service, resource):
+    lease, other = take_set(service, [f"{resource}/a", f"{resource}/b"], mode="shared"), share(service, f"{resource}/b")
+    answer = service.curl("DELETE", f"/locks/{quote(resource)}%2Fb?force=true&fence={lease['fence']}")
+    assert answer.status == 204, answer
+    change_set(service, "PUT", lease, 410)
+    assert not state(service, f"{resource}/a")["held"]
+    change(service, "PUT", other, 200)
 
 
 def test_an_extension_changes_no_mode(service, resource):

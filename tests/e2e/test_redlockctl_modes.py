@@ -27,6 +27,15 @@ def test_shared_leases(service, resource):
     assert state(service, resource)["held"] is False
 
 
+def test_a_shared_set(service, resource):
+    names = [f"{resource}-{name}" for name in "ab"]
+    one = json.loads(ctl("acquire", names[1], "--shared", "--json", server=service).stdout)
+    done = ctl("run", *names, "--shared", "--", BINARY, "status", names[1], server=service)
+    assert "held by 2 holders" in done.stdout and f"    lease on  {', '.join(names)}\n" in done.stdout, done
+    assert not state(service, names[0])["held"] and state(service, names[1])["holder_count"] == 1
+    assert ctl("release", names[1], server=service, env={"REDLOCK_TOKEN": one["token"]}).returncode == 0
+
+
 def test_a_command_on_a_slot(service, resource):
     leases = [json.loads(ctl("acquire", resource, "--slots", "3", "--json", server=service).stdout) for _ in range(2)]
     free = ({0, 1, 2} - {lease["slot"] for lease in leases}).pop()
@@ -50,7 +59,7 @@ def test_a_writer_waits_for_a_reader(lab, service, resource):
 
 def test_what_goes_together(service):
     for words, message in ((("--shared", "--slots", "2"), "--shared and --slots: one of them only"),
-                           (("other", "--shared"), "--shared and --slots go with one NAME"),
+                           (("other", "--slots", "2"), "--slots goes with one NAME"),
                            (("--slots", "0"), "--slots"), (("--slots", "1025"), "--slots")):
         done = ctl("acquire", "name", *words, server=service)
         assert done.returncode == 64 and message in done.stderr, done
