@@ -40,6 +40,8 @@ def median(values):
 HEAD = ["part", "stack", "load", "connections", "a second", "p50 µs", "p99 µs", "p99.9 µs", "CPU µs: service", "CPU µs: masters", "errors"]
 WATCH_HEAD = ["watchers", "scripts of all masters per change", "redlockd, of a processor", "masters, of a processor", "events a second", "last event ms, changes one by one", "last event ms, at the end of 100 a second"]
 
+SHARE_HEAD = ["lock", "requests a second", "scripts of a master per request", "CPU µs: service", "CPU µs: masters", "held while somebody waits", "release to next grant ms"]
+
 
 def rows(figures):
     for key in figures.keys():
@@ -140,11 +142,19 @@ def watch_lines(watch):
                                (("scripts_per_change", 2), ("cpu_redlockd", 2), ("cpu_masters", 3), ("events_per_s", 0), ("alone_ms", 1), ("last_ms", 1)))]
 
 
+def share_lines(share):
+    for what in dict.fromkeys(one["what"] for one in share or []):
+        found = [one for one in share if one["what"] == what]
+        yield [what, spread([one["requests"] / one["seconds"] for one in found]), *(
+            spread([one[name] for one in found], digits) if name in found[0] else ""
+            for name, digits in (("scripts", 2), ("cpu_us_service", 1), ("cpu_us_masters", 1), ("held", 3), ("next_ms", 2)))]
+
+
 def write(result, folder):
     figures = Figures(result["measurements"])
     text = ["## Aims\n", table(["aim", "median (lowest…highest of the rounds)", "reached"], aim_lines(figures, result["growth"])), "## Growth\n",
             table(["what", "how many", "redlockd, MB resident", "a master, MB used", ""], growth_lines(result["growth"])), "## Watchers\n",
-            table(WATCH_HEAD, watch_lines(result["watch"])), "## All\n", table(HEAD, rows(figures))]
+            table(WATCH_HEAD, watch_lines(result["watch"])), "## Held by many\n", table(SHARE_HEAD, share_lines(result["share"])), "## All\n", table(HEAD, rows(figures))]
     (folder / "bench.md").write_text("\n".join(text))
     plot(figures, folder)
     print("\n".join(text))

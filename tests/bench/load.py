@@ -20,9 +20,9 @@ def cpu_seconds(pids):
     return sum(int(field[11]) + int(field[12]) for field in fields) / TICKS
 
 
-def wrk(stack, load, connections, seconds):
+def wrk(stack, load, connections, seconds, more=None):
     """Requests a second, latencies, and the processor time of each kind of process for a request."""
-    environment = {"PATH": os.environ["PATH"], "LOAD": load, "TAG": next(tags), **stack.load_environment()}
+    environment = {"PATH": os.environ["PATH"], "LOAD": load, "TAG": next(tags), **stack.load_environment(), **(more or {})}
     command = ["wrk", "-t1", f"-c{connections}", f"-d{seconds}s", "--timeout", "10s", "-s", str(HERE / "wrk" / "load.lua"), f"http://{stack.addresses[0]}/"]
     before = {kind: cpu_seconds(pids) for kind, pids in stack.pids().items()}
     done = subprocess.run([*harness.DIES_WITH_US, *command], env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=120 + seconds * 2,

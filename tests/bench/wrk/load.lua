@@ -2,7 +2,7 @@
 --
 --   healthz  GET /healthz
 --   acquire  POST /locks, another name each time
---   pair     the same, and a DELETE for each lease that was given, on whichever connection is free
+--   pair     the same, and a DELETE for each lease that was given, on whichever connection is free; with RESOURCE one name, with MEMBERS more of the body
 --   etcd     POST /v3/lock/lock of etcd's JSON gateway, under the lease of the variable ETCD_LEASE
 --
 -- For one thread (wrk -t1): names are counted in it.
@@ -29,7 +29,7 @@ local function name()
 end
 
 local function acquire()
-	return wrk.format("POST", "/locks", nil, '{"resource":"' .. name() .. '","ttl_ms":10000}')
+	return wrk.format("POST", "/locks", nil, '{"resource":"' .. (os.getenv("RESOURCE") or name()) .. '","ttl_ms":10000' .. (os.getenv("MEMBERS") or "") .. "}")
 end
 
 local asks = {
