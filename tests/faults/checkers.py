@@ -2,7 +2,8 @@
 
 Times are microseconds of CLOCK_BOOTTIME, which all processes of one machine share. An event of a client's history
 (client.py) is a dictionary with `kind` (acquire, extend, release), `client`, `daemon`, `resource`, `token`, `sent`,
-`received`, `status`, and for a lease `fence`, `ttl_ms`, `validity_ms`, `drift_ms`; an acquisition has `wait_ms`, how
+`received`, `status`, and for a lease `fence`, `ttl_ms`, `validity_ms`, `drift_ms`, `mode` if it is shared, `slot` if it is
+on one; an acquisition has `wait_ms`, how
 long it was ready to wait, and where that is not 0 `waited_ms`, how long it did. An entry of the journal of the guarded
 resource (guarded.py) has `op` (enter, write), `at`, `resource`, `fence`, `token`, `taken`, `value`.
 
@@ -44,6 +45,7 @@ class Lease:
     def __init__(self, event):
         self.token, self.resource, self.fence = event["token"], event["resource"], event["fence"]
         self.client, self.daemon = event["client"], event["daemon"]
+        self.mode, self.slot = event.get("mode"), event.get("slot")
         self.sent, self.received = event["sent"], event["received"]
         self.intervals = [interval_of(event)]
         self.asked = [event["sent"]]  # for each interval
@@ -126,8 +128,14 @@ def by_resource(leases):
 Overlap = collections.namedtuple("Overlap", "first second start end")
 
 
-def find_overlaps(leases):
-    """All pairs of leases on one resource of which intervals overlap, each pair once. `first` had begun when `second` began."""
+def may_share(first, second):
+    """Both may hold a resource at once: both are shared, or they are on different slots."""
+    return first.mode == second.mode == "shared" or None not in (first.slot, second.slot) and first.slot != second.slot
+
+
+def find_overlaps(leases, allowed=False):
+    """All pairs of leases on one resource of which intervals overlap, each pair once: those that may not share it, or those
+    that may. `first` had begun when `second` began."""
     found = {}
     for ours in by_resource(leases).values():
         spans = sorted(((start, end, lease) for lease in ours for start, end in lease.relied_upon()), key=lambda span: span[:2])
@@ -136,7 +144,7 @@ def find_overlaps(leases):
             active = [span for span in active if span[1] > start]
             for _, other_end, other in active:
                 pair = frozenset((lease.token, other.token))
-                if other is not lease and pair not in found:
+                if other is not lease and pair not in found and may_share(lease, other) == allowed:
                     found[pair] = Overlap(other, lease, start, min(end, other_end))
             active.append((start, end, lease))
     return sorted(found.values(), key=lambda overlap: overlap.start)
@@ -179,6 +187,13 @@ def find_same_fences(leases):
                 found.append(Inversion(seen[lease.fence], lease))
             seen.setdefault(lease.fence, lease)
     return found
+
+
+def find_wrong_modes(events):
+    """Grants in another mode than was asked for, or on a slot that there is not."""
+    def is_right(event):
+        return event.get("mode") == event["wanted"] and (event["slots"] == 0) == ("slot" not in event) and event.get("slot", 0) < max(event["slots"], 1)
+    return [event for event in events if event["kind"] == "acquire" and event["status"] == 201 and "wanted" in event and not is_right(event)]
 
 
 def find_changed_fences(leases):

@@ -6,7 +6,8 @@ released over another connection, and through another replica, than they were ac
 counts from when it sent the request, brings its fence to the guarded resource before it reads there, and writes only while its deadline is
 not over. Except for the clients that are paused: some sleep past the end of their lease and write then without a look at the clock, some
 processes stop themselves (SIGSTOP) before they write, and are continued by the program that started them. About half of the requests wait in
-the queue (`wait_ms`), and some of those close their connection while they do. The history is one line of JSON for each answer or each failure
+the queue (`wait_ms`), and some of those close their connection while they do. Of each four resources one is taken alone only, one also shared,
+one also on slots, and one in any way; who shares neither reads nor writes the guarded resource. The history is one line of JSON for each answer or each failure
 to get one (checkers.py says what is in it).
 """
 
@@ -71,11 +72,17 @@ class Client(threading.Thread):
         longest = 3 * shortest if self.random.random() < short else longest
         return min(self.random.randint(shortest, longest), self.settings["max_ttl_ms"][daemon])
 
+    def any_mode(self, number):
+        """What a request for this resource says of it."""
+        shared, slots = {"mode": "shared"}, {"slots": self.random.choice((2, 3))}
+        return self.random.choice((({},), ({}, shared, shared), ({}, slots, slots), ({}, shared, slots))[number % 4])
+
     def acquire(self):
-        resource, daemon = f"r/{self.random.randrange(self.settings['resources'])}", self.any_daemon()
+        number, daemon = self.random.randrange(self.settings["resources"]), self.any_daemon()
         after = self.random.choices(list(AFTERS), list(AFTERS.values()))[0]
         is_idle = after == "idle"  # long enough that an idle timeout of a second ends before it
-        body, stays_s = {"resource": resource, "ttl_ms": self.settings["max_ttl_ms"][daemon] if is_idle else self.any_ttl_ms(daemon, 0.5)}, None
+        ttl_ms = self.settings["max_ttl_ms"][daemon] if is_idle else self.any_ttl_ms(daemon, 0.5)
+        body, stays_s = {"resource": f"r/{number}", "ttl_ms": ttl_ms, **self.any_mode(number)}, None
         if self.random.random() < 0.5:
             body["wait_ms"] = self.random.randint(*self.settings["wait_ms"])
             stays_s = self.random.random() * body["wait_ms"] / 1000 if self.random.random() < 0.25 else None
@@ -90,14 +97,17 @@ class Client(threading.Thread):
             deadline = self.ask_for_more(lease, deadline)
         if now_us() >= deadline:
             return
-        entered = self.guarded.call("enter", lease)
+        alone = "mode" not in lease and "slot" not in lease
+        entered = alone and self.guarded.call("enter", lease)
         quick = lease["after"] == "keep" and self.random.random() < 0.5
         if lease["after"] == "idle":
             self.pause(self.random.uniform(0.4, 0.9) * (deadline - now_us()) / 1e6)
         for _ in range(0 if quick else self.random.choice((0, 0, 1, 3))):
             self.wait_part(deadline)
             deadline = self.extend(lease, deadline)
-        if not entered["taken"]:
+        if not alone:
+            self.leave(lease, deadline, self.random.random())
+        elif not entered["taken"]:
             self.release(lease)
         else:
             self.work(lease, deadline, entered["value"] + 1, quick)
@@ -129,6 +139,9 @@ class Client(threading.Thread):
                 self.wait_part(deadline)
             if now_us() < deadline:
                 self.guarded.call("write", lease, value)
+        self.leave(lease, deadline, lot)
+
+    def leave(self, lease, deadline, lot):
         if lot < 0.8:
             self.release(lease)
         else:

@@ -122,7 +122,7 @@ class Service:
         event = {"kind": kind, "client": self.name, "daemon": daemon, "way": way["name"], "resource": path.removeprefix("/locks/"),
                  "token": body.get("token"), "sent": now_us(), "wait_ms": body.get("wait_ms", 0), "after": after}
         if "resource" in body:
-            event["resource"] = body["resource"]
+            event.update(resource=body["resource"], wanted=body.get("mode"), slots=body.get("slots", 0))
         connection = None
         try:
             connection = self.open(way, daemon, after, earlier)
@@ -177,6 +177,6 @@ class Service:
 
 
 def note_answer(event, content):
-    lease, refusal = ("token", "fence", "ttl_ms", "validity_ms", "drift_ms", "waited_ms"), ("code", "retry_after_ms", "waited_ms", "votes")
+    lease, refusal = ("token", "fence", "ttl_ms", "validity_ms", "drift_ms", "waited_ms", "mode", "slot"), ("code", "retry_after_ms", "waited_ms", "votes")
     members = lease if event["status"] in (200, 201) else refusal
     event.update({name: content[name] for name in members if name in content})

@@ -77,7 +77,7 @@ class Finder:
         found = {}
         for master in self.looks.looks:
             for look in self.looks.between(master, start, end):
-                if look["tokens"].get(lease.resource) == lease.token:
+                if lease.token in look["tokens"].get(lease.resource, "").split():
                     continue
                 if not self.memories.may_have_forgotten(master, since, look["answered"]):
                     found[master] = look

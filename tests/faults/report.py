@@ -29,6 +29,7 @@ class Report:
         self.same, excused = self.sort_out(checkers.find_same_fences(leases), self.excuse_inversion)
         self.excused_inversions += [(pair, reason) for pair, (reason, _) in excused]
         self.changed = checkers.find_changed_fences(leases)
+        self.together = checkers.find_overlaps(leases, allowed=True)
         finder = losses.Finder(run.parts.MASTERS, self.log, run.parts.read_lines(run.cluster.looks))
         self.looks, self.lost_early = finder.looks.count, finder.find(leases, self.events)
         self.guarded = checkers.Guarded(run.parts.read_lines(run.cluster.journal), self.leases)
@@ -103,7 +104,7 @@ class Report:
               f"lost updates: {len(guarded.lost)}")
 
     def print_table(self):
-        rows = idleness.count(self.events, self.jobs, self.run.nemesis.counts)
+        rows = self.count()
         rows = [("leases", len(self.leases)), *rows, ("looks at masters", self.looks),
                 ("stalls of the machine", sum(fault["kind"] == "stall" for fault in self.log)), ("overlaps", len(self.overlaps)),
                 ("fences out of order", len(self.inversions) + len(self.same) + len(self.changed)), ("leases lost early", len(self.lost_early))]
@@ -131,11 +132,12 @@ class Report:
         if self.run.mutated:
             self.check_mutated()
             return
-        self.check("no two leases of a resource overlap", [pair for pair in self.overlaps if pair.first.client != restarts.LONG], self.tell_pair)
+        self.check("no two leases of a resource overlap that may not", [pair for pair in self.overlaps if pair.first.client != restarts.LONG], self.tell_pair)
         self.check("none overlaps one that all masters forgot while replicas had different --max-ttl-ms",
                    [pair for pair in self.overlaps if pair.first.client == restarts.LONG], self.tell_pair)
         self.check("fences of a resource grow with every holder", self.inversions, self.tell_pair)
         self.check("no fence is given twice, none changes", self.same + [(lease, lease) for lease in self.changed], self.tell_pair)
+        self.check("each lease is in the mode that was asked for", checkers.find_wrong_modes(self.events), str)
         self.check("no lease was lost early", self.lost_early, self.tell_loss)
         self.check("the guarded resource took no stale write", self.guarded.stale_taken, self.tell_stale)
         self.check("no update at the guarded resource was lost", self.guarded.lost, self.tell_lost)
@@ -165,7 +167,12 @@ class Report:
         idle = [] if len(self.leases) >= least else [f"only {len(self.leases)} leases in {self.run.given.seconds:g} s"]
         unused = {daemon.number for daemon in self.run.cluster.daemons} - {lease.daemon for lease in self.leases.values()}
         idle += [f"redlockd {number} never gave a lease" for number in unused]
-        return idle + idleness.find_missing(idleness.count(self.events, self.jobs, self.run.nemesis.counts), self.looks, self.run.given.seconds)
+        return idle + idleness.find_missing(self.count(), self.looks, self.run.given.seconds)
+
+    def count(self):
+        together = collections.Counter(pair.first.mode for pair in self.together)
+        return [*idleness.count(self.events, self.jobs, self.run.nemesis.counts), ("pairs of leases that were shared at once", together["shared"]),
+                ("pairs of leases on two slots at once", together[None])]
 
     def check(self, name, found, tell):
         self.passed += not found

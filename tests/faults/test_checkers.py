@@ -100,6 +100,23 @@ def test_other_resources_do_not_count():
     assert overlaps(acquire("a", 0, 10, 1), acquire("b", 20, 30, 2, resource="s")) == []
 
 
+def test_shared_leases_and_those_on_different_slots_may_overlap_and_no_others():
+    a, b = {"mode": "shared"}, {"slot": 1}
+    for first, second, found in (a, a, 0), (a, {}, 1), ({}, a, 1), (a, b, 1), (b, a, 1), (b, {"slot": 2}, 0), (b, b, 1), (b, {}, 1), ({}, {}, 1):
+        events = leases(acquire("a", 0, 10, 1, **first), acquire("b", 20, 30, 2, **second))
+        assert len(checkers.find_overlaps(events)) == found, (first, second)
+        assert len(checkers.find_overlaps(events, allowed=True)) == 1 - found, (first, second)
+
+
+def test_a_lease_in_another_mode_than_was_asked_for_is_found():
+    right = [acquire("a", 0, 10, 1, wanted=None, slots=0), acquire("b", 0, 10, 2, wanted="shared", slots=0, mode="shared"),
+             acquire("c", 0, 10, 3, wanted=None, slots=2, slot=1)]
+    assert not checkers.find_wrong_modes(right)
+    wrong = [acquire("a", 0, 10, 1, wanted=None, slots=0, mode="shared"), acquire("b", 0, 10, 2, wanted="shared", slots=0),
+             acquire("c", 0, 10, 3, wanted=None, slots=2, slot=2), acquire("d", 0, 10, 4, wanted=None, slots=2), acquire("e", 0, 10, 4, wanted=None, slots=0, slot=0)]
+    assert checkers.find_wrong_modes(wrong) == wrong
+
+
 def test_an_extended_lease_is_overlapped_where_it_was_extended():
     events = acquire("a", 0, 10, 1), extend("a", 900, 910, 1), acquire("b", 1000, 1010, 2)
     assert overlaps(*events) == [("a", "b", 877)]

@@ -39,6 +39,11 @@ def test_a_lease_that_lies_on_a_majority_is_not_lost():
     assert find([GRANT], looks(500, "a", "a", "a", None, "b")) == []
 
 
+def test_a_lease_that_several_hold_together_is_there_with_the_others():
+    assert not find([GRANT], looks(500, "b a", "a", "c b a", None, "b c"))
+    assert find([GRANT], looks(500, "b a", "a", "c b", None, "b c"))
+
+
 @pytest.mark.parametrize("tokens", [(None,) * 5, ("a", "a", None, None, None), ("b", "b", "b", "a", "a"), ("?", "?", None, None, "b")])
 def test_a_lease_that_a_majority_has_not_is_lost_whether_or_not_somebody_else_has_it(tokens):
     assert [token for token, _ in find([GRANT], looks(500, *tokens))] == ["a"]

@@ -1,7 +1,7 @@
 """Reads the masters directly, past redlockd and the network: which token lies there for each resource, about twenty times a second.
 
 Started with two arguments: a JSON list of the masters' sockets, and the file to write to. Ends when its standard input ends. Each line of the
-file is one look at one master: {"master", "asked", "answered", "tokens": {resource: token}}. A master that does not answer leaves no line,
+file is one look at one master: {"master", "asked", "answered", "tokens": {resource: tokens with blanks between}}. A master that does not answer leaves no line,
 since nothing is known of it then. losses.py draws the conclusions.
 """
 
@@ -20,10 +20,15 @@ TIMEOUT_S = 1.0
 TOKENS = """
 local found = {}
 for _, key in ipairs(redis.call('KEYS', 'r/*')) do
-	local value = redis.call('GET', key)
+	local value = redis.pcall('GET', key)
+	if type(value) == 'table' then -- leases that hold it together
+		value = table.concat(redis.pcall('ZRANGE', key, 0, -1), ' ')
+	elseif value then
+		value = string.sub(value, 1, 40)
+	end
 	if value then
 		found[#found + 1] = key
-		found[#found + 1] = string.sub(value, 1, 40)
+		found[#found + 1] = value
 	end
 end
 return found
