@@ -66,7 +66,8 @@ def test_the_package(service, resource, tmp_path):
 
 def program(service, resource, text, *arguments):
     """Runs lines of Python that have a client `client` and the name `resource`."""
-    head = f"import os, signal, sys, time\nimport redlockd\nclient, resource = redlockd.Client({url_of(service)!r}), {resource!r}\n"
+    # SIGINT is ignored in what a shell has put into the background
+    head = f"import os, signal, sys, time\nsignal.signal(signal.SIGINT, signal.default_int_handler)\nimport redlockd\nclient, resource = redlockd.Client({url_of(service)!r}), {resource!r}\n"
     environment = clean_environment({"PYTHONPATH": str(SOURCE / "src"), "PYTHONDONTWRITEBYTECODE": "1"})
     return subprocess.Popen([*DIES_WITH_US, PYTHON, "-c", head + text, *arguments], env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
                             stderr=subprocess.PIPE, text=True)

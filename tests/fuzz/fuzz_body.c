@@ -32,8 +32,13 @@ static bool body_parse_mutated(const char *bytes, size_t len, const char *header
 static void check_acquire(const struct lease_request *request, const struct lease_request *before,
 			  const struct body_limits *limits)
 {
-	MUST(words_name_resource(request->resource, request->resource_len), "a resource of %u bytes",
-	     request->resource_len);
+	bool is_set = request->set_count > 0;
+	MUST(is_set ? request->set_count >= 2 && request->set_count <= LEASE_SET_MAX && request->resource_len == 0
+		    : words_name_resource(request->resource, request->resource_len),
+	     "a resource of %u bytes, %u resources", request->resource_len, request->set_count);
+	MUST((request->mode == LEASE_SLOT) == (request->slots > 0) && request->slots <= LEASE_SLOTS_MAX &&
+		     request->mode <= LEASE_SLOT && !(is_set && request->mode == LEASE_SLOT),
+	     "mode %u, %u slots", (unsigned)request->mode, request->slots);
 	MUST(request->owner_len <= LEASE_OWNER_MAX && words_are_plain(request->owner, request->owner_len),
 	     "an owner of %u bytes", request->owner_len);
 	MUST(request->metadata_len <= LEASE_METADATA_MAX &&
@@ -53,22 +58,41 @@ static void check_owned(const struct lease_request *request, const struct lease_
 	     "not the token of the header");
 	MUST(request->owner_len == 0 && !request->metadata && request->wait_ms == 0 && !request->hold,
 	     "owner, wait_ms or hold");
-	MUST(request->resource_len == before->resource_len &&
+	MUST(request->mode == LEASE_EXCLUSIVE && request->slots == 0, "a mode");
+	MUST(request->resource_len == (request->set_count > 0 ? 0 : before->resource_len) &&
 		     memcmp(request->resource, before->resource, sizeof request->resource) == 0,
 	     "another resource");
 	MUST(request->operation == LEASE_EXTEND || request->ttl_ms == before->ttl_ms, "ttl_ms for a release");
 }
 
+static json_t *write_names(const struct lease_request *request)
+{
+	const char *at = request->names, *name;
+	json_t *names = json_array();
+	size_t len;
+	while (text_line(&at, request->names + request->names_len, &name, &len))
+		json_array_append_new(names, json_stringn(name, len));
+	MUST(json_array_size(names) == request->set_count, "%u resources", request->set_count);
+	return names;
+}
+
 static json_t *write_body(const struct lease_request *request)
 {
 	json_t *body = json_object();
+	if (request->set_count > 0)
+		json_object_set_new(body, "resources", write_names(request));
 	if (request->operation != LEASE_ACQUIRE)
 		json_object_set_new(body, "token", json_stringn(request->token, LEASE_TOKEN_LEN));
 	if (request->operation != LEASE_RELEASE)
 		json_object_set_new(body, "ttl_ms", json_integer(request->ttl_ms));
 	if (request->operation != LEASE_ACQUIRE)
 		return body;
-	json_object_set_new(body, "resource", json_stringn(request->resource, request->resource_len));
+	if (request->set_count == 0)
+		json_object_set_new(body, "resource", json_stringn(request->resource, request->resource_len));
+	if (request->mode != LEASE_SLOT)
+		json_object_set_new(body, "mode", json_string(request->mode == LEASE_SHARED ? "shared" : "exclusive"));
+	else
+		json_object_set_new(body, "slots", json_integer(request->slots));
 	json_object_set_new(body, "owner", json_stringn(request->owner, request->owner_len));
 	json_object_set_new(body, "wait_ms", json_integer(request->wait_ms));
 	json_object_set_new(body, "hold", json_boolean(request->hold));
@@ -94,11 +118,16 @@ static void check_again(const struct lease_request *request, const struct lease_
 	     "another owner: %s", text);
 	MUST(again.ttl_ms == request->ttl_ms && again.wait_ms == request->wait_ms && again.hold == request->hold,
 	     "another number: %s", text);
+	MUST(again.mode == request->mode && again.slots == request->slots, "another mode: %s", text);
+	MUST(again.set_count == request->set_count && again.names_len == request->names_len &&
+		     (request->names_len == 0 || memcmp(again.names, request->names, again.names_len) == 0),
+	     "other resources: %s", text);
 	MUST(memcmp(again.token, request->token, LEASE_TOKEN_LEN) == 0, "another token: %s", text);
 	MUST(again.metadata_len == request->metadata_len &&
 		     (!again.metadata || strcmp(again.metadata, request->metadata) == 0),
 	     "other metadata: %s", text);
 	free((char *)again.metadata);
+	free((char *)again.names);
 	json_decref(body);
 	free(text);
 }
@@ -134,6 +163,7 @@ static void check(enum lease_operation call, unsigned flags, const char *bytes, 
 		     request.ttl_ms);
 	check_again(&request, &before, limits);
 	free((char *)request.metadata);
+	free((char *)request.names);
 }
 
 /* body_visit_fn: makes the object of which the text speaks; a member that is there twice ends the scan. */

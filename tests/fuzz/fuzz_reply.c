@@ -89,6 +89,20 @@ static void check_vote(enum redlock_script script, const struct master_reply *re
 	     (int)reply->vote);
 }
 
+/* Of an inspection: the leases that hold it together. */
+static void check_several(const struct master_reply *reply)
+{
+	struct lease_holders *several = lease_several_read(reply);
+	MUST((several != NULL) == (reply->holders != NULL), "several leases of none");
+	for (size_t i = 0; several && i < several->listed; i++) {
+		const struct lease_held *held = &several->list[i];
+		MUST(held->holder.known && hex_is_lower(held->token, LEASE_TOKEN_LEN), "lease %zu is not ours", i);
+		MUST(held->holder.fence < REDLOCK_FENCE_LIMIT, "fence of lease %zu", i);
+	}
+	MUST(!several || several->listed <= reply->listed, "%u of %zu leases", several->listed, reply->listed);
+	lease_several_free(several);
+}
+
 static void check_script(enum redlock_script script, const redisReply *raw)
 {
 	struct master_reply reply;
@@ -96,7 +110,11 @@ static void check_script(enum redlock_script script, const redisReply *raw)
 	master_reply_map(script, raw, &reply);
 	check_vote(script, &reply);
 	MUST(is_within(raw, &reply), "a value of %zu bytes that is not in the answer", reply.value_len);
+	MUST(reply.taken_len == 0 || (script == REDLOCK_SCRIPT_ACQUIRE && reply.vote == REDLOCK_VOTE_HELD),
+	     "slots taken");
 	check_value(reply.value, reply.value_len);
+	if (script == REDLOCK_SCRIPT_INSPECT)
+		check_several(&reply);
 }
 
 /* As the answer to as many acquisitions as it may be for, one fewer, and one more. */

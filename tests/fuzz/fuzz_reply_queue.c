@@ -20,15 +20,25 @@ static void hear_notification(void *arg, const struct masters_notification *told
 {
 	struct heard *heard = arg;
 	const char *text = heard->message->element[2]->str;
-	size_t len = (size_t)heard->message->element[2]->len,
-	       head = sizeof REPLICA - 1 + 1 + 16 + 1 + heard->prefix_len;
+	size_t len = (size_t)heard->message->element[2]->len;
+	const char *blank = memchr(text, ' ', len);
 	char again[64];
 	heard->notifications++;
 	MUST(told->master == 1 && told->resource_len > 0, "%zu bytes", told->resource_len);
-	MUST(told->resource == text + head && told->resource_len == len - head, "%zu bytes", told->resource_len);
+	MUST(told->resource == blank + 1 + heard->prefix_len && told->resource + told->resource_len == text + len,
+	     "%zu bytes", told->resource_len);
+	if (told->run) {
+		bool all = told->arrival == UINT64_MAX;
+		snprintf(again, sizeof again, all ? "+ " : "+%016llu ", (unsigned long long)told->arrival);
+		MUST(memcmp(text, again, strlen(again)) == 0, "a run to %llu", (unsigned long long)told->arrival);
+		return;
+	}
 	MUST(told->ours == (memcmp(text, REPLICA, sizeof REPLICA - 1) == 0), "ours: %d", told->ours);
-	snprintf(again, sizeof again, ":%016llu ", (unsigned long long)told->arrival);
+	snprintf(again, sizeof again, "%c%016llu%c", told->kind == MASTER_EXCLUSIVE ? ':' : (char)told->kind,
+		 (unsigned long long)told->arrival, told->kind == MASTER_SLOT ? ':' : ' ');
 	MUST(memcmp(text + sizeof REPLICA - 1, again, 18) == 0, "arrival %llu", (unsigned long long)told->arrival);
+	MUST(told->kind != MASTER_SLOT || strtoul(text + sizeof REPLICA - 1 + 18, NULL, 10) == told->most, "%u slots",
+	     told->most);
 }
 
 static void hear_change(void *arg, const char *resource, size_t len)
