@@ -8,6 +8,7 @@
 
 import itertools
 import json
+import os
 import signal
 import subprocess
 import threading
@@ -19,7 +20,15 @@ from harness import DIES_WITH_US, ROOT, clean_environment, end_process, patience
 
 HERE = ROOT / "tests" / "clients"
 PYTHON = ["/usr/bin/python3", str(HERE / "drivers" / "python.py")]
-DRIVERS = {"python": PYTHON, "python-aio": [*PYTHON, "--aio"]}
+BUILT = ROOT / "build" / "drivers"  # by build_drivers of tests/dev/builds.sh
+ALL = {
+    "python": PYTHON,
+    "python-aio": [*PYTHON, "--aio"],
+    "go": [str(BUILT / "go")],
+    "node": ["node", str(HERE / "drivers" / "node.mjs")],
+    "java": ["java", "-cp", str(BUILT / "java"), "Driver"],
+}
+DRIVERS = {name: ALL[name] for name in os.environ.get("REDLOCKD_TEST_LANGUAGES", "python python-aio").split()}
 NUMBERS = itertools.count(1)
 
 
@@ -58,6 +67,7 @@ class Answers:
 class Lease:
     def __init__(self, driver, name, answer, sent):
         self.driver, self.name, self.fence, self.first_remaining, self.sent = driver, name, answer["fence"], answer["remaining"], sent
+        self.slot = answer.get("slot")
 
     def check(self):
         self.driver.ask("check", lease=self.name)

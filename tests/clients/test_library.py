@@ -88,6 +88,28 @@ def test_several_at_once(service, resource, driver):
     assert lease.release() and not any(state(service, name)["held"] for name in names)
 
 
+def test_shared_leases(service, resource, driver):
+    driver.client(url_of(service))
+    first, second = (driver.acquire(resource, mode="shared", ttl=TTL) for _ in range(2))
+    assert first.fence < second.fence and state(service, resource)["holder_count"] == 2
+    assert driver.acquire(resource, **{"try": True}) is None
+    waits = driver.start("acquire", lease="alone", resource=resource)
+    wait_until(lambda: state(service, resource)["waiters"] == 1, what="it waits for both")
+    assert first.release()
+    assert second.lost(1.3 * TTL).get()["lost"] is False, "it is renewed"
+    assert second.release() and waits.get()["fence"] > second.fence
+
+
+def test_slots(service, resource, driver):
+    driver.client(url_of(service))
+    leases = [driver.acquire(resource, slots=2, ttl=TTL) for _ in range(2)]
+    assert sorted(lease.slot for lease in leases) == [0, 1]
+    assert driver.acquire(resource, slots=2, **{"try": True}) is None
+    assert leases[0].lost(1.3 * TTL).get()["lost"] is False, "it is renewed"
+    assert leases[0].release() and driver.acquire(resource, slots=2).slot == leases[0].slot
+    assert driver.acquire(resource + "/one").slot is None
+
+
 @pytest.mark.parametrize("ends_badly", [False, True])
 def test_a_block_releases(service, resource, driver, ends_badly):
     driver.client(url_of(service))

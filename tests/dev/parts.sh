@@ -97,6 +97,11 @@ part_sim_long() {
 }
 part_faults_long() { needs_release && faults --seconds 40; }
 part_e2e_slow() { needs_release && pytests "" release tests/e2e -m slow; }
+part_libraries_more() {
+	needs_release || return
+	build_drivers || { failed_part "the drivers do not build: see build/drivers.log"; return; }
+	REDLOCKD_TEST_LANGUAGES="python go node java" pytests "" release -k "not python" tests/clients/test_library*.py
+}
 part_contract_node() {
 	needs_release || return
 	install_npm tests/contract || { failed_part "npm ci failed"; return; }

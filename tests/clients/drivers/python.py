@@ -17,7 +17,7 @@ import redlockd  # noqa: E402
 import redlockd.aio  # noqa: E402
 
 CLIENT = ("key", "owner", "timeout", "ca", "certificate")
-OPTIONS = ("ttl", "wait", "margin", "owner", "metadata")
+OPTIONS = ("ttl", "wait", "margin", "owner", "metadata", "mode", "slots")
 OUTPUT = threading.Lock()
 
 
@@ -36,6 +36,10 @@ def error_of(error):
         return {"code": error.code, "detail": error.detail, "status": error.status}
     code = {Raised: "raised", KeyboardInterrupt: "interrupted", asyncio.CancelledError: "interrupted"}.get(type(error), "other")
     return {"code": code, "detail": repr(error), "status": 0}
+
+
+def granted(lease):
+    return {"fence": lease.fence, "remaining": lease.remaining, "slot": lease.slot}
 
 
 def given(command, names):
@@ -71,7 +75,7 @@ def carry_out(state, command):
         call = client.try_acquire if command.get("try") else client.acquire
         lease = call(command["resource"], **given(command, OPTIONS))
         state.leases[command["lease"]] = lease
-        return {"held": False} if lease is None else {"fence": lease.fence, "remaining": lease.remaining}
+        return {"held": False} if lease is None else granted(lease)
     if do == "block":
         with client.lock(command["resource"], **given(command, OPTIONS)) as lease:
             state.leases[command["lease"]] = lease
@@ -143,7 +147,7 @@ async def carry_out_aio(state, command):
         call = client.try_acquire if command.get("try") else client.acquire
         lease = await call(command["resource"], **given(command, OPTIONS))
         state.leases[command["lease"]] = lease
-        return {"held": False} if lease is None else {"fence": lease.fence, "remaining": lease.remaining}
+        return {"held": False} if lease is None else granted(lease)
     if do == "block":
         async with client.lock(command["resource"], **given(command, OPTIONS)) as lease:
             state.leases[command["lease"]] = lease

@@ -1,0 +1,32 @@
+# Part of ./dev: builds the client libraries, their drivers in build/drivers, their packages in build/package/clients.
+
+build_driver_go() { (cd tests/clients/drivers/go && go build -o ../../../../build/drivers/go .); }
+build_driver_java() {
+	javac --release 11 -Xlint:all -Werror -d build/drivers/java \
+		$(find clients/java/src/main -name '*.java') tests/clients/drivers/Driver.java
+}
+
+build_drivers() {
+	mkdir -p build/drivers
+	say "building the drivers of the client libraries"
+	install_go && logged build/drivers.log build_driver_go && logged build/drivers-java.log build_driver_java
+}
+
+package_client_python() { :; }
+package_client_go() { :; }
+package_client_node() { :; }
+package_client_java() { :; }
+
+# The packages that registries want, in build/package/clients; without arguments those of all languages.
+package_clients() { # [LANGUAGE…]
+	[ $# -gt 0 ] || set -- python go node java
+	mkdir -p build/package/clients
+	for language in "$@"; do
+		say "packaging the client library for $language"
+		logged "build/package-$language.log" "package_client_$language" || {
+			tail -20 "build/package-$language.log" >&2
+			echo "dev: packaging failed: see build/package-$language.log" >&2
+			return 1
+		}
+	done
+}
