@@ -13,27 +13,25 @@ static bool has_ended(const struct sim_op *op, const struct sim_config *config)
 	return op->released || (config->wipes > 0 && !sim_has_validity(op));
 }
 
-/* Two numbers given: different, and ordered. */
-static void check_pair(struct sim_world *world, const struct sim_config *config)
+/* The numbers given to two operations: different, and ordered. */
+static void check_pair(struct sim_world *world, const struct sim_config *config, unsigned one, unsigned other)
 {
-	const struct sim_op *ops = world->ops;
-	if (ops[0].fence == ops[1].fence)
+	const struct sim_op *a = &world->ops[one], *b = &world->ops[other];
+	if (a->fence == b->fence)
 		world->violated |= SIM_DISTINCT;
-	for (unsigned o = 0; o < SIM_OPS; o++)
-		if (ops[o].other_before && ops[o].fence < ops[1 - o].fence)
-			world->violated |= SIM_REAL_TIME;
+	if (((a->before >> other & 1) != 0 && a->fence < b->fence) || ((b->before >> one & 1) != 0 && b->fence < a->fence))
+		world->violated |= SIM_REAL_TIME;
 	/* On a master where both made the increase that gave them their numbers, the first to hold the lock has the
 	 * smaller one; two shared leases, or on two slots, may be held there at one time. */
-	bool apart = config->two_resources || config->shared == 3 ||
-		     sim_slot(config, ops[0].core.attempt) != sim_slot(config, ops[1].core.attempt);
+	bool apart = config->two_resources || (config->shared >> one & config->shared >> other & 1) != 0 ||
+		     sim_slot(config, a->core.attempt) != sim_slot(config, b->core.attempt);
 	for (unsigned i = 0; i < SIM_MASTERS && !apart; i++) {
-		bool shared = ops[0].acquired[i] && ops[1].acquired[i] && ops[0].increased[i] == ops[0].fence &&
-			      ops[1].increased[i] == ops[1].fence;
-		unsigned first = world->first[i];
-		if (shared && ops[first].fence > ops[1 - first].fence)
+		bool increased = a->increased[i] == a->fence && b->increased[i] == b->fence;
+		if (increased && a->turn[i] != 0 && b->turn[i] != 0 &&
+		    (a->turn[i] < b->turn[i]) != (a->fence < b->fence))
 			world->violated |= SIM_HOLDING;
 	}
-	bool both_valid = !has_ended(&ops[0], config) && !has_ended(&ops[1], config);
+	bool both_valid = !has_ended(a, config) && !has_ended(b, config);
 	if (config->drops == 0 && !apart && both_valid)
 		world->violated |= SIM_EXCLUSION;
 }
@@ -44,7 +42,7 @@ static void check_holder(struct sim_world *world, const struct sim_config *confi
 	unsigned increased = 0, kept = 0;
 	for (unsigned i = 0; i < SIM_MASTERS; i++) {
 		increased += op->increased[i] == op->fence;
-		bool forgotten = i == world->wiped && op->acquired[i];
+		bool forgotten = i == world->wiped && op->turn[i] != 0;
 		bool all = true;
 		MODEL_FOR_EACH_KEY (key, sim_names(config, o))
 			all = all && model_has_token(&world->masters[i], key, sim_token(o, op->core.attempt));
@@ -97,8 +95,10 @@ void sim_check(struct sim_world *world, const struct sim_config *config)
 		if (!op->done && op->core.state != REDLOCK_IDLE && redlock_deadline_us(&op->core) == REDLOCK_NEVER)
 			world->violated |= SIM_ONCE;
 	}
-	if (has_lock(&world->ops[0]) && has_lock(&world->ops[1]))
-		check_pair(world, config);
+	for (unsigned o = 0; o < SIM_OPS; o++)
+		for (unsigned other = 0; other < o; other++)
+			if (has_lock(&world->ops[o]) && has_lock(&world->ops[other]))
+				check_pair(world, config, o, other);
 	if (config->attempts > 0)
 		sim_queue_check(world, config);
 	if (config->sets && config->drops == 0 && config->wipes == 0)

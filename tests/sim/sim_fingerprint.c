@@ -6,8 +6,8 @@
  * one can never be given).
  *
  * Masters are interchangeable, as neither the core nor the world depends on their order: each is hashed with all that
- * belongs to it, and the three hashes are sorted. So are the two operations, which may make the same guesses: by their
- * own state and, if that is equal, by the smaller of the two hashes. */
+ * belongs to it, and the three hashes are sorted. So are the operations, which may make the same guesses: by their
+ * own state and, if that is equal, by the smallest hash of all orders. */
 #include <assert.h>
 
 #include "sim_world.h"
@@ -45,18 +45,31 @@ static uint64_t hash_record(struct record *record)
 	return hash;
 }
 
-/* A token as seen with operation `first` as the first one. */
-static unsigned token_from(uint64_t token, unsigned first)
+/* An order of the operations: which one is at each place, and the place of each. */
+struct order {
+	uint8_t at[SIM_OPS], place[SIM_OPS];
+};
+
+/* A token as seen in this order. */
+static unsigned token_from(uint64_t token, const struct order *order)
 {
 	if (token == SIM_SHARED_HOLDER)
 		return SIM_SHARED_HOLDER + 3;
-	return token == 0 ? 0 : 1 + (sim_token_op(token) ^ first) * 4 + sim_token_attempt(token) - 1;
+	return token == 0 ? 0 : 1U + order->place[sim_token_op(token)] * 4U + sim_token_attempt(token) - 1;
 }
 
-/* A key as seen with operation `first` as the first one: of sets the two ends change places. */
-static unsigned key_from(unsigned key, const struct sim_config *config, unsigned first)
+/* A key as seen in this order: of sets the two ends change places. */
+static unsigned key_from(unsigned key, const struct sim_config *config, const struct order *order)
 {
-	return config->sets && first == 1 ? 2 - key : key;
+	return config->sets && order->at[0] == 1 ? 2 - key : key;
+}
+
+static unsigned set_from(unsigned ops, const struct order *order)
+{
+	unsigned set = 0;
+	for (unsigned o = 0; o < SIM_OPS; o++)
+		set |= (ops >> o & 1) << order->place[o];
+	return set;
 }
 
 static bool may_have_lock(const struct sim_op *op)
@@ -74,7 +87,7 @@ static void put_op(struct record *record, const struct sim_op *op, const struct 
 {
 	const struct redlock *core = &op->core;
 	put(record,
-	    (unsigned)(core->state * 8) + (op->other_before && !op->done) * 4U + op->released * 2U + may_have_lock(op));
+	    (unsigned)(core->state * 8) + (op->before != 0 && !op->done) * 4U + op->released * 2U + may_have_lock(op));
 	put(record, core->attempt);
 	if (config->attempts > 0)
 		put(record, op->arrival);
@@ -100,7 +113,7 @@ static void put_op(struct record *record, const struct sim_op *op, const struct 
 }
 
 /* The knowledge of the core about one master. */
-static void put_core(struct record *record, const struct redlock *core, unsigned master, unsigned first)
+static void put_core(struct record *record, const struct redlock *core, unsigned master, const struct order *order)
 {
 	const struct redlock_ballot *ballot = &core->ballots[master];
 	bool answered = redlock_has(core->answered, master);
@@ -113,7 +126,7 @@ static void put_core(struct record *record, const struct redlock *core, unsigned
 		return;
 	put(record, ballot->vote + ballot->elsewhere * 16U);
 	if (ballot->vote == REDLOCK_VOTE_HELD)
-		put(record, token_from(ballot->holder, first));
+		put(record, token_from(ballot->holder, order));
 	else if (ballot->vote == REDLOCK_VOTE_GRANTED && core->state == REDLOCK_VOTING)
 		put(record, (unsigned)ballot->fence);
 }
@@ -129,17 +142,17 @@ static void put_waiter(struct record *record, const struct sim_op *op, unsigned 
 
 /* The queues of the keys: without sets somebody waits only for the first. */
 static void put_queues(struct record *record, const struct model_master *redis, const struct sim_config *config,
-		       unsigned first)
+		       const struct order *order)
 {
 	put(record, redis->waited_us != 0);
 	for (unsigned key = 0; key < (config->sets ? MODEL_KEYS : 1); key++) {
-		const struct model_queue *queue = model_waiting(redis, key_from(key, config, first));
+		const struct model_queue *queue = model_waiting(redis, key_from(key, config, order));
 		put(record, queue ? queue->count : 0);
 		for (uint32_t i = 0; queue && i < queue->count; i++)
-			put(record, (unsigned)(queue->entries[i].replica - 1) ^ first);
+			put(record, order->place[queue->entries[i].replica - 1]);
 	}
 	for (unsigned o = 0; o < SIM_OPS; o++)
-		put(record, model_is_alive(redis, (o ^ first) + 1));
+		put(record, model_is_alive(redis, order->at[o] + 1U));
 }
 
 static void put_commands(struct record *record, const struct sim_command *commands, unsigned count,
@@ -159,7 +172,7 @@ static void put_commands(struct record *record, const struct sim_command *comman
 	}
 }
 
-static void put_link(struct record *record, const struct sim_op *op, unsigned master, unsigned first)
+static void put_link(struct record *record, const struct sim_op *op, unsigned master, const struct order *order)
 {
 	const struct sim_link *link = &op->links[master];
 	bool may_send = (may_have_lock(op) && !op->released) || op->arrival != 0;
@@ -171,7 +184,7 @@ static void put_link(struct record *record, const struct sim_op *op, unsigned ma
 		const struct sim_reply *reply = &link->replies[i];
 		put(record, reply->script + reply->vote * 8U + reply->elsewhere * 128U);
 		put(record, reply->attempt + reply->round * 4U);
-		put(record, reply->vote == REDLOCK_VOTE_HELD ? token_from(reply->holder, first) : reply->fence);
+		put(record, reply->vote == REDLOCK_VOTE_HELD ? token_from(reply->holder, order) : reply->fence);
 	}
 }
 
@@ -180,63 +193,72 @@ static void put_history(struct record *record, const struct sim_world *world, un
 {
 	const struct sim_op *op = &world->ops[o];
 	uint64_t number = op->done ? op->fence : op->core.fence;
-	put(record, has_history(op) ? op->acquired[master] * 2U +
+	put(record, has_history(op) ? (op->turn[master] != 0) * 2U +
 					      (op->increased[master] != 0 && op->increased[master] == number)
 				    : 0);
 }
 
 /* Whether this master was wiped, and what is to be known of it: whose attempts had which epoch. */
-static void put_memory(struct record *record, const struct sim_world *world, unsigned master, unsigned first)
+static void put_memory(struct record *record, const struct sim_world *world, unsigned master, const struct order *order)
 {
 	put(record, (unsigned)world->masters[master].epoch);
 	for (unsigned i = 0; i < SIM_OPS; i++) {
-		const struct sim_op *op = &world->ops[i ^ first];
+		const struct sim_op *op = &world->ops[order->at[i]];
 		put(record, may_have_lock(op) && !op->released ? op->epochs[master] : 0);
 	}
 }
 
 /* The tokens that hold the one key, in an order of their own. */
-static void put_holders(struct record *record, const struct model_master *redis, unsigned first)
+static void put_holders(struct record *record, const struct model_master *redis, const struct order *order)
 {
 	unsigned found = 0, all = 1 + 4 * SIM_OPS;
 	for (unsigned token = 1; token < all; token++) {
-		uint64_t real = 1 + ((uint64_t)((token - 1) >> 2) ^ first) * 4 + ((token - 1) & 3);
+		uint64_t real = 1U + order->at[(token - 1) >> 2] * 4U + ((token - 1) & 3);
 		if (model_has_token(redis, 0, real))
 			found |= 1U << token;
 	}
 	put(record, found & UINT8_MAX);
-	put(record, found >> 8 | (redis->keys[0].type == MODEL_SHARED) * 16U);
+	put(record, found >> 8 | (redis->keys[0].type == MODEL_SHARED) * 32U);
+}
+
+/* Of each two attempts that acquired there, which one did first. */
+static void put_turns(struct record *record, const struct sim_world *world, unsigned master, const struct order *order)
+{
+	for (unsigned i = 0; i < SIM_OPS; i++) {
+		for (unsigned k = 0; k < i; k++) {
+			const struct sim_op *a = &world->ops[order->at[k]], *b = &world->ops[order->at[i]];
+			bool both = a->turn[master] != 0 && has_history(a) && b->turn[master] != 0 && has_history(b);
+			put(record, both ? 1U + (b->turn[master] < a->turn[master]) : 0);
+		}
+	}
 }
 
 static uint64_t hash_master(const struct sim_world *world, const struct sim_config *config, unsigned master,
-			    unsigned first)
+			    const struct order *order)
 {
 	struct record record = {.len = 0};
 	const struct model_master *redis = &world->masters[master];
-	bool both = true;
-	for (unsigned o = 0; o < SIM_OPS; o++)
-		both &= world->ops[o].acquired[master] && has_history(&world->ops[o]);
 	for (unsigned bucket = 0; bucket < (config->sets ? MODEL_BUCKETS : 1); bucket++)
-		put(&record, (unsigned)model_number(redis, key_from(bucket, config, first)));
+		put(&record, (unsigned)model_number(redis, key_from(bucket, config, order)));
 	for (unsigned key = 0; key < (config->sets ? MODEL_KEYS : 0); key++)
-		put(&record, token_from(model_token(redis, key_from(key, config, first)), first));
-	put(&record, both ? 1 + (world->first[master] ^ first) : 0);
+		put(&record, token_from(model_token(redis, key_from(key, config, order)), order));
+	put_turns(&record, world, master, order);
 	if (config->wipes > 0)
-		put_memory(&record, world, master, first);
+		put_memory(&record, world, master, order);
 	if (config->attempts > 0)
-		put_queues(&record, redis, config, first);
+		put_queues(&record, redis, config, order);
 	for (unsigned i = 0; i < SIM_OPS; i++) {
-		unsigned o = i ^ first;
+		unsigned o = order->at[i];
 		const struct sim_op *op = &world->ops[o];
 		if (sim_has_several(config) && i == 0)
-			put_holders(&record, redis, first);
+			put_holders(&record, redis, order);
 		else if (!sim_has_several(config) && !config->sets && (i == 0 || config->two_resources))
-			put(&record, token_from(model_token(redis, sim_key(config, o)), first));
+			put(&record, token_from(model_token(redis, sim_key(config, o)), order));
 		if (config->attempts > 0)
 			put_waiter(&record, op, master);
 		if (!op->done && op->core.state != REDLOCK_WAITING)
-			put_core(&record, &op->core, master, first);
-		put_link(&record, op, master, first);
+			put_core(&record, &op->core, master, order);
+		put_link(&record, op, master, order);
 		put_history(&record, world, o, master);
 	}
 	return hash_record(&record);
@@ -250,14 +272,19 @@ static void sort_two(uint64_t *a, uint64_t *b)
 }
 
 static uint64_t hash_from(const struct sim_world *world, const struct sim_config *config, const uint64_t ops[SIM_OPS],
-			  unsigned first)
+			  const struct order *order)
 {
 	uint64_t masters[SIM_MASTERS];
-	uint64_t hash = mix(ops[first] ^ (world->drops_left * 16U + world->troubles_left +
-					  world->missed_notifications_left * 256U + world->notification_lost * 4096U),
-			    ops[1 - first]);
+	uint64_t hash = ops[order->at[0]] ^ (world->drops_left * 16U + world->troubles_left +
+					     world->missed_notifications_left * 256U + world->notification_lost * 4096U);
+	for (unsigned i = 1; i < SIM_OPS; i++)
+		hash = mix(hash, ops[order->at[i]]);
+	for (unsigned i = 0; i < SIM_OPS && SIM_OPS > 2; i++) {
+		const struct sim_op *op = &world->ops[order->at[i]];
+		hash = mix(hash, op->done ? 0 : 1 + set_from(op->before, order));
+	}
 	for (unsigned i = 0; i < SIM_MASTERS; i++)
-		masters[i] = hash_master(world, config, i, first);
+		masters[i] = hash_master(world, config, i, order);
 	_Static_assert(SIM_MASTERS == 3, "sorts three");
 	sort_two(&masters[0], &masters[1]);
 	sort_two(&masters[1], &masters[2]);
@@ -265,6 +292,24 @@ static uint64_t hash_from(const struct sim_world *world, const struct sim_config
 	for (unsigned i = 0; i < SIM_MASTERS; i++)
 		hash = mix(hash ^ masters[i], UINT64_C(0x589965cc75374cc3) + hash);
 	return hash;
+}
+
+#if SIM_OPS == 2
+static const struct order orders[] = {{{0, 1}, {0, 1}}, {{1, 0}, {1, 0}}};
+#else
+static const struct order orders[] = {
+	{{0, 1, 2}, {0, 1, 2}}, {{0, 2, 1}, {0, 2, 1}}, {{1, 0, 2}, {1, 0, 2}},
+	{{1, 2, 0}, {2, 0, 1}}, {{2, 0, 1}, {1, 2, 0}}, {{2, 1, 0}, {2, 1, 0}},
+};
+#endif
+enum { ORDERS = sizeof orders / sizeof *orders };
+
+static bool is_sorted(const uint64_t ops[SIM_OPS], const struct order *order)
+{
+	bool sorted = true;
+	for (unsigned i = 1; i < SIM_OPS; i++)
+		sorted &= ops[order->at[i - 1]] <= ops[order->at[i]];
+	return sorted;
 }
 
 uint64_t sim_fingerprint(const struct sim_world *world, const struct sim_config *config)
@@ -276,10 +321,10 @@ uint64_t sim_fingerprint(const struct sim_world *world, const struct sim_config 
 		put(&record, sim_lease_kind(config, o));
 		ops[o] = hash_record(&record);
 	}
-	uint64_t hash = hash_from(world, config, ops, ops[0] > ops[1]);
-	if (ops[0] == ops[1]) {
-		uint64_t swapped = hash_from(world, config, ops, 1);
-		hash = swapped < hash ? swapped : hash;
+	uint64_t hash = UINT64_MAX;
+	for (unsigned i = 0; i < ORDERS; i++) {
+		uint64_t its = is_sorted(ops, &orders[i]) ? hash_from(world, config, ops, &orders[i]) : UINT64_MAX;
+		hash = its < hash ? its : hash;
 	}
 	return hash != 0 ? hash : 1;
 }

@@ -21,8 +21,11 @@ void sim_queue_init(struct sim_world *world, const struct sim_config *config)
 
 void sim_queue_begin(struct sim_world *world, const struct sim_config *config, unsigned o, unsigned guess)
 {
+	unsigned waiters = 0;
+	for (unsigned other = 0; other < SIM_OPS; other++)
+		waiters += world->ops[other].arrival != 0;
 	if (config->attempts > 0)
-		world->ops[o].arrival = (uint8_t)(2 * guess + (world->ops[1 - o].arrival != 0));
+		world->ops[o].arrival = (uint8_t)(SIM_OPS * guess + waiters);
 }
 
 void sim_queue_entry(const struct sim_world *world, const struct sim_config *config, unsigned o,
@@ -69,7 +72,10 @@ static bool notification_begins_attempt(const struct sim_op *op, unsigned master
 
 static bool may_attempt(const struct sim_world *world, const struct sim_config *config)
 {
-	return world->ops[0].core.attempt + world->ops[1].core.attempt < config->attempts;
+	unsigned attempts = 0;
+	for (unsigned o = 0; o < SIM_OPS; o++)
+		attempts += world->ops[o].core.attempt;
+	return attempts < config->attempts;
 }
 
 /* It sleeps until it is notified, or the holder's time is up. */
@@ -81,7 +87,7 @@ static bool sleeps(const struct sim_op *op)
 
 bool sim_queue_may_leave(const struct sim_config *config, const struct sim_op *op)
 {
-	return !config->patient || (config->second_leaves && op->arrival % 2 == 1);
+	return !config->patient || (config->second_leaves && op->arrival % SIM_OPS != 0);
 }
 
 bool sim_queue_can_wake_up(const struct sim_world *world, const struct sim_config *config, unsigned o)

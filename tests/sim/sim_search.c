@@ -22,7 +22,7 @@ struct frame {
 
 struct event_list {
 	unsigned count;
-	struct sim_event events[200];
+	struct sim_event events[100 * SIM_OPS];
 };
 
 static jmp_buf on_assert;
@@ -76,7 +76,7 @@ static void list_events(struct event_list *list)
 				continue;
 			for (unsigned i = 0; i < SIM_MASTERS; i++)
 				if (kind == SIM_DROP || kind == SIM_EXPIRE)
-					for (unsigned key = o; key < MODEL_KEYS; key += 2)
+					for (unsigned key = o; key < MODEL_KEYS; key += SIM_OPS)
 						add(list, kind, 0, i, key);
 				else if (o == 0 || !is_of_master(kind))
 					add(list, kind, o, i, 0);
@@ -105,9 +105,12 @@ static bool apply(const struct sim_search *search, struct sim_world *world, cons
 	return (world->violated & search->checks) != 0;
 }
 
-static bool both_have_numbers(const struct sim_world *world)
+static bool all_have_numbers(const struct sim_world *world)
 {
-	return world->ops[0].fence != 0 && world->ops[1].fence != 0;
+	bool all = true;
+	for (unsigned o = 0; o < SIM_OPS; o++)
+		all &= world->ops[o].fence != 0;
+	return all;
 }
 
 /* A hash of all that can come next, by its fingerprints and violations. */
@@ -175,7 +178,7 @@ static void walk(struct sim_search *search, struct state_set *set, struct state_
 		}
 		if (!visit(search, &next->world, list, set, pairs))
 			continue;
-		search->oks += both_have_numbers(&next->world);
+		search->oks += all_have_numbers(&next->world);
 		if (++depth > search->depth)
 			search->depth = depth;
 		if (search->max_states != 0 && set->count >= search->max_states) {

@@ -36,7 +36,6 @@ void sim_init(struct sim_world *world, const struct sim_config *config)
 		world->masters[i].floor = config->floors[i];
 		for (unsigned bucket = 0; bucket < (config->sets ? MODEL_BUCKETS : 1); bucket++)
 			world->masters[i].buckets[bucket] = config->buckets[i] > 0 ? config->buckets[i] : 5;
-		world->first[i] = SIM_NOBODY;
 	}
 	world->wiped = SIM_MASTERS;
 	world->drops_left = config->drops;
@@ -87,14 +86,18 @@ static void send_command(struct sim_link *link, unsigned master, struct sim_comm
 /* A new try: what the last one held and raised says nothing of this one. */
 static void note_attempt(struct sim_world *world, unsigned o)
 {
-	struct sim_op *op = &world->ops[o], *other = &world->ops[1 - o];
-	op->other_before = other->done && other->outcome == REDLOCK_OK;
+	struct sim_op *op = &world->ops[o];
+	op->before = 0;
+	for (unsigned other = 0; other < SIM_OPS; other++)
+		if (other != o && world->ops[other].done && world->ops[other].outcome == REDLOCK_OK)
+			op->before |= (uint8_t)(1U << other);
 	for (unsigned i = 0; i < SIM_MASTERS; i++) {
+		for (unsigned other = 0; other < SIM_OPS && op->turn[i] != 0; other++)
+			if (world->ops[other].turn[i] > op->turn[i])
+				world->ops[other].turn[i]--;
 		op->epochs[i] = (uint8_t)world->masters[i].epoch;
-		op->acquired[i] = false;
+		op->turn[i] = 0;
 		op->increased[i] = 0;
-		if (world->first[i] == o)
-			world->first[i] = other->acquired[i] ? (uint8_t)(1 - o) : SIM_NOBODY;
 	}
 }
 
@@ -210,10 +213,11 @@ static void note_granted(struct sim_world *world, unsigned o, unsigned master, c
 	bool acquire = command->script == REDLOCK_SCRIPT_ACQUIRE;
 	if (command->attempt != op->core.attempt || command->script == REDLOCK_SCRIPT_RELEASE)
 		return;
-	if (acquire) {
-		op->acquired[master] = true;
-		if (world->first[master] == SIM_NOBODY)
-			world->first[master] = (uint8_t)o;
+	if (acquire && op->turn[master] == 0) {
+		uint8_t turn = 1;
+		for (unsigned other = 0; other < SIM_OPS; other++)
+			turn = (uint8_t)(turn + (world->ops[other].turn[master] != 0));
+		op->turn[master] = turn;
 	}
 	if (before < command->fence)
 		op->increased[master] = command->fence;

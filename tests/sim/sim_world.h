@@ -1,5 +1,5 @@
-/* The world of the exhaustive check: two operations, each with the real core, three modelled masters, and a connection
- * from each operation to each master. No time passes by itself and nothing is random: everything that may happen next
+/* The world of the exhaustive check: two operations (or SIM_OPS), each with the real core, three modelled masters, and a
+ * connection from each operation to each master. No time passes by itself and nothing is random: everything that may happen next
  * is an event, and sim_apply() makes it happen. A world is plain memory without pointers into itself, so that a copy
  * of it is a branch.
  *
@@ -16,13 +16,15 @@
 #include "model_master.h"
 #include "server/redlock/redlock.h"
 
+#ifndef SIM_OPS
+#define SIM_OPS 2
+#endif
+
 enum {
-	SIM_OPS = 2,
 	SIM_MASTERS = 3,
 	SIM_GUESSES = 4,
 	SIM_QUEUE = 10,
 	SIM_SLOTS = 2,
-	SIM_NOBODY = SIM_OPS,
 	SIM_EPOCH = 1,
 	SIM_NEXT_EPOCH
 };
@@ -47,6 +49,7 @@ enum sim_check {
 
 struct sim_config {
 	const char *name, *about;
+	uint8_t ops;                                       /* for the program with so many operations; 0: 2 */
 	uint8_t guesses[SIM_GUESSES];                      /* any of them may be the guess of any attempt; 0: no more */
 	uint8_t buckets[SIM_MASTERS], floors[SIM_MASTERS]; /* a bucket of 0: 5 */
 	bool late;                                         /* a process may stand still until no validity is left */
@@ -135,8 +138,8 @@ struct sim_op {
 	uint8_t outcome;
 	uint8_t fence;               /* OK: the number given */
 	bool released;               /* OK, and the holder gave it back */
-	bool other_before;           /* the other one was answered OK before this attempt began */
-	bool acquired[SIM_MASTERS];  /* this attempt's ACQUIRE was granted there */
+	uint8_t before;              /* bit o: operation o was answered OK before this attempt began */
+	uint8_t turn[SIM_MASTERS];   /* this attempt's ACQUIRE was granted there, as which of the last ones; 0: not yet */
 	uint8_t epochs[SIM_MASTERS]; /* of the masters when this attempt began; 0: none, it was quarantined */
 	/* its entry in the queue: by its guess, and by who began first where these are equal; 0: it does not wait */
 	uint8_t arrival;
@@ -148,7 +151,6 @@ struct sim_op {
 struct sim_world {
 	struct sim_op ops[SIM_OPS];
 	struct model_master masters[SIM_MASTERS];
-	uint8_t first[SIM_MASTERS]; /* whose attempt acquired there first, of the two last ones; SIM_NOBODY */
 	uint8_t drops_left, troubles_left, missed_notifications_left;
 	bool notification_lost;
 	uint8_t wiped;     /* which master; SIM_MASTERS: none so far */
