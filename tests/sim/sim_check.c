@@ -19,7 +19,8 @@ static void check_pair(struct sim_world *world, const struct sim_config *config,
 	const struct sim_op *a = &world->ops[one], *b = &world->ops[other];
 	if (a->fence == b->fence)
 		world->violated |= SIM_DISTINCT;
-	if (((a->before >> other & 1) != 0 && a->fence < b->fence) || ((b->before >> one & 1) != 0 && b->fence < a->fence))
+	if (((a->before >> other & 1) != 0 && a->fence < b->fence) ||
+	    ((b->before >> one & 1) != 0 && b->fence < a->fence))
 		world->violated |= SIM_REAL_TIME;
 	/* On a master where both made the increase that gave them their numbers, the first to hold the lock has the
 	 * smaller one; two shared leases, or on two slots, may be held there at one time. */

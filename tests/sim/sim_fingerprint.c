@@ -275,8 +275,9 @@ static uint64_t hash_from(const struct sim_world *world, const struct sim_config
 			  const struct order *order)
 {
 	uint64_t masters[SIM_MASTERS];
-	uint64_t hash = ops[order->at[0]] ^ (world->drops_left * 16U + world->troubles_left +
-					     world->missed_notifications_left * 256U + world->notification_lost * 4096U);
+	uint64_t hash = ops[order->at[0]] ^
+			(world->drops_left * 16U + world->troubles_left + world->missed_notifications_left * 256U +
+			 world->notification_lost * 4096U);
 	for (unsigned i = 1; i < SIM_OPS; i++)
 		hash = mix(hash, ops[order->at[i]]);
 	for (unsigned i = 0; i < SIM_OPS && SIM_OPS > 2; i++) {
