@@ -81,9 +81,11 @@ struct lease_op {
 	uint8_t which;                     /* of a set: the resource that stood in its way last */
 	TAILQ_ENTRY(lease_op) first_entry; /* of those that may have become the first, until they are told … */
 	bool may_be_first;
-	uint64_t first_us;         /* … with this as `remaining_us` */
-	uint16_t slot;             /* LEASE_SLOT: of this attempt */
-	uint8_t *taken;            /* … of each slot: how many masters said in this attempt that it is taken */
+	uint64_t first_us; /* … with this as `remaining_us` */
+	uint16_t slot;     /* LEASE_SLOT: of this attempt */
+	uint8_t *taken;    /* … of each slot: how many masters said in this attempt that it is taken */
+	bool has_free;     /* … and a notification named `free` since it began */
+	uint16_t free;
 	bool hold_time_noted;      /* release: the time was told to the metrics */
 	struct lease_keyed *keyed; /* lease_keyed.c: acquisitions with a key; NULL: it has none */
 	/* after each event; before START: the timer has fired. True: the operation has been cancelled. NULL: none */
@@ -170,8 +172,10 @@ void lease_answer_make(const struct lease_op *op, const struct redlock_result *r
 
 /* What a command of `op` says of its mode. */
 void lease_mode_write(const struct lease_op *op, struct master_script *command);
-/* LEASE_SLOT: chooses the slot of a new attempt, and forgets what was noted in the last one. */
+/* LEASE_SLOT: chooses the slot of a new attempt, and forgets what was noted before. */
 void lease_mode_choose_slot(struct lease_op *op);
+/* A notification may name a slot that has just become free: the next attempt asks for it. */
+void lease_mode_note_free(struct lease_op *op, const struct masters_notification *notification);
 /* Notes a refusal: a digit for each slot, 1 where it is taken; none, where no lease has slots. True if the slot that
  * was asked for is taken there, and another one is free. */
 bool lease_mode_note_taken(struct lease_op *op, const char *taken, size_t len);

@@ -1,6 +1,7 @@
 /* Modes: what a command says of them, and which slot an attempt asks for. Each slot is a lock of its own: all masters
  * are asked for the same one. A refusal says which are taken there (server/scripts/acquire_shared.lua); the next one
- * asks for one that may be free on a majority. The masters alone decide who has it. */
+ * asks for one that may be free on a majority, or for
+ * the one that a notification names. The masters alone decide who has it. */
 #include <assert.h>
 #include <string.h>
 
@@ -31,8 +32,19 @@ void lease_mode_choose_slot(struct lease_op *op)
 	for (op->slot = 0; op->slot < slots; op->slot++)
 		if ((candidates == 0 || op->taken[op->slot] <= most_taken) && nth-- == 0)
 			break;
+	if (op->has_free)
+		op->slot = op->free;
 	assert(op->slot < slots);
 	memset(op->taken, 0, slots);
+	op->has_free = false;
+}
+
+void lease_mode_note_free(struct lease_op *op, const struct masters_notification *notification)
+{
+	if (!op->taken || !notification->has_free || notification->free >= op->request.slots)
+		return;
+	op->has_free = true;
+	op->free = notification->free;
 }
 
 bool lease_mode_note_taken(struct lease_op *op, const char *taken, size_t len)

@@ -130,7 +130,7 @@ struct lease_op *lease_op_begin(struct leases *leases, const struct lease_reques
 	op->attempt = op->reached = 0;
 	op->notified_us = 0;
 	op->which = 0;
-	op->hold_time_noted = false;
+	op->hold_time_noted = op->has_free = false;
 	op->keyed = NULL;
 	op->watch = NULL;
 	if (request->operation == LEASE_ACQUIRE && request->mode == LEASE_SLOT)

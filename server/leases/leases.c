@@ -34,6 +34,7 @@ static void notify_waiter(struct lease_op *op, const struct masters_notification
 				      .fence = lease_fence_guess(op->leases)};
 	if (op->notified_us == 0)
 		op->notified_us = event.now_us;
+	lease_mode_note_free(op, notification);
 	lease_op_dispatch(op, &event);
 }
 

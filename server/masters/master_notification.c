@@ -66,7 +66,23 @@ static bool parse_run(const char *at, const char *end, struct masters_notificati
 	return ++at == end || (parse_arrival(&at, end, &ret->arrival) && at == end);
 }
 
-/* "replica:arrival", "replica+arrival" or "replica#arrival:most". */
+/* Behind an entry for a slot: ":most" or ":most@slot". */
+static bool parse_slots(const char *at, const char *end, struct masters_notification *ret)
+{
+	const char *free = memchr(at, '@', (size_t)(end - at));
+	const char *most_end = free ? free : end;
+	uint64_t most = most_end - at > 1 ? master_reply_number(at + 1, (size_t)(most_end - at - 1), 10) : 0;
+	uint64_t slot = free ? master_reply_number(free + 1, (size_t)(end - free - 1), 10) : 0;
+	bool is_whole = at < end && *at == ':' && (!free || free + 1 < end);
+	if (!is_whole || most == 0 || most > UINT16_MAX || slot > UINT16_MAX)
+		return false;
+	ret->most = (uint32_t)most;
+	ret->has_free = free != NULL;
+	ret->free = (uint16_t)slot;
+	return true;
+}
+
+/* "replica:arrival", "replica+arrival" or "replica#arrival:most", and perhaps "@slot". */
 static bool parse_entry(const struct masters *masters, const char *at, const char *end,
 			struct masters_notification *ret)
 {
@@ -77,11 +93,7 @@ static bool parse_entry(const struct masters *masters, const char *at, const cha
 	at += MASTER_REPLICA_LEN + 1;
 	if (!parse_arrival(&at, end, &ret->arrival))
 		return false;
-	if (ret->kind != MASTER_SLOT)
-		return at == end;
-	uint64_t most = end - at > 1 ? master_reply_number(at + 1, (size_t)(end - at - 1), 10) : 0;
-	ret->most = (uint32_t)most;
-	return *at == ':' && most > 0 && most <= UINT16_MAX;
+	return ret->kind == MASTER_SLOT ? parse_slots(at, end, ret) : at == end;
 }
 
 /* Of a message: an entry, a run or "watch", a blank, and the key. */

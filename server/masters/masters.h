@@ -173,7 +173,9 @@ struct masters_notification {
 	bool run;  /* all shared waiters that came before `arrival` (UINT64_MAX: all) are notified; not one alone */
 	bool ours; /* it waits at this worker; else at another one or another redlockd */
 	enum master_kind kind;
-	uint32_t most; /* MASTER_SLOT */
+	uint32_t most; /* MASTER_SLOT … */
+	bool has_free; /* … and `free` has just become free */
+	uint16_t free;
 	uint64_t arrival;
 	const char *resource; /* not terminated */
 	size_t resource_len;

@@ -98,16 +98,12 @@ if not first and room then
 	end
 	if kind == '#' and waits then
 --include queue_first.lua
-		local its_most = first and string.sub(first, 17, 17) == '#' and tonumber(string.sub(first, 35)) or 0
-		local its_slots, is_free = {}, call('ZCARD', key) < its_most
-		for i = 1, is_free and 0 or its_most do -- the leases may be on higher ones
-			its_slots[i] = '#' .. i - 1
-		end
-		for _, token in ipairs(its_slots[1] and call('HMGET', holders, unpack(its_slots)) or {}) do
-			is_free = is_free or not token
-		end
-		if is_free then -- the next one, too
+		if first and string.sub(first, 17, 17) == '#' then
+--include slot_free.lua
+			if is_free then -- the next one, too
+				local free = ''
 --include queue_tell.lua
+			end
 		end
 	end
 	return {1, now_us, old}

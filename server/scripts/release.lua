@@ -43,6 +43,7 @@ if waited > now_us or ARGV[2] ~= '' then
 	wait_ms = tonumber(wait_ms) or 0
 	local base = string.sub(hash, 1, -7)
 	local queue, first = base .. 'queue:' .. key
+	local free = own and kind == '#' and '@' .. string.match(value, '^%x+#(%d+)') or ''
 	local left = 0
 	if wait_ms > 0 then
 --include queue_join.lua
@@ -52,7 +53,14 @@ if waited > now_us or ARGV[2] ~= '' then
 	-- without a change here there is nobody to notify
 	if own or ((not held or shared) and (ARGV[1] ~= '' or left > 0)) then
 --include queue_first.lua
-		if first and first ~= entry and (not held or string.sub(first, 17, 17) == kind) then
+		local may_enter = first and first ~= entry and (not held or string.sub(first, 17, 17) == kind)
+		if may_enter and held and kind == '#' and not own then
+			local holders = base .. 'holders:' .. key
+--include shared_prune.lua
+--include slot_free.lua
+			may_enter = is_free
+		end
+		if may_enter then
 --include queue_tell.lua
 		end
 	end

@@ -43,7 +43,7 @@ for i = 1, count do
 		end
 	end
 	if queued then
-		local queue, first = base .. 'queue:' .. KEYS[i]
+		local queue, free, first = base .. 'queue:' .. KEYS[i], ''
 		local left = 0
 		if wait_ms > 0 then
 --include queue_join.lua
@@ -56,7 +56,14 @@ for i = 1, count do
 		end
 		if ours or ((not still or shared) and (ARGV[1] ~= '' or left > 0)) then -- as in release.lua
 --include queue_first.lua
-			if first and first ~= entry and (not still or string.sub(first, 17, 17) == kind) then
+			local may_enter = first and first ~= entry and (not still or string.sub(first, 17, 17) == kind)
+			if may_enter and still and kind == '#' then
+				local holders = base .. 'holders:' .. key
+--include shared_prune.lua
+--include slot_free.lua
+				may_enter = is_free
+			end
+			if may_enter then
 --include queue_tell.lua
 			end
 		end

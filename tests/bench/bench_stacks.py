@@ -66,7 +66,7 @@ class Stack:
 class Redlockd(Stack):
     """All defaults, as in ./dev run. `binary`: another redlockd. `fault`: what is done to the last master once all of them vote: "stop", "kill", or "delay" (20 ms before each reply)."""
 
-    def __init__(self, masters=3, workers=1, fault=None, options=(), binary=harness.BINARY):
+    def __init__(self, masters=3, workers=1, fault=None, options=(), binary=harness.BINARY, replicas=1):
         super().__init__(masters)
         self.proxy = None
         try:
@@ -75,8 +75,10 @@ class Redlockd(Stack):
                 self.proxy = proxy.Proxy(self.folder, given[-1])
                 given[-1] = self.proxy
             harness.BINARY = binary
-            self.daemon = harness.Redlockd(self.folder, given, "--master-timeout-ms", "50", "--workers", str(workers), *options)
-            self.processes, self.addresses = [self.daemon.process], [self.daemon.address]
+            for _ in range(replicas):
+                self.daemon = harness.Redlockd(self.folder, given, "--master-timeout-ms", "50", "--workers", str(workers), *options)
+                self.processes.append(self.daemon.process)
+                self.addresses.append(self.daemon.address)
             self.spoil(fault)
         except BaseException:
             self.stop()

@@ -29,8 +29,9 @@ def pairs(stack, what, seconds, **environment):
 class Client:
     """One that acquires, holds, releases, and asks again."""
 
-    def __init__(self, stack, members):
-        self.address, self.body, self.grants, self.releases = stack.addresses[0].rsplit(":", 1), {"resource": "bench/slots", "wait_ms": 60000, **members}, [], []
+    def __init__(self, address, members):
+        self.address, self.body, self.grants, self.releases = address.rsplit(":", 1), {"resource": "bench/slots", "wait_ms": 60000, **members}, [], []
+        self.slots = []
 
     async def call(self, method, path, body):
         text = json.dumps(body).encode()
@@ -45,6 +46,7 @@ class Client:
             status, body = await self.call("POST", "/locks", self.body)
             assert status == 201, body
             self.grants.append(time.monotonic())
+            self.slots.append(json.loads(body).get("slot", 0))
             await asyncio.sleep(HOLD)
             self.releases.append(time.monotonic())
             status, _ = await self.call("DELETE", "/locks/bench/slots", {"token": json.loads(body)["token"]})
@@ -53,8 +55,8 @@ class Client:
 
 
 def wanted(stack, what, seconds, slots, members):
-    """How much of the time the slots are held while somebody waits, and how long after a release the next grant comes."""
-    clients = [Client(stack, members) for _ in range(CLIENTS)]
+    """Over two redlockd: how much of the time the slots are held while somebody waits, and how long after a release the next grant comes."""
+    clients = [Client(stack.addresses[i % 2], members) for i in range(CLIENTS)]
     before, used = scripts(stack), {kind: load.cpu_seconds(pids) for kind, pids in stack.pids().items()}
     began = time.monotonic()
 
@@ -65,6 +67,7 @@ def wanted(stack, what, seconds, slots, members):
     first, last = grants[slots - 1], began + seconds  # all wait again until then
     held = sum(max(0.0, min(release, last) - max(grant, first)) for client in clients for grant, release in zip(client.grants, client.releases))
     after = [grant - release for release, grant in zip(releases, grants[slots:]) if first < release < last]
+    check_alone(clients)
     figures = {"what": what, "requests": 2 * len(grants), "seconds": seconds, "held": round(held / slots / (last - first), 4),
                "next_ms": round(statistics.median(after) * 1000, 2), "scripts": round((scripts(stack) - before) / len(stack.masters.redis) / len(grants) / 2, 2)}
     for kind, pids in stack.pids().items():
@@ -72,9 +75,16 @@ def wanted(stack, what, seconds, slots, members):
     return figures
 
 
+def check_alone(clients):
+    """No slot had two holders at once."""
+    turns = sorted(turn for client in clients for turn in zip(client.slots, client.grants, client.releases))
+    for (slot, _, released), (next_slot, granted, _) in zip(turns, turns[1:]):
+        assert slot != next_slot or granted >= released, f"slot {slot} had two holders"
+
+
 def measure(seconds):
     found = []
-    stack = stacks.Redlockd(options=ROOM)
+    stack = stacks.Redlockd(options=ROOM, replicas=2)
     try:
         found.append(pairs(stack, "plain", seconds))
         client, held = stack.daemon.client(), 0

@@ -37,8 +37,12 @@ static void hear_notification(void *arg, const struct masters_notification *told
 	snprintf(again, sizeof again, "%c%016llu%c", told->kind == MASTER_EXCLUSIVE ? ':' : (char)told->kind,
 		 (unsigned long long)told->arrival, told->kind == MASTER_SLOT ? ':' : ' ');
 	MUST(memcmp(text + sizeof REPLICA - 1, again, 18) == 0, "arrival %llu", (unsigned long long)told->arrival);
-	MUST(told->kind != MASTER_SLOT || strtoul(text + sizeof REPLICA - 1 + 18, NULL, 10) == told->most, "%u slots",
-	     told->most);
+	if (told->kind != MASTER_SLOT)
+		return;
+	const char *most = text + sizeof REPLICA - 1 + 18, *free = memchr(most, '@', (size_t)(blank - most));
+	MUST(strtoul(most, NULL, 10) == told->most, "%u slots", told->most);
+	MUST(told->has_free == (free != NULL), "free: %d", told->has_free);
+	MUST(!free || strtoul(free + 1, NULL, 10) == told->free, "free: %u", told->free);
 }
 
 static void hear_change(void *arg, const char *resource, size_t len)

@@ -112,6 +112,13 @@ void compare_entry_text(char *text, struct model_entry entry)
 			 entry.most);
 }
 
+static void notified_text(char *text, struct model_entry entry, uint32_t free)
+{
+	compare_entry_text(text, entry);
+	if (free != 0)
+		snprintf(text + strlen(text), 16, "@%u", free - 1);
+}
+
 void compare_notification_text(char text[COMPARE_NOTIFICATIONS], unsigned sequence, const struct model_reply *reply)
 {
 	char entry[COMPARE_TEXT];
@@ -122,7 +129,7 @@ void compare_notification_text(char text[COMPARE_NOTIFICATIONS], unsigned sequen
 			len += (size_t)snprintf(text + len, COMPARE_NOTIFICATIONS - len, "watch " COMPARE_KEY_NAME "|",
 						sequence, key);
 		if (!(reply->runs & (UINT32_C(1) << key)))
-			compare_entry_text(entry, reply->notified[key]);
+			notified_text(entry, reply->notified[key], reply->free[key]);
 		else if (reply->notified[key].arrival != 0)
 			print_to(entry, "+%016" PRIu64, reply->notified[key].arrival);
 		else

@@ -189,6 +189,7 @@ static void after_lock_script(struct world *world, const struct transport_connec
 		notification.lease = trail->lease;
 	for (unsigned key = 0; key < MODEL_KEYS; key++) {
 		notification.entry = command->answer.notified[key];
+		notification.free = (uint8_t)command->answer.free[key];
 		notification.key = (uint8_t)key;
 		notification.run = command->answer.runs >> key & 1;
 		world->figures->runs += notification.run;

@@ -306,6 +306,8 @@ const redisReply *reply_make_message(const struct notification *notification)
 	const char *name = key_name(&world_of_all, notification->key);
 	if (!notification->run) {
 		at = stpcpy(line, entry(notification->entry)->str);
+		if (notification->free != 0)
+			at += sprintf(at, "@%u", notification->free - 1);
 	} else {
 		*at++ = '+';
 		write_decimal(at, notification->entry.arrival);

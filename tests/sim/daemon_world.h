@@ -70,8 +70,8 @@ enum event_kind {
 struct notification {
 	struct model_entry entry; /* replica 0: the confirmation of SUBSCRIBE */
 	bool run;                 /* all shared ones before entry.arrival; 0: all */
-	uint8_t key;
-	uint16_t lease; /* whose release it was; NONE. For the checks */
+	uint8_t key, free;        /* free: as in struct model_reply */
+	uint16_t lease;           /* whose release it was; NONE. For the checks */
 };
 
 struct event {

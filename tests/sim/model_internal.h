@@ -71,9 +71,10 @@ void model_shared_release(const struct model_master *master, struct model_key *k
 struct model_key model_shared_alone(const struct model_holder *own);
 /* queue_first.lua and queue_shared.lua: whom the caller waits for; replica 0: nobody. */
 struct model_entry model_shared_before(struct model_master *master, const struct model_command *command, unsigned key);
-/* The middle of release.lua and release_set.lua, about the queue of the key: who is notified. */
-void model_release_queue(struct model_master *master, const struct model_command *command, unsigned key, bool ours,
-			 struct model_reply *reply);
+/* The middle of release.lua and release_set.lua, about the queue of the key: who is notified. `own`: what was released;
+ * NULL: it was not the token's. */
+void model_release_queue(struct model_master *master, const struct model_command *command, unsigned key,
+			 const struct model_value *own, struct model_reply *reply);
 
 /* ---- model_queue.c ---- */
 

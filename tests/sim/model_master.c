@@ -352,7 +352,7 @@ void model_release(struct model_master *master, const struct model_command *comm
 	uint32_t watched = ours ? model_watch_tell(master, command->key) : 0;
 	/* if waited > now_us or ARGV[2] ~= '' then */
 	if (master->waited_us > master->now_us || command->entry.replica != 0)
-		model_release_queue(master, command, command->key, ours, &notified);
+		model_release_queue(master, command, command->key, ours ? &value : NULL, &notified);
 	/* if seen[1] ~= ARGV[3] and ARGV[3] ~= '----------------' then */
 	if (model_is_other_epoch(master, command)) {
 		/* return {-3, now_us} */
@@ -371,6 +371,7 @@ void model_release(struct model_master *master, const struct model_command *comm
 		ret_reply->value = value;
 	}
 	ret_reply->notified[command->key] = notified.notified[command->key];
+	ret_reply->free[command->key] = notified.free[command->key];
 	ret_reply->runs = notified.runs;
 	ret_reply->watched = watched;
 }

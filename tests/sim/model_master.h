@@ -172,6 +172,7 @@ struct model_reply {
 	/* acquire, release: whose entry is published on {prefix}redlockd:wake for each key, replica 0: nobody's.
 	 * Whatever the code is: a release calls also where it answers −3 */
 	struct model_entry notified[MODEL_KEYS];
+	uint32_t free[MODEL_KEYS]; /* … for a slot: one more than that which has become free; 0: it is not named */
 	uint32_t runs;    /* of which keys `notified` is where a run of shared entries ends, at 0 or at that arrival */
 	uint32_t watched; /* of which keys the watchers are told there: a bit each */
 	uint64_t ttl_ms;  /* extend 1, epoch, fences */

@@ -351,7 +351,7 @@ void model_release_set(struct model_master *master, const struct model_command *
 			note_held(master, command->names, key, model_pttl(master, own.key), own.value, &held);
 		}
 		if (queued)
-			model_release_queue(master, command, key, ours, &told);
+			model_release_queue(master, command, key, ours ? &deleted : NULL, &told);
 	}
 	/* if seen[1] ~= ARGV[3] and ARGV[3] ~= '----------------' then return {-3, now_us}
 	 * if which then return {0, now_us, remaining, held, which - 1}

@@ -83,11 +83,14 @@ struct model_key model_shared_alone(const struct model_holder *own)
 	return (struct model_key){.value = own->value, .expires_ms = own->ends_ms - 1, .type = MODEL_STRING};
 }
 
-/* queue_tell.lua: notifies `first`. */
-static void tell(const struct model_master *master, unsigned key, struct model_entry first, struct model_reply *reply)
+/* queue_tell.lua: notifies `first`. `free`: as in struct model_reply. */
+static void tell(const struct model_master *master, unsigned key, struct model_entry first, uint32_t free,
+		 struct model_reply *reply)
 {
 	const struct model_queue *queue = &master->queues[key];
 	reply->notified[key] = first;
+	/* if string.sub(first, 17, 17) == '#' then told = first .. free */
+	reply->free[key] = first.kind == MODEL_SLOT ? free : 0;
 	/* if string.sub(first, 17, 17) == '+' then */
 	if (first.kind != MODEL_PLUS)
 		return;
@@ -100,11 +103,22 @@ static void tell(const struct model_master *master, unsigned key, struct model_e
 						    MODEL_PLUS, 0};
 }
 
-void model_release_queue(struct model_master *master, const struct model_command *command, unsigned key, bool ours,
-			 struct model_reply *reply)
+/* slot_free.lua */
+static bool slot_is_free(const struct model_key *key, uint32_t most)
 {
-	enum model_type type = master->keys[key].type; /* ours: afterwards */
+	uint32_t taken = 0;
+	for (uint32_t i = 0; i < key->holder_count; i++)
+		taken += key->holders[i].value.slot < most;
+	return taken < most;
+}
+
+void model_release_queue(struct model_master *master, const struct model_command *command, unsigned key,
+			 const struct model_value *own, struct model_reply *reply)
+{
+	enum model_type type = master->keys[key].type; /* own: afterwards */
 	bool held = type != MODEL_NONE;
+	/* local free = own and kind == '#' and '@' .. string.match(value, '^%x+#(%d+)') or '' */
+	uint32_t free = own && own->kind == MODEL_SLOT ? own->slot + 1 : 0;
 	/* local left = 0 */
 	bool left = false;
 	/* local entry, wait_ms = string.sub(ARGV[2], 1, 33), tonumber(string.sub(ARGV[2], 35)) or 0
@@ -114,16 +128,23 @@ void model_release_queue(struct model_master *master, const struct model_command
 	/* elseif entry ~= '' then left = redis.call('ZREM', queue, entry) */
 	else if (command->entry.replica != 0)
 		left = model_queue_remove(master, key, command->entry);
-	/* if ours or ((not held or shared) and (ARGV[1] ~= '' or left > 0)) then */
-	if (!ours && !((!held || type == MODEL_SHARED) && (command->token != 0 || left)))
+	/* if own or ((not held or shared) and (ARGV[1] ~= '' or left > 0)) then */
+	if (!own && !((!held || type == MODEL_SHARED) && (command->token != 0 || left)))
 		return;
 	/* --include queue_first.lua
-	 * if first and first ~= entry and (not held or string.sub(first, 17, 17) == kind) then
-	 *	--include queue_tell.lua */
+	 * local may_enter = first and first ~= entry and (not held or string.sub(first, 17, 17) == kind) */
 	struct model_entry first = model_queue_first(master, key);
-	if (first.replica != 0 && !model_same_entry(first, command->entry) &&
-	    (!held || first.kind == master->keys[key].value.kind))
-		tell(master, key, first, reply);
+	if (first.replica == 0 || model_same_entry(first, command->entry) ||
+	    (held && first.kind != master->keys[key].value.kind))
+		return;
+	/* if may_enter and held and kind == '#' and not own then
+	 *	--include shared_prune.lua, slot_free.lua */
+	if (held && first.kind == MODEL_SLOT && !own) {
+		model_shared_prune(master, &master->keys[key]);
+		if (!slot_is_free(&master->keys[key], first.most))
+			return;
+	}
+	tell(master, key, first, free, reply);
 }
 
 struct model_entry model_shared_before(struct model_master *master, const struct model_command *command, unsigned key)
@@ -216,15 +237,11 @@ static void acquire_tells(struct model_master *master, const struct model_comman
 	if (command->kind != MODEL_SLOT || !waits)
 		return;
 	/* --include queue_first.lua
-	 * local its_most = first and string.sub(first, 17, 17) == '#' and tonumber(string.sub(first, 35)) or 0
-	 * is_free = call('ZCARD', key) < its_most … is_free or not token
+	 * if first and string.sub(first, 17, 17) == '#' then --include slot_free.lua
 	 * if is_free then --include queue_tell.lua */
 	struct model_entry first = model_queue_first(master, command->key);
-	uint32_t most = first.replica != 0 && first.kind == MODEL_SLOT ? first.most : 0, taken = 0;
-	for (uint32_t i = 0; i < master->keys[command->key].holder_count; i++)
-		taken += master->keys[command->key].holders[i].value.slot < most;
-	if (taken < most)
-		tell(master, command->key, first, reply);
+	if (first.replica != 0 && first.kind == MODEL_SLOT && slot_is_free(&master->keys[command->key], first.most))
+		tell(master, command->key, first, 0, reply);
 }
 
 /* taken = table.concat(slots) */

@@ -1,7 +1,7 @@
-/* The world of the exhaustive check: two operations (or SIM_OPS), each with the real core, three modelled masters, and a
- * connection from each operation to each master. No time passes by itself and nothing is random: everything that may happen next
- * is an event, and sim_apply() makes it happen. A world is plain memory without pointers into itself, so that a copy
- * of it is a branch.
+/* The world of the exhaustive check: two operations (or SIM_OPS), each with the real core, three modelled masters, and
+ * a connection from each operation to each master. No time passes by itself and nothing is random: everything that may
+ * happen next is an event, and sim_apply() makes it happen. A world is plain memory without pointers into itself, so
+ * that a copy of it is a branch.
  *
  *   operation ── commands, in order ──► master ── replies, in order ──► operation
  *
@@ -20,14 +20,7 @@
 #define SIM_OPS 2
 #endif
 
-enum {
-	SIM_MASTERS = 3,
-	SIM_GUESSES = 4,
-	SIM_QUEUE = 10,
-	SIM_SLOTS = 2,
-	SIM_EPOCH = 1,
-	SIM_NEXT_EPOCH
-};
+enum { SIM_MASTERS = 3, SIM_GUESSES = 4, SIM_QUEUE = 10, SIM_SLOTS = 2, SIM_EPOCH = 1, SIM_NEXT_EPOCH };
 
 enum sim_check {
 	SIM_DISTINCT = 1 << 0,    /* two numbers given are different */
@@ -136,10 +129,10 @@ struct sim_op {
 	uint16_t pending; /* replies that the core was promised */
 	bool done, finished;
 	uint8_t outcome;
-	uint8_t fence;               /* OK: the number given */
-	bool released;               /* OK, and the holder gave it back */
-	uint8_t before;              /* bit o: operation o was answered OK before this attempt began */
-	uint8_t turn[SIM_MASTERS];   /* this attempt's ACQUIRE was granted there, as which of the last ones; 0: not yet */
+	uint8_t fence;             /* OK: the number given */
+	bool released;             /* OK, and the holder gave it back */
+	uint8_t before;            /* bit o: operation o was answered OK before this attempt began */
+	uint8_t turn[SIM_MASTERS]; /* this attempt's ACQUIRE was granted there, as which of the last ones; 0: not yet */
 	uint8_t epochs[SIM_MASTERS]; /* of the masters when this attempt began; 0: none, it was quarantined */
 	/* its entry in the queue: by its guess, and by who began first where these are equal; 0: it does not wait */
 	uint8_t arrival;

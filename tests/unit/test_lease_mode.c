@@ -146,6 +146,46 @@ START_TEST(one_waits_where_all_slots_are_taken)
 }
 END_TEST
 
+static void notify_free(const struct asked *one, uint16_t slot)
+{
+	const struct masters_notification free = {.ours = true,
+						  .kind = MASTER_SLOT,
+						  .most = 4,
+						  .has_free = true,
+						  .free = slot,
+						  .arrival = arrival_of(one),
+						  .resource = "a",
+						  .resource_len = 1};
+	for (uint8_t i = 0; i < 2; i++) {
+		struct masters_notification from = free;
+		from.master = i;
+		masters.notification_events.notified(masters.notification_events.arg, &from);
+	}
+}
+
+START_TEST(a_notification_names_the_slot_to_ask_for)
+{
+	const struct master_reply full = taken("1111");
+	struct asked *one = wait_in("a", LEASE_SLOT, &full);
+	uint16_t slot = (uint16_t)(_i % 4);
+	notify_free(one, slot);
+	ck_assert(tries(one));
+	ck_assert_uint_eq(one->op->slot, slot);
+	answer_acquires(&granted);
+	ck_assert_uint_eq(one->answer.slot, slot);
+}
+END_TEST
+
+START_TEST(a_slot_above_those_that_are_wanted_is_not_asked_for)
+{
+	const struct master_reply full = taken("1111");
+	struct asked *one = wait_in("a", LEASE_SLOT, &full);
+	notify_free(one, 4);
+	ck_assert(tries(one));
+	ck_assert_uint_lt(one->op->slot, 4);
+}
+END_TEST
+
 static void add_all(TCase *tests)
 {
 	tcase_add_test(tests, shared_ones_follow_only_those_that_are_not);
@@ -155,6 +195,8 @@ static void add_all(TCase *tests)
 	tcase_add_test(tests, a_run_may_end_any_number_of_waits);
 	tcase_add_loop_test(tests, the_next_attempt_asks_for_a_slot_that_is_free, 0, 8);
 	tcase_add_test(tests, one_waits_where_all_slots_are_taken);
+	tcase_add_loop_test(tests, a_notification_names_the_slot_to_ask_for, 0, 8);
+	tcase_add_test(tests, a_slot_above_those_that_are_wanted_is_not_asked_for);
 }
 
 int main(void)

@@ -1,6 +1,10 @@
 	-- Notifies `first` on the channel {prefix}redlockd:wake: "replica:arrival key"; where it is shared, all shared ones
-	-- before the next exclusive one, alive or not: "+arrival key", the arrival of that one, or of nobody.
+	-- before the next exclusive one, alive or not: "+arrival key", the arrival of that one, or of nobody. `free`: "@N",
+	-- appended for a waiter that wants a slot: N is one that has just become free; or empty.
 	local told = first
+	if string.sub(first, 17, 17) == '#' then
+		told = first .. free
+	end
 	if string.sub(first, 17, 17) == '+' then
 		local at, next = 0
 		repeat
