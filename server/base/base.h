@@ -98,7 +98,7 @@ void hex_write(const unsigned char *bytes, size_t len, char *ret_digits);
 bool hex_read(const char *digits, size_t len, unsigned char *ret_bytes) __attribute__((warn_unused_result));
 bool hex_is_lower(const char *text, size_t len);
 
-/* FNV-1a, 64 bits: the same on all replicas, for ever. Whoever chooses the bytes can choose ones that collide. */
+/* FNV-1a, 64 bits: the same on all replicas, for ever. A caller that chooses the bytes can choose ones that collide. */
 uint64_t hash_fnv1a(const void *bytes, size_t len);
 
 /* ---- file.c. Blocking, as the descriptor does. ---- */
