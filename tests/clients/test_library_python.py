@@ -1,18 +1,24 @@
 """What only the library for Python has: its package, Ctrl-C, forks, the event loop, the types of what it gives."""
 
 import asyncio
+import io
+import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
 import tarfile
 import threading
+import time
+import tokenize
 import zipfile
 
 import pytest
 
 from fake_redlockd import fake  # noqa: F401
-from harness import DIES_WITH_US, ROOT, SLOW, clean_environment, patience, wait_until
+from fixtures import has_localhost
+from harness import DIES_WITH_US, ROOT, SLOW, children_of, clean_environment, patience, wait_until
 from test_library import state, url_of
 
 SOURCE = ROOT / "clients" / "python"
@@ -64,13 +70,14 @@ def test_the_package(service, resource, tmp_path):
     assert (SOURCE / "LICENSE").read_text() == (ROOT / "LICENSE").read_text()
 
 
-def program(service, resource, text, *arguments):
+def program(service, resource, text, **how):
     """Runs lines of Python that have a client `client` and the name `resource`."""
+    url = service if isinstance(service, str) else url_of(service)
     # SIGINT is ignored in what a shell has put into the background
-    head = f"import os, signal, sys, time\nsignal.signal(signal.SIGINT, signal.default_int_handler)\nimport redlockd\nclient, resource = redlockd.Client({url_of(service)!r}), {resource!r}\n"
+    head = f"import os, signal, sys, time\nsignal.signal(signal.SIGINT, signal.default_int_handler)\nimport redlockd\nclient, resource = redlockd.Client({url!r}), {resource!r}\n"
     environment = clean_environment({"PYTHONPATH": str(SOURCE / "src"), "PYTHONDONTWRITEBYTECODE": "1"})
-    return subprocess.Popen([*DIES_WITH_US, PYTHON, "-c", head + text, *arguments], env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-                            stderr=subprocess.PIPE, text=True)
+    return subprocess.Popen([*DIES_WITH_US, PYTHON, "-c", head + text], env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                            **{"stdin": subprocess.DEVNULL, **how})
 
 
 @pytest.mark.parametrize("text", ["with client.lock(resource):\n    time.sleep(60)", "lease = client.acquire(resource)\ntime.sleep(60)"])
@@ -96,6 +103,150 @@ with client.lock(resource) as lease:
 """)
     output, error = process.communicate(timeout=patience(20))
     assert (output, process.returncode) == ("True None\n", 0), error
+
+
+def test_a_forked_child_waits_for_no_lock_of_threads_that_it_does_not_have(fake):
+    """Another thread looks at the lease at the moment of the fork."""
+    process = program(fake(), "x", """
+import threading
+lease = client.acquire(resource)
+threading.Thread(target=lambda: [lease.check() for _ in iter(int, 1)], daemon=True).start()
+for _ in range(60):
+    child = os.fork()
+    if child == 0:
+        signal.alarm(10)
+        lease.check()
+        os._exit(0)
+    assert os.waitpid(child, 0)[1] == 0, "it hangs"
+print("done", flush=True)
+os._exit(0)
+""")
+    output, error = process.communicate(timeout=patience(40))
+    assert output == "done\n", error
+
+
+def test_a_waiter_leaves_also_where_a_forked_child_has_its_connection(service, resource):
+    held = service.acquire(resource, 60000)
+    process = program(service, resource, """
+import threading
+def fork_and_interrupt():
+    sys.stdin.read(1)
+    if os.fork() == 0:
+        time.sleep(60)
+    os.kill(os.getpid(), signal.SIGINT)
+threading.Thread(target=fork_and_interrupt, daemon=True).start()
+try:
+    client.acquire(resource)
+except KeyboardInterrupt:
+    time.sleep(60)
+""", stdin=subprocess.PIPE)
+    try:
+        wait_until(lambda: state(service, resource)["waiters"] == 1, what="it waits")
+        process.stdin.write("x")
+        process.stdin.flush()
+        wait_until(lambda: state(service, resource)["waiters"] == 0, what="it has left")
+    finally:
+        for pid in children_of(process.pid) + [process.pid]:
+            os.kill(pid, signal.SIGKILL)
+        process.communicate()
+    service.release(held)
+    assert not state(service, resource)["held"]
+
+
+def test_the_end_of_a_program_asks_another_server_too(fake):
+    """Whose name was not resolved before: at the end of a program, no executor does it any more."""
+    if not has_localhost():
+        pytest.skip("localhost does not resolve here")
+    first, second = fake(release=lambda call: call.connection.close()), fake(port=True)
+    process = program(first, "x", f"client = redlockd.Client([{first.address!r}, 'http://localhost:{second.port}'])\nclient.acquire(resource)")
+    _, error = process.communicate(timeout=patience(20))
+    assert len(second.of("release")) == 1, error
+
+
+def test_a_second_ctrl_c_does_not_keep_what_came_too_late():
+    """The loop carries on with the undoing, whoever still waits for it."""
+    process = program("http://127.0.0.1:1", "x", """
+import asyncio, threading
+from redlockd import _threads
+undone = threading.Event()
+async def work():
+    try:
+        await asyncio.sleep(60)
+    except asyncio.CancelledError:
+        await asyncio.sleep(1)
+async def undo(result):
+    undone.set()
+for delay in (0.2, 0.5):
+    threading.Timer(delay, os.kill, [os.getpid(), signal.SIGINT]).start()
+begun = time.monotonic()
+try:
+    _threads._run(work(), undo)
+except KeyboardInterrupt:
+    print(time.monotonic() - begun < 1, undone.wait(10))
+""")
+    output, error = process.communicate(timeout=patience(20))
+    assert output == "True True\n", error
+
+
+def test_two_cancellations_leave_no_lease(fake):
+    """And the server that hangs is not the only one that is asked."""
+    def hang_or_grant_late(call):
+        if len(second.of("acquire")) == 1:
+            time.sleep(0.5)
+            call.lease()
+    first, second = fake(acquire=lambda call: time.sleep(3 * SLOW)), fake(acquire=hang_or_grant_late)
+
+    async def main():
+        task = asyncio.ensure_future(redlockd.aio.Client([first.address, second.address]).acquire("x"))
+        for server in (first, second):
+            while not server.of("acquire"):
+                await asyncio.sleep(0.02)
+            task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        while not second.of("release"):
+            await asyncio.sleep(0.02)
+    asyncio.run(asyncio.wait_for(main(), patience(10)))
+
+
+def test_a_thread_beside_the_loop_asks_a_lease(fake):
+    """It gets the loss, and whoever waits in the loop does, too."""
+    server = fake(extend=lambda call: call.connection.close())
+
+    async def main():
+        lease = await redlockd.aio.Client(server.address).acquire("x", ttl=0.5)
+        waits = asyncio.ensure_future(lease.lost.wait())
+        await asyncio.sleep(0.05)
+        errors = []
+
+        def look():
+            while lease.remaining > 0:
+                time.sleep(0.01)
+            try:
+                lease.check()
+            except BaseException as error:  # noqa: BLE001
+                errors.append(error)
+        thread = threading.Thread(target=look)
+        thread.start()
+        thread.join()
+        assert [type(error) for error in errors] == [redlockd.LockLost]
+        assert await asyncio.wait_for(waits, 5) is True
+    asyncio.run(main(), debug=True)
+
+
+def test_a_try_whose_lease_came_too_late(fake):
+    """It is released, and nothing else is asked for."""
+    server = fake(acquire=lambda call: call.lease(validity_ms=1))
+    with pytest.raises(redlockd.NoAnswer):
+        redlockd.Client(server.address).try_acquire("x")
+    assert [call.kind for call in server.calls] == ["acquire", "release"]
+
+
+def test_a_renewal_may_take_five_seconds():
+    wanted = rules.Wanted("x", ttl=60)
+    steps = rules.renewals(wanted, rules.Grant("a" * 40, 7, None, clock(), rules.Term(clock() + 60, 6)), 1, 20)
+    next(steps)
+    assert next(steps).timeout == 5
 
 
 def test_the_loop_goes_on(fake):
@@ -137,6 +288,30 @@ def test_types(fake):
     assert redlockd.NotOwner("", 409, {"code": "not-owner"}).code == redlockd.NotOwner("").code == "not-owner"
 
 
+def test_strict_types():
+    """What mypy finds in the library with its strictest rules."""
+    if not shutil.which("mypy"):
+        pytest.skip("mypy is not installed")
+    # Needed before mypy 1.7, as Debian 12 has it.
+    run("mypy", "--strict", "--enable-incomplete-feature=Unpack", "--cache-dir=/dev/null", "src/redlockd", cwd=SOURCE)
+
+
+def test_the_library_is_small():
+    """At most 500 lines of code: without comments, texts that describe, and empty lines."""
+    skipped = (tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER)
+    count = 0
+    for path in (SOURCE / "src/redlockd").glob("*.py"):
+        lines, statement = set(), []
+        for token in tokenize.generate_tokens(io.StringIO(path.read_text(encoding="utf-8")).readline):
+            statement += [token] if token.type not in skipped else []
+            if token.type in (tokenize.NEWLINE, tokenize.ENDMARKER):
+                described = [part.type for part in statement] == [tokenize.STRING]
+                lines |= set() if described else {n for part in statement for n in range(part.start[0], part.end[0] + 1)}
+                statement = []
+        count += len(lines)
+    assert 300 < count <= 500
+
+
 def test_a_loss_is_final():
     """Also where a renewal is answered right after it."""
     term = rules.Term(clock() - 1, 0.0)
@@ -148,6 +323,7 @@ def test_a_loss_is_final():
 def test_members_that_are_handed_on(fake):
     server = fake(acquire=lambda call: call.answer(201, {"token": "a" * 40, "fence": 7, "validity_ms": 9000, "slot": 3}))
     lease = redlockd.Client(server.address).acquire("x", mode="exclusive", slots=4)
+    assert "a" * 40 not in repr(vars(lease))
     body = server.calls[0].body
     assert (body["mode"], body["slots"], lease.slot) == ("exclusive", 4, 3) and lease.release()
     redlockd.Client(server.address).acquire("x").release()

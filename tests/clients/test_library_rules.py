@@ -1,5 +1,6 @@
 """The rules of docs/reference/client-rules.md, with servers that answer what a test wants."""
 
+import threading
 import time
 
 import pytest
@@ -147,6 +148,21 @@ def test_a_server_that_lets_wait_is_not_left(fake, driver):
     first, second = fake(acquire=slow), fake()
     driver.client(first.address, second.address, timeout=0.3 * SLOW).acquire("x", wait=60)
     assert len(first.of("acquire")) == 1 and not second.calls and first.of("health")
+
+
+def test_an_answer_counts_that_comes_before_the_one_of_a_health_check(fake, driver):
+    checked = threading.Event()
+
+    def after_the_check_began(call):
+        assert checked.wait(20 * SLOW)
+        grant(call, validity_ms=30000)
+
+    def never(call):
+        checked.set()
+        time.sleep(3 * SLOW)
+    first, second = fake(acquire=after_the_check_began, health=never), fake()
+    lease = driver.client(first.address, second.address, timeout=0.8 * SLOW).acquire("x", wait=60)
+    assert lease.fence == 7 and len(first.of("acquire")) == 1 and not second.calls
 
 
 @pytest.mark.parametrize("status, code", [(400, "invalid-request"), (401, "unauthorized"), (403, "forbidden"), (404, "not-found"), (413, "too-large"),

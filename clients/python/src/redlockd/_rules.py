@@ -1,7 +1,8 @@
 """The rules of a lease, as docs/reference/client-rules.md has them, without input and output.
 
 What takes several requests is a generator of steps: it yields an Ask and gets its Answer, or the seconds of a pause. `redlockd`
-carries the steps out in a thread, `redlockd.aio` in the event loop.
+carries the steps out in a thread, `redlockd.aio` in the event loop. There is no lock of threads here: a forked child and a handler
+of a signal may ask at any moment.
 """
 
 from __future__ import annotations
@@ -10,84 +11,74 @@ import logging
 import random
 import re
 import secrets
-import threading
 import urllib.parse
 from dataclasses import dataclass
-from typing import Any, Callable, Generator, Mapping, Optional, Sequence, TypedDict, TypeVar, Union
+from typing import TYPE_CHECKING, Any, Callable, Generator, Mapping, Optional, Sequence, TypedDict, TypeVar, Union
 
-from ._wire import Answer, Ask, clock
+from ._wire import Answer, Ask, clock, no_answer
 from .errors import LockLost
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack as Unpack
 
 T = TypeVar("T")
 LOG = logging.getLogger("redlockd")
 WAIT_MAX = 60.0  # of one request: the default of --max-wait-ms
-WATCH_SECONDS = 20.0
-CLOCKS = 0.99  # the server's clock and ours may differ by a hundredth
-MARGIN = 0.1  # of the ttl
-TOKEN = re.compile("[0-9a-f]{40}")
-exiting = False  # the interpreter ends: names cannot be resolved any more
 Steps = Generator[Union[Ask, float], Answer, T]
 
 
 class Term:
-    """Until when a lease may be relied on. Once that is over, it stays over. Safe for threads."""
+    """Until when a lease may be relied on. Whoever finds that over makes it final. Safe for threads; extend() and lose() are for
+    the one that renews."""
 
     def __init__(self, end: float, margin: float) -> None:
-        self._lock, self._margin, self._stop = threading.Lock(), margin, end - margin
+        self._margin, self._stop = margin, end - margin
         self._why: Optional[LockLost] = None
-        self.on_lost: Callable[[], None] = lambda: None
-
-    def remaining(self) -> float:
-        with self._lock:
-            return 0.0 if self._why else max(0.0, self._stop - clock())
+        self.on_lost: Callable[[], None] = lambda: None  # an answer said so, or it was released
 
     def lost(self) -> Optional[LockLost]:
         """Looks at the clock itself: whoever renews may be late or stopped."""
-        if self.remaining() > 0:
-            return None
-        self.lose(LockLost("the lease could not be renewed in time"))
+        if self._why is None and self._stop <= clock():
+            self._why = LockLost("the lease could not be renewed in time")
         return self._why
+
+    def remaining(self) -> float:
+        left = self._stop - clock()  # before the look: the end only moves away
+        return 0.0 if self.lost() else max(0.0, left)
 
     def extend(self, end: float) -> None:
         """Never to an earlier end, and not if it is over."""
         if not self.lost():
-            with self._lock:
-                self._stop = max(self._stop, end - self._margin)
+            self._stop = max(self._stop, end - self._margin)
 
     def lose(self, why: LockLost) -> None:
-        with self._lock:
-            self._why = self._why or why
+        self._why = self.lost() or why
         self.on_lost()
 
 
 Names = Union[str, Sequence[str]]
 
 
-class Options(TypedDict, total=False):
-    """Of an acquisition; times are seconds. `ttl`: how long the lease lasts without a renewal (30). `wait`: how long to wait for the lock
-    (60). `margin`: how long before its end the lease counts as lost (a tenth of `ttl`)."""
-
-    ttl: float
-    wait: float
-    margin: float
-    owner: Optional[str]
-    metadata: Optional[Mapping[str, Any]]
-    mode: Optional[str]
-    slots: Optional[int]
+# Of an acquisition; times are seconds. `ttl`: how long the lease lasts without a renewal (30). `wait`: how long to wait for the lock
+# (60). `margin`: how long before its end the lease counts as lost (a tenth of `ttl`). `mode`: "shared", together with others that
+# are. `slots`: one of so many that may have the lock at once.
+Options = TypedDict("Options", {
+    "ttl": float, "wait": float, "margin": float, "owner": Optional[str], "metadata": Optional[Mapping[str, Any]],
+    "mode": Optional[str], "slots": Optional[int]}, total=False)
 
 
 class Wanted:
     """What is asked for: one resource, or all of several at once."""
 
-    def __init__(self, names: Names, ttl: float = 30.0, wait: float = 60.0, margin: Optional[float] = None, **members: Any) -> None:
-        single = isinstance(names, str)
-        self.resources = (names,) if isinstance(names, str) else tuple(names)
-        self.ttl, self.wait, self.margin = ttl, wait, ttl * MARGIN if margin is None else margin
+    def __init__(self, names: Names, ttl: float = 30.0, wait: float = 60.0, margin: Optional[float] = None,
+                 **members: Any) -> None:
+        self.ttl, self.wait, self.margin = ttl, wait, ttl / 10 if margin is None else margin
         if not (ttl > 0 and wait >= 0 and 0 <= self.margin <= ttl / 2):
             raise ValueError("ttl must be positive, wait not negative, margin at most half of ttl")
-        self.path = path_of(self.resources[0]) if single else "/locks"
-        self.names: Mapping[str, Any] = {} if single else {"resources": self.resources}  # for a PUT or DELETE
+        self.resources = (names,) if isinstance(names, str) else tuple(names)
+        self.path = path_of(names) if isinstance(names, str) else "/locks"
         given = {name: value for name, value in members.items() if value is not None}
+        self.names: Mapping[str, Any] = {} if isinstance(names, str) else {"resources": self.resources}  # for PUT, DELETE
         self.body = {**(self.names or {"resource": names}), "ttl_ms": round(ttl * 1000), **given}
 
     def release(self, token: str, timeout: float) -> Ask:
@@ -98,7 +89,7 @@ def path_of(resource: str) -> str:
     return "/locks/" + urllib.parse.quote(resource, safe="")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Grant:
     token: str
     fence: int
@@ -110,90 +101,84 @@ class Grant:
 def _granted(answer: Answer, sent: float, wanted: Wanted) -> Optional[Grant]:
     """None: it is not the answer of redlockd."""
     token, fence, validity, waited = (answer.body.get(name, 0) for name in ("token", "fence", "validity_ms", "waited_ms"))
-    if not all(isinstance(number, int) for number in (fence, validity, waited)) or not TOKEN.fullmatch(str(token)):
+    if not all(type(number) is int for number in (fence, validity, waited)) or not re.fullmatch("[0-9a-f]{40}", str(token)):
         return None
-    begin = sent + CLOCKS * waited / 1000
-    return Grant(token, fence, answer.body.get("slot"), begin + wanted.ttl / 3, Term(begin + validity / 1000, wanted.margin))
+    begin = sent + 0.99 * waited / 1000  # the server's clock and ours may differ by a hundredth
+    term, slot = Term(begin + validity / 1000, wanted.margin), answer.body.get("slot")
+    return Grant(token, fence, slot, begin + wanted.ttl / 3, term)
 
 
 class Acquisition:
     """One acquisition: all of its requests have one Idempotency-Key, so that each finds the lease whose answer was lost."""
 
     def __init__(self, wanted: Wanted, servers: int, timeout: float) -> None:
-        self._wanted, self._servers, self._timeout = wanted, servers, timeout
-        self._key = secrets.token_hex(16)
+        self._wanted, self._servers, self._timeout, self._failures = wanted, servers, timeout, 0
+        self._key, self._until = secrets.token_hex(16), clock() + wanted.wait
         self.unknown = False  # there may be a lease of which nobody knows
-        self._until = clock() + wanted.wait
 
     def _ask(self, wait: float, timeout: float) -> Ask:
-        return Ask("POST", "/locks", timeout, {**self._wanted.body, "wait_ms": int(wait * 1000)}, {"Idempotency-Key": self._key})
+        body = {**self._wanted.body, "wait_ms": int(wait * 1000)}
+        return Ask("POST", "/locks", timeout, body, {"Idempotency-Key": self._key})
 
     def steps(self) -> Steps[Grant]:
-        failures = 0
         while True:
             sent = clock()  # before the request: the lease lasts for so long from here, or longer
             wait = min(max(self._until - sent, 0.0), WAIT_MAX)
             known, self.unknown = not self.unknown, True
             answer = yield self._ask(wait, wait + self._timeout)
-            if answer.status in (200, 201):
-                grant = _granted(answer, sent, self._wanted)
-                if grant is not None and not grant.term.lost():
-                    LOG.info("acquired %s, fence %d", self._wanted.resources, grant.fence)
-                    return grant
-                if grant is not None:  # it came too late to be used
-                    yield self._wanted.release(grant.token, self._timeout)
-                    self._key = secrets.token_hex(16)
-            elif answer.status == 409 or known and (answer.status not in (0, 503) or not answer.sent):
+            grant = _granted(answer, sent, self._wanted) if answer.status in (200, 201) else None
+            if grant is not None and not grant.term.lost():
+                LOG.info("acquired %s, fence %d", self._wanted.resources, grant.fence)
+                return grant
+            if grant is not None:
+                yield self._wanted.release(grant.token, self._timeout)
+                self._key, self.unknown = secrets.token_hex(16), False
+                answer = no_answer("the lease came too late to be used", False)
+            elif answer.status == 409 or known and (answer.status not in (0, 200, 201, 503) or not answer.sent):
                 self.unknown = False
-            failures = 0 if answer.status == 409 else failures + 1
-            pause = self._pause(answer, failures, clock() - sent < wait - 0.5)
+            pause = self._pause(answer, clock() - sent < wait - 0.5)
             if pause is None:
                 raise answer.error()
             LOG.debug("acquire %s: %s; again in %.1f s", self._wanted.resources, answer.error(), pause)
             yield pause
 
-    def _pause(self, answer: Answer, failures: int, early: bool) -> Optional[float]:
+    def _pause(self, answer: Answer, early: bool) -> Optional[float]:
         """Before the next request; None: give up."""
         left = self._until - clock()
-        if answer.status not in (0, 200, 201, 409, 429, 503):
+        self._failures = 0 if answer.status == 409 else self._failures + 1
+        if answer.status not in (0, 200, 201, 409, 429, 503) or answer.status == 409 and left <= 0:
             return None
         if left <= 0:  # each server once, and once more where the answer was lost
-            tries = self._servers + (answer.status == 0 and answer.sent)
-            return 0.0 if answer.status != 409 and failures < tries else None
-        if answer.status == 409:
-            pause = min(answer.retry_after, 1.0) + random.random() if early else 0.0
-        else:  # another server at once; after the last one a pause
-            pause = 0.0 if failures % self._servers else answer.retry_after + random.random()
-        return min(left, pause)
+            return 0.0 if self._failures < self._servers + (answer.status == 0 and answer.sent) else None
+        if not early if answer.status == 409 else self._failures % self._servers:  # another server, or the wait goes on
+            return 0.0
+        return min(left, min(answer.retry_after, 1.0 if answer.status == 409 else left) + random.random())
 
     def take_back(self) -> Steps[None]:
         """Nobody wants the lock any more: finds and releases the lease that may have been granted."""
-        answer = yield self._ask(0, min(self._timeout, 1.0))
+        limit, self.unknown = min(self._timeout, 1.0), False
+        answer = yield from _each_server(self._ask(0, limit), self._servers)
         grant = _granted(answer, clock(), self._wanted) if answer.status in (200, 201) else None
         if grant is not None:
-            yield self._wanted.release(grant.token, min(self._timeout, 1.0))
-        self.unknown = False
+            yield self._wanted.release(grant.token, limit)
 
 
 def renewals(wanted: Wanted, grant: Grant, servers: int, timeout: float) -> Steps[None]:
     """Ends when the lease is lost. Whoever carries out the steps stops at the release."""
-    due, failures = grant.renew_at, 0
+    due, failures, limit = grant.renew_at, 0, min(wanted.ttl / 5, timeout, 5.0)
+    body, headers = {**wanted.names, "ttl_ms": wanted.body["ttl_ms"]}, {"Lock-Token": grant.token}
     while True:
         yield max(0.0, due - clock())
         left, sent = grant.term.remaining(), clock()
-        if grant.term.lost():
-            LOG.warning("lease on %s lost: it could not be renewed in time", wanted.resources)
-            return
-        answer = yield Ask("PUT", wanted.path, min(wanted.ttl / 5, timeout, left),
-                           {**wanted.names, "ttl_ms": wanted.body["ttl_ms"]}, {"Lock-Token": grant.token})
+        if not left:
+            return LOG.warning("lease on %s lost: %s", wanted.resources, grant.term.lost())
+        answer = yield Ask("PUT", wanted.path, min(limit, left), body, headers)
         validity = answer.body.get("validity_ms")
         if answer.status == 200 and isinstance(validity, int):
             grant.term.extend(sent + validity / 1000)
             due, failures = sent + wanted.ttl / 3, 0
         elif answer.status in (409, 410):
-            grant.term.lose(LockLost(f"lease lost: {answer.error()}", answer.error()))
-            LOG.warning("lease on %s lost: %s", wanted.resources, answer.error().code)
-            return
+            grant.term.lose(LockLost(str(answer.error()), answer.error()))
         else:  # the old end holds: again soon, at another server at once
             failures += 1
             due = clock() + (0.0 if failures % servers else wanted.ttl / 10)
@@ -213,7 +198,7 @@ def release(wanted: Wanted, token: str, servers: int, timeout: float) -> Steps[b
     """True: it was released."""
     answer = yield from _each_server(wanted.release(token, timeout), servers)
     done = answer.status == 204
-    LOG.log(logging.INFO if done else logging.WARNING, "release of %s: %s", wanted.resources, "done" if done else answer.error())
+    LOG.log(logging.INFO if done else logging.WARNING, "release of %s: %s", wanted.resources, done or answer.error())
     return done
 
 
@@ -225,10 +210,10 @@ def forced_release(resource: str, fence: Optional[int], servers: int, timeout: f
 
 
 def next_state(resource: str, tag: str, servers: int, timeout: float) -> Steps[tuple[Mapping[str, Any], str]]:
-    """The state as soon as it has another tag, and its tag; goes on while no server answers."""
-    path, failures = f"{path_of(resource)}?wait_ms={int(WATCH_SECONDS * 1000)}", 0
+    """The state as soon as it has another tag, and its tag; at once where none is known. Goes on while no server answers."""
+    path, failures = path_of(resource) + "?wait_ms=20000", 0
     while True:
-        answer = yield Ask("GET", path, WATCH_SECONDS + timeout, None, {"If-None-Match": tag})
+        answer = yield Ask("GET", path, 20 + timeout, None, {"If-None-Match": tag or '"none"'})
         if answer.status == 200:
             return answer.body, answer.headers.get("etag", "")
         if answer.status not in (0, 304, 429, 503):
@@ -238,30 +223,13 @@ def next_state(resource: str, tag: str, servers: int, timeout: float) -> Steps[t
             yield answer.retry_after + random.random()
 
 
-class LeaseBase:
-    """`fence` goes with each write to what the lock protects; `resources` are the names that the lease covers."""
+class LostBase:
+    """Of an event that is set as soon as the lease cannot be relied on any more, by the clock."""
 
-    def __init__(self, wanted: Wanted, grant: Grant) -> None:
-        self._wanted, self._grant, self._term, self._released = wanted, grant, grant.term, False
-        self.fence, self.resources, self.slot = grant.fence, wanted.resources, grant.slot
+    def __init__(self, term: Term) -> None:
+        super().__init__()
+        self._term = term
+        term.on_lost = getattr(self, "set")
 
-    @property
-    def remaining(self) -> float:
-        """Seconds until the lease counts as lost unless it is renewed."""
-        return self._term.remaining()
-
-    def check(self) -> None:
-        """Raises LockLost if the lease cannot be relied on any more. Call it right before each write."""
-        why = self._term.lost()
-        if why is not None:
-            raise LockLost(str(why), why.cause)
-
-    def _begin_release(self) -> bool:
-        """False: it was released before. From here on the lease does not count, whatever the server answers."""
-        first, self._released = not self._released, True
-        self._term.lose(LockLost("the lease was released"))
-        return first
-
-    def _loss_to_raise(self, error: object) -> Optional[LockLost]:
-        """What the end of a block raises: the loss, if the block itself ended well."""
-        return None if error is not None or self._released else self._term.lost()
+    def is_set(self) -> bool:
+        return self._term.lost() is not None

@@ -8,73 +8,66 @@ from __future__ import annotations
 import asyncio
 import atexit
 import os
+import socket
 import threading
-from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Callable, Coroutine, Iterator, Mapping, Optional, Sequence
+from concurrent.futures import wait
+from typing import Any, Callable, Coroutine, Iterator, Mapping, Optional
 
 from . import _rules as rules, aio
 from ._wire import clock
-from .errors import Locked
 
-if TYPE_CHECKING:
-    from typing_extensions import Unpack
-
-_lock = threading.Lock()
-_loops: dict[int, asyncio.AbstractEventLoop] = {}
-_leases: set[Lease] = set()  # that are not released
+_loops: dict[int, asyncio.AbstractEventLoop] = {}  # by process: never closed in a child, which has the parent's descriptors
+_held: set[Lease] = set()  # that are not released
 
 
 def _loop() -> asyncio.AbstractEventLoop:
     """The loop of this process."""
-    with _lock:
-        loop = _loops.get(os.getpid())
-        if loop is None:
-            loop = _loops[os.getpid()] = asyncio.new_event_loop()
-            threading.Thread(target=loop.run_forever, name="redlockd", daemon=True).start()
-        return loop
+    loop = _loops.get(os.getpid())
+    if loop is None:
+        new = asyncio.new_event_loop()
+        loop = _loops.setdefault(os.getpid(), new)  # of several threads that come here at once, one is the first
+        threading.Thread(target=new.run_forever if new is loop else new.close, name="redlockd", daemon=True).start()
+    return loop
+
+
+async def _resolve(*what: Any, **how: Any) -> Any:
+    return socket.getaddrinfo(*what, **how)
 
 
 @atexit.register
 def _release_all() -> None:
-    rules.exiting = True
-    held = [lease._inner for lease in list(_leases) if lease._process == os.getpid()]
+    held = [lease for lease in list(_held) if lease._process == os.getpid()]
     if held:
-        _run(_end_all(held))
+        setattr(_loop(), "getaddrinfo", _resolve)  # the interpreter ends: no executor resolves names any more
+        wait([asyncio.run_coroutine_threadsafe(lease._end(), _loop()) for lease in held])
 
 
-async def _end_all(leases: Sequence[aio.Lease]) -> None:
-    await asyncio.gather(*(lease.release() for lease in leases), return_exceptions=True)
-
-
-def _run(work: Coroutine[Any, Any, rules.T], undo: Optional[Callable[[rules.T], Coroutine[Any, Any, object]]] = None) -> rules.T:
-    """Waits for the end of the work. If this thread is interrupted, the work is cancelled, or undone where it has just ended."""
-    loop, ended, tasks = _loop(), threading.Event(), []
+def _run(work: Coroutine[Any, Any, rules.T], undo: Optional[Callable[[rules.T], Any]] = None) -> rules.T:
+    """Waits for the end of the work. If this thread is interrupted, the work is cancelled, or undone if it has just ended."""
+    loop, ended = _loop(), threading.Event()
+    tasks: list[asyncio.Task[rules.T]] = []
 
     def begin() -> None:
         tasks.append(loop.create_task(work))
         tasks[0].add_done_callback(lambda _: ended.set())
-    loop.call_soon_threadsafe(begin)
+
+    async def withdraw() -> None:
+        for task in tasks:
+            task.cancel()
+            await asyncio.wait({task})
+            if undo is not None and not task.cancelled() and task.exception() is None:
+                await undo(task.result())
     try:
+        loop.call_soon_threadsafe(begin)
         ended.wait()
-        return tasks[0].result()
-    except BaseException:
-        loop.call_soon_threadsafe(lambda: tasks[0].cancel())
-        ended.wait()
-        if undo is not None and not tasks[0].cancelled() and tasks[0].exception() is None:
-            _run(undo(tasks[0].result()))
+    except BaseException:  # the loop goes on with it, also if this thread is interrupted again
+        asyncio.run_coroutine_threadsafe(withdraw(), loop).result()
         raise
+    return tasks[0].result()
 
 
-class Lost(threading.Event):
+class Lost(rules.LostBase, threading.Event):
     """Set as soon as the lease cannot be relied on any more, by the clock: also if the process was stopped meanwhile."""
-
-    def __init__(self, term: rules.Term) -> None:
-        super().__init__()
-        self._term = term
-        term.on_lost = self.set
-
-    def is_set(self) -> bool:
-        return self._term.lost() is not None
 
     def wait(self, timeout: Optional[float] = None) -> bool:
         until = clock() + (threading.TIMEOUT_MAX if timeout is None else timeout)
@@ -83,54 +76,52 @@ class Lost(threading.Event):
         return self.is_set()
 
 
-class Lease(rules.LeaseBase):
+class Lease(aio.LeaseBase):
     """A lease that is renewed until release(). `lost` is set when it cannot be relied on any more."""
 
-    def __init__(self, inner: aio.Lease) -> None:
-        super().__init__(inner._wanted, inner._grant)
-        self._inner, self._process, self.lost = inner, os.getpid(), Lost(inner._term)
-        _leases.add(self)
+    def __init__(self, client: aio.ClientBase, wanted: rules.Wanted, grant: rules.Grant) -> None:
+        super().__init__(client, wanted, grant)
+        self.lost = Lost(grant.term)
+        _held.add(self)
+
+    async def _end(self) -> bool:
+        _held.discard(self)
+        return await super()._end()
 
     def release(self) -> bool:
-        """Ends the renewal and gives the lock back. False: it was not held any more, or no server answers (it ends by itself)."""
-        _leases.discard(self)
-        return self._process == os.getpid() and _run(self._inner.release())  # a forked child does not own it
+        """Ends the renewal and gives the lock back. False: it was not held any more, or no server answers (it ends by
+        itself)."""
+        return _run(self._end())
 
     def __enter__(self) -> Lease:
         return self
 
     def __exit__(self, _kind: object, error: object, _trace: object) -> None:
-        why = self._inner._loss_to_raise(error)
-        self.release()
-        if why is not None:
-            raise why
+        _run(self._leave(error))
+
+
+async def _give_back(lease: Optional[Lease]) -> bool:
+    return lease is not None and await lease._end()
 
 
 class Client(aio.ClientBase):
     """A client of one cluster of redlockd. Safe for threads."""
 
-    @contextmanager
-    def lock(self, resource: rules.Names, **options: Unpack[rules.Options]) -> Iterator[Lease]:
-        """A lock on one resource, or on all of several at once, for a block. Raises as acquire(), and LockLost at the end of the block
-        if the lease was lost meanwhile."""
-        with self.acquire(resource, **options) as lease:
-            yield lease
+    def acquire(self, resource: rules.Names, **options: rules.Unpack[rules.Options]) -> Lease:
+        """A lock on one resource, or on all of several at once. Raises Locked if somebody else has the lock until the wait is
+        over. The lease is renewed until its release(), or the end of its `with` block, which raises LockLost if the lease was
+        lost meanwhile."""
+        return _run(self._acquire(Lease, resource, options), _give_back)
 
-    def acquire(self, resource: rules.Names, **options: Unpack[rules.Options]) -> Lease:
-        """Raises Locked if somebody else has the lock until the wait is over. The lease is renewed until its release()."""
-        return Lease(_run(self._acquire(resource, options), aio.Lease.release))
+    lock = acquire  # reads better in `with`
 
-    def try_acquire(self, resource: rules.Names, **options: Unpack[rules.Options]) -> Optional[Lease]:
+    def try_acquire(self, resource: rules.Names, **options: rules.Unpack[rules.Options]) -> Optional[Lease]:
         """Without waiting; None if somebody else has the lock."""
-        options["wait"] = 0.0
-        try:
-            return self.acquire(resource, **options)
-        except Locked:
-            return None
+        return _run(self._try(Lease, resource, options), _give_back)
 
     def watch(self, resource: str) -> Iterator[Mapping[str, Any]]:
         """The state now, and again whenever the holder changes."""
-        tag = '"none"'  # which no state has: the first one comes at once
+        tag = ""
         while True:
             state, tag = _run(self._run(rules.next_state(resource, tag, self._count, self._timeout)))
             yield state

@@ -7,30 +7,21 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import re
+import socket
 import ssl
 from contextlib import asynccontextmanager, suppress
-from typing import TYPE_CHECKING, Any, AsyncIterator, Literal, Mapping, Optional, Sequence, Union
+from typing import Any, AsyncIterator, Callable, Literal, Mapping, Optional, Sequence, Union
 
 from . import _rules as rules
-from ._wire import Answer, Ask, Server, Servers, clock, no_answer, parse_answer
-from .errors import Locked
-
-if TYPE_CHECKING:
-    from typing_extensions import Unpack
-
-__all__ = ["Client", "Lease", "Lost"]
+from ._wire import Answer, Ask, Server, clock, encode, no_answer, parse_answer
+from .errors import Locked, LockLost
 
 
-class Lost(asyncio.Event):
+
+class Lost(rules.LostBase, asyncio.Event):
     """Set as soon as the lease cannot be relied on any more, by the clock: also if the loop was blocked meanwhile."""
-
-    def __init__(self, term: rules.Term) -> None:
-        super().__init__()
-        self._term = term
-        term.on_lost = self.set
-
-    def is_set(self) -> bool:
-        return self._term.lost() is not None
 
     async def wait(self) -> Literal[True]:
         while not self.is_set():
@@ -41,143 +32,176 @@ class Lost(asyncio.Event):
 
 class ClientBase:
     """`servers`: `https://host:port`, `http://host:port` or `unix:/path`, in the order of preference. `key`: an API key.
-    `timeout`: seconds that a server may take to answer, beside what the request waits for. `ca`: a file of authorities for HTTPS.
-    `certificate`: the files of a client certificate and of its key."""
+    `timeout`: seconds that a server may take to answer, beside what the request waits for. `ca`: a file of authorities for
+    HTTPS. `certificate`: the files of a client certificate and of its key."""
 
     def __init__(self, servers: Union[str, Sequence[str]] = "http://127.0.0.1:8080", *, key: Optional[str] = None,
                  owner: Optional[str] = None, timeout: float = 5.0, ca: Optional[str] = None,
                  certificate: Optional[tuple[str, str]] = None) -> None:
-        self._servers = Servers(servers, key)
-        self._count, self._timeout, self._owner = len(self._servers.all), timeout, owner
-        secure = any(server.tls for server in self._servers.all)
-        self._tls = ssl.create_default_context(cafile=ca) if secure else None
+        self._servers = [Server(url) for url in ([servers] if isinstance(servers, str) else servers)]
+        if not self._servers or key is not None and not re.fullmatch("[!-~]+", key):
+            raise ValueError("the key has characters that no key has" if self._servers else "no server is given")
+        self._count, self._in_use, self._key, self._timeout, self._owner = len(self._servers), 0, key, timeout, owner
+        self._tls = ssl.create_default_context(cafile=ca) if any(server.tls for server in self._servers) else None
         if self._tls is not None and certificate is not None:
             self._tls.load_cert_chain(*certificate)
 
-    async def _acquire(self, resource: rules.Names, options: rules.Options) -> Lease:
+    async def _acquire(self, kind: Callable[..., rules.T], resource: rules.Names, options: rules.Options) -> rules.T:
+        """`kind`: of the lease."""
         options.setdefault("owner", self._owner)
         wanted = rules.Wanted(resource, **options)
         acquisition = rules.Acquisition(wanted, self._count, self._timeout)
         try:
-            return Lease(self, wanted, await self._run(acquisition.steps()))
+            return kind(self, wanted, await self._run(acquisition.steps()))
         except BaseException:  # CancelledError, too
             if acquisition.unknown:
-                await self._run(acquisition.take_back())
+                await asyncio.shield(self._run(acquisition.take_back()))  # also if it is cancelled again
             raise
 
+    async def _try(self, kind: Callable[..., rules.T], resource: rules.Names, options: rules.Options) -> Optional[rules.T]:
+        options["wait"] = 0.0
+        with suppress(Locked):
+            return await self._acquire(kind, resource, options)
+        return None
+
     async def _run(self, steps: rules.Steps[rules.T]) -> rules.T:
+        answer: Any = None
         try:
-            step = next(steps)
             while True:
+                step = steps.send(answer)
                 if isinstance(step, Ask):
-                    server = self._servers.current()
+                    server = self._servers[self._in_use]
                     answer = await self._ask(server, step, self._count > 1)
-                    self._servers.note(server, answer)
-                    step = steps.send(answer)
+                    if answer.status in (0, 429, 503):  # the next one, unless another request has moved on already
+                        self._in_use = (self._servers.index(server) + 1) % self._count
                 else:
                     await asyncio.sleep(step)
-                    step = next(steps)
         except StopIteration as end:
             return end.value  # type: ignore[no-any-return]
 
     async def _ask(self, server: Server, ask: Ask, probes: bool = False) -> Answer:
         """`probes`: a server that answers no health check while the request waits is given up."""
-        until, exchange = clock() + ask.timeout, _Exchange()
-        work = asyncio.ensure_future(exchange.carry_out(self, server, ask))
+        sent = asyncio.Event()
+        work = asyncio.ensure_future(self._exchange(server, ask, sent))
+        limit = asyncio.ensure_future(self._give_up(server, ask, sent, probes))
         try:
-            while until > clock():
-                await asyncio.wait({work}, timeout=min(until - clock(), self._timeout))
-                if work.done():
-                    return work.result()
-                if not exchange.sent:
-                    return no_answer(f"{server.url}: no connection in time", False)
-                if probes and until > clock() and not (await self._ask(server, Ask("GET", "/healthz", self._timeout))).status:
-                    return no_answer(f"{server.url}: it does not answer health checks", True)
-            return no_answer(f"{server.url}: it does not answer in time", exchange.sent)
+            await asyncio.wait({work, limit}, return_when=asyncio.FIRST_COMPLETED)
+            return (work if work.done() else limit).result()
         finally:
             work.cancel()
+            limit.cancel()
 
+    async def _give_up(self, server: Server, ask: Ask, sent: asyncio.Event, probes: bool) -> Answer:
+        """Returns when no answer is to be waited for any more."""
+        until, health = clock() + ask.timeout, Ask("GET", "/healthz", self._timeout)
+        while until > clock():
+            await asyncio.sleep(min(until - clock(), self._timeout))
+            if not sent.is_set():
+                return no_answer(f"{server.url}: no connection in time", False)
+            if probes and until > clock() and not (await self._ask(server, health)).status:
+                return no_answer(f"{server.url}: it does not answer health checks", True)
+        return no_answer(f"{server.url}: it does not answer in time", True)
 
-class _Exchange:
-    """One request on a connection of its own, which ends with it. Once it is `sent`, it may be carried out."""
-
-    sent = False
-
-    async def carry_out(self, client: ClientBase, server: Server, ask: Ask) -> Answer:
-        writer, data = None, b""
+    async def _exchange(self, server: Server, ask: Ask, sent: asyncio.Event) -> Answer:
+        """On a connection of its own, which ends with it. Once it is `sent`, the request may be carried out."""
+        writer, data, answer = None, b"", None
         try:
-            if server.socket_path:
-                reader, writer = await asyncio.open_unix_connection(server.socket_path)
-            else:
-                tls: Mapping[str, Any] = {"ssl": client._tls, "server_hostname": server.host} if server.tls else {}
-                reader, writer = await asyncio.open_connection(server.known if rules.exiting else server.host, server.port, **tls)
-                server.known = writer.get_extra_info("peername")[0]
-            self.sent = True
-            writer.write(client._servers.request(server, ask))
-            while True:
+            reader, writer = await (asyncio.open_unix_connection(server.socket_path) if server.socket_path else
+                                    asyncio.open_connection(server.host, server.port, ssl=server.tls and self._tls or None))
+            sent.set()
+            writer.write(encode(server, self._key, ask))
+            while answer is None:
                 more = await reader.read(65536)
                 data += more
                 answer = parse_answer(data, not more, ask.method)
-                if answer is not None:
-                    return answer
+            return answer
         except (OSError, UnicodeError) as error:
-            return no_answer(f"{server.url}: {error}", self.sent)
+            return no_answer(f"{server.url}: {error}", sent.is_set())
         finally:
             if writer is not None:
+                with suppress(OSError, TypeError):  # a forked child may have the connection, too; TypeError: uvloop
+                    writer.get_extra_info("socket").shutdown(socket.SHUT_RDWR)
                 writer.transport.abort()
 
 
-class Lease(rules.LeaseBase):
+class LeaseBase:
+    """`fence` goes with each write to what the lock protects; `resources` are the names that the lease covers; `slot` is its
+    own of several `slots`. Made in the loop, where a task renews it."""
+
+    def __init__(self, client: ClientBase, wanted: rules.Wanted, grant: rules.Grant) -> None:
+        self._client, self._wanted, self._grant, self._term, self._process = client, wanted, grant, grant.term, os.getpid()
+        self.fence, self.resources, self.slot, self._released = grant.fence, wanted.resources, grant.slot, False
+        self._task = asyncio.ensure_future(client._run(rules.renewals(wanted, grant, client._count, client._timeout)))
+
+    @property
+    def remaining(self) -> float:
+        """Seconds until the lease counts as lost unless it is renewed."""
+        return self._term.remaining()
+
+    def check(self) -> None:
+        """Raises LockLost if the lease cannot be relied on any more. Call it right before each write."""
+        why = self._term.lost()
+        if why is not None:
+            raise LockLost(str(why), why.cause)
+
+    async def _end(self) -> bool:
+        """True: it was released. From the first step on the lease does not count, whatever the server answers."""
+        first, self._released = not self._released and self._process == os.getpid(), True  # no forked child owns it
+        self._term.lose(LockLost("the lease was released"))
+        if not first:
+            return False
+        self._task.cancel()
+        steps = rules.release(self._wanted, self._grant.token, self._client._count, min(self._client._timeout, 2.0))
+        return await asyncio.shield(self._client._run(steps))  # also if this task is cancelled
+
+    async def _leave(self, error: object) -> None:
+        """At the end of a block: raises the loss if the block itself ended well."""
+        why = None if error is not None or self._released else self._term.lost()
+        await self._end()
+        if why is not None:
+            raise why
+
+
+class Lease(LeaseBase):
     """A lease that a task renews until release(). `lost` is set when it cannot be relied on any more."""
 
     def __init__(self, client: ClientBase, wanted: rules.Wanted, grant: rules.Grant) -> None:
-        super().__init__(wanted, grant)
-        self._client, self.lost = client, Lost(grant.term)
-        self._task = asyncio.ensure_future(client._run(rules.renewals(wanted, grant, client._count, client._timeout)))
+        super().__init__(client, wanted, grant)
+        self.lost = Lost(grant.term)
 
     async def release(self) -> bool:
-        """Ends the renewal and gives the lock back. False: it was not held any more, or no server answers (it ends by itself)."""
-        self._task.cancel()
-        if not self._begin_release():
-            return False
-        steps = rules.release(self._wanted, self._grant.token, self._client._count, min(self._client._timeout, 2.0))
-        return await asyncio.shield(self._client._run(steps))  # also if this task is cancelled
+        """Ends the renewal and gives the lock back. False: it was not held any more, or no server answers (it ends by
+        itself)."""
+        return await self._end()
 
     async def __aenter__(self) -> Lease:
         return self
 
     async def __aexit__(self, _kind: object, error: object, _trace: object) -> None:
-        why = self._loss_to_raise(error)
-        await self.release()
-        if why is not None:
-            raise why
+        await self._leave(error)
 
 
 class Client(ClientBase):
     """A client of one cluster of redlockd."""
 
     @asynccontextmanager
-    async def lock(self, resource: rules.Names, **options: Unpack[rules.Options]) -> AsyncIterator[Lease]:
-        """A lock on one resource, or on all of several at once, for a block. Raises as acquire(), and LockLost at the end of the block
-        if the lease was lost meanwhile."""
-        async with await self._acquire(resource, options) as lease:
+    async def lock(self, resource: rules.Names, **options: rules.Unpack[rules.Options]) -> AsyncIterator[Lease]:
+        """A lock on one resource, or on all of several at once, for a block. Raises as acquire(), and LockLost at the end of
+        the block if the lease was lost meanwhile."""
+        async with await self._acquire(Lease, resource, options) as lease:
             yield lease
 
-    async def acquire(self, resource: rules.Names, **options: Unpack[rules.Options]) -> Lease:
+    async def acquire(self, resource: rules.Names, **options: rules.Unpack[rules.Options]) -> Lease:
         """Raises Locked if somebody else has the lock until the wait is over. The lease is renewed until its release()."""
-        return await self._acquire(resource, options)
+        return await self._acquire(Lease, resource, options)
 
-    async def try_acquire(self, resource: rules.Names, **options: Unpack[rules.Options]) -> Optional[Lease]:
+    async def try_acquire(self, resource: rules.Names, **options: rules.Unpack[rules.Options]) -> Optional[Lease]:
         """Without waiting; None if somebody else has the lock."""
-        options["wait"] = 0.0
-        try:
-            return await self._acquire(resource, options)
-        except Locked:
-            return None
+        return await self._try(Lease, resource, options)
 
     async def watch(self, resource: str) -> AsyncIterator[Mapping[str, Any]]:
         """The state now, and again whenever the holder changes."""
-        tag = '"none"'  # which no state has: the first one comes at once
+        tag = ""
         while True:
             state, tag = await self._run(rules.next_state(resource, tag, self._count, self._timeout))
             yield state

@@ -1,7 +1,5 @@
 """What goes wrong, as exceptions: one class for each `code` of docs/reference/errors.md, and two of the library's own."""
 
-from __future__ import annotations
-
 import re
 from typing import Any, ClassVar, Mapping, Optional
 
