@@ -9,7 +9,7 @@ from certificates import Authority
 from driver import Refused, driver, drivers, language  # noqa: F401
 from harness import SLOW, process_state, quote, starved_seconds, wait_until
 from key_fixtures import Key, Keyed
-from relay import Relay
+from relay import CuttingRelay, Relay
 from test_redlockctl_again import Cutter, statuses
 
 TTL = 1.6 * SLOW
@@ -176,17 +176,18 @@ def test_a_request_that_is_refused(service, driver):
 # ---- renewal and loss ----
 
 
-def test_renewal_past_the_first_ttl(service, resource, driver):
+def test_renewal_past_the_first_ttl(service, resource, drivers, tmp_path):
     """Also while the time of day is set forward and back by an hour."""
+    driver = drivers(time_file=tmp_path / "time")
     lease = driver.client(url_of(service)).acquire(resource, ttl=TTL)
-    unsupported = driver.ask("time", shift=3600).get("unsupported")
+    supported = driver.set_time(3600)
     assert lease.lost(TTL).get()["lost"] is False
-    driver.ask("time", shift=-3600)
+    driver.set_time(-3600)
     assert lease.lost(TTL).get()["lost"] is False
     lease.check()
     assert 0 < lease.remaining <= 0.9 * TTL and state(service, resource)["fence"] == lease.fence
     assert lease.release()
-    if unsupported:
+    if not supported:
         pytest.skip("the time of day of this driver cannot be set")
 
 
@@ -267,24 +268,43 @@ def test_the_block_of_a_lost_lease_ends_with_an_error(service, resource, driver)
 # ---- servers that fail ----
 
 
-def test_redlockd_is_killed_and_back_while_holding(lab, driver):
+def back_after(number):
+    """It ends by a signal, and another one takes its place."""
+    def end_and_start(lab, daemon):
+        daemon.process.send_signal(number)
+        daemon.process.wait()
+        return lab.redlockd(daemon.masters, listen=(daemon.address,))
+    return end_and_start
+
+
+def stop_for_a_while(_lab, daemon):
+    stop_redlockd(daemon, None)
+    time.sleep(0.7 * TTL)
+    daemon.process.send_signal(signal.SIGCONT)
+    return daemon
+
+
+COMES_BACK = pytest.mark.parametrize("go_and_come", [back_after(signal.SIGTERM), back_after(signal.SIGKILL), stop_for_a_while],
+                                     ids=["ended", "killed", "stopped"])
+
+
+@COMES_BACK
+def test_redlockd_comes_back_while_a_lease_is_held(lab, driver, go_and_come):
     daemon = lab.service(3)
     lease = driver.client(url_of(daemon)).acquire("a/b", ttl=2 * TTL)
-    daemon.kill()
-    again = lab.redlockd(daemon.masters, listen=(daemon.address,))
-    assert lease.lost(2 * TTL).get()["lost"] is False
+    again = go_and_come(lab, daemon)
+    left = lease.sent + 2.3 * TTL - time.monotonic()
+    assert lease.lost(max(left, 0.1)).get()["lost"] is False, "it is renewed past its first end"
     assert state(again, "a/b")["fence"] == lease.fence and lease.release()
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
-def test_redlockd_ends_and_is_back_while_waiting(lab, driver, number):
+@COMES_BACK
+def test_redlockd_comes_back_while_a_request_waits(lab, driver, go_and_come):
     daemon = lab.service(3)
     held = daemon.acquire("a/b", 60000)
     waits = driver.client(url_of(daemon)).start("acquire", lease="it", resource="a/b", wait=50)
     wait_until(lambda: state(daemon, "a/b")["waiters"] == 1, what="it waits")
-    daemon.process.send_signal(number)
-    daemon.process.wait()
-    again = lab.redlockd(daemon.masters, listen=(daemon.address,))
+    again = go_and_come(lab, daemon)
     wait_until(lambda: state(again, "a/b")["waiters"] == 1, what="it waits again")
     again.release(held)
     assert waits.get()["fence"] > held["fence"]
@@ -333,11 +353,35 @@ def test_too_few_masters(lab, driver):
 
 @pytest.mark.parametrize("left", [0, 15, 300])
 def test_an_answer_that_is_cut_off(lab, service, resource, driver, left):
-    """The next request finds the lease; also without waiting."""
+    """By a reset. The next request finds the lease; also without waiting."""
     cutter = lab.keep(Cutter(service, left))
     lease = driver.client(cutter.url()).acquire(resource, ttl=60, **({"try": True} if left % 2 else {}))
     assert statuses(service, resource, 2) == ["201", "200"]
     assert state(service, resource)["fence"] == lease.fence and lease.release()
+
+
+def test_an_answer_that_is_cut_off_at_each_byte(lab, driver):
+    """The first answer for the resource `N` ends after N bytes; the next request finds the lease. A quarter of them may wait."""
+    daemon = lab.service(1)
+    relay = lab.keep(CuttingRelay(daemon))
+    whole = relay.length_of_an_answer()
+    driver.client(relay.url)
+    fences = {}
+    for first in range(0, whole, 100):  # so many at once
+        asked = {n: driver.start("acquire", lease=f"l{n}", resource=f"{n:04}", ttl=60, **({} if n % 4 == 3 else {"try": True}))
+                 for n in range(first, min(first + 100, whole))}
+        fences.update({n: answers.get(seconds=60)["fence"] for n, answers in asked.items()})
+    shown = {int(lock["resource"]): lock["fence"] for lock in listed(daemon)}
+    assert len(fences) == whole > 200 and fences == shown
+    assert relay.statuses == {n: [201, 200] for n in range(whole)}
+
+
+def listed(daemon):
+    locks, cursor = [], ""
+    while cursor is not None:
+        page = daemon.curl("GET", f"/locks?limit=1000{cursor and '&cursor=' + quote(cursor)}").json
+        locks, cursor = locks + page["locks"], page["cursor"]
+    return locks
 
 
 def test_cancelling_leaves_no_waiter_and_no_lease(service, resource, driver):
