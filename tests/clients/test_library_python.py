@@ -3,12 +3,14 @@
 import asyncio
 import io
 import os
+import pathlib
 import re
 import shutil
 import signal
 import subprocess
 import sys
 import tarfile
+import tempfile
 import threading
 import time
 import tokenize
@@ -39,34 +41,39 @@ def run(*command, cwd="/"):
     return done.stdout
 
 
-def copied(folder):
-    """The sources without what a build leaves there."""
-    listed = subprocess.run(["git", "ls-files", "-z", "--", "."], cwd=SOURCE, capture_output=True, text=True, check=False).stdout.rstrip("\0")
-    names = listed.split("\0") if listed else [path.relative_to(SOURCE) for path in SOURCE.rglob("*") if path.is_file() and "pycache" not in str(path)]
-    for name in names:
-        if (SOURCE / name).exists():
-            (folder / name).parent.mkdir(parents=True, exist_ok=True)
-            (folder / name).write_bytes((SOURCE / name).read_bytes())
-    return folder
+@pytest.fixture(scope="module")
+def packages():
+    """The wheel and the archive of the sources, as ./dev package clients makes them."""
+    with tempfile.TemporaryDirectory() as folder:  # not in the tree, where several processes of tests would meet
+        shutil.copytree(ROOT / "tests/dev", f"{folder}/tests/dev")
+        shutil.copytree(SOURCE, f"{folder}/clients/python")
+        os.makedirs(f"{folder}/build/package/clients")
+        run("sh", "-euc", ". tests/dev/clients.sh; package_client_python", cwd=folder)
+        yield {("archive" if path.suffix == ".gz" else "wheel"): path for path in pathlib.Path(folder, "build/package/clients").iterdir()}
 
 
-def test_the_package(service, resource, tmp_path):
-    """The wheel is installed into a new environment and used there; the archive of the sources is whole."""
-    source = copied(tmp_path / "source")
-    run(PYTHON, "-m", "pip", "wheel", "--no-deps", "--no-build-isolation", "--no-index", "-w", tmp_path, ".", cwd=source)
-    run(PYTHON, "-c", f"import setuptools.build_meta as build; build.build_sdist({str(tmp_path)!r})", cwd=source)
-    (wheel,), (archive,) = tmp_path.glob("redlockd-*-py3-none-any.whl"), tmp_path.glob("redlockd-*.tar.gz")
-    version = wheel.name.split("-")[1]
-    modules = {f"redlockd/{path.name}" for path in (SOURCE / "src/redlockd").iterdir() if path.is_file()}
-    assert modules <= set(zipfile.ZipFile(wheel).namelist()) and "redlockd/py.typed" in modules
-    with tarfile.open(archive) as files:
-        assert {f"redlockd-{version}/LICENSE", f"redlockd-{version}/README.md"} <= set(files.getnames())
-    run(PYTHON, "-m", "venv", "--without-pip", tmp_path / "venv")
+@pytest.mark.parametrize("kind", ["wheel", "archive"])
+def test_the_package(service, resource, tmp_path, packages, kind):
+    """It is installed into a new environment and used there."""
+    run(PYTHON, "-m", "venv", "--without-pip", *["--system-site-packages"] * (kind == "archive"),  # for setuptools, which builds it
+        tmp_path / "venv")
     python = tmp_path / "venv/bin/python3"
-    run(PYTHON, "-m", "pip", "--python", python, "install", "--no-index", "--no-deps", wheel)
+    run(PYTHON, "-m", "pip", "--python", python, "install", "--no-index", "--no-deps", "--no-build-isolation", packages[kind])
     program = f"import redlockd, redlockd.aio\nwith redlockd.Client({url_of(service)!r}).lock({resource!r}) as lease:\n    print(lease.fence, redlockd.__file__)"
     fence, file = run(python, "-I", "-c", program).split()
     assert int(fence) > 0 and file.startswith(str(tmp_path / "venv"))
+    assert (pathlib.Path(file).parent / "py.typed").exists()
+
+
+def test_what_is_in_the_packages(packages):
+    assert len(packages) == 2
+    version = packages["wheel"].name.split("-")[1]
+    modules = {f"redlockd/{path.name}" for path in (SOURCE / "src/redlockd").iterdir() if path.is_file()}
+    packed = {name for name in zipfile.ZipFile(packages["wheel"]).namelist() if ".dist-info/" not in name}
+    assert packed == modules and "redlockd/py.typed" in modules
+    with tarfile.open(packages["archive"]) as files:
+        names = set(files.getnames())
+    assert {f"redlockd-{version}/{name}" for name in ("LICENSE", "README.md", *(f"src/{module}" for module in modules))} <= names
     assert (SOURCE / "LICENSE").read_text() == (ROOT / "LICENSE").read_text()
 
 

@@ -12,7 +12,17 @@ build_drivers() {
 	install_go && logged build/drivers.log build_driver_go && logged build/drivers-java.log build_driver_java
 }
 
-package_client_python() { :; }
+# A copy is built, since a build leaves files beside the sources. Needs pip, setuptools and wheel, but no network.
+package_client_python() {
+	made=build/package/clients copy=$(mktemp -d) status=0
+	cp -r clients/python/. "$copy" && rm -rf "$copy"/build "$copy"/src/*.egg-info $made/redlockd-*-py3-*.whl $made/redlockd-*.tar.gz &&
+		find "$copy" -name __pycache__ -prune -exec rm -r {} + &&
+		/usr/bin/python3 -m pip wheel --no-deps --no-build-isolation --no-index -w $made "$copy" &&
+		(made=$PWD/$made && cd "$copy" && /usr/bin/python3 -c \
+			'import sys, setuptools.build_meta as build; build.build_sdist(sys.argv[1])' "$made") || status=1
+	rm -rf "$copy"
+	return $status
+}
 package_client_go() { :; }
 package_client_node() { :; }
 package_client_java() { :; }
