@@ -11,7 +11,6 @@ sys.path[:0] = [str(HERE), str(HERE.parent / "e2e")]
 
 import harness  # noqa: E402
 from fixtures import lab, resource, service  # noqa: E402, F401
-from programs import programs  # noqa: E402, F401
 
 
 def pytest_configure(config):

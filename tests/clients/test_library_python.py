@@ -87,6 +87,18 @@ def program(service, resource, text, **how):
                             **{"stdin": subprocess.DEVNULL, **how})
 
 
+@pytest.mark.parametrize("document", ["clients/python/README.md", "docs/how-to/clients.md"])
+def test_the_example(service, resource, document):
+    """The first block of Python of a document."""
+    text = re.search(r"^```python\n(.*?)^```\n", (ROOT / document).read_text(encoding="utf-8"), re.M | re.S)[1]
+    for old, new in (('"https://a:8443", "https://b:8443"', repr(url_of(service))), ("KEY", "None"), ('"orders/42"', repr(resource))):
+        assert old in text
+        text = text.replace(old, new)
+    head = "def save(item, fence):\n    print(item, fence > 0, client.try_acquire(resource))\nitem, items = 1, [1]\n"
+    output, error = program(service, resource, f"{head}held = client\n{text}client = held\nprint(client.try_acquire(resource).fence > 0)").communicate(timeout=patience(20))
+    assert "1 True None\n" in output and output.endswith("True\n"), error
+
+
 @pytest.mark.parametrize("text", ["with client.lock(resource):\n    time.sleep(60)", "lease = client.acquire(resource)\ntime.sleep(60)"])
 def test_ctrl_c_releases(service, resource, text):
     process = program(service, resource, text)

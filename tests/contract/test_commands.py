@@ -25,7 +25,7 @@ def examples(document):
 
 
 # These are run elsewhere: by the test that is named here, or, as they are for operators, by test_operator_commands.py.
-ELSEWHERE = {"docs/how-to/clients.md": "tests/clients/test_programs.py", "docs/how-to/docker.md": "tests/docker/test_docker_guide.py",
+ELSEWHERE = {"docs/how-to/docker.md": "tests/docker/test_docker_guide.py",
              "docs/how-to/kubernetes.md": "tests/helm/test_charts.py", "docs/how-to/secure.md": "tests/packages/test_five_minutes.py"}
 OPERATORS = {f"docs/how-to/{name}.md" for name in ("debian", "operate", "replace-a-master", "runbook")}
 PAGES = [path.relative_to(ROOT).as_posix() for path in [ROOT / "README.md", *sorted(ROOT.glob("docs/tutorials/*.md")), *sorted(ROOT.glob("docs/how-to/*.md")),

@@ -1,4 +1,4 @@
-# One of all replicas at a time. What the answers mean, and how long one may work: docs/how-to/clients.md.
+# One of all replicas at a time. What the answers mean: docs/reference/errors.md; how long one may work: docs/how-to/clients.md.
 locks() { curl -sS --max-time 10 $REDLOCKD_CURL -w '\n%{http_code}' "$@"; }
 while :; do
   answer=$(locks "$REDLOCKD_URL/locks" -d '{"resource":"example/minutely","ttl_ms":30000}')
