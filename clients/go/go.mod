@@ -1,0 +1,3 @@
+module github.com/OWNER/redlockd/clients/go
+
+go 1.22

@@ -1,0 +1,213 @@
+// Package redlockd is a client of redlockd, a distributed lock service over HTTP. It takes locks, renews them in the
+// background, and tells in time if one is lost.
+//
+//	client, err := redlockd.New(redlockd.Config{Servers: []string{"https://a:8443", "https://b:8443"}, Key: key})
+//	…
+//	defer client.Close()
+//	lease, err := client.Lock(ctx, "orders/42", redlockd.Wait(time.Minute))
+//	…
+//	defer lease.Unlock()
+//	return work(lease.Context(), lease.Fence) // the context is cancelled before the lease ends
+package redlockd
+
+import (
+	"cmp"
+	"context"
+	"crypto/tls"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	random "math/rand/v2"
+	"regexp"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// Version is that of this library.
+const Version = "0.1.0"
+
+const (
+	longestWait = time.Duration(1 << 62)
+	watchWait   = 20 * time.Second // of one request
+)
+
+var keys = regexp.MustCompile(`^[!-~]*$`)
+
+// Config is what a [Client] needs. All of it can be left out.
+type Config struct {
+	// Servers are the addresses of one cluster: https://host:port, http://host:port or unix:/path. If one fails, the
+	// next one is used. By default there is one, http://127.0.0.1:8080.
+	Servers []string
+	Key     string        // an API key
+	Owner   string        // the label of all locks that have no other one
+	TLS     *tls.Config   // for HTTPS: RootCAs are the authorities to trust, Certificates is for a client certificate
+	Timeout time.Duration // of a server's answer, beside what the request waits for; 5 s by default
+	Logger  *slog.Logger  // never gets keys or tokens; slog.Default() by default
+}
+
+// Client is a client of one cluster of redlockd. It is safe for concurrent use; one for each program is enough.
+type Client struct {
+	servers []*server
+	inUse   atomic.Int64 // an index of servers
+	owner   string
+	timeout time.Duration
+	log     *slog.Logger
+	leases  sync.Map     // keys: those that are not released
+	locking sync.RWMutex // read by each acquisition, written by Close
+	closed  context.Context
+	close   context.CancelFunc
+}
+
+// New makes a client. It connects to no server yet; the error is that of a wrong configuration.
+func New(config Config) (*Client, error) {
+	c := &Client{owner: config.Owner, timeout: cmp.Or(config.Timeout, 5*time.Second)}
+	c.log = cmp.Or(config.Logger, slog.Default())
+	if !keys.MatchString(config.Key) || c.timeout < 0 {
+		return nil, errors.New("redlockd: the key has characters that no key has, or the timeout is negative")
+	}
+	if len(config.Servers) == 0 {
+		config.Servers = []string{"http://127.0.0.1:8080"}
+	}
+	for _, address := range config.Servers {
+		s, err := newServer(address, config)
+		if err != nil {
+			return nil, err
+		}
+		c.servers = append(c.servers, s)
+	}
+	c.closed, c.close = context.WithCancel(context.Background())
+	return c, nil
+}
+
+// Lock waits for the lock, in a queue. The error is [ErrLocked] if somebody else has it until the wait is over. If ctx
+// is cancelled meanwhile, neither a waiting request nor a lease is left.
+//
+// The lease is renewed until [Lease.Unlock]. A ctx that is cancelled later cancels [Lease.Context], so limit the wait
+// with [Wait] and not with ctx.
+func (c *Client) Lock(ctx context.Context, resource string, options ...Option) (*Lease, error) {
+	body := members{"resource": resource}
+	return c.lock(ctx, &wanted{names: []string{resource}, path: pathOf(resource), body: body}, options)
+}
+
+// TryLock is [Client.Lock] without waiting.
+func (c *Client) TryLock(ctx context.Context, resource string, options ...Option) (*Lease, error) {
+	return c.Lock(ctx, resource, append(slices.Clip(options), Wait(0))...)
+}
+
+// LockAll is [Client.Lock] for 2 to 16 resources: all of them or none, in one lease. With Wait(0) it does not wait.
+func (c *Client) LockAll(ctx context.Context, resources []string, options ...Option) (*Lease, error) {
+	names := slices.Clone(resources)
+	set := members{"resources": names}
+	return c.lock(ctx, &wanted{names: names, path: "/locks", body: maps.Clone(set), set: set}, options)
+}
+
+func (c *Client) lock(ctx context.Context, w *wanted, options []Option) (*Lease, error) {
+	if err := w.choose(c.owner, options); err != nil {
+		return nil, err
+	}
+	c.locking.RLock()
+	defer c.locking.RUnlock()
+	if c.closed.Err() != nil {
+		return nil, ErrClosed
+	}
+	waiting, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	defer context.AfterFunc(c.closed, func() { cancel(ErrClosed) })()
+	q := &acquisition{wanted: w, client: c, parent: ctx, key: newKey(), until: clock() + min(w.wait, longestWait)}
+	lease, err := q.run(waiting)
+	if err != nil && q.unknown {
+		q.takeBack()
+	}
+	return lease, err
+}
+
+// Close releases all leases of the client and ends what waits for locks; it returns when that is done. Call it at the
+// end of the program, for which Go has no hook. Otherwise the locks stay held until their TTL is over.
+func (c *Client) Close() error {
+	c.close()
+	c.locking.Lock() // no acquisition is under way any more
+	defer c.locking.Unlock()
+	results, count := make(chan error), 0
+	c.leases.Range(func(lease, _ any) bool {
+		count++
+		go func() { results <- lease.(*Lease).Unlock() }()
+		return true
+	})
+	var failures []error
+	for range count {
+		if err := <-results; !errors.Is(err, ErrReleased) {
+			failures = append(failures, err)
+		}
+	}
+	return errors.Join(failures...)
+}
+
+// Force is for operators: it takes the lock from its holder; if fence is not 0, only from the one with this fence.
+func (c *Client) Force(ctx context.Context, resource string, fence int64) error {
+	path := pathOf(resource) + "?force=true"
+	if fence != 0 {
+		path += fmt.Sprintf("&fence=%d", fence)
+	}
+	if given := c.askEach(ctx, ask{method: "DELETE", path: path, timeout: c.timeout}); given.status != 204 {
+		return given.err
+	}
+	return nil
+}
+
+// State is that of a lock. It is for those who watch, not to decide by: it is old when it arrives.
+type State struct {
+	Held     bool
+	Owner    string // of the holder, if there is one alone; so are Fence and Metadata
+	Fence    int64
+	Metadata json.RawMessage
+	Waiters  int
+	JSON     json.RawMessage `json:"-"` // all that the server says
+	Err      error           `json:"-"` // with the last value of a channel, why no more come
+}
+
+// Watch sends the state of a lock now, and at each change of the holder; changes that come faster than they are
+// received are told as one. It goes on while no server answers. The channel is closed when ctx is done: cancel it if
+// you stop receiving. It is also closed after an error that repeating does not help, which is in the last value.
+func (c *Client) Watch(ctx context.Context, resource string) <-chan State {
+	states := make(chan State)
+	go func() {
+		defer close(states)
+		state, tag := State{}, `"none"` // which no state has: the first one comes at once
+		for state.Err == nil {
+			if state, tag = c.nextState(ctx, resource, tag); ctx.Err() != nil {
+				return
+			}
+			select {
+			case states <- state:
+			case <-ctx.Done():
+				return
+			}
+		}
+	}()
+	return states
+}
+
+// nextState returns the state as soon as it has another tag, and its tag.
+func (c *Client) nextState(ctx context.Context, resource, tag string) (state State, next string) {
+	path := fmt.Sprintf("%s?wait_ms=%d", pathOf(resource), watchWait.Milliseconds())
+	for failures := 0; ; {
+		given := c.ask(ctx, ask{"GET", path, watchWait + c.timeout, nil, map[string]string{"If-None-Match": tag}})
+		if given.status == 200 && json.Unmarshal(given.text, &state) == nil {
+			state.JSON = given.text
+			return state, given.header.Get("ETag")
+		}
+		pause := time.Duration(0)
+		if failures++; given.status == 304 {
+			failures = 0
+		} else if failures%len(c.servers) == 0 {
+			pause = given.retryAfter() + random.N(time.Second)
+		}
+		if given.status >= 400 && !given.isUnhelpful() || !sleep(ctx, pause) {
+			return State{Err: given.err}, ""
+		}
+	}
+}
