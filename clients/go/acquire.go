@@ -6,7 +6,6 @@ package redlockd
 import (
 	"context"
 	"crypto/rand"
-	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -21,7 +20,7 @@ import (
 
 const waitMax = time.Minute // of one request: the default of --max-wait-ms
 
-var token = regexp.MustCompile(`^[0-9a-f]{40}$`)
+var tokens = regexp.MustCompile(`^[0-9a-f]{40}$`)
 
 // Option is for one acquisition.
 type Option func(*wanted)
@@ -40,7 +39,10 @@ func Margin(margin time.Duration) Option { return func(w *wanted) { w.margin = &
 func Owner(owner string) Option { return func(w *wanted) { w.body["owner"] = owner } }
 
 // Metadata is for whoever inspects the lock: anything that encoding/json makes an object of.
-func Metadata(metadata any) Option { return func(w *wanted) { w.body["metadata"] = metadata } }
+func Metadata(metadata any) Option {
+	text, err := json.Marshal(metadata)
+	return func(w *wanted) { w.body["metadata"], w.err = json.RawMessage(text), err }
+}
 
 // Shared takes the lock together with others that share it.
 func Shared() Option { return func(w *wanted) { w.body["mode"] = "shared" } }
@@ -56,6 +58,7 @@ type wanted struct {
 	set       members // names the resources of a set in a PUT or DELETE
 	ttl, wait time.Duration
 	margin    *time.Duration
+	err       error // of the metadata
 }
 
 func pathOf(resource string) string { return "/locks/" + url.PathEscape(resource) }
@@ -80,8 +83,7 @@ func (w *wanted) choose(owner string, options []Option) error {
 	if !utf8.ValidString(strings.Join(w.names, " ")) { // in JSON it would be another name
 		return fmt.Errorf("redlockd: not UTF-8: %q", w.names)
 	}
-	_, err := json.Marshal(w.body)
-	return err
+	return w.err
 }
 
 func (w *wanted) acquire(key string, wait, timeout time.Duration) ask {
@@ -128,7 +130,7 @@ func newKey() string {
 	if _, err := rand.Read(key); err != nil {
 		panic(err) // no key would be secret
 	}
-	return hex.EncodeToString(key)
+	return fmt.Sprintf("%x", key)
 }
 
 // run asks until there is a lease that can be used, or repeating does not help, or the wait is over.
@@ -137,11 +139,8 @@ func (q *acquisition) run(ctx context.Context) (*Lease, error) {
 		sent := clock() // before the request: the lease lasts for so long from here, or longer
 		wait := min(max(q.until-sent, 0), waitMax)
 		given := q.client.ask(ctx, q.acquire(q.key, wait, q.client.timeout))
-		q.note(given)
-		if g := parseGrant(given); g != nil && token.MatchString(g.Token) {
-			if lease := q.use(g, sent); lease != nil {
-				return lease, nil
-			}
+		if lease := q.use(given, sent); lease != nil {
+			return lease, nil
 		}
 		if failures++; given.status == 409 {
 			failures = 0
@@ -152,20 +151,20 @@ func (q *acquisition) run(ctx context.Context) (*Lease, error) {
 		}
 		q.client.log.DebugContext(ctx, "redlockd: not acquired yet", "resources", q.names, "error", given.err)
 		if !sleep(ctx, pause) {
-			return nil, interrupted(ctx)
+			return nil, context.Cause(ctx)
 		}
 	}
 }
 
-// note remembers whether there may be a lease under this key. A refusal says that there is none; other answers say
-// nothing of the requests before.
-func (q *acquisition) note(given answer) {
+// use returns nil if there is no lease in the answer, or it came too late. Then it is released, and the next request
+// asks for another one.
+func (q *acquisition) use(given answer, sent time.Duration) *Lease {
 	undecided := given.sent && (given.status == 0 || given.status == 200 || given.status == 201 || given.status == 503)
-	q.unknown = given.status != 409 && (q.unknown || undecided)
-}
-
-// use returns nil if the lease came too late. Then it is released, and the next request asks for another one.
-func (q *acquisition) use(g *grant, sent time.Duration) *Lease {
+	q.unknown = given.status != 409 && (q.unknown || undecided) // a 409: none; others say nothing of earlier requests
+	g := parseGrant(given)
+	if g == nil || !tokens.MatchString(g.Token) {
+		return nil
+	}
 	begin := sent + milliseconds(g.Waited)/100*99 // the clocks of server and client may differ by a hundredth
 	lease := newLease(q, g, begin+milliseconds(*g.Validity))
 	if lease.Err() == nil {
@@ -205,11 +204,4 @@ func (q *acquisition) takeBack() {
 	if g := parseGrant(q.client.ask(ctx, q.acquire(q.key, 0, limit))); g != nil {
 		q.client.ask(ctx, q.release(g.Token, limit))
 	}
-}
-
-func interrupted(ctx context.Context) error {
-	if cause := context.Cause(ctx); cause != ctx.Err() {
-		return fmt.Errorf("redlockd: %w: %w", ctx.Err(), cause)
-	}
-	return fmt.Errorf("redlockd: %w", ctx.Err())
 }

@@ -8,8 +8,8 @@ import (
 
 const boottime = 7 // CLOCK_BOOTTIME
 
-// readClock returns the time since the boot. It goes on while the machine sleeps, and nobody can set it.
-func readClock() time.Duration {
+// clock returns the time since the boot. It goes on while the machine sleeps, and nobody can set it.
+func clock() time.Duration {
 	var now syscall.Timespec
 	_, _, failure := syscall.RawSyscall(syscall.SYS_CLOCK_GETTIME, boottime, uintptr(unsafe.Pointer(&now)), 0)
 	if failure != 0 {

@@ -6,5 +6,5 @@ import "time"
 
 var started = time.Now()
 
-// readClock is monotonic. Whether it goes on while the machine sleeps depends on the system.
-func readClock() time.Duration { return time.Since(started) }
+// clock is monotonic. Whether it goes on while the machine sleeps depends on the system.
+func clock() time.Duration { return time.Since(started) }

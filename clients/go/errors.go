@@ -51,7 +51,7 @@ type Error struct {
 	cause   error           // why there is no answer
 }
 
-func (e *Error) Error() string { return fmt.Sprintf("redlockd: %s: %s", e.Code, e.Detail) }
+func (e *Error) Error() string { return e.Code.Error() + ": " + e.Detail }
 
 // Is tells [errors.Is] whether the error has this [Code].
 func (e *Error) Is(target error) bool { return target == e.Code }

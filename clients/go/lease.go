@@ -6,11 +6,10 @@ package redlockd
 // process that was stopped gets the right answer.
 
 import (
+	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"maps"
-	"strings"
 	"sync"
 	"time"
 )
@@ -19,8 +18,6 @@ const (
 	releaseMax = 2 * time.Second // of one server
 	lookEvery  = time.Second     // timers stand still while the machine sleeps
 )
-
-var clock = readClock
 
 // Lease is a lock that is held, and renewed in the background until [Lease.Unlock]. It is safe for concurrent use.
 type Lease struct {
@@ -41,9 +38,10 @@ type Lease struct {
 	lost error         // a *LockLost once that is over; it stays so
 }
 
-// newLease makes one that ends at that time.
+// newLease returns one that ends at that time, and perhaps is lost already.
 func newLease(q *acquisition, g *grant, end time.Duration) *Lease {
-	l := &Lease{Resources: q.names, Fence: g.Fence, Slot: -1, client: q.client, wanted: q.wanted, grant: g, stop: end - *q.margin}
+	l := &Lease{Resources: q.names, Fence: g.Fence, Slot: -1, client: q.client, wanted: q.wanted, grant: g}
+	l.stop = end - *q.margin
 	if g.Slot != nil {
 		l.Slot = *g.Slot
 	}
@@ -59,10 +57,10 @@ func (l *Lease) start(due time.Duration) {
 	l.watch()
 	go l.renew(ctx, due)
 	l.client.leases.Store(l, nil)
-	l.client.log.InfoContext(ctx, "redlockd: acquired", "resources", l.Resources, "fence", l.Fence)
+	l.client.log.DebugContext(ctx, "redlockd: acquired", "resources", l.Resources, "fence", l.Fence)
 }
 
-// look returns why the lease is lost, by the clock; with mu.
+// look returns why the lease is lost, by the clock. The caller has mu.
 func (l *Lease) look() error {
 	if l.lost == nil && clock() >= l.stop {
 		l.lose(ErrNotRenewed)
@@ -70,7 +68,7 @@ func (l *Lease) look() error {
 	return l.lost
 }
 
-// lose is for what looks, with mu.
+// lose counts the lease as lost. The caller has mu.
 func (l *Lease) lose(cause error) {
 	if l.lost == nil {
 		l.lost = &LockLost{l.Resources, cause}
@@ -128,13 +126,8 @@ func (c leaseContext) Err() error {
 }
 
 // Context is cancelled before the lease ends, with a *[LockLost] as its [context.Cause]; also by Unlock, and with the
-// context that was given to Lock. Its Done and Err look at the clock.
+// context that was given to Lock. Its Done and Err look at the clock; those of contexts that are made from it do not.
 func (l *Lease) Context() context.Context { return l.ctx }
-
-// String shows no secret.
-func (l *Lease) String() string {
-	return fmt.Sprintf("lease on %s, fence %d", strings.Join(l.Resources, ", "), l.Fence)
-}
 
 // Do calls work with [Lease.Context], then Unlock, also after a panic. It returns the error of work, or else a
 // *[LockLost] if the lease was lost meanwhile: then others may have worked at the same time.
@@ -168,17 +161,14 @@ func (l *Lease) release() error {
 	ctx := context.WithoutCancel(l.ctx)
 	given := l.client.askEach(ctx, l.wanted.release(l.grant.Token, min(l.client.timeout, releaseMax)))
 	if given.status == 204 {
-		l.client.log.InfoContext(ctx, "redlockd: released", "resources", l.Resources)
+		l.client.log.DebugContext(ctx, "redlockd: released", "resources", l.Resources)
 		return lost
 	}
 	l.client.log.WarnContext(ctx, "redlockd: not released", "resources", l.Resources, "error", given.err)
-	switch {
-	case lost != nil:
-		return lost
-	case given.status == 409 || given.status == 410:
-		return &LockLost{l.Resources, given.err}
+	if lost == nil && (given.status == 409 || given.status == 410) {
+		lost = &LockLost{l.Resources, given.err}
 	}
-	return given.err
+	return cmp.Or(lost, error(given.err))
 }
 
 // renew ends with the lease.
@@ -199,7 +189,7 @@ func (l *Lease) renew(ctx context.Context, due time.Duration) {
 			l.mu.Lock()
 			l.lose(given.err)
 			l.mu.Unlock()
-		} else if failures++; failures%len(l.client.servers) == 0 { // the old end holds: again soon, at the next server at once
+		} else if failures++; failures%len(l.client.servers) == 0 { // the old end holds; at once at the next one
 			due = clock() + l.wanted.ttl/10
 		}
 	}

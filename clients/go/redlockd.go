@@ -84,7 +84,7 @@ func New(config Config) (*Client, error) {
 }
 
 // Lock waits for the lock, in a queue. The error is [ErrLocked] if somebody else has it until the wait is over. If ctx
-// is cancelled meanwhile, neither a waiting request nor a lease is left.
+// is cancelled meanwhile, the error is its [context.Cause], and neither a waiting request nor a lease is left.
 //
 // The lease is renewed until [Lease.Unlock]. A ctx that is cancelled later cancels [Lease.Context], so limit the wait
 // with [Wait] and not with ctx.
@@ -126,24 +126,21 @@ func (c *Client) lock(ctx context.Context, w *wanted, options []Option) (*Lease,
 }
 
 // Close releases all leases of the client and ends what waits for locks; it returns when that is done. Call it at the
-// end of the program, for which Go has no hook. Otherwise the locks stay held until their TTL is over.
-func (c *Client) Close() error {
+// end of the program, for which Go has no hook: otherwise the locks stay held until their TTL is over.
+func (c *Client) Close() {
 	c.close()
 	c.locking.Lock() // no acquisition is under way any more
 	defer c.locking.Unlock()
-	results, count := make(chan error), 0
+	var releases sync.WaitGroup
 	c.leases.Range(func(lease, _ any) bool {
-		count++
-		go func() { results <- lease.(*Lease).Unlock() }()
+		releases.Add(1)
+		go func() {
+			defer releases.Done()
+			lease.(*Lease).Unlock()
+		}()
 		return true
 	})
-	var failures []error
-	for range count {
-		if err := <-results; !errors.Is(err, ErrReleased) {
-			failures = append(failures, err)
-		}
-	}
-	return errors.Join(failures...)
+	releases.Wait()
 }
 
 // Force is for operators: it takes the lock from its holder; if fence is not 0, only from the one with this fence.

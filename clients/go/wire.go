@@ -49,7 +49,8 @@ type answer struct {
 }
 
 func noAnswer(sent bool, cause error) answer {
-	return answer{err: &Error{Code: ErrNoAnswer, Detail: "no answer of redlockd: " + cause.Error(), cause: cause}, sent: sent}
+	err := &Error{Code: ErrNoAnswer, Detail: "no answer of redlockd: " + cause.Error(), cause: cause}
+	return answer{err: err, sent: sent}
 }
 
 // parse decides whether this is an answer of redlockd.
@@ -162,6 +163,7 @@ func (c *Client) askEach(ctx context.Context, a ask) (given answer) {
 func (c *Client) askServer(ctx context.Context, s *server, a ask, probes bool) answer {
 	ctx, giveUp := context.WithCancelCause(ctx)
 	defer giveUp(nil)
+	health := ask{method: "GET", path: "/healthz", timeout: c.timeout}
 	var sent atomic.Bool
 	go func() {
 		for until := clock() + a.timeout; sleep(ctx, min(until-clock(), c.timeout)); {
@@ -170,7 +172,7 @@ func (c *Client) askServer(ctx context.Context, s *server, a ask, probes bool) a
 				giveUp(errors.New("no connection in time"))
 			case clock() >= until:
 				giveUp(errors.New("it does not answer in time"))
-			case probes && c.askServer(ctx, s, ask{method: "GET", path: "/healthz", timeout: c.timeout}, false).status == 0:
+			case probes && c.askServer(ctx, s, health, false).status == 0:
 				giveUp(errors.New("it does not answer health checks"))
 			}
 		}

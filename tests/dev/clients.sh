@@ -23,7 +23,7 @@ package_client_python() {
 	rm -rf "$copy"
 	return $status
 }
-package_client_go() { :; }
+package_client_go() { /usr/bin/python3 tests/dev/go_module.py build/package/clients/go; }
 package_client_node() { :; }
 package_client_java() { :; }
 

@@ -24,6 +24,7 @@ def read(name):
     ("helm/redlockd/Chart.yaml, version", lambda: yaml.safe_load(read("helm/redlockd/Chart.yaml"))["version"]),
     ("helm/redlockd-sidecar/Chart.yaml, version", lambda: yaml.safe_load(read("helm/redlockd-sidecar/Chart.yaml"))["version"]),
     ("clients/python/pyproject.toml, version", lambda: re.search(r'^version = "(.*)"$', read("clients/python/pyproject.toml"), re.M)[1]),
+    ("clients/go/redlockd.go, Version", lambda: re.search(r'^const Version = "(.*)"$', read("clients/go/redlockd.go"), re.M)[1]),
     ("docker/Dockerfile, VERSION", lambda: "/".join(sorted(set(re.findall(r"^ARG VERSION=(\S+)", read("docker/Dockerfile"), re.M))))),
 ])
 def test_the_version_is_the_same(where, found):

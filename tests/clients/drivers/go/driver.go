@@ -121,10 +121,14 @@ func (d *driver) newClient(c command) error {
 
 func options(c command) []redlockd.Option {
 	all := []redlockd.Option{}
-	for value, option := range map[*float64]func(time.Duration) redlockd.Option{c.TTL: redlockd.TTL, c.Wait: redlockd.Wait, c.Margin: redlockd.Margin} {
-		if value != nil {
-			all = append(all, option(seconds(*value)))
-		}
+	if c.TTL != nil {
+		all = append(all, redlockd.TTL(seconds(*c.TTL)))
+	}
+	if c.Wait != nil {
+		all = append(all, redlockd.Wait(seconds(*c.Wait)))
+	}
+	if c.Margin != nil {
+		all = append(all, redlockd.Margin(seconds(*c.Margin)))
 	}
 	if c.Owner != "" {
 		all = append(all, redlockd.Owner(c.Owner))
@@ -172,14 +176,18 @@ func take(ctx context.Context, client *redlockd.Client, c command) (*redlockd.Le
 	return client.LockAll(ctx, names, all...)
 }
 
-func (d *driver) acquire(c command) (answer, error) {
-	ctx, cancel := context.WithCancel(context.Background())
+func (d *driver) contextOf(c command) context.Context {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	ctx := context.Background()
 	if c.Interruptible {
-		d.mu.Lock()
-		d.interrupt = cancel
-		d.mu.Unlock()
+		ctx, d.interrupt = context.WithCancel(ctx)
 	}
-	lease, err := d.lock(ctx, c)
+	return ctx
+}
+
+func (d *driver) acquire(c command) (answer, error) {
+	lease, err := d.lock(d.contextOf(c), c)
 	if c.Try && errors.Is(err, redlockd.ErrLocked) {
 		return answer{"held": false}, nil
 	} else if err != nil {
@@ -311,7 +319,8 @@ func (d *driver) take(c command) {
 }
 
 func main() {
-	d := &driver{clients: map[string]*redlockd.Client{}, leases: map[string]*redlockd.Lease{}, output: json.NewEncoder(os.Stdout)}
+	d := &driver{clients: map[string]*redlockd.Client{}, leases: map[string]*redlockd.Lease{}}
+	d.output = json.NewEncoder(os.Stdout)
 	input := bufio.NewScanner(os.Stdin)
 	input.Buffer(nil, 1<<20)
 	for input.Scan() {

@@ -1,0 +1,110 @@
+"""What only the library for Go has: its package, its own tests (contexts, errors, Close, the logger), the form of its sources."""
+
+import os
+import re
+import subprocess
+import zipfile
+
+import pytest
+
+from driver import DRIVERS
+from harness import DIES_WITH_US, ROOT, SLOW, clean_environment
+from test_library import state, url_of
+
+if "go" not in DRIVERS:
+    pytest.skip("Go is not among REDLOCKD_TEST_LANGUAGES", allow_module_level=True)
+
+SOURCE = ROOT / "clients" / "go"
+DRIVER = ROOT / "tests" / "clients" / "drivers" / "go"
+MODULE = "github.com/OWNER/redlockd/clients/go"
+HEAD = """\
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"time"
+
+	redlockd "github.com/OWNER/redlockd/clients/go"
+)
+
+const key = ""
+
+func save(_ context.Context, item string, fence int64) error {
+	fmt.Println(item, fence)
+	return nil
+}
+"""
+TAIL = """
+func main() {
+	ctx := context.Background()
+	fmt.Println(loop(ctx, []string{"an-item"}), block(ctx, "another", os.Args[1]))
+}
+
+func block(ctx context.Context, item, server string) error {
+	client, _ := redlockd.New(redlockd.Config{Servers: []string{server}})
+	defer client.Close()
+	lease, err := client.TryLock(ctx, "orders/42")
+	if err != nil {
+		return err
+	}
+"""
+
+
+def run(*command, cwd, environment=None, seconds=300):
+    environment = {**clean_environment(), "HOME": os.environ.get("HOME", "/"), "GOTOOLCHAIN": "local", **(environment or {})}
+    done = subprocess.run([*DIES_WITH_US, *map(str, command)], cwd=cwd, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                          stderr=subprocess.STDOUT, text=True, timeout=seconds * SLOW, check=False)
+    assert done.returncode == 0, f"{command}: {done.stdout[-5000:]}"
+    return done.stdout
+
+
+@pytest.mark.parametrize("folder", [SOURCE, DRIVER], ids=["library", "driver"])
+def test_sources(folder):
+    """As gofmt leaves them, nothing for vet, also on a system without CLOCK_BOOTTIME; no line of more than 120 columns in the library."""
+    assert run("gofmt", "-l", ".", cwd=folder) == ""
+    run("go", "vet", "./...", cwd=folder)
+    wrong = [f"{path.name}:{number}" for path in SOURCE.glob("*.go") if not path.name.endswith("_test.go")
+             for number, line in enumerate(path.read_text(encoding="utf-8").split("\n"), 1) if len(line.expandtabs(4)) > 120]
+    assert wrong == []
+    run("go", "vet", "./...", cwd=folder, environment={"GOOS": "darwin"})
+    assert run("go", "list", "-deps", "-f", "{{if not .Standard}}{{.ImportPath}}{{end}}", ".", cwd=SOURCE).split() == [MODULE]
+
+
+def test_its_own_tests():
+    """With the race detector."""
+    run("go", "test", "-race", "-count=1", "-timeout", f"{200 * SLOW:.0f}s", ".", cwd=SOURCE)
+
+
+def test_a_constant_for_each_code():
+    codes = set(re.findall(r"^## `([a-z-]+)`$", (ROOT / "docs/reference/errors.md").read_text(encoding="utf-8"), re.M))
+    constants = re.findall(r'^\tErr(\w+) +Code = "([a-z-]+)"', (SOURCE / "errors.go").read_text(encoding="utf-8"), re.M)
+    assert len(codes) > 10 and codes | {"no-answer", "lock-lost"} == {code for _, code in constants}
+    assert all(name.lower() == code.replace("-", "") for name, code in constants)
+
+
+def test_the_package(service, tmp_path):
+    """A new program gets the module from the folder of a proxy, with nothing else there, and is the code of the README."""
+    run("sh", "-euc", ". tests/dev/clients.sh && package_client_go", cwd=ROOT)
+    proxy = ROOT / "build" / "package" / "clients" / "go"
+    version = (proxy / "github.com/!o!w!n!e!r/redlockd/clients/go/@v/list").read_text().strip()
+    with zipfile.ZipFile(proxy / f"github.com/!o!w!n!e!r/redlockd/clients/go/@v/{version}.zip") as archive:
+        files = {name: archive.read(name) for name in archive.namelist()}
+    prefix = f"{MODULE}@{version}/"
+    assert {prefix + path.name for path in SOURCE.iterdir() if path.is_file()} == set(files)
+    assert files[prefix + "LICENSE"] == (ROOT / "LICENSE").read_bytes()
+    get, loop, block = re.findall(r"^```(?:go|sh)\n(.*?)^```$", files[prefix + "README.md"].decode(), re.M | re.S)
+    loop = loop.partition("\n\n")[2].replace('"https://a:8443", "https://b:8443"', "os.Args[1]")
+    program = tmp_path / "program"
+    program.mkdir()
+    (program / "program.go").write_text(f"{HEAD}\nfunc loop(ctx context.Context, items []string) error {{\n{loop}return nil\n}}\n{TAIL}{block}}}\n")
+    environment = {"HOME": str(tmp_path), "GOPATH": str(tmp_path / "go"), "GOPROXY": f"file://{proxy}", "GOFLAGS": "-mod=mod -modcacherw", "GOSUMDB": "off",
+                   "GOCACHE": run("go", "env", "GOCACHE", cwd=SOURCE).strip()}
+    run("go", "mod", "init", "program", cwd=program, environment=environment)
+    run(*get.split(), cwd=program, environment=environment)
+    run("go", "build", "-o", "program", ".", cwd=program, environment=environment)
+    assert f"{MODULE} {version}" in (program / "go.mod").read_text() and (tmp_path / "go/pkg/mod/github.com/!o!w!n!e!r/redlockd/clients").is_dir()
+    first, second, said = run("./program", url_of(service), cwd=program).splitlines()
+    assert (first.split()[0], second.split()[0], said) == ("an-item", "another", "<nil> <nil>") and int(first.split()[1]) < int(second.split()[1])
+    assert not state(service, "orders/42")["held"]
