@@ -1,0 +1,87 @@
+"use strict";
+// The calls of a client. Nothing here blocks the event loop, but for the files of TLS that the constructor reads.
+
+const { Acquisition, Wanted, checkOptions, pathOf } = require("./acquisition.js");
+const { Locked } = require("./errors.js");
+const { Lease } = require("./lease.js");
+const { Servers, UNAVAILABLE } = require("./servers.js");
+const { pause } = require("./term.js");
+
+const OPTIONS = ["key", "owner", "timeout", "ca", "certificate", "logger"];
+const WATCH_MS = 20_000;
+const HOUR_MS = 3_600_000;
+
+/** A client of one cluster of redlockd. One for each program is enough. */
+class Client {
+	#owner;
+	#servers;
+
+	/** `servers`: one or several addresses, in the order of preference. index.d.ts has the options. */
+	constructor(servers = "http://127.0.0.1:8080", options = {}) {
+		checkOptions(options, OPTIONS);
+		this.#owner = options.owner;
+		this.#servers = new Servers(servers, options);
+	}
+
+	/**
+	 * Holds the lock while the function runs, and returns what it returns. Rejects as acquire(), and with LockLost
+	 * if the lease was lost meanwhile and the function ended well. Until it ends, the program does not end by itself.
+	 */
+	async using(resource, options, work) {
+		if (typeof options === "function") return this.using(resource, {}, options);
+		const lease = await this.acquire(resource, options);
+		const alive = setInterval(() => {}, HOUR_MS);
+		try {
+			const result = await work(lease, lease.signal);
+			await Lease.leave(lease, false);
+			return result;
+		} finally {
+			await lease.release();
+			clearInterval(alive);
+		}
+	}
+
+	/** Rejects with Locked if somebody else has the lock until the wait is over. Call release() of the lease. */
+	async acquire(resource, options = {}) {
+		const wanted = new Wanted(resource, { ...options, owner: options.owner ?? this.#owner });
+		return new Lease(wanted, this.#servers, await new Acquisition(wanted, this.#servers).run());
+	}
+
+	/** Without waiting; null if somebody else has the lock. */
+	async tryAcquire(resource, options = {}) {
+		try {
+			return await this.acquire(resource, { ...options, wait: 0 });
+		} catch (error) {
+			if (error instanceof Locked) return null;
+			throw error;
+		}
+	}
+
+	/** The state now, and again whenever the holder changes. Goes on if no server answers; the signal ends it. */
+	async *watch(resource, { signal } = {}) {
+		const [path, timeout] = [`${pathOf(resource)}?wait_ms=${WATCH_MS}`, WATCH_MS + this.#servers.timeout];
+		let tag = '"none"'; // which no state has: the first one comes at once
+		for (let failures = 0; ;) {
+			signal?.throwIfAborted();
+			const headers = { "If-None-Match": tag };
+			const answer = await this.#servers.ask({ method: "GET", path, timeout, headers }, signal);
+			signal?.throwIfAborted();
+			failures = UNAVAILABLE.includes(answer.status) ? failures + 1 : 0;
+			if (answer.status === 200) {
+				tag = answer.headers.etag ?? '"none"';
+				yield answer.body;
+			} else if (failures && failures % this.#servers.count === 0) {
+				await pause(answer.retryAfter + 1000 * Math.random(), { signal });
+			} else if (failures === 0 && answer.status !== 304) throw answer.error;
+		}
+	}
+
+	/** For operators: takes the lock from its holder; with `fence`, only from that one. */
+	async force(resource, fence) {
+		const path = `${pathOf(resource)}?force=true${fence === undefined ? "" : `&fence=${fence}`}`;
+		const answer = await this.#servers.askEach({ method: "DELETE", path, timeout: this.#servers.timeout });
+		if (answer.status !== 204) throw answer.error;
+	}
+}
+
+module.exports = { Client };

@@ -1,0 +1,116 @@
+"use strict";
+// A lease that is held: its renewal, its loss, its release. Its timers keep no program alive; when nothing else is left
+// to do, the leases that are held are released.
+
+const { LockLost } = require("./errors.js");
+const { clock, pause } = require("./term.js");
+
+const RENEWAL_MAX = 5000;
+const RELEASE_MAX = 2000;
+const held = new Set();
+
+process.on("beforeExit", () => {
+	for (const lease of held) lease.release();
+});
+
+/** A lease that is renewed until release(). `fence` goes with each write to what the lock protects. */
+class Lease {
+	#wanted;
+	#servers;
+	#token;
+	#term;
+	#released = null; // the promise of release()
+	#told = false; // the loss, by check()
+
+	constructor(wanted, servers, { token, fence, slot, term, renewAt }) {
+		this.#wanted = wanted;
+		this.#servers = servers;
+		this.#token = token;
+		this.#term = term;
+		Object.assign(this, { fence, slot, resources: wanted.resources });
+		servers.log.info(`acquired ${this.resources}, fence ${fence}`);
+		held.add(this);
+		this.signal.addEventListener("abort", () => this.#onEnd());
+		term.watch();
+		this.#renew(renewAt);
+	}
+
+	/** Milliseconds until the lease counts as lost, if it is not renewed. */
+	get remaining() { return this.#term.remaining; }
+
+	/** An AbortSignal: aborted as soon as the lease cannot be relied on any more, or is released. */
+	get signal() { return this.#term.signal; }
+
+	/** Throws LockLost if the lease cannot be relied on any more. Call it right before each write. */
+	check() {
+		this.#told ||= this.#term.loss !== null;
+		this.#term.check();
+	}
+
+	/** Ends the renewal and gives the lock back. False: it was not held any more, or no server answers. */
+	async release() {
+		const first = this.#released === null;
+		this.#released ??= this.#release();
+		return (await this.#released) && first;
+	}
+
+	/** After a block: releases the lease, and throws the loss if there was one. `told`: the block knows already. */
+	static async leave(lease, told) {
+		const loss = lease.#released || told ? null : lease.#term.loss;
+		await lease.release();
+		if (loss) throw loss;
+	}
+
+	/** For `await using`, which does not tell how the block ended: what check() has thrown is not thrown again. */
+	async [Symbol.asyncDispose ?? Symbol("asyncDispose")]() {
+		await Lease.leave(this, this.#told);
+	}
+
+	async #release() {
+		held.delete(this);
+		this.#term.lose(new LockLost("the lease was released"));
+		const limit = Math.min(this.#servers.timeout, RELEASE_MAX);
+		const answer = await this.#servers.askEach(this.#wanted.release(this.#token, limit));
+		const done = answer.status === 204;
+		const said = `release of ${this.resources}: ${done ? "done" : answer.error.message}`;
+		this.#servers.log[done ? "info" : "warn"](said);
+		return done;
+	}
+
+	/** At the loss or release. */
+	#onEnd() {
+		const why = this.signal.reason.message;
+		if (held.delete(this)) this.#servers.log.warn(`lease on ${this.resources}: ${why}`);
+	}
+
+	/** Until the lease is lost or released. */
+	async #renew(renewAt) {
+		for (let due = renewAt, failures = 0; ;) {
+			await pause(Math.max(0, due - clock()), { signal: this.signal, ref: false });
+			if (this.signal.aborted) return;
+			const sent = clock();
+			const limit = Math.min(this.#wanted.ttl / 5, this.#servers.timeout, RENEWAL_MAX, this.remaining);
+			const answer = await this.#servers.ask(this.#wanted.extension(this.#token, limit), this.signal);
+			failures = this.#evaluate(answer, sent) ? 0 : failures + 1;
+			// after a failure the old end holds: again soon, at another server at once
+			if (failures === 0) due = sent + this.#wanted.ttl / 3;
+			else due = failures % this.#servers.count ? 0 : clock() + this.#wanted.ttl / 10;
+		}
+	}
+
+	/** True: the lease was extended. */
+	#evaluate(answer, sent) {
+		if (answer.status === 200 && Number.isSafeInteger(answer.body.validity_ms)) {
+			this.#term.extend(sent + answer.body.validity_ms);
+			return true;
+		}
+		const why = answer.error;
+		if (!this.signal.aborted) this.#servers.log.warn(`renewal of ${this.resources}: ${why.message}`);
+		if ([409, 410].includes(answer.status)) {
+			this.#term.lose(new LockLost(`lease lost: ${why.message}`, { cause: why }));
+		}
+		return false;
+	}
+}
+
+module.exports = { Lease };

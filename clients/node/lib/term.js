@@ -1,0 +1,82 @@
+"use strict";
+// Until when a lease may be relied on. Every question compares the clock, since a timer can be late: the process may
+// have been stopped, or its event loop blocked.
+
+const os = require("node:os");
+const { performance } = require("node:perf_hooks");
+const { setTimeout: timeout } = require("node:timers/promises");
+
+const { LockLost } = require("./errors.js");
+
+const PAUSE_MAX = 2 ** 31 - 1; // of a timer
+const linux = process.platform === "linux";
+const started = linux ? os.uptime() * 1000 - performance.now() : 0;
+let slept = 0;
+
+/**
+ * Milliseconds of a clock that nobody can set and that goes on while the machine sleeps. On Linux performance.now()
+ * stands still then; os.uptime() goes on, but counts in hundredths of a second, so it only tells the difference.
+ */
+function clock() {
+	const now = performance.now();
+	if (linux) slept = Math.max(slept, os.uptime() * 1000 - now - started);
+	return now + slept;
+}
+
+/** Ends after so many milliseconds, or when the signal is aborted. Never rejects. Without `ref` the program may end. */
+async function pause(milliseconds, { signal, ref = true } = {}) {
+	await timeout(Math.min(milliseconds, PAUSE_MAX), undefined, { signal, ref }).catch(() => {});
+}
+
+/** Once it is over, it stays over. The timer is for those who only listen to the signal. */
+class Term {
+	#stop;
+	#margin;
+	#loss = null;
+	#timer = null;
+	#controller = new AbortController();
+
+	constructor(end, margin) {
+		this.#margin = margin;
+		this.#stop = end - margin;
+		Object.defineProperties(this.signal, {
+			aborted: { get: () => this.loss !== null },
+			reason: { get: () => this.loss ?? undefined },
+			throwIfAborted: { value: () => this.check() },
+		});
+	}
+
+	/** Aborted at the loss or release, with the LockLost as its reason. */
+	get signal() { return this.#controller.signal; }
+	get remaining() { return this.#loss ? 0 : Math.max(0, this.#stop - clock()); }
+
+	/** The LockLost, or null while the lease may be relied on. */
+	get loss() {
+		if (this.remaining === 0) this.lose(new LockLost("the lease could not be renewed in time"));
+		return this.#loss;
+	}
+
+	check() {
+		if (this.loss) throw new LockLost(this.#loss.message, { cause: this.#loss.cause });
+	}
+
+	/** Never to an earlier end, and not if it is over. */
+	extend(end) {
+		if (!this.loss) this.#stop = Math.max(this.#stop, end - this.#margin);
+	}
+
+	lose(why) {
+		if (this.#loss) return;
+		this.#loss = why;
+		clearTimeout(this.#timer);
+		this.#controller.abort(why);
+	}
+
+	/** From now on the signal tells the loss by itself. */
+	watch() {
+		const left = Math.min(Math.ceil(this.remaining), PAUSE_MAX);
+		this.#timer = setTimeout(() => this.loss || this.watch(), left).unref();
+	}
+}
+
+module.exports = { Term, clock, pause };

@@ -1,0 +1,138 @@
+// The driver of the library for Node: tests/clients/README.md has its protocol.
+
+import fs from "node:fs";
+import readline from "node:readline";
+import { setTimeout as pause } from "node:timers/promises";
+
+let shift = 0;
+const RealDate = Date;
+globalThis.Date = class extends RealDate { // before the library is loaded
+	constructor(...given) {
+		super(...(given.length ? given : [RealDate.now() + shift]));
+	}
+	static now = () => RealDate.now() + shift;
+};
+const { Client, RedlockdError } = await import("../../../clients/node/lib/index.js");
+
+const OPTIONS = ["ttl", "wait", "margin", "owner", "metadata", "mode", "slots"];
+const TIMES = new Set(["ttl", "wait", "margin", "timeout"]);
+const clients = new Map();
+const leases = new Map();
+let interruption = new AbortController();
+
+class Raised extends Error {} // by a block
+
+function say(command, answer) {
+	process.stdout.write(`${JSON.stringify({ id: command.id, ...answer })}\n`);
+}
+
+function errorOf(error) {
+	if (error instanceof RedlockdError) {
+		return { code: error.code, detail: error.detail, status: error.status };
+	}
+	const code = error instanceof Raised ? "raised" : error.name === "AbortError" ? "interrupted" : "other";
+	return { code, detail: error.stack, status: 0 };
+}
+
+function given(command, names) {
+	const there = names.filter((name) => command[name] !== undefined && command[name] !== null);
+	return Object.fromEntries(there.map((name) => [name, TIMES.has(name) ? command[name] * 1000 : command[name]]));
+}
+
+/** Nobody else may do so at the same time. */
+async function addOne(file) {
+	const number = Number(fs.readFileSync(file, "utf8"));
+	await pause(1);
+	fs.writeFileSync(file, String(number + 1));
+}
+
+function lost({ signal }, seconds) {
+	if (signal.aborted) {
+		return true;
+	}
+	return new Promise((resolve) => {
+		const timer = setTimeout(() => resolve(signal.aborted), seconds * 1000).unref();
+		signal.addEventListener("abort", () => resolve(true) ?? clearTimeout(timer), { once: true });
+	});
+}
+
+function acquireOptions(command) {
+	const options = given(command, OPTIONS);
+	if (command.interruptible) {
+		interruption = new AbortController();
+		options.signal = interruption.signal;
+	}
+	return options;
+}
+
+async function block(client, command) {
+	return client.using(command.resource, given(command, OPTIONS), async (lease) => {
+		leases.set(command.lease, lease);
+		if (command.until_lost) {
+			await lost(lease, 3600);
+		}
+		if (command.raise) {
+			throw new Raised();
+		}
+		return { fence: lease.fence };
+	});
+}
+
+async function count(client, command) {
+	const fences = [];
+	for (let left = command.times; left > 0; left--) {
+		await client.using(command.resource, given(command, OPTIONS), async ({ fence }) => {
+			await addOne(command.file);
+			fences.push(fence);
+		});
+	}
+	return { fences };
+}
+
+async function watch(client, command) {
+	let left = command.count;
+	for await (const state of client.watch(command.resource)) {
+		if (--left === 0) {
+			return { state };
+		}
+		say(command, { state, more: true });
+	}
+	throw new Error("the watch has ended");
+}
+
+const DO = {
+	client: (_, command) => {
+		clients.set(command.client, new Client(command.servers, given(command, ["key", "owner", "timeout", "ca", "certificate"])));
+	},
+	acquire: async (client, command) => {
+		const lease = await client[command.try ? "tryAcquire" : "acquire"](command.resource, acquireOptions(command));
+		leases.set(command.lease, lease);
+		return lease ? { fence: lease.fence, remaining: lease.remaining / 1000, slot: lease.slot } : { held: false };
+	},
+	interrupt: () => interruption.abort(),
+	block,
+	check: (_, { lease }) => leases.get(lease).check(),
+	remaining: (_, { lease }) => ({ remaining: leases.get(lease).remaining / 1000 }),
+	lost: async (_, { lease, timeout }) => ({ lost: await lost(leases.get(lease), timeout) }),
+	release: async (_, { lease }) => ({ released: await leases.get(lease).release() }),
+	count,
+	watch,
+	force: (client, { resource, fence }) => client.force(resource, fence ?? undefined),
+	time: (_, command) => {
+		shift = command.shift * 1000;
+	},
+};
+
+async function carryOut(line) {
+	const command = JSON.parse(line);
+	try {
+		const answer = await DO[command.do](clients.get(command.client), command);
+		if (command.do !== "interrupt") {
+			say(command, answer);
+		}
+	} catch (error) {
+		say(command, { error: errorOf(error) });
+	}
+}
+
+readline.createInterface({ input: process.stdin }).on("line", carryOut); // its end ends the program: nothing is left to do
