@@ -51,31 +51,32 @@ export interface AcquireOptions extends TryOptions {
 /** One name, or 2 to 16: then all of them or none. */
 export type Resource = string | readonly string[];
 
+/** What is done while the lock is held. */
+export type Work<T> = (lease: Lease, signal: AbortSignal) => T | PromiseLike<T>;
+
 /** A client of one cluster of redlockd. One for each program is enough. */
 export class Client {
 	/**
-	 * `servers`: one or several of `https://host:port`, `http://host:port`, `unix:/path`, in the order of preference; by
-	 * default `http://127.0.0.1:8080`. Throws TypeError or RangeError for arguments that make no client.
+	 * `servers`: one or several of `https://host:port`, `http://host:port`, `unix:/path`, in the order of preference;
+	 * by default `http://127.0.0.1:8080`. Throws TypeError or RangeError for arguments that make no client.
 	 */
 	constructor(servers?: string | readonly string[], options?: ClientOptions);
 
 	/**
-	 * Holds the lock while `work` runs, and returns what it returns. The lock is released after an error, too. Rejects as
-	 * acquire(), and with LockLost if the lease was lost meanwhile and `work` ended well. `signal` is that of the lease.
-	 * Until `work` ends, the program does not end by itself.
+	 * Holds the lock while `work` runs, and returns what it returns. The lock is released after an error, too.
+	 * Rejects as acquire(), and with LockLost if the lease was lost meanwhile and `work` ended well. `signal` is
+	 * that of the lease. Until `work` ends, the program does not end by itself.
 	 */
-	using<T>(resource: Resource, work: (lease: Lease, signal: AbortSignal) => T | PromiseLike<T>): Promise<T>;
-	using<T>(
-		resource: Resource, options: AcquireOptions, work: (lease: Lease, signal: AbortSignal) => T | PromiseLike<T>,
-	): Promise<T>;
+	using<T>(resource: Resource, options: AcquireOptions, work: Work<T>): Promise<T>;
+	using<T>(resource: Resource, work: Work<T>): Promise<T>;
 
-	/** Rejects with Locked if somebody else has the lock until the wait is over. The lease is renewed until release(). */
+	/** Rejects with Locked if somebody else has the lock until the wait is over. Call release() of the lease. */
 	acquire(resource: Resource, options?: AcquireOptions): Promise<Lease>;
 
 	/** Without waiting; null if somebody else has the lock. */
 	tryAcquire(resource: Resource, options?: TryOptions): Promise<Lease | null>;
 
-	/** The state now, and again whenever the holder changes. It has no end but that of the loop, or by the signal. */
+	/** The state now, and again whenever the holder changes. Goes on if no server answers; the signal ends it. */
 	watch(resource: string, options?: { signal?: AbortSignal | undefined }): AsyncGenerator<LockState, never, void>;
 
 	/** For operators: takes the lock from its holder; with `fence`, only from that one. */
@@ -96,18 +97,18 @@ export class Lease {
 	readonly remaining: number;
 
 	/**
-	 * Aborted as soon as the lease cannot be relied on any more, or is released; its reason is a LockLost. `aborted` and
-	 * `throwIfAborted()` look at the clock: they are right also after the event loop was blocked.
+	 * Aborted as soon as the lease cannot be relied on any more, or is released; its reason is a LockLost.
+	 * `aborted` and `throwIfAborted()` look at the clock: they are right also after the event loop was blocked.
 	 */
 	readonly signal: AbortSignal;
 
 	/** Throws LockLost if the lease cannot be relied on any more. Call it right before each write. */
 	check(): void;
 
-	/** Ends the renewal and gives the lock back. False: it was not held any more, or no server answers. Never rejects. */
+	/** Ends the renewal and gives the lock back. False: it was not held any more, or no server answers. */
 	release(): Promise<boolean>;
 
-	/** For `await using`: release(). Rejects with LockLost if the lease was lost meanwhile and check() has not said so. */
+	/** For `await using`. Rejects with LockLost if the lease was lost meanwhile and check() has not said so. */
 	[Symbol.asyncDispose](): Promise<void>;
 }
 

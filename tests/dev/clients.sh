@@ -24,7 +24,10 @@ package_client_python() {
 	return $status
 }
 package_client_go() { /usr/bin/python3 tests/dev/go_module.py build/package/clients/go; }
-package_client_node() { :; }
+package_client_node() {
+	rm -f build/package/clients/redlockd-*.tgz
+	npm pack --silent --pack-destination build/package/clients ./clients/node
+}
 package_client_java() { :; }
 
 # The packages that registries want, in build/package/clients; without arguments those of all languages.

@@ -1,5 +1,6 @@
 """One version everywhere, that of project(VERSION) in CMakeLists.txt; and the commit: of a checkout, of a tarball, and as it is given."""
 
+import json
 import os
 import re
 import subprocess
@@ -25,6 +26,7 @@ def read(name):
     ("helm/redlockd-sidecar/Chart.yaml, version", lambda: yaml.safe_load(read("helm/redlockd-sidecar/Chart.yaml"))["version"]),
     ("clients/python/pyproject.toml, version", lambda: re.search(r'^version = "(.*)"$', read("clients/python/pyproject.toml"), re.M)[1]),
     ("clients/go/redlockd.go, Version", lambda: re.search(r'^const Version = "(.*)"$', read("clients/go/redlockd.go"), re.M)[1]),
+    ("clients/node/package.json, version", lambda: json.loads(read("clients/node/package.json"))["version"]),
     ("docker/Dockerfile, VERSION", lambda: "/".join(sorted(set(re.findall(r"^ARG VERSION=(\S+)", read("docker/Dockerfile"), re.M))))),
 ])
 def test_the_version_is_the_same(where, found):

@@ -25,7 +25,7 @@ class Client {
 
 	/**
 	 * Holds the lock while the function runs, and returns what it returns. Rejects as acquire(), and with LockLost
-	 * if the lease was lost meanwhile and the function ended well. Until it ends, the program does not end by itself.
+	 * if the lease was lost meanwhile and the function ended well. A lease alone keeps no program alive; this does.
 	 */
 	async using(resource, options, work) {
 		if (typeof options === "function") return this.using(resource, {}, options);

@@ -5,7 +5,7 @@
 const { LockLost } = require("./errors.js");
 const { clock, pause } = require("./term.js");
 
-const RENEWAL_MAX = 5000;
+const RENEW_MAX = 5000;
 const RELEASE_MAX = 2000;
 const held = new Set();
 
@@ -89,7 +89,7 @@ class Lease {
 			await pause(Math.max(0, due - clock()), { signal: this.signal, ref: false });
 			if (this.signal.aborted) return;
 			const sent = clock();
-			const limit = Math.min(this.#wanted.ttl / 5, this.#servers.timeout, RENEWAL_MAX, this.remaining);
+			const limit = Math.min(this.#wanted.ttl / 5, this.#servers.timeout, RENEW_MAX, this.remaining);
 			const answer = await this.#servers.ask(this.#wanted.extension(this.#token, limit), this.signal);
 			failures = this.#evaluate(answer, sent) ? 0 : failures + 1;
 			// after a failure the old end holds: again soon, at another server at once

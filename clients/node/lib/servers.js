@@ -12,7 +12,7 @@ const UNAVAILABLE = [0, 429, 503];
 const debug = debuglog("redlockd");
 const LOG = { debug, info: debug, warn: debug };
 
-/** Those of a client, and its logger. An ask is `{ method, path, timeout, body, headers }`, with a limit for all of it. */
+/** Those of a client, and its logger. An ask is `{ method, path, timeout, body, headers }`. */
 class Servers {
 	#all;
 	#inUse = 0;
@@ -22,7 +22,7 @@ class Servers {
 		this.#all = (typeof urls === "string" ? [urls] : [...urls]).map(parseServer);
 		Object.assign(this, { count: this.#all.length, timeout, log: logger });
 		if (this.count === 0 || !(timeout > 0 && timeout <= TIMEOUT_MAX)) {
-			throw new RangeError("a server must be given, and timeout must be positive and at most an hour");
+			throw new RangeError("there must be a server, and timeout must be from 1 to 3600000");
 		}
 		if (key !== null && !/^[!-~]+$/.test(key)) throw new TypeError("the key has characters that none has");
 		const authorization = key !== null && { Authorization: `Bearer ${key}` };

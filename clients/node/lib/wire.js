@@ -78,10 +78,11 @@ class Exchange {
 		this.answer = new Promise((resolve) => { this.#settle = resolve; });
 		const content = ask.body === undefined ? "" : JSON.stringify(ask.body);
 		const type = content === "" ? {} : { "Content-Type": "application/json" };
-		const length = { Connection: "close", "Content-Length": Buffer.byteLength(content), ...type };
+		const framing = { Connection: "close", "Content-Length": Buffer.byteLength(content), ...type };
 		this.#request = (server.tls ? https : http).request({
 			...server.address, secureContext, rejectUnauthorized: true, agent: false,
-			method: ask.method, path: server.path + ask.path, headers: { ...length, ...headers, ...ask.headers },
+			method: ask.method, path: server.path + ask.path,
+			headers: { ...framing, ...headers, ...ask.headers },
 		});
 		this.#listen();
 		this.#request.end(content);

@@ -15,6 +15,7 @@ globalThis.Date = class extends RealDate { // before the library is loaded
 const { Client, RedlockdError } = await import("../../../clients/node/lib/index.js");
 
 const OPTIONS = ["ttl", "wait", "margin", "owner", "metadata", "mode", "slots"];
+const CLIENT = ["key", "owner", "timeout", "ca", "certificate"];
 const TIMES = new Set(["ttl", "wait", "margin", "timeout"]);
 const clients = new Map();
 const leases = new Map();
@@ -37,6 +38,10 @@ function errorOf(error) {
 function given(command, names) {
 	const there = names.filter((name) => command[name] !== undefined && command[name] !== null);
 	return Object.fromEntries(there.map((name) => [name, TIMES.has(name) ? command[name] * 1000 : command[name]]));
+}
+
+function granted({ fence, remaining, slot }) {
+	return { fence, remaining: remaining / 1000, slot };
 }
 
 /** Nobody else may do so at the same time. */
@@ -102,12 +107,13 @@ async function watch(client, command) {
 
 const DO = {
 	client: (_, command) => {
-		clients.set(command.client, new Client(command.servers, given(command, ["key", "owner", "timeout", "ca", "certificate"])));
+		clients.set(command.client, new Client(command.servers, given(command, CLIENT)));
 	},
 	acquire: async (client, command) => {
-		const lease = await client[command.try ? "tryAcquire" : "acquire"](command.resource, acquireOptions(command));
+		const call = command.try ? "tryAcquire" : "acquire";
+		const lease = await client[call](command.resource, acquireOptions(command));
 		leases.set(command.lease, lease);
-		return lease ? { fence: lease.fence, remaining: lease.remaining / 1000, slot: lease.slot } : { held: false };
+		return lease ? granted(lease) : { held: false };
 	},
 	interrupt: () => interruption.abort(),
 	block,
@@ -135,4 +141,5 @@ async function carryOut(line) {
 	}
 }
 
-readline.createInterface({ input: process.stdin }).on("line", carryOut); // its end ends the program: nothing is left to do
+// at the end of the input nothing is left to do: the program ends, and the library releases what it holds
+readline.createInterface({ input: process.stdin }).on("line", carryOut);
