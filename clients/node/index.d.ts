@@ -57,7 +57,7 @@ export type Work<T> = (lease: Lease, signal: AbortSignal) => T | PromiseLike<T>;
 /** A client of one cluster of redlockd. One for each program is enough. */
 export class Client {
 	/**
-	 * `servers`: one or several of `https://host:port`, `http://host:port`, `unix:/path`, in the order of preference;
+	 * `servers`: one or several of `https://host:port`, `http://host:port`, `unix:/path`, the preferred one first;
 	 * by default `http://127.0.0.1:8080`. Throws TypeError or RangeError for arguments that make no client.
 	 */
 	constructor(servers?: string | readonly string[], options?: ClientOptions);

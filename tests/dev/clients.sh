@@ -6,10 +6,14 @@ build_driver_java() {
 		$(find clients/java/src/main -name '*.java') tests/clients/drivers/Driver.java
 }
 
+# The driver for Node is not built, but the types of the library are checked.
+build_driver_node() { install_npm tests/clients/types; }
+
 build_drivers() {
 	mkdir -p build/drivers
 	say "building the drivers of the client libraries"
-	install_go && logged build/drivers.log build_driver_go && logged build/drivers-java.log build_driver_java
+	install_go && logged build/drivers.log build_driver_go && logged build/drivers-java.log build_driver_java &&
+		build_driver_node
 }
 
 # A copy is built, since a build leaves files beside the sources. Needs pip, setuptools and wheel, but no network.
