@@ -1,6 +1,7 @@
 "use strict";
 // The servers in their order, which one is in use, and the time limits of requests.
 
+const { setMaxListeners } = require("node:events");
 const fs = require("node:fs");
 const tls = require("node:tls");
 const { debuglog } = require("node:util");
@@ -56,6 +57,7 @@ class Servers {
 		const limit = setTimeout(() => exchange.giveUp("it does not answer in time"), ask.timeout);
 		const connect = setTimeout(() => exchange.sent || exchange.giveUp("no connection"), this.timeout);
 		const probe = probes && setInterval(() => this.#probe(server, exchange, ended.signal), this.timeout);
+		if (signal) setMaxListeners(0, signal); // one signal may end many requests: that is no leak
 		signal?.addEventListener("abort", cancel);
 		const answer = await exchange.answer;
 		signal?.removeEventListener("abort", cancel);
