@@ -18,7 +18,7 @@ export interface ClientOptions {
 	key?: string | null | undefined;
 	/** For all locks that name none. */
 	owner?: string | null | undefined;
-	/** How long a server may take to answer, beside what the request waits for (5000). */
+	/** How long a server may take to answer, beside what the request waits for (5000, at most 3600000). */
 	timeout?: number | undefined;
 	/** A file with the authorities to trust for HTTPS, instead of those of Node. */
 	ca?: string | undefined;

@@ -1,7 +1,4 @@
 "use strict";
 // What the package exports. `import` finds the names, too: Node reads them from this form.
 
-const { Client } = require("./client.js");
-const { Lease } = require("./lease.js");
-
-module.exports = { Client, Lease, ...require("./errors.js") };
+module.exports = { ...require("./client.js"), ...require("./lease.js"), ...require("./errors.js") };

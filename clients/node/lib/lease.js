@@ -9,9 +9,9 @@ const RENEW_MAX = 5000;
 const RELEASE_MAX = 2000;
 const held = new Set();
 
-process.on("beforeExit", () => {
+function releaseAll() {
 	for (const lease of held) lease.release();
-});
+}
 
 /** A lease that is renewed until release(). `fence` goes with each write to what the lock protects. */
 class Lease {
@@ -30,7 +30,10 @@ class Lease {
 		Object.assign(this, { fence, slot, resources: wanted.resources });
 		servers.log.info(`acquired ${this.resources}, fence ${fence}`);
 		held.add(this);
-		this.signal.addEventListener("abort", () => this.#onEnd());
+		process.off("beforeExit", releaseAll).on("beforeExit", releaseAll); // once
+		this.signal.addEventListener("abort", ({ target: { reason } }) => {
+			if (held.delete(this)) servers.log.warn(`lease on ${this.resources}: ${reason.message}`);
+		});
 		term.watch();
 		this.#renew(renewAt);
 	}
@@ -75,12 +78,6 @@ class Lease {
 		const said = `release of ${this.resources}: ${done ? "done" : answer.error.message}`;
 		this.#servers.log[done ? "info" : "warn"](said);
 		return done;
-	}
-
-	/** At the loss or release. */
-	#onEnd() {
-		const why = this.signal.reason.message;
-		if (held.delete(this)) this.#servers.log.warn(`lease on ${this.resources}: ${why}`);
 	}
 
 	/** Until the lease is lost or released. */

@@ -22,9 +22,8 @@ class Servers {
 	constructor(urls, { key = null, timeout = 5000, ca, certificate = [], logger = LOG }) {
 		this.#all = (typeof urls === "string" ? [urls] : [...urls]).map(parseServer);
 		Object.assign(this, { count: this.#all.length, timeout, log: logger });
-		if (this.count === 0 || !(timeout > 0 && timeout <= TIMEOUT_MAX)) {
-			throw new RangeError("there must be a server, and timeout must be from 1 to 3600000");
-		}
+		if (this.count === 0) throw new RangeError("no server is given");
+		if (!(timeout > 0 && timeout <= TIMEOUT_MAX)) throw new RangeError("timeout must be from 1 to 3600000");
 		if (key !== null && !/^[!-~]+$/.test(key)) throw new TypeError("the key has characters that none has");
 		const authorization = key !== null && { Authorization: `Bearer ${key}` };
 		this.#common = { headers: { "User-Agent": "redlockd-node", ...authorization } };

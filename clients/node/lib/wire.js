@@ -36,20 +36,15 @@ function noAnswer(why, sent, cause) {
 	return new Answer(0, {}, { detail: `no answer of redlockd: ${why}` }, sent, cause);
 }
 
-function parseJson(content) {
-	try {
-		return content === "" ? {} : JSON.parse(content);
-	} catch {
-		return null;
-	}
-}
-
 /** An answer that was read to its end. It counts only if it is redlockd's: a proxy answers, too. */
 function parseAnswer({ statusCode, headers }, content) {
-	const body = parseJson(content);
-	const object = body !== null && typeof body === "object" && !Array.isArray(body);
-	const counts = object && (WITHOUT_CODE.includes(statusCode) || typeof body.code === "string");
-	return counts ? new Answer(statusCode, headers, body) : noAnswer(`a strange one, status ${statusCode}`, true);
+	try {
+		const body = content === "" ? {} : JSON.parse(content);
+		const object = body !== null && typeof body === "object" && !Array.isArray(body);
+		const counts = object && (WITHOUT_CODE.includes(statusCode) || typeof body.code === "string");
+		if (counts) return new Answer(statusCode, headers, body);
+	} catch { /* it is no JSON */ }
+	return noAnswer(`a strange one, status ${statusCode}`, true);
 }
 
 /** Where to connect to: `http://host:port`, `https://host:port/path` or `unix:/path`. */
