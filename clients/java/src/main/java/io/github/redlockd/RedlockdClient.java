@@ -1,0 +1,173 @@
+package io.github.redlockd;
+
+import io.github.redlockd.RedlockdException.Locked;
+import java.nio.file.Path;
+import java.time.Duration;
+import java.util.Arrays;
+import java.util.Collection;
+import java.util.List;
+import java.util.Map;
+import java.util.Optional;
+import java.util.concurrent.Flow;
+import java.util.stream.Collectors;
+import javax.net.ssl.SSLContext;
+
+/**
+ * A client of one cluster of redlockd. Safe for threads; one for each program is enough. It holds no connections, and its threads are
+ * daemons that all clients share, so it need not be closed.
+ *
+ * <pre>{@code
+ * RedlockdClient client = RedlockdClient.builder("https://a:8443", "https://b:8443").key(KEY).build();
+ * try (Lease lease = client.lock("orders/42", Duration.ofMinutes(1))) {
+ *     lease.check(); // throws LockLost
+ *     save(item, lease.fence());
+ * }
+ * }</pre>
+ *
+ * <p>Each acquisition throws {@link InterruptedException} if its thread is interrupted; then neither a waiting request nor a lease is
+ * left at the servers.
+ */
+public final class RedlockdClient {
+    private final Servers servers;
+    private final String owner;
+
+    private RedlockdClient(Servers servers, String owner) {
+        this.servers = servers;
+        this.owner = owner;
+    }
+
+    /** Begins a client of these servers, in the order of preference: {@code https://host:port}, {@code http://…}, {@code unix:/path}. */
+    public static Builder builder(String... servers) {
+        return new Builder(servers);
+    }
+
+    /** Acquires a lock, and waits a minute for it. */
+    public Lease lock(String resource) throws InterruptedException {
+        return lock(resource, new Options());
+    }
+
+    /** Acquires a lock, and waits so long for it. */
+    public Lease lock(String resource, Duration wait) throws InterruptedException {
+        return lock(resource, new Options().waitUpTo(wait));
+    }
+
+    /** Acquires a lock. Throws {@link Locked} if somebody else has it until the wait is over. */
+    public Lease lock(String resource, Options options) throws InterruptedException {
+        return new Acquisition(servers, new Wanted(resource, options, owner)).run();
+    }
+
+    /** Acquires all of several locks at once, or none. */
+    public Lease lockAll(Collection<String> resources, Options options) throws InterruptedException {
+        return new Acquisition(servers, new Wanted(resources, options, owner)).run();
+    }
+
+    /** Acquires a lock without waiting; empty if somebody else has it. */
+    public Optional<Lease> tryLock(String resource) throws InterruptedException {
+        return tryLock(resource, new Options());
+    }
+
+    /** Acquires a lock without waiting; empty if somebody else has it. */
+    public Optional<Lease> tryLock(String resource, Options options) throws InterruptedException {
+        return attempt(new Wanted(resource, options.waitUpTo(Duration.ZERO), owner));
+    }
+
+    /** Acquires all of several locks at once without waiting; empty if somebody else has one of them. */
+    public Optional<Lease> tryLockAll(Collection<String> resources, Options options) throws InterruptedException {
+        return attempt(new Wanted(resources, options.waitUpTo(Duration.ZERO), owner));
+    }
+
+    private Optional<Lease> attempt(Wanted wanted) throws InterruptedException {
+        try {
+            return Optional.of(new Acquisition(servers, wanted).run());
+        } catch (Locked error) {
+            return Optional.empty();
+        }
+    }
+
+    /**
+     * The states of a lock, each by the names of its members: the state now, and again whenever the holder changes, until the
+     * subscription is cancelled. Subscribers are called on threads of the library. States that come faster than they are asked for
+     * are told as one.
+     */
+    public Flow.Publisher<Map<String, Object>> watch(String resource) {
+        return subscriber -> subscriber.onSubscribe(new Watch(servers, resource, subscriber));
+    }
+
+    /** For operators: takes the lock from its holder. */
+    public void force(String resource) {
+        forceAt(Ask.pathOf(resource) + "?force=true");
+    }
+
+    /** For operators: takes the lock from the holder with this fence, and from no other one. */
+    public void force(String resource, long fence) {
+        forceAt(Ask.pathOf(resource) + "?force=true&fence=" + fence);
+    }
+
+    private void forceAt(String path) {
+        Answer answer = servers.askEach(new Ask("DELETE", path, servers.timeout, null, null, null)).join();
+        if (answer.status != 204) {
+            throw answer.error();
+        }
+    }
+
+    /** Makes a client. Arguments that make none are an {@link IllegalArgumentException}. */
+    public static final class Builder {
+        private final List<Server> servers;
+        private String key;
+        private String owner;
+        private long timeout = 5 * Threads.SECOND;
+        private Path trust;
+        private Path certificate;
+        private Path certificateKey;
+
+        private Builder(String... urls) {
+            servers = Arrays.stream(urls).map(Server::new).collect(Collectors.toList());
+            if (servers.isEmpty()) {
+                throw new IllegalArgumentException("no server is given");
+            }
+        }
+
+        /** An API key. */
+        public Builder key(String key) {
+            if (key != null && !key.matches("[!-~]+")) {
+                throw new IllegalArgumentException("the key has characters that no key has");
+            }
+            this.key = key;
+            return this;
+        }
+
+        /** The owner of all locks whose options name none. */
+        public Builder owner(String owner) {
+            this.owner = owner;
+            return this;
+        }
+
+        /** How long a server may take to answer, beside the wait: five seconds unless you say more. */
+        public Builder timeout(Duration timeout) {
+            if (timeout.isNegative() || timeout.isZero()) {
+                throw new IllegalArgumentException("the timeout must be positive");
+            }
+            this.timeout = timeout.toNanos();
+            return this;
+        }
+
+        /** A PEM file with the authorities to trust for HTTPS, instead of those of Java. */
+        public Builder trust(Path authorities) {
+            trust = authorities;
+            return this;
+        }
+
+        /** PEM files of a client certificate (with its chain) and of its key: PKCS#8, not encrypted; RSA, EC, and EdDSA from Java 15 on. */
+        public Builder certificate(Path certificate, Path key) {
+            this.certificate = certificate;
+            certificateKey = key;
+            return this;
+        }
+
+        /** Reads the files, and connects to nothing yet. */
+        public RedlockdClient build() {
+            SSLContext context = servers.stream().anyMatch(Server::hasTls) ? Tls.context(trust, certificate, certificateKey) : null;
+            return new RedlockdClient(new Servers(servers, key, timeout, context), owner);
+        }
+    }
+}

@@ -1,0 +1,131 @@
+package io.github.redlockd;
+
+import java.util.Map;
+import java.util.function.Function;
+
+/**
+ * Base of all errors: one class for each {@code code} of docs/reference/errors.md, and two of the library's own.
+ *
+ * <p>They are unchecked: {@link Lease#check} stands before each write, often in lambdas, and most callers let an error end the work.
+ */
+@SuppressWarnings("serial") // the problem is not kept in a stream
+public class RedlockdException extends RuntimeException {
+    private static final Map<String, Function<Answer, RedlockdException>> BY_CODE = Map.ofEntries(
+        Map.entry("no-answer", NoAnswer::new), Map.entry("invalid-request", InvalidRequest::new),
+        Map.entry("unauthorized", Unauthorized::new), Map.entry("forbidden", Forbidden::new), Map.entry("not-found", NotFound::new),
+        Map.entry("method-not-allowed", MethodNotAllowed::new), Map.entry("locked", Locked::new), Map.entry("not-owner", NotOwner::new),
+        Map.entry("lease-expired", LeaseExpired::new), Map.entry("too-large", TooLarge::new),
+        Map.entry("too-many-requests", TooManyRequests::new), Map.entry("no-quorum", NoQuorum::new),
+        Map.entry("split-vote", SplitVote::new), Map.entry("draining", Draining::new));
+    private final String code;
+    private final int status;
+    private final transient Map<?, ?> problem;
+
+    private RedlockdException(Answer answer) {
+        super(answer.text("detail", "status " + answer.status));
+        code = answer.text("code", "error");
+        status = answer.status;
+        problem = answer.body;
+    }
+
+    private RedlockdException(String detail, String code, Throwable cause) {
+        super(detail, cause);
+        this.code = code;
+        status = 0;
+        problem = Map.of();
+    }
+
+    static RedlockdException of(Answer answer) {
+        return BY_CODE.getOrDefault(answer.text("code", "error"), RedlockdException::new).apply(answer);
+    }
+
+    /** Returns the code of the error, also if this library does not know it. */
+    public String code() {
+        return code;
+    }
+
+    /** Returns the HTTP status of the answer; 0 if there was none. */
+    public int status() {
+        return status;
+    }
+
+    /** Returns the whole answer, by the names of its members. */
+    public Map<?, ?> problem() {
+        return problem == null ? Map.of() : problem;
+    }
+
+    /** No server of redlockd answered. After an acquisition, a lease may have been granted that ends by itself. */
+    public static final class NoAnswer extends RedlockdException {
+        private NoAnswer(Answer answer) { super(answer); }
+    }
+
+    /** The lease cannot be relied on any more: stop the work. The cause is the answer that said so; null if its time is over. */
+    public static final class LockLost extends RedlockdException {
+        LockLost(String detail, Throwable cause) { super(detail, "lock-lost", cause); }
+    }
+
+    /** The request is wrong: {@code errors} of the problem has each field and the reason. */
+    public static final class InvalidRequest extends RedlockdException {
+        private InvalidRequest(Answer answer) { super(answer); }
+    }
+
+    /** No key or certificate, or one that is not known. */
+    public static final class Unauthorized extends RedlockdException {
+        private Unauthorized(Answer answer) { super(answer); }
+    }
+
+    /** The caller may not do this, or not with this resource. */
+    public static final class Forbidden extends RedlockdException {
+        private Forbidden(Answer answer) { super(answer); }
+    }
+
+    /** No such path: is the address of the server right? */
+    public static final class NotFound extends RedlockdException {
+        private NotFound(Answer answer) { super(answer); }
+    }
+
+    /** The path does not take this method. */
+    public static final class MethodNotAllowed extends RedlockdException {
+        private MethodNotAllowed(Answer answer) { super(answer); }
+    }
+
+    /** Somebody else has the lock, and the wait is over. The problem may have {@code holder} and {@code retry_after_ms}. */
+    public static final class Locked extends RedlockdException {
+        private Locked(Answer answer) { super(answer); }
+    }
+
+    /** Another holder has the lock. */
+    public static final class NotOwner extends RedlockdException {
+        private NotOwner(Answer answer) { super(answer); }
+    }
+
+    /** Nobody holds the lock with this token any more. */
+    public static final class LeaseExpired extends RedlockdException {
+        private LeaseExpired(Answer answer) { super(answer); }
+    }
+
+    /** Body, address or headers are too long. */
+    public static final class TooLarge extends RedlockdException {
+        private TooLarge(Answer answer) { super(answer); }
+    }
+
+    /** A rate limit, or too many connections or waiting requests. */
+    public static final class TooManyRequests extends RedlockdException {
+        private TooManyRequests(Answer answer) { super(answer); }
+    }
+
+    /** Too few masters answered. */
+    public static final class NoQuorum extends RedlockdException {
+        private NoQuorum(Answer answer) { super(answer); }
+    }
+
+    /** Several asked at once, and none got a majority. */
+    public static final class SplitVote extends RedlockdException {
+        private SplitVote(Answer answer) { super(answer); }
+    }
+
+    /** The server shuts down. */
+    public static final class Draining extends RedlockdException {
+        private Draining(Answer answer) { super(answer); }
+    }
+}

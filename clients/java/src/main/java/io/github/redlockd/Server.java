@@ -1,0 +1,122 @@
+package io.github.redlockd;
+
+import java.io.Closeable;
+import java.io.IOException;
+import java.io.InputStream;
+import java.io.OutputStream;
+import java.lang.reflect.Method;
+import java.net.InetAddress;
+import java.net.InetSocketAddress;
+import java.net.ProtocolFamily;
+import java.net.Socket;
+import java.net.SocketAddress;
+import java.net.StandardProtocolFamily;
+import java.nio.channels.Channels;
+import java.nio.channels.SocketChannel;
+import java.util.function.Consumer;
+import java.util.regex.Matcher;
+import java.util.regex.Pattern;
+import javax.net.ssl.SSLContext;
+import javax.net.ssl.SSLParameters;
+import javax.net.ssl.SSLSocket;
+
+/** One address of the list: {@code http://host:port}, {@code https://host:port/path} or {@code unix:/path}. */
+final class Server {
+    private static final Pattern URL =
+        Pattern.compile("unix:([!-~]+)|(https?)://((\\[[0-9a-fA-F:.]+\\]|[!-~&&[^/:@?#\\[\\]]]+)(?::([0-9]{1,5}))?)(/[!-~&&[^?#]]*)?");
+    final String url;
+    final String authority;
+    final String prefix;
+    private final boolean tls;
+    private final String host;
+    private final int port;
+    private final SocketAddress socketFile; // of a Unix socket, or null
+
+    Server(String url) {
+        Matcher parts = URL.matcher(url);
+        if (!parts.matches()) {
+            throw new IllegalArgumentException("not the address of a server: " + url);
+        }
+        this.url = url;
+        tls = "https".equals(parts.group(2));
+        socketFile = parts.group(1) == null ? null : unixAddress(parts.group(1));
+        authority = socketFile != null ? "localhost" : parts.group(3);
+        host = socketFile != null ? "" : parts.group(4).replaceAll("[\\[\\]]", "");
+        port = parts.group(5) != null ? Integer.parseInt(parts.group(5)) : tls ? 443 : 80;
+        prefix = parts.group(6) == null ? "" : parts.group(6).replaceAll("/+$", "");
+    }
+
+    boolean hasTls() {
+        return tls;
+    }
+
+    // Unix sockets by reflection: this file is for Java 11, which has none.
+    private static SocketAddress unixAddress(String path) {
+        try {
+            return (SocketAddress) Class.forName("java.net.UnixDomainSocketAddress").getMethod("of", String.class).invoke(null, path);
+        } catch (ReflectiveOperationException error) {
+            throw new UnsupportedOperationException("unix:" + path + ": Unix sockets need Java 16 or newer", error);
+        }
+    }
+
+    private static SocketChannel openUnix() throws IOException {
+        try {
+            Method open = SocketChannel.class.getMethod("open", ProtocolFamily.class);
+            return (SocketChannel) open.invoke(null, StandardProtocolFamily.valueOf("UNIX"));
+        } catch (ReflectiveOperationException error) {
+            throw new IOException("no Unix socket", error);
+        }
+    }
+
+    private Socket openTcp(Consumer<Closeable> keep) throws IOException {
+        IOException failure = new IOException("no address");
+        for (InetAddress address : InetAddress.getAllByName(host)) {
+            Socket socket = new Socket();
+            keep.accept(socket);
+            try {
+                socket.connect(new InetSocketAddress(address, port));
+                socket.setTcpNoDelay(true);
+                return socket;
+            } catch (IOException error) {
+                socket.close();
+                failure = error;
+            }
+        }
+        throw failure;
+    }
+
+    private Socket secure(Socket socket, SSLContext context) throws IOException {
+        SSLSocket secured = (SSLSocket) context.getSocketFactory().createSocket(socket, host, port, true);
+        SSLParameters parameters = secured.getSSLParameters();
+        parameters.setEndpointIdentificationAlgorithm("HTTPS");
+        secured.setSSLParameters(parameters);
+        secured.startHandshake();
+        return secured;
+    }
+
+    /**
+     * Opens a connection. Hands on what closes it before anything that can block: below TLS, where closing neither writes nor
+     * waits.
+     */
+    Connection connect(SSLContext context, Consumer<Closeable> keep) throws IOException {
+        if (socketFile != null) {
+            SocketChannel channel = openUnix();
+            keep.accept(channel);
+            channel.connect(socketFile);
+            return new Connection(Channels.newInputStream(channel), Channels.newOutputStream(channel));
+        }
+        Socket plain = openTcp(keep), socket = tls ? secure(plain, context) : plain;
+        return new Connection(socket.getInputStream(), socket.getOutputStream());
+    }
+
+    /** The two directions of a connection. */
+    static final class Connection {
+        final InputStream in;
+        final OutputStream out;
+
+        private Connection(InputStream in, OutputStream out) {
+            this.in = in;
+            this.out = out;
+        }
+    }
+}

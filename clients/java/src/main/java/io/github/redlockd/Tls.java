@@ -1,0 +1,83 @@
+package io.github.redlockd;
+
+import java.io.IOException;
+import java.io.InputStream;
+import java.nio.charset.StandardCharsets;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.security.GeneralSecurityException;
+import java.security.KeyFactory;
+import java.security.KeyStore;
+import java.security.PrivateKey;
+import java.security.cert.Certificate;
+import java.security.cert.CertificateException;
+import java.security.cert.CertificateFactory;
+import java.security.spec.PKCS8EncodedKeySpec;
+import java.util.Base64;
+import java.util.regex.Matcher;
+import java.util.regex.Pattern;
+import javax.net.ssl.KeyManagerFactory;
+import javax.net.ssl.SSLContext;
+import javax.net.ssl.TrustManagerFactory;
+
+/** What HTTPS trusts and shows, from PEM files. A file that cannot be read or used is an IllegalArgumentException. */
+final class Tls {
+    private static final Pattern KEY = Pattern.compile("-----BEGIN PRIVATE KEY-----([^-]+)-----END PRIVATE KEY-----");
+    private static final char[] NO_PASSWORD = {};
+
+    private Tls() { }
+
+    /** Each path may be null: then the authorities of Java are trusted, and no certificate is shown. */
+    static SSLContext context(Path trust, Path certificate, Path key) {
+        try {
+            KeyManagerFactory shown = null;
+            TrustManagerFactory trusted = null;
+            if (certificate != null) {
+                shown = KeyManagerFactory.getInstance(KeyManagerFactory.getDefaultAlgorithm());
+                shown.init(identity(certificates(certificate), key), NO_PASSWORD);
+            }
+            if (trust != null) {
+                trusted = TrustManagerFactory.getInstance(TrustManagerFactory.getDefaultAlgorithm());
+                trusted.init(authorities(certificates(trust)));
+            }
+            SSLContext context = SSLContext.getInstance("TLS");
+            context.init(shown == null ? null : shown.getKeyManagers(), trusted == null ? null : trusted.getTrustManagers(), null);
+            return context;
+        } catch (GeneralSecurityException | IOException error) {
+            throw new IllegalArgumentException("the files for TLS cannot be used: " + error, error);
+        }
+    }
+
+    private static Certificate[] certificates(Path file) throws GeneralSecurityException, IOException {
+        try (InputStream in = Files.newInputStream(file)) {
+            Certificate[] found = CertificateFactory.getInstance("X.509").generateCertificates(in).toArray(new Certificate[0]);
+            if (found.length == 0) {
+                throw new CertificateException("no certificate in " + file);
+            }
+            return found;
+        }
+    }
+
+    private static KeyStore authorities(Certificate[] certificates) throws GeneralSecurityException, IOException {
+        KeyStore store = KeyStore.getInstance("PKCS12");
+        store.load(null, null);
+        for (int each = 0; each < certificates.length; each++) {
+            store.setCertificateEntry("authority" + each, certificates[each]);
+        }
+        return store;
+    }
+
+    private static KeyStore identity(Certificate[] chain, Path keyFile) throws GeneralSecurityException, IOException {
+        Matcher pem = KEY.matcher(Files.readString(keyFile, StandardCharsets.ISO_8859_1));
+        if (!pem.find()) {
+            throw new GeneralSecurityException(keyFile + " has no \"BEGIN PRIVATE KEY\" (PKCS#8, not encrypted); make it with"
+                + " openssl pkcs8 -topk8 -nocrypt");
+        }
+        KeyFactory factory = KeyFactory.getInstance(chain[0].getPublicKey().getAlgorithm());
+        PrivateKey key = factory.generatePrivate(new PKCS8EncodedKeySpec(Base64.getMimeDecoder().decode(pem.group(1))));
+        KeyStore store = KeyStore.getInstance("PKCS12");
+        store.load(null, null);
+        store.setKeyEntry("me", key, NO_PASSWORD, chain);
+        return store;
+    }
+}
