@@ -31,21 +31,13 @@ public final class Driver {
     private static final class Command {
         final Map<?, ?> members;
 
-        Command(String line) {
-            members = (Map<?, ?>) Json.parse(line);
-        }
+        Command(String line) { members = (Map<?, ?>) Json.parse(line); }
 
-        boolean has(String name) {
-            return members.get(name) != null && !Boolean.FALSE.equals(members.get(name));
-        }
+        boolean has(String name) { return members.get(name) != null && !Boolean.FALSE.equals(members.get(name)); }
 
-        String text(String name) {
-            return (String) members.get(name);
-        }
+        String text(String name) { return (String) members.get(name); }
 
-        long number(String name) {
-            return ((Number) members.get(name)).longValue();
-        }
+        long number(String name) { return ((Number) members.get(name)).longValue(); }
 
         Duration seconds(String name) {
             return Duration.ofNanos(Math.round(((Number) members.get(name)).doubleValue() * 1e9));
@@ -57,13 +49,9 @@ public final class Driver {
             return texts;
         }
 
-        RedlockdClient client() {
-            return CLIENTS.get(text("client"));
-        }
+        RedlockdClient client() { return CLIENTS.get(text("client")); }
 
-        Lease lease() {
-            return LEASES.get(text("lease"));
-        }
+        Lease lease() { return LEASES.get(text("lease")); }
 
         @SuppressWarnings("unchecked")
         Options options() {
@@ -78,11 +66,12 @@ public final class Driver {
         }
 
         Optional<Lease> acquire() throws InterruptedException {
-            boolean one = members.get("resource") instanceof String;
-            if (has("try")) {
-                return one ? client().tryLock(text("resource"), options()) : client().tryLockAll(texts("resource"), options());
+            if (members.get("resource") instanceof String) {
+                String name = text("resource");
+                return has("try") ? client().tryLock(name, options()) : Optional.of(client().lock(name, options()));
             }
-            return Optional.of(one ? client().lock(text("resource"), options()) : client().lockAll(texts("resource"), options()));
+            List<String> names = texts("resource");
+            return has("try") ? client().tryLockAll(names, options()) : Optional.of(client().lockAll(names, options()));
         }
 
         void say(Map<String, ?> answer) {
@@ -101,24 +90,20 @@ public final class Driver {
         String code = own ? ((RedlockdException) error).code()
             : error instanceof Raised ? "raised" : error instanceof InterruptedException ? "interrupted" : "other";
         String detail = own ? error.getMessage() : error.toString();
-        return Map.of("error", Map.of("code", code, "detail", detail, "status", own ? ((RedlockdException) error).status() : 0));
+        int status = own ? ((RedlockdException) error).status() : 0;
+        return Map.of("error", Map.of("code", code, "detail", detail, "status", status));
     }
 
-    private static double seconds(Lease lease) {
-        return lease.remaining().toNanos() / 1e9;
-    }
+    private static double seconds(Lease lease) { return lease.remaining().toNanos() / 1e9; }
 
     private static Map<String, Object> newClient(Command command) {
         RedlockdClient.Builder builder = RedlockdClient.builder(command.texts("servers").toArray(new String[0]));
         builder.key(command.text("key")).owner(command.text("owner"));
-        if (command.has("timeout")) {
-            builder.timeout(command.seconds("timeout"));
-        }
-        if (command.has("ca")) {
-            builder.trust(Path.of(command.text("ca")));
-        }
+        if (command.has("timeout")) builder.timeout(command.seconds("timeout"));
+        if (command.has("ca")) builder.trust(Path.of(command.text("ca")));
         if (command.has("certificate")) {
-            builder.certificate(Path.of(command.texts("certificate").get(0)), Path.of(command.texts("certificate").get(1)));
+            List<String> files = command.texts("certificate");
+            builder.certificate(Path.of(files.get(0)), Path.of(files.get(1)));
         }
         CLIENTS.put(command.text("client"), builder.build());
         return Map.of();
@@ -126,11 +111,11 @@ public final class Driver {
 
     private static Map<String, Object> acquire(Command command) throws InterruptedException {
         Optional<Lease> lease = command.acquire();
-        if (lease.isEmpty()) {
-            return Map.of("held", false);
-        }
+        if (lease.isEmpty()) return Map.of("held", false);
         LEASES.put(command.text("lease"), lease.get());
-        Map<String, Object> answer = new HashMap<>(Map.of("fence", lease.get().fence(), "remaining", seconds(lease.get())));
+        Map<String, Object> answer = new HashMap<>();
+        answer.put("fence", lease.get().fence());
+        answer.put("remaining", seconds(lease.get()));
         answer.put("slot", lease.get().slot().isPresent() ? lease.get().slot().getAsInt() : null);
         return answer;
     }
@@ -141,9 +126,7 @@ public final class Driver {
             while (command.has("until_lost") && !lease.awaitLost(Duration.ofHours(1))) {
                 continue;
             }
-            if (command.has("raise")) {
-                throw new Raised();
-            }
+            if (command.has("raise")) throw new Raised();
             return Map.of("fence", lease.fence());
         }
     }

@@ -5,8 +5,8 @@ import java.util.concurrent.ThreadLocalRandom;
 import java.util.concurrent.TimeUnit;
 
 /**
- * One acquisition: all of its requests have one Idempotency-Key, so that each finds the lease whose answer was lost. It runs in the
- * thread of its caller. Times are nanoseconds.
+ * One acquisition: all of its requests have one Idempotency-Key, so that each finds the lease whose answer was lost. It
+ * runs in the thread of its caller. Times are nanoseconds.
  */
 final class Acquisition {
     private static final System.Logger LOG = System.getLogger(Acquisition.class.getPackageName());
@@ -24,21 +24,15 @@ final class Acquisition {
         until = Threads.clock() + wanted.wait;
     }
 
-    private static String newKey() {
-        return String.format("%016x%016x", RANDOM.nextLong(), RANDOM.nextLong());
-    }
+    private static String newKey() { return String.format("%016x%016x", RANDOM.nextLong(), RANDOM.nextLong()); }
 
     /** Returns the lease, or throws why there is none. After an interrupt, nothing is left at the servers. */
     Lease run() throws InterruptedException {
-        if (Thread.interrupted()) {
-            throw new InterruptedException();
-        }
+        if (Thread.interrupted()) throw new InterruptedException();
         try {
             return acquire();
         } catch (Throwable error) {
-            if (unknown) {
-                takeBack();
-            }
+            if (unknown) takeBack();
             throw error;
         }
     }
@@ -53,9 +47,7 @@ final class Acquisition {
             Answer answer = exchange.await();
             if (answer.isGrant()) {
                 Lease lease = granted(answer, sent);
-                if (lease != null) {
-                    return lease;
-                }
+                if (lease != null) return lease;
             } else if (answer.status == 409 || known && (answer.status != 0 && answer.status != 503 || !answer.sent)) {
                 unknown = false;
             }
@@ -72,9 +64,7 @@ final class Acquisition {
 
     /** The lease, if it can still be used. */
     private Lease granted(Answer answer, long sent) {
-        if (!isLease(answer)) {
-            return null;
-        }
+        if (!isLease(answer)) return null;
         long begin = sent + Math.max(answer.time("waited_ms"), 0) / 100 * 99; // the clocks may differ by a hundredth
         Lease lease = new Lease(servers, wanted, answer, begin);
         unknown = false;
@@ -87,17 +77,16 @@ final class Acquisition {
         return lease.start(begin + wanted.ttl / 3);
     }
 
-    /** Before the next request; throws the error if there is none. {@code early}: before the wait of the request was over. */
+    /**
+     * Before the next request; throws the error if there is none. {@code early}: before the wait of the request was
+     * over.
+     */
     private void pause(Answer answer, int failures, boolean early) throws InterruptedException {
         long left = until - Threads.clock(), random = ThreadLocalRandom.current().nextLong(Threads.SECOND), pause = 0;
-        if (!answer.isUndecided() && !answer.isGrant() && answer.status != 409) {
-            throw answer.error();
-        }
+        if (!answer.isUndecided() && !answer.isGrant() && answer.status != 409) throw answer.error();
         if (left <= 0) { // each server once, and once more where the answer was lost
             int tries = servers.count + (answer.status == 0 && answer.sent ? 1 : 0);
-            if (answer.status == 409 || failures >= tries) {
-                throw answer.error();
-            }
+            if (answer.status == 409 || failures >= tries) throw answer.error();
         } else if (answer.status == 409) {
             pause = early ? Math.min(answer.retryAfter(), Threads.SECOND) + random : 0;
         } else { // another server at once; after the last one a pause
@@ -110,8 +99,6 @@ final class Acquisition {
     private void takeBack() {
         long limit = Math.min(servers.timeout, Threads.SECOND);
         Answer answer = servers.ask(wanted.post(key, 0, limit)).answer.join();
-        if (isLease(answer)) {
-            new Lease(servers, wanted, answer, Threads.clock()).release();
-        }
+        if (isLease(answer)) new Lease(servers, wanted, answer, Threads.clock()).release();
     }
 }

@@ -12,8 +12,8 @@ import java.util.regex.Matcher;
 import java.util.regex.Pattern;
 
 /**
- * An answer to a request. The status is 0 where no whole answer of redlockd came; {@code sent}: the request may have been carried
- * out nevertheless.
+ * An answer to a request. The status is 0 where no whole answer of redlockd came; {@code sent}: the request may have
+ * been carried out nevertheless.
  */
 final class Answer {
     private static final int LINE_MAX = 16 << 10, LINES_MAX = 200, BODY_MAX = 4 << 20;
@@ -36,13 +36,9 @@ final class Answer {
     }
 
     /** True for what another server may answer otherwise. */
-    boolean isUndecided() {
-        return status == 0 || status == 429 || status == 503;
-    }
+    boolean isUndecided() { return status == 0 || status == 429 || status == 503; }
 
-    boolean isGrant() {
-        return status == 200 || status == 201;
-    }
+    boolean isGrant() { return status == 200 || status == 201; }
 
     /** A whole number that is not negative; -1: there is none. */
     long number(String name) {
@@ -67,16 +63,15 @@ final class Answer {
         return value.matches("[0-9]{1,5}") ? Long.parseLong(value) * Threads.SECOND : Threads.SECOND;
     }
 
-    RedlockdException error() {
-        return RedlockdException.of(this);
-    }
+    RedlockdException error() { return RedlockdException.of(this); }
 
-    /** Reads the answer from a connection on which nothing else comes. Throws IOException where it is not whole, or none of redlockd. */
+    /**
+     * Reads the answer from a connection on which nothing else comes. Throws IOException where it is not whole, or none
+     * of redlockd.
+     */
     static Answer read(InputStream in) throws IOException {
         Matcher first = STATUS.matcher(line(in));
-        if (!first.matches()) {
-            throw new IOException("it is not HTTP");
-        }
+        if (!first.matches()) throw new IOException("it is not HTTP");
         int status = Integer.parseInt(first.group(1));
         Map<String, String> headers = headers(in);
         byte[] content = status == 204 || status == 304 ? new byte[0] : content(in, headers);
@@ -99,12 +94,8 @@ final class Answer {
     private static String line(InputStream in) throws IOException {
         ByteArrayOutputStream line = new ByteArrayOutputStream();
         for (int each = in.read(); each != '\n'; each = in.read()) {
-            if (each < 0) {
-                throw new EOFException("the connection was closed");
-            }
-            if (line.size() == LINE_MAX) {
-                throw new IOException("it is too long");
-            }
+            if (each < 0) throw new EOFException("the connection was closed");
+            if (line.size() == LINE_MAX) throw new IOException("it is too long");
             line.write(each);
         }
         String text = line.toString(StandardCharsets.ISO_8859_1);
@@ -116,9 +107,7 @@ final class Answer {
         int lines = 0;
         for (String line = line(in); !line.isEmpty(); line = line(in)) {
             int colon = line.indexOf(':');
-            if (colon < 1 || ++lines > LINES_MAX) {
-                throw new IOException("its headers are none");
-            }
+            if (colon < 1 || ++lines > LINES_MAX) throw new IOException("its headers are none");
             headers.put(line.substring(0, colon), line.substring(colon + 1).trim());
         }
         return headers;
@@ -126,18 +115,14 @@ final class Answer {
 
     private static byte[] content(InputStream in, Map<String, String> headers) throws IOException {
         String length = headers.get("Content-Length");
-        if ("chunked".equalsIgnoreCase(headers.get("Transfer-Encoding"))) {
-            return chunks(in);
-        }
+        if ("chunked".equalsIgnoreCase(headers.get("Transfer-Encoding"))) return chunks(in);
         return length == null ? part(in, BODY_MAX, false) : part(in, size(length, 10), true);
     }
 
     private static int size(String number, int radix) throws IOException {
         try {
             int size = Integer.parseUnsignedInt(number, radix);
-            if (size >= 0 && size <= BODY_MAX) {
-                return size;
-            }
+            if (size >= 0 && size <= BODY_MAX) return size;
         } catch (NumberFormatException error) {
             throw new IOException("it has no length", error);
         }
@@ -146,9 +131,7 @@ final class Answer {
 
     private static byte[] part(InputStream in, int size, boolean whole) throws IOException {
         byte[] part = in.readNBytes(size);
-        if (whole && part.length < size) {
-            throw new EOFException("it was cut off");
-        }
+        if (whole && part.length < size) throw new EOFException("it was cut off");
         return part;
     }
 

@@ -18,7 +18,8 @@ final class Ask {
         this.method = method;
         this.path = path;
         this.timeout = timeout;
-        headers = (header == null ? "" : header + ": " + value + "\r\n") + (body == null ? "" : "Content-Type: application/json\r\n");
+        headers = (header == null ? "" : header + ": " + value + "\r\n")
+            + (body == null ? "" : "Content-Type: application/json\r\n");
         content = body == null ? new byte[0] : Json.write(body).getBytes(StandardCharsets.UTF_8);
     }
 

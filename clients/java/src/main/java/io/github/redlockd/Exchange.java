@@ -1,10 +1,10 @@
 package io.github.redlockd;
 
-import java.io.BufferedInputStream;
 import java.io.Closeable;
 import java.io.IOException;
 import java.security.cert.CertificateException;
 import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.ExecutionException;
 import java.util.concurrent.Future;
 import java.util.concurrent.atomic.AtomicBoolean;
 import java.util.function.Consumer;
@@ -13,8 +13,8 @@ import javax.net.ssl.SSLContext;
 /**
  * One request to one server, on a connection of its own: its end says that the answer is whole or cut off.
  *
- * <p>A thread of the pool carries it out. Whatever ends it (the answer, its time limit, any thread that cancels it) closes the
- * connection, which also ends the wait of that thread.
+ * <p>A thread of the pool carries it out. Whatever ends it (the answer, its time limit, any thread that cancels it)
+ * closes the connection, which also ends the wait of that thread.
  */
 final class Exchange {
     final CompletableFuture<Answer> answer = new CompletableFuture<>();
@@ -37,17 +37,11 @@ final class Exchange {
     }
 
     /** Once this is true, the request may be carried out. */
-    boolean isSent() {
-        return sent;
-    }
+    boolean isSent() { return sent; }
 
     private void carryOut(byte[] request, SSLContext context) {
         try {
-            Server.Connection opened = server.connect(context, this::keep);
-            sent = true;
-            opened.out.write(request);
-            opened.out.flush();
-            end(Answer.read(new BufferedInputStream(opened.in)));
+            end(server.ask(request, context, this::keep, () -> sent = true));
         } catch (IOException | RuntimeException error) {
             boolean certificate = error.getCause() instanceof CertificateException;
             giveUp((certificate ? "its certificate is not trusted: " : "") + error);
@@ -56,16 +50,12 @@ final class Exchange {
 
     private synchronized void keep(Closeable opened) {
         connection = opened;
-        if (ended.get()) {
-            close();
-        }
+        if (ended.get()) close();
     }
 
     private synchronized void close() {
         try {
-            if (connection != null) {
-                connection.close();
-            }
+            if (connection != null) connection.close();
         } catch (IOException error) {
             // it is not used any more
         }
@@ -79,9 +69,7 @@ final class Exchange {
         }
     }
 
-    void giveUp(String why) {
-        end(Answer.none(server.url + ": " + why, sent));
-    }
+    void giveUp(String why) { end(Answer.none(server.url + ": " + why, sent)); }
 
     /** Nobody wants the answer any more. */
     void cancel() {
@@ -104,7 +92,7 @@ final class Exchange {
         } catch (InterruptedException interrupt) {
             cancel();
             throw interrupt;
-        } catch (java.util.concurrent.ExecutionException impossible) {
+        } catch (ExecutionException impossible) {
             throw new AssertionError(impossible);
         }
     }

@@ -15,8 +15,8 @@ import java.util.concurrent.atomic.AtomicBoolean;
 import java.util.stream.Collectors;
 
 /**
- * A lease that is renewed in the background until {@link #close} or {@link #release}, or until it is lost. Leases that are held when
- * the program ends are released. Safe for threads.
+ * A lease that is renewed in the background until {@link #close} or {@link #release}, or until it is lost. Leases that
+ * are held when the program ends are released. Safe for threads.
  */
 public final class Lease implements AutoCloseable {
     private static final System.Logger LOG = System.getLogger(Lease.class.getPackageName());
@@ -75,15 +75,11 @@ public final class Lease implements AutoCloseable {
     /** Tells the loss to those who wait for it: a timer, which is set again if the lease was renewed meanwhile. */
     private void expire() {
         expiry = Threads.after(term.remaining(), () -> {
-            if (term.lost() == null) {
-                expire();
-            }
+            if (term.lost() == null) expire();
         });
     }
 
-    private void renewLater(long nanos) {
-        nextRenewal = Threads.after(nanos, this::renew);
-    }
+    private void renewLater(long nanos) { nextRenewal = Threads.after(nanos, this::renew); }
 
     private void renew() {
         long limit = Math.min(Math.min(wanted.ttl / 5, servers.timeout), term.remaining()), sent = Threads.clock();
@@ -94,9 +90,7 @@ public final class Lease implements AutoCloseable {
     }
 
     private void renewed(Answer answer, long sent) {
-        if (term.lost() != null) {
-            return;
-        }
+        if (term.lost() != null) return;
         if (answer.status == 200 && answer.time("validity_ms") >= 0) {
             term.extend(sent + answer.time("validity_ms"));
             failures = 0;
@@ -109,17 +103,16 @@ public final class Lease implements AutoCloseable {
         }
     }
 
-    /** The release under way; it tells whether it was done. From here on the lease does not count, whatever the server answers. */
+    /**
+     * The release under way; it tells whether it was done. From here on the lease does not count, whatever the server
+     * answers.
+     */
     CompletableFuture<Boolean> beginRelease() {
         HELD.remove(this);
-        if (!released.compareAndSet(false, true)) {
-            return CompletableFuture.completedFuture(false);
-        }
+        if (!released.compareAndSet(false, true)) return CompletableFuture.completedFuture(false);
         term.lose(byRelease);
         Exchange open = renewal;
-        if (open != null) {
-            open.cancel();
-        }
+        if (open != null) open.cancel();
         return servers.askEach(wanted.delete(token, servers.timeout)).thenApply(this::isReleased);
     }
 
@@ -131,63 +124,49 @@ public final class Lease implements AutoCloseable {
     }
 
     /**
-     * Ends the renewal and gives the lock back. Returns false if it was not held any more, or if no server answers: then it ends by
-     * itself. An interrupted thread releases, too.
+     * Ends the renewal and gives the lock back. Returns false if it was not held any more, or if no server answers:
+     * then it ends by itself. An interrupted thread releases, too.
      */
-    public boolean release() {
-        return beginRelease().join();
-    }
+    public boolean release() { return beginRelease().join(); }
 
     /**
-     * Releases at the end of a block. Throws {@link LockLost} if the lease was lost before: what the block did may have been done
-     * twice. If the block ended by another exception, that one stays, and has this one among the suppressed.
+     * Releases at the end of a block. Throws {@link LockLost} if the lease was lost before: what the block did may have
+     * been done twice. If the block ended by another exception, that one stays, and has this one among the suppressed.
      */
     @Override
     public void close() {
         LockLost why = released.get() ? null : term.lost();
         release();
-        if (why != null) {
-            throw new LockLost(why.getMessage(), why.getCause());
-        }
+        if (why != null) throw new LockLost(why.getMessage(), why.getCause());
     }
 
-    /** Returns the fence: larger than that of every holder before. Send it with each write to what the lock protects. */
-    public long fence() {
-        return fence;
-    }
+    /**
+     * Returns the fence: larger than that of every holder before. Send it with each write to what the lock protects.
+     */
+    public long fence() { return fence; }
 
     /** Returns the slot of a lease that was acquired with {@link Options#slots}. */
-    public OptionalInt slot() {
-        return slot < 0 ? OptionalInt.empty() : OptionalInt.of(slot);
-    }
+    public OptionalInt slot() { return slot < 0 ? OptionalInt.empty() : OptionalInt.of(slot); }
 
     /** Returns the names that the lease covers. */
-    public List<String> resources() {
-        return wanted.resources;
-    }
+    public List<String> resources() { return wanted.resources; }
 
     /** Returns the time until the lease counts as lost, unless it is renewed. */
-    public Duration remaining() {
-        return Duration.ofNanos(term.remaining());
-    }
+    public Duration remaining() { return Duration.ofNanos(term.remaining()); }
 
     /** Throws {@link LockLost} if the lease cannot be relied on any more. Call it right before each write. */
     public void check() {
         LockLost why = term.lost();
-        if (why != null) {
-            throw new LockLost(why.getMessage(), why.getCause());
-        }
+        if (why != null) throw new LockLost(why.getMessage(), why.getCause());
     }
 
     /** Returns true if the lease cannot be relied on any more, also after its release. */
-    public boolean isLost() {
-        return term.lost() != null;
-    }
+    public boolean isLost() { return term.lost() != null; }
 
     /** Waits until the lease is lost or released; returns false if it is neither after this time. */
     public boolean awaitLost(Duration timeout) throws InterruptedException {
-        long until = Threads.clock() + timeout.toNanos();
-        for (long left = timeout.toNanos(); left > 0 && !isLost(); left = until - Threads.clock()) {
+        long until = Threads.clock() + Threads.nanos(timeout);
+        for (long left = Threads.nanos(timeout); left > 0 && !isLost(); left = until - Threads.clock()) {
             try {
                 term.over.get(Math.min(left, term.remaining()), TimeUnit.NANOSECONDS);
             } catch (TimeoutException error) {
@@ -203,9 +182,7 @@ public final class Lease implements AutoCloseable {
     public void onLost(Runnable action) {
         term.over.thenAcceptAsync(why -> {
             try {
-                if (why != byRelease) {
-                    action.run();
-                }
+                if (why != byRelease) action.run();
             } catch (RuntimeException error) {
                 LOG.log(System.Logger.Level.ERROR, "what was to be done at the loss of a lease failed", error);
             }

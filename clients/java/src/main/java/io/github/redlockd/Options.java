@@ -8,17 +8,12 @@ import java.util.Map;
 
 /** How a lock is acquired. Each call returns new options; none changes the old ones. */
 public final class Options {
-    private static final Duration LONGEST = Duration.ofDays(10000);
     private final Map<String, Object> values;
 
     /** A lease of 30 seconds, a wait of 60, and a margin of a tenth of the ttl. */
-    public Options() {
-        this(new HashMap<>());
-    }
+    public Options() { this(new HashMap<>()); }
 
-    private Options(Map<String, Object> values) {
-        this.values = values;
-    }
+    private Options(Map<String, Object> values) { this.values = values; }
 
     private Options with(String name, Object value) {
         Map<String, Object> copy = new HashMap<>(values);
@@ -27,44 +22,30 @@ public final class Options {
     }
 
     /** How long the lease lasts without a renewal: 30 seconds unless you say more. */
-    public Options ttl(Duration ttl) {
-        return with("ttl", ttl);
-    }
+    public Options ttl(Duration ttl) { return with("ttl", ttl); }
 
     /** How long to wait for the lock: a minute unless you say more; {@link Duration#ZERO} does not wait. */
-    public Options waitUpTo(Duration wait) {
-        return with("wait", wait);
-    }
+    public Options waitUpTo(Duration wait) { return with("wait", wait); }
 
     /** How long before its end the lease counts as lost: a tenth of the ttl unless you say more, at most half of it. */
-    public Options margin(Duration margin) {
-        return with("margin", margin);
-    }
+    public Options margin(Duration margin) { return with("margin", margin); }
 
     /** A label that is shown to all who may inspect the lock. */
-    public Options owner(String owner) {
-        return with("owner", owner);
-    }
+    public Options owner(String owner) { return with("owner", owner); }
 
     /** Data for whoever inspects the lock: texts, numbers, booleans, null, maps and lists of them. */
-    public Options metadata(Map<String, ?> metadata) {
-        return with("metadata", Json.parse(Json.write(metadata)));
-    }
+    public Options metadata(Map<String, ?> metadata) { return with("metadata", Json.parse(Json.write(metadata))); }
 
     /** With others that are shared, instead of alone. */
-    public Options shared() {
-        return with("mode", "shared");
-    }
+    public Options shared() { return with("mode", "shared"); }
 
     /** At most so many at once: {@link Lease#slot} is the number of the lease. */
-    public Options slots(int slots) {
-        return with("slots", slots);
-    }
+    public Options slots(int slots) { return with("slots", slots); }
 
     /** Nanoseconds. */
     long time(String name, long otherwise) {
         Duration value = (Duration) values.get(name);
-        return value == null ? otherwise : value.compareTo(LONGEST) > 0 ? LONGEST.toNanos() : value.toNanos();
+        return value == null ? otherwise : Threads.nanos(value);
     }
 
     /** Adds what is sent as it is. */

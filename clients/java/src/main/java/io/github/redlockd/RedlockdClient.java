@@ -13,8 +13,8 @@ import java.util.stream.Collectors;
 import javax.net.ssl.SSLContext;
 
 /**
- * A client of one cluster of redlockd. Safe for threads; one for each program is enough. It holds no connections, and its threads are
- * daemons that all clients share, so it need not be closed.
+ * A client of one cluster of redlockd. Safe for threads; one for each program is enough. It holds no connections, and
+ * its threads are daemons that all clients share, so it need not be closed.
  *
  * <pre>{@code
  * RedlockdClient client = RedlockdClient.builder("https://a:8443", "https://b:8443").key(KEY).build();
@@ -24,8 +24,8 @@ import javax.net.ssl.SSLContext;
  * }
  * }</pre>
  *
- * <p>Each acquisition throws {@link InterruptedException} if its thread is interrupted; then neither a waiting request nor a lease is
- * left at the servers.
+ * <p>Each acquisition throws {@link InterruptedException} if its thread is interrupted; then neither a waiting request
+ * nor a lease is left at the servers.
  */
 public final class RedlockdClient {
     private final Servers servers;
@@ -36,15 +36,11 @@ public final class RedlockdClient {
         this.owner = owner;
     }
 
-    /** Begins a client of these servers, in the order of preference: {@code https://host:port}, {@code http://…}, {@code unix:/path}. */
-    public static Builder builder(String... servers) {
-        return new Builder(servers);
-    }
+    /** Begins a client of these servers, by preference: {@code https://host:port}, {@code http://…}, {@code unix:/path}. */
+    public static Builder builder(String... servers) { return new Builder(servers); }
 
     /** Acquires a lock, and waits a minute for it. */
-    public Lease lock(String resource) throws InterruptedException {
-        return lock(resource, new Options());
-    }
+    public Lease lock(String resource) throws InterruptedException { return lock(resource, new Options()); }
 
     /** Acquires a lock, and waits so long for it. */
     public Lease lock(String resource, Duration wait) throws InterruptedException {
@@ -85,29 +81,27 @@ public final class RedlockdClient {
     }
 
     /**
-     * The states of a lock, each by the names of its members: the state now, and again whenever the holder changes, until the
-     * subscription is cancelled. Subscribers are called on threads of the library. States that come faster than they are asked for
-     * are told as one.
+     * The states of a lock, each by the names of its members: the state now, and again whenever the holder changes,
+     * until the subscription is cancelled. Subscribers are called on threads of the library. States that come faster
+     * than they are asked for are told as one.
      */
     public Flow.Publisher<Map<String, Object>> watch(String resource) {
-        return subscriber -> subscriber.onSubscribe(new Watch(servers, resource, subscriber));
+        return subscriber -> {
+            Watch watch = new Watch(servers, resource, subscriber);
+            subscriber.onSubscribe(watch);
+            Threads.POOL.execute(watch);
+        };
     }
 
     /** For operators: takes the lock from its holder. */
-    public void force(String resource) {
-        forceAt(Ask.pathOf(resource) + "?force=true");
-    }
+    public void force(String resource) { forceAt(Ask.pathOf(resource) + "?force=true"); }
 
     /** For operators: takes the lock from the holder with this fence, and from no other one. */
-    public void force(String resource, long fence) {
-        forceAt(Ask.pathOf(resource) + "?force=true&fence=" + fence);
-    }
+    public void force(String resource, long fence) { forceAt(Ask.pathOf(resource) + "?force=true&fence=" + fence); }
 
     private void forceAt(String path) {
         Answer answer = servers.askEach(new Ask("DELETE", path, servers.timeout, null, null, null)).join();
-        if (answer.status != 204) {
-            throw answer.error();
-        }
+        if (answer.status != 204) throw answer.error();
     }
 
     /** Makes a client. Arguments that make none are an {@link IllegalArgumentException}. */
@@ -122,9 +116,7 @@ public final class RedlockdClient {
 
         private Builder(String... urls) {
             servers = Arrays.stream(urls).map(Server::new).collect(Collectors.toList());
-            if (servers.isEmpty()) {
-                throw new IllegalArgumentException("no server is given");
-            }
+            if (servers.isEmpty()) throw new IllegalArgumentException("no server is given");
         }
 
         /** An API key. */
@@ -147,7 +139,7 @@ public final class RedlockdClient {
             if (timeout.isNegative() || timeout.isZero()) {
                 throw new IllegalArgumentException("the timeout must be positive");
             }
-            this.timeout = timeout.toNanos();
+            this.timeout = Threads.nanos(timeout);
             return this;
         }
 
@@ -157,7 +149,10 @@ public final class RedlockdClient {
             return this;
         }
 
-        /** PEM files of a client certificate (with its chain) and of its key: PKCS#8, not encrypted; RSA, EC, and EdDSA from Java 15 on. */
+        /**
+         * PEM files of a client certificate (with its chain) and of its key: PKCS#8, not encrypted; RSA, EC, and EdDSA
+         * from Java 15 on.
+         */
         public Builder certificate(Path certificate, Path key) {
             this.certificate = certificate;
             certificateKey = key;
@@ -166,7 +161,8 @@ public final class RedlockdClient {
 
         /** Reads the files, and connects to nothing yet. */
         public RedlockdClient build() {
-            SSLContext context = servers.stream().anyMatch(Server::hasTls) ? Tls.context(trust, certificate, certificateKey) : null;
+            boolean secure = servers.stream().anyMatch(Server::hasTls);
+            SSLContext context = secure ? Tls.context(trust, certificate, certificateKey) : null;
             return new RedlockdClient(new Servers(servers, key, timeout, context), owner);
         }
     }

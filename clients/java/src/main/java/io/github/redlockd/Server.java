@@ -1,5 +1,6 @@
 package io.github.redlockd;
 
+import java.io.BufferedInputStream;
 import java.io.Closeable;
 import java.io.IOException;
 import java.io.InputStream;
@@ -22,8 +23,8 @@ import javax.net.ssl.SSLSocket;
 
 /** One address of the list: {@code http://host:port}, {@code https://host:port/path} or {@code unix:/path}. */
 final class Server {
-    private static final Pattern URL =
-        Pattern.compile("unix:([!-~]+)|(https?)://((\\[[0-9a-fA-F:.]+\\]|[!-~&&[^/:@?#\\[\\]]]+)(?::([0-9]{1,5}))?)(/[!-~&&[^?#]]*)?");
+    private static final Pattern URL = Pattern.compile("unix:([!-~]+)"
+        + "|(https?)://((\\[[0-9a-fA-F:.]+\\]|[!-~&&[^/:@?#\\[\\]]]+)(?::([0-9]{1,5}))?)(/[!-~&&[^?#]]*)?");
     final String url;
     final String authority;
     final String prefix;
@@ -34,9 +35,7 @@ final class Server {
 
     Server(String url) {
         Matcher parts = URL.matcher(url);
-        if (!parts.matches()) {
-            throw new IllegalArgumentException("not the address of a server: " + url);
-        }
+        if (!parts.matches()) throw new IllegalArgumentException("not the address of a server: " + url);
         this.url = url;
         tls = "https".equals(parts.group(2));
         socketFile = parts.group(1) == null ? null : unixAddress(parts.group(1));
@@ -46,14 +45,13 @@ final class Server {
         prefix = parts.group(6) == null ? "" : parts.group(6).replaceAll("/+$", "");
     }
 
-    boolean hasTls() {
-        return tls;
-    }
+    boolean hasTls() { return tls; }
 
     // Unix sockets by reflection: this file is for Java 11, which has none.
     private static SocketAddress unixAddress(String path) {
         try {
-            return (SocketAddress) Class.forName("java.net.UnixDomainSocketAddress").getMethod("of", String.class).invoke(null, path);
+            Method of = Class.forName("java.net.UnixDomainSocketAddress").getMethod("of", String.class);
+            return (SocketAddress) of.invoke(null, path);
         } catch (ReflectiveOperationException error) {
             throw new UnsupportedOperationException("unix:" + path + ": Unix sockets need Java 16 or newer", error);
         }
@@ -95,28 +93,24 @@ final class Server {
     }
 
     /**
-     * Opens a connection. Hands on what closes it before anything that can block: below TLS, where closing neither writes nor
-     * waits.
+     * Sends a request and reads the answer, on a connection of its own. Hands on what closes it before anything that
+     * can block: below TLS, where closing neither writes nor waits. Says so right before it sends.
      */
-    Connection connect(SSLContext context, Consumer<Closeable> keep) throws IOException {
+    Answer ask(byte[] request, SSLContext context, Consumer<Closeable> keep, Runnable sends) throws IOException {
         if (socketFile != null) {
             SocketChannel channel = openUnix();
             keep.accept(channel);
             channel.connect(socketFile);
-            return new Connection(Channels.newInputStream(channel), Channels.newOutputStream(channel));
+            return ask(request, Channels.newInputStream(channel), Channels.newOutputStream(channel), sends);
         }
         Socket plain = openTcp(keep), socket = tls ? secure(plain, context) : plain;
-        return new Connection(socket.getInputStream(), socket.getOutputStream());
+        return ask(request, socket.getInputStream(), socket.getOutputStream(), sends);
     }
 
-    /** The two directions of a connection. */
-    static final class Connection {
-        final InputStream in;
-        final OutputStream out;
-
-        private Connection(InputStream in, OutputStream out) {
-            this.in = in;
-            this.out = out;
-        }
+    private static Answer ask(byte[] request, InputStream in, OutputStream out, Runnable sends) throws IOException {
+        sends.run();
+        out.write(request);
+        out.flush();
+        return Answer.read(new BufferedInputStream(in));
     }
 }

@@ -21,23 +21,17 @@ final class Servers {
         count = all.size();
     }
 
-    private synchronized Server current() {
-        return all.get(inUse);
-    }
+    private synchronized Server current() { return all.get(inUse); }
 
     /** A server that gives no answer, or cannot help now, is left for the next one. */
     private synchronized void note(Server server, Answer answer) {
-        if (answer.isUndecided() && all.get(inUse) == server) {
-            inUse = (inUse + 1) % count;
-        }
+        if (answer.isUndecided() && all.get(inUse) == server) inUse = (inUse + 1) % count;
     }
 
     private Exchange start(Server server, Ask ask, boolean counts) {
         byte[] request = ask.bytes(server.prefix, server.authority, key);
         return new Exchange(server, answer -> {
-            if (counts) {
-                note(server, answer);
-            }
+            if (counts) note(server, answer);
         }).start(request, context, ask.timeout);
     }
 
@@ -45,13 +39,14 @@ final class Servers {
     Exchange ask(Ask ask) {
         Server server = current();
         Exchange exchange = start(server, ask, true);
-        if (ask.timeout > timeout) {
-            exchange.unlessEnded(timeout, () -> watchOver(exchange, server));
-        }
+        if (ask.timeout > timeout) exchange.unlessEnded(timeout, () -> watchOver(exchange, server));
         return exchange;
     }
 
-    /** A server that hangs keeps its connections: if there is another one, it is given up as soon as it answers no health check. */
+    /**
+     * A server that hangs keeps its connections: if there is another one, it is given up as soon as it answers no
+     * health check.
+     */
     private void watchOver(Exchange exchange, Server server) {
         if (!exchange.isSent()) {
             exchange.giveUp("no connection in time");
@@ -67,9 +62,7 @@ final class Servers {
     }
 
     /** Asks each server once, until one decides. */
-    CompletableFuture<Answer> askEach(Ask ask) {
-        return askEach(ask, count);
-    }
+    CompletableFuture<Answer> askEach(Ask ask) { return askEach(ask, count); }
 
     private CompletableFuture<Answer> askEach(Ask ask, int left) {
         return ask(ask).answer.thenCompose(answer ->

@@ -14,10 +14,13 @@ import java.security.cert.CertificateException;
 import java.security.cert.CertificateFactory;
 import java.security.spec.PKCS8EncodedKeySpec;
 import java.util.Base64;
+import java.util.Collection;
 import java.util.regex.Matcher;
 import java.util.regex.Pattern;
+import javax.net.ssl.KeyManager;
 import javax.net.ssl.KeyManagerFactory;
 import javax.net.ssl.SSLContext;
+import javax.net.ssl.TrustManager;
 import javax.net.ssl.TrustManagerFactory;
 
 /** What HTTPS trusts and shows, from PEM files. A file that cannot be read or used is an IllegalArgumentException. */
@@ -30,18 +33,22 @@ final class Tls {
     /** Each path may be null: then the authorities of Java are trusted, and no certificate is shown. */
     static SSLContext context(Path trust, Path certificate, Path key) {
         try {
-            KeyManagerFactory shown = null;
-            TrustManagerFactory trusted = null;
+            KeyManager[] shown = null;
+            TrustManager[] trusted = null;
             if (certificate != null) {
-                shown = KeyManagerFactory.getInstance(KeyManagerFactory.getDefaultAlgorithm());
-                shown.init(identity(certificates(certificate), key), NO_PASSWORD);
+                String algorithm = KeyManagerFactory.getDefaultAlgorithm();
+                KeyManagerFactory factory = KeyManagerFactory.getInstance(algorithm);
+                factory.init(identity(certificates(certificate), key), NO_PASSWORD);
+                shown = factory.getKeyManagers();
             }
             if (trust != null) {
-                trusted = TrustManagerFactory.getInstance(TrustManagerFactory.getDefaultAlgorithm());
-                trusted.init(authorities(certificates(trust)));
+                String algorithm = TrustManagerFactory.getDefaultAlgorithm();
+                TrustManagerFactory factory = TrustManagerFactory.getInstance(algorithm);
+                factory.init(authorities(certificates(trust)));
+                trusted = factory.getTrustManagers();
             }
             SSLContext context = SSLContext.getInstance("TLS");
-            context.init(shown == null ? null : shown.getKeyManagers(), trusted == null ? null : trusted.getTrustManagers(), null);
+            context.init(shown, trusted, null);
             return context;
         } catch (GeneralSecurityException | IOException error) {
             throw new IllegalArgumentException("the files for TLS cannot be used: " + error, error);
@@ -50,11 +57,9 @@ final class Tls {
 
     private static Certificate[] certificates(Path file) throws GeneralSecurityException, IOException {
         try (InputStream in = Files.newInputStream(file)) {
-            Certificate[] found = CertificateFactory.getInstance("X.509").generateCertificates(in).toArray(new Certificate[0]);
-            if (found.length == 0) {
-                throw new CertificateException("no certificate in " + file);
-            }
-            return found;
+            Collection<? extends Certificate> found = CertificateFactory.getInstance("X.509").generateCertificates(in);
+            if (found.isEmpty()) throw new CertificateException("no certificate in " + file);
+            return found.toArray(new Certificate[0]);
         }
     }
 
@@ -70,8 +75,8 @@ final class Tls {
     private static KeyStore identity(Certificate[] chain, Path keyFile) throws GeneralSecurityException, IOException {
         Matcher pem = KEY.matcher(Files.readString(keyFile, StandardCharsets.ISO_8859_1));
         if (!pem.find()) {
-            throw new GeneralSecurityException(keyFile + " has no \"BEGIN PRIVATE KEY\" (PKCS#8, not encrypted); make it with"
-                + " openssl pkcs8 -topk8 -nocrypt");
+            throw new GeneralSecurityException(keyFile + " has no PRIVATE KEY (PKCS#8, not encrypted):"
+                + " openssl pkcs8 -topk8 -nocrypt makes one");
         }
         KeyFactory factory = KeyFactory.getInstance(chain[0].getPublicKey().getAlgorithm());
         PrivateKey key = factory.generatePrivate(new PKCS8EncodedKeySpec(Base64.getMimeDecoder().decode(pem.group(1))));

@@ -35,7 +35,7 @@ final class Wanted {
         wait = options.time("wait", 60 * Threads.SECOND);
         margin = options.time("margin", ttl / 10);
         if (ttl < 1_000_000 || wait < 0 || margin < 0 || margin > ttl / 2) {
-            throw new IllegalArgumentException("ttl must be a millisecond or more, wait not negative, margin at most half of ttl");
+            throw new IllegalArgumentException("ttl must be positive, wait not negative, margin at most half of ttl");
         }
         body.put("ttl_ms", ttl / 1_000_000);
         body.put("owner", owner);
@@ -56,6 +56,7 @@ final class Wanted {
     }
 
     Ask delete(String token, long timeout) {
-        return new Ask("DELETE", path, Math.min(timeout, RELEASE_TIMEOUT), names.isEmpty() ? null : names, "Lock-Token", token);
+        Map<String, Object> sent = names.isEmpty() ? null : names;
+        return new Ask("DELETE", path, Math.min(timeout, RELEASE_TIMEOUT), sent, "Lock-Token", token);
     }
 }

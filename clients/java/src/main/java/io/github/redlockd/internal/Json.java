@@ -14,9 +14,9 @@ import java.util.regex.Pattern;
 /**
  * Reads and writes JSON (RFC 8259). It is no part of the public interface and may change.
  *
- * <p>Objects are maps, arrays are lists, and neither can be changed. Whole numbers are {@code Long} where they fit, all others
- * {@code Double}. Of members with one name the last one counts. What is not one whole document in UTF-8, or nests deeper than
- * {@value #DEPTH_MAX}, is an {@link IllegalArgumentException}.
+ * <p>Objects are maps, arrays are lists, and neither can be changed. Whole numbers are {@code Long} where they fit, all
+ * others {@code Double}. Of members with one name the last one counts. What is not one whole document in UTF-8, or
+ * nests deeper than {@value #DEPTH_MAX}, is an {@link IllegalArgumentException}.
  */
 public final class Json {
     private static final int DEPTH_MAX = 1000; // metadata of 1024 bytes can nest 512 deep
@@ -25,9 +25,7 @@ public final class Json {
     private final String text;
     private int at;
 
-    private Json(String text) {
-        this.text = text;
-    }
+    private Json(String text) { this.text = text; }
 
     /** Returns what a document says. */
     public static Object parse(byte[] utf8) {
@@ -43,15 +41,11 @@ public final class Json {
         Json json = new Json(text);
         Object value = json.value(0);
         json.skipSpace();
-        if (json.at < text.length()) {
-            throw json.wrong();
-        }
+        if (json.at < text.length()) throw json.wrong();
         return value;
     }
 
-    private IllegalArgumentException wrong() {
-        return new IllegalArgumentException("not JSON at character " + at);
-    }
+    private IllegalArgumentException wrong() { return new IllegalArgumentException("not JSON at character " + at); }
 
     private void skipSpace() {
         while (at < text.length() && " \t\n\r".indexOf(text.charAt(at)) >= 0) {
@@ -60,9 +54,7 @@ public final class Json {
     }
 
     private char next() {
-        if (at >= text.length()) {
-            throw wrong();
-        }
+        if (at >= text.length()) throw wrong();
         return text.charAt(at++);
     }
 
@@ -74,23 +66,11 @@ public final class Json {
         return found;
     }
 
-    private void need(char wanted) {
-        if (!take(wanted)) {
-            throw wrong();
-        }
-    }
+    private void need(char wanted) { if (!take(wanted)) throw wrong(); }
 
     private Object value(int depth) {
-        if (depth > DEPTH_MAX) {
-            throw wrong();
-        }
-        if (take('{')) {
-            return object(depth);
-        }
-        if (take('[')) {
-            return array(depth);
-        }
-        return take('"') ? string() : literal();
+        if (depth > DEPTH_MAX) throw wrong();
+        return take('{') ? object(depth) : take('[') ? array(depth) : take('"') ? string() : literal();
     }
 
     private Map<String, Object> object(int depth) {
@@ -121,9 +101,7 @@ public final class Json {
     private String string() {
         StringBuilder made = new StringBuilder();
         for (char each = next(); each != '"'; each = next()) {
-            if (each < ' ') {
-                throw wrong();
-            }
+            if (each < ' ') throw wrong();
             made.append(each == '\\' ? escaped() : each);
         }
         return made.toString();
@@ -133,17 +111,13 @@ public final class Json {
         char kind = next();
         if (kind != 'u') {
             int which = SHORT.indexOf(kind);
-            if (which < 0) {
-                throw wrong();
-            }
+            if (which < 0) throw wrong();
             return MEANT.charAt(which);
         }
         int code = 0;
         for (int digit = 0; digit < 4; digit++) {
             int number = "0123456789abcdef".indexOf(Character.toLowerCase(next()));
-            if (number < 0) {
-                throw wrong();
-            }
+            if (number < 0) throw wrong();
             code = code << 4 | number;
         }
         return (char) code;
@@ -157,9 +131,7 @@ public final class Json {
             }
         }
         Matcher number = NUMBER.matcher(text).region(at, text.length());
-        if (!number.lookingAt()) {
-            throw wrong();
-        }
+        if (!number.lookingAt()) throw wrong();
         at = number.end();
         try {
             return Long.valueOf(number.group());
@@ -197,9 +169,10 @@ public final class Json {
     }
 
     private static void writeScalar(StringBuilder out, Object value) {
+        boolean number = value instanceof Number && NUMBER.matcher(value.toString()).matches(); // no NaN
         if (value instanceof CharSequence) {
             quote(out, (CharSequence) value);
-        } else if (value == null || value instanceof Boolean || NUMBER.matcher(value.toString()).matches() && value instanceof Number) {
+        } else if (value == null || value instanceof Boolean || number) {
             out.append(value);
         } else {
             throw new IllegalArgumentException("JSON has no " + value.getClass().getName() + " like this, or so deep");
