@@ -32,7 +32,12 @@ package_client_node() {
 	rm -f build/package/clients/redlockd-*.tgz
 	npm pack --silent --pack-destination build/package/clients ./clients/node
 }
-package_client_java() { :; }
+package_client_java() {
+	rm -rf build/java
+	mvn -q -B -f clients/java/pom.xml -Dredlockd.build="$PWD/build/java" package || return 1
+	rm -f build/package/clients/redlockd-*.jar
+	cp build/java/redlockd-*.jar build/package/clients
+}
 
 # The packages that registries want, in build/package/clients; without arguments those of all languages.
 package_clients() { # [LANGUAGE…]

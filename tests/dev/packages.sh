@@ -23,6 +23,7 @@ packages_of() { # PART
 		case $wanted in
 		npm) has npm || echo nodejs npm ;;
 		go) has go || echo golang-go ca-certificates ;;
+		mvn) has mvn || echo maven ;;
 		jdk) has javac || echo default-jdk-headless ;;
 		*) echo "$wanted" ;;
 		esac

@@ -124,8 +124,9 @@ public final class Lease implements AutoCloseable {
     }
 
     /**
-     * Ends the renewal and gives the lock back. Returns false if it was not held any more, or if no server answers:
-     * then it ends by itself. An interrupted thread releases, too.
+     * Ends the renewal and gives the lock back, also if this thread is interrupted.
+     *
+     * @return false if the lock was not held any more, or if no server answers: then the lease ends by itself
      */
     public boolean release() { return beginRelease().join(); }
 
@@ -141,17 +142,31 @@ public final class Lease implements AutoCloseable {
     }
 
     /**
-     * Returns the fence: larger than that of every holder before. Send it with each write to what the lock protects.
+     * Tells the fence. Send it with each write to what the lock protects.
+     *
+     * @return a number that is larger than the fence of every holder before
      */
     public long fence() { return fence; }
 
-    /** Returns the slot of a lease that was acquired with {@link Options#slots}. */
+    /**
+     * The slot of the lease.
+     *
+     * @return empty unless it was acquired with {@link Options#slots}
+     */
     public OptionalInt slot() { return slot < 0 ? OptionalInt.empty() : OptionalInt.of(slot); }
 
-    /** Returns the names that the lease covers. */
+    /**
+     * What the lease covers.
+     *
+     * @return the names of the locks
+     */
     public List<String> resources() { return wanted.resources; }
 
-    /** Returns the time until the lease counts as lost, unless it is renewed. */
+    /**
+     * How long the lease lasts if it is not renewed.
+     *
+     * @return the time until it counts as lost
+     */
     public Duration remaining() { return Duration.ofNanos(term.remaining()); }
 
     /** Throws {@link LockLost} if the lease cannot be relied on any more. Call it right before each write. */
@@ -160,10 +175,20 @@ public final class Lease implements AutoCloseable {
         if (why != null) throw new LockLost(why.getMessage(), why.getCause());
     }
 
-    /** Returns true if the lease cannot be relied on any more, also after its release. */
+    /**
+     * Whether the lease cannot be relied on any more.
+     *
+     * @return true also after its release
+     */
     public boolean isLost() { return term.lost() != null; }
 
-    /** Waits until the lease is lost or released; returns false if it is neither after this time. */
+    /**
+     * Waits until the lease is lost or released.
+     *
+     * @param timeout how long at most
+     * @return false if it is neither after this time
+     * @throws InterruptedException if this thread is interrupted: the lease stays as it is
+     */
     public boolean awaitLost(Duration timeout) throws InterruptedException {
         long until = Threads.clock() + Threads.nanos(timeout);
         for (long left = Threads.nanos(timeout); left > 0 && !isLost(); left = until - Threads.clock()) {
@@ -178,7 +203,11 @@ public final class Lease implements AutoCloseable {
         return isLost();
     }
 
-    /** Does this once, on a thread of the library, when the lease is lost; at once if it is. A release is no loss. */
+    /**
+     * Does something once when the lease is lost; at once if it is. A release is no loss.
+     *
+     * @param action what to do, on a thread of the library
+     */
     public void onLost(Runnable action) {
         term.over.thenAcceptAsync(why -> {
             try {

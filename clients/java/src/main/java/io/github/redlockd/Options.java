@@ -21,25 +21,59 @@ public final class Options {
         return new Options(copy);
     }
 
-    /** How long the lease lasts without a renewal: 30 seconds unless you say more. */
+    /**
+     * Says how long the lease lasts without a renewal: 30 seconds unless you say more.
+     *
+     * @param ttl the time
+     * @return new options
+     */
     public Options ttl(Duration ttl) { return with("ttl", ttl); }
 
-    /** How long to wait for the lock: a minute unless you say more; {@link Duration#ZERO} does not wait. */
+    /**
+     * Says how long to wait for the lock: a minute unless you say more.
+     *
+     * @param wait the time; {@link Duration#ZERO} does not wait
+     * @return new options
+     */
     public Options waitUpTo(Duration wait) { return with("wait", wait); }
 
-    /** How long before its end the lease counts as lost: a tenth of the ttl unless you say more, at most half of it. */
+    /**
+     * Says how long before its end the lease counts as lost: a tenth of the ttl unless you say more.
+     *
+     * @param margin the time, at most half of the ttl
+     * @return new options
+     */
     public Options margin(Duration margin) { return with("margin", margin); }
 
-    /** A label that is shown to all who may inspect the lock. */
+    /**
+     * Labels the lease for all who may inspect the lock.
+     *
+     * @param owner the label
+     * @return new options
+     */
     public Options owner(String owner) { return with("owner", owner); }
 
-    /** Data for whoever inspects the lock: texts, numbers, booleans, null, maps and lists of them. */
+    /**
+     * Adds data for whoever inspects the lock.
+     *
+     * @param metadata texts, numbers, booleans, null, maps and lists of them
+     * @return new options
+     */
     public Options metadata(Map<String, ?> metadata) { return with("metadata", Json.parse(Json.write(metadata))); }
 
-    /** With others that are shared, instead of alone. */
+    /**
+     * Acquires the lock with others that are shared, instead of alone.
+     *
+     * @return new options
+     */
     public Options shared() { return with("mode", "shared"); }
 
-    /** At most so many at once: {@link Lease#slot} is the number of the lease. */
+    /**
+     * Lets at most so many hold the lock at once: {@link Lease#slot} is the number of each.
+     *
+     * @param slots how many
+     * @return new options
+     */
     public Options slots(int slots) { return with("slots", slots); }
 
     /** Nanoseconds. */

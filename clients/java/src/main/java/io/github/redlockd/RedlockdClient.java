@@ -36,38 +36,90 @@ public final class RedlockdClient {
         this.owner = owner;
     }
 
-    /** Begins a client of these servers, by preference: {@code https://host:port}, {@code http://…}, {@code unix:/path}. */
+    /**
+     * Begins a client.
+     *
+     * @param servers by preference: {@code https://host:port}, {@code http://host:port} or {@code unix:/path}
+     * @return what makes the client
+     */
     public static Builder builder(String... servers) { return new Builder(servers); }
 
-    /** Acquires a lock, and waits a minute for it. */
+    /**
+     * Acquires a lock, and waits a minute for it.
+     *
+     * @param resource the name of the lock
+     * @return the lease
+     * @throws InterruptedException if this thread is interrupted: then nothing is left at the servers
+     */
     public Lease lock(String resource) throws InterruptedException { return lock(resource, new Options()); }
 
-    /** Acquires a lock, and waits so long for it. */
+    /**
+     * Acquires a lock.
+     *
+     * @param resource the name of the lock
+     * @param wait how long to wait for it
+     * @return the lease
+     * @throws InterruptedException if this thread is interrupted: then nothing is left at the servers
+     */
     public Lease lock(String resource, Duration wait) throws InterruptedException {
         return lock(resource, new Options().waitUpTo(wait));
     }
 
-    /** Acquires a lock. Throws {@link Locked} if somebody else has it until the wait is over. */
+    /**
+     * Acquires a lock. Throws {@link Locked} if somebody else has it until the wait is over.
+     *
+     * @param resource the name of the lock
+     * @param options how it is acquired
+     * @return the lease
+     * @throws InterruptedException if this thread is interrupted: then nothing is left at the servers
+     */
     public Lease lock(String resource, Options options) throws InterruptedException {
         return new Acquisition(servers, new Wanted(resource, options, owner)).run();
     }
 
-    /** Acquires all of several locks at once, or none. */
+    /**
+     * Acquires all of several locks at once, or none.
+     *
+     * @param resources the names of the locks
+     * @param options how it is acquired
+     * @return the lease on all of them
+     * @throws InterruptedException if this thread is interrupted: then nothing is left at the servers
+     */
     public Lease lockAll(Collection<String> resources, Options options) throws InterruptedException {
         return new Acquisition(servers, new Wanted(resources, options, owner)).run();
     }
 
-    /** Acquires a lock without waiting; empty if somebody else has it. */
+    /**
+     * Acquires a lock without waiting.
+     *
+     * @param resource the name of the lock
+     * @return the lease; empty if somebody else has the lock
+     * @throws InterruptedException if this thread is interrupted: then nothing is left at the servers
+     */
     public Optional<Lease> tryLock(String resource) throws InterruptedException {
         return tryLock(resource, new Options());
     }
 
-    /** Acquires a lock without waiting; empty if somebody else has it. */
+    /**
+     * Acquires a lock without waiting.
+     *
+     * @param resource the name of the lock
+     * @param options how it is acquired; their wait does not count
+     * @return the lease; empty if somebody else has the lock
+     * @throws InterruptedException if this thread is interrupted: then nothing is left at the servers
+     */
     public Optional<Lease> tryLock(String resource, Options options) throws InterruptedException {
         return attempt(new Wanted(resource, options.waitUpTo(Duration.ZERO), owner));
     }
 
-    /** Acquires all of several locks at once without waiting; empty if somebody else has one of them. */
+    /**
+     * Acquires all of several locks at once, or none, without waiting.
+     *
+     * @param resources the names of the locks
+     * @param options how they are acquired; their wait does not count
+     * @return the lease on all of them; empty if somebody else has one of the locks
+     * @throws InterruptedException if this thread is interrupted: then nothing is left at the servers
+     */
     public Optional<Lease> tryLockAll(Collection<String> resources, Options options) throws InterruptedException {
         return attempt(new Wanted(resources, options.waitUpTo(Duration.ZERO), owner));
     }
@@ -81,9 +133,12 @@ public final class RedlockdClient {
     }
 
     /**
-     * The states of a lock, each by the names of its members: the state now, and again whenever the holder changes,
-     * until the subscription is cancelled. Subscribers are called on threads of the library. States that come faster
-     * than they are asked for are told as one.
+     * Watches a lock: the state now, and again whenever the holder changes, until the subscription is cancelled.
+     * Subscribers are called on threads of the library. States that come faster than they are asked for are told as
+     * one.
+     *
+     * @param resource the name of the lock
+     * @return the states, each by the names of its members
      */
     public Flow.Publisher<Map<String, Object>> watch(String resource) {
         return subscriber -> {
@@ -93,10 +148,19 @@ public final class RedlockdClient {
         };
     }
 
-    /** For operators: takes the lock from its holder. */
+    /**
+     * For operators: takes the lock from its holder.
+     *
+     * @param resource the name of the lock
+     */
     public void force(String resource) { forceAt(Ask.pathOf(resource) + "?force=true"); }
 
-    /** For operators: takes the lock from the holder with this fence, and from no other one. */
+    /**
+     * For operators: takes the lock from the holder with this fence, and from no other one.
+     *
+     * @param resource the name of the lock
+     * @param fence that of the holder
+     */
     public void force(String resource, long fence) { forceAt(Ask.pathOf(resource) + "?force=true&fence=" + fence); }
 
     private void forceAt(String path) {
@@ -119,7 +183,12 @@ public final class RedlockdClient {
             if (servers.isEmpty()) throw new IllegalArgumentException("no server is given");
         }
 
-        /** An API key. */
+        /**
+         * Shows an API key.
+         *
+         * @param key the key; null for none
+         * @return this
+         */
         public Builder key(String key) {
             if (key != null && !key.matches("[!-~]+")) {
                 throw new IllegalArgumentException("the key has characters that no key has");
@@ -128,13 +197,23 @@ public final class RedlockdClient {
             return this;
         }
 
-        /** The owner of all locks whose options name none. */
+        /**
+         * Names the owner of all locks whose options name none.
+         *
+         * @param owner a label; null for none
+         * @return this
+         */
         public Builder owner(String owner) {
             this.owner = owner;
             return this;
         }
 
-        /** How long a server may take to answer, beside the wait: five seconds unless you say more. */
+        /**
+         * Limits how long a server may take to answer, beside the wait: five seconds unless you say more.
+         *
+         * @param timeout the time
+         * @return this
+         */
         public Builder timeout(Duration timeout) {
             if (timeout.isNegative() || timeout.isZero()) {
                 throw new IllegalArgumentException("the timeout must be positive");
@@ -143,15 +222,23 @@ public final class RedlockdClient {
             return this;
         }
 
-        /** A PEM file with the authorities to trust for HTTPS, instead of those of Java. */
+        /**
+         * Trusts these authorities for HTTPS, instead of those of Java.
+         *
+         * @param authorities a PEM file
+         * @return this
+         */
         public Builder trust(Path authorities) {
             trust = authorities;
             return this;
         }
 
         /**
-         * PEM files of a client certificate (with its chain) and of its key: PKCS#8, not encrypted; RSA, EC, and EdDSA
-         * from Java 15 on.
+         * Shows a client certificate.
+         *
+         * @param certificate a PEM file with the certificate and its chain
+         * @param key a PEM file with its key: PKCS#8, not encrypted; RSA or EC, and EdDSA from Java 15 on
+         * @return this
          */
         public Builder certificate(Path certificate, Path key) {
             this.certificate = certificate;
@@ -159,7 +246,11 @@ public final class RedlockdClient {
             return this;
         }
 
-        /** Reads the files, and connects to nothing yet. */
+        /**
+         * Reads the files, and connects to nothing yet.
+         *
+         * @return the client
+         */
         public RedlockdClient build() {
             boolean secure = servers.stream().anyMatch(Server::hasTls);
             SSLContext context = secure ? Tls.context(trust, certificate, certificateKey) : null;

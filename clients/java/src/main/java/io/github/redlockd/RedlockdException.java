@@ -19,7 +19,9 @@ public class RedlockdException extends RuntimeException {
         Map.entry("lease-expired", LeaseExpired::new), Map.entry("too-large", TooLarge::new),
         Map.entry("too-many-requests", TooManyRequests::new), Map.entry("no-quorum", NoQuorum::new),
         Map.entry("split-vote", SplitVote::new), Map.entry("draining", Draining::new));
+    /** Of the answer. */
     private final String code;
+    /** Of the answer. */
     private final int status;
     private final transient Map<?, ?> problem;
 
@@ -41,13 +43,25 @@ public class RedlockdException extends RuntimeException {
         return BY_CODE.getOrDefault(answer.text("code", "error"), RedlockdException::new).apply(answer);
     }
 
-    /** Returns the code of the error, also if this library does not know it. */
+    /**
+     * The code of the error.
+     *
+     * @return also one that this library does not know
+     */
     public String code() { return code; }
 
-    /** Returns the HTTP status of the answer; 0 if there was none. */
+    /**
+     * The HTTP status of the answer.
+     *
+     * @return 0 if there was none
+     */
     public int status() { return status; }
 
-    /** Returns the whole answer, by the names of its members. */
+    /**
+     * The whole answer.
+     *
+     * @return its members by their names
+     */
     public Map<?, ?> problem() { return problem == null ? Map.of() : problem; }
 
     /** No server of redlockd answered. After an acquisition, a lease may have been granted that ends by itself. */
