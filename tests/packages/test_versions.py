@@ -27,6 +27,8 @@ def read(name):
     ("clients/python/pyproject.toml, version", lambda: re.search(r'^version = "(.*)"$', read("clients/python/pyproject.toml"), re.M)[1]),
     ("clients/go/redlockd.go, Version", lambda: re.search(r'^const Version = "(.*)"$', read("clients/go/redlockd.go"), re.M)[1]),
     ("clients/node/package.json, version", lambda: json.loads(read("clients/node/package.json"))["version"]),
+    ("clients/java/pom.xml, version", lambda: re.search(r"^  <version>(.*)</version>$", read("clients/java/pom.xml"), re.M)[1]),
+    ("clients/java/README.md, version", lambda: re.search(r"<version>(.*)</version>", read("clients/java/README.md"))[1]),
     ("docker/Dockerfile, VERSION", lambda: "/".join(sorted(set(re.findall(r"^ARG VERSION=(\S+)", read("docker/Dockerfile"), re.M))))),
 ])
 def test_the_version_is_the_same(where, found):
