@@ -1,6 +1,9 @@
 package io.github.redlockd;
 
 import java.security.SecureRandom;
+import java.util.Map;
+import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.ThreadLocalRandom;
 import java.util.concurrent.TimeUnit;
 
@@ -12,11 +15,21 @@ final class Acquisition {
     private static final System.Logger LOG = System.getLogger(Acquisition.class.getPackageName());
     private static final SecureRandom RANDOM = new SecureRandom();
     private static final long WAIT_MAX = 60 * Threads.SECOND; // of one request: the default of --max-wait-ms
+    private static final Map<Acquisition, Thread> RUNNING = new ConcurrentHashMap<>();
     private final Servers servers;
     private final Wanted wanted;
     private final long until;
+    private final CompletableFuture<Void> ended = new CompletableFuture<>();
     private String key = newKey();
     private boolean unknown; // there may be a lease of which nobody knows
+
+    static {
+        try {
+            Runtime.getRuntime().addShutdownHook(new Thread(Acquisition::endAll, "redlockd-exit"));
+        } catch (IllegalStateException error) {
+            LOG.log(System.Logger.Level.DEBUG, "the program ends: leases are not released");
+        }
+    }
 
     Acquisition(Servers servers, Wanted wanted) {
         this.servers = servers;
@@ -29,12 +42,24 @@ final class Acquisition {
     /** Returns the lease, or throws why there is none. After an interrupt, nothing is left at the servers. */
     Lease run() throws InterruptedException {
         if (Thread.interrupted()) throw new InterruptedException();
+        RUNNING.put(this, Thread.currentThread());
         try {
             return acquire();
         } catch (Throwable error) {
             if (unknown) takeBack();
             throw error;
+        } finally {
+            RUNNING.remove(this);
+            ended.complete(null);
         }
+    }
+
+    /** At the end of the program: interrupts those that run, waits until they have left nothing, and releases the leases. */
+    private static void endAll() {
+        Map<Acquisition, Thread> running = Map.copyOf(RUNNING);
+        running.values().forEach(Thread::interrupt);
+        running.keySet().forEach(each -> each.ended.completeOnTimeout(null, 4, TimeUnit.SECONDS).join());
+        Lease.releaseAll();
     }
 
     private Lease acquire() throws InterruptedException {

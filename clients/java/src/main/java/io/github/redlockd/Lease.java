@@ -34,14 +34,6 @@ public final class Lease implements AutoCloseable {
     private volatile Future<?> expiry;
     private int failures; // of renewals in a row; they come one after the other
 
-    static {
-        try {
-            Runtime.getRuntime().addShutdownHook(new Thread(Lease::releaseAll, "redlockd-exit"));
-        } catch (IllegalStateException error) {
-            LOG.log(System.Logger.Level.DEBUG, "the program ends: leases are not released");
-        }
-    }
-
     Lease(Servers servers, Wanted wanted, Answer grant, long begin) {
         this.servers = servers;
         this.wanted = wanted;
@@ -60,7 +52,7 @@ public final class Lease implements AutoCloseable {
         return this;
     }
 
-    private static void releaseAll() {
+    static void releaseAll() {
         HELD.stream().map(Lease::beginRelease).collect(Collectors.toList()).forEach(CompletableFuture::join);
     }
 

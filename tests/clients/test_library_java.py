@@ -1,0 +1,538 @@
+"""What only the library for Java has: its package, interrupts, the end of the JVM, Flow, its JSON and HTTP, the files for TLS."""
+
+import json
+import os
+import pathlib
+import re
+import signal
+import ssl
+import subprocess
+import time
+import zipfile
+
+import pytest
+
+from certificates import Authority, openssl
+from driver import BUILT, DRIVERS
+from fake_redlockd import TOKEN, fake  # noqa: F401
+from harness import DIES_WITH_US, ROOT, SLOW, clean_environment, patience, wait_until
+from relay import Relay
+from test_library import state, url_of
+
+pytestmark = pytest.mark.skipif("java" not in DRIVERS, reason="java is not in REDLOCKD_TEST_LANGUAGES")
+
+SOURCE = ROOT / "clients" / "java"
+IMPORTS = """
+import io.github.redlockd.*;
+import io.github.redlockd.internal.Json;
+import java.nio.file.Path;
+import java.time.Duration;
+import java.util.*;
+import java.util.concurrent.*;
+"""
+
+
+def run(*command, cwd="/"):
+    done = subprocess.run([*DIES_WITH_US, *map(str, command)], cwd=cwd, env=clean_environment({"LC_ALL": "C.UTF-8"}), stdin=subprocess.DEVNULL,
+                          stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, timeout=300 * SLOW, check=False)
+    assert done.returncode == 0, f"{command}: {done.stdout}{done.stderr}"
+    return done
+
+
+class Java:
+    """Compiles and runs small programs that use the library."""
+
+    def __init__(self, folder, classes=BUILT / "java"):
+        self.folder, self.classes = folder, classes
+
+    def compile(self, body, package=""):
+        """`body`: of main(String[] arguments). With a package, it sees what the package keeps to itself."""
+        text = f"{IMPORTS}\npublic class Program {{\npublic static void main(String[] arguments) throws Exception {{\n{body}\n}}\n}}\n"
+        (self.folder / "Program.java").write_text((f"package {package};\n" if package else "") + text, encoding="utf-8")
+        run("javac", "--release", "11", "-Xlint:all", "-Werror", "-encoding", "UTF-8", "-cp", self.classes, "-d", self.folder, self.folder / "Program.java")
+        return ["java", "-XX:TieredStopAtLevel=1", "-Dfile.encoding=UTF-8", "-cp", f"{self.folder}:{self.classes}", (package + "." if package else "") + "Program"]
+
+    def run(self, body, *arguments, package=""):
+        """Returns what it prints, as lines."""
+        return run(*self.compile(body, package), *arguments).stdout.splitlines()
+
+    def start(self, body, *arguments):
+        return subprocess.Popen([*DIES_WITH_US, *self.compile(body), *arguments], env=clean_environment({}), stdin=subprocess.PIPE,
+                                stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+@pytest.fixture
+def java(tmp_path):
+    return Java(tmp_path)
+
+
+# ---- the package ----
+
+
+@pytest.fixture(scope="session")
+def package(tmp_path_factory):
+    """Built by Maven from the sources as they are."""
+    run("sh", "-c", "mkdir -p build/package/clients && . tests/dev/clients.sh && package_client_java", cwd=ROOT)
+    return {kind: ROOT / "build/package/clients" / f"redlockd-{version()}{kind}.jar" for kind in ("", "-sources", "-javadoc")}
+
+
+def version():
+    return re.search("^  <version>(.*)</version>$", (SOURCE / "pom.xml").read_text(encoding="utf-8"), re.M)[1]
+
+
+def readme_example():
+    text = (SOURCE / "README.md").read_text(encoding="utf-8")
+    return re.search("```java\n(.*?)```", text, re.S)[1]
+
+
+def test_the_package(service, resource, tmp_path, package):
+    """The example of the README, with the jar alone, against a real redlockd."""
+    example = readme_example().replace('"https://a:8443", "https://b:8443"', "arguments[0]").replace('"orders/42"', "arguments[1]")
+    assert "client.lock(arguments[1]" in example
+    body = "class Item { }\nString KEY = \"k\";\nList<Item> items = List.of(new Item(), new Item());\n" + example.replace("save(item, ", "System.out.println(")
+    lines = Java(tmp_path, package[""]).run(body, url_of(service), resource)
+    assert len(lines) == 2 and int(lines[0]) == int(lines[1]) > 0 and not state(service, resource)["held"]
+
+
+def test_what_is_in_the_package(package):
+    sources = {path.relative_to(SOURCE / "src/main/java").as_posix() for path in SOURCE.rglob("src/main/java/**/*.java")}
+    assert len(sources) > 10 and sources <= set(zipfile.ZipFile(package["-sources"]).namelist())
+    jar = zipfile.ZipFile(package[""])
+    assert {name.replace(".java", ".class") for name in sources} <= set(jar.namelist())
+    assert b"Automatic-Module-Name: io.github.redlockd\r\n" in jar.read("META-INF/MANIFEST.MF")
+    assert jar.read("META-INF/LICENSE") == (SOURCE / "LICENSE").read_bytes() == (ROOT / "LICENSE").read_bytes()
+    pages = zipfile.ZipFile(package["-javadoc"]).namelist()
+    assert any(page.endswith("/RedlockdClient.html") for page in pages) and not any("/internal/" in page for page in pages)
+
+
+# ---- interrupts and ends ----
+
+
+@pytest.mark.parametrize("body", ["try (Lease lease = %s) { Thread.sleep(60_000); lease.check(); }", "%s; Thread.sleep(60_000);"], ids=["block", "lease"])
+def test_sigterm_releases(service, resource, java, body):
+    process = java.start(body % "RedlockdClient.builder(arguments[0]).build().lock(arguments[1])", url_of(service), resource)
+    try:
+        wait_until(lambda: state(service, resource)["held"], what="it is taken")
+        process.send_signal(signal.SIGTERM)
+        process.communicate(timeout=patience(20))
+        assert process.returncode == 128 + signal.SIGTERM and not state(service, resource)["held"]
+    finally:
+        process.kill()
+        process.wait()
+
+
+def test_the_end_of_the_program_while_a_lock_is_acquired(service, resource, java):
+    held = service.acquire(resource, 60000)
+    process = java.start("RedlockdClient.builder(arguments[0]).build().lock(arguments[1]);", url_of(service), resource)
+    wait_until(lambda: state(service, resource)["waiters"] == 1, what="it waits")
+    process.send_signal(signal.SIGTERM)
+    _, error = process.communicate(timeout=patience(20))
+    assert process.returncode == 128 + signal.SIGTERM, error
+    wait_until(lambda: state(service, resource)["waiters"] == 0, what="it has left")
+    service.release(held)
+    assert not state(service, resource)["held"]
+
+
+def test_the_end_of_the_program_while_a_grant_is_under_way(lab, service, resource, java):
+    relay = lab.keep(Relay(service))
+    held = service.acquire(resource, 60000)
+    process = java.start("RedlockdClient.builder(arguments[0]).build().lock(arguments[1]);", relay.url, resource)
+    wait_until(lambda: state(service, resource)["waiters"] == 1, what="it waits")
+    relay.deaf = True
+    service.release(held)
+    wait_until(lambda: state(service, resource).get("fence", 0) > held["fence"], what="it is granted")
+    relay.deaf = False
+    process.send_signal(signal.SIGTERM)
+    process.communicate(timeout=patience(20))
+    assert process.returncode == 128 + signal.SIGTERM and not state(service, resource)["held"]
+
+
+def test_an_interrupted_thread_asks_for_nothing_and_releases_all_the_same(fake, java):
+    server = fake()
+    lines = java.run("""
+        RedlockdClient client = RedlockdClient.builder(arguments[0]).build();
+        Lease lease = client.lock("x");
+        Thread.currentThread().interrupt();
+        System.out.println(lease.release() + " " + Thread.currentThread().isInterrupted());
+        try {
+            client.lock("y");
+        } catch (InterruptedException error) {
+            System.out.println("interrupted " + Thread.currentThread().isInterrupted());
+        }
+        """, server.address)
+    assert lines == ["true true", "interrupted false"] and len(server.of("acquire")) == len(server.of("release")) == 1
+
+
+def test_an_interrupt_closes_the_connection_first(fake, java):
+    """Only then is the same request sent again, with the same key and without a wait; what it grants is released."""
+    order = []
+
+    def acquire(call):
+        if call.body["wait_ms"] > 0:
+            call.until_hung_up()
+            order.append("hung up")
+        else:
+            order.append("again")
+            call.lease()
+    server = fake(acquire=acquire, release=lambda call: (order.append("released"), call.answer(204)))
+    process = java.start("""
+        Thread thread = Thread.currentThread();
+        new Thread(() -> {
+            try {
+                System.in.read();
+            } catch (java.io.IOException error) { }
+            thread.interrupt();
+        }).start();
+        try {
+            RedlockdClient.builder(arguments[0]).build().lock("x");
+        } catch (InterruptedException error) {
+            System.out.println("interrupted");
+        }
+        """, server.address)
+    server.call("acquire")
+    assert process.communicate("\n", timeout=patience(20))[0] == "interrupted\n" and order == ["hung up", "again", "released"]
+    first, second = server.of("acquire")
+    assert first.headers["idempotency-key"] == second.headers["idempotency-key"]
+
+
+def test_the_end_of_a_block_that_lost_its_lease(fake, java):
+    """The exception of the block stays; without one, the loss is thrown, also where another one follows it."""
+    server = fake(extend=lambda call: call.problem(409, "not-owner"))
+    lines = java.run("""
+        RedlockdClient client = RedlockdClient.builder(arguments[0]).build();
+        Options options = new Options().ttl(Duration.ofMillis(600));
+        try (Lease lease = client.lock("x", options)) {
+            lease.awaitLost(Duration.ofSeconds(Long.MAX_VALUE));
+            throw new IllegalStateException("mine");
+        } catch (IllegalStateException error) {
+            System.out.println(error.getMessage() + " " + error.getSuppressed()[0].getClass().getSimpleName());
+        }
+        try (Lease lease = client.lock("x", options)) {
+            lease.awaitLost(Duration.ofMinutes(1));
+        } catch (RedlockdException.LockLost error) {
+            System.out.println(error.code() + " " + error.getCause().getClass().getSimpleName() + " " + error.status());
+        }
+        try (Lease lease = client.lock("x")) {
+            System.out.println(lease.release() + " " + lease.isLost());
+        }
+        """, server.address)
+    assert lines == ["mine LockLost", "lock-lost NotOwner 0", "true true"] and len(server.of("release")) == 3
+
+
+def test_on_lost(fake, java):
+    """Once, also where it is asked for after the loss or another one failed; not at a release."""
+    server = fake(extend=lambda call: call.problem(410, "lease-expired"))
+    lines = java.run("""
+        RedlockdClient client = RedlockdClient.builder(arguments[0]).build();
+        BlockingQueue<String> told = new LinkedBlockingQueue<>();
+        Lease released = client.lock("y");
+        released.onLost(() -> told.add("a release"));
+        released.release();
+        Lease lease = client.lock("x", new Options().ttl(Duration.ofMillis(600)));
+        lease.onLost(() -> { throw new IllegalStateException(); });
+        lease.onLost(() -> told.add("lost " + lease.isLost() + " " + Thread.currentThread().isDaemon()));
+        System.out.println(told.poll(60, TimeUnit.SECONDS));
+        lease.onLost(() -> told.add("after"));
+        System.out.println(told.poll(60, TimeUnit.SECONDS));
+        lease.release();
+        System.out.println(told.poll(300, TimeUnit.MILLISECONDS));
+        System.exit(0);
+        """, server.address)
+    assert [line for line in lines if re.match("lost|after|null|a release", line)] == ["lost true true", "after", "null"]
+
+
+def test_a_loss_is_told_without_a_question(fake, java):
+    """By a timer, where no answer comes; and no renewal that was answered moved it."""
+    ttl = 1.2 * SLOW
+    server = fake(extend=lambda call: call.lease(200, round(ttl * 1000)) if len(call.server.of("extend")) == 1 else time.sleep(2 * ttl))
+    lines = java.run("""
+        Duration ttl = Duration.ofMillis(Long.parseLong(arguments[1]));
+        CompletableFuture<Long> lost = new CompletableFuture<>();
+        long begin = System.nanoTime();
+        Lease lease = RedlockdClient.builder(arguments[0]).build().lock("x", new Options().ttl(ttl));
+        lease.onLost(() -> lost.complete(System.nanoTime() - begin));
+        System.out.println(lost.get(60, TimeUnit.SECONDS) / 1e9);
+        """, server.address, str(round(ttl * 1000)))
+    assert 1.2 * ttl < float(lines[-1]) < 1.3 * ttl + 0.5 * SLOW
+
+
+# ---- watching ----
+
+
+def test_watching_asks_only_for_what_is_wanted(fake, java):
+    """And ends with its connection; what makes no request, or no watch, is told to the subscriber."""
+    def watch(call):
+        if "forbidden" in call.path:
+            call.problem(403, "forbidden")
+        elif call.headers["if-none-match"] == '"2"':
+            call.until_hung_up()
+        else:
+            call.answer(200, {"held": False}, ETag='"2"' if call.headers["if-none-match"] == '"1"' else '"1"')
+    server = fake(state=watch)
+    lines = java.run("""
+        class Watcher implements Flow.Subscriber<Map<String, Object>> {
+            final BlockingQueue<Object> told = new LinkedBlockingQueue<>();
+            Flow.Subscription subscription;
+            public void onSubscribe(Flow.Subscription made) { subscription = made; }
+            public void onNext(Map<String, Object> state) { told.add(state); }
+            public void onError(Throwable error) { told.add(error); }
+            public void onComplete() { }
+        }
+        RedlockdClient client = RedlockdClient.builder(arguments[0]).build();
+        Watcher one = new Watcher(), two = new Watcher(), none = new Watcher();
+        client.watch("x").subscribe(one);
+        System.out.println(one.told.poll(300, TimeUnit.MILLISECONDS));
+        one.subscription.request(1);
+        System.out.println(one.told.poll(60, TimeUnit.SECONDS) + " " + one.told.poll(300, TimeUnit.MILLISECONDS));
+        one.subscription.request(Long.MAX_VALUE);
+        System.out.println(one.told.poll(60, TimeUnit.SECONDS));
+        Thread.sleep(300);
+        one.subscription.cancel();
+        client.watch("forbidden").subscribe(two);
+        two.subscription.request(1);
+        System.out.println(two.told.poll(60, TimeUnit.SECONDS).getClass().getSimpleName());
+        client.watch("x").subscribe(none);
+        none.subscription.request(0);
+        System.out.println(none.told.poll(60, TimeUnit.SECONDS).getClass().getSimpleName() + " " + one.told.size());
+        """, server.address)
+    assert lines == ["null", "{held=false} null", "{held=false}", "Forbidden", "IllegalArgumentException 0"]
+    assert [call.headers["if-none-match"] for call in server.calls if "forbidden" not in call.path] == ['"none"', '"1"', '"2"']
+
+
+# ---- errors, arguments, members ----
+
+
+def test_an_error_for_each_code(fake, java):
+    codes = re.findall(r"^## `([a-z-]+)`$", (ROOT / "docs/reference/errors.md").read_text(encoding="utf-8"), re.M)
+    server = fake(release=lambda call: call.problem(409, call.path.split("/")[2].split("?")[0], more=1))
+    lines = java.run("""
+        RedlockdClient client = RedlockdClient.builder(arguments[0]).build();
+        for (String code : Arrays.copyOfRange(arguments, 1, arguments.length)) {
+            try {
+                client.force(code);
+            } catch (RedlockdException error) {
+                System.out.println(error.getClass().getSimpleName() + " " + error.code() + " " + error.status() + " " + error.problem().get("more"));
+            }
+        }
+        """, server.address, *codes, "new-code")
+    names = {code: "".join(word.title() for word in code.split("-")) for code in codes}
+    assert len(codes) > 10 and lines == [f"{names[code]} {code} 409 1" for code in codes] + ["RedlockdException new-code 409 1"]
+
+
+def test_arguments_that_make_no_client_or_lock(fake, java):
+    urls = ["", "127.0.0.1:8080", "ftp://a", "https://", "https://u:p@a", "http://a\r\nX: y", "http://a/?b", "unix:", "http://[::1", "http://a:8x"]
+    server = fake()
+    lines = java.run("""
+        List<Callable<?>> calls = new ArrayList<>();
+        RedlockdClient client = RedlockdClient.builder(arguments[0]).build();
+        Duration no = Duration.ofSeconds(-1);
+        for (String url : Arrays.copyOfRange(arguments, 1, arguments.length)) calls.add(() -> RedlockdClient.builder("http://a", url));
+        calls.addAll(List.of(() -> RedlockdClient.builder(), () -> RedlockdClient.builder("http://a").key(""),
+            () -> RedlockdClient.builder("http://a").key("a\\r\\nb"), () -> RedlockdClient.builder("http://a").key("é"),
+            () -> RedlockdClient.builder("http://a").timeout(Duration.ZERO), () -> client.lock("x", new Options().ttl(Duration.ZERO)),
+            () -> client.lock("x", no), () -> client.lock("x", new Options().margin(no)),
+            () -> client.lock("x", new Options().margin(Duration.ofSeconds(16))),
+            () -> client.lock("x", new Options().metadata(Map.of("a", Double.NaN)))));
+        calls.addAll(List.of(() -> client.lock("x", new Options().metadata(Map.of("a", new Object()))), () -> client.lock("x\\ud800")));
+        for (Callable<?> call : calls) {
+            try {
+                System.out.println("no error: " + call.call());
+            } catch (IllegalArgumentException error) {
+                System.out.println("refused");
+            }
+        }
+        RedlockdClient.builder("http://a_b:80/c/", "https://[::1]:8443", "http://a").key("k").build();
+        """, server.address, *urls)
+    assert lines == ["refused"] * (len(urls) + 12) and not server.calls
+
+
+def test_members_that_are_handed_on(fake, java):
+    server = fake(acquire=lambda call: call.answer(201, {"token": TOKEN, "fence": 7, "validity_ms": 9000, "slot": 3, "new": [{}]}))
+    lines = java.run("""
+        Map<String, Object> metadata = new HashMap<>(Map.of("list", List.of(1, 2.5, true, Map.of()), "text", "\\"é\\ud83d\\ude00\\n\\\\"));
+        metadata.put("null", null);
+        RedlockdClient client = RedlockdClient.builder(arguments[0]).owner("all").key("secret").build();
+        Lease lease = client.lock("x", new Options().shared().slots(4).owner("mine").metadata(metadata).ttl(Duration.ofMillis(20500)));
+        System.out.println(lease.slot() + " " + lease.resources() + " " + lease.fence());
+        client.tryLockAll(List.of("a", "b"), new Options()).orElseThrow();
+        """, server.address)
+    assert lines == ["OptionalInt[3] [x] 7"]
+    first, second = server.of("acquire")
+    assert first.body == {"resource": "x", "ttl_ms": 20500, "wait_ms": first.body["wait_ms"], "mode": "shared", "slots": 4, "owner": "mine",
+                          "metadata": {"list": [1, 2.5, True, {}], "text": "\"é\U0001f600\n\\", "null": None}}
+    assert second.body == {"resources": ["a", "b"], "ttl_ms": 30000, "wait_ms": 0, "owner": "all"}
+    assert first.headers["authorization"] == "Bearer secret" and first.headers["connection"] == "close"
+
+
+def test_no_secrets_in_the_log(fake, java, tmp_path):
+    (tmp_path / "log").write_text("handlers=java.util.logging.ConsoleHandler\n.level=ALL\njava.util.logging.ConsoleHandler.level=ALL\n")
+    server = fake(extend=lambda call: call.problem(503, "no-quorum"), release=lambda call: call.problem(410, "lease-expired"))
+    command = java.compile("""
+        Lease lease = RedlockdClient.builder(arguments[0]).key("keyOfMine").build().lock("x", new Options().ttl(Duration.ofMillis(600)));
+        lease.awaitLost(Duration.ofMinutes(1));
+        lease.release();
+        """)
+    said = run(command[0], f"-Djava.util.logging.config.file={tmp_path}/log", *command[1:], server.address).stderr
+    key = server.calls[0].headers["idempotency-key"]
+    assert all(words in said for words in ("acquired [x], fence 7", "renewal of [x]", "lease on [x] lost", "release of [x]"))
+    assert server.calls[0].headers["authorization"].endswith("keyOfMine") and not any(secret in said for secret in (TOKEN, key, "keyOfMine"))
+
+
+# ---- what is below: clock, JSON, HTTP, TLS ----
+
+
+def test_a_loss_is_final(java):
+    """Also where a renewal is answered right after it; a renewal moves the end, and never back."""
+    assert java.run("""
+        long now = Threads.clock(), second = 1_000_000_000L;
+        Term over = new Term(now - second, 0);
+        over.extend(now + 100 * second);
+        System.out.println(over.remaining() + " " + over.lost().code());
+        Term term = new Term(now + 50 * second, 10 * second);
+        term.extend(now + 100 * second);
+        term.extend(now);
+        System.out.println(term.lost() == null && term.remaining() > 80 * second && term.remaining() <= 90 * second);
+        """, package="io.github.redlockd") == ["0 lock-lost", "true"]
+
+
+def test_a_lease_holds_nothing_more_after_many_renewals(fake, java):
+    """What waits for its end is the same after each: a leader may hold a lease for months."""
+    server = fake()
+    lines = java.run("""
+        Lease lease = RedlockdClient.builder(arguments[0]).build().lock("x", new Options().ttl(Duration.ofMillis(1500)));
+        java.lang.reflect.Field field = Lease.class.getDeclaredField("term");
+        field.setAccessible(true);
+        int before = ((Term) field.get(lease)).over.getNumberOfDependents();
+        System.out.println(lease.awaitLost(Duration.ofSeconds(4)));
+        System.out.println(((Term) field.get(lease)).over.getNumberOfDependents() - before);
+        """, server.address, package="io.github.redlockd")
+    assert lines == ["false", "0"] and len(server.of("extend")) > 3
+
+
+GOOD = ["null", "[]", "{}", " [1 , -2.5e3,true,\"\\u00e9\\n\\/\"] ", '{"a":{"b":[0]},"a":1}', "9007199254740993", "123456789012345678901", "-0", '"\U0001f600"',
+        "[" * 512 + "]" * 512]
+BAD = ["", " ", "nul", "[1,]", "[1 2]", "{\"a\"}", "{a:1}", "{\"a\":1,}", "01", "1.", ".5", "+1", "1e", "NaN", "\"a", "\"\t\"", "\"\\x\"", "\"\\u12g4\"", "[1]]",
+       "{} {}", "'a'", "[" * 1500 + "]" * 1500, "[" * 100000, "\ufeff{}"]
+
+
+def test_json(java, tmp_path):
+    for number, text in enumerate([*GOOD, *BAD]):
+        (tmp_path / str(number)).write_text(text, encoding="utf-8")
+    (tmp_path / "x").write_bytes(b'"\xff"')
+    (tmp_path / "y").write_bytes(b'"\xed\xa0\x80"')
+    lines = java.run("""
+        for (String name : arguments) {
+            try {
+                System.out.println(Json.write(Json.parse(java.nio.file.Files.readAllBytes(Path.of(name)))));
+            } catch (IllegalArgumentException error) {
+                System.out.println("bad");
+            }
+        }
+        """, *(str(tmp_path / name) for name in [*map(str, range(len(GOOD) + len(BAD))), "x", "y"]))
+    assert [json.loads(line) for line in lines[:len(GOOD)]] == [json.loads(text, parse_int=lambda text: int(text) if len(text) < 19 else float(text)) for text in GOOD]
+    assert lines[len(GOOD):] == ["bad"] * (len(BAD) + 2)
+
+
+def body_of(call):
+    return json.dumps({"token": TOKEN, "fence": 7, "validity_ms": call.body["ttl_ms"]}).encode()
+
+
+WHOLE = {
+    "chunks": lambda body: b"HTTP/1.1 201 X\r\ntransfer-encoding: chunked\r\n\r\n5;a=b\r\n" + body[:5] + b"\r\n%x\r\n" % len(body[5:]) + body[5:] + b"\r\n0\r\nA: b\r\n\r\n",
+    "to the end": lambda body: b"HTTP/1.0 201\r\n\r\n" + body,
+    "bare line ends": lambda body: b"HTTP/1.1 201 X\nContent-Length: %d\n\n" % len(body) + body,
+}
+NO_ANSWERS = {
+    "nothing": lambda body: b"",
+    "half a head": lambda body: b"HTTP/1.1 201 X\r\nContent-Le",
+    "too little": lambda body: b"HTTP/1.1 201 X\r\nContent-Length: %d\r\n\r\n" % (len(body) + 1) + body,
+    "half a document": lambda body: b"HTTP/1.1 201 X\r\n\r\n" + body[:-1],
+    "without the last chunk": lambda body: b"HTTP/1.1 201 X\r\nTransfer-Encoding: chunked\r\n\r\n%x\r\n" % len(body) + body + b"\r\n",
+    "half a chunk": lambda body: b"HTTP/1.1 201 X\r\nTransfer-Encoding: chunked\r\n\r\n%x\r\n" % (len(body) + 1) + body,
+    "a bad length": lambda body: b"HTTP/1.1 201 X\r\nContent-Length: -1\r\n\r\n" + body,
+    "too long": lambda body: b"HTTP/1.1 201 X\r\nContent-Length: 99999999\r\n\r\n" + body,
+    "a page": lambda body: b"HTTP/1.1 200 X\r\nContent-Length: 6\r\n\r\n<html>",
+    "no object": lambda body: b"HTTP/1.1 200 X\r\nContent-Length: 2\r\n\r\n[]",
+    "no UTF-8": lambda body: b"HTTP/1.1 201 X\r\n\r\n" + body.replace(b'"fence"', b'"a":"\xff","fence"'),
+    "no HTTP": lambda body: b"SSH-2.0\r\n\r\n" + body,
+    "a status without code": lambda body: b"HTTP/1.1 409 X\r\nContent-Length: 2\r\n\r\n{}",
+    "headers without end": lambda body: b"HTTP/1.1 201 X\r\n" + b"A: b\r\n" * 300 + b"\r\n" + body,
+    "a line without end": lambda body: b"HTTP/1.1 201 X\r\nA: " + b"b" * 20000 + b"\r\n\r\n" + body,
+}
+
+
+def test_answers_that_count_and_others(fake, java):
+    """After each of the others the same request is sent again, with the same key; each resource is one of them."""
+    asked = {}
+
+    def acquire(call):
+        name = call.body["resource"]
+        asked.setdefault(name, []).append(call.headers["idempotency-key"])
+        if name in WHOLE:
+            call.connection.sendall(WHOLE[name](body_of(call)))
+        elif len(asked[name]) == 1:
+            call.connection.sendall(NO_ANSWERS[name](body_of(call)))
+        else:
+            call.lease()
+    server = fake(acquire=acquire)
+    lines = java.run("""
+        RedlockdClient client = RedlockdClient.builder(arguments[0]).build();
+        for (String name : Arrays.copyOfRange(arguments, 1, arguments.length)) System.out.println(client.tryLock(name).isPresent());
+        """, server.address, *WHOLE, *NO_ANSWERS)
+    assert lines == ["true"] * len(asked)
+    assert {name: len(keys) for name, keys in asked.items()} == {**dict.fromkeys(WHOLE, 1), **dict.fromkeys(NO_ANSWERS, 2)}
+    assert all(len(set(keys)) == 1 for keys in asked.values())
+
+
+def tls_server(authority, *names):
+    context, mine = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), authority.issue("server", *names, usage="serverAuth")
+    context.load_cert_chain(mine.certificate, mine.key)
+    context.load_verify_locations(authority.certificate)
+    context.verify_mode = ssl.CERT_OPTIONAL
+    return context
+
+
+def new_key(folder, kind, authority):
+    """A client certificate whose key is of this kind."""
+    files = [os.path.join(folder, f"{kind}.{part}") for part in ("pem", "key")]
+    options = {"RSA": ["rsa:2048"], "EC": ["ec", "-pkeyopt", "ec_paramgen_curve:P-384"], "EdDSA": ["ed25519"]}[kind]
+    openssl("req", "-x509", "-config", authority.config, "-newkey", *options, "-nodes", "-keyout", files[1], "-out", files[0], "-days", "2", "-subj", f"/CN={kind}",
+            "-CA", authority.certificate, "-CAkey", authority.key)
+    return files
+
+
+def test_tls(lab, fake, java):
+    """The name in the certificate counts; each kind of key that the README names is shown to the server."""
+    authority = Authority(lab.folder)
+    server, other = fake(tls=tls_server(authority, "IP:127.0.0.1")), fake(tls=tls_server(authority, "DNS:elsewhere"))
+    files = [file for kind in ("RSA", "EC", "EdDSA") for file in new_key(lab.folder, kind, authority)]
+    old = os.path.join(lab.folder, "old.key")
+    openssl("rsa", "-in", files[1], "-traditional", "-out", old)
+    lines = java.run("""
+        RedlockdClient.Builder builder = RedlockdClient.builder(arguments[1]).trust(Path.of(arguments[2]));
+        try {
+            builder.build().tryLock("x");
+        } catch (RedlockdException.NoAnswer error) {
+            System.out.println(error.getMessage().contains("certificate is not trusted"));
+        }
+        for (int each = 4; each < arguments.length; each += 2) {
+            builder = RedlockdClient.builder(arguments[0]).trust(Path.of(arguments[2]));
+            builder.certificate(Path.of(arguments[each]), Path.of(arguments[each + 1]));
+            System.out.println(builder.build().tryLock("x").isPresent());
+        }
+        for (String key : List.of(arguments[3], arguments[7])) {
+            try {
+                builder.certificate(Path.of(arguments[4]), Path.of(key)).build();
+            } catch (IllegalArgumentException error) {
+                System.out.println(error.getMessage().contains("openssl pkcs8 -topk8 -nocrypt"));
+            }
+        }
+        try {
+            builder.trust(Path.of(arguments[3])).build();
+        } catch (IllegalArgumentException error) {
+            System.out.println("no authority");
+        }
+        """, server.address, other.address, authority.certificate, old, *files)
+    assert lines == ["true"] * 5 + ["false", "no authority"] and not other.calls
+    shown = [dict(pair for part in call.certificate["subject"] for pair in part)["commonName"] for call in server.of("acquire")]
+    assert shown == ["RSA", "EC", "EdDSA"]
