@@ -127,7 +127,8 @@ static const char *const config_log_levels[] =
 	{[LOG_DEBUG] = "debug", [LOG_INFO] = "info", [LOG_WARN] = "warn", [LOG_ERROR] = "error", NULL};
 static const char *const config_log_requests[] =
 	{[LOG_REQUESTS_ALL] = "all", [LOG_REQUESTS_ERRORS] = "errors", [LOG_REQUESTS_NONE] = "none", NULL};
-static const char *const config_guards[] = {[OPTIONS_GUARD_ON] = "on", [OPTIONS_GUARD_OFF] = "off", NULL};
+static const char *const config_guards[] =
+	{[OPTIONS_GUARD_ON] = "on", [OPTIONS_GUARD_OFF] = "off", [OPTIONS_GUARD_FULL] = "full", NULL};
 
 #define OPTION(flag, member, key) .name = flag, OPTIONS_AT(struct options, member), .help = HELP_##key
 #define NUMBER(flag, member, least, most, initial) \

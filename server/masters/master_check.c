@@ -82,9 +82,9 @@ static const struct step steps[] = {
 	/* left over from an earlier connection that broke in the middle */
 	{PROBE(DEL, LOCK, LOCK_2, HASH, QUEUE, HOLDERS)},
 	{PROBE(EVAL, "redis.call('HSET', KEYS[1], 'beat', 0) return redis.call('PEXPIRE', KEYS[1], 10000)", "1", HASH)},
-	{TRIAL(EPOCH, "epoch", 1, "1", HASH, MARK, "0", "1", "1")},
+	{TRIAL(EPOCH, "epoch", 1, "1", HASH, MARK, "0", "1", "1", "1")},
 	{TRIAL(QUARANTINE, "quarantine", 1, "1", HASH, "", MARK, MARK, "1", "1")},
-	{TRIAL(EPOCH_WRITE, "epoch_write", 1, "1", HASH, MARK, MARK, MARK, MARK, "1", "0", "0", LATEST)},
+	{TRIAL(EPOCH_WRITE, "epoch_write", 1, "1", HASH, MARK, MARK, MARK, MARK, "1", "0", "0", "1", LATEST)},
 	{TRIAL(FENCES, "fences", 1, "1", HASH, MARK, "0", "1")},
 	/* The guess of the fence is 1: a redlockd whose own clock is wrong can still extend and release. */
 	{TRIAL(ACQUIRE, "acquire", 1, "2", LOCK, HASH, TOKEN "01", "10000", "0", ":", "0", "1", "", MARK, LATEST)},

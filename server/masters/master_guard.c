@@ -16,9 +16,9 @@
 
 enum {
 	SLICE = 256, /* fence buckets that are read at once, which takes a master some 200 µs */
-	LAYOUT = 1,  /* of the hash */
+	LAYOUT = 2,  /* of the hash */
 	QUARANTINE_EXTRA_MS = 2000,
-	ARGUMENTS_MAX = 12 /* words of a script's command */
+	ARGUMENTS_MAX = 14 /* words of a script's command */
 };
 _Static_assert(MASTER_FENCE_BUCKETS % SLICE == 0, "slices cover all buckets");
 
@@ -38,6 +38,8 @@ void master_guard_init(struct masters *masters)
 		.max_ttl_us = ttl_us,
 		.drift_ppm = (uint32_t)(options->drift_factor * 1e6 + 1),
 		.margin_us = (options->drift_ms + (uint64_t)QUARANTINE_EXTRA_MS) * 1000,
+		.timeout_us = options->master_timeout_ms * UINT64_C(1000),
+		.whole = options->restart_guard == OPTIONS_GUARD_FULL,
 		.slices = MASTER_FENCE_BUCKETS / SLICE,
 		.digest = digest_of(masters->count),
 		.bootstrap = options->bootstrap || options->dev,
@@ -210,13 +212,15 @@ static __attribute__((format(printf, 4, 5))) void send(struct master *master, en
 
 void master_guard_read(struct master *master)
 {
-	uint64_t digest = digest_of(master->all->count), longest_ms = guard_longest_us(&master->all->guard) / 1000;
+	uint64_t digest = digest_of(master->all->count), longest_ms = guard_longest_us(&master->all->guard) / 1000,
+		 timeout_ms = master->all->options->master_timeout_ms;
 	int known = master->evicted_known;
 	if (master->info.run_id[0])
-		send(master, REDLOCK_SCRIPT_EPOCH, GUARD_EPOCH, HEX DECIMAL DECIMAL "%d\n", digest, longest_ms,
-		     master->info.evicted, known);
+		send(master, REDLOCK_SCRIPT_EPOCH, GUARD_EPOCH, HEX DECIMAL DECIMAL "%d\n" DECIMAL, digest, longest_ms,
+		     master->info.evicted, known, timeout_ms);
 	else
-		send(master, REDLOCK_SCRIPT_EPOCH, GUARD_EPOCH, HEX DECIMAL "\n%d\n", digest, longest_ms, known);
+		send(master, REDLOCK_SCRIPT_EPOCH, GUARD_EPOCH, HEX DECIMAL "\n%d\n" DECIMAL, digest, longest_ms, known,
+		     timeout_ms);
 }
 
 static void send_quarantine(struct master *master, const struct guard_action *action)
@@ -237,9 +241,11 @@ static void send_write_epoch(struct master *master, const struct guard_action *a
 {
 	const struct masters *masters = master->all;
 	uint64_t until_us = clock_now_us() + MASTER_HANDSHAKE_MS * UINT64_C(1000);
-	send(master, REDLOCK_SCRIPT_EPOCH_WRITE, GUARD_EPOCH_WRITTEN, HEX "%s\n" HEX HEX DECIMAL DECIMAL "%d\n" DECIMAL,
-	     action->marker, master->info.run_id, action->cluster, digest_of(masters->count), action->ttl_us / 1000,
-	     action->fence, action->clocked, guard_master_time_us(&masters->guard, (unsigned)master->index, until_us));
+	send(master, REDLOCK_SCRIPT_EPOCH_WRITE, GUARD_EPOCH_WRITTEN,
+	     HEX "%s\n" HEX HEX DECIMAL DECIMAL "%d\n" DECIMAL DECIMAL, action->marker, master->info.run_id,
+	     action->cluster, digest_of(masters->count), action->ttl_us / 1000, action->fence, action->clocked,
+	     (uint64_t)masters->options->master_timeout_ms,
+	     guard_master_time_us(&masters->guard, (unsigned)master->index, until_us));
 }
 
 static void send_action(struct master *master, const struct guard_action *action)
@@ -253,8 +259,7 @@ static void send_action(struct master *master, const struct guard_action *action
 	}
 }
 
-/* Carries out what the guard wants done now. */
-static void dispatch(struct masters *masters)
+static void send_next(struct masters *masters)
 {
 	for (unsigned i = 0; master_guard_is_on(masters) && i < masters->count; i++) {
 		struct guard_action action;
@@ -263,10 +268,29 @@ static void dispatch(struct masters *masters)
 		guard_next(&masters->guard, i, clock_now_us(), clock_wall_us(), &action);
 		send_action(&masters->list[i], &action);
 	}
+}
+
+/* Something is due before its next heartbeat. */
+static void hasten(struct master *master)
+{
+	uint64_t left_ms = master_state_guard_left_ms(master);
+	if (left_ms > 0 && left_ms < MASTER_HEARTBEAT_MS && master->heartbeat == HEARTBEAT_RESTING)
+		master_link_set_timer(&master->link, left_ms);
+}
+
+/* Carries out what the guard wants done now. */
+static void dispatch(struct masters *masters)
+{
+	send_next(masters);
+	send_next(masters); /* one master may have got what it needs from another one now */
 	/* the answer of one master may change the state of another */
-	for (size_t i = 0; i < masters->count; i++)
-		if (masters->list[i].link.state == LINK_UP)
-			master_state_report(&masters->list[i]);
+	for (size_t i = 0; i < masters->count; i++) {
+		if (masters->list[i].link.state != LINK_UP)
+			continue;
+		master_state_report(&masters->list[i]);
+		if (master_guard_is_on(masters))
+			hasten(&masters->list[i]);
+	}
 }
 
 /* ---- what happens to a connection ---- */

@@ -335,7 +335,7 @@ static inline bool master_is_member(const struct master *master)
 
 static inline bool master_guard_is_on(const struct masters *masters)
 {
-	return masters->options->restart_guard == OPTIONS_GUARD_ON;
+	return masters->options->restart_guard != OPTIONS_GUARD_OFF;
 }
 
 void master_guard_init(struct masters *masters);

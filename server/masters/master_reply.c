@@ -291,6 +291,17 @@ static void map_epoch(const redisReply *reply, struct guard_event *event, const 
 		*ret_evicted = reply->element[12]->str;
 }
 
+/* In seconds of the master's time. What is further away than the longest lease that there can be is a mistake, which
+ * makes a quarantine last for its whole time. */
+static void map_leases(const redisReply *reply, uint64_t time_us, struct guard_event *event)
+{
+	uint64_t until_s = number_at(reply, 4, 10), time_s = time_us / 1000000, timeout_ms = number_at(reply, 5, 10);
+	if (until_s > time_s + GUARD_TTL_MAX_US / 1000000)
+		until_s = time_s + GUARD_TTL_MAX_US / 1000000;
+	event->leases_us = until_s * 1000000 > time_us ? until_s * 1000000 - time_us : 0;
+	event->timeout_us = timeout_ms < GUARD_TTL_MAX_US / 1000 ? timeout_ms * 1000 : GUARD_TTL_MAX_US;
+}
+
 bool master_reply_map_guard(const redisReply *reply, struct guard_event *event, uint64_t *ret_time_us,
 			    const char **ret_evicted)
 {
@@ -308,6 +319,7 @@ bool master_reply_map_guard(const redisReply *reply, struct guard_event *event, 
 	} else if (event->kind == GUARD_FENCES) {
 		event->fence = number_at(reply, 2, 10);
 		event->ttl_us = ttl_us_at(reply, 3);
+		map_leases(reply, *ret_time_us, event);
 	}
 	return true;
 }

@@ -56,8 +56,8 @@ void master_script_stamp(const struct master *master, uint64_t until_us, struct 
 {
 	const struct masters *masters = master->all;
 	uint64_t patience_us = clock_now_us() + masters->options->master_timeout_ms * UINT64_C(1000);
-	until_us = guard_master_time_us(&masters->guard, (unsigned)master->index,
-					until_us < patience_us ? until_us : patience_us);
+	until_us = guard_deadline_us(&masters->guard, (unsigned)master->index,
+				     until_us < patience_us ? until_us : patience_us);
 	command->epoch = master_guard_is_on(masters) ? masters->guard.masters[master->index].epoch : 0;
 	/* deadlines of one moment are the same, so that acquire.lua reads them once */
 	command->deadline_us = until_us == 0 || until_us >= LATEST_US ? LATEST_US

@@ -36,22 +36,24 @@
 --
 -- The queue is {prefix}redlockd:queue:{key}, a sorted set of "replica:arrival" by arrival: all masters sort alike. A
 -- replica is alive as long as its key {prefix}redlockd:alive:{replica} exists. `waited` in the hash is the time until
--- which some queue may not be empty, or some resource is watched: after it no queue and no watch is looked up.
+-- which some queue may not be empty, or some resource is watched: after it no queue and no watch is looked up. `leases`
+-- there is what a quarantined master needs to know of this one: lease_note.lua.
 local call, args, count = redis.call, ARGV, #KEYS - 1
 local hash = KEYS[count + 1]
 local now = call('TIME')
 local now_us = now[1] * 1000000 + now[2]
 local seen
 if count == 1 then
-	seen = call('HMGET', hash, 'epoch', 'floor', 'waited', args[5])
+	seen = call('HMGET', hash, 'epoch', 'floor', 'waited', 'leases', args[5])
 else
-	local fields = {'HMGET', hash, 'epoch', 'floor', 'waited'}
+	local fields = {'HMGET', hash, 'epoch', 'floor', 'waited', 'leases'}
 	for i = 1, count do
-		fields[i + 5] = args[9 * i - 4]
+		fields[i + 6] = args[9 * i - 4]
 	end
 	seen = call(unpack(fields))
 end
 local epoch, floor, waited = seen[1], tonumber(seen[2] or 0), tonumber(seen[3] or 0)
+local leases_us = (seen[4] or 0) * 1000000
 local waits = waited > now_us -- one of these may have waiters
 if waits and count > 1 then
 	local queues = {'EXISTS'}
@@ -101,7 +103,9 @@ local function acquire(i)
 		if first then
 			call('ZREM', queue, entry)
 		end
-		local old = raised[bucket] or tonumber(seen[i + 3] or 0)
+		local ends_us = now_us + args[at + 2] * 1000
+--include lease_note.lua
+		local old = raised[bucket] or tonumber(seen[i + 4] or 0)
 		if old < floor then
 			old = floor
 		end

@@ -28,7 +28,7 @@ local now_us = now[1] * 1000000 + now[2]
 if now_us > tonumber(ARGV[9]) then
 	return {-2, now_us}
 end
-local seen = call('HMGET', hash, 'epoch', 'floor', 'waited', ARGV[5])
+local seen = call('HMGET', hash, 'epoch', 'floor', 'waited', ARGV[5], 'leases')
 if seen[1] ~= ARGV[8] and ARGV[8] ~= '----------------' then
 	return {-3, now_us}
 end
@@ -88,6 +88,8 @@ if not first and room then
 		call('HSET', holders, its_key, ARGV[1])
 	end
 --include shared_last.lua
+	local leases_us, ends_us = (seen[5] or 0) * 1000000, now_us + ARGV[2] * 1000
+--include lease_note.lua
 	local old = math.max(tonumber(seen[2] or 0), tonumber(seen[4] or 0))
 	if guess > old then
 		call('HSET', hash, ARGV[5], ARGV[6])

@@ -6,19 +6,23 @@
 -- ARGV[2]  ttl_ms    the longest lease of any replica, as far as the caller knows
 -- ARGV[3]  evicted   this server's evicted_keys, as the caller saw it last; empty: not known
 -- ARGV[4]  compared  1: the caller has compared it with the noted one; 0: not yet, so it is noted only if none is
+-- ARGV[5]  timeout_ms  how long a command of the caller may be under way
 --
 -- The longest lease is written before any is granted: a later quarantine of this master lasts as long. Beside a marker,
 -- too: the replica that waits there may not know of it. A marker without one is of an older version, whose longest
--- lease is not known, so none is added.
+-- lease is not known, so none is added. Likewise the longest timeout: after it, no older command is under way.
 -- Returns {1, now_us, beat, epoch, run_id, cluster, digest, ttl_ms, marker, marker_run_id, kept, clocked_us, evicted}
 --         strings except now_us and beat; empty if there is none. beat counts the heartbeats.
 local now = redis.call('TIME')
 local seen = redis.call('HMGET', KEYS[1], 'epoch', 'run_id', 'cluster', 'digest', 'ttl_ms', 'marker', 'marker_run_id',
-	'kept', 'clocked_us', 'evicted')
+	'kept', 'clocked_us', 'evicted', 'timeout_ms')
 local ours = seen[1] and seen[4] == ARGV[1] or not seen[1] and seen[6] and seen[5]
 if ours and tonumber(ARGV[2]) > tonumber(seen[5] or 0) then
 	redis.call('HSET', KEYS[1], 'ttl_ms', ARGV[2])
 	seen[5] = ARGV[2]
+end
+if ours and tonumber(ARGV[5]) > tonumber(seen[11] or 0) then
+	redis.call('HSET', KEYS[1], 'timeout_ms', ARGV[5])
 end
 if ARGV[3] ~= '' and ARGV[3] ~= seen[10] and (ARGV[4] == '1' or not seen[10]) then
 	redis.call('HSET', KEYS[1], 'evicted', ARGV[3])

@@ -7,7 +7,8 @@
 -- ARGV[5]  ttl_ms      the longest lease ever granted, for which the caller has waited
 -- ARGV[6]  floor       no fence below it is given here, in decimal digits
 -- ARGV[7]  clocked     1: the floor rests on clocks, since too few masters had their fences
--- ARGV[8]  deadline_us in this master's own time: after it others have decided without this answer
+-- ARGV[8]  timeout_ms  as in epoch.lua
+-- ARGV[9]  deadline_us in this master's own time: after it others have decided without this answer
 --
 -- Returns {1, now_us}                          written
 --         {0, now_us}                          another marker, another server or none, or longer leases were noted:
@@ -15,10 +16,10 @@
 --         {-2, now_us}                         too late: nothing was done
 local now = redis.call('TIME')
 local now_us = now[1] * 1000000 + now[2]
-if now_us > tonumber(ARGV[8]) then
+if now_us > tonumber(ARGV[9]) then
 	return {-2, now_us}
 end
-local seen = redis.call('HMGET', KEYS[1], 'marker', 'marker_run_id', 'floor', 'ttl_ms')
+local seen = redis.call('HMGET', KEYS[1], 'marker', 'marker_run_id', 'floor', 'ttl_ms', 'timeout_ms')
 if seen[1] ~= ARGV[1] or seen[2] ~= ARGV[2] then
 	return {0, now_us}
 end
@@ -29,9 +30,10 @@ local floor = ARGV[6]
 if tonumber(seen[3] or 0) > tonumber(floor) then
 	floor = seen[3]
 end
+local timeout_ms = math.max(tonumber(seen[5] or 0), tonumber(ARGV[8]))
 redis.call('HDEL', KEYS[1], 'marker', 'marker_run_id', 'kept')
 redis.call('HSET', KEYS[1], 'epoch', ARGV[1], 'run_id', ARGV[2], 'cluster', ARGV[3], 'digest', ARGV[4],
-	'ttl_ms', ARGV[5], 'floor', floor)
+	'ttl_ms', ARGV[5], 'floor', floor, 'timeout_ms', string.format('%.0f', timeout_ms))
 if ARGV[7] == '1' then
 	redis.call('HSET', KEYS[1], 'clocked_us', string.format('%.0f', now_us))
 end

@@ -18,7 +18,8 @@ local now_us = now[1] * 1000000 + now[2]
 if now_us > tonumber(ARGV[5]) then
 	return {-2, now_us}
 end
-if ARGV[4] ~= '----------------' and redis.call('HGET', KEYS[2], 'epoch') ~= ARGV[4] then
+local seen = redis.call('HMGET', KEYS[2], 'epoch', 'leases')
+if seen[1] ~= ARGV[4] and ARGV[4] ~= '----------------' then
 	return {-3, now_us}
 end
 local value, key, hash, mark = nil, KEYS[1], KEYS[2], ':'
@@ -40,7 +41,9 @@ if ARGV[3] ~= '' then
 		redis.call('SET', KEYS[1], value, 'KEEPTTL')
 	end
 end
-local asked = tonumber(ARGV[2])
+local asked, leases_us = tonumber(ARGV[2]), (seen[2] or 0) * 1000000
+local ends_us = now_us + asked * 1000 -- at the latest, whatever the lease had before
+--include lease_note.lua
 if remaining < 0 and not shared then
 	return {1, now_us, asked, value} -- another program removed the expiry
 end

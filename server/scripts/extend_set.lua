@@ -12,12 +12,14 @@ local now_us = now[1] * 1000000 + now[2]
 if now_us > tonumber(ARGV[5]) then
 	return {-2, now_us}
 end
-if ARGV[4] ~= '----------------' and redis.call('HGET', KEYS[count + 1], 'epoch') ~= ARGV[4] then
+local hash = KEYS[count + 1]
+local seen = redis.call('HMGET', hash, 'epoch', 'leases')
+if seen[1] ~= ARGV[4] and ARGV[4] ~= '----------------' then
 	return {-3, now_us}
 end
 local ours, gone, mark, hashes, left, now_ms = false, false, ';', {}, {}, math.floor(now_us / 1000)
 for i = 1, count do
-	local value, key, hash = nil, KEYS[i], KEYS[count + 1]
+	local value, key = nil, KEYS[i]
 --include value_read.lua
 --include value_own.lua
 	local remaining = shared and ends - 1 - now_ms or redis.call('PTTL', key)
@@ -44,6 +46,8 @@ if ARGV[3] ~= '' then
 	end
 end
 local asked = tonumber(ARGV[2])
+local leases_us, ends_us = (seen[2] or 0) * 1000000, now_us + asked * 1000 -- as in extend.lua
+--include lease_note.lua
 local ttl, ends = asked, asked
 local hold_until = tonumber(string.match(ours, '^[^;]*;(%d+):')) or 0
 if hold_until > 0 then

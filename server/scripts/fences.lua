@@ -7,11 +7,14 @@
 -- ARGV[1]  epoch or marker that this master must have; a marker counts only if the buckets were kept
 -- ARGV[2]  the first bucket of the slice       ARGV[3]  the last one
 --
--- Returns {1, now_us, fence, ttl_ms}           ttl_ms: the longest lease ever granted. fence: the floor is included
+-- Returns {1, now_us, fence, ttl_ms, leases, timeout_ms}
+--                 fence: the floor is included. ttl_ms: the longest lease ever granted. leases: the second of this
+--                 master's time by which all that were granted here are over (lease_note.lua). timeout_ms: the
+--                 longest of any redlockd that was here
 --         {-3, now_us}                         it has another one
 local now = redis.call('TIME')
 local now_us = now[1] * 1000000 + now[2]
-local seen = redis.call('HMGET', KEYS[1], 'epoch', 'marker', 'kept', 'ttl_ms')
+local seen = redis.call('HMGET', KEYS[1], 'epoch', 'marker', 'kept', 'ttl_ms', 'leases', 'timeout_ms')
 if seen[1] ~= ARGV[1] and (seen[2] ~= ARGV[1] or seen[3] ~= '1') then
 	return {-3, now_us}
 end
@@ -23,4 +26,4 @@ local fence = 0
 for _, number in ipairs(redis.call('HMGET', KEYS[1], 'floor', unpack(slice))) do
 	fence = math.max(fence, tonumber(number or 0))
 end
-return {1, now_us, fence, tonumber(seen[4] or 0)}
+return {1, now_us, fence, tonumber(seen[4] or 0), tonumber(seen[5] or 0), tonumber(seen[6] or 0)}

@@ -124,6 +124,7 @@ static void random_guard(struct model_command *command, unsigned kind, uint64_t 
 		command->ttl_ms = 0; /* leaves a marker as an older version did */
 	command->evicted = (uint32_t)compare_random(random, 4);
 	command->compared = chance(random, 60);
+	command->timeout_ms = (uint32_t)one_of(random, 100);
 	command->kept = chance(random, 70);
 	command->clocked = chance(random, 40);
 	command->deadline_us = random_deadline(random, now_us);

@@ -180,7 +180,7 @@ static bool compare_holders(const struct compare_sequence *sequence, unsigned i,
 	       compare_tell_state(sequence, "the holders (ends)", "others", ends);
 }
 
-enum { FIELDS = 13 + MODEL_BUCKETS };
+enum { FIELDS = 15 + MODEL_BUCKETS };
 
 struct field {
 	const char *name;
@@ -195,10 +195,8 @@ static void list_fields(const struct model_master *master, struct field fields[F
 		uint64_t number;
 	} hex[] = {{"epoch", master->epoch},   {"run_id", master->run_id}, {"cluster", master->cluster},
 		   {"digest", master->digest}, {"marker", master->marker}, {"marker_run_id", master->marker_run_id}},
-	  decimal[] = {{"clocked_us", master->clocked_us},
-		       {"floor", master->floor},
-		       {"ttl_ms", master->ttl_ms},
-		       {"beat", master->beat},
+	  decimal[] = {{"clocked_us", master->clocked_us}, {"floor", master->floor},   {"ttl_ms", master->ttl_ms},
+		       {"timeout_ms", master->timeout_ms}, {"leases", master->leases}, {"beat", master->beat},
 		       {"waited", master->waited_us}};
 	struct field *at = fields;
 	for (unsigned i = 0; i < sizeof hex / sizeof *hex; i++, at++) {

@@ -158,10 +158,10 @@ static const struct {
 	[COMPARE_EXTEND] = {"extend", "tlneD"},
 	[COMPARE_RELEASE] = {"release", "tqeD"},
 	[COMPARE_INSPECT] = {"inspect", "lMeD"},
-	[COMPARE_EPOCH] = {"epoch", "dlvp"},
+	[COMPARE_EPOCH] = {"epoch", "dlvpO"},
 	[COMPARE_QUARANTINE] = {"quarantine", "emrkl"},
 	[COMPARE_FENCES] = {"fences", "ebB"},
-	[COMPARE_WRITE_EPOCH] = {"epoch_write", "mrcdlfuD"},
+	[COMPARE_WRITE_EPOCH] = {"epoch_write", "mrcdlfuOD"},
 	[COMPARE_ACQUIRE_SET] = {"acquire_set", "tlhofqeDsMKg"},
 	[COMPARE_RAISE_SET] = {"raise_set", "tfeDg"},
 	[COMPARE_EXTEND_SET] = {"extend_set", "tlneDs"},
@@ -211,6 +211,7 @@ static void argument_text(char *text, char letter, const struct model_command *c
 	case 'e': compare_number_text(text, command->epoch); break;
 	case 'D': print_to(text, "%" PRIu64, command->deadline_us); break;
 	case 'd': compare_number_text(text, command->digest); break;
+	case 'O': print_to(text, "%u", command->timeout_ms); break;
 	case 'v': compare_evicted_text(text, command->evicted); break;
 	case 'p': strcpy(text, command->compared ? "1" : "0"); break;
 	case 'm': compare_number_text(text, command->marker); break;
@@ -320,7 +321,7 @@ static const char *elements_of(enum compare_script script, int code, bool severa
 		return "hercdLmRkuE";
 	if (script == COMPARE_QUARANTINE && code == 1)
 		return "mkL";
-	return script == COMPARE_FENCES && code == 1 ? "fl" : "";
+	return script == COMPARE_FENCES && code == 1 ? "flsO" : "";
 }
 
 /* An integer that depends on the clock by which the server expires keys: the server's, if it is near. */
@@ -363,6 +364,8 @@ static void put_element(struct compare_answer *answer, char letter, const struct
 	case 'h': put(answer, "%" PRIu64, reply->beat); return;
 	case 'f': put(answer, "%" PRIu64, reply->fence); return;
 	case 'l': put(answer, "%" PRIu64, reply->ttl_ms); return;
+	case 's': put(answer, "%" PRIu64, reply->leases); return;
+	case 'O': put(answer, "%" PRIu64, reply->timeout_ms); return;
 	case 'v':
 		if (!reply->has_value) {
 			put(answer, "nil");

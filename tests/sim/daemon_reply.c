@@ -234,7 +234,8 @@ static redisReply *guard_script(const struct command *command)
 		return ARRAY(code, now, hex(a->marker), decimal(a->kept),
 			     a->ttl_ms != 0 ? decimal(a->ttl_ms) : string(REDIS_REPLY_STRING, ""));
 	if (command->kind == REDLOCK_SCRIPT_FENCES && a->code == 1)
-		return ARRAY(code, now, number((long long)a->fence), number((long long)a->ttl_ms));
+		return ARRAY(code, now, number((long long)a->fence), number((long long)a->ttl_ms),
+			     number((long long)a->leases), number((long long)a->timeout_ms));
 	if (command->kind != REDLOCK_SCRIPT_EPOCH)
 		return ARRAY(code, now);
 	redisReply *none = string(REDIS_REPLY_STRING, "");

@@ -329,6 +329,7 @@ static void parse_guard_script(struct command *command, const struct transport_c
 		request->ttl_ms = decimal(&argv[1]);
 		request->evicted = argv[2].len > 0 ? (uint32_t)decimal(&argv[2]) + 1 : 0;
 		request->compared = argv[3].bytes[0] == '1';
+		request->timeout_ms = (uint32_t)decimal(&argv[4]);
 		break;
 	case REDLOCK_SCRIPT_QUARANTINE:
 		request->epoch = argv[0].len > 0 ? hex(&argv[0]) : 0;
@@ -349,7 +350,8 @@ static void parse_guard_script(struct command *command, const struct transport_c
 		request->ttl_ms = decimal(&argv[4]);
 		request->fence = decimal(&argv[5]);
 		request->clocked = argv[6].bytes[0] == '1';
-		set_deadline(command, connection, &argv[7]);
+		request->timeout_ms = (uint32_t)decimal(&argv[7]);
+		set_deadline(command, connection, &argv[8]);
 		break;
 	default: assert(false);
 	}

@@ -6,7 +6,7 @@
 void model_epoch(struct model_master *master, const struct model_command *command, struct model_reply *ret_reply)
 {
 	/* local seen = redis.call('HMGET', KEYS[1], 'epoch', 'run_id', 'cluster', 'digest', 'ttl_ms', 'marker',
-	 * 'marker_run_id', 'kept', 	'clocked_us', 'evicted') */
+	 * 'marker_run_id', 'kept', 	'clocked_us', 'evicted', 'timeout_ms') */
 	uint32_t evicted = master->evicted;
 	/* local ours = seen[1] and seen[4] == ARGV[1] or not seen[1] and seen[6] and seen[5] */
 	bool marked = master->epoch == 0 && master->marker != 0 && master->ttl_ms != 0;
@@ -16,6 +16,10 @@ void model_epoch(struct model_master *master, const struct model_command *comman
 		/* redis.call('HSET', KEYS[1], 'ttl_ms', ARGV[2])
 		 * seen[5] = ARGV[2] */
 		master->ttl_ms = (uint32_t)command->ttl_ms;
+	/* if ours and tonumber(ARGV[5]) > tonumber(seen[11] or 0) then
+	 * 	redis.call('HSET', KEYS[1], 'timeout_ms', ARGV[5]) */
+	if (ours && command->timeout_ms > master->timeout_ms)
+		master->timeout_ms = command->timeout_ms;
 	/* if ARGV[3] ~= '' and ARGV[3] ~= seen[10] and (ARGV[4] == '1' or not seen[10]) then */
 	if (command->evicted != 0 && (command->compared || evicted == 0))
 		/* redis.call('HSET', KEYS[1], 'evicted', ARGV[3]) */
@@ -79,7 +83,7 @@ void model_quarantine(struct model_master *master, const struct model_command *c
 void model_fences(struct model_master *master, const struct model_command *command, struct model_reply *ret_reply)
 {
 	assert(command->epoch != 0 && command->last_bucket < MODEL_BUCKETS);
-	/* local seen = redis.call('HMGET', KEYS[1], 'epoch', 'marker', 'kept', 'ttl_ms')
+	/* local seen = redis.call('HMGET', KEYS[1], 'epoch', 'marker', 'kept', 'ttl_ms', 'leases', 'timeout_ms')
 	 * if seen[1] ~= ARGV[1] and (seen[2] ~= ARGV[1] or seen[3] ~= '1') then */
 	if (master->epoch != command->epoch && (master->marker != command->epoch || !master->kept)) {
 		/* return {-3, now_us} */
@@ -94,22 +98,24 @@ void model_fences(struct model_master *master, const struct model_command *comma
 	uint64_t fence = master->floor;
 	for (unsigned i = command->bucket; i <= command->last_bucket; i++)
 		fence = model_larger(fence, master->buckets[i]);
-	/* return {1, now_us, fence, tonumber(seen[4] or 0)} */
+	/* return {1, now_us, fence, tonumber(seen[4] or 0), tonumber(seen[5] or 0), tonumber(seen[6] or 0)} */
 	model_reply_code(master, 1, ret_reply);
 	ret_reply->fence = fence;
+	ret_reply->leases = master->leases;
+	ret_reply->timeout_ms = master->timeout_ms;
 	ret_reply->ttl_ms = master->ttl_ms;
 }
 
 void model_write_epoch(struct model_master *master, const struct model_command *command, struct model_reply *ret_reply)
 {
 	assert(command->marker != 0 && command->run_id != 0);
-	/* if now_us > tonumber(ARGV[8]) then */
+	/* if now_us > tonumber(ARGV[9]) then */
 	if (model_is_late(master, command)) {
 		/* return {-2, now_us} */
 		model_reply_code(master, -2, ret_reply);
 		return;
 	}
-	/* local seen = redis.call('HMGET', KEYS[1], 'marker', 'marker_run_id', 'floor', 'ttl_ms')
+	/* local seen = redis.call('HMGET', KEYS[1], 'marker', 'marker_run_id', 'floor', 'ttl_ms', 'timeout_ms')
 	 * if seen[1] ~= ARGV[1] or seen[2] ~= ARGV[2] then */
 	if (master->marker != command->marker || master->marker_run_id != command->run_id) {
 		/* return {0, now_us} */
@@ -130,8 +136,9 @@ void model_write_epoch(struct model_master *master, const struct model_command *
 	master->run_id = command->run_id;
 	master->cluster = command->cluster;
 	master->digest = command->digest;
-	/* 'ttl_ms', ARGV[5], … */
+	/* 'ttl_ms', ARGV[5], … 'timeout_ms', math.max(tonumber(seen[5] or 0), tonumber(ARGV[8])) */
 	master->ttl_ms = (uint32_t)command->ttl_ms;
+	master->timeout_ms = command->timeout_ms > master->timeout_ms ? command->timeout_ms : master->timeout_ms;
 	/* local floor = ARGV[6]
 	 * if tonumber(seen[3] or 0) > tonumber(floor) then floor = seen[3] … 'floor', floor) */
 	master->floor = model_larger(master->floor, command->fence);

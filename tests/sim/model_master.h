@@ -108,7 +108,8 @@ struct model_master {
 	uint64_t clocked_us;
 	uint64_t floor;
 	uint64_t buckets[MODEL_BUCKETS];
-	uint32_t ttl_ms;
+	uint32_t ttl_ms, timeout_ms;
+	uint64_t leases; /* the second by which all leases that were granted here are over */
 	uint32_t beat;
 	uint32_t evicted;   /* one more than the field says */
 	bool kept;          /* means something only beside a marker: the two come and go together */
@@ -148,6 +149,7 @@ struct model_command {
 	bool compared;        /* epoch: the caller has compared `evicted` with what is noted */
 	bool kept;            /* quarantine */
 	bool clocked;         /* write its epoch */
+	uint32_t timeout_ms;  /* epoch, write its epoch */
 };
 
 struct model_reply {
@@ -176,7 +178,8 @@ struct model_reply {
 	uint32_t runs;    /* of which keys `notified` is where a run of shared entries ends, at 0 or at that arrival */
 	uint32_t watched; /* of which keys the watchers are told there: a bit each */
 	uint64_t ttl_ms;  /* extend 1, epoch, fences */
-	uint64_t fence;   /* fences */
+	uint64_t fence;   /* fences; likewise: */
+	uint64_t leases, timeout_ms;
 	uint64_t beat, epoch, run_id, cluster, digest, marker_run_id, clocked_us; /* epoch */
 	uint32_t evicted;                                                         /* epoch: as in the master */
 	uint64_t marker;                                                          /* epoch, quarantine */

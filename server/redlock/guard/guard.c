@@ -18,6 +18,7 @@ void guard_init(struct guard *guard, const struct guard_params *params)
 	assert(params->max_ttl_us >= 1000);
 	assert(params->max_ttl_us <= GUARD_TTL_MAX_US);
 	assert(params->digest != 0);
+	assert(params->timeout_us <= GUARD_TTL_MAX_US);
 	memset(guard, 0, sizeof *guard);
 	guard->params = *params;
 	guard->random = params->seed;
@@ -158,8 +159,10 @@ static void note_clocked(const struct guard *guard, struct guard_master *master,
 static void handle_epoch(struct guard *guard, struct guard_master *master, const struct guard_event *event)
 {
 	assert(event->now_us >= master->heard_us);
-	if (event->now_us - master->heard_us > GAP_US)
+	if (event->now_us - master->heard_us > GAP_US) {
 		master->since_us = event->now_us;
+		guard_leases_forget(master);
+	}
 	if (event->beat <= master->beat &&
 	    event->cluster != 0) /* without a cluster the hash is new and counts from 1 */
 		master->found = GUARD_ROLLED_BACK;
@@ -303,9 +306,9 @@ void guard_next(struct guard *guard, unsigned i, uint64_t now_us, uint64_t wall_
 		return;
 	assert(now_us >= master->heard_us);
 	/* Another master may have told of longer leases since the recovery began. */
-	if (master->state == GUARD_RECOVERING && now_us < guard_state_quarantine_end_us(guard, master))
+	if (master->state == GUARD_RECOVERING && now_us < guard_state_quarantine_end_us(guard, master, now_us))
 		guard_state_set(master, GUARD_WAITING);
-	if (master->state == GUARD_WAITING && now_us >= guard_state_quarantine_end_us(guard, master))
+	if (master->state == GUARD_WAITING && now_us >= guard_state_quarantine_end_us(guard, master, now_us))
 		guard_recovery_begin(master, now_us);
 	if (master->state == GUARD_ASKING)
 		ret_action->kind = GUARD_READ;
@@ -315,7 +318,7 @@ void guard_next(struct guard *guard, unsigned i, uint64_t now_us, uint64_t wall_
 						    .marker = guard_state_random(guard),
 						    .kept = master->memory == GUARD_MEMORY_KEPT,
 						    .ttl_us = guard_longest_us(guard)};
-	else if (guard_recovery_wants_survey(guard, i))
+	else if (guard_recovery_wants_survey(guard, i) || guard_leases_want_survey(guard, i, now_us))
 		guard_recovery_survey(guard, i, now_us, ret_action);
 	else if (master->state == GUARD_RECOVERING && guard_recovery_is_done(guard, i, now_us))
 		write_epoch(guard, master, now_us, wall_us, ret_action);
@@ -331,6 +334,15 @@ bool guard_may_vote(const struct guard *guard, unsigned i)
 	return guard->masters[i].state == GUARD_VOTING;
 }
 
+/* The end of the wait, or if that is not known yet, the time at which enough other masters can be asked. */
+static uint64_t time_of_wait_us(const struct guard *guard, const struct guard_master *master, uint64_t now_us)
+{
+	uint64_t end_us = guard_state_quarantine_end_us(guard, master, now_us);
+	uint64_t asked_us = guard_leases_asked_us(guard, master, now_us);
+	assert(master->state == GUARD_WAITING);
+	return asked_us > now_us && asked_us < end_us ? asked_us : end_us;
+}
+
 uint64_t guard_quarantine_left_us(const struct guard *guard, unsigned i, uint64_t now_us)
 {
 	assert(i < guard->params.masters);
@@ -339,7 +351,7 @@ uint64_t guard_quarantine_left_us(const struct guard *guard, unsigned i, uint64_
 		return guard_state_quarantine_us(guard);
 	uint64_t end_us = 0;
 	if (master->state == GUARD_WAITING)
-		end_us = guard_state_quarantine_end_us(guard, master) + guard_cluster_patience_us(guard);
+		end_us = time_of_wait_us(guard, master, now_us) + guard_cluster_patience_us(guard);
 	else if (master->state == GUARD_RECOVERING && guard_cluster_patience_us(guard) > 0)
 		end_us = master->recovery_us + guard_cluster_patience_us(guard);
 	assert(master->state != GUARD_RECOVERING || now_us >= master->recovery_us);

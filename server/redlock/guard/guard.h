@@ -53,6 +53,8 @@ struct guard_params {
 	uint64_t max_ttl_us; /* the longest lease that this process gives */
 	uint32_t drift_ppm;  /* a quarantine lasts for the longest lease, this part of it, and the margin */
 	uint64_t margin_us;  /* the constant part of the drift + 2 s */
+	uint64_t timeout_us; /* how long a command of this process may be under way */
+	bool whole;          /* a quarantine always lasts for the longest lease: other libraries give leases, too */
 	uint16_t slices;     /* how many SURVEYs it takes to read all fences of a master; 0: one */
 	uint64_t digest;     /* of what all replicas must agree on; not 0 */
 	bool bootstrap;      /* if no master has an epoch, the cluster is new: there is nothing to wait for */
@@ -60,10 +62,11 @@ struct guard_params {
 };
 
 enum guard_event_kind {
-	GUARD_CONNECTED,     /* run_id, client_id: a new connection, after its handshake */
-	GUARD_EPOCH,         /* the answer to READ, or of the heartbeat: all members of the epoch */
-	GUARD_QUARANTINED,   /* the answer to QUARANTINE: done; if so marker, kept, ttl_us */
-	GUARD_FENCES,        /* the answer to SURVEY: done (false: another epoch); if so fence, ttl_us */
+	GUARD_CONNECTED,   /* run_id, client_id: a new connection, after its handshake */
+	GUARD_EPOCH,       /* the answer to READ, or of the heartbeat: all members of the epoch */
+	GUARD_QUARANTINED, /* the answer to QUARANTINE: done; if so marker, kept, ttl_us */
+	/* the answer to SURVEY: done (false: another epoch); if so fence, ttl_us, leases_us, timeout_us */
+	GUARD_FENCES,
 	GUARD_EPOCH_WRITTEN, /* the answer to WRITE_EPOCH: done */
 	GUARD_FAILED,        /* `action` failed or could not be sent: tried again after the next heartbeat */
 	GUARD_MISMATCH,      /* a script found another epoch than `epoch`, which it carried */
@@ -94,6 +97,9 @@ enum guard_memory { GUARD_MEMORY_WHOLE, GUARD_MEMORY_KEPT, GUARD_MEMORY_LOST };
 /* No lease is longer. Waited out under a marker without a longest lease, which an older version wrote. */
 #define GUARD_TTL_MAX_US UINT64_C(86400000000)
 
+/* A command may be carried out by so much after its deadline, because the clock of a master is not known better. */
+#define GUARD_LATE_US UINT64_C(250000)
+
 /* 0 stands for "none" in epoch, cluster, marker and marker_run_id, and for "not known" in ttl_us. The members below
  * now_us are what a master answered: any value must be expected. */
 struct guard_event {
@@ -108,6 +114,8 @@ struct guard_event {
 	bool kept;
 	bool done;
 	uint64_t fence;
+	uint64_t leases_us;            /* how long leases that it granted may last yet, by its clock; 0: none is out */
+	uint64_t timeout_us;           /* the longest of any redlockd that was there */
 	enum guard_action_kind action; /* FAILED; READ for the heartbeat */
 };
 
@@ -138,11 +146,16 @@ struct guard_master {
 	uint64_t cluster;        /* as read, also if the epoch is gone; 0: it never had one */
 	uint64_t void_epoch;     /* MARKING: the epoch that QUARANTINE replaces */
 	uint64_t marker;
-	uint64_t ttl_us;       /* the longest lease that is noted there */
-	bool ttl_unknown;      /* it has a marker, and no longest lease beside it */
-	uint64_t since_us;     /* WAITING: from when the wait counts */
-	uint64_t heard_us;     /* the last answer to READ */
-	uint64_t recovery_us;  /* RECOVERING: since when */
+	uint64_t ttl_us;      /* the longest lease that is noted there */
+	bool ttl_unknown;     /* it has a marker, and no longest lease beside it */
+	uint64_t since_us;    /* WAITING: from when the wait counts */
+	uint64_t heard_us;    /* the last answer to READ */
+	uint64_t recovery_us; /* RECOVERING: since when */
+	uint64_t timeout_us;  /* the longest timeout of any redlockd, as it told last; 0: not known */
+	/* WAITING, RECOVERING: what master i told of leases that are out, under which epoch (0: nothing), and when
+	 * these are over */
+	uint64_t told_epoch[REDLOCK_MASTERS_MAX], told_end_us[REDLOCK_MASTERS_MAX];
+	uint64_t asked_us;     /* when SURVEY was sent last */
 	uint64_t survey_us;    /* when the first SURVEY of its present round of slices was sent */
 	uint64_t survey_epoch; /* the epoch or marker that it carried: with another one the round begins again */
 	uint64_t survey_top;   /* the largest fence of the slices told so far */
@@ -156,6 +169,7 @@ struct guard_master {
 	int64_t ahead_min_us, ahead_max_us; /* its clock − our clock was between these … */
 	uint64_t clock_us;                  /* … at this time */
 	int64_t jump_us;                    /* the last jump found */
+	uint64_t back_us;                   /* when its clock was last found to have gone back; 0: never */
 };
 
 struct guard {
@@ -188,6 +202,10 @@ enum guard_clock guard_time(struct guard *guard, unsigned i, uint64_t sent_us, u
 
 /* The latest time that the clock of master i may show when ours shows at_us; 0: not known yet. */
 uint64_t guard_master_time_us(const struct guard *guard, unsigned i, uint64_t at_us);
+
+/* The deadline, in the time of master i, of a command that must not be carried out after at_us: it passes by at_us +
+ * GUARD_LATE_US. 0: its clock is not known yet. */
+uint64_t guard_deadline_us(const struct guard *guard, unsigned i, uint64_t at_us);
 
 /* True if master i is VOTING. */
 bool guard_may_vote(const struct guard *guard, unsigned i);

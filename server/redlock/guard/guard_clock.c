@@ -32,8 +32,10 @@ static enum guard_clock jump(struct guard_master *master, int64_t by_us, int64_t
 	assert(master->has_clock);
 	master->jump_us = by_us;
 	set_interval(master, least, most, now_us);
-	if (by_us < 0)
+	if (by_us < 0) {
+		master->back_us = now_us;
 		return GUARD_CLOCK_JUMPED_BACK; /* its locks last longer, which is safe */
+	}
 	guard_state_note_hazard(master, GUARD_CLOCK_FORWARD, now_us);
 	return GUARD_CLOCK_JUMPED_FORWARD;
 }
@@ -75,4 +77,16 @@ uint64_t guard_master_time_us(const struct guard *guard, unsigned i, uint64_t at
 		return 0;
 	uint64_t drift_us = at_us > master->clock_us ? (at_us - master->clock_us) / RATE : 0;
 	return at_us + (uint64_t)master->ahead_max_us + drift_us + TOLERANCE_US;
+}
+
+uint64_t guard_deadline_us(const struct guard *guard, unsigned i, uint64_t at_us)
+{
+	uint64_t latest_us = guard_master_time_us(guard, i, at_us);
+	const struct guard_master *master = &guard->masters[i];
+	if (latest_us == 0)
+		return 0;
+	uint64_t drift_us = at_us > master->clock_us ? (at_us - master->clock_us) / RATE : 0;
+	uint64_t known_us = at_us + (uint64_t)master->ahead_min_us - drift_us + GUARD_LATE_US;
+	assert(master->has_clock);
+	return known_us < latest_us ? known_us : latest_us;
 }

@@ -4,7 +4,23 @@
 
 #include "guard.h"
 
-/* ---- guard_state.c: the states of a master, below all other files ---- */
+/* ---- guard_leases.c: below all other files ---- */
+
+uint64_t guard_leases_longest_us(const struct guard *guard);
+/* N−Q+1: so many others include a master of each majority. */
+unsigned guard_leases_needed(const struct guard *guard);
+/* True if master i is to be asked now about leases that a WAITING one may have forgotten. */
+bool guard_leases_want_survey(const struct guard *guard, unsigned i, uint64_t now_us);
+/* The answer to a SURVEY that was sent at asked_us. */
+void guard_leases_note(struct guard *guard, uint64_t asked_us, const struct guard_event *event);
+/* When the leases that *lost may have forgotten are over; UINT64_MAX: too few masters have told. */
+uint64_t guard_leases_end_us(const struct guard *guard, const struct guard_master *lost, uint64_t now_us);
+/* When enough masters can have been asked for that; UINT64_MAX: too few can. */
+uint64_t guard_leases_asked_us(const struct guard *guard, const struct guard_master *lost, uint64_t now_us);
+/* A new quarantine, or a new beginning of one. */
+void guard_leases_forget(struct guard_master *master);
+
+/* ---- guard_state.c: the states of a master, below the files that follow ---- */
 
 uint64_t guard_state_random(struct guard *guard); /* never 0, which stands for "none" */
 
@@ -12,8 +28,8 @@ uint64_t guard_state_random(struct guard *guard); /* never 0, which stands for "
 bool guard_state_is_quarantined(const struct guard_master *master);
 /* How long a quarantine lasts: the longest lease known, its drift, the margin. */
 uint64_t guard_state_quarantine_us(const struct guard *guard);
-/* When the quarantine of a WAITING or RECOVERING master ends. */
-uint64_t guard_state_quarantine_end_us(const struct guard *guard, const struct guard_master *master);
+/* When the quarantine of a WAITING or RECOVERING master ends, as far as is known at now_us. */
+uint64_t guard_state_quarantine_end_us(const struct guard *guard, const struct guard_master *master, uint64_t now_us);
 
 /* Asserts what must hold for master i between two events or actions. */
 void guard_state_check(const struct guard *guard, unsigned i);

@@ -11,13 +11,6 @@
 
 #define SURVEY_PATIENCE_US UINT64_C(2000000)
 
-static unsigned needed(const struct guard *guard)
-{
-	unsigned majority = redlock_majority(guard->params.masters);
-	assert(majority <= guard->params.masters);
-	return guard->params.masters - majority + 1U;
-}
-
 void guard_recovery_begin(struct guard_master *master, uint64_t now_us)
 {
 	assert(master->state == GUARD_WAITING);
@@ -83,6 +76,7 @@ void guard_recovery_survey(struct guard *guard, unsigned i, uint64_t now_us, str
 		master->survey_us = now_us;
 		master->survey_epoch = epoch;
 	}
+	master->asked_us = now_us;
 	assert(now_us >= master->survey_us);
 	*ret_action = (struct guard_action){.kind = GUARD_SURVEY, .epoch = epoch, .slice = master->slice};
 }
@@ -110,6 +104,7 @@ void guard_recovery_handle_fences(struct guard *guard, struct guard_master *mast
 	assert(master == &guard->masters[event->master]);
 	master->busy = GUARD_NOTHING;
 	if (event->done) {
+		guard_leases_note(guard, master->asked_us, event);
 		note_slice(guard, master, event);
 	} else {
 		master->slice = 0;
@@ -176,7 +171,8 @@ bool guard_recovery_is_done(const struct guard *guard, unsigned i, uint64_t now_
 	if (needs_nothing(&guard->masters[i]))
 		return true;
 	count_told(guard, i, &told, &may);
-	return told >= needed(guard) || (may < needed(guard) && !is_worth_waiting(guard, i, now_us));
+	return told >= guard_leases_needed(guard) ||
+	       (may < guard_leases_needed(guard) && !is_worth_waiting(guard, i, now_us));
 }
 
 unsigned guard_fences_missing(const struct guard *guard, unsigned i)
@@ -185,7 +181,9 @@ unsigned guard_fences_missing(const struct guard *guard, unsigned i)
 	assert(i < guard->params.masters);
 	count_told(guard, i, &told, &may);
 	bool waits = guard->masters[i].state == GUARD_RECOVERING && !needs_nothing(&guard->masters[i]);
-	return waits && told < needed(guard) && may >= needed(guard) ? needed(guard) - told : 0;
+	return waits && told < guard_leases_needed(guard) && may >= guard_leases_needed(guard)
+		       ? guard_leases_needed(guard) - told
+		       : 0;
 }
 
 void guard_recovery_choose_floor(const struct guard *guard, const struct guard_master *master, uint64_t now_us,
@@ -196,7 +194,7 @@ void guard_recovery_choose_floor(const struct guard *guard, const struct guard_m
 	assert(guard_state_is_quarantined(master));
 	assert(ret_action->kind == GUARD_WRITE_EPOCH);
 	ret_action->fence = master->top;
-	if (told >= needed(guard) || needs_nothing(master))
+	if (told >= guard_leases_needed(guard) || needs_nothing(master))
 		return;
 	ret_action->clocked = true;
 	if (wall_us > ret_action->fence && wall_us < REDLOCK_FENCE_LIMIT)

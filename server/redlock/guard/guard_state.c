@@ -1,7 +1,7 @@
 /* The states of one master, and the only code that changes them: see guard.h for the picture.
  *
  * What leads from one state to the next is in guard.c (events and actions), guard_clock.c, guard_cluster.c and
- * guard_recovery.c, which all stand above this file. */
+ * guard_recovery.c, which all stand above this file; guard_leases.c stands below. */
 #include <assert.h>
 
 #include "guard_internal.h"
@@ -65,12 +65,7 @@ bool guard_state_is_quarantined(const struct guard_master *master)
 
 uint64_t guard_longest_us(const struct guard *guard)
 {
-	uint64_t longest_us = guard->params.max_ttl_us;
-	for (unsigned i = 0; i < guard->params.masters; i++)
-		if (guard->masters[i].ttl_us > longest_us)
-			longest_us = guard->masters[i].ttl_us;
-	assert(longest_us >= guard->params.max_ttl_us);
-	return longest_us;
+	return guard_leases_longest_us(guard);
 }
 
 static uint64_t quarantine_for_us(const struct guard *guard, uint64_t longest_us)
@@ -86,14 +81,16 @@ uint64_t guard_state_quarantine_us(const struct guard *guard)
 
 /* A marker without a longest lease is waited out for the longest lease that there can be. This concerns the one master
  * alone: such a marker tells nothing about leases on the others. */
-uint64_t guard_state_quarantine_end_us(const struct guard *guard, const struct guard_master *master)
+uint64_t guard_state_quarantine_end_us(const struct guard *guard, const struct guard_master *master, uint64_t now_us)
 {
 	assert(master->state == GUARD_WAITING || master->state == GUARD_RECOVERING);
 	assert(!master->skip || guard->params.bootstrap);
 	if (master->skip)
 		return 0;
-	return master->since_us +
-	       quarantine_for_us(guard, master->ttl_unknown ? GUARD_TTL_MAX_US : guard_longest_us(guard));
+	uint64_t whole_us = master->since_us +
+			    quarantine_for_us(guard, master->ttl_unknown ? GUARD_TTL_MAX_US : guard_longest_us(guard));
+	uint64_t end_us = guard_leases_end_us(guard, master, now_us);
+	return end_us < whole_us ? end_us : whole_us;
 }
 
 /* ---- changes ---- */
@@ -175,6 +172,7 @@ void guard_state_wait(struct guard_master *master, uint64_t marker, bool kept, u
 	master->marker = marker;
 	set_kept(master, kept, now_us);
 	master->since_us = now_us;
+	guard_leases_forget(master);
 	master->epoch = 0;
 	master->skip = false;            /* it was for another wait: leases may have been given since */
 	master->found = GUARD_NO_REASON; /* the wait makes up for it */
