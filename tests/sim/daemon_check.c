@@ -7,6 +7,7 @@
  *   stable     an extension keeps the fence of its lease; no lease comes back to life after another one was given.
  *   kept       no release removes a key that a lease counts on, unless its holder asked for it.
  *   pending    a release that was asked for is sent to each master, however many connections are lost before.
+ *   memory     when a master votes again, no lease is valid that counts a vote from before.
  *   in time    no command is carried out after its deadline.
  *   nothing left, progress: at the end, see daemon_run.c
  *
@@ -283,6 +284,36 @@ static void check_alone(struct world *world, struct lease *lease, uint16_t quoru
 		check_alone_on(world, lease, key, quorum, sights);
 }
 
+/* ---- memory ---- */
+
+/* The end of a quarantine, however short it was. */
+void check_votes_again(struct world *world, unsigned index)
+{
+	const struct node *node = &world->nodes[index];
+	for (unsigned key = 0; key < world->config.keys; key++) {
+		forget_over(world, key);
+		for (unsigned i = 0; i < world->active_count[key]; i++) {
+			const struct lease *lease = &world->leases[world->active[key][i]];
+			if (!redlock_has(lease->round, index) || lease->round_at[index] >= node->marked_at)
+				continue;
+			fail(world,
+			     "memory: master %u votes again while the lease of token %llu on r%u, which counts its "
+			     "vote of "
+			     "%llu ms before the quarantine, is valid for another %llu us",
+			     index, (unsigned long long)lease->token, key,
+			     (unsigned long long)((node->marked_at - lease->round_at[index]) / MS),
+			     (unsigned long long)(lease->until - world->now));
+		}
+	}
+}
+
+static void note_round(struct lease *lease, uint16_t votes, const struct trail *trail)
+{
+	lease->round = votes;
+	for (unsigned i = 0; i < NODES; i++)
+		lease->round_at[i] = trail->sights[i].run_at;
+}
+
 /* ---- fences ---- */
 
 static bool is_order_excused(struct world *world, const struct lease *old, unsigned proc, uint16_t quorum)
@@ -416,6 +447,7 @@ void check_granted(struct world *world, struct call *call, const struct redlock 
 		return;
 	}
 	check_kept(world, lease);
+	note_round(lease, lease->quorum, trail);
 	check_alone(world, lease, lease->quorum, lease->sights);
 	make_active(world, index);
 }
@@ -455,6 +487,7 @@ void check_extended(struct world *world, struct call *call, const struct lease_o
 	if (until <= lease->until)
 		return; /* says less than an older one */
 	lease->until = until;
+	note_round(lease, quorum, trail);
 	if (op->request.ttl_ms * MS > lease->ttl_us)
 		lease->ttl_us = op->request.ttl_ms * MS;
 	check_alone(world, lease, quorum, trail->sights);

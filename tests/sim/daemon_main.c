@@ -107,7 +107,8 @@ static void print_figures(uint64_t ms)
 	for (unsigned i = 0; i < LEASE_STATUS_COUNT; i++)
 		printf(" %s %llu", outcomes[i], (unsigned long long)figures.outcomes[i]);
 	printf("\n");
-	SHOW(quarantines), SHOW(epoch_written), SHOW(clocked), SHOW(bad_epochs), SHOW(late), SHOW(no_script);
+	SHOW(quarantines), SHOW(epoch_written), SHOW(shortened), SHOW(clocked), SHOW(bad_epochs), SHOW(late),
+		SHOW(no_script);
 	SHOW(jumps_seen), SHOW(late_jumps), SHOW(proc_restarts), SHOW(slowest_recovery_us);
 	SHOW(fullest_events), SHOW(fullest_commands), SHOW(fullest_calls);
 	printf("\nfaults:");

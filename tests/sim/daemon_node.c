@@ -66,6 +66,8 @@ static void note_epoch_written(struct world *world, unsigned index, const struct
 {
 	struct node *node = &world->nodes[index];
 	world->figures->epoch_written++;
+	world->figures->shortened += world->now < node->marked_at + world->config.max_ttl_us;
+	check_votes_again(world, index);
 	if (!command->request.clocked)
 		return;
 	if (node->told_ttl_us < world->config.max_ttl_us) {
@@ -226,7 +228,10 @@ static void lock_or_guard(struct world *world, const struct transport_connection
 	if (command->request.entry.replica != 0 && is_crowded(&node->model))
 		make_room(world, &node->model);
 	bool had = has_token(node, &command->request);
+	uint64_t marker = node->model.marker;
 	run_script(node, command);
+	if (node->model.marker != marker && node->model.marker != 0)
+		node->marked_at = world->now;
 	note_told(node, command);
 	if (command->kind == REDLOCK_SCRIPT_EPOCH_WRITE && command->answer.code == 1)
 		note_epoch_written(world, connection->node, command);

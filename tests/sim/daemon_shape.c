@@ -188,10 +188,30 @@ static void make_table(struct world *world, struct config *config)
 	config->sets = 8;
 }
 
+/* One master after the other forgets, and leases that are out last for seconds. */
+static void make_memory(struct world *world, struct config *config)
+{
+	static const uint32_t ttls_ms[] = {1000, 2000, 4000, 6000};
+	config->nodes = config->victims = one_of(world, 4) ? 5 : 3;
+	config->max_ttl_us = ttls_ms[below(world, 4)] * MS;
+	config->to_the_end = one_of(world, 2);
+	config->faults = FAULT(CRASH) | FAULT(FLUSH) | FAULT(EVICT_HASH);
+	if (one_of(world, 2))
+		config->faults |= (uint32_t)random_u64(world) &
+				  (FAULT(LOSE) | FAULT(PARTITION) | FAULT(ONE_WAY) | FAULT(STOP) | FAULT(CRASH_KEPT) |
+				   FAULT(FORWARD) | FAULT(BACK) | FAULT(PROC_PAUSE) | FAULT(PROC_CRASH) |
+				   FAULT(SCRIPTS));
+	config->fault_every_us = (uint32_t)((300 + below(world, 2000)) * MS);
+	config->burst = (uint32_t)below(world, 3);
+	config->fault_time_us = 8 * SECOND + below(world, 8 * SECOND);
+	config->think_us = (uint32_t)((20 + below(world, 100)) * MS);
+	config->waits = (uint32_t)below(world, 3);
+}
+
 static void (*const makers[PROFILES])(struct world *world, struct config *config) = {
 	[PROFILE_RACE] = make_race,   [PROFILE_FLIGHT] = make_flight, [PROFILE_REUSE] = make_reuse,
 	[PROFILE_EDGE] = make_edge,   [PROFILE_BOUNDS] = make_bounds, [PROFILE_QUEUE] = make_line,
-	[PROFILE_TABLE] = make_table,
+	[PROFILE_TABLE] = make_table, [PROFILE_MEMORY] = make_memory,
 };
 
 void config_random(struct world *world)

@@ -160,6 +160,7 @@ struct node {
 	uint64_t short_at, short_ttl_us;
 	uint64_t jump_at, back_at; /* true time of the last jump, of the last one back; 0: none */
 	uint64_t rolled_at;        /* true time of the last roll-back; 0: none */
+	uint64_t marked_at;        /* true time when its present marker, or that of its epoch, was written */
 };
 
 /* ---- connections ---- */
@@ -309,6 +310,8 @@ struct lease {
 	uint32_t names;             /* as in struct call */
 	uint16_t quorum;            /* bit i: master i's vote was counted */
 	struct sight sights[NODES]; /* of those votes */
+	uint16_t round;             /* likewise, of the round that gave `until`: an extension, or the acquisition */
+	uint64_t round_at[NODES];   /* … when these masters voted; true time */
 	bool unread;                /* its client left before it read the answer: nobody releases it */
 	bool excused;               /* it overlaps with another one, for a reason that is excused */
 	uint32_t woke[MODEL_KEYS];  /* the call that its release of a key made try at once; 0: none */
@@ -347,6 +350,7 @@ enum profile {
 	PROFILE_EDGE,   /* long leases that nobody gives back, a fast network, and many who wait for their end */
 	PROFILE_BOUNDS, /* redlockd that give leases of different lengths, masters that all forget */
 	PROFILE_QUEUE,  /* many who wait in one queue, and hardly a fault */
+	PROFILE_MEMORY, /* long leases, and masters that lose their memory one after the other */
 	PROFILE_TABLE,  /* philosophers: each waits for its own resource and its neighbour's, all the time */
 	PROFILES
 };
@@ -427,7 +431,7 @@ enum excuse {
 
 struct figures {
 	uint64_t seeds, simulated_us, events, commands, operations, leases, extensions, rounds, quarantines,
-		epoch_written, clocked, bad_epochs, late, jumps_seen, proc_restarts, late_jumps;
+		epoch_written, shortened, clocked, bad_epochs, late, jumps_seen, proc_restarts, late_jumps;
 	uint64_t faults[FAULTS], excused[EXCUSES], outcomes[LEASE_STATUS_COUNT];
 	uint64_t waiters, granted_waiting, notified, passed, missed_notifications, stale_entries, overtakes,
 		most_overtakes, outruns, most_outruns, wait_ends, slowest_wake_us;
