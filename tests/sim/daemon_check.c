@@ -286,6 +286,20 @@ static void check_alone(struct world *world, struct lease *lease, uint16_t quoru
 
 /* ---- memory ---- */
 
+/* No redlockd that was there knew that a lease can last so long, and the masters of its round had lost their memory. */
+static bool was_too_long(struct world *world, const struct lease *lease)
+{
+	for (unsigned i = 0; i < world->config.nodes; i++) {
+		const struct node *node = &world->nodes[i];
+		if (!redlock_has(lease->round, i) || node->short_at < lease->round_at[i] ||
+		    node->short_ttl_us >= lease->ttl_us)
+			continue;
+		world->figures->excused[EXCUSE_TTL_UNKNOWN]++;
+		return true;
+	}
+	return false;
+}
+
 /* The end of a quarantine, however short it was. */
 void check_votes_again(struct world *world, unsigned index)
 {
@@ -294,7 +308,8 @@ void check_votes_again(struct world *world, unsigned index)
 		forget_over(world, key);
 		for (unsigned i = 0; i < world->active_count[key]; i++) {
 			const struct lease *lease = &world->leases[world->active[key][i]];
-			if (!redlock_has(lease->round, index) || lease->round_at[index] >= node->marked_at)
+			if (!redlock_has(lease->round, index) || lease->round_at[index] >= node->marked_at ||
+			    was_too_long(world, lease))
 				continue;
 			fail(world,
 			     "memory: master %u votes again while the lease of token %llu on r%u, which counts its "
@@ -307,11 +322,22 @@ void check_votes_again(struct world *world, unsigned index)
 	}
 }
 
-static void note_round(struct lease *lease, uint16_t votes, const struct trail *trail)
+/* Nor is one given that counts a vote from before, when the master votes again. */
+static void note_round(struct world *world, struct lease *lease, uint16_t votes, const struct trail *trail)
 {
 	lease->round = votes;
 	for (unsigned i = 0; i < NODES; i++)
 		lease->round_at[i] = trail->sights[i].run_at;
+	for (unsigned i = 0; i < world->config.nodes; i++) {
+		const struct node *node = &world->nodes[i];
+		if (redlock_has(votes, i) && lease->round_at[i] < node->marked_at && node->voted_at > node->marked_at &&
+		    !was_too_long(world, lease))
+			fail(world,
+			     "memory: the lease of token %llu on r%u counts the vote of master %u from before its "
+			     "quarantine, "
+			     "and the master votes again",
+			     (unsigned long long)lease->token, lease->key, i);
+	}
 }
 
 /* ---- fences ---- */
@@ -447,7 +473,7 @@ void check_granted(struct world *world, struct call *call, const struct redlock 
 		return;
 	}
 	check_kept(world, lease);
-	note_round(lease, lease->quorum, trail);
+	note_round(world, lease, lease->quorum, trail);
 	check_alone(world, lease, lease->quorum, lease->sights);
 	make_active(world, index);
 }
@@ -487,7 +513,7 @@ void check_extended(struct world *world, struct call *call, const struct lease_o
 	if (until <= lease->until)
 		return; /* says less than an older one */
 	lease->until = until;
-	note_round(lease, quorum, trail);
+	note_round(world, lease, quorum, trail);
 	if (op->request.ttl_ms * MS > lease->ttl_us)
 		lease->ttl_us = op->request.ttl_ms * MS;
 	check_alone(world, lease, quorum, trail->sights);

@@ -236,14 +236,16 @@ static void crash_when_voted(struct world *world, unsigned index, uint32_t tries
 }
 
 /* A master comes back empty while an attempt of p0 has its vote and waits for the next one's, which comes late and
- * stands still from then on; the third is cut off until the quarantine is over. */
+ * stands still from then on; the third is cut off until the quarantine is over. Or these two tell others of the leases that
+ * are out, while that vote is still on its way. */
 static void crash_in_flight(struct world *world, unsigned index)
 {
 	uint64_t quarantine_us = world->config.max_ttl_us + world->config.margin_us;
 	uint64_t late_us = 140 * MS + below(world, 60 * MS), cut_us = quarantine_us + 100 * MS + below(world, 600 * MS);
 	block(world, 0, (index + 1) % 3, true, false, late_us);
-	mend_after(world, MEND_STOP, 0, (index + 1) % 3, 0, late_us + 50 * MS);
-	for (unsigned p = 0; p < world->config.procs; p++)
+	if (!world->config.witnesses)
+		mend_after(world, MEND_STOP, 0, (index + 1) % 3, 0, late_us + 50 * MS);
+	for (unsigned p = 0; p < (world->config.witnesses ? 1 : world->config.procs); p++)
 		block(world, p, (index + 2) % 3, true, true, cut_us);
 	mend_after(world, MEND_CRASH, 0, index, 50, 1);
 }

@@ -62,12 +62,8 @@ static void run_script(struct node *node, struct command *command)
 	}
 }
 
-static void note_epoch_written(struct world *world, unsigned index, const struct command *command)
+static void note_clocked(struct world *world, struct node *node, const struct command *command)
 {
-	struct node *node = &world->nodes[index];
-	world->figures->epoch_written++;
-	world->figures->shortened += world->now < node->marked_at + world->config.max_ttl_us;
-	check_votes_again(world, index);
 	if (!command->request.clocked)
 		return;
 	if (node->told_ttl_us < world->config.max_ttl_us) {
@@ -76,6 +72,16 @@ static void note_epoch_written(struct world *world, unsigned index, const struct
 	}
 	world->clocked_at = world->now;
 	world->figures->clocked++;
+}
+
+static void note_epoch_written(struct world *world, unsigned index, const struct command *command)
+{
+	struct node *node = &world->nodes[index];
+	world->figures->epoch_written++;
+	world->figures->shortened += world->now < node->marked_at + world->config.max_ttl_us;
+	node->voted_at = world->now;
+	note_clocked(world, node, command);
+	check_votes_again(world, index);
 }
 
 /* Each of these carries the longest lease that its sender knows of: where it is kept, nobody waits for less. */

@@ -97,7 +97,8 @@ static void make_flight(struct world *world, struct config *config)
 	config->keys = 3;
 	config->clients = 5;
 	config->one_bucket = false;
-	config->max_ttl_us = 300 * MS;
+	config->witnesses = one_of(world, 2);
+	config->max_ttl_us = config->witnesses ? 2 * SECOND : 300 * MS;
 	config->timeout_us = 200 * MS;
 	config->fault_every_us = 100 * SECOND; /* one fault: a second one could excuse what follows from it */
 	config->burst = 0;

@@ -160,6 +160,7 @@ struct node {
 	uint64_t short_at, short_ttl_us;
 	uint64_t jump_at, back_at; /* true time of the last jump, of the last one back; 0: none */
 	uint64_t rolled_at;        /* true time of the last roll-back; 0: none */
+	uint64_t voted_at;         /* true time when its epoch was written */
 	uint64_t marked_at;        /* true time when its present marker, or that of its epoch, was written */
 };
 
@@ -359,6 +360,7 @@ struct config {
 	enum profile profile;
 	uint8_t nodes, procs, clients, keys;
 	bool one_bucket, to_the_end;
+	bool witnesses; /* FLIGHT: others reach the master that is cut off from p0 */
 	uint8_t victims; /* the first so many masters are what faults of masters hit */
 	uint64_t max_ttl_us, timeout_us, margin_us;
 	/* unlike: each redlockd has another --max-ttl-ms, and a new one each time that it starts */
