@@ -166,7 +166,7 @@ static void put_commands(struct record *record, const struct sim_command *comman
 		put(record,
 		    command->script + (command->silent && !op->done) * 8U + command->attempt * 16U + newer * 128U);
 		put(record, op->done ? 0 : command->round);
-		put(record, is_release ? 0 : command->fence);
+		put(record, is_release ? 0 : command->fence + command->old * 64U + command->late * 128U);
 		if (op->arrival != 0)
 			put(record, command->entry + command->tokenless * 4U + command->silent * 8U);
 	}
@@ -201,10 +201,11 @@ static void put_history(struct record *record, const struct sim_world *world, un
 /* Whether this master was wiped, and what is to be known of it: whose attempts had which epoch. */
 static void put_memory(struct record *record, const struct sim_world *world, unsigned master, const struct order *order)
 {
-	put(record, (unsigned)world->masters[master].epoch);
+	put(record, (unsigned)world->masters[master].epoch + (world->surveyed >> master & 1) * 4U);
 	for (unsigned i = 0; i < SIM_OPS; i++) {
 		const struct sim_op *op = &world->ops[order->at[i]];
-		put(record, may_have_lock(op) && !op->released ? op->epochs[master] : 0);
+		bool counts = may_have_lock(op) && !op->released;
+		put(record, counts ? op->epochs[master] + op->told * 4U : 0);
 	}
 }
 

@@ -120,8 +120,8 @@ static void hear_notification(struct sim_world *world, const struct sim_config *
 	struct sim_op *op = &world->ops[event->op];
 	struct redlock_event wake = {
 		.kind = REDLOCK_NOTIFIED, .master = event->master, .fence = config->guesses[event->arg]};
-	struct sim_command leave = {REDLOCK_SCRIPT_RELEASE,    (uint8_t)op->core.attempt, 0,   0, true,
-				    op->epochs[event->master], REDLOCK_ENTRY_LEAVE,       true};
+	struct sim_command leave = {REDLOCK_SCRIPT_RELEASE,    (uint8_t)op->core.attempt, 0,    0,     true,
+				    op->epochs[event->master], REDLOCK_ENTRY_LEAVE,       true, false, false};
 	if (op->done)
 		sim_send(world, event->op, event->master, &leave);
 	else

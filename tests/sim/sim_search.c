@@ -59,7 +59,7 @@ static bool is_local(enum sim_kind kind)
 
 static bool is_of_master(enum sim_kind kind)
 {
-	return kind == SIM_WIPE || kind == SIM_WRITE_EPOCH;
+	return kind == SIM_WIPE || kind == SIM_SURVEY || kind == SIM_WRITE_EPOCH;
 }
 
 static void list_events(struct event_list *list)

@@ -76,6 +76,7 @@ static void tell_event(const struct sim_world *before, const struct sim_event *e
 		tell_command(&link->stale[0]);
 		break;
 	case SIM_WIPE: printf("master %u loses its memory", master); break;
+	case SIM_SURVEY: printf("master %u tells of its leases", master); break;
 	case SIM_RUN_OUT: printf("%c's lease runs out", name); break;
 	case SIM_EXPIRE:
 		printf("on master %u the key of %c runs out", master,

@@ -1,5 +1,6 @@
 /* A master that loses its memory, once: the part of sim_world.c that is about it. The guard (server/redlock/guard/) is
- * modelled by the time at which the master may vote again, and its floor then. */
+ * modelled by the time at which the master may vote again, and its floor then. That is after the longest lease, or when
+ * both others were asked (SURVEY, N − Q + 1 of them) and the leases are over that they told of. */
 #include "sim_world.h"
 
 /* The largest number of N − Q + 1 others: of three masters, both. */
@@ -19,6 +20,33 @@ void sim_wipe(struct sim_world *world, unsigned master)
 {
 	world->wiped = (uint8_t)master;
 	model_flushall(&world->masters[master]);
+	for (unsigned o = 0; o < SIM_OPS; o++) {
+		for (unsigned i = 0; i < SIM_MASTERS; i++) {
+			struct sim_link *link = &world->ops[o].links[i];
+			for (unsigned c = 0; c < SIM_QUEUE; c++) {
+				link->commands[c].old = c < link->command_count;
+				link->stale[c].old = c < link->stale_count;
+			}
+		}
+	}
+}
+
+/* Their deadline has passed by then. A release has none. */
+static void make_late(struct sim_command *commands, unsigned count)
+{
+	for (unsigned c = 0; c < count; c++)
+		commands[c].late |= commands[c].old && commands[c].script != REDLOCK_SCRIPT_RELEASE;
+}
+
+void sim_wipe_survey(struct sim_world *world, unsigned master)
+{
+	world->surveyed |= (uint8_t)(1U << master);
+	for (unsigned o = 0; o < SIM_OPS; o++) {
+		struct sim_op *op = &world->ops[o];
+		make_late(op->links[master].commands, op->links[master].command_count);
+		make_late(op->links[master].stale, op->links[master].stale_count);
+		op->told |= op->acquired[master];
+	}
 }
 
 static bool has_lease(const struct sim_op *op)
@@ -39,7 +67,19 @@ static bool quarantine_is_over(const struct sim_world *world, unsigned master)
 	return true;
 }
 
-/* The survey and WRITE_EPOCH, at one time. */
+/* What the others told of is over. Only its time ends a lease for them: what gave a lease back, or failed, need not be
+ * waited for here, which can only show more. */
+static bool leases_are_over(const struct sim_world *world, unsigned master)
+{
+	for (unsigned o = 0; o < SIM_OPS; o++) {
+		const struct sim_op *op = &world->ops[o];
+		if (op->told && (sim_is_open(op) || has_lease(op)) && sim_has_validity(op))
+			return false;
+	}
+	return (world->surveyed | 1U << master) == (1U << SIM_MASTERS) - 1;
+}
+
+/* The survey of fences and WRITE_EPOCH, at one time. */
 void sim_wipe_write_epoch(struct sim_world *world, unsigned master)
 {
 	world->masters[master].floor = fence_of_others(world, master);
@@ -64,6 +104,11 @@ bool sim_wipe_can(const struct sim_world *world, const struct sim_config *config
 	case SIM_WIPE: return world->wiped == SIM_MASTERS;
 	case SIM_RUN_OUT: return has_lease(op) && sim_has_validity(op);
 	case SIM_EXPIRE: return can_expire(world, sim_event_token(world, config, event));
-	default: return world->masters[event->master].epoch == 0 && quarantine_is_over(world, event->master);
+	case SIM_SURVEY:
+		return world->wiped != SIM_MASTERS && world->masters[world->wiped].epoch == 0 &&
+		       event->master != world->wiped && !redlock_has(world->surveyed, event->master);
+	default:
+		return world->masters[event->master].epoch == 0 &&
+		       (quarantine_is_over(world, event->master) || leases_are_over(world, event->master));
 	}
 }

@@ -97,6 +97,7 @@ static void note_attempt(struct sim_world *world, unsigned o)
 				world->ops[other].turn[i]--;
 		op->epochs[i] = (uint8_t)world->masters[i].epoch;
 		op->turn[i] = 0;
+		op->told = false;
 		op->increased[i] = 0;
 	}
 }
@@ -122,9 +123,16 @@ static void step(struct sim_world *world, unsigned o, const struct redlock_event
 	if (op->core.attempt != attempt)
 		note_attempt(world, o);
 	assert(out.script == REDLOCK_SCRIPT_NONE || out.fence < UINT8_MAX);
-	struct sim_command command = {
-		(uint8_t)out.script, (uint8_t)out.attempt, (uint8_t)out.round, (uint8_t)out.fence, false, 0,
-		(uint8_t)out.entry,  out.tokenless};
+	struct sim_command command = {(uint8_t)out.script,
+				      (uint8_t)out.attempt,
+				      (uint8_t)out.round,
+				      (uint8_t)out.fence,
+				      false,
+				      0,
+				      (uint8_t)out.entry,
+				      out.tokenless,
+				      false,
+				      false};
 	for (unsigned i = 0; i < SIM_MASTERS && out.script != REDLOCK_SCRIPT_NONE; i++) {
 		if (!redlock_has(out.to, i))
 			continue;
@@ -239,6 +247,11 @@ static void execute(struct sim_world *world, const struct sim_config *config, un
 		.kind = sim_lease_kind(config, o),
 		.slot = sim_slot(config, command->attempt),
 	};
+	if (command->late) {
+		*ret_reply = (struct sim_reply){
+			command->script, command->attempt, command->round, REDLOCK_VOTE_FAILED, 0, 0, false};
+		return;
+	}
 	struct model_reply reply;
 	enum redlock_vote vote = REDLOCK_VOTE_FAILED;
 	struct model_master *redis = &world->masters[master];
@@ -325,8 +338,16 @@ static void lose(struct sim_world *world, unsigned o, unsigned master, enum sim_
 	link->state = how == SIM_LOSE_FOR_GOOD ? SIM_GONE : SIM_UP;
 	link->excused = old.excused || how == SIM_LOSE_LATE;
 	for (unsigned i = 0; i < old.reply_count; i++) {
-		struct sim_command asked = {
-			old.replies[i].script, old.replies[i].attempt, old.replies[i].round, 0, false, 0, 0, false};
+		struct sim_command asked = {old.replies[i].script,
+					    old.replies[i].attempt,
+					    old.replies[i].round,
+					    0,
+					    false,
+					    0,
+					    0,
+					    false,
+					    false,
+					    false};
 		tell_later(&told, master, &asked, REDLOCK_VOTE_FAILED);
 	}
 	for (unsigned i = 0; i < old.command_count; i++) {
@@ -358,8 +379,16 @@ static void release(struct sim_world *world, unsigned o)
 	redlock_init(&core, &params, 0);
 	redlock_step(&core, &event, &out);
 	for (unsigned i = 0; i < SIM_MASTERS; i++) {
-		struct sim_command command = {
-			(uint8_t)out.script, (uint8_t)op->core.attempt, 0, 0, true, op->epochs[i], 0, false};
+		struct sim_command command = {(uint8_t)out.script,
+					      (uint8_t)op->core.attempt,
+					      0,
+					      0,
+					      true,
+					      op->epochs[i],
+					      0,
+					      false,
+					      false,
+					      false};
 		if (redlock_has(out.to, i))
 			send_command(&op->links[i], i, command, &unused);
 	}
@@ -416,6 +445,7 @@ bool sim_can(const struct sim_world *world, const struct sim_config *config, con
 	case SIM_WIPE:
 	case SIM_RUN_OUT:
 	case SIM_EXPIRE:
+	case SIM_SURVEY:
 	case SIM_WRITE_EPOCH: return config->wipes > 0 && sim_wipe_can(world, config, event);
 	case SIM_NOTIFY:
 	case SIM_LOSE_NOTIFICATION:
@@ -476,6 +506,7 @@ void sim_apply(struct sim_world *world, const struct sim_config *config, const s
 	case SIM_END:
 	case SIM_MISSED_NOTIFICATION:
 	case SIM_REVIVE: sim_queue_apply(world, config, event); break;
+	case SIM_SURVEY: sim_wipe_survey(world, event->master); break;
 	case SIM_WRITE_EPOCH: sim_wipe_write_epoch(world, event->master); break;
 	case SIM_DROP:
 		world->drops_left--;

@@ -83,7 +83,9 @@ enum sim_kind {
 	SIM_WIPE,          /* master: it loses its keys, its numbers and its epoch */
 	SIM_RUN_OUT,       /* op: no validity is left of its lease */
 	SIM_EXPIRE,        /* master; arg: as for DROP, of an attempt that has no validity left */
-	SIM_WRITE_EPOCH,   /* master: its quarantine is over: a floor and a new epoch */
+	/* master: it tells of the leases that it granted; no command from before the wipe is carried out there any more */
+	SIM_SURVEY,
+	SIM_WRITE_EPOCH, /* master: its quarantine is over: a floor and a new epoch */
 	/* op, master: it hears that this master has notified it; arg: which guess, where a new attempt begins */
 	SIM_NOTIFY,
 	SIM_LOSE_NOTIFICATION,   /* op, master: it does not */
@@ -103,6 +105,7 @@ struct sim_command {
 	uint8_t epoch;
 	uint8_t entry; /* of enum redlock_place */
 	bool tokenless;
+	bool old, late; /* sent before a master was wiped; its deadline has passed */
 };
 
 struct sim_reply {
@@ -137,6 +140,7 @@ struct sim_op {
 	/* its entry in the queue: by its guess, and by who began first where these are equal; 0: it does not wait */
 	uint8_t arrival;
 	uint8_t notified;               /* bit i: a notification of master i is on its way */
+	bool told;                      /* in SURVEY a master told of the lease of this attempt */
 	uint8_t increased[SIM_MASTERS]; /* the last number to which this attempt strictly increased the bucket there */
 	struct sim_link links[SIM_MASTERS];
 };
@@ -147,6 +151,7 @@ struct sim_world {
 	uint8_t drops_left, troubles_left, missed_notifications_left;
 	bool notification_lost;
 	uint8_t wiped;     /* which master; SIM_MASTERS: none so far */
+	uint8_t surveyed;  /* bit i: master i has told since */
 	uint16_t violated; /* of enum sim_check */
 };
 
@@ -156,8 +161,10 @@ bool sim_can(const struct sim_world *world, const struct sim_config *config, con
 /* Lets it happen; only if it can. Then world->violated says what is wrong. */
 void sim_apply(struct sim_world *world, const struct sim_config *config, const struct sim_event *event);
 
-/* sim_wipe.c: a master that loses its memory; the events SIM_WIPE, SIM_RUN_OUT, SIM_EXPIRE, SIM_WRITE_EPOCH. */
+/* sim_wipe.c: a master that loses its memory; the events SIM_WIPE, SIM_RUN_OUT, SIM_EXPIRE, SIM_SURVEY,
+ * SIM_WRITE_EPOCH. */
 void sim_wipe(struct sim_world *world, unsigned master);
+void sim_wipe_survey(struct sim_world *world, unsigned master);
 void sim_wipe_write_epoch(struct sim_world *world, unsigned master);
 bool sim_wipe_can(const struct sim_world *world, const struct sim_config *config, const struct sim_event *event);
 
