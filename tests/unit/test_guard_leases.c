@@ -1,0 +1,199 @@
+/* A quarantine as short as the leases that others remember: when they are asked, who counts, what ends the wait. See
+ * test_guard.c. */
+#include "guard_cases.h"
+
+#define TIMEOUT (50 * MS)
+#define ASKED (TIMEOUT + 100 + 500 * MS) /* with the drift of a timeout */
+#define WITH_DRIFT(us) ((us) + (us) / 100)
+
+/* An answer of master i whose clock is `ahead_us` ahead of ours; it took a millisecond. */
+static void shows_time(struct cases *cases, unsigned i, uint64_t ahead_us)
+{
+	(void)guard_time(&cases->guard, i, cases->now_us - MS, cases->now_us, cases->now_us + ahead_us);
+}
+
+/* Master 0 waits, all others vote, and their clocks are known. */
+static struct cases leases_cases(unsigned masters)
+{
+	struct cases cases = cases_new(masters, false);
+	cases.guard.params.timeout_us = TIMEOUT;
+	others_vote(&cases, 0);
+	waits(&cases, 0);
+	for (unsigned i = 1; i < masters; i++)
+		shows_time(&cases, i, 5 * SECOND);
+	return cases;
+}
+
+static void tells_leases(struct cases *cases, unsigned i, uint64_t leases_us)
+{
+	wants(cases, i, GUARD_SURVEY);
+	TELL(cases, i, .kind = GUARD_FENCES, .done = true, .ttl_us = TTL, .leases_us = leases_us,
+	     .timeout_us = TIMEOUT);
+}
+
+START_TEST(test_asked_when_no_command_is_under_way)
+{
+	struct cases cases = leases_cases(3);
+	left(&cases, 0, ASKED);
+	pass(&cases, ASKED - 1);
+	wants(&cases, 1, GUARD_NOTHING);
+	wants(&cases, 0, GUARD_NOTHING);
+	pass(&cases, 1);
+	tells_leases(&cases, 1, 0);
+	is(&cases, 0, GUARD_WAITING, GUARD_NO_EPOCH); /* one is too few */
+	wants(&cases, 0, GUARD_NOTHING);
+	tells_leases(&cases, 2, 0);
+	left(&cases, 0, 0);
+	wants(&cases, 0, GUARD_NOTHING);
+	is(&cases, 0, GUARD_RECOVERING, GUARD_NO_EPOCH);
+	tells_fence(&cases, 1, 7);
+	tells_fence(&cases, 2, 9);
+	ck_assert_uint_eq(wants(&cases, 0, GUARD_WRITE_EPOCH).fence, 9);
+}
+END_TEST
+
+/* Of five masters three others: the third smallest of what they tell, and its drift. */
+START_TEST(test_the_end_that_enough_others_tell)
+{
+	struct cases cases = leases_cases(5);
+	pass(&cases, ASKED);
+	tells_leases(&cases, 1, 30 * SECOND);
+	tells_leases(&cases, 2, 5 * SECOND);
+	tells_leases(&cases, 3, 20 * SECOND);
+	left(&cases, 0, WITH_DRIFT(30 * SECOND));
+	tells_leases(&cases, 4, 10 * SECOND);
+	left(&cases, 0, WITH_DRIFT(20 * SECOND));
+	pass(&cases, WITH_DRIFT(20 * SECOND) - 1);
+	wants(&cases, 0, GUARD_NOTHING);
+	is(&cases, 0, GUARD_WAITING, GUARD_NO_EPOCH);
+	pass(&cases, 1);
+	wants(&cases, 0, GUARD_NOTHING);
+	is(&cases, 0, GUARD_RECOVERING, GUARD_NO_EPOCH);
+}
+END_TEST
+
+/* Another redlockd has a longer timeout, of which the answer tells: it came too early. */
+START_TEST(test_the_longest_timeout_of_anybody)
+{
+	struct cases cases = leases_cases(3);
+	pass(&cases, ASKED);
+	wants(&cases, 1, GUARD_SURVEY);
+	TELL(&cases, 1, .kind = GUARD_FENCES, .done = true, .ttl_us = TTL, .timeout_us = 10 * SECOND);
+	wants(&cases, 1, GUARD_NOTHING);
+	tells_leases(&cases, 2, 0);
+	pass(&cases, 10 * SECOND + 20 * MS - TIMEOUT - 100 - 1);
+	wants(&cases, 1, GUARD_NOTHING);
+	pass(&cases, 1);
+	tells_leases(&cases, 1, 0);
+	left(&cases, 0, 0);
+}
+END_TEST
+
+/* It lost its memory since: what it told counts no more, and it is not asked while it does not vote. */
+START_TEST(test_what_was_told_under_another_epoch)
+{
+	struct cases cases = leases_cases(3);
+	pass(&cases, ASKED);
+	tells_leases(&cases, 1, 0);
+	tells_leases(&cases, 2, 5 * SECOND);
+	loses(&cases, 1);
+	connects(&cases, 1, RUN(1));
+	ANSWERS(&cases, 1, NOTHING_AT_ALL);
+	quarantine_done(&cases, 1, false);
+	pass(&cases, 10 * SECOND);
+	wants(&cases, 0, GUARD_NOTHING);
+	is(&cases, 0, GUARD_WAITING, GUARD_NO_EPOCH);
+	wants(&cases, 1, GUARD_NOTHING);
+	left(&cases, 0, QUARANTINE - ASKED - 10 * SECOND);
+	/* the same epoch again, over another connection: it counts again */
+	struct cases again = leases_cases(3);
+	pass(&again, ASKED);
+	tells_leases(&again, 1, 0);
+	tells_leases(&again, 2, 0);
+	loses(&again, 1);
+	wants(&again, 0, GUARD_NOTHING);
+	is(&again, 0, GUARD_WAITING, GUARD_NO_EPOCH);
+	votes(&again, 1);
+	wants(&again, 0, GUARD_NOTHING);
+	is(&again, 0, GUARD_RECOVERING, GUARD_NO_EPOCH);
+}
+END_TEST
+
+/* A clock that jumped, or is known to more than 200 ms. */
+START_TEST(test_clocks_of_witnesses)
+{
+	struct cases cases = leases_cases(3);
+	pass(&cases, ASKED);
+	tells_leases(&cases, 1, 0);
+	tells_leases(&cases, 2, 5 * SECOND);
+	shows_time(&cases, 1, 4 * SECOND); /* back */
+	is(&cases, 1, GUARD_VOTING, GUARD_NO_REASON);
+	pass(&cases, 30 * SECOND);
+	shows_time(&cases, 1, 4 * SECOND);
+	shows_time(&cases, 2, 5 * SECOND);
+	wants(&cases, 1, GUARD_NOTHING);
+	wants(&cases, 0, GUARD_NOTHING);
+	is(&cases, 0, GUARD_WAITING, GUARD_NO_EPOCH);
+	left(&cases, 0, QUARANTINE - ASKED - 30 * SECOND);
+	struct cases wide = leases_cases(3);
+	wide.guard.masters[1].ahead_max_us += 200 * (int64_t)MS;
+	pass(&wide, ASKED);
+	wants(&wide, 1, GUARD_NOTHING);
+	left(&wide, 0, QUARANTINE - ASKED);
+}
+END_TEST
+
+/* Other libraries give leases, an older version left the marker, leases far in the future: the whole wait. */
+START_TEST(test_the_whole_wait)
+{
+	struct cases cases = leases_cases(3);
+	cases.guard.params.whole = _i == 0;
+	cases.guard.masters[0].ttl_unknown = _i == 1;
+	pass(&cases, ASKED);
+	if (_i == 2) {
+		tells_leases(&cases, 1, 1000 * TTL);
+		tells_leases(&cases, 2, 1000 * TTL);
+	}
+	wants(&cases, 1, GUARD_NOTHING);
+	uint64_t ttl_us = _i == 1 ? GUARD_TTL_MAX_US : TTL;
+	left(&cases, 0, WITH_DRIFT(ttl_us) + MARGIN - ASKED);
+}
+END_TEST
+
+/* A silence of more than 5 s: the wait begins again, and others are asked again. */
+START_TEST(test_a_gap_asks_anew)
+{
+	struct cases cases = leases_cases(3);
+	pass(&cases, ASKED);
+	tells_leases(&cases, 1, SECOND);
+	tells_leases(&cases, 2, SECOND);
+	cases.now_us += 6 * SECOND;
+	answers(&cases, 0, cases.answers[0]);
+	left(&cases, 0, ASKED);
+	wants(&cases, 1, GUARD_NOTHING);
+}
+END_TEST
+
+START_TEST(test_deadlines_pass_in_time)
+{
+	struct cases cases = leases_cases(3);
+	uint64_t at_us = cases.now_us + 10 * SECOND, drift_us = 10 * MS;
+	ck_assert_uint_eq(guard_deadline_us(&cases.guard, 0, at_us), 0); /* its clock is not known */
+	ck_assert_uint_eq(guard_deadline_us(&cases.guard, 1, at_us), guard_master_time_us(&cases.guard, 1, at_us));
+	cases.guard.masters[1].ahead_max_us += 10 * (int64_t)SECOND;
+	ck_assert_uint_eq(guard_deadline_us(&cases.guard, 1, at_us), at_us + 5 * SECOND - drift_us + GUARD_LATE_US);
+}
+END_TEST
+
+static void add(TCase *all)
+{
+	suite_add(all, test_asked_when_no_command_is_under_way, test_the_end_that_enough_others_tell,
+		  test_the_longest_timeout_of_anybody, test_what_was_told_under_another_epoch, test_clocks_of_witnesses,
+		  test_a_gap_asks_anew, test_deadlines_pass_in_time);
+	tcase_add_loop_test(all, test_the_whole_wait, 0, 3);
+}
+
+int main(void)
+{
+	return guard_run("guard_leases", add);
+}
