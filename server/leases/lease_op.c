@@ -219,13 +219,11 @@ static struct master_script command_of(const struct lease_op *op, const struct r
 	return command;
 }
 
-/* A lock set after the attempt's last moment could bring an ended lease back: an extension would find it. And what is
- * sent again must not be carried out after its round: a master that lost its memory counts on it (guard_leases.c). */
+/* A lock set after the attempt's last moment could bring an ended lease back: an extension would find it. And a master
+ * that lost its memory counts on the end of each round (guard_leases.c). */
 static uint64_t useful_until_us(const struct lease_op *op, enum redlock_script script)
 {
-	bool has_round = script == REDLOCK_SCRIPT_ACQUIRE || script == REDLOCK_SCRIPT_RAISE ||
-			 script == REDLOCK_SCRIPT_EXTEND;
-	return has_round ? redlock_deadline_us(&op->core) : REDLOCK_NEVER;
+	return script >= REDLOCK_SCRIPT_RELEASE ? REDLOCK_NEVER : redlock_deadline_us(&op->core);
 }
 
 static void send_to(struct lease_op *op, const struct redlock_output *out, uint8_t master,

@@ -7,7 +7,6 @@
  *   stable     an extension keeps the fence of its lease; no lease comes back to life after another one was given.
  *   kept       no release removes a key that a lease counts on, unless its holder asked for it.
  *   pending    a release that was asked for is sent to each master, however many connections are lost before.
- *   memory     when a master votes again, no lease is valid that counts a vote from before.
  *   in time    no command is carried out after its deadline.
  *   nothing left, progress: at the end, see daemon_run.c
  *
@@ -284,62 +283,6 @@ static void check_alone(struct world *world, struct lease *lease, uint16_t quoru
 		check_alone_on(world, lease, key, quorum, sights);
 }
 
-/* ---- memory ---- */
-
-/* No redlockd that was there knew that a lease can last so long, and the masters of its round had lost their memory. */
-static bool was_too_long(struct world *world, const struct lease *lease)
-{
-	for (unsigned i = 0; i < world->config.nodes; i++) {
-		const struct node *node = &world->nodes[i];
-		if (!redlock_has(lease->round, i) || node->short_at < lease->round_at[i] ||
-		    node->short_ttl_us >= lease->ttl_us)
-			continue;
-		world->figures->excused[EXCUSE_TTL_UNKNOWN]++;
-		return true;
-	}
-	return false;
-}
-
-/* The end of a quarantine, however short it was. */
-void check_votes_again(struct world *world, unsigned index)
-{
-	const struct node *node = &world->nodes[index];
-	for (unsigned key = 0; key < world->config.keys; key++) {
-		forget_over(world, key);
-		for (unsigned i = 0; i < world->active_count[key]; i++) {
-			const struct lease *lease = &world->leases[world->active[key][i]];
-			if (!redlock_has(lease->round, index) || lease->round_at[index] >= node->marked_at ||
-			    was_too_long(world, lease))
-				continue;
-			fail(world,
-			     "memory: master %u votes again while the lease of token %llu on r%u, which counts its "
-			     "vote of "
-			     "%llu ms before the quarantine, is valid for another %llu us",
-			     index, (unsigned long long)lease->token, key,
-			     (unsigned long long)((node->marked_at - lease->round_at[index]) / MS),
-			     (unsigned long long)(lease->until - world->now));
-		}
-	}
-}
-
-/* Nor is one given that counts a vote from before, when the master votes again. */
-static void note_round(struct world *world, struct lease *lease, uint16_t votes, const struct trail *trail)
-{
-	lease->round = votes;
-	for (unsigned i = 0; i < NODES; i++)
-		lease->round_at[i] = trail->sights[i].run_at;
-	for (unsigned i = 0; i < world->config.nodes; i++) {
-		const struct node *node = &world->nodes[i];
-		if (redlock_has(votes, i) && lease->round_at[i] < node->marked_at && node->voted_at > node->marked_at &&
-		    !was_too_long(world, lease))
-			fail(world,
-			     "memory: the lease of token %llu on r%u counts the vote of master %u from before its "
-			     "quarantine, "
-			     "and the master votes again",
-			     (unsigned long long)lease->token, lease->key, i);
-	}
-}
-
 /* ---- fences ---- */
 
 static bool is_order_excused(struct world *world, const struct lease *old, unsigned proc, uint16_t quorum)
@@ -473,7 +416,7 @@ void check_granted(struct world *world, struct call *call, const struct redlock 
 		return;
 	}
 	check_kept(world, lease);
-	note_round(world, lease, lease->quorum, trail);
+	check_round(world, lease, lease->quorum, trail);
 	check_alone(world, lease, lease->quorum, lease->sights);
 	make_active(world, index);
 }
@@ -513,7 +456,7 @@ void check_extended(struct world *world, struct call *call, const struct lease_o
 	if (until <= lease->until)
 		return; /* says less than an older one */
 	lease->until = until;
-	note_round(world, lease, quorum, trail);
+	check_round(world, lease, quorum, trail);
 	if (op->request.ttl_ms * MS > lease->ttl_us)
 		lease->ttl_us = op->request.ttl_ms * MS;
 	check_alone(world, lease, quorum, trail->sights);

@@ -236,8 +236,8 @@ static void crash_when_voted(struct world *world, unsigned index, uint32_t tries
 }
 
 /* A master comes back empty while an attempt of p0 has its vote and waits for the next one's, which comes late and
- * stands still from then on; the third is cut off until the quarantine is over. Or these two tell others of the leases that
- * are out, while that vote is still on its way. */
+ * stands still from then on; the third is cut off until the quarantine is over. Or these two tell others of the leases
+ * that are out, while that vote is still on its way. */
 static void crash_in_flight(struct world *world, unsigned index)
 {
 	uint64_t quarantine_us = world->config.max_ttl_us + world->config.margin_us;

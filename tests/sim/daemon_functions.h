@@ -173,7 +173,9 @@ void check_extended(struct world *world, struct call *call, const struct lease_o
 void check_released(struct world *world, uint16_t lease);             /* from now on nobody relies on it */
 void check_given(struct world *world, unsigned proc, uint64_t token); /* a process is to release it */
 void check_pending(struct world *world, const struct transport_connection *connection);
+/* daemon_memory.c */
 void check_votes_again(struct world *world, unsigned index);
+void check_round(struct world *world, struct lease *lease, uint16_t votes, const struct trail *trail);
 void check_force(struct world *world, unsigned key); /* an operator begins to release it */
 void check_forced(struct world *world, unsigned key);
 void check_nothing_left(struct world *world);

@@ -78,8 +78,7 @@ struct event {
 	uint8_t kind, proc, node;
 	bool retimed;
 	uint16_t next; /* in a list of those held up; NONE */
-	uint16_t a;
-	uint16_t connection;
+	uint16_t a, connection;
 	uint32_t serial; /* messages: the connection's */
 	uint64_t key;    /* its time and its number */
 	struct notification notification;
@@ -148,20 +147,18 @@ struct node {
 	uint32_t next_client_id, image_client_id, older_client_id;
 	struct clock clock;
 	bool up, stopped, evicts;
-	uint16_t incarnation;
-	uint16_t scripts;    /* bit i: script i is loaded */
-	uint32_t serial;     /* of the stop, crash or policy that is to be mended */
-	uint64_t started_us; /* by its own clock: its uptime counts from there */
-	uint64_t jumped_us;  /* sum of the jumps forward */
+	uint16_t incarnation, scripts; /* scripts: bit i: script i is loaded */
+	uint32_t serial;               /* of the stop, crash or policy that is to be mended */
+	uint64_t started_us;           /* by its own clock: its uptime counts from there */
+	uint64_t jumped_us;            /* sum of the jumps forward */
 	uint64_t jumped_back_us;
 	uint64_t told_ttl_us; /* the longest lease that anybody told it of since it lost its memory */
 	/* true time when its epoch was last written without anybody's word of the longest lease, and what was known
 	 * then */
 	uint64_t short_at, short_ttl_us;
 	uint64_t jump_at, back_at; /* true time of the last jump, of the last one back; 0: none */
-	uint64_t rolled_at;        /* true time of the last roll-back; 0: none */
-	uint64_t voted_at;         /* true time when its epoch was written */
-	uint64_t marked_at;        /* true time when its present marker, or that of its epoch, was written */
+	/* true times: of the last roll-back, marker, and epoch that was written; 0: none */
+	uint64_t rolled_at, marked_at, voted_at;
 };
 
 /* ---- connections ---- */
@@ -210,8 +207,7 @@ struct link {
 	/* its clock was forward and back again between two answers; true time when that was over; 0: never */
 	uint64_t hidden_at;
 	uint64_t info_at; /* when the last INFO that was read was carried out */
-	uint64_t seen_run_id;
-	uint64_t seen_beat;
+	uint64_t seen_run_id, seen_beat;
 	uint32_t seen_client_id;
 	uint64_t saw_rolled; /* the last roll-back that the process could see; true time */
 	uint64_t jumps[2];   /* of its clock that the process has noticed */
@@ -309,10 +305,9 @@ struct lease {
 	uint8_t key, proc;
 	uint16_t slot, mode;        /* of enum lease_mode */
 	uint32_t names;             /* as in struct call */
-	uint16_t quorum;            /* bit i: master i's vote was counted */
+	uint16_t quorum, round;     /* bit i: master i's vote was counted; in the round that gave `until` */
 	struct sight sights[NODES]; /* of those votes */
-	uint16_t round;             /* likewise, of the round that gave `until`: an extension, or the acquisition */
-	uint64_t round_at[NODES];   /* … when these masters voted; true time */
+	uint64_t round_at[NODES];   /* when it voted in that; true time */
 	bool unread;                /* its client left before it read the answer: nobody releases it */
 	bool excused;               /* it overlaps with another one, for a reason that is excused */
 	uint32_t woke[MODEL_KEYS];  /* the call that its release of a key made try at once; 0: none */
@@ -359,9 +354,8 @@ enum profile {
 struct config {
 	enum profile profile;
 	uint8_t nodes, procs, clients, keys;
-	bool one_bucket, to_the_end;
-	bool witnesses; /* FLIGHT: others reach the master that is cut off from p0 */
-	uint8_t victims; /* the first so many masters are what faults of masters hit */
+	bool one_bucket, to_the_end, witnesses; /* FLIGHT: others reach the master that is cut off from p0 */
+	uint8_t victims;                        /* the first so many masters are what faults of masters hit */
 	uint64_t max_ttl_us, timeout_us, margin_us;
 	/* unlike: each redlockd has another --max-ttl-ms, and a new one each time that it starts */
 	bool bootstrap, unlike;

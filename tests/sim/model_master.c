@@ -35,17 +35,6 @@ void model_set(struct model_master *master, unsigned key, const struct model_val
 	found->expires_ms = model_now_ms(master) + ttl_ms;
 }
 
-void model_note_lease(struct model_master *master, uint64_t ttl_ms)
-{
-	/* local ends_us = now_us + ttl_ms * 1000
-	 * if ends_us > leases_us then
-	 *	leases_us = math.ceil(ends_us / 1000000) * 1000000
-	 *	redis.call('HSET', hash, 'leases', string.format('%.0f', leases_us / 1000000)) */
-	uint64_t ends_us = master->now_us + ttl_ms * 1000;
-	if (ends_us > master->leases * 1000000)
-		master->leases = (ends_us + 999999) / 1000000;
-}
-
 int64_t model_pttl(const struct model_master *master, const struct model_key *key)
 {
 	return key->expires_ms == 0 ? -1 : (int64_t)(key->expires_ms - model_now_ms(master));

@@ -123,16 +123,12 @@ static void step(struct sim_world *world, unsigned o, const struct redlock_event
 	if (op->core.attempt != attempt)
 		note_attempt(world, o);
 	assert(out.script == REDLOCK_SCRIPT_NONE || out.fence < UINT8_MAX);
-	struct sim_command command = {(uint8_t)out.script,
-				      (uint8_t)out.attempt,
-				      (uint8_t)out.round,
-				      (uint8_t)out.fence,
-				      false,
-				      0,
-				      (uint8_t)out.entry,
-				      out.tokenless,
-				      false,
-				      false};
+	struct sim_command command = {.script = (uint8_t)out.script,
+				      .attempt = (uint8_t)out.attempt,
+				      .round = (uint8_t)out.round,
+				      .fence = (uint8_t)out.fence,
+				      .entry = (uint8_t)out.entry,
+				      .tokenless = out.tokenless};
 	for (unsigned i = 0; i < SIM_MASTERS && out.script != REDLOCK_SCRIPT_NONE; i++) {
 		if (!redlock_has(out.to, i))
 			continue;
@@ -338,16 +334,9 @@ static void lose(struct sim_world *world, unsigned o, unsigned master, enum sim_
 	link->state = how == SIM_LOSE_FOR_GOOD ? SIM_GONE : SIM_UP;
 	link->excused = old.excused || how == SIM_LOSE_LATE;
 	for (unsigned i = 0; i < old.reply_count; i++) {
-		struct sim_command asked = {old.replies[i].script,
-					    old.replies[i].attempt,
-					    old.replies[i].round,
-					    0,
-					    false,
-					    0,
-					    0,
-					    false,
-					    false,
-					    false};
+		struct sim_command asked = {.script = old.replies[i].script,
+					    .attempt = old.replies[i].attempt,
+					    .round = old.replies[i].round};
 		tell_later(&told, master, &asked, REDLOCK_VOTE_FAILED);
 	}
 	for (unsigned i = 0; i < old.command_count; i++) {
@@ -379,16 +368,10 @@ static void release(struct sim_world *world, unsigned o)
 	redlock_init(&core, &params, 0);
 	redlock_step(&core, &event, &out);
 	for (unsigned i = 0; i < SIM_MASTERS; i++) {
-		struct sim_command command = {(uint8_t)out.script,
-					      (uint8_t)op->core.attempt,
-					      0,
-					      0,
-					      true,
-					      op->epochs[i],
-					      0,
-					      false,
-					      false,
-					      false};
+		struct sim_command command = {.script = (uint8_t)out.script,
+					      .attempt = (uint8_t)op->core.attempt,
+					      .silent = true,
+					      .epoch = op->epochs[i]};
 		if (redlock_has(out.to, i))
 			send_command(&op->links[i], i, command, &unused);
 	}

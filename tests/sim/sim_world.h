@@ -83,7 +83,7 @@ enum sim_kind {
 	SIM_WIPE,          /* master: it loses its keys, its numbers and its epoch */
 	SIM_RUN_OUT,       /* op: no validity is left of its lease */
 	SIM_EXPIRE,        /* master; arg: as for DROP, of an attempt that has no validity left */
-	/* master: it tells of the leases that it granted; no command from before the wipe is carried out there any more */
+	/* master: it tells of the leases that it granted; no command from before the wipe is carried out there then */
 	SIM_SURVEY,
 	SIM_WRITE_EPOCH, /* master: its quarantine is over: a floor and a new epoch */
 	/* op, master: it hears that this master has notified it; arg: which guess, where a new attempt begins */

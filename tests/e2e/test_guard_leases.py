@@ -1,0 +1,98 @@
+"""A quarantine as short as the leases that are out: what the other masters remember ends it (docs/explanation/safety.md).
+
+The scene is that of guard_fixtures.py: a master that forgets has one of two keys of a lease, and a rival wants the lock all the time.
+"""
+
+import time
+
+import pytest
+
+from guard_fixtures import Scene, guarded, number_of, state_of, take, wait_state
+from harness import SLOW, wait_until
+
+pytestmark = pytest.mark.slow
+
+ON = ("--restart-guard", "on", "--bootstrap")
+LEASE_MS = 8000
+ALL_MS = 60000  # the longest lease
+
+
+def restart(server):
+    server.restart()
+
+
+def flush(server):
+    server.cli("FLUSHALL")
+
+
+def took(service, server, since, seconds):
+    """How long it was away: until it votes."""
+    wait_state(service, server, "voting", seconds=seconds)
+    return time.monotonic() - since
+
+
+@pytest.mark.parametrize("cause", [restart, flush], ids=lambda cause: cause.__name__)
+def test_nothing_is_out(lab, cause):
+    """A fraction of a second, though leases may last for a minute."""
+    servers = lab.redises(3)
+    service = guarded(lab, servers, *ON, ttl_ms=ALL_MS)
+    service.wait_voting(3)
+    since = time.monotonic()
+    cause(servers[1])
+    wait_state(service, servers[1], "quarantined")
+    assert took(service, servers[1], since, 20) < 8 * SLOW
+    lease = take(service, "after", ttl_ms=1000)
+    wait_until(lambda: servers[1].cli("EXISTS", "after"), what="it takes part")
+    service.release(lease)
+
+
+@pytest.mark.parametrize("cause", [restart, flush], ids=lambda cause: cause.__name__)
+def test_a_lease_is_out(lab, cause):
+    """The rival does not get the lock before that, and long before the longest lease."""
+    scene = Scene(lab, *ON, ttl_ms=LEASE_MS)
+    scene.hold()
+    since = time.monotonic()
+    cause(scene.victim)
+    scene.caused()
+    wait_state(scene.second, scene.victim, "quarantined")
+    away = took(scene.second, scene.victim, since, 60)
+    assert since + away >= scene.until, f"votes again {scene.until - since - away:.3f} s before the lease is over"
+    scene.check_not_given_twice()
+
+
+def test_an_extension_counts(lab):
+    servers = lab.redises(3)
+    service = guarded(lab, servers, *ON, ttl_ms=ALL_MS)
+    service.wait_voting(3)
+    lease = take(service, ttl_ms=1000)
+    until = time.monotonic() + 7.9
+    assert service.curl("PUT", "/locks/the/lock", body={"token": lease["token"], "ttl_ms": 8000}).status == 200
+    wait_until(lambda: all(number_of(server, "leases") > 0 for server in servers), what="noted")
+    since = time.monotonic()
+    restart(servers[0])
+    wait_state(service, servers[0], "quarantined")
+    away = took(service, servers[0], since, 60)
+    assert since + away >= until - 0.2 and away < 8 + 8 * SLOW, away
+
+
+def test_full_waits_for_the_longest(lab):
+    servers = lab.redises(3)
+    service = guarded(lab, servers, ttl_ms=3000)
+    service.wait_voting(3)
+    since = time.monotonic()
+    restart(servers[0])
+    wait_state(service, servers[0], "quarantined")
+    assert took(service, servers[0], since, 30) >= 3 + 2
+
+
+def test_two_of_three(lab):
+    """One alone is too few to tell: the longest lease."""
+    servers = lab.redises(3)
+    service = guarded(lab, servers, *ON, ttl_ms=3000)
+    service.wait_voting(3)
+    since = time.monotonic()
+    flush(servers[0])
+    flush(servers[1])
+    wait_state(service, servers[0], "quarantined")
+    assert took(service, servers[0], since, 30) >= 3 + 2
+    assert state_of(service, servers[2])["state"] == "voting"

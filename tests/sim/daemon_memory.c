@@ -1,0 +1,57 @@
+/* What must hold when a master votes again: no lease is valid, or is given later, that counts a vote of it from before its
+ * quarantine. */
+#include <assert.h>
+
+#include "daemon_world.h"
+
+/* No redlockd that was there knew that a lease can last so long, and the masters of its round had lost their memory. */
+static bool was_too_long(struct world *world, const struct lease *lease)
+{
+	for (unsigned i = 0; i < world->config.nodes; i++) {
+		const struct node *node = &world->nodes[i];
+		if (!redlock_has(lease->round, i) || node->short_at < lease->round_at[i] ||
+		    node->short_ttl_us >= lease->ttl_us)
+			continue;
+		world->figures->excused[EXCUSE_TTL_UNKNOWN]++;
+		return true;
+	}
+	return false;
+}
+
+/* The end of a quarantine, however short it was. */
+void check_votes_again(struct world *world, unsigned index)
+{
+	const struct node *node = &world->nodes[index];
+	for (unsigned key = 0; key < world->config.keys; key++) {
+		for (unsigned i = 0; i < world->active_count[key]; i++) {
+			const struct lease *lease = &world->leases[world->active[key][i]];
+			if (lease->until <= world->now || !redlock_has(lease->round, index) ||
+			    lease->round_at[index] >= node->marked_at || was_too_long(world, lease))
+				continue;
+			fail(world,
+			     "memory: master %u votes again while the lease of token %llu on r%u, which counts its "
+			     "vote of %llu ms before the quarantine, is valid for another %llu us",
+			     index, (unsigned long long)lease->token, key,
+			     (unsigned long long)((node->marked_at - lease->round_at[index]) / MS),
+			     (unsigned long long)(lease->until - world->now));
+		}
+	}
+}
+
+/* Nor is one given that counts a vote from before, when the master votes again. */
+void check_round(struct world *world, struct lease *lease, uint16_t votes, const struct trail *trail)
+{
+	lease->round = votes;
+	for (unsigned i = 0; i < NODES; i++)
+		lease->round_at[i] = trail->sights[i].run_at;
+	for (unsigned i = 0; i < world->config.nodes; i++) {
+		const struct node *node = &world->nodes[i];
+		if (redlock_has(votes, i) && lease->round_at[i] < node->marked_at && node->voted_at > node->marked_at &&
+		    !was_too_long(world, lease))
+			fail(world,
+			     "memory: the lease of token %llu on r%u counts the vote of master %u from before its "
+			     "quarantine, "
+			     "and the master votes again",
+			     (unsigned long long)lease->token, lease->key, i);
+	}
+}
