@@ -45,7 +45,7 @@ void sim_wipe_survey(struct sim_world *world, unsigned master)
 		struct sim_op *op = &world->ops[o];
 		make_late(op->links[master].commands, op->links[master].command_count);
 		make_late(op->links[master].stale, op->links[master].stale_count);
-		op->told |= op->acquired[master];
+		op->told |= op->turn[master] != 0;
 	}
 }
 
