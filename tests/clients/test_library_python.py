@@ -83,7 +83,7 @@ def program(service, resource, text, **how):
     # SIGINT is ignored in what a shell has put into the background
     head = f"import os, signal, sys, time\nsignal.signal(signal.SIGINT, signal.default_int_handler)\nimport redlockd\nclient, resource = redlockd.Client({url!r}), {resource!r}\n"
     environment = clean_environment({"PYTHONPATH": str(SOURCE / "src"), "PYTHONDONTWRITEBYTECODE": "1"})
-    return subprocess.Popen([*DIES_WITH_US, PYTHON, "-c", head + text], env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    return subprocess.Popen([*DIES_WITH_US, PYTHON, "-c", head + text, url], env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
                             **{"stdin": subprocess.DEVNULL, **how})
 
 
@@ -230,27 +230,31 @@ def test_two_cancellations_leave_no_lease(fake):
 
 def test_a_thread_beside_the_loop_asks_a_lease(fake):
     """It gets the loss, and whoever waits in the loop does, too."""
-    server = fake(extend=lambda call: call.connection.close())
-
-    async def main():
-        lease = await redlockd.aio.Client(server.address).acquire("x", ttl=0.5)
-        waits = asyncio.ensure_future(lease.lost.wait())
-        await asyncio.sleep(0.05)
-        errors = []
-
-        def look():
-            while lease.remaining > 0:
-                time.sleep(0.01)
-            try:
-                lease.check()
-            except BaseException as error:  # noqa: BLE001
-                errors.append(error)
-        thread = threading.Thread(target=look)
-        thread.start()
-        thread.join()
-        assert [type(error) for error in errors] == [redlockd.LockLost]
-        assert await asyncio.wait_for(waits, 5) is True
-    asyncio.run(main(), debug=True)
+    process = program(fake(extend=lambda call: call.connection.close()), "x", """
+import asyncio, threading, redlockd.aio
+errors = []
+def look(lease):
+    while lease.remaining > 0:
+        time.sleep(0.01)
+    try:
+        lease.check()
+    except BaseException as error:
+        errors.append(type(error).__name__)
+async def main():
+    lease = await redlockd.aio.Client(sys.argv[1]).acquire("x", ttl=0.5)
+    waits = asyncio.ensure_future(lease.lost.wait())
+    await asyncio.sleep(0.05)
+    thread = threading.Thread(target=look, args=(lease,))
+    thread.start()
+    thread.join()
+    print(errors, await asyncio.wait_for(waits, 5))
+asyncio.run(main(), debug=True)
+""")
+    try:
+        output, error = process.communicate(timeout=patience(10))
+    finally:
+        process.kill()
+    assert output == "['LockLost'] True\n", error
 
 
 def test_a_try_whose_lease_came_too_late(fake):
@@ -371,4 +375,6 @@ def test_no_secrets_in_the_log(service, resource, caplog):
     with caplog.at_level("DEBUG"):
         lease = redlockd.Client(url_of(service)).acquire(resource, ttl=1)
         assert lease.lost.wait(0.6) is False and lease.release()
+        time.sleep(0.5)
+    assert "lost" not in caplog.text, "nothing is renewed after the release"
     assert "acquired" in caplog.text and "release of" in caplog.text and lease._grant.token not in caplog.text
