@@ -79,6 +79,15 @@ def test_the_old_end_holds_where_a_renewal_fails(fake, driver, refuse):
     assert lease.lost(ttl / 2).get()["lost"] is True and len(server.of("extend")) == asked, "nothing is renewed after the loss"
 
 
+def test_a_renewal_without_an_answer_goes_to_the_next_server_in_time(fake, driver):
+    """After a fifth of the ttl, though a server may take five seconds for other answers."""
+    ttl = 2 * SLOW
+    first, second = fake(extend=lambda call: call.until_hung_up()), fake()
+    lease = driver.client(first.address, second.address).acquire("x", ttl=ttl)
+    assert ttl / 5 - 0.05 < second.call("extend").came - first.call("extend").came < ttl / 2
+    lease.check()
+
+
 @pytest.mark.parametrize("status, code", [(409, "not-owner"), (410, "lease-expired")])
 def test_a_refused_renewal_is_a_loss_at_once(fake, driver, status, code):
     server = fake(extend=lambda call: call.problem(status, code))
@@ -136,7 +145,7 @@ def test_after_the_last_server_comes_the_pause_that_it_asked_for(fake, driver):
 
 def test_a_server_that_never_answers(fake, driver):
     """Health checks find it, long before the wait is over."""
-    first, second = fake(acquire=lambda call: time.sleep(5 * SLOW), health=lambda call: time.sleep(5 * SLOW)), fake()
+    first, second = fake(acquire=lambda call: call.until_hung_up(), health=lambda call: call.until_hung_up()), fake()
     lease = driver.client(first.address, second.address, timeout=0.4 * SLOW).acquire("x", wait=60)
     assert lease.fence == 7 and time.monotonic() - lease.sent < 10 * SLOW
 
