@@ -100,7 +100,9 @@ part_e2e_slow() { needs_release && pytests "" release tests/e2e -m slow; }
 part_libraries_more() {
 	needs_release || return
 	build_drivers || { failed_part "the drivers do not build: see build/drivers.log"; return; }
-	REDLOCKD_TEST_LANGUAGES="python go node java" pytests "" release -k "not python" tests/clients/test_library*.py
+	# One JVM or node for each test: three at once, with time for their starts.
+	at_once=3 REDLOCKD_TEST_SLOW=2 REDLOCKD_TEST_LANGUAGES="python go node java" \
+		pytests "" release -k "not python" tests/clients/test_library*.py
 }
 part_contract_node() {
 	needs_release || return
