@@ -376,7 +376,10 @@ func TestCloseEndsWhatWaits(t *testing.T) {
 	}()
 	f.of(t, "POST", 1)
 	client.Close()
-	if len(f.of(t, "POST", 2)) != 2 || len(f.of(t, "DELETE", 1)) != 1 {
+	f.mu.Lock()
+	count := len(f.calls)
+	f.mu.Unlock()
+	if count != 3 || len(f.of(t, "DELETE", 1)) != 1 {
 		t.Error("nothing is left when it returns")
 	}
 	if err := <-result; err != ErrClosed || !<-gone {
@@ -636,11 +639,11 @@ func TestNoGoroutineIsLeft(t *testing.T) {
 	f := newFake(t, map[string]http.HandlerFunc{"GET": states(1000)})
 	client, before := f.client(t), runtime.NumGoroutine()
 	for range 20 {
-		l := lock(t, client)
+		l := lock(t, client, TTL(5*time.Minute)) // its renewal is far away
 		endNow(l)
 		<-l.Context().Done()
 		_ = l.Unlock()
-		_ = lock(t, client).Unlock()
+		_ = lock(t, client, TTL(5*time.Minute)).Unlock()
 		ctx, cancel := context.WithCancel(context.Background())
 		<-client.Watch(ctx, "x")
 		cancel()
