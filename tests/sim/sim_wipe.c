@@ -105,7 +105,7 @@ bool sim_wipe_can(const struct sim_world *world, const struct sim_config *config
 	case SIM_RUN_OUT: return has_lease(op) && sim_has_validity(op);
 	case SIM_EXPIRE: return can_expire(world, sim_event_token(world, config, event));
 	case SIM_SURVEY:
-		return world->wiped != SIM_MASTERS && world->masters[world->wiped].epoch == 0 &&
+		return config->survey && world->wiped != SIM_MASTERS && world->masters[world->wiped].epoch == 0 &&
 		       event->master != world->wiped && !redlock_has(world->surveyed, event->master);
 	default:
 		return world->masters[event->master].epoch == 0 &&

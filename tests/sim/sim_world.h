@@ -56,6 +56,7 @@ struct sim_config {
 	uint8_t drops;    /* how many locks masters may drop early */
 	uint8_t troubles; /* how many connections may be lost, hang or be down from the start */
 	uint8_t wipes;    /* 1: a master may lose its memory; leases then run out */
+	bool survey;      /* … and the others may tell of theirs */
 	bool linger;      /* a lost connection's commands may still be carried out, behind newer ones */
 	uint8_t attempts; /* both wait in the queue, and make so many attempts at most, together; 0: nobody waits */
 	/* waiting: nobody is cancelled, no wait is over, and nobody tries by itself, unless a notification was lost */
