@@ -1,5 +1,5 @@
-/* What must hold when a master votes again: no lease is valid, or is given later, that counts a vote of it from before its
- * quarantine. */
+/* What must hold when a master votes again: no lease is valid, or is given later, that counts a vote of it from before
+ * its quarantine. */
 #include <assert.h>
 
 #include "daemon_world.h"
