@@ -39,7 +39,7 @@ void master_guard_init(struct masters *masters)
 		.drift_ppm = (uint32_t)(options->drift_factor * 1e6 + 1),
 		.margin_us = (options->drift_ms + (uint64_t)QUARANTINE_EXTRA_MS) * 1000,
 		.timeout_us = options->master_timeout_ms * UINT64_C(1000),
-		.whole = options->restart_guard == OPTIONS_GUARD_FULL,
+		.whole = options->restart_guard != OPTIONS_GUARD_SHORT,
 		.slices = MASTER_FENCE_BUCKETS / SLICE,
 		.digest = digest_of(masters->count),
 		.bootstrap = options->bootstrap || options->dev,

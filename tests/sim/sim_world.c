@@ -1,5 +1,4 @@
-/* What happens in the world: see sim_world.h. The upper half stands for the daemon (server/leases/lease.c): it carries
- * out the outputs of the core and reports the results, never from within a step. */
+/* What happens in the world: see sim_world.h. The upper half stands for the daemon (server/leases/lease_op.c). */
 #include "sim_world.h"
 
 #include <assert.h>
@@ -464,7 +463,6 @@ static void apply_trouble(struct sim_world *world, const struct sim_event *event
 void sim_apply(struct sim_world *world, const struct sim_config *config, const struct sim_event *event)
 {
 	struct redlock_event start = {.kind = REDLOCK_START, .fence = config->guesses[event->arg]};
-	struct redlock_event cancel = {.kind = REDLOCK_CANCEL};
 	assert(sim_can(world, config, event));
 	switch ((enum sim_kind)event->kind) {
 	case SIM_START:
@@ -475,14 +473,10 @@ void sim_apply(struct sim_world *world, const struct sim_config *config, const s
 	case SIM_DELIVER: deliver(world, event->op, event->master); break;
 	case SIM_STALE: execute_stale(world, config, event->op, event->master); break;
 	case SIM_TIMER: apply_timer(world, config, event); break;
-	case SIM_CANCEL: sim_drive(world, event->op, &cancel); break;
+	case SIM_CANCEL: sim_drive(world, event->op, &(struct redlock_event){.kind = REDLOCK_CANCEL}); break;
 	case SIM_RELEASE: release(world, event->op); break;
 	case SIM_LATE:
 	case SIM_RUN_OUT: world->ops[event->op].now_us = useful_until_us(&world->ops[event->op]); break;
-	case SIM_EXPIRE:
-		model_drop_token(&world->masters[event->master], sim_event_key(config, event),
-				 sim_event_token(world, config, event));
-		break;
 	case SIM_WIPE: sim_wipe(world, event->master); break;
 	case SIM_NOTIFY:
 	case SIM_LOSE_NOTIFICATION:
@@ -492,7 +486,8 @@ void sim_apply(struct sim_world *world, const struct sim_config *config, const s
 	case SIM_SURVEY: sim_wipe_survey(world, event->master); break;
 	case SIM_WRITE_EPOCH: sim_wipe_write_epoch(world, event->master); break;
 	case SIM_DROP:
-		world->drops_left--;
+	case SIM_EXPIRE:
+		world->drops_left = (uint8_t)(world->drops_left - (event->kind == SIM_DROP));
 		model_drop_token(&world->masters[event->master], sim_event_key(config, event),
 				 sim_event_token(world, config, event));
 		break;
