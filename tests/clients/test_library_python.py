@@ -365,6 +365,13 @@ def test_arguments_that_make_no_client(arguments):
         redlockd.Client(**arguments)
 
 
+@pytest.mark.parametrize("option", ["ttl_ms", "wait_ms", "hold", "waitt"])
+def test_an_option_that_there_is_not(option):
+    """A member of the request is no option: it would change what the library counts with."""
+    with pytest.raises(TypeError, match=f"no such option: {option}"):
+        redlockd.Client().acquire("x", **{option: 1})
+
+
 @pytest.mark.parametrize("options", [{"ttl": 0}, {"wait": -1}, {"margin": 16}, {"margin": -1}])
 def test_options_that_make_no_lock(options):
     with pytest.raises(ValueError):
