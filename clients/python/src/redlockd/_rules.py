@@ -70,17 +70,16 @@ Options = TypedDict("Options", {
 class Wanted:
     """What is asked for: one resource, or all of several at once."""
 
-    def __init__(self, names: Names, ttl: float = 30.0, wait: float = 60.0, margin: Optional[float] = None, **members: Any) -> None:
-        if unknown := members.keys() - {"owner", "metadata", "mode", "slots"}:
-            raise TypeError(f"no such option: {', '.join(sorted(unknown))}")
+    def __init__(self, names: Names, ttl: float = 30.0, wait: float = 60.0, margin: Optional[float] = None, owner: Optional[str] = None,
+                 metadata: Optional[Mapping[str, Any]] = None, mode: Optional[str] = None, slots: Optional[int] = None) -> None:
         self.ttl, self.wait, self.margin = ttl, wait, ttl / 10 if margin is None else margin
         if not (ttl > 0 and wait >= 0 and 0 <= self.margin <= ttl / 2):
             raise ValueError("ttl must be positive, wait not negative, margin at most half of ttl")
         self.resources = (names,) if isinstance(names, str) else tuple(names)
         self.path = path_of(names) if isinstance(names, str) else "/locks"
         self.names: Mapping[str, Any] = {} if isinstance(names, str) else {"resources": self.resources}  # for PUT, DELETE
-        given = {name: value for name, value in members.items() if value is not None}
-        self.body = {**(self.names or {"resource": names}), **given, "ttl_ms": round(ttl * 1000)}
+        given = {"ttl_ms": round(ttl * 1000), "owner": owner, "metadata": metadata, "mode": mode, "slots": slots}
+        self.body = {**(self.names or {"resource": names}), **{name: value for name, value in given.items() if value is not None}}
 
     def release(self, token: str, timeout: float) -> Ask:
         return Ask("DELETE", self.path, timeout, self.names or None, {"Lock-Token": token})
