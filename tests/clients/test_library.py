@@ -265,6 +265,17 @@ def test_the_block_of_a_lost_lease_ends_with_an_error(service, resource, driver)
         block.get()
 
 
+def test_the_block_of_a_lease_that_another_has_ends_with_an_error(service, resource, driver):
+    """It ends before the next renewal could tell: the release does."""
+    driver.client(url_of(service))
+    block = driver.start("block", lease="it", resource=resource, ttl=60, seconds=2 * SLOW)
+    wait_until(lambda: state(service, resource)["held"], what="it is taken")
+    take_and_give_to_another(service, resource)
+    with pytest.raises(Refused, match="lock-lost"):
+        block.get()
+    assert state(service, resource)["held"], "of the other one"
+
+
 # ---- servers that fail ----
 
 

@@ -19,7 +19,7 @@ class Lease {
 	#servers;
 	#token;
 	#term;
-	#released = null; // the promise of release()
+	#released = null; // the promise of release(); null: it was not held any more
 	#told = false; // the loss, by check()
 
 	constructor(wanted, servers, { token, fence, slot, term, renewAt }) {
@@ -54,14 +54,16 @@ class Lease {
 	async release() {
 		const first = this.#released === null;
 		this.#released ??= this.#release();
-		return (await this.#released) && first;
+		return Boolean(await this.#released) && first;
 	}
 
 	/** After a block: releases the lease, and throws the loss if there was one. `told`: the block knows already. */
 	static async leave(lease, told) {
-		const loss = lease.#released || told ? null : lease.#term.loss;
+		const silent = lease.#released || told, loss = lease.#term.loss;
 		await lease.release();
+		if (silent) return;
 		if (loss) throw loss;
+		if ((await lease.#released) === null) throw new LockLost("it was not held any more when it was released");
 	}
 
 	/** For `await using`, which does not tell how the block ended: what check() has thrown is not thrown again. */
@@ -77,7 +79,7 @@ class Lease {
 		const done = answer.status === 204;
 		const said = `release of ${this.resources}: ${done ? "done" : answer.error.message}`;
 		this.#servers.log[done ? "info" : "warn"](said);
-		return done;
+		return [409, 410].includes(answer.status) ? null : done;
 	}
 
 	/** Until the lease is lost or released. */

@@ -123,6 +123,7 @@ public final class Driver {
     private static Map<String, Object> block(Command command) throws Exception {
         try (Lease lease = command.acquire().orElseThrow()) {
             LEASES.put(command.text("lease"), lease);
+            if (command.has("seconds")) Thread.sleep(command.seconds("seconds").toMillis());
             while (command.has("until_lost") && !lease.awaitLost(Duration.ofHours(1))) {
                 continue;
             }

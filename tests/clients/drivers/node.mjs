@@ -73,6 +73,7 @@ function acquireOptions(command) {
 async function block(client, command) {
 	return client.using(command.resource, given(command, OPTIONS), async (lease) => {
 		leases.set(command.lease, lease);
+		await new Promise((resolve) => setTimeout(resolve, (command.seconds ?? 0) * 1000));
 		if (command.until_lost) {
 			await lost(lease, 3600);
 		}

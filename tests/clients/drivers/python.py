@@ -79,6 +79,7 @@ def carry_out(state, command):
     if do == "block":
         with client.lock(command["resource"], **given(command, OPTIONS)) as lease:
             state.leases[command["lease"]] = lease
+            time.sleep(command.get("seconds") or 0)
             if command.get("until_lost"):
                 lease.lost.wait()
             if command.get("raise"):
@@ -151,6 +152,7 @@ async def carry_out_aio(state, command):
     if do == "block":
         async with client.lock(command["resource"], **given(command, OPTIONS)) as lease:
             state.leases[command["lease"]] = lease
+            await asyncio.sleep(command.get("seconds") or 0)
             if command.get("until_lost"):
                 await lease.lost.wait()
             if command.get("raise"):

@@ -194,12 +194,12 @@ def _each_server(ask: Ask, servers: int) -> Steps[Answer]:
     return answer
 
 
-def release(wanted: Wanted, token: str, servers: int, timeout: float) -> Steps[bool]:
-    """True: it was released."""
+def release(wanted: Wanted, token: str, servers: int, timeout: float) -> Steps[Optional[bool]]:
+    """True: it was released. None: it was not held any more. False: nobody knows."""
     answer = yield from _each_server(wanted.release(token, timeout), servers)
     done = answer.status == 204
     LOG.log(logging.INFO if done else logging.WARNING, "release of %s: %s", wanted.resources, done or answer.error())
-    return done
+    return None if answer.status in (409, 410) else done
 
 
 def forced_release(resource: str, fence: Optional[int], servers: int, timeout: float) -> Steps[None]:

@@ -84,14 +84,14 @@ class Lease(aio.LeaseBase):
         self.lost = Lost(grant.term)
         _held.add(self)
 
-    async def _end(self) -> bool:
+    async def _end(self) -> Optional[bool]:
         _held.discard(self)
         return await super()._end()
 
     def release(self) -> bool:
         """Ends the renewal and gives the lock back. False: it was not held any more, or no server answers (it ends by
         itself)."""
-        return _run(self._end())
+        return bool(_run(self._end()))
 
     def __enter__(self) -> Lease:
         return self
@@ -101,7 +101,7 @@ class Lease(aio.LeaseBase):
 
 
 async def _give_back(lease: Optional[Lease]) -> bool:
-    return lease is not None and await lease._end()
+    return lease is not None and bool(await lease._end())
 
 
 class Client(aio.ClientBase):

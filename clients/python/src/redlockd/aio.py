@@ -144,8 +144,8 @@ class LeaseBase:
         if why is not None:
             raise LockLost(str(why), why.cause)
 
-    async def _end(self) -> bool:
-        """True: it was released. From the first step on the lease does not count, whatever the server answers."""
+    async def _end(self) -> Optional[bool]:
+        """True: it was released. None: it was not held any more. From the first step on the lease does not count, whatever the server answers."""
         first, self._released = not self._released and self._process == os.getpid(), True  # no forked child owns it
         self._term.lose(LockLost("the lease was released"))
         if not first:
@@ -157,9 +157,9 @@ class LeaseBase:
     async def _leave(self, error: object) -> None:
         """At the end of a block: raises the loss if the block itself ended well."""
         why = None if error is not None or self._released else self._term.lost()
-        await self._end()
-        if why is not None:
-            raise why
+        refused = await self._end() is None and error is None
+        if why is not None or refused:
+            raise why or LockLost("the lease was not held any more when it was released")
 
 
 class Lease(LeaseBase):
@@ -172,7 +172,7 @@ class Lease(LeaseBase):
     async def release(self) -> bool:
         """Ends the renewal and gives the lock back. False: it was not held any more, or no server answers (it ends by
         itself)."""
-        return await self._end()
+        return bool(await self._end())
 
     async def __aenter__(self) -> Lease:
         return self

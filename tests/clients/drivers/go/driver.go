@@ -42,6 +42,7 @@ type command struct {
 	Interruptible bool
 	UntilLost     bool `json:"until_lost"`
 	Raise         bool
+	Seconds       float64
 	Times         int
 	Count         int
 	File          string
@@ -206,6 +207,7 @@ func (d *driver) block(c command) (answer, error) {
 		return nil, err
 	}
 	return answer{"fence": lease.Fence}, lease.Do(func(ctx context.Context) error {
+		time.Sleep(time.Duration(c.Seconds * float64(time.Second)))
 		if c.UntilLost {
 			<-ctx.Done()
 		}

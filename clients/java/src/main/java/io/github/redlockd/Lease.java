@@ -29,6 +29,7 @@ public final class Lease implements AutoCloseable {
     private final int slot;
     private final AtomicBoolean released = new AtomicBoolean();
     private final LockLost byRelease = new LockLost("the lease was released", null);
+    private volatile boolean refused; // the release: it was not held any more
     private volatile Exchange renewal;
     private volatile Future<?> nextRenewal;
     private volatile Future<?> expiry;
@@ -110,6 +111,7 @@ public final class Lease implements AutoCloseable {
 
     private boolean isReleased(Answer answer) {
         boolean done = answer.status == 204;
+        refused = answer.status == 409 || answer.status == 410;
         LOG.log(done ? System.Logger.Level.DEBUG : System.Logger.Level.WARNING, "release of {0}: {1}", wanted.resources,
             done ? "done" : answer.error().getMessage());
         return done;
@@ -123,14 +125,16 @@ public final class Lease implements AutoCloseable {
     public boolean release() { return beginRelease().join(); }
 
     /**
-     * Releases at the end of a block. Throws {@link LockLost} if the lease was lost before: what the block did may have
+     * Releases at the end of a block. Throws {@link LockLost} if the lease was lost before, or is not held any more: what the block did may have
      * been done twice. If the block ended by another exception, that one stays, and has this one among the suppressed.
      */
     @Override
     public void close() {
-        LockLost why = released.get() ? null : term.lost();
+        if (released.get()) return;
+        LockLost why = term.lost();
         release();
         if (why != null) throw new LockLost(why.getMessage(), why.getCause());
+        if (refused) throw new LockLost("the lease was not held any more when it was released", null);
     }
 
     /**
