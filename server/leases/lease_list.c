@@ -4,12 +4,12 @@
  * other, and each key found is inspected on all masters, as by GET /locks/{resource}. A lock that an earlier scanned
  * master has, too, was listed there. The cursor carries the position, so any replica can give the next page:
  *
- *     scanned.master.position.skip     hex set of scanned masters · present master · its SCAN cursor · keys done of the
- *                                      present step
+ *     scanned.master.position.done     hex set of scanned masters · present master · its SCAN cursor · keys of the
+ *                                      present step up to this hash are done
  *
- * As with SCAN, locks that are held during the whole walk are listed; others may be or not. `skip` counts keys in an
- * order that changes when the master resizes its table. So it is used only for a step that alone is larger than a page;
- * any other step that does not fit is left to the next page as a whole.
+ * As with SCAN, locks that are held during the whole walk are listed; others may be or not. A step that alone is larger
+ * than a page is listed in the order of hashes, since the master's own order changes when it resizes its table or keys
+ * come and go. Any other step that does not fit is left to the next page as a whole.
  *
  * Listings must not block masters or the loop: each worker runs LISTINGS_AT_ONCE, each with one SCAN of SCAN_KEYS keys
  * or INSPECTIONS_AT_ONCE inspections at a time. The others wait in the order of their arrival. A hung master blocks no
@@ -35,7 +35,7 @@ struct position {
 	uint16_t scanned;
 	uint8_t master;
 	uint64_t cursor;
-	uint32_t skip;
+	uint64_t done; /* 0: none */
 };
 
 struct lease_listing {
@@ -67,8 +67,8 @@ static void scan(struct lease_listing *listing);
 
 static void position_print(const struct position *at, char ret[LEASE_CURSOR_MAX])
 {
-	snprintf(ret, LEASE_CURSOR_MAX, "%" PRIx16 ".%" PRIu8 ".%" PRIu64 ".%" PRIu32, at->scanned, at->master,
-		 at->cursor, at->skip);
+	snprintf(ret, LEASE_CURSOR_MAX, "%" PRIx16 ".%" PRIu8 ".%" PRIu64 ".%" PRIu64, at->scanned, at->master,
+		 at->cursor, at->done);
 }
 
 static bool position_parse(const char *cursor, size_t masters, struct position *ret)
@@ -76,8 +76,8 @@ static bool position_parse(const char *cursor, size_t masters, struct position *
 	struct position at;
 	char again[LEASE_CURSOR_MAX];
 	assert(masters >= 1 && masters <= REDLOCK_MASTERS_MAX);
-	if (sscanf(cursor, "%4" SCNx16 ".%2" SCNu8 ".%20" SCNu64 ".%6" SCNu32, &at.scanned, &at.master, &at.cursor,
-		   &at.skip) != 4)
+	if (sscanf(cursor, "%4" SCNx16 ".%2" SCNu8 ".%20" SCNu64 ".%20" SCNu64, &at.scanned, &at.master, &at.cursor,
+		   &at.done) != 4)
 		return false;
 	position_print(&at, again);
 	if (strcmp(again, cursor) != 0 || at.master >= masters || at.scanned >> masters != 0)
@@ -223,7 +223,7 @@ static void advance(struct lease_listing *listing, uint64_t cursor)
 {
 	struct position *next = &listing->next;
 	uint8_t masters = (uint8_t)masters_count(listing->leases->masters);
-	next->skip = 0;
+	next->done = 0;
 	next->cursor = cursor;
 	if (cursor != 0)
 		return;
@@ -233,21 +233,53 @@ static void advance(struct lease_listing *listing, uint64_t cursor)
 		next->master = (uint8_t)((next->master + 1U) % masters);
 }
 
+struct listing_key {
+	uint64_t hash; /* never 0 */
+	size_t at;
+};
+
+static int key_compare(const void *a, const void *b)
+{
+	uint64_t one = ((const struct listing_key *)a)->hash, other = ((const struct listing_key *)b)->hash;
+	return (one > other) - (one < other);
+}
+
+/* The keys of the step that are not done, in their order. */
+static size_t sort_keys(const struct lease_listing *listing, const struct master_scan *keys, struct listing_key *ret)
+{
+	size_t count = 0;
+	for (size_t i = 0; i < keys->key_count; i++) {
+		size_t len = 0;
+		const char *key = master_scan_key(keys, i, &len);
+		uint64_t hash = key ? hash_fnv1a(key, len) : 1;
+		hash = hash > 0 ? hash : 1;
+		if (hash > listing->at.done)
+			ret[count++] = (struct listing_key){hash, i};
+	}
+	qsort(ret, count, sizeof *ret, key_compare);
+	return count;
+}
+
 static void handle_step(struct lease_listing *listing, const struct master_scan *keys)
 {
-	size_t end = listing->at.skip + room(listing);
-	bool fits = keys->key_count <= end;
+	struct listing_key *sorted = memory_alloc((keys->key_count + 1) * sizeof *sorted);
+	size_t end = sort_keys(listing, keys, sorted);
+	bool fits = end <= room(listing);
 	listing->next = listing->at;
 	if (!fits && listing->count > 0) {
+		free(sorted);
 		finish(listing, LEASE_OK);
 		return;
 	}
-	for (size_t i = listing->at.skip; i < keys->key_count && i < end; i++)
-		add_key(listing, keys, i);
+	if (!fits)
+		end = room(listing);
+	for (size_t i = 0; i < end; i++)
+		add_key(listing, keys, sorted[i].at);
 	if (fits)
 		advance(listing, keys->cursor);
 	else
-		listing->next.skip = (uint32_t)end;
+		listing->next.done = sorted[end - 1].hash;
+	free(sorted);
 	listing->inspected = 0;
 	listing->looked += listing->found;
 	inspect_some(listing);

@@ -141,6 +141,20 @@ def test_a_walk_over_tables_that_are_resized(lab):
     assert listed(service, "held/", add) == names
 
 
+def test_locks_that_end_during_the_walk_hide_no_others(service, resource):
+    """Though they were before the others in the same step of the scan."""
+    names = {f"{resource}/{number}" for number in range(24)}
+    for name in names:
+        service.acquire(name, 60000)
+    found, page = set(), {"cursor": ""}
+    while page["cursor"] is not None:
+        page = service.curl("GET", f"/locks?prefix={quote(resource)}&limit=3" + (f"&cursor={page['cursor']}" if page["cursor"] else "")).json
+        for lock in page["locks"]:
+            found.add(lock["resource"])
+            assert service.curl("DELETE", f"/locks/{quote(lock['resource'])}?force=true").status in (204, 410)
+    assert found == names
+
+
 # ---- of one owner ----
 
 

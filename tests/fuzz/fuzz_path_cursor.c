@@ -10,10 +10,10 @@
 void fuzz_check_cursor(const char *cursor)
 {
 	for (size_t masters = 1; masters <= REDLOCK_MASTERS_MAX; masters += 7) {
-		struct position at = {.skip = UINT32_MAX};
+		struct position at = {.done = UINT64_MAX};
 		char again[LEASE_CURSOR_MAX];
 		if (!position_parse(cursor, masters, &at)) {
-			MUST(at.skip == UINT32_MAX, "written without success");
+			MUST(at.done == UINT64_MAX, "written without success");
 			continue;
 		}
 		MUST(at.master < masters && at.scanned >> masters == 0, "master %u of %zu, scanned %x", at.master,
