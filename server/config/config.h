@@ -14,7 +14,7 @@
 
 enum { OPTIONS_LISTEN_MAX = 16, OPTIONS_MASTERS_MAX = REDLOCK_MASTERS_MAX, OPTIONS_NAMES_MAX = 16 };
 
-enum options_guard { OPTIONS_GUARD_ON, OPTIONS_GUARD_OFF, OPTIONS_GUARD_SHORT };
+enum options_guard { OPTIONS_GUARD_ON, OPTIONS_GUARD_WHOLE, OPTIONS_GUARD_OFF };
 
 /* Names of hosts, or origins, as given. */
 struct options_names {

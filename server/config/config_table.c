@@ -128,7 +128,7 @@ static const char *const config_log_levels[] =
 static const char *const config_log_requests[] =
 	{[LOG_REQUESTS_ALL] = "all", [LOG_REQUESTS_ERRORS] = "errors", [LOG_REQUESTS_NONE] = "none", NULL};
 static const char *const config_guards[] =
-	{[OPTIONS_GUARD_ON] = "on", [OPTIONS_GUARD_OFF] = "off", [OPTIONS_GUARD_SHORT] = "short", NULL};
+	{[OPTIONS_GUARD_ON] = "on", [OPTIONS_GUARD_WHOLE] = "whole", [OPTIONS_GUARD_OFF] = "off", NULL};
 
 #define OPTION(flag, member, key) .name = flag, OPTIONS_AT(struct options, member), .help = HELP_##key
 #define NUMBER(flag, member, least, most, initial) \

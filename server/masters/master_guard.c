@@ -39,7 +39,7 @@ void master_guard_init(struct masters *masters)
 		.drift_ppm = (uint32_t)(options->drift_factor * 1e6 + 1),
 		.margin_us = (options->drift_ms + (uint64_t)QUARANTINE_EXTRA_MS) * 1000,
 		.timeout_us = options->master_timeout_ms * UINT64_C(1000),
-		.whole = options->restart_guard != OPTIONS_GUARD_SHORT,
+		.whole = options->restart_guard == OPTIONS_GUARD_WHOLE,
 		.slices = MASTER_FENCE_BUCKETS / SLICE,
 		.digest = digest_of(masters->count),
 		.bootstrap = options->bootstrap || options->dev,
@@ -351,7 +351,8 @@ void master_guard_evaluate_reply(struct master *master, const struct master_comm
 	} else if (guarded->state != GUARD_VOTING || guarded->epoch != done->epoch) {
 		master_reply_fail(reply,
 				  MASTER_ERROR_QUARANTINED); /* since the command was sent: its vote does not count */
-	}
+	} else if (done->until_s != 0 && reply->vote == REDLOCK_VOTE_GRANTED)
+		guard_leases_remember(&masters->guard, (unsigned)master->index, done->until_s);
 	if (guarded->state != GUARD_VOTING)
 		dispatch(masters);
 }

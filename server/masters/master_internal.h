@@ -35,7 +35,7 @@ enum {
 	MASTER_BATCH_MAX = 32,
 	MASTER_ARGUMENTS_MAX = 11,  /* of a script */
 	MASTER_BATCH_ARGUMENTS = 9, /* of each acquisition in a batch */
-	MASTER_WORDS_SENT_MAX = 4 + MASTER_BATCH_MAX * (1 + MASTER_BATCH_ARGUMENTS),            /* of a command */
+	MASTER_WORDS_SENT_MAX = 5 + MASTER_BATCH_MAX * (1 + MASTER_BATCH_ARGUMENTS),            /* of a command */
 	MASTER_TEXT_MAX = sizeof((struct options *)0)->key_prefix + MASTERS_RESOURCE_MAX + 192, /* of one of a batch */
 	MASTER_DIGITS = 16,    /* of epoch and deadline in a command */
 	MASTER_WORDS_MAX = 160 /* of the text of an error */
@@ -112,6 +112,7 @@ struct master_command {
 	enum redlock_script kind;
 	const struct master_script *script; /* until it has left */
 	uint64_t epoch, deadline_us;        /* that it carries; the deadline in the master's own time */
+	uint64_t until_s;                   /* guard_leases_until_s(), or 0 */
 	master_settle_fn *settle;
 	master_reply_fn *reply;   /* the caller's; called by settle */
 	master_scan_fn *scan;     /* a SCAN: the caller's; NULL: none, or called already, since the answer is late */

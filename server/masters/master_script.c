@@ -62,6 +62,14 @@ void master_script_stamp(const struct master *master, uint64_t until_us, struct 
 	/* deadlines of one moment are the same, so that acquire.lua reads them once */
 	command->deadline_us = until_us == 0 || until_us >= LATEST_US ? LATEST_US
 								      : until_us - until_us % DEADLINE_STEP_US;
+	bool grants = command->script->script == REDLOCK_SCRIPT_ACQUIRE ||
+		      command->script->script == REDLOCK_SCRIPT_EXTEND;
+	/* where no deadline is known, no epoch is, and the master refuses the command */
+	command->until_s = grants && command->epoch != 0 && command->deadline_us != LATEST_US
+				   ? guard_leases_until_s(&masters->guard, (unsigned)master->index,
+							  command->deadline_us,
+							  command->script->ttl_ms * UINT64_C(1000))
+				   : 0;
 }
 
 static struct transport_word put(struct master_words *words, const char *bytes, size_t len)
@@ -237,6 +245,11 @@ void master_script_write(struct master *master, const struct master_command *fir
 			*word++ = put_argument(ret_words, master, command, arguments[which][i]);
 	if (is_set && (script->script == REDLOCK_SCRIPT_ACQUIRE || script->script == REDLOCK_SCRIPT_RAISE))
 		word = put_set_buckets(ret_words, script, word);
+	uint64_t until_s = 0;
+	for (const struct master_command *command = first; command; command = STAILQ_NEXT(command, also))
+		until_s = command->until_s > until_s ? command->until_s : until_s;
+	if (until_s != 0)
+		*word++ = put_number(ret_words, until_s);
 	ret_words->count = (size_t)(word - ret_words->words);
 	assert(ret_words->count <= MASTER_WORDS_SENT_MAX);
 }

@@ -15,6 +15,8 @@
 -- ARGV[8]  epoch         that this master must have; sixteen dashes: any (--restart-guard off)
 -- ARGV[9]  deadline_us   in this master's own time: after it nobody waits for the answer, or releases
 -- … and nine more for each further resource.
+-- ARGV[10] until_s       the last one of all, left out if redlockd knows that `leases` is as large: by that second of
+--                        this master's own time each of these leases is over, however close to its deadline it is set
 --
 -- The value is token:hold_until_ms:fence:key:owner\ncaller\nmetadata (what is empty at the end is left out, with its
 -- line feed), with hold_until_ms in this master's own time (0: no bound). `key` stands for caller and Idempotency-Key,
@@ -37,23 +39,23 @@
 -- The queue is {prefix}redlockd:queue:{key}, a sorted set of "replica:arrival" by arrival: all masters sort alike. A
 -- replica is alive as long as its key {prefix}redlockd:alive:{replica} exists. `waited` in the hash is the time until
 -- which some queue may not be empty, or some resource is watched: after it no queue and no watch is looked up. `leases`
--- there is what a quarantined master needs to know of this one: lease_note.lua.
+-- there is what a quarantined master needs to know of this one: guard_leases.c.
 local call, args, count = redis.call, ARGV, #KEYS - 1
 local hash = KEYS[count + 1]
 local now = call('TIME')
 local now_us = now[1] * 1000000 + now[2]
 local seen
 if count == 1 then
-	seen = call('HMGET', hash, 'epoch', 'floor', 'waited', 'leases', args[5])
+	seen = call('HMGET', hash, 'epoch', 'floor', 'waited', args[5])
 else
-	local fields = {'HMGET', hash, 'epoch', 'floor', 'waited', 'leases'}
+	local fields = {'HMGET', hash, 'epoch', 'floor', 'waited'}
 	for i = 1, count do
-		fields[i + 6] = args[9 * i - 4]
+		fields[i + 5] = args[9 * i - 4]
 	end
 	seen = call(unpack(fields))
 end
 local epoch, floor, waited = seen[1], tonumber(seen[2] or 0), tonumber(seen[3] or 0)
-local leases_us = (seen[4] or 0) * 1000000
+local until_s = args[9 * count + 1]
 local waits = waited > now_us -- one of these may have waiters
 if waits and count > 1 then
 	local queues = {'EXISTS'}
@@ -103,9 +105,9 @@ local function acquire(i)
 		if first then
 			call('ZREM', queue, entry)
 		end
-		local ends_us = now_us + args[at + 2] * 1000
 --include lease_note.lua
-		local old = raised[bucket] or tonumber(seen[i + 4] or 0)
+		until_s = nil
+		local old = raised[bucket] or tonumber(seen[i + 3] or 0)
 		if old < floor then
 			old = floor
 		end

@@ -8,7 +8,7 @@
 -- ARGV[7]  epoch  ARGV[8]  deadline_us: as in acquire.lua
 -- ARGV[9]  names         of the resources, sorted, with a line feed between each two
 -- ARGV[10] most          shared leases on each at once  ARGV[11] kind  +: shared; empty: not
--- ARGV[12] bucket        of the first resource, and so on
+-- ARGV[12] bucket        of the first resource, and so on; after the last one may come until_s, as in acquire.lua
 --
 -- The value of each key is token;hold_until_ms:fence:label and the names, each after a line feed: the semicolon tells it
 -- from a single lease's. The label is completed to three lines. Shared, it is token+;…, in the hash of the values.
@@ -26,7 +26,7 @@ local now_us = now[1] * 1000000 + now[2]
 if now_us > tonumber(ARGV[8]) then
 	return {-2, now_us}
 end
-local seen = call('HMGET', hash, 'epoch', 'floor', 'waited', 'leases', unpack(ARGV, 12))
+local seen = call('HMGET', hash, 'epoch', 'floor', 'waited', unpack(ARGV, 12, count + 11))
 if seen[1] ~= ARGV[7] and ARGV[7] ~= '----------------' then
 	return {-3, now_us}
 end
@@ -84,7 +84,7 @@ if not other and not which then
 	local hold_until = ARGV[3] ~= '0' and now_ms + ARGV[3] or 0
 	local value = ARGV[1] .. kind .. ';' .. string.format('%.0f', hold_until) .. ':' .. ARGV[5] .. ':' .. ARGV[4] ..
 		string.rep('\n', 3 - lines) .. ARGV[9]
-	local leases_us, ends_us = (seen[4] or 0) * 1000000, now_us + ARGV[2] * 1000
+	local until_s = ARGV[count + 12]
 --include lease_note.lua
 	local old = tonumber(seen[2] or 0)
 	for i = 1, count do
@@ -107,7 +107,7 @@ if not other and not which then
 		if entry and queued then
 			call('ZREM', base .. 'queue:' .. KEYS[i], entry)
 		end
-		old = math.max(old, tonumber(seen[i + 4] or 0))
+		old = math.max(old, tonumber(seen[i + 3] or 0))
 	end
 	for i = 1, guess > old and count or 0 do
 		call('HSET', hash, ARGV[i + 11], ARGV[5])

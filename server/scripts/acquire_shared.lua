@@ -10,6 +10,7 @@
 --                 and one for a slot ends with a colon and `most`
 -- ARGV[10] most   leases at once
 -- ARGV[11] kind   +: shared; #N: on slot N, 0 to most - 1
+-- ARGV[12] until_s  may be left out: as in acquire.lua
 --
 -- The hash {prefix}redlockd:holders:{key} has the value of each token, the token of each slot (#N), and the token of
 -- each key (of the label). The kind stands behind the token in the value: token+:hold_until_ms:…, token#N:….
@@ -28,7 +29,7 @@ local now_us = now[1] * 1000000 + now[2]
 if now_us > tonumber(ARGV[9]) then
 	return {-2, now_us}
 end
-local seen = call('HMGET', hash, 'epoch', 'floor', 'waited', ARGV[5], 'leases')
+local seen = call('HMGET', hash, 'epoch', 'floor', 'waited', ARGV[5])
 if seen[1] ~= ARGV[8] and ARGV[8] ~= '----------------' then
 	return {-3, now_us}
 end
@@ -88,7 +89,7 @@ if not first and room then
 		call('HSET', holders, its_key, ARGV[1])
 	end
 --include shared_last.lua
-	local leases_us, ends_us = (seen[5] or 0) * 1000000, now_us + ARGV[2] * 1000
+	local until_s = ARGV[12]
 --include lease_note.lua
 	local old = math.max(tonumber(seen[2] or 0), tonumber(seen[4] or 0))
 	if guess > old then

@@ -7,7 +7,7 @@
 -- ARGV[2]  ttl_ms
 -- ARGV[3]  note   "fence:key", written into the value: the lease is an acquisition's with an Idempotency-Key, which has
 --                 been granted with that fence (server/leases/lease_keyed.c); empty: the value stays
--- ARGV[4]  epoch  ARGV[5]  deadline_us: as in acquire.lua
+-- ARGV[4]  epoch  ARGV[5]  deadline_us  ARGV[6]  until_s, may be left out: as in acquire.lua
 --
 -- Returns {1, now_us, ttl_ms, value}           it expires in ttl_ms or later; less than requested near hold_until_ms
 --         {0, now_us, remaining_ms, value}     another holder's (value false: a key of another type)
@@ -18,8 +18,7 @@ local now_us = now[1] * 1000000 + now[2]
 if now_us > tonumber(ARGV[5]) then
 	return {-2, now_us}
 end
-local seen = redis.call('HMGET', KEYS[2], 'epoch', 'leases')
-if seen[1] ~= ARGV[4] and ARGV[4] ~= '----------------' then
+if ARGV[4] ~= '----------------' and redis.call('HGET', KEYS[2], 'epoch') ~= ARGV[4] then
 	return {-3, now_us}
 end
 local value, key, hash, mark = nil, KEYS[1], KEYS[2], ':'
@@ -41,8 +40,7 @@ if ARGV[3] ~= '' then
 		redis.call('SET', KEYS[1], value, 'KEEPTTL')
 	end
 end
-local asked, leases_us = tonumber(ARGV[2]), (seen[2] or 0) * 1000000
-local ends_us = now_us + asked * 1000 -- at the latest, whatever the lease had before
+local asked, until_s = tonumber(ARGV[2]), ARGV[6]
 --include lease_note.lua
 if remaining < 0 and not shared then
 	return {1, now_us, asked, value} -- another program removed the expiry

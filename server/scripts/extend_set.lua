@@ -3,7 +3,7 @@
 --
 -- KEYS     as in acquire_set.lua
 -- ARGV[1]  token  ARGV[2]  ttl_ms  ARGV[3]  note  ARGV[4]  epoch  ARGV[5]  deadline_us: as in extend.lua
--- ARGV[6]  names  as in acquire_set.lua
+-- ARGV[6]  names  as in acquire_set.lua  ARGV[7]  until_s, may be left out
 --
 -- Returns as extend.lua; of several keys the one that ends first counts.
 local count = #KEYS - 1
@@ -13,8 +13,7 @@ if now_us > tonumber(ARGV[5]) then
 	return {-2, now_us}
 end
 local hash = KEYS[count + 1]
-local seen = redis.call('HMGET', hash, 'epoch', 'leases')
-if seen[1] ~= ARGV[4] and ARGV[4] ~= '----------------' then
+if ARGV[4] ~= '----------------' and redis.call('HGET', hash, 'epoch') ~= ARGV[4] then
 	return {-3, now_us}
 end
 local ours, gone, mark, hashes, left, now_ms = false, false, ';', {}, {}, math.floor(now_us / 1000)
@@ -45,8 +44,7 @@ if ARGV[3] ~= '' then
 		end
 	end
 end
-local asked = tonumber(ARGV[2])
-local leases_us, ends_us = (seen[2] or 0) * 1000000, now_us + asked * 1000 -- as in extend.lua
+local asked, until_s = tonumber(ARGV[2]), ARGV[7]
 --include lease_note.lua
 local ttl, ends = asked, asked
 local hold_until = tonumber(string.match(ours, '^[^;]*;(%d+):')) or 0

@@ -40,9 +40,9 @@ def limits(ttl_ms=TTL_MS):
 
 
 def guarded(lab, masters, *options, ttl_ms=TTL_MS, bootstrap=True, **how):
-    """A redlockd with short leases. A quarantine lasts for the longest of them, unless the options say something else (test_guard_leases.py)."""
+    """A redlockd with short leases. A quarantine lasts for the longest of them, unless the options say something else."""
     if not any(option.startswith("--restart-guard") for option in options):
-        options = ("--restart-guard", "on", *(["--bootstrap"] if bootstrap else []), *options)
+        options = ("--restart-guard", "whole", *(["--bootstrap"] if bootstrap else []), *options)
     return lab.redlockd(masters, *limits(ttl_ms), *options, *([] if bootstrap else ["--bootstrap=false"]), **how)
 
 

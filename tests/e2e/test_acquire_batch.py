@@ -110,7 +110,6 @@ def state_of(connection):
         if kind == "hash":
             content = dict(zip(content[::2], content[1::2], strict=True))
             content["waited"] = Moment(content.get("waited", 0))
-            content["leases"] = Moment(int(content.get("leases", 0)) * 10**6)
         state[key] = (kind, content, round(connection.call("PTTL", key) / 300000))
     return state
 
@@ -127,9 +126,10 @@ def test_a_batch_does_what_its_parts_do_one_after_another(pair, seed):
             assert together.call(*command) == alone.call(*command)
         requests = [draw_request(draw, names, numbers) for _ in range(draw.randrange(2, MOST + 1))]
         keys, arguments = [name for name, _ in requests], itertools.chain.from_iterable(words for _, words in requests)
-        now_us, *parts = together.call("EVALSHA", script, len(keys) + 1, *keys, HASH, *arguments)
+        until_s = draw.choice([[], [str(int(time.time()) + draw.randrange(100))]])
+        now_us, *parts = together.call("EVALSHA", script, len(keys) + 1, *keys, HASH, *arguments, *until_s)
         assert abs(now_us / 1e6 - time.time()) < 60
-        expected = [alone.call("EVALSHA", script, 2, name, HASH, *words) for name, words in requests]
+        expected = [alone.call("EVALSHA", script, 2, name, HASH, *words, *until_s) for name, words in requests]
         got = [without_times(part, False) for part in parts]
         assert got == [without_times(answer, True) for answer in expected], requests
         seen |= {part if isinstance(part, str) else "set" if isinstance(part, int) else part[0] for part in got}

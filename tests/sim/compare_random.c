@@ -253,6 +253,10 @@ static void random_lock(struct model_command *command, unsigned kind, uint64_t *
 	command->fence = random_fence(random, model_number(master, command->bucket), now_us);
 	command->epoch = random_epoch(random, master);
 	command->deadline_us = random_deadline(random, now_us);
+	if (chance(random, 50))
+		command->until_s = chance(random, 50)
+					   ? now_us / 1000000 + one_of(random, 100)
+					   : master->leases - (master->leases > 0) + compare_random(random, 3);
 	if (kind == COMPARE_INSPECT)
 		command->most = one_of(random, MODEL_HOLDERS);
 	if (kind == COMPARE_INSPECT && chance(random, 50))

@@ -153,20 +153,20 @@ static const struct {
 	const char *name; /* as its file, without ".lua" */
 	const char *arguments;
 } layouts[COMPARE_SCRIPTS] = {
-	[COMPARE_ACQUIRE] = {"acquire", "tlhobfqeD"},
+	[COMPARE_ACQUIRE] = {"acquire", "tlhobfqeDU"},
 	[COMPARE_RAISE] = {"raise", "tbfeD"},
-	[COMPARE_EXTEND] = {"extend", "tlneD"},
+	[COMPARE_EXTEND] = {"extend", "tlneDU"},
 	[COMPARE_RELEASE] = {"release", "tqeD"},
 	[COMPARE_INSPECT] = {"inspect", "lMeD"},
 	[COMPARE_EPOCH] = {"epoch", "dlvpO"},
 	[COMPARE_QUARANTINE] = {"quarantine", "emrkl"},
 	[COMPARE_FENCES] = {"fences", "ebB"},
 	[COMPARE_WRITE_EPOCH] = {"epoch_write", "mrcdlfuOD"},
-	[COMPARE_ACQUIRE_SET] = {"acquire_set", "tlhofqeDsMKg"},
+	[COMPARE_ACQUIRE_SET] = {"acquire_set", "tlhofqeDsMKgU"},
 	[COMPARE_RAISE_SET] = {"raise_set", "tfeDg"},
-	[COMPARE_EXTEND_SET] = {"extend_set", "tlneDs"},
+	[COMPARE_EXTEND_SET] = {"extend_set", "tlneDsU"},
 	[COMPARE_RELEASE_SET] = {"release_set", "tqeDs"},
-	[COMPARE_ACQUIRE_SHARED] = {"acquire_shared", "tlhobfqeDMK"},
+	[COMPARE_ACQUIRE_SHARED] = {"acquire_shared", "tlhobfqeDMKU"},
 };
 
 const char *compare_script_name(enum compare_script script)
@@ -210,6 +210,7 @@ static void argument_text(char *text, char letter, const struct model_command *c
 	case 'q': waiter_text(text, command); break;
 	case 'e': compare_number_text(text, command->epoch); break;
 	case 'D': print_to(text, "%" PRIu64, command->deadline_us); break;
+	case 'U': print_to(text, "%" PRIu64, command->until_s); break;
 	case 'd': compare_number_text(text, command->digest); break;
 	case 'O': print_to(text, "%u", command->timeout_ms); break;
 	case 'v': compare_evicted_text(text, command->evicted); break;
@@ -244,7 +245,7 @@ void compare_command(struct compare_args *args, enum compare_script script, unsi
 		snprintf(next(args), COMPARE_TEXT, COMPARE_KEY_NAME, sequence, key);
 	snprintf(next(args), COMPARE_TEXT, COMPARE_HASH_NAME, sequence);
 	for (const char *letter = layouts[script].arguments; *letter; letter++) {
-		if (*letter != 'g')
+		if (*letter != 'g' && (*letter != 'U' || command->until_s != 0))
 			argument_text(next(args), *letter, command);
 		MODEL_FOR_EACH_KEY (key, *letter == 'g' ? names : 0) /* the bucket of each */
 			strcpy(next(args), compare_bucket_name(command->buckets[key]));

@@ -1,5 +1,5 @@
 /* What must hold when a master votes again: no lease is valid, or is given later, that counts a vote of it from before
- * its quarantine. */
+ * its quarantine. And before: a master that votes for a lease remembers an end that is no earlier. */
 #include <assert.h>
 
 #include "daemon_world.h"
@@ -36,6 +36,25 @@ void check_votes_again(struct world *world, unsigned index)
 			     (unsigned long long)(lease->until - world->now));
 		}
 	}
+}
+
+/* The answer to an ACQUIRE or EXTEND. Without an epoch there is no restart guard. Until the next heartbeat redlockd does
+ * not know that an older image was put back. */
+void check_remembers(struct world *world, const struct transport_connection *connection, const struct command *command)
+{
+	unsigned index = connection->node;
+	const struct node *node = &world->nodes[index];
+	const struct model_master *master = &node->model;
+	uint64_t ends_us = master->now_us + command->request.ttl_ms * MS;
+	bool rolled = world->procs[connection->proc].links[index].saw_rolled < node->rolled_at;
+	if (command->answer.code != 1 || command->request.epoch == MODEL_ANY_EPOCH ||
+	    master->leases * SECOND >= ends_us)
+		return;
+	if (rolled)
+		world->figures->excused[EXCUSE_ROLLED_UNSEEN]++;
+	else
+		fail(world, "memory: master %u votes for a lease until %llu and remembers %llu s", index,
+		     (unsigned long long)ends_us, (unsigned long long)master->leases);
 }
 
 /* Nor is one given that counts a vote from before, when the master votes again. */

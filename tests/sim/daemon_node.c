@@ -243,6 +243,8 @@ static void lock_or_guard(struct world *world, const struct transport_connection
 		note_epoch_written(world, connection->node, command);
 	else if (command->kind <= REDLOCK_SCRIPT_RELEASE)
 		check_set(world, connection->node, command, had);
+	if (command->kind == REDLOCK_SCRIPT_ACQUIRE || command->kind == REDLOCK_SCRIPT_EXTEND)
+		check_remembers(world, connection, command);
 	if (world->telling)
 		tell_command(world, connection, command);
 	if (command->kind == REDLOCK_SCRIPT_ACQUIRE || command->kind == REDLOCK_SCRIPT_RELEASE)

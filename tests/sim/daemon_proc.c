@@ -152,7 +152,7 @@ static void set_options(struct world *world, struct proc *proc, bool bootstrap)
 		snprintf(options->masters[i].host, sizeof options->masters[i].host, "127.0.0.1");
 	options->min_ttl_ms = 1;
 	options->max_ttl_ms = other ? bounds_ms[below(world, 2)] : (uint32_t)(config->max_ttl_us / MS);
-	options->restart_guard = config->short_quarantine ? OPTIONS_GUARD_SHORT : OPTIONS_GUARD_ON;
+	options->restart_guard = OPTIONS_GUARD_ON;
 	options->max_hold_ms = config->max_hold_ms;
 	options->max_wait_ms = 60000;
 	options->max_waiters = options->max_waiters_per_resource = 10000;

@@ -81,7 +81,6 @@ static void init(struct world *world, uint64_t seed, struct figures *figures)
 	queue_init(world);
 	check_init(world);
 	config_random(world);
-	world->config.short_quarantine = seed % 2 == 0;
 	order_init(world);
 	for (unsigned i = 0; i < world->config.nodes; i++) {
 		node_init(world, i);

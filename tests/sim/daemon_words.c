@@ -395,6 +395,29 @@ static void parse_batch(struct command *command, const struct transport_connecti
 	parsing->figures->batched += keys > 2;
 }
 
+/* The last argument, which may be left out. */
+static void parse_until(struct command *command, unsigned script, size_t keys, size_t count,
+			const struct transport_word *words)
+{
+	size_t others = 0;
+	switch (script) {
+	case REDLOCK_SCRIPT_ACQUIRE: others = 9 * (keys - 1); break;
+	case REDLOCK_SCRIPT_EXTEND: others = 5; break;
+	case REDLOCK_SCRIPT_ACQUIRE_SHARED: others = 11; break;
+	case REDLOCK_SCRIPT_ACQUIRE_SET: others = 11 + keys - 1; break;
+	case REDLOCK_SCRIPT_EXTEND_SET: others = 6; break;
+	default: return;
+	}
+	assert(count == 3 + keys + others || count == 4 + keys + others);
+	if (count == 3 + keys + others)
+		return;
+	for (struct command *each = command;; each = &parsing->commands[each->also]) {
+		each->request.until_s = decimal(&words[count - 1]);
+		if (each->also == NONE)
+			break;
+	}
+}
+
 static void parse_script(struct command *command, const struct transport_connection *connection, size_t count,
 			 const struct transport_word *words)
 {
@@ -424,6 +447,7 @@ static void parse_script(struct command *command, const struct transport_connect
 			parse_batch(command, connection, keys, words);
 		else
 			parse_guard_script(command, connection, argv);
+		parse_until(command, script, keys, count, words);
 	}
 }
 

@@ -3,15 +3,12 @@
 
 #include "model_internal.h"
 
-void model_note_lease(struct model_master *master, uint64_t ttl_ms)
+void model_note_lease(struct model_master *master, const struct model_command *command)
 {
-	/* local ends_us = now_us + ttl_ms * 1000
-	 * if ends_us > leases_us then
-	 *	leases_us = math.ceil(ends_us / 1000000) * 1000000
-	 *	redis.call('HSET', hash, 'leases', string.format('%.0f', leases_us / 1000000)) */
-	uint64_t ends_us = master->now_us + ttl_ms * 1000;
-	if (ends_us > master->leases * 1000000)
-		master->leases = (ends_us + 999999) / 1000000;
+	/* if until_s and tonumber(until_s) > tonumber(redis.call('HGET', hash, 'leases') or 0) then
+	 *	redis.call('HSET', hash, 'leases', until_s) */
+	if (command->until_s > master->leases)
+		master->leases = command->until_s;
 }
 
 void model_epoch(struct model_master *master, const struct model_command *command, struct model_reply *ret_reply)

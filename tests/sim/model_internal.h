@@ -14,8 +14,8 @@ bool model_has_ended(const struct model_master *master, uint64_t expires_ms);
 struct model_key *model_look_up(struct model_master *master, unsigned key);
 /* SET key value PX ttl_ms */
 void model_set(struct model_master *master, unsigned key, const struct model_value *value, uint64_t ttl_ms);
-/* lease_note.lua, of a lease that was granted or extended for that time */
-void model_note_lease(struct model_master *master, uint64_t ttl_ms);
+/* lease_note.lua, of a lease that was granted or extended */
+void model_note_lease(struct model_master *master, const struct model_command *command);
 /* return {code, now_us} */
 void model_reply_code(const struct model_master *master, int code, struct model_reply *ret_reply);
 /* PTTL */

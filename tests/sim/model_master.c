@@ -127,7 +127,7 @@ static void acquire_sets(struct model_master *master, const struct model_command
 				    .key = command->noted};
 	model_set(master, command->key, &value, command->ttl_ms);
 	/* --include lease_note.lua */
-	model_note_lease(master, command->ttl_ms);
+	model_note_lease(master, command);
 	/* local old = math.max(tonumber(seen[2] or 0), tonumber(seen[3] or 0)) */
 	uint64_t old = model_number(master, command->bucket);
 	/* if guess > old then */
@@ -326,7 +326,7 @@ void model_extend(struct model_master *master, const struct model_command *comma
 		return;
 	}
 	/* --include lease_note.lua */
-	model_note_lease(master, command->ttl_ms);
+	model_note_lease(master, command);
 	if (own)
 		extend_shared(master, key, own, command, ret_reply);
 	else

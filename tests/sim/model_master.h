@@ -141,6 +141,7 @@ struct model_command {
 	uint64_t fence;
 	uint64_t epoch;       /* lock scripts: it or ANY; quarantine: as read, or 0; fences: it or a marker */
 	uint64_t deadline_us; /* acquire, raise, extend, write its epoch: in the master's own time */
+	uint64_t until_s;     /* acquire, extend: 0: left out */
 	uint64_t marker;      /* quarantine, write its epoch */
 	uint64_t run_id;      /* quarantine, write its epoch */
 	uint64_t cluster;     /* write its epoch */

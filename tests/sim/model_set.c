@@ -62,7 +62,7 @@ static void acquire_sets(struct model_master *master, const struct model_command
 				    .names = command->names,
 				    .kind = command->kind};
 	/* --include lease_note.lua */
-	model_note_lease(master, command->ttl_ms);
+	model_note_lease(master, command);
 	/* local old = tonumber(seen[2] or 0), and in the loop: old = math.max(old, tonumber(seen[i + 3] or 0)) */
 	uint64_t old = largest_number(master, command);
 	/* return {1, now_us, old} */
@@ -275,7 +275,7 @@ static void extend_held(struct model_master *master, const struct model_command 
 		ours.noted = true;
 	}
 	/* --include lease_note.lua */
-	model_note_lease(master, command->ttl_ms);
+	model_note_lease(master, command);
 	/* local asked = tonumber(ARGV[2])
 	 * local ttl, ends = asked, asked
 	 * if hold_until > 0 then ttl = math.min(asked, hold_until - math.floor(now_us / 1000)) */

@@ -183,7 +183,7 @@ static void acquire_adds(struct model_master *master, const struct model_command
 				    .kind = command->kind};
 	model_shared_add(key, &value, model_now_ms(master) + command->ttl_ms + 1);
 	/* --include lease_note.lua */
-	model_note_lease(master, command->ttl_ms);
+	model_note_lease(master, command);
 	/* local old = math.max(tonumber(seen[2] or 0), tonumber(seen[4] or 0))
 	 * if guess > old then call('HSET', hash, ARGV[5], ARGV[6]) */
 	uint64_t old = model_number(master, command->bucket);

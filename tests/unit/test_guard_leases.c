@@ -185,11 +185,29 @@ START_TEST(test_deadlines_pass_in_time)
 }
 END_TEST
 
+/* It is told once in a second, and anew after it may have lost its memory, also under the same epoch. */
+START_TEST(test_what_a_master_remembers)
+{
+	struct cases cases = leases_cases(3);
+	const uint64_t deadline_us = 1000 * SECOND + 1, ttl_us = 10 * SECOND;
+	ck_assert_uint_eq(guard_leases_until_s(&cases.guard, 1, deadline_us, ttl_us), 1011);
+	ck_assert_uint_eq(guard_leases_until_s(&cases.guard, 1, deadline_us - 1, ttl_us), 1010);
+	guard_leases_remember(&cases.guard, 1, 1011);
+	guard_leases_remember(&cases.guard, 1, 1005); /* of an earlier command */
+	ck_assert_uint_eq(guard_leases_until_s(&cases.guard, 1, deadline_us, ttl_us), 0);
+	ck_assert_uint_eq(guard_leases_until_s(&cases.guard, 1, deadline_us + SECOND, ttl_us), 1012);
+	ck_assert_uint_eq(guard_leases_until_s(&cases.guard, 2, deadline_us, ttl_us), 1011);
+	loses(&cases, 1);
+	votes(&cases, 1);
+	ck_assert_uint_eq(guard_leases_until_s(&cases.guard, 1, deadline_us, ttl_us), 1011);
+}
+END_TEST
+
 static void add(TCase *all)
 {
 	suite_add(all, test_asked_when_no_command_is_under_way, test_the_end_that_enough_others_tell,
 		  test_the_longest_timeout_of_anybody, test_what_was_told_under_another_epoch, test_clocks_of_witnesses,
-		  test_a_gap_asks_anew, test_deadlines_pass_in_time);
+		  test_a_gap_asks_anew, test_deadlines_pass_in_time, test_what_a_master_remembers);
 	tcase_add_loop_test(all, test_the_whole_wait, 0, 3);
 }
 

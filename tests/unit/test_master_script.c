@@ -1,4 +1,4 @@
-/* The commands to a master, alone and joined, and the buckets of the fences. */
+/* The commands to a master, alone and joined. */
 #include <check.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -10,56 +10,6 @@
 #include "suite.h"
 
 #define TOKEN "0123456789abcdef0123456789abcdef01234567"
-#define X16 "xxxxxxxxxxxxxxxx"
-#define X64 X16 X16 X16 X16
-
-enum { BUCKETS = 16384 };
-
-/* Worked out apart from the code, from the 64-bit FNV-1a of the bytes: h ^ h >> 32, the low 14 bits. All redlockd over
- * the same masters must agree on them, also those of another version: a change here breaks the order of fences while
- * old and new run side by side. */
-static const struct {
-	const char *resource;
-	unsigned bucket;
-} buckets[] = {
-	{"a", 12480},
-	{"foobar", 9881},
-	{"orders/42", 14377},
-	{"nightly-report", 12173},
-	{"\xe9\x8d\xb5", 15585},
-	{X64 X64 X64 X64, 4957},
-};
-
-START_TEST(buckets_never_change)
-{
-	ck_assert_uint_eq(masters_bucket(buckets[_i].resource, strlen(buckets[_i].resource)), buckets[_i].bucket);
-}
-END_TEST
-
-/* Names as people choose them fall into all buckets about alike: 40 a bucket, and chance spreads them by 6.3. */
-START_TEST(buckets_are_filled_evenly)
-{
-	static unsigned filled[BUCKETS];
-	char name[32];
-	for (unsigned i = 0; i < 40 * BUCKETS; i++) {
-		int len = snprintf(name, sizeof name, "orders/%u", i);
-		unsigned bucket = masters_bucket(name, (size_t)len);
-		if (bucket >= BUCKETS)
-			ck_abort_msg("%s in bucket %u", name, bucket);
-		filled[bucket]++;
-	}
-	double deviation = 0;
-	for (unsigned i = 0; i < BUCKETS; i++) {
-		if (filled[i] == 0 || filled[i] > 120)
-			ck_abort_msg("%u names in bucket %u", filled[i], i);
-		deviation += ((double)filled[i] - 40) * ((double)filled[i] - 40) / 40;
-	}
-	ck_assert_msg(deviation < 1.1 * BUCKETS, "chi-squared %g with %d buckets", deviation, BUCKETS);
-}
-END_TEST
-
-/* ---- the commands ---- */
-
 /* Epoch and deadline, where the guard is off and the clock of the master is not known. */
 #define GUARD "----------------", "9999999999999999"
 #define REPLICA "fedcba9876543210"
@@ -229,6 +179,15 @@ START_TEST(several_are_joined_in_their_order)
 }
 END_TEST
 
+/* Its clock and its epoch. */
+static void know(uint64_t its_us)
+{
+	uint64_t now_us = clock_now_us();
+	options.restart_guard = OPTIONS_GUARD_ON;
+	masters.guard.masters[0].epoch = 1;
+	guard_time(&masters.guard, 0, now_us, now_us, its_us);
+}
+
 /* As many as go together, each as long as can be: the text has room for them. */
 START_TEST(the_longest_have_room)
 {
@@ -237,7 +196,7 @@ START_TEST(the_longest_have_room)
 	memset(name, 'n', sizeof name);
 	memset(options.key_prefix, 'p', sizeof options.key_prefix - 1);
 	masters.prefix_len = sizeof options.key_prefix - 1;
-	options.restart_guard = OPTIONS_GUARD_ON;
+	know(UINT64_C(1795215206922001));
 	for (size_t i = 0; i < MASTER_BATCH_MAX; i++) {
 		list[i] = script_of(REDLOCK_SCRIPT_ACQUIRE);
 		list[i].resource = name;
@@ -355,7 +314,7 @@ static const char *value_of(const char *name, size_t len)
 	ck_abort_msg("the script has an argument %.*s", (int)len, name);
 }
 
-/* In the comment at its top a script names ARGV[1], ARGV[2], … one after the other. */
+/* In the comment at its top a script names ARGV[1], ARGV[2], … one after the other. Only until_s may be left out. */
 START_TEST(arguments_are_in_the_order_of_the_scripts)
 {
 	struct master_script script = script_of((enum redlock_script)_i);
@@ -368,6 +327,8 @@ START_TEST(arguments_are_in_the_order_of_the_scripts)
 		at = strchr(at, ']') + 1;
 		at += strspn(at, " ");
 		size_t len = strspn(at, "abcdefghijklmnopqrstuvwxyz_");
+		if (len == 7 && memcmp(at, "until_s", len) == 0)
+			break;
 		ck_assert_uint_lt(5 + count, words.elements);
 		ck_assert_str_eq(words.element[5 + count], value_of(at, len));
 		count++;
@@ -416,7 +377,7 @@ static void assert_stamp(uint64_t epoch, const char *shown, const char *deadline
 	masters.guard.masters[0].epoch = epoch;
 	for (enum redlock_script kind = REDLOCK_SCRIPT_ACQUIRE; kind <= REDLOCK_SCRIPT_INSPECT; kind++) {
 		struct master_script script = script_of(kind);
-		struct master_command command = {0};
+		struct master_command command = {.script = &script};
 		const struct words *got = words_of(1, &script);
 		ck_assert_str_eq(got->element[got->elements - 2], shown);
 		ck_assert_str_eq(got->element[got->elements - 1], deadline);
@@ -441,6 +402,41 @@ START_TEST(epoch_and_deadline_are_written_into_every_script)
 	assert_stamp(UINT64_C(0xab), "00000000000000ab", "9999999999999999");
 	options.restart_guard = OPTIONS_GUARD_OFF;
 	assert_stamp(UINT64_C(0xab), "----------------", "9999999999999999");
+}
+END_TEST
+
+/* By which second is a lease over that is granted at the deadline? It is told until the master is known to remember it. */
+START_TEST(a_master_is_told_until_when_to_remember)
+{
+	static const enum redlock_script grant[] = {REDLOCK_SCRIPT_ACQUIRE, REDLOCK_SCRIPT_EXTEND};
+	static const enum redlock_script others[] = {REDLOCK_SCRIPT_RAISE, REDLOCK_SCRIPT_RELEASE,
+						     REDLOCK_SCRIPT_INSPECT};
+	for (size_t i = 0; i < 2; i++) {
+		struct master_script script = script_of(grant[i]);
+		masters.guard.masters[0].remembers_s = 0;
+		know(UINT64_C(1795215206922001)); /* its deadline is 50 ms away */
+		size_t without = words_of(1, &script)->elements - 1;
+		ck_assert_str_eq(words.element[without], "1795215237");
+		masters.guard.masters[0].remembers_s = 1795215237;
+		ck_assert_uint_eq(words_of(1, &script)->elements, without);
+		script.ttl_ms += 1000;
+		ck_assert_str_eq(words_of(1, &script)->element[without], "1795215238");
+		masters.guard.masters[0].epoch = 0;
+		ck_assert_uint_eq(words_of(1, &script)->elements, without);
+		options.restart_guard = OPTIONS_GUARD_OFF;
+		ck_assert_uint_eq(words_of(1, &script)->elements, without);
+	}
+	know(UINT64_C(1795215206922001));
+	masters.guard.masters[0].remembers_s = 0;
+	for (size_t i = 0; i < 3; i++) {
+		struct master_script script = script_of(others[i]);
+		words_of(1, &script);
+		ck_assert_uint_eq(strlen(words.element[words.elements - 1]), 16); /* the deadline */
+	}
+	struct master_script several[3] = {script_of(REDLOCK_SCRIPT_ACQUIRE), script_of(REDLOCK_SCRIPT_ACQUIRE),
+					   script_of(REDLOCK_SCRIPT_ACQUIRE)};
+	several[1].ttl_ms = 60000; /* the longest counts */
+	ck_assert_str_eq(words_of(3, several)->element[words.elements - 1], "1795215267");
 }
 END_TEST
 
@@ -482,9 +478,8 @@ int main(void)
 {
 	TCase *tests = tcase_create("master_script");
 	tcase_add_checked_fixture(tests, set_up, NULL);
-	tcase_add_loop_test(tests, buckets_never_change, 0, sizeof buckets / sizeof *buckets);
-	suite_add(tests, buckets_are_filled_evenly, commands_are_as_the_scripts_want_them,
-		  commands_of_a_set_have_a_key_and_a_bucket_for_each_name, an_extension_notes_a_key);
+	suite_add(tests, commands_are_as_the_scripts_want_them, commands_of_a_set_have_a_key_and_a_bucket_for_each_name,
+		  an_extension_notes_a_key);
 	tcase_add_loop_test(tests, several_are_joined_in_their_order, 1, MASTER_BATCH_MAX + 1);
 	suite_add(tests, the_longest_have_room, a_prefix_is_no_pattern, an_entry_goes_with_acquire_and_release_alone,
 		  a_release_may_have_no_token);
@@ -493,6 +488,7 @@ int main(void)
 			    REDLOCK_SCRIPT_INSPECT + 1);
 	suite_add(tests, an_acquisition_that_leaves_room_for_others_is_of_its_own, included_parts_are_in_the_scripts,
 		  epoch_and_deadline_are_written_into_every_script, the_deadline_is_in_the_masters_own_time,
-		  the_deadline_is_no_later_than_its_use, a_deadline_never_has_more_than_sixteen_digits);
+		  the_deadline_is_no_later_than_its_use, a_deadline_never_has_more_than_sixteen_digits,
+		  a_master_is_told_until_when_to_remember);
 	return suite_run("master_script", tests, NULL);
 }

@@ -14,7 +14,7 @@ static const struct {
 	 {"debug", "info", "warn", "error"}},
 	{"log-requests", offsetof(struct options, log_requests), "all, errors or none", {"all", "errors", "none"}},
 	{"log-format", offsetof(struct options, log_format), "logfmt or json", {"logfmt", "json"}},
-	{"restart-guard", offsetof(struct options, restart_guard), "on, off or short", {"on", "off", "short"}},
+	{"restart-guard", offsetof(struct options, restart_guard), "on, whole or off", {"on", "whole", "off"}},
 };
 
 static uint32_t number_at(size_t offset)

@@ -155,6 +155,7 @@ struct guard_master {
 	/* WAITING, RECOVERING: what master i told of leases that are out, under which epoch (0: nothing), and when
 	 * these are over */
 	uint64_t told_epoch[REDLOCK_MASTERS_MAX], told_end_us[REDLOCK_MASTERS_MAX];
+	uint64_t remembers_s;  /* VOTING: `leases` in its hash is as large, or larger */
 	uint64_t asked_us;     /* when SURVEY was sent last */
 	uint64_t survey_us;    /* when the first SURVEY of its present round of slices was sent */
 	uint64_t survey_epoch; /* the epoch or marker that it carried: with another one the round begins again */
@@ -206,6 +207,13 @@ uint64_t guard_master_time_us(const struct guard *guard, unsigned i, uint64_t at
 /* The deadline, in the time of master i, of a command that must not be carried out after at_us: it passes by at_us +
  * GUARD_LATE_US. 0: its clock is not known yet. */
 uint64_t guard_deadline_us(const struct guard *guard, unsigned i, uint64_t at_us);
+
+/* Until when master i must remember that a lease may last, when it votes for one of ttl_us in a command with this deadline:
+ * a second of its own time, rounded up. 0: it does so already. */
+uint64_t guard_leases_until_s(const struct guard *guard, unsigned i, uint64_t deadline_us, uint64_t ttl_us);
+
+/* Master i, which is VOTING, has voted for a lease in a command that told it to remember until_s. */
+void guard_leases_remember(struct guard *guard, unsigned i, uint64_t until_s);
 
 /* True if master i is VOTING. */
 bool guard_may_vote(const struct guard *guard, unsigned i);

@@ -1,10 +1,13 @@
 /* How long leases last that a quarantined master may have forgotten: the longest lease of all, or what other masters
  * remember of those that are out.
  *
- * Each lease is on Q masters (the majority), so any N−Q+1 of the others include one that granted it, too, and noted its
- * end (lease_note.lua). They are asked when no command from before the quarantine can be carried out any more. Only a
- * witness counts: a master that votes under the epoch with which it answered, and whose clock is known. The argument is
- * in docs/explanation/safety.md. */
+ * Each lease is on Q masters (the majority), so any N−Q+1 of the others include one that granted it, too, and remembers
+ * its end (lease_note.lua). They are asked when no command from before the quarantine can be carried out any more. Only
+ * a witness counts: a master that votes under the epoch with which it answered, and whose clock is known. The argument
+ * is in docs/explanation/safety.md.
+ *
+ * What a master remembers is raised once in a second, not by each lease: to the end of a lease that is granted at the
+ * deadline of the command, the last moment. Commands with earlier ends need not tell it again. */
 #include <assert.h>
 
 #include "guard_internal.h"
@@ -13,7 +16,8 @@ enum {
 	RATE = 1000,          /* as in guard_clock.c */
 	KNOWN_US = 200000,    /* a witness's clock is known to that */
 	TOLERANCE_US = 50000, /* more than what an interval and its tolerance can hide beyond KNOWN_US */
-	TIMEOUT_DRIFT = 500   /* while a timeout runs, two clocks part by that part of it at most */
+	SECOND_US = 1000000,
+	TIMEOUT_DRIFT = 500 /* while a timeout runs, two clocks part by that part of it at most */
 };
 
 uint64_t guard_leases_longest_us(const struct guard *guard)
@@ -31,6 +35,23 @@ unsigned guard_leases_needed(const struct guard *guard)
 	unsigned majority = redlock_majority(guard->params.masters);
 	assert(majority <= guard->params.masters);
 	return guard->params.masters - majority + 1U;
+}
+
+uint64_t guard_leases_until_s(const struct guard *guard, unsigned i, uint64_t deadline_us, uint64_t ttl_us)
+{
+	assert(i < guard->params.masters);
+	assert(deadline_us <= UINT64_MAX - ttl_us - SECOND_US);
+	uint64_t until_s = (deadline_us + ttl_us + SECOND_US - 1) / SECOND_US;
+	return guard->masters[i].remembers_s >= until_s ? 0 : until_s;
+}
+
+void guard_leases_remember(struct guard *guard, unsigned i, uint64_t until_s)
+{
+	assert(i < guard->params.masters);
+	struct guard_master *master = &guard->masters[i];
+	assert(master->state == GUARD_VOTING);
+	if (master->remembers_s < until_s)
+		master->remembers_s = until_s;
 }
 
 static uint64_t with_drift(const struct guard *guard, uint64_t us)

@@ -28,6 +28,8 @@ void guard_state_set(struct guard_master *master, enum guard_state state)
 	assert(state <= GUARD_REJECTED);
 	assert(allowed[master->state] & TO(state));
 	master->state = state;
+	if (state != GUARD_VOTING) /* it may have lost its memory, and vote again under an epoch that it had before */
+		master->remembers_s = 0;
 }
 
 void guard_state_check(const struct guard *guard, unsigned i)
