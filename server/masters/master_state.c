@@ -91,12 +91,10 @@ static bool is_cluster_new(const struct guard *guard)
 	return true;
 }
 
-static const char *words_for(enum guard_reason reason, bool is_new)
+static const char *words_for(enum guard_reason reason)
 {
 	switch (reason) {
-	case GUARD_NO_EPOCH:
-		return is_new ? "it never had an epoch, or lost all it had; see --bootstrap"
-			      : "it never had an epoch, or lost all it had; it votes again by itself";
+	case GUARD_NO_EPOCH: return "it never had an epoch, or lost all it had; it votes again by itself";
 	case GUARD_RESTARTED: return "another server than the one of its epoch; it may have forgotten locks";
 	case GUARD_BAD_EPOCH: return "its epoch is gone or another one; it may have forgotten locks";
 	case GUARD_CLOCK_FORWARD: return "its clock jumped forward, so locks may have run out early";
@@ -118,9 +116,13 @@ static void describe_guard(const struct master *master, char ret_reason[STATUS_R
 		snprintf(ret_reason, STATUS_REASON_MAX,
 			 "fence-recovery: %s before; waits for the fences of %u more masters",
 			 guard_reason_name(reason), missing);
+	else if (reason == GUARD_NO_EPOCH && is_cluster_new(guard))
+		snprintf(ret_reason, STATUS_REASON_MAX,
+			 "%s: no master that answers has one, so they are new or have forgotten locks; it votes in "
+			 "%.1f s, when any of those is over, or at once with --bootstrap if all masters are new",
+			 guard_reason_name(reason), (double)quarantine_left_ms(master) / 1000);
 	else
-		snprintf(ret_reason, STATUS_REASON_MAX, "%s: %s", guard_reason_name(reason),
-			 words_for(reason, is_cluster_new(guard)));
+		snprintf(ret_reason, STATUS_REASON_MAX, "%s: %s", guard_reason_name(reason), words_for(reason));
 }
 
 void master_state_write_reason(const struct master *master, char ret_reason[STATUS_REASON_MAX])
