@@ -552,6 +552,13 @@ def test_options_that_make_no_lock(fake):
 # ---- secrets ----
 
 
+def test_the_library_is_small():
+    """At most 500 lines of code: without comments and empty lines."""
+    code = "\n".join(path.read_text(encoding="utf-8") for path in (SOURCE / "lib").glob("*.js"))
+    lines = [line.strip() for line in re.sub(r"/\*.*?\*/", "", code, flags=re.S).splitlines()]
+    assert 300 < len([line for line in lines if line and not line.startswith("//")]) <= 500
+
+
 @pytest.mark.parametrize("logger", ["given", "debuglog"])
 def test_no_secrets_in_the_log(fake, logger):
     """With each kind of event in it. Nor does a lease or a client show them."""

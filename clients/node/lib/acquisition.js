@@ -43,14 +43,13 @@ class Wanted {
 		return { method: "POST", path: "/locks", timeout, body, headers: { "Idempotency-Key": key } };
 	}
 
-	extension(token, timeout) {
-		const body = { ...this.names, ttl_ms: this.ttl };
-		return { method: "PUT", path: this.path, timeout, body, headers: { "Lock-Token": token } };
-	}
-
 	release(token, timeout) {
 		const headers = { "Lock-Token": token };
 		return { method: "DELETE", path: this.path, timeout, body: this.names, headers };
+	}
+
+	extension(token, timeout) {
+		return { ...this.release(token, timeout), method: "PUT", body: { ...this.names, ttl_ms: this.ttl } };
 	}
 
 	/** Null: it is not a lease. */
@@ -115,17 +114,12 @@ class Acquisition {
 		this.#unknown = granting || (!known && answer.status !== 409);
 		signal?.throwIfAborted();
 		const grant = this.#wanted.grantIn(answer, sent);
-		if (grant?.term.loss) return { answer: await this.#tooLate(grant) };
 		if (grant) this.#unknown = false;
-		return { grant, answer: granted ? noAnswer("a strange lease", true) : answer };
-	}
-
-	/** The lease was over before it could be used: the next one needs another key. */
-	async #tooLate({ token }) {
-		await this.#servers.ask(this.#wanted.release(token, this.#servers.timeout));
+		if (!grant?.term.loss) return { grant, answer: granted ? noAnswer("a strange lease", true) : answer };
+		// it was over before it could be used: the next one needs another key
+		await this.#servers.ask(this.#wanted.release(grant.token, this.#servers.timeout));
 		this.#key = randomBytes(16).toString("hex");
-		this.#unknown = false;
-		return noAnswer("the lease came too late", true);
+		return { answer: noAnswer("the lease came too late", true) };
 	}
 
 	/** Milliseconds before the next request; null: give up. `early`: the answer came before the wait was over. */

@@ -49,12 +49,10 @@ class Client {
 
 	/** Without waiting; null if somebody else has the lock. */
 	async tryAcquire(resource, options = {}) {
-		try {
-			return await this.acquire(resource, { ...options, wait: 0 });
-		} catch (error) {
+		return this.acquire(resource, { ...options, wait: 0 }).catch((error) => {
 			if (error instanceof Locked) return null;
 			throw error;
-		}
+		});
 	}
 
 	/** The state now, and again whenever the holder changes. Goes on if no server answers; the signal ends it. */

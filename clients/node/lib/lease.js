@@ -90,25 +90,21 @@ class Lease {
 			const sent = clock();
 			const limit = Math.min(this.#wanted.ttl / 5, this.#servers.timeout, RENEW_MAX, this.remaining);
 			const answer = await this.#servers.ask(this.#wanted.extension(this.#token, limit), this.signal);
-			failures = this.#evaluate(answer, sent) ? 0 : failures + 1;
-			// after a failure the old end holds: again soon, at another server at once
-			if (failures === 0) due = sent + this.#wanted.ttl / 3;
-			else due = failures % this.#servers.count ? 0 : clock() + this.#wanted.ttl / 10;
+			if (answer.status === 200 && Number.isSafeInteger(answer.body.validity_ms)) {
+				this.#term.extend(sent + answer.body.validity_ms);
+				[due, failures] = [sent + this.#wanted.ttl / 3, 0];
+			} else { // the old end holds, unless the lease is lost: again soon, at another server at once
+				this.#evaluateFailure(answer);
+				failures++;
+				due = failures % this.#servers.count ? 0 : clock() + this.#wanted.ttl / 10;
+			}
 		}
 	}
 
-	/** True: the lease was extended. */
-	#evaluate(answer, sent) {
-		if (answer.status === 200 && Number.isSafeInteger(answer.body.validity_ms)) {
-			this.#term.extend(sent + answer.body.validity_ms);
-			return true;
-		}
-		const why = answer.error;
-		if (!this.signal.aborted) this.#servers.log.warn(`renewal of ${this.resources}: ${why.message}`);
-		if ([409, 410].includes(answer.status)) {
-			this.#term.lose(new LockLost(`lease lost: ${why.message}`, { cause: why }));
-		}
-		return false;
+	#evaluateFailure({ status, error }) {
+		if (!this.signal.aborted) this.#servers.log.warn(`renewal of ${this.resources}: ${error.message}`);
+		const lost = [409, 410].includes(status);
+		if (lost) this.#term.lose(new LockLost(`lease lost: ${error.message}`, { cause: error }));
 	}
 }
 

@@ -15,8 +15,7 @@ const LOG = { debug, info: debug, warn: debug };
 
 /** Those of a client, and its logger. An ask is `{ method, path, timeout, body, headers }`. */
 class Servers {
-	#all;
-	#inUse = 0;
+	#all; // the first one is in use
 	#common;
 
 	constructor(urls, { key = null, timeout = 5000, ca, certificate = [], logger = LOG }) {
@@ -34,11 +33,10 @@ class Servers {
 
 	/** Asks the server in use. Never rejects: an aborted signal closes the connection, and no answer came. */
 	async ask(ask, signal) {
-		const server = this.#all[this.#inUse];
+		const server = this.#all[0];
 		const answer = await this.#exchange(server, ask, signal, this.count > 1);
-		if (UNAVAILABLE.includes(answer.status) && !signal?.aborted && this.#all[this.#inUse] === server) {
-			this.#inUse = (this.#inUse + 1) % this.count;
-		}
+		const failed = UNAVAILABLE.includes(answer.status) && !signal?.aborted;
+		if (failed && this.#all[0] === server) this.#all.push(this.#all.shift());
 		return answer;
 	}
 
@@ -52,14 +50,12 @@ class Servers {
 	async #exchange(server, ask, signal, probes) {
 		const exchange = new Exchange(server, ask, this.#common);
 		const ended = new AbortController();
-		const cancel = () => exchange.giveUp("it was cancelled");
 		const limit = setTimeout(() => exchange.giveUp("it does not answer in time"), ask.timeout);
 		const connect = setTimeout(() => exchange.sent || exchange.giveUp("no connection"), this.timeout);
 		const probe = probes && setInterval(() => this.#probe(server, exchange, ended.signal), this.timeout);
 		if (signal) setMaxListeners(0, signal); // one signal may end many requests: that is no leak
-		signal?.addEventListener("abort", cancel);
+		signal?.addEventListener("abort", () => exchange.giveUp("it was cancelled"), { signal: ended.signal });
 		const answer = await exchange.answer;
-		signal?.removeEventListener("abort", cancel);
 		ended.abort();
 		for (const timer of [limit, connect, probe]) clearTimeout(timer);
 		return answer;

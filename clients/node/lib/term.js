@@ -9,8 +9,7 @@ const { setTimeout: timeout } = require("node:timers/promises");
 const { LockLost } = require("./errors.js");
 
 const PAUSE_MAX = 2 ** 31 - 1; // of a timer
-const linux = process.platform === "linux";
-const started = linux ? os.uptime() * 1000 - performance.now() : 0;
+const started = os.uptime() * 1000 - performance.now();
 let slept = 0;
 
 /**
@@ -19,7 +18,7 @@ let slept = 0;
  */
 function clock() {
 	const now = performance.now();
-	if (linux) slept = Math.max(slept, os.uptime() * 1000 - now - started);
+	if (process.platform === "linux") slept = Math.max(slept, os.uptime() * 1000 - now - started);
 	return now + slept;
 }
 

@@ -79,7 +79,11 @@ class Exchange {
 			method: ask.method, path: server.path + ask.path,
 			headers: { ...framing, ...headers, ...ask.headers },
 		});
-		this.#listen();
+		const connected = server.tls ? "secureConnect" : "connect";
+		this.#request.on("socket", (socket) => socket.once(connected, () => { this.sent = true; }));
+		this.#request.on("response", (response) => this.#read(response));
+		this.#request.on("error", (error) => this.giveUp(error.message || error.code, error));
+		this.#request.on("close", () => this.giveUp("the connection was closed"));
 		this.#request.end(content);
 	}
 
@@ -91,14 +95,6 @@ class Exchange {
 	#finish(answer) {
 		this.#settle(answer);
 		this.#request.destroy();
-	}
-
-	#listen() {
-		const connected = this.#server.tls ? "secureConnect" : "connect";
-		this.#request.on("socket", (socket) => socket.once(connected, () => { this.sent = true; }));
-		this.#request.on("response", (response) => this.#read(response));
-		this.#request.on("error", (error) => this.giveUp(error.message || error.code, error));
-		this.#request.on("close", () => this.giveUp("the connection was closed"));
 	}
 
 	#read(response) {
