@@ -88,6 +88,19 @@ def test_a_renewal_without_an_answer_goes_to_the_next_server_in_time(fake, drive
     lease.check()
 
 
+@pytest.mark.parametrize("refuse, fifths", [(lambda call: call.answer(503, {"code": "no-quorum", "detail": "d", "status": 503}, Retry_After=30), 0),
+                                            (lambda call: call.connection.close(), 0), (lambda call: call.until_hung_up(), 1)],
+                         ids=["503", "closed", "silent"])
+def test_a_renewal_that_fails_goes_to_the_next_server_at_once(fake, driver, refuse, fifths):
+    """The pause of a tenth of the ttl comes after the last server. `fifths` of the ttl pass until a server has failed."""
+    ttl, moment = 6 * SLOW, 0.5 * SLOW
+    servers = [fake(acquire=lambda call: grant(call, validity_ms=100000), extend=refuse) for _ in range(2)]
+    driver.client(*(server.address for server in servers)).acquire("x", ttl=ttl)
+    came = [server.call("extend", turn).came for turn in range(2) for server in servers]
+    pauses = [later - earlier - fifths * ttl / 5 for earlier, later in zip(came, came[1:])]
+    assert max(pauses[0], pauses[2]) < moment < ttl / 10 - 0.05 < pauses[1] < ttl / 10 + moment, pauses
+
+
 @pytest.mark.parametrize("status, code", [(409, "not-owner"), (410, "lease-expired")])
 def test_a_refused_renewal_is_a_loss_at_once(fake, driver, status, code):
     server = fake(extend=lambda call: call.problem(status, code))
