@@ -175,13 +175,17 @@ func (c *Client) Watch(ctx context.Context, resource string) <-chan State {
 		defer close(states)
 		state, tag := State{}, `"none"` // which no state has: the first one comes at once
 		for state.Err == nil {
-			if state, tag = c.nextState(ctx, resource, tag); ctx.Err() != nil {
+			known := tag
+			if state, tag = c.nextState(ctx, resource, known); ctx.Err() != nil {
 				return
 			}
 			select {
 			case states <- state:
 			case <-ctx.Done():
 				return
+			}
+			if tag == known { // a proxy strips it, or the one that was sent
+				sleep(ctx, time.Second)
 			}
 		}
 	}()
@@ -195,7 +199,7 @@ func (c *Client) nextState(ctx context.Context, resource, tag string) (state Sta
 		given := c.ask(ctx, ask{"GET", path, watchWait + c.timeout, nil, map[string]string{"If-None-Match": tag}})
 		if given.status == 200 && json.Unmarshal(given.text, &state) == nil {
 			state.JSON = given.text
-			return state, given.header.Get("ETag")
+			return state, cmp.Or(given.header.Get("ETag"), tag)
 		}
 		pause := time.Duration(0)
 		if failures++; given.status == 304 {
