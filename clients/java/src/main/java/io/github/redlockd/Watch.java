@@ -45,8 +45,11 @@ final class Watch implements Flow.Subscription, Runnable {
                 Answer answer = ask();
                 failures = answer.isUndecided() ? failures + 1 : 0;
                 if (failures > 0 && failures % servers.count == 0) pause(answer.retryAfter());
-                if (answer.status == 200) tell(answer);
-                else if (answer.status != 304 && failures == 0) throw answer.error();
+                if (answer.status == 200) {
+                    String sent = tag;
+                    tell(answer);
+                    if (tag.equals(sent)) pause(Threads.SECOND); // a proxy strips it, or the one that was sent
+                } else if (answer.status != 304 && failures == 0) throw answer.error();
             }
         } catch (RuntimeException | InterruptedException error) {
             subscriber.onError(error);
@@ -70,8 +73,10 @@ final class Watch implements Flow.Subscription, Runnable {
     }
 
     private synchronized void pause(long nanos) throws InterruptedException {
-        long random = ThreadLocalRandom.current().nextLong(Threads.SECOND);
-        if (!ended) TimeUnit.NANOSECONDS.timedWait(this, nanos + random);
+        long end = Threads.clock() + nanos + ThreadLocalRandom.current().nextLong(Threads.SECOND);
+        for (long left; !ended && (left = end - Threads.clock()) > 0;) { // request() wakes it, too
+            TimeUnit.NANOSECONDS.timedWait(this, left);
+        }
     }
 
     @SuppressWarnings("unchecked") // an object of JSON has only texts as names
