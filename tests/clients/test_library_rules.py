@@ -196,6 +196,20 @@ def test_what_repeating_does_not_help_is_raised_at_once(fake, driver, status, co
     assert (refused.value.code, refused.value.status, len(server.calls)) == (code, status, 1)
 
 
+@pytest.mark.parametrize("tags, pause", [([None] * 4, 1), (['"7"'] * 4, 1), (['"7"', '"8"', '"9"', '"10"'], 0)], ids=["stripped", "not seen", "seen"])
+def test_a_watch_behind_a_proxy_that_strips_tags_pauses(fake, driver, tags, pause):
+    """The answer or the request has lost its tag, so each answer comes at once."""
+    def at_once(call):
+        tag = tags[min(len(call.server.of("state")), 4) - 1]
+        call.answer(200, {"resource": "x", "held": False}, **({"ETag": tag} if tag else {}))
+    server = fake(state=at_once)
+    watch = driver.client(server.address).start("watch", resource="x", count=4)
+    assert watch.get(1)["state"]["held"] is False and time.monotonic() < server.call("state").came + 0.9, "the first state comes at once"
+    watch.get()
+    second, *others = [call.came for call in server.of("state")[1:4]]
+    assert all(0.99 * pause <= later - earlier < 2 * pause + 0.9 for earlier, later in zip([second, *others], others)), (second, others)
+
+
 def test_a_long_wait_is_asked_for_in_parts(fake, driver):
     server = fake(acquire=lambda call: call.problem(409, "locked") if len(call.server.calls) == 1 else grant(call, validity_ms=30000))
     driver.client(server.address).acquire("x", wait=500)

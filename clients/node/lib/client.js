@@ -66,8 +66,10 @@ class Client {
 			signal?.throwIfAborted();
 			failures = UNAVAILABLE.includes(answer.status) ? failures + 1 : 0;
 			if (answer.status === 200) {
-				tag = answer.headers.etag ?? '"none"';
+				const known = tag;
+				tag = answer.headers.etag ?? known;
 				yield answer.body;
+				if (tag === known) await pause(1000, { signal }); // a proxy strips it, or the one that was sent
 			} else if (failures && failures % this.#servers.count === 0) {
 				await pause(answer.retryAfter + 1000 * Math.random(), { signal });
 			} else if (failures === 0 && answer.status !== 304) throw answer.error;

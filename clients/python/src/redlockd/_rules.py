@@ -209,13 +209,16 @@ def forced_release(resource: str, fence: Optional[int], servers: int, timeout: f
         raise answer.error()
 
 
-def next_state(resource: str, tag: str, servers: int, timeout: float) -> Steps[tuple[Mapping[str, Any], str]]:
-    """The state as soon as it has another tag, and its tag; at once where none is known. Goes on while no server answers."""
+def next_state(resource: str, tags: list[str], servers: int, timeout: float) -> Steps[Mapping[str, Any]]:
+    """The state as soon as its tag is not the second one of `tags`, which then becomes the first one. Goes on while no server
+    answers."""
     path, failures = path_of(resource) + "?wait_ms=20000", 0
+    yield 1.0 if tags[0] == tags[1] else 0.0  # a proxy strips it, or the one that was sent
     while True:
-        answer = yield Ask("GET", path, 20 + timeout, None, {"If-None-Match": tag or '"none"'})
+        answer = yield Ask("GET", path, 20 + timeout, None, {"If-None-Match": tags[1]})
         if answer.status == 200:
-            return answer.body, answer.headers.get("etag", "")
+            tags[:] = tags[1], answer.headers.get("etag", tags[1])
+            return answer.body
         if answer.status not in (0, 304, 429, 503):
             raise answer.error()
         failures = 0 if answer.status == 304 else failures + 1

@@ -121,10 +121,9 @@ class Client(aio.ClientBase):
 
     def watch(self, resource: str) -> Iterator[Mapping[str, Any]]:
         """The state now, and again whenever the holder changes."""
-        tag = ""
+        tags = ["", '"none"']  # which no state has: the first one comes at once
         while True:
-            state, tag = _run(self._run(rules.next_state(resource, tag, self._count, self._timeout)))
-            yield state
+            yield _run(self._run(rules.next_state(resource, tags, self._count, self._timeout)))
 
     def force(self, resource: str, fence: Optional[int] = None) -> None:
         """For operators: takes the lock from its holder; with `fence`, only from that one."""
