@@ -9,7 +9,6 @@
 import itertools
 import json
 import os
-import pathlib
 import signal
 import subprocess
 import threading
@@ -31,9 +30,6 @@ ALL = {
 }
 DRIVERS = {name: ALL[name] for name in os.environ.get("REDLOCKD_TEST_LANGUAGES", "python python-aio").split()}
 NUMBERS = itertools.count(1)
-# Sets the time of day of a process, and no other clock, while it runs. Not for Go, which asks the kernel itself, nor for Java, whose waits go wrong with it.
-FAKETIME = next(iter(sorted(pathlib.Path("/usr/lib").glob("*/faketime/libfaketime.so.1"))), None)
-FAKED = ("node", "python", "python-aio") if FAKETIME else ()
 
 
 class Refused(Exception):
@@ -89,14 +85,11 @@ class Lease:
 
 
 class Driver:
-    def __init__(self, language, time_file=None):
-        """`time_file`: for set_time()."""
+    def __init__(self, language, clock=None):
+        """`clock`: a RedisClock, for move_time()."""
         environment = clean_environment({"PYTHONPATH": str(ROOT / "clients/python/src"), "PYTHONDONTWRITEBYTECODE": "1"})
-        self.time_file = time_file if language in FAKED else None
-        if self.time_file:
-            self.time_file.write_text("+0")
-            environment.update(LD_PRELOAD=str(FAKETIME), FAKETIME_TIMESTAMP_FILE=str(self.time_file), FAKETIME_NO_CACHE="1",
-                               FAKETIME_DONT_FAKE_MONOTONIC="1", FAKETIME_DONT_RESET="1")
+        self.clock = clock
+        environment.update(clock.environment() if clock else {})
         self.process = subprocess.Popen([*DIES_WITH_US, *DRIVERS[language]], env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
         self.waiting = {}
         self.thread = threading.Thread(target=self._read, daemon=True)
@@ -127,12 +120,10 @@ class Driver:
         answer = self.ask("acquire", lease=name, resource=resource, **options)
         return Lease(self, name, answer, sent) if answer.get("held", True) else None
 
-    def set_time(self, shift):
-        """The time of day differs by so many seconds from now on. False: this cannot be done here."""
-        if self.time_file:
-            self.time_file.write_text(f"{shift:+d}")
-            return True
-        return not self.ask("time", shift=shift).get("unsupported")
+    def move_time(self, seconds):
+        """From now on the time of day of the process is so far ahead of the machine's, and no other clock of it."""
+        self.clock.set_offset_ms(1000 * seconds)
+        assert abs(self.ask("time")["time"] - time.time() - seconds) < 60, "the process sees it"
 
     def stop(self):
         self.process.send_signal(signal.SIGSTOP)

@@ -5,6 +5,7 @@ import time
 
 import pytest
 
+import redis_clock
 from certificates import Authority
 from driver import Refused, driver, drivers, language  # noqa: F401
 from harness import SLOW, process_state, quote, starved_seconds, wait_until
@@ -178,17 +179,15 @@ def test_a_request_that_is_refused(service, driver):
 
 def test_renewal_past_the_first_ttl(service, resource, drivers, tmp_path):
     """Also while the time of day is set forward and back by an hour."""
-    driver = drivers(time_file=tmp_path / "time")
+    driver = drivers(clock=redis_clock.RedisClock(tmp_path, redis_clock.build(tmp_path)))
     lease = driver.client(url_of(service)).acquire(resource, ttl=TTL)
-    supported = driver.set_time(3600)
+    driver.move_time(3600)
     assert lease.lost(TTL).get()["lost"] is False
-    driver.set_time(-3600)
+    driver.move_time(-3600)
     assert lease.lost(TTL).get()["lost"] is False
     lease.check()
     assert 0 < lease.remaining <= 0.9 * TTL and state(service, resource)["fence"] == lease.fence
     assert lease.release()
-    if not supported:
-        pytest.skip("the time of day of this driver cannot be set")
 
 
 def take_by_force(daemon, resource):

@@ -1,6 +1,18 @@
 # Part of ./dev: builds the client libraries, their drivers in build/drivers, their packages in build/package/clients.
 
-build_driver_go() { (cd tests/clients/drivers/go && go build -o ../../../../build/drivers/go .); }
+# The driver has another package time, so that tests can move its time of day: clock/moved_clock.go says how.
+build_driver_go() {
+	(
+		root=$PWD
+		cd tests/clients/drivers/go || exit 1
+		source=$(go env GOROOT)/src/time
+		sed '/^func Now() /,/^}/s/^\tsec, nsec, mono := .*/&\n\tsec, nsec = moved(sec, nsec)/' "$source/time.go" \
+			>"$root/build/drivers/time.go"
+		printf '{"Replace": {"%s": "%s", "%s": "%s"}}\n' "$source/time.go" "$root/build/drivers/time.go" \
+			"$source/moved_clock.go" "$PWD/clock/moved_clock.go" >"$root/build/drivers/overlay.json"
+		go build -overlay "$root/build/drivers/overlay.json" -o "$root/build/drivers/go" .
+	)
+}
 build_driver_java() {
 	javac --release 11 -Xlint:all -Werror -d build/drivers/java \
 		$(find clients/java/src/main -name '*.java') tests/clients/drivers/Driver.java

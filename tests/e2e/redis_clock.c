@@ -1,4 +1,4 @@
-/* A clock that can be moved, for one redis-server, as a library for LD_PRELOAD.
+/* A clock that can be moved, for one redis-server or driver of a client, as a library for LD_PRELOAD.
  *
  * The time of day (gettimeofday, time, clock_gettime of CLOCK_REALTIME and its coarse sister) is off by as many
  * microseconds as the first eight bytes of the file REDIS_CLOCK_FILE (an environment variable) say: a number with a
@@ -8,7 +8,7 @@
  *
  * Redis asks gettimeofday and time; its allocator asks clock_gettime, from within malloc and before any constructor has
  * run. So nothing here allocates, locks or waits (libfaketime does, and hangs a redis-server with jemalloc), and as
- * long as the file is not mapped the offset is 0. Its users: tests/e2e and tests/faults. */
+ * long as the file is not mapped the offset is 0. Its users: tests/e2e, tests/faults and tests/clients. */
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <stdint.h>

@@ -6,7 +6,8 @@
     clock.set_offset_ms(60000)      # from now on its clock is a minute ahead
     clock.set_offset_ms(0)          # and now it jumps back
 
-The offset stays over restarts of the server. A clock of its own for each server; any number side by side.
+The offset stays over restarts of the server. A clock of its own for each server; any number side by side. Drivers of the clients
+(tests/clients) have such a clock, too.
 """
 
 import mmap

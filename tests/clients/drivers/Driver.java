@@ -219,7 +219,7 @@ public final class Driver {
             case "count": return count(command);
             case "watch": return watch(command);
             case "force": return force(command);
-            case "time": return Map.of("unsupported", true); // Java has one time of day for all of a process
+            case "time": return Map.of("time", System.currentTimeMillis() / 1000.0);
             case "check":
                 command.lease().check();
                 return Map.of();

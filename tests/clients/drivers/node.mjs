@@ -4,15 +4,7 @@ import fs from "node:fs";
 import readline from "node:readline";
 import { setTimeout as pause } from "node:timers/promises";
 
-let shift = 0;
-const RealDate = Date;
-globalThis.Date = class extends RealDate { // before the library is loaded
-	constructor(...given) {
-		super(...(given.length ? given : [RealDate.now() + shift]));
-	}
-	static now = () => RealDate.now() + shift;
-};
-const { Client, RedlockdError } = await import("../../../clients/node/lib/index.js");
+import { Client, RedlockdError } from "../../../clients/node/lib/index.js";
 
 const OPTIONS = ["ttl", "wait", "margin", "owner", "metadata", "mode", "slots"];
 const CLIENT = ["key", "owner", "timeout", "ca", "certificate"];
@@ -125,9 +117,7 @@ const DO = {
 	count,
 	watch,
 	force: (client, { resource, fence }) => client.force(resource, fence ?? undefined),
-	time: (_, command) => {
-		shift = command.shift * 1000;
-	},
+	time: () => ({ time: Date.now() / 1000 }),
 };
 
 async function carryOut(line) {
