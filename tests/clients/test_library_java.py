@@ -299,6 +299,30 @@ def test_watching_asks_only_for_what_is_wanted(fake, java):
     assert [call.headers["if-none-match"] for call in server.calls if "forbidden" not in call.path] == ['"none"', '"1"', '"2"']
 
 
+def test_a_request_for_states_does_not_end_the_pause_of_a_watch(fake, java):
+    server = fake()  # which sends no ETag
+    lines = java.run("""
+        BlockingQueue<Object> told = new LinkedBlockingQueue<>();
+        Flow.Subscription[] subscription = new Flow.Subscription[1];
+        RedlockdClient.builder(arguments[0]).build().watch("x").subscribe(new Flow.Subscriber<Map<String, Object>>() {
+            public void onSubscribe(Flow.Subscription made) { subscription[0] = made; }
+            public void onNext(Map<String, Object> state) { told.add(state); }
+            public void onError(Throwable error) { told.add(error); }
+            public void onComplete() { }
+        });
+        subscription[0].request(1);
+        System.out.println(told.take() != null);
+        for (int turn = 0; turn < 5; turn++) {
+            Thread.sleep(50);
+            subscription[0].request(1);
+        }
+        System.out.println(told.take() != null);
+    """, server.address)
+    assert lines == ["true", "true"]
+    first, second = (call.came for call in server.of("state")[:2])
+    assert second - first >= 0.99
+
+
 # ---- errors, arguments, members ----
 
 
