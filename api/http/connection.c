@@ -92,7 +92,7 @@ struct connection *connection_new(struct mhd_daemon *mhd_daemon, struct MHD_Conn
 	api->connections++;
 	if (api->connections > api->connections_most)
 		api->connections_most = api->connections;
-	metrics_set(&api->config.metrics->http_connections, api->connections);
+	api_count_connections(api);
 	return connection;
 }
 
@@ -161,7 +161,7 @@ void connection_free(struct connection *connection)
 	peer_leave(connection->peer, clock_now_us());
 	free(connection);
 	api->connections--;
-	metrics_set(&api->config.metrics->http_connections, api->connections);
+	api_count_connections(api);
 }
 
 /* Shuts the connection down in any phase except WORKING; libmicrohttpd then ends it. */

@@ -107,7 +107,8 @@ static void daemon_pool_poll(struct daemon_pool *daemon_pool)
 	}
 	int count = epoll_wait(daemon_pool->epoll_fd, ready, DAEMON_POOL_MAX, 0);
 	for (int i = 0; i < count; i++)
-		((struct mhd_daemon *)ready[i].data.ptr)->runnable = true;
+		if (ready[i].data.ptr) /* else silent.c's */
+			((struct mhd_daemon *)ready[i].data.ptr)->runnable = true;
 }
 
 /* Stops the empty daemons at the end of the list, except for the first of each kind. */

@@ -153,7 +153,7 @@ struct api *api_new(const struct api_config *config)
 	metrics_set(&config->metrics->http_connections_limit, config->max_connections);
 	api->tls = config->tls ? tls_ref(config->tls) : NULL;
 	api->disconnect_fd = epoll_create1(EPOLL_CLOEXEC);
-	if (api->disconnect_fd >= 0 && daemon_pool_init(api, config->tls, api_start_daemon))
+	if (api->disconnect_fd >= 0 && daemon_pool_init(api, config->tls, api_start_daemon) && silent_init(api))
 		return api;
 	free(api); /* the program ends */
 	return NULL;
@@ -221,35 +221,46 @@ void api_check_disconnects(struct api *api)
 	}
 }
 
-void api_accept(struct api *api, int fd, const struct sockaddr *address, socklen_t address_len, bool tls)
+/* silent_speaks_fn: libmicrohttpd takes it over. */
+static void start_connection(struct api *api, const struct arrival *arrival)
 {
-	assert((!tls || api->tls) && !api->arriving);
-	if (api->connections >= api->config.max_connections) {
-		connection_reject(api, fd, tls, HTTP_REFUSED_ALL);
-		return;
-	}
-	if (!peer_arrive(address, address_len, api->config.options->max_connections_per_address, clock_now_us(),
-			 &api->arriving_peer)) {
-		connection_reject(api, fd, tls, HTTP_REFUSED_ADDRESS);
-		return;
-	}
-	struct mhd_daemon *mhd_daemon = daemon_pool_choose(api, tls);
-	assert(mhd_daemon->tls == tls);
+	struct mhd_daemon *mhd_daemon = daemon_pool_choose(api, arrival->tls);
+	assert(mhd_daemon->tls == arrival->tls && !api->arriving);
 	mhd_daemon->runnable = api->arriving = true;
-	bool added = MHD_add_connection(mhd_daemon->daemon, fd, address, address_len) == MHD_YES;
+	api->arriving_peer = arrival->peer;
+	bool added = MHD_add_connection(mhd_daemon->daemon, arrival->fd, (const struct sockaddr *)&arrival->address,
+					arrival->address_len) == MHD_YES;
 	if (added && api->arriving)
 		MHD_run(mhd_daemon->daemon); /* the 1.0 series starts the connection here */
 	if (!api->arriving)
 		return;
 	/* It has closed the socket. */
 	api->arriving = false;
-	peer_leave(api->arriving_peer, clock_now_us());
+	peer_leave(arrival->peer, clock_now_us());
 	metrics_add(&api->config.metrics->http_counters[HTTP_REFUSED_ERROR], 1);
 	if (!log_allows("connection-refused", 0))
 		return;
 	log_begin(LOG_WARN, "connection-refused");
 	log_text("reason", strerror(errno));
 	log_end();
+}
+
+void api_accept(struct api *api, int fd, const struct sockaddr *address, socklen_t address_len, bool tls)
+{
+	struct arrival arrival = {.fd = fd, .tls = tls, .address_len = address_len};
+	assert((!tls || api->tls) && address_len <= sizeof arrival.address);
+	if (api->connections + api->silent_count >= api->config.max_connections) {
+		connection_reject(api, fd, tls, HTTP_REFUSED_ALL);
+		return;
+	}
+	if (!peer_arrive(address, address_len, api->config.options->max_connections_per_address, clock_now_us(),
+			 &arrival.peer)) {
+		connection_reject(api, fd, tls, HTTP_REFUSED_ADDRESS);
+		return;
+	}
+	memcpy(&arrival.address, address, address_len);
+	if (!silent_begin(api, &arrival))
+		start_connection(api, &arrival);
 }
 
 /* Gives memory back to the kernel after a flood of connections. The allocator alone would keep it, and more of it with
@@ -274,6 +285,7 @@ void api_run(struct api *api)
 	uint64_t now_us = clock_now_us();
 	assert(!api->stopping);
 	connection_check_deadlines(api, now_us);
+	silent_check(api, now_us, start_connection);
 	daemon_pool_run(api, now_us);
 	if (api->lingering_count > 0)
 		connection_sweep_lingering(api, now_us, false);
@@ -282,9 +294,11 @@ void api_run(struct api *api)
 
 int api_timeout_ms(const struct api *api)
 {
-	uint64_t next_us = connection_next_deadline_us(api), now_us;
+	uint64_t next_us = connection_next_deadline_us(api), silent_us = silent_next_deadline_us(api), now_us;
 	if (daemon_pool_has_more(api))
 		return 0;
+	if (silent_us < next_us)
+		next_us = silent_us;
 	if (api->trim_us != 0 && api->trim_us < next_us)
 		next_us = api->trim_us;
 	if (next_us == UINT64_MAX)
@@ -319,6 +333,7 @@ void api_free(struct api *api)
 	uint64_t until_us = clock_now_us() + LAST_ANSWERS_US;
 	struct connection *connection, *next;
 	api->context.draining = api->context.ending = true;
+	silent_end_all(api);
 	TAILQ_FOREACH (connection, &api->lists[CONNECTION_ANSWERING], entry)
 		if (connection->request.reply.read)
 			api->config.service->abort(&connection->request);

@@ -1,12 +1,13 @@
 /* Private to this folder: the state of one worker's HTTP side, its MHD daemons, connections and TLS links.
  *
  * The files use each other in this order only, each the ones before it:
- *     suspend, daemon_pool, tls, tls_link, connection, reply, request, http
+ *     suspend, daemon_pool, silent, tls, tls_link, connection, reply, request, http
  * Everything belongs to the worker's thread. */
 #ifndef HTTP_INTERNAL_H
 #define HTTP_INTERNAL_H
 
 #include <sys/queue.h>
+#include <sys/socket.h>
 
 #include "http.h"
 
@@ -47,6 +48,32 @@ void daemon_pool_run(struct api *api, uint64_t now_us);
 
 /* True if a daemon has something to do that its descriptor does not show. */
 bool daemon_pool_has_more(const struct api *api);
+
+/* ---- silent.c: connections that have not spoken ---- */
+
+struct arrival {
+	int fd;
+	bool tls;
+	struct peer *peer; /* the client's address; NULL: none */
+	socklen_t address_len;
+	struct sockaddr_storage address;
+};
+
+TAILQ_HEAD(silent_list, silent);
+
+bool silent_init(struct api *api) __attribute__((warn_unused_result)); /* false: with errno */
+void silent_end_all(struct api *api);
+
+/* Keeps it until its first bytes or its end, for --request-timeout-ms at most. False: it has spoken already, or cannot
+ * be watched, and the caller keeps it. */
+bool silent_begin(struct api *api, const struct arrival *arrival);
+
+/* Takes over an arrival that has spoken. */
+typedef void silent_speaks_fn(struct api *api, const struct arrival *arrival);
+
+/* Hands on those that have spoken, and ends those that are late. */
+void silent_check(struct api *api, uint64_t now_us, silent_speaks_fn *speaks);
+uint64_t silent_next_deadline_us(const struct api *api); /* UINT64_MAX: there is none */
 
 /* ---- suspend.c: suspended connections, and their clients that leave ---- */
 
@@ -214,11 +241,14 @@ struct api {
 	struct api_config config;
 	struct request_context context;
 	struct daemon_pool daemon_pool;
-	struct tls *tls;         /* a reference: for new connections; NULL: there is no TLS */
-	size_t connections;      /* open ones, libmicrohttpd's */
-	size_t connections_most; /* since memory was given back to the kernel for the last time */
-	uint64_t trim_us;        /* when to give memory back; 0: not now */
-	bool arriving;           /* api_accept() hands a connection over, and it has not begun */
+	struct tls *tls;            /* a reference: for new connections; NULL: there is no TLS */
+	size_t connections;         /* open ones, libmicrohttpd's */
+	size_t silent_count;        /* … and others */
+	struct silent_list silents; /* the oldest first */
+	int silent_fd;              /* their epoll instance, which that of the daemons watches */
+	size_t connections_most;    /* since memory was given back to the kernel for the last time */
+	uint64_t trim_us;           /* when to give memory back; 0: not now */
+	bool arriving;              /* api_accept() hands a connection over, and it has not begun */
 	struct peer *arriving_peer;
 	bool stopping;     /* the daemons are being stopped, at the end of api_free() */
 	int disconnect_fd; /* suspend.c's epoll instance */
@@ -227,5 +257,10 @@ struct api {
 	uint64_t lingering_look_us; /* when to look at them next: not in every round, each costs a system call */
 	struct lingering lingering[LINGER_MAX];
 };
+
+static inline void api_count_connections(struct api *api)
+{
+	metrics_set(&api->config.metrics->http_connections, api->connections + api->silent_count);
+}
 
 #endif

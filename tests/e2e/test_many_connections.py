@@ -1,11 +1,12 @@
 """More connections than one daemon of libmicrohttpd has (api/http/daemon_pool.c): the connections after them are served
-as all others."""
+as all others. Those that have not spoken are none of libmicrohttpd's yet (api/http/silent.c)."""
 
 import json
+import re
 
 import pytest
 
-from harness import SLOW, connect_to, read_response
+from harness import SLOW, connect_to, read_response, wait_until
 
 MANY = 1100  # the third daemon
 
@@ -77,3 +78,42 @@ def test_who_leaves_makes_room(crowded):
         ask(plain, "POST", "/locks", {"resource": f"room/{number}"})
     assert [read_response(plain).status for plain in fresh] == [201] * len(fresh)
     connections += fresh
+
+
+def memory_bytes(service):
+    with open(f"/proc/{service.process.pid}/status", encoding="ascii") as status:
+        return int(re.search(r"^RssAnon:\s+(\d+) kB", status.read(), re.M)[1]) * 1024
+
+
+def count_connections(service):
+    return service.metrics()["redlockd_http_connections"]
+
+
+@pytest.fixture
+def silent(many_files, lab):
+    """Connections that have not spoken."""
+    service = lab.service(3)
+    service.curl("GET", "/healthz")
+    before = memory_bytes(service)
+    connections = [connect_to(service.address) for _ in range(MANY)]
+    wait_until(lambda: count_connections(service) == MANY + 1, what="all are there")
+    yield service, connections, before
+    for plain in connections:
+        plain.close()
+
+
+def test_who_has_not_spoken_costs_little(silent):
+    """A kilobyte each, where a connection of libmicrohttpd costs 26; and is served once it speaks. The others end with redlockd."""
+    service, connections, before = silent
+    assert memory_bytes(service) - before < MANY * 1024 + 2**20
+    for plain in (connections[0], connections[600], connections[-1]):
+        ask(plain, "GET", "/healthz")
+        assert read_response(plain).status == 200
+    assert count_connections(service) == MANY + 1
+
+
+def test_who_leaves_without_a_word_makes_room(silent):
+    service, connections, _ = silent
+    for plain in connections[:MANY // 2]:
+        plain.close()
+    wait_until(lambda: count_connections(service) == MANY - MANY // 2 + 1, what="they are gone")
