@@ -408,7 +408,7 @@ def test_no_secrets_in_the_log(fake, java, tmp_path):
 def test_a_loss_is_final(java):
     """Also where a renewal is answered right after it; a renewal moves the end, and never back."""
     assert java.run("""
-        long now = Threads.clock(), second = 1_000_000_000L;
+        long now = Term.clock(), second = 1_000_000_000L;
         Term over = new Term(now - second, 0);
         over.extend(now + 100 * second);
         System.out.println(over.remaining() + " " + over.lost().code());

@@ -1,129 +1,130 @@
 package io.github.redlockd;
 
+import io.github.redlockd.internal.Answer;
 import java.security.SecureRandom;
-import java.util.Map;
+import java.util.Set;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.ConcurrentHashMap;
+import java.util.concurrent.ExecutionException;
 import java.util.concurrent.ThreadLocalRandom;
 import java.util.concurrent.TimeUnit;
+import java.util.concurrent.locks.LockSupport;
 
 /**
  * One acquisition: all of its requests have one Idempotency-Key, so that each finds the lease whose answer was lost. It
  * runs in the thread of its caller. Times are nanoseconds.
  */
 final class Acquisition {
-    private static final System.Logger LOG = System.getLogger(Acquisition.class.getPackageName());
     private static final SecureRandom RANDOM = new SecureRandom();
-    private static final long WAIT_MAX = 60 * Threads.SECOND; // of one request: the default of --max-wait-ms
-    private static final Map<Acquisition, Thread> RUNNING = new ConcurrentHashMap<>();
+    private static final long WAIT_MAX = 60 * Term.SECOND; // of one request: the default of --max-wait-ms
+    private static final Set<Thread> RUNNING = ConcurrentHashMap.newKeySet();
     private final Servers servers;
     private final Wanted wanted;
     private final long until;
-    private final CompletableFuture<Void> ended = new CompletableFuture<>();
     private String key = newKey();
     private boolean unknown; // there may be a lease of which nobody knows
+    private int failures; // in a row
 
     static {
         try {
             Runtime.getRuntime().addShutdownHook(new Thread(Acquisition::endAll, "redlockd-exit"));
         } catch (IllegalStateException error) {
-            LOG.log(System.Logger.Level.DEBUG, "the program ends: leases are not released");
+            // the program ends already: leases are not released
         }
     }
 
     Acquisition(Servers servers, Wanted wanted) {
         this.servers = servers;
         this.wanted = wanted;
-        until = Threads.clock() + wanted.wait;
+        until = Term.clock() + wanted.wait;
     }
 
     private static String newKey() { return String.format("%016x%016x", RANDOM.nextLong(), RANDOM.nextLong()); }
 
-    /** Returns the lease, or throws why there is none. After an interrupt, nothing is left at the servers. */
-    Lease run() throws InterruptedException {
-        if (Thread.interrupted()) throw new InterruptedException();
-        RUNNING.put(this, Thread.currentThread());
-        try {
-            return acquire();
-        } catch (Throwable error) {
-            if (unknown) takeBack();
-            throw error;
-        } finally {
-            RUNNING.remove(this);
-            ended.complete(null);
-        }
-    }
-
-    /** At the end of the program: interrupts those that run, waits until they have left nothing, and releases the leases. */
+    /** At the end of the program: interrupts those that run, so that they leave nothing, and releases the leases. */
     private static void endAll() {
-        Map<Acquisition, Thread> running = Map.copyOf(RUNNING);
-        running.values().forEach(Thread::interrupt);
-        running.keySet().forEach(each -> each.ended.completeOnTimeout(null, 4, TimeUnit.SECONDS).join());
+        RUNNING.forEach(Thread::interrupt);
+        for (long until = Term.clock() + 4 * Term.SECOND; !RUNNING.isEmpty() && Term.clock() < until;) {
+            LockSupport.parkNanos(10 * Term.MILLISECOND);
+        }
         Lease.releaseAll();
     }
 
+    /** Returns the lease, or throws why there is none. After an interrupt, nothing is left at the servers. */
+    Lease run() throws InterruptedException {
+        if (Thread.interrupted()) throw new InterruptedException();
+        RUNNING.add(Thread.currentThread());
+        try {
+            return acquire();
+        } finally {
+            if (unknown) takeBack();
+            RUNNING.remove(Thread.currentThread());
+        }
+    }
+
     private Lease acquire() throws InterruptedException {
-        for (int failures = 0;;) {
-            long sent = Threads.clock(); // before the request: the lease lasts for so long from here, or longer
+        while (true) {
+            long sent = Term.clock(); // before the request: the lease lasts for so long from here, or longer
             long wait = Math.min(Math.max(until - sent, 0), WAIT_MAX);
-            Exchange exchange = servers.ask(wanted.post(key, wait, wait + servers.timeout));
             boolean known = !unknown;
             unknown = true;
-            Answer answer = exchange.await();
-            if (answer.isGrant()) {
-                Lease lease = granted(answer, sent);
-                if (lease != null) return lease;
+            Answer answer = checked(await(servers.ask(wanted.post(key, wait, wait + servers.timeout))));
+            boolean early = Term.clock() - sent < wait - Term.SECOND / 2;
+            if (isGrant(answer)) {
+                Lease lease = new Lease(servers, wanted, answer, sent);
+                unknown = false;
+                if (!lease.isLost()) return lease.start();
+                lease.release();
+                key = newKey();
+                answer = Answer.none("the lease came too late to be used", false);
             } else if (answer.status == 409 || known && (answer.status != 0 && answer.status != 503 || !answer.sent)) {
                 unknown = false;
             }
-            failures = answer.status == 409 ? 0 : failures + 1;
-            pause(answer, failures, Threads.clock() - sent < wait - Threads.SECOND / 2);
+            pause(answer, early);
         }
     }
 
-    /** False: it is not the answer of redlockd. */
-    private static boolean isLease(Answer answer) {
-        boolean whole = answer.text("token", "").matches("[0-9a-f]{40}") && answer.number("fence") >= 0;
-        return answer.isGrant() && whole && answer.number("validity_ms") >= 0;
+    /** An interrupt closes the connection. */
+    private static Answer await(CompletableFuture<Answer> answer) throws InterruptedException {
+        try {
+            return answer.get();
+        } catch (ExecutionException impossible) {
+            throw new AssertionError(impossible);
+        } finally {
+            answer.cancel(false);
+        }
     }
 
-    /** The lease, if it can still be used. */
-    private Lease granted(Answer answer, long sent) {
-        if (!isLease(answer)) return null;
-        long begin = sent + Math.max(answer.time("waited_ms"), 0) / 100 * 99; // the clocks may differ by a hundredth
-        Lease lease = new Lease(servers, wanted, answer, begin);
-        unknown = false;
-        if (lease.isLost()) { // it came too late
-            lease.release();
-            key = newKey();
-            return null;
-        }
-        LOG.log(System.Logger.Level.DEBUG, () -> "acquired " + wanted.resources + ", fence " + lease.fence());
-        return lease.start(begin + wanted.ttl / 3);
+    private static boolean isGrant(Answer answer) { return answer.status == 200 || answer.status == 201; }
+
+    /** A grant that is not whole is no answer of redlockd. */
+    private static Answer checked(Answer answer) {
+        boolean whole = answer.text("token", "").matches("[0-9a-f]{40}") && answer.number("fence") >= 0
+            && answer.number("validity_ms") >= 0;
+        return isGrant(answer) && !whole ? Answer.none("a strange lease", true) : answer;
     }
 
-    /**
-     * Before the next request; throws the error if there is none. {@code early}: before the wait of the request was
-     * over.
-     */
-    private void pause(Answer answer, int failures, boolean early) throws InterruptedException {
-        long left = until - Threads.clock(), random = ThreadLocalRandom.current().nextLong(Threads.SECOND), pause = 0;
-        if (!answer.isUndecided() && !answer.isGrant() && answer.status != 409) throw answer.error();
-        if (left <= 0) { // each server once, and once more where the answer was lost
-            int tries = servers.count + (answer.status == 0 && answer.sent ? 1 : 0);
-            if (answer.status == 409 || failures >= tries) throw answer.error();
-        } else if (answer.status == 409) {
-            pause = early ? Math.min(answer.retryAfter(), Threads.SECOND) + random : 0;
-        } else { // another server at once; after the last one a pause
-            pause = failures % servers.count != 0 ? 0 : answer.retryAfter() + random;
+    /** Before the next request; throws the error if there is none. {@code early}: before the wait of the last was over. */
+    private void pause(Answer answer, boolean early) throws InterruptedException {
+        boolean locked = answer.status == 409;
+        failures = locked ? 0 : failures + 1;
+        long left = until - Term.clock();
+        // after the wait: each server once, and once more where the answer was lost
+        int tries = servers.count + (answer.status == 0 && answer.sent ? 1 : 0);
+        if (!locked && !answer.isUndecided() || left <= 0 && (locked || failures >= tries)) {
+            throw RedlockdException.of(answer);
         }
-        TimeUnit.NANOSECONDS.sleep(Math.min(pause, left));
+        if (locked ? early : failures % servers.count == 0) { // else the wait goes on, or at another server
+            long after = locked ? Math.min(answer.retryAfter(), Term.SECOND) : answer.retryAfter();
+            long random = ThreadLocalRandom.current().nextLong(Term.SECOND);
+            TimeUnit.NANOSECONDS.sleep(Math.min(after + random, left));
+        }
     }
 
     /** Nobody wants the lock any more: finds and releases the lease that may have been granted. */
     private void takeBack() {
-        long limit = Math.min(servers.timeout, Threads.SECOND);
-        Answer answer = servers.ask(wanted.post(key, 0, limit)).answer.join();
-        if (isLease(answer)) new Lease(servers, wanted, answer, Threads.clock()).release();
+        long limit = Math.min(servers.timeout, Term.SECOND);
+        Answer answer = checked(servers.askEach(wanted.post(key, 0, limit)).join());
+        if (isGrant(answer)) new Lease(servers, wanted, answer, Term.clock()).release();
     }
 }

@@ -1,7 +1,11 @@
 package io.github.redlockd;
 
 import io.github.redlockd.RedlockdException.LockLost;
+import io.github.redlockd.internal.Answer;
+import io.github.redlockd.internal.Threads;
+import java.lang.System.Logger.Level;
 import java.time.Duration;
+import java.util.Collections;
 import java.util.List;
 import java.util.OptionalInt;
 import java.util.Set;
@@ -11,7 +15,6 @@ import java.util.concurrent.ExecutionException;
 import java.util.concurrent.Future;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.TimeoutException;
-import java.util.concurrent.atomic.AtomicBoolean;
 import java.util.stream.Collectors;
 
 /**
@@ -20,35 +23,36 @@ import java.util.stream.Collectors;
  */
 public final class Lease implements AutoCloseable {
     private static final System.Logger LOG = System.getLogger(Lease.class.getPackageName());
+    private static final long RENEW_MAX = 5 * Term.SECOND;
+    private static final LockLost BY_RELEASE = new LockLost("the lease was released", null);
     private static final Set<Lease> HELD = ConcurrentHashMap.newKeySet(); // those that are not released
     private final Servers servers;
     private final Wanted wanted;
     private final String token;
-    private final Term term;
     private final long fence;
     private final int slot;
-    private final AtomicBoolean released = new AtomicBoolean();
-    private final LockLost byRelease = new LockLost("the lease was released", null);
-    private volatile boolean refused; // the release: it was not held any more
-    private volatile Exchange renewal;
-    private volatile Future<?> nextRenewal;
-    private volatile Future<?> expiry;
+    private final long begin;
+    private final Term term;
+    private volatile Future<?> renewing; // the timer or the request
     private int failures; // of renewals in a row; they come one after the other
 
-    Lease(Servers servers, Wanted wanted, Answer grant, long begin) {
+    /** {@code sent}: the clock, read before the request was sent. */
+    Lease(Servers servers, Wanted wanted, Answer grant, long sent) {
         this.servers = servers;
         this.wanted = wanted;
         token = grant.text("token", "");
         fence = grant.number("fence");
         slot = (int) grant.number("slot");
-        term = new Term(begin + grant.time("validity_ms"), wanted.margin);
+        long waited = Math.max(grant.number("waited_ms"), 0) * Term.MILLISECOND;
+        begin = sent + waited / 100 * 99; // the clocks may differ by a hundredth
+        term = new Term(begin + grant.number("validity_ms") * Term.MILLISECOND, wanted.margin);
+        HELD.add(this);
     }
 
-    /** From here on it is renewed, first at this time. */
-    Lease start(long renewAt) {
-        HELD.add(this);
-        renewLater(renewAt - Threads.clock());
-        expire();
+    /** From here on it is renewed. */
+    Lease start() {
+        LOG.log(Level.DEBUG, "acquired " + wanted.resources + ", fence " + fence);
+        renewAt(begin + wanted.ttl / 3);
         term.over.thenAccept(this::end);
         return this;
     }
@@ -58,63 +62,51 @@ public final class Lease implements AutoCloseable {
     }
 
     private void end(LockLost why) {
-        nextRenewal.cancel(false);
-        expiry.cancel(false);
-        if (why != byRelease) {
-            LOG.log(System.Logger.Level.WARNING, "lease on {0} lost: {1}", wanted.resources, why.getMessage());
-        }
+        renewing.cancel(false);
+        if (why != BY_RELEASE) LOG.log(Level.WARNING, "lease on {0} lost: {1}", wanted.resources, why.getMessage());
     }
 
-    /** Tells the loss to those who wait for it: a timer, which is set again if the lease was renewed meanwhile. */
-    private void expire() {
-        expiry = Threads.after(term.remaining(), () -> {
-            if (term.lost() == null) expire();
-        });
+    /** Looks at the clock at the end of the lease at the latest: this tells the loss to those who wait for it. */
+    private void renewAt(long due) {
+        renewing = Threads.after(Math.min(due - Term.clock(), term.remaining()), this::renew);
     }
-
-    private void renewLater(long nanos) { nextRenewal = Threads.after(nanos, this::renew); }
 
     private void renew() {
-        long limit = Math.min(Math.min(wanted.ttl / 5, servers.timeout), term.remaining()), sent = Threads.clock();
-        if (term.lost() == null) {
-            renewal = servers.ask(wanted.put(token, limit));
-            renewal.answer.thenAccept(answer -> renewed(answer, sent));
-        }
+        if (term.lost() != null) return;
+        long sent = Term.clock();
+        long limit = Collections.min(List.of(wanted.ttl / 5, servers.timeout, RENEW_MAX, term.remaining()));
+        CompletableFuture<Answer> renewal = servers.ask(wanted.put(token, limit));
+        renewing = renewal;
+        renewal.thenAccept(answer -> renewed(answer, sent));
     }
 
     private void renewed(Answer answer, long sent) {
         if (term.lost() != null) return;
-        if (answer.status == 200 && answer.time("validity_ms") >= 0) {
-            term.extend(sent + answer.time("validity_ms"));
+        if (answer.status == 200 && answer.number("validity_ms") >= 0) {
             failures = 0;
-            renewLater(sent + wanted.ttl / 3 - Threads.clock());
-        } else if (answer.status == 409 || answer.status == 410) {
-            term.lose(new LockLost("lease lost: " + answer.error().getMessage(), answer.error()));
+            term.extend(sent + answer.number("validity_ms") * Term.MILLISECOND);
+            renewAt(sent + wanted.ttl / 3);
+            return;
+        }
+        RedlockdException error = RedlockdException.of(answer);
+        if (answer.status == 409 || answer.status == 410) {
+            term.lose(new LockLost("lease lost: " + error.getMessage(), error));
         } else { // the old end holds: again soon, at another server at once
-            LOG.log(System.Logger.Level.WARNING, "renewal of {0}: {1}", wanted.resources, answer.error().getMessage());
-            renewLater(++failures % servers.count != 0 ? 0 : wanted.ttl / 10);
+            LOG.log(Level.WARNING, "renewal of {0}: {1}", wanted.resources, error.getMessage());
+            renewAt(Term.clock() + (++failures % servers.count != 0 ? 0 : wanted.ttl / 10));
         }
     }
 
-    /**
-     * The release under way; it tells whether it was done. From here on the lease does not count, whatever the server
-     * answers.
-     */
-    CompletableFuture<Boolean> beginRelease() {
-        HELD.remove(this);
-        if (!released.compareAndSet(false, true)) return CompletableFuture.completedFuture(false);
-        term.lose(byRelease);
-        Exchange open = renewal;
-        if (open != null) open.cancel();
-        return servers.askEach(wanted.delete(token, servers.timeout)).thenApply(this::isReleased);
-    }
-
-    private boolean isReleased(Answer answer) {
-        boolean done = answer.status == 204;
-        refused = answer.status == 409 || answer.status == 410;
-        LOG.log(done ? System.Logger.Level.DEBUG : System.Logger.Level.WARNING, "release of {0}: {1}", wanted.resources,
-            done ? "done" : answer.error().getMessage());
-        return done;
+    /** The status of the answer; 0 also if it was released before. From here on the lease does not count. */
+    private CompletableFuture<Integer> beginRelease() {
+        if (!HELD.remove(this)) return CompletableFuture.completedFuture(0);
+        term.lose(BY_RELEASE);
+        return servers.askEach(wanted.delete(token, servers.timeout)).thenApply(answer -> {
+            boolean done = answer.status == 204;
+            String said = done ? "done" : RedlockdException.of(answer).getMessage();
+            LOG.log(done ? Level.DEBUG : Level.WARNING, "release of {0}: {1}", wanted.resources, said);
+            return answer.status;
+        });
     }
 
     /**
@@ -122,19 +114,20 @@ public final class Lease implements AutoCloseable {
      *
      * @return false if the lock was not held any more, or if no server answers: then the lease ends by itself
      */
-    public boolean release() { return beginRelease().join(); }
+    public boolean release() { return beginRelease().join() == 204; }
 
     /**
-     * Releases at the end of a block. Throws {@link LockLost} if the lease was lost before, or is not held any more: what the block did may have
-     * been done twice. If the block ended by another exception, that one stays, and has this one among the suppressed.
+     * Releases at the end of a block. Throws {@link LockLost} if the lease was lost before, or is not held any more:
+     * what the block did may have been done twice. If the block ended by another exception, that one stays, and has
+     * this one among the suppressed. After {@link #release} it does nothing.
      */
     @Override
     public void close() {
-        if (released.get()) return;
+        if (!HELD.contains(this)) return;
         LockLost why = term.lost();
-        release();
-        if (why != null) throw new LockLost(why.getMessage(), why.getCause());
-        if (refused) throw new LockLost("the lease was not held any more when it was released", null);
+        int status = beginRelease().join();
+        raise(why);
+        if (status == 409 || status == 410) raise(new LockLost("it was not held any more when it was released", null));
     }
 
     /**
@@ -166,8 +159,9 @@ public final class Lease implements AutoCloseable {
     public Duration remaining() { return Duration.ofNanos(term.remaining()); }
 
     /** Throws {@link LockLost} if the lease cannot be relied on any more. Call it right before each write. */
-    public void check() {
-        LockLost why = term.lost();
+    public void check() { raise(term.lost()); }
+
+    private static void raise(LockLost why) {
         if (why != null) throw new LockLost(why.getMessage(), why.getCause());
     }
 
@@ -186,17 +180,12 @@ public final class Lease implements AutoCloseable {
      * @throws InterruptedException if this thread is interrupted: the lease stays as it is
      */
     public boolean awaitLost(Duration timeout) throws InterruptedException {
-        long until = Threads.clock() + Threads.nanos(timeout);
-        for (long left = Threads.nanos(timeout); left > 0 && !isLost(); left = until - Threads.clock()) {
-            try {
-                term.over.get(Math.min(left, term.remaining()), TimeUnit.NANOSECONDS);
-            } catch (TimeoutException error) {
-                continue; // it may have been renewed
-            } catch (ExecutionException impossible) {
-                throw new AssertionError(impossible);
-            }
+        try {
+            term.over.get(Term.nanos(timeout), TimeUnit.NANOSECONDS);
+        } catch (TimeoutException | ExecutionException error) {
+            return isLost(); // by the clock: what completes it may be late
         }
-        return isLost();
+        return true;
     }
 
     /**
@@ -205,12 +194,8 @@ public final class Lease implements AutoCloseable {
      * @param action what to do, on a thread of the library
      */
     public void onLost(Runnable action) {
-        term.over.thenAcceptAsync(why -> {
-            try {
-                if (why != byRelease) action.run();
-            } catch (RuntimeException error) {
-                LOG.log(System.Logger.Level.ERROR, "what was to be done at the loss of a lease failed", error);
-            }
-        }, Threads.POOL);
+        term.over.thenAccept(why -> {
+            if (why != BY_RELEASE) Threads.POOL.execute(action);
+        });
     }
 }

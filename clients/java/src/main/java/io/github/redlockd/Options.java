@@ -5,6 +5,7 @@ import java.time.Duration;
 import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
+import java.util.Objects;
 
 /** How a lock is acquired. Each call returns new options; none changes the old ones. */
 public final class Options {
@@ -76,16 +77,17 @@ public final class Options {
      */
     public Options slots(int slots) { return with("slots", slots); }
 
-    /** Nanoseconds. */
-    long time(String name, long otherwise) {
+    long nanos(String name, long otherwise) {
         Duration value = (Duration) values.get(name);
-        return value == null ? otherwise : Threads.nanos(value);
+        return value == null ? otherwise : Term.nanos(value);
     }
 
-    /** Adds what is sent as it is. */
-    void putMembers(Map<String, Object> body) {
-        for (String name : List.of("owner", "metadata", "mode", "slots")) {
-            body.compute(name, (same, otherwise) -> values.getOrDefault(name, otherwise));
-        }
+    /** What is sent as it is. {@code owner}: where the options name none. */
+    Map<String, Object> members(String owner) {
+        Map<String, Object> members = new HashMap<>(values);
+        members.keySet().retainAll(List.of("owner", "metadata", "mode", "slots"));
+        members.putIfAbsent("owner", owner);
+        members.values().removeIf(Objects::isNull);
+        return members;
     }
 }

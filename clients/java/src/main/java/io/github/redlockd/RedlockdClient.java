@@ -1,6 +1,10 @@
 package io.github.redlockd;
 
 import io.github.redlockd.RedlockdException.Locked;
+import io.github.redlockd.internal.Answer;
+import io.github.redlockd.internal.Ask;
+import io.github.redlockd.internal.Server;
+import io.github.redlockd.internal.Tls;
 import java.nio.file.Path;
 import java.time.Duration;
 import java.util.Arrays;
@@ -74,7 +78,7 @@ public final class RedlockdClient {
      * @throws InterruptedException if this thread is interrupted: then nothing is left at the servers
      */
     public Lease lock(String resource, Options options) throws InterruptedException {
-        return new Acquisition(servers, new Wanted(resource, options, owner)).run();
+        return acquire(List.of(resource), true, options);
     }
 
     /**
@@ -86,7 +90,7 @@ public final class RedlockdClient {
      * @throws InterruptedException if this thread is interrupted: then nothing is left at the servers
      */
     public Lease lockAll(Collection<String> resources, Options options) throws InterruptedException {
-        return new Acquisition(servers, new Wanted(resources, options, owner)).run();
+        return acquire(resources, false, options);
     }
 
     /**
@@ -109,7 +113,7 @@ public final class RedlockdClient {
      * @throws InterruptedException if this thread is interrupted: then nothing is left at the servers
      */
     public Optional<Lease> tryLock(String resource, Options options) throws InterruptedException {
-        return attempt(new Wanted(resource, options.waitUpTo(Duration.ZERO), owner));
+        return attempt(List.of(resource), true, options);
     }
 
     /**
@@ -121,12 +125,17 @@ public final class RedlockdClient {
      * @throws InterruptedException if this thread is interrupted: then nothing is left at the servers
      */
     public Optional<Lease> tryLockAll(Collection<String> resources, Options options) throws InterruptedException {
-        return attempt(new Wanted(resources, options.waitUpTo(Duration.ZERO), owner));
+        return attempt(resources, false, options);
     }
 
-    private Optional<Lease> attempt(Wanted wanted) throws InterruptedException {
+    private Lease acquire(Collection<String> resources, boolean single, Options options) throws InterruptedException {
+        return new Acquisition(servers, new Wanted(resources, single, options, owner)).run();
+    }
+
+    private Optional<Lease> attempt(Collection<String> resources, boolean single, Options options)
+            throws InterruptedException {
         try {
-            return Optional.of(new Acquisition(servers, wanted).run());
+            return Optional.of(acquire(resources, single, options.waitUpTo(Duration.ZERO)));
         } catch (Locked error) {
             return Optional.empty();
         }
@@ -144,7 +153,7 @@ public final class RedlockdClient {
         return subscriber -> {
             Watch watch = new Watch(servers, resource, subscriber);
             subscriber.onSubscribe(watch);
-            Threads.POOL.execute(watch);
+            watch.next();
         };
     }
 
@@ -153,7 +162,7 @@ public final class RedlockdClient {
      *
      * @param resource the name of the lock
      */
-    public void force(String resource) { forceAt(Ask.pathOf(resource) + "?force=true"); }
+    public void force(String resource) { force(resource, ""); }
 
     /**
      * For operators: takes the lock from the holder with this fence, and from no other one.
@@ -161,11 +170,12 @@ public final class RedlockdClient {
      * @param resource the name of the lock
      * @param fence that of the holder
      */
-    public void force(String resource, long fence) { forceAt(Ask.pathOf(resource) + "?force=true&fence=" + fence); }
+    public void force(String resource, long fence) { force(resource, "&fence=" + fence); }
 
-    private void forceAt(String path) {
-        Answer answer = servers.askEach(new Ask("DELETE", path, servers.timeout, null, null, null)).join();
-        if (answer.status != 204) throw answer.error();
+    private void force(String resource, String condition) {
+        String path = Wanted.pathOf(resource) + "?force=true" + condition;
+        Answer answer = servers.askEach(new Ask("DELETE", path, servers.timeout, Map.of(), Map.of())).join();
+        if (answer.status != 204) throw RedlockdException.of(answer);
     }
 
     /** Makes a client. Arguments that make none are an {@link IllegalArgumentException}. */
@@ -173,7 +183,7 @@ public final class RedlockdClient {
         private final List<Server> servers;
         private String key;
         private String owner;
-        private long timeout = 5 * Threads.SECOND;
+        private long timeout = 5 * Term.SECOND;
         private Path trust;
         private Path certificate;
         private Path certificateKey;
@@ -190,9 +200,7 @@ public final class RedlockdClient {
          * @return this
          */
         public Builder key(String key) {
-            if (key != null && !key.matches("[!-~]+")) {
-                throw new IllegalArgumentException("the key has characters that no key has");
-            }
+            if (key != null && !key.matches("[!-~]+")) throw new IllegalArgumentException("no key has such characters");
             this.key = key;
             return this;
         }
@@ -215,10 +223,8 @@ public final class RedlockdClient {
          * @return this
          */
         public Builder timeout(Duration timeout) {
-            if (timeout.isNegative() || timeout.isZero()) {
-                throw new IllegalArgumentException("the timeout must be positive");
-            }
-            this.timeout = Threads.nanos(timeout);
+            this.timeout = Term.nanos(timeout);
+            if (this.timeout <= 0) throw new IllegalArgumentException("the timeout must be positive");
             return this;
         }
 

@@ -1,5 +1,6 @@
 package io.github.redlockd;
 
+import io.github.redlockd.internal.Answer;
 import java.util.Map;
 import java.util.function.Function;
 

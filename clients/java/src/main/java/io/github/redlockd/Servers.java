@@ -1,6 +1,11 @@
 package io.github.redlockd;
 
+import io.github.redlockd.internal.Answer;
+import io.github.redlockd.internal.Ask;
+import io.github.redlockd.internal.Exchange;
+import io.github.redlockd.internal.Server;
 import java.util.List;
+import java.util.Map;
 import java.util.concurrent.CompletableFuture;
 import javax.net.ssl.SSLContext;
 
@@ -11,7 +16,7 @@ final class Servers {
     private final List<Server> all;
     private final String key;
     private final SSLContext context;
-    private int inUse; // guarded by this
+    private volatile int inUse;
 
     Servers(List<Server> all, String key, long timeout, SSLContext context) {
         this.all = all;
@@ -21,26 +26,20 @@ final class Servers {
         count = all.size();
     }
 
-    private synchronized Server current() { return all.get(inUse); }
-
-    /** A server that gives no answer, or cannot help now, is left for the next one. */
-    private synchronized void note(Server server, Answer answer) {
-        if (answer.isUndecided() && all.get(inUse) == server) inUse = (inUse + 1) % count;
-    }
-
-    private Exchange start(Server server, Ask ask, boolean counts) {
-        byte[] request = ask.bytes(server.prefix, server.authority, key);
-        return new Exchange(server, answer -> {
-            if (counts) note(server, answer);
-        }).start(request, context, ask.timeout);
-    }
-
-    /** Asks the server in use. */
-    Exchange ask(Ask ask) {
-        Server server = current();
-        Exchange exchange = start(server, ask, true);
-        if (ask.timeout > timeout) exchange.unlessEnded(timeout, () -> watchOver(exchange, server));
-        return exchange;
+    /**
+     * Asks the server in use. One that gives no answer, or cannot help now, is left for the next one. Who cancels the
+     * answer closes the connection.
+     */
+    CompletableFuture<Answer> ask(Ask ask) {
+        int which = inUse;
+        Exchange exchange = new Exchange(all.get(which), ask, key, context);
+        if (ask.timeout > timeout) exchange.unlessEnded(timeout, () -> watchOver(exchange, all.get(which)));
+        CompletableFuture<Answer> answer = exchange.answer.thenApply(result -> {
+            if (result.isUndecided() && inUse == which) inUse = (which + 1) % count;
+            return result;
+        });
+        answer.whenComplete((result, error) -> exchange.answer.cancel(false));
+        return answer;
     }
 
     /**
@@ -51,12 +50,10 @@ final class Servers {
         if (!exchange.isSent()) {
             exchange.giveUp("no connection in time");
         } else if (count > 1) {
-            start(server, new Ask("GET", "/healthz", timeout, null, null, null), false).answer.thenAccept(answer -> {
-                if (answer.status == 0) {
-                    exchange.giveUp("it does not answer health checks");
-                } else {
-                    exchange.unlessEnded(timeout, () -> watchOver(exchange, server));
-                }
+            Ask check = new Ask("GET", "/healthz", timeout, Map.of(), Map.of());
+            new Exchange(server, check, key, context).answer.thenAccept(answer -> {
+                if (answer.status == 0) exchange.giveUp("it does not answer health checks");
+                else exchange.unlessEnded(timeout, () -> watchOver(exchange, server));
             });
         }
     }
@@ -65,7 +62,7 @@ final class Servers {
     CompletableFuture<Answer> askEach(Ask ask) { return askEach(ask, count); }
 
     private CompletableFuture<Answer> askEach(Ask ask, int left) {
-        return ask(ask).answer.thenCompose(answer ->
+        return ask(ask).thenCompose(answer ->
             answer.isUndecided() && left > 1 ? askEach(ask, left - 1) : CompletableFuture.completedFuture(answer));
     }
 }

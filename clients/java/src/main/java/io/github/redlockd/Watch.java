@@ -1,91 +1,80 @@
 package io.github.redlockd;
 
+import io.github.redlockd.internal.Answer;
+import io.github.redlockd.internal.Ask;
+import io.github.redlockd.internal.Threads;
 import java.util.Map;
+import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.Flow;
 import java.util.concurrent.ThreadLocalRandom;
-import java.util.concurrent.TimeUnit;
 
 /**
- * One subscriber to the states of a lock. It has a thread of the pool until its end. A request is open only while the
- * subscriber has asked for a state.
+ * One subscriber to the states of a lock. There is one request or pause at a time, and only while the subscriber has
+ * asked for a state.
  */
-final class Watch implements Flow.Subscription, Runnable {
-    private static final long WAIT = 20 * Threads.SECOND;
+final class Watch implements Flow.Subscription {
+    private static final long WAIT = 20 * Term.SECOND;
     private final Servers servers;
     private final String path;
     private final Flow.Subscriber<? super Map<String, Object>> subscriber;
     private String tag = "\"none\""; // which no state has: the first one comes at once
-    private long wanted; // guarded by this, as the next two
+    private int failures; // in a row
+    private long wanted; // guarded by this, as the next three; -1: what is no number
+    private boolean idle;
     private boolean ended;
-    private Exchange open;
+    private CompletableFuture<Answer> open = new CompletableFuture<>();
 
     Watch(Servers servers, String resource, Flow.Subscriber<? super Map<String, Object>> subscriber) {
         this.servers = servers;
         this.subscriber = subscriber;
-        path = Ask.pathOf(resource) + "?wait_ms=" + WAIT / 1_000_000;
+        path = Wanted.pathOf(resource) + "?wait_ms=" + WAIT / Term.MILLISECOND;
     }
 
     @Override
     public synchronized void request(long number) {
         wanted = number <= 0 ? -1 : number > Long.MAX_VALUE - wanted ? Long.MAX_VALUE : wanted + number;
-        notifyAll();
+        if (idle) next();
     }
 
     @Override
     public synchronized void cancel() {
         ended = true;
-        notifyAll();
-        if (open != null) open.cancel();
+        open.cancel(false);
     }
 
-    @Override
-    public void run() {
-        try {
-            for (int failures = 0; isWanted();) {
-                Answer answer = ask();
-                failures = answer.isUndecided() ? failures + 1 : 0;
-                if (failures > 0 && failures % servers.count == 0) pause(answer.retryAfter());
-                if (answer.status == 200) {
-                    String sent = tag;
-                    tell(answer);
-                    if (tag.equals(sent)) pause(Threads.SECOND); // a proxy strips it, or the one that was sent
-                } else if (answer.status != 304 && failures == 0) throw answer.error();
-            }
-        } catch (RuntimeException | InterruptedException error) {
-            subscriber.onError(error);
-        }
-    }
-
-    /** Waits until a state is wanted; false: none any more. */
-    private synchronized boolean isWanted() throws InterruptedException {
-        while (wanted == 0 && !ended) wait();
-        if (wanted < 0 && !ended) throw new IllegalArgumentException("not a number of states");
-        return !ended;
-    }
-
-    private Answer ask() {
-        Exchange exchange = servers.ask(new Ask("GET", path, WAIT + servers.timeout, null, "If-None-Match", tag));
-        synchronized (this) {
-            open = exchange;
-            if (ended) open.cancel();
-        }
-        return exchange.answer.join();
-    }
-
-    private synchronized void pause(long nanos) throws InterruptedException {
-        long end = Threads.clock() + nanos + ThreadLocalRandom.current().nextLong(Threads.SECOND);
-        for (long left; !ended && (left = end - Threads.clock()) > 0;) { // request() wakes it, too
-            TimeUnit.NANOSECONDS.timedWait(this, left);
-        }
+    /** Asks for the next state, if one is wanted. */
+    synchronized void next() {
+        idle = wanted == 0;
+        if (idle || ended) return;
+        Ask ask = new Ask("GET", path, WAIT + servers.timeout, Map.of(), Map.of("If-None-Match", tag));
+        open = wanted > 0 ? servers.ask(ask)
+            : CompletableFuture.failedFuture(new IllegalArgumentException("not a number of states"));
+        open.thenAcceptAsync(this::answered, Threads.POOL).exceptionally(this::fail);
     }
 
     @SuppressWarnings("unchecked") // an object of JSON has only texts as names
-    private void tell(Answer answer) {
-        synchronized (this) {
-            if (ended) return;
-            wanted -= wanted == Long.MAX_VALUE ? 0 : 1;
+    private void answered(Answer answer) {
+        failures = answer.isUndecided() ? failures + 1 : 0;
+        if (failures == 0 && answer.status != 200 && answer.status != 304) throw RedlockdException.of(answer);
+        if (answer.status == 200) {
+            synchronized (this) {
+                if (ended) return;
+                wanted -= wanted == Long.MAX_VALUE ? 0 : 1;
+            }
+            tag = answer.headers.getOrDefault("ETag", tag);
+            subscriber.onNext((Map<String, Object>) answer.body);
         }
-        tag = answer.headers.getOrDefault("ETag", tag);
-        subscriber.onNext((Map<String, Object>) answer.body);
+        boolean pauses = failures > 0 && failures % servers.count == 0;
+        long random = ThreadLocalRandom.current().nextLong(Term.SECOND);
+        Threads.after(pauses ? answer.retryAfter() + random : 0, this::next);
+    }
+
+    private Void fail(Throwable error) {
+        synchronized (this) {
+            if (ended) return null;
+            ended = true;
+        }
+        subscriber.onError(error.getCause());
+        return null;
     }
 }

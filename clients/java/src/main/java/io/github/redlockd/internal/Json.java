@@ -4,23 +4,25 @@ import java.nio.ByteBuffer;
 import java.nio.charset.CharacterCodingException;
 import java.nio.charset.StandardCharsets;
 import java.util.ArrayList;
-import java.util.Collections;
 import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
+import java.util.StringJoiner;
 import java.util.regex.Matcher;
 import java.util.regex.Pattern;
 
 /**
- * Reads and writes JSON (RFC 8259). It is no part of the public interface and may change.
+ * Reads and writes JSON (RFC 8259).
  *
- * <p>Objects are maps, arrays are lists, and neither can be changed. Whole numbers are {@code Long} where they fit, all
- * others {@code Double}. Of members with one name the last one counts. What is not one whole document in UTF-8, or
- * nests deeper than {@value #DEPTH_MAX}, is an {@link IllegalArgumentException}.
+ * <p>Objects are maps, arrays are lists. Whole numbers of up to 18 digits are {@code Long}, all others {@code Double}.
+ * Of members with one name the last one counts. What is not one whole document in UTF-8, or nests deeper than
+ * {@value #DEPTH_MAX}, is an {@link IllegalArgumentException}.
  */
 public final class Json {
     private static final int DEPTH_MAX = 1000; // metadata of 1024 bytes can nest 512 deep
-    private static final Pattern NUMBER = Pattern.compile("-?(?:0|[1-9][0-9]*+)((?:\\.[0-9]++)?(?:[eE][+-]?[0-9]++)?)");
+    private static final Pattern LITERAL =
+        Pattern.compile("null|true|false|-?(?:0|[1-9][0-9]*+)(?:\\.[0-9]++)?(?:[eE][+-]?[0-9]++)?");
+    private static final Pattern ESCAPED = Pattern.compile("[\\x00-\\x1f\"\\\\\\ud800-\\udfff]");
     private static final String SHORT = "\"\\/bfnrt", MEANT = "\"\\/\b\f\n\r\t";
     private final String text;
     private int at;
@@ -75,27 +77,25 @@ public final class Json {
 
     private Map<String, Object> object(int depth) {
         Map<String, Object> members = new LinkedHashMap<>();
-        if (!take('}')) {
-            do {
-                need('"');
-                String name = string();
-                need(':');
-                members.put(name, value(depth + 1));
-            } while (take(','));
-            need('}');
-        }
-        return Collections.unmodifiableMap(members);
+        if (take('}')) return members;
+        do {
+            need('"');
+            String name = string();
+            need(':');
+            members.put(name, value(depth + 1));
+        } while (take(','));
+        need('}');
+        return members;
     }
 
     private List<Object> array(int depth) {
         List<Object> values = new ArrayList<>();
-        if (!take(']')) {
-            do {
-                values.add(value(depth + 1));
-            } while (take(','));
-            need(']');
-        }
-        return Collections.unmodifiableList(values);
+        if (take(']')) return values;
+        do {
+            values.add(value(depth + 1));
+        } while (take(','));
+        need(']');
+        return values;
     }
 
     private String string() {
@@ -109,86 +109,44 @@ public final class Json {
 
     private char escaped() {
         char kind = next();
-        if (kind != 'u') {
-            int which = SHORT.indexOf(kind);
-            if (which < 0) throw wrong();
-            return MEANT.charAt(which);
-        }
-        int code = 0;
-        for (int digit = 0; digit < 4; digit++) {
-            int number = "0123456789abcdef".indexOf(Character.toLowerCase(next()));
-            if (number < 0) throw wrong();
-            code = code << 4 | number;
-        }
-        return (char) code;
+        int which = SHORT.indexOf(kind);
+        if (which >= 0) return MEANT.charAt(which);
+        if (kind != 'u' || !text.substring(at).matches("(?s)[0-9a-fA-F]{4}.*")) throw wrong();
+        at += 4;
+        return (char) Integer.parseInt(text.substring(at - 4, at), 16);
     }
 
     private Object literal() {
-        for (String word : List.of("null", "true", "false")) {
-            if (text.startsWith(word, at)) {
-                at += word.length();
-                return word.equals("null") ? null : Boolean.valueOf(word);
-            }
-        }
-        Matcher number = NUMBER.matcher(text).region(at, text.length());
-        if (!number.lookingAt()) throw wrong();
-        at = number.end();
-        try {
-            return Long.valueOf(number.group());
-        } catch (NumberFormatException fraction) {
-            return Double.valueOf(number.group());
-        }
+        Matcher found = LITERAL.matcher(text).region(at, text.length());
+        if (!found.lookingAt()) throw wrong();
+        at = found.end();
+        String word = found.group();
+        if (word.equals("null")) return null;
+        if (word.equals("true") || word.equals("false")) return Boolean.valueOf(word);
+        if (word.matches("-?[0-9]{1,18}")) return Long.valueOf(word);
+        return Double.valueOf(word);
     }
 
     /** Returns a value as a document. It may have texts, numbers, booleans, null, maps and iterables of them. */
     public static String write(Object value) {
-        StringBuilder out = new StringBuilder();
-        write(out, value, 0);
-        return out.toString();
-    }
-
-    private static void write(StringBuilder out, Object value, int depth) {
-        if (value instanceof Map && depth < DEPTH_MAX) {
-            char before = '{';
-            for (Map.Entry<?, ?> member : ((Map<?, ?>) value).entrySet()) {
-                quote(out.append(before), (String) member.getKey());
-                write(out.append(':'), member.getValue(), depth + 1);
-                before = ',';
-            }
-            out.append(before == '{' ? "{}" : "}");
-        } else if (value instanceof Iterable && depth < DEPTH_MAX) {
-            char before = '[';
-            for (Object each : (Iterable<?>) value) {
-                write(out.append(before), each, depth + 1);
-                before = ',';
-            }
-            out.append(before == '[' ? "[]" : "]");
-        } else {
-            writeScalar(out, value);
+        if (value instanceof Map) {
+            StringJoiner members = new StringJoiner(",", "{", "}");
+            ((Map<?, ?>) value).forEach((name, each) -> members.add(quote((String) name) + ":" + write(each)));
+            return members.toString();
         }
-    }
-
-    private static void writeScalar(StringBuilder out, Object value) {
-        boolean number = value instanceof Number && NUMBER.matcher(value.toString()).matches(); // no NaN
-        if (value instanceof CharSequence) {
-            quote(out, (CharSequence) value);
-        } else if (value == null || value instanceof Boolean || number) {
-            out.append(value);
-        } else {
-            throw new IllegalArgumentException("JSON has no " + value.getClass().getName() + " like this, or so deep");
+        if (value instanceof Iterable) {
+            StringJoiner values = new StringJoiner(",", "[", "]");
+            ((Iterable<?>) value).forEach(each -> values.add(write(each)));
+            return values.toString();
         }
+        if (value instanceof CharSequence) return quote((CharSequence) value);
+        boolean plain = value == null || value instanceof Boolean || value instanceof Number;
+        if (plain && LITERAL.matcher(String.valueOf(value)).matches()) return String.valueOf(value); // no NaN
+        throw new IllegalArgumentException("JSON has no " + value.getClass().getName() + " like this");
     }
 
-    /** Surrogates are escaped: so half of a pair is an error of the server, and no question mark. */
-    private static void quote(StringBuilder out, CharSequence text) {
-        out.append('"');
-        text.chars().forEach(code -> {
-            if (code < ' ' || Character.isSurrogate((char) code)) {
-                out.append(String.format("\\u%04x", code));
-            } else {
-                out.append(code == '"' || code == '\\' ? "\\" : "").append((char) code);
-            }
-        });
-        out.append('"');
+    /** Half of a pair of surrogates is escaped: so it is an error of the server, and no question mark. */
+    private static String quote(CharSequence text) {
+        return '"' + ESCAPED.matcher(text).replaceAll(each -> String.format("\\\\u%04x", (int) each.group().charAt(0))) + '"';
     }
 }

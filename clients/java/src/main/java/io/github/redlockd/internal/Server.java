@@ -1,11 +1,10 @@
-package io.github.redlockd;
+package io.github.redlockd.internal;
 
 import java.io.BufferedInputStream;
 import java.io.Closeable;
 import java.io.IOException;
 import java.io.InputStream;
 import java.io.OutputStream;
-import java.lang.reflect.Method;
 import java.net.InetAddress;
 import java.net.InetSocketAddress;
 import java.net.ProtocolFamily;
@@ -22,7 +21,7 @@ import javax.net.ssl.SSLParameters;
 import javax.net.ssl.SSLSocket;
 
 /** One address of the list: {@code http://host:port}, {@code https://host:port/path} or {@code unix:/path}. */
-final class Server {
+public final class Server {
     private static final Pattern URL = Pattern.compile("unix:([!-~]+)"
         + "|(https?)://((\\[[0-9a-fA-F:.]+\\]|[!-~&&[^/:@?#\\[\\]]]+)(?::([0-9]{1,5}))?)(/[!-~&&[^?#]]*)?");
     final String url;
@@ -33,36 +32,27 @@ final class Server {
     private final int port;
     private final SocketAddress socketFile; // of a Unix socket, or null
 
-    Server(String url) {
+    public Server(String url) {
         Matcher parts = URL.matcher(url);
         if (!parts.matches()) throw new IllegalArgumentException("not the address of a server: " + url);
         this.url = url;
         tls = "https".equals(parts.group(2));
-        socketFile = parts.group(1) == null ? null : unixAddress(parts.group(1));
+        socketFile = parts.group(1) == null ? null
+            : (SocketAddress) call("java.net.UnixDomainSocketAddress", "of", String.class, parts.group(1));
         authority = socketFile != null ? "localhost" : parts.group(3);
         host = socketFile != null ? "" : parts.group(4).replaceAll("[\\[\\]]", "");
         port = parts.group(5) != null ? Integer.parseInt(parts.group(5)) : tls ? 443 : 80;
         prefix = parts.group(6) == null ? "" : parts.group(6).replaceAll("/+$", "");
     }
 
-    boolean hasTls() { return tls; }
+    public boolean hasTls() { return tls; }
 
-    // Unix sockets by reflection: this file is for Java 11, which has none.
-    private static SocketAddress unixAddress(String path) {
+    /** Calls a static method that Java 11, for which this file is, does not have. */
+    private static Object call(String name, String method, Class<?> type, Object argument) {
         try {
-            Method of = Class.forName("java.net.UnixDomainSocketAddress").getMethod("of", String.class);
-            return (SocketAddress) of.invoke(null, path);
+            return Class.forName(name).getMethod(method, type).invoke(null, argument);
         } catch (ReflectiveOperationException error) {
-            throw new UnsupportedOperationException("unix:" + path + ": Unix sockets need Java 16 or newer", error);
-        }
-    }
-
-    private static SocketChannel openUnix() throws IOException {
-        try {
-            Method open = SocketChannel.class.getMethod("open", ProtocolFamily.class);
-            return (SocketChannel) open.invoke(null, StandardProtocolFamily.valueOf("UNIX"));
-        } catch (ReflectiveOperationException error) {
-            throw new IOException("no Unix socket", error);
+            throw new UnsupportedOperationException("Unix sockets need Java 16 or newer", error);
         }
     }
 
@@ -72,11 +62,10 @@ final class Server {
             Socket socket = new Socket();
             keep.accept(socket);
             try {
-                socket.connect(new InetSocketAddress(address, port));
                 socket.setTcpNoDelay(true);
+                socket.connect(new InetSocketAddress(address, port));
                 return socket;
             } catch (IOException error) {
-                socket.close();
                 failure = error;
             }
         }
@@ -98,7 +87,9 @@ final class Server {
      */
     Answer ask(byte[] request, SSLContext context, Consumer<Closeable> keep, Runnable sends) throws IOException {
         if (socketFile != null) {
-            SocketChannel channel = openUnix();
+            ProtocolFamily family = StandardProtocolFamily.valueOf("UNIX");
+            String type = SocketChannel.class.getName();
+            SocketChannel channel = (SocketChannel) call(type, "open", ProtocolFamily.class, family);
             keep.accept(channel);
             channel.connect(socketFile);
             return ask(request, Channels.newInputStream(channel), Channels.newOutputStream(channel), sends);

@@ -1,4 +1,4 @@
-package io.github.redlockd;
+package io.github.redlockd.internal;
 
 import java.io.IOException;
 import java.io.InputStream;
@@ -17,42 +17,36 @@ import java.util.Base64;
 import java.util.Collection;
 import java.util.regex.Matcher;
 import java.util.regex.Pattern;
-import javax.net.ssl.KeyManager;
 import javax.net.ssl.KeyManagerFactory;
 import javax.net.ssl.SSLContext;
-import javax.net.ssl.TrustManager;
 import javax.net.ssl.TrustManagerFactory;
 
 /** What HTTPS trusts and shows, from PEM files. A file that cannot be read or used is an IllegalArgumentException. */
-final class Tls {
+public final class Tls {
     private static final Pattern KEY = Pattern.compile("-----BEGIN PRIVATE KEY-----([^-]+)-----END PRIVATE KEY-----");
     private static final char[] NO_PASSWORD = {};
 
     private Tls() { }
 
     /** Each path may be null: then the authorities of Java are trusted, and no certificate is shown. */
-    static SSLContext context(Path trust, Path certificate, Path key) {
+    public static SSLContext context(Path trust, Path certificate, Path key) {
         try {
-            KeyManager[] shown = null;
-            TrustManager[] trusted = null;
-            if (certificate != null) {
-                String algorithm = KeyManagerFactory.getDefaultAlgorithm();
-                KeyManagerFactory factory = KeyManagerFactory.getInstance(algorithm);
-                factory.init(identity(certificates(certificate), key), NO_PASSWORD);
-                shown = factory.getKeyManagers();
-            }
-            if (trust != null) {
-                String algorithm = TrustManagerFactory.getDefaultAlgorithm();
-                TrustManagerFactory factory = TrustManagerFactory.getInstance(algorithm);
-                factory.init(authorities(certificates(trust)));
-                trusted = factory.getTrustManagers();
-            }
+            KeyManagerFactory shown = KeyManagerFactory.getInstance(KeyManagerFactory.getDefaultAlgorithm());
+            shown.init(certificate == null ? newStore() : identity(certificates(certificate), key), NO_PASSWORD);
+            TrustManagerFactory trusted = TrustManagerFactory.getInstance(TrustManagerFactory.getDefaultAlgorithm());
+            trusted.init(trust == null ? null : authorities(certificates(trust)));
             SSLContext context = SSLContext.getInstance("TLS");
-            context.init(shown, trusted, null);
+            context.init(shown.getKeyManagers(), trusted.getTrustManagers(), null);
             return context;
         } catch (GeneralSecurityException | IOException error) {
             throw new IllegalArgumentException("the files for TLS cannot be used: " + error, error);
         }
+    }
+
+    private static KeyStore newStore() throws GeneralSecurityException, IOException {
+        KeyStore store = KeyStore.getInstance("PKCS12");
+        store.load(null, null);
+        return store;
     }
 
     private static Certificate[] certificates(Path file) throws GeneralSecurityException, IOException {
@@ -64,10 +58,9 @@ final class Tls {
     }
 
     private static KeyStore authorities(Certificate[] certificates) throws GeneralSecurityException, IOException {
-        KeyStore store = KeyStore.getInstance("PKCS12");
-        store.load(null, null);
-        for (int each = 0; each < certificates.length; each++) {
-            store.setCertificateEntry("authority" + each, certificates[each]);
+        KeyStore store = newStore();
+        for (Certificate each : certificates) {
+            store.setCertificateEntry("authority" + store.size(), each);
         }
         return store;
     }
@@ -80,8 +73,7 @@ final class Tls {
         }
         KeyFactory factory = KeyFactory.getInstance(chain[0].getPublicKey().getAlgorithm());
         PrivateKey key = factory.generatePrivate(new PKCS8EncodedKeySpec(Base64.getMimeDecoder().decode(pem.group(1))));
-        KeyStore store = KeyStore.getInstance("PKCS12");
-        store.load(null, null);
+        KeyStore store = newStore();
         store.setKeyEntry("me", key, NO_PASSWORD, chain);
         return store;
     }
