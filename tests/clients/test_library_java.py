@@ -105,6 +105,23 @@ def test_what_is_in_the_package(package):
     assert any(page.endswith("/RedlockdClient.html") for page in pages) and not any("/internal/" in page for page in pages)
 
 
+def lines_of_code(files):
+    """Without comments, empty lines and imports."""
+    code = 0
+    for path in files:
+        text = path.read_text(encoding="utf-8")
+        assert max(map(len, text.splitlines())) <= 120, path
+        lines = map(str.strip, re.sub(r"/\*.*?\*/", "", text, flags=re.S).splitlines())
+        code += sum(1 for line in lines if line and not line.startswith(("//", "import ", "package ")))
+    return code
+
+
+def test_the_library_is_small():
+    """The rules of a lease; and, for themselves, JSON, HTTP and PEM files, which other languages have in their standard libraries."""
+    folder = SOURCE / "src/main/java/io/github/redlockd"
+    assert 300 < lines_of_code(folder.glob("*.java")) <= 500 and 300 < lines_of_code(folder.glob("internal/*.java")) <= 400
+
+
 # ---- interrupts and ends ----
 
 

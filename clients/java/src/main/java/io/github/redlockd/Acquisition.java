@@ -6,7 +6,6 @@ import java.util.Set;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.ExecutionException;
-import java.util.concurrent.ThreadLocalRandom;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.locks.LockSupport;
 
@@ -73,7 +72,7 @@ final class Acquisition {
             if (isGrant(answer)) {
                 Lease lease = new Lease(servers, wanted, answer, sent);
                 unknown = false;
-                if (!lease.isLost()) return lease.start();
+                if (!lease.isLost()) return lease;
                 lease.release();
                 key = newKey();
                 answer = Answer.none("the lease came too late to be used", false);
@@ -104,21 +103,18 @@ final class Acquisition {
         return isGrant(answer) && !whole ? Answer.none("a strange lease", true) : answer;
     }
 
-    /** Before the next request; throws the error if there is none. {@code early}: before the wait of the last was over. */
+    /** Before the next request; throws the error if there is none. {@code early}: the wait of the last was not over. */
     private void pause(Answer answer, boolean early) throws InterruptedException {
         boolean locked = answer.status == 409;
         failures = locked ? 0 : failures + 1;
-        long left = until - Term.clock();
+        long left = until - Term.clock(), pause = servers.pause(answer, failures);
         // after the wait: each server once, and once more where the answer was lost
-        int tries = servers.count + (answer.status == 0 && answer.sent ? 1 : 0);
+        int tries = servers.count() + (answer.status == 0 && answer.sent ? 1 : 0);
         if (!locked && !answer.isUndecided() || left <= 0 && (locked || failures >= tries)) {
             throw RedlockdException.of(answer);
         }
-        if (locked ? early : failures % servers.count == 0) { // else the wait goes on, or at another server
-            long after = locked ? Math.min(answer.retryAfter(), Term.SECOND) : answer.retryAfter();
-            long random = ThreadLocalRandom.current().nextLong(Term.SECOND);
-            TimeUnit.NANOSECONDS.sleep(Math.min(after + random, left));
-        }
+        if (locked && early) pause = Math.min(answer.retryAfter(), Term.SECOND) + RANDOM.nextInt((int) Term.SECOND);
+        TimeUnit.NANOSECONDS.sleep(Math.min(pause, left));
     }
 
     /** Nobody wants the lock any more: finds and releases the lease that may have been granted. */

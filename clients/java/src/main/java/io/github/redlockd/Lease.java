@@ -15,7 +15,6 @@ import java.util.concurrent.ExecutionException;
 import java.util.concurrent.Future;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.TimeoutException;
-import java.util.stream.Collectors;
 
 /**
  * A lease that is renewed in the background until {@link #close} or {@link #release}, or until it is lost. Leases that
@@ -23,42 +22,31 @@ import java.util.stream.Collectors;
  */
 public final class Lease implements AutoCloseable {
     private static final System.Logger LOG = System.getLogger(Lease.class.getPackageName());
-    private static final long RENEW_MAX = 5 * Term.SECOND;
     private static final LockLost BY_RELEASE = new LockLost("the lease was released", null);
     private static final Set<Lease> HELD = ConcurrentHashMap.newKeySet(); // those that are not released
     private final Servers servers;
     private final Wanted wanted;
-    private final String token;
-    private final long fence;
-    private final int slot;
-    private final long begin;
+    private final Answer grant;
     private final Term term;
     private volatile Future<?> renewing; // the timer or the request
     private int failures; // of renewals in a row; they come one after the other
 
-    /** {@code sent}: the clock, read before the request was sent. */
+    /** From here on it is renewed. {@code sent}: the clock, read before the request was sent. */
     Lease(Servers servers, Wanted wanted, Answer grant, long sent) {
         this.servers = servers;
         this.wanted = wanted;
-        token = grant.text("token", "");
-        fence = grant.number("fence");
-        slot = (int) grant.number("slot");
+        this.grant = grant;
         long waited = Math.max(grant.number("waited_ms"), 0) * Term.MILLISECOND;
-        begin = sent + waited / 100 * 99; // the clocks may differ by a hundredth
+        long begin = sent + waited / 100 * 99; // the clocks may differ by a hundredth
         term = new Term(begin + grant.number("validity_ms") * Term.MILLISECOND, wanted.margin);
+        LOG.log(Level.DEBUG, "acquired " + wanted.resources + ", fence " + fence());
         HELD.add(this);
-    }
-
-    /** From here on it is renewed. */
-    Lease start() {
-        LOG.log(Level.DEBUG, "acquired " + wanted.resources + ", fence " + fence);
         renewAt(begin + wanted.ttl / 3);
         term.over.thenAccept(this::end);
-        return this;
     }
 
     static void releaseAll() {
-        HELD.stream().map(Lease::beginRelease).collect(Collectors.toList()).forEach(CompletableFuture::join);
+        CompletableFuture.allOf(HELD.stream().map(Lease::beginRelease).toArray(CompletableFuture[]::new)).join();
     }
 
     private void end(LockLost why) {
@@ -74,8 +62,8 @@ public final class Lease implements AutoCloseable {
     private void renew() {
         if (term.lost() != null) return;
         long sent = Term.clock();
-        long limit = Collections.min(List.of(wanted.ttl / 5, servers.timeout, RENEW_MAX, term.remaining()));
-        CompletableFuture<Answer> renewal = servers.ask(wanted.put(token, limit));
+        long limit = Collections.min(List.of(wanted.ttl / 5, servers.timeout, 5 * Term.SECOND, term.remaining()));
+        CompletableFuture<Answer> renewal = servers.ask(wanted.put(grant.text("token", ""), limit));
         renewing = renewal;
         renewal.thenAccept(answer -> renewed(answer, sent));
     }
@@ -93,7 +81,7 @@ public final class Lease implements AutoCloseable {
             term.lose(new LockLost("lease lost: " + error.getMessage(), error));
         } else { // the old end holds: again soon, at another server at once
             LOG.log(Level.WARNING, "renewal of {0}: {1}", wanted.resources, error.getMessage());
-            renewAt(Term.clock() + (++failures % servers.count != 0 ? 0 : wanted.ttl / 10));
+            renewAt(Term.clock() + (++failures % servers.count() != 0 ? 0 : wanted.ttl / 10));
         }
     }
 
@@ -101,7 +89,7 @@ public final class Lease implements AutoCloseable {
     private CompletableFuture<Integer> beginRelease() {
         if (!HELD.remove(this)) return CompletableFuture.completedFuture(0);
         term.lose(BY_RELEASE);
-        return servers.askEach(wanted.delete(token, servers.timeout)).thenApply(answer -> {
+        return servers.askEach(wanted.delete(grant.text("token", ""), servers.timeout)).thenApply(answer -> {
             boolean done = answer.status == 204;
             String said = done ? "done" : RedlockdException.of(answer).getMessage();
             LOG.log(done ? Level.DEBUG : Level.WARNING, "release of {0}: {1}", wanted.resources, said);
@@ -135,14 +123,16 @@ public final class Lease implements AutoCloseable {
      *
      * @return a number that is larger than the fence of every holder before
      */
-    public long fence() { return fence; }
+    public long fence() { return grant.number("fence"); }
 
     /**
      * The slot of the lease.
      *
      * @return empty unless it was acquired with {@link Options#slots}
      */
-    public OptionalInt slot() { return slot < 0 ? OptionalInt.empty() : OptionalInt.of(slot); }
+    public OptionalInt slot() {
+        return grant.number("slot") < 0 ? OptionalInt.empty() : OptionalInt.of((int) grant.number("slot"));
+    }
 
     /**
      * What the lease covers.

@@ -3,23 +3,29 @@ package io.github.redlockd;
 import io.github.redlockd.internal.Json;
 import java.time.Duration;
 import java.util.HashMap;
-import java.util.List;
 import java.util.Map;
-import java.util.Objects;
 
 /** How a lock is acquired. Each call returns new options; none changes the old ones. */
 public final class Options {
-    private final Map<String, Object> values;
+    final Duration ttl;
+    final Duration wait;
+    final Duration margin; // null: a tenth of the ttl
+    final Map<String, Object> members; // which are sent as they are
 
     /** A lease of 30 seconds, a wait of 60, and a margin of a tenth of the ttl. */
-    public Options() { this(new HashMap<>()); }
+    public Options() { this(Duration.ofSeconds(30), Duration.ofSeconds(60), null, Map.of()); }
 
-    private Options(Map<String, Object> values) { this.values = values; }
+    private Options(Duration ttl, Duration wait, Duration margin, Map<String, Object> members) {
+        this.ttl = ttl;
+        this.wait = wait;
+        this.margin = margin;
+        this.members = members;
+    }
 
     private Options with(String name, Object value) {
-        Map<String, Object> copy = new HashMap<>(values);
+        Map<String, Object> copy = new HashMap<>(members);
         copy.put(name, value);
-        return new Options(copy);
+        return new Options(ttl, wait, margin, copy);
     }
 
     /**
@@ -28,7 +34,7 @@ public final class Options {
      * @param ttl the time
      * @return new options
      */
-    public Options ttl(Duration ttl) { return with("ttl", ttl); }
+    public Options ttl(Duration ttl) { return new Options(ttl, wait, margin, members); }
 
     /**
      * Says how long to wait for the lock: a minute unless you say more.
@@ -36,7 +42,7 @@ public final class Options {
      * @param wait the time; {@link Duration#ZERO} does not wait
      * @return new options
      */
-    public Options waitUpTo(Duration wait) { return with("wait", wait); }
+    public Options waitUpTo(Duration wait) { return new Options(ttl, wait, margin, members); }
 
     /**
      * Says how long before its end the lease counts as lost: a tenth of the ttl unless you say more.
@@ -44,7 +50,7 @@ public final class Options {
      * @param margin the time, at most half of the ttl
      * @return new options
      */
-    public Options margin(Duration margin) { return with("margin", margin); }
+    public Options margin(Duration margin) { return new Options(ttl, wait, margin, members); }
 
     /**
      * Labels the lease for all who may inspect the lock.
@@ -76,18 +82,4 @@ public final class Options {
      * @return new options
      */
     public Options slots(int slots) { return with("slots", slots); }
-
-    long nanos(String name, long otherwise) {
-        Duration value = (Duration) values.get(name);
-        return value == null ? otherwise : Term.nanos(value);
-    }
-
-    /** What is sent as it is. {@code owner}: where the options name none. */
-    Map<String, Object> members(String owner) {
-        Map<String, Object> members = new HashMap<>(values);
-        members.keySet().retainAll(List.of("owner", "metadata", "mode", "slots"));
-        members.putIfAbsent("owner", owner);
-        members.values().removeIf(Objects::isNull);
-        return members;
-    }
 }

@@ -78,7 +78,7 @@ public final class RedlockdClient {
      * @throws InterruptedException if this thread is interrupted: then nothing is left at the servers
      */
     public Lease lock(String resource, Options options) throws InterruptedException {
-        return acquire(List.of(resource), true, options);
+        return lockAll(List.of(resource), options);
     }
 
     /**
@@ -90,7 +90,7 @@ public final class RedlockdClient {
      * @throws InterruptedException if this thread is interrupted: then nothing is left at the servers
      */
     public Lease lockAll(Collection<String> resources, Options options) throws InterruptedException {
-        return acquire(resources, false, options);
+        return new Acquisition(servers, new Wanted(resources, options, owner)).run();
     }
 
     /**
@@ -113,7 +113,7 @@ public final class RedlockdClient {
      * @throws InterruptedException if this thread is interrupted: then nothing is left at the servers
      */
     public Optional<Lease> tryLock(String resource, Options options) throws InterruptedException {
-        return attempt(List.of(resource), true, options);
+        return tryLockAll(List.of(resource), options);
     }
 
     /**
@@ -125,17 +125,8 @@ public final class RedlockdClient {
      * @throws InterruptedException if this thread is interrupted: then nothing is left at the servers
      */
     public Optional<Lease> tryLockAll(Collection<String> resources, Options options) throws InterruptedException {
-        return attempt(resources, false, options);
-    }
-
-    private Lease acquire(Collection<String> resources, boolean single, Options options) throws InterruptedException {
-        return new Acquisition(servers, new Wanted(resources, single, options, owner)).run();
-    }
-
-    private Optional<Lease> attempt(Collection<String> resources, boolean single, Options options)
-            throws InterruptedException {
         try {
-            return Optional.of(acquire(resources, single, options.waitUpTo(Duration.ZERO)));
+            return Optional.of(lockAll(resources, options.waitUpTo(Duration.ZERO)));
         } catch (Locked error) {
             return Optional.empty();
         }
@@ -150,11 +141,7 @@ public final class RedlockdClient {
      * @return the states, each by the names of its members
      */
     public Flow.Publisher<Map<String, Object>> watch(String resource) {
-        return subscriber -> {
-            Watch watch = new Watch(servers, resource, subscriber);
-            subscriber.onSubscribe(watch);
-            watch.next();
-        };
+        return subscriber -> new Watch(servers, resource, subscriber);
     }
 
     /**

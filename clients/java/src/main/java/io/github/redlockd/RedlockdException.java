@@ -10,7 +10,7 @@ import java.util.function.Function;
  * <p>They are unchecked: {@link Lease#check} stands before each write, often in lambdas, and most callers let an error
  * end the work.
  */
-@SuppressWarnings("serial") // the problem is not kept in a stream
+@SuppressWarnings("serial")
 public class RedlockdException extends RuntimeException {
     private static final Map<String, Function<Answer, RedlockdException>> BY_CODE = Map.ofEntries(
         Map.entry("no-answer", NoAnswer::new), Map.entry("invalid-request", InvalidRequest::new),
@@ -20,24 +20,12 @@ public class RedlockdException extends RuntimeException {
         Map.entry("lease-expired", LeaseExpired::new), Map.entry("too-large", TooLarge::new),
         Map.entry("too-many-requests", TooManyRequests::new), Map.entry("no-quorum", NoQuorum::new),
         Map.entry("split-vote", SplitVote::new), Map.entry("draining", Draining::new));
-    /** Of the answer. */
-    private final String code;
-    /** Of the answer. */
-    private final int status;
-    private final transient Map<?, ?> problem;
+    /** Or what the library says instead. */
+    private final Answer answer;
 
     private RedlockdException(Answer answer) {
         super(answer.text("detail", "status " + answer.status));
-        code = answer.text("code", "error");
-        status = answer.status;
-        problem = answer.body;
-    }
-
-    private RedlockdException(String detail, String code, Throwable cause) {
-        super(detail, cause);
-        this.code = code;
-        status = 0;
-        problem = Map.of();
+        this.answer = answer;
     }
 
     static RedlockdException of(Answer answer) {
@@ -49,21 +37,21 @@ public class RedlockdException extends RuntimeException {
      *
      * @return also one that this library does not know
      */
-    public String code() { return code; }
+    public String code() { return answer.text("code", "error"); }
 
     /**
      * The HTTP status of the answer.
      *
      * @return 0 if there was none
      */
-    public int status() { return status; }
+    public int status() { return answer.status; }
 
     /**
      * The whole answer.
      *
      * @return its members by their names
      */
-    public Map<?, ?> problem() { return problem == null ? Map.of() : problem; }
+    public Map<?, ?> problem() { return answer.body; }
 
     /** No server of redlockd answered. After an acquisition, a lease may have been granted that ends by itself. */
     public static final class NoAnswer extends RedlockdException { NoAnswer(Answer it) { super(it); } }
@@ -73,7 +61,10 @@ public class RedlockdException extends RuntimeException {
      * over.
      */
     public static final class LockLost extends RedlockdException {
-        LockLost(String detail, Throwable cause) { super(detail, "lock-lost", cause); }
+        LockLost(String detail, Throwable cause) {
+            super(Answer.own("lock-lost", detail, false));
+            initCause(cause);
+        }
     }
 
     /** The request is wrong: {@code errors} of the problem has each field and the reason. */

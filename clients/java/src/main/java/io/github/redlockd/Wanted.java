@@ -1,12 +1,14 @@
 package io.github.redlockd;
 
+import static java.nio.charset.StandardCharsets.UTF_8;
+
 import io.github.redlockd.internal.Ask;
 import java.net.URLEncoder;
-import java.nio.charset.StandardCharsets;
 import java.util.Collection;
 import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
+import java.util.Objects;
 
 /** What is asked for: one resource, or all of several at once. Times are nanoseconds. */
 final class Wanted {
@@ -15,31 +17,31 @@ final class Wanted {
     final long ttl;
     final long wait;
     final long margin;
-    private final Map<String, Object> body; // of a POST
+    private final Map<String, Object> body = new HashMap<>(); // of a POST
     private final String path; // of a PUT or DELETE
     private final Map<String, Object> names; // in a PUT or DELETE
 
-    /** {@code single}: one resource is asked for, and its path names it. */
-    Wanted(Collection<String> resources, boolean single, Options options, String owner) {
+    Wanted(Collection<String> resources, Options options, String owner) {
         this.resources = List.copyOf(resources);
+        boolean single = resources.size() == 1; // its path names it, and not the body
         path = single ? pathOf(this.resources.get(0)) : "/locks";
         names = single ? Map.of() : Map.of("resources", this.resources);
-        ttl = options.nanos("ttl", 30 * Term.SECOND);
-        wait = options.nanos("wait", 60 * Term.SECOND);
-        margin = options.nanos("margin", ttl / 10);
+        ttl = Term.nanos(options.ttl);
+        wait = Term.nanos(options.wait);
+        margin = options.margin == null ? ttl / 10 : Term.nanos(options.margin);
         if (ttl < Term.MILLISECOND || wait < 0 || margin < 0 || margin > ttl / 2) {
             throw new IllegalArgumentException("ttl must be positive, wait not negative, margin at most half of ttl");
         }
-        body = options.members(owner);
+        body.put("owner", owner);
+        body.putAll(options.members);
+        body.values().removeIf(Objects::isNull);
         body.put("ttl_ms", ttl / Term.MILLISECOND);
         body.putAll(single ? Map.of("resource", this.resources.get(0)) : names);
     }
 
     static String pathOf(String resource) {
-        if (!StandardCharsets.UTF_8.newEncoder().canEncode(resource)) {
-            throw new IllegalArgumentException("a name with half a character");
-        }
-        return "/locks/" + URLEncoder.encode(resource, StandardCharsets.UTF_8).replace("+", "%20");
+        if (!UTF_8.newEncoder().canEncode(resource)) throw new IllegalArgumentException("a name with half a character");
+        return "/locks/" + URLEncoder.encode(resource, UTF_8).replace("+", "%20");
     }
 
     /** A request that acquires; {@code wait}: how long it waits in the queue. */

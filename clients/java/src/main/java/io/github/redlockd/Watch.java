@@ -6,7 +6,7 @@ import io.github.redlockd.internal.Threads;
 import java.util.Map;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.Flow;
-import java.util.concurrent.ThreadLocalRandom;
+import java.util.concurrent.atomic.AtomicBoolean;
 
 /**
  * One subscriber to the states of a lock. There is one request or pause at a time, and only while the subscriber has
@@ -17,64 +17,54 @@ final class Watch implements Flow.Subscription {
     private final Servers servers;
     private final String path;
     private final Flow.Subscriber<? super Map<String, Object>> subscriber;
+    private final AtomicBoolean ended = new AtomicBoolean();
     private String tag = "\"none\""; // which no state has: the first one comes at once
     private int failures; // in a row
-    private long wanted; // guarded by this, as the next three; -1: what is no number
+    private long wanted; // guarded by this, as the next two; negative: what is no number
     private boolean idle;
-    private boolean ended;
-    private CompletableFuture<Answer> open = new CompletableFuture<>();
+    private CompletableFuture<Answer> open = new CompletableFuture<>(); // the request under way
 
+    /** From here on the subscriber is told what it asks for. */
     Watch(Servers servers, String resource, Flow.Subscriber<? super Map<String, Object>> subscriber) {
         this.servers = servers;
         this.subscriber = subscriber;
         path = Wanted.pathOf(resource) + "?wait_ms=" + WAIT / Term.MILLISECOND;
+        subscriber.onSubscribe(this);
+        next(0);
     }
 
     @Override
     public synchronized void request(long number) {
         wanted = number <= 0 ? -1 : number > Long.MAX_VALUE - wanted ? Long.MAX_VALUE : wanted + number;
-        if (idle) next();
+        if (idle) next(0);
     }
 
     @Override
     public synchronized void cancel() {
-        ended = true;
+        ended.set(true);
         open.cancel(false);
     }
 
-    /** Asks for the next state, if one is wanted. */
-    synchronized void next() {
+    /** Asks for the next state, if one is wanted. {@code told}: how many the last request has brought. */
+    private synchronized void next(int told) {
+        wanted -= wanted == Long.MAX_VALUE ? 0 : told;
         idle = wanted == 0;
-        if (idle || ended) return;
+        if (idle || ended.get()) return;
         Ask ask = new Ask("GET", path, WAIT + servers.timeout, Map.of(), Map.of("If-None-Match", tag));
         open = wanted > 0 ? servers.ask(ask)
             : CompletableFuture.failedFuture(new IllegalArgumentException("not a number of states"));
-        open.thenAcceptAsync(this::answered, Threads.POOL).exceptionally(this::fail);
+        open.thenAcceptAsync(this::answered, Threads.POOL).whenComplete((nothing, error) -> {
+            if (error != null && !ended.getAndSet(true)) subscriber.onError(error.getCause());
+        });
     }
 
     @SuppressWarnings("unchecked") // an object of JSON has only texts as names
     private void answered(Answer answer) {
         failures = answer.isUndecided() ? failures + 1 : 0;
         if (failures == 0 && answer.status != 200 && answer.status != 304) throw RedlockdException.of(answer);
-        if (answer.status == 200) {
-            synchronized (this) {
-                if (ended) return;
-                wanted -= wanted == Long.MAX_VALUE ? 0 : 1;
-            }
-            tag = answer.headers.getOrDefault("ETag", tag);
-            subscriber.onNext((Map<String, Object>) answer.body);
-        }
-        boolean pauses = failures > 0 && failures % servers.count == 0;
-        long random = ThreadLocalRandom.current().nextLong(Term.SECOND);
-        Threads.after(pauses ? answer.retryAfter() + random : 0, this::next);
-    }
-
-    private Void fail(Throwable error) {
-        synchronized (this) {
-            if (ended) return null;
-            ended = true;
-        }
-        subscriber.onError(error.getCause());
-        return null;
+        boolean told = answer.status == 200 && !ended.get();
+        tag = answer.headers.getOrDefault("ETag", tag);
+        if (told) subscriber.onNext((Map<String, Object>) answer.body);
+        Threads.after(servers.pause(answer, failures), () -> next(told ? 1 : 0));
     }
 }

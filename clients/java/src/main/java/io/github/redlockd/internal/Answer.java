@@ -4,6 +4,7 @@ import java.io.ByteArrayOutputStream;
 import java.io.EOFException;
 import java.io.IOException;
 import java.io.InputStream;
+import java.io.Serializable;
 import java.util.Map;
 import java.util.TreeMap;
 import java.util.regex.Matcher;
@@ -13,7 +14,8 @@ import java.util.regex.Pattern;
  * An answer to a request. The status is 0 where no whole answer of redlockd came; {@code sent}: the request may have
  * been carried out nevertheless.
  */
-public final class Answer {
+@SuppressWarnings("serial") // its maps can be written to a stream
+public final class Answer implements Serializable {
     private static final int LINE_MAX = 16 << 10, LINES_MAX = 200, BODY_MAX = 4 << 20;
     private static final Pattern STATUS = Pattern.compile("HTTP/1\\.[01] ([1-5][0-9][0-9])(?: .*)?");
     public final int status;
@@ -28,8 +30,13 @@ public final class Answer {
         this.sent = sent;
     }
 
+    /** What no server says, but the library. */
+    public static Answer own(String code, String detail, boolean sent) {
+        return new Answer(0, Map.of(), Map.of("code", code, "detail", detail), sent);
+    }
+
     public static Answer none(String why, boolean sent) {
-        return new Answer(0, Map.of(), Map.of("code", "no-answer", "detail", "no answer of redlockd: " + why), sent);
+        return own("no-answer", "no answer of redlockd: " + why, sent);
     }
 
     /** True for what another server may answer otherwise. */

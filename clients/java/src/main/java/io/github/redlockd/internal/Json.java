@@ -8,6 +8,8 @@ import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.StringJoiner;
+import java.util.function.Function;
+import java.util.regex.MatchResult;
 import java.util.regex.Matcher;
 import java.util.regex.Pattern;
 
@@ -147,6 +149,7 @@ public final class Json {
 
     /** Half of a pair of surrogates is escaped: so it is an error of the server, and no question mark. */
     private static String quote(CharSequence text) {
-        return '"' + ESCAPED.matcher(text).replaceAll(each -> String.format("\\\\u%04x", (int) each.group().charAt(0))) + '"';
+        Function<MatchResult, String> escape = each -> String.format("\\\\u%04x", (int) each.group().charAt(0));
+        return '"' + ESCAPED.matcher(text).replaceAll(escape) + '"';
     }
 }
