@@ -113,9 +113,10 @@ public final class Json {
         char kind = next();
         int which = SHORT.indexOf(kind);
         if (which >= 0) return MEANT.charAt(which);
-        if (kind != 'u' || !text.substring(at).matches("(?s)[0-9a-fA-F]{4}.*")) throw wrong();
+        String code = text.substring(at, Math.min(at + 4, text.length()));
+        if (kind != 'u' || !code.matches("[0-9a-fA-F]{4}")) throw wrong();
         at += 4;
-        return (char) Integer.parseInt(text.substring(at - 4, at), 16);
+        return (char) Integer.parseInt(code, 16);
     }
 
     private Object literal() {
