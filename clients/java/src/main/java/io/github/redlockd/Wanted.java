@@ -15,8 +15,7 @@ final class Wanted {
     private static final long RELEASE_TIMEOUT = 2 * Term.SECOND;
     final List<String> resources;
     final long ttl;
-    final long wait;
-    final long margin;
+    final long wait, margin;
     private final Map<String, Object> body = new HashMap<>(); // of a POST
     private final String path; // of a PUT or DELETE
     private final Map<String, Object> names; // in a PUT or DELETE

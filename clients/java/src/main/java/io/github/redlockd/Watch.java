@@ -63,8 +63,9 @@ final class Watch implements Flow.Subscription {
         failures = answer.isUndecided() ? failures + 1 : 0;
         if (failures == 0 && answer.status != 200 && answer.status != 304) throw RedlockdException.of(answer);
         boolean told = answer.status == 200 && !ended.get();
+        boolean same = told && tag.equals(answer.headers.getOrDefault("ETag", tag)); // a proxy strips it
         tag = answer.headers.getOrDefault("ETag", tag);
         if (told) subscriber.onNext((Map<String, Object>) answer.body);
-        Threads.after(servers.pause(answer, failures), () -> next(told ? 1 : 0));
+        Threads.after(same ? Term.SECOND : servers.pause(answer, failures), () -> next(told ? 1 : 0));
     }
 }
