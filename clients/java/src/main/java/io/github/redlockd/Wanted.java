@@ -14,8 +14,7 @@ import java.util.Objects;
 final class Wanted {
     private static final long RELEASE_TIMEOUT = 2 * Term.SECOND;
     final List<String> resources;
-    final long ttl;
-    final long wait, margin;
+    final long ttl, wait, margin;
     private final Map<String, Object> body = new HashMap<>(); // of a POST
     private final String path; // of a PUT or DELETE
     private final Map<String, Object> names; // in a PUT or DELETE
