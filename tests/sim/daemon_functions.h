@@ -175,8 +175,7 @@ void check_given(struct world *world, unsigned proc, uint64_t token); /* a proce
 void check_pending(struct world *world, const struct transport_connection *connection);
 /* daemon_memory.c */
 void check_votes_again(struct world *world, unsigned index);
-void check_remembers(struct world *world, const struct transport_connection *connection,
-		     const struct command *command);
+void check_remembers(struct world *world, const struct transport_connection *connection, const struct command *command);
 void check_round(struct world *world, struct lease *lease, uint16_t votes, const struct trail *trail);
 void check_force(struct world *world, unsigned key); /* an operator begins to release it */
 void check_forced(struct world *world, unsigned key);

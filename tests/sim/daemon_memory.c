@@ -38,8 +38,8 @@ void check_votes_again(struct world *world, unsigned index)
 	}
 }
 
-/* The answer to an ACQUIRE or EXTEND. Without an epoch there is no restart guard. Until the next heartbeat redlockd does
- * not know that an older image was put back. */
+/* The answer to an ACQUIRE or EXTEND. Without an epoch there is no restart guard. Until the next heartbeat redlockd
+ * does not know that an older image was put back. */
 void check_remembers(struct world *world, const struct transport_connection *connection, const struct command *command)
 {
 	unsigned index = connection->node;

@@ -405,7 +405,7 @@ START_TEST(epoch_and_deadline_are_written_into_every_script)
 }
 END_TEST
 
-/* By which second is a lease over that is granted at the deadline? It is told until the master is known to remember it. */
+/* The second by which a lease is over that is granted at the deadline, until the master is known to remember it. */
 START_TEST(a_master_is_told_until_when_to_remember)
 {
 	static const enum redlock_script grant[] = {REDLOCK_SCRIPT_ACQUIRE, REDLOCK_SCRIPT_EXTEND};

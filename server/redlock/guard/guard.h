@@ -208,8 +208,8 @@ uint64_t guard_master_time_us(const struct guard *guard, unsigned i, uint64_t at
  * GUARD_LATE_US. 0: its clock is not known yet. */
 uint64_t guard_deadline_us(const struct guard *guard, unsigned i, uint64_t at_us);
 
-/* Until when master i must remember that a lease may last, when it votes for one of ttl_us in a command with this deadline:
- * a second of its own time, rounded up. 0: it does so already. */
+/* Until when master i must remember that a lease may last, when it votes for one of ttl_us in a command with this
+ * deadline: a second of its own time, rounded up. 0: it does so already. */
 uint64_t guard_leases_until_s(const struct guard *guard, unsigned i, uint64_t deadline_us, uint64_t ttl_us);
 
 /* Master i, which is VOTING, has voted for a lease in a command that told it to remember until_s. */
