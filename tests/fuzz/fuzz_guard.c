@@ -6,7 +6,8 @@
  * are kept: each action has one answer, of its kind or FAILED; time does not go back.
  *
  * Checked without looking at how the guard does it: who votes has shown an epoch that fits, over this very connection,
- * and nothing has been said against it since; a quarantine lasts as long as the longest lease, seen without a gap; a
+ * and nothing has been said against it since; a quarantine lasts as long as the longest lease, seen without a gap, or as N-Q+1 others
+ * say that those last which are out; a
  * floor is as high as the fences of N-Q+1 others that were asked when the quarantine was over, or rests on clocks and
  * says so. When the input is over all is well for a while, and every master must vote again. */
 #include "fuzz_guard.h"
@@ -65,8 +66,10 @@ static void connect_to(struct world *world, unsigned i)
 
 static void see_marker(struct world *world, struct server *server, uint64_t marker)
 {
-	if (marker != server->seen_marker)
+	if (marker != server->seen_marker) {
 		server->since_us = server->marked_us = world->now_us;
+		memset(server->ends_us, 0, sizeof server->ends_us);
+	}
 	server->seen_marker = marker;
 }
 
@@ -125,10 +128,25 @@ static void answer_quarantine(struct world *world, unsigned i)
 		event.kept = server->kept;
 		event.ttl_us = server->ttl_us;
 		server->since_us = server->marked_us = world->now_us;
+		memset(server->ends_us, 0, sizeof server->ends_us);
 	}
 	server->trusted = 0;
 	server->seen_marker = event.marker;
 	tell(world, i, &event, false);
+}
+
+/* What it remembers of the leases that others may have forgotten. */
+static void note_leases(struct world *world, unsigned i)
+{
+	const struct server *witness = &world->servers[i];
+	uint64_t end_us = world->now_us + witness->leases_us;
+	for (unsigned j = 0; j < world->params.masters; j++) {
+		struct server *lost = &world->servers[j];
+		bool in_time = witness->action_us >= lost->marked_us + world->params.timeout_us + ASKED_AFTER_US;
+		if (j != i && witness->epoch == witness->action.epoch && in_time &&
+		    (lost->ends_us[i] == 0 || end_us < lost->ends_us[i]))
+			lost->ends_us[i] = end_us;
+	}
 }
 
 /* fences.lua */
@@ -141,6 +159,8 @@ static void answer_survey(struct world *world, unsigned i)
 	if (event.done) {
 		event.fence = server->fence;
 		event.ttl_us = server->ttl_us;
+		event.leases_us = server->leases_us;
+		note_leases(world, i);
 		if (server->action.slice == 0) { /* a survey counts from its first slice */
 			server->told_us = server->action_us;
 			server->told_fence = 0;
@@ -246,12 +266,15 @@ static void random_world(struct feed *feed, struct world *world)
 		.slices = 3,
 		.digest = DIGEST,
 		.bootstrap = feed_below(feed, 2) == 1,
-		.whole = true, /* sim_random has what shortens a quarantine */
 		.seed = 1 + feed_u8(feed),
+		.whole = feed_below(feed, 2) == 0,
+		.timeout_us = feed_scaled(feed, 20),
 	};
 	guard_init(&world->guard, &world->params);
-	for (unsigned i = 0; i < world->params.masters; i++)
+	for (unsigned i = 0; i < world->params.masters; i++) {
 		world->servers[i].run_id = 100 + i;
+		world->servers[i].leases_us = world->params.whole ? 0 : feed_scaled(feed, 28);
+	}
 }
 
 /* Servers that have served for a while. */

@@ -11,6 +11,8 @@
 #define GAP_US (5 * SECOND)
 #define TTL_MAX_US (1000 * SECOND) /* of other redlockd */
 
+#define ASKED_AFTER_US (GUARD_LATE_US + 250000)
+
 enum { STEPS_MAX = 3000, ROUNDS_MAX = 3000 };
 
 struct server {
@@ -27,6 +29,9 @@ struct server {
 	bool skips;                   /* a new cluster: nothing to wait for … */
 	uint64_t skip_marker;         /* … with this marker */
 	uint64_t told_us, told_fence; /* its last answer to SURVEY: when it was asked */
+	uint64_t leases_us;           /* how long leases that it granted may last yet */
+	/* by master i's answers since the quarantine: when all are over; 0: it has told nothing */
+	uint64_t ends_us[REDLOCK_MASTERS_MAX];
 };
 
 struct world {
