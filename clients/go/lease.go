@@ -1,6 +1,8 @@
 package redlockd
 
-// A lease: for how long it may be relied on, its renewal, its end.
+// A lease: its acquisition, for how long it may be relied on, its renewal, its end.
+//
+// All requests of an acquisition have one Idempotency-Key, so that each finds the lease whose answer was lost.
 //
 // Timers only tell a loss to those who wait for it. Each question looks at the clock, so that the first one of a
 // process that was stopped gets the right answer.
@@ -8,16 +10,174 @@ package redlockd
 import (
 	"cmp"
 	"context"
+	"crypto/rand"
+	"encoding/json"
 	"errors"
+	"fmt"
 	"maps"
-	"sync"
+	random "math/rand/v2"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+	"sync/atomic"
 	"time"
+	"unicode/utf8"
 )
 
-const (
-	releaseMax = 2 * time.Second // of one server
-	lookEvery  = time.Second     // timers stand still while the machine sleeps
-)
+// Option is for one acquisition.
+type Option func(*acquisition)
+
+// TTL is how long the lease lasts without a renewal, 30 s by default. It is renewed when a third of it is over.
+func TTL(ttl time.Duration) Option { return func(q *acquisition) { q.ttl = ttl } }
+
+// Wait is how long to wait for the lock, a minute by default. 0: the lock is tried once.
+func Wait(wait time.Duration) Option { return func(q *acquisition) { q.wait = wait } }
+
+// Margin is how long before its end the lease counts as lost: the time of the longest step of the work that cannot be
+// interrupted. By default it is a tenth of the TTL, and at most half of it.
+func Margin(margin time.Duration) Option { return func(q *acquisition) { q.margin = &margin } }
+
+// Owner is a label for whoever inspects the lock. By default it is that of the client.
+func Owner(owner string) Option { return func(q *acquisition) { q.body["owner"] = owner } }
+
+// Metadata is for whoever inspects the lock: anything that encoding/json makes an object of.
+func Metadata(metadata any) Option {
+	text, err := json.Marshal(metadata)
+	return func(q *acquisition) { q.body["metadata"], q.err = json.RawMessage(text), err }
+}
+
+// Shared takes the lock together with others that share it.
+func Shared() Option { return func(q *acquisition) { q.body["mode"] = "shared" } }
+
+// Slots lets so many hold the lock at once, each on a [Lease.Slot] of its own.
+func Slots(count int) Option { return func(q *acquisition) { q.body["slots"] = count } }
+
+// acquisition is of one resource, or of all of several at once.
+type acquisition struct {
+	client    *Client
+	parent    context.Context // of the context of the lease
+	names     []string
+	path      string
+	body      members // of the POST, without wait_ms
+	set       members // names the resources of a set in a PUT or DELETE
+	ttl, wait time.Duration
+	margin    *time.Duration
+	err       error // of the metadata
+	key       string
+	began     time.Duration // by clock()
+	unknown   bool          // there may be a lease of which nobody knows
+}
+
+func pathOf(resource string) string { return "/locks/" + url.PathEscape(resource) }
+
+func newKey() string {
+	key := make([]byte, 16)
+	if _, err := rand.Read(key); err != nil {
+		panic(err) // no key would be secret
+	}
+	return fmt.Sprintf("%x", key)
+}
+
+// choose fills in what was chosen.
+func (q *acquisition) choose(options []Option) error {
+	q.ttl, q.wait = 30*time.Second, time.Minute
+	if q.client.owner != "" {
+		q.body["owner"] = q.client.owner
+	}
+	for _, option := range options {
+		option(q)
+	}
+	q.body["ttl_ms"] = q.ttl.Milliseconds()
+	tenth := q.ttl / 10
+	q.margin = cmp.Or(q.margin, &tenth)
+	if q.ttl < time.Millisecond || q.wait < 0 || *q.margin < 0 || *q.margin > q.ttl/2 {
+		return errors.New("redlockd: TTL must be positive, Wait not negative, Margin at most half of TTL")
+	}
+	if !utf8.ValidString(strings.Join(q.names, " ")) { // in JSON it would be another name
+		return fmt.Errorf("redlockd: not UTF-8: %q", q.names)
+	}
+	return q.err
+}
+
+// acquire leaves neither a waiting request nor a lease if it returns an error.
+func (q *acquisition) acquire() (*Lease, error) {
+	if q.client.closed.Err() != nil {
+		return nil, ErrClosed
+	}
+	ctx, cancel := context.WithCancelCause(q.parent)
+	defer cancel(nil)
+	defer context.AfterFunc(q.client.closed, func() { cancel(ErrClosed) })()
+	lease, err := q.run(ctx)
+	if err != nil && q.unknown { // nobody wants the lease that may have been granted
+		ctx, limit := context.WithoutCancel(ctx), min(q.client.timeout, time.Second)
+		if token := q.client.ask(ctx, q.post(0, limit)).Token; token != "" {
+			q.client.ask(ctx, q.delete(token, limit))
+		}
+	}
+	return lease, err
+}
+
+func (q *acquisition) post(wait, timeout time.Duration) ask {
+	body := maps.Clone(q.body)
+	body["wait_ms"] = wait.Milliseconds()
+	return ask{"POST", "/locks", timeout, body, http.Header{"Idempotency-Key": {q.key}}}
+}
+
+func (q *acquisition) delete(token string, timeout time.Duration) ask {
+	return ask{"DELETE", q.path, timeout, q.set, http.Header{"Lock-Token": {token}}}
+}
+
+// run asks until there is a lease that can be used, or repeating does not help, or the wait is over.
+func (q *acquisition) run(ctx context.Context) (*Lease, error) {
+	for failures := 1; ; failures++ {
+		wait := min(max(q.left(), 0), time.Minute) // the default of --max-wait-ms
+		given := q.client.ask(ctx, q.post(wait, wait+q.client.timeout))
+		if lease := q.use(given); lease != nil {
+			return lease, nil
+		}
+		left, servers, pause := q.left(), len(q.client.servers), time.Duration(0)
+		switch locked := given.status == 409; {
+		case ctx.Err() != nil:
+			return nil, context.Cause(ctx)
+		case locked && left > 0:
+			failures = 0
+			if clock()-given.asked < wait-time.Second/2 { // it did not wait
+				pause = time.Second/2 + random.N(time.Second)
+			}
+		case given.status >= 400 && !given.isUnhelpful():
+			return nil, given.err
+		case left > 0 && failures%servers == 0:
+			pause = given.pause()
+		case left <= 0 && failures == servers && given.status == 0 && given.sent: // the answer was lost: once more
+		case left <= 0 && failures >= servers:
+			return nil, given.err
+		}
+		q.client.log.DebugContext(ctx, "redlockd: not acquired yet", "resources", q.names, "error", given.err)
+		sleep(ctx, min(pause, left))
+	}
+}
+
+// left is the rest of the wait.
+func (q *acquisition) left() time.Duration { return q.wait - (clock() - q.began) }
+
+// use returns nil if there is no lease in the answer, or it came too late. Then it is released, and the next request
+// asks for another one.
+func (q *acquisition) use(given *answer) *Lease {
+	undecided := given.sent && slices.Contains([]int{0, 200, 201, 503}, given.status)
+	q.unknown = given.status != 409 && (q.unknown || undecided) // a 409: none; others say nothing of earlier requests
+	if given.Token == "" {
+		return nil
+	}
+	begin := given.asked + milliseconds(given.Waited)/100*99 // the clocks of server and client may differ by a hundredth
+	stop := begin + milliseconds(given.Validity) - *q.margin
+	if clock() < stop {
+		return newLease(q, given, begin+q.ttl/3, stop)
+	}
+	q.client.ask(context.WithoutCancel(q.parent), q.delete(given.Token, q.client.timeout))
+	q.key, q.unknown = newKey(), false
+	return nil
+}
 
 // Lease is a lock that is held, and renewed in the background until [Lease.Unlock]. It is safe for concurrent use.
 type Lease struct {
@@ -25,87 +185,65 @@ type Lease struct {
 	Fence     int64    // larger than that of every holder before: the storage can refuse a write with a smaller one
 	Slot      int      // with [Slots], a number below their count that no other holder has; otherwise -1
 
-	client  *Client
-	wanted  *wanted
-	grant   *grant
-	ctx     context.Context
-	cancel  context.CancelCauseFunc
-	renewal context.CancelFunc // ends it
-	once    sync.Once          // for the release
-
-	mu   sync.Mutex
-	stop time.Duration // by clock(): until then the lease may be relied on
-	lost error         // a *LockLost once that is over; it stays so
+	wanted *acquisition
+	given  *answer         // has the token, and hides it from fmt
+	stop   atomic.Int64    // a time.Duration by clock(): until then the lease may be relied on
+	held   context.Context // its Cause is the *LockLost once that is over
+	end    context.CancelCauseFunc
+	ctx    leaseContext
+	cancel context.CancelCauseFunc
+	first  func() bool // whether this Unlock is the first one, and before Close
 }
 
-// newLease returns one that ends at that time, and perhaps is lost already.
-func newLease(q *acquisition, g *grant, end time.Duration) *Lease {
-	l := &Lease{Resources: q.names, Fence: g.Fence, Slot: -1, client: q.client, wanted: q.wanted, grant: g}
-	l.stop = end - *q.margin
-	if g.Slot != nil {
-		l.Slot = *g.Slot
-	}
+// newLease begins with the renewals, the first one when it is due.
+func newLease(q *acquisition, given *answer, due, stop time.Duration) *Lease {
+	l := &Lease{Resources: q.names, Fence: given.Fence, Slot: given.Slot, wanted: q, given: given}
+	l.stop.Store(int64(stop))
+	l.held, l.end = context.WithCancelCause(context.WithoutCancel(q.parent))
 	ctx, cancel := context.WithCancelCause(q.parent)
 	l.ctx, l.cancel = leaseContext{ctx, l}, cancel
+	l.first = context.AfterFunc(q.client.closed, func() { l.release() })
+	l.watch()
+	go l.renew(due)
+	q.client.log.DebugContext(ctx, "redlockd: acquired", "resources", l.Resources, "fence", l.Fence)
 	return l
 }
 
-// start begins with the renewals, the first one at that time.
-func (l *Lease) start(due time.Duration) {
-	ctx, cancel := context.WithCancel(context.WithoutCancel(l.ctx))
-	l.renewal = cancel
-	l.watch()
-	go l.renew(ctx, due)
-	l.client.leases.Store(l, nil)
-	l.client.log.DebugContext(ctx, "redlockd: acquired", "resources", l.Resources, "fence", l.Fence)
-}
-
-// look returns why the lease is lost, by the clock. The caller has mu.
-func (l *Lease) look() error {
-	if l.lost == nil && clock() >= l.stop {
-		l.lose(ErrNotRenewed)
-	}
-	return l.lost
-}
-
-// lose counts the lease as lost. The caller has mu.
+// lose counts the lease as lost. Only the first cause counts.
 func (l *Lease) lose(cause error) {
-	if l.lost == nil {
-		l.lost = &LockLost{l.Resources, cause}
-		l.cancel(l.lost)
-	}
+	l.end(&LockLost{l.Resources, cause})
+	l.cancel(context.Cause(l.held))
 }
 
 // Err returns a *[LockLost] if the lease cannot be relied on any more, by the clock. Call it right before each write.
 func (l *Lease) Err() error {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.look()
+	l.Remaining()
+	return context.Cause(l.held)
 }
 
 // Remaining is how long the lease may be relied on if it is not renewed.
 func (l *Lease) Remaining() time.Duration {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.look() != nil {
+	left := time.Duration(l.stop.Load()) - clock()
+	if left <= 0 {
+		l.lose(ErrNotRenewed)
+	}
+	if l.held.Err() != nil {
 		return 0
 	}
-	return max(0, l.stop-clock())
+	return left
 }
 
 // extend never moves the end back, and revives no lease that is lost.
 func (l *Lease) extend(end time.Duration) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.look() == nil {
-		l.stop = max(l.stop, end-*l.wanted.margin)
+	if stop := int64(end - *l.wanted.margin); l.Err() == nil && stop > l.stop.Load() {
+		l.stop.Store(stop)
 	}
 }
 
-// watch tells the loss to those who wait for the context.
+// watch tells the loss to those who wait for the context. Timers stand still while the machine sleeps.
 func (l *Lease) watch() {
-	if l.Err() == nil {
-		time.AfterFunc(min(l.Remaining(), lookEvery), l.watch)
+	if left := l.Remaining(); left > 0 {
+		time.AfterFunc(min(left, time.Second), l.watch)
 	}
 }
 
@@ -133,71 +271,62 @@ func (l *Lease) Context() context.Context { return l.ctx }
 // *[LockLost] if the lease was lost meanwhile: then others may have worked at the same time.
 func (l *Lease) Do(work func(ctx context.Context) error) error {
 	defer l.Unlock()
-	if err := work(l.ctx); err != nil {
-		return err
+	err := work(l.ctx)
+	lost := l.Unlock()
+	if err == nil && errors.Is(lost, ErrLockLost) && !errors.Is(lost, ErrReleased) {
+		return lost
 	}
-	if err := l.Unlock(); errors.Is(err, ErrLockLost) && !errors.Is(err, ErrReleased) {
-		return err
-	}
-	return nil
+	return err
 }
 
 // Unlock ends the renewal and releases the lock, whatever became of the context. It takes at most two seconds for each
 // server. The error is a *[LockLost] if the lease was lost before, with the cause [ErrReleased] if it was released
 // before. Any other error says that no server confirms the release: then the lease ends by itself.
 func (l *Lease) Unlock() error {
-	var err error = &LockLost{l.Resources, ErrReleased}
-	l.once.Do(func() { err = l.release() })
-	return err
+	if !l.first() {
+		return &LockLost{l.Resources, ErrReleased}
+	}
+	return l.release()
 }
 
 func (l *Lease) release() error {
-	defer l.client.leases.Delete(l)
-	l.renewal()
-	l.mu.Lock()
-	lost := l.look()
+	c := l.wanted.client
+	defer c.users.RUnlock()
+	lost := l.Err()
 	l.lose(ErrReleased) // whatever the server answers
-	l.mu.Unlock()
-	ctx := context.WithoutCancel(l.ctx)
-	given := l.client.askEach(ctx, l.wanted.release(l.grant.Token, min(l.client.timeout, releaseMax)))
+	ctx := context.WithoutCancel(l.held)
+	given := c.askEach(ctx, l.wanted.delete(l.given.Token, min(c.timeout, 2*time.Second)))
 	if given.status == 204 {
-		l.client.log.DebugContext(ctx, "redlockd: released", "resources", l.Resources)
+		c.log.DebugContext(ctx, "redlockd: released", "resources", l.Resources)
 		return lost
 	}
-	l.client.log.WarnContext(ctx, "redlockd: not released", "resources", l.Resources, "error", given.err)
-	if lost == nil && (given.status == 409 || given.status == 410) {
+	c.log.WarnContext(ctx, "redlockd: not released", "resources", l.Resources, "error", given.err)
+	if lost == nil && given.isLoss() {
 		lost = &LockLost{l.Resources, given.err}
 	}
 	return cmp.Or(lost, error(given.err))
 }
 
 // renew ends with the lease.
-func (l *Lease) renew(ctx context.Context, due time.Duration) {
-	for failures := 0; sleep(ctx, due-clock()) && l.Err() == nil; {
-		sent := clock()
-		given := l.client.ask(ctx, l.renewAsk())
-		if ctx.Err() != nil {
+func (l *Lease) renew(due time.Duration) {
+	c, ttl := l.wanted.client, l.wanted.ttl
+	body := members{"ttl_ms": ttl.Milliseconds()}
+	maps.Copy(body, l.wanted.set)
+	put := ask{"PUT", l.wanted.path, min(ttl/5, c.timeout, 5*time.Second), body, http.Header{"Lock-Token": {l.given.Token}}}
+	for sleep(l.held, due-clock()) && l.Err() == nil {
+		given := c.askEach(l.held, put)
+		if l.held.Err() != nil {
 			return
 		}
-		if g := parseGrant(given); g != nil && given.status == 200 {
-			l.extend(sent + milliseconds(*g.Validity))
-			due, failures = sent+l.wanted.ttl/3, 0
+		if given.status == 200 && given.Validity > 0 {
+			l.extend(given.asked + milliseconds(given.Validity))
+			due = given.asked + ttl/3
 			continue
 		}
-		l.client.log.WarnContext(ctx, "redlockd: not renewed", "resources", l.Resources, "error", given.err)
-		if given.status == 409 || given.status == 410 {
-			l.mu.Lock()
+		c.log.WarnContext(l.held, "redlockd: not renewed", "resources", l.Resources, "error", given.err)
+		if given.isLoss() {
 			l.lose(given.err)
-			l.mu.Unlock()
-		} else if failures++; failures%len(l.client.servers) == 0 { // the old end holds; at once at the next one
-			due = clock() + l.wanted.ttl/10
 		}
+		due = clock() + ttl/10 // the old end holds
 	}
-}
-
-func (l *Lease) renewAsk() ask {
-	body := members{"ttl_ms": l.wanted.ttl.Milliseconds()}
-	maps.Copy(body, l.wanted.set)
-	limit := min(l.wanted.ttl/5, l.client.timeout, l.Remaining())
-	return ask{"PUT", l.wanted.path, limit, body, map[string]string{"Lock-Token": l.grant.Token}}
 }

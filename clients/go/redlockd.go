@@ -18,8 +18,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"maps"
-	random "math/rand/v2"
+	"net/http"
 	"regexp"
 	"slices"
 	"sync"
@@ -30,10 +29,7 @@ import (
 // Version is that of this library.
 const Version = "0.1.0"
 
-const (
-	longestWait = time.Duration(1 << 62)
-	watchWait   = 20 * time.Second // of one request
-)
+const watchWait = 20 * time.Second // of one request
 
 var keys = regexp.MustCompile(`^[!-~]*$`)
 
@@ -56,26 +52,25 @@ type Client struct {
 	owner   string
 	timeout time.Duration
 	log     *slog.Logger
-	leases  sync.Map     // keys: those that are not released
-	locking sync.RWMutex // read by each acquisition, written by Close
+	users   sync.RWMutex // read by each acquisition and its lease until its release, written by Close
 	closed  context.Context
 	close   context.CancelFunc
 }
 
 // New makes a client. It connects to no server yet; the error is that of a wrong configuration.
 func New(config Config) (*Client, error) {
-	c := &Client{owner: config.Owner, timeout: cmp.Or(config.Timeout, 5*time.Second)}
-	c.log = cmp.Or(config.Logger, slog.Default())
-	if !keys.MatchString(config.Key) || c.timeout < 0 {
+	config.Timeout = cmp.Or(config.Timeout, 5*time.Second)
+	if !keys.MatchString(config.Key) || config.Timeout < 0 {
 		return nil, errors.New("redlockd: the key has characters that no key has, or the timeout is negative")
 	}
 	if len(config.Servers) == 0 {
 		config.Servers = []string{"http://127.0.0.1:8080"}
 	}
+	c := &Client{owner: config.Owner, timeout: config.Timeout, log: cmp.Or(config.Logger, slog.Default())}
 	for _, address := range config.Servers {
-		s, err := newServer(address, config)
-		if err != nil {
-			return nil, err
+		s := newServer(address, config)
+		if _, err := http.NewRequest("GET", s.base, nil); err != nil || !addresses.MatchString(address) {
+			return nil, fmt.Errorf("redlockd: not the address of a server: %q", address)
 		}
 		c.servers = append(c.servers, s)
 	}
@@ -90,7 +85,7 @@ func New(config Config) (*Client, error) {
 // with [Wait] and not with ctx.
 func (c *Client) Lock(ctx context.Context, resource string, options ...Option) (*Lease, error) {
 	body := members{"resource": resource}
-	return c.lock(ctx, &wanted{names: []string{resource}, path: pathOf(resource), body: body}, options)
+	return c.lock(ctx, &acquisition{names: []string{resource}, path: pathOf(resource), body: body}, options)
 }
 
 // TryLock is [Client.Lock] without waiting.
@@ -101,26 +96,19 @@ func (c *Client) TryLock(ctx context.Context, resource string, options ...Option
 // LockAll is [Client.Lock] for 2 to 16 resources: all of them or none, in one lease. With Wait(0) it does not wait.
 func (c *Client) LockAll(ctx context.Context, resources []string, options ...Option) (*Lease, error) {
 	names := slices.Clone(resources)
-	set := members{"resources": names}
-	return c.lock(ctx, &wanted{names: names, path: "/locks", body: maps.Clone(set), set: set}, options)
+	body, set := members{"resources": names}, members{"resources": names}
+	return c.lock(ctx, &acquisition{names: names, path: "/locks", body: body, set: set}, options)
 }
 
-func (c *Client) lock(ctx context.Context, w *wanted, options []Option) (*Lease, error) {
-	if err := w.choose(c.owner, options); err != nil {
+func (c *Client) lock(ctx context.Context, q *acquisition, options []Option) (*Lease, error) {
+	q.client, q.parent, q.key, q.began = c, ctx, newKey(), clock()
+	if err := q.choose(options); err != nil {
 		return nil, err
 	}
-	c.locking.RLock()
-	defer c.locking.RUnlock()
-	if c.closed.Err() != nil {
-		return nil, ErrClosed
-	}
-	waiting, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	defer context.AfterFunc(c.closed, func() { cancel(ErrClosed) })()
-	q := &acquisition{wanted: w, client: c, parent: ctx, key: newKey(), until: clock() + min(w.wait, longestWait)}
-	lease, err := q.run(waiting)
-	if err != nil && q.unknown {
-		q.takeBack()
+	c.users.RLock()
+	lease, err := q.acquire()
+	if err != nil {
+		c.users.RUnlock()
 	}
 	return lease, err
 }
@@ -129,18 +117,8 @@ func (c *Client) lock(ctx context.Context, w *wanted, options []Option) (*Lease,
 // end of the program, for which Go has no hook: otherwise the locks stay held until their TTL is over.
 func (c *Client) Close() {
 	c.close()
-	c.locking.Lock() // no acquisition is under way any more
-	defer c.locking.Unlock()
-	var releases sync.WaitGroup
-	c.leases.Range(func(lease, _ any) bool {
-		releases.Add(1)
-		go func() {
-			defer releases.Done()
-			lease.(*Lease).Unlock()
-		}()
-		return true
-	})
-	releases.Wait()
+	c.users.Lock() // there is no acquisition and no lease any more
+	defer c.users.Unlock()
 }
 
 // Force is for operators: it takes the lock from its holder; if fence is not 0, only from the one with this fence.
@@ -149,7 +127,8 @@ func (c *Client) Force(ctx context.Context, resource string, fence int64) error 
 	if fence != 0 {
 		path += fmt.Sprintf("&fence=%d", fence)
 	}
-	if given := c.askEach(ctx, ask{method: "DELETE", path: path, timeout: c.timeout}); given.status != 204 {
+	given := c.askEach(ctx, ask{method: "DELETE", path: path, timeout: c.timeout})
+	if given.status != 204 {
 		return given.err
 	}
 	return nil
@@ -171,44 +150,34 @@ type State struct {
 // you stop receiving. It is also closed after an error that repeating does not help, which is in the last value.
 func (c *Client) Watch(ctx context.Context, resource string) <-chan State {
 	states := make(chan State)
-	go func() {
-		defer close(states)
-		state, tag := State{}, `"none"` // which no state has: the first one comes at once
-		for state.Err == nil {
-			known := tag
-			if state, tag = c.nextState(ctx, resource, known); ctx.Err() != nil {
-				return
-			}
-			select {
-			case states <- state:
-			case <-ctx.Done():
-				return
-			}
-			if tag == known { // a proxy strips it, or the one that was sent
-				sleep(ctx, time.Second)
-			}
-		}
-	}()
+	go c.watch(ctx, resource, states)
 	return states
 }
 
-// nextState returns the state as soon as it has another tag, and its tag.
-func (c *Client) nextState(ctx context.Context, resource, tag string) (state State, next string) {
+func (c *Client) watch(ctx context.Context, resource string, states chan<- State) {
+	defer close(states)
+	var state State
 	path := fmt.Sprintf("%s?wait_ms=%d", pathOf(resource), watchWait.Milliseconds())
-	for failures := 0; ; {
-		given := c.ask(ctx, ask{"GET", path, watchWait + c.timeout, nil, map[string]string{"If-None-Match": tag}})
-		if given.status == 200 && json.Unmarshal(given.text, &state) == nil {
-			state.JSON = given.text
-			return state, cmp.Or(given.header.Get("ETag"), tag)
+	tag := `"none"` // which no state has: the first one comes at once
+	for ctx.Err() == nil && state.Err == nil {
+		given := c.askEach(ctx, ask{"GET", path, watchWait + c.timeout, nil, http.Header{"If-None-Match": {tag}}})
+		if given.isUnhelpful() {
+			sleep(ctx, given.pause())
+			continue
+		} else if given.status == 304 {
+			continue
 		}
-		pause := time.Duration(0)
-		if failures++; given.status == 304 {
-			failures = 0
-		} else if failures%len(c.servers) == 0 {
-			pause = given.retryAfter() + random.N(time.Second)
+		state = State{JSON: given.text}
+		if given.status != 200 || json.Unmarshal(given.text, &state) != nil {
+			state.Err = given.err
 		}
-		if given.status >= 400 && !given.isUnhelpful() || !sleep(ctx, pause) {
-			return State{Err: given.err}, ""
+		select {
+		case states <- state:
+		case <-ctx.Done():
+		}
+		known := tag
+		if tag = cmp.Or(given.header.Get("ETag"), known); tag == known { // a proxy strips it, or the one that was sent
+			sleep(ctx, time.Second)
 		}
 	}
 }

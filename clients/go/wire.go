@@ -8,22 +8,22 @@ package redlockd
 import (
 	"bytes"
 	"context"
-	"crypto/tls"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"maps"
+	random "math/rand/v2"
 	"net"
 	"net/http"
 	"net/http/httptrace"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"sync/atomic"
 	"time"
 )
-
-const answerMax = 4 << 20
 
 var addresses = regexp.MustCompile(`^(unix:[!-~]+|https?://[\w.:\[\]%-]+(/[!"$->@-~]*)?)$`)
 
@@ -35,86 +35,109 @@ type ask struct {
 	method, path string
 	timeout      time.Duration
 	body         members // nil: none
-	header       map[string]string
+	header       http.Header
 }
 
-// answer has the status 0 if no whole answer of redlockd came. err is never nil: also a success may be of no use.
-// sent: the request may have been carried out.
+// answer is what a server says: of a lease, or a problem.
 type answer struct {
-	status int
+	Code, Detail, Token string
+	Fence               int64
+	Slot                int   // -1: none
+	Validity            int64 `json:"validity_ms"`
+	Waited              int64 `json:"waited_ms"`
+
+	status int // 0: no whole answer of redlockd came
 	header http.Header
 	text   []byte
-	err    *Error
-	sent   bool
+	err    *Error        // never nil: also a success may be of no use
+	sent   bool          // the request may have been carried out
+	asked  time.Duration // by clock(), before the request
 }
 
-func noAnswer(sent bool, cause error) answer {
+func noAnswer(sent bool, cause error) *answer {
 	err := &Error{Code: ErrNoAnswer, Detail: "no answer of redlockd: " + cause.Error(), cause: cause}
-	return answer{err: err, sent: sent}
+	return &answer{err: err, sent: sent}
 }
 
 // parse decides whether this is an answer of redlockd.
-func parse(response *http.Response, text []byte) answer {
-	given := noAnswer(true, fmt.Errorf("a strange one with status %d", response.StatusCode))
-	var object map[string]json.RawMessage
-	var problem struct{ Code, Detail string }
-	if len(text) > 0 && (json.Unmarshal(text, &object) != nil || object == nil) {
-		return given
+func parse(status int, header http.Header, text []byte) *answer {
+	strange := noAnswer(true, fmt.Errorf("a strange one with status %d", status))
+	given := &answer{Slot: -1, header: header, text: text, err: strange.err, sent: true}
+	if len(text) > 0 && json.Unmarshal(text, &given) != nil || given == nil {
+		return strange
 	}
-	given.header, given.text = response.Header, text
-	switch status := response.StatusCode; {
-	case status == 200 || status == 201 || status == 204 || status == 304:
-		given.status = status
-	case json.Unmarshal(text, &problem) == nil && problem.Code != "":
-		given.status = status
-		given.err = &Error{Code: Code(problem.Code), Status: status, Detail: problem.Detail, Problem: text}
+	if given.Code != "" {
+		given.err = &Error{Code: Code(given.Code), Status: status, Detail: given.Detail, Problem: text}
+	} else if !slices.Contains([]int{200, 201, 204, 304}, status) {
+		return strange
 	}
+	given.status = status
 	return given
 }
 
-// isUnhelpful means that another server may help.
-func (a answer) isUnhelpful() bool { return a.status == 0 || a.status == 429 || a.status == 503 }
+func milliseconds(count int64) time.Duration { return time.Duration(count) * time.Millisecond }
 
-// retryAfter is a second if the answer names no time.
-func (a answer) retryAfter() time.Duration {
-	if seconds, err := strconv.ParseUint(a.header.Get("Retry-After"), 10, 16); err == nil {
-		return time.Duration(seconds) * time.Second
+// isUnhelpful means that another server may help.
+func (a *answer) isUnhelpful() bool { return a.status == 0 || a.status == 429 || a.status == 503 }
+
+// isLoss means that the lock is not held any more.
+func (a *answer) isLoss() bool { return a.status == 409 || a.status == 410 }
+
+// pause is how long to wait if no server helps.
+func (a *answer) pause() time.Duration {
+	seconds, err := strconv.ParseUint(a.header.Get("Retry-After"), 10, 16)
+	if err != nil {
+		seconds = 1
 	}
-	return time.Second
+	return time.Duration(seconds)*time.Second + random.N(time.Second)
 }
 
 // server is one address of the list.
 type server struct {
-	address, base, key string
-	transport          *http.Transport
+	address, base string
+	header        http.Header
+	transport     *http.Transport
 }
 
-func newServer(address string, config Config) (*server, error) {
-	s := &server{address: address, base: strings.TrimRight(address, "/"), key: config.Key, transport: &http.Transport{
-		DisableKeepAlives: true, DisableCompression: true, TLSClientConfig: config.TLS,
-		TLSNextProto: map[string]func(string, *tls.Conn) http.RoundTripper{}, // HTTP/1.1 alone
+func newServer(address string, config Config) *server {
+	dialer := &net.Dialer{Timeout: config.Timeout}
+	s := &server{address: address, base: strings.TrimRight(address, "/"), transport: &http.Transport{
+		DisableKeepAlives: true, DisableCompression: true, // and HTTP/1.1 alone, since it has a DialContext
+		DialContext: dialer.DialContext, TLSHandshakeTimeout: config.Timeout, TLSClientConfig: config.TLS,
 	}}
 	if path, isSocket := strings.CutPrefix(address, "unix:"); isSocket {
 		s.base = "http://localhost"
 		s.transport.DialContext = func(ctx context.Context, _, _ string) (net.Conn, error) {
-			return new(net.Dialer).DialContext(ctx, "unix", path)
+			return dialer.DialContext(ctx, "unix", path)
 		}
 	}
-	if _, err := http.NewRequest("GET", s.base, nil); err != nil || !addresses.MatchString(address) {
-		return nil, fmt.Errorf("redlockd: not the address of a server: %q", address)
+	s.header = http.Header{"Content-Type": {"application/json"}, "User-Agent": {"redlockd-go/" + Version}}
+	if config.Key != "" {
+		s.header.Set("Authorization", "Bearer "+config.Key)
 	}
-	return s, nil
+	return s
 }
 
 // exchange carries out one request.
-func (s *server) exchange(ctx context.Context, a ask, sent *atomic.Bool) answer {
+func (s *server) exchange(ctx context.Context, a ask) *answer {
+	ctx, cancel := context.WithTimeoutCause(ctx, a.timeout, errors.New("it does not answer in time"))
+	defer cancel()
+	var sent atomic.Bool
 	trace := &httptrace.ClientTrace{GotConn: func(httptrace.GotConnInfo) { sent.Store(true) }}
-	response, err := s.transport.RoundTrip(s.request(httptrace.WithClientTrace(ctx, trace), a))
+	var content []byte
+	if a.body != nil {
+		content, _ = json.Marshal(a.body) // choose has tried it
+	}
+	ctx = httptrace.WithClientTrace(ctx, trace)
+	request, _ := http.NewRequestWithContext(ctx, a.method, s.base+a.path, bytes.NewReader(content)) // so has New
+	request.Header = maps.Clone(s.header)
+	maps.Copy(request.Header, a.header)
+	response, err := s.transport.RoundTrip(request)
 	if err == nil {
 		defer response.Body.Close()
 		var text []byte
-		if text, err = io.ReadAll(io.LimitReader(response.Body, answerMax)); err == nil {
-			return parse(response, text)
+		if text, err = io.ReadAll(io.LimitReader(response.Body, 4<<20)); err == nil {
+			return parse(response.StatusCode, response.Header, text)
 		}
 	}
 	if ctx.Err() != nil {
@@ -123,26 +146,23 @@ func (s *server) exchange(ctx context.Context, a ask, sent *atomic.Bool) answer 
 	return noAnswer(sent.Load(), fmt.Errorf("%s: %w", s.address, err))
 }
 
-func (s *server) request(ctx context.Context, a ask) *http.Request {
-	var content []byte
-	if a.body != nil {
-		content, _ = json.Marshal(a.body) // choose has tried it
-	}
-	request, _ := http.NewRequestWithContext(ctx, a.method, s.base+a.path, bytes.NewReader(content)) // so has newServer
-	request.Header = http.Header{"Content-Type": {"application/json"}, "User-Agent": {"redlockd-go/" + Version}}
-	if s.key != "" {
-		request.Header.Set("Authorization", "Bearer "+s.key)
-	}
-	for name, value := range a.header {
-		request.Header.Set(name, value)
-	}
-	return request
-}
-
 // ask asks the server in use, and goes on to the next one if it is of no help.
-func (c *Client) ask(ctx context.Context, a ask) answer {
+func (c *Client) ask(ctx context.Context, a ask) *answer {
 	index := c.inUse.Load()
-	given := c.askServer(ctx, c.servers[index], a, len(c.servers) > 1)
+	s := c.servers[index]
+	asking, giveUp := context.WithCancelCause(ctx)
+	defer giveUp(nil)
+	go func() {
+		health := ask{method: "GET", path: "/healthz", timeout: c.timeout}
+		for len(c.servers) > 1 && sleep(asking, c.timeout) {
+			if s.exchange(asking, health).status == 0 {
+				giveUp(errors.New("it does not answer health checks"))
+			}
+		}
+	}()
+	asked := clock() // before the request: a lease lasts for so long from here, or longer
+	given := s.exchange(asking, a)
+	given.asked = asked
 	if given.isUnhelpful() && ctx.Err() == nil {
 		c.inUse.CompareAndSwap(index, (index+1)%int64(len(c.servers)))
 	}
@@ -150,7 +170,7 @@ func (c *Client) ask(ctx context.Context, a ask) answer {
 }
 
 // askEach asks each server once, until one decides.
-func (c *Client) askEach(ctx context.Context, a ask) (given answer) {
+func (c *Client) askEach(ctx context.Context, a ask) (given *answer) {
 	for range c.servers {
 		if given = c.ask(ctx, a); !given.isUnhelpful() || ctx.Err() != nil {
 			break
@@ -159,35 +179,10 @@ func (c *Client) askEach(ctx context.Context, a ask) (given answer) {
 	return given
 }
 
-// askServer asks this one. probes: it is given up if it answers no health check meanwhile.
-func (c *Client) askServer(ctx context.Context, s *server, a ask, probes bool) answer {
-	ctx, giveUp := context.WithCancelCause(ctx)
-	defer giveUp(nil)
-	health := ask{method: "GET", path: "/healthz", timeout: c.timeout}
-	var sent atomic.Bool
-	go func() {
-		for until := clock() + a.timeout; sleep(ctx, min(until-clock(), c.timeout)); {
-			switch {
-			case !sent.Load():
-				giveUp(errors.New("no connection in time"))
-			case clock() >= until:
-				giveUp(errors.New("it does not answer in time"))
-			case probes && c.askServer(ctx, s, health, false).status == 0:
-				giveUp(errors.New("it does not answer health checks"))
-			}
-		}
-	}()
-	return s.exchange(ctx, a, &sent)
-}
-
 // sleep returns false as soon as the context is done.
 func sleep(ctx context.Context, pause time.Duration) bool {
-	timer := time.NewTimer(pause)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return ctx.Err() == nil
-	case <-ctx.Done():
-		return false
-	}
+	sleeping, cancel := context.WithTimeout(ctx, pause)
+	defer cancel()
+	<-sleeping.Done()
+	return ctx.Err() == nil
 }

@@ -72,6 +72,12 @@ def test_sources(folder):
     assert run("go", "list", "-deps", "-f", "{{if not .Standard}}{{.ImportPath}}{{end}}", ".", cwd=SOURCE).split() == [MODULE]
 
 
+def test_the_library_is_small():
+    """At most 620 lines of code: without comments and empty lines. Lines that only close a bracket count."""
+    lines = [line.strip() for path in SOURCE.glob("*.go") if not path.name.endswith("_test.go") for line in path.read_text(encoding="utf-8").splitlines()]
+    assert 400 < len([line for line in lines if line and not line.startswith("//")]) <= 620
+
+
 def test_its_own_tests():
     """With the race detector."""
     run("go", "test", "-race", "-count=1", "-timeout", f"{200 * SLOW:.0f}s", ".", cwd=SOURCE)
