@@ -169,7 +169,7 @@ func (q *acquisition) use(given *answer) *Lease {
 	if given.Token == "" {
 		return nil
 	}
-	begin := given.asked + milliseconds(given.Waited)/100*99 // the clocks of server and client may differ by a hundredth
+	begin := given.asked + milliseconds(given.Waited)/100*99 // the server's clock may differ by a hundredth
 	stop := begin + milliseconds(given.Validity) - *q.margin
 	if clock() < stop {
 		return newLease(q, given, begin+q.ttl/3, stop)
@@ -312,7 +312,8 @@ func (l *Lease) renew(due time.Duration) {
 	c, ttl := l.wanted.client, l.wanted.ttl
 	body := members{"ttl_ms": ttl.Milliseconds()}
 	maps.Copy(body, l.wanted.set)
-	put := ask{"PUT", l.wanted.path, min(ttl/5, c.timeout, 5*time.Second), body, http.Header{"Lock-Token": {l.given.Token}}}
+	header := http.Header{"Lock-Token": {l.given.Token}}
+	put := ask{"PUT", l.wanted.path, min(ttl/5, c.timeout, 5*time.Second), body, header}
 	for sleep(l.held, due-clock()) && l.Err() == nil {
 		given := c.askEach(l.held, put)
 		if l.held.Err() != nil {

@@ -18,6 +18,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 )
@@ -257,13 +258,12 @@ func TestCancelling(t *testing.T) {
 
 // waitsFirst lets those wait that want to, until they have gone.
 func waitsFirst(gone chan bool) http.HandlerFunc {
-	first := true
+	var asked atomic.Bool
 	return func(w http.ResponseWriter, r *http.Request) {
-		if !first {
+		if asked.Swap(true) {
 			lease(w, 60000)
 			return
 		}
-		first = false
 		select {
 		case <-r.Context().Done():
 			gone <- true
