@@ -6,10 +6,10 @@
  * are kept: each action has one answer, of its kind or FAILED; time does not go back.
  *
  * Checked without looking at how the guard does it: who votes has shown an epoch that fits, over this very connection,
- * and nothing has been said against it since; a quarantine lasts as long as the longest lease, seen without a gap, or as N-Q+1 others
- * say that those last which are out; a
- * floor is as high as the fences of N-Q+1 others that were asked when the quarantine was over, or rests on clocks and
- * says so. When the input is over all is well for a while, and every master must vote again. */
+ * and nothing has been said against it since; a quarantine lasts as long as the longest lease, seen without a gap, or
+ * as long as N-Q+1 others say; a floor is as high as the fences of N-Q+1 others that were asked when the quarantine was
+ * over, or rests on clocks and says so. When the input is over all is well for a while, and every master must vote
+ * again. */
 #include "fuzz_guard.h"
 
 /* ---- events ---- */
