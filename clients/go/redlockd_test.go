@@ -410,6 +410,20 @@ func TestCloseWaitsForUnlock(t *testing.T) {
 	<-closed
 }
 
+// Also with a TTL and a Timeout that are longer: then the next server is asked.
+func TestARenewalMayTakeFiveSeconds(t *testing.T) {
+	first := newFake(t, map[string]http.HandlerFunc{"PUT": waitsFirst(make(chan bool, 1))})
+	second := newFake(t, nil)
+	client := newClient(t, Config{Servers: []string{first.URL, second.URL}, Timeout: time.Minute})
+	defer client.Close()
+	l, began := lock(t, client, TTL(time.Minute)), time.Now()
+	go l.renew(clock())
+	second.of(t, "PUT", 1)
+	if took := time.Since(began); took < 5*time.Second || took > 9*time.Second {
+		t.Error(took)
+	}
+}
+
 func TestErrors(t *testing.T) {
 	f := newFake(t, map[string]http.HandlerFunc{"POST": problem(409, "locked"), "DELETE": problem(418, "new-code")})
 	_, err := f.client(t).TryLock(context.Background(), "x")
