@@ -66,7 +66,7 @@ static bool others_tell_of_the_end(const struct world *world, unsigned i)
 	unsigned told = 0;
 	for (unsigned j = 0; j < world->params.masters; j++)
 		told += j != i && server->ends_us[j] != 0 && server->ends_us[j] <= world->now_us;
-	return told > world->params.masters - redlock_majority(world->params.masters);
+	return told >= world->params.masters - redlock_majority(world->params.masters) + 1U;
 }
 
 static void check_write_epoch(const struct world *world, unsigned i, const struct guard_action *action)
