@@ -5,6 +5,7 @@ import os
 import pathlib
 import re
 import signal
+import socket
 import ssl
 import subprocess
 import time
@@ -182,14 +183,14 @@ def test_an_interrupted_thread_asks_for_nothing_and_releases_all_the_same(fake, 
 
 def test_an_interrupt_closes_the_connection_first(fake, java):
     """Only then is the same request sent again, with the same key and without a wait; what it grants is released."""
-    order = []
+    waiting, order = [], []
 
     def acquire(call):
         if call.body["wait_ms"] > 0:
+            waiting.append(socket.socket(fileno=os.dup(call.connection.fileno())))
             call.until_hung_up()
-            order.append("hung up")
         else:
-            order.append("again")
+            order.append(waiting[0].recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT))  # b"": closed
             call.lease()
     server = fake(acquire=acquire, release=lambda call: (order.append("released"), call.answer(204)))
     process = java.start("""
@@ -207,7 +208,8 @@ def test_an_interrupt_closes_the_connection_first(fake, java):
         }
         """, server.address)
     server.call("acquire")
-    assert process.communicate("\n", timeout=patience(20))[0] == "interrupted\n" and order == ["hung up", "again", "released"]
+    assert process.communicate("\n", timeout=patience(20))[0] == "interrupted\n" and order == [b"", "released"]
+    waiting[0].close()
     first, second = server.of("acquire")
     assert first.headers["idempotency-key"] == second.headers["idempotency-key"]
 
