@@ -188,7 +188,7 @@ def test_a_stopped_master_is_red_within_two_seconds(page, lab):
 
 
 def test_a_quarantined_master_says_how_long(page, lab):
-    service = lab.service(3, f"--master-timeout-ms={TIMEOUT_MS}")
+    service = lab.service(3, f"--master-timeout-ms={TIMEOUT_MS}", "--restart-guard=whole", "--bootstrap")  # long enough to be looked at
     ready(page, service)
     service.masters[0].restart()
     row = page.wait(lambda: page.rows("masters")[0] if page.rows("masters")[0][1].startswith("! quarantined for ") else None, 30)
