@@ -270,11 +270,12 @@ static void send_next(struct masters *masters)
 	}
 }
 
-/* Something is due before its next heartbeat. */
+/* Something is due before its next heartbeat. Those of a beginning are sooner than that. */
 static void hasten(struct master *master)
 {
 	uint64_t left_ms = master_state_guard_left_ms(master);
-	if (left_ms > 0 && left_ms < MASTER_HEARTBEAT_MS && master->heartbeat == HEARTBEAT_RESTING)
+	if (left_ms > 0 && left_ms < MASTER_HEARTBEAT_MS && master->heartbeat == HEARTBEAT_RESTING &&
+	    !master_state_is_beginning(master))
 		master_link_set_timer(&master->link, left_ms);
 }
 

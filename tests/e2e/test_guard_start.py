@@ -93,6 +93,17 @@ def test_several_bootstrap_at_once(lab):
             service.stop()
 
 
+def test_workers_that_begin_together(lab):
+    """One of them makes the new masters its own. The others find that at once, and not a second later: none is quarantined."""
+    servers = lab.redises(5)
+    for _ in range(8):
+        for server in servers:
+            server.cli("FLUSHALL")
+        service = lab.redlockd(servers, "--workers", "4", "--bootstrap", "--master-timeout-ms", "500")
+        assert service.log("master-quarantined") == []
+        service.kill()
+
+
 def test_bootstrap_where_one_was_new(lab):
     """It is no remedy for a master that forgot: where another one has an epoch it is not listened to."""
     servers = lab.redises(3)

@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from harness import SLOW, curl, premise, quote, starved_seconds, wait_until
+from harness import SLOW, curl, quote, wait_until
 
 LEASE = {"resource", "token", "fence", "owner", "ttl_ms", "validity_ms", "drift_ms"}
 TOKEN = re.compile(r"[0-9a-f]{40}")
@@ -564,10 +564,8 @@ def test_listen_on_ipv6(lab, resource):
 
 
 def test_two_workers_and_two_addresses(lab, resource):
-    starved = starved_seconds()
     service = lab.service(3, "--workers", "2", listen=["127.0.0.1:0", f"unix:{lab.folder}/http"])
     assert len(service.addresses) == 2
-    premise(not service.log("master-quarantined") or starved_seconds() - starved < 0.5, "a worker without a processor for a second takes its time")
     assert service.log("master-quarantined") == []  # one worker makes the new masters its own, and the other one does not take that amiss
     clients = [service.client() for _ in range(16)]  # spread over the workers by the kernel
     tokens = [client.call("POST", "/locks", {"resource": f"{resource}/{i}"}) for i, client in enumerate(clients)]
