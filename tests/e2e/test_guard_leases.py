@@ -75,6 +75,28 @@ def test_an_extension_counts(lab):
     assert since + away >= until - 0.2 and away < 8 + 8 * SLOW, away
 
 
+def test_each_master_remembers(lab):
+    """Also a lease with which redlockd tells no end, since it has told a later one before; and after the master has forgotten all that."""
+    servers = lab.redises(3)
+    service = guarded(lab, servers, *DEFAULT, ttl_ms=ALL_MS)
+
+    def check(resource):
+        for server in servers:
+            wait_until(lambda server=server: server.cli("EXISTS", resource), what="the third vote")
+            assert number_of(server, "leases") * 1000 >= int(server.cli("PEXPIRETIME", resource))
+    for forgets in (False, True):
+        if forgets:
+            flush(servers[0])
+            wait_state(service, servers[0], "quarantined")
+        service.wait_voting(3)
+        for number, ttl_ms in enumerate((300, 2500, 1000, 900)):
+            resource = f"remembered/{forgets}/{number}"
+            lease = take(service, resource, ttl_ms=ttl_ms)
+            check(resource)
+            assert service.curl("PUT", f"/locks/{resource}", body={"token": lease["token"], "ttl_ms": ttl_ms + 3000}).status == 200
+            check(resource)
+
+
 def test_whole_waits_for_the_longest(lab):
     """Others may give leases of which no master remembers anything."""
     servers = lab.redises(3)
