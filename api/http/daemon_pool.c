@@ -107,7 +107,7 @@ static void daemon_pool_poll(struct daemon_pool *daemon_pool)
 	}
 	int count = epoll_wait(daemon_pool->epoll_fd, ready, DAEMON_POOL_MAX, 0);
 	for (int i = 0; i < count; i++)
-		if (ready[i].data.ptr) /* else silent.c's */
+		if (ready[i].data.ptr) /* else deferred.c's */
 			((struct mhd_daemon *)ready[i].data.ptr)->runnable = true;
 }
 

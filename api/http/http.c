@@ -153,7 +153,7 @@ struct api *api_new(const struct api_config *config)
 	metrics_set(&config->metrics->http_connections_limit, config->max_connections);
 	api->tls = config->tls ? tls_ref(config->tls) : NULL;
 	api->disconnect_fd = epoll_create1(EPOLL_CLOEXEC);
-	if (api->disconnect_fd >= 0 && daemon_pool_init(api, config->tls, api_start_daemon) && silent_init(api))
+	if (api->disconnect_fd >= 0 && daemon_pool_init(api, config->tls, api_start_daemon) && deferred_init(api))
 		return api;
 	free(api); /* the program ends */
 	return NULL;
@@ -221,7 +221,7 @@ void api_check_disconnects(struct api *api)
 	}
 }
 
-/* silent_speaks_fn: libmicrohttpd takes it over. */
+/* deferred_start_fn: adds it to libmicrohttpd. */
 static void start_connection(struct api *api, const struct arrival *arrival)
 {
 	struct mhd_daemon *mhd_daemon = daemon_pool_choose(api, arrival->tls);
@@ -249,7 +249,7 @@ void api_accept(struct api *api, int fd, const struct sockaddr *address, socklen
 {
 	struct arrival arrival = {.fd = fd, .tls = tls, .address_len = address_len};
 	assert((!tls || api->tls) && address_len <= sizeof arrival.address);
-	if (api->connections + api->silent_count >= api->config.max_connections) {
+	if (api->connections + api->deferred_count >= api->config.max_connections) {
 		connection_reject(api, fd, tls, HTTP_REFUSED_ALL);
 		return;
 	}
@@ -259,7 +259,7 @@ void api_accept(struct api *api, int fd, const struct sockaddr *address, socklen
 		return;
 	}
 	memcpy(&arrival.address, address, address_len);
-	if (!silent_begin(api, &arrival))
+	if (!deferred_begin(api, &arrival))
 		start_connection(api, &arrival);
 }
 
@@ -285,7 +285,7 @@ void api_run(struct api *api)
 	uint64_t now_us = clock_now_us();
 	assert(!api->stopping);
 	connection_check_deadlines(api, now_us);
-	silent_check(api, now_us, start_connection);
+	deferred_check(api, now_us, start_connection);
 	daemon_pool_run(api, now_us);
 	if (api->lingering_count > 0)
 		connection_sweep_lingering(api, now_us, false);
@@ -294,11 +294,11 @@ void api_run(struct api *api)
 
 int api_timeout_ms(const struct api *api)
 {
-	uint64_t next_us = connection_next_deadline_us(api), silent_us = silent_next_deadline_us(api), now_us;
+	uint64_t next_us = connection_next_deadline_us(api), deferred_us = deferred_next_deadline_us(api), now_us;
 	if (daemon_pool_has_more(api))
 		return 0;
-	if (silent_us < next_us)
-		next_us = silent_us;
+	if (deferred_us < next_us)
+		next_us = deferred_us;
 	if (api->trim_us != 0 && api->trim_us < next_us)
 		next_us = api->trim_us;
 	if (next_us == UINT64_MAX)
@@ -333,7 +333,7 @@ void api_free(struct api *api)
 	uint64_t until_us = clock_now_us() + LAST_ANSWERS_US;
 	struct connection *connection, *next;
 	api->context.draining = api->context.ending = true;
-	silent_end_all(api);
+	deferred_end_all(api);
 	TAILQ_FOREACH (connection, &api->lists[CONNECTION_ANSWERING], entry)
 		if (connection->request.reply.read)
 			api->config.service->abort(&connection->request);

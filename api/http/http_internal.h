@@ -1,7 +1,7 @@
 /* Private to this folder: the state of one worker's HTTP side, its MHD daemons, connections and TLS links.
  *
  * The files use each other in this order only, each the ones before it:
- *     suspend, daemon_pool, silent, tls, tls_link, connection, reply, request, http
+ *     suspend, daemon_pool, deferred, tls, tls_link, connection, reply, request, http
  * Everything belongs to the worker's thread. */
 #ifndef HTTP_INTERNAL_H
 #define HTTP_INTERNAL_H
@@ -49,7 +49,7 @@ void daemon_pool_run(struct api *api, uint64_t now_us);
 /* True if a daemon has something to do that its descriptor does not show. */
 bool daemon_pool_has_more(const struct api *api);
 
-/* ---- silent.c: connections that have not spoken ---- */
+/* ---- deferred.c: connections of which nothing has been received yet ---- */
 
 struct arrival {
 	int fd;
@@ -59,21 +59,21 @@ struct arrival {
 	struct sockaddr_storage address;
 };
 
-TAILQ_HEAD(silent_list, silent);
+TAILQ_HEAD(deferred_list, deferred);
 
-bool silent_init(struct api *api) __attribute__((warn_unused_result)); /* false: with errno */
-void silent_end_all(struct api *api);
+bool deferred_init(struct api *api) __attribute__((warn_unused_result)); /* false: with errno */
+void deferred_end_all(struct api *api);
 
-/* Keeps it until its first bytes or its end, for --request-timeout-ms at most. False: it has spoken already, or cannot
- * be watched, and the caller keeps it. */
-bool silent_begin(struct api *api, const struct arrival *arrival);
+/* Watches it until its first bytes or its end arrive, for --request-timeout-ms at most. False: something has arrived
+ * already, or it cannot be watched; the caller keeps it. */
+bool deferred_begin(struct api *api, const struct arrival *arrival);
 
-/* Takes over an arrival that has spoken. */
-typedef void silent_speaks_fn(struct api *api, const struct arrival *arrival);
+/* Starts the connection, and owns its socket. */
+typedef void deferred_start_fn(struct api *api, const struct arrival *arrival);
 
-/* Hands on those that have spoken, and ends those that are late. */
-void silent_check(struct api *api, uint64_t now_us, silent_speaks_fn *speaks);
-uint64_t silent_next_deadline_us(const struct api *api); /* UINT64_MAX: there is none */
+/* Starts those of which something has arrived, and ends those whose deadline has passed. */
+void deferred_check(struct api *api, uint64_t now_us, deferred_start_fn *start);
+uint64_t deferred_next_deadline_us(const struct api *api); /* UINT64_MAX: there is none */
 
 /* ---- suspend.c: suspended connections, and their clients that leave ---- */
 
@@ -241,14 +241,14 @@ struct api {
 	struct api_config config;
 	struct request_context context;
 	struct daemon_pool daemon_pool;
-	struct tls *tls;            /* a reference: for new connections; NULL: there is no TLS */
-	size_t connections;         /* open ones, libmicrohttpd's */
-	size_t silent_count;        /* … and others */
-	struct silent_list silents; /* the oldest first */
-	int silent_fd;              /* their epoll instance, which that of the daemons watches */
-	size_t connections_most;    /* since memory was given back to the kernel for the last time */
-	uint64_t trim_us;           /* when to give memory back; 0: not now */
-	bool arriving;              /* api_accept() hands a connection over, and it has not begun */
+	struct tls *tls;               /* a reference: for new connections; NULL: there is no TLS */
+	size_t connections;            /* open ones, libmicrohttpd's */
+	size_t deferred_count;         /* … and others */
+	struct deferred_list deferred; /* the oldest first */
+	int deferred_fd;               /* their epoll instance, which that of the daemons watches */
+	size_t connections_most;       /* since memory was given back to the kernel for the last time */
+	uint64_t trim_us;              /* when to give memory back; 0: not now */
+	bool arriving;                 /* api_accept() hands a connection over, and it has not begun */
 	struct peer *arriving_peer;
 	bool stopping;     /* the daemons are being stopped, at the end of api_free() */
 	int disconnect_fd; /* suspend.c's epoll instance */
@@ -260,7 +260,7 @@ struct api {
 
 static inline void api_count_connections(struct api *api)
 {
-	metrics_set(&api->config.metrics->http_connections, api->connections + api->silent_count);
+	metrics_set(&api->config.metrics->http_connections, api->connections + api->deferred_count);
 }
 
 #endif

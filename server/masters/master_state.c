@@ -117,10 +117,11 @@ static void describe_guard(const struct master *master, char ret_reason[STATUS_R
 			 "fence-recovery: %s before; waits for the fences of %u more masters",
 			 guard_reason_name(reason), missing);
 	else if (reason == GUARD_NO_EPOCH && is_cluster_new(guard))
-		snprintf(ret_reason, STATUS_REASON_MAX,
-			 "%s: no master that answers has one, so they are new or have forgotten locks; it votes in "
-			 "%.1f s, when any of those is over, or at once with --bootstrap if all masters are new",
-			 guard_reason_name(reason), (double)quarantine_left_ms(master) / 1000);
+		snprintf(
+			ret_reason, STATUS_REASON_MAX,
+			"%s: no connected master has an epoch, so all are new or may have lost locks; it votes in %.1f "
+			"s, when these have expired; --bootstrap avoids the wait if all masters are new",
+			guard_reason_name(reason), (double)quarantine_left_ms(master) / 1000);
 	else
 		snprintf(ret_reason, STATUS_REASON_MAX, "%s: %s", guard_reason_name(reason), words_for(reason));
 }

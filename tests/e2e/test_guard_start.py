@@ -36,7 +36,7 @@ def test_new_masters_without_bootstrap(lab, masters):
     assert refused.status == 503 and refused.code == "no-quorum", refused
     wait_until(lambda: state_of(service, servers[0])["state"] == "quarantined", what="the reason")
     told = state_of(service, servers[0])
-    seconds = re.search(r"it votes in (\d+\.\d) s, when any of those is over, or at once with --bootstrap if all masters are new", told["reason"])[1]
+    seconds = re.search(r"it votes in (\d+\.\d) s, when these have expired; --bootstrap avoids the wait if all masters are new", told["reason"])[1]
     assert 0 < float(seconds) <= quarantine_seconds() and abs(float(seconds) * 1000 - told["quarantine_remaining_ms"]) <= 100, told
     end = follow_readiness(service, quarantine_seconds(), "no-epoch")
     assert quarantine_seconds() <= end - start < quarantine_seconds() + 2 * SLOW

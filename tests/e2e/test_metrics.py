@@ -221,7 +221,7 @@ def test_operations_queued(lab):
     lookers = [Client(service.address) for _ in range(10)]
     for looker in lookers:
         assert looker.call("GET", "/healthz").status == 200
-    for plain in askers:  # who has not spoken before is let in after the others
+    for plain in askers:  # a connection with a first request is started after the others are served
         plain.sendall(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n")
         assert read_response(plain).status == 200
     until(service, "http_connections", 211)
