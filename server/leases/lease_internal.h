@@ -282,6 +282,11 @@ struct lease_op *lease_op_submit(struct leases *leases, const struct lease_reque
 				 void *arg);
 void lease_op_cancel(struct lease_op *op);
 
+/* ---- lease_keyed.c ---- */
+
+/* True if this answer is a late refusal that an acquisition with a key looks at: its sight is wanted. */
+bool lease_keyed_notes_late(struct lease_op *op, const struct lease_ref *ref, enum redlock_vote vote);
+
 /* ---- lease_force.c: LEASE_FORCE, when its inspection is answered ---- */
 
 /* Releases what was found; true: the answer comes with the releases. False: op->answer is the answer. */

@@ -4,9 +4,8 @@
  *   ─► leases_dispatch ─► caller
  *
  * The core is never stepped from within a step: what could not be sent waits in `unsent`, and lease_op_dispatch() hands
- * its vote over when the step is done. Answers wait in a list until leases_dispatch(), so that no
- * callback runs within the call that asked. An operation whose answer is given lives on until its last reply is in.
- * Then it is kept for reuse, with its timer. */
+ * its vote over when the step is done. Answers wait in a list until leases_dispatch(), so that no callback runs within
+ * the call that asked. An answered operation lives on until its last reply is in, and is then kept for reuse. */
 #include <assert.h>
 #include <stdlib.h>
 #include <string.h>
@@ -447,8 +446,9 @@ static void note_sight(struct lease_op *op, const struct lease_ref *ref, const s
 		op->which = sight->which = reply->which;
 	bool has_value = reply->vote == REDLOCK_VOTE_HELD ||
 			 (reply->vote == REDLOCK_VOTE_GRANTED && ref->command.script == REDLOCK_SCRIPT_EXTEND);
+	uint16_t round = ref->command.script == REDLOCK_SCRIPT_RAISE ? 0 : ref->round;
 	if (!has_value ||
-	    !redlock_wants(&op->core, ref->attempt, ref->command.script == REDLOCK_SCRIPT_RAISE ? 0 : ref->round))
+	    !(redlock_wants(&op->core, ref->attempt, round) || lease_keyed_notes_late(op, ref, reply->vote)))
 		return;
 	lease_holder_fini(&sight->holder);
 	sight->id = lease_value_read_holder(reply->value, reply->value_len, &sight->holder);
