@@ -209,7 +209,7 @@ static struct master_script command_of(const struct lease_op *op, const struct r
 					.fence = out->script == REDLOCK_SCRIPT_EXTEND ? request->fence : out->fence,
 					.key = request->key};
 	lease_mode_write(op, &command);
-	if (request->set_count == 0 && (out->script == REDLOCK_SCRIPT_ACQUIRE || out->script == REDLOCK_SCRIPT_RAISE))
+	if (request->set_count == 0)
 		command.bucket = masters_bucket(request->resource, request->resource_len);
 	if (out->entry != REDLOCK_ENTRY_NONE)
 		command.entry.arrival = op->core.arrival;

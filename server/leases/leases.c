@@ -17,11 +17,13 @@
 static void drop_stale_entry(struct leases *leases, const struct masters_notification *notification)
 {
 	assert(notification->ours);
+	unsigned bucket = masters_bucket(notification->resource, notification->resource_len);
 	const struct master_script command = {.script = REDLOCK_SCRIPT_RELEASE,
 					      .resource = notification->resource,
 					      .resource_len = (uint16_t)notification->resource_len,
 					      .kind = notification->kind,
 					      .most = notification->most,
+					      .bucket = bucket,
 					      .entry.arrival = notification->arrival};
 	masters_keep_release(leases->masters, notification->master, &command);
 }

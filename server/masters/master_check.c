@@ -87,13 +87,13 @@ static const struct step steps[] = {
 	{TRIAL(EPOCH_WRITE, "epoch_write", 1, "1", HASH, MARK, MARK, MARK, MARK, "1", "0", "0", "1", LATEST)},
 	{TRIAL(FENCES, "fences", 1, "1", HASH, MARK, "0", "1")},
 	/* The guess of the fence is 1: a redlockd whose own clock is wrong can still extend and release. */
-	{TRIAL(ACQUIRE, "acquire", 1, "2", LOCK, HASH, TOKEN "01", "10000", "0", ":", "0", "1", "", MARK, LATEST)},
-	{TRIAL(ACQUIRE, "acquire", 0, "2", LOCK, HASH, TOKEN "02", "10000", "0", ":", "0", "1", "$r:" MARK " 1000",
-	       MARK, LATEST)},
+	{TRIAL(ACQUIRE, "acquire", 1, "2", LOCK, HASH, MARK, LATEST, "0", TOKEN "01", "10000", ":", "0", "1", "")},
+	{TRIAL(ACQUIRE, "acquire", 0, "2", LOCK, HASH, MARK, LATEST, "0", TOKEN "02", "10000", ":", "0", "1",
+	       "$r:" MARK " 1000")},
 	{TRIAL(RAISE, "raise", 1, "2", LOCK, HASH, TOKEN "01", "0", "2", MARK, LATEST)},
-	{TRIAL(INSPECT, "inspect", 0, "2", LOCK, HASH, "0", "1", MARK, LATEST)},
-	{TRIAL(EXTEND, "extend", 1, "2", LOCK, HASH, TOKEN "01", "20000", "1:" MARK, MARK, LATEST)},
-	{TRIAL(RELEASE, "release", 1, "2", LOCK, HASH, TOKEN "01", "$r:" MARK " 0", MARK, LATEST)},
+	{TRIAL(INSPECT, "inspect", 0, "2", LOCK, HASH, MARK, "0", "1")},
+	{TRIAL(EXTEND, "extend", 1, "2", LOCK, HASH, MARK, LATEST, TOKEN "01", "20000", "1:" MARK)},
+	{TRIAL(RELEASE, "release", 1, "2", LOCK, HASH, MARK, TOKEN "01", "$r:" MARK " 0")},
 	/* the bucket of the first resource is at 2 by now */
 	{TRIAL(ACQUIRE_SET, "acquire_set", 1, "3", LOCK, LOCK_2, HASH, TOKEN "03", "10000", "0", ":", "3", "", MARK,
 	       LATEST, "a\nb", "1", "", "0", "1")},
@@ -105,8 +105,8 @@ static const struct step steps[] = {
 	       LATEST, "2", "#0")},
 	{TRIAL(ACQUIRE_SHARED, "acquire_shared", 0, "2", LOCK, HASH, TOKEN "05", "10000", "0", ":", "0", "5", "", MARK,
 	       LATEST, "2", "#0")},
-	{TRIAL(EXTEND, "extend", 1, "2", LOCK, HASH, TOKEN "04", "20000", "5:" MARK, MARK, LATEST)},
-	{TRIAL(RELEASE, "release", 1, "2", LOCK, HASH, TOKEN "04", "", MARK, LATEST)},
+	{TRIAL(EXTEND, "extend", 1, "2", LOCK, HASH, MARK, LATEST, TOKEN "04", "20000", "5:" MARK)},
+	{TRIAL(RELEASE, "release", 1, "2", LOCK, HASH, MARK, TOKEN "04", "")},
 	{PROBE(DEL, LOCK, LOCK_2, HASH, QUEUE, HOLDERS)},
 };
 

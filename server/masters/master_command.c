@@ -1,9 +1,9 @@
 /* The commands to one master: sent in the order of its connection, and each answer handed to the sender of its command.
  *
  * Every command under way is a `struct master_command` in the list of its master. The transport calls back in that
- * order, also when a connection ends (then with NULL). Acquisitions wait for one another until the end of the round of
- * the loop, or until something else is sent: they leave as one command (master_script.c), so they keep their position
- * in the order.
+ * order, also when a connection ends (then with NULL). Commands of one script wait for one another until the end of the
+ * round of the loop, and leave as one (master_script.c). Two for one resource never change their order: before a
+ * command joins a batch, or leaves alone, the other batches leave if they may have that resource.
  *
  * The oldest command shows whether a master hangs. A hung master gets no new commands but keeps its connection, so that
  * releases still go down the same connection as the acquires that lie in its socket, and in order. It is no longer hung
@@ -83,10 +83,12 @@ static void note_answer(struct master *master, uint64_t rtt_us)
 
 static const redisReply *part_of(const redisReply *reply, size_t i)
 {
-	return reply && reply->type == REDIS_REPLY_ARRAY && i + 1 < reply->elements ? reply->element[i + 1] : reply;
+	return reply && reply->type == REDIS_REPLY_ARRAY && reply->elements > 2 && i + 1 < reply->elements
+		       ? reply->element[i + 1]
+		       : reply;
 }
 
-/* A script of the core, or several acquisitions that went in one command. */
+/* A script of the core, or a batch. */
 static void settle_all(struct master *master, struct master_command *first, uint64_t now_us, const redisReply *reply)
 {
 	size_t count = 0, i = 0;
@@ -99,30 +101,38 @@ static void settle_all(struct master *master, struct master_command *first, uint
 		also = STAILQ_NEXT(command, also);
 		done.sent_us = sent_us;
 		STAILQ_INSERT_HEAD(&master->spare, command, entry);
-		assert(done.kind == REDLOCK_SCRIPT_ACQUIRE || count == 1);
 		if (count == 1)
 			master_reply_map(done.kind, reply, &mapped);
 		else
-			master_reply_map_part(reply, i, count, &mapped);
+			master_reply_map_part(done.kind, reply, i, count, &mapped);
 		done.settle(master, &done, now_us, &mapped, count == 1 ? reply : part_of(reply, i));
 	}
 }
 
-/* Empties the batch; returns the first of it, NULL: there is none. */
-static struct master_command *take_batch(struct master *master)
+void master_command_init_batches(struct master *master)
 {
-	struct master_command *first = STAILQ_FIRST(&master->batch);
-	STAILQ_INIT(&master->batch);
-	master->batch_count = 0;
+	for (size_t i = 0; i <= REDLOCK_SCRIPT_INSPECT; i++)
+		master->batches[i] = (struct master_batch){STAILQ_HEAD_INITIALIZER(master->batches[i].commands), 0, 0};
+}
+
+/* Empties the batch; returns the first of it, NULL: there is none. */
+static struct master_command *take_batch(struct master_batch *batch)
+{
+	struct master_command *first = STAILQ_FIRST(&batch->commands);
+	STAILQ_INIT(&batch->commands);
+	batch->count = 0;
+	batch->resources = 0;
 	return first;
 }
 
-void master_command_fail_batch(struct master *master)
+void master_command_fail_batches(struct master *master)
 {
 	assert(!master->link.connection);
-	struct master_command *first = take_batch(master);
-	if (first)
-		settle_all(master, first, clock_now_us(), NULL);
+	for (size_t i = 0; i <= REDLOCK_SCRIPT_INSPECT; i++) {
+		struct master_command *first = take_batch(&master->batches[i]);
+		if (first)
+			settle_all(master, first, clock_now_us(), NULL);
+	}
 }
 
 static void answer_scan(struct master *master, const struct master_command *done, const redisReply *reply)
@@ -187,20 +197,51 @@ static __attribute__((noinline)) void append_script(struct master *master, struc
 	append(master, command, words.count, words.words);
 }
 
-void master_command_send_batch(struct master *master)
+static void send_batch(struct master *master, struct master_batch *batch)
 {
-	if (master->batch_count > 0 && master->link.connection)
-		append_script(master, take_batch(master));
+	if (batch->count > 0 && master->link.connection)
+		append_script(master, take_batch(batch));
+}
+
+void master_command_send_batches(struct master *master)
+{
+	for (size_t i = 0; i <= REDLOCK_SCRIPT_INSPECT; i++)
+		send_batch(master, &master->batches[i]);
+}
+
+static bool may_join(const struct master_script *script)
+{
+	bool is_plain = script->kind == MASTER_EXCLUSIVE || script->script != REDLOCK_SCRIPT_ACQUIRE;
+	return is_plain && script->script != REDLOCK_SCRIPT_RAISE && !script->with_source && script->set_count == 0;
+}
+
+/* Epoch and deadline are sent once for all: those of the first, which may end a little earlier than that of another. */
+static bool fits(const struct master_batch *batch, const struct master_command *command)
+{
+	const struct master_command *first = STAILQ_FIRST(&batch->commands);
+	return !first || (batch->count < MASTER_BATCH_MAX && first->epoch == command->epoch &&
+			  first->deadline_us <= command->deadline_us &&
+			  command->deadline_us - first->deadline_us <= MASTER_BATCH_SPAN_US);
+}
+
+static void join(struct master *master, struct master_command *command)
+{
+	struct master_batch *batch = &master->batches[command->kind];
+	uint64_t bit = UINT64_C(1) << command->script->bucket % 64;
+	for (size_t i = 0; i <= REDLOCK_SCRIPT_INSPECT; i++)
+		if (&master->batches[i] != batch && (master->batches[i].resources & bit) != 0)
+			send_batch(master, &master->batches[i]);
+	if (!fits(batch, command))
+		send_batch(master, batch);
+	STAILQ_INSERT_TAIL(&batch->commands, command, also);
+	batch->count++;
+	batch->resources |= bit;
 }
 
 void master_command_send_script(struct master *master, const struct master_script *script, uint64_t until_us,
 				master_settle_fn *settle, master_reply_fn *reply, void *arg)
 {
 	assert(master->link.connection && script->script != REDLOCK_SCRIPT_NONE && settle);
-	bool joins = script->script == REDLOCK_SCRIPT_ACQUIRE && !script->with_source && script->set_count == 0 &&
-		     script->kind == MASTER_EXCLUSIVE;
-	if (!joins || master->batch_count == MASTER_BATCH_MAX)
-		master_command_send_batch(master);
 	struct master_command *command = command_new(master);
 	command->kind = script->script;
 	command->script = script;
@@ -208,12 +249,12 @@ void master_command_send_script(struct master *master, const struct master_scrip
 	command->reply = reply;
 	command->arg = arg;
 	master_script_stamp(master, until_us, command);
-	if (!joins) {
-		append_script(master, command);
+	if (may_join(script)) {
+		join(master, command);
 		return;
 	}
-	STAILQ_INSERT_TAIL(&master->batch, command, also);
-	master->batch_count++;
+	master_command_send_batches(master);
+	append_script(master, command);
 }
 
 void master_command_send(struct master *master, master_answer_fn *answer, unsigned what, const char *const argv[])
@@ -224,7 +265,7 @@ void master_command_send(struct master *master, master_answer_fn *answer, unsign
 	for (; argv[count]; count++)
 		words[count] = (struct transport_word){argv[count], strlen(argv[count])};
 	assert(count <= MASTER_WORDS_SENT_MAX);
-	master_command_send_batch(master);
+	master_command_send_batches(master);
 	struct master_command *command = command_new(master);
 	command->answer = answer;
 	command->what = what;
@@ -236,7 +277,7 @@ void master_command_send_scan(struct master *master, const struct master_scan_co
 {
 	struct master_words words;
 	assert(scan && master->link.connection);
-	master_command_send_batch(master);
+	master_command_send_batches(master);
 	master_script_write_scan(master->all, scan_command, &words);
 	struct master_command *command = command_new(master);
 	command->scan = scan;

@@ -33,9 +33,11 @@ enum {
 	MASTER_PENDING_MAX = 10000, /* releases kept for one master */
 	/* Resources in one command: a master does nothing else meanwhile, for some 150 µs. */
 	MASTER_BATCH_MAX = 32,
-	MASTER_ARGUMENTS_MAX = 11,  /* of a script */
-	MASTER_BATCH_ARGUMENTS = 9, /* of each acquisition in a batch */
-	MASTER_WORDS_SENT_MAX = 5 + MASTER_BATCH_MAX * (1 + MASTER_BATCH_ARGUMENTS),            /* of a command */
+	MASTER_BATCH_SPAN_US = 2000, /* between the deadlines of one batch */
+	MASTER_ARGUMENTS_MAX = 11,   /* of a script */
+	MASTER_BATCH_SHARED = 3,     /* of a batch … */
+	MASTER_BATCH_EACH = 6,       /* … and of each of its commands, at most: acquire.lua */
+	MASTER_WORDS_SENT_MAX = 5 + MASTER_BATCH_SHARED + MASTER_BATCH_MAX * (1 + MASTER_BATCH_EACH), /* of a command */
 	MASTER_TEXT_MAX = sizeof((struct options *)0)->key_prefix + MASTERS_RESOURCE_MAX + 192, /* of one of a batch */
 	MASTER_DIGITS = 16,    /* of epoch and deadline in a command */
 	MASTER_WORDS_MAX = 160 /* of the text of an error */
@@ -106,7 +108,7 @@ typedef void master_subscribed_fn(struct master *master, enum master_error error
 /* One command under way. */
 struct master_command {
 	STAILQ_ENTRY(master_command) entry; /* of those under way, or of spare ones */
-	STAILQ_ENTRY(master_command) also;  /* acquisitions: of those that leave as one command */
+	STAILQ_ENTRY(master_command) also;  /* of those of its batch */
 	uint64_t sent_us;
 	/* A script of the core; NONE: it is none. */
 	enum redlock_script kind;
@@ -122,6 +124,13 @@ struct master_command {
 };
 
 STAILQ_HEAD(master_commands, master_command);
+
+/* Commands of one script, each for one resource, that leave together. */
+struct master_batch {
+	struct master_commands commands;
+	unsigned count;
+	uint64_t resources; /* a bit for the hash of each: no other batch has one of the same hash */
+};
 
 struct master_words {
 	size_t count, text_len;
@@ -158,11 +167,10 @@ struct master {
 
 	/* master_command.c */
 	struct master_commands under_way, spare; /* under way: in the order of the connection, the oldest first */
-	struct master_commands batch;            /* acquisitions of this round of the loop, not sent yet */
-	unsigned batch_count;
-	uint64_t answered_sent_us; /* of the command whose answer is being handled */
-	bool hung;                 /* up, but behind with its answers */
-	uint64_t rtt_us;           /* smoothed; 0: not known on this connection */
+	struct master_batch batches[REDLOCK_SCRIPT_INSPECT + 1]; /* of this round of the loop, not sent yet */
+	uint64_t answered_sent_us;                               /* of the command whose answer is being handled */
+	bool hung;                                               /* up, but behind with its answers */
+	uint64_t rtt_us;                                         /* smoothed; 0: not known on this connection */
 
 	/* master_handshake.c */
 	uint64_t ups;   /* how often the link came up */
@@ -251,7 +259,9 @@ struct masters {
 void master_reply_map(enum redlock_script script, const redisReply *reply, struct master_reply *ret_reply);
 /* Its vote does not count. */
 void master_reply_fail(struct master_reply *reply, enum master_error error);
-void master_reply_map_part(const redisReply *reply, size_t i, size_t count, struct master_reply *ret_reply);
+/* Of the answer to a batch: that to its command `i`. */
+void master_reply_map_part(enum redlock_script script, const redisReply *reply, size_t i, size_t count,
+			   struct master_reply *ret_reply);
 void master_reply_map_scan(const redisReply *reply, master_scan_fn *scan, void *arg);
 /* What a script of ours answers: the number that comes first. False: it is another one, or none. */
 bool master_reply_begins(const redisReply *reply, long long number);
@@ -309,7 +319,7 @@ uint64_t master_state_guard_left_ms(const struct master *master);
 
 /* ---- master_command.c ---- */
 
-/* A script of the core, behind all that was sent before. An acquisition may wait for others until the end of this
+/* A script of the core, behind all that was sent before for its resource. It may wait for others until the end of this
  * round. `reply`: called by `settle`, or NULL. */
 void master_command_send_script(struct master *master, const struct master_script *script, uint64_t until_us,
 				master_settle_fn *settle, master_reply_fn *reply, void *arg);
@@ -317,11 +327,12 @@ void master_command_send_script(struct master *master, const struct master_scrip
 void master_command_send(struct master *master, master_answer_fn *answer, unsigned what, const char *const argv[]);
 void master_command_send_scan(struct master *master, const struct master_scan_command *command, master_scan_fn *scan,
 			      void *arg);
-void master_command_send_batch(struct master *master);
+void master_command_init_batches(struct master *master);
+void master_command_send_batches(struct master *master);
 /* The oldest command has its answer; NULL: lost. */
 void master_command_answer(struct master *master, const redisReply *reply);
-/* The connection has ended: what waited for the batch is lost. */
-void master_command_fail_batch(struct master *master);
+/* The connection has ended: what waited in a batch is lost. */
+void master_command_fail_batches(struct master *master);
 /* Behind with its answers at `when_us`, and not because we stood still or had more to read than a round does. */
 bool master_command_is_silent(const struct master *master, uint64_t when_us);
 void master_command_set_hung(struct master *master);

@@ -196,18 +196,24 @@ void master_reply_map(enum redlock_script script, const redisReply *reply, struc
 		*ret_reply = (struct master_reply){.vote = REDLOCK_VOTE_FAILED, .error = MASTER_ERROR_OTHER};
 }
 
-/* {now_us, answer, …}, an answer being the bucket's old number alone where the lock was set. */
-void master_reply_map_part(const redisReply *reply, size_t i, size_t count, struct master_reply *ret_reply)
+/* {now_us, answer, …}, an answer being the bucket's old number alone where an acquisition has set the lock. Too late,
+ * or with another epoch, there is one answer to all. */
+void master_reply_map_part(enum redlock_script script, const redisReply *reply, size_t i, size_t count,
+			   struct master_reply *ret_reply)
 {
-	assert(i < count);
+	assert(i < count && count > 1);
 	*ret_reply = (struct master_reply){0};
 	if (map_general(reply, ret_reply))
 		return;
+	if (reply->elements == 2 && (master_reply_begins(reply, -2) || master_reply_begins(reply, -3))) {
+		master_reply_map(script, reply, ret_reply);
+		return;
+	}
 	bool timed = reply->type == REDIS_REPLY_ARRAY && reply->elements == count + 1 &&
 		     reply->element[0]->type == REDIS_REPLY_INTEGER && reply->element[0]->integer > 0;
 	const redisReply *part = timed ? reply->element[i + 1] : NULL;
-	if (part && part->type != REDIS_REPLY_INTEGER) {
-		master_reply_map(REDLOCK_SCRIPT_ACQUIRE, part, ret_reply);
+	if (part && (script != REDLOCK_SCRIPT_ACQUIRE || part->type != REDIS_REPLY_INTEGER)) {
+		master_reply_map(script, part, ret_reply);
 		return;
 	}
 	ret_reply->vote = REDLOCK_VOTE_GRANTED;

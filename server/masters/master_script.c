@@ -1,8 +1,8 @@
 /* The commands of the core's scripts: what server/scripts/ describes at the head of each file, in one table. A command
  * is encoded once, when it leaves: here it becomes words, with the epoch and the deadline for its master.
  *
- * Acquisitions that go to a master in one round of the loop leave as one command, since acquire.lua takes any number of
- * them: first all keys, then the hash, then the arguments of each. */
+ * Some scripts take any number of resources: first all keys, then the hash, the arguments that all share, and those of
+ * each. */
 #include <assert.h>
 #include <string.h>
 
@@ -27,19 +27,24 @@ enum argument {
 	MOST,
 	KIND
 };
-static const uint8_t arguments[][MASTER_ARGUMENTS_MAX] = {
-	[REDLOCK_SCRIPT_ACQUIRE] = {TOKEN, TTL, MAX_HOLD, LABEL, BUCKET, FENCE, ENTRY, EPOCH, DEADLINE},
-	[REDLOCK_SCRIPT_RAISE] = {TOKEN, BUCKET, FENCE, EPOCH, DEADLINE},
-	[REDLOCK_SCRIPT_EXTEND] = {TOKEN, TTL, NOTE, EPOCH, DEADLINE},
-	[REDLOCK_SCRIPT_RELEASE] = {TOKEN, ENTRY, EPOCH, DEADLINE},
-	[REDLOCK_SCRIPT_INSPECT] = {TTL, MOST, EPOCH, DEADLINE},
-	[REDLOCK_SCRIPT_ACQUIRE_SHARED] = {TOKEN, TTL, MAX_HOLD, LABEL, BUCKET, FENCE, ENTRY, EPOCH, DEADLINE, MOST,
-					   KIND},
+static const struct {
+	uint8_t shared[MASTER_BATCH_SHARED + 1], each[MASTER_ARGUMENTS_MAX + 1]; /* of a batch */
+} arguments[] = {
+	[REDLOCK_SCRIPT_ACQUIRE] = {{EPOCH, DEADLINE, MAX_HOLD}, {TOKEN, TTL, LABEL, BUCKET, FENCE, ENTRY}},
+	[REDLOCK_SCRIPT_RAISE] = {{0}, {TOKEN, BUCKET, FENCE, EPOCH, DEADLINE}},
+	[REDLOCK_SCRIPT_EXTEND] = {{EPOCH, DEADLINE}, {TOKEN, TTL, NOTE}},
+	[REDLOCK_SCRIPT_RELEASE] = {{EPOCH}, {TOKEN, ENTRY}},
+	[REDLOCK_SCRIPT_INSPECT] = {{EPOCH}, {TTL, MOST}},
+	[REDLOCK_SCRIPT_ACQUIRE_SHARED] = {{0},
+					   {TOKEN, TTL, MAX_HOLD, LABEL, BUCKET, FENCE, ENTRY, EPOCH, DEADLINE, MOST,
+					    KIND}},
 	/* the buckets follow */
-	[REDLOCK_SCRIPT_ACQUIRE_SET] = {TOKEN, TTL, MAX_HOLD, LABEL, FENCE, ENTRY, EPOCH, DEADLINE, NAMES, MOST, KIND},
-	[REDLOCK_SCRIPT_RAISE_SET] = {TOKEN, FENCE, EPOCH, DEADLINE},
-	[REDLOCK_SCRIPT_EXTEND_SET] = {TOKEN, TTL, NOTE, EPOCH, DEADLINE, NAMES},
-	[REDLOCK_SCRIPT_RELEASE_SET] = {TOKEN, ENTRY, EPOCH, DEADLINE, NAMES},
+	[REDLOCK_SCRIPT_ACQUIRE_SET] = {{0},
+					{TOKEN, TTL, MAX_HOLD, LABEL, FENCE, ENTRY, EPOCH, DEADLINE, NAMES, MOST,
+					 KIND}},
+	[REDLOCK_SCRIPT_RAISE_SET] = {{0}, {TOKEN, FENCE, EPOCH, DEADLINE}},
+	[REDLOCK_SCRIPT_EXTEND_SET] = {{0}, {TOKEN, TTL, NOTE, EPOCH, DEADLINE, NAMES}},
+	[REDLOCK_SCRIPT_RELEASE_SET] = {{0}, {TOKEN, ENTRY, EPOCH, DEADLINE, NAMES}},
 };
 
 enum { DEADLINE_STEP_US = 1000 };
@@ -228,7 +233,7 @@ void master_script_write(struct master *master, const struct master_command *fir
 	ret_words->text_len = 0;
 	for (const struct master_command *command = first; command; command = STAILQ_NEXT(command, also))
 		keys += is_set ? script->set_count : 1;
-	assert(keys == 2 || script->script == REDLOCK_SCRIPT_ACQUIRE || is_set);
+	assert(keys == 2 || arguments[which].shared[0] || is_set);
 	assert(which < SCRIPTS_COUNT && script->set_count <= MASTERS_SET_MAX && (!is_set || !STAILQ_NEXT(first, also)));
 	*word++ = script->with_source ? (struct transport_word){"EVAL", 4} : (struct transport_word){"EVALSHA", 7};
 	*word++ = script->with_source ? (struct transport_word){lua->source, strlen(lua->source)}
@@ -240,9 +245,11 @@ void master_script_write(struct master *master, const struct master_command *fir
 	     command = STAILQ_NEXT(command, also))
 		*word++ = put_key(ret_words, master->all, command->script->resource, command->script->resource_len);
 	*word++ = (struct transport_word){master->all->hash_key, master->all->hash_key_len};
+	for (const uint8_t *argument = arguments[which].shared; *argument; argument++)
+		*word++ = put_argument(ret_words, master, first, *argument);
 	for (const struct master_command *command = first; command; command = STAILQ_NEXT(command, also))
-		for (size_t i = 0; i < MASTER_ARGUMENTS_MAX && arguments[which][i]; i++)
-			*word++ = put_argument(ret_words, master, command, arguments[which][i]);
+		for (const uint8_t *argument = arguments[which].each; *argument; argument++)
+			*word++ = put_argument(ret_words, master, command, *argument);
 	if (is_set && (script->script == REDLOCK_SCRIPT_ACQUIRE || script->script == REDLOCK_SCRIPT_RAISE))
 		word = put_set_buckets(ret_words, script, word);
 	uint64_t until_s = 0;

@@ -28,7 +28,7 @@ static void on_failed(struct master *master, enum link_state was, const char *re
 	master_guard_notify(master, GUARD_LOST);
 	snprintf(master->reason, sizeof master->reason, "%s", reason);
 	master_state_report(master);
-	master_command_fail_batch(master);
+	master_command_fail_batches(master);
 }
 
 static const struct master_link_events link_events = {master_handshake_start, master_command_answer,
@@ -55,7 +55,7 @@ struct masters *masters_new(struct uv_loop_s *loop, const struct options *option
 		master->metrics = &metrics->masters[i];
 		STAILQ_INIT(&master->under_way);
 		STAILQ_INIT(&master->spare);
-		STAILQ_INIT(&master->batch);
+		master_command_init_batches(master);
 		STAILQ_INIT(&master->pending);
 		master->reported_state = MASTER_DOWN;
 		snprintf(master->reason, sizeof master->reason, "connecting");
@@ -73,7 +73,7 @@ void masters_close(struct masters *masters)
 	master_notification_close(masters);
 	for (size_t i = 0; i < masters->count; i++) {
 		master_link_close(&masters->list[i].link);
-		master_command_fail_batch(&masters->list[i]);
+		master_command_fail_batches(&masters->list[i]);
 	}
 }
 
@@ -81,7 +81,7 @@ void masters_free(struct masters *masters)
 {
 	for (size_t i = 0; i < masters->count; i++) {
 		struct master *master = &masters->list[i];
-		assert(STAILQ_EMPTY(&master->under_way) && STAILQ_EMPTY(&master->batch) && !master->link.connection);
+		assert(STAILQ_EMPTY(&master->under_way) && !master->link.connection);
 		master_pending_drop_all(master);
 		for (struct master_command *spare; (spare = STAILQ_FIRST(&master->spare));) {
 			STAILQ_REMOVE_HEAD(&master->spare, entry);
@@ -207,7 +207,7 @@ void masters_flush(struct masters *masters)
 {
 	for (size_t i = 0; i < masters->count; i++) {
 		struct master *master = &masters->list[i];
-		master_command_send_batch(master);
+		master_command_send_batches(master);
 		if (master->link.connection)
 			transport_flush(master->link.connection);
 		if (master->notification.connection)

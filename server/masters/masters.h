@@ -84,8 +84,8 @@ struct master_script {
 	enum master_kind kind;     /* acquire; release of an entry */
 	uint16_t slot;             /* MASTER_SLOT */
 	uint32_t most;             /* leases at once, if not exclusive; inspect: how many are listed at most */
-	unsigned bucket;           /* acquire, raise, of one resource: masters_bucket() … */
-	uint64_t fence;            /* … and the fence. extend with a key: of the lease */
+	unsigned bucket;           /* of one resource: masters_bucket() */
+	uint64_t fence;            /* acquire, raise; extend with a key: of the lease */
 	uint64_t key;              /* acquire, extend: see struct lease_request; 0: none */
 	struct master_entry entry; /* acquire, release */
 };

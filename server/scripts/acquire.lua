@@ -4,17 +4,17 @@
 --
 -- KEYS[1]  {prefix}{resource}      … and as many more as there are resources
 -- KEYS[n]  {prefix}redlockd:master  the last one. A hash: epoch, floor, and the fence buckets (MASTER_FENCE_BUCKETS)
--- ARGV[1]  token         40 hex digits, new for every attempt
--- ARGV[2]  ttl_ms
+-- ARGV[1]  epoch         that this master must have; sixteen dashes: any (--restart-guard off)
+-- ARGV[2]  deadline_us   in this master's own time: after it nobody waits for the answer, or releases
 -- ARGV[3]  max_hold_ms   0: no bound
--- ARGV[4]  label         the end of the value, from the key on
--- ARGV[5]  bucket        of the resource
--- ARGV[6]  guess         for the fence, in decimal digits
--- ARGV[7]  entry         in the queue: "replica:arrival wait_ms" (16 hex digits, 16 decimal digits, the rest of the
+-- ARGV[4]  token         40 hex digits, new for every attempt
+-- ARGV[5]  ttl_ms
+-- ARGV[6]  label         the end of the value, from the key on
+-- ARGV[7]  bucket        of the resource
+-- ARGV[8]  guess         for the fence, in decimal digits
+-- ARGV[9]  entry         in the queue: "replica:arrival wait_ms" (16 hex digits, 16 decimal digits, the rest of the
 --                        wait); empty: the request does not wait
--- ARGV[8]  epoch         that this master must have; sixteen dashes: any (--restart-guard off)
--- ARGV[9]  deadline_us   in this master's own time: after it nobody waits for the answer, or releases
--- … and nine more for each further resource.
+-- … and six more, from the token on, for each further resource.
 -- ARGV[10] until_s       the last one of all, left out if redlockd knows that `leases` is as large: by that second of
 --                        this master's own time each of these leases is over, however close to its deadline it is set
 --
@@ -32,7 +32,8 @@
 --         {-2, now_us}                      too late: nothing was done
 --         {-3, now_us}                      another epoch or none: this master may have lost locks; nothing was done
 --         {-4, now_us}                      the guess is more than a day ahead of this master's clock: nothing was done
--- and for several {now_us, answer, …}: old alone where it is set, else as above, or the error of this one.
+-- and for several {now_us, answer, …}: old alone where it is set, else as above, or the error of this one; -2 and -3
+-- are the answer to all of them.
 -- If the key is not set, the entry is added to the queue; if it is set, the entry is removed. SET NX fails on a key of
 -- any type, so another program's hash or list counts as held and never as an error.
 --
@@ -44,18 +45,24 @@ local call, args, count = redis.call, ARGV, #KEYS - 1
 local hash = KEYS[count + 1]
 local now = call('TIME')
 local now_us = now[1] * 1000000 + now[2]
+if now_us > tonumber(args[2]) then
+	return {-2, now_us}
+end
 local seen
 if count == 1 then
-	seen = call('HMGET', hash, 'epoch', 'floor', 'waited', args[5])
+	seen = call('HMGET', hash, 'epoch', 'floor', 'waited', args[7])
 else
 	local fields = {'HMGET', hash, 'epoch', 'floor', 'waited'}
 	for i = 1, count do
-		fields[i + 5] = args[9 * i - 4]
+		fields[i + 5] = args[6 * i + 1]
 	end
 	seen = call(unpack(fields))
 end
-local epoch, floor, waited = seen[1], tonumber(seen[2] or 0), tonumber(seen[3] or 0)
-local until_s = args[9 * count + 1]
+if seen[1] ~= args[1] and args[1] ~= '----------------' then
+	return {-3, now_us}
+end
+local floor, waited = tonumber(seen[2] or 0), tonumber(seen[3] or 0)
+local until_s = args[6 * count + 4]
 local waits = waited > now_us -- one of these may have waiters
 if waits and count > 1 then
 	local queues = {'EXISTS'}
@@ -64,28 +71,19 @@ if waits and count > 1 then
 	end
 	waits = call(unpack(queues)) > 0
 end
-local raised = {} -- by bucket: the numbers written since the hash was read
-local deadline, late, max_hold, hold_until -- of the resource before: mostly the same for all
+local hold_until = args[3] ~= '0' and (now_us - now_us % 1000) / 1000 + args[3] or 0
+hold_until = ':' .. hold_until .. ':'
+local raised, raises = {}, {'HSET', hash} -- by bucket: the numbers since the hash was read; the command that writes them
 
-local function acquire(i)
-	local at, key = 9 * i - 9, KEYS[i]
-	if args[at + 9] ~= deadline then
-		deadline = args[at + 9]
-		late = now_us > tonumber(deadline)
-	end
-	if late then
-		return {-2, now_us}
-	end
-	if epoch ~= args[at + 8] and args[at + 8] ~= '----------------' then
-		return {-3, now_us}
-	end
-	local bucket, guess = args[at + 5], tonumber(args[at + 6])
+local function one(i)
+	local at, key = 6 * i - 2, KEYS[i]
+	local bucket, guess = args[at + 3], tonumber(args[at + 4])
 	if guess > now_us + 86400000000 then
 		return {-4, now_us}
 	end
 	local entry, wait_ms, base, queue, first = false
-	if args[at + 7] ~= '' then
-		entry, wait_ms = string.sub(args[at + 7], 1, 33), tonumber(string.sub(args[at + 7], 35))
+	if args[at + 5] ~= '' then
+		entry, wait_ms = string.sub(args[at + 5], 1, 33), tonumber(string.sub(args[at + 5], 35))
 	end
 	if waits then
 		base = string.sub(hash, 1, -7)
@@ -95,13 +93,8 @@ local function acquire(i)
 		end
 --include queue_first.lua
 	end
-	if args[at + 3] ~= max_hold then
-		max_hold = args[at + 3]
-		hold_until = max_hold ~= '0' and (now_us - now_us % 1000) / 1000 + max_hold or 0
-		hold_until = ':' .. hold_until .. ':'
-	end
-	local value = args[at + 1] .. hold_until .. args[at + 6] .. ':' .. args[at + 4]
-	if (not first or first == entry) and call('SET', key, value, 'NX', 'PX', args[at + 2]) then
+	local value = args[at] .. hold_until .. args[at + 4] .. ':' .. args[at + 2]
+	if (not first or first == entry) and call('SET', key, value, 'NX', 'PX', args[at + 1]) then
 		if first then
 			call('ZREM', queue, entry)
 		end
@@ -113,7 +106,8 @@ local function acquire(i)
 		end
 		if guess > old then
 			raised[bucket] = guess
-			call('HSET', hash, bucket, args[at + 6])
+			raises[#raises + 1] = bucket
+			raises[#raises + 1] = args[at + 4]
 		end
 --include watch_tell.lua
 		return old
@@ -133,12 +127,14 @@ local function acquire(i)
 end
 
 if count == 1 then
-	local answer = acquire(1)
+	local answer = one(1)
+	if #raises > 2 then
+		call('HSET', hash, raises[3], raises[4])
+	end
 	return type(answer) == 'number' and {1, now_us, answer} or answer
 end
-local answers = {now_us}
-for i = 1, count do -- an error of one does not affect the others
-	local done, answer = pcall(acquire, i)
-	answers[i + 1] = done and answer or type(answer) == 'table' and answer or {err = answer}
+--include each.lua
+if #raises > 2 then
+	call(unpack(raises))
 end
 return answers

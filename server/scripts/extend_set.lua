@@ -16,7 +16,8 @@ local hash = KEYS[count + 1]
 if ARGV[4] ~= '----------------' and redis.call('HGET', hash, 'epoch') ~= ARGV[4] then
 	return {-3, now_us}
 end
-local ours, gone, mark, hashes, left, now_ms = false, false, ';', {}, {}, math.floor(now_us / 1000)
+local ours, gone, mark, token, hashes, left = false, false, ';', ARGV[1], {}, {}
+local now_ms = math.floor(now_us / 1000)
 for i = 1, count do
 	local value, key = nil, KEYS[i]
 --include value_read.lua

@@ -23,7 +23,7 @@ local seen = redis.call('HMGET', hash, 'epoch', 'floor', ARGV[2], 'waited')
 if seen[1] ~= ARGV[4] and ARGV[4] ~= '----------------' then
 	return {-3, now_us}
 end
-local value, mark = nil, ':'
+local value, mark, token = nil, ':', ARGV[1]
 --include value_read.lua
 --include value_own.lua
 if not value then

@@ -16,7 +16,7 @@ local seen = redis.call('HMGET', hash, 'epoch', 'floor', 'waited', unpack(ARGV, 
 if seen[1] ~= ARGV[3] and ARGV[3] ~= '----------------' then
 	return {-3, now_us}
 end
-local values, hashes, old, gone, mark = {}, {}, tonumber(seen[2] or 0), false, ';'
+local values, hashes, old, gone, mark, token = {}, {}, tonumber(seen[2] or 0), false, ';', ARGV[1]
 for i = 1, count do
 	local value, key = nil, KEYS[i]
 --include value_read.lua

@@ -2,75 +2,87 @@
 -- out however late, and with any epoch: it can only delete the token's own key. But with another epoch its vote does
 -- not count.
 --
--- KEYS[1]  {prefix}{resource}
--- KEYS[2]  {prefix}redlockd:master
--- ARGV[1]  token  empty: there is no lock to release, only an entry to remove
--- ARGV[2]  entry  as in acquire.lua and acquire_shared.lua: the caller waits on with that entry; wait_ms 0: it leaves
+-- KEYS[1]  {prefix}{resource}      … and as many more as there are resources: those of one moment share a command
+-- KEYS[n]  {prefix}redlockd:master
+-- ARGV[1]  epoch  as in acquire.lua
+-- ARGV[2]  token  empty: there is no lock to release, only an entry to remove
+-- ARGV[3]  entry  as in acquire.lua and acquire_shared.lua: the caller waits on with that entry; wait_ms 0: it leaves
 --                 the queue; empty: it does not wait
--- ARGV[3]  epoch: as in acquire.lua  ARGV[4]  deadline_us: not used
+-- … and two more for each further resource.
 --
 -- Returns {1, now_us, value}                   it was the token's and is deleted
 --         {0, now_us, remaining_ms, value}     another holder's (value false: a key of another type)
 --         {-1, now_us}                         gone; also where several others hold it
 --         {-3, now_us}                         another epoch; if it was the token's it is deleted
+-- and for several {now_us, answer, …}, or the error of one.
 -- If the resource is free then, or held by several leases, the next waiter is notified if it may come in
 -- (queue_tell.lua). Watchers are told on the same channel: "watch key".
-local now = redis.call('TIME')
+local now, hash = redis.call('TIME'), KEYS[#KEYS]
 local now_us = now[1] * 1000000 + now[2]
-local seen = redis.call('HMGET', KEYS[2], 'epoch', 'waited')
-local hash, key, waited, mark, value = KEYS[2], KEYS[1], tonumber(seen[2] or 0), ':'
+local seen = redis.call('HMGET', hash, 'epoch', 'waited')
+local waited = tonumber(seen[2] or 0)
+local is_member = seen[1] == ARGV[1] or ARGV[1] == '----------------'
+
+local function one(i)
+	local key, token, wanted, mark, value = KEYS[i], ARGV[2 * i], ARGV[2 * i + 1], ':'
 --include value_read.lua
-local kind = shared and string.sub(value, 41, 41)
+	local kind = shared and string.sub(value, 41, 41)
 --include value_own.lua
-if own then
-	if shared then
-		local token = ARGV[1]
-		redis.call('ZREM', key, token)
+	if own then
+		if shared then
+			redis.call('ZREM', key, token)
 --include shared_remove.lua
 --include shared_prune.lua
 --include shared_last.lua
-	else
-		redis.call('DEL', key)
-	end
+		else
+			redis.call('DEL', key)
+		end
 --include watch_tell.lua
-end
-local held = value and not own
-if shared then
-	held = redis.call('EXISTS', key) == 1
-end
-if waited > now_us or ARGV[2] ~= '' then
-	local entry, wait_ms = string.match(ARGV[2], '^(%S*) ?(%d*)$')
-	wait_ms = tonumber(wait_ms) or 0
-	local base = string.sub(hash, 1, -7)
-	local queue, first = base .. 'queue:' .. key
-	local free = own and kind == '#' and '@' .. string.match(value, '^%x+#(%d+)') or ''
-	local left = 0
-	if wait_ms > 0 then
---include queue_join.lua
-	elseif entry ~= '' then
-		left = redis.call('ZREM', queue, entry)
 	end
-	-- without a change here there is nobody to notify
-	if own or ((not held or shared) and (ARGV[1] ~= '' or left > 0)) then
+	local held = value and not own
+	if shared then
+		held = redis.call('EXISTS', key) == 1
+	end
+	if waited > now_us or wanted ~= '' then
+		local entry, wait_ms = string.match(wanted, '^(%S*) ?(%d*)$')
+		wait_ms = tonumber(wait_ms) or 0
+		local base = string.sub(hash, 1, -7)
+		local queue, first = base .. 'queue:' .. key
+		local free = own and kind == '#' and '@' .. string.match(value, '^%x+#(%d+)') or ''
+		local left = 0
+		if wait_ms > 0 then
+--include queue_join.lua
+		elseif entry ~= '' then
+			left = redis.call('ZREM', queue, entry)
+		end
+		-- without a change here there is nobody to notify
+		if own or ((not held or shared) and (token ~= '' or left > 0)) then
 --include queue_first.lua
-		local may_enter = first and first ~= entry and (not held or string.sub(first, 17, 17) == kind)
-		if may_enter and held and kind == '#' and not own then
-			local holders = base .. 'holders:' .. key
+			local may_enter = first and first ~= entry and (not held or string.sub(first, 17, 17) == kind)
+			if may_enter and held and kind == '#' and not own then
+				local holders = base .. 'holders:' .. key
 --include shared_prune.lua
 --include slot_free.lua
-			may_enter = is_free
-		end
-		if may_enter then
+				may_enter = is_free
+			end
+			if may_enter then
 --include queue_tell.lua
+			end
 		end
 	end
+	if not is_member then
+		return {-3, now_us}
+	end
+	if own then
+		return {1, now_us, value}
+	elseif not value then
+		return {-1, now_us}
+	end
+	return {0, now_us, redis.call('PTTL', key), type(value) == 'string' and value}
 end
-if seen[1] ~= ARGV[3] and ARGV[3] ~= '----------------' then
-	return {-3, now_us}
+
+if #KEYS == 2 then
+	return one(1)
 end
-if own then
-	return {1, now_us, value}
-elseif not value then
-	return {-1, now_us}
-end
-return {0, now_us, redis.call('PTTL', key), type(value) == 'string' and value}
+--include each.lua
+return answers

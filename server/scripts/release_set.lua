@@ -14,7 +14,8 @@ local seen = redis.call('HMGET', hash, 'epoch', 'waited')
 local waited = tonumber(seen[2] or 0)
 local entry, wait_ms = string.match(ARGV[2], '^(%S*) ?(%d*)$')
 wait_ms = tonumber(wait_ms) or 0
-local base, queued, mark = string.sub(hash, 1, -7), waited > now_us or ARGV[2] ~= '', ';'
+local base, queued = string.sub(hash, 1, -7), waited > now_us or ARGV[2] ~= ''
+local mark, token = ';', ARGV[1]
 local deleted, which, held, remaining
 for i = 1, count do
 	local value, key = nil, KEYS[i]
@@ -24,7 +25,6 @@ for i = 1, count do
 	local ours = own and string.match(value, '^[^\n]*\n[^\n]*\n[^\n]*\n(.*)$') == ARGV[5]
 	if ours then
 		if shared then
-			local token = ARGV[1]
 			redis.call('ZREM', key, token)
 --include shared_remove.lua
 --include shared_prune.lua

@@ -117,20 +117,21 @@ static void check_script(enum redlock_script script, const redisReply *raw)
 		check_several(&reply);
 }
 
-/* As the answer to as many acquisitions as it may be for, one fewer, and one more. */
-static void check_parts(const redisReply *raw)
+/* As the answer to as many commands of a batch as it may be for, and one more. */
+static void check_parts(enum redlock_script script, const redisReply *raw)
 {
-	size_t most = raw->elements > 0 ? raw->elements : 1;
-	for (size_t count = most > 1 ? most - 1 : 1; count <= most; count++) {
+	size_t most = raw->elements > 2 ? raw->elements : 3;
+	for (size_t count = most - 1; count <= most; count++) {
 		for (size_t i = 0; i < count; i++) {
 			const redisReply *part = raw->type == REDIS_REPLY_ARRAY && i + 1 < raw->elements
 							 ? raw->element[i + 1]
 							 : raw;
 			struct master_reply reply;
 			memset(&reply, 0xa5, sizeof reply);
-			master_reply_map_part(raw, i, count, &reply);
-			check_vote(REDLOCK_SCRIPT_ACQUIRE, &reply);
-			MUST(reply.vote == REDLOCK_VOTE_FAILED || raw->elements == count + 1,
+			master_reply_map_part(script, raw, i, count, &reply);
+			check_vote(script, &reply);
+			MUST(reply.vote == REDLOCK_VOTE_FAILED || raw->elements == count + 1 ||
+				     (reply.vote == REDLOCK_VOTE_QUARANTINED && raw->elements == 2),
 			     "a vote of %zu elements for %zu", raw->elements, count);
 			MUST(is_within(part, &reply), "a value of %zu bytes that is not in its part", reply.value_len);
 			check_value(reply.value, reply.value_len);
@@ -190,9 +191,10 @@ static void hear_scan(void *arg, const struct master_scan *scan)
 
 static void check_answer(const redisReply *raw)
 {
-	for (enum redlock_script script = REDLOCK_SCRIPT_ACQUIRE; script <= REDLOCK_SCRIPT_INSPECT; script++)
+	for (enum redlock_script script = REDLOCK_SCRIPT_ACQUIRE; script <= REDLOCK_SCRIPT_INSPECT; script++) {
 		check_script(script, raw);
-	check_parts(raw);
+		check_parts(script, raw);
+	}
 	master_reply_map_scan(raw, hear_scan, (void *)(uintptr_t)raw);
 	fuzz_check_guard_answer(raw);
 	fuzz_check_message(raw, "");

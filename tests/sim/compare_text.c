@@ -153,11 +153,11 @@ static const struct {
 	const char *name; /* as its file, without ".lua" */
 	const char *arguments;
 } layouts[COMPARE_SCRIPTS] = {
-	[COMPARE_ACQUIRE] = {"acquire", "tlhobfqeDU"},
+	[COMPARE_ACQUIRE] = {"acquire", "eDhtlobfqU"},
 	[COMPARE_RAISE] = {"raise", "tbfeD"},
-	[COMPARE_EXTEND] = {"extend", "tlneDU"},
-	[COMPARE_RELEASE] = {"release", "tqeD"},
-	[COMPARE_INSPECT] = {"inspect", "lMeD"},
+	[COMPARE_EXTEND] = {"extend", "eDtlnU"},
+	[COMPARE_RELEASE] = {"release", "etq"},
+	[COMPARE_INSPECT] = {"inspect", "elM"},
 	[COMPARE_EPOCH] = {"epoch", "dlvpO"},
 	[COMPARE_QUARANTINE] = {"quarantine", "emrkl"},
 	[COMPARE_FENCES] = {"fences", "ebB"},

@@ -92,9 +92,20 @@ static inline bool is_set(uint32_t names)
 	return (names & (names - 1)) != 0;
 }
 
-uint64_t hex_number(const char digits[16]);
 struct command *words_parse(struct world *world, const struct transport_connection *connection, size_t count,
 			    const struct transport_word words[]);
+
+/* ---- daemon_field.c ---- */
+
+uint64_t hex_number(const char digits[16]);
+uint64_t field_decimal(const struct transport_word *word);
+uint64_t field_hex(const struct transport_word *word);
+uint64_t field_epoch(const struct transport_word *word);
+uint64_t field_token(const struct transport_word *word);
+void field_entry(const struct transport_word *word, struct model_command *command);
+void field_label(struct model_command *request, const struct transport_word *label);
+void field_kind(struct model_command *request, const struct transport_word *argv);
+void field_note(const struct transport_word *word, struct model_command *request);
 
 /* ---- daemon_reply.c ---- */
 

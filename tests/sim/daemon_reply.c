@@ -213,13 +213,16 @@ static redisReply *lock_script(const struct command *command)
 	return ARRAY(code, now);
 }
 
+/* Too late, or with another epoch: one answer to all. A release is carried out nevertheless. */
 static redisReply *batch(const struct command *command)
 {
 	redisReply *elements[MASTER_BATCH_MAX + 1];
 	size_t count = 1;
 	elements[0] = number((long long)command->answer.now_us);
+	if (command->kind != REDLOCK_SCRIPT_RELEASE && (command->answer.code == -2 || command->answer.code == -3))
+		return lock_script(command);
 	for (;; command = &world_of_all.commands[command->also]) {
-		bool set = command->answer.code == 1;
+		bool set = command->kind == REDLOCK_SCRIPT_ACQUIRE && command->answer.code == 1;
 		elements[count++] = set ? number((long long)command->answer.old) : lock_script(command);
 		if (command->also == NONE)
 			return array(count, elements);
@@ -289,11 +292,10 @@ const redisReply *reply_make(const struct command *command)
 	case COMMAND_TRIAL: return ARRAY(number(command->code), number(1));
 	case COMMAND_ALIVE: return command->code ? string(REDIS_REPLY_STATUS, "OK") : nil();
 	case COMMAND_SCAN: return scan(command);
-	case REDLOCK_SCRIPT_ACQUIRE:
-		if (command->also != NONE)
-			return batch(command);
-		return lock_script(command);
-	default: return command->kind <= REDLOCK_SCRIPT_INSPECT ? lock_script(command) : guard_script(command);
+	default:
+		if (command->kind > REDLOCK_SCRIPT_INSPECT)
+			return guard_script(command);
+		return command->also != NONE ? batch(command) : lock_script(command);
 	}
 }
 

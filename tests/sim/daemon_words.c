@@ -2,7 +2,6 @@
  * its script (server/scripts/). What redlockd tries before a master's first vote (server/masters/master_check.c) gets
  * the answers of a healthy server, but touches nothing. */
 #include <assert.h>
-#include <endian.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -63,76 +62,6 @@ static unsigned bucket_of(const struct world *world, unsigned key)
 	return world->config.one_bucket ? 0 : key;
 }
 
-/* ---- numbers ---- */
-
-static uint64_t decimal(const struct transport_word *word)
-{
-	uint64_t number = 0;
-	bool good = true;
-	for (size_t i = 0; i < word->len; i++) {
-		good &= word->bytes[i] >= '0' && word->bytes[i] <= '9';
-		number = number * 10 + (uint64_t)(word->bytes[i] - '0');
-	}
-	assert(good);
-	return number;
-}
-
-/* Eight digits at a time, a byte each: the values, then those of two, of four and of all beside each other. */
-static uint64_t hex_half(const char digits[8])
-{
-	uint64_t number;
-	memcpy(&number, digits, sizeof number);
-	number = be64toh(number);
-	number = (number & 0x0f0f0f0f0f0f0f0f) + 9 * (number >> 6 & 0x0101010101010101);
-	number = (number | number >> 4) & 0x00ff00ff00ff00ff;
-	number = (number | number >> 8) & 0x0000ffff0000ffff;
-	return (uint32_t)(number | number >> 16);
-}
-
-uint64_t hex_number(const char digits[16])
-{
-	return hex_half(digits) << 32 | hex_half(digits + 8);
-}
-
-/* Of a longer one the first 16 digits. */
-static uint64_t hex(const struct transport_word *word)
-{
-	assert(word->len >= 16);
-	return hex_number(word->bytes);
-}
-
-/* None, where redlockd knows of none yet, is another one than any that a master has. */
-static uint64_t epoch(const struct transport_word *word)
-{
-	uint64_t number = word->bytes[0] == '-' ? MODEL_ANY_EPOCH : hex(word);
-	return number != 0 ? number : MODEL_ANY_EPOCH - 1;
-}
-
-/* 40 digits, of which the last 16 count. */
-static uint64_t token(const struct transport_word *word)
-{
-	assert(word->len == 0 || word->len == LEASE_TOKEN_LEN);
-	return word->len > 0 ? hex_number(word->bytes + LEASE_TOKEN_LEN - 16) : 0;
-}
-
-/* "replica:arrival wait_ms", "replica+arrival wait_ms" or "replica#arrival:most wait_ms" */
-static void parse_entry(const struct transport_word *word, struct model_command *command)
-{
-	if (word->len == 0)
-		return;
-	const char *blank = memchr(word->bytes, ' ', word->len);
-	assert(blank && blank >= word->bytes + 33);
-	struct transport_word arrival = {word->bytes + 17, 16},
-			      wait_ms = {blank + 1, word->len - (size_t)(blank + 1 - word->bytes)};
-	command->entry = (struct model_entry){.arrival = decimal(&arrival), .replica = hex_number(word->bytes)};
-	command->wait_ms = (uint32_t)decimal(&wait_ms);
-	command->entry.kind = word->bytes[16] == '+' ? MODEL_PLUS : word->bytes[16] == '#' ? MODEL_SLOT : 0;
-	if (command->entry.kind != MODEL_SLOT)
-		return;
-	struct transport_word most = {word->bytes + 34, (size_t)(blank - word->bytes - 34)};
-	command->entry.most = (uint32_t)decimal(&most);
-}
-
 static bool is(const struct transport_word *word, const char *text)
 {
 	size_t len = strlen(text);
@@ -146,93 +75,88 @@ static void set_deadline(struct command *command, const struct transport_connect
 			 const struct transport_word *word)
 {
 	const struct node *node = &parsing->nodes[connection->node];
-	uint64_t there_us = clock_read(&node->clock, parsing->now), deadline_us = decimal(word);
+	uint64_t there_us = clock_read(&node->clock, parsing->now), deadline_us = field_decimal(word);
 	command->request.deadline_us = deadline_us;
 	if (deadline_us < UINT64_C(9999999999999999))
 		command->latest = parsing->now + (deadline_us > there_us ? deadline_us - there_us : 0);
 }
 
-/* token, ttl, longest hold, label: the same for a set */
+/* token, ttl, longest hold, label */
 static void parse_lease(struct model_command *request, const struct transport_word *argv)
 {
-	request->token = token(&argv[0]);
-	request->ttl_ms = decimal(&argv[1]);
-	request->max_hold_ms = decimal(&argv[2]);
-	const char *colon = memchr(argv[3].bytes, ':', argv[3].len);
-	struct transport_word owner = {colon + 1, argv[3].len - (size_t)(colon + 1 - argv[3].bytes)};
-	request->noted = colon > argv[3].bytes ? hex_number(argv[3].bytes + 1) : 0;
-	request->owner = owner.len > 0 ? decimal(&owner) : 0;
+	request->token = field_token(&argv[0]);
+	request->ttl_ms = field_decimal(&argv[1]);
+	request->max_hold_ms = field_decimal(&argv[2]);
+	field_label(request, &argv[3]);
 }
 
-static void parse_acquire(struct command *command, const struct transport_connection *connection,
-			  const struct transport_word *argv)
+/* bucket, fence, entry */
+static void parse_claim(struct model_command *request, const struct transport_word *argv)
 {
-	struct model_command *request = &command->request;
-	parse_lease(request, argv);
-	assert(decimal(&argv[4]) == buckets[parsing->config.one_bucket][request->key]);
+	assert(field_decimal(&argv[0]) == buckets[parsing->config.one_bucket][request->key]);
 	request->bucket = bucket_of(parsing, request->key);
-	request->fence = decimal(&argv[5]);
-	parse_entry(&argv[6], request);
-	request->epoch = epoch(&argv[7]);
+	request->fence = field_decimal(&argv[1]);
+	field_entry(&argv[2], request);
+}
+
+static void parse_acquire_shared(struct command *command, const struct transport_connection *connection,
+				 const struct transport_word *argv)
+{
+	parse_lease(&command->request, argv);
+	parse_claim(&command->request, argv + 4);
+	command->request.epoch = field_epoch(&argv[7]);
 	set_deadline(command, connection, &argv[8]);
 }
 
-/* acquire_shared.lua, acquire_set.lua: how many leases at once, and of which kind. */
-static void parse_kind(struct model_command *request, const struct transport_word *argv)
-{
-	request->most = decimal(&argv[0]);
-	if (argv[1].len == 0)
-		return;
-	struct transport_word slot = {argv[1].bytes + 1, argv[1].len - 1};
-	request->kind = argv[1].bytes[0] == '+' ? MODEL_PLUS : MODEL_SLOT;
-	request->slot = request->kind == MODEL_SLOT ? (uint32_t)decimal(&slot) : 0;
-}
-
-/* "fence:key" */
-static void parse_note(const struct transport_word *word, struct model_command *request)
-{
-	if (word->len == 0)
-		return;
-	struct transport_word fence = {word->bytes, word->len - 17};
-	request->fence = decimal(&fence);
-	request->noted = hex_number(word->bytes + fence.len + 1);
-}
-
-static void parse_extend(struct command *command, const struct transport_connection *connection,
-			 const struct transport_word *argv)
+static void parse_raise(struct command *command, const struct transport_connection *connection,
+			const struct transport_word *argv)
 {
 	struct model_command *request = &command->request;
-	request->token = token(&argv[0]);
-	request->ttl_ms = decimal(&argv[1]);
-	parse_note(&argv[2], request);
-	request->epoch = epoch(&argv[3]);
+	request->token = field_token(&argv[0]);
+	request->bucket = bucket_of(parsing, request->key);
+	request->fence = field_decimal(&argv[2]);
+	request->epoch = field_epoch(&argv[3]);
 	set_deadline(command, connection, &argv[4]);
 }
 
-static void parse_lock_script(struct command *command, const struct transport_connection *connection,
-			      const struct transport_word *argv)
+/* Arguments of a script that takes a batch: how many all of its commands share, and how many are of each. */
+static const struct {
+	uint8_t shared, each;
+} layouts[REDLOCK_SCRIPT_INSPECT + 1] = {
+	[REDLOCK_SCRIPT_ACQUIRE] = {3, 6},
+	[REDLOCK_SCRIPT_EXTEND] = {2, 3},
+	[REDLOCK_SCRIPT_RELEASE] = {1, 2},
+	[REDLOCK_SCRIPT_INSPECT] = {1, 2},
+};
+
+static void parse_one(struct command *command, const struct transport_connection *connection,
+		      const struct transport_word *shared, const struct transport_word *argv)
 {
 	struct model_command *request = &command->request;
+	request->epoch = field_epoch(&shared[0]);
 	switch (command->kind) {
-	case REDLOCK_SCRIPT_ACQUIRE: parse_acquire(command, connection, argv); break;
-	case REDLOCK_SCRIPT_RAISE:
-		request->token = token(&argv[0]);
-		request->bucket = bucket_of(parsing, request->key);
-		request->fence = decimal(&argv[2]);
-		request->epoch = epoch(&argv[3]);
-		set_deadline(command, connection, &argv[4]);
+	case REDLOCK_SCRIPT_ACQUIRE:
+		set_deadline(command, connection, &shared[1]);
+		request->max_hold_ms = field_decimal(&shared[2]);
+		request->token = field_token(&argv[0]);
+		request->ttl_ms = field_decimal(&argv[1]);
+		field_label(request, &argv[2]);
+		parse_claim(request, argv + 3);
 		break;
-	case REDLOCK_SCRIPT_EXTEND: parse_extend(command, connection, argv); break;
+	case REDLOCK_SCRIPT_EXTEND:
+		set_deadline(command, connection, &shared[1]);
+		request->token = field_token(&argv[0]);
+		request->ttl_ms = field_decimal(&argv[1]);
+		field_note(&argv[2], request);
+		break;
 	case REDLOCK_SCRIPT_RELEASE:
-		request->token = token(&argv[0]);
-		parse_entry(&argv[1], request);
-		request->epoch = epoch(&argv[2]);
+		request->token = field_token(&argv[0]);
+		field_entry(&argv[1], request);
 		break;
 	default:
 		assert(command->kind == REDLOCK_SCRIPT_INSPECT);
-		request->ttl_ms = decimal(&argv[0]);
-		request->most = decimal(&argv[1]);
-		request->epoch = epoch(&argv[2]);
+		request->ttl_ms = field_decimal(&argv[0]);
+		request->most = field_decimal(&argv[1]);
 	}
 }
 
@@ -240,7 +164,7 @@ static void parse_lock_script(struct command *command, const struct transport_co
 static void parse_buckets(struct model_command *request, const struct transport_word *argv)
 {
 	MODEL_FOR_EACH_KEY (key, request->names) {
-		assert(decimal(argv++) == buckets[parsing->config.one_bucket][key]);
+		assert(field_decimal(argv++) == buckets[parsing->config.one_bucket][key]);
 		request->buckets[key] = (uint8_t)bucket_of(parsing, key);
 	}
 }
@@ -262,30 +186,34 @@ static void parse_set_script(struct command *command, const struct transport_con
 	switch (command->kind) {
 	case REDLOCK_SCRIPT_ACQUIRE:
 		parse_lease(request, argv);
-		request->fence = decimal(&argv[4]);
-		parse_entry(&argv[5], request);
-		request->epoch = epoch(&argv[6]);
+		request->fence = field_decimal(&argv[4]);
+		field_entry(&argv[5], request);
+		request->epoch = field_epoch(&argv[6]);
 		set_deadline(command, connection, &argv[7]);
 		check_names(request, &argv[8]);
-		parse_kind(request, argv + 9);
+		field_kind(request, argv + 9);
 		parse_buckets(request, argv + 11);
 		break;
 	case REDLOCK_SCRIPT_RAISE:
-		request->token = token(&argv[0]);
-		request->fence = decimal(&argv[1]);
-		request->epoch = epoch(&argv[2]);
+		request->token = field_token(&argv[0]);
+		request->fence = field_decimal(&argv[1]);
+		request->epoch = field_epoch(&argv[2]);
 		set_deadline(command, connection, &argv[3]);
 		parse_buckets(request, argv + 4);
 		break;
 	case REDLOCK_SCRIPT_EXTEND:
-		parse_extend(command, connection, argv);
+		request->token = field_token(&argv[0]);
+		request->ttl_ms = field_decimal(&argv[1]);
+		field_note(&argv[2], request);
+		request->epoch = field_epoch(&argv[3]);
+		set_deadline(command, connection, &argv[4]);
 		check_names(request, &argv[5]);
 		break;
 	default:
 		assert(command->kind == REDLOCK_SCRIPT_RELEASE);
-		request->token = token(&argv[0]);
-		parse_entry(&argv[1], request);
-		request->epoch = epoch(&argv[2]);
+		request->token = field_token(&argv[0]);
+		field_entry(&argv[1], request);
+		request->epoch = field_epoch(&argv[2]);
 		check_names(request, &argv[4]);
 	}
 }
@@ -306,7 +234,7 @@ static void parse_set_command(struct command *command, const struct transport_co
  * the model is asked for the first one, which can only make the number larger. */
 static void parse_slice(struct model_command *request, const struct transport_word *argv)
 {
-	uint64_t first = decimal(&argv[1]), last = decimal(&argv[2]);
+	uint64_t first = field_decimal(&argv[1]), last = field_decimal(&argv[2]);
 	unsigned from = MODEL_BUCKETS, to = 0;
 	for (unsigned key = 0; key < MODEL_KEYS; key++) {
 		unsigned number = buckets[parsing->config.one_bucket][key], at = bucket_of(parsing, key);
@@ -325,32 +253,32 @@ static void parse_guard_script(struct command *command, const struct transport_c
 	struct model_command *request = &command->request;
 	switch ((enum guard_script)command->kind) {
 	case REDLOCK_SCRIPT_EPOCH:
-		request->digest = hex(&argv[0]);
-		request->ttl_ms = decimal(&argv[1]);
-		request->evicted = argv[2].len > 0 ? (uint32_t)decimal(&argv[2]) + 1 : 0;
+		request->digest = field_hex(&argv[0]);
+		request->ttl_ms = field_decimal(&argv[1]);
+		request->evicted = argv[2].len > 0 ? (uint32_t)field_decimal(&argv[2]) + 1 : 0;
 		request->compared = argv[3].bytes[0] == '1';
-		request->timeout_ms = (uint32_t)decimal(&argv[4]);
+		request->timeout_ms = (uint32_t)field_decimal(&argv[4]);
 		break;
 	case REDLOCK_SCRIPT_QUARANTINE:
-		request->epoch = argv[0].len > 0 ? hex(&argv[0]) : 0;
-		request->marker = hex(&argv[1]);
-		request->run_id = hex(&argv[2]);
+		request->epoch = argv[0].len > 0 ? field_hex(&argv[0]) : 0;
+		request->marker = field_hex(&argv[1]);
+		request->run_id = field_hex(&argv[2]);
 		request->kept = argv[3].bytes[0] == '1';
-		request->ttl_ms = decimal(&argv[4]);
+		request->ttl_ms = field_decimal(&argv[4]);
 		break;
 	case REDLOCK_SCRIPT_FENCES:
-		request->epoch = hex(&argv[0]);
+		request->epoch = field_hex(&argv[0]);
 		parse_slice(request, argv);
 		break;
 	case REDLOCK_SCRIPT_EPOCH_WRITE:
-		request->marker = hex(&argv[0]);
-		request->run_id = hex(&argv[1]);
-		request->cluster = hex(&argv[2]);
-		request->digest = hex(&argv[3]);
-		request->ttl_ms = decimal(&argv[4]);
-		request->fence = decimal(&argv[5]);
+		request->marker = field_hex(&argv[0]);
+		request->run_id = field_hex(&argv[1]);
+		request->cluster = field_hex(&argv[2]);
+		request->digest = field_hex(&argv[3]);
+		request->ttl_ms = field_decimal(&argv[4]);
+		request->fence = field_decimal(&argv[5]);
 		request->clocked = argv[6].bytes[0] == '1';
-		request->timeout_ms = (uint32_t)decimal(&argv[7]);
+		request->timeout_ms = (uint32_t)field_decimal(&argv[7]);
 		set_deadline(command, connection, &argv[8]);
 		break;
 	default: assert(false);
@@ -360,8 +288,8 @@ static void parse_guard_script(struct command *command, const struct transport_c
 /* A script on the keys of a check: each answers 1 but for an inspection and for the second acquisitions. */
 static void parse_trial(struct command *command, unsigned script, const struct transport_word *argv)
 {
-	char second = script == REDLOCK_SCRIPT_ACQUIRE ? '2' : script == REDLOCK_SCRIPT_ACQUIRE_SHARED ? '5' : '\0';
-	bool is_second = second != '\0' && argv[0].bytes[LEASE_TOKEN_LEN - 1] == second;
+	bool is_second = (script == REDLOCK_SCRIPT_ACQUIRE && argv[3].bytes[LEASE_TOKEN_LEN - 1] == '2') ||
+			 (script == REDLOCK_SCRIPT_ACQUIRE_SHARED && argv[0].bytes[LEASE_TOKEN_LEN - 1] == '5');
 	command->kind = COMMAND_TRIAL;
 	command->script = (uint8_t)script;
 	command->code = script != REDLOCK_SCRIPT_INSPECT && !is_second;
@@ -376,21 +304,28 @@ static unsigned find_script(const struct transport_word *word, bool with_source)
 	return 0;
 }
 
+static unsigned find_known(const struct transport_word *word)
+{
+	unsigned key = key_find(parsing, word->bytes, word->len);
+	assert(key < MODEL_KEYS);
+	return key;
+}
+
 static void parse_batch(struct command *command, const struct transport_connection *connection, size_t keys,
 			const struct transport_word *words)
 {
-	const struct transport_word *argv = words + 3 + keys;
+	const struct transport_word *shared = words + 3 + keys, *argv = shared + layouts[command->kind].shared;
 	struct command *at = command;
-	for (size_t i = 0; i + 1 < keys; i++, argv += 9) {
+	assert(layouts[command->kind].shared > 0);
+	for (size_t i = 0; i + 1 < keys; i++, argv += layouts[command->kind].each) {
 		if (i > 0) {
 			struct command *more = command_new(parsing);
 			more->kind = command->kind;
 			at->also = (uint16_t)(more - parsing->commands);
 			at = more;
 		}
-		at->request.key = key_find(parsing, words[3 + i].bytes, words[3 + i].len);
-		assert(at->request.key < MODEL_KEYS);
-		parse_lock_script(at, connection, argv);
+		at->request.key = find_known(&words[3 + i]);
+		parse_one(at, connection, shared, argv);
 	}
 	parsing->figures->batched += keys > 2;
 }
@@ -401,8 +336,8 @@ static void parse_until(struct command *command, unsigned script, size_t keys, s
 {
 	size_t others = 0;
 	switch (script) {
-	case REDLOCK_SCRIPT_ACQUIRE: others = 9 * (keys - 1); break;
-	case REDLOCK_SCRIPT_EXTEND: others = 5; break;
+	case REDLOCK_SCRIPT_ACQUIRE:
+	case REDLOCK_SCRIPT_EXTEND: others = layouts[script].shared + layouts[script].each * (keys - 1); break;
 	case REDLOCK_SCRIPT_ACQUIRE_SHARED: others = 11; break;
 	case REDLOCK_SCRIPT_ACQUIRE_SET: others = 11 + keys - 1; break;
 	case REDLOCK_SCRIPT_EXTEND_SET: others = 6; break;
@@ -412,7 +347,7 @@ static void parse_until(struct command *command, unsigned script, size_t keys, s
 	if (count == 3 + keys + others)
 		return;
 	for (struct command *each = command;; each = &parsing->commands[each->also]) {
-		each->request.until_s = decimal(&words[count - 1]);
+		each->request.until_s = field_decimal(&words[count - 1]);
 		if (each->also == NONE)
 			break;
 	}
@@ -423,7 +358,7 @@ static void parse_script(struct command *command, const struct transport_connect
 {
 	bool with_source = words[0].len == 4;
 	unsigned script = find_script(&words[1], with_source);
-	size_t keys = (size_t)decimal(&words[2]);
+	size_t keys = (size_t)field_decimal(&words[2]);
 	const struct transport_word *argv = words + 3 + keys;
 	assert(3 + keys <= count);
 	if (script == 0 && with_source) { /* of a check: return 1, and the one that makes its hash */
@@ -439,8 +374,12 @@ static void parse_script(struct command *command, const struct transport_connect
 		command->script = (uint8_t)(with_source ? 0 : script);
 		if (script == REDLOCK_SCRIPT_ACQUIRE_SHARED) {
 			command->kind = REDLOCK_SCRIPT_ACQUIRE;
-			parse_batch(command, connection, keys, words);
-			parse_kind(&command->request, argv + 9);
+			command->request.key = find_known(&words[3]);
+			parse_acquire_shared(command, connection, argv);
+			field_kind(&command->request, argv + 9);
+		} else if (script == REDLOCK_SCRIPT_RAISE) {
+			command->request.key = find_known(&words[3]);
+			parse_raise(command, connection, argv);
 		} else if (script >= REDLOCK_SCRIPT_ACQUIRE_SET)
 			parse_set_command(command, connection, keys, words);
 		else if (script <= REDLOCK_SCRIPT_INSPECT)

@@ -116,7 +116,7 @@ struct command {
 	bool no_script; /* NOSCRIPT */
 	bool only_if_there;
 	uint16_t next, next_waiting; /* of its message; of its connection */
-	uint16_t also;               /* of a batch of acquisitions: the next one */
+	uint16_t also;               /* of a batch: the next one */
 	uint32_t number;             /* of its connection */
 	const char *text;            /* ERROR */
 	int code;

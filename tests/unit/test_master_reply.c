@@ -298,7 +298,7 @@ START_TEST(words_are_bounded)
 }
 END_TEST
 
-/* ---- several acquisitions in one command ---- */
+/* ---- several in one command ---- */
 
 static const struct master_reply parts[] = {
 	{IS(GRANTED), .fence = 5},
@@ -314,7 +314,7 @@ START_TEST(each_part_has_its_vote)
 	redisReply *raw = parse("*7\r\n" NOW ":5\r\n*4\r\n:0\r\n" NOW ":500\r\n$3\r\nabc\r\n*4\r\n:2\r\n" NOW
 				":500\r\n$1\r\nx\r\n-WRONGTYPE no queue\r\n*2\r\n:-3\r\n" NOW ":9007199254740991\r\n");
 	struct master_reply reply;
-	master_reply_map_part(raw, (size_t)_i, COUNT(parts), &reply);
+	master_reply_map_part(REDLOCK_SCRIPT_ACQUIRE, raw, (size_t)_i, COUNT(parts), &reply);
 	assert_reply(&reply, &parts[_i]);
 	freeReplyObject(raw);
 }
@@ -326,6 +326,8 @@ static const struct {
 	bool no_script;
 } broken_batches[] = {
 	{"*2\r\n" NOW ":5\r\n", MASTER_ERROR_OTHER, false}, /* one answer for two */
+	{"*2\r\n:1\r\n" NOW, MASTER_ERROR_OTHER, false},
+	{"*2\r\n:-1\r\n" NOW, MASTER_ERROR_OTHER, false},
 	{"*4\r\n" NOW ":5\r\n:5\r\n:5\r\n", MASTER_ERROR_OTHER, false},
 	{"*3\r\n:0\r\n:5\r\n:5\r\n", MASTER_ERROR_OTHER, false}, /* no time */
 	{"*3\r\n$1\r\n1\r\n:5\r\n:5\r\n", MASTER_ERROR_OTHER, false},
@@ -349,8 +351,39 @@ START_TEST(a_broken_batch_fails_as_a_whole)
 	redisReply *raw = parse(broken_batches[_i].bytes);
 	struct master_reply reply;
 	for (size_t i = 0; i < 2; i++) {
-		master_reply_map_part(raw, i, 2, &reply);
+		master_reply_map_part(REDLOCK_SCRIPT_ACQUIRE, raw, i, 2, &reply);
 		assert_reply(&reply, &expected);
+	}
+	freeReplyObject(raw);
+}
+END_TEST
+
+/* Of the other scripts each part is what it would be alone: a number of an acquisition is none of theirs. */
+START_TEST(parts_of_other_scripts_are_whole_answers)
+{
+	static const struct master_reply releases[] = {{IS(GRANTED), VALUE("abc")},
+						       {IS(GONE)},
+						       {IS(HELD), .remaining_us = 500000, VALUE("x")},
+						       {FAILS(OTHER)}};
+	redisReply *raw = parse("*5\r\n" NOW "*3\r\n:1\r\n" NOW "$3\r\nabc\r\n*2\r\n:-1\r\n" NOW "*4\r\n:0\r\n" NOW
+				":500\r\n$1\r\nx\r\n:5\r\n");
+	struct master_reply reply;
+	for (size_t i = 0; i < COUNT(releases); i++) {
+		master_reply_map_part(REDLOCK_SCRIPT_RELEASE, raw, i, COUNT(releases), &reply);
+		assert_reply(&reply, &releases[i]);
+	}
+	freeReplyObject(raw);
+}
+END_TEST
+
+START_TEST(one_answer_may_be_for_all)
+{
+	redisReply *raw = parse(_i == 0 ? "*2\r\n:-3\r\n" NOW : "*2\r\n:-2\r\n" NOW);
+	const struct master_reply quarantined = {IS(QUARANTINED)}, late = {IS(FAILED), .error = MASTER_ERROR_LATE};
+	struct master_reply reply;
+	for (size_t i = 0; i < 32; i++) {
+		master_reply_map_part(REDLOCK_SCRIPT_EXTEND, raw, i, 32, &reply);
+		assert_reply(&reply, _i == 0 ? &quarantined : &late);
 	}
 	freeReplyObject(raw);
 }
@@ -467,6 +500,8 @@ int main(void)
 	tcase_add_test(tests, words_are_bounded);
 	tcase_add_loop_test(tests, each_part_has_its_vote, 0, COUNT(parts));
 	tcase_add_loop_test(tests, a_broken_batch_fails_as_a_whole, 0, COUNT(broken_batches));
+	tcase_add_test(tests, parts_of_other_scripts_are_whole_answers);
+	tcase_add_loop_test(tests, one_answer_may_be_for_all, 0, 2);
 	tcase_add_loop_test(tests, a_scan_is_answered_once, 0, COUNT(scans));
 	tcase_add_loop_test(tests, info_is_read, 0, COUNT(infos));
 	return suite_run("master_reply", tests, NULL);

@@ -11,7 +11,8 @@
 
 #define TOKEN "0123456789abcdef0123456789abcdef01234567"
 /* Epoch and deadline, where the guard is off and the clock of the master is not known. */
-#define GUARD "----------------", "9999999999999999"
+#define NO_EPOCH "----------------"
+#define GUARD NO_EPOCH, "9999999999999999"
 #define REPLICA "fedcba9876543210"
 
 static struct options options = {.key_prefix = "app:", .max_hold_ms = 86400000, .max_ttl_ms = 60000};
@@ -93,15 +94,16 @@ static void check(const struct master_script *script, const char *const *expecte
 START_TEST(commands_are_as_the_scripts_want_them)
 {
 	static const char *const acquire[] = {
-		"2",       "app:orders/42", "app:redlockd:master", TOKEN, "30000", "86400000",
-		":me:you", "14377",         "9007199254740991",    "",    GUARD,   NULL,
+		"2",       "app:orders/42", "app:redlockd:master", GUARD, "86400000", TOKEN, "30000",
+		":me:you", "14377",         "9007199254740991",    "",    NULL,
 	};
 	static const char *const raise[] = {
 		"2", "app:orders/42", "app:redlockd:master", TOKEN, "14377", "1795215206922001", GUARD, NULL};
-	static const char *const extend[] = {"2", "app:orders/42", "app:redlockd:master", TOKEN, "30000", "", GUARD,
+	static const char *const extend[] = {"2", "app:orders/42", "app:redlockd:master", GUARD, TOKEN, "30000", "",
 					     NULL};
-	static const char *const release[] = {"2", "app:orders/42", "app:redlockd:master", TOKEN, "", GUARD, NULL};
-	static const char *const inspect[] = {"2", "app:orders/42", "app:redlockd:master", "30000", "100", GUARD, NULL};
+	static const char *const release[] = {"2", "app:orders/42", "app:redlockd:master", NO_EPOCH, TOKEN, "", NULL};
+	static const char *const inspect[] = {"2", "app:orders/42", "app:redlockd:master", NO_EPOCH, "30000", "100",
+					      NULL};
 	static const char *const *const expected[] = {
 		[REDLOCK_SCRIPT_ACQUIRE] = acquire, [REDLOCK_SCRIPT_RAISE] = raise,
 		[REDLOCK_SCRIPT_EXTEND] = extend,   [REDLOCK_SCRIPT_RELEASE] = release,
@@ -142,20 +144,30 @@ START_TEST(an_extension_notes_a_key)
 {
 	struct master_script script = script_of(REDLOCK_SCRIPT_EXTEND);
 	script.key = UINT64_C(0x0123456789abcdef);
-	ck_assert_str_eq(words_of(1, &script)->element[7], "7:0123456789abcdef");
+	ck_assert_str_eq(words_of(1, &script)->element[9], "7:0123456789abcdef");
 }
 END_TEST
 
 /* ---- several in one command ---- */
 
-START_TEST(several_are_joined_in_their_order)
+/* Of a script that takes a batch: where the arguments of each begin, how many those are, and where its token is. */
+static const struct {
+	enum redlock_script script;
+	size_t shared, each;
+} batches[] = {
+	{REDLOCK_SCRIPT_ACQUIRE, MASTER_BATCH_SHARED, MASTER_BATCH_EACH},
+	{REDLOCK_SCRIPT_EXTEND, 2, 3},
+	{REDLOCK_SCRIPT_RELEASE, 1, 2},
+};
+
+static void check_batch(unsigned batch, size_t count)
 {
 	static char names[MASTER_BATCH_MAX][8], tokens[MASTER_BATCH_MAX][RANDOM_TOKEN_LEN + 1];
 	static struct master_script list[MASTER_BATCH_MAX];
+	size_t shared = batches[batch].shared, each = batches[batch].each;
 	char expected[32];
-	size_t count = (size_t)_i;
 	for (size_t i = 0; i < count; i++) {
-		list[i] = script_of(REDLOCK_SCRIPT_ACQUIRE);
+		list[i] = script_of(batches[batch].script);
 		list[i].resource_len = (uint16_t)snprintf(names[i], sizeof names[i], "r%zu", i);
 		list[i].resource = names[i];
 		memset(tokens[i], (int)('A' + i), RANDOM_TOKEN_LEN);
@@ -163,19 +175,23 @@ START_TEST(several_are_joined_in_their_order)
 	}
 	const struct words *got = words_of(count, list);
 	snprintf(expected, sizeof expected, "%zu", count + 1);
-	ck_assert_uint_eq(got->elements, 3 + count + 1 + count * MASTER_BATCH_ARGUMENTS);
+	ck_assert_uint_eq(got->elements, 3 + count + 1 + shared + count * each);
 	ck_assert_str_eq(got->element[0], "EVALSHA");
-	ck_assert_str_eq(got->element[1], scripts[REDLOCK_SCRIPT_ACQUIRE].sha1);
+	ck_assert_str_eq(got->element[1], scripts[batches[batch].script].sha1);
 	ck_assert_str_eq(got->element[2], expected);
 	ck_assert_str_eq(got->element[3 + count], "app:redlockd:master");
+	ck_assert_str_eq(got->element[3 + count + 1], NO_EPOCH);
 	for (size_t i = 0; i < count; i++) {
-		char *const *at = &got->element[3 + count + 1 + i * MASTER_BATCH_ARGUMENTS];
 		snprintf(expected, sizeof expected, "app:r%zu", i);
 		ck_assert_str_eq(got->element[3 + i], expected);
-		ck_assert_str_eq(at[0], tokens[i]);
-		ck_assert_str_eq(at[1], "30000");
-		ck_assert_str_eq(at[8], "9999999999999999");
+		ck_assert_str_eq(got->element[3 + count + 1 + shared + i * each], tokens[i]);
 	}
+}
+
+START_TEST(several_are_joined_in_their_order)
+{
+	for (unsigned batch = 0; batch < sizeof batches / sizeof *batches; batch++)
+		check_batch(batch, (size_t)_i);
 }
 END_TEST
 
@@ -235,7 +251,7 @@ END_TEST
 START_TEST(a_release_may_have_no_token)
 {
 	static const char *const leave[] = {
-		"2", "app:orders/42", "app:redlockd:master", "", REPLICA ":1795215206922001 0", GUARD, NULL};
+		"2", "app:orders/42", "app:redlockd:master", NO_EPOCH, "", REPLICA ":1795215206922001 0", NULL};
 	struct master_script script = script_of(REDLOCK_SCRIPT_RELEASE);
 	script.token = NULL;
 	script.entry.arrival = entry.arrival;
@@ -262,7 +278,7 @@ START_TEST(an_entry_has_fixed_columns)
 {
 	struct master_script script = script_of(REDLOCK_SCRIPT_RELEASE);
 	script.entry = (struct master_entry){entries[_i].arrival, entries[_i].wait_ms};
-	const char *got = words_of(1, &script)->element[6];
+	const char *got = words_of(1, &script)->element[7];
 	ck_assert_str_eq(got, entries[_i].entry);
 	ck_assert_int_eq(got[MASTER_REPLICA_LEN], ':');
 	ck_assert_int_eq(got[33], ' ');
@@ -372,6 +388,14 @@ END_TEST
 
 /* ---- what each master gets ---- */
 
+/* Where they are in the command for one resource: first where it can be one of a batch. 0: there is no deadline. */
+static const struct {
+	size_t epoch, deadline;
+} stamps[] = {
+	[REDLOCK_SCRIPT_ACQUIRE] = {5, 6}, [REDLOCK_SCRIPT_RAISE] = {8, 9},   [REDLOCK_SCRIPT_EXTEND] = {5, 6},
+	[REDLOCK_SCRIPT_RELEASE] = {5, 0}, [REDLOCK_SCRIPT_INSPECT] = {5, 0},
+};
+
 static void assert_stamp(uint64_t epoch, const char *shown, const char *deadline)
 {
 	masters.guard.masters[0].epoch = epoch;
@@ -379,8 +403,9 @@ static void assert_stamp(uint64_t epoch, const char *shown, const char *deadline
 		struct master_script script = script_of(kind);
 		struct master_command command = {.script = &script};
 		const struct words *got = words_of(1, &script);
-		ck_assert_str_eq(got->element[got->elements - 2], shown);
-		ck_assert_str_eq(got->element[got->elements - 1], deadline);
+		ck_assert_str_eq(got->element[stamps[kind].epoch], shown);
+		if (stamps[kind].deadline > 0)
+			ck_assert_str_eq(got->element[stamps[kind].deadline], deadline);
 		master_script_stamp(master, until_us, &command);
 		ck_assert_uint_eq(command.epoch, shown[0] == '-' ? 0 : epoch);
 	}
@@ -389,9 +414,9 @@ static void assert_stamp(uint64_t epoch, const char *shown, const char *deadline
 static uint64_t deadline_us(void)
 {
 	struct master_script script = script_of(REDLOCK_SCRIPT_ACQUIRE);
-	const struct words *got = words_of(1, &script);
-	ck_assert_uint_eq(strlen(got->element[got->elements - 1]), 16);
-	return strtoull(got->element[got->elements - 1], NULL, 10);
+	const char *got = words_of(1, &script)->element[stamps[REDLOCK_SCRIPT_ACQUIRE].deadline];
+	ck_assert_uint_eq(strlen(got), 16);
+	return strtoull(got, NULL, 10);
 }
 
 START_TEST(epoch_and_deadline_are_written_into_every_script)
@@ -431,7 +456,8 @@ START_TEST(a_master_is_told_until_when_to_remember)
 	for (size_t i = 0; i < 3; i++) {
 		struct master_script script = script_of(others[i]);
 		words_of(1, &script);
-		ck_assert_uint_eq(strlen(words.element[words.elements - 1]), 16); /* the deadline */
+		for (size_t at = 5; at < words.elements; at++)
+			ck_assert_uint_ne(strlen(words.element[at]), 10);
 	}
 	struct master_script several[3] = {script_of(REDLOCK_SCRIPT_ACQUIRE), script_of(REDLOCK_SCRIPT_ACQUIRE),
 					   script_of(REDLOCK_SCRIPT_ACQUIRE)};

@@ -1,4 +1,4 @@
-"""Acquisitions that come in the same moment go to a master as one command: each is answered as if it had come alone."""
+"""Commands of one script that come in the same moment go to a master as one: each is answered as if it had come alone."""
 
 import itertools
 import json
@@ -18,6 +18,7 @@ HASH = "redlockd:master"
 DAY_US = 86400 * 10**6
 NOW, LATER = 0, 3600 * 10**6  # from the time of the test
 REPLICAS = ["a" * 16, "b" * 16]
+TOKENS = ["1" * 40, "2" * 40]
 ROUNDS, MOST = 60, 8
 
 
@@ -43,13 +44,18 @@ class Parts(Resp):
 
 @pytest.fixture
 def pair(lab):
-    """Two new servers, a connection to each, and the name of the script there."""
+    """Two new servers: a connection to each."""
     connections = [Parts(server.path, 20) for server in lab.redises(2)]
-    names = [connection.call("SCRIPT", "LOAD", script_text("acquire.lua")) for connection in connections]
-    assert names[0] == names[1]
-    yield (*connections, names[0])
+    yield connections
     for connection in connections:
         connection.close()
+
+
+def load(pair, script):
+    """Its name on both servers."""
+    names = [connection.call("SCRIPT", "LOAD", script_text(f"{script}.lua")) for connection in pair]
+    assert names[0] == names[1]
+    return names[0]
 
 
 def draw_outside(draw, names):
@@ -63,27 +69,35 @@ def draw_outside(draw, names):
         [("HSET", HASH, "waited", now_us + LATER), ("DEL", queue), ("ZADD", queue, now_us, place)], [("HSET", HASH, "waited", now_us + LATER)],
         [("SET", f"redlockd:alive:{draw.choice(REPLICAS)}", "", "PX", "600000")], [("DEL", f"redlockd:alive:{draw.choice(REPLICAS)}")],
         [("HSET", HASH, "waited", now_us + LATER), ("DEL", queue), ("SET", queue, "no line")],
-        [("DEL", HASH)],
+        [("DEL", HASH)], *([("SET", name, f"{token}:0:7:{key}:me", "PX", "900000")] for token in TOKENS for key in ("", "?" + "e" * 16)),
     ])
 
 
-def draw_request(draw, names, numbers):
-    """A resource and nine arguments. The largest of the fences are beyond what a master takes."""
-    name, now_us, number = draw.choice(names), int(time.time() * 1e6), next(numbers)
+def draw_shared(draw, script):
+    """The arguments that all requests of a batch share."""
+    deadline = int(time.time() * 1e6) + draw.choice([-LATER, LATER, LATER, LATER, 2 * LATER])
+    epoch = draw.choice(["c" * 16, "c" * 16, "c" * 16, "-" * 16])
+    return {"acquire": [epoch, f"{deadline:016d}", "0"], "extend": [epoch, f"{deadline:016d}"], "release": [epoch], "inspect": [epoch]}[script]
+
+
+def draw_each(draw, script, name, number):
+    """The arguments of one request. The largest of the fences are beyond what a master takes."""
+    now_us, token = int(time.time() * 1e6), draw.choice([*TOKENS, ""])
     guess = now_us + draw.choice([-10**6, 0, number, number, number, 10**6, 2 * DAY_US])
     place = draw.choice(["", "", f"{draw.choice(REPLICAS)}:{now_us + number:016d} {draw.choice([1, 60000])}"])
-    deadline = now_us + draw.choice([-LATER, LATER, LATER, LATER, 2 * LATER])
-    return name, [f"{number:040x}", "600000", "0", draw.choice(["", "me"]), str(bucket_of(name)), str(guess), place,
-                  draw.choice(["c" * 16, "c" * 16, "c" * 16, "-" * 16]), f"{deadline:016d}"]
+    return {"acquire": lambda: [f"{number:040x}", "600000", draw.choice([":me", "?" + "f" * 16 + ":"]), str(bucket_of(name)), str(guess), place],
+            "extend": lambda: [token, draw.choice(["600000", "1200000"]), draw.choice(["", "7:" + "e" * 16])],
+            "release": lambda: [token, draw.choice([place, place[:-5] + "0" if place.endswith(" 60000") else place])],
+            "inspect": lambda: [draw.choice(["0", "3600000"]), "100"]}[script]()
 
 
-def without_times(answer, one):
-    """An answer to one request in the form that it has in a batch, with the time that is left rounded to some minutes and the error to its first words."""
+def without_times(answer, alone=False):
+    """With the time that is left rounded to some minutes, and an error to its first words. One of a batch has a granted acquisition as a number."""
     if isinstance(answer, RedisError):
         return "error " + " ".join(str(answer).split()[:3])
     if isinstance(answer, int):
         return answer
-    if one and answer[0] == 1:
+    if alone and answer[0] == 1:
         return answer[2]
     return [answer[0], *(round(part / 300000) if isinstance(part, int) else part for part in answer[2:])]
 
@@ -114,50 +128,61 @@ def state_of(connection):
     return state
 
 
-@pytest.mark.parametrize("seed", range(12))
-def test_a_batch_does_what_its_parts_do_one_after_another(pair, seed):
-    """Few names, so that they meet in a batch, also in one bucket."""
-    together, alone, script = pair
-    draw, numbers = random.Random(seed), itertools.count(1)
-    names = ["r1", "r2", "r3", "app:r 4"]
-    seen = set()
+def check_alike(pair, script, draw):
+    """The same requests as a batch on one server, and one by one on the other. Returns the kinds of answers."""
+    together, alone = pair
+    name = load(pair, script)
+    numbers, names, seen = itertools.count(1), ["r1", "r2", "r3", "app:r 4"], set()
     for _ in range(ROUNDS):
         for command in itertools.chain.from_iterable(draw_outside(draw, names) for _ in range(draw.randrange(3))):
             assert together.call(*command) == alone.call(*command)
-        requests = [draw_request(draw, names, numbers) for _ in range(draw.randrange(2, MOST + 1))]
-        keys, arguments = [name for name, _ in requests], itertools.chain.from_iterable(words for _, words in requests)
-        until_s = draw.choice([[], [str(int(time.time()) + draw.randrange(100))]])
-        now_us, *parts = together.call("EVALSHA", script, len(keys) + 1, *keys, HASH, *arguments, *until_s)
-        assert abs(now_us / 1e6 - time.time()) < 60
-        expected = [alone.call("EVALSHA", script, 2, name, HASH, *words, *until_s) for name, words in requests]
-        got = [without_times(part, False) for part in parts]
-        assert got == [without_times(answer, True) for answer in expected], requests
+        keys = [draw.choice(names) for _ in range(draw.randrange(2, MOST + 1))]
+        shared, each = draw_shared(draw, script), [draw_each(draw, script, key, next(numbers)) for key in keys]
+        until_s = draw.choice([[], [str(int(time.time()) + draw.randrange(100))]]) if script in ("acquire", "extend") else []
+        answer = together.call("EVALSHA", name, len(keys) + 1, *keys, HASH, *shared, *itertools.chain.from_iterable(each), *until_s)
+        parts = [answer] * len(keys) if answer[0] in (-2, -3) else answer[1:]
+        assert abs((answer[1] if answer[0] in (-2, -3) else answer[0]) / 1e6 - time.time()) < 60
+        expected = [alone.call("EVALSHA", name, 2, key, HASH, *shared, *words, *until_s) for key, words in zip(keys, each, strict=True)]
+        got = [without_times(part) for part in parts]
+        assert got == [without_times(part, script == "acquire") for part in expected], (shared, keys, each)
         seen |= {part if isinstance(part, str) else "set" if isinstance(part, int) else part[0] for part in got}
-        assert state_of(together) == state_of(alone), requests
-    assert {"set", 0, -2, -3, -4} <= seen, seen
+        assert state_of(together) == state_of(alone), (shared, keys, each)
+    return seen
+
+
+# What is seen in each run: answers by their first number; "set", a granted acquisition.
+SEEN = {"acquire": {"set", 0, -2, -3, -4}, "extend": {1, 0, -1, -2, -3}, "release": {1, 0, -1, -3}, "inspect": {0, -1, -3}}
+
+
+@pytest.mark.parametrize("script", SEEN)
+@pytest.mark.parametrize("seed", range(6))
+def test_a_batch_does_what_its_parts_do_one_after_another(pair, seed, script):
+    """Few names, so that they meet in a batch, also in one bucket."""
+    seen = check_alike(pair, script, random.Random(f"{seed} {script}"))
+    assert SEEN[script] <= seen, seen
 
 
 def test_buckets_that_meet_in_a_batch_are_raised_one_after_another(pair):
     """The second of two resources of one bucket is told the number of the first, or the largest so far."""
-    together, _, script = pair
-    requests = [("r1", 500), ("r2", 700), ("r3", 600)]
-    arguments = [[f"{i:040x}", "60000", "0", "", "77", str(guess), "", "-" * 16, "9" * 16] for i, (_, guess) in enumerate(requests)]
-    answer = together.call("EVALSHA", script, 4, *(name for name, _ in requests), HASH, *itertools.chain.from_iterable(arguments))
+    together, requests = pair[0], [("r1", 500), ("r2", 700), ("r3", 600)]
+    arguments = [[f"{i:040x}", "60000", "", "77", str(guess), ""] for i, (_, guess) in enumerate(requests)]
+    answer = together.call("EVALSHA", load(pair, "acquire"), 4, *(name for name, _ in requests), HASH, "-" * 16, "9" * 16, "0",
+                           *itertools.chain.from_iterable(arguments))
     assert answer[1:] == [0, 500, 700]
     assert together.call("HGET", HASH, "77") == "700"
 
 
 # ---------------------------------------------------------------------------------------------------- through redlockd
 
-def ask_at_once(service, names, **members):
-    """A request for each name, all there before redlockd reads the first: the answers, in this order."""
-    connections = [service.connect() for _ in names]
+def ask_at_once(service, requests):
+    """Each request (method, path, body), all there before redlockd reads the first: the answers, in this order."""
+    connections = [service.connect() for _ in requests]
     service.process.send_signal(signal.SIGSTOP)
     try:
         wait_until(lambda: process_state(service.process.pid) == "T", what="SIGSTOP")
-        for plain, name in zip(connections, names, strict=True):
-            body = json.dumps({"resource": name, "ttl_ms": 60000, **members}).encode()
-            plain.sendall(b"POST /locks HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
+        for plain, (method, path, members) in zip(connections, requests, strict=True):
+            body = json.dumps(members).encode() if members else b""
+            plain.sendall(f"{method} {path} HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(body)}\r\n\r\n".encode() + body)
     finally:
         service.process.send_signal(signal.SIGCONT)
     answers = [read_response(plain) for plain in connections]
@@ -166,11 +191,15 @@ def ask_at_once(service, names, **members):
     return answers
 
 
+def acquire_at_once(service, names):
+    return ask_at_once(service, [("POST", "/locks", {"resource": name, "ttl_ms": 60000}) for name in names])
+
+
 def test_requests_of_one_moment_share_their_commands(lab):
     """A hundred in a few commands, each with a lease of its own."""
     service = lab.service(3)
     before = [master.calls().get("evalsha", 0) for master in service.masters]
-    answers = ask_at_once(service, [f"shared/{i}" for i in range(100)])
+    answers = acquire_at_once(service, [f"shared/{i}" for i in range(100)])
     assert [answer.status for answer in answers] == [201] * 100
     leases = [answer.json for answer in answers]
     assert [lease["resource"] for lease in leases] == [f"shared/{i}" for i in range(100)]
@@ -180,13 +209,31 @@ def test_requests_of_one_moment_share_their_commands(lab):
         for lease in leases:
             assert master.cli("GET", lease["resource"]).startswith(f"{lease['token']}:")
         assert master.calls()["evalsha"] - calls <= 30
-    for lease in leases:
-        assert service.release(lease).status == 204
+
+
+def share(service, requests):
+    """Their answers, and how many commands went to a master for them."""
+    before = [master.calls().get("evalsha", 0) for master in service.masters]
+    answers = ask_at_once(service, requests)
+    return answers, max(master.calls()["evalsha"] - calls for master, calls in zip(service.masters, before, strict=True))
+
+
+def test_extensions_inspections_and_releases_of_one_moment_share_their_commands(lab):
+    service = lab.service(3)
+    leases = [service.acquire(f"shared/{i}", 60000) for i in range(60)]
+    extended, commands = share(service, [("PUT", f"/locks/{lease['resource']}", {"token": lease["token"], "ttl_ms": 50000}) for lease in leases])
+    assert [(answer.status, answer.json["fence"]) for answer in extended] == [(200, lease["fence"]) for lease in leases] and commands <= 20
+    seen, commands = share(service, [("GET", f"/locks/{lease['resource']}", None) for lease in leases])
+    assert [(answer.status, answer.json["fence"]) for answer in seen] == [(200, lease["fence"]) for lease in leases] and commands <= 20
+    released, commands = share(service, [("DELETE", f"/locks/{lease['resource']}", {"token": lease["token"]}) for lease in leases])
+    assert [answer.status for answer in released] == [204] * 60 and commands <= 20
+    for master in service.masters:
+        wait_until(lambda master=master: master.cli("KEYS", "shared/*") == [], what="all are released")
 
 
 def test_the_same_name_in_one_moment_has_one_holder(lab):
     service = lab.service(3)
-    answers = ask_at_once(service, ["one"] * 40)
+    answers = acquire_at_once(service, ["one"] * 40)
     assert sorted(answer.status for answer in answers) == [201] + [409] * 39
     held = next(answer.json for answer in answers if answer.status == 201)
     assert {answer.json["fence"] for answer in answers if answer.status == 409 and "fence" in answer.json} <= {held["fence"]}
@@ -198,7 +245,7 @@ def test_what_is_wrong_with_one_is_nothing_to_the_others(lab):
     for master in service.masters:
         master.cli("HSET", HASH, "waited", int(time.time() * 1e6) + LATER)
         master.cli("SET", "redlockd:queue:bad", "no line")
-    answers = ask_at_once(service, ["good/1", "bad", "good/2", "good/3"])
+    answers = acquire_at_once(service, ["good/1", "bad", "good/2", "good/3"])
     assert [answer.status for answer in answers] == [201, 503, 201, 201]
     for master in service.masters:
         wait_until(lambda master=master: len(master.cli("KEYS", "good/*")) == 3, what="all are set")
@@ -209,5 +256,5 @@ def test_a_script_that_is_forgotten_is_sent_again_to_all(lab):
     service = lab.service(3)
     for master in service.masters:
         master.cli("SCRIPT", "FLUSH")
-    answers = ask_at_once(service, [f"again/{i}" for i in range(20)])
+    answers = acquire_at_once(service, [f"again/{i}" for i in range(20)])
     assert [answer.status for answer in answers] == [201] * 20
