@@ -92,6 +92,8 @@ struct lease_op {
 	bool (*watch)(struct lease_op *op, uint64_t now_us);
 	struct lease_op **force;   /* LEASE_FORCE, while its releases are under way: their pointer to it */
 	uint16_t reached;          /* bit i: a command of this attempt was handed to master i */
+	uint16_t late;             /* bit i: master i refused, as held, an attempt that was lost before … */
+	uint16_t late_of;          /* … this one; 0: none */
 	struct lease_refs unsent;  /* to be given to the core after the step */
 	struct lease_sight seen[]; /* for each master */
 };
@@ -269,6 +271,18 @@ static inline bool lease_op_voted(const struct lease_op *op, unsigned master, en
 {
 	return redlock_has(op->core.answered, master) && op->core.ballots[master].vote == vote;
 }
+/* True if this is a late refusal of the last attempt of an acquisition with a key, which waits. An attempt is lost as
+ * soon as a majority cannot grant it. If some of the first to refuse it lack the lease of its key, those that have it
+ * are fewer than a majority, unless the later ones count. */
+static inline bool lease_op_notes_late(struct lease_op *op, const struct lease_ref *ref, enum redlock_vote vote)
+{
+	if (!op->keyed || op->core.state != REDLOCK_WAITING || ref->attempt != op->attempt ||
+	    ref->command.script != REDLOCK_SCRIPT_ACQUIRE || vote != REDLOCK_VOTE_HELD)
+		return false;
+	op->late = (uint16_t)((op->late_of == op->attempt ? op->late : 0) | 1U << ref->master);
+	op->late_of = op->attempt;
+	return true;
+}
 /* LINGERING, and SPARE at once if no reply is to come. */
 void lease_op_linger(struct lease_op *op);
 
@@ -281,11 +295,6 @@ void lease_submit_backlog(struct leases *leases);
 struct lease_op *lease_op_submit(struct leases *leases, const struct lease_request *request, lease_done_fn *done,
 				 void *arg);
 void lease_op_cancel(struct lease_op *op);
-
-/* ---- lease_keyed.c ---- */
-
-/* True if this answer is a late refusal that an acquisition with a key looks at: its sight is wanted. */
-bool lease_keyed_notes_late(struct lease_op *op, const struct lease_ref *ref, enum redlock_vote vote);
 
 /* ---- lease_force.c: LEASE_FORCE, when its inspection is answered ---- */
 

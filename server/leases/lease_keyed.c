@@ -33,8 +33,6 @@ struct lease_keyed {
 	bool again;       /* the lease is an earlier request's */
 	uint64_t look_us; /* a waiter looks again at this time … */
 	uint16_t looked;  /* … which was set after this attempt; 0: not set */
-	uint16_t late;    /* bit i: master i refused this attempt as held, after it had been lost … */
-	uint16_t late_of; /* … this one; 0: none */
 	uint64_t fence;   /* of the lease */
 	char token[LEASE_TOKEN_LEN];
 };
@@ -53,7 +51,7 @@ static void acquire(struct lease_keyed *keyed, uint64_t now_us)
 	if (request.wait_ms > 0)
 		request.wait_ms = request.wait_ms > waited_ms ? request.wait_ms - (uint32_t)waited_ms : 1;
 	keyed->tries++;
-	keyed->looked = keyed->late_of = 0;
+	keyed->looked = 0;
 	keyed->inner = lease_op_submit(keyed->op->leases, &request, on_acquired, keyed);
 	keyed->inner->keyed = keyed;
 	keyed->inner->watch = look;
@@ -100,27 +98,9 @@ static bool try_again(struct lease_keyed *keyed)
 
 /* ---- whose it is ---- */
 
-/* An attempt is lost as soon as a majority cannot grant it. If some of the first to refuse it lack the lease, those that
- * have it are fewer than a majority, unless the later ones count. */
-bool lease_keyed_notes_late(struct lease_op *op, const struct lease_ref *ref, enum redlock_vote vote)
-{
-	struct lease_keyed *keyed = op->keyed;
-	assert(ref->op == op);
-	if (!keyed || op->core.state != REDLOCK_WAITING || ref->attempt != op->attempt ||
-	    ref->command.script != REDLOCK_SCRIPT_ACQUIRE || vote != REDLOCK_VOTE_HELD)
-		return false;
-	assert(keyed->inner == op);
-	if (keyed->late_of != op->attempt)
-		keyed->late = 0;
-	keyed->late_of = op->attempt;
-	keyed->late |= (uint16_t)(1U << ref->master);
-	return true;
-}
-
 static bool is_own(const struct lease_op *op, unsigned master)
 {
-	const struct lease_keyed *keyed = op->keyed;
-	bool is_late = keyed->late_of == op->attempt && redlock_has(keyed->late, master);
+	bool is_late = op->late_of == op->attempt && redlock_has(op->late, master);
 	return (is_late || lease_op_voted(op, master, REDLOCK_VOTE_HELD)) && op->seen[master].holder.known &&
 	       op->seen[master].holder.key == op->request.key;
 }

@@ -126,7 +126,7 @@ struct lease_op *lease_op_begin(struct leases *leases, const struct lease_reques
 	op->done = done;
 	op->arg = arg;
 	op->began_us = clock_now_us();
-	op->attempt = op->reached = 0;
+	op->attempt = op->reached = op->late_of = 0;
 	op->notified_us = 0;
 	op->which = 0;
 	op->hold_time_noted = op->has_free = false;
@@ -447,8 +447,7 @@ static void note_sight(struct lease_op *op, const struct lease_ref *ref, const s
 	bool has_value = reply->vote == REDLOCK_VOTE_HELD ||
 			 (reply->vote == REDLOCK_VOTE_GRANTED && ref->command.script == REDLOCK_SCRIPT_EXTEND);
 	uint16_t round = ref->command.script == REDLOCK_SCRIPT_RAISE ? 0 : ref->round;
-	if (!has_value ||
-	    !(redlock_wants(&op->core, ref->attempt, round) || lease_keyed_notes_late(op, ref, reply->vote)))
+	if (!has_value || !(redlock_wants(&op->core, ref->attempt, round) || lease_op_notes_late(op, ref, reply->vote)))
 		return;
 	lease_holder_fini(&sight->holder);
 	sight->id = lease_value_read_holder(reply->value, reply->value_len, &sight->holder);

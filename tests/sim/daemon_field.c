@@ -1,4 +1,5 @@
-/* The fields of a command that the daemon sends: a word, or a part of it, as a number or as what the model has of it. */
+/* The fields of a command that the daemon sends: a word, or a part of it, becomes a number or what the model has of
+ * it. */
 #include <assert.h>
 #include <endian.h>
 #include <string.h>

@@ -1,10 +1,8 @@
 /* From Redis's answers to votes. The answers are parsed by hiredis's own reader, so they have the shapes that a real
  * connection gives; also those that only a broken server, or one that is no Redis, sends. */
-#include <check.h>
 #include <stdio.h>
-#include <string.h>
 
-#include "server/masters/master_internal.h"
+#include "master_answer.h"
 #include "suite.h"
 
 /* Bits: the scripts to which an answer is tried. */
@@ -16,39 +14,6 @@ enum {
 	INSPECT = 1 << REDLOCK_SCRIPT_INSPECT,
 	ALL = ACQUIRE | RAISE | EXTEND | RELEASE | INSPECT
 };
-
-#define NOW ":1795215206922001\r\n" /* each answer has its master's time */
-#define NOW_US UINT64_C(1795215206922001)
-#define COUNT(table) ((int)(sizeof(table) / sizeof *(table)))
-
-static redisReply *parse(const char *bytes)
-{
-	redisReader *reader = redisReaderCreate();
-	void *raw = NULL;
-	redisReaderFeed(reader, bytes, strlen(bytes));
-	ck_assert_int_eq(redisReaderGetReply(reader, &raw), REDIS_OK);
-	ck_assert_ptr_nonnull(raw);
-	redisReaderFree(reader);
-	return raw;
-}
-
-static void assert_reply(const struct master_reply *reply, const struct master_reply *expected)
-{
-	ck_assert_int_eq(reply->vote, expected->vote);
-	ck_assert_int_eq(reply->error, expected->error);
-	ck_assert_int_eq(reply->lost, expected->lost);
-	ck_assert_int_eq(reply->no_script, expected->no_script);
-	ck_assert_uint_eq(reply->time_us, expected->time_us);
-	ck_assert_uint_eq(reply->ttl_us, expected->ttl_us);
-	ck_assert_uint_eq(reply->fence, expected->fence);
-	ck_assert_uint_eq(reply->remaining_us, expected->remaining_us);
-	ck_assert_uint_eq(reply->waiters, expected->waiters);
-	ck_assert_uint_eq(reply->which, expected->which);
-	ck_assert_uint_eq(reply->value_len, expected->value_len);
-	ck_assert_int_eq(!reply->value, !expected->value);
-	if (expected->value)
-		ck_assert_mem_eq(reply->value, expected->value, expected->value_len);
-}
 
 /* `bytes` as the answer to each of the scripts; NULL: lost. */
 static void assert_answer(unsigned scripts, const char *bytes, const struct master_reply *expected)
@@ -65,10 +30,6 @@ static void assert_answer(unsigned scripts, const char *bytes, const struct mast
 }
 
 /* ---- one answer ---- */
-
-#define IS(NAME) .vote = REDLOCK_VOTE_##NAME, .time_us = NOW_US
-#define FAILS(NAME) .vote = REDLOCK_VOTE_FAILED, .error = MASTER_ERROR_##NAME
-#define VALUE(TEXT) .value = (TEXT), .value_len = sizeof(TEXT) - 1
 
 static const struct {
 	unsigned scripts;
@@ -298,97 +259,6 @@ START_TEST(words_are_bounded)
 }
 END_TEST
 
-/* ---- several in one command ---- */
-
-static const struct master_reply parts[] = {
-	{IS(GRANTED), .fence = 5},
-	{IS(HELD), .remaining_us = 500000, VALUE("abc")},
-	{IS(QUEUED), .remaining_us = 500000, VALUE("x")},
-	{FAILS(OTHER)},
-	{IS(QUARANTINED)},
-	{IS(GRANTED), .fence = REDLOCK_FENCE_LIMIT - 1},
-};
-
-START_TEST(each_part_has_its_vote)
-{
-	redisReply *raw = parse("*7\r\n" NOW ":5\r\n*4\r\n:0\r\n" NOW ":500\r\n$3\r\nabc\r\n*4\r\n:2\r\n" NOW
-				":500\r\n$1\r\nx\r\n-WRONGTYPE no queue\r\n*2\r\n:-3\r\n" NOW ":9007199254740991\r\n");
-	struct master_reply reply;
-	master_reply_map_part(REDLOCK_SCRIPT_ACQUIRE, raw, (size_t)_i, COUNT(parts), &reply);
-	assert_reply(&reply, &parts[_i]);
-	freeReplyObject(raw);
-}
-END_TEST
-
-static const struct {
-	const char *bytes;
-	enum master_error error;
-	bool no_script;
-} broken_batches[] = {
-	{"*2\r\n" NOW ":5\r\n", MASTER_ERROR_OTHER, false}, /* one answer for two */
-	{"*2\r\n:1\r\n" NOW, MASTER_ERROR_OTHER, false},
-	{"*2\r\n:-1\r\n" NOW, MASTER_ERROR_OTHER, false},
-	{"*4\r\n" NOW ":5\r\n:5\r\n:5\r\n", MASTER_ERROR_OTHER, false},
-	{"*3\r\n:0\r\n:5\r\n:5\r\n", MASTER_ERROR_OTHER, false}, /* no time */
-	{"*3\r\n$1\r\n1\r\n:5\r\n:5\r\n", MASTER_ERROR_OTHER, false},
-	{"*3\r\n" NOW ":-1\r\n:-1\r\n", MASTER_ERROR_OTHER, false},
-	{"*3\r\n" NOW ":9007199254740992\r\n:9007199254740992\r\n", MASTER_ERROR_OTHER, false},
-	{"*3\r\n" NOW "$1\r\n5\r\n+OK\r\n", MASTER_ERROR_OTHER, false},
-	{"*3\r\n" NOW "$-1\r\n*-1\r\n", MASTER_ERROR_OTHER, false},
-	{"*3\r\n" NOW "*1\r\n:1\r\n*3\r\n:1\r\n:0\r\n:1\r\n", MASTER_ERROR_OTHER, false},
-	{"*0\r\n", MASTER_ERROR_OTHER, false},
-	{":5\r\n", MASTER_ERROR_OTHER, false},
-	{"-OOM command not allowed\r\n", MASTER_ERROR_OOM, false},
-	{"-NOSCRIPT No matching script. Please use EVAL.\r\n", MASTER_ERROR_OTHER, true},
-};
-
-/* Also the first part of an answer that has too few is not used: nothing tells which command it belongs to. */
-START_TEST(a_broken_batch_fails_as_a_whole)
-{
-	const struct master_reply expected = {.vote = REDLOCK_VOTE_FAILED,
-					      .error = broken_batches[_i].error,
-					      .no_script = broken_batches[_i].no_script};
-	redisReply *raw = parse(broken_batches[_i].bytes);
-	struct master_reply reply;
-	for (size_t i = 0; i < 2; i++) {
-		master_reply_map_part(REDLOCK_SCRIPT_ACQUIRE, raw, i, 2, &reply);
-		assert_reply(&reply, &expected);
-	}
-	freeReplyObject(raw);
-}
-END_TEST
-
-/* Of the other scripts each part is what it would be alone: a number of an acquisition is none of theirs. */
-START_TEST(parts_of_other_scripts_are_whole_answers)
-{
-	static const struct master_reply releases[] = {{IS(GRANTED), VALUE("abc")},
-						       {IS(GONE)},
-						       {IS(HELD), .remaining_us = 500000, VALUE("x")},
-						       {FAILS(OTHER)}};
-	redisReply *raw = parse("*5\r\n" NOW "*3\r\n:1\r\n" NOW "$3\r\nabc\r\n*2\r\n:-1\r\n" NOW "*4\r\n:0\r\n" NOW
-				":500\r\n$1\r\nx\r\n:5\r\n");
-	struct master_reply reply;
-	for (size_t i = 0; i < COUNT(releases); i++) {
-		master_reply_map_part(REDLOCK_SCRIPT_RELEASE, raw, i, COUNT(releases), &reply);
-		assert_reply(&reply, &releases[i]);
-	}
-	freeReplyObject(raw);
-}
-END_TEST
-
-START_TEST(one_answer_may_be_for_all)
-{
-	redisReply *raw = parse(_i == 0 ? "*2\r\n:-3\r\n" NOW : "*2\r\n:-2\r\n" NOW);
-	const struct master_reply quarantined = {IS(QUARANTINED)}, late = {IS(FAILED), .error = MASTER_ERROR_LATE};
-	struct master_reply reply;
-	for (size_t i = 0; i < 32; i++) {
-		master_reply_map_part(REDLOCK_SCRIPT_EXTEND, raw, i, 32, &reply);
-		assert_reply(&reply, _i == 0 ? &quarantined : &late);
-	}
-	freeReplyObject(raw);
-}
-END_TEST
-
 /* ---- SCAN ---- */
 
 static const struct {
@@ -498,10 +368,6 @@ int main(void)
 	tcase_add_loop_test(tests, errors_have_reasons, 0, COUNT(errors));
 	tcase_add_loop_test(tests, words_are_one_line, 0, COUNT(told));
 	tcase_add_test(tests, words_are_bounded);
-	tcase_add_loop_test(tests, each_part_has_its_vote, 0, COUNT(parts));
-	tcase_add_loop_test(tests, a_broken_batch_fails_as_a_whole, 0, COUNT(broken_batches));
-	tcase_add_test(tests, parts_of_other_scripts_are_whole_answers);
-	tcase_add_loop_test(tests, one_answer_may_be_for_all, 0, 2);
 	tcase_add_loop_test(tests, a_scan_is_answered_once, 0, COUNT(scans));
 	tcase_add_loop_test(tests, info_is_read, 0, COUNT(infos));
 	return suite_run("master_reply", tests, NULL);
