@@ -112,7 +112,7 @@ static void settle_all(struct master *master, struct master_command *first, uint
 void master_command_init_batches(struct master *master)
 {
 	for (size_t i = 0; i <= REDLOCK_SCRIPT_INSPECT; i++)
-		master->batches[i] = (struct master_batch){STAILQ_HEAD_INITIALIZER(master->batches[i].commands), 0, 0};
+		STAILQ_INIT(&master->batches[i].commands);
 }
 
 /* Empties the batch; returns the first of it, NULL: there is none. */
@@ -121,7 +121,7 @@ static struct master_command *take_batch(struct master_batch *batch)
 	struct master_command *first = STAILQ_FIRST(&batch->commands);
 	STAILQ_INIT(&batch->commands);
 	batch->count = 0;
-	batch->resources = 0;
+	memset(batch->resources, 0, sizeof batch->resources);
 	return first;
 }
 
@@ -219,23 +219,25 @@ static bool may_join(const struct master_script *script)
 static bool fits(const struct master_batch *batch, const struct master_command *command)
 {
 	const struct master_command *first = STAILQ_FIRST(&batch->commands);
-	return !first || (batch->count < MASTER_BATCH_MAX && first->epoch == command->epoch &&
-			  first->deadline_us <= command->deadline_us &&
-			  command->deadline_us - first->deadline_us <= MASTER_BATCH_SPAN_US);
+	unsigned most = command->kind == REDLOCK_SCRIPT_INSPECT ? MASTER_BATCH_INSPECT_MAX : MASTER_BATCH_MAX;
+	return !first ||
+	       (batch->count < most && first->epoch == command->epoch && first->deadline_us <= command->deadline_us &&
+		command->deadline_us - first->deadline_us <= MASTER_BATCH_SPAN_US);
 }
 
 static void join(struct master *master, struct master_command *command)
 {
 	struct master_batch *batch = &master->batches[command->kind];
+	unsigned word = command->script->bucket % MASTER_BATCH_BITS / 64;
 	uint64_t bit = UINT64_C(1) << command->script->bucket % 64;
 	for (size_t i = 0; i <= REDLOCK_SCRIPT_INSPECT; i++)
-		if (&master->batches[i] != batch && (master->batches[i].resources & bit) != 0)
+		if (&master->batches[i] != batch && (master->batches[i].resources[word] & bit) != 0)
 			send_batch(master, &master->batches[i]);
 	if (!fits(batch, command))
 		send_batch(master, batch);
 	STAILQ_INSERT_TAIL(&batch->commands, command, also);
 	batch->count++;
-	batch->resources |= bit;
+	batch->resources[word] |= bit;
 }
 
 void master_command_send_script(struct master *master, const struct master_script *script, uint64_t until_us,

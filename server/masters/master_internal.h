@@ -33,6 +33,8 @@ enum {
 	MASTER_PENDING_MAX = 10000, /* releases kept for one master */
 	/* Resources in one command: a master does nothing else meanwhile, for some 150 µs. */
 	MASTER_BATCH_MAX = 32,
+	MASTER_BATCH_INSPECT_MAX = 8, /* … which takes longer where many hold a resource together */
+	MASTER_BATCH_BITS = 256,
 	MASTER_BATCH_SPAN_US = 2000, /* between the deadlines of one batch */
 	MASTER_ARGUMENTS_MAX = 11,   /* of a script */
 	MASTER_BATCH_SHARED = 3,     /* of a batch … */
@@ -129,7 +131,8 @@ STAILQ_HEAD(master_commands, master_command);
 struct master_batch {
 	struct master_commands commands;
 	unsigned count;
-	uint64_t resources; /* a bit for the hash of each: no other batch has one of the same hash */
+	/* a bit for the hash of each: no other batch has one with the same bit */
+	uint64_t resources[MASTER_BATCH_BITS / 64];
 };
 
 struct master_words {

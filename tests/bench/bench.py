@@ -108,7 +108,7 @@ def parse_arguments():
     given = parser.parse_args()
     given.connections = [int(number) for number in given.connections.split(",")]
     given.rates = [int(number) for number in given.rates.split(",")]
-    given.parts = given.parts.split(",") + (["before"] if given.before else [])
+    given.parts = [*filter(None, given.parts.split(","))] + (["before"] if given.before else [])
     unknown = set(given.parts) - {"growth", "watch", "share", "hot"} - set(parts(given))
     if unknown:
         parser.error(f"no such part: {', '.join(sorted(unknown))}")

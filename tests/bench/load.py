@@ -76,7 +76,7 @@ def script_source(name):
 def master_alone(master, connections, pipeline, requests):
     """The acquire script in its full shape, straight from redis-benchmark: what one master can do, and what one round trip takes."""
     sha = master.cli("SCRIPT", "LOAD", script_source("acquire"))
-    arguments = ["EVALSHA", sha, "2", "alone:__rand_int__", "redlockd:master", "0" * 40, "10000", "86400000", "", "77", "1", "", "-" * 16, "9999999999999999"]
+    arguments = ["EVALSHA", sha, "2", "alone:__rand_int__", "redlockd:master", "-" * 16, "9999999999999999", "86400000", "0" * 40, "10000", "", "77", "1", ""]
     command = ["redis-benchmark", "-s", master.path, "-c", str(connections), "-P", str(pipeline), "-n", str(requests), "-r", "1000000000", "--csv", *arguments]
     before = cpu_seconds([master.process.pid])
     done = subprocess.run([*harness.DIES_WITH_US, *command], stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=300, check=True)

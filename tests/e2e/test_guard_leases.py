@@ -3,12 +3,14 @@
 The scene is that of guard_fixtures.py: a master that forgets has one of two keys of a lease, and a rival wants the lock all the time.
 """
 
+import json
+import threading
 import time
 
 import pytest
 
 from guard_fixtures import Scene, guarded, number_of, state_of, take, wait_state
-from harness import SLOW, wait_until
+from harness import SLOW, read_response, wait_until
 
 pytestmark = pytest.mark.slow
 
@@ -119,3 +121,59 @@ def test_two_of_three(lab):
     wait_state(service, servers[0], "quarantined")
     assert took(service, servers[0], since, 30) >= 3 + 2
     assert state_of(service, servers[2])["state"] == "voting"
+
+
+class User(threading.Thread):
+    """Acquires, extends and releases locks of its own, one after the other."""
+
+    def __init__(self, service, number, ttl_ms):
+        super().__init__()
+        self.service, self.number, self.ttl_ms = service, number, ttl_ms
+        self.end, self.leases, self.refused = threading.Event(), 0, []
+
+    def call(self, connection, method, path, **members):
+        body = json.dumps(members)
+        connection.sendall(f"{method} {path} HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(body)}\r\n\r\n{body}".encode())
+        answer = read_response(connection)
+        if answer.status not in (200, 201, 204):
+            self.refused.append((method, answer.status, answer.body))
+        return answer
+
+    def run(self):
+        connection = self.service.connect()
+        while not self.end.is_set():
+            path = f"/locks/user/{self.number}/{self.leases}"
+            granted = self.call(connection, "POST", "/locks", resource=path[7:], ttl_ms=self.ttl_ms)
+            if granted.status == 201:
+                self.leases += 1
+                self.call(connection, "PUT", path, token=granted.json["token"], ttl_ms=self.ttl_ms)
+                self.end.wait(0.01)
+                self.call(connection, "DELETE", path, token=granted.json["token"])
+        connection.close()
+
+
+def test_masters_restarted_in_turn(lab):
+    """As docs/how-to/operate.md says ("Restart masters"): nobody is refused anything, and no lease is lost."""
+    ttl_ms = round(1500 * SLOW)
+    servers = lab.redises(3)
+    service = guarded(lab, servers, *DEFAULT, ttl_ms=ALL_MS)
+    service.wait_voting(3)
+    users = [User(service, i, ttl_ms) for i in range(8)]
+    for user in users:
+        user.start()
+    before = [user.leases for user in users]
+    try:
+        for number, server in enumerate(servers):
+            restart(server)
+            service.wait_voting(2)
+            service.wait_voting(3)
+            marker = take(service, f"marker/{number}", ttl_ms=ttl_ms)
+            wait_until(lambda: not any(each.cli("EXISTS", marker["resource"]) for each in servers), 20, "what was granted without it is over")
+    finally:
+        for user in users:
+            user.end.set()
+        for user in users:
+            user.join()
+    assert [user.refused for user in users] == [[]] * len(users)
+    assert all(user.leases > count + 20 for user, count in zip(users, before, strict=True))
+    print(f"{sum(user.leases for user in users)} leases")

@@ -1,5 +1,5 @@
-/* For the tests of the commands to a master: the words of a command, with one master whose guard, clock and epoch a test
- * sets. Each test program that includes this has its own copy; set_up() is its fixture. */
+/* For the tests of the commands to a master: the words of a command, with one master whose guard, clock and epoch a
+ * test sets. Each test program that includes this has its own copy; set_up() is its fixture. */
 #ifndef MASTER_WORDS_H
 #define MASTER_WORDS_H
 

@@ -167,6 +167,7 @@ START_TEST(test_a_full_batch_leaves)
 	char asked[2 * MASTER_BATCH_MAX + 3] = "";
 	for (size_t i = 0; i <= MASTER_BATCH_MAX; i++)
 		strcat(asked, i < MASTER_BATCH_MAX ? "e1" : "e2");
+	check_sent("i1i2i3i1i2i3i1i2i4", "I r1 r2 r3 r1 r2 r3 r1 r2, I r4, ");
 	check_sent(asked, "E r1 r1 r1 r1 r1 r1 r1 r1 r1 r1 r1 r1 r1 r1 r1 r1"
 			  " r1 r1 r1 r1 r1 r1 r1 r1 r1 r1 r1 r1 r1 r1 r1 r1, E r2, ");
 }
