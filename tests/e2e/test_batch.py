@@ -92,14 +92,14 @@ def draw_each(draw, script, name, number):
 
 
 def without_times(answer, alone=False):
-    """With the time that is left rounded to some minutes, and an error to its first words. One of a batch has a granted acquisition as a number."""
+    """With a time that is left rounded to some minutes, and an error to its first words. One of a batch has a granted acquisition as a number."""
     if isinstance(answer, RedisError):
         return "error " + " ".join(str(answer).split()[:3])
     if isinstance(answer, int):
         return answer
     if alone and answer[0] == 1:
         return answer[2]
-    return [answer[0], *(round(part / 300000) if isinstance(part, int) else part for part in answer[2:])]
+    return [answer[0], *(round(part / 300000) * 300000 if isinstance(part, int) and part > 1000 else part for part in answer[2:])]
 
 
 class Moment(int):

@@ -124,7 +124,7 @@ def test_two_of_three(lab):
 
 
 class User(threading.Thread):
-    """Acquires, extends and releases locks of its own, one after the other."""
+    """Acquires, extends and releases locks of its own, one after the other. Each is extended once, when half of it is over."""
 
     def __init__(self, service, number, ttl_ms):
         super().__init__()
@@ -146,8 +146,8 @@ class User(threading.Thread):
             granted = self.call(connection, "POST", "/locks", resource=path[7:], ttl_ms=self.ttl_ms)
             if granted.status == 201:
                 self.leases += 1
+                self.end.wait(self.ttl_ms / 2000)
                 self.call(connection, "PUT", path, token=granted.json["token"], ttl_ms=self.ttl_ms)
-                self.end.wait(0.01)
                 self.call(connection, "DELETE", path, token=granted.json["token"])
         connection.close()
 
@@ -158,10 +158,9 @@ def test_masters_restarted_in_turn(lab):
     servers = lab.redises(3)
     service = guarded(lab, servers, *DEFAULT, ttl_ms=ALL_MS)
     service.wait_voting(3)
-    users = [User(service, i, ttl_ms) for i in range(8)]
+    users = [User(service, i, ttl_ms) for i in range(24)]
     for user in users:
         user.start()
-    before = [user.leases for user in users]
     try:
         for number, server in enumerate(servers):
             restart(server)
@@ -175,5 +174,4 @@ def test_masters_restarted_in_turn(lab):
         for user in users:
             user.join()
     assert [user.refused for user in users] == [[]] * len(users)
-    assert all(user.leases > count + 20 for user, count in zip(users, before, strict=True))
-    print(f"{sum(user.leases for user in users)} leases")
+    assert all(user.leases > 3 for user in users)

@@ -78,6 +78,20 @@ START_TEST(parts_of_other_scripts_are_whole_answers)
 }
 END_TEST
 
+/* One that a single release has, and that is never for all. */
+START_TEST(a_release_of_one_is_none_of_all)
+{
+	redisReply *raw = parse("*2\r\n:-1\r\n" NOW);
+	const struct master_reply expected = {FAILS(OTHER)};
+	struct master_reply reply;
+	for (size_t i = 0; i < 2; i++) {
+		master_reply_map_part(REDLOCK_SCRIPT_RELEASE, raw, i, 2, &reply);
+		assert_reply(&reply, &expected);
+	}
+	freeReplyObject(raw);
+}
+END_TEST
+
 START_TEST(one_answer_may_be_for_all)
 {
 	redisReply *raw = parse(_i == 0 ? "*2\r\n:-3\r\n" NOW : "*2\r\n:-2\r\n" NOW);
@@ -98,5 +112,6 @@ int main(void)
 	tcase_add_loop_test(tests, a_broken_batch_fails_as_a_whole, 0, COUNT(broken_batches));
 	tcase_add_test(tests, parts_of_other_scripts_are_whole_answers);
 	tcase_add_loop_test(tests, one_answer_may_be_for_all, 0, 2);
+	tcase_add_test(tests, a_release_of_one_is_none_of_all);
 	return suite_run("master_batch", tests, NULL);
 }
