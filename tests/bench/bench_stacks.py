@@ -76,7 +76,7 @@ class Redlockd(Stack):
                 given[-1] = self.proxy
             harness.BINARY = binary
             for _ in range(replicas):
-                self.daemon = harness.Redlockd(self.folder, given, "--master-timeout-ms", "50", "--workers", str(workers), *options)
+                self.daemon = harness.Redlockd(self.folder, given, "--master-timeout-ms", "50", "--workers", str(workers), *options, log_requests=None)
                 self.processes.append(self.daemon.process)
                 self.addresses.append(self.daemon.address)
             self.spoil(fault)

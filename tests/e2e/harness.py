@@ -398,9 +398,10 @@ def bare_redlockd(*args, listens_at):
 
 class Redlockd:
     """A real redlockd. `masters`: Redis or Proxy objects, or addresses. Waits until it listens, and is ready unless `wait` is false. `trust`: the file of
-    the authority that its https:// is checked against. `prefix`: a command that becomes redlockd."""
+    the authority that its https:// is checked against. `prefix`: a command that becomes redlockd. `log_requests`: all, since tests look for the line of
+    a request; None leaves the default."""
 
-    def __init__(self, folder, masters, *options, listen=("127.0.0.1:0",), env=None, wait=True, json_log=False, trust=None, prefix=()):
+    def __init__(self, folder, masters, *options, listen=("127.0.0.1:0",), env=None, wait=True, json_log=False, trust=None, prefix=(), log_requests="all"):
         self.tls = ssl.create_default_context(cafile=trust) if trust else None
         self.curl_options = ("--cacert", trust) if trust else ()
         self.folder = tempfile.mkdtemp(prefix="d", dir=folder)
@@ -417,8 +418,8 @@ class Redlockd:
             command += ["--masters", addresses]
         if not any(option.startswith("--master-timeout-ms") for option in options):
             command += ["--master-timeout-ms", str(round(min(500 * SLOW, 5000)))]  # a busy machine is not a dead master
-        if not any(option.startswith("--log-requests") for option in options):
-            command += ["--log-requests", "all"]  # tests look for the line of a request
+        if log_requests and not any(option.startswith("--log-requests") for option in options):
+            command += ["--log-requests", log_requests]
         if masters and not any(option.startswith(("--bootstrap", "--restart-guard", "--config")) for option in options):
             command += ["--bootstrap"]  # the servers are new
         if json_log:
