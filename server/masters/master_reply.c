@@ -196,8 +196,8 @@ void master_reply_map(enum redlock_script script, const redisReply *reply, struc
 		*ret_reply = (struct master_reply){.vote = REDLOCK_VOTE_FAILED, .error = MASTER_ERROR_OTHER};
 }
 
-/* {now_us, answer, …}, an answer being the bucket's old number alone where an acquisition has set the lock. Too late,
- * or with another epoch, there is one answer to all. */
+/* {now_us, answer, …}, an answer being one field alone where a lock was set (the bucket's old number) or deleted (its
+ * value). Too late, or with another epoch, there is one answer to all. */
 void master_reply_map_part(enum redlock_script script, const redisReply *reply, size_t i, size_t count,
 			   struct master_reply *ret_reply)
 {
@@ -212,12 +212,14 @@ void master_reply_map_part(enum redlock_script script, const redisReply *reply, 
 	bool timed = reply->type == REDIS_REPLY_ARRAY && reply->elements == count + 1 &&
 		     reply->element[0]->type == REDIS_REPLY_INTEGER && reply->element[0]->integer > 0;
 	const redisReply *part = timed ? reply->element[i + 1] : NULL;
-	if (part && (script != REDLOCK_SCRIPT_ACQUIRE || part->type != REDIS_REPLY_INTEGER)) {
+	bool set = part && script == REDLOCK_SCRIPT_ACQUIRE && part->type == REDIS_REPLY_INTEGER;
+	bool deleted = part && script == REDLOCK_SCRIPT_RELEASE && part->type == REDIS_REPLY_STRING;
+	if (part && !set && !deleted) {
 		master_reply_map(script, part, ret_reply);
 		return;
 	}
 	ret_reply->vote = REDLOCK_VOTE_GRANTED;
-	if (part && map_field('f', part, ret_reply))
+	if (part && map_field(set ? 'f' : 'v', part, ret_reply))
 		ret_reply->time_us = (uint64_t)reply->element[0]->integer;
 	else
 		*ret_reply = (struct master_reply){.vote = REDLOCK_VOTE_FAILED, .error = MASTER_ERROR_OTHER};

@@ -14,7 +14,7 @@
 --         {0, now_us, remaining_ms, value}     another holder's (value false: a key of another type)
 --         {-1, now_us}                         gone; also where several others hold it
 --         {-3, now_us}                         another epoch; if it was the token's it is deleted
--- and for several {now_us, answer, …}, or the error of one.
+-- and for several {now_us, answer, …}: value alone where it is deleted, else as above, or the error of this one.
 -- If the resource is free then, or held by several leases, the next waiter is notified if it may come in
 -- (queue_tell.lua). Watchers are told on the same channel: "watch key".
 local now, hash = redis.call('TIME'), KEYS[#KEYS]
@@ -74,7 +74,7 @@ local function one(i)
 		return {-3, now_us}
 	end
 	if own then
-		return {1, now_us, value}
+		return value
 	elseif not value then
 		return {-1, now_us}
 	end
@@ -82,7 +82,8 @@ local function one(i)
 end
 
 if #KEYS == 2 then
-	return one(1)
+	local answer = one(1)
+	return type(answer) == 'string' and {1, now_us, answer} or answer
 end
 --include each.lua
 return answers

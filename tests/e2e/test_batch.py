@@ -97,6 +97,8 @@ def without_times(answer, alone=False):
         return "error " + " ".join(str(answer).split()[:3])
     if isinstance(answer, int):
         return answer
+    if isinstance(answer, str):
+        answer = [1, 0, answer]
     if alone and answer[0] == 1:
         return answer[2]
     return [answer[0], *(round(part / 300000) * 300000 if isinstance(part, int) and part > 1000 else part for part in answer[2:])]

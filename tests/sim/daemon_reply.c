@@ -222,8 +222,13 @@ static redisReply *batch(const struct command *command)
 	if (command->kind != REDLOCK_SCRIPT_RELEASE && (command->answer.code == -2 || command->answer.code == -3))
 		return lock_script(command);
 	for (;; command = &world_of_all.commands[command->also]) {
-		bool set = command->kind == REDLOCK_SCRIPT_ACQUIRE && command->answer.code == 1;
-		elements[count++] = set ? number((long long)command->answer.old) : lock_script(command);
+		const struct model_reply *answer = &command->answer;
+		if (command->kind == REDLOCK_SCRIPT_ACQUIRE && answer->code == 1)
+			elements[count++] = number((long long)answer->old);
+		else if (command->kind == REDLOCK_SCRIPT_RELEASE && answer->code == 1)
+			elements[count++] = value(&answer->value);
+		else
+			elements[count++] = lock_script(command);
 		if (command->also == NONE)
 			return array(count, elements);
 	}

@@ -170,7 +170,7 @@ void model_acquire(struct model_master *master, const struct model_command *comm
 	/* if entry then --include queue_join.lua */
 	if (entry.replica != 0)
 		model_queue_join(master, command->key, entry, command->wait_ms);
-	/* value = redis.pcall('GETRANGE', KEYS[1], 0, 8191)
+	/* value = redis.pcall('GETRANGE', KEYS[1], '0', '8191')
 	 * if not holder then */
 	if (key->type == MODEL_NONE) {
 		/* redis.call('PUBLISH', names .. 'wake', first .. ' ' .. KEYS[1])
@@ -192,7 +192,7 @@ void model_raise(struct model_master *master, const struct model_command *comman
 	 * if seen[1] ~= ARGV[4] and ARGV[4] ~= '----------------' then */
 	if (model_refuses(master, command, ret_reply))
 		return;
-	/* value = redis.pcall('GETRANGE', KEYS[1], 0, 8191) */
+	/* value = redis.pcall('GETRANGE', KEYS[1], '0', '8191') */
 	struct model_key *key = model_look_up(master, command->key);
 	/* --include value_own.lua
 	 * if not value then */
@@ -304,7 +304,7 @@ void model_extend(struct model_master *master, const struct model_command *comma
 	 * if ARGV[4] ~= '----------------' and redis.call('HGET', KEYS[2], 'epoch') ~= ARGV[4] then */
 	if (model_refuses(master, command, ret_reply))
 		return;
-	/* value = redis.pcall('GETRANGE', KEYS[1], 0, 8191) */
+	/* value = redis.pcall('GETRANGE', KEYS[1], '0', '8191') */
 	struct model_key *key = model_look_up(master, command->key);
 	/* --include value_own.lua
 	 * if not value then */
@@ -404,7 +404,7 @@ void model_inspect(struct model_master *master, const struct model_command *comm
 		master->watched_ms[command->key] = model_now_ms(master) + command->ttl_ms;
 		master->waited_us = model_larger(master->waited_us, master->now_us + command->ttl_ms * 1000);
 	}
-	/* value = redis.pcall('GETRANGE', KEYS[1], 0, 8191) */
+	/* value = redis.pcall('GETRANGE', KEYS[1], '0', '8191') */
 	struct model_key *key = model_look_up(master, command->key);
 	/* if not value then */
 	if (key->type == MODEL_NONE)

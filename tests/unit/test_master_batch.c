@@ -60,14 +60,14 @@ START_TEST(a_broken_batch_fails_as_a_whole)
 }
 END_TEST
 
-/* Of the other scripts each part is what it would be alone: a number of an acquisition is none of theirs. */
-START_TEST(parts_of_other_scripts_are_whole_answers)
+/* A lock that was deleted has its value alone; a number of an acquisition is none of a release. */
+START_TEST(parts_of_releases)
 {
 	static const struct master_reply releases[] = {{IS(GRANTED), VALUE("abc")},
 						       {IS(GONE)},
 						       {IS(HELD), .remaining_us = 500000, VALUE("x")},
 						       {FAILS(OTHER)}};
-	redisReply *raw = parse("*5\r\n" NOW "*3\r\n:1\r\n" NOW "$3\r\nabc\r\n*2\r\n:-1\r\n" NOW "*4\r\n:0\r\n" NOW
+	redisReply *raw = parse("*5\r\n" NOW "$3\r\nabc\r\n*2\r\n:-1\r\n" NOW "*4\r\n:0\r\n" NOW
 				":500\r\n$1\r\nx\r\n:5\r\n");
 	struct master_reply reply;
 	for (size_t i = 0; i < COUNT(releases); i++) {
@@ -92,6 +92,20 @@ START_TEST(a_release_of_one_is_none_of_all)
 }
 END_TEST
 
+/* A text is no part of theirs. */
+START_TEST(only_a_release_may_be_a_value_alone)
+{
+	static const enum redlock_script others[] = {REDLOCK_SCRIPT_ACQUIRE, REDLOCK_SCRIPT_EXTEND,
+						     REDLOCK_SCRIPT_INSPECT};
+	redisReply *raw = parse("*3\r\n" NOW "$3\r\nabc\r\n$3\r\nabc\r\n");
+	const struct master_reply expected = {FAILS(OTHER)};
+	struct master_reply reply;
+	master_reply_map_part(others[_i], raw, 0, 2, &reply);
+	assert_reply(&reply, &expected);
+	freeReplyObject(raw);
+}
+END_TEST
+
 START_TEST(one_answer_may_be_for_all)
 {
 	redisReply *raw = parse(_i == 0 ? "*2\r\n:-3\r\n" NOW : "*2\r\n:-2\r\n" NOW);
@@ -110,7 +124,8 @@ int main(void)
 	TCase *tests = tcase_create("master_batch");
 	tcase_add_loop_test(tests, each_part_has_its_vote, 0, COUNT(parts));
 	tcase_add_loop_test(tests, a_broken_batch_fails_as_a_whole, 0, COUNT(broken_batches));
-	tcase_add_test(tests, parts_of_other_scripts_are_whole_answers);
+	tcase_add_test(tests, parts_of_releases);
+	tcase_add_loop_test(tests, only_a_release_may_be_a_value_alone, 0, 3);
 	tcase_add_loop_test(tests, one_answer_may_be_for_all, 0, 2);
 	tcase_add_test(tests, a_release_of_one_is_none_of_all);
 	return suite_run("master_batch", tests, NULL);

@@ -2,7 +2,7 @@
 	-- may be of any size; of several leases (acquire_shared.lua), which sets `shared`, the value of the one that ends
 	-- last; false: it is free; a table: it is of another type.
 	local shared = false
-	value = redis.pcall('GETRANGE', key, 0, 8191)
+	value = redis.pcall('GETRANGE', key, '0', '8191')
 	if value == '' and redis.call('EXISTS', key) == 0 then
 		value = false
 	elseif type(value) == 'table' then
