@@ -79,6 +79,11 @@ void field_errors_add_name(struct field_errors *errors, const char *name, size_t
  * `detail` NULL: the errors in words, or else what is true of all problems of this kind. */
 json_t *problem_new(enum problem problem, const char *detail, json_t *members, const struct field_errors *errors);
 
+/* The same as text, open for more members: no brace closes it, nothing is terminated. `detail` needs no escapes; NULL:
+ * what is true of all problems of this kind. Returns its end. */
+enum { PROBLEM_WRITTEN_MAX = 512 };
+char *problem_write(enum problem problem, const char *detail, char *ret_text);
+
 /* ---- path.c: the path and the query of a request. Pure functions over bytes. ---- */
 
 enum {

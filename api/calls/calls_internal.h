@@ -260,7 +260,7 @@ void watch_finish(struct call *call);
 void watch_close(struct call *call);
 bool watch_cancel(struct call *call);
 
-/* ---- lease_text.c: a lease as JSON text, without a tree of values in between ---- */
+/* ---- lease_text.c: a lease, or the refusal of one, as JSON text, without a tree of values in between ---- */
 
 /* The longest: a resource and an owner, each of whose bytes may be escaped by five others, and the members around
  * them. */
@@ -276,5 +276,14 @@ static inline size_t lease_text_max(const struct lease_request *lease)
  * lease_text_max(); returns its length. If the connection holds the lease, it is the event `acquired`. The owner of an
  * extended lease, which another program may have written into Redis, is null if it is not UTF-8. */
 size_t lease_text_write(const struct lease_request *lease, const struct lease_answer *answer, char *ret_text);
+
+/* A whole refusal, without the metadata. */
+enum { LEASE_REFUSAL_MAX = PROBLEM_WRITTEN_MAX + 6 * (LEASE_RESOURCE_MAX + LEASE_OWNER_MAX) + 512 };
+
+/* Writes what a refused acquisition (LEASE_LOCKED) is told behind the members of every problem, and the brace at the
+ * end; returns its length. `name`: of a set, the resource that is in the way; NULL: there is only one. `metadata`: the
+ * holder's as JSON, or NULL. */
+size_t lease_refusal_write(const struct lease_answer *answer, const char *name, size_t name_len, const char *metadata,
+			   char *ret_text);
 
 #endif

@@ -1,4 +1,4 @@
-/* struct lease_answer -> the JSON of a lease. See calls_internal.h.
+/* struct lease_answer -> the JSON of a lease, or of a refusal. See calls_internal.h.
  *
  *   {"resource":"orders/42","token":"…","fence":1795215206922001,"owner":"worker-7","ttl_ms":30000,
  *    "validity_ms":29690,"drift_ms":302}
@@ -83,5 +83,49 @@ size_t lease_text_write(const struct lease_request *lease, const struct lease_an
 		at = put_number(at, ",\"waited_ms\":", answer->waited_ms);
 	*at++ = '}';
 	assert(at <= ret_text + lease_text_max(lease));
+	return (size_t)(at - ret_text);
+}
+
+static char *put_votes(char *at, const struct redlock_votes *votes)
+{
+	at = put_number(at, ",\"votes\":{\"needed\":", votes->needed);
+	at = put_number(at, ",\"granted\":", votes->granted);
+	at = put_number(at, ",\"refused\":", votes->refused);
+	at = put_number(at, ",\"failed\":", votes->failed);
+	at = put_number(at, ",\"quarantined\":", votes->quarantined);
+	at = put_number(at, ",\"masters\":", votes->masters);
+	*at++ = '}';
+	return at;
+}
+
+static char *put_holder(char *at, const struct lease_holder *holder, const char *metadata)
+{
+	size_t len = holder->owner_len;
+	at = stpcpy(at, ",\"holder\":{\"owner\":");
+	at = len > 0 && utf8_is_valid(holder->owner, len) ? put_string(at, holder->owner, len) : stpcpy(at, "null");
+	if (holder->fence > 0)
+		at = put_number(at, ",\"fence\":", holder->fence);
+	if (holder->mode == LEASE_SHARED)
+		at = stpcpy(at, ",\"mode\":\"shared\"");
+	else if (holder->mode == LEASE_SLOT)
+		at = put_number(at, ",\"slot\":", holder->slot);
+	if (metadata)
+		at = stpcpy(stpcpy(at, ",\"metadata\":"), metadata);
+	*at++ = '}';
+	return at;
+}
+
+size_t lease_refusal_write(const struct lease_answer *answer, const char *name, size_t name_len, const char *metadata,
+			   char *ret_text)
+{
+	char *at = put_number(ret_text, ",\"retry_after_ms\":", answer->retry_after_ms);
+	assert(answer->status == LEASE_LOCKED && name_len <= LEASE_RESOURCE_MAX);
+	at = put_number(at, ",\"waited_ms\":", answer->waited_ms);
+	at = put_votes(at, &answer->votes);
+	if (name)
+		at = put_string(stpcpy(at, ",\"resource\":"), name, name_len);
+	if (answer->holder.known)
+		at = put_holder(at, &answer->holder, metadata);
+	*at++ = '}';
 	return (size_t)(at - ret_text);
 }

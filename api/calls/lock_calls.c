@@ -222,27 +222,22 @@ static const char *find_name(const struct lease_request *lease, const struct lea
 	return name;
 }
 
-static json_t *name_new(const struct lease_request *lease, const struct lease_answer *answer)
+/* 409 for an acquisition: what a lock that many want answers most of the time, so it is written without a tree. */
+static void reject_locked(struct call *call, const struct lease_answer *answer)
 {
-	size_t len;
-	const char *name = find_name(lease, answer, &len);
-	return lease->set_count > 0 ? json_stringn(name, len) : NULL;
-}
-
-static json_t *members_new(const struct lease_request *lease, const struct lease_answer *answer)
-{
-	const struct lease_holder *holder = &answer->holder;
-	if (answer->status != LEASE_LOCKED)
-		return json_pack("{s:o}", "votes", call_votes_new(&answer->votes));
-	return json_pack("{s:I, s:I, s:o, s:o*, s:o*}", "retry_after_ms", (json_int_t)answer->retry_after_ms,
-			 "waited_ms", (json_int_t)answer->waited_ms, "votes", call_votes_new(&answer->votes),
-			 "resource", name_new(lease, answer), "holder",
-			 holder->known
-				 ? json_pack("{s:o, s:o*, s:s*, s:o*, s:o*}", "owner", owner_new(holder), "fence",
-					     fence_new(holder), "mode", holder->mode == LEASE_SHARED ? "shared" : NULL,
-					     "slot", holder->mode == LEASE_SLOT ? json_integer(holder->slot) : NULL,
-					     "metadata", metadata_new(holder))
-				 : NULL);
+	json_t *object = answer->holder.known ? metadata_new(&answer->holder) : NULL;
+	char *metadata = object ? call_dump(object) : NULL;
+	size_t metadata_len = metadata ? strlen(metadata) : 0, name_len = 0;
+	const char *name = call->lease.set_count > 0 ? find_name(&call->lease, answer, &name_len) : NULL;
+	char *text = memory_alloc(LEASE_REFUSAL_MAX + metadata_len), *at;
+	assert(answer->status == LEASE_LOCKED);
+	at = problem_write(PROBLEM_LOCKED, detail_of(call, answer), text);
+	at += lease_refusal_write(answer, name, name_len, metadata, at);
+	assert(at <= text + LEASE_REFUSAL_MAX + metadata_len);
+	reply_copy(call->request, problem_status(PROBLEM_LOCKED), PROBLEM_CONTENT_TYPE, text, (size_t)(at - text));
+	call->request->reply.code = problem_code(PROBLEM_LOCKED);
+	free(metadata);
+	free(text);
 }
 
 static void reject_lease(struct call *call, const struct lease_answer *answer)
@@ -251,8 +246,11 @@ static void reject_lease(struct call *call, const struct lease_answer *answer)
 	/* not after an answer of the masters: the queue may have room at any time, however long the holder stays */
 	bool at_once = status == LEASE_DRAINING || status == LEASE_TOO_MANY;
 	assert(status != LEASE_OK && status < LEASE_STATUS_COUNT);
-	call_reject_with(call, problem_of_lease(status), detail_of(call, answer),
-			 at_once ? NULL : members_new(&call->lease, answer), NULL);
+	if (status == LEASE_LOCKED)
+		reject_locked(call, answer);
+	else
+		call_reject_with(call, problem_of_lease(status), detail_of(call, answer),
+				 at_once ? NULL : json_pack("{s:o}", "votes", call_votes_new(&answer->votes)), NULL);
 	if (status != LEASE_NOT_OWNER && status != LEASE_EXPIRED)
 		call_retry_after(call, at_once ? 0 : answer->retry_after_ms);
 	if (status == LEASE_NO_QUORUM)

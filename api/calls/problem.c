@@ -118,6 +118,21 @@ static json_t *errors_text_new(const struct field_errors *errors)
 	return json_string(text);
 }
 
+char *problem_write(enum problem problem, const char *detail, char *ret_text)
+{
+	char *at = stpcpy(ret_text, "{\"type\":\"" PROBLEM_TYPE_PREFIX);
+	assert(problem < PROBLEM_COUNT && (detail || problems[problem].detail));
+	at = stpcpy(at, problems[problem].code);
+	at = stpcpy(stpcpy(at, "\",\"title\":\""), problems[problem].title);
+	at = stpcpy(at, "\",\"status\":");
+	at += text_decimal(problems[problem].status, at);
+	at = stpcpy(stpcpy(at, ",\"detail\":\""), detail ? detail : problems[problem].detail);
+	at = stpcpy(stpcpy(at, "\",\"code\":\""), problems[problem].code);
+	*at++ = '"';
+	assert(at <= ret_text + PROBLEM_WRITTEN_MAX);
+	return at;
+}
+
 json_t *problem_new(enum problem problem, const char *detail, json_t *members, const struct field_errors *errors)
 {
 	struct field_errors whole = {.count = 0};

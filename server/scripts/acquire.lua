@@ -74,6 +74,7 @@ end
 local hold_until = args[3] ~= '0' and (now_us - now_us % 1000) / 1000 + args[3] or 0
 hold_until = ':' .. hold_until .. ':'
 local raised, raises = {}, {'HSET', hash} -- by bucket: the numbers since the hash was read; the command that writes them
+local held = {} -- by key: what those are told that do not wait, while nobody does
 
 local function one(i)
 	local at, key = 6 * i - 2, KEYS[i]
@@ -84,6 +85,9 @@ local function one(i)
 	local entry, wait_ms, base, queue, first = false
 	if args[at + 5] ~= '' then
 		entry, wait_ms = string.sub(args[at + 5], 1, 33), tonumber(string.sub(args[at + 5], 35))
+	end
+	if held[key] and not entry and not waits then
+		return held[key]
 	end
 	if waits then
 		base = string.sub(hash, 1, -7)
@@ -123,7 +127,8 @@ local function one(i)
 		redis.pcall('PUBLISH', base .. 'wake', first .. ' ' .. key)
 		return {2, now_us, call('PTTL', base .. 'alive:' .. string.sub(first, 1, 16)), first}
 	end
-	return {0, now_us, call('PTTL', key), type(value) == 'string' and value}
+	held[key] = {0, now_us, call('PTTL', key), type(value) == 'string' and value}
+	return held[key]
 end
 
 if count == 1 then

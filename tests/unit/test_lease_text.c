@@ -122,11 +122,94 @@ START_TEST(test_longest_fits)
 }
 END_TEST
 
+/* ---- refusals ---- */
+
+static char *refusal_by_library(const struct lease_answer *answer, const char *detail, const char *name,
+				const char *metadata)
+{
+	const struct lease_holder *holder = &answer->holder;
+	const struct redlock_votes *votes = &answer->votes;
+	json_t *owner = holder->owner_len > 0 ? text_or_null(holder->owner, holder->owner_len) : json_null();
+	json_t *its = json_pack("{s:o, s:I, s:s*, s:o*, s:o*}", "owner", owner, "fence", (json_int_t)holder->fence,
+				"mode", holder->mode == LEASE_SHARED ? "shared" : NULL, "slot",
+				holder->mode == LEASE_SLOT ? json_integer(holder->slot) : NULL, "metadata",
+				metadata ? json_loads(metadata, 0, NULL) : NULL);
+	json_t *members = json_pack("{s:I, s:I, s:{s:i, s:i, s:i, s:i, s:i, s:i}, s:s*, s:o*}", "retry_after_ms",
+				    (json_int_t)answer->retry_after_ms, "waited_ms", (json_int_t)answer->waited_ms,
+				    "votes", "needed", votes->needed, "granted", votes->granted, "refused",
+				    votes->refused, "failed", votes->failed, "quarantined", votes->quarantined,
+				    "masters", votes->masters, "resource", name, "holder", holder->known ? its : NULL);
+	if (!holder->known)
+		json_decref(its);
+	json_t *object = problem_new(PROBLEM_LOCKED, detail, members, NULL);
+	char *text = json_dumps(object, JSON_COMPACT);
+	json_decref(object);
+	return text;
+}
+
+static void check_refusal(const struct lease_answer *answer, const char *detail, const char *name, const char *metadata)
+{
+	char text[LEASE_REFUSAL_MAX + 64], *at = problem_write(PROBLEM_LOCKED, detail, text);
+	at += lease_refusal_write(answer, name, name ? strlen(name) : 0, metadata, at);
+	*at = '\0';
+	char *wanted = refusal_by_library(answer, detail, name, metadata);
+	ck_assert_str_eq(text, wanted);
+	free(wanted);
+}
+
+START_TEST(test_refusal_same_as_library)
+{
+	static const enum lease_mode modes[] = {LEASE_EXCLUSIVE, LEASE_SHARED, LEASE_SLOT};
+	struct lease_request lease;
+	struct lease_answer answer;
+	for (size_t i = 0; i < sizeof(modes) / sizeof(modes[0]); i++) {
+		fill(&lease, &answer, "x", owners[_i].owner, owners[_i].len);
+		answer.status = LEASE_LOCKED;
+		answer.retry_after_ms = 1234;
+		answer.votes = (struct redlock_votes){3, 1, 2, 4, 5, 250};
+		check_refusal(&answer, NULL, NULL, NULL); /* a key of another program */
+		answer.holder.known = true;
+		answer.holder.fence = answer.fence;
+		answer.holder.mode = modes[i];
+		answer.holder.slot = 65535;
+		check_refusal(&answer, NULL, "na\xc3\xafve/\"\n", NULL);
+		answer.waited_ms = UINT32_MAX;
+		check_refusal(&answer, "Try again.", NULL, "{\"a\":[1,\"\\u0001\"]}");
+	}
+}
+END_TEST
+
+START_TEST(test_longest_refusal_fits)
+{
+	struct lease_request lease;
+	struct lease_answer answer;
+	char text[LEASE_REFUSAL_MAX + 1], *at, detail[201] = "", name[LEASE_RESOURCE_MAX];
+	fill(&lease, &answer, "x", "", 0);
+	memset(detail, 'd', sizeof(detail) - 1);
+	memset(name, '\x01', sizeof(name));
+	answer.status = LEASE_LOCKED;
+	answer.retry_after_ms = UINT32_MAX;
+	answer.waited_ms = UINT32_MAX;
+	memset(&answer.votes, 0xff, sizeof(answer.votes));
+	answer.holder.known = true;
+	answer.holder.fence = UINT64_MAX;
+	answer.holder.mode = LEASE_SLOT;
+	answer.holder.slot = UINT16_MAX;
+	answer.holder.owner_len = LEASE_OWNER_MAX;
+	memset(answer.holder.owner, '\x02', sizeof(answer.holder.owner));
+	at = problem_write(PROBLEM_LOCKED, detail, text);
+	at += lease_refusal_write(&answer, name, sizeof(name), NULL, at);
+	ck_assert(at <= text + LEASE_REFUSAL_MAX);
+}
+END_TEST
+
 int main(void)
 {
 	TCase *tcase = tcase_create("lease_text");
 
 	tcase_add_loop_test(tcase, test_same_as_library, 0, sizeof(owners) / sizeof(owners[0]));
 	tcase_add_test(tcase, test_longest_fits);
+	tcase_add_loop_test(tcase, test_refusal_same_as_library, 0, sizeof(owners) / sizeof(owners[0]));
+	tcase_add_test(tcase, test_longest_refusal_fits);
 	return suite_run("lease_text", tcase, NULL);
 }
