@@ -13,6 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
+#include <sys/param.h>
 #include <unistd.h>
 
 #include "http_internal.h"
@@ -69,7 +70,8 @@ static enum http_reach reach_of(int fd)
 	return loopback_is_address((struct sockaddr *)&address) ? HTTP_REACH_LOOPBACK : HTTP_REACH_NETWORK;
 }
 
-struct connection *connection_new(struct mhd_daemon *mhd_daemon, struct MHD_Connection *mhd, struct peer *peer)
+struct connection *connection_new(struct mhd_daemon *mhd_daemon, struct MHD_Connection *mhd,
+				  const struct arrival *arrival)
 {
 	struct api *api = mhd_daemon->api;
 	const union MHD_ConnectionInfo *info = MHD_get_connection_info(mhd, MHD_CONNECTION_INFO_CONNECTION_FD);
@@ -83,7 +85,9 @@ struct connection *connection_new(struct mhd_daemon *mhd_daemon, struct MHD_Conn
 		.phase = CONNECTION_RECEIVING,
 		.deadline_us = clock_now_us() + phase_limit_us(api, CONNECTION_RECEIVING),
 		.reach = reach_of(info->connect_fd),
-		.peer = peer,
+		.peer = arrival->peer,
+		.requests = arrival->requests,
+		.read = arrival->read,
 		.request = {.connection = connection, .call = connection->call},
 	};
 	mhd_daemon->connections++;
@@ -138,6 +142,55 @@ static void linger(struct api *api, int fd)
 	api->lingering[api->lingering_count++] = (struct lingering){fd, clock_now_us() + LINGER_US};
 }
 
+/* ---- connections that rest ---- */
+
+unsigned connection_rest_after_s(const struct api *api)
+{
+	const struct options *options = api->config.options;
+	unsigned after_s = (options->request_timeout_ms + 999) / 1000 + 1;
+	return after_s < options->idle_timeout_ms / 1000 ? after_s : 0;
+}
+
+/* True if it has been given back, and libmicrohttpd has read nothing of a next request, which would be lost: all that
+ * the kernel has given out belonged to requests that have ended. */
+static bool connection_may_rest(const struct connection *connection)
+{
+	const struct api *api = connection->api;
+	uint64_t now_us = clock_now_us(), idle_us = phase_limit_us(api, CONNECTION_IDLE);
+	struct tcp_info info = {.tcpi_state = 0};
+	socklen_t len = sizeof info;
+	int unread = 0;
+	if (connection->phase != CONNECTION_IDLE || connection->mhd_daemon->kind != DAEMON_TCP || connection->linger ||
+	    now_us >= connection->deadline_us || api->context.draining || api->stopping)
+		return false;
+	/* the library counts from a few ms before, in whole seconds and one more */
+	if (connection_rest_after_s(api) == 0 ||
+	    now_us + idle_us < connection->deadline_us + phase_limit_us(api, CONNECTION_RECEIVING))
+		return false;
+	return getsockopt(connection->fd, IPPROTO_TCP, TCP_INFO, &info, &len) == 0 &&
+	       ioctl(connection->fd, SIOCINQ, &unread) == 0 &&
+	       info.tcpi_bytes_received - (unsigned)unread == connection->read;
+}
+
+/* Keeps a duplicate of the socket, which libmicrohttpd is about to close. False: it ends. */
+static bool connection_rest(struct connection *connection)
+{
+	struct arrival arrival = {.fd = fcntl(connection->fd, F_DUPFD_CLOEXEC, 0),
+				  .kind = DAEMON_TCP,
+				  .peer = connection->peer,
+				  .until_us = connection->deadline_us,
+				  .requests = connection->requests,
+				  .read = connection->read,
+				  .address_len = sizeof arrival.address};
+	if (arrival.fd < 0)
+		return false;
+	if (getpeername(arrival.fd, (struct sockaddr *)&arrival.address, &arrival.address_len) == 0 &&
+	    deferred_begin(connection->api, &arrival))
+		return true;
+	close(arrival.fd);
+	return false;
+}
+
 void connection_free(struct connection *connection)
 {
 	struct api *api = connection->api;
@@ -158,7 +211,8 @@ void connection_free(struct connection *connection)
 		linger(api, fcntl(connection->fd, F_DUPFD_CLOEXEC, 0));
 	TAILQ_REMOVE(&api->lists[connection->phase], connection, entry);
 	connection->mhd_daemon->connections--;
-	peer_leave(connection->peer, clock_now_us());
+	if (!connection_may_rest(connection) || !connection_rest(connection))
+		peer_leave(connection->peer, clock_now_us());
 	free(connection);
 	api->connections--;
 	api_count_connections(api);

@@ -1,6 +1,7 @@
 /* Several libmicrohttpd daemons in one worker. See http_internal.h. Worker's thread. */
 #include <assert.h>
 #include <sys/epoll.h>
+#include <sys/param.h>
 #include <unistd.h>
 
 #include "http_internal.h"
@@ -12,13 +13,13 @@ enum {
 };
 
 /* NULL if it cannot be started. */
-static struct mhd_daemon *mhd_daemon_new(struct api *api, bool tls)
+static struct mhd_daemon *mhd_daemon_new(struct api *api, enum mhd_daemon_kind kind)
 {
 	struct daemon_pool *daemon_pool = &api->daemon_pool;
 	if (daemon_pool->count == DAEMON_POOL_MAX)
 		return NULL;
 	struct mhd_daemon *mhd_daemon = &daemon_pool->list[daemon_pool->count];
-	*mhd_daemon = (struct mhd_daemon){.api = api, .tls = tls};
+	*mhd_daemon = (struct mhd_daemon){.api = api, .kind = kind};
 	mhd_daemon->daemon = daemon_pool->start(mhd_daemon);
 	if (!mhd_daemon->daemon)
 		return NULL;
@@ -39,7 +40,7 @@ bool daemon_pool_init(struct api *api, bool tls, mhd_daemon_start_fn *start)
 	api->daemon_pool.epoll_fd = epoll_create1(EPOLL_CLOEXEC);
 	if (api->daemon_pool.epoll_fd < 0)
 		return false;
-	return mhd_daemon_new(api, false) && (!tls || mhd_daemon_new(api, true));
+	return mhd_daemon_new(api, DAEMON_TCP) && (!tls || mhd_daemon_new(api, DAEMON_TLS));
 }
 
 void daemon_pool_stop(struct api *api)
@@ -51,38 +52,42 @@ void daemon_pool_stop(struct api *api)
 	close(daemon_pool->epoll_fd);
 }
 
-struct mhd_daemon *daemon_pool_choose(struct api *api, bool tls)
+struct mhd_daemon *daemon_pool_choose(struct api *api, enum mhd_daemon_kind kind)
 {
 	struct daemon_pool *daemon_pool = &api->daemon_pool;
 	struct mhd_daemon *emptiest = NULL;
 	assert(daemon_pool->count > 0);
 	for (struct mhd_daemon *mhd_daemon = daemon_pool->list; mhd_daemon < daemon_pool->list + daemon_pool->count;
 	     mhd_daemon++) {
-		if (mhd_daemon->tls != tls)
+		if (mhd_daemon->kind != kind)
 			continue;
 		if (mhd_daemon->connections < MHD_DAEMON_CONNECTIONS)
 			return mhd_daemon;
 		if (!emptiest || mhd_daemon->connections < emptiest->connections)
 			emptiest = mhd_daemon;
 	}
-	struct mhd_daemon *made = mhd_daemon_new(api, tls);
-	assert(made || emptiest);
-	return made ? made : emptiest;
+	struct mhd_daemon *made = mhd_daemon_new(api, kind);
+	assert(made || emptiest || kind == DAEMON_UNIX);
+	if (made)
+		return made;
+	return emptiest ? emptiest : daemon_pool->list; /* which ends a Unix connection that would only rest */
 }
 
-static bool mhd_daemon_has_more(const struct mhd_daemon *mhd_daemon)
+static uint64_t mhd_daemon_wait_ms(const struct mhd_daemon *mhd_daemon)
 {
-	MHD_UNSIGNED_LONG_LONG timeout_ms = 1;
-	return MHD_get_timeout(mhd_daemon->daemon, &timeout_ms) == MHD_YES && timeout_ms == 0;
+	MHD_UNSIGNED_LONG_LONG timeout_ms = 0;
+	if (mhd_daemon->runnable)
+		return 0;
+	return MHD_get_timeout(mhd_daemon->daemon, &timeout_ms) == MHD_YES ? timeout_ms : UINT64_MAX;
 }
 
-bool daemon_pool_has_more(const struct api *api)
+uint64_t daemon_pool_wait_ms(const struct api *api)
 {
 	const struct daemon_pool *daemon_pool = &api->daemon_pool;
-	for (size_t i = 0; i < daemon_pool->count; i++)
-		if (daemon_pool->list[i].runnable || mhd_daemon_has_more(&daemon_pool->list[i]))
-			return true;
-	return false;
+	uint64_t wait_ms = UINT64_MAX;
+	for (size_t i = 0; i < daemon_pool->count && wait_ms > 0; i++)
+		wait_ms = MIN(wait_ms, mhd_daemon_wait_ms(&daemon_pool->list[i]));
+	return wait_ms;
 }
 
 /* One round is not enough: a connection that is resumed in one is answered in the next. */
@@ -92,7 +97,7 @@ static void mhd_daemon_run(struct mhd_daemon *mhd_daemon, uint64_t now_us)
 	mhd_daemon->runnable = false;
 	for (int i = 0; i < RUN_ROUNDS_MAX; i++) {
 		MHD_run(mhd_daemon->daemon);
-		if (!mhd_daemon_has_more(mhd_daemon) || (i > 0 && clock_now_us() - now_us > RUN_US_MAX))
+		if (mhd_daemon_wait_ms(mhd_daemon) > 0 || (i > 0 && clock_now_us() - now_us > RUN_US_MAX))
 			break;
 	}
 }
@@ -111,13 +116,22 @@ static void daemon_pool_poll(struct daemon_pool *daemon_pool)
 			((struct mhd_daemon *)ready[i].data.ptr)->runnable = true;
 }
 
-/* Stops the empty daemons at the end of the list, except for the first of each kind. */
-static void daemon_pool_trim(struct api *api)
+static bool is_first_of_its_kind(const struct mhd_daemon *mhd_daemon)
 {
-	struct daemon_pool *daemon_pool = &api->daemon_pool;
-	size_t first_ones = api->tls ? 2 : 1;
-	while (daemon_pool->count > first_ones && daemon_pool->list[daemon_pool->count - 1].connections == 0)
-		MHD_stop_daemon(daemon_pool->list[--daemon_pool->count].daemon);
+	const struct mhd_daemon *first = mhd_daemon->api->daemon_pool.list;
+	while (first->kind != mhd_daemon->kind)
+		first++;
+	return first == mhd_daemon;
+}
+
+/* Stops the empty daemons at the end of the list, except for the first of each kind. */
+static void daemon_pool_trim(struct daemon_pool *daemon_pool)
+{
+	const struct mhd_daemon *last = &daemon_pool->list[daemon_pool->count - 1];
+	for (; last->connections == 0 && !is_first_of_its_kind(last); last--) {
+		MHD_stop_daemon(last->daemon);
+		daemon_pool->count--;
+	}
 }
 
 void daemon_pool_run(struct api *api, uint64_t now_us)
@@ -125,8 +139,8 @@ void daemon_pool_run(struct api *api, uint64_t now_us)
 	struct daemon_pool *daemon_pool = &api->daemon_pool;
 	daemon_pool_poll(daemon_pool);
 	for (size_t i = 0; i < daemon_pool->count; i++)
-		if (daemon_pool->list[i].runnable || mhd_daemon_has_more(&daemon_pool->list[i]))
+		if (mhd_daemon_wait_ms(&daemon_pool->list[i]) == 0)
 			mhd_daemon_run(&daemon_pool->list[i], now_us);
 	if (api->connections < MHD_DAEMON_CONNECTIONS / 2)
-		daemon_pool_trim(api);
+		daemon_pool_trim(daemon_pool);
 }

@@ -1,12 +1,13 @@
-/* Deferred connections: accepted, and nothing received yet. See http_internal.h.
+/* Deferred connections: accepted, and nothing received yet; or idle for long. See http_internal.h.
  *
- * libmicrohttpd allocates memory for the headers of each connection that is added. So a connection is added when its
- * first bytes have arrived, or its end. TCP_DEFER_ACCEPT would not do: such connections do not count towards the limits
+ * libmicrohttpd allocates memory for the headers of each connection that is added. So a connection is added when bytes
+ * have arrived, or its end. TCP_DEFER_ACCEPT would not do: such connections do not count towards the limits
  * and metrics, and Unix sockets do not have it. Worker's thread. */
 #include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
+#include <sys/param.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -16,14 +17,14 @@ enum { STARTS_MAX = 64 /* in one call: the others are ready in the next one, too
 
 struct deferred {
 	TAILQ_ENTRY(deferred) entry;
-	uint64_t deadline_us;
 	struct arrival arrival;
 };
 
 bool deferred_init(struct api *api)
 {
 	struct epoll_event watch = {.events = EPOLLIN, .data.ptr = NULL}; /* no daemon's */
-	TAILQ_INIT(&api->deferred);
+	TAILQ_INIT(&api->silent);
+	TAILQ_INIT(&api->resting);
 	api->deferred_fd = epoll_create1(EPOLL_CLOEXEC);
 	if (api->deferred_fd < 0)
 		return false;
@@ -33,11 +34,16 @@ bool deferred_init(struct api *api)
 	return false;
 }
 
+static struct deferred_list *list_of(struct api *api, const struct arrival *arrival)
+{
+	return arrival->requests > 0 ? &api->resting : &api->silent;
+}
+
 /* Its socket is closed, or handed on. */
 static void deferred_free(struct api *api, struct deferred *deferred)
 {
 	assert(api->deferred_count > 0);
-	TAILQ_REMOVE(&api->deferred, deferred, entry);
+	TAILQ_REMOVE(list_of(api, &deferred->arrival), deferred, entry);
 	api->deferred_count--;
 	api_count_connections(api);
 	free(deferred);
@@ -52,54 +58,69 @@ static void deferred_end(struct api *api, struct deferred *deferred)
 
 bool deferred_begin(struct api *api, const struct arrival *arrival)
 {
-	char byte;
-	if (recv(arrival->fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT) >= 0)
-		return false; /* bytes have arrived, or the end */
 	struct deferred *deferred = memory_alloc(sizeof *deferred);
 	struct epoll_event event = {.events = EPOLLIN | EPOLLRDHUP | EPOLLONESHOT, .data.ptr = deferred};
-	*deferred = (struct deferred){
-		.arrival = *arrival,
-		.deadline_us = clock_now_us() + (uint64_t)api->config.options->request_timeout_ms * 1000,
-	};
+	*deferred = (struct deferred){.arrival = *arrival};
 	if (epoll_ctl(api->deferred_fd, EPOLL_CTL_ADD, arrival->fd, &event) != 0) {
 		free(deferred);
 		return false;
 	}
-	TAILQ_INSERT_TAIL(&api->deferred, deferred, entry);
+	TAILQ_INSERT_TAIL(list_of(api, arrival), deferred, entry);
 	api->deferred_count++;
 	api_count_connections(api);
 	return true;
 }
 
-void deferred_check(struct api *api, uint64_t now_us, deferred_start_fn *start)
+static void deferred_start(struct api *api, struct deferred *deferred, deferred_start_fn *start)
 {
-	struct epoll_event events[STARTS_MAX];
+	struct arrival arrival = deferred->arrival;
+	int failed = epoll_ctl(api->deferred_fd, EPOLL_CTL_DEL, arrival.fd, NULL);
+	assert(!failed);
+	deferred_free(api, deferred);
+	start(api, &arrival);
+}
+
+static void check_list(struct api *api, struct deferred_list *list, enum http_counter timeout, uint64_t now_us)
+{
 	struct deferred *deferred;
-	int count = api->deferred_count > 0 ? epoll_wait(api->deferred_fd, events, STARTS_MAX, 0) : 0;
-	for (int i = 0; i < count; i++) {
-		deferred = events[i].data.ptr;
-		struct arrival arrival = deferred->arrival;
-		int failed = epoll_ctl(api->deferred_fd, EPOLL_CTL_DEL, arrival.fd, NULL);
-		assert(!failed);
-		deferred_free(api, deferred);
-		start(api, &arrival);
-	}
-	while ((deferred = TAILQ_FIRST(&api->deferred)) != NULL && deferred->deadline_us <= now_us) {
-		metrics_add(&api->config.metrics->http_counters[HTTP_TIMEOUT_REQUEST], 1);
+	while ((deferred = TAILQ_FIRST(list)) != NULL && deferred->arrival.until_us <= now_us) {
+		metrics_add(&api->config.metrics->http_counters[timeout], 1);
 		deferred_end(api, deferred);
 	}
 }
 
+void deferred_check(struct api *api, uint64_t now_us, deferred_start_fn *start)
+{
+	struct epoll_event events[STARTS_MAX];
+	int count = api->deferred_count > 0 ? epoll_wait(api->deferred_fd, events, STARTS_MAX, 0) : 0;
+	for (int i = 0; i < count; i++)
+		deferred_start(api, events[i].data.ptr, start);
+	check_list(api, &api->silent, HTTP_TIMEOUT_REQUEST, now_us);
+	check_list(api, &api->resting, HTTP_TIMEOUT_IDLE, now_us);
+}
+
 uint64_t deferred_next_deadline_us(const struct api *api)
 {
-	const struct deferred *oldest = TAILQ_FIRST(&api->deferred);
-	return oldest ? oldest->deadline_us : UINT64_MAX;
+	const struct deferred *silent = TAILQ_FIRST(&api->silent), *resting = TAILQ_FIRST(&api->resting);
+	return MIN(silent ? silent->arrival.until_us : UINT64_MAX, resting ? resting->arrival.until_us : UINT64_MAX);
+}
+
+void deferred_end_resting(struct api *api, deferred_start_fn *start)
+{
+	struct deferred *deferred;
+	char byte;
+	while ((deferred = TAILQ_FIRST(&api->resting)) != NULL) {
+		if (recv(deferred->arrival.fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT) == 1)
+			deferred_start(api, deferred, start);
+		else
+			deferred_end(api, deferred);
+	}
 }
 
 void deferred_end_all(struct api *api)
 {
 	struct deferred *deferred;
-	while ((deferred = TAILQ_FIRST(&api->deferred)) != NULL)
+	while ((deferred = TAILQ_FIRST(&api->silent)) != NULL || (deferred = TAILQ_FIRST(&api->resting)) != NULL)
 		deferred_end(api, deferred);
 	close(api->deferred_fd);
 }

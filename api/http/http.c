@@ -16,6 +16,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
+#include <sys/param.h>
 #include <unistd.h>
 
 #include "http_internal.h"
@@ -62,8 +63,8 @@ static void on_connection(void *arg, struct MHD_Connection *mhd, void **context,
 {
 	if (code == MHD_CONNECTION_NOTIFY_STARTED) {
 		struct mhd_daemon *mhd_daemon = arg;
-		*context = connection_new(mhd_daemon, mhd, mhd_daemon->api->arriving_peer);
-		mhd_daemon->api->arriving = false;
+		*context = connection_new(mhd_daemon, mhd, mhd_daemon->api->arriving);
+		mhd_daemon->api->arriving = NULL;
 		return;
 	}
 	struct connection *connection = *context;
@@ -122,7 +123,8 @@ static int no_certificate(gnutls_session_t session, const gnutls_datum_t *author
 static struct MHD_Daemon *api_start_daemon(struct mhd_daemon *mhd_daemon)
 {
 	const struct api *api = mhd_daemon->api;
-	const bool tls = mhd_daemon->tls;
+	const bool tls = mhd_daemon->kind == DAEMON_TLS;
+	const unsigned timeout_s = mhd_daemon->kind == DAEMON_TCP ? connection_rest_after_s(api) : 0;
 	assert(!tls || api->tls);
 	struct MHD_OptionItem tls_options[] = {{MHD_OPTION_HTTPS_PRIORITIES, 0, tls_priorities},
 					       {MHD_OPTION_HTTPS_CERT_CALLBACK, 0, (void *)(uintptr_t)no_certificate},
@@ -137,7 +139,7 @@ static struct MHD_Daemon *api_start_daemon(struct mhd_daemon *mhd_daemon)
 				NULL, MHD_OPTION_UNESCAPE_CALLBACK, on_unescape, NULL,
 				MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)POOL_BYTES, MHD_OPTION_CONNECTION_LIMIT,
 				(unsigned)(api->config.max_connections + SPARE_CONNECTIONS),
-				MHD_OPTION_CONNECTION_TIMEOUT, 0u, MHD_OPTION_STRICT_FOR_CLIENT, strict,
+				MHD_OPTION_CONNECTION_TIMEOUT, timeout_s, MHD_OPTION_STRICT_FOR_CLIENT, strict,
 				MHD_OPTION_ARRAY, tls ? tls_options : tls_options + 2, MHD_OPTION_END);
 }
 
@@ -224,10 +226,10 @@ void api_check_disconnects(struct api *api)
 /* deferred_start_fn: adds it to libmicrohttpd. */
 static void start_connection(struct api *api, const struct arrival *arrival)
 {
-	struct mhd_daemon *mhd_daemon = daemon_pool_choose(api, arrival->tls);
-	assert(mhd_daemon->tls == arrival->tls && !api->arriving);
-	mhd_daemon->runnable = api->arriving = true;
-	api->arriving_peer = arrival->peer;
+	struct mhd_daemon *mhd_daemon = daemon_pool_choose(api, arrival->kind);
+	assert((mhd_daemon->kind == DAEMON_TLS) == (arrival->kind == DAEMON_TLS) && !api->arriving);
+	mhd_daemon->runnable = true;
+	api->arriving = arrival;
 	bool added = MHD_add_connection(mhd_daemon->daemon, arrival->fd, (const struct sockaddr *)&arrival->address,
 					arrival->address_len) == MHD_YES;
 	if (added && api->arriving)
@@ -235,7 +237,7 @@ static void start_connection(struct api *api, const struct arrival *arrival)
 	if (!api->arriving)
 		return;
 	/* It has closed the socket. */
-	api->arriving = false;
+	api->arriving = NULL;
 	peer_leave(arrival->peer, clock_now_us());
 	metrics_add(&api->config.metrics->http_counters[HTTP_REFUSED_ERROR], 1);
 	if (!log_allows("connection-refused", 0))
@@ -247,7 +249,14 @@ static void start_connection(struct api *api, const struct arrival *arrival)
 
 void api_accept(struct api *api, int fd, const struct sockaddr *address, socklen_t address_len, bool tls)
 {
-	struct arrival arrival = {.fd = fd, .tls = tls, .address_len = address_len};
+	const struct options *options = api->config.options;
+	struct arrival arrival = {.fd = fd,
+				  .kind = tls                             ? DAEMON_TLS
+					  : address->sa_family == AF_UNIX ? DAEMON_UNIX
+									  : DAEMON_TCP,
+				  .until_us = clock_now_us() + (uint64_t)options->request_timeout_ms * 1000,
+				  .address_len = address_len};
+	char byte;
 	assert((!tls || api->tls) && address_len <= sizeof arrival.address);
 	if (api->connections + api->deferred_count >= api->config.max_connections) {
 		connection_reject(api, fd, tls, HTTP_REFUSED_ALL);
@@ -259,7 +268,8 @@ void api_accept(struct api *api, int fd, const struct sockaddr *address, socklen
 		return;
 	}
 	memcpy(&arrival.address, address, address_len);
-	if (!deferred_begin(api, &arrival))
+	bool has_spoken = recv(fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT) >= 0; /* or has ended */
+	if (has_spoken || !deferred_begin(api, &arrival))
 		start_connection(api, &arrival);
 }
 
@@ -294,20 +304,18 @@ void api_run(struct api *api)
 
 int api_timeout_ms(const struct api *api)
 {
-	uint64_t next_us = connection_next_deadline_us(api), deferred_us = deferred_next_deadline_us(api), now_us;
-	if (daemon_pool_has_more(api))
-		return 0;
-	if (deferred_us < next_us)
-		next_us = deferred_us;
-	if (api->trim_us != 0 && api->trim_us < next_us)
-		next_us = api->trim_us;
-	if (next_us == UINT64_MAX)
+	uint64_t next_us = MIN(connection_next_deadline_us(api), deferred_next_deadline_us(api)), now_us;
+	uint64_t wait_ms = daemon_pool_wait_ms(api);
+	if (api->trim_us != 0)
+		next_us = MIN(next_us, api->trim_us);
+	if (wait_ms > 0 && next_us != UINT64_MAX) {
+		now_us = clock_now_us();
+		/* rounded up: earlier would be too early */
+		wait_ms = MIN(wait_ms, next_us > now_us ? (next_us - now_us + 999) / 1000 : 0);
+	}
+	if (wait_ms == UINT64_MAX)
 		return -1;
-	now_us = clock_now_us();
-	if (next_us <= now_us)
-		return 0;
-	uint64_t wait_ms = (next_us - now_us + 999) / 1000; /* rounded up: earlier would be too early */
-	return wait_ms < INT32_MAX ? (int)wait_ms : INT32_MAX;
+	return (int)MIN(wait_ms, INT32_MAX);
 }
 
 void api_drain(struct api *api)
@@ -315,6 +323,7 @@ void api_drain(struct api *api)
 	assert(!api->context.ending);
 	api->context.draining = true;
 	connection_end_idle(api);
+	deferred_end_resting(api, start_connection);
 }
 
 size_t api_busy(const struct api *api)
@@ -345,7 +354,7 @@ void api_free(struct api *api)
 		tls_link_wake(connection); /* its handshake fails now */
 	do /* one call ends after a few ms even if more is ready: write the last answers */
 		api_run(api);
-	while (daemon_pool_has_more(api) && clock_now_us() < until_us);
+	while (daemon_pool_wait_ms(api) == 0 && clock_now_us() < until_us);
 	api->stopping = true;
 	daemon_pool_stop(api);
 	assert(api->connections == 0);

@@ -13,12 +13,16 @@
 
 /* ---- daemon_pool.c: the MHD daemons of one worker ---- */
 
+/* TLS cannot be had beside plain HTTP in one daemon, and a timeout that gives idle connections back (rest_after_s) not
+ * beside connections that cannot rest. */
+enum mhd_daemon_kind { DAEMON_TCP, DAEMON_UNIX, DAEMON_TLS };
+
 /* The library goes through all suspended connections of a daemon whenever it resumes one. So that ten thousand waiting
  * requests do not slow down the others, connections are spread over several daemons. */
 struct mhd_daemon {
 	struct api *api;
 	struct MHD_Daemon *daemon;
-	bool tls;
+	enum mhd_daemon_kind kind;
 	bool runnable; /* it has something to do that its descriptor need not show */
 	size_t connections;
 };
@@ -40,21 +44,25 @@ bool daemon_pool_init(struct api *api, bool tls, mhd_daemon_start_fn *start) __a
 void daemon_pool_stop(struct api *api);
 
 /* The daemon for a new connection: the first one with room, or a new one, or the one with the fewest connections. */
-struct mhd_daemon *daemon_pool_choose(struct api *api, bool tls);
+struct mhd_daemon *daemon_pool_choose(struct api *api, enum mhd_daemon_kind kind);
 
 /* Runs the runnable daemons, each until it has nothing more to do, or twice if 2 ms have passed since `now_us`. Stops
  * those that are not needed any more. */
 void daemon_pool_run(struct api *api, uint64_t now_us);
 
-/* True if a daemon has something to do that its descriptor does not show. */
-bool daemon_pool_has_more(const struct api *api);
+/* When a daemon has something to do that its descriptor does not show, in ms; 0: now; UINT64_MAX: never. */
+uint64_t daemon_pool_wait_ms(const struct api *api);
 
-/* ---- deferred.c: connections of which nothing has been received yet ---- */
+/* ---- deferred.c: connections that the library does not have, since they say nothing ---- */
 
+/* A connection on its way to libmicrohttpd: a new one, or one that rests between two requests. */
 struct arrival {
 	int fd;
-	bool tls;
+	enum mhd_daemon_kind kind;
 	struct peer *peer; /* the client's address; NULL: none */
+	uint64_t until_us; /* deferred for so long */
+	uint32_t requests; /* that it has made; 0: it is new */
+	uint64_t read;     /* the bytes of them */
 	socklen_t address_len;
 	struct sockaddr_storage address;
 };
@@ -64,15 +72,17 @@ TAILQ_HEAD(deferred_list, deferred);
 bool deferred_init(struct api *api) __attribute__((warn_unused_result)); /* false: with errno */
 void deferred_end_all(struct api *api);
 
-/* Watches it until its first bytes or its end arrive, for --request-timeout-ms at most. False: something has arrived
- * already, or it cannot be watched; the caller keeps it. */
-bool deferred_begin(struct api *api, const struct arrival *arrival);
+/* Watches it until bytes or its end arrive. False: it cannot be watched; the caller keeps it. */
+bool deferred_begin(struct api *api, const struct arrival *arrival) __attribute__((warn_unused_result));
 
 /* Starts the connection, and owns its socket. */
 typedef void deferred_start_fn(struct api *api, const struct arrival *arrival);
 
 /* Starts those of which something has arrived, and ends those whose deadline has passed. */
 void deferred_check(struct api *api, uint64_t now_us, deferred_start_fn *start);
+
+/* Ends those that rest; starts those of which something has arrived. */
+void deferred_end_resting(struct api *api, deferred_start_fn *start);
 uint64_t deferred_next_deadline_us(const struct api *api); /* UINT64_MAX: there is none */
 
 /* ---- suspend.c: suspended connections, and their clients that leave ---- */
@@ -171,13 +181,21 @@ struct connection {
 	struct tls_link link;
 	struct peer *peer; /* the client's address; NULL: none */
 	uint32_t requests; /* that have begun; 0: the first bytes may be rubbish */
+	uint64_t read;     /* bytes of them */
 	struct request request;
 	max_align_t call[]; /* the service's state of the request */
 };
 
-/* From libmicrohttpd's accept until it is about to close the socket, when the request has ended. `peer` leaves then. */
-struct connection *connection_new(struct mhd_daemon *mhd_daemon, struct MHD_Connection *mhd, struct peer *peer);
+/* From libmicrohttpd's accept until it is about to close the socket, when the request has ended. The peer leaves then,
+ * unless the connection only rests. */
+struct connection *connection_new(struct mhd_daemon *mhd_daemon, struct MHD_Connection *mhd,
+				  const struct arrival *arrival);
 void connection_free(struct connection *connection);
+
+/* A TCP connection that has been idle for longer is given back by libmicrohttpd, which frees its memory; it rests with
+ * deferred.c until the client goes on. More than --request-timeout-ms, so that nothing else can have been idle for so
+ * long. 0: never, --idle-timeout-ms comes first. */
+unsigned connection_rest_after_s(const struct api *api);
 
 /* Moves the connection into a phase, whose deadline starts; suspends it, in the phase WORKING. */
 void connection_enter(struct connection *connection, enum connection_phase phase);
@@ -241,17 +259,17 @@ struct api {
 	struct api_config config;
 	struct request_context context;
 	struct daemon_pool daemon_pool;
-	struct tls *tls;               /* a reference: for new connections; NULL: there is no TLS */
-	size_t connections;            /* open ones, libmicrohttpd's */
-	size_t deferred_count;         /* … and others */
-	struct deferred_list deferred; /* the oldest first */
-	int deferred_fd;               /* their epoll instance, which that of the daemons watches */
-	size_t connections_most;       /* since memory was given back to the kernel for the last time */
-	uint64_t trim_us;              /* when to give memory back; 0: not now */
-	bool arriving;                 /* api_accept() hands a connection over, and it has not begun */
-	struct peer *arriving_peer;
-	bool stopping;     /* the daemons are being stopped, at the end of api_free() */
-	int disconnect_fd; /* suspend.c's epoll instance */
+	struct tls *tls;                /* a reference: for new connections; NULL: there is no TLS */
+	size_t connections;             /* open ones, libmicrohttpd's */
+	size_t deferred_count;          /* … and others: */
+	struct deferred_list silent;    /* new ones, the oldest first */
+	struct deferred_list resting;   /* the same of others */
+	int deferred_fd;                /* their epoll instance, which that of the daemons watches */
+	size_t connections_most;        /* since memory was given back to the kernel for the last time */
+	uint64_t trim_us;               /* when to give memory back; 0: not now */
+	const struct arrival *arriving; /* handed over to the library, where it has not begun; NULL: none */
+	bool stopping;                  /* the daemons are being stopped, at the end of api_free() */
+	int disconnect_fd;              /* suspend.c's epoll instance */
 	struct connection_list lists[CONNECTION_PHASE_COUNT];
 	size_t lingering_count;
 	uint64_t lingering_look_us; /* when to look at them next: not in every round, each costs a system call */

@@ -124,6 +124,9 @@ static void request_read_head(struct request *request, const char *url, const ch
 	struct headers *headers = &request->headers;
 	const char *query = NULL;
 	headers_read(request->connection->mhd, url, method, version, request->target_len, headers);
+	const union MHD_ConnectionInfo *info = MHD_get_connection_info(request->connection->mhd,
+								       MHD_CONNECTION_INFO_REQUEST_HEADER_SIZE);
+	request->connection->read += info ? info->header_size : 0;
 	request->method = http_method_parse(method);
 	memcpy(request->id, headers->request_id, sizeof request->id);
 	if (request->id[0] == '\0') { /* random: only a name, but that of no other request */
@@ -167,6 +170,7 @@ static enum MHD_Result request_read_body(struct request *request, const char *da
 		memcpy(request->body + request->body_len, data, *data_len);
 	}
 	request->body_len += *data_len;
+	request->connection->read += *data_len;
 	*data_len = 0;
 	return MHD_YES;
 }

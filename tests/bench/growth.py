@@ -9,7 +9,7 @@ import harness
 import load
 
 CONNECTIONS, WAITERS, LOCKS = (10, 1000, 10000), (10, 1000, 10000), (1000, 100000, 1000000)
-LEAK_SECONDS = 60
+LEAK_SECONDS, REST_S = 60, 13  # idle connections rest after --request-timeout-ms and a second
 ROOM = ("--max-connections", "30000", "--max-connections-per-address", "0", "--max-waiters", "20000", "--max-waiters-per-resource", "20000", "--max-ttl-ms", "3600000",
         "--idle-timeout-ms", "600000")
 
@@ -56,6 +56,8 @@ def idle(stack):
         for one in opened:
             assert one.recv(4096), "it was closed"
         yield {"what": "idle connections, each after one request", "count": count, **sizes(stack)}
+        time.sleep(REST_S)
+        yield {"what": "the same at rest", "count": count, **sizes(stack), "note": f"{REST_S} s later"}
         close(opened)
         harness.wait_until(lambda: gauge(stack, "redlockd_http_connections") < 10, 60)
 
