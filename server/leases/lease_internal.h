@@ -236,6 +236,9 @@ void lease_queue_exit(struct lease_op *op, const struct redlock_result *result, 
 /* One that has become the first of all its queues, and was not returned before; in first_us how long until it may try
  * by itself (REDLOCK_NEVER: not known). NULL: there are no more. */
 struct lease_op *lease_queue_take_first(struct leases *leases);
+/* Whoever is likely to hold the resource next: the first waiter here, if a waiter of here before it has the lease that
+ * is being released. NULL: not known. */
+struct lease_op *lease_queue_next(const struct leases *leases, const struct lease_request *release);
 /* True if another operation waits before it in one of its queues. A shared one waits only behind those that are not. */
 bool lease_queue_is_behind(const struct lease_op *op);
 /* Publishes the longest queues to /stats if they have changed, but not too often. Once per round of the loop: the rest

@@ -24,6 +24,7 @@ struct lease_queue {
 	struct lease_queue_entries waiters;
 	struct lease_queue_entry *unshared; /* the first that is not shared; NULL: all are */
 	uint64_t entered;                   /* how many so far */
+	uint64_t holder;                    /* of the last exclusive lease that one of it was granted; 0: none yet */
 	size_t count;
 	char bytes[]; /* of the name */
 };
@@ -259,6 +260,8 @@ static void leave(struct lease_queue_entry *waiter, const struct redlock_result 
 	bool was_head = TAILQ_FIRST(&queue->waiters) == waiter;
 	assert(queue->count > 0);
 	TAILQ_REMOVE(&queue->waiters, waiter, entry);
+	if (result->outcome == REDLOCK_OK && waiter->op->request.mode == LEASE_EXCLUSIVE)
+		queue->holder = lease_value_token_id(waiter->op->token);
 	if (was_head && next && !is_shared(next))
 		note_first(waiter->op, next, result, now_us);
 	if (queue->unshared == waiter) {
@@ -304,6 +307,16 @@ struct lease_op *lease_queue_take_first(struct leases *leases)
 			return op;
 	}
 	return NULL;
+}
+
+struct lease_op *lease_queue_next(const struct leases *leases, const struct lease_request *release)
+{
+	const struct lease_queue *queue = release->set_count == 0
+						  ? queue_find(leases, release->resource, release->resource_len)
+						  : NULL;
+	if (!queue || queue->holder != lease_value_token_id(release->token) || lease_queue_is_behind(first_of(queue)))
+		return NULL;
+	return first_of(queue);
 }
 
 /* ---- for /stats, which sorts them ---- */

@@ -20,6 +20,19 @@ static void flush(struct leases *leases)
 	masters_flush(leases->masters);
 }
 
+/* The first waiter tries behind the release, in the same round trip, instead of one later when it is notified. The
+ * masters keep the order of the queue: if another replica's waiter is the next, it is refused and waits on. */
+static void try_behind(struct lease_op *next, uint64_t now_us)
+{
+	struct redlock_event timer = {
+		.kind = REDLOCK_TIMER, .now_us = now_us, .fence = lease_fence_guess(next->leases)};
+	if (next->notified_us == 0)
+		next->notified_us = now_us;
+	lease_op_dispatch_first(next, now_us, 0);
+	if (next->queued && next->core.state == REDLOCK_WAITING)
+		lease_op_dispatch(next, &timer);
+}
+
 static void start(struct lease_op *op, uint64_t now_us)
 {
 	struct leases *leases = op->leases;
@@ -29,7 +42,10 @@ static void start(struct lease_op *op, uint64_t now_us)
 	if (*wait_us > 0)
 		*wait_us = *wait_us > held_back_us ? *wait_us - held_back_us : 1;
 	start.behind = lease_queue_is_behind(op);
+	struct lease_op *next = op->request.operation == LEASE_RELEASE ? lease_queue_next(leases, &op->request) : NULL;
 	lease_op_dispatch(op, &start);
+	if (next && next->queued)
+		try_behind(next, now_us);
 	/* a burst must not keep its first commands until its last request is read */
 	if (++leases->unflushed >= FLUSH_EVERY)
 		flush(leases);

@@ -69,8 +69,8 @@ enum redlock_event_kind {
 	REDLOCK_NOTIFIED, /* `master` notifies this operation: it is free there, and the turn of this operation */
 	REDLOCK_PASSED,   /* the same, but it is the turn of another process */
 	/* No operation of this process is before this one any more; the lock may be free in `remaining_us`. With 0 also
-	 * when a master may have lost this operation's queue entry, or its notification may have been missed: the
-	 * operation tries at once. */
+	 * when a master may have lost this operation's queue entry, its notification may have been missed, or the
+	 * holder's release was just sent: the operation tries at once. */
 	REDLOCK_FIRST
 };
 
