@@ -25,6 +25,7 @@ import harness  # noqa: E402
 import load  # noqa: E402
 import bench_report  # noqa: E402
 import sharing  # noqa: E402
+import tails  # noqa: E402
 import watching  # noqa: E402
 
 
@@ -102,14 +103,14 @@ def parse_arguments():
     parser.add_argument("--seconds", type=int, default=3, help="how long each measurement lasts")
     parser.add_argument("--connections", default="1,16,64,256", help="comma list")
     parser.add_argument("--rates", default="2000,10000,20000", help="comma list: acquisitions a second, of the part rate")
-    parser.add_argument("--parts", default="masters,script,workers,peers,rate,faults,growth,watch,share,hot", help="comma list")
+    parser.add_argument("--parts", default="masters,script,workers,peers,rate,faults,growth,watch,share,tails,hot", help="comma list")
     parser.add_argument("--before", help="another redlockd, built before a change: measured in turns with this one")
     parser.add_argument("--output", default="build/results/bench", help="folder: bench.json, bench.md and the plots")
     given = parser.parse_args()
     given.connections = [int(number) for number in given.connections.split(",")]
     given.rates = [int(number) for number in given.rates.split(",")]
     given.parts = [*filter(None, given.parts.split(","))] + (["before"] if given.before else [])
-    unknown = set(given.parts) - {"growth", "watch", "share", "hot"} - set(parts(given))
+    unknown = set(given.parts) - {"growth", "watch", "share", "tails", "hot"} - set(parts(given))
     if unknown:
         parser.error(f"no such part: {', '.join(sorted(unknown))}")
     return given
@@ -125,7 +126,7 @@ def main():
             if part in given.parts:
                 print(f"round {round_number + 1} of {given.rounds}: {part}", flush=True)
                 measure(given, part, entries, round_number, found)
-    result.update(measurements=found, growth=None, watch=None, share=None)
+    result.update(measurements=found, growth=None, watch=None, share=None, tails=None)
     (folder / "bench.json").write_text(json.dumps(result, indent=1))
     if "growth" in given.parts:
         result["growth"] = growth.measure()
@@ -133,6 +134,8 @@ def main():
         result["watch"] = [one for _ in range(given.rounds) for one in watching.measure(given.seconds)]
     if "share" in given.parts:
         result["share"] = [one for _ in range(given.rounds) for one in sharing.measure(given.seconds)]
+    if "tails" in given.parts:
+        result["tails"] = [tails.measure(given.seconds) for _ in range(given.rounds)]
     if "hot" in given.parts:  # it has a table of its own
         generator = harness.ROOT / "build" / "release" / "hot_lock"
         subprocess.run([sys.executable, str(HERE / "hot_lock.py"), "--generator", str(generator), "--output", str(folder / "hot_lock.json"), "--rounds", str(given.rounds)],

@@ -1,5 +1,6 @@
 """From single measurements to medians with their spread, a table, plots and the aims."""
 
+import contextlib
 import statistics
 
 AIM_CONNECTIONS = 64
@@ -41,6 +42,9 @@ HEAD = ["part", "stack", "load", "connections", "a second", "p50 µs", "p99 µs"
 WATCH_HEAD = ["watchers", "scripts of all masters per change", "redlockd, of a processor", "masters, of a processor", "events a second", "last event ms, changes one by one", "last event ms, at the end of 100 a second"]
 
 SHARE_HEAD = ["lock", "requests a second", "scripts of a master per request", "CPU µs: service", "CPU µs: masters", "held while somebody waits", "release to next grant ms"]
+
+TAIL_HEAD = ["segment", "seconds", "p50 µs", "p99 µs", "p99.9 µs", "p99.9 / p50", "errors", "worst second", "its p99 µs", "its longest µs", "generator woke late µs"]
+TAIL_FAULTS = {"stop": "SIGSTOP", "cont": "SIGCONT", "kill": "SIGKILL", "start": "restart"}
 
 
 def rows(figures):
@@ -100,8 +104,28 @@ def growth_aims(growth):
     yield "10,000 waiters: at least 0.8 of the throughput for others", lambda value: value >= 0.8, of("waiters", 10000, "others")
 
 
-def aim_lines(figures, growth):
-    for what, reached, values in [*aims(figures), *growth_aims(growth)]:
+def tail_segments(tails):
+    """name: the segment of each run"""
+    return {name: [one for run in tails for one in run["segments"] if one["name"] == name] for name in dict.fromkeys(one["name"] for run in tails or [] for one in run["segments"])}
+
+
+def tail_ratio(segment):
+    return segment["took_us"]["p999"] / segment["took_us"]["median"]
+
+
+def tail_errors(segment):
+    return segment["refused"] + segment["dropped"]
+
+
+def tail_aims(tails):
+    for name, found in tail_segments(tails).items():
+        yield f"half of the highest rate, {name}: p99.9 at most 5 times p50", lambda value: value <= 5, [tail_ratio(one) for one in found]
+    if tails:
+        yield "half of the highest rate: no errors", lambda value: value == 0, [sum(map(tail_errors, run["segments"])) for run in tails]
+
+
+def aim_lines(result):
+    for what, reached, values in [*aims(Figures(result["measurements"])), *growth_aims(result["growth"]), *tail_aims(result["tails"])]:
         if values:
             yield [what, spread(values, 2), "yes" if reached(statistics.median(values)) else "**no**"]
 
@@ -109,26 +133,51 @@ def aim_lines(figures, growth):
 # ---- plots
 
 
-def plot(figures, folder):
+@contextlib.contextmanager
+def picture(folder, name, width, height):
+    """The axes of a plot, written to NAME.svg."""
     import matplotlib
     matplotlib.use("svg")
     from matplotlib import pyplot
+    drawn, axes = pyplot.subplots(figsize=(width, height))
+    yield axes
+    drawn.tight_layout()
+    drawn.savefig(folder / f"{name}.svg", metadata={"Date": None})
+    pyplot.close(drawn)
+
+
+def plot(figures, folder):
     for part, what, title in (("masters", "acquire", "Acquisitions a second, by masters and connections"), ("peers", "acquire", "Acquisitions a second, beside others"),
                               ("faults", "acquire", "One of five masters")):
         keys = [key for key in figures.keys() if key[0] == part and key[2] == what]
         if not keys:
             continue
-        picture, axes = pyplot.subplots(figsize=(8, 0.45 * len(keys) + 1.2))
         names = [f"{key[1]}, {key[3]} conn." for key in keys]
         values = [figures.values("per_s", *key) for key in keys]
         middles = [statistics.median(one) for one in values]
-        axes.barh(names, middles, xerr=[[m - min(one) for m, one in zip(middles, values)], [max(one) - m for m, one in zip(middles, values)]], color="#4477aa", ecolor="#333333", capsize=3)
-        axes.invert_yaxis()
-        axes.set_xlabel("a second")
-        axes.set_title(title)
-        picture.tight_layout()
-        picture.savefig(folder / f"{part}.svg", metadata={"Date": None})
-        pyplot.close(picture)
+        errors = [[m - min(one) for m, one in zip(middles, values)], [max(one) - m for m, one in zip(middles, values)]]
+        with picture(folder, part, 8, 0.45 * len(keys) + 1.2) as axes:
+            axes.barh(names, middles, xerr=errors, color="#4477aa", ecolor="#333333", capsize=3)
+            axes.invert_yaxis()
+            axes.set_xlabel("a second")
+            axes.set_title(title)
+
+
+def plot_tails(run, folder):
+    """The latencies of each second, with the faults and what redlockd reported of the master."""
+    seconds = [one for one in run["by_second"] if one["answered"]]
+    with picture(folder, "tails", 11, 5) as axes:
+        for figure, name, color in (("p999", "p99.9", "#cc3311"), ("p99", "p99", "#ee7733"), ("median", "p50", "#4477aa")):
+            axes.plot([one["from_s"] + 0.5 for one in seconds], [one["took_us"][figure] / 1000 for one in seconds], color=color, label=name)
+        axes.plot([one["from_s"] + 0.5 for one in seconds], [one["late_us"] / 1000 for one in seconds], ":", color="#999999", label="generator woke late, at most")
+        for second, what in run["events"]:
+            axes.axvline(second, color="#333333" if what in TAIL_FAULTS else "#bbbbbb", linewidth=0.8)
+            axes.text(second, 0.99, TAIL_FAULTS.get(what, what), rotation=90, fontsize=7, verticalalignment="top", transform=axes.get_xaxis_transform())
+        axes.set_yscale("log")
+        axes.set_xlabel("second")
+        axes.set_ylabel("ms")
+        axes.set_title(f"{run['highest'] / 2:.0f} acquisitions a second, half of the highest rate; one of three masters")
+        axes.legend(loc="lower right", fontsize=7)
 
 
 def growth_lines(growth):
@@ -150,11 +199,27 @@ def share_lines(share):
             for name, digits in (("scripts", 2), ("cpu_us_service", 1), ("cpu_us_masters", 1), ("held", 3), ("next_ms", 2)))]
 
 
+def tail_lines(tails):
+    for name, found in tail_segments(tails).items():
+        first, last = found[0]["from_s"], found[0]["to_s"]
+        worst = max((one for run in tails for one in run["by_second"][first:last] if one["answered"]), key=lambda one: one["took_us"]["p99"])
+        yield [name, f"{first}…{last}", *(spread([one["took_us"][figure] for one in found]) for figure in ("median", "p99", "p999")), spread([*map(tail_ratio, found)], 1),
+               str(sum(map(tail_errors, found))), str(worst["from_s"]), f"{worst['took_us']['p99']:.0f}", f"{worst['took_us']['max']:.0f}", f"{worst['late_us']:.0f}"]
+
+
+def tail_events(tails):
+    return [[str(number), f"{run['highest'] / 2:.0f}", "; ".join(f"{second:.2f} s {TAIL_FAULTS.get(what, what)}" for second, what in run["events"])]
+            for number, run in enumerate(tails or [], 1)]
+
+
 def write(result, folder):
     figures = Figures(result["measurements"])
-    text = ["## Aims\n", table(["aim", "median (lowest…highest of the rounds)", "reached"], aim_lines(figures, result["growth"])), "## Growth\n",
+    text = ["## Aims\n", table(["aim", "median (lowest…highest of the rounds)", "reached"], aim_lines(result)), "## Growth\n",
             table(["what", "how many", "redlockd, MB resident", "a master, MB used", ""], growth_lines(result["growth"])), "## Watchers\n",
-            table(WATCH_HEAD, watch_lines(result["watch"])), "## Held by many\n", table(SHARE_HEAD, share_lines(result["share"])), "## All\n", table(HEAD, rows(figures))]
+            table(WATCH_HEAD, watch_lines(result["watch"])), "## Held by many\n", table(SHARE_HEAD, share_lines(result["share"])), "## Half of the highest rate\n",
+            table(TAIL_HEAD, tail_lines(result["tails"])), table(["run", "a second", "when what was done to the master, and its state"], tail_events(result["tails"])), "## All\n", table(HEAD, rows(figures))]
     (folder / "bench.md").write_text("\n".join(text))
     plot(figures, folder)
+    if result["tails"]:
+        plot_tails(result["tails"][-1], folder)
     print("\n".join(text))

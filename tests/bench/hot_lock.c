@@ -3,7 +3,7 @@
  *
  *   hot_lock loop   many clients want one lock (hot_loop.c)
  *   hot_lock alone  one client wants many locks (hot_alone.c)
- *   hot_lock rate   --rate R: R a second over N connections (hot_rate.c)
+ *   hot_lock rate   --rate R [--cuts S[,S…]]: R a second over N connections (hot_rate.c)
  *   hot_lock order  is the order kept? (hot_order.c)
  *
  * Each takes --service S --servers A[,A…] [--waiters N] [--seconds T] [--warmup T] [--repeats N].
@@ -56,15 +56,11 @@ static void split_servers(struct bench *bench, char *list)
 static void parse(struct bench *bench, int argc, char **argv)
 {
 	static const struct option options[] = {
-		{"service", required_argument, NULL, 's'},
-		{"servers", required_argument, NULL, 'a'},
-		{"waiters", required_argument, NULL, 'n'},
-		{"seconds", required_argument, NULL, 't'},
-		{"warmup", required_argument, NULL, 'w'},
-		{"repeats", required_argument, NULL, 'r'},
-		{"resource", required_argument, NULL, 'o'},
-		{"rate", required_argument, NULL, 'p'},
-		{NULL, 0, NULL, 0},
+		{"service", required_argument, NULL, 's'},  {"servers", required_argument, NULL, 'a'},
+		{"waiters", required_argument, NULL, 'n'},  {"seconds", required_argument, NULL, 't'},
+		{"warmup", required_argument, NULL, 'w'},   {"repeats", required_argument, NULL, 'r'},
+		{"resource", required_argument, NULL, 'o'}, {"rate", required_argument, NULL, 'p'},
+		{"cuts", required_argument, NULL, 'c'},     {NULL, 0, NULL, 0},
 	};
 
 	for (int option; (option = getopt_long(argc, argv, "", options, NULL)) != -1;)
@@ -77,6 +73,7 @@ static void parse(struct bench *bench, int argc, char **argv)
 		case 'r': bench->repeats = (unsigned)strtoul(optarg, NULL, 10); break;
 		case 'o': bench->resource = optarg; break;
 		case 'p': bench->per_second = strtod(optarg, NULL); break;
+		case 'c': bench->cuts = optarg; break;
 		default: exit(2);
 		}
 	if (optind + 1 != argc || bench->service == NULL || bench->server_count == 0 || bench->waiters == 0 ||
@@ -105,8 +102,13 @@ int main(int argc, char **argv)
 		{"order", hot_order},
 		{"rate", hot_rate},
 	};
-	struct bench bench = {
-		.waiters = 1, .repeats = 1, .warmup_s = 0.5, .seconds = 2, .per_second = 1000, .resource = "hot"};
+	struct bench bench = {.waiters = 1,
+			      .repeats = 1,
+			      .warmup_s = 0.5,
+			      .seconds = 2,
+			      .per_second = 1000,
+			      .resource = "hot",
+			      .cuts = ""};
 	json_t *result = json_object();
 
 	parse(&bench, argc, argv);

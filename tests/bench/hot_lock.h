@@ -15,7 +15,7 @@ struct bench {
 	const char *servers[BENCH_SERVERS_MAX];
 	unsigned server_count, waiters, repeats;
 	double warmup_s, seconds, per_second;
-	const char *resource;
+	const char *resource, *cuts;
 
 	uv_loop_t loop;
 	struct client *clients; /* client_count of them; client i talks to server i modulo server_count */

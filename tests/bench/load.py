@@ -38,12 +38,16 @@ def with_costs(figures, stack, before):
     return figures
 
 
+def rate_command(stack, per_second, seconds, connections=64):
+    command = [str(harness.ROOT / "build" / "release" / "hot_lock"), "rate", "--service", "etcd" if stack.load == "etcd" else "redlockd", "--servers",
+               stack.addresses[0], "--waiters", str(connections), "--rate", str(per_second), "--seconds", str(seconds), "--resource", next(tags)]
+    return [*harness.DIES_WITH_US, *command]
+
+
 def at_rate(stack, per_second, seconds, connections=64):
     """So many acquisitions a second, whether the service keeps up or not; times count from when each was to be sent (hot_rate.c)."""
     before = {kind: cpu_seconds(pids) for kind, pids in stack.pids().items()}
-    command = [str(harness.ROOT / "build" / "release" / "hot_lock"), "rate", "--service", "etcd" if stack.load == "etcd" else "redlockd", "--servers",
-               stack.addresses[0], "--waiters", str(connections), "--rate", str(per_second), "--seconds", str(seconds), "--resource", next(tags)]
-    done = subprocess.run([*harness.DIES_WITH_US, *command], stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60 + seconds * 4, check=True)
+    done = subprocess.run(rate_command(stack, per_second, seconds, connections), stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60 + seconds * 4, check=True)
     found = json.loads(done.stdout)
     took = found["took_us"]
     figures = {"requests": found["answered"], "seconds": seconds, "errors": found["refused"] + found["dropped"], "p50_us": took.get("median", 0),
