@@ -43,7 +43,7 @@ WATCH_HEAD = ["watchers", "scripts of all masters per change", "redlockd, of a p
 
 SHARE_HEAD = ["lock", "requests a second", "scripts of a master per request", "CPU µs: service", "CPU µs: masters", "held while somebody waits", "release to next grant ms"]
 
-TAIL_HEAD = ["segment", "seconds", "p50 µs", "p99 µs", "p99.9 µs", "p99.9 / p50", "errors", "worst second", "its p99 µs", "its longest µs", "generator woke late µs"]
+TAIL_HEAD = ["segment", "seconds", "p50 µs", "p99 µs", "p99.9 µs", "p99.9 / p50", "errors", "worst second", "its p99 µs", "its longest µs", "generator woke late µs", "processors of others"]
 TAIL_FAULTS = {"stop": "SIGSTOP", "cont": "SIGCONT", "kill": "SIGKILL", "start": "restart"}
 
 
@@ -202,9 +202,11 @@ def share_lines(share):
 def tail_lines(tails):
     for name, found in tail_segments(tails).items():
         first, last = found[0]["from_s"], found[0]["to_s"]
-        worst = max((one for run in tails for one in run["by_second"][first:last] if one["answered"]), key=lambda one: one["took_us"]["p99"])
+        seconds = [one for run in tails for one in run["by_second"][first:last] if one["answered"]]
+        worst = max(seconds, key=lambda one: one["took_us"]["p99"])
         yield [name, f"{first}…{last}", *(spread([one["took_us"][figure] for one in found]) for figure in ("median", "p99", "p999")), spread([*map(tail_ratio, found)], 1),
-               str(sum(map(tail_errors, found))), str(worst["from_s"]), f"{worst['took_us']['p99']:.0f}", f"{worst['took_us']['max']:.0f}", f"{worst['late_us']:.0f}"]
+               str(sum(map(tail_errors, found))), str(worst["from_s"]), f"{worst['took_us']['p99']:.0f}", f"{worst['took_us']['max']:.0f}", f"{worst['late_us']:.0f}",
+               spread([one["others"] for one in seconds], 2)]
 
 
 def tail_events(tails):

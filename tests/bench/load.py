@@ -6,6 +6,7 @@ import os
 import pathlib
 import re
 import subprocess
+import time
 
 import harness
 
@@ -18,6 +19,24 @@ def cpu_seconds(pids):
     """What these processes took of the processors so far."""
     fields = [pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split() for pid in pids if pathlib.Path(f"/proc/{pid}").exists()]
     return sum(int(field[11]) + int(field[12]) for field in fields) / TICKS
+
+
+def busy_seconds():
+    """What everything took of the processors since the boot, and what the host of this machine took from it."""
+    fields = [int(field) for field in pathlib.Path("/proc/stat").read_text().splitlines()[0].split()[1:9]]
+    return (sum(fields) - fields[3] - fields[4]) / TICKS  # without idle and iowait
+
+
+class Others:
+    """How many processors everything else took since the last time that it was asked. `pids`: of what is measured, they may change."""
+
+    def __init__(self, pids):
+        self.pids, self.last = pids, (time.monotonic(), busy_seconds(), {})
+
+    def processors(self):
+        now, (at, busy, own) = (time.monotonic(), busy_seconds(), {pid: cpu_seconds([pid]) for pid in self.pids()}), self.last
+        self.last = now
+        return round((now[1] - busy - sum(used - own.get(pid, 0) for pid, used in now[2].items())) / (now[0] - at), 2)
 
 
 def wrk(stack, load, connections, seconds, more=None):

@@ -1,6 +1,8 @@
 """The latencies at half of the highest rate, while one of three masters is stopped, continues, is killed, and comes back empty."""
 
+import itertools
 import json
+import os
 import subprocess
 import time
 
@@ -20,11 +22,14 @@ def state_of_last(client):
     return one["state"] + (f": {one['reason']}" if one.get("reason") else "")
 
 
-def harm(stack, until):
-    """Carries out the faults at their seconds. Returns them and the changes of state that redlockd reported: (nanoseconds of the monotonic clock, text)."""
+def harm(stack, generator, began):
+    """Carries out the faults at their seconds. Returns them and the changes of state that redlockd reported, as (nanoseconds of the monotonic clock, text),
+    and how many processors others took in each second."""
     master, client, events, last, due = stack.masters.redis[-1], stack.daemon.client(), [], None, list(SEGMENTS)
-    began = until - SECONDS
-    while time.monotonic() < until:
+    others, each = load.Others(lambda: [os.getpid(), generator.pid, *itertools.chain(*stack.pids().values())]), []
+    while len(each) < SECONDS + 1:
+        if time.monotonic() >= began + len(each):
+            each.append(others.processors())
         if due and time.monotonic() >= began + due[0][0]:
             _, method, _ = due.pop(0)
             if method:
@@ -36,7 +41,7 @@ def harm(stack, until):
             last = state
         time.sleep(0.02)
     client.close()
-    return events
+    return events, each[1:]
 
 
 def highest_rate(seconds):
@@ -54,7 +59,7 @@ def measure(seconds):
         command = load.rate_command(stack, round(highest / 2), SECONDS, CONNECTIONS)
         command += ["--warmup", str(WARMUP), "--cuts", ",".join(str(second) for second, _, _ in SEGMENTS[1:])]
         with subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True) as generator:
-            events = harm(stack, time.monotonic() + WARMUP + SECONDS)
+            events, others = harm(stack, generator, time.monotonic() + WARMUP)
             text, _ = generator.communicate(timeout=60)
         assert generator.returncode == 0, "the load ended early"
     finally:
@@ -62,6 +67,8 @@ def measure(seconds):
     found = json.loads(text)
     for (_, _, name), segment in zip(SEGMENTS, found["segments"]):
         segment["name"] = name
+    for second, processors in zip(found["by_second"], others):
+        second["others"] = processors
     found.update(highest=highest, events=[[round((at - found["began_ns"]) / 1e9, 3), what] for at, what in events])
     print(f"  half of {highest:.0f}/s: {found['events']}", flush=True)
     return found
