@@ -202,11 +202,10 @@ def share_lines(share):
 def tail_lines(tails):
     for name, found in tail_segments(tails).items():
         first, last = found[0]["from_s"], found[0]["to_s"]
-        seconds = [one for run in tails for one in run["by_second"][first:last] if one["answered"]]
-        worst = max(seconds, key=lambda one: one["took_us"]["p99"])
+        worst = max((one for run in tails for one in run["by_second"][first:last] if one["answered"]), key=lambda one: one["took_us"]["p99"])
         yield [name, f"{first}…{last}", *(spread([one["took_us"][figure] for one in found]) for figure in ("median", "p99", "p999")), spread([*map(tail_ratio, found)], 1),
                str(sum(map(tail_errors, found))), str(worst["from_s"]), f"{worst['took_us']['p99']:.0f}", f"{worst['took_us']['max']:.0f}", f"{worst['late_us']:.0f}",
-               spread([one["others"] for one in seconds], 2)]
+               spread([one["others"] for one in found], 2)]
 
 
 def tail_events(tails):

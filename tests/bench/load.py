@@ -1,12 +1,12 @@
 """One measurement: a load on a stack for some seconds, and what it cost whom."""
 
+import contextlib
 import itertools
 import json
 import os
 import pathlib
 import re
 import subprocess
-import time
 
 import harness
 
@@ -21,22 +21,13 @@ def cpu_seconds(pids):
     return sum(int(field[11]) + int(field[12]) for field in fields) / TICKS
 
 
-def busy_seconds():
-    """What everything took of the processors since the boot, and what the host of this machine took from it."""
-    fields = [int(field) for field in pathlib.Path("/proc/stat").read_text().splitlines()[0].split()[1:9]]
-    return (sum(fields) - fields[3] - fields[4]) / TICKS  # without idle and iowait
-
-
-class Others:
-    """How many processors everything else took since the last time that it was asked. `pids`: of what is measured, they may change."""
-
-    def __init__(self, pids):
-        self.pids, self.last = pids, (time.monotonic(), busy_seconds(), {})
-
-    def processors(self):
-        now, (at, busy, own) = (time.monotonic(), busy_seconds(), {pid: cpu_seconds([pid]) for pid in self.pids()}), self.last
-        self.last = now
-        return round((now[1] - busy - sum(used - own.get(pid, 0) for pid, used in now[2].items())) / (now[0] - at), 2)
+def others_seconds(own):
+    """What all processes but `own` took of the processors so far, with their children that have ended. /proc/stat counts by ticks, and misses short turns."""
+    total = 0
+    for folder in pathlib.Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):  # it ends meanwhile
+            total += sum(map(int, (folder / "stat").read_text().rpartition(")")[2].split()[11:15])) if int(folder.name) not in own else 0
+    return total / TICKS
 
 
 def wrk(stack, load, connections, seconds, more=None):

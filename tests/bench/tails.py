@@ -24,24 +24,23 @@ def state_of_last(client):
 
 def harm(stack, generator, began):
     """Carries out the faults at their seconds. Returns them and the changes of state that redlockd reported, as (nanoseconds of the monotonic clock, text),
-    and how many processors others took in each second."""
-    master, client, events, last, due = stack.masters.redis[-1], stack.daemon.client(), [], None, list(SEGMENTS)
-    others, each = load.Others(lambda: [os.getpid(), generator.pid, *itertools.chain(*stack.pids().values())]), []
-    while len(each) < SECONDS + 1:
-        if time.monotonic() >= began + len(each):
-            each.append(others.processors())
-        if due and time.monotonic() >= began + due[0][0]:
-            _, method, _ = due.pop(0)
-            if method:
-                events.append((time.monotonic_ns(), method))
-                getattr(master, method)()
-        state = state_of_last(client)
-        if state != last:
-            events.append((time.monotonic_ns(), state))
-            last = state
-        time.sleep(0.02)
+    and how many processors others took in each segment."""
+    master, client, events, last, others = stack.masters.redis[-1], stack.daemon.client(), [], None, []
+    own = {os.getpid(), generator.pid}
+    for second, method in [*((second, method) for second, method, _ in SEGMENTS), (SECONDS, None)]:
+        while time.monotonic() < began + second:
+            state = state_of_last(client)
+            if state != last:
+                events.append((time.monotonic_ns(), state))
+                last = state
+            time.sleep(0.02)
+        own.update(itertools.chain(*stack.pids().values()))
+        others.append((time.monotonic(), load.others_seconds(own)))
+        if method:
+            events.append((time.monotonic_ns(), method))
+            getattr(master, method)()
     client.close()
-    return events, each[1:]
+    return events, [round((used - before) / (until - since), 2) for (since, before), (until, used) in itertools.pairwise(others)]
 
 
 def highest_rate(seconds):
@@ -56,8 +55,8 @@ def measure(seconds):
     highest = highest_rate(seconds)
     stack = stacks.Redlockd()
     try:
-        command = load.rate_command(stack, round(highest / 2), SECONDS, CONNECTIONS)
-        command += ["--warmup", str(WARMUP), "--cuts", ",".join(str(second) for second, _, _ in SEGMENTS[1:])]
+        command = load.rate_command(stack, round(highest / 2), SECONDS + 1, CONNECTIONS)  # in the last second, which does not count, late ones are sent
+        command += ["--warmup", str(WARMUP), "--cuts", ",".join(str(second) for second in [*(second for second, _, _ in SEGMENTS[1:]), SECONDS])]
         with subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True) as generator:
             events, others = harm(stack, generator, time.monotonic() + WARMUP)
             text, _ = generator.communicate(timeout=60)
@@ -65,10 +64,9 @@ def measure(seconds):
     finally:
         stack.stop()
     found = json.loads(text)
-    for (_, _, name), segment in zip(SEGMENTS, found["segments"]):
-        segment["name"] = name
-    for second, processors in zip(found["by_second"], others):
-        second["others"] = processors
+    del found["by_second"][SECONDS:], found["segments"][len(SEGMENTS):]
+    for (_, _, name), segment, processors in zip(SEGMENTS, found["segments"], others):
+        segment.update(name=name, others=processors)
     found.update(highest=highest, events=[[round((at - found["began_ns"]) / 1e9, 3), what] for at, what in events])
     print(f"  half of {highest:.0f}/s: {found['events']}", flush=True)
     return found
