@@ -116,7 +116,7 @@ static _Noreturn void dev_exec(const struct dev_supervisor *self, uint32_t i, pi
 		_exit(127);
 	execl(self->program, self->program, "--port", "0", "--unixsocket", path, "--unixsocketperm", "600", "--dir",
 	      self->folder, "--daemonize", "no", "--save", "", "--appendonly", "no", "--maxmemory-policy", "noeviction",
-	      "--loglevel", "warning", (char *)NULL);
+	      "--hz", "100", "--loglevel", "warning", (char *)NULL);
 	dprintf(2, "%s: %s\n", self->program, strerror(errno));
 	_exit(127);
 }

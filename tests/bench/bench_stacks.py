@@ -21,13 +21,13 @@ TOOLS = harness.ROOT / "build" / "tools" / "bench"
 
 
 class Masters:
-    """Redis servers on Unix sockets, without persistence."""
+    """Redis servers on Unix sockets, without persistence, with the hz of those that come with redlockd."""
 
     def __init__(self, folder, count):
         self.redis = []
         try:
             for _ in range(count):
-                self.redis.append(harness.Redis(folder))
+                self.redis.append(harness.Redis(folder, "--hz", "100"))
         except BaseException:
             self.stop()
             raise

@@ -242,7 +242,7 @@ def test_a_bundled_master(lab):
     wait_until(lambda: process.poll() is None and pod.probe("valkey", "readinessProbe") == 0, 20, "ready")
     cli = ["redis-cli", "-p", str(port)]
     assert "NOAUTH" in subprocess.run([*cli, "PING"], capture_output=True, text=True, check=False).stdout
-    for name, value in {"appendonly": "yes", "appendfsync": "always", "maxmemory-policy": "noeviction", "maxmemory": str(192 << 20), "save": ""}.items():
+    for name, value in {"appendonly": "yes", "appendfsync": "always", "maxmemory-policy": "noeviction", "maxmemory": str(192 << 20), "save": "", "hz": "100"}.items():
         said = subprocess.run([*cli, "CONFIG", "GET", name], env={**os.environ, "REDISCLI_AUTH": PASSWORD}, capture_output=True, text=True, check=True).stdout
         assert said.splitlines()[1] == value, said
     assert PASSWORD not in pathlib.Path(f"/proc/{process.pid}/cmdline").read_text()
