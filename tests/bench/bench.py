@@ -31,11 +31,12 @@ import watching  # noqa: E402
 
 def redlockd_loads(connections):
     return [(name, count, lambda stack, seconds, name=name, count=count: load.wrk(stack, name, count, seconds))
-            for name in ("healthz", "acquire", "pair") for count in connections]
+            for name in ("healthz", "acquire", "pair", "refused") for count in connections]
 
 
 def service_loads(connections):
-    return [("acquire", count, lambda stack, seconds, count=count: load.wrk(stack, stack.load, count, seconds)) for count in connections]
+    return [*[("acquire", count, lambda stack, seconds, count=count: load.wrk(stack, stack.load, count, seconds)) for count in connections],
+            *[("pair", count, lambda stack, seconds, count=count: load.wrk(stack, stack.pair, count, seconds)) for count in connections if count > 1]]
 
 
 def rate_loads(rates):

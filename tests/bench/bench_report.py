@@ -83,8 +83,23 @@ def aims(figures):
     yield "CPU per acquire: below the Go service's", lambda value: value < 1, figures.ratio("cpu_us_service", peer, other("redsync in Go"))
     yield "one of five masters stopped: at least 0.9 of the healthy throughput", lambda value: value >= 0.9, figures.ratio("per_s", fault("stopped"), fault("healthy"))
     yield "one of five masters stopped: p99 at most 1.3 times", lambda value: value <= 1.3, figures.ratio("p99_us", fault("stopped"), fault("healthy"))
+    yield from pair_aims(figures)
     yield "two workers: at least 1.6 times one", lambda value: value >= 1.6, figures.ratio("per_s", ("workers", "redlockd, 2 workers", "acquire", at),
                                                                                    ("workers", "redlockd, 1 workers", "acquire", at))
+
+
+def pair_aims(figures):
+    """A whole life, and refusals; with --before also beside that one."""
+    def of(part, stack, what):
+        return (part, stack, what, AIM_CONNECTIONS)
+    ours, now, before = of("peers", "redlockd", "pair"), "this redlockd", "redlockd before"
+    yield "refusals a second: at least the rate of grants", lambda value: value >= 1, figures.ratio("per_s", of("masters", "redlockd, 3 masters", "refused"), of("masters", "redlockd, 3 masters", "acquire"))
+    yield "pairs: at least 3 times the Go service", lambda value: value >= 3, figures.ratio("per_s", ours, of("peers", "redsync in Go", "pair"))
+    yield "pairs: at least 12 times etcd with three members", lambda value: value >= 12, figures.ratio("per_s", ours, of("peers", "etcd, 3 members", "pair"))
+    yield "pairs: at least 1.3 times before", lambda value: value >= 1.3, figures.ratio("per_s", of("before", now, "pair"), of("before", before, "pair"))
+    yield "acquisitions: at least 1.15 times before", lambda value: value >= 1.15, figures.ratio("per_s", of("before", now, "acquire"), of("before", before, "acquire"))
+    yield "CPU of redlockd for a pair: at most 0.75 of before", lambda value: value <= 0.75, figures.ratio("cpu_us_service", of("before", now, "pair"), of("before", before, "pair"))
+    yield "CPU of the masters for a pair: at most 0.65 of before", lambda value: value <= 0.65, figures.ratio("cpu_us_masters", of("before", now, "pair"), of("before", before, "pair"))
 
 
 def alone(figures):
@@ -100,6 +115,7 @@ def growth_aims(growth):
         return [one[figure] for one in growth or [] if one["count"] == count and one["what"].startswith(what)]
     yield "10,000 connections that have not spoken yet: at most 40 MB resident", lambda value: value <= 40, of("connections that", 10000, "redlockd_mb")
     yield "10,000 idle connections, each after one request: at most 40 MB resident", lambda value: value <= 40, of("idle connections", 10000, "redlockd_mb")
+    yield "10,000 idle connections at rest: at most 20 MB resident", lambda value: value <= 20, of("the same at rest", 10000, "redlockd_mb")
     yield "10,000 waiters: at most 100 MB resident", lambda value: value <= 100, of("waiters", 10000, "redlockd_mb")
     yield "10,000 waiters: at least 0.8 of the throughput for others", lambda value: value >= 0.8, of("waiters", 10000, "others")
 

@@ -43,7 +43,7 @@ class Masters:
 
 
 class Stack:
-    load = "acquire"
+    load, pair = "acquire", "pair"
 
     def __init__(self, masters):
         self.folder = tempfile.mkdtemp(prefix="rl-bench-")
@@ -152,7 +152,7 @@ class NodeRedlock(Peer):
 class Etcd(stacks.EtcdStack):
     """Its lock service through the JSON gateway, under one lease for all locks; data in memory, so that no disk is waited for."""
 
-    load = "etcd"
+    load, pair = "etcd", "etcd-pair"
 
     def __init__(self, members):
         super().__init__(members, True)
