@@ -126,7 +126,7 @@ def gather_holding(lab, answers):
 
     def ended(resource, end):
         plain = service.connect()
-        body = json.dumps({"resource": resource, "owner": "worker-7", "ttl_ms": 300, "hold": True}).encode()
+        body = json.dumps({"resource": resource, "owner": "worker-7", "ttl_ms": 1500, "hold": True}).encode()
         plain.sendall(b"POST /locks HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
         wait_until(lambda: b'"renewed"' in plain.recv(65536, socket.MSG_PEEK), what="a renewal")
         end()
