@@ -159,7 +159,7 @@ static bool connection_may_rest(const struct connection *connection)
 	uint64_t now_us = clock_now_us(), idle_us = phase_limit_us(api, CONNECTION_IDLE);
 	struct tcp_info info = {.tcpi_state = 0};
 	socklen_t len = sizeof info;
-	int unread = 0;
+	int before = 0, unread = 0;
 	if (connection->phase != CONNECTION_IDLE || connection->mhd_daemon->kind != DAEMON_TCP || connection->linger ||
 	    now_us >= connection->deadline_us || api->context.draining || api->stopping)
 		return false;
@@ -167,9 +167,14 @@ static bool connection_may_rest(const struct connection *connection)
 	if (connection_rest_after_s(api) == 0 ||
 	    now_us + idle_us < connection->deadline_us + phase_limit_us(api, CONNECTION_RECEIVING))
 		return false;
-	return getsockopt(connection->fd, IPPROTO_TCP, TCP_INFO, &info, &len) == 0 &&
-	       ioctl(connection->fd, SIOCINQ, &unread) == 0 &&
-	       info.tcpi_bytes_received - (unsigned)unread == connection->read;
+	/* Nobody reads meanwhile, but more can come in between, and both numbers must be of one moment. */
+	do {
+		if (ioctl(connection->fd, SIOCINQ, &before) != 0 ||
+		    getsockopt(connection->fd, IPPROTO_TCP, TCP_INFO, &info, &len) != 0 ||
+		    ioctl(connection->fd, SIOCINQ, &unread) != 0)
+			return false;
+	} while (unread != before);
+	return info.tcpi_bytes_received - (unsigned)unread == connection->read;
 }
 
 /* Keeps a duplicate of the socket, which libmicrohttpd is about to close. False: it ends. */

@@ -2,10 +2,12 @@
 until the client goes on. The client sees nothing of it."""
 
 import contextlib
+import os
 import pathlib
 import re
 import signal
 import ssl
+import subprocess
 import time
 
 import pytest
@@ -143,6 +145,29 @@ def test_the_beginning_of_a_request_does_not_rest(service):
     assert late.recv(1) == b""
     wait_resting(service, 1)
     assert ask(plain).status == 200
+
+
+@pytest.mark.parametrize("begun", [0, 7], ids=["nothing was read", "as many were read"])
+@pytest.mark.parametrize("look", [1, 2])
+def test_bytes_that_come_during_the_look(lab, look, begun):
+    """What is unread and what has come must be of one moment: else a whole request is lost, or the beginning of one, hidden by as many bytes."""
+    library, mark = f"{lab.folder}/slow_look.so", pathlib.Path(lab.folder, "look")
+    source = pathlib.Path(__file__).with_name("slow_look.c")
+    subprocess.run([os.environ.get("CC", "cc"), "-shared", "-fPIC", "-O2", "-Wall", "-Wextra", "-Werror", "-o", library, source, "-ldl"], check=True)
+    asan = "verify_asan_link_order=0:" + os.environ.get("ASAN_OPTIONS", "")
+    service = lab.service(3, *OPTIONS, env={"LD_PRELOAD": library, "LOOK_FILE": str(mark), "LOOK_NUMBER": str(look), "ASAN_OPTIONS": asan})
+    plain = connect_to(service.address)
+    assert ask(plain, GET + GET[:begun]).status == 200
+    wait_until(mark.exists, what="it looks")
+    plain.sendall(GET[begun:2 * begun] or GET)
+    mark.unlink()
+    if not begun:
+        assert read_response(plain).status == 200
+        return
+    with contextlib.suppress(ConnectionError):
+        time.sleep(0.2)
+        plain.sendall(GET[2 * begun:])
+        assert plain.recv(1) == b""
 
 
 def test_connections_that_rest_do_not_delay_the_end(service):
