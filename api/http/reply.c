@@ -12,7 +12,10 @@
 
 #include "http_internal.h"
 
-enum { BLOCK_BYTES = 4096 }; /* what the library asks for at once of a stream */
+enum {
+	BLOCK_BYTES = 4096,    /* what the library asks for at once of a stream */
+	STREAM_END_S = 1000000 /* no deadline, but no daemon's timeout either */
+};
 
 void reply_static(struct request *request, unsigned status, const char *type, const char *bytes, size_t len)
 {
@@ -67,6 +70,15 @@ void reply_wake(struct request *request)
 
 /* ---- streams ---- */
 
+/* The library would close the socket only when it looks at it again, which is as the oldest one. It looks at those with
+ * a timeout of their own in each run. */
+static ssize_t reply_end_stream(struct connection *connection, ssize_t how)
+{
+	MHD_set_connection_option(connection->mhd, MHD_CONNECTION_OPTION_TIMEOUT, STREAM_END_S);
+	connection->mhd_daemon->runnable = true;
+	return how;
+}
+
 /* MHD_ContentReaderCallback: the next piece of the body. */
 static ssize_t reply_read_stream(void *arg, uint64_t position, char *bytes, size_t size)
 {
@@ -74,7 +86,7 @@ static ssize_t reply_read_stream(void *arg, uint64_t position, char *bytes, size
 	struct connection *connection = request->connection;
 	(void)position;
 	if (connection_is_ending(connection))
-		return MHD_CONTENT_READER_END_WITH_ERROR;
+		return reply_end_stream(connection, MHD_CONTENT_READER_END_WITH_ERROR);
 	ssize_t len = request->reply.read(request->reply.read_arg, bytes, size);
 	assert(len >= REPLY_STREAM_BREAK && len <= (ssize_t)size);
 	if (len > 0) { /* this piece must be taken in time */
@@ -82,12 +94,12 @@ static ssize_t reply_read_stream(void *arg, uint64_t position, char *bytes, size
 		return len;
 	}
 	if (len == REPLY_STREAM_BREAK)
-		return MHD_CONTENT_READER_END_WITH_ERROR;
+		return reply_end_stream(connection, MHD_CONTENT_READER_END_WITH_ERROR);
 	if (len == REPLY_STREAM_END) {
 		/* Unread bytes of the client would reset the connection under the last piece when it is closed. */
 		char byte;
 		connection->linger = recv(connection->fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT) == 1;
-		return MHD_CONTENT_READER_END_OF_STREAM;
+		return reply_end_stream(connection, MHD_CONTENT_READER_END_OF_STREAM);
 	}
 	connection_suspend(connection, true);
 	return 0;

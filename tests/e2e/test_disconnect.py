@@ -8,6 +8,7 @@ its client left is lost, which cannot be noticed: that lease runs out (test_deli
 """
 
 import collections
+import os
 import random
 import re
 import select
@@ -19,7 +20,7 @@ import time
 
 import pytest
 
-from harness import SCALE, SLOW, Resp, curl_command, quote, read_response, wait_until
+from harness import SCALE, SLOW, Resp, connect_to, curl_command, quote, read_response, wait_until
 from proxy import Proxy
 from waiting_fixtures import (Waiter, check_nothing_is_left, check_served_in_order, crowd, give_back, lines,  # noqa: F401
                               total, wait_for_queue)
@@ -53,6 +54,34 @@ def close_for_writing(waiter):
 
 
 WAYS_TO_LEAVE = [close, reset, close_for_writing]
+
+
+# ---- the socket ----
+
+@pytest.mark.parametrize("over", ["tcp", "unix"])
+@pytest.mark.parametrize("version", ["1.0", "1.1"])
+def test_the_socket_of_a_stream_ends_with_its_client_though_others_are_idle(lab, over, version):
+    """libmicrohttpd notices the end of a stream only with the oldest of the connections, unless it is told to look."""
+    listen = f"unix:{lab.folder}/listen"
+    server = lab.redlockd(lab.redises(1), "--listen", listen)
+    address = listen if over == "unix" else server.address
+    body = '{"resource":"socket","hold":true}'
+    with connect_to(address) as idle:
+        idle.sendall(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        assert read_response(idle).status == 200
+        before = descriptors(server)
+        with connect_to(address) as plain:
+            plain.sendall(f"POST /locks HTTP/{version}\r\nHost: localhost\r\nContent-Length: {len(body)}\r\n\r\n{body}".encode())
+            while b"acquired" not in (got := plain.recv(65536)):
+                assert got
+            assert descriptors(server) == before + 1
+        since = time.monotonic()
+        wait_until(lambda: descriptors(server) == before, what="its socket is closed")
+        assert time.monotonic() - since < 5 * SLOW, "not before the idle connection rests or ends"
+
+
+def descriptors(server):
+    return len(os.listdir(f"/proc/{server.process.pid}/fd"))
 
 
 # ---- the queue entry ----

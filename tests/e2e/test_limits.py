@@ -133,7 +133,8 @@ def test_one_address_does_not_use_up_what_others_need(start):
     flood = [connect_from(service, "127.0.0.2") for _ in range(100)]
     client = client_from(service, "127.0.0.3")
     assert client.call("POST", "/locks", {"resource": "x"}).status == 201
-    assert service.metrics()['redlockd_http_connections_refused_total{reason="address"}'] == 96
+    refused = 'redlockd_http_connections_refused_total{reason="address"}'
+    wait_until(lambda: service.metrics()[refused] == 96, what="the other worker has refused its last one, too")
     client.close()
     for plain in flood:
         plain.close()

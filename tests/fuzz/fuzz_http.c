@@ -207,10 +207,12 @@ static void pass_time(uint8_t choice)
 	settle();
 }
 
+/* Its daemons start here, and not with an input's first connection: descriptors are counted. */
 static void begin_api(void)
 {
 	api = api_new(&config);
 	MUST(api != NULL, "no api: %s", strerror(errno));
+	MUST(daemon_pool_choose(api, DAEMON_UNIX)->kind == DAEMON_UNIX, "no daemon for Unix sockets");
 }
 
 static void end_api(void)
@@ -368,7 +370,8 @@ static int lowest_descriptor(void)
 
 static void check_nothing_left(void)
 {
-	MUST(api->connections == 0, "%zu connections are left", api->connections);
+	MUST(api->connections == 0 && api->deferred_count == 0, "%zu connections are left, %zu rest", api->connections,
+	     api->deferred_count);
 	MUST(api->lingering_count == 0 && !api->arriving, "%zu sockets linger", api->lingering_count);
 	MUST(api_busy(api) == 0, "%zu requests are left", api_busy(api));
 	leases_check_end();

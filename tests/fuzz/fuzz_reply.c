@@ -38,11 +38,13 @@ static bool is_legal(enum redlock_script script, enum redlock_vote vote)
 	return false;
 }
 
-/* The value is one of the elements, all of it. */
+/* The value is the answer or one of its elements, all of it. */
 static bool is_within(const redisReply *raw, const struct master_reply *reply)
 {
 	if (reply->value == NULL)
 		return reply->value_len == 0;
+	if (raw->type == REDIS_REPLY_STRING)
+		return raw->str == reply->value && raw->len == reply->value_len;
 	for (size_t i = 0; i < raw->elements; i++)
 		if (raw->element[i]->type == REDIS_REPLY_STRING && raw->element[i]->str == reply->value)
 			return (size_t)raw->element[i]->len == reply->value_len;
