@@ -18,6 +18,7 @@
 
 #include "http_internal.h"
 
+enum { LOOK_AGAIN_S = 1000000 }; /* no deadline, but no daemon's timeout either */
 /* With each look at most 1 MiB is discarded: so much of a socket's input cannot hold up the loop. */
 enum { LINGER_US = 1000000, LINGER_POLL_US = 20000, LINGER_READS = 16, LINGER_READ_BYTES = 65536 };
 
@@ -223,6 +224,13 @@ void connection_free(struct connection *connection)
 	api_count_connections(api);
 }
 
+void connection_look_again(struct connection *connection)
+{
+	assert(connection->phase != CONNECTION_WORKING);
+	MHD_set_connection_option(connection->mhd, MHD_CONNECTION_OPTION_TIMEOUT, LOOK_AGAIN_S);
+	connection->mhd_daemon->runnable = true;
+}
+
 /* Shuts the connection down in any phase except WORKING; libmicrohttpd then ends it. */
 static void connection_end(struct connection *connection, enum connection_phase phase)
 {
@@ -232,6 +240,7 @@ static void connection_end(struct connection *connection, enum connection_phase 
 		tls_link_bye(&connection->link);
 	connection_enter(connection, phase);
 	shutdown(connection->fd, SHUT_RDWR);
+	connection_look_again(connection);
 }
 
 static void check_list(struct api *api, enum connection_phase phase, enum http_counter timeout, uint64_t now_us)

@@ -206,6 +206,10 @@ static inline bool connection_is_ending(const struct connection *connection)
 	return connection->phase >= CONNECTION_ENDING;
 }
 
+/* Has the library look at the connection in its next run, whatever the socket shows. Else it keeps one that it has
+ * ended while it prepared an answer, until that is the oldest. Not while it is suspended. */
+void connection_look_again(struct connection *connection);
+
 /* True if no request may follow the present one (--max-requests-per-connection). */
 bool connection_is_spent(const struct connection *connection);
 

@@ -12,10 +12,7 @@
 
 #include "http_internal.h"
 
-enum {
-	BLOCK_BYTES = 4096,    /* what the library asks for at once of a stream */
-	STREAM_END_S = 1000000 /* no deadline, but no daemon's timeout either */
-};
+enum { BLOCK_BYTES = 4096 }; /* what the library asks for at once of a stream */
 
 void reply_static(struct request *request, unsigned status, const char *type, const char *bytes, size_t len)
 {
@@ -70,12 +67,9 @@ void reply_wake(struct request *request)
 
 /* ---- streams ---- */
 
-/* The library would close the socket only when it looks at it again, which is as the oldest one. It looks at those with
- * a timeout of their own in each run. */
 static ssize_t reply_end_stream(struct connection *connection, ssize_t how)
 {
-	MHD_set_connection_option(connection->mhd, MHD_CONNECTION_OPTION_TIMEOUT, STREAM_END_S);
-	connection->mhd_daemon->runnable = true;
+	connection_look_again(connection);
 	return how;
 }
 
