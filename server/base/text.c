@@ -7,7 +7,7 @@
 
 #include "base.h"
 
-enum { TEXT_FIRST = 256, TEXT_MAX = 64 << 20 /* a mistake of the caller */ };
+enum { TEXT_FIRST = 64, TEXT_MAX = 64 << 20 /* a mistake of the caller */ };
 
 void text_init(struct text *text)
 {

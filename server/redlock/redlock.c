@@ -151,9 +151,9 @@ static void handle_vote(struct redlock *op, const struct redlock_event *event, s
 	op->answered |= bit;
 	if (event->vote == REDLOCK_VOTE_UNSENT || event->vote == REDLOCK_VOTE_QUARANTINED)
 		op->sent &= (uint16_t)~bit;
-	op->ballots[event->master] = (struct redlock_ballot){event->vote,          event->ttl_us,   event->remaining_us,
-							     event->holder,        event->fence,    event->waiters,
-							     event->other_library, event->elsewhere};
+	op->ballots[event->master] = (struct redlock_ballot){event->vote,    event->other_library, event->elsewhere,
+							     event->waiters, event->ttl_us,        event->remaining_us,
+							     event->holder,  event->fence};
 	redlock_fence_note(op, event);
 	if (op->state != REDLOCK_RAISING)
 		evaluate_votes(op, event->now_us, out);

@@ -227,10 +227,10 @@ struct redlock {
 	uint64_t fence;   /* of this attempt: the guess, or the last RAISE's */
 	uint64_t highest; /* the largest fence seen in this attempt */
 	struct redlock_ballot {
-		enum redlock_vote vote;
-		uint64_t ttl_us, remaining_us, holder, fence;
-		uint32_t waiters;
+		enum redlock_vote vote : 8; /* as small as it can be: there is one for each master that there may be */
 		bool other_library, elsewhere;
+		uint32_t waiters;
+		uint64_t ttl_us, remaining_us, holder, fence;
 	} ballots[REDLOCK_MASTERS_MAX];
 };
 
