@@ -38,10 +38,16 @@ static json_t *fence_new(const struct lease_holder *holder)
 	return holder->fence > 0 ? json_integer((json_int_t)holder->fence) : NULL;
 }
 
+/* NULL: none. This and the next. */
 static json_t *owner_new(const struct lease_holder *holder)
 {
 	assert(holder->known && holder->owner_len <= LEASE_OWNER_MAX);
-	return call_text_new(holder->owner, holder->owner_len);
+	return holder->owner_len > 0 ? call_text_new(holder->owner, holder->owner_len) : NULL;
+}
+
+static json_t *caller_new(const struct lease_holder *holder)
+{
+	return holder->caller_len > 0 ? call_text_new(holder->owner + holder->owner_len, holder->caller_len) : NULL;
 }
 
 /* NULL: none, or not what redlockd wrote. */
@@ -49,8 +55,8 @@ static json_t *metadata_new(const struct lease_holder *holder)
 {
 	if (holder->metadata_len == 0)
 		return NULL;
-	json_t *object = json_loadb(holder->more + holder->caller_len, holder->metadata_len, JSON_REJECT_DUPLICATES,
-				    NULL);
+	json_t *object = json_loadb(holder->owner + holder->owner_len + holder->caller_len, holder->metadata_len,
+				    JSON_REJECT_DUPLICATES, NULL);
 	if (json_is_object(object))
 		return object;
 	json_decref(object);
@@ -62,7 +68,8 @@ static json_t *resources_new(const struct lease_holder *holder)
 {
 	if (holder->names_len == 0)
 		return NULL;
-	const char *at = holder->more + holder->caller_len + holder->metadata_len, *end = at + holder->names_len, *name;
+	const char *at = holder->owner + holder->owner_len + holder->caller_len + holder->metadata_len;
+	const char *end = at + holder->names_len, *name;
 	json_t *names = json_array();
 	size_t len;
 	while (text_line(&at, end, &name, &len))
@@ -87,10 +94,9 @@ static json_t *held_new(const struct lease_held *held, uint64_t ago_ms)
 	const struct lease_holder *holder = &held->holder;
 	uint64_t left_ms = held->remaining_ms > ago_ms ? held->remaining_ms - ago_ms : 0;
 	return json_pack("{s:o*, s:o*, s:o*, s:o*, s:I, s:o*, s:o*, s:o*}", "resources", resources_new(holder), "owner",
-			 holder->owner_len > 0 ? owner_new(holder) : NULL, "fence", fence_new(holder), "slot",
+			 owner_new(holder), "fence", fence_new(holder), "slot",
 			 holder->mode == LEASE_SLOT ? json_integer(holder->slot) : NULL, "remaining_ms",
-			 (json_int_t)left_ms, "held_ms", held_ms_new(holder), "caller",
-			 holder->caller_len > 0 ? call_text_new(holder->more, holder->caller_len) : NULL, "metadata",
+			 (json_int_t)left_ms, "held_ms", held_ms_new(holder), "caller", caller_new(holder), "metadata",
 			 metadata_new(holder));
 }
 
@@ -118,12 +124,11 @@ static json_t *state_new(const char *resource, size_t resource_len, const struct
 		return several_new(resource, resource_len, answer);
 	return json_pack("{s:o, s:o*, s:b, s:o*, s:o*, s:o*, s:o*, s:o*, s:o*, s:s*, s:I, s:o}", "resource",
 			 json_stringn(resource, resource_len), "resources", ours ? resources_new(holder) : NULL, "held",
-			 held, "owner", ours && holder->owner_len > 0 ? owner_new(holder) : NULL, "fence",
-			 held ? fence_new(holder) : NULL, "remaining_ms",
+			 held, "owner", ours ? owner_new(holder) : NULL, "fence", held ? fence_new(holder) : NULL,
+			 "remaining_ms",
 			 held && answer->expires ? json_integer((json_int_t)answer->remaining_ms) : NULL, "held_ms",
-			 held ? held_ms_new(holder) : NULL, "caller",
-			 ours && holder->caller_len > 0 ? call_text_new(holder->more, holder->caller_len) : NULL,
-			 "metadata", ours ? metadata_new(holder) : NULL, "mode", ours ? "exclusive" : NULL, "waiters",
+			 held ? held_ms_new(holder) : NULL, "caller", ours ? caller_new(holder) : NULL, "metadata",
+			 ours ? metadata_new(holder) : NULL, "mode", ours ? "exclusive" : NULL, "waiters",
 			 (json_int_t)answer->waiters, "votes", call_votes_new(&answer->votes));
 }
 

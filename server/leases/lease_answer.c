@@ -15,13 +15,11 @@ void lease_answer_fini(struct lease_answer *answer)
 
 void lease_answer_set(struct lease_answer *answer, const struct lease_answer *from)
 {
-	size_t len = (size_t)from->holder.caller_len + from->holder.metadata_len + from->holder.names_len;
-	char *more = len > 0 ? memcpy(memory_alloc(len), from->holder.more, len) : NULL;
-	struct lease_holders *several = lease_several_copy(from->several);
+	struct lease_answer copy = *from;
+	lease_holder_own(&copy.holder);
+	copy.several = lease_several_copy(from->several);
 	lease_answer_fini(answer);
-	*answer = *from;
-	answer->holder.more = more;
-	answer->several = several;
+	*answer = copy;
 }
 
 static uint32_t ms_up(uint64_t us)

@@ -27,9 +27,7 @@ struct lease_force {
 	size_t awaited, count; /* releases under way, and all */
 	struct force_target {
 		struct lease_force *force;
-		struct lease_holder holder;
-		const char *names; /* of a set; the operation's */
-		uint16_t names_len;
+		struct lease_holder holder; /* its memory is that of `op` or `several` */
 		char token[LEASE_TOKEN_LEN];
 	} targets[]; /* of REDLOCK_MASTERS_MAX, and of `several` */
 };
@@ -63,7 +61,7 @@ static void on_released(void *arg, const struct lease_answer *answer)
 	const struct force_target *target = arg;
 	struct lease_force *force = target->force;
 	assert(force->awaited > 0);
-	if (weight(answer->status) >= weight(force->answer.status)) {
+	if (force->op && weight(answer->status) >= weight(force->answer.status)) {
 		struct lease_answer ours = *answer;
 		if (answer->status != LEASE_NOT_OWNER)
 			ours.holder = target->holder;
@@ -81,12 +79,14 @@ static void release(struct lease_force *force)
 	force->awaited = force->count;
 	force->answer = (struct lease_answer){.status = LEASE_EXPIRED};
 	for (size_t i = 0; i < force->count; i++) {
-		const struct force_target *target = &force->targets[i];
-		memcpy(request.token, target->token, sizeof request.token);
-		request.names = target->names;
-		request.names_len = target->names_len;
-		request.set_count = target->names ? target->holder.set_count : 0;
-		request.resource_len = target->names ? 0 : force->op->request.resource_len;
+		const struct lease_holder *holder = &force->targets[i].holder;
+		bool is_set = holder->set_count > 0;
+		memcpy(request.token, force->targets[i].token, sizeof request.token);
+		request.set_count = holder->set_count;
+		request.names = is_set ? holder->owner + holder->owner_len + holder->caller_len + holder->metadata_len
+				       : NULL;
+		request.names_len = holder->names_len;
+		request.resource_len = is_set ? 0 : force->op->request.resource_len;
 		(void)lease_submit(force->op->leases, &request, on_released, &force->targets[i]);
 	}
 }
@@ -119,12 +119,6 @@ static void add_target(struct lease_force *force, const struct lease_holder *hol
 	struct force_target *target = &force->targets[force->count++];
 	*target = (struct force_target){.force = force, .holder = *holder};
 	memcpy(target->token, token, sizeof target->token);
-	if (holder->names_len > 0) {
-		target->names = holder->more + holder->caller_len + holder->metadata_len;
-		target->names_len = holder->names_len;
-	}
-	target->holder.more = NULL; /* the operation's */
-	target->holder.caller_len = target->holder.metadata_len = target->holder.names_len = 0;
 }
 
 static void note_target(struct lease_force *force, const struct lease_sight *sight)
@@ -185,8 +179,6 @@ bool lease_force_release(struct lease_op *op)
 		return true;
 	}
 	struct lease_holder holder = spared ? force->targets[0].holder : (struct lease_holder){.known = false};
-	lease_several_free(several);
-	free(force);
 	/* One holder has a majority, or may have one with the masters that did not answer, or redlockd wrote no key. */
 	bool other = look.held &&
 		     (spared || !any || votes->granted + votes->failed + votes->quarantined >= votes->needed);
@@ -196,5 +188,7 @@ bool lease_force_release(struct lease_op *op)
 							     .votes = *votes,
 							     .holder = holder,
 							     .waited_ms = look.waited_ms});
+	lease_several_free(several);
+	free(force);
 	return false;
 }

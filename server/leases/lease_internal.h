@@ -154,6 +154,8 @@ uint64_t lease_value_hold_until_ms(const char *value, size_t len);
 uint64_t lease_value_read_holder(const char *value, size_t len, struct lease_holder *ret_holder);
 /* That identity, of redlockd's. */
 uint64_t lease_value_token_id(const char token[LEASE_TOKEN_LEN]);
+/* Gives the holder, a copy of another one, memory of its own. */
+void lease_holder_own(struct lease_holder *holder);
 /* Frees what belongs to the holder alone. */
 void lease_holder_fini(struct lease_holder *holder);
 /* Of an acquisition: "key:owner\ncaller\nmetadata", without what is empty at the end. A question mark stands before a

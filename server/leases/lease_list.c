@@ -167,8 +167,9 @@ static bool was_listed(const struct listing_item *item)
 static bool owner_matches(const struct lease_list_request *request, const struct lease_holder *holder)
 {
 	assert(request->owner_len <= LEASE_OWNER_MAX);
-	return !request->by_owner || (holder->known && holder->owner_len == request->owner_len &&
-				      memcmp(holder->owner, request->owner, request->owner_len) == 0);
+	bool same = holder->known && holder->owner_len == request->owner_len;
+	return !request->by_owner ||
+	       (same && (request->owner_len == 0 || memcmp(holder->owner, request->owner, request->owner_len) == 0));
 }
 
 static void on_inspected(void *arg, const struct lease_answer *answer)

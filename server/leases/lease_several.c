@@ -21,9 +21,8 @@ void lease_several_free(struct lease_holders *several)
 
 static void held_copy(struct lease_held *held, const struct lease_held *from)
 {
-	size_t len = (size_t)from->holder.caller_len + from->holder.metadata_len + from->holder.names_len;
 	*held = *from;
-	held->holder.more = len > 0 ? memcpy(memory_alloc(len), from->holder.more, len) : NULL;
+	lease_holder_own(&held->holder);
 }
 
 struct lease_holders *lease_several_copy(const struct lease_holders *from)

@@ -134,23 +134,23 @@ static bool read_label(const char *label, size_t len, bool is_set, struct lease_
 	size_t lens[3] = {0};
 	for (unsigned i = 0; i < 3 && text_line(&at, end, &parts[i], &lens[i]); i++)
 		;
-	size_t names_len = at < end ? (size_t)(end - at) : 0, more_len = lens[1] + lens[2] + names_len;
+	size_t names_len = at < end ? (size_t)(end - at) : 0, text_len = lens[0] + lens[1] + lens[2] + names_len;
 	uint8_t set_count = count_names(at, end);
 	if (lens[0] > LEASE_OWNER_MAX || lens[1] > LEASE_CALLER_MAX || lens[2] > LEASE_METADATA_MAX ||
 	    is_set != (set_count > 0) || is_set != (names_len > 0))
 		return false;
-	memcpy(ret_holder->owner, label, lens[0]);
 	ret_holder->owner_len = (uint16_t)lens[0];
 	ret_holder->caller_len = (uint16_t)lens[1];
 	ret_holder->metadata_len = (uint16_t)lens[2];
 	ret_holder->names_len = (uint16_t)names_len;
 	ret_holder->set_count = set_count;
-	if (more_len == 0)
+	if (text_len == 0)
 		return true;
-	char *more = ret_holder->more = memory_alloc(more_len);
-	more = mempcpy(more, parts[1], lens[1]);
-	more = mempcpy(more, parts[2], lens[2]);
-	memcpy(more, at, names_len);
+	char *text = memory_alloc(text_len);
+	ret_holder->owner = text;
+	for (unsigned i = 0; i < 3; i++)
+		text = mempcpy(text, parts[i], lens[i]);
+	memcpy(text, at, names_len);
 	return true;
 }
 
@@ -170,9 +170,15 @@ uint64_t lease_value_read_holder(const char *value, size_t len, struct lease_hol
 	return lease_value_token_id(value);
 }
 
+void lease_holder_own(struct lease_holder *holder)
+{
+	size_t len = (size_t)holder->owner_len + holder->caller_len + holder->metadata_len + holder->names_len;
+	holder->owner = len > 0 ? memcpy(memory_alloc(len), holder->owner, len) : NULL;
+}
+
 void lease_holder_fini(struct lease_holder *holder)
 {
-	free(holder->more);
-	holder->more = NULL;
-	holder->caller_len = holder->metadata_len = holder->names_len = 0;
+	free((char *)holder->owner);
+	holder->owner = NULL;
+	holder->owner_len = holder->caller_len = holder->metadata_len = holder->names_len = 0;
 }

@@ -102,18 +102,16 @@ static inline const char *lease_request_names(const struct lease_request *reques
 
 /* The holder of a resource, as far as the masters know. */
 struct lease_holder {
-	bool known;         /* false: the key was not written by redlockd (another library, another type) */
-	uint64_t fence;     /* 0: not known */
-	uint16_t owner_len; /* 0: the holder gave no owner */
-	char owner[LEASE_OWNER_MAX];
-	uint16_t caller_len, metadata_len; /* 0: none */
-	uint8_t set_count;                 /* of a set, with its names, as in struct lease_request; 0: one resource */
-	uint16_t names_len;
-	char *more;   /* the caller, the metadata, the names, in memory of the holder's own; NULL: none of them */
-	uint64_t key; /* of the request that it was granted to; 0: none */
-	bool noted;   /* … which the lease has had since it was granted; false: that request is under way */
+	bool known;        /* false: the key was not written by redlockd (another library, another type) */
+	bool noted;        /* it has had `key` since it was granted; false: that request is under way */
+	uint8_t set_count; /* of a set, with its names, as in struct lease_request; 0: one resource */
+	uint16_t owner_len, caller_len, metadata_len, names_len; /* 0: none */
+	uint16_t slot;                                           /* LEASE_SLOT */
 	enum lease_mode mode;
-	uint16_t slot; /* LEASE_SLOT */
+	uint64_t fence; /* 0: not known */
+	uint64_t key;   /* of the request that it was granted to; 0: none */
+	/* and behind it the caller, the metadata and the names, in memory of the holder's own; NULL: none of them */
+	const char *owner;
 };
 
 /* The leases that hold a resource together. */

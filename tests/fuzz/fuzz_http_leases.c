@@ -190,7 +190,7 @@ static void answer_op(struct lease_op *op, uint8_t choice)
 				      .remaining_ms = 29000,
 				      .too_late = choice & 16};
 	answer.holder = (struct lease_holder){.known = choice & 32, .fence = choice & 64 ? 41 : 0, .owner_len = 3};
-	memcpy(answer.holder.owner, choice & 128 ? "x\xffy" : "me!", 3); /* another program's value need not be text */
+	answer.holder.owner = choice & 128 ? "x\xffy" : "me!"; /* another program's value need not be text */
 	if (answer.status == LEASE_NO_QUORUM || answer.status == LEASE_SPLIT_VOTE || answer.status == LEASE_DRAINING) {
 		answer.votes = bad_votes;
 		leases.troubled = true;

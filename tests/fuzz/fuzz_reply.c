@@ -59,7 +59,8 @@ static void check_value(const char *value, size_t len)
 	MUST(holder.owner_len <= LEASE_OWNER_MAX && (holder.known || (holder.owner_len == 0 && holder.fence == 0)),
 	     "an owner of %u bytes", holder.owner_len);
 	MUST(holder.owner_len == 0 || memmem(value, len, holder.owner, holder.owner_len), "not the owner");
-	MUST(holder.caller_len == 0 || memmem(value, len, holder.more, holder.caller_len), "not the caller");
+	MUST(holder.caller_len == 0 || memmem(value, len, holder.owner + holder.owner_len, holder.caller_len),
+	     "not the caller");
 	MUST(holder.fence < REDLOCK_FENCE_LIMIT, "fence %llu", (unsigned long long)holder.fence);
 	MUST(hold_until_ms < REDLOCK_FENCE_LIMIT, "hold until %llu", (unsigned long long)hold_until_ms);
 	if (holder.known) {

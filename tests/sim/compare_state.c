@@ -101,13 +101,13 @@ static bool is_read(const redisReply *value, bool is_ours)
 	char text[COMPARE_TEXT];
 	lease_value_read_holder(value->str, value->len, &holder);
 	bool is_set = holder.set_count > 0;
-	const char *caller = holder.more ? holder.more : "", *metadata = caller + holder.caller_len,
-		   *names = metadata + holder.metadata_len;
+	const char *owner = holder.owner ? holder.owner : "", *caller = owner + holder.owner_len,
+		   *metadata = caller + holder.caller_len, *names = metadata + holder.metadata_len;
 	int lines = is_set || holder.metadata_len > 0 ? 2 : holder.caller_len > 0;
 	snprintf(text, sizeof text, "%.*s%c%" PRIu64 ":%" PRIu64 ":%s%.*" PRIx64 ":%.*s%.*s%.*s%.*s%.*s%s%.*s",
 		 LEASE_TOKEN_LEN, value->str, is_set ? ';' : ':', lease_value_hold_until_ms(value->str, value->len),
 		 holder.fence, holder.key != 0 && !holder.noted ? "?" : "", holder.key != 0 ? 16 : 0, holder.key,
-		 holder.owner_len, holder.owner, lines > 0, "\n", holder.caller_len, caller, lines > 1, "\n",
+		 holder.owner_len, owner, lines > 0, "\n", holder.caller_len, caller, lines > 1, "\n",
 		 holder.metadata_len, metadata, is_set ? "\n" : "", holder.names_len, names);
 	lease_holder_fini(&holder);
 	return holder.known == is_ours && (!is_ours || strcmp(text, value->str) == 0);

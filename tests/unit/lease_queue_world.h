@@ -76,6 +76,8 @@ static inline void tear_down(void)
 	uv_run(&loop, UV_RUN_DEFAULT);
 	leases_free(leases);
 	ck_assert_int_eq(uv_loop_close(&loop), 0);
+	while (asked_count > 0)
+		lease_answer_fini(&asked[--asked_count].answer);
 }
 
 static inline void on_done(void *arg, const struct lease_answer *answer)
@@ -83,7 +85,7 @@ static inline void on_done(void *arg, const struct lease_answer *answer)
 	struct asked *one = arg;
 	ck_assert(!one->answered);
 	one->answered = true;
-	one->answer = *answer;
+	lease_answer_set(&one->answer, answer);
 }
 
 static inline struct asked *ask(const char *resource, uint32_t wait_ms)

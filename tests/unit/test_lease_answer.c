@@ -21,12 +21,14 @@ START_TEST(owners_are_read_from_our_own_values)
 	ck_assert_uint_eq(holder.fence, UINT64_C(1795215206922001));
 	ck_assert_uint_eq(holder.owner_len, 8);
 	ck_assert_mem_eq(holder.owner, "worker-7", 8);
+	lease_holder_fini(&holder);
 	read_value(TOKEN ":0:9007199254740991::", &holder);
 	ck_assert(holder.known);
 	ck_assert_uint_eq(holder.fence, REDLOCK_FENCE_LIMIT - 1);
 	ck_assert_uint_eq(holder.owner_len, 0);
 	read_value(TOKEN ":0:1::a:b:c", &holder);
 	ck_assert_mem_eq(holder.owner, "a:b:c", 5);
+	lease_holder_fini(&holder);
 }
 END_TEST
 
@@ -74,6 +76,7 @@ START_TEST(keys_are_read)
 	ck_assert(holder.known && holder.noted);
 	ck_assert_uint_eq(holder.key, UINT64_C(0x0123456789abcdef));
 	ck_assert_mem_eq(holder.owner, "a:b", 3);
+	lease_holder_fini(&holder);
 	read_value(TOKEN ":12:34:?fedcba9876543210:", &holder);
 	ck_assert(holder.known && !holder.noted);
 	ck_assert_uint_eq(holder.key, UINT64_C(0xfedcba9876543210));
@@ -93,18 +96,19 @@ START_TEST(caller_and_metadata_are_read)
 	ck_assert_uint_eq(holder.owner_len, 2);
 	ck_assert_uint_eq(holder.caller_len, 7);
 	ck_assert_uint_eq(holder.metadata_len, 7);
-	ck_assert_mem_eq(holder.more, "billing{\"a\":1}", 14);
+	ck_assert_mem_eq(holder.owner, "mebilling{\"a\":1}", 16);
 	lease_holder_fini(&holder);
 	read_value(TOKEN ":12:34::\n\n{}", &holder);
 	ck_assert_uint_eq(holder.owner_len + holder.caller_len, 0);
-	ck_assert_mem_eq(holder.more, "{}", 2);
+	ck_assert_mem_eq(holder.owner, "{}", 2);
 	lease_holder_fini(&holder);
 	read_value(TOKEN ":12:34::me\nbilling", &holder);
 	ck_assert_uint_eq(holder.metadata_len, 0);
-	ck_assert_mem_eq(holder.more, "billing", 7);
+	ck_assert_mem_eq(holder.owner, "mebilling", 9);
 	lease_holder_fini(&holder);
 	read_value(TOKEN ":12:34::me\n", &holder);
-	ck_assert(holder.known && !holder.more);
+	ck_assert(holder.known && holder.caller_len == 0);
+	lease_holder_fini(&holder);
 }
 END_TEST
 
@@ -116,11 +120,11 @@ START_TEST(more_than_redlockd_writes_is_not_read)
 	size_t len = strlen(value), more = _i == 0 ? LEASE_CALLER_MAX : LEASE_METADATA_MAX;
 	memset(value + len, 'x', more);
 	read_value(value, &holder);
-	ck_assert(holder.known && holder.more);
+	ck_assert(holder.known && holder.owner);
 	lease_holder_fini(&holder);
 	value[len + more] = 'x';
 	read_value(value, &holder);
-	ck_assert(!holder.known && !holder.more);
+	ck_assert(!holder.known && !holder.owner);
 }
 END_TEST
 

@@ -67,7 +67,7 @@ static void fill(struct lease_request *lease, struct lease_answer *answer, const
 	memcpy(lease->resource, resource, lease->resource_len);
 	lease->owner_len = answer->holder.owner_len = (uint16_t)owner_len;
 	memcpy(lease->owner, owner, owner_len);
-	memcpy(answer->holder.owner, owner, owner_len);
+	answer->holder.owner = owner;
 }
 
 static const struct {
@@ -183,7 +183,7 @@ START_TEST(test_longest_refusal_fits)
 {
 	struct lease_request lease;
 	struct lease_answer answer;
-	char text[LEASE_REFUSAL_MAX + 1], *at, detail[201] = "", name[LEASE_RESOURCE_MAX];
+	char text[LEASE_REFUSAL_MAX + 1], *at, detail[201] = "", name[LEASE_RESOURCE_MAX], owner[LEASE_OWNER_MAX];
 	fill(&lease, &answer, "x", "", 0);
 	memset(detail, 'd', sizeof(detail) - 1);
 	memset(name, '\x01', sizeof(name));
@@ -196,7 +196,8 @@ START_TEST(test_longest_refusal_fits)
 	answer.holder.mode = LEASE_SLOT;
 	answer.holder.slot = UINT16_MAX;
 	answer.holder.owner_len = LEASE_OWNER_MAX;
-	memset(answer.holder.owner, '\x02', sizeof(answer.holder.owner));
+	memset(owner, '\x02', sizeof(owner));
+	answer.holder.owner = owner;
 	at = problem_write(PROBLEM_LOCKED, detail, text);
 	at += lease_refusal_write(&answer, name, sizeof(name), NULL, at);
 	ck_assert(at <= text + LEASE_REFUSAL_MAX);

@@ -107,7 +107,7 @@ START_TEST(one_look_for_all)
 	for (unsigned i = 0; i < 8; i++) {
 		ck_assert_str_eq(heard[i].tag, "7");
 		ck_assert_uint_eq(heard[i].events, 2);
-		ck_assert_str_eq(heard[i].state.holder.owner, "one");
+		ck_assert_mem_eq(heard[i].state.holder.owner, "one", 3);
 		ck_assert_uint_le(heard[i].state.remaining_ms, 20000);
 		ck_assert_uint_ge(heard[i].state.remaining_ms, 19000);
 	}
