@@ -41,11 +41,7 @@ local function one(i)
 	if note ~= '' then
 		local first, last = string.match(value, '^([^:]*:%d+:)%d+:[^:]*(:.*)$')
 		value = first .. note .. last
-		if shared then
-			redis.call('HSET', holders, token, value)
-		else
-			redis.call('SET', key, value, 'KEEPTTL')
-		end
+--include value_write.lua
 	end
 	local asked = tonumber(ARGV[3 * i + 1])
 --include lease_note.lua

@@ -38,11 +38,8 @@ if ARGV[3] ~= '' then
 	local first, last = string.match(ours, '^([^;]*;%d+:)%d+:[^:]*(:.*)$')
 	ours = first .. ARGV[3] .. last
 	for i = 1, count do
-		if hashes[i] then
-			redis.call('HSET', hashes[i], ARGV[1], ours)
-		else
-			redis.call('SET', KEYS[i], ours, 'KEEPTTL')
-		end
+		local key, holders, value = KEYS[i], hashes[i], ours
+--include value_write.lua
 	end
 end
 local asked, until_s = tonumber(ARGV[2]), ARGV[7]

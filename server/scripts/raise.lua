@@ -37,12 +37,9 @@ if old >= tonumber(ARGV[3]) then
 	return {2, now_us, old}
 end
 local first, last = string.match(value, '^([^:]*:%d+:)%d+(:.*)$')
-redis.call('HSET', KEYS[2], ARGV[2], ARGV[3])
-if shared then
-	redis.call('HSET', holders, ARGV[1], first .. ARGV[3] .. last)
-else
-	redis.call('SET', KEYS[1], first .. ARGV[3] .. last, 'KEEPTTL')
-end
+value = first .. ARGV[3] .. last
+redis.call('HSET', hash, ARGV[2], ARGV[3])
+--include value_write.lua
 local waited = tonumber(seen[4] or 0)
 --include watch_tell.lua
 return {1, now_us}

@@ -36,14 +36,11 @@ if old >= tonumber(ARGV[2]) then
 end
 local waited = tonumber(seen[3] or 0)
 for i = 1, count do
-	local key = KEYS[i]
+	local key, holders = KEYS[i], hashes[i]
 --include watch_tell.lua
 	local first, last = string.match(values[i], '^([^;]*;%d+:)%d+(:.*)$')
+	local value = first .. ARGV[2] .. last
 	redis.call('HSET', hash, ARGV[i + 4], ARGV[2])
-	if hashes[i] then
-		redis.call('HSET', hashes[i], ARGV[1], first .. ARGV[2] .. last)
-	else
-		redis.call('SET', KEYS[i], first .. ARGV[2] .. last, 'KEEPTTL')
-	end
+--include value_write.lua
 end
 return {1, now_us}

@@ -337,13 +337,12 @@ void model_release_set(struct model_master *master, const struct model_command *
 	struct model_value deleted = {0};
 	assert_set(command);
 	assert(command->token != 0 || command->entry.replica != 0);
-	/* local base, queued = string.sub(hash, 1, -7), waited > now_us or ARGV[2] ~= '' */
+	/* --include lease_end.lua: if waited > now_us or wanted ~= '' then */
 	bool queued = master->waited_us > master->now_us || command->entry.replica != 0;
 	MODEL_FOR_EACH_KEY (key, command->names) {
 		struct own own = find_own(master, command, key);
 		bool ours = command->token != 0 && is_whole(own, command);
-		/* if ours then redis.call('DEL', key) --include watch_tell.lua
-		 * elseif value then … */
+		/* if own then deleted = value elseif value then … --include lease_end.lua */
 		if (ours) {
 			deleted = *own.value;
 			if (own.holder)
@@ -358,7 +357,7 @@ void model_release_set(struct model_master *master, const struct model_command *
 			model_release_queue(master, command, key, ours ? &deleted : NULL, &told);
 	}
 	/* if seen[1] ~= ARGV[3] and ARGV[3] ~= '----------------' then return {-3, now_us}
-	 * if which then return {0, now_us, remaining, held, which - 1}
+	 * if which then return {0, now_us, remaining, holder, which - 1}
 	 * elseif deleted then return {1, now_us, deleted}
 	 * return {-1, now_us} */
 	if (model_is_other_epoch(master, command))
