@@ -161,24 +161,14 @@ static struct transport_word put_key(struct master_words *words, const struct ma
 	return key;
 }
 
-/* One for each resource of the set. Returns the position behind them. */
-static struct transport_word *put_set_keys(struct master_words *words, const struct masters *masters,
-					   const struct master_script *script, struct transport_word *word)
+/* The key, or the bucket, of each resource of the set. Returns the position behind them. */
+static struct transport_word *put_set(struct master_words *words, const struct masters *masters,
+				      const struct master_script *script, bool buckets, struct transport_word *word)
 {
 	const char *name;
 	size_t len;
 	for (const char *at = script->resource, *end = at + script->resource_len; text_line(&at, end, &name, &len);)
-		*word++ = put_key(words, masters, name, len);
-	return word;
-}
-
-static struct transport_word *put_set_buckets(struct master_words *words, const struct master_script *script,
-					      struct transport_word *word)
-{
-	const char *name;
-	size_t len;
-	for (const char *at = script->resource, *end = at + script->resource_len; text_line(&at, end, &name, &len);)
-		*word++ = put_number(words, masters_bucket(name, len));
+		*word++ = buckets ? put_number(words, masters_bucket(name, len)) : put_key(words, masters, name, len);
 	return word;
 }
 
@@ -240,7 +230,7 @@ void master_script_write(struct master *master, const struct master_command *fir
 				      : (struct transport_word){lua->sha1, sizeof lua->sha1 - 1};
 	*word++ = put_number(ret_words, keys);
 	if (is_set)
-		word = put_set_keys(ret_words, master->all, script, word);
+		word = put_set(ret_words, master->all, script, false, word);
 	for (const struct master_command *command = is_set ? NULL : first; command;
 	     command = STAILQ_NEXT(command, also))
 		*word++ = put_key(ret_words, master->all, command->script->resource, command->script->resource_len);
@@ -251,7 +241,7 @@ void master_script_write(struct master *master, const struct master_command *fir
 		for (const uint8_t *argument = arguments[which].each; *argument; argument++)
 			*word++ = put_argument(ret_words, master, command, *argument);
 	if (is_set && (script->script == REDLOCK_SCRIPT_ACQUIRE || script->script == REDLOCK_SCRIPT_RAISE))
-		word = put_set_buckets(ret_words, script, word);
+		word = put_set(ret_words, master->all, script, true, word);
 	uint64_t until_s = 0;
 	for (const struct master_command *command = first; command; command = STAILQ_NEXT(command, also))
 		until_s = command->until_s > until_s ? command->until_s : until_s;

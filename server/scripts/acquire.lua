@@ -43,11 +43,8 @@
 -- there is what a quarantined master needs to know of this one: guard_leases.c.
 local call, args, count = redis.call, ARGV, #KEYS - 1
 local hash = KEYS[count + 1]
-local now = call('TIME')
-local now_us = now[1] * 1000000 + now[2]
-if now_us > tonumber(args[2]) then
-	return {-2, now_us}
-end
+local deadline_us = args[2]
+--include late.lua
 local seen
 if count == 1 then
 	seen = call('HMGET', hash, 'epoch', 'floor', 'waited', args[7])

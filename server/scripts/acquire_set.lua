@@ -21,11 +21,8 @@
 local call, count = redis.call, #KEYS - 1
 local hash = KEYS[count + 1]
 local base = string.sub(hash, 1, -7)
-local now = call('TIME')
-local now_us = now[1] * 1000000 + now[2]
-if now_us > tonumber(ARGV[8]) then
-	return {-2, now_us}
-end
+local deadline_us = ARGV[8]
+--include late.lua
 local seen = call('HMGET', hash, 'epoch', 'floor', 'waited', unpack(ARGV, 12, count + 11))
 if seen[1] ~= ARGV[7] and ARGV[7] ~= '----------------' then
 	return {-3, now_us}

@@ -24,11 +24,8 @@
 -- A shared request waits for all others that came before it and are not shared, and one on a slot for all.
 local call, key, hash = redis.call, KEYS[1], KEYS[2]
 local base = string.sub(hash, 1, -7)
-local now = call('TIME')
-local now_us = now[1] * 1000000 + now[2]
-if now_us > tonumber(ARGV[9]) then
-	return {-2, now_us}
-end
+local deadline_us = ARGV[9]
+--include late.lua
 local seen = call('HMGET', hash, 'epoch', 'floor', 'waited', ARGV[5])
 if seen[1] ~= ARGV[8] and ARGV[8] ~= '----------------' then
 	return {-3, now_us}

@@ -16,11 +16,8 @@
 --         {-1, now_us}                         gone; also where several others hold it
 --         {-2, now_us}, {-3, now_us}           too late, another epoch: as in acquire.lua, also for several
 -- and for several {now_us, answer, …}, or the error of one.
-local now, hash = redis.call('TIME'), KEYS[#KEYS]
-local now_us = now[1] * 1000000 + now[2]
-if now_us > tonumber(ARGV[2]) then
-	return {-2, now_us}
-end
+local hash, deadline_us = KEYS[#KEYS], ARGV[2]
+--include late.lua
 if ARGV[1] ~= '----------------' and redis.call('HGET', hash, 'epoch') ~= ARGV[1] then
 	return {-3, now_us}
 end

@@ -6,13 +6,8 @@
 -- ARGV[6]  names  as in acquire_set.lua  ARGV[7]  until_s, may be left out
 --
 -- Returns as extend.lua; of several keys the one that ends first counts.
-local count = #KEYS - 1
-local now = redis.call('TIME')
-local now_us = now[1] * 1000000 + now[2]
-if now_us > tonumber(ARGV[5]) then
-	return {-2, now_us}
-end
-local hash = KEYS[count + 1]
+local count, hash, deadline_us = #KEYS - 1, KEYS[#KEYS], ARGV[5]
+--include late.lua
 if ARGV[4] ~= '----------------' and redis.call('HGET', hash, 'epoch') ~= ARGV[4] then
 	return {-3, now_us}
 end

@@ -13,12 +13,8 @@
 --         {0, now_us, remaining_ms, value}     another holder's (value false: a key of another type)
 --         {-1, now_us}                         gone; also where several others hold it
 --         {-2, now_us}, {-3, now_us}           too late, another epoch: as in acquire.lua
-local now = redis.call('TIME')
-local now_us = now[1] * 1000000 + now[2]
-if now_us > tonumber(ARGV[5]) then
-	return {-2, now_us}
-end
-local hash, key = KEYS[2], KEYS[1]
+local hash, key, deadline_us = KEYS[2], KEYS[1], ARGV[5]
+--include late.lua
 local seen = redis.call('HMGET', hash, 'epoch', 'floor', ARGV[2], 'waited')
 if seen[1] ~= ARGV[4] and ARGV[4] ~= '----------------' then
 	return {-3, now_us}

@@ -6,12 +6,8 @@
 -- ARGV[5]  bucket of the first resource, and so on
 --
 -- Returns as raise.lua; `old` is the largest number of all buckets and the floor.
-local count, hash = #KEYS - 1, KEYS[#KEYS]
-local now = redis.call('TIME')
-local now_us = now[1] * 1000000 + now[2]
-if now_us > tonumber(ARGV[4]) then
-	return {-2, now_us}
-end
+local count, hash, deadline_us = #KEYS - 1, KEYS[#KEYS], ARGV[4]
+--include late.lua
 local seen = redis.call('HMGET', hash, 'epoch', 'floor', 'waited', unpack(ARGV, 5))
 if seen[1] ~= ARGV[3] and ARGV[3] ~= '----------------' then
 	return {-3, now_us}
