@@ -77,7 +77,7 @@ enum problem authorize_problem(enum access_verdict verdict)
 static enum access_verdict authorize_decide_set(const struct call *call, const struct access_caller *caller,
 						const char **ret_name, size_t *ret_len)
 {
-	const char *at = call->lease.names, *end = at + call->lease.names_len;
+	const char *at = call->lease.resource, *end = at + call->lease.resource_len;
 	enum access_verdict verdict = ACCESS_ALLOWED;
 	assert(call->lease.set_count > 0);
 	while (verdict == ACCESS_ALLOWED && text_line(&at, end, ret_name, ret_len))
@@ -175,8 +175,7 @@ static enum access_verdict authorize_decide(const struct call *call, const struc
 		return access_decide(ACCESS_LIST, caller, call->query->params[0].value, call->query->params[0].len);
 	if (call->lease.set_count > 0)
 		return authorize_decide_set(call, caller, &name, &len);
-	return access_decide(call->route->need, caller, call_has_resource(call) ? call->lease.resource : NULL,
-			     call->lease.resource_len);
+	return access_decide(call->route->need, caller, call->lease.resource, call->lease.resource_len);
 }
 
 static bool authorize_wait(struct call *call)

@@ -56,7 +56,8 @@ static bool is_known(const struct reading *reading, int member)
 {
 	const struct lease_request *request = reading->request;
 	return (members[member].operations & 1u << request->operation) != 0 &&
-	       !(member == RESOURCES && request->operation != LEASE_ACQUIRE && request->resource_len > 0);
+	       !(member == RESOURCES && request->operation != LEASE_ACQUIRE && request->set_count == 0 &&
+		 request->resource_len > 0);
 }
 
 /* This and the next: NULL, or why the bytes are no value of their member (static). */
@@ -77,16 +78,26 @@ static const char *check_token(const struct reading *reading, const struct body_
 	return NULL;
 }
 
-/* Puts a value where it belongs, unless there is a reason to reject it. */
+/* The text, which is the request's, in place of one that it had; not if there is a reason to reject it. */
 static void put_string(struct reading *reading, int member, const struct body_value *value, const char *reason,
-		       char *ret_bytes, uint16_t *ret_len)
+		       const char **ret_text, uint16_t *ret_len)
 {
 	if (reason) {
 		field_errors_add(reading->errors, members[member].name, "%s", reason);
 		return;
 	}
-	memcpy(ret_bytes, value->bytes, value->len);
+	free((char *)*ret_text);
+	*ret_text = memory_copy(value->bytes, value->len);
 	*ret_len = (uint16_t)value->len;
+}
+
+static void put_token(struct reading *reading, const struct body_value *value)
+{
+	const char *reason = check_token(reading, value);
+	if (reason)
+		field_errors_add(reading->errors, "token", "%s", reason);
+	else
+		memcpy(reading->request->token, value->bytes, LEASE_TOKEN_LEN);
 }
 
 static void put_integer(struct reading *reading, int member, const struct body_value *value, uint32_t least,
@@ -168,7 +179,6 @@ static void put_resources(struct reading *reading, const json_t *array)
 	struct lease_request *request = reading->request;
 	size_t count = json_array_size(array), errors_before = reading->errors->count, len = 0;
 	const char *names[LEASE_SET_MAX];
-	assert(!request->names);
 	if (count < 2 || count > LEASE_SET_MAX) {
 		field_errors_add(reading->errors, "resources", "must be 2 to %d names; name a single one as resource",
 				 LEASE_SET_MAX);
@@ -189,8 +199,9 @@ static void put_resources(struct reading *reading, const json_t *array)
 	put_names(sorted + len, names, count);
 	qsort(names, count, sizeof *names, compare_names);
 	put_names(sorted, names, count);
-	request->names = sorted;
-	request->names_len = (uint16_t)(len - 1);
+	free((char *)request->resource); /* one beside them, which is a mistake */
+	request->resource = sorted;
+	request->resource_len = (uint16_t)(len - 1);
 	request->set_count = (uint8_t)count;
 }
 
@@ -198,14 +209,13 @@ static void put_value(struct reading *reading, int member, const struct body_val
 {
 	const struct body_limits *limits = reading->limits;
 	struct lease_request *request = reading->request;
-	uint16_t token_len;
 	switch (member) {
 	case RESOURCE:
-		put_string(reading, member, value, path_check_resource(value->bytes, value->len), request->resource,
+		put_string(reading, member, value, path_check_resource(value->bytes, value->len), &request->resource,
 			   &request->resource_len);
 		break;
-	case OWNER: put_string(reading, member, value, check_owner(value), request->owner, &request->owner_len); break;
-	case TOKEN: put_string(reading, member, value, check_token(reading, value), request->token, &token_len); break;
+	case OWNER: put_string(reading, member, value, check_owner(value), &request->owner, &request->owner_len); break;
+	case TOKEN: put_token(reading, value); break;
 	case RESOURCES: put_resources(reading, value->json); break;
 	case TTL: put_integer(reading, member, value, limits->min_ttl_ms, limits->max_ttl_ms, &request->ttl_ms); break;
 	case WAIT: put_integer(reading, member, value, 0, limits->max_wait_ms, &request->wait_ms); break;
@@ -359,20 +369,23 @@ static void complete(struct reading *reading)
 static void begin(struct reading *reading, const struct lease_request *before)
 {
 	struct lease_request *request = reading->request;
-	*request = *before;
-	if (request->operation == LEASE_ACQUIRE) /* an extension's or release's comes from the path */
-		request->resource_len = 0;
-	request->owner_len = 0;
-	request->wait_ms = 0;
-	request->hold = false;
-	request->metadata_len = 0;
-	request->metadata = NULL;
-	request->mode = LEASE_EXCLUSIVE;
-	request->slots = 0;
-	request->set_count = 0;
-	request->names_len = 0;
-	request->names = NULL;
+	*request = (struct lease_request){
+		.operation = before->operation, .ttl_ms = before->ttl_ms, .fence = before->fence, .key = before->key};
+	memcpy(request->token, before->token, sizeof request->token);
+	if (request->operation != LEASE_ACQUIRE) { /* it is from the path */
+		request->resource_len = before->resource_len;
+		request->resource = before->resource;
+	}
 	reading->seen = 0;
+}
+
+/* Frees what the body says. */
+static void discard(const struct lease_request *request, const struct lease_request *before)
+{
+	if (request->resource != before->resource)
+		free((char *)request->resource);
+	free((char *)request->owner);
+	free((char *)request->metadata);
 }
 
 bool body_parse(const char *bytes, size_t len, const char *header_token, const struct body_limits *limits,
@@ -394,6 +407,7 @@ bool body_parse(const char *bytes, size_t len, const char *header_token, const s
 		return false;
 	}
 	if (len > 0 && !body_flat_scan(bytes, len, parse_member, &reading)) {
+		discard(&request, ret_request);
 		begin(&reading, ret_request);
 		errors->count = errors_before;
 		if (!read_whole(&reading, bytes, len))
@@ -401,8 +415,7 @@ bool body_parse(const char *bytes, size_t len, const char *header_token, const s
 	}
 	complete(&reading);
 	if (errors->count > errors_before) {
-		free((char *)request.metadata);
-		free((char *)request.names);
+		discard(&request, ret_request);
 		return false;
 	}
 	*ret_request = request;

@@ -158,13 +158,13 @@ void call_log_address(const struct call *call)
 void call_log_resource(const struct call *call)
 {
 	char text[LEASE_RESOURCE_MAX];
-	size_t len = MIN((size_t)call->lease.names_len, sizeof text);
+	size_t len = MIN((size_t)call->lease.resource_len, sizeof text);
 	if (call->lease.set_count == 0) {
 		if (call_has_resource(call))
 			log_str("resource", call->lease.resource, call->lease.resource_len);
 		return;
 	}
-	memcpy(text, call->lease.names, len);
+	memcpy(text, call->lease.resource, len);
 	for (size_t i = 0; i < len; i++)
 		text[i] = text[i] == '\n' ? ' ' : text[i];
 	log_num("resources", call->lease.set_count);

@@ -111,7 +111,7 @@ struct call {
 
 	/* decode */
 	struct call_query *query;   /* NULL: the route takes no parameters */
-	struct lease_request lease; /* it has neither a resource nor names until they are known; its names are ours */
+	struct lease_request lease; /* it has no resource until that is known; its texts but the caller are ours */
 
 	/* handle */
 	struct lease_op *op;           /* under way, or NULL */
@@ -128,7 +128,7 @@ struct call {
 
 static inline bool call_has_resource(const struct call *call)
 {
-	return call->lease.resource_len > 0 || call->lease.set_count > 0;
+	return call->lease.resource_len > 0;
 }
 
 /* ---- call.c: replies, and the line of the log ---- */
@@ -269,7 +269,7 @@ enum { LEASE_TEXT_MAX = 6 * (LEASE_RESOURCE_MAX + LEASE_OWNER_MAX) + LEASE_TOKEN
 /* The longest text of this lease: that, or more where it is on several resources. */
 static inline size_t lease_text_max(const struct lease_request *lease)
 {
-	return LEASE_TEXT_MAX + (lease->set_count > 0 ? (size_t)6 * lease->names_len + 4 * LEASE_SET_MAX : 0);
+	return LEASE_TEXT_MAX + (lease->set_count > 0 ? (size_t)6 * lease->resource_len + 4 * LEASE_SET_MAX : 0);
 }
 
 /* Writes the lease that `answer` gives to `lease` (an acquisition or an extension), not terminated, at most

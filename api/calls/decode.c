@@ -14,17 +14,18 @@
 
 static bool decode_resource(struct call *call)
 {
+	char resource[LEASE_RESOURCE_MAX];
 	size_t len = 0;
-	const char *reason = path_decode(call->rest, strlen(call->rest), false, call->lease.resource,
-					 LEASE_RESOURCE_MAX, &len);
+	const char *reason = path_decode(call->rest, strlen(call->rest), false, resource, sizeof resource, &len);
 	assert(call->rest && !call_has_resource(call));
 	if (!reason)
-		reason = path_check_resource(call->lease.resource, len);
+		reason = path_check_resource(resource, len);
 	if (reason) {
 		struct field_errors errors = {.count = 0};
 		field_errors_add(&errors, "resource", "%s", reason);
 		return call_reject_with(call, PROBLEM_INVALID_REQUEST, NULL, NULL, &errors);
 	}
+	call->lease.resource = memory_copy(resource, len);
 	call->lease.resource_len = (uint16_t)len;
 	return true;
 }
@@ -155,7 +156,7 @@ static bool decode_lease(struct call *call)
 			&errors))
 		return call_reject_with(call, PROBLEM_INVALID_REQUEST, NULL, NULL, &errors);
 	if (call->lease.key != 0 && call->lease.set_count > 0) /* the same key for another set means another lease */
-		call->lease.key = MAX(call->lease.key ^ hash_fnv1a(call->lease.names, call->lease.names_len), 1U);
+		call->lease.key = MAX(call->lease.key ^ hash_fnv1a(call->lease.resource, call->lease.resource_len), 1U);
 	if (call->lease.key != 0 && call->lease.mode != LEASE_EXCLUSIVE) /* likewise */
 		call->lease.key = MAX(call->lease.key ^ (call->lease.slots + UINT64_C(1)), 1U);
 	return true;

@@ -41,15 +41,10 @@ static char *put_owner(char *at, const char *owner, size_t len)
 	return utf8_is_valid(owner, len) ? put_string(at, owner, len) : stpcpy(at, "null");
 }
 
-static char *put_resource(char *at, const struct lease_request *lease)
-{
-	return put_string(stpcpy(at, "\":"), lease->resource, lease->resource_len);
-}
-
 /* In the order in which they were given: see body.c. */
 static char *put_names(char *at, const struct lease_request *lease)
 {
-	const char *names = lease->names + lease->names_len + 1, *end = names + lease->names_len, *name;
+	const char *names = lease->resource + lease->resource_len + 1, *end = names + lease->resource_len, *name;
 	size_t len;
 	at = stpcpy(at, "s\":");
 	for (char before = '['; text_line(&names, end, &name, &len); before = ',') {
@@ -66,7 +61,8 @@ size_t lease_text_write(const struct lease_request *lease, const struct lease_an
 	char *at = ret_text;
 	assert(acquired || (lease->operation == LEASE_EXTEND && !lease->hold));
 	at = stpcpy(at, lease->hold ? "{\"event\":\"acquired\",\"resource" : "{\"resource");
-	at = lease->set_count > 0 ? put_names(at, lease) : put_resource(at, lease);
+	at = lease->set_count > 0 ? put_names(at, lease)
+				  : put_string(stpcpy(at, "\":"), lease->resource, lease->resource_len);
 	at = stpcpy(at, ",\"token\":\"");
 	at = mempcpy(at, answer->token, LEASE_TOKEN_LEN);
 	at = put_number(at, "\",\"fence\":", answer->fence);

@@ -220,9 +220,10 @@ static const char *detail_of(const struct call *call, const struct lease_answer 
 /* The resource of the request that counts: of a set the one that is in the way. */
 static const char *find_name(const struct lease_request *lease, const struct lease_answer *answer, size_t *ret_len)
 {
-	const char *names = lease_request_names(lease, ret_len), *at = names, *end = names + *ret_len, *name = names;
+	const char *at = lease->resource, *end = at + lease->resource_len, *name = at;
+	*ret_len = lease->resource_len;
 	assert(*ret_len > 0);
-	for (unsigned i = 0; lease->set_count > 0 && i <= answer->which && text_line(&at, end, &name, ret_len); i++)
+	for (unsigned i = 0; i <= answer->which && text_line(&at, end, &name, ret_len); i++)
 		;
 	return name;
 }

@@ -180,7 +180,8 @@ static void pipeline_end(struct request *request, unsigned status, const char *e
 	authorize_end(call);
 	free(call->query);
 	free((char *)call->lease.metadata);
-	free((char *)call->lease.names);
+	free((char *)call->lease.owner);
+	free((char *)call->lease.resource);
 	memset(call, 0, sizeof *call);
 }
 

@@ -153,14 +153,11 @@ struct hold *hold_new(struct holds *holds, const struct lease_request *request, 
 	hold->on_event = on_event;
 	hold->arg = arg;
 	hold->has_key = request->key != 0;
-	hold->request = (struct lease_request){
-		.operation = LEASE_EXTEND, .ttl_ms = request->ttl_ms, .resource_len = request->resource_len};
-	memcpy(hold->request.resource, request->resource, request->resource_len);
-	if (request->set_count > 0) {
-		hold->request.set_count = request->set_count;
-		hold->request.names_len = request->names_len;
-		hold->request.names = memcpy(memory_alloc(request->names_len), request->names, request->names_len);
-	}
+	hold->request = (struct lease_request){.operation = LEASE_EXTEND,
+					       .ttl_ms = request->ttl_ms,
+					       .set_count = request->set_count,
+					       .resource_len = request->resource_len,
+					       .resource = memory_copy(request->resource, request->resource_len)};
 	memcpy(hold->request.token, answer->token, LEASE_TOKEN_LEN);
 	/* Both counted from the decision: this process may have been stopped since then. */
 	uint64_t validity_us = answer->validity_ms * UINT64_C(1000);
@@ -187,7 +184,7 @@ void hold_drop(struct hold *hold, bool releasing)
 	metrics_add(&hold->holds->metrics->holds, (uint64_t)-1);
 	transport_timer_free(hold->timer);
 	LIST_REMOVE(hold, entry);
-	free((char *)hold->request.names);
+	free((char *)hold->request.resource);
 	free(hold);
 }
 

@@ -83,10 +83,10 @@ static void release(struct lease_force *force)
 		bool is_set = holder->set_count > 0;
 		memcpy(request.token, force->targets[i].token, sizeof request.token);
 		request.set_count = holder->set_count;
-		request.names = is_set ? holder->owner + holder->owner_len + holder->caller_len + holder->metadata_len
-				       : NULL;
-		request.names_len = holder->names_len;
-		request.resource_len = is_set ? 0 : force->op->request.resource_len;
+		request.resource = is_set ? holder->owner + holder->owner_len + holder->caller_len +
+						    holder->metadata_len
+					  : force->op->request.resource;
+		request.resource_len = is_set ? holder->names_len : force->op->request.resource_len;
 		(void)lease_submit(force->op->leases, &request, on_released, &force->targets[i]);
 	}
 }

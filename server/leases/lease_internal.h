@@ -159,7 +159,7 @@ void lease_holder_own(struct lease_holder *holder);
 /* Frees what belongs to the holder alone. */
 void lease_holder_fini(struct lease_holder *holder);
 /* Of an acquisition: "key:owner\ncaller\nmetadata", without what is empty at the end. A question mark stands before a
- * key until it is noted (extend.lua). Caller and metadata are the operation's from now on. */
+ * key until it is noted (extend.lua). Owner, caller and metadata are the operation's from now on. */
 void lease_value_write_label(struct lease_op *op);
 
 /* ---- lease_answer.c: pure ---- */

@@ -206,9 +206,10 @@ static void inspect_some(struct lease_listing *listing)
 	while (listing->awaited < INSPECTIONS_AT_ONCE && listing->inspected < listing->found) {
 		const struct lease_state *state = &listing->states[listing->count + listing->inspected];
 		struct listing_item *item = &listing->items[listing->inspected++];
-		struct lease_request request = {
-			.operation = LEASE_INSPECT, .wait_for_all = true, .resource_len = state->resource_len};
-		memcpy(request.resource, state->resource, state->resource_len);
+		struct lease_request request = {.operation = LEASE_INSPECT,
+						.wait_for_all = true,
+						.resource_len = state->resource_len,
+						.resource = state->resource};
 		item->listing = listing;
 		item->op = lease_submit(listing->leases, &request, on_inspected, item);
 		listing->awaited++;

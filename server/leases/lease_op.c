@@ -74,8 +74,8 @@ static void recycle(struct lease_op *op)
 	if (op->state != LEASE_OP_LINGERING || !over)
 		return;
 	assert(!op->queued && !op->done);
-	free((char *)op->request.names);
-	op->request.names = NULL;
+	free((char *)op->request.resource);
+	op->request.resource = NULL;
 	lease_answer_fini(&op->answer);
 	free(op->taken);
 	op->taken = NULL;
@@ -97,8 +97,8 @@ void lease_op_linger(struct lease_op *op)
 struct lease_op *lease_op_begin(struct leases *leases, const struct lease_request *request, lease_done_fn *done,
 				void *arg)
 {
-	assert(request->set_count > 0 ? request->set_count <= LEASE_SET_MAX && request->names_len <= LEASE_NAMES_MAX
-				      : request->resource_len >= 1 && request->resource_len <= LEASE_RESOURCE_MAX);
+	assert(request->resource_len >= 1 && request->set_count <= LEASE_SET_MAX);
+	assert(request->resource_len <= (request->set_count > 0 ? LEASE_NAMES_MAX : LEASE_RESOURCE_MAX));
 	assert(request->owner_len <= LEASE_OWNER_MAX);
 	const struct options *options = leases->options;
 	uint64_t ttl_us = request->ttl_ms * UINT64_C(1000);
@@ -121,8 +121,7 @@ struct lease_op *lease_op_begin(struct leases *leases, const struct lease_reques
 	op->request = *request;
 	if (request->operation == LEASE_ACQUIRE)
 		lease_value_write_label(op);
-	if (request->set_count > 0)
-		op->request.names = memcpy(memory_alloc(request->names_len), request->names, request->names_len);
+	op->request.resource = memory_copy(request->resource, request->resource_len);
 	op->done = done;
 	op->arg = arg;
 	op->began_us = clock_now_us();
@@ -196,12 +195,10 @@ static bool is_pending(const struct lease_op *op, uint8_t master, const struct r
 static struct master_script command_of(const struct lease_op *op, const struct redlock_output *out)
 {
 	const struct lease_request *request = &op->request;
-	size_t len;
-	const char *names = lease_request_names(request, &len);
 	struct master_script command = {.script = out->script,
 					.set_count = request->set_count,
-					.resource = names,
-					.resource_len = (uint16_t)len,
+					.resource = request->resource,
+					.resource_len = request->resource_len,
 					.label = op->label.bytes,
 					.label_len = op->label.len,
 					.token = out->tokenless ? NULL : op->token,

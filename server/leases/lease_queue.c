@@ -47,22 +47,12 @@ static struct lease_queue *queue_find(const struct leases *leases, const char *r
 
 /* ---- looking up ---- */
 
-/* The next name of a request, from *at, which is NULL at first. */
-static bool next_name(const struct lease_request *request, const char **at, const char **ret_name, size_t *ret_len)
-{
-	size_t len;
-	const char *names = lease_request_names(request, &len);
-	if (!*at)
-		*at = names;
-	return text_line(at, names + len, ret_name, ret_len);
-}
-
 bool lease_queue_is_full(const struct leases *leases, const struct lease_request *request)
 {
-	const char *at = NULL, *name;
+	const char *at = request->resource, *end = at + request->resource_len, *name;
 	size_t len;
 	bool full = metrics_waiters() >= leases->options->max_waiters;
-	while (!full && next_name(request, &at, &name, &len)) {
+	while (!full && text_line(&at, end, &name, &len)) {
 		const struct lease_queue *queue = queue_find(leases, name, len);
 		full = queue && queue->count >= leases->options->max_waiters_per_resource;
 	}
@@ -180,11 +170,11 @@ void lease_queue_enter(struct lease_op *op)
 {
 	struct leases *leases = op->leases;
 	const struct lease_op *newest = TAILQ_LAST(&leases->queues.by_age, lease_ops);
-	const char *at = NULL, *name;
+	const char *at = op->request.resource, *end = at + op->request.resource_len, *name;
 	size_t len, count = lease_request_count(&op->request);
 	assert(!op->queued && (!newest || newest->began_us <= op->began_us));
 	op->queued = count == 1 ? &op->alone : memory_zeroed(count, sizeof *op->queued);
-	for (struct lease_queue_entry *waiter = op->queued; next_name(&op->request, &at, &name, &len); waiter++) {
+	for (struct lease_queue_entry *waiter = op->queued; text_line(&at, end, &name, &len); waiter++) {
 		struct lease_queue *queue = queue_find(leases, name, len);
 		waiter->op = op;
 		waiter->queue = queue ? queue : queue_new(&leases->queues, name, len);
@@ -215,9 +205,8 @@ static void note_wait(const struct lease_op *op, const struct redlock_result *re
 
 static bool is_about_the_same(const struct lease_request *one, const struct lease_request *other)
 {
-	size_t len, other_len;
-	const char *names = lease_request_names(one, &len), *others = lease_request_names(other, &other_len);
-	return len == other_len && memcmp(names, others, len) == 0;
+	return one->resource_len == other->resource_len &&
+	       memcmp(one->resource, other->resource, one->resource_len) == 0;
 }
 
 /* How long until the next one may try by itself: until the lease that was just given ends, or as the one before it

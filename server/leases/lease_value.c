@@ -113,15 +113,15 @@ void lease_value_write_label(struct lease_op *op)
 	if (request->key != 0)
 		text_printf(label, "?%016" PRIx64, request->key);
 	text_append(label, ":", 1);
+	size_t owner_at = label->len;
 	text_append(label, request->owner, request->owner_len);
-	if (request->caller_len + request->metadata_len == 0)
-		return;
-	text_append(label, "\n", 1);
-	text_append(label, request->caller, request->caller_len);
-	if (request->metadata_len > 0) {
+	if (request->caller_len + request->metadata_len > 0)
 		text_append(label, "\n", 1);
-		text_append(label, request->metadata, request->metadata_len);
-	}
+	text_append(label, request->caller, request->caller_len);
+	if (request->metadata_len > 0)
+		text_append(label, "\n", 1);
+	text_append(label, request->metadata, request->metadata_len);
+	request->owner = label->bytes + owner_at;
 	request->metadata = label->bytes + label->len - request->metadata_len;
 	request->caller = request->metadata - (request->metadata_len > 0) - request->caller_len;
 }

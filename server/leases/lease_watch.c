@@ -176,10 +176,11 @@ static void on_look(void *arg, const struct lease_answer *answer)
 static void on_look_timer(void *arg)
 {
 	struct lease_watch *watch = arg;
-	struct lease_request request = {
-		.operation = LEASE_INSPECT, .ttl_ms = WATCH_MS, .resource_len = (uint16_t)watch->name.resource_len};
+	struct lease_request request = {.operation = LEASE_INSPECT,
+					.ttl_ms = WATCH_MS,
+					.resource_len = (uint16_t)watch->name.resource_len,
+					.resource = watch->bytes};
 	assert(!watch->look);
-	memcpy(request.resource, watch->bytes, watch->name.resource_len);
 	watch->look = lease_submit(watch->leases, &request, on_look, watch);
 }
 

@@ -176,7 +176,7 @@ void leases_free(struct leases *leases)
 	while (leases->all) {
 		struct lease_op *next = leases->all->all_next;
 		text_fini(&leases->all->label);
-		free((char *)leases->all->request.names);
+		free((char *)leases->all->request.resource);
 		free(leases->all);
 		leases->all = next;
 	}

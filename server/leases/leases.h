@@ -72,32 +72,22 @@ struct lease_request {
 	uint64_t fence;
 	/* acquire: stands for caller and Idempotency-Key; extend: noted in the lease, with its fence. 0: none */
 	uint64_t key;
-	/* on several resources at once: how many (0: on `resource` alone), and their names, which have no control
-	 * characters, sorted, with a line feed between each two */
-	uint8_t set_count;
-	uint16_t names_len;
-	const char *names;
-	bool wait_for_all;                 /* inspect: until every master has answered, or its time is up */
-	uint16_t resource_len;             /* 1 … LEASE_RESOURCE_MAX; 0: of a set */
-	uint16_t owner_len;                /* acquire; 0: none */
-	char resource[LEASE_RESOURCE_MAX]; /* not terminated */
-	char owner[LEASE_OWNER_MAX];       /* not terminated */
-	char token[LEASE_TOKEN_LEN];       /* extend, release; not terminated */
-	/* acquire: who takes the lease, and its metadata, compact JSON; not terminated, without control characters */
-	uint16_t caller_len, metadata_len; /* 0: none */
-	const char *caller, *metadata;
+	bool wait_for_all;           /* inspect: until every master has answered, or its time is up */
+	char token[LEASE_TOKEN_LEN]; /* extend, release */
+	/* The texts are not terminated. On several resources at once `resource` has their names, which have no control
+	 * characters, sorted, with a line feed between each two. */
+	uint8_t set_count;     /* how many they are; 0: one */
+	uint16_t resource_len; /* 1 … LEASE_RESOURCE_MAX, or LEASE_NAMES_MAX */
+	const char *resource;
+	/* acquire: who takes the lease, and its metadata, compact JSON, without control characters */
+	uint16_t owner_len, caller_len, metadata_len; /* 0: none */
+	const char *owner, *caller, *metadata;
 };
 
-/* How many resources a request is about, and their names as for a set. */
+/* How many resources a request is about. */
 static inline size_t lease_request_count(const struct lease_request *request)
 {
 	return request->set_count > 0 ? request->set_count : 1;
-}
-
-static inline const char *lease_request_names(const struct lease_request *request, size_t *ret_len)
-{
-	*ret_len = request->set_count > 0 ? request->names_len : request->resource_len;
-	return request->set_count > 0 ? request->names : request->resource;
 }
 
 /* The holder of a resource, as far as the masters know. */

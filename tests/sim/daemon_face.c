@@ -36,7 +36,7 @@ static void write_names(const struct world *of, struct call *call)
 	struct lease_request *request = &call->request;
 	if (!is_set(call->names)) {
 		request->resource_len = (uint16_t)strlen(key_name(of, call->key));
-		memcpy(request->resource, key_name(of, call->key), request->resource_len);
+		request->resource = key_name(of, call->key);
 		return;
 	}
 	char *at = call->resources;
@@ -45,8 +45,8 @@ static void write_names(const struct world *of, struct call *call)
 		request->set_count++;
 	}
 	assert(at < call->resources + sizeof call->resources);
-	request->names = call->resources;
-	request->names_len = (uint16_t)(at - call->resources);
+	request->resource = call->resources;
+	request->resource_len = (uint16_t)(at - call->resources);
 }
 
 /* NULL: too many. */
@@ -79,7 +79,7 @@ struct call *call_begin(struct world *of, unsigned proc, enum lease_operation op
 	call->request.ttl_ms = (uint32_t)ttl_ms;
 	write_names(of, call);
 	call->request.owner_len = 1;
-	call->request.owner[0] = '1';
+	call->request.owner = "1";
 	token_write(call->token, call->request.token);
 	of->figures->operations++;
 	of->operations++;

@@ -47,7 +47,7 @@ unsigned key_find(const struct world *world, const char *bytes, size_t len)
 uint32_t names_find(const struct world *world, const struct lease_request *request)
 {
 	size_t len;
-	const char *at = lease_request_names(request, &len), *end = at + len, *name;
+	const char *at = request->resource, *end = at + request->resource_len, *name;
 	uint32_t found = 0;
 	while (text_line(&at, end, &name, &len)) {
 		unsigned key = key_find(world, name, len);

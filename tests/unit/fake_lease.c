@@ -38,6 +38,9 @@ struct lease_op *lease_submit(struct leases *leases, const struct lease_request 
 {
 	leases->submitted++;
 	leases->last = *request;
+	leases->last.resource = memcpy(leases->last_names, request->resource, request->resource_len);
+	if (request->owner_len > 0)
+		leases->last.owner = memcpy(leases->last_owner, request->owner, request->owner_len);
 	for (size_t i = 0; i < FAKE_OPS_MAX; i++)
 		if (!leases->ops[i].used) {
 			leases->ops[i] = (struct lease_op){true, *request, done, arg};

@@ -46,7 +46,8 @@ struct leases {
 	bool watch_full;
 	unsigned watched;
 	unsigned submitted, listed, cancelled, abandoned;
-	struct lease_request last; /* asked for last */
+	struct lease_request last; /* asked for last, with these texts */
+	char last_names[LEASE_NAMES_MAX], last_owner[LEASE_OWNER_MAX];
 	struct lease_list_request last_list;
 	char last_resource[LEASE_RESOURCE_MAX + 1], last_token[LEASE_TOKEN_LEN + 1]; /* released last as abandoned */
 };

@@ -93,10 +93,10 @@ static inline struct asked *ask(const char *resource, uint32_t wait_ms)
 	struct lease_request request = {.operation = LEASE_ACQUIRE,
 					.ttl_ms = 30000,
 					.wait_ms = wait_ms,
-					.resource_len = (uint16_t)strlen(resource)};
+					.resource_len = (uint16_t)strlen(resource),
+					.resource = resource};
 	ck_assert_uint_lt(asked_count, ASKED_MAX);
 	struct asked *one = &asked[asked_count++];
-	memcpy(request.resource, resource, request.resource_len);
 	*one = (struct asked){.answered = false};
 	one->op = lease_submit(leases, &request, on_done, one);
 	return one;

@@ -127,6 +127,14 @@ static const struct {
 	{LEASE_RELEASE, S("{\"token\":\"" TOKEN "\"}x"), NULL, "body"},
 };
 
+/* What the body gave to a request that had no texts. */
+static void free_texts(struct lease_request *request)
+{
+	free((char *)request->resource);
+	free((char *)request->owner);
+	free((char *)request->metadata);
+}
+
 START_TEST(test_bodies)
 {
 	struct lease_request request, before;
@@ -149,6 +157,10 @@ START_TEST(test_bodies)
 	} else if (request.operation != LEASE_ACQUIRE) {
 		ck_assert_mem_eq(request.token, TOKEN, LEASE_TOKEN_LEN);
 	}
+	if (request.resource != before.resource)
+		free((char *)request.resource);
+	if (good)
+		free((char *)request.owner);
 }
 END_TEST
 
@@ -199,8 +211,7 @@ START_TEST(test_members)
 		ck_assert_msg(good == members[_i].good, "%s", text);
 		ck_assert_uint_eq(errors.count, good ? 0 : 1);
 		ck_assert_mem_eq(errors.items[0].field, good ? "" : name, good ? 1 : strlen(name));
-		free((char *)request.metadata);
-		free((char *)request.names);
+		free_texts(&request);
 	}
 }
 END_TEST
@@ -219,6 +230,7 @@ START_TEST(test_values)
 	ck_assert_mem_eq(request.resource, "orders/\xc3\xa9", 9);
 	ck_assert_uint_eq(request.owner_len, 8);
 	ck_assert_mem_eq(request.owner, "worker-7", 8);
+	free_texts(&request);
 }
 END_TEST
 
@@ -236,6 +248,7 @@ START_TEST(test_hold)
 		struct field_errors errors = {.count = 0};
 		ck_assert(body_parse(holds[i].text, strlen(holds[i].text), NULL, &limits, &request, &errors));
 		ck_assert_int_eq(request.hold, holds[i].hold);
+		free_texts(&request);
 	}
 }
 END_TEST
@@ -262,6 +275,7 @@ START_TEST(test_wait_is_not_inherited)
 	ck_assert(body_parse(text, sizeof(text) - 1, NULL, &limits, &request, &errors));
 	ck_assert_uint_eq(request.wait_ms, 0);
 	ck_assert_uint_eq(request.owner_len, 0);
+	free_texts(&request);
 }
 END_TEST
 
@@ -290,6 +304,7 @@ START_TEST(test_wait_reasons)
 		int len = snprintf(text, sizeof(text), "{\"resource\":\"a\",\"wait_ms\":%s}", waits[i].value);
 		ck_assert_int_eq(body_parse(text, (size_t)len, NULL, &own, &request, &errors), waits[i].reason == NULL);
 		ck_assert_uint_eq(errors.count, waits[i].reason != NULL);
+		free_texts(&request);
 		if (waits[i].reason == NULL)
 			continue;
 		ck_assert_str_eq(errors.items[0].field, "wait_ms");
@@ -334,6 +349,7 @@ START_TEST(test_lengths)
 		int len = snprintf(text, sizeof(text), "{\"resource\":\"%.*s\",\"owner\":\"%.*s\"}",
 				   (int)lengths[i].resource, resource, (int)lengths[i].owner, owner);
 		ck_assert_int_eq(body_parse(text, (size_t)len, NULL, &limits, &request, &errors), lengths[i].good);
+		free_texts(&request);
 	}
 }
 END_TEST
@@ -366,7 +382,7 @@ START_TEST(test_metadata)
 	ck_assert(body_parse(body, strlen(body), NULL, &limits, &request, &errors));
 	ck_assert_mem_eq(request.metadata, "{\"z\":1,\"a\":[\"\xc3\xa9\\n\",0.5]}", request.metadata_len);
 	ck_assert_uint_eq(request.metadata_len, strlen(request.metadata));
-	free((char *)request.metadata);
+	free_texts(&request);
 	memset(value, 'v', sizeof value);
 	for (int len = 1016; len <= 1017; len++) {
 		request = (struct lease_request){.operation = LEASE_ACQUIRE};
@@ -374,7 +390,7 @@ START_TEST(test_metadata)
 				    value);
 		ck_assert_int_eq(body_parse(text, (size_t)size, NULL, &limits, &request, &errors), len == 1016);
 		ck_assert_uint_eq(request.metadata_len, len == 1016 ? LEASE_METADATA_MAX : 0);
-		free((char *)request.metadata);
+		free_texts(&request);
 	}
 	ck_assert_str_eq(errors.items[0].field, "metadata");
 }

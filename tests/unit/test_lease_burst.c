@@ -15,8 +15,9 @@ static void set_room(void)
 
 static void begin(size_t i, enum lease_operation operation, uint32_t wait_ms)
 {
-	struct lease_request request = {.operation = operation, .ttl_ms = 30000, .wait_ms = wait_ms};
-	request.resource_len = (uint16_t)snprintf(request.resource, sizeof request.resource, "r%zu", i);
+	char name[24];
+	struct lease_request request = {.operation = operation, .ttl_ms = 30000, .wait_ms = wait_ms, .resource = name};
+	request.resource_len = (uint16_t)snprintf(name, sizeof name, "r%zu", i);
 	memset(request.token, 'a', sizeof request.token);
 	burst[i].answered = false;
 	burst[i].op = lease_submit(leases, &request, on_done, &burst[i]);

@@ -12,8 +12,8 @@ static const struct master_reply queued = {.vote = REDLOCK_VOTE_QUEUED,
 
 static void release(const char *resource, const char token[LEASE_TOKEN_LEN])
 {
-	struct lease_request request = {.operation = LEASE_RELEASE, .resource_len = (uint16_t)strlen(resource)};
-	memcpy(request.resource, resource, request.resource_len);
+	struct lease_request request = {
+		.operation = LEASE_RELEASE, .resource_len = (uint16_t)strlen(resource), .resource = resource};
 	memcpy(request.token, token, LEASE_TOKEN_LEN);
 	(void)lease_submit(leases, &request, NULL, NULL);
 }

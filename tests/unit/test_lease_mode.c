@@ -9,9 +9,9 @@ static struct asked *wait_in(const char *resource, enum lease_mode mode, const s
 					.wait_ms = 60000,
 					.mode = mode,
 					.slots = mode == LEASE_SLOT ? 4 : 0,
-					.resource_len = (uint16_t)strlen(resource)};
+					.resource_len = (uint16_t)strlen(resource),
+					.resource = resource};
 	struct asked *one = &asked[asked_count++];
-	memcpy(request.resource, resource, request.resource_len);
 	*one = (struct asked){.answered = false};
 	one->op = lease_submit(leases, &request, on_done, one);
 	answer_acquires(answer);
@@ -116,7 +116,7 @@ START_TEST(the_next_attempt_asks_for_a_slot_that_is_free)
 		.operation = LEASE_ACQUIRE, .ttl_ms = 30000, .wait_ms = 60000, .mode = LEASE_SLOT, .slots = 4};
 	struct asked *one = &asked[asked_count++];
 	char digits[] = "1111";
-	request.resource[0] = 'a';
+	request.resource = "a";
 	request.resource_len = 1;
 	*one = (struct asked){.answered = false};
 	one->op = lease_submit(leases, &request, on_done, one);

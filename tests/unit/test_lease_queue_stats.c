@@ -72,9 +72,10 @@ START_TEST(only_the_longest)
 
 	options.max_waiters = LINES + LONG;
 	for (unsigned n = 0; n < LINES + LONG; n++) {
-		struct lease_request request = {.operation = LEASE_ACQUIRE, .ttl_ms = 30000, .wait_ms = 60000};
-		request.resource_len = (uint16_t)snprintf(request.resource, sizeof request.resource, "n/%02u",
-							  n % LINES);
+		char name[16];
+		struct lease_request request = {
+			.operation = LEASE_ACQUIRE, .ttl_ms = 30000, .wait_ms = 60000, .resource = name};
+		request.resource_len = (uint16_t)snprintf(name, sizeof name, "n/%02u", n % LINES);
 		ck_assert_ptr_nonnull(lease_submit(leases, &request, on_done, &waiting[count++]));
 		answer_acquires(&held);
 	}

@@ -9,8 +9,8 @@ static struct asked *wait_for_set_that_is(const char *names, uint8_t count, cons
 					.ttl_ms = 30000,
 					.wait_ms = 60000,
 					.set_count = count,
-					.names = text,
-					.names_len = (uint16_t)strlen(names)};
+					.resource = text,
+					.resource_len = (uint16_t)strlen(names)};
 	struct asked *one = &asked[asked_count++];
 	strcpy(text, names);
 	*one = (struct asked){.answered = false};

@@ -64,9 +64,9 @@ static void fill(struct lease_request *lease, struct lease_answer *answer, const
 	answer->drift_ms = 302;
 	answer->waited_ms = 0;
 	lease->resource_len = (uint16_t)strlen(resource);
-	memcpy(lease->resource, resource, lease->resource_len);
+	lease->resource = resource;
 	lease->owner_len = answer->holder.owner_len = (uint16_t)owner_len;
-	memcpy(lease->owner, owner, owner_len);
+	lease->owner = owner;
 	answer->holder.owner = owner;
 }
 
@@ -108,12 +108,15 @@ START_TEST(test_longest_fits)
 {
 	struct lease_request lease;
 	struct lease_answer answer;
+	char resource[LEASE_RESOURCE_MAX], owner[LEASE_OWNER_MAX];
 
 	fill(&lease, &answer, "x", "", 0);
 	lease.resource_len = LEASE_RESOURCE_MAX;
 	lease.owner_len = LEASE_OWNER_MAX;
-	memset(lease.resource, '\x01', sizeof(lease.resource));
-	memset(lease.owner, '\x02', sizeof(lease.owner));
+	memset(resource, '\x01', sizeof(resource));
+	memset(owner, '\x02', sizeof(owner));
+	lease.resource = resource;
+	lease.owner = owner;
 	lease.wait_ms = 1;
 	answer.fence = UINT64_C(9223372036854775807);
 	answer.ttl_ms = answer.validity_ms = answer.drift_ms = answer.waited_ms = UINT32_MAX;
