@@ -43,7 +43,7 @@
 -- there is what a quarantined master needs to know of this one: guard_leases.c.
 local call, args, count = redis.call, ARGV, #KEYS - 1
 local hash = KEYS[count + 1]
-local deadline_us = args[2]
+local deadline_us, epoch = args[2], args[1]
 --include late.lua
 local seen
 if count == 1 then
@@ -55,9 +55,7 @@ else
 	end
 	seen = call(unpack(fields))
 end
-if seen[1] ~= args[1] and args[1] ~= '----------------' then
-	return {-3, now_us}
-end
+--include member.lua
 local floor, waited = tonumber(seen[2] or 0), tonumber(seen[3] or 0)
 local until_s = args[6 * count + 4]
 local waits = waited > now_us -- one of these may have waiters

@@ -21,12 +21,10 @@
 local call, count = redis.call, #KEYS - 1
 local hash = KEYS[count + 1]
 local base = string.sub(hash, 1, -7)
-local deadline_us = ARGV[8]
+local deadline_us, epoch = ARGV[8], ARGV[7]
 --include late.lua
 local seen = call('HMGET', hash, 'epoch', 'floor', 'waited', unpack(ARGV, 12, count + 11))
-if seen[1] ~= ARGV[7] and ARGV[7] ~= '----------------' then
-	return {-3, now_us}
-end
+--include member.lua
 local guess = tonumber(ARGV[5])
 if guess > now_us + 86400000000 then
 	return {-4, now_us}

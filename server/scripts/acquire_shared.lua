@@ -24,12 +24,10 @@
 -- A shared request waits for all others that came before it and are not shared, and one on a slot for all.
 local call, key, hash = redis.call, KEYS[1], KEYS[2]
 local base = string.sub(hash, 1, -7)
-local deadline_us = ARGV[9]
+local deadline_us, epoch = ARGV[9], ARGV[8]
 --include late.lua
 local seen = call('HMGET', hash, 'epoch', 'floor', 'waited', ARGV[5])
-if seen[1] ~= ARGV[8] and ARGV[8] ~= '----------------' then
-	return {-3, now_us}
-end
+--include member.lua
 local guess = tonumber(ARGV[6])
 if guess > now_us + 86400000000 then
 	return {-4, now_us}
@@ -63,8 +61,8 @@ if not value or count == 0 then
 	call('DEL', holders) -- somebody may have deleted the key alone
 end
 local room, same, taken = not value, false, ''
+local its_key = string.match(ARGV[4], '^%?(%x+):')
 if shared then
-	local its_key = string.match(ARGV[4], '^%?(%x+):')
 	same = its_key and call('HGET', holders, its_key)
 	room = not same and string.sub(value, 41, 41) == kind
 	if kind == '+' then
@@ -76,7 +74,6 @@ end
 if not first and room then
 	local now_ms = (now_us - now_us % 1000) / 1000
 	local hold_until = string.format('%.0f', ARGV[3] ~= '0' and now_ms + ARGV[3] or 0)
-	local its_key = string.match(ARGV[4], '^%?(%x+):')
 	call('ZADD', key, string.format('%.0f', now_ms + ARGV[2] + 1), ARGV[1])
 	call('HSET', holders, ARGV[1], ARGV[1] .. slot .. ':' .. hold_until .. ':' .. ARGV[6] .. ':' .. ARGV[4])
 	if kind == '#' then

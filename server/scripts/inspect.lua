@@ -15,12 +15,10 @@
 --         {-1, now_us, waiters}                      free
 --         {-3, now_us}                               another epoch, also for several
 -- and for several {now_us, answer, …}, or the error of one.
-local now, hash = redis.call('TIME'), KEYS[#KEYS]
+local now, hash, epoch = redis.call('TIME'), KEYS[#KEYS], ARGV[1]
 local now_us = now[1] * 1000000 + now[2]
 local seen = redis.call('HMGET', hash, 'epoch', 'waited')
-if seen[1] ~= ARGV[1] and ARGV[1] ~= '----------------' then
-	return {-3, now_us}
-end
+--include member.lua
 local waited, base = tonumber(seen[2] or 0), string.sub(hash, 1, -7)
 
 local function one(i)
@@ -56,8 +54,5 @@ local function one(i)
 	return {0, now_us, remaining, value, waiters, #tokens / 2, string.format('%.0f', digest), listed}
 end
 
-if #KEYS == 2 then
-	return one(1)
-end
 --include each.lua
 return answers

@@ -13,12 +13,10 @@
 --         {0, now_us, remaining_ms, value}     another holder's (value false: a key of another type)
 --         {-1, now_us}                         gone; also where several others hold it
 --         {-2, now_us}, {-3, now_us}           too late, another epoch: as in acquire.lua
-local hash, key, deadline_us = KEYS[2], KEYS[1], ARGV[5]
+local hash, key, deadline_us, epoch = KEYS[2], KEYS[1], ARGV[5], ARGV[4]
 --include late.lua
 local seen = redis.call('HMGET', hash, 'epoch', 'floor', ARGV[2], 'waited')
-if seen[1] ~= ARGV[4] and ARGV[4] ~= '----------------' then
-	return {-3, now_us}
-end
+--include member.lua
 local value, mark, token = nil, ':', ARGV[1]
 --include value_read.lua
 --include value_own.lua

@@ -6,12 +6,10 @@
 -- ARGV[5]  bucket of the first resource, and so on
 --
 -- Returns as raise.lua; `old` is the largest number of all buckets and the floor.
-local count, hash, deadline_us = #KEYS - 1, KEYS[#KEYS], ARGV[4]
+local count, hash, deadline_us, epoch = #KEYS - 1, KEYS[#KEYS], ARGV[4], ARGV[3]
 --include late.lua
 local seen = redis.call('HMGET', hash, 'epoch', 'floor', 'waited', unpack(ARGV, 5))
-if seen[1] ~= ARGV[3] and ARGV[3] ~= '----------------' then
-	return {-3, now_us}
-end
+--include member.lua
 local values, hashes, old, gone, mark, token = {}, {}, tonumber(seen[2] or 0), false, ';', ARGV[1]
 for i = 1, count do
 	local value, key = nil, KEYS[i]
