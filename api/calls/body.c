@@ -120,13 +120,6 @@ static void put_mode(struct reading *reading, const struct body_value *value)
 		field_errors_add(reading->errors, "mode", "must be exclusive or shared");
 }
 
-static void put_slots(struct reading *reading, const struct body_value *value)
-{
-	uint32_t slots = 0;
-	put_integer(reading, SLOTS, value, 1, LEASE_SLOTS_MAX, &slots);
-	reading->request->slots = (uint16_t)slots;
-}
-
 /* The text is the request's. */
 static void put_metadata(struct reading *reading, const json_t *object)
 {
@@ -222,7 +215,7 @@ static void put_value(struct reading *reading, int member, const struct body_val
 	case HOLD: request->hold = value->integer != 0; break;
 	case METADATA: put_metadata(reading, value->json); break;
 	case MODE: put_mode(reading, value); break;
-	case SLOTS: put_slots(reading, value); break;
+	case SLOTS: put_integer(reading, member, value, 1, LEASE_SLOTS_MAX, &request->slots); break;
 	default: assert(false);
 	}
 }

@@ -109,14 +109,11 @@ static void pipeline_leave(struct request *request)
 {
 	struct call *call = request->call;
 	assert(request->state == REQUEST_RUNNING || call->stream || call->watch);
-	if (request->state == REQUEST_ANSWERED) {
-		if (call->stream)
-			hold_stream_leave(call);
-		else
-			watch_leave(call);
-		return;
-	}
-	if (pipeline_cancel(call)) /* else it is answered and resumed already */
+	if (request->state == REQUEST_ANSWERED && call->stream)
+		hold_stream_leave(call);
+	else if (request->state == REQUEST_ANSWERED)
+		watch_leave(call);
+	else if (pipeline_cancel(call)) /* else it is answered and resumed already */
 		request_drop(request);
 }
 
@@ -126,16 +123,12 @@ static void pipeline_abort(struct request *request)
 	assert(request->context->ending);
 	if (call->stream) {
 		hold_stream_abort(call);
-		return;
-	}
-	if (call->watch && call->streams) {
+	} else if (call->watch && call->streams) {
 		watch_finish(call);
-		return;
+	} else if (pipeline_cancel(call)) { /* else it is answered and resumed already */
+		call_reject(call, PROBLEM_DRAINING, NULL);
+		request_resume(request);
 	}
-	if (!pipeline_cancel(call))
-		return; /* answered and resumed already */
-	call_reject(call, PROBLEM_DRAINING, NULL);
-	request_resume(request);
 }
 
 /* An operation under way is cancelled and answered 401 or 403, a stream ends with the line `lost`, a body that still
@@ -152,16 +145,14 @@ static void pipeline_review(struct request *request)
 		return;
 	if (call->stream) {
 		hold_stream_revoke(call, authorize_problem(verdict));
-		return;
-	}
-	if (call->watch && call->streams) {
+	} else if (call->watch && call->streams) {
 		watch_finish(call);
-		return;
+	} else {
+		pipeline_cancel(call);
+		authorize_accept(call, verdict);
+		if (under_way)
+			request_resume(request);
 	}
-	pipeline_cancel(call);
-	authorize_accept(call, verdict);
-	if (under_way)
-		request_resume(request);
 }
 
 static void pipeline_end(struct request *request, unsigned status, const char *ended,

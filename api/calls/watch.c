@@ -69,14 +69,6 @@ static void watch_resume(struct call *call)
 	request_resume(call->request);
 }
 
-/* The wait is over, and the state is as the caller knows it. */
-static void watch_answer_same(struct call *call)
-{
-	memcpy(call->tag, lease_watch_tag(call->watch->watcher), sizeof call->tag);
-	reply_empty(call->request, 304);
-	watch_resume(call);
-}
-
 /* lease_watch_fn */
 static void on_wait_event(void *arg, enum lease_watch_event event)
 {
@@ -91,7 +83,9 @@ static void on_wait_event(void *arg, enum lease_watch_event event)
 		lock_call_answer(call, answer);
 		watch_resume(call);
 	} else if (event == LEASE_WATCH_TIME && lease_watch_tag(call->watch->watcher)[0] != '\0') {
-		watch_answer_same(call);
+		memcpy(call->tag, lease_watch_tag(call->watch->watcher), sizeof call->tag);
+		reply_empty(call->request, 304); /* the state is as the caller knows it */
+		watch_resume(call);
 	} else if (event == LEASE_WATCH_TIME) { /* the wait was too short for a first look */
 		watch_close(call);
 		lock_call_submit(call);

@@ -66,7 +66,7 @@ struct lease_request {
 	uint32_t ttl_ms;      /* acquire, extend; inspect: see lease_watch.c, else 0 */
 	uint32_t wait_ms;     /* acquire: how long to wait in the queue; 0: not at all */
 	enum lease_mode mode; /* acquire */
-	uint16_t slots;       /* acquire, LEASE_SLOT: 1 … LEASE_SLOTS_MAX */
+	uint32_t slots;       /* acquire, LEASE_SLOT: 1 … LEASE_SLOTS_MAX */
 	bool hold;            /* acquire: the HTTP side will hold the lease (hold_new); ignored here */
 	/* force: the holder's, or nothing is released; 0: any holder's. extend with a key: the lease's */
 	uint64_t fence;

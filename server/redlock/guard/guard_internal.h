@@ -6,7 +6,6 @@
 
 /* ---- guard_leases.c: below all other files ---- */
 
-uint64_t guard_leases_longest_us(const struct guard *guard);
 /* N−Q+1: so many others include a master of each majority. */
 unsigned guard_leases_needed(const struct guard *guard);
 /* True if master i is to be asked now about leases that a WAITING one may have forgotten. */

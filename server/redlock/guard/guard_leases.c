@@ -20,7 +20,7 @@ enum {
 	TIMEOUT_DRIFT = 500 /* while a timeout runs, two clocks part by that part of it at most */
 };
 
-uint64_t guard_leases_longest_us(const struct guard *guard)
+uint64_t guard_longest_us(const struct guard *guard)
 {
 	uint64_t longest_us = guard->params.max_ttl_us;
 	for (unsigned i = 0; i < guard->params.masters; i++)
@@ -78,8 +78,7 @@ static bool is_witness(const struct guard *guard, unsigned i, uint64_t now_us)
 	if (master->state != GUARD_VOTING || !master->has_clock || now_us < master->clock_us)
 		return false;
 	int64_t parted_us = (int64_t)((now_us - master->clock_us) / RATE);
-	bool went_back = master->back_us != 0 &&
-			 now_us - master->back_us < with_drift(guard, guard_leases_longest_us(guard));
+	bool went_back = master->back_us != 0 && now_us - master->back_us < with_drift(guard, guard_longest_us(guard));
 	return !went_back && master->ahead_max_us - master->ahead_min_us + 2 * parted_us <= KNOWN_US;
 }
 

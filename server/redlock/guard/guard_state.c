@@ -65,11 +65,6 @@ bool guard_state_is_quarantined(const struct guard_master *master)
 
 /* ---- how long a quarantine lasts ---- */
 
-uint64_t guard_longest_us(const struct guard *guard)
-{
-	return guard_leases_longest_us(guard);
-}
-
 static uint64_t quarantine_for_us(const struct guard *guard, uint64_t longest_us)
 {
 	assert(longest_us >= guard->params.max_ttl_us);
