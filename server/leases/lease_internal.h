@@ -218,8 +218,8 @@ void lease_queues_listen(struct leases *leases, bool more);
 bool lease_queue_is_full(const struct leases *leases, const struct lease_request *request);
 /* The waiter with that arrival; NULL: none. */
 struct lease_op *lease_queue_find(const struct leases *leases, const char *resource, size_t len, uint64_t arrival);
-/* Those who may be meant by what a master tells about the resource: all that are the first there, and all shared ones
- * that came before `arrival`. An event of one may end the wait of others: so each is looked at again by
+/* Those who may be meant by what a master tells another redlockd about the resource: all that are the first there, and
+ * all shared ones that came before `arrival`. An event of one may end the wait of others: so each is looked at again by
  * lease_queue_has(). The caller frees *ret_waiters. */
 struct lease_waiter {
 	struct lease_op *op;
@@ -239,8 +239,8 @@ void lease_queue_exit(struct lease_op *op, const struct redlock_result *result, 
  * by itself (REDLOCK_NEVER: not known). NULL: there are no more. */
 struct lease_op *lease_queue_take_first(struct leases *leases);
 /* Whoever is likely to hold the resource next: the first waiter here, if a waiter of here before it has the lease that
- * is being released. NULL: not known. */
-struct lease_op *lease_queue_next(const struct leases *leases, const struct lease_request *release);
+ * is being released, and none of another redlockd was notified lately. NULL: not known. */
+struct lease_op *lease_queue_next(const struct leases *leases, const struct lease_request *release, uint64_t now_us);
 /* True if another operation waits before it in one of its queues. A shared one waits only behind those that are not. */
 bool lease_queue_is_behind(const struct lease_op *op);
 /* Publishes the longest queues to /stats if they have changed, but not too often. Once per round of the loop: the rest

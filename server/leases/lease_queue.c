@@ -13,7 +13,10 @@
 #include "lease_internal.h"
 #include "server/base/base.h"
 
-enum { PUBLISH_MS = 250 }; /* the shortest time between two updates of /stats */
+enum {
+	PUBLISH_MS = 250,   /* the shortest time between two updates of /stats */
+	OTHERS_US = 1000000 /* for so long after a notification of another redlockd that may have more waiters */
+};
 
 static_assert((int)LEASE_RESOURCE_MAX == (int)STATS_RESOURCE_MAX, "/stats has room for each name");
 static_assert((int)LEASE_OWNER_MAX == (int)STATS_OWNER_MAX, "/stats has room for each owner");
@@ -25,6 +28,7 @@ struct lease_queue {
 	struct lease_queue_entry *unshared; /* the first that is not shared; NULL: all are */
 	uint64_t entered;                   /* how many so far */
 	uint64_t holder;                    /* of the last exclusive lease that one of it was granted; 0: none yet */
+	uint64_t passed_us;                 /* when a waiter of another redlockd was notified last; 0: never */
 	size_t count;
 	char bytes[]; /* of the name */
 };
@@ -98,9 +102,11 @@ struct lease_op *lease_queue_find(const struct leases *leases, const char *resou
 size_t lease_queue_list(const struct leases *leases, const char *resource, size_t len, uint64_t arrival,
 			struct lease_waiter **ret_waiters)
 {
-	const struct lease_queue *queue = queue_find(leases, resource, len);
+	struct lease_queue *queue = queue_find(leases, resource, len);
 	const struct lease_queue_entry *head = queue ? TAILQ_FIRST(&queue->waiters) : NULL, *waiter;
 	size_t count = 0, most = 0;
+	if (queue)
+		queue->passed_us = clock_now_us();
 	for (waiter = head; waiter && (arrival > 0 || !is_behind(waiter)); waiter = TAILQ_NEXT(waiter, entry))
 		most++;
 	*ret_waiters = most > 0 ? memory_alloc(most * sizeof **ret_waiters) : NULL;
@@ -298,14 +304,14 @@ struct lease_op *lease_queue_take_first(struct leases *leases)
 	return NULL;
 }
 
-struct lease_op *lease_queue_next(const struct leases *leases, const struct lease_request *release)
+struct lease_op *lease_queue_next(const struct leases *leases, const struct lease_request *release, uint64_t now_us)
 {
 	const struct lease_queue *queue = release->set_count == 0
 						  ? queue_find(leases, release->resource, release->resource_len)
 						  : NULL;
 	if (!queue || queue->holder != lease_value_token_id(release->token) || lease_queue_is_behind(first_of(queue)))
 		return NULL;
-	return first_of(queue);
+	return queue->passed_us == 0 || now_us - queue->passed_us > OTHERS_US ? first_of(queue) : NULL;
 }
 
 /* ---- for /stats, which sorts them ---- */

@@ -42,7 +42,9 @@ static void start(struct lease_op *op, uint64_t now_us)
 	if (*wait_us > 0)
 		*wait_us = *wait_us > held_back_us ? *wait_us - held_back_us : 1;
 	start.behind = lease_queue_is_behind(op);
-	struct lease_op *next = op->request.operation == LEASE_RELEASE ? lease_queue_next(leases, &op->request) : NULL;
+	struct lease_op *next = NULL;
+	if (op->request.operation == LEASE_RELEASE)
+		next = lease_queue_next(leases, &op->request, now_us);
 	lease_op_dispatch(op, &start);
 	if (next && next->queued)
 		try_behind(next, now_us);

@@ -90,6 +90,26 @@ START_TEST(one_whose_turn_it_is_not_waits_on)
 }
 END_TEST
 
+/* Where others wait, too, the next one is often theirs, and a try that is refused delays it. */
+START_TEST(nobody_tries_where_another_redlockd_has_waiters)
+{
+	struct asked *next;
+	wait_for("r");
+	next = wait_for("r");
+	notify(&asked[0], "r");
+	answer_acquires(&granted);
+	fake_masters_notify(&masters, 0, false, 1, "s");
+	fake_masters_notify(&masters, 0, false, 1, "r");
+	size_t before = acquires();
+	release("r", asked[0].answer.token);
+	ck_assert_uint_eq(acquires(), before);
+	notify(next, "r");
+	ck_assert_uint_eq(acquires(), before + 3);
+	answer_acquires(&granted);
+	ck_assert_int_eq(next->answer.status, LEASE_OK);
+}
+END_TEST
+
 /* It has been asked for already, and that is all. */
 START_TEST(one_that_votes_is_not_disturbed)
 {
@@ -124,6 +144,7 @@ static void add_all(TCase *tests)
 	tcase_add_test(tests, the_next_one_tries_behind_the_release);
 	tcase_add_test(tests, another_token_wakes_nobody);
 	tcase_add_test(tests, one_whose_turn_it_is_not_waits_on);
+	tcase_add_test(tests, nobody_tries_where_another_redlockd_has_waiters);
 	tcase_add_test(tests, one_that_votes_is_not_disturbed);
 	tcase_add_test(tests, a_release_without_waiters_is_a_release);
 }
