@@ -18,7 +18,8 @@
 
 #include "http_internal.h"
 
-enum { LOOK_AGAIN_S = 1000000 }; /* no deadline, but no daemon's timeout either */
+enum { LOOK_AGAIN_S = 1000000 }; /* not the timeout of a daemon, and too long to matter */
+
 /* With each look at most 1 MiB is discarded: so much of a socket's input cannot hold up the loop. */
 enum { LINGER_US = 1000000, LINGER_POLL_US = 20000, LINGER_READS = 16, LINGER_READ_BYTES = 65536 };
 

@@ -220,7 +220,7 @@ bool lease_queue_is_full(const struct leases *leases, const struct lease_request
 struct lease_op *lease_queue_find(const struct leases *leases, const char *resource, size_t len, uint64_t arrival);
 /* Those who may be meant by what a master tells another redlockd about the resource: all that are the first there, and
  * all shared ones that came before `arrival`. An event of one may end the wait of others: so each is looked at again by
- * lease_queue_has(). The caller frees *ret_waiters. */
+ * lease_queue_has(). The caller frees *ret_waiters. Notes for lease_queue_next() that another redlockd has waiters. */
 struct lease_waiter {
 	struct lease_op *op;
 	uint64_t arrival;

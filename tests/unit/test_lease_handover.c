@@ -28,6 +28,17 @@ static struct asked *granted_after_waiting(const char *resource)
 	return one;
 }
 
+/* One that waits behind asked[0], which has got the lock. */
+static struct asked *wait_behind_a_holder(const char *resource)
+{
+	struct asked *next;
+	wait_for(resource);
+	next = wait_for(resource);
+	notify(&asked[0], resource);
+	answer_acquires(&granted);
+	return next;
+}
+
 START_TEST(the_next_one_tries_behind_the_release)
 {
 	struct asked *first = wait_for("r"), *next = wait_for("r");
@@ -53,11 +64,7 @@ END_TEST
 START_TEST(another_token_wakes_nobody)
 {
 	static const char other[] = "0123456789abcdef0123456789abcdef01234567";
-	struct asked *next;
-	wait_for("r");
-	next = wait_for("r");
-	notify(&asked[0], "r");
-	answer_acquires(&granted);
+	struct asked *next = wait_behind_a_holder("r");
 	size_t before = acquires();
 	release("r", other);
 	release("s", asked[0].answer.token);
@@ -72,11 +79,7 @@ END_TEST
 /* The masters keep the order over all replicas. */
 START_TEST(one_whose_turn_it_is_not_waits_on)
 {
-	struct asked *next;
-	wait_for("r");
-	next = wait_for("r");
-	notify(&asked[0], "r");
-	answer_acquires(&granted);
+	struct asked *next = wait_behind_a_holder("r");
 	release("r", asked[0].answer.token);
 	fake_masters_answer(&masters, REDLOCK_SCRIPT_RELEASE, &released);
 	answer_acquires(&queued);
@@ -93,11 +96,7 @@ END_TEST
 /* Where others wait, too, the next one is often theirs, and a try that is refused delays it. */
 START_TEST(nobody_tries_where_another_redlockd_has_waiters)
 {
-	struct asked *next;
-	wait_for("r");
-	next = wait_for("r");
-	notify(&asked[0], "r");
-	answer_acquires(&granted);
+	struct asked *next = wait_behind_a_holder("r");
 	fake_masters_notify(&masters, 0, false, 1, "s");
 	fake_masters_notify(&masters, 0, false, 1, "r");
 	size_t before = acquires();
