@@ -110,19 +110,30 @@ part_contract_node() {
 	pytests "" release tests/contract -m node
 }
 part_clang() { needs_clang && ctests "" clang -LE 'long|corpus'; }
-part_asan() {
-	needs_asan || return
-	ctests -unit asan
-	REDLOCKD_TEST_SLOW=4 REDLOCKD_TEST_SCALE=0.25 pytests -e2e asan tests/e2e -m "not slow"
+# End-to-end tests of the code that parses input, and of objects that outlive the request that made them.
+asan_tests="batch disconnect force hold idempotency keys leases limits listings malformed master_unasked metadata modes"
+asan_tests="$asan_tests query rediss resting sets tls tls_clients waiting watch"
+e2e_files() { # OPTION NAME…
+	option=$1
+	shift
+	printf "$option"'tests/e2e/test_%s.py ' "$@"
 }
-# Of the end-to-end tests those in which threads have to do with each other: several workers, reloads, loads, ends.
+asan_e2e() { # PYTEST-ARGUMENT…
+	needs_asan || return
+	REDLOCKD_TEST_SLOW=4 REDLOCKD_TEST_SCALE=0.25 pytests -e2e asan -m "not slow" "$@"
+}
+part_asan() {
+	needs_asan && ctests -unit asan && asan_e2e $(e2e_files "" $asan_tests)
+}
+part_asan_more() { asan_e2e tests/e2e $(e2e_files "--ignore=" $asan_tests); }
+# End-to-end tests in which threads share data: several workers, reloads, loads, ends.
 tsan_tests="service load leases masters hold disconnect waiting waiting_replicas waiting_churn tls tls_clients keys limits"
 tsan_tests="$tsan_tests notify force burst guard_start guard_restart"
 part_tsan() {
 	needs_build tsan -DREDLOCKD_SANITIZE=thread || return
 	ctests -unit tsan
 	REDLOCKD_TEST_SLOW=6 REDLOCKD_TEST_SCALE=0.25 pytests -e2e tsan -m "not slow" \
-		$(printf 'tests/e2e/test_%s.py ' $tsan_tests)
+		$(e2e_files "" $tsan_tests)
 }
 # One seed, so that a change is tried with what was tried before it; ./dev fuzz takes another one each time.
 # REDLOCKD_FUZZ_SECONDS: of each target. run.py writes fuzz.xml.
