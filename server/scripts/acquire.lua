@@ -70,6 +70,7 @@ local hold_until = args[3] ~= '0' and (now_us - now_us % 1000) / 1000 + args[3] 
 hold_until = ':' .. hold_until .. ':'
 local raised, raises = {}, {'HSET', hash} -- by bucket: the numbers since the hash was read; the command that writes them
 local held = {} -- by key: what those are told that do not wait, while nobody does
+local cleans = {} -- by queue: stale entries before its first, which are removed when nothing is granted any more
 
 local function one(i)
 	local at, key = 6 * i - 2, KEYS[i]
@@ -77,7 +78,7 @@ local function one(i)
 	if guess > now_us + 86400000000 then
 		return {-4, now_us}
 	end
-	local entry, wait_ms, base, queue, first = false
+	local entry, wait_ms, base, queue, first, stale = false
 	if args[at + 5] ~= '' then
 		entry, wait_ms = string.sub(args[at + 5], 1, 33), tonumber(string.sub(args[at + 5], 35))
 	end
@@ -94,6 +95,10 @@ local function one(i)
 	end
 	local value = args[at] .. hold_until .. args[at + 4] .. ':' .. args[at + 2]
 	if (not first or first == entry) and call('SET', key, value, 'NX', 'PX', args[at + 1]) then
+		if waits then
+--include queue_clean.lua
+			cleans[queue] = nil
+		end
 		if first then
 			call('ZREM', queue, entry)
 		end
@@ -114,8 +119,14 @@ local function one(i)
 	if entry then
 		base = string.sub(hash, 1, -7)
 		queue = base .. 'queue:' .. key
+		if waits then
+--include queue_clean.lua
+			cleans[queue] = nil
+		end
 --include queue_join.lua
 		waits = true
+	elseif waits and stale > 0 then
+		cleans[queue] = stale
 	end
 --include value_read.lua
 	if not value then -- the next waiter may have missed its notification
@@ -126,15 +137,23 @@ local function one(i)
 	return held[key]
 end
 
+local function clean()
+	for queue, stale in pairs(cleans) do
+--include queue_clean.lua
+	end
+end
+
 if count == 1 then
 	local answer = one(1)
 	if #raises > 2 then
 		call('HSET', hash, raises[3], raises[4])
 	end
+	clean()
 	return type(answer) == 'number' and {1, now_us, answer} or answer
 end
 --include each.lua
 if #raises > 2 then
 	call(unpack(raises))
 end
+clean()
 return answers

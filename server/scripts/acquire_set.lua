@@ -34,13 +34,14 @@ if ARGV[6] ~= '' then
 	entry, wait_ms = string.sub(ARGV[6], 1, 33), tonumber(string.sub(ARGV[6], 35))
 end
 local now_ms, kind, its_key = (now_us - now_us % 1000) / 1000, ARGV[11], string.match(ARGV[4], '^%?(%x+):')
-local queued, other, behind = waited > now_us
+local queued, stales, other, behind = waited > now_us, {}
 for i = 1, queued and count or 0 do
-	local queue, first = base .. 'queue:' .. KEYS[i]
+	local queue, stale, first = base .. 'queue:' .. KEYS[i]
 	if entry then
 		call('ZADD', queue, 'NX', string.sub(entry, 18, 33), entry)
 	end
 --include queue_first.lua
+	stales[i] = stale
 	if kind == '+' then
 --include queue_shared.lua
 	end
@@ -54,15 +55,15 @@ for i = 1, call('EXISTS', unpack(KEYS, 1, count)) > 0 and count or 0 do
 --include value_read.lua
 	if shared and kind == '+' and string.sub(value, 41, 41) == '+' then
 		local holders = base .. 'holders:' .. key
---include shared_prune.lua
-		local same = its_key and call('HGET', holders, its_key)
-		if not same and call('ZCARD', key) < tonumber(ARGV[10]) then
+--include shared_live.lua
+--include shared_same.lua
+		if not same and live < tonumber(ARGV[10]) then
 			value = false
 		elseif same then
 			value = call('HGET', holders, same) or value
 		end
 		if not other and value then -- there is room as soon as one of them ends
-			left = call('ZRANGE', key, 0, 0, 'WITHSCORES')[2] - now_ms
+--include shared_first.lua
 		end
 	end
 	if value then
@@ -86,10 +87,12 @@ if not other and not which then
 		local key = KEYS[i]
 		local holders = base .. 'holders:' .. key
 		if kind == '+' then
-			if call('EXISTS', key) == 0 then
+			local is_new = call('EXISTS', key) == 0
+			call('ZADD', key, string.format('%.0f', now_ms + ARGV[2] + 1), ARGV[1])
+			if is_new then
 				call('DEL', holders) -- somebody may have deleted the key alone
 			end
-			call('ZADD', key, string.format('%.0f', now_ms + ARGV[2] + 1), ARGV[1])
+--include shared_prune.lua
 			call('HSET', holders, ARGV[1], value)
 			if its_key then
 				call('HSET', holders, its_key, ARGV[1])
@@ -99,8 +102,12 @@ if not other and not which then
 			call('SET', key, value, 'PX', ARGV[2])
 		end
 --include watch_tell.lua
-		if entry and queued then
-			call('ZREM', base .. 'queue:' .. KEYS[i], entry)
+		if queued then
+			local queue, stale = base .. 'queue:' .. key, stales[i]
+--include queue_clean.lua
+			if entry then
+				call('ZREM', queue, entry)
+			end
 		end
 		old = math.max(old, tonumber(seen[i + 3] or 0))
 	end
@@ -109,9 +116,12 @@ if not other and not which then
 	end
 	return {1, now_us, old}
 end
-for i = 1, entry and count or 0 do
-	local queue = base .. 'queue:' .. KEYS[i]
+for i = 1, count do
+	local queue, stale = base .. 'queue:' .. KEYS[i], stales[i] or 0
+--include queue_clean.lua
+	if entry then
 --include queue_join.lua
+	end
 end
 if which then
 	return {0, now_us, remaining, holder, which - 1}

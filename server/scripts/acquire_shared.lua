@@ -37,7 +37,7 @@ if ARGV[7] ~= '' then
 	entry, wait_ms = string.match(ARGV[7], '^(%S+) (%d+)$')
 end
 local kind = string.sub(slot, 1, 1)
-local queue, holders, first = base .. 'queue:' .. key, base .. 'holders:' .. key
+local queue, holders, stale, first = base .. 'queue:' .. key, base .. 'holders:' .. key, 0
 local waits = waited > now_us
 if waits then
 	if entry then
@@ -52,29 +52,30 @@ if waits then
 end
 local value
 --include value_read.lua
-if shared then
---include shared_prune.lua
-end
-local count = shared and call('ZCARD', key)
-if not value or count == 0 then
-	value, shared = false, false
-	call('DEL', holders) -- somebody may have deleted the key alone
-end
-local room, same, taken = not value, false, ''
-local its_key = string.match(ARGV[4], '^%?(%x+):')
-if shared then
-	same = its_key and call('HGET', holders, its_key)
-	room = not same and string.sub(value, 41, 41) == kind
-	if kind == '+' then
-		room = room and count < most
+local now_ms, its_key, room, its_holder = (now_us - now_us % 1000) / 1000, string.match(ARGV[4], '^%?(%x+):'), true
+local several = shared
+if several then
+--include shared_live.lua
+--include shared_same.lua
+	if live == 0 then
+		value, shared = false, false
+	elseif kind == '+' then
+		room = live < most
 	else
-		room = room and call('HEXISTS', holders, slot) == 0
+		local its = call('HGET', holders, slot)
+		room = not its or tonumber(call('ZSCORE', key, its) or 0) <= now_ms
 	end
+	its_holder = live > 0 and same
+	room = room and not its_holder
 end
+room = room and (not value or shared and string.sub(value, 41, 41) == kind)
 if not first and room then
-	local now_ms = (now_us - now_us % 1000) / 1000
 	local hold_until = string.format('%.0f', ARGV[3] ~= '0' and now_ms + ARGV[3] or 0)
 	call('ZADD', key, string.format('%.0f', now_ms + ARGV[2] + 1), ARGV[1])
+	if not shared then
+		call('DEL', holders) -- somebody may have deleted the key alone
+	end
+--include shared_prune.lua
 	call('HSET', holders, ARGV[1], ARGV[1] .. slot .. ':' .. hold_until .. ':' .. ARGV[6] .. ':' .. ARGV[4])
 	if kind == '#' then
 		call('HSET', holders, slot, ARGV[1])
@@ -90,11 +91,15 @@ if not first and room then
 		call('HSET', hash, ARGV[5], ARGV[6])
 	end
 --include watch_tell.lua
+	if waits then
+--include queue_clean.lua
+	end
 	if entry and waits then
 		call('ZREM', queue, entry)
 	end
 	if kind == '#' and waits then
 --include queue_first.lua
+--include queue_clean.lua
 		if first and string.sub(first, 17, 17) == '#' then
 --include slot_free.lua
 			if is_free then -- the next one, too
@@ -105,13 +110,20 @@ if not first and room then
 	end
 	return {1, now_us, old}
 end
+if waits then
+--include queue_clean.lua
+end
 if entry then
 --include queue_join.lua
+end
+if several then
+--include shared_prune.lua
 end
 if not value then -- the next waiter may have missed its notification
 	redis.pcall('PUBLISH', base .. 'wake', first .. ' ' .. key)
 	return {2, now_us, call('PTTL', base .. 'alive:' .. string.sub(first, 1, 16)), first}
 end
+local taken = ''
 if shared and string.sub(value, 41, 41) == '#' then
 	local slots = {}
 	for i = 1, most do
@@ -125,11 +137,11 @@ if shared and string.sub(value, 41, 41) == '#' then
 	end
 	taken = table.concat(slots)
 end
-local remaining = call('PTTL', key)
+local left = call('PTTL', key)
 if shared and not first and string.sub(value, 41, 41) == kind then -- there is room as soon as one of them ends
-	remaining = call('ZRANGE', key, 0, 0, 'WITHSCORES')[2] - (now_us - now_us % 1000) / 1000
+--include shared_first.lua
 end
-if same then
-	value = call('HGET', holders, same) or value
+if its_holder then
+	value = call('HGET', holders, its_holder) or value
 end
-return {0, now_us, remaining, type(value) == 'string' and value, taken}
+return {0, now_us, left, type(value) == 'string' and value, taken}

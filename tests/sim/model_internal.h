@@ -61,10 +61,13 @@ void model_shared_list(const struct model_master *master, const struct model_key
 /* shared_last.lua, and what value_read.lua finds from then on. */
 void model_shared_last(struct model_key *key);
 void model_shared_remove(struct model_key *key, struct model_holder *holder);
-/* HGET holders of the token of the label's key, of those that want one; NULL: there is none. */
-const struct model_holder *model_shared_same(const struct model_key *key, const struct model_command *command);
-/* call('ZRANGE', key, 0, 0, 'WITHSCORES')[2] */
-uint64_t model_shared_first_end_ms(const struct model_key *key);
+/* shared_same.lua; NULL: there is none. */
+const struct model_holder *model_shared_same(const struct model_master *master, const struct model_key *key,
+					     const struct model_command *command);
+/* shared_live.lua */
+uint32_t model_shared_live(const struct model_master *master, const struct model_key *key);
+/* shared_first.lua */
+int64_t model_shared_first_left_ms(const struct model_master *master, const struct model_key *key);
 /* ZADD and HSET of a grant. */
 void model_shared_add(struct model_key *key, const struct model_value *value, uint64_t ends_ms);
 /* ZREM of the own one, and what follows: shared_remove.lua, shared_prune.lua, shared_last.lua. */

@@ -47,6 +47,12 @@ static void note_held(struct model_master *master, uint32_t names, unsigned key,
 
 /* ---- acquire_set.lua ---- */
 
+static void add_shared(struct model_master *master, unsigned key, const struct model_value *value, uint64_t ttl_ms)
+{
+	model_shared_prune(master, &master->keys[key]);
+	model_shared_add(&master->keys[key], value, model_now_ms(master) + ttl_ms + 1);
+}
+
 /* All is free and it is the caller's turn in all queues: what follows. */
 static void acquire_sets(struct model_master *master, const struct model_command *command, bool queued,
 			 struct model_reply *ret_reply)
@@ -69,12 +75,12 @@ static void acquire_sets(struct model_master *master, const struct model_command
 	model_reply_code(master, 1, ret_reply);
 	ret_reply->old = old;
 	MODEL_FOR_EACH_KEY (key, command->names) {
-		/* if kind == '+' then call('ZADD', …) … --include shared_last.lua
+		/* if kind == '+' then call('ZADD', …) … --include shared_prune.lua, shared_last.lua
 		 * else call('SET', key, value, 'PX', ARGV[2])
 		 * --include watch_tell.lua
 		 * if entry and queued then call('ZREM', base .. 'queue:' .. KEYS[i], entry) */
 		if (command->kind == MODEL_PLUS)
-			model_shared_add(&master->keys[key], &value, model_now_ms(master) + command->ttl_ms + 1);
+			add_shared(master, key, &value, command->ttl_ms);
 		else
 			model_set(master, key, &value, command->ttl_ms);
 		ret_reply->watched |= model_watch_tell(master, key);
@@ -95,18 +101,16 @@ static void look_at(struct model_master *master, const struct model_command *com
 	int64_t left = model_pttl(master, found);
 	/* if shared and kind == '+' and string.sub(value, 41, 41) == '+' then */
 	if (found->type == MODEL_SHARED && command->kind == MODEL_PLUS && value.kind == MODEL_PLUS) {
-		/* --include shared_prune.lua
-		 * local same = its_key and call('HGET', holders, its_key)
-		 * if not same and call('ZCARD', key) < tonumber(ARGV[10]) then value = false
+		/* --include shared_live.lua, shared_same.lua
+		 * if not same and live < tonumber(ARGV[10]) then value = false
 		 * elseif same then value = call('HGET', holders, same) or value
-		 * if not other and value then left = call('ZRANGE', key, 0, 0, 'WITHSCORES')[2] - now_ms */
-		model_shared_prune(master, found);
-		const struct model_holder *same = model_shared_same(found, command);
-		if (!same && found->holder_count < command->most)
+		 * if not other and value then --include shared_first.lua */
+		const struct model_holder *same = model_shared_same(master, found, command);
+		if (!same && model_shared_live(master, found) < command->most)
 			return;
 		value = same ? same->value : value;
 		if (is_turn)
-			left = (int64_t)(model_shared_first_end_ms(found) - model_now_ms(master));
+			left = model_shared_first_left_ms(master, found);
 	}
 	if (found->type != MODEL_NONE)
 		note_held(master, command->names, key, left, &value, held);

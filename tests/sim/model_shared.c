@@ -196,13 +196,23 @@ static void acquire_adds(struct model_master *master, const struct model_command
 	ret_reply->watched = model_watch_tell(master, command->key);
 }
 
-const struct model_holder *model_shared_same(const struct model_key *key, const struct model_command *command)
+const struct model_holder *model_shared_same(const struct model_master *master, const struct model_key *key,
+					     const struct model_command *command)
 {
-	/* same = its_key and call('HGET', holders, its_key) */
+	/* --include shared_same.lua */
 	for (uint32_t i = 0; key->type == MODEL_SHARED && command->noted != 0 && i < key->holder_count; i++)
-		if (key->holders[i].value.key == command->noted)
+		if (key->holders[i].value.key == command->noted && key->holders[i].ends_ms > model_now_ms(master))
 			return &key->holders[i];
 	return NULL;
+}
+
+uint32_t model_shared_live(const struct model_master *master, const struct model_key *key)
+{
+	/* --include shared_live.lua */
+	uint32_t live = 0;
+	for (uint32_t i = 0; i < key->holder_count; i++)
+		live += key->holders[i].ends_ms > model_now_ms(master);
+	return live;
 }
 
 static bool has_room(const struct model_key *key, const struct model_command *command, const struct model_holder *same)
@@ -220,12 +230,13 @@ static bool has_room(const struct model_key *key, const struct model_command *co
 	return true;
 }
 
-uint64_t model_shared_first_end_ms(const struct model_key *key)
+int64_t model_shared_first_left_ms(const struct model_master *master, const struct model_key *key)
 {
 	uint64_t first_ms = key->expires_ms;
 	for (uint32_t i = 0; i < key->holder_count; i++)
-		first_ms = key->holders[i].ends_ms < first_ms ? key->holders[i].ends_ms : first_ms;
-	return first_ms;
+		if (key->holders[i].ends_ms > model_now_ms(master) && key->holders[i].ends_ms < first_ms)
+			first_ms = key->holders[i].ends_ms;
+	return (int64_t)(first_ms - model_now_ms(master));
 }
 
 /* What follows a grant in the queue. */
@@ -272,11 +283,10 @@ void model_acquire_shared(struct model_master *master, const struct model_comman
 		first = model_shared_before(master, command, command->key);
 	}
 	struct model_key *key = model_look_up(master, command->key);
-	/* if shared then --include shared_prune.lua
-	 * if not value or count == 0 then value, shared = false, false */
+	/* Both ways end with shared_prune.lua: here it is done first. */
 	if (key->type == MODEL_SHARED)
 		model_shared_prune(master, key);
-	const struct model_holder *same = model_shared_same(key, command);
+	const struct model_holder *same = model_shared_same(master, key, command);
 	/* if not first and room then */
 	if (first.replica == 0 && has_room(key, command, same)) {
 		acquire_adds(master, command, ret_reply);
@@ -291,7 +301,7 @@ void model_acquire_shared(struct model_master *master, const struct model_comman
 		 * return {0, now_us, remaining, type(value) == 'string' and value, taken} */
 		model_reply_held(master, key, ret_reply);
 		if (key->type == MODEL_SHARED && first.replica == 0 && key->value.kind == command->kind)
-			ret_reply->remaining_ms = (int64_t)(model_shared_first_end_ms(key) - model_now_ms(master));
+			ret_reply->remaining_ms = model_shared_first_left_ms(master, key);
 		if (same)
 			ret_reply->value = same->value;
 		note_taken(key, command, ret_reply);

@@ -21,7 +21,7 @@
 		local base = string.sub(hash, 1, -7)
 		local queue, first = base .. 'queue:' .. key
 		local free = own and kind == '#' and '@' .. string.match(value, '^%x+#(%d+)') or ''
-		local left = 0
+		local left, stale = 0, 0
 		if wait_ms > 0 then
 --include queue_join.lua
 		elseif entry ~= '' then
@@ -30,6 +30,7 @@
 		-- without a change here there is nobody to notify
 		if own or ((not held or shared) and (token ~= '' or left > 0)) then
 --include queue_first.lua
+--include queue_clean.lua
 			local may_enter = first and first ~= entry and (not held or string.sub(first, 17, 17) == kind)
 			if may_enter and held and kind == '#' and not own then
 				local holders = base .. 'holders:' .. key

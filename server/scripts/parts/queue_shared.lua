@@ -1,7 +1,7 @@
 	-- `first` is what queue_first.lua found. Sets it to the entry that a shared request waits for, or false: without an
 	-- entry of its own the first of all, else the first exclusive one whose replica is alive before its `entry`.
 	if first and entry and first ~= entry and string.sub(first, 17, 17) == '+' then
-		local at = 0
+		local at = stale
 		first = nil
 		repeat
 			local entries = redis.call('ZRANGE', queue, at, at + 99)

@@ -1,6 +1,10 @@
-	-- Removes those of several leases that have ended.
-	local now_ms = string.format('%.0f', (now_us - now_us % 1000) / 1000)
-	for _, token in ipairs(redis.call('ZRANGEBYSCORE', key, '-inf', now_ms)) do
+	-- Removes those of several leases that have ended. In a script that grants, only after a write that Redis denies where
+	-- there is no memory.
+	local ended_ms = string.format('%.0f', (now_us - now_us % 1000) / 1000)
+	local ended = redis.call('ZRANGEBYSCORE', key, '-inf', ended_ms)
+	for _, token in ipairs(ended) do
 --include shared_remove.lua
 	end
-	redis.call('ZREMRANGEBYSCORE', key, '-inf', now_ms)
+	if #ended > 0 then
+		redis.call('ZREMRANGEBYSCORE', key, '-inf', ended_ms)
+	end
