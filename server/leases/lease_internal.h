@@ -51,7 +51,6 @@ struct lease_queue_entry {
 	TAILQ_ENTRY(lease_queue_entry) entry;
 	struct lease_queue *queue;
 	struct lease_op *op;
-	uint64_t number; /* in the order of that queue */
 };
 
 /* One operation. Kept for reuse when it is finished, with its timer. */
@@ -218,15 +217,15 @@ void lease_queues_listen(struct leases *leases, bool more);
 bool lease_queue_is_full(const struct leases *leases, const struct lease_request *request);
 /* The waiter with that arrival; NULL: none. */
 struct lease_op *lease_queue_find(const struct leases *leases, const char *resource, size_t len, uint64_t arrival);
-/* Those who may be meant by what a master tells another redlockd about the resource: all that are the first there, and
- * all shared ones that came before `arrival`. An event of one may end the wait of others: so each is looked at again by
- * lease_queue_has(). The caller frees *ret_waiters. Notes for lease_queue_next() that another redlockd has waiters. */
+/* The waiters that a notification concerns, but for the one that it names: the shared ones that it notifies, too, and
+ * if it names one of another worker those that are the first here. An event of one may end the wait of others: look at
+ * each again with lease_queue_has(). The caller frees *ret_waiters. Sets what lease_queue_next() knows of others. */
 struct lease_waiter {
 	struct lease_op *op;
 	uint64_t arrival;
-	bool is_run; /* shared, and before `arrival` */
+	bool is_notified; /* else another one is */
 };
-size_t lease_queue_list(const struct leases *leases, const char *resource, size_t len, uint64_t arrival,
+size_t lease_queue_list(const struct leases *leases, const struct masters_notification *notification,
 			struct lease_waiter **ret_waiters);
 bool lease_queue_has(const struct lease_waiter *waiter);
 /* Visits the operations that are the first of all their queues and have not been since missed_notifications grew. */
@@ -241,7 +240,7 @@ struct lease_op *lease_queue_take_first(struct leases *leases);
 /* Whoever is likely to hold the resource next: the first waiter here, if a waiter of here before it has the lease that
  * is being released, and none of another redlockd was notified lately. NULL: not known. */
 struct lease_op *lease_queue_next(const struct leases *leases, const struct lease_request *release, uint64_t now_us);
-/* True if another operation waits before it in one of its queues. A shared one waits only behind those that are not. */
+/* True if another operation waits before it in one of its queues, so that it does not watch the holder's time. */
 bool lease_queue_is_behind(const struct lease_op *op);
 /* Publishes the longest queues to /stats if they have changed, but not too often. Once per round of the loop: the rest
  * follows within a heartbeat. */

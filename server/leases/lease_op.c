@@ -209,7 +209,7 @@ static struct master_script command_of(const struct lease_op *op, const struct r
 	if (request->set_count == 0)
 		command.bucket = masters_bucket(request->resource, request->resource_len);
 	if (out->entry != REDLOCK_ENTRY_NONE)
-		command.entry.arrival = op->core.arrival;
+		command.entry = (struct master_entry){.arrival = op->core.arrival, .of_set = request->set_count > 0};
 	if (out->entry == REDLOCK_ENTRY_KEEP)
 		command.entry.wait_ms = out->wait_left_us / 1000 + 1;
 	return command;

@@ -14,8 +14,11 @@
 #include "server/base/base.h"
 
 enum {
-	PUBLISH_MS = 250,   /* the shortest time between two updates of /stats */
-	OTHERS_US = 1000000 /* for so long after a notification of another redlockd that may have more waiters */
+	PUBLISH_MS = 250,    /* the shortest time between two updates of /stats */
+	OTHERS_US = 1000000, /* for so long after a notification of another redlockd that may have more waiters */
+	WAVE_US = 250000,    /* after a shared grant the next shared one tries by itself, if it was not notified */
+	WAVE_MAX = 16,       /* waiters that a notification concerns, as a rule */
+	SETS_MAX = 16        /* shared sets that a shared waiter for one resource does not follow */
 };
 
 static_assert((int)LEASE_RESOURCE_MAX == (int)STATS_RESOURCE_MAX, "/stats has room for each name");
@@ -25,10 +28,8 @@ struct lease_queue {
 	struct lease_name name;
 	LIST_ENTRY(lease_queue) entry;
 	struct lease_queue_entries waiters;
-	struct lease_queue_entry *unshared; /* the first that is not shared; NULL: all are */
-	uint64_t entered;                   /* how many so far */
-	uint64_t holder;                    /* of the last exclusive lease that one of it was granted; 0: none yet */
-	uint64_t passed_us;                 /* when a waiter of another redlockd was notified last; 0: never */
+	uint64_t holder;    /* of the last exclusive lease that one of it was granted; 0: none yet */
+	uint64_t passed_us; /* when a waiter of another redlockd was notified last; 0: never */
 	size_t count;
 	char bytes[]; /* of the name */
 };
@@ -73,12 +74,16 @@ static bool is_shared(const struct lease_queue_entry *waiter)
 	return waiter->op->request.mode == LEASE_SHARED;
 }
 
+/* A shared waiter for one resource passes shared sets, which may wait for another resource. */
 static bool is_behind(const struct lease_queue_entry *waiter)
 {
-	const struct lease_queue *queue = waiter->queue;
-	if (is_shared(waiter))
-		return queue->unshared && queue->unshared->number < waiter->number;
-	return TAILQ_FIRST(&queue->waiters) != waiter;
+	const struct lease_queue_entry *first = TAILQ_FIRST(&waiter->queue->waiters);
+	for (unsigned sets = 0; sets < SETS_MAX && first != waiter && is_shared(waiter); sets++) {
+		if (!is_shared(first) || first->op->request.set_count == 0)
+			break;
+		first = TAILQ_NEXT(first, entry);
+	}
+	return first != waiter;
 }
 
 bool lease_queue_is_behind(const struct lease_op *op)
@@ -99,21 +104,28 @@ struct lease_op *lease_queue_find(const struct leases *leases, const char *resou
 	return waiter ? waiter->op : NULL;
 }
 
-size_t lease_queue_list(const struct leases *leases, const char *resource, size_t len, uint64_t arrival,
+size_t lease_queue_list(const struct leases *leases, const struct masters_notification *notification,
 			struct lease_waiter **ret_waiters)
 {
-	struct lease_queue *queue = queue_find(leases, resource, len);
-	const struct lease_queue_entry *head = queue ? TAILQ_FIRST(&queue->waiters) : NULL, *waiter;
-	size_t count = 0, most = 0;
-	if (queue)
+	struct lease_queue *queue = queue_find(leases, notification->resource, notification->resource_len);
+	const struct lease_queue_entry *waiter = queue ? TAILQ_FIRST(&queue->waiters) : NULL;
+	bool ours = notification->ours;
+	size_t count = 0, room = 0;
+	*ret_waiters = NULL;
+	if (queue && !ours)
 		queue->passed_us = clock_now_us();
-	for (waiter = head; waiter && (arrival > 0 || !is_behind(waiter)); waiter = TAILQ_NEXT(waiter, entry))
-		most++;
-	*ret_waiters = most > 0 ? memory_alloc(most * sizeof **ret_waiters) : NULL;
-	for (waiter = head; most > 0; waiter = TAILQ_NEXT(waiter, entry), most--) {
-		bool is_run = is_shared(waiter) && waiter->op->core.arrival < arrival;
-		if (is_run || !is_behind(waiter))
-			(*ret_waiters)[count++] = (struct lease_waiter){waiter->op, waiter->op->core.arrival, is_run};
+	for (; waiter; waiter = TAILQ_NEXT(waiter, entry)) {
+		uint64_t arrival = waiter->op->core.arrival;
+		bool is_up_to_last = notification->last > 0 && arrival <= notification->last;
+		bool is_named = ours && arrival == notification->arrival;
+		bool is_notified = is_up_to_last && is_shared(waiter), is_first = !is_behind(waiter);
+		if (!is_up_to_last && !is_first)
+			break;
+		if (is_named || (!is_notified && (ours || !is_first)))
+			continue;
+		if (count == room)
+			*ret_waiters = memory_resize(*ret_waiters, (room += WAVE_MAX) * sizeof **ret_waiters);
+		(*ret_waiters)[count++] = (struct lease_waiter){waiter->op, arrival, is_notified};
 	}
 	return count;
 }
@@ -185,10 +197,7 @@ void lease_queue_enter(struct lease_op *op)
 		waiter->op = op;
 		waiter->queue = queue ? queue : queue_new(&leases->queues, name, len);
 		waiter->queue->count++;
-		waiter->number = waiter->queue->entered++;
 		TAILQ_INSERT_TAIL(&waiter->queue->waiters, waiter, entry);
-		if (!waiter->queue->unshared && !is_shared(waiter))
-			waiter->queue->unshared = waiter;
 	}
 	op->missed_notifications = leases->missed_notifications;
 	TAILQ_INSERT_TAIL(&leases->queues.by_age, op, age_entry);
@@ -228,6 +237,8 @@ static uint64_t remaining_us(const struct lease_op *op, const struct lease_op *n
 	bool slots = op->request.mode == LEASE_SLOT && next->request.mode == LEASE_SLOT;
 	if (slots && result->outcome == REDLOCK_OK)
 		return free_us == REDLOCK_NEVER || free_us <= now_us ? 0 : MIN(free_us - now_us, result->ttl_us);
+	if (result->outcome == REDLOCK_OK && op->request.mode == LEASE_SHARED && next->request.mode == LEASE_SHARED)
+		return MIN(WAVE_US, result->ttl_us);
 	if (result->outcome == REDLOCK_OK)
 		return result->ttl_us;
 	if (free_us == REDLOCK_NEVER || !is_about_the_same(&op->request, &next->request))
@@ -246,26 +257,22 @@ static void note_first(struct lease_op *op, const struct lease_queue_entry *next
 	first->may_be_first = true;
 }
 
-/* Notes those that may be the first now: whoever is at the head, and the shared ones behind the first that is not. */
+/* Tells those that were behind it and are the first now. */
 static void leave(struct lease_queue_entry *waiter, const struct redlock_result *result, uint64_t now_us)
 {
 	struct lease_queue *queue = waiter->queue;
 	struct lease_queues *queues = &waiter->op->leases->queues;
 	struct lease_queue_entry *next = TAILQ_NEXT(waiter, entry);
-	bool was_head = TAILQ_FIRST(&queue->waiters) == waiter;
 	assert(queue->count > 0);
+	while (next && !is_behind(next))
+		next = TAILQ_NEXT(next, entry);
 	TAILQ_REMOVE(&queue->waiters, waiter, entry);
 	if (result->outcome == REDLOCK_OK && waiter->op->request.mode == LEASE_EXCLUSIVE)
 		queue->holder = lease_value_token_id(waiter->op->token);
-	if (was_head && next && !is_shared(next))
+	for (; next && !is_behind(next); next = TAILQ_NEXT(next, entry))
 		note_first(waiter->op, next, result, now_us);
-	if (queue->unshared == waiter) {
-		for (; next && is_shared(next); next = TAILQ_NEXT(next, entry))
-			note_first(waiter->op, next, result, now_us);
-		queue->unshared = next;
-	}
 	if (--queue->count == 0) {
-		assert(TAILQ_EMPTY(&queue->waiters) && !queue->unshared);
+		assert(TAILQ_EMPTY(&queue->waiters));
 		tdelete(queue, &queues->by_name, lease_name_compare);
 		LIST_REMOVE(queue, entry);
 		free(queue);

@@ -18,13 +18,14 @@ static void drop_stale_entry(struct leases *leases, const struct masters_notific
 {
 	assert(notification->ours);
 	unsigned bucket = masters_bucket(notification->resource, notification->resource_len);
-	const struct master_script command = {.script = REDLOCK_SCRIPT_RELEASE,
-					      .resource = notification->resource,
-					      .resource_len = (uint16_t)notification->resource_len,
-					      .kind = notification->kind,
-					      .most = notification->most,
-					      .bucket = bucket,
-					      .entry.arrival = notification->arrival};
+	const struct master_script command = {
+		.script = REDLOCK_SCRIPT_RELEASE,
+		.resource = notification->resource,
+		.resource_len = (uint16_t)notification->resource_len,
+		.kind = notification->kind,
+		.most = notification->most,
+		.bucket = bucket,
+		.entry = {.arrival = notification->arrival, .of_set = notification->of_set}};
 	masters_keep_release(leases->masters, notification->master, &command);
 }
 
@@ -55,14 +56,13 @@ static void on_notified(void *arg, const struct masters_notification *notificati
 		else
 			/* often a late notification; then the entry is gone, and the release finds nothing */
 			drop_stale_entry(leases, notification);
-		return;
 	}
 	struct lease_waiter *waiters;
-	size_t count = lease_queue_list(leases, resource, len, notification->run ? notification->arrival : 0, &waiters);
+	size_t count = lease_queue_list(leases, notification, &waiters);
 	for (struct lease_waiter *waiter = waiters; waiter < waiters + count; waiter++)
 		if (!lease_queue_has(waiter))
 			continue; /* the one before has ended its wait */
-		else if (waiter->is_run)
+		else if (waiter->is_notified)
 			notify_waiter(waiter->op, notification);
 		else
 			lease_op_dispatch(waiter->op, &(struct redlock_event){.kind = REDLOCK_PASSED,

@@ -63,14 +63,16 @@ static const struct step steps[] = {
 	{PROBE(HMGET, MASTER, "epoch")},
 	{WRONG(HSET, "ERR wrong number of arguments", MASTER, "a", "b", "c")},
 	{PROBE(HDEL, UNUSED, "a")},
-	{PROBE(HEXISTS, UNUSED, "a")},
 	{PROBE(HKEYS, UNUSED)},
 	{WRONG(HINCRBY, "ERR value is not an integer", MASTER, "a", "b")},
 	{PROBE(ZADD, UNUSED, "XX", "0", "a")},
 	{PROBE(ZCARD, UNUSED)},
+	{PROBE(ZCOUNT, UNUSED, "0", "0")},
 	{PROBE(ZRANGE, UNUSED, "0", "0")},
 	{PROBE(ZRANGEBYSCORE, UNUSED, "0", "0")},
+	{PROBE(ZRANK, UNUSED, "a")},
 	{PROBE(ZREM, UNUSED, "a")},
+	{PROBE(ZREMRANGEBYRANK, UNUSED, "0", "0")},
 	{PROBE(ZREMRANGEBYSCORE, UNUSED, "0", "0")},
 	{PROBE(ZSCORE, UNUSED, "a")},
 	{PROBE(SCAN, "0", "COUNT", "1")},
@@ -110,7 +112,7 @@ static const struct step steps[] = {
 	{PROBE(DEL, LOCK, LOCK_2, HASH, QUEUE, HOLDERS)},
 };
 
-enum { STEPS = sizeof steps / sizeof *steps, PROBES = 26 };
+enum { STEPS = sizeof steps / sizeof *steps, PROBES = 28 };
 
 /* ---- sending ---- */
 

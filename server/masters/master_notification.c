@@ -57,32 +57,36 @@ static bool parse_arrival(const char **at, const char *end, uint64_t *ret_arriva
 	return true;
 }
 
-/* "+arrival" or "+": all shared waiters before that arrival, or all. */
-static bool parse_run(const char *at, const char *end, struct masters_notification *ret)
+/* ":most", of a shared set ";most", which ends at `end`. */
+static bool parse_most(const char *at, const char *end, struct masters_notification *ret)
 {
-	ret->run = true;
-	ret->kind = MASTER_SHARED;
-	ret->arrival = UINT64_MAX;
-	return ++at == end || (parse_arrival(&at, end, &ret->arrival) && at == end);
+	uint64_t most = end - at > 1 ? master_reply_number(at + 1, (size_t)(end - at - 1), 10) : 0;
+	ret->of_set = at < end && *at == ';';
+	ret->most = (uint32_t)most;
+	return at < end && (*at == ':' || (ret->of_set && ret->kind == MASTER_SHARED)) && most > 0 &&
+	       most <= UINT32_MAX;
 }
 
-/* Behind an entry for a slot: ":most" or ":most@slot". */
+/* The rest of an entry for a slot: ":most" or ":most@slot". */
 static bool parse_slots(const char *at, const char *end, struct masters_notification *ret)
 {
 	const char *free = memchr(at, '@', (size_t)(end - at));
-	const char *most_end = free ? free : end;
-	uint64_t most = most_end - at > 1 ? master_reply_number(at + 1, (size_t)(most_end - at - 1), 10) : 0;
 	uint64_t slot = free ? master_reply_number(free + 1, (size_t)(end - free - 1), 10) : 0;
-	bool is_whole = at < end && *at == ':' && (!free || free + 1 < end);
-	if (!is_whole || most == 0 || most > UINT16_MAX || slot > UINT16_MAX)
-		return false;
-	ret->most = (uint32_t)most;
 	ret->has_free = free != NULL;
 	ret->free = (uint16_t)slot;
-	return true;
+	return parse_most(at, free ? free : end, ret) && (!free || free + 1 < end) && slot <= UINT16_MAX;
 }
 
-/* "replica:arrival", "replica+arrival" or "replica#arrival:most", and perhaps "@slot". */
+/* The rest of a shared entry: ":most" or ":most>last". */
+static bool parse_shared(const char *at, const char *end, struct masters_notification *ret)
+{
+	const char *last = memchr(at, '>', (size_t)(end - at));
+	if (!parse_most(at, last ? last : end, ret))
+		return false;
+	return !last++ || (parse_arrival(&last, end, &ret->last) && last == end);
+}
+
+/* "replica:arrival", "replica+arrival:most" and perhaps ">last", or "replica#arrival:most" and perhaps "@slot". */
 static bool parse_entry(const struct masters *masters, const char *at, const char *end,
 			struct masters_notification *ret)
 {
@@ -93,10 +97,12 @@ static bool parse_entry(const struct masters *masters, const char *at, const cha
 	at += MASTER_REPLICA_LEN + 1;
 	if (!parse_arrival(&at, end, &ret->arrival))
 		return false;
-	return ret->kind == MASTER_SLOT ? parse_slots(at, end, ret) : at == end;
+	if (ret->kind == MASTER_EXCLUSIVE)
+		return at == end;
+	return ret->kind == MASTER_SLOT ? parse_slots(at, end, ret) : parse_shared(at, end, ret);
 }
 
-/* Of a message: an entry, a run or "watch", a blank, and the key. */
+/* Of a message: an entry or "watch", a blank, and the key. */
 static void parse_notification(struct master *master, const char *text, size_t len)
 {
 	const struct masters *masters = master->all;
@@ -110,7 +116,7 @@ static void parse_notification(struct master *master, const char *text, size_t l
 		return;
 	if (head == 5 && memcmp(text, "watch", 5) == 0)
 		events->changed(events->arg, resource, resource_len);
-	else if (text[0] == '+' ? parse_run(text, end, &notification) : parse_entry(masters, text, end, &notification))
+	else if (parse_entry(masters, text, end, &notification))
 		events->notified(events->arg, &notification);
 }
 

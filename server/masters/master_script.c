@@ -108,7 +108,7 @@ static struct transport_word put_digits(struct master_words *words, struct maste
 }
 
 /* "replica:arrival wait_ms": a queue entry, and for how long it may be needed; 0: it is removed. Of a shared lease
- * "replica+arrival …", for a slot "replica#arrival:most …". */
+ * "replica+arrival:most …", with a semicolon if it is on a set; for a slot "replica#arrival:most …". */
 static struct transport_word put_entry(struct master_words *words, const struct masters *masters,
 				       const struct master_script *script)
 {
@@ -120,8 +120,8 @@ static struct transport_word put_entry(struct master_words *words, const struct 
 	struct transport_word word = put(words, masters->replica, MASTER_REPLICA_LEN);
 	word.len += put(words, script->kind == MASTER_EXCLUSIVE ? ":" : &kind, 1).len;
 	word.len += put_digits(words, &none, entry->arrival, 10).len;
-	if (script->kind == MASTER_SLOT) {
-		word.len += put(words, ":", 1).len;
+	if (script->kind != MASTER_EXCLUSIVE) {
+		word.len += put(words, entry->of_set ? ";" : ":", 1).len;
 		word.len += put_number(words, script->most).len;
 	}
 	word.len += put(words, " ", 1).len;

@@ -63,6 +63,7 @@ unsigned masters_bucket(const char *resource, size_t len);
 struct master_entry {
 	uint64_t arrival; /* 0: there is none */
 	uint64_t wait_ms; /* for how long it may be needed; 0: it is removed */
+	bool of_set;      /* the waiter wants other resources, too */
 };
 
 /* How many leases there may be at once, as in acquire_shared.lua: exclusive, shared or on slots. */
@@ -170,13 +171,14 @@ enum { MASTER_REPLICA_LEN = 16 };
 /* A master notifies a waiter: there is room for it, and the waiter that came at `arrival` is the first. */
 struct masters_notification {
 	uint8_t master;
-	bool run;  /* all shared waiters that came before `arrival` (UINT64_MAX: all) are notified; not one alone */
 	bool ours; /* it waits at this worker; else at another one or another redlockd */
 	enum master_kind kind;
-	uint32_t most; /* MASTER_SLOT … */
-	bool has_free; /* … and `free` has just become free */
+	uint32_t most; /* of the entry, if it is not exclusive */
+	bool of_set;   /* of the entry, if it is shared */
+	bool has_free; /* MASTER_SLOT: `free` has just become free */
 	uint16_t free;
-	uint64_t arrival;
+	uint64_t arrival;     /* of the entry */
+	uint64_t last;        /* MASTER_SHARED: all shared waiters up to this arrival are notified, too; 0: none */
 	const char *resource; /* not terminated */
 	size_t resource_len;
 };

@@ -31,7 +31,7 @@ if guess > now_us + 86400000000 then
 end
 local waited, entry, wait_ms = tonumber(seen[3] or 0), false
 if ARGV[6] ~= '' then
-	entry, wait_ms = string.sub(ARGV[6], 1, 33), tonumber(string.sub(ARGV[6], 35))
+	entry, wait_ms = string.match(ARGV[6], '^(%S+) (%d+)$')
 end
 local now_ms, kind, its_key = (now_us - now_us % 1000) / 1000, ARGV[11], string.match(ARGV[4], '^%?(%x+):')
 local queued, stales, other, behind = waited > now_us, {}
@@ -82,7 +82,7 @@ if not other and not which then
 		string.rep('\n', 3 - lines) .. ARGV[9]
 	local until_s = ARGV[count + 12]
 --include lease_note.lua
-	local old = tonumber(seen[2] or 0)
+	local old, news = tonumber(seen[2] or 0), {}
 	for i = 1, count do
 		local key = KEYS[i]
 		local holders = base .. 'holders:' .. key
@@ -93,6 +93,7 @@ if not other and not which then
 				call('DEL', holders) -- somebody may have deleted the key alone
 			end
 --include shared_prune.lua
+			news[i] = is_new or #ended > 0
 			call('HSET', holders, ARGV[1], value)
 			if its_key then
 				call('HSET', holders, its_key, ARGV[1])
@@ -105,8 +106,10 @@ if not other and not which then
 		if queued then
 			local queue, stale = base .. 'queue:' .. key, stales[i]
 --include queue_clean.lua
-			if entry then
-				call('ZREM', queue, entry)
+			local removed = entry and call('ZREM', queue, entry) or 0
+			if removed > 0 and kind == '+' then
+				local is_new = news[i]
+--include queue_next.lua
 			end
 		end
 		old = math.max(old, tonumber(seen[i + 3] or 0))

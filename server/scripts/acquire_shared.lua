@@ -7,7 +7,7 @@
 -- KEYS[2]  {prefix}redlockd:master
 -- ARGV[1]  token  ARGV[2]  ttl_ms  ARGV[3]  max_hold_ms  ARGV[4]  label  ARGV[5]  bucket  ARGV[6]  guess
 -- ARGV[7]  entry  ARGV[8]  epoch  ARGV[9]  deadline_us: as in acquire.lua; in place of its colon the entry has the kind,
---                 and one for a slot ends with a colon and `most`
+--                 and it ends with a colon and `most`
 -- ARGV[10] most   leases at once
 -- ARGV[11] kind   +: shared; #N: on slot N, 0 to most - 1
 -- ARGV[12] until_s  may be left out: as in acquire.lua
@@ -93,18 +93,21 @@ if not first and room then
 --include watch_tell.lua
 	if waits then
 --include queue_clean.lua
-	end
-	if entry and waits then
-		call('ZREM', queue, entry)
-	end
-	if kind == '#' and waits then
+		local removed = entry and call('ZREM', queue, entry) or 0
+		if kind == '+' then
+			local is_new = not shared or #ended > 0
+			if removed > 0 then
+--include queue_next.lua
+			end
+		else
 --include queue_first.lua
 --include queue_clean.lua
-		if first and string.sub(first, 17, 17) == '#' then
+			if first and string.sub(first, 17, 17) == '#' then
 --include slot_free.lua
-			if is_free then -- the next one, too
-				local free = ''
+				if is_free then -- the next one, too
+					local free, room = '', 1
 --include queue_tell.lua
+				end
 			end
 		end
 	end

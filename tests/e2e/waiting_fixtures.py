@@ -29,7 +29,8 @@ class Waiter:
         self.plain = through.connect(90)
         self.since = time.monotonic()
         waits = {} if wait_ms is None else {"wait_ms": wait_ms}
-        self.send("POST", "/locks", {"resource": resource, "ttl_ms": ttl_ms, **waits, **members})
+        one = {} if "resources" in members else {"resource": resource}
+        self.send("POST", "/locks", {**one, "ttl_ms": ttl_ms, **waits, **members})
 
     def fileno(self):
         return self.plain.fileno()

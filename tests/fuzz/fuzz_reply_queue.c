@@ -27,22 +27,23 @@ static void hear_notification(void *arg, const struct masters_notification *told
 	MUST(told->master == 1 && told->resource_len > 0, "%zu bytes", told->resource_len);
 	MUST(told->resource == blank + 1 + heard->prefix_len && told->resource + told->resource_len == text + len,
 	     "%zu bytes", told->resource_len);
-	if (told->run) {
-		bool all = told->arrival == UINT64_MAX;
-		snprintf(again, sizeof again, all ? "+ " : "+%016llu ", (unsigned long long)told->arrival);
-		MUST(memcmp(text, again, strlen(again)) == 0, "a run to %llu", (unsigned long long)told->arrival);
-		return;
-	}
 	MUST(told->ours == (memcmp(text, REPLICA, sizeof REPLICA - 1) == 0), "ours: %d", told->ours);
 	snprintf(again, sizeof again, "%c%016llu%c", told->kind == MASTER_EXCLUSIVE ? ':' : (char)told->kind,
-		 (unsigned long long)told->arrival, told->kind == MASTER_SLOT ? ':' : ' ');
+		 (unsigned long long)told->arrival,
+		 told->kind == MASTER_EXCLUSIVE ? ' '
+		 : told->of_set                 ? ';'
+						: ':');
 	MUST(memcmp(text + sizeof REPLICA - 1, again, 18) == 0, "arrival %llu", (unsigned long long)told->arrival);
-	if (told->kind != MASTER_SLOT)
+	MUST(!told->of_set || told->kind == MASTER_SHARED, "kind %d of a set", (int)told->kind);
+	if (told->kind == MASTER_EXCLUSIVE)
 		return;
-	const char *most = text + sizeof REPLICA - 1 + 18, *free = memchr(most, '@', (size_t)(blank - most));
-	MUST(strtoul(most, NULL, 10) == told->most, "%u slots", told->most);
-	MUST(told->has_free == (free != NULL), "free: %d", told->has_free);
-	MUST(!free || strtoul(free + 1, NULL, 10) == told->free, "free: %u", told->free);
+	const char *most = text + sizeof REPLICA - 1 + 18;
+	const char *more = memchr(most, told->kind == MASTER_SLOT ? '@' : '>', (size_t)(blank - most));
+	MUST(strtoul(most, NULL, 10) == told->most && told->most > 0, "most: %u", told->most);
+	MUST(told->has_free == (told->kind == MASTER_SLOT && more), "free: %d", told->has_free);
+	MUST(!told->has_free || strtoul(more + 1, NULL, 10) == told->free, "free: %u", told->free);
+	MUST(told->kind != MASTER_SHARED || told->last == (more ? strtoull(more + 1, NULL, 10) : 0), "last: %llu",
+	     (unsigned long long)told->last);
 }
 
 static void hear_change(void *arg, const char *resource, size_t len)

@@ -154,13 +154,17 @@ static void random_entry(struct model_command *command, unsigned kind, uint64_t 
 	else
 		command->entry = (struct model_entry){arrivals[compare_random(random, ARRIVALS)],
 						      one_of(random, MODEL_REPLICAS),
-						      (uint32_t)compare_random(random, 3), 2};
+						      (uint32_t)compare_random(random, 3),
+						      (uint32_t)one_of(random, MODEL_HOLDERS), chance(random, 30)};
 	if (!release) {
 		command->entry.kind = command->kind;
 		command->entry.most = (uint32_t)command->most;
+		command->entry.of_set = command->names != 0;
 	}
-	if (command->entry.kind != MODEL_SLOT)
+	if (command->entry.kind == MODEL_EXCLUSIVE)
 		command->entry.most = 0;
+	if (command->entry.kind != MODEL_PLUS)
+		command->entry.of_set = false;
 	command->wait_ms = chance(random, release ? 50 : 5) ? 0 : random_wait(random);
 	if (release && chance(random, 40))
 		command->token = 0;

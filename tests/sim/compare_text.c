@@ -108,13 +108,18 @@ void compare_entry_text(char *text, struct model_entry entry)
 	text[0] = '\0';
 	if (entry.replica != 0)
 		snprintf(text, COMPARE_TEXT, "%016" PRIx64 "%c%016" PRIu64 "%s%.*u", entry.replica, ":+#"[entry.kind],
-			 entry.arrival, entry.kind == MODEL_SLOT ? ":" : "", entry.kind == MODEL_SLOT ? 1 : 0,
-			 entry.most);
+			 entry.arrival,
+			 entry.kind == MODEL_EXCLUSIVE ? ""
+			 : entry.of_set                ? ";"
+						       : ":",
+			 entry.kind == MODEL_EXCLUSIVE ? 0 : 1, entry.most);
 }
 
-static void notified_text(char *text, struct model_entry entry, uint32_t free)
+static void notified_text(char *text, struct model_entry entry, uint32_t free, uint64_t last)
 {
 	compare_entry_text(text, entry);
+	if (last != 0)
+		snprintf(text + strlen(text), 32, ">%016" PRIu64, last);
 	if (free != 0)
 		snprintf(text + strlen(text), 16, "@%u", free - 1);
 }
@@ -128,12 +133,7 @@ void compare_notification_text(char text[COMPARE_NOTIFICATIONS], unsigned sequen
 		if (reply->watched & (UINT32_C(1) << key))
 			len += (size_t)snprintf(text + len, COMPARE_NOTIFICATIONS - len, "watch " COMPARE_KEY_NAME "|",
 						sequence, key);
-		if (!(reply->runs & (UINT32_C(1) << key)))
-			notified_text(entry, reply->notified[key], reply->free[key]);
-		else if (reply->notified[key].arrival != 0)
-			print_to(entry, "+%016" PRIu64, reply->notified[key].arrival);
-		else
-			strcpy(entry, "+");
+		notified_text(entry, reply->notified[key], reply->free[key], reply->last[key]);
 		if (reply->notified[key].replica != 0)
 			len += (size_t)snprintf(text + len, COMPARE_NOTIFICATIONS - len, "%s " COMPARE_KEY_NAME "|",
 						entry, sequence, key);

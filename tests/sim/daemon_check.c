@@ -465,7 +465,9 @@ void check_extended(struct world *world, struct call *call, const struct lease_o
 
 void check_released(struct world *world, uint16_t index)
 {
-	world->leases[index].until = 0;
+	struct lease *lease = &world->leases[index];
+	lease->ran_out = lease->until != 0 && lease->until <= world->now;
+	lease->until = 0;
 }
 
 /* ---- the end ---- */

@@ -56,7 +56,7 @@ uint64_t field_token(const struct transport_word *word)
 	return word->len > 0 ? hex_number(word->bytes + LEASE_TOKEN_LEN - 16) : 0;
 }
 
-/* "replica:arrival wait_ms", "replica+arrival wait_ms" or "replica#arrival:most wait_ms" */
+/* "replica:arrival wait_ms", "replica+arrival:most wait_ms" (";most" of a set) or "replica#arrival:most wait_ms" */
 void field_entry(const struct transport_word *word, struct model_command *command)
 {
 	if (word->len == 0)
@@ -68,8 +68,9 @@ void field_entry(const struct transport_word *word, struct model_command *comman
 	command->entry = (struct model_entry){.arrival = field_decimal(&arrival), .replica = hex_number(word->bytes)};
 	command->wait_ms = (uint32_t)field_decimal(&wait_ms);
 	command->entry.kind = word->bytes[16] == '+' ? MODEL_PLUS : word->bytes[16] == '#' ? MODEL_SLOT : 0;
-	if (command->entry.kind != MODEL_SLOT)
+	if (command->entry.kind == MODEL_EXCLUSIVE)
 		return;
+	command->entry.of_set = word->bytes[33] == ';';
 	struct transport_word most = {word->bytes + 34, (size_t)(blank - word->bytes - 34)};
 	command->entry.most = (uint32_t)field_decimal(&most);
 }

@@ -199,8 +199,8 @@ static void after_lock_script(struct world *world, const struct transport_connec
 		notification.entry = command->answer.notified[key];
 		notification.free = (uint8_t)command->answer.free[key];
 		notification.key = (uint8_t)key;
-		notification.run = command->answer.runs >> key & 1;
-		world->figures->runs += notification.run;
+		notification.last = command->answer.last[key];
+		world->figures->runs += notification.last != 0;
 		if (notification.entry.replica != 0)
 			publish(world, connection->node, &notification);
 	}

@@ -297,7 +297,8 @@ static uint64_t patience(const struct world *world, uint32_t names)
 		return REDLOCK_ALIVE_US;
 	MODEL_FOR_EACH_KEY (key, names) {
 		uint16_t newest = world->newest[key];
-		if (newest != NONE && (world->leases[newest].until != 0 || world->leases[newest].unread))
+		const struct lease *lease = newest != NONE ? &world->leases[newest] : NULL;
+		if (lease && (lease->until != 0 || lease->unread || lease->ran_out))
 			return REDLOCK_ALIVE_US;
 	}
 	return 0;

@@ -130,9 +130,10 @@ static redisReply *entry(struct model_entry entry)
 	write_hex(line, entry.replica);
 	line[16] = ":+#"[entry.kind];
 	write_decimal(line + 17, entry.arrival);
-	if (entry.kind == MODEL_SLOT)
-		line[len++] = ':';
-	len += entry.kind == MODEL_SLOT ? text_decimal(entry.most, line + len) : 0;
+	if (entry.kind != MODEL_EXCLUSIVE) {
+		line[len++] = entry.of_set ? ';' : ':';
+		len += text_decimal(entry.most, line + len);
+	}
 	return bytes(REDIS_REPLY_STRING, line, len);
 }
 
@@ -312,14 +313,13 @@ const redisReply *reply_make_message(const struct notification *notification)
 	if (notification->entry.replica == 0)
 		return ARRAY(string(REDIS_REPLY_STRING, "subscribe"), channel, number(1));
 	const char *name = key_name(&world_of_all, notification->key);
-	if (!notification->run) {
-		at = stpcpy(line, entry(notification->entry)->str);
-		if (notification->free != 0)
-			at += sprintf(at, "@%u", notification->free - 1);
-	} else {
-		*at++ = '+';
-		write_decimal(at, notification->entry.arrival);
-		at += notification->entry.arrival != 0 ? 16 : 0;
+	at = stpcpy(line, entry(notification->entry)->str);
+	if (notification->free != 0)
+		at += sprintf(at, "@%u", notification->free - 1);
+	if (notification->last != 0) {
+		*at++ = '>';
+		write_decimal(at, notification->last);
+		at += 16;
 	}
 	*at++ = ' ';
 	strcpy(at, name);

@@ -143,25 +143,30 @@ void sight_sent(struct world *world, const struct command *command)
 struct lease_op *first_of(const struct world *world, unsigned proc, unsigned key)
 {
 	const char *name = key_name(world, key);
+	const struct masters_notification other = {.resource = name, .resource_len = strlen(name)};
 	struct lease_waiter *waiters;
-	bool any = lease_queue_list(world->procs[proc].leases, name, strlen(name), 0, &waiters) > 0;
+	bool any = lease_queue_list(world->procs[proc].leases, &other, &waiters) > 0;
 	struct lease_op *first = any ? waiters[0].op : NULL;
 	free(waiters);
 	return first;
 }
 
-/* To all shared ones that came before, or to all. */
-static void notify_run(struct world *world, const struct transport_connection *connection,
-		       const struct notification *notification)
+/* Another shared one that a message notifies, too. */
+static bool is_up_to_last(const struct call *call, const struct notification *notification)
+{
+	return call->request.mode == LEASE_SHARED && call->op->core.arrival <= notification->last;
+}
+
+static void notify_up_to_last(struct world *world, const struct transport_connection *connection,
+			      const struct notification *notification)
 {
 	for (unsigned i = 0; i < CALLS; i++) {
 		struct call *call = &world->calls[i];
-		bool meant = call->used && call->waits && call->op && call->proc == connection->proc &&
-			     call->request.mode == LEASE_SHARED && call->names >> notification->key & 1 &&
-			     (notification->entry.arrival == 0 || call->op->core.arrival < notification->entry.arrival);
-		if (meant)
-			order_notified(call, connection->node, notification);
-		world->figures->notified += meant;
+		if (!call->used || !call->waits || !call->op || call->proc != connection->proc ||
+		    !(call->names >> notification->key & 1) || !is_up_to_last(call, notification))
+			continue;
+		order_notified(call, connection->node, notification);
+		world->figures->notified++;
 	}
 }
 
@@ -175,13 +180,13 @@ void notification_before(struct world *world, const struct transport_connection 
 	}
 	world->cause = CAUSE_MESSAGE;
 	world->cause_arg = NULL;
-	if (notification->run) {
-		notify_run(world, connection, notification);
-		return;
-	}
+	if (notification->last != 0)
+		notify_up_to_last(world, connection, notification);
 	if (notification->entry.replica != proc->replica) {
 		const struct lease_op *first = first_of(world, connection->proc, notification->key);
 		struct call *call = first && first->done ? call_of(world, first->arg) : NULL;
+		if (call && is_up_to_last(call, notification))
+			return;
 		world->figures->passed += call != NULL;
 		if (call)
 			order_passed(world, call, &first->core, connection->node);

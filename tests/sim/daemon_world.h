@@ -69,9 +69,9 @@ enum event_kind {
 /* A master publishes whose turn it is. */
 struct notification {
 	struct model_entry entry; /* replica 0: the confirmation of SUBSCRIBE */
-	bool run;                 /* all shared ones before entry.arrival; 0: all */
-	uint8_t key, free;        /* free: as in struct model_reply */
-	uint16_t lease;           /* whose release it was; NONE. For the checks */
+	uint64_t last;            /* as in struct model_reply, like `free` */
+	uint8_t key, free;
+	uint16_t lease; /* whose release it was; NONE. For the checks */
 };
 
 struct event {
@@ -308,7 +308,7 @@ struct lease {
 	uint16_t quorum, round;     /* bit i: master i's vote was counted; in the round that gave `until` */
 	struct sight sights[NODES]; /* of those votes */
 	uint64_t round_at[NODES];   /* when it voted in that; true time */
-	bool unread;                /* its client left before it read the answer: nobody releases it */
+	bool unread, ran_out;       /* its client left before it read the answer; it ended before its release */
 	bool excused;               /* it overlaps with another one, for a reason that is excused */
 	uint32_t woke[MODEL_KEYS];  /* the call that its release of a key made try at once; 0: none */
 };

@@ -53,8 +53,8 @@ struct model_holder *model_shared_find(const struct model_master *master, struct
 /* The same, if it is a set's as the command's is, else NULL. */
 struct model_holder *model_shared_own(const struct model_master *master, struct model_key *key,
 				      const struct model_command *command);
-/* shared_prune.lua */
-void model_shared_prune(const struct model_master *master, struct model_key *key);
+/* shared_prune.lua; true if it removed any */
+bool model_shared_prune(const struct model_master *master, struct model_key *key);
 /* inspect.lua: into the reply, of several leases that have not ended. */
 void model_shared_list(const struct model_master *master, const struct model_key *key, uint64_t most,
 		       struct model_reply *reply);
@@ -70,22 +70,25 @@ uint32_t model_shared_live(const struct model_master *master, const struct model
 int64_t model_shared_first_left_ms(const struct model_master *master, const struct model_key *key);
 /* ZADD and HSET of a grant. */
 void model_shared_add(struct model_key *key, const struct model_value *value, uint64_t ends_ms);
-/* ZREM of the own one, and what follows: shared_remove.lua, shared_prune.lua, shared_last.lua. */
-void model_shared_release(const struct model_master *master, struct model_key *key, struct model_holder *own);
+/* ZREM of the own one, and what follows: shared_remove.lua, shared_prune.lua, shared_last.lua. Returns `shortened`. */
+bool model_shared_release(const struct model_master *master, struct model_key *key, struct model_holder *own);
 /* As if it had the key alone: extend.lua, of what the key is then. */
 struct model_key model_shared_alone(const struct model_holder *own);
 /* queue_first.lua and queue_shared.lua: whom the caller waits for; replica 0: nobody. */
 struct model_entry model_shared_before(struct model_master *master, const struct model_command *command, unsigned key);
-/* The middle of release.lua and release_set.lua, about the queue of the key: who is notified. `own`: what was released;
- * NULL: it was not the token's. */
+/* The second half of lease_end.lua, about the queue of the key: who is notified. `own`: what was released; NULL: it was
+ * not the token's. `shortened`: as there. */
 void model_release_queue(struct model_master *master, const struct model_command *command, unsigned key,
-			 const struct model_value *own, struct model_reply *reply);
+			 const struct model_value *own, bool shortened, struct model_reply *reply);
+/* queue_next.lua */
+void model_queue_next(struct model_master *master, unsigned key, bool is_new, struct model_reply *reply);
 
 /* ---- model_queue.c ---- */
 
 static inline bool model_same_entry(struct model_entry a, struct model_entry b)
 {
-	return a.replica == b.replica && a.arrival == b.arrival && a.kind == b.kind && a.most == b.most;
+	return a.replica == b.replica && a.arrival == b.arrival && a.kind == b.kind && a.most == b.most &&
+	       a.of_set == b.of_set;
 }
 
 /* queue_first.lua: who is first in the queue and whose redlockd lives; replica 0: nobody. Drops those of dead ones on

@@ -346,8 +346,9 @@ void model_release(struct model_master *master, const struct model_command *comm
 	bool ours = own || (command->token != 0 && model_is_held_by(key, command));
 	bool was_shared = key->type == MODEL_SHARED;
 	/* if ours then */
+	bool shortened = false;
 	if (own) {
-		model_shared_release(master, key, own);
+		shortened = model_shared_release(master, key, own);
 	} else if (ours) {
 		/* redis.call('DEL', key) */
 		model_drop(master, command->key);
@@ -356,7 +357,7 @@ void model_release(struct model_master *master, const struct model_command *comm
 	uint32_t watched = ours ? model_watch_tell(master, command->key) : 0;
 	/* if waited > now_us or ARGV[2] ~= '' then */
 	if (master->waited_us > master->now_us || command->entry.replica != 0)
-		model_release_queue(master, command, command->key, ours ? &value : NULL, &notified);
+		model_release_queue(master, command, command->key, ours ? &value : NULL, shortened, &notified);
 	/* if seen[1] ~= ARGV[3] and ARGV[3] ~= '----------------' then */
 	if (model_is_other_epoch(master, command)) {
 		/* return {-3, now_us} */
@@ -376,7 +377,7 @@ void model_release(struct model_master *master, const struct model_command *comm
 	}
 	ret_reply->notified[command->key] = notified.notified[command->key];
 	ret_reply->free[command->key] = notified.free[command->key];
-	ret_reply->runs = notified.runs;
+	ret_reply->last[command->key] = notified.last[command->key];
 	ret_reply->watched = watched;
 }
 

@@ -45,6 +45,9 @@
 #endif
 
 enum model_type { MODEL_NONE, MODEL_STRING, MODEL_SHARED, MODEL_OTHER /* a hash, a list, … */ };
+/* queue_tell.lua: at most so many waiters are notified at once. */
+#define MODEL_WAVE 16u
+
 enum model_kind { MODEL_EXCLUSIVE, MODEL_PLUS /* shared */, MODEL_SLOT };
 
 /* token:hold_until_ms:fence:key:owner, of a set token;… and the names, of a shared lease token+:…, on a slot
@@ -78,8 +81,9 @@ struct model_key {
 struct model_entry {
 	uint64_t arrival; /* below 2^53 */
 	uint64_t replica; /* stands for 16 hex digits; 0: no entry */
-	uint32_t kind;    /* of enum model_kind: replica:arrival, replica+arrival or replica#arrival:most */
-	uint32_t most;    /* of MODEL_SLOT; else 0 */
+	uint32_t kind;    /* of enum model_kind: replica:arrival, replica+arrival:most or replica#arrival:most */
+	uint32_t most;    /* not of MODEL_EXCLUSIVE */
+	bool of_set;      /* of MODEL_PLUS: replica+arrival;most */
 };
 
 /* The sorted set {prefix}redlockd:queue:{key}. */
@@ -176,10 +180,10 @@ struct model_reply {
 	 * Whatever the code is: a release calls also where it answers −3 */
 	struct model_entry notified[MODEL_KEYS];
 	uint32_t free[MODEL_KEYS]; /* … for a slot: one more than that which has become free; 0: it is not named */
-	uint32_t runs;    /* of which keys `notified` is where a run of shared entries ends, at 0 or at that arrival */
-	uint32_t watched; /* of which keys the watchers are told there: a bit each */
-	uint64_t ttl_ms;  /* extend 1, epoch, fences */
-	uint64_t fence;   /* fences; likewise: */
+	uint64_t last[MODEL_KEYS]; /* … of shared ones: up to which arrival others are notified, too; 0: none */
+	uint32_t watched;          /* of which keys the watchers are told there: a bit each */
+	uint64_t ttl_ms;           /* extend 1, epoch, fences */
+	uint64_t fence;            /* fences; likewise: */
 	uint64_t leases, timeout_ms;
 	uint64_t beat, epoch, run_id, cluster, digest, marker_run_id, clocked_us; /* epoch */
 	uint32_t evicted;                                                         /* epoch: as in the master */

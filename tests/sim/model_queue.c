@@ -17,7 +17,8 @@ static struct model_queue *look_up_queue(struct model_master *master, unsigned k
 bool model_is_before(struct model_entry a, struct model_entry b)
 {
 	if (a.arrival == b.arrival && a.replica == b.replica)
-		return a.kind > b.kind || (a.kind == b.kind && a.most < b.most); /* '#' < '+' < ':' */
+		return a.kind > b.kind || /* '#' < '+' < ':' < ';' */
+		       (a.kind == b.kind && (a.of_set < b.of_set || (a.of_set == b.of_set && a.most < b.most)));
 	return a.arrival < b.arrival || (a.arrival == b.arrival && a.replica < b.replica);
 }
 

@@ -47,10 +47,14 @@ static void note_held(struct model_master *master, uint32_t names, unsigned key,
 
 /* ---- acquire_set.lua ---- */
 
-static void add_shared(struct model_master *master, unsigned key, const struct model_value *value, uint64_t ttl_ms)
+/* Returns `is_new` of queue_next.lua. */
+static bool add_shared(struct model_master *master, unsigned key, const struct model_value *value, uint64_t ttl_ms)
 {
-	model_shared_prune(master, &master->keys[key]);
-	model_shared_add(&master->keys[key], value, model_now_ms(master) + ttl_ms + 1);
+	struct model_key *found = &master->keys[key];
+	bool is_new = found->type == MODEL_NONE;
+	is_new = model_shared_prune(master, found) || is_new;
+	model_shared_add(found, value, model_now_ms(master) + ttl_ms + 1);
+	return is_new;
 }
 
 /* All is free and it is the caller's turn in all queues: what follows. */
@@ -78,14 +82,17 @@ static void acquire_sets(struct model_master *master, const struct model_command
 		/* if kind == '+' then call('ZADD', …) … --include shared_prune.lua, shared_last.lua
 		 * else call('SET', key, value, 'PX', ARGV[2])
 		 * --include watch_tell.lua
-		 * if entry and queued then call('ZREM', base .. 'queue:' .. KEYS[i], entry) */
+		 * local removed = entry and call('ZREM', queue, entry) or 0
+		 * if removed > 0 and kind == '+' then --include queue_next.lua */
+		bool is_new = false;
 		if (command->kind == MODEL_PLUS)
-			add_shared(master, key, &value, command->ttl_ms);
+			is_new = add_shared(master, key, &value, command->ttl_ms);
 		else
 			model_set(master, key, &value, command->ttl_ms);
 		ret_reply->watched |= model_watch_tell(master, key);
-		if (command->entry.replica != 0 && queued)
-			model_queue_remove(master, key, command->entry);
+		bool removed = command->entry.replica != 0 && queued && model_queue_remove(master, key, command->entry);
+		if (removed && command->kind == MODEL_PLUS)
+			model_queue_next(master, key, is_new, ret_reply);
 		/* for i = 1, guess > old and count or 0 do call('HSET', hash, ARGV[i + 9], ARGV[5]) */
 		if (command->fence > old)
 			master->buckets[command->buckets[key]] = command->fence;
@@ -345,12 +352,12 @@ void model_release_set(struct model_master *master, const struct model_command *
 	bool queued = master->waited_us > master->now_us || command->entry.replica != 0;
 	MODEL_FOR_EACH_KEY (key, command->names) {
 		struct own own = find_own(master, command, key);
-		bool ours = command->token != 0 && is_whole(own, command);
+		bool ours = command->token != 0 && is_whole(own, command), shortened = false;
 		/* if own then deleted = value elseif value then … --include lease_end.lua */
 		if (ours) {
 			deleted = *own.value;
 			if (own.holder)
-				model_shared_release(master, own.key, own.holder);
+				shortened = model_shared_release(master, own.key, own.holder);
 			else
 				model_drop(master, key);
 			told.watched |= model_watch_tell(master, key);
@@ -358,7 +365,7 @@ void model_release_set(struct model_master *master, const struct model_command *
 			note_held(master, command->names, key, model_pttl(master, own.key), own.value, &held);
 		}
 		if (queued)
-			model_release_queue(master, command, key, ours ? &deleted : NULL, &told);
+			model_release_queue(master, command, key, ours ? &deleted : NULL, shortened, &told);
 	}
 	/* if seen[1] ~= ARGV[3] and ARGV[3] ~= '----------------' then return {-3, now_us}
 	 * if which then return {0, now_us, remaining, holder, which - 1}
@@ -375,6 +382,6 @@ void model_release_set(struct model_master *master, const struct model_command *
 		ret_reply->value = deleted;
 	}
 	memcpy(ret_reply->notified, told.notified, sizeof told.notified);
-	ret_reply->runs = told.runs;
+	memcpy(ret_reply->last, told.last, sizeof told.last);
 	ret_reply->watched = told.watched;
 }

@@ -50,14 +50,17 @@ void model_shared_remove(struct model_key *key, struct model_holder *holder)
 	memset(last, 0, sizeof *last);
 }
 
-void model_shared_prune(const struct model_master *master, struct model_key *key)
+bool model_shared_prune(const struct model_master *master, struct model_key *key)
 {
 	/* redis.call('ZREMRANGEBYSCORE', key, '-inf', now_ms) */
+	uint32_t before = key->holder_count;
 	for (unsigned i = key->holder_count; i-- > 0;)
 		if (key->holders[i].ends_ms <= model_now_ms(master))
 			model_shared_remove(key, &key->holders[i]);
-	if (key->holder_count == 0)
+	bool any = key->holder_count < before;
+	if (key->holder_count == 0 && key->type == MODEL_SHARED)
 		memset(key, 0, sizeof *key);
+	return any;
 }
 
 void model_shared_add(struct model_key *key, const struct model_value *value, uint64_t ends_ms)
@@ -70,12 +73,15 @@ void model_shared_add(struct model_key *key, const struct model_value *value, ui
 	model_shared_last(key);
 }
 
-void model_shared_release(const struct model_master *master, struct model_key *key, struct model_holder *own)
+bool model_shared_release(const struct model_master *master, struct model_key *key, struct model_holder *own)
 {
-	/* redis.call('ZREM', key, ARGV[1]) … --include shared_prune.lua, shared_last.lua */
+	/* redis.call('ZREM', key, ARGV[1]) … --include shared_prune.lua, shared_last.lua
+	 * shortened = last and ends > tonumber(last) */
+	uint64_t ends_ms = own->ends_ms;
 	model_shared_remove(key, own);
 	model_shared_prune(master, key);
 	model_shared_last(key);
+	return key->holder_count > 0 && ends_ms > key->expires_ms;
 }
 
 struct model_key model_shared_alone(const struct model_holder *own)
@@ -83,24 +89,26 @@ struct model_key model_shared_alone(const struct model_holder *own)
 	return (struct model_key){.value = own->value, .expires_ms = own->ends_ms - 1, .type = MODEL_STRING};
 }
 
-/* queue_tell.lua: notifies `first`. `free`: as in struct model_reply. */
+/* queue_tell.lua: notifies `first`, and those behind it for which there is room. `free`: as in struct model_reply. */
 static void tell(const struct model_master *master, unsigned key, struct model_entry first, uint32_t free,
-		 struct model_reply *reply)
+		 uint32_t room, struct model_reply *reply)
 {
 	const struct model_queue *queue = &master->queues[key];
+	uint32_t places = room < MODEL_WAVE ? room : MODEL_WAVE;
+	struct model_entry last = first;
 	reply->notified[key] = first;
 	/* if string.sub(first, 17, 17) == '#' then told = first .. free */
 	reply->free[key] = first.kind == MODEL_SLOT ? free : 0;
-	/* if string.sub(first, 17, 17) == '+' then */
-	if (first.kind != MODEL_PLUS)
-		return;
-	/* next = next or string.sub(each, 17, 17) == ':' and each */
-	uint32_t next = 0;
-	while (next < queue->count && queue->entries[next].kind == MODEL_PLUS)
-		next++;
-	reply->runs |= UINT32_C(1) << key;
-	reply->notified[key] = (struct model_entry){next < queue->count ? queue->entries[next].arrival : 0, 1,
-						    MODEL_PLUS, 0};
+	/* for i = 1, #others do if string.sub(others[i], 17, 17) ~= '+' or places == 0 then break */
+	uint32_t others = first.kind == MODEL_PLUS && room > 1 ? queue->count : 0;
+	for (uint32_t i = 0; i < others && places > 0 && queue->entries[i].kind == MODEL_PLUS; i++) {
+		if (!model_is_alive(master, queue->entries[i].replica))
+			continue;
+		last = queue->entries[i];
+		places -= !last.of_set;
+	}
+	/* if last ~= first then told = first .. '>' .. string.sub(last, 18, 33) */
+	reply->last[key] = model_same_entry(last, first) ? 0 : last.arrival;
 }
 
 /* slot_free.lua */
@@ -112,39 +120,61 @@ static bool slot_is_free(const struct model_key *key, uint32_t most)
 	return taken < most;
 }
 
-void model_release_queue(struct model_master *master, const struct model_command *command, unsigned key,
-			 const struct model_value *own, struct model_reply *reply)
+/* queue_room.lua */
+static uint32_t room_for(struct model_master *master, unsigned key, struct model_entry first, uint32_t free)
 {
-	enum model_type type = master->keys[key].type; /* own: afterwards */
-	bool held = type != MODEL_NONE;
+	struct model_key *found = &master->keys[key];
+	if (found->type == MODEL_NONE)
+		return first.kind == MODEL_PLUS ? first.most : 1;
+	if (found->type != MODEL_SHARED || first.kind != found->value.kind)
+		return 0;
+	model_shared_prune(master, found);
+	if (first.kind == MODEL_PLUS)
+		return first.most > found->holder_count ? first.most - found->holder_count : 0;
+	return (free != 0 && free - 1 < first.most) || slot_is_free(found, first.most);
+}
+
+void model_release_queue(struct model_master *master, const struct model_command *command, unsigned key,
+			 const struct model_value *own, bool shortened, struct model_reply *reply)
+{
 	/* local free = own and kind == '#' and '@' .. string.match(value, '^%x+#(%d+)') or '' */
 	uint32_t free = own && own->kind == MODEL_SLOT ? own->slot + 1 : 0;
 	/* local left = 0 */
-	bool left = false;
-	/* local entry, wait_ms = string.sub(ARGV[2], 1, 33), tonumber(string.sub(ARGV[2], 35)) or 0
-	 * if wait_ms > 0 then --include queue_join.lua */
-	if (command->entry.replica != 0 && command->wait_ms > 0)
+	bool left = false, has_entry = command->entry.replica != 0, stays = has_entry && command->wait_ms > 0;
+	/* if wait_ms > 0 then --include queue_join.lua */
+	if (stays)
 		model_queue_join(master, key, command->entry, command->wait_ms);
 	/* elseif entry ~= '' then left = redis.call('ZREM', queue, entry) */
-	else if (command->entry.replica != 0)
+	else if (has_entry)
 		left = model_queue_remove(master, key, command->entry);
-	/* if own or ((not held or shared) and (ARGV[1] ~= '' or left > 0)) then */
-	if (!own && !((!held || type == MODEL_SHARED) && (command->token != 0 || left)))
+	/* if own or left > 0 then --include queue_first.lua, queue_clean.lua
+	 * if first and first ~= entry then --include queue_room.lua */
+	if (!own && !left)
 		return;
-	/* --include queue_first.lua
-	 * local may_enter = first and first ~= entry and (not held or string.sub(first, 17, 17) == kind) */
 	struct model_entry first = model_queue_first(master, key);
-	if (first.replica == 0 || model_same_entry(first, command->entry) ||
-	    (held && first.kind != master->keys[key].value.kind))
+	if (first.replica == 0 || model_same_entry(first, command->entry))
 		return;
-	/* if may_enter and held and kind == '#' and not own then
-	 *	--include shared_prune.lua, slot_free.lua */
-	if (held && first.kind == MODEL_SLOT && !own) {
-		model_shared_prune(master, &master->keys[key]);
-		if (!slot_is_free(&master->keys[key], first.most))
-			return;
-	}
-	tell(master, key, first, free, reply);
+	uint32_t kind = own ? own->kind : master->keys[key].value.kind;
+	uint32_t room = room_for(master, key, first, free);
+	/* if wait_ms > 0 then room = math.min(room, 1)
+	 * elseif room == 0 and shortened and its_kind ~= kind then room = 1 */
+	if (stays)
+		room = room > 1 ? 1 : room;
+	else if (room == 0 && shortened && first.kind != kind)
+		room = 1;
+	if (room > 0)
+		tell(master, key, first, free, room, reply);
+}
+
+void model_queue_next(struct model_master *master, unsigned key, bool is_new, struct model_reply *reply)
+{
+	/* if is_new or redis.call('ZCARD', queue) % 8 == 0 then --include queue_first.lua, queue_clean.lua */
+	if (!is_new && master->queues[key].count % (MODEL_WAVE / 2) != 0)
+		return;
+	struct model_entry first = model_queue_first(master, key);
+	/* local room = first and string.sub(first, 17, 17) == '+' and … - redis.call('ZCARD', key) or 0 */
+	if (first.replica != 0 && first.kind == MODEL_PLUS && first.most > master->keys[key].holder_count)
+		tell(master, key, first, 0, first.most - master->keys[key].holder_count, reply);
 }
 
 struct model_entry model_shared_before(struct model_master *master, const struct model_command *command, unsigned key)
@@ -240,21 +270,23 @@ int64_t model_shared_first_left_ms(const struct model_master *master, const stru
 }
 
 /* What follows a grant in the queue. */
-static void acquire_tells(struct model_master *master, const struct model_command *command, bool waits,
+static void acquire_tells(struct model_master *master, const struct model_command *command, bool is_new,
 			  struct model_reply *reply)
 {
-	/* if entry and waits then call('ZREM', queue, entry) */
-	if (command->entry.replica != 0 && waits)
-		model_queue_remove(master, command->key, command->entry);
-	/* if kind == '#' and waits then */
-	if (command->kind != MODEL_SLOT || !waits)
+	/* local removed = entry and call('ZREM', queue, entry) or 0 */
+	bool removed = command->entry.replica != 0 && model_queue_remove(master, command->key, command->entry);
+	/* if kind == '+' then … if removed > 0 then --include queue_next.lua */
+	if (command->kind == MODEL_PLUS) {
+		if (removed)
+			model_queue_next(master, command->key, is_new, reply);
 		return;
+	}
 	/* --include queue_first.lua
 	 * if first and string.sub(first, 17, 17) == '#' then --include slot_free.lua
 	 * if is_free then --include queue_tell.lua */
 	struct model_entry first = model_queue_first(master, command->key);
 	if (first.replica != 0 && first.kind == MODEL_SLOT && slot_is_free(&master->keys[command->key], first.most))
-		tell(master, command->key, first, 0, reply);
+		tell(master, command->key, first, 0, 1, reply);
 }
 
 /* taken = table.concat(slots) */
@@ -284,13 +316,14 @@ void model_acquire_shared(struct model_master *master, const struct model_comman
 	}
 	struct model_key *key = model_look_up(master, command->key);
 	/* Both ways end with shared_prune.lua: here it is done first. */
-	if (key->type == MODEL_SHARED)
-		model_shared_prune(master, key);
+	bool pruned = key->type == MODEL_SHARED && model_shared_prune(master, key),
+	     is_new = pruned || key->type == MODEL_NONE;
 	const struct model_holder *same = model_shared_same(master, key, command);
 	/* if not first and room then */
 	if (first.replica == 0 && has_room(key, command, same)) {
 		acquire_adds(master, command, ret_reply);
-		acquire_tells(master, command, waits, ret_reply);
+		if (waits)
+			acquire_tells(master, command, is_new, ret_reply);
 		return;
 	}
 	/* if entry then --include queue_join.lua */

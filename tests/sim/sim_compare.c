@@ -202,7 +202,8 @@ static void count_script(const struct compare_step *step, const struct model_mas
 	figures.several += notified > 1;
 	figures.watched[step->kind] += step->reply.watched != 0;
 	figures.shared[step->kind] += step->reply.value.kind != MODEL_EXCLUSIVE;
-	figures.runs += step->reply.runs != 0;
+	for (unsigned key = 0; key < MODEL_KEYS; key++)
+		figures.runs += step->reply.last[key] != 0;
 	figures.passed_on += step->kind == COMPARE_ACQUIRE_SHARED && step->reply.code == 1 && notified > 0;
 	figures.taken += step->reply.taken != 0;
 	figures.sets += step->kind == COMPARE_ACQUIRE_SET && step->reply.code == 1 && step->command.kind == MODEL_PLUS;

@@ -37,8 +37,9 @@ void sim_queue_entry(const struct sim_world *world, const struct sim_config *con
 		return;
 	ret_command->entry = (struct model_entry){
 		.arrival = world->ops[o].arrival, .replica = o + 1, .kind = sim_lease_kind(config, o)};
-	if (ret_command->entry.kind == MODEL_SLOT)
-		ret_command->entry.most = SIM_SLOTS;
+	if (ret_command->entry.kind != MODEL_EXCLUSIVE)
+		ret_command->entry.most = config->slots ? SIM_SLOTS : MODEL_HOLDERS;
+	ret_command->entry.of_set = ret_command->entry.kind == MODEL_PLUS && ret_command->names != 0;
 	ret_command->wait_ms = command->entry == REDLOCK_ENTRY_KEEP ? WAIT_MS : 0;
 }
 
@@ -47,13 +48,11 @@ void sim_queue_note_notification(struct sim_world *world, const struct sim_confi
 {
 	for (unsigned key = 0; key < MODEL_KEYS; key++) {
 		const struct model_entry *notified = &reply->notified[key];
-		bool is_run = (reply->runs & (1U << key)) != 0;
-		if (notified->replica != 0 && !is_run)
+		if (notified->replica != 0)
 			world->ops[notified->replica - 1].notified |= (uint8_t)(1U << master);
-		for (unsigned o = 0; o < SIM_OPS && is_run; o++)
+		for (unsigned o = 0; o < SIM_OPS; o++)
 			if (sim_lease_kind(config, o) == MODEL_PLUS && world->ops[o].arrival != 0 &&
-			    !world->ops[o].done &&
-			    (notified->arrival == 0 || world->ops[o].arrival < notified->arrival))
+			    !world->ops[o].done && world->ops[o].arrival <= reply->last[key])
 				world->ops[o].notified |= (uint8_t)(1U << master);
 	}
 }

@@ -4,11 +4,13 @@
 
 static struct asked *wait_in(const char *resource, enum lease_mode mode, const struct master_reply *answer)
 {
+	bool is_set = strchr(resource, '\n') != NULL;
 	struct lease_request request = {.operation = LEASE_ACQUIRE,
 					.ttl_ms = 30000,
 					.wait_ms = 60000,
 					.mode = mode,
 					.slots = mode == LEASE_SLOT ? 4 : 0,
+					.set_count = is_set ? 2 : 0,
 					.resource_len = (uint16_t)strlen(resource),
 					.resource = resource};
 	struct asked *one = &asked[asked_count++];
@@ -23,12 +25,23 @@ static struct asked *shared(void)
 	return wait_in("a", LEASE_SHARED, &held);
 }
 
-static void notify_run(uint64_t before)
+static struct asked *shared_set(const char *names)
 {
-	const struct masters_notification run = {
-		.run = true, .kind = MASTER_SHARED, .arrival = before, .resource = "a", .resource_len = 1};
+	return wait_in(names, LEASE_SHARED, &held);
+}
+
+/* A master names `named`, and all shared ones up to the arrival of `last`. */
+static void notify_shared(const struct asked *named, bool ours, const struct asked *last)
+{
+	const struct masters_notification notification = {.ours = ours,
+							  .kind = MASTER_SHARED,
+							  .most = 1000,
+							  .arrival = named ? arrival_of(named) : 1,
+							  .last = last ? arrival_of(last) : 0,
+							  .resource = "a",
+							  .resource_len = 1};
 	for (uint8_t i = 0; i < 2; i++) {
-		struct masters_notification one = run;
+		struct masters_notification one = notification;
 		one.master = i;
 		masters.notification_events.notified(masters.notification_events.arg, &one);
 	}
@@ -39,60 +52,82 @@ static bool tries(const struct asked *one)
 	return one->op->core.state == REDLOCK_VOTING;
 }
 
-START_TEST(shared_ones_follow_only_those_that_are_not)
+START_TEST(one_alone_is_the_first_and_the_others_sleep)
 {
-	struct asked *first = shared(), *second = shared(), *alone = wait_for("a"), *third = shared(),
-		     *fourth = shared();
-	ck_assert(!lease_queue_is_behind(first->op) && !lease_queue_is_behind(second->op));
-	ck_assert(lease_queue_is_behind(alone->op) && lease_queue_is_behind(third->op));
+	struct asked *first = shared(), *second = shared(), *alone = wait_for("a"), *third = shared();
+	ck_assert(!lease_queue_is_behind(first->op));
+	ck_assert(lease_queue_is_behind(second->op) && lease_queue_is_behind(alone->op));
 	give_up(first);
-	ck_assert(lease_queue_is_behind(alone->op) && lease_queue_is_behind(third->op));
-	give_up(alone);
-	ck_assert(!lease_queue_is_behind(third->op) && !lease_queue_is_behind(fourth->op));
+	ck_assert(!lease_queue_is_behind(second->op) && lease_queue_is_behind(alone->op));
 	give_up(second);
+	ck_assert(!lease_queue_is_behind(alone->op) && lease_queue_is_behind(third->op));
+	give_up(alone);
 	ck_assert(!lease_queue_is_behind(third->op));
 }
 END_TEST
 
-START_TEST(an_exclusive_one_is_first_when_all_shared_ones_have_left)
+/* A set may wait for another resource, of which the others know nothing. */
+START_TEST(one_that_wants_one_resource_does_not_follow_shared_sets)
 {
-	struct asked *first = shared(), *second = shared(), *alone = wait_for("a");
-	give_up(second);
-	ck_assert(lease_queue_is_behind(alone->op));
+	struct asked *set = shared_set("a\nb"), *other_set = shared_set("a\nc"), *first = shared(), *second = shared();
+	ck_assert(!lease_queue_is_behind(set->op) && !lease_queue_is_behind(other_set->op));
+	ck_assert(!lease_queue_is_behind(first->op) && lease_queue_is_behind(second->op));
+	give_up(set);
+	ck_assert(!lease_queue_is_behind(first->op) && lease_queue_is_behind(second->op));
 	give_up(first);
-	ck_assert(!lease_queue_is_behind(alone->op));
+	ck_assert(!lease_queue_is_behind(second->op));
 }
 END_TEST
 
-START_TEST(a_run_notifies_all_that_came_before)
+START_TEST(those_up_to_the_last_are_notified)
 {
-	struct asked *first = shared(), *second = shared(), *alone = wait_for("a"), *third = shared();
-	notify_run(arrival_of(alone));
-	ck_assert(tries(first) && tries(second) && !tries(alone) && !tries(third));
+	struct asked *first = shared(), *second = shared(), *third = shared();
+	notify_shared(first, true, second);
+	ck_assert(tries(first) && tries(second) && !tries(third));
 	answer_acquires(&granted);
 	ck_assert_int_eq(first->answer.status, LEASE_OK);
 	ck_assert_int_eq(second->answer.status, LEASE_OK);
 	ck_assert_int_eq(first->answer.mode, LEASE_SHARED);
-	ck_assert(!lease_queue_is_behind(alone->op) && lease_queue_is_behind(third->op));
+	ck_assert(!lease_queue_is_behind(third->op));
 }
 END_TEST
 
-START_TEST(a_run_without_an_end_notifies_all_shared_ones)
+START_TEST(those_up_to_the_last_are_notified_where_another_one_is_named)
+{
+	struct asked *first = shared(), *alone = wait_for("a"), *second = shared(), *third = shared();
+	notify_shared(NULL, false, second);
+	ck_assert(tries(first) && !tries(alone) && tries(second) && !tries(third));
+}
+END_TEST
+
+START_TEST(one_is_notified_alone)
 {
 	struct asked *first = shared(), *second = shared();
-	notify_run(UINT64_MAX);
-	ck_assert(tries(first) && tries(second));
+	notify_shared(first, true, NULL);
+	ck_assert(tries(first) && !tries(second));
+}
+END_TEST
+
+/* The one that is named is told once: told twice, it would try twice. */
+START_TEST(one_that_is_refused_does_not_try_again)
+{
+	struct asked *first = shared(), *second = shared();
+	notify_shared(first, true, second);
+	answer_acquires(&held);
+	ck_assert(!tries(first) && !tries(second));
+	ck_assert_int_eq(first->op->core.state, REDLOCK_WAITING);
+	ck_assert_uint_eq(first->op->core.notified, 0);
 }
 END_TEST
 
 /* With every master away each attempt ends as soon as it begins. */
-START_TEST(a_run_may_end_any_number_of_waits)
+START_TEST(a_notification_may_end_any_number_of_waits)
 {
 	struct asked *first = shared(), *second = shared();
 	masters.down = 7;
-	notify_run(UINT64_MAX);
+	notify_shared(first, true, second);
 	leases_dispatch(leases);
-	ck_assert(!lease_queue_is_behind(first->op) && !lease_queue_is_behind(second->op));
+	ck_assert(!lease_queue_is_behind(first->op));
 }
 END_TEST
 
@@ -188,11 +223,13 @@ END_TEST
 
 static void add_all(TCase *tests)
 {
-	tcase_add_test(tests, shared_ones_follow_only_those_that_are_not);
-	tcase_add_test(tests, an_exclusive_one_is_first_when_all_shared_ones_have_left);
-	tcase_add_test(tests, a_run_notifies_all_that_came_before);
-	tcase_add_test(tests, a_run_without_an_end_notifies_all_shared_ones);
-	tcase_add_test(tests, a_run_may_end_any_number_of_waits);
+	tcase_add_test(tests, one_alone_is_the_first_and_the_others_sleep);
+	tcase_add_test(tests, one_that_wants_one_resource_does_not_follow_shared_sets);
+	tcase_add_test(tests, those_up_to_the_last_are_notified);
+	tcase_add_test(tests, those_up_to_the_last_are_notified_where_another_one_is_named);
+	tcase_add_test(tests, one_is_notified_alone);
+	tcase_add_test(tests, one_that_is_refused_does_not_try_again);
+	tcase_add_test(tests, a_notification_may_end_any_number_of_waits);
 	tcase_add_loop_test(tests, the_next_attempt_asks_for_a_slot_that_is_free, 0, 8);
 	tcase_add_test(tests, one_waits_where_all_slots_are_taken);
 	tcase_add_loop_test(tests, a_notification_names_the_slot_to_ask_for, 0, 8);

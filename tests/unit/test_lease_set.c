@@ -35,9 +35,10 @@ static bool is_found(const struct asked *one, const char *resource)
 /* NULL: nobody waits for it. */
 static struct lease_op *first_of(const char *resource)
 {
+	const struct masters_notification other = {.resource = resource, .resource_len = strlen(resource)};
 	struct lease_waiter *waiters;
 	struct lease_op *first = NULL;
-	if (lease_queue_list(leases, resource, strlen(resource), 0, &waiters) > 0)
+	if (lease_queue_list(leases, &other, &waiters) > 0)
 		first = waiters[0].op;
 	free(waiters);
 	return first;

@@ -139,7 +139,7 @@ START_TEST(the_longest_have_room)
 		list[i].resource_len = sizeof name;
 		list[i].ttl_ms = UINT32_MAX;
 		list[i].fence = REDLOCK_FENCE_LIMIT - 1;
-		list[i].entry = (struct master_entry){UINT64_C(9999999999999999), UINT64_MAX};
+		list[i].entry = (struct master_entry){.arrival = UINT64_C(9999999999999999), .wait_ms = UINT64_MAX};
 	}
 	const struct words *got = words_of(MASTER_BATCH_MAX, list);
 	ck_assert_uint_eq(got->elements, MASTER_WORDS_SENT_MAX);
@@ -151,7 +151,7 @@ END_TEST
 /* ---- entries in the queue ---- */
 
 #define ENTRY REPLICA ":1795215206922001 60000"
-static const struct master_entry entry = {UINT64_C(1795215206922001), 60000};
+static const struct master_entry entry = {.arrival = UINT64_C(1795215206922001), .wait_ms = 60000};
 
 START_TEST(an_entry_goes_with_acquire_and_release_alone)
 {
@@ -197,11 +197,35 @@ static const struct {
 START_TEST(an_entry_has_fixed_columns)
 {
 	struct master_script script = script_of(REDLOCK_SCRIPT_RELEASE);
-	script.entry = (struct master_entry){entries[_i].arrival, entries[_i].wait_ms};
+	script.entry = (struct master_entry){.arrival = entries[_i].arrival, .wait_ms = entries[_i].wait_ms};
 	const char *got = words_of(1, &script)->element[7];
 	ck_assert_str_eq(got, entries[_i].entry);
 	ck_assert_int_eq(got[MASTER_REPLICA_LEN], ':');
 	ck_assert_int_eq(got[33], ' ');
+}
+END_TEST
+
+/* A master knows from its entry how many may hold the resource beside a waiter. */
+static const struct {
+	enum master_kind kind;
+	bool of_set;
+	const char *entry;
+} limits[] = {
+	{MASTER_EXCLUSIVE, false, ENTRY},
+	{MASTER_EXCLUSIVE, true, ENTRY},
+	{MASTER_SHARED, false, REPLICA "+1795215206922001:1000 60000"},
+	{MASTER_SHARED, true, REPLICA "+1795215206922001;1000 60000"},
+	{MASTER_SLOT, false, REPLICA "#1795215206922001:1000 60000"},
+};
+
+START_TEST(an_entry_has_the_limit_of_its_mode)
+{
+	struct master_script script = script_of(REDLOCK_SCRIPT_RELEASE);
+	script.kind = limits[_i].kind;
+	script.most = 1000;
+	script.entry = entry;
+	script.entry.of_set = limits[_i].of_set;
+	ck_assert_str_eq(words_of(1, &script)->element[7], limits[_i].entry);
 }
 END_TEST
 
@@ -276,7 +300,8 @@ END_TEST
 /* What acquire_shared.lua wants: see its head. */
 START_TEST(an_acquisition_that_leaves_room_for_others_is_of_its_own)
 {
-	static const char *const shown[] = {REPLICA "+1795215206922001 60000", REPLICA "#1795215206922001:100 60000"};
+	static const char *const shown[] = {REPLICA "+1795215206922001:100 60000",
+					    REPLICA "#1795215206922001:100 60000"};
 	struct master_script script = script_of(REDLOCK_SCRIPT_ACQUIRE);
 	script.entry = entry;
 	script.slot = 17;
@@ -298,8 +323,8 @@ START_TEST(included_parts_are_in_the_scripts)
 	for (enum redlock_script script = REDLOCK_SCRIPT_ACQUIRE; script <= REDLOCK_SCRIPT_INSPECT; script++)
 		ck_assert_ptr_null(strstr(scripts[script].source, "--include"));
 	for (size_t i = 0; i < 2; i++) {
-		ck_assert_ptr_nonnull(
-			strstr(scripts[with_queue[i]].source, "entries = redis.call('ZRANGE', queue, 0, last)"));
+		ck_assert_ptr_nonnull(strstr(scripts[with_queue[i]].source,
+					     "entries = redis.call('ZRANGE', queue, stale, stale + last)"));
 		ck_assert_ptr_nonnull(strstr(scripts[with_queue[i]].source,
 					     "redis.call('ZADD', queue, 'NX', string.sub(entry, 18, 33), entry)"));
 	}
@@ -316,6 +341,7 @@ int main(void)
 	suite_add(tests, the_longest_have_room, a_prefix_is_no_pattern, an_entry_goes_with_acquire_and_release_alone,
 		  a_release_may_have_no_token);
 	tcase_add_loop_test(tests, an_entry_has_fixed_columns, 0, sizeof entries / sizeof *entries);
+	tcase_add_loop_test(tests, an_entry_has_the_limit_of_its_mode, 0, sizeof limits / sizeof *limits);
 	tcase_add_loop_test(tests, arguments_are_in_the_order_of_the_scripts, REDLOCK_SCRIPT_ACQUIRE,
 			    REDLOCK_SCRIPT_INSPECT + 1);
 	suite_add(tests, an_acquisition_that_leaves_room_for_others_is_of_its_own, included_parts_are_in_the_scripts);

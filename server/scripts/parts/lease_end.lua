@@ -1,11 +1,14 @@
 	-- Deletes the lease of `token` on `key` if it is `own` (value_own.lua); `kind`: what stands behind the token in `value`
-	-- where it is `shared`. Adds or removes the entry `wanted`, and notifies the next waiter, if it may come in.
+	-- where it is `shared`. Adds or removes the entry `wanted`. Only if a lease or an entry was removed here, the next waiters
+	-- are notified that may enter now.
+	local shortened = false -- the other leases end before the one that was the last
 	if own then
 		if shared then
 			redis.call('ZREM', key, token)
 --include shared_remove.lua
 --include shared_prune.lua
 --include shared_last.lua
+			shortened = last and ends > tonumber(last)
 		else
 			redis.call('DEL', key)
 		end
@@ -27,18 +30,18 @@
 		elseif entry ~= '' then
 			left = redis.call('ZREM', queue, entry)
 		end
-		-- without a change here there is nobody to notify
-		if own or ((not held or shared) and (token ~= '' or left > 0)) then
+		if own or left > 0 then
 --include queue_first.lua
 --include queue_clean.lua
-			local may_enter = first and first ~= entry and (not held or string.sub(first, 17, 17) == kind)
-			if may_enter and held and kind == '#' and not own then
-				local holders = base .. 'holders:' .. key
---include shared_prune.lua
---include slot_free.lua
-				may_enter = is_free
+		end
+		if first and first ~= entry then
+--include queue_room.lua
+			if wait_ms > 0 then -- an attempt that failed: nobody but the first can have waited for it to end
+				room = math.min(room, 1)
+			elseif room == 0 and shortened and its_kind ~= kind then -- it was told a later end
+				room = 1
 			end
-			if may_enter then
+			if room > 0 then
 --include queue_tell.lua
 			end
 		end

@@ -1,23 +1,20 @@
 	-- `first` is what queue_first.lua found. Sets it to the entry that a shared request waits for, or false: without an
-	-- entry of its own the first of all, else the first exclusive one whose replica is alive before its `entry`.
-	if first and entry and first ~= entry and string.sub(first, 17, 17) == '+' then
-		local at = stale
-		first = nil
-		repeat
-			local entries = redis.call('ZRANGE', queue, at, at + 99)
-			for _, each in ipairs(entries) do
-				local is_exclusive = string.sub(each, 17, 17) ~= '+'
-				if each == entry then
-					first = false
-				elseif is_exclusive and redis.call('EXISTS', base .. 'alive:' .. string.sub(each, 1, 16)) == 1 then
+	-- entry of its own the first of all, else the first before its `entry` that is not shared and whose replica is alive.
+	-- One that is far behind waits for the first of all: nobody has notified it (queue_tell.lua).
+	if first == entry then
+		first = false
+	elseif first and entry and string.sub(first, 17, 17) == '+' then
+		local rank = redis.call('ZRANK', queue, entry)
+		if rank < stale then -- its own replica counts as dead
+			rank = stale + 100
+		end
+		if rank <= stale + 100 then
+			first = false
+			for _, each in ipairs(redis.call('ZRANGE', queue, stale, rank - 1)) do
+				if string.sub(each, 17, 17) ~= '+' and redis.call('EXISTS', base .. 'alive:' .. string.sub(each, 1, 16)) == 1 then
 					first = each
-				end
-				if first ~= nil then
 					break
 				end
 			end
-			at = at + #entries
-		until first ~= nil or #entries == 0
-	elseif first == entry then
-		first = false
+		end
 	end

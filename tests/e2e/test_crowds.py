@@ -1,0 +1,193 @@
+"""Many wait for a shared lock or a slot: nobody tries without a reason, and a notification wakes no more than may enter."""
+
+import re
+import time
+
+import pytest
+
+import harness
+from harness import Resp, wait_until
+from test_modes import change, share, take
+from waiting_fixtures import check_nothing_is_left, crowd, line, wait_for_queue  # noqa: F401
+
+LIMIT, READERS, WAVE = 3, 60, 16
+MODES = {"shared": {"mode": "shared"}, "slot": {"slots": LIMIT}, "exclusive": {}}
+
+
+@pytest.fixture(scope="module")
+def pair():
+    """Two redlockd over the same masters, with few shared leases at once."""
+    with harness.Lab() as lab:
+        servers = lab.redises(3)
+        yield servers, [lab.redlockd(servers, "--max-shared", str(LIMIT)) for _ in range(2)]
+
+
+@pytest.fixture(scope="module")
+def roomy():
+    """Two redlockd over the same masters, with room for all readers."""
+    with harness.Lab() as lab:
+        servers = lab.redises(3)
+        yield servers, [lab.redlockd(servers) for _ in range(2)]
+
+
+def fill(services, resource, mode):
+    """As many leases as the mode allows."""
+    return [take(services[0], resource, ttl_ms=60000, **MODES[mode]) for _ in range(1 if mode == "exclusive" else LIMIT)]
+
+
+def looks(servers):
+    """How often each master has looked at the key of a lock: each script does so once, but for an exclusive acquisition that is granted."""
+    return [server.calls().get("getrange", 0) for server in servers]
+
+
+def settled(servers):
+    """The same when nothing more follows for two seconds: the first waiter of another redlockd tries a second after a hand-over."""
+    seen = [looks(servers)]
+    since = time.monotonic()
+
+    def is_still():
+        nonlocal since
+        now = looks(servers)
+        if now != seen[0]:
+            seen[0], since = now, time.monotonic()
+        return time.monotonic() - since > 2
+
+    wait_until(is_still, 30, "nobody tries")
+    return seen[0]
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_token_that_holds_nothing_wakes_nobody(pair, crowd, resource, mode):  # noqa: F811
+    """A release looks at the key once, and so does an attempt: after so many releases nothing else has looked there."""
+    servers, services = pair
+    leases = fill(services, resource, mode)
+    crowd.queue_up(services, resource, 4, **MODES[mode])
+    before = settled(servers)
+    for i in range(5):
+        answer = services[i % 2].curl("DELETE", f"/locks/{resource}", body={"token": f"{i:040x}"})
+        assert answer.status in (409, 410), answer
+    assert [now - then for now, then in zip(settled(servers), before)] == [5] * 3
+    for lease in leases:
+        change(services[0], "DELETE", lease, 204)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_release_wakes_one_waiter(pair, crowd, resource, mode):  # noqa: F811
+    """One lease ends: one waiter enters, in order. However many sleep on, few others try: the next one where a master was late with the release,
+    and a second later the first waiter of the other redlockd."""
+    servers, services = pair
+    leases = fill(services, resource, mode)
+    waiters = crowd.queue_up(services, resource, 24, **MODES[mode])
+    for lease, waiter in zip(leases, waiters):
+        before = settled(servers)
+        change(services[0], "DELETE", lease, 204)
+        assert waiter.granted()["resource"] == resource
+        assert not any(other.is_answered() for other in waiters if not other.lease)
+        tries = [now - then for now, then in zip(settled(servers), before)]
+        assert all(1 <= count <= 10 for count in tries), tries
+
+
+@pytest.mark.parametrize("mode", ["shared", "slot"])
+def test_a_waiter_that_leaves_a_full_lock_wakes_nobody(pair, crowd, resource, mode):  # noqa: F811
+    servers, services = pair
+    leases = fill(services, resource, mode)
+    waiters = crowd.queue_up(services, resource, 5, **MODES[mode])
+    before = settled(servers)
+    waiters[0].leave()
+    waiters[2].leave()
+    wait_for_queue(servers, resource, 3)
+    # The first one that is left learns that it is, and may look once.
+    tries = [now - then for now, then in zip(settled(servers), before)]
+    assert all(2 <= count <= 3 for count in tries), tries
+    change(services[0], "DELETE", leases[0], 204)
+    waiters[1].granted()
+
+
+def heard(connection, resource):
+    """The next message about the resource: how many waiters it names, by the arrivals in the queue before it."""
+    while True:
+        _, _, text = connection.receive()
+        word, name = text.split(" ", 1)
+        if name == resource and word != "watch":
+            return word
+
+
+def woken_by(word, arrivals):
+    """How many of the waiters a message notifies."""
+    named = re.fullmatch(r"[0-9a-f]{16}\+(\d{16}):\d+(?:>(\d{16}))?", word)
+    assert named, word
+    last = named[2] or named[1]
+    return sum(named[1] <= arrival <= last for arrival in arrivals)
+
+
+def test_readers_enter_in_waves(roomy, crowd, resource):  # noqa: F811
+    """Behind a writer wait sixty readers and then a second writer. A release names sixteen at most, and grants the next."""
+    servers, services = roomy
+    writer = take(services[0], resource, ttl_ms=60000)
+    readers = [crowd.wait(services[i % 2], resource, mode="shared") for i in range(READERS)]
+    wait_for_queue(servers, resource, READERS)
+    last = crowd.wait(services[0], resource)
+    wait_for_queue(servers, resource, READERS + 1)
+    arrivals = sorted(entry[17:33] for entry in line(servers[0], resource))
+    listener = Resp(servers[0].path, 20)
+    listener.send("SUBSCRIBE", "redlockd:wake")
+    assert listener.receive()[0] == "subscribe"
+    change(services[0], "DELETE", writer, 204)
+    leases = [reader.granted() for reader in readers]
+    assert len({lease["fence"] for lease in leases}) == READERS
+    woken, words = [], []
+    while not woken or words[-1].split(">")[-1] != arrivals[READERS - 1]:
+        words.append(heard(listener, resource))
+        woken.append(woken_by(words[-1], arrivals))
+    assert woken[0] == WAVE and max(woken) <= 2 * WAVE, words  # of the others some have entered before
+    assert len(words) <= READERS // (WAVE // 2) + 2, words
+    assert not last.is_answered()
+    for reader in readers:
+        reader.release()
+    assert last.granted()["fence"] > max(lease["fence"] for lease in leases)
+    last.release()
+    listener.close()
+    check_nothing_is_left(servers)
+
+
+def test_readers_enter_in_waves_behind_a_dead_writer(roomy, crowd, resource):  # noqa: F811
+    """Nobody releases: the first reader of a redlockd wakes by itself, and its grant wakes the others."""
+    servers, services = roomy
+    take(services[0], resource, ttl_ms=1500)
+    readers = [crowd.wait(services[i % 2], resource, mode="shared") for i in range(READERS)]
+    wait_for_queue(servers, resource, READERS)
+    assert len({reader.granted()["fence"] for reader in readers}) == READERS
+    for reader in readers:
+        reader.release()
+
+
+def test_a_reader_beside_a_set_that_waits_elsewhere(roomy, crowd, resource):  # noqa: F811
+    """A shared set at the head waits for another resource: it takes the place of no reader behind it."""
+    servers, services = roomy
+    here, there = take(services[0], resource, ttl_ms=60000), take(services[0], f"{resource}/other", ttl_ms=60000)
+    members = {"resources": [resource, f"{resource}/other"], "mode": "shared"}
+    waiting = crowd.wait(services[0], None, **members)
+    wait_for_queue(servers, resource, 1)
+    readers = crowd.queue_up(services, resource, 3, mode="shared")
+    change(services[0], "DELETE", here, 204)
+    for reader in readers:
+        reader.granted()
+    change(services[0], "DELETE", there, 204)
+    assert waiting.granted()["resources"] == sorted(members["resources"])
+
+
+@pytest.mark.parametrize("set_of", [1, 2], ids=["one", "set"])
+def test_the_lease_that_ends_last_is_released(roomy, crowd, resource, set_of):  # noqa: F811
+    """A writer that was told the end of the last reader looks again when that one is released: another may end before."""
+    servers, services = roomy
+    names = [f"{resource}/{i}" for i in range(set_of)]
+    of = {"resource": names[0]} if set_of == 1 else {"resources": names}
+    short, long = (services[0].curl("POST", "/locks", body={**of, "mode": "shared", "ttl_ms": ttl_ms}) for ttl_ms in (3000, 60000))
+    assert (short.status, long.status) == (201, 201)
+    writer = crowd.wait(services[1], names[0], ttl_ms=60000)
+    wait_for_queue(servers, names[0], 1)
+    body = {"token": long.json["token"]} | ({} if set_of == 1 else of)
+    answer = services[0].curl("DELETE", f"/locks/{names[0]}" if set_of == 1 else "/locks", body=body)
+    assert answer.status == 204, answer
+    assert writer.granted(6)["fence"] > long.json["fence"]
+    share(services[0], names[0], status=409)
