@@ -26,8 +26,8 @@ struct stats_sums {
 };
 
 static struct {
-	uint64_t began_us;
-	/* of the thread that ticks */
+	uint64_t began_us; /* written by stats_init() only */
+	/* of the thread that ticks, which alone may look at them, also in an assert */
 	uint64_t next_us;
 	unsigned ticks;
 	struct stats_sums last;
@@ -45,7 +45,7 @@ void stats_init(uint64_t now_us)
 
 uint64_t stats_uptime_ms(uint64_t now_us)
 {
-	assert(all.next_us > 0 && now_us >= all.began_us);
+	assert(metrics_workers() > 0 && now_us >= all.began_us);
 	return (now_us - all.began_us) / 1000;
 }
 

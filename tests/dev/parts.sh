@@ -126,13 +126,13 @@ part_asan() {
 	needs_asan && ctests -unit asan && asan_e2e $(e2e_files "" $asan_tests)
 }
 part_asan_more() { asan_e2e tests/e2e $(e2e_files "--ignore=" $asan_tests); }
-# End-to-end tests in which threads share data: several workers, reloads, loads, ends.
-tsan_tests="service load leases masters hold disconnect waiting waiting_replicas waiting_churn tls tls_clients keys limits"
-tsan_tests="$tsan_tests notify force burst guard_start guard_restart"
+# End-to-end tests in which threads share data: several workers, reloads, loads, ends. The mixed load takes longest, a
+# minute, and begins first.
+tsan_tests="mixed_load service load masters hold disconnect waiting_replicas waiting_churn tls keys burst guard_restart"
 part_tsan() {
 	needs_build tsan -DREDLOCKD_SANITIZE=thread || return
 	ctests -unit tsan
-	REDLOCKD_TEST_SLOW=6 REDLOCKD_TEST_SCALE=0.25 pytests -e2e tsan -m "not slow" \
+	REDLOCKD_TEST_SLOW=6 REDLOCKD_TEST_SCALE=0.25 REDLOCKD_TEST_ROUNDS=30 pytests -e2e tsan -m "not slow" \
 		$(e2e_files "" $tsan_tests)
 }
 # One seed, so that a change is tried with what was tried before it; ./dev fuzz takes another one each time.

@@ -8,6 +8,7 @@ Environment:
     REDLOCKD             the binary (default: build/release/redlockd below the root of the repository)
     REDLOCKD_TEST_SLOW   factor for all time limits, for builds that are slower than a release (default: 1, and up to 4 on a busy machine)
     REDLOCKD_TEST_SCALE  factor for the amount of work in test_counter.py (default 1)
+    REDLOCKD_TEST_ROUNDS  rounds of test_mixed_load.py (default 2)
 """
 
 import contextlib
