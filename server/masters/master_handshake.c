@@ -144,6 +144,12 @@ static void end_refused(struct master *master)
 	master_guard_note_refusal(master, error);
 }
 
+static void fail_protocol(struct master *master, const char *reason)
+{
+	master_state_count_error(master, MASTER_ERROR_PROTOCOL);
+	master_link_fail(&master->link, reason);
+}
+
 static void read_info(struct master *master, const redisReply *reply)
 {
 	struct master_info info;
@@ -152,7 +158,7 @@ static void read_info(struct master *master, const redisReply *reply)
 		master_link_fail(&master->link,
 				 "sentinel: this is a Sentinel, not a master; name the masters themselves");
 	} else if (!known) {
-		master_link_fail(&master->link, "protocol: INFO lacks the fields of a Redis server");
+		fail_protocol(master, "protocol: INFO lacks the fields of a Redis server");
 	} else if (info.loading) {
 		master_link_fail(&master->link, "loading: the server is reading its data");
 	} else {
@@ -186,7 +192,7 @@ static void on_step(struct master *master, unsigned command, const redisReply *r
 	else if (command == MASTER_COMMAND_CLIENT_ID && numbered)
 		master->client_id = (uint64_t)reply->integer;
 	else if (command == MASTER_COMMAND_CLIENT_ID || !worded)
-		master_link_fail(&master->link, "protocol: an answer that is not Redis's");
+		fail_protocol(master, "protocol: an answer that is not Redis's");
 }
 
 /* Until the next heartbeat, which comes earlier where a quarantine ends before it. */

@@ -61,6 +61,9 @@ enum {
  *    └──────────┴─────────────┴─────────┘ */
 enum link_state { LINK_DOWN, LINK_CONNECTING, LINK_HANDSHAKE, LINK_UP, LINK_CLOSED };
 
+/* By us, by itself, or by itself since what came was no reply of Redis to what was asked. */
+enum link_end { LINK_END_OURS, LINK_END_PEER, LINK_END_PROTOCOL };
+
 struct master_link_events {
 	/* Connected, LINK_HANDSHAKE: send what comes first. */
 	void (*connected)(struct master *owner);
@@ -68,9 +71,9 @@ struct master_link_events {
 	void (*answered)(struct master *owner, const redisReply *reply);
 	/* The time given to master_link_set_timer() is over, and the link is up. */
 	void (*ticked)(struct master *owner);
-	/* The link has just become LINK_DOWN, and has no connection any more; `was`: its state before; `by_peer`: the
-	 * connection ended by itself. Its pending callbacks follow if it was not. */
-	void (*failed)(struct master *owner, enum link_state was, const char *reason, bool by_peer);
+	/* The link has just become LINK_DOWN, and has no connection any more; `was`: its state before. The connection's
+	 * pending callbacks follow if it was ended by us. */
+	void (*failed)(struct master *owner, enum link_state was, const char *reason, enum link_end how);
 };
 
 struct master_link {

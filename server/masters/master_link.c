@@ -21,7 +21,7 @@ static uint64_t backoff_ms(const struct master_link *link)
 }
 
 /* The connection is freed by the transport if it ended by itself. */
-static void fail(struct master_link *link, const char *reason, bool by_peer)
+static void fail(struct master_link *link, const char *reason, enum link_end how)
 {
 	struct transport_connection *connection = link->connection;
 	enum link_state was = link->state;
@@ -33,15 +33,15 @@ static void fail(struct master_link *link, const char *reason, bool by_peer)
 	master_link_set_timer(link, backoff_ms(link));
 	if (link->attempts < UINT32_MAX)
 		link->attempts++;
-	link->events->failed(link->owner, was, reason, by_peer);
-	if (!by_peer)
+	link->events->failed(link->owner, was, reason, how);
+	if (how == LINK_END_OURS)
 		transport_close(connection);
 }
 
 void master_link_fail(struct master_link *link, const char *reason)
 {
 	if (link->connection)
-		fail(link, reason, false);
+		fail(link, reason, LINK_END_OURS);
 }
 
 /* ---- what the transport reports ---- */
@@ -65,10 +65,9 @@ static void on_answered(void *arg, const redisReply *reply)
 	link->events->answered(link->owner, reply);
 }
 
-static void on_ended(void *arg, const char *reason, bool refused)
+static void on_ended(void *arg, const char *reason, enum transport_end how)
 {
-	(void)refused;
-	fail(arg, reason, true);
+	fail(arg, reason, how == TRANSPORT_PROTOCOL ? LINK_END_PROTOCOL : LINK_END_PEER);
 }
 
 static const struct transport_events events = {on_resolved, on_connected, on_answered, on_ended};

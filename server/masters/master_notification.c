@@ -145,13 +145,17 @@ static void on_message(void *arg, const redisReply *reply)
 }
 
 /* Where the channel may not be subscribed to, waiters depend on their timers alone. */
-static void on_ended(void *arg, const char *reason, bool refused)
+static void on_ended(void *arg, const char *reason, enum transport_end how)
 {
 	struct master *master = arg;
 	master->notification.connection = NULL; /* the next tick opens another one */
-	enum master_error error = refused ? master_error_classify(reason) : MASTER_ERROR_LOST;
-	if (refused)
+	enum master_error error = how == TRANSPORT_REFUSED    ? master_error_classify(reason)
+				  : how == TRANSPORT_PROTOCOL ? MASTER_ERROR_PROTOCOL
+							      : MASTER_ERROR_LOST;
+	if (how == TRANSPORT_REFUSED)
 		master_state_doubt(master, error, reason);
+	else if (how == TRANSPORT_PROTOCOL && !master->check.subscribing) /* else the trial counts it */
+		master_state_count_error(master, error);
 	master->all->note_subscribed(master, error, reason);
 }
 

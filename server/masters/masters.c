@@ -12,11 +12,14 @@
 
 /* ---- what a connection reports ---- */
 
-static void on_failed(struct master *master, enum link_state was, const char *reason, bool by_peer)
+static void on_failed(struct master *master, enum link_state was, const char *reason, enum link_end how)
 {
 	char refused[STATUS_REASON_MAX];
 	assert(master->link.state == LINK_DOWN && was != LINK_DOWN && was != LINK_CLOSED);
-	if (by_peer && was == LINK_HANDSHAKE && master->check.words[0]) { /* the server answered why before it closed */
+	if (how == LINK_END_PROTOCOL)
+		master_state_count_error(master, MASTER_ERROR_PROTOCOL);
+	/* the server answered why before it closed */
+	if (how == LINK_END_PEER && was == LINK_HANDSHAKE && master->check.words[0]) {
 		master_check_write(master, refused);
 		reason = refused;
 	}

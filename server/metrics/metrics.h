@@ -109,11 +109,13 @@ enum { METRICS_TOO_MANY = REDLOCK_CANCELLED + 1, METRICS_OUTCOMES };
 
 /* Why a command to a master failed. LOST: the connection ended with the command under way. DOWN: not sent, since there
  * is no connection. CLOCK: our clock is far ahead of its own, or its clock jumped. LATE: the command came after its
- * deadline. QUARANTINED: since it was asked, so its answer does not count. COMMAND: one that it does not know. */
+ * deadline. QUARANTINED: since it was asked, so its answer does not count. COMMAND: one that it does not know.
+ * PROTOCOL: it sent what is no reply of Redis to what was asked, or too large a reply. */
 #define MASTER_ERRORS(X)                                                                                         \
 	X(TIMEOUT, "timeout"), X(LOST, "lost"), X(DOWN, "down"), X(LOADING, "loading"), X(READONLY, "readonly"), \
 		X(OOM, "oom"), X(AUTH, "auth"), X(CLUSTER, "cluster"), X(BUSY, "busy"), X(CLOCK, "clock"),       \
-		X(LATE, "late"), X(QUARANTINED, "quarantined"), X(COMMAND, "command"), X(OTHER, "other")
+		X(LATE, "late"), X(QUARANTINED, "quarantined"), X(COMMAND, "command"), X(PROTOCOL, "protocol"),  \
+		X(OTHER, "other")
 #define MASTER_ERROR_OF(kind, name) MASTER_ERROR_##kind
 enum master_error { MASTER_ERRORS(MASTER_ERROR_OF), MASTER_ERROR_COUNT };
 const char *master_error_name(enum master_error error);

@@ -32,6 +32,10 @@ void transport_timer_free(struct transport_timer *timer);
 struct transport_connection;
 enum { TRANSPORT_REASON_MAX = 256 };
 
+/* LOST: by the network or the server. REFUSED: the server answered SUBSCRIBE with an error, which is the reason.
+ * PROTOCOL: it sent what is no reply, too large a reply, or one that nobody asked for. */
+enum transport_end { TRANSPORT_LOST, TRANSPORT_REFUSED, TRANSPORT_PROTOCOL };
+
 struct transport_events {
 	/* Its name has been looked up, and it begins to connect. Not called where there is no name; may be NULL. */
 	void (*resolved)(void *arg);
@@ -41,9 +45,8 @@ struct transport_events {
 	 * one, in their order. After transport_subscribe(): also its confirmation, and each message. */
 	void (*answered)(void *arg, const redisReply *reply);
 	/* It has ended by itself, or could not be made; every command was answered with NULL before. The connection
-	 * is freed afterwards. Not called after transport_close(). `refused`: the server answered SUBSCRIBE with an
-	 * error, which is the reason. */
-	void (*ended)(void *arg, const char *reason, bool refused);
+	 * is freed afterwards. Not called after transport_close(). */
+	void (*ended)(void *arg, const char *reason, enum transport_end how);
 };
 
 struct transport_word {

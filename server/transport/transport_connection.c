@@ -3,7 +3,7 @@
  *   transport_connect() ─► resolving (a name, off the loop) ─► connecting ─► open, answered ─► ended or closed
  *
  * Of hiredis only the reader of replies is used: its own connections end the process (assert) where a server answers
- * what nobody asked.
+ * what nobody asked. A reply that is too large ends the connection (transport_internal.h has the bounds).
  *
  * All commands of a round leave in one write at its end (transport_flush). The writable event is waited for only where
  * the socket does not take everything. Over TLS a read may have to write first, and a write to read.
@@ -48,15 +48,14 @@ struct transport_connection {
 	int fd;             /* -1: there is none */
 	int polled;         /* events of libuv */
 	SSL *ssl;           /* NULL: not over TLS */
-	redisReader *reader;
-	redisReplyObjectFunctions bounded; /* of the reader */
+	struct transport_reader reader;
 	enum { RESOLVING, CONNECTING, OPEN, ANSWERED /* something has come */, CLOSED /* transport_close() */ } state;
 	bool busy;                         /* its callbacks are being called: it must not end there */
 	bool blocked;                      /* the last write was not complete */
 	bool subscribes;                   /* transport_subscribe() was called */
 	unsigned waiting;                  /* commands that were sent and not answered */
 	struct transport_output output;    /* commands that have not left */
-	bool refused;                      /* the reason is the answer to SUBSCRIBE */
+	enum transport_end how;            /* it failed */
 	char reason[TRANSPORT_REASON_MAX]; /* of the failure; "": there was none */
 };
 
@@ -82,7 +81,7 @@ static void let_go(struct transport_connection *connection)
 	if (--connection->used > 0)
 		return;
 	SSL_free(connection->ssl);
-	redisReaderFree(connection->reader);
+	transport_reader_fini(&connection->reader);
 	free(connection->output.bytes);
 	free(connection);
 }
@@ -107,7 +106,7 @@ static void end(struct transport_connection *connection)
 	while (connection->waiting > 0)
 		answer(connection, NULL);
 	if (connection->state != CLOSED)
-		connection->events->ended(connection->arg, connection->reason, connection->refused);
+		connection->events->ended(connection->arg, connection->reason, connection->how);
 	if (connection->fd >= 0) {
 		uv_close((uv_handle_t *)&connection->poll, on_handle_closed);
 		close(connection->fd);
@@ -132,15 +131,11 @@ static void fail_broken(struct transport_connection *connection, const char *err
 
 /* ---- answers ---- */
 
-/* The peer is no Redis: hiredis names the first byte that is wrong. */
-static void fail_protocol(struct transport_connection *connection)
+static void fail_protocol(struct transport_connection *connection, const char *reason)
 {
-	const redisReader *reader = connection->reader;
-	const char *error = reader->err == REDIS_ERR_OOM ? "it announces too long a list" : reader->errstr;
-	const char *guess = strstr(error, "got \"H\"")       ? "; is it an HTTP server?"
-			    : strstr(error, "got \"\\x15\"") ? "; if it is TLS, the address begins with rediss://"
-							     : "";
-	fail(connection, "protocol: this is no Redis server: %.120s%s", error, guess);
+	assert(!connection->reason[0]);
+	connection->how = TRANSPORT_PROTOCOL;
+	fail(connection, "%s", reason);
 }
 
 /* Of a subscription: its confirmation and what is published. */
@@ -156,29 +151,26 @@ static void hand_over(struct transport_connection *connection, const redisReply 
 		connection->state = ANSWERED;
 		answer(connection, reply);
 	} else if (reply->type == REDIS_REPLY_ERROR) {
-		connection->refused = connection->subscribes;
+		connection->how = connection->subscribes ? TRANSPORT_REFUSED : TRANSPORT_LOST;
 		fail(connection, connection->subscribes ? "%.250s" : "connection: %.120s",
 		     reply->str[0] ? reply->str : "an error without words");
 	} else if (connection->subscribes && is_message(reply)) {
 		connection->events->answered(connection->arg, reply);
 	} else {
-		fail(connection, "protocol: an answer to no command");
+		fail_protocol(connection, "protocol: an answer to no command");
 	}
 }
 
 static void read_replies(struct transport_connection *connection)
 {
-	void *reply = NULL;
-	while (connection->state != CLOSED && !connection->reason[0]) {
-		if (redisReaderGetReply(connection->reader, &reply) != REDIS_OK)
-			fail_protocol(connection);
-		else if (!reply)
-			return;
-		else
-			hand_over(connection, reply);
-		if (reply)
-			freeReplyObject(reply);
+	struct transport_reader *reader = &connection->reader;
+	redisReply *reply = NULL;
+	while (connection->state != CLOSED && !connection->reason[0] && (reply = transport_reader_next(reader))) {
+		hand_over(connection, reply);
+		freeReplyObject(reply);
 	}
+	if (reader->error[0])
+		fail_protocol(connection, reader->error);
 }
 
 /* ---- reading and writing ---- */
@@ -196,8 +188,7 @@ static void step_read(struct transport_connection *connection)
 		fail_broken(connection, count == 0 ? server_closed : strerror(errno));
 		return;
 	}
-	if (redisReaderFeed(connection->reader, bytes, (size_t)count) != REDIS_OK)
-		memory_exhausted("reply of a master");
+	transport_reader_feed(&connection->reader, bytes, (size_t)count);
 	read_replies(connection);
 }
 
@@ -399,7 +390,7 @@ struct transport_connection *transport_connect(struct uv_loop_s *loop, const str
 	connection->events = events;
 	connection->arg = arg;
 	connection->fd = -1;
-	connection->reader = transport_reader_new(&connection->bounded);
+	transport_reader_init(&connection->reader);
 	connection->used = 1;
 	uv_timer_init(loop, &connection->failure);
 	connection->failure.data = connection;
@@ -448,6 +439,7 @@ void transport_subscribe(struct transport_connection *connection, const char *ch
 	const struct transport_word words[] = {{"SUBSCRIBE", 9}, {channel, strlen(channel)}};
 	assert(connection->state == OPEN && !connection->subscribes);
 	connection->subscribes = true;
+	connection->reader.reply_max = TRANSPORT_MESSAGE_MAX;
 	transport_output_append(&connection->output, 2, words);
 }
 

@@ -8,8 +8,32 @@
 
 /* ---- transport_protocol.c ---- */
 
-/* Rejects lists that are too long (REDIS_ERR_OOM). Freed with redisReaderFree(), before `bounded`, which it fills. */
-redisReader *transport_reader_new(redisReplyObjectFunctions *bounded);
+/* Bounds on a reply, whatever server sends it. The largest that redlockd asks for: 8 resources are inspected by one
+ * command, 100 leases are listed of each, and each has a value of at most 5.5 KiB. */
+enum {
+	TRANSPORT_REPLY_MAX = 6 << 20,   /* bytes */
+	TRANSPORT_MESSAGE_MAX = 1 << 20, /* the same after transport_subscribe() */
+	TRANSPORT_LINE_MAX = 16 << 10,   /* of a line: a status, an error, a number, a length */
+	TRANSPORT_ELEMENTS_MAX = 16384,  /* of all its lists together */
+	TRANSPORT_DEPTH_MAX = 7          /* lists in one another */
+};
+
+/* Reads replies by hiredis. It stays where it is. */
+struct transport_reader {
+	redisReader *hiredis;
+	redisReplyObjectFunctions functions;    /* those of hiredis, but for lists */
+	const redisReplyObjectFunctions *plain; /* those of hiredis */
+	size_t reply_max;                       /* bytes; may be changed between replies */
+	size_t bytes, elements;                 /* of the reply under way, as far as it has come */
+	char error[TRANSPORT_REASON_MAX];       /* see transport_reader_next() */
+};
+
+void transport_reader_init(struct transport_reader *reader);
+void transport_reader_fini(struct transport_reader *reader);
+void transport_reader_feed(struct transport_reader *reader, const char *bytes, size_t len);
+/* The next reply, which the caller frees with freeReplyObject(). NULL: it has not come to its end, or, where
+ * reader->error says why, what came is no reply or too large; then nothing can be read any more. */
+redisReply *transport_reader_next(struct transport_reader *reader);
 
 /* Commands in the Redis protocol, one behind the other. */
 struct transport_output {

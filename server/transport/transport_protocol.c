@@ -1,14 +1,12 @@
 /* The Redis protocol: the reader of replies, which is that of hiredis with bounds, and commands as they are sent. */
 #include <assert.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "server/base/base.h"
 #include "transport_internal.h"
 
-enum {
-	ELEMENTS_MAX = 100000,                 /* of a reply */
-	NUMBER_ROOM = 1 + TEXT_DECIMAL_MAX + 2 /* "$", the digits, the end of the line */
-};
+enum { NUMBER_ROOM = 1 + TEXT_DECIMAL_MAX + 2 /* "$", the digits, the end of the line */ };
 
 #if HIREDIS_MAJOR >= 1
 typedef size_t element_count;
@@ -16,25 +14,103 @@ typedef size_t element_count;
 typedef int element_count;
 #endif
 
-/* A server that is no Redis may announce a list of a thousand million elements; hiredis 0.14 would make room for it and
- * walk through it. None of our replies has more than a page of SCAN. */
-static void *create_bounded_array(const redisReadTask *task, element_count elements)
+/* ---- replies ---- */
+
+static void exceed(struct transport_reader *reader, size_t most, const char *of)
 {
-	const redisReplyObjectFunctions *unbounded = task->privdata;
-	return elements > ELEMENTS_MAX ? NULL : unbounded->createArray(task, elements);
+	snprintf(reader->error, sizeof reader->error, "protocol: a reply of more than %zu %s", most, of);
 }
 
-redisReader *transport_reader_new(redisReplyObjectFunctions *bounded)
+/* hiredis 0.14 makes room for as many elements as are announced, and 1.2 takes any number of lists in one another,
+ * which it frees by recursion. */
+static void *create_bounded_array(const redisReadTask *task, element_count elements)
 {
-	redisReader *reader = redisReaderCreate();
-	if (!reader)
-		memory_exhausted("reader of replies");
-	*bounded = *reader->fn;
-	bounded->createArray = create_bounded_array;
-	reader->privdata = reader->fn;
-	reader->fn = bounded;
-	return reader;
+	struct transport_reader *reader = task->privdata;
+	assert(reader->elements <= TRANSPORT_ELEMENTS_MAX);
+	if (reader->hiredis->ridx >= TRANSPORT_DEPTH_MAX)
+		exceed(reader, TRANSPORT_DEPTH_MAX, "lists in one another");
+	else if ((size_t)elements > TRANSPORT_ELEMENTS_MAX - reader->elements)
+		exceed(reader, TRANSPORT_ELEMENTS_MAX, "elements");
+	if (reader->error[0])
+		return NULL;
+	reader->elements += (size_t)elements;
+	return reader->plain->createArray(task, elements);
 }
+
+void transport_reader_init(struct transport_reader *reader)
+{
+	*reader = (struct transport_reader){.hiredis = redisReaderCreate(), .reply_max = TRANSPORT_REPLY_MAX};
+	if (!reader->hiredis)
+		memory_exhausted("reader of replies");
+	reader->plain = reader->hiredis->fn;
+	reader->functions = *reader->plain;
+	reader->functions.createArray = create_bounded_array;
+	reader->hiredis->fn = &reader->functions;
+	reader->hiredis->privdata = reader;
+}
+
+void transport_reader_fini(struct transport_reader *reader)
+{
+	redisReaderFree(reader->hiredis);
+	reader->hiredis = NULL;
+}
+
+void transport_reader_feed(struct transport_reader *reader, const char *bytes, size_t len)
+{
+	assert(!reader->error[0]);
+	reader->bytes += len;
+	if (redisReaderFeed(reader->hiredis, bytes, len) != REDIS_OK)
+		memory_exhausted("reply of a master");
+}
+
+/* What hiredis holds and has not read. */
+static size_t unread(const struct transport_reader *reader)
+{
+	assert(reader->hiredis->pos <= reader->hiredis->len);
+	return reader->hiredis->len - reader->hiredis->pos;
+}
+
+/* hiredis looks for the end of a line from its start each time that something has come. The line with the length of a
+ * string is not read before the string is there. */
+static bool is_long_line(const struct transport_reader *reader)
+{
+	const char *line = reader->hiredis->buf + reader->hiredis->pos;
+	return unread(reader) > TRANSPORT_LINE_MAX && !memmem(line, TRANSPORT_LINE_MAX, "\r\n", 2);
+}
+
+/* Unless a bound was exceeded, the peer is no Redis: hiredis names the first byte that is wrong. */
+static void explain(struct transport_reader *reader)
+{
+	const char *error = reader->hiredis->errstr;
+	if (reader->error[0])
+		return;
+	if (reader->hiredis->err == REDIS_ERR_OOM)
+		memory_exhausted("reply of a master");
+	const char *guess = strstr(error, "got \"H\"")       ? "; is it an HTTP server?"
+			    : strstr(error, "got \"\\x15\"") ? "; if it is TLS, the address begins with rediss://"
+							     : "";
+	snprintf(reader->error, sizeof reader->error, "protocol: this is no Redis server: %.120s%s", error, guess);
+}
+
+redisReply *transport_reader_next(struct transport_reader *reader)
+{
+	void *reply = NULL;
+	assert(!reader->error[0]);
+	if (redisReaderGetReply(reader->hiredis, &reply) != REDIS_OK) {
+		explain(reader);
+	} else if (reply) {
+		reader->bytes = unread(reader);
+		reader->elements = 0;
+	} else if (reader->bytes > reader->reply_max) {
+		exceed(reader, reader->reply_max, "bytes");
+	} else if (is_long_line(reader)) {
+		exceed(reader, TRANSPORT_LINE_MAX, "bytes in one line");
+	}
+	assert(!reply || !reader->error[0]);
+	return reply;
+}
+
+/* ---- commands ---- */
 
 static char *put_number(char *at, char kind, size_t number)
 {

@@ -1,8 +1,8 @@
 /* Fuzz target: the answers of a master, from the bytes on the wire to votes, the guard's events and notifications.
  *
- * Input: one byte, which says where the bytes are cut in two pieces as a network may do it, and the bytes. Every answer
- * that hiredis makes of them is tried as the answer to each script of the core, to those of the guard, to INFO and to
- * SCAN, and as a message on the channel of notifications. */
+ * Input: one byte, which says where the bytes are cut in two pieces as a network may do it, and how large a reply may
+ * be; and the bytes. Every answer that hiredis makes of them is tried as the answer to each script of the core, to
+ * those of the guard, to INFO and to SCAN, and as a message on the channel of notifications. */
 #include "fuzz_reply.h"
 
 #include "fuzz.h"
@@ -190,6 +190,26 @@ static void hear_scan(void *arg, const struct master_scan *scan)
 	}
 }
 
+/* ---- bounds ---- */
+
+enum { FEW_BYTES = 64 };
+
+static size_t count_elements(const redisReply *raw, unsigned depth)
+{
+	size_t count = raw->elements;
+	MUST(depth <= TRANSPORT_DEPTH_MAX || raw->type != REDIS_REPLY_ARRAY, "%u lists in one another", depth);
+	for (size_t i = 0; i < raw->elements; i++)
+		count += count_elements(raw->element[i], depth + 1);
+	return count;
+}
+
+static void check_bounds(const struct transport_reader *reader)
+{
+	MUST(reader->bytes <= reader->reply_max, "%zu bytes of a reply", reader->bytes);
+	MUST(reader->hiredis->len - reader->hiredis->pos <= reader->bytes, "bytes that are not counted");
+	MUST(reader->elements <= TRANSPORT_ELEMENTS_MAX, "%zu elements", reader->elements);
+}
+
 /* ---- all of it ---- */
 
 static void check_answer(const redisReply *raw)
@@ -214,16 +234,21 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		return 0;
 	size_t cut = size - 1 > 0 ? data[0] % size : 0;
 	const char *bytes = (const char *)data + 1;
-	redisReplyObjectFunctions bounded;
-	redisReader *reader = transport_reader_new(&bounded);
-	void *raw;
-	for (int piece = 0; piece < 2; piece++) {
-		redisReaderFeed(reader, piece == 0 ? bytes : bytes + cut, piece == 0 ? cut : size - 1 - cut);
-		while (redisReaderGetReply(reader, &raw) == REDIS_OK && raw != NULL) {
+	struct transport_reader reader;
+	transport_reader_init(&reader);
+	if (data[0] % 8 == 7)
+		reader.reply_max = FEW_BYTES;
+	for (int piece = 0; piece < 2 && !reader.error[0]; piece++) {
+		redisReply *raw;
+		transport_reader_feed(&reader, piece == 0 ? bytes : bytes + cut, piece == 0 ? cut : size - 1 - cut);
+		while ((raw = transport_reader_next(&reader))) {
+			MUST(count_elements(raw, 1) <= TRANSPORT_ELEMENTS_MAX, "too many elements");
 			check_answer(raw);
 			freeReplyObject(raw);
 		}
+		if (!reader.error[0])
+			check_bounds(&reader);
 	}
-	redisReaderFree(reader);
+	transport_reader_fini(&reader);
 	return 0;
 }

@@ -194,7 +194,7 @@ static void end(struct transport_connection *connection, bool hard)
 	TELL(world, "p%u: %sconnection to master %u is gone", connection->proc,
 	     connection->is_second ? "the second " : "", connection->node);
 	if (told)
-		connection->events->ended(connection->arg, "connection: closed", false);
+		connection->events->ended(connection->arg, "connection: closed", TRANSPORT_LOST);
 	drain(connection);
 	connection->ending = false;
 	connection_free(world, connection);

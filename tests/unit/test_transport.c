@@ -22,7 +22,7 @@ struct story {
 	const char *says;
 	unsigned answers, messages; /* that arrive before the end */
 	const char *reason;
-	bool refused;
+	enum transport_end how;
 };
 
 #define SUBSCRIBED "*3\r\n$9\r\nsubscribe\r\n$1\r\nc\r\n:1\r\n"
@@ -31,33 +31,33 @@ struct story {
 #define UNASKED "protocol: an answer to no command"
 
 static const struct story stories[] = {
-	{0, false, "+OK\r\n", 0, 0, UNASKED, false},
-	{0, false, ":1\r\n:2\r\n", 0, 0, UNASKED, false},
-	{0, false, "$-1\r\n", 0, 0, UNASKED, false},
-	{0, false, "*0\r\n", 0, 0, UNASKED, false},
-	{0, false, MESSAGE, 0, 0, UNASKED, false},
-	{0, false, "-ERR not \x1b you\r\n", 0, 0, "connection: ERR not ? you", false},
-	{1, false, "+OK\r\n:1\r\n", 1, 0, UNASKED, false},
-	{1, false, MESSAGE MESSAGE, 1, 0, UNASKED, false},
-	{2, false, "+OK\r\n-ERR no\r\n-ERR more\r\n", 2, 0, "connection: ERR more", false},
-	{3, false, "+OK\r\n", 1, 0, CLOSED, false},
-	{1, false, "*1000000000\r\n", 0, 0, "protocol: this is no Redis server: ", false},
-	{1, false, "HTTP/1.1 400\r\n", 0, 0, "protocol: this is no Redis server: ", false},
-	{0, true, SUBSCRIBED MESSAGE MESSAGE, 0, 3, CLOSED, false},
-	{1, true, "+OK\r\n" SUBSCRIBED MESSAGE, 1, 2, CLOSED, false},
-	{0, true, "-NOPERM c\r\n", 0, 0, "NOPERM c", true},
-	{0, true, "-\r\n", 0, 0, "an error without words", true},
-	{0, false, "-\r\n", 0, 0, "connection: an error without words", false},
-	{1, true, "-ERR password\r\n-NOAUTH c\r\n", 1, 0, "NOAUTH c", true},
-	{0, true, SUBSCRIBED "+OK\r\n", 0, 1, UNASKED, false},
-	{0, true, SUBSCRIBED ":1\r\n", 0, 1, UNASKED, false},
-	{0, true, SUBSCRIBED "$-1\r\n", 0, 1, UNASKED, false},
-	{0, true, SUBSCRIBED "*-1\r\n", 0, 1, UNASKED, false},
-	{0, true, SUBSCRIBED "*0\r\n", 0, 1, UNASKED, false},
-	{0, true, SUBSCRIBED "*3\r\n:1\r\n:2\r\n:3\r\n", 0, 1, UNASKED, false},
-	{0, true, SUBSCRIBED "*3\r\n*0\r\n*0\r\n*0\r\n", 0, 1, UNASKED, false},
-	{0, true, SUBSCRIBED "*2\r\n$7\r\nmessage\r\n$1\r\nc\r\n", 0, 1, UNASKED, false},
-	{0, true, "*3\r\n$-1\r\n$1\r\nc\r\n:1\r\n", 0, 0, UNASKED, false},
+	{0, false, "+OK\r\n", 0, 0, UNASKED, TRANSPORT_PROTOCOL},
+	{0, false, ":1\r\n:2\r\n", 0, 0, UNASKED, TRANSPORT_PROTOCOL},
+	{0, false, "$-1\r\n", 0, 0, UNASKED, TRANSPORT_PROTOCOL},
+	{0, false, "*0\r\n", 0, 0, UNASKED, TRANSPORT_PROTOCOL},
+	{0, false, MESSAGE, 0, 0, UNASKED, TRANSPORT_PROTOCOL},
+	{0, false, "-ERR not \x1b you\r\n", 0, 0, "connection: ERR not ? you", TRANSPORT_LOST},
+	{1, false, "+OK\r\n:1\r\n", 1, 0, UNASKED, TRANSPORT_PROTOCOL},
+	{1, false, MESSAGE MESSAGE, 1, 0, UNASKED, TRANSPORT_PROTOCOL},
+	{2, false, "+OK\r\n-ERR no\r\n-ERR more\r\n", 2, 0, "connection: ERR more", TRANSPORT_LOST},
+	{3, false, "+OK\r\n", 1, 0, CLOSED, TRANSPORT_LOST},
+	{1, false, "*1000000000\r\n", 0, 0, "protocol: a reply of more than 16384 elements", TRANSPORT_PROTOCOL},
+	{1, false, "HTTP/1.1 400\r\n", 0, 0, "protocol: this is no Redis server: ", TRANSPORT_PROTOCOL},
+	{0, true, SUBSCRIBED MESSAGE MESSAGE, 0, 3, CLOSED, TRANSPORT_LOST},
+	{1, true, "+OK\r\n" SUBSCRIBED MESSAGE, 1, 2, CLOSED, TRANSPORT_LOST},
+	{0, true, "-NOPERM c\r\n", 0, 0, "NOPERM c", TRANSPORT_REFUSED},
+	{0, true, "-\r\n", 0, 0, "an error without words", TRANSPORT_REFUSED},
+	{0, false, "-\r\n", 0, 0, "connection: an error without words", TRANSPORT_LOST},
+	{1, true, "-ERR password\r\n-NOAUTH c\r\n", 1, 0, "NOAUTH c", TRANSPORT_REFUSED},
+	{0, true, SUBSCRIBED "+OK\r\n", 0, 1, UNASKED, TRANSPORT_PROTOCOL},
+	{0, true, SUBSCRIBED ":1\r\n", 0, 1, UNASKED, TRANSPORT_PROTOCOL},
+	{0, true, SUBSCRIBED "$-1\r\n", 0, 1, UNASKED, TRANSPORT_PROTOCOL},
+	{0, true, SUBSCRIBED "*-1\r\n", 0, 1, UNASKED, TRANSPORT_PROTOCOL},
+	{0, true, SUBSCRIBED "*0\r\n", 0, 1, UNASKED, TRANSPORT_PROTOCOL},
+	{0, true, SUBSCRIBED "*3\r\n:1\r\n:2\r\n:3\r\n", 0, 1, UNASKED, TRANSPORT_PROTOCOL},
+	{0, true, SUBSCRIBED "*3\r\n*0\r\n*0\r\n*0\r\n", 0, 1, UNASKED, TRANSPORT_PROTOCOL},
+	{0, true, SUBSCRIBED "*2\r\n$7\r\nmessage\r\n$1\r\nc\r\n", 0, 1, UNASKED, TRANSPORT_PROTOCOL},
+	{0, true, "*3\r\n$-1\r\n$1\r\nc\r\n:1\r\n", 0, 0, UNASKED, TRANSPORT_PROTOCOL},
 };
 
 /* The last command is written when the server has spoken and closed. */
@@ -122,7 +122,8 @@ static struct client {
 	struct transport_connection *connection; /* NULL: it has ended */
 	const struct story *story;
 	unsigned answers, lost, messages;
-	bool refused, closes; /* with the first answer */
+	enum transport_end how;
+	bool closes; /* with the first answer */
 	bool connected, wrote_late;
 	char reason[TRANSPORT_REASON_MAX];
 } client;
@@ -160,11 +161,11 @@ static void on_connected(void *arg)
 		transport_subscribe(client.connection, "c");
 }
 
-static void on_ended(void *arg, const char *reason, bool refused)
+static void on_ended(void *arg, const char *reason, enum transport_end how)
 {
 	(void)arg;
 	snprintf(client.reason, sizeof client.reason, "%s", reason);
-	client.refused = refused;
+	client.how = how;
 	client.connection = NULL;
 }
 
@@ -232,7 +233,7 @@ START_TEST(a_server_answers_what_nobody_asked)
 	ck_assert_uint_eq(client.lost, story->commands - story->answers);
 	ck_assert_uint_eq(client.messages, story->messages);
 	ck_assert_msg(strncmp(client.reason, story->reason, strlen(story->reason)) == 0, "%s", client.reason);
-	ck_assert_int_eq(client.refused, story->refused);
+	ck_assert_int_eq(client.how, story->how);
 }
 END_TEST
 

@@ -14,7 +14,7 @@
 #include "server/transport/transport.h"
 #include "suite.h"
 
-enum { LARGE = 16 << 20, PATIENCE_MS = 10000, PIECE = 5000 };
+enum { LARGE = 5 << 20, PATIENCE_MS = 10000, PIECE = 5000 };
 
 /* ---- a server ---- */
 
@@ -160,9 +160,9 @@ static void on_connected(void *arg)
 	}
 }
 
-static void on_ended(void *arg, const char *reason, bool refused)
+static void on_ended(void *arg, const char *reason, enum transport_end how)
 {
-	(void)arg, (void)refused;
+	(void)arg, (void)how;
 	ck_assert_msg(server.refuses, "%s", reason);
 	snprintf(ended, sizeof ended, "%s", reason);
 	connection = NULL;
