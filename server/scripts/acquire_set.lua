@@ -94,10 +94,8 @@ if not other and not which then
 			end
 --include shared_prune.lua
 			news[i] = is_new or #ended > 0
-			call('HSET', holders, ARGV[1], value)
-			if its_key then
-				call('HSET', holders, its_key, ARGV[1])
-			end
+			local token, its_slot = ARGV[1]
+--include shared_add.lua
 --include shared_last.lua
 		else
 			call('SET', key, value, 'PX', ARGV[2])

@@ -12,8 +12,8 @@
 -- ARGV[11] kind   +: shared; #N: on slot N, 0 to most - 1
 -- ARGV[12] until_s  may be left out: as in acquire.lua
 --
--- The hash {prefix}redlockd:holders:{key} has the value of each token, the token of each slot (#N), and the token of
--- each key (of the label). The kind stands behind the token in the value: token+:hold_until_ms:…, token#N:….
+-- The hash {prefix}redlockd:holders:{key} has the value of each token, the token of each slot (#N), the token of each key
+-- (of the label), and what shared_add.lua says. The kind stands behind the token in the value: token+:hold_until_ms:…, token#N:….
 -- Returns as acquire.lua for one resource, except
 --         {0, now_us, remaining_ms, value, taken}  held: by an exclusive lease, by as many as may hold it, by the lease
 --                                   with the key of the label, or there is room for one more, but not before an
@@ -76,13 +76,9 @@ if not first and room then
 		call('DEL', holders) -- somebody may have deleted the key alone
 	end
 --include shared_prune.lua
-	call('HSET', holders, ARGV[1], ARGV[1] .. slot .. ':' .. hold_until .. ':' .. ARGV[6] .. ':' .. ARGV[4])
-	if kind == '#' then
-		call('HSET', holders, slot, ARGV[1])
-	end
-	if its_key then
-		call('HSET', holders, its_key, ARGV[1])
-	end
+	local token, its_slot = ARGV[1], tonumber(string.sub(slot, 2))
+	value = token .. slot .. ':' .. hold_until .. ':' .. ARGV[6] .. ':' .. ARGV[4]
+--include shared_add.lua
 --include shared_last.lua
 	local until_s = ARGV[12]
 --include lease_note.lua
@@ -103,6 +99,7 @@ if not first and room then
 --include queue_first.lua
 --include queue_clean.lua
 			if first and string.sub(first, 17, 17) == '#' then
+				local its_most = tonumber(string.sub(first, 35))
 --include slot_free.lua
 				if is_free then -- the next one, too
 					local free, room = '', 1
@@ -128,17 +125,8 @@ if not value then -- the next waiter may have missed its notification
 end
 local taken = ''
 if shared and string.sub(value, 41, 41) == '#' then
-	local slots = {}
-	for i = 1, most do
-		slots[i] = '0'
-	end
-	for _, field in ipairs(call('HKEYS', holders)) do
-		local number = string.sub(field, 1, 1) == '#' and tonumber(string.sub(field, 2)) + 1
-		if number and number <= most then
-			slots[number] = '1'
-		end
-	end
-	taken = table.concat(slots)
+	taken = string.sub(call('HGET', holders, 'slots') or '', 1, most)
+	taken = taken .. string.rep('0', most - #taken)
 end
 local left = call('PTTL', key)
 if shared and not first and string.sub(value, 41, 41) == kind then -- there is room as soon as one of them ends

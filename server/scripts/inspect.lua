@@ -1,17 +1,18 @@
--- Inspect: the holder here, and the number of waiters. Its cost does not depend on the number of waiters, since clients
--- may inspect as often as they like: entries are counted, not read, so stale ones count until they are removed. Reads
--- only, unless the caller watches the resource.
+-- Inspect: the holder here, and the number of waiters. Its cost depends neither on the number of waiters nor on that of
+-- holders, since clients may inspect as often as they like: entries are counted, not read, so stale ones count until they
+-- are removed. Reads only, unless the caller watches the resource, or some of several leases have ended.
 --
 -- KEYS[1]  {prefix}{resource}      … and as many more as there are resources: those of one moment share a command
 -- KEYS[n]  {prefix}redlockd:master
 -- ARGV[1]  epoch     as in acquire.lua
 -- ARGV[2]  watch_ms  for so long, changes of the holder are published (watch_tell.lua); 0: the caller does not watch
--- ARGV[3]  most      of several leases, at most so many are listed: those that end first
+-- ARGV[3]  most      of several leases, at most so many are listed: those that end first; if more than 100, those on one
+--                    resource without caller and metadata
 -- … and two more for each further resource.
 --
 -- Returns {0, now_us, remaining_ms, value, waiters}  held; remaining_ms -1: it never expires; value false: another type
 --         {0, now_us, remaining_ms, value, waiters, count, digest, {value, remaining_ms, …}}  held by several leases
---                 (acquire_shared.lua). digest: the sum of the last nine digits of each token
+--                 (acquire_shared.lua). digest: of their tokens (shared_add.lua)
 --         {-1, now_us, waiters}                      free
 --         {-3, now_us}                               another epoch, also for several
 -- and for several {now_us, answer, …}, or the error of one.
@@ -42,16 +43,25 @@ local function one(i)
 	if not shared then
 		return {0, now_us, remaining, type(value) == 'string' and value, waiters}
 	end
-	local now_ms, most, listed, digest = (now_us - now_us % 1000) / 1000, tonumber(ARGV[2 * i + 1]), {}, 0
-	local tokens = redis.call('ZRANGEBYSCORE', key, '(' .. string.format('%.0f', now_ms), '+inf', 'WITHSCORES')
-	for i = 1, #tokens, 2 do
-		digest = digest + tonumber(string.sub(tokens[i], 32), 16)
-		if i < 2 * most then
-			listed[i] = redis.call('HGET', base .. 'holders:' .. key, tokens[i])
-			listed[i + 1] = tokens[i + 1] - 1 - now_ms
+	local now_ms, holders, most, listed = (now_us - now_us % 1000) / 1000, base .. 'holders:' .. key, ARGV[2 * i + 1], {}
+--include shared_prune.lua
+--include shared_live.lua
+	local tokens = redis.call('ZRANGEBYSCORE', key, '(' .. string.format('%.0f', now_ms), '+inf', 'WITHSCORES', 'LIMIT', 0, most)
+	local values = {}
+	for first = 1, #tokens, 200 do
+		local names = {'HMGET', holders}
+		for i = first, math.min(first + 199, #tokens), 2 do
+			names[#names + 1] = tokens[i]
+		end
+		for _, its in ipairs(redis.call(unpack(names))) do
+			values[#values + 1] = its
 		end
 	end
-	return {0, now_us, remaining, value, waiters, #tokens / 2, string.format('%.0f', digest), listed}
+	for i = 1, #values do
+		local head = tonumber(most) > 100 and string.match(values[i] or '', '^%x+[+#]%d*:[^\n]*')
+		listed[2 * i - 1], listed[2 * i] = head or values[i], tokens[2 * i] - 1 - now_ms
+	end
+	return {0, now_us, remaining, value, waiters, live, redis.call('HGET', holders, 'digest') or '0', listed}
 end
 
 --include each.lua

@@ -14,7 +14,7 @@ enum {
 	TRANSPORT_REPLY_MAX = 6 << 20,   /* bytes */
 	TRANSPORT_MESSAGE_MAX = 1 << 20, /* the same after transport_subscribe() */
 	TRANSPORT_LINE_MAX = 16 << 10,   /* of a line: a status, an error, a number, a length */
-	TRANSPORT_ELEMENTS_MAX = 16384,  /* of all its lists together */
+	TRANSPORT_ELEMENTS_MAX = 20480,  /* of all its lists together: 10,000 shared leases and their ends */
 	TRANSPORT_DEPTH_MAX = 7          /* lists in one another */
 };
 

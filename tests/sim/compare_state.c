@@ -153,8 +153,10 @@ static bool compare_holders(const struct compare_sequence *sequence, unsigned i,
 	char token[COMPARE_TEXT], end[COMPARE_TEXT], value[COMPARE_TEXT];
 	if (key->type != MODEL_SHARED || key->expires_ms <= compare_ms(span.hi_us))
 		return true; /* nobody looks at what is left of others */
-	size_t fields = 0;
+	size_t fields = 1;   /* the digest */
 	bool alike = ends->elements == 2 * key->holder_count;
+	uint64_t digest = 0;
+	char slots[] = "000000000";
 	for (const struct model_holder *one = key->holders; one < key->holders + key->holder_count && alike; one++) {
 		snprintf(token, sizeof token, "%040" PRIx64, one->value.token);
 		snprintf(end, sizeof end, "%" PRIu64, one->ends_ms);
@@ -162,11 +164,13 @@ static bool compare_holders(const struct compare_sequence *sequence, unsigned i,
 		const char *its_end = text_of(ends, token), *its_value = text_of(values, token);
 		alike = its_end && its_value && strcmp(its_end, end) == 0 && strcmp(its_value, value) == 0;
 		fields += 1;
+		digest += one->value.token & 0xfffffffff;
 		if (one->value.kind == MODEL_SLOT) { /* #N, and the key: each has the token */
 			snprintf(value, sizeof value, "#%u", one->value.slot);
 			its_value = text_of(values, value);
 			alike = alike && its_value && strcmp(its_value, token) == 0;
 			fields++;
+			slots[one->value.slot] = '1';
 		}
 		if (one->value.key != 0) {
 			compare_number_text(value, one->value.key);
@@ -174,6 +178,15 @@ static bool compare_holders(const struct compare_sequence *sequence, unsigned i,
 			alike = alike && its_value && strcmp(its_value, token) == 0;
 			fields++;
 		}
+	}
+	snprintf(value, sizeof value, "%" PRIu64, digest);
+	alike = alike && text_of(values, "digest") && strcmp(text_of(values, "digest"), value) == 0;
+	if (key->value.kind == MODEL_SLOT) {
+		const char *its_slots = text_of(values, "slots");
+		size_t len = its_slots ? strlen(its_slots) : 0;
+		alike = alike && len > 0 && len < sizeof slots && memcmp(its_slots, slots, len) == 0 &&
+			strspn(slots + len, "0") == sizeof slots - 1 - len;
+		fields++;
 	}
 	alike = alike && values->elements == 2 * fields;
 	return alike || compare_tell_state(sequence, "the holders (values)", "others", values) ||

@@ -415,6 +415,8 @@ void model_inspect(struct model_master *master, const struct model_command *comm
 		/* return {0, now_us, redis.call('PTTL', KEYS[1]), type(value) == 'string' and value, waiters} */
 		model_reply_held(master, key, ret_reply);
 	model_shared_list(master, key, command->most, ret_reply);
+	if (key->type == MODEL_SHARED) /* --include shared_prune.lua */
+		model_shared_prune(master, key);
 	ret_reply->waiters = waiters;
 }
 

@@ -355,7 +355,8 @@ static bool ends_before(const struct model_holder *a, const struct model_holder 
 void model_shared_list(const struct model_master *master, const struct model_key *key, uint64_t most,
 		       struct model_reply *reply)
 {
-	/* local tokens = redis.call('ZRANGEBYSCORE', key, '(' .. …, '+inf', 'WITHSCORES') */
+	/* --include shared_prune.lua, shared_live.lua
+	 * local tokens = redis.call('ZRANGEBYSCORE', key, '(' .. …, '+inf', 'WITHSCORES', 'LIMIT', 0, most) */
 	for (uint32_t i = 0; key->type == MODEL_SHARED && i < key->holder_count; i++) {
 		uint32_t at = reply->holder_count;
 		if (key->holders[i].ends_ms <= model_now_ms(master))
@@ -364,11 +365,10 @@ void model_shared_list(const struct model_master *master, const struct model_key
 			reply->listed[at] = reply->listed[at - 1];
 		reply->listed[at] = key->holders[i];
 		reply->holder_count++;
-		/* digest = digest + tonumber(string.sub(tokens[i], 32), 16) */
+		/* redis.call('HGET', holders, 'digest') */
 		reply->digest_of_tokens += key->holders[i].value.token & 0xfffffffff;
 	}
-	/* if i < 2 * most then
-	 * listed[i + 1] = tokens[i + 1] - 1 - now_ms */
+	/* listed[2 * i] = tokens[2 * i] - 1 - now_ms */
 	reply->listed_count = reply->holder_count < most ? reply->holder_count : (uint32_t)most;
 	for (uint32_t i = 0; i < reply->listed_count; i++)
 		reply->listed[i].ends_ms -= 1 + model_now_ms(master);

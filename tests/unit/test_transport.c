@@ -41,7 +41,7 @@ static const struct story stories[] = {
 	{1, false, MESSAGE MESSAGE, 1, 0, UNASKED, TRANSPORT_PROTOCOL},
 	{2, false, "+OK\r\n-ERR no\r\n-ERR more\r\n", 2, 0, "connection: ERR more", TRANSPORT_LOST},
 	{3, false, "+OK\r\n", 1, 0, CLOSED, TRANSPORT_LOST},
-	{1, false, "*1000000000\r\n", 0, 0, "protocol: a reply of more than 16384 elements", TRANSPORT_PROTOCOL},
+	{1, false, "*1000000000\r\n", 0, 0, "protocol: a reply of more than 20480 elements", TRANSPORT_PROTOCOL},
 	{1, false, "HTTP/1.1 400\r\n", 0, 0, "protocol: this is no Redis server: ", TRANSPORT_PROTOCOL},
 	{0, true, SUBSCRIBED MESSAGE MESSAGE, 0, 3, CLOSED, TRANSPORT_LOST},
 	{1, true, "+OK\r\n" SUBSCRIBED MESSAGE, 1, 2, CLOSED, TRANSPORT_LOST},

@@ -4,7 +4,8 @@
 		local first, stale = nil, 0
 --include queue_first.lua
 --include queue_clean.lua
-		local room = first and string.sub(first, 17, 17) == '+' and tonumber(string.sub(first, 35)) - redis.call('ZCARD', key) or 0
+--include shared_live.lua
+		local room = first and string.sub(first, 17, 17) == '+' and tonumber(string.sub(first, 35)) - live or 0
 		if room > 0 then
 			local free = ''
 --include queue_tell.lua

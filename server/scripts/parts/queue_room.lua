@@ -3,11 +3,12 @@
 	local its_kind, its_most = string.sub(first, 17, 17), tonumber(string.sub(first, 35))
 	local room = held and 0 or its_kind == '+' and its_most or 1
 	if held and shared and its_kind == kind then
-		local holders = base .. 'holders:' .. key
+		local holders, now_ms = base .. 'holders:' .. key, (now_us - now_us % 1000) / 1000
 --include shared_prune.lua
 		value = redis.call('EXISTS', key) == 1 and value
 		if kind == '+' then
-			room = its_most - redis.call('ZCARD', key)
+--include shared_live.lua
+			room = its_most - live
 		elseif free ~= '' and tonumber(string.sub(free, 2)) < its_most then
 			room = 1
 		else
