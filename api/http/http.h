@@ -66,6 +66,15 @@ void tls_peer_examine(struct gnutls_session_int *session, struct tls_peer *peer)
  * False if it is no certificate. For tls_peer_examine() and its tests. */
 bool tls_peer_read_names(const void *der, size_t len, struct tls_peer *peer) __attribute__((warn_unused_result));
 
+/* ---- tls_bounds.c: certificates of clients that are too expensive to check. Any thread. ---- */
+
+/* NULL if checking the certificate (DER) is cheap, whoever made it; else why it is refused (static). For
+ * tls_bounds_examine_peer() and its tests. */
+const char *tls_bounds_examine(const void *der, size_t len) __attribute__((warn_unused_result));
+
+/* The same for all certificates that the client has sent, and their number. */
+const char *tls_bounds_examine_peer(struct gnutls_session_int *session) __attribute__((warn_unused_result));
+
 /* ---- headers.c: the head of a request: its target, its headers, and whether its framing is beyond doubt ---- */
 
 enum { HEADERS_BYTES_MAX = 8192, HEADERS_COUNT_MAX = 64, HEADERS_COOKIES_MAX = 50, HEADERS_REQUEST_ID_MAX = 64 };

@@ -1,7 +1,7 @@
 /* Private to this folder: the state of one worker's HTTP side, its MHD daemons, connections and TLS links.
  *
  * The files use each other in this order only, each the ones before it:
- *     suspend, daemon_pool, deferred, tls, tls_link, connection, reply, request, http
+ *     suspend, daemon_pool, deferred, tls, tls_bounds, tls_link, connection, reply, request, http
  * Everything belongs to the worker's thread. */
 #ifndef HTTP_INTERNAL_H
 #define HTTP_INTERNAL_H
@@ -118,7 +118,9 @@ struct tls_link {
 	struct tls *tls;
 	struct tls_peer *peer; /* NULL: not examined yet, or not asked for */
 	enum tls_link_state state;
-	bool waits; /* suspended in the handshake, and watched */
+	const char *refused; /* why its handshake was ended (static); NULL: it was not */
+	size_t received;     /* bytes of the client's handshake */
+	bool waits;          /* suspended in the handshake, and watched */
 };
 
 /* Before the handshake; and after the session is gone: counts a failed handshake; `alert`: tells the client, too. */

@@ -17,6 +17,8 @@
 #include "http_internal.h"
 
 enum {
+	MESSAGE_MAX = 16 * 1024,         /* bytes of one message of the client's handshake */
+	HANDSHAKE_MAX = 3 * MESSAGE_MAX, /* of all: two hellos and certificates */
 	RECORD_HEAD = 5,
 	RECORD_ALERT = 21,
 	RECORD_DATA = 23,
@@ -42,6 +44,29 @@ void tls_link_answer_plain(struct api *api, int fd, unsigned status, const char 
 	http_metrics_request(api->config.metrics, HTTP_ROUTE_NONE, HTTP_OTHER, status);
 }
 
+/* Ends the handshake, with an alert: libmicrohttpd sends none. */
+static void refuse(struct connection *connection, gnutls_alert_description_t alert, const char *reason)
+{
+	struct tls_link *link = &connection->link;
+	assert(link->state != TLS_LINK_UP);
+	if (link->refused)
+		return;
+	link->refused = reason;
+	(void)gnutls_alert_send(link->session, GNUTLS_AL_FATAL, alert);
+	connection->linger = true;
+}
+
+/* GnuTLS bounds only messages that are complete. */
+static bool is_too_long(struct connection *connection, size_t got)
+{
+	struct tls_link *link = &connection->link;
+	link->received += got;
+	if (link->received <= HANDSHAKE_MAX)
+		return false;
+	refuse(connection, GNUTLS_A_DECODE_ERROR, "handshake over 48 KiB");
+	return true;
+}
+
 /* gnutls_pull_func: within libmicrohttpd, which takes EAGAIN for "later" and would ask again at once. */
 static ssize_t pull(gnutls_transport_ptr_t arg, void *bytes, size_t size)
 {
@@ -60,6 +85,10 @@ static ssize_t pull(gnutls_transport_ptr_t arg, void *bytes, size_t size)
 			connection->linger = true;
 			return 0; /* as if the client had left: the handshake fails */
 		}
+	}
+	if (got > 0 && is_too_long(connection, (size_t)got)) {
+		errno = ECONNABORTED;
+		return -1;
 	}
 	if (got >= 0 || (errno != EAGAIN && errno != EWOULDBLOCK))
 		return got;
@@ -80,14 +109,37 @@ static int pull_timeout(gnutls_transport_ptr_t arg, unsigned ms)
 	return poll(&look, 1, ms == GNUTLS_INDEFINITE_TIMEOUT ? -1 : (int)ms);
 }
 
-/* gnutls_handshake_hook_func, after each message "finished": TLS 1.3 ends with the client's, TLS 1.2 with ours. */
-static int on_finished(gnutls_session_t session, unsigned type, unsigned when, unsigned incoming,
-		       const gnutls_datum_t *message)
+/* Before GnuTLS looks at a message of the client. NULL: it may. */
+static const char *reason_to_refuse(gnutls_session_t session, unsigned type, size_t len)
+{
+	if (len > MESSAGE_MAX)
+		return "message over 16 KiB";
+	/* GnuTLS would decompress it, to 16 MiB, although it has not offered to. */
+	if (type == GNUTLS_HANDSHAKE_COMPRESSED_CERTIFICATE_PKT)
+		return "compressed certificate";
+	return type == GNUTLS_HANDSHAKE_CERTIFICATE_VERIFY ? tls_bounds_examine_peer(session) : NULL;
+}
+
+/* gnutls_handshake_hook_func, before and after each message, ours and the client's: GnuTLS has only one such function.
+ * After both messages "finished" the link is up: TLS 1.3 ends with the client's, TLS 1.2 with ours. */
+static int on_message(gnutls_session_t session, unsigned type, unsigned when, unsigned incoming,
+		      const gnutls_datum_t *message)
 {
 	struct connection *connection = gnutls_transport_get_ptr(session);
-	(void)type, (void)when, (void)incoming, (void)message;
-	connection->link.state = connection->link.state == TLS_LINK_HANDSHAKE ? TLS_LINK_HALF_FINISHED : TLS_LINK_UP;
-	return 0;
+	struct tls_link *link = &connection->link;
+	if (when == GNUTLS_HOOK_POST && type == GNUTLS_HANDSHAKE_FINISHED)
+		link->state = link->state == TLS_LINK_HANDSHAKE ? TLS_LINK_HALF_FINISHED : TLS_LINK_UP;
+	if (when != GNUTLS_HOOK_PRE || !incoming)
+		return 0;
+	const char *reason = reason_to_refuse(session, type, message->size);
+	if (!reason)
+		return 0;
+	if (link->state != TLS_LINK_UP) /* a client may send messages later as well: new keys */
+		refuse(connection,
+		       type == GNUTLS_HANDSHAKE_CERTIFICATE_VERIFY ? GNUTLS_A_UNSUPPORTED_CERTIFICATE
+								   : GNUTLS_A_DECODE_ERROR,
+		       reason);
+	return GNUTLS_E_HANDSHAKE_TOO_LARGE;
 }
 
 void tls_link_init(struct connection *connection)
@@ -105,7 +157,7 @@ void tls_link_init(struct connection *connection)
 	gnutls_transport_set_ptr2(session, connection, (gnutls_transport_ptr_t)(intptr_t)connection->fd);
 	gnutls_transport_set_pull_function(session, pull);
 	gnutls_transport_set_pull_timeout_function(session, pull_timeout);
-	gnutls_handshake_set_hook_function(session, GNUTLS_HANDSHAKE_FINISHED, GNUTLS_HOOK_POST, on_finished);
+	gnutls_handshake_set_hook_function(session, GNUTLS_HANDSHAKE_ANY, GNUTLS_HOOK_BOTH, on_message);
 	tls_attach(link->tls, session);
 }
 
@@ -159,7 +211,7 @@ static void note_failure(const struct connection *connection)
 	log_begin(LOG_DEBUG, "tls-handshake-failed");
 	log_text("reason", state == TLS_LINK_PLAIN_HTTP           ? "plain HTTP"
 			   : connection->phase == CONNECTION_LATE ? "late"
-								  : NULL);
+								  : connection->link.refused);
 	log_end();
 }
 
