@@ -33,9 +33,11 @@ enum {
 };
 
 /* TLS 1.3 and 1.2; every key exchange with forward secrecy, every cipher authenticated. Our order goes before the
- * client's. */
+ * client's. X25519 is the first group, because most clients send its key at once and would be asked for another one.
+ * There are no finite fields: a client that wants 8,192 bits costs 0.2 s. */
 static char tls_priorities[] =
 	"NORMAL:-VERS-ALL:+VERS-TLS1.3:+VERS-TLS1.2:-KX-ALL:+ECDHE-ECDSA:+ECDHE-RSA:"
+	"-GROUP-ALL:+GROUP-X25519:+GROUP-EC-ALL:"
 	"-CIPHER-ALL:+AES-256-GCM:+CHACHA20-POLY1305:+AES-128-GCM:-MAC-ALL:+AEAD:%SERVER_PRECEDENCE";
 
 /* Mostly about clients that left. They hold no headers and no bodies. */

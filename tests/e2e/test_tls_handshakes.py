@@ -1,4 +1,4 @@
-"""TLS handshakes of strangers: none may hold the loop of a worker, whatever it sends."""
+"""TLS handshakes of strangers: none may hold the loop of a worker, whatever it sends; and how many round trips one takes."""
 
 import contextlib
 import os
@@ -163,3 +163,31 @@ def test_a_compressed_certificate(client, service, tmp_path):
 def test_a_message_after_the_handshake(client, service, size):
     with cheaply(service):
         present(client, service, "1.3", "ec", LATE=str(size))
+
+
+# ---- groups ----
+
+
+def s_client(service, *options):
+    command = ["openssl", "s_client", "-connect", "127.0.0.1:" + port(service), "-msg", *options]
+    return subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False).stdout
+
+
+def test_one_round_trip(service):
+    """What OpenSSL sends at once is what redlockd wants: there is no HelloRetryRequest."""
+    said = s_client(service, "-tls1_3")
+    assert said.count(", ServerHello") == 1 and "Temp Key: X25519" in said, said
+
+
+@pytest.mark.parametrize("version", ["-tls1_2", "-tls1_3"])
+@pytest.mark.parametrize("group, shown", [("P-256", "prime256v1"), ("P-384", "secp384r1"), ("P-521", "secp521r1"), ("X448", "X448")])
+def test_other_curves(service, group, shown, version):
+    said = s_client(service, version, "-groups", group)
+    assert re.search(rf"Temp Key: .*{shown}", said), said
+
+
+@pytest.mark.parametrize("group", ["ffdhe2048", "ffdhe8192"])
+def test_finite_fields_are_refused(service, group):
+    """A single hello with 8,192 bits would cost 0.2 s."""
+    with cheaply(service, 1):
+        assert "ServerHello" not in s_client(service, "-tls1_3", "-groups", group)
