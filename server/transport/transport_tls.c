@@ -104,6 +104,22 @@ static bool read_files(const struct options *options, char *message, size_t size
 		 read_file("--masters-key", options->masters_key, PEM_KEY, message, size)));
 }
 
+/* The defaults without finite fields: those cost 0.1 s of the loop, and a server may ask for one before it has shown a
+ * certificate. A list that names an unknown group is refused. */
+static bool set_groups(void)
+{
+	static const char *const lists[] = {
+		"*X25519MLKEM768/*X25519:P-256:X448:P-384:P-521",     /* OpenSSL 3.5 */
+		"X25519:P-256:X448:P-384:P-521", "P-256:P-384:P-521", /* FIPS */
+	};
+	bool set = false;
+	for (size_t i = 0; i < sizeof lists / sizeof *lists && !set; i++)
+		set = SSL_CTX_set1_groups_list(tls_context, lists[i]) == 1;
+	if (set)
+		ERR_clear_error();
+	return set;
+}
+
 bool transport_tls_load(const struct options *options, char *message, size_t message_size)
 {
 	bool wanted = false;
@@ -119,7 +135,7 @@ bool transport_tls_load(const struct options *options, char *message, size_t mes
 		return !useless;
 	}
 	tls_context = SSL_CTX_new(TLS_client_method());
-	if (!tls_context || SSL_CTX_set_min_proto_version(tls_context, TLS1_2_VERSION) != 1) {
+	if (!tls_context || SSL_CTX_set_min_proto_version(tls_context, TLS1_2_VERSION) != 1 || !set_groups()) {
 		snprintf(message, message_size, "--masters: TLS cannot be set up: %s", first_error());
 		transport_tls_unload();
 		return false;

@@ -25,6 +25,7 @@ static struct server {
 	size_t wants; /* bytes to read before it answers */
 	bool large;   /* … and then it answers much at once */
 	bool refuses; /* it ends the TLS before it has heard anything, and keeps the connection */
+	bool finite;  /* it takes no group but a finite field */
 	char *pem;    /* its certificate, which signs itself */
 	char path[64];
 	pthread_t thread;
@@ -75,7 +76,9 @@ static void *serve(void *arg)
 	}
 	SSL *ssl = SSL_new(server.tls);
 	SSL_set_fd(ssl, fd);
-	ck_assert_int_eq(SSL_accept(ssl), 1);
+	if (server.finite)
+		SSL_set1_groups_list(ssl, "ffdhe8192");
+	ck_assert_int_eq(SSL_accept(ssl), server.finite ? -1 : 1);
 	usleep(200000); /* so that the client's socket is full before anything is read */
 	while (had < server.wants) {
 		int n = SSL_read(ssl, bytes, sizeof bytes);
@@ -163,7 +166,7 @@ static void on_connected(void *arg)
 static void on_ended(void *arg, const char *reason, enum transport_end how)
 {
 	(void)arg, (void)how;
-	ck_assert_msg(server.refuses, "%s", reason);
+	ck_assert_msg(server.refuses || server.finite, "%s", reason);
 	snprintf(ended, sizeof ended, "%s", reason);
 	connection = NULL;
 	uv_stop(&loop);
@@ -251,10 +254,27 @@ START_TEST(a_server_that_ends_the_tls_before_the_first_write_ends_the_connection
 }
 END_TEST
 
+/* Somebody between redlockd and a master could ask for one before it has shown a certificate: 0.1 s of the loop. */
+START_TEST(a_finite_field_is_refused)
+{
+	start_server();
+	server.finite = true;
+	wanted = 10;
+	connect_client();
+	ck_assert_int_eq(pthread_create(&server.thread, NULL, serve, NULL), 0);
+	uv_run(&loop, UV_RUN_DEFAULT);
+	end_client();
+	pthread_join(server.thread, NULL);
+	end_server();
+	ck_assert_msg(strncmp(ended, "tls: ", 5) == 0 && strstr(ended, "alert handshake failure"), "%s", ended);
+}
+END_TEST
+
 int main(void)
 {
 	TCase *tests = tcase_create("records");
 	suite_add(tests, more_than_the_socket_takes_goes_out_though_the_other_side_says_nothing,
-		  records_are_read_to_the_last, a_server_that_ends_the_tls_before_the_first_write_ends_the_connection);
+		  records_are_read_to_the_last, a_server_that_ends_the_tls_before_the_first_write_ends_the_connection,
+		  a_finite_field_is_refused);
 	return suite_run("transport_tls", tests, NULL);
 }
