@@ -37,6 +37,15 @@ def openssl(*args):
     return done.stdout
 
 
+def build_absurd_client(folder):
+    """The path of absurd_client, a TLS client with absurd certificates (absurd_client.c)."""
+    program, here = os.path.join(folder, "absurd_client"), os.path.dirname(os.path.abspath(__file__))
+    unit = os.path.join(here, "..", "unit")
+    sources = [os.path.join(here, "absurd_client.c"), os.path.join(unit, "absurd_certificate.c")]
+    subprocess.run([os.environ.get("CC", "cc"), "-O1", "-Wall", "-Wextra", "-Werror", "-I", unit, "-o", program, *sources, "-lgnutls"], check=True)
+    return program
+
+
 def asn1_time(seconds_from_now):
     return time.strftime("%Y%m%d%H%M%SZ", time.gmtime(time.time() + seconds_from_now))
 

@@ -11,22 +11,17 @@ import zlib
 import pytest
 
 import harness
-from certificates import Authority
+from certificates import Authority, build_absurd_client
 from harness import connect_to, curl, wait_until
 
 COUNT = 3                 # connections of a test
 PROCESSOR_SECONDS = 0.1   # for each handshake, at most; those that were not refused took seconds
 MEMORY_MIB = 24
-HERE = pathlib.Path(__file__)
 
 
 @pytest.fixture(scope="module")
 def client(tmp_path_factory):
-    """The path of absurd_client."""
-    program, unit = tmp_path_factory.mktemp("client") / "absurd_client", HERE.parents[1] / "unit"
-    sources = [HERE.with_name("absurd_client.c"), unit / "absurd_certificate.c"]
-    subprocess.run([os.environ.get("CC", "cc"), "-O1", "-Wall", "-Wextra", "-Werror", f"-I{unit}", "-o", program, *sources, "-lgnutls"], check=True)
-    return program
+    return build_absurd_client(tmp_path_factory.mktemp("client"))
 
 
 @pytest.fixture(scope="module")

@@ -12,6 +12,7 @@ import json
 import os
 import pathlib
 import resource
+import subprocess
 import sys
 import time
 
@@ -19,7 +20,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "e2e"))
 
 import harness  # noqa: E402
 from harness import Lab  # noqa: E402
-from certificates import Authority  # noqa: E402
+from certificates import Authority, build_absurd_client  # noqa: E402
 from crowd import Crowd  # noqa: E402
 from good import GoodClient, connect, read_answer  # noqa: E402
 from loads import LOADS  # noqa: E402
@@ -64,6 +65,7 @@ class Service:
     """A redlockd for loads of one kind, and what is asked of it besides. `guarded`: with keys and a TLS port, which is where the loads go that need one."""
 
     def __init__(self, lab, guarded, request_seconds, idle_seconds):
+        self.lab = lab
         self.credentials = (b"Authorization: Bearer " + KEY.encode(),) if guarded else ()
         raise_limit()
         options = ["--request-timeout-ms", str(round(request_seconds * 1000)), "--idle-timeout-ms", str(round(idle_seconds * 1000))]
@@ -81,13 +83,20 @@ class Service:
 
     @staticmethod
     def _guards(lab):
-        server = Authority(lab.folder).issue("server", "IP:127.0.0.1")
+        authority = Authority(lab.folder)
+        server = authority.issue("server", "IP:127.0.0.1")
         path = os.path.join(lab.folder, "keys.json")
         everything = {"name": "good", "sha256": hashlib.sha256(KEY.encode()).hexdigest(), "prefixes": [""], "rights": ["acquire", "inspect", "list", "admin"]}
         with open(path, "w", encoding="utf-8") as file:
             json.dump({"keys": [everything]}, file)
         os.chmod(path, 0o600)
-        return ["--keys", path, "--tls-cert", server.certificate, "--tls-key", server.key]
+        return ["--keys", path, "--tls-cert", server.certificate, "--tls-key", server.key, "--tls-client-ca", authority.certificate]
+
+    def start_absurd_clients(self, count, chains):
+        """For each chain and version of TLS a process that makes so many connections (absurd_client.c)."""
+        program, port = build_absurd_client(self.lab.folder), str(self.tls[1])
+        return [subprocess.Popen([program, port, version, str(count), words], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True)
+                for words in chains for version in ("1.2", "1.3")]
 
     def ask(self, path):
         """Status and body of one GET, from an address of its own."""

@@ -239,6 +239,35 @@ def tls_plain(stage):
     wait_for_ends(stage, stage.request_seconds * 3)
 
 
+def vector(size, content):
+    return len(content).to_bytes(size, "big") + content
+
+
+def extension(kind, content):
+    return kind.to_bytes(2, "big") + vector(2, content)
+
+
+FIELD = b"\x01\x04"  # ffdhe8192
+FIELD_EXTENSIONS = (extension(10, vector(2, FIELD)) + extension(13, vector(2, b"\x04\x03\x08\x04")) + extension(43, vector(1, b"\x03\x04"))
+                    + extension(51, vector(2, FIELD + vector(2, b"\x7f" * 1024))))
+FIELD_HELLO = b"\x01" + vector(3, b"\x03\x03" + bytes(range(32)) + vector(1, bytes(range(32))) + vector(2, b"\x13\x02") + vector(1, b"\x00")
+                               + vector(2, FIELD_EXTENSIONS))
+
+
+def tls_absurd(stage):
+    """Hellos that ask for a finite field of 8,192 bits, and certificates that are expensive to check."""
+    clients = stage.service.start_absurd_clients(50, ["rsa:60000:60000", "ec rsa:30000:30000", "names:3000", "purposes:1000"])
+    paced(stage, 100, lambda i: stage.crowd.add("field", b"\x16\x03\x01" + vector(2, FIELD_HELLO)))
+    wait_for_ends(stage, stage.request_seconds)
+    until, said = time.monotonic() + 30, []
+    for client in clients:
+        while client.poll() is None and time.monotonic() < until:
+            stage.look()
+        client.kill()
+        said += client.communicate()[0].splitlines()
+    stage.expect(said == ["alert Certificate is not supported"] * 50 * len(clients), "every absurd certificate is refused")
+
+
 def ends(label, *outcomes):
     return {label: {str(outcome): seconds for outcome, seconds in outcomes}}
 
@@ -258,4 +287,5 @@ LOADS = [
     Load(tls_half_hello, "5,000 with half a TLS hello", ends("half", ("closed", REQUEST)), service="guarded"),
     Load(tls_plain, "300 without TLS a second to the TLS port", {**ends("plain", ("closed", SOON), (400, SOON)), **ends("rubbish", ("closed", REQUEST))},
          service="guarded"),
+    Load(tls_absurd, "absurd TLS handshakes, 100 a second and more", ends("field", ("closed", SOON)), service="guarded"),
 ]

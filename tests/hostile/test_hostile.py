@@ -37,6 +37,6 @@ def test_load(services, load):
 def test_the_loads_are_those_that_were_promised():
     """Otherwise one could be lost without a test that fails."""
     assert {load.name for load in LOADS} >= {"silent", "drip", "idle", "half_body", "too_many", "never_reads", "pipelined", "come_and_go", "rubbish",
-                                            "wrong_keys", "tls_silent", "tls_half_hello", "tls_plain"}
+                                            "wrong_keys", "tls_silent", "tls_half_hello", "tls_plain", "tls_absurd"}
     assert {"two Content-Lengths", "Content-Length with Transfer-Encoding", "%00 in the path", "overlong UTF-8 in the path", "deep JSON", "1 MB of headers",
             "HTTP/2", "TLS to the plain port", "NUL in a header's name"} <= set(RUBBISH)
