@@ -193,7 +193,7 @@ int main(int argc, char **argv)
 	struct absurd_chain chain;
 	must(argc == 5 || argc == 7, "arguments");
 	make_chain(&chain, argv[4], argv + 5);
-	gnutls_certificate_credentials_t credentials = absurd_credentials(&chain);
+	gnutls_certificate_credentials_t credentials = absurd_credentials_new(&chain);
 	for (int i = 0; i < atoi(argv[3]); i++) {
 		int fd = connect_to(argv[1]);
 		gnutls_session_t session = begin(fd, argv[2], credentials);

@@ -2,7 +2,6 @@
 #include "absurd_certificate.h"
 
 #include <gnutls/crypto.h>
-#include <gnutls/x509-ext.h>
 #include <gnutls/x509.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -73,42 +72,21 @@ static void make_pss(gnutls_pubkey_t key)
 	gnutls_x509_spki_deinit(spki);
 }
 
-static void set_names(gnutls_x509_crt_t cert, unsigned count)
+/* An extension of so many times the same item. By hand: GnuTLS takes time that grows with the square of their number,
+ * or refuses. `inner` is a tag between the sequence and the items; 0: there is none. */
+static void set_repeated(gnutls_x509_crt_t cert, const char *oid, unsigned char inner, const char *item, unsigned count)
 {
-	gnutls_subject_alt_names_t names;
-	gnutls_datum_t name = {.data = (unsigned char *)"a", .size = 1}, extension;
-	MUST_DO(gnutls_subject_alt_names_init(&names));
+	const size_t item_len = strlen(item), len = item_len * count, head = inner ? 8 : 4;
+	unsigned char *der = malloc(head + len);
+	memcpy(der,
+	       (unsigned char[]){0x30, 0x82, (unsigned char)((head - 4 + len) >> 8), (unsigned char)(head - 4 + len)},
+	       4);
+	if (inner)
+		memcpy(der + 4, (unsigned char[]){inner, 0x82, (unsigned char)(len >> 8), (unsigned char)len}, 4);
 	for (unsigned i = 0; i < count; i++)
-		MUST_DO(gnutls_subject_alt_names_set(names, GNUTLS_SAN_DNSNAME, &name, NULL));
-	MUST_DO(gnutls_x509_ext_export_subject_alt_names(names, &extension));
-	MUST_DO(gnutls_x509_crt_set_extension_by_oid(cert, GNUTLS_X509EXT_OID_SAN, extension.data, extension.size, 0));
-	gnutls_free(extension.data);
-	gnutls_subject_alt_names_deinit(names);
-}
-
-/* By hand: GnuTLS takes no more than a few. */
-static void set_purposes(gnutls_x509_crt_t cert, unsigned count)
-{
-	static const unsigned char purpose[] = {6, 2, 42, 3};
-	const size_t len = sizeof purpose * count;
-	unsigned char *extension = malloc(4 + len);
-	memcpy(extension, (unsigned char[]){0x30, 0x82, (unsigned char)(len >> 8), (unsigned char)len}, 4);
-	for (unsigned i = 0; i < count; i++)
-		memcpy(extension + 4 + sizeof purpose * i, purpose, sizeof purpose);
-	MUST_DO(gnutls_x509_crt_set_extension_by_oid(cert, GNUTLS_X509EXT_OID_EXTENDED_KEY_USAGE, extension, 4 + len,
-						     0));
-	free(extension);
-}
-
-static void set_constraints(gnutls_x509_crt_t cert, unsigned count)
-{
-	gnutls_x509_name_constraints_t constraints;
-	gnutls_datum_t name = {.data = (unsigned char *)"b", .size = 1};
-	MUST_DO(gnutls_x509_name_constraints_init(&constraints));
-	for (unsigned i = 0; i < count; i++)
-		MUST_DO(gnutls_x509_name_constraints_add_excluded(constraints, GNUTLS_SAN_DNSNAME, &name));
-	MUST_DO(gnutls_x509_crt_set_name_constraints(cert, constraints, 1));
-	gnutls_x509_name_constraints_deinit(constraints);
+		memcpy(der + head + item_len * i, item, item_len);
+	MUST_DO(gnutls_x509_crt_set_extension_by_oid(cert, oid, der, head + len, 0));
+	free(der);
 }
 
 static void set_common_name(gnutls_x509_crt_t cert, unsigned number)
@@ -141,28 +119,43 @@ static gnutls_privkey_t pair_of(const char *word)
 	return key_of(KEY_EC);
 }
 
-static void set_subject(gnutls_x509_crt_t cert, const char *word)
+static unsigned within(unsigned number, unsigned low, unsigned high)
 {
-	unsigned modulus_bits, exponent_bits, count = 0;
+	return number < low ? low : number > high ? high : number;
+}
+
+static void set_key(gnutls_x509_crt_t cert, const char *word)
+{
+	unsigned modulus_bits, exponent_bits;
 	gnutls_pubkey_t key;
 	MUST_DO(gnutls_pubkey_init(&key));
-	if (sscanf(word, "rsa:%u:%u", &modulus_bits, &exponent_bits) == 2 ||
-	    sscanf(word, "pss:%u:%u", &modulus_bits, &exponent_bits) == 2)
-		set_rsa(key, modulus_bits, exponent_bits);
-	else
+	bool pss = sscanf(word, "pss:%u:%u", &modulus_bits, &exponent_bits) == 2;
+	if (pss || sscanf(word, "rsa:%u:%u", &modulus_bits, &exponent_bits) == 2) {
+		modulus_bits = within(modulus_bits, 1024, 200000);
+		set_rsa(key, modulus_bits, within(exponent_bits, 2, modulus_bits));
+	} else {
 		MUST_DO(gnutls_pubkey_import_privkey(key, pair_of(word), 0, 0));
-	if (strncmp(word, "pss", 3) == 0)
+	}
+	if (pss)
 		make_pss(key);
 	MUST_DO(gnutls_x509_crt_set_pubkey(cert, key));
 	gnutls_pubkey_deinit(key);
+}
+
+static void set_subject(gnutls_x509_crt_t cert, const char *word)
+{
+	unsigned count = 0;
+	set_key(cert, word);
 	if (sscanf(word, "names:%u", &count) == 1)
-		set_names(cert, count);
+		set_repeated(cert, GNUTLS_X509EXT_OID_SAN, 0, "\x82\x01\x61", within(count, 100, 5000));
 	if (sscanf(word, "purposes:%u", &count) == 1)
-		set_purposes(cert, count);
+		set_repeated(cert, GNUTLS_X509EXT_OID_EXTENDED_KEY_USAGE, 0, "\x06\x02\x2a\x03",
+			     within(count, 100, 4000));
 	if (sscanf(word, "constraints:%u", &count) == 1)
-		set_constraints(cert, count);
+		set_repeated(cert, GNUTLS_X509EXT_OID_NAME_CONSTRAINTS, 0xa1, "\x30\x03\x82\x01\x62",
+			     within(count, 100, 2000));
 	if (sscanf(word, "units:%u", &count) == 1)
-		for (unsigned i = 0; i < count; i++)
+		for (unsigned i = within(count, 1, 1400); i > 0; i--)
 			MUST_DO(gnutls_x509_crt_set_dn_by_oid(cert, GNUTLS_OID_X520_ORGANIZATIONAL_UNIT_NAME, 0, "a",
 							      1));
 }
@@ -230,11 +223,19 @@ static gnutls_privkey_t private_key_of(gnutls_x509_crt_t cert)
 	return key;
 }
 
-static void sign(gnutls_x509_crt_t cert, gnutls_x509_crt_t issuer)
+/* Signs certificate number `number` by the next one, or as if by that one: with any key, if its kind of key cannot sign
+ * with SHA-256. */
+static void sign(gnutls_x509_crt_t *certs, unsigned number)
 {
+	const int algorithm = gnutls_x509_crt_get_pk_algorithm(certs[number + 1], NULL);
+	const bool able = algorithm == GNUTLS_PK_ECDSA || algorithm == GNUTLS_PK_RSA || algorithm == GNUTLS_PK_RSA_PSS;
+	gnutls_x509_crt_t other = cert_of(number + 1);
+	set_subject(other, "ec");
+	gnutls_x509_crt_t issuer = able ? certs[number + 1] : other;
 	gnutls_privkey_t key = private_key_of(issuer);
-	MUST_DO(gnutls_x509_crt_privkey_sign(cert, issuer, key, GNUTLS_DIG_SHA256, 0));
+	MUST_DO(gnutls_x509_crt_privkey_sign(certs[number], issuer, key, GNUTLS_DIG_SHA256, 0));
 	gnutls_privkey_deinit(key);
+	gnutls_x509_crt_deinit(other);
 }
 
 /* The certificates that the words describe, without signatures; returns how many. */
@@ -252,6 +253,8 @@ static unsigned make_subjects(gnutls_x509_crt_t *ret_certs, const char *words)
 			set_subject(ret_certs[count++], word);
 		}
 	}
+	if (count == 0)
+		set_subject(ret_certs[count++] = cert_of(0), "ec");
 	return count;
 }
 
@@ -259,14 +262,14 @@ void absurd_chain_init(struct absurd_chain *chain, const char *words, gnutls_x50
 		       gnutls_privkey_t authority_key)
 {
 	gnutls_x509_crt_t certs[ABSURD_CHAIN_MAX + 1];
-	chain->count = make_subjects(certs, words);
+	*chain = (struct absurd_chain){.count = make_subjects(certs, words)};
 	certs[chain->count] = cert_of(chain->count);
 	set_subject(certs[chain->count], "ec");
 	for (unsigned i = 0; i < chain->count; i++) {
 		if (i + 1 == chain->count && authority)
 			MUST_DO(gnutls_x509_crt_privkey_sign(certs[i], authority, authority_key, GNUTLS_DIG_SHA256, 0));
 		else
-			sign(certs[i], certs[i + 1]);
+			sign(certs, i);
 		MUST_DO(gnutls_x509_crt_export2(certs[i], GNUTLS_X509_FMT_DER, &chain->certs[i]));
 	}
 	for (unsigned i = 0; i <= chain->count; i++)
@@ -280,18 +283,50 @@ void absurd_chain_fini(struct absurd_chain *chain)
 	chain->count = 0;
 }
 
-gnutls_certificate_credentials_t absurd_credentials(const struct absurd_chain *chain)
+/* ---- a client ---- */
+
+/* The chain as GnuTLS wants it; of the process, since one client at a time presents one. */
+static struct {
+	gnutls_pcert_st certs[ABSURD_CHAIN_MAX];
+	unsigned count;
+	gnutls_privkey_t key;
+} presented;
+
+/* gnutls_certificate_retrieve_function2: unlike certificates that are set, these are not parsed again. */
+static int present(gnutls_session_t session, const gnutls_datum_t *authorities, int authority_count,
+		   const gnutls_pk_algorithm_t *algorithms, int algorithm_count, gnutls_pcert_st **ret_certs,
+		   unsigned *ret_count, gnutls_privkey_t *ret_key)
+{
+	(void)session, (void)authorities, (void)authority_count, (void)algorithms, (void)algorithm_count;
+	*ret_certs = presented.certs;
+	*ret_count = presented.count;
+	*ret_key = presented.key;
+	return 0;
+}
+
+gnutls_certificate_credentials_t absurd_credentials_new(const struct absurd_chain *chain)
 {
 	gnutls_certificate_credentials_t credentials;
-	gnutls_pcert_st certs[ABSURD_CHAIN_MAX];
 	gnutls_x509_crt_t leaf;
 	MUST_DO(gnutls_certificate_allocate_credentials(&credentials));
-	for (unsigned i = 0; i < chain->count; i++)
-		MUST_DO(gnutls_pcert_import_x509_raw(&certs[i], &chain->certs[i], GNUTLS_X509_FMT_DER, 0));
-	gnutls_certificate_set_flags(credentials, GNUTLS_CERTIFICATE_SKIP_KEY_CERT_MATCH);
-	MUST_DO(gnutls_pcert_export_x509(&certs[0], &leaf));
-	gnutls_privkey_t key = private_key_of(leaf);
+	for (unsigned i = 0; i < chain->count; i++) {
+		MUST_DO(gnutls_pcert_import_x509_raw(&presented.certs[i], &chain->certs[i], GNUTLS_X509_FMT_DER, 0));
+		if (chain->edit)
+			chain->edit(&presented.certs[i].cert);
+	}
+	presented.count = chain->count;
+	MUST_DO(gnutls_x509_crt_init(&leaf));
+	MUST_DO(gnutls_x509_crt_import(leaf, &chain->certs[0], GNUTLS_X509_FMT_DER));
+	presented.key = private_key_of(leaf);
 	gnutls_x509_crt_deinit(leaf);
-	MUST_DO(gnutls_certificate_set_key(credentials, NULL, 0, certs, (int)chain->count, key));
+	gnutls_certificate_set_retrieve_function2(credentials, present);
 	return credentials;
+}
+
+void absurd_credentials_free(gnutls_certificate_credentials_t credentials)
+{
+	gnutls_certificate_free_credentials(credentials);
+	for (unsigned i = 0; i < presented.count; i++)
+		gnutls_pcert_deinit(&presented.certs[i]);
+	gnutls_privkey_deinit(presented.key);
 }
