@@ -208,6 +208,7 @@ static void inspect_some(struct lease_listing *listing)
 		struct listing_item *item = &listing->items[listing->inspected++];
 		struct lease_request request = {.operation = LEASE_INSPECT,
 						.wait_for_all = true,
+						.few = true,
 						.resource_len = state->resource_len,
 						.resource = state->resource};
 		item->listing = listing;

@@ -13,7 +13,9 @@ void lease_mode_write(const struct lease_op *op, struct master_script *command)
 	static const enum master_kind kinds[] = {MASTER_EXCLUSIVE, MASTER_SHARED, MASTER_SLOT};
 	const struct lease_request *request = &op->request;
 	if (command->script == REDLOCK_SCRIPT_INSPECT)
-		command->most = request->operation == LEASE_FORCE ? UINT32_MAX : LEASE_HOLDERS_MAX;
+		command->most = request->operation == LEASE_FORCE ? UINT32_MAX
+				: request->few                    ? LEASE_HOLDERS_FEW
+								  : LEASE_HOLDERS_MAX;
 	if (request->operation != LEASE_ACQUIRE)
 		return;
 	command->kind = kinds[request->mode];

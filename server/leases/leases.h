@@ -21,7 +21,8 @@ enum {
 	LEASE_RESOURCE_MAX = 256, /* bytes of UTF-8 */
 	LEASE_SET_MAX = 16,       /* resources of one lease */
 	LEASE_SLOTS_MAX = 1024,
-	LEASE_HOLDERS_MAX = 100, /* of those that hold a resource together: so many are told */
+	LEASE_HOLDERS_MAX = 100, /* of those that hold a resource together: so many are told … */
+	LEASE_HOLDERS_FEW = 3,   /* … and in a listing */
 	LEASE_NAMES_MAX = LEASE_SET_MAX * (LEASE_RESOURCE_MAX + 1) - 1,
 	LEASE_OWNER_MAX = 128,
 	LEASE_CALLER_MAX = 128,
@@ -73,6 +74,7 @@ struct lease_request {
 	/* acquire: stands for caller and Idempotency-Key; extend: noted in the lease, with its fence. 0: none */
 	uint64_t key;
 	bool wait_for_all;           /* inspect: until every master has answered, or its time is up */
+	bool few;                    /* inspect: LEASE_HOLDERS_FEW */
 	char token[LEASE_TOKEN_LEN]; /* extend, release */
 	/* The texts are not terminated. On several resources at once `resource` has their names, which have no control
 	 * characters, sorted, with a line feed between each two. */

@@ -257,6 +257,8 @@ def test_more_holders_than_are_told(service, resource):
     held = state(service, resource)
     assert held["holder_count"] == 120 and len(held["holders"]) == 100
     assert len({one["fence"] for one in held["holders"]}) == 100
+    listed = [one for one in service.curl("GET", f"/locks?prefix={quote(resource)}").json["locks"] if one["resource"] == resource]
+    assert [(one["holder_count"], len(one["holders"])) for one in listed] == [(120, 3)]
     answer = service.curl("DELETE", f"/locks/{quote(resource)}?force=true&fence={leases[7]['fence']}")
     assert answer.status == 204, answer
     change(service, "PUT", leases[7], 410)
