@@ -6,7 +6,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/param.h>
 
 #include "calls_internal.h"
 
@@ -105,7 +104,7 @@ static json_t *several_new(const char *resource, size_t resource_len, const stru
 	const struct lease_holders *several = answer->several;
 	bool is_slots = answer->holder.mode == LEASE_SLOT;
 	json_t *holders = json_array();
-	for (uint32_t i = 0; i < MIN(several->listed, (uint32_t)LEASE_HOLDERS_MAX); i++)
+	for (uint32_t i = 0; i < several->listed; i++)
 		json_array_append_new(holders, held_new(&several->list[i], answer->ago_ms));
 	return json_pack("{s:o, s:b, s:s, s:o, s:I, s:o*, s:I, s:o}", "resource", json_stringn(resource, resource_len),
 			 "held", true, "mode", is_slots ? "exclusive" : "shared", "holders", holders, "holder_count",

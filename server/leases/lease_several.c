@@ -74,6 +74,12 @@ static int compare_fences(const void *a, const void *b)
 	return one->holder.fence < other->holder.fence ? -1 : one->holder.fence > other->holder.fence;
 }
 
+static int compare_ends(const void *a, const void *b)
+{
+	const struct lease_held *one = a, *other = b;
+	return one->remaining_ms < other->remaining_ms ? -1 : one->remaining_ms > other->remaining_ms;
+}
+
 static int compare_later(const void *a, const void *b)
 {
 	const uint64_t *one = a, *other = b;
@@ -120,6 +126,14 @@ static void count_unlisted(const struct lease_op *look, struct lease_holders *se
 	}
 }
 
+/* The masters may list different ones: of all, those that end first. */
+static void keep_first(struct lease_holders *several, uint32_t most)
+{
+	qsort(several->list, several->listed, sizeof *several->list, compare_ends);
+	while (several->listed > most)
+		lease_holder_fini(&several->list[--several->listed].holder);
+}
+
 struct lease_holders *lease_several_merge(const struct lease_op *look)
 {
 	size_t masters = look->core.params.masters, needed = redlock_majority((uint8_t)masters);
@@ -150,9 +164,11 @@ struct lease_holders *lease_several_merge(const struct lease_op *look)
 			add_lease(several, all + at, next - at, needed);
 	}
 	free(all);
-	qsort(several->list, several->listed, sizeof *several->list, compare_fences);
 	several->count = several->listed;
 	if (!all_listed)
 		count_unlisted(look, several);
+	if (look->request.operation == LEASE_INSPECT)
+		keep_first(several, look->request.few ? LEASE_HOLDERS_FEW : LEASE_HOLDERS_MAX);
+	qsort(several->list, several->listed, sizeof *several->list, compare_fences);
 	return several;
 }
