@@ -21,7 +21,7 @@
 #include "server/metrics/metrics.h"
 
 enum {
-	SETTLE_MS = 1000,   /* serving starts after this time, also without masters */
+	SETTLE_MS = 1000,   /* serving starts after this time, also without masters, but not while they are watched */
 	DRAIN_LOOK_MS = 10, /* how often a drain checks whether it is over */
 	CLOSING_MS = 250,   /* reserved for closing when a drain is over */
 	ACCEPTS_PER_ROUND = 64,
@@ -180,11 +180,14 @@ static bool check_masters(struct worker *worker)
 		log_text("message",
 			 "--masters: two addresses lead to one server; each master must be a server of its own");
 	} else if (masters_find_other_digest(worker->masters, &first)) {
+		struct master_status status;
+		masters_status(worker->masters, first, &status);
 		log_begin(LOG_ERROR, "other-digest");
 		log_text("master", masters[first].shown);
+		log_text("reason", status.reason);
 		log_text("message",
-			 "--masters: this master has the epoch of another number of masters, or of another "
-			 "version; all replicas must agree. How to change the number: docs/how-to/replace-a-master.md");
+			 "--masters: another version of redlockd uses this master, or one with another number of "
+			 "masters; how to change over: docs/how-to/operate.md and docs/how-to/replace-a-master.md");
 	} else {
 		return true;
 	}
@@ -230,7 +233,11 @@ static void start_serving(struct worker *worker)
 
 static void on_settle_timer(uv_timer_t *timer)
 {
-	start_serving(timer->data);
+	struct worker *worker = timer->data;
+	if (masters_are_watched(worker->masters))
+		uv_timer_start(timer, on_settle_timer, SETTLE_MS, 0);
+	else
+		start_serving(worker);
 }
 
 static void on_round(uv_prepare_t *prepare)

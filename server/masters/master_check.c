@@ -84,7 +84,7 @@ static const struct step steps[] = {
 	{PROBE(DEL, LOCK, LOCK_2, HASH, QUEUE, HOLDERS)},
 	{PROBE(EVAL, "redis.call('HSET', KEYS[1], 'beat', 0) return redis.call('PEXPIRE', KEYS[1], 10000)", "1", HASH)},
 	{TRIAL(EPOCH, "epoch", 1, "1", HASH, MARK, "0", "1", "1", "1")},
-	{TRIAL(QUARANTINE, "quarantine", 1, "1", HASH, "", MARK, MARK, "1", "1")},
+	{TRIAL(QUARANTINE, "quarantine", 1, "1", HASH, "", MARK, MARK, "1", "1", MARK, "")},
 	{TRIAL(EPOCH_WRITE, "epoch_write", 1, "1", HASH, MARK, MARK, MARK, MARK, "1", "0", "0", "1", LATEST)},
 	{TRIAL(FENCES, "fences", 1, "1", HASH, MARK, "0", "1")},
 	/* The guess of the fence is 1: a redlockd whose own clock is wrong can still extend and release. */

@@ -16,18 +16,10 @@
 
 enum {
 	SLICE = 256, /* fence buckets that are read at once, which takes a master some 200 µs */
-	LAYOUT = 2,  /* of the hash */
 	QUARANTINE_EXTRA_MS = 2000,
 	ARGUMENTS_MAX = 14 /* words of a script's command */
 };
 _Static_assert(MASTER_FENCE_BUCKETS % SLICE == 0, "slices cover all buckets");
-
-/* On which all redlockd over the same masters must agree. */
-static uint64_t digest_of(size_t masters)
-{
-	assert(masters >= 1 && masters <= OPTIONS_MASTERS_MAX);
-	return (uint64_t)LAYOUT << 48 | (uint64_t)masters << 32 | MASTER_FENCE_BUCKETS;
-}
 
 void master_guard_init(struct masters *masters)
 {
@@ -41,7 +33,7 @@ void master_guard_init(struct masters *masters)
 		.timeout_us = options->master_timeout_ms * UINT64_C(1000),
 		.whole = options->restart_guard == OPTIONS_GUARD_WHOLE,
 		.slices = MASTER_FENCE_BUCKETS / SLICE,
-		.digest = digest_of(masters->count),
+		.digest = master_digest_of(masters->count),
 		.bootstrap = options->bootstrap || options->dev,
 		.seed = random_number(),
 	};
@@ -212,7 +204,7 @@ static __attribute__((format(printf, 4, 5))) void send(struct master *master, en
 
 void master_guard_read(struct master *master)
 {
-	uint64_t digest = digest_of(master->all->count), longest_ms = guard_longest_us(&master->all->guard) / 1000,
+	uint64_t digest = master->all->guard.params.digest, longest_ms = guard_longest_us(&master->all->guard) / 1000,
 		 timeout_ms = master->all->options->master_timeout_ms;
 	int known = master->evicted_known;
 	if (master->info.run_id[0])
@@ -225,8 +217,9 @@ void master_guard_read(struct master *master)
 
 static void send_quarantine(struct master *master, const struct guard_action *action)
 {
-	send(master, REDLOCK_SCRIPT_QUARANTINE, GUARD_QUARANTINED, EPOCH HEX "%s\n%d\n" DECIMAL,
-	     EPOCH_OF(action->epoch), action->marker, master->info.run_id, action->kept, action->ttl_us / 1000);
+	send(master, REDLOCK_SCRIPT_QUARANTINE, GUARD_QUARANTINED, EPOCH HEX "%s\n%d\n" DECIMAL HEX "%.*" PRIx64 "\n",
+	     EPOCH_OF(action->epoch), action->marker, master->info.run_id, action->kept, action->ttl_us / 1000,
+	     master->all->guard.params.digest, action->takes_over ? 16 : 0, action->takes_over ? action->digest : 0);
 }
 
 static void send_survey(struct master *master, const struct guard_action *action)
@@ -243,7 +236,7 @@ static void send_write_epoch(struct master *master, const struct guard_action *a
 	uint64_t until_us = clock_now_us() + MASTER_HANDSHAKE_MS * UINT64_C(1000);
 	send(master, REDLOCK_SCRIPT_EPOCH_WRITE, GUARD_EPOCH_WRITTEN,
 	     HEX "%s\n" HEX HEX DECIMAL DECIMAL "%d\n" DECIMAL DECIMAL, action->marker, master->info.run_id,
-	     action->cluster, digest_of(masters->count), action->ttl_us / 1000, action->fence, action->clocked,
+	     action->cluster, masters->guard.params.digest, action->ttl_us / 1000, action->fence, action->clocked,
 	     (uint64_t)masters->options->master_timeout_ms,
 	     guard_master_time_us(&masters->guard, (unsigned)master->index, until_us));
 }

@@ -392,6 +392,14 @@ void master_check_note(struct master *master, enum master_command_kind command, 
 /* What was noted since the run or the handshake began. */
 void master_check_write(const struct master *master, char ret_reason[STATUS_REASON_MAX]);
 
+/* ---- master_digest.c ---- */
+
+enum { MASTER_DIGEST_TEXT = 80 };
+
+uint64_t master_digest_of(size_t masters);
+/* Why a master with the reason OTHER_DIGEST has no vote: names its layout and ours. */
+void master_digest_describe(const struct master *master, char ret_reason[STATUS_REASON_MAX]);
+
 /* ---- master_handshake.c ---- */
 
 void master_handshake_start(struct master *master);

@@ -62,7 +62,9 @@ enum master_state master_state_of(const struct master *master)
 
 bool master_state_is_settled(const struct master *master)
 {
-	if (master->link.state != LINK_UP || clock_now_us() - master->up_us > MASTER_HANDSHAKE_MS * UINT64_C(1000))
+	bool watched = guard_other_is_watched(&master->all->guard, (unsigned)master->index);
+	uint64_t up_for_us = clock_now_us() - master->up_us;
+	if (master->link.state != LINK_UP || (up_for_us > MASTER_HANDSHAKE_MS * UINT64_C(1000) && !watched))
 		return true;
 	bool moves = master_guard_is_on(master->all) && guard_in_motion(&master->all->guard, (unsigned)master->index);
 	return !master_is_member(master) || (master->member == MEMBER_READ && master->check.state != CHECK_UNTRIED &&
@@ -100,8 +102,8 @@ static const char *words_for(enum guard_reason reason)
 	case GUARD_CLOCK_FORWARD: return "its clock jumped forward, so locks may have run out early";
 	case GUARD_EVICTED: return "it dropped keys to save memory";
 	case GUARD_ROLLED_BACK: return "an older image of it was put back";
-	case GUARD_OTHER_DIGEST: return "its epoch is for another number of masters or another version";
 	case GUARD_OTHER_CLUSTER: return "its epoch is for another cluster of redlockd";
+	case GUARD_OTHER_DIGEST: /* master_digest_describe() */
 	case GUARD_NO_REASON: break;
 	}
 	return "";
@@ -112,7 +114,9 @@ static void describe_guard(const struct master *master, char ret_reason[STATUS_R
 	const struct guard *guard = &master->all->guard;
 	enum guard_reason reason = guard->masters[master->index].reason;
 	unsigned missing = guard_fences_missing(guard, (unsigned)master->index);
-	if (missing > 0)
+	if (reason == GUARD_OTHER_DIGEST && missing == 0)
+		master_digest_describe(master, ret_reason);
+	else if (missing > 0)
 		snprintf(ret_reason, STATUS_REASON_MAX,
 			 "fence-recovery: %s before; waits for the fences of %u more masters",
 			 guard_reason_name(reason), missing);

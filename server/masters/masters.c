@@ -102,6 +102,14 @@ bool masters_settled(const struct masters *masters)
 	return true;
 }
 
+bool masters_are_watched(const struct masters *masters)
+{
+	for (unsigned i = 0; i < masters->count; i++)
+		if (guard_other_is_watched(&masters->guard, i))
+			return true;
+	return false;
+}
+
 bool masters_find_duplicate(const struct masters *masters, size_t *ret_first, size_t *ret_second)
 {
 	for (size_t i = 0; i < masters->count; i++) {

@@ -107,9 +107,12 @@ void masters_free(struct masters *masters);
 /* True when each master has been reached or has failed once, and the guard has evaluated those that were reached: time
  * to listen. */
 bool masters_settled(const struct masters *masters);
+/* True while --bootstrap waits to see whether another redlockd runs on masters of another layout, for a few seconds. */
+bool masters_are_watched(const struct masters *masters);
 /* True if two configured addresses turned out to be one server (same run_id); which ones. */
 bool masters_find_duplicate(const struct masters *masters, size_t *ret_first, size_t *ret_second);
-/* True if a master has the epoch of a cluster with other settings than ours; which one. */
+/* True if redlockd of another layout, or with another number of masters, wrote the hash of a master, and it was not
+ * taken over; which one. */
 bool masters_find_other_digest(const struct masters *masters, size_t *ret_which);
 
 /* Sends a script to master i: not carried out after `until_us` of our time, nor later than --master-timeout-ms from

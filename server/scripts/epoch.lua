@@ -8,26 +8,32 @@
 -- ARGV[4]  compared  1: the caller has compared it with the noted one; 0: not yet, so it is noted only if none is
 -- ARGV[5]  timeout_ms  how long a command of the caller may be under way
 --
+-- If the hash has another digest, or an epoch or a marker without one, another version wrote it: nothing is written.
 -- The longest lease is written before any is granted: a later quarantine of this master lasts as long. Beside a marker,
--- too: the replica that waits there may not know of it. A marker without one is of an older version, whose longest
--- lease is not known, so none is added. Likewise the longest timeout: after it, no older command is under way.
+-- too: the replica that waits there may not know of it. A marker without one was put in place of another version's hash
+-- whose longest lease is not known, so none is added. Likewise the longest timeout: after it, no older command is under
+-- way.
 -- Returns {1, now_us, beat, epoch, run_id, cluster, digest, ttl_ms, marker, marker_run_id, kept, clocked_us, evicted}
 --         strings except now_us and beat; empty if there is none. beat counts the heartbeats.
 local now = redis.call('TIME')
 local seen = redis.call('HMGET', KEYS[1], 'epoch', 'run_id', 'cluster', 'digest', 'ttl_ms', 'marker', 'marker_run_id',
-	'kept', 'clocked_us', 'evicted', 'timeout_ms')
-local ours = seen[1] and seen[4] == ARGV[1] or not seen[1] and seen[6] and seen[5]
-if ours and tonumber(ARGV[2]) > tonumber(seen[5] or 0) then
-	redis.call('HSET', KEYS[1], 'ttl_ms', ARGV[2])
-	seen[5] = ARGV[2]
+	'kept', 'clocked_us', 'evicted', 'timeout_ms', 'beat')
+local reply = {1, now[1] * 1000000 + now[2], tonumber(seen[12] or 0)}
+local is_new = not seen[1] and not seen[6] and not seen[4]
+if is_new or seen[4] == ARGV[1] then
+	local noted = seen[1] or seen[6] and seen[5]
+	if noted and tonumber(ARGV[2]) > tonumber(seen[5] or 0) then
+		redis.call('HSET', KEYS[1], 'ttl_ms', ARGV[2])
+		seen[5] = ARGV[2]
+	end
+	if noted and tonumber(ARGV[5]) > tonumber(seen[11] or 0) then
+		redis.call('HSET', KEYS[1], 'timeout_ms', ARGV[5])
+	end
+	if ARGV[3] ~= '' and ARGV[3] ~= seen[10] and (ARGV[4] == '1' or not seen[10]) then
+		redis.call('HSET', KEYS[1], 'evicted', ARGV[3])
+	end
+	reply[3] = redis.call('HINCRBY', KEYS[1], 'beat', 1)
 end
-if ours and tonumber(ARGV[5]) > tonumber(seen[11] or 0) then
-	redis.call('HSET', KEYS[1], 'timeout_ms', ARGV[5])
-end
-if ARGV[3] ~= '' and ARGV[3] ~= seen[10] and (ARGV[4] == '1' or not seen[10]) then
-	redis.call('HSET', KEYS[1], 'evicted', ARGV[3])
-end
-local reply = {1, now[1] * 1000000 + now[2], redis.call('HINCRBY', KEYS[1], 'beat', 1)}
 for i = 1, 10 do
 	reply[i + 3] = seen[i] or ''
 end

@@ -11,13 +11,13 @@
 -- ARGV[9]  deadline_us in this master's own time: after it others have decided without this answer
 --
 -- Returns {1, now_us}                          written
---         {0, now_us}                          another marker, another server or none, or longer leases were noted:
---                                              read it again
+--         {0, now_us}                          another marker, digest or server, or none, or longer leases were
+--                                              noted: read it again
 --         {-2, now_us}                         too late: nothing was done
 local deadline_us = ARGV[9]
 --include late.lua
-local seen = redis.call('HMGET', KEYS[1], 'marker', 'marker_run_id', 'floor', 'ttl_ms', 'timeout_ms')
-if seen[1] ~= ARGV[1] or seen[2] ~= ARGV[2] then
+local seen = redis.call('HMGET', KEYS[1], 'marker', 'marker_run_id', 'floor', 'ttl_ms', 'timeout_ms', 'digest')
+if seen[1] ~= ARGV[1] or seen[2] ~= ARGV[2] or seen[6] ~= ARGV[4] then
 	return {0, now_us}
 end
 if math.min(tonumber(seen[4] or 0), 86400000) > tonumber(ARGV[5]) then -- more than a day is an error

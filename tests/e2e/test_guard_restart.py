@@ -311,12 +311,12 @@ def test_all_masters_forgot_and_the_longest_lease_is_that_of_a_running_redlockd(
 
 
 def test_a_marker_without_a_longest_lease(lab):
-    """As a version left it that did not write any: how long the leases of its writer are is not known, so a day is waited for."""
+    """As a version left it that did not write any, and taken over: how long the leases of its writer are is not known, so a day is waited for."""
     servers = lab.redises(3)
     for server in servers:
         server.cli("HSET", HASH, "marker", "0123456789abcdef", "marker_run_id", run_id_of(server).decode(), "kept", "0")
-    service = guarded(lab, servers, bootstrap=False, wait=False)
-    left_ms = [wait_state(service, server, "quarantined")["quarantine_remaining_ms"] for server in servers]
+    service = guarded(lab, servers, wait=False)
+    left_ms = [wait_state(service, server, "quarantined", "digest")["quarantine_remaining_ms"] for server in servers]
     assert all(86_400_000 < left < 88_000_000 for left in left_ms), left_ms
     assert not any(number_of(server, "ttl_ms") for server in servers)
     for server in servers:

@@ -57,6 +57,7 @@ static void connect_to(struct world *world, unsigned i)
 	if (server->connected)
 		lose(world, i);
 	server->connected = true;
+	server->other = false;
 	server->heard_us = world->now_us;
 	tell(world, i,
 	     &(struct guard_event){.kind = GUARD_CONNECTED, .run_id = server->run_id, .client_id = ++server->client_id},
@@ -73,16 +74,32 @@ static void see_marker(struct world *world, struct server *server, uint64_t mark
 	server->seen_marker = marker;
 }
 
+/* Another version, or one with another number of masters, wrote the hash. */
+static bool is_other(const struct server *server)
+{
+	return (server->epoch != 0 || server->marker != 0 || server->digest != 0) && server->digest != DIGEST;
+}
+
+static void see_other(const struct world *world, struct server *server)
+{
+	bool other = is_other(server), same = server->other && server->other_digest == server->digest;
+	if (!same || server->other_beat != server->beat)
+		server->still_us = world->now_us;
+	server->other = other;
+	server->other_digest = server->digest;
+	server->other_beat = server->beat;
+}
+
 /* epoch.lua, answered to READ and to the heartbeat. */
 static void answer_read(struct world *world, unsigned i)
 {
 	struct server *server = &world->servers[i];
 	const struct guard_master *guarded = &world->guard.masters[i];
-	bool ours = server->epoch != 0 ? server->digest == DIGEST : server->marker != 0 && server->ttl_us != 0;
-	if (ours && guard_longest_us(&world->guard) > server->ttl_us)
+	bool other = is_other(server), noted = server->epoch != 0 || (server->marker != 0 && server->ttl_us != 0);
+	if (!other && noted && guard_longest_us(&world->guard) > server->ttl_us)
 		server->ttl_us = guard_longest_us(&world->guard);
 	struct guard_event event = {.kind = GUARD_EPOCH,
-				    .beat = ++server->beat,
+				    .beat = other ? server->beat : ++server->beat,
 				    .epoch = server->epoch,
 				    .epoch_run_id = server->epoch_run_id,
 				    .cluster = server->cluster,
@@ -93,17 +110,18 @@ static void answer_read(struct world *world, unsigned i)
 				    .kept = server->kept,
 				    .clocked_us = server->clocked_us};
 	bool told_more = guarded->busy == GUARD_QUARANTINE || guarded->busy == GUARD_WRITE_EPOCH;
-	bool fits = event.epoch != 0 && event.epoch_run_id == server->run_id && event.digest == DIGEST && !told_more;
+	bool fits = event.epoch != 0 && event.epoch_run_id == server->run_id && !other && !told_more;
 	if (world->now_us - server->heard_us > GAP_US)
 		server->since_us = world->now_us;
 	server->heard_us = world->now_us;
 	if (server->action.kind == GUARD_READ)
 		/* whichever of the two was answered: the other one will be as well */
 		server->action.kind = GUARD_NOTHING;
-	world->seen_any = world->seen_any || event.epoch != 0 || event.cluster != 0;
+	world->seen_any = world->seen_any || event.epoch != 0 || event.cluster != 0 || other;
 	if (!told_more) {
 		server->trusted = fits ? event.epoch : 0;
-		if (event.epoch == 0 || event.digest == DIGEST) /* another cluster's epoch says nothing about ours */
+		see_other(world, server);
+		if (!other) /* another cluster's epoch says nothing about ours */
 			see_marker(world, server,
 				   event.epoch == 0 && event.marker_run_id == server->run_id ? event.marker : 0);
 	}
@@ -115,14 +133,19 @@ static void answer_read(struct world *world, unsigned i)
 static void answer_quarantine(struct world *world, unsigned i)
 {
 	struct server *server = &world->servers[i];
-	struct guard_event event = {.kind = GUARD_QUARANTINED, .done = server->epoch == server->action.epoch};
+	bool other = is_other(server),
+	     may_replace = server->action.takes_over && server->action.digest == server->digest;
+	struct guard_event event = {.kind = GUARD_QUARANTINED,
+				    .done = server->epoch == server->action.epoch && (!other || may_replace)};
 	if (event.done) {
-		bool same = server->marker != 0 && server->marker_run_id == server->run_id;
-		if ((server->ttl_us != 0 || server->marker == 0) && server->action.ttl_us > server->ttl_us)
+		bool same = !other && server->marker != 0 && server->marker_run_id == server->run_id;
+		if ((server->ttl_us != 0 || (server->marker == 0 && !other)) && server->action.ttl_us > server->ttl_us)
 			server->ttl_us = server->action.ttl_us;
 		server->kept = server->action.kept && (!same || server->kept);
 		server->marker = same ? server->marker : server->action.marker;
 		server->marker_run_id = server->run_id;
+		server->digest = DIGEST;
+		server->cluster = other && server->cluster == 0 ? server->action.marker : server->cluster;
 		server->epoch = 0;
 		event.marker = server->marker;
 		event.kept = server->kept;
@@ -179,7 +202,7 @@ static void answer_write_epoch(struct world *world, unsigned i)
 	const struct guard_action *action = &server->action;
 	struct guard_event event = {.kind = GUARD_EPOCH_WRITTEN,
 				    .done = server->marker == action->marker &&
-					    server->marker_run_id == server->run_id &&
+					    server->marker_run_id == server->run_id && server->digest == DIGEST &&
 					    server->ttl_us <= action->ttl_us};
 	if (event.done) {
 		server->epoch = action->marker;
@@ -315,6 +338,7 @@ static void disturb(struct feed *feed, struct world *world, unsigned i)
 	/* flushed */
 	case 2:
 		server->epoch = server->marker = server->cluster = server->beat = server->ttl_us = server->fence = 0;
+		server->digest = 0;
 		break;
 	case 3: server->epoch = feed_below(feed, 4); break;
 	case 4: server->epoch = 0; break;

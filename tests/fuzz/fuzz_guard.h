@@ -12,6 +12,7 @@
 #define TTL_MAX_US (1000 * SECOND) /* of other redlockd */
 
 #define ASKED_AFTER_US (GUARD_LATE_US + 250000)
+#define STILL_US (3 * SECOND)
 
 enum { STEPS_MAX = 3000, ROUNDS_MAX = 3000 };
 
@@ -26,6 +27,9 @@ struct server {
 	uint64_t action_us;
 	uint64_t trusted; /* the epoch that it may vote by; 0: none */
 	uint64_t seen_marker, marked_us, since_us, heard_us;
+	/* its hash is of another version, with this digest and beat: since when it was read so */
+	bool other;
+	uint64_t other_digest, other_beat, still_us;
 	bool skips;                   /* a new cluster: nothing to wait for … */
 	uint64_t skip_marker;         /* … with this marker */
 	uint64_t told_us, told_fence; /* its last answer to SURVEY: when it was asked */

@@ -101,6 +101,9 @@ void check_action(const struct world *world, unsigned i, const struct guard_acti
 	case GUARD_READ: break;
 	case GUARD_QUARANTINE:
 		MUST(action->marker != 0 && !guard_may_vote(&world->guard, i), "quarantined, and votes");
+		MUST(action->takes_over == server->other, "takes over what is ours, or quarantines what is not");
+		MUST(!server->other || (world->params.bootstrap && world->now_us >= server->still_us + STILL_US),
+		     "another version's hash is taken over");
 		break;
 	case GUARD_SURVEY:
 		MUST(action->epoch != 0 && (action->epoch == server->trusted || action->epoch == server->seen_marker),

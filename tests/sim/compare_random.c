@@ -118,6 +118,8 @@ static void random_guard(struct model_command *command, unsigned kind, uint64_t 
 	command->run_id = like(random, master->marker_run_id, RUN_IDS);
 	command->cluster = one_of(random, CLUSTERS);
 	command->digest = like(random, master->digest, DIGESTS);
+	command->takes_over = chance(random, 30);
+	command->taken = chance(random, 80) ? master->digest : compare_random(random, DIGESTS + 1);
 	command->bucket = (unsigned)compare_random(random, MODEL_BUCKETS);
 	command->last_bucket = command->bucket + (unsigned)compare_random(random, MODEL_BUCKETS - command->bucket);
 	if (kind == COMPARE_QUARANTINE && chance(random, 20))

@@ -159,7 +159,7 @@ static const struct {
 	[COMPARE_RELEASE] = {"release", "etq"},
 	[COMPARE_INSPECT] = {"inspect", "elM"},
 	[COMPARE_EPOCH] = {"epoch", "dlvpO"},
-	[COMPARE_QUARANTINE] = {"quarantine", "emrkl"},
+	[COMPARE_QUARANTINE] = {"quarantine", "emrkldW"},
 	[COMPARE_FENCES] = {"fences", "ebB"},
 	[COMPARE_WRITE_EPOCH] = {"epoch_write", "mrcdlfuOD"},
 	[COMPARE_ACQUIRE_SET] = {"acquire_set", "tlhofqeDsMKgU"},
@@ -212,6 +212,10 @@ static void argument_text(char *text, char letter, const struct model_command *c
 	case 'D': print_to(text, "%" PRIu64, command->deadline_us); break;
 	case 'U': print_to(text, "%" PRIu64, command->until_s); break;
 	case 'd': compare_number_text(text, command->digest); break;
+	case 'W':
+		if (command->takes_over)
+			print_to(text, "%016" PRIx64, command->taken);
+		break;
 	case 'O': print_to(text, "%u", command->timeout_ms); break;
 	case 'v': compare_evicted_text(text, command->evicted); break;
 	case 'p': strcpy(text, command->compared ? "1" : "0"); break;

@@ -265,6 +265,9 @@ static void parse_guard_script(struct command *command, const struct transport_c
 		request->run_id = field_hex(&argv[2]);
 		request->kept = argv[3].bytes[0] == '1';
 		request->ttl_ms = field_decimal(&argv[4]);
+		request->digest = field_hex(&argv[5]);
+		request->takes_over = argv[6].len > 0;
+		request->taken = request->takes_over ? field_hex(&argv[6]) : 0;
 		break;
 	case REDLOCK_SCRIPT_FENCES:
 		request->epoch = field_hex(&argv[0]);

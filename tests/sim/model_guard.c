@@ -1,5 +1,6 @@
 /* The scripts of the restart guard in C, beside their Lua: see model_master.h. */
 #include <assert.h>
+#include <string.h>
 
 #include "model_internal.h"
 
@@ -11,32 +12,42 @@ void model_note_lease(struct model_master *master, const struct model_command *c
 		master->leases = command->until_s;
 }
 
-void model_epoch(struct model_master *master, const struct model_command *command, struct model_reply *ret_reply)
+static void count_heartbeat(struct model_master *master, const struct model_command *command)
 {
-	/* local seen = redis.call('HMGET', KEYS[1], 'epoch', 'run_id', 'cluster', 'digest', 'ttl_ms', 'marker',
-	 * 'marker_run_id', 'kept', 	'clocked_us', 'evicted', 'timeout_ms') */
-	uint32_t evicted = master->evicted;
-	/* local ours = seen[1] and seen[4] == ARGV[1] or not seen[1] and seen[6] and seen[5] */
-	bool marked = master->epoch == 0 && master->marker != 0 && master->ttl_ms != 0;
-	bool ours = (master->epoch != 0 && master->digest == command->digest) || marked;
-	/* if ours and tonumber(ARGV[2]) > tonumber(seen[5] or 0) then */
-	if (ours && command->ttl_ms > master->ttl_ms)
+	/* local noted = seen[1] or seen[6] and seen[5] */
+	bool noted = master->epoch != 0 || (master->marker != 0 && master->ttl_ms != 0);
+	/* if noted and tonumber(ARGV[2]) > tonumber(seen[5] or 0) then */
+	if (noted && command->ttl_ms > master->ttl_ms)
 		/* redis.call('HSET', KEYS[1], 'ttl_ms', ARGV[2])
 		 * seen[5] = ARGV[2] */
 		master->ttl_ms = (uint32_t)command->ttl_ms;
-	/* if ours and tonumber(ARGV[5]) > tonumber(seen[11] or 0) then
+	/* if noted and tonumber(ARGV[5]) > tonumber(seen[11] or 0) then
 	 * 	redis.call('HSET', KEYS[1], 'timeout_ms', ARGV[5]) */
-	if (ours && command->timeout_ms > master->timeout_ms)
+	if (noted && command->timeout_ms > master->timeout_ms)
 		master->timeout_ms = command->timeout_ms;
 	/* if ARGV[3] ~= '' and ARGV[3] ~= seen[10] and (ARGV[4] == '1' or not seen[10]) then */
-	if (command->evicted != 0 && (command->compared || evicted == 0))
+	if (command->evicted != 0 && (command->compared || master->evicted == 0))
 		/* redis.call('HSET', KEYS[1], 'evicted', ARGV[3]) */
 		master->evicted = command->evicted;
-	/* local reply = {1, now[1] * 1000000 + now[2], redis.call('HINCRBY', KEYS[1], 'beat', 1)}
+	/* reply[3] = redis.call('HINCRBY', KEYS[1], 'beat', 1) */
+	master->beat++;
+}
+
+void model_epoch(struct model_master *master, const struct model_command *command, struct model_reply *ret_reply)
+{
+	/* local seen = redis.call('HMGET', KEYS[1], 'epoch', 'run_id', 'cluster', 'digest', 'ttl_ms', 'marker',
+	 * 	'marker_run_id', 'kept', 'clocked_us', 'evicted', 'timeout_ms', 'beat') */
+	uint32_t evicted = master->evicted;
+	/* local is_new = not seen[1] and not seen[6] and not seen[4] */
+	bool is_new = master->epoch == 0 && master->marker == 0 && master->digest == 0;
+	/* if is_new or seen[4] == ARGV[1] then */
+	if (is_new || master->digest == command->digest)
+		count_heartbeat(master, command);
+	/* local reply = {1, now[1] * 1000000 + now[2], tonumber(seen[12] or 0)}
 	 * for i = 1, 10 do
 	 * 	reply[i + 3] = seen[i] or '' */
 	model_reply_code(master, 1, ret_reply);
-	ret_reply->beat = ++master->beat;
+	ret_reply->beat = master->beat;
 	ret_reply->epoch = master->epoch;
 	ret_reply->run_id = master->run_id;
 	ret_reply->cluster = master->cluster;
@@ -49,35 +60,61 @@ void model_epoch(struct model_master *master, const struct model_command *comman
 	ret_reply->evicted = evicted;
 }
 
+static void take_over(struct model_master *master, uint64_t digest, uint64_t marker)
+{
+	/* local old = redis.call('HMGET', KEYS[1], 'beat', 'cluster', 'floor')
+	 * local floor = tonumber(old[3] or 0) */
+	uint64_t floor = master->floor;
+	/* for first = 0, math.min(tonumber(string.sub(digest, 9), 16), 65536) - 1, 256 do
+	 * 	… floor = math.max(floor, tonumber(number or 0)) */
+	for (unsigned i = 0; (uint32_t)digest > 0 && i < MODEL_BUCKETS; i++)
+		floor = model_larger(floor, master->buckets[i]);
+	/* redis.call('DEL', KEYS[1])
+	 * redis.call('HSET', KEYS[1], 'floor', string.format('%.0f', floor), 'cluster', old[2] or marker)
+	 * if old[1] then redis.call('HSET', KEYS[1], 'beat', old[1]) */
+	memset(master->buckets, 0, sizeof master->buckets);
+	master->floor = floor;
+	master->cluster = master->cluster != 0 ? master->cluster : marker;
+	master->run_id = master->clocked_us = master->leases = master->waited_us = 0;
+	master->timeout_ms = master->evicted = 0;
+}
+
 void model_quarantine(struct model_master *master, const struct model_command *command, struct model_reply *ret_reply)
 {
 	assert(command->marker != 0 && command->run_id != 0);
-	/* local seen = redis.call('HMGET', KEYS[1], 'epoch', 'marker', 'marker_run_id', 'kept', 'ttl_ms')
-	 * if (seen[1] or '') ~= ARGV[1] then */
-	if (master->epoch != command->epoch) {
+	/* local seen = redis.call('HMGET', KEYS[1], 'epoch', 'marker', 'marker_run_id', 'kept', 'ttl_ms', 'digest')
+	 * local digest = seen[6] or (seen[1] or seen[2]) and '0000000000000000' or ARGV[6] */
+	bool empty = master->digest == 0 && master->epoch == 0 && master->marker == 0;
+	uint64_t digest = empty ? command->digest : master->digest;
+	/* local other = digest ~= ARGV[6]
+	 * if (seen[1] or '') ~= ARGV[1] or other and digest ~= ARGV[7] then */
+	bool other = digest != command->digest, may_replace = command->takes_over && digest == command->taken;
+	if (master->epoch != command->epoch || (other && !may_replace)) {
 		/* return {0, now_us} */
 		model_reply_code(master, 0, ret_reply);
 		return;
 	}
-	/* redis.call('HDEL', KEYS[1], 'epoch') */
-	master->epoch = 0;
-	/* local marker, kept = ARGV[2], ARGV[4] */
+	/* local marker, kept, ttl_ms = ARGV[2], ARGV[4], seen[5] */
 	uint64_t marker = command->marker;
 	bool kept = command->kept, has_marker = master->marker != 0;
-	/* if seen[2] and seen[3] == ARGV[3] then */
-	if (master->marker != 0 && master->marker_run_id == command->run_id) {
+	/* if other then … elseif seen[2] and seen[3] == ARGV[3] then */
+	if (other) {
+		take_over(master, digest, marker);
+	} else if (master->marker != 0 && master->marker_run_id == command->run_id) {
 		/* marker = seen[2]
 		 * kept = seen[4] == '1' and kept or '0' */
 		marker = master->marker;
 		kept = master->kept && kept;
 	}
-	/* redis.call('HSET', KEYS[1], 'marker', marker, 'marker_run_id', ARGV[3], 'kept', kept) */
+	/* redis.call('HDEL', KEYS[1], 'epoch') */
+	master->epoch = 0;
+	/* redis.call('HSET', KEYS[1], 'marker', marker, 'marker_run_id', ARGV[3], 'kept', kept, 'digest', ARGV[6]) */
 	master->marker = marker;
 	master->marker_run_id = command->run_id;
 	master->kept = kept;
-	/* local ttl_ms = seen[5]
-	 * if (ttl_ms or not seen[2]) and tonumber(ARGV[5]) > tonumber(ttl_ms or 0) then */
-	if ((master->ttl_ms != 0 || !has_marker) && command->ttl_ms > master->ttl_ms)
+	master->digest = command->digest;
+	/* if (ttl_ms or not seen[2] and not other) and tonumber(ARGV[5]) > tonumber(ttl_ms or 0) then */
+	if ((master->ttl_ms != 0 || (!has_marker && !other)) && command->ttl_ms > master->ttl_ms)
 		/* ttl_ms = ARGV[5]
 		 * redis.call('HSET', KEYS[1], 'ttl_ms', ttl_ms) */
 		master->ttl_ms = (uint32_t)command->ttl_ms;
@@ -123,9 +160,11 @@ void model_write_epoch(struct model_master *master, const struct model_command *
 		model_reply_code(master, -2, ret_reply);
 		return;
 	}
-	/* local seen = redis.call('HMGET', KEYS[1], 'marker', 'marker_run_id', 'floor', 'ttl_ms', 'timeout_ms')
-	 * if seen[1] ~= ARGV[1] or seen[2] ~= ARGV[2] then */
-	if (master->marker != command->marker || master->marker_run_id != command->run_id) {
+	/* local seen = redis.call('HMGET', KEYS[1], 'marker', 'marker_run_id', 'floor', 'ttl_ms', 'timeout_ms',
+	 * 	'digest')
+	 * if seen[1] ~= ARGV[1] or seen[2] ~= ARGV[2] or seen[6] ~= ARGV[4] then */
+	if (master->marker != command->marker || master->marker_run_id != command->run_id ||
+	    master->digest != command->digest) {
 		/* return {0, now_us} */
 		model_reply_code(master, 0, ret_reply);
 		return;

@@ -149,10 +149,12 @@ struct model_command {
 	uint64_t marker;      /* quarantine, write its epoch */
 	uint64_t run_id;      /* quarantine, write its epoch */
 	uint64_t cluster;     /* write its epoch */
-	uint64_t digest;      /* epoch, write its epoch */
+	uint64_t digest;      /* epoch, quarantine, write its epoch */
+	uint64_t taken;       /* quarantine: with takes_over the digest of the hash that it replaces, 0: it has none */
 	uint32_t evicted;     /* epoch: one more than evicted_keys; 0: not known */
 	bool compared;        /* epoch: the caller has compared `evicted` with what is noted */
 	bool kept;            /* quarantine */
+	bool takes_over;      /* quarantine */
 	bool clocked;         /* write its epoch */
 	uint32_t timeout_ms;  /* epoch, write its epoch */
 };

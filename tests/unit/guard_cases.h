@@ -173,7 +173,7 @@ static inline void quarantine_done(struct cases *cases, unsigned i, bool kept)
 	wants(cases, i, GUARD_QUARANTINE);
 	TELL(cases, i, .kind = GUARD_QUARANTINED, .done = true, .marker = MARKER(i), .kept = kept, .ttl_us = TTL);
 	cases->answers[i] = (struct guard_event){
-		.marker = MARKER(i), .marker_run_id = RUN(i), .kept = kept, .ttl_us = TTL};
+		.marker = MARKER(i), .marker_run_id = RUN(i), .digest = DIGEST, .kept = kept, .ttl_us = TTL};
 }
 
 static inline void waits(struct cases *cases, unsigned i)

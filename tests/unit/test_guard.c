@@ -110,6 +110,7 @@ static const struct row {
 	{REJECTED, RECONNECTED, GUARD_ASKING, 0},
 	{REJECTED, READS_FITS, GUARD_VOTING, 0},
 	{REJECTED, READS_NONE, GUARD_MARKING, GUARD_NO_EPOCH},
+	{REJECTED, READS_MARKER, GUARD_WAITING, GUARD_NO_EPOCH}, /* another redlockd has taken it over */
 	{REJECTED, READS_DIGEST, GUARD_REJECTED, GUARD_OTHER_DIGEST},
 	{REJECTED, MISMATCHES, GUARD_REJECTED, GUARD_OTHER_DIGEST},
 	{REJECTED, DROPS, GUARD_REJECTED, GUARD_OTHER_DIGEST},
@@ -160,7 +161,7 @@ static void happens(struct cases *cases, enum what what)
 	case READS_OTHERS: ANSWERS(cases, 0, OF_ANOTHER_SERVER(0)); break;
 	case READS_MARKER: ANSWERS(cases, 0, QUARANTINED_BY(MARKER(0), 0)); break;
 	case READS_NEW_MARKER: ANSWERS(cases, 0, QUARANTINED_BY(MARKER(9), 0)); break;
-	case READS_OLD_MARKER: ANSWERS(cases, 0, .marker = MARKER(0), .marker_run_id = 0x9999); break;
+	case READS_OLD_MARKER: ANSWERS(cases, 0, .marker = MARKER(0), .marker_run_id = 0x9999, .digest = DIGEST); break;
 	case READS_DIGEST:
 		ANSWERS(cases, 0, .epoch = 5, .epoch_run_id = RUN(0), .cluster = CLUSTER, .digest = DIGEST + 1);
 		break;

@@ -165,7 +165,7 @@ START_TEST(test_no_bootstrap_before_all_were_seen)
 	loses(&cases, 1);
 	quarantine_done(&cases, 2, false);
 	wants(&cases, 0, GUARD_NOTHING); /* the connections must all stand */
-	READS(&cases, 1, .marker = MARKER(1), .marker_run_id = RUN(1), .ttl_us = TTL);
+	READS(&cases, 1, .marker = MARKER(1), .marker_run_id = RUN(1), .digest = DIGEST, .ttl_us = TTL);
 	wants(&cases, 0, GUARD_WRITE_EPOCH);
 }
 END_TEST

@@ -83,7 +83,8 @@ START_TEST(test_ttl_of_a_rejected_master)
 }
 END_TEST
 
-#define MARKED(i, ttl) .marker = MARKER(i), .marker_run_id = RUN(i), .cluster = CLUSTER, .ttl_us = (ttl)
+#define MARKED(i, ttl) \
+	.marker = MARKER(i), .marker_run_id = RUN(i), .cluster = CLUSTER, .digest = DIGEST, .ttl_us = (ttl)
 
 /* Only markers are left: a process that gave longer leases has written that beside them. */
 START_TEST(test_longest_ttl_beside_a_marker)

@@ -1,7 +1,8 @@
 /* Events and actions of the guard: what moves a master from one state to the next.
  *
  * guard_state.c has the states, guard_clock.c the clock of a master, guard_cluster.c the cluster that it belongs to,
- * guard_recovery.c what a quarantined master must know before it votes again. */
+ * guard_other.c masters of another version, guard_recovery.c what a quarantined master must know before it votes
+ * again. */
 #include "guard.h"
 
 #include <assert.h>
@@ -22,7 +23,7 @@ void guard_init(struct guard *guard, const struct guard_params *params)
 	memset(guard, 0, sizeof *guard);
 	guard->params = *params;
 	guard->random = params->seed;
-	guard->bootstrap_open = params->bootstrap;
+	guard->bootstrap_open = guard->take_over_open = params->bootstrap;
 }
 
 /* ---- the epoch ---- */
@@ -45,7 +46,7 @@ static void follow_marker(struct guard_master *master, const struct guard_event 
 		guard_state_wait_on(master, event->kept, event->now_us);
 		return;
 	}
-	if (master->reason == GUARD_NO_REASON)
+	if (master->reason == GUARD_NO_REASON || master->state == GUARD_REJECTED)
 		master->reason = GUARD_NO_EPOCH;
 	guard_state_wait(master, event->marker, event->kept, event->now_us);
 }
@@ -60,9 +61,17 @@ static enum guard_reason reason_without_fit(const struct guard_master *master, c
 	return event->epoch != 0 || event->epoch_run_id != 0 ? GUARD_RESTARTED : GUARD_NO_EPOCH;
 }
 
+/* Each new epoch is a new random number. One that was trusted and then gone can only come back with an older image of
+ * the machine. */
+static void note_epoch(struct guard_master *master, uint64_t epoch)
+{
+	if (master->epoch != 0 && epoch != master->epoch)
+		master->gone_epoch = master->epoch;
+	master->void_epoch = epoch;
+}
+
 /* Decides by the epoch that was read from the master. */
-static void evaluate_epoch(struct guard_master *master, const struct guard_params *params,
-			   const struct guard_event *event)
+static void evaluate_epoch(struct guard_master *master, const struct guard_event *event)
 {
 	assert(master->busy != GUARD_QUARANTINE);
 	assert(master->busy != GUARD_WRITE_EPOCH);
@@ -70,18 +79,11 @@ static void evaluate_epoch(struct guard_master *master, const struct guard_param
 	assert(master->state != GUARD_WRITING_EPOCH);
 	bool was_voting = master->state == GUARD_VOTING;
 	bool fits = event->epoch != 0 && event->epoch_run_id == master->run_id;
-	/* Each new epoch is a new random number. One that was trusted and then gone can only come back with an older
-	 * image of the machine. */
-	if (master->epoch != 0 && event->epoch != master->epoch)
-		master->gone_epoch = master->epoch;
 	bool refuted = event->epoch != 0 && (event->epoch == master->gone_epoch ||
 					     (master->state == GUARD_ASKING && event->epoch == master->epoch));
-	master->void_epoch = event->epoch;
 	if (fits && refuted)
 		master->found = GUARD_ROLLED_BACK;
-	if (event->epoch != 0 && event->digest != params->digest)
-		guard_state_reject(master, GUARD_OTHER_DIGEST, event->now_us);
-	else if (master->found == GUARD_ROLLED_BACK || (fits && master->found != GUARD_NO_REASON))
+	if (master->found == GUARD_ROLLED_BACK || (fits && master->found != GUARD_NO_REASON))
 		guard_state_quarantine_found(master, event->now_us);
 	else if (fits)
 		guard_state_vote(master, event->epoch);
@@ -156,22 +158,34 @@ static void note_clocked(const struct guard *guard, struct guard_master *master,
 	assert(master->clocked_us <= event->now_us);
 }
 
+/* What only a hash of our digest tells. */
+static void note_heartbeat(struct guard *guard, struct guard_master *master, const struct guard_event *event)
+{
+	assert(!guard_other_wrote(guard, event));
+	assert(master->heard_us == event->now_us);
+	if (event->beat <= master->beat &&
+	    event->cluster != 0) /* without a cluster the hash is new and counts from 1 */
+		master->found = GUARD_ROLLED_BACK;
+	master->beat = event->beat;
+	note_ttl(master, event);
+	if (event->epoch != 0)
+		guard->take_over_open = false;
+}
+
 static void handle_epoch(struct guard *guard, struct guard_master *master, const struct guard_event *event)
 {
 	assert(event->now_us >= master->heard_us);
+	bool other = guard_other_wrote(guard, event);
 	if (event->now_us - master->heard_us > GAP_US) {
 		master->since_us = event->now_us;
 		guard_leases_forget(master);
 	}
-	if (event->beat <= master->beat &&
-	    event->cluster != 0) /* without a cluster the hash is new and counts from 1 */
-		master->found = GUARD_ROLLED_BACK;
 	master->heard_us = event->now_us;
-	master->beat = event->beat;
 	master->read = true;
 	master->unusable = false;
-	note_ttl(master, event);
-	if (event->epoch != 0 || event->cluster != 0)
+	if (!other)
+		note_heartbeat(guard, master, event);
+	if (event->epoch != 0 || event->cluster != 0 || other)
 		guard->bootstrap_open = false;
 	if (master->busy == GUARD_QUARANTINE || master->busy == GUARD_WRITE_EPOCH)
 		return; /* read before those were carried out: their answers are newer */
@@ -179,7 +193,11 @@ static void handle_epoch(struct guard *guard, struct guard_master *master, const
 		master->busy = GUARD_NOTHING;
 	master->cluster = event->cluster;
 	note_clocked(guard, master, event);
-	evaluate_epoch(master, &guard->params, event);
+	note_epoch(master, event->epoch);
+	if (other)
+		guard_other_note(master, event);
+	else
+		evaluate_epoch(master, event);
 	guard_cluster_check(guard, event->now_us);
 	/* What the master notes about the leases of another cluster must not reach ours through guard_longest_us(). */
 	if (master->state == GUARD_REJECTED)
@@ -213,7 +231,7 @@ static void handle_epoch_written(struct guard *guard, struct guard_master *maste
 	}
 	if (master->found != GUARD_ROLLED_BACK)
 		master->found = GUARD_NO_REASON; /* while it was quarantined nothing could be lost */
-	guard->bootstrap_open = false;
+	guard->bootstrap_open = guard->take_over_open = false;
 	master->cluster = master->chosen_cluster;
 	if (master->clocks)
 		master->clocked_us = event->now_us;
@@ -310,6 +328,7 @@ void guard_next(struct guard *guard, unsigned i, uint64_t now_us, uint64_t wall_
 		guard_state_set(master, GUARD_WAITING);
 	if (master->state == GUARD_WAITING && now_us >= guard_state_quarantine_end_us(guard, master, now_us))
 		guard_recovery_begin(master, now_us);
+	guard_other_take_over(guard, master);
 	if (master->state == GUARD_ASKING)
 		ret_action->kind = GUARD_READ;
 	else if (master->state == GUARD_MARKING)
@@ -317,7 +336,9 @@ void guard_next(struct guard *guard, unsigned i, uint64_t now_us, uint64_t wall_
 						    .epoch = master->void_epoch,
 						    .marker = guard_state_random(guard),
 						    .kept = master->memory == GUARD_MEMORY_KEPT,
-						    .ttl_us = guard_longest_us(guard)};
+						    .ttl_us = guard_longest_us(guard),
+						    .takes_over = master->reason == GUARD_OTHER_DIGEST,
+						    .digest = master->other_digest};
 	else if (guard_recovery_wants_survey(guard, i) || guard_leases_want_survey(guard, i, now_us))
 		guard_recovery_survey(guard, i, now_us, ret_action);
 	else if (master->state == GUARD_RECOVERING && guard_recovery_is_done(guard, i, now_us))
@@ -364,7 +385,7 @@ bool guard_in_motion(const struct guard *guard, unsigned i)
 	const struct guard_master *master = &guard->masters[i];
 	if (master->busy == GUARD_HELD_BACK)
 		return false;
-	return master->state == GUARD_ASKING || master->state == GUARD_MARKING ||
+	return master->state == GUARD_ASKING || master->state == GUARD_MARKING || guard_other_is_watched(guard, i) ||
 	       master->state == GUARD_WRITING_EPOCH || master->busy == GUARD_SURVEY || master->skip ||
 	       (master->state == GUARD_RECOVERING && guard_recovery_is_done(guard, i, master->recovery_us));
 }

@@ -44,7 +44,7 @@ enum guard_reason {
 	GUARD_CLOCK_FORWARD, /* its clock jumped forward: locks ran out early */
 	GUARD_EVICTED,       /* it dropped keys to free memory */
 	GUARD_ROLLED_BACK,   /* its heartbeat or its client ids went backwards: an older image of the machine */
-	GUARD_OTHER_DIGEST,  /* REJECTED: its epoch is for another number of masters or buckets */
+	GUARD_OTHER_DIGEST,  /* REJECTED: another version or number of masters; quarantined if taken over */
 	GUARD_OTHER_CLUSTER  /* REJECTED, or quarantined if the other cluster was made at the same time as ours */
 };
 
@@ -57,7 +57,7 @@ struct guard_params {
 	bool whole;          /* a quarantine always lasts for the longest lease: other libraries give leases, too */
 	uint16_t slices;     /* how many SURVEYs it takes to read all fences of a master; 0: one */
 	uint64_t digest;     /* of what all replicas must agree on; not 0 */
-	bool bootstrap;      /* if no master has an epoch, the cluster is new: there is nothing to wait for */
+	bool bootstrap;      /* the cluster is new if no master has an epoch; hashes of others are taken over */
 	uint64_t seed;       /* for markers and the cluster id: random, different in every process and worker */
 };
 
@@ -78,7 +78,7 @@ enum guard_event_kind {
 enum guard_action_kind {
 	GUARD_NOTHING,
 	GUARD_READ,       /* epoch.lua */
-	GUARD_QUARANTINE, /* quarantine.lua: epoch (as read; 0: none), marker, kept, ttl_us */
+	GUARD_QUARANTINE, /* quarantine.lua: epoch (as read; 0: none), marker, kept, ttl_us; takes_over, digest */
 	GUARD_SURVEY,     /* fences.lua: epoch (or the marker), slice: which one of params.slices */
 	GUARD_WRITE_EPOCH /* epoch_write.lua: marker, cluster, ttl_us, fence (the floor), clocked */
 };
@@ -122,8 +122,9 @@ struct guard_event {
 struct guard_action {
 	enum guard_action_kind kind;
 	uint64_t epoch, marker, cluster, ttl_us, fence;
+	uint64_t digest; /* takes_over: of the hash that is replaced, as read; 0: it has none */
 	uint16_t slice;
-	bool kept, clocked;
+	bool kept, clocked, takes_over;
 };
 
 enum guard_clock { GUARD_CLOCK_STEADY, GUARD_CLOCK_JUMPED_FORWARD, GUARD_CLOCK_JUMPED_BACK };
@@ -171,12 +172,16 @@ struct guard_master {
 	uint64_t clock_us;                  /* … at this time */
 	int64_t jump_us;                    /* the last jump found */
 	uint64_t back_us;                   /* when its clock was last found to have gone back; 0: never */
+	/* OTHER_DIGEST: as read last, and since when nobody has counted a heartbeat there */
+	uint64_t other_digest, other_beat, still_us;
+	bool other_runs; /* somebody does */
 };
 
 struct guard {
 	struct guard_params params;
 	uint64_t random;
-	bool bootstrap_open; /* params.bootstrap, and no epoch was seen so far */
+	bool bootstrap_open; /* params.bootstrap, and no epoch and no other digest was seen so far */
+	bool take_over_open; /* params.bootstrap, and no epoch of our digest was seen so far */
 	struct guard_master masters[REDLOCK_MASTERS_MAX];
 };
 
@@ -224,7 +229,14 @@ uint64_t guard_quarantine_left_us(const struct guard *guard, unsigned i, uint64_
 /* RECOVERING: how many more masters must tell their fences; 0: none. */
 unsigned guard_fences_missing(const struct guard *guard, unsigned i);
 
-/* True while its state is expected to change within a few round trips. */
+/* REJECTED for its digest: true if a redlockd of that digest runs there. */
+bool guard_other_runs(const struct guard *guard, unsigned i);
+
+/* REJECTED for its digest: true while --bootstrap waits to see whether a redlockd of that digest runs there. */
+bool guard_other_is_watched(const struct guard *guard, unsigned i);
+
+/* True while its state is expected to change within a few round trips, or within a few seconds (--bootstrap, a hash of
+ * another version). */
 bool guard_in_motion(const struct guard *guard, unsigned i);
 
 /* "restarted", "bad-epoch", …: a static string. */

@@ -53,6 +53,15 @@ void guard_state_wait_on(struct guard_master *master, bool kept, uint64_t now_us
 /* To REJECTED: OTHER_CLUSTER or OTHER_DIGEST. */
 void guard_state_reject(struct guard_master *master, enum guard_reason reason, uint64_t now_us);
 
+/* ---- guard_other.c ---- */
+
+/* True if the hash that was read is of another version, or of one with another number of masters. */
+bool guard_other_wrote(const struct guard *guard, const struct guard_event *event);
+/* To REJECTED, for what guard_other_wrote() is true of. */
+void guard_other_note(struct guard_master *master, const struct guard_event *event);
+/* To MARKING, if --bootstrap takes the master over now. */
+void guard_other_take_over(struct guard *guard, struct guard_master *master);
+
 /* ---- guard_cluster.c ---- */
 
 /* Rejects or quarantines VOTING masters of another cluster, and asks rejected ones again that are of ours by now. */

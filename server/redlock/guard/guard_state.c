@@ -131,7 +131,7 @@ void guard_state_vote(struct guard_master *master, uint64_t epoch)
 void guard_state_quarantine(struct guard_master *master, enum guard_reason reason, bool kept, uint64_t now_us)
 {
 	assert(reason != GUARD_NO_REASON);
-	assert(reason != GUARD_OTHER_DIGEST);
+	assert(reason != GUARD_OTHER_DIGEST || master->state == GUARD_REJECTED);
 	assert(master->busy != GUARD_QUARANTINE);
 	assert(master->busy != GUARD_WRITE_EPOCH);
 	guard_state_set(master, GUARD_MARKING);
