@@ -147,12 +147,24 @@ static bool authorize_key_rate(struct call *call)
 				     "This key makes too many requests. Try again after Retry-After.", retry_ms);
 }
 
+/* The token alone decides what a stranger may do. What it is told depends on who it is: see lock_call_answer(). */
+static bool authorize_is_stranger(const struct call *call)
+{
+	struct access_credentials credentials = authorize_credentials(call);
+	struct access_caller caller;
+	assert(call->route->need == ACCESS_TOKEN);
+	access_identify(call->request->context->keys, &credentials, NULL, &caller);
+	return caller.controlled && !caller.known;
+}
+
 bool authorize_caller(struct call *call)
 {
 	struct keys *keys = call->request->context->keys;
 	enum access_need need = call->route->need;
 	assert(!call->keys && !call->caller.known);
-	if (need != ACCESS_NOTHING && need != ACCESS_TOKEN) {
+	if (need == ACCESS_TOKEN)
+		call->stranger = authorize_is_stranger(call);
+	else if (need != ACCESS_NOTHING) {
 		if (keys) /* the caller's key stays what it is until the request is over */
 			call->keys = keys_ref(keys);
 		struct access_credentials credentials = authorize_credentials(call);

@@ -105,6 +105,7 @@ struct call {
 	bool preflight;              /* the answer says what a page of that origin may send */
 	struct keys *keys;           /* a reference, as long as `caller` is needed; NULL: there is none */
 	struct access_caller caller;
+	bool stranger;             /* ACCESS_TOKEN: callers are asked who they are, and this one has not shown it */
 	struct body_limits limits; /* of the caller's requests */
 	bool streams; /* an inspection: of an event stream; if not, and wait_ms > 0: it waits for a change */
 	bool counted; /* among the waiting requests of its key */

@@ -286,10 +286,25 @@ static void log_forced(const struct call *call, const struct lease_answer *answe
 	log_end();
 }
 
+/* A stranger with a token that holds nothing does not learn whether somebody else holds the lock: it is told the end of
+ * its lease in both cases, by the votes that decide, however many more there were. */
+static void reject_stranger(struct call *call, const struct lease_answer *answer)
+{
+	struct lease_answer expired = *answer;
+	assert(call->stranger && (answer->status == LEASE_NOT_OWNER || answer->status == LEASE_EXPIRED));
+	expired.status = LEASE_EXPIRED;
+	expired.votes = (struct redlock_votes){
+		.needed = answer->votes.needed, .refused = answer->votes.needed, .masters = answer->votes.masters};
+	reject_lease(call, &expired);
+}
+
 void lock_call_answer(struct call *call, const struct lease_answer *answer)
 {
+	bool lost = answer->status == LEASE_NOT_OWNER || answer->status == LEASE_EXPIRED;
 	if (answer->status == LEASE_OK)
 		answer_ok(call, answer);
+	else if (call->stranger && lost)
+		reject_stranger(call, answer);
 	else
 		reject_lease(call, answer);
 }

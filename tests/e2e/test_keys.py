@@ -1,5 +1,6 @@
 """Keys over HTTP: sessions of callers and operators. The whole table of who may do what is test_access_matrix.py."""
 
+import itertools
 import json
 import os
 import re
@@ -85,6 +86,56 @@ def test_the_token_is_enough_to_extend_and_release(keyed):
     assert keyed.call("short", "DELETE", "/locks/billing/token", body={"token": "0" * 40}).status == 409
     assert keyed.call("operator", "GET", "/locks/billing/token").json["held"]
     assert keyed.call(None, "DELETE", "/locks/billing/token", body={"token": lease["token"]}).status == 204
+
+
+def told(answer):
+    """All of an answer but its number and the time of day."""
+    return answer.status, answer.body, {name: value for name, value in answer.headers.items() if name not in ("x-request-id", "date")}
+
+
+def test_a_stranger_does_not_learn_what_is_held(keyed):
+    """Without a key, or with one that is not known: a token that holds nothing is told the same about any name, also the
+    token of a lease that another one has followed."""
+    def take(**members):
+        answer = keyed.call("operator", "POST", "/locks", body={"ttl_ms": 60000, **members})
+        assert answer.status == 201, answer
+        return answer.json
+    former = take(resource="stranger/held")
+    assert keyed.redlockd.release(former).status == 204
+    take(resource="stranger/held")
+    take(resource="stranger/shared", mode="shared")
+    take(resource="stranger/slots", slots=2)
+    take(resources=["stranger/set-a", "stranger/set-b"])
+    keyed.masters[0].cli("SET", "stranger/other", "of another library")
+    keyed.masters[1].cli("SET", "stranger/other", "of another library")
+    keyed.masters[0].cli("SET", "stranger/one", "on one master alone")
+    paths = [f"/locks/stranger/{name}" for name in ("held", "shared", "slots", "set-a", "other", "one", "free")]
+    bodies = [{"resources": [f"stranger/{name}" for name in names]} for names in (("set-a", "set-b"), ("set-a", "free"), ("held", "slots"), ("free", "free-2"))]
+    requests = [(path, {}) for path in paths] + [("/locks", body) for body in bodies]
+    for token, headers in itertools.product(("0" * 40, former["token"]), ({}, {"X-Api-Key": new_secret()})):
+        for method in ("PUT", "DELETE"):
+            answers = [keyed.call(None, method, path, body={"token": token, **body}, headers=headers) for path, body in requests]
+            assert (answers[0].status, answers[0].code) == (410, "lease-expired"), answers[0]
+            assert answers[0].json["votes"] == {"needed": 2, "granted": 0, "refused": 2, "failed": 0, "quarantined": 0, "masters": 3}
+            for (path, body), answer in zip(requests, answers):
+                assert told(answer) == told(answers[0]), (path, body, answer)
+    for path, body in (("/locks/stranger/held", {}), ("/locks", bodies[0])):
+        for method in ("PUT", "DELETE"):
+            answer = keyed.call("short", method, path, body={"token": "0" * 40, **body})
+            assert (answer.status, answer.code) == (409, "not-owner"), "a caller with a key is told"
+    calm(keyed)
+
+
+def test_a_stranger_does_not_learn_what_is_held_beside_a_lost_master(lab):
+    """Nor by the number of masters that answered."""
+    keyed = Keyed(lab, []).wait_ready()
+    assert keyed.call("operator", "POST", "/locks", body={"resource": "held", "ttl_ms": 60000}).status == 201
+    wait_until(lambda: all(master.cli("EXISTS", "held") for master in keyed.masters), what="held on all")
+    keyed.masters[0].cli("DEL", "held")
+    keyed.masters[2].kill()
+    wait_until(lambda: keyed.call("operator", "GET", "/masters").json["quorum"]["voting"] == 2, what="one is down")
+    answers = [keyed.call(None, "PUT", f"/locks/{name}", body={"token": "0" * 40}) for name in ("held", "free")]
+    assert answers[0].status == 410 and told(answers[0]) == told(answers[1]), answers
 
 
 def test_the_longest_ttl_of_a_key(keyed):

@@ -91,6 +91,18 @@ def test_no_certificate(service, resource):
     assert answer.headers["www-authenticate"].startswith("Bearer")
 
 
+def test_without_a_certificate_nobody_learns_what_is_held(service, clients, resource):
+    lease = service.curl("POST", "/locks", *with_certificate(clients["good"]), body={"resource": resource, "ttl_ms": 60000}).json
+    for method in ("PUT", "DELETE"):
+        held, free = (service.curl(method, f"/locks/{quote(name)}", body={"token": "0" * 40}) for name in (resource, resource + "-free"))
+        assert held.status == 410 and held.json == free.json, held
+        assert service.curl(method, f"/locks/{quote(resource)}", *with_certificate(clients["expired"]), body={"token": "0" * 40}).status == 410
+        assert service.curl(method, f"/locks/{quote(resource)}", *with_certificate(clients["good"]), body={"token": "0" * 40}).status == 409
+        assert curl(service.addresses[1], method, f"/locks/{quote(resource)}", body={"token": "0" * 40}).status == 409  # everybody may do everything there
+    assert service.curl("PUT", f"/locks/{quote(resource)}", body={"token": lease["token"]}).status == 200
+    assert service.release(lease).status == 204
+
+
 def test_the_unix_socket_asks_for_none(service, resource):
     assert curl(service.addresses[1], "POST", "/locks", body={"resource": resource}).status == 201
 
