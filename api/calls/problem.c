@@ -29,6 +29,7 @@ static const struct {
 	[PROBLEM_URL_TOO_LONG] = {414, "too-large", "URL too long", NULL},
 	[PROBLEM_BODY_ENCODED] = {415, "invalid-request", "Unsupported content encoding", NULL},
 	[PROBLEM_HEADERS_TOO_LARGE] = {431, "too-large", "Headers too large", NULL},
+	[PROBLEM_OTHER_HTTP_VERSION] = {505, "invalid-request", "Unsupported HTTP version", NULL},
 	[PROBLEM_TOO_MANY_REQUESTS] = {429, "too-many-requests", "Too many requests, connections or waiters", NULL},
 	[PROBLEM_NO_QUORUM] = {503, "no-quorum", "No quorum", NULL},
 	[PROBLEM_SPLIT_VOTE] =

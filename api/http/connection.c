@@ -102,16 +102,12 @@ struct connection *connection_new(struct mhd_daemon *mhd_daemon, struct MHD_Conn
 	return connection;
 }
 
-/* True if nothing was ever written to the socket: for a Unix socket, if nothing of it is still unread. */
+/* True if nothing was ever written to the socket, which is TCP's. */
 static bool nothing_was_sent(int fd)
 {
-	struct tcp_info info;
+	struct tcp_info info = {.tcpi_state = 0};
 	socklen_t len = sizeof info;
-	int unread = 0;
-	memset(&info, 0, sizeof info);
-	if (getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &len) == 0)
-		return info.tcpi_bytes_sent == 0;
-	return ioctl(fd, SIOCOUTQ, &unread) == 0 && unread == 0;
+	return getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &len) == 0 && info.tcpi_bytes_sent == 0;
 }
 
 bool connection_is_spent(const struct connection *connection)
@@ -128,20 +124,51 @@ bool connection_is_disconnected(const struct connection *connection)
 	       (poll(&look, 1, 0) > 0 && (look.revents & (POLLRDHUP | POLLHUP | POLLERR)) != 0);
 }
 
+/* Discards what has come; TCP does not even copy it. True as long as the socket is worth keeping. */
+static bool linger_on(const struct lingering *lingering, uint64_t now_us)
+{
+	char waste[LINGER_READ_BYTES];
+	ssize_t got = 1;
+	if (lingering->until_us <= now_us)
+		return false;
+	for (int i = 0; i < LINGER_READS && got > 0; i++)
+		got = recv(lingering->fd, waste, sizeof waste, MSG_DONTWAIT | MSG_TRUNC);
+	return got > 0 || (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR));
+}
+
+void connection_sweep_lingering(struct api *api, uint64_t now_us, bool all)
+{
+	if (!all && now_us < api->lingering_look_us)
+		return;
+	api->lingering_look_us = now_us + LINGER_POLL_US;
+	for (size_t i = api->lingering_count; i-- > 0;) {
+		if (!all && linger_on(&api->lingering[i], now_us))
+			continue;
+		close(api->lingering[i].fd);
+		api->lingering[i] = api->lingering[--api->lingering_count];
+	}
+}
+
 /* Keeps the socket for a moment after its last answer. Takes it over. */
 static void linger(struct api *api, int fd)
 {
+	uint64_t now_us = clock_now_us();
+	struct lingering lingering = {fd, now_us + LINGER_US};
 	assert(api->lingering_count <= LINGER_MAX);
 	if (fd < 0)
 		return;
 	shutdown(fd, SHUT_WR);
-	if (api->lingering_count == LINGER_MAX) {
+	if (api->lingering_count == LINGER_MAX) { /* many of their clients may have closed */
+		api->lingering_look_us = now_us;
+		connection_sweep_lingering(api, now_us, false);
+	}
+	if (!linger_on(&lingering, now_us) || api->lingering_count == LINGER_MAX) {
 		close(fd);
 		return;
 	}
 	if (api->lingering_count == 0)
-		api->lingering_look_us = clock_now_us() + LINGER_POLL_US;
-	api->lingering[api->lingering_count++] = (struct lingering){fd, clock_now_us() + LINGER_US};
+		api->lingering_look_us = now_us + LINGER_POLL_US;
+	api->lingering[api->lingering_count++] = lingering;
 }
 
 /* ---- connections that rest ---- */
@@ -202,18 +229,12 @@ void connection_free(struct connection *connection)
 {
 	struct api *api = connection->api;
 	assert(api->connections > 0 && connection->mhd_daemon->connections > 0);
-	bool tls = connection->link.tls;
 	assert(connection->request.state == REQUEST_NONE && !connection->watched);
-	/* If the request line is rubbish the 0.9 series closes without an answer, so send one. Over TLS it is too late
-	 * for that. */
-	if (!tls && connection->requests == 0 && !connection_is_ending(connection) && !api->stopping &&
-	    !connection_is_disconnected(connection) && nothing_was_sent(connection->fd)) {
-		tls_link_answer_plain(api, connection->fd, 400,
-				      "The request line is malformed. Send HTTP/1.1, and without TLS to this port.");
-		connection->linger = true;
-	}
-	tls_link_fini(connection, tls && !connection_is_ending(connection) && nothing_was_sent(connection->fd) &&
-					  !connection_is_disconnected(connection));
+	bool rejected = connection->requests == 0 && !connection_is_ending(connection) &&
+			!connection_is_disconnected(connection);
+	/* The library has rejected its first line, and may have said so. */
+	connection->linger = connection->linger || rejected;
+	tls_link_fini(connection, rejected && connection->link.tls && nothing_was_sent(connection->fd));
 	if (connection->linger && !api->stopping)
 		linger(api, fcntl(connection->fd, F_DUPFD_CLOEXEC, 0));
 	TAILQ_REMOVE(&api->lists[connection->phase], connection, entry);
@@ -300,27 +321,18 @@ void connection_reject(struct api *api, int fd, bool tls, enum http_counter why)
 	linger(api, fd);
 }
 
-/* Discards what has come; TCP does not even copy it. True as long as the socket is worth keeping. */
-static bool linger_on(const struct lingering *lingering, uint64_t now_us)
+void connection_reject_line(struct api *api, int fd, enum first_line line)
 {
-	char waste[LINGER_READ_BYTES];
-	ssize_t got = 1;
-	if (lingering->until_us <= now_us)
-		return false;
-	for (int i = 0; i < LINGER_READS && got > 0; i++)
-		got = recv(lingering->fd, waste, sizeof waste, MSG_DONTWAIT | MSG_TRUNC);
-	return got > 0 || (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR));
-}
-
-void connection_sweep_lingering(struct api *api, uint64_t now_us, bool all)
-{
-	if (!all && now_us < api->lingering_look_us)
-		return;
-	api->lingering_look_us = now_us + LINGER_POLL_US;
-	for (size_t i = api->lingering_count; i-- > 0;) {
-		if (!all && linger_on(&api->lingering[i], now_us))
-			continue;
-		close(api->lingering[i].fd);
-		api->lingering[i] = api->lingering[--api->lingering_count];
+	unsigned status = 400;
+	const char *detail = "The request line is malformed. Send HTTP/1.1, and without TLS to this port.";
+	assert(line > FIRST_LINE_GOOD);
+	if (line == FIRST_LINE_TOO_LONG) {
+		status = 414;
+		detail = "The URL is longer than 2048 bytes. Send a shorter one.";
+	} else if (line == FIRST_LINE_OTHER_VERSION) {
+		status = 505;
+		detail = "This version of HTTP is not supported. Send HTTP/1.1.";
 	}
+	tls_link_answer_plain(api, fd, status, detail);
+	linger(api, fd);
 }

@@ -20,6 +20,7 @@ static struct mhd_daemon *mhd_daemon_new(struct api *api, enum mhd_daemon_kind k
 		return NULL;
 	struct mhd_daemon *mhd_daemon = &daemon_pool->list[daemon_pool->count];
 	*mhd_daemon = (struct mhd_daemon){.api = api, .kind = kind};
+	TAILQ_INIT(&mhd_daemon->heads);
 	mhd_daemon->daemon = daemon_pool->start(mhd_daemon);
 	if (!mhd_daemon->daemon)
 		return NULL;

@@ -1,8 +1,8 @@
-/* Deferred connections: accepted, and nothing received yet; or idle for long. See http_internal.h.
+/* Deferred connections: accepted, and no whole first line received yet; or idle for long. See http_internal.h.
  *
- * libmicrohttpd allocates memory for the headers of each connection that is added. So a connection is added when bytes
- * have arrived, or its end. TCP_DEFER_ACCEPT would not do: such connections do not count towards the limits
- * and metrics, and Unix sockets do not have it. Worker's thread. */
+ * libmicrohttpd allocates memory for the headers of each connection that is added. So a connection is added when a
+ * first line has arrived (first_line.c; over TLS the first bytes), or its end. TCP_DEFER_ACCEPT would not do: such
+ * connections do not count towards the limits and metrics, and Unix sockets do not have it. Worker's thread. */
 #include <assert.h>
 #include <stdlib.h>
 #include <string.h>
@@ -59,7 +59,9 @@ static void deferred_end(struct api *api, struct deferred *deferred)
 bool deferred_begin(struct api *api, const struct arrival *arrival)
 {
 	struct deferred *deferred = memory_alloc(sizeof *deferred);
-	struct epoll_event event = {.events = EPOLLIN | EPOLLRDHUP | EPOLLONESHOT, .data.ptr = deferred};
+	/* a first line may come in many pieces; each is an event */
+	uint32_t often = arrival->requests > 0 ? EPOLLONESHOT : EPOLLET;
+	struct epoll_event event = {.events = EPOLLIN | EPOLLRDHUP | often, .data.ptr = deferred};
 	*deferred = (struct deferred){.arrival = *arrival};
 	if (epoll_ctl(api->deferred_fd, EPOLL_CTL_ADD, arrival->fd, &event) != 0) {
 		free(deferred);
@@ -80,6 +82,16 @@ static void deferred_start(struct api *api, struct deferred *deferred, deferred_
 	start(api, &arrival);
 }
 
+/* False if it goes on waiting. */
+static bool deferred_is_ready(struct deferred *deferred, bool ended)
+{
+	enum first_line line = first_line_look(&deferred->arrival);
+	if (line < FIRST_LINE_GOOD && !ended)
+		return false;
+	deferred->arrival.line = MAX(line, FIRST_LINE_GOOD);
+	return true;
+}
+
 static void check_list(struct api *api, struct deferred_list *list, enum http_counter timeout, uint64_t now_us)
 {
 	struct deferred *deferred;
@@ -93,8 +105,11 @@ void deferred_check(struct api *api, uint64_t now_us, deferred_start_fn *start)
 {
 	struct epoll_event events[STARTS_MAX];
 	int count = api->deferred_count > 0 ? epoll_wait(api->deferred_fd, events, STARTS_MAX, 0) : 0;
-	for (int i = 0; i < count; i++)
-		deferred_start(api, events[i].data.ptr, start);
+	for (int i = 0; i < count; i++) {
+		bool ended = (events[i].events & (EPOLLRDHUP | EPOLLHUP | EPOLLERR)) != 0;
+		if (deferred_is_ready(events[i].data.ptr, ended))
+			deferred_start(api, events[i].data.ptr, start);
+	}
 	check_list(api, &api->silent, HTTP_TIMEOUT_REQUEST, now_us);
 	check_list(api, &api->resting, HTTP_TIMEOUT_IDLE, now_us);
 }
@@ -110,10 +125,12 @@ void deferred_end_resting(struct api *api, deferred_start_fn *start)
 	struct deferred *deferred;
 	char byte;
 	while ((deferred = TAILQ_FIRST(&api->resting)) != NULL) {
-		if (recv(deferred->arrival.fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT) == 1)
+		if (recv(deferred->arrival.fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT) == 1) {
+			deferred->arrival.line = FIRST_LINE_GOOD;
 			deferred_start(api, deferred, start);
-		else
+		} else {
 			deferred_end(api, deferred);
+		}
 	}
 }
 

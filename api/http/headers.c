@@ -27,17 +27,22 @@ struct walk {
 	const char *expected; /* 0.9 series: where the next name must begin */
 };
 
-static bool is_token_text(const char *text, size_t len)
+size_t headers_token_span(const char *text, size_t len)
 {
 	static const bool allowed[256] = {
 		['a' ... 'z'] = true,  ['A' ... 'Z'] = true, ['0' ... '9'] = true, ['!'] = true,
 		['#' ... '\''] = true, ['*'] = true,         ['+'] = true,         ['-'] = true,
 		['.'] = true,          ['^' ... '`'] = true, ['|'] = true,         ['~'] = true};
+	size_t span = 0;
 	assert(text || len == 0);
-	for (size_t i = 0; i < len; i++)
-		if (!allowed[(unsigned char)text[i]])
-			return false;
-	return len > 0;
+	while (span < len && allowed[(unsigned char)text[span]])
+		span++;
+	return span;
+}
+
+static bool is_token_text(const char *text, size_t len)
+{
+	return len > 0 && headers_token_span(text, len) == len;
 }
 
 static bool has_bad_byte(const char *value, size_t len)
@@ -59,7 +64,9 @@ static void headers_reject(struct headers *headers, const char *why)
 static void parse_content_length(struct headers *headers, const char *value, size_t len)
 {
 	if (len == 0 || len > 18 || strspn(value, "0123456789") < len)
-		headers_reject(headers, "Content-Length is not a number. Send the length of the body in bytes.");
+		headers_reject(
+			headers,
+			"Content-Length is not a number. Send the length of the body in bytes, and nothing else.");
 	else
 		headers->content_length = strtoull(value, NULL, 10);
 }
@@ -192,8 +199,9 @@ static enum MHD_Result visit(void *arg, enum MHD_ValueKind kind, const char *key
 	}
 	/* Blanks at the end are not part of the value; the 0.9 series leaves them there. It also compares the whole
 	 * with "chunked": such a body would have no end for it, and the next request would be taken for a part of
-	 * it. */
-	while (len > 0 && (value[len - 1] == ' ' || value[len - 1] == '\t') && !is(key, key_len, "Transfer-Encoding"))
+	 * it. And it rejects such a Content-Length. */
+	bool exact = is(key, key_len, "Transfer-Encoding") || is(key, key_len, "Content-Length");
+	while (!exact && len > 0 && (value[len - 1] == ' ' || value[len - 1] == '\t'))
 		len--;
 	parse_header(walk, key, key_len, value, len);
 	return MHD_YES;
@@ -224,6 +232,22 @@ static void check_framing(const struct walk *walk, bool http_1_0)
 		headers_reject(headers, "There must be exactly one header Host.");
 }
 
+static void read_sizes(struct MHD_Connection *mhd, const struct walk *walk)
+{
+	struct headers *headers = walk->headers;
+	headers->too_large = walk->count > HEADERS_COUNT_MAX || walk->bytes > HEADERS_BYTES_MAX;
+	headers->many_cookies = MHD_get_connection_values_n(mhd, MHD_COOKIE_KIND, NULL, NULL) > HEADERS_COOKIES_MAX;
+}
+
+void headers_read_rejected(struct MHD_Connection *mhd, struct headers *ret_headers)
+{
+	struct walk walk = {.headers = ret_headers};
+	memset(ret_headers, 0, sizeof *ret_headers);
+	MHD_get_connection_values_n(mhd, MHD_HEADER_KIND, visit, &walk);
+	check_framing(&walk, false);
+	read_sizes(mhd, &walk);
+}
+
 void headers_read(struct MHD_Connection *mhd, const char *url, const char *method, const char *version,
 		  size_t target_len, struct headers *ret_headers)
 {
@@ -246,8 +270,7 @@ void headers_read(struct MHD_Connection *mhd, const char *url, const char *metho
 			headers_reject(ret_headers, "The header section is malformed.");
 	}
 	check_framing(&walk, strcmp(version, "HTTP/1.0") == 0);
-	ret_headers->too_large = walk.count > HEADERS_COUNT_MAX || walk.bytes > HEADERS_BYTES_MAX;
-	ret_headers->many_cookies = MHD_get_connection_values_n(mhd, MHD_COOKIE_KIND, NULL, NULL) > HEADERS_COOKIES_MAX;
+	read_sizes(mhd, &walk);
 	ret_headers->has_body = ret_headers->chunked || ret_headers->content_length > 0;
 }
 

@@ -43,8 +43,10 @@ static char tls_priorities[] =
 /* Mostly about clients that left. They hold no headers and no bodies. */
 static void on_library_message(void *arg, const char *format, va_list arguments)
 {
+	static const char own_answer[] = "Error processing request"; /* written before the answer is made */
 	char message[256];
-	(void)arg;
+	if (strncmp(format, own_answer, sizeof own_answer - 1) == 0)
+		request_forestall(arg);
 	if (!log_wants(LOG_DEBUG) || vsnprintf(message, sizeof message, format, arguments) < 0)
 		return;
 	message[strcspn(message, "\n")] = '\0';
@@ -136,7 +138,7 @@ static struct MHD_Daemon *api_start_daemon(struct mhd_daemon *mhd_daemon)
 	/* The strictness of the 0.9 series closes connections without an answer; that of 1.0 answers 400. */
 	const int strict = strncmp(MHD_get_version(), "0.", 2) == 0 ? 0 : 1;
 	return MHD_start_daemon(flags, 0, NULL, NULL, request_step, NULL, MHD_OPTION_EXTERNAL_LOGGER,
-				on_library_message, NULL, MHD_OPTION_NOTIFY_CONNECTION, on_connection, mhd_daemon,
+				on_library_message, mhd_daemon, MHD_OPTION_NOTIFY_CONNECTION, on_connection, mhd_daemon,
 				MHD_OPTION_NOTIFY_COMPLETED, on_completed, NULL, MHD_OPTION_URI_LOG_CALLBACK, on_target,
 				NULL, MHD_OPTION_UNESCAPE_CALLBACK, on_unescape, NULL,
 				MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)POOL_BYTES, MHD_OPTION_CONNECTION_LIMIT,
@@ -225,9 +227,15 @@ void api_check_disconnects(struct api *api)
 	}
 }
 
-/* deferred_start_fn: adds it to libmicrohttpd. */
+/* deferred_start_fn: adds it to libmicrohttpd, unless its first line is rejected. */
 static void start_connection(struct api *api, const struct arrival *arrival)
 {
+	assert(arrival->line >= FIRST_LINE_GOOD);
+	if (arrival->line != FIRST_LINE_GOOD) {
+		connection_reject_line(api, arrival->fd, arrival->line);
+		peer_leave(arrival->peer, clock_now_us());
+		return;
+	}
 	struct mhd_daemon *mhd_daemon = daemon_pool_choose(api, arrival->kind);
 	assert((mhd_daemon->kind == DAEMON_TLS) == (arrival->kind == DAEMON_TLS) && !api->arriving);
 	mhd_daemon->runnable = true;
@@ -258,7 +266,6 @@ void api_accept(struct api *api, int fd, const struct sockaddr *address, socklen
 									  : DAEMON_TCP,
 				  .until_us = clock_now_us() + (uint64_t)options->request_timeout_ms * 1000,
 				  .address_len = address_len};
-	char byte;
 	assert((!tls || api->tls) && address_len <= sizeof arrival.address);
 	if (api->connections + api->deferred_count >= api->config.max_connections) {
 		connection_reject(api, fd, tls, HTTP_REFUSED_ALL);
@@ -270,9 +277,11 @@ void api_accept(struct api *api, int fd, const struct sockaddr *address, socklen
 		return;
 	}
 	memcpy(&arrival.address, address, address_len);
-	bool has_spoken = recv(fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT) >= 0; /* or has ended */
-	if (has_spoken || !deferred_begin(api, &arrival))
-		start_connection(api, &arrival);
+	arrival.line = first_line_look(&arrival);
+	if (arrival.line <= FIRST_LINE_PARTIAL && deferred_begin(api, &arrival))
+		return;
+	arrival.line = MAX(arrival.line, FIRST_LINE_GOOD);
+	start_connection(api, &arrival);
 }
 
 /* Gives memory back to the kernel after a flood of connections. The allocator alone would keep it, and more of it with

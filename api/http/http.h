@@ -112,6 +112,13 @@ struct headers {
 void headers_read(struct MHD_Connection *mhd, const char *url, const char *method, const char *version,
 		  size_t target_len, struct headers *ret_headers);
 
+/* The same of a request that the library rejects before it calls the handler: `broken` is then NULL only if the headers
+ * are too large for it. */
+void headers_read_rejected(struct MHD_Connection *mhd, struct headers *ret_headers);
+
+/* How many bytes at the beginning may be part of a token (RFC 9110, 5.6.2): a method, or the name of a header. */
+size_t headers_token_span(const char *text, size_t len);
+
 /* True for 40 lower-case hex digits. */
 #define HEADERS_TOKEN_RULE "must be 40 lower-case hexadecimal digits"
 bool headers_is_token(const char *bytes, size_t len);

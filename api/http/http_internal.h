@@ -1,7 +1,7 @@
 /* Private to this folder: the state of one worker's HTTP side, its MHD daemons, connections and TLS links.
  *
  * The files use each other in this order only, each the ones before it:
- *     suspend, daemon_pool, deferred, tls, tls_bounds, tls_link, connection, reply, request, http
+ *     suspend, daemon_pool, headers, first_line, deferred, tls, tls_bounds, tls_link, connection, reply, request, http
  * Everything belongs to the worker's thread. */
 #ifndef HTTP_INTERNAL_H
 #define HTTP_INTERNAL_H
@@ -17,6 +17,8 @@
  * beside connections that cannot rest. */
 enum mhd_daemon_kind { DAEMON_TCP, DAEMON_UNIX, DAEMON_TLS };
 
+TAILQ_HEAD(connection_list, connection);
+
 /* The library goes through all suspended connections of a daemon whenever it resumes one. So that ten thousand waiting
  * requests do not slow down the others, connections are spread over several daemons. */
 struct mhd_daemon {
@@ -25,6 +27,7 @@ struct mhd_daemon {
 	enum mhd_daemon_kind kind;
 	bool runnable; /* it has something to do that its descriptor need not show */
 	size_t connections;
+	struct connection_list heads; /* whose first line has come, and not all of their headers */
 };
 
 enum { DAEMON_POOL_MAX = 64, MHD_DAEMON_CONNECTIONS = 512 };
@@ -53,26 +56,45 @@ void daemon_pool_run(struct api *api, uint64_t now_us);
 /* When a daemon has something to do that its descriptor does not show, in ms; 0: now; UINT64_MAX: never. */
 uint64_t daemon_pool_wait_ms(const struct api *api);
 
-/* ---- deferred.c: connections that the library does not have, since they say nothing ---- */
+/* ---- first_line.c: the first line of a connection that the library does not have yet ---- */
+
+enum first_line {
+	FIRST_LINE_NONE, /* nothing has come */
+	FIRST_LINE_PARTIAL,
+	FIRST_LINE_GOOD, /* or nothing more comes: the library takes it from here */
+	FIRST_LINE_MALFORMED,
+	FIRST_LINE_TOO_LONG,
+	FIRST_LINE_OTHER_VERSION,
+};
+
+/* Judges what came first on a connection; never NONE. MALFORMED as soon as no more bytes can mend it. */
+enum first_line first_line_parse(const char *bytes, size_t len) __attribute__((warn_unused_result));
+
+/* ---- deferred.c: connections that the library does not have, since they say nothing, or no whole line ---- */
 
 /* A connection on its way to libmicrohttpd: a new one, or one that rests between two requests. */
 struct arrival {
 	int fd;
 	enum mhd_daemon_kind kind;
-	struct peer *peer; /* the client's address; NULL: none */
-	uint64_t until_us; /* deferred for so long */
-	uint32_t requests; /* that it has made; 0: it is new */
-	uint64_t read;     /* the bytes of them */
+	struct peer *peer;    /* the client's address; NULL: none */
+	enum first_line line; /* when it is started: not NONE, not PARTIAL */
+	uint64_t until_us;    /* deferred for so long */
+	uint32_t requests;    /* that it has made; 0: it is new */
+	uint64_t read;        /* the bytes of them */
 	socklen_t address_len;
 	struct sockaddr_storage address;
 };
+
+/* first_line.c: looks into the socket, and leaves all there. Over TLS, and for later requests: NONE or GOOD. */
+enum first_line first_line_look(const struct arrival *arrival) __attribute__((warn_unused_result));
 
 TAILQ_HEAD(deferred_list, deferred);
 
 bool deferred_init(struct api *api) __attribute__((warn_unused_result)); /* false: with errno */
 void deferred_end_all(struct api *api);
 
-/* Watches it until bytes or its end arrive. False: it cannot be watched; the caller keeps it. */
+/* Watches it until a first line, its end, or (TLS, resting) any bytes arrive. False: it cannot be watched; the caller
+ * keeps it. */
 bool deferred_begin(struct api *api, const struct arrival *arrival) __attribute__((warn_unused_result));
 
 /* Starts the connection, and owns its socket. */
@@ -166,19 +188,17 @@ enum connection_phase {
 	CONNECTION_PHASE_COUNT
 };
 
-/* Connections of one phase in the order in which they entered it, which is also that of their deadlines. */
-TAILQ_HEAD(connection_list, connection);
-
 struct connection {
 	struct api *api;
 	struct MHD_Connection *mhd;
 	struct mhd_daemon *mhd_daemon; /* that serves it */
 	int fd;
 	enum connection_phase phase;
-	uint64_t deadline_us; /* of the phase; UINT64_MAX: none */
-	TAILQ_ENTRY(connection) entry;
-	bool linger;  /* bytes of the client may still be unread after the last answer */
-	bool watched; /* by suspend.c */
+	uint64_t deadline_us;               /* of the phase; UINT64_MAX: none */
+	TAILQ_ENTRY(connection) entry;      /* those of one phase in the order of their deadlines */
+	TAILQ_ENTRY(connection) head_entry; /* in the list `heads` of its daemon: request.state is BEGUN */
+	bool linger;                        /* bytes of the client may still be unread after the last answer */
+	bool watched;                       /* by suspend.c */
 	enum http_reach reach;
 	struct tls_link link;
 	struct peer *peer; /* the client's address; NULL: none */
@@ -228,6 +248,9 @@ void connection_end_idle(struct api *api);
 /* Answers 429 on a socket for which there is no room, and closes it; a TLS socket is closed without an answer. */
 void connection_reject(struct api *api, int fd, bool tls, enum http_counter why);
 
+/* Answers a first line that is not GOOD, and closes the socket. */
+void connection_reject_line(struct api *api, int fd, enum first_line line);
+
 /* Discards what came on answered sockets, unless that was done just before; `all`: closes every one of them. */
 void connection_sweep_lingering(struct api *api, uint64_t now_us, bool all);
 
@@ -245,6 +268,11 @@ void request_begin(struct request *request, const char *target);
 /* The access handler of libmicrohttpd. */
 enum MHD_Result request_step(void *arg, struct MHD_Connection *mhd, const char *url, const char *method,
 			     const char *version, const char *data, size_t *data_len, void **context);
+
+/* The library is about to answer a request of this daemon by itself. If that has come with all of its headers, answers
+ * it first, and nothing else can be sent: the 0.9 series would write the head of its own answer twice. Other requests
+ * cannot be told apart here. For the library's log. */
+void request_forestall(struct mhd_daemon *mhd_daemon);
 
 /* The answer has been sent, or the connection has ended before. Cancels what is under way, in every state; does nothing
  * if there is no request. */

@@ -35,7 +35,12 @@ static const unsigned states_before[] = {
 
 static void request_enter(struct request *request, enum request_state state)
 {
+	struct connection *connection = request->connection;
 	assert((states_before[state] & 1u << request->state) != 0);
+	if (request->state == REQUEST_BEGUN)
+		TAILQ_REMOVE(&connection->mhd_daemon->heads, connection, head_entry);
+	if (state == REQUEST_BEGUN)
+		TAILQ_INSERT_HEAD(&connection->mhd_daemon->heads, connection, head_entry);
 	request->state = state;
 }
 
@@ -119,6 +124,16 @@ static const char *request_check_head(struct request *request, const char *metho
 	return request_is_answered(request) ? NULL : path;
 }
 
+static void request_name(struct request *request)
+{
+	memcpy(request->id, request->headers.request_id, sizeof request->id);
+	if (request->id[0] == '\0') { /* random: only a name, but that of no other request */
+		unsigned char bytes[8];
+		random_bytes(bytes, sizeof bytes);
+		hex_write(bytes, sizeof bytes, request->id);
+	}
+}
+
 static void request_read_head(struct request *request, const char *url, const char *method, const char *version)
 {
 	struct headers *headers = &request->headers;
@@ -128,17 +143,35 @@ static void request_read_head(struct request *request, const char *url, const ch
 								       MHD_CONNECTION_INFO_REQUEST_HEADER_SIZE);
 	request->connection->read += info ? info->header_size : 0;
 	request->method = http_method_parse(method);
-	memcpy(request->id, headers->request_id, sizeof request->id);
-	if (request->id[0] == '\0') { /* random: only a name, but that of no other request */
-		unsigned char bytes[8];
-		random_bytes(bytes, sizeof bytes);
-		hex_write(bytes, sizeof bytes, request->id);
-	}
+	request_name(request);
 	const char *path = request_check_head(request, method, &query);
 	if (headers->chunked) /* the connection ends with the answer (headers.c) */
 		request->connection->linger = true;
 	if (path)
 		request_service(request)->head(request, method, path, query);
+}
+
+/* The head is whole, the handler has not been called, and no answer is queued. */
+static bool request_is_rejected_now(const struct connection *connection)
+{
+	return MHD_get_connection_info(connection->mhd, MHD_CONNECTION_INFO_REQUEST_HEADER_SIZE) &&
+	       !MHD_get_connection_info(connection->mhd, MHD_CONNECTION_INFO_HTTP_STATUS);
+}
+
+void request_forestall(struct mhd_daemon *mhd_daemon)
+{
+	struct connection *connection = TAILQ_FIRST(&mhd_daemon->heads);
+	while (connection && !request_is_rejected_now(connection))
+		connection = TAILQ_NEXT(connection, head_entry);
+	if (!connection)
+		return;
+	struct request *request = &connection->request;
+	headers_read_rejected(connection->mhd, &request->headers);
+	request_name(request);
+	if (request->headers.broken)
+		request_reject_raw(request, 400, request->headers.broken);
+	else
+		request_reject_raw(request, 431, "The headers are too large. Send fewer.");
 }
 
 static enum MHD_Result request_answer(struct request *request)
@@ -271,6 +304,8 @@ void request_end(struct request *request, enum MHD_RequestTerminationCode how)
 	if (request->state == REQUEST_NONE)
 		return;
 	unsigned status = request_final_status(request);
+	if (status != 0 && request->state != REQUEST_ANSWERED)
+		connection->linger = true; /* of the library: the client may still send */
 	if (how != MHD_REQUEST_TERMINATED_COMPLETED_OK && request_is_late(request))
 		ended = "late";
 	else if (how != MHD_REQUEST_TERMINATED_COMPLETED_OK && (status == 0 || request->state == REQUEST_ANSWERED))

@@ -13,6 +13,7 @@
 #include <poll.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 
 #include "http_internal.h"
 
@@ -179,6 +180,7 @@ void tls_link_answer(struct connection *connection, unsigned status, const char 
 	else if (link->session && link->state == TLS_LINK_UP)
 		(void)gnutls_record_send(link->session, text, len);
 	tls_link_bye(link);
+	shutdown(connection->fd, SHUT_WR); /* nothing of the library comes after it */
 	connection->linger = true;
 }
 

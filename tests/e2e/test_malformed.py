@@ -7,10 +7,10 @@ The rows are in malformed/*.txt, one a line: a name, the status expected, the by
     $L                    the length of what follows the first empty line
 
     after the status:     *  the HTTP library may answer by itself, without a problem document
-                          !  it is not HTTP, or far beyond all bounds: closing without an answer will do as well
+                          !  it is far beyond all bounds: closing without an answer will do as well
                           @  413 will do as well as 400: a number without bounds
 
-One row is answered 505, by the library: HTTP of another major version.
+One row is answered 505: HTTP of another major version.
 """
 
 import json
@@ -20,9 +20,9 @@ import time
 
 import pytest
 
-from harness import SLOW, Lab, read_response
+from harness import SLOW, Lab, Response, curl, read_response
 
-CODES = {400: "invalid-request", 403: "forbidden", 415: "invalid-request", 404: "not-found", 405: "method-not-allowed", 413: "too-large", 414: "too-large", 431: "too-large"}
+CODES = {400: "invalid-request", 403: "forbidden", 415: "invalid-request", 404: "not-found", 405: "method-not-allowed", 413: "too-large", 414: "too-large", 431: "too-large", 505: "invalid-request"}
 
 # Commands that redlockd sends without a request. Any other command comes from a request that was let through. The guard
 # sends its scripts with EVAL; they call HMGET, HINCRBY and HSET. Scripts of requests are sent with EVALSHA.
@@ -51,8 +51,8 @@ def to_bytes(text):
     return whole.replace(b"$L", str(len(whole.partition(b"\r\n\r\n")[2])).encode(), 1)
 
 
-def rows():
-    for path in sorted(pathlib.Path(__file__).with_name("malformed").glob("*.txt")):
+def rows(files="*.txt"):
+    for path in sorted(pathlib.Path(__file__).with_name("malformed").glob(files)):
         for line in path.read_text("ascii").splitlines():
             if line and not line.startswith("#"):
                 name, expected, sent = re.fullmatch(r"(\S+) +(\d{3}[*!@]*) {1,5}(.*)", line).groups()
@@ -60,6 +60,10 @@ def rows():
 
 
 ROWS = list(rows())
+
+
+def is_strict(address):
+    return int(curl(address, "GET", "/version").json["libraries"]["libmicrohttpd"].partition(".")[0]) >= 1
 
 
 @pytest.fixture(scope="module")
@@ -74,7 +78,7 @@ def target():
 @pytest.fixture(scope="module")
 def strict_library(target):
     """From 1.0 on libmicrohttpd answers many more of these requests by itself, with the same status."""
-    return int(target.curl("GET", "/version").json["libraries"]["libmicrohttpd"].partition(".")[0]) >= 1
+    return is_strict(target.address)
 
 
 def foreground_calls(service):
@@ -92,6 +96,22 @@ def send(service, content):
         return read_response(plain)
     finally:
         plain.close()
+
+
+def parse_answers(content):
+    """All answers that came on a connection, each with its Content-Length."""
+    answers = []
+    while content:
+        head, end, rest = content.partition(b"\r\n\r\n")
+        lines = head.decode("ascii").split("\r\n")
+        assert end and lines[0].startswith("HTTP/1."), content
+        headers = {name.lower(): value.strip() for name, _, value in (line.partition(":") for line in lines[1:])}
+        length = int(headers["content-length"])
+        assert len(rest) >= length or rest.startswith(b"HTTP/1."), content
+        length = 0 if rest.startswith(b"HTTP/1.") else length
+        answers.append(Response(int(lines[0].split()[1]), headers, rest[:length], 0))
+        content = rest[length:]
+    return answers
 
 
 def test_there_are_rows_enough():

@@ -187,12 +187,13 @@ static bool reference_line(struct framing *framing, const char *line, size_t len
 	for (const char *c = value; c < end; c++)
 		if (iscntrl((unsigned char)*c) && *c != '\t')
 			return false;
-	/* Blanks on either side are none of the value's. (Behind "chunked" the 0.9 series of libmicrohttpd does not
-	 * know that: it is refused.) */
-	while (end > value && (end[-1] == ' ' || end[-1] == '\t') &&
-	       !is_header(line, (size_t)(colon - line), "Transfer-Encoding"))
+	/* Blanks on either side are none of the value's. (Behind "chunked" and a length the 0.9 series of libmicrohttpd
+	 * does not know that: they are refused.) */
+	size_t name_len = (size_t)(colon - line);
+	bool exact = is_header(line, name_len, "Transfer-Encoding") || is_header(line, name_len, "Content-Length");
+	while (!exact && end > value && (end[-1] == ' ' || end[-1] == '\t'))
 		end--;
-	count_header(framing, line, (size_t)(colon - line), value, (size_t)(end - value));
+	count_header(framing, line, name_len, value, (size_t)(end - value));
 	return true;
 }
 

@@ -111,7 +111,7 @@ static const struct {
 	{S("POST /locks HTTP/1.1\r\n" HOST "Content-Length: 16x\r\n\r\n{\"resource\":\"a\"}"), 400},
 	{S("POST /locks HTTP/1.1\r\n" HOST "Content-Length: 1 6\r\n\r\n{\"resource\":\"a\"}"), 400},
 	{S("POST /locks HTTP/1.1\r\n" HOST "Content-Length: \r\n\r\n{\"resource\":\"a\"}"), 400},
-	{S("POST /locks HTTP/1.1\r\n" HOST "Content-Length: 99999999999999999999\r\n\r\n{}"), 413},
+	{S("POST /locks HTTP/1.1\r\n" HOST "Content-Length: 99999999999999999999\r\n\r\n{}"), 400},
 	{S("POST /locks HTTP/1.1\r\n" HOST "Content-Length: 16385\r\n\r\n{}"), 413},
 	{S("POST /locks HTTP/1.1\r\n" HOST "Content-Length: 26\r\nTransfer-Encoding: chunked\r\n\r\n" CHUNKED), 400},
 	{S("POST /locks HTTP/1.1\r\n" HOST "Transfer-Encoding: chunked\r\nContent-Length: 26\r\n\r\n" CHUNKED), 400},

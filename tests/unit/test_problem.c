@@ -59,6 +59,7 @@ START_TEST(test_contract)
 		{PROBLEM_URL_TOO_LONG, 414, "too-large"},
 		{PROBLEM_BODY_ENCODED, 415, "invalid-request"},
 		{PROBLEM_HEADERS_TOO_LARGE, 431, "too-large"},
+		{PROBLEM_OTHER_HTTP_VERSION, 505, "invalid-request"},
 		{PROBLEM_TOO_MANY_REQUESTS, 429, "too-many-requests"},
 		{PROBLEM_NO_QUORUM, 503, "no-quorum"},
 		{PROBLEM_SPLIT_VOTE, 503, "split-vote"},
