@@ -111,8 +111,8 @@ part_contract_node() {
 }
 part_clang() { needs_clang && ctests "" clang -LE 'long|corpus'; }
 # End-to-end tests of the code that parses input, and of objects that outlive the request that made them.
-asan_tests="batch disconnect force hold idempotency keys leases limits listings malformed master_unasked metadata modes"
-asan_tests="$asan_tests query rediss resting sets tls tls_clients waiting watch"
+asan_tests="batch crowds disconnect force hold idempotency keys leases limits listings malformed master_replies metadata modes"
+asan_tests="$asan_tests one_answer query rediss resting sets tls tls_handshakes waiting watch"
 e2e_files() { # OPTION NAME…
 	option=$1
 	shift
