@@ -111,6 +111,7 @@ step() { # NAME COMMAND [NAME=value…]
 }
 
 files="test_rediss test_leases test_delivered test_masters test_master_addresses test_master_channel test_guard_restart test_redlockctl_tls test_waiting"
+files="$files test_crowds test_master_replies test_modes test_no_memory test_one_answer"
 for file in tests/e2e/test_tls*.py; do
 	[ ! -e "$file" ] || files="$files $(basename "$file" .py)"
 done
