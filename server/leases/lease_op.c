@@ -454,6 +454,7 @@ static void note_sight(struct lease_op *op, const struct lease_ref *ref, const s
 		sight->id = LEASE_SEVERAL_ID;
 	lease_several_free(sight->several);
 	sight->several = lease_several_read(reply);
+	event->wait_for_all = sight->several && sight->several->count > sight->several->listed;
 	event->elsewhere = op->taken && lease_mode_note_taken(op, reply->taken, reply->taken_len);
 	event->holder = sight->id;
 	event->fence = sight->holder.fence;

@@ -107,20 +107,38 @@ static void add_lease(struct lease_holders *several, const struct lease_held *co
 	several->digest += strtoull(digits, NULL, 16);
 }
 
-/* More leases than a master lists: what most of the masters say of all, or the first of them. */
-static void count_unlisted(const struct lease_op *look, struct lease_holders *several)
+/* On how many masters the leases are those that are on one of them. */
+static size_t count_alike(const struct lease_op *look, const struct lease_holders *one)
 {
-	unsigned best = 0;
+	size_t alike = 0;
+	assert(one);
 	for (unsigned i = 0; i < look->core.params.masters; i++) {
+		const struct lease_holders *other = look->seen[i].several;
+		alike += other && other->count == one->count && other->digest == one->digest;
+	}
+	return alike;
+}
+
+/* More leases than a master lists: what a majority says of all. If none agrees, as many as each master of a majority
+ * has, and a digest of what all say: it is the same as long as nothing changes there. */
+static void count_unlisted(const struct lease_op *look, struct lease_holders *several, size_t needed)
+{
+	uint64_t counts[REDLOCK_MASTERS_MAX] = {0};
+	size_t masters = look->core.params.masters;
+	several->digest = 0;
+	for (size_t i = 0; i < masters; i++) {
 		const struct lease_holders *one = look->seen[i].several;
-		unsigned votes = 0;
-		for (unsigned j = 0; one && j < look->core.params.masters; j++) {
-			const struct lease_holders *other = look->seen[j].several;
-			votes += other && other->count == one->count && other->digest == one->digest;
-		}
-		if (votes <= best)
+		if (!one)
 			continue;
-		best = votes;
+		counts[i] = one->count;
+		several->digest += one->digest;
+	}
+	qsort(counts, masters, sizeof *counts, compare_later);
+	several->count = (uint32_t)counts[needed - 1];
+	for (size_t i = 0; i < masters; i++) {
+		const struct lease_holders *one = look->seen[i].several;
+		if (!one || count_alike(look, one) < needed)
+			continue;
 		several->count = one->count;
 		several->digest = one->digest;
 	}
@@ -166,7 +184,7 @@ struct lease_holders *lease_several_merge(const struct lease_op *look)
 	free(all);
 	several->count = several->listed;
 	if (!all_listed)
-		count_unlisted(look, several);
+		count_unlisted(look, several, needed);
 	if (look->request.operation == LEASE_INSPECT)
 		keep_first(several, look->request.few ? LEASE_HOLDERS_FEW : LEASE_HOLDERS_MAX);
 	qsort(several->list, several->listed, sizeof *several->list, compare_fences);

@@ -155,6 +155,7 @@ static void handle_vote(struct redlock *op, const struct redlock_event *event, s
 							     event->waiters, event->ttl_us,        event->remaining_us,
 							     event->holder,  event->fence};
 	redlock_fence_note(op, event);
+	op->params.wait_for_all |= event->wait_for_all;
 	if (op->state != REDLOCK_RAISING)
 		evaluate_votes(op, event->now_us, out);
 }

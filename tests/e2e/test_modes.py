@@ -277,6 +277,27 @@ def test_they_are_listed(service, resource):
     assert {lock["resource"][-1]: (lock["mode"], lock["holder_count"]) for lock in locks} == {"s": ("shared", 1), "k": ("exclusive", 1)}
 
 
+def test_masters_that_have_different_leases_agree_on_a_tag(lab):
+    """Each master misses other leases, and none lists all of them: nothing changes, so no answer differs from another."""
+    servers = lab.redises(3)
+    services = [lab.redlockd(servers, "--master-timeout-ms", "500") for _ in range(2)]
+    client = services[0].client()
+    for server in servers:
+        services[0].wait_voting(3)
+        server.stop()
+        for _ in range(60):
+            assert client.call("POST", "/locks", {"resource": "a", "mode": "shared", "ttl_ms": 60000}).status == 201
+        late = time.monotonic() + 2 * 0.5  # no command that it finds then is in time
+        wait_until(lambda: time.monotonic() > late, what="the commands are late")  # noqa: B023
+        server.cont()
+    for service in services:
+        service.wait_voting(3)
+    wait_until(lambda: [server.cli("ZCARD", "a") for server in servers] == [120] * 3, what="each has two thirds")
+    answers = [service.curl("GET", "/locks/a") for _ in range(20) for service in services]
+    assert {(answer.headers["etag"], answer.json["holder_count"]) for answer in answers} == {(answers[0].headers["etag"], 120)}
+    client.close()
+
+
 def test_the_tag_changes_with_the_holders(service, resource):
     def tag():
         return service.curl("GET", f"/locks/{quote(resource)}").headers["etag"]
