@@ -118,7 +118,8 @@ size_t lease_queue_list(const struct leases *leases, const struct masters_notifi
 		uint64_t arrival = waiter->op->core.arrival;
 		bool is_up_to_last = notification->last > 0 && arrival <= notification->last;
 		bool is_named = ours && arrival == notification->arrival;
-		bool is_notified = is_up_to_last && is_shared(waiter), is_first = !is_behind(waiter);
+		bool is_first = !is_behind(waiter), is_set = waiter->op->request.set_count > 0;
+		bool is_notified = is_up_to_last && is_shared(waiter) && (!is_set || is_first);
 		if (!is_up_to_last && !is_first)
 			break;
 		if (is_named || (!is_notified && (ours || !is_first)))

@@ -102,7 +102,7 @@ static void add_lease(struct lease_holders *several, const struct lease_held *co
 	held_copy(held, named[0]);
 	held->remaining_ms = left_ms[MIN(count, needed) - 1];
 	held->holder.fence = fence;
-	char digits[10] = ""; /* as in inspect.lua */
+	char digits[10] = ""; /* as in shared_add.lua */
 	memcpy(digits, held->token + LEASE_TOKEN_LEN - 9, 9);
 	several->digest += strtoull(digits, NULL, 16);
 }

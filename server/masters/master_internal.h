@@ -33,7 +33,8 @@ enum {
 	MASTER_PENDING_MAX = 10000, /* releases kept for one master */
 	/* Resources in one command: a master does nothing else meanwhile, for some 150 µs. */
 	MASTER_BATCH_MAX = 32,
-	MASTER_BATCH_INSPECT_MAX = 8, /* … which takes longer where many hold a resource together */
+	MASTER_BATCH_INSPECT_MAX = 8,  /* … which takes longer where many hold a resource together … */
+	MASTER_BATCH_LISTED_MAX = 100, /* … and goes alone if it may list more of them */
 	MASTER_BATCH_BITS = 256,
 	MASTER_BATCH_SPAN_US = 2000, /* between the deadlines of one batch */
 	MASTER_ARGUMENTS_MAX = 11,   /* of a script */

@@ -163,14 +163,18 @@ void redlock_attempt_pause(struct redlock *op, uint64_t now_us)
 	assert(op->deadline_us >= now_us);
 }
 
-/* The masters whose notifications are news: those on which the holder was seen. A master that is free while the holder
- * has a majority elsewhere notifies after every attempt, and each notification would cause another attempt. */
+/* The masters whose notifications are news: those on which the holder was seen; if it has no majority there, those that
+ * did not grant. A master that is free while a majority elsewhere is not notifies after every attempt, and each
+ * notification would cause another attempt. */
 static uint16_t find_held_by(const struct redlock *op, const struct redlock_result *result)
 {
 	assert(!result || result->outcome == REDLOCK_LOCKED);
 	uint16_t held_by = result && result->has_holder ? redlock_tally_named(op, result->holder) : 0;
+	uint16_t all = redlock_all_masters(op);
 	assert((held_by & ~op->answered) == 0);
-	return redlock_tally_is_majority(op, held_by) ? held_by : redlock_all_masters(op);
+	if (redlock_tally_is_majority(op, held_by))
+		return held_by;
+	return result ? all & (uint16_t)~redlock_tally_voted(op, REDLOCK_VOTE_GRANTED) : all;
 }
 
 /* When the lock may be free, as far as this attempt knows. */

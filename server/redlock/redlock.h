@@ -114,7 +114,7 @@ struct redlock_event {
 	uint64_t holder;    /* HELD: identity of the token that holds it here; equal tokens, equal numbers */
 	bool other_library; /* HELD: the holder is not redlockd's, so its release notifies nobody */
 	bool elsewhere;     /* acquire HELD: the slot that was asked for is held here, and another one is free */
-	bool wait_for_all; /* inspect HELD: a majority does not decide what the caller wants to know; see the parameter */
+	bool wait_for_all;  /* inspect HELD: from now on as the parameter says */
 };
 
 struct redlock_params {

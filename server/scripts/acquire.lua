@@ -69,7 +69,7 @@ end
 local hold_until = args[3] ~= '0' and (now_us - now_us % 1000) / 1000 + args[3] or 0
 hold_until = ':' .. hold_until .. ':'
 local raised, raises = {}, {'HSET', hash} -- by bucket: the numbers since the hash was read; the command that writes them
-local held = {} -- by key: what those are told that do not wait, while nobody does
+local held = {} -- by key: what those are told that do not wait
 local cleans = {} -- by queue: stale entries before its first, which are removed when nothing is granted any more
 
 local function one(i)
@@ -82,7 +82,7 @@ local function one(i)
 	if args[at + 5] ~= '' then
 		entry, wait_ms = string.sub(args[at + 5], 1, 33), tonumber(string.sub(args[at + 5], 35))
 	end
-	if held[key] and not entry and not waits then
+	if held[key] and not entry and (not waits or cleans[string.sub(hash, 1, -7) .. 'queue:' .. key]) then
 		return held[key]
 	end
 	if waits then

@@ -104,7 +104,7 @@ if not other and not which then
 		if queued then
 			local queue, stale = base .. 'queue:' .. key, stales[i]
 --include queue_clean.lua
-			local removed = entry and call('ZREM', queue, entry) or 0
+			local removed = entry and stale + call('ZREM', queue, entry) or 0
 			if removed > 0 and kind == '+' then
 				local is_new = news[i]
 --include queue_next.lua

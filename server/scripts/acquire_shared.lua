@@ -89,7 +89,7 @@ if not first and room then
 --include watch_tell.lua
 	if waits then
 --include queue_clean.lua
-		local removed = entry and call('ZREM', queue, entry) or 0
+		local removed = entry and stale + call('ZREM', queue, entry) or 0
 		if kind == '+' then
 			local is_new = not shared or #ended > 0
 			if removed > 0 then
@@ -99,7 +99,7 @@ if not first and room then
 --include queue_first.lua
 --include queue_clean.lua
 			if first and string.sub(first, 17, 17) == '#' then
-				local its_most = tonumber(string.sub(first, 35))
+				local its_most = tonumber(string.sub(first, 35)) or 1
 --include slot_free.lua
 				if is_free then -- the next one, too
 					local free, room = '', 1

@@ -6,8 +6,8 @@
 -- KEYS[n]  {prefix}redlockd:master
 -- ARGV[1]  epoch     as in acquire.lua
 -- ARGV[2]  watch_ms  for so long, changes of the holder are published (watch_tell.lua); 0: the caller does not watch
--- ARGV[3]  most      of several leases, at most so many are listed: those that end first; if more than 100, those on one
---                    resource without caller and metadata
+-- ARGV[3]  most      of several leases, at most so many are listed: those that end first; if more than 100, without
+--                    caller and metadata
 -- … and two more for each further resource.
 --
 -- Returns {0, now_us, remaining_ms, value, waiters}  held; remaining_ms -1: it never expires; value false: another type
@@ -58,8 +58,11 @@ local function one(i)
 		end
 	end
 	for i = 1, #values do
-		local head = tonumber(most) > 100 and string.match(values[i] or '', '^%x+[+#]%d*:[^\n]*')
-		listed[2 * i - 1], listed[2 * i] = head or values[i], tokens[2 * i] - 1 - now_ms
+		local its = values[i]
+		if its and tonumber(most) > 100 then
+			its = string.gsub(its, '^([^\n]*)\n?[^\n]*\n?[^\n]*(\n?)', '%1%2%2%2')
+		end
+		listed[2 * i - 1], listed[2 * i] = its, tokens[2 * i] - 1 - now_ms
 	end
 	return {0, now_us, remaining, value, waiters, live, redis.call('HGET', holders, 'digest') or '0', listed}
 end

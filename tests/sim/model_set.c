@@ -59,7 +59,7 @@ static bool add_shared(struct model_master *master, unsigned key, const struct m
 
 /* All is free and it is the caller's turn in all queues: what follows. */
 static void acquire_sets(struct model_master *master, const struct model_command *command, bool queued,
-			 struct model_reply *ret_reply)
+			 const uint32_t stales[MODEL_KEYS], struct model_reply *ret_reply)
 {
 	/* local hold_until = ARGV[3] ~= '0' and … + ARGV[3] or 0
 	 * local value = ARGV[1] .. ';' .. … .. ARGV[9] */
@@ -82,7 +82,7 @@ static void acquire_sets(struct model_master *master, const struct model_command
 		/* if kind == '+' then call('ZADD', …) … --include shared_prune.lua, shared_last.lua
 		 * else call('SET', key, value, 'PX', ARGV[2])
 		 * --include watch_tell.lua
-		 * local removed = entry and call('ZREM', queue, entry) or 0
+		 * local removed = entry and stale + call('ZREM', queue, entry) or 0
 		 * if removed > 0 and kind == '+' then --include queue_next.lua */
 		bool is_new = false;
 		if (command->kind == MODEL_PLUS)
@@ -90,7 +90,8 @@ static void acquire_sets(struct model_master *master, const struct model_command
 		else
 			model_set(master, key, &value, command->ttl_ms);
 		ret_reply->watched |= model_watch_tell(master, key);
-		bool removed = command->entry.replica != 0 && queued && model_queue_remove(master, key, command->entry);
+		bool removed = command->entry.replica != 0 && queued &&
+			       (model_queue_remove(master, key, command->entry) || stales[key] > 0);
 		if (removed && command->kind == MODEL_PLUS)
 			model_queue_next(master, key, is_new, ret_reply);
 		/* for i = 1, guess > old and count or 0 do call('HSET', hash, ARGV[i + 9], ARGV[5]) */
@@ -127,6 +128,7 @@ void model_acquire_set(struct model_master *master, const struct model_command *
 {
 	struct model_entry entry = command->entry, other = {0};
 	struct model_reply held = {.code = -1}; /* no key is held */
+	uint32_t stales[MODEL_KEYS] = {0};
 	unsigned behind = 0;
 	assert_set(command);
 	assert(command->token != 0);
@@ -142,8 +144,10 @@ void model_acquire_set(struct model_master *master, const struct model_command *
 		/* --include queue_first.lua
 		 * if kind == '+' then --include queue_shared.lua
 		 * if first and first ~= entry and not other then other, behind = first, i */
+		uint32_t before = master->queues[key].count;
 		struct model_entry first = command->kind == MODEL_PLUS ? model_shared_before(master, command, key)
 								       : model_queue_first(master, key);
+		stales[key] = before - master->queues[key].count;
 		if (first.replica != 0 && !model_same_entry(first, entry) && other.replica == 0) {
 			other = first;
 			behind = key;
@@ -154,7 +158,7 @@ void model_acquire_set(struct model_master *master, const struct model_command *
 		look_at(master, command, key, other.replica == 0, &held);
 	/* if not other and not which then */
 	if (other.replica == 0 && held.code != 0) {
-		acquire_sets(master, command, queued, ret_reply);
+		acquire_sets(master, command, queued, stales, ret_reply);
 		return;
 	}
 	/* for i = 1, entry and count or 0 do --include queue_join.lua */

@@ -100,10 +100,12 @@ static void tell(const struct model_master *master, unsigned key, struct model_e
 	/* if string.sub(first, 17, 17) == '#' then told = first .. free */
 	reply->free[key] = first.kind == MODEL_SLOT ? free : 0;
 	/* for i = 1, #others do if string.sub(others[i], 17, 17) ~= '+' or places == 0 then break */
-	uint32_t others = first.kind == MODEL_PLUS && room > 1 ? queue->count : 0;
-	for (uint32_t i = 0; i < others && places > 0 && queue->entries[i].kind == MODEL_PLUS; i++) {
+	uint32_t others = first.kind == MODEL_PLUS && (room > 1 || first.of_set) ? queue->count : 0;
+	for (uint32_t i = 0; i < others; i++) {
 		if (!model_is_alive(master, queue->entries[i].replica))
 			continue;
+		if (places == 0 || queue->entries[i].kind != MODEL_PLUS)
+			break;
 		last = queue->entries[i];
 		places -= !last.of_set;
 	}
@@ -157,11 +159,13 @@ void model_release_queue(struct model_master *master, const struct model_command
 	uint32_t kind = own ? own->kind : master->keys[key].value.kind;
 	uint32_t room = room_for(master, key, first, free);
 	/* if wait_ms > 0 then room = math.min(room, 1)
-	 * elseif room == 0 and shortened and its_kind ~= kind then room = 1 */
+	 * elseif room <= 0 then … room = (was_before or shortened and its_kind ~= kind) and 1 or 0 */
+	bool was_before = left && command->entry.kind != MODEL_PLUS && first.kind == kind &&
+			  command->entry.arrival < first.arrival && kind != MODEL_EXCLUSIVE;
 	if (stays)
 		room = room > 1 ? 1 : room;
-	else if (room == 0 && shortened && first.kind != kind)
-		room = 1;
+	else if (room == 0)
+		room = was_before || (shortened && first.kind != kind);
 	if (room > 0)
 		tell(master, key, first, free, room, reply);
 }
@@ -270,11 +274,12 @@ int64_t model_shared_first_left_ms(const struct model_master *master, const stru
 }
 
 /* What follows a grant in the queue. */
-static void acquire_tells(struct model_master *master, const struct model_command *command, bool is_new,
+static void acquire_tells(struct model_master *master, const struct model_command *command, bool is_new, uint32_t stale,
 			  struct model_reply *reply)
 {
-	/* local removed = entry and call('ZREM', queue, entry) or 0 */
-	bool removed = command->entry.replica != 0 && model_queue_remove(master, command->key, command->entry);
+	/* local removed = entry and stale + call('ZREM', queue, entry) or 0 */
+	bool removed = command->entry.replica != 0 &&
+		       (model_queue_remove(master, command->key, command->entry) || stale > 0);
 	/* if kind == '+' then … if removed > 0 then --include queue_next.lua */
 	if (command->kind == MODEL_PLUS) {
 		if (removed)
@@ -306,13 +311,16 @@ void model_acquire_shared(struct model_master *master, const struct model_comman
 	if (!model_acquire_begins(master, command, ret_reply))
 		return;
 	struct model_entry entry = command->entry, first = {0};
+	uint32_t stale = 0;
 	bool waits = master->waited_us > master->now_us;
 	/* if waits then */
 	if (waits) {
 		/* if entry then call('ZADD', queue, 'NX', string.sub(entry, 18), entry) */
 		if (entry.replica != 0)
 			model_queue_add(master, command->key, entry);
+		uint32_t before = master->queues[command->key].count;
 		first = model_shared_before(master, command, command->key);
+		stale = before - master->queues[command->key].count;
 	}
 	struct model_key *key = model_look_up(master, command->key);
 	/* Both ways end with shared_prune.lua: here it is done first. */
@@ -323,7 +331,7 @@ void model_acquire_shared(struct model_master *master, const struct model_comman
 	if (first.replica == 0 && has_room(key, command, same)) {
 		acquire_adds(master, command, ret_reply);
 		if (waits)
-			acquire_tells(master, command, is_new, ret_reply);
+			acquire_tells(master, command, is_new, stale, ret_reply);
 		return;
 	}
 	/* if entry then --include queue_join.lua */

@@ -166,8 +166,8 @@ START_TEST(test_a_notification_from_where_the_holder_is_counts_after_others)
 }
 END_TEST
 
-/* No holder has a majority: each master may be the one that decides. */
-START_TEST(test_without_a_majority_each_notification_counts)
+/* No holder has a majority: each master that did not grant may be the one that decides. */
+START_TEST(test_without_a_majority_each_notification_counts_but_of_those_that_granted)
 {
 	struct driver driver = waiter(3, true);
 
@@ -175,6 +175,14 @@ START_TEST(test_without_a_majority_each_notification_counts)
 	driver_vote(&driver, T, 2, FAILED);
 	driver_held(&driver, T, 1, A, LEFT);
 	sleeps_until(&driver, T + WAIT);
+	driver_notified(&driver, T + 50, 0);
+	sleeps_until(&driver, T + WAIT);
+	driver_notified(&driver, T + 100, 2);
+	attempts(&driver, 2); /* with that one it is a majority */
+	driver = waiter(3, true);
+	driver_vote(&driver, T, 0, GRANTED);
+	driver_vote(&driver, T, 2, FAILED);
+	driver_held(&driver, T, 1, A, LEFT);
 	driver_notified(&driver, T + 100, 2);
 	sleeps_until(&driver, T + 100 + TIMEOUT);
 }
@@ -259,8 +267,8 @@ int main(void)
 		  test_a_master_without_the_holder_has_nothing_to_say,
 		  test_a_notification_from_where_the_holder_is_not_is_no_news,
 		  test_a_notification_from_where_the_holder_is_counts_after_others,
-		  test_without_a_majority_each_notification_counts, test_another_process_is_given_its_time,
-		  test_being_passed_by_has_an_end, test_a_waiter_that_was_notified_does_not_stand_back,
-		  test_passed_wakes_none_of_those_behind);
+		  test_without_a_majority_each_notification_counts_but_of_those_that_granted,
+		  test_another_process_is_given_its_time, test_being_passed_by_has_an_end,
+		  test_a_waiter_that_was_notified_does_not_stand_back, test_passed_wakes_none_of_those_behind);
 	return suite_run("redlock_wait_notified", tcase, NULL);
 }

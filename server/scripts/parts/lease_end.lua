@@ -38,8 +38,11 @@
 --include queue_room.lua
 			if wait_ms > 0 then -- an attempt that failed: nobody but the first can have waited for it to end
 				room = math.min(room, 1)
-			elseif room == 0 and shortened and its_kind ~= kind then -- it was told a later end
-				room = 1
+			elseif room <= 0 then
+				-- it was told a later end than that at which it may enter: when all leases end, not when the first one does
+				local was_before = left > 0 and string.sub(entry, 17, 17) ~= '+' and its_kind == kind and
+					string.sub(entry, 18, 33) < string.sub(first, 18, 33)
+				room = (was_before or shortened and its_kind ~= kind) and 1 or 0
 			end
 			if room > 0 then
 --include queue_tell.lua

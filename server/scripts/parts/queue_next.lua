@@ -5,7 +5,7 @@
 --include queue_first.lua
 --include queue_clean.lua
 --include shared_live.lua
-		local room = first and string.sub(first, 17, 17) == '+' and tonumber(string.sub(first, 35)) - live or 0
+		local room = first and string.sub(first, 17, 17) == '+' and (tonumber(string.sub(first, 35)) or 1) - live or 0
 		if room > 0 then
 			local free = ''
 --include queue_tell.lua

@@ -6,17 +6,18 @@
 	if string.sub(first, 17, 17) == '#' then
 		told = first .. free
 	end
-	local others = string.sub(first, 17, 17) == '+' and room > 1 and redis.call('ZRANGE', queue, 0, 99) or {}
+	local is_run = string.sub(first, 17, 17) == '+' and (room > 1 or string.sub(first, 34, 34) == ';')
+	local others = is_run and redis.call('ZRANGE', queue, 0, 99) or {}
 	local places = math.min(room, 16)
 	for i = 1, #others do
-		if string.sub(others[i], 17, 17) ~= '+' or places == 0 then
-			break
-		end
 		local replica = string.sub(others[i], 1, 16)
 		if live[replica] == nil then
 			live[replica] = redis.call('EXISTS', base .. 'alive:' .. replica) == 1
 		end
 		if live[replica] then
+			if string.sub(others[i], 17, 17) ~= '+' or places == 0 then
+				break
+			end
 			last = others[i]
 			places = string.sub(last, 34, 34) == ':' and places - 1 or places
 		end

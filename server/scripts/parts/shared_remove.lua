@@ -4,7 +4,7 @@
 	if its then
 		local its_slot, its_key = string.match(its, '^%x+#(%d+):'), string.match(its, '^[^:;]*.%d+:%d+:%??(%x+):')
 		redis.call('HDEL', holders, token)
-		redis.call('HINCRBY', holders, 'digest', string.format('%.0f', -tonumber(string.sub(token, 32), 16)))
+		redis.call('HINCRBY', holders, 'digest', string.format('%.0f', 0 - tonumber(string.sub(token, 32), 16)))
 		if its_key and redis.call('HGET', holders, its_key) == token then
 			redis.call('HDEL', holders, its_key)
 		end
