@@ -13,8 +13,8 @@
 
 #include "http_internal.h"
 
-/* Of a line that comes byte by byte a Unix socket holds 278 bytes; then its client waits until some are read. So the
- * library gets a long line that is not whole yet. */
+/* A Unix socket holds 278 bytes of a line that comes byte by byte; then the client waits until some are read. So the
+ * library gets a long line that is incomplete. */
 enum { LOOK_MAX = 2 * REQUEST_TARGET_MAX, UNIX_PARTIAL_MAX = 200 };
 
 static bool is_digit(char byte)

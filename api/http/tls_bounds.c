@@ -17,7 +17,7 @@ enum {
 	PURPOSES_MAX = 512 /* bytes of the extended key usage */
 };
 
-/* Of a number without a sign. */
+/* The length of a number without a sign. */
 static size_t bits_of(const gnutls_datum_t *number)
 {
 	size_t zeros = 0;

@@ -6,7 +6,7 @@
 
 #include "master_internal.h"
 
-/* Of all that lies in Redis. Raise it with each change of that, and record tests/e2e/layout.json again
+/* The version of all that lies in Redis. Raise it with each change of that, and record tests/e2e/layout.json again
  * (test_layout.py): redlockd of several layouts do not run over the same masters. */
 enum { LAYOUT = 3 };
 

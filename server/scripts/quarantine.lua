@@ -12,8 +12,8 @@
 -- ARGV[6]  digest         of what all replicas must agree on. A hash of another one is left alone, unless
 -- ARGV[7]  taken          is its digest: another version's hash is taken over. All zeros: it has none
 --
--- What is taken over is deleted, so that no script of the other version can find its epoch there. Every version has the
--- same names for what is kept: the number of heartbeats, the cluster (without one, the marker becomes its id: no redlockd
+-- A hash that is taken over is deleted, so that no script of the other version can find its epoch there. Every version has
+-- the same names for what is kept: the number of heartbeats, the cluster (without one, the marker becomes its id: no redlockd
 -- shall take it for new), the longest lease, and the largest fence as the floor. The lower half of a digest is the number
 -- of buckets.
 --

@@ -63,7 +63,7 @@ void transport_reader_feed(struct transport_reader *reader, const char *bytes, s
 		memory_exhausted("reply of a master");
 }
 
-/* What hiredis holds and has not read. */
+/* The bytes that hiredis holds and has not read. */
 static size_t unread(const struct transport_reader *reader)
 {
 	assert(reader->hiredis->pos <= reader->hiredis->len);

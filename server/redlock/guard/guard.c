@@ -158,7 +158,7 @@ static void note_clocked(const struct guard *guard, struct guard_master *master,
 	assert(master->clocked_us <= event->now_us);
 }
 
-/* What only a hash of our digest tells. */
+/* Stores the figures that only a hash of our digest has. */
 static void note_heartbeat(struct guard *guard, struct guard_master *master, const struct guard_event *event)
 {
 	assert(!guard_other_wrote(guard, event));
