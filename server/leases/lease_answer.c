@@ -79,7 +79,7 @@ void lease_answer_make(const struct lease_op *op, const struct redlock_result *r
 		if (result->holder != LEASE_SEVERAL_ID)
 			ret_answer->holder.fence = result->holder_fence;
 	}
-	if (op->request.operation == LEASE_INSPECT && result->held)
+	if (op->request.operation == LEASE_FORCE || (op->request.operation == LEASE_INSPECT && result->held))
 		ret_answer->several = lease_several_merge(op);
 	if (ret_answer->status == LEASE_LOCKED && op->request.wait_ms > 0 && op->core.params.wait_us == 0)
 		ret_answer->status = LEASE_TOO_MANY; /* it would have waited, but too many do */

@@ -41,8 +41,8 @@ static void finish(struct lease_force *force)
 	if (op) {
 		lease_answer_set(&op->answer, &force->answer);
 		op->answer.waited_ms = (uint32_t)((now_us - op->began_us) / 1000);
-		assert(op->force == &force->op);
-		op->force = NULL;
+		assert(op->rest == &force->op);
+		op->rest = NULL;
 		lease_op_answered(op, now_us);
 	}
 	lease_answer_fini(&force->answer);
@@ -164,17 +164,18 @@ bool lease_force_release(struct lease_op *op)
 {
 	struct lease_answer look = op->answer;
 	struct redlock_votes *votes = &look.votes;
-	assert(op->request.operation == LEASE_FORCE && !op->force);
+	assert(op->request.operation == LEASE_FORCE && !op->rest);
 	if (look.status != LEASE_OK)
 		return false;
-	struct lease_holders *several = lease_several_merge(op);
+	struct lease_holders *several = op->answer.several; /* taken */
+	op->answer.several = NULL;
 	size_t targets = REDLOCK_MASTERS_MAX + (several ? several->listed : 0);
 	struct lease_force *force = memory_zeroed(1, sizeof *force + targets * sizeof *force->targets);
 	force->op = op;
 	force->several = several;
 	bool any = gather(force), spared = spare_other_fences(force, op->request.fence);
 	if (force->count > 0) {
-		op->force = &force->op;
+		op->rest = &force->op;
 		release(force);
 		return true;
 	}

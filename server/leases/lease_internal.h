@@ -89,7 +89,7 @@ struct lease_op {
 	struct lease_keyed *keyed; /* lease_keyed.c: acquisitions with a key; NULL: it has none */
 	/* after each event; before START: the timer has fired. True: the operation has been cancelled. NULL: none */
 	bool (*watch)(struct lease_op *op, uint64_t now_us);
-	struct lease_op **force;   /* LEASE_FORCE, while its releases are under way: their pointer to it */
+	struct lease_op **rest;    /* after an inspection, while reads or releases are under way: their pointer to it */
 	uint16_t reached;          /* bit i: a command of this attempt was handed to master i */
 	uint16_t late;             /* bit i: master i refused, as held, an attempt that was lost before … */
 	uint16_t late_of;          /* … this one; 0: none */
@@ -139,7 +139,7 @@ struct leases {
 	size_t busy;                   /* operations that wait for masters */
 	unsigned unflushed;            /* operations begun since the last flush */
 	bool draining;
-	bool (*force_release)(struct lease_op *op); /* lease_force_release() */
+	bool (*complete)(struct lease_op *op); /* lease_details_complete() */
 	/* hybrid logical clock: the last guess, or the largest number seen, in µs of the time of day */
 	uint64_t fence_clock;
 };
@@ -188,11 +188,16 @@ bool lease_mode_note_taken(struct lease_op *op, const char *taken, size_t len);
 struct master_reply;
 /* To the core all of them are one holder. */
 enum { LEASE_SEVERAL_ID = 2 };
-/* From an inspection that one master has answered; NULL: it is not held by several. */
+/* From an inspection that a master has answered; NULL: it is not held by several. If only its token is listed,
+ * its holder is not known. */
 struct lease_holders *lease_several_read(const struct master_reply *reply);
 /* From all that have answered the inspection: those that have a majority, or may have one. NULL: not held by
  * several. */
 struct lease_holders *lease_several_merge(const struct lease_op *look);
+/* What a token adds to the digest. */
+uint64_t lease_several_digest(const char token[LEASE_TOKEN_LEN]);
+/* Of struct lease_held, for qsort(): the order in which they are told. */
+int lease_several_compare_fences(const void *a, const void *b);
 struct lease_holders *lease_several_copy(const struct lease_holders *from);
 /* NULL is allowed. */
 void lease_several_free(struct lease_holders *several);
@@ -300,7 +305,13 @@ struct lease_op *lease_op_submit(struct leases *leases, const struct lease_reque
 				 void *arg);
 void lease_op_cancel(struct lease_op *op);
 
-/* ---- lease_force.c: LEASE_FORCE, when its inspection is answered ---- */
+/* ---- lease_details.c: an inspection, and LEASE_FORCE, when the core has decided ---- */
+
+/* Reads what is left to know of several leases, and releases them if they are forced. True: the answer comes later.
+ * False: op->answer is the answer. */
+bool lease_details_complete(struct lease_op *op);
+
+/* ---- lease_force.c: LEASE_FORCE, when its inspection is complete ---- */
 
 /* Releases what was found; true: the answer comes with the releases. False: op->answer is the answer. */
 bool lease_force_release(struct lease_op *op);

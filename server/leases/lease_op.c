@@ -308,7 +308,8 @@ static void handle_result(struct lease_op *op, const struct redlock_result *resu
 	lease_several_free(answer.several);
 	metrics_add(&op->leases->metrics->fence_rounds, result->rounds);
 	lease_fence_learn(op->leases, result->fence); /* given by RAISE: the next guess is beyond it */
-	if (op->request.operation != LEASE_FORCE || !op->leases->force_release(op))
+	bool looks = op->request.operation == LEASE_FORCE || op->request.operation == LEASE_INSPECT;
+	if (!looks || !op->leases->complete(op))
 		lease_op_answered(op, now_us);
 }
 

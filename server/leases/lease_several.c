@@ -43,6 +43,7 @@ struct lease_holders *lease_several_read(const struct master_reply *reply)
 	struct lease_holders *several = several_new(reply->listed);
 	several->count = reply->holder_count;
 	several->digest = reply->digest;
+	several->now_ms = reply->time_us / 1000;
 	for (size_t i = 0; i < reply->listed; i++) {
 		struct lease_held *held = &several->list[several->listed];
 		const char *value;
@@ -51,13 +52,21 @@ struct lease_holders *lease_several_read(const struct master_reply *reply)
 		if (!master_reply_holder(reply, i, &value, &len, &remaining_us))
 			continue;
 		lease_value_read_holder(value, len, &held->holder);
-		if (!held->holder.known)
+		if (!held->holder.known && (len != LEASE_TOKEN_LEN || !hex_is_lower(value, len)))
 			continue;
+		held->told = held->holder.known;
 		memcpy(held->token, value, sizeof held->token);
 		held->remaining_ms = remaining_us / 1000;
 		several->listed++;
 	}
 	return several;
+}
+
+uint64_t lease_several_digest(const char token[LEASE_TOKEN_LEN])
+{
+	char digits[10] = ""; /* as in shared_add.lua */
+	memcpy(digits, token + LEASE_TOKEN_LEN - 9, 9);
+	return strtoull(digits, NULL, 16);
 }
 
 /* ---- what the masters say together ---- */
@@ -68,7 +77,7 @@ static int compare_tokens(const void *a, const void *b)
 	return memcmp((*one)->token, (*other)->token, LEASE_TOKEN_LEN);
 }
 
-static int compare_fences(const void *a, const void *b)
+int lease_several_compare_fences(const void *a, const void *b)
 {
 	const struct lease_held *one = a, *other = b;
 	return one->holder.fence < other->holder.fence ? -1 : one->holder.fence > other->holder.fence;
@@ -92,19 +101,19 @@ static void add_lease(struct lease_holders *several, const struct lease_held *co
 		      size_t needed)
 {
 	uint64_t left_ms[REDLOCK_MASTERS_MAX], fence = 0;
+	struct lease_held *held = &several->list[several->listed++];
 	assert(count >= 1 && count <= REDLOCK_MASTERS_MAX);
+	held_copy(held, named[0]);
+	held->told = 0;
 	for (size_t i = 0; i < count; i++) {
 		left_ms[i] = named[i]->remaining_ms;
 		fence = MAX(fence, named[i]->holder.fence);
+		held->told = (uint8_t)(held->told + named[i]->told);
 	}
 	qsort(left_ms, count, sizeof *left_ms, compare_later);
-	struct lease_held *held = &several->list[several->listed++];
-	held_copy(held, named[0]);
 	held->remaining_ms = left_ms[MIN(count, needed) - 1];
 	held->holder.fence = fence;
-	char digits[10] = ""; /* as in shared_add.lua */
-	memcpy(digits, held->token + LEASE_TOKEN_LEN - 9, 9);
-	several->digest += strtoull(digits, NULL, 16);
+	several->digest += lease_several_digest(held->token);
 }
 
 /* On how many masters the leases are those that are on one of them. */
@@ -119,8 +128,9 @@ static size_t count_alike(const struct lease_op *look, const struct lease_holder
 	return alike;
 }
 
-/* More leases than a master lists: what a majority says of all. If none agrees, as many as each master of a majority
- * has, and a digest of what all say: it is the same as long as nothing changes there. */
+/* More leases than a master lists: what a majority says of all. If none agrees, the tokens tell (lease_details.c). Of
+ * more leases than are read, as many as each master of a majority has, and a digest of what all say: it is the same as
+ * long as nothing changes there. */
 static void count_unlisted(const struct lease_op *look, struct lease_holders *several, size_t needed)
 {
 	uint64_t counts[REDLOCK_MASTERS_MAX] = {0};
@@ -135,12 +145,14 @@ static void count_unlisted(const struct lease_op *look, struct lease_holders *se
 	}
 	qsort(counts, masters, sizeof *counts, compare_later);
 	several->count = (uint32_t)counts[needed - 1];
+	several->disagree = counts[0] <= MASTER_READ_TOKENS_MAX;
 	for (size_t i = 0; i < masters; i++) {
 		const struct lease_holders *one = look->seen[i].several;
 		if (!one || count_alike(look, one) < needed)
 			continue;
 		several->count = one->count;
 		several->digest = one->digest;
+		several->disagree = false;
 	}
 }
 
@@ -187,6 +199,6 @@ struct lease_holders *lease_several_merge(const struct lease_op *look)
 		count_unlisted(look, several, needed);
 	if (look->request.operation == LEASE_INSPECT)
 		keep_first(several, look->request.few ? LEASE_HOLDERS_FEW : LEASE_HOLDERS_MAX);
-	qsort(several->list, several->listed, sizeof *several->list, compare_fences);
+	qsort(several->list, several->listed, sizeof *several->list, lease_several_compare_fences);
 	return several;
 }

@@ -132,9 +132,9 @@ void lease_op_cancel(struct lease_op *op)
 {
 	assert(op->done);
 	(void)lease_op_forget_caller(op);
-	if (op->force) { /* its releases are carried out all the same */
-		*op->force = NULL;
-		op->force = NULL;
+	if (op->rest) { /* releases are carried out all the same */
+		*op->rest = NULL;
+		op->rest = NULL;
 		lease_op_linger(op);
 		return;
 	}

@@ -104,7 +104,7 @@ struct leases *leases_new(struct uv_loop_s *loop, const struct options *options,
 	leases->masters = masters;
 	leases->metrics = metrics;
 	metrics_set(&metrics->waiters_limit, options->max_waiters);
-	leases->force_release = lease_force_release;
+	leases->complete = lease_details_complete;
 	TAILQ_INIT(&leases->queues.by_age);
 	TAILQ_INIT(&leases->queues.first);
 	STAILQ_INIT(&leases->new_listings);

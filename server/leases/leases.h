@@ -111,9 +111,12 @@ struct lease_holders {
 	uint32_t count;  /* how many there are … */
 	uint32_t listed; /* … and in `list`, by their fences */
 	uint64_t digest; /* of all of them: another one if a lease comes or goes */
+	uint64_t now_ms; /* of one master: its time */
+	bool disagree;   /* of all: some are not listed, and no majority has the same leases */
 	struct lease_held {
 		struct lease_holder holder;
 		uint64_t remaining_ms;
+		uint8_t told;                /* how many masters have told its value; 0: the holder is not known */
 		char token[LEASE_TOKEN_LEN]; /* for a forced release, and for nobody else */
 	} list[];
 };

@@ -33,7 +33,7 @@ bool master_command_is_silent(const struct master *master, uint64_t when_us)
 	return !master->link.connection || !transport_has_unread(master->link.connection);
 }
 
-/* Scans have no deadline of their own: they fail now, and their late answers go nowhere. */
+/* Reads have no deadline of their own: they fail now, and their late answers go nowhere. */
 static void fail_scans(struct master *master)
 {
 	struct master_command *command;
@@ -139,7 +139,10 @@ static void answer_scan(struct master *master, const struct master_command *done
 {
 	if (reply && reply->type == REDIS_REPLY_ERROR)
 		master_state_doubt_reply(master, reply);
-	master_reply_map_scan(reply, done->scan, done->arg);
+	if (done->has_cursor)
+		master_reply_map_scan(reply, done->scan, done->arg);
+	else
+		master_reply_map_read(reply, done->scan, done->arg);
 }
 
 void master_command_answer(struct master *master, const redisReply *reply)
@@ -276,15 +279,30 @@ void master_command_send(struct master *master, master_answer_fn *answer, unsign
 	append(master, command, count, words);
 }
 
+static void send_read(struct master *master, const struct master_words *words, bool has_cursor, master_scan_fn *scan,
+		      void *arg)
+{
+	assert(scan && master->link.connection);
+	master_command_send_batches(master);
+	struct master_command *command = command_new(master);
+	command->scan = scan;
+	command->has_cursor = has_cursor;
+	command->arg = arg;
+	append(master, command, words->count, words->words);
+}
+
 void master_command_send_scan(struct master *master, const struct master_scan_command *scan_command,
 			      master_scan_fn *scan, void *arg)
 {
 	struct master_words words;
-	assert(scan && master->link.connection);
-	master_command_send_batches(master);
 	master_script_write_scan(master->all, scan_command, &words);
-	struct master_command *command = command_new(master);
-	command->scan = scan;
-	command->arg = arg;
-	append(master, command, words.count, words.words);
+	send_read(master, &words, true, scan, arg);
+}
+
+void master_command_send_read(struct master *master, const struct master_read_command *read, master_scan_fn *scan,
+			      void *arg)
+{
+	struct master_words words;
+	master_script_write_read(master->all, read, &words);
+	send_read(master, &words, false, scan, arg);
 }

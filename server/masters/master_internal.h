@@ -123,7 +123,8 @@ struct master_command {
 	uint64_t until_s;                   /* guard_leases_until_s(), or 0 */
 	master_settle_fn *settle;
 	master_reply_fn *reply;   /* the caller's; called by settle */
-	master_scan_fn *scan;     /* a SCAN: the caller's; NULL: none, or called already, since the answer is late */
+	master_scan_fn *scan;     /* a read: the caller's; NULL: none, or called already, since the answer is late */
+	bool has_cursor;          /* … and it is a SCAN */
 	void *arg;                /* of reply or scan */
 	master_answer_fn *answer; /* a command of this folder; NULL: its answer does not matter */
 	unsigned what;            /* … of the answer */
@@ -270,6 +271,7 @@ void master_reply_fail(struct master_reply *reply, enum master_error error);
 void master_reply_map_part(enum redlock_script script, const redisReply *reply, size_t i, size_t count,
 			   struct master_reply *ret_reply);
 void master_reply_map_scan(const redisReply *reply, master_scan_fn *scan, void *arg);
+void master_reply_map_read(const redisReply *reply, master_scan_fn *scan, void *arg);
 /* What a script of ours answers: the number that comes first. False: it is another one, or none. */
 bool master_reply_begins(const redisReply *reply, long long number);
 /* The answer to a script of the guard: fills what an event of this kind has. `ret_time_us`: the master's time;
@@ -292,6 +294,8 @@ void master_script_stamp(const struct master *master, uint64_t until_us, struct 
 /* The words of a script, or of the acquisitions that go with it (`also`). */
 void master_script_write(struct master *master, const struct master_command *first, struct master_words *ret_words);
 void master_script_write_scan(const struct masters *masters, const struct master_scan_command *scan,
+			      struct master_words *ret_words);
+void master_script_write_read(const struct masters *masters, const struct master_read_command *read,
 			      struct master_words *ret_words);
 
 /* ---- master_state.c ---- */
@@ -333,6 +337,8 @@ void master_command_send_script(struct master *master, const struct master_scrip
 /* A command of this folder, its words up to a NULL; `answer` may be NULL. */
 void master_command_send(struct master *master, master_answer_fn *answer, unsigned what, const char *const argv[]);
 void master_command_send_scan(struct master *master, const struct master_scan_command *command, master_scan_fn *scan,
+			      void *arg);
+void master_command_send_read(struct master *master, const struct master_read_command *read, master_scan_fn *scan,
 			      void *arg);
 void master_command_init_batches(struct master *master);
 void master_command_send_batches(struct master *master);

@@ -128,7 +128,7 @@ static bool map_field(char letter, const redisReply *field, struct master_reply 
 				      ? master_reply_number(field->str, (size_t)field->len, 10)
 				      : 0;
 		return field->type == REDIS_REPLY_STRING;
-	case 'h': /* value, ms, value, ms … */
+	case 'h': /* value or token, score, … */
 		ret->holders = field;
 		ret->listed = field->elements / 2;
 		return field->type == REDIS_REPLY_ARRAY;
@@ -165,12 +165,14 @@ bool master_reply_holder(const struct master_reply *reply, size_t i, const char 
 {
 	const redisReply *holders = reply->holders;
 	assert(i < reply->listed);
-	const redisReply *value = holders->element[2 * i], *ms = holders->element[2 * i + 1];
-	bool good = value->type == REDIS_REPLY_STRING && ms->type == REDIS_REPLY_INTEGER && ms->integer >= 0 &&
-		    ms->integer <= INT64_MAX / 1000;
+	const redisReply *value = holders->element[2 * i], *score = holders->element[2 * i + 1];
+	bool are_texts = value->type == REDIS_REPLY_STRING && score->type == REDIS_REPLY_STRING;
+	uint64_t now_ms = reply->time_us / 1000,
+		 over_ms = are_texts ? master_reply_number(score->str, (size_t)score->len, 10) : 0;
+	bool good = over_ms > now_ms && over_ms <= INT64_MAX / 1000;
 	*ret_value = good ? value->str : NULL;
 	*ret_len = good ? (size_t)value->len : 0;
-	*ret_remaining_us = good ? (uint64_t)ms->integer * 1000U : 0;
+	*ret_remaining_us = good ? (over_ms - 1 - now_ms) * 1000 : 0;
 	return good;
 }
 
@@ -238,6 +240,15 @@ void master_reply_map_scan(const redisReply *reply, master_scan_fn *scan, void *
 	scan(arg, &(struct master_scan){.cursor = strtoull(reply->element[0]->str, NULL, 10),
 					.key_count = keys->elements,
 					.keys = keys});
+}
+
+void master_reply_map_read(const redisReply *reply, master_scan_fn *scan, void *arg)
+{
+	assert(scan);
+	if (reply && reply->type == REDIS_REPLY_ARRAY)
+		scan(arg, &(struct master_scan){.key_count = reply->elements, .keys = reply});
+	else
+		scan(arg, NULL);
 }
 
 const char *master_scan_key(const struct master_scan *scan, size_t i, size_t *ret_len)

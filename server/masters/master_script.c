@@ -273,3 +273,34 @@ void master_script_write_scan(const struct masters *masters, const struct master
 	*word++ = put_number(ret_words, scan->keys);
 	ret_words->count = (size_t)(word - ret_words->words);
 }
+
+/* Of the keys that acquire_shared.lua describes. */
+void master_script_write_read(const struct masters *masters, const struct master_read_command *read,
+			      struct master_words *ret_words)
+{
+	static const char holders[] = "redlockd:holders:";
+	struct transport_word *word = ret_words->words, key;
+	ret_words->text_len = 0;
+	assert(read->count <= MASTER_READ_VALUES_MAX && read->resource_len <= MASTERS_RESOURCE_MAX);
+	if (read->count > 0) {
+		*word++ = (struct transport_word){"HMGET", 5};
+		key = put(ret_words, masters->options->key_prefix, masters->prefix_len);
+		key.len += put(ret_words, holders, sizeof holders - 1).len;
+		key.len += put_key(ret_words, masters, read->resource, read->resource_len).len;
+		*word++ = key;
+		for (size_t i = 0; i < read->count; i++)
+			*word++ = (struct transport_word){read->tokens[i], RANDOM_TOKEN_LEN};
+	} else {
+		*word++ = (struct transport_word){"ZRANGEBYSCORE", 13};
+		*word++ = put_key(ret_words, masters, read->resource, read->resource_len);
+		key = put(ret_words, "(", 1);
+		key.len += put_number(ret_words, read->after_ms).len;
+		*word++ = key;
+		*word++ = (struct transport_word){"+inf", 4};
+		*word++ = (struct transport_word){"LIMIT", 5};
+		*word++ = (struct transport_word){"0", 1};
+		*word++ = put_number(ret_words, MASTER_READ_TOKENS_MAX);
+	}
+	ret_words->count = (size_t)(word - ret_words->words);
+	assert(ret_words->count <= MASTER_WORDS_SENT_MAX);
+}

@@ -201,6 +201,18 @@ enum master_sent masters_send_scan(struct masters *masters, size_t i, const stru
 	return MASTER_SENT;
 }
 
+enum master_sent masters_send_read(struct masters *masters, size_t i, const struct master_read_command *command,
+				   master_scan_fn *scan, void *arg)
+{
+	assert(i < masters->count && scan);
+	struct master *master = &masters->list[i];
+	enum master_sent sent = sendable(master);
+	if (sent != MASTER_SENT)
+		return sent;
+	master_command_send_read(master, command, scan, arg);
+	return MASTER_SENT;
+}
+
 bool masters_have_unread(const struct masters *masters, size_t i)
 {
 	assert(i < masters->count);

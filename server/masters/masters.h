@@ -46,7 +46,8 @@ struct master_reply {
 	const void *holders;
 };
 
-/* Lease i of those that are listed; false: it is none of redlockd's. The value is valid during the callback. */
+/* Lease i of those that are listed: its value, or its token alone if many are listed. False: it is none of redlockd's.
+ * The value is valid during the callback. */
 bool master_reply_holder(const struct master_reply *reply, size_t i, const char **ret_value, size_t *ret_len,
 			 uint64_t *ret_remaining_us);
 
@@ -140,16 +141,16 @@ void masters_note_round(struct masters *masters);
  * concurrent operations leave in one write. */
 void masters_flush(struct masters *masters);
 
-/* ---- listings ---- */
+/* ---- listings, and what an inspection leaves out ---- */
 
-/* The answer to a SCAN, valid during the call. */
+/* The answer to a SCAN or another read, valid during the call. */
 struct master_scan {
-	uint64_t cursor; /* 0: that was the last step */
+	uint64_t cursor; /* SCAN; 0: that was the last step */
 	size_t key_count;
 	const void *keys; /* see master_scan_key() */
 };
 
-/* NULL: the answer was lost, is late or is none to a SCAN. */
+/* NULL: the answer was lost, is late or is none to a read. */
 typedef void master_scan_fn(void *arg, const struct master_scan *scan);
 
 /* Not terminated; NULL where the master did not answer with a string. */
@@ -165,6 +166,22 @@ struct master_scan_command {
 
 /* As masters_send() in all else. */
 enum master_sent masters_send_scan(struct masters *masters, size_t i, const struct master_scan_command *command,
+				   master_scan_fn *scan, void *arg);
+
+enum { MASTER_READ_VALUES_MAX = 100, MASTER_READ_TOKENS_MAX = 1024 };
+
+/* Of the leases that hold a resource together: the values of some, in their order (NULL for one that has ended), or the
+ * tokens of those that last longer than a time of that master, at most MASTER_READ_TOKENS_MAX. */
+struct master_read_command {
+	const char *resource;
+	size_t resource_len;
+	size_t count; /* 1 … MASTER_READ_VALUES_MAX: values; 0: tokens */
+	const char *tokens[MASTER_READ_VALUES_MAX];
+	uint64_t after_ms;
+};
+
+/* As masters_send() in all else. */
+enum master_sent masters_send_read(struct masters *masters, size_t i, const struct master_read_command *command,
 				   master_scan_fn *scan, void *arg);
 
 /* ---- notifications of waiters and watchers ---- */

@@ -6,13 +6,13 @@
 -- KEYS[n]  {prefix}redlockd:master
 -- ARGV[1]  epoch     as in acquire.lua
 -- ARGV[2]  watch_ms  for so long, changes of the holder are published (watch_tell.lua); 0: the caller does not watch
--- ARGV[3]  most      of several leases, at most so many are listed: those that end first; if more than 100, without
---                    caller and metadata
+-- ARGV[3]  most      of several leases, at most so many are listed: those that end first. Of three or fewer their values,
+--                    of more their tokens alone: Lua takes ten times as long for values as HMGET, which reads them then
 -- … and two more for each further resource.
 --
 -- Returns {0, now_us, remaining_ms, value, waiters}  held; remaining_ms -1: it never expires; value false: another type
---         {0, now_us, remaining_ms, value, waiters, count, digest, {value, remaining_ms, …}}  held by several leases
---                 (acquire_shared.lua). digest: of their tokens (shared_add.lua)
+--         {0, now_us, remaining_ms, value, waiters, count, digest, {value or token, score, …}}  held by several leases
+--                 (acquire_shared.lua, also of the score). digest: of their tokens (shared_add.lua)
 --         {-1, now_us, waiters}                      free
 --         {-3, now_us}                               another epoch, also for several
 -- and for several {now_us, answer, …}, or the error of one.
@@ -43,26 +43,13 @@ local function one(i)
 	if not shared then
 		return {0, now_us, remaining, type(value) == 'string' and value, waiters}
 	end
-	local now_ms, holders, most, listed = (now_us - now_us % 1000) / 1000, base .. 'holders:' .. key, ARGV[2 * i + 1], {}
+	local now_ms, holders, most = (now_us - now_us % 1000) / 1000, base .. 'holders:' .. key, ARGV[2 * i + 1]
 --include shared_prune.lua
 --include shared_live.lua
-	local tokens = redis.call('ZRANGEBYSCORE', key, '(' .. string.format('%.0f', now_ms), '+inf', 'WITHSCORES', 'LIMIT', 0, most)
-	local values = {}
-	for first = 1, #tokens, 200 do
-		local names = {'HMGET', holders}
-		for i = first, math.min(first + 199, #tokens), 2 do
-			names[#names + 1] = tokens[i]
-		end
-		for _, its in ipairs(redis.call(unpack(names))) do
-			values[#values + 1] = its
-		end
-	end
-	for i = 1, #values do
-		local its = values[i]
-		if its and tonumber(most) > 100 then
-			its = string.gsub(its, '^([^\n]*)\n?[^\n]*\n?[^\n]*(\n?)', '%1%2%2%2')
-		end
-		listed[2 * i - 1], listed[2 * i] = its, tokens[2 * i] - 1 - now_ms
+	local listed =
+		redis.call('ZRANGEBYSCORE', key, '(' .. string.format('%.0f', now_ms), '+inf', 'WITHSCORES', 'LIMIT', 0, most)
+	for at = 1, tonumber(most) <= 3 and #listed or 0, 2 do
+		listed[at] = redis.call('HGET', holders, listed[at])
 	end
 	return {0, now_us, remaining, value, waiters, live, redis.call('HGET', holders, 'digest') or '0', listed}
 end

@@ -99,7 +99,8 @@ static void check_several(const struct master_reply *reply)
 	MUST((several != NULL) == (reply->holders != NULL), "several leases of none");
 	for (size_t i = 0; several && i < several->listed; i++) {
 		const struct lease_held *held = &several->list[i];
-		MUST(held->holder.known && hex_is_lower(held->token, LEASE_TOKEN_LEN), "lease %zu is not ours", i);
+		MUST(hex_is_lower(held->token, LEASE_TOKEN_LEN), "lease %zu is not ours", i);
+		MUST(held->told == held->holder.known, "lease %zu is told by %u", i, held->told);
 		MUST(held->holder.fence < REDLOCK_FENCE_LIMIT, "fence of lease %zu", i);
 	}
 	MUST(!several || several->listed <= reply->listed, "%u of %zu leases", several->listed, reply->listed);
@@ -190,6 +191,17 @@ static void hear_scan(void *arg, const struct master_scan *scan)
 	}
 }
 
+static void hear_read(void *arg, const struct master_scan *scan)
+{
+	const redisReply *raw = arg;
+	MUST((scan != NULL) == (raw->type == REDIS_REPLY_ARRAY), "a read of type %d", raw->type);
+	for (size_t i = 0; scan && i < scan->key_count; i++) {
+		size_t len = 0;
+		const char *key = master_scan_key(scan, i, &len);
+		MUST((key != NULL) == (raw->element[i]->type == REDIS_REPLY_STRING), "element %zu", i);
+	}
+}
+
 /* ---- bounds ---- */
 
 enum { FEW_BYTES = 64 };
@@ -219,6 +231,7 @@ static void check_answer(const redisReply *raw)
 		check_parts(script, raw);
 	}
 	master_reply_map_scan(raw, hear_scan, (void *)(uintptr_t)raw);
+	master_reply_map_read(raw, hear_read, (void *)(uintptr_t)raw);
 	fuzz_check_guard_answer(raw);
 	fuzz_check_message(raw, "");
 	fuzz_check_message(raw, "prefix:");

@@ -264,7 +264,7 @@ static void random_lock(struct model_command *command, unsigned kind, uint64_t *
 					   ? now_us / 1000000 + one_of(random, 100)
 					   : master->leases - (master->leases > 0) + compare_random(random, 3);
 	if (kind == COMPARE_INSPECT)
-		command->most = one_of(random, MODEL_HOLDERS);
+		command->most = one_of(random, MODEL_HOLDERS + 1);
 	if (kind == COMPARE_INSPECT && chance(random, 50))
 		command->ttl_ms = 0; /* it does not watch */
 	if (acquire || kind == COMPARE_RELEASE || kind == COMPARE_RELEASE_SET)

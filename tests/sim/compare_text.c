@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "compare_random.h"
+#include "server/base/base.h"
 #include "server/scripts/scripts.h"
 
 /* The separator of the value, blanks, Lua's and printf's magic signs, a line break, more than ASCII. */
@@ -337,7 +338,7 @@ static void put_about(struct compare_answer *answer, int64_t number, const redis
 	put(answer, "%lld", fits ? its->integer : (long long)number);
 }
 
-/* {value, remaining_ms, …}: the ends are in the scripts' own time, so they are compared exactly. */
+/* {value or token, score, …}: the ends are in the scripts' own time, so they are compared exactly. */
 static void put_listed(struct compare_answer *answer, const struct model_reply *reply)
 {
 	char text[COMPARE_TEXT];
@@ -345,8 +346,10 @@ static void put_listed(struct compare_answer *answer, const struct model_reply *
 	for (uint32_t i = 0; i < reply->listed_count; i++) {
 		compare_value_text(text, &reply->listed[i].value);
 		put(answer, "%s", i > 0 ? ", " : "");
+		if (reply->tokens_alone)
+			text[RANDOM_TOKEN_LEN] = '\0';
 		put_quoted(answer, text);
-		put(answer, ", %" PRIu64, reply->listed[i].ends_ms);
+		put(answer, ", \"%" PRIu64 "\"", reply->listed[i].ends_ms);
 	}
 	put(answer, "}");
 }

@@ -168,13 +168,21 @@ static redisReply *taken(const struct model_reply *answer)
 	return bytes(REDIS_REPLY_STRING, digits, answer->slots);
 }
 
-/* {value, ms, …} */
+static redisReply *token(uint64_t number)
+{
+	char digits[RANDOM_TOKEN_LEN];
+	token_write(number, digits);
+	return bytes(REDIS_REPLY_STRING, digits, sizeof digits);
+}
+
+/* {value or token, score, …} */
 static redisReply *listed(const struct model_reply *answer)
 {
 	redisReply *elements[2 * MODEL_HOLDERS];
 	for (uint32_t i = 0; i < answer->listed_count; i++) {
-		elements[2 * i] = value(&answer->listed[i].value);
-		elements[2 * i + 1] = number((long long)answer->listed[i].ends_ms);
+		const struct model_holder *holder = &answer->listed[i];
+		elements[2 * i] = answer->tokens_alone ? token(holder->value.token) : value(&holder->value);
+		elements[2 * i + 1] = decimal(holder->ends_ms);
 	}
 	return array(2 * answer->listed_count, elements);
 }
@@ -283,6 +291,19 @@ static redisReply *scan(const struct command *command)
 	return ARRAY(cursor, array(count, elements));
 }
 
+/* nil for the value of a lease that is not there. */
+static redisReply *leases(const struct model_reply *answer)
+{
+	redisReply *elements[MODEL_HOLDERS];
+	for (uint32_t i = 0; i < answer->listed_count; i++) {
+		const struct model_value *its = &answer->listed[i].value;
+		elements[i] = answer->tokens_alone           ? token(its->token)
+			      : its->kind != MODEL_EXCLUSIVE ? value(its)
+							     : nil();
+	}
+	return array(answer->listed_count, elements);
+}
+
 const redisReply *reply_make(const struct command *command)
 {
 	used = used_pointers = used_text = 0;
@@ -298,6 +319,7 @@ const redisReply *reply_make(const struct command *command)
 	case COMMAND_TRIAL: return ARRAY(number(command->code), number(1));
 	case COMMAND_ALIVE: return command->code ? string(REDIS_REPLY_STATUS, "OK") : nil();
 	case COMMAND_SCAN: return scan(command);
+	case COMMAND_READ: return leases(&command->answer);
 	default:
 		if (command->kind > REDLOCK_SCRIPT_INSPECT)
 			return guard_script(command);

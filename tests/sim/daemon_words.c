@@ -405,6 +405,28 @@ static void parse_set(struct command *command, size_t count, const struct transp
 	command->request.entry.replica = hex_number(words[1].bytes + sizeof alive - 1);
 }
 
+/* Not a trial of the command. */
+static bool is_read(size_t count, const struct transport_word words[])
+{
+	return (is(&words[0], "ZRANGEBYSCORE") && count == 7) ||
+	       (is(&words[0], "HMGET") && !is(&words[1], "redlockd:master"));
+}
+
+/* What an inspection leaves out: the key is that of the holders, or that of the resource. */
+static void parse_read(struct command *command, size_t count, const struct transport_word words[])
+{
+	static const char holders[] = "redlockd:holders:";
+	bool of_values = is(&words[0], "HMGET");
+	size_t skip = of_values ? sizeof holders - 1 : 0;
+	assert(words[1].len > skip && memcmp(words[1].bytes, holders, skip) == 0);
+	command->kind = COMMAND_READ;
+	command->answer.tokens_alone = !of_values;
+	command->request.key = key_find(parsing, words[1].bytes + skip, words[1].len - skip);
+	assert(command->request.key < MODEL_KEYS && (!of_values || count - 2 <= MODEL_HOLDERS));
+	for (size_t i = 2; of_values && i < count; i++)
+		command->answer.listed[command->answer.listed_count++].value.token = field_token(&words[i]);
+}
+
 struct command *words_parse(struct world *world, const struct transport_connection *connection, size_t count,
 			    const struct transport_word words[])
 {
@@ -425,6 +447,8 @@ struct command *words_parse(struct world *world, const struct transport_connecti
 	} else if (is(&words[0], "SCAN")) {
 		command->kind = COMMAND_SCAN;
 		command->only_if_there = count == 4; /* of a check */
+	} else if (is_read(count, words)) {
+		parse_read(command, count, words);
 	} else if (is(&words[0], "HSET")) {
 		command->kind = COMMAND_ERROR;
 		command->text = "ERR wrong number of arguments for 'hset' command";

@@ -8,8 +8,7 @@
  *   daemon_fault.c, daemon_shape.c: faults in all of them
  *
  * Times are µs. `world->now` is true time, which no part of the world knows: each process has a steady clock and a time
- * of day, each master a time of day, and all of them run a little fast or slow (CLOCK_PPM). tests/sim/README.md says
- * what is modelled and checked. */
+ * of day, each master a time of day, all a little fast or slow (CLOCK_PPM). See tests/sim/README.md. */
 #ifndef DAEMON_WORLD_H
 #define DAEMON_WORLD_H
 
@@ -106,6 +105,7 @@ enum command_kind {
 	COMMAND_ERROR,  /* is answered with `text` */
 	COMMAND_TRIAL,  /* a script on the keys of a check: answered with `code` first */
 	COMMAND_ALIVE,  /* SET of an alive key; NIL where it must be there and is not */
+	COMMAND_READ,   /* of the leases of a key: `tokens_alone`, or the values of `listed` */
 	COMMAND_SCAN
 };
 

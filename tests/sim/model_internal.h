@@ -55,9 +55,6 @@ struct model_holder *model_shared_own(const struct model_master *master, struct 
 				      const struct model_command *command);
 /* shared_prune.lua; true if it removed any */
 bool model_shared_prune(const struct model_master *master, struct model_key *key);
-/* inspect.lua: into the reply, of several leases that have not ended. */
-void model_shared_list(const struct model_master *master, const struct model_key *key, uint64_t most,
-		       struct model_reply *reply);
 /* shared_last.lua, and what value_read.lua finds from then on. */
 void model_shared_last(struct model_key *key);
 void model_shared_remove(struct model_key *key, struct model_holder *holder);

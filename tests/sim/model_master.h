@@ -175,7 +175,8 @@ struct model_reply {
 	uint32_t holder_count;    /* inspect 0: of several leases; 0: not of several … */
 	uint32_t listed_count;    /* … how many of them are in `listed` … */
 	uint64_t digest_of_tokens;
-	struct model_holder listed[MODEL_HOLDERS]; /* … sorted by their end, `ends_ms` is what is left */
+	struct model_holder listed[MODEL_HOLDERS]; /* … sorted by their end */
+	bool tokens_alone;                         /* … without their values */
 	struct model_entry first;                  /* acquire 2: whose turn it is */
 	uint8_t which; /* acquire 0 and 2, release 0, of a set: about which of its keys, in their order */
 	/* acquire, release: whose entry is published on {prefix}redlockd:wake for each key, replica 0: nobody's.
@@ -199,6 +200,11 @@ void model_raise(struct model_master *master, const struct model_command *comman
 void model_extend(struct model_master *master, const struct model_command *command, struct model_reply *ret_reply);
 void model_release(struct model_master *master, const struct model_command *command, struct model_reply *ret_reply);
 void model_inspect(struct model_master *master, const struct model_command *command, struct model_reply *ret_reply);
+/* inspect.lua, and ZRANGEBYSCORE: into the reply, of several leases that have not ended. */
+void model_shared_list(const struct model_master *master, const struct model_key *key, uint64_t most,
+		       struct model_reply *reply);
+/* HMGET: the values of those that are listed, whose tokens are given; one that is not there stays as it is. */
+void model_shared_values(const struct model_master *master, unsigned key, struct model_reply *reply);
 
 /* A shared lease. */
 void model_acquire_shared(struct model_master *master, const struct model_command *command,

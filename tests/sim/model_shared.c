@@ -364,7 +364,7 @@ void model_shared_list(const struct model_master *master, const struct model_key
 		       struct model_reply *reply)
 {
 	/* --include shared_prune.lua, shared_live.lua
-	 * local tokens = redis.call('ZRANGEBYSCORE', key, '(' .. …, '+inf', 'WITHSCORES', 'LIMIT', 0, most) */
+	 * local listed = redis.call('ZRANGEBYSCORE', key, '(' .. …, '+inf', 'WITHSCORES', 'LIMIT', 0, most) */
 	for (uint32_t i = 0; key->type == MODEL_SHARED && i < key->holder_count; i++) {
 		uint32_t at = reply->holder_count;
 		if (key->holders[i].ends_ms <= model_now_ms(master))
@@ -376,10 +376,19 @@ void model_shared_list(const struct model_master *master, const struct model_key
 		/* redis.call('HGET', holders, 'digest') */
 		reply->digest_of_tokens += key->holders[i].value.token & 0xfffffffff;
 	}
-	/* listed[2 * i] = tokens[2 * i] - 1 - now_ms */
+	/* for at = 1, tonumber(most) <= 3 and #listed or 0, 2 do
+	 * 	listed[at] = redis.call('HGET', holders, listed[at]) */
 	reply->listed_count = reply->holder_count < most ? reply->holder_count : (uint32_t)most;
-	for (uint32_t i = 0; i < reply->listed_count; i++)
-		reply->listed[i].ends_ms -= 1 + model_now_ms(master);
+	reply->tokens_alone = most > 3;
+}
+
+void model_shared_values(const struct model_master *master, unsigned key, struct model_reply *reply)
+{
+	const struct model_key *found = &master->keys[key];
+	for (struct model_holder *asked = reply->listed; asked < reply->listed + reply->listed_count; asked++)
+		for (uint32_t i = 0; i < found->holder_count && found->type == MODEL_SHARED; i++)
+			if (found->holders[i].value.token == asked->value.token)
+				*asked = found->holders[i];
 }
 
 /* ---- for looking at, and what happens to it ---- */

@@ -149,6 +149,15 @@ enum master_sent masters_send_scan(struct masters *masters, size_t i, const stru
 	ck_abort_msg("%u keys for a listing, from master %zu", command->keys, i);
 }
 
+enum master_sent masters_send_read(struct masters *masters, size_t i, const struct master_read_command *command,
+				   master_scan_fn *scan, void *arg)
+{
+	(void)masters;
+	(void)scan;
+	(void)arg;
+	ck_abort_msg("%zu values read, from master %zu", command->count, i);
+}
+
 void masters_quorum(const struct masters *masters, struct quorum_status *ret_quorum)
 {
 	(void)masters;

@@ -229,7 +229,36 @@ START_TEST(an_entry_has_the_limit_of_its_mode)
 }
 END_TEST
 
-/* ---- listings ---- */
+/* ---- listings and other reads ---- */
+
+static void check_words(const struct master_words *written, size_t count, const char *const expected[])
+{
+	ck_assert_uint_eq(written->count, count);
+	for (size_t i = 0; i < count; i++) {
+		ck_assert_uint_eq(written->words[i].len, strlen(expected[i]));
+		ck_assert_mem_eq(written->words[i].bytes, expected[i], written->words[i].len);
+	}
+}
+
+START_TEST(values_and_tokens_are_read)
+{
+	static struct master_words written;
+	struct master_read_command read = {
+		.resource = "a/b", .resource_len = 3, .count = 2, .tokens = {TOKEN, TOKEN}, .after_ms = 1700000000000};
+	const char *const values[] = {"HMGET", "app:redlockd:holders:app:a/b", TOKEN, TOKEN};
+	const char *const tokens[] = {"ZRANGEBYSCORE", "app:a/b", "(1700000000000", "+inf", "LIMIT", "0", "1024"};
+	master_script_write_read(&masters, &read, &written);
+	check_words(&written, 4, values);
+	read.count = 0;
+	master_script_write_read(&masters, &read, &written);
+	check_words(&written, 7, tokens);
+	read.count = MASTER_READ_VALUES_MAX;
+	for (size_t i = 0; i < read.count; i++)
+		read.tokens[i] = TOKEN;
+	master_script_write_read(&masters, &read, &written);
+	ck_assert_uint_eq(written.count, 2 + MASTER_READ_VALUES_MAX);
+}
+END_TEST
 
 START_TEST(a_prefix_is_no_pattern)
 {
@@ -237,11 +266,7 @@ START_TEST(a_prefix_is_no_pattern)
 	const struct master_scan_command scan = {.cursor = 17, .prefix = "a*[x]\\", .prefix_len = 6, .keys = 50};
 	const char *const expected[] = {"SCAN", "17", "MATCH", "app:a\\*\\[x\\]\\\\*", "COUNT", "50"};
 	master_script_write_scan(&masters, &scan, &written);
-	ck_assert_uint_eq(written.count, 6);
-	for (size_t i = 0; i < 6; i++) {
-		ck_assert_uint_eq(written.words[i].len, strlen(expected[i]));
-		ck_assert_mem_eq(written.words[i].bytes, expected[i], written.words[i].len);
-	}
+	check_words(&written, 6, expected);
 }
 END_TEST
 
@@ -338,8 +363,8 @@ int main(void)
 	suite_add(tests, commands_are_as_the_scripts_want_them, commands_of_a_set_have_a_key_and_a_bucket_for_each_name,
 		  an_extension_notes_a_key);
 	tcase_add_loop_test(tests, several_are_joined_in_their_order, 1, MASTER_BATCH_MAX + 1);
-	suite_add(tests, the_longest_have_room, a_prefix_is_no_pattern, an_entry_goes_with_acquire_and_release_alone,
-		  a_release_may_have_no_token);
+	suite_add(tests, the_longest_have_room, values_and_tokens_are_read, a_prefix_is_no_pattern,
+		  an_entry_goes_with_acquire_and_release_alone, a_release_may_have_no_token);
 	tcase_add_loop_test(tests, an_entry_has_fixed_columns, 0, sizeof entries / sizeof *entries);
 	tcase_add_loop_test(tests, an_entry_has_the_limit_of_its_mode, 0, sizeof limits / sizeof *limits);
 	tcase_add_loop_test(tests, arguments_are_in_the_order_of_the_scripts, REDLOCK_SCRIPT_ACQUIRE,

@@ -1,0 +1,121 @@
+"""An inspection of a lock with several holders takes two rounds: the scripts list tokens, and the values are read after them. Masters that answer one round
+and not the other, and leases that are gone in between."""
+
+import contextlib
+
+import pytest
+
+from harness import wait_until
+from proxy import Proxy
+from test_modes import change, share, state
+
+TTL_MS = 60000
+
+
+class Deaf(Proxy):
+    """While `deaf`, the first read of values and everything behind it do not arrive; `before` is called once instead, where it is set."""
+
+    deaf, heard, before = False, 0, None
+
+    def _requests(self, front, back, stream):
+        with contextlib.suppress(OSError):
+            while data := front.recv(65536):
+                stream += data
+                reads = b"HMGET" in data and b"redlockd:holders:" in data
+                if reads and self.before:
+                    before, self.before = self.before, None
+                    before()
+                if reads and self.deaf:
+                    self.heard += 1
+                    break
+                back.sendall(data)
+            while front.recv(65536):
+                pass
+        self._end(front, back)
+
+    def hear(self):
+        self.deaf = False
+        self.cut()
+        self.heal()
+
+
+@pytest.fixture(name="deaf")
+def fixture_deaf(lab):
+    proxies = [lab.keep(Deaf(lab.folder, server)) for server in lab.redises(3)]
+    return proxies, lab.redlockd([proxy.url for proxy in proxies], "--master-timeout-ms", "500")
+
+
+def test_one_master_that_does_not_tell_its_values_changes_nothing(deaf):
+    proxies, service = deaf
+    leases = [share(service, "a", owner=str(i), ttl_ms=TTL_MS) for i in range(5)]
+    proxies[1].deaf = True
+    seen = state(service, "a")
+    assert [(one["owner"], one["fence"]) for one in seen["holders"]] == [(lease["owner"], lease["fence"]) for lease in leases]
+    assert proxies[1].heard == 1 and seen["holder_count"] == 5
+    proxies[1].hear()
+    service.wait_voting(3)
+    assert service.curl("DELETE", "/locks/a?force=true").status == 204
+    assert not state(service, "a")["held"]
+
+
+def test_two_masters_that_do_not_tell_their_values_are_no_quorum(deaf):
+    proxies, service = deaf
+    share(service, "a", ttl_ms=TTL_MS)
+    for call in (("GET", "/locks/a"), ("DELETE", "/locks/a?force=true")):
+        service.wait_voting(3)
+        before = [proxy.heard for proxy in proxies]
+        for proxy in proxies[:2]:
+            proxy.deaf = True
+        answer = service.curl(*call)
+        assert (answer.status, answer.code) == (503, "no-quorum") and int(answer.headers["retry-after"]) >= 1
+        assert [proxy.heard - number for proxy, number in zip(proxies, before)] == [1, 1, 0]
+        for proxy in proxies[:2]:
+            proxy.hear()
+    service.wait_voting(3)
+    assert state(service, "a")["holder_count"] == 1
+
+
+def test_a_lease_that_ends_in_between_is_left_out(deaf):
+    proxies, service = deaf
+    leases = [share(service, "a", owner=str(i), ttl_ms=TTL_MS) for i in range(3)]
+    removed = []
+
+    def release():
+        for proxy in proxies:
+            for key in ("a", "redlockd:holders:a"):
+                proxy.redis.cli("ZREM" if key == "a" else "HDEL", key, leases[1]["token"])
+        removed.append(True)
+
+    proxies[0].before = proxies[1].before = proxies[2].before = lambda: removed or release()
+    seen = state(service, "a")
+    assert removed and [one["owner"] for one in seen["holders"]] in (["0", "2"], ["0", "1", "2"])
+    wait_until(lambda: [one["owner"] for one in state(service, "a")["holders"]] == ["0", "2"], what="the other two")
+    assert state(service, "a")["holder_count"] == 2
+
+
+def test_a_client_that_leaves_in_between_costs_nothing(deaf):
+    proxies, service = deaf
+    lease = share(service, "a", ttl_ms=TTL_MS)
+    for proxy in proxies:
+        proxy.deaf = True
+    with service.connect() as plain:
+        plain.sendall(b"GET /locks/a HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        wait_until(lambda: all(proxy.heard for proxy in proxies), what="the values are asked for")
+    for proxy in proxies:
+        proxy.hear()
+    service.wait_voting(3)
+    change(service, "DELETE", lease, 204)
+    assert service.process.poll() is None
+
+
+def test_a_forced_release_of_many_long_sets(lab, resource):
+    """Together they are larger than a reply may be."""
+    service = lab.service(3, "--max-shared", "10000", "--master-timeout-ms", "10000", "--max-ttl-ms", str(10 * TTL_MS))
+    names = [f"{resource}/{i:02}/".ljust(256, "x") for i in range(16)]
+    client = service.client()
+    for _ in range(1600):
+        assert client.call("POST", "/locks", {"resources": names, "mode": "shared", "ttl_ms": 10 * TTL_MS}).status == 201
+    client.close()
+    assert state(service, names[0])["holder_count"] == 1600
+    assert service.curl("DELETE", f"/locks/{names[0]}?force=true").status == 204
+    assert not any(state(service, name)["held"] for name in names)
