@@ -91,6 +91,7 @@ enum { WATCH_SEEN_MAX = 128 }; /* bytes of If-None-Match that are read; none of 
 struct call_query {
 	struct path_param params[PATH_PARAMS_MAX]; /* as route->params */
 	struct lease_list_request list;            /* decoded from them, for a listing */
+	struct text locks;                         /* of a listing: the JSON of those found so far */
 	char seen[WATCH_SEEN_MAX]; /* of an inspection: tags that the caller knows, as in If-None-Match */
 };
 

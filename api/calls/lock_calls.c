@@ -358,29 +358,36 @@ bool lock_call_cancel(struct call *call)
 
 /* ---- listing ---- */
 
-static json_t *locks_new(const struct lease_list_answer *answer)
+/* lease_list_found_fn: written at once, so that no round of the loop writes all of a page. */
+static void lock_call_list_found(void *arg, const char *resource, size_t len, const struct lease_answer *answer)
 {
-	json_t *locks = json_array();
-	assert(answer->count == 0 || answer->states);
-	for (size_t i = 0; i < answer->count; i++) {
-		const struct lease_state *state = &answer->states[i];
-		/* Keys of other programs may have names that could never be asked for here. */
-		if (!path_check_resource(state->resource, state->resource_len))
-			json_array_append_new(locks, state_new(state->resource, state->resource_len, &state->answer));
-	}
-	return locks;
+	struct call *call = arg;
+	struct text *locks = &call->query->locks;
+	if (path_check_resource(resource, len))
+		return; /* a key of another program, whose name could never be asked for here */
+	char *lock = call_dump(state_new(resource, len, answer));
+	text_append(locks, locks->len > 0 ? "," : "{\"locks\":[", locks->len > 0 ? 1 : 10);
+	text_append(locks, lock, strlen(lock));
+	free(lock);
 }
 
-/* lease_list_done_fn: the states are valid only while this runs. */
+static void answer_page(struct call *call, const struct lease_list_answer *answer)
+{
+	struct text *locks = &call->query->locks, page = *locks;
+	const char *quote = answer->next[0] != '\0' ? "\"" : "";
+	text_init(locks);
+	text_printf(&page, "%s],\"cursor\":%s%s%s}", page.len > 0 ? "" : "{\"locks\":[", quote,
+		    answer->next[0] != '\0' ? answer->next : "null", quote);
+	reply_owned(call->request, 200, "application/json", page.bytes, page.len);
+}
+
 static void lock_call_list_done(void *arg, const struct lease_list_answer *answer)
 {
 	struct call *call = arg;
 	assert(call->listing && (answer->status == LEASE_OK || answer->status == LEASE_NO_QUORUM));
 	call->listing = NULL;
 	if (answer->status == LEASE_OK)
-		call_reply_json(call, 200,
-				json_pack("{s:o, s:s?}", "locks", locks_new(answer), "cursor",
-					  answer->next[0] != '\0' ? answer->next : NULL));
+		answer_page(call, answer);
 	else
 		reject_lease(call, &(struct lease_answer){.status = answer->status,
 							  .votes = answer->votes,
@@ -395,5 +402,5 @@ void lock_call_list(struct call *call)
 		call_reject(call, PROBLEM_DRAINING, NULL);
 	else
 		call->listing = lease_list(call->request->context->config->leases, &call->query->list,
-					   lock_call_list_done, call);
+					   lock_call_list_found, lock_call_list_done, call);
 }

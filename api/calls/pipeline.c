@@ -169,6 +169,8 @@ static void pipeline_end(struct request *request, unsigned status, const char *e
 		hold_stream_close(call, how);
 	watch_close(call);
 	authorize_end(call);
+	if (call->query)
+		text_fini(&call->query->locks);
 	free(call->query);
 	free((char *)call->lease.metadata);
 	free((char *)call->lease.owner);

@@ -24,7 +24,8 @@
 
 enum {
 	LISTINGS_AT_ONCE = 2,
-	INSPECTIONS_AT_ONCE = 16,
+	/* of each listing: what is said of them is written in one round of the loop, for less than a ms */
+	INSPECTIONS_AT_ONCE = 8,
 	SCAN_KEYS = 100,
 	/* keys that a page may look at for each lock that it may have: a rare prefix must not scan all keys */
 	LOOKS_PER_LOCK = 50,
@@ -42,6 +43,7 @@ struct lease_listing {
 	STAILQ_ENTRY(lease_listing) entry; /* of those that have not begun */
 	struct leases *leases;
 	struct lease_list_request request;
+	lease_list_found_fn *lock;
 	lease_list_done_fn *done; /* NULL: nobody waits */
 	void *arg;
 	struct position at;   /* of the step whose keys are being inspected */
@@ -50,15 +52,16 @@ struct lease_listing {
 	bool failed;          /* an inspection had no quorum: the page would lack that lock */
 	uint16_t passed_over; /* masters that could not be scanned, in this page */
 	unsigned scans, scans_max;
-	size_t looked;              /* keys inspected in this page */
-	size_t count;               /* locks of the page so far */
-	size_t found;               /* keys of the step: in `states`, behind the locks */
-	size_t inspected, awaited;  /* of them: inspections that were begun, and that are under way */
-	struct lease_state *states; /* request.limit of them, and as many items */
+	size_t looked;             /* keys inspected in this page */
+	size_t count;              /* locks of the page so far */
+	size_t found;              /* keys of the step */
+	size_t inspected, awaited; /* of them: inspections that were begun, and that are under way */
 	struct listing_item {
 		struct lease_listing *listing;
 		struct lease_op *op;
-	} * items; /* an inspection for each key of the step */
+		uint16_t resource_len;
+		char resource[LEASE_RESOURCE_MAX];
+	} * items; /* request.limit: an inspection for each key of the step */
 };
 
 static void scan(struct lease_listing *listing);
@@ -96,9 +99,6 @@ bool lease_cursor_valid(const struct leases *leases, const char *cursor)
 
 static void listing_free(struct lease_listing *listing)
 {
-	for (size_t i = 0; i < listing->count + listing->found; i++)
-		lease_answer_fini(&listing->states[i].answer);
-	free(listing->states);
 	free(listing->items);
 	free(listing);
 }
@@ -109,7 +109,7 @@ static void finish(struct lease_listing *listing, enum lease_status status)
 	struct quorum_status quorum;
 	assert(leases->listings > 0 && listing->awaited == 0);
 	masters_quorum(leases->masters, &quorum);
-	struct lease_list_answer answer = {.status = status, .count = listing->count, .states = listing->states};
+	struct lease_list_answer answer = {.status = status, .count = listing->count};
 	answer.votes = (struct redlock_votes){.needed = quorum.needed,
 					      .granted = quorum.voting,
 					      .failed = (uint8_t)(quorum.masters - quorum.voting),
@@ -135,12 +135,6 @@ static size_t room(const struct lease_listing *listing)
 
 static void gather(struct lease_listing *listing)
 {
-	struct lease_state *found = listing->states + listing->count;
-	for (size_t i = 0; i < listing->found; i++)
-		if (found[i].answer.held)
-			listing->states[listing->count++] = found[i];
-		else
-			lease_answer_fini(&found[i].answer);
 	listing->found = 0;
 	if (listing->failed) {
 		finish(listing, LEASE_NO_QUORUM);
@@ -176,10 +170,12 @@ static void on_inspected(void *arg, const struct lease_answer *answer)
 {
 	const struct listing_item *item = arg;
 	struct lease_listing *listing = item->listing;
-	struct lease_state *state = &listing->states[listing->count + (size_t)(item - listing->items)];
 	assert(listing->awaited > 0);
-	lease_answer_set(&state->answer, answer);
-	state->answer.held = answer->held && owner_matches(&listing->request, &answer->holder) && !was_listed(item);
+	if (answer->held && owner_matches(&listing->request, &answer->holder) && !was_listed(item)) {
+		listing->count++;
+		if (listing->done)
+			listing->lock(listing->arg, item->resource, item->resource_len, answer);
+	}
 	listing->failed = listing->failed || answer->status != LEASE_OK;
 	listing->awaited--;
 	inspect_some(listing);
@@ -194,23 +190,21 @@ static void add_key(struct lease_listing *listing, const struct master_scan *key
 	    memmem(key + prefix_len, key_len - prefix_len, reserved, sizeof reserved - 1))
 		return;
 	assert(listing->found < room(listing));
-	struct lease_state *state = &listing->states[listing->count + listing->found++];
-	state->answer = (struct lease_answer){.held = false}; /* what was there has moved, or is freed */
-	state->resource_len = (uint16_t)(key_len - prefix_len);
-	memcpy(state->resource, key + prefix_len, state->resource_len);
+	struct listing_item *item = &listing->items[listing->found++];
+	item->resource_len = (uint16_t)(key_len - prefix_len);
+	memcpy(item->resource, key + prefix_len, item->resource_len);
 }
 
 /* A few at a time, so that a listing does not delay leases. */
 static void inspect_some(struct lease_listing *listing)
 {
 	while (listing->awaited < INSPECTIONS_AT_ONCE && listing->inspected < listing->found) {
-		const struct lease_state *state = &listing->states[listing->count + listing->inspected];
 		struct listing_item *item = &listing->items[listing->inspected++];
 		struct lease_request request = {.operation = LEASE_INSPECT,
 						.wait_for_all = true,
 						.few = true,
-						.resource_len = state->resource_len,
-						.resource = state->resource};
+						.resource_len = item->resource_len,
+						.resource = item->resource};
 		item->listing = listing;
 		item->op = lease_submit(listing->leases, &request, on_inspected, item);
 		listing->awaited++;
@@ -337,11 +331,12 @@ static void scan(struct lease_listing *listing)
 /* ---- beginning ---- */
 
 struct lease_listing *lease_list(struct leases *leases, const struct lease_list_request *request,
-				 lease_list_done_fn *done, void *arg)
+				 lease_list_found_fn *found, lease_list_done_fn *done, void *arg)
 {
 	struct lease_listing *listing = memory_zeroed(1, sizeof *listing);
 	listing->leases = leases;
 	listing->request = *request;
+	listing->lock = found;
 	listing->done = done;
 	listing->arg = arg;
 	bool good = !request->cursor[0] ||
@@ -365,7 +360,6 @@ bool lease_list_begin_new(struct leases *leases)
 			continue;
 		}
 		leases->listings++;
-		listing->states = memory_zeroed(listing->request.limit, sizeof *listing->states);
 		listing->items = memory_zeroed(listing->request.limit, sizeof *listing->items);
 		scan(listing);
 	}

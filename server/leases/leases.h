@@ -177,13 +177,6 @@ void lease_release_abandoned(struct leases *leases, const struct lease_request *
 
 /* ---- listings ---- */
 
-/* One lock in a listing. */
-struct lease_state {
-	uint16_t resource_len;
-	char resource[LEASE_RESOURCE_MAX];
-	struct lease_answer answer; /* as for LEASE_INSPECT, `held` is true */
-};
-
 struct lease_list_request {
 	uint16_t prefix_len; /* 0: all */
 	uint16_t limit; /* 1 … LEASE_LIST_MAX: about how many at most; a page may hold fewer, or none, and go on */
@@ -198,11 +191,13 @@ struct lease_list_answer {
 	enum lease_status status;   /* LEASE_OK or LEASE_NO_QUORUM */
 	struct redlock_votes votes; /* NO_QUORUM: as for an inspection */
 	uint32_t retry_after_ms;
-	size_t count;
-	const struct lease_state *states; /* valid only while `done` runs */
-	char next[LEASE_CURSOR_MAX];      /* terminated; "": that was the last page */
+	size_t count;                /* of the locks that were found */
+	char next[LEASE_CURSOR_MAX]; /* terminated; "": that was the last page */
 };
 
+/* A lock of the page: `answer` as for LEASE_INSPECT, `held` is true. Valid only during the call. They come as they are
+ * found, a few in a round of the loop, and are no page unless `done` is told LEASE_OK. */
+typedef void lease_list_found_fn(void *arg, const char *resource, size_t len, const struct lease_answer *answer);
 typedef void lease_list_done_fn(void *arg, const struct lease_list_answer *answer);
 
 struct lease_listing;
@@ -213,7 +208,7 @@ bool lease_cursor_valid(const struct leases *leases, const char *cursor);
 /* Starts a page of the locks whose resource begins with a prefix, of one owner if one is named. As lease_submit() in
  * all else. */
 struct lease_listing *lease_list(struct leases *leases, const struct lease_list_request *request,
-				 lease_list_done_fn *done, void *arg);
+				 lease_list_found_fn *found, lease_list_done_fn *done, void *arg);
 void lease_list_cancel(struct lease_listing *listing);
 
 /* ---- watching ---- */

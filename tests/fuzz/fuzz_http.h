@@ -26,6 +26,7 @@ struct lease_op {
 
 struct lease_listing {
 	bool used;
+	lease_list_found_fn *found;
 	lease_list_done_fn *done;
 	void *arg;
 };

@@ -87,7 +87,7 @@ bool lease_cursor_valid(const struct leases *ours, const char *cursor)
 }
 
 struct lease_listing *lease_list(struct leases *ours, const struct lease_list_request *request,
-				 lease_list_done_fn *done, void *arg)
+				 lease_list_found_fn *found, lease_list_done_fn *done, void *arg)
 {
 	MUST(ours == &leases && done != NULL, "nobody to answer to");
 	MUST(request->limit >= 1 && request->limit <= LEASE_LIST_MAX &&
@@ -97,7 +97,7 @@ struct lease_listing *lease_list(struct leases *ours, const struct lease_list_re
 	     "limit %u", request->limit);
 	for (size_t i = 0; i < OPS_MAX; i++)
 		if (!leases.listings[i].used) {
-			leases.listings[i] = (struct lease_listing){true, done, arg};
+			leases.listings[i] = (struct lease_listing){true, found, done, arg};
 			leases.under_way++;
 			return &leases.listings[i];
 		}
@@ -204,19 +204,15 @@ static void answer_op(struct lease_op *op, uint8_t choice)
 
 static void answer_listing(struct lease_listing *listing, uint8_t choice)
 {
-	static struct lease_state states[2];
 	struct lease_list_answer answer = {
 		.status = choice % 2 == 0 ? LEASE_OK : LEASE_NO_QUORUM, .votes = good_votes, .retry_after_ms = 100};
 	if (answer.status == LEASE_OK) {
-		for (size_t i = 0; i < 2; i++) {
-			states[i] = (struct lease_state){
-				.resource_len = 1,
-				.answer = {.held = true, .expires = true, .remaining_ms = 9, .votes = good_votes}};
-			/* another program's key need not be one that can be asked for */
-			states[i].resource[0] = i == 0 ? 'a' : '\x01';
-		}
-		answer.states = states;
+		const struct lease_answer state = {
+			.held = true, .expires = true, .remaining_ms = 9, .votes = good_votes};
 		answer.count = choice / 2 % 3;
+		for (size_t i = 0; i < answer.count;
+		     i++) /* another program's key need not be one that can be asked for */
+			listing->found(listing->arg, i == 0 ? "a" : "\x01", 1, &state);
 		memcpy(answer.next, choice & 8 ? "page-2" : "", choice & 8 ? 7 : 1);
 	} else {
 		answer.votes = bad_votes;

@@ -185,6 +185,11 @@ static void on_done(void *arg, const struct lease_answer *answer)
 		call_free(call);
 }
 
+static void on_found(void *arg, const char *resource, size_t len, const struct lease_answer *answer)
+{
+	assert(answer->held && key_find(world, resource, len) < MODEL_KEYS && ((struct call *)arg)->listing);
+}
+
 static void on_listed(void *arg, const struct lease_list_answer *answer)
 {
 	struct call *call = arg;
@@ -219,7 +224,7 @@ void call_list(struct world *of, struct call *call)
 {
 	struct lease_list_request request = {.limit = 10};
 	proc_enter(of, call->proc);
-	call->listing = lease_list(of->procs[call->proc].leases, &request, on_listed, call);
+	call->listing = lease_list(of->procs[call->proc].leases, &request, on_found, on_listed, call);
 	proc_leave(of);
 }
 

@@ -75,13 +75,13 @@ bool lease_cursor_valid(const struct leases *leases, const char *cursor)
 }
 
 struct lease_listing *lease_list(struct leases *leases, const struct lease_list_request *request,
-				 lease_list_done_fn *done, void *arg)
+				 lease_list_found_fn *found, lease_list_done_fn *done, void *arg)
 {
 	leases->listed++;
 	leases->last_list = *request;
 	for (size_t i = 0; i < FAKE_OPS_MAX; i++)
 		if (!leases->listings[i].used) {
-			leases->listings[i] = (struct lease_listing){true, *request, done, arg};
+			leases->listings[i] = (struct lease_listing){true, *request, found, done, arg};
 			return &leases->listings[i];
 		}
 	return NULL;
@@ -109,6 +109,9 @@ unsigned fake_leases_dispatch(struct leases *leases)
 		}
 		if (leases->listings[i].used) {
 			leases->listings[i].used = false;
+			for (size_t at = 0; at < leases->list.count; at++)
+				leases->listings[i].found(leases->listings[i].arg, leases->locks[at].resource,
+							  leases->locks[at].resource_len, &leases->locks[at].answer);
 			leases->listings[i].done(leases->listings[i].arg, &leases->list);
 			count++;
 		}

@@ -20,8 +20,16 @@ struct lease_op {
 struct lease_listing {
 	bool used;
 	struct lease_list_request request;
+	lease_list_found_fn *found;
 	lease_list_done_fn *done;
 	void *arg;
+};
+
+/* A lock of a listing. */
+struct fake_lock {
+	uint16_t resource_len;
+	char resource[LEASE_RESOURCE_MAX];
+	struct lease_answer answer;
 };
 
 /* One watcher: a test sets `tag` and `state`, and calls `event`. */
@@ -39,7 +47,8 @@ struct leases {
 	struct lease_op ops[FAKE_OPS_MAX];
 	struct lease_listing listings[FAKE_OPS_MAX];
 	struct lease_answer answer;    /* what each operation is answered */
-	struct lease_list_answer list; /* what each listing is answered */
+	struct lease_list_answer list; /* what each listing is answered, behind `list.count` of … */
+	const struct fake_lock *locks; /* … these */
 	bool hold;                     /* answer nothing for the time being */
 	bool draining;
 	struct lease_watcher *watcher; /* the last one, or NULL */

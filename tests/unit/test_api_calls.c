@@ -271,19 +271,19 @@ END_TEST
 
 START_TEST(test_list)
 {
-	static struct lease_state states[3];
+	static struct fake_lock states[3];
 	int client = connect_tcp();
 
-	states[0] = (struct lease_state){.resource_len = 3, .resource = "a/b"};
+	states[0] = (struct fake_lock){.resource_len = 3, .resource = "a/b"};
 	states[0].answer.held = states[0].answer.expires = true;
 	states[0].answer.remaining_ms = 5;
 	states[0].answer.waiters = 12;
 	states[0].answer.holder = (struct lease_holder){.known = true, .fence = 77};
-	states[1] = (struct lease_state){.resource_len = 2, .resource = "\xff\xfe"}; /* somebody else's key */
-	states[2] = (struct lease_state){.resource_len = 1, .resource = "c"};
+	states[1] = (struct fake_lock){.resource_len = 2, .resource = "\xff\xfe"}; /* somebody else's key */
+	states[2] = (struct fake_lock){.resource_len = 1, .resource = "c"};
 	states[2].answer.held = true;
-	world.leases.list = (struct lease_list_answer){
-		.status = LEASE_OK, .count = 3, .states = states, .next = "page-2"};
+	world.leases.locks = states;
+	world.leases.list = (struct lease_list_answer){.status = LEASE_OK, .count = 3, .next = "page-2"};
 	ck_assert_int_eq(ask(client, "GET /locks?prefix=a%2F&limit=1000&cursor=page-1 HTTP/1.1\r\n" HOST "\r\n"), 200);
 	json_t *page = answer_json();
 	ck_assert_uint_eq(json_array_size(json_object_get(page, "locks")), 2);
