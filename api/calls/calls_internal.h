@@ -209,8 +209,6 @@ void lock_call_list(struct call *call);
 void lock_call_answer(struct call *call, const struct lease_answer *answer);
 /* True if a list of tags, as in If-None-Match, has this one. */
 bool lock_call_is_seen(const char *list, const char *tag);
-/* The state of the resource; held null: not known, too few masters answer. */
-json_t *lock_call_state_new(const struct call *call, const struct lease_answer *answer);
 
 /* Cancels what is under way, and returns true if something was. The log names the caller of a forced release, because
  * it may have been carried out. */
@@ -279,6 +277,10 @@ static inline size_t lease_text_max(const struct lease_request *lease)
  * extended lease, which another program may have written into Redis, is null if it is not UTF-8. */
 size_t lease_text_write(const struct lease_request *lease, const struct lease_answer *answer, char *ret_text);
 
+enum { LEASE_VOTES_MAX = 160 };
+/* The member `votes` with the comma before it, at most so long; returns the position behind it. */
+char *lease_votes_write(char *at, const struct redlock_votes *votes);
+
 /* A whole refusal, without the metadata. */
 enum { LEASE_REFUSAL_MAX = PROBLEM_WRITTEN_MAX + 6 * (LEASE_RESOURCE_MAX + LEASE_OWNER_MAX) + 512 };
 
@@ -286,6 +288,13 @@ enum { LEASE_REFUSAL_MAX = PROBLEM_WRITTEN_MAX + 6 * (LEASE_RESOURCE_MAX + LEASE
  * end; returns its length. `name`: of a set, the resource that is in the way; NULL: there is only one. `metadata`: the
  * holder's as JSON, or NULL. */
 size_t lease_refusal_write(const struct lease_answer *answer, const char *name, size_t name_len, const char *metadata,
-			   char *ret_text);
+			   size_t metadata_len, char *ret_text);
+
+/* ---- state_text.c ---- */
+
+/* Appends what an inspection, a listing or an event says of a lock; held null: too few masters answer. */
+void state_text_write(struct text *text, const char *resource, size_t len, const struct lease_answer *answer);
+/* The holder's metadata, not terminated; NULL: none, or not what redlockd wrote. */
+const char *state_metadata(const struct lease_holder *holder, size_t *ret_len);
 
 #endif

@@ -82,8 +82,9 @@ size_t lease_text_write(const struct lease_request *lease, const struct lease_an
 	return (size_t)(at - ret_text);
 }
 
-static char *put_votes(char *at, const struct redlock_votes *votes)
+char *lease_votes_write(char *at, const struct redlock_votes *votes)
 {
+	assert(votes->needed <= votes->masters);
 	at = put_number(at, ",\"votes\":{\"needed\":", votes->needed);
 	at = put_number(at, ",\"granted\":", votes->granted);
 	at = put_number(at, ",\"refused\":", votes->refused);
@@ -94,7 +95,7 @@ static char *put_votes(char *at, const struct redlock_votes *votes)
 	return at;
 }
 
-static char *put_holder(char *at, const struct lease_holder *holder, const char *metadata)
+static char *put_holder(char *at, const struct lease_holder *holder, const char *metadata, size_t metadata_len)
 {
 	size_t len = holder->owner_len;
 	at = stpcpy(at, ",\"holder\":{\"owner\":");
@@ -106,22 +107,22 @@ static char *put_holder(char *at, const struct lease_holder *holder, const char 
 	else if (holder->mode == LEASE_SLOT)
 		at = put_number(at, ",\"slot\":", holder->slot);
 	if (metadata)
-		at = stpcpy(stpcpy(at, ",\"metadata\":"), metadata);
+		at = mempcpy(stpcpy(at, ",\"metadata\":"), metadata, metadata_len);
 	*at++ = '}';
 	return at;
 }
 
 size_t lease_refusal_write(const struct lease_answer *answer, const char *name, size_t name_len, const char *metadata,
-			   char *ret_text)
+			   size_t metadata_len, char *ret_text)
 {
 	char *at = put_number(ret_text, ",\"retry_after_ms\":", answer->retry_after_ms);
 	assert(answer->status == LEASE_LOCKED && name_len <= LEASE_RESOURCE_MAX);
 	at = put_number(at, ",\"waited_ms\":", answer->waited_ms);
-	at = put_votes(at, &answer->votes);
+	at = lease_votes_write(at, &answer->votes);
 	if (name)
 		at = put_string(stpcpy(at, ",\"resource\":"), name, name_len);
 	if (answer->holder.known)
-		at = put_holder(at, &answer->holder, metadata);
+		at = put_holder(at, &answer->holder, metadata, metadata_len);
 	*at++ = '}';
 	return (size_t)(at - ret_text);
 }

@@ -31,119 +31,19 @@ static void answer_lease(struct call *call, const struct lease_answer *answer)
 	call->request->reply.grants = true;
 }
 
-/* NULL for a fence that is not known. */
-static json_t *fence_new(const struct lease_holder *holder)
-{
-	return holder->fence > 0 ? json_integer((json_int_t)holder->fence) : NULL;
-}
-
-/* NULL: none. This and the next. */
-static json_t *owner_new(const struct lease_holder *holder)
-{
-	assert(holder->known && holder->owner_len <= LEASE_OWNER_MAX);
-	return holder->owner_len > 0 ? call_text_new(holder->owner, holder->owner_len) : NULL;
-}
-
-static json_t *caller_new(const struct lease_holder *holder)
-{
-	return holder->caller_len > 0 ? call_text_new(holder->owner + holder->owner_len, holder->caller_len) : NULL;
-}
-
-/* NULL: none, or not what redlockd wrote. */
-static json_t *metadata_new(const struct lease_holder *holder)
-{
-	if (holder->metadata_len == 0)
-		return NULL;
-	json_t *object = json_loadb(holder->owner + holder->owner_len + holder->caller_len, holder->metadata_len,
-				    JSON_REJECT_DUPLICATES, NULL);
-	if (json_is_object(object))
-		return object;
-	json_decref(object);
-	return NULL;
-}
-
-/* NULL: the lease is on one resource. */
-static json_t *resources_new(const struct lease_holder *holder)
-{
-	if (holder->names_len == 0)
-		return NULL;
-	const char *at = holder->owner + holder->owner_len + holder->caller_len + holder->metadata_len;
-	const char *end = at + holder->names_len, *name;
-	json_t *names = json_array();
-	size_t len;
-	while (text_line(&at, end, &name, &len))
-		json_array_append_new(names, call_text_new(name, len));
-	return names;
-}
-
-/* NULL if the clocks do not tell. A fence is the time of the grant by the clock of the redlockd that granted it, unless
- * that clock was set back or the fence is from RAISE: see server/leases/lease_fence.c. */
-static json_t *held_ms_new(const struct lease_holder *holder)
-{
-	uint64_t now_us = clock_wall_us();
-	assert(now_us > 0);
-	return holder->fence > 0 && holder->fence <= now_us
-		       ? json_integer((json_int_t)((now_us - holder->fence) / 1000))
-		       : NULL;
-}
-
-/* One of several that hold a lock, known `ago_ms` ago. */
-static json_t *held_new(const struct lease_held *held, uint64_t ago_ms)
-{
-	const struct lease_holder *holder = &held->holder;
-	uint64_t left_ms = held->remaining_ms > ago_ms ? held->remaining_ms - ago_ms : 0;
-	return json_pack("{s:o*, s:o*, s:o*, s:o*, s:I, s:o*, s:o*, s:o*}", "resources", resources_new(holder), "owner",
-			 owner_new(holder), "fence", fence_new(holder), "slot",
-			 holder->mode == LEASE_SLOT ? json_integer(holder->slot) : NULL, "remaining_ms",
-			 (json_int_t)left_ms, "held_ms", held_ms_new(holder), "caller", caller_new(holder), "metadata",
-			 metadata_new(holder));
-}
-
-static json_t *several_new(const char *resource, size_t resource_len, const struct lease_answer *answer)
-{
-	const struct lease_holders *several = answer->several;
-	bool is_slots = answer->holder.mode == LEASE_SLOT;
-	json_t *holders = json_array();
-	for (uint32_t i = 0; i < several->listed; i++)
-		json_array_append_new(holders, held_new(&several->list[i], answer->ago_ms));
-	return json_pack("{s:o, s:b, s:s, s:o, s:I, s:o*, s:I, s:o}", "resource", json_stringn(resource, resource_len),
-			 "held", true, "mode", is_slots ? "exclusive" : "shared", "holders", holders, "holder_count",
-			 (json_int_t)several->count, "remaining_ms",
-			 answer->expires ? json_integer((json_int_t)answer->remaining_ms) : NULL, "waiters",
-			 (json_int_t)answer->waiters, "votes", call_votes_new(&answer->votes));
-}
-
-/* What an inspection or a listing says of one lock. */
-static json_t *state_new(const char *resource, size_t resource_len, const struct lease_answer *answer)
-{
-	const struct lease_holder *holder = &answer->holder;
-	bool held = answer->held, ours = held && holder->known;
-	assert(resource_len <= LEASE_RESOURCE_MAX);
-	if (answer->several)
-		return several_new(resource, resource_len, answer);
-	return json_pack("{s:o, s:o*, s:b, s:o*, s:o*, s:o*, s:o*, s:o*, s:o*, s:s*, s:I, s:o}", "resource",
-			 json_stringn(resource, resource_len), "resources", ours ? resources_new(holder) : NULL, "held",
-			 held, "owner", ours ? owner_new(holder) : NULL, "fence", held ? fence_new(holder) : NULL,
-			 "remaining_ms",
-			 held && answer->expires ? json_integer((json_int_t)answer->remaining_ms) : NULL, "held_ms",
-			 held ? held_ms_new(holder) : NULL, "caller", ours ? caller_new(holder) : NULL, "metadata",
-			 ours ? metadata_new(holder) : NULL, "mode", ours ? "exclusive" : NULL, "waiters",
-			 (json_int_t)answer->waiters, "votes", call_votes_new(&answer->votes));
-}
-
-json_t *lock_call_state_new(const struct call *call, const struct lease_answer *answer)
-{
-	if (answer->status == LEASE_OK)
-		return state_new(call->lease.resource, call->lease.resource_len, answer);
-	return json_pack("{s:o, s:n, s:o}", "resource", json_stringn(call->lease.resource, call->lease.resource_len),
-			 "held", "votes", call_votes_new(&answer->votes));
-}
-
 bool lock_call_is_seen(const char *list, const char *tag)
 {
 	char quoted[LEASE_TAG_MAX + 2];
 	snprintf(quoted, sizeof quoted, "\"%s\"", tag);
 	return strcmp(list, "*") == 0 || strstr(list, quoted) != NULL;
+}
+
+static void answer_state(struct call *call, const struct lease_answer *answer)
+{
+	struct text state;
+	text_init(&state);
+	state_text_write(&state, call->lease.resource, call->lease.resource_len, answer);
+	reply_owned(call->request, 200, "application/json", state.bytes, state.len);
 }
 
 static void answer_ok(struct call *call, const struct lease_answer *answer)
@@ -158,7 +58,7 @@ static void answer_ok(struct call *call, const struct lease_answer *answer)
 		if (lock_call_is_seen(call->query->seen, call->tag))
 			reply_empty(call->request, 304);
 		else
-			call_reply_json(call, 200, lock_call_state_new(call, answer));
+			answer_state(call, answer);
 		break;
 	}
 }
@@ -230,18 +130,16 @@ static const char *find_name(const struct lease_request *lease, const struct lea
 /* 409 for an acquisition: what a lock that many want answers most of the time, so it is written without a tree. */
 static void reject_locked(struct call *call, const struct lease_answer *answer)
 {
-	json_t *object = answer->holder.known ? metadata_new(&answer->holder) : NULL;
-	char *metadata = object ? call_dump(object) : NULL;
-	size_t metadata_len = metadata ? strlen(metadata) : 0, name_len = 0;
+	size_t metadata_len = 0, name_len = 0;
+	const char *metadata = answer->holder.known ? state_metadata(&answer->holder, &metadata_len) : NULL;
 	const char *name = call->lease.set_count > 0 ? find_name(&call->lease, answer, &name_len) : NULL;
 	char *text = memory_alloc(LEASE_REFUSAL_MAX + metadata_len), *at;
 	assert(answer->status == LEASE_LOCKED);
 	at = problem_write(PROBLEM_LOCKED, detail_of(call, answer), text);
-	at += lease_refusal_write(answer, name, name_len, metadata, at);
+	at += lease_refusal_write(answer, name, name_len, metadata, metadata_len, at);
 	assert(at <= text + LEASE_REFUSAL_MAX + metadata_len);
 	reply_copy(call->request, problem_status(PROBLEM_LOCKED), PROBLEM_CONTENT_TYPE, text, (size_t)(at - text));
 	call->request->reply.code = problem_code(PROBLEM_LOCKED);
-	free(metadata);
 	free(text);
 }
 
@@ -365,10 +263,8 @@ static void lock_call_list_found(void *arg, const char *resource, size_t len, co
 	struct text *locks = &call->query->locks;
 	if (path_check_resource(resource, len))
 		return; /* a key of another program, whose name could never be asked for here */
-	char *lock = call_dump(state_new(resource, len, answer));
 	text_append(locks, locks->len > 0 ? "," : "{\"locks\":[", locks->len > 0 ? 1 : 10);
-	text_append(locks, lock, strlen(lock));
-	free(lock);
+	state_text_write(locks, resource, len, answer);
 }
 
 static void answer_page(struct call *call, const struct lease_list_answer *answer)

@@ -18,10 +18,10 @@ struct watch {
 	struct call *call;
 	struct lease_watcher *watcher; /* NULL: it has ended */
 	/* of a stream */
-	bool left;    /* the client has */
-	bool comment; /* to be written */
-	char *text;   /* of the event that is being written, or NULL */
-	size_t len, at;
+	bool left;        /* the client has */
+	bool comment;     /* to be written */
+	struct text text; /* of the event that is being written … */
+	size_t at;        /* … from here on */
 };
 
 /* The first tag of the list, "" if it cannot be one of ours. */
@@ -48,7 +48,7 @@ void watch_close(struct call *call)
 		return;
 	watch_stop(watch);
 	call->watch = NULL;
-	free(watch->text);
+	text_fini(&watch->text);
 	free(watch);
 }
 
@@ -101,23 +101,19 @@ static void watch_write(struct watch *watch)
 {
 	const char *tag;
 	const struct lease_answer *answer = watch->watcher ? lease_watch_take(watch->watcher, &tag) : NULL;
-	int len = 0;
-	free(watch->text);
-	watch->text = NULL;
+	struct text *text = &watch->text;
+	text_fini(text);
+	watch->at = 0;
 	if (answer) {
-		char *state = call_dump(lock_call_state_new(watch->call, answer));
-		len = asprintf(&watch->text, "id: %s\n%sdata: %s\n\n", tag,
-			       answer->status == LEASE_OK ? "" : "event: unknown\n", state);
-		free(state);
+		const struct lease_request *lease = &watch->call->lease;
+		text_printf(text, "id: %s\n%sdata: ", tag, answer->status == LEASE_OK ? "" : "event: unknown\n");
+		state_text_write(text, lease->resource, lease->resource_len, answer);
+		text_append(text, "\n\n", 2);
 		watch->call->events++;
 	} else if (watch->comment) {
-		len = asprintf(&watch->text, ":\n\n");
+		text_append(text, ":\n\n", 3);
 	}
-	if (len < 0)
-		memory_exhausted("event");
 	watch->comment = false;
-	watch->len = (size_t)len;
-	watch->at = 0;
 }
 
 /* reply_read_fn: the next piece of the body. */
@@ -126,12 +122,12 @@ static ssize_t watch_read(void *arg, char *bytes, size_t size)
 	struct watch *watch = arg;
 	if (watch->left)
 		return REPLY_STREAM_BREAK;
-	if (watch->at == watch->len)
+	if (watch->at == watch->text.len)
 		watch_write(watch);
-	size_t len = MIN(watch->len - watch->at, size);
+	size_t len = MIN(watch->text.len - watch->at, size);
 	if (len == 0)
 		return watch->watcher ? REPLY_STREAM_WAIT : REPLY_STREAM_END;
-	memcpy(bytes, watch->text + watch->at, len);
+	memcpy(bytes, watch->text.bytes + watch->at, len);
 	watch->at += len;
 	return (ssize_t)len;
 }

@@ -153,7 +153,7 @@ static char *refusal_by_library(const struct lease_answer *answer, const char *d
 static void check_refusal(const struct lease_answer *answer, const char *detail, const char *name, const char *metadata)
 {
 	char text[LEASE_REFUSAL_MAX + 64], *at = problem_write(PROBLEM_LOCKED, detail, text);
-	at += lease_refusal_write(answer, name, name ? strlen(name) : 0, metadata, at);
+	at += lease_refusal_write(answer, name, name ? strlen(name) : 0, metadata, metadata ? strlen(metadata) : 0, at);
 	*at = '\0';
 	char *wanted = refusal_by_library(answer, detail, name, metadata);
 	ck_assert_str_eq(text, wanted);
@@ -202,7 +202,7 @@ START_TEST(test_longest_refusal_fits)
 	memset(owner, '\x02', sizeof(owner));
 	answer.holder.owner = owner;
 	at = problem_write(PROBLEM_LOCKED, detail, text);
-	at += lease_refusal_write(&answer, name, sizeof(name), NULL, at);
+	at += lease_refusal_write(&answer, name, sizeof(name), NULL, 0, at);
 	ck_assert(at <= text + LEASE_REFUSAL_MAX);
 }
 END_TEST

@@ -1,0 +1,166 @@
+/* The state of a lock as JSON text, without a tree of values in between: up to 100 holders are written in one round of
+ * the loop. See calls_internal.h.
+ *
+ * What comes from Redis may be another program's. A text that is not UTF-8 is null, and metadata that is no object of
+ * JSON is left out. Pure; any thread. */
+#include <assert.h>
+#include <string.h>
+
+#include "calls_internal.h"
+
+static void put(struct text *text, const char *bytes)
+{
+	text_append(text, bytes, strlen(bytes));
+}
+
+static void put_decimal(struct text *text, const char *before, uint64_t number)
+{
+	char digits[TEXT_DECIMAL_MAX];
+	put(text, before);
+	text_append(text, digits, text_decimal(number, digits));
+}
+
+static void put_text(struct text *text, const char *before, const char *bytes, size_t len)
+{
+	char escaped[TEXT_ESCAPE_MAX];
+	size_t from = 0;
+	put(text, before);
+	if (!utf8_is_valid(bytes, len)) {
+		put(text, "null");
+		return;
+	}
+	put(text, "\"");
+	for (size_t i = 0; i < len; i++) {
+		size_t escape_len = text_escape((unsigned char)bytes[i], escaped);
+		if (escape_len == 0)
+			continue;
+		text_append(text, bytes + from, i - from);
+		text_append(text, escaped, escape_len);
+		from = i + 1;
+	}
+	text_append(text, bytes + from, len - from);
+	put(text, "\"");
+}
+
+/* Of a lease on several resources. */
+static void put_resources(struct text *text, const struct lease_holder *holder)
+{
+	const char *at = holder->owner + holder->owner_len + holder->caller_len + holder->metadata_len;
+	const char *end = at + holder->names_len, *name, *before = ",\"resources\":[";
+	size_t len;
+	for (; holder->names_len > 0 && text_line(&at, end, &name, &len); before = ",")
+		put_text(text, before, name, len);
+	if (holder->names_len > 0)
+		put(text, "]");
+}
+
+const char *state_metadata(const struct lease_holder *holder, size_t *ret_len)
+{
+	const char *bytes = holder->owner + holder->owner_len + holder->caller_len;
+	size_t len = holder->metadata_len;
+	bool is_line = len > 0;
+	for (size_t i = 0; i < len; i++) /* it may become a line of an event stream */
+		is_line = is_line && (unsigned char)bytes[i] >= ' ';
+	json_t *json = is_line ? json_loadb(bytes, len, JSON_REJECT_DUPLICATES, NULL) : NULL;
+	bool good = json_is_object(json);
+	json_decref(json);
+	*ret_len = good ? len : 0;
+	return good ? bytes : NULL;
+}
+
+static void put_owner(struct text *text, const struct lease_holder *holder)
+{
+	if (holder->owner_len > 0)
+		put_text(text, ",\"owner\":", holder->owner, holder->owner_len);
+	if (holder->fence > 0)
+		put_decimal(text, ",\"fence\":", holder->fence);
+}
+
+/* Not if the clocks do not tell. A fence is the time of the grant by the clock of the redlockd that granted it, unless
+ * that clock was set back or the fence is from RAISE: see server/leases/lease_fence.c. */
+static void put_held_ms(struct text *text, const struct lease_holder *holder)
+{
+	uint64_t now_us = clock_wall_us();
+	assert(now_us > 0);
+	if (holder->fence > 0 && holder->fence <= now_us)
+		put_decimal(text, ",\"held_ms\":", (now_us - holder->fence) / 1000);
+}
+
+static void put_caller(struct text *text, const struct lease_holder *holder)
+{
+	size_t metadata_len;
+	const char *metadata = state_metadata(holder, &metadata_len);
+	if (holder->caller_len > 0)
+		put_text(text, ",\"caller\":", holder->owner + holder->owner_len, holder->caller_len);
+	if (!metadata)
+		return;
+	put(text, ",\"metadata\":");
+	text_append(text, metadata, metadata_len);
+}
+
+/* One of several that hold a lock, known `ago_ms` ago. */
+static void put_held(struct text *text, const struct lease_held *held, uint64_t ago_ms)
+{
+	const struct lease_holder *holder = &held->holder;
+	size_t begin = text->len;
+	put_resources(text, holder);
+	put_owner(text, holder);
+	if (holder->mode == LEASE_SLOT)
+		put_decimal(text, ",\"slot\":", holder->slot);
+	put_decimal(text, ",\"remaining_ms\":", held->remaining_ms > ago_ms ? held->remaining_ms - ago_ms : 0);
+	put_held_ms(text, holder);
+	put_caller(text, holder);
+	text->bytes[begin] = '{'; /* in place of the comma */
+	put(text, "}");
+}
+
+static void put_several(struct text *text, const struct lease_answer *answer)
+{
+	const struct lease_holders *several = answer->several;
+	bool is_slots = answer->holder.mode == LEASE_SLOT;
+	put(text, is_slots ? ",\"held\":true,\"mode\":\"exclusive\",\"holders\":["
+			   : ",\"held\":true,\"mode\":\"shared\",\"holders\":[");
+	for (uint32_t i = 0; i < several->listed; i++) {
+		put(text, i > 0 ? "," : "");
+		put_held(text, &several->list[i], answer->ago_ms);
+	}
+	put_decimal(text, "],\"holder_count\":", several->count);
+	if (answer->expires)
+		put_decimal(text, ",\"remaining_ms\":", answer->remaining_ms);
+}
+
+static void put_single(struct text *text, const struct lease_answer *answer)
+{
+	const struct lease_holder *holder = &answer->holder;
+	bool held = answer->held, ours = held && holder->known;
+	if (ours)
+		put_resources(text, holder);
+	put(text, held ? ",\"held\":true" : ",\"held\":false");
+	if (ours)
+		put_owner(text, holder);
+	if (held && answer->expires)
+		put_decimal(text, ",\"remaining_ms\":", answer->remaining_ms);
+	if (held)
+		put_held_ms(text, holder);
+	if (!ours)
+		return;
+	put_caller(text, holder);
+	put(text, ",\"mode\":\"exclusive\"");
+}
+
+void state_text_write(struct text *text, const char *resource, size_t len, const struct lease_answer *answer)
+{
+	char votes[LEASE_VOTES_MAX];
+	assert(len >= 1 && len <= LEASE_RESOURCE_MAX);
+	put_text(text, "{\"resource\":", resource, len);
+	if (answer->status != LEASE_OK)
+		put(text, ",\"held\":null");
+	else if (answer->several)
+		put_several(text, answer);
+	else
+		put_single(text, answer);
+	if (answer->status == LEASE_OK)
+		put_decimal(text, ",\"waiters\":", answer->waiters);
+	text_append(text, votes, (size_t)(lease_votes_write(votes, &answer->votes) - votes));
+	put(text, "}");
+}
