@@ -291,17 +291,23 @@ static redisReply *scan(const struct command *command)
 	return ARRAY(cursor, array(count, elements));
 }
 
-/* nil for the value of a lease that is not there. */
-static redisReply *leases(const struct model_reply *answer)
+static redisReply *value_of(const struct model_reply *answer, uint64_t token)
 {
-	redisReply *elements[MODEL_HOLDERS];
-	for (uint32_t i = 0; i < answer->listed_count; i++) {
-		const struct model_value *its = &answer->listed[i].value;
-		elements[i] = answer->tokens_alone           ? token(its->token)
-			      : its->kind != MODEL_EXCLUSIVE ? value(its)
-							     : nil();
-	}
-	return array(answer->listed_count, elements);
+	for (uint32_t i = 0; i < answer->listed_count; i++)
+		if (answer->listed[i].value.token == token)
+			return value(&answer->listed[i].value);
+	return nil();
+}
+
+static redisReply *leases(const struct command *command)
+{
+	const struct model_reply *answer = &command->answer;
+	redisReply *elements[NODES * MODEL_HOLDERS];
+	for (uint32_t i = 0; i < command->token_count; i++)
+		elements[i] = value_of(answer, command->tokens[i]);
+	for (uint32_t i = 0; i < answer->listed_count && command->token_count == 0; i++)
+		elements[i] = token(answer->listed[i].value.token);
+	return array(command->token_count > 0 ? command->token_count : answer->listed_count, elements);
 }
 
 const redisReply *reply_make(const struct command *command)
@@ -319,7 +325,7 @@ const redisReply *reply_make(const struct command *command)
 	case COMMAND_TRIAL: return ARRAY(number(command->code), number(1));
 	case COMMAND_ALIVE: return command->code ? string(REDIS_REPLY_STATUS, "OK") : nil();
 	case COMMAND_SCAN: return scan(command);
-	case COMMAND_READ: return leases(&command->answer);
+	case COMMAND_READ: return leases(command);
 	default:
 		if (command->kind > REDLOCK_SCRIPT_INSPECT)
 			return guard_script(command);

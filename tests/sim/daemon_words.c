@@ -420,11 +420,10 @@ static void parse_read(struct command *command, size_t count, const struct trans
 	size_t skip = of_values ? sizeof holders - 1 : 0;
 	assert(words[1].len > skip && memcmp(words[1].bytes, holders, skip) == 0);
 	command->kind = COMMAND_READ;
-	command->answer.tokens_alone = !of_values;
 	command->request.key = key_find(parsing, words[1].bytes + skip, words[1].len - skip);
-	assert(command->request.key < MODEL_KEYS && (!of_values || count - 2 <= MODEL_HOLDERS));
+	assert(command->request.key < MODEL_KEYS && (!of_values || count - 2 <= NODES * MODEL_HOLDERS));
 	for (size_t i = 2; of_values && i < count; i++)
-		command->answer.listed[command->answer.listed_count++].value.token = field_token(&words[i]);
+		command->tokens[command->token_count++] = (uint16_t)field_token(&words[i]);
 }
 
 struct command *words_parse(struct world *world, const struct transport_connection *connection, size_t count,

@@ -114,7 +114,7 @@ struct command {
 	bool waits;     /* for its answer at the process */
 	bool travels;   /* a message has it */
 	bool no_script; /* NOSCRIPT */
-	bool only_if_there;
+	bool only_if_there, evicts;
 	uint16_t next, next_waiting; /* of its message; of its connection */
 	uint16_t also;               /* of a batch: the next one */
 	uint32_t number;             /* of its connection */
@@ -125,7 +125,7 @@ struct command {
 	/* INFO, CLIENT ID */
 	uint64_t run_id, uptime_s;
 	uint32_t client_id, evicted;
-	bool evicts;
+	uint16_t token_count, tokens[NODES * MODEL_HOLDERS]; /* READ: of these the values; 0: all tokens */
 	struct model_command request;
 	struct model_reply answer;
 };

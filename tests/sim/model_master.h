@@ -203,8 +203,6 @@ void model_inspect(struct model_master *master, const struct model_command *comm
 /* inspect.lua, and ZRANGEBYSCORE: into the reply, of several leases that have not ended. */
 void model_shared_list(const struct model_master *master, const struct model_key *key, uint64_t most,
 		       struct model_reply *reply);
-/* HMGET: the values of those that are listed, whose tokens are given; one that is not there stays as it is. */
-void model_shared_values(const struct model_master *master, unsigned key, struct model_reply *reply);
 
 /* A shared lease. */
 void model_acquire_shared(struct model_master *master, const struct model_command *command,

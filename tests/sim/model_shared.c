@@ -382,15 +382,6 @@ void model_shared_list(const struct model_master *master, const struct model_key
 	reply->tokens_alone = most > 3;
 }
 
-void model_shared_values(const struct model_master *master, unsigned key, struct model_reply *reply)
-{
-	const struct model_key *found = &master->keys[key];
-	for (struct model_holder *asked = reply->listed; asked < reply->listed + reply->listed_count; asked++)
-		for (uint32_t i = 0; i < found->holder_count && found->type == MODEL_SHARED; i++)
-			if (found->holders[i].value.token == asked->value.token)
-				*asked = found->holders[i];
-}
-
 /* ---- for looking at, and what happens to it ---- */
 
 uint64_t model_token_of(const struct model_master *master, unsigned key, unsigned i)
