@@ -73,8 +73,6 @@ static bool watch_show(const struct arguments *arguments, json_t *state, int *re
 static bool watch_may_go_on(const struct client *client, const struct answer *answer, bool *failing)
 {
 	char text[CLIENT_TEXT_MAX];
-	if (answer->outcome == OUTCOME_INVALID && answer->bounds_wait)
-		return true;
 	if (answer->outcome != OUTCOME_UNAVAILABLE)
 		return false;
 	if (!*failing)
@@ -88,12 +86,11 @@ int watch_command(struct client *client)
 {
 	const struct arguments *arguments = client->arguments;
 	char tag[ANSWER_TAG_MAX] = "";
-	uint64_t wait_ms = WAIT_MS;
 	bool failing = false;
 	int status = EXIT_STATUS_OK;
 	assert(arguments->names.joined && arguments->argv);
 	for (;;) {
-		struct client_request request = client_request_watch(arguments->names.joined, tag, wait_ms);
+		struct client_request request = client_request_watch(arguments->names.joined, tag, WAIT_MS);
 		uint64_t asked_us = clock_now_us();
 		struct answer answer = client_ask(client, arguments->servers.count, &request,
 						  arguments->timeout_ms * 1000, false);
@@ -111,9 +108,7 @@ int watch_command(struct client *client)
 		else if (answer.outcome != OUTCOME_DONE && !watch_may_go_on(client, &answer, &failing))
 			return print_failure(client, &answer);
 		uint64_t pause_us = answer.retry_after_ms * 1000 > PAUSE_US ? answer.retry_after_ms * 1000 : PAUSE_US;
-		if (answer.bounds_wait)
-			wait_ms = answer.wait_max_ms < wait_ms ? answer.wait_max_ms : wait_ms / 2;
-		else if (answer.outcome != OUTCOME_DONE)
+		if (answer.outcome != OUTCOME_DONE)
 			client_pause(client, clock_now_us() + pause_us);
 		else if (!is_state) /* a server may wait for less, or not at all (--max-wait-ms) */
 			client_pause(client, asked_us + PAUSE_US);

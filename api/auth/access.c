@@ -196,20 +196,22 @@ enum access_verdict access_decide(enum access_need need, const struct access_cal
 }
 
 /* What is hashed is the kind of the caller, its name, a NUL, and the key: neither of the two holds a NUL. */
-uint64_t access_hash_idempotency_key(const struct access_caller *caller, const char *key, size_t len)
+uint64_t access_hash_idempotency_key(const struct access_caller *caller, const struct access_text texts[], size_t count)
 {
 	unsigned char digest[KEY_HASH_LEN];
 	char kind = caller->key ? 'k' : caller->known ? 'c' : '-';
 	gnutls_hash_hd_t hash;
 	uint64_t number = 0;
-	assert(key && len > 0);
+	assert(count > 0 && texts[0].len > 0);
 	if (gnutls_hash_init(&hash, GNUTLS_DIG_SHA256) != 0)
 		memory_exhausted("hash");
 	gnutls_hash(hash, &kind, 1);
 	if (caller->known)
 		gnutls_hash(hash, caller->name, strlen(caller->name));
-	gnutls_hash(hash, "", 1);
-	gnutls_hash(hash, key, len);
+	for (size_t i = 0; i < count; i++) {
+		gnutls_hash(hash, "", 1); /* no text has a NUL */
+		gnutls_hash(hash, texts[i].bytes, texts[i].len);
+	}
 	gnutls_hash_deinit(hash, digest);
 	for (size_t i = 0; i < sizeof number; i++)
 		number = number << 8 | digest[i];

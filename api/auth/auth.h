@@ -206,9 +206,17 @@ enum access_verdict access_decide(enum access_need need, const struct access_cal
 /* The rights of the caller, a set of ACCESS_RIGHT(). With a key they count only for its prefixes. */
 unsigned access_rights(const struct access_caller *caller);
 
-/* The number that stands for an Idempotency-Key of that caller in Redis, never 0: the first 64 bits of a SHA-256. The
- * same on all replicas, for ever. A key and a certificate with one name are two callers. */
-uint64_t access_hash_idempotency_key(const struct access_caller *caller, const char *key, size_t len);
+/* A part of a request, without NUL. */
+struct access_text {
+	const char *bytes;
+	size_t len; /* 0: there is none */
+};
+
+/* The number that stands in Redis for an Idempotency-Key, the first text, with the rest of the request and its caller.
+ * Never 0: the first 64 bits of a SHA-256. The same on all replicas, for ever. A key and a certificate with one name
+ * are two callers. */
+uint64_t access_hash_idempotency_key(const struct access_caller *caller, const struct access_text texts[],
+				     size_t count);
 
 /* The name of a right, "acquire" …; NULL for a need that is none. Static. */
 const char *access_right_name(enum access_need need);

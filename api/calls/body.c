@@ -111,6 +111,16 @@ static void put_integer(struct reading *reading, int member, const struct body_v
 		*ret_integer = (uint32_t)value->integer;
 }
 
+/* A longer wait than the server allows is shortened. */
+static void put_wait(struct reading *reading, const struct body_value *value)
+{
+	uint32_t most = reading->limits->max_wait_ms;
+	if (value->integer < 0)
+		field_errors_add(reading->errors, "wait_ms", "must not be negative");
+	else
+		reading->request->wait_ms = value->integer < most ? (uint32_t)value->integer : most;
+}
+
 static void put_mode(struct reading *reading, const struct body_value *value)
 {
 	bool is_shared = value->len == 6 && memcmp(value->bytes, "shared", 6) == 0;
@@ -211,7 +221,7 @@ static void put_value(struct reading *reading, int member, const struct body_val
 	case TOKEN: put_token(reading, value); break;
 	case RESOURCES: put_resources(reading, value->json); break;
 	case TTL: put_integer(reading, member, value, limits->min_ttl_ms, limits->max_ttl_ms, &request->ttl_ms); break;
-	case WAIT: put_integer(reading, member, value, 0, limits->max_wait_ms, &request->wait_ms); break;
+	case WAIT: put_wait(reading, value); break;
 	case HOLD: request->hold = value->integer != 0; break;
 	case METADATA: put_metadata(reading, value->json); break;
 	case MODE: put_mode(reading, value); break;

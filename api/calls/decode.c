@@ -52,21 +52,37 @@ static void decode_fence(struct call *call, const struct path_param *param, stru
 		field_errors_add(errors, "fence", "must be from 1 to %" PRIu64, REDLOCK_FENCE_LIMIT - 1);
 }
 
-/* The key itself goes no further than this: what counts is its hash. */
-static void decode_idempotency_key(struct call *call, struct field_errors *errors)
+/* A name that somebody made up is shorter than a key as a rule, and would give one lease to all that use it. */
+static void check_idempotency_key(const struct call *call, struct field_errors *errors)
 {
-	enum { KEY_MAX = 128 };
+	enum { KEY_MIN = 16, KEY_MAX = 128 };
 	const struct headers *headers = &call->request->headers;
 	const char *key = headers->idempotency_key;
 	size_t len = headers->idempotency_key_len, visible = 0;
-	assert(call->route->need == ACCESS_ACQUIRE && call->lease.key == 0);
+	assert(call->route->need == ACCESS_ACQUIRE);
 	while (visible < len && key[visible] > ' ' && key[visible] <= '~')
 		visible++;
-	if (len == 0 || len > KEY_MAX || visible < len || headers->idempotency_keys_twice)
-		field_errors_add(errors, "Idempotency-Key", "must be 1 to %d visible ASCII characters, given once",
-				 KEY_MAX);
-	else
-		call->lease.key = access_hash_idempotency_key(&call->caller, key, len);
+	if (len < KEY_MIN || len > KEY_MAX || visible < len || headers->idempotency_keys_twice)
+		field_errors_add(errors, "Idempotency-Key",
+				 "must be %d to %d visible ASCII characters, given once: unique for each acquisition, "
+				 "as a UUID is",
+				 KEY_MIN, KEY_MAX);
+}
+
+/* The key itself goes no further than this. Another request with the same key means another lease. */
+static uint64_t hash_idempotency_key(const struct call *call)
+{
+	const struct headers *headers = &call->request->headers;
+	const struct lease_request *lease = &call->lease;
+	char mode[24];
+	int mode_len = snprintf(mode, sizeof mode, "%d %u", (int)lease->mode, lease->slots);
+	const struct access_text texts[] = {{headers->idempotency_key, headers->idempotency_key_len},
+					    {lease->owner, lease->owner_len},
+					    {lease->metadata, lease->metadata_len},
+					    {mode, (size_t)mode_len},
+					    {lease->resource, lease->resource_len}};
+	assert(headers->idempotency_key && mode_len > 0);
+	return access_hash_idempotency_key(&call->caller, texts, sizeof texts / sizeof *texts);
 }
 
 /* What the route does not allow: a `force` other than true, two keys, a body, a page's body of another type, a
@@ -102,12 +118,11 @@ static void decode_watch(struct call *call, struct field_errors *errors)
 {
 	const struct headers *headers = &call->request->headers;
 	const struct path_param *wait = &call->query->params[0];
-	uint32_t max_ms = call->limits.max_wait_ms;
+	uint64_t wait_ms = wait->given ? decode_number(wait, UINT64_MAX) : 0;
 	bool gets = call->request->method != HTTP_HEAD;
-	if (wait->given)
-		call->lease.wait_ms = max_ms > 0 ? (uint32_t)decode_number(wait, max_ms) : 0;
-	if (wait->given && call->lease.wait_ms == 0 && strcmp(wait->value, "0") != 0)
-		field_errors_add(errors, "wait_ms", "must be from 0 to %u", max_ms);
+	if (wait->given && wait_ms == 0 && strcmp(wait->value, "0") != 0)
+		field_errors_add(errors, "wait_ms", "must be a whole number, not negative, of 16 digits at most");
+	call->lease.wait_ms = (uint32_t)MIN(wait_ms, call->limits.max_wait_ms);
 	call->streams = headers->wants_stream && gets;
 	if (call->streams && headers->last_event)
 		decode_tags(headers->last_event, headers->last_event_len, "\"", call->query->seen);
@@ -134,7 +149,7 @@ bool decode_target(struct call *call, const char *query)
 		decode_watch(call, &errors);
 	decode_headers(call, &errors);
 	if (call->request->headers.idempotency_key && route->need == ACCESS_ACQUIRE)
-		decode_idempotency_key(call, &errors);
+		check_idempotency_key(call, &errors);
 	if (errors.count > 0)
 		return call_reject_with(call, PROBLEM_INVALID_REQUEST, NULL, NULL, &errors);
 	if (!call->request->headers.has_body || !call->request->headers.is_encoded)
@@ -155,10 +170,8 @@ static bool decode_lease(struct call *call)
 			headers->token_state == HEADERS_TOKEN_GOOD ? headers->token : NULL, &call->limits, &call->lease,
 			&errors))
 		return call_reject_with(call, PROBLEM_INVALID_REQUEST, NULL, NULL, &errors);
-	if (call->lease.key != 0 && call->lease.set_count > 0) /* the same key for another set means another lease */
-		call->lease.key = MAX(call->lease.key ^ hash_fnv1a(call->lease.resource, call->lease.resource_len), 1U);
-	if (call->lease.key != 0 && call->lease.mode != LEASE_EXCLUSIVE) /* likewise */
-		call->lease.key = MAX(call->lease.key ^ (call->lease.slots + UINT64_C(1)), 1U);
+	if (headers->idempotency_key && call->route->need == ACCESS_ACQUIRE)
+		call->lease.key = hash_idempotency_key(call);
 	return true;
 }
 

@@ -74,7 +74,18 @@ const char *answer_member(const json_t *object, const char *name)
 	return text ? text : "";
 }
 
-/* The first and the largest number in a text such as "must be from 0 to 60000"; 0: there is none, or one that is too
+static bool answer_read_number(const json_t *object, const char *name, json_int_t max, uint64_t *ret_number)
+{
+	const json_t *value = json_object_get(object, name);
+	json_int_t number = json_integer_value(value);
+	assert(max > 0);
+	if (!json_is_integer(value) || number < 1 || number > max)
+		return false;
+	*ret_number = (uint64_t)number;
+	return true;
+}
+
+/* The first and the largest number in a text such as "must be from 10 to 60000"; 0: there is none, or one that is too
  * large. */
 static void answer_read_bounds(const char *text, uint64_t *ret_first, uint64_t *ret_largest)
 {
@@ -92,11 +103,10 @@ static void answer_read_bounds(const char *text, uint64_t *ret_first, uint64_t *
 	}
 }
 
-/* For a 400: the first member that is wrong, and the bounds of wait_ms and ttl_ms. */
+/* For a 400: the first member that is wrong, and the bounds of ttl_ms. */
 static void answer_describe_invalid(struct answer *answer)
 {
 	json_t *errors = json_object_get(answer->json, "errors"), *first = json_array_get(errors, 0), *error;
-	uint64_t none;
 	size_t i;
 	assert(answer->outcome == OUTCOME_INVALID);
 	if (first && strcmp(answer_member(first, "field"), "request") != 0)
@@ -104,13 +114,8 @@ static void answer_describe_invalid(struct answer *answer)
 			 answer_member(first, "reason"));
 	json_array_foreach(errors, i, error)
 	{
-		const char *field = answer_member(error, "field"), *reason = answer_member(error, "reason");
-		if (strcmp(field, "wait_ms") == 0) {
-			answer->bounds_wait = true;
-			answer_read_bounds(reason, &none, &answer->wait_max_ms);
-		} else if (strcmp(field, "ttl_ms") == 0) {
-			answer_read_bounds(reason, &answer->ttl_min_ms, &answer->ttl_max_ms);
-		}
+		if (strcmp(answer_member(error, "field"), "ttl_ms") == 0)
+			answer_read_bounds(answer_member(error, "reason"), &answer->ttl_min_ms, &answer->ttl_max_ms);
 	}
 }
 
@@ -153,6 +158,7 @@ static void answer_read_problem(struct answer *answer, long status)
 		return;
 	}
 	answer_set(answer, answer_outcome(code, status), code, answer_member(answer->json, "detail"));
+	(void)answer_read_number(answer->json, "place_kept_ms", LEASE_MAX_MS, &answer->place_kept_ms);
 	answer->retry_after_ms = retry_after > 0 && retry_after <= LEASE_MAX_MS ? (uint64_t)retry_after : 0;
 	if (answer->outcome == OUTCOME_INVALID)
 		answer_describe_invalid(answer);
@@ -182,17 +188,6 @@ void answer_fini(struct answer *answer)
 {
 	json_decref(answer->json);
 	answer->json = NULL;
-}
-
-static bool answer_read_number(const json_t *object, const char *name, json_int_t max, uint64_t *ret_number)
-{
-	const json_t *value = json_object_get(object, name);
-	json_int_t number = json_integer_value(value);
-	assert(max > 0);
-	if (!json_is_integer(value) || number < 1 || number > max)
-		return false;
-	*ret_number = (uint64_t)number;
-	return true;
 }
 
 void answer_state(struct answer *answer)

@@ -30,8 +30,7 @@ struct answer {
 	char detail[ANSWER_DETAIL_MAX]; /* for people: one line without control characters */
 	uint64_t retry_after_ms;
 	bool is_busy;                    /* 429: not to be asked before retry_after_ms */
-	bool bounds_wait;                /* 400 because of wait_ms */
-	uint64_t wait_max_ms;            /* its bound; 0: not understood */
+	uint64_t place_kept_ms;          /* the wait may go on in its place for so long; 0: it has none */
 	uint64_t ttl_min_ms, ttl_max_ms; /* 400 because of ttl_ms: its bounds; 0: not understood */
 	uint64_t sent_us;                /* a time before the request was sent */
 	char tag[ANSWER_TAG_MAX];        /* ETag; empty: none */

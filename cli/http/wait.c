@@ -1,7 +1,7 @@
 /* Waiting for a lock. See wait.h.
  *
- * A server names its bound (--max-wait-ms) only when it rejects a request. So the first request asks for the usual
- * minute, which hardly any server rejects, and the next one for all the rest.
+ * A request asks for the rest of the wait, at most a minute, since proxies end longer ones; a server may shorten it
+ * (--max-wait-ms). The server keeps the place of a wait that is over for the next request, which has the same key.
  *
  *   held               asked again at once if the server has let the request wait; otherwise after a random pause of at
  *                      most a second, and of at most retry_after_ms, since a holder may release early
@@ -9,32 +9,26 @@
  *   no answer, 503     this server has a pause of up to a second; the next one that has none is asked at once
  *   429                the same, with the pause that the server named
  *   not trusted        (its certificate) this server is not asked again; the next one at once
- *   400 for wait_ms    asked again at once with the bound that the server named; with 0 if it was not understood
- *   anything else      the wait is given up
- *
- * A queue entry belongs to one request: a wait that goes on after --max-wait-ms goes to the end of the queue. */
+ *   anything else      the wait is given up */
 #include "wait.h"
 
 #include <assert.h>
 
-enum { PAUSE_MIN_MS = 50, PAUSE_MAX_MS = 1000, PAUSE_SPLIT_MS = 200, WAIT_BOUND_MS = 60000 };
+enum { PAUSE_MIN_MS = 50, PAUSE_MAX_MS = 1000, PAUSE_SPLIT_MS = 200, REQUEST_MAX_MS = 60000 };
 
 void wait_init(struct wait *wait, size_t servers, size_t server, uint64_t wait_ms, uint64_t now_us)
 {
 	assert(server < servers && servers <= SERVERS_MAX);
 	*wait = (struct wait){
 		.servers = servers, .server = server, .none = wait_ms == 0, .end_us = now_us + wait_ms * 1000};
-	for (size_t i = 0; i < servers; i++)
-		wait->at[i].max_ms = WAIT_BOUND_MS;
 }
 
 uint64_t wait_ask(struct wait *wait, uint64_t now_us)
 {
-	uint64_t left_ms = now_us < wait->end_us ? (wait->end_us - now_us + 999) / 1000 : 0,
-		 max_ms = wait->at[wait->server].max_ms;
+	uint64_t left_ms = now_us < wait->end_us ? (wait->end_us - now_us + 999) / 1000 : 0;
 	assert(wait->server < wait->servers);
 	wait->asked_us = now_us;
-	wait->asked_ms = left_ms < max_ms ? left_ms : max_ms;
+	wait->asked_ms = left_ms < REQUEST_MAX_MS ? left_ms : REQUEST_MAX_MS;
 	return wait->asked_ms;
 }
 
@@ -60,9 +54,7 @@ static uint64_t wait_next_held(struct wait *wait, const struct answer *answer, u
 {
 	bool has_waited = wait->asked_ms >= PAUSE_MIN_MS && now_us - wait->asked_us >= wait->asked_ms * 1000 / 2;
 	assert(now_us >= wait->asked_us);
-	if (has_waited && !wait->at[wait->server].bound_known)
-		wait->at[wait->server].max_ms = UINT64_MAX;
-	if (has_waited && now_us < wait->end_us)
+	if ((has_waited || answer->place_kept_ms > 0) && now_us < wait->end_us)
 		return now_us;
 	return wait_until_us(wait, now_us + wait_pause_us(answer->retry_after_ms, random), now_us);
 }
@@ -97,18 +89,6 @@ static uint64_t wait_next_server(struct wait *wait, const struct answer *answer,
 	return until_us == UINT64_MAX ? 0 : wait_until_us(wait, until_us, now_us);
 }
 
-/* If the named bound is not below wait_ms, half of wait_ms is tried, so that this ends. */
-static uint64_t wait_next_bound(struct wait *wait, const struct answer *answer, uint64_t now_us)
-{
-	uint64_t max_ms = answer->wait_max_ms < wait->asked_ms ? answer->wait_max_ms : wait->asked_ms / 2;
-	assert(wait->asked_ms > 0);
-	if (max_ms == 0 && wait->asked_ms > WAIT_BOUND_MS)
-		max_ms = WAIT_BOUND_MS; /* which worked before */
-	wait->at[wait->server].max_ms = max_ms;
-	wait->at[wait->server].bound_known = true;
-	return now_us;
-}
-
 uint64_t wait_next_us(struct wait *wait, const struct answer *answer, uint32_t random, uint64_t now_us)
 {
 	assert(wait->server < wait->servers && answer->outcome != OUTCOME_DONE);
@@ -117,8 +97,6 @@ uint64_t wait_next_us(struct wait *wait, const struct answer *answer, uint32_t r
 	case OUTCOME_SPLIT: return wait_until_us(wait, now_us + wait_pause_us(PAUSE_SPLIT_MS, random), now_us);
 	case OUTCOME_UNAVAILABLE:
 	case OUTCOME_UNTRUSTED: return wait_next_server(wait, answer, random, now_us);
-	case OUTCOME_INVALID:
-		return answer->bounds_wait && wait->asked_ms > 0 ? wait_next_bound(wait, answer, now_us) : 0;
 	default: return 0;
 	}
 }

@@ -19,8 +19,6 @@ struct wait {
 	uint64_t asked_us, asked_ms; /* the last request: its time, and its wait_ms */
 	struct {
 		uint64_t not_before_us; /* it failed, and is not asked before then */
-		uint64_t max_ms;        /* it lets a request wait no longer, as far as is known */
-		bool bound_known;       /* the server has named that bound */
 	} at[SERVERS_MAX];
 };
 

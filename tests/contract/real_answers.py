@@ -43,7 +43,7 @@ def gather_leases(lab, answers):
     answers.ask(service, "POST", "/locks", NEW, 409, body={"resource": "a/b"})
     answers.ask(service, "POST", "/locks", NEW, 409, body={"resource": "no owner"})
     for status in (201, 200):
-        answers.ask(service, "POST", "/locks", NEW, status, headers={"Idempotency-Key": "one"}, body={"resource": "twice"})
+        answers.ask(service, "POST", "/locks", NEW, status, headers={"Idempotency-Key": "one-key-of-a-test"}, body={"resource": "twice"})
     answers.ask(service, "PUT", "/locks/a/b", ONE, 200, body={"token": lease["token"], "ttl_ms": 20000})
     answers.ask(service, "PUT", "/locks/a%2Fb", ONE, 200, headers={"Lock-Token": lease["token"]})
     answers.ask(service, "PUT", "/locks/a/b", ONE, 409, body={"token": TOKEN})
@@ -162,7 +162,7 @@ def gather_mistakes(lab, answers):
             answers.ask(service, method, path + "?" + "x" * size, pattern, 414)
         for size in (9000, 12000):
             answers.ask(service, method, path, pattern, 431, headers={"X-Long": "x" * size})
-    for body in ("", "{", "[]", '{"resource":"a","resource":"b"}', '{"resource":1}', '{"resource":"a","wait_ms":-1}', '{"resource":"a","wait_ms":60001}',
+    for body in ("", "{", "[]", '{"resource":"a","resource":"b"}', '{"resource":1}', '{"resource":"a","wait_ms":-1}', '{"resource":"a","wait_ms":60000.5}',
                  '{"resource":"a","ttl_ms":0}'):
         answers.ask(service, "POST", "/locks", NEW, 400, body=body)
     answers.ask(service, "DELETE", "/locks/a", ONE, 400)

@@ -16,12 +16,16 @@ from waiting_fixtures import wait_for_queue
 LOOK = 2.5 * SLOW  # a waiting request looks once a second whether the holder is its own
 
 
+def key_of(name):
+    return name.ljust(16, "-")
+
+
 def head(key, content):
-    return f"POST /locks HTTP/1.1\r\nHost: localhost\r\nIdempotency-Key: {key}\r\nContent-Length: {len(content)}\r\n\r\n{content}".encode()
+    return f"POST /locks HTTP/1.1\r\nHost: localhost\r\nIdempotency-Key: {key_of(key)}\r\nContent-Length: {len(content)}\r\n\r\n{content}".encode()
 
 
 def ask(service, resource, key, ttl_ms=30000, **members):
-    return service.curl("POST", "/locks", headers={"Idempotency-Key": key}, body={"resource": resource, "ttl_ms": ttl_ms, **members})
+    return service.curl("POST", "/locks", headers={"Idempotency-Key": key_of(key)}, body={"resource": resource, "ttl_ms": ttl_ms, **members})
 
 
 def check_same(again, lease):
@@ -83,12 +87,13 @@ def test_after_the_lease_has_ended(pair, resource):
     assert ask(pair[0], resource, "one").code == "locked"
 
 
-@pytest.mark.parametrize("headers", [[""], ["a b"], ["é"], ["x" * 129], ["a", "a"], ["a", ""]])
+@pytest.mark.parametrize("headers", [[""], ["a" * 15], ["a" * 20 + " b"], ["é" * 16], ["x" * 129], ["a" * 16] * 2, ["a" * 16, ""]])
 def test_a_bad_key_is_refused(pair, resource, headers):
     more = [part for value in headers for part in ("-H", f"Idempotency-Key: {value}" if value else "Idempotency-Key;")]
     answer = pair[0].curl("POST", "/locks", *more, body={"resource": resource})
     assert (answer.status, answer.code) == (400, "invalid-request")
-    assert answer.json["errors"] == [{"field": "Idempotency-Key", "reason": "must be 1 to 128 visible ASCII characters, given once"}]
+    assert answer.json["errors"] == [{"field": "Idempotency-Key", "reason": "must be 16 to 128 visible ASCII characters, given once: unique for each acquisition, "
+                                                               "as a UUID is"}]
     assert not any(server.cli("GET", resource) for server in pair[0].masters), "nothing was sent"
 
 
@@ -99,6 +104,19 @@ def test_the_longest_key_and_other_routes(pair, resource):
     again = Asked(pair[0], resource, key).answer()
     check_same(again, lease.json)
     assert pair[0].curl("PUT", f"/locks/{quote(resource)}", headers={"Idempotency-Key": "a b"}, body={"token": again.json["token"]}).status == 200
+
+
+@pytest.mark.parametrize("members", [{"owner": "five"}, {"metadata": {"job": 5}}, {"mode": "shared"}, {"slots": 1}, {"slots": 2}, {"resources": ["other"]}])
+def test_another_request_with_the_same_key_is_refused(pair, resource, members):
+    """What five machines have in common by mistake gives them no common lease, as long as they differ in something."""
+    first = ask(pair[0], resource, "nightly-report-job", owner="one", metadata={"job": 1})
+    assert first.status == 201
+    body = {"resource": resource, "owner": "one", "metadata": {"job": 1}, **members}
+    if "resources" in body:
+        body["resources"] = [body.pop("resource"), *body["resources"]]
+    answer = pair[1].curl("POST", "/locks", headers={"Idempotency-Key": key_of("nightly-report-job")}, body=body)
+    assert (answer.status, answer.code) == (409, "locked"), answer
+    check_same(ask(pair[1], resource, "nightly-report-job", owner="one", metadata={"job": 1}), first.json)
 
 
 def test_keys_are_not_logged(lab, resource):
@@ -114,7 +132,7 @@ def test_the_key_of_another_caller(lab, resource):
     keyed = Keyed(lab, [Key(name, [""], ["acquire"]) for name in names]).wait_ready()
 
     def post(name, key):
-        return keyed.call(name, "POST", "/locks", body={"resource": resource}, headers={"Idempotency-Key": key})
+        return keyed.call(name, "POST", "/locks", body={"resource": resource}, headers={"Idempotency-Key": key_of(key)})
 
     first = post("billing", "one")
     assert first.status == 201
@@ -199,10 +217,10 @@ def test_several_at_once(pair, resource, wait_ms):
 
 
 def test_a_stream_again(pair, resource):
-    streams = [Stream(pair[0], resource, "-H", "Idempotency-Key: one", ttl_ms=3000)]
+    streams = [Stream(pair[0], resource, "-H", f"Idempotency-Key: {key_of('one')}", ttl_ms=3000)]
     assert streams[0].head()[0] == 201
     lease = streams[0].event()
-    streams.append(Stream(pair[1], resource, "-H", "Idempotency-Key: one", ttl_ms=3000))
+    streams.append(Stream(pair[1], resource, "-H", f"Idempotency-Key: {key_of('one')}", ttl_ms=3000))
     assert streams[1].head()[0] == 200
     again = streams[1].event()
     assert again["event"] == "acquired" and (again["token"], again["fence"]) == (lease["token"], lease["fence"])

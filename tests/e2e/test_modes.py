@@ -226,7 +226,7 @@ def test_another_library_is_refused(pair, resource):
 
 def test_the_key_is_noted_for_each_mode(service, resource):
     def ask(status, **members):
-        answer = service.curl("POST", "/locks", body={"resource": resource, **members}, headers={"Idempotency-Key": "one"})
+        answer = service.curl("POST", "/locks", body={"resource": resource, **members}, headers={"Idempotency-Key": "one-key-of-a-test"})
         assert answer.status == status, answer
         return answer.json
 

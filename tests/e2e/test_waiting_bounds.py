@@ -24,7 +24,7 @@ def releases(through, lease):
 # ---- wait_ms itself ----
 
 
-@pytest.mark.parametrize("value", ["-1", "60001", "4294967296", "99999999999999999999", "1.5", "1e5", "1e-1", '"1000"', '""', "null", "true", "[1000]", "{}"])
+@pytest.mark.parametrize("value", ["-1", "99999999999999999999", "1.5", "1e5", "1e-1", '"1000"', '""', "null", "true", "[1000]", "{}"])
 def test_a_bad_wait_is_refused(lab, value):
     """400 that names wait_ms, and no command to a master."""
     server = lab.redis()
@@ -41,16 +41,17 @@ def test_a_bad_wait_is_refused(lab, value):
 def test_the_bound_of_a_wait(lab):
     service = lab.service(1, "--max-wait-ms", "1000")
     service.acquire("x")
-    assert service.curl("POST", "/locks", body={"resource": "x", "wait_ms": 1001}).status == 400
-    answer = service.curl("POST", "/locks", body={"resource": "x", "wait_ms": 1000})
-    assert answer.status == 409 and answer.json["waited_ms"] >= 1000, answer
+    for wait_ms in (1000, 1001, 4294967296):
+        answer = service.curl("POST", "/locks", body={"resource": "x", "wait_ms": wait_ms})
+        assert answer.status == 409 and 1000 <= answer.json["waited_ms"] < 30000, answer
 
 
 def test_waiting_can_be_forbidden(lab):
     service = lab.service(1, "--max-wait-ms", "0")
     service.acquire("x", wait_ms=0)
-    answer = service.curl("POST", "/locks", body={"resource": "y", "wait_ms": 1})
-    assert answer.status == 400 and answer.json["errors"][0]["field"] == "wait_ms", answer
+    answer = service.curl("POST", "/locks", body={"resource": "x", "wait_ms": 60000})
+    assert answer.code == "locked" and answer.json["waited_ms"] < 30000, answer
+    assert service.inspect("x")["waiters"] == 0
 
 
 @pytest.mark.parametrize("path, body", [("/locks/x", {"token": "0" * 40, "wait_ms": 1000})])

@@ -152,8 +152,13 @@ def test_a_wait_for_a_change(lab, resource):
     since = time.monotonic()
     answer = get(second, resource, seen="free", wait_ms=300)
     assert answer.status == 304 and tag_of(answer) == "free" and time.monotonic() - since >= 0.3
-    answer = get(second, resource, seen="free", wait_ms=70000)
+    answer = get(second, resource, seen="free", wait_ms=-1)
     assert answer.status == 400 and answer.json["errors"][0]["field"] == "wait_ms"
+
+
+def test_a_long_watch_is_shortened(lab, resource):
+    service = lab.service(1, "--max-wait-ms", "300")
+    assert get(service, resource, seen="free", wait_ms=70000).status == 304
     wait_until(lambda: second.metrics()["redlockd_watchers"] == 0, what="nobody watches")
 
 

@@ -54,9 +54,8 @@ START_TEST(condition)
 	ck_assert_int_eq(ask(client, GET("/locks/a", "If-None-Match: *\r\n")), 304);
 	ck_assert_int_eq(ask(client, GET("/locks/a?wait_ms=0", "If-None-Match: \"free\"\r\n")), 304);
 	ck_assert_int_eq(ask(client, GET("/locks/a?wait_ms=60000", "")), 200); /* nothing to wait for */
-	ck_assert_int_eq(ask(client, GET("/locks/a?wait_ms=60001", "If-None-Match: \"free\"\r\n")), 400);
-	HAS("must be from 0 to 60000");
 	ck_assert_int_eq(ask(client, GET("/locks/a?wait_ms=-1", "")), 400);
+	HAS("must be a whole number");
 	ck_assert_uint_eq(world.leases.watched, 0);
 	close(client);
 }

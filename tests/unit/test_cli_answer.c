@@ -74,31 +74,26 @@ static const struct {
 	const char *body;
 	bool is_busy;
 	uint64_t retry_after_ms;
-	bool bounds_wait;
-	uint64_t wait_max_ms;
+	uint64_t place_kept_ms;
 } waits[] = {
-	{409, "{\"code\":\"locked\",\"retry_after_ms\":1500}", false, 1500, false, 0},
-	{409, "{\"code\":\"locked\",\"retry_after_ms\":-5}", false, 0, false, 0},
-	{429, "{\"code\":\"too-many-requests\",\"detail\":\"x\"}", true, 0, false, 0},
-	{429, "<html>", true, 0, false, 0},
-	{503, "{\"code\":\"draining\",\"detail\":\"x\"}", false, 0, false, 0},
-	{400, INVALID("ttl_ms", "from 1 to 5"), false, 0, false, 0},
-	{400, INVALID("wait_ms", "must be from 0 to 60000"), false, 0, true, 60000},
-	{400, INVALID("wait_ms", "must be at most 5000 (--max-wait-ms)"), false, 0, true, 5000},
-	{400, INVALID("wait_ms", "not yet supported"), false, 0, true, 0},
-	{400, INVALID("wait_ms", ""), false, 0, true, 0},
-	{400, INVALID("wait_ms", "from 0 to 99999999999999999999999"), false, 0, true, 0},
-	{400, INVALID("wait_ms", "0"), false, 0, true, 0},
+	{409, "{\"code\":\"locked\",\"retry_after_ms\":1500}", false, 1500, 0},
+	{409, "{\"code\":\"locked\",\"retry_after_ms\":-5}", false, 0, 0},
+	{409, "{\"code\":\"locked\",\"retry_after_ms\":60000,\"place_kept_ms\":2000}", false, 60000, 2000},
+	{409, "{\"code\":\"locked\",\"place_kept_ms\":\"2000\"}", false, 0, 0},
+	{409, "{\"code\":\"locked\",\"place_kept_ms\":-1}", false, 0, 0},
+	{429, "{\"code\":\"too-many-requests\",\"detail\":\"x\"}", true, 0, 0},
+	{429, "<html>", true, 0, 0},
+	{503, "{\"code\":\"draining\",\"detail\":\"x\",\"place_kept_ms\":2000}", false, 0, 2000},
+	{400, INVALID("ttl_ms", "from 1 to 5"), false, 0, 0},
+	{400, INVALID("wait_ms", "must not be negative"), false, 0, 0},
 };
 
-START_TEST(bounds_of_waits)
+START_TEST(pauses_of_waits)
 {
 	struct answer answer = read_text(waits[_i].status, waits[_i].body);
 	ck_assert_int_eq(answer.is_busy, waits[_i].is_busy);
 	ck_assert_uint_eq(answer.retry_after_ms, waits[_i].retry_after_ms);
-	ck_assert_int_eq(answer.bounds_wait, waits[_i].bounds_wait);
-	ck_assert_uint_eq(answer.wait_max_ms, waits[_i].wait_max_ms);
-	ck_assert(!answer.bounds_wait || answer.outcome == OUTCOME_INVALID);
+	ck_assert_uint_eq(answer.place_kept_ms, waits[_i].place_kept_ms);
 	answer_fini(&answer);
 }
 END_TEST
@@ -240,7 +235,7 @@ int main(void)
 {
 	TCase *tests = tcase_create("cli_answer");
 	tcase_add_loop_test(tests, outcomes, 0, sizeof(cases) / sizeof(*cases));
-	tcase_add_loop_test(tests, bounds_of_waits, 0, sizeof(waits) / sizeof(*waits));
+	tcase_add_loop_test(tests, pauses_of_waits, 0, sizeof(waits) / sizeof(*waits));
 	tcase_add_loop_test(tests, a_state_as_a_refusal, 0, sizeof(states) / sizeof(*states));
 	suite_add(tests, a_failure_that_is_no_utf8, a_lease);
 	tcase_add_loop_test(tests, no_lease, 0, sizeof(no_leases) / sizeof(*no_leases));

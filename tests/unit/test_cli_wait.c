@@ -13,10 +13,9 @@ static const struct answer split = {.outcome = OUTCOME_SPLIT}, gone = {.outcome 
 			   invalid = {.outcome = OUTCOME_INVALID};
 static const struct answer untrusted = {.outcome = OUTCOME_UNTRUSTED}, forbidden = {.outcome = OUTCOME_FORBIDDEN};
 static const struct answer busy = {.outcome = OUTCOME_UNAVAILABLE, .is_busy = true, .retry_after_ms = 3000};
-static const struct answer no_waiting = {.outcome = OUTCOME_INVALID, .bounds_wait = true};
-static const struct answer bound = {.outcome = OUTCOME_INVALID, .bounds_wait = true, .wait_max_ms = 5000};
-static const struct answer usual_bound = {.outcome = OUTCOME_INVALID, .bounds_wait = true, .wait_max_ms = 60000};
-static const struct answer short_bound = {.outcome = OUTCOME_INVALID, .bounds_wait = true, .wait_max_ms = 1};
+/* A server that lets a request wait for less than it asks for. */
+static const struct answer kept = {.outcome = OUTCOME_HELD, .retry_after_ms = 60000, .place_kept_ms = 2000};
+static const struct answer draining = {.outcome = OUTCOME_UNAVAILABLE, .retry_after_ms = 10000, .place_kept_ms = 2000};
 
 /* After an answer at at_ms the next request is sent at next_ms, to `server` and with this wait_ms. */
 struct row {
@@ -36,37 +35,21 @@ static const struct {
 	uint64_t wait_ms;
 	struct row rows[ROWS_MAX]; /* until the first without an answer */
 } cases[] = {
-	{"a bound that is no lower", 1, 150000, {{&usual_bound, 0, 0, 0, 30000, 0}}},
 	{"the server waits",
 	 1,
 	 150000,
-	 {{&held, 0, 60001, 60001, 89999, 0},
-	  {&usual_bound, 0, 60002, 60002, MINUTE, 0},
+	 {{&held, 0, 60001, 60001, MINUTE, 0},
 	  {&held, 0, 120003, 120003, 29997, 0},
 	  {&held, 0, 150001, GIVEN_UP, 0, 0}}},
-	{"the server waits longer than usual",
+	{"the server shortens the wait, and keeps the place",
+	 1,
+	 40000,
+	 {{&kept, LONGEST, 25000, 25000, 15000, 0}, {&kept, 0, 40000, GIVEN_UP, 0, 0}}},
+	{"the place is asked for before the pause of the server is over",
 	 1,
 	 150000,
-	 {{&held, 0, 60000, 60000, 90000, 0}, {&held, 0, 150000, GIVEN_UP, 0, 0}}},
-	{"a bound that is not understood",
-	 1,
-	 150000,
-	 {{&held, 0, 60000, 60000, 90000, 0},
-	  {&no_waiting, 0, 60000, 60000, MINUTE, 0},
-	  {&held, 0, 120000, 120000, 30000, 0}}},
-	{"each server has a bound of its own",
-	 2,
-	 150000,
-	 {{&bound, 0, 1, 1, 5000, 0}, {&held, 0, 5001, 5001, 5000, 0}, {&gone, 0, 5002, 5002, MINUTE, 1}}},
-	{"a server that cannot wait",
-	 2,
-	 FIVE_MINUTES,
-	 {{&no_waiting, 0, 0, 0, 0, 0},
-	  {&held, 0, 0, 500, 0, 0},
-	  {&held, LONGEST, 500, 1500, 0, 0},
-	  {&nearly, LONGEST, 1500, 1620, 0, 0}}},
+	 {{&draining, LONGEST, 25000, 26000, MINUTE, 0}}},
 	{"a server that does not wait", 1, FIVE_MINUTES, {{&held, 0, 10, 510, MINUTE, 0}}},
-	{"a bound of nearly nothing", 1, FIVE_MINUTES, {{&short_bound, 0, 0, 0, 1, 0}, {&held, 0, 1, 501, 1, 0}}},
 	{"a split vote", 2, FIVE_MINUTES, {{&split, LONGEST, 0, 200, MINUTE, 0}}},
 	{"all servers before a pause",
 	 3,
@@ -79,7 +62,7 @@ static const struct {
 	 3,
 	 FIVE_MINUTES,
 	 {{&gone, 0, 0, 0, MINUTE, 1},
-	  {&held, 0, 60000, 60000, 240000, 1},
+	  {&held, 0, 60000, 60000, MINUTE, 1},
 	  {&gone, 0, 60001, 60001, MINUTE, 2},
 	  {&gone, 0, 60002, 60002, MINUTE, 0}}},
 	{"a busy server is not asked, and at a random time afterwards",
@@ -91,11 +74,7 @@ static const struct {
 	  {&busy, LONGEST, 3000, 5500, MINUTE, 1}}},
 	{"no wait: each server once", 2, 0, {{&gone, 0, 0, 0, 0, 1}, {&gone, 0, 10000, GIVEN_UP, 0, 0}}},
 	{"no wait: held", 2, 0, {{&held, 0, 0, GIVEN_UP, 0, 0}}},
-	{"no wait: a bound", 1, 0, {{&no_waiting, 0, 0, GIVEN_UP, 0, 0}}},
-	{"the last try is at the end",
-	 1,
-	 400,
-	 {{&no_waiting, 0, 0, 0, 0, 0}, {&held, LONGEST, 0, 400, 0, 0}, {&held, LONGEST, 400, GIVEN_UP, 0, 0}}},
+	{"the last try is at the end", 1, 400, {{&held, LONGEST, 0, 400, 0, 0}, {&held, LONGEST, 400, GIVEN_UP, 0, 0}}},
 	{"a mistake in the request", 2, FIVE_MINUTES, {{&invalid, 0, 0, GIVEN_UP, 0, 0}}},
 	{"not allowed", 2, FIVE_MINUTES, {{&forbidden, 0, 0, GIVEN_UP, 0, 0}}},
 	{"a server that is not trusted is not asked again; without another one the wait is given up",
@@ -129,27 +108,12 @@ START_TEST(transcripts)
 }
 END_TEST
 
-/* Each request gets the same 400: the bound that it names is above what was asked for. */
-START_TEST(a_bound_that_is_none)
-{
-	static const struct answer wrong = {.outcome = OUTCOME_INVALID, .bounds_wait = true, .wait_max_ms = 1000000};
-	struct wait wait;
-	unsigned asked = 0;
-
-	wait_init(&wait, 1, 0, 20000, T0);
-	do {
-		wait_ask(&wait, T0);
-		ck_assert_uint_lt(asked++, 20);
-	} while (wait_next_us(&wait, &wrong, 0, T0) == T0);
-}
-END_TEST
-
 /* Whatever the servers answer: the wait ends when its time is up, requests do not follow one another without a pause
  * for ever, and no server is asked to wait beyond the end. */
 static void check_random_answers(uint32_t seed)
 {
-	static const struct answer *const answers[] = {&held,      &nearly,     &split, &gone,        &busy,
-						       &untrusted, &no_waiting, &bound, &short_bound, &usual_bound};
+	static const struct answer *const answers[] = {&held, &nearly,    &split, &gone,
+						       &busy, &untrusted, &kept,  &draining};
 	uint32_t state = seed * 2654435761U + 1;
 	struct wait wait;
 	uint64_t now_us = T0, next_us = T0;
@@ -182,6 +146,6 @@ int main(void)
 {
 	TCase *tests = tcase_create("cli_wait");
 	tcase_add_loop_test(tests, transcripts, 0, sizeof cases / sizeof *cases);
-	suite_add(tests, a_bound_that_is_none, any_answers);
+	suite_add(tests, any_answers);
 	return suite_run("cli_wait", tests, NULL);
 }
