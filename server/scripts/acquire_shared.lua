@@ -18,8 +18,8 @@
 --         {0, now_us, remaining_ms, value, taken}  held: by an exclusive lease, by as many as may hold it, by the lease
 --                                   with the key of the label, or there is room for one more, but not before an
 --                                   exclusive waiter. Several leases: the value of that with the key, or of the one
---                                   that ends last. `taken`: a digit for each slot, 1 where a lease has it; empty:
---                                   none has slots. remaining_ms: until the first of several of the same kind
+--                                   that ends last. `taken`: a digit for each slot, 1 where a lease has it, or where
+--                                   as many as `most` hold any slots; empty: none has slots. remaining_ms: until the first of several of the same kind
 --                                   ends, if that makes room for the caller, else until all have
 -- A shared request waits for all others that came before it and are not shared, and one on a slot for all.
 local call, key, hash = redis.call, KEYS[1], KEYS[2]
@@ -53,15 +53,15 @@ end
 local value
 --include value_read.lua
 local now_ms, its_key, room, its_holder = (now_us - now_us % 1000) / 1000, string.match(ARGV[4], '^%?(%x+):'), true
-local several = shared
+local several, is_full = shared, false
 if several then
 --include shared_live.lua
 --include shared_same.lua
+	is_full = live >= most -- also by slots of those that name a larger number
+	room = not is_full
 	if live == 0 then
 		value, shared = false, false
-	elseif kind == '+' then
-		room = live < most
-	else
+	elseif kind == '#' and room then
 		local its = call('HGET', holders, slot)
 		room = not its or tonumber(call('ZSCORE', key, its) or 0) <= now_ms
 	end
@@ -99,10 +99,8 @@ if not first and room then
 --include queue_first.lua
 --include queue_clean.lua
 			if first and string.sub(first, 17, 17) == '#' then
-				local its_most = tonumber(string.sub(first, 35)) or 1
---include slot_free.lua
-				if is_free then -- the next one, too
-					local free, room = '', 1
+				local free, room = '', (tonumber(string.sub(first, 35)) or 1) - call('ZCARD', key)
+				if room > 0 then -- the next one, too
 --include queue_tell.lua
 				end
 			end
@@ -126,7 +124,7 @@ end
 local taken = ''
 if shared and string.sub(value, 41, 41) == '#' then
 	taken = string.sub(call('HGET', holders, 'slots') or '', 1, most)
-	taken = taken .. string.rep('0', most - #taken)
+	taken = is_full and string.rep('1', most) or taken .. string.rep('0', most - #taken)
 end
 local left = call('PTTL', key)
 if shared and not first and string.sub(value, 41, 41) == kind then -- there is room as soon as one of them ends

@@ -217,6 +217,23 @@ def test_one_slot_is_exclusive(service, resource):
     assert take(service, resource, slots=1024)["slot"] in range(1, 1024)
 
 
+def test_as_many_as_the_lowered_number_on_higher_slots(pair, resource):
+    """A caller that lowers its number counts the leases of those that have not: it waits until fewer hold the lock."""
+    _, services = pair
+    leases = {lease["slot"]: lease for lease in (take(services[0], resource, slots=3) for _ in range(3))}
+    change(services[0], "DELETE", leases[0], 204)
+    refused = take(services[1], resource, status=409, slots=1)
+    assert refused["code"] == "locked" and take(services[1], resource, slots=3)["slot"] == 0
+    with concurrent.futures.ThreadPoolExecutor(1) as pool:
+        waiter = pool.submit(take, services[1], resource, slots=2, wait_ms=30000)
+        wait_until(lambda: state(services[0], resource)["waiters"] == 1, what="it waits")
+        change(services[0], "DELETE", leases[1], 204)
+        wait_until(lambda: state(services[0], resource)["holder_count"] == 2, what="one is released")
+        assert not waiter.done()
+        change(services[0], "DELETE", leases[2], 204)
+        assert waiter.result(20)["slot"] == 1
+
+
 def test_another_library_is_refused(pair, resource):
     """SET NX fails on a key of any type."""
     servers, (service, _) = pair

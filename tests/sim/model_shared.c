@@ -113,17 +113,8 @@ static void tell(const struct model_master *master, unsigned key, struct model_e
 	reply->last[key] = model_same_entry(last, first) ? 0 : last.arrival;
 }
 
-/* slot_free.lua */
-static bool slot_is_free(const struct model_key *key, uint32_t most)
-{
-	uint32_t taken = 0;
-	for (uint32_t i = 0; i < key->holder_count; i++)
-		taken += key->holders[i].value.slot < most;
-	return taken < most;
-}
-
 /* queue_room.lua */
-static uint32_t room_for(struct model_master *master, unsigned key, struct model_entry first, uint32_t free)
+static uint32_t room_for(struct model_master *master, unsigned key, struct model_entry first)
 {
 	struct model_key *found = &master->keys[key];
 	if (found->type == MODEL_NONE)
@@ -131,9 +122,8 @@ static uint32_t room_for(struct model_master *master, unsigned key, struct model
 	if (found->type != MODEL_SHARED || first.kind != found->value.kind)
 		return 0;
 	model_shared_prune(master, found);
-	if (first.kind == MODEL_PLUS)
-		return first.most > found->holder_count ? first.most - found->holder_count : 0;
-	return (free != 0 && free - 1 < first.most) || slot_is_free(found, first.most);
+	/* room = its_most - live */
+	return first.most > found->holder_count ? first.most - found->holder_count : 0;
 }
 
 void model_release_queue(struct model_master *master, const struct model_command *command, unsigned key,
@@ -157,7 +147,7 @@ void model_release_queue(struct model_master *master, const struct model_command
 	if (first.replica == 0 || model_same_entry(first, command->entry))
 		return;
 	uint32_t kind = own ? own->kind : master->keys[key].value.kind;
-	uint32_t room = room_for(master, key, first, free);
+	uint32_t room = room_for(master, key, first);
 	/* if wait_ms > 0 then room = math.min(room, 1)
 	 * elseif room <= 0 then … room = (was_before or shortened and its_kind ~= kind) and 1 or 0 */
 	bool was_before = left && command->entry.kind != MODEL_PLUS && first.kind == kind &&
@@ -254,11 +244,11 @@ static bool has_room(const struct model_key *key, const struct model_command *co
 	/* room = not value … room = not same and string.sub(value, 41, 41) == kind */
 	if (key->type != MODEL_SHARED || same || key->value.kind != command->kind)
 		return key->type == MODEL_NONE;
-	/* if kind == '+' then room = room and count < most */
-	if (command->kind == MODEL_PLUS)
-		return key->holder_count < command->most;
-	/* else room = room and call('HEXISTS', holders, slot) == 0 */
-	for (uint32_t i = 0; i < key->holder_count; i++)
+	/* is_full = live >= most, room = not is_full */
+	if (key->holder_count >= command->most)
+		return false;
+	/* elseif kind == '#' and room then room = not its or … <= now_ms */
+	for (uint32_t i = 0; command->kind == MODEL_SLOT && i < key->holder_count; i++)
 		if (key->holders[i].value.slot == command->slot)
 			return false;
 	return true;
@@ -287,20 +277,22 @@ static void acquire_tells(struct model_master *master, const struct model_comman
 		return;
 	}
 	/* --include queue_first.lua
-	 * if first and string.sub(first, 17, 17) == '#' then --include slot_free.lua
-	 * if is_free then --include queue_tell.lua */
+	 * if first and string.sub(first, 17, 17) == '#' then room = … - call('ZCARD', key)
+	 * if room > 0 then --include queue_tell.lua */
 	struct model_entry first = model_queue_first(master, command->key);
-	if (first.replica != 0 && first.kind == MODEL_SLOT && slot_is_free(&master->keys[command->key], first.most))
+	if (first.replica != 0 && first.kind == MODEL_SLOT && master->keys[command->key].holder_count < first.most)
 		tell(master, command->key, first, 0, 1, reply);
 }
 
-/* taken = table.concat(slots) */
+/* taken = is_full and string.rep('1', most) or … */
 static void note_taken(const struct model_key *key, const struct model_command *command, struct model_reply *reply)
 {
 	bool has_slots = key->type == MODEL_SHARED && key->value.kind == MODEL_SLOT;
 	reply->slots = has_slots ? (uint32_t)command->most : 0;
 	for (uint32_t i = 0; has_slots && i < key->holder_count; i++)
-		if (key->holders[i].value.slot < command->most)
+		if (key->holder_count >= command->most)
+			reply->taken = (UINT32_C(1) << command->most) - 1;
+		else if (key->holders[i].value.slot < command->most)
 			reply->taken |= UINT32_C(1) << key->holders[i].value.slot;
 }
 
