@@ -15,6 +15,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"math"
 	random "math/rand/v2"
 	"net/http"
 	"net/url"
@@ -28,8 +29,11 @@ import (
 // Option is for one acquisition.
 type Option func(*acquisition)
 
-// TTL is how long the lease lasts without a renewal, 30 s by default. It is renewed when a third of it is over.
-func TTL(ttl time.Duration) Option { return func(q *acquisition) { q.ttl = ttl } }
+// TTL is how long the lease lasts without a renewal, by default what the server says: 30 s, or its largest if that is
+// less. It is renewed when a third of it is over.
+func TTL(ttl time.Duration) Option {
+	return func(q *acquisition) { q.ttl, q.body["ttl_ms"] = ttl, ttl.Milliseconds() }
+}
 
 // Wait is how long to wait for the lock, a minute by default. 0: the lock is tried once.
 func Wait(wait time.Duration) Option { return func(q *acquisition) { q.wait = wait } }
@@ -81,17 +85,14 @@ func newKey() string {
 
 // choose fills in what was chosen.
 func (q *acquisition) choose(options []Option) error {
-	q.ttl, q.wait = 30*time.Second, time.Minute
+	q.ttl, q.wait = math.MaxInt64, time.Minute // the server chooses the TTL
 	if q.client.owner != "" {
 		q.body["owner"] = q.client.owner
 	}
 	for _, option := range options {
 		option(q)
 	}
-	q.body["ttl_ms"] = q.ttl.Milliseconds()
-	tenth := q.ttl / 10
-	q.margin = cmp.Or(q.margin, &tenth)
-	if q.ttl < time.Millisecond || q.wait < 0 || *q.margin < 0 || *q.margin > q.ttl/2 {
+	if q.ttl < time.Millisecond || q.wait < 0 || q.margin != nil && (*q.margin < 0 || *q.margin > q.ttl/2) {
 		return errors.New("redlockd: TTL must be positive, Wait not negative, Margin at most half of TTL")
 	}
 	if !utf8.ValidString(strings.Join(q.names, " ")) { // in JSON it would be another name
@@ -142,7 +143,7 @@ func (q *acquisition) run(ctx context.Context) (*Lease, error) {
 			return nil, context.Cause(ctx)
 		case locked && left > 0:
 			failures = 0
-			if clock()-given.asked < wait-time.Second/2 { // it did not wait
+			if clock()-given.asked < wait-time.Second/2 && given.PlaceKept == 0 { // it did not wait
 				pause = time.Second/2 + random.N(time.Second)
 			}
 		case given.status >= 400 && !given.isUnhelpful():
@@ -158,6 +159,12 @@ func (q *acquisition) run(ctx context.Context) (*Lease, error) {
 	}
 }
 
+// marginOf is the one that was chosen, or a tenth of the TTL.
+func (q *acquisition) marginOf(ttl time.Duration) time.Duration {
+	tenth := ttl / 10
+	return min(*cmp.Or(q.margin, &tenth), ttl/2)
+}
+
 // left is the rest of the wait.
 func (q *acquisition) left() time.Duration { return q.wait - (clock() - q.began) }
 
@@ -166,13 +173,14 @@ func (q *acquisition) left() time.Duration { return q.wait - (clock() - q.began)
 func (q *acquisition) use(given *answer) *Lease {
 	undecided := given.sent && slices.Contains([]int{0, 200, 201, 503}, given.status)
 	q.unknown = given.status != 409 && (q.unknown || undecided) // a 409: none; others say nothing of earlier requests
-	if given.Token == "" {
+	if given.Token == "" || given.TTL <= 0 {
 		return nil
 	}
+	ttl := milliseconds(given.TTL)
 	begin := given.asked + milliseconds(given.Waited)/100*99 // the server's clock may differ by a hundredth
-	stop := begin + milliseconds(given.Validity) - *q.margin
+	stop := begin + milliseconds(given.Validity) - q.marginOf(ttl)
 	if clock() < stop {
-		return newLease(q, given, begin+q.ttl/3, stop)
+		return newLease(q, given, begin+ttl/3, stop)
 	}
 	q.client.ask(context.WithoutCancel(q.parent), q.delete(given.Token, q.client.timeout))
 	q.key, q.unknown = newKey(), false
@@ -235,7 +243,7 @@ func (l *Lease) Remaining() time.Duration {
 
 // extend never moves the end back, and revives no lease that is lost.
 func (l *Lease) extend(end time.Duration) {
-	if stop := int64(end - *l.wanted.margin); l.Err() == nil && stop > l.stop.Load() {
+	if stop := int64(end - l.wanted.marginOf(milliseconds(l.given.TTL))); l.Err() == nil && stop > l.stop.Load() {
 		l.stop.Store(stop)
 	}
 }
@@ -309,7 +317,7 @@ func (l *Lease) release() error {
 
 // renew ends with the lease.
 func (l *Lease) renew(due time.Duration) {
-	c, ttl := l.wanted.client, l.wanted.ttl
+	c, ttl := l.wanted.client, milliseconds(l.given.TTL)
 	body := members{"ttl_ms": ttl.Milliseconds()}
 	maps.Copy(body, l.wanted.set)
 	header := http.Header{"Lock-Token": {l.given.Token}}

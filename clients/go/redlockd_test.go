@@ -4,6 +4,7 @@ package redlockd
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
@@ -61,14 +62,17 @@ func (f *fake) handler(answers map[string]http.HandlerFunc) http.HandlerFunc {
 		} else if r.Method == "DELETE" {
 			w.WriteHeader(204)
 		} else {
-			lease(w, 60000)
+			ttl, _ := c.body["ttl_ms"].(float64)
+			leaseOf(w, cmp.Or(int(ttl), 30000), 60000)
 		}
 	}
 }
 
-func lease(w http.ResponseWriter, validity int) {
+func lease(w http.ResponseWriter, validity int) { leaseOf(w, 30000, validity) }
+
+func leaseOf(w http.ResponseWriter, ttl, validity int) {
 	w.WriteHeader(map[bool]int{true: 201, false: 200}[validity > 0])
-	fmt.Fprintf(w, `{"resource":"x","token":"%s","fence":7,"validity_ms":%d}`, aToken, validity)
+	fmt.Fprintf(w, `{"resource":"x","token":"%s","fence":7,"ttl_ms":%d,"validity_ms":%d}`, aToken, ttl, validity)
 }
 
 func problem(status int, code string) http.HandlerFunc {
@@ -495,7 +499,7 @@ func TestWhatMakesNoLock(t *testing.T) {
 func TestMembersThatAreHandedOn(t *testing.T) {
 	f := newFake(t, map[string]http.HandlerFunc{"POST": func(w http.ResponseWriter, _ *http.Request) {
 		w.WriteHeader(201)
-		fmt.Fprintf(w, `{"token":"%s","fence":7,"validity_ms":9000,"slot":3,"future":[1]}`, aToken)
+		fmt.Fprintf(w, `{"token":"%s","fence":7,"ttl_ms":20000,"validity_ms":9000,"slot":3,"future":[1]}`, aToken)
 	}})
 	client := newClient(t, Config{Servers: []string{f.URL + "/below/"}, Owner: "all", Key: "secret"})
 	l := lock(t, client, Slots(4), Owner("mine"), Metadata(map[string]int{"job": 7}), TTL(20*time.Second), Wait(2*time.Second))

@@ -43,8 +43,10 @@ type answer struct {
 	Code, Detail, Token string
 	Fence               int64
 	Slot                int   // -1: none
+	TTL                 int64 `json:"ttl_ms"`
 	Validity            int64 `json:"validity_ms"`
 	Waited              int64 `json:"waited_ms"`
+	PlaceKept           int64 `json:"place_kept_ms"` // the wait may go on in its place for so long
 
 	status int // 0: no whole answer of redlockd came
 	header http.Header
@@ -88,6 +90,9 @@ func (a *answer) pause() time.Duration {
 	seconds, err := strconv.ParseUint(a.header.Get("Retry-After"), 10, 16)
 	if err != nil {
 		seconds = 1
+	}
+	if a.PlaceKept > 0 { // not for as long as the server rests: the place would be gone
+		seconds = 0
 	}
 	return time.Duration(seconds)*time.Second + random.N(time.Second)
 }

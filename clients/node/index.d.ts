@@ -29,7 +29,7 @@ export interface ClientOptions {
 }
 
 export interface TryOptions {
-	/** How long the lease lasts without a renewal (30000). */
+	/** How long the lease lasts without a renewal (as the server says: 30000, or its largest if that is less). */
 	ttl?: number | undefined;
 	/** How long before its end the lease counts as lost (a tenth of `ttl`, at most half of it). */
 	margin?: number | undefined;

@@ -52,6 +52,18 @@ def test_exclusion_on_one_counter(service, resource, drivers, tmp_path):
     assert all(mine == sorted(mine) for mine in fences) and len(set(sum(fences, []))) == 15 * len(runs)
 
 
+def test_the_bounds_of_the_server_are_taken(lab, resource, driver):
+    """An acquisition without options, where the server allows less than the defaults of the libraries."""
+    daemon = lab.service(3, "--max-wait-ms", "300", "--max-ttl-ms", "5000", "--default-ttl-ms", "5000")
+    driver.client(url_of(daemon))
+    lease = driver.acquire(resource)
+    assert 0 < lease.first_remaining <= 4.5 and state(daemon, resource)["held"]
+    waits = driver.start("acquire", lease="second", resource=resource)
+    wait_until(lambda: state(daemon, resource)["waiters"] == 1, what="it waits")
+    assert lease.release() is True
+    assert waits.get()["fence"] > lease.fence
+
+
 def test_a_lease_and_its_end(service, resource, driver):
     """A name that must be escaped both in JSON and in a path; owner and metadata arrive."""
     name = resource + ' "é" + 100%/?#'

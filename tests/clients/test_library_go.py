@@ -73,9 +73,9 @@ def test_sources(folder):
 
 
 def test_the_library_is_small():
-    """At most 620 lines of code: without comments and empty lines. Lines that only close a bracket count."""
+    """At most 640 lines of code: without comments and empty lines. Lines that only close a bracket count."""
     lines = [line.strip() for path in SOURCE.glob("*.go") if not path.name.endswith("_test.go") for line in path.read_text(encoding="utf-8").splitlines()]
-    assert 400 < len([line for line in lines if line and not line.startswith("//")]) <= 620
+    assert 400 < len([line for line in lines if line and not line.startswith("//")]) <= 640
 
 
 def test_its_own_tests():

@@ -11,7 +11,7 @@ from harness import SLOW, starved_seconds, wait_until
 
 
 def grant(call, **members):
-    call.answer(201, {"resource": "x", "token": TOKEN, "fence": 7, "ttl_ms": call.body["ttl_ms"], "drift_ms": 0, **members})
+    call.answer(201, {"resource": "x", "token": TOKEN, "fence": 7, "ttl_ms": call.body.get("ttl_ms", 30000), "drift_ms": 0, **members})
 
 
 def test_validity_counts_from_before_the_request(fake, driver):
@@ -214,6 +214,38 @@ def test_a_long_wait_is_asked_for_in_parts(fake, driver):
     server = fake(acquire=lambda call: call.problem(409, "locked") if len(call.server.calls) == 1 else grant(call, validity_ms=30000))
     driver.client(server.address).acquire("x", wait=500)
     assert [call.body["wait_ms"] for call in server.of("acquire")] == [60000, 60000]
+
+
+def test_a_wait_that_the_server_shortens_goes_on_at_once(fake, driver):
+    """The place is kept for two seconds, so that no pause may come in between."""
+    server = fake(acquire=lambda call: call.problem(409, "locked", retry_after_ms=30000, place_kept_ms=2000) if len(call.server.calls) <= 3
+                  else grant(call, validity_ms=30000))
+    driver.client(server.address).acquire("x", wait=500)
+    came = [call.came for call in server.of("acquire")]
+    assert max(later - earlier for earlier, later in zip(came, came[1:])) < 0.5 * SLOW, came
+    assert len({call.headers["idempotency-key"] for call in server.of("acquire")}) == 1
+
+
+def test_a_server_that_ends_keeps_the_place(fake, driver):
+    """It is asked again, since another one may be behind its address, before the place is gone."""
+    def draining(call):
+        call.answer(503, {"code": "draining", "detail": "d", "status": 503, "place_kept_ms": 2000}, Retry_After=10)
+    server = fake(acquire=lambda call: draining(call) if len(call.server.calls) == 1 else grant(call, validity_ms=30000))
+    driver.client(server.address).acquire("x", wait=500)
+    first, second = server.of("acquire")
+    assert second.came - first.came < 1 + SLOW / 2 and first.headers["idempotency-key"] == second.headers["idempotency-key"]
+
+
+def test_the_server_says_the_ttl_that_nobody_chose(fake, driver):
+    """Its largest may be less than the default: what counts is what it answers."""
+    ttl = round(1.5 * SLOW, 3)
+    server = fake(acquire=lambda call: call.answer(201, {"resource": "x", "token": TOKEN, "fence": 7, "drift_ms": 0, "ttl_ms": round(ttl * 1000),
+                                                         "validity_ms": round(ttl * 1000) - 10}))
+    lease = driver.client(server.address).acquire("x")
+    assert "ttl_ms" not in server.call("acquire").body and 0 < lease.first_remaining < 0.9 * ttl
+    first = server.call("extend")
+    assert first.body["ttl_ms"] == round(ttl * 1000) and ttl / 3 - 0.05 < first.came - lease.sent
+    assert first.came - server.call("acquire").came < ttl / 2
 
 
 def test_a_release_is_asked_for_once(fake, driver):

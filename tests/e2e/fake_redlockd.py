@@ -43,7 +43,7 @@ class Call:
         self.answer(status, {"code": code, "detail": f"{code}, it says.", "status": status, **members})
 
     def lease(self, status=201, validity_ms=None):
-        ttl_ms = self.body["ttl_ms"]
+        ttl_ms = self.body.get("ttl_ms", 30000)
         self.answer(status, {"resource": self.server.resource, "token": TOKEN, "fence": 7, "ttl_ms": ttl_ms, "validity_ms": validity_ms or ttl_ms - 10})
 
     def until_hung_up(self):

@@ -24,17 +24,18 @@ const pathOf = (resource) => `/locks/${encodeURIComponent(resource)}`;
 class Wanted {
 	constructor(names, options) {
 		checkOptions(options, OPTIONS);
-		const { ttl = 30_000, wait = 60_000, margin = ttl * MARGIN, signal, ...members } = options;
-		if (!(ttl > 0 && ttl < Infinity && wait >= 0 && margin >= 0 && margin <= ttl / 2)) {
+		const { ttl, wait = 60_000, margin, signal, ...members } = options;
+		const most = ttl === undefined ? Infinity : ttl / 2; // otherwise the server says the ttl
+		if (!((ttl === undefined || (ttl > 0 && ttl < Infinity)) && wait >= 0 && (margin ?? 0) >= 0 && (margin ?? 0) <= most)) {
 			throw new RangeError("ttl must be positive, wait not negative, margin at most half of ttl");
 		}
 		const single = typeof names === "string";
 		this.resources = Object.freeze(single ? [names] : [...names]);
-		Object.assign(this, { ttl: Math.round(ttl), wait, margin, signal });
+		Object.assign(this, { wait, margin, signal });
 		this.path = single ? pathOf(names) : "/locks";
 		this.names = single ? undefined : { resources: this.resources }; // for a PUT or DELETE
 		const given = Object.entries(members).filter(([, value]) => value !== null && value !== undefined);
-		const body = { ...(this.names ?? { resource: names }), ttl_ms: this.ttl, ...Object.fromEntries(given) };
+		const body = { ...(this.names ?? { resource: names }), ttl_ms: ttl && Math.round(ttl), ...Object.fromEntries(given) };
 		this.body = JSON.parse(JSON.stringify(body)); // every request of an acquisition says the same
 	}
 
@@ -48,18 +49,18 @@ class Wanted {
 		return { method: "DELETE", path: this.path, timeout, body: this.names, headers };
 	}
 
-	extension(token, timeout) {
-		return { ...this.release(token, timeout), method: "PUT", body: { ...this.names, ttl_ms: this.ttl } };
+	extension(token, ttl, timeout) {
+		return { ...this.release(token, timeout), method: "PUT", body: { ...this.names, ttl_ms: ttl } };
 	}
 
 	/** Null: it is not a lease. */
 	grantIn({ status, body }, sent) {
-		const { token, fence, slot = null, validity_ms: validity, waited_ms: waited = 0 } = body;
-		const counts = [200, 201].includes(status) && [fence, validity, waited].every(Number.isSafeInteger);
-		if (!counts || !/^[0-9a-f]{40}$/.test(token)) return null;
+		const { token, fence, slot = null, ttl_ms: ttl, validity_ms: validity, waited_ms: waited = 0 } = body;
+		const counts = [200, 201].includes(status) && [fence, ttl, validity, waited].every(Number.isSafeInteger);
+		if (!counts || ttl <= 0 || !/^[0-9a-f]{40}$/.test(token)) return null;
 		const begin = sent + CLOCKS * waited;
-		const term = new Term(begin + validity, this.margin);
-		return { token, fence, slot, renewAt: begin + this.ttl / 3, term };
+		const term = new Term(begin + validity, Math.min(this.margin ?? ttl * MARGIN, ttl / 2));
+		return { token, fence, slot, ttl, renewAt: begin + ttl / 3, term };
 	}
 }
 
@@ -123,13 +124,15 @@ class Acquisition {
 	}
 
 	/** Milliseconds before the next request; null: give up. `early`: the answer came before the wait was over. */
-	#delay({ status, sent, retryAfter }, failures, early) {
+	#delay({ status, sent, retryAfter, body }, failures, early) {
 		const left = this.#until - clock();
 		const random = 1000 * Math.random();
-		if (status === 409 && left > 0) return early ? Math.min(left, Math.min(retryAfter, 1000) + random) : 0;
+		const kept = body.place_kept_ms > 0;
+		if (status === 409 && left > 0) return early && !kept ? Math.min(left, Math.min(retryAfter, 1000) + random) : 0;
 		if (!UNAVAILABLE.includes(status)) return null;
 		if (left > 0) { // another server at once; after the last one a pause
-			return failures % this.#servers.count ? 0 : Math.min(left, retryAfter + random);
+			// not for as long as a server rests that keeps a place: the place would be gone
+			return failures % this.#servers.count ? 0 : Math.min(left, (kept ? 0 : retryAfter) + random);
 		}
 		// each server once, and once more where the answer was lost
 		return failures < this.#servers.count + (status === 0 && sent ? 1 : 0) ? 0 : null;

@@ -18,14 +18,16 @@ class Lease {
 	#wanted;
 	#servers;
 	#token;
+	#ttl;
 	#term;
 	#released = null; // the promise of release(); null: it was not held any more
 	#told = false; // the loss, by check()
 
-	constructor(wanted, servers, { token, fence, slot, term, renewAt }) {
+	constructor(wanted, servers, { token, fence, slot, ttl, term, renewAt }) {
 		this.#wanted = wanted;
 		this.#servers = servers;
 		this.#token = token;
+		this.#ttl = ttl;
 		this.#term = term;
 		Object.assign(this, { fence, slot, resources: wanted.resources });
 		servers.log.info(`acquired ${this.resources}, fence ${fence}`);
@@ -88,15 +90,15 @@ class Lease {
 			await pause(Math.max(0, due - clock()), { signal: this.signal, ref: false });
 			if (this.signal.aborted) return;
 			const sent = clock();
-			const limit = Math.min(this.#wanted.ttl / 5, this.#servers.timeout, RENEW_MAX, this.remaining);
-			const answer = await this.#servers.ask(this.#wanted.extension(this.#token, limit), this.signal);
+			const limit = Math.min(this.#ttl / 5, this.#servers.timeout, RENEW_MAX, this.remaining);
+			const answer = await this.#servers.ask(this.#wanted.extension(this.#token, this.#ttl, limit), this.signal);
 			if (answer.status === 200 && Number.isSafeInteger(answer.body.validity_ms)) {
 				this.#term.extend(sent + answer.body.validity_ms);
-				[due, failures] = [sent + this.#wanted.ttl / 3, 0];
+				[due, failures] = [sent + this.#ttl / 3, 0];
 			} else { // the old end holds, unless the lease is lost: again soon, at another server at once
 				this.#evaluateFailure(answer);
 				failures++;
-				due = failures % this.#servers.count ? 0 : clock() + this.#wanted.ttl / 10;
+				due = failures % this.#servers.count ? 0 : clock() + this.#ttl / 10;
 			}
 		}
 	}

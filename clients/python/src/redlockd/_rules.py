@@ -59,7 +59,7 @@ class Term:
 Names = Union[str, Sequence[str]]
 
 
-# Of an acquisition; times are seconds. `ttl`: how long the lease lasts without a renewal (30). `wait`: how long to wait for the lock
+# Of an acquisition; times are seconds. `ttl`: how long the lease lasts without a renewal (as the server says: 30). `wait`: how long to wait for the lock
 # (60). `margin`: how long before its end the lease counts as lost (a tenth of `ttl`). `mode`: "shared", together with others that
 # are. `slots`: one of so many that may have the lock at once.
 Options = TypedDict("Options", {
@@ -70,16 +70,19 @@ Options = TypedDict("Options", {
 class Wanted:
     """What is asked for: one resource, or all of several at once."""
 
-    def __init__(self, names: Names, ttl: float = 30.0, wait: float = 60.0, margin: Optional[float] = None, owner: Optional[str] = None,
+    def __init__(self, names: Names, ttl: Optional[float] = None, wait: float = 60.0, margin: Optional[float] = None, owner: Optional[str] = None,
                  metadata: Optional[Mapping[str, Any]] = None, mode: Optional[str] = None, slots: Optional[int] = None) -> None:
-        self.ttl, self.wait, self.margin = ttl, wait, ttl / 10 if margin is None else margin
-        if not (ttl > 0 and wait >= 0 and 0 <= self.margin <= ttl / 2):
+        self.wait, self._margin = wait, margin
+        if not (wait >= 0 and (ttl is None or ttl > 0) and (margin is None or margin >= 0 and (ttl is None or margin <= ttl / 2))):
             raise ValueError("ttl must be positive, wait not negative, margin at most half of ttl")
         self.resources = (names,) if isinstance(names, str) else tuple(names)
         self.path = path_of(names) if isinstance(names, str) else "/locks"
         self.names: Mapping[str, Any] = {} if isinstance(names, str) else {"resources": self.resources}  # for PUT, DELETE
-        given = {"ttl_ms": round(ttl * 1000), "owner": owner, "metadata": metadata, "mode": mode, "slots": slots}
+        given = {"ttl_ms": None if ttl is None else round(ttl * 1000), "owner": owner, "metadata": metadata, "mode": mode, "slots": slots}
         self.body = {**(self.names or {"resource": names}), **{name: value for name, value in given.items() if value is not None}}
+
+    def margin(self, ttl: float) -> float:
+        return ttl / 10 if self._margin is None else min(self._margin, ttl / 2)
 
     def release(self, token: str, timeout: float) -> Ask:
         return Ask("DELETE", self.path, timeout, self.names or None, {"Lock-Token": token})
@@ -94,18 +97,19 @@ class Grant:
     token: str
     fence: int
     slot: Optional[int]
+    ttl: float  # what the server says
     renew_at: float
     term: Term
 
 
 def _granted(answer: Answer, sent: float, wanted: Wanted) -> Optional[Grant]:
     """None: it is not the answer of redlockd."""
-    token, fence, validity, waited = (answer.body.get(name, 0) for name in ("token", "fence", "validity_ms", "waited_ms"))
-    if not all(type(number) is int for number in (fence, validity, waited)) or not re.fullmatch("[0-9a-f]{40}", str(token)):
+    token, fence, ttl_ms, validity, waited = (answer.body.get(name, 0) for name in ("token", "fence", "ttl_ms", "validity_ms", "waited_ms"))
+    if not all(type(number) is int for number in (fence, ttl_ms, validity, waited)) or ttl_ms <= 0 or not re.fullmatch("[0-9a-f]{40}", str(token)):
         return None
     begin = sent + 0.99 * waited / 1000  # the server's clock and ours may differ by a hundredth
-    term, slot = Term(begin + validity / 1000, wanted.margin), answer.body.get("slot")
-    return Grant(token, fence, slot, begin + wanted.ttl / 3, term)
+    ttl, slot = ttl_ms / 1000, answer.body.get("slot")
+    return Grant(token, fence, slot, ttl, begin + ttl / 3, Term(begin + validity / 1000, wanted.margin(ttl)))
 
 
 class Acquisition:
@@ -150,8 +154,11 @@ class Acquisition:
             return None
         if left <= 0:  # each server once, and once more where the answer was lost
             return 0.0 if self._failures < self._servers + (answer.status == 0 and answer.sent) else None
-        if not early if answer.status == 409 else self._failures % self._servers:  # another server, or the wait goes on
+        kept = type(answer.body.get("place_kept_ms")) is int
+        if not early or kept if answer.status == 409 else self._failures % self._servers:  # another server, or the wait goes on
             return 0.0
+        if kept:  # not for as long as the server rests: the place would be gone
+            return min(left, random.random())
         return min(left, min(answer.retry_after, 1.0 if answer.status == 409 else left) + random.random())
 
     def take_back(self) -> Steps[None]:
@@ -165,8 +172,8 @@ class Acquisition:
 
 def renewals(wanted: Wanted, grant: Grant, servers: int, timeout: float) -> Steps[None]:
     """Ends when the lease is lost. Whoever carries out the steps stops at the release."""
-    due, failures, limit = grant.renew_at, 0, min(wanted.ttl / 5, timeout, 5.0)
-    body, headers = {**wanted.names, "ttl_ms": wanted.body["ttl_ms"]}, {"Lock-Token": grant.token}
+    due, failures, limit = grant.renew_at, 0, min(grant.ttl / 5, timeout, 5.0)
+    body, headers = {**wanted.names, "ttl_ms": round(grant.ttl * 1000)}, {"Lock-Token": grant.token}
     while True:
         yield max(0.0, due - clock())
         left, sent = grant.term.remaining(), clock()
@@ -176,12 +183,12 @@ def renewals(wanted: Wanted, grant: Grant, servers: int, timeout: float) -> Step
         validity = answer.body.get("validity_ms")
         if answer.status == 200 and isinstance(validity, int):
             grant.term.extend(sent + validity / 1000)
-            due, failures = sent + wanted.ttl / 3, 0
+            due, failures = sent + grant.ttl / 3, 0
         elif answer.status in (409, 410):
             grant.term.lose(LockLost(str(answer.error()), answer.error()))
         else:  # the old end holds: again soon, at another server at once
             failures += 1
-            due = clock() + (0.0 if failures % servers else wanted.ttl / 10)
+            due = clock() + (0.0 if failures % servers else grant.ttl / 10)
             LOG.warning("renewal of %s: %s", wanted.resources, answer.error())
 
 

@@ -99,7 +99,7 @@ final class Acquisition {
     /** A grant that is not whole is no answer of redlockd. */
     private static Answer checked(Answer answer) {
         boolean whole = answer.text("token", "").matches("[0-9a-f]{40}") && answer.number("fence") >= 0
-            && answer.number("validity_ms") >= 0;
+            && answer.number("ttl_ms") > 0 && answer.number("validity_ms") >= 0;
         return isGrant(answer) && !whole ? Answer.none("a strange lease", true) : answer;
     }
 
@@ -113,7 +113,11 @@ final class Acquisition {
         if (!locked && !answer.isUndecided() || left <= 0 && (locked || failures >= tries)) {
             throw RedlockdException.of(answer);
         }
-        if (locked && early) pause = Math.min(answer.retryAfter(), Term.SECOND) + RANDOM.nextInt((int) Term.SECOND);
+        boolean kept = answer.number("place_kept_ms") > 0;
+        // not for as long as a server rests that keeps a place: the place would be gone
+        if (kept) pause = Math.min(pause, RANDOM.nextInt((int) Term.SECOND));
+        if (locked && early && !kept)
+            pause = Math.min(answer.retryAfter(), Term.SECOND) + RANDOM.nextInt((int) Term.SECOND);
         TimeUnit.NANOSECONDS.sleep(Math.min(pause, left));
     }
 

@@ -28,6 +28,7 @@ public final class Lease implements AutoCloseable {
     private final Wanted wanted;
     private final Answer grant;
     private final Term term;
+    private final long ttl;
     private volatile Future<?> renewing; // the timer or the request
     private int failures; // of renewals in a row; they come one after the other
 
@@ -38,10 +39,11 @@ public final class Lease implements AutoCloseable {
         this.grant = grant;
         long waited = Math.max(grant.number("waited_ms"), 0) * Term.MILLISECOND;
         long begin = sent + waited / 100 * 99; // the clocks may differ by a hundredth
-        term = new Term(begin + grant.number("validity_ms") * Term.MILLISECOND, wanted.margin);
+        ttl = grant.number("ttl_ms") * Term.MILLISECOND;
+        term = new Term(begin + grant.number("validity_ms") * Term.MILLISECOND, wanted.margin(ttl));
         LOG.log(Level.DEBUG, "acquired " + wanted.resources + ", fence " + fence());
         HELD.add(this);
-        renewAt(begin + wanted.ttl / 3);
+        renewAt(begin + ttl / 3);
         term.over.thenAccept(this::end);
     }
 
@@ -62,8 +64,8 @@ public final class Lease implements AutoCloseable {
     private void renew() {
         if (term.lost() != null) return;
         long sent = Term.clock();
-        long limit = Collections.min(List.of(wanted.ttl / 5, servers.timeout, 5 * Term.SECOND, term.remaining()));
-        CompletableFuture<Answer> renewal = servers.ask(wanted.put(grant.text("token", ""), limit));
+        long limit = Collections.min(List.of(ttl / 5, servers.timeout, 5 * Term.SECOND, term.remaining()));
+        CompletableFuture<Answer> renewal = servers.ask(wanted.put(grant.text("token", ""), ttl, limit));
         renewing = renewal;
         renewal.thenAccept(answer -> renewed(answer, sent));
     }
@@ -73,7 +75,7 @@ public final class Lease implements AutoCloseable {
         if (answer.status == 200 && answer.number("validity_ms") >= 0) {
             failures = 0;
             term.extend(sent + answer.number("validity_ms") * Term.MILLISECOND);
-            renewAt(sent + wanted.ttl / 3);
+            renewAt(sent + ttl / 3);
             return;
         }
         RedlockdException error = RedlockdException.of(answer);
@@ -81,7 +83,7 @@ public final class Lease implements AutoCloseable {
             term.lose(new LockLost("lease lost: " + error.getMessage(), error));
         } else { // the old end holds: again soon, at another server at once
             LOG.log(Level.WARNING, "renewal of {0}: {1}", wanted.resources, error.getMessage());
-            renewAt(Term.clock() + (++failures % servers.count() != 0 ? 0 : wanted.ttl / 10));
+            renewAt(Term.clock() + (++failures % servers.count() != 0 ? 0 : ttl / 10));
         }
     }
 

@@ -7,13 +7,13 @@ import java.util.Map;
 
 /** How a lock is acquired. Each call returns new options; none changes the old ones. */
 public final class Options {
-    final Duration ttl;
+    final Duration ttl; // null: the server says it
     final Duration wait;
     final Duration margin; // null: a tenth of the ttl
     final Map<String, Object> members; // which are sent as they are
 
-    /** A lease of 30 seconds, a wait of 60, and a margin of a tenth of the ttl. */
-    public Options() { this(Duration.ofSeconds(30), Duration.ofSeconds(60), null, Map.of()); }
+    /** A lease as long as the server says, a wait of 60 seconds, and a margin of a tenth of the ttl. */
+    public Options() { this(null, Duration.ofSeconds(60), null, Map.of()); }
 
     private Options(Duration ttl, Duration wait, Duration margin, Map<String, Object> members) {
         this.ttl = ttl;
@@ -29,7 +29,8 @@ public final class Options {
     }
 
     /**
-     * Says how long the lease lasts without a renewal: 30 seconds unless you say more.
+     * Says how long the lease lasts without a renewal. Otherwise the server says it: 30 seconds, or its largest if that
+     * is less.
      *
      * @param ttl the time
      * @return new options

@@ -4,6 +4,7 @@ import static java.nio.charset.StandardCharsets.UTF_8;
 
 import io.github.redlockd.internal.Ask;
 import java.net.URLEncoder;
+import java.time.Duration;
 import java.util.Collection;
 import java.util.HashMap;
 import java.util.List;
@@ -14,7 +15,8 @@ import java.util.Objects;
 final class Wanted {
     private static final long RELEASE_TIMEOUT = 2 * Term.SECOND;
     final List<String> resources;
-    final long ttl, wait, margin;
+    final long wait;
+    private final Duration margin; // null: a tenth of the ttl
     private final Map<String, Object> body = new HashMap<>(); // of a POST
     private final String path; // of a PUT or DELETE
     private final Map<String, Object> names; // in a PUT or DELETE
@@ -24,18 +26,21 @@ final class Wanted {
         boolean single = resources.size() == 1; // its path names it, and not the body
         path = single ? pathOf(this.resources.get(0)) : "/locks";
         names = single ? Map.of() : Map.of("resources", this.resources);
-        ttl = Term.nanos(options.ttl);
         wait = Term.nanos(options.wait);
-        margin = options.margin == null ? ttl / 10 : Term.nanos(options.margin);
-        if (ttl < Term.MILLISECOND || wait < 0 || margin < 0 || margin > ttl / 2) {
+        margin = options.margin;
+        long ttl = options.ttl == null ? Long.MAX_VALUE : Term.nanos(options.ttl); // null: the server says it
+        long chosen = margin == null ? 0 : Term.nanos(margin);
+        if (ttl < Term.MILLISECOND || wait < 0 || chosen < 0 || chosen > ttl / 2) {
             throw new IllegalArgumentException("ttl must be positive, wait not negative, margin at most half of ttl");
         }
         body.put("owner", owner);
         body.putAll(options.members);
         body.values().removeIf(Objects::isNull);
-        body.put("ttl_ms", ttl / Term.MILLISECOND);
+        if (options.ttl != null) body.put("ttl_ms", ttl / Term.MILLISECOND);
         body.putAll(single ? Map.of("resource", this.resources.get(0)) : names);
     }
+
+    long margin(long ttl) { return margin == null ? ttl / 10 : Math.min(Term.nanos(margin), ttl / 2); }
 
     static String pathOf(String resource) {
         if (!UTF_8.newEncoder().canEncode(resource)) throw new IllegalArgumentException("a name with half a character");
@@ -48,9 +53,9 @@ final class Wanted {
         return new Ask("POST", "/locks", timeout, body, Map.of("Idempotency-Key", key));
     }
 
-    Ask put(String token, long timeout) {
+    Ask put(String token, long ttl, long timeout) {
         Map<String, Object> sent = new HashMap<>(names);
-        sent.put("ttl_ms", body.get("ttl_ms"));
+        sent.put("ttl_ms", ttl / Term.MILLISECOND);
         return new Ask("PUT", path, timeout, sent, Map.of("Lock-Token", token));
     }
 
