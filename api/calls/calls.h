@@ -98,8 +98,8 @@ enum {
 const char *path_decode(const char *raw, size_t raw_len, bool plus, char *ret_bytes, size_t size, size_t *ret_len)
 	__attribute__((warn_unused_result));
 
-/* The rule for the name of a lock: 1 … 256 bytes of UTF-8, no control characters, without `redlockd:`. NULL, or
- * the reason (static) why the bytes are no such name. */
+/* The rule for the name of a lock: 1 … 256 bytes of UTF-8, no control characters, without `redlockd:` and without a
+ * segment `.` or `..`. NULL, or the reason (static) why the bytes are no such name. */
 const char *path_check_resource(const char *bytes, size_t len) __attribute__((warn_unused_result));
 
 /* The other way round, for Location: encodes all but unreserved characters and slashes. `ret_text` has room for

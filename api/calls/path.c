@@ -38,6 +38,23 @@ static const char *check_text(const char *bytes, size_t len)
 	return utf8_has_control(bytes, len) ? "must not hold control characters" : NULL;
 }
 
+/* True if the name has a segment `.` or `..`. */
+static bool has_dot_segment(const char *bytes, size_t len)
+{
+	size_t begin = 0, dots = 0;
+	for (size_t i = 0; i <= len; i++) {
+		if (i < len && bytes[i] != '/') {
+			dots += bytes[i] == '.';
+			continue;
+		}
+		if (dots == i - begin && (dots == 1 || dots == 2))
+			return true;
+		begin = i + 1;
+		dots = 0;
+	}
+	return false;
+}
+
 const char *path_check_resource(const char *bytes, size_t len)
 {
 	static const char reserved[] = "redlockd:";
@@ -49,6 +66,9 @@ const char *path_check_resource(const char *bytes, size_t len)
 	/* anywhere: another cluster's --key-prefix may precede it */
 	if (memmem(bytes, len, reserved, sizeof reserved - 1) != NULL)
 		return "must not contain \"redlockd:\", which names redlockd's own keys";
+	/* a release of "a/../b" would reach "b" */
+	if (has_dot_segment(bytes, len))
+		return "must not have a segment \".\" or \"..\": HTTP clients and proxies rewrite such a path";
 	return check_text(bytes, len);
 }
 

@@ -102,10 +102,6 @@ function wordsForForced(problem) {
 async function releaseByForce() {
 	const { lock, turn } = force;
 	if (force.busy) return;
-	if (lock.resource === "." || lock.resource === "..") {
-		endForce("bad", "Not released. A browser cannot name this resource in an address; use curl --path-as-is.");
-		return;
-	}
 	force.busy = by("force-do").disabled = true;
 	by("force-cancel").focus();
 	sayForced("", "Releasing…");

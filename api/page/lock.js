@@ -37,7 +37,7 @@ function restartLock() {
 	pollers.lock.kick(); /* also ends the stream of the last one */
 	if (view.lock === null) return;
 	sayName(by("lock-name"), view.lock);
-	if (!isNameable()) say(by("lock-note"), "A browser cannot name this resource in an address; use curl --path-as-is.");
+	if (!isNameable()) say(by("lock-note"), "No lock can have this name.");
 }
 
 function showLock(state) {

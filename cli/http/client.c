@@ -148,7 +148,7 @@ void client_next_server(struct client *client)
 
 /* ---- requests ---- */
 
-/* The path stays as it is, since a lock may be called "a/../b". No proxy from the environment and no redirection: token
+/* No proxy from the environment and no redirection: token
  * and key go only to the server that was named. HTTP/1.1, since over HTTP/2 all requests share one connection and
  * client_hang_up() would end them all. QUICK_EXIT, since cancelling would otherwise wait for a name server that does
  * not answer, perhaps for longer than the lease lasts. */
@@ -162,7 +162,6 @@ static void client_set_bounds(CURL *easy, const struct client_request *request, 
 	curl_easy_setopt(easy, CURLOPT_NOSIGNAL, 1L);
 	curl_easy_setopt(easy, CURLOPT_PROXY, "");
 	curl_easy_setopt(easy, CURLOPT_FOLLOWLOCATION, 0L);
-	curl_easy_setopt(easy, CURLOPT_PATH_AS_IS, 1L);
 	curl_easy_setopt(easy, CURLOPT_HTTP_VERSION, (long)CURL_HTTP_VERSION_1_1);
 	curl_easy_setopt(easy, CURLOPT_FRESH_CONNECT, request->may_grant ? 1L : 0L);
 	curl_easy_setopt(easy, CURLOPT_QUICK_EXIT, 1L);

@@ -63,7 +63,7 @@ def is_text(name):
 
 
 def is_resource(name):
-    return name is not None and 1 <= len(name) and is_text(name) and b"redlockd:" not in name
+    return name is not None and 1 <= len(name) and is_text(name) and b"redlockd:" not in name and not {b".", b".."} & set(name.split(b"/"))
 
 
 def is_within(name, prefixes):

@@ -43,7 +43,7 @@ def test_status_list_masters(service, resource):
 
 
 def test_strange_names(service):
-    for name in ("a/../b", "../..", "a b%20?x=1#y", "ü/é", "-n"):
+    for name in ("a/..b", "...", "a//b", "a b%20?x=1#y", "ü/é", "-n"):
         lease = json.loads(ctl("acquire", "--json", "--", name, server=service).stdout)
         assert lease["resource"] == name
         assert ctl("release", "--", name, server=service, env={"REDLOCK_TOKEN": lease["token"]}).returncode == 0

@@ -53,10 +53,20 @@ static inline bool words_hold(const char *bytes, size_t len, const char *word)
 	return false;
 }
 
+/* Whether a segment is a dot or two: between slashes that are put around the bytes. */
+static inline bool words_hold_dots(const char *bytes, size_t len)
+{
+	char around[258] = "/";
+	memcpy(around + 1, bytes, len);
+	around[len + 1] = '/';
+	return words_hold(around, len + 2, "/./") || words_hold(around, len + 2, "/../");
+}
+
 /* The rule for resources. */
 static inline bool words_name_resource(const char *bytes, size_t len)
 {
-	return len >= 1 && len <= 256 && words_are_plain(bytes, len) && !words_hold(bytes, len, "redlockd:");
+	return len >= 1 && len <= 256 && words_are_plain(bytes, len) && !words_hold(bytes, len, "redlockd:") &&
+	       !words_hold_dots(bytes, len);
 }
 
 /* Each error since `before` names a field and gives a reason, both short and fit to be shown. */
