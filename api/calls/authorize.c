@@ -184,7 +184,8 @@ static enum access_verdict authorize_decide(const struct call *call, const struc
 	const char *name;
 	size_t len;
 	if (call->route->need == ACCESS_LIST)
-		return access_decide(ACCESS_LIST, caller, call->query->params[0].value, call->query->params[0].len);
+		return access_decide(ACCESS_LIST, caller, call->query->params[PARAM_PREFIX].value,
+				     call->query->params[PARAM_PREFIX].len);
 	if (call->lease.set_count > 0)
 		return authorize_decide_set(call, caller, &name, &len);
 	return access_decide(call->route->need, caller, call->lease.resource, call->lease.resource_len);

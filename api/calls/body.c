@@ -19,13 +19,19 @@ struct reading {
 	struct lease_request *request;
 	struct field_errors *errors;
 	const char *header_token;
+	bool is_named; /* by the path */
 	bool as_reals; /* some integer is beyond 64 bits, so all were read as reals */
 	unsigned seen; /* a bit for each member of the table: it was there, right or wrong */
 };
 
 /* ---- the members ---- */
 
-enum { ON_ACQUIRE = 1 << LEASE_ACQUIRE, ON_EXTEND = 1 << LEASE_EXTEND, ON_RELEASE = 1 << LEASE_RELEASE };
+enum {
+	ON_ACQUIRE = 1 << LEASE_ACQUIRE,
+	ON_EXTEND = 1 << LEASE_EXTEND,
+	ON_RELEASE = 1 << LEASE_RELEASE,
+	ON_FORCE = 1 << LEASE_FORCE
+};
 enum { RESOURCE, RESOURCES, TTL, OWNER, TOKEN, WAIT, HOLD, METADATA, MODE, SLOTS, MEMBER_COUNT };
 
 /* Which operations know a member, and what it must be. */
@@ -35,7 +41,7 @@ static const struct member {
 	enum body_kind kind;
 } members[MEMBER_COUNT] = {
 	[RESOURCES] = {"resources", ON_ACQUIRE | ON_EXTEND | ON_RELEASE, BODY_ARRAY},
-	[RESOURCE] = {"resource", ON_ACQUIRE, BODY_STRING},
+	[RESOURCE] = {"resource", ON_ACQUIRE | ON_EXTEND | ON_RELEASE | ON_FORCE, BODY_STRING},
 	[TTL] = {"ttl_ms", ON_ACQUIRE | ON_EXTEND, BODY_INTEGER},
 	[OWNER] = {"owner", ON_ACQUIRE, BODY_STRING},
 	[TOKEN] = {"token", ON_EXTEND | ON_RELEASE, BODY_STRING},
@@ -51,13 +57,10 @@ static bool was_seen(const struct reading *reading, int member)
 	return (reading->seen & 1u << member) != 0;
 }
 
-/* An extension or a release has its resource in the path, or else several in the body. */
 static bool is_known(const struct reading *reading, int member)
 {
-	const struct lease_request *request = reading->request;
-	return (members[member].operations & 1u << request->operation) != 0 &&
-	       !(member == RESOURCES && request->operation != LEASE_ACQUIRE && request->set_count == 0 &&
-		 request->resource_len > 0);
+	return (members[member].operations & 1u << reading->request->operation) != 0 &&
+	       !(reading->is_named && (member == RESOURCE || member == RESOURCES));
 }
 
 /* This and the next: NULL, or why the bytes are no value of their member (static). */
@@ -300,6 +303,11 @@ static void reject_unknown(struct reading *reading, const char *name)
 {
 	char reason[FIELD_REASON_MAX] = "is not a member of this body; allowed are";
 	size_t len = strlen(reason);
+	if (reading->is_named &&
+	    (strcmp(name, members[RESOURCE].name) == 0 || strcmp(name, members[RESOURCES].name) == 0)) {
+		field_errors_add(reading->errors, name, BODY_NAME_TWICE);
+		return;
+	}
 	for (size_t i = 0; i < MEMBER_COUNT; i++)
 		if (is_known(reading, (int)i))
 			len += (size_t)snprintf(reason + len, sizeof reason - len, " %s,", members[i].name);
@@ -346,8 +354,9 @@ static void complete(struct reading *reading)
 {
 	struct lease_request *request = reading->request;
 	assert(reading->errors && reading->request);
-	if (request->operation == LEASE_ACQUIRE && !was_seen(reading, RESOURCE) && !was_seen(reading, RESOURCES))
-		field_errors_add(reading->errors, "resource", "is required");
+	if (!reading->is_named && !was_seen(reading, RESOURCE) && !was_seen(reading, RESOURCES))
+		field_errors_add(reading->errors, "resource", "is required%s",
+				 request->operation == LEASE_ACQUIRE ? "" : ", in the path or in the body");
 	if (was_seen(reading, RESOURCE) && was_seen(reading, RESOURCES))
 		field_errors_add(reading->errors, "resources", "must not be there beside resource");
 	if (was_seen(reading, SLOTS) && request->mode == LEASE_SHARED)
@@ -356,11 +365,9 @@ static void complete(struct reading *reading)
 		field_errors_add(reading->errors, "slots", "must not be there beside resources");
 	else if (was_seen(reading, SLOTS))
 		request->mode = LEASE_SLOT;
-	if (request->operation != LEASE_ACQUIRE && request->resource_len == 0 && !was_seen(reading, RESOURCES))
-		field_errors_add(reading->errors, "resources", "is required where the path names no resource");
-	if (request->operation != LEASE_RELEASE && !was_seen(reading, TTL))
+	if (is_known(reading, TTL) && !was_seen(reading, TTL))
 		request->ttl_ms = reading->limits->default_ttl_ms;
-	if (request->operation == LEASE_ACQUIRE || was_seen(reading, TOKEN))
+	if (!is_known(reading, TOKEN) || was_seen(reading, TOKEN))
 		return;
 	if (!reading->header_token)
 		field_errors_add(reading->errors, "token", "is required, in the body or in the header Lock-Token");
@@ -375,7 +382,7 @@ static void begin(struct reading *reading, const struct lease_request *before)
 	*request = (struct lease_request){
 		.operation = before->operation, .ttl_ms = before->ttl_ms, .fence = before->fence, .key = before->key};
 	memcpy(request->token, before->token, sizeof request->token);
-	if (request->operation != LEASE_ACQUIRE) { /* it is from the path */
+	if (reading->is_named) {
 		request->resource_len = before->resource_len;
 		request->resource = before->resource;
 	}
@@ -395,15 +402,17 @@ bool body_parse(const char *bytes, size_t len, const char *header_token, const s
 		struct lease_request *ret_request, struct field_errors *errors)
 {
 	struct lease_request request;
-	struct reading reading = {
-		.limits = limits, .request = &request, .errors = errors, .header_token = header_token};
+	struct reading reading = {.limits = limits,
+				  .request = &request,
+				  .errors = errors,
+				  .header_token = header_token,
+				  .is_named = ret_request->operation != LEASE_ACQUIRE && ret_request->resource_len > 0};
 	size_t errors_before = errors->count;
 	begin(&reading, ret_request);
 	assert(len <= REQUEST_BODY_MAX && (bytes || len == 0));
-	assert(request.operation == LEASE_ACQUIRE || request.operation == LEASE_EXTEND ||
-	       request.operation == LEASE_RELEASE);
+	assert(request.operation != LEASE_INSPECT && (request.operation != LEASE_FORCE || !reading.is_named));
 	assert(limits->min_ttl_ms <= limits->default_ttl_ms && limits->default_ttl_ms <= limits->max_ttl_ms);
-	if (request.operation == LEASE_RELEASE && body_is_nothing(bytes, len))
+	if ((request.operation == LEASE_RELEASE || request.operation == LEASE_FORCE) && body_is_nothing(bytes, len))
 		len = 0;
 	if (len == 0 && request.operation == LEASE_ACQUIRE) {
 		field_errors_add(errors, "body", "must not be empty");

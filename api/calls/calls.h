@@ -88,7 +88,7 @@ char *problem_write(enum problem problem, const char *detail, char *ret_text);
 /* ---- path.c: the path and the query of a request. Pure functions over bytes. ---- */
 
 enum {
-	PATH_PARAMS_MAX = 4,  /* query parameters that one route knows */
+	PATH_PARAMS_MAX = 6,  /* query parameters that one route knows */
 	PATH_VALUE_MAX = 256, /* bytes of a decoded query value */
 	PATH_ENCODED_MAX = 3 * 256
 };

@@ -13,7 +13,10 @@ struct call;
 /* Answers a call now, or starts an operation whose answer resumes the request. */
 typedef void route_handler(struct call *call);
 
-enum { ROUTE_COUNT = 18, ROUTE_ALLOW_MAX = 64, CALL_NONCE_LEN = RANDOM_TOKEN_LEN };
+enum { ROUTE_COUNT = 20, ROUTE_ALLOW_MAX = 64, CALL_NONCE_LEN = RANDOM_TOKEN_LEN };
+
+/* The parameters of GET on /locks; the first two also on /locks/{resource}. */
+enum { PARAM_WAIT, PARAM_RESOURCE, PARAM_PREFIX, PARAM_OWNER, PARAM_LIMIT, PARAM_CURSOR };
 
 struct route {
 	const char *name;      /* in the log and in metrics */
@@ -49,12 +52,16 @@ bool route_may_answer(const struct route *route, unsigned status, const char *co
 
 /* ---- body.c: the bodies of lease operations, decoded into the plain struct that server/leases takes ---- */
 
+/* The reason for a resource beside the one in the path. */
+#define BODY_NAME_TWICE "must not be there: the path names the resource"
+
 /* The bounds of a body, and its defaults. */
 struct body_limits {
 	uint32_t default_ttl_ms, min_ttl_ms, max_ttl_ms, max_wait_ms;
 };
 
-/* Parses the body of an acquisition, extension or release (by `ret_request->operation`) into what belongs to it.
+/* Parses the body of an acquisition, extension, release or forced release (by `ret_request->operation`) into what
+ * belongs to it. A request that has a resource already has it from the path, and its body must name none.
  * `header_token` is the well-formed token of the header Lock-Token or NULL; with it the body of an extension or release
  * may be empty. False: adds to `errors` what is wrong, field by field; *ret_request is then as before. */
 bool body_parse(const char *bytes, size_t len, const char *header_token, const struct body_limits *limits,
@@ -246,7 +253,7 @@ bool hold_stream_is_lost(const struct hold_stream *stream);
 void hold_stream_log(const struct call *call, enum MHD_RequestTerminationCode how);
 void hold_stream_close(struct call *call, enum MHD_RequestTerminationCode how);
 
-/* ---- watch.c: GET /locks/{resource}: at once, with its next change (wait_ms), or as an event stream ---- */
+/* ---- watch.c: inspections: at once, with its next change (wait_ms), or as an event stream ---- */
 
 struct watch;
 

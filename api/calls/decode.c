@@ -12,22 +12,43 @@
 
 /* ---- path, query and headers ---- */
 
-static bool decode_resource(struct call *call)
+/* The resource, unless it is no name, or there is a reason already why it is none. */
+static void decode_resource(struct call *call, const char *bytes, size_t len, const char *reason,
+			    struct field_errors *errors)
+{
+	assert(!call_has_resource(call));
+	if (!reason)
+		reason = path_check_resource(bytes, len);
+	if (reason) {
+		field_errors_add(errors, "resource", "%s", reason);
+		return;
+	}
+	call->lease.resource = memory_copy(bytes, len);
+	call->lease.resource_len = (uint16_t)len;
+}
+
+static void decode_path(struct call *call, struct field_errors *errors)
 {
 	char resource[LEASE_RESOURCE_MAX];
 	size_t len = 0;
 	const char *reason = path_decode(call->rest, strlen(call->rest), false, resource, sizeof resource, &len);
-	assert(call->rest && !call_has_resource(call));
-	if (!reason)
-		reason = path_check_resource(resource, len);
-	if (reason) {
-		struct field_errors errors = {.count = 0};
-		field_errors_add(&errors, "resource", "%s", reason);
-		return call_reject_with(call, PROBLEM_INVALID_REQUEST, NULL, NULL, &errors);
-	}
-	call->lease.resource = memory_copy(resource, len);
-	call->lease.resource_len = (uint16_t)len;
-	return true;
+	decode_resource(call, resource, len, reason, errors);
+}
+
+/* The resource of GET on /locks, and the parameters that do not fit it. */
+static void decode_selection(struct call *call, struct field_errors *errors)
+{
+	const struct path_param *params = call->query->params;
+	bool lists = call->route->need == ACCESS_LIST;
+	if (call->rest && params[PARAM_RESOURCE].given)
+		field_errors_add(errors, "resource", BODY_NAME_TWICE);
+	else if (!lists && !call->rest && errors->count == 0)
+		decode_resource(call, params[PARAM_RESOURCE].value, params[PARAM_RESOURCE].len, NULL, errors);
+	for (size_t i = PARAM_PREFIX; !lists && call->route->params[i]; i++)
+		if (params[i].given)
+			field_errors_add(errors, call->route->params[i], "must not be there beside resource");
+	if (lists && params[PARAM_WAIT].given)
+		field_errors_add(errors, "wait_ms", "must not be there without resource");
 }
 
 /* The number of a parameter, at most 16 digits; 0 if it is none or larger than `max`. */
@@ -117,7 +138,7 @@ static void decode_tags(const char *value, size_t len, const char *quote, char r
 static void decode_watch(struct call *call, struct field_errors *errors)
 {
 	const struct headers *headers = &call->request->headers;
-	const struct path_param *wait = &call->query->params[0];
+	const struct path_param *wait = &call->query->params[PARAM_WAIT];
 	uint64_t wait_ms = wait->given ? decode_number(wait, UINT64_MAX) : 0;
 	bool gets = call->request->method != HTTP_HEAD;
 	if (wait->given && wait_ms == 0 && strcmp(wait->value, "0") != 0)
@@ -141,8 +162,10 @@ bool decode_target(struct call *call, const char *query)
 	if (route->params[0])
 		call->query = memory_zeroed(1, sizeof *call->query);
 	path_parse_query(query, route->params, call->query ? call->query->params : NULL, &errors);
-	if (call->rest && !decode_resource(call))
-		return false;
+	if (call->rest)
+		decode_path(call, &errors);
+	if (route->need == ACCESS_INSPECT || route->need == ACCESS_LIST)
+		decode_selection(call, &errors);
 	if (route->params[0] && (route->operation == LEASE_FORCE || route->operation == LEASE_RELEASE))
 		decode_fence(call, &call->query->params[1], &errors);
 	if (route->need == ACCESS_INSPECT)
@@ -179,28 +202,29 @@ static bool decode_lease(struct call *call)
 
 static bool decode_listing(struct call *call)
 {
-	enum { PREFIX, LIMIT, CURSOR, OWNER, LIMIT_DEFAULT = 100 };
+	enum { LIMIT_DEFAULT = 100 };
 	const struct path_param *params = call->query->params;
 	struct lease_list_request *list = &call->query->list;
 	struct field_errors errors = {.count = 0};
 	_Static_assert((int)PATH_VALUE_MAX <= (int)LEASE_RESOURCE_MAX, "a prefix fits");
-	list->prefix_len = (uint16_t)params[PREFIX].len;
-	memcpy(list->prefix, params[PREFIX].value, params[PREFIX].len);
-	list->limit = params[LIMIT].given ? (uint16_t)decode_number(&params[LIMIT], LEASE_LIST_MAX) : LIMIT_DEFAULT;
+	list->prefix_len = (uint16_t)params[PARAM_PREFIX].len;
+	memcpy(list->prefix, params[PARAM_PREFIX].value, params[PARAM_PREFIX].len);
+	list->limit = params[PARAM_LIMIT].given ? (uint16_t)decode_number(&params[PARAM_LIMIT], LEASE_LIST_MAX)
+						: LIMIT_DEFAULT;
 	if (list->limit == 0)
 		field_errors_add(&errors, "limit", "must be from 1 to %d", LEASE_LIST_MAX);
-	if (params[CURSOR].len >= sizeof list->cursor ||
-	    (params[CURSOR].len > 0 &&
-	     !lease_cursor_valid(call->request->context->config->leases, params[CURSOR].value)))
+	if (params[PARAM_CURSOR].len >= sizeof list->cursor ||
+	    (params[PARAM_CURSOR].len > 0 &&
+	     !lease_cursor_valid(call->request->context->config->leases, params[PARAM_CURSOR].value)))
 		field_errors_add(&errors, "cursor", "must be as the page before gave it");
 	else
-		memcpy(list->cursor, params[CURSOR].value, params[CURSOR].len + 1);
-	list->by_owner = params[OWNER].given;
-	list->owner_len = (uint16_t)params[OWNER].len;
-	if (params[OWNER].len > LEASE_OWNER_MAX)
+		memcpy(list->cursor, params[PARAM_CURSOR].value, params[PARAM_CURSOR].len + 1);
+	list->by_owner = params[PARAM_OWNER].given;
+	list->owner_len = (uint16_t)params[PARAM_OWNER].len;
+	if (params[PARAM_OWNER].len > LEASE_OWNER_MAX)
 		field_errors_add(&errors, "owner", "must be at most %d bytes", LEASE_OWNER_MAX);
 	else
-		memcpy(list->owner, params[OWNER].value, params[OWNER].len);
+		memcpy(list->owner, params[PARAM_OWNER].value, params[PARAM_OWNER].len);
 	return errors.count == 0 || call_reject_with(call, PROBLEM_INVALID_REQUEST, NULL, NULL, &errors);
 }
 
@@ -210,7 +234,7 @@ bool decode_body(struct call *call)
 	assert(call->route->takes_body || call->request->body_len == 0);
 	if (call->route->need == ACCESS_LIST)
 		return decode_listing(call);
-	if (call->route->takes_body && call->route->operation != LEASE_FORCE)
+	if (call->route->takes_body && (call->route->operation != LEASE_FORCE || !call_has_resource(call)))
 		return decode_lease(call);
 	if (body_is_nothing(call->request->body, call->request->body_len))
 		return true;

@@ -20,27 +20,38 @@
 #define ROUTELESS (BIT(NOT_FOUND) | BIT(METHOD_NOT_ALLOWED) | BIT(BODY_TOO_LARGE))
 enum { ROUTELESS_STATUS = 204 }; /* for a preflight, and for OPTIONS of "*" */
 
+#define PARAMS_OF_LOCKS                                                                             \
+	{                                                                                           \
+		[PARAM_WAIT] = "wait_ms", [PARAM_RESOURCE] = "resource", [PARAM_PREFIX] = "prefix", \
+		[PARAM_OWNER] = "owner", [PARAM_LIMIT] = "limit", [PARAM_CURSOR] = "cursor"         \
+	}
+
 /* clang-format off */
 const struct route route_table[ROUTE_COUNT] = {
 	{"acquire", "POST", "/locks", ACCESS_ACQUIRE, lock_call_submit, .status = 201, .again = 200,
 	 .problems = TOO_FEW | BIT(LOCKED) | BIT(SPLIT_VOTE), .operation = LEASE_ACQUIRE, .takes_body = true},
-	/* A route that is counted as the one behind it stands before that one: on a set, or with a selector. */
+	/* A route that is counted as one behind it stands before it: with the name elsewhere, or with a selector. */
 	{"extend", "PUT", "/locks", ACCESS_TOKEN, lock_call_submit, 200, 0, TOO_FEW | NOT_HELD,
 	 .operation = LEASE_EXTEND, .takes_body = true, .counted_behind = 1},
 	{"extend", "PUT", "/locks/{resource}", ACCESS_TOKEN, lock_call_submit, 200, 0, TOO_FEW | NOT_HELD,
 	 .operation = LEASE_EXTEND, .takes_body = true},
+	/* The route behind one with a selector takes its parameters, too, so that the errors name them. */
+	{"release", "DELETE", "/locks", ACCESS_ADMIN, lock_call_submit, 204, 0, TOO_FEW | NOT_HELD,
+	 .operation = LEASE_FORCE, .takes_body = true, .params = {"force", "fence"}, .selector = "force",
+	 .counted_behind = 3},
 	{"release", "DELETE", "/locks", ACCESS_TOKEN, lock_call_submit, 204, 0, TOO_FEW | NOT_HELD,
-	 .operation = LEASE_RELEASE, .takes_body = true, .counted_behind = 2},
+	 .operation = LEASE_RELEASE, .takes_body = true, .params = {"force", "fence"}, .counted_behind = 2},
 	{"release", "DELETE", "/locks/{resource}", ACCESS_ADMIN, lock_call_submit, 204, 0, TOO_FEW | NOT_HELD,
 	 .operation = LEASE_FORCE, .takes_body = true, .params = {"force", "fence"}, .selector = "force",
 	 .counted_behind = 1},
-	/* takes the parameters, so that its errors name them */
 	{"release", "DELETE", "/locks/{resource}", ACCESS_TOKEN, lock_call_submit, 204, 0, TOO_FEW | NOT_HELD,
 	 .operation = LEASE_RELEASE, .takes_body = true, .params = {"force", "fence"}},
-	{"inspect", "GET", "/locks/{resource}", ACCESS_INSPECT, watch_call, 200, 304, TOO_FEW,
-	 .operation = LEASE_INSPECT, .params = {"wait_ms"}},
+	{"inspect", "GET", "/locks", ACCESS_INSPECT, watch_call, 200, 304, TOO_FEW,
+	 .operation = LEASE_INSPECT, .params = PARAMS_OF_LOCKS, .selector = "resource", .counted_behind = 2},
 	{"list", "GET", "/locks", ACCESS_LIST, lock_call_list, 200, 0, TOO_FEW,
-	 .operation = LEASE_INSPECT, .params = {"prefix", "limit", "cursor", "owner"}},
+	 .operation = LEASE_INSPECT, .params = PARAMS_OF_LOCKS},
+	{"inspect", "GET", "/locks/{resource}", ACCESS_INSPECT, watch_call, 200, 304, TOO_FEW,
+	 .operation = LEASE_INSPECT, .params = {"wait_ms", "resource"}},
 	{"healthz", "GET", "/healthz", ACCESS_NOTHING, info_call_healthz, .status = 200, .quiet = true},
 	{"readyz", "GET", "/readyz", ACCESS_NOTHING, info_call_readyz, .status = 200, .problems = TOO_FEW,
 	 .quiet = true},
@@ -156,10 +167,12 @@ void calls_print_routes(FILE *to)
 {
 	for (const struct route *route = route_table; route < route_table + ROUTE_COUNT; route++) {
 		/* with a selector or without: the description of the interface has one operation for both */
-		uint32_t variant = route->selector ? route_problems(route++) : 0;
-		if (route->again != 0)
-			print_answers(to, route->method, route->pattern, route->again, 0);
-		print_answers(to, route->method, route->pattern, route->status, variant | route_problems(route));
+		const struct route *variant = route->selector ? route++ : route;
+		uint16_t again = variant->again != 0 ? variant->again : route->again;
+		if (again != 0)
+			print_answers(to, route->method, route->pattern, again, 0);
+		print_answers(to, route->method, route->pattern, route->status,
+			      route_problems(variant) | route_problems(route));
 	}
 	print_answers(to, "*", "*", ROUTELESS_STATUS, ROUTELESS);
 }

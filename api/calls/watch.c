@@ -1,5 +1,5 @@
-/* GET /locks/{resource}: the state at once, or with its next change (If-None-Match and wait_ms), or as an event stream
- * (Accept: text/event-stream). The resource is watched by server/leases/lease_watch.c.
+/* GET /locks/{resource} and GET /locks?resource=: the state at once, or with its next change (If-None-Match and
+ * wait_ms), or as an event stream (Accept: text/event-stream). The resource is watched by server/leases/lease_watch.c.
  *
  * Nothing is queued for a stream, as in hold_stream.c: what is told is the state when the client takes it. So a client
  * that does not read misses states in between, never the last one; it has the deadline of every answer. */

@@ -52,6 +52,11 @@ def gather_leases(lab, answers):
     answers.ask(service, "GET", "/locks/no%20owner", ONE, 200)
     answers.ask(service, "GET", "/locks/free", ONE, 200)
     answers.ask(service, "GET", "/locks/free?wait_ms=10", ONE, 304, headers={"If-None-Match": '"free"'})
+    for resource in ("a/b", "no%20owner", "free"):
+        answers.ask(service, "GET", "/locks?resource=" + resource, NEW, 200)
+    answers.ask(service, "GET", "/locks?resource=free&wait_ms=10", NEW, 304, headers={"If-None-Match": '"free"'})
+    answers.ask(service, "GET", "/locks?resource=free&limit=10", NEW, 400)
+    answers.ask(service, "PUT", "/locks", NEW, 200, body={"resource": "a/b", "token": lease["token"]})
     first = answers.ask(service, "GET", "/locks?limit=1", NEW, 200).json
     if first["cursor"] is not None:
         answers.ask(service, "GET", f"/locks?limit=1&cursor={first['cursor']}", NEW, 200)
@@ -62,6 +67,7 @@ def gather_leases(lab, answers):
     answers.ask(service, "DELETE", "/locks/a/b", ONE, 204, body={"token": lease["token"]})
     answers.ask(service, "DELETE", "/locks/a/b", ONE, 410, body={"token": lease["token"]})
     answers.ask(service, "PUT", "/locks/a/b", ONE, 410, body={"token": lease["token"]})
+    answers.ask(service, "DELETE", "/locks?force=true", NEW, 410, body={"resource": "a/b"})
     several = {"resources": ["c", "d"]}
     several["token"] = answers.ask(service, "POST", "/locks", NEW, 201, body=several).json["token"]
     answers.ask(service, "POST", "/locks", NEW, 409, body={"resources": ["d", "e"]})

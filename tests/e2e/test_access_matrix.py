@@ -153,6 +153,19 @@ def escape(text):
     return "".join(f"\\u{ord(char):04x}" for char in text).encode()
 
 
+def elsewhere_calls(spelling):
+    """What path_calls() asks for, with the resource in the body or in the query."""
+    name, token = decode(spelling), {"token": TOKEN}
+    if name is not None and is_text(name):
+        proper = is_resource(name)
+        for label, method, target, need, more in (("extend in body", "PUT", "/locks", "token", token), ("release in body", "DELETE", "/locks", "token", token),
+                                                  ("force in body", "DELETE", "/locks?force=true", "admin", {})):
+            yield Call(label, method, target, need, name=name, proper=proper, body=json.dumps({"resource": name.decode(), **more}).encode())
+    name = decode(spelling, plus=True)
+    for label, method in (("inspect by query", "GET"), ("inspect by query head", "HEAD")):
+        yield Call(label, method, "/locks?resource=" + spelling, "inspect", name=name, proper=is_resource(name))
+
+
 def list_calls(spelling):
     name = decode(spelling, plus=True)
     proper = name is not None and is_text(name)
@@ -171,6 +184,9 @@ def plain_calls():
     yield Call("list, name encoded", "GET", "/locks?%70refix=orders/", "list", name=b"", proper=False)  # names of parameters stand for themselves
     yield Call("inspect, query", "GET", "/locks/billing/1?prefix=orders/", "inspect", name=b"billing/1", proper=False)
     yield Call("force is false", "DELETE", "/locks/orders/42?force=false", "admin", name=b"orders/42", proper=False)
+    yield Call("list and one", "GET", "/locks?resource=orders/42&prefix=orders/", "inspect", name=b"orders/42", proper=False)
+    yield Call("name in path and query", "GET", "/locks/orders/42?resource=billing/1", "inspect", name=b"orders/42", proper=False)
+    yield Call("name in path and body", "PUT", "/locks/orders/42", "token", name=b"orders/42", proper=False, body=b'{"resource":"billing/1"}', more=(f"Lock-Token: {TOKEN}",))
     yield Call("force and token", "DELETE", "/locks/orders/42?force=true", "admin", name=b"orders/42", proper=False, more=(f"Lock-Token: {TOKEN}",))
 
 
@@ -179,6 +195,7 @@ def all_calls():
     for spelling in SPELLINGS:
         yield from path_calls(spelling)
         yield from body_calls(spelling)
+        yield from elsewhere_calls(spelling)
         yield from list_calls(spelling)
 
 
@@ -341,7 +358,7 @@ def test_every_right_on_every_resource(keyed, record_property):
 def test_every_way_to_say_who_calls(keyed, record_property):
     """All spellings of a key, true and false ones, of a key that may everything and of one that may little."""
     callers = [*strangers(keyed.operator), *strangers(keyed.keys["orders-acquire"])]
-    calls = [*plain_calls(), *(call for spelling in ("orders/42", "billing/1", "orders/%00") for make in (path_calls, body_calls, list_calls)
+    calls = [*plain_calls(), *(call for spelling in ("orders/42", "billing/1", "orders/%00") for make in (path_calls, body_calls, elsewhere_calls, list_calls)
                                for call in make(spelling))]
     run_matrix(keyed, callers, calls, record_property)
 
@@ -352,11 +369,11 @@ def test_a_lease_that_is_held(keyed):
     wire, wrong, count = Wire(keyed.redlockd.address), [], 0
     for one in [*keyed.keys.values(), None]:
         caller = Caller(one.name, [f"X-Api-Key: {one.secret}"], one) if one else Caller("nobody", [])
-        for call in (call for spelling in ("orders/42", "%6frders%2f42") for call in path_calls(spelling)):
+        for call in (call for spelling in ("orders/42", "%6frders%2f42") for make in (path_calls, elsewhere_calls) for call in make(spelling)):
             refusal = expected(call.need, caller, call.name, call.proper)
-            if refusal is None and call.label == "force":
+            if refusal is None and call.label.startswith("force"):
                 continue  # that one may: below
-            wanted = refusal or {"extend": 409 if one else 410, "release": 409 if one else 410}.get(call.label, 200)
+            wanted = refusal or (200 if call.need == "inspect" else 409 if one else 410)
             answer = wire.ask(call, caller)
             count += 1
             if answer.status != wanted:

@@ -31,9 +31,11 @@ def test_a_segment_of_dots_is_refused_at_every_call(service, name):
                 assert answer.status == 400, answer
             else:
                 check_refused(answer, "resource")
-    check_refused(service.curl("POST", "/locks", body={"resource": name}), "resource")
     for method, members in (("POST", {}), ("PUT", {"token": TOKEN}), ("DELETE", {"token": TOKEN})):
+        check_refused(service.curl(method, "/locks", body={"resource": name, **members}), "resource")
         check_refused(service.curl(method, "/locks", body={"resources": ["good", name], **members}), "resources[1]")
+    check_refused(service.curl("DELETE", "/locks?force=true", body={"resource": name}), "resource")
+    check_refused(service.curl("GET", f"/locks?resource={quote(name)}"), "resource")
 
 
 @pytest.mark.parametrize("name", GOOD)

@@ -131,7 +131,7 @@ def test_bad_names(service, body, field):
 def test_extensions_and_releases_name_their_resources(service, names):
     for method in ("PUT", "DELETE"):
         answer = service.curl(method, "/locks", body={"token": ABSENT})
-        assert answer.status == 400 and answer.json["errors"][0]["field"] == "resources", answer
+        assert answer.status == 400 and answer.json["errors"][0]["field"] == "resource", answer
         path = f"/locks/{harness.quote(names[0])}"
         answer = service.curl(method, path, body={"token": ABSENT, "resources": names})
         assert answer.status == 400 and answer.json["errors"][0]["field"] == "resources", answer

@@ -1,7 +1,8 @@
 /* Fuzz target: the bodies of the lease calls, beside the header Lock-Token (api/calls/body.c).
  *
- * Input: a letter for the call (a: acquire, e: extend, r: release), a digit, and the body. The digit's bits: 1: there
- * is a token in the header; 2: another one; 4: narrow limits. */
+ * Input: a letter for the call (a: acquire, e: extend, r: release, f: forced), a digit, and the body. The digit's bits:
+ * 1: there is a token in the header; 2: another one; 4: narrow limits; 8: the path names no resource, as it never does
+ * for a and f. */
 #include <jansson.h>
 
 #include "api/calls/calls_internal.h"
@@ -11,7 +12,7 @@
 #define TOKEN "0123456789abcdef0123456789abcdef01234567"
 #define OTHER_TOKEN "ffffffffffffffffffffffffffffffffffffffff"
 
-enum { TOKEN_IN_HEADER = 1, TOKEN_IS_OTHER = 2, NARROW = 4 };
+enum { TOKEN_IN_HEADER = 1, TOKEN_IS_OTHER = 2, NARROW = 4, NO_PATH = 8 };
 
 static const struct body_limits wide = {30000, 100, 60000, 60000}, narrow = {1000, 1000, 1001, 0};
 
@@ -29,13 +30,20 @@ static bool body_parse_mutated(const char *bytes, size_t len, const char *header
 #define body_parse body_parse_mutated
 #endif
 
-static void check_acquire(const struct lease_request *request, const struct lease_request *before,
-			  const struct body_limits *limits)
+/* The names are those of the body. */
+static void check_names(const struct lease_request *request)
 {
 	bool is_set = request->set_count > 0;
 	MUST(is_set ? request->set_count >= 2 && request->set_count <= LEASE_SET_MAX
 		    : words_name_resource(request->resource, request->resource_len),
 	     "a resource of %u bytes, %u resources", request->resource_len, request->set_count);
+}
+
+static void check_acquire(const struct lease_request *request, const struct lease_request *before,
+			  const struct body_limits *limits)
+{
+	bool is_set = request->set_count > 0;
+	check_names(request);
 	MUST((request->mode == LEASE_SLOT) == (request->slots > 0) && request->slots <= LEASE_SLOTS_MAX &&
 		     request->mode <= LEASE_SLOT && !(is_set && request->mode == LEASE_SLOT),
 	     "mode %u, %u slots", (unsigned)request->mode, request->slots);
@@ -48,19 +56,27 @@ static void check_acquire(const struct lease_request *request, const struct leas
 	MUST(memcmp(request->token, before->token, sizeof request->token) == 0, "a token for an acquisition");
 }
 
-/* The other operations have no members of an acquisition; the resource comes from the path. */
+/* The other operations have no members of an acquisition; the resource is that of the path, if it has one. */
 static void check_owned(const struct lease_request *request, const struct lease_request *before,
 			const char *header_token)
 {
-	MUST(headers_is_token(request->token, LEASE_TOKEN_LEN), "no token");
-	MUST(strspn(request->token, "0123456789abcdef") >= LEASE_TOKEN_LEN, "no token");
+	bool forced = request->operation == LEASE_FORCE;
+	if (forced)
+		MUST(memcmp(request->token, before->token, sizeof request->token) == 0 && request->set_count == 0,
+		     "a token or a set for a forced release");
+	MUST(forced || headers_is_token(request->token, LEASE_TOKEN_LEN), "no token");
+	MUST(forced || strspn(request->token, "0123456789abcdef") >= LEASE_TOKEN_LEN, "no token");
 	MUST(header_token == NULL || memcmp(request->token, header_token, LEASE_TOKEN_LEN) == 0,
 	     "not the token of the header");
 	MUST(request->owner_len == 0 && !request->metadata && request->wait_ms == 0 && !request->hold,
 	     "owner, wait_ms or hold");
 	MUST(request->mode == LEASE_EXCLUSIVE && request->slots == 0, "a mode");
-	MUST(request->resource_len == before->resource_len && request->resource == before->resource,
-	     "another resource");
+	if (before->resource_len == 0)
+		check_names(request);
+	else
+		MUST(request->resource_len == before->resource_len && request->resource == before->resource &&
+			     request->set_count == 0,
+		     "another resource");
 	MUST(request->operation == LEASE_EXTEND || request->ttl_ms == before->ttl_ms, "ttl_ms for a release");
 }
 
@@ -75,19 +91,19 @@ static json_t *write_names(const struct lease_request *request)
 	return names;
 }
 
-static json_t *write_body(const struct lease_request *request)
+static json_t *write_body(const struct lease_request *request, bool has_names)
 {
 	json_t *body = json_object();
-	if (request->set_count > 0)
+	if (has_names && request->set_count > 0)
 		json_object_set_new(body, "resources", write_names(request));
-	if (request->operation != LEASE_ACQUIRE)
+	else if (has_names)
+		json_object_set_new(body, "resource", json_stringn(request->resource, request->resource_len));
+	if (request->operation == LEASE_EXTEND || request->operation == LEASE_RELEASE)
 		json_object_set_new(body, "token", json_stringn(request->token, LEASE_TOKEN_LEN));
-	if (request->operation != LEASE_RELEASE)
+	if (request->operation == LEASE_ACQUIRE || request->operation == LEASE_EXTEND)
 		json_object_set_new(body, "ttl_ms", json_integer(request->ttl_ms));
 	if (request->operation != LEASE_ACQUIRE)
 		return body;
-	if (request->set_count == 0)
-		json_object_set_new(body, "resource", json_stringn(request->resource, request->resource_len));
 	if (request->mode != LEASE_SLOT)
 		json_object_set_new(body, "mode", json_string(request->mode == LEASE_SHARED ? "shared" : "exclusive"));
 	else
@@ -106,7 +122,7 @@ static void check_again(const struct lease_request *request, const struct lease_
 {
 	struct lease_request again = *before;
 	struct field_errors errors = {.count = 0};
-	json_t *body = write_body(request);
+	json_t *body = write_body(request, before->resource_len == 0);
 	char *text = json_dumps(body, JSON_COMPACT);
 	bool good = body_parse(text, strlen(text), NULL, limits, &again, &errors);
 	MUST(good, "%s: %s", errors.items[0].field, errors.items[0].reason);
@@ -143,8 +159,9 @@ static void check(enum lease_operation call, unsigned flags, const char *bytes, 
 	memset(&errors.items, 0, sizeof errors.items);
 	request.operation = call;
 	request.hold = true;
-	request.resource = "of/path";
-	request.resource_len = 7;
+	request.resource = flags & NO_PATH ? NULL : "of/path";
+	request.resource_len = flags & NO_PATH ? 0 : 7;
+	request.set_count = 0;
 	before = request;
 	if (!body_parse(bytes, len, token, limits, &request, &errors)) {
 		MUST(memcmp(&request, &before, sizeof request) == 0, "refused, and the request is another one");
@@ -159,7 +176,7 @@ static void check(enum lease_operation call, unsigned flags, const char *bytes, 
 		check_acquire(&request, &before, limits);
 	else
 		check_owned(&request, &before, token);
-	if (call != LEASE_RELEASE)
+	if (call == LEASE_ACQUIRE || call == LEASE_EXTEND)
 		MUST(request.ttl_ms >= limits->min_ttl_ms && request.ttl_ms <= limits->max_ttl_ms, "a ttl of %u ms",
 		     request.ttl_ms);
 	check_again(&request, &before, limits);
@@ -210,7 +227,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	if (size < 2 || size - 2 > REQUEST_BODY_MAX)
 		return 0;
 	char *body = fuzz_copy(data + 2, size - 2);
-	check(calls[data[0] % 3], data[1] % 8U, body, size - 2);
+	enum lease_operation call = data[0] == 'f' ? LEASE_FORCE : calls[data[0] % 3];
+	unsigned without = call == LEASE_FORCE ? TOKEN_IN_HEADER : 0,
+		 with = call == LEASE_FORCE || call == LEASE_ACQUIRE ? NO_PATH : 0;
+	check(call, (data[1] % 16U & ~without) | with, body, size - 2);
 	check_flat(body, size - 2);
 	check_token(body, size - 2);
 	free(body);

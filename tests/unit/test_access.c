@@ -222,12 +222,13 @@ START_TEST(what_the_routes_need)
 		enum access_need need;
 	} documented[] = {
 		{"acquire", ACCESS_ACQUIRE}, {"extend", ACCESS_TOKEN},    {"extend", ACCESS_TOKEN},
+		{"release", ACCESS_ADMIN},                              /* forced */
 		{"release", ACCESS_TOKEN},   {"release", ACCESS_ADMIN}, /* forced */
 		{"release", ACCESS_TOKEN},   {"inspect", ACCESS_INSPECT}, {"list", ACCESS_LIST},
-		{"healthz", ACCESS_NOTHING}, {"readyz", ACCESS_NOTHING},  {"metrics", ACCESS_KNOWN},
-		{"masters", ACCESS_KNOWN},   {"stats", ACCESS_KNOWN},     {"whoami", ACCESS_KNOWN},
-		{"openapi", ACCESS_NOTHING}, {"docs", ACCESS_NOTHING},    {"version", ACCESS_KNOWN},
-		{"page", ACCESS_NOTHING},
+		{"inspect", ACCESS_INSPECT}, {"healthz", ACCESS_NOTHING}, {"readyz", ACCESS_NOTHING},
+		{"metrics", ACCESS_KNOWN},   {"masters", ACCESS_KNOWN},   {"stats", ACCESS_KNOWN},
+		{"whoami", ACCESS_KNOWN},    {"openapi", ACCESS_NOTHING}, {"docs", ACCESS_NOTHING},
+		{"version", ACCESS_KNOWN},   {"page", ACCESS_NOTHING},
 	};
 
 	ck_assert_uint_eq(sizeof documented / sizeof *documented, ROUTE_COUNT);

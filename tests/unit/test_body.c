@@ -215,6 +215,56 @@ START_TEST(test_members)
 }
 END_TEST
 
+/* Bodies beside a path without a resource. */
+static const struct {
+	enum lease_operation operation;
+	const char *body, *header, *error, *resource;
+	unsigned count;
+} named[] = {
+	{LEASE_EXTEND, "{\"resource\":\"b\",\"token\":\"" TOKEN "\"}", NULL, NULL, "b", 0},
+	{LEASE_EXTEND, "{\"resource\":\"b\"}", TOKEN, NULL, "b", 0},
+	{LEASE_EXTEND, "{\"resource\":\"\\u0062\"}", TOKEN, NULL, "b", 0},
+	{LEASE_EXTEND, "{\"resources\":[\"b\",\"a\"]}", TOKEN, NULL, "a\nb", 2},
+	{LEASE_RELEASE, "{\"resource\":\"b\",\"token\":\"" TOKEN "\"}", NULL, NULL, "b", 0},
+	{LEASE_RELEASE, "{\"resource\":\"b\"}", TOKEN, NULL, "b", 0},
+	{LEASE_FORCE, "{\"resource\":\"b\"}", NULL, NULL, "b", 0},
+	{LEASE_EXTEND, "{}", TOKEN, "resource", NULL, 0},
+	{LEASE_EXTEND, "", TOKEN, "resource", NULL, 0},
+	{LEASE_RELEASE, "null", TOKEN, "resource", NULL, 0},
+	{LEASE_FORCE, "", NULL, "resource", NULL, 0},
+	{LEASE_EXTEND, "{\"resource\":\"b\"}", NULL, "token", NULL, 0},
+	{LEASE_EXTEND, "{\"resource\":\"a\",\"resource\":\"b\"}", TOKEN, "resource", NULL, 0},
+	{LEASE_EXTEND, "{\"resource\":\"a\",\"resources\":[\"a\",\"b\"]}", TOKEN, "resources", NULL, 0},
+	{LEASE_RELEASE, "{\"resources\":[\"a\",\"b\"],\"resource\":\"a\"}", TOKEN, "resources", NULL, 0},
+	{LEASE_RELEASE, "{\"resource\":\"a/../b\"}", TOKEN, "resource", NULL, 0},
+	{LEASE_RELEASE, "{\"resource\":\"b\",\"ttl_ms\":1000}", TOKEN, "ttl_ms", NULL, 0},
+	{LEASE_FORCE, "{\"resources\":[\"a\",\"b\"]}", NULL, "resources", NULL, 0},
+	{LEASE_FORCE, "{\"resource\":\"b\",\"token\":\"" TOKEN "\"}", NULL, "token", NULL, 0},
+	{LEASE_FORCE, "{\"resource\":\"b\",\"ttl_ms\":1000}", NULL, "ttl_ms", NULL, 0},
+};
+
+START_TEST(test_named)
+{
+	struct lease_request request = {.operation = named[_i].operation, .fence = 7}, before = request;
+	struct field_errors errors = {.count = 0};
+	bool good = body_parse(named[_i].body, strlen(named[_i].body), named[_i].header, &limits, &request, &errors);
+
+	ck_assert_int_eq(good, named[_i].error == NULL);
+	if (!good) {
+		ck_assert_str_eq(errors.items[0].field, named[_i].error);
+		ck_assert_mem_eq(&request, &before, sizeof request);
+		return;
+	}
+	ck_assert_uint_eq(request.resource_len, strlen(named[_i].resource));
+	ck_assert_mem_eq(request.resource, named[_i].resource, request.resource_len);
+	ck_assert_uint_eq(request.set_count, named[_i].count);
+	ck_assert_uint_eq(request.fence, 7);
+	ck_assert_uint_eq(request.ttl_ms, request.operation == LEASE_EXTEND ? 30000 : 0);
+	ck_assert_mem_eq(request.token, request.operation == LEASE_FORCE ? before.token : TOKEN, LEASE_TOKEN_LEN);
+	free_texts(&request);
+}
+END_TEST
+
 START_TEST(test_values)
 {
 	static const char text[] =
@@ -418,6 +468,7 @@ int main(void)
 	TCase *tests = tcase_create("body");
 
 	tcase_add_loop_test(tests, test_bodies, 0, sizeof(bodies) / sizeof(bodies[0]));
+	tcase_add_loop_test(tests, test_named, 0, sizeof named / sizeof named[0]);
 	tcase_add_loop_test(tests, test_members, 0, sizeof(members) / sizeof(members[0]));
 	suite_add(tests, test_values, test_hold, test_defaults, test_wait_is_not_inherited, test_wait_reasons,
 		  test_several, test_lengths, test_depth, test_metadata, test_token);

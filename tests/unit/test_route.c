@@ -85,19 +85,42 @@ static const struct {
 	{"DELETE", "fence=1", LEASE_RELEASE},   {"DELETE", "fence=1&force=true", LEASE_FORCE},
 };
 
-/* A forced release is an operation of its own, with another right. */
+/* A forced release is an operation of its own, with another right, whether the name is in the path or in the body. */
 START_TEST(test_force)
 {
+	static const char *const paths[] = {"/locks/a", "/locks"};
 	const char *rest = NULL;
 	char allow[ROUTE_ALLOW_MAX];
-	const struct route *route = route_find(queries[_i].method, "/locks/a", queries[_i].query, &rest, allow);
 
-	ck_assert_ptr_nonnull(route);
-	ck_assert_int_eq(route->operation, queries[_i].operation);
-	ck_assert_str_eq(allow, "");
-	if (strcmp(queries[_i].method, "DELETE") == 0) {
-		ck_assert_str_eq(route->name, "release");
-		ck_assert_int_eq(route->need, route->operation == LEASE_FORCE ? ACCESS_ADMIN : ACCESS_TOKEN);
+	for (size_t i = 0; i < 2; i++) {
+		const struct route *route = route_find(queries[_i].method, paths[i], queries[_i].query, &rest, allow);
+		ck_assert_ptr_nonnull(route);
+		ck_assert_int_eq(route->operation, queries[_i].operation);
+		ck_assert_str_eq(allow, "");
+		if (strcmp(queries[_i].method, "DELETE") == 0) {
+			ck_assert_str_eq(route->name, "release");
+			ck_assert_int_eq(route->need, route->operation == LEASE_FORCE ? ACCESS_ADMIN : ACCESS_TOKEN);
+		}
+	}
+}
+END_TEST
+
+/* With the parameter `resource`, GET /locks is an inspection, with its right, and counted as one. */
+START_TEST(test_selection)
+{
+	static const struct {
+		const char *query, *name;
+	} selections[] = {{"resource=a", "inspect"}, {"limit=1&resource=", "inspect"}, {"resource", "list"},
+			  {"resources=a", "list"},   {"prefix=resource=a", "list"},    {"%72esource=a", "list"}};
+
+	for (size_t i = 0; i < sizeof selections / sizeof *selections; i++) {
+		const char *rest = NULL;
+		char allow[ROUTE_ALLOW_MAX];
+		const struct route *route = route_find("GET", "/locks", selections[i].query, &rest, allow);
+		ck_assert_str_eq(route->name, selections[i].name);
+		ck_assert_ptr_null(rest);
+		ck_assert_str_eq(route_name(route_index(route)), selections[i].name);
+		ck_assert_int_eq(route->need, strcmp(route->name, "list") == 0 ? ACCESS_LIST : ACCESS_INSPECT);
 	}
 }
 END_TEST
@@ -126,7 +149,7 @@ END_TEST
 
 START_TEST(test_may_answer)
 {
-	const struct route *acquire = &route_table[0], *force = &route_table[4], *release = &route_table[5];
+	const struct route *acquire = &route_table[0], *force = &route_table[5], *release = &route_table[6];
 
 	ck_assert(route_may_answer(acquire, 201, NULL));
 	ck_assert(route_may_answer(acquire, 409, "locked"));
@@ -156,6 +179,8 @@ START_TEST(test_print)
 	ck_assert_ptr_nonnull(strstr(text, "POST /locks 201 -\n"));
 	ck_assert_ptr_nonnull(strstr(text, "POST /locks 409 locked\n"));
 	ck_assert_ptr_nonnull(strstr(text, "DELETE /locks/{resource} 410 lease-expired\n"));
+	ck_assert_ptr_nonnull(strstr(text, "GET /locks 304 -\n"));
+	ck_assert_ptr_nonnull(strstr(text, "DELETE /locks 401 unauthorized\n"));
 	ck_assert_ptr_nonnull(strstr(text, "GET / 400 invalid-request\n"));
 	ck_assert_ptr_nonnull(strstr(text, "* * 404 not-found\n"));
 	free(text);
@@ -168,6 +193,6 @@ int main(void)
 
 	tcase_add_loop_test(tests, test_find, 0, sizeof(finds) / sizeof(finds[0]));
 	tcase_add_loop_test(tests, test_force, 0, sizeof queries / sizeof queries[0]);
-	suite_add(tests, test_table, test_may_answer, test_print);
+	suite_add(tests, test_selection, test_table, test_may_answer, test_print);
 	return suite_run("route", tests, NULL);
 }
