@@ -1,5 +1,5 @@
-/* See client.h. Names were checked when the command line was parsed. The token is in a header, since some proxies drop
- * the body of a DELETE. */
+/* See client.h. Names were checked when the command line was parsed. No path has one: some proxies refuse or rewrite
+ * what it then holds. */
 #include <assert.h>
 #include <inttypes.h>
 #include <jansson.h>
@@ -22,7 +22,7 @@ static void client_request_append(struct client_request *request, const char *te
 struct client_request client_request_get_state(const char *name)
 {
 	struct client_request request = {.method = "GET"};
-	client_request_append(&request, "/locks/", name);
+	client_request_append(&request, "/locks?resource=", name);
 	return request;
 }
 
@@ -34,20 +34,16 @@ static void client_request_set_body(struct client_request *request, json_t *obje
 	json_decref(object);
 }
 
-/* Of a lease: one resource is in the path, several are in the body. Takes ownership of the rest of it; NULL: none. */
+/* ttl_ms: 0 for a release. */
 static struct client_request client_request_of_lease(const char *method, const struct arguments *arguments,
-						     const char *token, json_t *body)
+						     const char *token, uint64_t ttl_ms)
 {
 	struct client_request request = {.method = method, .path = "/locks", .token = token};
+	json_t *body = json_pack("{s:o}", names_member(&arguments->names), names_json(&arguments->names));
 	assert(token && *token);
-	if (arguments->names.count == 1) {
-		client_request_append(&request, "/", arguments->names.items[0]);
-	} else {
-		body = body ? body : json_object();
-		json_object_set_new(body, "resources", names_json(&arguments->names));
-	}
-	if (body)
-		client_request_set_body(&request, body);
+	if (ttl_ms > 0)
+		json_object_set_new(body, "ttl_ms", json_integer((json_int_t)ttl_ms));
+	client_request_set_body(&request, body);
 	return request;
 }
 
@@ -73,23 +69,22 @@ struct client_request client_request_acquire(const struct arguments *arguments, 
 
 struct client_request client_request_extend(const struct arguments *arguments, const char *token)
 {
-	return client_request_of_lease("PUT", arguments, token,
-				       json_pack("{s:I}", "ttl_ms", (json_int_t)arguments->ttl_ms));
+	assert(arguments->ttl_ms > 0);
+	return client_request_of_lease("PUT", arguments, token, arguments->ttl_ms);
 }
 
 struct client_request client_request_release(const struct arguments *arguments, const char *token)
 {
-	return client_request_of_lease("DELETE", arguments, token, NULL);
+	return client_request_of_lease("DELETE", arguments, token, 0);
 }
 
 struct client_request client_request_force(const char *name, uint64_t fence)
 {
-	struct client_request request = client_request_get_state(name);
+	struct client_request request = {.method = "DELETE", .path = "/locks?force=true"};
 	size_t len = strlen(request.path);
-	request.method = "DELETE";
-	len += (size_t)snprintf(request.path + len, sizeof request.path - len, "?force=true");
 	if (fence > 0)
 		snprintf(request.path + len, sizeof request.path - len, "&fence=%" PRIu64, fence);
+	client_request_set_body(&request, json_pack("{s:s}", "resource", name));
 	return request;
 }
 
@@ -122,6 +117,6 @@ struct client_request client_request_watch(const char *name, const char *tag, ui
 		return request;
 	request.tag = tag;
 	request.wait_ms = wait_ms;
-	snprintf(request.path + len, sizeof request.path - len, "?wait_ms=%" PRIu64, wait_ms);
+	snprintf(request.path + len, sizeof request.path - len, "&wait_ms=%" PRIu64, wait_ms);
 	return request;
 }

@@ -7,6 +7,8 @@ import threading
 
 import pytest
 
+from ctl import BINARY, Run, ctl
+from fake_redlockd import TOKEN, fake  # noqa: F401
 from harness import DIES_WITH_US, curl_command, quote, wait_until
 from waiting_fixtures import wait_for_queue
 
@@ -185,3 +187,46 @@ def test_force_and_a_token(service, resource):
     assert [error["field"] for error in answer.json["errors"]] == ["Lock-Token"]
     answer = service.curl("DELETE", "/locks?force=true", body={"resource": resource, "token": OTHER_TOKEN})
     assert [error["field"] for error in answer.json["errors"]] == ["token"]
+
+
+# ---- redlockctl ----
+
+
+@pytest.mark.parametrize("name", ["orders/42", "a//b", "1+1=2&3", "é%2F"])
+def test_redlockctl_names_no_lock_in_a_path(fake, name):  # noqa: F811
+    server, encoded = fake(), quote(name)
+    server.resource = name
+    token = {"REDLOCK_TOKEN": TOKEN}
+    named = {"resource": name, "token": TOKEN}
+    for args, method, path, body in (
+            (("status",), "GET", f"/locks?resource={encoded}", {}), (("extend", "--ttl", "5s"), "PUT", "/locks", {**named, "ttl_ms": 5000}),
+            (("release",), "DELETE", "/locks", named), (("release", "--force"), "DELETE", "/locks?force=true", {"resource": name}),
+            (("release", "--force", "--fence", "7"), "DELETE", "/locks?force=true&fence=7", {"resource": name})):
+        assert ctl(*args, name, server=server.address, env={} if "--force" in args else token).returncode == 0
+        call = server.calls[-1]
+        assert (call.method, call.path, call.body) == (method, path, body)
+
+
+def test_redlockctl_keeps_and_watches_a_lock_by_its_name_alone(lab, fake, resource):  # noqa: F811
+    server = fake(state=lambda call: call.answer(200, {"resource": resource, "held": False}, ETag='"free"') if "wait_ms" not in call.path else call.until_hung_up())
+    run = Run(lab, resource, command="exec tail -f /dev/null", servers=[server.address], ttl_ms=1000)
+    assert server.call("extend").path == "/locks" and server.call("extend").body["resource"] == resource
+    run.process.terminate()
+    run.wait()
+    assert server.call("release").path == "/locks"
+    watch = subprocess.Popen([*DIES_WITH_US, BINARY, "watch", resource, "--server", server.address], stdout=subprocess.DEVNULL)
+    path = f"/locks?resource={quote(resource)}"
+    assert [server.call("state", number).path for number in range(2)] == [path, path + "&wait_ms=60000"]
+    watch.kill()
+    watch.wait()
+
+
+def test_redlockctl_and_a_real_redlockd(service, resource):
+    name = f"{resource}//1+1 = 2&3%2F?"
+    token = json.loads(ctl("acquire", name, "--json", server=service).stdout)["token"]
+    assert ctl("status", name, server=service).stdout.startswith(f"{name}: held")
+    assert ctl("extend", name, server=service, env={"REDLOCK_TOKEN": token}).returncode == 0
+    assert ctl("release", name, server=service, env={"REDLOCK_TOKEN": token}).returncode == 0
+    assert service.acquire(name)
+    assert ctl("release", "--force", name, server=service).returncode == 0
+    assert ctl("status", name, server=service).stdout == f"{name}: free\n"

@@ -242,7 +242,7 @@ def test_lease_after_a_wait_is_extended_first(lab, fake, resource):
     server = fake(acquire=after(1, lease))
     run = Run(lab, resource, "--kill-after", "100ms", command="echo ran >ran", servers=[server], ttl_ms=3000)
     extend = server.call("extend")
-    assert extend.body == {"token": TOKEN, "ttl_ms": 3000}
+    assert extend.body == {"resource": resource, "token": TOKEN, "ttl_ms": 3000}
     assert run.wait() == 0 and (run.folder / "ran").exists()
     assert [call.kind for call in server.calls if call.kind != "state"] == ["acquire", "extend", "release"]
     assert run.events("acquired")[0]["validity_ms"] > 2000 / SLOW

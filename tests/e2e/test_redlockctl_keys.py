@@ -287,7 +287,7 @@ def test_release_by_force(fake, resource, status, code, expected, said):
     done = ctl("release", resource, "--force", env=credentials(server, REDLOCK_TOKEN=TOKEN, REDLOCKCTL_API_KEY=KEY))
     assert done.returncode == expected and said in (done.stdout if expected == 0 else done.stderr) and (done.stdout == "") == (expected != 0)
     [call] = server.calls
-    assert (call.method, call.path) == ("DELETE", f"/locks/{resource}?force=true") and "lock-token" not in call.headers and call.body == {}
+    assert (call.method, call.path) == ("DELETE", "/locks?force=true") and "lock-token" not in call.headers and call.body == {"resource": resource}
     done = ctl("release", resource, "--force", "--json", env=credentials(server))
     assert json.loads(done.stdout) == {"released": status == 204} if expected == 0 else json.loads(done.stdout)["code"] == code
 

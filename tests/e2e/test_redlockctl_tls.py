@@ -61,7 +61,7 @@ def in_one_file(lab, certificate, name="both.pem", mode=0o600):
 
 
 def test_all_commands(authority, secure, resource):
-    server = secure(state=lambda call: call.answer(200, {"resource": resource, "held": False}) if "?" not in call.path else call.answer(200, {"locks": []}))
+    server = secure(state=lambda call: call.answer(200, {"resource": resource, "held": False}) if "?resource=" in call.path else call.answer(200, {"locks": []}))
     environment = {"REDLOCK_TOKEN": TOKEN}
     for args in (["run", resource, "--", "true"], ["acquire", resource], ["extend", resource], ["release", resource], ["status", resource], ["list"]):
         at = args.index("--") if "--" in args else len(args)
