@@ -18,7 +18,6 @@ import (
 	"math"
 	random "math/rand/v2"
 	"net/http"
-	"net/url"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -62,9 +61,8 @@ type acquisition struct {
 	client    *Client
 	parent    context.Context // of the context of the lease
 	names     []string
-	path      string
 	body      members // of the POST, without wait_ms
-	set       members // names the resources of a set in a PUT or DELETE
+	named     members // the part of it that a PUT or DELETE has, too
 	ttl, wait time.Duration
 	margin    *time.Duration
 	err       error // of the metadata
@@ -72,8 +70,6 @@ type acquisition struct {
 	began     time.Duration // by clock()
 	unknown   bool          // there may be a lease of which nobody knows
 }
-
-func pathOf(resource string) string { return "/locks/" + url.PathEscape(resource) }
 
 func newKey() string {
 	key := make([]byte, 16)
@@ -95,10 +91,15 @@ func (q *acquisition) choose(options []Option) error {
 	if q.ttl < time.Millisecond || q.wait < 0 || q.margin != nil && (*q.margin < 0 || *q.margin > q.ttl/2) {
 		return errors.New("redlockd: TTL must be positive, Wait not negative, Margin at most half of TTL")
 	}
-	if !utf8.ValidString(strings.Join(q.names, " ")) { // in JSON it would be another name
-		return fmt.Errorf("redlockd: not UTF-8: %q", q.names)
+	return cmp.Or(checkNames(q.names...), q.err)
+}
+
+// checkNames refuses what would be another name in JSON.
+func checkNames(names ...string) error {
+	if !utf8.ValidString(strings.Join(names, " ")) {
+		return fmt.Errorf("redlockd: not UTF-8: %q", names)
 	}
-	return q.err
+	return nil
 }
 
 // acquire leaves neither a waiting request nor a lease if it returns an error.
@@ -126,7 +127,7 @@ func (q *acquisition) post(wait, timeout time.Duration) ask {
 }
 
 func (q *acquisition) delete(token string, timeout time.Duration) ask {
-	return ask{"DELETE", q.path, timeout, q.set, http.Header{"Lock-Token": {token}}}
+	return ask{"DELETE", "/locks", timeout, q.named, http.Header{"Lock-Token": {token}}}
 }
 
 // run asks until there is a lease that can be used, or repeating does not help, or the wait is over.
@@ -319,9 +320,8 @@ func (l *Lease) release() error {
 func (l *Lease) renew(due time.Duration) {
 	c, ttl := l.wanted.client, milliseconds(l.given.TTL)
 	body := members{"ttl_ms": ttl.Milliseconds()}
-	maps.Copy(body, l.wanted.set)
-	header := http.Header{"Lock-Token": {l.given.Token}}
-	put := ask{"PUT", l.wanted.path, min(ttl/5, c.timeout, 5*time.Second), body, header}
+	maps.Copy(body, l.wanted.named)
+	put := ask{"PUT", "/locks", min(ttl/5, c.timeout, 5*time.Second), body, http.Header{"Lock-Token": {l.given.Token}}}
 	for sleep(l.held, due-clock()) && l.Err() == nil {
 		given := c.askEach(l.held, put)
 		if l.held.Err() != nil {

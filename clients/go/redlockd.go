@@ -18,7 +18,9 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"net/http"
+	"net/url"
 	"regexp"
 	"slices"
 	"sync"
@@ -84,8 +86,7 @@ func New(config Config) (*Client, error) {
 // The lease is renewed until [Lease.Unlock]. A ctx that is cancelled later cancels [Lease.Context], so limit the wait
 // with [Wait] and not with ctx.
 func (c *Client) Lock(ctx context.Context, resource string, options ...Option) (*Lease, error) {
-	body := members{"resource": resource}
-	return c.lock(ctx, &acquisition{names: []string{resource}, path: pathOf(resource), body: body}, options)
+	return c.lock(ctx, &acquisition{names: []string{resource}, named: members{"resource": resource}}, options)
 }
 
 // TryLock is [Client.Lock] without waiting.
@@ -96,12 +97,11 @@ func (c *Client) TryLock(ctx context.Context, resource string, options ...Option
 // LockAll is [Client.Lock] for 2 to 16 resources: all of them or none, in one lease. With Wait(0) it does not wait.
 func (c *Client) LockAll(ctx context.Context, resources []string, options ...Option) (*Lease, error) {
 	names := slices.Clone(resources)
-	body, set := members{"resources": names}, members{"resources": names}
-	return c.lock(ctx, &acquisition{names: names, path: "/locks", body: body, set: set}, options)
+	return c.lock(ctx, &acquisition{names: names, named: members{"resources": names}}, options)
 }
 
 func (c *Client) lock(ctx context.Context, q *acquisition, options []Option) (*Lease, error) {
-	q.client, q.parent, q.key, q.began = c, ctx, newKey(), clock()
+	q.client, q.parent, q.key, q.began, q.body = c, ctx, newKey(), clock(), maps.Clone(q.named)
 	if err := q.choose(options); err != nil {
 		return nil, err
 	}
@@ -123,11 +123,14 @@ func (c *Client) Close() {
 
 // Force is for operators: it takes the lock from its holder; if fence is not 0, only from the one with this fence.
 func (c *Client) Force(ctx context.Context, resource string, fence int64) error {
-	path := pathOf(resource) + "?force=true"
+	if err := checkNames(resource); err != nil {
+		return err
+	}
+	path := "/locks?force=true"
 	if fence != 0 {
 		path += fmt.Sprintf("&fence=%d", fence)
 	}
-	given := c.askEach(ctx, ask{method: "DELETE", path: path, timeout: c.timeout})
+	given := c.askEach(ctx, ask{method: "DELETE", path: path, timeout: c.timeout, body: members{"resource": resource}})
 	if given.status != 204 {
 		return given.err
 	}
@@ -157,7 +160,7 @@ func (c *Client) Watch(ctx context.Context, resource string) <-chan State {
 func (c *Client) watch(ctx context.Context, resource string, states chan<- State) {
 	defer close(states)
 	var state State
-	path := fmt.Sprintf("%s?wait_ms=%d", pathOf(resource), watchWait.Milliseconds())
+	path := fmt.Sprintf("/locks?resource=%s&wait_ms=%d", url.QueryEscape(resource), watchWait.Milliseconds())
 	tag := `"none"` // which no state has: the first one comes at once
 	for ctx.Err() == nil && state.Err == nil {
 		given := c.askEach(ctx, ask{"GET", path, watchWait + c.timeout, nil, http.Header{"If-None-Match": {tag}}})

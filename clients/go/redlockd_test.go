@@ -15,6 +15,7 @@ import (
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"runtime"
 	"slices"
 	"strings"
@@ -547,15 +548,23 @@ func TestSeveralAtOnce(t *testing.T) {
 
 func TestANameThatMustBeEscaped(t *testing.T) {
 	f := newFake(t, nil)
-	l, err := f.client(t).Lock(context.Background(), `../a b%/é?#"`)
+	name := `a//b c%/é?#"&+`
+	client := f.client(t)
+	l, err := client.Lock(context.Background(), name)
 	if err != nil || l.Unlock() != nil {
 		t.Fatal(err)
 	}
-	if sent := f.of(t, "DELETE", 1)[0]; sent.path != "/locks/..%2Fa%20b%25%2F%C3%A9%3F%23%22" || sent.query != "" {
-		t.Error(sent)
+	for _, sent := range []call{f.of(t, "POST", 1)[0], f.of(t, "DELETE", 1)[0]} {
+		if sent.path != "/locks" || sent.query != "" || sent.body["resource"] != name {
+			t.Error(sent)
+		}
 	}
-	if f.of(t, "POST", 1)[0].body["resource"] != `../a b%/é?#"` {
-		t.Error(f.calls)
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	client.Watch(ctx, name)
+	sent := f.of(t, "GET", 1)[0]
+	if query, err := url.ParseQuery(sent.query); sent.path != "/locks" || err != nil || query.Get("resource") != name || len(query) != 2 {
+		t.Error(sent, err)
 	}
 }
 
@@ -566,9 +575,12 @@ func TestForce(t *testing.T) {
 			t.Error(err)
 		}
 		sent := f.of(t, "DELETE", 1)
-		if last := sent[len(sent)-1]; last.path != "/locks/a%2Fb" || last.query != query {
+		if last := sent[len(sent)-1]; last.path != "/locks" || last.query != query || last.body["resource"] != "a/b" {
 			t.Error(last)
 		}
+	}
+	if err := f.client(t).Force(context.Background(), "a\xc3", 0); err == nil || len(f.of(t, "DELETE", 2)) != 2 {
+		t.Error("in JSON it would be another name", err)
 	}
 }
 

@@ -132,7 +132,7 @@ export interface Holder {
 	resources?: string[];
 }
 
-/** As GET /locks/{resource} answers; later versions may add members. */
+/** As GET /locks?resource= answers; later versions may add members. */
 export interface LockState {
 	resource: string;
 	held: boolean;

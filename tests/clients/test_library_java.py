@@ -347,7 +347,7 @@ def test_a_request_for_states_does_not_end_the_pause_of_a_watch(fake, java):
 
 def test_an_error_for_each_code(fake, java):
     codes = re.findall(r"^## `([a-z-]+)`$", (ROOT / "docs/reference/errors.md").read_text(encoding="utf-8"), re.M)
-    server = fake(release=lambda call: call.problem(409, call.path.split("/")[2].split("?")[0], more=1))
+    server = fake(release=lambda call: call.problem(409, call.body["resource"], more=1))
     lines = java.run("""
         RedlockdClient client = RedlockdClient.builder(arguments[0]).build();
         for (String code : Arrays.copyOfRange(arguments, 1, arguments.length)) {

@@ -2,6 +2,7 @@
 
 import threading
 import time
+import urllib.parse
 
 import pytest
 
@@ -12,6 +13,27 @@ from harness import SLOW, starved_seconds, wait_until
 
 def grant(call, **members):
     call.answer(201, {"resource": "x", "token": TOKEN, "fence": 7, "ttl_ms": call.body.get("ttl_ms", 30000), "drift_ms": 0, **members})
+
+
+@pytest.mark.parametrize("names", ["orders/42", "a//b ü+1=2&3%2F?#", ["orders/42", "a//b"]], ids=["one", "strange", "several"])
+def test_no_path_names_a_lock(fake, driver, names):
+    """A proxy may refuse or rewrite what is in it."""
+    server = fake()
+    member = {"resources" if isinstance(names, list) else "resource": names}
+    lease = driver.client(server.address).acquire(names, ttl=0.6 * SLOW)
+    extend = server.call("extend")
+    assert lease.release() is not False
+    assert [call.path for call in server.of("acquire", "extend", "release")] == ["/locks"] * len(server.calls)
+    assert {**extend.body, **member} == extend.body and {**member, "token": TOKEN} == server.call("release").body
+    if isinstance(names, str):
+        driver.ask("force", resource=names)
+        driver.ask("force", resource=names, fence=7)
+        forced = server.of("release")[-2:]
+        assert [(call.path, call.body) for call in forced] == [("/locks?force=true", member), ("/locks?force=true&fence=7", member)]
+        driver.start("watch", resource=names, count=1).get()
+        path, _, query = server.call("state").path.partition("?")
+        query = urllib.parse.parse_qs(query, strict_parsing=True)
+        assert path == "/locks" and query == {"resource": [names], "wait_ms": query["wait_ms"]}
 
 
 def test_validity_counts_from_before_the_request(fake, driver):

@@ -18,8 +18,6 @@ function checkOptions(options, known) {
 	if (wrong !== undefined) throw new TypeError(`no such option: ${wrong}`);
 }
 
-const pathOf = (resource) => `/locks/${encodeURIComponent(resource)}`;
-
 /** One resource, or all of several at once. */
 class Wanted {
 	constructor(names, options) {
@@ -32,10 +30,9 @@ class Wanted {
 		const single = typeof names === "string";
 		this.resources = Object.freeze(single ? [names] : [...names]);
 		Object.assign(this, { wait, margin, signal });
-		this.path = single ? pathOf(names) : "/locks";
-		this.names = single ? undefined : { resources: this.resources }; // for a PUT or DELETE
+		this.names = single ? { resource: names } : { resources: this.resources };
 		const given = Object.entries(members).filter(([, value]) => value !== null && value !== undefined);
-		const body = { ...(this.names ?? { resource: names }), ttl_ms: ttl && Math.round(ttl), ...Object.fromEntries(given) };
+		const body = { ...this.names, ttl_ms: ttl && Math.round(ttl), ...Object.fromEntries(given) };
 		this.body = JSON.parse(JSON.stringify(body)); // every request of an acquisition says the same
 	}
 
@@ -46,7 +43,7 @@ class Wanted {
 
 	release(token, timeout) {
 		const headers = { "Lock-Token": token };
-		return { method: "DELETE", path: this.path, timeout, body: this.names, headers };
+		return { method: "DELETE", path: "/locks", timeout, body: this.names, headers };
 	}
 
 	extension(token, ttl, timeout) {
@@ -147,4 +144,4 @@ class Acquisition {
 	}
 }
 
-module.exports = { Acquisition, Wanted, checkOptions, pathOf };
+module.exports = { Acquisition, Wanted, checkOptions };

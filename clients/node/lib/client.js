@@ -1,7 +1,7 @@
 "use strict";
 // The calls of a client. Nothing here blocks the event loop, but for the files of TLS that the constructor reads.
 
-const { Acquisition, Wanted, checkOptions, pathOf } = require("./acquisition.js");
+const { Acquisition, Wanted, checkOptions } = require("./acquisition.js");
 const { Locked } = require("./errors.js");
 const { Lease } = require("./lease.js");
 const { Servers, UNAVAILABLE } = require("./servers.js");
@@ -57,7 +57,8 @@ class Client {
 
 	/** The state now, and again whenever the holder changes. Goes on if no server answers; the signal ends it. */
 	async *watch(resource, { signal } = {}) {
-		const [path, timeout] = [`${pathOf(resource)}?wait_ms=${WATCH_MS}`, WATCH_MS + this.#servers.timeout];
+		const path = `/locks?resource=${encodeURIComponent(resource)}&wait_ms=${WATCH_MS}`;
+		const timeout = WATCH_MS + this.#servers.timeout;
 		let tag = '"none"'; // which no state has: the first one comes at once
 		for (let failures = 0; ;) {
 			signal?.throwIfAborted();
@@ -78,8 +79,9 @@ class Client {
 
 	/** For operators: takes the lock from its holder; with `fence`, only from that one. */
 	async force(resource, fence) {
-		const path = `${pathOf(resource)}?force=true${fence === undefined ? "" : `&fence=${fence}`}`;
-		const answer = await this.#servers.askEach({ method: "DELETE", path, timeout: this.#servers.timeout });
+		const path = `/locks?force=true${fence === undefined ? "" : `&fence=${fence}`}`;
+		const ask = { method: "DELETE", path, timeout: this.#servers.timeout, body: { resource } };
+		const answer = await this.#servers.askEach(ask);
 		if (answer.status !== 204) throw answer.error;
 	}
 }

@@ -76,20 +76,15 @@ class Wanted:
         if not (wait >= 0 and (ttl is None or ttl > 0) and (margin is None or margin >= 0 and (ttl is None or margin <= ttl / 2))):
             raise ValueError("ttl must be positive, wait not negative, margin at most half of ttl")
         self.resources = (names,) if isinstance(names, str) else tuple(names)
-        self.path = path_of(names) if isinstance(names, str) else "/locks"
-        self.names: Mapping[str, Any] = {} if isinstance(names, str) else {"resources": self.resources}  # for PUT, DELETE
+        self.names: Mapping[str, Any] = {"resource": names} if isinstance(names, str) else {"resources": self.resources}
         given = {"ttl_ms": None if ttl is None else round(ttl * 1000), "owner": owner, "metadata": metadata, "mode": mode, "slots": slots}
-        self.body = {**(self.names or {"resource": names}), **{name: value for name, value in given.items() if value is not None}}
+        self.body = {**self.names, **{name: value for name, value in given.items() if value is not None}}
 
     def margin(self, ttl: float) -> float:
         return ttl / 10 if self._margin is None else min(self._margin, ttl / 2)
 
     def release(self, token: str, timeout: float) -> Ask:
-        return Ask("DELETE", self.path, timeout, self.names or None, {"Lock-Token": token})
-
-
-def path_of(resource: str) -> str:
-    return "/locks/" + urllib.parse.quote(resource, safe="")
+        return Ask("DELETE", "/locks", timeout, self.names, {"Lock-Token": token})
 
 
 @dataclass(frozen=True, repr=False)
@@ -179,7 +174,7 @@ def renewals(wanted: Wanted, grant: Grant, servers: int, timeout: float) -> Step
         left, sent = grant.term.remaining(), clock()
         if not left:
             return LOG.warning("lease on %s lost: %s", wanted.resources, grant.term.lost())
-        answer = yield Ask("PUT", wanted.path, min(limit, left), body, headers)
+        answer = yield Ask("PUT", "/locks", min(limit, left), body, headers)
         validity = answer.body.get("validity_ms")
         if answer.status == 200 and isinstance(validity, int):
             grant.term.extend(sent + validity / 1000)
@@ -210,8 +205,8 @@ def release(wanted: Wanted, token: str, servers: int, timeout: float) -> Steps[O
 
 
 def forced_release(resource: str, fence: Optional[int], servers: int, timeout: float) -> Steps[None]:
-    query = "?force=true" + ("" if fence is None else f"&fence={fence}")
-    answer = yield from _each_server(Ask("DELETE", path_of(resource) + query, timeout), servers)
+    path = "/locks?force=true" + ("" if fence is None else f"&fence={fence}")
+    answer = yield from _each_server(Ask("DELETE", path, timeout, {"resource": resource}), servers)
     if answer.status != 204:
         raise answer.error()
 
@@ -219,7 +214,7 @@ def forced_release(resource: str, fence: Optional[int], servers: int, timeout: f
 def next_state(resource: str, tags: list[str], servers: int, timeout: float) -> Steps[Mapping[str, Any]]:
     """The state as soon as its tag is not the second one of `tags`, which then becomes the first one. Goes on while no server
     answers."""
-    path, failures = path_of(resource) + "?wait_ms=20000", 0
+    path, failures = "/locks?" + urllib.parse.urlencode({"resource": resource, "wait_ms": 20000}), 0
     yield 1.0 if tags[0] == tags[1] else 0.0  # a proxy strips it, or the one that was sent
     while True:
         answer = yield Ask("GET", path, 20 + timeout, None, {"If-None-Match": tags[1]})

@@ -160,8 +160,9 @@ public final class RedlockdClient {
     public void force(String resource, long fence) { force(resource, "&fence=" + fence); }
 
     private void force(String resource, String condition) {
-        String path = Wanted.pathOf(resource) + "?force=true" + condition;
-        Answer answer = servers.askEach(new Ask("DELETE", path, servers.timeout, Map.of(), Map.of())).join();
+        String path = Wanted.PATH + "?force=true" + condition;
+        Map<String, Object> names = Wanted.named(resource).names;
+        Answer answer = servers.askEach(new Ask("DELETE", path, servers.timeout, names, Map.of())).join();
         if (answer.status != 204) throw RedlockdException.of(answer);
     }
 

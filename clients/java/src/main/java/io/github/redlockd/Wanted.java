@@ -3,7 +3,6 @@ package io.github.redlockd;
 import static java.nio.charset.StandardCharsets.UTF_8;
 
 import io.github.redlockd.internal.Ask;
-import java.net.URLEncoder;
 import java.time.Duration;
 import java.util.Collection;
 import java.util.HashMap;
@@ -13,19 +12,20 @@ import java.util.Objects;
 
 /** What is asked for: one resource, or all of several at once. Times are nanoseconds. */
 final class Wanted {
+    static final String PATH = "/locks"; // no path names a lock: proxies may refuse or rewrite it
     private static final long RELEASE_TIMEOUT = 2 * Term.SECOND;
     final List<String> resources;
     final long wait;
     private final Duration margin; // null: a tenth of the ttl
     private final Map<String, Object> body = new HashMap<>(); // of a POST
-    private final String path; // of a PUT or DELETE
-    private final Map<String, Object> names; // in a PUT or DELETE
+    final Map<String, Object> names; // the part of it that a PUT or DELETE has, too
 
     Wanted(Collection<String> resources, Options options, String owner) {
         this.resources = List.copyOf(resources);
-        boolean single = resources.size() == 1; // its path names it, and not the body
-        path = single ? pathOf(this.resources.get(0)) : "/locks";
-        names = single ? Map.of() : Map.of("resources", this.resources);
+        if (!UTF_8.newEncoder().canEncode(String.join(" ", resources))) {
+            throw new IllegalArgumentException("a name with half a character");
+        }
+        names = resources.size() == 1 ? Map.of("resource", this.resources.get(0)) : Map.of("resources", this.resources);
         wait = Term.nanos(options.wait);
         margin = options.margin;
         long ttl = options.ttl == null ? Long.MAX_VALUE : Term.nanos(options.ttl); // null: the server says it
@@ -37,29 +37,27 @@ final class Wanted {
         body.putAll(options.members);
         body.values().removeIf(Objects::isNull);
         if (options.ttl != null) body.put("ttl_ms", ttl / Term.MILLISECOND);
-        body.putAll(single ? Map.of("resource", this.resources.get(0)) : names);
+        body.putAll(names);
     }
 
     long margin(long ttl) { return margin == null ? ttl / 10 : Math.min(Term.nanos(margin), ttl / 2); }
 
-    static String pathOf(String resource) {
-        if (!UTF_8.newEncoder().canEncode(resource)) throw new IllegalArgumentException("a name with half a character");
-        return "/locks/" + URLEncoder.encode(resource, UTF_8).replace("+", "%20");
-    }
+    /** One lock, by its name alone. */
+    static Wanted named(String resource) { return new Wanted(List.of(resource), new Options(), null); }
 
     /** A request that acquires; {@code wait}: how long it waits in the queue. */
     Ask post(String key, long wait, long timeout) {
         body.put("wait_ms", wait / Term.MILLISECOND);
-        return new Ask("POST", "/locks", timeout, body, Map.of("Idempotency-Key", key));
+        return new Ask("POST", PATH, timeout, body, Map.of("Idempotency-Key", key));
     }
 
     Ask put(String token, long ttl, long timeout) {
         Map<String, Object> sent = new HashMap<>(names);
         sent.put("ttl_ms", ttl / Term.MILLISECOND);
-        return new Ask("PUT", path, timeout, sent, Map.of("Lock-Token", token));
+        return new Ask("PUT", PATH, timeout, sent, Map.of("Lock-Token", token));
     }
 
     Ask delete(String token, long timeout) {
-        return new Ask("DELETE", path, Math.min(timeout, RELEASE_TIMEOUT), names, Map.of("Lock-Token", token));
+        return new Ask("DELETE", PATH, Math.min(timeout, RELEASE_TIMEOUT), names, Map.of("Lock-Token", token));
     }
 }

@@ -1,8 +1,11 @@
 package io.github.redlockd;
 
+import static java.nio.charset.StandardCharsets.UTF_8;
+
 import io.github.redlockd.internal.Answer;
 import io.github.redlockd.internal.Ask;
 import io.github.redlockd.internal.Threads;
+import java.net.URLEncoder;
 import java.util.Map;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.Flow;
@@ -28,7 +31,8 @@ final class Watch implements Flow.Subscription {
     Watch(Servers servers, String resource, Flow.Subscriber<? super Map<String, Object>> subscriber) {
         this.servers = servers;
         this.subscriber = subscriber;
-        path = Wanted.pathOf(resource) + "?wait_ms=" + WAIT / Term.MILLISECOND;
+        String name = URLEncoder.encode(Wanted.named(resource).resources.get(0), UTF_8);
+        path = Wanted.PATH + "?resource=" + name + "&wait_ms=" + WAIT / Term.MILLISECOND;
         subscriber.onSubscribe(this);
         next(0);
     }
