@@ -53,19 +53,15 @@ function changeForced(lock) {
 	by("force-cancel").focus();
 }
 
-function forceQuery(lock) {
-	return lock.fence === undefined ? "?force=true" : `?force=true&fence=${lock.fence}`;
-}
-
-function forcePath(resource) {
-	return `/locks/${encodeURIComponent(resource)}`;
+function forcePath({ fence }) {
+	return fence === undefined ? "/locks?force=true" : `/locks?force=true&fence=${fence}`;
 }
 
 /* True if the confirmed holder still has the lock. Also true if the caller may not inspect locks. False if the dialog was closed. */
 async function isSameHolder(lock, turn) {
 	let now;
 	try {
-		now = await ask(forcePath(lock.resource));
+		now = await ask(pathOfLock(lock.resource));
 	} catch (problem) {
 		if (problem.status === 403) return force.turn === turn;
 		throw problem;
@@ -81,7 +77,7 @@ async function isSameHolder(lock, turn) {
 async function wasReleased(lock, turn) {
 	say(by("force-cancel"), "Close");
 	try {
-		await ask(forcePath(lock.resource) + forceQuery(lock), "DELETE");
+		await ask(forcePath(lock), "DELETE", { resource: lock.resource });
 	} catch (problem) {
 		if (problem.status !== 409 || (await isSameHolder(lock, turn))) throw problem;
 		return false;

@@ -1,4 +1,4 @@
-/* One lock, from the event stream of GET /locks/{resource}: it has an address of its own, also while nobody holds it.
+/* One lock, from the event stream of GET /locks?resource=: it has an address of its own, also while nobody holds it.
  *
  * An event tells another holder, not an extension or a waiter: these come from the listing. Where it does not tell, the lock is requested
  * once when it seems to be over. */
@@ -7,10 +7,8 @@ const OVER_MS = 1000;
 
 const one_lock = { state: null, asked: false };
 
-const lockPath = () => `/locks/${encodeURIComponent(view.lock)}`;
-
-/* A browser takes these names for steps in a path. */
-const isNameable = () => view.lock !== null && view.lock !== "." && view.lock !== "..";
+const pathOfLock = resource => `/locks?resource=${encodeURIComponent(resource)}`;
+const lockPath = () => pathOfLock(view.lock);
 
 /* Another tab is the browser's task. */
 function followLock(event, resource) {
@@ -35,9 +33,7 @@ function restartLock() {
 	for (const row of by("locks").children) tickLock(row);
 	pollers.lock.forget();
 	pollers.lock.kick(); /* also ends the stream of the last one */
-	if (view.lock === null) return;
-	sayName(by("lock-name"), view.lock);
-	if (!isNameable()) say(by("lock-note"), "No lock can have this name.");
+	if (view.lock !== null) sayName(by("lock-name"), view.lock);
 }
 
 function showLock(state) {
@@ -90,7 +86,7 @@ function updateOneLock(locks) {
 
 /* ---- who waits ---- */
 
-/* /locks/{resource} counts the waiters of all redlockd, /stats knows the first ones of this process. */
+/* The state counts the waiters of all redlockd, /stats knows the first ones of this process. */
 function showLockWaiters() {
 	const here = waitingFor(view.lock), all = one_lock.state === null ? 0 : one_lock.state.waiters, first = here ? here.first : [];
 	say(by("lock-waiters"), String(all));

@@ -12,7 +12,7 @@ let away = null;         /* … or was not: its problem */
 let resumed = -Infinity; /* when the page was shown last: data is old then without being late */
 
 const maySend = () => !document.hidden && !locked_out;
-const mayFollow = () => maySend() && reachable && isNameable();
+const mayFollow = () => maySend() && reachable && view.lock !== null;
 
 const pollers = {
 	masters: new Poller({ path: () => "/masters", every_ms: MASTERS_MS, may: maySend, shown: showReachable, failed: failMasters }),

@@ -32,11 +32,11 @@ async function problemOf(answer) {
 }
 
 /* What `read(answer)` makes of the answer. Throws Problem. */
-async function send(path, method, more_headers, signal, read) {
+async function send(path, { more_headers, ...how }, read) {
 	const headers = { ...(key.get() && { Authorization: `Bearer ${key.get()}` }), ...more_headers };
 	let answer;
 	try {
-		answer = await fetch(path, { method, headers, cache: "no-store", credentials: "same-origin", redirect: "error", signal });
+		answer = await fetch(path, { ...how, headers, cache: "no-store", credentials: "same-origin", redirect: "error" });
 		if (answer.ok) return await read(answer);
 	} catch (error) {
 		throw new Problem(0, "away", error.name === "TimeoutError" ? `No answer for ${ANSWER_MS / 1000} s.` : "redlockd cannot be reached.");
@@ -44,9 +44,10 @@ async function send(path, method, more_headers, signal, read) {
 	throw await problemOf(answer);
 }
 
-/* The body of the answer; null if it has none. */
-function ask(path, method = "GET") {
-	return send(path, method, {}, AbortSignal.timeout(ANSWER_MS), answer => answer.status === 204 ? null : answer.json());
+/* The body of the answer; null if it has none. `members`: those of the body of the request. */
+function ask(path, method = "GET", members = null) {
+	const more = members && { more_headers: { "Content-Type": "application/json" }, body: JSON.stringify(members) };
+	return send(path, { method, ...more, signal: AbortSignal.timeout(ANSWER_MS) }, answer => answer.status === 204 ? null : answer.json());
 }
 
 /* ---- repeated requests ---- */
@@ -178,10 +179,10 @@ class Follower extends Poller {
 			silence = setTimeout(() => control.abort(), SILENT_MS);
 			if (!control.signal.aborted) this.hear();
 		};
-		const headers = { Accept: "text/event-stream", ...(this.id && { "Last-Event-ID": this.id }) };
+		const more_headers = { Accept: "text/event-stream", ...(this.id && { "Last-Event-ID": this.id }) };
 		this.stream = { path, key: key.get(), control };
 		try {
-			await send(path, "GET", headers, control.signal, answer => readEvents(answer.body, heard, event => control.signal.aborted || this.tell(event)));
+			await send(path, { more_headers, signal: control.signal }, answer => readEvents(answer.body, heard, event => control.signal.aborted || this.tell(event)));
 		} finally {
 			clearTimeout(silence);
 			this.stream = null;

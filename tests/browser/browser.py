@@ -17,7 +17,6 @@ import re
 import shutil
 import subprocess
 import tempfile
-import urllib.parse
 
 from selenium import webdriver
 from selenium.common.exceptions import StaleElementReferenceException
@@ -217,9 +216,9 @@ class Page:
                 self.requests.append(message["params"]["request"]["url"])
 
     def asked(self, path):
-        """How often something below this path was asked for so far."""
+        """How often something whose path and query begin so was asked for so far."""
         self.collect()
-        return sum(urllib.parse.urlsplit(url).path.startswith(path) for url in self.requests)
+        return sum(url.removeprefix(self.origin).startswith(path) for url in self.requests)
 
     def expected(self, line):
         """A refusal that the test is about: the page must show it, and the browser notes it."""

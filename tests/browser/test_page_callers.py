@@ -31,6 +31,7 @@ def test_force_asks_first(page, three):
     page.wait(lambda: not page.seen("#force"))
     page.wait(lambda: page.focused() in ("text", "locks-title"), what="the focus is not lost")
     assert three.release(lease).status == 410
+    assert page.asked("/locks?resource=forced") > 0 and page.asked("/locks/") == 0, "a proxy may refuse or rewrite a path with a name"
 
 
 def test_force_spares_another_holder(page, three):
@@ -76,8 +77,8 @@ def test_what_is_cancelled_is_not_released(page, three):
         three.acquire(name, ttl_ms=60000, owner=name)
     filter_by(page, "cancelled/")
     page.run("const real = ask; window.looked = 0; window.gate = new Promise(open => window.openGate = open);"
-             "ask = async (path, method) => { if (!path.startsWith('/locks/cancelled%2F1')) return real(path, method);"
-             " await gate; const answer = await real(path, method); window.looked++; return answer }")
+             "ask = async (...how) => { if (!how[0].includes('cancelled%2F1') && (how[2] || {}).resource !== 'cancelled/1') return real(...how);"
+             " await gate; const answer = await real(...how); window.looked++; return answer }")
     open_dialog(page, "cancelled/1")
     page.click("#force-do")
     page.wait(lambda: page.text("#force-result") == "Releasing…")
