@@ -1,12 +1,15 @@
 """redlockctl waits at a real redlockd, in the queue: the order in which waiters are served, the ends of a wait, and
 that nothing is left of it."""
 
+import contextlib
+import fcntl
 import json
 import os
 import pathlib
 import random
 import signal
 import subprocess
+import termios
 import time
 
 import pytest
@@ -247,11 +250,17 @@ def test_stopped_while_it_waits(lab, service, resource):
     assert run.wait() == 143
 
 
+def leave_terminal():
+    """The terminal of whoever runs the tests, if there is one. A session of its own would not do: the kernel stops no process in an orphaned group."""
+    with contextlib.suppress(OSError), open("/dev/tty", "rb", buffering=0) as terminal:
+        fcntl.ioctl(terminal, termios.TIOCNOTTY)
+
+
 def test_a_stopped_wait_without_a_terminal_stops_nobody_else(service, resource, lab):
     """SIGTSTP to redlockctl alone, in a process group that it shares."""
     lease = service.acquire(resource, 60000)
     script = f'{BINARY} run {resource} -- true & echo $! >{lab.folder}/pid; wait'
-    with subprocess.Popen([*DIES_WITH_US, "sh", "-c", script], process_group=0, stdin=subprocess.DEVNULL,
+    with subprocess.Popen([*DIES_WITH_US, "sh", "-c", script], process_group=0, preexec_fn=leave_terminal, stdin=subprocess.DEVNULL,  # noqa: PLW1509
                           env=clean_environment({"REDLOCKCTL_SERVER": url(service)})) as shell:
         try:
             in_queue(service, resource, 1)
