@@ -1,6 +1,7 @@
 """The fixtures that the end-to-end and the contract tests share."""
 
 import itertools
+import os
 import resource as limits
 import socket
 
@@ -19,7 +20,17 @@ def has_localhost():
         return False
 
 
+def has_pts():
+    try:
+        for file in os.openpty():
+            os.close(file)
+    except OSError:
+        return False
+    return True
+
+
 needs_localhost = pytest.mark.skipif(not has_localhost(), reason="localhost does not resolve here: /etc/hosts does not name it")
+needs_pts = pytest.mark.skipif(not has_pts(), reason="no pseudo-terminal can be opened here: /dev/pts is not mounted")
 
 
 @pytest.fixture

@@ -13,6 +13,7 @@ import pytest
 
 from ctl import BINARY, FOREVER, HELD, LOST, TTL_MS, UNREACHABLE, Run, Shell, ctl
 from fake_redlockd import TOKEN, fake  # noqa: F401
+from fixtures import needs_pts
 from harness import DIES_WITH_US, SLOW, clean_environment, process_state, wait_until
 
 
@@ -190,6 +191,7 @@ def test_granted_as_the_time_is_up(fake, resource):
     assert len(server.of("release")) == len(server.of("acquire"))
 
 
+@needs_pts
 def test_granted_as_the_job_is_stopped(lab, fake, resource):
     """Ctrl-Z while it waits: a job that is stopped cannot use a lock. It asks again when it goes on."""
     server = fake(acquire=in_turn(when_hung_up(lease), lease))

@@ -8,7 +8,10 @@ import pytest
 
 import harness
 from ctl import BINARY, Shell
+from fixtures import needs_pts
 from harness import wait_until
+
+pytestmark = needs_pts
 
 FOLDER = pathlib.Path(harness.ROOT, "cli", "completion")
 # Shows what a command line came to, but asks the server for names as always.

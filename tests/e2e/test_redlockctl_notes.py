@@ -9,6 +9,7 @@ import pytest
 
 from ctl import BINARY, HELD, UNREACHABLE, Shell, ctl
 from fake_redlockd import fake  # noqa: F401
+from fixtures import needs_pts
 
 CLOSED = "unix:/nowhere/socket"
 REASON = "cannot connect: No such file or directory"
@@ -26,6 +27,7 @@ def enter(shell, command):
     shell.sees("\n")
 
 
+@needs_pts
 @pytest.mark.parametrize("command", ["run {} --wait 1m echo mi''ne", "acquire {} --wait 1m"])
 def test_wait_on_a_terminal(lab, service, resource, command):
     held = service.acquire(resource, owner="worker-7", ttl_ms=60000)
@@ -38,6 +40,7 @@ def test_wait_on_a_terminal(lab, service, resource, command):
     assert "waiting" not in shell.before  # said once
 
 
+@needs_pts
 @pytest.mark.parametrize("command", ["run {} --wait 1m -q true", "acquire {} --wait 1m --quiet"])
 def test_quiet_wait_on_a_terminal(lab, fake, resource, command):  # noqa: F811
     """The answer comes only after the time at which a wait is reported."""
@@ -49,6 +52,7 @@ def test_quiet_wait_on_a_terminal(lab, fake, resource, command):  # noqa: F811
     assert "redlockctl:" not in shell.before and not server.of("state")
 
 
+@needs_pts
 def test_no_server_on_a_terminal(lab, service, resource):
     shell = terminal(lab, CLOSED)
     enter(shell, f"run {resource} --wait 1h true")
@@ -57,6 +61,7 @@ def test_no_server_on_a_terminal(lab, service, resource):
     shell.sees("$ ")
 
 
+@needs_pts
 def test_silent_server_on_a_terminal(lab, resource):
     """It takes connections and never answers: people see who is asked, long before the time limit."""
     with socket.socket(socket.AF_UNIX) as listener:

@@ -8,6 +8,7 @@ import pytest
 
 from ctl import BINARY, HELD, USAGE, Shell, ctl, is_free
 from fake_redlockd import fake  # noqa: F401
+from fixtures import needs_pts
 
 COMMANDS = ["run", "acquire", "extend", "release", "status", "list", "masters", "health", "key new", "key hash"]
 
@@ -85,6 +86,7 @@ def test_help_of_key_is_that_of_both():
     assert ctl("help", "fly").returncode == USAGE
 
 
+@needs_pts
 @pytest.mark.parametrize("environment, colored", [("TERM=xterm", True), ("TERM=xterm NO_COLOR=", True), ("TERM=xterm NO_COLOR=1", False), ("TERM=dumb", False)])
 def test_colours_on_a_terminal(lab, service, resource, environment, colored):
     service.acquire(resource, owner="me")

@@ -9,6 +9,7 @@ import termios
 import pytest
 
 from ctl import BINARY, TTL_MS, ctl, url
+from fixtures import needs_pts
 from harness import BINARY as REDLOCKD, DIES_WITH_US, SLOW, clean_environment, wait_until
 
 
@@ -74,6 +75,7 @@ def test_nobody_reads_the_pipe(service, resource):
         os.close(write_end)
 
 
+@needs_pts
 def test_the_terminal_is_stopped(service, resource):
     """As by Ctrl-S."""
     master, slave = pty.openpty()

@@ -9,7 +9,10 @@ import time
 import pytest
 
 from ctl import BINARY, DAEMON, FOREVER, TTL_MS, Shell, is_free, until_dead
+from fixtures import needs_pts
 from harness import process_state, quote, wait_until
+
+pytestmark = needs_pts
 
 
 def test_ctrl_z_keeps_the_lock(lab, service, resource):

@@ -11,8 +11,10 @@ import termios
 import pytest
 
 import harness
+from fixtures import needs_pts
 from harness import DIES_WITH_US, SLOW, children_of, clean_environment, curl, end_process, parse_logfmt, process_state, wait_until
 
+pytestmark = needs_pts
 RELOADED = "nothing-to-reload"  # in the log, of a reload without files
 
 

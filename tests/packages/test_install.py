@@ -11,6 +11,7 @@ import pytest
 
 import installed
 from ctl import Shell
+from fixtures import needs_pts
 from harness import BINARY, ROOT, clean_environment, table_of_options
 
 
@@ -105,6 +106,7 @@ def test_zsh_knows_the_values_of_the_table():
         assert sorted(values.split()) == sorted(re.split(r", | or ", allowed[argument])), argument
 
 
+@needs_pts
 def test_zsh_completes(lab):
     shell = Shell(lab, types.SimpleNamespace(address="127.0.0.1:1"), "zsh", "-f", "-i")
     for line in (f"PATH={pathlib.Path(BINARY).parent}:$PATH\n",
