@@ -42,11 +42,24 @@ function sayName(element, text) {
 	element.replaceChildren(make("bdi", { class: "name" }, ...nameNodes(text)));
 }
 
-function sayNames(element, names) {
-	const all = JSON.stringify(names);
-	if (element.dataset.all === all) return;
-	element.dataset.all = all;
-	element.replaceChildren(...names.map(name => make("div", {}, make("bdi", { class: "name" }, ...nameNodes(name)))));
+const END_CHARACTERS = 10;
+
+/* In two parts, of which a narrow cell cuts the first one: names that begin alike differ at their end. Characters keep their accents. A name with
+ * invisible characters stays in one part. */
+function cutNodes(text) {
+	const nodes = nameNodes(text), is_wide = /[^\0-\u10ff]/u.test(text); /* Chinese characters are twice as wide */
+	const end = new RegExp(`(?:\\P{M}\\p{M}*){${is_wide ? END_CHARACTERS / 2 : END_CHARACTERS}}$`, "u");
+	const at = text.search(end);
+	if (nodes.length > 1 || at <= 0) return nodes;
+	return [make("span", { class: "cut-begin" }, text.slice(0, at)), make("span", { class: "cut-end" }, text.slice(at))];
+}
+
+/* For a cell that may be too narrow. */
+function sayTitled(element, text, nodesOf = cutNodes) {
+	if (element.dataset.name === text) return;
+	element.dataset.name = text;
+	element.replaceChildren(make("bdi", { class: "name" }, ...nodesOf(text)));
+	element.title = element.textContent; /* with invisible characters by their number */
 }
 
 /* ---- words for numbers ---- */

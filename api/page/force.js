@@ -43,7 +43,7 @@ function endForce(look, words) {
 /* Called with a new listing while the dialog may be open. */
 function followForce(locks) {
 	const now = by("force").open && !force.busy && !by("force-do").hidden && locks.get(force.lock.resource);
-	if (now && holderKey(now) !== holderKey(force.lock)) changeForced(now);
+	if (now && !haveSameHolders(now, force.lock)) changeForced(now);
 }
 
 function changeForced(lock) {
@@ -67,7 +67,7 @@ async function isSameHolder(lock, turn) {
 		throw problem;
 	}
 	if (force.turn !== turn) return false;
-	if (now.held && holderKey(now) === holderKey(lock)) return true;
+	if (now.held && haveSameHolders(now, lock)) return true;
 	if (now.held) changeForced(now);
 	else endForce("warn", "The lock is no longer held: there was nothing to release.");
 	return false;

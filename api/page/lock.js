@@ -1,14 +1,23 @@
 /* One lock, from the event stream of GET /locks?resource=: it has an address of its own, also while nobody holds it.
  *
  * An event tells another holder, not an extension or a waiter: these come from the listing. Where it does not tell, the lock is requested
- * once when it seems to be over. */
+ * once when a lease seems to be over. */
 
 const OVER_MS = 1000;
+const LOCK_PARTS = ["lock-facts", "lock-holders-box", "lock-waiting", "lock-release"];
 
 const one_lock = { state: null, asked: false };
 
 const pathOfLock = resource => `/locks?resource=${encodeURIComponent(resource)}`;
 const lockPath = () => pathOfLock(view.lock);
+
+function makeLockLink(resource) {
+	const link = make("a", { class: "lock-link", href: `#${new URLSearchParams({ lock: resource })}` });
+	sayTitled(link, resource);
+	if (link.querySelector(".cut-end")) link.setAttribute("aria-label", resource); /* read without a space */
+	link.addEventListener("click", event => followLock(event, resource));
+	return link;
+}
 
 /* Another tab is the browser's task. */
 function followLock(event, resource) {
@@ -26,8 +35,7 @@ function chooseLock(resource) {
 function restartLock() {
 	one_lock.state = null;
 	by("lock").hidden = view.lock === null;
-	by("lock-facts").hidden = by("lock-release").hidden = true;
-	by("lock-waiting").hidden = true;
+	for (const id of LOCK_PARTS) by(id).hidden = true;
 	setClass(by("lock-note"), "note");
 	say(by("lock-note"), "Loading…");
 	for (const row of by("locks").children) tickLock(row);
@@ -42,23 +50,78 @@ function showLock(state) {
 	by("lock-facts").hidden = false;
 	say(by("lock-state"), state.held ? "held" : "free");
 	setClass(by("lock-state"), state.held ? "pill held-pill" : "pill good");
-	sayName(by("lock-owner"), !state.held ? "–" : ownerWords(state) || "no owner given");
-	sayName(by("lock-caller"), state.caller || "");
-	sayName(by("lock-metadata"), state.metadata ? JSON.stringify(state.metadata) : "");
-	by("lock-caller-row").hidden = !state.caller;
-	by("lock-metadata-row").hidden = !state.metadata;
-	sayNames(by("lock-resources"), state.resources || []);
-	by("lock-resources-row").hidden = !state.resources;
-	say(by("lock-fence"), fenceWords(state) || "–");
+	showOneHolder(state);
+	showHolders(state);
 	by("lock-release").hidden = !state.held || !mayForce(view.lock);
 	showLockWaiters();
 	tickOneLock();
 }
 
+function showOneHolder(state) {
+	for (const name of ["owner", "held", "fence"]) by(`lock-${name}-row`).hidden = Boolean(state.holders);
+	sayName(by("lock-owner"), !state.held ? "–" : state.owner || "no owner given");
+	say(by("lock-fence"), fenceWords(state) || "–");
+	by("lock-caller-row").hidden = !state.caller;
+	sayName(by("lock-caller"), state.caller || "");
+	by("lock-metadata-row").hidden = !state.metadata;
+	sayName(by("lock-metadata"), state.metadata ? JSON.stringify(state.metadata) : "");
+	by("lock-resources-row").hidden = !state.resources;
+	sayResources(by("lock-resources"), state.resources || []);
+}
+
+/* The resources of one lease: the way from this lock to the others. */
+function sayResources(element, resources) {
+	const all = JSON.stringify([view.lock, resources]);
+	if (element.dataset.all === all) return;
+	element.dataset.all = all;
+	element.replaceChildren(...resources.map(name =>
+		name === view.lock ? make("bdi", { class: "name" }, ...nameNodes(name)) : makeLockLink(name)));
+}
+
+/* ---- several holders ---- */
+
+function showHolders({ mode, holders = [], holder_count: count = 0 }) {
+	by("lock-count-row").hidden = by("lock-holders-box").hidden = count === 0;
+	say(by("lock-count"), `${count}, ${mode === "shared" ? "shared" : "on slots"}`);
+	syncRows(by("lock-holders"), holders, ({ fence, slot }) => `${fence} ${slot}`, createHolder, updateHolder);
+	for (const name of ["metadata", "caller", "resources"]) showColumn(name, holders.some(holder => holder[name]));
+	say(by("lock-unlisted"), count > holders.length ? `${count - holders.length} more, which end later.` : "");
+}
+
+/* Few holders have all of these. */
+function showColumn(name, wanted) {
+	by(`lock-holders-${name}`).hidden = !wanted;
+	for (const row of by("lock-holders").children) row.cells_[name].hidden = !wanted;
+}
+
+function createHolder() {
+	const owner = rowHead(), fence = rowCell("", "Fence"), held = rowCell("times", "Held for"), remaining = rowCell("times", "Remaining");
+	const metadata = rowCell("", "Metadata"), caller = rowCell("", "Caller"), resources = rowCell("resources", "Also on");
+	const row = make("tr", { role: "row" }, owner, fence, held, remaining, metadata, caller, resources);
+	row.cells_ = { owner, fence, held, remaining, metadata, caller, resources };
+	return row;
+}
+
+function updateHolder(row, holder) {
+	const { owner, fence, metadata, caller, resources } = row.cells_;
+	row.holder = holder;
+	sayName(owner, holder.owner || holder.slot !== undefined ? holderWords(holder) : "no owner given");
+	say(fence, fenceWords(holder) || "–");
+	sayName(metadata, holder.metadata ? JSON.stringify(holder.metadata) : "");
+	sayName(caller, holder.caller || "");
+	sayResources(resources, (holder.resources || []).filter(name => name !== view.lock));
+	for (const cell of [metadata, caller, resources]) cell.classList.toggle("nothing", cell.textContent === "");
+}
+
+function tickHolder(row) {
+	say(row.cells_.held, heldWords(row.holder));
+	say(row.cells_.remaining, leftWords(row.holder));
+}
+
 function failLock(problem) {
 	setClass(by("lock-note"), "note bad");
 	say(by("lock-note"), problem.status === 403 ? `Refused: ${problem.message}` : `Not known: ${wordsForProblem(problem)}`);
-	if (problem.status === 403) by("lock-facts").hidden = by("lock-waiting").hidden = by("lock-release").hidden = true;
+	if (problem.status === 403) for (const id of LOCK_PARTS) by(id).hidden = true;
 }
 
 function tickOneLock() {
@@ -66,7 +129,9 @@ function tickOneLock() {
 	if (state === null) return;
 	say(by("lock-held"), state.held ? heldWords(state) : "–");
 	say(by("lock-remaining"), state.held ? leftWords(state) : "–");
-	const over = state.held && state.ends !== null && performance.now() > state.ends + OVER_MS;
+	for (const row of by("lock-holders").children) tickHolder(row);
+	const is_over = ({ ends }) => ends !== null && performance.now() > ends + OVER_MS;
+	const over = state.held && [state, ...(state.holders || [])].some(is_over);
 	if (over && !one_lock.asked) askOver(state);
 	one_lock.asked = over;
 }
@@ -76,11 +141,13 @@ async function askOver(state) {
 	if (found !== null && one_lock.state === state) showLock(found);
 }
 
-/* What a listing knows of the same holder. */
+/* What a listing knows of the same holders. */
 function updateOneLock(locks) {
 	const { state } = one_lock, listed = state !== null && state.held && locks.get(view.lock);
-	if (!listed || holderKey(listed) !== holderKey(state)) return;
+	if (!listed || !haveSameHolders(listed, state)) return;
 	Object.assign(state, { ends: listed.ends, waiters: listed.waiters });
+	const ends = new Map((listed.holders || []).map(holder => [holder.fence, holder.ends]));
+	for (const holder of state.holders || []) holder.ends = ends.get(holder.fence) ?? holder.ends;
 	showLockWaiters();
 }
 

@@ -2,20 +2,22 @@
  *
  * A listing scans the masters. So the longer it takes, the longer is the pause after it. */
 
-const LOCKS_PAGE = 1000, LOCKS_PAGES = 5, ROWS_STEP = 200;
+const LOCKS_PAGE = 1000, LOCKS_MOST = 5000, ROWS_STEP = 200;
 
 const listing = { locks: [], more: false, rows: ROWS_STEP, known: false };
 
 const locksPath = () => `/locks?${new URLSearchParams({ limit: LOCKS_PAGE, prefix: view.prefix })}`;
 
-async function loadLocks(path) {
+/* A page may be short or empty and still not be the last: only its cursor tells. */
+async function loadLocks(path, most = LOCKS_MOST) {
 	const found = new Map(); /* a key that moves during the scan may be listed twice */
+	const { prefix } = view;
 	let cursor = null;
-	for (let page = 0; page < LOCKS_PAGES && (page === 0 || cursor !== null); page++) {
+	do {
 		const body = await ask(cursor === null ? path : `${path}&cursor=${encodeURIComponent(cursor)}`);
 		for (const lock of body.locks) found.set(lock.resource, lock);
 		cursor = body.cursor;
-	}
+	} while (cursor !== null && found.size < most && view.prefix === prefix);
 	return { locks: [...found.values()], more: cursor !== null };
 }
 
@@ -32,32 +34,25 @@ const row_observer = new IntersectionObserver(entries => {
 });
 
 function createLock(lock) {
-	const head = rowHead(), link = make("a", { class: "lock-link", href: `#${new URLSearchParams({ lock: lock.resource })}` }), owner = rowCell("owner"), held = rowCell("number held");
+	const head = rowHead(), link = makeLockLink(lock.resource), owner = rowCell("owner"), held = rowCell("number held");
 	const remaining = rowCell("number remaining"), waiters = rowCell("number waiters"), fence = rowCell("number fence"), votes = rowCell("number votes");
 	const action = rowCell("action"), of = make("span", { class: "unseen" }, ` ${lock.resource}`), button = make("button", { type: "button", class: "small quiet" }, "Release…", of);
 	head.append(link);
 	action.append(button);
 	const row = make("tr", { role: "row" }, head, owner, held, remaining, waiters, fence, votes, action);
 	row.cells_ = { link, owner, held, remaining, waiters, fence, votes, button };
-	sayTitled(link, lock.resource);
 	button.addEventListener("click", () => openForce(row.lock, button));
-	link.addEventListener("click", event => followLock(event, row.lock.resource));
 	row.lock = lock;
 	tickLock(row);
 	row_observer.observe(row);
 	return row;
 }
 
-function sayTitled(element, text) {
-	sayName(element, text);
-	if (element.title !== element.textContent) element.title = element.textContent; /* with invisible characters by their number */
-}
-
 function updateLock(row, lock) {
 	const cells = row.cells_;
 	row.lock = lock;
 	const owner = ownerWords(lock);
-	if (owner) sayTitled(cells.owner, owner);
+	if (owner) sayTitled(cells.owner, owner, lock.holders ? nameNodes : cutNodes);
 	else {
 		sayName(cells.owner, "–");
 		cells.owner.removeAttribute("title");
@@ -87,8 +82,10 @@ function tickLock(row) {
 
 /* From relative times to times of this browser's clock. */
 function dateLock(lock) {
-	lock.ends = lock.remaining_ms === undefined ? null : performance.now() + lock.remaining_ms;
-	lock.began = performance.now() - lock.held_ms;
+	for (const lease of [lock, ...(lock.holders || [])]) {
+		lease.ends = lease.remaining_ms === undefined ? null : performance.now() + lease.remaining_ms;
+		lease.began = performance.now() - lease.held_ms;
+	}
 	return lock;
 }
 
@@ -96,16 +93,22 @@ function dateLock(lock) {
 
 const HOLDERS_NAMED = 5;
 
+const holderWords = ({ owner, slot }) => (owner || "no owner") + (slot === undefined ? "" : ` on slot ${slot}`);
+
 function ownerWords({ owner, holders, holder_count: count }) {
 	if (!holders) return owner;
-	const names = holders.slice(0, HOLDERS_NAMED).map(({ owner: name, slot }) => (name || "no owner") + (slot === undefined ? "" : ` on slot ${slot}`));
+	const names = holders.slice(0, HOLDERS_NAMED).map(holderWords);
 	const more = count > names.length ? [`${count - names.length} more`] : [];
 	return `${count === 1 ? "1 holder" : `${count} holders`}: ${[...names, ...more].join(", ")}`;
 }
 
-/* Another text if another one holds it. */
-function holderKey({ fence, holders }) {
-	return holders ? holders.map(({ fence: one }) => one).join() : String(fence);
+/* A listing has three of many holders, the answer about one lock a hundred: those that end first. If neither has all of
+ * them, only their number is compared. */
+function haveSameHolders(a, b) {
+	if (!a.holders || !b.holders) return !a.holders && !b.holders && a.fence === b.fence;
+	const [some, more] = [a.holders, b.holders].sort((one, other) => one.length - other.length);
+	const fences = new Set(more.map(({ fence }) => fence));
+	return a.holder_count === b.holder_count && (more.length < b.holder_count || some.every(({ fence }) => fences.has(fence)));
 }
 
 function fenceWords({ fence, holders }) {
@@ -133,8 +136,8 @@ function matches(lock) {
 }
 
 function locksWords(shown, all) {
-	const held = all === 1 ? "1 lock is held" : `${all} locks are held`, limit = LOCKS_PAGE * LOCKS_PAGES;
-	if (listing.more) return `${shown} shown of the first ${limit} locks. There are more: say how the names begin.`;
+	const held = all === 1 ? "1 lock is held" : `${all} locks are held`;
+	if (listing.more) return `${shown} shown of the first ${all} locks. There are more: say how the names begin.`;
 	if (all === 0) return view.prefix ? "No lock that begins so is held." : "No lock is held.";
 	if (view.text && shown === 0) return `No lock matches. ${held}.`;
 	return shown < all ? `${shown} of ${all} locks shown.` : `${held}.`;

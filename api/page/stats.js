@@ -50,10 +50,7 @@ const waitingFor = resource => waiting.find(each => each.resource === resource) 
 /* A row whose name leads to that lock. */
 function createResource({ resource }) {
 	const head = rowHead(), cells = [rowCell("number"), rowCell("number"), rowCell("owner")];
-	const link = make("a", { class: "lock-link", href: `#${new URLSearchParams({ lock: resource })}` });
-	sayTitled(link, resource);
-	link.addEventListener("click", event => followLock(event, resource));
-	head.append(link);
+	head.append(makeLockLink(resource));
 	const row = make("tr", { role: "row" }, head, ...cells);
 	row.cells_ = cells;
 	return row;
@@ -69,7 +66,7 @@ function ownersWords({ waiters, first }) {
 
 function updateWaiting(row, item) {
 	const { waiters, oldest_ms } = item;
-	sayTitled(row.cells_[2], ownersWords(item));
+	sayTitled(row.cells_[2], ownersWords(item), nameNodes);
 	say(row.cells_[0], String(waiters));
 	row.began = performance.now() - oldest_ms;
 	tickWaiting(row);
@@ -93,10 +90,11 @@ function showStats(body) {
 	if (view.lock !== null) showLockWaiters();
 	for (const plot of PLOTS) plot.update(plot.lists(body.series, body.interval_ms), body.interval_ms);
 	syncRows(by("waiting"), body.waiting, item => item.resource, createResource, updateWaiting);
-	syncRows(by("hottest"), body.hottest, item => item.resource, createResource, updateHottest);
+	const hottest = body.hottest.filter(({ acquires }) => acquires > 1);
+	syncRows(by("hottest"), hottest, item => item.resource, createResource, updateHottest);
 	say(by("stats-note"), "");
 	say(by("waiting-note"), body.waiting.length ? "" : "No waiters at this redlockd.");
-	say(by("hottest-note"), body.hottest.length ? "" : "No acquisitions in the last minute.");
+	say(by("hottest-note"), hottest.length ? "" : "No lock was requested twice in the last minute.");
 }
 
 function forgetStats(words) {

@@ -70,8 +70,10 @@ def judge(page, name, width=1280, dark=False, whole=True):
     """Takes its picture, and lets the checker and the edges of the window judge it."""
     page.look(width, 800, dark)
     page.screenshot(name, whole)
-    assert page.axe() == [], name
-    assert page.overflow() == [0, []], name
+    found = page.axe()
+    assert found == [], (name, found)
+    found = page.overflow()
+    assert found == [0, []], (name, found)
 
 
 class Waiters:

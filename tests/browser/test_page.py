@@ -56,6 +56,7 @@ def test_since_when_a_master_is_in_its_state(page, three):
 
 def test_activity_waiters_and_hottest(page, three):
     ready(page, three)
+    three.acquire("seldom/1", ttl_ms=60000)
     lease = three.acquire("busy/1", ttl_ms=60000, owner="slow one")
     for _ in range(7):
         assert three.curl("POST", "/locks", body={"resource": "busy/1"}).status == 409
@@ -74,6 +75,7 @@ def test_activity_waiters_and_hottest(page, three):
         assert page.row("waiting", "busy/1")[3] == "patient ×2"
         hot = page.wait(lambda: page.row("hottest", "busy/1"))
         said = next(one for one in three.curl("GET", "/stats").json["hottest"] if one["resource"] == "busy/1")
+        assert not page.row("hottest", "seldom/1"), "requested once"
         assert int(hot[1]) >= 8 and int(hot[2]) >= 7 and abs(int(hot[1]) - said["acquires"]) <= 3, (hot, said)
         filter_by(page, "busy/")
         page.wait(lambda: (lock_row(page, "busy/1") or [""] * 5)[4] == "2")
@@ -102,7 +104,7 @@ def test_nothing_yet(page, lab):
     service = lab.service(3)
     ready(page, service)
     page.wait(lambda: page.text("#locks-note") == "No lock is held." and page.seen("#empty"))
-    page.wait(lambda: page.text("#waiting-note") == "No waiters at this redlockd." and page.text("#hottest-note") == "No acquisitions in the last minute.")
+    page.wait(lambda: page.text("#waiting-note") == "No waiters at this redlockd." and page.text("#hottest-note") == "No lock was requested twice in the last minute.")
     assert [page.seen(f"#{body}") for body in ("locks", "waiting", "hottest")] == [False] * 3
     page.wait(lambda: page.rows_of("#plot-latency tbody")[0][1] == "–")  # no answer, no time to answer
     page.cdp("Browser.grantPermissions", origin=page.origin, permissions=["clipboardReadWrite", "clipboardSanitizedWrite"])

@@ -2,7 +2,7 @@
 
 import re
 
-from page_fixtures import filter_by, filter_text, lock_row, names, open_dialog, ready, seconds_in
+from page_fixtures import Waiters, filter_by, filter_text, lock_row, names, open_dialog, ready, seconds_in
 from selenium.webdriver.common.keys import Keys
 
 from harness import SLOW
@@ -131,10 +131,13 @@ def test_more_locks_than_a_page_of_the_api(page, three):
     page.open(three.address, "#prefix=many%2F&sort=-name")
     page.wait(lambda: len(names(page)) == 200 and page.seen("#more"), 30)
     assert names(page)[0] == "many/0229" and page.text("#locks-note") == "200 of 230 locks shown."
-    found = "return loadLocks('/locks?prefix=many/&limit=' + arguments[0]).then(all => [new Set(all.locks.map(lock => lock.resource)).size, all.more])"
-    assert page.run(found, 1000) == [230, False] and page.run(found, 100) == [230, False], "the pages are put together"
-    size, more = page.run(found, 10)
-    assert 10 < size <= 50 and more is True, "not for ever"
+    found = """return loadLocks('/locks?prefix=many/&limit=' + arguments[0], arguments[1])
+                      .then(all => [new Set(all.locks.map(lock => lock.resource)).size, all.more])"""
+    assert page.run(found, 1000, 5000) == page.run(found, 10, 5000) == [230, False], "the pages are put together, however many"
+    size, more = page.run(found, 10, 50)
+    assert 50 <= size < 60 and more is True, "not more than so many locks"
+    page.run("showLocks({ locks: listing.locks.slice(0, 220), more: true })")
+    assert page.text("#locks-note") == "200 shown of the first 220 locks. There are more: say how the names begin."
     page.click("#more")
     page.wait(lambda: len(names(page)) == 230 and not page.seen("#more"))
     assert page.text("#locks-note") == "230 locks are held."
@@ -155,6 +158,78 @@ def test_forty_locks_fit_in_lines(page, three):
         lines = page.run("return [...document.querySelectorAll('#locks > tr:first-child > *')].filter(c => c.getClientRects().length).map(c => c.className)")
         assert {"owner", "number remaining", "number waiters"} | ({"number held"} if width > 390 else set()) <= set(lines), (width, lines)
     assert page.run("return document.querySelector('#locks-title').getBoundingClientRect().top < document.querySelector('#masters-title').getBoundingClientRect().top")
+
+
+TIMES = [9.94, 59.9, 10 * 60, 59 * 60 + 59, 23 * 3600 + 59 * 60, 364 * 86400 + 23 * 3600]
+CUT = """
+    const [table, seconds] = arguments, row = document.querySelector(`#${table} > tr`);
+    if (table === "locks") {
+        Object.assign(row.lock, { ends: performance.now() + seconds * 1000, began: performance.now() - seconds * 1000 });
+        tickLock(row);
+    } else {
+        row.began = performance.now() - seconds * 1000;
+        tickWaiting(row);
+    }
+    const cells = [...row.closest("table").querySelectorAll("th, td.number")].filter(cell => cell.getClientRects().length);
+    return cells.filter(cell => cell.scrollWidth > cell.clientWidth && cell.className).map(cell => cell.textContent);"""
+
+
+def test_no_time_is_cut(page, three):
+    """At any width and in any order of the rows: its head has a sign."""
+    lease = three.acquire("long/time", ttl_ms=60000)
+    waiters = Waiters(three, [("long/time", "w")])
+    try:
+        for sort in ("-held", "-remaining"):
+            ready(page, three, f"#sort={sort}")
+            page.wait(lambda: lock_row(page, "long/time") and page.row("waiting", "long/time"))
+            for width in (1440, 1160, 1150, 900, 890, 710, 700, 390, 320):
+                page.look(width, 900)
+                assert not [cut for table in ("locks", "waiting") for seconds in TIMES for cut in page.run(CUT, table, seconds)], width
+        row = "const r = document.querySelector('#locks > tr'); r.lock.ends = arguments[0]; tickLock(r); return r.querySelector('td.remaining');"
+        assert [page.run(row, end).text for end in (0, None)] == ["checking…", "no end"]
+    finally:
+        waiters.close()
+        three.release(lease)
+
+
+ENDS = """
+    const cell = document.querySelectorAll(arguments[0])[arguments[1]], box = cell.getBoundingClientRect(), all = document.createRange();
+    all.selectNodeContents(cell);
+    const texts = document.createTreeWalker(cell, NodeFilter.SHOW_TEXT), nodes = [];
+    while (texts.nextNode()) nodes.push(texts.currentNode);
+    const isSeen = (node, at) => {
+        const one = document.createRange();
+        one.setStart(node, at);
+        one.setEnd(node, at + 1);
+        const { left, right, width } = one.getBoundingClientRect();
+        return width > 0 && left >= box.left - 0.5 && right <= box.right + 0.5;
+    };
+    getSelection().selectAllChildren(cell);
+    return [isSeen(nodes[0], 0), isSeen(nodes.at(-1), nodes.at(-1).length - 1), getSelection().toString()];"""
+
+
+def test_names_that_begin_alike_differ(page, three):
+    """A narrow cell cuts the middle: the first and the last character are to be seen, and what is copied is the name."""
+    alike = [f"deployments/region-eu-central-1/checkout-service/{end}" for end in ("0001", "0002", "ü\u0301\u0301")]
+    leases = [three.acquire(name, ttl_ms=60000, owner=name[12:]) for name in alike]
+    for name in alike * 2:
+        assert three.curl("POST", "/locks", body={"resource": name}).status == 409
+    waiters = Waiters(three, [(name, name[12:]) for name in alike])
+    try:
+        ready(page, three, "#prefix=deployments%2F")
+        page.wait(lambda: names(page) == sorted(alike) and page.row("hottest", alike[2]) and len(page.rows("waiting")) == 3)
+        for width in (1440, 390, 320):
+            page.look(width, 900)
+            for i, name in enumerate(sorted(alike)):
+                for cell, text in (("#locks .lock-link", name), ("#locks td.owner", name[12:])):
+                    assert page.run(ENDS, cell, i) == [True, True, text], (width, cell)
+            for body in ("waiting", "hottest"):
+                assert {tuple(page.run(ENDS, f"#{body} .lock-link", i)) for i in range(3)} == {(True, True, name) for name in alike}, (width, body)
+        assert {link.accessible_name for link in page.driver.find_elements("css selector", "#locks .lock-link")} == set(alike)
+    finally:
+        waiters.close()
+        for lease in leases:
+            three.release(lease)
 
 
 def test_the_address_of_a_lock(page, three):
@@ -193,6 +268,7 @@ def test_hostile_names(page, three):
             assert row[0] == shown_name(name), name
         assert page.run("return document.querySelectorAll('#all img, #all script, #force img').length") == 0
         assert page.run("return document.title").startswith("✓")
+        assert three.curl("POST", "/locks", body={"resource": HOSTILE[0]}).status == 409
         page.wait(lambda: page.row("hottest", HOSTILE[0]))
         page.look(320, 700)
         assert page.overflow() == [0, []]

@@ -86,6 +86,6 @@ def test_a_lease_on_several_resources(page, three):
     body = {"resources": ["followed/6", "followed/<b>7"], "ttl_ms": 60000, "owner": "both"}
     assert three.curl("POST", "/locks", body=body).status == 201
     ready(page, three, "#lock=followed%2F6")
-    page.wait(lambda: page.run("return [...document.querySelectorAll('#lock-resources > div')].map(e => e.textContent)") == body["resources"])
+    page.wait(lambda: page.run("return [...document.querySelectorAll('#lock-resources > *')].map(e => e.textContent)") == body["resources"])
     page.run("chooseLock('followed/none')")
     page.wait(lambda: card(page)[0] == "free" and not page.seen("#lock-resources-row"))
