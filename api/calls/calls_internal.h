@@ -92,7 +92,7 @@ bool body_is_nothing(const char *bytes, size_t len);
 
 /* ---- the call ---- */
 
-enum { WATCH_SEEN_MAX = 128 }; /* bytes of If-None-Match that are read; none of a longer one */
+enum { WATCH_SEEN_MAX = 128 }; /* bytes of If-None-Match, or of a Last-Event-ID between quotes; and a NUL */
 
 /* The query of a call that takes parameters, and what an inspection has of its headers. */
 struct call_query {

@@ -127,10 +127,14 @@ static void decode_headers(const struct call *call, struct field_errors *errors)
 		field_errors_add(errors, "Lock-Token", HEADERS_TOKEN_RULE ", given once");
 }
 
-/* The tags of a header, as a terminated text; none where there are too many of them. */
-static void decode_tags(const char *value, size_t len, const char *quote, char ret_seen[WATCH_SEEN_MAX])
+/* The tags of a header, as a terminated text. */
+static void decode_tags(const char *name, const char *value, size_t len, const char *quote,
+			char ret_seen[WATCH_SEEN_MAX], struct field_errors *errors)
 {
-	if (value && len + 3 <= WATCH_SEEN_MAX)
+	size_t most = WATCH_SEEN_MAX - 1 - 2 * strlen(quote);
+	if (len > most)
+		field_errors_add(errors, name, "must be at most %zu bytes", most);
+	else if (value)
 		snprintf(ret_seen, WATCH_SEEN_MAX, "%s%.*s%s", quote, (int)len, value, quote);
 }
 
@@ -141,14 +145,14 @@ static void decode_watch(struct call *call, struct field_errors *errors)
 	const struct path_param *wait = &call->query->params[PARAM_WAIT];
 	uint64_t wait_ms = wait->given ? decode_number(wait, UINT64_MAX) : 0;
 	bool gets = call->request->method != HTTP_HEAD;
+	char unused[WATCH_SEEN_MAX];
 	if (wait->given && wait_ms == 0 && strcmp(wait->value, "0") != 0)
 		field_errors_add(errors, "wait_ms", "must be a whole number, not negative, of 16 digits at most");
 	call->lease.wait_ms = (uint32_t)MIN(wait_ms, call->limits.max_wait_ms);
 	call->streams = headers->wants_stream && gets;
-	if (call->streams && headers->last_event)
-		decode_tags(headers->last_event, headers->last_event_len, "\"", call->query->seen);
-	else
-		decode_tags(headers->seen_tags, headers->seen_tags_len, "", call->query->seen);
+	decode_tags("If-None-Match", headers->seen_tags, headers->seen_tags_len, "", call->query->seen, errors);
+	decode_tags("Last-Event-ID", headers->last_event, headers->last_event_len, "\"",
+		    call->streams ? call->query->seen : unused, errors);
 	if (call->streams || call->query->seen[0] == '\0' || !gets)
 		call->lease.wait_ms = 0; /* no change to wait for, or each one is told */
 }

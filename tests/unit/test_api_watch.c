@@ -174,6 +174,30 @@ START_TEST(the_last_event)
 }
 END_TEST
 
+static int ask_with(const char *name, const char *before, size_t len, const char *after)
+{
+	char request[1024], filler[256];
+	int client = connect_tcp();
+	memset(filler, '1', len);
+	snprintf(request, sizeof request, GET("/locks/a", "%s: %s%.*s%s\r\n"), name, before, (int)len, filler, after);
+	int status = ask(client, request);
+	close(client);
+	return status;
+}
+
+/* Lengths as in openapi.yaml. */
+START_TEST(a_tag_that_is_too_long)
+{
+	ck_assert_int_eq(ask_with("Last-Event-ID", "", 125, ""), 200);
+	ck_assert_int_eq(ask_with("Last-Event-ID", "", 126, ""), 400);
+	HAS("{\"field\":\"Last-Event-ID\",\"reason\":\"must be at most 125 bytes\"}");
+	ck_assert_int_eq(ask_with("Accept: text/event-stream\r\nLast-Event-ID", "", 126, ""), 400);
+	ck_assert_int_eq(ask_with("If-None-Match", "\"free\", \"", 117, "\""), 304);
+	ck_assert_int_eq(ask_with("If-None-Match", "\"free\", \"", 118, "\""), 400);
+	HAS("{\"field\":\"If-None-Match\",\"reason\":\"must be at most 127 bytes\"}");
+}
+END_TEST
+
 START_TEST(ends)
 {
 	int client = connect_tcp(), other;
@@ -224,7 +248,7 @@ END_TEST
 static void add_all(TCase *tests)
 {
 	suite_add(tests, condition, a_wait, no_quorum, a_client_that_leaves, a_stream, states_in_between,
-		  the_last_event, ends, the_end_of_the_api, head_watches_nothing);
+		  the_last_event, a_tag_that_is_too_long, ends, the_end_of_the_api, head_watches_nothing);
 }
 
 int main(void)
