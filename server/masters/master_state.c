@@ -109,6 +109,14 @@ static const char *words_for(enum guard_reason reason)
 	return "";
 }
 
+/* How the wait for old leases can end early. */
+static const char *bootstrap_hint(const struct guard *guard)
+{
+	if (guard->bootstrap_open)
+		return ", or at once when every master has answered (--bootstrap)";
+	return guard->params.bootstrap ? "" : "; --bootstrap avoids the wait if all masters are new";
+}
+
 static void describe_guard(const struct master *master, char ret_reason[STATUS_REASON_MAX])
 {
 	const struct guard *guard = &master->all->guard;
@@ -124,8 +132,8 @@ static void describe_guard(const struct master *master, char ret_reason[STATUS_R
 		snprintf(
 			ret_reason, STATUS_REASON_MAX,
 			"%s: no connected master has an epoch, so all are new or may have lost locks; it votes in %.1f "
-			"s, when these have expired; --bootstrap avoids the wait if all masters are new",
-			guard_reason_name(reason), (double)quarantine_left_ms(master) / 1000);
+			"s, when these have expired%s",
+			guard_reason_name(reason), (double)quarantine_left_ms(master) / 1000, bootstrap_hint(guard));
 	else
 		snprintf(ret_reason, STATUS_REASON_MAX, "%s: %s", guard_reason_name(reason), words_for(reason));
 }

@@ -150,6 +150,19 @@ def test_bootstrap_where_the_one_that_remembers_cannot_be_reached(lab, quarantin
     assert rival.got >= start + quarantine_seconds()
 
 
+def test_the_reason_where_bootstrap_was_given(lab):
+    """It is not suggested; what it waits for is said."""
+    servers = lab.redises(3)
+    servers[2].stop()
+    service = guarded(lab, servers, ttl_ms=60000, wait=False)
+    wait_state(service, servers[2], "down")
+    # a few round trips, and so the first seconds, are not shown as a quarantine
+    told = wait_state(service, servers[0], "quarantined", "no-epoch", seconds=15 * SLOW)
+    assert "have expired, or at once when every master has answered (--bootstrap)" in told["reason"] and "avoids" not in told["reason"], told
+    servers[2].cont()
+    service.wait_voting(3)
+
+
 def with_a_password(lab, server):
     server.cli("CONFIG", "SET", "requirepass", "secret")
 
