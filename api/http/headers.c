@@ -24,6 +24,7 @@ struct walk {
 	struct headers *headers;
 	size_t count, bytes;
 	size_t hosts, lengths, encodings, ids, types, keys;
+	struct accept accept;
 	const char *expected; /* 0.9 series: where the next name must begin */
 };
 
@@ -166,7 +167,7 @@ static void parse_header(struct walk *walk, const char *key, size_t key_len, con
 		headers->last_event = value;
 		headers->last_event_len = len;
 	} else if (is(key, key_len, "Accept")) {
-		headers->wants_stream = memmem(value, len, "text/event-stream", 17) != NULL;
+		accept_read(&walk->accept, value, len);
 	} else if (is(key, key_len, "X-Request-Id")) {
 		if (walk->ids++ == 0)
 			parse_request_id(headers, value, len);
@@ -270,6 +271,7 @@ void headers_read(struct MHD_Connection *mhd, const char *url, const char *metho
 			headers_reject(ret_headers, "The header section is malformed.");
 	}
 	check_framing(&walk, strcmp(version, "HTTP/1.0") == 0);
+	ret_headers->wants_stream = accept_wants_stream(&walk.accept);
 	read_sizes(mhd, &walk);
 	ret_headers->has_body = ret_headers->chunked || ret_headers->content_length > 0;
 }

@@ -1,7 +1,8 @@
 /* Private to this folder: the state of one worker's HTTP side, its MHD daemons, connections and TLS links.
  *
  * The files use each other in this order only, each the ones before it:
- *     suspend, daemon_pool, headers, first_line, deferred, tls, tls_bounds, tls_link, connection, reply, request, http
+ *     suspend, daemon_pool, accept, headers, first_line, deferred, tls, tls_bounds, tls_link, connection, reply,
+ *     request, http
  * Everything belongs to the worker's thread. */
 #ifndef HTTP_INTERNAL_H
 #define HTTP_INTERNAL_H
@@ -55,6 +56,20 @@ void daemon_pool_run(struct api *api, uint64_t now_us);
 
 /* When a daemon has something to do that its descriptor does not show, in ms; 0: now; UINT64_MAX: never. */
 uint64_t daemon_pool_wait_ms(const struct api *api);
+
+/* ---- accept.c: does a client want an event stream, or JSON? ---- */
+
+/* All values of Accept so far, zeroed before the first; weights in thousandths. */
+struct accept {
+	bool malformed;
+	int stream, json;
+	int json_rank; /* how specific the range is that includes JSON; 0: there is none */
+};
+
+void accept_read(struct accept *accept, const char *value, size_t len);
+
+/* JSON, unless only the stream is named, or preferred; and if anything is malformed. */
+bool accept_wants_stream(const struct accept *accept);
 
 /* ---- first_line.c: the first line of a connection that the library does not have yet ---- */
 

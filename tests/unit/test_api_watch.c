@@ -198,6 +198,72 @@ START_TEST(a_tag_that_is_too_long)
 }
 END_TEST
 
+/* RFC 9110, 12.5.1: a stream only where it is named, and JSON is not wanted as much. */
+START_TEST(negotiation)
+{
+	static const struct {
+		const char *accept;
+		bool streams;
+	} rows[] = {
+		{"text/event-stream", true},
+		{"Text/Event-Stream", true},
+		{"text/event-stream;charset=utf-8", true},
+		{"text/event-stream, application/problem+json", true},
+		{"application/problem+json , text/event-stream ; q=0.5", true},
+		{"text/event-stream, */*", true},
+		{"text/event-stream, */*;q=0.1", true},
+		{"text/event-stream, text/*;q=0, application/*;q=0", true},
+		{"application/json;q=0.9, text/event-stream", true},
+		{"application/json;q=0, text/event-stream;q=0.001", true},
+		{"application/json;q=0.5, */*;q=0.9, text/event-stream;q=0.6", true},
+		{"application/json;q=0.999\r\nAccept: text/event-stream;Q=1.000", true},
+		{"a/b;c=\"x, application/json, \\\", \", text/event-stream", true},
+		{"", false},
+		{"*/*", false},
+		{"text/*", false},
+		{"text/html, text/*;q=0.9, */*;q=0.8", false},
+		{"application/json", false},
+		{"application/json, text/event-stream", false},
+		{"text/event-stream,application/json", false},
+		{"text/event-stream, application/*", false},
+		{"application/json, text/event-stream;q=0.5", false},
+		{"application/json\r\nAccept: text/event-stream", false},
+		{"text/event-stream;q=0", false},
+		{"text/event-stream;q=0.000, application/json;q=0", false},
+		{"text/event-stream;q=0.5, */*", false},
+		{"text/event-stream;q=2", false},
+		{"text/event-stream;q=", false},
+		{"text/event-stream;q=0.5555", false},
+		{"text/event-stream;q=x, */*", false},
+		{"text/event-streams", false},
+		{"xtext/event-stream", false},
+		{"a/b;c=text/event-stream", false},
+		{"a/b;c=\"text/event-stream, text/event-stream\"", false},
+		{"text/event-stream;a=\"", false},
+		{"text/event-stream x", false},
+		{"text /event-stream", false},
+	};
+
+	for (size_t i = 0; i < COUNT(rows); i++) {
+		char request[512];
+		int client = connect_tcp();
+		snprintf(request, sizeof request, GET("/locks/a", "Accept: %s\r\n"), rows[i].accept);
+		unsigned watched = world.leases.watched;
+		forget();
+		put(client, request, strlen(request));
+		RUN_UNTIL((fake_leases_dispatch(&world.leases), receive(client),
+			   strstr(answer.text, "\r\n\r\n") != NULL));
+		HAS("HTTP/1.1 200 OK\r\n");
+		ck_assert_msg(world.leases.watched - watched == rows[i].streams, "%s", rows[i].accept);
+		ck_assert_msg((strstr(answer.text, rows[i].streams ? "Content-Type: text/event-stream\r\n"
+								   : "Content-Type: application/json\r\n") != NULL),
+			      "%s: %s", rows[i].accept, answer.text);
+		close(client);
+		RUN_UNTIL(world.api->connections == 0);
+	}
+}
+END_TEST
+
 START_TEST(ends)
 {
 	int client = connect_tcp(), other;
@@ -248,7 +314,7 @@ END_TEST
 static void add_all(TCase *tests)
 {
 	suite_add(tests, condition, a_wait, no_quorum, a_client_that_leaves, a_stream, states_in_between,
-		  the_last_event, a_tag_that_is_too_long, ends, the_end_of_the_api, head_watches_nothing);
+		  the_last_event, a_tag_that_is_too_long, negotiation, ends, the_end_of_the_api, head_watches_nothing);
 }
 
 int main(void)
