@@ -9,8 +9,9 @@
  * write. From then on it has the deadline of every answer (--request-timeout-ms) to take it; then its connection is
  * closed, which releases the lock.
  *
- * The system gives a connection up if lines have not been acknowledged for as long as the lease lasts: by then a client
- * whose host has vanished cannot count on the lease any more. */
+ * A client that vanishes (http.h) may only be cut off, and counts on the lease until the last validity that it was told
+ * is over. So the lease is not released before it has said nothing for as long as that: a short lease is released, a
+ * longer one is not extended any more. */
 #include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -20,6 +21,11 @@
 #include "calls_internal.h"
 
 enum { VANISHED_LEAST_MS = 1000 }; /* a lost packet or two must not cost a lock, however short its lease */
+
+static unsigned stream_vanished_ms(const struct call *call)
+{
+	return MIN(MAX(call->lease.ttl_ms, (unsigned)VANISHED_LEAST_MS), (unsigned)REPLY_VANISHED_MS);
+}
 
 /*     OPEN ──► LAST (the last line is to be told) ──► TOLD (the library has taken it)
  *       └────► LEFT (the client has left) */
@@ -115,7 +121,7 @@ void hold_stream_open(struct call *call, const struct lease_answer *answer)
 	stream->len = lease_text_write(&call->lease, &first, stream->line);
 	stream->line[stream->len++] = '\n';
 	reply_stream(call->request, answer->again ? 200 : 201, "application/x-ndjson", read_stream, stream,
-		     MAX(call->lease.ttl_ms, (uint32_t)VANISHED_LEAST_MS));
+		     stream_vanished_ms(call));
 	call->request->reply.grants = true;
 }
 
@@ -152,6 +158,14 @@ static bool is_handed_over(const struct hold_stream *stream, enum MHD_RequestTer
 		how == MHD_REQUEST_TERMINATED_DAEMON_SHUTDOWN);
 }
 
+/* The lease goes on until its end: another request may have got it, or the client may count on it. */
+static bool is_left_to_expire(const struct hold_stream *stream)
+{
+	const struct call *call = stream->call;
+	return call->lease.key != 0 ||
+	       (call->lease.ttl_ms > stream_vanished_ms(call) && request_has_vanished(call->request));
+}
+
 bool hold_stream_is_lost(const struct hold_stream *stream)
 {
 	return stream->last == HOLD_LOST;
@@ -162,7 +176,7 @@ void hold_stream_log(const struct call *call, enum MHD_RequestTerminationCode ho
 	const struct hold_stream *stream = call->stream;
 	log_text("hold", stream->last == HOLD_LOST     ? problem_code(stream->code)
 			 : is_handed_over(stream, how) ? problem_code(PROBLEM_DRAINING)
-			 : call->lease.key != 0        ? CALL_KEPT
+			 : is_left_to_expire(stream)   ? CALL_KEPT
 						       : CALL_RELEASED);
 	log_num("renewals", stream->renewals);
 }
@@ -173,7 +187,7 @@ void hold_stream_close(struct call *call, enum MHD_RequestTerminationCode how)
 	assert(stream && stream->call == call);
 	if (stream->hold)
 		hold_drop(stream->hold,
-			  stream->last != HOLD_LOST && !is_handed_over(stream, how) && call->lease.key == 0);
+			  stream->last != HOLD_LOST && !is_handed_over(stream, how) && !is_left_to_expire(stream));
 	call->stream = NULL;
 	free(stream);
 }

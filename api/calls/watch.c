@@ -12,7 +12,7 @@
 #include "calls_internal.h"
 #include "server/base/base.h"
 
-enum { COMMENT_MS = 15000, VANISHED_MS = 2 * COMMENT_MS };
+enum { COMMENT_MS = 15000 };
 
 struct watch {
 	struct call *call;
@@ -187,5 +187,5 @@ void watch_call(struct call *call)
 					   call->streams ? COMMENT_MS : lease->wait_ms,
 					   call->streams ? on_stream_event : on_wait_event, call);
 	if (call->streams)
-		reply_stream(call->request, 200, "text/event-stream", watch_read, call->watch, VANISHED_MS);
+		reply_stream(call->request, 200, "text/event-stream", watch_read, call->watch, REPLY_VANISHED_MS);
 }

@@ -18,6 +18,7 @@
 
 #include "http_internal.h"
 
+enum { TCP_STATE_CLOSE = 7 };    /* of the kernel; <linux/tcp.h> has no name for it */
 enum { LOOK_AGAIN_S = 1000000 }; /* not the timeout of a daemon, and too long to matter */
 
 /* With each look at most 1 MiB is discarded: so much of a socket's input cannot hold up the loop. */
@@ -122,6 +123,15 @@ bool connection_is_disconnected(const struct connection *connection)
 	/* A close_notify may lie there unread, before the end. */
 	return tls_link_hears_bye(connection) ||
 	       (poll(&look, 1, 0) > 0 && (look.revents & (POLLRDHUP | POLLHUP | POLLERR)) != 0);
+}
+
+bool connection_has_vanished(const struct connection *connection)
+{
+	struct tcp_info info = {.tcpi_state = 0};
+	socklen_t len = sizeof info;
+	/* The error of the socket would tell, too, but somebody may have taken it. */
+	return getsockopt(connection->fd, IPPROTO_TCP, TCP_INFO, &info, &len) == 0 &&
+	       info.tcpi_state == TCP_STATE_CLOSE && (info.tcpi_probes > 0 || info.tcpi_retransmits > 0);
 }
 
 /* Discards what has come; TCP does not even copy it. True as long as the socket is worth keeping. */

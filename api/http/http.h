@@ -185,8 +185,12 @@ void reply_owned(struct request *request, unsigned status, const char *type, cha
 void reply_copy(struct request *request, unsigned status, const char *type, const char *bytes, size_t len);
 void reply_empty(struct request *request, unsigned status);
 
-/* An answer whose body is read piece by piece and ends with the connection. The system gives the connection up if bytes
- * have not been acknowledged for `vanished_ms` (TCP only). */
+/* A client that answers nothing for so long has vanished: its host lost its power, or its network. A lost packet or two
+ * are no reason. */
+enum { REPLY_VANISHED_MS = 5000 };
+
+/* An answer whose body is read piece by piece and ends with the connection, also if the client vanishes for
+ * `vanished_ms` (TCP only). */
 void reply_stream(struct request *request, unsigned status, const char *type, reply_read_fn *read, void *arg,
 		  unsigned vanished_ms);
 
@@ -261,7 +265,8 @@ static inline bool request_is_answered(const struct request *request)
 	return request->reply.status != 0;
 }
 
-bool request_is_late(const struct request *request); /* a deadline of the connection has passed */
+bool request_is_late(const struct request *request);      /* a deadline of the connection has passed */
+bool request_has_vanished(const struct request *request); /* the connection has ended since its client vanished */
 
 /* After a reload: examines the client's certificate again if the authorities have changed. */
 void request_identify(struct request *request);

@@ -131,6 +131,10 @@ void suspend_begin(struct connection *connection, bool watch, bool input);
 /* Goes on watching, for the end alone, after an event that was not the end. */
 void suspend_watch_end(struct connection *connection);
 
+/* From now on a client from which nothing has come for so long, although it was asked, ends the connection; 0: not any
+ * more. suspend_begin() does so with REPLY_VANISHED_MS. Does nothing to a Unix socket. */
+void suspend_probe(struct connection *connection, unsigned vanished_ms);
+
 /* Resumes it in the next api_run(): marks its daemon runnable. */
 void suspend_end(struct connection *connection);
 
@@ -214,6 +218,7 @@ struct connection {
 	TAILQ_ENTRY(connection) head_entry; /* in the list `heads` of its daemon: request.state is BEGUN */
 	bool linger;                        /* bytes of the client may still be unread after the last answer */
 	bool watched;                       /* by suspend.c */
+	unsigned vanished_ms;               /* suspend_probe() */
 	enum http_reach reach;
 	struct tls_link link;
 	struct peer *peer; /* the client's address; NULL: none */
@@ -252,6 +257,9 @@ bool connection_is_spent(const struct connection *connection);
 
 /* True if the client has closed its side, whatever it sent before. Meaningless after we have shut the socket down. */
 bool connection_is_disconnected(const struct connection *connection);
+
+/* True if the system has ended the connection because its client acknowledged nothing any more. */
+bool connection_has_vanished(const struct connection *connection);
 
 /* Ends the connections whose deadline has passed; the earliest deadline, UINT64_MAX if there is none. */
 void connection_check_deadlines(struct api *api, uint64_t now_us);

@@ -4,8 +4,6 @@
  * connection is suspended. Between two pieces of a stream the connection is suspended (phase WORKING) and watched; a
  * piece that the client does not take has the deadline of every answer (--request-timeout-ms). Worker's thread. */
 #include <assert.h>
-#include <netinet/in.h>
-#include <netinet/tcp.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -47,8 +45,7 @@ void reply_stream(struct request *request, unsigned status, const char *type, re
 		  unsigned vanished_ms)
 {
 	assert(read && vanished_ms > 0);
-	/* Does nothing to a Unix socket. */
-	(void)setsockopt(request->connection->fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &vanished_ms, sizeof vanished_ms);
+	suspend_probe(request->connection, vanished_ms);
 	reply_static(request, status, type, "", 0);
 	request->reply.read = read;
 	request->reply.read_arg = arg;

@@ -264,6 +264,11 @@ bool request_is_late(const struct request *request)
 	return request->connection->phase == CONNECTION_LATE;
 }
 
+bool request_has_vanished(const struct request *request)
+{
+	return connection_has_vanished(request->connection);
+}
+
 void request_identify(struct request *request)
 {
 	tls_link_identify(request->connection);
@@ -318,4 +323,5 @@ void request_end(struct request *request, enum MHD_RequestTerminationCode how)
 	request_forget_input(request);
 	request_enter(request, REQUEST_NONE);
 	connection_enter(connection, CONNECTION_IDLE);
+	suspend_probe(connection, 0); /* an idle connection has its own timeout */
 }

@@ -2,14 +2,18 @@
  *
  * libmicrohttpd does not look at suspended connections, so one epoll instance per api watches them. A client that has
  * closed only its side for writing counts as disconnected, too: nothing tells it from one that ended. So does one that
- * has sent close_notify over TLS; a next request that it sent before hides that.
+ * has sent close_notify over TLS; a next request that it sent before hides that. A client whose host lost its power or
+ * its network says nothing at all, so the system asks it (TCP keepalive).
  *
  * One-shot: an event is acted upon once. An event of one batch cannot name a connection that is freed meanwhile: events
  * only resume connections, and the library frees them in its next run. Worker's thread. */
 #include <assert.h>
 #include <errno.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <string.h>
 #include <sys/epoll.h>
+#include <sys/socket.h>
 
 #include "http_internal.h"
 
@@ -20,12 +24,30 @@ static int suspend_control(struct connection *connection, int operation, uint32_
 	return epoll_ctl(connection->api->disconnect_fd, operation, connection->fd, &event);
 }
 
+void suspend_probe(struct connection *connection, unsigned vanished_ms)
+{
+	const int on = vanished_ms > 0, idle_s = 2, interval_s = 1;
+	if (connection->mhd_daemon->kind == DAEMON_UNIX || connection->vanished_ms == vanished_ms)
+		return;
+	connection->vanished_ms = vanished_ms;
+	/* A failure costs only the notice. The timeout counts instead of a number of probes; it also counts for bytes
+	 * that are not acknowledged, during which there are no probes. */
+	setsockopt(connection->fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &vanished_ms, sizeof vanished_ms);
+	setsockopt(connection->fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
+	if (!on)
+		return;
+	setsockopt(connection->fd, IPPROTO_TCP, TCP_KEEPIDLE, &idle_s, sizeof idle_s);
+	setsockopt(connection->fd, IPPROTO_TCP, TCP_KEEPINTVL, &interval_s, sizeof interval_s);
+}
+
 void suspend_begin(struct connection *connection, bool watch, bool input)
 {
 	assert(!connection->watched);
 	MHD_suspend_connection(connection->mhd);
 	if (!watch)
 		return;
+	if (connection->vanished_ms == 0)
+		suspend_probe(connection, REPLY_VANISHED_MS);
 	connection->watched = suspend_control(connection, EPOLL_CTL_ADD, input ? EPOLLIN : 0) == 0;
 	if (connection->watched || !log_allows("client-not-watched", 0))
 		return;

@@ -1,4 +1,6 @@
 /* Clients that disconnect while they wait: their operation is cancelled at once, and their connection closed. */
+#include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -166,12 +168,43 @@ START_TEST(end_of_the_service_with_waiters)
 }
 END_TEST
 
+static int option_of(int level, int option)
+{
+	int value = -1;
+	socklen_t len = sizeof value;
+	ck_assert_int_eq(getsockopt(world.served, level, option, &value, &len), 0);
+	return value;
+}
+
+/* A connection that is only idle is not worth the packets. */
+START_TEST(probes_last_as_long_as_the_wait)
+{
+	int client = connect_tcp();
+
+	ck_assert_int_eq(ask(client, get_healthz), 200);
+	ck_assert_int_eq(option_of(SOL_SOCKET, SO_KEEPALIVE), 0);
+	wait_for_lock(client);
+	ck_assert_int_eq(option_of(SOL_SOCKET, SO_KEEPALIVE), 1);
+	ck_assert_int_eq(option_of(IPPROTO_TCP, TCP_USER_TIMEOUT), REPLY_VANISHED_MS);
+	ck_assert_int_lt(1000 * (option_of(IPPROTO_TCP, TCP_KEEPIDLE) + option_of(IPPROTO_TCP, TCP_KEEPINTVL)),
+			 REPLY_VANISHED_MS);
+	world.leases.hold = false;
+	forget();
+	RUN_UNTIL((fake_leases_dispatch(&world.leases), receive(client), count_answers(false) == 1));
+	HAS("HTTP/1.1 201 ");
+	RUN_UNTIL(in_phase(CONNECTION_IDLE) == 1);
+	ck_assert_int_eq(option_of(SOL_SOCKET, SO_KEEPALIVE), 0);
+	ck_assert_int_eq(option_of(IPPROTO_TCP, TCP_USER_TIMEOUT), 0);
+	close(client);
+}
+END_TEST
+
 static void add_all(TCase *tests)
 {
 	suite_add(tests, tcp_client_that_closes, unix_client_that_closes, client_that_resets,
 		  half_closed_counts_as_disconnected, next_request_does_not_hide_it, disconnected_before_it_is_watched,
-		  answer_ends_the_watch, client_leaves_as_its_answer_comes, many_clients,
-		  end_of_the_service_with_waiters);
+		  answer_ends_the_watch, probes_last_as_long_as_the_wait, client_leaves_as_its_answer_comes,
+		  many_clients, end_of_the_service_with_waiters);
 }
 
 int main(void)

@@ -408,15 +408,31 @@ START_TEST(client_that_talks_on)
 }
 END_TEST
 
+/* Not longer than a short lease; a long one is not released then (test_vanished.py). */
 START_TEST(vanished_hosts)
 {
-	unsigned timeout_ms = 0;
-	socklen_t len = sizeof timeout_ms;
-	int client = hold(connect_tcp());
+	static const struct {
+		const char *body;
+		unsigned timeout_ms;
+	} rows[] = {{"{\"resource\":\"a\",\"hold\":true}", 5000},
+		    {"{\"resource\":\"a\",\"hold\":true,\"ttl_ms\":2000}", 2000},
+		    {"{\"resource\":\"a\",\"hold\":true,\"ttl_ms\":100}", 1000}};
 
-	ck_assert_int_eq(getsockopt(world.served, IPPROTO_TCP, TCP_USER_TIMEOUT, &timeout_ms, &len), 0);
-	ck_assert_uint_eq(timeout_ms, 30000);
-	leave(client, 1, 0);
+	for (unsigned i = 0; i < COUNT(rows); i++) {
+		unsigned timeout_ms = 0;
+		socklen_t len = sizeof timeout_ms;
+		char request[200];
+		int client = connect_tcp();
+		snprintf(request, sizeof request, "POST /locks HTTP/1.1\r\n" HOST "Content-Length: %zu\r\n\r\n%s",
+			 strlen(rows[i].body), rows[i].body);
+		forget();
+		put(client, request, strlen(request));
+		await_text(client, "acquired");
+		RUN_UNTIL(in_phase(CONNECTION_WORKING) == 1);
+		ck_assert_int_eq(getsockopt(world.served, IPPROTO_TCP, TCP_USER_TIMEOUT, &timeout_ms, &len), 0);
+		ck_assert_uint_eq(timeout_ms, rows[i].timeout_ms);
+		leave(client, i + 1, 0);
+	}
 }
 END_TEST
 
