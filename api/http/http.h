@@ -54,7 +54,8 @@ bool tls_is_for(const struct tls *tls, const char *host);
 void tls_announce(const struct tls *tls);
 
 /* Gives it to a session whose handshake has not begun, or is over: then only its authorities matter. The session must
- * end before the reference does. */
+ * end before the reference does. A client that is not asked for a certificate may resume a session that began with the
+ * same `struct tls`, at any worker. */
 void tls_attach(const struct tls *tls, struct gnutls_session_int *session);
 
 /* Examines the certificate of a client by the authorities of the session, after the handshake. Done again, it leaves

@@ -149,7 +149,8 @@ void http_metrics_certificate(int64_t expiry_s);
  *     SILENT ─────────► HANDSHAKE ─────────────────► HALF_FINISHED ─────────► UP
  *        └────────────► PLAIN_HTTP (the client was told, and the handshake fails)
  *
- * A side is done when its last message (Finished) has been sent: ours comes first in TLS 1.3, the client's in 1.2. */
+ * A side is done when its last message (Finished) has been sent: ours comes first in TLS 1.3 and where a session
+ * resumes, else the client's. */
 enum tls_link_state { TLS_LINK_SILENT, TLS_LINK_PLAIN_HTTP, TLS_LINK_HANDSHAKE, TLS_LINK_HALF_FINISHED, TLS_LINK_UP };
 
 struct tls_link {

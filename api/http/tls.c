@@ -4,7 +4,8 @@
  *
  * The handshake asks for a client's certificate but takes any, also none: an expired one is answered 401 with the
  * reason, which a client whose handshake was broken off would never learn. That the client has the private key is
- * proved in the handshake itself. */
+ * proved in the handshake itself. Clients that are not asked resume their sessions by tickets (TLS 1.2 and 1.3),
+ * without early data, which could be replayed. */
 #include <assert.h>
 #include <gnutls/crypto.h>
 #include <gnutls/gnutls.h>
@@ -26,6 +27,7 @@ struct tls {
 	unsigned char authorities[HASH_LEN]; /* SHA-256 of their file, if it asks */
 	time_t activation, expiry;           /* of the certificate itself */
 	char *cert;                          /* its file */
+	gnutls_datum_t ticket_key;           /* of all workers; a reload ends what it had sealed */
 };
 
 /* ---- loading ---- */
@@ -131,7 +133,8 @@ struct tls *tls_load(const char *cert, const char *key, const char *client_ca, c
 	struct tls *tls = memory_zeroed(1, sizeof *tls);
 	atomic_init(&tls->references, 1);
 	tls->cert = memory_copy(cert, strlen(cert));
-	if (gnutls_certificate_allocate_credentials(&tls->credentials) < 0)
+	if (gnutls_certificate_allocate_credentials(&tls->credentials) < 0 ||
+	    gnutls_session_ticket_key_generate(&tls->ticket_key) < 0)
 		memory_exhausted("tls");
 	if (!load_pair(tls, cert, key, message, size) || !load_authorities(tls, client_ca, message, size)) {
 		tls_unref(tls);
@@ -153,6 +156,8 @@ void tls_unref(struct tls *tls)
 		return;
 	assert(atomic_load(&tls->references) == 0);
 	gnutls_certificate_free_credentials(tls->credentials);
+	gnutls_memset(tls->ticket_key.data, 0, tls->ticket_key.size);
+	gnutls_free(tls->ticket_key.data);
 	free(tls->cert);
 	free(tls);
 }
@@ -207,8 +212,12 @@ void tls_attach(const struct tls *tls, gnutls_session_t session)
 	assert(session && tls->credentials);
 	if (gnutls_credentials_set(session, GNUTLS_CRD_CERTIFICATE, tls->credentials) < 0)
 		memory_exhausted("tls");
+	/* A ticket would carry the client's certificate. GnuTLS takes that over from a ticket even if it then resumes
+	 * nothing, so a client could present the ticket of another one, which it saw on the wire. */
 	if (tls->asks)
 		gnutls_certificate_server_set_request(session, GNUTLS_CERT_REQUEST);
+	else if (gnutls_session_ticket_enable_server(session, &tls->ticket_key) < 0)
+		memory_exhausted("tls");
 }
 
 /* ---- the client's certificate ---- */

@@ -122,7 +122,8 @@ static const char *reason_to_refuse(gnutls_session_t session, unsigned type, siz
 }
 
 /* gnutls_handshake_hook_func, before and after each message, ours and the client's: GnuTLS has only one such function.
- * After both messages "finished" the link is up: TLS 1.3 ends with the client's, TLS 1.2 with ours. */
+ * After both messages "finished" the link is up: TLS 1.3 ends with the client's, TLS 1.2 with ours, unless it
+ * resumes. */
 static int on_message(gnutls_session_t session, unsigned type, unsigned when, unsigned incoming,
 		      const gnutls_datum_t *message)
 {
