@@ -109,6 +109,22 @@ static bool is(const char *key, size_t key_len, const char *name)
 	return strlen(name) == key_len && strncasecmp(key, name, key_len) == 0;
 }
 
+/* Is it in the list (RFC 9110, 5.6.1)? */
+static bool has_token(const char *list, size_t len, const char *token)
+{
+	for (size_t at = 0; at < len;) {
+		size_t begin = at + strspn(list + at, " \t,"), end = begin;
+		while (end < len && list[end] != ',')
+			end++;
+		at = end;
+		while (end > begin && (list[end - 1] == ' ' || list[end - 1] == '\t'))
+			end--;
+		if (begin < len && is(list + begin, end - begin, token))
+			return true;
+	}
+	return false;
+}
+
 static void parse_key(struct walk *walk, const char *value, size_t len)
 {
 	assert(value);
@@ -166,6 +182,8 @@ static void parse_header(struct walk *walk, const char *key, size_t key_len, con
 	} else if (is(key, key_len, "Last-Event-ID")) {
 		headers->last_event = value;
 		headers->last_event_len = len;
+	} else if (is(key, key_len, "Connection")) {
+		headers->closes = headers->closes || has_token(value, len, "close");
 	} else if (is(key, key_len, "Accept")) {
 		accept_read(&walk->accept, value, len);
 	} else if (is(key, key_len, "X-Request-Id")) {
@@ -271,6 +289,7 @@ void headers_read(struct MHD_Connection *mhd, const char *url, const char *metho
 			headers_reject(ret_headers, "The header section is malformed.");
 	}
 	check_framing(&walk, strcmp(version, "HTTP/1.0") == 0);
+	ret_headers->closes = ret_headers->closes || strcmp(version, "HTTP/1.0") == 0;
 	ret_headers->wants_stream = accept_wants_stream(&walk.accept);
 	read_sizes(mhd, &walk);
 	ret_headers->has_body = ret_headers->chunked || ret_headers->content_length > 0;

@@ -89,6 +89,7 @@ struct headers {
 	bool chunked;
 	uint64_t content_length; /* unless chunked */
 	bool is_encoded;         /* a Content-Encoding other than identity */
+	bool closes;             /* the client ends the connection with this request */
 	bool has_json;           /* a Content-Type of application/json */
 	bool wants_stream;       /* an Accept that prefers text/event-stream to JSON */
 	/* The bytes of these lie in the request, and are there until its first access handler call ends. NULL:

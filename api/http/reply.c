@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/param.h>
 
 #include "http_internal.h"
 
@@ -106,6 +107,20 @@ void reply_add_header(struct MHD_Response *response, const char *name, const cha
 		memory_exhausted("header");
 }
 
+/* Tells the client for how long the connection may be idle: less than --idle-timeout-ms, so that it ends the connection
+ * itself and no request meets our end. Nothing where that is below a second. */
+static void reply_keep_alive(struct MHD_Response *response, uint32_t idle_timeout_ms)
+{
+	uint32_t margin_ms = MAX(idle_timeout_ms / 10, 1000U);
+	char text[32];
+	if (idle_timeout_ms < margin_ms + 1000)
+		return;
+	snprintf(text, sizeof text, "timeout=%u", (idle_timeout_ms - margin_ms) / 1000);
+	reply_add_header(response, "Keep-Alive", text);
+	/* a header of this connection only must be named there */
+	MHD_set_response_options(response, MHD_RF_SEND_KEEP_ALIVE_HEADER, MHD_RO_END);
+}
+
 static void reply_add_headers(struct MHD_Response *response, const struct request *request)
 {
 	const struct reply *reply = &request->reply;
@@ -124,6 +139,8 @@ static void reply_add_headers(struct MHD_Response *response, const struct reques
 	if (reply->close || request->headers.chunked || connection_is_spent(request->connection) ||
 	    api->context.draining)
 		reply_add_header(response, MHD_HTTP_HEADER_CONNECTION, "close");
+	else if (!request->headers.closes)
+		reply_keep_alive(response, api->config.options->idle_timeout_ms);
 }
 
 static struct MHD_Response *reply_new_response(struct request *request)

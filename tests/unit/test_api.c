@@ -25,6 +25,55 @@ START_TEST(test_healthz)
 }
 END_TEST
 
+/* The client leaves before we do. */
+START_TEST(test_the_time_that_a_connection_may_be_idle)
+{
+	static const struct {
+		uint32_t idle_timeout_ms;
+		const char *header; /* NULL: none */
+	} rows[] = {{60000, "Keep-Alive: timeout=54\r\n"},
+		    {86400000, "Keep-Alive: timeout=77760\r\n"},
+		    {3000, "Keep-Alive: timeout=2\r\n"},
+		    {2000, "Keep-Alive: timeout=1\r\n"},
+		    {1999, NULL},
+		    {100, NULL}};
+	static const char *const last[] = {
+		"GET /healthz HTTP/1.1\r\n" HOST "Connection: close\r\n\r\n",
+		"GET /healthz HTTP/1.1\r\n" HOST "Connection: upgrade ,, Close\t\r\n\r\n",
+		"GET /healthz HTTP/1.0\r\n\r\n",
+	};
+	int client;
+
+	for (size_t i = 0; i < COUNT(rows); i++) {
+		world.options.idle_timeout_ms = rows[i].idle_timeout_ms;
+		client = connect_tcp();
+		ck_assert_int_eq(ask(client, get_healthz), 200);
+		if (rows[i].header) {
+			HAS(rows[i].header);
+			HAS("Connection: Keep-Alive\r\n");
+		} else {
+			HAS_NOT("Keep-Alive");
+		}
+		close(client);
+	}
+	world.options.idle_timeout_ms = 60000;
+	for (size_t i = 0; i < COUNT(last); i++) {
+		client = connect_tcp();
+		ck_assert_int_eq(ask(client, last[i]), 200);
+		HAS_NOT("Keep-Alive");
+		close(client);
+	}
+	client = connect_tcp();
+	ck_assert_int_eq(ask(client, "GET /locks/a HTTP/1.1\r\n" HOST "Connection: closed\r\n\r\n"), 200);
+	HAS("Keep-Alive: timeout=54\r\n");
+	world.options.max_requests_per_connection = 2;
+	ck_assert_int_eq(ask(client, get_healthz), 200);
+	HAS("Connection: close\r\n");
+	HAS_NOT("Keep-Alive");
+	close(client);
+}
+END_TEST
+
 START_TEST(test_keep_alive)
 {
 	int client = connect_tcp();
@@ -350,10 +399,11 @@ END_TEST
 
 static void add_all(TCase *tests)
 {
-	suite_add(tests, test_healthz, test_keep_alive, test_pipelining, test_head, test_answered_in_one_run,
-		  test_one_byte_at_a_time, test_http_1_0, test_request_id, test_method_not_allowed, test_chunked,
-		  test_expect_continue, test_readyz, test_readyz_says_why_and_how_long, test_masters,
-		  test_quarantined_masters, test_metrics, test_page, test_version_and_contract, test_library_note);
+	suite_add(tests, test_healthz, test_keep_alive, test_the_time_that_a_connection_may_be_idle, test_pipelining,
+		  test_head, test_answered_in_one_run, test_one_byte_at_a_time, test_http_1_0, test_request_id,
+		  test_method_not_allowed, test_chunked, test_expect_continue, test_readyz,
+		  test_readyz_says_why_and_how_long, test_masters, test_quarantined_masters, test_metrics, test_page,
+		  test_version_and_contract, test_library_note);
 }
 
 int main(void)
