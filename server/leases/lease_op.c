@@ -237,7 +237,7 @@ static void send_to(struct lease_op *op, const struct redlock_output *out, uint8
 	ref->vote = sent == MASTER_REFUSED ? REDLOCK_VOTE_QUARANTINED : REDLOCK_VOTE_UNSENT;
 	STAILQ_INSERT_TAIL(&op->unsent, ref, entry);
 	if (is_pending(op, master, out))
-		masters_keep_release(masters, master, command);
+		masters_keep_release(masters, master, command, false);
 }
 
 /* A new token for each new attempt to acquire. */
@@ -425,15 +425,15 @@ static bool send_again(struct lease_ref *ref)
 			    ref) == MASTER_SENT;
 }
 
-/* The connection went away with a release under way, or it could not be sent again: it becomes pending. An entry that
- * is to be kept is written again by the next attempt. */
-static void pend_lost_release(const struct lease_ref *ref)
+/* The connection went away with a release under way, or the master refused it: it becomes pending. An entry that is to
+ * be kept is written again by the next attempt. */
+static void pend_release(const struct lease_ref *ref, bool refused)
 {
 	struct master_script command = ref->command;
 	assert(command.script == REDLOCK_SCRIPT_RELEASE);
 	if (command.entry.wait_ms > 0)
 		command.entry = (struct master_entry){0};
-	masters_keep_release(ref->op->leases->masters, ref->master, &command);
+	masters_keep_release(ref->op->leases->masters, ref->master, &command, refused);
 }
 
 static void note_sight(struct lease_op *op, const struct lease_ref *ref, const struct master_reply *reply,
@@ -483,8 +483,8 @@ static void on_reply(void *arg, const struct master_reply *reply)
 	assert(op->core.outstanding > 0);
 	if (reply->no_script && send_again(ref))
 		return;
-	if ((reply->lost || reply->no_script) && ref->command.script == REDLOCK_SCRIPT_RELEASE)
-		pend_lost_release(ref);
+	if (ref->command.script == REDLOCK_SCRIPT_RELEASE && master_reply_is_error(reply))
+		pend_release(ref, !reply->lost);
 	struct redlock_event event = reply_event(ref, reply->vote, clock_now_us());
 	event.fence = reply->fence;
 	event.ttl_us = event.script == REDLOCK_SCRIPT_EXTEND ? reply->ttl_us : op->core.params.ttl_us;

@@ -26,7 +26,7 @@ static void drop_stale_entry(struct leases *leases, const struct masters_notific
 		.most = notification->most,
 		.bucket = bucket,
 		.entry = {.arrival = notification->arrival, .of_set = notification->of_set}};
-	masters_keep_release(leases->masters, notification->master, &command);
+	masters_keep_release(leases->masters, notification->master, &command, false);
 }
 
 static void notify_waiter(struct lease_op *op, const struct masters_notification *notification)

@@ -217,7 +217,7 @@ static bool may_join(const struct master_script *script)
 	bool is_plain = script->kind == MASTER_EXCLUSIVE || script->script != REDLOCK_SCRIPT_ACQUIRE;
 	bool is_long = script->script == REDLOCK_SCRIPT_INSPECT && script->most > MASTER_BATCH_LISTED_MAX;
 	return is_plain && !is_long && script->script != REDLOCK_SCRIPT_RAISE && !script->with_source &&
-	       script->set_count == 0;
+	       !script->alone && script->set_count == 0;
 }
 
 /* Epoch and deadline are sent once for all: those of the first, which may end a little earlier than that of another. */

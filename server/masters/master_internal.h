@@ -3,7 +3,7 @@
  *   masters.c                                         what masters.h offers; joins the layers
  *   master_handshake.c                                what comes first on a connection, the heartbeat
  *   master_check.c                                    can the master do all that locks need?
- *   master_notification.c       master_pending.c      waiters are notified; releases wait for a connection
+ *   master_notification.c       master_pending.c      waiters are notified; releases are repeated
  *                               master_guard.c        the guard at work: its scripts, epoch and deadline of commands
  *   master_command.c                                  commands under way, hung masters
  *   master_state.c                                    may it vote, and why not; what is shown
@@ -146,10 +146,10 @@ struct master_words {
 	char text[MASTER_BATCH_MAX * MASTER_TEXT_MAX]; /* of those that were made for it */
 };
 
-/* A release that is kept until its answer is here. */
+/* A release that is kept until it is carried out. */
 struct pending_release {
 	STAILQ_ENTRY(pending_release) entry;
-	uint64_t until_us; /* by then the key has run out */
+	uint64_t until_us; /* by then the lease is over */
 	struct master_script script;
 	char bytes[]; /* of the token and the resource */
 };
@@ -254,7 +254,8 @@ struct masters {
 	char replica[MASTER_REPLICA_LEN + 1]; /* this worker's name in the queues: hex digits, random at its start */
 	char alive_key[sizeof((struct options *)0)->key_prefix + 40];
 	char wake_channel[sizeof((struct options *)0)->key_prefix + 16];
-	struct transport_timer *alive_timer;
+	struct transport_timer *alive_timer, *pending_timer;
+	bool pending_timer_runs;
 	bool has_waiters; /* between masters_start_notifications() and masters_stop_notifications() */
 	struct masters_notification_events notification_events;
 	master_subscribed_fn *note_subscribed; /* see master_notification_check() */
@@ -377,6 +378,8 @@ void master_guard_inspect_hash(struct master *master);
 
 /* ---- master_pending.c ---- */
 
+void master_pending_init(struct masters *masters);
+void master_pending_close(struct masters *masters);
 /* On a new connection, before any other command: the releases that the master missed. */
 void master_pending_send_all(struct master *master);
 void master_pending_drop_all(struct master *master);

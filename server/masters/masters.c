@@ -51,6 +51,7 @@ struct masters *masters_new(struct uv_loop_s *loop, const struct options *option
 						 options->key_prefix);
 	master_guard_init(masters);
 	master_notification_init(masters, master_check_note_subscribed);
+	master_pending_init(masters);
 	for (size_t i = 0; i < masters->count; i++) {
 		struct master *master = &masters->list[i];
 		master->all = masters;
@@ -74,6 +75,7 @@ struct masters *masters_new(struct uv_loop_s *loop, const struct options *option
 void masters_close(struct masters *masters)
 {
 	master_notification_close(masters);
+	master_pending_close(masters);
 	for (size_t i = 0; i < masters->count; i++) {
 		master_link_close(&masters->list[i].link);
 		master_command_fail_batches(&masters->list[i]);

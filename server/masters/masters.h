@@ -51,6 +51,12 @@ struct master_reply {
 bool master_reply_holder(const struct master_reply *reply, size_t i, const char **ret_value, size_t *ret_len,
 			 uint64_t *ret_remaining_us);
 
+/* The answer was lost, is an error, or none of our scripts': the command may not have been carried out. */
+static inline bool master_reply_is_error(const struct master_reply *reply)
+{
+	return reply->vote == REDLOCK_VOTE_FAILED && reply->time_us == 0;
+}
+
 typedef void master_reply_fn(void *arg, const struct master_reply *reply);
 
 /* Fence buckets of each master. */
@@ -75,6 +81,7 @@ enum master_kind { MASTER_EXCLUSIVE = 0, MASTER_SHARED = '+', MASTER_SLOT = '#' 
 struct master_script {
 	enum redlock_script script;
 	bool with_source; /* the master has lost the script */
+	bool alone;       /* not with others in one command, which the master refuses if it refuses one of them */
 	/* of a set: how many resources; `resource` is their names then, sorted, with a line feed between each two */
 	uint8_t set_count;
 	uint16_t resource_len;
@@ -121,10 +128,10 @@ bool masters_find_other_digest(const struct masters *masters, size_t *ret_which)
 enum master_sent masters_send(struct masters *masters, size_t i, const struct master_script *script, uint64_t until_us,
 			      master_reply_fn *reply, void *arg);
 
-/* A release that could not be sent or may have been lost, because master i was not reachable. It is kept for as long as
- * a lease can live (bounded in number too) and sent behind everything that went before, as soon as the master is there.
- * Copies it. */
-void masters_keep_release(struct masters *masters, size_t i, const struct master_script *release);
+/* A release that could not be sent to master i, or whose answer was lost or (`refused`) an error. It is kept for as
+ * long as a lease can live (bounded in number too), and sent behind everything that went before: as soon as the master
+ * is there, or after a pause where it refused, until it is carried out. Copies it. */
+void masters_keep_release(struct masters *masters, size_t i, const struct master_script *release, bool refused);
 
 /* Call it when an attempt ran out without an answer of master i: if the master is behind with its answers it counts as
  * hung from now on. */

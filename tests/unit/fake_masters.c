@@ -99,8 +99,9 @@ enum master_sent masters_send(struct masters *masters, size_t i, const struct ma
 	return MASTER_SENT;
 }
 
-void masters_keep_release(struct masters *masters, size_t i, const struct master_script *release)
+void masters_keep_release(struct masters *masters, size_t i, const struct master_script *release, bool refused)
 {
+	(void)refused;
 	ck_assert_uint_lt(masters->pending_count, FAKE_COMMANDS_MAX);
 	struct fake_command *kept = &masters->pending[masters->pending_count++];
 	*kept = (struct fake_command){.master = (uint8_t)i};
