@@ -47,6 +47,127 @@ START_TEST(test_evicted_is_not_forgotten)
 }
 END_TEST
 
+/* ---- a server that was replaced, and is back ---- */
+
+#define NEW_SERVER UINT64_C(0x7777)
+
+static void replaces(struct cases *cases, unsigned i, uint64_t run_id)
+{
+	loses(cases, i);
+	cases->beats[i] = 0;
+	connects(cases, i, run_id);
+	ANSWERS(cases, i, .epoch = CERT(i) + 0x100, .epoch_run_id = run_id, .cluster = CLUSTER, .digest = DIGEST);
+	is(cases, i, GUARD_VOTING, 0);
+}
+
+/* Its epoch still fits, but leases have been given with the votes of the other one. */
+START_TEST(test_a_server_comes_back)
+{
+	struct cases cases = cases_new(3, false);
+	votes(&cases, 0);
+	replaces(&cases, 0, NEW_SERVER);
+	loses(&cases, 0);
+	READS(&cases, 0, FITS(0));
+	is(&cases, 0, GUARD_MARKING, GUARD_ROLLED_BACK);
+	struct guard_action action = wants(&cases, 0, GUARD_QUARANTINE);
+	ck_assert(!action.kept); /* its fences are as old */
+	ck_assert_uint_eq(action.epoch, CERT(0));
+	loses(&cases, 0); /* before the answer: it is remembered */
+	READS(&cases, 0, FITS(0));
+	is(&cases, 0, GUARD_MARKING, GUARD_ROLLED_BACK);
+}
+END_TEST
+
+/* The same in place of a master that it never was. */
+START_TEST(test_a_server_comes_back_in_another_place)
+{
+	struct cases cases = cases_new(3, false);
+	votes(&cases, 0);
+	votes(&cases, 1);
+	replaces(&cases, 0, NEW_SERVER);
+	loses(&cases, 1);
+	cases.beats[1] = cases.beats[0];
+	connects(&cases, 1, RUN(0));
+	ANSWERS(&cases, 1, FITS(0));
+	is(&cases, 1, GUARD_MARKING, GUARD_ROLLED_BACK);
+	is(&cases, 0, GUARD_VOTING, 0);
+}
+END_TEST
+
+/* It has served its quarantine, and its connection may break as any other. */
+START_TEST(test_once_is_enough)
+{
+	struct cases cases = cases_new(1, false);
+	votes(&cases, 0);
+	replaces(&cases, 0, NEW_SERVER);
+	loses(&cases, 0);
+	READS(&cases, 0, FITS(0));
+	struct guard_action action = wants(&cases, 0, GUARD_QUARANTINE);
+	TELL(&cases, 0, .kind = GUARD_QUARANTINED, .done = true, .marker = action.marker, .ttl_us = TTL);
+	cases.answers[0] = (struct guard_event){QUARANTINED_BY(action.marker, 0)};
+	is(&cases, 0, GUARD_WAITING, GUARD_ROLLED_BACK);
+	pass(&cases, QUARANTINE + 3 * SECOND);
+	action = wants(&cases, 0, GUARD_WRITE_EPOCH);
+	gets_epoch(&cases, 0);
+	for (unsigned i = 0; i < 2; i++) {
+		is(&cases, 0, GUARD_VOTING, 0);
+		loses(&cases, 0);
+		READS(&cases, 0, .epoch = action.marker, .epoch_run_id = RUN(0), .cluster = CLUSTER, .digest = DIGEST);
+	}
+	is(&cases, 0, GUARD_VOTING, 0);
+}
+END_TEST
+
+/* One that is rejected never votes, here or elsewhere, so nothing is missed. */
+START_TEST(test_the_other_one_was_rejected)
+{
+	struct cases cases = cases_new(3, false);
+	votes(&cases, 0);
+	votes(&cases, 1);
+	votes(&cases, 2);
+	loses(&cases, 0);
+	cases.beats[0] = 0;
+	connects(&cases, 0, NEW_SERVER);
+	ANSWERS(&cases, 0, .epoch = 5, .epoch_run_id = NEW_SERVER, .cluster = CLUSTER + 1, .digest = DIGEST);
+	is(&cases, 0, GUARD_REJECTED, GUARD_OTHER_CLUSTER);
+	loses(&cases, 0);
+	READS(&cases, 0, FITS(0));
+	is(&cases, 0, GUARD_VOTING, 0);
+}
+END_TEST
+
+/* Another redlockd may see first that the quarantine is over, and count its vote. */
+START_TEST(test_the_other_one_was_quarantined)
+{
+	struct cases cases = cases_new(3, false);
+	votes(&cases, 0);
+	loses(&cases, 0);
+	cases.beats[0] = 0;
+	connects(&cases, 0, NEW_SERVER);
+	ANSWERS(&cases, 0, .marker = 5, .marker_run_id = NEW_SERVER, .digest = DIGEST, .ttl_us = TTL);
+	is(&cases, 0, GUARD_WAITING, GUARD_NO_EPOCH);
+	loses(&cases, 0);
+	READS(&cases, 0, FITS(0));
+	is(&cases, 0, GUARD_MARKING, GUARD_ROLLED_BACK);
+}
+END_TEST
+
+/* Those of before are forgotten in turn, not those that were replaced last. */
+START_TEST(test_many_restarts)
+{
+	struct cases cases = cases_new(3, false);
+	votes(&cases, 0);
+	for (uint64_t i = 0; i < 3 * GUARD_FORMER_MAX; i++)
+		replaces(&cases, 0, NEW_SERVER + i);
+	loses(&cases, 0);
+	cases.beats[0] = 0;
+	connects(&cases, 0, NEW_SERVER + 2 * GUARD_FORMER_MAX);
+	ANSWERS(&cases, 0, .epoch = CERT(0), .epoch_run_id = NEW_SERVER + 2 * GUARD_FORMER_MAX, .cluster = CLUSTER,
+		.digest = DIGEST);
+	is(&cases, 0, GUARD_MARKING, GUARD_ROLLED_BACK);
+}
+END_TEST
+
 /* ---- an older image of the machine ---- */
 
 START_TEST(test_rolled_back_by_client_id)
@@ -305,6 +426,12 @@ static void add(TCase *tcase)
 		  test_another_digest_is_left_alone);
 	tcase_add_loop_test(tcase, test_another_cluster, 0, 6);
 	tcase_add_loop_test(tcase, test_two_ids_of_one_cluster, 0, 2);
+	tcase_add_test(tcase, test_a_server_comes_back);
+	tcase_add_test(tcase, test_a_server_comes_back_in_another_place);
+	tcase_add_test(tcase, test_once_is_enough);
+	tcase_add_test(tcase, test_the_other_one_was_rejected);
+	tcase_add_test(tcase, test_the_other_one_was_quarantined);
+	tcase_add_test(tcase, test_many_restarts);
 	tcase_add_test(tcase, test_rejected_masters_tell_no_fences);
 }
 

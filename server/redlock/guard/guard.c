@@ -119,7 +119,31 @@ static void try_bootstrap(struct guard *guard)
 
 /* ---- events ---- */
 
-static void handle_connected(struct guard_master *master, const struct guard_event *event)
+static bool is_former(const struct guard *guard, uint64_t run_id)
+{
+	bool found = false;
+	for (unsigned i = 0; i < GUARD_FORMER_MAX; i++)
+		found = found || (run_id != 0 && guard->former[i] == run_id);
+	assert(!found || run_id != 0);
+	return found;
+}
+
+/* It votes, or may do so at another redlockd before we see it: the server that was there before misses leases from now
+ * on. */
+static void note_member(struct guard *guard, struct guard_master *master)
+{
+	bool joins = master->state == GUARD_VOTING || guard_state_is_quarantined(master);
+	assert(guard->former_next < GUARD_FORMER_MAX);
+	if (!joins || master->member == master->run_id)
+		return;
+	if (master->member != 0 && !is_former(guard, master->member)) {
+		guard->former[guard->former_next] = master->member;
+		guard->former_next = (guard->former_next + 1) % GUARD_FORMER_MAX;
+	}
+	master->member = master->run_id;
+}
+
+static void handle_connected(struct guard *guard, struct guard_master *master, const struct guard_event *event)
 {
 	bool same = master->seen && master->run_id == event->run_id;
 	if (same && event->client_id <= master->client_id)
@@ -128,7 +152,7 @@ static void handle_connected(struct guard_master *master, const struct guard_eve
 		master->beat = 0;
 		master->gone_epoch = 0;
 		master->has_clock = false;
-		master->found = GUARD_NO_REASON;
+		master->found = is_former(guard, event->run_id) ? GUARD_ROLLED_BACK : GUARD_NO_REASON;
 	}
 	guard_state_ask(master);
 	master->seen = true;
@@ -279,7 +303,7 @@ void guard_event(struct guard *guard, const struct guard_event *event)
 	if (master->state == GUARD_ABSENT && event->kind != GUARD_CONNECTED && event->kind != GUARD_UNUSABLE)
 		return; /* of a connection that is lost */
 	switch (event->kind) {
-	case GUARD_CONNECTED: handle_connected(master, event); break;
+	case GUARD_CONNECTED: handle_connected(guard, master, event); break;
 	case GUARD_EPOCH: handle_epoch(guard, master, event); break;
 	case GUARD_QUARANTINED: handle_quarantined(master, event); break;
 	case GUARD_FENCES: guard_recovery_handle_fences(guard, master, event); break;
@@ -290,6 +314,7 @@ void guard_event(struct guard *guard, const struct guard_event *event)
 	case GUARD_UNUSABLE: master->unusable = true; break;
 	case GUARD_LOST: handle_lost(master); break;
 	}
+	note_member(guard, master);
 	try_bootstrap(guard);
 	guard_state_check(guard, event->master);
 }

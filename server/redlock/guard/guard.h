@@ -43,9 +43,11 @@ enum guard_reason {
 	GUARD_BAD_EPOCH,     /* a script found another one or none: flushed, evicted, exchanged */
 	GUARD_CLOCK_FORWARD, /* its clock jumped forward: locks ran out early */
 	GUARD_EVICTED,       /* it dropped keys to free memory */
-	GUARD_ROLLED_BACK,   /* its heartbeat or its client ids went backwards: an older image of the machine */
-	GUARD_OTHER_DIGEST,  /* REJECTED: another version or number of masters; quarantined if taken over */
-	GUARD_OTHER_CLUSTER  /* REJECTED, or quarantined if the other cluster was made at the same time as ours */
+	/* its heartbeat or its client ids went backwards: an older image of the machine; or it was replaced and came
+	 * back */
+	GUARD_ROLLED_BACK,
+	GUARD_OTHER_DIGEST, /* REJECTED: another version or number of masters; quarantined if taken over */
+	GUARD_OTHER_CLUSTER /* REJECTED, or quarantined if the other cluster was made at the same time as ours */
 };
 
 struct guard_params {
@@ -94,6 +96,9 @@ enum { GUARD_HELD_BACK = GUARD_WRITE_EPOCH + 1 };
  * Each further quarantine leads to KEPT or LOST again. */
 enum guard_memory { GUARD_MEMORY_WHOLE, GUARD_MEMORY_KEPT, GUARD_MEMORY_LOST };
 
+/* Servers that were replaced, and are remembered. */
+enum { GUARD_FORMER_MAX = 32 };
+
 /* No lease is longer. Waited out under a marker without a longest lease, which an older version wrote. */
 #define GUARD_TTL_MAX_US UINT64_C(86400000000)
 
@@ -141,8 +146,9 @@ struct guard_master {
 	bool unusable;           /* UNUSABLE, and neither connected nor read since: bootstrap does not need it */
 	bool read;               /* its epoch was read on this connection */
 	uint64_t run_id, client_id, beat;
-	uint64_t epoch;          /* VOTING: what scripts carry; ASKING: the one that did not fit; 0: none */
-	uint64_t gone_epoch;     /* was trusted under this run_id, and is gone since; 0: none */
+	uint64_t member;     /* the run_id of the server that voted here last, or was to vote after its quarantine */
+	uint64_t epoch;      /* VOTING: what scripts carry; ASKING: the one that did not fit; 0: none */
+	uint64_t gone_epoch; /* was trusted under this run_id, and is gone since; 0: none */
 	uint64_t chosen_cluster; /* WRITING_EPOCH: the cluster that the epoch names */
 	uint64_t cluster;        /* as read, also if the epoch is gone; 0: it never had one */
 	uint64_t void_epoch;     /* MARKING: the epoch that QUARANTINE replaces */
@@ -182,6 +188,10 @@ struct guard {
 	uint64_t random;
 	bool bootstrap_open; /* params.bootstrap, and no epoch and no other digest was seen so far */
 	bool take_over_open; /* params.bootstrap, and no epoch of our digest was seen so far */
+	/* The run_id of each server whose place another one took: if it comes back, in whatever place, it has missed
+	 * leases that count the other's votes. */
+	uint64_t former[GUARD_FORMER_MAX];
+	unsigned former_next;
 	struct guard_master masters[REDLOCK_MASTERS_MAX];
 };
 
