@@ -3,10 +3,12 @@
 #include "config.h"
 
 #include <assert.h>
+#include <stdlib.h>
 #include <string.h>
 
 enum {
 	MASTERS_FILE_MAX = 1 << 16,
+	CONFIG_FAULT_MAX = OPTIONS_PATH_MAX + 400,
 	DEV_MASTER_TIMEOUT_MS =
 		1000 /* private masters share a machine that may be busy, and are not to be found dead */
 };
@@ -64,18 +66,18 @@ static bool config_check_drift(struct options_reader *reader, const struct optio
 }
 
 /* Adds the masters of --masters-file: on each line addresses between commas or blanks; a word that begins with #
- * begins a comment. The bytes of the file are overwritten before they are freed; the passwords stay in struct options
- * for later connections. */
-static bool config_load_masters(struct options_reader *reader, struct options *options)
+ * begins a comment. False: what is wrong, which begins with the path. The bytes of the file are overwritten before they
+ * are freed; the passwords stay in struct options for later connections. */
+static bool config_read_masters(struct options *options, char *fault, size_t size)
 {
-	const struct options_entry *entry = options_entry_of(reader->table, "masters");
-	char fault[OPTIONS_PATH_MAX + 200], allowed[OPTIONS_ALLOWED_MAX];
+	const struct options_entry *entry = options_entry_of(&config_table, "masters");
+	char allowed[OPTIONS_ALLOWED_MAX];
 	const char *path = options->masters_file, *reason = NULL;
 	struct text text;
 	unsigned line = 0;
 	assert(options->master_count == 0);
 	text_init(&text);
-	bool ok = secret_file_read(path, SECRET_FILE_SECRET, MASTERS_FILE_MAX, &text, fault, sizeof fault);
+	bool ok = secret_file_read(path, SECRET_FILE_SECRET, MASTERS_FILE_MAX, &text, fault, size);
 	bool whole = ok && strlen(text.bytes) == text.len;
 	for (char *rest = whole ? text.bytes : NULL, *row; !reason && (row = strsep(&rest, "\n"));) {
 		line++;
@@ -86,13 +88,64 @@ static bool config_load_masters(struct options_reader *reader, struct options *o
 	secret_file_wipe(&text);
 	text_fini(&text);
 	if (!ok)
-		return options_blame(reader, "masters-file", "%s", fault);
+		return false;
 	options_allowed(entry, allowed);
 	if (reason)
-		return options_blame(reader, "masters-file", "%s: line %u: %s; masters are %s", path, line, reason,
-				     allowed);
-	return options->master_count > 0 || options_blame(reader, "masters-file", "%s: holds %s; masters are %s", path,
-							  whole ? "no address" : "a NUL", allowed);
+		snprintf(fault, size, "%s: line %u: %s; masters are %s", path, line, reason, allowed);
+	else if (options->master_count == 0)
+		snprintf(fault, size, "%s: holds %s; masters are %s", path, whole ? "no address" : "a NUL", allowed);
+	return !reason && options->master_count > 0;
+}
+
+/* A master keeps its number for as long as the program runs, since votes are counted by it. */
+static bool config_check_change(const struct options *before, const struct options *after, char *fault, size_t size)
+{
+	if (after->master_count != before->master_count) {
+		snprintf(fault, size,
+			 "%s: has %zu masters and not %zu: another number needs a restart of every redlockd "
+			 "(docs/how-to/replace-a-master.md)",
+			 after->masters_file, after->master_count, before->master_count);
+		return false;
+	}
+	for (size_t i = 0; i < after->master_count; i++) {
+		const struct address *master = &after->masters[i];
+		for (size_t j = 0; j < before->master_count; j++) {
+			if (j == i || !config_is_same_place(master, &before->masters[j]) ||
+			    config_is_same_place(master, &before->masters[i]))
+				continue;
+			snprintf(fault, size, "%s: master %zu was master %zu: the order must stay", after->masters_file,
+				 i + 1, j + 1);
+			return false;
+		}
+		if (master->db == before->masters[i].db)
+			continue;
+		snprintf(fault, size, "%s: master %zu: another database needs a restart", after->masters_file, i + 1);
+		return false;
+	}
+	return true;
+}
+
+bool config_reload_masters(struct options *options, char *message, size_t message_size)
+{
+	char fault[CONFIG_FAULT_MAX];
+	struct options *read = memory_zeroed(1, sizeof *read);
+	assert(options->master_count > 0 && options->masters_file[0]);
+	strcpy(read->masters_file, options->masters_file);
+	bool good = config_read_masters(read, fault, sizeof fault) &&
+		    config_check_change(options, read, fault, sizeof fault);
+	if (good)
+		memcpy(options->masters, read->masters, sizeof options->masters);
+	else
+		snprintf(message, message_size, "--masters-file: %s", fault);
+	explicit_bzero(read, sizeof *read);
+	free(read);
+	return good;
+}
+
+static bool config_load_masters(struct options_reader *reader, struct options *options)
+{
+	char fault[CONFIG_FAULT_MAX];
+	return config_read_masters(options, fault, sizeof fault) || options_blame(reader, "masters-file", "%s", fault);
 }
 
 static bool config_check_masters(struct options_reader *reader, struct options *options)

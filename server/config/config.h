@@ -77,6 +77,14 @@ bool config_load(int argc, char *argv[], char *const environment[], struct optio
 		 enum config_action *ret_action, char *message, size_t message_size)
 	__attribute__((warn_unused_result));
 
+/* Reads --masters-file again: the masters of *options become those of the file, which must be as many, in the same
+ * order and with the same databases; their servers may be others. False: one line, and *options is as before. */
+bool config_reload_masters(struct options *options, char *message, size_t message_size)
+	__attribute__((warn_unused_result));
+
+/* True if both lead to the same place; the database does not matter: two of one server fail together. */
+bool config_is_same_place(const struct address *address, const struct address *other);
+
 /* True if a master has one. For the files of this folder. */
 bool config_have_password(const struct options *options);
 

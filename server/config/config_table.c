@@ -33,8 +33,14 @@ static void config_show_master(struct address *address)
 			 parsed.port, db);
 }
 
+bool config_is_same_place(const struct address *address, const struct address *other)
+{
+	return other->is_unix == address->is_unix && other->port == address->port &&
+	       (address->is_unix ? strcmp : strcasecmp)(other->host, address->host) == 0;
+}
+
 /* Appends an address to the listeners or the masters, unless another one leads to the same place: port 0 is another one
- * each time, and two databases of one server fail together. */
+ * each time. */
 static const char *config_add_address(const struct options_entry *entry, const char *text, void *values)
 {
 	struct options *options = values;
@@ -49,9 +55,7 @@ static const char *config_add_address(const struct options_entry *entry, const c
 		address->port = CONFIG_REDIS_PORT;
 	snprintf(address->shown, sizeof address->shown, "%s", text);
 	for (const struct address *other = list; other < address; other++)
-		if (other->is_unix == address->is_unix && other->port == address->port &&
-		    (address->is_unix ? strcmp : strcasecmp)(other->host, address->host) == 0 &&
-		    (address->is_unix || address->port != 0))
+		if (config_is_same_place(address, other) && (address->is_unix || address->port != 0))
 			return is_listen ? "given twice" : "the same master twice";
 	if (!is_listen)
 		config_show_master(address);

@@ -32,9 +32,9 @@ bool worker_wait_serving(struct worker *worker) __attribute__((warn_unused_resul
  * 503. */
 void worker_drain(struct worker *worker, uint32_t quiet_ms);
 
-/* From any thread: new connections get this certificate, new requests these keys (references are taken). NULL: no
- * change. */
-void worker_reload(struct worker *worker, struct tls *tls, struct keys *keys);
+/* From any thread: new connections get this certificate, new requests these keys (references are taken), and
+ * connections to masters these addresses and passwords (copied), as many as there are masters. NULL: no change. */
+void worker_reload(struct worker *worker, struct tls *tls, struct keys *keys, const struct address masters[]);
 
 /* From any thread: makes the loop turn once; whether it has since then, which it does not while it hangs. */
 void worker_poke(struct worker *worker);
@@ -102,23 +102,26 @@ uint16_t listen_port(int fd);
 /* Closes it; removes the file of a Unix socket. */
 void listen_close(const struct address *address, int fd);
 
-/* ---- reload.c: what SIGHUP reads again: the certificate with its key and authorities, and the keys file ----
+/* ---- reload.c: what SIGHUP reads again: the certificate with its key and authorities, the keys file, and the files of
+ * the masters ----
  *
- * Each of the two is replaced whole or not at all: if a file is bad, the old one stays in use, and the log says so. No
- * connection is dropped: open connections keep their certificate; authorities and keys apply at once, also to requests
- * under way. */
+ * Each of the three is replaced whole or not at all: if a file is bad, the old one stays in use, and the log says so.
+ * No connection is dropped but those to a master whose address has changed: open connections keep their certificate
+ * and password; authorities of clients and keys apply at once, also to requests under way. */
 
 struct reload {
-	struct tls *tls;   /* a reference; NULL: no --tls-cert */
-	struct keys *keys; /* a reference; NULL: no --keys */
+	struct tls *tls;         /* a reference; NULL: no --tls-cert */
+	struct keys *keys;       /* a reference; NULL: no --keys */
+	struct options *masters; /* NULL until SIGHUP: as given, but with the masters that were read last */
 };
 
-/* Reads both for the first time. False: a message of one line; then nothing needs to be freed. */
+/* Reads all for the first time, but --masters-file, which is in *options. False: a message of one line; then nothing
+ * needs to be freed. */
 bool reload_init(struct reload *reload, const struct options *options, char *message, size_t size)
 	__attribute__((warn_unused_result));
 void reload_fini(struct reload *reload);
 
-/* Reads both again and passes the good ones to the workers. */
+/* Reads all again and passes the good ones to the workers. */
 void reload_again(struct reload *reload, const struct options *options, struct worker *const workers[], size_t count);
 
 /* ---- show.c: the line in the log when the program serves, --check, and the first steps of --dev. No secrets. ---- */

@@ -1,14 +1,17 @@
-/* Reads certificate and keys, at the start and on SIGHUP. See daemon.h. */
+/* Reads certificates, keys and the masters, at the start and on SIGHUP. See daemon.h. */
 #include <assert.h>
 #include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 
 #include "api/auth/auth.h"
 #include "api/http/http.h"
 #include "daemon.h"
 #include "server/base/base.h"
 #include "server/metrics/metrics.h"
+#include "server/transport/transport.h"
 
-enum { MESSAGE_MAX = 1024 };
+enum { MESSAGE_MAX = OPTIONS_PATH_MAX + 512 };
 
 /* Reads the certificate, its key and the authorities, and keeps them. False: a message. */
 static bool reload_tls(struct reload *reload, const struct options *options, char *message, size_t size)
@@ -32,6 +35,13 @@ static bool reload_keys(struct reload *reload, const struct options *options, ch
 	return true;
 }
 
+static void free_masters(struct options *options)
+{
+	if (options) /* they have passwords */
+		explicit_bzero(options, sizeof *options);
+	free(options);
+}
+
 bool reload_init(struct reload *reload, const struct options *options, char *message, size_t size)
 {
 	char reason[MESSAGE_MAX];
@@ -53,6 +63,7 @@ void reload_fini(struct reload *reload)
 {
 	tls_unref(reload->tls);
 	keys_unref(reload->keys);
+	free_masters(reload->masters);
 	*reload = (struct reload){0};
 }
 
@@ -64,36 +75,90 @@ static void reload_log_failure(const char *event, const char *message)
 	log_end();
 }
 
+/* `moved`: for each master whose address has changed the old one, an arrow and the new one. */
+static void log_masters(const struct options *before, const struct options *after)
+{
+	struct text moved;
+	text_init(&moved);
+	for (size_t i = 0; i < after->master_count; i++) {
+		const char *from = before->masters[i].shown, *to = after->masters[i].shown;
+		if (strcmp(from, to) == 0)
+			continue;
+		text_printf(&moved, "%s%s -> %s", moved.len > 0 ? ", " : "", from, to);
+		metrics_set_address(i, to);
+	}
+	log_begin(LOG_INFO, "masters-reloaded");
+	log_text("file", after->masters_file[0] ? after->masters_file : NULL);
+	log_text("authorities", after->masters_ca[0] ? after->masters_ca : NULL);
+	log_text("certificate", after->masters_cert[0] ? after->masters_cert : NULL);
+	log_text("moved", moved.len > 0 ? moved.bytes : NULL);
+	log_end();
+	text_fini(&moved);
+}
+
+static bool again_tls(struct reload *reload, const struct options *options)
+{
+	char message[MESSAGE_MAX];
+	if (!reload_tls(reload, options, message, sizeof message)) {
+		reload_log_failure("tls-reload-failed", message);
+		return false;
+	}
+	log_begin(LOG_INFO, "tls-reloaded");
+	log_text("certificate", options->tls_cert);
+	log_end();
+	tls_announce(reload->tls);
+	return true;
+}
+
+static bool again_keys(struct reload *reload, const struct options *options)
+{
+	char message[MESSAGE_MAX];
+	if (!reload_keys(reload, options, message, sizeof message)) {
+		reload_log_failure("keys-reload-failed", message);
+		return false;
+	}
+	log_begin(LOG_INFO, "keys-reloaded");
+	log_text("file", options->keys);
+	log_num("keys", (int64_t)reload->keys->count);
+	log_end();
+	return true;
+}
+
+static bool again_masters(struct reload *reload, const struct options *options)
+{
+	char message[MESSAGE_MAX];
+	const struct options *before = reload->masters ? reload->masters : options;
+	struct options *masters = (struct options *)(void *)memory_copy((const char *)before, sizeof *before);
+	if ((options->masters_file[0] && !config_reload_masters(masters, message, sizeof message)) ||
+	    !transport_tls_load(masters, message, sizeof message)) {
+		reload_log_failure("masters-reload-failed", message);
+		free_masters(masters);
+		return false;
+	}
+	log_masters(before, masters);
+	free_masters(reload->masters);
+	reload->masters = masters;
+	return true;
+}
+
 void reload_again(struct reload *reload, const struct options *options, struct worker *const workers[], size_t count)
 {
 	assert(workers || count == 0);
-	char message[MESSAGE_MAX];
-	bool tls = options->tls_cert[0] && reload_tls(reload, options, message, sizeof message);
-	if (tls) {
-		log_begin(LOG_INFO, "tls-reloaded");
-		log_text("certificate", options->tls_cert);
-		log_end();
-		tls_announce(reload->tls);
-	} else if (options->tls_cert[0]) {
-		reload_log_failure("tls-reload-failed", message);
-	}
-	bool keys = options->keys[0] && reload_keys(reload, options, message, sizeof message);
-	if (keys) {
-		log_begin(LOG_INFO, "keys-reloaded");
-		log_text("file", options->keys);
-		log_num("keys", (int64_t)reload->keys->count);
-		log_end();
-	} else if (options->keys[0]) {
-		reload_log_failure("keys-reload-failed", message);
-	}
-	if (!options->tls_cert[0] && !options->keys[0]) {
+	bool has_tls = options->tls_cert[0], has_keys = options->keys[0],
+	     has_masters = options->masters_file[0] || transport_tls_is_used(options);
+	bool tls = has_tls && again_tls(reload, options);
+	bool keys = has_keys && again_keys(reload, options);
+	bool masters = has_masters && again_masters(reload, options);
+	if (!has_tls && !has_keys && !has_masters) {
 		log_begin(LOG_INFO, "nothing-to-reload");
 		log_text("note",
-			 "SIGHUP reads --tls-cert, --tls-key, --tls-client-ca and --keys anew; none of them is given");
+			 "SIGHUP reads the files of --tls-cert, --keys, --masters-file and of rediss:// masters "
+			 "anew; none of them is given");
 		log_end();
 	}
-	metrics_note_reload(tls == (options->tls_cert[0] != '\0') && keys == (options->keys[0] != '\0'));
+	metrics_note_reload(tls == has_tls && keys == has_keys && masters == has_masters);
 	for (size_t i = 0; i < count; i++)
-		worker_reload(workers[i], tls ? reload->tls : NULL, keys ? reload->keys : NULL);
+		worker_reload(workers[i], tls ? reload->tls : NULL, keys ? reload->keys : NULL,
+			      masters ? reload->masters->masters : NULL);
 	log_flush();
 }

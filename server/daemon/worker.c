@@ -64,6 +64,7 @@ struct worker {
 	bool turned;     /* the loop has answered `wake` since worker_poke() */
 	struct tls *tls; /* references, for the worker's thread to apply; NULL: no change */
 	struct keys *keys;
+	struct address *addresses; /* of the masters, from the heap; likewise */
 };
 
 static void enter_phase(struct worker *worker, enum phase phase)
@@ -284,9 +285,19 @@ static void begin_drain(struct worker *worker)
 	uv_timer_start(&worker->drain_timer, on_drain_timer, 0, DRAIN_LOOK_MS);
 }
 
-/* Also while draining: the worker still answers. */
-static void apply_reload(struct worker *worker, struct tls *tls, struct keys *keys)
+static void free_addresses(const struct worker *worker, struct address *addresses)
 {
+	if (addresses) /* they have passwords */
+		explicit_bzero(addresses, worker->options->master_count * sizeof *addresses);
+	free(addresses);
+}
+
+/* Also while draining: the worker still answers. */
+static void apply_reload(struct worker *worker, struct tls *tls, struct keys *keys, struct address *addresses)
+{
+	if (addresses && worker->phase != ENDING)
+		masters_set_addresses(worker->masters, addresses);
+	free_addresses(worker, addresses);
 	if (tls && worker->phase != ENDING)
 		api_set_tls(worker->api, tls);
 	if (keys && worker->phase != ENDING)
@@ -304,10 +315,12 @@ static void on_wake(uv_async_t *wake)
 	bool drain = worker->drain_wanted;
 	struct tls *tls = worker->tls;
 	struct keys *keys = worker->keys;
+	struct address *addresses = worker->addresses;
 	worker->tls = NULL;
 	worker->keys = NULL;
+	worker->addresses = NULL;
 	pthread_mutex_unlock(&worker->lock);
-	apply_reload(worker, tls, keys);
+	apply_reload(worker, tls, keys, addresses);
 	if (drain && worker->phase == SERVING)
 		begin_drain(worker);
 }
@@ -322,7 +335,7 @@ void worker_drain(struct worker *worker, uint32_t quiet_ms)
 	pthread_mutex_unlock(&worker->lock);
 }
 
-void worker_reload(struct worker *worker, struct tls *tls, struct keys *keys)
+void worker_reload(struct worker *worker, struct tls *tls, struct keys *keys, const struct address masters[])
 {
 	pthread_mutex_lock(&worker->lock);
 	bool running = worker->state != WORKER_ENDED;
@@ -333,6 +346,11 @@ void worker_reload(struct worker *worker, struct tls *tls, struct keys *keys)
 	if (running && keys) {
 		keys_unref(worker->keys);
 		worker->keys = keys_ref(keys);
+	}
+	if (running && masters) {
+		free_addresses(worker, worker->addresses);
+		worker->addresses = (struct address *)(void *)memory_copy(
+			(const char *)masters, worker->options->master_count * sizeof *masters);
 	}
 	if (running)
 		uv_async_send(&worker->wake);
@@ -474,6 +492,7 @@ void worker_free(struct worker *worker)
 	uv_loop_close(&worker->loop);
 	tls_unref(worker->tls);
 	keys_unref(worker->keys);
+	free_addresses(worker, worker->addresses);
 	pthread_cond_destroy(&worker->changed);
 	pthread_mutex_destroy(&worker->lock);
 	free(worker);

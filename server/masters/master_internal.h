@@ -91,6 +91,8 @@ struct master_link {
 
 /* Begins to connect in the next round of the loop. */
 void master_link_start(struct master_link *link);
+/* After link->address has changed, and the connection was ended: connects to it in the next round of the loop. */
+void master_link_restart(struct master_link *link);
 void master_link_set_up(struct master_link *link);
 /* Closes the connection and tries again later. Does nothing where it is down already. */
 void master_link_fail(struct master_link *link, const char *reason);
@@ -170,6 +172,7 @@ struct master_info {
 struct master {
 	struct masters *all;
 	size_t index;
+	struct address address;
 	struct metrics_master *metrics;
 	struct master_link link;
 
@@ -388,6 +391,8 @@ void master_pending_drop_all(struct master *master);
 
 void master_notification_init(struct masters *masters, master_subscribed_fn *note_subscribed);
 void master_notification_close(struct masters *masters);
+/* Ends the second connection. */
+void master_notification_drop(struct master *master);
 /* Can the channel be subscribed to? The answer goes to note_subscribed, later as a rule. */
 void master_notification_check(struct master *master);
 

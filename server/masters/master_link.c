@@ -114,6 +114,14 @@ void master_link_start(struct master_link *link)
 	master_link_set_timer(link, 0);
 }
 
+void master_link_restart(struct master_link *link)
+{
+	assert(link->state == LINK_DOWN && !link->connection);
+	link->attempts = 0;
+	link->tried = false;
+	master_link_set_timer(link, 0);
+}
+
 void master_link_set_up(struct master_link *link)
 {
 	assert(link->state == LINK_HANDSHAKE && link->connection);

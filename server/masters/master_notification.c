@@ -24,7 +24,7 @@ _Static_assert(3 * ALIVE_TICK_MS * UINT64_C(1000) < REDLOCK_ALIVE_US,
 
 /* ---- the second connection ---- */
 
-static void drop(struct master *master)
+void master_notification_drop(struct master *master)
 {
 	struct transport_connection *connection = master->notification.connection;
 	master->notification.connection = NULL;
@@ -139,7 +139,7 @@ static void on_message(void *arg, const redisReply *reply)
 		if (master->all->has_waiters)
 			report_missed(master->all);
 		else
-			drop(master); /* it was opened for master_notification_check() alone */
+			master_notification_drop(master); /* it was opened for master_notification_check() alone */
 	} else if (strcmp(reply->element[0]->str, "message") == 0 && reply->element[2]->type == REDIS_REPLY_STRING)
 		parse_notification(master, reply->element[2]->str, (size_t)reply->element[2]->len);
 }
@@ -184,7 +184,7 @@ static void open_second(struct master *master)
 		       now_us < master->notification.tried_us + SUBSCRIBE_MS * UINT64_C(1000);
 	if (master->notification.connection && in_time && master->notification.beside_us == master->up_us)
 		return;
-	drop(master);
+	master_notification_drop(master);
 	master->notification.tried_us = now_us;
 	master->notification.subscribed = false;
 	master->notification.beside_us = master->up_us;
@@ -258,7 +258,7 @@ void master_notification_close(struct masters *masters)
 {
 	masters->has_waiters = false;
 	for (size_t i = 0; i < masters->count; i++)
-		drop(&masters->list[i]);
+		master_notification_drop(&masters->list[i]);
 	transport_timer_free(masters->alive_timer);
 }
 

@@ -101,7 +101,7 @@ static const char *words_for(enum guard_reason reason)
 	case GUARD_BAD_EPOCH: return "its epoch is gone or another one; it may have forgotten locks";
 	case GUARD_CLOCK_FORWARD: return "its clock jumped forward, so locks may have run out early";
 	case GUARD_EVICTED: return "it dropped keys to save memory";
-	case GUARD_ROLLED_BACK: return "an older image of it was put back";
+	case GUARD_ROLLED_BACK: return "an older image of it was put back, or it was replaced and is back";
 	case GUARD_OTHER_CLUSTER: return "its epoch is for another cluster of redlockd";
 	case GUARD_OTHER_DIGEST: /* master_digest_describe() */
 	case GUARD_NO_REASON: break;
@@ -300,7 +300,8 @@ void masters_status(const struct masters *masters, size_t i, struct master_statu
 	ret_status->quarantine_remaining_ms = quarantine_left_ms(master);
 	ret_status->rtt_us = master->rtt_us;
 	memcpy(ret_status->version, master->info.product, sizeof ret_status->version);
-	memcpy(ret_status->run_id, master->info.run_id, sizeof ret_status->run_id);
+	if (master->info.product[0]) /* else it is that of a server that was replaced */
+		memcpy(ret_status->run_id, master->info.run_id, sizeof ret_status->run_id);
 	ret_status->warning_count = master->warning_count;
 	memcpy(ret_status->warnings, master->warnings, sizeof ret_status->warnings);
 }

@@ -64,7 +64,8 @@ struct masters *masters_new(struct uv_loop_s *loop, const struct options *option
 		master->reported_state = MASTER_DOWN;
 		snprintf(master->reason, sizeof master->reason, "connecting");
 		master->link.loop = loop;
-		master->link.address = &options->masters[i];
+		master->address = options->masters[i];
+		master->link.address = &master->address;
 		master->link.events = &link_events;
 		master->link.owner = master;
 		master_link_start(&master->link);
@@ -79,6 +80,39 @@ void masters_close(struct masters *masters)
 	for (size_t i = 0; i < masters->count; i++) {
 		master_link_close(&masters->list[i].link);
 		master_command_fail_batches(&masters->list[i]);
+	}
+}
+
+/* What was shown of the old server is not true of the new one. Its run_id stays, by which the new one is known to be
+ * another one. */
+static void forget_server(struct master *master)
+{
+	master->info.product[0] = '\0';
+	master->warning_count = 0;
+	master->clocked_us = master->clock_back_until_us = 0;
+	master->left_out = master->reported = false;
+	master->state_since_us = 0;
+	metrics_set(&master->metrics->warnings, 0);
+	metrics_set(&master->metrics->clocked, 0);
+	snprintf(master->reason, sizeof master->reason, "connecting");
+}
+
+void masters_set_addresses(struct masters *masters, const struct address addresses[])
+{
+	for (size_t i = 0; i < masters->count; i++) {
+		struct master *master = &masters->list[i];
+		bool moved = strcmp(master->address.shown, addresses[i].shown) != 0;
+		assert(master->link.state != LINK_CLOSED);
+		if (moved) {
+			master_notification_drop(master);
+			master_link_fail(&master->link, "replaced: another address was configured");
+			forget_server(master);
+		}
+		master->address = addresses[i];
+		if (!moved)
+			continue;
+		master_link_restart(&master->link);
+		master_state_report(master);
 	}
 }
 

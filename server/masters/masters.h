@@ -105,12 +105,16 @@ enum master_sent {
 	MASTER_REFUSED /* quarantined: likewise */
 };
 
-/* Starts to connect to all masters. */
+/* Starts to connect to all masters; copies their addresses. */
 struct masters *masters_new(struct uv_loop_s *loop, const struct options *options, struct metrics *metrics);
 /* Begins to close all connections; pending callbacks are called with FAILED now. Run the loop until it is empty, then
  * masters_free(). */
 void masters_close(struct masters *masters);
 void masters_free(struct masters *masters);
+/* Other addresses, users and passwords of the masters, as many as before; copied. New connections use them. Where an
+ * address has changed, another server is there: the connection to the old one ends, and the commands under way there
+ * are lost. The new one is checked like any server that is connected to. */
+void masters_set_addresses(struct masters *masters, const struct address addresses[]);
 
 /* True when each master has been reached or has failed once, and the guard has evaluated those that were reached: time
  * to listen. */

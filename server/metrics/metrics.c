@@ -42,13 +42,15 @@ static const char *const metrics_http[HTTP_COUNTERS] = {"all",         "address"
 static const char *const metrics_directions[2] = {"forward", "back"};
 static const char *metrics_reasons[QUARANTINE_REASON_COUNT]; /* written by metrics_init() only */
 
-/* Written by metrics_init() only. */
+/* Written by metrics_init() only, but for the labels. */
 static struct {
 	size_t workers, masters;
 	struct metrics *of[METRICS_WORKERS_MAX];
-	struct text labels[REDLOCK_MASTERS_MAX]; /* master="ADDRESS" */
+	struct text labels[REDLOCK_MASTERS_MAX]; /* master="ADDRESS"; under metrics_labels */
 	uint64_t began_us;                       /* since 1970 */
 } metrics_all;
+
+static pthread_rwlock_t metrics_labels = PTHREAD_RWLOCK_INITIALIZER;
 
 /* Written by the main thread alone. */
 static struct {
@@ -99,6 +101,15 @@ void metrics_init(size_t workers, size_t masters, const char *const addresses[])
 	metrics_all.began_us = clock_wall_us();
 	metrics_all.workers = workers;
 	metrics_all.masters = masters;
+}
+
+void metrics_set_address(size_t i, const char *address)
+{
+	assert(i < metrics_all.masters);
+	pthread_rwlock_wrlock(&metrics_labels);
+	metrics_all.labels[i].len = 0;
+	exposition_label(&metrics_all.labels[i], "master", address);
+	pthread_rwlock_unlock(&metrics_labels);
 }
 
 struct metrics *metrics_worker(size_t i)
@@ -258,13 +269,13 @@ static void metrics_render_quarantine_ends(struct text *page)
 static void metrics_render_reloads(struct text *page)
 {
 	exposition_number(page, "redlockd_config_reload_successful", "gauge",
-			  "1 if keys and certificates could be read the last time, at the start or on SIGHUP.",
+			  "1 if keys, certificates and masters could be read the last time, at the start or on SIGHUP.",
 			  metrics_load(&metrics_reloads.successful));
 	exposition_time(page, "redlockd_config_reload_timestamp_seconds", "gauge",
-			"When keys and certificates were last read successfully, in seconds since 1970.",
+			"When keys, certificates and masters were last read successfully, in seconds since 1970.",
 			metrics_load(&metrics_reloads.time_us));
 	exposition_number(page, "redlockd_config_reload_failures_total", "counter",
-			  "How often keys or certificates could not be read on SIGHUP.",
+			  "How often keys, certificates or masters could not be read on SIGHUP.",
 			  metrics_load(&metrics_reloads.failures));
 }
 
@@ -395,10 +406,12 @@ static void metrics_render_family(struct text *page, const struct family *family
 void metrics_render(struct text *page)
 {
 	assert(metrics_all.workers > 0);
+	pthread_rwlock_rdlock(&metrics_labels);
 	for (size_t i = 0; i < sizeof families / sizeof *families; i++)
 		if (families[i].render)
 			families[i].render(page);
 		else
 			metrics_render_family(page, &families[i]);
+	pthread_rwlock_unlock(&metrics_labels);
 	metrics_render_process(page, metrics_all.began_us);
 }

@@ -81,8 +81,11 @@ bool transport_is_in_tls_handshake(const struct transport_connection *connection
 
 /* ---- TLS to masters ---- */
 
-/* Reads the files that the options name, once, before there are threads. False: a message that names the option and the
- * file, also where files are named and no master is rediss://. Blocking: for the start alone. */
+/* True if a master is rediss://. */
+bool transport_tls_is_used(const struct options *options);
+/* Reads the files that the options name, for connections that begin from now on, of any thread. False: a message that
+ * names the option and the file, also where files are named and no master is rediss://; what was read before stays in
+ * use. Blocking: for the main thread. */
 bool transport_tls_load(const struct options *options, char *message, size_t message_size)
 	__attribute__((warn_unused_result));
 void transport_tls_unload(void);

@@ -1,8 +1,8 @@
 /* TLS to masters (rediss://), by OpenSSL. TLS 1.2 and newer; the name or the IP address of --masters must be in the
  * certificate (the CN counts where it names no host otherwise); a name is also sent (SNI).
  *
- * One set of authorities and one certificate of ours for the process: made by transport_tls_load() before there are
- * threads, and only read from then on. Each connection belongs to one worker. */
+ * One set of authorities and one certificate of ours for the process. transport_tls_load() replaces it as a whole; each
+ * connection keeps the one with which it began, and belongs to one worker. */
 #include <assert.h>
 #include <errno.h>
 #include <limits.h>
@@ -10,6 +10,7 @@
 #include <openssl/pem.h>
 #include <openssl/ssl.h>
 #include <openssl/x509v3.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -18,7 +19,8 @@
 
 enum { TRANSPORT_TLS_FILE_MAX = 1 << 20 };
 
-static SSL_CTX *tls_context; /* NULL: no master is rediss:// */
+static pthread_mutex_t tls_lock = PTHREAD_MUTEX_INITIALIZER;
+static SSL_CTX *tls_context; /* under tls_lock; NULL: no master is rediss:// */
 
 /* ---- files ---- */
 
@@ -35,16 +37,15 @@ enum pem_kind { PEM_AUTHORITIES, PEM_OWN, PEM_KEY };
 
 /* Adds all certificates of a PEM text. Of our own the first is ours, and the others lead from it to the authority.
  * NULL, or why not. */
-static const char *read_certificates(BIO *pem, enum pem_kind kind)
+static const char *read_certificates(SSL_CTX *context, BIO *pem, enum pem_kind kind)
 {
 	X509 *certificate;
 	size_t count = 0;
 	bool added = true;
 	while (added && (certificate = PEM_read_bio_X509(pem, NULL, NULL, no_passphrase)) != NULL) {
-		added = kind == PEM_AUTHORITIES
-				? X509_STORE_add_cert(SSL_CTX_get_cert_store(tls_context), certificate) == 1
-			: count == 0 ? SSL_CTX_use_certificate(tls_context, certificate) == 1
-				     : SSL_CTX_add1_chain_cert(tls_context, certificate) == 1;
+		added = kind == PEM_AUTHORITIES ? X509_STORE_add_cert(SSL_CTX_get_cert_store(context), certificate) == 1
+			: count == 0            ? SSL_CTX_use_certificate(context, certificate) == 1
+						: SSL_CTX_add1_chain_cert(context, certificate) == 1;
 		X509_free(certificate);
 		count++;
 	}
@@ -54,17 +55,18 @@ static const char *read_certificates(BIO *pem, enum pem_kind kind)
 }
 
 /* After the certificate: that they belong together is found here. */
-static const char *read_key(BIO *pem)
+static const char *read_key(SSL_CTX *context, BIO *pem)
 {
 	EVP_PKEY *key = PEM_read_bio_PrivateKey(pem, NULL, NULL, no_passphrase);
 	if (!key)
 		return "there is no key in it that can be read without a passphrase";
-	bool fits = SSL_CTX_use_PrivateKey(tls_context, key) == 1 && SSL_CTX_check_private_key(tls_context) == 1;
+	bool fits = SSL_CTX_use_PrivateKey(context, key) == 1 && SSL_CTX_check_private_key(context) == 1;
 	EVP_PKEY_free(key);
 	return fits ? NULL : "it is not the key of --masters-cert";
 }
 
-static bool read_file(const char *option, const char *path, enum pem_kind kind, char *message, size_t message_size)
+static bool read_file(SSL_CTX *context, const char *option, const char *path, enum pem_kind kind, char *message,
+		      size_t message_size)
 {
 	char refused[512];
 	const char *reason = NULL;
@@ -77,7 +79,7 @@ static bool read_file(const char *option, const char *path, enum pem_kind kind, 
 		if (!pem)
 			memory_exhausted("certificates");
 		ERR_clear_error();
-		reason = kind == PEM_KEY ? read_key(pem) : read_certificates(pem, kind);
+		reason = kind == PEM_KEY ? read_key(context, pem) : read_certificates(context, pem, kind);
 		BIO_free(pem);
 	}
 	if (!is_read)
@@ -90,23 +92,23 @@ static bool read_file(const char *option, const char *path, enum pem_kind kind, 
 	return is_read && !reason;
 }
 
-static bool read_files(const struct options *options, char *message, size_t size)
+static bool read_files(SSL_CTX *context, const struct options *options, char *message, size_t size)
 {
-	if (!options->masters_ca[0] && SSL_CTX_set_default_verify_paths(tls_context) != 1) {
+	if (!options->masters_ca[0] && SSL_CTX_set_default_verify_paths(context) != 1) {
 		snprintf(message, size, "--masters: the system's certificate authorities cannot be read: %s",
 			 first_error());
 		return false;
 	}
 	return (!options->masters_ca[0] ||
-		read_file("--masters-ca", options->masters_ca, PEM_AUTHORITIES, message, size)) &&
+		read_file(context, "--masters-ca", options->masters_ca, PEM_AUTHORITIES, message, size)) &&
 	       (!options->masters_cert[0] ||
-		(read_file("--masters-cert", options->masters_cert, PEM_OWN, message, size) &&
-		 read_file("--masters-key", options->masters_key, PEM_KEY, message, size)));
+		(read_file(context, "--masters-cert", options->masters_cert, PEM_OWN, message, size) &&
+		 read_file(context, "--masters-key", options->masters_key, PEM_KEY, message, size)));
 }
 
 /* The defaults without finite fields: those cost 0.1 s of the loop, and a server may ask for one before it has shown a
  * certificate. A list that names an unknown group is refused. */
-static bool set_groups(void)
+static bool set_groups(SSL_CTX *context)
 {
 	static const char *const lists[] = {
 		"*X25519MLKEM768/*X25519:P-256:X448:P-384:P-521",     /* OpenSSL 3.5 */
@@ -114,19 +116,32 @@ static bool set_groups(void)
 	};
 	bool set = false;
 	for (size_t i = 0; i < sizeof lists / sizeof *lists && !set; i++)
-		set = SSL_CTX_set1_groups_list(tls_context, lists[i]) == 1;
+		set = SSL_CTX_set1_groups_list(context, lists[i]) == 1;
 	if (set)
 		ERR_clear_error();
 	return set;
 }
 
+bool transport_tls_is_used(const struct options *options)
+{
+	bool used = false;
+	for (size_t i = 0; i < options->master_count; i++)
+		used = used || options->masters[i].tls;
+	return used;
+}
+
+static void replace_context(SSL_CTX *context)
+{
+	pthread_mutex_lock(&tls_lock);
+	SSL_CTX *before = tls_context;
+	tls_context = context;
+	pthread_mutex_unlock(&tls_lock);
+	SSL_CTX_free(before);
+}
+
 bool transport_tls_load(const struct options *options, char *message, size_t message_size)
 {
-	bool wanted = false;
-	assert(!tls_context);
-	for (size_t i = 0; i < options->master_count; i++)
-		wanted = wanted || options->masters[i].tls;
-	if (!wanted) {
+	if (!transport_tls_is_used(options)) {
 		const char *useless = options->masters_ca[0]     ? "--masters-ca"
 				      : options->masters_cert[0] ? "--masters-cert"
 								 : NULL;
@@ -134,26 +149,27 @@ bool transport_tls_load(const struct options *options, char *message, size_t mes
 			snprintf(message, message_size, "%s: no master is rediss://", useless);
 		return !useless;
 	}
-	tls_context = SSL_CTX_new(TLS_client_method());
-	if (!tls_context || SSL_CTX_set_min_proto_version(tls_context, TLS1_2_VERSION) != 1 || !set_groups()) {
+	SSL_CTX *context = SSL_CTX_new(TLS_client_method());
+	if (!context || SSL_CTX_set_min_proto_version(context, TLS1_2_VERSION) != 1 || !set_groups(context)) {
 		snprintf(message, message_size, "--masters: TLS cannot be set up: %s", first_error());
-		transport_tls_unload();
+		SSL_CTX_free(context);
 		return false;
 	}
-	SSL_CTX_set_verify(tls_context, SSL_VERIFY_PEER, NULL);
-	SSL_CTX_set_options(tls_context, SSL_OP_NO_RENEGOTIATION);
-	SSL_CTX_set_session_cache_mode(tls_context, SSL_SESS_CACHE_OFF);
-	SSL_CTX_set_mode(tls_context, SSL_MODE_ENABLE_PARTIAL_WRITE | SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER);
-	if (read_files(options, message, message_size))
-		return true;
-	transport_tls_unload();
-	return false;
+	SSL_CTX_set_verify(context, SSL_VERIFY_PEER, NULL);
+	SSL_CTX_set_options(context, SSL_OP_NO_RENEGOTIATION);
+	SSL_CTX_set_session_cache_mode(context, SSL_SESS_CACHE_OFF);
+	SSL_CTX_set_mode(context, SSL_MODE_ENABLE_PARTIAL_WRITE | SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER);
+	if (!read_files(context, options, message, message_size)) {
+		SSL_CTX_free(context);
+		return false;
+	}
+	replace_context(context);
+	return true;
 }
 
 void transport_tls_unload(void)
 {
-	SSL_CTX_free(tls_context);
-	tls_context = NULL;
+	replace_context(NULL);
 }
 
 /* ---- one connection ---- */
@@ -177,9 +193,12 @@ static bool expect_host(SSL *ssl, const char *given)
 
 struct ssl_st *transport_tls_begin(int fd, const struct address *address, char *ret_reason, size_t size)
 {
-	assert(tls_context && address->tls && address->host[0]);
+	assert(address->tls && address->host[0]);
 	ERR_clear_error();
+	pthread_mutex_lock(&tls_lock);
+	assert(tls_context);
 	SSL *ssl = SSL_new(tls_context);
+	pthread_mutex_unlock(&tls_lock);
 	if (!ssl || !expect_host(ssl, address->host) || SSL_set_fd(ssl, fd) != 1) {
 		snprintf(ret_reason, size, "tls: %s", first_error());
 		SSL_free(ssl);

@@ -148,8 +148,10 @@ static void set_options(struct world *world, struct proc *proc, bool bootstrap)
 	struct options *options = &proc->options;
 	bool other = config->unlike && !one_of(world, 3);
 	options->master_count = config->nodes;
-	for (unsigned i = 0; i < config->nodes; i++)
+	for (unsigned i = 0; i < config->nodes; i++) {
 		snprintf(options->masters[i].host, sizeof options->masters[i].host, "127.0.0.1");
+		options->masters[i].port = (uint16_t)i; /* daemon_transport.c */
+	}
 	options->min_ttl_ms = 1;
 	options->max_ttl_ms = other ? bounds_ms[below(world, 2)] : (uint32_t)(config->max_ttl_us / MS);
 	options->restart_guard = OPTIONS_GUARD_ON;

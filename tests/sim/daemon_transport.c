@@ -104,7 +104,7 @@ struct transport_connection *transport_connect(struct uv_loop_s *loop, const str
 					       const struct transport_connection *beside,
 					       const struct transport_events *events, void *arg)
 {
-	unsigned proc = current(), node = (unsigned)(address - world->procs[proc].options.masters);
+	unsigned proc = current(), node = address->port;
 	(void)loop, (void)attempt;
 	assert(node < world->config.nodes && (!beside || beside->node == node));
 	struct transport_connection *connection = connection_new(world, proc, node);

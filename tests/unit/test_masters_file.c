@@ -165,6 +165,55 @@ START_TEST(the_masters_come_from_one_place)
 }
 END_TEST
 
+/* ---- read again ---- */
+
+START_TEST(it_is_read_again)
+{
+	ck_assert(load_masters("redis://u:old@a:1\nunix:/b\nrediss://c/2\n"));
+	static const char again[] = "redis://u:new@a:1\nredis://other\nredis://C/2\n";
+	write_masters(again, sizeof again - 1);
+	ck_assert_msg(config_reload_masters(&options, message, sizeof message), "%s", message);
+	ck_assert_str_eq(options.masters[0].password, "new");
+	ck_assert_str_eq(options.masters[1].shown, "redis://other:6379");
+	ck_assert_str_eq(options.masters[2].shown, "redis://C:6379/2");
+	ck_assert_uint_eq(options.master_count, 3);
+}
+END_TEST
+
+/* Nothing of a bad file is used. */
+START_TEST(a_bad_file_is_not_read_again)
+{
+	static const struct {
+		const char *content, *reason;
+	} cases[] = {
+		{"redis://u:new@a:1\nunix:/b", ": has 2 masters and not 3: "},
+		{"redis://u:new@a:1\nunix:/b\nredis://c/2\nredis://d", ": has 4 masters and not 3: "},
+		{"unix:/b\nredis://u:new@a:1\nredis://c/2", ": master 1 was master 2: "},
+		{"redis://u:new@a:1\nredis://d\nredis://A:1/2", ": line 3: the same master twice; "},
+		{"redis://u:new@a:1\nredis://C\nredis://d/2", ": master 2 was master 3: "},
+		{"redis://u:new@a:1\nunix:/b\nredis://c", ": master 3: another database "},
+		{"redis://u:new@a:1\nunix:/b\nredis://d/3", ": master 3: another database "},
+		{"redis://u:s3cret@a:0\nunix:/b\nredis://c/2", ": line 1: "},
+		{"", ": holds no address; "},
+	};
+
+	ck_assert(load_masters("redis://u:old@a:1\nunix:/b\nredis://c/2"));
+	for (size_t i = 0; i < COUNT(cases); i++) {
+		write_masters(cases[i].content, strlen(cases[i].content));
+		ck_assert_msg(!config_reload_masters(&options, message, sizeof message), "%s", cases[i].content);
+		ck_assert_msg(strstr(message, cases[i].reason) != NULL, "%s: %s", cases[i].reason, message);
+		ck_assert_int_eq(strncmp(message, "--masters-file: ", 16), 0);
+		ck_assert(strstr(message, "s3cret") == NULL);
+		ck_assert_str_eq(options.masters[0].password, "old");
+		ck_assert_str_eq(options.masters[1].shown, "unix:/b");
+		ck_assert_str_eq(options.masters[2].shown, "redis://c:6379/2");
+	}
+	ck_assert_int_eq(chmod(masters_path, 0644), 0);
+	ck_assert(!config_reload_masters(&options, message, sizeof message));
+	ck_assert_ptr_nonnull(strstr(message, "must not be readable by others"));
+}
+END_TEST
+
 /* ---- the command line, the configuration file ---- */
 
 START_TEST(no_password_on_the_command_line)
@@ -218,7 +267,8 @@ int main(void)
 
 	tcase_add_checked_fixture(all, set_up, tear_down);
 	suite_add(all, a_file_of_masters_is_read, it_may_be_given_by_every_source, a_bad_file_of_masters_is_a_mistake,
-		  it_is_bounded, others_may_not_read_it, the_masters_come_from_one_place,
-		  no_password_on_the_command_line, a_configuration_file_with_a_password_is_a_secret);
+		  it_is_bounded, others_may_not_read_it, it_is_read_again, a_bad_file_is_not_read_again,
+		  the_masters_come_from_one_place, no_password_on_the_command_line,
+		  a_configuration_file_with_a_password_is_a_secret);
 	return suite_run("masters_file", all, NULL);
 }
