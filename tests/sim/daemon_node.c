@@ -282,6 +282,7 @@ static void other_command(struct world *world, const struct transport_connection
 			command->code |= model_token(&node->model, key) != 0 ? 1 << key : 0;
 		break;
 	case COMMAND_READ:
+		command->answer = (struct model_reply){0};
 		model_shared_list(&node->model, &node->model.keys[command->request.key], UINT64_MAX, &command->answer);
 		break;
 	default: break;
