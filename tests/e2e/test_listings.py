@@ -175,7 +175,7 @@ def names_of(pages):
 
 def test_the_locks_of_an_owner(service, resource):
     """Exact bytes: no beginning, no other case; with a prefix; and those without an owner."""
-    owners = ["worker-7", "worker-77", "Worker-7", "worker-", "müller", "a:b c&d", "o" * 128]
+    owners = [f"{resource}-7", f"{resource}-77", f"{resource}-7".upper(), f"{resource}-", f"{resource} müller", f"{resource}:b c&d", resource.ljust(128, "o")]
     for number, owner in enumerate(owners):
         for name in ("a", "b"):
             service.acquire(f"{resource}/{name}/{number}", owner=owner)
