@@ -31,15 +31,54 @@ packages_of() { # PART
 }
 
 lists_are_new=no
-apt_install() { # PACKAGE…
-	if [ $lists_are_new = no ]; then
-		as_root apt-get update -qq || return 1
-		lists_are_new=yes
-	fi
-	as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "$@"
+update_lists() {
+	[ $lists_are_new = no ] || return 0
+	logged build/packages.log as_root apt-get update -q || return 1
+	lists_are_new=yes
 }
 
-# No service may be started while packages are installed: no redis-server on its usual port, no Prometheus.
+list_installed() { dpkg-query -W -f '${db:Status-Status} ${binary:Package}\n' | sed -n 's/^installed //p'; }
+
+# The files of a package in a folder, given as a pattern of sed: their names.
+files_of() { # PACKAGE FOLDER
+	dpkg -L "$1" | sed -n "s,^$2/\([^/]*\)\$,\1,p"
+}
+
+# As `systemctl disable`, also where there is no systemd yet: an upgrade of the package leaves it so. Packages of the
+# base system (systemd, man-db) stay as they are.
+disable_services() { # PACKAGE…
+	for package in "$@"; do
+		[ "$(dpkg-query -W -f '${Priority}' "$package")" = optional ] || continue
+		for script in $(files_of "$package" /etc/init.d); do
+			as_root update-rc.d "$script" disable
+		done
+		for unit in $(files_of "$package" '\(/usr\)\?/lib/systemd/system' | grep -E '\.(service|socket|timer|path)$'); do
+			as_root find /etc/systemd/system -lname "*/$unit" -delete
+		done
+	done
+}
+
+# A service that comes with a package is not started: no redis-server on its usual port, no Prometheus. Nor is it
+# enabled at boot. Services that were there before stay as they are.
+apt_install() ( # PACKAGE…, in a subshell: however it ends, no policy is left
+	policy=/usr/sbin/policy-rc.d
+	made_policy=no
+	list_installed >build/packages.before
+	end_install() {
+		stop_progress
+		disable_services $(list_installed | grep -vxFf build/packages.before) >>build/packages.log 2>&1 || true
+		[ $made_policy = no ] || as_root rm -f $policy
+	}
+	trap end_install EXIT
+	trap 'exit 130' INT TERM HUP
+	if [ ! -e $policy ]; then
+		made_policy=yes
+		printf '#!/bin/sh\nexit 101\n' | as_root tee $policy >/dev/null && as_root chmod 755 $policy || exit 1
+	fi
+	logged build/packages.log as_root env DEBIAN_FRONTEND=noninteractive \
+		apt-get install -y -q --no-install-recommends "$@"
+)
+
 install_packages() {
 	missing=""
 	for package in "$@"; do
@@ -52,29 +91,31 @@ install_packages() {
 	}
 	say "installing$missing"
 	mkdir -p build
-	policy=/usr/sbin/policy-rc.d
-	made_policy=no
-	if [ ! -e $policy ]; then
-		printf '#!/bin/sh\nexit 101\n' | as_root tee $policy >/dev/null || return 1
-		as_root chmod 755 $policy
-		made_policy=yes
-	fi
-	status=0
-	apt_install $missing >build/packages.log 2>&1 </dev/null || status=$?
-	[ $made_policy = no ] || as_root rm -f $policy
-	[ $status = 0 ] || {
+	echo $missing | tr ' ' '\n' >>build/packages.installed
+	update_lists && apt_install $missing || {
 		tail -20 build/packages.log >&2
 		echo "dev: installing failed: see build/packages.log" >&2
 		return 1
 	}
 }
 
+# A command that may take long, with its output in a log: shown if it fails.
+fetch() { # LOG COMMAND…
+	fetch_log=build/$1.log
+	shift
+	mkdir -p build
+	logged "$fetch_log" "$@" && return 0
+	tail -20 "$fetch_log" >&2
+	return 1
+}
+
 install_npm() { # FOLDER: the packages of its package-lock.json
 	has npm || install_packages nodejs npm || return 1
 	cmp -s "$1/package-lock.json" "$1/node_modules/.installed" && return 0
 	say "installing the npm packages of $1"
-	(cd "$1" && npm ci --no-audit --no-fund --loglevel=error) && cp "$1/package-lock.json" "$1/node_modules/.installed"
+	fetch npm npm_ci "$1" && cp "$1/package-lock.json" "$1/node_modules/.installed"
 }
+npm_ci() { (cd "$1" && npm ci --no-audit --no-fund --loglevel=error); }
 
 # Go 1.22 or newer. Debian 12 has 1.19, which fetches a newer toolchain as a Go module: its sum is checked against Go's
 # database.
@@ -87,6 +128,9 @@ install_go() {
 	! go_is_new || return 0
 	has go || install_packages golang-go ca-certificates || return 1
 	say "fetching a newer Go ($go_toolchain)"
+	fetch go fetch_go && go_is_new
+}
+fetch_go() {
 	from=$(cd / && go mod download -json "golang.org/toolchain@$go_toolchain.linux-$(go env GOARCH)" |
 		sed -n 's/^.*"Dir": "\(.*\)".*$/\1/p')
 	[ -n "$from" ] || return 1
@@ -97,7 +141,6 @@ install_go() {
 	chmod +x build/tools/go.new/bin/* build/tools/go.new/pkg/tool/*/* # a module's files are not programs
 	mv build/tools/go.new build/tools/go
 	PATH="$PWD/build/tools/go/bin:$PATH"
-	go_is_new
 }
 
 pip_download() { # REQUIREMENTS FOLDER
@@ -113,6 +156,9 @@ install_helm() {
 	cmp -s build/helm.wanted build/tools/helm.installed && return 0
 	install_go || return 1
 	say "building helm, kubeconform and podsecurity, fetching schemas"
+	fetch helm build_helm && mv build/helm.wanted build/tools/helm.installed
+}
+build_helm() {
 	minor=34
 	chartutil=helm.sh/helm/v3/pkg/chartutil rules=helm.sh/helm/v3/pkg/lint/rules
 	(cd tests/helm/podsecurity && go build -trimpath -o ../../../build/tools/ -ldflags "-s -w
@@ -122,7 +168,7 @@ install_helm() {
 		pip_download tests/helm/requirements.txt build/tools &&
 		(cd tests/helm/podsecurity && go mod download -json github.com/prometheus-operator/prometheus-operator@v0.85.0) \
 			>build/tools/prometheus-operator.json &&
-		/usr/bin/python3 tests/helm/schemas.py build/tools && mv build/helm.wanted build/tools/helm.installed
+		/usr/bin/python3 tests/helm/schemas.py build/tools
 }
 
 # The generators of clients, in build/tools/clients.
@@ -134,6 +180,9 @@ install_clients() {
 		tests/clients/generated/typescript/package-lock.json >build/clients.wanted
 	cmp -s build/clients.wanted $tools.installed && return 0
 	say "fetching the generators of clients (pip, npm)"
+	fetch clients fetch_clients && mv build/clients.wanted $tools.installed
+}
+fetch_clients() {
 	rm -rf $tools
 	mkdir $tools
 	pip_download tests/clients/requirements.txt $tools &&
@@ -141,7 +190,7 @@ install_clients() {
 		/usr/bin/python3 -m pip install -q --no-deps --require-hashes --root-user-action=ignore --target $tools/python \
 			-r tests/clients/generated/python/requirements.txt &&
 		cp tests/clients/generated/typescript/package*.json $tools &&
-		(cd $tools && npm ci --no-audit --no-fund --loglevel=error) && mv build/clients.wanted $tools.installed
+		npm_ci $tools
 }
 
 # The parser of docker compose and the schema of the SBOM, pinned by tests/docker/compose/go.mod and
@@ -152,8 +201,11 @@ install_docker() {
 	cmp -s build/docker.wanted build/tools/docker.installed && return 0
 	install_go || return 1
 	say "building the parser of compose files, fetching the schema of CycloneDX"
+	fetch docker fetch_docker && mv build/docker.wanted build/tools/docker.installed
+}
+fetch_docker() {
 	(cd tests/docker/compose && go build -trimpath -o ../../../build/tools/ .) &&
-		pip_download tests/docker/requirements.txt build/tools && mv build/docker.wanted build/tools/docker.installed
+		pip_download tests/docker/requirements.txt build/tools
 }
 
 # Grafana's model of a dashboard, pinned by tests/seeing/requirements.txt.
@@ -162,14 +214,16 @@ install_seeing() {
 	cmp -s tests/seeing/requirements.txt build/tools/seeing.installed && return 0
 	say "fetching Grafana's model of a dashboard"
 	rm -f build/tools/grafana_foundation_sdk-*.whl
-	pip_download tests/seeing/requirements.txt build/tools &&
+	fetch seeing pip_download tests/seeing/requirements.txt build/tools &&
 		cp tests/seeing/requirements.txt build/tools/seeing.installed
 }
 
 # The services that the benchmarks compare with: tests/bench/peers.
 install_peers() {
 	install_go
+	say "building the service with redsync"
 	mkdir -p build/tools/bench
-	(cd tests/bench/peers/redsync && go build -trimpath -o ../../../../build/tools/bench/redsync .)
+	fetch redsync build_redsync
 	install_npm tests/bench/peers/node-redlock
 }
+build_redsync() { (cd tests/bench/peers/redsync && go build -trimpath -o ../../../../build/tools/bench/redsync .); }
