@@ -49,6 +49,16 @@ func main() {
 	check(err)
 	fmt.Println("inspected", held.Held, held.GetFence() == lease.Fence)
 
+	named := redlockd.NewExtendNamedRequest()
+	named.SetResource(resource)
+	again, answer, err := leases.ExtendLocks(ctx).LockToken(lease.Token).ExtendNamedRequest(*named).Execute()
+	check(err)
+	one, _, err := leases.GetLocks(ctx).Resource(resource).Execute()
+	check(err)
+	page, _, err := leases.GetLocks(ctx).Prefix(resource).Execute()
+	check(err)
+	fmt.Println("named", answer.StatusCode, again.Fence == lease.Fence, one.LockState.GetFence() == lease.Fence, len(page.LockList.Locks))
+
 	given := redlockd.NewReleaseRequest() // always a body: this generator sends null for one that is left out
 	given.SetToken(lease.Token)
 	answer, err = leases.ReleaseLock(ctx, resource).ReleaseRequest(*given).Execute()

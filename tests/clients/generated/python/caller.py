@@ -3,9 +3,9 @@ and asks a redlockd without a quorum. Prints one word for each step; test_genera
 import sys
 
 from redlockd_client import Client
-from redlockd_client.api.leases import acquire_lock, extend_lock, inspect_lock, release_lock
+from redlockd_client.api.leases import acquire_lock, extend_lock, extend_locks, get_locks, inspect_lock, release_lock
 from redlockd_client.api.operation import get_masters
-from redlockd_client.models import (AcquireRequest, AcquireUnavailableProblem, ExtendRequest, Lease, LeaseExpiredProblem, LockedProblem, LockState,
+from redlockd_client.models import (AcquireRequest, AcquireUnavailableProblem, ExtendNamedRequest, ExtendRequest, Lease, LeaseExpiredProblem, LockedProblem, LockList, LockState,
                                     MasterList, ReleaseRequest)
 
 url, resource, ill = sys.argv[1:]
@@ -32,6 +32,11 @@ tell("extended", answer.status_code.value, answer.parsed.validity_ms > 30000, an
 state = inspect_lock.sync(resource, client=client)
 assert isinstance(state, LockState)
 tell("inspected", state.held, state.fence == lease.fence)
+
+answer = extend_locks.sync_detailed(client=client, body=ExtendNamedRequest(resource=resource), lock_token=lease.token)
+state, page = get_locks.sync(client=client, resource=resource), get_locks.sync(client=client, prefix=resource)
+assert isinstance(state, LockState) and isinstance(page, LockList)
+tell("named", answer.status_code.value, answer.parsed.fence == lease.fence, state.fence == lease.fence, len(page.locks))
 
 answer = release_lock.sync_detailed(resource, client=client, body=ReleaseRequest(token=lease.token))
 tell("released", answer.status_code.value)

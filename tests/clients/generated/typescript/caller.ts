@@ -31,6 +31,14 @@ if (held.error) throw new Error(held.error.detail);
 if (typeof held.data !== "object") throw new Error("a stream of events, or nothing new");
 console.log("inspected", held.data.held, held.data.fence === lease.fence);
 
+const named = await redlockd.PUT("/locks", { params: { header }, body: { resource, ttl_ms: 60000 } });
+const one = await redlockd.GET("/locks", { params: { query: { resource } } });
+const page = await redlockd.GET("/locks", { params: { query: { prefix: resource } } });
+if (named.error ?? one.error ?? page.error) throw new Error("refused");
+if (typeof one.data !== "object" || !("held" in one.data)) throw new Error("not the state of a lock");
+if (typeof page.data !== "object" || !("locks" in page.data)) throw new Error("not a page of locks");
+console.log("named", named.response.status, named.data?.fence === lease.fence, one.data.fence === lease.fence, page.data.locks.length);
+
 const released = await redlockd.DELETE("/locks/{resource}", { params: { path, header } });
 console.log("released", released.response.status);
 
