@@ -10,6 +10,7 @@ from certificates import Authority
 from driver import Refused, driver, drivers, language  # noqa: F401
 from harness import SLOW, process_state, quote, starved_seconds, wait_until
 from key_fixtures import Key, Keyed
+from proxies import Apache
 from relay import CuttingRelay, Relay
 from test_redlockctl_again import Cutter, statuses
 
@@ -62,6 +63,21 @@ def test_the_bounds_of_the_server_are_taken(lab, resource, driver):
     wait_until(lambda: state(daemon, resource)["waiters"] == 1, what="it waits")
     assert lease.release() is True
     assert waits.get()["fence"] > lease.fence
+
+
+def test_behind_a_proxy_that_refuses_and_rewrites_names_in_a_path(lab, driver):
+    """Apache by default: 404 for an encoded slash, one slash for two."""
+    service, name, ttl = lab.service(3), "orders//4%2F2", 0.8 * SLOW
+    proxied = Apache(lab, service, {"    AllowEncodedSlashes NoDecode\n": "", " nocanon": ""})
+    assert proxied.curl("GET", "/locks/orders%2F42").status == 404
+    driver.client(url_of(proxied))
+    lease = driver.acquire(name, ttl=ttl)
+    assert lease.lost(2 * ttl).get()["lost"] is False, "it is renewed"
+    assert driver.ask("watch", resource=name, count=1)["state"]["fence"] == lease.fence
+    assert lease.release() is True
+    driver.acquire(name, ttl=20)
+    driver.ask("force", resource=name)
+    assert not service.curl("GET", "/locks?resource=" + quote(name)).json["held"]
 
 
 def test_a_lease_and_its_end(service, resource, driver):

@@ -1,4 +1,4 @@
-"""Real HAProxy and nginx in front of a redlockd, with the configurations that docs/how-to/operate.md gives."""
+"""Real HAProxy, nginx and Apache in front of a redlockd, with the configurations that docs/how-to/operate.md gives."""
 
 import os
 import pathlib
@@ -89,4 +89,16 @@ class Nginx(ReverseProxy):
         return ["/usr/sbin/nginx", "-e", "stderr", "-p", self.folder, "-c", path]
 
 
-PROXIES = {"haproxy": Haproxy, "nginx": Nginx}
+class Apache(ReverseProxy):
+    language, listens = "apache", "Listen 8080"
+
+    def complete(self, text):
+        modules = "".join(f"LoadModule {name}_module /usr/lib/apache2/modules/mod_{name}.so\n" for name in ("mpm_event", "authz_core", "proxy", "proxy_http"))
+        text = text.replace("*:8080", self.address)
+        return f"{modules}ServerName localhost\nPidFile {self.folder}/pid\nErrorLog {self.folder}/log\nDocumentRoot {self.folder}\n{text}"
+
+    def command(self, path):
+        return ["/usr/sbin/apache2", "-X", "-f", path]
+
+
+PROXIES = {"haproxy": Haproxy, "nginx": Nginx}  # those that notice at once that a client has left
