@@ -222,7 +222,12 @@ static void put_value(struct reading *reading, int member, const struct body_val
 		break;
 	case OWNER: put_string(reading, member, value, check_owner(value), &request->owner, &request->owner_len); break;
 	case TOKEN: put_token(reading, value); break;
-	case RESOURCES: put_resources(reading, value->json); break;
+	case RESOURCES:
+		if (json_array_size(value->json) == 0) /* some generated clients always send it */
+			reading->seen &= ~(1u << RESOURCES);
+		else
+			put_resources(reading, value->json);
+		break;
 	case TTL: put_integer(reading, member, value, limits->min_ttl_ms, limits->max_ttl_ms, &request->ttl_ms); break;
 	case WAIT: put_wait(reading, value); break;
 	case HOLD: request->hold = value->integer != 0; break;

@@ -190,7 +190,7 @@ static const struct {
 	{"resources", true, {"[\"b\",\"a\"]", "[\"\\u00e9\",\"a/b\",\"c\"]"}},
 	{"resources",
 	 false,
-	 {"null", "1", "\"a\"", "[]", "[\"a\"]", "[\"a\",1]", "[\"a\",\"a\"]", "[\"a\",\"\"]", "[\"a\",\"b\\n\"]",
+	 {"null", "1", "\"a\"", "{}", "[\"a\"]", "[\"a\",1]", "[\"a\",\"a\"]", "[\"a\",\"\"]", "[\"a\",\"b\\n\"]",
 	  "[\"a\",\"redlockd:x\"]", "[[\"a\"],\"b\"]"}},
 	{"metadata", true, {"{}", "{\"a\":{\"b\":[null,1,\"c\"]}}", "{\"a\":9223372036854775807}"}},
 	{"metadata", false, {"null", "1", "\"{}\"", "[]", "true", "{\"a\":9223372036854775808}"}},
@@ -262,6 +262,34 @@ START_TEST(test_named)
 	ck_assert_uint_eq(request.ttl_ms, request.operation == LEASE_EXTEND ? 30000 : 0);
 	ck_assert_mem_eq(request.token, request.operation == LEASE_FORCE ? before.token : TOKEN, LEASE_TOKEN_LEN);
 	free_texts(&request);
+}
+END_TEST
+
+/* Generated clients send an empty list where a program gave none. */
+START_TEST(test_no_resources)
+{
+	static const struct {
+		enum lease_operation operation;
+		const char *text, *field; /* NULL: it is good */
+	} rows[] = {
+		{LEASE_ACQUIRE, "{\"resource\":\"a\",\"resources\":[]}", NULL},
+		{LEASE_ACQUIRE, "{\"resources\":[],\"slots\":2,\"resource\":\"a\"}", NULL},
+		{LEASE_ACQUIRE, "{\"resources\":[]}", "resource"},
+		{LEASE_ACQUIRE, "{\"resources\":[],\"resource\":\"a\",\"resources\":[]}", "resources"},
+		{LEASE_RELEASE, "{\"token\":\"" TOKEN "\",\"resources\":[]}", "resource"},
+	};
+
+	for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+		struct lease_request request = {.operation = rows[i].operation};
+		struct field_errors errors = {0};
+		bool good = body_parse(rows[i].text, strlen(rows[i].text), NULL, &limits, &request, &errors);
+		ck_assert_msg(good == !rows[i].field, "%s", rows[i].text);
+		ck_assert_str_eq(good ? "" : errors.items[0].field, good ? "" : rows[i].field);
+		if (good)
+			ck_assert_mem_eq(request.resource, "a", 1);
+		ck_assert_uint_eq(request.set_count, 0);
+		free_texts(&request);
+	}
 }
 END_TEST
 
@@ -470,7 +498,7 @@ int main(void)
 	tcase_add_loop_test(tests, test_bodies, 0, sizeof(bodies) / sizeof(bodies[0]));
 	tcase_add_loop_test(tests, test_named, 0, sizeof named / sizeof named[0]);
 	tcase_add_loop_test(tests, test_members, 0, sizeof(members) / sizeof(members[0]));
-	suite_add(tests, test_values, test_hold, test_defaults, test_wait_is_not_inherited, test_wait_reasons,
-		  test_several, test_lengths, test_depth, test_metadata, test_token);
+	suite_add(tests, test_values, test_no_resources, test_hold, test_defaults, test_wait_is_not_inherited,
+		  test_wait_reasons, test_several, test_lengths, test_depth, test_metadata, test_token);
 	return suite_run("body", tests, NULL);
 }
