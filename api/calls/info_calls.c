@@ -259,7 +259,7 @@ static json_t *first_new(const struct stats_resource *resource, uint64_t now_us)
 		uint64_t waited_us = now_us > waiter->began_us ? now_us - waiter->began_us : 0;
 		json_array_append_new(
 			first, json_pack("{s:o*, s:I}", "owner",
-					 waiter->owner_len > 0 ? call_text_new(waiter->owner, waiter->owner_len) : NULL,
+					 waiter->owner_len > 0 ? json_stringn(waiter->owner, waiter->owner_len) : NULL,
 					 "waited_ms", (json_int_t)(waited_us / 1000)));
 	}
 	return first;

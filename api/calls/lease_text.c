@@ -32,13 +32,13 @@ static char *put_number(char *at, const char *name, uint64_t number)
 	return at + text_decimal(number, at);
 }
 
+/* Nothing for a text of another program that is no UTF-8. */
 static char *put_owner(char *at, const char *owner, size_t len)
 {
 	assert(len <= LEASE_OWNER_MAX);
-	if (len == 0)
+	if (len == 0 || !utf8_is_valid(owner, len))
 		return at;
-	at = stpcpy(at, ",\"owner\":");
-	return utf8_is_valid(owner, len) ? put_string(at, owner, len) : stpcpy(at, "null");
+	return put_string(stpcpy(at, ",\"owner\":"), owner, len);
 }
 
 /* In the order in which they were given: see body.c. */
@@ -97,9 +97,8 @@ char *lease_votes_write(char *at, const struct redlock_votes *votes)
 
 static char *put_holder(char *at, const struct lease_holder *holder, const char *metadata, size_t metadata_len)
 {
-	size_t len = holder->owner_len;
-	at = stpcpy(at, ",\"holder\":{\"owner\":");
-	at = len > 0 && utf8_is_valid(holder->owner, len) ? put_string(at, holder->owner, len) : stpcpy(at, "null");
+	char *first = stpcpy(at, ",\"holder\":");
+	at = put_owner(first, holder->owner, holder->owner_len);
 	if (holder->fence > 0)
 		at = put_number(at, ",\"fence\":", holder->fence);
 	if (holder->mode == LEASE_SHARED)
@@ -108,6 +107,8 @@ static char *put_holder(char *at, const struct lease_holder *holder, const char 
 		at = put_number(at, ",\"slot\":", holder->slot);
 	if (metadata)
 		at = mempcpy(stpcpy(at, ",\"metadata\":"), metadata, metadata_len);
+	at += at == first; /* nothing is known of it */
+	*first = '{';      /* in the place of a comma */
 	*at++ = '}';
 	return at;
 }

@@ -1,8 +1,8 @@
 /* The state of a lock as JSON text, without a tree of values in between: up to 100 holders are written in one round of
  * the loop. See calls_internal.h.
  *
- * What comes from Redis may be another program's. A text that is not UTF-8 is null, and metadata that is no object of
- * JSON is left out. Pure; any thread. */
+ * What comes from Redis may be another program's. An owner or a caller that is not UTF-8, and metadata that is no object
+ * of JSON, are left out. Pure; any thread. */
 #include <assert.h>
 #include <string.h>
 
@@ -70,7 +70,7 @@ const char *state_metadata(const struct lease_holder *holder, size_t *ret_len)
 
 static void put_owner(struct text *text, const struct lease_holder *holder)
 {
-	if (holder->owner_len > 0)
+	if (holder->owner_len > 0 && utf8_is_valid(holder->owner, holder->owner_len))
 		put_text(text, ",\"owner\":", holder->owner, holder->owner_len);
 	if (holder->fence > 0)
 		put_decimal(text, ",\"fence\":", holder->fence);
@@ -89,9 +89,9 @@ static void put_held_ms(struct text *text, const struct lease_holder *holder)
 static void put_caller(struct text *text, const struct lease_holder *holder)
 {
 	size_t metadata_len;
-	const char *metadata = state_metadata(holder, &metadata_len);
-	if (holder->caller_len > 0)
-		put_text(text, ",\"caller\":", holder->owner + holder->owner_len, holder->caller_len);
+	const char *caller = holder->owner + holder->owner_len, *metadata = state_metadata(holder, &metadata_len);
+	if (holder->caller_len > 0 && utf8_is_valid(caller, holder->caller_len))
+		put_text(text, ",\"caller\":", caller, holder->caller_len);
 	if (!metadata)
 		return;
 	put(text, ",\"metadata\":");

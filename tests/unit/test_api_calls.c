@@ -151,7 +151,7 @@ START_TEST(test_inspect)
 	/* held by another program's key, which is not UTF-8 */
 	world.leases.answer.holder = (struct lease_holder){.known = true, .owner_len = 2, .owner = "\xff\xfe"};
 	ck_assert_int_eq(ask(client, "GET /locks/a HTTP/1.1\r\n" HOST "\r\n"), 200);
-	HAS("\"owner\":null");
+	HAS_NOT("owner");
 	HAS_NOT("fence"); /* not known */
 	close(client);
 }
@@ -219,7 +219,7 @@ START_TEST(test_locked_members)
 	world.leases.answer.holder.owner_len = 0;
 	world.leases.answer.holder.fence = 0; /* not known */
 	ck_assert_int_eq(ask(client, post_a), 409);
-	HAS("\"holder\":{\"owner\":null}");
+	HAS("\"holder\":{}");
 	world.leases.answer.holder.known = false;
 	ck_assert_int_eq(ask(client, post_a), 409);
 	HAS_NOT("holder\":");

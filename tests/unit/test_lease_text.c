@@ -9,12 +9,6 @@
 
 #define TOKEN "0123456789abcdef0123456789abcdef01234567"
 
-static json_t *text_or_null(const char *bytes, size_t len)
-{
-	json_t *text = json_stringn(bytes, len);
-	return text != NULL ? text : json_null();
-}
-
 /* The same lease by the library. */
 static char *by_library(const struct lease_request *lease, const struct lease_answer *answer)
 {
@@ -29,7 +23,7 @@ static char *by_library(const struct lease_request *lease, const struct lease_an
 	json_object_set_new(object, "token", json_stringn(answer->token, LEASE_TOKEN_LEN));
 	json_object_set_new(object, "fence", json_integer((json_int_t)answer->fence));
 	if (owner_len > 0)
-		json_object_set_new(object, "owner", text_or_null(owner, owner_len));
+		json_object_set_new(object, "owner", json_stringn(owner, owner_len)); /* no UTF-8: it is not set */
 	json_object_set_new(object, "ttl_ms", json_integer(answer->ttl_ms));
 	json_object_set_new(object, "validity_ms", json_integer(answer->validity_ms));
 	json_object_set_new(object, "drift_ms", json_integer(answer->drift_ms));
@@ -132,8 +126,8 @@ static char *refusal_by_library(const struct lease_answer *answer, const char *d
 {
 	const struct lease_holder *holder = &answer->holder;
 	const struct redlock_votes *votes = &answer->votes;
-	json_t *owner = holder->owner_len > 0 ? text_or_null(holder->owner, holder->owner_len) : json_null();
-	json_t *its = json_pack("{s:o, s:I, s:s*, s:o*, s:o*}", "owner", owner, "fence", (json_int_t)holder->fence,
+	json_t *owner = holder->owner_len > 0 ? json_stringn(holder->owner, holder->owner_len) : NULL;
+	json_t *its = json_pack("{s:o*, s:I, s:s*, s:o*, s:o*}", "owner", owner, "fence", (json_int_t)holder->fence,
 				"mode", holder->mode == LEASE_SHARED ? "shared" : NULL, "slot",
 				holder->mode == LEASE_SLOT ? json_integer(holder->slot) : NULL, "metadata",
 				metadata ? json_loads(metadata, 0, NULL) : NULL);
