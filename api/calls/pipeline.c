@@ -13,10 +13,16 @@
 
 #include "calls_internal.h"
 
-static bool pipeline_reject_route(struct call *call, const char *method, const char *path)
+/* Answers a request for which there is no route. */
+static bool pipeline_answer_routeless(struct call *call, const char *method, const char *path)
 {
 	char detail[192];
 	assert(!call->route);
+	if (call->allow[0] != '\0' && strcmp(method, "OPTIONS") == 0) {
+		strcat(call->allow, ", OPTIONS");
+		reply_empty(call->request, 204);
+		return false;
+	}
 	if (call->allow[0] != '\0') {
 		snprintf(detail, sizeof detail, "This path takes %s, not %.20s.%s", call->allow, method,
 			 strcmp(method, "POST") == 0 && strncmp(path, "/locks/", 7) == 0
@@ -38,7 +44,7 @@ static bool pipeline_route(struct call *call, const char *method, const char *pa
 	}
 	call->route = route_find(method, path, query, &call->rest, call->allow);
 	if (!call->route)
-		return pipeline_reject_route(call, method, path);
+		return pipeline_answer_routeless(call, method, path);
 	call->request->route = route_index(call->route);
 	return true;
 }

@@ -43,7 +43,7 @@ def described_responses():
             for status, response in item[method]["responses"].items():
                 pointer = response.get("$ref", f"#/paths/{escape(pattern)}/{method}/responses/{status}")
                 found[method.upper(), pattern, int(status)] = pointer.removeprefix("#"), resolve(response)
-    for name, status in (("preflight", 204), ("unknown-path", 404), ("unknown-method", 405), ("too-large-a-body", 413)):
+    for name, status in (("options", 204), ("unknown-path", 404), ("unknown-method", 405), ("too-large-a-body", 413)):
         response = DESCRIPTION["x-other-requests"][name]
         found["*", "*", status] = response["$ref"].removeprefix("#"), resolve(response)
     return found

@@ -217,6 +217,7 @@ def gather_access(lab, answers):
     answers.ask(service, "DELETE", "/locks/mine/a?force=true&fence=0", ONE, 400, headers=with_key("all"))
     answers.ask(service, "DELETE", f"/locks/mine/a?force=true&fence={lease['fence']}", ONE, 204, headers=with_key("all"))
     answers.ask(service, "DELETE", "/locks/mine/a?force=true", ONE, 410, headers=with_key("all"))
+    answers.ask(service, "OPTIONS", "/locks/mine/a", "*", 204)
     page = {"Origin": "https://ops.example"}
     answers.ask(service, "OPTIONS", "/locks", "*", 204, headers={**page, "Access-Control-Request-Method": "POST"})
     assert answers.rows[-1][2].headers["access-control-allow-origin"] == "https://ops.example"

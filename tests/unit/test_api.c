@@ -203,7 +203,11 @@ START_TEST(test_method_not_allowed)
 	assert_code("method-not-allowed");
 	ck_assert_int_eq(ask(client, "POST /locks/a HTTP/1.1\r\n" HOST "\r\n"), 405);
 	HAS("Allow: PUT, DELETE, GET, HEAD\r\n");
-	ck_assert_int_eq(ask(client, "OPTIONS /healthz HTTP/1.1\r\n" HOST "\r\n"), 405);
+	ck_assert_int_eq(ask(client, "OPTIONS /healthz HTTP/1.1\r\n" HOST "\r\n"), 204);
+	HAS("Allow: GET, HEAD, OPTIONS\r\n");
+	ck_assert_int_eq(ask(client, "OPTIONS /locks/a?force=true HTTP/1.1\r\n" HOST "\r\n"), 204);
+	HAS("Allow: PUT, DELETE, GET, HEAD, OPTIONS\r\n");
+	ck_assert_int_eq(ask(client, "OPTIONS /nope HTTP/1.1\r\n" HOST "\r\n"), 404);
 	ck_assert_int_eq(ask(client, "BREW / HTTP/1.1\r\n" HOST "\r\n"), 405);
 	ck_assert_int_eq(ask(client, "GET /nope HTTP/1.1\r\n" HOST "\r\n"), 404);
 	assert_code("not-found");
