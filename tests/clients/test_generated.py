@@ -67,13 +67,12 @@ def test_typescript(call, tmp_path):
 
 
 def test_python(call, tmp_path):
-    """With openapi-python-client, which drops what it does not understand: that is the page of this description alone."""
+    """With openapi-python-client, which drops what it does not understand, and warns of it."""
     python = TOOLS / "python"
     environment = {**os.environ, "PYTHONPATH": str(python), "PATH": f"{python / 'bin'}:{os.environ['PATH']}"}
     said = run("/usr/bin/python3", "-m", "openapi_python_client", "generate", "--path", str(ROOT / "openapi.yaml"), "--output-path", "made",
                folder=tmp_path, env=environment)
-    assert re.findall(r"^WARNING (.*)$", said, re.M) == ["parsing GET /openapi.yaml within operation."], said
-    assert "Unable to" not in said, said
+    assert not re.search(r"WARNING|Unable to", said), said
     calls = [path.read_text(encoding="utf-8") for path in (tmp_path / "made").rglob("api/*/*.py")]
     assert len(calls) > 10 and not [text for text in calls if "client: AuthenticatedClient," in text], "a Client without a key will do"
     shutil.copy(SOURCES / "python" / "caller.py", tmp_path / "made")
