@@ -45,16 +45,28 @@ def call(lab, service, resource):
     return one
 
 
-def test_go(call, tmp_path):
-    """With openapi-generator."""
-    shutil.copytree(SOURCES / "go", tmp_path, dirs_exist_ok=True)
+def generate(folder, language, *properties):
+    """With openapi-generator, in the folder `redlockd`."""
     jar = str(TOOLS / "openapi_generator_cli" / "openapi-generator.jar")
-    run("java", "-XX:TieredStopAtLevel=1", "-jar", jar, "generate", "-g", "go", "-i", str(ROOT / "openapi.yaml"), "-o", "redlockd",
-        "--additional-properties=packageName=redlockd,withGoMod=false",
-        "--global-property=apiTests=false,modelTests=false,apiDocs=false,modelDocs=false", folder=tmp_path)
+    run("java", "-XX:TieredStopAtLevel=1", "-jar", jar, "generate", "-g", language, "-i", str(ROOT / "openapi.yaml"), "-o", "redlockd",
+        "--additional-properties=" + ",".join(properties), "--global-property=apiTests=false,modelTests=false,apiDocs=false,modelDocs=false", folder=folder)
+
+
+def test_go(call, tmp_path):
+    shutil.copytree(SOURCES / "go", tmp_path, dirs_exist_ok=True)
+    generate(tmp_path, "go", "packageName=redlockd", "withGoMod=false")
     run("go", "vet", "./...", folder=tmp_path)
     run("go", "build", "-o", "caller", ".", folder=tmp_path)
     call("./caller", folder=tmp_path)
+
+
+def test_java(call, tmp_path):
+    shutil.copy(SOURCES / "java" / "Caller.java", tmp_path)
+    package = "org.example.redlockd"
+    generate(tmp_path, "java", "library=native", f"invokerPackage={package}", f"apiPackage={package}.api", f"modelPackage={package}.model")
+    sources = [str(path) for path in (tmp_path / "redlockd" / "src" / "main" / "java").rglob("*.java")]
+    run("javac", "-nowarn", "-proc:none", "-d", "classes", "-cp", f"{TOOLS}/java/*", "Caller.java", *sources, folder=tmp_path)
+    call("java", "-XX:TieredStopAtLevel=1", "-cp", f"classes:{TOOLS}/java/*", "Caller", folder=tmp_path)
 
 
 def test_typescript(call, tmp_path):

@@ -172,14 +172,15 @@ build_helm() {
 }
 
 # The generators of clients, in build/tools/clients.
+maven_copy=org.apache.maven.plugins:maven-dependency-plugin:3.6.1:copy-dependencies
 install_clients() {
 	install_go || return 1
 	tools=build/tools/clients
 	mkdir -p build/tools
-	cat tests/clients/requirements.txt tests/clients/generated/*/requirements.txt \
+	cat tests/clients/requirements.txt tests/clients/generated/*/requirements.txt tests/clients/generated/java/pom.xml \
 		tests/clients/generated/typescript/package-lock.json >build/clients.wanted
 	cmp -s build/clients.wanted $tools.installed && return 0
-	say "fetching the generators of clients (pip, npm)"
+	say "fetching the generators of clients (pip, npm, Maven)"
 	fetch clients fetch_clients && mv build/clients.wanted $tools.installed
 }
 fetch_clients() {
@@ -189,6 +190,7 @@ fetch_clients() {
 		/usr/bin/python3 -m zipfile -e $tools/openapi_generator_cli-*.whl $tools && rm $tools/*.whl &&
 		/usr/bin/python3 -m pip install -q --no-deps --require-hashes --root-user-action=ignore --target $tools/python \
 			-r tests/clients/generated/python/requirements.txt &&
+		mvn -q -B -f tests/clients/generated/java/pom.xml "$maven_copy" -DoutputDirectory="$PWD/$tools/java" &&
 		cp tests/clients/generated/typescript/package*.json $tools &&
 		npm_ci $tools
 }

@@ -1,0 +1,87 @@
+// A caller of the Java client that openapi-generator makes from openapi.yaml: takes a lock, is refused a second time, extends, looks, releases.
+// Prints one word for each step; test_generated.py reads them.
+import com.fasterxml.jackson.core.JsonProcessingException;
+import org.example.redlockd.ApiClient;
+import org.example.redlockd.ApiException;
+import org.example.redlockd.ApiResponse;
+import org.example.redlockd.api.LeasesApi;
+import org.example.redlockd.api.OperationApi;
+import org.example.redlockd.model.AcquireRequest;
+import org.example.redlockd.model.AcquireUnavailableProblem;
+import org.example.redlockd.model.ExtendRequest;
+import org.example.redlockd.model.Lease;
+import org.example.redlockd.model.LeaseExpiredProblem;
+import org.example.redlockd.model.LockState;
+import org.example.redlockd.model.LockedProblem;
+import org.example.redlockd.model.MasterList;
+import org.example.redlockd.model.ReleaseRequest;
+
+public final class Caller {
+	private interface Call {
+		void run() throws ApiException;
+	}
+
+	private static ApiClient client(String url) {
+		ApiClient client = new ApiClient();
+		client.updateBaseUri(url);
+		return client;
+	}
+
+	private static ApiException problem(Call call) {
+		try {
+			call.run();
+		} catch (ApiException problem) {
+			return problem;
+		}
+		throw new IllegalStateException("no problem");
+	}
+
+	/** This generator makes types of the problems, and leaves it to the caller to read them. */
+	private static <T> T read(ApiException problem, Class<T> type) throws JsonProcessingException {
+		return ApiClient.createDefaultObjectMapper().readValue(problem.getResponseBody(), type);
+	}
+
+	private static void say(Object... words) {
+		StringBuilder line = new StringBuilder();
+		for (Object word : words)
+			line.append(line.length() > 0 ? " " : "").append(word);
+		System.out.println(line);
+	}
+
+	public static void main(String[] arguments) throws ApiException, JsonProcessingException {
+		LeasesApi leases = new LeasesApi(client(arguments[0]));
+		LeasesApi ill = new LeasesApi(client(arguments[2]));
+		String resource = arguments[1];
+		AcquireRequest wanted = new AcquireRequest().resource(resource).ttlMs(30000);
+
+		ApiResponse<Lease> acquired = leases.acquireLockWithHttpInfo(wanted, null);
+		Lease lease = acquired.getData();
+		say("acquired", acquired.getStatusCode(), lease.getFence() > 0 && lease.getValidityMs() < 30000);
+
+		ApiException refused = problem(() -> leases.acquireLock(wanted, null));
+		LockedProblem locked = read(refused, LockedProblem.class);
+		say("refused", refused.getCode(), true, locked.getCode().getValue(), locked.getRetryAfterMs() > 0,
+			locked.getHolder().getFence().equals(lease.getFence()), locked.getVotes().getNeeded());
+
+		ApiResponse<Lease> extended = leases.extendLockWithHttpInfo(resource, lease.getToken(), new ExtendRequest().ttlMs(60000));
+		say("extended", extended.getStatusCode(), extended.getData().getValidityMs() > 30000,
+			extended.getData().getFence().equals(lease.getFence()));
+
+		LockState state = leases.inspectLock(resource, null, null, null);
+		say("inspected", state.getHeld(), state.getFence().equals(lease.getFence()));
+
+		ReleaseRequest given = new ReleaseRequest().token(lease.getToken());
+		say("released", leases.releaseLockWithHttpInfo(resource, null, null, null, given).getStatusCode());
+
+		ApiException gone = problem(() -> leases.releaseLock(resource, null, null, null, given));
+		say("expired", gone.getCode(), true, read(gone, LeaseExpiredProblem.class).getCode().getValue());
+
+		ApiException unavailable = problem(() -> ill.acquireLock(wanted, null));
+		AcquireUnavailableProblem why = read(unavailable, AcquireUnavailableProblem.class);
+		say("unavailable", unavailable.getCode(), true, why.getCode().getValue(), why.getVotes().getNeeded());
+
+		MasterList masters = new OperationApi(client(arguments[0])).getMasters();
+		say("masters", masters.getQuorum().getVoting(), masters.getMasters().get(0).getReason() == null,
+			masters.getMasters().get(0).getVersion() != null);
+	}
+}
