@@ -112,10 +112,10 @@ void reply_add_header(struct MHD_Response *response, const char *name, const cha
 static void reply_keep_alive(struct MHD_Response *response, uint32_t idle_timeout_ms)
 {
 	uint32_t margin_ms = MAX(idle_timeout_ms / 10, 1000U);
-	char text[32];
+	char text[32] = "timeout=";
 	if (idle_timeout_ms < margin_ms + 1000)
 		return;
-	snprintf(text, sizeof text, "timeout=%u", (idle_timeout_ms - margin_ms) / 1000);
+	text[8 + text_decimal((idle_timeout_ms - margin_ms) / 1000, text + 8)] = '\0';
 	reply_add_header(response, "Keep-Alive", text);
 	/* a header of this connection only must be named there */
 	MHD_set_response_options(response, MHD_RF_SEND_KEEP_ALIVE_HEADER, MHD_RO_END);
