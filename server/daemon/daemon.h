@@ -115,8 +115,8 @@ struct reload {
 	struct options *masters; /* NULL until SIGHUP: as given, but with the masters that were read last */
 };
 
-/* Reads all for the first time, but --masters-file, which is in *options. False: a message of one line; then nothing
- * needs to be freed. */
+/* Reads all for the first time, but the files of the masters, which were read before. False: a message of one line;
+ * then nothing needs to be freed. */
 bool reload_init(struct reload *reload, const struct options *options, char *message, size_t size)
 	__attribute__((warn_unused_result));
 void reload_fini(struct reload *reload);

@@ -11,7 +11,7 @@
 #include "server/metrics/metrics.h"
 #include "server/transport/transport.h"
 
-enum { MESSAGE_MAX = OPTIONS_PATH_MAX + 512 };
+enum { MESSAGE_MAX = OPTIONS_PATH_MAX + 512, HOUR_S = 60 * 60 };
 
 /* Reads the certificate, its key and the authorities, and keeps them. False: a message. */
 static bool reload_tls(struct reload *reload, const struct options *options, char *message, size_t size)
@@ -42,6 +42,31 @@ static void free_masters(struct options *options)
 	free(options);
 }
 
+/* As tls_announce(), which see. */
+static void announce_masters_file(const char *path, const struct transport_tls_dates *dates)
+{
+	int64_t now_s = (int64_t)(clock_wall_us() / 1000000);
+	const char *event = dates->expiry_s <= now_s                                ? "masters-certificate-expired"
+			    : dates->expiry_s - now_s < TLS_WARN_DAYS * 24 * HOUR_S ? "masters-certificate-expires-soon"
+			    : dates->activation_s > now_s ? "masters-certificate-not-valid-yet"
+							  : NULL;
+	if (dates->expiry_s == 0 || !event)
+		return;
+	log_begin(LOG_WARN, event);
+	log_text("certificate", path);
+	log_num("hours_left", (dates->expiry_s - now_s) / HOUR_S);
+	log_end();
+}
+
+static void announce_masters(const struct options *options)
+{
+	struct transport_tls_dates authority, own;
+	transport_tls_dates(&authority, &own);
+	announce_masters_file(options->masters_ca, &authority);
+	announce_masters_file(options->masters_cert, &own);
+	metrics_note_masters_expiry((uint64_t)authority.expiry_s, (uint64_t)own.expiry_s);
+}
+
 bool reload_init(struct reload *reload, const struct options *options, char *message, size_t size)
 {
 	char reason[MESSAGE_MAX];
@@ -55,6 +80,7 @@ bool reload_init(struct reload *reload, const struct options *options, char *mes
 	}
 	if (reload->tls)
 		tls_announce(reload->tls);
+	announce_masters(options);
 	metrics_note_reload(true);
 	return true;
 }
@@ -138,6 +164,7 @@ static bool again_masters(struct reload *reload, const struct options *options)
 	log_masters(before, masters);
 	free_masters(reload->masters);
 	reload->masters = masters;
+	announce_masters(options);
 	return true;
 }
 

@@ -55,6 +55,7 @@ static pthread_rwlock_t metrics_labels = PTHREAD_RWLOCK_INITIALIZER;
 /* Written by the main thread alone. */
 static struct {
 	_Atomic uint64_t successful, time_us, failures;
+	_Atomic uint64_t masters_ca_s, masters_cert_s; /* expiry; 0: not given */
 } metrics_reloads;
 
 const char *master_error_name(enum master_error error)
@@ -177,6 +178,12 @@ void metrics_note_reload(bool successful)
 		metrics_add(&metrics_reloads.failures, 1);
 }
 
+void metrics_note_masters_expiry(uint64_t authority_s, uint64_t own_s)
+{
+	metrics_set(&metrics_reloads.masters_ca_s, authority_s);
+	metrics_set(&metrics_reloads.masters_cert_s, own_s);
+}
+
 /* ---- metrics with a function of their own ---- */
 
 static void metrics_render_quorum(struct text *page)
@@ -279,6 +286,22 @@ static void metrics_render_reloads(struct text *page)
 			  metrics_load(&metrics_reloads.failures));
 }
 
+static void metrics_render_masters_expiry(struct text *page)
+{
+	static const char *const name = "redlockd_masters_certificate_expiry_timestamp_seconds";
+	uint64_t ca_s = metrics_load(&metrics_reloads.masters_ca_s),
+		 cert_s = metrics_load(&metrics_reloads.masters_cert_s);
+	if (ca_s == 0 && cert_s == 0)
+		return;
+	exposition_head(
+		page, name, "gauge",
+		"When the certificate of this option expires, in seconds since 1970; of authorities the first.");
+	if (ca_s != 0)
+		text_printf(page, "%s{option=\"masters-ca\"} %" PRIu64 "\n", name, ca_s);
+	if (cert_s != 0)
+		text_printf(page, "%s{option=\"masters-cert\"} %" PRIu64 "\n", name, cert_s);
+}
+
 /* ---- all metrics, in the order of the page ---- */
 
 #define AT(member) offsetof(struct metrics, member)
@@ -353,6 +376,7 @@ static const struct family {
 	{"redlockd_draining", "gauge", "1 while the service shuts down: it gives no new leases.", .at = AT(draining),
 	 .fold = METRICS_MOST},
 	{.render = metrics_render_reloads},
+	{.render = metrics_render_masters_expiry},
 	{"redlockd_http_connections", "gauge", "Open HTTP connections.", .at = AT(http_connections)},
 	{"redlockd_http_connections_limit", "gauge",
 	 "How many HTTP connections may be open at a time (--max-connections, rounded up to a multiple of --workers).",

@@ -242,6 +242,9 @@ static inline void metrics_set(_Atomic uint64_t *gauge, uint64_t value)
 /* Makes the metrics of `workers` workers; `addresses` (without passwords, `masters` of them) are copied. Once, at the
  * start. */
 void metrics_init(size_t workers, size_t masters, const char *const addresses[]);
+/* When the authorities of --masters-ca and the certificate of --masters-cert expire, in seconds since 1970; 0: there
+ * are none. */
+void metrics_note_masters_expiry(uint64_t authority_s, uint64_t own_s);
 /* The figures of master i have this address from now on. Main thread. */
 void metrics_set_address(size_t i, const char *address);
 struct metrics *metrics_worker(size_t i);

@@ -90,4 +90,12 @@ bool transport_tls_load(const struct options *options, char *message, size_t mes
 	__attribute__((warn_unused_result));
 void transport_tls_unload(void);
 
+/* When a certificate is valid, in seconds since 1970; expiry_s is 0: there is none. */
+struct transport_tls_dates {
+	int64_t activation_s, expiry_s;
+};
+/* Of the authority of --masters-ca that expires first, and of the certificate of --masters-cert, as they were read
+ * last. Main thread. */
+void transport_tls_dates(struct transport_tls_dates *ret_authority, struct transport_tls_dates *ret_own);
+
 #endif

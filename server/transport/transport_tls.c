@@ -13,6 +13,7 @@
 #include <pthread.h>
 #include <stdio.h>
 #include <string.h>
+#include <time.h>
 
 #include "server/base/base.h"
 #include "transport_internal.h"
@@ -21,6 +22,14 @@ enum { TRANSPORT_TLS_FILE_MAX = 1 << 20 };
 
 static pthread_mutex_t tls_lock = PTHREAD_MUTEX_INITIALIZER;
 static SSL_CTX *tls_context; /* under tls_lock; NULL: no master is rediss:// */
+
+/* What is read together. */
+struct tls_files {
+	SSL_CTX *context;
+	struct transport_tls_dates own, authority;
+};
+
+static struct transport_tls_dates tls_own, tls_authority; /* of what was read last; for the main thread */
 
 /* ---- files ---- */
 
@@ -35,17 +44,36 @@ static char no_passphrase[] = "";
 
 enum pem_kind { PEM_AUTHORITIES, PEM_OWN, PEM_KEY };
 
+static int64_t seconds_of(const ASN1_TIME *time)
+{
+	struct tm date;
+	return ASN1_TIME_to_tm(time, &date) == 1 ? (int64_t)timegm(&date) : 1; /* what cannot be told is over */
+}
+
+/* Of several the one that expires first. */
+static void note_dates(const X509 *certificate, struct transport_tls_dates *dates)
+{
+	int64_t expiry_s = seconds_of(X509_get0_notAfter(certificate));
+	if (dates->expiry_s != 0 && expiry_s >= dates->expiry_s)
+		return;
+	dates->activation_s = seconds_of(X509_get0_notBefore(certificate));
+	dates->expiry_s = expiry_s > 0 ? expiry_s : 1;
+}
+
 /* Adds all certificates of a PEM text. Of our own the first is ours, and the others lead from it to the authority.
  * NULL, or why not. */
-static const char *read_certificates(SSL_CTX *context, BIO *pem, enum pem_kind kind)
+static const char *read_certificates(struct tls_files *files, BIO *pem, enum pem_kind kind)
 {
 	X509 *certificate;
+	SSL_CTX *context = files->context;
 	size_t count = 0;
 	bool added = true;
 	while (added && (certificate = PEM_read_bio_X509(pem, NULL, NULL, no_passphrase)) != NULL) {
 		added = kind == PEM_AUTHORITIES ? X509_STORE_add_cert(SSL_CTX_get_cert_store(context), certificate) == 1
 			: count == 0            ? SSL_CTX_use_certificate(context, certificate) == 1
 						: SSL_CTX_add1_chain_cert(context, certificate) == 1;
+		if (kind == PEM_AUTHORITIES || count == 0)
+			note_dates(certificate, kind == PEM_AUTHORITIES ? &files->authority : &files->own);
 		X509_free(certificate);
 		count++;
 	}
@@ -65,7 +93,7 @@ static const char *read_key(SSL_CTX *context, BIO *pem)
 	return fits ? NULL : "it is not the key of --masters-cert";
 }
 
-static bool read_file(SSL_CTX *context, const char *option, const char *path, enum pem_kind kind, char *message,
+static bool read_file(struct tls_files *files, const char *option, const char *path, enum pem_kind kind, char *message,
 		      size_t message_size)
 {
 	char refused[512];
@@ -79,7 +107,7 @@ static bool read_file(SSL_CTX *context, const char *option, const char *path, en
 		if (!pem)
 			memory_exhausted("certificates");
 		ERR_clear_error();
-		reason = kind == PEM_KEY ? read_key(context, pem) : read_certificates(context, pem, kind);
+		reason = kind == PEM_KEY ? read_key(files->context, pem) : read_certificates(files, pem, kind);
 		BIO_free(pem);
 	}
 	if (!is_read)
@@ -92,18 +120,18 @@ static bool read_file(SSL_CTX *context, const char *option, const char *path, en
 	return is_read && !reason;
 }
 
-static bool read_files(SSL_CTX *context, const struct options *options, char *message, size_t size)
+static bool read_files(struct tls_files *files, const struct options *options, char *message, size_t size)
 {
-	if (!options->masters_ca[0] && SSL_CTX_set_default_verify_paths(context) != 1) {
+	if (!options->masters_ca[0] && SSL_CTX_set_default_verify_paths(files->context) != 1) {
 		snprintf(message, size, "--masters: the system's certificate authorities cannot be read: %s",
 			 first_error());
 		return false;
 	}
 	return (!options->masters_ca[0] ||
-		read_file(context, "--masters-ca", options->masters_ca, PEM_AUTHORITIES, message, size)) &&
+		read_file(files, "--masters-ca", options->masters_ca, PEM_AUTHORITIES, message, size)) &&
 	       (!options->masters_cert[0] ||
-		(read_file(context, "--masters-cert", options->masters_cert, PEM_OWN, message, size) &&
-		 read_file(context, "--masters-key", options->masters_key, PEM_KEY, message, size)));
+		(read_file(files, "--masters-cert", options->masters_cert, PEM_OWN, message, size) &&
+		 read_file(files, "--masters-key", options->masters_key, PEM_KEY, message, size)));
 }
 
 /* The defaults without finite fields: those cost 0.1 s of the loop, and a server may ask for one before it has shown a
@@ -149,7 +177,8 @@ bool transport_tls_load(const struct options *options, char *message, size_t mes
 			snprintf(message, message_size, "%s: no master is rediss://", useless);
 		return !useless;
 	}
-	SSL_CTX *context = SSL_CTX_new(TLS_client_method());
+	struct tls_files files = {.context = SSL_CTX_new(TLS_client_method())};
+	SSL_CTX *context = files.context;
 	if (!context || SSL_CTX_set_min_proto_version(context, TLS1_2_VERSION) != 1 || !set_groups(context)) {
 		snprintf(message, message_size, "--masters: TLS cannot be set up: %s", first_error());
 		SSL_CTX_free(context);
@@ -159,12 +188,20 @@ bool transport_tls_load(const struct options *options, char *message, size_t mes
 	SSL_CTX_set_options(context, SSL_OP_NO_RENEGOTIATION);
 	SSL_CTX_set_session_cache_mode(context, SSL_SESS_CACHE_OFF);
 	SSL_CTX_set_mode(context, SSL_MODE_ENABLE_PARTIAL_WRITE | SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER);
-	if (!read_files(context, options, message, message_size)) {
+	if (!read_files(&files, options, message, message_size)) {
 		SSL_CTX_free(context);
 		return false;
 	}
 	replace_context(context);
+	tls_own = files.own;
+	tls_authority = files.authority;
 	return true;
+}
+
+void transport_tls_dates(struct transport_tls_dates *ret_authority, struct transport_tls_dates *ret_own)
+{
+	*ret_authority = tls_authority;
+	*ret_own = tls_own;
 }
 
 void transport_tls_unload(void)

@@ -6,8 +6,8 @@ import subprocess
 
 import pytest
 
-from certificates import Authority
 from harness import BINARY, ROOT, table_of_options
+from rediss_fixtures import tls  # noqa: F401
 
 DOCUMENTS = {path.relative_to(ROOT).as_posix(): path.read_text(encoding="utf-8") for path in [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]}
 TESTS = ROOT / "tests"
@@ -85,10 +85,11 @@ def test_the_readme_leads_to_every_document():
     assert sorted(set(DOCUMENTS) - near - far - {"README.md"}) == []
 
 
-def test_metrics_exist(lab, tmp_path):
+def test_metrics_exist(lab, tls):  # noqa: F811
     """With all that can be switched on."""
-    certificate = Authority(tmp_path).issue("localhost", "DNS:localhost")
-    service = lab.service(3, "--tls-cert", certificate.certificate, "--tls-key", certificate.key, listen=[f"unix:{lab.folder}/metrics"])
+    pair = tls.authority.issue("localhost", "DNS:localhost")
+    service = lab.redlockd([tls.server(), *lab.redises(2)], *tls.options, "--masters-cert", pair.certificate, "--masters-key", pair.key,
+                           "--tls-cert", pair.certificate, "--tls-key", pair.key, listen=[f"unix:{lab.folder}/metrics"])
     there = {line.split()[2] for line in service.curl("GET", "/metrics").body.decode().splitlines() if line.startswith("# TYPE ")}
     named = {name for text in DOCUMENTS.values() for name in re.findall(r"`(redlockd_[a-z_]+)\b", text)}
     assert len(named) > 10

@@ -128,7 +128,7 @@ part_asan() {
 part_asan_more() { asan_e2e tests/e2e $(e2e_files "--ignore=" $asan_tests); }
 # End-to-end tests in which threads share data: several workers, reloads, loads, ends. The mixed load takes longest, a
 # minute, and begins first.
-tsan_tests="mixed_load service load masters hold disconnect waiting_replicas waiting_churn tls keys burst guard_restart"
+tsan_tests="mixed_load service load masters masters_reload masters_replaced hold disconnect waiting_replicas waiting_churn tls keys burst guard_restart"
 part_tsan() {
 	needs_build tsan -DREDLOCKD_SANITIZE=thread || return
 	ctests -unit tsan

@@ -4,10 +4,11 @@ address: test_masters_replaced.py."""
 import os
 import shutil
 import signal
+import time
 
 import pytest
 
-from certificates import Authority
+from certificates import Authority, Certificate, openssl
 from harness import wait_until
 from master_checks import TIMEOUT_MS, check_a_majority_serves, wait_for_reason
 from rediss_fixtures import tls  # noqa: F401
@@ -132,6 +133,45 @@ def test_the_authorities_of_the_system_are_changed(lab, tls):  # noqa: F811
     shutil.copyfile(tls.authority.certificate, bundle)
     reload(service)
     service.wait_voting(3)
+
+
+def expiry(service, option):
+    """Seconds until then."""
+    return service.metrics()[f'redlockd_masters_certificate_expiry_timestamp_seconds{{option="{option}"}}'] - time.time()
+
+
+def test_certificates_that_expire_are_told(lab, tls):  # noqa: F811
+    """At the start and at each reload, like that of --tls-cert."""
+    files, day = Files(lab), 24 * 60 * 60
+    files.put(tls.authority, tls.authority.issue("redlockd", ended=True))
+    servers = tls.servers(3)
+    service = lab.redlockd(servers, "--master-timeout-ms", TIMEOUT_MS, *files.options)
+    assert [line["certificate"] for line in service.log("masters-certificate-expired")] == [files.certificate]
+    assert [line["certificate"] for line in service.log("masters-certificate-expires-soon")] == [files.ca]
+    assert -3600 < expiry(service, "masters-cert") < 0 and day < expiry(service, "masters-ca") < 2 * day
+    files.put(tls.authority, tls.authority.issue("redlockd", future=True))
+    reload(service)
+    soon = wait_until(lambda: len(service.log("masters-certificate-expires-soon")) == 3 and service.log("masters-certificate-expires-soon"), what="both again")
+    assert {line["certificate"] for line in soon} == {files.ca, files.certificate} and 0 < int(soon[-1]["hours_left"]) < 48, soon
+    assert 0 < expiry(service, "masters-cert") < 2 * day
+    with open(files.ca, encoding="utf-8") as one, open(short_authority(lab), encoding="utf-8") as two:
+        both = one.read() + two.read()
+    with open(files.ca, "w", encoding="utf-8") as to:
+        to.write(both)
+    reload(service)
+    wait_until(lambda: 0 < expiry(service, "masters-ca") < day + 60, what="the authority that expires first")
+
+
+def short_authority(lab):
+    """One that is good for a day."""
+    made = Certificate(lab.folder, "short")
+    openssl("req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-keyout", made.key, "-out", made.certificate, "-days", "1",
+            "-subj", "/CN=short")
+    return made.certificate
+
+
+def test_without_certificates_there_is_no_metric(lab):
+    assert not [name for name in lab.service(1).metrics() if "masters_certificate" in name]
 
 
 # ---- what cannot be used ----

@@ -16,6 +16,7 @@ from certificates import Authority
 from guard_fixtures import quarantine_seconds, guarded, limits
 from harness import ROOT, SLOW, Client, connect_to, process_state, read_response, run_redlockd, wait_until
 from key_fixtures import Keyed
+from rediss_fixtures import tls  # noqa: F401
 from waiting_fixtures import crowd  # noqa: F401
 
 # The Accept header of Prometheus 3.
@@ -69,10 +70,11 @@ def test_the_format_is_one(service, accept):
     assert {"0.0001", "0.5", "1.0", "86400.0", "+Inf"} <= bounds and not any(bound.isdigit() for bound in bounds)
 
 
-def test_promtool_has_no_complaint(lab, tmp_path):
+def test_promtool_has_no_complaint(lab, tls):  # noqa: F811
     """With all that can be switched on."""
-    certificate = Authority(tmp_path).issue("localhost", "DNS:localhost")
-    service = lab.service(3, "--tls-cert", certificate.certificate, "--tls-key", certificate.key, listen=[f"unix:{lab.folder}/s"])
+    pair = tls.authority.issue("localhost", "DNS:localhost")
+    service = lab.redlockd([tls.server(), *lab.redises(2)], *tls.options, "--masters-cert", pair.certificate, "--masters-key", pair.key,
+                           "--tls-cert", pair.certificate, "--tls-key", pair.key, listen=[f"unix:{lab.folder}/s"])
     service.release(service.acquire("x"))
     for text, clean in ((scrape(service).body, True), (b"# TYPE redlockd_count counter\nredlockd_count 1\n", False)):
         done = subprocess.run(["promtool", "check", "metrics"], input=text, capture_output=True, check=False)
@@ -101,10 +103,10 @@ def shown(answer):
     return found
 
 
-def test_all_are_documented(lab, tmp_path):
-    authority = Authority(tmp_path)
-    certificate = authority.issue("localhost", "IP:127.0.0.1")
-    keyed = Keyed(lab, [], "--tls-cert", certificate.certificate, "--tls-key", certificate.key, listen=["https://127.0.0.1:0"], trust=authority.certificate)
+def test_all_are_documented(lab, tls):  # noqa: F811
+    pair = tls.authority.issue("localhost", "IP:127.0.0.1")
+    keyed = Keyed(lab, [], "--tls-cert", pair.certificate, "--tls-key", pair.key, *tls.options, masters=[tls.server(), *lab.redises(2)],
+                  listen=["https://127.0.0.1:0"], trust=tls.authority.certificate)
     keyed.wait_ready()
     there, said = shown(scrape(keyed.redlockd, **keyed.operator.header())), documented()
     assert set(there) == set(said)

@@ -21,6 +21,7 @@ from certificates import Authority
 from harness import Client, connect_to, curl, quote, wait_until
 from key_fixtures import Key, Keyed
 from prometheus import Prometheus
+from rediss_fixtures import TlsRedis
 from seeing_files import PROMETHEUS
 
 TTL_MS = 1500
@@ -73,15 +74,16 @@ class Stage:
     def __init__(self, lab):
         self.lab = lab
         clock = redis_clock.RedisClock(lab.folder, redis_clock.build(lab.folder))
-        self.masters = [lab.redis(), lab.redis(env=clock.environment()), lab.redis()]
-        self.masters[1].clock = clock
         self.authority = Authority(lab.folder)
         server = self.authority.issue("server", "IP:127.0.0.1")
-        self.keyed = Keyed(lab, [Key("slow", [""], ["acquire"], rate=1)], "--tls-cert", server.certificate, "--tls-key", server.key, *LIMITS,
+        self.masters = [lab.keep(TlsRedis(lab.folder, server, self.authority)), lab.redis(env=clock.environment()), lab.redis()]
+        self.masters[1].clock = clock
+        self.limits = [*LIMITS, "--masters-ca", self.authority.certificate, "--masters-cert", server.certificate, "--masters-key", server.key]
+        self.keyed = Keyed(lab, [Key("slow", [""], ["acquire"], rate=1)], "--tls-cert", server.certificate, "--tls-key", server.key, *self.limits,
                            masters=self.masters, trust=self.authority.certificate)
         self.keyed.wait_ready()
         self.secured = self.keyed.redlockd
-        self.plain = lab.redlockd(self.masters, "--workers", "2", *LIMITS)
+        self.plain = lab.redlockd(self.masters, "--workers", "2", *self.limits)
         self.began = time.time()
         self.prometheus = lab.keep(Prometheus(lab.folder, self.configuration()))
         self.alerts = {}  # seen so far: {name: states}
@@ -202,7 +204,8 @@ class Stage:
         good = list(self.keyed.keys.values())
         self.keyed.write_text("{")
         self.keyed.reload("keys-reload-failed")
-        self.wait_alert("RedlockdReloadFailed", "RedlockdCertificateExpires", "RedlockdCertificateExpiresSoon", "RedlockdTargetDown")
+        self.wait_alert("RedlockdReloadFailed", "RedlockdCertificateExpires", "RedlockdCertificateExpiresSoon", "RedlockdMastersCertificateExpires",
+                        "RedlockdMastersCertificateExpiresSoon", "RedlockdTargetDown")
         self.keyed.write([key for key in good if key.name != "operator"])
         self.keyed.reload()
         self.wait_value("min(redlockd_config_reload_successful)", 1)
@@ -266,7 +269,7 @@ class Stage:
         for _ in range(2):
             started = self.prometheus.now("max(redlockd_config_reload_timestamp_seconds)")
             self.plain.stop(signal.SIGINT)
-            self.plain = self.lab.redlockd(self.masters, "--workers", "2", *LIMITS, listen=(self.plain.address,))
+            self.plain = self.lab.redlockd(self.masters, "--workers", "2", *self.limits, listen=(self.plain.address,))
             wait_until(lambda before=started: self.prometheus.now("max(redlockd_config_reload_timestamp_seconds)") > before, 60, "scraped anew")
         self.wait_alert("RedlockdCrashLoop")
         self.wait_all_vote()
