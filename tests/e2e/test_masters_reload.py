@@ -124,6 +124,40 @@ def test_authority_and_certificates_are_changed(lab, tls, workers):  # noqa: F81
     assert extends(service, lease) and service.release(lease).status == 204
 
 
+def test_the_steps_of_the_manual(lab, tls):  # noqa: F811
+    """docs/how-to/operate.md: for a while each side trusts both authorities, so that no connection fails at any step."""
+    files = Files(lab)
+    files.put(tls.authority, tls.authority.issue("redlockd"))
+    servers = tls.servers(3, "--tls-auth-clients", "yes")
+    service = lab.redlockd(servers, "--master-timeout-ms", TIMEOUT_MS, *files.options)
+    service.wait_voting(3)
+    lease = service.acquire("x", TTL_MS)
+    other, both = Authority(lab.folder, "other"), Certificate(lab.folder, "both")
+    with open(both.certificate, "w", encoding="utf-8") as out:
+        for authority in (tls.authority, other):
+            with open(authority.certificate, encoding="utf-8") as one:
+                out.write(one.read())
+    own, new = tls.authority.issue("redlockd"), other.issue("server", "IP:127.0.0.1")
+
+    def step(authority=None, client=None, **of_masters):
+        if authority:
+            files.put(authority, client)
+            reload(service)
+        for server in servers:
+            for name, value in of_masters.items():
+                server.cli("CONFIG", "SET", *[word for pair in zip(name.split("__"), value) for word in (pair[0].replace("_", "-"), pair[1])])
+            check_all_vote_again(service, servers)
+        assert extends(service, lease)
+    step(both, own)
+    step(tls_ca_cert_file=[both.certificate])
+    step(tls_cert_file__tls_key_file=[new.certificate, new.key])
+    step(both, other.issue("redlockd"))
+    step(tls_ca_cert_file=[other.certificate])
+    step(other, other.issue("redlockd"))
+    assert [line for line in service.log("master") if "tls: " in line.get("reason", "")] == []
+    assert service.release(lease).status == 204
+
+
 def test_the_authorities_of_the_system_are_changed(lab, tls):  # noqa: F811
     bundle = os.path.join(lab.folder, "bundle.pem")
     shutil.copyfile(Authority(lab.folder, "other").certificate, bundle)

@@ -122,6 +122,29 @@ def test_a_server_that_was_replaced_and_is_back(lab):
     assert service.acquire("x", QUARANTINE_TTL_MS)["fence"] > fence
 
 
+def test_no_lease_is_given_twice_by_a_server_that_is_back(lab):
+    """The lease has the votes of the server that replaced it and of one that cannot be reached now; it and the third one have never seen the lease."""
+    servers, new = lab.redises(3), lab.redis()
+    proxies = [lab.keep(Proxy(lab.folder, server)) for server in servers[1:]]
+    service, file = begin(lab, [servers[0], *proxies], *short_quarantines())
+    replace(service, file, [servers[0], *proxies], new)
+    service.wait_voting(3)
+    proxies[1].cut()
+    service.wait_voting(2)
+    start = time.monotonic()
+    lease = service.acquire("x", QUARANTINE_TTL_MS)
+    proxies[0].cut()
+    proxies[1].heal()
+    file.write(*(server.url for server in [servers[0], *proxies]))
+    reload(service)
+    while time.monotonic() - start < lease["validity_ms"] / 1000:
+        answer = service.curl("POST", "/locks", body={"resource": "x", "ttl_ms": QUARANTINE_TTL_MS})
+        assert answer.status in (409, 503) or time.monotonic() - start > lease["validity_ms"] / 1000, answer
+    proxies[0].heal()
+    service.wait_voting(3)
+    assert service.acquire("x", QUARANTINE_TTL_MS)["fence"] > lease["fence"]
+
+
 def test_the_same_server_at_another_address(lab):
     """It keeps its vote: nothing was forgotten."""
     servers = lab.redises(3, tcp=True)
