@@ -20,7 +20,7 @@ def test_no_path_names_a_lock(fake, driver, names):
     """A proxy may refuse or rewrite what is in it."""
     server = fake()
     member = {"resources" if isinstance(names, list) else "resource": names}
-    lease = driver.client(server.address).acquire(names, ttl=0.6 * SLOW)
+    lease = driver.client(server.address).acquire(names, ttl=1.5 * SLOW)
     extend = server.call("extend")
     assert lease.release() is not False
     assert [call.path for call in server.of("acquire", "extend", "release")] == ["/locks"] * len(server.calls)
