@@ -22,6 +22,7 @@ struct reading {
 	bool is_named; /* by the path */
 	bool as_reals; /* some integer is beyond 64 bits, so all were read as reals */
 	unsigned seen; /* a bit for each member of the table: it was there, right or wrong */
+	bool no_names; /* an empty list of resources */
 };
 
 /* ---- the members ---- */
@@ -179,6 +180,12 @@ static char *put_names(char *at, const char *const names[], size_t count)
 	return at;
 }
 
+static void reject_count(struct reading *reading)
+{
+	field_errors_add(reading->errors, "resources", "must be 2 to %d names; name a single one as resource",
+			 LEASE_SET_MAX);
+}
+
 /* The request gets the names sorted, and behind them, after a line feed, as they were given. */
 static void put_resources(struct reading *reading, const json_t *array)
 {
@@ -186,8 +193,7 @@ static void put_resources(struct reading *reading, const json_t *array)
 	size_t count = json_array_size(array), errors_before = reading->errors->count, len = 0;
 	const char *names[LEASE_SET_MAX];
 	if (count < 2 || count > LEASE_SET_MAX) {
-		field_errors_add(reading->errors, "resources", "must be 2 to %d names; name a single one as resource",
-				 LEASE_SET_MAX);
+		reject_count(reading);
 		return;
 	}
 	for (size_t i = 0; i < count; i++) {
@@ -223,9 +229,8 @@ static void put_value(struct reading *reading, int member, const struct body_val
 	case OWNER: put_string(reading, member, value, check_owner(value), &request->owner, &request->owner_len); break;
 	case TOKEN: put_token(reading, value); break;
 	case RESOURCES:
-		if (json_array_size(value->json) == 0) /* some generated clients always send it */
-			reading->seen &= ~(1u << RESOURCES);
-		else
+		reading->no_names = json_array_size(value->json) == 0;
+		if (!reading->no_names)
 			put_resources(reading, value->json);
 		break;
 	case TTL: put_integer(reading, member, value, limits->min_ttl_ms, limits->max_ttl_ms, &request->ttl_ms); break;
@@ -359,6 +364,11 @@ static void complete(struct reading *reading)
 {
 	struct lease_request *request = reading->request;
 	assert(reading->errors && reading->request);
+	if (reading->no_names &&
+	    (reading->is_named || was_seen(reading, RESOURCE))) /* some generated clients always send it */
+		reading->seen &= ~(1u << RESOURCES);
+	else if (reading->no_names)
+		reject_count(reading);
 	if (!reading->is_named && !was_seen(reading, RESOURCE) && !was_seen(reading, RESOURCES))
 		field_errors_add(reading->errors, "resource", "is required%s",
 				 request->operation == LEASE_ACQUIRE ? "" : ", in the path or in the body");
@@ -392,6 +402,7 @@ static void begin(struct reading *reading, const struct lease_request *before)
 		request->resource = before->resource;
 	}
 	reading->seen = 0;
+	reading->no_names = false;
 }
 
 /* Frees what the body says. */

@@ -4,8 +4,8 @@
  * other, and each key found is inspected on all masters, as by GET /locks/{resource}. A lock that an earlier scanned
  * master has, too, was listed there. The cursor carries the position, so any replica can give the next page:
  *
- *     scanned.master.position.done     hex set of scanned masters · present master · its SCAN cursor · keys of the
- *                                      present step up to this hash are done
+ *     scanned.master.position.done.sum hex set of scanned masters · present master · its SCAN cursor · keys of the
+ *                                      present step up to this hash are done · the sum of their hashes
  *
  * As with SCAN, locks that are held during the whole walk are listed; others may be or not. A step that alone is larger
  * than a page is listed in the order of hashes, since the master's own order changes when it resizes its table or keys
@@ -37,6 +37,7 @@ struct position {
 	uint8_t master;
 	uint64_t cursor;
 	uint64_t done; /* 0: none */
+	uint64_t sum;
 };
 
 struct lease_listing {
@@ -70,8 +71,8 @@ static void scan(struct lease_listing *listing);
 
 static void position_print(const struct position *at, char ret[LEASE_CURSOR_MAX])
 {
-	snprintf(ret, LEASE_CURSOR_MAX, "%" PRIx16 ".%" PRIu8 ".%" PRIu64 ".%" PRIu64, at->scanned, at->master,
-		 at->cursor, at->done);
+	snprintf(ret, LEASE_CURSOR_MAX, "%" PRIx16 ".%" PRIu8 ".%" PRIu64 ".%" PRIu64 ".%" PRIu64, at->scanned,
+		 at->master, at->cursor, at->done, at->sum);
 }
 
 static bool position_parse(const char *cursor, size_t masters, struct position *ret)
@@ -79,8 +80,8 @@ static bool position_parse(const char *cursor, size_t masters, struct position *
 	struct position at;
 	char again[LEASE_CURSOR_MAX];
 	assert(masters >= 1 && masters <= REDLOCK_MASTERS_MAX);
-	if (sscanf(cursor, "%4" SCNx16 ".%2" SCNu8 ".%20" SCNu64 ".%20" SCNu64, &at.scanned, &at.master, &at.cursor,
-		   &at.done) != 4)
+	if (sscanf(cursor, "%4" SCNx16 ".%2" SCNu8 ".%20" SCNu64 ".%20" SCNu64 ".%20" SCNu64, &at.scanned, &at.master,
+		   &at.cursor, &at.done, &at.sum) != 5)
 		return false;
 	position_print(&at, again);
 	if (strcmp(again, cursor) != 0 || at.master >= masters || at.scanned >> masters != 0)
@@ -220,7 +221,7 @@ static void advance(struct lease_listing *listing, uint64_t cursor)
 {
 	struct position *next = &listing->next;
 	uint8_t masters = (uint8_t)masters_count(listing->leases->masters);
-	next->done = 0;
+	next->done = next->sum = 0;
 	next->cursor = cursor;
 	if (cursor != 0)
 		return;
@@ -241,41 +242,52 @@ static int key_compare(const void *a, const void *b)
 	return (one > other) - (one < other);
 }
 
-/* The keys of the step that are not done, in their order. */
-static size_t sort_keys(const struct lease_listing *listing, const struct master_scan *keys, struct listing_key *ret)
+/* All keys of the step, in the order of their hashes. */
+static size_t sort_keys(const struct master_scan *keys, struct listing_key *ret)
 {
-	size_t count = 0;
 	for (size_t i = 0; i < keys->key_count; i++) {
 		size_t len = 0;
 		const char *key = master_scan_key(keys, i, &len);
 		uint64_t hash = key ? hash_fnv1a(key, len) : 1;
-		hash = hash > 0 ? hash : 1;
-		if (hash > listing->at.done)
-			ret[count++] = (struct listing_key){hash, i};
+		ret[i] = (struct listing_key){hash > 0 ? hash : 1, i};
 	}
-	qsort(ret, count, sizeof *ret, key_compare);
-	return count;
+	qsort(ret, keys->key_count, sizeof *ret, key_compare);
+	return keys->key_count;
+}
+
+/* How many keys are done. None, if others are there than were listed: when the master's table was resized, a step has
+ * keys of other steps. Some are listed again then, which is better than not at all. */
+static size_t count_done(const struct position *at, const struct listing_key sorted[], size_t count)
+{
+	uint64_t sum = 0;
+	size_t done = 0;
+	for (; done < count && sorted[done].hash <= at->done; done++)
+		sum += sorted[done].hash;
+	return sum == at->sum ? done : 0;
 }
 
 static void handle_step(struct lease_listing *listing, const struct master_scan *keys)
 {
 	struct listing_key *sorted = memory_alloc((keys->key_count + 1) * sizeof *sorted);
-	size_t end = sort_keys(listing, keys, sorted);
-	bool fits = end <= room(listing);
+	size_t count = sort_keys(keys, sorted), begin = count_done(&listing->at, sorted, count), end = count;
+	bool fits = count - begin <= room(listing);
 	listing->next = listing->at;
 	if (!fits && listing->count > 0) {
 		free(sorted);
 		finish(listing, LEASE_OK);
 		return;
 	}
-	if (!fits)
-		end = room(listing);
-	for (size_t i = 0; i < end; i++)
-		add_key(listing, keys, sorted[i].at);
-	if (fits)
+	if (fits) {
 		advance(listing, keys->cursor);
-	else
+	} else {
+		end = begin + room(listing);
 		listing->next.done = sorted[end - 1].hash;
+		listing->next.sum = 0;
+		for (size_t i = 0; i < end; i++)
+			listing->next.sum += sorted[i].hash;
+	}
+	for (size_t i = begin; i < end; i++)
+		add_key(listing, keys, sorted[i].at);
 	free(sorted);
 	listing->inspected = 0;
 	listing->looked += listing->found;

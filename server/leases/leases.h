@@ -29,7 +29,7 @@ enum {
 	LEASE_METADATA_MAX = 1024,
 	LEASE_TOKEN_LEN = RANDOM_TOKEN_LEN,
 	LEASE_LIST_MAX = 1000,
-	LEASE_CURSOR_MAX = 64
+	LEASE_CURSOR_MAX = 96
 };
 
 /* The core's kinds, and FORCE: release without a token, whoever holds the lock (for operators). */

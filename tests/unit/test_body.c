@@ -274,7 +274,7 @@ START_TEST(test_no_resources)
 	} rows[] = {
 		{LEASE_ACQUIRE, "{\"resource\":\"a\",\"resources\":[]}", NULL},
 		{LEASE_ACQUIRE, "{\"resources\":[],\"slots\":2,\"resource\":\"a\"}", NULL},
-		{LEASE_ACQUIRE, "{\"resources\":[]}", "resource"},
+		{LEASE_ACQUIRE, "{\"resources\":[]}", "resources"},
 		{LEASE_ACQUIRE, "{\"resources\":[],\"resource\":\"a\",\"resources\":[]}", "resources"},
 		{LEASE_RELEASE, "{\"token\":\"" TOKEN "\",\"resources\":[]}", "resource"},
 	};
