@@ -24,7 +24,7 @@ def releases(through, lease):
 # ---- wait_ms itself ----
 
 
-@pytest.mark.parametrize("value", ["-1", "99999999999999999999", "1.5", "1e5", "1e-1", '"1000"', '""', "null", "true", "[1000]", "{}"])
+@pytest.mark.parametrize("value", ["-1", "99999999999999999999", "1.5", "1e-1", '"1000"', '""', "null", "true", "[1000]", "{}"])
 def test_a_bad_wait_is_refused(lab, value):
     """400 that names wait_ms, and no command to a master."""
     server = lab.redis()
@@ -51,7 +51,7 @@ def test_waiting_can_be_forbidden(lab):
     service.acquire("x", wait_ms=0)
     answer = service.curl("POST", "/locks", body={"resource": "x", "wait_ms": 60000})
     assert answer.code == "locked" and answer.json["waited_ms"] < 30000, answer
-    assert service.inspect("x")["waiters"] == 0
+    assert service.curl("GET", "/locks/x").json["waiters"] == 0
 
 
 @pytest.mark.parametrize("path, body", [("/locks/x", {"token": "0" * 40, "wait_ms": 1000})])
