@@ -95,12 +95,15 @@ static const char *detail_of(const struct call *call, const struct lease_answer 
 	static const char other_fence[] =
 		"The lock is held with another fence than the one given. It stays; look again before you release it.";
 	static const char no_grant[] = "The lock could not be granted within wait_ms. Try again, or wait longer.";
+	static const char goes_on[] =
+		"The lock could not be granted within wait_ms. Within place_kept_ms the same request "
+		"goes on in its place.";
 	static const char no_lease[] =
 		"Nobody holds the lock with this token any more. There is nothing left to release.";
 	const struct lease_request *lease = &call->lease;
 	bool force = lease->operation == LEASE_FORCE;
 	switch (answer->status) {
-	case LEASE_LOCKED: return lease->wait_ms > 0 ? no_grant : NULL;
+	case LEASE_LOCKED: return answer->place_kept ? goes_on : lease->wait_ms > 0 ? no_grant : NULL;
 	case LEASE_NOT_OWNER:
 		if (force && answer->holder.known)
 			return lease->fence > 0 ? other_fence : other_holder;
@@ -143,6 +146,10 @@ static void reject_locked(struct call *call, const struct lease_answer *answer)
 	free(text);
 }
 
+static const char kept_place[] =
+	"The service is shutting down. Ask another one: within place_kept_ms the same request goes "
+	"on in its place.";
+
 static void reject_lease(struct call *call, const struct lease_answer *answer)
 {
 	enum lease_status status = answer->status;
@@ -151,6 +158,9 @@ static void reject_lease(struct call *call, const struct lease_answer *answer)
 	assert(status != LEASE_OK && status < LEASE_STATUS_COUNT);
 	if (status == LEASE_LOCKED)
 		reject_locked(call, answer);
+	else if (answer->place_kept)
+		call_reject_with(call, problem_of_lease(status), kept_place,
+				 json_pack("{s:i}", "place_kept_ms", LEASE_PLACE_KEPT_MS), NULL);
 	else
 		call_reject_with(call, problem_of_lease(status), detail_of(call, answer),
 				 at_once ? NULL : json_pack("{s:o}", "votes", call_votes_new(&answer->votes)), NULL);

@@ -86,6 +86,8 @@ struct lease_op {
 	bool has_free;     /* … and a notification named `free` since it began */
 	uint16_t free;
 	bool hold_time_noted;      /* release: the time was told to the metrics */
+	bool drained;              /* a drain ends its wait */
+	bool place_kept;           /* its place was kept as it left the queue */
 	struct lease_keyed *keyed; /* lease_keyed.c: acquisitions with a key; NULL: it has none */
 	/* after each event; before START: the timer has fired. True: the operation has been cancelled. NULL: none */
 	bool (*watch)(struct lease_op *op, uint64_t now_us);
@@ -235,7 +237,9 @@ size_t lease_queue_list(const struct leases *leases, const struct masters_notifi
 bool lease_queue_has(const struct lease_waiter *waiter);
 /* Visits the operations that are the first of all their queues and have not been since missed_notifications grew. */
 void lease_queues_visit_first(const struct leases *leases, void (*visit)(struct lease_op *first));
-/* To the end of the queue of its resource, before START. */
+/* Visits those that were the first and are so no more, since `op` has come before them. The visit may end no wait. */
+void lease_queue_visit_passed(const struct lease_op *op, void (*visit)(struct lease_op *passed));
+/* To the end of the queue of its resource, before START; with an arrival to where that belongs. */
 void lease_queue_enter(struct lease_op *op);
 /* It is answered or given up, with that result. */
 void lease_queue_exit(struct lease_op *op, const struct redlock_result *result, uint64_t now_us);
@@ -260,9 +264,24 @@ void lease_watch_note_missed(struct leases *leases);
 /* LEASE_WATCH_DRAINING for all. */
 void lease_watch_drain(struct leases *leases);
 
+/* ---- lease_place.c: pure ---- */
+
+/* True if the operation asks for a place: a release of nothing, which no metrics count. */
+static inline bool lease_place_is_asked_for(const struct lease_op *op)
+{
+	return op->request.operation == LEASE_RELEASE && op->request.key != 0;
+}
+/* What a command says of a place: at the end of a wait it is kept. */
+void lease_place_write(struct lease_op *op, const struct redlock_output *out, struct master_script *command);
+/* Of an operation that has asked for a place and is answered: the arrival that a majority has given with it, so that no
+ * other request gets the same one; 0: none. */
+uint64_t lease_place_arrival(const struct lease_op *taker);
+
 /* ---- lease_op.c ---- */
 
 void lease_op_enter(struct lease_op *op, enum lease_op_state state);
+/* One command, for all masters alike. */
+struct master_script lease_op_command(const struct lease_op *op, const struct redlock_output *out);
 /* An operation whose core has not started. */
 struct lease_op *lease_op_begin(struct leases *leases, const struct lease_request *request, lease_done_fn *done,
 				void *arg);
@@ -274,7 +293,6 @@ void lease_op_dispatch(struct lease_op *op, const struct redlock_event *event);
 void lease_op_dispatch_first(struct lease_op *op, uint64_t now_us, uint64_t remaining_us);
 /* op->answer is made: it will be handed out. */
 void lease_op_answered(struct lease_op *op, uint64_t now_us);
-void lease_op_reject_draining(struct lease_op *op, uint64_t now_us);
 /* True if this is the vote of a master in the last attempt. */
 static inline bool lease_op_voted(const struct lease_op *op, unsigned master, enum redlock_vote vote)
 {
@@ -300,6 +318,7 @@ void lease_op_linger(struct lease_op *op);
 /* Starts operations that were held back, as far as they may. */
 void lease_submit_backlog(struct leases *leases);
 
+void lease_op_reject_draining(struct lease_op *op, uint64_t now_us);
 /* lease_submit() and lease_cancel(), but an acquisition with a key is one like all others. */
 struct lease_op *lease_op_submit(struct leases *leases, const struct lease_request *request, lease_done_fn *done,
 				 void *arg);

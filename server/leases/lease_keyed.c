@@ -14,8 +14,10 @@
  *   - It is given again only if a majority extended it with positive validity, like every lease.
  *   - It is extended only if a majority has its token. Otherwise requests that come again and again would keep what is
  *     left of a lost lease for ever.
- * A request that waits looks once a second whether the holder has become its own: another request with its key may wait
- * at any redlockd. It looks sooner while such a request votes. */
+ * A request that begins to wait asks all masters for the place that an earlier one with its key has left
+ * (lease_place.c). If a majority gives it the same one, it waits on there, as another acquisition with the old arrival.
+ * It looks once a second whether the holder has become its own: another request with its key may wait at any redlockd.
+ * It looks sooner while such a request votes. */
 #include <assert.h>
 #include <stdlib.h>
 #include <string.h>
@@ -28,6 +30,9 @@ enum { LOOK_US = 1000000 };
 struct lease_keyed {
 	struct lease_op *op;    /* the caller's */
 	struct lease_op *inner; /* under way; NULL: the timer of `op` runs */
+	struct lease_op *taker; /* asks for the place; NULL: it does not */
+	bool asked;             /* it has */
+	uint64_t arrival;       /* of the place; 0: it has none yet */
 	uint64_t random;
 	uint32_t tries;   /* acquisitions begun */
 	bool again;       /* the lease is an earlier request's */
@@ -39,6 +44,7 @@ struct lease_keyed {
 
 static void on_acquired(void *arg, const struct lease_answer *answer);
 static void on_extended(void *arg, const struct lease_answer *answer);
+static void on_taken(void *arg, const struct lease_answer *answer);
 static bool look(struct lease_op *op, uint64_t now_us);
 
 /* ---- steps ---- */
@@ -50,6 +56,7 @@ static void acquire(struct lease_keyed *keyed, uint64_t now_us)
 	assert(!keyed->inner && request.key != 0);
 	if (request.wait_ms > 0)
 		request.wait_ms = request.wait_ms > waited_ms ? request.wait_ms - (uint32_t)waited_ms : 1;
+	request.arrival = keyed->arrival;
 	keyed->tries++;
 	keyed->looked = 0;
 	keyed->inner = lease_op_submit(keyed->op->leases, &request, on_acquired, keyed);
@@ -69,10 +76,28 @@ static void extend(struct lease_keyed *keyed, const char token[LEASE_TOKEN_LEN],
 	keyed->inner = lease_op_submit(keyed->op->leases, &request, on_extended, keyed);
 }
 
+static void ask_for_place(struct lease_keyed *keyed)
+{
+	struct lease_request request = keyed->op->request;
+	assert(!keyed->asked && !keyed->taker && request.wait_ms > 0);
+	request.operation = LEASE_RELEASE;
+	keyed->asked = true;
+	keyed->taker = lease_op_submit(keyed->op->leases, &request, on_taken, keyed);
+}
+
+static void stop_taker(struct lease_keyed *keyed)
+{
+	struct lease_op *taker = keyed->taker;
+	keyed->taker = NULL;
+	if (taker)
+		lease_op_cancel(taker);
+}
+
 static void finish(struct lease_keyed *keyed, const struct lease_answer *answer)
 {
 	struct lease_op *op = keyed->op;
 	assert(!keyed->inner && op->keyed == keyed);
+	stop_taker(keyed);
 	lease_answer_set(&op->answer, answer);
 	op->answer.waited_ms = (uint32_t)((clock_now_us() - op->began_us) / 1000);
 	op->keyed = NULL;
@@ -177,6 +202,35 @@ static void stop(struct lease_keyed *keyed)
 	lease_op_cancel(inner);
 }
 
+/* Removes what it was given from the queues: by too few masters, or too late. */
+static void give_up_place(const struct lease_op *taker)
+{
+	for (unsigned i = 0; i < taker->core.params.masters; i++) {
+		const struct redlock_output leave = {.script = REDLOCK_SCRIPT_RELEASE, .tokenless = true};
+		struct master_script command = lease_op_command(taker, &leave);
+		command.entry = (struct master_entry){.arrival = taker->core.ballots[i].fence,
+						      .of_set = taker->request.set_count > 0};
+		if (lease_op_voted(taker, i, REDLOCK_VOTE_GRANTED))
+			masters_keep_release(taker->leases->masters, i, &command, false);
+	}
+}
+
+static void on_taken(void *arg, const struct lease_answer *answer)
+{
+	struct lease_keyed *keyed = arg;
+	const struct lease_op *taker = keyed->taker;
+	uint64_t arrival = lease_place_arrival(taker);
+	(void)answer;
+	keyed->taker = NULL;
+	if (arrival == 0 || !keyed->inner || !keyed->inner->queued) {
+		give_up_place(taker);
+		return;
+	}
+	keyed->arrival = arrival;
+	stop(keyed);
+	acquire(keyed, clock_now_us());
+}
+
 /* True for the caller's operation, which consists of others. */
 static bool is_whole(const struct lease_op *op)
 {
@@ -215,6 +269,7 @@ void lease_cancel(struct lease_op *op)
 	(void)lease_op_forget_caller(op);
 	transport_timer_stop(op->timer);
 	stop(op->keyed);
+	stop_taker(op->keyed);
 	free(op->keyed);
 	op->keyed = NULL;
 	lease_op_linger(op);
@@ -237,6 +292,8 @@ static bool look(struct lease_op *op, uint64_t now_us)
 	uint64_t after_us = is_any_own(op) ? REDLOCK_LOOK_AGAIN_US : LOOK_US;
 	if (after_us < share_us)
 		after_us = share_us;
+	if (op->core.state == REDLOCK_WAITING && !keyed->asked)
+		ask_for_place(keyed);
 	if (op->core.state != REDLOCK_WAITING || op->core.paused)
 		return false;
 	if (keyed->looked != op->attempt)

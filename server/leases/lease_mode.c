@@ -16,7 +16,7 @@ void lease_mode_write(const struct lease_op *op, struct master_script *command)
 		command->most = request->operation == LEASE_FORCE ? UINT32_MAX
 				: request->few                    ? LEASE_HOLDERS_FEW
 								  : LEASE_HOLDERS_MAX;
-	if (request->operation != LEASE_ACQUIRE)
+	if (request->operation != LEASE_ACQUIRE && !lease_place_is_asked_for(op))
 		return;
 	command->kind = kinds[request->mode];
 	command->most = request->mode == LEASE_SLOT ? request->slots : op->leases->options->max_shared;

@@ -115,6 +115,7 @@ struct lease_op *lease_op_begin(struct leases *leases, const struct lease_reques
 		.retry_max_us = options->retry_max_ms * UINT64_C(1000),
 		.wait_for_all = request->wait_for_all || request->operation == LEASE_FORCE,
 		.wait_us = request->operation == LEASE_ACQUIRE ? request->wait_ms * UINT64_C(1000) : 0,
+		.arrival = request->arrival,
 	};
 	struct lease_op *op = op_new(leases);
 	redlock_init(&op->core, &params, random_number());
@@ -128,7 +129,7 @@ struct lease_op *lease_op_begin(struct leases *leases, const struct lease_reques
 	op->attempt = op->reached = op->late_of = 0;
 	op->notified_us = 0;
 	op->which = 0;
-	op->hold_time_noted = op->has_free = false;
+	op->hold_time_noted = op->has_free = op->drained = op->place_kept = false;
 	op->keyed = NULL;
 	op->watch = NULL;
 	if (request->operation == LEASE_ACQUIRE && request->mode == LEASE_SLOT)
@@ -186,13 +187,13 @@ static struct redlock_event reply_event(const struct lease_ref *ref, enum redloc
 /* A release that cannot be sent now, of a key or an entry that may be there, is sent when the master is back. */
 static bool is_pending(const struct lease_op *op, uint8_t master, const struct redlock_output *out)
 {
-	bool may_be_there = op->request.operation == LEASE_RELEASE || redlock_has(op->reached, master) ||
+	bool may_be_there = (op->request.operation == LEASE_RELEASE && !lease_place_is_asked_for(op)) ||
+			    redlock_has(op->reached, master) ||
 			    (out->entry == REDLOCK_ENTRY_LEAVE && redlock_has(op->core.joined, master));
 	return out->script == REDLOCK_SCRIPT_RELEASE && may_be_there;
 }
 
-/* One command, for all masters alike. */
-static struct master_script command_of(const struct lease_op *op, const struct redlock_output *out)
+struct master_script lease_op_command(const struct lease_op *op, const struct redlock_output *out)
 {
 	const struct lease_request *request = &op->request;
 	struct master_script command = {.script = out->script,
@@ -254,7 +255,8 @@ static void send_out(struct lease_op *op, const struct redlock_output *out)
 		if (out->attempt > 1 && op->core.params.wait_us == 0) /* a waiter tries again for other reasons */
 			metrics_add(&leases->metrics->split_retries, 1);
 	}
-	const struct master_script command = command_of(op, out);
+	struct master_script command = lease_op_command(op, out);
+	lease_place_write(op, out, &command);
 	for (uint8_t i = 0; i < op->core.params.masters; i++)
 		if (redlock_has(out->to, i))
 			send_to(op, out, i, &command);
@@ -275,18 +277,16 @@ void lease_op_answered(struct lease_op *op, uint64_t now_us)
 {
 	struct metrics *metrics = op->leases->metrics;
 	assert(op->answer.status < LEASE_STATUS_COUNT);
+	if (lease_place_is_asked_for(op)) {
+		lease_op_enter(op, LEASE_OP_ANSWERED);
+		return;
+	}
 	metrics_add(&metrics->outcomes[op->request.operation][op->answer.status], 1);
 	if (was_decided_at_once(op))
 		histogram_observe(&metrics->latency[op->request.operation], now_us - op->began_us);
 	if (op->request.operation == LEASE_ACQUIRE && op->answer.status == LEASE_OK)
 		metrics_add(&metrics->granted[op->request.mode], 1);
 	lease_op_enter(op, LEASE_OP_ANSWERED);
-}
-
-void lease_op_reject_draining(struct lease_op *op, uint64_t now_us)
-{
-	op->answer = (struct lease_answer){.status = LEASE_DRAINING, .retry_after_ms = op->leases->options->drain_ms};
-	lease_op_answered(op, now_us);
 }
 
 static void handle_result(struct lease_op *op, const struct redlock_result *result, uint64_t now_us)
@@ -467,7 +467,7 @@ static void note_hold_time(struct lease_op *op, const struct lease_ref *ref, con
 {
 	uint64_t bound_ms = op->leases->options->max_hold_ms, now_ms = reply->time_us / 1000;
 	if (op->request.operation != LEASE_RELEASE || ref->command.script != REDLOCK_SCRIPT_RELEASE ||
-	    reply->vote != REDLOCK_VOTE_GRANTED || op->hold_time_noted)
+	    reply->vote != REDLOCK_VOTE_GRANTED || op->hold_time_noted || lease_place_is_asked_for(op))
 		return;
 	uint64_t until_ms = lease_value_hold_until_ms(reply->value, reply->value_len);
 	if (until_ms < bound_ms || bound_ms == 0 || now_ms < until_ms - bound_ms)
@@ -483,7 +483,8 @@ static void on_reply(void *arg, const struct master_reply *reply)
 	assert(op->core.outstanding > 0);
 	if (reply->no_script && send_again(ref))
 		return;
-	if (ref->command.script == REDLOCK_SCRIPT_RELEASE && master_reply_is_error(reply))
+	if (ref->command.script == REDLOCK_SCRIPT_RELEASE && master_reply_is_error(reply) &&
+	    !lease_place_is_asked_for(op))
 		pend_release(ref, !reply->lost);
 	struct redlock_event event = reply_event(ref, reply->vote, clock_now_us());
 	event.fence = reply->fence;

@@ -136,6 +136,16 @@ bool lease_queue_has(const struct lease_waiter *waiter)
 	return waiter->op->queued && waiter->op->core.arrival == waiter->arrival;
 }
 
+void lease_queue_visit_passed(const struct lease_op *op, void (*visit)(struct lease_op *passed))
+{
+	size_t count = lease_request_count(&op->request);
+	for (size_t i = 0; i < count; i++)
+		for (struct lease_queue_entry *next = TAILQ_NEXT(&op->queued[i], entry); next;
+		     next = TAILQ_NEXT(next, entry))
+			if (next->op->core.state != REDLOCK_IDLE && !next->op->core.follows && is_behind(next))
+				visit(next->op);
+}
+
 void lease_queues_visit_first(const struct leases *leases, void (*visit)(struct lease_op *first))
 {
 	for (struct lease_op *op = TAILQ_FIRST(&leases->queues.by_age), *next; op; op = next) {
@@ -185,6 +195,19 @@ static void count_waiter(struct leases *leases, bool more)
 	lease_queues_listen(leases, more);
 }
 
+/* At the end, unless its arrival is an old one. Those that have not started will get a later one than all others. */
+static void insert(struct lease_queue_entry *waiter)
+{
+	uint64_t arrival = waiter->op->request.arrival;
+	struct lease_queue_entry *other = arrival > 0 ? TAILQ_FIRST(&waiter->queue->waiters) : NULL;
+	while (other && other->op->core.arrival > 0 && other->op->core.arrival < arrival)
+		other = TAILQ_NEXT(other, entry);
+	if (other)
+		TAILQ_INSERT_BEFORE(other, waiter, entry);
+	else
+		TAILQ_INSERT_TAIL(&waiter->queue->waiters, waiter, entry);
+}
+
 void lease_queue_enter(struct lease_op *op)
 {
 	struct leases *leases = op->leases;
@@ -198,7 +221,7 @@ void lease_queue_enter(struct lease_op *op)
 		waiter->op = op;
 		waiter->queue = queue ? queue : queue_new(&leases->queues, name, len);
 		waiter->queue->count++;
-		TAILQ_INSERT_TAIL(&waiter->queue->waiters, waiter, entry);
+		insert(waiter);
 	}
 	op->missed_notifications = leases->missed_notifications;
 	TAILQ_INSERT_TAIL(&leases->queues.by_age, op, age_entry);

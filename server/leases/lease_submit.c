@@ -43,7 +43,7 @@ static void start(struct lease_op *op, uint64_t now_us)
 		*wait_us = *wait_us > held_back_us ? *wait_us - held_back_us : 1;
 	start.behind = lease_queue_is_behind(op);
 	struct lease_op *next = NULL;
-	if (op->request.operation == LEASE_RELEASE)
+	if (op->request.operation == LEASE_RELEASE && !lease_place_is_asked_for(op))
 		next = lease_queue_next(leases, &op->request, now_us);
 	lease_op_dispatch(op, &start);
 	if (next && next->queued)
@@ -94,6 +94,17 @@ void lease_submit_backlog(struct leases *leases)
 
 /* ---- submitting and cancelling ---- */
 
+void lease_op_reject_draining(struct lease_op *op, uint64_t now_us)
+{
+	op->answer = (struct lease_answer){.status = LEASE_DRAINING, .retry_after_ms = op->leases->options->drain_ms};
+	lease_op_answered(op, now_us);
+}
+
+static void note_behind(struct lease_op *passed)
+{
+	lease_op_dispatch(passed, &(struct redlock_event){.kind = REDLOCK_BEHIND, .now_us = clock_now_us()});
+}
+
 struct lease_op *lease_op_submit(struct leases *leases, const struct lease_request *request, lease_done_fn *done,
 				 void *arg)
 {
@@ -107,6 +118,8 @@ struct lease_op *lease_op_submit(struct leases *leases, const struct lease_reque
 		op->core.params.wait_us = 0; /* it does not wait at all if too many do */
 	if (op->core.params.wait_us > 0)
 		lease_queue_enter(op);
+	if (op->queued && request->arrival > 0)
+		lease_queue_visit_passed(op, note_behind);
 	if (first_held_back(leases) || !may_start(leases))
 		hold_back(op);
 	else

@@ -141,9 +141,11 @@ static void drain_waiters(struct leases *leases)
 	while ((op = TAILQ_LAST(&leases->queues.by_age, lease_ops))) {
 		uint64_t now_us = clock_now_us();
 		struct redlock_event cancel = {.kind = REDLOCK_CANCEL, .now_us = now_us};
+		op->drained = true;
 		lease_op_reject_draining(op, now_us);
 		lease_op_dispatch(op, &cancel);
-		assert(!op->queued);
+		op->answer.place_kept = op->place_kept;
+		assert(!op->queued && op->state == LEASE_OP_ANSWERED);
 	}
 }
 
@@ -152,6 +154,7 @@ void leases_drain(struct leases *leases)
 	leases->draining = true;
 	metrics_set(&leases->metrics->draining, 1);
 	drain_waiters(leases);
+	masters_flush(leases->masters); /* the answers send callers to other redlockd, which look for the places */
 	lease_watch_drain(leases);
 }
 

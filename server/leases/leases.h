@@ -29,7 +29,8 @@ enum {
 	LEASE_METADATA_MAX = 1024,
 	LEASE_TOKEN_LEN = RANDOM_TOKEN_LEN,
 	LEASE_LIST_MAX = 1000,
-	LEASE_CURSOR_MAX = 96
+	LEASE_CURSOR_MAX = 96,
+	LEASE_PLACE_KEPT_MS = 2000 /* as server/scripts/parts/place.lua has it */
 };
 
 /* The core's kinds, and FORCE: release without a token, whoever holds the lock (for operators). */
@@ -71,8 +72,10 @@ struct lease_request {
 	bool hold;            /* acquire: the HTTP side will hold the lease (hold_new); ignored here */
 	/* force: the holder's, or nothing is released; 0: any holder's. extend with a key: the lease's */
 	uint64_t fence;
-	/* acquire: stands for caller and Idempotency-Key; extend: noted in the lease, with its fence. 0: none */
+	/* acquire: stands for caller and Idempotency-Key; extend: noted in the lease, with its fence; release: the
+	 * place that was kept for it is taken, and nothing is released. 0: none */
 	uint64_t key;
+	uint64_t arrival;            /* acquire with a key: that of the place that was taken; 0: none */
 	bool wait_for_all;           /* inspect: until every master has answered, or its time is up */
 	bool few;                    /* inspect: LEASE_HOLDERS_FEW */
 	char token[LEASE_TOKEN_LEN]; /* extend, release */
@@ -126,6 +129,7 @@ struct lease_answer {
 	bool too_late; /* NO_QUORUM only: a majority granted, but no validity was left */
 	struct redlock_votes votes;
 	uint32_t waited_ms; /* from the request to the answer */
+	bool place_kept;    /* acquire with a key, LOCKED or DRAINING: for LEASE_PLACE_KEPT_MS */
 	/* acquire with a key, OK: the lease has the key, and is never released but by its token or by force; it was
 	 * granted to an earlier request */
 	bool noted, again;

@@ -124,7 +124,8 @@ void masters_keep_release(struct masters *masters, size_t i, const struct master
 	pending->until_us = clock_now_us() + guard_longest_us(&masters->guard);
 	pending->script = *release;
 	pending->script.with_source = pending->script.alone = false;
-	pending->script.label = NULL; /* the operation's, which ends before; a release has none */
+	pending->script.entry.place = 0; /* it is kept now, or not at all */
+	pending->script.label = NULL;    /* the operation's, which ends before; a release has none */
 	if (release->token)
 		pending->script.token = memcpy(pending->bytes, release->token, RANDOM_TOKEN_LEN);
 	pending->script.resource = memcpy(pending->bytes + RANDOM_TOKEN_LEN, release->resource, release->resource_len);

@@ -108,14 +108,15 @@ static struct transport_word put_digits(struct master_words *words, struct maste
 }
 
 /* "replica:arrival wait_ms": a queue entry, and for how long it may be needed; 0: it is removed. Of a shared lease
- * "replica+arrival:most …", with a semicolon if it is on a set; for a slot "replica#arrival:most …". */
+ * "replica+arrival:most …", with a semicolon if it is on a set; for a slot "replica#arrival:most …". Behind it, after a
+ * blank, the key of a place. */
 static struct transport_word put_entry(struct master_words *words, const struct masters *masters,
 				       const struct master_script *script)
 {
 	const struct master_entry *entry = &script->entry;
 	const char kind = (char)script->kind;
 	struct master_digits none = {.number = 0};
-	if (entry->arrival == 0)
+	if (entry->arrival == 0 && entry->place == 0)
 		return (struct transport_word){"", 0};
 	struct transport_word word = put(words, masters->replica, MASTER_REPLICA_LEN);
 	word.len += put(words, script->kind == MASTER_EXCLUSIVE ? ":" : &kind, 1).len;
@@ -126,6 +127,11 @@ static struct transport_word put_entry(struct master_words *words, const struct 
 	}
 	word.len += put(words, " ", 1).len;
 	word.len += put_number(words, entry->wait_ms).len;
+	if (entry->place == 0)
+		return word;
+	none = (struct master_digits){.number = 0};
+	word.len += put(words, " ", 1).len;
+	word.len += put_digits(words, &none, entry->place, 16).len;
 	return word;
 }
 

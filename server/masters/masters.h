@@ -26,7 +26,9 @@ struct master_reply {
 	bool no_script;          /* FAILED: the master no longer has the script; nothing was carried out */
 	uint64_t time_us;        /* the master's own time; 0: unknown */
 	uint64_t ttl_us;         /* GRANTED, extend */
-	uint64_t fence;          /* GRANTED, acquire: the bucket's number before; BEHIND: the bucket's number */
+	/* GRANTED, acquire: the bucket's number before; BEHIND: the bucket's number. GRANTED, release: the arrival of
+	 * the place that was taken */
+	uint64_t fence;
 	/* HELD; REDLOCK_NEVER: no expiry. QUEUED: how long the first waiter still counts as alive. */
 	uint64_t remaining_us;
 	uint32_t waiters; /* inspect: HELD, GONE */
@@ -71,6 +73,9 @@ struct master_entry {
 	uint64_t arrival; /* 0: there is none */
 	uint64_t wait_ms; /* for how long it may be needed; 0: it is removed */
 	bool of_set;      /* the waiter wants other resources, too */
+	/* release: with wait_ms 0 the place is kept for this key, else the place of this key is taken, whatever
+	 * `arrival` is (server/scripts/parts/place.lua); 0: neither */
+	uint64_t place;
 };
 
 /* How many leases there may be at once, as in acquire_shared.lua: exclusive, shared or on slots. */

@@ -271,7 +271,7 @@ static void handle_start(struct redlock *op, const struct redlock_event *event, 
 	assert(op->attempt == 0);
 	op->follows = event->behind;
 	if (redlock_is_waiter(op)) {
-		op->arrival = event->fence;
+		op->arrival = op->params.arrival > 0 ? op->params.arrival : event->fence;
 		op->wait_end_us = redlock_after_us(event->now_us, op->params.wait_us);
 	}
 	redlock_attempt_begin(op, event->now_us, event->fence, out);
@@ -295,7 +295,7 @@ static void handle_cancel(struct redlock *op, struct redlock_output *out)
 
 void redlock_step(struct redlock *op, const struct redlock_event *event, struct redlock_output *out)
 {
-	assert(event->kind <= REDLOCK_FIRST);
+	assert(event->kind <= REDLOCK_BEHIND);
 	memset(out, 0, sizeof *out);
 	switch (event->kind) {
 	case REDLOCK_START: handle_start(op, event, out); break;
@@ -305,6 +305,7 @@ void redlock_step(struct redlock *op, const struct redlock_event *event, struct 
 	case REDLOCK_NOTIFIED: handle_notified(op, event, out); break;
 	case REDLOCK_PASSED: redlock_waiting_handle_passed(op, event); break;
 	case REDLOCK_FIRST: redlock_waiting_handle_first(op, event); break;
+	case REDLOCK_BEHIND: redlock_waiting_handle_behind(op, event); break;
 	}
 	assert((out->script == REDLOCK_SCRIPT_NONE) == (out->to == 0));
 	out->finished = op->state == REDLOCK_DECIDED && op->outstanding == 0;

@@ -71,7 +71,8 @@ enum redlock_event_kind {
 	/* No operation of this process is before this one any more; the lock may be free in `remaining_us`. With 0 also
 	 * when a master may have lost this operation's queue entry, its notification may have been missed, or the
 	 * holder's release was just sent: the operation tries at once. */
-	REDLOCK_FIRST
+	REDLOCK_FIRST,
+	REDLOCK_BEHIND /* an operation of this process with an older arrival has come before this one */
 };
 
 /* The effect of a script on the entry in the queue. */
@@ -88,17 +89,18 @@ enum redlock_entry {
  *     not sent at all), also after `done`;
  *   - TIMER when redlock_deadline_us() has passed, CANCEL when nobody needs the answer any more;
  *   - if the operation waits: NOTIFIED and PASSED as masters publish them (NOTIFIED to the operation whose arrival is
- *     named, PASSED to all others here that wait for the resource), and FIRST when it becomes the first of this process
- *     for the resource.
+ *     named, PASSED to all others here that wait for the resource), FIRST when it becomes the first of this process for
+ *     the resource, and BEHIND when it is that no longer.
  * vote, ttl_us, remaining_us, waiters, holder and other_library are what a master answered: any value is allowed. */
 struct redlock_event {
 	enum redlock_event_kind kind;
 	uint64_t now_us; /* never goes backwards */
-	/* START, TIMER, NOTIFIED: a guess for the fence of an attempt that may begin, > 0, below REDLOCK_FENCE_LIMIT.
-	 * It should be larger than any fence so far; a bad guess costs a round trip, never safety. START of a waiter:
-	 * its arrival, too. REPLY, acquire GRANTED: the largest value that the bucket or the floor had before. BEHIND:
-	 * the value of the bucket. Extend GRANTED: the fence of the lease, as this master knows it. HELD: the fence of
-	 * the holder, as this master knows it; 0: unknown. */
+	/* START, TIMER, NOTIFIED: a guess for the fence of an attempt that may begin, > 0, below
+	 * REDLOCK_FENCE_LIMIT. It should be larger than any fence so far; a bad guess costs a round trip, never
+	 * safety. START of a waiter: its arrival, too, unless the parameters have one. REPLY, acquire GRANTED: the
+	 * largest value that the bucket or the floor had before. BEHIND: the value of the bucket. Extend GRANTED:
+	 * the fence of the lease, as this master knows it. HELD: the fence of the holder, as this master knows it;
+	 * 0: unknown. */
 	uint64_t fence;
 	bool behind;    /* START of a waiter: another operation of this process waits for the resource before it */
 	uint8_t master; /* REPLY, NOTIFIED, PASSED: 0 … masters−1 */
@@ -128,6 +130,7 @@ struct redlock_params {
 	uint64_t retry_max_us;
 	bool wait_for_all; /* inspect: decide only when every master has answered or its time is up */
 	uint64_t wait_us;  /* acquire: how long to wait in the queue; 0: not at all */
+	uint64_t arrival;  /* … its order there, if it is known before START; 0: it is not */
 };
 
 enum redlock_outcome {

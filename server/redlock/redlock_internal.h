@@ -115,6 +115,9 @@ void redlock_waiting_handle_passed(struct redlock *op, const struct redlock_even
 /* FIRST: no other waiter of this process is before it any more. */
 void redlock_waiting_handle_first(struct redlock *op, const struct redlock_event *event);
 
+/* BEHIND: it does not watch the holder's time any more. */
+void redlock_waiting_handle_behind(struct redlock *op, const struct redlock_event *event);
+
 /* ---- attempt.c: what an attempt sends (into *out, which holds no command yet), and how it ends ---- */
 
 /* The script with which an attempt begins. */

@@ -58,6 +58,14 @@ void redlock_waiting_handle_passed(struct redlock *op, const struct redlock_even
 	redlock_waiting_set_deadline(op, now_us);
 }
 
+void redlock_waiting_handle_behind(struct redlock *op, const struct redlock_event *event)
+{
+	assert(redlock_is_waiter(op));
+	op->follows = true;
+	redlock_waiting_set_deadline(op, event->now_us);
+	assert(op->follows);
+}
+
 void redlock_waiting_handle_first(struct redlock *op, const struct redlock_event *event)
 {
 	bool at_once = event->remaining_us == 0;

@@ -13,7 +13,7 @@ local now_us = now[1] * 1000000 + now[2]
 local seen = redis.call('HMGET', hash, 'epoch', 'waited')
 local waited = tonumber(seen[2] or 0)
 local mark, token, wanted = ';', ARGV[1], ARGV[2]
-local deleted, which, holder, remaining
+local deleted, which, holder, remaining, arrival
 for i = 1, count do
 	local value, key = nil, KEYS[i]
 --include value_read.lua
@@ -35,7 +35,9 @@ end
 if seen[1] ~= ARGV[3] and ARGV[3] ~= '----------------' then
 	return {-3, now_us}
 end
-if which then
+if arrival then
+	return {2, now_us, arrival}
+elseif which then
 	return {0, now_us, remaining, holder, which - 1}
 elseif deleted then
 	return {1, now_us, deleted}

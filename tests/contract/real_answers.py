@@ -290,11 +290,13 @@ def gather_draining(lab, answers):
     service = lab.service(1)
     service.acquire("held")
     with concurrent.futures.ThreadPoolExecutor(1) as pool:
-        waiter = pool.submit(service.curl, "POST", "/locks", body={"resource": "held", "wait_ms": 60000})
-        wait_until(lambda: service.curl("GET", "/locks/held").json["waiters"] == 1, what="one in the queue")
+        body, key = {"resource": "held", "wait_ms": 60000}, {"Idempotency-Key": "the-key-of-a-test"}
+        answers.ask(service, "POST", "/locks", NEW, 409, body={**body, "wait_ms": 10}, headers=key)
+        waiter = pool.submit(service.curl, "POST", "/locks", body=body, headers=key)
+        wait_until(lambda: service.metrics()["redlockd_waiters"] == 1, what="one in the queue")
         service.process.send_signal(signal.SIGTERM)
         answers.add("POST", NEW, waiter.result())
-    assert waiter.result().code == "draining", waiter.result()
+    assert waiter.result().code == "draining" and waiter.result().json["place_kept_ms"] == 2000, waiter.result()
     wait_until(lambda: service.curl("GET", "/readyz").status == 503, what="draining")
     answers.ask(service, "GET", "/readyz", "/readyz", 503)
     answers.ask(service, "POST", "/locks", NEW, 503, body={"resource": "a"})

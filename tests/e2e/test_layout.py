@@ -100,6 +100,8 @@ def look(lab, crowd, watch):  # noqa: F811
     leases, waiters = wait_in_all_ways(plain, crowd)
     watcher = watch(plain, "exclusive")
     wait_until(lambda: server.cli("EXISTS", "redlockd:watch:exclusive"), what="watched")
+    kept = plain.curl("POST", "/locks", body={"resource": "wait", "wait_ms": 50}, headers={"Idempotency-Key": "a-key-of-a-test-0002"})
+    assert kept.json["place_kept_ms"] == 2000, kept
     found = keys_of(server, *(key for key in server.cli("KEYS", "*") if "redlockd:check:" not in key))
     for lease, waiter in zip(leases, waiters):
         assert plain.release(lease).status == 204

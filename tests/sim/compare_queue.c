@@ -144,5 +144,11 @@ unsigned compare_doubts(struct model_master *master, uint32_t names, struct comp
 	for (unsigned i = 0; i < MODEL_REPLICAS; i++)
 		if (master->alive[i].replica != 0 && compare_runs_out(master->alive[i].expires_ms, span))
 			ret_ends[count++] = &master->alive[i].expires_ms;
+	for (unsigned i = 0; i < MODEL_PLACES; i++) {
+		if (master->places[i].place != 0 && compare_runs_out(master->places[i].expires_ms, span))
+			ret_ends[count++] = &master->places[i].expires_ms;
+		if (master->keepers[i].replica != 0 && compare_runs_out(master->keepers[i].expires_ms, span))
+			ret_ends[count++] = &master->keepers[i].expires_ms;
+	}
 	return count;
 }

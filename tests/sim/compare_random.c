@@ -8,6 +8,7 @@
 
 enum {
 	ARRIVALS = 4,
+	PLACES = 2,
 	TOKENS = MODEL_HOLDERS + 1,
 	EPOCHS = 3,
 	RUN_IDS = 2,
@@ -20,6 +21,7 @@ enum {
 #define DAY_US UINT64_C(86400000000)
 
 _Static_assert(MODEL_ENTRIES >= 3 * ARRIVALS * MODEL_REPLICAS, "the queue can be full");
+_Static_assert(MODEL_PLACES >= PLACES * ARRIVALS, "each can have a place, and a replica of its own");
 
 uint64_t compare_random(uint64_t *random, uint64_t bound)
 {
@@ -170,6 +172,8 @@ static void random_entry(struct model_command *command, unsigned kind, uint64_t 
 	command->wait_ms = chance(random, release ? 50 : 5) ? 0 : random_wait(random);
 	if (release && chance(random, 40))
 		command->token = 0;
+	if (release && chance(random, 50))
+		command->place = one_of(random, PLACES) << 32;
 }
 
 /* Two or three keys, mostly those of the set that holds `key`. */

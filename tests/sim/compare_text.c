@@ -11,6 +11,8 @@
 #include "server/base/base.h"
 #include "server/scripts/scripts.h"
 
+enum { PLACE_NEAR_MS = 50 };
+
 /* The separator of the value, blanks, Lua's and printf's magic signs, a line break, more than ASCII. */
 static const char *const owners[COMPARE_OWNERS] = {
 	"",
@@ -175,13 +177,14 @@ const char *compare_script_name(enum compare_script script)
 	return layouts[script].name;
 }
 
-/* replica:arrival wait_ms */
+/* replica:arrival wait_ms place */
 static void waiter_text(char *text, const struct model_command *command)
 {
 	char entry[COMPARE_TEXT];
 	compare_entry_text(entry, command->entry);
 	if (command->entry.replica != 0)
-		snprintf(text, COMPARE_TEXT, "%.100s %u", entry, command->wait_ms);
+		snprintf(text, COMPARE_TEXT, "%.100s %u%s%.*" PRIx64, entry, command->wait_ms,
+			 command->place != 0 ? " " : "", command->place != 0 ? 16 : 0, command->place);
 }
 
 static void argument_text(char *text, char letter, const struct model_command *command)
@@ -319,6 +322,8 @@ static const char *elements_of(enum compare_script script, int code, bool severa
 		return compare_is_set(script) ? "aqi" : "aq";
 	if (release && code == 1)
 		return "v";
+	if (release && code == 2)
+		return "A";
 	if ((acquire && code == 1) || ((script == COMPARE_RAISE || script == COMPARE_RAISE_SET) && code == 2))
 		return "o";
 	if ((script == COMPARE_EXTEND || script == COMPARE_EXTEND_SET) && code == 1)
@@ -361,7 +366,13 @@ static void put_element(struct compare_answer *answer, char letter, const struct
 	char text[COMPARE_TEXT] = "";
 	switch (letter) {
 	case 'p': put_about(answer, reply->remaining_ms, its, reply->remaining_ms < 0 ? exactly : near); return;
-	case 'a': put_about(answer, reply->remaining_ms, its, near); return;
+	case 'a':
+		if (reply->first.replica >> 32 != 0) { /* a place, whose end nobody has compared with the server's */
+			near.below += PLACE_NEAR_MS;
+			near.above += PLACE_NEAR_MS;
+		}
+		put_about(answer, reply->remaining_ms, its, near);
+		return;
 	case 't': put_about(answer, (int64_t)reply->ttl_ms, its, near); return;
 	case 'w': put(answer, "%u", reply->waiters); return;
 	case 'N': put(answer, "%u", reply->holder_count); return;
@@ -369,6 +380,7 @@ static void put_element(struct compare_answer *answer, char letter, const struct
 	case 'Y': put_listed(answer, reply); return;
 	case 'i': put(answer, "%u", reply->which); return;
 	case 'o': put(answer, "%" PRIu64, reply->old); return;
+	case 'A': put(answer, "%" PRIu64, reply->arrival); return;
 	case 'h': put(answer, "%" PRIu64, reply->beat); return;
 	case 'f': put(answer, "%" PRIu64, reply->fence); return;
 	case 'l': put(answer, "%" PRIu64, reply->ttl_ms); return;

@@ -63,8 +63,11 @@ void field_entry(const struct transport_word *word, struct model_command *comman
 		return;
 	const char *blank = memchr(word->bytes, ' ', word->len);
 	assert(blank && blank >= word->bytes + 33);
+	size_t len = word->len - (size_t)(blank + 1 - word->bytes);
+	const char *place = memchr(blank + 1, ' ', len);
 	struct transport_word arrival = {word->bytes + 17, 16},
-			      wait_ms = {blank + 1, word->len - (size_t)(blank + 1 - word->bytes)};
+			      wait_ms = {blank + 1, place ? (size_t)(place - blank - 1) : len};
+	command->place = place ? hex_number(place + 1) : 0;
 	command->entry = (struct model_entry){.arrival = field_decimal(&arrival), .replica = hex_number(word->bytes)};
 	command->wait_ms = (uint32_t)field_decimal(&wait_ms);
 	command->entry.kind = word->bytes[16] == '+' ? MODEL_PLUS : word->bytes[16] == '#' ? MODEL_SLOT : 0;

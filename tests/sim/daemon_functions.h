@@ -207,6 +207,10 @@ void sight_sent(struct world *world, const struct command *command);
 void notification_before(struct world *world, const struct transport_connection *connection,
 			 const struct notification *notification);
 void check_jumped(struct world *world, unsigned node, int64_t by_us);
+/* Somewhere a place is kept for a wait that goes on. One after the other may leave one behind. */
+bool sight_has_place(const struct world *world, unsigned key);
+/* False of places that have ended: whoever meets them removes them. */
+bool sight_is_left(const struct model_master *model, const struct model_queue *queue);
 
 /* ---- daemon_order.c ---- */
 

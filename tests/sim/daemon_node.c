@@ -436,6 +436,9 @@ static void drop_lasting_queues(struct world *world, struct model_master *model)
 	for (unsigned i = 0; i < MODEL_REPLICAS; i++)
 		if (model->alive[i].expires_ms > (model->now_us + REDLOCK_ALIVE_US) / MS + 1)
 			memset(&model->alive[i], 0, sizeof model->alive[i]);
+	for (unsigned i = 0; i < MODEL_PLACES; i++)
+		if (model->keepers[i].expires_ms > model->now_us / MS + LEASE_PLACE_KEPT_MS + 1)
+			memset(&model->keepers[i], 0, sizeof model->keepers[i]);
 }
 
 /* The operator's part, whom redlockd warns: expiries set while the clock was ahead last too long once it is set

@@ -257,7 +257,9 @@ void order_attempt(struct world *world, struct call *call, const struct redlock 
 	bool at_once = is_majority(world, (unsigned)__builtin_popcount(call->notified_on));
 	struct lease *lease = call->notified_by != NONE && at_once ? &world->leases[call->notified_by] : NULL;
 	uint64_t passed_at = call->passed_at, first_at = call->passed_first_at;
-	bool by_itself = world->cause == CAUSE_TIMER && !is_by_another(world, call) && !call->notified && !core->paused;
+	/* with keys it may have been the first when it was told to try again: before one with an older place came */
+	bool by_itself = world->cause == CAUSE_TIMER && !is_by_another(world, call) && !call->notified &&
+			 !core->paused && world->config.keyed == 0;
 	if (by_itself && core->attempt > 1 && !is_first(world, call))
 		fail(world, "herd: one of p%u tries to get r%u by itself, though it is not the first there", call->proc,
 		     call->key);
@@ -284,7 +286,7 @@ void order_attempt(struct world *world, struct call *call, const struct redlock 
 		     call->proc, call->key);
 	bool is_patient = is_over(world, passed_at, REDLOCK_ALIVE_US) ||
 			  is_over(world, first_at, REDLOCK_PASSED_MAX_US) || is_by_another(world, call);
-	if (!lease && passed_at != 0 && !is_patient)
+	if (!lease && passed_at != 0 && !is_patient && world->config.keyed == 0)
 		fail(world, "herd: one of p%u tries to get r%u %llu ms after it went by", call->proc, call->key,
 		     (unsigned long long)((world->now - passed_at) / MS));
 }
@@ -457,7 +459,7 @@ static void watch_key(struct world *world, unsigned key)
 {
 	uint64_t *since = &world->free_since[key];
 	const struct call *first = first_waiter(world, key);
-	if (!first || !may_have_all(world, first))
+	if (!first || !may_have_all(world, first) || sight_has_place(world, key))
 		*since = 0;
 	else if (*since == 0)
 		*since = world->now;
@@ -490,7 +492,8 @@ void order_check_queue_empty(struct world *world, unsigned key)
 		const struct model_master *model = &world->nodes[i].model;
 		node_sync(world, i);
 		const struct model_queue *queue = model->waited_us > model->now_us ? model_waiting(model, key) : NULL;
-		if (queue && !(scripts_flushed && !model_is_alive(model, queue->entries[0].replica)))
+		bool may_be_left = scripts_flushed && queue && !model_is_alive(model, queue->entries[0].replica);
+		if (queue && sight_is_left(model, queue) && !may_be_left)
 			fail(world, "queue: %u are left in the queue of master %u for r%u, the first since %llu",
 			     queue->count, i, key, (unsigned long long)queue->entries[0].arrival);
 	}

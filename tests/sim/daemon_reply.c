@@ -213,6 +213,8 @@ static redisReply *lock_script(const struct command *command)
 		return ARRAY(code, now, number(answer->remaining_ms), entry(answer->first), number(answer->which));
 	if (answer->code == 2 && acquires)
 		return ARRAY(code, now, number(answer->remaining_ms), entry(answer->first));
+	if (answer->code == 2 && command->kind == REDLOCK_SCRIPT_RELEASE)
+		return ARRAY(code, now, number((long long)answer->arrival));
 	if (answer->code == 2 || (answer->code == 1 && acquires))
 		return ARRAY(code, now, number((long long)answer->old));
 	if (answer->code == 1 && command->kind == REDLOCK_SCRIPT_EXTEND)

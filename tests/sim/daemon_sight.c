@@ -200,3 +200,27 @@ void notification_before(struct world *world, const struct transport_connection 
 	if (call)
 		order_notified(call, connection->node, notification);
 }
+
+/* ---- places in queues ---- */
+
+bool sight_has_place(const struct world *world, unsigned key)
+{
+	for (unsigned i = 0; i < world->config.nodes; i++) {
+		const struct model_master *model = &world->nodes[i].model;
+		const struct model_queue *queue = model_waiting(model, key);
+		uint32_t at = 0;
+		while (queue && at < queue->count && !model_is_alive(model, queue->entries[at].replica))
+			at++;
+		if (queue && at < queue->count && model_is_place(queue->entries[at]))
+			return true;
+	}
+	return false;
+}
+
+bool sight_is_left(const struct model_master *model, const struct model_queue *queue)
+{
+	for (uint32_t i = 0; i < queue->count; i++)
+		if (!model_is_place(queue->entries[i]) || model_is_alive(model, queue->entries[i].replica))
+			return true;
+	return false;
+}

@@ -82,6 +82,12 @@ void model_queue_next(struct model_master *master, unsigned key, bool is_new, st
 
 /* ---- model_queue.c ---- */
 
+/* place.lua with wait_ms: the entry that the caller has from now on; replica 0: it gets no place. */
+struct model_entry model_place_take(struct model_master *master, const struct model_command *command, unsigned key,
+				    uint64_t *ret_arrival);
+/* place.lua without: true if the caller's entry was there, or has just been granted. */
+bool model_place_keep(struct model_master *master, const struct model_command *command, unsigned key, bool own);
+
 static inline bool model_same_entry(struct model_entry a, struct model_entry b)
 {
 	return a.replica == b.replica && a.arrival == b.arrival && a.kind == b.kind && a.most == b.most &&

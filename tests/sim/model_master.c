@@ -362,6 +362,9 @@ void model_release(struct model_master *master, const struct model_command *comm
 	if (model_is_other_epoch(master, command)) {
 		/* return {-3, now_us} */
 		model_reply_code(master, -3, ret_reply);
+	} else if (notified.arrival != 0) {
+		model_reply_code(master, 2, ret_reply); /* return {2, now_us, arrival} */
+		ret_reply->arrival = notified.arrival;
 	} else if (ours) {
 		/* return {1, now_us, value} */
 		model_reply_code(master, 1, ret_reply);
@@ -463,6 +466,8 @@ void model_evict_hash(struct model_master *master)
 	memcpy(left.keys, master->keys, sizeof left.keys);
 	memcpy(left.queues, master->queues, sizeof left.queues);
 	memcpy(left.alive, master->alive, sizeof left.alive);
+	memcpy(left.places, master->places, sizeof left.places);
+	memcpy(left.keepers, master->keepers, sizeof left.keepers);
 	memcpy(left.watched_ms, master->watched_ms, sizeof left.watched_ms);
 	*master = left;
 }

@@ -40,6 +40,9 @@
 
 #define MODEL_ANY_EPOCH UINT64_MAX /* sixteen dashes: the guard is off */
 
+#ifndef MODEL_PLACES
+#define MODEL_PLACES 1 /* places that are kept at a time; of more, the first to end are forgotten */
+#endif
 #ifndef MODEL_HOLDERS
 #define MODEL_HOLDERS 1 /* shared leases of one key; one more is a failed assert */
 #endif
@@ -100,6 +103,13 @@ struct model_alive {
 	uint64_t expires_ms;
 };
 
+/* The key {prefix}redlockd:place:{place}. */
+struct model_place {
+	uint64_t place; /* stands for 16 hex digits; 0: no key */
+	struct model_entry entry;
+	uint64_t expires_ms;
+};
+
 struct model_master {
 	/* The server. */
 	uint64_t now_us;
@@ -123,6 +133,8 @@ struct model_master {
 	struct model_key keys[MODEL_KEYS];
 	struct model_queue queues[MODEL_KEYS];
 	struct model_alive alive[MODEL_REPLICAS]; /* in no order */
+	struct model_place places[MODEL_PLACES];
+	struct model_alive keepers[MODEL_PLACES]; /* the alive keys of their entries */
 	uint64_t watched_ms[MODEL_KEYS];          /* the keys {prefix}redlockd:watch:{key}: their ends; 0: no key */
 };
 
@@ -137,6 +149,7 @@ struct model_command {
 	struct model_entry entry; /* acquire, release: the caller's entry in the queue, replica 0: it has none */
 	/* with an entry: how long it waits yet. Release: 0: it leaves the queue, else it keeps (or takes) the entry */
 	uint32_t wait_ms;
+	uint64_t place;              /* release: it is kept, or with wait_ms taken; 0: neither */
 	uint64_t max_hold_ms, owner; /* acquire */
 	uint64_t most;               /* acquire shared: leases at once; inspect: listed at most */
 	uint32_t kind, slot;         /* likewise: PLUS; SLOT, on which */
@@ -184,6 +197,7 @@ struct model_reply {
 	struct model_entry notified[MODEL_KEYS];
 	uint32_t free[MODEL_KEYS]; /* … for a slot: one more than that which has become free; 0: it is not named */
 	uint64_t last[MODEL_KEYS]; /* … of shared ones: up to which arrival others are notified, too; 0: none */
+	uint64_t arrival;          /* release 2: of the place that was taken; 0: none was */
 	uint32_t watched;          /* of which keys the watchers are told there: a bit each */
 	uint64_t ttl_ms;           /* extend 1, epoch, fences */
 	uint64_t fence;            /* fences; likewise: */
@@ -255,6 +269,8 @@ uint64_t model_number(const struct model_master *master, unsigned bucket);
 bool model_is_before(struct model_entry a, struct model_entry b);
 /* The queue of a key now, its entries sorted, dead ones too. NULL: nobody stands there. */
 const struct model_queue *model_waiting(const struct model_master *master, unsigned key);
+/* Kept for a wait that goes on. */
+bool model_is_place(struct model_entry entry);
 bool model_is_alive(const struct model_master *master, uint64_t replica);
 /* True while changes of the key's holder are published. */
 bool model_is_watched(const struct model_master *master, unsigned key);

@@ -91,6 +91,83 @@ const struct model_queue *model_waiting(const struct model_master *master, unsig
 	return queue->count > 0 && !model_has_ended(master, queue->expires_ms) ? queue : NULL;
 }
 
+/* ---- places ---- */
+
+/* string.sub(place, 1, 8) .. string.sub(entry, 26, 33): the last digits of the arrival, read as hex digits */
+static uint64_t replica_of_place(uint64_t place, uint64_t arrival)
+{
+	uint64_t replica = place >> 32;
+	for (uint64_t unit = 10000000; unit > 0; unit /= 10)
+		replica = replica << 4 | arrival / unit % 10;
+	return replica;
+}
+
+bool model_is_place(struct model_entry entry)
+{
+	return entry.replica == replica_of_place(entry.replica, entry.arrival);
+}
+
+/* Its own, or else the one that ends first: one that is free or has ended, as a rule. */
+static struct model_place *find_place(struct model_master *master, uint64_t place)
+{
+	struct model_place *free_one = NULL;
+	for (struct model_place *one = master->places; one < master->places + MODEL_PLACES; one++) {
+		if (one->place == place)
+			return one;
+		if (!free_one || one->expires_ms < free_one->expires_ms)
+			free_one = one;
+	}
+	return free_one;
+}
+
+/* SET {prefix}redlockd:alive:{replica} '' PX … */
+static void set_kept(struct model_master *master, uint64_t replica, uint64_t expires_ms)
+{
+	struct model_alive *free_one = NULL;
+	for (struct model_alive *one = master->keepers; one < master->keepers + MODEL_PLACES; one++)
+		if (!free_one || free_one->replica != replica)
+			free_one = one->replica == replica || !free_one || one->expires_ms < free_one->expires_ms
+					   ? one
+					   : free_one;
+	*free_one = (struct model_alive){replica, expires_ms};
+}
+
+struct model_entry model_place_take(struct model_master *master, const struct model_command *command, unsigned key,
+				    uint64_t *ret_arrival)
+{
+	/* local kept = redis.call('GETRANGE', name, '0', '127')
+	 * if kept ~= '' and redis.call('ZREM', queue, kept) == 1 then */
+	const struct model_place *place = find_place(master, command->place);
+	struct model_entry entry = command->entry;
+	if (place->place != command->place || model_has_ended(master, place->expires_ms) ||
+	    !model_queue_remove(master, key, place->entry))
+		return (struct model_entry){0};
+	entry.arrival = *ret_arrival = place->entry.arrival;
+	return entry;
+}
+
+bool model_place_keep(struct model_master *master, const struct model_command *command, unsigned key, bool own)
+{
+	/* left = redis.call('ZREM', queue, entry)
+	 * if (left == 1 or own) and redis.call('ZCARD', queue) < 10000 then */
+	struct model_entry kept = command->entry;
+	if (!model_queue_remove(master, key, command->entry) && !own)
+		return false;
+	enum { KEPT_MS = 2000 };
+	uint64_t expires_ms = model_now_ms(master) + KEPT_MS;
+	kept.replica = replica_of_place(command->place, kept.arrival);
+	/* --include queue_join.lua */
+	model_queue_join(master, key, kept, KEPT_MS);
+	/* redis.call('SET', name, entry, 'PX', wait_ms)
+	 * redis.call('SET', base .. 'alive:' .. kept, '', 'PX', wait_ms) */
+	*find_place(master, command->place) = (struct model_place){command->place, kept, expires_ms};
+	set_kept(master, kept.replica, expires_ms);
+	/* if redis.call('ZCARD', queue) == 1 then redis.call('PEXPIRE', queue, keep_ms) */
+	if (master->queues[key].count == 1)
+		master->queues[key].expires_ms = expires_ms + 1000;
+	return true;
+}
+
 /* ---- who lives ---- */
 
 static const struct model_alive *find_alive(const struct model_master *master, uint64_t replica)
@@ -99,6 +176,9 @@ static const struct model_alive *find_alive(const struct model_master *master, u
 	for (unsigned i = 0; i < MODEL_REPLICAS; i++)
 		if (master->alive[i].replica == replica && !model_has_ended(master, master->alive[i].expires_ms))
 			return &master->alive[i];
+	for (unsigned i = 0; i < MODEL_PLACES; i++)
+		if (master->keepers[i].replica == replica && !model_has_ended(master, master->keepers[i].expires_ms))
+			return &master->keepers[i];
 	return NULL;
 }
 
@@ -151,6 +231,12 @@ void model_queue_sweep(struct model_master *master)
 	for (unsigned i = 0; i < MODEL_REPLICAS; i++)
 		if (model_has_ended(master, master->alive[i].expires_ms))
 			memset(&master->alive[i], 0, sizeof master->alive[i]);
+	for (unsigned i = 0; i < MODEL_PLACES; i++) {
+		if (model_has_ended(master, master->keepers[i].expires_ms))
+			memset(&master->keepers[i], 0, sizeof master->keepers[i]);
+		if (model_has_ended(master, master->places[i].expires_ms))
+			memset(&master->places[i], 0, sizeof master->places[i]);
+	}
 }
 
 void model_evict_queue(struct model_master *master, unsigned key)

@@ -372,11 +372,14 @@ void model_release_set(struct model_master *master, const struct model_command *
 			model_release_queue(master, command, key, ours ? &deleted : NULL, shortened, &told);
 	}
 	/* if seen[1] ~= ARGV[3] and ARGV[3] ~= '----------------' then return {-3, now_us}
-	 * if which then return {0, now_us, remaining, holder, which - 1}
+	 * if arrival then return {2, now_us, arrival}
+	 * elseif which then return {0, now_us, remaining, holder, which - 1}
 	 * elseif deleted then return {1, now_us, deleted}
 	 * return {-1, now_us} */
 	if (model_is_other_epoch(master, command))
 		model_reply_code(master, -3, ret_reply);
+	else if (told.arrival != 0)
+		model_reply_code(master, 2, ret_reply);
 	else if (held.code == 0)
 		*ret_reply = held;
 	else
@@ -388,4 +391,5 @@ void model_release_set(struct model_master *master, const struct model_command *
 	memcpy(ret_reply->notified, told.notified, sizeof told.notified);
 	memcpy(ret_reply->last, told.last, sizeof told.last);
 	ret_reply->watched = told.watched;
+	ret_reply->arrival = ret_reply->code == 2 ? told.arrival : 0;
 }

@@ -132,26 +132,32 @@ void model_release_queue(struct model_master *master, const struct model_command
 	/* local free = own and kind == '#' and '@' .. string.match(value, '^%x+#(%d+)') or '' */
 	uint32_t free = own && own->kind == MODEL_SLOT ? own->slot + 1 : 0;
 	/* local left = 0 */
-	bool left = false, has_entry = command->entry.replica != 0, stays = has_entry && command->wait_ms > 0;
-	/* if wait_ms > 0 then --include queue_join.lua */
-	if (stays)
-		model_queue_join(master, key, command->entry, command->wait_ms);
-	/* elseif entry ~= '' then left = redis.call('ZREM', queue, entry) */
-	else if (has_entry)
-		left = model_queue_remove(master, key, command->entry);
+	struct model_entry entry = command->entry;
+	bool left = false, stays = entry.replica != 0 && command->wait_ms > 0;
+	/* if place ~= '' then --include place.lua */
+	if (command->place != 0 && stays)
+		entry = model_place_take(master, command, key, &reply->arrival);
+	else if (command->place != 0)
+		left = model_place_keep(master, command, key, own);
+	/* if wait_ms > 0 and entry ~= '' then --include queue_join.lua */
+	if (stays && entry.replica != 0)
+		model_queue_join(master, key, entry, command->wait_ms);
+	/* elseif entry ~= '' then left = left + redis.call('ZREM', queue, entry) */
+	else if (entry.replica != 0)
+		left |= model_queue_remove(master, key, entry);
 	/* if own or left > 0 then --include queue_first.lua, queue_clean.lua
 	 * if first and first ~= entry then --include queue_room.lua */
 	if (!own && !left)
 		return;
 	struct model_entry first = model_queue_first(master, key);
-	if (first.replica == 0 || model_same_entry(first, command->entry))
+	if (first.replica == 0 || model_same_entry(first, entry))
 		return;
 	uint32_t kind = own ? own->kind : master->keys[key].value.kind;
 	uint32_t room = room_for(master, key, first);
 	/* if wait_ms > 0 then room = math.min(room, 1)
 	 * elseif room <= 0 then … room = (was_before or shortened and its_kind ~= kind) and 1 or 0 */
-	bool was_before = left && command->entry.kind != MODEL_PLUS && first.kind == kind &&
-			  command->entry.arrival < first.arrival && kind != MODEL_EXCLUSIVE;
+	bool was_before = left && entry.kind != MODEL_PLUS && first.kind == kind && entry.arrival < first.arrival &&
+			  kind != MODEL_EXCLUSIVE;
 	if (stays)
 		room = room > 1 ? 1 : room;
 	else if (room == 0)

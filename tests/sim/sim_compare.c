@@ -399,12 +399,12 @@ static bool saw_all(void)
 		const char *codes;
 	} all[] = {
 		{COMPARE_ACQUIRE, "2 1 0 -2 -3 -4"},   {COMPARE_RAISE, "2 1 0 -1 -2 -3"},
-		{COMPARE_EXTEND, "1 0 -1 -2 -3"},      {COMPARE_RELEASE, "1 0 -1 -3"},
+		{COMPARE_EXTEND, "1 0 -1 -2 -3"},      {COMPARE_RELEASE, "2 1 0 -1 -3"},
 		{COMPARE_INSPECT, "0 -1 -3"},          {COMPARE_EPOCH, "1"},
 		{COMPARE_QUARANTINE, "1 0"},           {COMPARE_FENCES, "1 -3"},
 		{COMPARE_WRITE_EPOCH, "1 0 -2"},       {COMPARE_ACQUIRE_SET, "2 1 0 -2 -3 -4"},
 		{COMPARE_RAISE_SET, "2 1 0 -1 -2 -3"}, {COMPARE_EXTEND_SET, "1 0 -1 -2 -3"},
-		{COMPARE_RELEASE_SET, "1 0 -1 -3"},    {COMPARE_ACQUIRE_SHARED, "2 1 0 -2 -3 -4"},
+		{COMPARE_RELEASE_SET, "2 1 0 -1 -3"},  {COMPARE_ACQUIRE_SHARED, "2 1 0 -2 -3 -4"},
 	};
 	static const uint8_t notify[] = {COMPARE_ACQUIRE, COMPARE_RELEASE, COMPARE_ACQUIRE_SET, COMPARE_RELEASE_SET},
 			     tell[] = {COMPARE_ACQUIRE,     COMPARE_RAISE,     COMPARE_RELEASE,

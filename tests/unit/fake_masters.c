@@ -9,6 +9,7 @@ static void keep(struct fake_command *ret, const struct master_script *script)
 {
 	ret->script = script->script;
 	ret->ttl_ms = script->ttl_ms;
+	ret->place = script->entry.place;
 	snprintf(ret->key, sizeof ret->key, "%.*s", script->resource_len, script->resource);
 	if (script->token)
 		snprintf(ret->token, sizeof ret->token, "%.*s", LEASE_TOKEN_LEN, script->token);

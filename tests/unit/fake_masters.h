@@ -15,6 +15,7 @@ struct fake_command {
 	uint8_t master;
 	enum redlock_script script;
 	uint32_t ttl_ms;
+	uint64_t place;                                                          /* of the entry */
 	char key[LEASE_RESOURCE_MAX + 1], token[LEASE_TOKEN_LEN + 1], entry[64]; /* terminated */
 	master_reply_fn *reply;
 	void *arg;

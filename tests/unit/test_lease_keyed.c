@@ -35,6 +35,13 @@ static size_t extensions(void)
 	return fake_masters_count(&masters, REDLOCK_SCRIPT_EXTEND, -1, false);
 }
 
+static const struct lease_op *waiting(void)
+{
+	const struct lease_op *op = TAILQ_FIRST(&leases->queues.by_age);
+	ck_assert(op);
+	return op;
+}
+
 /* One master lacks the lease, so the attempt is lost at the second answer. `late` is the third. */
 static const struct {
 	const char *second, *late;
@@ -66,7 +73,7 @@ START_TEST(a_refusal_of_an_earlier_attempt_shows_nothing)
 	refuse(0, REDLOCK_VOTE_QUEUED, FAKE_REPLICA ":0000000000000001");
 	refuse(1, REDLOCK_VOTE_HELD, OTHER_KEY);
 	refuse(2, REDLOCK_VOTE_HELD, OWN);
-	struct lease_op *acquisition = TAILQ_LAST(&leases->ops[LEASE_OP_RUNNING], lease_ops);
+	const struct lease_op *acquisition = waiting();
 	for (uint8_t i = 0; i < FAKE_MASTERS; i++)
 		fake_masters_notify(&masters, i, true, acquisition->core.arrival, "r");
 	refuse(0, REDLOCK_VOTE_QUEUED, FAKE_REPLICA ":0000000000000001");
@@ -78,9 +85,43 @@ START_TEST(a_refusal_of_an_earlier_attempt_shows_nothing)
 }
 END_TEST
 
+/* The oldest release at that master, which asks for the place, gets one with that arrival; 0: there is none. */
+static void give_place(int master, uint64_t arrival)
+{
+	const struct master_reply reply = {
+		.vote = arrival > 0 ? REDLOCK_VOTE_GRANTED : REDLOCK_VOTE_GONE, .time_us = 1, .fence = arrival};
+	const struct fake_command *asks = fake_masters_last(&masters, REDLOCK_SCRIPT_RELEASE, master);
+	ck_assert_str_eq(asks->token, "");
+	ck_assert_uint_eq(asks->place, 0xab);
+	ck_assert_uint_eq(fake_masters_answer_some(&masters, REDLOCK_SCRIPT_RELEASE, master, 1, &reply), 1);
+}
+
+static const struct {
+	uint64_t first, second; /* of two masters of three */
+	bool is_taken;
+} places[] = {{7, 7, true}, {7, 0, false}, {7, 8, false}, {0, 0, false}};
+
+START_TEST(a_place_is_taken_that_a_majority_gives)
+{
+	struct asked *one = ask_with_key();
+	refuse(0, REDLOCK_VOTE_HELD, OTHER_KEY);
+	refuse(1, REDLOCK_VOTE_HELD, OTHER_KEY);
+	uint64_t own = waiting()->core.arrival;
+	size_t before = fake_masters_count(&masters, REDLOCK_SCRIPT_ACQUIRE, -1, false);
+	give_place(0, places[_i].first);
+	give_place(1, places[_i].second);
+	leases_dispatch(leases);
+	ck_assert_uint_eq(waiting()->core.arrival, places[_i].is_taken ? 7 : own);
+	ck_assert_uint_eq(fake_masters_count(&masters, REDLOCK_SCRIPT_ACQUIRE, -1, false) > before,
+			  places[_i].is_taken);
+	give_up(one);
+}
+END_TEST
+
 static void add_all(TCase *tests)
 {
 	tcase_add_loop_test(tests, a_late_refusal_shows_the_own_lease, 0, sizeof refusals / sizeof *refusals);
+	tcase_add_loop_test(tests, a_place_is_taken_that_a_majority_gives, 0, sizeof places / sizeof *places);
 	suite_add(tests, a_refusal_of_an_earlier_attempt_shows_nothing);
 }
 

@@ -1,6 +1,6 @@
 	-- Deletes the lease of `token` on `key` if it is `own` (value_own.lua); `kind`: what stands behind the token in `value`
-	-- where it is `shared`. Adds or removes the entry `wanted`. Only if a lease or an entry was removed here, the next waiters
-	-- are notified that may enter now.
+	-- where it is `shared`. Adds or removes the entry `wanted`, and keeps or takes a place (place.lua). Only if a lease or an
+	-- entry was removed here, the next waiters are notified that may enter now.
 	local shortened = false -- the other leases end before the one that was the last
 	if own then
 		if shared then
@@ -19,16 +19,19 @@
 		held = redis.call('EXISTS', key) == 1
 	end
 	if waited > now_us or wanted ~= '' then
-		local entry, wait_ms = string.match(wanted, '^(%S*) ?(%d*)$')
+		local entry, wait_ms, place = string.match(wanted, '^(%S*) ?(%d*) ?(%x*)$')
 		wait_ms = tonumber(wait_ms) or 0
 		local base = string.sub(hash, 1, -7)
 		local queue, first = base .. 'queue:' .. key
 		local free = own and kind == '#' and '@' .. string.match(value, '^%x+#(%d+)') or ''
 		local left, stale = 0, 0
-		if wait_ms > 0 then
+		if place ~= '' then
+--include place.lua
+		end
+		if wait_ms > 0 and entry ~= '' then
 --include queue_join.lua
 		elseif entry ~= '' then
-			left = redis.call('ZREM', queue, entry)
+			left = left + redis.call('ZREM', queue, entry)
 		end
 		if own or left > 0 then
 --include queue_first.lua
