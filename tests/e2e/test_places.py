@@ -245,16 +245,19 @@ class Restarting:
         self.daemon = self.lab.redlockd(self.masters, *self.options, listen=(self.address,))
 
 
-def acquire_patiently(services, resource, number, granted):
+def acquire_patiently(services, resource, number, granted, gaps):
     """One acquisition in as many requests as it takes, each at another redlockd; then the lock is passed on at once."""
     key, body = uuid.uuid4().hex, json.dumps({"resource": resource, "ttl_ms": 30000, "wait_ms": 60000, "owner": str(number)})
+    left = None  # when the last request ended
     for service in itertools.cycle(services[number % 2:] + services[:number % 2]):
         try:
             plain = harness.connect_to(service.address, 60)
             head = f"POST /locks HTTP/1.1\r\nHost: localhost\r\nIdempotency-Key: {key}\r\nContent-Length: {len(body)}\r\n\r\n"
             plain.sendall((head + body).encode())
+            gaps.append(time.monotonic() - left if left else 0)
             answer = read_response(plain, "POST")
             plain.close()
+            left = time.monotonic()
         except OSError:
             continue
         if answer is not None and answer.status in (200, 201):
@@ -264,12 +267,12 @@ def acquire_patiently(services, resource, number, granted):
 
 def test_the_order_of_arrival_over_restarts(lab, resource):
     """Waits of many requests over two redlockd that are restarted in turn: the grants are in exactly the order of arrival."""
-    count, masters, granted = 20, lab.redises(3), []
+    count, masters, granted, gaps, starved = 20, lab.redises(3), [], [], harness.starved_seconds()
     services = [Restarting(lab, masters, "--max-wait-ms", "1500") for _ in range(2)]
     held = services[0].daemon.acquire(resource, ttl_ms=60000)
     threads = []
     for number in range(count):
-        threads.append(threading.Thread(target=acquire_patiently, args=(services, resource, number, granted), daemon=True))
+        threads.append(threading.Thread(target=acquire_patiently, args=(services, resource, number, granted, gaps), daemon=True))
         threads[-1].start()
         wait_for_queue(masters, resource, number + 1)
     for service in services * 2:
@@ -282,4 +285,5 @@ def test_the_order_of_arrival_over_restarts(lab, resource):
         assert services[0].daemon.release(granted[turn][2]).status == 204
     for thread in threads:
         thread.join(harness.patience(20))
+    harness.premise(max(gaps) < KEPT / 2 and harness.starved_seconds() - starved < KEPT, "requests went on too late for their places")
     assert [number for _, number, _ in sorted(granted, key=lambda each: each[0])] == list(range(count))
