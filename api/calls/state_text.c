@@ -1,8 +1,8 @@
 /* The state of a lock as JSON text, without a tree of values in between: up to 100 holders are written in one round of
  * the loop. See calls_internal.h.
  *
- * What comes from Redis may be another program's. An owner or a caller that is not UTF-8, and metadata that is no object
- * of JSON, are left out. Pure; any thread. */
+ * A text from Redis may be another program's. An owner or a caller that is not UTF-8, and metadata that is no object of
+ * JSON, are left out. Pure; any thread. */
 #include <assert.h>
 #include <string.h>
 

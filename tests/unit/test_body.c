@@ -278,7 +278,6 @@ START_TEST(test_no_resources)
 		{LEASE_ACQUIRE, "{\"resources\":[],\"resource\":\"a\",\"resources\":[]}", "resources"},
 		{LEASE_RELEASE, "{\"token\":\"" TOKEN "\",\"resources\":[]}", "resource"},
 	};
-
 	for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
 		struct lease_request request = {.operation = rows[i].operation};
 		struct field_errors errors = {0};
@@ -299,7 +298,6 @@ START_TEST(test_values)
 		"{\"owner\":\"worker-7\",\"resource\":\"orders/\\u00e9\",\"ttl_ms\":1234,\"wait_ms\":4321}";
 	struct lease_request request = {.operation = LEASE_ACQUIRE};
 	struct field_errors errors = {.count = 0};
-
 	ck_assert(body_parse(text, sizeof(text) - 1, NULL, &limits, &request, &errors));
 	ck_assert_uint_eq(request.ttl_ms, 1234);
 	ck_assert_uint_eq(request.wait_ms, 4321);
@@ -334,7 +332,6 @@ START_TEST(test_defaults)
 {
 	struct lease_request request = {.operation = LEASE_EXTEND, .resource_len = 1, .resource = "r"};
 	struct field_errors errors = {.count = 0};
-
 	ck_assert(body_parse("", 0, TOKEN, &limits, &request, &errors));
 	ck_assert_uint_eq(request.ttl_ms, 30000);
 	ck_assert_uint_eq(request.resource_len, 1);
@@ -348,7 +345,6 @@ START_TEST(test_wait_is_not_inherited)
 	static const char text[] = "{\"resource\":\"a\"}";
 	struct lease_request request = {.operation = LEASE_ACQUIRE, .wait_ms = 5, .owner_len = 1};
 	struct field_errors errors = {.count = 0};
-
 	ck_assert(body_parse(text, sizeof(text) - 1, NULL, &limits, &request, &errors));
 	ck_assert_uint_eq(request.wait_ms, 0);
 	ck_assert_uint_eq(request.owner_len, 0);
@@ -441,7 +437,6 @@ START_TEST(test_depth)
 	static char text[REQUEST_BODY_MAX];
 	struct lease_request request = {.operation = LEASE_ACQUIRE};
 	struct field_errors errors = {.count = 0};
-
 	memset(text, '[', sizeof(text));
 	ck_assert(!body_parse(text, sizeof(text), NULL, &limits, &request, &errors));
 	ck_assert_str_eq(errors.items[0].field, "body");
