@@ -276,7 +276,7 @@ START_TEST(test_no_resources)
 		{LEASE_ACQUIRE, "{\"resources\":[],\"slots\":2,\"resource\":\"a\"}", NULL},
 		{LEASE_ACQUIRE, "{\"resources\":[]}", "resources"},
 		{LEASE_ACQUIRE, "{\"resources\":[],\"resource\":\"a\",\"resources\":[]}", "resources"},
-		{LEASE_RELEASE, "{\"token\":\"" TOKEN "\",\"resources\":[]}", "resource"},
+		{LEASE_RELEASE, "{\"token\":\"" TOKEN "\",\"resources\":[]}", "resources"},
 	};
 	for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
 		struct lease_request request = {.operation = rows[i].operation};
