@@ -160,7 +160,7 @@ def test_errors_name_the_field(target):
         assert field in [error["field"] for error in errors], (body, errors)
     answer = target.curl("POST", "/locks", body='{"resource":"","ttl_ms":0,"owner":1}')
     assert {error["field"] for error in answer.json["errors"]} == {"resource", "ttl_ms", "owner"}
-    for value, reason in (("60001", "must be from 0 to 60000"), ("-1", "must be from 0 to 60000"), ("1.5", "must be an integer"), ("null", "must be an integer")):
+    for value, reason in (("-1", "must not be negative"), ("1.5", "must be an integer"), ("null", "must be an integer")):
         answer = target.curl("POST", "/locks", body=f'{{"resource":"x","wait_ms":{value}}}')
         assert answer.json["errors"] == [{"field": "wait_ms", "reason": reason}]
 

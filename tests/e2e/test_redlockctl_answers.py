@@ -47,10 +47,6 @@ def never(call):
     threading.Event().wait(20 * SLOW)
 
 
-def too_long(reason):
-    return lambda call: call.problem(400, "invalid-request", errors=[{"field": "wait_ms", "reason": reason}])
-
-
 def after(seconds, answer):
     def later(call):
         time.sleep(seconds)
@@ -88,18 +84,12 @@ def test_acquire_does_not_wait_unless_told(fake, resource):
     assert acquires(server)[0] is None and 0 < acquires(server)[1] <= 300
 
 
-@pytest.mark.parametrize("reason, second", [("must be from 0 to 2500", 2500), ("is not supported", None)])
-def test_bound_of_the_server(fake, resource, reason, second):
-    server = fake(acquire=in_turn(too_long(reason), locked, lease))
-    assert ctl("run", resource, "--", "true", server=server).returncode == 0
-    assert acquires(server)[1:] == [second, second]
-
-
 def test_asked_again_when_it_has_waited(fake, resource):
-    """No pause: others would be served meanwhile."""
-    server = fake(acquire=in_turn(too_long("at most 300"), after(0.3, locked), lease))
+    """No pause: others would be served meanwhile. A server with a lower bound says so by the place that it keeps."""
+    kept = after(0.3, lambda call: call.problem(409, "locked", retry_after_ms=30000, place_kept_ms=2000))
+    server = fake(acquire=in_turn(kept, lease))
     assert ctl("run", resource, "--", "true", server=server).returncode == 0
-    first, second = server.of("acquire")[1:]
+    first, second = server.of("acquire")
     assert second.came - first.came < 0.3 + 0.5 * SLOW
 
 

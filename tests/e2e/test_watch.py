@@ -159,7 +159,7 @@ def test_a_wait_for_a_change(lab, resource):
 def test_a_long_watch_is_shortened(lab, resource):
     service = lab.service(1, "--max-wait-ms", "300")
     assert get(service, resource, seen="free", wait_ms=70000).status == 304
-    wait_until(lambda: second.metrics()["redlockd_watchers"] == 0, what="nobody watches")
+    wait_until(lambda: service.metrics()["redlockd_watchers"] == 0, what="nobody watches")
 
 
 def test_a_wait_without_a_quorum(lab, resource):
