@@ -8,9 +8,11 @@ import org.example.redlockd.api.LeasesApi;
 import org.example.redlockd.api.OperationApi;
 import org.example.redlockd.model.AcquireRequest;
 import org.example.redlockd.model.AcquireUnavailableProblem;
+import org.example.redlockd.model.ExtendNamedRequest;
 import org.example.redlockd.model.ExtendRequest;
 import org.example.redlockd.model.Lease;
 import org.example.redlockd.model.LeaseExpiredProblem;
+import org.example.redlockd.model.LockList;
 import org.example.redlockd.model.LockState;
 import org.example.redlockd.model.LockedProblem;
 import org.example.redlockd.model.MasterList;
@@ -69,6 +71,12 @@ public final class Caller {
 
 		LockState state = leases.inspectLock(resource, null, null, null);
 		say("inspected", state.getHeld(), state.getFence().equals(lease.getFence()));
+
+		ApiResponse<Lease> named = leases.extendLocksWithHttpInfo(new ExtendNamedRequest().resource(resource).ttlMs(60000), lease.getToken());
+		LockState one = leases.inspectLock(resource, null, null, null); // getLocks takes every answer for a page here
+		LockList page = leases.getLocks(resource, null, null, null, null, null, null, null).getLockList();
+		say("named", named.getStatusCode(), named.getData().getFence().equals(lease.getFence()), one.getFence().equals(lease.getFence()),
+			page.getLocks().size());
 
 		ReleaseRequest given = new ReleaseRequest().token(lease.getToken());
 		say("released", leases.releaseLockWithHttpInfo(resource, null, null, null, given).getStatusCode());
