@@ -21,7 +21,7 @@ struct lease_details {
 	struct lease_holders *several;
 	uint64_t began_us;
 	size_t needed;
-	size_t awaited;  /* reads under way */
+	size_t awaited;  /* reads under way, and functions that use it: sending may find a master hung, and end reads */
 	bool of_values;  /* some reads are of values */
 	size_t untold;   /* … leases whose value no majority has told */
 	uint16_t silent; /* bit i: a read of master i has failed */
@@ -112,19 +112,25 @@ static bool may_answer(const struct lease_details *details)
 	return details->awaited == 0 || (details->untold == 0 && !details->several->disagree);
 }
 
+static void give_answer(struct lease_details *details)
+{
+	struct lease_op *op = details->op;
+	uint64_t now_us = clock_now_us();
+	assert(op->rest == &details->op);
+	op->rest = NULL;
+	put_answer(details, now_us);
+	details->op = NULL;
+	details->awaited++;
+	if (op->request.operation != LEASE_FORCE || !lease_force_release(op))
+		lease_op_answered(op, now_us);
+	details->awaited--;
+}
+
 /* Answers as soon as may be, and goes when nothing more is to come. */
 static void proceed(struct lease_details *details)
 {
-	struct lease_op *op = details->op;
-	if (op && may_answer(details)) {
-		uint64_t now_us = clock_now_us();
-		assert(op->rest == &details->op);
-		op->rest = NULL;
-		put_answer(details, now_us);
-		details->op = NULL;
-		if (op->request.operation != LEASE_FORCE || !lease_force_release(op))
-			lease_op_answered(op, now_us);
-	}
+	if (details->op && may_answer(details))
+		give_answer(details);
 	if (details->awaited > 0)
 		return;
 	lease_several_free(details->several);
@@ -235,6 +241,7 @@ bool lease_details_complete(struct lease_op *op)
 	details->of_values = untold > 0;
 	details->needed = redlock_majority((uint8_t)masters);
 	details->began_us = clock_now_us();
+	details->awaited = 1;
 	if (several->disagree)
 		details->tokens = memory_alloc(masters * MASTER_READ_TOKENS_MAX * sizeof *details->tokens);
 	for (uint8_t i = 0; i < masters; i++) {
@@ -243,7 +250,8 @@ bool lease_details_complete(struct lease_op *op)
 		if (several->disagree)
 			read_tokens(details, i);
 	}
-	assert(details->read_count <= reads);
+	assert(details->read_count <= reads && details->awaited > 0);
+	details->awaited--;
 	proceed(details);
 	return true;
 }
