@@ -632,15 +632,17 @@ func TestWatchEndsWithItsContext(t *testing.T) {
 // At all levels, in text and JSON, with answers that are lost, refused and too late; and in what fmt makes of a lease.
 func TestNoSecretsInTheLog(t *testing.T) {
 	var log bytes.Buffer
-	answers := []http.HandlerFunc{hangUp, problem(503, "no-quorum"), func(w http.ResponseWriter, _ *http.Request) { lease(w, 1) }}
+	answers := make(chan http.HandlerFunc, 3) // each request has a goroutine of its own
+	answers <- hangUp
+	answers <- problem(503, "no-quorum")
+	answers <- func(w http.ResponseWriter, _ *http.Request) { lease(w, 1) }
 	f := newFake(t, map[string]http.HandlerFunc{"POST": func(w http.ResponseWriter, r *http.Request) {
-		if len(answers) == 0 {
+		select {
+		case next := <-answers:
+			next(w, r)
+		default:
 			lease(w, 60000)
-			return
 		}
-		next := answers[0]
-		answers = answers[1:]
-		next(w, r)
 	}, "PUT": problem(410, "lease-expired"), "DELETE": hangUp})
 	f.Config.ErrorLog = slog.NewLogLogger(slog.NewTextHandler(io.Discard, nil), slog.LevelError)
 	logger := slog.New(slog.NewJSONHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug}))
