@@ -134,12 +134,14 @@ static void on_message(void *arg, const redisReply *reply)
 	    reply->element[0]->type != REDIS_REPLY_STRING)
 		return;
 	if (strcmp(reply->element[0]->str, "subscribe") == 0) {
+		bool is_checked = master->check.subscribing;
 		master->notification.subscribed = true;
 		master->all->note_subscribed(master, MASTER_ERROR_OTHER, NULL);
 		if (master->all->has_waiters)
 			report_missed(master->all);
-		else
+		else if (is_checked)
 			master_notification_drop(master); /* it was opened for master_notification_check() alone */
+		/* else the waits are over already: a notification for an entry that they left here must be heard */
 	} else if (strcmp(reply->element[0]->str, "message") == 0 && reply->element[2]->type == REDIS_REPLY_STRING)
 		parse_notification(master, reply->element[2]->str, (size_t)reply->element[2]->len);
 }
