@@ -37,12 +37,14 @@ bool is_smooth(const struct world *world)
 
 static void push_watch(struct world *world, uint64_t after_us)
 {
+	world->watched = true;
 	event_push(world, event_new(world, EVENT_WATCH), world->now + after_us);
 }
 
 void order_init(struct world *world)
 {
 	world->calm_at = 0;
+	world->watched = false;
 	for (unsigned key = 0; key < MODEL_KEYS; key++)
 		world->free_since[key] = 0;
 	if (world->config.smooth)
@@ -58,7 +60,7 @@ void order_calm(struct world *world, uint64_t after_us)
 {
 	if (world->calm_at == NEVER)
 		world->calm_at = world->now + after_us;
-	if (!world->config.smooth)
+	if (!world->watched)
 		push_watch(world, after_us);
 }
 

@@ -153,14 +153,22 @@ static void end_faults(struct world *world)
 	push_phase(world, quarantine_of(world) + SLACK_US);
 }
 
+/* A small jump of a clock was found late, so its quarantine began late, too: once more as long. */
+static void heal_again(struct world *world)
+{
+	world->late_jump = false;
+	world->figures->late_jumps++;
+	world->phase = PHASE_HEALING;
+	push_phase(world, quarantine_of(world) + SLACK_US);
+}
+
 static void end_healing(struct world *world)
 {
-	if (!is_recovered(world) && world->late_jump) { /* its quarantine began late: once more as long */
-		world->late_jump = false;
-		world->figures->late_jumps++;
-		push_phase(world, quarantine_of(world) + SLACK_US);
+	if (!is_recovered(world) && world->late_jump) {
+		heal_again(world);
 		return;
 	}
+	world->late_jump = false;
 	check_voting(world);
 	world->phase = PHASE_SERVING;
 	order_calm(world, world->config.max_ttl_us + REDLOCK_ALIVE_US + 500 * MS);
@@ -185,6 +193,10 @@ static void end_serving(struct world *world)
 
 static void next_phase(struct world *world)
 {
+	if (world->phase >= PHASE_SERVING && world->late_jump) { /* waiters and trials need every master */
+		heal_again(world);
+		return;
+	}
 	switch (world->phase) {
 	case PHASE_FAULTS: end_faults(world); return;
 	case PHASE_HEALING: end_healing(world); return;

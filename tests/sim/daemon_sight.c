@@ -32,7 +32,10 @@ static void check_jump_seen(struct world *world, unsigned proc, unsigned node, b
 	if (world->nodes[node].jump_at == 0)
 		fail(world, "false alarm: p%u sees the clock of master %u jump by %lld us", proc, node,
 		     (long long)jump_us);
-	world->late_jump |= world->healing && forward && jump_us < 50000;
+	if (!world->healing || !forward || jump_us >= 50000)
+		return;
+	world->late_jump = true;
+	order_trouble(world); /* until all masters vote again */
 }
 
 /* How large a jump forward could be at most that a vote read now would not show. */

@@ -460,6 +460,7 @@ struct world {
 	uint32_t slow;                  /* the network's delays are so many times as long */
 	uint32_t tests_ok, tests_due;
 	uint8_t trial_key;
+	bool watched;     /* the next look at all queues is due */
 	uint64_t calm_at; /* since then all is well, and fallbacks have had their time; NEVER */
 	/* nobody has it on a majority, nor what else its first waiter waits for; 0: not so */
 	uint64_t free_since[MODEL_KEYS];
