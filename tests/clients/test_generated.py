@@ -69,6 +69,13 @@ def test_java(call, tmp_path):
     call("java", "-XX:TieredStopAtLevel=1", "-cp", f"classes:{TOOLS}/java/*", "Caller", folder=tmp_path)
 
 
+def test_php(call, tmp_path):
+    """Its client checks patterns itself, by PCRE without Unicode, and replaces each end of a comment in them."""
+    shutil.copy(SOURCES / "php" / "caller.php", tmp_path)
+    generate(tmp_path, "php", "invokerPackage=Redlockd")
+    call("php", "-d", "error_reporting=24575", "-d", "display_errors=1", "caller.php", folder=tmp_path)
+
+
 def test_typescript(call, tmp_path):
     """With openapi-typescript, checked by the strictest of compilers."""
     shutil.copytree(SOURCES / "typescript", tmp_path, dirs_exist_ok=True)
