@@ -10,8 +10,7 @@
  *   queue     a waiter keeps its entry wherever it was refused; at the end no entry is left.
  *
  * All but "wait" count only while no fault is in force or has effects; "wake-up" and "herd" only while no message is
- * much delayed either (second connections may be lost, a minority of masters may stand still). Entries are read from
- * the masters: there is no model of the queue here. */
+ * much delayed either (second connections may be lost, a minority of masters may stand still). */
 #include <string.h>
 
 #include "daemon_world.h"
@@ -44,7 +43,6 @@ static void push_watch(struct world *world, uint64_t after_us)
 void order_init(struct world *world)
 {
 	world->calm_at = 0;
-	world->watched = false;
 	for (unsigned key = 0; key < MODEL_KEYS; key++)
 		world->free_since[key] = 0;
 	if (world->config.smooth)

@@ -63,7 +63,7 @@ static void init(struct world *world, uint64_t seed, struct figures *figures)
 	world->now = 0;
 	world->hash = UINT64_C(0xcbf29ce484222325);
 	world->figures = figures;
-	world->healing = world->late_jump = world->over = world->clocks_wrong = world->failed = false;
+	world->healing = world->watched = world->late_jump = world->over = world->clocks_wrong = world->failed = false;
 	world->phase = PHASE_FAULTS;
 	world->operations = 0;
 	world->healed_at = world->recovered_at = world->clocked_at = 0;
