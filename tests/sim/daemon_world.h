@@ -444,7 +444,7 @@ struct world {
 	struct proc procs[PROCS];
 	struct client clients[CLIENTS];
 	struct call calls[CALLS];
-	bool healing, over, clocks_wrong;
+	bool healing, over, clocks_wrong, watched /* the next look at all queues is due */;
 	bool late_jump; /* a small jump of a clock was found only after the healing */
 	enum phase phase;
 	uint32_t operations;
@@ -460,7 +460,6 @@ struct world {
 	uint32_t slow;                  /* the network's delays are so many times as long */
 	uint32_t tests_ok, tests_due;
 	uint8_t trial_key;
-	bool watched;     /* the next look at all queues is due */
 	uint64_t calm_at; /* since then all is well, and fallbacks have had their time; NEVER */
 	/* nobody has it on a majority, nor what else its first waiter waits for; 0: not so */
 	uint64_t free_since[MODEL_KEYS];
