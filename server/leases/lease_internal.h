@@ -17,10 +17,13 @@ enum { LEASE_ROUNDING_US = 999 };
 
 /* The holder of the resource as one master told it. */
 struct lease_sight {
+	uint64_t time_ms; /* of the master, when it told that */
 	uint64_t id; /* of the token, or of another program's value */
 	struct lease_holder holder;
 	uint8_t which;                 /* of a set: which resource is that holder's */
 	char token[LEASE_TOKEN_LEN];   /* holder.known: for a forced release, and for nobody else */
+	char *buckets;                 /* extend, GONE: for lease_repair.c, buckets_len bytes; NULL: none */
+	uint16_t buckets_len;
 	struct lease_holders *several; /* inspect: the leases that hold it together; NULL: they do not */
 };
 
@@ -62,7 +65,7 @@ struct lease_op {
 	enum lease_op_state state;
 	struct redlock core;
 	struct lease_request request;
-	struct text label;   /* acquire: of the value in Redis, behind the fence */
+	struct text label;   /* acquire, and a repair: of the value in Redis, behind the fence */
 	lease_done_fn *done; /* NULL: nobody waits for the answer */
 	void *arg;
 	uint64_t began_us;
@@ -162,6 +165,8 @@ void lease_holder_fini(struct lease_holder *holder);
 /* Of an acquisition: "key:owner\ncaller\nmetadata", without what is empty at the end. A question mark stands before a
  * key until it is noted (extend.lua). Owner, caller and metadata are the operation's from now on. */
 void lease_value_write_label(struct lease_op *op);
+/* The same of a holder that was read from a value. */
+void lease_value_write_label_again(const struct lease_holder *holder, struct text *label);
 
 /* ---- lease_answer.c: pure ---- */
 
@@ -263,6 +268,24 @@ void lease_watch_note_change(struct leases *leases, const char *resource, size_t
 void lease_watch_note_missed(struct leases *leases);
 /* LEASE_WATCH_DRAINING for all. */
 void lease_watch_drain(struct leases *leases);
+
+/* ---- lease_sight.c ---- */
+
+struct lease_ref;
+/* Keeps in op->seen what a reply says of the holder, and writes it into the event for the core. */
+void lease_sight_note(struct lease_op *op, const struct lease_ref *ref, const struct master_reply *reply,
+		      struct redlock_event *event);
+/* Observes for how long a released lease was held, by the clock of the master that answers first. */
+void lease_sight_note_hold_time(struct lease_op *op, const struct lease_ref *ref, const struct master_reply *reply);
+/* Frees what belongs to it alone. */
+void lease_sight_fini(struct lease_sight *sight);
+
+/* ---- lease_repair.c: pure ---- */
+
+/* Of an extension that a majority granted: the command that gives its key back to a master. False: what that needs is
+ * not known, or the lease may not get any older. */
+bool lease_repair_write(struct lease_op *op, const struct redlock_output *out, uint8_t master,
+			struct master_script *command);
 
 /* ---- lease_place.c: pure ---- */
 

@@ -79,12 +79,8 @@ static void recycle(struct lease_op *op)
 	lease_answer_fini(&op->answer);
 	free(op->taken);
 	op->taken = NULL;
-	for (size_t i = 0; i < op->core.params.masters; i++) {
-		lease_holder_fini(&op->seen[i].holder);
-		lease_several_free(op->seen[i].several);
-		op->seen[i].several = NULL;
-		op->seen[i].id = 0; /* the next operation must not find it */
-	}
+	for (size_t i = 0; i < op->core.params.masters; i++)
+		lease_sight_fini(&op->seen[i]);
 	lease_op_enter(op, LEASE_OP_SPARE);
 }
 
@@ -120,6 +116,7 @@ struct lease_op *lease_op_begin(struct leases *leases, const struct lease_reques
 	struct lease_op *op = op_new(leases);
 	redlock_init(&op->core, &params, random_number());
 	op->request = *request;
+	op->label.len = 0;
 	if (request->operation == LEASE_ACQUIRE)
 		lease_value_write_label(op);
 	op->request.resource = memory_copy(request->resource, request->resource_len);
@@ -220,7 +217,15 @@ struct master_script lease_op_command(const struct lease_op *op, const struct re
  * that lost its memory counts on the end of each round (guard_leases.c). */
 static uint64_t useful_until_us(const struct lease_op *op, enum redlock_script script)
 {
+	if (op->core.state == REDLOCK_DECIDED && script == REDLOCK_SCRIPT_ACQUIRE)
+		return op->core.repair_until_us;
 	return script >= REDLOCK_SCRIPT_RELEASE ? REDLOCK_NEVER : redlock_deadline_us(&op->core);
+}
+
+static void not_sent(struct lease_op *op, struct lease_ref *ref, enum redlock_vote vote)
+{
+	ref->vote = vote;
+	STAILQ_INSERT_TAIL(&op->unsent, ref, entry);
 }
 
 static void send_to(struct lease_op *op, const struct redlock_output *out, uint8_t master,
@@ -235,8 +240,7 @@ static void send_to(struct lease_op *op, const struct redlock_output *out, uint8
 		op->reached |= (uint16_t)(1U << master);
 		return;
 	}
-	ref->vote = sent == MASTER_REFUSED ? REDLOCK_VOTE_QUARANTINED : REDLOCK_VOTE_UNSENT;
-	STAILQ_INSERT_TAIL(&op->unsent, ref, entry);
+	not_sent(op, ref, sent == MASTER_REFUSED ? REDLOCK_VOTE_QUARANTINED : REDLOCK_VOTE_UNSENT);
 	if (is_pending(op, master, out))
 		masters_keep_release(masters, master, command, false);
 }
@@ -260,6 +264,21 @@ static void send_out(struct lease_op *op, const struct redlock_output *out)
 	for (uint8_t i = 0; i < op->core.params.masters; i++)
 		if (redlock_has(out->to, i))
 			send_to(op, out, i, &command);
+}
+
+static void send_repair(struct lease_op *op, const struct redlock_output *out)
+{
+	struct master_script command = lease_op_command(op, out);
+	for (uint8_t i = 0; i < op->core.params.masters; i++) {
+		if (!redlock_has(out->to, i))
+			continue;
+		if (lease_repair_write(op, out, i, &command)) {
+			metrics_add(&op->leases->metrics->repairs, 1);
+			send_to(op, out, i, &command);
+		} else {
+			not_sent(op, ref_new(op, out, i, &command), REDLOCK_VOTE_UNSENT);
+		}
+	}
 }
 
 /* ---- stepping the core ---- */
@@ -317,7 +336,9 @@ static void op_step(struct lease_op *op, const struct redlock_event *event)
 {
 	struct redlock_output out;
 	redlock_step(&op->core, event, &out);
-	if (out.script != REDLOCK_SCRIPT_NONE)
+	if (out.repair)
+		send_repair(op, &out);
+	else if (out.script != REDLOCK_SCRIPT_NONE)
 		send_out(op, &out);
 	if (out.done)
 		handle_result(op, &out.result, event->now_us);
@@ -436,46 +457,6 @@ static void pend_release(const struct lease_ref *ref, bool refused)
 	masters_keep_release(ref->op->leases->masters, ref->master, &command, refused);
 }
 
-static void note_sight(struct lease_op *op, const struct lease_ref *ref, const struct master_reply *reply,
-		       struct redlock_event *event)
-{
-	struct lease_sight *sight = &op->seen[ref->master];
-	if (reply->vote == REDLOCK_VOTE_HELD || reply->vote == REDLOCK_VOTE_QUEUED)
-		op->which = sight->which = reply->which;
-	bool has_value = reply->vote == REDLOCK_VOTE_HELD ||
-			 (reply->vote == REDLOCK_VOTE_GRANTED && ref->command.script == REDLOCK_SCRIPT_EXTEND);
-	uint16_t round = ref->command.script == REDLOCK_SCRIPT_RAISE ? 0 : ref->round;
-	if (!has_value || !(redlock_wants(&op->core, ref->attempt, round) || lease_op_notes_late(op, ref, reply->vote)))
-		return;
-	lease_holder_fini(&sight->holder);
-	sight->id = lease_value_read_holder(reply->value, reply->value_len, &sight->holder);
-	if (sight->holder.known)
-		memcpy(sight->token, reply->value, sizeof sight->token);
-	if (reply->vote == REDLOCK_VOTE_HELD && sight->holder.mode != LEASE_EXCLUSIVE)
-		sight->id = LEASE_SEVERAL_ID;
-	lease_several_free(sight->several);
-	sight->several = lease_several_read(reply);
-	event->wait_for_all = sight->several && sight->several->count > sight->several->listed;
-	event->elsewhere = op->taken && lease_mode_note_taken(op, reply->taken, reply->taken_len);
-	event->holder = sight->id;
-	event->fence = sight->holder.fence;
-	event->other_library = !sight->holder.known;
-}
-
-/* How long a released lease was held, by the clock of the master that answers first. */
-static void note_hold_time(struct lease_op *op, const struct lease_ref *ref, const struct master_reply *reply)
-{
-	uint64_t bound_ms = op->leases->options->max_hold_ms, now_ms = reply->time_us / 1000;
-	if (op->request.operation != LEASE_RELEASE || ref->command.script != REDLOCK_SCRIPT_RELEASE ||
-	    reply->vote != REDLOCK_VOTE_GRANTED || op->hold_time_noted || lease_place_is_asked_for(op))
-		return;
-	uint64_t until_ms = lease_value_hold_until_ms(reply->value, reply->value_len);
-	if (until_ms < bound_ms || bound_ms == 0 || now_ms < until_ms - bound_ms)
-		return;
-	op->hold_time_noted = true;
-	histogram_observe(&op->leases->metrics->held, (now_ms - (until_ms - bound_ms)) * 1000);
-}
-
 static void on_reply(void *arg, const struct master_reply *reply)
 {
 	struct lease_ref *ref = arg;
@@ -492,8 +473,8 @@ static void on_reply(void *arg, const struct master_reply *reply)
 	event.remaining_us = reply->remaining_us;
 	event.waiters = reply->waiters;
 	lease_fence_learn(op->leases, reply->fence);
-	note_sight(op, ref, reply, &event);
-	note_hold_time(op, ref, reply);
+	lease_sight_note(op, ref, reply, &event);
+	lease_sight_note_hold_time(op, ref, reply);
 	STAILQ_INSERT_HEAD(&op->leases->spare_refs, ref, entry);
 	lease_op_dispatch(op, &event);
 }

@@ -104,6 +104,33 @@ static uint8_t count_names(const char *at, const char *end)
 	return count >= 2 && count <= LEASE_SET_MAX ? count : 0;
 }
 
+/* Appends "owner\ncaller\nmetadata", without what is empty at the end. */
+static void write_parts(struct text *label, const struct lease_request *request)
+{
+	text_append(label, request->owner, request->owner_len);
+	if (request->caller_len + request->metadata_len > 0)
+		text_append(label, "\n", 1);
+	text_append(label, request->caller, request->caller_len);
+	if (request->metadata_len > 0)
+		text_append(label, "\n", 1);
+	text_append(label, request->metadata, request->metadata_len);
+}
+
+void lease_value_write_label_again(const struct lease_holder *holder, struct text *label)
+{
+	const struct lease_request parts = {.owner = holder->owner,
+					    .owner_len = holder->owner_len,
+					    .caller = holder->owner + holder->owner_len,
+					    .caller_len = holder->caller_len,
+					    .metadata = holder->owner + holder->owner_len + holder->caller_len,
+					    .metadata_len = holder->metadata_len};
+	label->len = 0;
+	if (holder->key != 0)
+		text_printf(label, "%s%016" PRIx64, holder->noted ? "" : "?", holder->key);
+	text_append(label, ":", 1);
+	write_parts(label, &parts);
+}
+
 void lease_value_write_label(struct lease_op *op)
 {
 	struct lease_request *request = &op->request;
@@ -114,13 +141,7 @@ void lease_value_write_label(struct lease_op *op)
 		text_printf(label, "?%016" PRIx64, request->key);
 	text_append(label, ":", 1);
 	size_t owner_at = label->len;
-	text_append(label, request->owner, request->owner_len);
-	if (request->caller_len + request->metadata_len > 0)
-		text_append(label, "\n", 1);
-	text_append(label, request->caller, request->caller_len);
-	if (request->metadata_len > 0)
-		text_append(label, "\n", 1);
-	text_append(label, request->metadata, request->metadata_len);
+	write_parts(label, request);
 	request->owner = label->bytes + owner_at;
 	request->metadata = label->bytes + label->len - request->metadata_len;
 	request->caller = request->metadata - (request->metadata_len > 0) - request->caller_len;
@@ -156,13 +177,12 @@ static bool read_label(const char *label, size_t len, bool is_set, struct lease_
 
 uint64_t lease_value_read_holder(const char *value, size_t len, struct lease_holder *ret_holder)
 {
-	uint64_t hold_until_ms;
 	struct lease_holder holder = {.known = true};
 	memset(ret_holder, 0, sizeof *ret_holder);
 	if (!value)
 		return OTHER_TYPE_ID;
 	bool is_set;
-	const char *label = value_parse(value, len, &hold_until_ms, &is_set, &holder);
+	const char *label = value_parse(value, len, &holder.hold_until_ms, &is_set, &holder);
 	if (!label)
 		return hash_fnv1a(value, len);
 	if (read_label(label, (size_t)(value + len - label), is_set, &holder))

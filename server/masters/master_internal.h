@@ -42,6 +42,7 @@ enum {
 	MASTER_BATCH_EACH = 6,       /* … and of each of its commands, at most: acquire.lua */
 	MASTER_WORDS_SENT_MAX = 5 + MASTER_BATCH_SHARED + MASTER_BATCH_MAX * (1 + MASTER_BATCH_EACH), /* of a command */
 	MASTER_TEXT_MAX = sizeof((struct options *)0)->key_prefix + MASTERS_RESOURCE_MAX + 216, /* of one of a batch */
+	MASTER_BUCKETS_LEN_MAX = MASTERS_SET_MAX * 17,
 	MASTER_DIGITS = 16,    /* of epoch and deadline in a command */
 	MASTER_WORDS_MAX = 160 /* of the text of an error */
 };

@@ -95,7 +95,8 @@ static const struct {
 	{0, OF(ACQUIRE), REDLOCK_VOTE_HELD, 0, "rvs"},
 	{0, OF(INSPECT), REDLOCK_VOTE_HELD, 0, "rvw"},
 	{0, OF(INSPECT), REDLOCK_VOTE_HELD, 0, "rvwcdh"},
-	{-1, OF(RAISE) | OF(EXTEND) | OF(RELEASE), REDLOCK_VOTE_GONE, 0, ""},
+	{-1, OF(EXTEND), REDLOCK_VOTE_GONE, 0, "b"},
+	{-1, OF(RAISE) | OF(RELEASE), REDLOCK_VOTE_GONE, 0, ""},
 	{-1, OF(INSPECT), REDLOCK_VOTE_GONE, 0, "w"},
 	{-2, OF(ACQUIRE) | OF(RAISE) | OF(EXTEND), REDLOCK_VOTE_FAILED, MASTER_ERROR_LATE, ""},
 	{-3, ~0U, REDLOCK_VOTE_QUARANTINED, 0, ""},
@@ -119,6 +120,10 @@ static bool map_field(char letter, const redisReply *field, struct master_reply 
 		ret->value = field->type == REDIS_REPLY_STRING ? field->str : NULL;
 		ret->value_len = ret->value ? (size_t)field->len : 0;
 		return ret->value || field->type == REDIS_REPLY_NIL;
+	case 'b': /* of all resources; only sent back */
+		ret->buckets = field->str;
+		ret->buckets_len = (size_t)field->len;
+		return field->type == REDIS_REPLY_STRING && ret->buckets_len <= MASTER_BUCKETS_LEN_MAX;
 	case 's': /* a digit for each slot */
 		ret->taken = field->str;
 		ret->taken_len = (size_t)field->len;

@@ -32,7 +32,7 @@ static const struct {
 } arguments[] = {
 	[REDLOCK_SCRIPT_ACQUIRE] = {{EPOCH, DEADLINE, MAX_HOLD}, {TOKEN, TTL, LABEL, BUCKET, FENCE, ENTRY}},
 	[REDLOCK_SCRIPT_RAISE] = {{0}, {TOKEN, BUCKET, FENCE, EPOCH, DEADLINE}},
-	[REDLOCK_SCRIPT_EXTEND] = {{EPOCH, DEADLINE}, {TOKEN, TTL, NOTE}},
+	[REDLOCK_SCRIPT_EXTEND] = {{EPOCH, DEADLINE}, {TOKEN, TTL, NOTE, BUCKET}},
 	[REDLOCK_SCRIPT_RELEASE] = {{EPOCH}, {TOKEN, ENTRY}},
 	[REDLOCK_SCRIPT_INSPECT] = {{EPOCH}, {TTL, MOST}},
 	[REDLOCK_SCRIPT_ACQUIRE_SHARED] = {{0},
@@ -107,6 +107,17 @@ static struct transport_word put_digits(struct master_words *words, struct maste
 	return put(words, last->digits, MASTER_DIGITS);
 }
 
+/* "!hold_ms buckets" */
+static struct transport_word put_repair(struct master_words *words, const struct master_script *script)
+{
+	struct transport_word word = put(words, "!", 1);
+	assert(script->script == REDLOCK_SCRIPT_ACQUIRE && script->buckets);
+	word.len += put_number(words, script->hold_ms).len;
+	word.len += put(words, " ", 1).len;
+	word.len += put(words, script->buckets, script->buckets_len).len;
+	return word;
+}
+
 /* "replica:arrival wait_ms": a queue entry, and for how long it may be needed; 0: it is removed. Of a shared lease
  * "replica+arrival:most …", with a semicolon if it is on a set; for a slot "replica#arrival:most …". Behind it, after a
  * blank, the key of a place. */
@@ -116,6 +127,8 @@ static struct transport_word put_entry(struct master_words *words, const struct 
 	const struct master_entry *entry = &script->entry;
 	const char kind = (char)script->kind;
 	struct master_digits none = {.number = 0};
+	if (script->repair)
+		return put_repair(words, script);
 	if (entry->arrival == 0 && entry->place == 0)
 		return (struct transport_word){"", 0};
 	struct transport_word word = put(words, masters->replica, MASTER_REPLICA_LEN);
@@ -246,7 +259,7 @@ void master_script_write(struct master *master, const struct master_command *fir
 	for (const struct master_command *command = first; command; command = STAILQ_NEXT(command, also))
 		for (const uint8_t *argument = arguments[which].each; *argument; argument++)
 			*word++ = put_argument(ret_words, master, command, *argument);
-	if (is_set && (script->script == REDLOCK_SCRIPT_ACQUIRE || script->script == REDLOCK_SCRIPT_RAISE))
+	if (is_set && script->script <= REDLOCK_SCRIPT_EXTEND)
 		word = put_set(ret_words, master->all, script, true, word);
 	uint64_t until_s = 0;
 	for (const struct master_command *command = first; command; command = STAILQ_NEXT(command, also))

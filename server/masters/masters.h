@@ -37,6 +37,9 @@ struct master_reply {
 	 * another type. Valid during the callback. */
 	const char *value;
 	size_t value_len;
+	/* extend, GONE: what the buckets have, for a repair. Not terminated; valid during the callback */
+	const char *buckets;
+	size_t buckets_len;
 	/* acquire, HELD: a digit for each slot, 1: taken. Empty: no lease has slots. Not terminated */
 	const char *taken;
 	size_t taken_len;
@@ -102,6 +105,12 @@ struct master_script {
 	uint64_t fence;            /* acquire, raise; extend with a key: of the lease */
 	uint64_t key;              /* acquire, extend: see struct lease_request; 0: none */
 	struct master_entry entry; /* acquire, release */
+	/* acquire: a lease that an extension found gone is given back (acquire.lua). The buckets are what that answer
+	 * named, hold_ms how old it may still get; 0: no bound */
+	bool repair;
+	uint16_t buckets_len;
+	const char *buckets;
+	uint64_t hold_ms;
 };
 
 enum master_sent {

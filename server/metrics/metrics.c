@@ -322,6 +322,8 @@ static const struct family {
 	{"redlockd_split_retries_total", "counter", "Tries made again after a split vote.", .at = AT(split_retries)},
 	{"redlockd_fence_second_rounds_total", "counter", "Rounds of RAISE: the guess for a fence was too low.",
 	 .at = AT(fence_rounds)},
+	{"redlockd_repairs_total", "counter",
+	 "Keys given back to masters that had lost a lease while a majority extended it.", .at = AT(repairs)},
 	{"redlockd_leases_granted_total", "counter", "New leases.", .at = AT(granted), .label = "mode",
 	 .values = metrics_modes, .end = METRICS_MODES},
 	{"redlockd_leases_abandoned_total", "counter",

@@ -132,6 +132,36 @@ void redlock_attempt_leave_rest(struct redlock *op, struct redlock_output *out)
 	redlock_attempt_leave_queue(op, earlier | ungranted, out);
 }
 
+/* ---- what is repaired ---- */
+
+enum { REPAIR_MIN_US = 1000 }; /* a key lasts for at least a ms */
+
+void redlock_attempt_repair(struct redlock *op, uint64_t now_us, uint16_t masters, struct redlock_output *out)
+{
+	assert(op->params.kind == REDLOCK_EXTEND);
+	assert((masters & ~op->sent) == 0);
+	if (op->repair_ttl_us < REPAIR_MIN_US || now_us >= op->repair_until_us)
+		return;
+	redlock_attempt_send(op, REDLOCK_SCRIPT_ACQUIRE, masters, out);
+	out->repair = out->script != REDLOCK_SCRIPT_NONE;
+	out->repair_ttl_us = op->repair_ttl_us;
+	out->repair_until_us = op->repair_until_us;
+}
+
+/* The key must end no later than the extended ones, on whatever clock, so it may last as long as validity would be left
+ * at the last moment of the repair: the deadline of the round. */
+void redlock_attempt_begin_repair(struct redlock *op, uint64_t now_us, const struct redlock_result *result,
+				  struct redlock_output *out)
+{
+	assert(result->outcome == REDLOCK_OK);
+	assert(op->state == REDLOCK_VOTING);
+	uint64_t spent_us = voting_time_us(&op->params) + op->params.drift_us;
+	op->fence = result->fence;
+	op->repair_until_us = op->start_us + voting_time_us(&op->params);
+	op->repair_ttl_us = result->ttl_us > spent_us ? result->ttl_us - spent_us : 0;
+	redlock_attempt_repair(op, now_us, redlock_tally_voted(op, REDLOCK_VOTE_GONE), out);
+}
+
 /* ---- how it ends ---- */
 
 /* "Retry on failure": a random delay desynchronises clients that try at the same time. */

@@ -95,7 +95,9 @@ static void conclude_attempt(struct redlock *op, uint64_t now_us, const struct r
 		redlock_attempt_wait(op, now_us, result->outcome == REDLOCK_LOCKED ? result : NULL, out);
 		return;
 	}
-	if (result->outcome == REDLOCK_OK)
+	if (result->outcome == REDLOCK_OK && op->params.kind == REDLOCK_EXTEND)
+		redlock_attempt_begin_repair(op, now_us, result, out);
+	else if (result->outcome == REDLOCK_OK)
 		redlock_attempt_leave_rest(op, out);
 	else if (op->state != REDLOCK_LEAVING)
 		redlock_attempt_release(op, out);
@@ -160,7 +162,7 @@ static void handle_vote(struct redlock *op, const struct redlock_event *event, s
 		evaluate_votes(op, event->now_us, out);
 }
 
-/* A vote that came after the grant. Unless it is a grant, an entry may be left in the queue of that master. */
+/* A vote that came after the decision. Unless it is a grant, an entry may be left in the queue of that master. */
 static void handle_late_vote(struct redlock *op, const struct redlock_event *event, struct redlock_output *out)
 {
 	assert(event->attempt < op->attempt || op->state == REDLOCK_PAUSING || op->state == REDLOCK_WAITING ||
@@ -170,6 +172,9 @@ static void handle_late_vote(struct redlock *op, const struct redlock_event *eve
 	if (granted && event->vote != REDLOCK_VOTE_GRANTED && event->script == REDLOCK_SCRIPT_ACQUIRE &&
 	    event->attempt == op->attempt)
 		redlock_attempt_leave_queue(op, (uint16_t)(1U << event->master), out);
+	if (op->state == REDLOCK_DECIDED && op->granted && event->script == REDLOCK_SCRIPT_EXTEND &&
+	    event->vote == REDLOCK_VOTE_GONE)
+		redlock_attempt_repair(op, event->now_us, (uint16_t)(1U << event->master), out);
 }
 
 static enum redlock_script awaited_script(const struct redlock *op)

@@ -183,6 +183,10 @@ struct redlock_output {
 	enum redlock_entry entry;   /* ACQUIRE, RELEASE */
 	bool tokenless;             /* RELEASE: removes only the queue entry, carries no token */
 	uint64_t wait_left_us;      /* KEEP: how long this operation still waits, > 0 */
+	/* ACQUIRE by an extension: `to` gets back the key of the lease with `fence`, which lasts for `repair_ttl_us`,
+	 * and only before `repair_until_us`. The vote of the REPLY has no effect. */
+	bool repair;
+	uint64_t repair_ttl_us, repair_until_us;
 	bool done;                  /* set once: `result` holds the answer */
 	bool finished;              /* done, and no reply outstanding */
 	struct redlock_result result;
@@ -215,6 +219,8 @@ struct redlock {
 	uint16_t behind;      /* bit i: master i's bucket was not below it */
 	uint16_t failed;      /* bit i: master i lost the token, or its state is unknown */
 	bool granted;         /* DECIDED: OK */
+	/* Extend, OK: masters that said GONE get the key back until then, for this long. 0: not worth it */
+	uint64_t repair_until_us, repair_ttl_us;
 	bool follows;         /* a waiter: another one of this process comes first */
 	bool again;           /* FIRST with 0 came while it voted: another attempt is wanted at once */
 	bool paused;          /* WAITING: after a split, so that others can try */

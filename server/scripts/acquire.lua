@@ -13,7 +13,7 @@
 -- ARGV[7]  bucket        of the resource
 -- ARGV[8]  guess         for the fence, in decimal digits
 -- ARGV[9]  entry         in the queue: "replica:arrival wait_ms" (16 hex digits, 16 decimal digits, the rest of the
---                        wait); empty: the request does not wait
+--                        wait); empty: the request does not wait; "!hold_ms buckets": a repair
 -- … and six more, from the token on, for each further resource.
 -- ARGV[10] until_s       the last one of all, left out if redlockd knows that `leases` is as large: by that second of
 --                        this master's own time each of these leases is over, however close to its deadline it is set
@@ -31,11 +31,16 @@
 --         {2, now_us, alive_ms, first}      free, but `first` is the next entry; its replica is alive for alive_ms
 --         {-2, now_us}                      too late: nothing was done
 --         {-3, now_us}                      another epoch or none: this master may have lost locks; nothing was done
+--         {2, now_us, 0, ''}                a repair: a bucket has another number by now; nothing was done
 --         {-4, now_us}                      the guess is more than a day ahead of this master's clock: nothing was done
 -- and for several {now_us, answer, …}: old alone where it is set, else as above, or the error of this one; -2 and -3
 -- are the answer to all of them.
 -- If the key is not set, the entry is added to the queue; if it is set, the entry is removed. SET NX fails on a key of
 -- any type, so another program's hash or list counts as held and never as an error.
+--
+-- A repair gives a lease back that extend.lua found gone here while a majority extended it. It waits for nobody, has the
+-- fence of the lease as its guess, and `hold_ms` in place of max_hold_ms. It is void unless `buckets`, with a comma
+-- between each two, are those that extend.lua has named: a later lease on the resource that became valid has raised one.
 --
 -- The queue is {prefix}redlockd:queue:{key}, a sorted set of "replica:arrival" by arrival: all masters sort alike. A
 -- replica is alive as long as its key {prefix}redlockd:alive:{replica} exists. `waited` in the hash is the time until
@@ -66,8 +71,10 @@ if waits and count > 1 then
 	end
 	waits = call(unpack(queues)) > 0
 end
-local hold_until = args[3] ~= '0' and (now_us - now_us % 1000) / 1000 + args[3] or 0
-hold_until = ':' .. hold_until .. ':'
+local function hold(hold_ms)
+	return ':' .. (hold_ms ~= '0' and (now_us - now_us % 1000) / 1000 + hold_ms or 0) .. ':'
+end
+local hold_until = hold(args[3])
 local raised, raises = {}, {'HSET', hash} -- by bucket: the numbers since the hash was read; the command that writes them
 local held = {} -- by key: what those are told that do not wait
 local cleans = {} -- by queue: stale entries before its first, which are removed when nothing is granted any more
@@ -79,13 +86,20 @@ local function one(i)
 		return {-4, now_us}
 	end
 	local entry, wait_ms, base, queue, first, stale = false
-	if args[at + 5] ~= '' then
+	local repair, hold_ms, buckets = string.byte(args[at + 5]) == 33 -- !
+	if repair then
+		hold_ms, buckets = string.match(args[at + 5], '^!(%d+) (%d*)$')
+		if raised[bucket] or (seen[i + 3] or '') ~= buckets then
+			return {2, now_us, 0, ''}
+		end
+	elseif args[at + 5] ~= '' then
 		entry, wait_ms = string.sub(args[at + 5], 1, 33), tonumber(string.sub(args[at + 5], 35))
 	end
 	if held[key] and not entry and (not waits or cleans[string.sub(hash, 1, -7) .. 'queue:' .. key]) then
 		return held[key]
 	end
-	if waits then
+	local queued = waits and not repair
+	if queued then
 		base = string.sub(hash, 1, -7)
 		queue = base .. 'queue:' .. key
 		if entry then
@@ -93,9 +107,9 @@ local function one(i)
 		end
 --include queue_first.lua
 	end
-	local value = args[at] .. hold_until .. args[at + 4] .. ':' .. args[at + 2]
+	local value = args[at] .. (repair and hold(hold_ms) or hold_until) .. args[at + 4] .. ':' .. args[at + 2]
 	if (not first or first == entry) and call('SET', key, value, 'NX', 'PX', args[at + 1]) then
-		if waits then
+		if queued then
 --include queue_clean.lua
 			cleans[queue] = nil
 		end
@@ -125,7 +139,7 @@ local function one(i)
 		end
 --include queue_join.lua
 		waits = true
-	elseif waits and stale > 0 then
+	elseif queued and stale > 0 then
 		cleans[queue] = stale
 	end
 --include value_read.lua

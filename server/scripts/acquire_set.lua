@@ -30,11 +30,20 @@ if guess > now_us + 86400000000 then
 	return {-4, now_us}
 end
 local waited, entry, wait_ms = tonumber(seen[3] or 0), false
-if ARGV[6] ~= '' then
+local repair, hold_ms, buckets = string.byte(ARGV[6]) == 33, ARGV[3] -- !
+if repair then
+	hold_ms, buckets = string.match(ARGV[6], '^!(%d+) ([%d,]*)$')
+	for i = 1, count do
+		seen[i + 3] = seen[i + 3] or ''
+	end
+	if table.concat(seen, ',', 4, count + 3) ~= buckets then
+		return {2, now_us, 0, '', 0}
+	end
+elseif ARGV[6] ~= '' then
 	entry, wait_ms = string.match(ARGV[6], '^(%S+) (%d+)$')
 end
-local now_ms, kind, its_key = (now_us - now_us % 1000) / 1000, ARGV[11], string.match(ARGV[4], '^%?(%x+):')
-local queued, stales, other, behind = waited > now_us, {}
+local now_ms, kind, its_key = (now_us - now_us % 1000) / 1000, ARGV[11], string.match(ARGV[4], '^%??(%x+):')
+local queued, stales, other, behind = waited > now_us and not repair, {}
 for i = 1, queued and count or 0 do
 	local queue, stale, first = base .. 'queue:' .. KEYS[i]
 	if entry then
@@ -77,7 +86,7 @@ for i = 1, call('EXISTS', unpack(KEYS, 1, count)) > 0 and count or 0 do
 end
 if not other and not which then
 	local _, lines = string.gsub(ARGV[4], '\n', '')
-	local hold_until = ARGV[3] ~= '0' and now_ms + ARGV[3] or 0
+	local hold_until = hold_ms ~= '0' and now_ms + hold_ms or 0
 	local value = ARGV[1] .. kind .. ';' .. string.format('%.0f', hold_until) .. ':' .. ARGV[5] .. ':' .. ARGV[4] ..
 		string.rep('\n', 3 - lines) .. ARGV[9]
 	local until_s = ARGV[count + 12]
@@ -110,7 +119,7 @@ if not other and not which then
 --include queue_next.lua
 			end
 		end
-		old = math.max(old, tonumber(seen[i + 3] or 0))
+		old = math.max(old, tonumber(seen[i + 3]) or 0)
 	end
 	for i = 1, guess > old and count or 0 do
 		call('HSET', hash, ARGV[i + 11], ARGV[5])

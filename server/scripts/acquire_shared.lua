@@ -33,12 +33,18 @@ if guess > now_us + 86400000000 then
 	return {-4, now_us}
 end
 local waited, most, slot, entry, wait_ms = tonumber(seen[3] or 0), tonumber(ARGV[10]), ARGV[11], false
-if ARGV[7] ~= '' then
+local repair, hold_ms, buckets = string.byte(ARGV[7]) == 33, ARGV[3] -- !
+if repair then
+	hold_ms, buckets = string.match(ARGV[7], '^!(%d+) (%d*)$')
+	if (seen[4] or '') ~= buckets then
+		return {2, now_us, 0, ''}
+	end
+elseif ARGV[7] ~= '' then
 	entry, wait_ms = string.match(ARGV[7], '^(%S+) (%d+)$')
 end
 local kind = string.sub(slot, 1, 1)
 local queue, holders, stale, first = base .. 'queue:' .. key, base .. 'holders:' .. key, 0
-local waits = waited > now_us
+local waits = waited > now_us and not repair
 if waits then
 	if entry then
 		call('ZADD', queue, 'NX', string.sub(entry, 18, 33), entry)
@@ -52,7 +58,7 @@ if waits then
 end
 local value
 --include value_read.lua
-local now_ms, its_key, room, its_holder = (now_us - now_us % 1000) / 1000, string.match(ARGV[4], '^%?(%x+):'), true
+local now_ms, its_key, room, its_holder = (now_us - now_us % 1000) / 1000, string.match(ARGV[4], '^%??(%x+):'), true
 local several, is_full = shared, false
 if several then
 --include shared_live.lua
@@ -70,7 +76,7 @@ if several then
 end
 room = room and (not value or shared and string.sub(value, 41, 41) == kind)
 if not first and room then
-	local hold_until = string.format('%.0f', ARGV[3] ~= '0' and now_ms + ARGV[3] or 0)
+	local hold_until = string.format('%.0f', hold_ms ~= '0' and now_ms + hold_ms or 0)
 	call('ZADD', key, string.format('%.0f', now_ms + ARGV[2] + 1), ARGV[1])
 	if not shared then
 		call('DEL', holders) -- somebody may have deleted the key alone

@@ -8,12 +8,14 @@
 -- ARGV[4]  ttl_ms
 -- ARGV[5]  note   "fence:key", written into the value: the lease is an acquisition's with an Idempotency-Key, which has
 --                 been granted with that fence (server/leases/lease_keyed.c); empty: the value stays
--- … and three more for each further resource.
--- ARGV[6]  until_s, the last one of all, may be left out: as in acquire.lua
+-- ARGV[6]  bucket  of the resource
+-- … and four more for each further resource.
+-- ARGV[7]  until_s, the last one of all, may be left out: as in acquire.lua
 --
 -- Returns {1, now_us, ttl_ms, value}           it expires in ttl_ms or later; less than requested near hold_until_ms
 --         {0, now_us, remaining_ms, value}     another holder's (value false: a key of another type)
---         {-1, now_us}                         gone; also where several others hold it
+--         {-1, now_us, bucket}                 gone; also where several others hold it. What the bucket has, empty: nothing:
+--                                              the lease can be repaired (acquire.lua)
 --         {-2, now_us}, {-3, now_us}           too late, another epoch: as in acquire.lua, also for several
 -- and for several {now_us, answer, …}, or the error of one.
 local hash, deadline_us = KEYS[#KEYS], ARGV[2]
@@ -21,26 +23,26 @@ local hash, deadline_us = KEYS[#KEYS], ARGV[2]
 if ARGV[1] ~= '----------------' and redis.call('HGET', hash, 'epoch') ~= ARGV[1] then
 	return {-3, now_us}
 end
-local until_s = ARGV[3 * #KEYS]
+local until_s = ARGV[4 * #KEYS - 1]
 
 local function one(i)
-	local value, key, mark, token = nil, KEYS[i], ':', ARGV[3 * i]
+	local value, key, mark, token = nil, KEYS[i], ':', ARGV[4 * i - 1]
 --include value_read.lua
 --include value_own.lua
 	if not value then
-		return {-1, now_us}
+		return {-1, now_us, redis.call('HGET', hash, ARGV[4 * i + 2]) or ''}
 	end
 	local remaining = shared and ends - 1 - math.floor(now_us / 1000) or redis.call('PTTL', key)
 	if not own then
 		return {0, now_us, remaining, type(value) == 'string' and value}
 	end
-	local note = ARGV[3 * i + 2]
+	local note = ARGV[4 * i + 1]
 	if note ~= '' then
 		local first, last = string.match(value, '^([^:]*:%d+:)%d+:[^:]*(:.*)$')
 		value = first .. note .. last
 --include value_write.lua
 	end
-	local asked = tonumber(ARGV[3 * i + 1])
+	local asked = tonumber(ARGV[4 * i])
 --include lease_note.lua
 	until_s = nil
 	if remaining < 0 and not shared then

@@ -3,7 +3,8 @@
 --
 -- KEYS     as in acquire_set.lua
 -- ARGV[1]  token  ARGV[2]  ttl_ms  ARGV[3]  note  ARGV[4]  epoch  ARGV[5]  deadline_us: as in extend.lua
--- ARGV[6]  names  as in acquire_set.lua  ARGV[7]  until_s, may be left out
+-- ARGV[6]  names  as in acquire_set.lua
+-- ARGV[7]  bucket  of the first resource, and so on; after the last one may come until_s, as in acquire_set.lua
 --
 -- Returns as extend.lua; of several keys the one that ends first counts.
 local count, hash, deadline_us = #KEYS - 1, KEYS[#KEYS], ARGV[5]
@@ -27,7 +28,11 @@ for i = 1, count do
 	end
 end
 if gone then
-	return {-1, now_us}
+	local buckets = redis.call('HMGET', hash, unpack(ARGV, 7, count + 6))
+	for i = 1, count do
+		buckets[i] = buckets[i] or ''
+	end
+	return {-1, now_us, table.concat(buckets, ',')}
 end
 if ARGV[3] ~= '' then
 	local first, last = string.match(ours, '^([^;]*;%d+:)%d+:[^:]*(:.*)$')
@@ -37,7 +42,7 @@ if ARGV[3] ~= '' then
 --include value_write.lua
 	end
 end
-local asked, until_s = tonumber(ARGV[2]), ARGV[7]
+local asked, until_s = tonumber(ARGV[2]), ARGV[count + 7]
 --include lease_note.lua
 local ttl, ends = asked, asked
 local hold_until = tonumber(string.match(ours, '^[^;]*;(%d+):')) or 0

@@ -56,11 +56,35 @@ uint64_t field_token(const struct transport_word *word)
 	return word->len > 0 ? hex_number(word->bytes + LEASE_TOKEN_LEN - 16) : 0;
 }
 
+/* "!hold_ms buckets" */
+static void field_repair(const struct transport_word *word, struct model_command *command)
+{
+	const char *at = word->bytes + 1, *end = word->bytes + word->len;
+	uint64_t *number = &command->max_hold_ms;
+	unsigned key = 0;
+	command->repair = true;
+	*number = 0;
+	for (; at < end; at++) {
+		if (*at >= '0' && *at <= '9') {
+			*number = *number * 10 + (uint64_t)(*at - '0');
+			continue;
+		}
+		while (key < MODEL_KEYS && !(command->names != 0 ? command->names >> key & 1 : key == command->key))
+			key++;
+		assert(key < MODEL_KEYS && (*at == ' ' || *at == ','));
+		number = &command->named[key++];
+	}
+}
+
 /* "replica:arrival wait_ms", "replica+arrival:most wait_ms" (";most" of a set) or "replica#arrival:most wait_ms" */
 void field_entry(const struct transport_word *word, struct model_command *command)
 {
 	if (word->len == 0)
 		return;
+	if (word->bytes[0] == '!') {
+		field_repair(word, command);
+		return;
+	}
 	const char *blank = memchr(word->bytes, ' ', word->len);
 	assert(blank && blank >= word->bytes + 33);
 	size_t len = word->len - (size_t)(blank + 1 - word->bytes);
@@ -82,7 +106,8 @@ void field_label(struct model_command *request, const struct transport_word *lab
 {
 	const char *colon = memchr(label->bytes, ':', label->len);
 	struct transport_word owner = {colon + 1, label->len - (size_t)(colon + 1 - label->bytes)};
-	request->noted = colon > label->bytes ? hex_number(label->bytes + 1) : 0;
+	request->is_noted = colon > label->bytes && label->bytes[0] != '?';
+	request->noted = colon > label->bytes ? hex_number(label->bytes + !request->is_noted) : 0;
 	request->owner = owner.len > 0 ? field_decimal(&owner) : 0;
 }
 

@@ -127,6 +127,8 @@ static redisReply *entry(struct model_entry entry)
 {
 	char line[ENTRY_MAX];
 	size_t len = 33;
+	if (entry.replica == 0) /* a repair that is void */
+		return bytes(REDIS_REPLY_STRING, line, 0);
 	write_hex(line, entry.replica);
 	line[16] = ":+#"[entry.kind];
 	write_decimal(line + 17, entry.arrival);
@@ -161,10 +163,10 @@ static redisReply *held(const struct model_reply *answer)
 /* A digit for each slot. */
 static redisReply *taken(const struct model_reply *answer)
 {
-	char digits[32];
+	char digits[LEASE_SLOTS_MAX];
 	assert(answer->slots <= sizeof digits);
 	for (unsigned i = 0; i < answer->slots; i++)
-		digits[i] = (char)('0' + (answer->taken >> i & 1));
+		digits[i] = (char)('0' + (i < 32 && (answer->taken >> i & 1)));
 	return bytes(REDIS_REPLY_STRING, digits, answer->slots);
 }
 
@@ -187,6 +189,21 @@ static redisReply *listed(const struct model_reply *answer)
 	return array(2 * answer->listed_count, elements);
 }
 
+/* What the buckets have, with a comma between each two. */
+static redisReply *buckets(const struct command *command)
+{
+	char line[MODEL_KEYS * TEXT_DECIMAL_MAX + MODEL_KEYS];
+	size_t len = 0;
+	uint32_t names = command->request.names != 0 ? command->request.names : UINT32_C(1) << command->request.key;
+	MODEL_FOR_EACH_KEY (key, names) {
+		if ((names & ((UINT32_C(1) << key) - 1)) != 0)
+			line[len++] = ',';
+		if (command->answer.buckets[key] != 0)
+			len += text_decimal(command->answer.buckets[key], line + len);
+	}
+	return bytes(REDIS_REPLY_STRING, line, len);
+}
+
 static redisReply *lock_script(const struct command *command)
 {
 	const struct model_reply *answer = &command->answer;
@@ -207,6 +224,8 @@ static redisReply *lock_script(const struct command *command)
 			     number(answer->which));
 	if (answer->code == 0)
 		return held(answer);
+	if (answer->code == -1 && command->kind == REDLOCK_SCRIPT_EXTEND)
+		return ARRAY(code, now, buckets(command));
 	if (answer->code == -1 && inspects)
 		return ARRAY(code, now, number(answer->waiters));
 	if (answer->code == 2 && which)

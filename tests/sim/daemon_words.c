@@ -124,7 +124,7 @@ static const struct {
 	uint8_t shared, each;
 } layouts[REDLOCK_SCRIPT_INSPECT + 1] = {
 	[REDLOCK_SCRIPT_ACQUIRE] = {3, 6},
-	[REDLOCK_SCRIPT_EXTEND] = {2, 3},
+	[REDLOCK_SCRIPT_EXTEND] = {2, 4},
 	[REDLOCK_SCRIPT_RELEASE] = {1, 2},
 	[REDLOCK_SCRIPT_INSPECT] = {1, 2},
 };
@@ -148,6 +148,8 @@ static void parse_one(struct command *command, const struct transport_connection
 		request->token = field_token(&argv[0]);
 		request->ttl_ms = field_decimal(&argv[1]);
 		field_note(&argv[2], request);
+		assert(field_decimal(&argv[3]) == buckets[parsing->config.one_bucket][request->key]);
+		request->bucket = bucket_of(parsing, request->key);
 		break;
 	case REDLOCK_SCRIPT_RELEASE:
 		request->token = field_token(&argv[0]);
@@ -208,6 +210,7 @@ static void parse_set_script(struct command *command, const struct transport_con
 		request->epoch = field_epoch(&argv[3]);
 		set_deadline(command, connection, &argv[4]);
 		check_names(request, &argv[5]);
+		parse_buckets(request, argv + 6);
 		break;
 	default:
 		assert(command->kind == REDLOCK_SCRIPT_RELEASE);
@@ -343,7 +346,7 @@ static void parse_until(struct command *command, unsigned script, size_t keys, s
 	case REDLOCK_SCRIPT_EXTEND: others = layouts[script].shared + layouts[script].each * (keys - 1); break;
 	case REDLOCK_SCRIPT_ACQUIRE_SHARED: others = 11; break;
 	case REDLOCK_SCRIPT_ACQUIRE_SET: others = 11 + keys - 1; break;
-	case REDLOCK_SCRIPT_EXTEND_SET: others = 6; break;
+	case REDLOCK_SCRIPT_EXTEND_SET: others = 6 + keys - 1; break;
 	default: return;
 	}
 	assert(count == 3 + keys + others || count == 4 + keys + others);

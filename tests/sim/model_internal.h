@@ -30,6 +30,9 @@ bool model_is_held_by(const struct model_key *key, const struct model_command *c
 /* watch_tell.lua: the bit of the key if it is watched, else 0 */
 uint32_t model_watch_tell(const struct model_master *master, unsigned key);
 /* acquire.lua and acquire_set.lua up to where they look at the lock: false where they answer before that. */
+/* False: a repair that is void, which is answered. */
+bool model_repair_begins(const struct model_master *master, const struct model_command *command,
+			 struct model_reply *ret_reply);
 bool model_acquire_begins(const struct model_master *master, const struct model_command *command,
 			  struct model_reply *ret_reply);
 /* now_us > tonumber(ARGV[…]) */

@@ -113,6 +113,20 @@ bool model_acquire_begins(const struct model_master *master, const struct model_
 	return true;
 }
 
+bool model_repair_begins(const struct model_master *master, const struct model_command *command,
+			 struct model_reply *ret_reply)
+{
+	bool same = true;
+	/* if raised[bucket] or (seen[i + 3] or '') ~= buckets then return {2, now_us, 0, ''} */
+	MODEL_FOR_EACH_KEY (key, command->repair && command->names != 0 ? command->names : 0)
+		same &= master->buckets[command->buckets[key]] == command->named[key];
+	if (command->repair && command->names == 0)
+		same = master->buckets[command->bucket] == command->named[command->key];
+	if (!same)
+		model_reply_code(master, 2, ret_reply);
+	return same;
+}
+
 /* The lock is free and it is the caller's turn: what follows on SET. */
 static void acquire_sets(struct model_master *master, const struct model_command *command,
 			 struct model_reply *ret_reply)
@@ -124,7 +138,8 @@ static void acquire_sets(struct model_master *master, const struct model_command
 				    .hold_until_ms = hold_until_ms,
 				    .fence = command->fence,
 				    .owner = command->owner,
-				    .key = command->noted};
+				    .key = command->noted,
+				    .noted = command->is_noted};
 	model_set(master, command->key, &value, command->ttl_ms);
 	/* --include lease_note.lua */
 	model_note_lease(master, command);
@@ -144,13 +159,14 @@ static void acquire_sets(struct model_master *master, const struct model_command
 void model_acquire(struct model_master *master, const struct model_command *command, struct model_reply *ret_reply)
 {
 	assert(command->bucket < MODEL_BUCKETS && command->token != 0);
-	if (!model_acquire_begins(master, command, ret_reply))
+	if (!model_acquire_begins(master, command, ret_reply) || !model_repair_begins(master, command, ret_reply))
 		return;
 	/* local waited = tonumber(seen[4] or 0)
 	 * local entry, wait_ms, names, queue, first = false */
 	struct model_entry entry = command->entry, first = {0};
-	/* if waited > now_us then */
-	if (master->waited_us > master->now_us) {
+	/* local queued = waits and not repair
+	 * if queued then */
+	if (master->waited_us > master->now_us && !command->repair) {
 		/* if entry then redis.call('ZADD', queue, 'NX', string.sub(entry, 18), entry) */
 		if (entry.replica != 0)
 			model_queue_add(master, command->key, entry);
@@ -311,8 +327,9 @@ void model_extend(struct model_master *master, const struct model_command *comma
 	struct model_holder *own = model_shared_own(master, key, command);
 	const struct model_holder *found = model_shared_find(master, key, command);
 	if (key->type == MODEL_NONE || (key->type == MODEL_SHARED && !found)) {
-		/* return {-1, now_us} */
+		/* return {-1, now_us, redis.call('HGET', hash, ARGV[4 * i + 2]) or ''} */
 		model_reply_code(master, -1, ret_reply);
+		ret_reply->buckets[command->key] = master->buckets[command->bucket];
 		return;
 	}
 	/* if not own then */

@@ -69,6 +69,7 @@ static void acquire_sets(struct model_master *master, const struct model_command
 				    .fence = command->fence,
 				    .owner = command->owner,
 				    .key = command->noted,
+				    .noted = command->is_noted,
 				    .names = command->names,
 				    .kind = command->kind};
 	/* --include lease_note.lua */
@@ -132,11 +133,11 @@ void model_acquire_set(struct model_master *master, const struct model_command *
 	unsigned behind = 0;
 	assert_set(command);
 	assert(command->token != 0);
-	if (!model_acquire_begins(master, command, ret_reply))
+	if (!model_acquire_begins(master, command, ret_reply) || !model_repair_begins(master, command, ret_reply))
 		return;
-	/* local queued, other, behind = waited > now_us
+	/* local queued, other, behind = waited > now_us and not repair
 	 * for i = 1, queued and count or 0 do */
-	bool queued = master->waited_us > master->now_us;
+	bool queued = master->waited_us > master->now_us && !command->repair;
 	MODEL_FOR_EACH_KEY (key, queued ? command->names : 0) {
 		/* if entry then call('ZADD', queue, 'NX', …) */
 		if (entry.replica != 0)
@@ -337,11 +338,14 @@ void model_extend_set(struct model_master *master, const struct model_command *c
 		}
 		ours = own.value ? *own.value : ours;
 	}
-	/* if gone then return {-1, now_us} */
-	if (gone)
+	/* if gone then return {-1, now_us, table.concat(buckets, ',')} */
+	if (gone) {
 		model_reply_code(master, -1, ret_reply);
-	else
+		MODEL_FOR_EACH_KEY (key, command->names)
+			ret_reply->buckets[key] = master->buckets[command->buckets[key]];
+	} else {
 		extend_held(master, command, ours, ret_reply);
+	}
 }
 
 /* ---- release_set.lua ---- */

@@ -67,9 +67,14 @@ void model_shared_add(struct model_key *key, const struct model_value *value, ui
 {
 	/* call('ZADD', key, string.format('%.0f', now_ms + ARGV[2] + 1), ARGV[1])
 	 * call('HSET', holders, ARGV[1], ARGV[1] .. slot .. ':' .. hold_until .. ':' .. ARGV[6] .. ':' .. ARGV[4]) */
-	assert(key->holder_count < MODEL_HOLDERS && key->type != MODEL_STRING);
+	assert(key->type != MODEL_STRING);
+	uint32_t at = 0;
+	while (key->type == MODEL_SHARED && at < key->holder_count && key->holders[at].value.token != value->token)
+		at++;
+	assert(at < MODEL_HOLDERS);
 	key->type = MODEL_SHARED;
-	key->holders[key->holder_count++] = (struct model_holder){*value, ends_ms};
+	key->holders[at] = (struct model_holder){*value, ends_ms};
+	key->holder_count += at == key->holder_count;
 	model_shared_last(key);
 }
 
@@ -209,6 +214,7 @@ static void acquire_adds(struct model_master *master, const struct model_command
 				    .fence = command->fence,
 				    .owner = command->owner,
 				    .key = command->noted,
+				    .noted = command->is_noted,
 				    .slot = command->slot,
 				    .kind = command->kind};
 	model_shared_add(key, &value, model_now_ms(master) + command->ttl_ms + 1);
@@ -298,7 +304,7 @@ static void note_taken(const struct model_key *key, const struct model_command *
 	for (uint32_t i = 0; has_slots && i < key->holder_count; i++)
 		if (key->holder_count >= command->most)
 			reply->taken = (UINT32_C(1) << command->most) - 1;
-		else if (key->holders[i].value.slot < command->most)
+		else if (key->holders[i].value.slot < command->most) /* the simulators use few, but a repair names all */
 			reply->taken |= UINT32_C(1) << key->holders[i].value.slot;
 }
 
@@ -306,11 +312,11 @@ void model_acquire_shared(struct model_master *master, const struct model_comman
 			  struct model_reply *ret_reply)
 {
 	assert(command->bucket < MODEL_BUCKETS && command->token != 0);
-	if (!model_acquire_begins(master, command, ret_reply))
+	if (!model_acquire_begins(master, command, ret_reply) || !model_repair_begins(master, command, ret_reply))
 		return;
 	struct model_entry entry = command->entry, first = {0};
 	uint32_t stale = 0;
-	bool waits = master->waited_us > master->now_us;
+	bool waits = master->waited_us > master->now_us && !command->repair;
 	/* if waits then */
 	if (waits) {
 		/* if entry then call('ZADD', queue, 'NX', string.sub(entry, 18), entry) */

@@ -1,0 +1,45 @@
+/* Repair: an extension that a majority granted gives the key back to each master that said it is gone (the script is that
+ * of an acquisition: server/scripts/acquire.lua). Else the votes of a lease that is renewed for days only decay, by one
+ * with each master that restarts. docs/explanation/safety.md says why that is safe. Pure. */
+#include <assert.h>
+
+#include "lease_internal.h"
+
+/* The lease as a master told it that extended it; NULL: its value is none of redlockd's. */
+static const struct lease_sight *find_lease(const struct lease_op *op)
+{
+	for (unsigned i = 0; i < op->core.params.masters; i++) {
+		const struct lease_sight *sight = &op->seen[i];
+		if (lease_op_voted(op, i, REDLOCK_VOTE_GRANTED) && sight->holder.known &&
+		    sight->id == lease_value_token_id(op->token))
+			return sight;
+	}
+	return NULL;
+}
+
+bool lease_repair_write(struct lease_op *op, const struct redlock_output *out, uint8_t master,
+			struct master_script *command)
+{
+	static const enum master_kind kinds[] = {MASTER_EXCLUSIVE, MASTER_SHARED, MASTER_SLOT};
+	const struct lease_sight *lease = find_lease(op), *gone = &op->seen[master];
+	assert(out->repair && op->request.operation == LEASE_EXTEND);
+	if (!lease || !gone->buckets)
+		return false;
+	const struct lease_holder *holder = &lease->holder;
+	if (holder->hold_until_ms != 0 && holder->hold_until_ms <= lease->time_ms)
+		return false;
+	if (op->label.len == 0) /* else an earlier command, not yet written, has it */
+		lease_value_write_label_again(holder, &op->label);
+	command->label = op->label.bytes;
+	command->label_len = op->label.len;
+	command->kind = kinds[holder->mode];
+	command->most = holder->mode == LEASE_SLOT ? LEASE_SLOTS_MAX : op->leases->options->max_shared;
+	command->slot = holder->slot;
+	command->ttl_ms = (uint32_t)(out->repair_ttl_us / 1000);
+	command->fence = out->fence;
+	command->repair = true;
+	command->buckets = gone->buckets;
+	command->buckets_len = gone->buckets_len;
+	command->hold_ms = holder->hold_until_ms != 0 ? holder->hold_until_ms - lease->time_ms : 0;
+	return true;
+}

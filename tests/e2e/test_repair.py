@@ -1,0 +1,244 @@
+"""Repair: an extension that a majority granted gives the key back to each master that has lost it, so that a lease that is renewed outlives restarts."""
+
+import threading
+
+import pytest
+
+from guard_fixtures import HASH, guarded
+from harness import SLOW, quote, wait_until
+from test_hold import hold  # noqa: F401
+
+TTL_MS = round(5000 * SLOW)
+
+
+@pytest.fixture
+def lone(lab):
+    """A redlockd whose masters no other test uses: they lose keys here."""
+    return lab.service(3)
+
+
+def take(service, status=201, **members):
+    answer = service.curl("POST", "/locks", body={"ttl_ms": TTL_MS, **members})
+    assert answer.status == status, answer
+    return answer.json
+
+
+def names_of(lease):
+    return {"resources": lease["resources"]} if "resources" in lease else {"resource": lease["resource"]}
+
+
+def extend(service, lease, status=200):
+    answer = service.curl("PUT", "/locks", body={**names_of(lease), "token": lease["token"], "ttl_ms": TTL_MS})
+    assert answer.status == status, answer
+    return answer.json
+
+
+def release(service, lease, status=204):
+    answer = service.curl("DELETE", "/locks", body={**names_of(lease), "token": lease["token"]})
+    assert answer.status == status, answer
+
+
+def keys_of(lease):
+    return sorted(lease.get("resources", [lease.get("resource")]))
+
+
+def content(master, lease):
+    """What a master has of the lease, but for the times in its own clock."""
+    found = []
+    for key in keys_of(lease):
+        if master.cli("TYPE", key) == "string":
+            found.append(master.cli("GET", key))
+        else:
+            holders = "redlockd:holders:" + key
+            found += [master.cli("HGET", holders, lease["token"])]
+            slot = lease.get("slot")
+            found += [master.cli("HGET", holders, f"#{slot}") if slot is not None else None]
+    return [None if not value else [part for at, part in enumerate(value.replace(";", ":", 1).split(":")) if at != 1] for value in found]
+
+
+def has_it(master, lease):
+    return None not in content(master, lease)[:1] and all(master.cli("EXISTS", key) == 1 for key in keys_of(lease))
+
+
+def repairs(service):
+    return service.metrics()["redlockd_repairs_total"]
+
+
+def lose(master, lease):
+    """As a master does that was restarted without its memory, and votes again."""
+    for key in keys_of(lease):
+        master.cli("DEL", key, "redlockd:holders:" + key)
+
+
+KINDS = {"exclusive": {"resource": "a/lock"}, "shared": {"resource": "a/lock", "mode": "shared"}, "slot": {"resource": "a/lock", "slots": 3},
+         "set": {"resources": ["a/lock", "b/lock", "c/lock"]}, "shared set": {"resources": ["a/lock", "b/lock"], "mode": "shared"}}
+LABELS = {"bare": {}, "owner": {"owner": "worker-7"}, "all": {"owner": "w:7", "metadata": {"at": "host:1", "b": [1, "x"]}}, "metadata": {"metadata": {"a": 1}}}
+
+
+@pytest.mark.parametrize("label", LABELS)
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_lost_key_comes_back_with_the_next_extension(lone, kind, label):
+    lease = take(lone, **KINDS[kind], **LABELS[label])
+    wait_until(lambda: all(has_it(master, lease) for master in lone.masters), what="all masters have it")
+    before = content(lone.masters[0], lease)
+    lose(lone.masters[0], lease)
+    assert extend(lone, lease)["fence"] == lease["fence"]
+    wait_until(lambda: has_it(lone.masters[0], lease), what="the repair")
+    assert content(lone.masters[0], lease) == before
+    ends = [max(master.cli("PTTL", key) for key in keys_of(lease)) for master in lone.masters]
+    assert 0 < ends[0] <= min(ends[1:]) and repairs(lone) == 1
+    lose(lone.masters[1], lease)
+    assert extend(lone, lease)["fence"] == lease["fence"], "the repaired key counts"
+    wait_until(lambda: has_it(lone.masters[1], lease), what="the second repair")
+    release(lone, lease)
+    assert not any(has_it(master, lease) for master in lone.masters)
+    assert take(lone, **KINDS[kind])["fence"] > lease["fence"]
+
+
+def test_a_request_with_a_key_finds_its_lease_after_repairs(lone):
+    """All that names the lease comes back, the Idempotency-Key, too."""
+    for members in KINDS["exclusive"], KINDS["shared"]:
+        request = {"ttl_ms": TTL_MS, **members}
+        key = {"Idempotency-Key": "0123456789abcdef0123456789abcdef"}
+        lease = lone.curl("POST", "/locks", body=request, headers=key).json
+        for master in lone.masters:
+            wait_until(lambda: has_it(master, lease), what="it has the key")
+            lose(master, lease)
+            extend(lone, lease)
+            wait_until(lambda: has_it(master, lease), what="the repair")
+        again = lone.curl("POST", "/locks", body=request, headers=key)
+        assert (again.status, again.json["token"], again.json["fence"]) == (200, lease["token"], lease["fence"])
+        release(lone, lease)
+
+
+def test_a_held_lease_is_repaired(lone, hold):  # noqa: F811
+    held = hold(lone, "a/lock", ttl_ms=round(1000 * SLOW)).acquired()
+    wait_until(lambda: all(master.cli("EXISTS", "a/lock") == 1 for master in lone.masters), what="all masters have it")
+    for master in lone.masters:
+        master.cli("DEL", "a/lock")
+        wait_until(lambda: master.cli("EXISTS", "a/lock") == 1, what="the repair")
+    assert lone.curl("GET", "/locks/a/lock").json["fence"] == held["fence"]
+
+
+def test_the_bucket_has_at_least_the_fence_of_a_repaired_lease(lone):
+    lease = take(lone, resource="a/lock")
+    master = lone.masters[0]
+    wait_until(lambda: has_it(master, lease), what="it has the key")
+    buckets = [field for field in master.cli("HKEYS", HASH) if field.isdigit()]
+    assert len(buckets) == 1
+    master.cli("HDEL", HASH, *buckets)
+    lose(master, lease)
+    extend(lone, lease)
+    wait_until(lambda: has_it(master, lease), what="the repair")
+    assert master.cli("HGET", HASH, buckets[0]) == str(lease["fence"])
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_a_majority_has_lost_stays_lost(lone, kind):
+    lease = take(lone, **KINDS[kind])
+    wait_until(lambda: all(has_it(master, lease) for master in lone.masters), what="all masters have it")
+    for master in lone.masters[:2]:
+        lose(master, lease)
+    extend(lone, lease, status=410)
+    assert take(lone, resource="other") and repairs(lone) == 0
+    assert not any(has_it(master, lease) for master in lone.masters[:2])
+
+
+def test_a_key_of_somebody_else_is_left_alone(lone):
+    lease = take(lone, resource="a/lock")
+    master = lone.masters[0]
+    wait_until(lambda: has_it(master, lease), what="it has the key")
+    master.cli("SET", "a/lock", "of-another-library")
+    extend(lone, lease)
+    assert master.cli("GET", "a/lock") == "of-another-library" and repairs(lone) == 0
+
+
+def test_of_a_set_all_keys_come_back_or_none(lone):
+    lease = take(lone, **KINDS["set"])
+    master = lone.masters[0]
+    wait_until(lambda: has_it(master, lease), what="it has the keys")
+    lose(master, lease)
+    master.cli("SET", "b/lock", "of-another-library")
+    extend(lone, lease)
+    assert [master.cli("EXISTS", key) for key in keys_of(lease)] == [0, 1, 0]
+
+
+def test_shared_leases_come_back_where_there_is_room(lab):
+    service = lab.service(3, "--max-shared", "2")
+    first, second = (take(service, resource="a/lock", mode="shared") for _ in range(2))
+    master = service.masters[0]
+    for lease in first, second:
+        wait_until(lambda: has_it(master, lease), what="it has both")
+    lose(master, first)
+    for lease in second, first:
+        extend(service, lease)
+        wait_until(lambda: has_it(master, lease), what="the repair")
+    assert master.cli("ZCARD", "a/lock") == 2
+
+
+def test_waiters_stay_in_their_order(lone):
+    """A repair does not wait behind them, and removes no entry."""
+    lease, got = take(lone, resource="a/lock"), []
+
+    def wait(number):
+        lease = take(lone, resource="a/lock", wait_ms=20000)
+        got.append(number)
+        release(lone, lease)
+    waiters = []
+    for number in range(3):
+        waiters.append(threading.Thread(target=wait, args=(number,)))
+        waiters[-1].start()
+        wait_until(lambda: lone.curl("GET", "/locks/a/lock").json["waiters"] == number + 1, what="it waits")
+    master = lone.masters[0]
+    lose(master, lease)
+    extend(lone, lease)
+    wait_until(lambda: has_it(master, lease), what="the repair")
+    assert lone.curl("GET", "/locks/a/lock").json["waiters"] == 3
+    release(lone, lease)
+    for waiter in waiters:
+        waiter.join()
+    assert got == [0, 1, 2]
+
+
+def test_a_lease_near_its_bound_gets_no_older(lab):
+    """The bound on the age (--max-hold-ms) is in the value that comes back."""
+    service = lab.service(3, "--max-hold-ms", "60000")
+    lease = take(service, resource="a/lock")
+    masters = service.masters
+    wait_until(lambda: has_it(masters[0], lease), what="it has the key")
+    lose(masters[0], lease)
+    extend(service, lease)
+    wait_until(lambda: has_it(masters[0], lease), what="the repair")
+    bounds = [int(master.cli("GET", "a/lock").split(":")[1]) for master in masters]
+    assert abs(bounds[0] - bounds[1]) < 50 * SLOW, "one machine, one clock"
+
+
+def test_a_master_that_came_back_empty(lab):
+    """From the first vote that it may cast again, with leases that are renewed all the time, over each master in turn."""
+    ttl_ms = round(2000 * SLOW)
+    masters = lab.redises(3)
+    service = guarded(lab, masters, ttl_ms=ttl_ms)
+    service.wait_voting(3)
+    leases = [service.acquire(f"job/{i}", ttl_ms) for i in range(6)]
+    end, refused = threading.Event(), []
+
+    def renew():
+        connection = service.client()
+        while not end.wait(ttl_ms / 4000):
+            for lease in leases:
+                answer = connection.call("PUT", f"/locks/{quote(lease['resource'])}", {"token": lease["token"], "ttl_ms": ttl_ms})
+                if answer.status != 200:
+                    refused.append(answer)
+        connection.close()
+    thread = threading.Thread(target=renew)
+    thread.start()
+    try:
+        for master in masters:
+            master.restart()
+            service.wait_voting(2)
+            service.wait_voting(3)
+            wait_until(lambda: all(master.cli("EXISTS", lease["resource"]) == 1 for lease in leases), what="the repairs")
+    finally:
+        end.set()
+        thread.join()
+    assert not refused
