@@ -18,11 +18,11 @@ enum { LEASE_ROUNDING_US = 999 };
 /* The holder of the resource as one master told it. */
 struct lease_sight {
 	uint64_t time_ms; /* of the master, when it told that */
-	uint64_t id; /* of the token, or of another program's value */
+	uint64_t id;      /* of the token, or of another program's value */
 	struct lease_holder holder;
-	uint8_t which;                 /* of a set: which resource is that holder's */
-	char token[LEASE_TOKEN_LEN];   /* holder.known: for a forced release, and for nobody else */
-	char *buckets;                 /* extend, GONE: for lease_repair.c, buckets_len bytes; NULL: none */
+	uint8_t which;               /* of a set: which resource is that holder's */
+	char token[LEASE_TOKEN_LEN]; /* holder.known: for a forced release, and for nobody else */
+	char *buckets;               /* extend, GONE: for lease_repair.c, buckets_len bytes; NULL: none */
 	uint16_t buckets_len;
 	struct lease_holders *several; /* inspect: the leases that hold it together; NULL: they do not */
 };

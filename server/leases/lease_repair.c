@@ -23,7 +23,7 @@ bool lease_repair_write(struct lease_op *op, const struct redlock_output *out, u
 	static const enum master_kind kinds[] = {MASTER_EXCLUSIVE, MASTER_SHARED, MASTER_SLOT};
 	const struct lease_sight *lease = find_lease(op), *gone = &op->seen[master];
 	assert(out->repair && op->request.operation == LEASE_EXTEND);
-	if (!lease || !gone->buckets)
+	if (!lease || !gone->buckets || out->fence == 0)
 		return false;
 	const struct lease_holder *holder = &lease->holder;
 	if (holder->hold_until_ms != 0 && holder->hold_until_ms <= lease->time_ms)

@@ -24,7 +24,7 @@ static void note_buckets(struct lease_sight *sight, const struct master_reply *r
 }
 
 void lease_sight_note(struct lease_op *op, const struct lease_ref *ref, const struct master_reply *reply,
-		       struct redlock_event *event)
+		      struct redlock_event *event)
 {
 	struct lease_sight *sight = &op->seen[ref->master];
 	if (reply->vote == REDLOCK_VOTE_HELD || reply->vote == REDLOCK_VOTE_QUEUED)

@@ -103,9 +103,9 @@ struct lease_holder {
 	uint16_t owner_len, caller_len, metadata_len, names_len; /* 0: none */
 	uint16_t slot;                                           /* LEASE_SLOT */
 	enum lease_mode mode;
-	uint64_t fence; /* 0: not known */
+	uint64_t fence;         /* 0: not known */
 	uint64_t hold_until_ms; /* of the master's time: the bound on its age; 0: none */
-	uint64_t key;   /* of the request that it was granted to; 0: none */
+	uint64_t key;           /* of the request that it was granted to; 0: none */
 	/* and behind it the caller, the metadata and the names, in memory of the holder's own; NULL: none of them */
 	const char *owner;
 };

@@ -187,8 +187,8 @@ struct redlock_output {
 	 * and only before `repair_until_us`. The vote of the REPLY has no effect. */
 	bool repair;
 	uint64_t repair_ttl_us, repair_until_us;
-	bool done;                  /* set once: `result` holds the answer */
-	bool finished;              /* done, and no reply outstanding */
+	bool done;     /* set once: `result` holds the answer */
+	bool finished; /* done, and no reply outstanding */
 	struct redlock_result result;
 };
 
@@ -221,11 +221,11 @@ struct redlock {
 	bool granted;         /* DECIDED: OK */
 	/* Extend, OK: masters that said GONE get the key back until then, for this long. 0: not worth it */
 	uint64_t repair_until_us, repair_ttl_us;
-	bool follows;         /* a waiter: another one of this process comes first */
-	bool again;           /* FIRST with 0 came while it voted: another attempt is wanted at once */
-	bool paused;          /* WAITING: after a split, so that others can try */
-	uint8_t hops;         /* attempts in a row that were followed at once, since another slot is free */
-	uint16_t joined;      /* bit i: this operation may have an entry in the queue of master i */
+	bool follows;      /* a waiter: another one of this process comes first */
+	bool again;        /* FIRST with 0 came while it voted: another attempt is wanted at once */
+	bool paused;       /* WAITING: after a split, so that others can try */
+	uint8_t hops;      /* attempts in a row that were followed at once, since another slot is free */
+	uint16_t joined;   /* bit i: this operation may have an entry in the queue of master i */
 	uint16_t held_by;  /* WAITING: the masters whose notifications are news: those on which the holder was seen */
 	uint16_t notified; /* bit i: master i has notified this operation since the attempt began */
 	uint64_t arrival;  /* its order in the queue; 0: it does not wait */

@@ -238,6 +238,18 @@ static void random_shared(struct model_command *command, uint64_t *random, const
 		command->noted = key->holders[compare_random(random, key->holder_count)].value.key;
 }
 
+/* A lease that was found gone comes back; sometimes a bucket has another number by then. */
+static void random_repair(struct model_command *command, uint64_t *random, const struct model_master *master)
+{
+	command->repair = true;
+	command->is_noted = command->noted != 0 && chance(random, 50);
+	for (unsigned i = 0; i < MODEL_KEYS; i++)
+		command->named[i] =
+			chance(random, 5)
+				? one_of(random, 3)
+				: master->buckets[command->names != 0 ? command->buckets[i] : command->bucket];
+}
+
 static void random_lock(struct model_command *command, unsigned kind, uint64_t *random,
 			const struct model_master *master, uint64_t now_us, bool crowded)
 {
@@ -273,6 +285,8 @@ static void random_lock(struct model_command *command, unsigned kind, uint64_t *
 		command->ttl_ms = 0; /* it does not watch */
 	if (acquire || kind == COMPARE_RELEASE || kind == COMPARE_RELEASE_SET)
 		random_entry(command, kind, random, master);
+	if (acquire && command->entry.replica == 0 && chance(random, 30))
+		random_repair(command, random, master);
 	if (crowded && chance(random, 95)) {
 		command->epoch = MODEL_ANY_EPOCH;
 		command->deadline_us = now_us + 3600000000;

@@ -158,7 +158,7 @@ static const struct {
 } layouts[COMPARE_SCRIPTS] = {
 	[COMPARE_ACQUIRE] = {"acquire", "eDhtlobfqU"},
 	[COMPARE_RAISE] = {"raise", "tbfeD"},
-	[COMPARE_EXTEND] = {"extend", "eDtlnU"},
+	[COMPARE_EXTEND] = {"extend", "eDtlnbU"},
 	[COMPARE_RELEASE] = {"release", "etq"},
 	[COMPARE_INSPECT] = {"inspect", "elM"},
 	[COMPARE_EPOCH] = {"epoch", "dlvpO"},
@@ -167,7 +167,7 @@ static const struct {
 	[COMPARE_WRITE_EPOCH] = {"epoch_write", "mrcdlfuOD"},
 	[COMPARE_ACQUIRE_SET] = {"acquire_set", "tlhofqeDsMKgU"},
 	[COMPARE_RAISE_SET] = {"raise_set", "tfeDg"},
-	[COMPARE_EXTEND_SET] = {"extend_set", "tlneDsU"},
+	[COMPARE_EXTEND_SET] = {"extend_set", "tlneDsgU"},
 	[COMPARE_RELEASE_SET] = {"release_set", "tqeDs"},
 	[COMPARE_ACQUIRE_SHARED] = {"acquire_shared", "tlhobfqeDMKU"},
 };
@@ -177,10 +177,32 @@ const char *compare_script_name(enum compare_script script)
 	return layouts[script].name;
 }
 
+/* With a comma between each two. */
+static void buckets_text(char *text, uint32_t names, const uint64_t buckets[MODEL_KEYS])
+{
+	text[0] = '\0';
+	MODEL_FOR_EACH_KEY (key, names) {
+		compare_decimal_text(text + strlen(text), buckets[key]);
+		strcat(text, names >> key > 1 ? "," : "");
+	}
+}
+
+/* !hold_ms buckets */
+static void repair_text(char *text, const struct model_command *command)
+{
+	uint32_t names = command->names != 0 ? command->names : UINT32_C(1) << command->key;
+	print_to(text, "!%" PRIu64 " ", command->max_hold_ms);
+	buckets_text(text + strlen(text), names, command->named);
+}
+
 /* replica:arrival wait_ms place */
 static void waiter_text(char *text, const struct model_command *command)
 {
 	char entry[COMPARE_TEXT];
+	if (command->repair) {
+		repair_text(text, command);
+		return;
+	}
 	compare_entry_text(entry, command->entry);
 	if (command->entry.replica != 0)
 		snprintf(text, COMPARE_TEXT, "%.100s %u%s%.*" PRIx64, entry, command->wait_ms,
@@ -198,7 +220,7 @@ static void argument_text(char *text, char letter, const struct model_command *c
 	case 'l': print_to(text, "%" PRIu64, command->ttl_ms); break;
 	case 'h': print_to(text, "%" PRIu64, command->max_hold_ms); break;
 	case 'o':
-		snprintf(text, COMPARE_TEXT, "%s%.*" PRIx64 ":%s", command->noted != 0 ? "?" : "",
+		snprintf(text, COMPARE_TEXT, "%s%.*" PRIx64 ":%s", command->noted != 0 && !command->is_noted ? "?" : "",
 			 command->noted != 0 ? 16 : 0, command->noted, owners[command->owner]);
 		break;
 	case 'n':
@@ -318,6 +340,8 @@ static const char *elements_of(enum compare_script script, int code, bool severa
 									: "pv";
 	if (script == COMPARE_INSPECT && code == -1)
 		return "w";
+	if ((script == COMPARE_EXTEND || script == COMPARE_EXTEND_SET) && code == -1)
+		return "G";
 	if (acquire && code == 2)
 		return compare_is_set(script) ? "aqi" : "aq";
 	if (release && code == 1)
@@ -397,6 +421,7 @@ static void put_element(struct compare_answer *answer, char letter, const struct
 		for (unsigned i = 0; i < reply->slots; i++)
 			text[i] = (char)('0' + (reply->taken >> i & 1));
 		break;
+	case 'G': buckets_text(text, reply->gone, reply->buckets); break;
 	case 'q': compare_entry_text(text, reply->first); break;
 	case 'e': compare_number_text(text, reply->epoch); break;
 	case 'r': compare_number_text(text, reply->run_id); break;

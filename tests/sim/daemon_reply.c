@@ -125,7 +125,7 @@ enum { ENTRY_MAX = 16 + 1 + 16 + 1 + TEXT_DECIMAL_MAX };
 
 static redisReply *entry(struct model_entry entry)
 {
-	char line[ENTRY_MAX];
+	char line[ENTRY_MAX] = "";
 	size_t len = 33;
 	if (entry.replica == 0) /* a repair that is void */
 		return bytes(REDIS_REPLY_STRING, line, 0);
@@ -194,7 +194,7 @@ static redisReply *buckets(const struct command *command)
 {
 	char line[MODEL_KEYS * TEXT_DECIMAL_MAX + MODEL_KEYS];
 	size_t len = 0;
-	uint32_t names = command->request.names != 0 ? command->request.names : UINT32_C(1) << command->request.key;
+	uint32_t names = command->answer.gone;
 	MODEL_FOR_EACH_KEY (key, names) {
 		if ((names & ((UINT32_C(1) << key) - 1)) != 0)
 			line[len++] = ',';

@@ -113,20 +113,6 @@ bool model_acquire_begins(const struct model_master *master, const struct model_
 	return true;
 }
 
-bool model_repair_begins(const struct model_master *master, const struct model_command *command,
-			 struct model_reply *ret_reply)
-{
-	bool same = true;
-	/* if raised[bucket] or (seen[i + 3] or '') ~= buckets then return {2, now_us, 0, ''} */
-	MODEL_FOR_EACH_KEY (key, command->repair && command->names != 0 ? command->names : 0)
-		same &= master->buckets[command->buckets[key]] == command->named[key];
-	if (command->repair && command->names == 0)
-		same = master->buckets[command->bucket] == command->named[command->key];
-	if (!same)
-		model_reply_code(master, 2, ret_reply);
-	return same;
-}
-
 /* The lock is free and it is the caller's turn: what follows on SET. */
 static void acquire_sets(struct model_master *master, const struct model_command *command,
 			 struct model_reply *ret_reply)
@@ -161,11 +147,9 @@ void model_acquire(struct model_master *master, const struct model_command *comm
 	assert(command->bucket < MODEL_BUCKETS && command->token != 0);
 	if (!model_acquire_begins(master, command, ret_reply) || !model_repair_begins(master, command, ret_reply))
 		return;
-	/* local waited = tonumber(seen[4] or 0)
-	 * local entry, wait_ms, names, queue, first = false */
+	/* local entry, wait_ms, base, queue, first, stale = false */
 	struct model_entry entry = command->entry, first = {0};
-	/* local queued = waits and not repair
-	 * if queued then */
+	/* if waits and not repair then */
 	if (master->waited_us > master->now_us && !command->repair) {
 		/* if entry then redis.call('ZADD', queue, 'NX', string.sub(entry, 18), entry) */
 		if (entry.replica != 0)
@@ -186,8 +170,7 @@ void model_acquire(struct model_master *master, const struct model_command *comm
 	/* if entry then --include queue_join.lua */
 	if (entry.replica != 0)
 		model_queue_join(master, command->key, entry, command->wait_ms);
-	/* value = redis.pcall('GETRANGE', KEYS[1], '0', '8191')
-	 * if not holder then */
+	/* --include value_read.lua … if not value then */
 	if (key->type == MODEL_NONE) {
 		/* redis.call('PUBLISH', names .. 'wake', first .. ' ' .. KEYS[1])
 		 * return {2, now_us, redis.call('PTTL', names .. 'alive:' .. string.sub(first, 1, 16)), first} */
@@ -316,8 +299,7 @@ static void extend_shared(struct model_master *master, struct model_key *key, st
 void model_extend(struct model_master *master, const struct model_command *command, struct model_reply *ret_reply)
 {
 	assert(command->token != 0);
-	/* if now_us > tonumber(ARGV[5]) then
-	 * if ARGV[4] ~= '----------------' and redis.call('HGET', KEYS[2], 'epoch') ~= ARGV[4] then */
+	/* --include late.lua … 'epoch') ~= ARGV[1] then */
 	if (model_refuses(master, command, ret_reply))
 		return;
 	/* value = redis.pcall('GETRANGE', KEYS[1], '0', '8191') */
@@ -329,6 +311,7 @@ void model_extend(struct model_master *master, const struct model_command *comma
 	if (key->type == MODEL_NONE || (key->type == MODEL_SHARED && !found)) {
 		/* return {-1, now_us, redis.call('HGET', hash, ARGV[4 * i + 2]) or ''} */
 		model_reply_code(master, -1, ret_reply);
+		ret_reply->gone = UINT32_C(1) << command->key;
 		ret_reply->buckets[command->key] = master->buckets[command->bucket];
 		return;
 	}

@@ -151,12 +151,12 @@ struct model_command {
 	uint32_t wait_ms;
 	uint64_t place;              /* release: it is kept, or with wait_ms taken; 0: neither */
 	uint64_t max_hold_ms, owner; /* acquire */
-	bool repair;                 /* acquire: of a lease that was found gone; max_hold_ms is what is left of it … */
-	bool is_noted;               /* … and `noted` has no question mark */
-	uint64_t named[MODEL_KEYS];  /* … void unless the buckets have these numbers */
-	uint64_t most;               /* acquire shared: leases at once; inspect: listed at most */
-	uint32_t kind, slot;         /* likewise: PLUS; SLOT, on which */
-	uint64_t noted;              /* acquire: the value's key; extend: with the fence it is noted; 0: none */
+	bool repair;                /* acquire: of a lease that was found gone; max_hold_ms is what is left of it … */
+	bool is_noted;              /* … and `noted` has no question mark */
+	uint64_t named[MODEL_KEYS]; /* … void unless the buckets have these numbers */
+	uint64_t most;              /* acquire shared: leases at once; inspect: listed at most */
+	uint32_t kind, slot;        /* likewise: PLUS; SLOT, on which */
+	uint64_t noted;             /* acquire: the value's key; extend: with the fence it is noted; 0: none */
 	/* acquire: the guess; raise: the number; extend with a key: of the lease; write its epoch: the floor */
 	uint64_t fence;
 	uint64_t epoch;       /* lock scripts: it or ANY; quarantine: as read, or 0; fences: it or a marker */
@@ -179,9 +179,10 @@ struct model_reply {
 	/* the first element: 2, 1, 0, -1 and -2 late, -3 another epoch, -4 a guess too far ahead; acquire 2: another's
 	 * turn */
 	int code;
-	uint64_t now_us; /* the second, always */
-	uint64_t old;    /* acquire 1, raise 2 */
-	uint64_t buckets[MODEL_KEYS]; /* extend -1: of each key; 0: no such field */
+	uint64_t now_us;              /* the second, always */
+	uint64_t old;                 /* acquire 1, raise 2 */
+	uint32_t gone;                /* extend -1: the keys that were asked for, a bit each … */
+	uint64_t buckets[MODEL_KEYS]; /* … and their buckets; 0: no such field */
 	/* lock scripts 0: PTTL, −1: never expires. Acquire 2: for how long the replica of `first` counts as alive */
 	int64_t remaining_ms;
 	bool has_value;           /* 0: false for a key of another type; extend 1, release 1: true */

@@ -45,6 +45,22 @@ static void note_held(struct model_master *master, uint32_t names, unsigned key,
 	}
 }
 
+/* ---- a repair, of one key or of all of a set ---- */
+
+bool model_repair_begins(const struct model_master *master, const struct model_command *command,
+			 struct model_reply *ret_reply)
+{
+	bool same = true;
+	/* if raised[bucket] or (seen[i + 3] or '') ~= buckets then return {2, now_us, 0, ''} */
+	MODEL_FOR_EACH_KEY (key, command->repair && command->names != 0 ? command->names : 0)
+		same &= master->buckets[command->buckets[key]] == command->named[key];
+	if (command->repair && command->names == 0)
+		same = master->buckets[command->bucket] == command->named[command->key];
+	if (!same)
+		model_reply_code(master, 2, ret_reply);
+	return same;
+}
+
 /* ---- acquire_set.lua ---- */
 
 /* Returns `is_new` of queue_next.lua. */
@@ -341,6 +357,7 @@ void model_extend_set(struct model_master *master, const struct model_command *c
 	/* if gone then return {-1, now_us, table.concat(buckets, ',')} */
 	if (gone) {
 		model_reply_code(master, -1, ret_reply);
+		ret_reply->gone = command->names;
 		MODEL_FOR_EACH_KEY (key, command->names)
 			ret_reply->buckets[key] = master->buckets[command->buckets[key]];
 	} else {

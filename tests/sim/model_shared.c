@@ -304,7 +304,8 @@ static void note_taken(const struct model_key *key, const struct model_command *
 	for (uint32_t i = 0; has_slots && i < key->holder_count; i++)
 		if (key->holder_count >= command->most)
 			reply->taken = (UINT32_C(1) << command->most) - 1;
-		else if (key->holders[i].value.slot < command->most) /* the simulators use few, but a repair names all */
+		else if (key->holders[i].value.slot <
+			 command->most) /* the simulators use few, but a repair names all */
 			reply->taken |= UINT32_C(1) << key->holders[i].value.slot;
 }
 

@@ -37,6 +37,9 @@ static inline void assert_reply(const struct master_reply *reply, const struct m
 	ck_assert_uint_eq(reply->which, expected->which);
 	ck_assert_uint_eq(reply->value_len, expected->value_len);
 	ck_assert_int_eq(!reply->value, !expected->value);
+	ck_assert_uint_eq(reply->buckets_len, expected->buckets_len);
+	if (expected->buckets)
+		ck_assert_mem_eq(reply->buckets, expected->buckets, expected->buckets_len);
 	if (expected->value)
 		ck_assert_mem_eq(reply->value, expected->value, expected->value_len);
 }

@@ -53,6 +53,7 @@ struct driver {
 	uint64_t fence, highest; /* the number of this round; the largest number that a reply of this attempt named */
 	uint64_t wait_end_us;    /* of one that waits */
 	uint16_t refused;        /* masters that answered this attempt and refused it */
+	uint16_t gone, repaired; /* masters that said so to an extension, and those that got the key back */
 	uint16_t queued_on;      /* masters that have the queue entry once all commands are carried out */
 	struct driver_taker {
 		uint16_t attempt; /* whose command was the last to take it, or to give it up: 0 */
@@ -204,6 +205,26 @@ static inline void driver_check_raise(struct driver *driver)
 	driver->raised = 0;
 }
 
+/* Only after a majority has extended, each master once that said it is gone, and with no time beyond the lease's. */
+static inline void driver_check_repair(struct driver *driver)
+{
+	const struct redlock_output *out = &driver->out;
+	const struct redlock_result *result = out->done ? &out->result : &driver->result;
+
+	MUST(driver->params.kind == REDLOCK_EXTEND && out->script == REDLOCK_SCRIPT_ACQUIRE, "repairs by script %d",
+	     out->script);
+	MUST((driver->done || out->done) && result->outcome == REDLOCK_OK, "repairs what is not extended");
+	MUST((out->to & ~driver->gone) == 0 && (out->to & driver->repaired) == 0, "repairs %x", out->to);
+	MUST(out->fence == result->fence && out->attempt == driver->tries && out->round == 0, "repairs another lease");
+	MUST(driver->now_us < out->repair_until_us &&
+		     out->repair_until_us <= driver->start_us + driver->params.master_timeout_us,
+	     "repairs too late");
+	MUST(out->repair_ttl_us >= 1000 && out->repair_until_us + out->repair_ttl_us <=
+						   driver->start_us + result->ttl_us - driver->params.drift_us,
+	     "the repaired key outlives the lease");
+	driver->repaired |= out->to;
+}
+
 static inline void driver_check_sent(struct driver *driver)
 {
 	struct redlock_output *out = &driver->out;
@@ -211,7 +232,9 @@ static inline void driver_check_sent(struct driver *driver)
 	MUST((out->script == REDLOCK_SCRIPT_NONE) == (out->to == 0), "script %d to %x", out->script, out->to);
 	MUST(out->to >> driver->params.masters == 0, "a script to masters that do not exist: %x", out->to);
 	driver_check_entry(driver);
-	if (out->tokenless)
+	if (out->repair)
+		driver_check_repair(driver);
+	else if (out->tokenless)
 		driver_check_leave(driver);
 	else if (out->script == REDLOCK_SCRIPT_RELEASE && driver->params.kind == REDLOCK_ACQUIRE)
 		driver_check_release(driver);
@@ -349,6 +372,8 @@ static inline void driver_reply(struct driver *driver, struct redlock_event *eve
 		if (event->vote == REDLOCK_VOTE_HELD || event->vote == REDLOCK_VOTE_QUEUED)
 			driver->refused |= (uint16_t)(1u << event->master);
 	}
+	if (ask.script == REDLOCK_SCRIPT_EXTEND && event->vote == REDLOCK_VOTE_GONE)
+		driver->gone |= (uint16_t)(1u << event->master);
 	driver_hear_entry(driver, &ask, event->vote);
 	driver_step(driver, event);
 }
@@ -379,7 +404,7 @@ static inline void driver_finish(struct driver *driver, enum redlock_vote vote)
 	while (driver->asks_len > 0) {
 		MUST(!driver->finished, "finished too early");
 		driver_vote(driver, driver->now_us, driver->asks[0].master, vote);
-		MUST(driver->out.script == REDLOCK_SCRIPT_NONE || driver_waits(driver),
+		MUST(driver->out.script == REDLOCK_SCRIPT_NONE || driver->out.repair || driver_waits(driver),
 		     "a script after the operation was done");
 	}
 	MUST(driver->finished, "not finished with no question open");

@@ -44,7 +44,9 @@ static const struct {
 	{RAISE | RELEASE | EXTEND | ACQUIRE,
 	 "*4\r\n:0\r\n" NOW ":500\r\n$3\r\nabc\r\n",
 	 {IS(HELD), .remaining_us = 500000, VALUE("abc")}},
-	{RAISE | EXTEND | RELEASE, "*2\r\n:-1\r\n" NOW, {IS(GONE)}},
+	{RAISE | RELEASE, "*2\r\n:-1\r\n" NOW, {IS(GONE)}},
+	{EXTEND, "*3\r\n:-1\r\n" NOW "$0\r\n\r\n", {IS(GONE)}},
+	{EXTEND, "*3\r\n:-1\r\n" NOW "$4\r\n12,7\r\n", {IS(GONE), .buckets = "12,7", .buckets_len = 4}},
 	/* the value of the key that a release has deleted */
 	{RELEASE, "*3\r\n:1\r\n" NOW "$4\r\na\nbc\r\n", {IS(GRANTED), VALUE("a\nbc")}},
 	{EXTEND, "*4\r\n:1\r\n" NOW ":77\r\n$1\r\nv\r\n", {IS(GRANTED), .ttl_us = 77000, VALUE("v")}},

@@ -28,8 +28,8 @@ START_TEST(commands_are_as_the_scripts_want_them)
 	};
 	static const char *const raise[] = {
 		"2", "app:orders/42", "app:redlockd:master", TOKEN, "14377", "1795215206922001", GUARD, NULL};
-	static const char *const extend[] = {"2", "app:orders/42", "app:redlockd:master", GUARD, TOKEN, "30000", "",
-					     NULL};
+	static const char *const extend[] = {
+		"2", "app:orders/42", "app:redlockd:master", GUARD, TOKEN, "30000", "", "14377", NULL};
 	static const char *const release[] = {"2", "app:orders/42", "app:redlockd:master", NO_EPOCH, TOKEN, "", NULL};
 	static const char *const inspect[] = {"2", "app:orders/42", "app:redlockd:master", NO_EPOCH, "30000", "100",
 					      NULL};
@@ -55,7 +55,7 @@ START_TEST(commands_of_a_set_have_a_key_and_a_bucket_for_each_name)
 	static const char *const acquire[] = {SET,         "30000", "86400000", ":me:you", "7",    "",  GUARD,
 					      "a\nfoobar", "100",   "",         "12480",   "9881", NULL};
 	static const char *const raise[] = {SET, "7", GUARD, "12480", "9881", NULL};
-	static const char *const extend[] = {SET, "30000", "", GUARD, "a\nfoobar", NULL};
+	static const char *const extend[] = {SET, "30000", "", GUARD, "a\nfoobar", "12480", "9881", NULL};
 	static const char *const release[] = {SET, "", GUARD, "a\nfoobar", NULL};
 	static const char *const *const expected[] = {acquire, raise, extend, release};
 	for (unsigned i = 0; i < 4; i++) {
@@ -77,6 +77,17 @@ START_TEST(an_extension_notes_a_key)
 }
 END_TEST
 
+START_TEST(a_repair_names_the_buckets)
+{
+	struct master_script script = script_of(REDLOCK_SCRIPT_ACQUIRE);
+	script.repair = true;
+	script.buckets = "1795215206922001";
+	script.buckets_len = 16;
+	script.hold_ms = 4200;
+	ck_assert_str_eq(words_of(1, &script)->element[13], "!4200 1795215206922001");
+}
+END_TEST
+
 /* ---- several in one command ---- */
 
 /* Of a script that takes a batch: where the arguments of each begin, how many those are, and where its token is. */
@@ -85,7 +96,7 @@ static const struct {
 	size_t shared, each;
 } batches[] = {
 	{REDLOCK_SCRIPT_ACQUIRE, MASTER_BATCH_SHARED, MASTER_BATCH_EACH},
-	{REDLOCK_SCRIPT_EXTEND, 2, 3},
+	{REDLOCK_SCRIPT_EXTEND, 2, 4},
 	{REDLOCK_SCRIPT_RELEASE, 1, 2},
 };
 
@@ -361,7 +372,7 @@ int main(void)
 	TCase *tests = tcase_create("master_script");
 	tcase_add_checked_fixture(tests, set_up, NULL);
 	suite_add(tests, commands_are_as_the_scripts_want_them, commands_of_a_set_have_a_key_and_a_bucket_for_each_name,
-		  an_extension_notes_a_key);
+		  an_extension_notes_a_key, a_repair_names_the_buckets);
 	tcase_add_loop_test(tests, several_are_joined_in_their_order, 1, MASTER_BATCH_MAX + 1);
 	suite_add(tests, the_longest_have_room, values_and_tokens_are_read, a_prefix_is_no_pattern,
 		  an_entry_goes_with_acquire_and_release_alone, a_release_may_have_no_token);

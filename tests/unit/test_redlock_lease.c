@@ -66,6 +66,45 @@ START_TEST(test_extend_does_not_revive_an_expired_lease)
 }
 END_TEST
 
+/* An extension that a majority granted gives the key back, at once and to each that says later that it is gone. */
+START_TEST(test_extend_repairs_what_is_gone)
+{
+	struct driver driver = started(REDLOCK_EXTEND, 5, 7);
+
+	driver_vote(&driver, T, 0, GONE);
+	driver_vote(&driver, T, 1, GRANTED);
+	driver_vote(&driver, T, 2, GRANTED);
+	quiet(&driver);
+	driver_vote(&driver, T + 1, 3, GRANTED);
+	decided(&driver, REDLOCK_OK, 1);
+	ck_assert(driver.out.repair);
+	ck_assert_uint_eq(driver.out.repair_until_us, T + driver.params.master_timeout_us);
+	ck_assert_uint_eq(driver.out.repair_ttl_us, TTL - DRIFT - driver.params.master_timeout_us);
+	driver_vote(&driver, T + 2, 4, GONE);
+	ck_assert(driver.out.repair);
+	ck_assert_uint_eq(driver.out.to, 1 << 4);
+	ck_assert(!driver.finished);
+	driver_vote(&driver, T + 3, 0, GRANTED);
+	quiet(&driver);
+	driver_vote(&driver, T + 3, 4, FAILED);
+	quiet(&driver);
+	ck_assert(driver.finished);
+}
+END_TEST
+
+/* Not after the time of the round, in which the others were extended. */
+START_TEST(test_extend_repairs_nothing_late)
+{
+	struct driver driver = started(REDLOCK_EXTEND, 3, 7);
+
+	driver_vote(&driver, T, 0, GRANTED);
+	driver_vote(&driver, T, 1, GRANTED);
+	driver_vote(&driver, T + driver.params.master_timeout_us, 2, GONE);
+	quiet(&driver);
+	ck_assert(driver.finished);
+}
+END_TEST
+
 START_TEST(test_extend_against_another_holder)
 {
 	struct driver driver = started(REDLOCK_EXTEND, 3, 1);
@@ -321,7 +360,8 @@ int main(void)
 	TCase *tcase = tcase_create("lease");
 
 	suite_add(tcase, test_extend_checks_validity, test_extend_too_late_is_no_lease,
-		  test_extend_does_not_revive_an_expired_lease, test_extend_against_another_holder,
+		  test_extend_does_not_revive_an_expired_lease, test_extend_repairs_what_is_gone,
+		  test_extend_repairs_nothing_late, test_extend_against_another_holder,
 		  test_extend_that_may_have_a_majority_is_not_called_expired, test_release_outcomes,
 		  test_release_of_what_may_have_been_a_majority);
 	tcase_add_loop_test(tcase, test_release_waits_for_the_whole_master_timeout, 0, 2);
