@@ -217,7 +217,7 @@ struct master_script lease_op_command(const struct lease_op *op, const struct re
  * that lost its memory counts on the end of each round (guard_leases.c). */
 static uint64_t useful_until_us(const struct lease_op *op, enum redlock_script script)
 {
-	if (op->core.state == REDLOCK_DECIDED && script == REDLOCK_SCRIPT_ACQUIRE)
+	if (op->core.state == REDLOCK_DECIDED && op->core.repair_to != 0)
 		return op->core.repair_until_us;
 	return script >= REDLOCK_SCRIPT_RELEASE ? REDLOCK_NEVER : redlock_deadline_us(&op->core);
 }

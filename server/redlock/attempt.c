@@ -134,32 +134,41 @@ void redlock_attempt_leave_rest(struct redlock *op, struct redlock_output *out)
 
 /* ---- what is repaired ---- */
 
-enum { REPAIR_MIN_US = 1000 }; /* a key lasts for at least a ms */
+enum { REPAIR_MIN_US = 1000, REPAIR_ROUND = 1 }; /* a key lasts for at least a ms */
 
-void redlock_attempt_repair(struct redlock *op, uint64_t now_us, uint16_t masters, struct redlock_output *out)
+/* An extension that a majority granted does not prove that this lease was the last one on a master that says GONE: its
+ * commands may have come to the others long before. A second extension, sent when that answer is known, does
+ * (docs/explanation/safety.md). */
+void redlock_attempt_confirm(struct redlock *op, uint64_t now_us, uint16_t gone, struct redlock_output *out)
 {
 	assert(op->params.kind == REDLOCK_EXTEND);
-	assert((masters & ~op->sent) == 0);
-	if (op->repair_ttl_us < REPAIR_MIN_US || now_us >= op->repair_until_us)
+	assert((gone & ~op->sent) == 0);
+	uint64_t until_us = now_us + voting_time_us(&op->params);
+	if (gone == 0 || op->repair_to != 0 || op->lease_end_us < until_us + REPAIR_MIN_US)
 		return;
-	redlock_attempt_send(op, REDLOCK_SCRIPT_ACQUIRE, masters, out);
-	out->repair = out->script != REDLOCK_SCRIPT_NONE;
-	out->repair_ttl_us = op->repair_ttl_us;
-	out->repair_until_us = op->repair_until_us;
+	op->repair_to = gone;
+	op->repair_until_us = until_us;
+	redlock_attempt_send(op, REDLOCK_SCRIPT_EXTEND, redlock_tally_voted(op, REDLOCK_VOTE_GRANTED), out);
+	out->round = REPAIR_ROUND;
 }
 
 /* The key must end no later than the extended ones, on whatever clock, so it may last as long as validity would be left
- * at the last moment of the repair: the deadline of the round. */
-void redlock_attempt_begin_repair(struct redlock *op, uint64_t now_us, const struct redlock_result *result,
-				  struct redlock_output *out)
+ * at the last moment of the repair. */
+void redlock_attempt_repair(struct redlock *op, const struct redlock_event *event, struct redlock_output *out)
 {
-	assert(result->outcome == REDLOCK_OK);
-	assert(op->state == REDLOCK_VOTING);
-	uint64_t spent_us = voting_time_us(&op->params) + op->params.drift_us;
-	op->fence = result->fence;
-	op->repair_until_us = op->start_us + voting_time_us(&op->params);
-	op->repair_ttl_us = result->ttl_us > spent_us ? result->ttl_us - spent_us : 0;
-	redlock_attempt_repair(op, now_us, redlock_tally_voted(op, REDLOCK_VOTE_GONE), out);
+	assert(op->params.kind == REDLOCK_EXTEND);
+	assert(op->granted);
+	uint16_t before = op->confirmed;
+	if (event->round != REPAIR_ROUND || event->vote != REDLOCK_VOTE_GRANTED)
+		return;
+	op->confirmed |= (uint16_t)(1U << event->master);
+	if (redlock_tally_is_majority(op, before) || !redlock_tally_is_majority(op, op->confirmed) ||
+	    event->now_us >= op->repair_until_us)
+		return;
+	redlock_attempt_send(op, REDLOCK_SCRIPT_ACQUIRE, op->repair_to, out);
+	out->repair = true;
+	out->repair_until_us = op->repair_until_us;
+	out->repair_ttl_us = op->lease_end_us - op->repair_until_us;
 }
 
 /* ---- how it ends ---- */

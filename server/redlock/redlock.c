@@ -95,12 +95,15 @@ static void conclude_attempt(struct redlock *op, uint64_t now_us, const struct r
 		redlock_attempt_wait(op, now_us, result->outcome == REDLOCK_LOCKED ? result : NULL, out);
 		return;
 	}
-	if (result->outcome == REDLOCK_OK && op->params.kind == REDLOCK_EXTEND)
-		redlock_attempt_begin_repair(op, now_us, result, out);
-	else if (result->outcome == REDLOCK_OK)
+	if (result->outcome == REDLOCK_OK && op->params.kind == REDLOCK_EXTEND) {
+		op->fence = result->fence;
+		op->lease_end_us = now_us + result->validity_us;
+		redlock_attempt_confirm(op, now_us, redlock_tally_voted(op, REDLOCK_VOTE_GONE), out);
+	} else if (result->outcome == REDLOCK_OK) {
 		redlock_attempt_leave_rest(op, out);
-	else if (op->state != REDLOCK_LEAVING)
+	} else if (op->state != REDLOCK_LEAVING) {
 		redlock_attempt_release(op, out);
+	}
 	redlock_attempt_finish(op, result, out);
 }
 
@@ -172,9 +175,12 @@ static void handle_late_vote(struct redlock *op, const struct redlock_event *eve
 	if (granted && event->vote != REDLOCK_VOTE_GRANTED && event->script == REDLOCK_SCRIPT_ACQUIRE &&
 	    event->attempt == op->attempt)
 		redlock_attempt_leave_queue(op, (uint16_t)(1U << event->master), out);
-	if (op->state == REDLOCK_DECIDED && op->granted && event->script == REDLOCK_SCRIPT_EXTEND &&
-	    event->vote == REDLOCK_VOTE_GONE)
-		redlock_attempt_repair(op, event->now_us, (uint16_t)(1U << event->master), out);
+	if (op->state != REDLOCK_DECIDED || !op->granted || event->script != REDLOCK_SCRIPT_EXTEND)
+		return;
+	if (event->round == 0 && event->vote == REDLOCK_VOTE_GONE)
+		redlock_attempt_confirm(op, event->now_us, (uint16_t)(1U << event->master), out);
+	else
+		redlock_attempt_repair(op, event, out);
 }
 
 static enum redlock_script awaited_script(const struct redlock *op)

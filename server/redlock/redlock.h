@@ -178,11 +178,12 @@ struct redlock_output {
 	enum redlock_script script; /* NONE: nothing to send */
 	uint16_t to;                /* bit i: send the script to master i, and report its REPLY */
 	uint16_t attempt;           /* whose token the script carries: counts from 1 */
-	uint16_t round;             /* RAISE: of this attempt, counts from 1; RELEASE at the end of a wait: 1; else 0 */
-	uint64_t fence;             /* ACQUIRE: the guess; RAISE: the number to raise the bucket to */
-	enum redlock_entry entry;   /* ACQUIRE, RELEASE */
-	bool tokenless;             /* RELEASE: removes only the queue entry, carries no token */
-	uint64_t wait_left_us;      /* KEEP: how long this operation still waits, > 0 */
+	/* RAISE: of this attempt, counts from 1; RELEASE at the end of a wait, EXTEND before a repair: 1; else 0 */
+	uint16_t round;
+	uint64_t fence;           /* ACQUIRE: the guess; RAISE: the number to raise the bucket to */
+	enum redlock_entry entry; /* ACQUIRE, RELEASE */
+	bool tokenless;           /* RELEASE: removes only the queue entry, carries no token */
+	uint64_t wait_left_us;    /* KEEP: how long this operation still waits, > 0 */
 	/* ACQUIRE by an extension: `to` gets back the key of the lease with `fence`, which lasts for `repair_ttl_us`,
 	 * and only before `repair_until_us`. The vote of the REPLY has no effect. */
 	bool repair;
@@ -219,8 +220,10 @@ struct redlock {
 	uint16_t behind;      /* bit i: master i's bucket was not below it */
 	uint16_t failed;      /* bit i: master i lost the token, or its state is unknown */
 	bool granted;         /* DECIDED: OK */
-	/* Extend, OK: masters that said GONE get the key back until then, for this long. 0: not worth it */
-	uint64_t repair_until_us, repair_ttl_us;
+	/* Extend, OK: when validity ends; the masters that said GONE and are to get the key back, those that have
+	 * extended once more before that, and until when it may go on */
+	uint64_t lease_end_us, repair_until_us;
+	uint16_t repair_to, confirmed;
 	bool follows;      /* a waiter: another one of this process comes first */
 	bool again;        /* FIRST with 0 came while it voted: another attempt is wanted at once */
 	bool paused;       /* WAITING: after a split, so that others can try */

@@ -134,11 +134,10 @@ void redlock_attempt_leave_queue(struct redlock *op, uint16_t masters, struct re
 /* Granted: leaves the queue where the attempt was not granted, or where that is not known. The masters that have not
  * answered yet are handled when they do. */
 void redlock_attempt_leave_rest(struct redlock *op, struct redlock_output *out);
-/* Extended: the masters that said GONE so far get the key back, and the others may later. */
-void redlock_attempt_begin_repair(struct redlock *op, uint64_t now_us, const struct redlock_result *result,
-				  struct redlock_output *out);
-/* A master that says GONE after that. */
-void redlock_attempt_repair(struct redlock *op, uint64_t now_us, uint16_t masters, struct redlock_output *out);
+/* Repair. A lease that a majority has extended is extended once more there, if some masters said GONE … */
+void redlock_attempt_confirm(struct redlock *op, uint64_t now_us, uint16_t gone, struct redlock_output *out);
+/* … and when a majority has done so, these get the key back. `event`: an answer to that second extension. */
+void redlock_attempt_repair(struct redlock *op, const struct redlock_event *event, struct redlock_output *out);
 /* The attempt is lost, and another one follows after a random pause. */
 void redlock_attempt_pause(struct redlock *op, uint64_t now_us);
 /* The attempt of a waiter is lost. It releases, and waits until the holder that `locked` names may have released it or,

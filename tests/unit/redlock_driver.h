@@ -53,8 +53,10 @@ struct driver {
 	uint64_t fence, highest; /* the number of this round; the largest number that a reply of this attempt named */
 	uint64_t wait_end_us;    /* of one that waits */
 	uint16_t refused;        /* masters that answered this attempt and refused it */
-	uint16_t gone, repaired; /* masters that said so to an extension, and those that got the key back */
-	uint16_t queued_on;      /* masters that have the queue entry once all commands are carried out */
+	/* masters that said so to an extension; those for which it was repeated, those that granted that, and those
+	 * that got the key back */
+	uint16_t gone, confirms, confirmed, repaired;
+	uint16_t queued_on; /* masters that have the queue entry once all commands are carried out */
 	struct driver_taker {
 		uint16_t attempt; /* whose command was the last to take it, or to give it up: 0 */
 		bool acquires, before;
@@ -205,24 +207,36 @@ static inline void driver_check_raise(struct driver *driver)
 	driver->raised = 0;
 }
 
-/* Only after a majority has extended, each master once that said it is gone, and with no time beyond the lease's. */
-static inline void driver_check_repair(struct driver *driver)
+/* Once more, after a majority has extended: only if a master is known to have said that it is gone. */
+static inline void driver_check_confirm(struct driver *driver)
 {
 	const struct redlock_output *out = &driver->out;
 	const struct redlock_result *result = out->done ? &out->result : &driver->result;
 
-	MUST(driver->params.kind == REDLOCK_EXTEND && out->script == REDLOCK_SCRIPT_ACQUIRE, "repairs by script %d",
+	MUST(driver->params.kind == REDLOCK_EXTEND && out->script == REDLOCK_SCRIPT_EXTEND, "confirms by script %d",
 	     out->script);
-	MUST((driver->done || out->done) && result->outcome == REDLOCK_OK, "repairs what is not extended");
-	MUST((out->to & ~driver->gone) == 0 && (out->to & driver->repaired) == 0, "repairs %x", out->to);
+	MUST((driver->done || out->done) && result->outcome == REDLOCK_OK, "confirms what is not extended");
+	MUST(driver->gone != 0 && driver->confirms == 0, "confirms for nothing");
+	MUST((out->to & driver->gone) == 0 && out->attempt == driver->tries, "confirms by %x", out->to);
+	driver->confirms = driver->gone;
+}
+
+/* Only after a majority has extended twice, and those that said between the two that it is gone. The key does not
+ * outlive the lease. */
+static inline void driver_check_repair(struct driver *driver)
+{
+	const struct redlock_output *out = &driver->out;
+	const struct redlock_result *result = &driver->result;
+
+	MUST(driver->done && result->outcome == REDLOCK_OK && out->script == REDLOCK_SCRIPT_ACQUIRE,
+	     "repairs by script %d", out->script);
+	MUST(out->to == driver->confirms && driver->repaired == 0, "repairs %x", out->to);
+	MUST(__builtin_popcount(driver->confirmed) >= result->votes.needed, "repairs by %x", driver->confirmed);
 	MUST(out->fence == result->fence && out->attempt == driver->tries && out->round == 0, "repairs another lease");
-	MUST(driver->now_us < out->repair_until_us &&
-		     out->repair_until_us <= driver->start_us + driver->params.master_timeout_us,
-	     "repairs too late");
-	MUST(out->repair_ttl_us >= 1000 && out->repair_until_us + out->repair_ttl_us <=
-						   driver->start_us + result->ttl_us - driver->params.drift_us,
+	MUST(driver->now_us < out->repair_until_us && out->repair_ttl_us >= 1000, "repairs too late");
+	MUST(out->repair_until_us + out->repair_ttl_us <= driver->start_us + result->ttl_us - driver->params.drift_us,
 	     "the repaired key outlives the lease");
-	driver->repaired |= out->to;
+	driver->repaired = out->to;
 }
 
 static inline void driver_check_sent(struct driver *driver)
@@ -234,6 +248,8 @@ static inline void driver_check_sent(struct driver *driver)
 	driver_check_entry(driver);
 	if (out->repair)
 		driver_check_repair(driver);
+	else if (out->script == REDLOCK_SCRIPT_EXTEND && out->round != 0)
+		driver_check_confirm(driver);
 	else if (out->tokenless)
 		driver_check_leave(driver);
 	else if (out->script == REDLOCK_SCRIPT_RELEASE && driver->params.kind == REDLOCK_ACQUIRE)
@@ -372,8 +388,10 @@ static inline void driver_reply(struct driver *driver, struct redlock_event *eve
 		if (event->vote == REDLOCK_VOTE_HELD || event->vote == REDLOCK_VOTE_QUEUED)
 			driver->refused |= (uint16_t)(1u << event->master);
 	}
-	if (ask.script == REDLOCK_SCRIPT_EXTEND && event->vote == REDLOCK_VOTE_GONE)
+	if (ask.script == REDLOCK_SCRIPT_EXTEND && event->vote == REDLOCK_VOTE_GONE && ask.round == 0)
 		driver->gone |= (uint16_t)(1u << event->master);
+	if (ask.script == REDLOCK_SCRIPT_EXTEND && event->vote == REDLOCK_VOTE_GRANTED && ask.round != 0)
+		driver->confirmed |= (uint16_t)(1u << event->master);
 	driver_hear_entry(driver, &ask, event->vote);
 	driver_step(driver, event);
 }
@@ -404,7 +422,7 @@ static inline void driver_finish(struct driver *driver, enum redlock_vote vote)
 	while (driver->asks_len > 0) {
 		MUST(!driver->finished, "finished too early");
 		driver_vote(driver, driver->now_us, driver->asks[0].master, vote);
-		MUST(driver->out.script == REDLOCK_SCRIPT_NONE || driver->out.repair || driver_waits(driver),
+		MUST(driver->out.script == REDLOCK_SCRIPT_NONE || driver->gone != 0 || driver_waits(driver),
 		     "a script after the operation was done");
 	}
 	MUST(driver->finished, "not finished with no question open");

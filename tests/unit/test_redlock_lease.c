@@ -66,7 +66,7 @@ START_TEST(test_extend_does_not_revive_an_expired_lease)
 }
 END_TEST
 
-/* An extension that a majority granted gives the key back, at once and to each that says later that it is gone. */
+/* A majority that has extended twice gives the key back where it was gone in between. */
 START_TEST(test_extend_repairs_what_is_gone)
 {
 	struct driver driver = started(REDLOCK_EXTEND, 5, 7);
@@ -76,32 +76,42 @@ START_TEST(test_extend_repairs_what_is_gone)
 	driver_vote(&driver, T, 2, GRANTED);
 	quiet(&driver);
 	driver_vote(&driver, T + 1, 3, GRANTED);
-	decided(&driver, REDLOCK_OK, 1);
-	ck_assert(driver.out.repair);
-	ck_assert_uint_eq(driver.out.repair_until_us, T + driver.params.master_timeout_us);
-	ck_assert_uint_eq(driver.out.repair_ttl_us, TTL - DRIFT - driver.params.master_timeout_us);
-	driver_vote(&driver, T + 2, 4, GONE);
-	ck_assert(driver.out.repair);
-	ck_assert_uint_eq(driver.out.to, 1 << 4);
-	ck_assert(!driver.finished);
-	driver_vote(&driver, T + 3, 0, GRANTED);
+	decided(&driver, REDLOCK_OK, 1 << 1 | 1 << 2 | 1 << 3);
+	ck_assert_int_eq(driver.out.script, REDLOCK_SCRIPT_EXTEND);
+	ck_assert_uint_eq(driver.out.round, 1);
+	driver_vote(&driver, T + 2, 1, GRANTED);
+	driver_vote(&driver, T + 2, 4, GONE); /* after the second extension was sent: the next one may repair it */
 	quiet(&driver);
-	driver_vote(&driver, T + 3, 4, FAILED);
+	driver_vote(&driver, T + 2, 2, GRANTED);
+	quiet(&driver);
+	driver_vote(&driver, T + 3, 3, GRANTED);
+	ck_assert(driver.out.repair);
+	ck_assert_uint_eq(driver.out.to, 1);
+	ck_assert_uint_eq(driver.out.repair_until_us, T + 1 + driver.params.master_timeout_us);
+	ck_assert_uint_eq(driver.out.repair_ttl_us, TTL - DRIFT - driver.params.master_timeout_us - 1);
+	ck_assert(!driver.finished);
+	driver_vote(&driver, T + 4, 0, GRANTED);
 	quiet(&driver);
 	ck_assert(driver.finished);
 }
 END_TEST
 
-/* Not after the time of the round, in which the others were extended. */
-START_TEST(test_extend_repairs_nothing_late)
+/* Not without a second majority, and not after its time. */
+START_TEST(test_extend_repairs_nothing_in_doubt)
 {
-	struct driver driver = started(REDLOCK_EXTEND, 3, 7);
+	for (unsigned late = 0; late < 2; late++) {
+		struct driver driver = started(REDLOCK_EXTEND, 3, 7);
 
-	driver_vote(&driver, T, 0, GRANTED);
-	driver_vote(&driver, T, 1, GRANTED);
-	driver_vote(&driver, T + driver.params.master_timeout_us, 2, GONE);
-	quiet(&driver);
-	ck_assert(driver.finished);
+		driver_vote(&driver, T, 0, GRANTED);
+		driver_vote(&driver, T, 1, GRANTED);
+		driver_vote(&driver, T + 5, 2, GONE);
+		ck_assert_int_eq(driver.out.script, REDLOCK_SCRIPT_EXTEND);
+		driver_vote(&driver, T + 6, 0, GRANTED);
+		quiet(&driver);
+		driver_vote(&driver, T + 5 + (late ? driver.params.master_timeout_us : 2), 1, late ? GRANTED : GONE);
+		quiet(&driver);
+		ck_assert(driver.finished);
+	}
 }
 END_TEST
 
@@ -361,7 +371,7 @@ int main(void)
 
 	suite_add(tcase, test_extend_checks_validity, test_extend_too_late_is_no_lease,
 		  test_extend_does_not_revive_an_expired_lease, test_extend_repairs_what_is_gone,
-		  test_extend_repairs_nothing_late, test_extend_against_another_holder,
+		  test_extend_repairs_nothing_in_doubt, test_extend_against_another_holder,
 		  test_extend_that_may_have_a_majority_is_not_called_expired, test_release_outcomes,
 		  test_release_of_what_may_have_been_a_majority);
 	tcase_add_loop_test(tcase, test_release_waits_for_the_whole_master_timeout, 0, 2);

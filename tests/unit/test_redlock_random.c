@@ -170,7 +170,7 @@ static void walk_step(struct walk *walk)
 		driver_timer(driver, now_us);
 	else
 		walk_reply(walk, now_us);
-	MUST(!was_done || driver->out.script == REDLOCK_SCRIPT_NONE || driver->out.tokenless || driver->out.repair,
+	MUST(!was_done || driver->out.script == REDLOCK_SCRIPT_NONE || driver->out.tokenless || driver->gone != 0,
 	     "a script after the answer");
 	MUST(driver->done || driver->asks_len > 0 || driver->op.state == REDLOCK_PAUSING ||
 		     driver->op.state == REDLOCK_WAITING || driver->out.to != 0,

@@ -127,7 +127,7 @@ static unsigned vector_events(const struct redlock_params *params, const struct 
 
 static void check_quiet(const struct driver *driver)
 {
-	MUST(driver->out.script == REDLOCK_SCRIPT_NONE || (driver->done && driver->out.repair), "script %d out of turn",
+	MUST(driver->out.script == REDLOCK_SCRIPT_NONE || (driver->done && driver->gone != 0), "script %d out of turn",
 	     driver->out.script);
 	MUST(!driver->out.done, "done out of turn: outcome %d", driver->out.result.outcome);
 }
@@ -195,11 +195,11 @@ static void check_decision(const struct driver *driver, const struct oracle_verd
 {
 	uint64_t pause_us = redlock_deadline_us(&driver->op) - driver->now_us;
 
-	uint16_t released = driver->out.repair ? 0 : driver->out.to;
+	bool repairs = driver->gone != 0 && driver->params.kind == REDLOCK_EXTEND;
+	uint16_t released = repairs ? 0 : driver->out.to;
 
 	MUST(released == verdict->release, "sent to %x, expected %x", released, verdict->release);
-	MUST(driver->out.repair ||
-		     driver->out.script == (verdict->release ? REDLOCK_SCRIPT_RELEASE : REDLOCK_SCRIPT_NONE),
+	MUST(repairs || driver->out.script == (verdict->release ? REDLOCK_SCRIPT_RELEASE : REDLOCK_SCRIPT_NONE),
 	     "script %d", driver->out.script);
 	MUST(verdict->release == 0 || driver->out.attempt == verdict->result.tries, "release of attempt %u",
 	     driver->out.attempt);
