@@ -1,6 +1,6 @@
-/* Repair: an extension that a majority granted gives the key back to each master that said it is gone (the script is that
- * of an acquisition: server/scripts/acquire.lua). Else the votes of a lease that is renewed for days only decay, by one
- * with each master that restarts. docs/explanation/safety.md says why that is safe. Pure. */
+/* Repair: masters that said a lease is gone, while a majority extended it, get its key back by the script of an
+ * acquisition. Otherwise the votes of a lease that is renewed for days only decay, by one with each master that
+ * restarts. docs/explanation/safety.md says why that is safe. Pure. */
 #include <assert.h>
 
 #include "lease_internal.h"

@@ -38,9 +38,9 @@
 -- If the key is not set, the entry is added to the queue; if it is set, the entry is removed. SET NX fails on a key of
 -- any type, so another program's hash or list counts as held and never as an error.
 --
--- A repair gives a lease back that extend.lua found gone here while a majority extended it. It waits for nobody, has the
--- fence of the lease as its guess, and `hold_ms` in place of max_hold_ms. It is void unless `buckets`, with a comma
--- between each two, are those that extend.lua has named: a later lease on the resource that became valid has raised one.
+-- A repair gives a lease back that extend.lua found gone here while a majority extended it (docs/explanation/safety.md).
+-- It waits for nobody, has the fence of the lease as its guess, and `hold_ms` in place of max_hold_ms. It is void unless
+-- `buckets`, with a comma between each two, are those that extend.lua has named.
 --
 -- The queue is {prefix}redlockd:queue:{key}, a sorted set of "replica:arrival" by arrival: all masters sort alike. A
 -- replica is alive as long as its key {prefix}redlockd:alive:{replica} exists. `waited` in the hash is the time until
