@@ -84,7 +84,7 @@ def draw_each(draw, script, name, number):
     """The arguments of one request. The largest of the fences are beyond what a master takes."""
     now_us, token = int(time.time() * 1e6), draw.choice([*TOKENS, ""])
     guess = now_us + draw.choice([-10**6, 0, number, number, number, 10**6, 2 * DAY_US])
-    repair = f"!{draw.choice([0, 60000])} {draw.choice(['', now_us])}"
+    repair = f"!0 {draw.choice(['', now_us])}"
     place = draw.choice(["", "", f"{draw.choice(REPLICAS)}:{now_us + number:016d} {draw.choice([1, 60000])}"])
     return {"acquire": lambda: [f"{number:040x}", "600000", draw.choice([":me", "?" + "f" * 16 + ":"]), str(bucket_of(name)), str(guess), draw.choice([place, place, repair])],
             "extend": lambda: [token, draw.choice(["600000", "1200000"]), draw.choice(["", "7:" + "e" * 16]), str(bucket_of(name))],
