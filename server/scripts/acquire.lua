@@ -71,10 +71,8 @@ if waits and count > 1 then
 	end
 	waits = call(unpack(queues)) > 0
 end
-local function hold(hold_ms)
-	return ':' .. (hold_ms ~= '0' and (now_us - now_us % 1000) / 1000 + hold_ms or 0) .. ':'
-end
-local hold_until = hold(args[3])
+local hold_until = args[3] ~= '0' and (now_us - now_us % 1000) / 1000 + args[3] or 0
+hold_until = ':' .. hold_until .. ':'
 local raised, raises = {}, {'HSET', hash} -- by bucket: the numbers since the hash was read; the command that writes them
 local held = {} -- by key: what those are told that do not wait
 local cleans = {} -- by queue: stale entries before its first, which are removed when nothing is granted any more
@@ -86,12 +84,14 @@ local function one(i)
 		return {-4, now_us}
 	end
 	local entry, wait_ms, base, queue, first, stale = false
-	local repair, hold_ms, buckets = string.byte(args[at + 5]) == 33 -- !
-	if repair then
-		hold_ms, buckets = string.match(args[at + 5], '^!(%d+) (%d*)$')
+	local repair, hold = false, hold_until
+	if string.byte(args[at + 5]) == 33 then -- !
+		local hold_ms, buckets = string.match(args[at + 5], '^!(%d+) (%d*)$')
 		if raised[bucket] or (seen[i + 3] or '') ~= buckets then
 			return {2, now_us, 0, ''}
 		end
+		repair = true
+		hold = ':' .. (hold_ms ~= '0' and (now_us - now_us % 1000) / 1000 + hold_ms or 0) .. ':'
 	elseif args[at + 5] ~= '' then
 		entry, wait_ms = string.sub(args[at + 5], 1, 33), tonumber(string.sub(args[at + 5], 35))
 	end
@@ -107,7 +107,7 @@ local function one(i)
 		end
 --include queue_first.lua
 	end
-	local value = args[at] .. (repair and hold(hold_ms) or hold_until) .. args[at + 4] .. ':' .. args[at + 2]
+	local value = args[at] .. hold .. args[at + 4] .. ':' .. args[at + 2]
 	if (not first or first == entry) and call('SET', key, value, 'NX', 'PX', args[at + 1]) then
 		if queued then
 --include queue_clean.lua
