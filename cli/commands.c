@@ -210,7 +210,7 @@ static int command_extend(struct client *client)
 	const struct arguments *arguments = client->arguments;
 	struct lease lease;
 	assert(arguments->token[0] != '\0');
-	struct answer answer = commands_ask(client, client_request_extend(arguments, arguments->token));
+	struct answer answer = commands_ask(client, client_request_extend(arguments, arguments->token, arguments->ttl_ms));
 	if (answer.outcome != OUTCOME_DONE || !answer_lease(&answer, arguments, arguments->token, &lease))
 		return print_failure(client, &answer);
 	print_lease(client, &lease, answer_member(answer.json, "owner"), false);

@@ -128,7 +128,7 @@ static const struct options_entry arguments_entries[] = {
 	 .traits = OPTIONS_NO_FLAG, .variable = "REDLOCKCTL_API_KEY"},
 	{TIME("timeout", 0, timeout, IN_ALL, 10, 3600000), .standard = "5s"},
 	{SWITCH("json", 0, json, IN_ALL | IN(KEY_NEW) | IN(KEY_HASH))},
-	{TIME("ttl", 't', ttl, IN(ACQUIRE) | IN(EXTEND) | IN(RUN), 1, DAY_MS), .standard = "30s"},
+	{TIME("ttl", 't', ttl, IN(ACQUIRE) | IN(EXTEND) | IN(RUN), 1, DAY_MS)},
 	{TIME("wait", 'w', wait, IN(ACQUIRE) | IN(RUN), 0, YEAR_MS)},
 	{SWITCH("no-wait", 'n', no_wait, IN(ACQUIRE) | IN(RUN))},
 	{SWITCH("shared", 0, shared, IN(ACQUIRE) | IN(RUN))},
@@ -236,6 +236,15 @@ static bool arguments_read_operand(struct options_reader *reader, const char *wo
 
 /* ---- arguments that depend on each other ---- */
 
+uint64_t arguments_kill_after_ms(const struct arguments *arguments, uint64_t ttl_ms)
+{
+	bool is_standard = arguments->kill_after_ms == ARGUMENTS_KILL_AFTER_STANDARD;
+	uint64_t wanted_ms = is_standard ? KILL_AFTER_MS : arguments->kill_after_ms;
+	uint64_t most_ms = is_standard ? ttl_ms / 3 : ttl_ms / 2;
+	assert(arguments->command == COMMAND_RUN);
+	return wanted_ms < most_ms ? wanted_ms : most_ms;
+}
+
 static void arguments_complete(struct options_reader *reader, struct arguments *arguments)
 {
 	struct credentials *credentials = &arguments->credentials;
@@ -244,8 +253,7 @@ static void arguments_complete(struct options_reader *reader, struct arguments *
 	if (arguments->command == COMMAND_HEALTH && options_origin(reader, "timeout") == OPTIONS_FROM_DEFAULT)
 		arguments->timeout_ms = HEALTH_TIMEOUT_MS;
 	if (options_origin(reader, "kill-after") == OPTIONS_FROM_DEFAULT)
-		arguments->kill_after_ms = arguments->ttl_ms / 3 < KILL_AFTER_MS ? arguments->ttl_ms / 3
-										 : KILL_AFTER_MS;
+		arguments->kill_after_ms = ARGUMENTS_KILL_AFTER_STANDARD;
 	/* the token of the environment counts only where no other is given */
 	if (options_origin(reader, "token") != OPTIONS_FROM_FLAG && (arguments->force || arguments->token_file))
 		arguments->token = NULL;
@@ -283,7 +291,9 @@ static bool arguments_check(struct options_reader *reader, const struct argument
 		{run && arguments->quiet && (arguments->verbose || arguments->json),
 		 "--quiet goes without --verbose and --json"},
 		{run && program && program[0] == '\0', "the command to run is empty"},
-		{run && arguments->kill_after_ms > arguments->ttl_ms / 2, "--kill-after: at most half of --ttl"},
+		{run && arguments->ttl_ms > 0 && arguments->kill_after_ms != ARGUMENTS_KILL_AFTER_STANDARD &&
+			 arguments->kill_after_ms > arguments->ttl_ms / 2,
+		 "--kill-after: at most half of --ttl"},
 		{credentials->cert_key_file && !credentials->cert_file,
 		 "--key (or REDLOCKCTL_KEY) is the key of a certificate: it needs --cert (or REDLOCKCTL_CERT)"},
 		{credentials->api_key_file && strcmp(credentials->api_key_file, "-") == 0,
@@ -298,7 +308,7 @@ static bool arguments_check(struct options_reader *reader, const struct argument
 	for (size_t i = 0; i < sizeof rules / sizeof *rules; i++)
 		if (rules[i].is_wrong)
 			return options_complain_text(reader, "%s", rules[i].message);
-	if (run && arguments->ttl_ms < ARGUMENTS_RUN_TTL_MIN_MS)
+	if (run && arguments->ttl_ms > 0 && arguments->ttl_ms < ARGUMENTS_RUN_TTL_MIN_MS)
 		return options_complain_text(reader, "--ttl: at least %dms for run", ARGUMENTS_RUN_TTL_MIN_MS);
 	return !holds || !token || token_is_valid(token) ||
 	       options_blame(reader, "token", "not a token; allowed are 40 digits, 0 to 9 and a to f");

@@ -34,13 +34,16 @@ enum command {
 enum { ARGUMENTS_OWNER_MAX = 128, ARGUMENTS_METADATA_MAX = 1024 }; /* bytes */
 enum { ARGUMENTS_KEY_NAME_MAX = 64, ARGUMENTS_PREFIXES_MAX = 64, ARGUMENTS_RIGHTS = 4, ARGUMENTS_MESSAGE_MAX = 512 };
 enum { ARGUMENTS_RUN_TTL_MIN_MS = 200 };
+#define ARGUMENTS_KILL_AFTER_STANDARD UINT64_MAX
 
 struct arguments {
 	enum command command;
 	unsigned help_of; /* COMMAND_HELP: a bit for each command that is asked for; 0: all */
 	struct names names;
 	struct server_list servers;
-	uint64_t ttl_ms, wait_ms, kill_after_ms, timeout_ms;
+	uint64_t ttl_ms;        /* 0: the server's default */
+	uint64_t kill_after_ms; /* read it by arguments_kill_after_ms() */
+	uint64_t wait_ms, timeout_ms;
 	const char *ttl_text; /* as it was typed */
 	bool json, verbose, quiet, wait_all, force, ready, no_wait, exit_code, shared;
 	struct credentials credentials; /* its files are not read yet: credentials_load() */
@@ -64,6 +67,9 @@ extern const struct options_table arguments_table;
 
 /* Prints the help of the commands in arguments->help_of, or of all. */
 void arguments_print_help(const struct arguments *arguments, FILE *to);
+
+/* run: from SIGTERM to SIGKILL, for a lease of that ttl. */
+uint64_t arguments_kill_after_ms(const struct arguments *arguments, uint64_t ttl_ms);
 
 /* `environment` holds "NAME=value", NULL at the end. False: ret_arguments->message names the argument and says what is
  * wrong with it. No value is repeated there. */

@@ -185,9 +185,14 @@ static void acquire_ask(struct acquire *acquire, uint64_t wait_ms, struct answer
 
 /* ---- the lease ---- */
 
+/* For run half of the lease besides --kill-after, so that there is time to extend it. */
 static bool acquire_is_enough(const struct acquire *acquire, const struct lease *lease)
 {
-	return clock_now_us() + acquire->least_us < lease->sent_us + lease->validity_ms * 1000;
+	const struct arguments *arguments = acquire->client->arguments;
+	uint64_t least_us = 0;
+	if (arguments->command == COMMAND_RUN)
+		least_us = (lease->ttl_ms + arguments_kill_after_ms(arguments, lease->ttl_ms)) * 500;
+	return clock_now_us() + least_us < lease->sent_us + lease->validity_ms * 1000;
 }
 
 static bool acquire_is_young(const struct lease *lease)
@@ -201,7 +206,7 @@ static bool acquire_is_young(const struct lease *lease)
 static bool acquire_refresh(struct acquire *acquire, struct answer *answer, struct lease *lease)
 {
 	const struct arguments *arguments = acquire->client->arguments;
-	struct client_request request = client_request_extend(arguments, lease->token);
+	struct client_request request = client_request_extend(arguments, lease->token, lease->ttl_ms);
 	struct answer extended = client_ask(acquire->client, arguments->servers.count, &request,
 					    arguments->timeout_ms * 1000, true);
 	bool done = acquire->client->order == CLIENT_GO_ON && extended.outcome == OUTCOME_DONE &&

@@ -232,6 +232,7 @@ bool answer_lease(struct answer *answer, const struct arguments *arguments, cons
 	    !answer_read_number(answer->json, "fence", INT64_C(9007199254740991), &lease.fence) ||
 	    !answer_read_number(answer->json, "ttl_ms", LEASE_MAX_MS, &lease.ttl_ms) ||
 	    !answer_read_number(answer->json, "validity_ms", LEASE_MAX_MS, &lease.validity_ms) ||
+	    lease.validity_ms > lease.ttl_ms || (arguments->ttl_ms > 0 && lease.ttl_ms > arguments->ttl_ms) ||
 	    !answer_has_mode(answer, arguments, &lease)) {
 		answer_set(answer, OUTCOME_STRANGE, "strange", "the answer is not a lease of redlockd");
 		return false;

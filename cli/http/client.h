@@ -33,7 +33,7 @@ struct client_request {
 
 /* wait_ms: 0 for a request that does not wait. key: the same for all requests of one acquisition. */
 struct client_request client_request_acquire(const struct arguments *arguments, uint64_t wait_ms, const char *key);
-struct client_request client_request_extend(const struct arguments *arguments, const char *token);
+struct client_request client_request_extend(const struct arguments *arguments, const char *token, uint64_t ttl_ms);
 struct client_request client_request_release(const struct arguments *arguments, const char *token);
 /* Of one lock, without a token: GET its state. */
 struct client_request client_request_get_state(const char *name);
@@ -141,7 +141,6 @@ bool client_hang_up(struct client *client, uint64_t until_us) __attribute__((war
 
 struct acquire {
 	struct client *client;   /* with orders; its server is asked first, and is the one that granted afterwards */
-	uint64_t least_us;       /* a lease with less validity left is released */
 	char key[TOKEN_LEN + 1]; /* its Idempotency-Key: a repeated request finds the lease of a lost answer */
 
 	bool wants_state;  /* private from here: the next side request asks for the state of the lock, for the report */

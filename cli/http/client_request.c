@@ -34,7 +34,7 @@ static void client_request_set_body(struct client_request *request, json_t *obje
 	json_decref(object);
 }
 
-/* ttl_ms: 0 for a release. */
+/* ttl_ms: 0 for a release, or for the server's default. */
 static struct client_request client_request_of_lease(const char *method, const struct arguments *arguments,
 						     const char *token, uint64_t ttl_ms)
 {
@@ -52,9 +52,10 @@ struct client_request client_request_acquire(const struct arguments *arguments, 
 	struct client_request request = {
 		.method = "POST", .path = "/locks", .wait_ms = wait_ms, .may_grant = true, .key = key};
 	const char *owner = arguments->owner;
-	json_t *body = json_pack("{s:o, s:I, s:s*}", names_member(&arguments->names), names_json(&arguments->names),
-				 "ttl_ms", (json_int_t)arguments->ttl_ms, "owner",
+	json_t *body = json_pack("{s:o, s:s*}", names_member(&arguments->names), names_json(&arguments->names), "owner",
 				 owner && *owner != '\0' ? owner : NULL);
+	if (arguments->ttl_ms > 0)
+		json_object_set_new(body, "ttl_ms", json_integer((json_int_t)arguments->ttl_ms));
 	if (arguments->metadata)
 		json_object_set(body, "metadata", arguments->metadata);
 	if (arguments->shared)
@@ -67,10 +68,9 @@ struct client_request client_request_acquire(const struct arguments *arguments, 
 	return request;
 }
 
-struct client_request client_request_extend(const struct arguments *arguments, const char *token)
+struct client_request client_request_extend(const struct arguments *arguments, const char *token, uint64_t ttl_ms)
 {
-	assert(arguments->ttl_ms > 0);
-	return client_request_of_lease("PUT", arguments, token, arguments->ttl_ms);
+	return client_request_of_lease("PUT", arguments, token, ttl_ms);
 }
 
 struct client_request client_request_release(const struct arguments *arguments, const char *token)

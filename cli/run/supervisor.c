@@ -75,12 +75,8 @@ static void supervisor_on_refused(struct supervisor *supervisor)
 static bool supervisor_acquire(struct supervisor *supervisor)
 {
 	const struct arguments *arguments = supervisor->arguments;
-	struct acquire acquire = {
-		.client = &supervisor->client,
-		/* half of the lease, so that there is time to extend it */
-		.least_us = arguments->ttl_ms * 500 + arguments->kill_after_ms * 500,
-	};
-	uint64_t begun_us = clock_now_us(), ttl_us = arguments->ttl_ms * 1000;
+	struct acquire acquire = {.client = &supervisor->client};
+	uint64_t begun_us = clock_now_us();
 	bool granted = acquire_lease(&acquire, &supervisor->lease, &supervisor->answer);
 	supervisor->waited_ms = (clock_now_us() - begun_us) / 1000;
 	if (!granted && supervisor->client.order == CLIENT_STOP)
@@ -90,8 +86,9 @@ static bool supervisor_acquire(struct supervisor *supervisor)
 	if (!granted)
 		return false;
 	/* a process that is killed takes a moment to end */
+	uint64_t ttl_ms = supervisor->lease.ttl_ms, ttl_us = ttl_ms * 1000;
 	struct renewal_config config = {.ttl_us = ttl_us,
-					.notice_us = arguments->kill_after_ms * 1000,
+					.notice_us = arguments_kill_after_ms(arguments, ttl_ms) * 1000,
 					.margin_us = clamp(ttl_us / 25, MARGIN_MIN_US, MARGIN_MAX_US)};
 	renewal_init(&supervisor->renewal, &config, supervisor->lease.sent_us, supervisor->lease.validity_ms * 1000);
 	supervisor_set_guard(supervisor);
@@ -103,7 +100,8 @@ static bool supervisor_acquire(struct supervisor *supervisor)
 static void supervisor_begin_extend(struct supervisor *supervisor)
 {
 	const struct arguments *arguments = supervisor->arguments;
-	struct client_request request = client_request_extend(arguments, supervisor->lease.token);
+	struct client_request request = client_request_extend(arguments, supervisor->lease.token,
+							      supervisor->lease.ttl_ms);
 	uint64_t left_us = until(renewal_end_us(&supervisor->renewal));
 	assert(supervisor->renewal.state == RENEWAL_ASKING);
 	client_begin(&supervisor->client, &supervisor->client.main, &request,

@@ -44,7 +44,7 @@ class Run:
         self.folder.mkdir()
         self.errors = self.folder / "stderr"
         addresses = ",".join(server if isinstance(server, str) else url(server) for server in servers)
-        args = ["run", resource, "--json", "--ttl", f"{ttl_ms}ms", *options, "--", *(["sh", "-c", command] if isinstance(command, str) else command)]
+        args = ["run", resource, "--json", *(["--ttl", f"{ttl_ms}ms"] if ttl_ms else []), *options, "--", *(["sh", "-c", command] if isinstance(command, str) else command)]
         self.started = time.monotonic()
         with open(self.errors, "wb") as errors:
             self.process = subprocess.Popen([*DIES_WITH_US, "env", "--default-signal", *prefix, binary, *args], env=clean_environment({"REDLOCKCTL_SERVER": addresses}), cwd=self.folder,

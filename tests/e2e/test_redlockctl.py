@@ -76,7 +76,7 @@ def test_lease_that_nobody_reads_is_released(service, resource, options):
     (["health", "a"], "NAME"), (["masters", "--ready"], "--ready"), (["health", "--key", "x"], "--cert"),
     (["release", "a", "--token", "deadbeef"], "--token"), (["release", "a", "--token-file", "/nowhere"], "--token-file"), (["run", "a"], "command"),
     (["run", "a", "--"], "command"), (["run", "a", "--ttl", "10ms", "--", "true"], "--ttl"),
-    (["run", "a", "--kill-after", "20s", "--", "true"], "--kill-after"), (["run", "a", "--token", "x", "--", "true"], "--token"),
+    (["run", "a", "--ttl", "30s", "--kill-after", "20s", "--", "true"], "--kill-after"), (["run", "a", "--token", "x", "--", "true"], "--token"),
 ])
 def test_bad_input(args, named):
     with socket.socket() as listener:

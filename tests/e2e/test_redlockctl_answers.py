@@ -288,3 +288,26 @@ def test_extension_that_comes_with_the_end(lab, fake, resource):
     assert run.wait() == LOST
     assert [event["event"] for event in run.events()] == ["acquired", "extended", "lost", "ended"]
     assert run.events("lost")[0]["code"] == "late"
+
+
+def test_without_a_ttl_the_server_decides(lab, resource):
+    """Nothing has to be given where a server allows less than thirty seconds."""
+    ttl_ms = round(2000 * SLOW)
+    server = lab.service(1, "--max-ttl-ms", str(ttl_ms), "--default-ttl-ms", str(ttl_ms - 100))
+    run = Run(lab, resource, command=FOREVER, servers=[server], ttl_ms=None)
+    run.event("extended", 3)
+    assert run.events("acquired")[0]["validity_ms"] <= ttl_ms - 100 and not run.events("not-extended")
+    run.process.terminate()
+    run.wait()
+    lease = json.loads(ctl("acquire", resource, "--json", server=server).stdout)
+    assert lease["ttl_ms"] == ttl_ms - 100
+    extended = ctl("extend", resource, "--json", server=server, env={"REDLOCK_TOKEN": lease["token"]})
+    assert json.loads(extended.stdout)["ttl_ms"] == ttl_ms - 100
+    assert "--ttl 60s is over the longest lease" in ctl("acquire", resource, "--ttl", "60s", server=server).stderr
+
+
+@pytest.mark.parametrize("members", [{"validity_ms": 5001}, {"ttl_ms": 5001, "validity_ms": 5000}, {"validity_ms": 86400000, "ttl_ms": 86400000}])
+def test_an_answer_that_lasts_longer_than_asked_for_is_no_lease(fake, resource, members):
+    server = fake(acquire=lambda call: call.answer(201, {"resource": call.server.resource, "token": TOKEN, "fence": 7, "ttl_ms": 5000, "validity_ms": 4900, **members}))
+    done = ctl("acquire", resource, "--ttl", "5s", server=server.address)
+    assert done.returncode == 76 and "not a lease of redlockd" in done.stderr and not done.stdout

@@ -45,17 +45,20 @@ START_TEST(defaults)
 	good(ARGS("run", "a", "--", "cmd", "--ttl", "x"));
 	ck_assert_int_eq(arguments.command, COMMAND_RUN);
 	ck_assert_str_eq(arguments.names.joined, "a");
-	ck_assert_uint_eq(arguments.ttl_ms, 30000);
+	ck_assert_uint_eq(arguments.ttl_ms, 0);
 	ck_assert_uint_eq(arguments.wait_ms, 300000);
-	ck_assert_uint_eq(arguments.kill_after_ms, 5000);
+	ck_assert_uint_eq(arguments_kill_after_ms(&arguments, 30000), 5000);
+	ck_assert_uint_eq(arguments_kill_after_ms(&arguments, 6000), 2000);
 	ck_assert_uint_eq(arguments.timeout_ms, 5000);
 	ck_assert_int_eq(arguments.held_status, EXIT_STATUS_HELD);
 	ck_assert_uint_eq(arguments.servers.count, 1);
 	ck_assert_str_eq(arguments.servers.items[0].shown, "http://127.0.0.1:8080");
 	ck_assert_str_eq(arguments.argv[0], "cmd");
 	ck_assert_str_eq(arguments.argv[2], "x");
-	good(ARGS("run", "a", "--ttl", "6s", "--", "cmd"));
-	ck_assert_uint_eq(arguments.kill_after_ms, 2000);
+	good(ARGS("run", "a", "-k", "20s", "--", "cmd"));
+	ck_assert_uint_eq(arguments_kill_after_ms(&arguments, 60000), 20000);
+	ck_assert_uint_eq(arguments_kill_after_ms(&arguments, 30000), 15000); /* half of what the server gives */
+	bad(ARGS("run", "a", "--ttl", "30s", "-k", "20s", "--", "cmd"), "--kill-after: at most half of --ttl");
 	good(ARGS("acquire", "a"));
 	ck_assert_uint_eq(arguments.wait_ms, 0);
 }
@@ -102,7 +105,7 @@ START_TEST(run_without_dashes)
 	good(ARGS("run", "a", "-v", "cmd", "--ttl", "x", "-q"));
 	ck_assert(arguments.verbose && !arguments.quiet);
 	ck_assert_str_eq(arguments.names.joined, "a");
-	ck_assert_uint_eq(arguments.ttl_ms, 30000);
+	ck_assert_uint_eq(arguments.ttl_ms, 0);
 	ck_assert_str_eq(arguments.argv[0], "cmd");
 	ck_assert_str_eq(arguments.argv[3], "-q");
 	ck_assert_ptr_null(arguments.argv[4]);
