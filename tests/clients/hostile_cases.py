@@ -1,8 +1,8 @@
 """Answers that a client must not believe, and some odd ones that it must take: one table for the suite and for hostile_server.py.
 
 The name of the lock chooses the case: a server of this file that is asked for the lock "CASE", or for one whose name begins with
-"CASE/", answers the call of that case as the table says, once for each name, and everything else usefully. For a lock named "CASE/always" it does so
-each time. A wrong lease has the fence 666, a right one 7.
+"CASE/", answers the call of that case as the table says, once for each name, and everything else usefully. It does so each time for
+a lock named "CASE/always", and in the cases of servers that answer at once for ever. A wrong lease has the fence 666, a right one 7.
 """
 
 import json
@@ -19,6 +19,7 @@ MUST = {
     "next": "asks the next server at once",
     "taken": "takes it",
     "told": "tells the caller, and asks nothing more",
+    "slowly": "asks at most twice a second",
 }
 
 
@@ -39,6 +40,8 @@ class Case:
         asked, next_asked = (server.of(self.call, name=name) for server in (first, second))
         if self.must == "next":
             return len(asked) == 1 and len(next_asked) >= 1
+        if self.must == "slowly":
+            return len(asked) <= 3 + 2 * (asked[-1].came - asked[0].came)
         keys = {call.headers.get("idempotency-key") for call in asked}
         return len(asked) == (2 if self.must == "again" else 1) and len(keys) == 1 and None not in keys and not next_asked
 
@@ -152,6 +155,7 @@ def renewal_cases():
     found.append(Case("put-body-cut", "extend", cut, "next"))
     found += [Case(f"put-status-{status}", "extend", wrong(status), "next") for status in (201, 202, 206, 302, 400, 401, 409, 410, 500, 503)]
     found += [Case("put-no-content", "extend", lambda call: call.answer(204), "next"), Case("put-304", "extend", lambda call: call.answer(304), "next")]
+    found.append(Case("put-hung", "extend", lambda call: call.until_hung_up(), "next"))
     return found + refusal_cases("extend", "put")
 
 
@@ -189,12 +193,31 @@ def odd_cases():
                     for verb, call in (("post", "acquire"), ("put", "extend"), ("delete", "release")) for kind, statuses in INTERIM.items()]
 
 
-CASES = {case.name: case for case in post_cases() + renewal_cases() + release_cases() + odd_cases()}
+def not_modified(call):
+    if call.headers.get("if-none-match") == '"7"':
+        call.answer(304, ETag='"7"')
+    else:
+        call.answer(200, {**call.names, "held": False}, ETag='"7"')
 
 
-def behave(call):
-    """Of a server: answers as the case says whose name the lock has."""
-    case = CASES.get(call.name.split("/")[0])
-    if case and case.call == call.kind and (call.name.endswith("/always") or call.server.of(call.kind, name=call.name)[0] is call):
-        return case.answer(call)
+AT_ONCE = {
+    "409-with-a-place": ("acquire", lambda call: call.problem(409, "locked", place_kept_ms=2000)), "304": ("state", not_modified),
+    "same-state": ("state", lambda call: call.answer(200, {**call.names, "held": False}, ETag='"7"')), "state-without-a-tag": ("state", lambda call: call.state()),
+}
+
+
+def storm_cases():
+    return [Case(f"at-once-{kind}", call, answer, "slowly") for kind, (call, answer) in AT_ONCE.items()]
+
+
+CASES = {case.name: case for case in post_cases() + renewal_cases() + release_cases() + odd_cases() + storm_cases()}
+
+
+def behave(call, only=None):
+    """Of a server: answers as the case says whose name the lock has, or always as `only` does."""
+    case = only or CASES.get(call.name.split("/")[0])
+    if case and case.call == call.kind:
+        always = case.must == "slowly" or call.name.endswith("/always")
+        if always or call.server.of(call.kind, name=call.name)[0] is call:
+            return case.answer(call)
     return ANSWERS[call.kind](call)

@@ -108,12 +108,12 @@ def wait_until_or(condition, end):
 
 @ids([case for case in OF["extend"] if case.must == "next"])
 def test_a_wrong_answer_to_a_renewal_asks_the_next_server(trial, case):
-    """At once, so that the lease is kept."""
+    """At once, so that the lease is kept; after a fifth of the ttl if there is no answer."""
     assert outcome(all_renewals(trial)[case.name]) == hostile_cases.RIGHT
     first = trial.first.call("extend", name=case.name)
     wait_until_or(lambda: trial.second.of("extend", name=case.name), first.came + RENEWED)
     assert case.kept(trial.first, trial.second, case.name)
-    assert trial.second.of("extend", name=case.name)[0].came - first.came < RENEWED / 4
+    assert trial.second.of("extend", name=case.name)[0].came - first.came < RENEWED / (2 if case.name == "put-hung" else 4)
     trial.driver.ask("check", lease=case.name)
     assert trial.driver.ask("remaining", lease=case.name)["remaining"] <= RENEWED
     assert trial.release(case.name)
