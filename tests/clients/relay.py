@@ -52,7 +52,7 @@ class Relay:
 
 class CuttingRelay(Relay):
     """Hands on only N bytes of the first answer to a POST for the resource named N, and closes the connection; the others whole.
-    `statuses`: of all answers for N. One request on a connection."""
+    `statuses`: of all answers for N."""
 
     def __init__(self, service):
         self.statuses, self.lock = {}, threading.Lock()
@@ -61,7 +61,7 @@ class CuttingRelay(Relay):
     def length_of_an_answer(self):
         """For a resource that has a name as long; with room for numbers that have fewer digits in another answer."""
         body = json.dumps({"resource": "____", "ttl_ms": 60000, "wait_ms": 0}).encode()
-        request = b"POST /locks HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nIdempotency-Key: 0123456789abcdef\r\nContent-Length: %d\r\n\r\n" % len(body)
+        request = b"POST /locks HTTP/1.1\r\nHost: localhost\r\nIdempotency-Key: 0123456789abcdef\r\nContent-Length: %d\r\n\r\n" % len(body)
         with connect_to(self.service.address) as back:
             back.sendall(request + body)
             answer = self._read(back)
@@ -77,12 +77,16 @@ class CuttingRelay(Relay):
                 threading.Thread(target=self._serve, args=(front,), daemon=True).start()
 
     def _serve(self, front):
+        """A connection stays open until the client closes it or an answer is cut."""
         with contextlib.suppress(OSError), front, connect_to(self.service.address) as back:
             front.settimeout(20)
-            request = self._read(front)
-            back.sendall(request)
-            answer = self._read(back)
-            front.sendall(answer[:self._bytes(request, answer)])
+            whole = True
+            while whole and (request := self._read(front)):
+                back.sendall(request)
+                answer = self._read(back)
+                passed = answer[:self._bytes(request, answer)]
+                whole = passed == answer
+                front.sendall(passed)
             front.shutdown(socket.SHUT_WR)
             front.recv(1)
 
