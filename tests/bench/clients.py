@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""The client libraries beside a bare kept connection of the same language, and thousands of leases that one client renews.
+"""The client libraries beside a bare kept connection of the same language, and leases that one client renews.
 
     ./dev build && python3 tests/bench/clients.py [--languages "python go"] [--rounds 7] [--times 200]
     python3 tests/bench/clients.py --renewals 5000 [--seconds 60]
 
-The drivers of tests/clients carry the requests out, against a redlockd over three masters on this machine, plain and with TLS.
+The drivers of tests/clients carry the requests out, against a redlockd over three masters, plain and with TLS.
 Library and bare connection take turns; a figure is the median of the rounds.
 """
 
@@ -68,13 +68,16 @@ def compare(lab, languages, rounds, times):
             finally:
                 driver.kill()
             library, bare = (statistics.median(took[do]) for do in ("pairs", "bare"))
-            print(f"| {language} | {'TLS' if tls else 'plain'} | {library:.2f} | {bare:.2f} | {library / bare:.2f} |", flush=True)
+            print(
+                f"| {language} | {'TLS' if tls else 'plain'} | {library:.2f} | {bare:.2f} | {library / bare:.2f} |",
+                flush=True,
+            )
 
 
 def renew(lab, languages, leases, seconds):
     """Counts the connections that the client opens, each with a handshake, and the leases that are lost."""
     service = Service(lab, True)
-    print("| language | leases | connections while they were acquired | in the time after | processor, s | lost |\n|---|---|---|---|---|---|")
+    print("| language | leases | connections at first | afterwards | processor, s | lost |\n|---|---|---|---|---|---|")
     for language in languages:
         relay, driver = Relay(service.daemon), Driver(language)
         try:
@@ -113,7 +116,9 @@ def main():
     parser.add_argument("--languages", default=LANGUAGES)
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--times", type=int, default=200, help="pairs in a round")
-    parser.add_argument("--renewals", type=int, metavar="LEASES", help="so many leases of one client, instead of the pairs")
+    parser.add_argument(
+        "--renewals", type=int, metavar="LEASES", help="so many leases of one client, instead of the pairs"
+    )
     parser.add_argument("--seconds", type=float, default=60, help="how long the leases are renewed")
     options = parser.parse_args()
     with harness.Lab() as lab:

@@ -1,8 +1,10 @@
-"""Answers that a client must not believe, and some odd ones that it must take: one table for the suite and for hostile_server.py.
+"""Answers that a client must not believe, and some odd ones that it must take: one table for the suite and for
+hostile_server.py.
 
-The name of the lock chooses the case: a server of this file that is asked for the lock "CASE", or for one whose name begins with
-"CASE/", answers the call of that case as the table says, once for each name, and everything else usefully. It does so each time for
-a lock named "CASE/always", and in the cases of servers that answer at once for ever. A wrong lease has the fence 666, a right one 7.
+The name of the lock chooses the case: a server of this file that is asked for the lock "CASE", or for one whose name
+begins with "CASE/", answers the call of that case as the table says, once for each name, and everything else usefully.
+It does so each time for a lock named "CASE/always", and in the cases of servers that answer at once for ever. A wrong
+lease has the fence 666, a right one 7.
 """
 
 import json
@@ -24,11 +26,13 @@ MUST = {
 
 
 class Case:
-    """`call`: the kind of request that is answered so; `answer(call)`; `must`: of MUST; `asks`: options of the acquisition that the
-    case needs; `says`: the member that the error must name if nothing else comes; `code`: of the error that the caller is told."""
+    """`call`: the kind of request that is answered so; `answer(call)`; `must`: of MUST; `asks`: options of the
+    acquisition that the case needs; `says`: the member that the error must name if nothing else comes; `code`: of the
+    error that the caller is told."""
 
     def __init__(self, name, call, answer, must, asks=None, says=None, code=None):
-        self.name, self.call, self.answer, self.must, self.asks, self.says, self.code = name, call, answer, must, asks or {}, says, code
+        self.name, self.call, self.answer, self.must = name, call, answer, must
+        self.asks, self.says, self.code = asks or {}, says, code
 
     @property
     def several(self):
@@ -36,7 +40,7 @@ class Case:
         return self.name.split("-")[1] == "set"
 
     def kept(self, first, second, name):
-        """Whether the client kept the rule for the lock `name`, at the server of this case and at the next one of the list."""
+        """Whether the client kept the rule for the lock `name`, as this server and the next one of the list saw it."""
         asked, next_asked = (server.of(self.call, name=name) for server in (first, second))
         if self.must == "next":
             return len(asked) == 1 and len(next_asked) >= 1
@@ -83,30 +87,72 @@ def long_head(call):
     call.send(b"HTTP/1.1 201 X\r\nX-Long: %s\r\nContent-Length: %d\r\n\r\n" % (b"x" * 20000, len(content)) + content)
 
 
-NOT_INTEGERS = {"a-fraction": "7.5", "a-whole-fraction": "7.0", "an-exponent": "7e0", "a-text": '"7"', "true": "true", "null": "null", "a-list": "[7]",
-                "huge": "1e400", "of-18-digits": "999999999999999999", "of-20-digits": "99999999999999999999", "missing": None}
+NOT_INTEGERS = {
+    "a-fraction": "7.5",
+    "a-whole-fraction": "7.0",
+    "an-exponent": "7e0",
+    "a-text": '"7"',
+    "true": "true",
+    "null": "null",
+    "a-list": "[7]",
+    "huge": "1e400",
+    "of-18-digits": "999999999999999999",
+    "of-20-digits": "99999999999999999999",
+    "missing": None,
+}
 TOO_LONG = {"above-the-ttl": lambda call: str(call.granted()["ttl_ms"] + 1), "of-a-year": str(31 * 10**9)}
 
-# Members of a lease that are wrong after each call that gets one: member → kind of wrong → its text, or a function of the call.
+# Wrong members of a lease, after each call that gets one: member → kind → its text, or a function of the call.
 MEMBERS = {
-    "resource": {"other": '"other"', "missing": None, "null": "null", "a-number": "7", "in-a-list": lambda call: json.dumps([call.name]),
-                 "longer": lambda call: json.dumps(call.name + " "), "in-capitals": lambda call: json.dumps(call.name.upper())},
-    "token": {"short": json.dumps(TOKEN[1:]), "long": json.dumps(TOKEN + "0"), "in-capitals": json.dumps(TOKEN.upper()), "missing": None, "null": "null",
-              "a-number": "7", "empty": '""', "with-a-newline": json.dumps(TOKEN + "\n"), "not-hex": json.dumps("g" + TOKEN[1:]),
-              "in-wide-digits": json.dumps("\uff11" + TOKEN[1:])},
+    "resource": {
+        "other": '"other"',
+        "missing": None,
+        "null": "null",
+        "a-number": "7",
+        "in-a-list": lambda call: json.dumps([call.name]),
+        "longer": lambda call: json.dumps(call.name + " "),
+        "in-capitals": lambda call: json.dumps(call.name.upper()),
+    },
+    "token": {
+        "short": json.dumps(TOKEN[1:]),
+        "long": json.dumps(TOKEN + "0"),
+        "in-capitals": json.dumps(TOKEN.upper()),
+        "missing": None,
+        "null": "null",
+        "a-number": "7",
+        "empty": '""',
+        "with-a-newline": json.dumps(TOKEN + "\n"),
+        "not-hex": json.dumps("g" + TOKEN[1:]),
+        "in-wide-digits": json.dumps("\uff11" + TOKEN[1:]),
+    },
     "fence": {**NOT_INTEGERS, "zero": "0", "negative": "-1", "of-2-to-the-53": str(2**53)},
-    "ttl_ms": {**NOT_INTEGERS, "zero": "0", "negative": "-1", "above-the-asked": lambda call: str(call.body["ttl_ms"] + 1)},
+    "ttl_ms": {
+        **NOT_INTEGERS,
+        "zero": "0",
+        "negative": "-1",
+        "above-the-asked": lambda call: str(call.body["ttl_ms"] + 1),
+    },
     "validity_ms": {**NOT_INTEGERS, **TOO_LONG, "zero": "0", "negative": "-5"},
 }
-SETS = {"other": lambda call: ["other", *call.names["resources"][1:]], "smaller": lambda call: call.names["resources"][1:],
-        "larger": lambda call: [*call.names["resources"], "other"], "doubled": lambda call: call.names["resources"][:1] * len(call.names["resources"])}
+SETS = {
+    "other": lambda call: ["other", *call.names["resources"][1:]],
+    "smaller": lambda call: call.names["resources"][1:],
+    "larger": lambda call: [*call.names["resources"], "other"],
+    "doubled": lambda call: call.names["resources"][:1] * len(call.names["resources"]),
+}
 
 # Whole answers that give no lease, to POST and to PUT.
 BODIES = {
-    "in-a-list": lambda call: f"[{lease_text(call)}]".encode(), "twice": lambda call: 2 * lease_text(call).encode(),
-    "with-text-behind": lambda call: lease_text(call).encode() + b" x", "in-an-object": lambda call: f'{{"lease":{lease_text(call)}}}'.encode(),
-    "in-capitals": in_capitals, "empty": lambda call: b"", "a-page": lambda call: b"<html>Welcome</html>", "null": lambda call: b"null",
-    "not-utf-8": lambda call: lease_text(call, owner='"?"').encode().replace(b"?", b"\xff"), "deep": lambda call: b"[" * 100000,
+    "in-a-list": lambda call: f"[{lease_text(call)}]".encode(),
+    "twice": lambda call: 2 * lease_text(call).encode(),
+    "with-text-behind": lambda call: lease_text(call).encode() + b" x",
+    "in-an-object": lambda call: f'{{"lease":{lease_text(call)}}}'.encode(),
+    "in-capitals": in_capitals,
+    "empty": lambda call: b"",
+    "a-page": lambda call: b"<html>Welcome</html>",
+    "null": lambda call: b"null",
+    "not-utf-8": lambda call: lease_text(call, owner='"?"').encode().replace(b"?", b"\xff"),
+    "deep": lambda call: b"[" * 100000,
     "above-1-mib": lambda call: lease_text(call, padding=json.dumps("x" * (1 << 20))).encode(),
 }
 
@@ -115,27 +161,65 @@ def member_cases(call, prefix, must):
     found = [Case(f"{prefix}-{member}-{kind}".replace("_ms", ""), call, wrong(**{member: text}), must, says=member)
              for member, kinds in MEMBERS.items() for kind, text in kinds.items()]
     for kind, names in SETS.items():
-        found.append(Case(f"{prefix}-set-{kind}", call, wrong(resources=lambda call, names=names: json.dumps(names(call))), must, says="resources"))
-    found.append(Case(f"{prefix}-set-as-one-name", call, wrong(resources=None, resource=lambda call: json.dumps(call.name)), must, says="resource"))
+        found.append(
+            Case(
+                f"{prefix}-set-{kind}",
+                call,
+                wrong(resources=lambda call, names=names: json.dumps(names(call))),
+                must,
+                says="resources",
+            )
+        )
+    found.append(
+        Case(
+            f"{prefix}-set-as-one-name",
+            call,
+            wrong(resources=None, resource=lambda call: json.dumps(call.name)),
+            must,
+            says="resource",
+        )
+    )
     return found + [Case(f"{prefix}-body-{kind}", call, body(make), must) for kind, make in BODIES.items()]
 
 
 def post_cases():
     found = member_cases("acquire", "post", "again")
-    found += [Case(f"post-waited-{kind}", "acquire", wrong(waited_ms=text), "again", says="waited_ms")
-              for kind, text in {**NOT_INTEGERS, "negative": "-1", "an-hour": "3600000"}.items() if kind not in ("missing", "null")]
+    found += [
+        Case(f"post-waited-{kind}", "acquire", wrong(waited_ms=text), "again", says="waited_ms")
+        for kind, text in {**NOT_INTEGERS, "negative": "-1", "an-hour": "3600000"}.items()
+        if kind not in ("missing", "null")
+    ]
     found += [Case(f"post-slot-{kind}", "acquire", wrong(slot=text), "again", asks={"slots": 3}, says="slot")
               for kind, text in {**NOT_INTEGERS, "negative": "-1", "too-large": "3"}.items()]
-    found.append(Case("post-validity-above-a-cut-ttl", "acquire", wrong(ttl_ms="10000", validity_ms="15000"), "again", says="validity_ms"))
-    found += [Case("post-body-cut", "acquire", cut, "again"), Case("post-head-above-16-kib", "acquire", long_head, "again"),
-              Case("post-only-validity", "acquire", body(lambda call: b'{"validity_ms":9}'), "again"),
-              Case("post-no-content", "acquire", lambda call: call.answer(204), "again")]
+    found.append(
+        Case(
+            "post-validity-above-a-cut-ttl",
+            "acquire",
+            wrong(ttl_ms="10000", validity_ms="15000"),
+            "again",
+            says="validity_ms",
+        )
+    )
+    found += [
+        Case("post-body-cut", "acquire", cut, "again"),
+        Case("post-head-above-16-kib", "acquire", long_head, "again"),
+        Case("post-only-validity", "acquire", body(lambda call: b'{"validity_ms":9}'), "again"),
+        Case("post-no-content", "acquire", lambda call: call.answer(204), "again"),
+    ]
     # A lease without a `code` is no error answer, whatever its status; nor is one with a code of another type.
     found += [Case(f"post-status-{status}", "acquire", wrong(status), "again") for status in
               (202, 203, 206, 300, 302, 400, 401, 403, 404, 409, 410, 429, 500, 502, 503, 599)]
     found.append(Case("post-status-409-with-a-number-as-code", "acquire", wrong(409, code="7"), "again"))
-    return found + [Case(f"post-status-{status}-{code}", "acquire", wrong(status, code=json.dumps(code)), "told", code=code)
-                    for status, code in ((400, "invalid-request"), (401, "unauthorized"), (403, "forbidden"), (409, "locked"), (503, "draining"))]
+    return found + [
+        Case(f"post-status-{status}-{code}", "acquire", wrong(status, code=json.dumps(code)), "told", code=code)
+        for status, code in (
+            (400, "invalid-request"),
+            (401, "unauthorized"),
+            (403, "forbidden"),
+            (409, "locked"),
+            (503, "draining"),
+        )
+    ]
 
 
 def waited(call):
@@ -145,10 +229,14 @@ def waited(call):
 
 
 TAKEN = {
-    "the-largest-fence": lambda call: call.lease(fence=2**53 - 1), "validity-as-the-ttl": lambda call: call.lease(validity_ms=call.body["ttl_ms"]),
-    "a-cut-ttl": lambda call: call.lease(ttl_ms=10000), "more-members": lambda call: call.lease(new=[{"a": [1e300, None]}], code=7, Fence=WRONG),
-    "blanks": lambda call: call.answer(201, json.dumps(call.granted(), indent=2).encode() + b"\r\n"), "as-200": lambda call: call.lease(200),
-    "waited": waited, "set-in-another-order": lambda call: call.lease(resources=call.names["resources"][::-1]),
+    "the-largest-fence": lambda call: call.lease(fence=2**53 - 1),
+    "validity-as-the-ttl": lambda call: call.lease(validity_ms=call.body["ttl_ms"]),
+    "a-cut-ttl": lambda call: call.lease(ttl_ms=10000),
+    "more-members": lambda call: call.lease(new=[{"a": [1e300, None]}], code=7, Fence=WRONG),
+    "blanks": lambda call: call.answer(201, json.dumps(call.granted(), indent=2).encode() + b"\r\n"),
+    "as-200": lambda call: call.lease(200),
+    "waited": waited,
+    "set-in-another-order": lambda call: call.lease(resources=call.names["resources"][::-1]),
 }
 
 
@@ -157,32 +245,64 @@ def renewal_cases():
     found.append(Case("put-token-other", "extend", wrong(token=json.dumps(OTHER_TOKEN)), "next", says="token"))
     found.append(Case("put-only-validity", "extend", body(lambda call: b'{"validity_ms":1000}'), "next"))
     found.append(Case("put-body-cut", "extend", cut, "next"))
-    found += [Case(f"put-status-{status}", "extend", wrong(status), "next") for status in (201, 202, 206, 302, 400, 401, 409, 410, 500, 503)]
-    found += [Case("put-no-content", "extend", lambda call: call.answer(204), "next"), Case("put-304", "extend", lambda call: call.answer(304), "next")]
+    found += [
+        Case(f"put-status-{status}", "extend", wrong(status), "next")
+        for status in (201, 202, 206, 302, 400, 401, 409, 410, 500, 503)
+    ]
+    found += [
+        Case("put-no-content", "extend", lambda call: call.answer(204), "next"),
+        Case("put-304", "extend", lambda call: call.answer(304), "next"),
+    ]
     found.append(Case("put-hung", "extend", lambda call: call.until_hung_up(), "next"))
     return found + refusal_cases("extend", "put")
 
 
 def refusal_cases(call, prefix):
     """Refusals that are not final: another server may say otherwise."""
-    codes = ((400, "invalid-request"), (401, "unauthorized"), (403, "forbidden"), (404, "not-found"), (429, "too-many-requests"), (500, "internal-error"),
-             (503, "no-quorum"), (409, "locked"), (409, "lease-expired"), (410, "not-owner"), (418, "new-error"))
-    return [Case(f"{prefix}-refused-{status}-{code}", call, lambda call, status=status, code=code: call.problem(status, code), "next")
-            for status, code in codes]
+    codes = (
+        (400, "invalid-request"),
+        (401, "unauthorized"),
+        (403, "forbidden"),
+        (404, "not-found"),
+        (429, "too-many-requests"),
+        (500, "internal-error"),
+        (503, "no-quorum"),
+        (409, "locked"),
+        (409, "lease-expired"),
+        (410, "not-owner"),
+        (418, "new-error"),
+    )
+    return [
+        Case(
+            f"{prefix}-refused-{status}-{code}",
+            call,
+            lambda call, status=status, code=code: call.problem(status, code),
+            "next",
+        )
+        for status, code in codes
+    ]
 
 
 def release_cases():
     found = refusal_cases("release", "delete")
     found += [Case(f"delete-status-{status}", "release", lambda call, status=status: call.answer(status, {}), "next")
               for status in (200, 201, 202, 302, 400, 401, 404, 409, 410, 500, 502, 503)]
-    return [*found, Case("delete-304", "release", lambda call: call.answer(304), "next"), Case("delete-cut", "release", lambda call: call.send(b"HTTP/1.1 20"), "next")]
+    return [
+        *found,
+        Case("delete-304", "release", lambda call: call.answer(304), "next"),
+        Case("delete-cut", "release", lambda call: call.send(b"HTTP/1.1 20"), "next"),
+    ]
 
 
 def interim(*statuses):
     """Answers that are none yet, each in a segment of its own; a field is in the last."""
     def answer(call):
         for status in statuses:
-            call.connection.sendall(f"HTTP/1.1 {status} X\r\n\r\n".encode() if status != 103 else b"HTTP/1.1 103 Early Hints\r\nLink: </x>; rel=preload\r\n\r\n")
+            call.connection.sendall(
+                f"HTTP/1.1 {status} X\r\n\r\n".encode()
+                if status != 103
+                else b"HTTP/1.1 103 Early Hints\r\nLink: </x>; rel=preload\r\n\r\n"
+            )
             time.sleep(0.02)
         ANSWERS[call.kind](call)
     return answer
@@ -193,8 +313,11 @@ INTERIM = {"100": (100,), "102": (102,), "103": (103,), "several": (100, 103, 10
 
 def odd_cases():
     found = [Case(f"taken-{kind}", "acquire", answer, "taken") for kind, answer in TAKEN.items()]
-    return found + [Case(f"{verb}-interim-{kind}", call, interim(*statuses), "taken")
-                    for verb, call in (("post", "acquire"), ("put", "extend"), ("delete", "release")) for kind, statuses in INTERIM.items()]
+    return found + [
+        Case(f"{verb}-interim-{kind}", call, interim(*statuses), "taken")
+        for verb, call in (("post", "acquire"), ("put", "extend"), ("delete", "release"))
+        for kind, statuses in INTERIM.items()
+    ]
 
 
 def not_modified(call):
@@ -205,8 +328,10 @@ def not_modified(call):
 
 
 AT_ONCE = {
-    "409-with-a-place": ("acquire", lambda call: call.problem(409, "locked", place_kept_ms=2000)), "304": ("state", not_modified),
-    "same-state": ("state", lambda call: call.answer(200, {**call.names, "held": False}, ETag='"7"')), "state-without-a-tag": ("state", lambda call: call.state()),
+    "409-with-a-place": ("acquire", lambda call: call.problem(409, "locked", place_kept_ms=2000)),
+    "304": ("state", not_modified),
+    "same-state": ("state", lambda call: call.answer(200, {**call.names, "held": False}, ETag='"7"')),
+    "state-without-a-tag": ("state", lambda call: call.state()),
 }
 
 

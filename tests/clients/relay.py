@@ -61,7 +61,10 @@ class CuttingRelay(Relay):
     def length_of_an_answer(self):
         """For a resource that has a name as long; with room for numbers that have fewer digits in another answer."""
         body = json.dumps({"resource": "____", "ttl_ms": 60000, "wait_ms": 0}).encode()
-        request = b"POST /locks HTTP/1.1\r\nHost: localhost\r\nIdempotency-Key: 0123456789abcdef\r\nContent-Length: %d\r\n\r\n" % len(body)
+        request = (
+            b"POST /locks HTTP/1.1\r\nHost: localhost\r\nIdempotency-Key: 0123456789abcdef\r\nContent-Length: %d\r\n\r\n"
+            % len(body)
+        )
         with connect_to(self.service.address) as back:
             back.sendall(request + body)
             answer = self._read(back)

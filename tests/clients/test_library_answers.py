@@ -1,6 +1,6 @@
 """Answers that nobody may believe: the cases of hostile_cases.py for the client libraries of all languages.
 
-A library has one driver for all cases of a file, and each case a client of its own. The cases of renewals run at the same time.
+A library has one driver for all cases, and each case a client of its own. The cases of renewals run at the same time.
 """
 
 import os
@@ -15,7 +15,10 @@ from harness import SLOW, wait_until
 
 TTL = 20
 RENEWED = 4 * SLOW  # the ttl of a lease whose renewal is tried
-OF = {kind: [case for case in hostile_cases.CASES.values() if case.call == kind] for kind in ("acquire", "extend", "release")}
+OF = {
+    kind: [case for case in hostile_cases.CASES.values() if case.call == kind]
+    for kind in ("acquire", "extend", "release")
+}
 
 
 class Trial:
@@ -39,7 +42,9 @@ class Trial:
         """Begins an acquisition as the case needs it."""
         self.client(name, servers or (self.first,))
         resource = [name, name + "+"] if case.several else name
-        return self.driver.start("acquire", client=name, lease=name, resource=resource, ttl=ttl, **{"try": True}, **case.asks)
+        return self.driver.start(
+            "acquire", client=name, lease=name, resource=resource, ttl=ttl, **{"try": True}, **case.asks
+        )
 
     def release(self, name):
         return self.driver.ask("release", lease=name)["released"]
@@ -71,7 +76,8 @@ def outcome(answers):
 
 @ids([case for case in OF["acquire"] if case.must == "again"])
 def test_no_lease_comes_of_a_wrong_answer(trial, case):
-    """The request is repeated with the same key, and the right answer is taken. If there is none, the error says what was wrong."""
+    """The request is repeated with the same key, and the right answer is taken. Without one, the error says what was
+    wrong."""
     once, always = trial.start(case, case.name), trial.start(case, case.name + "/always")
     assert outcome(once) == hostile_cases.RIGHT and case.kept(trial.first, trial.second, case.name)
     assert trial.release(case.name)
@@ -97,7 +103,9 @@ def test_an_odd_answer_that_is_right_is_taken(trial, case):
 def all_renewals(trial):
     """The leases of all cases of renewals, which take their time together."""
     if trial.renewals is None:
-        trial.renewals = {case.name: trial.start(case, case.name, RENEWED, (trial.first, trial.second)) for case in OF["extend"]}
+        trial.renewals = {
+            case.name: trial.start(case, case.name, RENEWED, (trial.first, trial.second)) for case in OF["extend"]
+        }
     return trial.renewals
 
 
@@ -113,7 +121,9 @@ def test_a_wrong_answer_to_a_renewal_asks_the_next_server(trial, case):
     first = trial.first.call("extend", name=case.name)
     wait_until_or(lambda: trial.second.of("extend", name=case.name), first.came + RENEWED)
     assert case.kept(trial.first, trial.second, case.name)
-    assert trial.second.of("extend", name=case.name)[0].came - first.came < RENEWED / (2 if case.name == "put-hung" else 4)
+    assert trial.second.of("extend", name=case.name)[0].came - first.came < RENEWED / (
+        2 if case.name == "put-hung" else 4
+    )
     trial.driver.ask("check", lease=case.name)
     assert trial.driver.ask("remaining", lease=case.name)["remaining"] <= RENEWED
     assert trial.release(case.name)

@@ -1,4 +1,5 @@
-"""Connections of the client libraries of all languages: kept, closed, cut, slow, and servers that hang or answer at once for ever."""
+"""Connections of the client libraries of all languages: kept, closed, cut and slow ones, servers that hang,
+and servers that answer at once for ever."""
 
 import fcntl
 import os
@@ -80,7 +81,14 @@ def closing_after(answer):
 
 def test_a_kept_connection_that_the_server_closes(fake, driver):
     """Between two requests: the next one goes to the same server on a new connection."""
-    first, second = fake(port=True, acquire=closing_after(lambda call: call.lease()), release=closing_after(lambda call: call.answer(204))), fake()
+    first, second = (
+        fake(
+            port=True,
+            acquire=closing_after(lambda call: call.lease()),
+            release=closing_after(lambda call: call.answer(204)),
+        ),
+        fake(),
+    )
     driver.client(first.address, second.address)
     pairs(driver, 20)
     assert not second.calls and len(first.of("acquire")) == len(first.of("release")) == 20
@@ -111,17 +119,24 @@ def test_a_request_that_meets_a_closed_connection_is_sent_again_at_once(fake, dr
 
 def test_connection_close_is_obeyed(fake, driver):
     close = {"Connection": "close"}
-    server = fake(port=True, acquire=lambda call: call.lease(headers=close), release=lambda call: call.answer(204, **close))
+    server = fake(
+        port=True, acquire=lambda call: call.lease(headers=close), release=lambda call: call.answer(204, **close)
+    )
     driver.client(server.address)
     pairs(driver, 5)
     assert connections(server) == len(server.calls) == 10
 
 
-@pytest.mark.parametrize("header, idle", [({"Keep-Alive": "timeout=1"}, 0.3), ({"Keep-Alive": "timeout=3"}, 2.2), ({}, 5.2)],
-                         ids=["1 s", "3 s", "not said"])
+@pytest.mark.parametrize(
+    "header, idle",
+    [({"Keep-Alive": "timeout=1"}, 0.3), ({"Keep-Alive": "timeout=3"}, 2.2), ({}, 5.2)],
+    ids=["1 s", "3 s", "not said"],
+)
 def test_an_idle_connection_is_not_used_when_the_server_may_close_it(fake, driver, header, idle):
     """A second before the time that the server names, and after five seconds where it names none."""
-    server = fake(port=True, acquire=lambda call: call.lease(headers=header), release=lambda call: call.answer(204, **header))
+    server = fake(
+        port=True, acquire=lambda call: call.lease(headers=header), release=lambda call: call.answer(204, **header)
+    )
     driver.client(server.address)
     pairs(driver, 1)
     answered = time.monotonic()
@@ -133,14 +148,17 @@ def test_an_idle_connection_is_not_used_when_the_server_may_close_it(fake, drive
 
 
 def test_answers_on_a_kept_connection_that_are_cut(fake, driver):
-    """At each of these bytes. Before the first one the request is sent again; afterwards it is as any answer that is lost."""
+    """At each of these bytes. Before the first one the request is sent again; afterwards it is as any lost answer."""
     cuts = (0, 1, 5, 9, 12, 13, 15, 17, 20, 40, -60, -40, -20, -2, -1)
 
     def cut(call):
         where, asked = int(call.name.rpartition("/")[2]), call.server.of("acquire", name=call.name)
         if call.name.startswith("cut/") and len(asked) == 1:
             content = hostile_cases.lease_text(call).encode()
-            whole = b"HTTP/1.1 201 Created\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n" % len(content) + content
+            whole = (
+                b"HTTP/1.1 201 Created\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n" % len(content)
+                + content
+            )
             call.send(whole[:where])
         else:
             call.lease()
@@ -156,7 +174,9 @@ def test_answers_on_a_kept_connection_that_are_cut(fake, driver):
 
 def test_a_request_that_is_given_up_takes_its_connection_along(fake, driver):
     """Its answer must not become the one of the next request."""
-    server = fake(acquire=lambda call: call.until_hung_up() if call.name == "held" and call.body.get("wait_ms") else call.lease())
+    server = fake(
+        acquire=lambda call: call.until_hung_up() if call.name == "held" and call.body.get("wait_ms") else call.lease()
+    )
     driver.client(server.address)
     pairs(driver, 1)
     waits = driver.start("acquire", lease="it", resource="held", wait=50, interruptible=True)
@@ -189,7 +209,7 @@ def chunk(data):
 
 
 def test_an_answer_in_small_pieces_costs_linear_time(fake, driver):
-    """Chunks of a byte come one by one, 500 behind a few bytes or 3000 behind 1000 KiB: that costs about six times as much."""
+    """Chunks of a byte come one by one, 500 behind a few bytes or 3000 behind 1000 KiB: about six times the cost."""
     def state(call):
         pieces, padding = (3000, 1000 << 10) if call.name == "large" else (500, 10)
         start = b'{"resource":"%s","held":false,"padding":"%s","end":"' % (call.name.encode(), b"x" * padding)
@@ -233,7 +253,9 @@ def count_of(server, kind, seconds):
     return len([call for call in server.of(kind) if call.came < end])
 
 
-@pytest.mark.parametrize("case", [case for case in hostile_cases.CASES.values() if case.must == "slowly"], ids=lambda case: case.name)
+@pytest.mark.parametrize(
+    "case", [case for case in hostile_cases.CASES.values() if case.must == "slowly"], ids=lambda case: case.name
+)
 def test_no_storm(fake, driver, case):
     """Answers that come at once and bring nothing new."""
     server = fake(**{case.call: case.answer})
@@ -282,5 +304,8 @@ def test_an_hour_that_has_not_passed(fake, driver):
     answers = driver.start("acquire", lease="it", resource="x", ttl=20, wait=60)
     assert outcome(answers) == 7 and driver.ask("remaining", lease="it")["remaining"] <= 20
     keys = {call.headers["idempotency-key"] for call in first.of("acquire") + second.of("acquire")}
-    assert len(keys) == len(first.of("acquire")) == len(second.of("acquire")) == 1 and second.of("acquire")[0].body["resource"] == "x"
+    assert (
+        len(keys) == len(first.of("acquire")) == len(second.of("acquire")) == 1
+        and second.of("acquire")[0].body["resource"] == "x"
+    )
     assert driver.ask("release", lease="it")["released"] and TOKEN == second.of("release")[0].body["token"]

@@ -1,10 +1,10 @@
 """A redlockd that says what a test wants it to say, and when: for what a real one does only by chance.
 
-A function behave(call) is called for each request, on a thread of the request's connection; it answers, or waits for something first.
-Its failure is kept, and raised at the end.
+A function behave(call) is called for each request, on a thread of the request's connection; it answers, or waits for
+something first. Its failure is kept, and raised at the end.
 
-It listens on a Unix socket, on a port of 127.0.0.1 where `port` is a number (0: any), or with TLS on such a port where it gets an
-ssl.SSLContext. fake_redlockd.py has the fixture of tests; this file needs nothing but the standard library.
+It listens on a Unix socket or on a port of 127.0.0.1, with TLS where it gets an ssl.SSLContext. fake_redlockd.py
+has the fixture of tests; this file needs nothing but the standard library.
 """
 
 import json
@@ -73,13 +73,16 @@ class Call:
 
     def lease(self, status=None, validity_ms=None, headers=None, **members):
         """Grants or extends what was asked for."""
-        self.answer(status or (200 if self.kind == "extend" else 201), self.granted(validity_ms, **members), **(headers or {}))
+        self.answer(
+            status or (200 if self.kind == "extend" else 201), self.granted(validity_ms, **members), **(headers or {})
+        )
 
     def state(self, **members):
         self.answer(200, {**self.names, "held": True, "owner": "worker-7", "fence": 6, "remaining_ms": 9000, **members})
 
     def until_hung_up(self):
-        """Until the client has said that nothing more comes. Seen below TLS: OpenSSL 3.5 (Debian 13) writes no answer after it has read this end."""
+        """Until the client has said that nothing more comes. Seen below TLS: OpenSSL 3.5 (Debian 13) writes no answer
+        after it has read this end."""
         assert select.select([self.connection], [], [], 30 * SLOW)[0], "the client does not hang up"
         with socket.socket(fileno=os.dup(self.connection.fileno())) as below:
             assert below.recv(1, socket.MSG_PEEK) == b""
@@ -180,8 +183,13 @@ class FakeRedlockd:
             raise AssertionError(f"the fake redlockd: {self.failures[0]!r}") from self.failures[0]
 
 
-ANSWERS = {"acquire": lambda call: call.lease(), "extend": lambda call: call.lease(), "release": lambda call: call.answer(204),
-           "health": lambda call: call.answer(200, {}), "state": lambda call: call.state()}
+ANSWERS = {
+    "acquire": lambda call: call.lease(),
+    "extend": lambda call: call.lease(),
+    "release": lambda call: call.answer(204),
+    "health": lambda call: call.answer(200, {}),
+    "state": lambda call: call.state(),
+}
 
 
 def behaving(**behaviour):
