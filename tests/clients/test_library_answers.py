@@ -3,15 +3,20 @@
 A library has one driver for all cases, and each case a client of its own. The cases of renewals run at the same time.
 """
 
+import http.client
+import json
 import os
+import signal
+import subprocess
+import sys
 import time
 
 import pytest
 
 import hostile_cases
-from driver import DRIVERS, Driver, Refused
+from driver import DRIVERS, HERE, Driver, Refused
 from fake_server import ANSWERS, FakeRedlockd
-from harness import SLOW, wait_until
+from harness import DIES_WITH_US, SLOW, wait_until
 
 TTL = 20
 RENEWED = 4 * SLOW  # the ttl of a lease whose renewal is tried
@@ -147,3 +152,17 @@ def test_a_release(trial, case):
     assert trial.release(case.name)
     assert len(trial.second.of("release", name=case.name)) == (case.must == "next")
     assert len(trial.first.of("release", name=case.name)) == 1
+
+
+def test_the_program_says_which_rules_were_kept():
+    """A client that asks once has kept the rule for an answer that is right, and not the one for a wrong answer."""
+    command = [*DIES_WITH_US, sys.executable, str(HERE / "hostile_server.py")]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as program:
+        address = program.stdout.readline().split()[-1].removeprefix("http://")
+        connection = http.client.HTTPConnection(address, timeout=20 * SLOW)
+        for name in ("taken-blanks", "post-token-short"):
+            connection.request("POST", "/locks", json.dumps({"resource": name}), {"Idempotency-Key": 32 * "k"})
+            assert connection.getresponse().read()
+        program.send_signal(signal.SIGINT)
+        said, _ = program.communicate(timeout=20 * SLOW)
+        assert program.returncode == 1 and "\nkept: taken-blanks:" in said and "\nBROKEN: post-token-short:" in said
