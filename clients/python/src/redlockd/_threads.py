@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import atexit
 import os
-import socket
 import threading
 from concurrent.futures import wait
 from typing import Any, Callable, Coroutine, Iterator, Mapping, Optional
@@ -30,15 +29,10 @@ def _loop() -> asyncio.AbstractEventLoop:
     return loop
 
 
-async def _resolve(*what: Any, **how: Any) -> Any:
-    return socket.getaddrinfo(*what, **how)
-
-
 @atexit.register
 def _release_all() -> None:
     held = [lease for lease in list(_held) if lease._process == os.getpid()]
     if held:
-        setattr(_loop(), "getaddrinfo", _resolve)  # the interpreter ends: no executor resolves names any more
         wait([asyncio.run_coroutine_threadsafe(lease._end(), _loop()) for lease in held])
 
 
@@ -91,6 +85,9 @@ class Lease(aio.LeaseBase):
     def release(self) -> bool:
         """Ends the renewal and gives the lock back. False: it was not held any more, or no server answers (it ends by
         itself)."""
+        if _loops.get(os.getpid()) is asyncio._get_running_loop():  # the destructor of something, in the thread of the loop
+            asyncio.ensure_future(self._end())
+            return False
         return bool(_run(self._end()))
 
     def __enter__(self) -> Lease:

@@ -9,15 +9,15 @@ from __future__ import annotations
 import asyncio
 import os
 import re
-import socket
 import ssl
 from contextlib import asynccontextmanager, suppress
 from typing import Any, AsyncIterator, Callable, Literal, Mapping, Optional, Sequence, Union
+from weakref import WeakKeyDictionary
 
 from . import _rules as rules
-from ._wire import Answer, Ask, Server, clock, encode, no_answer, parse_answer
+from ._connections import Connections
+from ._wire import Answer, Ask, Server, clock, no_answer
 from .errors import Locked, LockLost
-
 
 
 class Lost(rules.LostBase, asyncio.Event):
@@ -45,6 +45,7 @@ class ClientBase:
         self._tls = ssl.create_default_context(cafile=ca) if any(server.tls for server in self._servers) else None
         if self._tls is not None and certificate is not None:
             self._tls.load_cert_chain(*certificate)
+        self._connections: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[Server, Connections]] = WeakKeyDictionary()
 
     async def _acquire(self, kind: Callable[..., rules.T], resource: rules.Names, options: rules.Options) -> rules.T:
         """`kind`: of the lease."""
@@ -71,8 +72,9 @@ class ClientBase:
                 step = steps.send(answer)
                 if isinstance(step, Ask):
                     server = self._servers[self._in_use]
-                    answer = await self._ask(server, step, self._count > 1)
-                    if answer.status in (0, 429, 503):  # the next one, unless another request has moved on already
+                    answer = step.check(await self._ask(server, step, self._count > 1))
+                    failed = answer.status in (0, 429, 503) or step.insists and answer.status >= 400 and not answer.is_final
+                    if failed:  # the next one, unless another request has moved on already
                         self._in_use = (self._servers.index(server) + 1) % self._count
                 else:
                     await asyncio.sleep(step)
@@ -82,7 +84,7 @@ class ClientBase:
     async def _ask(self, server: Server, ask: Ask, probes: bool = False) -> Answer:
         """`probes`: a server that answers no health check while the request waits is given up."""
         sent = asyncio.Event()
-        work = asyncio.ensure_future(self._exchange(server, ask, sent))
+        work = asyncio.ensure_future(self._connections_to(server).exchange(ask, sent))
         limit = asyncio.ensure_future(self._give_up(server, ask, sent, probes))
         try:
             await asyncio.wait({work, limit}, return_when=asyncio.FIRST_COMPLETED)
@@ -93,7 +95,7 @@ class ClientBase:
 
     async def _give_up(self, server: Server, ask: Ask, sent: asyncio.Event, probes: bool) -> Answer:
         """Returns when no answer is to be waited for any more."""
-        until, health = clock() + ask.timeout, Ask("GET", "/healthz", self._timeout)
+        until, health = clock() + ask.timeout, Ask("GET", "/healthz", self._timeout, may_wait=True)
         while until > clock():
             await asyncio.sleep(min(until - clock(), self._timeout))
             if not sent.is_set():
@@ -102,26 +104,12 @@ class ClientBase:
                 return no_answer(f"{server.url}: it does not answer health checks", True)
         return no_answer(f"{server.url}: it does not answer in time", True)
 
-    async def _exchange(self, server: Server, ask: Ask, sent: asyncio.Event) -> Answer:
-        """On a connection of its own, which ends with it. Once it is `sent`, the request may be carried out."""
-        writer, data, answer = None, b"", None
-        try:
-            reader, writer = await (asyncio.open_unix_connection(server.socket_path) if server.socket_path else
-                                    asyncio.open_connection(server.host, server.port, ssl=server.tls and self._tls or None))
-            sent.set()
-            writer.write(encode(server, self._key, ask))
-            while answer is None:
-                more = await reader.read(65536)
-                data += more
-                answer = parse_answer(data, not more, ask.method)
-            return answer
-        except (OSError, UnicodeError) as error:
-            return no_answer(f"{server.url}: {error}", sent.is_set())
-        finally:
-            if writer is not None:
-                with suppress(OSError, TypeError):  # a forked child may have the connection, too; TypeError: uvloop
-                    writer.get_extra_info("socket").shutdown(socket.SHUT_RDWR)
-                writer.transport.abort()
+    def _connections_to(self, server: Server) -> Connections:
+        """Of the running loop: a connection belongs to the loop that opened it, also in a forked child."""
+        mine = self._connections.setdefault(asyncio.get_running_loop(), {})
+        if server not in mine:
+            mine[server] = Connections(server, self._key, self._tls)
+        return mine[server]
 
 
 class LeaseBase:
@@ -131,7 +119,16 @@ class LeaseBase:
     def __init__(self, client: ClientBase, wanted: rules.Wanted, grant: rules.Grant) -> None:
         self._client, self._wanted, self._grant, self._term, self._process = client, wanted, grant, grant.term, os.getpid()
         self.fence, self.resources, self.slot, self._released = grant.fence, wanted.resources, grant.slot, False
-        self._task = asyncio.ensure_future(client._run(rules.renewals(wanted, grant, client._count, client._timeout)))
+        self._task = asyncio.ensure_future(self._renew())
+
+    async def _renew(self) -> None:
+        """No error ends it: whatever it was, the lease may be renewed a moment later."""
+        while not self._term.lost():
+            try:
+                await self._client._run(rules.renewals(self._wanted, self._grant, self._client._count, self._client._timeout))
+            except Exception as error:
+                rules.LOG.error("renewal of %s: %r", self._wanted.resources, error)
+                await asyncio.sleep(self._grant.ttl / 10)
 
     @property
     def remaining(self) -> float:
