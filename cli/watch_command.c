@@ -103,6 +103,7 @@ int watch_command(struct client *client)
 			answer_fini(&answer);
 			return status;
 		}
+		bool is_same = is_state && strcmp(tag, answer.tag) == 0;
 		if (is_state)
 			strcpy(tag, answer.tag);
 		else if (answer.outcome != OUTCOME_DONE && !watch_may_go_on(client, &answer, &failing))
@@ -110,7 +111,7 @@ int watch_command(struct client *client)
 		uint64_t pause_us = answer.retry_after_ms * 1000 > PAUSE_US ? answer.retry_after_ms * 1000 : PAUSE_US;
 		if (answer.outcome != OUTCOME_DONE)
 			client_pause(client, clock_now_us() + pause_us);
-		else if (!is_state) /* a server may wait for less, or not at all (--max-wait-ms) */
+		else if (!is_state || is_same) /* a server may wait for less, or not at all (--max-wait-ms) */
 			client_pause(client, asked_us + PAUSE_US);
 		failing = failing && answer.outcome != OUTCOME_DONE;
 		answer_fini(&answer);

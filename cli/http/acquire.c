@@ -157,6 +157,7 @@ static void acquire_give_up(struct acquire *acquire, struct answer *ret_answer)
 		if (acquire->client->order == CLIENT_STOP)
 			acquire_take_back(acquire);
 		answer_read(ret_answer, 0, NULL, 0, "it does not answer in time");
+		ret_answer->is_lost = true;
 		return;
 	}
 	client_read(&acquire->client->main, ret_answer);
@@ -180,6 +181,7 @@ static void acquire_ask(struct acquire *acquire, uint64_t wait_ms, struct answer
 		client_read(&client->main, ret_answer);
 	else
 		acquire_give_up(acquire, ret_answer);
+	ret_answer->begun_us = acquire->begun_us;
 	client_cancel(client, &client->side);
 }
 
@@ -245,6 +247,7 @@ bool acquire_lease(struct acquire *acquire, struct lease *ret_lease, struct answ
 	uint64_t now_us = clock_now_us(), next_us = now_us, after_us = report_wait_after_us(client->arguments);
 	assert(client->read_order && client->order == CLIENT_GO_ON);
 	*ret_answer = (struct answer){.outcome = OUTCOME_UNAVAILABLE};
+	acquire->begun_us = now_us;
 	random_token(acquire->key);
 	acquire->key[TOKEN_LEN] = '\0';
 	acquire->report_us = after_us == UINT64_MAX ? UINT64_MAX : now_us + after_us;

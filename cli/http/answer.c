@@ -14,6 +14,7 @@
 #include "cli/base/cli_base.h"
 
 enum { LEASE_MAX_MS = 86400000 };
+#define WAITED_MAX_MS INT64_C(9007199254740991)
 
 /* Problems whose code decides the outcome. For others the HTTP status decides. */
 static const struct {
@@ -39,6 +40,13 @@ void answer_set(struct answer *answer, enum outcome outcome, const char *code, c
 		answer->detail[len - 1] = '\0'; /* the text becomes a part of a message */
 	report_clean(answer->code);
 	report_clean(answer->detail);
+}
+
+/* A 2xx that cannot be used counts as no answer. */
+static void answer_set_lost(struct answer *answer, const char *detail)
+{
+	answer_set(answer, OUTCOME_UNAVAILABLE, "strange", detail);
+	answer->is_lost = true;
 }
 
 bool answer_is_of_one(const struct answer *answer)
@@ -181,7 +189,7 @@ void answer_read(struct answer *ret_answer, long status, const char *body, size_
 	if (status < 200 || status > 299)
 		answer_read_problem(ret_answer, status);
 	else if (status != 204 && !json_is_object(ret_answer->json))
-		answer_set(ret_answer, OUTCOME_STRANGE, "strange", "the answer is not JSON");
+		answer_set_lost(ret_answer, "the answer is not JSON");
 }
 
 void answer_fini(struct answer *answer)
@@ -220,24 +228,56 @@ static bool answer_has_mode(const struct answer *answer, const struct arguments 
 	       (!slot || answer_read_slot(slot, arguments->slots, lease));
 }
 
-bool answer_lease(struct answer *answer, const struct arguments *arguments, const char *token, struct lease *ret_lease)
+/* Before the request was sent nothing can have waited for its lease. */
+static bool answer_has_waited(const struct answer *answer, uint64_t begun_us)
+{
+	const json_t *waited = json_object_get(answer->json, "waited_ms");
+	json_int_t waited_ms = json_integer_value(waited);
+	if (!waited)
+		return true;
+	if (!json_is_integer(waited) || waited_ms < 0 || waited_ms > WAITED_MAX_MS)
+		return false;
+	return begun_us == 0 || (uint64_t)waited_ms * 990 <= clock_now_us() - begun_us + 1000;
+}
+
+/* What is wrong with a lease; NULL: nothing. */
+static const char *answer_read_lease(const struct answer *answer, const struct arguments *arguments, const char *token,
+				     struct lease *lease)
 {
 	json_t *names = names_json(&arguments->names);
 	bool is_ours = json_equal(json_object_get(answer->json, names_member(&arguments->names)), names);
 	const char *its_token = answer_member(answer->json, "token");
+	json_int_t ttl_max_ms = arguments->ttl_ms > 0 ? (json_int_t)arguments->ttl_ms : LEASE_MAX_MS;
+	json_decref(names);
+	if (!is_ours)
+		return "the answer is for another resource";
+	if (!token_is_valid(its_token))
+		return "the answer has no valid token";
+	if (token && strcmp(token, its_token) != 0)
+		return "the answer has another token";
+	if (!answer_read_number(answer->json, "fence", INT64_C(9007199254740991), &lease->fence))
+		return "the answer has no valid fence";
+	if (!answer_read_number(answer->json, "ttl_ms", ttl_max_ms, &lease->ttl_ms))
+		return "ttl_ms of the answer is missing, or longer than the one asked for";
+	if (!answer_read_number(answer->json, "validity_ms", (json_int_t)lease->ttl_ms, &lease->validity_ms))
+		return "validity_ms of the answer is missing, or longer than its ttl_ms";
+	if (!answer_has_mode(answer, arguments, lease))
+		return "the answer has another mode or slot";
+	strcpy(lease->token, its_token);
+	return NULL;
+}
+
+bool answer_lease(struct answer *answer, const struct arguments *arguments, const char *token, struct lease *ret_lease)
+{
 	struct lease lease = {.sent_us = answer->sent_us};
 	assert(answer->outcome == OUTCOME_DONE);
-	json_decref(names);
-	if (!is_ours || !token_is_valid(its_token) || (token && strcmp(token, its_token) != 0) ||
-	    !answer_read_number(answer->json, "fence", INT64_C(9007199254740991), &lease.fence) ||
-	    !answer_read_number(answer->json, "ttl_ms", LEASE_MAX_MS, &lease.ttl_ms) ||
-	    !answer_read_number(answer->json, "validity_ms", LEASE_MAX_MS, &lease.validity_ms) ||
-	    lease.validity_ms > lease.ttl_ms || (arguments->ttl_ms > 0 && lease.ttl_ms > arguments->ttl_ms) ||
-	    !answer_has_mode(answer, arguments, &lease)) {
-		answer_set(answer, OUTCOME_STRANGE, "strange", "the answer is not a lease of redlockd");
+	const char *wrong = answer_read_lease(answer, arguments, token, &lease);
+	if (!wrong && !answer_has_waited(answer, answer->begun_us))
+		wrong = "waited_ms of the answer is longer than the request took";
+	if (wrong) {
+		answer_set_lost(answer, wrong);
 		return false;
 	}
-	strcpy(lease.token, its_token);
 	*ret_lease = lease;
 	return true;
 }
@@ -254,6 +294,8 @@ int answer_status(const struct answer *answer, const struct arguments *arguments
 		[OUTCOME_STRANGE] = EXIT_STATUS_STRANGE,
 	};
 	assert(answer->outcome <= OUTCOME_STRANGE);
+	if (answer->is_lost && strcmp(answer->code, "strange") == 0)
+		return EXIT_STATUS_STRANGE;
 	return answer->outcome == OUTCOME_HELD || answer->outcome == OUTCOME_SPLIT ? arguments->held_status
 										   : statuses[answer->outcome];
 }

@@ -30,9 +30,11 @@ struct answer {
 	char detail[ANSWER_DETAIL_MAX]; /* for people: one line without control characters */
 	uint64_t retry_after_ms;
 	bool is_busy;                    /* 429: not to be asked before retry_after_ms */
+	bool is_lost;                    /* the request may have been carried out: its answer is missing or unusable */
 	uint64_t place_kept_ms;          /* the wait may go on in its place for so long; 0: it has none */
 	uint64_t ttl_min_ms, ttl_max_ms; /* 400 because of ttl_ms: its bounds; 0: not understood */
 	uint64_t sent_us;                /* a time before the request was sent */
+	uint64_t begun_us;               /* … before the first request of this acquisition; 0: not of one */
 	char tag[ANSWER_TAG_MAX];        /* ETag; empty: none */
 	json_t *json;                    /* the body; NULL where there is none */
 };
@@ -58,7 +60,7 @@ void answer_set(struct answer *answer, enum outcome outcome, const char *code, c
 const char *answer_member(const json_t *object, const char *name);
 
 /* The lease in an answer to acquire (token NULL) or extend (the token that it must have). False: the answer becomes
- * OUTCOME_STRANGE. */
+ * OUTCOME_UNAVAILABLE, is_lost, and says what was wrong. */
 bool answer_lease(struct answer *answer, const struct arguments *arguments, const char *token, struct lease *ret_lease)
 	__attribute__((warn_unused_result));
 

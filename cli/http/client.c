@@ -336,6 +336,8 @@ static const char *client_explain_failure(const struct client_exchange *exchange
 		return "it does not speak TLS: use http://, or its port with TLS";
 	if (exchange->result == CURLE_GOT_NOTHING)
 		return "it closed the connection without an answer: is this a port of Redis, or one for https://?";
+	if (exchange->result == CURLE_OUT_OF_MEMORY || exchange->result == CURLE_WRITE_ERROR)
+		return "its answer is too long";
 	return exchange->error[0] == '\0' ? curl_easy_strerror(exchange->result) : exchange->error;
 }
 
@@ -348,6 +350,8 @@ static void client_read_failure(const struct client_exchange *exchange, struct a
 	assert(exchange->result != CURLE_OK);
 	curl_easy_getinfo(exchange->easy, CURLINFO_OS_ERRNO, &error);
 	answer_read(ret_answer, 0, NULL, 0, reason);
+	ret_answer->is_lost = exchange->result != CURLE_COULDNT_CONNECT &&
+			      exchange->result != CURLE_COULDNT_RESOLVE_HOST;
 	if (exchange->result == CURLE_COULDNT_CONNECT && error != 0) {
 		snprintf(text, sizeof text, "cannot connect: %s", strerror((int)error));
 		answer_set(ret_answer, OUTCOME_UNAVAILABLE, "unreachable", text);

@@ -15,6 +15,7 @@
 #include <assert.h>
 
 enum { PAUSE_MIN_MS = 50, PAUSE_MAX_MS = 1000, PAUSE_SPLIT_MS = 200, REQUEST_MAX_MS = 60000 };
+enum { AGAIN_US = 500000 }; /* the same is not asked more often, whatever the server answers */
 
 void wait_init(struct wait *wait, size_t servers, size_t server, uint64_t wait_ms, uint64_t now_us)
 {
@@ -54,9 +55,13 @@ static uint64_t wait_next_held(struct wait *wait, const struct answer *answer, u
 {
 	bool has_waited = wait->asked_ms >= PAUSE_MIN_MS && now_us - wait->asked_us >= wait->asked_ms * 1000 / 2;
 	assert(now_us >= wait->asked_us);
-	if ((has_waited || answer->place_kept_ms > 0) && now_us < wait->end_us)
-		return now_us;
-	return wait_until_us(wait, now_us + wait_pause_us(answer->retry_after_ms, random), now_us);
+	uint64_t soonest_us = wait->asked_us + AGAIN_US;
+	uint64_t next_us = has_waited || answer->place_kept_ms > 0
+				   ? now_us
+				   : now_us + wait_pause_us(answer->retry_after_ms, random);
+	if (next_us < soonest_us)
+		next_us = soonest_us;
+	return wait_until_us(wait, next_us, now_us);
 }
 
 /* The pause of a server that failed. Never shorter than the one that it named, and random, so that clients do not
@@ -89,6 +94,19 @@ static uint64_t wait_next_server(struct wait *wait, const struct answer *answer,
 	return until_us == UINT64_MAX ? 0 : wait_until_us(wait, until_us, now_us);
 }
 
+/* A lease may have been granted whose answer was lost: the request is sent once more, also if the wait is over. */
+static uint64_t wait_next_unanswered(struct wait *wait, const struct answer *answer, uint32_t random, uint64_t now_us)
+{
+	size_t asked = wait->server;
+	uint64_t next_us = wait_next_server(wait, answer, random, now_us);
+	wait->is_lost |= answer->is_lost;
+	if (next_us != 0 || !wait->is_lost || wait->is_repeated)
+		return next_us;
+	wait->is_repeated = true;
+	wait->server = asked;
+	return now_us;
+}
+
 uint64_t wait_next_us(struct wait *wait, const struct answer *answer, uint32_t random, uint64_t now_us)
 {
 	assert(wait->server < wait->servers && answer->outcome != OUTCOME_DONE);
@@ -96,7 +114,7 @@ uint64_t wait_next_us(struct wait *wait, const struct answer *answer, uint32_t r
 	case OUTCOME_HELD: return wait_next_held(wait, answer, random, now_us);
 	case OUTCOME_SPLIT: return wait_until_us(wait, now_us + wait_pause_us(PAUSE_SPLIT_MS, random), now_us);
 	case OUTCOME_UNAVAILABLE:
-	case OUTCOME_UNTRUSTED: return wait_next_server(wait, answer, random, now_us);
+	case OUTCOME_UNTRUSTED: return wait_next_unanswered(wait, answer, random, now_us);
 	default: return 0;
 	}
 }

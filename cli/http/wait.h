@@ -15,6 +15,7 @@
 struct wait {
 	uint64_t end_us;             /* the end of the wait */
 	bool none;                   /* --no-wait */
+	bool is_lost, is_repeated;   /* an answer was lost; it was asked for once more after the end */
 	size_t servers, server;      /* their number; the one to ask */
 	uint64_t asked_us, asked_ms; /* the last request: its time, and its wait_ms */
 	struct {

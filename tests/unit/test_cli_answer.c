@@ -28,10 +28,10 @@ static const struct {
 	{0, "", OUTCOME_UNAVAILABLE, "unreachable", "no answer"},
 	{204, "", OUTCOME_DONE, "", ""},
 	{200, "{}", OUTCOME_DONE, "", ""},
-	{200, "<html>", OUTCOME_STRANGE, "strange", "the answer is not JSON"},
-	{200, "[]", OUTCOME_STRANGE, "strange", "the answer is not JSON"},
-	{200, "{\"a\":1,\"a\":2}", OUTCOME_STRANGE, "strange", "the answer is not JSON"},
-	{200, "", OUTCOME_STRANGE, "strange", "the answer is not JSON"},
+	{200, "<html>", OUTCOME_UNAVAILABLE, "strange", "the answer is not JSON"},
+	{200, "[]", OUTCOME_UNAVAILABLE, "strange", "the answer is not JSON"},
+	{200, "{\"a\":1,\"a\":2}", OUTCOME_UNAVAILABLE, "strange", "the answer is not JSON"},
+	{200, "", OUTCOME_UNAVAILABLE, "strange", "the answer is not JSON"},
 	{302, "", OUTCOME_STRANGE, "strange", "HTTP status 302, and the answer is not from redlockd"},
 	{502, "<html>", OUTCOME_UNAVAILABLE, "strange", "HTTP status 502, and the answer is not from redlockd"},
 	{409, "<html>", OUTCOME_STRANGE, "strange", "HTTP status 409, and the answer is not from redlockd"},
@@ -162,6 +162,9 @@ static const char *const no_leases[] = {
 	LEASE("a", TOKEN, ",\"fence\":1,\"ttl_ms\":30000"),
 	LEASE("a", TOKEN, ",\"fence\":1,\"ttl_ms\":30000,\"validity_ms\":\"29697\""),
 	LEASE("a", TOKEN, ",\"fence\":1,\"ttl_ms\":30000,\"validity_ms\":-1"),
+	LEASE("a", TOKEN, ",\"fence\":1,\"ttl_ms\":30000,\"validity_ms\":30001"),
+	LEASE("a", TOKEN, ",\"fence\":1,\"waited_ms\":-1" TIMES),
+	LEASE("a", TOKEN, ",\"fence\":1,\"waited_ms\":1.5" TIMES),
 	LEASE("a", TOKEN, ",\"fence\":1,\"ttl_ms\":30000,\"validity_ms\":9223372036854775807"),
 };
 
@@ -171,7 +174,8 @@ START_TEST(no_lease)
 	struct lease lease = {.token = "as it was"};
 	ck_assert_int_eq(answer.outcome, OUTCOME_DONE);
 	ck_assert(!answer_lease(&answer, &of_a, NULL, &lease));
-	ck_assert_int_eq(answer.outcome, OUTCOME_STRANGE);
+	ck_assert_int_eq(answer.outcome, OUTCOME_UNAVAILABLE);
+	ck_assert(answer.is_lost);
 	ck_assert_str_eq(lease.token, "as it was");
 	answer_fini(&answer);
 }

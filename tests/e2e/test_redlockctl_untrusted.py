@@ -1,0 +1,87 @@
+"""redlockctl counts an answer only if it is the answer to what was asked. Anything else is as if no answer had come."""
+
+import json
+
+import pytest
+
+from ctl import ctl
+from fake_redlockd import TOKEN, fake  # noqa: F401
+
+
+def changed(status=201, **members):
+    def answer(call):
+        ttl_ms = call.body.get("ttl_ms", 30000)
+        lease = {"resource": call.body.get("resource"), "token": TOKEN, "fence": 7, "ttl_ms": ttl_ms, "validity_ms": ttl_ms - 10}
+        call.answer(status, {**lease, **members})
+    return answer
+
+
+def first(wrong, right=changed(200)):
+    left = [wrong]
+
+    def answer(call):
+        (left.pop() if left else right)(call)
+    return answer
+
+
+def cut(call):
+    """The connection ends inside the headers."""
+    call.connection.sendall(b"HTTP/1.1 201 Created\r\nContent-Ty")
+
+
+WRONG = {
+    "resource": (changed(resource="another"), "another resource"),
+    "token": (changed(token="x" * 40), "no valid token"),
+    "fence": (changed(fence=0), "no valid fence"),
+    "ttl": (changed(ttl_ms=3600000), "ttl_ms of the answer"),
+    "validity": (changed(validity_ms=30001), "validity_ms of the answer"),
+    "waited": (changed(waited_ms=3600000), "waited_ms of the answer"),
+    "cut": (cut, ""),
+}
+
+
+@pytest.mark.parametrize("command", [["acquire"], ["run", "--no-wait"], ["run"]], ids=" ".join)
+@pytest.mark.parametrize("wrong", WRONG)
+def test_an_unusable_answer_is_asked_for_again_with_the_same_key(fake, resource, wrong, command):
+    server = fake(acquire=first(WRONG[wrong][0]))
+    done = ctl(command[0], resource, *command[1:], *(["--", "true"] if command[0] == "run" else []), server=server)
+    assert done.returncode == 0, done.stderr
+    calls = server.of("acquire")
+    assert len(calls) == 2 and len({call.headers["idempotency-key"] for call in calls}) == 1
+    without_wait = [{name: value for name, value in call.body.items() if name != "wait_ms"} for call in calls]
+    assert without_wait[0] == without_wait[1]
+
+
+@pytest.mark.parametrize("wrong", [wrong for wrong in WRONG if wrong != "cut"])
+def test_the_message_says_what_was_wrong(fake, resource, wrong):
+    answer, words = WRONG[wrong]
+    server = fake(acquire=answer)
+    done = ctl("acquire", resource, server=server)
+    assert done.returncode == 76 and words in done.stderr and done.stdout == "", done
+
+
+@pytest.mark.parametrize("wrong", [changed(200, token="0" * 40), changed(200, validity_ms=90000), changed(200, resource="another")])
+def test_an_extension_that_is_not_the_one_asked_for_moves_on(fake, resource, wrong):
+    one, other = fake(extend=wrong), fake(extend=changed(200))
+    done = ctl("extend", resource, "--token", TOKEN, "--json", server=f"{one.address},{other.address}")
+    assert done.returncode == 0 and json.loads(done.stdout)["validity_ms"] <= 29990, done.stderr
+    assert len(one.of("extend")) == len(other.of("extend")) == 1
+
+
+@pytest.mark.parametrize("members", [{}, {"place_kept_ms": 2000}, {"retry_after_ms": 1}])
+def test_refusals_at_once_are_no_storm(fake, resource, members):
+    server = fake(acquire=lambda call: call.problem(409, "locked", **members))
+    done = ctl("run", resource, "--wait", "3s", "--", "true", server=server)
+    assert done.returncode == 75 and len(server.of("acquire")) <= 8, len(server.of("acquire"))
+
+
+def test_a_long_body_is_called_long(fake, resource):
+    server = fake(state=lambda call: call.answer(200, {"x": "y" * (9 << 20)}))
+    done = ctl("status", resource, server=server)
+    assert done.returncode != 0 and "its answer is too long" in done.stderr, done.stderr
+
+
+def test_a_long_header_is_called_long(fake, resource):
+    server = fake(state=lambda call: call.answer(200, {}, X_Long="y" * 400000))
+    done = ctl("status", resource, server=server)
+    assert done.returncode != 0 and "its answer is too long" in done.stderr, done.stderr
