@@ -210,9 +210,20 @@ static int command_extend(struct client *client)
 	const struct arguments *arguments = client->arguments;
 	struct lease lease;
 	assert(arguments->token[0] != '\0');
-	struct answer answer = commands_ask(client, client_request_extend(arguments, arguments->token, arguments->ttl_ms));
-	if (answer.outcome != OUTCOME_DONE || !answer_lease(&answer, arguments, arguments->token, &lease))
-		return print_failure(client, &answer);
+	struct client_request request = client_request_extend(arguments, arguments->token, arguments->ttl_ms);
+	struct answer answer;
+	bool extended = false;
+	for (size_t left = arguments->servers.count; !extended; left--) {
+		answer = client_ask(client, 1, &request, arguments->timeout_ms * 1000, false);
+		extended = answer.outcome == OUTCOME_DONE && answer_lease(&answer, arguments, arguments->token, &lease);
+		client_note(client, &answer);
+		if (!extended && (left == 1 || !answer_is_of_one(&answer)))
+			return print_failure(client, &answer);
+		if (!extended) {
+			answer_fini(&answer);
+			client_next_server(client);
+		}
+	}
 	print_lease(client, &lease, answer_member(answer.json, "owner"), false);
 	return commands_end(&answer);
 }

@@ -20,13 +20,14 @@ enum { LEASE_MAX_MS = 86400000 };
 static const struct {
 	enum problem problem;
 	enum outcome outcome;
+	long status; /* of redlockd for it; 0: several */
 } outcomes[] = {
-	{PROBLEM_LOCKED, OUTCOME_HELD},
-	{PROBLEM_SPLIT_VOTE, OUTCOME_SPLIT},
-	{PROBLEM_NOT_OWNER, OUTCOME_LOST},
-	{PROBLEM_LEASE_EXPIRED, OUTCOME_LOST},
-	{PROBLEM_INVALID_REQUEST, OUTCOME_INVALID},
-	{PROBLEM_BODY_TOO_LARGE, OUTCOME_INVALID}, /* all that are too large have one code */
+	{PROBLEM_LOCKED, OUTCOME_HELD, 0},
+	{PROBLEM_SPLIT_VOTE, OUTCOME_SPLIT, 0},
+	{PROBLEM_NOT_OWNER, OUTCOME_LOST, 409},
+	{PROBLEM_LEASE_EXPIRED, OUTCOME_LOST, 410},
+	{PROBLEM_INVALID_REQUEST, OUTCOME_INVALID, 0},
+	{PROBLEM_BODY_TOO_LARGE, OUTCOME_INVALID, 0}, /* all that are too large have one code */
 };
 
 void answer_set(struct answer *answer, enum outcome outcome, const char *code, const char *detail)
@@ -67,7 +68,8 @@ bool answer_is_expired(const struct answer *answer)
 static enum outcome answer_outcome(const char *code, long status)
 {
 	for (size_t i = 0; i < sizeof outcomes / sizeof *outcomes; i++)
-		if (strcmp(code, problem_code(outcomes[i].problem)) == 0)
+		if (strcmp(code, problem_code(outcomes[i].problem)) == 0 &&
+		    (outcomes[i].status == 0 || outcomes[i].status == status))
 			return outcomes[i].outcome;
 	if (status >= 500 || status == 429)
 		return OUTCOME_UNAVAILABLE;

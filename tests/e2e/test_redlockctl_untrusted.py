@@ -44,7 +44,7 @@ WRONG = {
 @pytest.mark.parametrize("wrong", WRONG)
 def test_an_unusable_answer_is_asked_for_again_with_the_same_key(fake, resource, wrong, command):
     server = fake(acquire=first(WRONG[wrong][0]))
-    done = ctl(command[0], resource, *command[1:], *(["--", "true"] if command[0] == "run" else []), server=server)
+    done = ctl(command[0], resource, "--ttl", "30s", *command[1:], *(["--", "true"] if command[0] == "run" else []), server=server)
     assert done.returncode == 0, done.stderr
     calls = server.of("acquire")
     assert len(calls) == 2 and len({call.headers["idempotency-key"] for call in calls}) == 1
@@ -56,7 +56,7 @@ def test_an_unusable_answer_is_asked_for_again_with_the_same_key(fake, resource,
 def test_the_message_says_what_was_wrong(fake, resource, wrong):
     answer, words = WRONG[wrong]
     server = fake(acquire=answer)
-    done = ctl("acquire", resource, server=server)
+    done = ctl("acquire", resource, "--ttl", "30s", server=server)
     assert done.returncode == 76 and words in done.stderr and done.stdout == "", done
 
 

@@ -45,6 +45,8 @@ static const struct {
 	 "held by a?[2Jb??c"},
 	{409, "{\"code\":\"not-owner\",\"detail\":\"x\"}", OUTCOME_LOST, "not-owner", "x"},
 	{410, "{\"code\":\"lease-expired\",\"detail\":\"x\"}", OUTCOME_LOST, "lease-expired", "x"},
+	{503, "{\"code\":\"not-owner\",\"detail\":\"x\"}", OUTCOME_UNAVAILABLE, "not-owner", "x"},
+	{409, "{\"code\":\"lease-expired\",\"detail\":\"x\"}", OUTCOME_STRANGE, "lease-expired", "x"},
 	{503, "{\"code\":\"no-quorum\",\"detail\":\"x\"}", OUTCOME_UNAVAILABLE, "no-quorum", "x"},
 	{503, "{\"code\":\"split-vote\",\"detail\":\"x\"}", OUTCOME_SPLIT, "split-vote", "x"},
 	{503, "{\"code\":\"draining\",\"detail\":\"x\"}", OUTCOME_UNAVAILABLE, "draining", "x"},
