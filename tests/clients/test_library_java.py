@@ -219,7 +219,7 @@ def test_the_end_of_a_block_that_lost_its_lease(fake, java):
     server = fake(extend=lambda call: call.problem(409, "not-owner"))
     lines = java.run("""
         RedlockdClient client = RedlockdClient.builder(arguments[0]).build();
-        Options options = new Options().ttl(Duration.ofMillis(600));
+        Options options = new Options().ttl(Duration.ofMillis(3000));
         try (Lease lease = client.lock("x", options)) {
             lease.awaitLost(Duration.ofSeconds(Long.MAX_VALUE));
             throw new IllegalStateException("mine");
