@@ -66,19 +66,55 @@ def add_one(path):
         file.write(str(number + 1))
 
 
-def bare_pair(command):
-    """Milliseconds of a pair on one connection that is kept, without the library."""
-    url, ca = urllib.parse.urlsplit(command["server"]), command.get("ca")
-    connection = http.client.HTTPSConnection(url.netloc, context=ssl.create_default_context(cafile=ca)) if ca else http.client.HTTPConnection(url.netloc)
+def per_pair(command, begun):
+    return {"milliseconds": 1000 * (time.perf_counter() - begun) / command["times"]}
+
+
+def address_of(command):
+    """Host, port, and a context of TLS or None."""
+    url = urllib.parse.urlsplit(command["server"])
+    context = ssl.create_default_context(cafile=command.get("ca")) if url.scheme == "https" else None
+    return url.hostname, url.port, context
+
+
+def bare(command):
+    """The requests of a pair on one kept connection of http.client."""
+    host, port, context = address_of(command)
+    connection = http.client.HTTPConnection(host, port)
+    if context:
+        connection = http.client.HTTPSConnection(host, port, context=context)
 
     def ask(method, headers):
         connection.request(method, "/locks", json.dumps({"resource": command["resource"]}), headers)
-        return connection.getresponse().read()
-    began = time.monotonic()
+        content = connection.getresponse().read()
+        return json.loads(content) if content else None
+    connection.connect()
+    begun = time.perf_counter()
     for _ in range(command["times"]):
-        lease = json.loads(ask("POST", {"Idempotency-Key": os.urandom(16).hex()}))
+        lease = ask("POST", {"Idempotency-Key": os.urandom(16).hex()})
         ask("DELETE", {"Lock-Token": lease["token"]})
-    return 1000 * (time.monotonic() - began) / command["times"]
+    return per_pair(command, begun)
+
+
+async def bare_aio(command):
+    """The same with the streams of asyncio."""
+    host, port, context = address_of(command)
+    reader, writer = await asyncio.open_connection(host, port, ssl=context)
+
+    async def ask(method, header):
+        content = json.dumps({"resource": command["resource"]}).encode()
+        head = f"{method} /locks HTTP/1.1\r\nHost: {host}:{port}\r\nContent-Length: {len(content)}\r\n{header}\r\n\r\n"
+        writer.write(head.encode() + content)
+        lines = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1").lower().split("\r\n")
+        fields = dict(line.split(": ", 1) for line in lines[1:-2])
+        answer = await reader.readexactly(int(fields.get("content-length", 0)))
+        return json.loads(answer) if answer else None
+    begun = time.perf_counter()
+    for _ in range(command["times"]):
+        lease = await ask("POST", f"Idempotency-Key: {os.urandom(16).hex()}")
+        await ask("DELETE", f"Lock-Token: {lease['token']}")
+    writer.close()
+    return per_pair(command, begun)
 
 
 def carry_out(state, command):
@@ -123,12 +159,12 @@ def carry_out(state, command):
     if do == "force":
         return client.force(command["resource"], command.get("fence")) or {}
     if do == "pairs":
-        began = time.monotonic()
+        begun = time.perf_counter()
         for _ in range(command["times"]):
-            client.acquire(command["resource"]).release()
-        return {"milliseconds": 1000 * (time.monotonic() - began) / command["times"]}
+            client.try_acquire(command["resource"]).release()
+        return per_pair(command, begun)
     if do == "bare":
-        return {"milliseconds": bare_pair(command)}
+        return bare(command)
     if do == "time":
         return {"time": time.time()}
     raise ValueError(do)
@@ -142,7 +178,8 @@ def answer(state, command):
 
 
 def threads():
-    """What may be interrupted runs in the main thread, as Python interrupts no other; the rest in threads of their own."""
+    """What may be interrupted runs in the main thread, as Python interrupts no other; the rest in threads of their
+    own."""
     state, foreground = State(redlockd), queue.Queue()
 
     def read():
@@ -200,13 +237,15 @@ async def carry_out_aio(state, command):
             if left == 0:
                 return {"state": found}
             say(command, state=found, more=True)
-    if do == "pairs":
-        began = time.monotonic()
-        for _ in range(command["times"]):
-            await (await client.acquire(command["resource"])).release()
-        return {"milliseconds": 1000 * (time.monotonic() - began) / command["times"]}
     if do == "force":
         return await client.force(command["resource"], command.get("fence")) or {}
+    if do == "pairs":
+        begun = time.perf_counter()
+        for _ in range(command["times"]):
+            await (await client.try_acquire(command["resource"])).release()
+        return per_pair(command, begun)
+    if do == "bare":
+        return await bare_aio(command)
     return carry_out(state, command)
 
 

@@ -10,9 +10,9 @@
 """
 
 from ._threads import Client, Lease, Lost
-from .errors import (Draining, Error, Forbidden, InvalidRequest, LeaseExpired, Locked, LockLost, MethodNotAllowed, NoAnswer, NoQuorum,
-                     NotFound, NotOwner, SplitVote, TooLarge, TooManyRequests, Unauthorized)
+from .errors import (Draining, Error, Forbidden, InvalidRequest, LeaseExpired, Locked, LockLost, MethodNotAllowed,
+                     NoAnswer, NoQuorum, NotFound, NotOwner, SplitVote, TooLarge, TooManyRequests, Unauthorized)
 
-__all__ = ["Client", "Draining", "Error", "Forbidden", "InvalidRequest", "Lease", "LeaseExpired", "LockLost", "Locked", "Lost",
-           "MethodNotAllowed", "NoAnswer", "NoQuorum", "NotFound", "NotOwner", "SplitVote", "TooLarge", "TooManyRequests",
-           "Unauthorized"]
+__all__ = ["Client", "Draining", "Error", "Forbidden", "InvalidRequest", "Lease", "LeaseExpired", "LockLost", "Locked",
+           "Lost", "MethodNotAllowed", "NoAnswer", "NoQuorum", "NotFound", "NotOwner", "SplitVote", "TooLarge",
+           "TooManyRequests", "Unauthorized"]

@@ -7,15 +7,15 @@
 from __future__ import annotations
 
 import asyncio
-import os
+import logging
 import re
 import ssl
 from contextlib import asynccontextmanager, suppress
 from typing import Any, AsyncIterator, Callable, Literal, Mapping, Optional, Sequence, Union
-from weakref import WeakKeyDictionary
 
 from . import _rules as rules
-from ._connections import Connections
+from ._log import log
+from ._pool import Pool, Request, close_at_the_end
 from ._wire import Answer, Ask, Server, clock, no_answer
 from .errors import Locked, LockLost
 
@@ -31,9 +31,11 @@ class Lost(rules.LostBase, asyncio.Event):
 
 
 class ClientBase:
-    """`servers`: `https://host:port`, `http://host:port` or `unix:/path`, in the order of preference. `key`: an API key.
-    `timeout`: seconds that a server may take to answer, beside what the request waits for. `ca`: a file of authorities for
-    HTTPS. `certificate`: the files of a client certificate and of its key."""
+    """`servers`: `https://host:port`, `http://host:port` or `unix:/path`, in the order of preference. `key`: an API
+    key. `timeout`: seconds that a server may take to answer, beside what the request waits for. `ca`: a file of
+    authorities for HTTPS. `certificate`: the files of a client certificate and of its key."""
+
+    _loop_ends = True  # before the program does
 
     def __init__(self, servers: Union[str, Sequence[str]] = "http://127.0.0.1:8080", *, key: Optional[str] = None,
                  owner: Optional[str] = None, timeout: float = 5.0, ca: Optional[str] = None,
@@ -45,90 +47,151 @@ class ClientBase:
         self._tls = ssl.create_default_context(cafile=ca) if any(server.tls for server in self._servers) else None
         if self._tls is not None and certificate is not None:
             self._tls.load_cert_chain(*certificate)
-        self._connections: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[Server, Connections]] = WeakKeyDictionary()
+        self._pools: dict[asyncio.AbstractEventLoop, list[Pool]] = {}
 
-    async def _acquire(self, kind: Callable[..., rules.T], resource: rules.Names, options: rules.Options) -> rules.T:
+    def _pools_of_the_loop(self) -> list[Pool]:
+        """A forked child has another loop, and so connections of its own."""
+        loop = asyncio.get_running_loop()
+        pools = self._pools.get(loop)
+        if pools is None:
+            pools = [Pool(server, self._tls, self._key, self._timeout) for server in self._servers]
+            if self._loop_ends:
+                end: Any = close_at_the_end(pools)
+                with suppress(StopIteration):  # its first step makes it known to the loop
+                    end.__anext__().send(None)
+                pools[0].end = end
+            self._pools = {**{known: its for known, its in self._pools.items() if not known.is_closed()}, loop: pools}
+        return pools
+
+    async def _acquire(self, kind: Callable[[Holding], rules.T], resource: rules.Names,
+                       options: rules.Options) -> rules.T:
         """`kind`: of the lease."""
         options.setdefault("owner", self._owner)
         wanted = rules.Wanted(resource, **options)
         acquisition = rules.Acquisition(wanted, self._count, self._timeout)
         try:
-            return kind(self, wanted, await self._run(acquisition.steps()))
-        except BaseException:  # CancelledError, too
-            if acquisition.unknown:
-                await asyncio.shield(self._run(acquisition.take_back()))  # also if it is cancelled again
+            return kind(Holding(self, wanted, await self._run(acquisition.steps())))
+        except BaseException as error:  # CancelledError, too
+            if acquisition.unknown and not isinstance(error, GeneratorExit):
+                await self._run(acquisition.take_back(), True)
             raise
 
-    async def _try(self, kind: Callable[..., rules.T], resource: rules.Names, options: rules.Options) -> Optional[rules.T]:
+    async def _try(self, kind: Callable[[Holding], rules.T], resource: rules.Names,
+                   options: rules.Options) -> Optional[rules.T]:
         options["wait"] = 0.0
         with suppress(Locked):
             return await self._acquire(kind, resource, options)
         return None
 
-    async def _run(self, steps: rules.Steps[rules.T]) -> rules.T:
+    async def _run(self, steps: rules.Steps[rules.T], to_the_end: bool = False) -> rules.T:
+        """`to_the_end`: if this task is cancelled, as all tasks are at the end of asyncio.run(), the steps go on, and
+        the cancellation is raised at their end."""
         answer: Any = None
+        index, failed, cancelled = 0, False, False
         try:
             while True:
                 step = steps.send(answer)
-                if isinstance(step, Ask):
-                    server = self._servers[self._in_use]
-                    answer = step.check(await self._ask(server, step, self._count > 1))
-                    failed = answer.status in (0, 429, 503) or step.insists and answer.status >= 400 and not answer.is_final
-                    if failed:  # the next one, unless another request has moved on already
-                        self._in_use = (self._servers.index(server) + 1) % self._count
-                else:
+                if not isinstance(step, Ask):
                     await asyncio.sleep(step)
+                    continue
+                index = (index + 1) % self._count if failed else self._in_use
+                pool = self._pools_of_the_loop()[index]
+                if to_the_end:
+                    answer, was_cancelled = await pool.answer_to_the_end(pool.request(step))
+                    cancelled |= was_cancelled
+                else:
+                    answer = await self._ask(pool, step)
+                failed = step.failed(answer)
+                if failed and self._in_use == index:  # no other request has moved on already
+                    self._in_use = (index + 1) % self._count
         except StopIteration as end:
+            if cancelled:
+                raise asyncio.CancelledError from None
             return end.value  # type: ignore[no-any-return]
 
-    async def _ask(self, server: Server, ask: Ask, probes: bool = False) -> Answer:
-        """`probes`: a server that answers no health check while the request waits is given up."""
-        sent = asyncio.Event()
-        work = asyncio.ensure_future(self._connections_to(server).exchange(ask, sent))
-        limit = asyncio.ensure_future(self._give_up(server, ask, sent, probes))
+    async def _ask(self, pool: Pool, ask: Ask) -> Answer:
+        request = pool.request(ask)
+        if not ask.waits or self._count == 1:
+            return await pool.answer(request)
+        probes = asyncio.ensure_future(self._probe(pool, request))
         try:
-            await asyncio.wait({work, limit}, return_when=asyncio.FIRST_COMPLETED)
-            return (work if work.done() else limit).result()
+            return await pool.answer(request)
         finally:
-            work.cancel()
-            limit.cancel()
+            probes.cancel()
 
-    async def _give_up(self, server: Server, ask: Ask, sent: asyncio.Event, probes: bool) -> Answer:
-        """Returns when no answer is to be waited for any more."""
-        until, health = clock() + ask.timeout, Ask("GET", "/healthz", self._timeout, may_wait=True)
-        while until > clock():
-            await asyncio.sleep(min(until - clock(), self._timeout))
-            if not sent.is_set():
-                return no_answer(f"{server.url}: no connection in time", False)
-            if probes and until > clock() and not (await self._ask(server, health)).status:
-                return no_answer(f"{server.url}: it does not answer health checks", True)
-        return no_answer(f"{server.url}: it does not answer in time", True)
+    async def _probe(self, pool: Pool, request: Request) -> None:
+        """Gives the request up if its server answers no health check while it waits."""
+        while True:
+            await asyncio.sleep(self._timeout)
+            health = pool.request(Ask("GET", "/healthz", self._timeout), True)
+            if not (await pool.answer(health)).status:
+                request.finish(no_answer(f"{pool.server.url}: it does not answer health checks", True))
 
-    def _connections_to(self, server: Server) -> Connections:
-        """Of the running loop: a connection belongs to the loop that opened it, also in a forked child."""
-        mine = self._connections.setdefault(asyncio.get_running_loop(), {})
-        if server not in mine:
-            mine[server] = Connections(server, self._key, self._tls)
-        return mine[server]
+
+class Holding:
+    """A lease in the loop that renews it."""
+
+    def __init__(self, client: ClientBase, wanted: rules.Wanted, grant: rules.Grant) -> None:
+        self._client, self.wanted, self.grant, self.released = client, wanted, grant, False
+        self.kept = True  # also if nobody can release it any more
+        self.loop = asyncio.get_running_loop()
+        self._timer = self.loop.call_later(max(0.0, grant.renew_at - clock()), self._begin)
+        self._renewal: Optional[asyncio.Task[None]] = None
+        self._release: Optional[asyncio.Task[Any]] = None
+        self.on_end: Callable[[Holding], None] = lambda _: None
+
+    def _begin(self) -> None:
+        self._renewal = self.loop.create_task(self._renew())
+
+    async def _renew(self) -> None:
+        """Goes on after every exception, as the lease does."""
+        client, grant = self._client, self.grant
+        while True:
+            try:
+                return await client._run(rules.renewals(self.wanted, grant, client._count, client._timeout))
+            except Exception as error:
+                log(logging.ERROR, "renewal of %s: %r", self.wanted.resources, error)
+                await asyncio.sleep(grant.ttl / 10)
+
+    async def end(self) -> Optional[bool]:
+        """True: it was released. None: it was not held any more. From the first step on the lease does not count,
+        whatever the server answers."""
+        first, self.released = not self.released and self.grant.term.mine, True  # no forked child owns it
+        self.grant.term.lose(LockLost("the lease was released"))
+        if not first:
+            return False
+        self._timer.cancel()
+        if self._renewal is not None:
+            self._renewal.cancel()
+        client, self._release = self._client, asyncio.current_task()
+        steps = rules.release(self.wanted, self.grant.token, client._count, min(client._timeout, 2.0))
+        try:
+            return await client._run(steps, True)
+        finally:
+            self.on_end(self)
+
+    async def finish(self) -> None:
+        """Returns when the release is over, whoever began it."""
+        if self._release is None:
+            await self.end()
+        else:
+            await asyncio.wait({self._release})
+
+    async def leave(self, error: object) -> None:
+        """At the end of a block: raises the loss if the block itself ended well."""
+        why = None if error is not None or self.released else self.grant.term.lost()
+        refused = await self.end() is None and error is None
+        if why is not None or refused:
+            raise why or LockLost("the lease was not held any more when it was released")
 
 
 class LeaseBase:
-    """`fence` goes with each write to what the lock protects; `resources` are the names that the lease covers; `slot` is its
-    own of several `slots`. Made in the loop, where a task renews it."""
+    """`fence` goes with each write to what the lock protects; `resources` are the names that the lease covers; `slot`
+    is its own of several `slots`."""
 
-    def __init__(self, client: ClientBase, wanted: rules.Wanted, grant: rules.Grant) -> None:
-        self._client, self._wanted, self._grant, self._term, self._process = client, wanted, grant, grant.term, os.getpid()
-        self.fence, self.resources, self.slot, self._released = grant.fence, wanted.resources, grant.slot, False
-        self._task = asyncio.ensure_future(self._renew())
-
-    async def _renew(self) -> None:
-        """No error ends it: whatever it was, the lease may be renewed a moment later."""
-        while not self._term.lost():
-            try:
-                await self._client._run(rules.renewals(self._wanted, self._grant, self._client._count, self._client._timeout))
-            except Exception as error:
-                rules.LOG.error("renewal of %s: %r", self._wanted.resources, error)
-                await asyncio.sleep(self._grant.ttl / 10)
+    def __init__(self, holding: Holding) -> None:
+        self._holding, self._term = holding, holding.grant.term
+        self.fence, self.resources, self.slot = holding.grant.fence, holding.wanted.resources, holding.grant.slot
 
     @property
     def remaining(self) -> float:
@@ -141,41 +204,24 @@ class LeaseBase:
         if why is not None:
             raise LockLost(str(why), why.cause)
 
-    async def _end(self) -> Optional[bool]:
-        """True: it was released. None: it was not held any more. From the first step on the lease does not count, whatever the server answers."""
-        first, self._released = not self._released and self._process == os.getpid(), True  # no forked child owns it
-        self._term.lose(LockLost("the lease was released"))
-        if not first:
-            return False
-        self._task.cancel()
-        steps = rules.release(self._wanted, self._grant.token, self._client._count, min(self._client._timeout, 2.0))
-        return await asyncio.shield(self._client._run(steps))  # also if this task is cancelled
-
-    async def _leave(self, error: object) -> None:
-        """At the end of a block: raises the loss if the block itself ended well."""
-        why = None if error is not None or self._released else self._term.lost()
-        refused = await self._end() is None and error is None
-        if why is not None or refused:
-            raise why or LockLost("the lease was not held any more when it was released")
-
 
 class Lease(LeaseBase):
-    """A lease that a task renews until release(). `lost` is set when it cannot be relied on any more."""
+    """A lease that is renewed until release(). `lost` is set when it cannot be relied on any more."""
 
-    def __init__(self, client: ClientBase, wanted: rules.Wanted, grant: rules.Grant) -> None:
-        super().__init__(client, wanted, grant)
-        self.lost = Lost(grant.term)
+    def __init__(self, holding: Holding) -> None:
+        super().__init__(holding)
+        self.lost = Lost(self._term)
 
     async def release(self) -> bool:
         """Ends the renewal and gives the lock back. False: it was not held any more, or no server answers (it ends by
         itself)."""
-        return bool(await self._end())
+        return bool(await self._holding.end())
 
     async def __aenter__(self) -> Lease:
         return self
 
     async def __aexit__(self, _kind: object, error: object, _trace: object) -> None:
-        await self._leave(error)
+        await self._holding.leave(error)
 
 
 class Client(ClientBase):
@@ -183,13 +229,14 @@ class Client(ClientBase):
 
     @asynccontextmanager
     async def lock(self, resource: rules.Names, **options: rules.Unpack[rules.Options]) -> AsyncIterator[Lease]:
-        """A lock on one resource, or on all of several at once, for a block. Raises as acquire(), and LockLost at the end of
-        the block if the lease was lost meanwhile."""
+        """A lock on one resource, or on all of several at once, for a block. Raises as acquire(), and LockLost at the
+        end of the block if the lease was lost meanwhile."""
         async with await self._acquire(Lease, resource, options) as lease:
             yield lease
 
     async def acquire(self, resource: rules.Names, **options: rules.Unpack[rules.Options]) -> Lease:
-        """Raises Locked if somebody else has the lock until the wait is over. The lease is renewed until its release()."""
+        """Raises Locked if somebody else has the lock until the wait is over. The lease is renewed until its
+        release()."""
         return await self._acquire(Lease, resource, options)
 
     async def try_acquire(self, resource: rules.Names, **options: rules.Unpack[rules.Options]) -> Optional[Lease]:

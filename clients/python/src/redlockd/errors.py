@@ -1,11 +1,13 @@
-"""What goes wrong, as exceptions: one class for each `code` of docs/reference/errors.md, and two of the library's own."""
+"""The failures, as exceptions: one class for each `code` of docs/reference/errors.md, and two of the library's
+own."""
 
 import re
 from typing import Any, ClassVar, Mapping, Optional
 
 
 class Error(Exception):
-    """Base of all errors. `code` and `status` are those of the answer, `problem` is all of it. The name of a class is its code."""
+    """Base of all errors. `code` and `status` are those of the answer, `problem` is all of it. The name of a class is
+    its code."""
 
     code_of_class: ClassVar[str] = "error"
 
@@ -23,7 +25,8 @@ class NoAnswer(Error):
 
 
 class LockLost(Error):
-    """The lease cannot be relied on any more: stop the work. `cause` is the answer that said so, None if its time is over."""
+    """The lease cannot be relied on any more: stop the work. `cause` is the answer that said so, None if its time is
+    over."""
 
     def __init__(self, detail: str, cause: Optional[Error] = None) -> None:
         super().__init__(detail)
@@ -51,7 +54,8 @@ class MethodNotAllowed(Error):
 
 
 class Locked(Error):
-    """Somebody else has the lock, and the wait is over. `problem` may have `holder`, `retry_after_ms` and `resource`."""
+    """Somebody else has the lock, and the wait is over. `problem` may have `holder`, `retry_after_ms` and
+    `resource`."""
 
 
 class NotOwner(Error):
