@@ -1,11 +1,10 @@
 package io.github.redlockd;
 
 import io.github.redlockd.internal.Answer;
+import io.github.redlockd.internal.Threads;
 import java.security.SecureRandom;
 import java.util.Set;
-import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.ConcurrentHashMap;
-import java.util.concurrent.ExecutionException;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.locks.LockSupport;
 
@@ -21,6 +20,7 @@ final class Acquisition {
     private final Wanted wanted;
     private final long until;
     private String key = newKey();
+    private long begun = Term.clock(); // before the first request with this key
     private boolean unknown; // there may be a lease of which nobody knows
     private int failures; // in a row
 
@@ -52,6 +52,7 @@ final class Acquisition {
     /** Returns the lease, or throws why there is none. After an interrupt, nothing is left at the servers. */
     Lease run() throws InterruptedException {
         if (Thread.interrupted()) throw new InterruptedException();
+        Threads.ready();
         RUNNING.add(Thread.currentThread());
         try {
             return acquire();
@@ -67,7 +68,7 @@ final class Acquisition {
             long wait = Math.min(Math.max(until - sent, 0), WAIT_MAX);
             boolean known = !unknown;
             unknown = true;
-            Answer answer = checked(await(servers.ask(wanted.post(key, wait, wait + servers.timeout))));
+            Answer answer = servers.ask(wanted.post(key, wait, wait + servers.timeout, begun));
             boolean early = Term.clock() - sent < wait - Term.SECOND / 2;
             if (isGrant(answer)) {
                 Lease lease = new Lease(servers, wanted, answer, sent);
@@ -75,36 +76,19 @@ final class Acquisition {
                 if (!lease.isLost()) return lease;
                 lease.release();
                 key = newKey();
+                begun = Term.clock();
                 answer = Answer.none("the lease came too late to be used", false);
             } else if (answer.status == 409 || known && (answer.status != 0 && answer.status != 503 || !answer.sent)) {
                 unknown = false;
             }
-            pause(answer, early);
-        }
-    }
-
-    /** An interrupt closes the connection. */
-    private static Answer await(CompletableFuture<Answer> answer) throws InterruptedException {
-        try {
-            return answer.get();
-        } catch (ExecutionException impossible) {
-            throw new AssertionError(impossible);
-        } finally {
-            answer.cancel(false);
+            pause(answer, early, sent);
         }
     }
 
     private static boolean isGrant(Answer answer) { return answer.status == 200 || answer.status == 201; }
 
-    /** A grant that is not whole is no answer of redlockd. */
-    private static Answer checked(Answer answer) {
-        boolean whole = answer.text("token", "").matches("[0-9a-f]{40}") && answer.number("fence") >= 0
-            && answer.number("ttl_ms") > 0 && answer.number("validity_ms") >= 0;
-        return isGrant(answer) && !whole ? Answer.none("a strange lease", true) : answer;
-    }
-
     /** Before the next request; throws the error if there is none. {@code early}: the wait of the last was not over. */
-    private void pause(Answer answer, boolean early) throws InterruptedException {
+    private void pause(Answer answer, boolean early, long sent) throws InterruptedException {
         boolean locked = answer.status == 409;
         failures = locked ? 0 : failures + 1;
         long left = until - Term.clock(), pause = servers.pause(answer, failures);
@@ -118,13 +102,14 @@ final class Acquisition {
         if (kept) pause = Math.min(pause, RANDOM.nextInt((int) Term.SECOND));
         if (locked && early && !kept)
             pause = Math.min(answer.retryAfter(), Term.SECOND) + RANDOM.nextInt((int) Term.SECOND);
-        TimeUnit.NANOSECONDS.sleep(Math.min(pause, left));
+        long least = locked ? sent + Term.LEAST - Term.clock() : 0;
+        TimeUnit.NANOSECONDS.sleep(Math.max(least, Math.min(pause, left)));
     }
 
     /** Nobody wants the lock any more: finds and releases the lease that may have been granted. */
     private void takeBack() {
         long limit = Math.min(servers.timeout, Term.SECOND);
-        Answer answer = checked(servers.askEach(wanted.post(key, 0, limit)).join());
+        Answer answer = servers.askEach(wanted.post(key, 0, limit, begun));
         if (isGrant(answer)) new Lease(servers, wanted, answer, Term.clock()).release();
     }
 }

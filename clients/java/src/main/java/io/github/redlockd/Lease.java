@@ -2,6 +2,7 @@ package io.github.redlockd;
 
 import io.github.redlockd.RedlockdException.LockLost;
 import io.github.redlockd.internal.Answer;
+import io.github.redlockd.internal.Ask;
 import io.github.redlockd.internal.Threads;
 import java.lang.System.Logger.Level;
 import java.time.Duration;
@@ -29,74 +30,102 @@ public final class Lease implements AutoCloseable {
     private final Answer grant;
     private final Term term;
     private final long ttl;
-    private volatile Future<?> renewing; // the timer or the request
-    private int failures; // of renewals in a row; they come one after the other
+    private volatile Future<?> timer; // of the next renewal
+    private volatile Ask renewal; // the request under way, or the last one
 
     /** From here on it is renewed. {@code sent}: the clock, read before the request was sent. */
     Lease(Servers servers, Wanted wanted, Answer grant, long sent) {
         this.servers = servers;
         this.wanted = wanted;
         this.grant = grant;
-        long waited = Math.max(grant.number("waited_ms"), 0) * Term.MILLISECOND;
-        long begin = sent + waited / 100 * 99; // the clocks may differ by a hundredth
-        ttl = grant.number("ttl_ms") * Term.MILLISECOND;
-        term = new Term(begin + grant.number("validity_ms") * Term.MILLISECOND, wanted.margin(ttl));
-        LOG.log(Level.DEBUG, "acquired " + wanted.resources + ", fence " + fence());
-        HELD.add(this);
+        long waited = Term.millis(Math.max(grant.number("waited_ms"), 0));
+        long begin = sent + Math.min(waited / 100 * 99, Term.clock() - sent); // the clocks may differ by a hundredth
+        ttl = Term.millis(grant.number("ttl_ms"));
+        term = new Term(begin + Term.millis(grant.number("validity_ms")), wanted.margin(ttl));
+        term.over.thenAccept(why -> {
+            if (why != BY_RELEASE) Threads.log(() -> log(Level.WARNING, "lease on {0} lost: {1}", why.getMessage()));
+        });
+        term.tell();
         renewAt(begin + ttl / 3);
-        term.over.thenAccept(this::end);
+        HELD.add(this);
+        log(Level.DEBUG, "acquired {0}, fence {1}", String.valueOf(fence()));
+    }
+
+    /** The resources are the first of what it says. An error of a handler is no reason to lose a lease. */
+    private void log(Level level, String format, String detail) {
+        try {
+            LOG.log(level, format, wanted.resources, detail);
+        } catch (Throwable error) {
+            // there is nobody to tell
+        }
     }
 
     static void releaseAll() {
-        CompletableFuture.allOf(HELD.stream().map(Lease::beginRelease).toArray(CompletableFuture[]::new)).join();
+        try {
+            CompletableFuture.allOf(HELD.stream().map(lease ->
+                CompletableFuture.runAsync(lease::release, lease.servers.background))
+                .toArray(CompletableFuture[]::new)).get(10, TimeUnit.SECONDS);
+        } catch (InterruptedException | ExecutionException | TimeoutException error) {
+            // the others end by themselves
+        }
     }
 
-    private void end(LockLost why) {
-        renewing.cancel(false);
-        if (why != BY_RELEASE) LOG.log(Level.WARNING, "lease on {0} lost: {1}", wanted.resources, why.getMessage());
-    }
-
-    /** Looks at the clock at the end of the lease at the latest: this tells the loss to those who wait for it. */
     private void renewAt(long due) {
-        renewing = Threads.after(Math.min(due - Term.clock(), term.remaining()), this::renew);
+        timer = Threads.after(due - Term.clock(), () -> servers.background.execute(this::renew));
     }
 
+    /** An error of any kind is a renewal that failed. */
     private void renew() {
-        if (term.lost() != null) return;
-        long sent = Term.clock();
-        long limit = Collections.min(List.of(ttl / 5, servers.timeout, 5 * Term.SECOND, term.remaining()));
-        CompletableFuture<Answer> renewal = servers.ask(wanted.put(grant.text("token", ""), ttl, limit));
-        renewing = renewal;
-        renewal.thenAccept(answer -> renewed(answer, sent));
+        long due = Term.clock() + ttl / 10;
+        try {
+            due = renewAtEach();
+        } catch (Throwable error) {
+            warn(error.toString());
+        }
+        if (term.lost() == null) renewAt(due);
     }
 
-    private void renewed(Answer answer, long sent) {
-        if (term.lost() != null) return;
-        if (answer.status == 200 && answer.number("validity_ms") >= 0) {
-            failures = 0;
-            term.extend(sent + answer.number("validity_ms") * Term.MILLISECOND);
-            renewAt(sent + ttl / 3);
-            return;
+    private void warn(String why) { Threads.log(() -> log(Level.WARNING, "renewal of {0}: {1}", why)); }
+
+    /** Asks each server until one renews; returns the time of the next renewal. */
+    private long renewAtEach() {
+        Servers.Round round = servers.new Round();
+        while (round.left() > 0 && term.lost() == null) {
+            long sent = Term.clock(), share = term.remaining() / round.left();
+            long limit = Collections.min(List.of(ttl / 5, servers.timeout, 5 * Term.SECOND, share));
+            renewal = wanted.put(grant.text("token", ""), ttl, limit);
+            if (term.lost() != null) break; // a release may have cancelled the last one
+            Answer answer = round.ask(renewal);
+            if (answer.status == 200) {
+                term.extend(sent + Term.millis(answer.number("validity_ms")));
+                return sent + ttl / 3;
+            }
+            RedlockdException error = RedlockdException.of(answer);
+            if (answer.saysLost()) term.lose(new LockLost("lease lost: " + error.getMessage(), error));
+            else if (term.lost() == null) warn(error.getMessage()); // the old end holds
         }
-        RedlockdException error = RedlockdException.of(answer);
-        if (answer.status == 409 || answer.status == 410) {
-            term.lose(new LockLost("lease lost: " + error.getMessage(), error));
-        } else { // the old end holds: again soon, at another server at once
-            LOG.log(Level.WARNING, "renewal of {0}: {1}", wanted.resources, error.getMessage());
-            renewAt(Term.clock() + (++failures % servers.count() != 0 ? 0 : ttl / 10));
-        }
+        return Term.clock() + ttl / 10;
     }
 
-    /** The status of the answer; 0 also if it was released before. From here on the lease does not count. */
-    private CompletableFuture<Integer> beginRelease() {
-        if (!HELD.remove(this)) return CompletableFuture.completedFuture(0);
+    /**
+     * Returns the answer; null if it was released before. From here on the lease does not count. Until the answer has
+     * come it is among those that the end of the program waits for.
+     */
+    private synchronized Answer giveBack() {
+        if (!HELD.contains(this)) return null;
         term.lose(BY_RELEASE);
-        return servers.askEach(wanted.delete(grant.text("token", ""), servers.timeout)).thenApply(answer -> {
-            boolean done = answer.status == 204;
-            String said = done ? "done" : RedlockdException.of(answer).getMessage();
-            LOG.log(done ? Level.DEBUG : Level.WARNING, "release of {0}: {1}", wanted.resources, said);
-            return answer.status;
-        });
+        timer.cancel(false);
+        if (renewal != null) renewal.cancel();
+        Answer answer;
+        try {
+            answer = servers.askEach(wanted.delete(grant.text("token", ""), servers.timeout));
+        } finally {
+            HELD.remove(this);
+        }
+        boolean done = answer.status == 204;
+        String said = done ? "done" : RedlockdException.of(answer).getMessage();
+        log(done ? Level.DEBUG : Level.WARNING, "release of {0}: {1}", said);
+        return answer;
     }
 
     /**
@@ -104,7 +133,10 @@ public final class Lease implements AutoCloseable {
      *
      * @return false if the lock was not held any more, or if no server answers: then the lease ends by itself
      */
-    public boolean release() { return beginRelease().join() == 204; }
+    public boolean release() {
+        Answer answer = giveBack();
+        return answer != null && answer.status == 204;
+    }
 
     /**
      * Releases at the end of a block. Throws {@link LockLost} if the lease was lost before, or is not held any more:
@@ -113,11 +145,11 @@ public final class Lease implements AutoCloseable {
      */
     @Override
     public void close() {
-        if (!HELD.contains(this)) return;
         LockLost why = term.lost();
-        int status = beginRelease().join();
+        Answer answer = giveBack();
+        if (answer == null) return;
         raise(why);
-        if (status == 409 || status == 410) raise(new LockLost("it was not held any more when it was released", null));
+        if (answer.saysLost()) raise(new LockLost("it was not held any more when it was released", null));
     }
 
     /**
@@ -133,7 +165,7 @@ public final class Lease implements AutoCloseable {
      * @return empty unless it was acquired with {@link Options#slots}
      */
     public OptionalInt slot() {
-        return grant.number("slot") < 0 ? OptionalInt.empty() : OptionalInt.of((int) grant.number("slot"));
+        return wanted.slots == 0 ? OptionalInt.empty() : OptionalInt.of((int) grant.number("slot"));
     }
 
     /**
@@ -187,7 +219,7 @@ public final class Lease implements AutoCloseable {
      */
     public void onLost(Runnable action) {
         term.over.thenAccept(why -> {
-            if (why != BY_RELEASE) Threads.POOL.execute(action);
+            if (why != BY_RELEASE) Threads.call(action);
         });
     }
 }

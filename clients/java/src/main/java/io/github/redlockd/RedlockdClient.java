@@ -3,6 +3,7 @@ package io.github.redlockd;
 import io.github.redlockd.RedlockdException.Locked;
 import io.github.redlockd.internal.Answer;
 import io.github.redlockd.internal.Ask;
+import io.github.redlockd.internal.Pool;
 import io.github.redlockd.internal.Server;
 import io.github.redlockd.internal.Tls;
 import java.nio.file.Path;
@@ -14,11 +15,12 @@ import java.util.Map;
 import java.util.Optional;
 import java.util.concurrent.Flow;
 import java.util.stream.Collectors;
+import java.util.stream.Stream;
 import javax.net.ssl.SSLContext;
 
 /**
- * A client of one cluster of redlockd. Safe for threads; one for each program is enough. It holds no connections, and
- * its threads are daemons that all clients share, so it need not be closed.
+ * A client of one cluster of redlockd. Safe for threads; one for each program is enough. It keeps connections for a
+ * while, and its threads are daemons that all clients share, so it need not be closed.
  *
  * <pre>{@code
  * RedlockdClient client = RedlockdClient.builder("https://a:8443", "https://b:8443").key(KEY).build();
@@ -162,7 +164,7 @@ public final class RedlockdClient {
     private void force(String resource, String condition) {
         String path = Wanted.PATH + "?force=true" + condition;
         Map<String, Object> names = Wanted.named(resource).names;
-        Answer answer = servers.askEach(new Ask("DELETE", path, servers.timeout, names, Map.of())).join();
+        Answer answer = servers.askEach(new Ask("DELETE", path, servers.timeout, names, Map.of()));
         if (answer.status != 204) throw RedlockdException.of(answer);
     }
 
@@ -248,7 +250,8 @@ public final class RedlockdClient {
         public RedlockdClient build() {
             boolean secure = servers.stream().anyMatch(Server::hasTls);
             SSLContext context = secure ? Tls.context(trust, certificate, certificateKey) : null;
-            return new RedlockdClient(new Servers(servers, key, timeout, context), owner);
+            Stream<Pool> pools = servers.stream().map(server -> new Pool(server, key, context));
+            return new RedlockdClient(new Servers(pools.collect(Collectors.toList()), timeout), owner);
         }
     }
 }

@@ -3,43 +3,85 @@ package io.github.redlockd;
 import io.github.redlockd.internal.Answer;
 import io.github.redlockd.internal.Ask;
 import io.github.redlockd.internal.Exchange;
-import io.github.redlockd.internal.Server;
+import io.github.redlockd.internal.Lanes;
+import io.github.redlockd.internal.Pool;
+import io.github.redlockd.internal.Threads;
 import java.util.List;
 import java.util.Map;
 import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.Future;
 import java.util.concurrent.ThreadLocalRandom;
-import javax.net.ssl.SSLContext;
 
 /** The servers in their order, which one is in use, and how they are asked. Safe for threads. */
 final class Servers {
     final long timeout; // nanoseconds that a server may take to answer, beside what the request waits for
-    private final List<Server> all;
-    private final String key;
-    private final SSLContext context;
+    final Lanes background = new Lanes(); // renewals, and releases at the end of the program
+    private final List<Pool> all;
     private volatile int inUse;
 
-    Servers(List<Server> all, String key, long timeout, SSLContext context) {
+    Servers(List<Pool> all, long timeout) {
         this.all = all;
-        this.key = key;
         this.timeout = timeout;
-        this.context = context;
     }
 
     int count() { return all.size(); }
 
-    /**
-     * Asks the server in use. One that gives no answer, or cannot help now, is left for the next one. Who cancels the
-     * answer closes the connection.
-     */
-    CompletableFuture<Answer> ask(Ask ask) {
+    /** Asks the server in use. One that fails is left for the next one. An interrupt closes the connection. */
+    Answer ask(Ask ask) throws InterruptedException { return ask(ask, new boolean[count()]); }
+
+    private Answer ask(Ask ask, boolean[] asked) throws InterruptedException {
         int which = inUse;
-        Exchange exchange = new Exchange(all.get(which), ask, key, context);
-        if (ask.timeout > timeout) exchange.unlessEnded(timeout, () -> watchOver(exchange, all.get(which)));
-        CompletableFuture<Answer> answer = exchange.answer.thenApply(result -> {
-            if (result.isUndecided() && inUse == which) inUse = (which + 1) % count();
-            return result;
-        });
-        answer.whenComplete((result, error) -> exchange.answer.cancel(false));
+        while (asked[which]) {
+            which = (which + 1) % count();
+        }
+        asked[which] = true;
+        boolean waits = ask.timeout > timeout;
+        Pool server = all.get(which);
+        Exchange exchange = new Exchange(server, ask, waits ? Exchange.Kind.LONG : Exchange.Kind.SHORT);
+        Future<?> watch = waits ? watchOver(exchange, server) : CompletableFuture.completedFuture(null);
+        try {
+            Answer answer = exchange.run();
+            if (ask.isFailedBy(answer) && !ask.isCancelled() && inUse == which) inUse = (which + 1) % count();
+            return answer;
+        } finally {
+            watch.cancel(false);
+        }
+    }
+
+    /** Requests that go to each server once at most. Not interrupted: an interrupt repeats a request. */
+    final class Round {
+        private boolean[] asked = new boolean[count()];
+        private int left = count();
+
+        int left() { return left; }
+
+        Answer ask(Ask ask) {
+            left--;
+            boolean interrupted = Thread.interrupted();
+            try {
+                while (true) {
+                    boolean[] now = asked.clone();
+                    try {
+                        Answer answer = Servers.this.ask(ask, now);
+                        asked = now;
+                        return answer;
+                    } catch (InterruptedException error) {
+                        interrupted = true;
+                    }
+                }
+            } finally {
+                if (interrupted) Thread.currentThread().interrupt();
+            }
+        }
+    }
+
+    /** Asks each server once, until one decides. */
+    Answer askEach(Ask ask) {
+        Round round = new Round();
+        Answer answer = round.ask(ask);
+        while (ask.isFailedBy(answer) && round.left() > 0) {
+            answer = round.ask(ask);
+        }
         return answer;
     }
 
@@ -53,23 +95,21 @@ final class Servers {
      * A server that hangs keeps its connections: if there is another one, it is given up as soon as it answers no
      * health check.
      */
-    private void watchOver(Exchange exchange, Server server) {
-        if (!exchange.isSent()) {
-            exchange.giveUp("no connection in time");
-        } else if (count() > 1) {
-            Ask check = new Ask("GET", "/healthz", timeout, Map.of(), Map.of());
-            new Exchange(server, check, key, context).answer.thenAccept(answer -> {
-                if (answer.status == 0) exchange.giveUp("it does not answer health checks");
-                else exchange.unlessEnded(timeout, () -> watchOver(exchange, server));
-            });
-        }
+    private Future<?> watchOver(Exchange exchange, Pool server) {
+        return Threads.after(timeout, () -> {
+            if (!exchange.isSent()) exchange.giveUp("no connection in time");
+            else if (count() > 1) Threads.run(() -> check(exchange, server));
+        });
     }
 
-    /** Asks each server once, until one decides. */
-    CompletableFuture<Answer> askEach(Ask ask) { return askEach(ask, count()); }
-
-    private CompletableFuture<Answer> askEach(Ask ask, int left) {
-        return ask(ask).thenCompose(answer ->
-            answer.isUndecided() && left > 1 ? askEach(ask, left - 1) : CompletableFuture.completedFuture(answer));
+    private void check(Exchange exchange, Pool server) {
+        Ask check = new Ask("GET", "/healthz", timeout, Map.of(), Map.of());
+        try {
+            Answer answer = new Exchange(server, check, Exchange.Kind.ALONE).run();
+            if (answer.status == 0) exchange.giveUp("it does not answer health checks");
+            else if (!exchange.isOver()) watchOver(exchange, server);
+        } catch (InterruptedException impossible) {
+            throw new AssertionError(impossible);
+        }
     }
 }

@@ -1,8 +1,10 @@
 package io.github.redlockd;
 
 import io.github.redlockd.RedlockdException.LockLost;
+import io.github.redlockd.internal.Threads;
 import java.time.Duration;
 import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.Future;
 
 /**
  * Until when a lease may be relied on, by the clock at each question. Once that is over, it stays over. Safe for
@@ -10,19 +12,27 @@ import java.util.concurrent.CompletableFuture;
  */
 final class Term {
     static final long SECOND = 1_000_000_000, MILLISECOND = 1_000_000;
+    static final long LEAST = SECOND / 2; // between two requests that ask for the same
     private static final Duration LONGEST = Duration.ofDays(10000);
     /** Completed with the reason once it is over. Nothing that waits for it may be late: ask lost() instead. */
     final CompletableFuture<LockLost> over = new CompletableFuture<>();
     private final long margin;
     private volatile long stop;
+    private volatile Future<?> look = CompletableFuture.completedFuture(null);
 
     Term(long end, long margin) {
         this.margin = margin;
         stop = end - margin;
     }
 
+    /** From here on the clock tells the loss to those who wait for it. */
+    void tell() { if (lost() == null) look = Threads.atLoss(remaining(), this::tell); }
+
     /** Of a clock that nobody sets. */
     static long clock() { return System.nanoTime(); }
+
+    /** Nanoseconds; a number of any size can be added to the clock. */
+    static long millis(long number) { return Math.min(number, LONGEST.toMillis()) * MILLISECOND; }
 
     /** For ever is ten thousand days: such a time can be added to the clock. */
     static long nanos(Duration time) { return (time.compareTo(LONGEST) > 0 ? LONGEST : time).toNanos(); }
@@ -39,5 +49,8 @@ final class Term {
     /** Never to an earlier end, and not if it is over. */
     synchronized void extend(long end) { if (lost() == null && end - margin - stop > 0) stop = end - margin; }
 
-    void lose(LockLost why) { over.complete(why); }
+    void lose(LockLost why) {
+        over.complete(why);
+        look.cancel(false);
+    }
 }

@@ -2,10 +2,12 @@ package io.github.redlockd;
 
 import static java.nio.charset.StandardCharsets.UTF_8;
 
+import io.github.redlockd.internal.Answer;
 import io.github.redlockd.internal.Ask;
 import java.time.Duration;
 import java.util.Collection;
 import java.util.HashMap;
+import java.util.HashSet;
 import java.util.List;
 import java.util.Map;
 import java.util.Objects;
@@ -18,6 +20,7 @@ final class Wanted {
     final long wait;
     private final Duration margin; // null: a tenth of the ttl
     private final Map<String, Object> body = new HashMap<>(); // of a POST
+    final int slots; // 0: none were asked for
     final Map<String, Object> names; // the part of it that a PUT or DELETE has, too
 
     Wanted(Collection<String> resources, Options options, String owner) {
@@ -27,6 +30,7 @@ final class Wanted {
         }
         names = resources.size() == 1 ? Map.of("resource", this.resources.get(0)) : Map.of("resources", this.resources);
         wait = Term.nanos(options.wait);
+        slots = (Integer) options.members.getOrDefault("slots", 0);
         margin = options.margin;
         long ttl = options.ttl == null ? Long.MAX_VALUE : Term.nanos(options.ttl); // null: the server says it
         long chosen = margin == null ? 0 : Term.nanos(margin);
@@ -45,16 +49,41 @@ final class Wanted {
     /** One lock, by its name alone. */
     static Wanted named(String resource) { return new Wanted(List.of(resource), new Options(), null); }
 
-    /** A request that acquires; {@code wait}: how long it waits in the queue. */
-    Ask post(String key, long wait, long timeout) {
+    /**
+     * A request that acquires; {@code wait}: how long it waits in the queue; {@code begun}: the clock before the first
+     * request with this key.
+     */
+    Ask post(String key, long wait, long timeout, long begun) {
         body.put("wait_ms", wait / Term.MILLISECOND);
-        return new Ask("POST", PATH, timeout, body, Map.of("Idempotency-Key", key));
+        Object ttl = body.getOrDefault("ttl_ms", Answer.NUMBER_MAX);
+        return new Ask("POST", PATH, timeout, body, Map.of("Idempotency-Key", key), answer -> {
+            double passed = 1 + (Term.clock() - begun) / (double) Term.MILLISECOND;
+            boolean waited = !answer.body.containsKey("waited_ms")
+                || answer.number("waited_ms") >= 0 && 0.99 * answer.number("waited_ms") <= passed;
+            boolean slot = slots == 0 || answer.number("slot") >= 0 && answer.number("slot") < slots;
+            return wrong(answer, "[0-9a-f]{40}", (Long) ttl, waited ? slot ? "" : "slot" : "waited_ms");
+        });
+    }
+
+    /** Says what is wrong with an answer that should be a lease; null: nothing, or it is an error. */
+    private String wrong(Answer answer, String token, long ttl, String otherwise) {
+        if (answer.status >= 400) return null;
+        long given = answer.number("ttl_ms"), validity = answer.number("validity_ms");
+        String name = names.keySet().iterator().next();
+        Object named = answer.body.get(name), asked = names.get(name);
+        boolean same = named instanceof List && asked instanceof List
+            ? new HashSet<>((List<?>) named).equals(new HashSet<>(resources)) : asked.equals(named);
+        String wrong = !same ? name : !answer.text("token", "").matches(token) ? "token"
+            : answer.number("fence") < 1 ? "fence" : given < 1 || given > ttl ? "ttl_ms"
+            : validity < 1 || validity > given ? "validity_ms" : otherwise;
+        return wrong.isEmpty() ? null : "a strange lease: " + wrong + " is not what was asked for";
     }
 
     Ask put(String token, long ttl, long timeout) {
         Map<String, Object> sent = new HashMap<>(names);
         sent.put("ttl_ms", ttl / Term.MILLISECOND);
-        return new Ask("PUT", PATH, timeout, sent, Map.of("Lock-Token", token));
+        return new Ask("PUT", PATH, timeout, sent, Map.of("Lock-Token", token),
+            answer -> wrong(answer, token, ttl / Term.MILLISECOND, ""));
     }
 
     Ask delete(String token, long timeout) {

@@ -7,7 +7,6 @@ import io.github.redlockd.internal.Ask;
 import io.github.redlockd.internal.Threads;
 import java.net.URLEncoder;
 import java.util.Map;
-import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.Flow;
 import java.util.concurrent.atomic.AtomicBoolean;
 
@@ -25,7 +24,8 @@ final class Watch implements Flow.Subscription {
     private int failures; // in a row
     private long wanted; // guarded by this, as the next two; negative: what is no number
     private boolean idle;
-    private CompletableFuture<Answer> open = new CompletableFuture<>(); // the request under way
+    private Ask open; // the request under way, or null
+    private long sent; // the clock before it
 
     /** From here on the subscriber is told what it asks for. */
     Watch(Servers servers, String resource, Flow.Subscriber<? super Map<String, Object>> subscriber) {
@@ -46,7 +46,7 @@ final class Watch implements Flow.Subscription {
     @Override
     public synchronized void cancel() {
         ended.set(true);
-        open.cancel(false);
+        if (open != null) open.cancel();
     }
 
     /** Asks for the next state, if one is wanted. {@code told}: how many the last request has brought. */
@@ -54,22 +54,32 @@ final class Watch implements Flow.Subscription {
         wanted -= wanted == Long.MAX_VALUE ? 0 : told;
         idle = wanted == 0;
         if (idle || ended.get()) return;
-        Ask ask = new Ask("GET", path, WAIT + servers.timeout, Map.of(), Map.of("If-None-Match", tag));
-        open = wanted > 0 ? servers.ask(ask)
-            : CompletableFuture.failedFuture(new IllegalArgumentException("not a number of states"));
-        open.thenAcceptAsync(this::answered, Threads.POOL).whenComplete((nothing, error) -> {
-            if (error != null && !ended.getAndSet(true)) subscriber.onError(error.getCause());
-        });
+        open = new Ask("GET", path, WAIT + servers.timeout, Map.of(), Map.of("If-None-Match", tag));
+        sent = Term.clock();
+        Ask ask = wanted > 0 ? open : null;
+        Threads.run(() -> carryOut(ask));
+    }
+
+    private void carryOut(Ask ask) {
+        try {
+            if (ask == null) throw new IllegalArgumentException("not a number of states");
+            answered(servers.ask(ask));
+        } catch (Throwable error) {
+            if (!ended.getAndSet(true)) subscriber.onError(error);
+        }
     }
 
     @SuppressWarnings("unchecked") // an object of JSON has only texts as names
     private void answered(Answer answer) {
+        if (ended.get()) return;
         failures = answer.isUndecided() ? failures + 1 : 0;
         if (failures == 0 && answer.status != 200 && answer.status != 304) throw RedlockdException.of(answer);
-        boolean told = answer.status == 200 && !ended.get();
+        boolean told = answer.status == 200;
         boolean same = told && tag.equals(answer.headers.getOrDefault("ETag", tag)); // a proxy strips it
         tag = answer.headers.getOrDefault("ETag", tag);
         if (told) subscriber.onNext((Map<String, Object>) answer.body);
-        Threads.after(same ? Term.SECOND : servers.pause(answer, failures), () -> next(told ? 1 : 0));
+        long least = answer.status == 304 ? sent + Term.LEAST - Term.clock() : 0;
+        long pause = Math.max(same ? Term.SECOND : servers.pause(answer, failures), least);
+        Threads.after(pause, () -> next(told ? 1 : 0));
     }
 }

@@ -2,30 +2,67 @@ package io.github.redlockd.internal;
 
 import java.nio.charset.StandardCharsets;
 import java.util.Map;
+import java.util.function.Function;
 
-/** A request to whichever server is in use; {@code timeout}, in nanoseconds, is for all of it. */
+/** A request to one server after the other; {@code timeout}, in nanoseconds, is for each of them. */
 public final class Ask {
     public final long timeout;
-    private final String method;
+    final String method;
     private final String path;
     private final Map<String, String> headers;
     private final String content;
+    private final Function<Answer, String> check;
+    private Exchange current; // guarded by this, as the next one
+    private boolean cancelled;
 
-    /** {@code body}: empty for none. */
-    public Ask(String method, String path, long timeout, Map<String, ?> body, Map<String, String> headers) {
+    /** {@code body}: empty for none. {@code check}: says what is wrong with an answer, or returns null. */
+    public Ask(String method, String path, long timeout, Map<String, ?> body, Map<String, String> headers,
+            Function<Answer, String> check) {
         this.method = method;
         this.path = path;
         this.timeout = timeout;
         this.headers = headers;
+        this.check = check;
         content = body.isEmpty() ? "" : Json.write(body);
     }
 
+    /** The same where each answer with the right status will do. */
+    public Ask(String method, String path, long timeout, Map<String, ?> body, Map<String, String> headers) {
+        this(method, path, timeout, body, headers, answer -> null);
+    }
+
+    String whatIsWrong(Answer answer) { return check.apply(answer); }
+
+    /**
+     * True if another server is to be asked. A renewal or release is decided only by success, or by an answer that says
+     * that the lease is over.
+     */
+    public boolean isFailedBy(Answer answer) {
+        if (!headers.containsKey("Lock-Token")) return answer.isUndecided();
+        return (answer.status == 0 || answer.status >= 400) && !answer.saysLost();
+    }
+
+    synchronized void isCarriedOutBy(Exchange exchange) {
+        current = exchange;
+        if (cancelled) exchange.giveUp("it was cancelled");
+    }
+
+    /** Closes the connection; what is not sent is not sent any more. */
+    public synchronized void cancel() {
+        cancelled = true;
+        if (current != null) current.giveUp("it was cancelled");
+    }
+
+    public synchronized boolean isCancelled() { return cancelled; }
+
     /** The request as it is sent. {@code key}: that of the API, or null. */
-    byte[] bytes(Server server, String key) {
+    byte[] bytes(Server server, String key, boolean last) {
+        byte[] body = content.getBytes(StandardCharsets.UTF_8);
         StringBuilder text = new StringBuilder(method + " " + server.prefix + path + " HTTP/1.1\r\n");
-        text.append("Host: " + server.authority + "\r\nConnection: close\r\nUser-Agent: redlockd-java\r\n");
-        text.append("Content-Length: " + content.getBytes(StandardCharsets.UTF_8).length + "\r\n");
-        if (!content.isEmpty()) text.append("Content-Type: application/json\r\n");
+        text.append("Host: " + server.authority + "\r\nUser-Agent: redlockd-java\r\n");
+        text.append("Content-Length: " + body.length + "\r\n");
+        if (last) text.append("Connection: close\r\n");
+        if (body.length > 0) text.append("Content-Type: application/json\r\n");
         if (key != null) text.append("Authorization: Bearer " + key + "\r\n");
         headers.forEach((name, value) -> text.append(name + ": " + value + "\r\n"));
         return text.append("\r\n" + content).toString().getBytes(StandardCharsets.UTF_8);

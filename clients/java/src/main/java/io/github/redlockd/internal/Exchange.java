@@ -3,65 +3,104 @@ package io.github.redlockd.internal;
 import java.io.Closeable;
 import java.io.IOException;
 import java.security.cert.CertificateException;
-import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.Future;
-import javax.net.ssl.SSLContext;
+import java.util.concurrent.TimeUnit;
 
 /**
- * One request to one server, on a connection of its own: its end says that the answer is whole or cut off.
- *
- * <p>A thread of the pool carries it out. Whatever completes or cancels {@link #answer} closes the connection, which
- * also ends the wait of that thread.
+ * One request to one server. The thread that runs it carries it out; other threads may give it up, which closes the
+ * connection and ends the wait of that thread. So does an interrupt.
  */
 public final class Exchange {
-    public final CompletableFuture<Answer> answer = new CompletableFuture<>();
-    private final Server server;
-    private volatile boolean sent;
-    private volatile Closeable connection = () -> { };
+    /**
+     * How a request gets its connection: one of the few that requests have which do not wait, one of its own while the
+     * server lets it wait, or a new one that is not kept.
+     */
+    public enum Kind { SHORT, LONG, ALONE }
 
-    /** {@code key}: that of the API, or null. */
-    public Exchange(Server server, Ask ask, String key, SSLContext context) {
-        this.server = server;
-        answer.whenComplete((result, error) -> close());
-        unlessEnded(ask.timeout, () -> giveUp("it does not answer in time"));
-        byte[] request = ask.bytes(server, key);
-        Threads.POOL.execute(() -> carryOut(request, context));
+    private final Pool pool;
+    private final Ask ask;
+    private final Kind kind;
+    private volatile boolean sent;
+    private Closeable opened = () -> { }; // guarded by this, as the next one
+    private String ended; // why it was given up
+
+    public Exchange(Pool pool, Ask ask, Kind kind) {
+        this.pool = pool;
+        this.ask = ask;
+        this.kind = kind;
     }
 
     /** Once this is true, the request may be carried out. */
     public boolean isSent() { return sent; }
 
-    private void carryOut(byte[] request, SSLContext context) {
+    /** Returns the answer, or one of the library's own that says why there is none. */
+    public Answer run() throws InterruptedException {
+        Future<?> limit = Threads.after(ask.timeout, () -> giveUp("it does not answer in time"));
+        boolean entered = false;
         try {
-            answer.complete(server.ask(request, context, this::keep, () -> sent = true));
+            ask.isCarriedOutBy(this);
+            entered = kind == Kind.SHORT && pool.free.tryAcquire(ask.timeout, TimeUnit.NANOSECONDS);
+            if (kind == Kind.SHORT && !entered) throw new IOException("no connection was free in time");
+            return carryOut();
         } catch (IOException | RuntimeException error) {
-            boolean certificate = error.getCause() instanceof CertificateException;
-            giveUp((certificate ? "its certificate is not trusted: " : "") + error);
+            if (Thread.interrupted()) throw new InterruptedException();
+            return none(error);
+        } finally {
+            limit.cancel(false);
+            giveUp("it has ended");
+            if (entered) pool.free.release();
         }
     }
 
-    private void keep(Closeable opened) {
-        connection = opened;
-        if (answer.isDone()) close();
+    private Answer carryOut() throws IOException, InterruptedException {
+        Connection kept = kind == Kind.ALONE ? null : pool.take();
+        if (kept != null) {
+            try {
+                return carryOut(kept);
+            } catch (IOException error) { // the server may have closed it before: on a new one again, at once
+                if (kept.answered || isOver() || Thread.currentThread().isInterrupted()) throw error;
+                kept.close();
+            }
+        }
+        return carryOut(pool.open(this));
     }
 
-    private void close() {
-        try {
-            connection.close();
-        } catch (IOException error) {
-            // it is not used any more
-        }
+    private Answer carryOut(Connection connection) throws IOException {
+        use(connection.below);
+        sent = true;
+        Answer answer = connection.ask(ask.bytes(pool.server, pool.key, kind == Kind.ALONE), ask.method);
+        String wrong = ask.whatIsWrong(answer);
+        if (wrong != null) throw new IOException(wrong);
+        if (kind != Kind.ALONE && connection.kept && leaves()) pool.keep(connection);
+        return answer;
     }
+
+    /** From here on this is closed where the exchange is given up. */
+    synchronized void use(Closeable used) throws IOException {
+        opened = used;
+        if (ended == null) return;
+        Connection.close(used);
+        throw new IOException(ended);
+    }
+
+    /** Lets go of the connection; false if it is closed. */
+    private synchronized boolean leaves() {
+        opened = () -> { };
+        return ended == null;
+    }
+
+    /** True once it is given up or has its answer. */
+    public synchronized boolean isOver() { return ended != null; }
 
     /** There is no answer. The connection is closed before anybody can send the request again. */
-    public void giveUp(String why) {
-        close();
-        answer.complete(Answer.none(server.url + ": " + why, sent));
+    public synchronized void giveUp(String why) {
+        if (ended == null) ended = why;
+        Connection.close(opened);
     }
 
-    /** Does this after a time, unless the exchange has ended before. */
-    public void unlessEnded(long nanos, Runnable action) {
-        Future<?> timer = Threads.after(nanos, action);
-        answer.whenComplete((result, error) -> timer.cancel(false));
+    private synchronized Answer none(Exception error) {
+        boolean certificate = error.getCause() instanceof CertificateException;
+        String why = ended != null ? ended : (certificate ? "its certificate is not trusted: " : "") + error;
+        return Answer.none(pool.server.url + ": " + why, sent);
     }
 }

@@ -1,19 +1,16 @@
 package io.github.redlockd.internal;
 
-import java.io.BufferedInputStream;
-import java.io.Closeable;
 import java.io.IOException;
-import java.io.InputStream;
-import java.io.OutputStream;
 import java.net.InetAddress;
 import java.net.InetSocketAddress;
 import java.net.ProtocolFamily;
-import java.net.Socket;
 import java.net.SocketAddress;
 import java.net.StandardProtocolFamily;
+import java.net.StandardSocketOptions;
 import java.nio.channels.Channels;
 import java.nio.channels.SocketChannel;
-import java.util.function.Consumer;
+import java.util.concurrent.ExecutionException;
+import java.util.concurrent.FutureTask;
 import java.util.regex.Matcher;
 import java.util.regex.Pattern;
 import javax.net.ssl.SSLContext;
@@ -24,6 +21,7 @@ import javax.net.ssl.SSLSocket;
 public final class Server {
     private static final Pattern URL = Pattern.compile("unix:([!-~]+)"
         + "|(https?)://((\\[[0-9a-fA-F:.]+\\]|[!-~&&[^/:@?#\\[\\]]]+)(?::([0-9]{1,5}))?)(/[!-~&&[^?#]]*)?");
+    private static final Pattern LITERAL = Pattern.compile("[0-9.]+|.*:.*"); // of an address
     final String url;
     final String authority;
     final String prefix;
@@ -56,24 +54,41 @@ public final class Server {
         }
     }
 
-    private Socket openTcp(Consumer<Closeable> keep) throws IOException {
+    /**
+     * Resolves the name on another thread, so that a resolver that hangs ends with the exchange; on this one where no
+     * other can be started.
+     */
+    private InetAddress[] resolve(Exchange exchange) throws IOException, InterruptedException {
+        if (LITERAL.matcher(host).matches()) return InetAddress.getAllByName(host);
+        FutureTask<InetAddress[]> task = new FutureTask<>(() -> InetAddress.getAllByName(host));
+        exchange.use(() -> task.cancel(false));
+        if (!Threads.start(task)) task.run();
+        try {
+            return task.get();
+        } catch (ExecutionException error) {
+            throw new IOException("no address: " + error.getCause(), error);
+        }
+    }
+
+    private SocketChannel connect(Exchange exchange) throws IOException, InterruptedException {
         IOException failure = new IOException("no address");
-        for (InetAddress address : InetAddress.getAllByName(host)) {
-            Socket socket = new Socket();
-            keep.accept(socket);
+        for (InetAddress address : resolve(exchange)) {
+            SocketChannel channel = SocketChannel.open();
+            exchange.use(channel);
             try {
-                socket.setTcpNoDelay(true);
-                socket.connect(new InetSocketAddress(address, port));
-                return socket;
+                channel.setOption(StandardSocketOptions.TCP_NODELAY, true);
+                channel.connect(new InetSocketAddress(address, port));
+                return channel;
             } catch (IOException error) {
+                Connection.close(channel);
                 failure = error;
             }
         }
         throw failure;
     }
 
-    private Socket secure(Socket socket, SSLContext context) throws IOException {
-        SSLSocket secured = (SSLSocket) context.getSocketFactory().createSocket(socket, host, port, true);
+    private SSLSocket secure(SocketChannel channel, SSLContext context) throws IOException {
+        SSLSocket secured = (SSLSocket) context.getSocketFactory().createSocket(channel.socket(), host, port, true);
         SSLParameters parameters = secured.getSSLParameters();
         parameters.setEndpointIdentificationAlgorithm("HTTPS");
         secured.setSSLParameters(parameters);
@@ -81,27 +96,19 @@ public final class Server {
         return secured;
     }
 
-    /**
-     * Sends a request and reads the answer, on a connection of its own. Hands on what closes it before anything that
-     * can block: below TLS, where closing neither writes nor waits. Says so right before it sends.
-     */
-    Answer ask(byte[] request, SSLContext context, Consumer<Closeable> keep, Runnable sends) throws IOException {
+    /** Opens a connection. The exchange knows the channel before anything that can block. */
+    Connection open(SSLContext context, Exchange exchange) throws IOException, InterruptedException {
+        SocketChannel channel;
         if (socketFile != null) {
             ProtocolFamily family = StandardProtocolFamily.valueOf("UNIX");
-            String type = SocketChannel.class.getName();
-            SocketChannel channel = (SocketChannel) call(type, "open", ProtocolFamily.class, family);
-            keep.accept(channel);
+            channel = (SocketChannel) call(SocketChannel.class.getName(), "open", ProtocolFamily.class, family);
+            exchange.use(channel);
             channel.connect(socketFile);
-            return ask(request, Channels.newInputStream(channel), Channels.newOutputStream(channel), sends);
+        } else {
+            channel = connect(exchange);
         }
-        Socket plain = openTcp(keep), socket = tls ? secure(plain, context) : plain;
-        return ask(request, socket.getInputStream(), socket.getOutputStream(), sends);
-    }
-
-    private static Answer ask(byte[] request, InputStream in, OutputStream out, Runnable sends) throws IOException {
-        sends.run();
-        out.write(request);
-        out.flush();
-        return Answer.read(new BufferedInputStream(in));
+        if (!tls) return new Connection(channel, Channels.newInputStream(channel), Channels.newOutputStream(channel));
+        SSLSocket secured = secure(channel, context);
+        return new Connection(channel, secured.getInputStream(), secured.getOutputStream());
     }
 }

@@ -1,0 +1,58 @@
+package io.github.redlockd.internal;
+
+import java.io.IOException;
+import java.util.ArrayDeque;
+import java.util.Deque;
+import java.util.concurrent.Semaphore;
+import javax.net.ssl.SSLContext;
+
+/** The connections of a client to one server: those that are idle, and how many requests may have one. */
+public final class Pool {
+    static final int MOST = 16; // for requests that do not wait, and idle ones
+    final Server server;
+    final String key; // of the API, or null
+    private final SSLContext context;
+    /** A request that does not wait has one of these while it has a connection. */
+    final Semaphore free = new Semaphore(MOST, true);
+    private final Deque<Connection> idle = new ArrayDeque<>(); // guarded by this, as the next one; newest last
+    private boolean closing; // there is a timer
+
+    public Pool(Server server, String key, SSLContext context) {
+        this.server = server;
+        this.key = key;
+        this.context = context;
+    }
+
+    Connection open(Exchange exchange) throws IOException, InterruptedException {
+        return server.open(context, exchange);
+    }
+
+    /** Takes the newest connection that is idle; null if there is none. */
+    synchronized Connection take() {
+        Connection newest = idle.pollLast();
+        if (newest == null || newest.idleTime() > 0) return newest;
+        newest.close();
+        return take();
+    }
+
+    /** Keeps a connection whose answer is whole, until the server may close it. */
+    synchronized void keep(Connection connection) {
+        idle.addLast(connection);
+        if (idle.size() > MOST) idle.pollFirst().close();
+        if (!closing) closeAfter(connection.idleTime());
+    }
+
+    private void closeAfter(long nanos) {
+        closing = true;
+        Threads.after(nanos, this::closeOld);
+    }
+
+    private synchronized void closeOld() {
+        idle.removeIf(each -> {
+            if (each.idleTime() <= 0) each.close();
+            return each.idleTime() <= 0;
+        });
+        closing = false;
+        idle.stream().mapToLong(Connection::idleTime).min().ifPresent(this::closeAfter);
+    }
+}
