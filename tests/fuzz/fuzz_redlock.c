@@ -159,7 +159,7 @@ static void check_step(const struct driver *driver, bool was_done)
 	uint64_t deadline_us = redlock_deadline_us(&driver->op);
 	MUST(driver->done || deadline_us <= longest_deadline_us(driver), "a timer in %" PRIu64,
 	     deadline_us - driver->now_us);
-	MUST(!was_done || driver->out.script == REDLOCK_SCRIPT_NONE || driver->out.tokenless,
+	MUST(!was_done || driver->out.script == REDLOCK_SCRIPT_NONE || driver->out.tokenless || driver->gone != 0,
 	     "a script after the answer");
 	MUST(driver->out.entry == REDLOCK_ENTRY_NONE || driver_waits(driver), "an entry for one that does not wait");
 	for (uint16_t attempt = 1; attempt < 3; attempt++)
