@@ -272,12 +272,10 @@ static void send_repair(struct lease_op *op, const struct redlock_output *out)
 	for (uint8_t i = 0; i < op->core.params.masters; i++) {
 		if (!redlock_has(out->to, i))
 			continue;
-		if (lease_repair_write(op, out, i, &command)) {
-			metrics_add(&op->leases->metrics->repairs, 1);
+		if (lease_repair_write(op, out, i, &command))
 			send_to(op, out, i, &command);
-		} else {
+		else
 			not_sent(op, ref_new(op, out, i, &command), REDLOCK_VOTE_UNSENT);
-		}
 	}
 }
 
@@ -475,6 +473,8 @@ static void on_reply(void *arg, const struct master_reply *reply)
 	lease_fence_learn(op->leases, reply->fence);
 	lease_sight_note(op, ref, reply, &event);
 	lease_sight_note_hold_time(op, ref, reply);
+	if (ref->command.repair && reply->vote == REDLOCK_VOTE_GRANTED)
+		metrics_add(&op->leases->metrics->repairs, 1);
 	STAILQ_INSERT_HEAD(&op->leases->spare_refs, ref, entry);
 	lease_op_dispatch(op, &event);
 }

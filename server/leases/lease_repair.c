@@ -5,6 +5,8 @@
 
 #include "lease_internal.h"
 
+enum { BUCKET_LEN_MAX = 17 }; /* the digits of a fence, and a comma */
+
 /* The lease as a master told it that extended it; NULL: its value is none of redlockd's. */
 static const struct lease_sight *find_lease(const struct lease_op *op)
 {
@@ -23,8 +25,9 @@ bool lease_repair_write(struct lease_op *op, const struct redlock_output *out, u
 	static const enum master_kind kinds[] = {MASTER_EXCLUSIVE, MASTER_SHARED, MASTER_SLOT};
 	const struct lease_sight *lease = find_lease(op), *gone = &op->seen[master];
 	assert(out->repair && op->request.operation == LEASE_EXTEND);
-	if (!lease || !gone->buckets || out->fence == 0)
-		return false;
+	size_t names = op->request.set_count > 0 ? op->request.set_count : 1;
+	if (!lease || !gone->buckets || gone->buckets_len > names * BUCKET_LEN_MAX || out->fence == 0)
+		return false; /* another server may say anything */
 	const struct lease_holder *holder = &lease->holder;
 	if (holder->hold_until_ms != 0 && holder->hold_until_ms <= lease->time_ms)
 		return false;

@@ -323,7 +323,7 @@ static const struct family {
 	{"redlockd_fence_second_rounds_total", "counter", "Rounds of RAISE: the guess for a fence was too low.",
 	 .at = AT(fence_rounds)},
 	{"redlockd_repairs_total", "counter",
-	 "Keys given back to masters that had lost a lease while a majority extended it.", .at = AT(repairs)},
+	 "Leases given back to a master that had lost them while a majority extended them.", .at = AT(repairs)},
 	{"redlockd_leases_granted_total", "counter", "New leases.", .at = AT(granted), .label = "mode",
 	 .values = metrics_modes, .end = METRICS_MODES},
 	{"redlockd_leases_abandoned_total", "counter",

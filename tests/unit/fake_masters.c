@@ -13,6 +13,13 @@ static void keep(struct fake_command *ret, const struct master_script *script)
 	snprintf(ret->key, sizeof ret->key, "%.*s", script->resource_len, script->resource);
 	if (script->token)
 		snprintf(ret->token, sizeof ret->token, "%.*s", LEASE_TOKEN_LEN, script->token);
+	ret->fence = script->fence;
+	ret->repair = script->repair;
+	if (script->repair) {
+		ret->hold_ms = script->hold_ms;
+		snprintf(ret->label, sizeof ret->label, "%.*s", (int)script->label_len, script->label);
+		snprintf(ret->buckets, sizeof ret->buckets, "%.*s", (int)script->buckets_len, script->buckets);
+	}
 	if (script->entry.arrival != 0)
 		snprintf(ret->entry, sizeof ret->entry, FAKE_REPLICA ":%016llu %llu",
 			 (unsigned long long)script->entry.arrival, (unsigned long long)script->entry.wait_ms);

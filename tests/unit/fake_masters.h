@@ -15,7 +15,10 @@ struct fake_command {
 	uint8_t master;
 	enum redlock_script script;
 	uint32_t ttl_ms;
-	uint64_t place;                                                          /* of the entry */
+	uint64_t place; /* of the entry */
+	bool repair;
+	uint64_t fence, hold_ms;
+	char label[64], buckets[64];                                             /* terminated; of a repair */
 	char key[LEASE_RESOURCE_MAX + 1], token[LEASE_TOKEN_LEN + 1], entry[64]; /* terminated */
 	master_reply_fn *reply;
 	void *arg;
