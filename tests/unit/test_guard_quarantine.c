@@ -250,6 +250,28 @@ START_TEST(test_a_lost_quarantine_is_read_again)
 }
 END_TEST
 
+/* Over one connection: nothing is known of the time in which it was not there, and it may be that of an image. */
+START_TEST(test_a_marker_that_comes_back_begins_anew)
+{
+	enum { NOT_SENT, REFUSED, FAILED };
+	struct cases cases = cases_new(3, false);
+	waits(&cases, 0);
+	pass(&cases, QUARANTINE / 2);
+	ANSWERS(&cases, 0, NOTHING_AT_ALL);
+	is(&cases, 0, GUARD_MARKING, GUARD_NO_EPOCH);
+	if (_i != NOT_SENT)
+		wants(&cases, 0, GUARD_QUARANTINE);
+	if (_i == REFUSED)
+		TELL(&cases, 0, .kind = GUARD_QUARANTINED, .done = false);
+	else if (_i == FAILED)
+		TELL(&cases, 0, .kind = GUARD_FAILED, .action = GUARD_QUARANTINE);
+	ANSWERS(&cases, 0, QUARANTINED_BY(MARKER(0), 0), .kept = true);
+	is(&cases, 0, GUARD_WAITING, GUARD_NO_EPOCH);
+	left(&cases, 0, QUARANTINE);
+	ck_assert_int_eq(cases.guard.masters[0].memory, GUARD_MEMORY_LOST);
+}
+END_TEST
+
 START_TEST(test_a_lost_compare_and_set)
 {
 	for (unsigned won_by_another = 0; won_by_another < 2; won_by_another++) {
@@ -282,6 +304,7 @@ static void add(TCase *tcase)
 		  test_longer_ttl_heard_when_the_wait_was_over, test_only_one_unbroken_connection_counts,
 		  test_a_gap_begins_anew, test_a_vote_ends_the_wait, test_an_exchanged_marker_begins_anew,
 		  test_a_lost_quarantine_is_read_again, test_a_lost_compare_and_set);
+	tcase_add_loop_test(tcase, test_a_marker_that_comes_back_begins_anew, 0, 3);
 }
 
 int main(void)

@@ -48,7 +48,7 @@ static void follow_marker(struct guard_master *master, const struct guard_event 
 	}
 	if (master->reason == GUARD_NO_REASON || master->state == GUARD_REJECTED)
 		master->reason = GUARD_NO_EPOCH;
-	guard_state_wait(master, event->marker, event->kept, event->now_us);
+	guard_state_wait(master, event->marker, event->kept && master->memory != GUARD_MEMORY_LOST, event->now_us);
 }
 
 static enum guard_reason reason_without_fit(const struct guard_master *master, const struct guard_event *event,
