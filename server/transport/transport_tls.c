@@ -72,6 +72,8 @@ static const char *read_certificates(struct tls_files *files, BIO *pem, enum pem
 		added = kind == PEM_AUTHORITIES ? X509_STORE_add_cert(SSL_CTX_get_cert_store(context), certificate) == 1
 			: count == 0            ? SSL_CTX_use_certificate(context, certificate) == 1
 						: SSL_CTX_add1_chain_cert(context, certificate) == 1;
+		/* reads its extensions now: the first of several handshakes would, beside the others */
+		X509_check_purpose(certificate, -1, 0);
 		if (kind == PEM_AUTHORITIES || count == 0)
 			note_dates(certificate, kind == PEM_AUTHORITIES ? &files->authority : &files->own);
 		X509_free(certificate);
