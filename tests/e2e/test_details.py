@@ -42,7 +42,7 @@ class Deaf(Proxy):
 @pytest.fixture(name="deaf")
 def fixture_deaf(lab):
     proxies = [lab.keep(Deaf(lab.folder, server)) for server in lab.redises(3)]
-    return proxies, lab.redlockd([proxy.url for proxy in proxies], "--master-timeout-ms", "500")
+    return proxies, lab.redlockd([proxy.url for proxy in proxies], "--master-timeout-ms", "2000")
 
 
 def test_one_master_that_does_not_tell_its_values_changes_nothing(deaf):
@@ -118,4 +118,6 @@ def test_a_forced_release_of_many_long_sets(lab, resource):
     client.close()
     assert state(service, names[0])["holder_count"] == 1600
     assert service.curl("DELETE", f"/locks/{names[0]}?force=true").status == 204
-    assert not any(state(service, name)["held"] for name in names)
+    for name in names:  # while the slowest master still releases, an inspection may have no quorum: no answer is no state
+        found = wait_until(lambda: [answer for answer in [state(service, name)] if "held" in answer], 30, "an inspection")[0]
+        assert not found["held"], found
