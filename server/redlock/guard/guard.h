@@ -93,7 +93,8 @@ enum { GUARD_HELD_BACK = GUARD_WRITE_EPOCH + 1 };
  *   WHOLE ── quarantined, its buckets are all there ──► KEPT ── connected anew, or it votes ──► WHOLE
  *     └───── quarantined, they may be gone ───────────► LOST ── it votes ─────────────────────► WHOLE
  *
- * Each further quarantine leads to KEPT or LOST again. */
+ * Each further quarantine of ours leads to KEPT or LOST again. A marker that is only read does not lead from LOST to
+ * KEPT: it may be that of an older image. */
 enum guard_memory { GUARD_MEMORY_WHOLE, GUARD_MEMORY_KEPT, GUARD_MEMORY_LOST };
 
 /* Servers that were replaced, and are remembered. */

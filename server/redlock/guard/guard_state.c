@@ -136,7 +136,7 @@ void guard_state_quarantine(struct guard_master *master, enum guard_reason reaso
 	assert(master->busy != GUARD_WRITE_EPOCH);
 	guard_state_set(master, GUARD_MARKING);
 	master->reason = reason;
-	master->marker = 0; /* it was not there: if it comes back, nothing is known of the time between */
+	master->marker = 0; /* what is known of it ends here: if it is seen later, the wait begins anew */
 	set_kept(master, kept, now_us);
 	master->skip = false;
 	if (master->busy == GUARD_HELD_BACK)
