@@ -61,7 +61,8 @@ build_release() { # [ON: with the tests]
 build_sim() {
 	build_target=sim_random
 	built=0
-	build sim -DCMAKE_BUILD_TYPE=Release -DREDLOCKD_TUNED=ON -DREDLOCKD_TESTS=ON || built=1
+	build sim -DCMAKE_BUILD_TYPE=Release -DREDLOCKD_TUNED=ON -DREDLOCKD_TESTS=ON \
+		-DREDLOCKD_SIM_SECONDS="${REDLOCKD_SIM_SECONDS:-180}" || built=1
 	build_target=all
 	return $built
 }

@@ -71,7 +71,7 @@ part_layers() { needs_release && pytests "" release tests/layers; }
 part_format() { at_once=0 pytests "" release tests/format; }
 part_contract() { needs_release && pytests "" release tests/contract -m "not node"; }
 part_corpus() { needs_release && ctests "" release -L corpus; }
-part_sim() { needs_release && ctests "" release -L sim -LE long; }
+part_sim() { needs_release && ctests "" release -L sim -LE 'long|mutations'; }
 part_libraries() { needs_release && pytests "" release tests/clients/test_library*.py; }
 part_e2e() { needs_release && pytests "" release tests/e2e -m "not slow"; }
 part_faults() {
@@ -89,12 +89,14 @@ faults() {
 
 # ---- the rest ----
 
+# REDLOCKD_SIM_SECONDS: of sim_random.
 part_sim_long() {
 	needs_release || return
 	ctests "" release -L sim -L long -E '^sim_random$'
 	build_sim || { failed_part "sim does not build: see build/sim.log"; return; }
 	ctests -random sim -R '^sim_random$'
 }
+part_mutations() { needs_release && ctests "" release -L mutations; }
 part_faults_long() { needs_release && faults --seconds 40; }
 part_e2e_slow() { needs_release && pytests "" release tests/e2e -m slow; }
 part_libraries_more() {
@@ -109,7 +111,7 @@ part_contract_node() {
 	install_npm tests/contract || { failed_part "npm ci failed"; return; }
 	pytests "" release tests/contract -m node
 }
-part_clang() { needs_clang && ctests "" clang -LE 'long|corpus'; }
+part_clang() { needs_clang && ctests "" clang -LE 'long|corpus|mutations'; }
 # End-to-end tests of the code that parses input, and of objects that outlive the request that made them.
 asan_tests="batch crowds disconnect force hold idempotency keys leases limits listings malformed master_replies metadata modes"
 asan_tests="$asan_tests one_answer query rediss resting sets tls tls_handshakes waiting watch"

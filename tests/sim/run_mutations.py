@@ -15,6 +15,7 @@ import sys
 import time
 
 PATCHES = pathlib.Path(__file__).resolve().parent / "mutations"
+ROOT = PATCHES.parents[2]
 
 
 def commands(names):
@@ -26,6 +27,24 @@ def commands(names):
             program, *rest = shlex.split(line)
             if not names or patch.stem in names:
                 yield patch.stem, program, rest
+
+
+def functions(diff):
+    """For each hunk of a diff the name of the function that git names behind its second "@@"."""
+    return [re.sub(r"\(.*", "", line) for line in re.findall(r"^@@ [^@]* @@ ?(.*)$", diff, re.M)]
+
+
+def check_places(build, names):
+    """A patch still applies where its context moved to: it must not change another function than it says."""
+    for patch in sorted(PATCHES.glob("*.patch")):
+        text = patch.read_text(encoding="utf-8")
+        if names and patch.stem not in names:
+            continue
+        diff = ""
+        for file in re.findall(r"^\+\+\+ b/(.*)$", text, re.M):
+            copy = f"{build}/tests/mutations/{patch.stem}/{file}"
+            diff += subprocess.run(["git", "diff", "--no-index", ROOT / file, copy], capture_output=True, text=True, check=False).stdout
+        assert functions(diff) == functions(text), f"{patch.name} is applied to {functions(diff)}"
 
 
 def run(build, mutation, program, rest):
@@ -45,6 +64,7 @@ def main():
     options = parser.parse_args()
     jobs = str(os.cpu_count())
     subprocess.run(["cmake", "--build", options.build, "--target", "mutations", "-j", jobs], stdout=subprocess.DEVNULL, check=True)
+    check_places(options.build, options.names)
     with concurrent.futures.ThreadPoolExecutor(int(jobs)) as pool:
         results = list(pool.map(lambda work: run(os.path.abspath(options.build), *work), commands(options.names)))
     print(f"{sum(results)} passed, {len(results) - sum(results)} failed")
