@@ -217,7 +217,7 @@ static int command_extend(struct client *client)
 		answer = client_ask(client, 1, &request, arguments->timeout_ms * 1000, false);
 		extended = answer.outcome == OUTCOME_DONE && answer_lease(&answer, arguments, arguments->token, &lease);
 		client_note(client, &answer);
-		if (!extended && (left == 1 || !answer_is_of_one(&answer)))
+		if (!extended && (left == 1 || answer.outcome == OUTCOME_LOST))
 			return print_failure(client, &answer);
 		if (!extended) {
 			answer_fini(&answer);

@@ -1,6 +1,7 @@
 /* redlockctl: leases of redlockd from the command line. Parses the arguments and calls run.c, commands.c or
  * key_command.c. */
 #include <assert.h>
+#include <fcntl.h>
 #include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -37,6 +38,22 @@ static void set_owner(struct arguments *arguments)
 	arguments->owner = owner;
 }
 
+/* Of itself and its libraries, besides the standard ones: a command that runs out of them midway would wait in vain. */
+enum { FILES_NEEDED = 12 };
+
+static bool has_files(void)
+{
+	int files[FILES_NEEDED], count = 0;
+	while (count < FILES_NEEDED && (files[count] = fcntl(STDERR_FILENO, F_DUPFD_CLOEXEC, 0)) >= 0)
+		count++;
+	bool enough = count == FILES_NEEDED;
+	if (!enough)
+		report_complain("it needs %d more open files, and may have only %d (ulimit -n)", FILES_NEEDED, count);
+	while (count > 0)
+		close(files[--count]);
+	return enough;
+}
+
 static int run(struct arguments *arguments)
 {
 	char message[CREDENTIALS_MESSAGE_MAX];
@@ -48,6 +65,8 @@ static int run(struct arguments *arguments)
 		arguments->credentials.api_key_file = NULL;
 		explicit_bzero(arguments->credentials.api_key, sizeof arguments->credentials.api_key);
 	}
+	if (!has_files())
+		return EXIT_STATUS_SYSTEM;
 	if (!credentials_load(&arguments->credentials, message)) {
 		report_complain("%s", message);
 		return EXIT_STATUS_USAGE;

@@ -50,6 +50,20 @@ static void answer_set_lost(struct answer *answer, const char *detail)
 	answer->is_lost = true;
 }
 
+void answer_check_status(struct answer *answer, const char *method, long status)
+{
+	static const struct {
+		const char *method;
+		long statuses[2];
+	} expected[] = {{"POST", {200, 201}}, {"PUT", {200, 200}}, {"DELETE", {204, 204}}, {"GET", {200, 304}}};
+	if (answer->outcome != OUTCOME_DONE)
+		return;
+	for (size_t i = 0; i < sizeof expected / sizeof *expected; i++)
+		if (strcmp(method, expected[i].method) == 0 && status != expected[i].statuses[0] &&
+		    status != expected[i].statuses[1])
+			answer_set_lost(answer, "the HTTP status of the answer is not one of redlockd's");
+}
+
 bool answer_is_of_one(const struct answer *answer)
 {
 	return answer->outcome == OUTCOME_UNAVAILABLE || answer->outcome == OUTCOME_UNTRUSTED;
@@ -242,16 +256,40 @@ static bool answer_has_waited(const struct answer *answer, uint64_t begun_us)
 	return begun_us == 0 || (uint64_t)waited_ms * 990 <= clock_now_us() - begun_us + 1000;
 }
 
+static bool answer_has_name(const json_t *names, const json_t *name)
+{
+	size_t i;
+	json_t *other;
+	json_array_foreach(names, i, other)
+	{
+		if (json_equal(other, name))
+			return true;
+	}
+	return false;
+}
+
+/* Those of a set may come in any order. */
+static bool answer_is_for(const struct answer *answer, const struct names *names)
+{
+	const json_t *its = json_object_get(answer->json, names_member(names));
+	json_t *ours = names_json(names), *name;
+	bool is_ours = json_equal(its, ours) || (json_is_array(ours) && json_array_size(its) == json_array_size(ours));
+	size_t i;
+	json_array_foreach(ours, i, name)
+	{
+		is_ours &= answer_has_name(its, name);
+	}
+	json_decref(ours);
+	return is_ours;
+}
+
 /* What is wrong with a lease; NULL: nothing. */
 static const char *answer_read_lease(const struct answer *answer, const struct arguments *arguments, const char *token,
 				     struct lease *lease)
 {
-	json_t *names = names_json(&arguments->names);
-	bool is_ours = json_equal(json_object_get(answer->json, names_member(&arguments->names)), names);
 	const char *its_token = answer_member(answer->json, "token");
 	json_int_t ttl_max_ms = arguments->ttl_ms > 0 ? (json_int_t)arguments->ttl_ms : LEASE_MAX_MS;
-	json_decref(names);
-	if (!is_ours)
+	if (!answer_is_for(answer, &arguments->names))
 		return "the answer is for another resource";
 	if (!token_is_valid(its_token))
 		return "the answer has no valid token";

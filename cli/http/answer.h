@@ -50,6 +50,9 @@ struct lease {
 void answer_read(struct answer *ret_answer, long status, const char *body, size_t len, const char *failure);
 void answer_fini(struct answer *answer);
 
+/* A 2xx or 304 counts only as the answer to what was asked: otherwise it becomes no answer. */
+void answer_check_status(struct answer *answer, const char *method, long status);
+
 /* True: other servers may answer differently; the next one is to be asked. */
 bool answer_is_of_one(const struct answer *answer);
 

@@ -262,6 +262,7 @@ void client_begin(struct client *client, struct client_exchange *exchange, const
 	client_set_headers(exchange, request, credentials->api_key);
 	client_set_request(exchange->easy, server, request);
 	client_set_callbacks(client, exchange);
+	exchange->method = request->method;
 	exchange->state = CLIENT_BUSY;
 	exchange->sent_us = clock_now_us();
 	exchange->error[0] = '\0';
@@ -378,6 +379,7 @@ void client_read(struct client_exchange *exchange, struct answer *ret_answer)
 	curl_easy_getinfo(exchange->easy, CURLINFO_RESPONSE_CODE, &status);
 	curl_easy_getinfo(exchange->easy, CURLINFO_RETRY_AFTER, &retry_after_s);
 	answer_read(ret_answer, status, exchange->body.bytes, exchange->body.len, NULL);
+	answer_check_status(ret_answer, exchange->method, status);
 	ret_answer->sent_us = exchange->sent_us;
 	struct curl_header *tag;
 	if (curl_easy_header(exchange->easy, "ETag", 0, CURLH_HEADER, -1, &tag) == CURLHE_OK)
@@ -424,7 +426,9 @@ struct answer client_ask(struct client *client, size_t tries, const struct clien
 			}
 		client_read(&client->main, &answer);
 		client_note(client, &answer);
-		if (!answer_is_of_one(&answer) || --tries == 0)
+		bool is_final = request->of_lease ? answer.outcome == OUTCOME_DONE || answer.outcome == OUTCOME_LOST
+						  : !answer_is_of_one(&answer);
+		if (is_final || --tries == 0)
 			return answer;
 		client->unanswered += answer.outcome == OUTCOME_UNAVAILABLE;
 		answer_fini(&answer);

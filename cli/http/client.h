@@ -27,6 +27,7 @@ struct client_request {
 	const char *token;                  /* for the header Lock-Token; the caller owns it. NULL: none */
 	uint64_t wait_ms;                   /* how long the server may let it wait */
 	bool may_grant;                     /* the answer may be a new lease */
+	bool of_lease;                      /* of a lease that is held: only "it is over" answers for all servers */
 	/* for the headers Idempotency-Key and If-None-Match; the caller owns them. NULL: none */
 	const char *key, *tag;
 };
@@ -61,6 +62,7 @@ enum client_order {
 struct client_exchange {
 	CURL *easy;
 	struct curl_slist *headers;
+	const char *method;
 	enum { CLIENT_IDLE, CLIENT_BUSY, CLIENT_FINISHED } state;
 	uint64_t sent_us; /* a time before the request was sent */
 	CURLcode result;  /* not CURLE_OK: no answer; `error` may say why */

@@ -38,7 +38,7 @@ static void client_request_set_body(struct client_request *request, json_t *obje
 static struct client_request client_request_of_lease(const char *method, const struct arguments *arguments,
 						     const char *token, uint64_t ttl_ms)
 {
-	struct client_request request = {.method = method, .path = "/locks", .token = token};
+	struct client_request request = {.method = method, .path = "/locks", .token = token, .of_lease = true};
 	json_t *body = json_pack("{s:o}", names_member(&arguments->names), names_json(&arguments->names));
 	assert(token && *token);
 	if (ttl_ms > 0)

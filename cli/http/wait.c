@@ -5,7 +5,7 @@
  *
  *   held               asked again at once if the server has let the request wait; otherwise after a random pause of at
  *                      most a second, and of at most retry_after_ms, since a holder may release early
- *   split vote         a short random pause, then the same server
+ *   split vote         a short random pause, at least half a second after the last request; then the same server
  *   no answer, 503     this server has a pause of up to a second; the next one that has none is asked at once
  *   429                the same, with the pause that the server named
  *   not trusted        (its certificate) this server is not asked again; the next one at once
@@ -49,6 +49,12 @@ static uint64_t wait_pause_us(uint64_t longest_ms, uint32_t random)
 	if (longest_ms < PAUSE_MIN_MS)
 		longest_ms = PAUSE_MIN_MS;
 	return longest_ms * 500 + longest_ms * 500 * random / UINT32_MAX;
+}
+
+static uint64_t wait_next_split(const struct wait *wait, uint32_t random, uint64_t now_us)
+{
+	uint64_t soonest_us = wait->asked_us + AGAIN_US, next_us = now_us + wait_pause_us(PAUSE_SPLIT_MS, random);
+	return wait_until_us(wait, next_us < soonest_us ? soonest_us : next_us, now_us);
 }
 
 static uint64_t wait_next_held(struct wait *wait, const struct answer *answer, uint32_t random, uint64_t now_us)
@@ -112,7 +118,7 @@ uint64_t wait_next_us(struct wait *wait, const struct answer *answer, uint32_t r
 	assert(wait->server < wait->servers && answer->outcome != OUTCOME_DONE);
 	switch (answer->outcome) {
 	case OUTCOME_HELD: return wait_next_held(wait, answer, random, now_us);
-	case OUTCOME_SPLIT: return wait_until_us(wait, now_us + wait_pause_us(PAUSE_SPLIT_MS, random), now_us);
+	case OUTCOME_SPLIT: return wait_next_split(wait, random, now_us);
 	case OUTCOME_UNAVAILABLE:
 	case OUTCOME_UNTRUSTED: return wait_next_unanswered(wait, answer, random, now_us);
 	default: return 0;

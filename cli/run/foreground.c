@@ -128,13 +128,17 @@ static void foreground_on_socket(struct foreground *foreground)
 static bool foreground_kill_all(struct foreground *foreground)
 {
 	bool left = true;
+	pid_t group = atomic_load(&foreground->run->shared->group);
 	for (int tries = 0; left && tries < KILL_TRIES; tries++) {
+		if (!foreground->supervisor_gone)
+			kill(foreground->supervisor, SIGKILL);
+		if (group != 0)
+			process_group_signal(group, SIGKILL);
 		process_tree_signal(getpid(), 0, SIGKILL);
 		left = foreground_reap(foreground);
 		if (left)
 			poll(NULL, 0, KILL_AGAIN_MS);
 	}
-	pid_t group = atomic_load(&foreground->run->shared->group);
 	if (group != 0)
 		terminal_pass(&foreground->run->terminal, group, foreground->run->terminal.job);
 	return !left;

@@ -6,7 +6,8 @@
  * A pid from /proc may belong to another process a moment later. So a signal goes through a pidfd, after /proc was read
  * again with the pidfd open and still shows a process below the root; if it ended meanwhile the signal reaches nobody.
  * Without pidfds (before Linux 5.3, or with a filter of system calls) only children of the caller are signalled: their
- * pids are free only after the caller has waited for them, and their children become its children. */
+ * pids are free only after the caller has waited for them, and their children become its children. Without /proc only the
+ * group of the command is signalled, and only while a child of the caller is in it: its number is not free then. */
 #include <assert.h>
 #include <dirent.h>
 #include <errno.h>
@@ -17,6 +18,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/pidfd.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "run_internal.h"
@@ -78,6 +80,13 @@ static void process_signal(pid_t pid, pid_t root, pid_t *outside, pid_t spared, 
 	} else if (errno != ESRCH && process.parent == getpid()) {
 		kill(pid, signal_number);
 	}
+}
+
+bool process_group_signal(pid_t group, int signal_number)
+{
+	siginfo_t info;
+	assert(group > 0 && signal_number > 0);
+	return waitid(P_PGID, (id_t)group, &info, WEXITED | WNOHANG | WNOWAIT) == 0 && kill(-group, signal_number) == 0;
 }
 
 void process_tree_signal(pid_t root, pid_t spared, int signal_number)

@@ -26,6 +26,10 @@
 
 /* ---- process_tree.c: the processes below a process ---- */
 
+/* Sends a signal to a process group, if a child of the caller is in it: otherwise its number may be another group's.
+ * False: none is, or no signal could be sent. Needs no /proc. */
+bool process_group_signal(pid_t group, int signal_number);
+
 /* Sends a signal to every descendant of `root`, except those in the group `spared` (0: none); also to zombies, since a
  * process whose first thread has ended looks like one while its other threads run. A process that forks meanwhile may
  * be missed: repeat until none is left. */

@@ -89,9 +89,8 @@ void supervisor_start(struct supervisor *supervisor)
 void supervisor_signal_all(struct supervisor *supervisor, int signal_number)
 {
 	assert(supervisor->child > 0 && signal_number > 0);
-	if (!supervisor->child_ended)
-		kill(-supervisor->child, signal_number);
-	process_tree_signal(getpid(), supervisor->child_ended ? 0 : supervisor->child, signal_number);
+	bool signalled = process_group_signal(supervisor->child, signal_number);
+	process_tree_signal(getpid(), signalled ? supervisor->child : 0, signal_number);
 }
 
 static void supervisor_continue(struct supervisor *supervisor)

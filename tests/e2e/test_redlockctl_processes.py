@@ -13,8 +13,8 @@ import subprocess
 
 import pytest
 
-from ctl import BINARY, FOREVER, LOST, TTL_MS, Run, check_dead_in_time
-from harness import SLOW, process_state, quote, wait_until
+from ctl import BINARY, FOREVER, LOST, TTL_MS, Run, check_dead_in_time, url
+from harness import SLOW, clean_environment, process_state, quote, wait_until
 
 MINE, OTHER = 54321, 54322
 LONG_TTL_MS = min(round(30000 * SLOW), 60000)  # redlockctl tries for ten seconds, and the lock must outlast that
@@ -153,3 +153,29 @@ def test_no_name_hides_a_process(lab, resource):
     daemon.kill()
     check_dead_in_time(ended.pids, daemon.masters, resource)
     assert run.wait() == LOST
+
+
+@pytest.mark.parametrize("command", [["run", "{}", "--", "true"], ["acquire", "{}"], ["status", "{}"]], ids=lambda command: command[0])
+def test_too_few_files_are_named_at_once(service, resource, command):
+    words = " ".join(word.format(quote(resource)) for word in command)
+    done = subprocess.run(["sh", "-c", f"ulimit -n 8; exec {BINARY} {words}"], env=clean_environment({"REDLOCKCTL_SERVER": url(service)}),
+                          capture_output=True, text=True, timeout=20 * SLOW, check=False)
+    assert done.returncode == 71 and "ulimit -n" in done.stderr and done.stderr.count("\n") == 1, done
+
+
+# Without /proc: as in a namespace that has none. Another process of the group is left behind, or the command itself is stopped for good.
+@pytest.mark.parametrize("command", ["sleep 1000 & exit 3", "trap '' TERM; touch ready; sleep 1000"], ids=["left-behind", "itself"])
+def test_processes_are_ended_without_proc(lab, resource, command):
+    hide = ["unshare", "--mount", "sh", "-c", 'mount -t tmpfs none /proc && exec "$@"', "sh"]
+    if subprocess.run([*hide, "true"], capture_output=True, check=False).returncode != 0:
+        pytest.skip("no namespace of mounts can be made here")
+    daemon = lab.service(1)
+    run = Run(lab, resource, "--kill-after", "0s", command=command, servers=[daemon], prefix=hide)
+    if "trap" in command:
+        wait_until(lambda: (run.folder / "ready").exists(), what="the command")
+        daemon.curl("DELETE", f"/locks/{quote(resource)}?force=true")
+        assert run.wait() == LOST
+    else:
+        assert run.wait() == 3
+    assert not run.events("unkillable")
+    assert holder(daemon, resource) is None

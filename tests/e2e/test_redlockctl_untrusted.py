@@ -85,3 +85,50 @@ def test_a_long_header_is_called_long(fake, resource):
     server = fake(state=lambda call: call.answer(200, {}, X_Long="y" * 400000))
     done = ctl("status", resource, server=server)
     assert done.returncode != 0 and "its answer is too long" in done.stderr, done.stderr
+
+
+@pytest.mark.parametrize("status", [202, 204, 206])
+def test_another_status_of_success_is_no_lease(fake, resource, status):
+    server = fake(acquire=first(changed(status)))
+    done = ctl("acquire", resource, "--ttl", "30s", server=server)
+    assert done.returncode == 0 and len(server.of("acquire")) == 2, done.stderr
+
+
+def test_an_extension_is_answered_200_alone(fake, resource):
+    one, other = fake(extend=changed(201)), fake(extend=changed(200))
+    done = ctl("extend", resource, "--token", TOKEN, server=f"{one.address},{other.address}")
+    assert done.returncode == 0 and len(other.of("extend")) == 1, done.stderr
+
+
+def test_a_release_is_answered_204_alone(fake, resource):
+    """A proxy that answers every request with a page has released nothing."""
+    one, other = fake(release=lambda call: call.answer(200, {})), fake()
+    done = ctl("release", resource, "--token", TOKEN, server=f"{one.address},{other.address}")
+    assert done.returncode == 0 and len(other.of("release")) == 1, done.stderr
+    done = ctl("release", resource, "--token", TOKEN, server=one.address)
+    assert done.returncode == 76 and "status" in done.stderr, done
+
+
+@pytest.mark.parametrize("status, code", [(400, "invalid-request"), (401, "unauthorized"), (403, "forbidden"), (404, "not-found"), (500, "x")])
+@pytest.mark.parametrize("command", ["extend", "release"])
+def test_a_refusal_by_one_server_is_not_that_of_all(fake, resource, command, status, code):
+    def refuse(call):
+        call.problem(status, code)
+    one, other = fake(**{command: refuse}), fake(extend=changed(200))
+    done = ctl(command, resource, "--token", TOKEN, server=f"{one.address},{other.address}")
+    assert done.returncode == 0 and len(one.of(command)) == len(other.of(command)) == 1, done.stderr
+
+
+def test_names_of_a_set_in_another_order(fake, resource):
+    names = [resource, resource + "/2"]
+
+    def answer(call):
+        call.answer(201, {"resources": names[::-1], "token": TOKEN, "fence": 7, "ttl_ms": 30000, "validity_ms": 29990})
+    done = ctl("acquire", *names, "--ttl", "30s", server=fake(acquire=answer))
+    assert done.returncode == 0, done.stderr
+
+
+def test_split_votes_are_asked_for_twice_a_second(fake, resource):
+    server = fake(acquire=lambda call: call.problem(503, "split-vote"))
+    done = ctl("run", resource, "--wait", "3s", "--", "true", server=server)
+    assert done.returncode == 75 and len(server.of("acquire")) <= 8, len(server.of("acquire"))
