@@ -18,7 +18,7 @@
 #include "cli/http/client.h"
 #include "server/base/base.h"
 
-enum { PAGE_MAX = 1000, CURSOR_MAX = 63, TOKEN_FILE_MAX = 256 };
+enum { TOKEN_FILE_MAX = 256 };
 
 /* ---- asking ---- */
 
@@ -257,25 +257,6 @@ static int command_status(struct client *client)
 	return status == EXIT_STATUS_OK && is_free && client->arguments->exit_code ? EXIT_STATUS_FREE : status;
 }
 
-/* Adds one page to `all`; the cursor is that of the next page, or empty. */
-static bool commands_list_page(struct client *client, json_t *all, char cursor[CURSOR_MAX + 1], struct answer *answer)
-{
-	uint64_t limit = client->arguments->limit, left = limit == 0 ? PAGE_MAX : limit - json_array_size(all);
-	assert(limit == 0 || json_array_size(all) < limit);
-	answer_fini(answer);
-	*answer = commands_ask(client,
-			       client_request_list(client->arguments, left < PAGE_MAX ? left : PAGE_MAX, cursor));
-	if (answer->outcome != OUTCOME_DONE)
-		return false;
-	const char *next = answer_member(answer->json, "cursor");
-	if (json_array_extend(all, json_object_get(answer->json, "locks")) != 0 || strlen(next) > CURSOR_MAX) {
-		commands_set_strange(answer);
-		return false;
-	}
-	strcpy(cursor, next);
-	return true;
-}
-
 static int commands_compare_locks(const void *a, const void *b)
 {
 	return strcmp(answer_member(*(json_t *const *)a, "resource"), answer_member(*(json_t *const *)b, "resource"));
@@ -298,19 +279,15 @@ static json_t *commands_sort_locks(const json_t *locks)
 static int command_list(struct client *client)
 {
 	json_t *all = json_array();
-	uint64_t limit = client->arguments->limit;
-	char cursor[CURSOR_MAX + 1] = "";
-	struct answer answer = {.outcome = OUTCOME_DONE};
-	bool done;
-	do
-		done = commands_list_page(client, all, cursor, &answer);
-	while (done && *cursor != '\0' && (limit == 0 || json_array_size(all) < limit));
-	if (done) {
+	bool more;
+	struct answer answer;
+	if (list_locks(client, all, &more, &answer)) {
 		answer_fini(&answer);
-		answer.json = json_pack("{s:o, s:b}", "locks", commands_sort_locks(all), "more", *cursor != '\0');
+		answer.json = json_pack("{s:o, s:b}", "locks", commands_sort_locks(all), "more", more);
 	}
 	json_decref(all);
-	return commands_show(client, &answer, true, print_locks);
+	bool below = client->arguments->below > 0 || client->arguments->below_full;
+	return commands_show(client, &answer, true, below ? print_votes : print_locks);
 }
 
 /* The exit status says whether there is a quorum. */
@@ -329,6 +306,8 @@ static int command_masters(struct client *client)
 static int command_health(struct client *client)
 {
 	bool ready = client->arguments->ready;
+	if (client->arguments->restart_safe)
+		return restart_command(client);
 	struct answer answer = commands_ask(client, client_request_get(ready ? "/readyz" : "/healthz"));
 	bool valid = strcmp(answer_member(answer.json, "status"), ready ? "ready" : "ok") == 0;
 	return commands_show(client, &answer, valid, NULL);

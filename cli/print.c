@@ -172,7 +172,7 @@ void print_state(const json_t *state)
 
 struct column {
 	const char *heading, *member;
-	enum { AS_TEXT, AS_DURATION, AS_ROUND_TRIP } how;
+	enum { AS_TEXT, AS_DURATION, AS_ROUND_TRIP, AS_VOTES } how;
 };
 
 static const char *print_column(const struct column *column, const json_t *row, char ret_cell[CELL_MAX])
@@ -183,6 +183,10 @@ static const char *print_column(const struct column *column, const json_t *row, 
 		return print_count(row, ret_cell);
 	if (column->how == AS_DURATION)
 		return print_duration(value, ret_cell);
+	if (column->how == AS_VOTES) {
+		snprintf(ret_cell, CELL_MAX, "%s of %s", CELL(value, "granted"), CELL(value, "masters"));
+		return ret_cell;
+	}
 	if (column->how == AS_TEXT || !json_is_integer(value))
 		return print_cell(value, ret_cell);
 	snprintf(ret_cell, CELL_MAX, "%.1f ms", (double)json_integer_value(value) / 1000);
@@ -235,18 +239,33 @@ static void print_table(const struct column columns[COLUMNS], const json_t *rows
 	putchar('\n');
 }
 
-void print_locks(const json_t *locks)
+#define LOCK_COLUMNS                                                                                 \
+	{"RESOURCE", "resource", AS_TEXT}, {"OWNER", "owner", AS_TEXT}, {"FENCE", "fence", AS_TEXT}, \
+		{"HELD", "held_ms", AS_DURATION},                                                    \
+	{                                                                                            \
+		"LEFT", "remaining_ms", AS_DURATION                                                  \
+	}
+
+static void print_lock_table(const struct column columns[COLUMNS], const json_t *locks)
 {
-	static const struct column columns[COLUMNS] = {
-		{"RESOURCE", "resource", AS_TEXT},     {"OWNER", "owner", AS_TEXT},
-		{"FENCE", "fence", AS_TEXT},           {"HELD", "held_ms", AS_DURATION},
-		{"LEFT", "remaining_ms", AS_DURATION}, {"WAITING", "waiters", AS_TEXT}};
 	const json_t *rows = json_object_get(locks, "locks");
 	size_t count = json_array_size(rows);
 	if (count > 0)
 		print_table(columns, rows);
 	printf("%zu lock%s%s\n", count, count == 1 ? "" : "s",
 	       json_is_true(json_object_get(locks, "more")) ? ", and there are more" : "");
+}
+
+void print_locks(const json_t *locks)
+{
+	static const struct column columns[COLUMNS] = {LOCK_COLUMNS, {"WAITING", "waiters", AS_TEXT}};
+	print_lock_table(columns, locks);
+}
+
+void print_votes(const json_t *locks)
+{
+	static const struct column columns[COLUMNS] = {LOCK_COLUMNS, {"VOTES", "votes", AS_VOTES}};
+	print_lock_table(columns, locks);
 }
 
 void print_masters(const json_t *masters)

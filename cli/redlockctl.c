@@ -60,7 +60,7 @@ static int run(struct arguments *arguments)
 	assert(arguments->command < COMMAND_HELP);
 	if (arguments->command == COMMAND_KEY_NEW || arguments->command == COMMAND_KEY_HASH)
 		return arguments->command == COMMAND_KEY_NEW ? key_command_new(arguments) : key_command_hash(arguments);
-	if (arguments->command == COMMAND_HEALTH) {
+	if (arguments->command == COMMAND_HEALTH && !arguments->restart_safe) {
 		/* no key is needed, and a health check must not fail while a key file is replaced */
 		arguments->credentials.api_key_file = NULL;
 		explicit_bzero(arguments->credentials.api_key, sizeof arguments->credentials.api_key);
@@ -72,7 +72,7 @@ static int run(struct arguments *arguments)
 		return EXIT_STATUS_USAGE;
 	}
 	warn_of_exposed_key(arguments);
-	if (!arguments->owner && arguments->command != COMMAND_LIST)
+	if (!arguments->owner && (arguments->command == COMMAND_ACQUIRE || arguments->command == COMMAND_RUN))
 		set_owner(arguments);
 	return arguments->command == COMMAND_RUN ? run_command(arguments) : commands_run(arguments);
 }

@@ -9,6 +9,8 @@
 #include "calls_internal.h"
 #include "server/masters/masters.h"
 
+#define SUM(member) (json_int_t) metrics_figure(offsetof(struct metrics, member), METRICS_SUM)
+
 static json_t *quorum_new(const struct quorum_status *quorum)
 {
 	return json_pack("{s:i, s:i, s:i}", "needed", (int)quorum->needed, "voting", (int)quorum->voting, "masters",
@@ -111,7 +113,9 @@ void info_call_masters(struct call *call)
 		masters_status(masters, i, &status);
 		json_array_append_new(list, master_new(&status));
 	}
-	call_reply_json(call, 200, json_pack("{s:o, s:o}", "masters", list, "quorum", quorum_new(&quorum)));
+	call_reply_json(call, 200,
+			json_pack("{s:o, s:o, s:I}", "masters", list, "quorum", quorum_new(&quorum),
+				  "leases_below_full", SUM(leases_below_full)));
 }
 
 /* Where callers are not asked who they are: no name, every right, everywhere. A page shows what its caller may do. */
@@ -236,7 +240,6 @@ static json_t *masters_json(const struct masters *masters, const struct stats_po
 
 static json_t *now_new(void)
 {
-#define SUM(member) (json_int_t) metrics_figure(offsetof(struct metrics, member), METRICS_SUM)
 	return json_pack("{s:I, s:I, s:I, s:I, s:I, s:I}", "in_flight", SUM(in_flight), "queued", SUM(queued),
 			 "waiters", SUM(waiters), "holds", SUM(holds), "connections", SUM(http_connections), "workers",
 			 (json_int_t)metrics_workers());

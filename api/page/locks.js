@@ -59,9 +59,17 @@ function updateLock(row, lock) {
 	}
 	say(cells.waiters, wordsForNumber(lock.waiters));
 	say(cells.fence, lock.holders ? "" : fenceWords(lock) || "–");
-	say(cells.votes, `${lock.votes.granted} of ${lock.votes.masters}`);
+	sayVotes(cells.votes, lock.votes);
 	if (cells.button.hidden === mayForce(lock.resource)) cells.button.hidden = !cells.button.hidden;
 	if (rows_seen.has(row)) tickLock(row);
+}
+
+/* With fewer masters than all, one of those that have it must not be restarted now. */
+function sayVotes(cell, { granted, masters }) {
+	say(cell, `${granted} of ${masters}`);
+	setClass(cell, granted < masters ? "number votes few" : "number votes");
+	if (granted < masters) cell.title = "Some masters do not have this lock: they were away, slow or restarted when it was acquired or extended. The next extension gives it back to those that vote.";
+	else cell.removeAttribute("title");
 }
 
 const heldWords = lock => lock.held_ms === undefined ? "–" : wordsForSeconds((performance.now() - lock.began) / 1000);

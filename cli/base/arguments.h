@@ -45,10 +45,11 @@ struct arguments {
 	uint64_t kill_after_ms; /* read it by arguments_kill_after_ms() */
 	uint64_t wait_ms, timeout_ms;
 	const char *ttl_text; /* as it was typed */
-	bool json, verbose, quiet, wait_all, force, ready, no_wait, exit_code, shared;
+	bool json, verbose, quiet, wait_all, force, ready, restart_safe, below_full, no_wait, exit_code, shared;
 	struct credentials credentials; /* its files are not read yet: credentials_load() */
 	int held_status;
 	uint64_t limit; /* of list; 0: all */
+	uint64_t below; /* of list: locks with fewer votes; 0: all */
 	uint64_t fence; /* of release --force; 0: any */
 	uint64_t slots; /* of acquire and run; 0: the lock has none */
 	/* NULL: none given; the last two are of key new */

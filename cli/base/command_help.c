@@ -44,7 +44,8 @@ static const struct {
 			     "is no quorum.",
 			     {"redlockctl masters", "redlockctl masters --server localhost:9090 --json"}},
 	[COMMAND_HEALTH] = {"health [OPTION...]",
-			    "Checks that the server is alive, with --ready that it can grant locks. Prints "
+			    "Checks that the server is alive, with --ready that it can grant locks, with "
+			    "--restart-safe that the next master may be restarted. Prints "
 			    "nothing if all is well; otherwise the exit status is 69.",
 			    {"redlockctl health", "redlockctl health --ready --timeout 5s"}},
 	[COMMAND_KEY_NEW] = {"key new [OPTION...]",

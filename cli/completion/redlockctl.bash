@@ -58,8 +58,8 @@ _redlockctl_offer_options() {
 	release) _redlockctl_offer --token-file --token --force --fence ;;
 	key) _redlockctl_offer_key_options ;;
 	status) _redlockctl_offer --exit-code ;;
-	list) _redlockctl_offer --prefix --owner --limit ;;
-	health) _redlockctl_offer --ready ;;
+	list) _redlockctl_offer --prefix --owner --limit --below --below-full ;;
+	health) _redlockctl_offer --ready --restart-safe ;;
 	"") _redlockctl_offer --version ;;
 	esac
 }
@@ -78,7 +78,7 @@ _redlockctl_offer_value() {
 	--right) _redlockctl_offer acquire inspect list admin ;;
 	--server | -s) _redlockctl_offer http://127.0.0.1:8080 unix:/ ;;
 	--ttl | -t | --wait | -w | --kill-after | -k | --timeout) _redlockctl_offer 250ms 5s 30s 1m 5m 1h ;;
-	--owner | --metadata | --conflict-exit-code | -E | --token | --fence | --prefix | --limit | --name) ;;
+	--owner | --metadata | --conflict-exit-code | -E | --token | --fence | --prefix | --limit | --below | --name) ;;
 	*) return 1 ;;
 	esac
 }
@@ -90,7 +90,7 @@ _redlockctl_find_command() {
 		--) ((at++)); [[ $command == @(run|watch) ]]; return ;;
 		--server | -s | --ttl | -t | --wait | -w | --kill-after | -k | --timeout | --token-file) ((at++)) ;;
 		--cacert | --cert | --key | --key-file | --out | --right | --name) ((at++)) ;;
-		--owner | --metadata | --conflict-exit-code | -E | --token | --fence | --prefix | --limit) ((at++)) ;;
+		--owner | --metadata | --conflict-exit-code | -E | --token | --fence | --prefix | --limit | --below) ((at++)) ;;
 		-*) ;;
 		*)
 			if [[ -z $command ]]; then

@@ -331,6 +331,7 @@ int answer_status(const struct answer *answer, const struct arguments *arguments
 		[OUTCOME_UNTRUSTED] = EXIT_STATUS_STRANGE,
 		[OUTCOME_FORBIDDEN] = EXIT_STATUS_FORBIDDEN,
 		[OUTCOME_INVALID] = EXIT_STATUS_USAGE,
+		[OUTCOME_REFUSED] = EXIT_STATUS_UNREACHABLE,
 		[OUTCOME_STRANGE] = EXIT_STATUS_STRANGE,
 	};
 	assert(answer->outcome <= OUTCOME_STRANGE);

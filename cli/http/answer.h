@@ -18,6 +18,7 @@ enum outcome {
 	OUTCOME_UNTRUSTED,
 	OUTCOME_FORBIDDEN, /* 401, 403: no key, or one without the right */
 	OUTCOME_INVALID,   /* 400, 413, 414, 431: a mistake in the request */
+	OUTCOME_REFUSED,   /* by redlockctl itself */
 	OUTCOME_STRANGE    /* not an answer of redlockd, or of an unknown version */
 };
 

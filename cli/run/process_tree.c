@@ -6,8 +6,8 @@
  * A pid from /proc may belong to another process a moment later. So a signal goes through a pidfd, after /proc was read
  * again with the pidfd open and still shows a process below the root; if it ended meanwhile the signal reaches nobody.
  * Without pidfds (before Linux 5.3, or with a filter of system calls) only children of the caller are signalled: their
- * pids are free only after the caller has waited for them, and their children become its children. Without /proc only the
- * group of the command is signalled, and only while a child of the caller is in it: its number is not free then. */
+ * pids are free only after the caller has waited for them, and their children become its children. Without /proc only
+ * the group of the command is signalled, and only while a child of the caller is in it: its number is not free then. */
 #include <assert.h>
 #include <dirent.h>
 #include <errno.h>

@@ -98,6 +98,7 @@ struct lease_op {
 	uint16_t reached;          /* bit i: a command of this attempt was handed to master i */
 	uint16_t late;             /* bit i: master i refused, as held, an attempt that was lost before … */
 	uint16_t late_of;          /* … this one; 0: none */
+	uint16_t extended;         /* extend: bit i: master i has extended the lease, or got it back */
 	struct lease_refs unsent;  /* to be given to the core after the step */
 	struct lease_sight seen[]; /* for each master */
 };
@@ -139,6 +140,12 @@ struct leases {
 		LIST_HEAD(, lease_watch) all;
 		size_t watchers;
 	} watches;
+	struct lease_below {
+		void *by_id; /* of tsearch() */
+		TAILQ_HEAD(, lease_below_entry) all;
+		size_t count;
+		uint64_t swept_us; /* the last time */
+	} below;
 	uint64_t missed_notifications; /* how often masters may have dropped entries or notifications */
 	size_t waiting;                /* operations whose answer somebody waits for */
 	size_t busy;                   /* operations that wait for masters */
@@ -286,6 +293,14 @@ void lease_sight_fini(struct lease_sight *sight);
  * not known, or the lease may not get any older. */
 bool lease_repair_write(struct lease_op *op, const struct redlock_output *out, uint8_t master,
 			struct master_script *command);
+
+/* ---- lease_below.c: redlockd_leases_below_full ---- */
+
+/* An operation is over, and no answer to it is outstanding. */
+void lease_below_note(const struct lease_op *op);
+/* Once per round of the loop: forgets those that are over, within some seconds. */
+void lease_below_sweep(struct leases *leases);
+void lease_below_free(struct leases *leases);
 
 /* ---- lease_place.c: pure ---- */
 

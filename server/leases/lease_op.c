@@ -74,6 +74,7 @@ static void recycle(struct lease_op *op)
 	if (op->state != LEASE_OP_LINGERING || !over)
 		return;
 	assert(!op->queued && !op->done);
+	lease_below_note(op);
 	free((char *)op->request.resource);
 	op->request.resource = NULL;
 	lease_answer_fini(&op->answer);
@@ -123,7 +124,7 @@ struct lease_op *lease_op_begin(struct leases *leases, const struct lease_reques
 	op->done = done;
 	op->arg = arg;
 	op->began_us = clock_now_us();
-	op->attempt = op->reached = op->late_of = 0;
+	op->attempt = op->reached = op->late_of = op->extended = 0;
 	op->notified_us = 0;
 	op->which = 0;
 	op->hold_time_noted = op->has_free = op->drained = op->place_kept = false;
@@ -473,6 +474,8 @@ static void on_reply(void *arg, const struct master_reply *reply)
 	lease_fence_learn(op->leases, reply->fence);
 	lease_sight_note(op, ref, reply, &event);
 	lease_sight_note_hold_time(op, ref, reply);
+	if (op->request.operation == LEASE_EXTEND && reply->vote == REDLOCK_VOTE_GRANTED)
+		op->extended |= (uint16_t)(1U << ref->master);
 	if (ref->command.repair && reply->vote == REDLOCK_VOTE_GRANTED)
 		metrics_add(&op->leases->metrics->repairs, 1);
 	STAILQ_INSERT_HEAD(&op->leases->spare_refs, ref, entry);

@@ -107,6 +107,7 @@ struct leases *leases_new(struct uv_loop_s *loop, const struct options *options,
 	leases->complete = lease_details_complete;
 	TAILQ_INIT(&leases->queues.by_age);
 	TAILQ_INIT(&leases->queues.first);
+	TAILQ_INIT(&leases->below.all);
 	STAILQ_INIT(&leases->new_listings);
 	STAILQ_INIT(&leases->spare_refs);
 	for (size_t i = 0; i < LEASE_OP_STATES; i++)
@@ -122,6 +123,7 @@ bool leases_dispatch(struct leases *leases)
 	leases->unflushed = 0;
 	lease_submit_backlog(leases);
 	lease_queues_publish(leases);
+	lease_below_sweep(leases);
 	bool any = lease_list_begin_new(leases) || !TAILQ_EMPTY(&leases->ops[LEASE_OP_ANSWERED]) || leases->has_news;
 	leases->has_news = false;
 	while ((op = TAILQ_FIRST(&leases->ops[LEASE_OP_ANSWERED]))) {
@@ -183,6 +185,7 @@ void leases_free(struct leases *leases)
 		free(leases->all);
 		leases->all = next;
 	}
+	lease_below_free(leases);
 	struct lease_ref *ref;
 	while ((ref = STAILQ_FIRST(&leases->spare_refs))) {
 		STAILQ_REMOVE_HEAD(&leases->spare_refs, entry);

@@ -324,6 +324,8 @@ static const struct family {
 	 .at = AT(fence_rounds)},
 	{"redlockd_repairs_total", "counter",
 	 "Leases given back to a master that had lost them while a majority extended them.", .at = AT(repairs)},
+	{"redlockd_leases_below_full", "gauge", "Leases last extended with fewer votes than there are masters.",
+	 .at = AT(leases_below_full)},
 	{"redlockd_leases_granted_total", "counter", "New leases.", .at = AT(granted), .label = "mode",
 	 .values = metrics_modes, .end = METRICS_MODES},
 	{"redlockd_leases_abandoned_total", "counter",

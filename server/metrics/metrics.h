@@ -176,6 +176,7 @@ struct metrics {
 	struct histogram latency[METRICS_OPERATIONS];
 	_Atomic uint64_t split_retries;                /* tries after a split vote */
 	_Atomic uint64_t repairs;                      /* leases that extensions gave back to a master */
+	_Atomic uint64_t leases_below_full;            /* extended with fewer votes than masters, a gauge */
 	_Atomic uint64_t fence_rounds;                 /* rounds of RAISE: a guess for a fence was too low */
 	_Atomic uint64_t granted[METRICS_MODES];       /* new leases */
 	_Atomic uint64_t abandoned;                    /* grants whose client disconnected before it got the answer */

@@ -243,3 +243,56 @@ def test_a_master_that_came_back_empty(lab):
         end.set()
         thread.join()
     assert not refused
+
+
+# -------------------------------------------------------------------------------------------------- how many lack a vote
+
+
+def below_full(service):
+    return service.curl("GET", "/masters").json["leases_below_full"]
+
+
+def down(service, master):
+    master.kill()
+    service.wait_voting(2)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_lease_extended_with_fewer_votes_is_counted_until_it_has_all(lab, kind):
+    masters = lab.redises(3)
+    service = guarded(lab, masters, ttl_ms=TTL_MS)
+    service.wait_voting(3)
+    lease = take(service, **KINDS[kind])
+    extend(service, lease)
+    assert below_full(service) == 0
+    down(service, masters[2])
+    for _ in range(2):
+        extend(service, lease)
+        wait_until(lambda: below_full(service) == 1, what="the lease is counted once")
+    assert service.metrics()["redlockd_leases_below_full"] == 1
+    masters[2].start()
+    wait_until(lambda: extend(service, lease) and below_full(service) == 0, seconds=30, what="it has all votes again")
+    assert all(has_it(master, lease) for master in masters)
+
+
+def test_leases_that_end_lack_no_vote(lone):
+    """By a release, by a forced release, by an extension that finds it gone or another holder, and by their time."""
+    names = ["released", "forced", "gone", "taken", "over"]
+    down(lone, lone.masters[2])
+    leases = {name: take(lone, resource=name) for name in names}
+    for lease in leases.values():
+        extend(lone, lease)
+    wait_until(lambda: below_full(lone) == 5, what="all are counted")
+    release(lone, leases["released"])
+    wait_until(lambda: below_full(lone) == 4, what="the release")
+    assert lone.curl("DELETE", "/locks/forced?force=true").status == 204
+    wait_until(lambda: below_full(lone) == 3, what="the forced release")
+    for name in ("gone", "taken"):
+        for master in lone.masters[:2]:
+            lose(master, leases[name])
+    extend(lone, leases["gone"], status=410)
+    wait_until(lambda: below_full(lone) == 2, what="the lease that is gone")
+    take(lone, resource="taken")
+    extend(lone, leases["taken"], status=409)
+    wait_until(lambda: below_full(lone) == 1, what="the lease that is another's")
+    wait_until(lambda: below_full(lone) == 0, seconds=60, what="the end of the last one")

@@ -343,12 +343,12 @@ def test_times():
         return pod_of(one_of(objects, "Deployment")), pod_of(one_of(objects, "StatefulSet"))["containers"][0]["readinessProbe"]["initialDelaySeconds"]
     pod, delay = of({})
     assert pod["terminationGracePeriodSeconds"] == 20 and pod["containers"][0]["lifecycle"]["preStop"]["sleep"]["seconds"] == 5
-    assert delay == 73  # 62.6 and 10
+    assert delay == 93  # 62.6, 10 and 20
     pod, delay = of({"drain_ms": 0, "max_ttl_ms": 300000, "drift_factor": 0.1}, OLDEST)
     assert pod["terminationGracePeriodSeconds"] == 5 and "lifecycle" not in pod["containers"][0]  # 1.29 has no sleep
-    assert delay == 342
+    assert delay == 442
     pod, delay = of({"drain_ms": "2500ms", "max_ttl_ms": "5m", "drift_factor": 0.1, "max_hold_ms": "24h"}, OLDEST)
-    assert pod["terminationGracePeriodSeconds"] == 8 and delay == 342
+    assert pod["terminationGracePeriodSeconds"] == 8 and delay == 442
     assert {"--drain-ms=2500ms", "--max-ttl-ms=5m", "--max-hold-ms=24h"} <= set(pod["containers"][0]["args"])
     assert of({"drain_ms": "60s"}, OLDEST)[0]["terminationGracePeriodSeconds"] == 65
 

@@ -56,11 +56,12 @@ helm.sh/chart: {{ printf "%s-%s" $.Chart.Name $.Chart.Version | replace "+" "_" 
 {{- $text := include "redlockd.optionText" . -}}
 {{- mul (regexFind "^[0-9]+" $text) (get (dict "" 1 "ms" 1 "s" 1000 "m" 60000 "h" 3600000) (regexFind "[a-z]*$" $text)) -}}
 {{- end }}
-{{/* How long a master that was restarted does not vote (docs/explanation/safety.md: the longest lease, its drift and 2 s), and 10 s for redlockd to find it. */}}
+{{/* How long a master that was restarted does not vote (docs/explanation/safety.md: the longest lease, its drift and 2 s), 10 s for redlockd to find it, and a third of the
+     longest lease: until then each lease that is renewed was extended once more, and has the vote of this master again (repair). */}}
 {{- define "redlockd.barSeconds" -}}
 {{- $ttl := include "redlockd.milliseconds" (.Values.options.max_ttl_ms | default 60000) | float64 -}}
 {{- $drift := .Values.options.drift_factor | default 0.01 | float64 -}}
-{{- addf (divf (mulf $ttl (addf 1 $drift)) 1000) 12 | ceil | int64 }}
+{{- addf (divf (mulf $ttl (addf 1 $drift (divf 1 3))) 1000) 12 | ceil | int64 }}
 {{- end }}
 {{- define "redlockd.preStopSeconds" -}}
 {{- if semverCompare ">=1.30.0-0" .Capabilities.KubeVersion.Version }}5{{ else }}0{{ end }}

@@ -1,0 +1,128 @@
+/* redlockctl health --restart-safe: whether the next master may be restarted. That takes its keys away, so every master
+ * must vote, and no lease that goes on may lack a vote. See commands.h.
+ *
+ * Each server knows of the leases that it extended itself. A listing shows those of all; but a lock that was just
+ * acquired, or is just being released, may be seen with fewer votes as well. So a second listing must show it, too. */
+#include <assert.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "cli/base/cli_base.h"
+#include "commands.h"
+#include "server/base/base.h"
+
+enum { LOOK_AGAIN_US = 1000000, NAMED_MAX = 3, TEXT_MAX = 1024 };
+
+static int restart_refuse(struct client *client, struct answer *answer, const char *why)
+{
+	answer_fini(answer);
+	*answer = (struct answer){.outcome = OUTCOME_DONE};
+	answer_set(answer, OUTCOME_REFUSED, "not-restart-safe", why);
+	return print_failure(client, answer);
+}
+
+/* Why the current server says that no master may be restarted; false: it does not. */
+static bool restart_is_unsafe(const json_t *masters, char ret_why[TEXT_MAX])
+{
+	json_t *list = json_object_get(masters, "masters"), *master;
+	json_int_t below = json_integer_value(json_object_get(masters, "leases_below_full"));
+	size_t i;
+	json_array_foreach(list, i, master)
+	{
+		const char *state = answer_member(master, "state"), *reason = answer_member(master, "reason");
+		if (strcmp(state, "voting") == 0)
+			continue;
+		snprintf(ret_why, TEXT_MAX, "%s is %s%s%s", answer_member(master, "address"), state,
+			 *reason != '\0' ? ": " : "", reason);
+		return true;
+	}
+	if (below > 0)
+		snprintf(ret_why, TEXT_MAX, "%" JSON_INTEGER_FORMAT " leases lack a vote until they are extended again",
+			 below);
+	return below > 0;
+}
+
+/* True: every server sees all masters vote, and extends no lease with fewer votes. */
+static bool restart_masters_vote(struct client *client, int *ret_status)
+{
+	struct client_request request = client_request_get("/masters");
+	char why[TEXT_MAX];
+	for (size_t i = 0; i < client->arguments->servers.count; i++) {
+		struct answer answer = client_ask(client, 1, &request, client->arguments->timeout_ms * 1000, false);
+		if (answer.outcome == OUTCOME_DONE &&
+		    !json_is_integer(json_object_get(answer.json, "leases_below_full")))
+			answer_set(&answer, OUTCOME_STRANGE, "strange", "it does not know leases_below_full");
+		if (answer.outcome != OUTCOME_DONE)
+			*ret_status = print_failure(client, &answer);
+		else if (restart_is_unsafe(answer.json, why))
+			*ret_status = restart_refuse(client, &answer, why);
+		else
+			*ret_status = EXIT_STATUS_OK;
+		answer_fini(&answer);
+		if (*ret_status != EXIT_STATUS_OK)
+			return false;
+		client_next_server(client);
+	}
+	return true;
+}
+
+static bool restart_has(const json_t *locks, const json_t *lock)
+{
+	size_t i;
+	json_t *other;
+	json_array_foreach(locks, i, other)
+	{
+		if (json_equal(json_object_get(other, "resource"), json_object_get(lock, "resource")) &&
+		    json_equal(json_object_get(other, "fence"), json_object_get(lock, "fence")))
+			return true;
+	}
+	return false;
+}
+
+/* Those of `after` that `before` has, too. */
+static size_t restart_describe(const json_t *before, const json_t *after, char ret_why[TEXT_MAX])
+{
+	struct text names;
+	size_t count = 0, i;
+	json_t *lock;
+	text_init(&names);
+	json_array_foreach(after, i, lock)
+	{
+		if (restart_has(before, lock) && ++count <= NAMED_MAX)
+			text_printf(&names, "%s%s", count > 1 ? ", " : "", answer_member(lock, "resource"));
+	}
+	snprintf(ret_why, TEXT_MAX, "%zu lock%s a vote: %s%s", count, count == 1 ? " lacks" : "s lack",
+		 count > 0 ? names.bytes : "", count > NAMED_MAX ? ", …" : "");
+	text_fini(&names);
+	return count;
+}
+
+/* The locks that lack a vote. False: they cannot be listed, and that was reported. */
+static bool restart_list(struct client *client, json_t *ret_locks, int *ret_status)
+{
+	struct answer answer;
+	bool more, done = list_locks(client, ret_locks, &more, &answer);
+	if (!done)
+		*ret_status = print_failure(client, &answer);
+	else
+		answer_fini(&answer);
+	return done;
+}
+
+int restart_command(struct client *client)
+{
+	int status = EXIT_STATUS_OK;
+	char why[TEXT_MAX];
+	json_t *before = json_array(), *after = json_array();
+	struct answer answer = {.outcome = OUTCOME_DONE};
+	assert(client->arguments->restart_safe);
+	if (restart_masters_vote(client, &status) && restart_list(client, before, &status) &&
+	    json_array_size(before) > 0) {
+		client_pause(client, clock_now_us() + LOOK_AGAIN_US);
+		if (restart_list(client, after, &status) && restart_describe(before, after, why) > 0)
+			status = restart_refuse(client, &answer, why);
+	}
+	json_decref(before);
+	json_decref(after);
+	return status;
+}

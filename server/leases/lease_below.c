@@ -1,0 +1,102 @@
+/* Leases that are extended with fewer votes than there are masters: with one master less each of them could be lost.
+ * They are remembered from such an extension until the next one, a release, or their end; an extension at another
+ * redlockd is not seen here. */
+#include <assert.h>
+#include <search.h>
+#include <stdlib.h>
+
+#include "lease_internal.h"
+#include "server/base/base.h"
+
+enum { SWEEP_MS = 1000, SWEEP_SHARE = 16 }; /* each second a sixteenth of them is looked at, and as many more */
+
+struct lease_below_entry {
+	uint64_t id; /* of the token */
+	uint64_t until_us;
+	TAILQ_ENTRY(lease_below_entry) entry;
+};
+
+static int compare(const void *a, const void *b)
+{
+	uint64_t one = ((const struct lease_below_entry *)a)->id, other = ((const struct lease_below_entry *)b)->id;
+	return (one > other) - (one < other);
+}
+
+static void forget(struct leases *leases, struct lease_below_entry *entry)
+{
+	struct lease_below *below = &leases->below;
+	assert(below->count > 0);
+	tdelete(entry, &below->by_id, compare);
+	TAILQ_REMOVE(&below->all, entry, entry);
+	free(entry);
+	metrics_set(&leases->metrics->leases_below_full, --below->count);
+}
+
+static struct lease_below_entry *find(struct leases *leases, uint64_t id)
+{
+	const struct lease_below_entry key = {.id = id};
+	struct lease_below_entry *const *found = tfind(&key, &leases->below.by_id, compare);
+	return found ? *found : NULL;
+}
+
+static void remember(struct leases *leases, uint64_t id, uint64_t until_us)
+{
+	struct lease_below *below = &leases->below;
+	struct lease_below_entry *entry = find(leases, id);
+	if (!entry) {
+		entry = memory_zeroed(1, sizeof *entry);
+		entry->id = id;
+		if (!tsearch(entry, &below->by_id, compare))
+			memory_exhausted("lease");
+		TAILQ_INSERT_TAIL(&below->all, entry, entry);
+		metrics_set(&leases->metrics->leases_below_full, ++below->count);
+	}
+	entry->until_us = until_us;
+}
+
+/* A release that failed counts, too: nobody extends the lease any more. */
+static bool ends(const struct lease_op *op)
+{
+	return op->request.operation == LEASE_RELEASE || op->answer.status == LEASE_OK ||
+	       op->answer.status == LEASE_EXPIRED || op->answer.status == LEASE_NOT_OWNER;
+}
+
+void lease_below_note(const struct lease_op *op)
+{
+	struct leases *leases = op->leases;
+	bool extends = op->request.operation == LEASE_EXTEND;
+	if (extends && op->answer.status == LEASE_OK && __builtin_popcount(op->extended) < op->core.params.masters) {
+		uint64_t until_us = clock_now_us() + op->request.ttl_ms * UINT64_C(1000);
+		remember(leases, lease_value_token_id(op->token), until_us);
+		return;
+	}
+	if (leases->below.count == 0 || !(extends || op->request.operation == LEASE_RELEASE) || !ends(op))
+		return;
+	struct lease_below_entry *entry = find(leases, lease_value_token_id(op->token));
+	if (entry)
+		forget(leases, entry);
+}
+
+void lease_below_sweep(struct leases *leases)
+{
+	struct lease_below *below = &leases->below;
+	if (below->count == 0)
+		return;
+	uint64_t now_us = clock_now_us();
+	if (now_us < below->swept_us + SWEEP_MS * UINT64_C(1000))
+		return;
+	below->swept_us = now_us;
+	for (size_t left = below->count / SWEEP_SHARE + SWEEP_SHARE; left > 0 && below->count > 0; left--) {
+		struct lease_below_entry *entry = TAILQ_FIRST(&below->all);
+		TAILQ_REMOVE(&below->all, entry, entry);
+		TAILQ_INSERT_TAIL(&below->all, entry, entry);
+		if (entry->until_us <= now_us)
+			forget(leases, entry);
+	}
+}
+
+void lease_below_free(struct leases *leases)
+{
+	while (leases->below.count > 0)
+		forget(leases, TAILQ_FIRST(&leases->below.all));
+}
