@@ -36,6 +36,21 @@ def test_locks_are_those_of_the_api(page, three):
     assert not page.seen("#locks")
 
 
+def test_a_lock_that_lacks_a_vote_is_marked(page, three):
+    ready(page, three)
+    lease = three.acquire("votes/one", ttl_ms=60000)
+    filter_by(page, "votes/")
+    page.wait(lambda: lock_row(page, "votes/one")[6] == "3 of 3")
+    assert page.run("return document.querySelector('#locks td.few')") is None
+    three.masters[1].cli("DEL", "votes/one")
+    page.wait(lambda: lock_row(page, "votes/one")[6] == "2 of 3")
+    assert "extension gives it back" in page.run("return document.querySelector('#locks td.few').title")
+    assert three.curl("PUT", "/locks/votes/one", body={"token": lease["token"], "ttl_ms": 60000}).status == 200
+    page.wait(lambda: lock_row(page, "votes/one")[6] == "3 of 3")
+    assert page.run("return document.querySelector('#locks td.votes').title") == ""
+    three.release(lease)
+
+
 def test_several_holders(page, three):
     ready(page, three)
     leases = [three.acquire("several/shared", ttl_ms=60000, owner=owner, mode="shared") for owner in ("a", "b")]
