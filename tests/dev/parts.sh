@@ -76,15 +76,17 @@ part_libraries() { needs_release && pytests "" release tests/clients/test_librar
 part_e2e() { needs_release && pytests "" release tests/e2e -m "not slow"; }
 part_faults() {
 	needs_release || return
-	faults --seconds 20 --seed 1
+	faults "" --seconds 20 --seed 1
 	pytests -checkers release tests/faults
 }
-faults() {
+faults() { # LABEL OPTION…
+	label=$part$1
+	shift
 	result=0
-	logged "$results/$part.log" /usr/bin/python3 tests/faults/faults.py --redlockd "$PWD/build/release/redlockd" "$@" ||
+	logged "$results/$label.log" /usr/bin/python3 tests/faults/faults.py --redlockd "$PWD/build/release/redlockd" "$@" ||
 		result=$?
-	/usr/bin/python3 tests/dev/summary.py checks "$results/$part.xml" "$part" "$results/$part.log" $result
-	tail -n 1 "$results/$part.log"
+	/usr/bin/python3 tests/dev/summary.py checks "$results/$label.xml" "$label" "$results/$label.log" $result
+	tail -n 1 "$results/$label.log"
 }
 
 # ---- the rest ----
@@ -97,7 +99,11 @@ part_sim_long() {
 	ctests -random sim -R '^sim_random$'
 }
 part_mutations() { needs_release && ctests "" release -L mutations; }
-part_faults_long() { needs_release && faults --seconds 40; }
+part_faults_long() {
+	needs_release || return
+	faults "" --seconds 40
+	faults -rolling --rolling --seconds 25
+}
 part_e2e_slow() { needs_release && pytests "" release tests/e2e -m slow; }
 part_libraries_more() {
 	needs_release || return

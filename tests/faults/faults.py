@@ -16,7 +16,7 @@ test_checkers.py and test_losses.py try the checkers on histories made by hand. 
 
 The last line is "N passed, N failed", the exit status 1 if anything failed. A failed check prints what it found with the faults around
 it, and the folder with all logs and histories stays. --mutation guard-off runs redlockd without its restart guard and wipes masters:
-then the checkers must find overlaps, and the run fails if they do not.
+then the checkers must find overlaps, and the run fails if they do not. --rolling is another run: rolling.py.
 """
 
 import argparse
@@ -41,6 +41,7 @@ def parse_arguments():
     parser.add_argument("--seed", type=int, default=None, help="of the faults and the clients")
     parser.add_argument("--redlockd", default=None, help="the program; default: REDLOCKD, or build/release/redlockd")
     parser.add_argument("--mutation", choices=["guard-off"], default=None, help="a mistake that must be found")
+    parser.add_argument("--rolling", action="store_true", help="restart masters one after the other, under leases that are held all the time")
     parser.add_argument("--keep", action="store_true", help="keep the folder")
     given = parser.parse_args()
     if given.redlockd:
@@ -91,15 +92,29 @@ class Run:
         return [event for path in paths if os.path.exists(path) for event in self.parts.read_lines(path)]
 
 
+def roll(given, folder):
+    """Returns whether a check failed."""
+    import cluster  # harness.py reads REDLOCKD when it is loaded
+    import rolling
+    made = cluster.Cluster(folder, given.seed, ())
+    try:
+        return rolling.Rolling(made, given.seed).run(given.seconds)
+    finally:
+        made.kill_all()
+
+
 def main():
     given = parse_arguments()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     folder = tempfile.mkdtemp(prefix="rl-faults-")
     run, failed = None, True
     try:
-        run = Run(given, folder)
-        run.play()
-        failed = run.reporting.Report(run).print_all()
+        if given.rolling:
+            failed = roll(given, folder)
+        else:
+            run = Run(given, folder)
+            run.play()
+            failed = run.reporting.Report(run).print_all()
     except Exception:  # pylint: disable=broad-except
         traceback.print_exc()
         print("the run itself failed\n0 passed, 1 failed", flush=True)

@@ -167,7 +167,7 @@ class Report:
         idle = [] if len(self.leases) >= least else [f"only {len(self.leases)} leases in {self.run.given.seconds:g} s"]
         unused = {daemon.number for daemon in self.run.cluster.daemons} - {lease.daemon for lease in self.leases.values()}
         idle += [f"redlockd {number} never gave a lease" for number in unused]
-        return idle + idleness.find_missing(self.count(), self.looks, self.run.given.seconds)
+        return idle + idleness.find_missing(self.count(), self.looks, len(self.leases))
 
     def count(self):
         together = collections.Counter(pair.first.mode for pair in self.together)
