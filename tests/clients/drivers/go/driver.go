@@ -3,12 +3,15 @@ package main
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
+	"net/http"
 	"os"
 	"strconv"
 	"strings"
@@ -25,6 +28,7 @@ type command struct {
 	Do            string
 	Client        string
 	Lease         string
+	Server        string
 	Servers       []string
 	Key           string
 	Owner         string
@@ -112,7 +116,9 @@ func (d *driver) newClient(c command) error {
 	if err != nil {
 		return err
 	}
-	config := redlockd.Config{Servers: c.Servers, Key: c.Key, Owner: c.Owner, TLS: secure, Timeout: seconds(c.Timeout)}
+	config := redlockd.Config{
+		Servers: c.Servers, Key: c.Key, Owner: c.Owner, TLS: secure, Timeout: seconds(c.Timeout),
+	}
 	client, err := redlockd.New(config)
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -268,6 +274,68 @@ func lost(lease *redlockd.Lease, timeout time.Duration) answer {
 	return answer{"lost": lease.Err() != nil}
 }
 
+func average(begin time.Time, times int) answer {
+	return answer{"milliseconds": float64(time.Since(begin)) / float64(time.Millisecond) / float64(times)}
+}
+
+func pairs(client *redlockd.Client, c command) (answer, error) {
+	begin := time.Now()
+	for range c.Times {
+		lease, err := client.TryLock(context.Background(), c.Resource.(string))
+		if err == nil {
+			err = lease.Unlock()
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+	return average(begin, c.Times), nil
+}
+
+// send is a request without the library; it returns the token of the answer.
+func send(client *http.Client, c command, method, token string) (string, error) {
+	body, _ := json.Marshal(map[string]any{"resource": c.Resource})
+	request, err := http.NewRequest(method, c.Server+"/locks", bytes.NewReader(body))
+	if err != nil {
+		return "", err
+	}
+	request.Header.Set("Content-Type", "application/json")
+	if token != "" {
+		request.Header.Set("Lock-Token", token)
+	}
+	response, err := client.Do(request)
+	if err != nil {
+		return "", err
+	}
+	defer response.Body.Close()
+	text, err := io.ReadAll(response.Body)
+	var given struct{ Token string }
+	if err == nil && len(text) > 0 {
+		err = json.Unmarshal(text, &given)
+	}
+	return given.Token, err
+}
+
+func bare(c command) (answer, error) {
+	secure, err := secured(c)
+	if err != nil {
+		return nil, err
+	}
+	client := &http.Client{Transport: &http.Transport{TLSClientConfig: secure}}
+	defer client.CloseIdleConnections()
+	begin := time.Now()
+	for range c.Times {
+		token, err := send(client, c, "POST", "")
+		if err == nil {
+			_, err = send(client, c, "DELETE", token)
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+	return average(begin, c.Times), nil
+}
+
 func (d *driver) carryOut(c command) (answer, error) {
 	d.mu.Lock()
 	client, lease := d.clients[c.Client], d.leases[c.Lease]
@@ -293,6 +361,10 @@ func (d *driver) carryOut(c command) (answer, error) {
 		return d.watch(client, c)
 	case "force":
 		return answer{}, client.Force(context.Background(), c.Resource.(string), c.Fence)
+	case "pairs":
+		return pairs(client, c)
+	case "bare":
+		return bare(c)
 	case "time":
 		return answer{"time": float64(time.Now().UnixMilli()) / 1000}, nil
 	}
