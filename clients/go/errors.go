@@ -47,7 +47,7 @@ type Error struct {
 	Code    Code
 	Status  int             // of HTTP
 	Detail  string          // for people
-	Problem json.RawMessage // the whole answer: of ErrLocked it has the holder, of ErrInvalidRequest each wrong field
+	Problem json.RawMessage // the whole answer: with ErrLocked the holder, with ErrInvalidRequest each wrong field
 	cause   error           // why there is no answer
 }
 

@@ -37,14 +37,15 @@ var keys = regexp.MustCompile(`^[!-~]*$`)
 
 // Config is what a [Client] needs. All of it can be left out.
 type Config struct {
-	// Servers are the addresses of one cluster: https://host:port, http://host:port or unix:/path. If one fails, the
-	// next one is used. By default there is one, http://127.0.0.1:8080.
+	// Servers are the addresses of one cluster: https://host:port, http://host:port or unix:/path. If one fails,
+	// the next one is used. By default there is one, http://127.0.0.1:8080.
 	Servers []string
-	Key     string        // an API key
-	Owner   string        // the label of all locks that have no other one
-	TLS     *tls.Config   // for HTTPS: RootCAs are the authorities to trust, Certificates is for a client certificate
+	Key     string // an API key
+	Owner   string // the label of all locks that have no other one
+	// TLS is for HTTPS: RootCAs are the authorities to trust, Certificates is for a client certificate.
+	TLS     *tls.Config
 	Timeout time.Duration // of a server's answer, beside what the request waits for; 5 s by default
-	Logger  *slog.Logger  // never gets keys or tokens; slog.Default() by default
+	Logger  *slog.Logger  // never gets keys or tokens, and delays nothing; slog.Default() by default
 }
 
 // Client is a client of one cluster of redlockd. It is safe for concurrent use; one for each program is enough.
@@ -53,7 +54,7 @@ type Client struct {
 	inUse   atomic.Int64 // an index of servers
 	owner   string
 	timeout time.Duration
-	log     *slog.Logger
+	journal *journal
 	users   sync.RWMutex // read by each acquisition and its lease until its release, written by Close
 	closed  context.Context
 	close   context.CancelFunc
@@ -61,14 +62,15 @@ type Client struct {
 
 // New makes a client. It connects to no server yet; the error is that of a wrong configuration.
 func New(config Config) (*Client, error) {
-	config.Timeout = cmp.Or(config.Timeout, 5*time.Second)
+	config.Timeout = min(cmp.Or(config.Timeout, 5*time.Second), longest)
 	if !keys.MatchString(config.Key) || config.Timeout < 0 {
 		return nil, errors.New("redlockd: the key has characters that no key has, or the timeout is negative")
 	}
 	if len(config.Servers) == 0 {
 		config.Servers = []string{"http://127.0.0.1:8080"}
 	}
-	c := &Client{owner: config.Owner, timeout: config.Timeout, log: cmp.Or(config.Logger, slog.Default())}
+	c := &Client{owner: config.Owner, timeout: config.Timeout}
+	c.journal = newJournal(cmp.Or(config.Logger, slog.Default()))
 	for _, address := range config.Servers {
 		s := newServer(address, config)
 		if _, err := http.NewRequest("GET", s.base, nil); err != nil || !addresses.MatchString(address) {
@@ -100,17 +102,19 @@ func (c *Client) LockAll(ctx context.Context, resources []string, options ...Opt
 	return c.lock(ctx, &acquisition{names: names, named: members{"resources": names}}, options)
 }
 
-func (c *Client) lock(ctx context.Context, q *acquisition, options []Option) (*Lease, error) {
+func (c *Client) lock(ctx context.Context, q *acquisition, options []Option) (lease *Lease, err error) {
 	q.client, q.parent, q.key, q.began, q.body = c, ctx, newKey(), clock(), maps.Clone(q.named)
+	q.keyed = q.began
 	if err := q.choose(options); err != nil {
 		return nil, err
 	}
 	c.users.RLock()
-	lease, err := q.acquire()
-	if err != nil {
-		c.users.RUnlock()
-	}
-	return lease, err
+	defer func() {
+		if lease == nil { // also after a panic
+			c.users.RUnlock()
+		}
+	}()
+	return q.acquire()
 }
 
 // Close releases all leases of the client and ends what waits for locks; it returns when that is done. Call it at the
@@ -119,6 +123,8 @@ func (c *Client) Close() {
 	c.close()
 	c.users.Lock() // there is no acquisition and no lease any more
 	defer c.users.Unlock()
+	c.closeConnections()
+	c.journal.flush(time.Second)
 }
 
 // Force is for operators: it takes the lock from its holder; if fence is not 0, only from the one with this fence.
@@ -130,8 +136,8 @@ func (c *Client) Force(ctx context.Context, resource string, fence int64) error 
 	if fence != 0 {
 		path += fmt.Sprintf("&fence=%d", fence)
 	}
-	given := c.askEach(ctx, ask{method: "DELETE", path: path, timeout: c.timeout, body: members{"resource": resource}})
-	if given.status != 204 {
+	request := ask{method: "DELETE", path: path, timeout: c.timeout, body: members{"resource": resource}}
+	if given := c.askEach(ctx, request); given.err != nil {
 		return given.err
 	}
 	return nil
@@ -159,27 +165,31 @@ func (c *Client) Watch(ctx context.Context, resource string) <-chan State {
 
 func (c *Client) watch(ctx context.Context, resource string, states chan<- State) {
 	defer close(states)
-	var state State
 	path := fmt.Sprintf("/locks?resource=%s&wait_ms=%d", url.QueryEscape(resource), watchWait.Milliseconds())
+	request := ask{method: "GET", path: path, timeout: watchWait + c.timeout, waits: true, read: readState}
 	tag := `"none"` // which no state has: the first one comes at once
-	for ctx.Err() == nil && state.Err == nil {
-		given := c.askEach(ctx, ask{"GET", path, watchWait + c.timeout, nil, http.Header{"If-None-Match": {tag}}})
+	for ctx.Err() == nil {
+		request.header = http.Header{"If-None-Match": {tag}}
+		given := c.askEach(ctx, request)
 		if given.isUnhelpful() {
 			sleep(ctx, given.pause())
 			continue
-		} else if given.status == 304 {
+		} else if given.status == http.StatusNotModified {
+			sleep(ctx, given.asked+apart-clock())
 			continue
 		}
-		state = State{JSON: given.text}
-		if given.status != 200 || json.Unmarshal(given.text, &state) != nil {
-			state.Err = given.err
+		if given.err != nil {
+			given.state.Err = given.err
 		}
 		select {
-		case states <- state:
+		case states <- given.state:
 		case <-ctx.Done():
 		}
+		if given.err != nil {
+			return
+		}
 		known := tag
-		if tag = cmp.Or(given.header.Get("ETag"), known); tag == known { // a proxy strips it, or the one that was sent
+		if tag = cmp.Or(given.header.Get("ETag"), known); tag == known { // a proxy strips the tags
 			sleep(ctx, time.Second)
 		}
 	}

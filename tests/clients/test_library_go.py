@@ -62,20 +62,20 @@ def run(*command, cwd, environment=None, seconds=300):
 
 @pytest.mark.parametrize("folder", [SOURCE, DRIVER], ids=["library", "driver"])
 def test_sources(folder):
-    """As gofmt leaves them, nothing for vet, also on a system without CLOCK_BOOTTIME; no line of more than 120 columns in the library."""
+    """As gofmt leaves them, nothing for vet, also on a system without CLOCK_BOOTTIME; no line of more than 120 columns."""
     assert run("gofmt", "-l", ".", cwd=folder) == ""
     run("go", "vet", "./...", cwd=folder)
-    wrong = [f"{path.name}:{number}" for path in SOURCE.glob("*.go") if not path.name.endswith("_test.go")
-             for number, line in enumerate(path.read_text(encoding="utf-8").split("\n"), 1) if len(line.expandtabs(4)) > 120]
+    wrong = [f"{path.name}:{number}" for path in folder.glob("*.go")
+             for number, line in enumerate(path.read_text(encoding="utf-8").split("\n"), 1) if len(line.expandtabs()) > 120]
     assert wrong == []
     run("go", "vet", "./...", cwd=folder, environment={"GOOS": "darwin"})
     assert run("go", "list", "-deps", "-f", "{{if not .Standard}}{{.ImportPath}}{{end}}", ".", cwd=SOURCE).split() == [MODULE]
 
 
 def test_the_library_is_small():
-    """At most 640 lines of code: without comments and empty lines. Lines that only close a bracket count."""
+    """At most 1050 lines of code: without comments and empty lines. Lines that only close a bracket count."""
     lines = [line.strip() for path in SOURCE.glob("*.go") if not path.name.endswith("_test.go") for line in path.read_text(encoding="utf-8").splitlines()]
-    assert 400 < len([line for line in lines if line and not line.startswith("//")]) <= 640
+    assert 400 < len([line for line in lines if line and not line.startswith("//")]) <= 1050
 
 
 def test_its_own_tests():

@@ -1,0 +1,254 @@
+package redlockd
+
+// The servers of the list, their connections, and which server gets a request: rules 23 to 30 of
+// docs/reference/client-rules.md.
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"math"
+	"net"
+	"net/http"
+	"net/http/httptrace"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+)
+
+const (
+	connectionsMax = 16              // of a server, for requests that do not wait; also the idle ones
+	idleTime       = 5 * time.Second // where a server says none
+	headMax        = 16 << 10        // bytes
+	bodyMax        = 1 << 20
+)
+
+var (
+	addresses = regexp.MustCompile(`^(unix:[!-~]+|https?://[\w.:\[\]%-]+(/[!"$->@-~]*)?)$`)
+	timeouts  = regexp.MustCompile(`(?i)\btimeout="?([0-9]{1,6})`)
+)
+
+// connection is one to a server, for one request after the other. Its Transport opens it, sees its end, and opens it
+// anew if it was kept and has ended before the first byte of an answer.
+type connection struct {
+	*http.Transport
+	idleUntil time.Duration // by clock()
+	timer     *time.Timer   // nil until it is idle for the first time
+}
+
+// server is one address of the list. It is safe for concurrent use.
+type server struct {
+	address, base string
+	header        http.Header
+	connect       func() *connection
+	free          chan struct{} // has an element for each request under way that does not wait
+	mu            sync.Mutex
+	idle          []*connection // guarded by mu; the newest last
+}
+
+func newServer(address string, config Config) *server {
+	dialer := &net.Dialer{Timeout: config.Timeout}
+	s := &server{address: address, base: strings.TrimRight(address, "/"), free: make(chan struct{}, connectionsMax)}
+	dial := dialer.DialContext
+	if path, isSocket := strings.CutPrefix(address, "unix:"); isSocket {
+		s.base = "http://localhost"
+		dial = func(ctx context.Context, _, _ string) (net.Conn, error) {
+			return dialer.DialContext(ctx, "unix", path)
+		}
+	}
+	s.connect = func() *connection {
+		return &connection{Transport: &http.Transport{ // HTTP/1.1 alone, since it has a DialContext
+			DialContext: dial, TLSHandshakeTimeout: config.Timeout, TLSClientConfig: config.TLS,
+			DisableCompression: true, MaxResponseHeaderBytes: headMax,
+		}}
+	}
+	s.header = http.Header{"Content-Type": {"application/json"}, "User-Agent": {"redlockd-go/" + Version}}
+	s.header["Idempotency-Key"] = []string{} // is not sent, and tells the Transport that it may repeat the request
+	if config.Key != "" {
+		s.header.Set("Authorization", "Bearer "+config.Key)
+	}
+	return s
+}
+
+// take returns the newest connection that is idle, or a new one.
+func (s *server) take() *connection {
+	s.closeIdle(clock())
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	last := len(s.idle) - 1
+	if last < 0 {
+		return s.connect()
+	}
+	c := s.idle[last]
+	s.idle = s.idle[:last]
+	c.timer.Stop()
+	return c
+}
+
+// keep is for a connection whose answer was read.
+func (s *server) keep(c *connection, idle time.Duration) {
+	defer s.closeIdle(clock())
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	c.idleUntil = clock() + idle
+	s.idle = append(s.idle, c)
+	if c.timer == nil {
+		c.timer = time.AfterFunc(idle, func() { s.closeIdle(clock()) })
+	} else {
+		c.timer.Reset(idle)
+	}
+}
+
+// closeIdle closes connections whose time is over, and the oldest if there are too many.
+func (s *server) closeIdle(now time.Duration) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	left := len(s.idle)
+	s.idle = slices.DeleteFunc(s.idle, func(c *connection) bool {
+		isOver := c.idleUntil <= now || left > connectionsMax
+		if isOver {
+			left--
+			c.timer.Stop()
+			c.CloseIdleConnections()
+		}
+		return isOver
+	})
+}
+
+// idleTimeOf is how long a connection may be idle after an answer: a second less than the server keeps it.
+func idleTimeOf(header http.Header) time.Duration {
+	found := timeouts.FindStringSubmatch(header.Get("Keep-Alive"))
+	if found == nil {
+		return idleTime
+	}
+	seconds, _ := strconv.Atoi(found[1])
+	return time.Duration(seconds-1) * time.Second
+}
+
+// exchange carries out one request. The connection of one that is not answered is closed.
+func (s *server) exchange(ctx context.Context, a ask, alone bool) *answer {
+	ctx, cancel := context.WithTimeoutCause(ctx, a.timeout, errors.New("it does not answer in time"))
+	defer cancel()
+	if !a.waits && !alone {
+		select {
+		case s.free <- struct{}{}:
+			defer func() { <-s.free }()
+		case <-ctx.Done():
+			return noAnswer(false, fmt.Errorf("%s: no free connection: %w", s.address, context.Cause(ctx)))
+		}
+	}
+	get := s.take
+	if alone {
+		get = s.connect
+	}
+	c := get()
+	sent := false
+	trace := &httptrace.ClientTrace{GotConn: func(httptrace.GotConnInfo) { sent = true }}
+	given, err := s.carryOut(httptrace.WithClientTrace(ctx, trace), a, c, alone)
+	if err == nil {
+		return given
+	}
+	c.CloseIdleConnections()
+	if ctx.Err() != nil {
+		err = context.Cause(ctx)
+	}
+	return noAnswer(sent, fmt.Errorf("%s: %w", s.address, err))
+}
+
+// carryOut returns the error that says why there is no answer.
+func (s *server) carryOut(ctx context.Context, a ask, c *connection, alone bool) (*answer, error) {
+	var content []byte
+	if a.body != nil {
+		content, _ = json.Marshal(a.body) // choose has tried it
+	}
+	request, _ := http.NewRequestWithContext(ctx, a.method, s.base+a.path, bytes.NewReader(content)) // so has New
+	request.Header, request.Close = maps.Clone(s.header), alone
+	maps.Copy(request.Header, a.header)
+	response, err := c.RoundTrip(request)
+	if err != nil {
+		return nil, err
+	}
+	defer response.Body.Close()
+	if response.StatusCode < 200 {
+		return nil, fmt.Errorf("status %d", response.StatusCode)
+	}
+	text, err := io.ReadAll(io.LimitReader(response.Body, bodyMax+1))
+	if err == nil && len(text) > bodyMax {
+		err = errors.New("the body is too long")
+	}
+	if err != nil {
+		return nil, err
+	}
+	given, err := a.parse(response.StatusCode, response.Header, text)
+	if idle := idleTimeOf(response.Header); err == nil && idle > 0 && !response.Close && !alone {
+		s.keep(c, idle)
+	} else {
+		c.CloseIdleConnections()
+	}
+	return given, err
+}
+
+// ask asks the server in use, or the next one that is not among those asked, and adds it to these. One that fails is
+// left for the next one, by all requests.
+func (c *Client) ask(ctx context.Context, a ask, asked map[*server]bool) *answer {
+	index, count := c.inUse.Load(), int64(len(c.servers))
+	for asked[c.servers[index]] {
+		index = (index + 1) % count
+	}
+	s := c.servers[index]
+	asked[s] = true
+	asking, giveUp := context.WithCancelCause(ctx)
+	defer giveUp(nil)
+	if a.waits && count > 1 {
+		go c.checkHealth(asking, s, giveUp)
+	}
+	before := clock() // a lease lasts for so long from here, or longer
+	given := s.exchange(asking, a, false)
+	given.asked = before
+	if a.isFailedBy(given) && ctx.Err() == nil {
+		c.inUse.CompareAndSwap(index, (index+1)%count)
+	}
+	return given
+}
+
+// checkHealth gives a request up if the server at which it waits hangs.
+func (c *Client) checkHealth(asking context.Context, s *server, giveUp context.CancelCauseFunc) {
+	for sleep(asking, c.timeout) {
+		if s.exchange(asking, ask{method: "GET", path: "/healthz", timeout: c.timeout}, true).status == 0 {
+			giveUp(errors.New("it does not answer health checks"))
+		}
+	}
+}
+
+// askEach asks each server once, until one decides.
+func (c *Client) askEach(ctx context.Context, a ask) (given *answer) {
+	asked := map[*server]bool{}
+	for range c.servers {
+		if given = c.ask(ctx, a, asked); !a.isFailedBy(given) || ctx.Err() != nil {
+			break
+		}
+	}
+	return given
+}
+
+// closeConnections closes those that are idle.
+func (c *Client) closeConnections() {
+	for _, s := range c.servers {
+		s.closeIdle(math.MaxInt64)
+	}
+}
+
+// sleep returns false as soon as the context is done.
+func sleep(ctx context.Context, pause time.Duration) bool {
+	sleeping, cancel := context.WithTimeout(ctx, pause)
+	defer cancel()
+	<-sleeping.Done()
+	return ctx.Err() == nil
+}
