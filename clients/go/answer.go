@@ -1,6 +1,6 @@
 package redlockd
 
-// Which answers count: rules 10 to 15 of docs/reference/client-rules.md.
+// The answers that count: rules 10 to 15 of docs/reference/client-rules.md.
 
 import (
 	"encoding/json"

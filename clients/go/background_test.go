@@ -1,7 +1,6 @@
 package redlockd
 
-// What the library does in the background: its log, and code of the caller that blocks or panics; goroutines and
-// connections that are left.
+// The log, code of the caller that blocks or panics, and the goroutines and connections that are left.
 
 import (
 	"bytes"

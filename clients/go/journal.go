@@ -11,7 +11,7 @@ import (
 // nothing but the log. It is safe for concurrent use.
 type journal struct {
 	logger  *slog.Logger
-	pending chan func() // in their order; those for which it has no room are dropped
+	pending chan func() // lines in their order; if there is no room for a line, it is dropped
 	writing sync.Mutex
 }
 
@@ -40,7 +40,7 @@ func (j *journal) writeNext() {
 	(<-j.pending)()
 }
 
-// flush waits until all is written, at most so long.
+// flush waits until all lines are written, for limit at most.
 func (j *journal) flush(limit time.Duration) {
 	written := make(chan struct{})
 	j.add(func() { close(written) })

@@ -1,6 +1,6 @@
 package redlockd
 
-// What only the library for Go has: contexts, Do, Unlock, Close. The suite of all languages is in
+// The parts that only the library for Go has: contexts, Do, Unlock, Close. The suite of all languages is in
 // tests/clients.
 
 import (

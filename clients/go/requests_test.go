@@ -1,6 +1,6 @@
 package redlockd
 
-// What is sent and what is read: options, errors, Force, Watch, the configuration.
+// Requests and answers: options, errors, Force, Watch, the configuration.
 
 import (
 	"bytes"

@@ -35,8 +35,9 @@ var (
 	timeouts  = regexp.MustCompile(`(?i)\btimeout="?([0-9]{1,6})`)
 )
 
-// connection is one to a server, for one request after the other. Its Transport opens it, sees its end, and opens it
-// anew if it was kept and has ended before the first byte of an answer.
+// connection is for one request after the other. It has a Transport of its own, which opens it, and sends a request
+// again on a new one if this one was kept and ended before the first byte of the answer. A Transport for several
+// connections has one idle time for all, and goes on to open one for a request that was given up.
 type connection struct {
 	*http.Transport
 	idleUntil time.Duration // by clock()
@@ -70,7 +71,8 @@ func newServer(address string, config Config) *server {
 		}}
 	}
 	s.header = http.Header{"Content-Type": {"application/json"}, "User-Agent": {"redlockd-go/" + Version}}
-	s.header["Idempotency-Key"] = []string{} // is not sent, and tells the Transport that it may repeat the request
+	// This empty value is not sent. It tells the Transport that it may repeat the request on a new connection.
+	s.header["Idempotency-Key"] = []string{}
 	if config.Key != "" {
 		s.header.Set("Authorization", "Bearer "+config.Key)
 	}
@@ -92,7 +94,7 @@ func (s *server) take() *connection {
 	return c
 }
 
-// keep is for a connection whose answer was read.
+// keep makes a connection idle. Its last answer was read to the end.
 func (s *server) keep(c *connection, idle time.Duration) {
 	defer s.closeIdle(clock())
 	s.mu.Lock()
@@ -166,9 +168,12 @@ func (s *server) exchange(ctx context.Context, a ask, alone bool) *answer {
 func (s *server) carryOut(ctx context.Context, a ask, c *connection, alone bool) (*answer, error) {
 	var content []byte
 	if a.body != nil {
-		content, _ = json.Marshal(a.body) // choose has tried it
+		content, _ = json.Marshal(a.body) // cannot fail: metadata that is no JSON was refused before
 	}
-	request, _ := http.NewRequestWithContext(ctx, a.method, s.base+a.path, bytes.NewReader(content)) // so has New
+	request, err := http.NewRequestWithContext(ctx, a.method, s.base+a.path, bytes.NewReader(content))
+	if err != nil {
+		return nil, err
+	}
 	request.Header, request.Close = maps.Clone(s.header), alone
 	maps.Copy(request.Header, a.header)
 	response, err := c.RoundTrip(request)
@@ -195,8 +200,8 @@ func (s *server) carryOut(ctx context.Context, a ask, c *connection, alone bool)
 	return given, err
 }
 
-// ask asks the server in use, or the next one that is not among those asked, and adds it to these. One that fails is
-// left for the next one, by all requests.
+// ask asks the server in use, or the next one that is not among those asked, and adds it to these. If that server fails,
+// all requests of the client go to the next one.
 func (c *Client) ask(ctx context.Context, a ask, asked map[*server]bool) *answer {
 	index, count := c.inUse.Load(), int64(len(c.servers))
 	for asked[c.servers[index]] {
@@ -247,8 +252,11 @@ func (c *Client) closeConnections() {
 
 // sleep returns false as soon as the context is done.
 func sleep(ctx context.Context, pause time.Duration) bool {
-	sleeping, cancel := context.WithTimeout(ctx, pause)
-	defer cancel()
-	<-sleeping.Done()
+	timer := time.NewTimer(pause)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-ctx.Done():
+	}
 	return ctx.Err() == nil
 }
