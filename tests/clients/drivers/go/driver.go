@@ -5,6 +5,7 @@ import (
 	"bufio"
 	"bytes"
 	"context"
+	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/json"
@@ -293,16 +294,14 @@ func pairs(client *redlockd.Client, c command) (answer, error) {
 }
 
 // send is a request without the library; it returns the token of the answer.
-func send(client *http.Client, c command, method, token string) (string, error) {
+func send(client *http.Client, c command, method, header, value string) (string, error) {
 	body, _ := json.Marshal(map[string]any{"resource": c.Resource})
 	request, err := http.NewRequest(method, c.Server+"/locks", bytes.NewReader(body))
 	if err != nil {
 		return "", err
 	}
 	request.Header.Set("Content-Type", "application/json")
-	if token != "" {
-		request.Header.Set("Lock-Token", token)
-	}
+	request.Header.Set(header, value)
 	response, err := client.Do(request)
 	if err != nil {
 		return "", err
@@ -316,6 +315,12 @@ func send(client *http.Client, c command, method, token string) (string, error) 
 	return given.Token, err
 }
 
+func newKey() string {
+	key := make([]byte, 16)
+	_, _ = rand.Read(key)
+	return fmt.Sprintf("%x", key)
+}
+
 func bare(c command) (answer, error) {
 	secure, err := secured(c)
 	if err != nil {
@@ -325,9 +330,9 @@ func bare(c command) (answer, error) {
 	defer client.CloseIdleConnections()
 	begin := time.Now()
 	for range c.Times {
-		token, err := send(client, c, "POST", "")
+		token, err := send(client, c, "POST", "Idempotency-Key", newKey())
 		if err == nil {
-			_, err = send(client, c, "DELETE", token)
+			_, err = send(client, c, "DELETE", "Lock-Token", token)
 		}
 		if err != nil {
 			return nil, err
