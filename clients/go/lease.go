@@ -28,6 +28,8 @@ type Lease struct {
 	ctx    leaseContext
 	cancel context.CancelCauseFunc
 	first  func() bool // whether this Unlock is the first one, and before Close
+	look   *time.Timer // calls watch
+	due    *time.Timer // calls renew
 }
 
 // newLease returns nil if the lease came too late to be used. It is renewed from when that is due.
@@ -44,9 +46,10 @@ func newLease(q *acquisition, given *answer) *Lease {
 	l.held, l.end = context.WithCancelCause(context.Background()) // no callback of the caller can delay it
 	ctx, cancel := context.WithCancelCause(q.parent)
 	l.ctx, l.cancel = leaseContext{ctx, l}, cancel
+	l.look, l.due = time.AfterFunc(longest, l.watch), time.AfterFunc(longest, l.renew)
 	l.first = context.AfterFunc(q.client.closed, func() { l.release() })
 	l.watch()
-	go l.renew(begin + g.ttl/3)
+	l.due.Reset(begin + g.ttl/3 - clock())
 	l.wanted.log(slog.LevelDebug, "redlockd: acquired", "fence", l.Fence)
 	return l
 }
@@ -55,6 +58,8 @@ func newLease(q *acquisition, given *answer) *Lease {
 func (l *Lease) lose(cause error) {
 	l.end(&LockLost{l.Resources, cause})
 	l.cancel(context.Cause(l.held))
+	l.look.Stop()
+	l.due.Stop()
 }
 
 // Err returns a *[LockLost] if the lease cannot be relied on any more, by the clock. Call it right before each write.
@@ -85,7 +90,7 @@ func (l *Lease) extend(end time.Duration) {
 // watch tells the loss to those who wait for the context. Timers stand still while the machine sleeps.
 func (l *Lease) watch() {
 	if left := l.Remaining(); left > 0 {
-		time.AfterFunc(min(left, time.Second), l.watch)
+		l.look.Reset(min(left, time.Second))
 	}
 }
 
@@ -148,10 +153,10 @@ func (l *Lease) release() error {
 	return cmp.Or(lost, error(given.err))
 }
 
-// renew ends with the lease.
-func (l *Lease) renew(due time.Duration) {
-	for sleep(l.held, due-clock()) && l.Err() == nil {
-		due = l.renewAtEach()
+// renew is called when a renewal is due, and sets the time of the next one.
+func (l *Lease) renew() {
+	if l.Err() == nil {
+		l.due.Reset(l.renewAtEach() - clock())
 	}
 }
 

@@ -41,7 +41,6 @@ var (
 type connection struct {
 	*http.Transport
 	idleUntil time.Duration // by clock()
-	timer     *time.Timer   // nil until it is idle for the first time
 }
 
 // server is one address of the list. It is safe for concurrent use.
@@ -51,7 +50,8 @@ type server struct {
 	connect       func() *connection
 	free          chan struct{} // has an element for each request under way that does not wait
 	mu            sync.Mutex
-	idle          []*connection // guarded by mu; the newest last
+	idle          []*connection // guarded by mu, as closing is; the newest last
+	closing       bool          // a timer is set for the first one whose time is over
 }
 
 func newServer(address string, config Config) *server {
@@ -90,7 +90,6 @@ func (s *server) take() *connection {
 	}
 	c := s.idle[last]
 	s.idle = s.idle[:last]
-	c.timer.Stop()
 	return c
 }
 
@@ -101,27 +100,33 @@ func (s *server) keep(c *connection, idle time.Duration) {
 	defer s.mu.Unlock()
 	c.idleUntil = clock() + idle
 	s.idle = append(s.idle, c)
-	if c.timer == nil {
-		c.timer = time.AfterFunc(idle, func() { s.closeIdle(clock()) })
-	} else {
-		c.timer.Reset(idle)
-	}
 }
 
-// closeIdle closes connections whose time is over, and the oldest if there are too many.
+// closeIdle closes connections whose time is over, and the oldest if there are too many. It goes on by itself until
+// none is left.
 func (s *server) closeIdle(now time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	left := len(s.idle)
+	left, next := len(s.idle), time.Duration(math.MaxInt64)
 	s.idle = slices.DeleteFunc(s.idle, func(c *connection) bool {
 		isOver := c.idleUntil <= now || left > connectionsMax
 		if isOver {
 			left--
-			c.timer.Stop()
 			c.CloseIdleConnections()
+		} else {
+			next = min(next, c.idleUntil)
 		}
 		return isOver
 	})
+	if left > 0 && !s.closing {
+		s.closing = true
+		time.AfterFunc(next-now, func() {
+			s.mu.Lock()
+			s.closing = false
+			s.mu.Unlock()
+			s.closeIdle(clock())
+		})
+	}
 }
 
 // idleTimeOf is how long a connection may be idle after an answer: a second less than the server keeps it.
@@ -200,8 +205,8 @@ func (s *server) carryOut(ctx context.Context, a ask, c *connection, alone bool)
 	return given, err
 }
 
-// ask asks the server in use, or the next one that is not among those asked, and adds it to these. If that server fails,
-// all requests of the client go to the next one.
+// ask asks the server in use, or the next one that is not among those asked, and adds it to these. If that server
+// fails, all requests of the client go to the next one.
 func (c *Client) ask(ctx context.Context, a ask, asked map[*server]bool) *answer {
 	index, count := c.inUse.Load(), int64(len(c.servers))
 	for asked[c.servers[index]] {
@@ -209,9 +214,11 @@ func (c *Client) ask(ctx context.Context, a ask, asked map[*server]bool) *answer
 	}
 	s := c.servers[index]
 	asked[s] = true
-	asking, giveUp := context.WithCancelCause(ctx)
-	defer giveUp(nil)
+	asking := ctx
 	if a.waits && count > 1 {
+		var giveUp context.CancelCauseFunc
+		asking, giveUp = context.WithCancelCause(ctx)
+		defer giveUp(nil)
 		go c.checkHealth(asking, s, giveUp)
 	}
 	before := clock() // a lease lasts for so long from here, or longer
