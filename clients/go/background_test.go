@@ -177,6 +177,23 @@ func TestCloseAfterAPanic(t *testing.T) {
 	}
 }
 
+func TestALossSurvivesAPanic(t *testing.T) {
+	var broken atomic.Bool
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	f := newFake(t, nil)
+	l, err := f.client(t).Lock(brokenContext{ctx, &broken}, "x")
+	if err != nil {
+		t.Fatal(err)
+	}
+	broken.Store(true)
+	endNow(l)
+	<-l.ctx.Context.Done() // by the timer alone: a panic in its goroutine would end the program
+	if !errors.Is(l.Unlock(), ErrNotRenewed) || len(f.of(t, "DELETE", 1)) != 1 {
+		t.Error(l.Err())
+	}
+}
+
 func TestARenewalSurvivesAPanic(t *testing.T) {
 	client := newFake(t, nil).client(t)
 	defer client.Close()

@@ -76,7 +76,9 @@ func lease(w http.ResponseWriter, r *http.Request, validity time.Duration) {
 	_ = json.NewDecoder(r.Body).Decode(&given)
 	given["token"], given["fence"] = aToken, 7
 	given["validity_ms"] = min(given["ttl_ms"].(float64), float64(validity.Milliseconds()))
-	w.WriteHeader(map[string]int{"POST": 201, "PUT": 200}[r.Method])
+	if r.Method == "POST" {
+		w.WriteHeader(201)
+	}
 	_ = json.NewEncoder(w).Encode(given)
 }
 

@@ -59,9 +59,10 @@ func (j *journal) writeAll() {
 	}
 }
 
-func survive(write func()) {
+// survive calls code of the caller that may panic.
+func survive(call func()) {
 	defer func() { _ = recover() }()
-	write()
+	call()
 }
 
 // flush waits until all lines are written, for limit at most.

@@ -57,7 +57,7 @@ func newLease(q *acquisition, given *answer) *Lease {
 // lose counts the lease as lost. Only the first cause counts.
 func (l *Lease) lose(cause error) {
 	l.end(&LockLost{l.Resources, cause})
-	l.cancel(context.Cause(l.held))
+	survive(func() { l.cancel(context.Cause(l.held)) }) // it also asks the context that the caller gave
 	l.look.Stop()
 	l.due.Stop()
 }

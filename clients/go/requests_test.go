@@ -15,6 +15,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/url"
+	"sync/atomic"
 	"testing"
 	"time"
 )
@@ -208,27 +209,27 @@ func TestTimesThatAreTooLong(t *testing.T) {
 
 // A state that says nothing of the holder is none, whatever the case of its names.
 func TestAStateThatIsNone(t *testing.T) {
-	asked := 0
+	var asked atomic.Int64
 	f := newFake(t, map[string]http.HandlerFunc{"GET": func(w http.ResponseWriter, _ *http.Request) {
 		answers := []string{
 			`{}`, `{"HELD":false}`, `{"held":"no"}`, `{"held":true,"fence":1.5}`, `{"held":true,"Fence":9}`,
 		}
-		fmt.Fprint(w, answers[min(asked, len(answers)-1)])
-		asked++
+		fmt.Fprint(w, answers[min(int(asked.Add(1)), len(answers))-1])
 	}})
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	client := newClient(t, Config{Servers: []string{f.URL, f.URL, f.URL, f.URL, f.URL}})
-	if state := <-client.Watch(ctx, "x"); !state.Held || state.Fence != 0 || asked != 5 {
-		t.Error(state, asked)
+	if state := <-client.Watch(ctx, "x"); !state.Held || state.Fence != 0 || asked.Load() != 5 {
+		t.Error(state, asked.Load())
 	}
 }
 
 // states answers with a state that has another tag each time, and then with a problem.
 func states(count int) http.HandlerFunc {
-	number := 0
+	var answered atomic.Int64 // each connection has a goroutine of its own
 	return func(w http.ResponseWriter, r *http.Request) {
-		if number++; number > count {
+		number := answered.Add(1)
+		if number > int64(count) {
 			problem(403, "forbidden")(w, r)
 			return
 		}
