@@ -1,78 +1,33 @@
 "use strict";
-// What is asked for, and the requests until it is granted: docs/reference/client-rules.md has the rules.
+// The requests until a lease is granted: docs/reference/client-rules.md has the rules.
 
 const { randomBytes } = require("node:crypto");
 
-const { UNAVAILABLE } = require("./servers.js");
-const { Term, clock, pause } = require("./term.js");
-const { noAnswer } = require("./wire.js");
+const { noAnswer } = require("./answer.js");
+const { APART, clock, pause } = require("./term.js");
 
 const WAIT_MAX = 60_000; // of one request: the default of --max-wait-ms
-const OPTIONS = ["ttl", "wait", "margin", "signal", "owner", "metadata", "mode", "slots"];
-const MARGIN = 0.1; // of the ttl
-const CLOCKS = 0.99; // the server's clock and ours may differ by a hundredth
-
-/** Refuses misspelt options, which would otherwise change nothing, silently. */
-function checkOptions(options, known) {
-	const wrong = Object.keys(options).find((name) => !known.includes(name));
-	if (wrong !== undefined) throw new TypeError(`no such option: ${wrong}`);
-}
-
-/** One resource, or all of several at once. */
-class Wanted {
-	constructor(names, options) {
-		checkOptions(options, OPTIONS);
-		const { ttl, wait = 60_000, margin, signal, ...members } = options;
-		const most = ttl === undefined ? Infinity : ttl / 2; // otherwise the server says the ttl
-		if (!((ttl === undefined || (ttl > 0 && ttl < Infinity)) && wait >= 0 && (margin ?? 0) >= 0 && (margin ?? 0) <= most)) {
-			throw new RangeError("ttl must be positive, wait not negative, margin at most half of ttl");
-		}
-		const single = typeof names === "string";
-		this.resources = Object.freeze(single ? [names] : [...names]);
-		Object.assign(this, { wait, margin, signal });
-		this.names = single ? { resource: names } : { resources: this.resources };
-		const given = Object.entries(members).filter(([, value]) => value !== null && value !== undefined);
-		const body = { ...this.names, ttl_ms: ttl && Math.round(ttl), ...Object.fromEntries(given) };
-		this.body = JSON.parse(JSON.stringify(body)); // every request of an acquisition says the same
-	}
-
-	acquisition(key, wait, timeout) {
-		const body = { ...this.body, wait_ms: Math.floor(wait) };
-		return { method: "POST", path: "/locks", timeout, body, headers: { "Idempotency-Key": key } };
-	}
-
-	release(token, timeout) {
-		const headers = { "Lock-Token": token };
-		return { method: "DELETE", path: "/locks", timeout, body: this.names, headers };
-	}
-
-	extension(token, ttl, timeout) {
-		return { ...this.release(token, timeout), method: "PUT", body: { ...this.names, ttl_ms: ttl } };
-	}
-
-	/** Null: it is not a lease. */
-	grantIn({ status, body }, sent) {
-		const { token, fence, slot = null, ttl_ms: ttl, validity_ms: validity, waited_ms: waited = 0 } = body;
-		const counts = [200, 201].includes(status) && [fence, ttl, validity, waited].every(Number.isSafeInteger);
-		if (!counts || ttl <= 0 || !/^[0-9a-f]{40}$/.test(token)) return null;
-		const begin = sent + CLOCKS * waited;
-		const term = new Term(begin + validity, Math.min(this.margin ?? ttl * MARGIN, ttl / 2));
-		return { token, fence, slot, ttl, renewAt: begin + ttl / 3, term };
-	}
-}
 
 /** All its requests have one Idempotency-Key, so that each finds the lease whose answer was lost. */
 class Acquisition {
 	#wanted;
 	#servers;
 	#until;
-	#key = randomBytes(16).toString("hex");
+	#key;
+	#begun; // before the first request with this key
 	#unknown = false; // there may be a lease of which nobody knows
 
 	constructor(wanted, servers) {
 		this.#wanted = wanted;
 		this.#servers = servers;
-		this.#until = clock() + wanted.wait;
+		this.#begin();
+		this.#until = this.#begun + wanted.wait;
+	}
+
+	#begin() {
+		this.#key = randomBytes(16).toString("hex");
+		this.#begun = clock();
+		this.#unknown = false;
 	}
 
 	/** The grant. If the signal is aborted: throws its reason, and leaves neither a waiting request nor a lease. */
@@ -92,8 +47,8 @@ class Acquisition {
 			const wait = Math.min(Math.max(this.#until - sent, 0), WAIT_MAX);
 			const { grant, answer } = await this.#ask(wait, sent, signal);
 			if (grant) return grant;
-			failures = answer.status === 409 ? 0 : failures + 1;
-			const delay = this.#delay(answer, failures, clock() - sent < wait - 500);
+			failures = answer.locked ? 0 : failures + 1;
+			const delay = this.#delay(answer, failures, sent, wait);
 			if (delay === null) throw answer.error;
 			const said = `${answer.error.message}; again in ${Math.round(delay)} ms`;
 			this.#servers.log.debug(`acquire ${this.#wanted.resources}: ${said}`);
@@ -105,43 +60,52 @@ class Acquisition {
 	async #ask(wait, sent, signal) {
 		const known = !this.#unknown;
 		this.#unknown = true;
-		const ask = this.#wanted.acquisition(this.#key, wait, wait + this.#servers.timeout);
-		const answer = await this.#servers.ask(ask, signal);
+		const answer = await this.#servers.ask(this.#request(wait, wait + this.#servers.timeout), signal);
 		const granted = [200, 201].includes(answer.status);
 		const granting = granted || (answer.sent && [0, 503].includes(answer.status));
 		this.#unknown = granting || (!known && answer.status !== 409);
 		signal?.throwIfAborted();
-		const grant = this.#wanted.grantIn(answer, sent);
-		if (grant) this.#unknown = false;
-		if (!grant?.term.loss) return { grant, answer: granted ? noAnswer("a strange lease", true) : answer };
+		if (!granted) return { answer };
+		const grant = this.#wanted.grantOf(answer.body, sent);
+		this.#unknown = false;
+		if (!grant.term.loss) return { grant };
 		// it was over before it could be used: the next one needs another key
 		await this.#servers.ask(this.#wanted.release(grant.token, this.#servers.timeout));
-		this.#key = randomBytes(16).toString("hex");
-		return { answer: noAnswer("the lease came too late", true) };
+		this.#begin();
+		return { answer: noAnswer("the lease came too late to be used", true) };
 	}
 
-	/** Milliseconds before the next request; null: give up. `early`: the answer came before the wait was over. */
-	#delay({ status, sent, retryAfter, body }, failures, early) {
-		const left = this.#until - clock();
+	#request(wait, timeout) {
+		return this.#wanted.acquisition(this.#key, this.#begun, wait, timeout);
+	}
+
+	/** Milliseconds before the next request; null: give up. */
+	#delay(answer, failures, sent, wait) {
+		const now = clock();
+		const left = this.#until - now;
 		const random = 1000 * Math.random();
-		const kept = body.place_kept_ms > 0;
-		if (status === 409 && left > 0) return early && !kept ? Math.min(left, Math.min(retryAfter, 1000) + random) : 0;
-		if (!UNAVAILABLE.includes(status)) return null;
+		const kept = answer.body.place_kept_ms > 0;
+		if (answer.locked && left > 0) {
+			const goesOn = kept || now - sent >= wait - 500; // the wait of the request is over
+			const chosen = goesOn ? 0 : Math.min(left, Math.min(answer.retryAfter, 1000) + random);
+			return Math.max(chosen, sent + APART - now);
+		}
+		if (!answer.unavailable) return null;
 		if (left > 0) { // another server at once; after the last one a pause
 			// not for as long as a server rests that keeps a place: the place would be gone
-			return failures % this.#servers.count ? 0 : Math.min(left, (kept ? 0 : retryAfter) + random);
+			const rest = kept ? 0 : answer.retryAfter;
+			return failures % this.#servers.count ? 0 : Math.min(left, rest + random);
 		}
 		// each server once, and once more where the answer was lost
-		return failures < this.#servers.count + (status === 0 && sent ? 1 : 0) ? 0 : null;
+		return failures < this.#servers.count + (answer.status === 0 && answer.sent ? 1 : 0) ? 0 : null;
 	}
 
 	/** Nobody wants the lock any more: finds and releases the lease that may have been granted. */
 	async #takeBack() {
 		const limit = Math.min(this.#servers.timeout, 1000);
-		const answer = await this.#servers.ask(this.#wanted.acquisition(this.#key, 0, limit));
-		const grant = this.#wanted.grantIn(answer, clock());
-		if (grant) await this.#servers.ask(this.#wanted.release(grant.token, limit));
+		const { status, body } = await this.#servers.askEach(this.#request(0, limit));
+		if ([200, 201].includes(status)) await this.#servers.askEach(this.#wanted.release(body.token, limit));
 	}
 }
 
-module.exports = { Acquisition, Wanted, checkOptions };
+module.exports = { Acquisition };

@@ -1,11 +1,12 @@
 "use strict";
 // The calls of a client. Nothing here blocks the event loop, but for the files of TLS that the constructor reads.
 
-const { Acquisition, Wanted, checkOptions } = require("./acquisition.js");
+const { Acquisition } = require("./acquisition.js");
 const { Locked } = require("./errors.js");
 const { Lease } = require("./lease.js");
-const { Servers, UNAVAILABLE } = require("./servers.js");
-const { pause } = require("./term.js");
+const { Servers } = require("./servers.js");
+const { APART, clock, pause } = require("./term.js");
+const { Wanted, checkOptions } = require("./wanted.js");
 
 const OPTIONS = ["key", "owner", "timeout", "ca", "certificate", "logger"];
 const WATCH_MS = 20_000;
@@ -62,18 +63,24 @@ class Client {
 		let tag = '"none"'; // which no state has: the first one comes at once
 		for (let failures = 0; ;) {
 			signal?.throwIfAborted();
-			const headers = { "If-None-Match": tag };
-			const answer = await this.#servers.ask({ method: "GET", path, timeout, headers }, signal);
+			const sent = clock();
+			const ask = { method: "GET", path, timeout, headers: { "If-None-Match": tag }, waits: true };
+			const answer = await this.#servers.ask(ask, signal);
 			signal?.throwIfAborted();
-			failures = UNAVAILABLE.includes(answer.status) ? failures + 1 : 0;
+			failures = answer.unavailable ? failures + 1 : 0;
 			if (answer.status === 200) {
 				const known = tag;
 				tag = answer.headers.etag ?? known;
 				yield answer.body;
-				if (tag === known) await pause(1000, { signal }); // a proxy strips it, or the one that was sent
-			} else if (failures && failures % this.#servers.count === 0) {
+				// a proxy strips it, or the one that was sent
+				if (tag === known) await pause(1000, { signal });
+			} else if (answer.status === 304) {
+				await pause(Math.max(0, sent + APART - clock()), { signal });
+			} else if (failures === 0) {
+				throw answer.error;
+			} else if (failures % this.#servers.count === 0) {
 				await pause(answer.retryAfter + 1000 * Math.random(), { signal });
-			} else if (failures === 0 && answer.status !== 304) throw answer.error;
+			}
 		}
 	}
 

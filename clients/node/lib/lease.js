@@ -7,6 +7,7 @@ const { clock, pause } = require("./term.js");
 
 const RENEW_MAX = 5000;
 const RELEASE_MAX = 2000;
+const BY_RELEASE = new LockLost("the lease was released");
 const held = new Set();
 
 function releaseAll() {
@@ -65,7 +66,8 @@ class Lease {
 		await lease.release();
 		if (silent) return;
 		if (loss) throw loss;
-		if ((await lease.#released) === null) throw new LockLost("it was not held any more when it was released");
+		if ((await lease.#released) !== null) return;
+		throw new LockLost("it was not held any more when it was released");
 	}
 
 	/** For `await using`, which does not tell how the block ended: what check() has thrown is not thrown again. */
@@ -75,39 +77,46 @@ class Lease {
 
 	async #release() {
 		held.delete(this);
-		this.#term.lose(new LockLost("the lease was released"));
+		this.#term.lose(BY_RELEASE);
 		const limit = Math.min(this.#servers.timeout, RELEASE_MAX);
 		const answer = await this.#servers.askEach(this.#wanted.release(this.#token, limit));
 		const done = answer.status === 204;
 		const said = `release of ${this.resources}: ${done ? "done" : answer.error.message}`;
 		this.#servers.log[done ? "info" : "warn"](said);
-		return [409, 410].includes(answer.status) ? null : done;
+		return answer.final ? null : done;
 	}
 
-	/** Until the lease is lost or released. */
+	/** Until the lease is lost or released. An error of any kind is a renewal that failed. */
 	async #renew(renewAt) {
-		for (let due = renewAt, failures = 0; ;) {
+		for (let due = renewAt; ;) {
 			await pause(Math.max(0, due - clock()), { signal: this.signal, ref: false });
 			if (this.signal.aborted) return;
-			const sent = clock();
-			const limit = Math.min(this.#ttl / 5, this.#servers.timeout, RENEW_MAX, this.remaining);
-			const answer = await this.#servers.ask(this.#wanted.extension(this.#token, this.#ttl, limit), this.signal);
-			if (answer.status === 200 && Number.isSafeInteger(answer.body.validity_ms)) {
-				this.#term.extend(sent + answer.body.validity_ms);
-				[due, failures] = [sent + this.#ttl / 3, 0];
-			} else { // the old end holds, unless the lease is lost: again soon, at another server at once
-				this.#evaluateFailure(answer);
-				failures++;
-				due = failures % this.#servers.count ? 0 : clock() + this.#ttl / 10;
-			}
+			due = await this.#renewAtEach().catch((error) => this.#warn(error)) ?? clock() + this.#ttl / 10;
 		}
 	}
 
-	#evaluateFailure({ status, error }) {
-		if (!this.signal.aborted) this.#servers.log.warn(`renewal of ${this.resources}: ${error.message}`);
-		const lost = [409, 410].includes(status);
-		if (lost) this.#term.lose(new LockLost(`lease lost: ${error.message}`, { cause: error }));
+	/** Asks each server until one renews the lease. The time of the next renewal, or nothing. */
+	async #renewAtEach() {
+		for (const asked = new Set(); asked.size < this.#servers.count && !this.signal.aborted;) {
+			const sent = clock();
+			// some is left for each server
+			const share = this.remaining / (this.#servers.count - asked.size);
+			const limit = Math.min(this.#ttl / 5, this.#servers.timeout, RENEW_MAX, share);
+			const ask = this.#wanted.extension(this.#token, this.#ttl, limit);
+			const answer = await this.#servers.ask(ask, this.signal, asked);
+			if (answer.status === 200) {
+				this.#term.extend(sent + answer.body.validity_ms);
+				return sent + this.#ttl / 3;
+			}
+			const { error } = answer;
+			if (!this.signal.aborted) this.#warn(error); // the old end holds, unless the lease is over
+			if (!answer.final) continue;
+			this.#term.lose(new LockLost(`lease lost: ${error.message}`, { cause: error }));
+		}
+		return undefined;
 	}
+
+	#warn({ message }) { this.#servers.log.warn(`renewal of ${this.resources}: ${message}`); }
 }
 
 module.exports = { Lease };

@@ -4,68 +4,87 @@
 const { setMaxListeners } = require("node:events");
 const fs = require("node:fs");
 const tls = require("node:tls");
-const { debuglog } = require("node:util");
 
-const { Exchange, parseServer } = require("./wire.js");
+const { Exchange } = require("./exchange.js");
+const { Log } = require("./log.js");
+const { Server } = require("./server.js");
 
 const TIMEOUT_MAX = 3_600_000;
-const UNAVAILABLE = [0, 429, 503];
-const debug = debuglog("redlockd");
-const LOG = { debug, info: debug, warn: debug };
 
-/** Those of a client, and its logger. An ask is `{ method, path, timeout, body, headers }`. */
+/** Another server is to be asked. For a lease, an error is decisive only if it says that the lease is over. */
+function failed({ headers }, answer) {
+	const ofLease = headers !== undefined && "Lock-Token" in headers;
+	return ofLease ? (answer.status === 0 || answer.status >= 400) && !answer.final : answer.unavailable;
+}
+
+/**
+ * Those of a client, and its log. An ask is `{ method, path, timeout, body, headers, waits, wrong }`. `waits`: the
+ * server may wait before it answers; `wrong(body)`: the member of a lease that does not fit the request.
+ */
 class Servers {
 	#all; // the first one is in use
 	#common;
 
-	constructor(urls, { key = null, timeout = 5000, ca, certificate = [], logger = LOG }) {
-		this.#all = (typeof urls === "string" ? [urls] : [...urls]).map(parseServer);
-		Object.assign(this, { count: this.#all.length, timeout, log: logger });
+	constructor(urls, { key = null, timeout = 5000, ca, certificate = [], logger }) {
+		this.#all = (typeof urls === "string" ? [urls] : [...urls]).map((url) => new Server(url));
+		Object.assign(this, { count: this.#all.length, timeout, log: new Log(logger) });
 		if (this.count === 0) throw new RangeError("no server is given");
 		if (!(timeout > 0 && timeout <= TIMEOUT_MAX)) throw new RangeError("timeout must be from 1 to 3600000");
 		if (key !== null && !/^[!-~]+$/.test(key)) throw new TypeError("the key has characters that none has");
 		const authorization = key !== null && { Authorization: `Bearer ${key}` };
-		this.#common = { headers: { "User-Agent": "redlockd-node", ...authorization } };
+		this.#common = { connect: timeout, headers: { "User-Agent": "redlockd-node", ...authorization } };
 		if (!this.#all.some((server) => server.tls)) return;
 		const [authorities, cert, certKey] = [ca, ...certificate].map((file) => file && fs.readFileSync(file));
 		this.#common.secureContext = tls.createSecureContext({ ca: authorities, cert, key: certKey });
 	}
 
-	/** Asks the server in use. Never rejects: an aborted signal closes the connection, and no answer came. */
-	async ask(ask, signal) {
-		const server = this.#all[0];
-		const answer = await this.#exchange(server, ask, signal, this.count > 1);
-		const failed = UNAVAILABLE.includes(answer.status) && !signal?.aborted;
-		if (failed && this.#all[0] === server) this.#all.push(this.#all.shift());
+	/**
+	 * Asks the server in use, or the next one that is not in `asked`, and adds it. Never rejects: an aborted signal
+	 * closes the connection, and no answer came.
+	 */
+	async ask(ask, signal, asked = new Set()) {
+		const server = this.#all.find((one) => !asked.has(one));
+		asked.add(server);
+		const answer = await this.#exchange(server, ask, signal);
+		const leaves = failed(ask, answer) && !signal?.aborted && this.#all[0] === server;
+		if (leaves) this.#all.push(this.#all.shift());
 		return answer;
 	}
 
 	/** Asks each server once, until one decides. */
-	async askEach(ask, left = this.count) {
-		const answer = await this.ask(ask);
-		return left > 1 && UNAVAILABLE.includes(answer.status) ? this.askEach(ask, left - 1) : answer;
+	async askEach(ask, asked = new Set()) {
+		const answer = await this.ask(ask, undefined, asked);
+		return failed(ask, answer) && asked.size < this.count ? this.askEach(ask, asked) : answer;
 	}
 
-	/** `probes`: a server that answers no health check while the request waits is given up. */
-	async #exchange(server, ask, signal, probes) {
-		const exchange = new Exchange(server, ask, this.#common);
-		const ended = new AbortController();
+	/** If there are other servers, one that answers no health check while the request waits is given up. */
+	async #exchange(server, ask, signal, once = false) {
+		const exchange = new Exchange(server, ask, { ...this.#common, once });
 		const limit = setTimeout(() => exchange.giveUp("it does not answer in time"), ask.timeout);
-		const connect = setTimeout(() => exchange.sent || exchange.giveUp("no connection"), this.timeout);
-		const probe = probes && setInterval(() => this.#probe(server, exchange, ended.signal), this.timeout);
+		const endProbes = this.count > 1 && ask.waits && this.#beginProbes(server, exchange);
+		const cancel = () => exchange.giveUp("it was cancelled");
 		if (signal) setMaxListeners(0, signal); // one signal may end many requests: that is no leak
-		signal?.addEventListener("abort", () => exchange.giveUp("it was cancelled"), { signal: ended.signal });
+		signal?.addEventListener("abort", cancel);
 		const answer = await exchange.answer;
-		ended.abort();
-		for (const timer of [limit, connect, probe]) clearTimeout(timer);
+		signal?.removeEventListener("abort", cancel);
+		clearTimeout(limit);
+		if (endProbes) endProbes();
 		return answer;
 	}
 
-	async #probe(server, exchange, ended) {
+	/** Returns a function that ends them. */
+	#beginProbes(server, exchange) {
+		const ended = new AbortController();
 		const ask = { method: "GET", path: "/healthz", timeout: this.timeout };
-		const answer = await this.#exchange(server, ask, ended, false);
-		if (answer.status === 0) exchange.giveUp("it does not answer health checks");
+		const timer = setInterval(async () => {
+			const answer = await this.#exchange(server, ask, ended.signal, true);
+			if (answer.status === 0) exchange.giveUp("it does not answer health checks");
+		}, this.timeout);
+		return () => {
+			clearInterval(timer);
+			ended.abort();
+		};
 	}
 }
 
-module.exports = { Servers, UNAVAILABLE };
+module.exports = { Servers };

@@ -4,27 +4,42 @@
 
 const os = require("node:os");
 const { performance } = require("node:perf_hooks");
-const { setTimeout: timeout } = require("node:timers/promises");
 
 const { LockLost } = require("./errors.js");
 
+const APART = 500; // milliseconds from one request to the next that asks the same
 const PAUSE_MAX = 2 ** 31 - 1; // of a timer
 const started = os.uptime() * 1000 - performance.now();
 let slept = 0;
+let looked = -Infinity;
 
 /**
  * Milliseconds of a clock that nobody can set and that goes on while the machine sleeps. On Linux performance.now()
- * stands still then; os.uptime() goes on, but counts in hundredths of a second, so it only tells the difference.
+ * stands still then; os.uptime() goes on, but counts in hundredths of a second, so it only tells the difference. It
+ * reads a file, and is not asked twice in a millisecond: a machine takes longer to fall asleep and to wake up.
  */
 function clock() {
 	const now = performance.now();
-	if (process.platform === "linux") slept = Math.max(slept, os.uptime() * 1000 - now - started);
+	if (process.platform === "linux" && now - looked >= 1) {
+		looked = now;
+		slept = Math.max(slept, os.uptime() * 1000 - now - started);
+	}
 	return now + slept;
 }
 
 /** Ends after so many milliseconds, or when the signal is aborted. Never rejects. Without `ref` the program may end. */
-async function pause(milliseconds, { signal, ref = true } = {}) {
-	await timeout(Math.min(milliseconds, PAUSE_MAX), undefined, { signal, ref }).catch(() => {});
+function pause(milliseconds, { signal, ref = true } = {}) {
+	return new Promise((resolve) => {
+		const end = () => {
+			clearTimeout(timer);
+			signal?.removeEventListener("abort", end);
+			resolve();
+		};
+		const timer = setTimeout(end, Math.min(milliseconds, PAUSE_MAX));
+		if (!ref) timer.unref();
+		if (signal?.aborted) end();
+		else signal?.addEventListener("abort", end);
+	});
 }
 
 /** Once it is over, it stays over. The timer is for those who only listen to the signal. */
@@ -51,7 +66,7 @@ class Term {
 
 	/** The LockLost, or null while the lease may be relied on. */
 	get loss() {
-		if (this.remaining === 0) this.lose(new LockLost("the lease could not be renewed in time"));
+		if (!this.#loss && this.remaining === 0) this.lose(new LockLost("the lease could not be renewed in time"));
 		return this.#loss;
 	}
 
@@ -78,4 +93,4 @@ class Term {
 	}
 }
 
-module.exports = { Term, clock, pause };
+module.exports = { APART, Term, clock, pause };

@@ -1,6 +1,8 @@
 // The driver of the library for Node: tests/clients/README.md has its protocol.
 
 import fs from "node:fs";
+import http from "node:http";
+import https from "node:https";
 import readline from "node:readline";
 import { setTimeout as pause } from "node:timers/promises";
 
@@ -98,6 +100,45 @@ async function watch(client, command) {
 	throw new Error("the watch has ended");
 }
 
+async function pairs(client, { resource, times }) {
+	const begun = performance.now();
+	for (let left = times; left > 0; left--) {
+		const lease = await client.tryAcquire(resource);
+		await lease.release();
+	}
+	return { milliseconds: (performance.now() - begun) / times };
+}
+
+/** One request on the connection that the agent keeps, and the object that answers it, if one does. */
+function send(agent, url, method, resource, headers) {
+	return new Promise((resolve, reject) => {
+		const { request } = url.startsWith("https") ? https : http;
+		const content = JSON.stringify({ resource });
+		const length = Buffer.byteLength(content);
+		const sent = request(`${url}/locks`, {
+			agent, method, headers: { "Content-Type": "application/json", "Content-Length": length, ...headers },
+		}, (response) => {
+			const parts = [];
+			response.on("data", (part) => parts.push(part));
+			response.on("end", () => resolve(JSON.parse(Buffer.concat(parts).toString() || "null")));
+		});
+		sent.on("error", reject).end(content);
+	});
+}
+
+async function bare(_, { server, ca, resource, times }) {
+	const how = { keepAlive: true, maxSockets: 1 };
+	const agent = ca ? new https.Agent({ ...how, ca: fs.readFileSync(ca) }) : new http.Agent(how);
+	const begun = performance.now();
+	for (let left = times; left > 0; left--) {
+		const { token } = await send(agent, server, "POST", resource, {});
+		await send(agent, server, "DELETE", resource, { "Lock-Token": token });
+	}
+	const milliseconds = (performance.now() - begun) / times;
+	agent.destroy();
+	return { milliseconds };
+}
+
 const DO = {
 	client: (_, command) => {
 		clients.set(command.client, new Client(command.servers, given(command, CLIENT)));
@@ -117,6 +158,8 @@ const DO = {
 	count,
 	watch,
 	force: (client, { resource, fence }) => client.force(resource, fence ?? undefined),
+	pairs,
+	bare,
 	time: () => ({ time: Date.now() / 1000 }),
 };
 

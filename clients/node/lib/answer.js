@@ -1,0 +1,70 @@
+"use strict";
+// An answer, and whether it counts: docs/reference/client-rules.md has the rules.
+
+const errors = require("./errors.js");
+
+const SUCCESS = { POST: [200, 201], PUT: [200], DELETE: [204], GET: [200, 304] };
+const EMPTY = [204, 304];
+const TEXTS_AND_NUMBERS = /"[^"\\]*(?:\\.[^"\\]*)*"|-?\d[\d.eE+-]*/g;
+const BY_CODE = new Map(Object.values(errors).map((kind) => [kind.code, kind]));
+
+/** `status` is 0 where no whole answer of redlockd came; `sent`: the request may have been carried out nevertheless. */
+class Answer {
+	constructor(status, headers, body, sent = true, cause = undefined) {
+		Object.assign(this, { status, headers, body, sent, cause });
+	}
+
+	/** Another server may answer otherwise. */
+	get unavailable() { return [0, 429, 503].includes(this.status); }
+	get locked() { return this.#is(409, "locked"); }
+	/** The lease is over: no other server is asked. */
+	get final() { return this.#is(409, "not-owner") || this.#is(410, "lease-expired"); }
+
+	/** Milliseconds; a second where the answer names none. */
+	get retryAfter() {
+		const value = this.headers["retry-after"] ?? "";
+		return /^\d{1,5}$/.test(value) ? Number(value) * 1000 : 1000;
+	}
+
+	get error() {
+		const { status, body: problem, cause } = this;
+		const kind = status ? BY_CODE.get(problem.code) ?? errors.RedlockdError : errors.NoAnswer;
+		return new kind(String(problem.detail ?? `status ${status}`), { status, problem, cause });
+	}
+
+	#is(status, code) { return this.status === status && this.body.code === code; }
+}
+
+function noAnswer(why, sent, cause) {
+	return new Answer(0, {}, { detail: `no answer of redlockd: ${why}` }, sent, cause);
+}
+
+/**
+ * The object that the content is. `exact`: a number that is no integer of JSON, or that JSON.parse() would round, is
+ * null. The error does not show the content, which may have a token.
+ */
+function parseObject(content, exact) {
+	const keep = (part) => part.startsWith('"') || (/^-?\d+$/.test(part) && Number.isSafeInteger(Number(part)));
+	let body = null;
+	try {
+		const text = new TextDecoder("utf-8", { fatal: true, ignoreBOM: true }).decode(content);
+		body = JSON.parse(text);
+		if (exact) body = JSON.parse(text.replace(TEXTS_AND_NUMBERS, (part) => (keep(part) ? part : "null")));
+	} catch { /* it is no JSON */ }
+	if (body !== null && typeof body === "object" && !Array.isArray(body)) return body;
+	throw new Error("its body is no JSON object");
+}
+
+/** An answer that was read to its end. Throws an error that says why it does not count. */
+function parseAnswer({ method, wrong }, { statusCode: status, headers }, content) {
+	const success = SUCCESS[method].includes(status);
+	if (!success && status < 400) throw new Error(`its status ${status} does not fit the request`);
+	if (EMPTY.includes(status)) return new Answer(status, headers, {});
+	const body = parseObject(content, success && wrong);
+	if (!success && typeof body.code !== "string") throw new Error(`its status is ${status}, without a code`);
+	const member = success && wrong?.(body);
+	if (member) throw new Error(`its ${member} does not fit the request`);
+	return new Answer(status, headers, body);
+}
+
+module.exports = { noAnswer, parseAnswer };

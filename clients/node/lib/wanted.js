@@ -1,0 +1,89 @@
+"use strict";
+// The lease that is asked for, its requests, and the lease that an answer has.
+
+const { Term, clock } = require("./term.js");
+
+const OPTIONS = ["ttl", "wait", "margin", "signal", "owner", "metadata", "mode", "slots"];
+const MARGIN = 0.1; // of the ttl
+const CLOCKS = 0.99; // the server's clock and ours may differ by a hundredth
+const MOST = Number.MAX_SAFE_INTEGER;
+
+/** Refuses misspelt options, which would otherwise change nothing, silently. */
+function checkOptions(options, known) {
+	const wrong = Object.keys(options).find((name) => !known.includes(name));
+	if (wrong !== undefined) throw new TypeError(`no such option: ${wrong}`);
+}
+
+/** A name, or a set of names in any order. */
+function areSame(found, asked) {
+	if (!Array.isArray(asked) || !Array.isArray(found)) return found === asked;
+	return JSON.stringify([...found].sort()) === JSON.stringify([...asked].sort());
+}
+
+function isWithin(number, least, most) {
+	return Number.isSafeInteger(number) && number >= least && number <= most;
+}
+
+/** One resource, or all of several at once. */
+class Wanted {
+	constructor(names, options) {
+		checkOptions(options, OPTIONS);
+		const { ttl, wait = 60_000, margin, signal, ...members } = options;
+		const most = ttl === undefined ? Infinity : ttl / 2; // otherwise the server says the ttl
+		const known = ttl === undefined || (ttl > 0 && ttl < Infinity);
+		if (!(known && wait >= 0 && (margin ?? 0) >= 0 && (margin ?? 0) <= most)) {
+			throw new RangeError("ttl must be positive, wait not negative, margin at most half of ttl");
+		}
+		const single = typeof names === "string";
+		this.resources = Object.freeze(single ? [names] : [...names]);
+		Object.assign(this, { wait, margin, signal });
+		this.names = single ? { resource: names } : { resources: this.resources };
+		const given = Object.entries(members).filter(([, value]) => value !== null && value !== undefined);
+		const body = { ...this.names, ttl_ms: ttl && Math.round(ttl), ...Object.fromEntries(given) };
+		this.body = JSON.parse(JSON.stringify(body)); // every request of an acquisition says the same
+	}
+
+	/** `begun`: the clock before the first request with this key. */
+	acquisition(key, begun, wait, timeout) {
+		const body = { ...this.body, wait_ms: Math.floor(wait) };
+		const headers = { "Idempotency-Key": key };
+		const wrong = (lease) => {
+			return this.#wrongInAnyLease(lease, body.ttl_ms) ?? this.#wrongInNewLease(lease, begun);
+		};
+		return { method: "POST", path: "/locks", timeout, body, headers, waits: body.wait_ms > 0, wrong };
+	}
+
+	release(token, timeout) {
+		const headers = { "Lock-Token": token };
+		return { method: "DELETE", path: "/locks", timeout, body: this.names, headers };
+	}
+
+	extension(token, ttl, timeout) {
+		const wrong = (lease) => this.#wrongInAnyLease(lease, ttl, token);
+		return { ...this.release(token, timeout), method: "PUT", body: { ...this.names, ttl_ms: ttl }, wrong };
+	}
+
+	/** The member that does not fit the request. `token`: the one that was sent, if it is not a new lease. */
+	#wrongInAnyLease(lease, ttl = MOST, token = lease.token) {
+		const [[name, asked]] = Object.entries(this.names);
+		if (!areSame(lease[name], asked)) return name;
+		if (lease.token !== token || typeof token !== "string" || !/^[0-9a-f]{40}$/.test(token)) return "token";
+		const most = { fence: MOST, ttl_ms: ttl, validity_ms: lease.ttl_ms };
+		return Object.keys(most).find((member) => !isWithin(lease[member], 1, most[member]));
+	}
+
+	#wrongInNewLease({ waited_ms: waited = 0, slot }, begun) {
+		if (!isWithin(waited, 0, MOST) || CLOCKS * waited > clock() - begun + 1) return "waited_ms";
+		return this.body.slots === undefined || isWithin(slot, 0, this.body.slots - 1) ? undefined : "slot";
+	}
+
+	/** `lease`: of an answer that fits the acquisition; `sent`: the clock before its request. */
+	grantOf({ token, fence, slot = null, ttl_ms: ttl, validity_ms: validity, waited_ms: waited = 0 }, sent) {
+		const begin = sent + CLOCKS * waited;
+		const term = new Term(begin + validity, Math.min(this.margin ?? ttl * MARGIN, ttl / 2));
+		const mine = this.body.slots === undefined ? null : slot;
+		return { token, fence, slot: mine, ttl, renewAt: begin + ttl / 3, term };
+	}
+}
+
+module.exports = { Wanted, checkOptions };
