@@ -51,13 +51,13 @@ class Exchange {
 
 	#send() {
 		const { method, path, body } = this.#ask;
-		const { connect, once, secureContext } = this.#options;
+		const { connect, once } = this.#options;
 		const content = body === undefined ? "" : JSON.stringify(body);
 		const type = content === "" ? {} : { "Content-Type": "application/json" };
 		const framing = { "Content-Length": Buffer.byteLength(content), ...type };
 		const headers = { ...framing, ...this.#options.headers, ...this.#ask.headers };
 		try {
-			this.#listen(this.#server.request({ method, path, headers, secureContext }, once));
+			this.#listen(this.#server.request(method, path, headers, once));
 			this.#request.end(content);
 		} catch (error) {
 			this.giveUp(error.message, error);

@@ -35,7 +35,8 @@ const TLS = { request: https.request, Agent: keeping(https.Agent) };
 
 /** Where to connect to: `http://host:port`, `https://host:port/path` or `unix:/path`. */
 function parseAddress(text) {
-	if (/^unix:[!-~]+$/.test(text)) return { tls: false, path: "", address: { socketPath: text.slice(5) } };
+	const socketPath = /^unix:([!-~]+)$/.exec(text)?.[1];
+	if (socketPath) return { url: text, tls: false, path: "", address: { socketPath } };
 	const url = /^https?:\/\/[!-~]+$/.test(text) ? new URL(text) : {};
 	if (!url.hostname || url.username || url.password || url.search || url.hash) {
 		throw new TypeError(`not the address of a server: ${JSON.stringify(text)}`);
@@ -44,32 +45,31 @@ function parseAddress(text) {
 	const host = url.hostname.replace(/^\[|\]$/g, "");
 	// Node 18 would try only the first address of a name
 	const address = { host, port: url.port || (tls ? 443 : 80), autoSelectFamily: true };
-	return { tls, path: url.pathname.replace(/\/+$/, ""), address };
+	return { url: text, tls, path: url.pathname.replace(/\/+$/, ""), address };
 }
 
 class Server {
 	#path;
-	#address;
 	#protocol;
 	#agent;
+	#options; // of each request
 	#turns = MOST;
 	#queue = [];
 
-	constructor(url) {
-		const { tls, path, address } = parseAddress(url);
+	/** The first argument is of parseAddress(). */
+	constructor({ url, tls, path, address }, secureContext) {
+		Object.assign(this, { url, tls });
 		this.#path = path;
-		this.#address = address;
 		this.#protocol = tls ? TLS : PLAIN;
 		this.#agent = new this.#protocol.Agent();
-		Object.assign(this, { url, tls });
+		this.#options = { ...address, maxHeaderSize: HEAD_MAX };
+		if (tls) Object.assign(this.#options, { secureContext, rejectUnauthorized: true });
 	}
 
 	/** Begins a request: on an idle connection if there is one. `once`: on a new one that is closed afterwards. */
-	request(options, once) {
-		return this.#protocol.request({
-			...this.#address, ...options, path: this.#path + options.path, agent: !once && this.#agent,
-			rejectUnauthorized: true, maxHeaderSize: HEAD_MAX,
-		});
+	request(method, path, headers, once) {
+		const agent = !once && this.#agent;
+		return this.#protocol.request({ ...this.#options, method, path: this.#path + path, headers, agent });
 	}
 
 	/** `header`: Keep-Alive of the answer that came last. A second is left for the way of the next request. */
@@ -95,4 +95,4 @@ class Server {
 	}
 }
 
-module.exports = { Server };
+module.exports = { Server, parseAddress };

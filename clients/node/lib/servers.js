@@ -7,7 +7,7 @@ const tls = require("node:tls");
 
 const { Exchange } = require("./exchange.js");
 const { Log } = require("./log.js");
-const { Server } = require("./server.js");
+const { Server, parseAddress } = require("./server.js");
 
 const TIMEOUT_MAX = 3_600_000;
 
@@ -15,6 +15,11 @@ const TIMEOUT_MAX = 3_600_000;
 function failed({ headers }, answer) {
 	const ofLease = headers !== undefined && "Lock-Token" in headers;
 	return ofLease ? (answer.status === 0 || answer.status >= 400) && !answer.final : answer.unavailable;
+}
+
+function readSecureContext(...files) {
+	const [ca, cert, key] = files.map((file) => file && fs.readFileSync(file));
+	return tls.createSecureContext({ ca, cert, key });
 }
 
 /**
@@ -26,16 +31,15 @@ class Servers {
 	#common;
 
 	constructor(urls, { key = null, timeout = 5000, ca, certificate = [], logger }) {
-		this.#all = (typeof urls === "string" ? [urls] : [...urls]).map((url) => new Server(url));
-		Object.assign(this, { count: this.#all.length, timeout, log: new Log(logger) });
+		const addresses = (typeof urls === "string" ? [urls] : [...urls]).map(parseAddress);
+		Object.assign(this, { count: addresses.length, timeout, log: new Log(logger) });
 		if (this.count === 0) throw new RangeError("no server is given");
 		if (!(timeout > 0 && timeout <= TIMEOUT_MAX)) throw new RangeError("timeout must be from 1 to 3600000");
 		if (key !== null && !/^[!-~]+$/.test(key)) throw new TypeError("the key has characters that none has");
 		const authorization = key !== null && { Authorization: `Bearer ${key}` };
 		this.#common = { connect: timeout, headers: { "User-Agent": "redlockd-node", ...authorization } };
-		if (!this.#all.some((server) => server.tls)) return;
-		const [authorities, cert, certKey] = [ca, ...certificate].map((file) => file && fs.readFileSync(file));
-		this.#common.secureContext = tls.createSecureContext({ ca: authorities, cert, key: certKey });
+		const secureContext = addresses.some((address) => address.tls) && readSecureContext(ca, ...certificate);
+		this.#all = addresses.map((address) => new Server(address, secureContext));
 	}
 
 	/**

@@ -66,7 +66,8 @@ class Term {
 
 	/** The LockLost, or null while the lease may be relied on. */
 	get loss() {
-		if (!this.#loss && this.remaining === 0) this.lose(new LockLost("the lease could not be renewed in time"));
+		if (this.#loss) return this.#loss;
+		if (this.remaining === 0) this.lose(new LockLost("the lease could not be renewed in time"));
 		return this.#loss;
 	}
 

@@ -1,5 +1,6 @@
 // The driver of the library for Node: tests/clients/README.md has its protocol.
 
+import { randomBytes } from "node:crypto";
 import fs from "node:fs";
 import http from "node:http";
 import https from "node:https";
@@ -110,10 +111,10 @@ async function pairs(client, { resource, times }) {
 }
 
 /** One request on the connection that the agent keeps, and the object that answers it, if one does. */
-function send(agent, url, method, resource, headers) {
+function send(agent, url, method, body, headers) {
 	return new Promise((resolve, reject) => {
 		const { request } = url.startsWith("https") ? https : http;
-		const content = JSON.stringify({ resource });
+		const content = JSON.stringify(body);
 		const length = Buffer.byteLength(content);
 		const sent = request(`${url}/locks`, {
 			agent, method, headers: { "Content-Type": "application/json", "Content-Length": length, ...headers },
@@ -126,13 +127,15 @@ function send(agent, url, method, resource, headers) {
 	});
 }
 
+/** The requests of the library: with the key, which costs the server something. */
 async function bare(_, { server, ca, resource, times }) {
 	const how = { keepAlive: true, maxSockets: 1 };
 	const agent = ca ? new https.Agent({ ...how, ca: fs.readFileSync(ca) }) : new http.Agent(how);
 	const begun = performance.now();
 	for (let left = times; left > 0; left--) {
-		const { token } = await send(agent, server, "POST", resource, {});
-		await send(agent, server, "DELETE", resource, { "Lock-Token": token });
+		const key = { "Idempotency-Key": randomBytes(16).toString("hex") };
+		const { token } = await send(agent, server, "POST", { resource, wait_ms: 0 }, key);
+		await send(agent, server, "DELETE", { resource }, { "Lock-Token": token });
 	}
 	const milliseconds = (performance.now() - begun) / times;
 	agent.destroy();
