@@ -6,7 +6,10 @@ declare global {
 	}
 }
 
-/** For instance `console`. Each call gets one text, without keys and tokens. */
+/**
+ * For instance `console`. Each call gets one text, without keys and tokens, a moment after the event. An error of the
+ * logger changes nothing.
+ */
 export interface Logger {
 	debug(message: string): void;
 	info(message: string): void;
@@ -51,10 +54,10 @@ export interface AcquireOptions extends TryOptions {
 /** One name, or 2 to 16: then all of them or none. */
 export type Resource = string | readonly string[];
 
-/** What is done while the lock is held. */
+/** The work that is done while the lock is held. */
 export type Work<T> = (lease: Lease, signal: AbortSignal) => T | PromiseLike<T>;
 
-/** A client of one cluster of redlockd. One for each program is enough. */
+/** A client of one cluster of redlockd. One for each program is enough: it keeps its connections. */
 export class Client {
 	/**
 	 * `servers`: one or several of `https://host:port`, `http://host:port`, `unix:/path`, the preferred one first;
@@ -89,7 +92,7 @@ export class Lease {
 
 	/** Larger than that of every holder before. Send it with each write to what the lock protects. */
 	readonly fence: number;
-	/** Of a lock with slots. */
+	/** The number of the slot, of a lock with slots. */
 	readonly slot: number | null;
 	readonly resources: readonly string[];
 
@@ -174,14 +177,17 @@ export class RedlockdError extends Error {
 	constructor(detail: string, answer?: { status?: number; problem?: Problem; cause?: unknown });
 	/** One of docs/reference/errors.md, `no-answer`, or `lock-lost`. */
 	readonly code: string;
-	/** Of the answer; 0 if there was none. */
+	/** The status of the answer; 0 if there was none. */
 	readonly status: number;
 	readonly problem: Problem;
 	/** The message. */
 	readonly detail: string;
 }
 
-/** No server of redlockd answered. After an acquisition, a lease may have been granted that ends by itself. */
+/**
+ * No answer came that fits the request; the message says what was wrong. After an acquisition, a lease may have been
+ * granted that ends by itself.
+ */
 export class NoAnswer extends RedlockdError { readonly code: "no-answer"; }
 
 /** The lease cannot be relied on any more: stop the work. `cause` is the error that said so, if it was an answer. */

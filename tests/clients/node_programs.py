@@ -23,12 +23,18 @@ def start(text, *arguments, env=None, stdin=False):
     """A program that has a client `client` of the first argument, and the name `resource`, the second one. `stdin`: its
     input is open until end()."""
     command = ["node", "--input-type=module", "-e", HEAD + text, "--", "it", *map(str, arguments)]
-    return subprocess.Popen([*DIES_WITH_US, *command], env=clean_environment(env), stdin=subprocess.PIPE if stdin else subprocess.DEVNULL,
-                            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    return subprocess.Popen(
+        [*DIES_WITH_US, *command],
+        env=clean_environment(env),
+        stdin=subprocess.PIPE if stdin else subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
 
 
 def end(process):
-    """What the program said, a value a line."""
+    """The values that the program said, one a line."""
     try:
         output, error = process.communicate(timeout=patience(30))
     finally:

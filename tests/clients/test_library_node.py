@@ -1,4 +1,4 @@
-"""What only the library for Node has: its package, its types, its errors, its arguments, its log."""
+"""Features of the library for Node alone: its package, its types, its errors, its arguments, its log."""
 
 import json
 import re
@@ -79,7 +79,7 @@ def test_the_readme(service, resource, installed):
 
 @pytest.mark.parametrize("libraries", ["ES2022", "ES2022,DOM,ESNext.Disposable"])
 def test_types(installed, tmp_path, libraries):
-    """Of the installed package, with `import` and `require`, and what must not be accepted."""
+    """The types of the installed package, with `import` and `require`, and what must not be accepted."""
     compiler = TYPES / "node_modules"
     if not compiler.exists():
         pytest.skip("the compiler is not installed: npm ci in tests/clients/types")
@@ -114,7 +114,7 @@ def test_the_library_is_small():
 
 
 def test_errors(fake):
-    """What is said in the README of them."""
+    """The README says this of them."""
     server = fake(acquire=lambda call: call.problem(409, "locked", holder={"owner": "me"}, type="t"), extend=lambda call: call.problem(410, "lease-expired"))
     other = fake(acquire=lambda call: call.problem(418, "new-error"))
     said, = run("""
@@ -129,10 +129,14 @@ def test_errors(fake):
 
 
 @pytest.mark.parametrize("answer, wrong", [
-    (lambda call: json.dumps([call.granted()]), "body"), (lambda call: "", "body"), (lambda call: json.dumps(call.granted()) + "!", "body"),
-    (lambda call: json.dumps(call.granted(token=TOKEN + "0")), "token"), (lambda call: json.dumps(call.granted(fence=7.5)), "fence")])
+    (lambda call: json.dumps([call.granted()]), "body"),
+    (lambda call: "", "body"),
+    (lambda call: json.dumps(call.granted()) + "!", "body"),
+    (lambda call: json.dumps(call.granted(token=TOKEN + "0")), "token"),
+    (lambda call: json.dumps(call.granted(fence=7.5)), "fence")])
 def test_an_answer_that_is_no_lease(fake, answer, wrong):
-    """It is asked for again, and told as no answer of this server. The error says what was wrong, and not what was in it."""
+    """It is asked for again, and told as no answer of this server. The error says what was wrong, and not what was in
+    it."""
     server = fake(acquire=lambda call: call.answer(201, answer(call).encode()))
     code, message, shown = run("""
     const error = await client.acquire("x", { wait: 0 }).catch((error) => error);
@@ -218,7 +222,8 @@ def test_no_secrets_in_the_log(fake, logger):
         console.error(inspect([lease, mine], { depth: 9, showHidden: true }), JSON.stringify([lease, mine]));
         while (!signal.aborted) await pause(10);
     }));
-    while (options.logger && !lines.some(([line]) => line.startsWith("release"))) await pause(1); // lines come a little later
+    // lines come a moment after the event
+    while (options.logger && !lines.some(([line]) => line.startsWith("release"))) await pause(1);
     lines.forEach((line) => console.error(...line));
     say([code, lines.every((line) => line.length === 1 && typeof line[0] === "string")]);
     """, server.address, "x", logger, env={"NODE_DEBUG": "redlockd"})
@@ -247,8 +252,13 @@ def test_a_logger_that_fails_changes_nothing(fake, how):
     """Not an acquisition that is repeated, a renewal that fails, a loss, a release; there is no unhandled rejection."""
     def extend(call):
         turn = len(call.server.of("extend"))
-        call.problem(503, "no-quorum") if turn == 1 else call.lease() if turn == 2 else call.problem(410, "lease-expired")
-    server = fake(acquire=lambda call: call.lease() if len(call.server.of("acquire")) > 1 else call.connection.close(), extend=extend)
+        if turn == 2:
+            return call.lease()
+        return call.problem(503, "no-quorum") if turn == 1 else call.problem(410, "lease-expired")
+
+    def acquire(call):
+        return call.lease() if len(call.server.of("acquire")) > 1 else call.connection.close()
+    server = fake(acquire=acquire, extend=extend)
     said, = run(FAILS + """
     const lease = await mine.acquire("x", { ttl: 900 });
     const alive = setInterval(() => {}, 1000);

@@ -1,4 +1,4 @@
-"""What only the library for Node has: the event loop, signals, the end of a program."""
+"""Features of the library for Node alone: the event loop, signals, the end of a program."""
 
 import json
 import threading
@@ -248,7 +248,7 @@ def test_a_worker_thread_that_ends_releases(service, resource):
 
 
 def test_a_block_keeps_the_program_alive(service, resource):
-    """Where it waits for nothing but its own signal. It ends with the loss."""
+    """Also if it waits for nothing but its own signal. It ends with the loss."""
     process = start("""
     say(await codeOf(client.using(resource, { ttl: 900 }, (lease, signal) => new Promise((resolve) => signal.addEventListener("abort", resolve)))));
     """, url_of(service), resource)
@@ -278,7 +278,7 @@ def test_a_block(fake):
 
 
 def test_await_using(fake):
-    """What the compilers make of it."""
+    """Compilers make this of it."""
     server = fake(extend=lambda call: call.problem(410, "lease-expired"))
     said, = run("""
     const dispose = Symbol.asyncDispose ?? Object.getOwnPropertySymbols(redlockd.Lease.prototype)[0];

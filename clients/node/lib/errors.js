@@ -1,5 +1,5 @@
 "use strict";
-// What goes wrong: one class for each `code` of docs/reference/errors.md, and two of the library's own.
+// The errors: one class for each `code` of docs/reference/errors.md, and two of the library's own.
 
 /** Base of all errors. `code` and `status` are those of the answer, `problem` is all of it. */
 class RedlockdError extends Error {
@@ -14,7 +14,7 @@ class RedlockdError extends Error {
 	get detail() { return this.message; }
 }
 
-/** No server of redlockd answered. After an acquisition, a lease may have been granted that ends by itself. */
+/** No answer came that fits the request. After an acquisition, a lease may have been granted that ends by itself. */
 class NoAnswer extends RedlockdError { static code = "no-answer"; }
 
 /** The lease cannot be relied on any more: stop the work. `cause` is the error that said so, if it was an answer. */

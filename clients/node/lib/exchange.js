@@ -27,7 +27,7 @@ class Exchange {
 		this.#carryOut();
 	}
 
-	/** Closes the connection; the answer is none, unless it has come already. */
+	/** Closes the connection: its answer must not become that of another request. */
 	giveUp(why, cause) {
 		if (this.#over) return;
 		this.#request?.destroy();
@@ -50,22 +50,21 @@ class Exchange {
 	}
 
 	#send() {
-		const { method, path, body } = this.#ask;
-		const { connect, once } = this.#options;
-		const content = body === undefined ? "" : JSON.stringify(body);
-		const type = content === "" ? {} : { "Content-Type": "application/json" };
-		const framing = { "Content-Length": Buffer.byteLength(content), ...type };
-		const headers = { ...framing, ...this.#options.headers, ...this.#ask.headers };
 		try {
-			this.#listen(this.#server.request(method, path, headers, once));
-			this.#request.end(content);
+			const { method, path, body } = this.#ask;
+			const content = body === undefined ? "" : JSON.stringify(body);
+			const type = content === "" ? {} : { "Content-Type": "application/json" };
+			const framing = { "Content-Length": Buffer.byteLength(content), ...type };
+			const { headers, once, connect } = this.#options;
+			const all = { ...framing, ...headers, ...this.#ask.headers };
+			const request = this.#server.request(method, path, all, once);
+			this.#listen(request);
+			request.end(content);
+			if (request.reusedSocket) this.sent = true;
+			else this.#connecting = setTimeout(() => this.giveUp("no connection in time"), connect);
 		} catch (error) {
 			this.giveUp(error.message, error);
-			return;
 		}
-		this.sent ||= this.#request.reusedSocket;
-		if (this.#request.reusedSocket) return;
-		this.#connecting = setTimeout(() => this.giveUp("no connection in time"), connect);
 	}
 
 	#listen(request) {

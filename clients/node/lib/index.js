@@ -1,4 +1,4 @@
 "use strict";
-// What the package exports. `import` finds the names, too: Node reads them from this form.
+// The exports of the package. `import` finds the names, too: Node reads them from this form.
 
 module.exports = { ...require("./client.js"), ...require("./lease.js"), ...require("./errors.js") };

@@ -33,7 +33,7 @@ const keeping = (Agent) => class extends Agent {
 const PLAIN = { request: http.request, Agent: keeping(http.Agent) };
 const TLS = { request: https.request, Agent: keeping(https.Agent) };
 
-/** Where to connect to: `http://host:port`, `https://host:port/path` or `unix:/path`. */
+/** The parts of an address: `http://host:port`, `https://host:port/path` or `unix:/path`. */
 function parseAddress(text) {
 	const socketPath = /^unix:([!-~]+)$/.exec(text)?.[1];
 	if (socketPath) return { url: text, tls: false, path: "", address: { socketPath } };

@@ -23,15 +23,15 @@ function readSecureContext(...files) {
 }
 
 /**
- * Those of a client, and its log. An ask is `{ method, path, timeout, body, headers, waits, wrong }`. `waits`: the
- * server may wait before it answers; `wrong(body)`: the member of a lease that does not fit the request.
+ * The servers of a client, and its log. An ask is `{ method, path, timeout, body, headers, waits, wrong }`. `waits`:
+ * the server may wait before it answers; `wrong(body)`: the member of a lease that does not fit the request.
  */
 class Servers {
 	#all; // the first one is in use
 	#common;
 
 	constructor(urls, { key = null, timeout = 5000, ca, certificate = [], logger }) {
-		const addresses = (typeof urls === "string" ? [urls] : [...urls]).map(parseAddress);
+		const addresses = (typeof urls === "string" ? [urls] : [...urls]).map((url) => parseAddress(url));
 		Object.assign(this, { count: addresses.length, timeout, log: new Log(logger) });
 		if (this.count === 0) throw new RangeError("no server is given");
 		if (!(timeout > 0 && timeout <= TIMEOUT_MAX)) throw new RangeError("timeout must be from 1 to 3600000");
@@ -76,7 +76,7 @@ class Servers {
 		return answer;
 	}
 
-	/** Returns a function that ends them. */
+	/** Asks for the health of the server at which an exchange waits. Returns a function that ends it. */
 	#beginProbes(server, exchange) {
 		const ended = new AbortController();
 		const ask = { method: "GET", path: "/healthz", timeout: this.timeout };

@@ -115,10 +115,9 @@ function send(agent, url, method, body, headers) {
 	return new Promise((resolve, reject) => {
 		const { request } = url.startsWith("https") ? https : http;
 		const content = JSON.stringify(body);
-		const length = Buffer.byteLength(content);
-		const sent = request(`${url}/locks`, {
-			agent, method, headers: { "Content-Type": "application/json", "Content-Length": length, ...headers },
-		}, (response) => {
+		const framing = { "Content-Type": "application/json", "Content-Length": Buffer.byteLength(content) };
+		const how = { agent, method, headers: { ...framing, ...headers } };
+		const sent = request(`${url}/locks`, how, (response) => {
 			const parts = [];
 			response.on("data", (part) => parts.push(part));
 			response.on("end", () => resolve(JSON.parse(Buffer.concat(parts).toString() || "null")));
