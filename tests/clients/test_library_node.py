@@ -260,13 +260,13 @@ def test_a_logger_that_fails_changes_nothing(fake, how):
         return call.lease() if len(call.server.of("acquire")) > 1 else call.connection.close()
     server = fake(acquire=acquire, extend=extend)
     said, = run(FAILS + """
-    const lease = await mine.acquire("x", { ttl: 900 });
+    const lease = await mine.acquire("x", { ttl: Number(given[1]) });
     const alive = setInterval(() => {}, 1000);
     await new Promise((resolve) => lease.signal.addEventListener("abort", resolve));
     clearInterval(alive);
     const other = await mine.acquire("y");
     say([lease.signal.reason.cause.code, await other.release()]);
-    """, server.address, "x", how)
+    """, server.address, "x", how, round(1500 * SLOW))
     assert said == ["lease-expired", True] and len(server.of("extend")) == 3
 
 

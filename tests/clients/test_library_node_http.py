@@ -252,12 +252,12 @@ def test_requests_in_the_queue_are_given_up_in_time(fake):
     """A server that hangs takes all turns; those that wait for one fail at the same time, and every turn comes back."""
     server = fake(acquire=lambda call: call.until_hung_up() if call.name.startswith("hung") else call.lease())
     said, = run("""
-    const mine = new redlockd.Client(url, { timeout: 500 });
+    const mine = new redlockd.Client(url, { timeout: Number(given[0]) });
     const each = (work) => Promise.all(Array.from({ length: 40 }, (_, number) => work(number)));
     const codes = new Set(await each((number) => codeOf(mine.tryAcquire(`hung/${number}`))));
     const free = await each((number) => mine.tryAcquire(`free/${number}`, { ttl: 60000 }));
     say([[...codes], free.every((lease) => lease.fence === 7)]);
-    """, server.address)
+    """, server.address, "x", round(1000 * SLOW))
     assert said == [["no-answer"], True]
     hung = {call.name for call in server.of("acquire") if call.name.startswith("hung")}
     assert len(hung) < 40, "some were never sent"

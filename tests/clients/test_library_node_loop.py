@@ -130,10 +130,10 @@ def test_a_renewal_survives_every_error(fake):
     const lines = [];
     const log = (text) => lines.push(text);
     const mine = new redlockd.Client(url, { logger: { debug: log, info: log, warn: log } });
-    const lease = await mine.acquire("x", { ttl: 3000 });
+    const lease = await mine.acquire("x", { ttl: Number(given[0]) });
     while (left > -2) await pause(1);
     say([lease.signal.aborted, lines.filter((line) => line === "renewal of x: of the library").length]);
-    """, server.address)
+    """, server.address, "x", round(3000 * SLOW))
     assert said == [False, 2] and len(server.of("extend")) >= 1
 
 
@@ -143,7 +143,8 @@ def test_a_listener_that_throws_ends_nothing_of_the_library(fake):
     said, = run("""
     const errors = [];
     process.on("uncaughtException", (error) => errors.push(error.message));
-    const leases = await Promise.all(["x", "y"].map((name) => client.acquire(name, { ttl: 900 })));
+    const options = { ttl: Number(given[0]) };
+    const leases = await Promise.all(["x", "y"].map((name) => client.acquire(name, options)));
     const alive = setInterval(() => {}, 1000);
     let told = false;
     leases[0].signal.addEventListener("abort", () => { throw new Error("mine"); });
@@ -153,7 +154,7 @@ def test_a_listener_that_throws_ends_nothing_of_the_library(fake):
     while (leases[1].remaining <= before) await pause(1); // it is renewed
     clearInterval(alive);
     say([errors, leases.map(({ signal }) => signal.aborted)]);
-    """, server.address)
+    """, server.address, "x", round(3000 * SLOW))
     assert said == [["mine"], [True, False]]
 
 
