@@ -29,8 +29,6 @@ ALL = {
     "java": ["java", "-cp", str(BUILT / "java"), "Driver"],
 }
 DRIVERS = {name: ALL[name] for name in os.environ.get("REDLOCKD_TEST_LANGUAGES", "python python-aio").split()}
-# They check answers and keep connections: rules 8 to 17, 26 to 31 and 33 of docs/reference/client-rules.md.
-CAREFUL = list(DRIVERS)
 NUMBERS = itertools.count(1)
 
 

@@ -10,19 +10,12 @@ import time
 import pytest
 
 import hostile_cases
-from driver import CAREFUL, Refused, driver, drivers  # noqa: F401
+from driver import Refused, driver, drivers, language  # noqa: F401
 from fake_redlockd import TOKEN, fake  # noqa: F401
 from harness import SLOW, wait_until
 from test_library_answers import outcome
 
-if not CAREFUL:
-    pytest.skip("none of these libraries keeps connections yet", allow_module_level=True)
 TICKS = os.sysconf("SC_CLK_TCK")
-
-
-@pytest.fixture(params=CAREFUL)
-def language(request):
-    return request.param
 
 
 def connections(*servers):

@@ -19,6 +19,7 @@ import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.Optional;
+import java.util.UUID;
 import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.Flow;
@@ -230,7 +231,8 @@ public final class Driver {
         connection.setRequestMethod(method);
         connection.setDoOutput(true);
         connection.setRequestProperty("Content-Type", "application/json");
-        if (token != null) connection.setRequestProperty("Lock-Token", token);
+        String key = UUID.randomUUID() + "-" + UUID.randomUUID(); // as the library
+        connection.setRequestProperty(token != null ? "Lock-Token" : "Idempotency-Key", token != null ? token : key);
         Map<String, ?> body = Map.of("resource", command.text("resource"));
         connection.getOutputStream().write(Json.write(body).getBytes(StandardCharsets.UTF_8));
         try (InputStream in = connection.getInputStream()) {
