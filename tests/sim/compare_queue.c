@@ -126,29 +126,3 @@ bool compare_alive_step(struct compare_sequence *sequence, const redisReply *rep
 	memset(alive, 0, sizeof *alive); /* it was there at the beginning of the span */
 	return compare_alive(sequence, replica, true, expiry, span);
 }
-
-/* ---- what may be seen in two ways ---- */
-
-unsigned compare_doubts(struct model_master *master, uint32_t names, struct compare_span span,
-			uint64_t *ret_ends[COMPARE_DOUBTS])
-{
-	unsigned count = 0;
-	MODEL_FOR_EACH_KEY (key, names) {
-		if (master->keys[key].type != MODEL_NONE && compare_runs_out(master->keys[key].expires_ms, span))
-			ret_ends[count++] = &master->keys[key].expires_ms;
-		if (master->queues[key].count > 0 && compare_runs_out(master->queues[key].expires_ms, span))
-			ret_ends[count++] = &master->queues[key].expires_ms;
-		if (compare_runs_out(master->watched_ms[key], span))
-			ret_ends[count++] = &master->watched_ms[key];
-	}
-	for (unsigned i = 0; i < MODEL_REPLICAS; i++)
-		if (master->alive[i].replica != 0 && compare_runs_out(master->alive[i].expires_ms, span))
-			ret_ends[count++] = &master->alive[i].expires_ms;
-	for (unsigned i = 0; i < MODEL_PLACES; i++) {
-		if (master->places[i].place != 0 && compare_runs_out(master->places[i].expires_ms, span))
-			ret_ends[count++] = &master->places[i].expires_ms;
-		if (master->keepers[i].replica != 0 && compare_runs_out(master->keepers[i].expires_ms, span))
-			ret_ends[count++] = &master->keepers[i].expires_ms;
-	}
-	return count;
-}

@@ -99,9 +99,4 @@ bool compare_alive_step(struct compare_sequence *sequence, const redisReply *rep
 bool compare_alive(struct compare_sequence *sequence, uint64_t replica, bool may_be_new, const redisReply *expiry,
 		   struct compare_span span);
 
-/* All whose end lies within the span and on which a script for these keys may look: where their ends are kept. */
-enum { COMPARE_DOUBTS = 3 * MODEL_KEYS + MODEL_REPLICAS + 2 * MODEL_PLACES };
-unsigned compare_doubts(struct model_master *master, uint32_t names, struct compare_span span,
-			uint64_t *ret_ends[COMPARE_DOUBTS]);
-
 #endif

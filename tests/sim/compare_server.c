@@ -3,16 +3,20 @@
 
 #include <assert.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
+#include "compare_store.h"
+#include "server/base/base.h"
 #include "server/scripts/scripts.h"
 
 enum { START_MS = 10000, POLL_MS = 5 };
@@ -33,6 +37,9 @@ static _Noreturn void become_server(const struct compare_server *server, const c
 	int fd = open(log, O_WRONLY | O_CREAT | O_APPEND, 0600);
 	if (fd < 0 || dup2(fd, 1) < 0 || dup2(fd, 2) < 0)
 		_exit(127);
+	setenv("LD_PRELOAD", COMPARE_CLOCK_LIBRARY, 1);
+	setenv("REDIS_CLOCK_FILE", server->clock, 1);
+	setenv("REDIS_CLOCK_FROZEN", "1", 1);
 	for (unsigned i = 0; i < 2 && names[i]; i++)
 		execlp(names[i], names[i], "--port", "0", "--unixsocket", server->socket, "--dir", server->folder,
 		       "--daemonize", "no", "--save", "", "--appendonly", "no", "--maxmemory", "0", "--loglevel",
@@ -84,6 +91,23 @@ static bool listen_to_all(struct compare_server *server)
 	return ok;
 }
 
+static bool make_clock(struct compare_server *server)
+{
+	snprintf(server->clock, sizeof server->clock, "%s/clock", server->folder);
+	int file = open(server->clock, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+	if (file < 0 || ftruncate(file, sizeof *server->now_us) != 0)
+		return false;
+	server->now_us = mmap(NULL, sizeof *server->now_us, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+	close(file);
+	return server->now_us != MAP_FAILED;
+}
+
+void compare_server_set_time(struct compare_server *server, uint64_t now_us)
+{
+	__atomic_store_n(server->now_us, (int64_t)now_us, __ATOMIC_RELAXED);
+	compare_store_set_time(now_us);
+}
+
 bool compare_server_start(struct compare_server *server, const char *program)
 {
 	const char *base = getenv("TMPDIR");
@@ -96,6 +120,12 @@ bool compare_server_start(struct compare_server *server, const char *program)
 		return false;
 	}
 	snprintf(server->socket, sizeof server->socket, "%s/sock", server->folder);
+	compare_store_start();
+	if (!make_clock(server)) {
+		perror(server->clock);
+		return false;
+	}
+	compare_server_set_time(server, COMPARE_BEGIN_US);
 	pid_t parent = getpid();
 	fflush(NULL);
 	server->pid = fork();
@@ -122,24 +152,38 @@ void compare_server_stop(struct compare_server *server)
 	}
 	snprintf(log, sizeof log, "%s/log", server->folder);
 	unlink(log);
+	unlink(server->clock);
+	compare_store_stop();
 	unlink(server->socket);
 	rmdir(server->folder);
 	memset(server, 0, sizeof *server);
 }
 
+static void append(struct compare_server *server, char *bytes, size_t len)
+{
+	int status = redisAppendFormattedCommand(server->redis, bytes, len);
+	assert(status == REDIS_OK);
+	compare_store_note_command(bytes, len);
+	redisFreeCommand(bytes);
+}
+
 void compare_append(struct compare_server *server, int argc, const char **argv)
 {
-	int status = redisAppendCommandArgv(server->redis, argc, argv, NULL);
-	assert(status == REDIS_OK);
+	char *bytes;
+	long long len = redisFormatCommandArgv(&bytes, argc, argv, NULL);
+	assert(len > 0);
+	append(server, bytes, (size_t)len);
 }
 
 void compare_send(struct compare_server *server, const char *format, ...)
 {
 	va_list list;
 	va_start(list, format);
-	int status = redisvAppendCommand(server->redis, format, list);
+	char *bytes;
+	int len = redisvFormatCommand(&bytes, format, list);
 	va_end(list);
-	assert(status == REDIS_OK);
+	assert(len > 0);
+	append(server, bytes, (size_t)len);
 }
 
 static redisReply *take_from(struct compare_server *server, redisContext *connection)
@@ -153,14 +197,26 @@ static redisReply *take_from(struct compare_server *server, redisContext *connec
 	return reply;
 }
 
+static _Noreturn void end_found(struct compare_server *server)
+{
+	printf("found by the store\n");
+	compare_server_stop(server);
+	exit(1);
+}
+
 redisReply *compare_take(struct compare_server *server)
 {
-	return take_from(server, server->redis);
+	redisReply *reply = take_from(server, server->redis);
+	if (!compare_store_check(reply))
+		end_found(server);
+	return reply;
 }
 
 redisReply *compare_take_message(struct compare_server *server)
 {
 	redisReply *message = take_from(server, server->listener);
 	assert(message->type == REDIS_REPLY_ARRAY && message->elements == 4); /* pmessage, pattern, channel, text */
+	if (!compare_store_check_message(message))
+		end_found(server);
 	return message;
 }

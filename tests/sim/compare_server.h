@@ -5,6 +5,7 @@
 
 #include <hiredis/hiredis.h>
 #include <stdbool.h>
+#include <stdint.h>
 #include <sys/types.h>
 
 enum compare_script {
@@ -27,7 +28,8 @@ enum compare_script {
 
 struct compare_server {
 	pid_t pid;
-	char folder[64], socket[80];
+	char folder[64], socket[80], clock[80];
+	int64_t *now_us; /* of its clock, which stands still in between */
 	redisContext *redis, *listener;
 };
 
@@ -35,6 +37,9 @@ struct compare_server {
  * not start. */
 bool compare_server_start(struct compare_server *server, const char *program);
 void compare_server_stop(struct compare_server *server);
+#define COMPARE_BEGIN_US UINT64_C(1800000000000000)
+/* The time of the server and of the store; no answer is outstanding. */
+void compare_server_set_time(struct compare_server *server, uint64_t now_us);
 
 /* Sends one command more down the pipeline. */
 void compare_append(struct compare_server *server, int argc, const char **argv);

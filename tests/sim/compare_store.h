@@ -1,0 +1,20 @@
+/* The store (store.h) beside the real server: it carries out each command, too, and each answer and each message must
+ * be the same. The clock of the server stands still between two calls of compare_store_set_time(). */
+#ifndef COMPARE_STORE_H
+#define COMPARE_STORE_H
+
+#include <hiredis/hiredis.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+void compare_store_start(void);
+void compare_store_stop(void);
+void compare_store_set_time(uint64_t now_us);
+
+/* A command that is sent to the server: as Redis' protocol has it. */
+void compare_store_note_command(const char *bytes, size_t len);
+/* The server's next answer, or its next message. False: the store's is another one, which was told. */
+bool compare_store_check(const redisReply *its);
+bool compare_store_check_message(const redisReply *message);
+
+#endif

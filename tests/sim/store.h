@@ -1,0 +1,33 @@
+/* A Redis master in memory, without a server: keys with their types and ends, and the scripts of server/scripts/, which
+ * liblua runs as Redis does. sim_compare.c compares it with a real server.
+ *
+ * Time is the caller's: store_set_time(). A key is there to the end of the millisecond in which it ends, as in Redis.
+ * PUBLISH calls back. Not modelled: memory limits, access control, Redis Cluster, blocking commands, transactions,
+ * replicas. */
+#ifndef STORE_H
+#define STORE_H
+
+#include <hiredis/hiredis.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct store;
+
+typedef void store_publish_fn(void *arg, const char *channel, size_t channel_len, const char *text, size_t len);
+
+/* An empty master, at time 0. `publish`: NULL: nobody listens. */
+struct store *store_new(store_publish_fn *publish, void *arg);
+void store_free(struct store *store);
+
+/* The time of day of this master, either way. */
+void store_set_time(struct store *store, uint64_t now_us);
+
+/* Carries out a command as Redis would, scripts of `scripts` by EVALSHA. The reply is freed by freeReplyObject(); an
+ * error has Redis' code (WRONGTYPE, NOSCRIPT, ERR) and words of its own. */
+redisReply *store_command(struct store *store, size_t argc, const char *const argv[], const size_t lens[]);
+
+/* store_script.c */
+redisReply *store_eval(struct store *store, size_t argc, const char *const argv[], const size_t lens[]);
+
+#endif
