@@ -46,6 +46,8 @@ static unsigned choose_proc(struct world *world, unsigned first)
 static uint64_t choose_ttl_ms(struct world *world)
 {
 	uint64_t longest_ms = world->config.max_ttl_us / MS;
+	if (world->config.profile == PROFILE_ROLLING)
+		return longest_ms;
 	return one_of(world, 2) ? longest_ms : spread(world, 100, longest_ms);
 }
 
@@ -164,12 +166,31 @@ static void release(struct world *world, unsigned index)
 		call_start(world, call);
 }
 
+/* ROLLING: the lease is renewed when a third of it is over; soon again, where that failed. */
+static void renew(struct world *world, unsigned index, bool failed)
+{
+	struct client *client = &world->clients[index];
+	const struct lease *lease = &world->leases[client->lease];
+	if (lease->until <= world->now)
+		fail(world, "renewed: token %llu was not extended in time, while masters fail one at a time",
+		     (unsigned long long)lease->token);
+	client->state = CLIENT_HOLDS;
+	client->call = NONE;
+	client->extensions = 1;
+	world->figures->renewed++;
+	step_after(world, index, failed ? 5 * MS : world->config.max_ttl_us / 3);
+}
+
 /* It has the lock, or had it: for a moment, until shortly before or after its end, or it never comes back. */
 static void hold(struct world *world, unsigned index)
 {
 	struct client *client = &world->clients[index];
 	const struct lease *lease = &world->leases[client->lease];
 	uint64_t left_us = lease->until > world->now ? lease->until - world->now : 1;
+	if (world->config.profile == PROFILE_ROLLING && !world->healing) {
+		renew(world, index, false);
+		return;
+	}
 	client->state = CLIENT_HOLDS;
 	client->call = NONE;
 	if (world->healing) {
@@ -260,7 +281,18 @@ void client_step(struct world *world, unsigned index, uint32_t serial)
 static void stream(struct world *world, unsigned index)
 {
 	world->clients[index].state = CLIENT_STREAMS;
-	step_after(world, index, world->healing ? 1 + below(world, 50 * MS) : spread(world, MS, 3 * SECOND));
+	if (world->config.profile != PROFILE_ROLLING || world->healing)
+		step_after(world, index, world->healing ? 1 + below(world, 50 * MS) : spread(world, MS, 3 * SECOND));
+}
+
+/* ROLLING: an extension was not granted. */
+static void not_renewed(struct world *world, const struct call *call, enum lease_status status)
+{
+	const struct lease *lease = &world->leases[call->lease];
+	if (status == LEASE_NOT_OWNER || status == LEASE_EXPIRED)
+		fail(world, "renewed: token %llu is lost, while masters fail one at a time",
+		     (unsigned long long)lease->token);
+	renew(world, call->client, true);
 }
 
 void client_answer(struct world *world, struct call *call, const struct lease_answer *answer)
@@ -281,6 +313,9 @@ void client_answer(struct world *world, struct call *call, const struct lease_an
 			stream(world, index);
 		else
 			hold(world, index);
+	} else if (call->operation == LEASE_EXTEND && answer->status != LEASE_OK && !world->healing &&
+		   world->config.profile == PROFILE_ROLLING) {
+		not_renewed(world, call, answer->status);
 	} else if (call->operation == LEASE_EXTEND && (answer->status == LEASE_OK || one_of(world, 2))) {
 		hold(world, index);
 	} else {
@@ -292,6 +327,8 @@ void client_streamed(struct world *world, struct call *call, bool goes_on)
 {
 	if (call->client >= CLIENTS)
 		return;
+	if (!goes_on && world->config.profile == PROFILE_ROLLING && !world->healing)
+		fail(world, "renewed: a held lease is lost, while masters fail one at a time");
 	if (goes_on)
 		hold(world, call->client);
 	else

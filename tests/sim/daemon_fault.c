@@ -472,7 +472,7 @@ static void do_fault(struct world *world, enum fault fault)
 	}
 }
 
-static void one_fault(struct world *world)
+void fault_any(struct world *world)
 {
 	unsigned left = (unsigned)below(world, (uint64_t)__builtin_popcount(world->config.faults));
 	for (unsigned i = 0; i < FAULTS; i++)
@@ -484,12 +484,12 @@ static void one_fault(struct world *world)
 
 void fault_next(struct world *world)
 {
-	if (world->healing)
+	if (world->healing || shape_rolls(world))
 		return;
 	if (world->config.faults != 0 && !world->config.smooth)
 		order_trouble(world);
 	if (world->config.faults != 0)
-		one_fault(world);
+		fault_any(world);
 	if (world->procs[0].wall_ahead_us > 0 && world->config.profile == PROFILE_RACE)
 		set_day_right(world);
 	bool at_once = below(world, 8) < world->config.burst;

@@ -166,7 +166,12 @@ bool clients_busy(const struct world *world);
 
 /* ---- daemon_shape.c, daemon_fault.c ---- */
 
-void config_random(struct world *world);
+void config_random(struct world *world, bool is_rolling);
+/* daemon_run.c: all masters vote at each redlockd. */
+bool is_recovered(const struct world *world);
+/* True: the history is of PROFILE_ROLLING, and was looked after. */
+bool shape_rolls(struct world *world);
+void fault_any(struct world *world);
 void fault_next(struct world *world);
 void fault_mend(struct world *world, const struct event *event);
 void fault_heal(struct world *world);

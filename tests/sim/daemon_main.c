@@ -102,7 +102,8 @@ static void print_figures(uint64_t ms)
 	SHOW(operations), SHOW(commands), SHOW(batched), SHOW(leases), SHOW(extensions), SHOW(rounds);
 	SHOW(shared), SHOW(slots), SHOW(shared_together), SHOW(slots_together), SHOW(runs), SHOW(keyed),
 		SHOW(keyed_again), SHOW(sets), SHOW(sets_waited), SHOW(longest_set_wait_us), SHOW(holds),
-		SHOW(holds_lost), SHOW(drained), SHOW(abandoned), SHOW(left), SHOW(forced), SHOW(listed);
+		SHOW(holds_lost), SHOW(rolled), SHOW(renewed), SHOW(drained), SHOW(abandoned), SHOW(left), SHOW(forced),
+		SHOW(listed);
 	printf("\noutcomes:");
 	for (unsigned i = 0; i < LEASE_STATUS_COUNT; i++)
 		printf(" %s %llu", outcomes[i], (unsigned long long)figures.outcomes[i]);

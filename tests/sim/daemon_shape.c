@@ -209,17 +209,34 @@ static void make_memory(struct world *world, struct config *config)
 	config->waits = (uint32_t)below(world, 3);
 }
 
-static void (*const makers[PROFILES])(struct world *world, struct config *config) = {
+static void make_rolling(struct world *world, struct config *config)
+{
+	config->nodes = config->victims = one_of(world, 3) ? 5 : 3;
+	config->clients = (uint8_t)(2 + below(world, 5));
+	config->keys = (uint8_t)(1 + below(world, config->clients));
+	config->max_ttl_us = (500 + below(world, 2000)) * MS;
+	config->timeout_us = 100 * MS;
+	config->straggler_us = 20 * (uint32_t)MS;
+	config->faults = FAULT(CRASH) | FAULT(CRASH_KEPT) | FAULT(FLUSH);
+	config->fault_every_us = 25 * MS; /* it is looked for so often whether it is time */
+	config->burst = 0;
+	config->fault_time_us = 15 * SECOND + below(world, 20 * SECOND);
+	config->waits = (uint32_t)below(world, 8);
+}
+
+static void (*const makers[PROFILES + 1])(struct world *world, struct config *config) = {
 	[PROFILE_RACE] = make_race,   [PROFILE_FLIGHT] = make_flight, [PROFILE_REUSE] = make_reuse,
 	[PROFILE_EDGE] = make_edge,   [PROFILE_BOUNDS] = make_bounds, [PROFILE_QUEUE] = make_line,
-	[PROFILE_TABLE] = make_table, [PROFILE_MEMORY] = make_memory,
+	[PROFILE_TABLE] = make_table, [PROFILE_MEMORY] = make_memory, [PROFILE_ROLLING] = make_rolling,
 };
 
-void config_random(struct world *world)
+void config_random(struct world *world, bool is_rolling)
 {
 	struct config *config = &world->config;
 	memset(config, 0, sizeof *config);
 	config->profile = (enum profile)(one_of(world, 5) ? below(world, PROFILES) : PROFILE_ANY);
+	if (is_rolling)
+		config->profile = PROFILE_ROLLING;
 	config->procs = (uint8_t)(2 + below(world, 2));
 	config->clients = (uint8_t)(3 + below(world, 4));
 	config->keys = (uint8_t)(1 + below(world, 3));
@@ -241,4 +258,28 @@ void config_random(struct world *world)
 	else if (config->keys > 1 && config->profile != PROFILE_FLIGHT && one_of(world, 2))
 		config->sets = (uint32_t)(1 + below(world, 6));
 	config->max_hold_ms = one_of(world, 3) ? 2 * config->max_ttl_us / MS : 0;
+	if (is_rolling) { /* nothing else ends a lease */
+		config->max_hold_ms = 0;
+		config->operators = config->unlike = false;
+	}
+}
+
+/* ROLLING: the next fault comes when all masters have voted for as long as a lease lasts, since settled_at (NEVER: one
+ * does not vote): each lease was renewed twice since. */
+bool shape_rolls(struct world *world)
+{
+	if (world->config.profile != PROFILE_ROLLING)
+		return false;
+	if (!is_recovered(world)) {
+		world->settled_at = NEVER;
+	} else if (world->settled_at == NEVER) {
+		world->settled_at = world->now;
+	} else if (world->now - world->settled_at >= world->config.max_ttl_us) {
+		order_trouble(world);
+		fault_any(world);
+		world->figures->rolled++;
+		world->settled_at = NEVER;
+	}
+	event_push(world, event_new(world, EVENT_FAULT), world->now + world->config.fault_every_us);
+	return true;
 }

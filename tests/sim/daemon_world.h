@@ -348,7 +348,8 @@ enum profile {
 	PROFILE_QUEUE,  /* many who wait in one queue, and hardly a fault */
 	PROFILE_MEMORY, /* long leases, and masters that lose their memory one after the other */
 	PROFILE_TABLE,  /* philosophers: each waits for its own resource and its neighbour's, all the time */
-	PROFILES
+	PROFILES,
+	PROFILE_ROLLING = PROFILES /* not drawn: masters restart in turn, and no renewed lease may be lost */
 };
 
 struct config {
@@ -433,7 +434,7 @@ struct figures {
 		most_overtakes, outruns, most_outruns, wait_ends, slowest_wake_us;
 	uint64_t shared, slots, shared_together, slots_together, runs, keyed, keyed_again, sets, sets_waited,
 		longest_set_wait_us;
-	uint64_t holds, holds_lost, drained, abandoned, left, forced, listed, batched, no_script;
+	uint64_t renewed, rolled, holds, holds_lost, drained, abandoned, left, forced, listed, batched, no_script;
 	uint64_t fullest_events, fullest_commands, fullest_calls, slowest_recovery_us;
 };
 
@@ -447,10 +448,9 @@ struct world {
 	bool healing, over, clocks_wrong, watched /* the next look at all queues is due */;
 	bool late_jump; /* a small jump of a clock was found only after the healing */
 	enum phase phase;
-	uint32_t operations;
-	uint64_t healed_at, recovered_at, clocked_at, served_by;
+	uint64_t healed_at, recovered_at, clocked_at, served_by, settled_at;
 	uint64_t next_run_id;
-	uint32_t next_serial, next_token, lease_count;
+	uint32_t operations, next_serial, next_token, lease_count;
 	uint16_t newest[MODEL_KEYS]; /* lease of each key; NONE */
 	uint64_t top_fence[MODEL_KEYS];
 	uint16_t active[MODEL_KEYS][ACTIVE];
