@@ -21,6 +21,16 @@ static int restart_refuse(struct client *client, struct answer *answer, const ch
 	return print_failure(client, answer);
 }
 
+/* An answer that says nothing must not mean "safe". */
+static bool restart_is_understood(const json_t *masters)
+{
+	const json_t *below = json_object_get(masters, "leases_below_full");
+	size_t count = json_array_size(json_object_get(masters, "masters"));
+	const json_t *all = json_object_get(json_object_get(masters, "quorum"), "masters");
+	return count > 0 && json_integer_value(all) == (json_int_t)count && json_is_integer(below) &&
+	       json_integer_value(below) >= 0;
+}
+
 /* Why the current server says that no master may be restarted; false: it does not. */
 static bool restart_is_unsafe(const json_t *masters, char ret_why[TEXT_MAX])
 {
@@ -49,9 +59,8 @@ static bool restart_masters_vote(struct client *client, int *ret_status)
 	char why[TEXT_MAX];
 	for (size_t i = 0; i < client->arguments->servers.count; i++) {
 		struct answer answer = client_ask(client, 1, &request, client->arguments->timeout_ms * 1000, false);
-		if (answer.outcome == OUTCOME_DONE &&
-		    !json_is_integer(json_object_get(answer.json, "leases_below_full")))
-			answer_set(&answer, OUTCOME_STRANGE, "strange", "it does not know leases_below_full");
+		if (answer.outcome == OUTCOME_DONE && !restart_is_understood(answer.json))
+			answer_set(&answer, OUTCOME_STRANGE, "strange", "it does not tell leases_below_full");
 		if (answer.outcome != OUTCOME_DONE)
 			*ret_status = print_failure(client, &answer);
 		else if (restart_is_unsafe(answer.json, why))
@@ -66,34 +75,37 @@ static bool restart_masters_vote(struct client *client, int *ret_status)
 	return true;
 }
 
-static bool restart_has(const json_t *locks, const json_t *lock)
+/* The fences of the locks by their names: a holder that goes on keeps its fence. */
+static json_t *restart_fences(const json_t *locks)
 {
+	json_t *fences = json_object(), *lock;
 	size_t i;
-	json_t *other;
-	json_array_foreach(locks, i, other)
+	json_array_foreach(locks, i, lock)
 	{
-		if (json_equal(json_object_get(other, "resource"), json_object_get(lock, "resource")) &&
-		    json_equal(json_object_get(other, "fence"), json_object_get(lock, "fence")))
-			return true;
+		json_t *fence = json_object_get(lock, "fence");
+		json_object_set_new(fences, answer_member(lock, "resource"), fence ? json_incref(fence) : json_null());
 	}
-	return false;
+	return fences;
 }
 
 /* Those of `after` that `before` has, too. */
 static size_t restart_describe(const json_t *before, const json_t *after, char ret_why[TEXT_MAX])
 {
+	json_t *fences = restart_fences(before), *again = restart_fences(after), *fence;
 	struct text names;
-	size_t count = 0, i;
-	json_t *lock;
+	size_t count = 0;
+	const char *name;
 	text_init(&names);
-	json_array_foreach(after, i, lock)
+	json_object_foreach(again, name, fence)
 	{
-		if (restart_has(before, lock) && ++count <= NAMED_MAX)
-			text_printf(&names, "%s%s", count > 1 ? ", " : "", answer_member(lock, "resource"));
+		if (json_equal(json_object_get(fences, name), fence) && ++count <= NAMED_MAX)
+			text_printf(&names, "%s%s", count > 1 ? ", " : "", name);
 	}
 	snprintf(ret_why, TEXT_MAX, "%zu lock%s a vote: %s%s", count, count == 1 ? " lacks" : "s lack",
 		 count > 0 ? names.bytes : "", count > NAMED_MAX ? ", …" : "");
 	text_fini(&names);
+	json_decref(fences);
+	json_decref(again);
 	return count;
 }
 

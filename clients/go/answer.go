@@ -35,6 +35,7 @@ type ask struct {
 	body         members       // nil: none
 	header       http.Header
 	waits        bool                 // the server may wait before it answers
+	once         bool                 // it must not be carried out twice
 	read         func(*answer) string // reads a success, or returns the member that is wrong; nil: nothing to read
 }
 
@@ -202,6 +203,9 @@ func (a *answer) isFinal() bool {
 
 // isFailedBy means that another server is to be asked. A renewal or a release needs a success or a final refusal.
 func (a ask) isFailedBy(given *answer) bool {
+	if a.once && given.sent {
+		return false
+	}
 	if a.header.Get("Lock-Token") != "" {
 		return given.err != nil && !given.isFinal()
 	}

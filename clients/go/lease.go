@@ -10,6 +10,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"slices"
 	"sync/atomic"
 	"time"
 )
@@ -41,7 +42,7 @@ func newLease(q *acquisition, given *answer) *Lease {
 	if clock() >= stop {
 		return nil
 	}
-	l := &Lease{Resources: q.names, Fence: g.fence, Slot: g.slot, wanted: q, grant: g}
+	l := &Lease{Resources: slices.Clone(q.names), Fence: g.fence, Slot: g.slot, wanted: q, grant: g}
 	l.stop.Store(int64(stop))
 	l.held, l.end = context.WithCancelCause(context.Background()) // no callback of the caller can delay it
 	ctx, cancel := context.WithCancelCause(q.parent)
@@ -120,7 +121,8 @@ func (l *Lease) Do(work func(ctx context.Context) error) error {
 	defer l.Unlock()
 	err := work(l.ctx)
 	lost := l.Unlock()
-	if err == nil && errors.Is(lost, ErrLockLost) && !errors.Is(lost, ErrReleased) {
+	byWork := errors.Is(lost, ErrReleased) && l.wanted.client.closed.Err() == nil
+	if err == nil && errors.Is(lost, ErrLockLost) && !byWork {
 		return lost
 	}
 	return err

@@ -136,7 +136,8 @@ func (c *Client) Force(ctx context.Context, resource string, fence int64) error 
 	if fence != 0 {
 		path += fmt.Sprintf("&fence=%d", fence)
 	}
-	request := ask{method: "DELETE", path: path, timeout: c.timeout, body: members{"resource": resource}}
+	body := members{"resource": resource}
+	request := ask{method: "DELETE", path: path, timeout: c.timeout, once: true, body: body}
 	if given := c.askEach(ctx, request); given.err != nil {
 		return given.err
 	}

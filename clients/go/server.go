@@ -165,6 +165,8 @@ func (s *server) exchange(ctx context.Context, a ask, alone bool) *answer {
 	c.CloseIdleConnections()
 	if ctx.Err() != nil {
 		err = context.Cause(ctx)
+	} else if strings.Contains(err.Error(), "malformed") { // it shows the answer, which may have a token
+		err = errors.New("its answer is malformed")
 	}
 	return noAnswer(sent, fmt.Errorf("%s: %w", s.address, err))
 }
@@ -221,8 +223,8 @@ func (c *Client) ask(ctx context.Context, a ask, asked map[*server]bool) *answer
 		defer giveUp(nil)
 		go c.checkHealth(asking, s, giveUp)
 	}
-	before := clock() // a lease lasts for so long from here, or longer
-	given := s.exchange(asking, a, false)
+	before := clock()                      // a lease lasts for so long from here, or longer
+	given := s.exchange(asking, a, a.once) // a kept connection may send it again
 	given.asked = before
 	if a.isFailedBy(given) && ctx.Err() == nil {
 		c.inUse.CompareAndSwap(index, (index+1)%count)

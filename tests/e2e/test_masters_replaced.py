@@ -74,7 +74,7 @@ def test_the_old_one_still_runs(lab, crowd):  # noqa: F811
     wait_until(lambda: service.curl("GET", "/locks/x").json["waiters"] == 1, what="a waiter")
     replace(service, file, servers, new)
     wait_until(lambda: "name=redlockd" not in servers[0].cli("CLIENT", "LIST") and servers[0].cli("PUBSUB", "CHANNELS") == [], what="no connection")
-    assert [one["master"] for one in service.log("master") if one.get("reason", "").startswith("replaced: ")] == [servers[0].url]
+    wait_until(lambda: [one["master"] for one in service.log("master") if one.get("reason", "").startswith("replaced: ")] == [servers[0].url], what="the line in the log")
     assert service.curl("PUT", "/locks/x", body={"token": lease["token"], "ttl_ms": QUARANTINE_TTL_MS}).status == 200
     assert service.release(lease).status == 204
     waiter.granted()

@@ -86,11 +86,37 @@ def test_every_server_is_asked(lab, lone):
 def test_an_extended_lease_that_lacks_a_vote(fake):  # noqa: F811
     """As of a shared lock whose key is there for other holders."""
     def masters(call):
-        call.answer(200, {"masters": [{"address": "x", "state": "voting"}], "quorum": {}, "leases_below_full": 2})
+        call.answer(200, {"masters": [{"address": "x", "state": "voting"}], "quorum": {"masters": 1}, "leases_below_full": 2})
     done = restart_safe(fake(state=masters))
     assert done.returncode == UNREACHABLE and "2 leases lack a vote" in done.stderr, done
 
 
-def test_an_older_server_cannot_say(fake):  # noqa: F811
-    done = restart_safe(fake(state=lambda call: call.answer(200, {"masters": [], "quorum": {}})))
+ONE = {"masters": [{"address": "x", "state": "voting"}], "quorum": {"masters": 1}, "leases_below_full": 0}
+UNCLEAR = {"older": {name: value for name, value in ONE.items() if name != "leases_below_full"}, "text": {**ONE, "leases_below_full": "0"},
+           "negative": {**ONE, "leases_below_full": -1}, "no master": {**ONE, "masters": []}, "some masters": {**ONE, "quorum": {"masters": 3}},
+           "nothing": {"leases_below_full": 0}}
+
+
+@pytest.mark.parametrize("said", UNCLEAR)
+def test_what_is_not_understood_is_not_safe(fake, said):  # noqa: F811
+    done = restart_safe(fake(state=lambda call: call.answer(200, UNCLEAR[said])))
     assert done.returncode == 76 and "leases_below_full" in done.stderr, done
+
+
+def test_a_lock_without_votes_is_not_safe(fake):  # noqa: F811
+    lock = {"resource": "x", "held": True, "fence": 7}
+    done = restart_safe(fake(state=lambda call: call.answer(200, ONE if call.path == "/masters" else {"locks": [lock], "cursor": None})))
+    assert done.returncode == UNREACHABLE and "1 lock lacks a vote: x" in done.stderr, done
+
+
+def test_a_filter_and_a_limit(fake):  # noqa: F811
+    """The pages are large, whatever the limit: it counts what the filter leaves."""
+    def answer(call):
+        votes = [{"granted": 3 if number % 100 else 2, "masters": 3} for number in range(500)]
+        call.answer(200, {"locks": [{"resource": f"{number:03}", "held": True, "votes": each} for number, each in enumerate(votes)], "cursor": None})
+    server = fake(state=answer)
+    for limit, names in ((2, ["000", "100"]), (5, ["000", "100", "200", "300", "400"])):
+        done = ctl("list", "--below-full", "--limit", str(limit), "--json", server=server)
+        found = json.loads(done.stdout)
+        assert [lock["resource"] for lock in found["locks"]] == names and found["more"] == (limit == 2), found
+    assert len(server.calls) == 2 and all("limit=1000" in call.path for call in server.calls)

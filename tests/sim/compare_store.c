@@ -114,7 +114,7 @@ static bool is_same(const redisReply *ours, const redisReply *its)
 	case REDIS_REPLY_NIL: return true;
 	case REDIS_REPLY_ERROR: { /* the code; of errors of Lua, Redis says more */
 		size_t code = strcspn(ours->str, " ");
-		return strncmp(ours->str, its->str, code) == 0;
+		return code > 0 && code == strcspn(its->str, " ") && memcmp(ours->str, its->str, code) == 0;
 	}
 	case REDIS_REPLY_ARRAY:
 		for (size_t i = 0; i < ours->elements && ours->elements == its->elements; i++)
@@ -155,20 +155,22 @@ static void tell(const char *what, const struct noted *noted, const redisReply *
 	text_fini(&text);
 }
 
-static bool begins(const struct noted *noted, const char *word)
+/* The protocol: "*3\r\n$7\r\nPUBLISH\r\n…" */
+static bool is_command(const struct noted *noted, const char *word)
 {
-	return strstr(noted->command, word) != NULL;
+	const char *length = strchr(noted->command, '$'), *name = length ? strchr(length, '\n') : NULL;
+	return name && strncmp(name + 1, word, strlen(word)) == 0 && name[1 + strlen(word)] == '\r';
 }
 
 bool compare_store_check(const redisReply *its)
 {
 	struct noted *noted = STAILQ_FIRST(&commands);
 	assert(noted);
-	if (begins(noted, "HGETALL")) {
+	if (is_command(noted, "HGETALL")) {
 		sort_pairs(noted->reply);
 		sort_pairs((redisReply *)its);
 	}
-	bool same = begins(noted, "PUBLISH") || is_same(noted->reply, its); /* how many listen is another matter */
+	bool same = is_command(noted, "PUBLISH") || is_same(noted->reply, its); /* how many listen is another matter */
 	if (!same)
 		tell("the store answers otherwise to", noted, noted->reply, its);
 	drop_first(&commands);

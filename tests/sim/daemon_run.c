@@ -144,7 +144,7 @@ static void check_granted_all(struct world *world)
 /* The faults are over when there were calls enough. */
 static void end_faults(struct world *world)
 {
-	if (world->operations < OPERATIONS_MIN) {
+	if (world->operations < OPERATIONS_MIN && world->config.profile != PROFILE_ROLLING) {
 		push_phase(world, MORE_US);
 		return;
 	}

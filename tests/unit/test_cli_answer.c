@@ -185,7 +185,7 @@ END_TEST
 
 START_TEST(exit_statuses)
 {
-	static const int statuses[] = {0, 42, 42, 79, 69, 76, 77, 64, 76}; /* in the order of enum outcome */
+	static const int statuses[] = {0, 42, 42, 79, 69, 76, 77, 64, 69, 76}; /* in the order of enum outcome */
 	struct arguments arguments = {.held_status = 42};
 
 	for (int outcome = OUTCOME_DONE; outcome <= OUTCOME_STRANGE; outcome++)

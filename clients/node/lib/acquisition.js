@@ -7,6 +7,7 @@ const { noAnswer } = require("./answer.js");
 const { APART, clock, pause } = require("./term.js");
 
 const WAIT_MAX = 60_000; // of one request: the default of --max-wait-ms
+const RELEASE_MAX = 2000; // for the answer to a DELETE
 
 /** All its requests have one Idempotency-Key, so that each finds the lease whose answer was lost. */
 class Acquisition {
@@ -70,7 +71,7 @@ class Acquisition {
 		this.#unknown = false;
 		if (!grant.term.loss) return { grant };
 		// it was over before it could be used: the next one needs another key
-		await this.#servers.ask(this.#wanted.release(grant.token, this.#servers.timeout));
+		await this.#servers.askEach(this.#wanted.release(grant.token, Math.min(this.#servers.timeout, RELEASE_MAX)));
 		this.#begin();
 		return { answer: noAnswer("the lease came too late to be used", true) };
 	}

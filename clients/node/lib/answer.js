@@ -29,7 +29,8 @@ class Answer {
 	get error() {
 		const { status, body: problem, cause } = this;
 		const kind = status ? BY_CODE.get(problem.code) ?? errors.RedlockdError : errors.NoAnswer;
-		return new kind(String(problem.detail ?? `status ${status}`), { status, problem, cause });
+		const detail = typeof problem.detail === "string" ? problem.detail : `status ${status}`;
+		return new kind(detail, { status, problem, cause });
 	}
 
 	#is(status, code) { return this.status === status && this.body.code === code; }

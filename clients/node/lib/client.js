@@ -87,7 +87,7 @@ class Client {
 	/** For operators: takes the lock from its holder; with `fence`, only from that one. */
 	async force(resource, fence) {
 		const path = `/locks?force=true${fence === undefined ? "" : `&fence=${fence}`}`;
-		const ask = { method: "DELETE", path, timeout: this.#servers.timeout, body: { resource } };
+		const ask = { method: "DELETE", path, timeout: this.#servers.timeout, body: { resource }, once: true };
 		const answer = await this.#servers.askEach(ask);
 		if (answer.status !== 204) throw answer.error;
 	}

@@ -12,7 +12,8 @@ const { Server, parseAddress } = require("./server.js");
 const TIMEOUT_MAX = 3_600_000;
 
 /** Another server is to be asked. For a lease, an error is decisive only if it says that the lease is over. */
-function failed({ headers }, answer) {
+function failed({ headers, once }, answer) {
+	if (once && answer.sent) return false;
 	const ofLease = headers !== undefined && "Lock-Token" in headers;
 	return ofLease ? (answer.status === 0 || answer.status >= 400) && !answer.final : answer.unavailable;
 }
@@ -24,7 +25,7 @@ function readSecureContext(...files) {
 
 /**
  * The servers of a client, and its log. An ask is `{ method, path, timeout, body, headers, waits, wrong }`. `waits`:
- * the server may wait before it answers; `wrong(body)`: the member of a lease that does not fit the request.
+ * the server may wait before it answers; `once`: it must not be carried out twice; `wrong(body)`: the member of a lease that does not fit the request.
  */
 class Servers {
 	#all; // the first one is in use
@@ -49,7 +50,7 @@ class Servers {
 	async ask(ask, signal, asked = new Set()) {
 		const server = this.#all.find((one) => !asked.has(one));
 		asked.add(server);
-		const answer = await this.#exchange(server, ask, signal);
+		const answer = await this.#exchange(server, ask, signal, ask.once);
 		const leaves = failed(ask, answer) && !signal?.aborted && this.#all[0] === server;
 		if (leaves) this.#all.push(this.#all.shift());
 		return answer;

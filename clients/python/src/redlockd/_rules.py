@@ -142,7 +142,8 @@ class Grant:
 
 def _granted(answer: Answer, sent: float, wanted: Wanted) -> Grant:
     token, fence, ttl_ms, validity = (answer.body[name] for name in ("token", "fence", "ttl_ms", "validity_ms"))
-    begin = sent + 0.99 * answer.body.get("waited_ms", 0) / 1000  # the two clocks may differ by a hundredth
+    waited = 0.99 * answer.body.get("waited_ms", 0) / 1000  # the two clocks may differ by a hundredth
+    begin = sent + min(waited, clock() - sent)
     ttl, slot = ttl_ms / 1000, answer.body.get("slot")
     return Grant(token, fence, slot, ttl, begin + ttl / 3, Term(begin + validity / 1000, wanted.margin(ttl)))
 
