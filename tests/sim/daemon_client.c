@@ -166,14 +166,25 @@ static void release(struct world *world, unsigned index)
 		call_start(world, call);
 }
 
+/* ROLLING: a lease is lost. It must not be if it was renewed between its grant, by a majority alone perhaps, and the
+ * last failure of a master. */
+static void lose(struct world *world, unsigned index, const struct lease *lease)
+{
+	if (lease->ok + world->config.max_ttl_us / 2 <= world->rolled_at)
+		fail(world, "renewed: token %llu is lost, while masters fail one at a time",
+		     (unsigned long long)lease->token);
+	think(world, index, false);
+}
+
 /* ROLLING: the lease is renewed when a third of it is over; soon again, where that failed. */
 static void renew(struct world *world, unsigned index, bool failed)
 {
 	struct client *client = &world->clients[index];
 	const struct lease *lease = &world->leases[client->lease];
-	if (lease->until <= world->now)
-		fail(world, "renewed: token %llu was not extended in time, while masters fail one at a time",
-		     (unsigned long long)lease->token);
+	if (lease->until <= world->now) {
+		lose(world, index, lease);
+		return;
+	}
 	client->state = CLIENT_HOLDS;
 	client->call = NONE;
 	client->extensions = 1;
@@ -288,11 +299,10 @@ static void stream(struct world *world, unsigned index)
 /* ROLLING: an extension was not granted. */
 static void not_renewed(struct world *world, const struct call *call, enum lease_status status)
 {
-	const struct lease *lease = &world->leases[call->lease];
 	if (status == LEASE_NOT_OWNER || status == LEASE_EXPIRED)
-		fail(world, "renewed: token %llu is lost, while masters fail one at a time",
-		     (unsigned long long)lease->token);
-	renew(world, call->client, true);
+		lose(world, call->client, &world->leases[call->lease]);
+	else
+		renew(world, call->client, true);
 }
 
 void client_answer(struct world *world, struct call *call, const struct lease_answer *answer)
@@ -327,10 +337,10 @@ void client_streamed(struct world *world, struct call *call, bool goes_on)
 {
 	if (call->client >= CLIENTS)
 		return;
-	if (!goes_on && world->config.profile == PROFILE_ROLLING && !world->healing)
-		fail(world, "renewed: a held lease is lost, while masters fail one at a time");
 	if (goes_on)
 		hold(world, call->client);
+	else if (world->config.profile == PROFILE_ROLLING && !world->healing)
+		lose(world, call->client, &world->leases[call->lease]);
 	else
 		think(world, call->client, true);
 }

@@ -69,6 +69,7 @@ static void init(struct world *world, uint64_t seed, struct figures *figures)
 	world->operations = 0;
 	world->healed_at = world->recovered_at = world->clocked_at = 0;
 	world->settled_at = NEVER;
+	world->rolled_at = 0;
 	world->next_run_id = 0;
 	world->next_serial = 0;
 	world->slow = 1;

@@ -264,22 +264,39 @@ void config_random(struct world *world, bool is_rolling)
 	}
 }
 
-/* ROLLING: the next fault comes when all masters have voted for as long as a lease lasts, since settled_at (NEVER: one
- * does not vote): each lease was renewed twice since. */
+/* As `redlockctl health --restart-safe` says it: all masters vote, and no lease that was extended lacks a vote. */
+static bool is_restart_safe(const struct world *world)
+{
+	for (unsigned p = 0; p < world->config.procs; p++)
+		if (world->procs[p].leases->below.count > 0)
+			return false;
+	return is_recovered(world);
+}
+
+enum { RENEWALS_MAX = 15, RECOVERY_US = 8000000 };
+
+/* ROLLING: the next fault comes when a restart has been safe for as long as a lease lasts, since settled_at (NEVER: it
+ * is not): each lease was renewed twice since. That must come, after a quarantine and some renewals. */
 bool shape_rolls(struct world *world)
 {
+	uint64_t max_ttl_us = world->config.max_ttl_us;
 	if (world->config.profile != PROFILE_ROLLING)
 		return false;
-	if (!is_recovered(world)) {
+	if (!is_restart_safe(world)) {
 		world->settled_at = NEVER;
 	} else if (world->settled_at == NEVER) {
 		world->settled_at = world->now;
-	} else if (world->now - world->settled_at >= world->config.max_ttl_us) {
+	} else if (world->now - world->settled_at >= max_ttl_us) {
 		order_trouble(world);
 		fault_any(world);
 		world->figures->rolled++;
 		world->settled_at = NEVER;
+		world->rolled_at = world->now;
 	}
+	if (world->settled_at == NEVER &&
+	    world->now - world->rolled_at > RECOVERY_US + max_ttl_us + RENEWALS_MAX * max_ttl_us / 3)
+		fail(world, "renewed: leases lack a vote, %llu ms after one master failed",
+		     (unsigned long long)((world->now - world->rolled_at) / MS));
 	event_push(world, event_new(world, EVENT_FAULT), world->now + world->config.fault_every_us);
 	return true;
 }

@@ -448,7 +448,7 @@ struct world {
 	bool healing, over, clocks_wrong, watched /* the next look at all queues is due */;
 	bool late_jump; /* a small jump of a clock was found only after the healing */
 	enum phase phase;
-	uint64_t healed_at, recovered_at, clocked_at, served_by, settled_at;
+	uint64_t healed_at, recovered_at, clocked_at, served_by, settled_at, rolled_at;
 	uint64_t next_run_id;
 	uint32_t operations, next_serial, next_token, lease_count;
 	uint16_t newest[MODEL_KEYS]; /* lease of each key; NONE */
