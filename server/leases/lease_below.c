@@ -1,6 +1,6 @@
 /* Leases that are extended with fewer votes than there are masters: with one master less each of them could be lost.
  * They are remembered from such an extension until the next one, a release, or their end; an extension at another
- * redlockd is not seen here. */
+ * redlockd, or at another worker of this one, is not seen here. */
 #include <assert.h>
 #include <search.h>
 #include <stdlib.h>
