@@ -263,11 +263,11 @@ static redisReply *command_hgetall(const struct words *words)
 	return all;
 }
 
-static redisReply *command_hdel(const struct words *words)
+redisReply *store_remove_named(const struct words *words, enum store_type type)
 {
 	struct store_key *key = store_find_key(words, 1);
 	long long count = 0;
-	if (key && key->type != STORE_HASH)
+	if (key && key->type != type)
 		return store_wrong_type();
 	for (size_t i = 2; key && i < words->argc; i++) {
 		const struct store_item *item = store_item(key, words->argv[i], words->lens[i]);
@@ -278,6 +278,11 @@ static redisReply *command_hdel(const struct words *words)
 	if (key)
 		store_remove_if_empty(words->store, key);
 	return store_reply_number(count);
+}
+
+static redisReply *command_hdel(const struct words *words)
+{
+	return store_remove_named(words, STORE_HASH);
 }
 
 static redisReply *command_hincrby(const struct words *words)

@@ -76,6 +76,8 @@ enum { NUMBER_MAX = 40 };
 bool store_is(const struct words *words, size_t i, const char *text);
 /* The key that argument i names; NULL: there is none. */
 struct store_key *store_find_key(const struct words *words, size_t i);
+/* Removes the items that the arguments from 2 on name, of a key of that type; the reply is their number. */
+redisReply *store_remove_named(const struct words *words, enum store_type type);
 /* False: argument i is no integer as Redis writes them. */
 bool store_integer(const struct words *words, size_t i, long long *ret);
 /* An index that is counted from the end where it is negative. */

@@ -74,19 +74,7 @@ redisReply *store_zrank(const struct words *words)
 
 redisReply *store_zrem(const struct words *words)
 {
-	struct store_key *key = store_find_key(words, 1);
-	long long count = 0;
-	if (key && key->type != STORE_SORTED_SET)
-		return store_wrong_type();
-	for (size_t i = 2; key && i < words->argc; i++) {
-		const struct store_item *item = store_item(key, words->argv[i], words->lens[i]);
-		count += item != NULL;
-		if (item)
-			store_remove_items(key, (size_t)(item - key->items), 1);
-	}
-	if (key)
-		store_remove_if_empty(words->store, key);
-	return store_reply_number(count);
+	return store_remove_named(words, STORE_SORTED_SET);
 }
 
 /* From and to which item: of argv[2] and argv[3], counted from the end where they are negative. False: an error. */
