@@ -44,10 +44,11 @@ def test_they_run(document, operated, tmp_path):
     """All blocks of a document in one shell, as far as the first that fails; nothing outside the temporary folder is touched."""
     blocks = examples(document)
     assert blocks
-    script = PRELUDE + "\n".join(lines for lines, _ in blocks).replace(ADDRESS, operated.address).replace("/etc/redlockd", str(tmp_path))
+    script = PRELUDE + "\n".join(lines for lines, _ in blocks).replace(ADDRESS, operated.address).replace("/etc/redlockd", str(tmp_path)).replace("/etc/systemd", str(tmp_path))
     for number, master in enumerate(operated.masters, 1):
         script = script.replace(f"redis://10.0.0.{number}", master.url)
     assert "10.0.0." not in script
+    assert "/etc/" not in script
     environment = {"PATH": f"{pathlib.Path(BINARY).parent}:{os.environ['PATH']}", "REDLOCKCTL_SERVER": f"http://{operated.address}",
                    "CALLS": str(tmp_path / "calls"), "MASTER": operated.masters[0].url}
     operated.acquire("orders/42")
