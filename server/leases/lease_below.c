@@ -4,6 +4,7 @@
 #include <assert.h>
 #include <search.h>
 #include <stdlib.h>
+#include <sys/param.h>
 
 #include "lease_internal.h"
 #include "server/base/base.h"
@@ -51,7 +52,7 @@ static void remember(struct leases *leases, uint64_t id, uint64_t until_us)
 		TAILQ_INSERT_TAIL(&below->all, entry, entry);
 		metrics_set(&leases->metrics->leases_below_full, ++below->count);
 	}
-	entry->until_us = until_us;
+	entry->until_us = MAX(entry->until_us, until_us); /* an extension for less shortens no lease */
 }
 
 /* A release that failed counts, too: nobody extends the lease any more. */

@@ -27,8 +27,8 @@ def names_of(lease):
     return {"resources": lease["resources"]} if "resources" in lease else {"resource": lease["resource"]}
 
 
-def extend(service, lease, status=200):
-    answer = service.curl("PUT", "/locks", body={**names_of(lease), "token": lease["token"], "ttl_ms": TTL_MS})
+def extend(service, lease, status=200, ttl_ms=TTL_MS):
+    answer = service.curl("PUT", "/locks", body={**names_of(lease), "token": lease["token"], "ttl_ms": ttl_ms})
     assert answer.status == status, answer
     return answer.json
 
@@ -276,23 +276,30 @@ def test_a_lease_extended_with_fewer_votes_is_counted_until_it_has_all(lab, kind
 
 
 def test_leases_that_end_lack_no_vote(lone):
-    """By a release, by a forced release, by an extension that finds it gone or another holder, and by their time."""
-    names = ["released", "forced", "gone", "taken", "over"]
+    """By a release, by a forced release, by an extension that finds it gone or another holder, and by their time, which a later extension for less does not cut short."""
+    names = ["released", "forced", "gone", "taken"]
+    longer = ["longer 1", "longer 2", "longer 3"]
     down(lone, lone.masters[2])
-    leases = {name: take(lone, resource=name) for name in names}
-    for lease in leases.values():
-        extend(lone, lease)
-    wait_until(lambda: below_full(lone) == 5, what="all are counted")
+    leases = {name: take(lone, resource=name) for name in [*names, *longer, "over"]}
+    for name, lease in leases.items():
+        extend(lone, lease, ttl_ms=TTL_MS if name == "over" else 60000)
+    wait_until(lambda: below_full(lone) == 8, what="all are counted")
     release(lone, leases["released"])
-    wait_until(lambda: below_full(lone) == 4, what="the release")
+    wait_until(lambda: below_full(lone) == 7, what="the release")
     assert lone.curl("DELETE", "/locks/forced?force=true").status == 204
-    wait_until(lambda: below_full(lone) == 3, what="the forced release")
+    wait_until(lambda: below_full(lone) == 6, what="the forced release")
     for name in ("gone", "taken"):
         for master in lone.masters[:2]:
             lose(master, leases[name])
     extend(lone, leases["gone"], status=410)
-    wait_until(lambda: below_full(lone) == 2, what="the lease that is gone")
+    wait_until(lambda: below_full(lone) == 5, what="the lease that is gone")
     take(lone, resource="taken")
     extend(lone, leases["taken"], status=409)
-    wait_until(lambda: below_full(lone) == 1, what="the lease that is another's")
-    wait_until(lambda: below_full(lone) == 0, seconds=60, what="the end of the last one")
+    wait_until(lambda: below_full(lone) == 4, what="the lease that is another's")
+    for name in longer:
+        extend(lone, leases[name], ttl_ms=100)
+    wait_until(lambda: below_full(lone) == 3, seconds=60, what="the end of the one that is over")
+    for left, name in enumerate(reversed(longer)):
+        assert below_full(lone) == 3 - left
+        release(lone, leases[name])
+        wait_until(lambda left=left: below_full(lone) == 2 - left, what="the release")
