@@ -234,6 +234,25 @@ def test_every_described_answer_was_given(answers):
     assert sorted(described() - given) == []
 
 
+def examples_of(node, pointer=""):
+    """Yields each example of a body that is JSON: the pointer to its schema, and the value."""
+    if isinstance(node, list):
+        for number, one in enumerate(node):
+            yield from examples_of(one, f"{pointer}/{number}")
+    elif isinstance(node, dict):
+        for media, its in node.get("content", {}).items():
+            values = [resolve(example)["value"] for example in its.get("examples", {}).values()] + ([its["example"]] if "example" in its else [])
+            yield from ((f"{pointer}/content/{escape(media)}/schema", value) for value in values if media.endswith("json"))
+        for name, one in node.items():
+            yield from examples_of(one, f"{pointer}/{escape(name)}")
+
+
+def test_examples_are_as_described():
+    checks = list(examples_of(DESCRIPTION["paths"], "/paths")) + list(examples_of(DESCRIPTION["components"]["responses"], "/components/responses"))
+    assert len(checks) > 40
+    assert [f"{at}: {message}" for (at, _), message in zip(checks, validate(checks)) if message] == []
+
+
 def test_validation_would_find_something():
     """A member too many, one too few, and a wrong value."""
     lease = DESCRIPTION["components"]["examples"]["Lease"]["value"]
