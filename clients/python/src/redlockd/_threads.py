@@ -193,7 +193,7 @@ class Lease(aio.LeaseBase):
 
     def __init__(self, holding: aio.Holding) -> None:
         super().__init__(holding)
-        self.lost = Lost(self._term)
+        self.lost = Lost(self._grant.term)
         leave = functools.partial(_leave, holding)
         _held[holding] = weakref.ref(leave, functools.partial(_drop, holding))
         holding.kept, holding.on_end = False, _forget
@@ -204,7 +204,7 @@ class Lease(aio.LeaseBase):
         """Ends the renewal and gives the lock back. False: it was not held any more, or no server answers (it ends by
         itself), or this is the thread that renews leases, which cannot wait (in a `__del__`)."""
         holding = self._holding
-        if holding.released or not self._term.mine:
+        if holding.released or not self._grant.term.mine:
             return False
         if holding.loop is asyncio._get_running_loop():
             _abandon(holding)

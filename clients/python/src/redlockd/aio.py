@@ -190,17 +190,17 @@ class LeaseBase:
     is its own of several `slots`."""
 
     def __init__(self, holding: Holding) -> None:
-        self._holding, self._term = holding, holding.grant.term
-        self.fence, self.resources, self.slot = holding.grant.fence, holding.wanted.resources, holding.grant.slot
+        self._holding, self._grant = holding, holding.grant
+        self.fence, self.resources, self.slot = self._grant.fence, holding.wanted.resources, self._grant.slot
 
     @property
     def remaining(self) -> float:
         """Seconds until the lease counts as lost unless it is renewed."""
-        return self._term.remaining()
+        return self._grant.term.remaining()
 
     def check(self) -> None:
         """Raises LockLost if the lease cannot be relied on any more. Call it right before each write."""
-        why = self._term.lost()
+        why = self._grant.term.lost()
         if why is not None:
             raise LockLost(str(why), why.cause)
 
@@ -210,7 +210,7 @@ class Lease(LeaseBase):
 
     def __init__(self, holding: Holding) -> None:
         super().__init__(holding)
-        self.lost = Lost(self._term)
+        self.lost = Lost(self._grant.term)
 
     async def release(self) -> bool:
         """Ends the renewal and gives the lock back. False: it was not held any more, or no server answers (it ends by
