@@ -11,7 +11,7 @@ import pytest
 
 from ctl import ctl
 from guard_fixtures import Scene, guarded, number_of, state_of, take, wait_state
-from harness import SLOW, read_response, wait_until
+from harness import SLOW, premise, read_response, wait_until
 
 pytestmark = pytest.mark.slow
 
@@ -131,7 +131,7 @@ class User(threading.Thread):
     def __init__(self, service, number, ttl_ms):
         super().__init__()
         self.service, self.number, self.ttl_ms = service, number, ttl_ms
-        self.end, self.leases, self.refused = threading.Event(), 0, []
+        self.end, self.leases, self.refused, self.longest_ms = threading.Event(), 0, [], 0
 
     def call(self, connection, method, path, **members):
         body = json.dumps(members)
@@ -144,11 +144,12 @@ class User(threading.Thread):
     def run(self):
         connection = self.service.connect()
         while not self.end.is_set():
-            path = f"/locks/user/{self.number}/{self.leases}"
+            path, began = f"/locks/user/{self.number}/{self.leases}", time.monotonic()
             granted = self.call(connection, "POST", "/locks", resource=path[7:], ttl_ms=self.ttl_ms)
             if granted.status == 201:
                 self.leases += 1
                 self.end.wait(self.ttl_ms / 2000)
+                self.longest_ms = max(self.longest_ms, (time.monotonic() - began) * 1000)
                 self.call(connection, "PUT", path, token=granted.json["token"], ttl_ms=self.ttl_ms)
                 self.call(connection, "DELETE", path, token=granted.json["token"])
         connection.close()
@@ -159,13 +160,15 @@ class Holder(threading.Thread):
 
     def __init__(self, service, count, ttl_ms):
         super().__init__()
-        self.service, self.ttl_ms, self.end, self.refused = service, ttl_ms, threading.Event(), []
+        self.service, self.ttl_ms, self.end, self.refused, self.longest_ms = service, ttl_ms, threading.Event(), [], 0
         self.leases = [service.acquire(f"holder/{number}", ttl_ms) for number in range(count)]
 
     def run(self):
-        connection = self.service.client()
+        connection, extended = self.service.client(), [time.monotonic()] * len(self.leases)
         while not self.end.wait(self.ttl_ms / 3000):
-            for lease in self.leases:
+            for number, lease in enumerate(self.leases):
+                before, extended[number] = extended[number], time.monotonic()
+                self.longest_ms = max(self.longest_ms, (extended[number] - before) * 1000)
                 answer = connection.call("PUT", "/locks", {"resource": lease["resource"], "token": lease["token"], "ttl_ms": self.ttl_ms})
                 if answer.status != 200 or answer.json["fence"] != lease["fence"]:
                     self.refused.append(answer)
@@ -192,5 +195,7 @@ def test_masters_restarted_in_turn(lab):
             thread.end.set()
         for thread in [holder, *users]:
             thread.join()
+    longest_ms = max(thread.longest_ms for thread in [holder, *users])
+    premise(longest_ms < ttl_ms * 0.9, f"an extension was sent {longest_ms:.0f} ms after the one before, of leases of {ttl_ms} ms")
     assert holder.refused == [] and [user.refused for user in users] == [[]] * len(users)
     assert all(user.leases > 3 for user in users)
