@@ -342,6 +342,13 @@ static const char *client_explain_failure(const struct client_exchange *exchange
 	return exchange->error[0] == '\0' ? curl_easy_strerror(exchange->result) : exchange->error;
 }
 
+/* False: it reached no server. */
+static bool client_was_sent(const struct client_exchange *exchange)
+{
+	return exchange->result != CURLE_COULDNT_CONNECT && exchange->result != CURLE_COULDNT_RESOLVE_HOST &&
+	       exchange->result != CURLE_PEER_FAILED_VERIFICATION;
+}
+
 /* The message of libcurl names port 80 instead of a Unix socket. */
 static void client_read_failure(const struct client_exchange *exchange, struct answer *ret_answer)
 {
@@ -351,8 +358,7 @@ static void client_read_failure(const struct client_exchange *exchange, struct a
 	assert(exchange->result != CURLE_OK);
 	curl_easy_getinfo(exchange->easy, CURLINFO_OS_ERRNO, &error);
 	answer_read(ret_answer, 0, NULL, 0, reason);
-	ret_answer->is_lost = exchange->result != CURLE_COULDNT_CONNECT &&
-			      exchange->result != CURLE_COULDNT_RESOLVE_HOST;
+	ret_answer->is_lost = client_was_sent(exchange);
 	if (exchange->result == CURLE_COULDNT_CONNECT && error != 0) {
 		snprintf(text, sizeof text, "cannot connect: %s", strerror((int)error));
 		answer_set(ret_answer, OUTCOME_UNAVAILABLE, "unreachable", text);
@@ -428,7 +434,7 @@ struct answer client_ask(struct client *client, size_t tries, const struct clien
 		client_note(client, &answer);
 		bool is_final = request->of_lease ? answer.outcome == OUTCOME_DONE || answer.outcome == OUTCOME_LOST
 						  : !answer_is_of_one(&answer);
-		if (is_final || --tries == 0)
+		if (is_final || (request->once && client_was_sent(&client->main)) || --tries == 0)
 			return answer;
 		client->unanswered += answer.outcome == OUTCOME_UNAVAILABLE;
 		answer_fini(&answer);

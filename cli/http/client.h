@@ -28,6 +28,7 @@ struct client_request {
 	uint64_t wait_ms;                   /* how long the server may let it wait */
 	bool may_grant;                     /* the answer may be a new lease */
 	bool of_lease;                      /* of a lease that is held: only "it is over" answers for all servers */
+	bool once;                          /* once it was sent, no other server gets it */
 	/* for the headers Idempotency-Key and If-None-Match; the caller owns them. NULL: none */
 	const char *key, *tag;
 };

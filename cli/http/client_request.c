@@ -80,7 +80,8 @@ struct client_request client_request_release(const struct arguments *arguments, 
 
 struct client_request client_request_force(const char *name, uint64_t fence)
 {
-	struct client_request request = {.method = "DELETE", .path = "/locks?force=true"};
+	/* a second one without a fence could release the next holder */
+	struct client_request request = {.method = "DELETE", .path = "/locks?force=true", .once = fence == 0};
 	size_t len = strlen(request.path);
 	if (fence > 0)
 		snprintf(request.path + len, sizeof request.path - len, "&fence=%" PRIu64, fence);

@@ -292,6 +292,27 @@ def test_release_by_force(fake, resource, status, code, expected, said):
     assert json.loads(done.stdout) == {"released": status == 204} if expected == 0 else json.loads(done.stdout)["code"] == code
 
 
+def gone(call):
+    call.connection.close()
+
+
+@pytest.mark.parametrize("behave", [gone, lambda call: call.send(b"HTTP/1.1 20"), says(503, "no-quorum")], ids=["closed", "cut", "503"])
+def test_release_by_force_is_sent_once(fake, resource, behave):
+    """It may have been carried out, and a second one would release the next holder. With a fence it cannot."""
+    first, second = fake(release=behave), fake()
+    servers = {"REDLOCKCTL_SERVER": f"{first.address},{second.address}"}
+    assert ctl("release", resource, "--force", env=servers).returncode == UNREACHABLE
+    assert len(first.calls) == 1 and not second.calls
+    assert ctl("release", resource, "--force", "--fence", "7", env=servers).returncode == 0
+    assert len(first.calls) == 2 and len(second.calls) == 1
+
+
+def test_release_by_force_that_was_not_sent_goes_to_the_next_server(fake, resource):
+    server = fake()
+    assert ctl("release", resource, "--force", env={"REDLOCKCTL_SERVER": f"{server.address}-nobody,{server.address}"}).returncode == 0
+    assert len(server.calls) == 1
+
+
 def test_release_by_force_of_a_holder(service, resource):
     lease = service.acquire(resource)
     done = ctl("release", resource, "--force", "--fence", str(lease["fence"] + 1), server=service)
