@@ -137,7 +137,7 @@ func (c *Client) Force(ctx context.Context, resource string, fence int64) error 
 		path += fmt.Sprintf("&fence=%d", fence)
 	}
 	body := members{"resource": resource}
-	request := ask{method: "DELETE", path: path, timeout: c.timeout, once: true, body: body}
+	request := ask{method: "DELETE", path: path, timeout: c.timeout, once: fence == 0, body: body}
 	if given := c.askEach(ctx, request); given.err != nil {
 		return given.err
 	}

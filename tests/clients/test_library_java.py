@@ -135,6 +135,26 @@ def test_an_interrupted_thread_asks_for_nothing_and_releases_all_the_same(fake, 
     assert lines == ["true true", "interrupted false"] and len(server.of("acquire")) == len(server.of("release")) == 1
 
 
+def test_an_interrupt_repeats_no_forced_release_without_a_fence(fake, java):
+    """It may have been carried out; with a fence it can release no other holder."""
+    server = fake(release=lambda call: call.until_hung_up())
+    lines = java.run("""
+        RedlockdClient client = RedlockdClient.builder(arguments[0]).timeout(Duration.ofSeconds(60)).build();
+        Thread thread = new Thread(() -> {
+            try {
+                client.force("x");
+            } catch (RedlockdException error) {
+                System.out.println(error.code() + " " + Thread.currentThread().isInterrupted());
+            }
+        });
+        thread.start();
+        thread.join(Integer.parseInt(arguments[1]));
+        thread.interrupt();
+        thread.join();
+        """, server.address, str(round(1000 * SLOW)))
+    assert lines == ["no-answer true"] and len(server.of("release")) == 1
+
+
 def test_an_interrupt_closes_the_connection_first(fake, java):
     """Only then is the same request sent again, with the same key and without a wait; what it grants is released."""
     waiting, order = [], []

@@ -304,6 +304,36 @@ def test_a_release_is_asked_for_once(fake, driver):
     assert second.of("release")[0].body["token"] == TOKEN
 
 
+UNKNOWN = {"closed": lambda call: call.connection.close(), "silent": lambda call: call.until_hung_up(),
+           "503": lambda call: call.problem(503, "no-quorum")}
+
+
+@pytest.mark.parametrize("kind", UNKNOWN)
+def test_a_forced_release_without_a_fence_is_sent_once(fake, driver, kind):
+    """It may have been carried out, and a second one would release the next holder. A kept connection that turns out to be closed would
+    leave the same doubt, so it has a new one."""
+    first, second = fake(release=UNKNOWN[kind]), fake()
+    driver.client(first.address, second.address, timeout=SLOW).acquire("kept", ttl=60)
+    with pytest.raises(Refused, match="no-quorum" if kind == "503" else "no-answer"):
+        driver.ask("force", resource="x")
+    forced = [call.connection for call in first.of("release") + second.of("release")]
+    assert len(forced) == 1 and forced[0] is not first.call("acquire").connection
+
+
+@pytest.mark.parametrize("kind", UNKNOWN)
+def test_a_forced_release_with_a_fence_goes_to_the_next_server(fake, driver, kind):
+    """It can release no other holder."""
+    first, second = fake(release=UNKNOWN[kind]), fake()
+    driver.client(first.address, second.address, timeout=SLOW).ask("force", resource="x", fence=7)
+    assert len(first.of("release")) == len(second.of("release")) == 1
+
+
+def test_a_forced_release_that_was_not_sent_goes_to_the_next_server(fake, driver):
+    server = fake()
+    driver.client(f"{server.address}-nobody", server.address).ask("force", resource="x")
+    assert len(server.of("release")) == 1
+
+
 def test_a_lease_that_comes_too_late_is_not_used(fake, driver):
     """It is released, and another one asked for, under another key."""
     server = fake(acquire=lambda call: call.lease(validity_ms=1 if len(call.server.of("acquire")) == 1 else 20000))

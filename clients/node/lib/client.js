@@ -84,10 +84,13 @@ class Client {
 		}
 	}
 
-	/** For operators: takes the lock from its holder; with `fence`, only from that one. */
+	/**
+	 * For operators: takes the lock from its holder; with `fence`, only from that one. Without it the request is sent
+	 * once: a second one could release the next holder.
+	 */
 	async force(resource, fence) {
 		const path = `/locks?force=true${fence === undefined ? "" : `&fence=${fence}`}`;
-		const ask = { method: "DELETE", path, timeout: this.#servers.timeout, body: { resource }, once: true };
+		const ask = { method: "DELETE", path, timeout: this.#servers.timeout, body: { resource }, once: !fence };
 		const answer = await this.#servers.askEach(ask);
 		if (answer.status !== 204) throw answer.error;
 	}

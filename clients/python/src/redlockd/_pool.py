@@ -29,12 +29,12 @@ _KEPT = {b"etag": "etag", b"retry-after": "retry-after", b"keep-alive": "keep-al
 
 
 class Request:
-    """`once`: on a connection of its own; `counts`: among the most at once; `begun`: it is not in the queue any more;
-    `sent`: it may have been carried out."""
+    """`counts`: among the most at once; `begun`: it is not in the queue any more; `sent`: it may have been carried
+    out."""
 
-    def __init__(self, ask: Ask, data: bytes, outcome: asyncio.Future[Answer], once: bool) -> None:
-        self.ask, self.data, self.outcome, self.once = ask, data, outcome, once
-        self.counts = self.begun = self.sent = False
+    def __init__(self, ask: Ask, data: bytes, outcome: asyncio.Future[Answer]) -> None:
+        self.ask, self.data, self.outcome = ask, data, outcome
+        self.counts, self.begun, self.sent = not ask.waits and not ask.once, False, False
         self.connecting: Optional[asyncio.Task[None]] = None
         self.connection: Optional[Connection] = None
         self.timer: Optional[asyncio.TimerHandle] = None
@@ -138,7 +138,7 @@ class Connection(asyncio.Protocol):
     def _end(self) -> None:
         request, self._request, http = self._request, None, self._http
         assert request is not None
-        if http.their_state is h11.DONE and not any(http.trailing_data) and not request.once:
+        if http.their_state is h11.DONE and not any(http.trailing_data) and not request.ask.once:
             http.start_next_cycle()
             self._keep()
         else:
@@ -185,8 +185,8 @@ class Pool:
         self.end: Any = None  # closes connections at the end of the loop
         self._lookup: Optional[asyncio.Future[Union[list[str], Exception]]] = None
 
-    def request(self, ask: Ask, once: bool = False) -> Request:
-        return Request(ask, encode(self.server, self._key, ask), self.loop.create_future(), once)
+    def request(self, ask: Ask) -> Request:
+        return Request(ask, encode(self.server, self._key, ask), self.loop.create_future())
 
     async def answer(self, request: Request) -> Answer:
         """Carries out a request that was not sent yet."""
@@ -211,7 +211,6 @@ class Pool:
             self._end(request)
 
     def _start(self, request: Request) -> None:
-        request.counts = not request.ask.waits and not request.once
         if request.counts and self._busy >= MOST:
             self._queue.append(request)
         else:
@@ -236,7 +235,7 @@ class Pool:
     def _begin(self, request: Request) -> None:
         request.begun = True
         self._busy += request.counts
-        self.carry_out(request, request.once)
+        self.carry_out(request, request.ask.once)
 
     def _set_timer(self, request: Request, seconds: float) -> None:
         request.timer = self.loop.call_later(seconds, self._look_at_the_clock, request)

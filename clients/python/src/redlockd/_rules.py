@@ -259,8 +259,9 @@ def release(wanted: Wanted, token: str, servers: int, timeout: float) -> Steps[O
 
 
 def forced_release(resource: str, fence: Optional[int], servers: int, timeout: float) -> Steps[None]:
+    """Without a fence it is sent once: a second one could release the next holder."""
     path = "/locks?force=true" + ("" if fence is None else f"&fence={fence}")
-    answer = yield from _each_server(Ask("DELETE", path, timeout, {"resource": resource}), servers)
+    answer = yield from _each_server(Ask("DELETE", path, timeout, {"resource": resource}, once=fence is None), servers)
     if answer.status != 204:
         raise answer.error()
 

@@ -54,7 +54,8 @@ def no_answer(why: object, sent: bool) -> Answer:
 @dataclass(repr=False)
 class Ask:
     """A request to whichever server is in use. `timeout` is for all of it; `waits`: the server may wait before it
-    answers; `wrong`: the member of a successful answer that does not fit the request, or an empty text."""
+    answers; `wrong`: the member of a successful answer that does not fit the request, or an empty text; `once`: it must
+    not be sent twice, and has a connection of its own."""
 
     method: str
     path: str
@@ -63,6 +64,7 @@ class Ask:
     headers: Mapping[str, str] = field(default_factory=dict)
     waits: bool = False
     wrong: Optional[Callable[[Mapping[str, Any]], str]] = None
+    once: bool = False
 
     def read(self, where: str, status: int, headers: Mapping[str, str], content: bytes) -> Answer:
         """An answer that does not fit the request is none. `where`: the address of the server."""
@@ -82,6 +84,8 @@ class Ask:
 
     def failed(self, answer: Answer) -> bool:
         """Whether another server is to be asked."""
+        if self.once and answer.sent:
+            return False
         if "Lock-Token" in self.headers:
             return answer.status not in SUCCESS[self.method] and not answer.final
         return answer.status in (0, 429, 503)

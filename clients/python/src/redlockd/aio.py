@@ -123,7 +123,7 @@ class ClientBase:
         """Gives the request up if its server answers no health check while it waits."""
         while True:
             await asyncio.sleep(self._timeout)
-            health = pool.request(Ask("GET", "/healthz", self._timeout), True)
+            health = pool.request(Ask("GET", "/healthz", self._timeout, once=True))
             if not (await pool.answer(health)).status:
                 request.finish(no_answer(f"{pool.server.url}: it does not answer health checks", True))
 

@@ -151,7 +151,7 @@ public final class RedlockdClient {
      *
      * @param resource the name of the lock
      */
-    public void force(String resource) { force(resource, ""); }
+    public void force(String resource) { force(resource, "", true); }
 
     /**
      * For operators: takes the lock from the holder with this fence, and from no other one.
@@ -159,12 +159,14 @@ public final class RedlockdClient {
      * @param resource the name of the lock
      * @param fence that of the holder
      */
-    public void force(String resource, long fence) { force(resource, "&fence=" + fence); }
+    public void force(String resource, long fence) { force(resource, "&fence=" + fence, false); }
 
-    private void force(String resource, String condition) {
+    /** Without a fence it is sent once: a second one could release the next holder. */
+    private void force(String resource, String condition, boolean once) {
         String path = Wanted.PATH + "?force=true" + condition;
         Map<String, Object> names = Wanted.named(resource).names;
-        Answer answer = servers.askEach(new Ask("DELETE", path, servers.timeout, names, Map.of()));
+        Ask ask = new Ask("DELETE", path, servers.timeout, names, Map.of(), once, each -> null);
+        Answer answer = servers.askEach(ask);
         if (answer.status != 204) throw RedlockdException.of(answer);
     }
 

@@ -37,7 +37,7 @@ final class Servers {
         asked[which] = true;
         boolean waits = ask.timeout > timeout;
         Pool server = all.get(which);
-        Exchange exchange = new Exchange(server, ask, waits ? Exchange.Kind.LONG : Exchange.Kind.SHORT);
+        Exchange exchange = new Exchange(server, ask, waits);
         Future<?> watch = waits ? watchOver(exchange, server) : CompletableFuture.completedFuture(null);
         try {
             Answer answer = exchange.run();
@@ -48,7 +48,10 @@ final class Servers {
         }
     }
 
-    /** Requests that go to each server once at most. Not interrupted: an interrupt repeats a request. */
+    /**
+     * Requests that go to each server once at most. An interrupt repeats a request, but for one that must not be sent
+     * twice: there is no answer to that one.
+     */
     final class Round {
         private boolean[] asked = new boolean[count()];
         private int left = count();
@@ -67,6 +70,7 @@ final class Servers {
                         return answer;
                     } catch (InterruptedException error) {
                         interrupted = true;
+                        if (ask.once) return Answer.none("it was interrupted", true);
                     }
                 }
             } finally {
@@ -103,9 +107,9 @@ final class Servers {
     }
 
     private void check(Exchange exchange, Pool server) {
-        Ask check = new Ask("GET", "/healthz", timeout, Map.of(), Map.of());
+        Ask check = new Ask("GET", "/healthz", timeout, Map.of(), Map.of(), true, each -> null);
         try {
-            Answer answer = new Exchange(server, check, Exchange.Kind.ALONE).run();
+            Answer answer = new Exchange(server, check, false).run();
             if (answer.status == 0) exchange.giveUp("it does not answer health checks");
             else if (!exchange.isOver()) watchOver(exchange, server);
         } catch (InterruptedException impossible) {

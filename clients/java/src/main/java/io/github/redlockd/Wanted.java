@@ -56,7 +56,7 @@ final class Wanted {
     Ask post(String key, long wait, long timeout, long begun) {
         body.put("wait_ms", wait / Term.MILLISECOND);
         Object ttl = body.getOrDefault("ttl_ms", Answer.NUMBER_MAX);
-        return new Ask("POST", PATH, timeout, body, Map.of("Idempotency-Key", key), answer -> {
+        return new Ask("POST", PATH, timeout, body, Map.of("Idempotency-Key", key), false, answer -> {
             double passed = 1 + (Term.clock() - begun) / (double) Term.MILLISECOND;
             boolean waited = !answer.body.containsKey("waited_ms")
                 || answer.number("waited_ms") >= 0 && 0.99 * answer.number("waited_ms") <= passed;
@@ -82,7 +82,7 @@ final class Wanted {
     Ask put(String token, long ttl, long timeout) {
         Map<String, Object> sent = new HashMap<>(names);
         sent.put("ttl_ms", ttl / Term.MILLISECOND);
-        return new Ask("PUT", PATH, timeout, sent, Map.of("Lock-Token", token),
+        return new Ask("PUT", PATH, timeout, sent, Map.of("Lock-Token", token), false,
             answer -> wrong(answer, token, ttl / Term.MILLISECOND, ""));
     }
 

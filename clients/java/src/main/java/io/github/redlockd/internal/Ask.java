@@ -12,23 +12,25 @@ public final class Ask {
     private final Map<String, String> headers;
     private final String content;
     private final Function<Answer, String> check;
+    public final boolean once; // it must not be sent twice, and has a connection of its own
     private Exchange current; // guarded by this, as the next one
     private boolean cancelled;
 
     /** {@code body}: empty for none. {@code check}: says what is wrong with an answer, or returns null. */
-    public Ask(String method, String path, long timeout, Map<String, ?> body, Map<String, String> headers,
+    public Ask(String method, String path, long timeout, Map<String, ?> body, Map<String, String> headers, boolean once,
             Function<Answer, String> check) {
         this.method = method;
         this.path = path;
         this.timeout = timeout;
         this.headers = headers;
         this.check = check;
+        this.once = once;
         content = body.isEmpty() ? "" : Json.write(body);
     }
 
-    /** The same where each answer with the right status will do. */
+    /** For one that can be repeated, where each answer with the right status will do. */
     public Ask(String method, String path, long timeout, Map<String, ?> body, Map<String, String> headers) {
-        this(method, path, timeout, body, headers, answer -> null);
+        this(method, path, timeout, body, headers, false, answer -> null);
     }
 
     String whatIsWrong(Answer answer) { return check.apply(answer); }
@@ -38,6 +40,7 @@ public final class Ask {
      * that the lease is over.
      */
     public boolean isFailedBy(Answer answer) {
+        if (once && answer.sent) return false;
         if (!headers.containsKey("Lock-Token")) return answer.isUndecided();
         return (answer.status == 0 || answer.status >= 400) && !answer.saysLost();
     }
@@ -56,12 +59,12 @@ public final class Ask {
     public synchronized boolean isCancelled() { return cancelled; }
 
     /** The request as it is sent. {@code key}: that of the API, or null. */
-    byte[] bytes(Server server, String key, boolean last) {
+    byte[] bytes(Server server, String key) {
         byte[] body = content.getBytes(StandardCharsets.UTF_8);
         StringBuilder text = new StringBuilder(method + " " + server.prefix + path + " HTTP/1.1\r\n");
         text.append("Host: " + server.authority + "\r\nUser-Agent: redlockd-java\r\n");
         text.append("Content-Length: " + body.length + "\r\n");
-        if (last) text.append("Connection: close\r\n");
+        if (once) text.append("Connection: close\r\n");
         if (body.length > 0) text.append("Content-Type: application/json\r\n");
         if (key != null) text.append("Authorization: Bearer " + key + "\r\n");
         headers.forEach((name, value) -> text.append(name + ": " + value + "\r\n"));

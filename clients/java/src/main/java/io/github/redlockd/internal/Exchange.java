@@ -11,23 +11,18 @@ import java.util.concurrent.TimeUnit;
  * connection and ends the wait of that thread. So does an interrupt.
  */
 public final class Exchange {
-    /**
-     * How a request gets its connection: one of the few that requests have which do not wait, one of its own while the
-     * server lets it wait, or a new one that is not kept.
-     */
-    public enum Kind { SHORT, LONG, ALONE }
-
     private final Pool pool;
     private final Ask ask;
-    private final Kind kind;
+    private final boolean counts; // among those that share the few connections
     private volatile boolean sent;
     private Closeable opened = () -> { }; // guarded by this, as the next one
     private String ended; // why it was given up
 
-    public Exchange(Pool pool, Ask ask, Kind kind) {
+    /** {@code waits}: the server may let it wait, on a connection of its own. */
+    public Exchange(Pool pool, Ask ask, boolean waits) {
         this.pool = pool;
         this.ask = ask;
-        this.kind = kind;
+        counts = !waits && !ask.once;
     }
 
     /** Once this is true, the request may be carried out. */
@@ -39,8 +34,8 @@ public final class Exchange {
         boolean entered = false;
         try {
             ask.isCarriedOutBy(this);
-            entered = kind == Kind.SHORT && pool.free.tryAcquire(ask.timeout, TimeUnit.NANOSECONDS);
-            if (kind == Kind.SHORT && !entered) throw new IOException("no connection was free in time");
+            entered = counts && pool.free.tryAcquire(ask.timeout, TimeUnit.NANOSECONDS);
+            if (counts && !entered) throw new IOException("no connection was free in time");
             return carryOut();
         } catch (IOException | RuntimeException error) {
             if (Thread.interrupted()) throw new InterruptedException();
@@ -53,7 +48,7 @@ public final class Exchange {
     }
 
     private Answer carryOut() throws IOException, InterruptedException {
-        Connection kept = kind == Kind.ALONE ? null : pool.take();
+        Connection kept = ask.once ? null : pool.take();
         if (kept != null) {
             try {
                 return carryOut(kept);
@@ -68,10 +63,10 @@ public final class Exchange {
     private Answer carryOut(Connection connection) throws IOException {
         use(connection.below);
         sent = true;
-        Answer answer = connection.ask(ask.bytes(pool.server, pool.key, kind == Kind.ALONE), ask.method);
+        Answer answer = connection.ask(ask.bytes(pool.server, pool.key), ask.method);
         String wrong = ask.whatIsWrong(answer);
         if (wrong != null) throw new IOException(wrong);
-        if (kind != Kind.ALONE && connection.kept && leaves()) pool.keep(connection);
+        if (!ask.once && connection.kept && leaves()) pool.keep(connection);
         return answer;
     }
 
