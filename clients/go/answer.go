@@ -49,6 +49,7 @@ type answer struct {
 	state  State  // of a GET that succeeds
 	err    *Error // nil: it succeeds
 	sent   bool   // the request may have been carried out
+	queued bool   // its time ended before it had a connection
 	asked  time.Duration
 }
 

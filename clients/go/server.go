@@ -148,7 +148,9 @@ func (s *server) exchange(ctx context.Context, a ask, alone bool) *answer {
 		case s.free <- struct{}{}:
 			defer func() { <-s.free }()
 		case <-ctx.Done():
-			return noAnswer(false, fmt.Errorf("%s: no free connection: %w", s.address, context.Cause(ctx)))
+			none := noAnswer(false, fmt.Errorf("%s: no free connection: %w", s.address, context.Cause(ctx)))
+			none.queued = true
+			return none
 		}
 	}
 	get := s.take
@@ -226,7 +228,7 @@ func (c *Client) ask(ctx context.Context, a ask, asked map[*server]bool) *answer
 	before := clock()                      // a lease lasts for so long from here, or longer
 	given := s.exchange(asking, a, a.once) // a kept connection may send it again
 	given.asked = before
-	if a.isFailedBy(given) && ctx.Err() == nil {
+	if a.isFailedBy(given) && !given.queued && ctx.Err() == nil {
 		c.inUse.CompareAndSwap(index, (index+1)%count)
 	}
 	return given

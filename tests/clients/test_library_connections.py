@@ -5,6 +5,7 @@ import fcntl
 import os
 import struct
 import termios
+import threading
 import time
 
 import pytest
@@ -69,6 +70,24 @@ def test_waits_and_watches_keep_no_other_request_from_a_connection(fake, driver)
     wait_until(lambda: len(server.of("acquire")) == len(server.of("state")) == count, what="all wait")
     pairs(driver, 3)
     assert len({id(call.connection) for call in server.of("acquire") if call.name.startswith("held")}) == count
+
+
+def test_time_in_the_queue_is_no_failure_of_the_server(fake, driver):
+    """A renewal that gets none of the 16 connections in time goes to the next server. Other requests stay with the first one."""
+    answers = threading.Event()
+
+    def busy(call):
+        assert not call.name.startswith("busy") or answers.wait(20 * SLOW)
+        call.lease()
+    first, second = fake(acquire=busy), fake()
+    driver.client(first.address, second.address, timeout=20 * SLOW)
+    lease = driver.acquire("x", ttl=3 * SLOW)
+    asked = [driver.start("acquire", lease=f"l{n}", resource=f"busy/{n}", ttl=60, **{"try": True}) for n in range(16)]
+    second.call("extend")
+    answers.set()
+    assert {each.get()["fence"] for each in asked} == {7} and not first.of("extend")
+    pairs(driver, 1)
+    assert first.of("acquire", name="x/0") and lease.release()
 
 
 def closing_after(answer):

@@ -8,10 +8,13 @@ const EMPTY = [204, 304];
 const TEXTS_AND_NUMBERS = /"[^"\\]*(?:\\.[^"\\]*)*"|-?\d[\d.eE+-]*/g;
 const BY_CODE = new Map(Object.values(errors).map((kind) => [kind.code, kind]));
 
-/** `status` is 0 where no whole answer of redlockd came; `sent`: the request may have been carried out nevertheless. */
+/**
+ * `status` is 0 where no whole answer of redlockd came; `sent`: the request may have been carried out nevertheless;
+ * `queued`: it had no connection yet.
+ */
 class Answer {
-	constructor(status, headers, body, sent = true, cause = undefined) {
-		Object.assign(this, { status, headers, body, sent, cause });
+	constructor(status, headers, body, sent = true, cause = undefined, queued = false) {
+		Object.assign(this, { status, headers, body, sent, cause, queued });
 	}
 
 	/** Another server may answer otherwise. */
@@ -36,8 +39,8 @@ class Answer {
 	#is(status, code) { return this.status === status && this.body.code === code; }
 }
 
-function noAnswer(why, sent, cause) {
-	return new Answer(0, {}, { detail: `no answer of redlockd: ${why}` }, sent, cause);
+function noAnswer(why, sent, cause, queued) {
+	return new Answer(0, {}, { detail: `no answer of redlockd: ${why}` }, sent, cause, queued);
 }
 
 /**

@@ -32,7 +32,7 @@ class Exchange {
 		if (this.#over) return;
 		this.#request?.destroy();
 		this.#request?.socket?.destroy(); // the request lets go of it once the answer has been read
-		this.#finish(this.#answer ?? noAnswer(`${this.#server.url}: ${why}`, this.sent, cause));
+		this.#finish(this.#answer ?? noAnswer(`${this.#server.url}: ${why}`, this.sent, cause, !this.#request));
 	}
 
 	#finish(answer) {

@@ -51,7 +51,7 @@ class Servers {
 		const server = this.#all.find((one) => !asked.has(one));
 		asked.add(server);
 		const answer = await this.#exchange(server, ask, signal, ask.once);
-		const leaves = failed(ask, answer) && !signal?.aborted && this.#all[0] === server;
+		const leaves = failed(ask, answer) && !answer.queued && !signal?.aborted && this.#all[0] === server;
 		if (leaves) this.#all.push(this.#all.shift());
 		return answer;
 	}

@@ -96,22 +96,23 @@ class ClientBase:
                     continue
                 index = (index + 1) % self._count if failed else self._in_use
                 pool = self._pools_of_the_loop()[index]
+                request = pool.request(step)
                 if to_the_end:
-                    answer, was_cancelled = await pool.answer_to_the_end(pool.request(step))
+                    answer, was_cancelled = await pool.answer_to_the_end(request)
                     cancelled |= was_cancelled
                 else:
-                    answer = await self._ask(pool, step)
+                    answer = await self._ask(pool, request)
                 failed = step.failed(answer)
-                if failed and self._in_use == index:  # no other request has moved on already
+                # the server has seen nothing of a request in the queue; another request may have moved on already
+                if failed and request.begun and self._in_use == index:
                     self._in_use = (index + 1) % self._count
         except StopIteration as end:
             if cancelled:
                 raise asyncio.CancelledError from None
             return end.value  # type: ignore[no-any-return]
 
-    async def _ask(self, pool: Pool, ask: Ask) -> Answer:
-        request = pool.request(ask)
-        if not ask.waits or self._count == 1:
+    async def _ask(self, pool: Pool, request: Request) -> Answer:
+        if not request.ask.waits or self._count == 1:
             return await pool.answer(request)
         probes = asyncio.ensure_future(self._probe(pool, request))
         try:

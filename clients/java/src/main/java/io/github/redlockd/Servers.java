@@ -41,7 +41,8 @@ final class Servers {
         Future<?> watch = waits ? watchOver(exchange, server) : CompletableFuture.completedFuture(null);
         try {
             Answer answer = exchange.run();
-            if (ask.isFailedBy(answer) && !ask.isCancelled() && inUse == which) inUse = (which + 1) % count();
+            boolean failed = ask.isFailedBy(answer) && !exchange.isQueued() && !ask.isCancelled();
+            if (failed && inUse == which) inUse = (which + 1) % count();
             return answer;
         } finally {
             watch.cancel(false);

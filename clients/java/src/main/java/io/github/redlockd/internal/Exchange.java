@@ -14,6 +14,7 @@ public final class Exchange {
     private final Pool pool;
     private final Ask ask;
     private final boolean counts; // among those that share the few connections
+    private boolean entered; // it is one of them
     private volatile boolean sent;
     private Closeable opened = () -> { }; // guarded by this, as the next one
     private String ended; // why it was given up
@@ -28,14 +29,16 @@ public final class Exchange {
     /** Once this is true, the request may be carried out. */
     public boolean isSent() { return sent; }
 
+    /** True after run() if its time ended before it had one of the connections: the server has seen nothing of it. */
+    public boolean isQueued() { return counts && !entered; }
+
     /** Returns the answer, or one of the library's own that says why there is none. */
     public Answer run() throws InterruptedException {
         Future<?> limit = Threads.after(ask.timeout, () -> giveUp("it does not answer in time"));
-        boolean entered = false;
         try {
             ask.isCarriedOutBy(this);
             entered = counts && pool.free.tryAcquire(ask.timeout, TimeUnit.NANOSECONDS);
-            if (counts && !entered) throw new IOException("no connection was free in time");
+            if (isQueued()) throw new IOException("no connection was free in time");
             return carryOut();
         } catch (IOException | RuntimeException error) {
             if (Thread.interrupted()) throw new InterruptedException();
