@@ -1,6 +1,7 @@
 """Losses and renewals of the library for Java where no thread can be started, and where callbacks and handlers of the
 log block or fail."""
 
+import os
 import re
 import resource as limits
 
@@ -8,7 +9,7 @@ import pytest
 
 from driver import DRIVERS
 from fake_redlockd import fake  # noqa: F401
-from harness import patience
+from harness import SLOW, patience, starved_seconds
 from java_programs import java  # noqa: F401
 
 pytestmark = pytest.mark.skipif("java" not in DRIVERS, reason="java is not in REDLOCKD_TEST_LANGUAGES")
@@ -107,3 +108,47 @@ def test_a_callback_delays_no_other_one(fake, java):
         System.out.println(told.await(60, TimeUnit.SECONDS));
         """, server.address)
     assert lines == ["true"]
+
+
+def test_a_resolver_that_hangs_delays_neither_renewals_nor_losses(fake, java, tmp_path):
+    """The JVM reads names from a file. A pipe that nobody writes takes its place, so each look-up hangs, and there is one for each
+    connection. Leases of a client with another server are renewed there; those of a client without are lost on time."""
+    ttl, hosts, pipe = 3 * SLOW, tmp_path / "hosts", tmp_path / "pipe"
+    hosts.write_text("127.0.0.1 lock.test\n", encoding="utf-8")
+    os.mkfifo(pipe)
+    named, other = fake(port=True, acquire=lambda call: call.lease(headers={"Connection": "close"})), fake()
+    process = java.start("""
+        String named = "http://lock.test:" + arguments[0];
+        RedlockdClient alone = RedlockdClient.builder(named).build(), both = RedlockdClient.builder(named, arguments[1]).build();
+        Duration ttl = Duration.ofMillis(Long.parseLong(arguments[2]));
+        List<Lease> kept = new ArrayList<>();
+        Queue<Long> late = new ConcurrentLinkedQueue<>();
+        CountDownLatch told = new CountDownLatch(20);
+        for (int number = 0; number < 20; number++) {
+            kept.add(both.lock("kept/" + number, new Options().ttl(ttl)));
+            Lease lease = alone.lock("lost/" + number, new Options().ttl(ttl));
+            long end = System.nanoTime() + lease.remaining().toNanos();
+            lease.onLost(() -> {
+                late.add(System.nanoTime() - end);
+                told.countDown();
+            });
+        }
+        System.out.println("held");
+        System.in.read();
+        System.out.println(told.await(2 * ttl.toMillis(), TimeUnit.MILLISECONDS));
+        Thread.sleep(ttl.toMillis());
+        System.out.println(kept.stream().anyMatch(Lease::isLost));
+        System.out.println(Collections.max(late) / 1e9);
+        Runtime.getRuntime().halt(0);
+        """, str(named.port), other.address, str(round(1000 * ttl)), options=[f"-Djdk.net.hosts.file={hosts}", "-Dsun.net.inetaddr.ttl=0"])
+    try:
+        assert process.stdout.readline() == "held\n"
+        starved = starved_seconds()
+        pipe.rename(hosts)
+        said, error = process.communicate("\n", timeout=patience(60))
+        told, lost, late = said.split()
+        assert (told, lost) == ("true", "false") and float(late) < 0.2 * SLOW + starved_seconds() - starved, (said, error)
+        assert not named.of("extend") and len(other.of("extend")) >= 20 * 3
+    finally:
+        process.kill()
+        process.wait()
