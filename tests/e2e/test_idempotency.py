@@ -266,6 +266,8 @@ def test_one_master_is_enough_for_the_note(pair, resource):
     for server in pair[0].masters[1:]:
         token, until, fence, key, owner = server.cli("GET", resource).split(":", 4)
         server.cli("SET", resource, f"{token}:{until}:{fence}:?{key}:{owner}", "KEEPTTL")
+    # the two others refuse it if their answers are always the first ones
+    wait_until(lambda: ask(pair[1], resource, "one").status != 409, what="the answer of the master with the note")
     check_same(ask(pair[1], resource, "one"), lease)
     for server in pair[0].masters[1:]:
         server.cli("DEL", resource)
