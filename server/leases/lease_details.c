@@ -7,6 +7,9 @@
  * the masters disagree; the counts alone do not. Nothing is read of leases that are listed with their values, while the
  * masters agree.
  *
+ * Values of a hundred leases keep the masters and this worker busy as long as several acquisitions, so two inspections
+ * read at once, and the others in turn. When masters do not answer, none waits for those before it: all read at once.
+ *
  * A lease is listed if a majority has told its value, or may have it; its fence is the largest of those. One that has
  * ended meanwhile is left out. If no majority answers, neither does the inspection (NO_QUORUM). */
 #include <assert.h>
@@ -16,8 +19,13 @@
 #include "lease_internal.h"
 #include "server/base/base.h"
 
+enum { AT_ONCE = 2 };
+
 struct lease_details {
+	struct leases *leases;
 	struct lease_op *op; /* NULL: answered, or cancelled */
+	TAILQ_ENTRY(lease_details) entry;
+	bool has_turn;
 	struct lease_holders *several;
 	uint64_t began_us;
 	size_t needed;
@@ -90,6 +98,11 @@ static void keep_told(struct lease_details *details, uint64_t elapsed_ms)
 	qsort(several->list, several->listed, sizeof *several->list, lease_several_compare_fences);
 }
 
+static bool lacks_masters(const struct lease_details *details)
+{
+	return details->op->core.params.masters - count_silent(details) < details->needed;
+}
+
 static void put_answer(struct lease_details *details, uint64_t now_us)
 {
 	struct lease_answer *answer = &details->op->answer;
@@ -97,7 +110,7 @@ static void put_answer(struct lease_details *details, uint64_t now_us)
 	keep_told(details, elapsed_ms);
 	if (details->several->disagree)
 		count_tokens(details);
-	if (details->op->core.params.masters - count_silent(details) < details->needed) {
+	if (lacks_masters(details)) {
 		answer->status = LEASE_NO_QUORUM;
 		answer->retry_after_ms = details->op->leases->options->retry_max_ms;
 	}
@@ -126,11 +139,44 @@ static void give_answer(struct lease_details *details)
 	details->awaited--;
 }
 
+static void start(struct lease_details *details);
+
+/* Starts those of the queue whose turn it is: all of them, or as many as read at once. */
+static void start_next(struct leases *leases, bool all)
+{
+	struct lease_reads *reads = &leases->reads;
+	struct lease_details *next;
+	reads->all |= all;
+	if (reads->starts) /* further up */
+		return;
+	reads->starts = true;
+	while ((next = TAILQ_FIRST(&reads->queue)) && (reads->all || reads->under_way < AT_ONCE)) {
+		TAILQ_REMOVE(&reads->queue, next, entry);
+		start(next);
+	}
+	reads->starts = reads->all = false;
+}
+
+static void end_turn(struct lease_details *details, bool all)
+{
+	if (!details->has_turn)
+		return;
+	details->has_turn = false;
+	assert(details->leases->reads.under_way > 0);
+	details->leases->reads.under_way--;
+	start_next(details->leases, all);
+}
+
 /* Answers as soon as may be, and goes when nothing more is to come. */
 static void proceed(struct lease_details *details)
 {
-	if (details->op && may_answer(details))
+	bool fails = false;
+	if (details->op && may_answer(details)) {
+		fails = lacks_masters(details);
 		give_answer(details);
+	}
+	if (!details->op)
+		end_turn(details, fails);
 	if (details->awaited > 0)
 		return;
 	lease_several_free(details->several);
@@ -222,6 +268,26 @@ static void read_tokens(struct lease_details *details, uint8_t master)
 		details->silent |= (uint16_t)(1U << master);
 }
 
+static void start(struct lease_details *details)
+{
+	struct lease_holders *several = details->several;
+	details->has_turn = true;
+	details->leases->reads.under_way++;
+	details->awaited = 1;
+	if (details->op && several->disagree)
+		details->tokens = memory_alloc(details->op->core.params.masters * MASTER_READ_TOKENS_MAX *
+					       sizeof *details->tokens);
+	for (uint8_t i = 0; details->op && i < details->op->core.params.masters; i++) {
+		if (details->of_values)
+			read_values(details, i);
+		if (several->disagree)
+			read_tokens(details, i);
+	}
+	assert(details->awaited > 0);
+	details->awaited--;
+	proceed(details);
+}
+
 bool lease_details_complete(struct lease_op *op)
 {
 	struct lease_holders *several = op->answer.several;
@@ -235,23 +301,16 @@ bool lease_details_complete(struct lease_op *op)
 	struct lease_details *details = memory_zeroed(1, sizeof *details + reads * sizeof *details->reads);
 	op->rest = &details->op;
 	op->answer.several = NULL;
+	details->leases = op->leases;
 	details->op = op;
 	details->several = several;
 	details->untold = untold;
 	details->of_values = untold > 0;
 	details->needed = redlock_majority((uint8_t)masters);
 	details->began_us = clock_now_us();
-	details->awaited = 1;
-	if (several->disagree)
-		details->tokens = memory_alloc(masters * MASTER_READ_TOKENS_MAX * sizeof *details->tokens);
-	for (uint8_t i = 0; i < masters; i++) {
-		if (details->of_values)
-			read_values(details, i);
-		if (several->disagree)
-			read_tokens(details, i);
-	}
-	assert(details->read_count <= reads && details->awaited > 0);
-	details->awaited--;
-	proceed(details);
+	if (details->leases->reads.under_way < AT_ONCE)
+		start(details);
+	else
+		TAILQ_INSERT_TAIL(&details->leases->reads.queue, details, entry);
 	return true;
 }

@@ -1,6 +1,7 @@
 """An inspection of a lock with several holders takes two rounds: the scripts list tokens, and the values are read after them. Masters that answer one round
 and not the other, and leases that are gone in between."""
 
+import concurrent.futures
 import contextlib
 
 import pytest
@@ -10,6 +11,7 @@ from proxy import Proxy
 from test_modes import change, share, state
 
 TTL_MS = 60000
+HOLDERS = 7
 
 
 class Deaf(Proxy):
@@ -121,3 +123,53 @@ def test_a_forced_release_of_many_long_sets(lab, resource):
     for name in names:  # while the slowest master still releases, an inspection may have no quorum: no answer is no state
         found = wait_until(lambda: [answer for answer in [state(service, name)] if "held" in answer], 30, "an inspection")[0]
         assert not found["held"], found
+
+
+class Counting(Proxy):
+    """Counts the reads of values that have not been answered."""
+
+    def __init__(self, folder, redis):
+        super().__init__(folder, redis)
+        self.reads_before = self.answered = self.most = 0
+
+    def changed(self, data):
+        self.most = max(self.most, len(self.commands("HMGET")) - self.reads_before - self.answered)
+        self.answered += data.count(b"*%d\r\n" % HOLDERS)  # no other reply has so many elements
+        return data
+
+    def begin(self):
+        self.reads_before, self.answered, self.most = len(self.commands("HMGET")), 0, 0
+        self.reply_delay = 0.01
+
+
+def test_few_inspections_read_values_at_once(lab):
+    """However many clients ask: otherwise what they read would hold up everybody's acquisitions."""
+    proxies = [lab.keep(Counting(lab.folder, server)) for server in lab.redises(3)]
+    service = lab.redlockd([proxy.url for proxy in proxies], "--master-timeout-ms", "2000")
+    for _ in range(HOLDERS):
+        share(service, "a", owner="somebody", ttl_ms=TTL_MS)
+    for proxy in proxies:
+        proxy.begin()
+    with concurrent.futures.ThreadPoolExecutor(16) as clients:
+        seen = [one.result() for one in [clients.submit(state, service, "a") for _ in range(64)]]
+    assert [one["holder_count"] for one in seen] == [HOLDERS] * 64
+    assert all([holder["owner"] for holder in one["holders"]] == ["somebody"] * HOLDERS for one in seen)
+    assert [proxy.answered for proxy in proxies] == [64] * 3
+    # two at once, and what a master has not answered of those that had their majority without it; 11 where all read at once
+    assert 1 <= sorted(proxy.most for proxy in proxies)[1] <= 6
+
+
+def test_inspections_that_wait_for_others_fail_with_them(deaf):
+    """When too few masters answer, the first ones say so after the timeout, and those that wait for their turn at once."""
+    proxies, service = deaf
+    for i in range(5):
+        share(service, "a", owner=str(i), ttl_ms=TTL_MS)
+    for proxy in proxies[:2]:
+        proxy.deaf = True
+    with concurrent.futures.ThreadPoolExecutor(12) as clients:
+        answers = [one.result() for one in [clients.submit(service.curl, "GET", "/locks/a") for _ in range(12)]]
+    assert {answer.status for answer in answers} == {503}
+    for proxy in proxies[:2]:
+        proxy.hear()
+    service.wait_voting(3)
+    assert state(service, "a")["holder_count"] == 5
