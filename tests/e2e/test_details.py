@@ -110,6 +110,26 @@ def test_a_client_that_leaves_in_between_costs_nothing(deaf):
     assert service.process.poll() is None
 
 
+@pytest.mark.parametrize("ends", [False, True], ids=["clients leave", "redlockd ends"])
+def test_inspections_that_wait_for_their_turn_end_with_all(deaf, ends):
+    proxies, service = deaf
+    for _ in range(5):
+        share(service, "a", ttl_ms=TTL_MS)
+    for proxy in proxies:
+        proxy.deaf = True
+    with contextlib.ExitStack() as clients:
+        for _ in range(8):
+            clients.enter_context(service.connect()).sendall(b"GET /locks/a HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        wait_until(lambda: all(proxy.heard for proxy in proxies), what="the values are asked for")
+        if ends:
+            service.stop()
+    if not ends:
+        for proxy in proxies:
+            proxy.hear()
+        service.wait_voting(3)
+        assert state(service, "a")["holder_count"] == 5
+
+
 def test_a_forced_release_of_many_long_sets(lab, resource):
     """Together they are larger than a reply may be."""
     service = lab.service(3, "--max-shared", "10000", "--master-timeout-ms", "10000", "--max-ttl-ms", str(10 * TTL_MS))
