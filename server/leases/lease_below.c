@@ -4,18 +4,13 @@
 #include <assert.h>
 #include <search.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/param.h>
 
 #include "lease_internal.h"
 #include "server/base/base.h"
 
 enum { SWEEP_MS = 1000, SWEEP_SHARE = 16 }; /* each second a sixteenth of them is looked at, and as many more */
-
-struct lease_below_entry {
-	uint64_t id; /* of the token */
-	uint64_t until_us;
-	TAILQ_ENTRY(lease_below_entry) entry;
-};
 
 static int compare(const void *a, const void *b)
 {
@@ -40,19 +35,26 @@ static struct lease_below_entry *find(struct leases *leases, uint64_t id)
 	return found ? *found : NULL;
 }
 
-static void remember(struct leases *leases, uint64_t id, uint64_t until_us)
+static void remember(struct leases *leases, const struct lease_op *op)
 {
 	struct lease_below *below = &leases->below;
+	uint64_t id = lease_value_token_id(op->token);
 	struct lease_below_entry *entry = find(leases, id);
 	if (!entry) {
-		entry = memory_zeroed(1, sizeof *entry);
+		entry = memory_zeroed(1, sizeof *entry + op->request.resource_len);
 		entry->id = id;
+		entry->returns = below->returns;
+		memcpy(entry->token, op->token, sizeof entry->token);
+		entry->set_count = op->request.set_count;
+		entry->resource_len = op->request.resource_len;
+		memcpy(entry->resource, op->request.resource, op->request.resource_len);
 		if (!tsearch(entry, &below->by_id, compare))
 			memory_exhausted("lease");
 		TAILQ_INSERT_TAIL(&below->all, entry, entry);
 		metrics_set(&leases->metrics->leases_below_full, ++below->count);
 	}
-	entry->until_us = MAX(entry->until_us, until_us); /* an extension for less shortens no lease */
+	/* An extension for less shortens no lease. The lease ends later than this on every master. */
+	entry->until_us = MAX(entry->until_us, op->began_us + op->request.ttl_ms * UINT64_C(1000));
 }
 
 /* A release that failed counts, too: nobody extends the lease any more. */
@@ -62,13 +64,24 @@ static bool ends(const struct lease_op *op)
 	       op->answer.status == LEASE_EXPIRED || op->answer.status == LEASE_NOT_OWNER;
 }
 
+struct lease_below_entry *lease_below_next(const struct lease_below *below)
+{
+	struct lease_below_entry *first = TAILQ_FIRST(&below->all);
+	return first && first->returns != below->returns ? first : NULL;
+}
+
+void lease_below_move_to_end(struct lease_below *below, struct lease_below_entry *entry)
+{
+	TAILQ_REMOVE(&below->all, entry, entry);
+	TAILQ_INSERT_TAIL(&below->all, entry, entry);
+}
+
 void lease_below_note(const struct lease_op *op)
 {
 	struct leases *leases = op->leases;
 	bool extends = op->request.operation == LEASE_EXTEND;
 	if (extends && op->answer.status == LEASE_OK && __builtin_popcount(op->extended) < op->core.params.masters) {
-		uint64_t until_us = clock_now_us() + op->request.ttl_ms * UINT64_C(1000);
-		remember(leases, lease_value_token_id(op->token), until_us);
+		remember(leases, op);
 		return;
 	}
 	if (leases->below.count == 0 || !(extends || op->request.operation == LEASE_RELEASE) || !ends(op))
@@ -81,7 +94,7 @@ void lease_below_note(const struct lease_op *op)
 void lease_below_sweep(struct leases *leases)
 {
 	struct lease_below *below = &leases->below;
-	if (below->count == 0)
+	if (below->count == 0 || lease_below_next(below))
 		return;
 	uint64_t now_us = clock_now_us();
 	if (now_us < below->swept_us + SWEEP_MS * UINT64_C(1000))
@@ -89,8 +102,7 @@ void lease_below_sweep(struct leases *leases)
 	below->swept_us = now_us;
 	for (size_t left = below->count / SWEEP_SHARE + SWEEP_SHARE; left > 0 && below->count > 0; left--) {
 		struct lease_below_entry *entry = TAILQ_FIRST(&below->all);
-		TAILQ_REMOVE(&below->all, entry, entry);
-		TAILQ_INSERT_TAIL(&below->all, entry, entry);
+		lease_below_move_to_end(below, entry);
 		if (entry->until_us <= now_us)
 			forget(leases, entry);
 	}

@@ -175,8 +175,11 @@ static void proceed(struct lease_details *details)
 		fails = lacks_masters(details);
 		give_answer(details);
 	}
-	if (!details->op)
+	if (!details->op) {
+		details->awaited++;
 		end_turn(details, fails);
+		details->awaited--;
+	}
 	if (details->awaited > 0)
 		return;
 	lease_several_free(details->several);

@@ -114,6 +114,18 @@ struct lease_ref {
 	char token[LEASE_TOKEN_LEN]; /* of that attempt */
 };
 
+/* A lease that lacks a vote: see lease_below.c. */
+struct lease_below_entry {
+	uint64_t id; /* of the token */
+	uint64_t until_us;
+	uint64_t returns; /* of masters, for which it was extended */
+	TAILQ_ENTRY(lease_below_entry) entry;
+	char token[LEASE_TOKEN_LEN];
+	uint8_t set_count; /* as in struct lease_request, as the next two */
+	uint16_t resource_len;
+	char resource[];
+};
+
 struct leases {
 	struct uv_loop_s *loop;
 	const struct options *options;
@@ -145,6 +157,9 @@ struct leases {
 		TAILQ_HEAD(, lease_below_entry) all;
 		size_t count;
 		uint64_t swept_us; /* the last time */
+		uint64_t returns;  /* how often a master began to vote */
+		unsigned voting;   /* masters, when that was looked at last */
+		unsigned under_way;
 	} below;
 	struct lease_reads {
 		TAILQ_HEAD(, lease_details) queue; /* those whose turn comes later */
@@ -303,6 +318,9 @@ bool lease_repair_write(struct lease_op *op, const struct redlock_output *out, u
 
 /* An operation is over, and no answer to it is outstanding. */
 void lease_below_note(const struct lease_op *op);
+/* The next one that was not extended since a master returned. Those that were stand behind the others. */
+struct lease_below_entry *lease_below_next(const struct lease_below *below);
+void lease_below_move_to_end(struct lease_below *below, struct lease_below_entry *entry);
 /* Once per round of the loop: forgets those that are over, within some seconds. */
 void lease_below_sweep(struct leases *leases);
 void lease_below_free(struct leases *leases);
@@ -325,6 +343,8 @@ uint64_t lease_place_arrival(const struct lease_op *taker);
 void lease_op_enter(struct lease_op *op, enum lease_op_state state);
 /* One command, for all masters alike. */
 struct master_script lease_op_command(const struct lease_op *op, const struct redlock_output *out);
+/* What a lease for `ttl_us` is given less, for clocks that run differently. */
+uint64_t lease_op_drift_us(const struct options *options, uint64_t ttl_us);
 /* An operation whose core has not started. */
 struct lease_op *lease_op_begin(struct leases *leases, const struct lease_request *request, lease_done_fn *done,
 				void *arg);

@@ -91,6 +91,12 @@ void lease_op_linger(struct lease_op *op)
 	recycle(op);
 }
 
+uint64_t lease_op_drift_us(const struct options *options, uint64_t ttl_us)
+{
+	return (uint64_t)((double)ttl_us * options->drift_factor) + options->drift_ms * UINT64_C(1000) +
+	       LEASE_ROUNDING_US;
+}
+
 struct lease_op *lease_op_begin(struct leases *leases, const struct lease_request *request, lease_done_fn *done,
 				void *arg)
 {
@@ -105,8 +111,7 @@ struct lease_op *lease_op_begin(struct leases *leases, const struct lease_reques
 		.masters = (uint8_t)masters_count(leases->masters),
 		.tries = (uint16_t)options->retry_count,
 		.ttl_us = ttl_us,
-		.drift_us = (uint64_t)((double)ttl_us * options->drift_factor) + options->drift_ms * UINT64_C(1000) +
-			    LEASE_ROUNDING_US,
+		.drift_us = lease_op_drift_us(options, ttl_us),
 		.master_timeout_us = options->master_timeout_ms * UINT64_C(1000),
 		.retry_min_us = options->retry_min_ms * UINT64_C(1000),
 		.retry_max_us = options->retry_max_ms * UINT64_C(1000),
@@ -295,7 +300,7 @@ void lease_op_answered(struct lease_op *op, uint64_t now_us)
 {
 	struct metrics *metrics = op->leases->metrics;
 	assert(op->answer.status < LEASE_STATUS_COUNT);
-	if (lease_place_is_asked_for(op)) {
+	if (lease_place_is_asked_for(op) || op->request.unasked) {
 		lease_op_enter(op, LEASE_OP_ANSWERED);
 		return;
 	}

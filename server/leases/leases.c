@@ -3,7 +3,9 @@
 #include "leases.h"
 
 #include <assert.h>
+#include <limits.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "lease_internal.h"
 #include "server/base/base.h"
@@ -92,6 +94,58 @@ static void on_missed(void *arg)
 	lease_watch_note_missed(leases);
 }
 
+/* ---- masters that return ---- */
+
+/* When a master votes again, the leases that were extended without it (lease_below.c) are extended once more, to the
+ * end that they have, which repairs (lease_repair.c): their holders may do so only after an operator has restarted the
+ * next master. A lease gets no longer by this, and no key comes back unless a majority still has the lease. A few are
+ * extended at a time, so that others do not wait. */
+enum { RETURN_AT_ONCE = 16 };
+
+static void on_extended(void *arg, const struct lease_answer *answer)
+{
+	struct leases *leases = arg;
+	(void)answer; /* lease_below_note() has it */
+	assert(leases->below.under_way > 0);
+	leases->below.under_way--;
+}
+
+/* Unless so little time is left that no extension would be a lease. */
+static void extend_again(struct leases *leases, const struct lease_below_entry *entry, uint64_t now_us)
+{
+	uint64_t left_ms = entry->until_us > now_us ? (entry->until_us - now_us) / 1000 : 0;
+	if (left_ms * 1000 <= lease_op_drift_us(leases->options, left_ms * 1000))
+		return;
+	struct lease_request request = {.operation = LEASE_EXTEND,
+					.ttl_ms = (uint32_t)left_ms,
+					.unasked = true,
+					.set_count = entry->set_count,
+					.resource_len = entry->resource_len,
+					.resource = entry->resource};
+	memcpy(request.token, entry->token, sizeof request.token);
+	leases->below.under_way++;
+	(void)lease_op_submit(leases, &request, on_extended, leases);
+}
+
+static void extend_those_below(struct leases *leases)
+{
+	struct lease_below *below = &leases->below;
+	if (below->count == 0) {
+		below->voting = UINT_MAX; /* not known: what is seen first is no return */
+		return;
+	}
+	struct quorum_status quorum;
+	masters_quorum(leases->masters, &quorum);
+	below->returns += quorum.voting > below->voting;
+	below->voting = quorum.voting;
+	struct lease_below_entry *entry;
+	while (!leases->draining && below->under_way < RETURN_AT_ONCE && (entry = lease_below_next(below))) {
+		lease_below_move_to_end(below, entry);
+		entry->returns = below->returns;
+		extend_again(leases, entry, clock_now_us());
+	}
+}
+
 /* ---- all of them ---- */
 
 struct leases *leases_new(struct uv_loop_s *loop, const struct options *options, struct masters *masters,
@@ -124,6 +178,7 @@ bool leases_dispatch(struct leases *leases)
 	leases->unflushed = 0;
 	lease_submit_backlog(leases);
 	lease_queues_publish(leases);
+	extend_those_below(leases);
 	lease_below_sweep(leases);
 	bool any = lease_list_begin_new(leases) || !TAILQ_EMPTY(&leases->ops[LEASE_OP_ANSWERED]) || leases->has_news;
 	leases->has_news = false;

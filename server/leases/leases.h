@@ -78,6 +78,7 @@ struct lease_request {
 	uint64_t arrival;            /* acquire with a key: that of the place that was taken; 0: none */
 	bool wait_for_all;           /* inspect: until every master has answered, or its time is up */
 	bool few;                    /* inspect: LEASE_HOLDERS_FEW */
+	bool unasked;                /* extend: by redlockd alone (leases.c); no metrics count it */
 	char token[LEASE_TOKEN_LEN]; /* extend, release */
 	/* The texts are not terminated. On several resources at once `resource` has their names, which have no control
 	 * characters, sorted, with a line feed between each two. */

@@ -6,6 +6,7 @@ import pytest
 
 from guard_fixtures import HASH, guarded
 from harness import SLOW, quote, wait_until
+from proxy import Proxy
 from test_hold import hold  # noqa: F401
 
 TTL_MS = round(5000 * SLOW)
@@ -273,6 +274,61 @@ def test_a_lease_extended_with_fewer_votes_is_counted_until_it_has_all(lab, kind
     masters[2].start()
     wait_until(lambda: extend(service, lease) and below_full(service) == 0, seconds=30, what="it has all votes again")
     assert all(has_it(master, lease) for master in masters)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_master_that_votes_again_gets_its_keys_at_once(lab, kind):
+    """Before the holder extends next, which may be too late for an operator who restarts the next master."""
+    masters = lab.redises(3)
+    proxy = lab.keep(Proxy(lab.folder, masters[2]))
+    service = lab.redlockd([masters[0].url, masters[1].url, proxy.url])
+    service.wait_voting(3)
+    proxy.cut()
+    service.wait_voting(2)
+    lease = take(service, ttl_ms=60000, **KINDS[kind])
+    others = [take(service, resource=f"other {number}", ttl_ms=60000) for number in range(40)]
+    for one in (lease, *others):
+        extend(service, one, ttl_ms=60000)
+    wait_until(lambda: below_full(service) == 41, what="all are counted")
+    ends = [masters[0].cli("PEXPIRETIME", key) for key in keys_of(lease)]
+    before = service.metrics()
+    proxy.heal()
+    wait_until(lambda: below_full(service) == 0, seconds=30, what="all have all votes")
+    assert all(has_it(masters[2], one) for one in (lease, *others))
+    assert service.metrics()["redlockd_repairs_total"] - before["redlockd_repairs_total"] == 41
+    extensions = 'redlockd_lease_requests_total{op="extend",outcome="ok"}'
+    assert service.metrics()[extensions] == before[extensions] == 41, "what nobody asked for was counted"
+    # It lasts no longer than the holder asked for, but for the time that a command takes.
+    for key, end in zip(keys_of(lease), ends):
+        now = [master.cli("PEXPIRETIME", key) for master in masters]
+        assert max(now) < end + 1000 and min(now) > end - 5000, (end, now)
+
+
+def test_a_master_that_votes_again_gets_no_key_of_what_is_over(lab):
+    """Released by a request that this redlockd has not seen, or lost, or taken by somebody else."""
+    masters = lab.redises(3)
+    proxy = lab.keep(Proxy(lab.folder, masters[2]))
+    urls = [masters[0].url, masters[1].url, proxy.url]
+    service, other = lab.redlockd(urls), lab.redlockd(urls)
+    for one in (service, other):
+        one.wait_voting(3)
+    proxy.cut()
+    for one in (service, other):
+        one.wait_voting(2)
+    leases = {name: take(service, resource=name, ttl_ms=60000) for name in ("released", "lost", "taken", "kept")}
+    for lease in leases.values():
+        extend(service, lease, ttl_ms=60000)
+    wait_until(lambda: below_full(service) == 4, what="all are counted")
+    for name in ("released", "taken"):
+        release(other, leases[name])
+    new = take(other, resource="taken", ttl_ms=60000)
+    lose(masters[0], leases["lost"])
+    proxy.heal()
+    wait_until(lambda: below_full(service) == 0, seconds=30, what="each is repaired, or known to be over")
+    assert has_it(masters[2], leases["kept"])
+    assert masters[2].cli("EXISTS", "released", "lost", "taken") == 0
+    assert [content(master, new) for master in masters[:2]] == [content(masters[0], new)] * 2
+    assert service.curl("GET", "/locks?resource=lost").json["votes"]["granted"] < 2
 
 
 def test_leases_that_end_lack_no_vote(lone):
