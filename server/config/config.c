@@ -175,6 +175,20 @@ static bool config_check_masters(struct options_reader *reader, struct options *
 	return options->masters_file[0] == '\0' || config_load_masters(reader, options);
 }
 
+/* Durable masters have no replicas, and only the restart guard knows what they are for. */
+static bool config_check_durable(struct options_reader *reader, const struct options *options)
+{
+	const char *names[] = {"durable-masters", options->allow_replicas ? "allow-replicas"
+						  : options->dev > 0      ? "dev"
+									  : "restart-guard"};
+	char other[OPTIONS_NAME_MAX];
+	bool fits = !options->allow_replicas && options->dev == 0 && options->restart_guard != OPTIONS_GUARD_OFF;
+	if (!options->durable_masters || fits)
+		return true;
+	size_t blamed = config_find_blamed(reader, names, 2, other);
+	return options_blame(reader, names[blamed], "cannot be used together with %s", other);
+}
+
 /* The TLS options fit together; addresses without a scheme get theirs. */
 static bool config_check_tls(struct options_reader *reader, struct options *options)
 {
@@ -216,7 +230,8 @@ bool config_load(int argc, char *argv[], char *const environment[], struct optio
 		return true;
 	}
 	if (!config_check_masters(&reader, &options) || !config_check_orders(&reader, &options) ||
-	    !config_check_drift(&reader, &options) || !config_check_tls(&reader, &options))
+	    !config_check_drift(&reader, &options) || !config_check_durable(&reader, &options) ||
+	    !config_check_tls(&reader, &options))
 		return false;
 	if (options.dev > 0 && options_origin(&reader, "master-timeout-ms") == OPTIONS_FROM_DEFAULT)
 		options.master_timeout_ms = DEV_MASTER_TIMEOUT_MS;

@@ -40,7 +40,7 @@ struct options {
 	uint32_t drift_ms;
 	uint32_t restart_guard; /* enum options_guard */
 	uint32_t bootstrap;     /* 0 or 1 */
-	uint32_t allow_replicas;
+	uint32_t allow_replicas, durable_masters;
 	uint32_t workers;
 	uint32_t max_connections;    /* over all workers */
 	uint32_t request_timeout_ms; /* for receiving a request, and for sending its answer */

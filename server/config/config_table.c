@@ -189,6 +189,7 @@ static const struct options_entry config_entries[] = {
 	{CHOICE("restart-guard", "WHEN", restart_guard, "on", config_guards)},
 	{SWITCH("bootstrap", bootstrap)},
 	{SWITCH("allow-replicas", allow_replicas)},
+	{SWITCH("durable-masters", durable_masters)},
 	{NUMBER("workers", workers, 1, 64, "1")},
 	{NUMBER("max-connections", max_connections, 1, 1000000, "10000")},
 	{TIME("request-timeout-ms", request_timeout_ms, 100, 3600000, "10000")},

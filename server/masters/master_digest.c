@@ -1,5 +1,7 @@
 /* The digest in the hash of a master: on what all redlockd over the same masters must agree. It is a number that people
- * can be told of: 16 bits of the layout, 16 of the number of masters, 32 of the number of fence buckets. */
+ * can be told of: 16 bits of the layout, 16 of the number of masters, 32 of the number of fence buckets. The highest
+ * bit of the number of masters is set with --durable-masters: under an epoch in such a hash, each redlockd has checked
+ * the settings of the master before it counted a vote. */
 #include <assert.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -10,20 +12,22 @@
  * (test_layout.py): redlockd of several layouts do not run over the same masters. */
 enum { LAYOUT = 3 };
 
-uint64_t master_digest_of(size_t masters)
+#define DURABLE (UINT64_C(1) << 47)
+
+uint64_t master_digest_of(size_t masters, bool durable)
 {
 	assert(masters >= 1 && masters <= OPTIONS_MASTERS_MAX);
-	return (uint64_t)LAYOUT << 48 | (uint64_t)masters << 32 | MASTER_FENCE_BUCKETS;
+	return (uint64_t)LAYOUT << 48 | (durable ? DURABLE : 0) | (uint64_t)masters << 32 | MASTER_FENCE_BUCKETS;
 }
 
 static void describe(uint64_t digest, char ret_text[MASTER_DIGEST_TEXT])
 {
-	uint64_t masters = digest >> 32 & 0xffff;
+	uint64_t masters = (digest & ~DURABLE) >> 32 & 0xffff;
 	if (digest == 0) /* layouts 1 and 2 wrote none beside the marker of a new master */
 		snprintf(ret_text, MASTER_DIGEST_TEXT, "a layout before 3");
 	else
-		snprintf(ret_text, MASTER_DIGEST_TEXT, "layout %" PRIu64 " for %" PRIu64 " master%s", digest >> 48,
-			 masters, masters == 1 ? "" : "s");
+		snprintf(ret_text, MASTER_DIGEST_TEXT, "layout %" PRIu64 " for %" PRIu64 " %smaster%s", digest >> 48,
+			 masters, digest & DURABLE ? "durable " : "", masters == 1 ? "" : "s");
 }
 
 static const char *describe_end(const struct guard *guard, unsigned i)

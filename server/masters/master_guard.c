@@ -33,7 +33,8 @@ void master_guard_init(struct masters *masters)
 		.timeout_us = options->master_timeout_ms * UINT64_C(1000),
 		.whole = options->restart_guard == OPTIONS_GUARD_WHOLE,
 		.slices = MASTER_FENCE_BUCKETS / SLICE,
-		.digest = master_digest_of(masters->count),
+		.durable = options->durable_masters,
+		.digest = master_digest_of(masters->count, options->durable_masters),
 		.bootstrap = options->bootstrap || options->dev,
 		.seed = random_number(),
 	};
@@ -202,17 +203,23 @@ static __attribute__((format(printf, 4, 5))) void send(struct master *master, en
 	master_command_send(master, on_answer, answer, argv);
 }
 
-void master_guard_read(struct master *master)
+/* In the time of this master: an epoch that it gets later would surprise others that have decided without it. */
+static uint64_t epoch_deadline_us(const struct master *master)
 {
-	uint64_t digest = master->all->guard.params.digest, longest_ms = guard_longest_us(&master->all->guard) / 1000,
-		 timeout_ms = master->all->options->master_timeout_ms;
-	int known = master->evicted_known;
+	uint64_t until_us = clock_now_us() + MASTER_HANDSHAKE_MS * UINT64_C(1000);
+	return guard_master_time_us(&master->all->guard, (unsigned)master->index, until_us);
+}
+
+void master_guard_read(struct master *master, uint64_t kept_epoch)
+{
+	const struct guard *guard = &master->all->guard;
+	char evicted[24] = "";
 	if (master->info.run_id[0])
-		send(master, REDLOCK_SCRIPT_EPOCH, GUARD_EPOCH, HEX DECIMAL DECIMAL "%d\n" DECIMAL, digest, longest_ms,
-		     master->info.evicted, known, timeout_ms);
-	else
-		send(master, REDLOCK_SCRIPT_EPOCH, GUARD_EPOCH, HEX DECIMAL "\n%d\n" DECIMAL, digest, longest_ms, known,
-		     timeout_ms);
+		snprintf(evicted, sizeof evicted, "%" PRIu64, master->info.evicted);
+	send(master, REDLOCK_SCRIPT_EPOCH, GUARD_EPOCH, HEX DECIMAL "%s\n%d\n" DECIMAL "%s\n" EPOCH DECIMAL,
+	     guard->params.digest, guard_longest_us(guard) / 1000, evicted, master->evicted_known,
+	     (uint64_t)master->all->options->master_timeout_ms, master->info.run_id, EPOCH_OF(kept_epoch),
+	     epoch_deadline_us(master));
 }
 
 static void send_quarantine(struct master *master, const struct guard_action *action)
@@ -233,18 +240,16 @@ static void send_survey(struct master *master, const struct guard_action *action
 static void send_write_epoch(struct master *master, const struct guard_action *action)
 {
 	const struct masters *masters = master->all;
-	uint64_t until_us = clock_now_us() + MASTER_HANDSHAKE_MS * UINT64_C(1000);
 	send(master, REDLOCK_SCRIPT_EPOCH_WRITE, GUARD_EPOCH_WRITTEN,
 	     HEX "%s\n" HEX HEX DECIMAL DECIMAL "%d\n" DECIMAL DECIMAL, action->marker, master->info.run_id,
 	     action->cluster, masters->guard.params.digest, action->ttl_us / 1000, action->fence, action->clocked,
-	     (uint64_t)masters->options->master_timeout_ms,
-	     guard_master_time_us(&masters->guard, (unsigned)master->index, until_us));
+	     (uint64_t)masters->options->master_timeout_ms, epoch_deadline_us(master));
 }
 
 static void send_action(struct master *master, const struct guard_action *action)
 {
 	switch (action->kind) {
-	case GUARD_READ: master_guard_read(master); break;
+	case GUARD_READ: master_guard_read(master, action->epoch); break;
 	case GUARD_QUARANTINE: send_quarantine(master, action); break;
 	case GUARD_SURVEY: send_survey(master, action); break;
 	case GUARD_WRITE_EPOCH: send_write_epoch(master, action); break;
@@ -293,7 +298,8 @@ void master_guard_notify(struct master *master, enum guard_event_kind kind)
 {
 	struct masters *masters = master->all;
 	struct guard_event event = {.kind = kind, .master = (uint8_t)master->index, .now_us = clock_now_us()};
-	assert(kind == GUARD_CONNECTED || kind == GUARD_LOST || kind == GUARD_DROPPED_KEYS || kind == GUARD_UNUSABLE);
+	assert(kind == GUARD_CONNECTED || kind == GUARD_LOST || kind == GUARD_DROPPED_KEYS || kind == GUARD_WEAKENED ||
+	       kind == GUARD_UNUSABLE);
 	if (!master_guard_is_on(masters))
 		return;
 	if (kind == GUARD_CONNECTED) {
@@ -318,7 +324,7 @@ void master_guard_exclude(struct master *master, bool excluded)
 		if (master_guard_is_on(master->all))
 			dispatch(master->all);
 		else
-			master_guard_read(master); /* for the clock alone */
+			master_guard_read(master, 0); /* for the clock alone */
 	}
 }
 

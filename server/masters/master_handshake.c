@@ -4,6 +4,7 @@
  *               but that of SETNAME closes the connection and becomes the reason in /masters.
  *   heartbeat   INFO and the guard's epoch.lua once a second, so that a master that hangs, changes its role or its
  *               settings is found also while there are no requests.
+ *               With --durable-masters CONFIG GET, too, before INFO: master_durable.c.
  *   evaluation  a replica, a Redis older than 6.2 and a second address of one server may not vote; settings that may
  *               drop keys are warned of. */
 #include <assert.h>
@@ -72,15 +73,19 @@ static void evaluate_settings(struct master *master)
 	else if (info->replicas > 0 && !master->all->options->allow_replicas)
 		quarantine(master, QUARANTINE_REPLICAS_ATTACHED,
 			   "one that takes over has not seen the last locks; see --allow-replicas", "");
+	else if (master->durable.fault[0])
+		quarantine(master, QUARANTINE_NOT_DURABLE, "", master->durable.fault);
 }
 
 static void evaluate_vote(struct master *master)
 {
 	master->quarantine_reason[0] = '\0';
 	bool excluded = evaluate_kind(master);
+	master_durable_evaluate(master);
 	if (!excluded)
 		evaluate_settings(master);
 	master_guard_exclude(master, excluded);
+	master_durable_report(master);
 }
 
 static void add_warning(struct master *master, const char *warning)
@@ -222,6 +227,7 @@ static void on_last_step(struct master *master, unsigned command, const redisRep
 	master->up_us = clock_now_us();
 	master->evicted_known = false;
 	master->member = MEMBER_UNKNOWN;
+	master_durable_begin(master);
 	evaluate(master);
 	if (!master_is_member(master))
 		master_guard_inspect_hash(master);
@@ -247,6 +253,7 @@ void master_handshake_start(struct master *master)
 	if (address->db != 0)
 		send(master, MASTER_COMMAND_SELECT, (const char *[]){"SELECT", db, NULL});
 	send(master, MASTER_COMMAND_COUNT, (const char *[]){"CLIENT", "SETNAME", "redlockd", NULL});
+	master_durable_ask(master);
 	send(master, MASTER_COMMAND_INFO, (const char *[]){"INFO", NULL});
 	send(master, MASTER_COMMAND_CLIENT_ID, (const char *[]){"CLIENT", "ID", NULL});
 	for (enum redlock_script script = REDLOCK_SCRIPT_ACQUIRE; script <= REDLOCK_SCRIPT_INSPECT; script++)
@@ -296,8 +303,9 @@ void master_handshake_tick(struct master *master)
 	assert(master->link.state == LINK_UP);
 	if (master->heartbeat == HEARTBEAT_RESTING) {
 		master->heartbeat = HEARTBEAT_OUT;
+		master_durable_ask(master);
 		master_command_send(master, on_heartbeat, 0, (const char *[]){"INFO", NULL});
-		master_guard_read(master);
+		master_guard_read(master, 0);
 		master_link_set_timer(&master->link, timeout_ms + 1);
 		return;
 	}

@@ -4,6 +4,7 @@
  *   master_handshake.c                                what comes first on a connection, the heartbeat
  *   master_check.c                                    can the master do all that locks need?
  *   master_notification.c       master_pending.c      waiters are notified; releases are repeated
+ *                               master_durable.c      --durable-masters: the settings
  *                               master_guard.c        the guard at work: its scripts, epoch and deadline of commands
  *   master_command.c                                  commands under way, hung masters
  *   master_state.c                                    may it vote, and why not; what is shown
@@ -168,6 +169,8 @@ struct master_info {
 	char run_id[48], version[32], valkey[32], role[16], mode[16], policy[32];
 	char product[40]; /* the version, for people: Valkey has one of its own beside that of the Redis it replaces */
 	uint64_t maxmemory, used_memory, evicted, replicas, loading, cluster;
+	char aof_write[12], second_replid[48];
+	uint64_t aof, aof_rewriting, aof_scheduled;
 };
 
 struct master {
@@ -209,6 +212,16 @@ struct master {
 	uint64_t clocked_us;          /* when its floor was made of clocks, in its own time; 0: never */
 	uint64_t clock_back_until_us; /* its clock went back: until then its locks last longer */
 	struct master_digits epoch_sent, deadline_sent; /* in the last command */
+
+	/* master_durable.c; of this connection */
+	struct {
+		/* as CONFIG GET shows them; "": it did not */
+		char appendonly[8], appendfsync[16], on_rewrite[8];
+		char refused[MASTER_WORDS_MAX];    /* the error of CONFIG GET; "": none */
+		char fault[MASTER_WORDS_MAX + 40]; /* why it may not vote; "": it may */
+		bool weak, told;                   /* what it answers may be lost; the guard has been told */
+		bool written;                      /* all that it has in memory is in its append-only file */
+	} durable;
 
 	/* master_check.c; of this connection */
 	struct {
@@ -371,7 +384,8 @@ static inline bool master_guard_is_on(const struct masters *masters)
 void master_guard_init(struct masters *masters);
 void master_guard_notify(struct master *master, enum guard_event_kind kind);
 void master_guard_exclude(struct master *master, bool excluded);
-void master_guard_read(struct master *master);
+/* kept_epoch: it has restarted and keeps this one; 0: none. */
+void master_guard_read(struct master *master, uint64_t kept_epoch);
 /* What a reply is worth: its TIME, its epoch. May turn its vote into FAILED. */
 void master_guard_evaluate_reply(struct master *master, const struct master_command *done, uint64_t now_us,
 				 struct master_reply *reply);
@@ -379,6 +393,17 @@ void master_guard_evaluate_reply(struct master *master, const struct master_comm
 void master_guard_note_refusal(struct master *master, enum master_error error);
 /* --bootstrap: it cannot vote, or refuses the guard's script: does its hash show an epoch? */
 void master_guard_inspect_hash(struct master *master);
+
+/* ---- master_durable.c ---- */
+
+/* A new connection, after its handshake. */
+void master_durable_begin(struct master *master);
+/* CONFIG GET: its answer comes before that to a command that is sent later. */
+void master_durable_ask(struct master *master);
+/* Writes the fault that the last answers to CONFIG GET and INFO show. */
+void master_durable_evaluate(struct master *master);
+/* Reports a new weakness to the guard, which knows the connection. */
+void master_durable_report(struct master *master);
 
 /* ---- master_pending.c ---- */
 
@@ -412,7 +437,7 @@ void master_check_write(const struct master *master, char ret_reason[STATUS_REAS
 
 enum { MASTER_DIGEST_TEXT = 80 };
 
-uint64_t master_digest_of(size_t masters);
+uint64_t master_digest_of(size_t masters, bool durable);
 /* Why a master with the reason OTHER_DIGEST has no vote: names its layout and ours. */
 void master_digest_describe(const struct master *master, char ret_reason[STATUS_REASON_MAX]);
 

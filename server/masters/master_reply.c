@@ -358,12 +358,23 @@ static const struct {
 	const char *name;
 	size_t offset, size;
 } info_fields[] = {
-	{"run_id", FIELD(run_id)},         {"redis_version", FIELD(version)},
-	{"valkey_version", FIELD(valkey)}, {"role", FIELD(role)},
-	{"redis_mode", FIELD(mode)},       {"maxmemory_policy", FIELD(policy)},
-	{"maxmemory", FIELD(maxmemory)},   {"used_memory", FIELD(used_memory)},
-	{"evicted_keys", FIELD(evicted)},  {"connected_slaves", FIELD(replicas)},
-	{"loading", FIELD(loading)},       {"cluster_enabled", FIELD(cluster)},
+	{"run_id", FIELD(run_id)},
+	{"redis_version", FIELD(version)},
+	{"valkey_version", FIELD(valkey)},
+	{"role", FIELD(role)},
+	{"redis_mode", FIELD(mode)},
+	{"maxmemory_policy", FIELD(policy)},
+	{"maxmemory", FIELD(maxmemory)},
+	{"used_memory", FIELD(used_memory)},
+	{"evicted_keys", FIELD(evicted)},
+	{"connected_slaves", FIELD(replicas)},
+	{"loading", FIELD(loading)},
+	{"cluster_enabled", FIELD(cluster)},
+	{"aof_enabled", FIELD(aof)},
+	{"aof_rewrite_in_progress", FIELD(aof_rewriting)},
+	{"aof_rewrite_scheduled", FIELD(aof_scheduled)},
+	{"aof_last_write_status", FIELD(aof_write)},
+	{"master_replid2", FIELD(second_replid)},
 };
 
 enum { INFO_FIELDS = sizeof info_fields / sizeof *info_fields };

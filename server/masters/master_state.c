@@ -101,6 +101,7 @@ static const char *words_for(enum guard_reason reason)
 	case GUARD_BAD_EPOCH: return "its epoch is gone or another one; it may have forgotten locks";
 	case GUARD_CLOCK_FORWARD: return "its clock jumped forward, so locks may have run out early";
 	case GUARD_EVICTED: return "it dropped keys to save memory";
+	case GUARD_NOT_DURABLE: return "its settings or a replica did not let it keep what it answered";
 	case GUARD_ROLLED_BACK: return "an older image of it was put back, or it was replaced and is back";
 	case GUARD_OTHER_CLUSTER: return "its epoch is for another cluster of redlockd";
 	case GUARD_OTHER_DIGEST: /* master_digest_describe() */

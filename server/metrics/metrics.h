@@ -137,6 +137,7 @@ const char *master_command_name(enum master_command_kind command);
 /* Why a master may not vote. The first ones are those of enum guard_reason. */
 enum quarantine_reason {
 	QUARANTINE_NONE,
+	QUARANTINE_NOT_DURABLE = GUARD_NOT_DURABLE,
 	QUARANTINE_RECOVERY = GUARD_OTHER_CLUSTER + 1, /* the wait is over, fences of others are missing */
 	QUARANTINE_REPLICA,
 	QUARANTINE_VERSION,

@@ -133,6 +133,8 @@ static void random_guard(struct model_command *command, unsigned kind, uint64_t 
 	command->clocked = chance(random, 40);
 	command->deadline_us = random_deadline(random, now_us);
 	command->fence = chance(random, 10) ? 0 : random_fence(random, model_number(master, 0), now_us);
+	if (kind == COMPARE_EPOCH)
+		command->run_id = like(random, master->run_id, RUN_IDS);
 	if (kind == COMPARE_QUARANTINE)
 		command->epoch = chance(random, 70) ? master->epoch : compare_random(random, EPOCHS + 1);
 	else

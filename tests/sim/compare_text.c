@@ -161,7 +161,7 @@ static const struct {
 	[COMPARE_EXTEND] = {"extend", "eDtlnbU"},
 	[COMPARE_RELEASE] = {"release", "etq"},
 	[COMPARE_INSPECT] = {"inspect", "elM"},
-	[COMPARE_EPOCH] = {"epoch", "dlvpO"},
+	[COMPARE_EPOCH] = {"epoch", "dlvpOreD"},
 	[COMPARE_QUARANTINE] = {"quarantine", "emrkldW"},
 	[COMPARE_FENCES] = {"fences", "ebB"},
 	[COMPARE_WRITE_EPOCH] = {"epoch_write", "mrcdlfuOD"},

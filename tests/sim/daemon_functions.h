@@ -118,6 +118,8 @@ void token_write(uint64_t token, char ret_token[RANDOM_TOKEN_LEN]);
 void node_init(struct world *world, unsigned node);
 void node_commands(struct world *world, struct transport_connection *connection, uint16_t slot);
 void node_crash(struct world *world, unsigned node, unsigned memory); /* 0: none; 1: all; 2: but for the last writes */
+/* True if each redlockd that may let a durable master keep its epoch has seen a later heartbeat than its image has. */
+bool node_is_found_older(const struct world *world, unsigned index);
 void node_start(struct world *world, unsigned node);
 void node_roll_back(struct world *world, unsigned node, bool clock_too);
 void node_snapshot(struct world *world, unsigned node);
@@ -166,7 +168,7 @@ bool clients_busy(const struct world *world);
 
 /* ---- daemon_shape.c, daemon_fault.c ---- */
 
-void config_random(struct world *world, bool is_rolling);
+void config_random(struct world *world, bool is_rolling, bool is_durable);
 /* daemon_run.c: all masters vote at each redlockd. */
 bool is_recovered(const struct world *world);
 /* True: the history is of PROFILE_ROLLING, and was looked after. */

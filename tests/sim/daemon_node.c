@@ -345,6 +345,19 @@ void node_forget(struct world *world, unsigned index)
 	world->nodes[index].told_ttl_us = 0;
 }
 
+bool node_is_found_older(const struct world *world, unsigned index)
+{
+	const struct node *node = &world->nodes[index];
+	for (unsigned p = 0; p < world->config.procs; p++) {
+		const struct link *link = &world->procs[p].links[index];
+		bool knows = link->seen_run_id == node->model.server_run_id &&
+			     link->seen_beat > node->images[node->newer].beat;
+		if (world->procs[p].up && link->seen_run_id != 0 && !knows)
+			return false;
+	}
+	return true;
+}
+
 void node_crash(struct world *world, unsigned index, unsigned memory)
 {
 	struct node *node = &world->nodes[index];

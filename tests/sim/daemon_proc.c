@@ -155,6 +155,7 @@ static void set_options(struct world *world, struct proc *proc, bool bootstrap)
 	options->min_ttl_ms = 1;
 	options->max_ttl_ms = other ? bounds_ms[below(world, 2)] : (uint32_t)(config->max_ttl_us / MS);
 	options->restart_guard = OPTIONS_GUARD_ON;
+	options->durable_masters = config->durable;
 	options->max_hold_ms = config->max_hold_ms;
 	options->max_wait_ms = 60000;
 	options->max_waiters = options->max_waiters_per_resource = 10000;

@@ -287,7 +287,7 @@ static redisReply *guard_script(const struct command *command)
 
 static redisReply *info(const struct command *command)
 {
-	char lines[400] = "redis_version:7.0.15\r\nrun_id:", *at = lines + strlen(lines);
+	char lines[600] = "redis_version:7.0.15\r\nrun_id:", *at = lines + strlen(lines);
 	write_hex(at, command->run_id);
 	at = stpcpy(at + 16, "000000000000000000000000\r\nrole:master\r\nmaxmemory:");
 	at = stpcpy(at,
@@ -296,8 +296,20 @@ static redisReply *info(const struct command *command)
 	at += text_decimal(command->evicted, at);
 	at = stpcpy(at, "\r\nconnected_slaves:0\r\nloading:0\r\ncluster_enabled:0\r\nuptime_in_seconds:");
 	at += text_decimal(command->uptime_s, at);
-	at = stpcpy(at, "\r\n");
+	at = stpcpy(at, "\r\naof_enabled:1\r\naof_rewrite_in_progress:0\r\naof_rewrite_scheduled:0\r\n"
+			"aof_last_write_status:ok\r\nmaster_replid2:0000000000000000000000000000000000000000\r\n");
 	return bytes(REDIS_REPLY_STRING, lines, (size_t)(at - lines));
+}
+
+static redisReply *settings(void)
+{
+	static const char *const words[] = {"appendonly", "yes", "appendfsync", "always", "no-appendfsync-on-rewrite",
+					    "no"};
+	enum { COUNT = sizeof words / sizeof *words };
+	redisReply *elements[COUNT];
+	for (size_t i = 0; i < COUNT; i++)
+		elements[i] = string(REDIS_REPLY_STRING, words[i]);
+	return array(COUNT, elements);
 }
 
 /* The names of the keys that were there: bits of `code`. */
@@ -340,6 +352,7 @@ const redisReply *reply_make(const struct command *command)
 	case COMMAND_OK:
 	case COMMAND_LOAD: return string(REDIS_REPLY_STATUS, "OK");
 	case COMMAND_INFO: return info(command);
+	case COMMAND_CONFIG: return settings();
 	case COMMAND_CLIENT_ID: return number(command->client_id);
 	case COMMAND_NUMBER: return number(command->code);
 	case COMMAND_ERROR: return string(REDIS_REPLY_ERROR, command->text);

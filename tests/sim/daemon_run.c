@@ -19,7 +19,10 @@ enum {
 	OPERATIONS_MIN = 200,
 	MORE_US = 250000
 };
-enum { ROLLING_EVERY = 29 }; /* one history of so many is of PROFILE_ROLLING */
+enum {
+	ROLLING_EVERY = 29, /* one history of so many is of PROFILE_ROLLING */
+	DURABLE_EVERY = 7   /* … has durable masters */
+};
 enum { SERVING_US = 3000000, SERVING_STEP_US = 200000 };
 
 /* From the healing on, beyond the longest lease + its drift + 2 s: a connection is tried again within 1 s, or the
@@ -83,7 +86,7 @@ static void init(struct world *world, uint64_t seed, struct figures *figures)
 		world->calls[i].used = false;
 	queue_init(world);
 	check_init(world);
-	config_random(world, seed % ROLLING_EVERY == 0);
+	config_random(world, seed % ROLLING_EVERY == 0, seed % DURABLE_EVERY == 0);
 	order_init(world);
 	for (unsigned i = 0; i < world->config.nodes; i++) {
 		node_init(world, i);

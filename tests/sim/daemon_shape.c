@@ -230,7 +230,16 @@ static void (*const makers[PROFILES + 1])(struct world *world, struct config *co
 	[PROFILE_TABLE] = make_table, [PROFILE_MEMORY] = make_memory, [PROFILE_ROLLING] = make_rolling,
 };
 
-void config_random(struct world *world, bool is_rolling)
+/* They crash, and come back with all that they had, without anything, or as an older image. */
+static void make_durable(struct config *config)
+{
+	config->durable = true;
+	config->faults &= ~FAULT(ROLL_BACK);
+	if (config->profile == PROFILE_ANY || config->profile == PROFILE_MEMORY)
+		config->faults |= FAULT(CRASH_KEPT) | FAULT(ALL_CRASH);
+}
+
+void config_random(struct world *world, bool is_rolling, bool is_durable)
 {
 	struct config *config = &world->config;
 	memset(config, 0, sizeof *config);
@@ -262,6 +271,8 @@ void config_random(struct world *world, bool is_rolling)
 		config->max_hold_ms = 0;
 		config->operators = config->unlike = false;
 	}
+	if (is_durable)
+		make_durable(config);
 }
 
 /* As `redlockctl health --restart-safe` says it: all masters vote, and no lease that was extended lacks a vote. */

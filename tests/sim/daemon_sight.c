@@ -68,7 +68,8 @@ static void note_script(struct world *world, unsigned proc, unsigned index, cons
 	if (!guarded(world, proc, index)->has_clock)
 		link->clock_since = world->now;
 	if (command->kind == COMMAND_EPOCH) {
-		if (command->answer.beat <= link->seen_beat)
+		bool counted = command->answer.epoch == 0 || command->answer.run_id == link->seen_run_id;
+		if (command->answer.beat < link->seen_beat + counted)
 			link->saw_rolled = world->now;
 		link->seen_beat = command->answer.beat;
 	}

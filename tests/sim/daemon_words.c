@@ -261,6 +261,9 @@ static void parse_guard_script(struct command *command, const struct transport_c
 		request->evicted = argv[2].len > 0 ? (uint32_t)field_decimal(&argv[2]) + 1 : 0;
 		request->compared = argv[3].bytes[0] == '1';
 		request->timeout_ms = (uint32_t)field_decimal(&argv[4]);
+		request->run_id = field_hex(&argv[5]);
+		request->epoch = argv[6].len > 0 ? field_hex(&argv[6]) : 0;
+		request->deadline_us = field_decimal(&argv[7]);
 		break;
 	case REDLOCK_SCRIPT_QUARANTINE:
 		request->epoch = argv[0].len > 0 ? field_hex(&argv[0]) : 0;
@@ -441,6 +444,8 @@ struct command *words_parse(struct world *world, const struct transport_connecti
 		parse_set(command, count, words);
 	} else if (is(&words[0], "INFO")) {
 		command->kind = COMMAND_INFO;
+	} else if (is(&words[0], "CONFIG")) {
+		command->kind = COMMAND_CONFIG;
 	} else if (is(&words[0], "CLIENT") && is(&words[1], "ID")) {
 		command->kind = COMMAND_CLIENT_ID;
 	} else if (is(&words[0], "SCRIPT")) {

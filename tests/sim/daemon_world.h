@@ -100,6 +100,7 @@ enum command_kind {
 	COMMAND_EPOCH = REDLOCK_SCRIPT_EPOCH,
 	COMMAND_INFO = SCRIPTS_COUNT,
 	COMMAND_CLIENT_ID,
+	COMMAND_CONFIG, /* GET, of a durable master */
 	COMMAND_LOAD,   /* of a script: `script` */
 	COMMAND_NUMBER, /* is answered with `code` */
 	COMMAND_ERROR,  /* is answered with `text` */
@@ -120,8 +121,7 @@ struct command {
 	uint32_t number;             /* of its connection */
 	const char *text;            /* ERROR */
 	int code;
-	/* true time: when it was carried out; when at the latest it should be, 0: no matter */
-	uint64_t run_at, latest;
+	uint64_t run_at, latest; /* true time: carried out; at the latest it should be, 0: no matter */
 	/* INFO, CLIENT ID */
 	uint64_t run_id, uptime_s;
 	uint32_t client_id, evicted;
@@ -359,7 +359,7 @@ struct config {
 	uint8_t victims;                        /* the first so many masters are what faults of masters hit */
 	uint64_t max_ttl_us, timeout_us, margin_us;
 	/* unlike: each redlockd has another --max-ttl-ms, and a new one each time that it starts */
-	bool bootstrap, unlike;
+	bool bootstrap, unlike, durable;
 	uint32_t tries, retry_min_us, retry_max_us;
 	uint32_t delay_us, jitter_us, straggler; /* the network: least, spread, one of `straggler` is late */
 	uint32_t straggler_us;

@@ -29,8 +29,15 @@ static void count_heartbeat(struct model_master *master, const struct model_comm
 	if (command->evicted != 0 && (command->compared || master->evicted == 0))
 		/* redis.call('HSET', KEYS[1], 'evicted', ARGV[3]) */
 		master->evicted = command->evicted;
-	/* reply[3] = redis.call('HINCRBY', KEYS[1], 'beat', 1) */
-	master->beat++;
+	/* if seen[1] and seen[1] == ARGV[7] and now_us <= tonumber(ARGV[8]) then */
+	if (master->epoch != 0 && master->epoch == command->epoch && master->now_us <= command->deadline_us)
+		/* redis.call('HSET', KEYS[1], 'run_id', ARGV[6])
+		 * seen[2] = ARGV[6] */
+		master->run_id = command->run_id;
+	/* if not seen[1] or seen[2] == ARGV[6] then
+	 *	reply[3] = redis.call('HINCRBY', KEYS[1], 'beat', 1) */
+	if (master->epoch == 0 || master->run_id == command->run_id)
+		master->beat++;
 }
 
 void model_epoch(struct model_master *master, const struct model_command *command, struct model_reply *ret_reply)

@@ -159,11 +159,12 @@ struct model_command {
 	uint64_t noted;             /* acquire: the value's key; extend: with the fence it is noted; 0: none */
 	/* acquire: the guess; raise: the number; extend with a key: of the lease; write its epoch: the floor */
 	uint64_t fence;
-	uint64_t epoch;       /* lock scripts: it or ANY; quarantine: as read, or 0; fences: it or a marker */
-	uint64_t deadline_us; /* acquire, raise, extend, write its epoch: in the master's own time */
+	/* lock scripts: it or ANY; quarantine: as read, or 0; fences: it or a marker; epoch: that it keeps, or 0 */
+	uint64_t epoch;
+	uint64_t deadline_us; /* acquire, raise, extend, epoch, write its epoch: in the master's own time */
 	uint64_t until_s;     /* acquire, extend: 0: left out */
 	uint64_t marker;      /* quarantine, write its epoch */
-	uint64_t run_id;      /* quarantine, write its epoch */
+	uint64_t run_id;      /* epoch, quarantine, write its epoch */
 	uint64_t cluster;     /* write its epoch */
 	uint64_t digest;      /* epoch, quarantine, write its epoch */
 	uint64_t taken;       /* quarantine: with takes_over the digest of the hash that it replaces, 0: it has none */

@@ -303,8 +303,8 @@ END_TEST
 
 START_TEST(test_reason_names)
 {
-	static const char *const names[] = {"",        "no-epoch",    "restarted", "bad-epoch", "clock-forward",
-					    "evicted", "rolled-back", "digest",    "cluster"};
+	static const char *const names[] = {"",        "no-epoch",    "restarted",   "bad-epoch", "clock-forward",
+					    "evicted", "rolled-back", "not-durable", "digest",    "cluster"};
 	for (unsigned i = 0; i < sizeof names / sizeof *names; i++)
 		ck_assert_str_eq(guard_reason_name((enum guard_reason)i), names[i]);
 }

@@ -156,10 +156,10 @@ END_TEST
 /* The names in the documentation and in alerts. */
 START_TEST(reasons_of_quarantines_have_their_names)
 {
-	static const char *const names[] = {"no-epoch",       "restarted",        "bad-epoch",        "clock-forward",
-					    "evicted",        "rolled-back",      "digest",           "cluster",
-					    "fence-recovery", "replica",          "version",          "redis-cluster",
-					    "duplicate",      "maxmemory-policy", "replicas-attached"};
+	static const char *const names[] = {"no-epoch",      "restarted",      "bad-epoch",        "clock-forward",
+					    "evicted",       "rolled-back",    "not-durable",      "digest",
+					    "cluster",       "fence-recovery", "replica",          "version",
+					    "redis-cluster", "duplicate",      "maxmemory-policy", "replicas-attached"};
 	char line[120];
 
 	ck_assert_uint_eq(sizeof(names) / sizeof(names[0]), QUARANTINE_REASON_COUNT - 1);

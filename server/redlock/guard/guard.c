@@ -2,7 +2,7 @@
  *
  * guard_state.c has the states, guard_clock.c the clock of a master, guard_cluster.c the cluster that it belongs to,
  * guard_other.c masters of another version, guard_recovery.c what a quarantined master must know before it votes
- * again. */
+ * again, guard_durable.c durable masters that restart. */
 #include "guard.h"
 
 #include <assert.h>
@@ -71,13 +71,13 @@ static void note_epoch(struct guard_master *master, uint64_t epoch)
 }
 
 /* Decides by the epoch that was read from the master. */
-static void evaluate_epoch(struct guard_master *master, const struct guard_event *event)
+static void evaluate_epoch(const struct guard *guard, struct guard_master *master, const struct guard_event *event)
 {
 	assert(master->busy != GUARD_QUARANTINE);
 	assert(master->busy != GUARD_WRITE_EPOCH);
 	assert(master->state != GUARD_ABSENT);
 	assert(master->state != GUARD_WRITING_EPOCH);
-	bool was_voting = master->state == GUARD_VOTING;
+	bool was_voting = master->state == GUARD_VOTING, keeps = guard_durable_compare(guard, master, event);
 	bool fits = event->epoch != 0 && event->epoch_run_id == master->run_id;
 	bool refuted = event->epoch != 0 && (event->epoch == master->gone_epoch ||
 					     (master->state == GUARD_ASKING && event->epoch == master->epoch));
@@ -87,6 +87,10 @@ static void evaluate_epoch(struct guard_master *master, const struct guard_event
 		guard_state_quarantine_found(master, event->now_us);
 	else if (fits)
 		guard_state_vote(master, event->epoch);
+	else if (keeps)
+		master->keeps = true;
+	else if (guard_durable_waits(guard, master, event))
+		master->busy = GUARD_HELD_BACK;
 	else if (event->epoch == 0 && event->marker != 0 && event->marker_run_id == master->run_id)
 		follow_marker(master, event);
 	else
@@ -164,7 +168,7 @@ static void handle_connected(struct guard *guard, struct guard_master *master, c
 	master->slice = 0;
 	guard_state_end_connection(master);
 	master->unusable = false;
-	master->heard_us = event->now_us;
+	master->heard_us = master->connected_us = event->now_us;
 	assert(!guard_state_is_quarantined(master));
 	assert(master->epoch == 0);
 }
@@ -187,8 +191,9 @@ static void note_heartbeat(struct guard *guard, struct guard_master *master, con
 {
 	assert(!guard_other_wrote(guard, event));
 	assert(master->heard_us == event->now_us);
-	if (event->beat <= master->beat &&
-	    event->cluster != 0) /* without a cluster the hash is new and counts from 1 */
+	/* Without a cluster the hash is new and counts from 1. Under the epoch of another server none is counted. */
+	bool counted = event->epoch == 0 || event->epoch_run_id == master->run_id;
+	if (event->beat < master->beat + counted && event->cluster != 0)
 		master->found = GUARD_ROLLED_BACK;
 	master->beat = event->beat;
 	note_ttl(master, event);
@@ -221,7 +226,7 @@ static void handle_epoch(struct guard *guard, struct guard_master *master, const
 	if (other)
 		guard_other_note(master, event);
 	else
-		evaluate_epoch(master, event);
+		evaluate_epoch(guard, master, event);
 	guard_cluster_check(guard, event->now_us);
 	/* What the master notes about the leases of another cluster must not reach ours through guard_longest_us(). */
 	if (master->state == GUARD_REJECTED)
@@ -288,6 +293,8 @@ static void handle_mismatch(struct guard_master *master, const struct guard_even
 static void handle_lost(struct guard_master *master)
 {
 	assert(master->seen);
+	if (master->state == GUARD_VOTING)
+		guard_durable_note_last(master);
 	guard_state_set(master, GUARD_ABSENT);
 	master->reason = GUARD_NO_REASON;
 	master->busy = GUARD_NOTHING;
@@ -311,6 +318,7 @@ void guard_event(struct guard *guard, const struct guard_event *event)
 	case GUARD_FAILED: handle_failed(master, event->action); break;
 	case GUARD_MISMATCH: handle_mismatch(master, event); break;
 	case GUARD_DROPPED_KEYS: guard_state_note_hazard(master, GUARD_EVICTED, event->now_us); break;
+	case GUARD_WEAKENED: guard_state_note_hazard(master, GUARD_NOT_DURABLE, event->now_us); break;
 	case GUARD_UNUSABLE: master->unusable = true; break;
 	case GUARD_LOST: handle_lost(master); break;
 	}
@@ -355,7 +363,8 @@ void guard_next(struct guard *guard, unsigned i, uint64_t now_us, uint64_t wall_
 		guard_recovery_begin(master, now_us);
 	guard_other_take_over(guard, master);
 	if (master->state == GUARD_ASKING)
-		ret_action->kind = GUARD_READ;
+		*ret_action = (struct guard_action){.kind = GUARD_READ,
+						    .epoch = master->keeps ? master->last.epoch : 0};
 	else if (master->state == GUARD_MARKING)
 		*ret_action = (struct guard_action){.kind = GUARD_QUARANTINE,
 						    .epoch = master->void_epoch,
@@ -417,8 +426,8 @@ bool guard_in_motion(const struct guard *guard, unsigned i)
 
 const char *guard_reason_name(enum guard_reason reason)
 {
-	static const char *const names[] = {"",        "no-epoch",    "restarted", "bad-epoch", "clock-forward",
-					    "evicted", "rolled-back", "digest",    "cluster"};
+	static const char *const names[] = {"",        "no-epoch",    "restarted",   "bad-epoch", "clock-forward",
+					    "evicted", "rolled-back", "not-durable", "digest",    "cluster"};
 	assert((unsigned)reason < sizeof names / sizeof *names);
 	return names[reason];
 }

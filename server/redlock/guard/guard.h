@@ -46,6 +46,7 @@ enum guard_reason {
 	/* its heartbeat or its client ids went backwards: an older image of the machine; or it was replaced and came
 	 * back */
 	GUARD_ROLLED_BACK,
+	GUARD_NOT_DURABLE,  /* durable masters: it may forget what it answered, by its settings or its replicas */
 	GUARD_OTHER_DIGEST, /* REJECTED: another version or number of masters; quarantined if taken over */
 	GUARD_OTHER_CLUSTER /* REJECTED, or quarantined if the other cluster was made at the same time as ours */
 };
@@ -59,6 +60,7 @@ struct guard_params {
 	bool whole;          /* a quarantine always lasts for the longest lease: other libraries give leases, too */
 	uint16_t slices;     /* how many SURVEYs it takes to read all fences of a master; 0: one */
 	uint64_t digest;     /* of what all replicas must agree on; not 0 */
+	bool durable;        /* a master that restarts with all that it answered keeps its epoch */
 	bool bootstrap;      /* the cluster is new if no master has an epoch; hashes of others are taken over */
 	uint64_t seed;       /* for markers and the cluster id: random, different in every process and worker */
 };
@@ -73,13 +75,14 @@ enum guard_event_kind {
 	GUARD_FAILED,        /* `action` failed or could not be sent: tried again after the next heartbeat */
 	GUARD_MISMATCH,      /* a script found another epoch than `epoch`, which it carried */
 	GUARD_DROPPED_KEYS,  /* evicted_keys grew */
+	GUARD_WEAKENED,      /* durable masters: what it answers from now on may be lost */
 	GUARD_UNUSABLE, /* it answers, but cannot be used, and no epoch was seen there; also without a connection */
 	GUARD_LOST      /* the connection is lost */
 };
 
 enum guard_action_kind {
 	GUARD_NOTHING,
-	GUARD_READ,       /* epoch.lua */
+	GUARD_READ,       /* epoch.lua: epoch (that it keeps; 0: none) */
 	GUARD_QUARANTINE, /* quarantine.lua: epoch (as read; 0: none), marker, kept, ttl_us; takes_over, digest */
 	GUARD_SURVEY,     /* fences.lua: epoch (or the marker), slice: which one of params.slices */
 	GUARD_WRITE_EPOCH /* epoch_write.lua: marker, cluster, ttl_us, fence (the floor), clocked */
@@ -135,18 +138,31 @@ struct guard_action {
 
 enum guard_clock { GUARD_CLOCK_STEADY, GUARD_CLOCK_JUMPED_FORWARD, GUARD_CLOCK_JUMPED_BACK };
 
+/* A durable master as it was when the connection over which it voted was lost: what it must still be when it restarts.
+ * epoch 0: it did not vote, or has been quarantined since. */
+struct guard_last {
+	uint64_t epoch, beat;
+	bool has_clock;
+	int64_t ahead_max_us; /* as in struct guard_master */
+	uint64_t clock_us;
+};
+
 struct guard_master {
 	enum guard_state state;
 	enum guard_reason reason; /* unless VOTING, ABSENT or ASKING */
 	unsigned busy;            /* of enum guard_action_kind: under way; or HELD_BACK */
 	enum guard_memory memory;
-	bool seen;               /* run_id, client_id, beat are known, of this connection or an earlier one */
-	enum guard_reason found; /* CLOCK_FORWARD, EVICTED, ROLLED_BACK: a hazard for which it must be quarantined */
-	bool clocks;             /* WRITING_EPOCH: its floor is made of clocks */
-	bool skip;               /* bootstrap: nothing to wait for */
-	bool unusable;           /* UNUSABLE, and neither connected nor read since: bootstrap does not need it */
-	bool read;               /* its epoch was read on this connection */
+	bool seen; /* run_id, client_id, beat are known, of this connection or an earlier one */
+	/* CLOCK_FORWARD, EVICTED, ROLLED_BACK, NOT_DURABLE: a hazard for which it must be quarantined */
+	enum guard_reason found;
+	struct guard_last last; /* ABSENT, ASKING */
+	bool keeps;             /* ASKING: it has restarted, and READ lets it keep its epoch */
+	bool clocks;            /* WRITING_EPOCH: its floor is made of clocks */
+	bool skip;              /* bootstrap: nothing to wait for */
+	bool unusable;          /* UNUSABLE, and neither connected nor read since: bootstrap does not need it */
+	bool read;              /* its epoch was read on this connection */
 	uint64_t run_id, client_id, beat;
+	uint64_t connected_us;
 	uint64_t member;     /* the run_id of the server that voted here last, or was to vote after its quarantine */
 	uint64_t epoch;      /* VOTING: what scripts carry; ASKING: the one that did not fit; 0: none */
 	uint64_t gone_epoch; /* was trusted under this run_id, and is gone since; 0: none */

@@ -69,6 +69,24 @@ enum guard_clock guard_time(struct guard *guard, unsigned i, uint64_t sent_us, u
 	return GUARD_CLOCK_STEADY;
 }
 
+bool guard_clock_has_jumped(struct guard_master *master, uint64_t now_us)
+{
+	const struct guard_last *last = &master->last;
+	assert(last->epoch != 0);
+	if (!last->has_clock || !master->has_clock)
+		return false;
+	assert(now_us >= last->clock_us);
+	int64_t known_most = last->ahead_max_us + (int64_t)((now_us - last->clock_us) / RATE);
+	if (master->ahead_min_us > known_most + TOLERANCE_US)
+		return true;
+	/* small steps, one at each restart, must not add up unnoticed */
+	if (master->ahead_max_us > known_most)
+		master->ahead_max_us = known_most;
+	if (master->ahead_min_us > known_most)
+		master->ahead_min_us = known_most;
+	return false;
+}
+
 uint64_t guard_master_time_us(const struct guard *guard, unsigned i, uint64_t at_us)
 {
 	assert(i < guard->params.masters);

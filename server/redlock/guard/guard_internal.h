@@ -44,7 +44,8 @@ void guard_state_end_connection(struct guard_master *master);
 void guard_state_quarantine(struct guard_master *master, enum guard_reason reason, bool kept, uint64_t now_us);
 /* The same for the hazard in `found`. The caller has set void_epoch. */
 void guard_state_quarantine_found(struct guard_master *master, uint64_t now_us);
-/* CLOCK_FORWARD or EVICTED: a master that votes is quarantined at once, another one when its epoch fits. */
+/* CLOCK_FORWARD, EVICTED or NOT_DURABLE: a master that votes is quarantined at once, another one when its epoch
+ * fits. */
 void guard_state_note_hazard(struct guard_master *master, enum guard_reason hazard, uint64_t now_us);
 /* To WAITING, from now on: nothing earlier was seen over this connection and under this marker. */
 void guard_state_wait(struct guard_master *master, uint64_t marker, bool kept, uint64_t now_us);
@@ -52,6 +53,12 @@ void guard_state_wait(struct guard_master *master, uint64_t marker, bool kept, u
 void guard_state_wait_on(struct guard_master *master, bool kept, uint64_t now_us);
 /* To REJECTED: OTHER_CLUSTER or OTHER_DIGEST. */
 void guard_state_reject(struct guard_master *master, enum guard_reason reason, uint64_t now_us);
+
+/* ---- guard_clock.c ---- */
+
+/* Compares the clock of *master with the last one of a connection that is lost, and keeps the bound that is known from
+ * there. True if it jumped forward in between. */
+bool guard_clock_has_jumped(struct guard_master *master, uint64_t now_us);
 
 /* ---- guard_other.c ---- */
 
@@ -70,6 +77,16 @@ void guard_cluster_check(struct guard *guard, uint64_t now_us);
 uint64_t guard_cluster_patience_us(const struct guard *guard);
 /* The cluster id for the new epoch of *master; 0: not yet. */
 uint64_t guard_cluster_choose(struct guard *guard, const struct guard_master *master, uint64_t now_us);
+
+/* ---- guard_durable.c ---- */
+
+/* *master, which votes, loses its connection. */
+void guard_durable_note_last(struct guard_master *master);
+/* Compares the epoch that was read with what *master was when it voted last, and notes a hazard in `found`. True if it
+ * has restarted with all that it answered, and may keep its epoch. */
+bool guard_durable_compare(const struct guard *guard, struct guard_master *master, const struct guard_event *event);
+/* True if *master has restarted, and another redlockd may know whether it may keep its epoch. */
+bool guard_durable_waits(const struct guard *guard, const struct guard_master *master, const struct guard_event *event);
 
 /* ---- guard_recovery.c ---- */
 

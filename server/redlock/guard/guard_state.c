@@ -28,8 +28,11 @@ void guard_state_set(struct guard_master *master, enum guard_state state)
 	assert(state <= GUARD_REJECTED);
 	assert(allowed[master->state] & TO(state));
 	master->state = state;
+	master->keeps = false;
 	if (state != GUARD_VOTING) /* it may have lost its memory, and vote again under an epoch that it had before */
 		master->remembers_s = 0;
+	if (state >= GUARD_VOTING)
+		master->last.epoch = 0; /* it votes, and `epoch` is new, or it is not trusted any more */
 }
 
 void guard_state_check(const struct guard *guard, unsigned i)
@@ -47,6 +50,7 @@ void guard_state_check(const struct guard *guard, unsigned i)
 	assert(master->state != GUARD_MARKING || master->reason != GUARD_NO_REASON);
 	assert((master->surveyed & ((1U << i) | ~((1U << guard->params.masters) - 1U))) == 0);
 	assert(master->slice == 0 || master->slice < guard->params.slices);
+	assert(!master->keeps || (master->state == GUARD_ASKING && master->last.epoch != 0));
 }
 
 uint64_t guard_state_random(struct guard *guard)
@@ -146,13 +150,13 @@ void guard_state_quarantine(struct guard_master *master, enum guard_reason reaso
 void guard_state_quarantine_found(struct guard_master *master, uint64_t now_us)
 {
 	assert(master->found == GUARD_CLOCK_FORWARD || master->found == GUARD_EVICTED ||
-	       master->found == GUARD_ROLLED_BACK);
+	       master->found == GUARD_ROLLED_BACK || master->found == GUARD_NOT_DURABLE);
 	guard_state_quarantine(master, master->found, master->found != GUARD_ROLLED_BACK, now_us);
 }
 
 void guard_state_note_hazard(struct guard_master *master, enum guard_reason hazard, uint64_t now_us)
 {
-	assert(hazard == GUARD_CLOCK_FORWARD || hazard == GUARD_EVICTED);
+	assert(hazard == GUARD_CLOCK_FORWARD || hazard == GUARD_EVICTED || hazard == GUARD_NOT_DURABLE);
 	if (master->found != GUARD_ROLLED_BACK)
 		master->found = hazard;
 	if (master->state == GUARD_VOTING) {

@@ -1,0 +1,50 @@
+/* Durable masters: a master that restarts with all that it answered votes at once.
+ *
+ * Such a master has each answer on its disk before it sends it, so after a restart it lacks only writes that were never
+ * answered. The master cannot prove this. A redlockd compares it with what it was when the connection over which it
+ * voted was lost: the same epoch, no fewer heartbeats (an older image has fewer), and a clock that has not jumped
+ * forward, since then locks have run out early. If all of that holds, READ writes the new run_id beside the epoch.
+ *
+ * A redlockd that has not seen the master vote cannot compare. It waits a moment for another redlockd that can, and
+ * then quarantines the master. server/masters/master_durable.c reads the settings. The argument and its assumptions are
+ * in docs/explanation/safety.md. */
+#include <assert.h>
+
+#include "guard_internal.h"
+
+#define PATIENCE_US UINT64_C(3000000) /* by then the others are connected again */
+
+void guard_durable_note_last(struct guard_master *master)
+{
+	assert(master->state == GUARD_VOTING);
+	assert(master->epoch != 0);
+	master->last = (struct guard_last){.epoch = master->epoch,
+					   .beat = master->beat,
+					   .has_clock = master->has_clock,
+					   .ahead_max_us = master->ahead_max_us,
+					   .clock_us = master->clock_us};
+}
+
+bool guard_durable_compare(const struct guard *guard, struct guard_master *master, const struct guard_event *event)
+{
+	const struct guard_last *last = &master->last;
+	bool fits = event->epoch_run_id == master->run_id;
+	assert(event->kind == GUARD_EPOCH);
+	assert(last->epoch == 0 || master->state == GUARD_ASKING);
+	if (!guard->params.durable || event->epoch == 0 || event->epoch != last->epoch)
+		return false;
+	/* Another redlockd may have let it keep its epoch, and knew less. */
+	if (event->beat < last->beat + fits)
+		master->found = GUARD_ROLLED_BACK;
+	else if (master->found == GUARD_NO_REASON && guard_clock_has_jumped(master, event->now_us))
+		master->found = GUARD_CLOCK_FORWARD;
+	return !fits && master->found == GUARD_NO_REASON;
+}
+
+bool guard_durable_waits(const struct guard *guard, const struct guard_master *master, const struct guard_event *event)
+{
+	bool restarted = event->epoch != 0 && event->epoch_run_id != master->run_id;
+	assert(event->now_us >= master->connected_us);
+	return guard->params.durable && restarted && master->state == GUARD_ASKING && master->busy == GUARD_NOTHING &&
+	       master->found == GUARD_NO_REASON && event->now_us - master->connected_us < PATIENCE_US;
+}
