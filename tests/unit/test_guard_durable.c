@@ -67,6 +67,23 @@ START_TEST(test_an_older_heartbeat_after_another_redlockd)
 }
 END_TEST
 
+/* Other redlockd went on without this one: it does not know what the master was when it went down. */
+START_TEST(test_cut_off_before_the_restart)
+{
+	struct cases cases = restarted();
+	reads(&cases, cases.beats[0] + (_i == 0 ? 6 : 7), false);
+	if (_i == 0) {
+		keeps(&cases);
+		return;
+	}
+	is(&cases, 0, GUARD_ASKING, 0);
+	wants(&cases, 0, GUARD_NOTHING);
+	cases.now_us += 3 * SECOND;
+	reads(&cases, cases.beats[0], false);
+	is(&cases, 0, GUARD_MARKING, GUARD_RESTARTED);
+}
+END_TEST
+
 START_TEST(test_without_the_option)
 {
 	struct cases cases = restarted();
@@ -211,6 +228,7 @@ static void add(TCase *tcase)
 		  test_without_the_option, test_another_epoch, test_weak_settings_after_the_restart,
 		  test_weak_settings_while_it_votes, test_its_clock_jumped_forward, test_its_clock_did_not_jump,
 		  test_small_steps_in_each_restart);
+	tcase_add_loop_test(tcase, test_cut_off_before_the_restart, 0, 2);
 	tcase_add_loop_test(tcase, test_a_hazard_before_the_restart, 0, 3);
 	tcase_add_loop_test(tcase, test_it_waits_for_one_that_knows, 0, 2);
 }

@@ -205,6 +205,8 @@ static void handle_epoch(struct guard *guard, struct guard_master *master, const
 {
 	assert(event->now_us >= master->heard_us);
 	bool other = guard_other_wrote(guard, event);
+	if (master->read && !other)
+		guard_durable_note_pace(master, event);
 	if (event->now_us - master->heard_us > GAP_US) {
 		master->since_us = event->now_us;
 		guard_leases_forget(master);

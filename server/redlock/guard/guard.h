@@ -141,7 +141,7 @@ enum guard_clock { GUARD_CLOCK_STEADY, GUARD_CLOCK_JUMPED_FORWARD, GUARD_CLOCK_J
 /* A durable master as it was when the connection over which it voted was lost: what it must still be when it restarts.
  * epoch 0: it did not vote, or has been quarantined since. */
 struct guard_last {
-	uint64_t epoch, beat;
+	uint64_t epoch, beat, pace;
 	bool has_clock;
 	int64_t ahead_max_us; /* as in struct guard_master */
 	uint64_t clock_us;
@@ -163,6 +163,7 @@ struct guard_master {
 	bool read;              /* its epoch was read on this connection */
 	uint64_t run_id, client_id, beat;
 	uint64_t connected_us;
+	uint64_t pace;       /* heartbeats of all redlockd in a second */
 	uint64_t member;     /* the run_id of the server that voted here last, or was to vote after its quarantine */
 	uint64_t epoch;      /* VOTING: what scripts carry; ASKING: the one that did not fit; 0: none */
 	uint64_t gone_epoch; /* was trusted under this run_id, and is gone since; 0: none */

@@ -12,7 +12,22 @@
 
 #include "guard_internal.h"
 
+#define SECOND_US UINT64_C(1000000)
+#define CUT_OFF_S UINT64_C(3)
 #define PATIENCE_US UINT64_C(3000000) /* by then the others are connected again */
+
+void guard_durable_note_pace(struct guard_master *master, const struct guard_event *event)
+{
+	uint64_t passed_us = event->now_us - master->heard_us;
+	assert(event->kind == GUARD_EPOCH);
+	if (event->beat <= master->beat)
+		return;
+	uint64_t beats = event->beat - master->beat;
+	if (passed_us >= SECOND_US / 2 && beats < UINT32_MAX)
+		master->pace = (beats * SECOND_US + passed_us - 1) / passed_us;
+	else if (passed_us < SECOND_US / 2 && beats > master->pace)
+		master->pace = beats;
+}
 
 void guard_durable_note_last(struct guard_master *master)
 {
@@ -20,9 +35,18 @@ void guard_durable_note_last(struct guard_master *master)
 	assert(master->epoch != 0);
 	master->last = (struct guard_last){.epoch = master->epoch,
 					   .beat = master->beat,
+					   .pace = master->pace,
 					   .has_clock = master->has_clock,
 					   .ahead_max_us = master->ahead_max_us,
 					   .clock_us = master->clock_us};
+}
+
+/* True if more heartbeats are missing than all redlockd send in CUT_OFF_S: others saw the master while this one was cut
+ * off, and too little is known of its clock and its data. */
+static bool was_cut_off(const struct guard_last *last, const struct guard_event *event)
+{
+	assert(last->epoch != 0);
+	return event->beat > last->beat && event->beat - last->beat > CUT_OFF_S * (last->pace + 1);
 }
 
 bool guard_durable_compare(const struct guard *guard, struct guard_master *master, const struct guard_event *event)
@@ -38,7 +62,7 @@ bool guard_durable_compare(const struct guard *guard, struct guard_master *maste
 		master->found = GUARD_ROLLED_BACK;
 	else if (master->found == GUARD_NO_REASON && guard_clock_has_jumped(master, event->now_us))
 		master->found = GUARD_CLOCK_FORWARD;
-	return !fits && master->found == GUARD_NO_REASON;
+	return !fits && master->found == GUARD_NO_REASON && !was_cut_off(last, event);
 }
 
 bool guard_durable_waits(const struct guard *guard, const struct guard_master *master, const struct guard_event *event)

@@ -80,6 +80,8 @@ uint64_t guard_cluster_choose(struct guard *guard, const struct guard_master *ma
 
 /* ---- guard_durable.c ---- */
 
+/* Once more on one connection: before heard_us and beat are those of this event. */
+void guard_durable_note_pace(struct guard_master *master, const struct guard_event *event);
 /* *master, which votes, loses its connection. */
 void guard_durable_note_last(struct guard_master *master);
 /* Compares the epoch that was read with what *master was when it voted last, and notes a hazard in `found`. True if it
