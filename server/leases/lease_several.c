@@ -64,7 +64,7 @@ struct lease_holders *lease_several_read(const struct master_reply *reply)
 
 uint64_t lease_several_digest(const char token[LEASE_TOKEN_LEN])
 {
-	char digits[10] = ""; /* as in shared_add.lua */
+	char digits[10] = ""; /* as in lib/several.lua */
 	memcpy(digits, token + LEASE_TOKEN_LEN - 9, 9);
 	return strtoull(digits, NULL, 16);
 }

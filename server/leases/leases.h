@@ -30,7 +30,7 @@ enum {
 	LEASE_TOKEN_LEN = RANDOM_TOKEN_LEN,
 	LEASE_LIST_MAX = 1000,
 	LEASE_CURSOR_MAX = 96,
-	LEASE_PLACE_KEPT_MS = 2000 /* as server/scripts/parts/place.lua has it */
+	LEASE_PLACE_KEPT_MS = 2000 /* as server/scripts/lib/queue.lua has it */
 };
 
 /* The core's kinds, and FORCE: release without a token, whoever holds the lock (for operators). */

@@ -37,10 +37,9 @@ enum {
 	MASTER_BATCH_LISTED_MAX = 100, /* … and goes alone if it may list more of them */
 	MASTER_BATCH_BITS = 256,
 	MASTER_BATCH_SPAN_US = 2000, /* between the deadlines of one batch */
-	MASTER_ARGUMENTS_MAX = 11,   /* of a script */
-	MASTER_BATCH_SHARED = 3,     /* of a batch … */
-	MASTER_BATCH_EACH = 6,       /* … and of each of its commands, at most: acquire.lua */
-	MASTER_WORDS_SENT_MAX = 5 + MASTER_BATCH_SHARED + MASTER_BATCH_MAX * (1 + MASTER_BATCH_EACH), /* of a command */
+	MASTER_ARGUMENTS_MAX = 6,    /* of an operation: acquire.lua */
+	MASTER_ARGUMENTS_SHARED = 4, /* by all of a command: lib/master.lua */
+	MASTER_WORDS_SENT_MAX = 4 + MASTER_ARGUMENTS_SHARED + MASTER_BATCH_MAX * (1 + MASTER_ARGUMENTS_MAX),
 	MASTER_TEXT_MAX = sizeof((struct options *)0)->key_prefix + MASTERS_RESOURCE_MAX + 216, /* of one of a batch */
 	MASTER_BUCKETS_LEN_MAX = MASTERS_SET_MAX * 17,
 	MASTER_DIGITS = 16,    /* of epoch and deadline in a command */

@@ -77,11 +77,11 @@ struct master_entry {
 	uint64_t wait_ms; /* for how long it may be needed; 0: it is removed */
 	bool of_set;      /* the waiter wants other resources, too */
 	/* release: with wait_ms 0 the place is kept for this key, else the place of this key is taken, whatever
-	 * `arrival` is (server/scripts/parts/place.lua); 0: neither */
+	 * `arrival` is (server/scripts/lib/queue.lua); 0: neither */
 	uint64_t place;
 };
 
-/* How many leases there may be at once, as in acquire_shared.lua: exclusive, shared or on slots. */
+/* How many leases there may be at once, as in acquire.lua: exclusive, shared or on slots. */
 enum master_kind { MASTER_EXCLUSIVE = 0, MASTER_SHARED = '+', MASTER_SLOT = '#' };
 
 /* A script of the core for one resource, or for a set of several. It becomes words when it leaves, with the epoch and

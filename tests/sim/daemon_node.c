@@ -225,11 +225,7 @@ static void lock_or_guard(struct world *world, const struct transport_connection
 		world->figures->no_script++;
 		return;
 	}
-	unsigned loaded = command->kind +
-			  (command->request.names != 0 ? REDLOCK_SCRIPT_ACQUIRE_SET - REDLOCK_SCRIPT_ACQUIRE : 0U);
-	if (command->request.kind != MODEL_EXCLUSIVE && command->request.names == 0)
-		loaded = REDLOCK_SCRIPT_ACQUIRE_SHARED;
-	node->scripts |= (uint16_t)(1U << loaded); /* EVAL loads it */
+	node->scripts |= (uint16_t)(1U << command->kind); /* EVAL loads it */
 	order_before(world, connection, command);
 	if (command->request.entry.replica != 0 && is_crowded(&node->model))
 		make_room(world, &node->model);

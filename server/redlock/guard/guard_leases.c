@@ -2,7 +2,7 @@
  * remember of those that are out.
  *
  * Each lease is on Q masters (the majority), so any N−Q+1 of the others include one that granted it, too, and remembers
- * its end (lease_note.lua). They are asked when no command from before the quarantine can be carried out any more. Only
+ * its end (note_leases() in lib/lease.lua). They are asked when no command from before the quarantine can be carried out any more. Only
  * a witness counts: a master that votes under the epoch with which it answered, and whose clock is known. The argument
  * is in docs/explanation/safety.md.
  *
