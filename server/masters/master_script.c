@@ -214,8 +214,8 @@ static struct transport_word put_argument(struct master_words *words, const stru
 	return (struct transport_word){NULL, 0};
 }
 
-/* "until_s hold_ms": the second by which all leases of the commands are over, 0 where the master knows that, and how old
- * they may get. Nothing for two zeros. */
+/* "until_s hold_ms": the second by which all leases of the commands are over, 0 where the master knows that, and how
+ * old they may get. Nothing for two zeros. */
 static struct transport_word put_bounds(struct master_words *words, const struct masters *masters,
 					const struct master_command *first)
 {
