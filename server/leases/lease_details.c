@@ -1,4 +1,4 @@
-/* What the scripts of an inspection leave out of leases that hold a resource together.
+/* Details of leases that hold a resource together, which the scripts of an inspection leave out.
  *
  *     inspection ─► values of the leases that are listed, from all masters ──────────────────────┬─► answer, or
  *              └──► where no majority has the same leases, and not all are listed: their tokens ─┘   forced release

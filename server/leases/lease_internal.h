@@ -189,8 +189,8 @@ uint64_t lease_value_token_id(const char token[LEASE_TOKEN_LEN]);
 void lease_holder_own(struct lease_holder *holder);
 /* Frees what belongs to the holder alone. */
 void lease_holder_fini(struct lease_holder *holder);
-/* Of an acquisition: "key:owner\ncaller\nmetadata", without what is empty at the end. A question mark stands before a
- * key until it is noted (extend.lua). Owner, caller and metadata are the operation's from now on. */
+/* The label of an acquisition: "key:owner\ncaller\nmetadata", without what is empty at the end. A question mark stands
+ * before a key until it is noted (extend.lua). Owner, caller and metadata are the operation's from now on. */
 void lease_value_write_label(struct lease_op *op);
 /* The same of a holder that was read from a value. */
 void lease_value_write_label_again(const struct lease_holder *holder, struct text *label);
@@ -207,7 +207,7 @@ void lease_answer_make(const struct lease_op *op, const struct redlock_result *r
 
 /* ---- lease_mode.c ---- */
 
-/* What a command of `op` says of its mode. */
+/* Writes the mode of `op` into a command. */
 void lease_mode_write(const struct lease_op *op, struct master_script *command);
 /* LEASE_SLOT: chooses the slot of a new attempt, and forgets what was noted before. */
 void lease_mode_choose_slot(struct lease_op *op);
@@ -228,9 +228,9 @@ struct lease_holders *lease_several_read(const struct master_reply *reply);
 /* From all that have answered the inspection: those that have a majority, or may have one. NULL: not held by
  * several. */
 struct lease_holders *lease_several_merge(const struct lease_op *look);
-/* What a token adds to the digest. */
+/* The number that a token adds to the digest. */
 uint64_t lease_several_digest(const char token[LEASE_TOKEN_LEN]);
-/* Of struct lease_held, for qsort(): the order in which they are told. */
+/* Compares struct lease_held for qsort(): by the order in which they are told. */
 int lease_several_compare_fences(const void *a, const void *b);
 struct lease_holders *lease_several_copy(const struct lease_holders *from);
 /* NULL is allowed. */
@@ -248,7 +248,7 @@ struct lease_name {
 	const char *resource;
 	size_t resource_len;
 };
-/* Of struct lease_name, for tsearch(). */
+/* Compares struct lease_name for tsearch(). */
 int lease_name_compare(const void *a, const void *b);
 /* One more request of this worker waits or watches, or one less. */
 void lease_queues_listen(struct leases *leases, bool more);
@@ -309,7 +309,7 @@ void lease_sight_fini(struct lease_sight *sight);
 
 /* ---- lease_repair.c: pure ---- */
 
-/* Of an extension that a majority granted: the command that gives its key back to a master. False: what that needs is
+/* Writes the command that gives the key of an extended lease back to a master. False: what that needs is
  * not known, or the lease may not get any older. */
 bool lease_repair_write(struct lease_op *op, const struct redlock_output *out, uint8_t master,
 			struct master_script *command);
@@ -332,10 +332,10 @@ static inline bool lease_place_is_asked_for(const struct lease_op *op)
 {
 	return op->request.operation == LEASE_RELEASE && op->request.key != 0;
 }
-/* What a command says of a place: at the end of a wait it is kept. */
+/* Writes the place into a command: at the end of a wait it is kept. */
 void lease_place_write(struct lease_op *op, const struct redlock_output *out, struct master_script *command);
-/* Of an operation that has asked for a place and is answered: the arrival that a majority has given with it, so that no
- * other request gets the same one; 0: none. */
+/* For an operation that has asked for a place and is answered: the arrival that a majority has given with it, so that
+ * no other request gets the same one; 0: none. */
 uint64_t lease_place_arrival(const struct lease_op *taker);
 
 /* ---- lease_op.c ---- */
@@ -343,7 +343,7 @@ uint64_t lease_place_arrival(const struct lease_op *taker);
 void lease_op_enter(struct lease_op *op, enum lease_op_state state);
 /* One command, for all masters alike. */
 struct master_script lease_op_command(const struct lease_op *op, const struct redlock_output *out);
-/* What a lease for `ttl_us` is given less, for clocks that run differently. */
+/* The allowance for clocks that run differently, which shortens a lease for `ttl_us`. */
 uint64_t lease_op_drift_us(const struct options *options, uint64_t ttl_us);
 /* An operation whose core has not started. */
 struct lease_op *lease_op_begin(struct leases *leases, const struct lease_request *request, lease_done_fn *done,

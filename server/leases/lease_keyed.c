@@ -237,7 +237,7 @@ static bool is_whole(const struct lease_op *op)
 	return op->keyed && op->keyed->op == op;
 }
 
-/* Of the caller's operation: the pause is over. */
+/* The pause of the caller's operation is over. */
 static bool go_on(struct lease_op *op, uint64_t now_us)
 {
 	assert(is_whole(op) && !op->keyed->inner);
@@ -275,7 +275,7 @@ void lease_cancel(struct lease_op *op)
 	lease_op_linger(op);
 }
 
-/* Of an acquisition: is it a waiter whose lock is held by a lease of its own key? */
+/* True if the acquisition is a waiter whose lock is held by a lease of its own key. */
 static bool look(struct lease_op *op, uint64_t now_us)
 {
 	struct lease_keyed *keyed = op->keyed;

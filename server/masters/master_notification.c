@@ -102,7 +102,7 @@ static bool parse_entry(const struct masters *masters, const char *at, const cha
 	return ret->kind == MASTER_SLOT ? parse_slots(at, end, ret) : parse_shared(at, end, ret);
 }
 
-/* Of a message: an entry or "watch", a blank, and the key. */
+/* Parses a message: an entry or "watch", a blank, and the key. */
 static void parse_notification(struct master *master, const char *text, size_t len)
 {
 	const struct masters *masters = master->all;
@@ -146,7 +146,7 @@ static void on_message(void *arg, const redisReply *reply)
 		parse_notification(master, reply->element[2]->str, (size_t)reply->element[2]->len);
 }
 
-/* Where the channel may not be subscribed to, waiters depend on their timers alone. */
+/* If the channel may not be subscribed to, waiters depend on their timers alone. */
 static void on_ended(void *arg, const char *reason, enum transport_end how)
 {
 	struct master *master = arg;

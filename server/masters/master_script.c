@@ -11,7 +11,7 @@
 #include "server/scripts/scripts.h"
 
 enum argument { NO_ARGUMENT, TOKEN, TTL, LABEL, BUCKETS, FENCE, ENTRY, NOTE, MOST };
-/* Of each operation. */
+/* The arguments of each operation. */
 static const uint8_t arguments[][MASTER_ARGUMENTS_MAX + 1] = {
 	[REDLOCK_SCRIPT_ACQUIRE] = {TOKEN, TTL, LABEL, BUCKETS, FENCE, ENTRY},
 	[REDLOCK_SCRIPT_RAISE] = {TOKEN, BUCKETS, FENCE},
@@ -291,7 +291,7 @@ void master_script_write_scan(const struct masters *masters, const struct master
 	ret_words->count = (size_t)(word - ret_words->words);
 }
 
-/* Of the keys that lib/several.lua describes. */
+/* Reads the keys that lib/several.lua describes. */
 void master_script_write_read(const struct masters *masters, const struct master_read_command *read,
 			      struct master_words *ret_words)
 {

@@ -195,7 +195,7 @@ enum master_sent masters_send_scan(struct masters *masters, size_t i, const stru
 
 enum { MASTER_READ_VALUES_MAX = 100, MASTER_READ_TOKENS_MAX = 1024 };
 
-/* Of the leases that hold a resource together: the values of some, in their order (NULL for one that has ended), or the
+/* Reads leases that hold a resource together: the values of some, in their order (NULL for one that has ended), or the
  * tokens of those that last longer than a time of that master, at most MASTER_READ_TOKENS_MAX. */
 struct master_read_command {
 	const char *resource;

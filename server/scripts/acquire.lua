@@ -110,7 +110,7 @@ local function make_others()
 		return stales, other, behind
 	end
 
-	-- What is in the way of the lease on the key, as it is told: the value (false: nothing), and the ms until that may be
+	-- The holder that is in the way of the lease on the key, as it is told: the value (false: nothing), and the ms until that may be
 	-- over; how many of several leases have not ended (false: there are none). `other` waits before.
 	local function find_holder(key, its_key, other)
 		local value, is_several = value_read(key)
@@ -134,7 +134,7 @@ local function make_others()
 		return same and call('HGET', holders_of(key), same) or value, left_ms, live
 	end
 
-	-- Which slots leases have, of `live` ones, if they have any: the value is one of theirs.
+	-- The slots that `live` leases have, if they have any; the value is that of one of them.
 	local function find_taken(key, value, live)
 		if not live or string.sub(value, 41, 41) ~= '#' then
 			return ''

@@ -24,7 +24,7 @@ local function make_others()
 	--include lease.lua
 	--include several.lua
 
-	-- What the buckets have.
+	-- The numbers of the buckets, as the answer has them.
 	local function read_buckets(buckets)
 		local seen = {}
 		for bucket in string.gmatch(buckets, '%d+') do

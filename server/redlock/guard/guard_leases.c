@@ -82,7 +82,7 @@ static bool is_witness(const struct guard *guard, unsigned i, uint64_t now_us)
 	return !went_back && master->ahead_max_us - master->ahead_min_us + 2 * parted_us <= KNOWN_US;
 }
 
-/* What others remember cannot shorten its wait. An older version left its marker, and notes no leases. */
+/* The memory of others cannot shorten its wait. An older version left its marker, and notes no leases. */
 static bool is_whole(const struct guard *guard, const struct guard_master *master)
 {
 	return guard->params.whole || master->ttl_unknown;

@@ -1,4 +1,4 @@
--- What each script of leases begins with: this master's time, and what all operations of a command share.
+-- The beginning of each script of leases: this master's time, and what all operations of a command share.
 --
 -- KEYS     {prefix}{resource} of each operation, and of each of its resources if it is a set; the last one is
 --          {prefix}redlockd:master, the hash of the restart guard, the fences, and what is known of all locks here

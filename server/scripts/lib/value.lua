@@ -5,7 +5,7 @@
 -- slot N. A set has a semicolon in place of the colon, the three lines complete, and then its names, a line each.
 -- server/leases/lease_answer.c reads it; sim_compare tries that on the values that these scripts write.
 
--- What holds `key`: of a string as much as a value of redlockd's may have, since another program's may be of any size; of
+-- The value of `key`: of a string as much as a value of redlockd's may have, since another program's may be of any size; of
 -- several leases (several.lua) the value of the one that ends last, and true; false: it is free; a table: another type.
 local function value_read(key)
 	local value = redis.pcall('GETRANGE', key, '0', '8191')
