@@ -1,11 +1,13 @@
 """Repair: an extension that a majority granted gives the key back to each master that has lost it, so that a lease that is renewed outlives restarts."""
 
+import contextlib
 import threading
 
 import pytest
 
 from guard_fixtures import HASH, guarded
 from harness import SLOW, quote, wait_until
+from master_checks import master_of
 from proxy import Proxy
 from test_hold import hold  # noqa: F401
 
@@ -329,6 +331,47 @@ def test_a_master_that_votes_again_gets_no_key_of_what_is_over(lab):
     assert masters[2].cli("EXISTS", "released", "lost", "taken") == 0
     assert [content(master, new) for master in masters[:2]] == [content(masters[0], new)] * 2
     assert service.curl("GET", "/locks?resource=lost").json["votes"]["granted"] < 2
+
+
+class Stuck(Proxy):
+    """While `stuck`, a script of an extension and everything behind it do not arrive."""
+
+    stuck = False
+    caught = 0
+
+    def _requests(self, front, back, stream):
+        with contextlib.suppress(OSError):
+            while data := front.recv(65536):
+                if self.stuck and self.token in data:
+                    self.caught += 1
+                    break
+                back.sendall(data)
+            while front.recv(65536):
+                pass
+        self._end(front, back)
+
+
+def test_an_extension_of_redlockd_that_ends_after_the_release_counts_no_lease(lab):
+    """It reaches a master that hangs from then on, and ends with that connection. By then the lease is released without this master."""
+    masters = lab.redises(3)
+    proxy = lab.keep(Stuck(lab.folder, masters[2]))
+    service = lab.redlockd([masters[0].url, masters[1].url, proxy.url])
+    service.wait_voting(3)
+    proxy.cut()
+    service.wait_voting(2)
+    lease = take(service, resource="a/lock", ttl_ms=60000)
+    extend(service, lease, ttl_ms=60000)
+    wait_until(lambda: below_full(service) == 1, what="the lease is counted")
+    proxy.token, proxy.stuck = lease["token"].encode(), True
+    proxy.heal()
+    wait_until(lambda: proxy.caught == 1, seconds=30, what="redlockd extends the lease")
+    service.wait_voting(2)
+    hung = master_of(service, proxy.url)["reason"]
+    release(service, lease)
+    wait_until(lambda: below_full(service) == 0, what="the release")
+    proxy.cut()
+    wait_until(lambda: master_of(service, proxy.url)["reason"] != hung, what="the end of the connection")
+    assert below_full(service) == 0
 
 
 def test_leases_that_end_lack_no_vote(lone):
