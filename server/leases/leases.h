@@ -75,10 +75,12 @@ struct lease_request {
 	/* acquire: stands for caller and Idempotency-Key; extend: noted in the lease, with its fence; release: the
 	 * place that was kept for it is taken, and nothing is released. 0: none */
 	uint64_t key;
-	uint64_t arrival;            /* acquire with a key: that of the place that was taken; 0: none */
-	bool wait_for_all;           /* inspect: until every master has answered, or its time is up */
-	bool few;                    /* inspect: LEASE_HOLDERS_FEW */
-	bool unasked;                /* extend: by redlockd alone (leases.c); no metrics count it */
+	uint64_t arrival;  /* acquire with a key: that of the place that was taken; 0: none */
+	bool wait_for_all; /* inspect: until every master has answered, or its time is up */
+	bool few;          /* inspect: LEASE_HOLDERS_FEW */
+	/* extend (leases.c), inspect (lease_share.c): by redlockd alone, so that no metrics count it and no drain waits
+	 * for it */
+	bool unasked;
 	char token[LEASE_TOKEN_LEN]; /* extend, release */
 	/* The texts are not terminated. On several resources at once `resource` has their names, which have no control
 	 * characters, sorted, with a line feed between each two. */
