@@ -168,7 +168,7 @@ struct leases {
 	struct lease_reads {
 		TAILQ_HEAD(, lease_details) queue; /* those whose turn comes later */
 		size_t under_way;
-		bool starts, all; /* some of the queue, or all of it, are being started */
+		bool starts; /* some of the queue are being started */
 	} reads;
 	uint64_t missed_notifications; /* how often masters may have dropped entries or notifications */
 	size_t waiting;                /* operations whose answer somebody waits for */
