@@ -19,7 +19,7 @@ void lease_answer_set(struct lease_answer *answer, const struct lease_answer *fr
 {
 	struct lease_answer copy = *from;
 	lease_holder_own(&copy.holder);
-	copy.several = lease_several_copy(from->several);
+	copy.several = lease_several_share(from->several);
 	lease_answer_fini(answer);
 	*answer = copy;
 }

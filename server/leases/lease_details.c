@@ -292,7 +292,7 @@ bool lease_details_complete(struct lease_op *op)
 {
 	struct lease_holders *several = op->answer.several;
 	size_t masters = op->core.params.masters, untold = 0;
-	assert(!op->rest);
+	assert(!op->rest && (!several || several->shares == 0));
 	for (uint32_t i = 0; several && i < several->listed; i++)
 		untold += several->list[i].told == 0;
 	if (op->answer.status != LEASE_OK || !several || (untold == 0 && !several->disagree))

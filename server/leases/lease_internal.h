@@ -236,8 +236,9 @@ struct lease_holders *lease_several_merge(const struct lease_op *look);
 uint64_t lease_several_digest(const char token[LEASE_TOKEN_LEN]);
 /* Of struct lease_held, for qsort(): the order in which they are told. */
 int lease_several_compare_fences(const void *a, const void *b);
-struct lease_holders *lease_several_copy(const struct lease_holders *from);
-/* NULL is allowed. */
+/* For one more answer. NULL is allowed. */
+struct lease_holders *lease_several_share(struct lease_holders *several);
+/* By one answer: the last one frees it. NULL is allowed. */
 void lease_several_free(struct lease_holders *several);
 
 /* ---- lease_fence.c: a guess for the next fence of any resource, and what to learn from a number seen ---- */

@@ -113,8 +113,13 @@ struct lease_holder {
 	const char *owner;
 };
 
-/* The leases that hold a resource together. */
+/* The leases that hold a resource together. Answers share them, and do not change them. */
 struct lease_holders {
+	uint32_t shares; /* answers that have it, but for one */
+	/* written by the HTTP side for the first of those answers, as all of them are sent; freed with the last. NULL:
+	 * not yet */
+	char *text;
+	size_t text_len;
 	uint32_t count;  /* how many there are … */
 	uint32_t listed; /* … and in `list`, by their fences */
 	uint64_t digest; /* of all of them: another one if a lease comes or goes */
@@ -160,7 +165,7 @@ struct lease_answer {
 	bool held;             /* inspect */
 	bool expires;          /* inspect, held: false for another program's key without an expiry */
 	uint64_t remaining_ms; /* inspect, held and expires: until all that hold it have ended */
-	/* inspect, held by leases that leave room for others; NULL: it is not. In memory of the answer's own */
+	/* inspect, held by leases that leave room for others; NULL: it is not */
 	struct lease_holders *several;
 	uint64_t ago_ms; /* a watch: since when the times of `several` are known */
 };
