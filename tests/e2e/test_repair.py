@@ -10,6 +10,7 @@ from harness import SLOW, quote, wait_until
 from master_checks import master_of
 from proxy import Proxy
 from test_hold import hold  # noqa: F401
+from waiting_fixtures import crowd  # noqa: F401
 
 TTL_MS = round(5000 * SLOW)
 
@@ -304,6 +305,64 @@ def test_a_master_that_votes_again_gets_its_keys_at_once(lab, kind):
     for key, end in zip(keys_of(lease), ends):
         now = [master.cli("PEXPIRETIME", key) for master in masters]
         assert max(now) < end + 1000 and min(now) > end - 5000, (end, now)
+
+
+@pytest.fixture(name="returning")
+def fixture_returning(lab):
+    """A redlockd and the proxy of a master that is away."""
+    masters = lab.redises(3)
+    proxy = lab.keep(Proxy(lab.folder, masters[2]))
+    service = lab.redlockd([masters[0].url, masters[1].url, proxy.url])
+    service.wait_voting(3)
+    proxy.cut()
+    service.wait_voting(2)
+    return masters, proxy, service
+
+
+EXTENSIONS = 'redlockd_lease_requests_total{op="extend",outcome="ok"}'
+
+
+def test_a_master_that_votes_again_gets_the_keys_of_held_leases(returning, hold):  # noqa: F811
+    masters, proxy, service = returning
+    held = hold(service, "a/lock", ttl_ms=round(15000 * SLOW))
+    lease = held.acquired()
+    assert held.event()["event"] == "renewed"
+    wait_until(lambda: below_full(service) == 1, what="it is counted")
+    proxy.heal()
+    wait_until(lambda: below_full(service) == 0, what="it has all votes")
+    assert service.metrics()[EXTENSIONS] == 1, "by its next renewal, which is 5 s later"
+    assert content(masters[2], lease) == content(masters[0], lease) != [None]
+
+
+def test_a_master_that_votes_again_gets_the_keys_of_leases_with_an_idempotency_key(returning):
+    masters, proxy, service = returning
+    request = {"resource": "a/lock", "ttl_ms": 60000, "owner": "worker-7"}
+    key = {"Idempotency-Key": "0123456789abcdef0123456789abcdef"}
+    lease = service.curl("POST", "/locks", body=request, headers=key).json
+    wait_until(lambda: below_full(service) == 1, what="its first extension, which notes the key")
+    proxy.heal()
+    wait_until(lambda: below_full(service) == 0, what="it has all votes")
+    assert content(masters[2], lease) == content(masters[0], lease) != [None]
+    masters[0].cli("DEL", "a/lock")  # the repaired key counts
+    again = service.curl("POST", "/locks", body=request, headers=key)
+    assert (again.status, again.json["token"], again.json["fence"]) == (200, lease["token"], lease["fence"])
+
+
+def test_a_master_that_votes_again_gets_the_key_beside_a_thousand_waiters(returning, crowd):  # noqa: F811
+    masters, proxy, service = returning
+    lease = take(service, resource="a/lock", ttl_ms=60000)
+    extend(service, lease, ttl_ms=60000)
+    first = crowd.wait(service, "a/lock")
+    wait_until(lambda: service.curl("GET", "/locks/a/lock").json["waiters"] == 1, what="the first one waits")
+    others = [crowd.wait(service, "a/lock") for _ in range(999)]
+    wait_until(lambda: service.curl("GET", "/locks/a/lock").json["waiters"] == 1000, 30, "all wait")
+    proxy.heal()
+    wait_until(lambda: below_full(service) == 0, what="it has all votes")
+    assert content(masters[2], lease) == content(masters[0], lease) != [None]
+    assert service.curl("GET", "/locks/a/lock").json["waiters"] == 1000
+    release(service, lease)
+    assert first.granted()["fence"] > lease["fence"]
+    assert not any(waiter.is_answered() for waiter in others)
 
 
 def test_a_master_that_votes_again_gets_no_key_of_what_is_over(lab):
