@@ -94,6 +94,9 @@ struct lease_op {
 	struct lease_keyed *keyed; /* lease_keyed.c: acquisitions with a key; NULL: it has none */
 	/* after each event; before START: the timer has fired. True: the operation has been cancelled. NULL: none */
 	bool (*watch)(struct lease_op *op, uint64_t now_us);
+	struct lease_share *share; /* lease_share.c: it waits for an inspection that it shares; NULL: it does not … */
+	TAILQ_ENTRY(lease_op) share_entry; /* … with these … */
+	bool is_asked;                     /* … and this is the one under way, not the next one */
 	struct lease_op **rest;    /* after an inspection, while reads or releases are under way: their pointer to it */
 	uint16_t reached;          /* bit i: a command of this attempt was handed to master i */
 	uint16_t late;             /* bit i: master i refused, as held, an attempt that was lost before … */
@@ -152,6 +155,7 @@ struct leases {
 		LIST_HEAD(, lease_watch) all;
 		size_t watchers;
 	} watches;
+	void *shares; /* lease_share.c, by name, of tsearch() */
 	struct lease_below {
 		void *by_id; /* of tsearch() */
 		TAILQ_HEAD(, lease_below_entry) all;
@@ -164,7 +168,7 @@ struct leases {
 	struct lease_reads {
 		TAILQ_HEAD(, lease_details) queue; /* those whose turn comes later */
 		size_t under_way;
-		bool starts, all; /* some of the queue, or all of it, are being started */
+		bool starts; /* some of the queue are being started */
 	} reads;
 	uint64_t missed_notifications; /* how often masters may have dropped entries or notifications */
 	size_t waiting;                /* operations whose answer somebody waits for */
@@ -232,8 +236,9 @@ struct lease_holders *lease_several_merge(const struct lease_op *look);
 uint64_t lease_several_digest(const char token[LEASE_TOKEN_LEN]);
 /* Compares struct lease_held for qsort(): by the order in which they are told. */
 int lease_several_compare_fences(const void *a, const void *b);
-struct lease_holders *lease_several_copy(const struct lease_holders *from);
-/* NULL is allowed. */
+/* For one more answer. NULL is allowed. */
+struct lease_holders *lease_several_share(struct lease_holders *several);
+/* By one answer: the last one frees it. NULL is allowed. */
 void lease_several_free(struct lease_holders *several);
 
 /* ---- lease_fence.c: a guess for the next fence of any resource, and what to learn from a number seen ---- */
@@ -386,6 +391,16 @@ void lease_op_reject_draining(struct lease_op *op, uint64_t now_us);
 struct lease_op *lease_op_submit(struct leases *leases, const struct lease_request *request, lease_done_fn *done,
 				 void *arg);
 void lease_op_cancel(struct lease_op *op);
+
+/* ---- lease_share.c: inspections of one resource by many clients ---- */
+
+/* True if its answer may be that of another inspection, which began after it was submitted. */
+bool lease_share_is_possible(const struct lease_request *request);
+/* As lease_op_submit(). */
+struct lease_op *lease_share_submit(struct leases *leases, const struct lease_request *request, lease_done_fn *done,
+				    void *arg);
+/* Of an operation that waits for an inspection (op->share). The inspection goes on. */
+void lease_share_cancel(struct lease_op *op);
 
 /* ---- lease_details.c: an inspection, and LEASE_FORCE, when the core has decided ---- */
 

@@ -248,6 +248,8 @@ static bool go_on(struct lease_op *op, uint64_t now_us)
 struct lease_op *lease_submit(struct leases *leases, const struct lease_request *request, lease_done_fn *done,
 			      void *arg)
 {
+	if (lease_share_is_possible(request))
+		return lease_share_submit(leases, request, done, arg);
 	if (request->key == 0)
 		return lease_op_submit(leases, request, done, arg);
 	assert(request->operation == LEASE_ACQUIRE);
@@ -262,6 +264,10 @@ struct lease_op *lease_submit(struct leases *leases, const struct lease_request 
 
 void lease_cancel(struct lease_op *op)
 {
+	if (op->share) {
+		lease_share_cancel(op);
+		return;
+	}
 	if (!is_whole(op)) {
 		lease_op_cancel(op);
 		return;
