@@ -399,7 +399,7 @@ bool lease_share_is_possible(const struct lease_request *request);
 /* As lease_op_submit(). */
 struct lease_op *lease_share_submit(struct leases *leases, const struct lease_request *request, lease_done_fn *done,
 				    void *arg);
-/* Of an operation that waits for an inspection (op->share). The inspection goes on. */
+/* Cancels an operation that waits for an inspection (op->share). The inspection goes on. */
 void lease_share_cancel(struct lease_op *op);
 
 /* ---- lease_details.c: an inspection, and LEASE_FORCE, when the core has decided ---- */
