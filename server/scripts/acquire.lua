@@ -274,8 +274,10 @@ local function make_others()
 			end
 		end
 		waits = waits or entry ~= false
-		if not which then -- the next waiter may have missed its notification
-			redis.pcall('PUBLISH', queue_key('wake', ''), other .. ' ' .. KEYS[behind])
+		if not which then
+			if not queue_is_place(other) then -- the next waiter may have missed its notification
+				redis.pcall('PUBLISH', queue_key('wake', ''), other .. ' ' .. KEYS[behind])
+			end
 			local alive_ms = call('PTTL', queue_key('alive:', string.sub(other, 1, 16)))
 			return {2, now_us, alive_ms, other, is_set and behind - from or nil}
 		end

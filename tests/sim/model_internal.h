@@ -85,6 +85,8 @@ void model_queue_next(struct model_master *master, unsigned key, bool is_new, st
 
 /* ---- model_queue.c ---- */
 
+/* Acquire 2: it is the turn of `first`, which may have missed its notification. */
+void model_reply_turn(struct model_entry first, unsigned key, struct model_reply *ret_reply);
 /* queue_take_place(): the entry that the caller has from now on; replica 0: it gets no place. */
 struct model_entry model_place_take(struct model_master *master, const struct model_command *command, unsigned key,
 				    uint64_t *ret_arrival);

@@ -150,7 +150,7 @@ void model_acquire(struct model_master *master, const struct model_command *comm
 	if (key->type == MODEL_NONE) {
 		model_reply_code(master, 2, ret_reply);
 		ret_reply->remaining_ms = model_alive_pttl(master, first.replica);
-		ret_reply->first = ret_reply->notified[command->key] = first;
+		model_reply_turn(first, command->key, ret_reply);
 		return;
 	}
 	model_reply_held(master, key, ret_reply);

@@ -96,6 +96,13 @@ bool model_is_place(struct model_entry entry)
 	return entry.replica == replica_of_place(entry.replica, entry.arrival);
 }
 
+void model_reply_turn(struct model_entry first, unsigned key, struct model_reply *ret_reply)
+{
+	ret_reply->first = first;
+	if (!model_is_place(first)) /* nobody listens for it */
+		ret_reply->notified[key] = first;
+}
+
 /* Its own, or else the one that ends first: one that is free or has ended, as a rule. */
 static struct model_place *find_place(struct model_master *master, uint64_t place)
 {

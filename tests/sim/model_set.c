@@ -160,7 +160,7 @@ void model_acquire_set(struct model_master *master, const struct model_command *
 	}
 	model_reply_code(master, 2, ret_reply);
 	ret_reply->remaining_ms = model_alive_pttl(master, other.replica);
-	ret_reply->first = ret_reply->notified[behind] = other;
+	model_reply_turn(other, behind, ret_reply);
 	ret_reply->which = index_of(command->names, behind);
 }
 

@@ -305,7 +305,7 @@ void model_acquire_shared(struct model_master *master, const struct model_comman
 	}
 	model_reply_code(master, 2, ret_reply);
 	ret_reply->remaining_ms = model_alive_pttl(master, first.replica);
-	ret_reply->first = ret_reply->notified[command->key] = first;
+	model_reply_turn(first, command->key, ret_reply);
 }
 
 static bool ends_before(const struct model_holder *a, const struct model_holder *b)

@@ -149,6 +149,11 @@ local function queue_room(key, first, is_held, kind)
 	return most_of(first) - several_live(key)
 end
 
+-- Nobody listens for the notification of a place, and it would make all others wait for an answer to it.
+local function queue_is_place(entry)
+	return string.sub(entry, 9, 16) == string.sub(entry, 26, 33)
+end
+
 -- A place is that of a wait which goes on in another request: an entry like all others, whose replica, made of its
 -- arrival, is alive for two seconds. {prefix}redlockd:place:{place} has the entry; `place` is 16 hex digits for the caller
 -- and the request with its Idempotency-Key. This one takes it: it returns the entry with the old arrival, and that
