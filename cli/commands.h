@@ -11,7 +11,7 @@
  * health. */
 int commands_run(struct arguments *arguments);
 
-/* Those that make and hash keys, and send no request. */
+/* Commands that make and hash keys, and send no request. */
 int key_command_new(const struct arguments *arguments);
 int key_command_hash(const struct arguments *arguments);
 

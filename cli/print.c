@@ -100,7 +100,7 @@ void print_lease(const struct client *client, const struct lease *lease, const c
 	printf("valid for %s from now\n", DURATION_TEXT(left_ms));
 }
 
-/* Of a lease on several. */
+/* Prints the names of a lease on several resources. */
 static void print_names(const json_t *names)
 {
 	printf("  lease on  ");
@@ -117,7 +117,7 @@ static const char *print_count(const json_t *state, char ret_cell[CELL_MAX])
 	return ret_cell;
 }
 
-/* Those that hold it together. */
+/* Prints the leases that hold the lock together. */
 static void print_holders(const json_t *holders, json_int_t count)
 {
 	size_t i;

@@ -38,7 +38,8 @@ static void set_owner(struct arguments *arguments)
 	arguments->owner = owner;
 }
 
-/* Of itself and its libraries, besides the standard ones: a command that runs out of them midway would wait in vain. */
+/* Descriptors of the program and its libraries, besides the standard ones. A command that runs out of them midway would
+ * wait in vain. */
 enum { FILES_NEEDED = 12 };
 
 static bool has_files(void)

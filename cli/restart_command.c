@@ -88,7 +88,7 @@ static json_t *restart_fences(const json_t *locks)
 	return fences;
 }
 
-/* Those of `after` that `before` has, too. */
+/* The locks of `after` that `before` has, too. */
 static size_t restart_describe(const json_t *before, const json_t *after, char ret_why[TEXT_MAX])
 {
 	json_t *fences = restart_fences(before), *again = restart_fences(after), *fence;

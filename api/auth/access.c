@@ -195,7 +195,7 @@ enum access_verdict access_decide(enum access_need need, const struct access_cal
 	return key_allows_prefix(caller->key, bytes, len) ? ACCESS_ALLOWED : ACCESS_NO_PREFIX;
 }
 
-/* What is hashed is the kind of the caller, its name, a NUL, and the key: neither of the two holds a NUL. */
+/* The hash is over the kind of the caller, its name, a NUL, and the key: neither of the two holds a NUL. */
 uint64_t access_hash_idempotency_key(const struct access_caller *caller, const struct access_text texts[], size_t count)
 {
 	unsigned char digest[KEY_HASH_LEN];

@@ -1,4 +1,4 @@
-/* Who calls, what the caller may do, and how often: rates, keys, certificates, rights, origins, addresses. Any thread.
+/* Identity, rights and rates of callers: rates, keys, certificates, rights, origins, addresses. Any thread.
  *
  * The one header of this folder. What a request holds comes in as plain structs. */
 #ifndef AUTH_H
@@ -71,7 +71,7 @@ enum {
 	KEY_SECRET_MAX = 256
 };
 
-/* What lives on from one file to the next; found by the name of the key. */
+/* State of a key that outlives a reload of the file; found by the key's name. */
 struct key_usage {
 	struct rate rate;
 	_Atomic uint32_t waiting; /* requests under way that may wait */
@@ -150,7 +150,7 @@ enum {
 	TLS_PEER_BYTES_MAX = 4096 /* of all its names, each with a NUL */
 };
 
-/* What a client showed that was asked for a certificate (api/http/tls.c examines it). */
+/* The certificate that a client has shown (api/http/tls.c examines it). */
 struct tls_peer {
 	enum { TLS_PEER_NONE, TLS_PEER_BAD, TLS_PEER_KNOWN } state;
 	const char *reason; /* BAD: why it cannot be trusted (static) */
@@ -159,7 +159,7 @@ struct tls_peer {
 	char bytes[TLS_PEER_BYTES_MAX]; /* of the names */
 };
 
-/* What an operation requires of its caller. */
+/* Rights that an operation requires of its caller. */
 enum access_need {
 	ACCESS_NOTHING, /* open to all: is it alive, and what is it */
 	ACCESS_TOKEN,   /* the token in the request is the right; whose it is does not matter */
@@ -174,7 +174,7 @@ enum access_need {
 /* A right in key.rights; `need` is ACCESS_ACQUIRE or a later one. */
 #define ACCESS_RIGHT(need) (1u << ((need)-ACCESS_ACQUIRE))
 
-/* What a request and its connection show of their caller. Nothing of it is copied. */
+/* Credentials and origin of a request and its connection. Nothing is copied. */
 struct access_credentials {
 	const char *key; /* NULL: none */
 	size_t key_len;

@@ -78,7 +78,7 @@ void keys_unref(struct keys *keys)
 
 /* ---- parsing ---- */
 
-/* Where the parser is. */
+/* The position of the parser. */
 struct reading {
 	struct keys *keys;
 	struct key *key;    /* the last one of `keys` */

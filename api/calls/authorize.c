@@ -73,7 +73,7 @@ enum problem authorize_problem(enum access_verdict verdict)
 	return verdict == ACCESS_UNKNOWN ? PROBLEM_UNAUTHORIZED : PROBLEM_FORBIDDEN;
 }
 
-/* Of a set, for the first name that the caller is not allowed: sets that name. */
+/* Finds the first name of a set that the caller is not allowed to use. */
 static enum access_verdict authorize_decide_set(const struct call *call, const struct access_caller *caller,
 						const char **ret_name, size_t *ret_len)
 {
@@ -118,7 +118,7 @@ bool authorize_accept(struct call *call, enum access_verdict verdict)
 	}
 }
 
-/* What the request and its connection show of the caller. */
+/* Reads the credentials of the request and its connection. */
 static struct access_credentials authorize_credentials(const struct call *call)
 {
 	const struct headers *headers = &call->request->headers;

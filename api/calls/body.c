@@ -35,7 +35,7 @@ enum {
 };
 enum { RESOURCE, RESOURCES, TTL, OWNER, TOKEN, WAIT, HOLD, METADATA, MODE, SLOTS, MEMBER_COUNT };
 
-/* Which operations know a member, and what it must be. */
+/* The members: operations that know each, and its type. */
 static const struct member {
 	const char *name;
 	unsigned operations;
@@ -390,7 +390,7 @@ static void complete(struct reading *reading)
 		memcpy(request->token, reading->header_token, LEASE_TOKEN_LEN);
 }
 
-/* What `before` says, without what the body may say. */
+/* Takes over `before`, without the members that the body may have. */
 static void begin(struct reading *reading, const struct lease_request *before)
 {
 	struct lease_request *request = reading->request;

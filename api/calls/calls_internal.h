@@ -163,7 +163,7 @@ json_t *call_votes_new(const struct redlock_votes *votes);
 void call_add_headers(const struct call *call, struct MHD_Response *response);
 void call_log(const struct call *call, unsigned status, const char *ended, enum MHD_RequestTerminationCode how);
 
-/* What became of a lease, in lines of the log, where no problem says it. */
+/* Outcomes of a lease for the log, for answers that are no problem. */
 #define CALL_RELEASED "released"
 #define CALL_GIVEN_UP "given-up"
 #define CALL_KEPT "kept"
@@ -183,8 +183,8 @@ bool authorize_page(struct call *call, const char *method) __attribute__((warn_u
 /* Checks the caller, its right, and the rate of its key. 401, 403 or 429. */
 bool authorize_caller(struct call *call) __attribute__((warn_unused_result));
 
-/* What needs decoded parameters: may the caller do this to the resource, or list what begins with the prefix (403)? May
- * one more request of its key wait (429)? */
+/* Checks that need decoded parameters: may the caller do this to the resource, or list what begins with the prefix
+ * (403)? May one more request of its key wait (429)? */
 bool authorize_operation(struct call *call) __attribute__((warn_unused_result));
 
 /* Keys or authorities have been read again: finds out anew who calls, and returns what that caller may do. Unless that

@@ -106,7 +106,7 @@ static uint64_t hash_idempotency_key(const struct call *call)
 	return access_hash_idempotency_key(&call->caller, texts, sizeof texts / sizeof *texts);
 }
 
-/* What the route does not allow: a `force` other than true, two keys, a body, a page's body of another type, a
+/* Rejects what the route does not allow: a `force` other than true, two keys, a body, a page's body of another type, a
  * token. */
 static void decode_headers(const struct call *call, struct field_errors *errors)
 {

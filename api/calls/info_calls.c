@@ -118,7 +118,7 @@ void info_call_masters(struct call *call)
 				  "leases_below_full", SUM(leases_below_full)));
 }
 
-/* Where callers are not asked who they are: no name, every right, everywhere. A page shows what its caller may do. */
+/* If callers are not authenticated: no name, every right, everywhere. A page shows what its caller may do. */
 void info_call_whoami(struct call *call)
 {
 	const struct access_caller *caller = &call->caller;
@@ -268,7 +268,7 @@ static json_t *first_new(const struct stats_resource *resource, uint64_t now_us)
 	return first;
 }
 
-/* Those with most waiters, or else those that are acquired most. */
+/* The locks with most waiters, or else those that are acquired most. */
 static json_t *resources_new(struct call *call, bool waiting, uint64_t now_us)
 {
 	struct stats_resource list[STATS_TOP];

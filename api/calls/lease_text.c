@@ -9,7 +9,7 @@
 
 #include "calls_internal.h"
 
-/* Of valid UTF-8. */
+/* The text is valid UTF-8. */
 static char *put_string(char *at, const char *bytes, size_t len)
 {
 	*at++ = '"';

@@ -38,12 +38,23 @@ bool lock_call_is_seen(const char *list, const char *tag)
 	return strcmp(list, "*") == 0 || strstr(list, quoted) != NULL;
 }
 
+/* Up to 100 holders are written once for all requests that share an inspection. A watch tells the same holders at other
+ * times. */
 static void answer_state(struct call *call, const struct lease_answer *answer)
 {
+	struct lease_holders *several = call->watch ? NULL : answer->several;
 	struct text state;
 	text_init(&state);
-	state_text_write(&state, call->lease.resource, call->lease.resource_len, answer);
-	reply_owned(call->request, 200, "application/json", state.bytes, state.len);
+	if (!several || !several->text)
+		state_text_write(&state, call->lease.resource, call->lease.resource_len, answer);
+	if (several && !several->text && several->shares > 0) {
+		several->text = state.bytes;
+		several->text_len = state.len;
+	}
+	if (several && several->text)
+		reply_copy(call->request, 200, "application/json", several->text, several->text_len);
+	else
+		reply_owned(call->request, 200, "application/json", state.bytes, state.len);
 }
 
 static void answer_ok(struct call *call, const struct lease_answer *answer)

@@ -16,7 +16,7 @@
 #define COMMON \
 	(BIT(INVALID_REQUEST) | BIT(FORBIDDEN) | BIT(URL_TOO_LONG) | BIT(HEADERS_TOO_LARGE) | BIT(TOO_MANY_REQUESTS))
 
-/* Those without a route: 413 for a body beyond its bound on an unknown path. */
+/* Requests without a route: 413 for a body beyond its bound on an unknown path. */
 #define ROUTELESS (BIT(NOT_FOUND) | BIT(METHOD_NOT_ALLOWED) | BIT(BODY_TOO_LARGE))
 enum { ROUTELESS_STATUS = 204 }; /* for a preflight, and for OPTIONS of "*" */
 

@@ -42,7 +42,7 @@ static void put_text(struct text *text, const char *before, const char *bytes, s
 	put(text, "\"");
 }
 
-/* Of a lease on several resources. */
+/* Writes the names of a lease on several resources. */
 static void put_resources(struct text *text, const struct lease_holder *holder)
 {
 	const char *at = holder->owner + holder->owner_len + holder->caller_len + holder->metadata_len;

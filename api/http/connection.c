@@ -35,7 +35,7 @@ static uint64_t phase_limit_us(const struct api *api, enum connection_phase phas
 	}
 }
 
-/* Which phases may come before a phase; none comes after ENDING and LATE. */
+/* The phases that may come before a phase; none comes after ENDING and LATE. */
 static const unsigned phases_before[CONNECTION_PHASE_COUNT] = {
 	[CONNECTION_RECEIVING] = 1u << CONNECTION_IDLE,    [CONNECTION_WORKING] = ~(1u << CONNECTION_IDLE),
 	[CONNECTION_ANSWERING] = ~(1u << CONNECTION_IDLE), [CONNECTION_IDLE] = ~(1u << CONNECTION_IDLE),

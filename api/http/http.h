@@ -229,7 +229,7 @@ enum request_state {
 /* From where clients can reach the socket, by its own address. */
 enum http_reach { HTTP_REACH_UNIX, HTTP_REACH_LOOPBACK, HTTP_REACH_NETWORK };
 
-/* What all requests of one api see of it. */
+/* The part of an api that its requests see. */
 struct request_context {
 	const struct api_config *config;
 	struct keys *keys; /* a reference; NULL: no access control by keys */
@@ -278,7 +278,7 @@ void request_write_address(const struct request *request, char ret_text[REQUEST_
 
 /* ---- http.c: the api ---- */
 
-/* What answers the requests. The adapter calls these, on the worker's thread; nothing else of the service is known
+/* Handlers of the requests. The adapter calls these, on the worker's thread; nothing else of the service is known
  * here. */
 struct http_service {
 	size_t call_size; /* bytes of request->call */

@@ -7,7 +7,7 @@
 
 #include "http_internal.h"
 
-/* Those that are counted by themselves; then the slot of requests without an answer, and that of all others. */
+/* Statuses with a counter of their own; then the slot of requests without an answer, and that of all others. */
 static const uint16_t statuses[] = {200, 201, 204, 400, 401, 403, 404, 405, 409, 410, 413, 414, 429, 431, 503, 505};
 enum { STATUS_COUNT = sizeof statuses / sizeof statuses[0], STATUS_ABORTED = STATUS_COUNT, STATUS_OTHER };
 

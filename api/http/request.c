@@ -22,7 +22,7 @@ static const struct http_service *request_service(const struct request *request)
 	return request->connection->api->config.service;
 }
 
-/* Which states may come before a state. */
+/* The states that may come before a state. */
 static const unsigned states_before[] = {
 	[REQUEST_NONE] = ~(1u << REQUEST_NONE),
 	[REQUEST_BEGUN] = 1u << REQUEST_NONE,
@@ -99,7 +99,7 @@ static enum MHD_Result request_reject_raw(struct request *request, unsigned stat
 	return MHD_NO;
 }
 
-/* What can be wrong with a head before its path is looked at; notes the answer. Returns the path, or NULL. */
+/* Checks a head before its path is looked at; notes the answer to a wrong one. Returns the path, or NULL. */
 static const char *request_check_head(struct request *request, const char *method, const char **ret_query)
 {
 	struct headers *headers = &request->headers;

@@ -16,7 +16,7 @@
 /* health checks of containers have few seconds */
 enum { RUN_WAIT_MS = 300000, HEALTH_TIMEOUT_MS = 2000, KILL_AFTER_MS = 5000 };
 
-/* Which commands have an option. */
+/* The commands that have an option. */
 #define IN(command) (1U << COMMAND_##command)
 #define IN_SETS (IN(ACQUIRE) | IN(EXTEND) | IN(RELEASE) | IN(RUN)) /* several NAMEs are one lease */
 #define IN_NAMED (IN(ACQUIRE) | IN(EXTEND) | IN(RELEASE) | IN(STATUS) | IN(WATCH) | IN(RUN))

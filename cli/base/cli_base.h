@@ -1,4 +1,4 @@
-/* What all parts of redlockctl stand on: the command line, addresses and credentials of servers, durations, exit
+/* The base of all parts of redlockctl: the command line, addresses and credentials of servers, durations, exit
  * statuses, messages.
  *
  * The one header of this folder for the others; the parts are described in their own headers. */

@@ -268,7 +268,7 @@ static bool answer_has_name(const json_t *names, const json_t *name)
 	return false;
 }
 
-/* Those of a set may come in any order. */
+/* The names of a set may come in any order. */
 static bool answer_is_for(const struct answer *answer, const struct names *names)
 {
 	const json_t *its = json_object_get(answer->json, names_member(names));
@@ -283,7 +283,7 @@ static bool answer_is_for(const struct answer *answer, const struct names *names
 	return is_ours;
 }
 
-/* What is wrong with a lease; NULL: nothing. */
+/* The fault of a lease; NULL: none. */
 static const char *answer_read_lease(const struct answer *answer, const struct arguments *arguments, const char *token,
 				     struct lease *lease)
 {

@@ -37,7 +37,7 @@ struct client_request {
 struct client_request client_request_acquire(const struct arguments *arguments, uint64_t wait_ms, const char *key);
 struct client_request client_request_extend(const struct arguments *arguments, const char *token, uint64_t ttl_ms);
 struct client_request client_request_release(const struct arguments *arguments, const char *token);
-/* Of one lock, without a token: GET its state. */
+/* GET: the state of one lock, without a token. */
 struct client_request client_request_get_state(const char *name);
 /* Without a token. fence: of the holder that is meant; 0: whoever holds it. */
 struct client_request client_request_force(const char *name, uint64_t fence);
@@ -53,7 +53,7 @@ struct client_request client_request_watch(const char *name, const char *tag, ui
 enum { CLIENT_TIMER, CLIENT_ORDERS, CLIENT_CHILDREN, CLIENT_FDS };
 enum { CLIENT_SOCKETS_MAX = 16 };
 
-/* What the caller wants while a request is under way. */
+/* Wishes of the caller while a request is under way. */
 enum client_order {
 	CLIENT_GO_ON,
 	CLIENT_HOLD, /* send no request until the order changes */

@@ -1,4 +1,4 @@
-/* What the files of this folder share.
+/* Private header of this folder.
  *
  * The processes of `run` are three, each with one thread:
  *

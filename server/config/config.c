@@ -28,7 +28,7 @@ static size_t config_find_blamed(struct options_reader *reader, const char *cons
 	return blamed;
 }
 
-/* Of two numbers the first must not be above the second. */
+/* The first of two numbers must not be above the second. */
 static bool config_check_orders(struct options_reader *reader, const struct options *options)
 {
 	const struct {

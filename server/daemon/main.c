@@ -49,7 +49,7 @@ static void keep_secrets(void)
 	setrlimit(RLIMIT_CORE, &none);
 }
 
-/* What a library allocates ends the process, too, where memory runs out (server/base/base.h). */
+/* An allocation of a library ends the process, too, when memory runs out (server/base/base.h). */
 static void guard_memory(void)
 {
 	json_set_alloc_funcs(memory_alloc, free);

@@ -1,4 +1,4 @@
-/* What the program says of itself. See daemon.h. */
+/* The output of the program about itself. See daemon.h. */
 #include <assert.h>
 #include <stdio.h>
 #include <string.h>

@@ -28,13 +28,13 @@ enum {
 	ACCEPT_PAUSE_MS = 100 /* out of descriptors: look again after this */
 };
 
-/* What a worker does; only its own thread reads it.
+/* The state of a worker; only its own thread reads it.
  *
  *   TRYING ──► SERVING ──► DRAINING ──► ENDING
  *      └──────────────────────────────────┘ masters that cannot be used together */
 enum phase { TRYING, SERVING, DRAINING, ENDING };
 
-/* What the others may know of it. */
+/* The part that other threads may read. */
 enum state { WORKER_STARTING, WORKER_SERVING, WORKER_ENDED };
 
 struct worker {

@@ -40,6 +40,10 @@ static void remember(struct leases *leases, const struct lease_op *op)
 	struct lease_below *below = &leases->below;
 	uint64_t id = lease_value_token_id(op->token);
 	struct lease_below_entry *entry = find(leases, id);
+	/* redlockd's own may end long after it was sent: the holder has released the lease since, or extended it on
+	 * every master */
+	if (!entry && op->request.unasked)
+		return;
 	if (!entry) {
 		entry = memory_zeroed(1, sizeof *entry + op->request.resource_len);
 		entry->id = id;

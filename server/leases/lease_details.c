@@ -1,4 +1,4 @@
-/* What the scripts of an inspection leave out of leases that hold a resource together.
+/* Details of leases that hold a resource together, which the scripts of an inspection leave out.
  *
  *     inspection ─► values of the leases that are listed, from all masters ──────────────────────┬─► answer, or
  *              └──► where no majority has the same leases, and not all are listed: their tokens ─┘   forced release
@@ -8,7 +8,8 @@
  * masters agree.
  *
  * Values of a hundred leases keep the masters and this worker busy as long as several acquisitions, so two inspections
- * read at once, and the others in turn. When masters do not answer, none waits for those before it: all read at once.
+ * read at once, and the others in turn. Masters that do not answer hold up no more than these two: they count as hung
+ * then, and the reads of the others end at once.
  *
  * A lease is listed if a majority has told its value, or may have it; its fence is the largest of those. One that has
  * ended meanwhile is left out. If no majority answers, neither does the inspection (NO_QUORUM). */
@@ -141,43 +142,39 @@ static void give_answer(struct lease_details *details)
 
 static void start(struct lease_details *details);
 
-/* Starts those of the queue whose turn it is: all of them, or as many as read at once. */
-static void start_next(struct leases *leases, bool all)
+/* Starts those of the queue whose turn it is. */
+static void start_next(struct leases *leases)
 {
 	struct lease_reads *reads = &leases->reads;
 	struct lease_details *next;
-	reads->all |= all;
 	if (reads->starts) /* further up */
 		return;
 	reads->starts = true;
-	while ((next = TAILQ_FIRST(&reads->queue)) && (reads->all || reads->under_way < AT_ONCE)) {
+	while ((next = TAILQ_FIRST(&reads->queue)) && reads->under_way < AT_ONCE) {
 		TAILQ_REMOVE(&reads->queue, next, entry);
 		start(next);
 	}
-	reads->starts = reads->all = false;
+	reads->starts = false;
 }
 
-static void end_turn(struct lease_details *details, bool all)
+static void end_turn(struct lease_details *details)
 {
 	if (!details->has_turn)
 		return;
 	details->has_turn = false;
 	assert(details->leases->reads.under_way > 0);
 	details->leases->reads.under_way--;
-	start_next(details->leases, all);
+	start_next(details->leases);
 }
 
 /* Answers as soon as may be, and goes when nothing more is to come. */
 static void proceed(struct lease_details *details)
 {
-	bool fails = false;
-	if (details->op && may_answer(details)) {
-		fails = lacks_masters(details);
+	if (details->op && may_answer(details))
 		give_answer(details);
-	}
 	if (!details->op) {
 		details->awaited++;
-		end_turn(details, fails);
+		end_turn(details);
 		details->awaited--;
 	}
 	if (details->awaited > 0)
@@ -295,7 +292,7 @@ bool lease_details_complete(struct lease_op *op)
 {
 	struct lease_holders *several = op->answer.several;
 	size_t masters = op->core.params.masters, untold = 0;
-	assert(!op->rest);
+	assert(!op->rest && (!several || several->shares == 0));
 	for (uint32_t i = 0; several && i < several->listed; i++)
 		untold += several->list[i].told == 0;
 	if (op->answer.status != LEASE_OK || !several || (untold == 0 && !several->disagree))

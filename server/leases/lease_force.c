@@ -50,7 +50,7 @@ static void finish(struct lease_force *force)
 	free(force);
 }
 
-/* Which answer counts if several tokens are released: the largest. */
+/* Ranks of the answers: if several tokens are released, the largest counts. */
 static unsigned weight(enum lease_status status)
 {
 	return status == LEASE_OK ? 3 : status == LEASE_NO_QUORUM ? 2 : status == LEASE_NOT_OWNER ? 1 : 0;

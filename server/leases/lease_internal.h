@@ -94,6 +94,9 @@ struct lease_op {
 	struct lease_keyed *keyed; /* lease_keyed.c: acquisitions with a key; NULL: it has none */
 	/* after each event; before START: the timer has fired. True: the operation has been cancelled. NULL: none */
 	bool (*watch)(struct lease_op *op, uint64_t now_us);
+	struct lease_share *share; /* lease_share.c: it waits for an inspection that it shares; NULL: it does not … */
+	TAILQ_ENTRY(lease_op) share_entry; /* … with these … */
+	bool is_asked;                     /* … and this is the one under way, not the next one */
 	struct lease_op **rest;    /* after an inspection, while reads or releases are under way: their pointer to it */
 	uint16_t reached;          /* bit i: a command of this attempt was handed to master i */
 	uint16_t late;             /* bit i: master i refused, as held, an attempt that was lost before … */
@@ -152,6 +155,7 @@ struct leases {
 		LIST_HEAD(, lease_watch) all;
 		size_t watchers;
 	} watches;
+	void *shares; /* lease_share.c, by name, of tsearch() */
 	struct lease_below {
 		void *by_id; /* of tsearch() */
 		TAILQ_HEAD(, lease_below_entry) all;
@@ -164,7 +168,7 @@ struct leases {
 	struct lease_reads {
 		TAILQ_HEAD(, lease_details) queue; /* those whose turn comes later */
 		size_t under_way;
-		bool starts, all; /* some of the queue, or all of it, are being started */
+		bool starts; /* some of the queue are being started */
 	} reads;
 	uint64_t missed_notifications; /* how often masters may have dropped entries or notifications */
 	size_t waiting;                /* operations whose answer somebody waits for */
@@ -189,8 +193,8 @@ uint64_t lease_value_token_id(const char token[LEASE_TOKEN_LEN]);
 void lease_holder_own(struct lease_holder *holder);
 /* Frees what belongs to the holder alone. */
 void lease_holder_fini(struct lease_holder *holder);
-/* Of an acquisition: "key:owner\ncaller\nmetadata", without what is empty at the end. A question mark stands before a
- * key until it is noted (extend.lua). Owner, caller and metadata are the operation's from now on. */
+/* The label of an acquisition: "key:owner\ncaller\nmetadata", without what is empty at the end. A question mark stands
+ * before a key until it is noted (extend.lua). Owner, caller and metadata are the operation's from now on. */
 void lease_value_write_label(struct lease_op *op);
 /* The same of a holder that was read from a value. */
 void lease_value_write_label_again(const struct lease_holder *holder, struct text *label);
@@ -207,7 +211,7 @@ void lease_answer_make(const struct lease_op *op, const struct redlock_result *r
 
 /* ---- lease_mode.c ---- */
 
-/* What a command of `op` says of its mode. */
+/* Writes the mode of `op` into a command. */
 void lease_mode_write(const struct lease_op *op, struct master_script *command);
 /* LEASE_SLOT: chooses the slot of a new attempt, and forgets what was noted before. */
 void lease_mode_choose_slot(struct lease_op *op);
@@ -228,12 +232,13 @@ struct lease_holders *lease_several_read(const struct master_reply *reply);
 /* From all that have answered the inspection: those that have a majority, or may have one. NULL: not held by
  * several. */
 struct lease_holders *lease_several_merge(const struct lease_op *look);
-/* What a token adds to the digest. */
+/* The number that a token adds to the digest. */
 uint64_t lease_several_digest(const char token[LEASE_TOKEN_LEN]);
-/* Of struct lease_held, for qsort(): the order in which they are told. */
+/* Compares struct lease_held for qsort(): by the order in which they are told. */
 int lease_several_compare_fences(const void *a, const void *b);
-struct lease_holders *lease_several_copy(const struct lease_holders *from);
-/* NULL is allowed. */
+/* For one more answer. NULL is allowed. */
+struct lease_holders *lease_several_share(struct lease_holders *several);
+/* By one answer: the last one frees it. NULL is allowed. */
 void lease_several_free(struct lease_holders *several);
 
 /* ---- lease_fence.c: a guess for the next fence of any resource, and what to learn from a number seen ---- */
@@ -248,7 +253,7 @@ struct lease_name {
 	const char *resource;
 	size_t resource_len;
 };
-/* Of struct lease_name, for tsearch(). */
+/* Compares struct lease_name for tsearch(). */
 int lease_name_compare(const void *a, const void *b);
 /* One more request of this worker waits or watches, or one less. */
 void lease_queues_listen(struct leases *leases, bool more);
@@ -309,7 +314,7 @@ void lease_sight_fini(struct lease_sight *sight);
 
 /* ---- lease_repair.c: pure ---- */
 
-/* Of an extension that a majority granted: the command that gives its key back to a master. False: what that needs is
+/* Writes the command that gives the key of an extended lease back to a master. False: what that needs is
  * not known, or the lease may not get any older. */
 bool lease_repair_write(struct lease_op *op, const struct redlock_output *out, uint8_t master,
 			struct master_script *command);
@@ -332,10 +337,10 @@ static inline bool lease_place_is_asked_for(const struct lease_op *op)
 {
 	return op->request.operation == LEASE_RELEASE && op->request.key != 0;
 }
-/* What a command says of a place: at the end of a wait it is kept. */
+/* Writes the place into a command: at the end of a wait it is kept. */
 void lease_place_write(struct lease_op *op, const struct redlock_output *out, struct master_script *command);
-/* Of an operation that has asked for a place and is answered: the arrival that a majority has given with it, so that no
- * other request gets the same one; 0: none. */
+/* For an operation that has asked for a place and is answered: the arrival that a majority has given with it, so that
+ * no other request gets the same one; 0: none. */
 uint64_t lease_place_arrival(const struct lease_op *taker);
 
 /* ---- lease_op.c ---- */
@@ -343,7 +348,7 @@ uint64_t lease_place_arrival(const struct lease_op *taker);
 void lease_op_enter(struct lease_op *op, enum lease_op_state state);
 /* One command, for all masters alike. */
 struct master_script lease_op_command(const struct lease_op *op, const struct redlock_output *out);
-/* What a lease for `ttl_us` is given less, for clocks that run differently. */
+/* The allowance for clocks that run differently, which shortens a lease for `ttl_us`. */
 uint64_t lease_op_drift_us(const struct options *options, uint64_t ttl_us);
 /* An operation whose core has not started. */
 struct lease_op *lease_op_begin(struct leases *leases, const struct lease_request *request, lease_done_fn *done,
@@ -386,6 +391,16 @@ void lease_op_reject_draining(struct lease_op *op, uint64_t now_us);
 struct lease_op *lease_op_submit(struct leases *leases, const struct lease_request *request, lease_done_fn *done,
 				 void *arg);
 void lease_op_cancel(struct lease_op *op);
+
+/* ---- lease_share.c: inspections of one resource by many clients ---- */
+
+/* True if its answer may be that of another inspection, which began after it was submitted. */
+bool lease_share_is_possible(const struct lease_request *request);
+/* As lease_op_submit(). */
+struct lease_op *lease_share_submit(struct leases *leases, const struct lease_request *request, lease_done_fn *done,
+				    void *arg);
+/* Cancels an operation that waits for an inspection (op->share). The inspection goes on. */
+void lease_share_cancel(struct lease_op *op);
 
 /* ---- lease_details.c: an inspection, and LEASE_FORCE, when the core has decided ---- */
 

@@ -237,7 +237,7 @@ static bool is_whole(const struct lease_op *op)
 	return op->keyed && op->keyed->op == op;
 }
 
-/* Of the caller's operation: the pause is over. */
+/* The pause of the caller's operation is over. */
 static bool go_on(struct lease_op *op, uint64_t now_us)
 {
 	assert(is_whole(op) && !op->keyed->inner);
@@ -248,6 +248,8 @@ static bool go_on(struct lease_op *op, uint64_t now_us)
 struct lease_op *lease_submit(struct leases *leases, const struct lease_request *request, lease_done_fn *done,
 			      void *arg)
 {
+	if (lease_share_is_possible(request))
+		return lease_share_submit(leases, request, done, arg);
 	if (request->key == 0)
 		return lease_op_submit(leases, request, done, arg);
 	assert(request->operation == LEASE_ACQUIRE);
@@ -262,6 +264,10 @@ struct lease_op *lease_submit(struct leases *leases, const struct lease_request 
 
 void lease_cancel(struct lease_op *op)
 {
+	if (op->share) {
+		lease_share_cancel(op);
+		return;
+	}
 	if (!is_whole(op)) {
 		lease_op_cancel(op);
 		return;
@@ -275,7 +281,7 @@ void lease_cancel(struct lease_op *op)
 	lease_op_linger(op);
 }
 
-/* Of an acquisition: is it a waiter whose lock is held by a lease of its own key? */
+/* True if the acquisition is a waiter whose lock is held by a lease of its own key. */
 static bool look(struct lease_op *op, uint64_t now_us)
 {
 	struct lease_keyed *keyed = op->keyed;

@@ -1,5 +1,5 @@
 /* Modes: what a command says of them, and which slot an attempt asks for. Each slot is a lock of its own: all masters
- * are asked for the same one. A refusal says which are taken there (server/scripts/acquire_shared.lua); the next one
+ * are asked for the same one. A refusal says which are taken there (server/scripts/acquire.lua); the next one
  * asks for one that may be free on a majority, or for
  * the one that a notification names. The masters alone decide who has it. */
 #include <assert.h>

@@ -135,11 +135,12 @@ struct lease_op *lease_op_begin(struct leases *leases, const struct lease_reques
 	op->hold_time_noted = op->has_free = op->drained = op->place_kept = false;
 	op->keyed = NULL;
 	op->watch = NULL;
+	op->share = NULL;
 	if (request->operation == LEASE_ACQUIRE && request->mode == LEASE_SLOT)
 		op->taken = memory_zeroed(request->slots, 1);
 	lease_op_enter(op, LEASE_OP_RUNNING);
 	memcpy(op->token, request->token, sizeof op->token);
-	if (done)
+	if (done && !request->unasked)
 		leases->waiting++;
 	return op;
 }
@@ -147,8 +148,9 @@ struct lease_op *lease_op_begin(struct leases *leases, const struct lease_reques
 lease_done_fn *lease_op_forget_caller(struct lease_op *op)
 {
 	lease_done_fn *done = op->done;
-	assert(!done || op->leases->waiting > 0);
-	op->leases->waiting -= done != NULL;
+	bool waits = done && !op->request.unasked;
+	assert(!waits || op->leases->waiting > 0);
+	op->leases->waiting -= waits;
 	op->done = NULL;
 	return done;
 }

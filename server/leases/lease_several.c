@@ -14,8 +14,14 @@ static struct lease_holders *several_new(size_t list_max)
 
 void lease_several_free(struct lease_holders *several)
 {
+	if (several && several->shares > 0) {
+		several->shares--;
+		return;
+	}
 	for (uint32_t i = 0; several && i < several->listed; i++)
 		lease_holder_fini(&several->list[i].holder);
+	if (several)
+		free(several->text);
 	free(several);
 }
 
@@ -25,14 +31,10 @@ static void held_copy(struct lease_held *held, const struct lease_held *from)
 	lease_holder_own(&held->holder);
 }
 
-struct lease_holders *lease_several_copy(const struct lease_holders *from)
+struct lease_holders *lease_several_share(struct lease_holders *several)
 {
-	if (!from)
-		return NULL;
-	struct lease_holders *several = several_new(from->listed);
-	*several = *from;
-	for (uint32_t i = 0; i < from->listed; i++)
-		held_copy(&several->list[i], &from->list[i]);
+	if (several)
+		several->shares++;
 	return several;
 }
 
@@ -64,7 +66,7 @@ struct lease_holders *lease_several_read(const struct master_reply *reply)
 
 uint64_t lease_several_digest(const char token[LEASE_TOKEN_LEN])
 {
-	char digits[10] = ""; /* as in shared_add.lua */
+	char digits[10] = ""; /* as in lib/several.lua */
 	memcpy(digits, token + LEASE_TOKEN_LEN - 9, 9);
 	return strtoull(digits, NULL, 16);
 }

@@ -1,4 +1,4 @@
-/* The values of keys in Redis, which server/scripts/acquire.lua and acquire_shared.lua write: from a request, and to a
+/* The values of keys in Redis, which server/scripts/acquire.lua writes: from a request, and to a
  * holder. Pure.
  *
  * Two masters name the same holder if the token is the same: hold_until_ms is in each master's own time. Another
@@ -13,7 +13,7 @@
 
 static_assert(128 + (int)LEASE_OWNER_MAX + (int)LEASE_CALLER_MAX + (int)LEASE_METADATA_MAX + (int)LEASE_NAMES_MAX <=
 		      8192,
-	      "value_read.lua reads all of a value");
+	      "value_read() reads all of a value");
 
 enum { OTHER_TYPE_ID = 1 }; /* a key that is not a string: all such keys of one name count as one holder */
 

@@ -4,9 +4,9 @@
  *                       ▲        └──► next look: a publication, the end of the holder's time, LOOK_MS
  *                       └────────────────┘
  *
- * A look is an inspection that also makes the masters publish each change of the holder for WATCH_MS (inspect.lua,
- * watch_tell.lua), so a watch costs the masters one inspection for each change and one every LOOK_MS, since a
- * publication can be lost.
+ * A look is an inspection that also makes the masters publish each change of the holder for WATCH_MS (inspect.lua and
+ * tell_watchers() in lib/lease.lua), so a watch costs the masters one inspection for each change and one every LOOK_MS,
+ * since a publication can be lost.
  *
  * The masters publish a change while it happens: publications that come together cause one look (SOON_MS), and a look
  * that finds no majority for one holder may have seen half a grant. Then the watch looks again a few times before it

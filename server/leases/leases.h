@@ -30,7 +30,7 @@ enum {
 	LEASE_TOKEN_LEN = RANDOM_TOKEN_LEN,
 	LEASE_LIST_MAX = 1000,
 	LEASE_CURSOR_MAX = 96,
-	LEASE_PLACE_KEPT_MS = 2000 /* as server/scripts/parts/place.lua has it */
+	LEASE_PLACE_KEPT_MS = 2000 /* as server/scripts/lib/queue.lua has it */
 };
 
 /* The core's kinds, and FORCE: release without a token, whoever holds the lock (for operators). */
@@ -75,10 +75,12 @@ struct lease_request {
 	/* acquire: stands for caller and Idempotency-Key; extend: noted in the lease, with its fence; release: the
 	 * place that was kept for it is taken, and nothing is released. 0: none */
 	uint64_t key;
-	uint64_t arrival;            /* acquire with a key: that of the place that was taken; 0: none */
-	bool wait_for_all;           /* inspect: until every master has answered, or its time is up */
-	bool few;                    /* inspect: LEASE_HOLDERS_FEW */
-	bool unasked;                /* extend: by redlockd alone (leases.c); no metrics count it */
+	uint64_t arrival;  /* acquire with a key: that of the place that was taken; 0: none */
+	bool wait_for_all; /* inspect: until every master has answered, or its time is up */
+	bool few;          /* inspect: LEASE_HOLDERS_FEW */
+	/* extend (leases.c), inspect (lease_share.c): by redlockd alone, so that no metrics count it and no drain waits
+	 * for it */
+	bool unasked;
 	char token[LEASE_TOKEN_LEN]; /* extend, release */
 	/* The texts are not terminated. On several resources at once `resource` has their names, which have no control
 	 * characters, sorted, with a line feed between each two. */
@@ -111,8 +113,13 @@ struct lease_holder {
 	const char *owner;
 };
 
-/* The leases that hold a resource together. */
+/* The leases that hold a resource together. Answers share them, and do not change them. */
 struct lease_holders {
+	uint32_t shares; /* answers that have it, but for one */
+	/* written by the HTTP side for the first of those answers, as all of them are sent; freed with the last. NULL:
+	 * not yet */
+	char *text;
+	size_t text_len;
 	uint32_t count;  /* how many there are … */
 	uint32_t listed; /* … and in `list`, by their fences */
 	uint64_t digest; /* of all of them: another one if a lease comes or goes */
@@ -158,7 +165,7 @@ struct lease_answer {
 	bool held;             /* inspect */
 	bool expires;          /* inspect, held: false for another program's key without an expiry */
 	uint64_t remaining_ms; /* inspect, held and expires: until all that hold it have ended */
-	/* inspect, held by leases that leave room for others; NULL: it is not. In memory of the answer's own */
+	/* inspect, held by leases that leave room for others; NULL: it is not */
 	struct lease_holders *several;
 	uint64_t ago_ms; /* a watch: since when the times of `several` are known */
 };

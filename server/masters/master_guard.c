@@ -136,7 +136,7 @@ static void compare_evicted(struct master *master, const char *kept)
 	master->evicted_known = true;
 }
 
-/* What it answers. */
+/* The answer to it. */
 static const enum guard_action_kind actions[] = {[GUARD_EPOCH] = GUARD_READ,
 						 [GUARD_QUARANTINED] = GUARD_QUARANTINE,
 						 [GUARD_FENCES] = GUARD_SURVEY,

@@ -1,4 +1,4 @@
-/* What comes first on a new connection, the heartbeat, and what follows from INFO.
+/* The handshake of a new connection, the heartbeat, and the consequences of INFO.
  *
  *   handshake   AUTH, SELECT, CLIENT SETNAME, INFO, CLIENT ID, SCRIPT LOAD of each script: all in one write. Any error
  *               but that of SETNAME closes the connection and becomes the reason in /masters.
@@ -28,7 +28,7 @@ static bool is_too_old(const char *version)
 	return major < 6 || (major == 6 && minor < 2);
 }
 
-/* Of two connections to one server, the one that was there first keeps its vote. */
+/* If two connections lead to one server, the first keeps its vote. */
 static const struct master *find_twin(const struct master *master)
 {
 	for (size_t i = 0; i < master->all->count; i++) {

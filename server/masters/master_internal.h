@@ -1,4 +1,4 @@
-/* What the files of this folder share; nobody else includes it. Each file uses those below it, and none above:
+/* Private header of this folder; no other folder includes it. Each file uses those below it, and none above:
  *
  *   masters.c                                         what masters.h offers; joins the layers
  *   master_handshake.c                                what comes first on a connection, the heartbeat
@@ -38,10 +38,9 @@ enum {
 	MASTER_BATCH_LISTED_MAX = 100, /* … and goes alone if it may list more of them */
 	MASTER_BATCH_BITS = 256,
 	MASTER_BATCH_SPAN_US = 2000, /* between the deadlines of one batch */
-	MASTER_ARGUMENTS_MAX = 11,   /* of a script */
-	MASTER_BATCH_SHARED = 3,     /* of a batch … */
-	MASTER_BATCH_EACH = 6,       /* … and of each of its commands, at most: acquire.lua */
-	MASTER_WORDS_SENT_MAX = 5 + MASTER_BATCH_SHARED + MASTER_BATCH_MAX * (1 + MASTER_BATCH_EACH), /* of a command */
+	MASTER_ARGUMENTS_MAX = 6,    /* of an operation: acquire.lua */
+	MASTER_ARGUMENTS_SHARED = 4, /* by all of a command: lib/master.lua */
+	MASTER_WORDS_SENT_MAX = 4 + MASTER_ARGUMENTS_SHARED + MASTER_BATCH_MAX * (1 + MASTER_ARGUMENTS_MAX),
 	MASTER_TEXT_MAX = sizeof((struct options *)0)->key_prefix + MASTERS_RESOURCE_MAX + 216, /* of one of a batch */
 	MASTER_BUCKETS_LEN_MAX = MASTERS_SET_MAX * 17,
 	MASTER_DIGITS = 16,    /* of epoch and deadline in a command */
@@ -202,7 +201,7 @@ struct master {
 	char warnings[STATUS_WARNINGS_MAX][STATUS_REASON_MAX];
 
 	/* master_guard.c */
-	/* Of this connection, to the guard:
+	/* State of this connection, to the guard:
 	 *   unknown ─► asked ─► read       unknown: INFO was not evaluated, or shows none of our masters (a replica, …)
 	 *                 └───────┴─► expelled    INFO shows that now; should that end, the connection does, too */
 	enum { MEMBER_UNKNOWN, MEMBER_ASKED, MEMBER_READ, MEMBER_EXPELLED } member;
@@ -285,12 +284,12 @@ struct masters {
 void master_reply_map(enum redlock_script script, const redisReply *reply, struct master_reply *ret_reply);
 /* Its vote does not count. */
 void master_reply_fail(struct master_reply *reply, enum master_error error);
-/* Of the answer to a batch: that to its command `i`. */
+/* Maps the answer to command `i` of a batch. */
 void master_reply_map_part(enum redlock_script script, const redisReply *reply, size_t i, size_t count,
 			   struct master_reply *ret_reply);
 void master_reply_map_scan(const redisReply *reply, master_scan_fn *scan, void *arg);
 void master_reply_map_read(const redisReply *reply, master_scan_fn *scan, void *arg);
-/* What a script of ours answers: the number that comes first. False: it is another one, or none. */
+/* True if the answer of a script begins with this number. */
 bool master_reply_begins(const redisReply *reply, long long number);
 /* The answer to a script of the guard: fills what an event of this kind has. `ret_time_us`: the master's time;
  * `ret_evicted`: the count of evicted keys in its hash, "": there is none. False: an answer of another shape. */
@@ -318,7 +317,7 @@ void master_script_write_read(const struct masters *masters, const struct master
 
 /* ---- master_state.c ---- */
 
-/* What its state follows from: the first of these that holds. */
+/* Causes of its state: the first of these that holds. */
 enum master_cause {
 	MASTER_CAUSE_LINK,   /* down: no connection, or hung */
 	MASTER_CAUSE_INFO,   /* quarantined: by what INFO shows */
@@ -386,7 +385,7 @@ void master_guard_notify(struct master *master, enum guard_event_kind kind);
 void master_guard_exclude(struct master *master, bool excluded);
 /* kept_epoch: it has restarted and keeps this one; 0: none. */
 void master_guard_read(struct master *master, uint64_t kept_epoch);
-/* What a reply is worth: its TIME, its epoch. May turn its vote into FAILED. */
+/* Evaluates a reply by its TIME and its epoch. May turn its vote into FAILED. */
 void master_guard_evaluate_reply(struct master *master, const struct master_command *done, uint64_t now_us,
 				 struct master_reply *reply);
 /* --bootstrap: it refused the handshake. */
@@ -430,7 +429,7 @@ void master_check_note_subscribed(struct master *master, enum master_error error
 /* The master refused `command`; MASTER_COMMAND_COUNT: one that it need not carry out, but whose answer may explain the
  * end of the connection. */
 void master_check_note(struct master *master, enum master_command_kind command, const redisReply *reply);
-/* What was noted since the run or the handshake began. */
+/* Writes the errors noted since the run or the handshake began. */
 void master_check_write(const struct master *master, char ret_reason[STATUS_REASON_MAX]);
 
 /* ---- master_digest.c ---- */

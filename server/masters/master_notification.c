@@ -1,5 +1,5 @@
 /* Notifications of waiters and watchers, and the signs of life that keep the queue entries of waiters, for as long as a
- * request of this worker waits or watches (server/scripts/parts/):
+ * request of this worker waits or watches (server/scripts/lib/queue.lua):
  *
  *   alive key      on each master, {prefix}redlockd:alive:{replica}. It runs out after a second and is set again every
  *                  300 ms over the master's connection.
@@ -102,7 +102,7 @@ static bool parse_entry(const struct masters *masters, const char *at, const cha
 	return ret->kind == MASTER_SLOT ? parse_slots(at, end, ret) : parse_shared(at, end, ret);
 }
 
-/* Of a message: an entry or "watch", a blank, and the key. */
+/* Parses a message: an entry or "watch", a blank, and the key. */
 static void parse_notification(struct master *master, const char *text, size_t len)
 {
 	const struct masters *masters = master->all;
@@ -146,7 +146,7 @@ static void on_message(void *arg, const redisReply *reply)
 		parse_notification(master, reply->element[2]->str, (size_t)reply->element[2]->len);
 }
 
-/* Where the channel may not be subscribed to, waiters depend on their timers alone. */
+/* If the channel may not be subscribed to, waiters depend on their timers alone. */
 static void on_ended(void *arg, const char *reason, enum transport_end how)
 {
 	struct master *master = arg;

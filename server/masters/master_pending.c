@@ -31,7 +31,7 @@ static void pending_send(struct master *master, struct pending_release *pending)
 	master_command_send_script(master, &pending->script, REDLOCK_NEVER, on_settled, NULL, pending);
 }
 
-/* Of those in the list at most `most`; those whose lease is over are dropped. */
+/* Sends at most `most` of the list; drops those whose lease is over. */
 static void send_some(struct master *master, size_t most)
 {
 	uint64_t now_us = clock_now_us();

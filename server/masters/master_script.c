@@ -1,8 +1,8 @@
 /* The commands of the core's scripts: what server/scripts/ describes at the head of each file, in one table. A command
  * is encoded once, when it leaves: here it becomes words, with the epoch and the deadline for its master.
  *
- * Some scripts take any number of resources: first all keys, then the hash, the arguments that all share, and those of
- * each. */
+ * All scripts have one layout (server/scripts/lib/master.lua): the keys of all operations, then the hash, the arguments
+ * that all operations share, and those of each. */
 #include <assert.h>
 #include <string.h>
 
@@ -10,41 +10,14 @@
 #include "server/base/base.h"
 #include "server/scripts/scripts.h"
 
-/* Of a script, by its number in ARGV. */
-enum argument {
-	NO_ARGUMENT,
-	TOKEN,
-	TTL,
-	MAX_HOLD,
-	LABEL,
-	BUCKET,
-	FENCE,
-	ENTRY,
-	EPOCH,
-	DEADLINE,
-	NOTE,
-	NAMES,
-	MOST,
-	KIND
-};
-static const struct {
-	uint8_t shared[MASTER_BATCH_SHARED + 1], each[MASTER_ARGUMENTS_MAX + 1]; /* of a batch */
-} arguments[] = {
-	[REDLOCK_SCRIPT_ACQUIRE] = {{EPOCH, DEADLINE, MAX_HOLD}, {TOKEN, TTL, LABEL, BUCKET, FENCE, ENTRY}},
-	[REDLOCK_SCRIPT_RAISE] = {{0}, {TOKEN, BUCKET, FENCE, EPOCH, DEADLINE}},
-	[REDLOCK_SCRIPT_EXTEND] = {{EPOCH, DEADLINE}, {TOKEN, TTL, NOTE, BUCKET}},
-	[REDLOCK_SCRIPT_RELEASE] = {{EPOCH}, {TOKEN, ENTRY}},
-	[REDLOCK_SCRIPT_INSPECT] = {{EPOCH}, {TTL, MOST}},
-	[REDLOCK_SCRIPT_ACQUIRE_SHARED] = {{0},
-					   {TOKEN, TTL, MAX_HOLD, LABEL, BUCKET, FENCE, ENTRY, EPOCH, DEADLINE, MOST,
-					    KIND}},
-	/* the buckets follow */
-	[REDLOCK_SCRIPT_ACQUIRE_SET] = {{0},
-					{TOKEN, TTL, MAX_HOLD, LABEL, FENCE, ENTRY, EPOCH, DEADLINE, NAMES, MOST,
-					 KIND}},
-	[REDLOCK_SCRIPT_RAISE_SET] = {{0}, {TOKEN, FENCE, EPOCH, DEADLINE}},
-	[REDLOCK_SCRIPT_EXTEND_SET] = {{0}, {TOKEN, TTL, NOTE, EPOCH, DEADLINE, NAMES}},
-	[REDLOCK_SCRIPT_RELEASE_SET] = {{0}, {TOKEN, ENTRY, EPOCH, DEADLINE, NAMES}},
+enum argument { NO_ARGUMENT, TOKEN, TTL, LABEL, BUCKETS, FENCE, ENTRY, NOTE, MOST };
+/* The arguments of each operation. */
+static const uint8_t arguments[][MASTER_ARGUMENTS_MAX + 1] = {
+	[REDLOCK_SCRIPT_ACQUIRE] = {TOKEN, TTL, LABEL, BUCKETS, FENCE, ENTRY},
+	[REDLOCK_SCRIPT_RAISE] = {TOKEN, BUCKETS, FENCE},
+	[REDLOCK_SCRIPT_EXTEND] = {TOKEN, TTL, NOTE, BUCKETS},
+	[REDLOCK_SCRIPT_RELEASE] = {TOKEN, ENTRY},
+	[REDLOCK_SCRIPT_INSPECT] = {TTL, MOST},
 };
 
 enum { DEADLINE_STEP_US = 1000 };
@@ -61,12 +34,14 @@ void master_script_stamp(const struct master *master, uint64_t until_us, struct 
 {
 	const struct masters *masters = master->all;
 	uint64_t patience_us = clock_now_us() + masters->options->master_timeout_ms * UINT64_C(1000);
+	bool is_urgent = command->script->script < REDLOCK_SCRIPT_RELEASE; /* the others are carried out however late */
 	until_us = guard_deadline_us(&masters->guard, (unsigned)master->index,
 				     until_us < patience_us ? until_us : patience_us);
 	command->epoch = master_guard_is_on(masters) ? masters->guard.masters[master->index].epoch : 0;
 	/* deadlines of one moment are the same, so that acquire.lua reads them once */
-	command->deadline_us = until_us == 0 || until_us >= LATEST_US ? LATEST_US
-								      : until_us - until_us % DEADLINE_STEP_US;
+	command->deadline_us = !is_urgent || until_us == 0 || until_us >= LATEST_US
+				       ? LATEST_US
+				       : until_us - until_us % DEADLINE_STEP_US;
 	bool grants = command->script->script == REDLOCK_SCRIPT_ACQUIRE ||
 		      command->script->script == REDLOCK_SCRIPT_EXTEND;
 	/* where no deadline is known, no epoch is, and the master refuses the command */
@@ -107,7 +82,7 @@ static struct transport_word put_digits(struct master_words *words, struct maste
 	return put(words, last->digits, MASTER_DIGITS);
 }
 
-/* "!hold_ms buckets" */
+/* "!hold_ms seen" */
 static struct transport_word put_repair(struct master_words *words, const struct master_script *script)
 {
 	struct transport_word word = put(words, "!", 1);
@@ -148,15 +123,22 @@ static struct transport_word put_entry(struct master_words *words, const struct 
 	return word;
 }
 
-/* Nothing, "+", or "#" and the slot. */
-static struct transport_word put_kind(struct master_words *words, const struct master_script *script)
+/* Nothing: one lease on one resource. "count": on a set. "kind most", "count kind most": of an acquisition that leaves
+ * room for others; kind "+", or "#" and the slot. */
+static struct transport_word put_mode(struct master_words *words, const struct master_script *script)
 {
+	struct transport_word word = put(words, "", 0);
 	assert(script->kind == MASTER_EXCLUSIVE || script->most > 0);
-	if (script->kind == MASTER_EXCLUSIVE)
-		return (struct transport_word){"", 0};
-	struct transport_word word = put(words, script->kind == MASTER_SHARED ? "+" : "#", 1);
+	if (script->set_count > 0)
+		word.len += put_number(words, script->set_count).len;
+	if (script->script != REDLOCK_SCRIPT_ACQUIRE || script->kind == MASTER_EXCLUSIVE)
+		return word;
+	word.len += put(words, " ", script->set_count > 0).len;
+	word.len += put(words, script->kind == MASTER_SHARED ? "+" : "#", 1).len;
 	if (script->kind == MASTER_SLOT)
 		word.len += put_number(words, script->slot).len;
+	word.len += put(words, " ", 1).len;
+	word.len += put_number(words, script->most).len;
 	return word;
 }
 
@@ -180,92 +162,108 @@ static struct transport_word put_key(struct master_words *words, const struct ma
 	return key;
 }
 
-/* The key, or the bucket, of each resource of the set. Returns the position behind them. */
-static struct transport_word *put_set(struct master_words *words, const struct masters *masters,
-				      const struct master_script *script, bool buckets, struct transport_word *word)
+/* The key of each resource. Returns the position behind them. */
+static struct transport_word *put_keys(struct master_words *words, const struct masters *masters,
+				       const struct master_script *script, struct transport_word *word)
 {
 	const char *name;
 	size_t len;
+	if (script->set_count == 0) {
+		*word++ = put_key(words, masters, script->resource, script->resource_len);
+		return word;
+	}
 	for (const char *at = script->resource, *end = at + script->resource_len; text_line(&at, end, &name, &len);)
-		*word++ = buckets ? put_number(words, masters_bucket(name, len)) : put_key(words, masters, name, len);
+		*word++ = put_key(words, masters, name, len);
 	return word;
 }
 
-static struct transport_word put_argument(struct master_words *words, struct master *master,
-					  const struct master_command *command, enum argument argument)
+/* The bucket of each resource, with a comma between each two. */
+static struct transport_word put_buckets(struct master_words *words, const struct master_script *script)
 {
-	const struct master_script *script = command->script;
-	const struct masters *masters = master->all;
+	const char *name;
+	size_t len;
+	if (script->set_count == 0)
+		return put_number(words, script->bucket);
+	struct transport_word word = put(words, "", 0);
+	for (const char *at = script->resource, *end = at + script->resource_len; text_line(&at, end, &name, &len);) {
+		word.len += put(words, ",", word.len > 0).len;
+		word.len += put_number(words, masters_bucket(name, len)).len;
+	}
+	return word;
+}
+
+static struct transport_word put_argument(struct master_words *words, const struct masters *masters,
+					  const struct master_script *script, enum argument argument)
+{
 	switch (argument) {
 	case TOKEN:
 		return script->token ? (struct transport_word){script->token, RANDOM_TOKEN_LEN}
 				     : (struct transport_word){"", 0};
 	case TTL: return put_number(words, script->ttl_ms);
-	case MAX_HOLD: return put_number(words, masters->options->max_hold_ms);
 	case LABEL: return (struct transport_word){script->label, script->label_len};
-	case NOTE: return put_note(words, script);
-	case NAMES: return (struct transport_word){script->resource, script->resource_len};
-	case BUCKET: return put_number(words, script->bucket);
+	case BUCKETS: return put_buckets(words, script);
 	case FENCE:
 		assert(script->fence > 0 && script->fence < REDLOCK_FENCE_LIMIT);
 		return put_number(words, script->fence);
 	case ENTRY: return put_entry(words, masters, script);
-	case EPOCH:
-		if (!master_guard_is_on(masters))
-			return (struct transport_word){no_epoch, MASTER_DIGITS};
-		return put_digits(words, &master->epoch_sent, command->epoch, 16);
+	case NOTE: return put_note(words, script);
 	case MOST: return put_number(words, script->most);
-	case KIND: return put_kind(words, script);
-	case DEADLINE: return put_digits(words, &master->deadline_sent, command->deadline_us, 10);
 	case NO_ARGUMENT: break;
 	}
 	assert(false);
 	return (struct transport_word){NULL, 0};
 }
 
-static unsigned script_number(const struct master_script *script)
+/* "until_s hold_ms": the second by which all leases of the commands are over, 0 where the master knows that, and how
+ * old they may get. Nothing for two zeros. */
+static struct transport_word put_bounds(struct master_words *words, const struct masters *masters,
+					const struct master_command *first)
 {
-	if (script->set_count > 0)
-		return script->script + (REDLOCK_SCRIPT_ACQUIRE_SET - REDLOCK_SCRIPT_ACQUIRE);
-	bool is_shared = script->script == REDLOCK_SCRIPT_ACQUIRE && script->kind != MASTER_EXCLUSIVE;
-	return is_shared ? REDLOCK_SCRIPT_ACQUIRE_SHARED : script->script;
+	uint64_t until_s = 0,
+		 hold_ms = first->script->script == REDLOCK_SCRIPT_ACQUIRE ? masters->options->max_hold_ms : 0;
+	for (const struct master_command *command = first; command; command = STAILQ_NEXT(command, also))
+		until_s = command->until_s > until_s ? command->until_s : until_s;
+	if (until_s == 0 && hold_ms == 0)
+		return (struct transport_word){"", 0};
+	struct transport_word word = put_number(words, until_s);
+	word.len += put(words, " ", 1).len;
+	word.len += put_number(words, hold_ms).len;
+	return word;
+}
+
+static struct transport_word *put_shared(struct master_words *words, struct master *master,
+					 const struct master_command *first, struct transport_word *word)
+{
+	*word++ = master_guard_is_on(master->all) ? put_digits(words, &master->epoch_sent, first->epoch, 16)
+						  : (struct transport_word){no_epoch, MASTER_DIGITS};
+	*word++ = put_digits(words, &master->deadline_sent, first->deadline_us, 10);
+	*word++ = put_mode(words, first->script);
+	*word++ = put_bounds(words, master->all, first);
+	return word;
 }
 
 void master_script_write(struct master *master, const struct master_command *first, struct master_words *ret_words)
 {
 	const struct master_script *script = first->script;
-	bool is_set = script->set_count > 0;
-	unsigned which = script_number(script);
-	const struct script *lua = &scripts[which];
+	const struct script *lua = &scripts[script->script];
 	struct transport_word *word = ret_words->words;
 	size_t keys = 1; /* the hash */
 	ret_words->text_len = 0;
 	for (const struct master_command *command = first; command; command = STAILQ_NEXT(command, also))
-		keys += is_set ? script->set_count : 1;
-	assert(keys == 2 || arguments[which].shared[0] || is_set);
-	assert(which < SCRIPTS_COUNT && script->set_count <= MASTERS_SET_MAX && (!is_set || !STAILQ_NEXT(first, also)));
+		keys += command->script->set_count > 0 ? command->script->set_count : 1;
+	assert(script->script <= REDLOCK_SCRIPT_INSPECT && script->set_count <= MASTERS_SET_MAX);
+	assert(script->set_count == 0 || !STAILQ_NEXT(first, also));
 	*word++ = script->with_source ? (struct transport_word){"EVAL", 4} : (struct transport_word){"EVALSHA", 7};
 	*word++ = script->with_source ? (struct transport_word){lua->source, strlen(lua->source)}
 				      : (struct transport_word){lua->sha1, sizeof lua->sha1 - 1};
 	*word++ = put_number(ret_words, keys);
-	if (is_set)
-		word = put_set(ret_words, master->all, script, false, word);
-	for (const struct master_command *command = is_set ? NULL : first; command;
-	     command = STAILQ_NEXT(command, also))
-		*word++ = put_key(ret_words, master->all, command->script->resource, command->script->resource_len);
+	for (const struct master_command *command = first; command; command = STAILQ_NEXT(command, also))
+		word = put_keys(ret_words, master->all, command->script, word);
 	*word++ = (struct transport_word){master->all->hash_key, master->all->hash_key_len};
-	for (const uint8_t *argument = arguments[which].shared; *argument; argument++)
-		*word++ = put_argument(ret_words, master, first, *argument);
+	word = put_shared(ret_words, master, first, word);
 	for (const struct master_command *command = first; command; command = STAILQ_NEXT(command, also))
-		for (const uint8_t *argument = arguments[which].each; *argument; argument++)
-			*word++ = put_argument(ret_words, master, command, *argument);
-	if (is_set && script->script <= REDLOCK_SCRIPT_EXTEND)
-		word = put_set(ret_words, master->all, script, true, word);
-	uint64_t until_s = 0;
-	for (const struct master_command *command = first; command; command = STAILQ_NEXT(command, also))
-		until_s = command->until_s > until_s ? command->until_s : until_s;
-	if (until_s != 0)
-		*word++ = put_number(ret_words, until_s);
+		for (const uint8_t *argument = arguments[script->script]; *argument; argument++)
+			*word++ = put_argument(ret_words, master->all, command->script, *argument);
 	ret_words->count = (size_t)(word - ret_words->words);
 	assert(ret_words->count <= MASTER_WORDS_SENT_MAX);
 }
@@ -293,7 +291,7 @@ void master_script_write_scan(const struct masters *masters, const struct master
 	ret_words->count = (size_t)(word - ret_words->words);
 }
 
-/* Of the keys that acquire_shared.lua describes. */
+/* Reads the keys that lib/several.lua describes. */
 void master_script_write_read(const struct masters *masters, const struct master_read_command *read,
 			      struct master_words *ret_words)
 {

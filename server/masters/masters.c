@@ -83,7 +83,7 @@ void masters_close(struct masters *masters)
 	}
 }
 
-/* What was shown of the old server is not true of the new one. Its run_id stays, by which the new one is known to be
+/* The status of the old server does not hold for the new one. Its run_id stays, by which the new one is known to be
  * another one. */
 static void forget_server(struct master *master)
 {

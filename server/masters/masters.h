@@ -77,11 +77,11 @@ struct master_entry {
 	uint64_t wait_ms; /* for how long it may be needed; 0: it is removed */
 	bool of_set;      /* the waiter wants other resources, too */
 	/* release: with wait_ms 0 the place is kept for this key, else the place of this key is taken, whatever
-	 * `arrival` is (server/scripts/parts/place.lua); 0: neither */
+	 * `arrival` is (server/scripts/lib/queue.lua); 0: neither */
 	uint64_t place;
 };
 
-/* How many leases there may be at once, as in acquire_shared.lua: exclusive, shared or on slots. */
+/* How many leases there may be at once, as in acquire.lua: exclusive, shared or on slots. */
 enum master_kind { MASTER_EXCLUSIVE = 0, MASTER_SHARED = '+', MASTER_SLOT = '#' };
 
 /* A script of the core for one resource, or for a set of several. It becomes words when it leaves, with the epoch and
@@ -195,7 +195,7 @@ enum master_sent masters_send_scan(struct masters *masters, size_t i, const stru
 
 enum { MASTER_READ_VALUES_MAX = 100, MASTER_READ_TOKENS_MAX = 1024 };
 
-/* Of the leases that hold a resource together: the values of some, in their order (NULL for one that has ended), or the
+/* Reads leases that hold a resource together: the values of some, in their order (NULL for one that has ended), or the
  * tokens of those that last longer than a time of that master, at most MASTER_READ_TOKENS_MAX. */
 struct master_read_command {
 	const char *resource;

@@ -154,7 +154,7 @@ enum { METRICS_MODES = 3 }; /* of leases: enum lease_mode */
 /* How a wait (wait_ms) ended. */
 enum metrics_wait { METRICS_WAIT_GRANTED, METRICS_WAIT_TIMEOUT, METRICS_WAIT_CANCELLED, METRICS_WAITS };
 
-/* What is counted of HTTP besides requests. */
+/* Counters of HTTP besides requests. */
 enum http_counter {
 	/* connections not taken: too many in all, too many of their address, or libmicrohttpd did not take them */
 	HTTP_REFUSED_ALL,

@@ -64,7 +64,7 @@ static const char *address_parse_userinfo(UriTextRangeA part, struct address *ad
 	return NULL;
 }
 
-/* What follows the port, or the path of a Unix socket. */
+/* The part after the port, or after the path of a Unix socket. */
 static const char *address_parse_end(const char *end, unsigned parts, struct address *address)
 {
 	const char *start = address->is_unix ? "?db=" : "/";

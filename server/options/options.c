@@ -134,7 +134,7 @@ static void options_begin(struct options_reader *reader, enum options_source sou
 
 /* ---- the command line ---- */
 
-/* What getopt_long() needs of the table. */
+/* The table as getopt_long() needs it. */
 static void options_describe(const struct options_table *table, struct option longs[OPTIONS_MAX + 1],
 			     char letters[3 * OPTIONS_MAX + 3])
 {

@@ -49,7 +49,7 @@ const char *address_parse(const char *text, unsigned parts, struct address *ret_
 
 enum { OPTIONS_MAX = 64, OPTIONS_NAME_MAX = 64, OPTIONS_ALLOWED_MAX = 160, OPTIONS_PATH_MAX = 1024 };
 
-/* What an option is, besides a value; the types that it may have in JSON. */
+/* Properties of an option besides its value; the types that it may have in JSON. */
 enum options_trait {
 	OPTIONS_OPTIONAL = 1, /* a flag may leave the value out: it is "true" */
 	OPTIONS_LIST = 2,     /* items between commas, at most `max`; the value begins with a size_t that counts them */

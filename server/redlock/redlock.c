@@ -198,7 +198,7 @@ static void handle_reply(struct redlock *op, const struct redlock_event *event, 
 	op->outstanding--;
 	bool open = op->state == REDLOCK_VOTING || op->state == REDLOCK_RAISING || op->state == REDLOCK_LEAVING;
 	if (!open || event->attempt != op->attempt) {
-		/* Of an older attempt or after the decision: the release of its token has been sent already. */
+		/* It is of an older attempt or after the decision: the release of its token has been sent already. */
 		handle_late_vote(op, event, out);
 		return;
 	}

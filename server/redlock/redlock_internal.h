@@ -71,7 +71,7 @@ uint32_t redlock_tally_waiters(const struct redlock *op, const struct redlock_ta
 
 /* ---- decide.c: when the votes of an attempt decide it, and what the decision is ---- */
 
-/* What the votes can lead to besides an enum redlock_outcome. */
+/* Results of the votes besides an enum redlock_outcome. */
 enum {
 	REDLOCK_UNDECIDED = -2, /* more votes, or the deadline, are needed */
 	REDLOCK_RETRY = -1      /* acquire: nobody won, or another slot is free, and another attempt may follow */

@@ -1,173 +1,331 @@
 -- Acquire: SET key value NX PX ttl, as in the specification ("Correct implementation with a single instance"), the
--- first round of the fence, and the queue of the resource. For one resource, or for several at once: requests that come
--- at the same moment share the time, the epoch and the cost of a command, and nothing else.
+-- first round of the fence, and the queue of the resource. All resources of a set, or none: so no master ever holds a part
+-- of a set; its entry is in the queue of each, and it is granted only as the first of all of them.
 --
--- KEYS[1]  {prefix}{resource}      … and as many more as there are resources
--- KEYS[n]  {prefix}redlockd:master  the last one. A hash: epoch, floor, and the fence buckets (MASTER_FENCE_BUCKETS)
--- ARGV[1]  epoch         that this master must have; sixteen dashes: any (--restart-guard off)
--- ARGV[2]  deadline_us   in this master's own time: after it nobody waits for the answer, or releases
--- ARGV[3]  max_hold_ms   0: no bound
--- ARGV[4]  token         40 hex digits, new for every attempt
--- ARGV[5]  ttl_ms
--- ARGV[6]  label         the end of the value, from the key on
--- ARGV[7]  bucket        of the resource
--- ARGV[8]  guess         for the fence, in decimal digits
--- ARGV[9]  entry         in the queue: "replica:arrival wait_ms" (16 hex digits, 16 decimal digits, the rest of the
---                        wait); empty: the request does not wait; "!hold_ms buckets": a repair
--- … and six more, from the token on, for each further resource.
--- ARGV[10] until_s       the last one of all, left out if redlockd knows that `leases` is as large: by that second of
---                        this master's own time each of these leases is over, however close to its deadline it is set
+-- The mode may be "kind most" (of sets "count kind most") where leases leave room for others: kind + a shared one, #N one
+-- on slot N, 0 to most - 1, and `most` may hold a resource together.
 --
--- The value is token:hold_until_ms:fence:key:owner\ncaller\nmetadata (what is empty at the end is left out, with its
--- line feed), with hold_until_ms in this master's own time (0: no bound). `key` stands for caller and Idempotency-Key,
--- in 16 hex digits, with a question mark before them until extend.lua notes that the lease is granted; empty: there is
--- none. The value is read by server/leases/lease_answer.c, which sim_compare tries on the values that these scripts
--- write.
--- Returns for one resource
---         {1, now_us, old}                  set here; old is the largest number of bucket and floor before, and the
---                                           bucket was raised to the guess if that is larger
---         {0, now_us, remaining_ms, value}  held with that value (value_read.lua); remaining_ms -1: it never expires
+-- An operation: token, ttl_ms, label, buckets, guess, entry
+--         token    40 hex digits, new for every attempt
+--         label    the end of the value, from the key on (lib/value.lua)
+--         buckets  the field of the hash for the fence of each resource, with a comma between each two
+--         guess    for the fence, in decimal digits
+--         entry    in the queue (lib/queue.lua), and for how long it may still wait: "entry wait_ms"; empty: it does not.
+--                  "!hold_ms seen": a repair
+--
+-- Answers {1, now_us, old}                  set here; old is the largest number of the buckets and the floor before, and
+--                                           each bucket was raised to the guess if that is larger. To several: old alone
+--         {0, now_us, remaining_ms, value}  held with that value; remaining_ms -1: it never expires
 --         {0, now_us, remaining_ms, false}  held by a key of another type
---         {2, now_us, alive_ms, first}      free, but `first` is the next entry; its replica is alive for alive_ms
---         {-2, now_us}                      too late: nothing was done
---         {-3, now_us}                      another epoch or none: this master may have lost locks; nothing was done
+--         {0, now_us, remaining_ms, value, taken}  of one shared lease, or one on a slot: held by a lease that is not
+--                                           shared, by as many as may hold it, by the lease with the key of the label (its
+--                                           value), or there is room for one more, but not before another waiter. taken: a
+--                                           digit for each slot, 1 where a lease has it, or where as many as `most` hold
+--                                           any; empty: none has slots. remaining_ms: until the first of several of the same
+--                                           kind ends, if that makes room for the caller, else until all have
+--         {0, now_us, remaining_ms, value, which}  of a set: the first one that is held is its resource which + 1;
+--                                           remaining_ms: until all are free
+--         {2, now_us, alive_ms, first}      free, but `first` is the next entry; its replica is alive for alive_ms. Of a
+--                                           set with `which` as well
 --         {2, now_us, 0, ''}                a repair: a bucket has another number by now; nothing was done
 --         {-4, now_us}                      the guess is more than a day ahead of this master's clock: nothing was done
--- and for several {now_us, answer, …}: old alone where it is set, else as above, or the error of this one; -2 and -3
--- are the answer to all of them.
--- If the key is not set, the entry is added to the queue; if it is set, the entry is removed. SET NX fails on a key of
--- any type, so another program's hash or list counts as held and never as an error.
+--
+-- If it is not set, the entry is added to the queue; if it is set, the entry is removed. SET NX fails on a key of any type,
+-- so another program's hash or list counts as held and never as an error. Either one lease holds a resource, or several
+-- of one kind: a majority of each meets on a master, and there a key is either a string or a sorted set. A shared request
+-- waits for all that came before it and are not shared, and each other one for all.
 --
 -- A repair gives a lease back that extend.lua found gone here while a majority extended it (docs/explanation/safety.md).
--- It waits for nobody, has the fence of the lease as its guess, and `hold_ms` in place of max_hold_ms. It is void unless
--- `buckets`, with a comma between each two, are those that extend.lua has named.
+-- It waits for nobody, has the fence of the lease as its guess, and a hold_ms of its own. It is void unless the buckets have
+-- the numbers that extend.lua has seen, with a comma between each two.
 --
--- The queue is {prefix}redlockd:queue:{key}, a sorted set of "replica:arrival" by arrival: all masters sort alike. A
--- replica is alive as long as its key {prefix}redlockd:alive:{replica} exists. `waited` in the hash is the time until
--- which some queue may not be empty, or some resource is watched: after it no queue and no watch is looked up. `leases`
--- there is what a quarantined master needs to know of this one: guard_leases.c.
-local call, args, count = redis.call, ARGV, #KEYS - 1
-local hash = KEYS[count + 1]
-local deadline_us, epoch = args[2], args[1]
---include late.lua
-local seen
-if count == 1 then
-	seen = call('HMGET', hash, 'epoch', 'floor', 'waited', args[7])
+-- `waited` in the hash is the time until which some queue may not be empty, or some resource is watched: after it no queue
+-- and no watch is looked up.
+--include master.lua
+--include value.lua
+
+local seen, buckets -- of KEYS[i]: its bucket (nil: there is one alone), and as seen[i + 3] the number there
+if #KEYS == 2 then
+	seen = call('HMGET', hash, 'epoch', 'floor', 'waited', ARGV[8])
 else
-	local fields = {'HMGET', hash, 'epoch', 'floor', 'waited'}
-	for i = 1, count do
-		fields[i + 5] = args[6 * i + 1]
+	buckets = {}
+	for at = 8, #ARGV, 6 do
+		if mode == '' then
+			buckets[#buckets + 1] = ARGV[at]
+		else
+			for bucket in string.gmatch(ARGV[at], '%d+') do
+				buckets[#buckets + 1] = bucket
+			end
+		end
 	end
-	seen = call(unpack(fields))
+	seen = call('HMGET', hash, 'epoch', 'floor', 'waited', unpack(buckets))
 end
---include member.lua
-local floor, waited = tonumber(seen[2] or 0), tonumber(seen[3] or 0)
-local until_s = args[6 * count + 4]
-local waits = waited > now_us -- one of these may have waiters
-if waits and count > 1 then
-	local queues = {'EXISTS'}
-	for i = 1, count do
-		queues[i + 1] = string.sub(hash, 1, -7) .. 'queue:' .. KEYS[i]
+local floor = tonumber(seen[2] or 0)
+waited = tonumber(seen[3] or 0)
+
+local waits = waited > now_us -- one of these may have waiters, or be watched
+if waits and #KEYS > 2 then
+	local names = {}
+	for i = 1, #KEYS - 1 do
+		names[2 * i - 1] = string.sub(hash, 1, -7) .. 'queue:' .. KEYS[i]
+		names[2 * i] = string.sub(hash, 1, -7) .. 'watch:' .. KEYS[i]
 	end
-	waits = call(unpack(queues)) > 0
+	waits = call('EXISTS', unpack(names)) > 0
 end
-local hold_until = args[3] ~= '0' and (now_us - now_us % 1000) / 1000 + args[3] or 0
-hold_until = ':' .. hold_until .. ':'
-local raised, raises = {}, {'HSET', hash} -- by bucket: the numbers since the hash was read; the command that writes them
+local hold_ms = bounds ~= '' and string.match(bounds, ' (%d+)$') or '0'
+local hold_until = (hold_ms ~= '0' and now_ms + hold_ms or 0) .. ':'
+local raised, raises = {}, {} -- by bucket: the numbers since the hash was read; what is written there at the end
 local held = {} -- by key: what those are told that do not wait
 local cleans = {} -- by queue: stale entries before its first, which are removed when nothing is granted any more
 
-local function one(i)
-	local at, key = 6 * i - 2, KEYS[i]
-	local bucket, guess = args[at + 3], tonumber(args[at + 4])
-	if guess > now_us + 86400000000 then
-		return {-4, now_us}
+-- Makes the function for all but plain operations.
+local function make_others()
+	--include lease.lua
+	--include several.lua
+	--include queue.lua
+
+	buckets = buckets or {ARGV[8]}
+	local slot, most = string.match(mode, '^%d* ?(%S*) ?(%d*)$')
+	local kind, is_set = string.sub(slot, 1, 1), string.match(mode, '^%d') ~= nil
+	most = tonumber(most)
+
+	-- The first of KEYS[from] to KEYS[last] in whose queue another entry comes before this one (false: the request does not
+	-- wait, but it comes after all that do): that entry and the number of the key; nil: none. By key: stale entries.
+	local function find_turn(from, last, entry)
+		local stales, other, behind = {}, nil, nil
+		for i = from, last do
+			local name = queue_key('queue:', KEYS[i])
+			if entry then
+				call('ZADD', name, 'NX', string.sub(entry, 18, 33), entry)
+			end
+			local first, stale = queue_first(name)
+			stales[i] = stale
+			if kind == '+' then
+				first = queue_before_shared(name, entry, first, stale)
+			end
+			if first and first ~= entry and not other then
+				other, behind = first, i
+			end
+		end
+		return stales, other, behind
 	end
-	local entry, wait_ms, base, queue, first, stale = false
-	local repair, hold = false, hold_until
-	if string.byte(args[at + 5]) == 33 then -- !
-		local hold_ms, buckets = string.match(args[at + 5], '^!(%d+) (%d*)$')
-		if raised[bucket] or (seen[i + 3] or '') ~= buckets then
-			return {2, now_us, 0, ''}
+
+	-- The holder that is in the way of the lease on the key, as it is told: the value (false: nothing), and the ms until that may be
+	-- over; how many of several leases have not ended (false: there are none). `other` waits before.
+	local function find_holder(key, its_key, other)
+		local value, is_several = value_read(key)
+		local live = is_several and kind ~= '' and several_live(key)
+		if live == 0 then
+			return false, nil, 0 -- all end in this very ms
+		elseif not live then
+			return value, value and call('PTTL', key), false
 		end
-		repair = true
-		hold = ':' .. (hold_ms ~= '0' and (now_us - now_us % 1000) / 1000 + hold_ms or 0) .. ':'
-	elseif args[at + 5] ~= '' then
-		entry, wait_ms = string.sub(args[at + 5], 1, 33), tonumber(string.sub(args[at + 5], 35))
+		local is_alike = string.sub(value, 41, 41) == kind
+		local same = (is_alike or not is_set) and several_same(key, its_key)
+		local has_room = is_alike and live < most and not same -- of those that name a larger number more may be live
+		if has_room and kind == '#' then
+			local its = call('HGET', holders_of(key), slot)
+			has_room = not its or tonumber(call('ZSCORE', key, its) or 0) <= now_ms
+		end
+		if has_room and (is_set or not other) then
+			return false, nil, live
+		end
+		local left_ms = is_alike and not other and several_first_end(key) or call('PTTL', key)
+		return same and call('HGET', holders_of(key), same) or value, left_ms, live
 	end
-	if held[key] and not entry and (not waits or cleans[string.sub(hash, 1, -7) .. 'queue:' .. key]) then
-		return held[key]
+
+	-- The slots that `live` leases have, if they have any; the value is that of one of them.
+	local function find_taken(key, value, live)
+		if not live or string.sub(value, 41, 41) ~= '#' then
+			return ''
+		elseif live >= most then
+			return string.rep('1', most)
+		end
+		local taken = string.sub(call('HGET', holders_of(key), 'slots') or '', 1, most)
+		return taken .. string.rep('0', most - #taken)
 	end
-	local queued = waits and not repair
-	if queued then
-		base = string.sub(hash, 1, -7)
-		queue = base .. 'queue:' .. key
-		if entry then
-			call('ZADD', queue, 'NX', string.sub(entry, 18), entry)
+
+	-- Sets the key, which is free, or has room beside `live` leases; returns whether ended ones, or none, were there.
+	local function set(key, token, ttl_ms, value, its_key, live)
+		if kind == '' then
+			call('SET', key, value, 'PX', ttl_ms)
+			return true
 		end
---include queue_first.lua
+		call('ZADD', key, string.format('%.0f', now_ms + ttl_ms + 1), token)
+		local is_first = not live or live == 0
+		if is_first then
+			call('DEL', holders_of(key)) -- somebody may have deleted the key alone
+		end
+		local ended = several_prune(key)
+		several_add(key, token, value, its_key, tonumber(string.sub(slot, 2)))
+		several_expire(key)
+		return is_first or ended > 0
 	end
-	local value = args[at] .. hold .. args[at + 4] .. ':' .. args[at + 2]
-	if (not first or first == entry) and call('SET', key, value, 'NX', 'PX', args[at + 1]) then
-		if queued then
---include queue_clean.lua
-			cleans[queue] = nil
+
+	-- Removes the stale entries and its own from the queue of a key that it has set, and notifies others that may enter, too.
+	local function leave_queue(key, entry, stale, is_first)
+		local name = queue_key('queue:', key)
+		queue_clean(name, stale)
+		cleans[name] = nil
+		local left = entry and stale + call('ZREM', name, entry) or 0
+		if kind == '+' and left > 0 then
+			queue_next_shared(key, is_first)
+		elseif kind == '#' then
+			queue_next_slot(key)
 		end
-		if first then
-			call('ZREM', queue, entry)
+	end
+
+	-- The largest number that the buckets of KEYS[from] to KEYS[last] and the floor have; raises the buckets to the guess.
+	local function raise_buckets(from, last, guess)
+		local old = floor
+		for i = from, last do
+			old = math.max(old, raised[buckets[i]] or tonumber(seen[i + 3] or 0))
 		end
---include lease_note.lua
-		until_s = nil
-		local old = raised[bucket] or tonumber(seen[i + 3] or 0)
-		if old < floor then
-			old = floor
+		for i = from, tonumber(guess) > old and last or 0 do
+			raised[buckets[i]] = tonumber(guess)
+			raises[#raises + 1] = buckets[i]
+			raises[#raises + 1] = guess
 		end
-		if guess > old then
-			raised[bucket] = guess
-			raises[#raises + 1] = bucket
-			raises[#raises + 1] = args[at + 4]
-		end
---include watch_tell.lua
 		return old
 	end
-	if entry then
-		base = string.sub(hash, 1, -7)
-		queue = base .. 'queue:' .. key
-		if waits then
---include queue_clean.lua
-			cleans[queue] = nil
+
+	-- Do the buckets of KEYS[from] to KEYS[last] have those numbers?
+	local function has_numbers(from, last, numbers)
+		local has = {}
+		for i = from, last do
+			if raised[buckets[i]] then
+				return false
+			end
+			has[#has + 1] = seen[i + 3] or ''
 		end
---include queue_join.lua
-		waits = true
-	elseif queued and stale > 0 then
-		cleans[queue] = stale
+		return table.concat(has, ',') == numbers
 	end
---include value_read.lua
-	if not value then -- the next waiter may have missed its notification
-		redis.pcall('PUBLISH', base .. 'wake', first .. ' ' .. key)
-		return {2, now_us, call('PTTL', base .. 'alive:' .. string.sub(first, 1, 16)), first}
+
+	return function(at, from, last)
+		local token, ttl_ms, label, guess, entry = ARGV[at], ARGV[at + 1], ARGV[at + 2], ARGV[at + 4], ARGV[at + 5]
+		local key, hold, is_queued, wait_ms, stales, other, behind = KEYS[from], hold_until, waits, nil, nil, nil, nil
+		if tonumber(guess) > now_us + 86400000000 then
+			return {-4, now_us}
+		elseif string.byte(entry) == 33 then -- !
+			local its_ms, numbers = string.match(entry, '^!(%d+) ([%d,]*)$')
+			if not has_numbers(from, last, numbers) then
+				return {2, now_us, 0, '', is_set and 0 or nil}
+			end
+			hold = (its_ms ~= '0' and now_ms + its_ms or 0) .. ':'
+			entry, is_queued = false, false
+		elseif entry ~= '' then
+			entry, wait_ms = string.match(entry, '^(%S+) (%d+)$')
+		else
+			entry = false
+		end
+		if held[key] and not entry and (not waits or cleans[queue_key('queue:', key)]) then
+			return held[key]
+		end
+		if is_queued then
+			stales, other, behind = find_turn(from, last, entry)
+		end
+
+		local value = token .. slot .. (is_set and ';' or ':') .. hold .. guess .. ':' .. label
+		local done, which, holder, remaining = false, nil, nil, nil
+		local live, its_key -- by key: how many of several leases there are; false: none
+		if is_set then
+			local _, lines = string.gsub(label, '\n', '')
+			value = value .. string.rep('\n', 3 - lines) .. set_names(from, last)
+		elseif kind == '' then
+			done = not other and call('SET', key, value, 'NX', 'PX', ttl_ms)
+		end
+		if kind ~= '' then
+			its_key = string.match(label, '^%??(%x+):')
+		end
+		if not done and (not is_set or call('EXISTS', unpack(KEYS, from, last)) > 0) then
+			live = {}
+			for i = from, last do
+				local found, left_ms
+				found, left_ms, live[i] = find_holder(KEYS[i], its_key, other)
+				if found and not which then
+					which, holder, remaining = i - from, type(found) == 'string' and found, left_ms
+				elseif found and (left_ms < 0 or remaining >= 0 and left_ms > remaining) then
+					remaining = left_ms
+				end
+			end
+		end
+		if done or not other and not which then
+			for i = from, last do
+				local is_first = done or set(KEYS[i], token, ttl_ms, value, its_key, live and live[i])
+				tell_watchers(KEYS[i])
+				if is_queued then
+					leave_queue(KEYS[i], entry, stales[i], is_first)
+				end
+			end
+			note_leases()
+			return raise_buckets(from, last, guess)
+		end
+
+		for i = from, last do
+			local name, stale = queue_key('queue:', KEYS[i]), is_queued and stales[i] or 0
+			if entry then
+				queue_clean(name, stale)
+				stale = 0
+				queue_join(name, entry, wait_ms)
+			end
+			cleans[name] = stale > 0 and stale or nil
+			if live and live[i] and not is_set then
+				several_prune(KEYS[i])
+			end
+		end
+		waits = waits or entry ~= false
+		if not which then
+			if not queue_is_place(other) then -- the next waiter may have missed its notification
+				redis.pcall('PUBLISH', queue_key('wake', ''), other .. ' ' .. KEYS[behind])
+			end
+			local alive_ms = call('PTTL', queue_key('alive:', string.sub(other, 1, 16)))
+			return {2, now_us, alive_ms, other, is_set and behind - from or nil}
+		end
+		local answer = {0, now_us, remaining, holder}
+		if is_set then
+			answer[5] = which
+		elseif kind ~= '' then
+			answer[5] = find_taken(key, holder, live[from])
+		else
+			held[key] = answer
+		end
+		return answer
 	end
-	held[key] = {0, now_us, call('PTTL', key), type(value) == 'string' and value}
-	return held[key]
 end
 
-local function clean()
-	for queue, stale in pairs(cleans) do
---include queue_clean.lua
-	end
-end
+local others
 
-if count == 1 then
-	local answer = one(1)
-	if #raises > 2 then
-		call('HSET', hash, raises[3], raises[4])
+local answers = each_operation(seen[1], 6, function(at, from, last)
+	local key, bucket, guess = KEYS[from], ARGV[at + 3], ARGV[at + 4]
+	if waits or mode ~= '' or ARGV[at + 5] ~= '' or until_s > 0 then
+		others = others or make_others()
+		return others(at, from, last)
 	end
-	clean()
-	return type(answer) == 'number' and {1, now_us, answer} or answer
+	local number = tonumber(guess)
+	if number > now_us + 86400000000 then
+		return {-4, now_us}
+	elseif held[key] then
+		return held[key]
+	elseif not call('SET', key, ARGV[at] .. ':' .. hold_until .. guess .. ':' .. ARGV[at + 2], 'NX', 'PX', ARGV[at + 1]) then
+		local value = value_read(key)
+		held[key] = {0, now_us, call('PTTL', key), type(value) == 'string' and value}
+		return held[key]
+	end
+	local old = raised[bucket] or tonumber(seen[from + 3] or 0)
+	if old < floor then
+		old = floor
+	end
+	if number > old then
+		raised[bucket] = number
+		raises[#raises + 1] = bucket
+		raises[#raises + 1] = guess
+	end
+	return old
+end)
+if #raises > 0 then
+	call('HSET', hash, unpack(raises))
 end
---include each.lua
-if #raises > 2 then
-	call(unpack(raises))
+for name, stale in pairs(cleans) do
+	call('ZREMRANGEBYRANK', name, 0, stale - 1)
 end
-clean()
 return answers

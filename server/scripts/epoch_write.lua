@@ -14,8 +14,11 @@
 --         {0, now_us}                          another marker, digest or server, or none, or longer leases were
 --                                              noted: read it again
 --         {-2, now_us}                         too late: nothing was done
-local deadline_us = ARGV[9]
---include late.lua
+local now = redis.call('TIME')
+local now_us = now[1] * 1000000 + now[2]
+if now_us > tonumber(ARGV[9]) then
+	return {-2, now_us}
+end
 local seen = redis.call('HMGET', KEYS[1], 'marker', 'marker_run_id', 'floor', 'ttl_ms', 'timeout_ms', 'digest')
 if seen[1] ~= ARGV[1] or seen[2] ~= ARGV[2] or seen[6] ~= ARGV[4] then
 	return {0, now_us}

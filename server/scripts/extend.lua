@@ -1,69 +1,93 @@
--- Extend: only if the key still has the token, and only to a later end ("Extending the lock"). Never SET: an ended
--- lease must not come back. An older extension that arrives late must not shorten what a newer one gave.
+-- Extend: only if all resources still have the token, and only to a later end ("Extending the lock"). Never SET: an ended
+-- lease must not come back. An older extension that arrives late must not shorten what a newer one gave. A part of a set
+-- cannot be extended.
 --
--- KEYS[1]  {prefix}{resource}      … and as many more as there are resources: those of one moment share a command
--- KEYS[n]  {prefix}redlockd:master
--- ARGV[1]  epoch  ARGV[2]  deadline_us: as in acquire.lua
--- ARGV[3]  token
--- ARGV[4]  ttl_ms
--- ARGV[5]  note   "fence:key", written into the value: the lease is an acquisition's with an Idempotency-Key, which has
---                 been granted with that fence (server/leases/lease_keyed.c); empty: the value stays
--- ARGV[6]  bucket  of the resource
--- … and four more for each further resource.
--- ARGV[7]  until_s, the last one of all, may be left out: as in acquire.lua
+-- An operation: token, ttl_ms, note, buckets (acquire.lua)
+--         note is "fence:key", written into the value: the lease is an acquisition's with an Idempotency-Key, which has
+--         been granted with that fence (server/leases/lease_keyed.c); empty: the value stays
 --
--- Returns {1, now_us, ttl_ms, value}           it expires in ttl_ms or later; less than requested near hold_until_ms
+-- Answers {1, now_us, ttl_ms, value}           it ends in ttl_ms or later; less than requested near hold_until_ms
 --         {0, now_us, remaining_ms, value}     another holder's (value false: a key of another type)
---         {-1, now_us, bucket}                 gone; also where several others hold it. What the bucket has, empty: nothing:
---                                              the lease can be repaired (acquire.lua)
---         {-2, now_us}, {-3, now_us}           too late, another epoch: as in acquire.lua, also for several
--- and for several {now_us, answer, …}, or the error of one.
-local hash, deadline_us = KEYS[#KEYS], ARGV[2]
---include late.lua
-if ARGV[1] ~= '----------------' and redis.call('HGET', hash, 'epoch') ~= ARGV[1] then
-	return {-3, now_us}
-end
-local until_s = ARGV[4 * #KEYS - 1]
+--         {-1, now_us, seen}                   gone; also where several others hold it. `seen`: what the buckets have, with
+--                                              a comma between each two: the lease can be repaired (acquire.lua)
+--include master.lua
+--include value.lua
 
-local function one(i)
-	local value, key, mark, token = nil, KEYS[i], ':', ARGV[4 * i - 1]
---include value_read.lua
---include value_own.lua
-	if not value then
-		return {-1, now_us, redis.call('HGET', hash, ARGV[4 * i + 2]) or ''}
-	end
-	local remaining = shared and ends - 1 - math.floor(now_us / 1000) or redis.call('PTTL', key)
-	if not own then
-		return {0, now_us, remaining, type(value) == 'string' and value}
-	end
-	local note = ARGV[4 * i + 1]
-	if note ~= '' then
-		local first, last = string.match(value, '^([^:]*:%d+:)%d+:[^:]*(:.*)$')
-		value = first .. note .. last
---include value_write.lua
-	end
-	local asked = tonumber(ARGV[4 * i])
---include lease_note.lua
-	until_s = nil
-	if remaining < 0 and not shared then
-		return {1, now_us, asked, value} -- another program removed the expiry
-	end
-	local ttl = asked
-	local hold_until = tonumber(string.match(value, '^[^:]*:(%d+):')) or 0
-	if hold_until > 0 then
-		ttl = math.min(asked, hold_until - math.floor(now_us / 1000))
-	end
-	if ttl > remaining then
-		if shared then
-			redis.call('ZADD', key, string.format('%.0f', math.floor(now_us / 1000) + ttl + 1), token)
---include shared_last.lua
-		else
-			redis.call('PEXPIRE', key, string.format('%.0f', ttl))
+-- For how long the lease may last from now on, of the ms that are asked for.
+local function bound(asked_ms, value)
+	local hold_until_ms = tonumber(string.match(value, '^[^:;]*.(%d+):')) or 0
+	return hold_until_ms > 0 and math.min(asked_ms, hold_until_ms - now_ms) or asked_ms
+end
+
+-- Makes the function for all but plain operations.
+local function make_others()
+	--include lease.lua
+	--include several.lua
+
+	-- The numbers of the buckets, as the answer has them.
+	local function read_buckets(buckets)
+		local seen = {}
+		for bucket in string.gmatch(buckets, '%d+') do
+			seen[#seen + 1] = call('HGET', hash, bucket) or ''
 		end
-		remaining = ttl
+		return table.concat(seen, ',')
 	end
-	return {1, now_us, math.min(asked, remaining), value}
+
+	return function(at, from, last)
+		local token, asked_ms, note = ARGV[at], tonumber(ARGV[at + 1]), ARGV[at + 2]
+		local value, are_several, left, is_gone, names = nil, {}, {}, false, set_names(from, last)
+		for i = from, last do
+			local found, is_several = value_read(KEYS[i])
+			local is_own, its, ends_ms = lease_find(KEYS[i], token, names, found, is_several)
+			left[i] = its and (is_several and ends_ms - 1 - now_ms or call('PTTL', KEYS[i]))
+			if its and not is_own then
+				return {0, now_us, left[i], type(its) == 'string' and its}
+			end
+			is_gone = is_gone or not its
+			value, are_several[i] = its, is_several
+		end
+		if is_gone then
+			return {-1, now_us, read_buckets(ARGV[at + 3])}
+		end
+		if note ~= '' then
+			local first, rest = string.match(value, '^([^:;]*.%d+:)%d+:[^:]*(:.*)$')
+			value = first .. note .. rest
+			for i = from, last do
+				lease_write(KEYS[i], token, value, are_several[i])
+			end
+		end
+		note_leases()
+		local ttl_ms, ends_in_ms = bound(asked_ms, value), asked_ms
+		for i = from, last do
+			if left[i] >= 0 then -- else another program removed the expiry
+				if ttl_ms > left[i] and are_several[i] then
+					call('ZADD', KEYS[i], string.format('%.0f', now_ms + ttl_ms + 1), token)
+					several_expire(KEYS[i])
+				elseif ttl_ms > left[i] then
+					call('PEXPIRE', KEYS[i], string.format('%.0f', ttl_ms))
+				end
+				ends_in_ms = math.min(ends_in_ms, math.max(ttl_ms, left[i]))
+			end
+		end
+		return {1, now_us, ends_in_ms, value}
+	end
 end
 
---include each.lua
-return answers
+local others
+
+return each_operation(call('HGET', hash, 'epoch'), 4, function(at, from, last)
+	local key, token, asked_ms = KEYS[from], ARGV[at], tonumber(ARGV[at + 1])
+	local value = mode == '' and ARGV[at + 2] == '' and until_s == 0 and redis.pcall('GETRANGE', key, '0', '8191')
+	if type(value) ~= 'string' or string.sub(value, 1, 41) ~= token .. ':' then
+		others = others or make_others()
+		return others(at, from, last)
+	end
+	local left_ms, ttl_ms = call('PTTL', key), bound(asked_ms, value)
+	if left_ms < 0 then
+		return {1, now_us, asked_ms, value} -- another program removed the expiry
+	elseif ttl_ms > left_ms then
+		call('PEXPIRE', key, string.format('%.0f', ttl_ms))
+		left_ms = ttl_ms
+	end
+	return {1, now_us, math.min(asked_ms, left_ms), value}
+end)

@@ -1,52 +1,140 @@
 -- Release: compare and delete ("Correct implementation with a single instance"), and notify the next waiter. Carried
--- out however late, and with any epoch: it can only delete the token's own key. But with another epoch its vote does
--- not count.
+-- out however late, and with any epoch: it can only delete the token's own keys. But with another epoch its vote does
+-- not count. Of a set, it deletes each key that has the token and the names of exactly these resources.
 --
--- KEYS[1]  {prefix}{resource}      … and as many more as there are resources: those of one moment share a command
--- KEYS[n]  {prefix}redlockd:master
--- ARGV[1]  epoch  as in acquire.lua
--- ARGV[2]  token  empty: there is no lock to release, only an entry to remove
--- ARGV[3]  entry  as in acquire.lua and acquire_shared.lua: the caller waits on with that entry; wait_ms 0: it leaves
---                 the queue; empty: it does not wait. Behind wait_ms, after a blank, may be 16 hex digits: with wait_ms 0
---                 the place is kept for them, else the caller takes that place, and the arrival in `entry` is void
--- … and two more for each further resource.
+-- An operation: token, entry
+--         token  empty: there is no lock to release, only an entry to remove
+--         entry  as in acquire.lua, in the queue of each resource: the caller waits on with it; wait_ms 0: it leaves; empty:
+--                it does not wait. Behind wait_ms, after a blank, may be 16 hex digits: with wait_ms 0 the place is kept
+--                for them, else the caller takes that place, and the arrival in `entry` is void (lib/queue.lua)
 --
--- Returns {1, now_us, value}                   it was the token's and is deleted
---         {0, now_us, remaining_ms, value}     another holder's (value false: a key of another type)
+-- Answers {1, now_us, value}                   it was the token's and is deleted; to several, the value alone
+--         {0, now_us, remaining_ms, value}     another holder's (value false: a key of another type). Of a set, about the
+--                                              first one that is held, and which + 1 is its number: {…, value, which};
+--                                              remaining_ms: until all are free
 --         {-1, now_us}                         gone; also where several others hold it
 --         {2, now_us, arrival}                 the place is taken: this is its arrival
 --         {-3, now_us}                         another epoch; if it was the token's it is deleted
--- and for several {now_us, answer, …}: value alone where it is deleted, else as above, or the error of this one.
--- If the resource is free then, or held by several leases, the next waiter is notified if it may come in
--- (queue_tell.lua). Watchers are told on the same channel: "watch key".
-local now, hash = redis.call('TIME'), KEYS[#KEYS]
-local now_us = now[1] * 1000000 + now[2]
-local seen = redis.call('HMGET', hash, 'epoch', 'waited')
-local waited = tonumber(seen[2] or 0)
-local is_member = seen[1] == ARGV[1] or ARGV[1] == '----------------'
+--
+-- If the resource is free then, or held by several leases, the next waiters are notified that may come in, but only if a
+-- lease or an entry was removed here.
+--include master.lua
+--include value.lua
 
-local function one(i)
-	local key, token, wanted, mark, value, arrival = KEYS[i], ARGV[2 * i], ARGV[2 * i + 1], ':'
---include value_read.lua
-	local kind = shared and string.sub(value, 41, 41)
---include value_own.lua
---include lease_end.lua
-	if not is_member then
-		return {-3, now_us}
+local seen = call('HMGET', hash, 'epoch', 'waited')
+waited = tonumber(seen[2] or 0)
+local is_member = seen[1] == epoch or epoch == '----------------'
+
+-- Makes the function for all but plain operations.
+local function make_others()
+	--include lease.lua
+	--include several.lua
+	--include queue.lua
+
+	-- Deletes the lease of the token. True: the other leases end before the one that was the last.
+	local function delete(key, token, is_several, ends_ms)
+		local is_shorter = false
+		if is_several then
+			call('ZREM', key, token)
+			several_forget(key, token)
+			several_prune(key)
+			local last = several_expire(key)
+			is_shorter = last and ends_ms > last
+		else
+			call('DEL', key)
+		end
+		tell_watchers(key)
+		return is_shorter
 	end
-	if arrival then
-		return {2, now_us, arrival}
-	elseif own then
-		return value
-	elseif not value then
-		return {-1, now_us}
+
+	-- Adds or removes the entry `wanted`, keeps or takes its place, and notifies those that may enter. `kind` of the leases
+	-- on the key, if they are several; `slot` that was released here, if it was one. Returns the arrival of a place taken.
+	local function serve_queue(key, wanted, is_own, is_held, kind, slot, is_shorter)
+		local name, first, arrival = queue_key('queue:', key), nil, nil
+		local entry, wait_ms, place = string.match(wanted, '^(%S*) ?(%d*) ?(%x*)$')
+		local left = 0 -- entries that left
+		wait_ms = tonumber(wait_ms) or 0
+		if place ~= '' and wait_ms > 0 then
+			entry, arrival = queue_take_place(name, place, entry)
+		elseif place ~= '' then
+			left = queue_keep_place(name, place, entry, is_own)
+		end
+		if entry ~= '' and wait_ms > 0 then
+			queue_join(name, entry, wait_ms)
+		elseif entry ~= '' then
+			left = left + call('ZREM', name, entry)
+		end
+		if is_own or left > 0 then
+			local stale
+			first, stale = queue_first(name)
+			queue_clean(name, stale)
+		end
+		if not first or first == entry then
+			return arrival
+		end
+		local room, its_kind = queue_room(key, first, is_held, kind), string.sub(first, 17, 17)
+		if wait_ms > 0 then -- an attempt that failed: nobody but the first can have waited for it to end
+			room = math.min(room, 1)
+		elseif room <= 0 then
+			-- it was told a later end than that at which it may enter: when all leases end, not when the first one does
+			local was_before = left > 0 and string.sub(entry, 17, 17) ~= '+' and its_kind == kind and
+				string.sub(entry, 18, 33) < string.sub(first, 18, 33)
+			room = (was_before or is_shorter and its_kind ~= kind) and 1 or 0
+		end
+		if room > 0 then
+			queue_tell(key, first, room, slot)
+		end
+		return arrival
 	end
-	return {0, now_us, redis.call('PTTL', key), type(value) == 'string' and value}
+
+	return function(at, from, last)
+		local token, wanted, names = ARGV[at], ARGV[at + 1], set_names(from, last)
+		local deleted, holder, which, remaining, arrival
+		for i = from, last do
+			local key = KEYS[i]
+			local found, is_several = value_read(key)
+			local kind = is_several and string.sub(found, 41, 41)
+			local is_own, value, ends_ms = lease_find(key, token, names, found, is_several)
+			local is_shorter = is_own and delete(key, token, is_several, ends_ms)
+			if waited > now_us or wanted ~= '' then
+				local is_held = value and not is_own
+				if is_several then
+					is_held = call('EXISTS', key) == 1
+				end
+				local slot = is_own and kind == '#' and string.match(value, '^%x+#(%d+)')
+				arrival = serve_queue(key, wanted, is_own, is_held, kind, slot, is_shorter) or arrival
+			end
+			local left_ms = value and not is_own and call('PTTL', key)
+			if is_own then
+				deleted = value
+			elseif left_ms and left_ms ~= -2 then
+				if not which then
+					holder, which, remaining = type(value) == 'string' and value, i - from, left_ms
+				elseif left_ms < 0 or remaining >= 0 and left_ms > remaining then
+					remaining = left_ms
+				end
+			end
+		end
+		if not is_member then
+			return {-3, now_us}
+		elseif arrival then
+			return {2, now_us, arrival}
+		elseif which then
+			return {0, now_us, remaining, holder, names and which or nil}
+		end
+		return deleted or {-1, now_us}
+	end
 end
 
-if #KEYS == 2 then
-	local answer = one(1)
-	return type(answer) == 'string' and {1, now_us, answer} or answer
-end
---include each.lua
-return answers
+local others
+
+return each_operation(epoch, 2, function(at, from, last)
+	local key, token = KEYS[from], ARGV[at]
+	local value = mode == '' and ARGV[at + 1] == '' and waited <= now_us and redis.pcall('GETRANGE', key, '0', '8191')
+	if type(value) == 'string' and token ~= '' and string.sub(value, 1, 41) == token .. ':' then
+		call('DEL', key)
+		return is_member and value or {-3, now_us}
+	end
+	others = others or make_others()
+	return others(at, from, last)
+end)

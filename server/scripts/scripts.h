@@ -1,5 +1,6 @@
-/* The Lua scripts of this folder, embedded at build time (cmake/embed.cmake writes the table). A line "--include NAME"
- * of a script stands for the file parts/NAME. */
+/* The Lua scripts of this folder, one for each verb, embedded at build time (cmake/embed.cmake writes the table). A
+ * line "--include NAME" of a script stands for the functions of lib/NAME. lib/master.lua says how the arguments and the
+ * answers of the core's scripts are laid out. */
 #ifndef SCRIPTS_H
 #define SCRIPTS_H
 
@@ -12,16 +13,7 @@ enum guard_script {
 	REDLOCK_SCRIPT_EPOCH = REDLOCK_SCRIPT_INSPECT + 1,
 	REDLOCK_SCRIPT_QUARANTINE,
 	REDLOCK_SCRIPT_FENCES,
-	REDLOCK_SCRIPT_EPOCH_WRITE
-};
-
-/* Those of the core for several resources at once, in the same order. */
-enum set_script {
-	REDLOCK_SCRIPT_ACQUIRE_SET = REDLOCK_SCRIPT_EPOCH_WRITE + 1,
-	REDLOCK_SCRIPT_RAISE_SET,
-	REDLOCK_SCRIPT_EXTEND_SET,
-	REDLOCK_SCRIPT_RELEASE_SET,
-	REDLOCK_SCRIPT_ACQUIRE_SHARED, /* the other scripts know shared leases by themselves */
+	REDLOCK_SCRIPT_EPOCH_WRITE,
 	SCRIPTS_COUNT
 };
 
@@ -30,7 +22,7 @@ struct script {
 	char sha1[41];
 };
 
-/* By the three enums. */
+/* By the two enums. */
 extern const struct script scripts[SCRIPTS_COUNT];
 
 #endif

@@ -1,4 +1,4 @@
-/* What leases and masters need of the world around them: timers, and connections to Redis. No other folder below
+/* Services of the event loop for leases and masters: timers, and connections to Redis. No other folder below
  * server/daemon knows libuv and hiredis. The simulator (tests/sim) is linked with another implementation: in virtual
  * time, with modelled masters.
  *
@@ -94,7 +94,7 @@ void transport_tls_unload(void);
 struct transport_tls_dates {
 	int64_t activation_s, expiry_s;
 };
-/* Of the authority of --masters-ca that expires first, and of the certificate of --masters-cert, as they were read
+/* Expiry of the authority of --masters-ca that ends first, and of the certificate of --masters-cert, as they were read
  * last. Main thread. */
 void transport_tls_dates(struct transport_tls_dates *ret_authority, struct transport_tls_dates *ret_own);
 

@@ -138,7 +138,7 @@ static void fail_protocol(struct transport_connection *connection, const char *r
 	fail(connection, "%s", reason);
 }
 
-/* Of a subscription: its confirmation and what is published. */
+/* Handles the confirmation and the messages of a subscription. */
 static bool is_message(const redisReply *reply)
 {
 	return reply->type == REDIS_REPLY_ARRAY && reply->elements == 3 &&
@@ -192,7 +192,7 @@ static void step_read(struct transport_connection *connection)
 	read_replies(connection);
 }
 
-/* Where it fails, the next read finds the end behind the answers that have come before it. */
+/* If it fails, the next read finds the end after the answers that have come before it. */
 static void step_write(struct transport_connection *connection)
 {
 	struct transport_output *output = &connection->output;

@@ -1,4 +1,4 @@
-/* What the files of this folder share; nobody else includes it. */
+/* Private header of this folder; no other folder includes it. */
 #ifndef TRANSPORT_INTERNAL_H
 #define TRANSPORT_INTERNAL_H
 

@@ -23,7 +23,7 @@ enum { TRANSPORT_TLS_FILE_MAX = 1 << 20 };
 static pthread_mutex_t tls_lock = PTHREAD_MUTEX_INITIALIZER;
 static SSL_CTX *tls_context; /* under tls_lock; NULL: no master is rediss:// */
 
-/* What is read together. */
+/* The files that are read together. */
 struct tls_files {
 	SSL_CTX *context;
 	struct transport_tls_dates own, authority;
@@ -50,7 +50,7 @@ static int64_t seconds_of(const ASN1_TIME *time)
 	return ASN1_TIME_to_tm(time, &date) == 1 ? (int64_t)timegm(&date) : 1; /* what cannot be told is over */
 }
 
-/* Of several the one that expires first. */
+/* Keeps the dates of the certificate that expires first. */
 static void note_dates(const X509 *certificate, struct transport_tls_dates *dates)
 {
 	int64_t expiry_s = seconds_of(X509_get0_notAfter(certificate));
@@ -213,7 +213,7 @@ void transport_tls_unload(void)
 
 /* ---- one connection ---- */
 
-/* Whose certificate it must be. */
+/* Sets the name that the certificate must have. */
 static bool expect_host(SSL *ssl, const char *given)
 {
 	X509_VERIFY_PARAM *expected = SSL_get0_param(ssl);

@@ -81,16 +81,16 @@ def direct(stack, connections, seconds):
 
 
 def script_source(name):
-    """A script as it is embedded."""
+    """A script as it is embedded (cmake/embed.cmake)."""
     folder = harness.ROOT / "server" / "scripts"
     text = (folder / f"{name}.lua").read_text()
-    return re.sub(r"^--include (\S+)$", lambda found: (folder / "parts" / found[1]).read_text().rstrip("\n"), text, flags=re.M)
+    return re.sub(r"^\t?--include (\S+)$", lambda found: (folder / "lib" / found[1]).read_text().rstrip("\n"), text, flags=re.M)
 
 
 def master_alone(master, connections, pipeline, requests):
     """The acquire script in its full shape, straight from redis-benchmark: what one master can do, and what one round trip takes."""
     sha = master.cli("SCRIPT", "LOAD", script_source("acquire"))
-    arguments = ["EVALSHA", sha, "2", "alone:__rand_int__", "redlockd:master", "-" * 16, "9999999999999999", "86400000", "0" * 40, "10000", "", "77", "1", ""]
+    arguments = ["EVALSHA", sha, "2", "alone:__rand_int__", "redlockd:master", "-" * 16, "9999999999999999", "", "0 86400000", "0" * 40, "10000", ":", "77", "1", ""]
     command = ["redis-benchmark", "-s", master.path, "-c", str(connections), "-P", str(pipeline), "-n", str(requests), "-r", "1000000000", "--csv", *arguments]
     before = cpu_seconds([master.process.pid])
     done = subprocess.run([*harness.DIES_WITH_US, *command], stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=300, check=True)

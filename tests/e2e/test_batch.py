@@ -23,9 +23,9 @@ ROUNDS, MOST = 60, 8
 
 
 def script_text(name):
-    """As it is built into redlockd: with the parts that it includes."""
+    """As it is built into redlockd: with the files of lib/ that it includes."""
     text = (SCRIPTS / name).read_text()
-    return re.sub(r"^--include (\S+)\n", lambda found: (SCRIPTS / "parts" / found[1]).read_text(), text, flags=re.M)
+    return re.sub(r"^\t?--include (\S+)\n", lambda found: (SCRIPTS / "lib" / found[1]).read_text(), text, flags=re.M)
 
 
 class Parts(Resp):
@@ -74,10 +74,11 @@ def draw_outside(draw, names):
 
 
 def draw_shared(draw, script):
-    """The arguments that all requests of a batch share."""
-    deadline = int(time.time() * 1e6) + draw.choice([-LATER, LATER, LATER, LATER, 2 * LATER])
-    epoch = draw.choice(["c" * 16, "c" * 16, "c" * 16, "-" * 16])
-    return {"acquire": [epoch, f"{deadline:016d}", "0"], "extend": [epoch, f"{deadline:016d}"], "release": [epoch], "inspect": [epoch]}[script]
+    """The arguments that all requests of a batch share. What is carried out however late has no deadline."""
+    is_urgent = script in ("acquire", "extend")
+    deadline = int(time.time() * 1e6) + draw.choice([-LATER, LATER, LATER, LATER, 2 * LATER]) if is_urgent else 9999999999999999
+    bounds = draw.choice(["", f"{int(time.time()) + draw.randrange(100)} 0"]) if is_urgent else ""
+    return [draw.choice(["c" * 16, "c" * 16, "c" * 16, "-" * 16]), f"{deadline:016d}", "", bounds]
 
 
 def draw_each(draw, script, name, number):
@@ -141,11 +142,10 @@ def check_alike(pair, script, draw):
             assert together.call(*command) == alone.call(*command)
         keys = [draw.choice(names) for _ in range(draw.randrange(2, MOST + 1))]
         shared, each = draw_shared(draw, script), [draw_each(draw, script, key, next(numbers)) for key in keys]
-        until_s = draw.choice([[], [str(int(time.time()) + draw.randrange(100))]]) if script in ("acquire", "extend") else []
-        answer = together.call("EVALSHA", name, len(keys) + 1, *keys, HASH, *shared, *itertools.chain.from_iterable(each), *until_s)
+        answer = together.call("EVALSHA", name, len(keys) + 1, *keys, HASH, *shared, *itertools.chain.from_iterable(each))
         parts = [answer] * len(keys) if answer[0] in (-2, -3) else answer[1:]
         assert abs((answer[1] if answer[0] in (-2, -3) else answer[0]) / 1e6 - time.time()) < 60
-        expected = [alone.call("EVALSHA", name, 2, key, HASH, *shared, *words, *until_s) for key, words in zip(keys, each, strict=True)]
+        expected = [alone.call("EVALSHA", name, 2, key, HASH, *shared, *words) for key, words in zip(keys, each, strict=True)]
         got = [without_times(part) for part in parts]
         assert got == [without_times(part, script == "acquire") for part in expected], (shared, keys, each)
         seen |= {part if isinstance(part, str) else "set" if isinstance(part, int) else part[0] for part in got}
@@ -169,7 +169,7 @@ def test_buckets_that_meet_in_a_batch_are_raised_one_after_another(pair):
     """The second of two resources of one bucket is told the number of the first, or the largest so far."""
     together, requests = pair[0], [("r1", 500), ("r2", 700), ("r3", 600)]
     arguments = [[f"{i:040x}", "60000", "", "77", str(guess), ""] for i, (_, guess) in enumerate(requests)]
-    answer = together.call("EVALSHA", load(pair, "acquire"), 4, *(name for name, _ in requests), HASH, "-" * 16, "9" * 16, "0",
+    answer = together.call("EVALSHA", load(pair, "acquire"), 4, *(name for name, _ in requests), HASH, "-" * 16, "9" * 16, "", "",
                            *itertools.chain.from_iterable(arguments))
     assert answer[1:] == [0, 500, 700]
     assert together.call("HGET", HASH, "77") == "700"

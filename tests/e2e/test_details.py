@@ -110,16 +110,24 @@ def test_a_client_that_leaves_in_between_costs_nothing(deaf):
     assert service.process.poll() is None
 
 
+def many(service, locks, holders):
+    """The names of so many locks, each with so many holders: inspections of one lock would read together."""
+    names = [f"many/{number}" for number in range(locks)]
+    for name in names:
+        for _ in range(holders):
+            share(service, name, owner="somebody", ttl_ms=TTL_MS)
+    return names
+
+
 @pytest.mark.parametrize("ends", [False, True], ids=["clients leave", "redlockd ends"])
 def test_inspections_that_wait_for_their_turn_end_with_all(deaf, ends):
     proxies, service = deaf
-    for _ in range(5):
-        share(service, "a", ttl_ms=TTL_MS)
+    names = many(service, 8, 5)
     for proxy in proxies:
         proxy.deaf = True
     with contextlib.ExitStack() as clients:
-        for _ in range(8):
-            clients.enter_context(service.connect()).sendall(b"GET /locks/a HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        for name in names:
+            clients.enter_context(service.connect()).sendall(f"GET /locks/{name} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
         wait_until(lambda: all(proxy.heard for proxy in proxies), what="the values are asked for")
         if ends:
             service.stop()
@@ -127,7 +135,7 @@ def test_inspections_that_wait_for_their_turn_end_with_all(deaf, ends):
         for proxy in proxies:
             proxy.hear()
         service.wait_voting(3)
-        assert state(service, "a")["holder_count"] == 5
+        assert {state(service, name)["holder_count"] for name in names} == {5}
 
 
 def test_a_forced_release_of_many_long_sets(lab, resource):
@@ -166,12 +174,11 @@ def test_few_inspections_read_values_at_once(lab):
     """However many clients ask: otherwise what they read would hold up everybody's acquisitions."""
     proxies = [lab.keep(Counting(lab.folder, server)) for server in lab.redises(3)]
     service = lab.redlockd([proxy.url for proxy in proxies], "--master-timeout-ms", "2000")
-    for _ in range(HOLDERS):
-        share(service, "a", owner="somebody", ttl_ms=TTL_MS)
+    names = many(service, 16, HOLDERS)
     for proxy in proxies:
         proxy.begin()
     with concurrent.futures.ThreadPoolExecutor(16) as clients:
-        seen = [one.result() for one in [clients.submit(state, service, "a") for _ in range(64)]]
+        seen = sum(clients.map(lambda name: [state(service, name) for _ in range(4)], names), [])
     assert [one["holder_count"] for one in seen] == [HOLDERS] * 64
     assert all([holder["owner"] for holder in one["holders"]] == ["somebody"] * HOLDERS for one in seen)
     wait_until(lambda: [proxy.answered for proxy in proxies] == [64] * 3, what="the answers that nobody waited for")
@@ -182,14 +189,13 @@ def test_few_inspections_read_values_at_once(lab):
 def test_inspections_that_wait_for_others_fail_with_them(deaf):
     """When too few masters answer, the first ones say so after the timeout, and those that wait for their turn at once."""
     proxies, service = deaf
-    for i in range(5):
-        share(service, "a", owner=str(i), ttl_ms=TTL_MS)
+    names = many(service, 12, 5)
     for proxy in proxies[:2]:
         proxy.deaf = True
     with concurrent.futures.ThreadPoolExecutor(12) as clients:
-        answers = [one.result() for one in [clients.submit(service.curl, "GET", "/locks/a") for _ in range(12)]]
+        answers = list(clients.map(lambda name: service.curl("GET", f"/locks/{name}"), names))
     assert {answer.status for answer in answers} == {503}
     for proxy in proxies[:2]:
         proxy.hear()
     service.wait_voting(3)
-    assert state(service, "a")["holder_count"] == 5
+    assert {state(service, name)["holder_count"] for name in names} == {5}

@@ -1,13 +1,16 @@
 """Repair: an extension that a majority granted gives the key back to each master that has lost it, so that a lease that is renewed outlives restarts."""
 
+import contextlib
 import threading
 
 import pytest
 
 from guard_fixtures import HASH, guarded
 from harness import SLOW, quote, wait_until
+from master_checks import master_of
 from proxy import Proxy
 from test_hold import hold  # noqa: F401
+from waiting_fixtures import crowd  # noqa: F401
 
 TTL_MS = round(5000 * SLOW)
 
@@ -304,6 +307,65 @@ def test_a_master_that_votes_again_gets_its_keys_at_once(lab, kind):
         assert max(now) < end + 1000 and min(now) > end - 5000, (end, now)
 
 
+@pytest.fixture(name="returning")
+def fixture_returning(lab):
+    """A redlockd and the proxy of a master that is away."""
+    masters = lab.redises(3)
+    proxy = lab.keep(Proxy(lab.folder, masters[2]))
+    service = lab.redlockd([masters[0].url, masters[1].url, proxy.url])
+    service.wait_voting(3)
+    proxy.cut()
+    service.wait_voting(2)
+    return masters, proxy, service
+
+
+EXTENSIONS = 'redlockd_lease_requests_total{op="extend",outcome="ok"}'
+
+
+def test_a_master_that_votes_again_gets_the_keys_of_held_leases(returning, hold):  # noqa: F811
+    masters, proxy, service = returning
+    held = hold(service, "a/lock", ttl_ms=round(15000 * SLOW))
+    lease = held.acquired()
+    assert held.event()["event"] == "renewed"
+    wait_until(lambda: below_full(service) == 1, what="it is counted")
+    proxy.heal()
+    wait_until(lambda: below_full(service) == 0, what="it has all votes")
+    assert service.metrics()[EXTENSIONS] == 1, "by its next renewal, which is 5 s later"
+    assert content(masters[2], lease) == content(masters[0], lease) != [None]
+
+
+def test_a_master_that_votes_again_gets_the_keys_of_leases_with_an_idempotency_key(returning):
+    masters, proxy, service = returning
+    request = {"resource": "a/lock", "ttl_ms": 60000, "owner": "worker-7"}
+    key = {"Idempotency-Key": "0123456789abcdef0123456789abcdef"}
+    lease = service.curl("POST", "/locks", body=request, headers=key).json
+    wait_until(lambda: below_full(service) == 1, what="its first extension, which notes the key")
+    proxy.heal()
+    wait_until(lambda: below_full(service) == 0, what="it has all votes")
+    assert content(masters[2], lease) == content(masters[0], lease) != [None]
+    masters[0].cli("DEL", "a/lock")  # the repaired key counts
+    again = service.curl("POST", "/locks", body=request, headers=key)
+    assert (again.status, again.json["token"], again.json["fence"]) == (200, lease["token"], lease["fence"])
+
+
+def test_a_master_that_votes_again_gets_the_key_beside_a_thousand_waiters(returning, crowd):  # noqa: F811
+    masters, proxy, service = returning
+    lease = take(service, resource="a/lock", ttl_ms=60000)
+    extend(service, lease, ttl_ms=60000)
+    first = crowd.wait(service, "a/lock")
+    wait_until(lambda: service.curl("GET", "/locks/a/lock").json["waiters"] == 1, what="the first one waits")
+    others = [crowd.wait(service, "a/lock") for _ in range(999)]
+    wait_until(lambda: service.curl("GET", "/locks/a/lock").json["waiters"] == 1000, 30, "all wait")
+    proxy.heal()
+    # at its return, or with the next extension: the first waiter's attempt may hold the key at that moment
+    wait_until(lambda: extend(service, lease, ttl_ms=60000) and below_full(service) == 0, what="it has all votes")
+    assert content(masters[2], lease) == content(masters[0], lease) != [None]
+    assert [master.cli("ZCARD", "redlockd:queue:a/lock") for master in masters[:2]] == [1000, 1000]
+    release(service, lease)
+    assert first.granted()["fence"] > lease["fence"]
+    assert not any(waiter.is_answered() for waiter in others)
+
+
 def test_a_master_that_votes_again_gets_no_key_of_what_is_over(lab):
     """Released by a request that this redlockd has not seen, or lost, or taken by somebody else."""
     masters = lab.redises(3)
@@ -329,6 +391,47 @@ def test_a_master_that_votes_again_gets_no_key_of_what_is_over(lab):
     assert masters[2].cli("EXISTS", "released", "lost", "taken") == 0
     assert [content(master, new) for master in masters[:2]] == [content(masters[0], new)] * 2
     assert service.curl("GET", "/locks?resource=lost").json["votes"]["granted"] < 2
+
+
+class Stuck(Proxy):
+    """While `stuck`, a script of an extension and everything behind it do not arrive."""
+
+    stuck = False
+    caught = 0
+
+    def _requests(self, front, back, stream):
+        with contextlib.suppress(OSError):
+            while data := front.recv(65536):
+                if self.stuck and self.token in data:
+                    self.caught += 1
+                    break
+                back.sendall(data)
+            while front.recv(65536):
+                pass
+        self._end(front, back)
+
+
+def test_an_extension_of_redlockd_that_ends_after_the_release_counts_no_lease(lab):
+    """It reaches a master that hangs from then on, and ends with that connection. By then the lease is released without this master."""
+    masters = lab.redises(3)
+    proxy = lab.keep(Stuck(lab.folder, masters[2]))
+    service = lab.redlockd([masters[0].url, masters[1].url, proxy.url])
+    service.wait_voting(3)
+    proxy.cut()
+    service.wait_voting(2)
+    lease = take(service, resource="a/lock", ttl_ms=60000)
+    extend(service, lease, ttl_ms=60000)
+    wait_until(lambda: below_full(service) == 1, what="the lease is counted")
+    proxy.token, proxy.stuck = lease["token"].encode(), True
+    proxy.heal()
+    wait_until(lambda: proxy.caught == 1, seconds=30, what="redlockd extends the lease")
+    service.wait_voting(2)
+    hung = master_of(service, proxy.url)["reason"]
+    release(service, lease)
+    wait_until(lambda: below_full(service) == 0, what="the release")
+    proxy.cut()
+    wait_until(lambda: master_of(service, proxy.url)["reason"] != hung, what="the end of the connection")
+    assert below_full(service) == 0
 
 
 def test_leases_that_end_lack_no_vote(lone):

@@ -223,11 +223,11 @@ def queue_up_listening(crowd, services, resource, count):
 
 
 def is_acquire(command):
-    """Its script has three arguments, six for each resource, and sometimes one more. No other has as many. See server/scripts/acquire.lua."""
+    """A command has four arguments that all share, and six for each acquisition. No other has as many. See server/scripts/lib/master.lua."""
     if command[0].upper() not in ("EVAL", "EVALSHA"):
         return False
     resources = int(command[2]) - 1
-    return resources > 0 and len(command) - (3 + resources + 1 + 3 + 6 * resources) in (0, 1)
+    return resources > 0 and len(command) == 3 + resources + 1 + 4 + 6 * resources
 
 
 def total(service, name, **labels):

@@ -79,6 +79,17 @@ def test_functions_hold_no_blank_lines():
     assert wrong == []
 
 
+def test_comments_begin_with_a_sentence_or_a_noun():
+    """Not with a relative clause: a stranger understands them without the line below."""
+    opening = re.compile(r"(?:/\*|^\s*(?:--|#))\s*(?:What|Whose|Those|Which|Where|Who|Of)\b", re.M)
+    assert opening.search("/* Of both. */") and not opening.search("/* Offers both. */")
+    names = [name for name in FILES if re.match(r"(server|api|cli)/.*\.(c|h|lua)$", name)]
+    assert len(names) > 100
+    wrong = [f"{name}:{number}" for name in names for number, line in enumerate((ROOT / name).read_text("utf-8").split("\n"), 1)
+             if opening.search(line)]
+    assert wrong == []
+
+
 def lines_with(pattern):
     """Where text files have something: ["file:line", …]."""
     found = []

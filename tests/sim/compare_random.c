@@ -283,6 +283,8 @@ static void random_lock(struct model_command *command, unsigned kind, uint64_t *
 					   : master->leases - (master->leases > 0) + compare_random(random, 3);
 	if (kind == COMPARE_INSPECT)
 		command->most = one_of(random, MODEL_HOLDERS + 1);
+	if (kind == COMPARE_INSPECT || kind == COMPARE_RELEASE || kind == COMPARE_RELEASE_SET)
+		command->deadline_us = UINT64_C(9999999999999999); /* carried out however late */
 	if (kind == COMPARE_INSPECT && chance(random, 50))
 		command->ttl_ms = 0; /* it does not watch */
 	if (acquire || kind == COMPARE_RELEASE || kind == COMPARE_RELEASE_SET)

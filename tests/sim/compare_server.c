@@ -16,6 +16,7 @@
 #include <unistd.h>
 
 #include "compare_store.h"
+#include "compare_text.h"
 #include "server/base/base.h"
 #include "server/scripts/scripts.h"
 
@@ -71,7 +72,7 @@ static bool connect_to(struct compare_server *server)
 /* As redlockd has it: the whole text, under the name that was computed at build time. */
 static bool load(struct compare_server *server, enum compare_script script)
 {
-	const struct script *made = &scripts[script + 1];
+	const struct script *made = compare_script_of(script);
 	redisReply *reply = redisCommand(server->redis, "SCRIPT LOAD %s", made->source);
 	bool ok = reply && reply->type == REDIS_REPLY_STRING && strcmp(reply->str, made->sha1) == 0;
 	if (!ok)

@@ -151,26 +151,33 @@ const char *compare_other_library_text(unsigned i)
 
 /* ---- commands ---- */
 
-/* ARGV of the scripts, a letter each: see argument_text(). */
+/* ARGV of the scripts, a letter each: see argument_text(). Those of leases begin alike. */
+#define LEASE(arguments) "eDXU" arguments
 static const struct {
-	const char *name; /* as its file, without ".lua" */
+	const char *name; /* for people */
+	unsigned number;  /* in `scripts` */
 	const char *arguments;
 } layouts[COMPARE_SCRIPTS] = {
-	[COMPARE_ACQUIRE] = {"acquire", "eDhtlobfqU"},
-	[COMPARE_RAISE] = {"raise", "tbfeD"},
-	[COMPARE_EXTEND] = {"extend", "eDtlnbU"},
-	[COMPARE_RELEASE] = {"release", "etq"},
-	[COMPARE_INSPECT] = {"inspect", "elM"},
-	[COMPARE_EPOCH] = {"epoch", "dlvpOreD"},
-	[COMPARE_QUARANTINE] = {"quarantine", "emrkldW"},
-	[COMPARE_FENCES] = {"fences", "ebB"},
-	[COMPARE_WRITE_EPOCH] = {"epoch_write", "mrcdlfuOD"},
-	[COMPARE_ACQUIRE_SET] = {"acquire_set", "tlhofqeDsMKgU"},
-	[COMPARE_RAISE_SET] = {"raise_set", "tfeDg"},
-	[COMPARE_EXTEND_SET] = {"extend_set", "tlneDsgU"},
-	[COMPARE_RELEASE_SET] = {"release_set", "tqeDs"},
-	[COMPARE_ACQUIRE_SHARED] = {"acquire_shared", "tlhobfqeDMKU"},
+	[COMPARE_ACQUIRE] = {"acquire", REDLOCK_SCRIPT_ACQUIRE, LEASE("tlobfq")},
+	[COMPARE_RAISE] = {"raise", REDLOCK_SCRIPT_RAISE, LEASE("tbf")},
+	[COMPARE_EXTEND] = {"extend", REDLOCK_SCRIPT_EXTEND, LEASE("tlnb")},
+	[COMPARE_RELEASE] = {"release", REDLOCK_SCRIPT_RELEASE, LEASE("tq")},
+	[COMPARE_INSPECT] = {"inspect", REDLOCK_SCRIPT_INSPECT, LEASE("lM")},
+	[COMPARE_EPOCH] = {"epoch", REDLOCK_SCRIPT_EPOCH, "dlvpOreD"},
+	[COMPARE_QUARANTINE] = {"quarantine", REDLOCK_SCRIPT_QUARANTINE, "emrkldW"},
+	[COMPARE_FENCES] = {"fences", REDLOCK_SCRIPT_FENCES, "ebB"},
+	[COMPARE_WRITE_EPOCH] = {"epoch_write", REDLOCK_SCRIPT_EPOCH_WRITE, "mrcdlfuOD"},
+	[COMPARE_ACQUIRE_SET] = {"acquire_set", REDLOCK_SCRIPT_ACQUIRE, LEASE("tlobfq")},
+	[COMPARE_RAISE_SET] = {"raise_set", REDLOCK_SCRIPT_RAISE, LEASE("tbf")},
+	[COMPARE_EXTEND_SET] = {"extend_set", REDLOCK_SCRIPT_EXTEND, LEASE("tlnb")},
+	[COMPARE_RELEASE_SET] = {"release_set", REDLOCK_SCRIPT_RELEASE, LEASE("tq")},
+	[COMPARE_ACQUIRE_SHARED] = {"acquire_shared", REDLOCK_SCRIPT_ACQUIRE, LEASE("tlobfq")},
 };
+
+const struct script *compare_script_of(enum compare_script script)
+{
+	return &scripts[layouts[script].number];
+}
 
 const char *compare_script_name(enum compare_script script)
 {
@@ -187,7 +194,7 @@ static void buckets_text(char *text, uint32_t names, const uint64_t buckets[MODE
 	}
 }
 
-/* !hold_ms buckets */
+/* !hold_ms seen */
 static void repair_text(char *text, const struct model_command *command)
 {
 	uint32_t names = command->names != 0 ? command->names : UINT32_C(1) << command->key;
@@ -209,6 +216,29 @@ static void waiter_text(char *text, const struct model_command *command)
 			 command->place != 0 ? " " : "", command->place != 0 ? 16 : 0, command->place);
 }
 
+/* The names of the buckets, with a comma between each two. */
+static void bucket_names_text(char *text, const struct model_command *command)
+{
+	if (command->names == 0)
+		strcpy(text, compare_bucket_name(command->bucket));
+	MODEL_FOR_EACH_KEY (key, command->names) {
+		strcat(text, text[0] ? "," : "");
+		strcat(text, compare_bucket_name(command->buckets[key]));
+	}
+}
+
+/* The number of names, kind and most. */
+static void mode_text(char *text, const struct model_command *command, bool acquires)
+{
+	if (command->names != 0)
+		print_to(text, "%" PRIu64, (uint64_t)__builtin_popcount(command->names));
+	if (!acquires || command->kind == MODEL_EXCLUSIVE)
+		return;
+	strcat(text, text[0] ? " " : "");
+	kind_text(text + strlen(text), command->kind, command->slot);
+	print_to(text + strlen(text), " %" PRIu64, command->most);
+}
+
 static void argument_text(char *text, char letter, const struct model_command *command)
 {
 	text[0] = '\0';
@@ -218,7 +248,6 @@ static void argument_text(char *text, char letter, const struct model_command *c
 			print_to(text, "%040" PRIx64, command->token);
 		break;
 	case 'l': print_to(text, "%" PRIu64, command->ttl_ms); break;
-	case 'h': print_to(text, "%" PRIu64, command->max_hold_ms); break;
 	case 'o':
 		snprintf(text, COMPARE_TEXT, "%s%.*" PRIx64 ":%s", command->noted != 0 && !command->is_noted ? "?" : "",
 			 command->noted != 0 ? 16 : 0, command->noted, owners[command->owner]);
@@ -228,15 +257,16 @@ static void argument_text(char *text, char letter, const struct model_command *c
 			snprintf(text, COMPARE_TEXT, "%" PRIu64 ":%016" PRIx64, command->fence, command->noted);
 		break;
 	case 'M': print_to(text, "%" PRIu64, command->most); break;
-	case 'K': kind_text(text, command->kind, command->slot); break;
-	case 's': names_text(text, command->names); break;
-	case 'b': strcpy(text, compare_bucket_name(command->bucket)); break;
+	case 'b': bucket_names_text(text, command); break;
 	case 'B': strcpy(text, compare_bucket_name(command->last_bucket)); break;
 	case 'f': print_to(text, "%" PRIu64, command->fence); break;
 	case 'q': waiter_text(text, command); break;
 	case 'e': compare_number_text(text, command->epoch); break;
 	case 'D': print_to(text, "%" PRIu64, command->deadline_us); break;
-	case 'U': print_to(text, "%" PRIu64, command->until_s); break;
+	case 'U':
+		if (command->until_s != 0 || command->max_hold_ms != 0)
+			snprintf(text, COMPARE_TEXT, "%" PRIu64 " %" PRIu64, command->until_s, command->max_hold_ms);
+		break;
 	case 'd': compare_number_text(text, command->digest); break;
 	case 'W':
 		if (command->takes_over)
@@ -257,6 +287,7 @@ static void argument_text(char *text, char letter, const struct model_command *c
 static char *next(struct compare_args *args)
 {
 	assert(args->count < COMPARE_ARGS);
+	args->text[args->count][0] = '\0';
 	args->at[args->count] = args->text[args->count];
 	return args->text[args->count++];
 }
@@ -267,19 +298,19 @@ void compare_command(struct compare_args *args, enum compare_script script, unsi
 	uint32_t names = command->names != 0 ? command->names : UINT32_C(1) << command->key;
 	args->count = 0;
 	strcpy(next(args), "EVALSHA");
-	strcpy(next(args), scripts[script + 1].sha1);
+	strcpy(next(args), compare_script_of(script)->sha1);
 	if (!compare_is_lock(script))
 		names = 0;
 	print_to(next(args), "%" PRIu64, (uint64_t)__builtin_popcount(names) + 1);
 	MODEL_FOR_EACH_KEY (key, names)
 		snprintf(next(args), COMPARE_TEXT, COMPARE_KEY_NAME, sequence, key);
 	snprintf(next(args), COMPARE_TEXT, COMPARE_HASH_NAME, sequence);
-	for (const char *letter = layouts[script].arguments; *letter; letter++) {
-		if (*letter != 'g' && (*letter != 'U' || command->until_s != 0))
+	bool acquires = layouts[script].number == REDLOCK_SCRIPT_ACQUIRE;
+	for (const char *letter = layouts[script].arguments; *letter; letter++)
+		if (*letter == 'X')
+			mode_text(next(args), command, acquires);
+		else
 			argument_text(next(args), *letter, command);
-		MODEL_FOR_EACH_KEY (key, *letter == 'g' ? names : 0) /* the bucket of each */
-			strcpy(next(args), compare_bucket_name(command->buckets[key]));
-	}
 }
 
 /* ---- answers, as text ---- */

@@ -6,6 +6,7 @@
 
 #include "compare_server.h"
 #include "model_master.h"
+#include "server/scripts/scripts.h"
 
 enum {
 	COMPARE_TEXT = 160,
@@ -58,6 +59,8 @@ void compare_entry_text(char *text, struct model_entry entry);
 void compare_notification_text(char text[COMPARE_NOTIFICATIONS], unsigned sequence, const struct model_reply *reply);
 
 const char *compare_script_name(enum compare_script script);
+/* What redlockd sends for it: one script for all cases of a verb. */
+const struct script *compare_script_of(enum compare_script script);
 /* EVALSHA … */
 void compare_command(struct compare_args *args, enum compare_script script, unsigned sequence,
 		     const struct model_command *command);

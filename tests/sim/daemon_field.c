@@ -111,15 +111,20 @@ void field_label(struct model_command *request, const struct transport_word *lab
 	request->owner = owner.len > 0 ? field_decimal(&owner) : 0;
 }
 
-/* acquire_shared.lua, acquire_set.lua: how many leases at once, and of which kind. */
-void field_kind(struct model_command *request, const struct transport_word *argv)
+/* "count kind most": the last two, if they are there. */
+void field_mode(struct model_command *request, const struct transport_word *word)
 {
-	request->most = field_decimal(&argv[0]);
-	if (argv[1].len == 0)
+	const char *end = word->bytes + word->len, *at = word->bytes;
+	while (at < end && *at != '+' && *at != '#')
+		at++;
+	if (at == end)
 		return;
-	struct transport_word slot = {argv[1].bytes + 1, argv[1].len - 1};
-	request->kind = argv[1].bytes[0] == '+' ? MODEL_PLUS : MODEL_SLOT;
+	const char *blank = memchr(at, ' ', (size_t)(end - at));
+	assert(blank);
+	struct transport_word slot = {at + 1, (size_t)(blank - at - 1)}, most = {blank + 1, (size_t)(end - blank - 1)};
+	request->kind = *at == '+' ? MODEL_PLUS : MODEL_SLOT;
 	request->slot = request->kind == MODEL_SLOT ? (uint32_t)field_decimal(&slot) : 0;
+	request->most = field_decimal(&most);
 }
 
 /* "fence:key" */

@@ -104,7 +104,7 @@ uint64_t field_epoch(const struct transport_word *word);
 uint64_t field_token(const struct transport_word *word);
 void field_entry(const struct transport_word *word, struct model_command *command);
 void field_label(struct model_command *request, const struct transport_word *label);
-void field_kind(struct model_command *request, const struct transport_word *argv);
+void field_mode(struct model_command *request, const struct transport_word *word);
 void field_note(const struct transport_word *word, struct model_command *request);
 
 /* ---- daemon_reply.c ---- */

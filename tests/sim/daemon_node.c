@@ -218,18 +218,12 @@ static bool has_token(const struct node *node, const struct model_command *reque
 static void lock_or_guard(struct world *world, const struct transport_connection *connection, struct command *command)
 {
 	struct node *node = &world->nodes[connection->node];
-	if (command->kind == REDLOCK_SCRIPT_RELEASE) /* without its script, too: it was sent */
-		world->trails[command->request.token].tried |= (uint16_t)(1U << connection->node);
 	if (command->script != 0 && !(node->scripts >> command->script & 1)) {
 		command->no_script = true;
 		world->figures->no_script++;
 		return;
 	}
-	unsigned loaded = command->kind +
-			  (command->request.names != 0 ? REDLOCK_SCRIPT_ACQUIRE_SET - REDLOCK_SCRIPT_ACQUIRE : 0U);
-	if (command->request.kind != MODEL_EXCLUSIVE && command->request.names == 0)
-		loaded = REDLOCK_SCRIPT_ACQUIRE_SHARED;
-	node->scripts |= (uint16_t)(1U << loaded); /* EVAL loads it */
+	node->scripts |= (uint16_t)(1U << command->kind); /* EVAL loads it */
 	order_before(world, connection, command);
 	if (command->request.entry.replica != 0 && is_crowded(&node->model))
 		make_room(world, &node->model);
@@ -289,9 +283,22 @@ static void other_command(struct world *world, const struct transport_connection
 	}
 }
 
+/* All releases of a batch were sent, also where the master has lost the script. */
+static void note_tried(struct world *world, const struct transport_connection *connection,
+		       const struct command *command)
+{
+	for (const struct command *part = command;; part = &world->commands[part->also]) {
+		world->trails[part->request.token].tried |= (uint16_t)(1U << connection->node);
+		if (part->also == NONE)
+			break;
+	}
+}
+
 static void run(struct world *world, const struct transport_connection *connection, struct command *command)
 {
 	command->run_at = world->now;
+	if (command->kind == REDLOCK_SCRIPT_RELEASE)
+		note_tried(world, connection, command);
 	if (command->kind > COMMAND_OK && command->kind < SCRIPTS_COUNT)
 		for (struct command *part = command;; part = &world->commands[part->also]) {
 			part->run_at = world->now;

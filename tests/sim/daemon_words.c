@@ -81,156 +81,108 @@ static void set_deadline(struct command *command, const struct transport_connect
 		command->latest = parsing->now + (deadline_us > there_us ? deadline_us - there_us : 0);
 }
 
-/* token, ttl, longest hold, label */
-static void parse_lease(struct model_command *request, const struct transport_word *argv)
+/* The resources of each operation: `first` of `count` words. Returns whether it is a set. */
+static bool find_names(struct model_command *request, const struct transport_word *first, size_t count)
 {
-	request->token = field_token(&argv[0]);
-	request->ttl_ms = field_decimal(&argv[1]);
-	request->max_hold_ms = field_decimal(&argv[2]);
-	field_label(request, &argv[3]);
+	for (size_t i = 0; i < count; i++)
+		request->names |= UINT32_C(1) << key_find(parsing, first[i].bytes, first[i].len);
+	assert(request->names >> MODEL_KEYS == 0);
+	request->key = first_key(request->names);
+	if (count > 1)
+		return true;
+	request->names = 0;
+	return false;
 }
 
-/* bucket, fence, entry */
-static void parse_claim(struct model_command *request, const struct transport_word *argv)
+/* Those of the resources, in their order, with a comma between each two. */
+static void check_buckets(struct model_command *request, const struct transport_word *word)
 {
-	assert(field_decimal(&argv[0]) == buckets[parsing->config.one_bucket][request->key]);
+	const char *at = word->bytes, *end = at + word->len;
+	uint32_t keys = request->names != 0 ? request->names : UINT32_C(1) << request->key;
+	MODEL_FOR_EACH_KEY (key, keys) {
+		const char *comma = memchr(at, ',', (size_t)(end - at));
+		struct transport_word bucket = {at, (size_t)((comma ? comma : end) - at)};
+		assert(field_decimal(&bucket) == buckets[parsing->config.one_bucket][key]);
+		request->buckets[key] = (uint8_t)bucket_of(parsing, key);
+		at = comma ? comma + 1 : end;
+	}
+	assert(at == end);
 	request->bucket = bucket_of(parsing, request->key);
-	request->fence = field_decimal(&argv[1]);
-	field_entry(&argv[2], request);
 }
 
-static void parse_acquire_shared(struct command *command, const struct transport_connection *connection,
-				 const struct transport_word *argv)
-{
-	parse_lease(&command->request, argv);
-	parse_claim(&command->request, argv + 4);
-	command->request.epoch = field_epoch(&argv[7]);
-	set_deadline(command, connection, &argv[8]);
-}
-
-static void parse_raise(struct command *command, const struct transport_connection *connection,
-			const struct transport_word *argv)
-{
-	struct model_command *request = &command->request;
-	request->token = field_token(&argv[0]);
-	request->bucket = bucket_of(parsing, request->key);
-	request->fence = field_decimal(&argv[2]);
-	request->epoch = field_epoch(&argv[3]);
-	set_deadline(command, connection, &argv[4]);
-}
-
-/* Arguments of a script that takes a batch: how many all of its commands share, and how many are of each. */
-static const struct {
-	uint8_t shared, each;
-} layouts[REDLOCK_SCRIPT_INSPECT + 1] = {
-	[REDLOCK_SCRIPT_ACQUIRE] = {3, 6},
-	[REDLOCK_SCRIPT_EXTEND] = {2, 4},
-	[REDLOCK_SCRIPT_RELEASE] = {1, 2},
-	[REDLOCK_SCRIPT_INSPECT] = {1, 2},
+/* Arguments of each operation. */
+static const uint8_t widths[REDLOCK_SCRIPT_INSPECT + 1] = {
+	[REDLOCK_SCRIPT_ACQUIRE] = 6, [REDLOCK_SCRIPT_RAISE] = 3,   [REDLOCK_SCRIPT_EXTEND] = 4,
+	[REDLOCK_SCRIPT_RELEASE] = 2, [REDLOCK_SCRIPT_INSPECT] = 2,
 };
 
-static void parse_one(struct command *command, const struct transport_connection *connection,
-		      const struct transport_word *shared, const struct transport_word *argv)
+static void parse_operation(struct model_command *request, unsigned script, const struct transport_word *argv)
 {
-	struct model_command *request = &command->request;
-	request->epoch = field_epoch(&shared[0]);
-	switch (command->kind) {
-	case REDLOCK_SCRIPT_ACQUIRE:
-		set_deadline(command, connection, &shared[1]);
-		request->max_hold_ms = field_decimal(&shared[2]);
+	if (script != REDLOCK_SCRIPT_INSPECT)
 		request->token = field_token(&argv[0]);
+	switch (script) {
+	case REDLOCK_SCRIPT_ACQUIRE:
 		request->ttl_ms = field_decimal(&argv[1]);
 		field_label(request, &argv[2]);
-		parse_claim(request, argv + 3);
+		check_buckets(request, &argv[3]);
+		request->fence = field_decimal(&argv[4]);
+		field_entry(&argv[5], request);
+		break;
+	case REDLOCK_SCRIPT_RAISE:
+		check_buckets(request, &argv[1]);
+		request->fence = field_decimal(&argv[2]);
 		break;
 	case REDLOCK_SCRIPT_EXTEND:
-		set_deadline(command, connection, &shared[1]);
-		request->token = field_token(&argv[0]);
 		request->ttl_ms = field_decimal(&argv[1]);
 		field_note(&argv[2], request);
-		assert(field_decimal(&argv[3]) == buckets[parsing->config.one_bucket][request->key]);
-		request->bucket = bucket_of(parsing, request->key);
+		check_buckets(request, &argv[3]);
 		break;
-	case REDLOCK_SCRIPT_RELEASE:
-		request->token = field_token(&argv[0]);
-		field_entry(&argv[1], request);
-		break;
+	case REDLOCK_SCRIPT_RELEASE: field_entry(&argv[1], request); break;
 	default:
-		assert(command->kind == REDLOCK_SCRIPT_INSPECT);
+		assert(script == REDLOCK_SCRIPT_INSPECT);
 		request->ttl_ms = field_decimal(&argv[0]);
 		request->most = field_decimal(&argv[1]);
 	}
 }
 
-/* The buckets of a set, in the order of its keys. */
-static void parse_buckets(struct model_command *request, const struct transport_word *argv)
+/* "until_s hold_ms", or nothing */
+static void parse_bounds(struct model_command *request, const struct transport_word *word)
 {
-	MODEL_FOR_EACH_KEY (key, request->names) {
-		assert(field_decimal(argv++) == buckets[parsing->config.one_bucket][key]);
-		request->buckets[key] = (uint8_t)bucket_of(parsing, key);
+	const char *blank = memchr(word->bytes, ' ', word->len);
+	if (!blank)
+		return;
+	struct transport_word until_s = {word->bytes, (size_t)(blank - word->bytes)},
+			      hold_ms = {blank + 1, word->len - until_s.len - 1};
+	request->until_s = field_decimal(&until_s);
+	request->max_hold_ms = field_decimal(&hold_ms);
+}
+
+/* A command for leases: an operation of a batch becomes a command of its own. */
+static void parse_lease_script(struct command *command, const struct transport_connection *connection, size_t count,
+			       size_t keys, const struct transport_word *words)
+{
+	const struct transport_word *shared = words + 3 + keys, *argv = shared + 4, *name = words + 3;
+	unsigned script = command->kind;
+	size_t operations = (count - 3 - keys - 4) / widths[script], resources = (keys - 1) / operations;
+	assert(count == 3 + keys + 4 + operations * widths[script] && keys == 1 + operations * resources);
+	for (size_t i = 0; i < operations; i++, argv += widths[script], name += resources) {
+		struct command *at = command;
+		if (i > 0) {
+			at = command_new(parsing);
+			at->kind = (uint8_t)script;
+			command->also = (uint16_t)(at - parsing->commands);
+		}
+		struct model_command *request = &at->request;
+		bool is_set = find_names(request, name, resources);
+		request->epoch = field_epoch(&shared[0]);
+		set_deadline(at, connection, &shared[1]);
+		assert(is_set == (shared[2].len > 0 && shared[2].bytes[0] >= '0' && shared[2].bytes[0] <= '9'));
+		field_mode(request, &shared[2]);
+		parse_bounds(request, &shared[3]);
+		parse_operation(request, script, argv);
+		command = at;
 	}
-}
-
-/* The names, sorted, with a line feed between each two. */
-static void check_names(const struct model_command *request, const struct transport_word *word)
-{
-	const char *at = word->bytes, *name;
-	size_t len;
-	MODEL_FOR_EACH_KEY (key, request->names)
-		assert(text_line(&at, word->bytes + word->len, &name, &len) && key_find(parsing, name, len) == key);
-	assert(at >= word->bytes + word->len);
-}
-
-static void parse_set_script(struct command *command, const struct transport_connection *connection,
-			     const struct transport_word *argv)
-{
-	struct model_command *request = &command->request;
-	switch (command->kind) {
-	case REDLOCK_SCRIPT_ACQUIRE:
-		parse_lease(request, argv);
-		request->fence = field_decimal(&argv[4]);
-		field_entry(&argv[5], request);
-		request->epoch = field_epoch(&argv[6]);
-		set_deadline(command, connection, &argv[7]);
-		check_names(request, &argv[8]);
-		field_kind(request, argv + 9);
-		parse_buckets(request, argv + 11);
-		break;
-	case REDLOCK_SCRIPT_RAISE:
-		request->token = field_token(&argv[0]);
-		request->fence = field_decimal(&argv[1]);
-		request->epoch = field_epoch(&argv[2]);
-		set_deadline(command, connection, &argv[3]);
-		parse_buckets(request, argv + 4);
-		break;
-	case REDLOCK_SCRIPT_EXTEND:
-		request->token = field_token(&argv[0]);
-		request->ttl_ms = field_decimal(&argv[1]);
-		field_note(&argv[2], request);
-		request->epoch = field_epoch(&argv[3]);
-		set_deadline(command, connection, &argv[4]);
-		check_names(request, &argv[5]);
-		parse_buckets(request, argv + 6);
-		break;
-	default:
-		assert(command->kind == REDLOCK_SCRIPT_RELEASE);
-		request->token = field_token(&argv[0]);
-		field_entry(&argv[1], request);
-		request->epoch = field_epoch(&argv[2]);
-		check_names(request, &argv[4]);
-	}
-}
-
-/* It becomes the command for one resource, with the names of several. */
-static void parse_set_command(struct command *command, const struct transport_connection *connection, size_t keys,
-			      const struct transport_word *words)
-{
-	command->kind = (uint8_t)(command->kind - REDLOCK_SCRIPT_ACQUIRE_SET + REDLOCK_SCRIPT_ACQUIRE);
-	for (size_t i = 0; i + 1 < keys; i++)
-		command->request.names |= UINT32_C(1) << key_find(parsing, words[3 + i].bytes, words[3 + i].len);
-	assert(command->request.names >> MODEL_KEYS == 0 && is_set(command->request.names));
-	command->request.key = first_key(command->request.names);
-	parse_set_script(command, connection, words + 3 + keys);
+	parsing->figures->batched += operations > 1;
 }
 
 /* Of the slice those buckets that the resources have. A floor counts as well, whatever the slice: of one without any
@@ -297,8 +249,8 @@ static void parse_guard_script(struct command *command, const struct transport_c
 /* A script on the keys of a check: each answers 1 but for an inspection and for the second acquisitions. */
 static void parse_trial(struct command *command, unsigned script, const struct transport_word *argv)
 {
-	bool is_second = (script == REDLOCK_SCRIPT_ACQUIRE && argv[3].bytes[LEASE_TOKEN_LEN - 1] == '2') ||
-			 (script == REDLOCK_SCRIPT_ACQUIRE_SHARED && argv[0].bytes[LEASE_TOKEN_LEN - 1] == '5');
+	char last = script == REDLOCK_SCRIPT_ACQUIRE ? argv[4].bytes[LEASE_TOKEN_LEN - 1] : '1';
+	bool is_second = last == '2' || last == '5';
 	command->kind = COMMAND_TRIAL;
 	command->script = (uint8_t)script;
 	command->code = script != REDLOCK_SCRIPT_INSPECT && !is_second;
@@ -311,55 +263,6 @@ static unsigned find_script(const struct transport_word *word, bool with_source)
 		if (word->bytes == (with_source ? scripts[i].source : scripts[i].sha1))
 			return i;
 	return 0;
-}
-
-static unsigned find_known(const struct transport_word *word)
-{
-	unsigned key = key_find(parsing, word->bytes, word->len);
-	assert(key < MODEL_KEYS);
-	return key;
-}
-
-static void parse_batch(struct command *command, const struct transport_connection *connection, size_t keys,
-			const struct transport_word *words)
-{
-	const struct transport_word *shared = words + 3 + keys, *argv = shared + layouts[command->kind].shared;
-	struct command *at = command;
-	assert(layouts[command->kind].shared > 0);
-	for (size_t i = 0; i + 1 < keys; i++, argv += layouts[command->kind].each) {
-		if (i > 0) {
-			struct command *more = command_new(parsing);
-			more->kind = command->kind;
-			at->also = (uint16_t)(more - parsing->commands);
-			at = more;
-		}
-		at->request.key = find_known(&words[3 + i]);
-		parse_one(at, connection, shared, argv);
-	}
-	parsing->figures->batched += keys > 2;
-}
-
-/* The last argument, which may be left out. */
-static void parse_until(struct command *command, unsigned script, size_t keys, size_t count,
-			const struct transport_word *words)
-{
-	size_t others = 0;
-	switch (script) {
-	case REDLOCK_SCRIPT_ACQUIRE:
-	case REDLOCK_SCRIPT_EXTEND: others = layouts[script].shared + layouts[script].each * (keys - 1); break;
-	case REDLOCK_SCRIPT_ACQUIRE_SHARED: others = 11; break;
-	case REDLOCK_SCRIPT_ACQUIRE_SET: others = 11 + keys - 1; break;
-	case REDLOCK_SCRIPT_EXTEND_SET: others = 6 + keys - 1; break;
-	default: return;
-	}
-	assert(count == 3 + keys + others || count == 4 + keys + others);
-	if (count == 3 + keys + others)
-		return;
-	for (struct command *each = command;; each = &parsing->commands[each->also]) {
-		each->request.until_s = field_decimal(&words[count - 1]);
-		if (each->also == NONE)
-			break;
-	}
 }
 
 static void parse_script(struct command *command, const struct transport_connection *connection, size_t count,
@@ -381,21 +284,10 @@ static void parse_script(struct command *command, const struct transport_connect
 	} else {
 		command->kind = (uint8_t)script;
 		command->script = (uint8_t)(with_source ? 0 : script);
-		if (script == REDLOCK_SCRIPT_ACQUIRE_SHARED) {
-			command->kind = REDLOCK_SCRIPT_ACQUIRE;
-			command->request.key = find_known(&words[3]);
-			parse_acquire_shared(command, connection, argv);
-			field_kind(&command->request, argv + 9);
-		} else if (script == REDLOCK_SCRIPT_RAISE) {
-			command->request.key = find_known(&words[3]);
-			parse_raise(command, connection, argv);
-		} else if (script >= REDLOCK_SCRIPT_ACQUIRE_SET)
-			parse_set_command(command, connection, keys, words);
-		else if (script <= REDLOCK_SCRIPT_INSPECT)
-			parse_batch(command, connection, keys, words);
+		if (script <= REDLOCK_SCRIPT_INSPECT)
+			parse_lease_script(command, connection, count, keys, words);
 		else
 			parse_guard_script(command, connection, argv);
-		parse_until(command, script, keys, count, words);
 	}
 }
 

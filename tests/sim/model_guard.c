@@ -1,4 +1,4 @@
-/* The scripts of the restart guard in C, beside their Lua: see model_master.h. */
+/* The scripts of the restart guard in C, line for line beside their Lua: see model_master.h. */
 #include <assert.h>
 #include <string.h>
 

@@ -14,7 +14,7 @@ bool model_has_ended(const struct model_master *master, uint64_t expires_ms);
 struct model_key *model_look_up(struct model_master *master, unsigned key);
 /* SET key value PX ttl_ms */
 void model_set(struct model_master *master, unsigned key, const struct model_value *value, uint64_t ttl_ms);
-/* lease_note.lua, of a lease that was granted or extended */
+/* note_leases(), of a lease that was granted or extended */
 void model_note_lease(struct model_master *master, const struct model_command *command);
 /* return {code, now_us} */
 void model_reply_code(const struct model_master *master, int code, struct model_reply *ret_reply);
@@ -27,9 +27,9 @@ void model_reply_extended(const struct model_master *master, const struct model_
 			  struct model_reply *ret_reply);
 /* string.sub(value, 1, 41) == ARGV[1] .. ':', of a set ';' */
 bool model_is_held_by(const struct model_key *key, const struct model_command *command);
-/* watch_tell.lua: the bit of the key if it is watched, else 0 */
+/* tell_watchers(): the bit of the key if it is watched, else 0 */
 uint32_t model_watch_tell(const struct model_master *master, unsigned key);
-/* acquire.lua and acquire_set.lua up to where they look at the lock: false where they answer before that. */
+/* acquire.lua up to where it looks at the lock: false where it answers before that. */
 /* False: a repair that is void, which is answered. */
 bool model_repair_begins(const struct model_master *master, const struct model_command *command,
 			 struct model_reply *ret_reply);
@@ -50,45 +50,47 @@ static inline uint64_t model_larger(uint64_t a, uint64_t b)
 
 /* ---- model_shared.c ---- */
 
-/* value_own.lua: the one of several leases with the command's token, if it has not ended; else NULL. */
+/* lease_find(): the one of several leases with the command's token, if it has not ended; else NULL. */
 struct model_holder *model_shared_find(const struct model_master *master, struct model_key *key,
 				       const struct model_command *command);
 /* The same, if it is a set's as the command's is, else NULL. */
 struct model_holder *model_shared_own(const struct model_master *master, struct model_key *key,
 				      const struct model_command *command);
-/* shared_prune.lua; true if it removed any */
+/* several_prune(); true if it removed any */
 bool model_shared_prune(const struct model_master *master, struct model_key *key);
-/* shared_last.lua, and what value_read.lua finds from then on. */
+/* several_expire(), and what value_read() finds from then on. */
 void model_shared_last(struct model_key *key);
 void model_shared_remove(struct model_key *key, struct model_holder *holder);
-/* shared_same.lua; NULL: there is none. */
+/* several_same(); NULL: there is none. */
 const struct model_holder *model_shared_same(const struct model_master *master, const struct model_key *key,
 					     const struct model_command *command);
-/* shared_live.lua */
+/* several_live() */
 uint32_t model_shared_live(const struct model_master *master, const struct model_key *key);
-/* shared_first.lua */
+/* several_first_end() */
 int64_t model_shared_first_left_ms(const struct model_master *master, const struct model_key *key);
 /* ZADD and HSET of a grant. */
 void model_shared_add(struct model_key *key, const struct model_value *value, uint64_t ends_ms);
-/* ZREM of the own one, and what follows: shared_remove.lua, shared_prune.lua, shared_last.lua. Returns `shortened`. */
+/* delete() of release.lua, for one of several leases. */
 bool model_shared_release(const struct model_master *master, struct model_key *key, struct model_holder *own);
 /* As if it had the key alone: extend.lua, of what the key is then. */
 struct model_key model_shared_alone(const struct model_holder *own);
-/* queue_first.lua and queue_shared.lua: whom the caller waits for; replica 0: nobody. */
+/* queue_first() and queue_before_shared(): whom the caller waits for; replica 0: nobody. */
 struct model_entry model_shared_before(struct model_master *master, const struct model_command *command, unsigned key);
-/* The second half of lease_end.lua, about the queue of the key: who is notified. `own`: what was released; NULL: it was
+/* serve_queue() of release.lua: who is notified. `own`: what was released; NULL: it was
  * not the token's. `shortened`: as there. */
 void model_release_queue(struct model_master *master, const struct model_command *command, unsigned key,
 			 const struct model_value *own, bool shortened, struct model_reply *reply);
-/* queue_next.lua */
+/* queue_next_shared() */
 void model_queue_next(struct model_master *master, unsigned key, bool is_new, struct model_reply *reply);
 
 /* ---- model_queue.c ---- */
 
-/* place.lua with wait_ms: the entry that the caller has from now on; replica 0: it gets no place. */
+/* Acquire 2: it is the turn of `first`, which may have missed its notification. */
+void model_reply_turn(struct model_entry first, unsigned key, struct model_reply *ret_reply);
+/* queue_take_place(): the entry that the caller has from now on; replica 0: it gets no place. */
 struct model_entry model_place_take(struct model_master *master, const struct model_command *command, unsigned key,
 				    uint64_t *ret_arrival);
-/* place.lua without: true if the caller's entry was there, or has just been granted. */
+/* queue_keep_place(): true if the caller's entry was there, or has just been granted. */
 bool model_place_keep(struct model_master *master, const struct model_command *command, unsigned key, bool own);
 
 static inline bool model_same_entry(struct model_entry a, struct model_entry b)
@@ -97,10 +99,10 @@ static inline bool model_same_entry(struct model_entry a, struct model_entry b)
 	       a.of_set == b.of_set;
 }
 
-/* queue_first.lua: who is first in the queue and whose redlockd lives; replica 0: nobody. Drops those of dead ones on
+/* queue_first(): who is first in the queue and whose redlockd lives; replica 0: nobody. Drops those of dead ones on
  * the way. */
 struct model_entry model_queue_first(struct model_master *master, unsigned key);
-/* queue_join.lua: into the queue, which then outlives `wait_ms`. */
+/* queue_join(): into the queue, which then outlives `wait_ms`. */
 void model_queue_join(struct model_master *master, unsigned key, struct model_entry entry, uint32_t wait_ms);
 /* ZADD … NX, ZREM: true if it was there. */
 void model_queue_add(struct model_master *master, unsigned key, struct model_entry entry);

@@ -1,5 +1,4 @@
-/* The scripts of the lock in C, beside their Lua, and what happens to a master: see model_master.h. `now` and `now_us`
- * of the Lua are the master's now_us; that every reply carries it is not repeated at each return. */
+/* The scripts of the lock in C, and what happens to a master: see model_master.h. */
 #include <assert.h>
 #include <string.h>
 
@@ -69,7 +68,6 @@ bool model_is_watched(const struct model_master *master, unsigned key)
 
 uint32_t model_watch_tell(const struct model_master *master, unsigned key)
 {
-	/* if waited > now_us and redis.call('EXISTS', string.sub(hash, 1, -7) .. 'watch:' .. key) == 1 then */
 	return master->waited_us > master->now_us && model_is_watched(master, key) ? UINT32_C(1) << key : 0;
 }
 
@@ -98,15 +96,9 @@ bool model_refuses(const struct model_master *master, const struct model_command
 bool model_acquire_begins(const struct model_master *master, const struct model_command *command,
 			  struct model_reply *ret_reply)
 {
-	/* if now_us > tonumber(ARGV[9]) then
-	 * local seen = redis.call('HMGET', KEYS[2], 'epoch', 'floor', ARGV[5], 'waited')
-	 * if seen[1] ~= ARGV[8] and ARGV[8] ~= '----------------' then */
 	if (model_refuses(master, command, ret_reply))
 		return false;
-	/* local guess = tonumber(ARGV[6])
-	 * if guess > now_us + 86400000000 then */
 	if (command->fence > master->now_us + UINT64_C(86400000000)) {
-		/* return {-4, now_us} */
 		model_reply_code(master, -4, ret_reply);
 		return false;
 	}
@@ -117,9 +109,7 @@ bool model_acquire_begins(const struct model_master *master, const struct model_
 static void acquire_sets(struct model_master *master, const struct model_command *command,
 			 struct model_reply *ret_reply)
 {
-	/* local hold_until = ARGV[3] ~= '0' and math.floor(now_us / 1000) + ARGV[3] or 0 */
 	uint64_t hold_until_ms = command->max_hold_ms != 0 ? model_now_ms(master) + command->max_hold_ms : 0;
-	/* local value = string.format('%s:%.0f:%s:%s', ARGV[1], hold_until, ARGV[6], ARGV[4]) */
 	struct model_value value = {.token = command->token,
 				    .hold_until_ms = hold_until_ms,
 				    .fence = command->fence,
@@ -127,18 +117,12 @@ static void acquire_sets(struct model_master *master, const struct model_command
 				    .key = command->noted,
 				    .noted = command->is_noted};
 	model_set(master, command->key, &value, command->ttl_ms);
-	/* --include lease_note.lua */
 	model_note_lease(master, command);
-	/* local old = math.max(tonumber(seen[2] or 0), tonumber(seen[3] or 0)) */
 	uint64_t old = model_number(master, command->bucket);
-	/* if guess > old then */
 	if (command->fence > old)
-		/* redis.call('HSET', KEYS[2], ARGV[5], ARGV[6]) */
 		master->buckets[command->bucket] = command->fence;
-	/* return {1, now_us, old} */
 	model_reply_code(master, 1, ret_reply);
 	ret_reply->old = old;
-	/* --include watch_tell.lua */
 	ret_reply->watched = model_watch_tell(master, command->key);
 }
 
@@ -147,92 +131,63 @@ void model_acquire(struct model_master *master, const struct model_command *comm
 	assert(command->bucket < MODEL_BUCKETS && command->token != 0);
 	if (!model_acquire_begins(master, command, ret_reply) || !model_repair_begins(master, command, ret_reply))
 		return;
-	/* local entry, wait_ms, base, queue, first, stale = false */
 	struct model_entry entry = command->entry, first = {0};
-	/* if waits and not repair then */
 	if (master->waited_us > master->now_us && !command->repair) {
-		/* if entry then redis.call('ZADD', queue, 'NX', string.sub(entry, 18), entry) */
 		if (entry.replica != 0)
 			model_queue_add(master, command->key, entry);
-		/* --include queue_first.lua */
 		first = model_queue_first(master, command->key);
 	}
 	struct model_key *key = model_look_up(master, command->key);
 	bool may_set = first.replica == 0 || model_same_entry(first, entry);
-	/* if (not first or first == entry) and redis.call('SET', KEYS[1], value, 'NX', 'PX', ARGV[2]) then */
 	if (may_set && key->type == MODEL_NONE) {
-		/* if first then redis.call('ZREM', queue, entry) */
 		if (first.replica != 0)
 			model_queue_remove(master, command->key, entry);
 		acquire_sets(master, command, ret_reply);
 		return;
 	}
-	/* if entry then --include queue_join.lua */
 	if (entry.replica != 0)
 		model_queue_join(master, command->key, entry, command->wait_ms);
-	/* --include value_read.lua … if not value then */
 	if (key->type == MODEL_NONE) {
-		/* redis.call('PUBLISH', names .. 'wake', first .. ' ' .. KEYS[1])
-		 * return {2, now_us, redis.call('PTTL', names .. 'alive:' .. string.sub(first, 1, 16)), first} */
 		model_reply_code(master, 2, ret_reply);
 		ret_reply->remaining_ms = model_alive_pttl(master, first.replica);
-		ret_reply->first = ret_reply->notified[command->key] = first;
+		model_reply_turn(first, command->key, ret_reply);
 		return;
 	}
-	/* return {0, now_us, redis.call('PTTL', KEYS[1]), type(holder) == 'string' and holder} */
 	model_reply_held(master, key, ret_reply);
 }
 
 void model_raise(struct model_master *master, const struct model_command *command, struct model_reply *ret_reply)
 {
 	assert(command->bucket < MODEL_BUCKETS && command->token != 0);
-	/* if now_us > tonumber(ARGV[5]) then
-	 * local seen = redis.call('HMGET', KEYS[2], 'epoch', 'floor', ARGV[2])
-	 * if seen[1] ~= ARGV[4] and ARGV[4] ~= '----------------' then */
 	if (model_refuses(master, command, ret_reply))
 		return;
-	/* value = redis.pcall('GETRANGE', KEYS[1], '0', '8191') */
 	struct model_key *key = model_look_up(master, command->key);
-	/* --include value_own.lua
-	 * if not value then */
 	struct model_holder *own = model_shared_own(master, key, command);
 	const struct model_holder *found = model_shared_find(master, key, command);
 	if (key->type == MODEL_NONE || (key->type == MODEL_SHARED && !found)) {
-		/* return {-1, now_us} */
 		model_reply_code(master, -1, ret_reply);
 		return;
 	}
-	/* if not own then */
 	if (!own && !model_is_held_by(key, command)) {
-		/* return {0, now_us, redis.call('PTTL', KEYS[1]), type(value) == 'string' and value} */
 		model_reply_held(master, key, ret_reply);
 		if (found)
 			ret_reply->value = found->value;
 		return;
 	}
-	/* local old = math.max(tonumber(seen[2] or 0), tonumber(seen[3] or 0)) */
 	uint64_t old = model_number(master, command->bucket);
-	/* if old >= tonumber(ARGV[3]) then */
 	if (old >= command->fence) {
-		/* return {2, now_us, old} */
 		model_reply_code(master, 2, ret_reply);
 		ret_reply->old = old;
 		return;
 	}
-	/* redis.call('HSET', KEYS[2], ARGV[2], ARGV[3]) */
 	master->buckets[command->bucket] = command->fence;
-	/* local first, last = string.match(value, '^(%x+:%d+:)%d+(:.*)$')
-	 * redis.call('SET', KEYS[1], first .. ARGV[3] .. last, 'KEEPTTL') */
-	/* if shared then redis.call('HSET', holders, ARGV[1], first .. ARGV[3] .. last) */
 	if (own)
 		own->value.fence = command->fence;
 	if (!own || own->value.token == key->value.token)
 		key->value.fence = command->fence;
-	/* return {1, now_us} */
 	model_reply_code(master, 1, ret_reply);
 	if (own)
 		ret_reply->value = own->value;
-	/* --include watch_tell.lua */
 	ret_reply->watched = model_watch_tell(master, command->key);
 }
 
@@ -249,39 +204,23 @@ void model_reply_extended(const struct model_master *master, const struct model_
 static void extend_held(struct model_master *master, struct model_key *key, const struct model_command *command,
 			struct model_reply *ret_reply)
 {
-	/* if ARGV[3] ~= '' then
-	 *	local first, last = string.match(value, '^(%x+:%d+:)%d+:[^:]*(:.*)$')
-	 *	value = first .. ARGV[3] .. last
-	 *	redis.call('SET', KEYS[1], value, 'KEEPTTL') */
 	if (command->noted != 0) {
 		key->value.fence = command->fence;
 		key->value.key = command->noted;
 		key->value.noted = true;
 	}
-	/* local remaining = redis.call('PTTL', KEYS[1])
-	 * local asked = tonumber(ARGV[2]) */
 	int64_t remaining = model_pttl(master, key), asked = (int64_t)command->ttl_ms;
-	/* if remaining < 0 then */
 	if (remaining < 0) {
-		/* return {1, now_us, asked, value} */
 		model_reply_extended(master, key, asked, ret_reply);
 		return;
 	}
-	/* local ttl = asked
-	 * local hold_until = tonumber(string.match(value, '^%x+:(%d+):')) or 0 */
 	int64_t ttl = asked, hold_until_ms = (int64_t)key->value.hold_until_ms;
-	/* if hold_until > 0 then
-	 * 	ttl = math.min(asked, hold_until - math.floor(now_us / 1000)) */
 	if (hold_until_ms > 0 && hold_until_ms - (int64_t)model_now_ms(master) < asked)
 		ttl = hold_until_ms - (int64_t)model_now_ms(master);
-	/* if ttl > remaining then */
 	if (ttl > remaining) {
-		/* redis.call('PEXPIRE', KEYS[1], string.format('%.0f', ttl))
-		 * remaining = ttl */
 		key->expires_ms = model_now_ms(master) + (uint64_t)ttl;
 		remaining = ttl;
 	}
-	/* return {1, now_us, math.min(asked, remaining), value} */
 	model_reply_extended(master, key, asked < remaining ? asked : remaining, ret_reply);
 }
 
@@ -299,25 +238,18 @@ static void extend_shared(struct model_master *master, struct model_key *key, st
 void model_extend(struct model_master *master, const struct model_command *command, struct model_reply *ret_reply)
 {
 	assert(command->token != 0);
-	/* --include late.lua … 'epoch') ~= ARGV[1] then */
 	if (model_refuses(master, command, ret_reply))
 		return;
-	/* value = redis.pcall('GETRANGE', KEYS[1], '0', '8191') */
 	struct model_key *key = model_look_up(master, command->key);
-	/* --include value_own.lua
-	 * if not value then */
 	struct model_holder *own = model_shared_own(master, key, command);
 	const struct model_holder *found = model_shared_find(master, key, command);
 	if (key->type == MODEL_NONE || (key->type == MODEL_SHARED && !found)) {
-		/* return {-1, now_us, redis.call('HGET', hash, ARGV[4 * i + 2]) or ''} */
 		model_reply_code(master, -1, ret_reply);
 		ret_reply->gone = UINT32_C(1) << command->key;
 		ret_reply->buckets[command->key] = master->buckets[command->bucket];
 		return;
 	}
-	/* if not own then */
 	if (!own && !model_is_held_by(key, command)) {
-		/* return {0, now_us, remaining, type(value) == 'string' and value} */
 		model_reply_held(master, key, ret_reply);
 		if (found) {
 			ret_reply->value = found->value;
@@ -325,7 +257,6 @@ void model_extend(struct model_master *master, const struct model_command *comma
 		}
 		return;
 	}
-	/* --include lease_note.lua */
 	model_note_lease(master, command);
 	if (own)
 		extend_shared(master, key, own, command, ret_reply);
@@ -336,8 +267,6 @@ void model_extend(struct model_master *master, const struct model_command *comma
 void model_release(struct model_master *master, const struct model_command *command, struct model_reply *ret_reply)
 {
 	assert(command->token != 0 || command->entry.replica != 0);
-	/* --include value_read.lua, value_own.lua
-	 * local ours = … type(value) == 'string' and string.sub(value, 1, 41) == ARGV[1] .. (shared and '+' or ':') */
 	struct model_key *key = model_look_up(master, command->key);
 	struct model_reply notified = {.code = 0};
 	struct model_holder *own = command->token != 0 ? model_shared_own(master, key, command) : NULL;
@@ -345,36 +274,27 @@ void model_release(struct model_master *master, const struct model_command *comm
 	struct model_value value = found ? found->value : key->value;
 	bool ours = own || (command->token != 0 && model_is_held_by(key, command));
 	bool was_shared = key->type == MODEL_SHARED;
-	/* if ours then */
 	bool shortened = false;
 	if (own) {
 		shortened = model_shared_release(master, key, own);
 	} else if (ours) {
-		/* redis.call('DEL', key) */
 		model_drop(master, command->key);
 	}
-	/* --include watch_tell.lua */
 	uint32_t watched = ours ? model_watch_tell(master, command->key) : 0;
-	/* if waited > now_us or ARGV[2] ~= '' then */
 	if (master->waited_us > master->now_us || command->entry.replica != 0)
 		model_release_queue(master, command, command->key, ours ? &value : NULL, shortened, &notified);
-	/* if seen[1] ~= ARGV[3] and ARGV[3] ~= '----------------' then */
 	if (model_is_other_epoch(master, command)) {
-		/* return {-3, now_us} */
 		model_reply_code(master, -3, ret_reply);
 	} else if (notified.arrival != 0) {
 		model_reply_code(master, 2, ret_reply); /* return {2, now_us, arrival} */
 		ret_reply->arrival = notified.arrival;
 	} else if (ours) {
-		/* return {1, now_us, value} */
 		model_reply_code(master, 1, ret_reply);
 		ret_reply->has_value = true;
 		ret_reply->value = value;
 	} else if (key->type == MODEL_NONE || (was_shared && command->token != 0 && !found)) {
-		/* return {-1, now_us} */
 		model_reply_code(master, -1, ret_reply);
 	} else {
-		/* return {0, now_us, redis.call('PTTL', key), type(value) == 'string' and value} */
 		model_reply_held(master, key, ret_reply);
 		ret_reply->value = value;
 	}
@@ -386,39 +306,26 @@ void model_release(struct model_master *master, const struct model_command *comm
 
 void model_inspect(struct model_master *master, const struct model_command *command, struct model_reply *ret_reply)
 {
-	/* local seen = redis.call('HMGET', KEYS[2], 'epoch', 'waited')
-	 * if seen[1] ~= ARGV[3] and ARGV[3] ~= '----------------' then */
 	if (model_is_other_epoch(master, command)) {
-		/* return {-3, now_us} */
 		model_reply_code(master, -3, ret_reply);
 		return;
 	}
-	/* local waiters = 0
-	 * if tonumber(seen[2] or 0) > now_us then */
 	uint32_t waiters = 0;
 	const struct model_queue *queue = master->waited_us > master->now_us ? model_waiting(master, command->key)
 									     : NULL;
-	/* waiters = redis.call('ZCARD', string.sub(KEYS[2], 1, -7) .. 'queue:' .. KEYS[1]) */
 	if (queue)
 		waiters = queue->count;
-	/* if watch_until > now_us then
-	 * 	redis.call('SET', base .. 'watch:' .. KEYS[1], '', 'PX', ARGV[1])
-	 * 	if watch_until > waited then redis.call('HSET', KEYS[2], 'waited', …) */
 	if (command->ttl_ms > 0) {
 		master->watched_ms[command->key] = model_now_ms(master) + command->ttl_ms;
 		master->waited_us = model_larger(master->waited_us, master->now_us + command->ttl_ms * 1000);
 	}
-	/* value = redis.pcall('GETRANGE', KEYS[1], '0', '8191') */
 	struct model_key *key = model_look_up(master, command->key);
-	/* if not value then */
 	if (key->type == MODEL_NONE)
-		/* return {-1, now_us, waiters} */
 		model_reply_code(master, -1, ret_reply);
 	else
-		/* return {0, now_us, redis.call('PTTL', KEYS[1]), type(value) == 'string' and value, waiters} */
 		model_reply_held(master, key, ret_reply);
 	model_shared_list(master, key, command->most, ret_reply);
-	if (key->type == MODEL_SHARED) /* --include shared_prune.lua */
+	if (key->type == MODEL_SHARED)
 		model_shared_prune(master, key);
 	ret_reply->waiters = waiters;
 }

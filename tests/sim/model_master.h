@@ -1,7 +1,8 @@
 /* A Redis master as the scripts of server/scripts/ see it: plain memory, no server.
  *
- * Each function does what the script of its name does, line for line, beside the Lua. The caller moves the time; a key
- * whose end has passed is gone, as in Redis. There are functions for what happens to a master outside of scripts (it is
+ * Each function does what the script of its verb does, with one resource, with several leases on it, or with a set.
+ * sim_compare holds them against the Lua on a real server. The caller moves the time; a key whose end has passed is
+ * gone, as in Redis. There are functions for what happens to a master outside of scripts (it is
  * flushed, restarted, evicts, its clock is set). A copy of the struct is an image of the machine.
  *
  * Text is modelled as numbers, 0 for none: tokens, labels, epochs, markers, run_ids, clusters, digests, replicas. Not
@@ -48,7 +49,7 @@
 #endif
 
 enum model_type { MODEL_NONE, MODEL_STRING, MODEL_SHARED, MODEL_OTHER /* a hash, a list, … */ };
-/* queue_tell.lua: at most so many waiters are notified at once. */
+/* queue_tell(): at most so many waiters are notified at once. */
 #define MODEL_WAVE 16u
 
 enum model_kind { MODEL_EXCLUSIVE, MODEL_PLUS /* shared */, MODEL_SLOT };

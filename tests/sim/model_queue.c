@@ -57,11 +57,6 @@ bool model_queue_remove(struct model_master *master, unsigned key, struct model_
 
 struct model_entry model_queue_first(struct model_master *master, unsigned key)
 {
-	/* repeat
-	 * 	first = redis.call('ZRANGE', queue, 0, 0)[1]
-	 * 	local dead = first and redis.call('EXISTS', names .. 'alive:' .. string.sub(first, 1, 16)) == 0
-	 * 	if dead then redis.call('ZREM', queue, first)
-	 * until not dead */
 	struct model_queue *queue = look_up_queue(master, key);
 	while (queue->count > 0 && !model_is_alive(master, queue->entries[0].replica))
 		model_queue_remove(master, key, queue->entries[0]);
@@ -70,17 +65,11 @@ struct model_entry model_queue_first(struct model_master *master, unsigned key)
 
 void model_queue_join(struct model_master *master, unsigned key, struct model_entry entry, uint32_t wait_ms)
 {
-	/* redis.call('ZADD', queue, 'NX', string.sub(entry, 18), entry)
-	 * local keep_ms = wait_ms + 1000 */
 	model_queue_add(master, key, entry);
 	struct model_queue *queue = &master->queues[key];
 	uint64_t keep_ms = (uint64_t)wait_ms + 1000, until_us = master->now_us + keep_ms * 1000;
-	/* if redis.call('PTTL', queue) < keep_ms then */
 	if (queue->expires_ms < model_now_ms(master) + keep_ms)
-		/* redis.call('PEXPIRE', queue, keep_ms) */
 		queue->expires_ms = model_now_ms(master) + keep_ms;
-	/* if now_us + keep_ms * 1000 > waited then
-	 * 	redis.call('HSET', KEYS[2], 'waited', string.format('%.0f', now_us + keep_ms * 1000)) */
 	master->waited_us = model_larger(master->waited_us, until_us);
 }
 
@@ -105,6 +94,13 @@ static uint64_t replica_of_place(uint64_t place, uint64_t arrival)
 bool model_is_place(struct model_entry entry)
 {
 	return entry.replica == replica_of_place(entry.replica, entry.arrival);
+}
+
+void model_reply_turn(struct model_entry first, unsigned key, struct model_reply *ret_reply)
+{
+	ret_reply->first = first;
+	if (!model_is_place(first)) /* nobody listens for it */
+		ret_reply->notified[key] = first;
 }
 
 /* Its own, or else the one that ends first: one that is free or has ended, as a rule. */
@@ -135,8 +131,6 @@ static void set_kept(struct model_master *master, uint64_t replica, uint64_t exp
 struct model_entry model_place_take(struct model_master *master, const struct model_command *command, unsigned key,
 				    uint64_t *ret_arrival)
 {
-	/* local kept = redis.call('GETRANGE', name, '0', '127')
-	 * if kept ~= '' and redis.call('ZREM', queue, kept) == 1 then */
 	const struct model_place *place = find_place(master, command->place);
 	struct model_entry entry = command->entry;
 	if (place->place != command->place || model_has_ended(master, place->expires_ms) ||
@@ -148,21 +142,15 @@ struct model_entry model_place_take(struct model_master *master, const struct mo
 
 bool model_place_keep(struct model_master *master, const struct model_command *command, unsigned key, bool own)
 {
-	/* left = redis.call('ZREM', queue, entry)
-	 * if (left == 1 or own) and redis.call('ZCARD', queue) < 10000 then */
 	struct model_entry kept = command->entry;
 	if (!model_queue_remove(master, key, command->entry) && !own)
 		return false;
 	enum { KEPT_MS = 2000 };
 	uint64_t expires_ms = model_now_ms(master) + KEPT_MS;
 	kept.replica = replica_of_place(command->place, kept.arrival);
-	/* --include queue_join.lua */
 	model_queue_join(master, key, kept, KEPT_MS);
-	/* redis.call('SET', name, entry, 'PX', wait_ms)
-	 * redis.call('SET', base .. 'alive:' .. kept, '', 'PX', wait_ms) */
 	*find_place(master, command->place) = (struct model_place){command->place, kept, expires_ms};
 	set_kept(master, kept.replica, expires_ms);
-	/* if redis.call('ZCARD', queue) == 1 then redis.call('PEXPIRE', queue, keep_ms) */
 	if (master->queues[key].count == 1)
 		master->queues[key].expires_ms = expires_ms + 1000;
 	return true;

@@ -1,5 +1,4 @@
-/* The scripts for several resources in C, beside their Lua: see model_master.h and model_master.c. KEYS are sorted, as
- * the model's keys are by their numbers. */
+/* The scripts for a set of resources: see model_master.h. KEYS are sorted, as the model's keys are by their numbers. */
 #include <assert.h>
 #include <string.h>
 
@@ -31,8 +30,6 @@ static uint64_t largest_number(const struct model_master *master, const struct m
 static void note_held(struct model_master *master, uint32_t names, unsigned key, int64_t left,
 		      const struct model_value *value, struct model_reply *held)
 {
-	/* if not which then which, value, remaining = i, …, left
-	 * elseif left < 0 or remaining >= 0 and left > remaining then remaining = left */
 	const struct model_key *found = &master->keys[key];
 	if (held->code != 0) {
 		model_reply_held(master, found, held);
@@ -51,7 +48,6 @@ bool model_repair_begins(const struct model_master *master, const struct model_c
 			 struct model_reply *ret_reply)
 {
 	bool same = true;
-	/* if raised[bucket] or (seen[i + 3] or '') ~= buckets then return {2, now_us, 0, ''} */
 	MODEL_FOR_EACH_KEY (key, command->repair && command->names != 0 ? command->names : 0)
 		same &= master->buckets[command->buckets[key]] == command->named[key];
 	if (command->repair && command->names == 0)
@@ -61,9 +57,9 @@ bool model_repair_begins(const struct model_master *master, const struct model_c
 	return same;
 }
 
-/* ---- acquire_set.lua ---- */
+/* ---- acquire ---- */
 
-/* Returns `is_new` of queue_next.lua. */
+/* Returns `is_first` of queue_next_shared(). */
 static bool add_shared(struct model_master *master, unsigned key, const struct model_value *value, uint64_t ttl_ms)
 {
 	struct model_key *found = &master->keys[key];
@@ -77,8 +73,6 @@ static bool add_shared(struct model_master *master, unsigned key, const struct m
 static void acquire_sets(struct model_master *master, const struct model_command *command, bool queued,
 			 const uint32_t stales[MODEL_KEYS], struct model_reply *ret_reply)
 {
-	/* local hold_until = ARGV[3] ~= '0' and … + ARGV[3] or 0
-	 * local value = ARGV[1] .. ';' .. … .. ARGV[9] */
 	uint64_t hold_until_ms = command->max_hold_ms != 0 ? model_now_ms(master) + command->max_hold_ms : 0;
 	struct model_value value = {.token = command->token,
 				    .hold_until_ms = hold_until_ms,
@@ -88,19 +82,11 @@ static void acquire_sets(struct model_master *master, const struct model_command
 				    .noted = command->is_noted,
 				    .names = command->names,
 				    .kind = command->kind};
-	/* --include lease_note.lua */
 	model_note_lease(master, command);
-	/* local old = tonumber(seen[2] or 0), and in the loop: old = math.max(old, tonumber(seen[i + 3] or 0)) */
 	uint64_t old = largest_number(master, command);
-	/* return {1, now_us, old} */
 	model_reply_code(master, 1, ret_reply);
 	ret_reply->old = old;
 	MODEL_FOR_EACH_KEY (key, command->names) {
-		/* if kind == '+' then call('ZADD', …) … --include shared_prune.lua, shared_last.lua
-		 * else call('SET', key, value, 'PX', ARGV[2])
-		 * --include watch_tell.lua
-		 * local removed = entry and stale + call('ZREM', queue, entry) or 0
-		 * if removed > 0 and kind == '+' then --include queue_next.lua */
 		bool is_new = false;
 		if (command->kind == MODEL_PLUS)
 			is_new = add_shared(master, key, &value, command->ttl_ms);
@@ -111,7 +97,6 @@ static void acquire_sets(struct model_master *master, const struct model_command
 			       (model_queue_remove(master, key, command->entry) || stales[key] > 0);
 		if (removed && command->kind == MODEL_PLUS)
 			model_queue_next(master, key, is_new, ret_reply);
-		/* for i = 1, guess > old and count or 0 do call('HSET', hash, ARGV[i + 9], ARGV[5]) */
 		if (command->fence > old)
 			master->buckets[command->buckets[key]] = command->fence;
 	}
@@ -124,12 +109,9 @@ static void look_at(struct model_master *master, const struct model_command *com
 	struct model_key *found = model_look_up(master, key);
 	struct model_value value = found->value;
 	int64_t left = model_pttl(master, found);
-	/* if shared and kind == '+' and string.sub(value, 41, 41) == '+' then */
+	if (found->type == MODEL_SHARED && command->kind == MODEL_PLUS && model_shared_live(master, found) == 0)
+		return;
 	if (found->type == MODEL_SHARED && command->kind == MODEL_PLUS && value.kind == MODEL_PLUS) {
-		/* --include shared_live.lua, shared_same.lua
-		 * if not same and live < tonumber(ARGV[10]) then value = false
-		 * elseif same then value = call('HGET', holders, same) or value
-		 * if not other and value then --include shared_first.lua */
 		const struct model_holder *same = model_shared_same(master, found, command);
 		if (!same && model_shared_live(master, found) < command->most)
 			return;
@@ -151,16 +133,10 @@ void model_acquire_set(struct model_master *master, const struct model_command *
 	assert(command->token != 0);
 	if (!model_acquire_begins(master, command, ret_reply) || !model_repair_begins(master, command, ret_reply))
 		return;
-	/* local queued, other, behind = waited > now_us and not repair
-	 * for i = 1, queued and count or 0 do */
 	bool queued = master->waited_us > master->now_us && !command->repair;
 	MODEL_FOR_EACH_KEY (key, queued ? command->names : 0) {
-		/* if entry then call('ZADD', queue, 'NX', …) */
 		if (entry.replica != 0)
 			model_queue_add(master, key, entry);
-		/* --include queue_first.lua
-		 * if kind == '+' then --include queue_shared.lua
-		 * if first and first ~= entry and not other then other, behind = first, i */
 		uint32_t before = master->queues[key].count;
 		struct model_entry first = command->kind == MODEL_PLUS ? model_shared_before(master, command, key)
 								       : model_queue_first(master, key);
@@ -170,31 +146,25 @@ void model_acquire_set(struct model_master *master, const struct model_command *
 			behind = key;
 		}
 	}
-	/* for i = 1, call('EXISTS', unpack(KEYS, 1, count)) > 0 and count or 0 do */
 	MODEL_FOR_EACH_KEY (key, command->names)
 		look_at(master, command, key, other.replica == 0, &held);
-	/* if not other and not which then */
 	if (other.replica == 0 && held.code != 0) {
 		acquire_sets(master, command, queued, stales, ret_reply);
 		return;
 	}
-	/* for i = 1, entry and count or 0 do --include queue_join.lua */
 	MODEL_FOR_EACH_KEY (key, entry.replica != 0 ? command->names : 0)
 		model_queue_join(master, key, entry, command->wait_ms);
-	/* if which then return {0, now_us, remaining, value, which - 1} */
 	if (held.code == 0) {
 		*ret_reply = held;
 		return;
 	}
-	/* redis.pcall('PUBLISH', base .. 'wake', other .. ' ' .. KEYS[behind])
-	 * return {2, now_us, call('PTTL', base .. 'alive:' .. string.sub(other, 1, 16)), other, behind - 1} */
 	model_reply_code(master, 2, ret_reply);
 	ret_reply->remaining_ms = model_alive_pttl(master, other.replica);
-	ret_reply->first = ret_reply->notified[behind] = other;
+	model_reply_turn(other, behind, ret_reply);
 	ret_reply->which = index_of(command->names, behind);
 }
 
-/* ---- value_own.lua ---- */
+/* ---- the lease of a token ---- */
 
 struct own {
 	struct model_key *key;
@@ -216,23 +186,24 @@ static struct own find_own(struct model_master *master, const struct model_comma
 	return own;
 }
 
-/* ---- raise_set.lua ---- */
+/* ---- raise ---- */
+
+/* True if it has the token and the names of exactly these resources. */
+static bool is_whole(struct own own, const struct model_command *command)
+{
+	return own.is_own && own.value->names == command->names;
+}
 
 void model_raise_set(struct model_master *master, const struct model_command *command, struct model_reply *ret_reply)
 {
 	bool gone = false;
 	assert_set(command);
 	assert(command->token != 0);
-	/* if now_us > tonumber(ARGV[4]) then return {-2, now_us}
-	 * if seen[1] ~= ARGV[3] and ARGV[3] ~= '----------------' then return {-3, now_us} */
 	if (model_refuses(master, command, ret_reply))
 		return;
 	MODEL_FOR_EACH_KEY (key, command->names) {
-		/* --include value_own.lua
-		 * if value and not own then return {0, now_us, redis.call('PTTL', KEYS[i]), …}
-		 * gone = gone or not value */
 		struct own own = find_own(master, command, key);
-		if (own.value && !own.is_own) {
+		if (own.value && !is_whole(own, command)) {
 			model_reply_held(master, own.key, ret_reply);
 			if (ret_reply->has_value)
 				ret_reply->value = *own.value;
@@ -240,11 +211,9 @@ void model_raise_set(struct model_master *master, const struct model_command *co
 		}
 		gone = gone || !own.value;
 	}
-	/* if gone then return {-1, now_us} */
 	model_reply_code(master, gone ? -1 : 1, ret_reply);
 	if (gone)
 		return;
-	/* if old >= tonumber(ARGV[2]) then return {2, now_us, old} */
 	uint64_t old = largest_number(master, command);
 	if (old >= command->fence) {
 		ret_reply->code = 2;
@@ -252,10 +221,6 @@ void model_raise_set(struct model_master *master, const struct model_command *co
 		return;
 	}
 	MODEL_FOR_EACH_KEY (key, command->names) {
-		/* --include watch_tell.lua
-		 * redis.call('HSET', hash, ARGV[i + 4], ARGV[2])
-		 * if hashes[i] then redis.call('HSET', hashes[i], ARGV[1], …)
-		 * else redis.call('SET', KEYS[i], first .. ARGV[2] .. last, 'KEEPTTL') */
 		struct own own = find_own(master, command, key);
 		ret_reply->watched |= model_watch_tell(master, key);
 		master->buckets[command->buckets[key]] = command->fence;
@@ -265,21 +230,11 @@ void model_raise_set(struct model_master *master, const struct model_command *co
 	}
 }
 
-/* ---- extend_set.lua ---- */
-
-/* True if it has the token and the names of exactly these resources. */
-static bool is_whole(struct own own, const struct model_command *command)
-{
-	return own.is_own && own.value->names == command->names;
-}
+/* ---- extend ---- */
 
 /* Of one key: what is left, and longer if `ttl` is. */
 static int64_t extend_key(struct model_master *master, struct own own, int64_t ttl, struct model_value ours)
 {
-	/* redis.call('HSET', hashes[i], ARGV[1], ours), redis.call('SET', KEYS[i], ours, 'KEEPTTL')
-	 * local key, holders, remaining = KEYS[i], hashes[i], left[i]
-	 * if ttl > remaining and holders then redis.call('ZADD', …) --include shared_last.lua
-	 * elseif ttl > remaining then redis.call('PEXPIRE', key, …) */
 	struct model_key alone = own.holder ? model_shared_alone(own.holder) : *own.key;
 	int64_t remaining = model_pttl(master, &alone);
 	*own.value = ours;
@@ -300,30 +255,23 @@ static int64_t extend_key(struct model_master *master, struct own own, int64_t t
 static void extend_held(struct model_master *master, const struct model_command *command, struct model_value ours,
 			struct model_reply *ret_reply)
 {
-	/* if ARGV[3] ~= '' then … ours = first .. ARGV[3] .. last */
 	if (command->noted != 0) {
 		ours.fence = command->fence;
 		ours.key = command->noted;
 		ours.noted = true;
 	}
-	/* --include lease_note.lua */
 	model_note_lease(master, command);
-	/* local asked = tonumber(ARGV[2])
-	 * local ttl, ends = asked, asked
-	 * if hold_until > 0 then ttl = math.min(asked, hold_until - math.floor(now_us / 1000)) */
 	int64_t asked = (int64_t)command->ttl_ms, ttl = asked, ends = asked,
 		hold_until_ms = (int64_t)ours.hold_until_ms;
 	if (hold_until_ms > 0 && hold_until_ms - (int64_t)model_now_ms(master) < asked)
 		ttl = hold_until_ms - (int64_t)model_now_ms(master);
 	MODEL_FOR_EACH_KEY (key, command->names) {
-		/* if remaining >= 0 then ends = math.min(ends, math.max(ttl, remaining)) */
 		struct own own = find_own(master, command, key);
 		struct model_value value = command->noted != 0 ? ours : *own.value;
 		int64_t remaining = extend_key(master, own, ttl, value);
 		if (remaining >= 0 && remaining < ends)
 			ends = remaining;
 	}
-	/* return {1, now_us, ends, ours} */
 	struct model_key last = {.value = ours, .type = MODEL_STRING};
 	model_reply_extended(master, &last, ends, ret_reply);
 }
@@ -334,14 +282,9 @@ void model_extend_set(struct model_master *master, const struct model_command *c
 	bool gone = false;
 	assert_set(command);
 	assert(command->token != 0);
-	/* if now_us > tonumber(ARGV[5]) then return {-2, now_us}
-	 * if ARGV[4] ~= '----------------' and redis.call('HGET', KEYS[count + 1], 'epoch') ~= ARGV[4] then */
 	if (model_refuses(master, command, ret_reply))
 		return;
 	MODEL_FOR_EACH_KEY (key, command->names) {
-		/* if not value then gone = true
-		 * elseif … ~= ARGV[6] then return {0, now_us, redis.call('PTTL', KEYS[i]), …}
-		 * else ours = value */
 		struct own own = find_own(master, command, key);
 		gone = gone || !own.value;
 		if (own.value && !is_whole(own, command)) {
@@ -354,7 +297,6 @@ void model_extend_set(struct model_master *master, const struct model_command *c
 		}
 		ours = own.value ? *own.value : ours;
 	}
-	/* if gone then return {-1, now_us, table.concat(buckets, ',')} */
 	if (gone) {
 		model_reply_code(master, -1, ret_reply);
 		ret_reply->gone = command->names;
@@ -365,7 +307,7 @@ void model_extend_set(struct model_master *master, const struct model_command *c
 	}
 }
 
-/* ---- release_set.lua ---- */
+/* ---- release ---- */
 
 void model_release_set(struct model_master *master, const struct model_command *command, struct model_reply *ret_reply)
 {
@@ -373,12 +315,10 @@ void model_release_set(struct model_master *master, const struct model_command *
 	struct model_value deleted = {0};
 	assert_set(command);
 	assert(command->token != 0 || command->entry.replica != 0);
-	/* --include lease_end.lua: if waited > now_us or wanted ~= '' then */
 	bool queued = master->waited_us > master->now_us || command->entry.replica != 0;
 	MODEL_FOR_EACH_KEY (key, command->names) {
 		struct own own = find_own(master, command, key);
 		bool ours = command->token != 0 && is_whole(own, command), shortened = false;
-		/* if own then deleted = value elseif value then … --include lease_end.lua */
 		if (ours) {
 			deleted = *own.value;
 			if (own.holder)
@@ -392,11 +332,6 @@ void model_release_set(struct model_master *master, const struct model_command *
 		if (queued)
 			model_release_queue(master, command, key, ours ? &deleted : NULL, shortened, &told);
 	}
-	/* if seen[1] ~= ARGV[3] and ARGV[3] ~= '----------------' then return {-3, now_us}
-	 * if arrival then return {2, now_us, arrival}
-	 * elseif which then return {0, now_us, remaining, holder, which - 1}
-	 * elseif deleted then return {1, now_us, deleted}
-	 * return {-1, now_us} */
 	if (model_is_other_epoch(master, command))
 		model_reply_code(master, -3, ret_reply);
 	else if (told.arrival != 0)

@@ -7,8 +7,6 @@
 struct model_holder *model_shared_find(const struct model_master *master, struct model_key *key,
 				       const struct model_command *command)
 {
-	/* ends = tonumber(redis.call('ZSCORE', key, ARGV[1]) or 0)
-	 * value = ends * 1000 > now_us and redis.call('HGET', holders, ARGV[1]) */
 	for (unsigned i = 0; key->type == MODEL_SHARED && i < key->holder_count; i++)
 		if (key->holders[i].value.token == command->token && key->holders[i].ends_ms > model_now_ms(master))
 			return &key->holders[i];
@@ -18,14 +16,12 @@ struct model_holder *model_shared_find(const struct model_master *master, struct
 struct model_holder *model_shared_own(const struct model_master *master, struct model_key *key,
 				      const struct model_command *command)
 {
-	/* own = value and string.match(value, '^%x+[+#]%d*(.)') == mark */
 	struct model_holder *found = model_shared_find(master, key, command);
 	return found && (found->value.names != 0) == (command->names != 0) ? found : NULL;
 }
 
 void model_shared_last(struct model_key *key)
 {
-	/* local last = redis.call('ZRANGE', key, -1, -1, 'WITHSCORES')[2] */
 	const struct model_holder *last = NULL;
 	for (const struct model_holder *one = key->holders; one < key->holders + key->holder_count; one++)
 		if (!last || one->ends_ms > last->ends_ms ||
@@ -35,15 +31,12 @@ void model_shared_last(struct model_key *key)
 		memset(key, 0, sizeof *key); /* an empty set is no key */
 		return;
 	}
-	/* redis.call('PEXPIREAT', key, last) */
 	key->value = last->value;
 	key->expires_ms = last->ends_ms;
 }
 
 void model_shared_remove(struct model_key *key, struct model_holder *holder)
 {
-	/* redis.call('ZREM', key, ARGV[1])
-	 * redis.call('HDEL', holders, ARGV[1]) */
 	assert(key->type == MODEL_SHARED && key->holder_count > 0);
 	struct model_holder *last = &key->holders[--key->holder_count];
 	*holder = *last;
@@ -52,7 +45,6 @@ void model_shared_remove(struct model_key *key, struct model_holder *holder)
 
 bool model_shared_prune(const struct model_master *master, struct model_key *key)
 {
-	/* redis.call('ZREMRANGEBYSCORE', key, '-inf', now_ms) */
 	uint32_t before = key->holder_count;
 	for (unsigned i = key->holder_count; i-- > 0;)
 		if (key->holders[i].ends_ms <= model_now_ms(master))
@@ -65,8 +57,6 @@ bool model_shared_prune(const struct model_master *master, struct model_key *key
 
 void model_shared_add(struct model_key *key, const struct model_value *value, uint64_t ends_ms)
 {
-	/* call('ZADD', key, string.format('%.0f', now_ms + ARGV[2] + 1), ARGV[1])
-	 * call('HSET', holders, ARGV[1], ARGV[1] .. slot .. ':' .. hold_until .. ':' .. ARGV[6] .. ':' .. ARGV[4]) */
 	assert(key->type != MODEL_STRING);
 	uint32_t at = 0;
 	while (key->type == MODEL_SHARED && at < key->holder_count && key->holders[at].value.token != value->token)
@@ -80,8 +70,6 @@ void model_shared_add(struct model_key *key, const struct model_value *value, ui
 
 bool model_shared_release(const struct model_master *master, struct model_key *key, struct model_holder *own)
 {
-	/* redis.call('ZREM', key, ARGV[1]) … --include shared_prune.lua, shared_last.lua
-	 * shortened = last and ends > tonumber(last) */
 	uint64_t ends_ms = own->ends_ms;
 	model_shared_remove(key, own);
 	model_shared_prune(master, key);
@@ -94,7 +82,7 @@ struct model_key model_shared_alone(const struct model_holder *own)
 	return (struct model_key){.value = own->value, .expires_ms = own->ends_ms - 1, .type = MODEL_STRING};
 }
 
-/* queue_tell.lua: notifies `first`, and those behind it for which there is room. `free`: as in struct model_reply. */
+/* queue_tell(): notifies `first`, and those behind it for which there is room. `free`: as in struct model_reply. */
 static void tell(const struct model_master *master, unsigned key, struct model_entry first, uint32_t free,
 		 uint32_t room, struct model_reply *reply)
 {
@@ -102,9 +90,7 @@ static void tell(const struct model_master *master, unsigned key, struct model_e
 	uint32_t places = room < MODEL_WAVE ? room : MODEL_WAVE;
 	struct model_entry last = first;
 	reply->notified[key] = first;
-	/* if string.sub(first, 17, 17) == '#' then told = first .. free */
 	reply->free[key] = first.kind == MODEL_SLOT ? free : 0;
-	/* for i = 1, #others do if string.sub(others[i], 17, 17) ~= '+' or places == 0 then break */
 	uint32_t others = first.kind == MODEL_PLUS && (room > 1 || first.of_set) ? queue->count : 0;
 	for (uint32_t i = 0; i < others; i++) {
 		if (!model_is_alive(master, queue->entries[i].replica))
@@ -114,11 +100,10 @@ static void tell(const struct model_master *master, unsigned key, struct model_e
 		last = queue->entries[i];
 		places -= !last.of_set;
 	}
-	/* if last ~= first then told = first .. '>' .. string.sub(last, 18, 33) */
 	reply->last[key] = model_same_entry(last, first) ? 0 : last.arrival;
 }
 
-/* queue_room.lua */
+/* queue_room() */
 static uint32_t room_for(struct model_master *master, unsigned key, struct model_entry first)
 {
 	struct model_key *found = &master->keys[key];
@@ -134,24 +119,17 @@ static uint32_t room_for(struct model_master *master, unsigned key, struct model
 void model_release_queue(struct model_master *master, const struct model_command *command, unsigned key,
 			 const struct model_value *own, bool shortened, struct model_reply *reply)
 {
-	/* local free = own and kind == '#' and '@' .. string.match(value, '^%x+#(%d+)') or '' */
 	uint32_t free = own && own->kind == MODEL_SLOT ? own->slot + 1 : 0;
-	/* local left = 0 */
 	struct model_entry entry = command->entry;
 	bool left = false, stays = entry.replica != 0 && command->wait_ms > 0;
-	/* if place ~= '' then --include place.lua */
 	if (command->place != 0 && stays)
 		entry = model_place_take(master, command, key, &reply->arrival);
 	else if (command->place != 0)
 		left = model_place_keep(master, command, key, own);
-	/* if wait_ms > 0 and entry ~= '' then --include queue_join.lua */
 	if (stays && entry.replica != 0)
 		model_queue_join(master, key, entry, command->wait_ms);
-	/* elseif entry ~= '' then left = left + redis.call('ZREM', queue, entry) */
 	else if (entry.replica != 0)
 		left |= model_queue_remove(master, key, entry);
-	/* if own or left > 0 then --include queue_first.lua, queue_clean.lua
-	 * if first and first ~= entry then --include queue_room.lua */
 	if (!own && !left)
 		return;
 	struct model_entry first = model_queue_first(master, key);
@@ -159,8 +137,6 @@ void model_release_queue(struct model_master *master, const struct model_command
 		return;
 	uint32_t kind = own ? own->kind : master->keys[key].value.kind;
 	uint32_t room = room_for(master, key, first);
-	/* if wait_ms > 0 then room = math.min(room, 1)
-	 * elseif room <= 0 then … room = (was_before or shortened and its_kind ~= kind) and 1 or 0 */
 	bool was_before = left && entry.kind != MODEL_PLUS && first.kind == kind && entry.arrival < first.arrival &&
 			  kind != MODEL_EXCLUSIVE;
 	if (stays)
@@ -173,11 +149,9 @@ void model_release_queue(struct model_master *master, const struct model_command
 
 void model_queue_next(struct model_master *master, unsigned key, bool is_new, struct model_reply *reply)
 {
-	/* if is_new or redis.call('ZCARD', queue) % 8 == 0 then --include queue_first.lua, queue_clean.lua */
 	if (!is_new && master->queues[key].count % (MODEL_WAVE / 2) != 0)
 		return;
 	struct model_entry first = model_queue_first(master, key);
-	/* local room = first and string.sub(first, 17, 17) == '+' and … - redis.call('ZCARD', key) or 0 */
 	if (first.replica != 0 && first.kind == MODEL_PLUS && first.most > master->keys[key].holder_count)
 		tell(master, key, first, 0, first.most - master->keys[key].holder_count, reply);
 }
@@ -186,15 +160,11 @@ struct model_entry model_shared_before(struct model_master *master, const struct
 {
 	struct model_entry nobody = {0}, entry = command->entry, first = model_queue_first(master, key);
 	const struct model_queue *queue = &master->queues[key];
-	/* elseif first == entry then first = false */
 	if (model_same_entry(first, entry))
 		return nobody;
-	/* if first and entry and first ~= entry and string.sub(first, 17, 17) == '+' then */
 	if (command->kind != MODEL_PLUS || entry.replica == 0 || first.kind != MODEL_PLUS)
 		return first;
 	for (uint32_t i = 0; i < queue->count; i++) {
-		/* if each == entry then first = false
-		 * elseif is_exclusive and redis.call('EXISTS', base .. 'alive:' .. …) == 1 then first = each */
 		if (model_same_entry(queue->entries[i], entry))
 			return nobody;
 		if (queue->entries[i].kind != MODEL_PLUS && model_is_alive(master, queue->entries[i].replica))
@@ -218,15 +188,10 @@ static void acquire_adds(struct model_master *master, const struct model_command
 				    .slot = command->slot,
 				    .kind = command->kind};
 	model_shared_add(key, &value, model_now_ms(master) + command->ttl_ms + 1);
-	/* --include lease_note.lua */
 	model_note_lease(master, command);
-	/* local old = math.max(tonumber(seen[2] or 0), tonumber(seen[4] or 0))
-	 * if guess > old then call('HSET', hash, ARGV[5], ARGV[6]) */
 	uint64_t old = model_number(master, command->bucket);
 	if (command->fence > old)
 		master->buckets[command->bucket] = command->fence;
-	/* --include watch_tell.lua
-	 * return {1, now_us, old} */
 	model_reply_code(master, 1, ret_reply);
 	ret_reply->old = old;
 	ret_reply->watched = model_watch_tell(master, command->key);
@@ -235,7 +200,6 @@ static void acquire_adds(struct model_master *master, const struct model_command
 const struct model_holder *model_shared_same(const struct model_master *master, const struct model_key *key,
 					     const struct model_command *command)
 {
-	/* --include shared_same.lua */
 	for (uint32_t i = 0; key->type == MODEL_SHARED && command->noted != 0 && i < key->holder_count; i++)
 		if (key->holders[i].value.key == command->noted && key->holders[i].ends_ms > model_now_ms(master))
 			return &key->holders[i];
@@ -244,7 +208,6 @@ const struct model_holder *model_shared_same(const struct model_master *master, 
 
 uint32_t model_shared_live(const struct model_master *master, const struct model_key *key)
 {
-	/* --include shared_live.lua */
 	uint32_t live = 0;
 	for (uint32_t i = 0; i < key->holder_count; i++)
 		live += key->holders[i].ends_ms > model_now_ms(master);
@@ -253,13 +216,11 @@ uint32_t model_shared_live(const struct model_master *master, const struct model
 
 static bool has_room(const struct model_key *key, const struct model_command *command, const struct model_holder *same)
 {
-	/* room = not value … room = not same and string.sub(value, 41, 41) == kind */
 	if (key->type != MODEL_SHARED || same || key->value.kind != command->kind)
 		return key->type == MODEL_NONE;
 	/* is_full = live >= most, room = not is_full */
 	if (key->holder_count >= command->most)
 		return false;
-	/* elseif kind == '#' and room then room = not its or … <= now_ms */
 	for (uint32_t i = 0; command->kind == MODEL_SLOT && i < key->holder_count; i++)
 		if (key->holders[i].value.slot == command->slot)
 			return false;
@@ -279,18 +240,13 @@ int64_t model_shared_first_left_ms(const struct model_master *master, const stru
 static void acquire_tells(struct model_master *master, const struct model_command *command, bool is_new, uint32_t stale,
 			  struct model_reply *reply)
 {
-	/* local removed = entry and stale + call('ZREM', queue, entry) or 0 */
 	bool removed = command->entry.replica != 0 &&
 		       (model_queue_remove(master, command->key, command->entry) || stale > 0);
-	/* if kind == '+' then … if removed > 0 then --include queue_next.lua */
 	if (command->kind == MODEL_PLUS) {
 		if (removed)
 			model_queue_next(master, command->key, is_new, reply);
 		return;
 	}
-	/* --include queue_first.lua
-	 * if first and string.sub(first, 17, 17) == '#' then room = … - call('ZCARD', key)
-	 * if room > 0 then --include queue_tell.lua */
 	struct model_entry first = model_queue_first(master, command->key);
 	if (first.replica != 0 && first.kind == MODEL_SLOT && master->keys[command->key].holder_count < first.most)
 		tell(master, command->key, first, 0, 1, reply);
@@ -318,9 +274,7 @@ void model_acquire_shared(struct model_master *master, const struct model_comman
 	struct model_entry entry = command->entry, first = {0};
 	uint32_t stale = 0;
 	bool waits = master->waited_us > master->now_us && !command->repair;
-	/* if waits then */
 	if (waits) {
-		/* if entry then call('ZADD', queue, 'NX', string.sub(entry, 18), entry) */
 		if (entry.replica != 0)
 			model_queue_add(master, command->key, entry);
 		uint32_t before = master->queues[command->key].count;
@@ -328,23 +282,19 @@ void model_acquire_shared(struct model_master *master, const struct model_comman
 		stale = before - master->queues[command->key].count;
 	}
 	struct model_key *key = model_look_up(master, command->key);
-	/* Both ways end with shared_prune.lua: here it is done first. */
+	/* Both ways end with several_prune(): here it is done first. */
 	bool pruned = key->type == MODEL_SHARED && model_shared_prune(master, key),
 	     is_new = pruned || key->type == MODEL_NONE;
 	const struct model_holder *same = model_shared_same(master, key, command);
-	/* if not first and room then */
 	if (first.replica == 0 && has_room(key, command, same)) {
 		acquire_adds(master, command, ret_reply);
 		if (waits)
 			acquire_tells(master, command, is_new, stale, ret_reply);
 		return;
 	}
-	/* if entry then --include queue_join.lua */
 	if (entry.replica != 0)
 		model_queue_join(master, command->key, entry, command->wait_ms);
 	if (key->type != MODEL_NONE) {
-		/* if same then value = call('HGET', holders, same) or value
-		 * return {0, now_us, remaining, type(value) == 'string' and value, taken} */
 		model_reply_held(master, key, ret_reply);
 		if (key->type == MODEL_SHARED && first.replica == 0 && key->value.kind == command->kind)
 			ret_reply->remaining_ms = model_shared_first_left_ms(master, key);
@@ -353,11 +303,9 @@ void model_acquire_shared(struct model_master *master, const struct model_comman
 		note_taken(key, command, ret_reply);
 		return;
 	}
-	/* redis.pcall('PUBLISH', base .. 'wake', first .. ' ' .. key)
-	 * return {2, now_us, call('PTTL', base .. 'alive:' .. string.sub(first, 1, 16)), first} */
 	model_reply_code(master, 2, ret_reply);
 	ret_reply->remaining_ms = model_alive_pttl(master, first.replica);
-	ret_reply->first = ret_reply->notified[command->key] = first;
+	model_reply_turn(first, command->key, ret_reply);
 }
 
 static bool ends_before(const struct model_holder *a, const struct model_holder *b)
@@ -368,8 +316,6 @@ static bool ends_before(const struct model_holder *a, const struct model_holder 
 void model_shared_list(const struct model_master *master, const struct model_key *key, uint64_t most,
 		       struct model_reply *reply)
 {
-	/* --include shared_prune.lua, shared_live.lua
-	 * local listed = redis.call('ZRANGEBYSCORE', key, '(' .. …, '+inf', 'WITHSCORES', 'LIMIT', 0, most) */
 	for (uint32_t i = 0; key->type == MODEL_SHARED && i < key->holder_count; i++) {
 		uint32_t at = reply->holder_count;
 		if (key->holders[i].ends_ms <= model_now_ms(master))
@@ -378,11 +324,8 @@ void model_shared_list(const struct model_master *master, const struct model_key
 			reply->listed[at] = reply->listed[at - 1];
 		reply->listed[at] = key->holders[i];
 		reply->holder_count++;
-		/* redis.call('HGET', holders, 'digest') */
 		reply->digest_of_tokens += key->holders[i].value.token & 0xfffffffff;
 	}
-	/* for at = 1, tonumber(most) <= 3 and #listed or 0, 2 do
-	 * 	listed[at] = redis.call('HGET', holders, listed[at]) */
 	reply->listed_count = reply->holder_count < most ? reply->holder_count : (uint32_t)most;
 	reply->tokens_alone = most > 3;
 }

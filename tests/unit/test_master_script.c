@@ -20,19 +20,16 @@ static void check(const struct master_script *script, const char *const *expecte
 		     script->with_source ? scripts[script->script].source : scripts[script->script].sha1, expected);
 }
 
+#define PLAIN "2", "app:orders/42", "app:redlockd:master", GUARD, ""
+
 START_TEST(commands_are_as_the_scripts_want_them)
 {
-	static const char *const acquire[] = {
-		"2",       "app:orders/42", "app:redlockd:master", GUARD, "86400000", TOKEN, "30000",
-		":me:you", "14377",         "9007199254740991",    "",    NULL,
-	};
-	static const char *const raise[] = {
-		"2", "app:orders/42", "app:redlockd:master", TOKEN, "14377", "1795215206922001", GUARD, NULL};
-	static const char *const extend[] = {
-		"2", "app:orders/42", "app:redlockd:master", GUARD, TOKEN, "30000", "", "14377", NULL};
-	static const char *const release[] = {"2", "app:orders/42", "app:redlockd:master", NO_EPOCH, TOKEN, "", NULL};
-	static const char *const inspect[] = {"2", "app:orders/42", "app:redlockd:master", NO_EPOCH, "30000", "100",
-					      NULL};
+	static const char *const acquire[] = {PLAIN,   "0 86400000",       TOKEN, "30000", ":me:you",
+					      "14377", "9007199254740991", "",    NULL};
+	static const char *const raise[] = {PLAIN, "", TOKEN, "14377", "1795215206922001", NULL};
+	static const char *const extend[] = {PLAIN, "", TOKEN, "30000", "", "14377", NULL};
+	static const char *const release[] = {PLAIN, "", TOKEN, "", NULL};
+	static const char *const inspect[] = {PLAIN, "", "30000", "100", NULL};
 	static const char *const *const expected[] = {
 		[REDLOCK_SCRIPT_ACQUIRE] = acquire, [REDLOCK_SCRIPT_RAISE] = raise,
 		[REDLOCK_SCRIPT_EXTEND] = extend,   [REDLOCK_SCRIPT_RELEASE] = release,
@@ -48,23 +45,22 @@ START_TEST(commands_are_as_the_scripts_want_them)
 }
 END_TEST
 
-#define SET "3", "app:a", "app:foobar", "app:redlockd:master", TOKEN
+#define SET "3", "app:a", "app:foobar", "app:redlockd:master", GUARD, "2"
 
 START_TEST(commands_of_a_set_have_a_key_and_a_bucket_for_each_name)
 {
-	static const char *const acquire[] = {SET,         "30000", "86400000", ":me:you", "7",    "",  GUARD,
-					      "a\nfoobar", "100",   "",         "12480",   "9881", NULL};
-	static const char *const raise[] = {SET, "7", GUARD, "12480", "9881", NULL};
-	static const char *const extend[] = {SET, "30000", "", GUARD, "a\nfoobar", "12480", "9881", NULL};
-	static const char *const release[] = {SET, "", GUARD, "a\nfoobar", NULL};
+	static const char *const acquire[] = {SET,          "0 86400000", TOKEN, "30000", ":me:you",
+					      "12480,9881", "7",          "",    NULL};
+	static const char *const raise[] = {SET, "", TOKEN, "12480,9881", "7", NULL};
+	static const char *const extend[] = {SET, "", TOKEN, "30000", "", "12480,9881", NULL};
+	static const char *const release[] = {SET, "", TOKEN, "", NULL};
 	static const char *const *const expected[] = {acquire, raise, extend, release};
 	for (unsigned i = 0; i < 4; i++) {
 		struct master_script script = script_of(REDLOCK_SCRIPT_ACQUIRE + i);
 		script.set_count = 2;
 		script.resource = "a\nfoobar";
 		script.resource_len = 8;
-		assert_words(words_of(1, &script), "EVALSHA", scripts[REDLOCK_SCRIPT_ACQUIRE_SET + i].sha1,
-			     expected[i]);
+		check(&script, expected[i]);
 	}
 }
 END_TEST
@@ -73,7 +69,7 @@ START_TEST(an_extension_notes_a_key)
 {
 	struct master_script script = script_of(REDLOCK_SCRIPT_EXTEND);
 	script.key = UINT64_C(0x0123456789abcdef);
-	ck_assert_str_eq(words_of(1, &script)->element[9], "7:0123456789abcdef");
+	ck_assert_str_eq(words_of(1, &script)->element[11], "7:0123456789abcdef");
 }
 END_TEST
 
@@ -84,27 +80,26 @@ START_TEST(a_repair_names_the_buckets)
 	script.buckets = "1795215206922001";
 	script.buckets_len = 16;
 	script.hold_ms = 4200;
-	ck_assert_str_eq(words_of(1, &script)->element[13], "!4200 1795215206922001");
+	ck_assert_str_eq(words_of(1, &script)->element[14], "!4200 1795215206922001");
 }
 END_TEST
 
 /* ---- several in one command ---- */
 
-/* Of a script that takes a batch: where the arguments of each begin, how many those are, and where its token is. */
 static const struct {
 	enum redlock_script script;
-	size_t shared, each;
+	size_t each; /* arguments of each operation, the token first */
 } batches[] = {
-	{REDLOCK_SCRIPT_ACQUIRE, MASTER_BATCH_SHARED, MASTER_BATCH_EACH},
-	{REDLOCK_SCRIPT_EXTEND, 2, 4},
-	{REDLOCK_SCRIPT_RELEASE, 1, 2},
+	{REDLOCK_SCRIPT_ACQUIRE, 6},
+	{REDLOCK_SCRIPT_EXTEND, 4},
+	{REDLOCK_SCRIPT_RELEASE, 2},
 };
 
 static void check_batch(unsigned batch, size_t count)
 {
 	static char names[MASTER_BATCH_MAX][8], tokens[MASTER_BATCH_MAX][RANDOM_TOKEN_LEN + 1];
 	static struct master_script list[MASTER_BATCH_MAX];
-	size_t shared = batches[batch].shared, each = batches[batch].each;
+	const size_t shared = MASTER_ARGUMENTS_SHARED, each = batches[batch].each;
 	char expected[32];
 	for (size_t i = 0; i < count; i++) {
 		list[i] = script_of(batches[batch].script);
@@ -181,8 +176,7 @@ END_TEST
 /* A waiter that leaves the queue has no lock to release: an empty token, never one that a key could begin with. */
 START_TEST(a_release_may_have_no_token)
 {
-	static const char *const leave[] = {
-		"2", "app:orders/42", "app:redlockd:master", NO_EPOCH, "", REPLICA ":1795215206922001 0", NULL};
+	static const char *const leave[] = {PLAIN, "", "", REPLICA ":1795215206922001 0", NULL};
 	struct master_script script = script_of(REDLOCK_SCRIPT_RELEASE);
 	script.token = NULL;
 	script.entry.arrival = entry.arrival;
@@ -209,7 +203,7 @@ START_TEST(an_entry_has_fixed_columns)
 {
 	struct master_script script = script_of(REDLOCK_SCRIPT_RELEASE);
 	script.entry = (struct master_entry){.arrival = entries[_i].arrival, .wait_ms = entries[_i].wait_ms};
-	const char *got = words_of(1, &script)->element[7];
+	const char *got = words_of(1, &script)->element[10];
 	ck_assert_str_eq(got, entries[_i].entry);
 	ck_assert_int_eq(got[MASTER_REPLICA_LEN], ':');
 	ck_assert_int_eq(got[33], ' ');
@@ -236,7 +230,7 @@ START_TEST(an_entry_has_the_limit_of_its_mode)
 	script.most = 1000;
 	script.entry = entry;
 	script.entry.of_set = limits[_i].of_set;
-	ck_assert_str_eq(words_of(1, &script)->element[7], limits[_i].entry);
+	ck_assert_str_eq(words_of(1, &script)->element[10], limits[_i].entry);
 }
 END_TEST
 
@@ -283,17 +277,18 @@ END_TEST
 
 /* ---- the scripts' own words ---- */
 
-/* The arguments by the head of each script, in this order, each with a value of its own. */
+/* The arguments by the head of each script and of lib/master.lua, in this order, each with a value of its own. */
 static const struct {
 	const char *name, *value;
 } argument_values[] = {
 	{"token", TOKEN},
 	{"ttl_ms", "30000"},
 	{"watch_ms", "30000"},
-	{"max_hold_ms", "86400000"},
+	{"mode", ""},
+	{"bounds", "0 86400000"},
 	{"label", ":me:you"},
 	{"note", ""},
-	{"bucket", "14377"},
+	{"buckets", "14377"},
 	{"guess", "7"},
 	{"most", "100"},
 	{"fence", "7"},
@@ -310,7 +305,18 @@ static const char *value_of(const char *name, size_t len)
 	ck_abort_msg("the script has an argument %.*s", (int)len, name);
 }
 
-/* In the comment at its top a script names ARGV[1], ARGV[2], … one after the other. Only until_s may be left out. */
+static void check_argument(size_t at, const char *name, size_t len)
+{
+	bool is_bare = len == 6 && memcmp(name, "bounds", len) == 0 && words.element[at][0] == '\0'; /* of no lease */
+	ck_assert_uint_lt(at, words.elements);
+	if (!is_bare)
+		ck_assert_str_eq(words.element[at], value_of(name, len));
+}
+
+static const char letters[] = "abcdefghijklmnopqrstuvwxyz_";
+
+/* lib/master.lua names ARGV[1], ARGV[2], … one after the other, and each script "An operation: token, …", some with a
+ * remark in brackets. */
 START_TEST(arguments_are_in_the_order_of_the_scripts)
 {
 	struct master_script script = script_of((enum redlock_script)_i);
@@ -318,52 +324,59 @@ START_TEST(arguments_are_in_the_order_of_the_scripts)
 	words_of(1, &script);
 	const char *at = scripts[_i].source, *code = strstr(at, "\nlocal ");
 	size_t count = 0;
-	while ((at = strstr(at, "ARGV[")) != NULL && at < code) {
+	while ((at = strstr(at, "ARGV[")) != NULL && at < code &&
+	       strtoul(at + 5, NULL, 10) <= MASTER_ARGUMENTS_SHARED) {
 		ck_assert_uint_eq(strtoul(at + 5, NULL, 10), count + 1);
 		at = strchr(at, ']') + 1;
 		at += strspn(at, " ");
-		size_t len = strspn(at, "abcdefghijklmnopqrstuvwxyz_");
-		if (len == 7 && memcmp(at, "until_s", len) == 0)
-			break;
-		ck_assert_uint_lt(5 + count, words.elements);
-		ck_assert_str_eq(words.element[5 + count], value_of(at, len));
-		count++;
+		check_argument(5 + count++, at, strspn(at, letters));
+	}
+	at = strstr(scripts[_i].source, "An operation: ");
+	ck_assert_ptr_nonnull(at);
+	for (at = strchr(at, ':'); *at == ':' || *at == ','; at += strcspn(at, ",\n")) {
+		at += 2;
+		check_argument(5 + count++, at, strspn(at, letters));
 	}
 	ck_assert_uint_eq(5 + count, words.elements);
 }
 END_TEST
 
-/* What acquire_shared.lua wants: see its head. */
-START_TEST(an_acquisition_that_leaves_room_for_others_is_of_its_own)
+/* What acquire.lua says of its mode. */
+START_TEST(a_mode_has_what_is_shared)
 {
-	static const char *const shown[] = {REPLICA "+1795215206922001:100 60000",
-					    REPLICA "#1795215206922001:100 60000"};
+	static const struct {
+		enum master_kind kind;
+		uint8_t set_count;
+		const char *mode, *entry;
+	} modes[] = {
+		{MASTER_SHARED, 0, "+ 100", REPLICA "+1795215206922001:100 60000"},
+		{MASTER_SLOT, 0, "#17 100", REPLICA "#1795215206922001:100 60000"},
+		{MASTER_SHARED, 2, "2 + 100", REPLICA "+1795215206922001:100 60000"},
+	};
 	struct master_script script = script_of(REDLOCK_SCRIPT_ACQUIRE);
 	script.entry = entry;
 	script.slot = 17;
-	for (unsigned i = 0; i < 2; i++) {
-		script.kind = i == 0 ? MASTER_SHARED : MASTER_SLOT;
+	for (unsigned i = 0; i < sizeof modes / sizeof *modes; i++) {
+		script.kind = modes[i].kind;
+		script.set_count = modes[i].set_count;
+		script.resource = script.set_count > 0 ? "a\nfoobar" : "orders/42";
+		script.resource_len = (uint16_t)strlen(script.resource);
 		const struct words *got = words_of(1, &script);
-		ck_assert_uint_eq(got->elements, 16);
-		ck_assert_str_eq(got->element[1], scripts[REDLOCK_SCRIPT_ACQUIRE_SHARED].sha1);
-		ck_assert_str_eq(got->element[11], shown[i]);
-		ck_assert_str_eq(got->element[15], i == 0 ? "+" : "#17");
+		ck_assert_str_eq(got->element[got->elements - 8], modes[i].mode);
+		ck_assert_str_eq(got->element[got->elements - 1], modes[i].entry);
 	}
 }
 END_TEST
 
-/* The build resolves all --include lines, and both scripts that use the queue have the same parts. */
-START_TEST(included_parts_are_in_the_scripts)
+/* The build resolves all --include lines; what is included within a function is indented as that is. */
+START_TEST(the_library_is_in_the_scripts)
 {
-	static const enum redlock_script with_queue[] = {REDLOCK_SCRIPT_ACQUIRE, REDLOCK_SCRIPT_RELEASE};
-	for (enum redlock_script script = REDLOCK_SCRIPT_ACQUIRE; script <= REDLOCK_SCRIPT_INSPECT; script++)
+	for (enum redlock_script script = REDLOCK_SCRIPT_ACQUIRE; script <= REDLOCK_SCRIPT_INSPECT; script++) {
 		ck_assert_ptr_null(strstr(scripts[script].source, "--include"));
-	for (size_t i = 0; i < 2; i++) {
-		ck_assert_ptr_nonnull(strstr(scripts[with_queue[i]].source,
-					     "entries = redis.call('ZRANGE', queue, stale, stale + last)"));
-		ck_assert_ptr_nonnull(strstr(scripts[with_queue[i]].source,
-					     "redis.call('ZADD', queue, 'NX', string.sub(entry, 18, 33), entry)"));
+		ck_assert_ptr_nonnull(strstr(scripts[script].source, "\nlocal function each_operation("));
 	}
+	ck_assert_ptr_nonnull(strstr(scripts[REDLOCK_SCRIPT_ACQUIRE].source, "\n\tlocal function queue_first("));
+	ck_assert_ptr_nonnull(strstr(scripts[REDLOCK_SCRIPT_RELEASE].source, "\n\tlocal function queue_first("));
 }
 END_TEST
 
@@ -380,6 +393,6 @@ int main(void)
 	tcase_add_loop_test(tests, an_entry_has_the_limit_of_its_mode, 0, sizeof limits / sizeof *limits);
 	tcase_add_loop_test(tests, arguments_are_in_the_order_of_the_scripts, REDLOCK_SCRIPT_ACQUIRE,
 			    REDLOCK_SCRIPT_INSPECT + 1);
-	suite_add(tests, an_acquisition_that_leaves_room_for_others_is_of_its_own, included_parts_are_in_the_scripts);
+	suite_add(tests, a_mode_has_what_is_shared, the_library_is_in_the_scripts);
 	return suite_run("master_script", tests, NULL);
 }

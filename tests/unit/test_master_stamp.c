@@ -1,13 +1,8 @@
 /* Epoch, deadline and the end of leases in the commands to a master: what each master gets. */
 #include "master_words.h"
 
-/* Where they are in the command for one resource: first where it can be one of a batch. 0: there is no deadline. */
-static const struct {
-	size_t epoch, deadline;
-} stamps[] = {
-	[REDLOCK_SCRIPT_ACQUIRE] = {5, 6}, [REDLOCK_SCRIPT_RAISE] = {8, 9},   [REDLOCK_SCRIPT_EXTEND] = {5, 6},
-	[REDLOCK_SCRIPT_RELEASE] = {5, 0}, [REDLOCK_SCRIPT_INSPECT] = {5, 0},
-};
+/* Where they are in the command for one resource. */
+enum { EPOCH = 5, DEADLINE, MODE, BOUNDS };
 
 static void assert_stamp(uint64_t epoch, const char *shown, const char *deadline)
 {
@@ -16,9 +11,8 @@ static void assert_stamp(uint64_t epoch, const char *shown, const char *deadline
 		struct master_script script = script_of(kind);
 		struct master_command command = {.script = &script};
 		const struct words *got = words_of(1, &script);
-		ck_assert_str_eq(got->element[stamps[kind].epoch], shown);
-		if (stamps[kind].deadline > 0)
-			ck_assert_str_eq(got->element[stamps[kind].deadline], deadline);
+		ck_assert_str_eq(got->element[EPOCH], shown);
+		ck_assert_str_eq(got->element[DEADLINE], deadline);
 		master_script_stamp(master, until_us, &command);
 		ck_assert_uint_eq(command.epoch, shown[0] == '-' ? 0 : epoch);
 	}
@@ -27,7 +21,7 @@ static void assert_stamp(uint64_t epoch, const char *shown, const char *deadline
 static uint64_t deadline_us(void)
 {
 	struct master_script script = script_of(REDLOCK_SCRIPT_ACQUIRE);
-	const char *got = words_of(1, &script)->element[stamps[REDLOCK_SCRIPT_ACQUIRE].deadline];
+	const char *got = words_of(1, &script)->element[DEADLINE];
 	ck_assert_uint_eq(strlen(got), 16);
 	return strtoull(got, NULL, 10);
 }
@@ -51,31 +45,44 @@ START_TEST(a_master_is_told_until_when_to_remember)
 						     REDLOCK_SCRIPT_INSPECT};
 	for (size_t i = 0; i < 2; i++) {
 		struct master_script script = script_of(grant[i]);
+		const char *hold = i == 0 ? " 86400000" : " 0", *none = i == 0 ? "0 86400000" : "";
+		char expected[32];
 		masters.guard.masters[0].remembers_s = 0;
 		know(UINT64_C(1795215206922001)); /* its deadline is 50 ms away */
-		size_t without = words_of(1, &script)->elements - 1;
-		ck_assert_str_eq(words.element[without], "1795215237");
+		snprintf(expected, sizeof expected, "1795215237%s", hold);
+		ck_assert_str_eq(words_of(1, &script)->element[BOUNDS], expected);
 		masters.guard.masters[0].remembers_s = 1795215237;
-		ck_assert_uint_eq(words_of(1, &script)->elements, without);
+		ck_assert_str_eq(words_of(1, &script)->element[BOUNDS], none);
 		script.ttl_ms += 1000;
-		ck_assert_str_eq(words_of(1, &script)->element[without], "1795215238");
+		snprintf(expected, sizeof expected, "1795215238%s", hold);
+		ck_assert_str_eq(words_of(1, &script)->element[BOUNDS], expected);
 		masters.guard.masters[0].epoch = 0;
-		ck_assert_uint_eq(words_of(1, &script)->elements, without);
+		ck_assert_str_eq(words_of(1, &script)->element[BOUNDS], none);
 		options.restart_guard = OPTIONS_GUARD_OFF;
-		ck_assert_uint_eq(words_of(1, &script)->elements, without);
+		ck_assert_str_eq(words_of(1, &script)->element[BOUNDS], none);
 	}
 	know(UINT64_C(1795215206922001));
 	masters.guard.masters[0].remembers_s = 0;
 	for (size_t i = 0; i < 3; i++) {
 		struct master_script script = script_of(others[i]);
-		words_of(1, &script);
-		for (size_t at = 5; at < words.elements; at++)
-			ck_assert_uint_ne(strlen(words.element[at]), 10);
+		ck_assert_str_eq(words_of(1, &script)->element[BOUNDS], "");
 	}
 	struct master_script several[3] = {script_of(REDLOCK_SCRIPT_ACQUIRE), script_of(REDLOCK_SCRIPT_ACQUIRE),
 					   script_of(REDLOCK_SCRIPT_ACQUIRE)};
 	several[1].ttl_ms = 60000; /* the longest counts */
-	ck_assert_str_eq(words_of(3, several)->element[words.elements - 1], "1795215267");
+	ck_assert_str_eq(words_of(3, several)->element[BOUNDS + 2], "1795215267 86400000");
+}
+END_TEST
+
+/* A release is carried out however late, and so is an inspection. */
+START_TEST(what_is_not_urgent_has_no_deadline)
+{
+	know(UINT64_C(1795215206922001));
+	for (enum redlock_script kind = REDLOCK_SCRIPT_ACQUIRE; kind <= REDLOCK_SCRIPT_INSPECT; kind++) {
+		struct master_script script = script_of(kind);
+		bool has_none = strcmp(words_of(1, &script)->element[DEADLINE], "9999999999999999") == 0;
+		ck_assert_int_eq(has_none, kind >= REDLOCK_SCRIPT_RELEASE);
+	}
 }
 END_TEST
 
@@ -119,6 +126,6 @@ int main(void)
 	tcase_add_checked_fixture(tests, set_up, NULL);
 	suite_add(tests, epoch_and_deadline_are_written_into_every_script, the_deadline_is_in_the_masters_own_time,
 		  the_deadline_is_no_later_than_its_use, a_deadline_never_has_more_than_sixteen_digits,
-		  a_master_is_told_until_when_to_remember);
+		  a_master_is_told_until_when_to_remember, what_is_not_urgent_has_no_deadline);
 	return suite_run("master_stamp", tests, NULL);
 }

@@ -230,7 +230,7 @@ static void handle_epoch(struct guard *guard, struct guard_master *master, const
 	else
 		evaluate_epoch(guard, master, event);
 	guard_cluster_check(guard, event->now_us);
-	/* What the master notes about the leases of another cluster must not reach ours through guard_longest_us(). */
+	/* The master's notes about leases of another cluster must not reach ours through guard_longest_us(). */
 	if (master->state == GUARD_REJECTED)
 		master->ttl_us = 0;
 	assert(master->read);

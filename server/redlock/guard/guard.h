@@ -91,7 +91,7 @@ enum guard_action_kind {
 /* Instead of an action under way: one has failed, and there is no other until the next heartbeat. */
 enum { GUARD_HELD_BACK = GUARD_WRITE_EPOCH + 1 };
 
-/* What is known of the fences of a master. It outlasts a connection unless it is KEPT.
+/* Knowledge of the fences of a master. It outlasts a connection unless it is KEPT.
  *
  *   WHOLE ── quarantined, its buckets are all there ──► KEPT ── connected anew, or it votes ──► WHOLE
  *     └───── quarantined, they may be gone ───────────► LOST ── it votes ─────────────────────► WHOLE

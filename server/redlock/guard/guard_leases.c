@@ -2,9 +2,9 @@
  * remember of those that are out.
  *
  * Each lease is on Q masters (the majority), so any N−Q+1 of the others include one that granted it, too, and remembers
- * its end (lease_note.lua). They are asked when no command from before the quarantine can be carried out any more. Only
- * a witness counts: a master that votes under the epoch with which it answered, and whose clock is known. The argument
- * is in docs/explanation/safety.md.
+ * its end (note_leases() in lib/lease.lua). They are asked when no command from before the quarantine can be carried
+ * out any more. Only a witness counts: a master that votes under the epoch with which it answered, and whose clock is
+ * known. The argument is in docs/explanation/safety.md.
  *
  * What a master remembers is raised once in a second, not by each lease: to the end of a lease that is granted at the
  * deadline of the command, the last moment. Commands with earlier ends need not tell it again. */
@@ -82,7 +82,7 @@ static bool is_witness(const struct guard *guard, unsigned i, uint64_t now_us)
 	return !went_back && master->ahead_max_us - master->ahead_min_us + 2 * parted_us <= KNOWN_US;
 }
 
-/* What others remember cannot shorten its wait. An older version left its marker, and notes no leases. */
+/* The memory of others cannot shorten its wait. An older version left its marker, and notes no leases. */
 static bool is_whole(const struct guard *guard, const struct guard_master *master)
 {
 	return guard->params.whole || master->ttl_unknown;

@@ -1,0 +1,108 @@
+/* Inspections of one resource by many clients: they share what they ask the masters.
+ *
+ *     first request ───────► an inspection ─────► its answer, for the first
+ *     others, meanwhile ───► wait ──────────────► the next inspection ─────► its answer, for all that waited
+ *
+ * A resource has at most one inspection under way and one to come at a worker, so the masters' work for it does not
+ * grow with the clients. No request joins the inspection under way: the masters may have answered that before the
+ * request came, and an answer shows all that was answered before its request was sent (docs/reference/http-api.md).
+ *
+ * Each request has an operation of its own, whose core never starts. It counts in the metrics, and can be cancelled
+ * without an effect on others. The inspection belongs to nobody: it goes on when all have left.
+ *
+ * Not shared are the looks of a watch, which has one for all its watchers (lease_watch.c), and inspections of a
+ * listing, which reads the votes of its own (lease_list.c). */
+#include <assert.h>
+#include <search.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "lease_internal.h"
+#include "server/base/base.h"
+
+struct lease_share {
+	struct lease_name name;
+	struct leases *leases;
+	struct lease_ops ops; /* in the order of their arrival: those of the inspection under way are the first */
+	char bytes[];         /* of the name */
+};
+
+static void on_inspected(void *arg, const struct lease_answer *answer);
+
+/* One inspection for all that wait. */
+static void inspect(struct lease_share *share)
+{
+	const struct lease_request request = {.operation = LEASE_INSPECT,
+					      .unasked = true,
+					      .resource_len = (uint16_t)share->name.resource_len,
+					      .resource = share->bytes};
+	struct lease_op *op;
+	TAILQ_FOREACH (op, &share->ops, share_entry)
+		op->is_asked = true;
+	(void)lease_op_submit(share->leases, &request, on_inspected, share);
+}
+
+static struct lease_share *share_new(struct leases *leases, const struct lease_name *name)
+{
+	struct lease_share *share = memory_zeroed(1, sizeof *share + name->resource_len);
+	share->leases = leases;
+	share->name.resource = memcpy(share->bytes, name->resource, name->resource_len);
+	share->name.resource_len = name->resource_len;
+	TAILQ_INIT(&share->ops);
+	if (!tsearch(share, &leases->shares, lease_name_compare))
+		memory_exhausted("inspection");
+	return share;
+}
+
+static void leave(struct lease_op *op)
+{
+	TAILQ_REMOVE(&op->share->ops, op, share_entry);
+	op->share = NULL;
+}
+
+static void on_inspected(void *arg, const struct lease_answer *answer)
+{
+	struct lease_share *share = arg;
+	struct lease_op *op;
+	uint64_t now_us = clock_now_us();
+	while ((op = TAILQ_FIRST(&share->ops)) && op->is_asked) {
+		leave(op);
+		lease_answer_set(&op->answer, answer);
+		op->answer.waited_ms = (uint32_t)((now_us - op->began_us) / 1000);
+		lease_op_answered(op, now_us);
+	}
+	if (op) {
+		inspect(share);
+		return;
+	}
+	tdelete(share, &share->leases->shares, lease_name_compare);
+	free(share);
+}
+
+bool lease_share_is_possible(const struct lease_request *request)
+{
+	return request->operation == LEASE_INSPECT && request->ttl_ms == 0 && !request->wait_for_all && !request->few;
+}
+
+struct lease_op *lease_share_submit(struct leases *leases, const struct lease_request *request, lease_done_fn *done,
+				    void *arg)
+{
+	const struct lease_name name = {request->resource, request->resource_len};
+	struct lease_op *op = lease_op_begin(leases, request, done, arg);
+	struct lease_share *const *node = tfind(&name, &leases->shares, lease_name_compare);
+	struct lease_share *share = node ? *node : share_new(leases, &name);
+	assert(lease_share_is_possible(request));
+	op->share = share;
+	op->is_asked = false;
+	TAILQ_INSERT_TAIL(&share->ops, op, share_entry);
+	if (!node)
+		inspect(share);
+	return op;
+}
+
+void lease_share_cancel(struct lease_op *op)
+{
+	(void)lease_op_forget_caller(op);
+	leave(op);
+	lease_op_linger(op);
+}

@@ -1,0 +1,52 @@
+-- The lease of a token, as part of what value.lua finds, and who must know of it.
+
+-- Raises `leases` in the hash, which says until when a lease may last here (guard_leases.c), to until_s.
+local function note_leases()
+	if until_s > 0 and until_s > tonumber(call('HGET', hash, 'leases') or 0) then
+		call('HSET', hash, 'leases', string.format('%.0f', until_s))
+	end
+	until_s = 0
+end
+
+-- Tells the watchers of `key`, if there are any (inspect.lua), that its holder changes.
+local function tell_watchers(key)
+	if waited > now_us and call('EXISTS', string.sub(hash, 1, -7) .. 'watch:' .. key) == 1 then
+		redis.pcall('PUBLISH', string.sub(hash, 1, -7) .. 'wake', 'watch ' .. key)
+	end
+end
+
+-- The names of KEYS[from] to KEYS[last] as the value of a set has them; false: it is no set.
+local function set_names(from, last)
+	if string.match(mode, '^%d') == nil then
+		return false
+	end
+	local names = {}
+	for i = from, last do
+		names[#names + 1] = string.sub(KEYS[i], #hash - 14)
+	end
+	return table.concat(names, '\n')
+end
+
+-- Is what value_read() found the lease of `token` (empty: nobody's), a set of exactly those names or none? Returns that, its
+-- value, and where several leases hold the key the ms of this master's time at which it ends; the value is false if it is
+-- none of them.
+local function lease_find(key, token, names, value, is_several)
+	local mark, ends_ms, is_own = names and ';' or ':', nil, false
+	if is_several and token ~= '' then
+		ends_ms = tonumber(call('ZSCORE', key, token) or 0)
+		value = ends_ms * 1000 > now_us and call('HGET', string.sub(hash, 1, -7) .. 'holders:' .. key, token)
+		is_own = value and string.match(value, '^%x+[+#]%d*(.)') == mark
+	elseif type(value) == 'string' and token ~= '' then
+		is_own = string.sub(value, 1, 41) == token .. mark
+	end
+	return is_own and (not names or string.match(value, '^[^\n]*\n[^\n]*\n[^\n]*\n(.*)$') == names), value, ends_ms
+end
+
+-- Writes the value of `token`, which holds the key.
+local function lease_write(key, token, value, is_several)
+	if is_several then
+		call('HSET', string.sub(hash, 1, -7) .. 'holders:' .. key, token, value)
+	else
+		call('SET', key, value, 'KEEPTTL')
+	end
+end

@@ -1,0 +1,185 @@
+-- The queue of a resource: {prefix}redlockd:queue:{key}, a sorted set of entries by arrival, so that all masters sort alike.
+-- An entry is replica:arrival (16 hex digits, 16 decimal digits), in place of the colon a + for a shared lease and a # for
+-- one on a slot, which end with :most (;most: of a set): how many may hold the resource together. A replica is alive as
+-- long as its key {prefix}redlockd:alive:{replica} exists.
+--
+-- Notifications go over the channel {prefix}redlockd:wake, from a command that removed a lease or an entry itself, and to
+-- no more waiters than can enter: "entry key".
+
+-- A key of the queues: {prefix}redlockd:{what}, and what follows.
+local function queue_key(what, name)
+	return string.sub(hash, 1, -7) .. what .. name
+end
+
+-- The first entry whose replica is alive (nil: there is none), and the number of stale ones before it, which
+-- queue_clean removes. Nothing is written here: Redis never denies a removal, and after one it denies no other write
+-- of the script, whatever memory is left.
+local function queue_first(name)
+	local alive, stale, last = {}, 0, 0
+	repeat
+		local entries = call('ZRANGE', name, stale, stale + last)
+		last = 999
+		for i = 1, #entries do
+			local replica = string.sub(entries[i], 1, 16)
+			if alive[replica] == nil then
+				alive[replica] = call('EXISTS', queue_key('alive:', replica)) == 1
+			end
+			if alive[replica] then
+				return entries[i], stale
+			end
+			stale = stale + 1
+		end
+	until #entries == 0
+	return nil, stale
+end
+
+-- In a script that grants, only after a write that Redis denies where there is no memory.
+local function queue_clean(name, stale)
+	if stale > 0 then
+		call('ZREMRANGEBYRANK', name, 0, stale - 1)
+	end
+end
+
+-- The entry that a shared request waits for, or false: without an entry of its own the first of all, else the first
+-- before its own that is not shared and whose replica is alive. One that is far behind waits for the first of all:
+-- nobody has notified it (queue_tell).
+local function queue_before_shared(name, entry, first, stale)
+	if first == entry then
+		return false
+	elseif not first or not entry or string.sub(first, 17, 17) ~= '+' then
+		return first
+	end
+	local rank = call('ZRANK', name, entry)
+	if rank < stale then -- its own replica counts as dead
+		rank = stale + 100
+	elseif rank > stale + 100 then
+		return first
+	end
+	for _, each in ipairs(call('ZRANGE', name, stale, rank - 1)) do
+		if string.sub(each, 17, 17) ~= '+' and call('EXISTS', queue_key('alive:', string.sub(each, 1, 16))) == 1 then
+			return each
+		end
+	end
+	return false
+end
+
+-- Adds the entry, unless it is there; the queue outlives the longest wait in it.
+local function queue_join(name, entry, wait_ms)
+	local keep_ms = wait_ms + 1000
+	call('ZADD', name, 'NX', string.sub(entry, 18, 33), entry)
+	if call('PTTL', name) < keep_ms then
+		call('PEXPIRE', name, keep_ms)
+	end
+	if now_us + keep_ms * 1000 > waited then
+		waited = now_us + keep_ms * 1000
+		call('HSET', hash, 'waited', string.format('%.0f', waited))
+	end
+end
+
+-- Notifies that `room` waiters may enter: `first` alone, with "@N" behind it for a slot `free` that has just become so
+-- (nil: none is named); if it is shared, "entry>arrival key": all shared ones up to that arrival, too. At most 16, since
+-- each of them tries on all masters; their grants notify the next (queue_next_shared). Of the first 100 entries those
+-- of dead replicas and of sets, which may wait for another resource, take nobody's place.
+local function queue_tell(key, first, room, free)
+	local told, last, alive = first, first, {}
+	if free and string.sub(first, 17, 17) == '#' then
+		told = first .. '@' .. free
+	end
+	local is_run = string.sub(first, 17, 17) == '+' and (room > 1 or string.sub(first, 34, 34) == ';')
+	local others = is_run and call('ZRANGE', queue_key('queue:', key), 0, 99) or {}
+	local places = math.min(room, 16)
+	for i = 1, #others do
+		local replica = string.sub(others[i], 1, 16)
+		if alive[replica] == nil then
+			alive[replica] = call('EXISTS', queue_key('alive:', replica)) == 1
+		end
+		if alive[replica] then
+			if string.sub(others[i], 17, 17) ~= '+' or places == 0 then
+				break
+			end
+			last = others[i]
+			places = string.sub(last, 34, 34) == ':' and places - 1 or places
+		end
+	end
+	if last ~= first then
+		told = first .. '>' .. string.sub(last, 18, 33)
+	end
+	redis.pcall('PUBLISH', queue_key('wake', ''), told .. ' ' .. key)
+end
+
+-- How many leases of that kind may hold the resource together, as its waiter says.
+local function most_of(entry)
+	return tonumber(string.sub(entry, 35)) or 1
+end
+
+-- After a grant of a shared lease that removed an entry of the queue: notifies the next shared waiters if there is room.
+-- So they enter in waves: the first one after others (is_first) notifies the second, and then each eighth.
+local function queue_next_shared(key, is_first)
+	local name = queue_key('queue:', key)
+	if is_first or call('ZCARD', name) % 8 == 0 then
+		local first, stale = queue_first(name)
+		queue_clean(name, stale)
+		local room = first and string.sub(first, 17, 17) == '+' and most_of(first) - several_live(key) or 0
+		if room > 0 then
+			queue_tell(key, first, room)
+		end
+	end
+end
+
+-- After a grant of a lease on a slot: the next one may come, too, if there is room.
+local function queue_next_slot(key)
+	local name = queue_key('queue:', key)
+	local first, stale = queue_first(name)
+	queue_clean(name, stale)
+	if first and string.sub(first, 17, 17) == '#' and most_of(first) > call('ZCARD', key) then
+		queue_tell(key, first, 1)
+	end
+end
+
+-- How many waiters like `first` may enter beside those that hold the key: nobody where it is held, but several of the
+-- same kind. Where fewer than its most hold slots, one below that number is free.
+local function queue_room(key, first, is_held, kind)
+	local its_kind = string.sub(first, 17, 17)
+	if not is_held then
+		return its_kind == '+' and most_of(first) or 1
+	elseif its_kind ~= kind then
+		return 0
+	end
+	several_prune(key)
+	return most_of(first) - several_live(key)
+end
+
+-- Nobody listens for the notification of a place, and it would make all others wait for an answer to it.
+local function queue_is_place(entry)
+	return string.sub(entry, 9, 16) == string.sub(entry, 26, 33)
+end
+
+-- A place is that of a wait which goes on in another request: an entry like all others, whose replica, made of its
+-- arrival, is alive for two seconds. {prefix}redlockd:place:{place} has the entry; `place` is 16 hex digits for the caller
+-- and the request with its Idempotency-Key. This one takes it: it returns the entry with the old arrival, and that
+-- arrival; the entry is empty if there is no place, or another request was first.
+local function queue_take_place(name, place, entry)
+	local kept = call('GETRANGE', queue_key('place:', place), '0', '127')
+	if kept == '' or call('ZREM', name, kept) == 0 then
+		return ''
+	end
+	return string.sub(entry, 1, 17) .. string.sub(kept, 18, 33) .. string.sub(entry, 34), tonumber(string.sub(kept, 18, 33))
+end
+
+-- Keeps the place of the entry, which leaves (1; 0: it was not there), unless the queue is so long that places could
+-- delay all that follow. Returns how many left: 1, too, if its lease ends here.
+local function queue_keep_place(name, place, entry, is_own)
+	local left = call('ZREM', name, entry)
+	if (left == 1 or is_own) and call('ZCARD', name) < 10000 then
+		local replica = string.sub(place, 1, 8) .. string.sub(entry, 26, 33)
+		local kept = replica .. string.sub(entry, 17)
+		queue_join(name, kept, 2000)
+		call('SET', queue_key('place:', place), kept, 'PX', 2000)
+		call('SET', queue_key('alive:', replica), '', 'PX', 2000)
+		if call('ZCARD', name) == 1 then
+			call('PEXPIRE', name, 3000) -- it need not last for as long as the wait would have
+		end
+		left = 1
+	end
+	return left
+end

@@ -1,0 +1,218 @@
+"""Inspections of one lock by many clients share what they ask the masters: one is under way, and the others share the next one."""
+
+import contextlib
+import re
+import threading
+
+import pytest
+
+from harness import read_response, wait_until
+from key_fixtures import Key, Keyed
+from proxy import Proxy
+from test_modes import share, state
+
+TTL_MS = 60000
+TIMEOUT = ("--master-timeout-ms", "20000")
+CLIENTS = 24
+
+
+class Slow(Proxy):
+    """While `passes` is not set, no reply is handed on: what was asked is executed at once."""
+
+    def __init__(self, folder, redis):
+        super().__init__(folder, redis)
+        self.passes = threading.Event()
+        self.passes.set()
+        self.held = 0  # replies that were not handed on at once
+
+    def changed(self, data):
+        self.held += not self.passes.is_set()
+        self.passes.wait()
+        return data
+
+    def kill(self):
+        self.passes.set()
+        super().kill()
+
+    def asked(self, resource):
+        return sum(command.count(resource) for command in self.commands("EVALSHA"))
+
+
+class Slowly:
+    """A redlockd whose masters answer when they are told to, and another one beside it."""
+
+    def __init__(self, lab):
+        servers = lab.redises(3)
+        self.proxies = [lab.keep(Slow(lab.folder, server)) for server in servers]
+        self.service = lab.redlockd([proxy.url for proxy in self.proxies], *TIMEOUT)
+        self.other = lab.redlockd(servers)
+        self.sockets = contextlib.ExitStack()
+
+    def hold(self):
+        for proxy in self.proxies:
+            proxy.passes.clear()
+            proxy.held = 0
+
+    def go(self):
+        for proxy in self.proxies:
+            proxy.passes.set()
+
+    def get(self, resource, *headers):
+        """Begins a GET and waits until it is under way."""
+        before = self.under_way()
+        plain = self.sockets.enter_context(self.service.connect())
+        lines = [f"GET /locks/{resource} HTTP/1.1", "Host: localhost", *headers]
+        plain.sendall("".join(line + "\r\n" for line in [*lines, ""]).encode())
+        wait_until(lambda: self.under_way() == before + 1, what="it is under way")
+        return plain
+
+    def under_way(self):
+        return self.service.metrics()["redlockd_operations_in_flight"]
+
+    def asked(self, resource):
+        return [proxy.asked(resource) for proxy in self.proxies]
+
+
+@pytest.fixture(name="slow")
+def fixture_slow(lab):
+    slow = Slowly(lab)
+    with slow.sockets:
+        yield slow
+
+
+def held(answer):
+    assert answer.status == 200, answer
+    return answer.json["held"]
+
+
+def test_many_clients_cost_the_masters_two_inspections(slow):
+    slow.service.acquire("a", owner="somebody")
+    asked = slow.asked("a")
+    outcome = 'redlockd_lease_requests_total{op="inspect",outcome="ok"}'
+    counted = slow.service.metrics()[outcome]
+    slow.hold()
+    clients = [slow.get("a") for _ in range(CLIENTS)]
+    slow.go()
+    answers = [read_response(client) for client in clients]
+    assert [(answer.status, answer.json["owner"]) for answer in answers] == [(200, "somebody")] * CLIENTS
+    assert len({answer.headers["x-request-id"] for answer in answers}) == CLIENTS
+    assert max(now - before for now, before in zip(slow.asked("a"), asked)) == 2
+    assert slow.service.metrics()[outcome] - counted == CLIENTS, "each request counts, and no other inspection"
+    assert slow.under_way() == 0
+
+
+def test_clients_share_the_values_of_many_holders(slow):
+    leases = [share(slow.service, "a", owner=str(number), ttl_ms=TTL_MS) for number in range(7)]
+    reads = [len(proxy.commands("HMGET")) for proxy in slow.proxies]
+    slow.hold()
+    clients = [slow.get("a") for _ in range(CLIENTS)]
+    slow.go()
+    for answer in map(read_response, clients):
+        assert [(one["owner"], one["fence"]) for one in answer.json["holders"]] == [(lease["owner"], lease["fence"]) for lease in leases]
+    assert max(len(proxy.commands("HMGET")) - before for proxy, before in zip(slow.proxies, reads)) == 2
+
+
+@pytest.mark.parametrize("mode", ["exclusive", "shared"])
+def test_what_was_answered_before_a_request_is_in_its_answer(slow, mode):
+    """An inspection that is under way may have read the lock before."""
+    lease = slow.other.acquire("a", mode=mode)
+    slow.hold()
+    first = slow.get("a")
+    wait_until(lambda: all(proxy.held for proxy in slow.proxies), what="the masters have answered")
+    assert slow.other.release(lease).status == 204
+    second = slow.get("a")
+    slow.go()
+    assert held(read_response(first)), "it was read before the release"
+    assert not held(read_response(second)), "it is sent after the answer to the release"
+    slow.hold()
+    first = slow.get("a")
+    wait_until(lambda: all(proxy.held for proxy in slow.proxies), what="the masters have answered")
+    slow.other.acquire("a", mode=mode, owner="new")
+    second = slow.get("a")
+    slow.go()
+    assert not held(read_response(first)) and "new" in read_response(second).body.decode()
+
+
+def test_locks_share_nothing_with_each_other(slow):
+    for name in "abc":
+        slow.service.acquire(name, owner=name)
+    slow.hold()
+    clients = [(name, slow.get(name)) for name in "abcabc"]
+    slow.go()
+    for name, client in clients:
+        answer = read_response(client).json
+        assert (answer["resource"], answer["owner"]) == (name, name)
+
+
+def test_clients_that_leave_end_nobody_elses_inspection(slow):
+    slow.service.acquire("a")
+    slow.hold()
+    clients = [slow.get("a") for _ in range(6)]
+    for number in (0, 1, 3, 5):  # the one under way, and of those that wait the first, one between and the last
+        clients[number].close()
+    slow.go()
+    assert held(read_response(clients[2])) and held(read_response(clients[4]))
+
+
+def test_all_clients_leave(slow):
+    slow.service.acquire("a")
+    slow.hold()
+    for client in [slow.get("a") for _ in range(4)]:
+        client.close()
+    slow.go()
+    wait_until(lambda: slow.under_way() == 0, what="they have ended")
+    assert state(slow.service, "a")["held"]
+
+
+def test_redlockd_ends_while_some_wait(slow):
+    slow.service.acquire("a")
+    slow.hold()
+    for _ in range(4):
+        slow.get("a")
+    slow.service.process.terminate()
+    wait_until(lambda: slow.service.log("draining"), what="the drain")
+    slow.go()
+    slow.service.stop()
+
+
+def test_masters_that_do_not_answer_fail_all(lab):
+    """Those that wait fail with the one under way: by then the masters count as hung."""
+    proxies = [lab.keep(Slow(lab.folder, server)) for server in lab.redises(3)]
+    service = lab.redlockd([proxy.url for proxy in proxies])
+    service.acquire("a")
+    for proxy in proxies[:2]:
+        proxy.passes.clear()
+    with contextlib.ExitStack() as sockets:
+        clients = [sockets.enter_context(service.connect()) for _ in range(6)]
+        for client in clients:
+            client.sendall(b"GET /locks/a HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        answers = [read_response(client) for client in clients]
+        assert [(answer.status, answer.code) for answer in answers] == [(503, "no-quorum")] * 6
+    for proxy in proxies[:2]:
+        proxy.passes.set()
+    service.wait_voting(3)
+    assert state(service, "a")["held"]
+
+
+def test_each_has_its_own_tag(slow):
+    slow.service.acquire("a")
+    tag = slow.service.curl("GET", "/locks/a").headers["etag"]
+    slow.hold()
+    first = slow.get("a")
+    knows, other, none = slow.get("a", f"If-None-Match: {tag}"), slow.get("a", 'If-None-Match: "1"'), slow.get("a")
+    slow.go()
+    answers = [read_response(client) for client in (first, knows, other, none)]
+    assert [answer.status for answer in answers] == [200, 304, 200, 200]
+    assert {answer.headers["etag"] for answer in answers} == {tag}
+
+
+def test_rights_are_checked_for_each(lab):
+    keyed = Keyed(lab, [Key("billing", ["billing/"], ["inspect"]), Key("orders", ["orders/"], ["inspect"])]).wait_ready()
+    with contextlib.ExitStack() as sockets:
+        clients = []
+        for name in ["operator", "billing", "orders"] * 4:
+            plain = sockets.enter_context(keyed.redlockd.connect())
+            plain.sendall(f"GET /locks/billing/1 HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {keyed.keys[name].secret}\r\n\r\n".encode())
+            clients.append(plain)
+        statuses = [read_response(plain).status for plain in clients]
+    assert statuses == [200, 200, 403] * 4
