@@ -159,10 +159,15 @@ static void send_steps(struct master *master, size_t from, size_t to)
 
 /* ---- answers ---- */
 
-/* Errors that any command would get. */
+/* Errors that any command would get. Without a login Redis takes no script of more than 16 KiB. */
 static bool is_general(const char *words)
 {
-	static const char *const all[] = {"NOAUTH", "DENIED", "LOADING", "BUSY", "ERR max number of clients"};
+	static const char *const all[] = {"NOAUTH",
+					  "DENIED",
+					  "LOADING",
+					  "BUSY",
+					  "ERR max number of clients",
+					  "ERR Protocol error: unauthenticated"};
 	for (size_t i = 0; i < sizeof all / sizeof *all; i++)
 		if (strncmp(words, all[i], strlen(all[i])) == 0)
 			return true;

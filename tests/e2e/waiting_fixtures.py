@@ -21,6 +21,15 @@ DEAD_SECONDS = 2.5 * SLOW
 HANDOVER_SECONDS = 0.5 * SLOW
 
 
+def readable(waiters, seconds):
+    """Those of them that have an answer, or the first that get one. Not select(), which knows no descriptor above 1023."""
+    poll = select.poll()
+    for waiter in waiters:
+        poll.register(waiter, select.POLLIN)
+    ready = {descriptor for descriptor, _ in poll.poll(seconds * 1000)}
+    return [waiter for waiter in waiters if waiter.fileno() in ready]
+
+
 class Waiter:
     """One POST /locks that may wait. `through`: the redlockd that it goes to."""
 
@@ -40,11 +49,11 @@ class Waiter:
         self.plain.sendall(f"{method} {path} HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(content)}\r\n\r\n".encode() + content)
 
     def is_answered(self):
-        return bool(select.select([self], [], [], 0)[0])
+        return bool(readable([self], 0))
 
     def answer(self, seconds=10.0):
         """The answer; its `seconds` count from the request on."""
-        assert select.select([self], [], [], seconds * SLOW)[0], f"{self.resource}: no answer within {seconds * SLOW:g} s"
+        assert readable([self], seconds * SLOW), f"{self.resource}: no answer within {seconds * SLOW:g} s"
         response = read_response(self.plain)
         assert response is not None, "closed without an answer"
         response.seconds = time.monotonic() - self.since
@@ -116,7 +125,7 @@ def give_back(through, lease):
 
 def next_answered(waiters, seconds=5.0):
     """The one of them that is answered next; fails where two are."""
-    ready = select.select(waiters, [], [], seconds * SLOW)[0]
+    ready = readable(waiters, seconds * SLOW)
     assert ready, f"none of {len(waiters)} is answered within {seconds * SLOW:g} s"
     assert len(ready) == 1, f"{len(ready)} are answered at once"
     return ready[0]
