@@ -15,12 +15,15 @@
 static void on_failed(struct master *master, enum link_state was, const char *reason, enum link_end how)
 {
 	char refused[STATUS_REASON_MAX];
+	enum master_error error = master->check.error;
 	assert(master->link.state == LINK_DOWN && was != LINK_DOWN && was != LINK_CLOSED);
 	if (how == LINK_END_PROTOCOL)
 		master_state_count_error(master, MASTER_ERROR_PROTOCOL);
-	/* the server answered why before it closed */
-	if (how == LINK_END_PEER && was == LINK_HANDSHAKE && master->check.words[0]) {
+	/* the server answered why before it closed, as Redis does without a login: it takes no script of over 16 KiB */
+	bool is_refused = how == LINK_END_PEER && was == LINK_HANDSHAKE && master->check.words[0];
+	if (is_refused) {
 		master_check_write(master, refused);
+		master_state_count_error(master, error);
 		reason = refused;
 	}
 	master_check_end(master, was == LINK_HANDSHAKE);
@@ -29,6 +32,8 @@ static void on_failed(struct master *master, enum link_state was, const char *re
 	master->rtt_us = 0;
 	master->soft_reason[0] = '\0';
 	master_guard_notify(master, GUARD_LOST);
+	if (is_refused)
+		master_guard_note_refusal(master, error);
 	snprintf(master->reason, sizeof master->reason, "%s", reason);
 	master_state_report(master);
 	master_command_fail_batches(master);
