@@ -1,4 +1,4 @@
--- The lease of a token, as part of what value.lua finds, and who must know of it.
+-- The lease of a token: found, written, noted in the hash, and told to watchers.
 
 -- Raises `leases` in the hash, which says until when a lease may last here (guard_leases.c), to until_s.
 local function note_leases()

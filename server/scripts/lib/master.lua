@@ -13,8 +13,9 @@
 --
 -- The answer to one operation is a table: its number, this master's time in µs, and what the script says. To several
 -- {now_us, answer, …}: an operation that succeeded may answer its result alone, without the number and the time; an
--- error of one does not affect the others. Too late: {-2, now_us}, another epoch or none, so that this master may have
--- lost locks: {-3, now_us}. Nothing was done then.
+-- error of one does not affect the others.
+--         {-2, now_us}  too late: nothing was done
+--         {-3, now_us}  another epoch or none, so this master may have lost locks: nothing was done
 --
 -- A plain operation, on one resource that nobody waits for, makes none of the functions that others need.
 local call, hash = redis.call, KEYS[#KEYS]

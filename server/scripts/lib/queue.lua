@@ -150,7 +150,7 @@ local function queue_room(key, first, is_held, kind)
 	return most_of(first) - several_live(key)
 end
 
--- Nobody listens for the notification of a place, and it would make all others wait for an answer to it.
+-- True for a place. Nobody listens for its notification, and all other waiters would wait for an answer to it.
 local function queue_is_place(entry)
 	return string.sub(entry, 9, 16) == string.sub(entry, 26, 33)
 end

@@ -1,7 +1,7 @@
 -- The value of a lease: token:hold_until_ms:fence:key:owner\ncaller\nmetadata (what is empty at the end is left out,
 -- with its line feed). hold_until_ms is in this master's own time (0: no bound). `key` stands for caller and
 -- Idempotency-Key, in 16 hex digits, with a question mark before them until extend.lua notes that the lease is granted;
--- empty: there is none. What stands behind the token tells the kind: a colon one lease on one resource, `+:` a shared
+-- empty: there is none. The characters after the token tell the kind: a colon one lease on one resource, `+:` a shared
 -- one, `#N:` one on slot N. A set has a semicolon in place of the colon, the three lines complete, and then its names,
 -- a line each. server/leases/lease_answer.c reads it; sim_compare tries that on the values that these scripts write.
 
