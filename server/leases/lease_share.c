@@ -10,8 +10,8 @@
  * Each request has an operation of its own, whose core never starts. It counts in the metrics, and can be cancelled
  * without an effect on others. The inspection belongs to nobody: it goes on when all have left.
  *
- * Not shared are the looks of a watch, which has one for all its watchers (lease_watch.c), and inspections of a
- * listing, which reads the votes of its own (lease_list.c). */
+ * Two kinds are not shared: the looks of a watch, which has one for all its watchers (lease_watch.c), and inspections
+ * of a listing, which reads the votes of its own (lease_list.c). */
 #include <assert.h>
 #include <search.h>
 #include <stdlib.h>

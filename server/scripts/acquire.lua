@@ -1,46 +1,48 @@
 -- Acquire: SET key value NX PX ttl, as in the specification ("Correct implementation with a single instance"), the
--- first round of the fence, and the queue of the resource. All resources of a set, or none: so no master ever holds a part
--- of a set; its entry is in the queue of each, and it is granted only as the first of all of them.
+-- first round of the fence, and the queue of the resource. All resources of a set, or none: so no master ever holds a
+-- part of a set; its entry is in the queue of each, and it is granted only as the first of all of them.
 --
--- The mode may be "kind most" (of sets "count kind most") where leases leave room for others: kind + a shared one, #N one
--- on slot N, 0 to most - 1, and `most` may hold a resource together.
+-- The mode may be "kind most" (of sets "count kind most") where leases leave room for others: kind + a shared one, #N
+-- one on slot N, 0 to most - 1, and `most` may hold a resource together.
 --
 -- An operation: token, ttl_ms, label, buckets, guess, entry
 --         token    40 hex digits, new for every attempt
 --         label    the end of the value, from the key on (lib/value.lua)
 --         buckets  the field of the hash for the fence of each resource, with a comma between each two
 --         guess    for the fence, in decimal digits
---         entry    in the queue (lib/queue.lua), and for how long it may still wait: "entry wait_ms"; empty: it does not.
---                  "!hold_ms seen": a repair
+--         entry    in the queue (lib/queue.lua), and for how long it may still wait: "entry wait_ms"; empty: it does
+--                  not. "!hold_ms seen": a repair
 --
--- Answers {1, now_us, old}                  set here; old is the largest number of the buckets and the floor before, and
---                                           each bucket was raised to the guess if that is larger. To several: old alone
+-- Answers {1, now_us, old}                  set here; old is the largest number of the buckets and the floor before,
+--                                           and each bucket was raised to the guess if that is larger. To several: old
+--                                           alone
 --         {0, now_us, remaining_ms, value}  held with that value; remaining_ms -1: it never expires
 --         {0, now_us, remaining_ms, false}  held by a key of another type
 --         {0, now_us, remaining_ms, value, taken}  of one shared lease, or one on a slot: held by a lease that is not
---                                           shared, by as many as may hold it, by the lease with the key of the label (its
---                                           value), or there is room for one more, but not before another waiter. taken: a
---                                           digit for each slot, 1 where a lease has it, or where as many as `most` hold
---                                           any; empty: none has slots. remaining_ms: until the first of several of the same
---                                           kind ends, if that makes room for the caller, else until all have
+--                                           shared, by as many as may hold it, by the lease with the key of the label
+--                                           (its value), or there is room for one more, but not before another waiter.
+--                                           taken: a digit for each slot, 1 where a lease has it, or where as many as
+--                                           `most` hold any; empty: none has slots. remaining_ms: until the first of
+--                                           several of the same kind ends, if that makes room for the caller, else
+--                                           until all have
 --         {0, now_us, remaining_ms, value, which}  of a set: the first one that is held is its resource which + 1;
 --                                           remaining_ms: until all are free
---         {2, now_us, alive_ms, first}      free, but `first` is the next entry; its replica is alive for alive_ms. Of a
---                                           set with `which` as well
+--         {2, now_us, alive_ms, first}      free, but `first` is the next entry; its replica is alive for alive_ms. Of
+--                                           a set with `which` as well
 --         {2, now_us, 0, ''}                a repair: a bucket has another number by now; nothing was done
 --         {-4, now_us}                      the guess is more than a day ahead of this master's clock: nothing was done
 --
--- If it is not set, the entry is added to the queue; if it is set, the entry is removed. SET NX fails on a key of any type,
--- so another program's hash or list counts as held and never as an error. Either one lease holds a resource, or several
--- of one kind: a majority of each meets on a master, and there a key is either a string or a sorted set. A shared request
--- waits for all that came before it and are not shared, and each other one for all.
+-- If it is not set, the entry is added to the queue; if it is set, the entry is removed. SET NX fails on a key of any
+-- type, so another program's hash or list counts as held and never as an error. Either one lease holds a resource, or
+-- several of one kind: a majority of each meets on a master, and there a key is either a string or a sorted set. A
+-- shared request waits for all that came before it and are not shared, and each other one for all.
 --
--- A repair gives a lease back that extend.lua found gone here while a majority extended it (docs/explanation/safety.md).
--- It waits for nobody, has the fence of the lease as its guess, and a hold_ms of its own. It is void unless the buckets have
--- the numbers that extend.lua has seen, with a comma between each two.
+-- A repair gives a lease back that extend.lua found gone here while a majority extended it
+-- (docs/explanation/safety.md). It waits for nobody, has the fence of the lease as its guess, and a hold_ms of its own.
+-- It is void unless the buckets have the numbers that extend.lua has seen, with a comma between each two.
 --
--- `waited` in the hash is the time until which some queue may not be empty, or some resource is watched: after it no queue
--- and no watch is looked up.
+-- `waited` in the hash is the time until which some queue may not be empty, or some resource is watched: after it no
+-- queue and no watch is looked up.
 --include master.lua
 --include value.lua
 
@@ -89,8 +91,9 @@ local function make_others()
 	local kind, is_set = string.sub(slot, 1, 1), string.match(mode, '^%d') ~= nil
 	most = tonumber(most)
 
-	-- The first of KEYS[from] to KEYS[last] in whose queue another entry comes before this one (false: the request does not
-	-- wait, but it comes after all that do): that entry and the number of the key; nil: none. By key: stale entries.
+	-- Adds the entry to the queues of KEYS[from] to KEYS[last]; false: the request does not wait, but comes after all that
+	-- do. Returns the number of stale entries, by key; and if another entry comes before this one in some queue, that
+	-- entry and the number of the first such key.
 	local function find_turn(from, last, entry)
 		local stales, other, behind = {}, nil, nil
 		for i = from, last do
@@ -110,8 +113,8 @@ local function make_others()
 		return stales, other, behind
 	end
 
-	-- The holder that is in the way of the lease on the key, as it is told: the value (false: nothing), and the ms until that may be
-	-- over; how many of several leases have not ended (false: there are none). `other` waits before.
+	-- The holder that is in the way of the lease on the key: its value (false: nobody), the ms until it may be gone, and
+	-- how many of several leases have not ended (false: there are none). `other` waits before the request.
 	local function find_holder(key, its_key, other)
 		local value, is_several = value_read(key)
 		local live = is_several and kind ~= '' and several_live(key)
@@ -162,7 +165,7 @@ local function make_others()
 		return is_first or ended > 0
 	end
 
-	-- Removes the stale entries and its own from the queue of a key that it has set, and notifies others that may enter, too.
+	-- Removes the stale entries and its own from the queue of a key that it has set, and notifies others that may enter.
 	local function leave_queue(key, entry, stale, is_first)
 		local name = queue_key('queue:', key)
 		queue_clean(name, stale)
@@ -306,8 +309,10 @@ local answers = each_operation(seen[1], 6, function(at, from, last)
 		return {-4, now_us}
 	elseif held[key] then
 		return held[key]
-	elseif not call('SET', key, ARGV[at] .. ':' .. hold_until .. guess .. ':' .. ARGV[at + 2], 'NX', 'PX', ARGV[at + 1]) then
-		local value = value_read(key)
+	end
+	local value = ARGV[at] .. ':' .. hold_until .. guess .. ':' .. ARGV[at + 2]
+	if not call('SET', key, value, 'NX', 'PX', ARGV[at + 1]) then
+		value = value_read(key)
 		held[key] = {0, now_us, call('PTTL', key), type(value) == 'string' and value}
 		return held[key]
 	end

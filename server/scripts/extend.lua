@@ -1,6 +1,6 @@
--- Extend: only if all resources still have the token, and only to a later end ("Extending the lock"). Never SET: an ended
--- lease must not come back. An older extension that arrives late must not shorten what a newer one gave. A part of a set
--- cannot be extended.
+-- Extend: only if all resources still have the token, and only to a later end ("Extending the lock"). Never SET: an
+-- ended lease must not come back. An older extension that arrives late must not shorten what a newer one gave. A part
+-- of a set cannot be extended.
 --
 -- An operation: token, ttl_ms, note, buckets (acquire.lua)
 --         note is "fence:key", written into the value: the lease is an acquisition's with an Idempotency-Key, which has
@@ -8,8 +8,8 @@
 --
 -- Answers {1, now_us, ttl_ms, value}           it ends in ttl_ms or later; less than requested near hold_until_ms
 --         {0, now_us, remaining_ms, value}     another holder's (value false: a key of another type)
---         {-1, now_us, seen}                   gone; also where several others hold it. `seen`: what the buckets have, with
---                                              a comma between each two: the lease can be repaired (acquire.lua)
+--         {-1, now_us, seen}                   gone; also where several others hold it. `seen`: what the buckets have,
+--                                              with a comma between each two: the lease can be repaired (acquire.lua)
 --include master.lua
 --include value.lua
 

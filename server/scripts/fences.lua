@@ -9,7 +9,7 @@
 --
 -- Returns {1, now_us, fence, ttl_ms, leases, timeout_ms}
 --                 fence: the floor is included. ttl_ms: the longest lease ever granted. leases: the second of this
---                 master's time by which all that were granted here are over (lib/master.lua). timeout_ms: the
+--                 master's time by which all that were granted here are over (lib/lease.lua). timeout_ms: the
 --                 longest of any redlockd that was here
 --         {-3, now_us}                         it has another one
 local now = redis.call('TIME')

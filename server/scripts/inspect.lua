@@ -1,16 +1,17 @@
 -- Inspect: the holder here, and the number of waiters. Its cost depends neither on the number of waiters nor on that of
--- holders, since clients may inspect as often as they like: entries are counted, not read, so stale ones count until they
--- are removed. Reads only, unless the caller watches the resource, or some of several leases have ended.
+-- holders, since clients may inspect as often as they like: entries are counted, not read, so stale ones count until
+-- they are removed. Reads only, unless the caller watches the resource, or some of several leases have ended.
 --
 -- An operation: watch_ms, most
---         watch_ms  for so long, changes of the holder are published on {prefix}redlockd:wake: "watch key"; 0: the caller
---                   does not watch
---         most      of several leases, at most so many are listed: those that end first. Of three or fewer their values,
---                   of more their tokens alone: Lua takes ten times as long for values as HMGET, which reads them then
+--         watch_ms  for so long, changes of the holder are published on {prefix}redlockd:wake: "watch key"; 0: the
+--                   caller does not watch
+--         most      of several leases, at most so many are listed: those that end first. Of three or fewer their
+--                   values, of more their tokens alone: Lua takes ten times as long for values as HMGET, which reads
+--                   them then
 --
 -- Answers {0, now_us, remaining_ms, value, waiters}  held; remaining_ms -1: it never expires; value false: another type
---         {0, now_us, remaining_ms, value, waiters, count, digest, {value or token, ends_ms, …}}  held by several leases
---                 (lib/several.lua): of all of them, the value of the one that ends last
+--         {0, now_us, remaining_ms, value, waiters, count, digest, {value or token, ends_ms, …}}  held by several
+--                 leases (lib/several.lua): of all of them, the value of the one that ends last
 --         {-1, now_us, waiters}                      free
 --include master.lua
 --include value.lua

@@ -12,10 +12,10 @@
 -- ARGV[6]  digest         of what all replicas must agree on. A hash of another one is left alone, unless
 -- ARGV[7]  taken          is its digest: another version's hash is taken over. All zeros: it has none
 --
--- A hash that is taken over is deleted, so that no script of the other version can find its epoch there. Every version has
--- the same names for what is kept: the number of heartbeats, the cluster (without one, the marker becomes its id: no redlockd
--- shall take it for new), the longest lease, and the largest fence as the floor. The lower half of a digest is the number
--- of buckets.
+-- A hash that is taken over is deleted, so that no script of the other version can find its epoch there. Every version
+-- has the same names for what is kept: the number of heartbeats, the cluster (without one, the marker becomes its id:
+-- no redlockd shall take it for new), the longest lease, and the largest fence as the floor. The lower half of a digest
+-- is the number of buckets.
 --
 -- Returns {1, now_us, marker, kept, ttl_ms}    quarantined; the marker is an older one if this server had one already.
 --                                              ttl_ms is empty if what was taken over did not have it

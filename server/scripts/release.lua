@@ -4,20 +4,20 @@
 --
 -- An operation: token, entry
 --         token  empty: there is no lock to release, only an entry to remove
---         entry  as in acquire.lua, in the queue of each resource: the caller waits on with it; wait_ms 0: it leaves; empty:
---                it does not wait. Behind wait_ms, after a blank, may be 16 hex digits: with wait_ms 0 the place is kept
---                for them, else the caller takes that place, and the arrival in `entry` is void (lib/queue.lua)
+--         entry  as in acquire.lua, in the queue of each resource: the caller waits on with it; wait_ms 0: it leaves;
+--                empty: it does not wait. Behind wait_ms, after a blank, may be 16 hex digits: with wait_ms 0 the place
+--                is kept for them, else the caller takes that place, and the arrival in `entry` is void (lib/queue.lua)
 --
 -- Answers {1, now_us, value}                   it was the token's and is deleted; to several, the value alone
---         {0, now_us, remaining_ms, value}     another holder's (value false: a key of another type). Of a set, about the
---                                              first one that is held, and which + 1 is its number: {…, value, which};
---                                              remaining_ms: until all are free
+--         {0, now_us, remaining_ms, value}     another holder's (value false: a key of another type). Of a set, about
+--                                              the first one that is held, and which + 1 is its number: {…, value,
+--                                              which}; remaining_ms: until all are free
 --         {-1, now_us}                         gone; also where several others hold it
 --         {2, now_us, arrival}                 the place is taken: this is its arrival
 --         {-3, now_us}                         another epoch; if it was the token's it is deleted
 --
--- If the resource is free then, or held by several leases, the next waiters are notified that may come in, but only if a
--- lease or an entry was removed here.
+-- If the resource is free then, or held by several leases, the next waiters are notified that may come in, but only if
+-- a lease or an entry was removed here.
 --include master.lua
 --include value.lua
 
@@ -47,8 +47,9 @@ local function make_others()
 		return is_shorter
 	end
 
-	-- Adds or removes the entry `wanted`, keeps or takes its place, and notifies those that may enter. `kind` of the leases
-	-- on the key, if they are several; `slot` that was released here, if it was one. Returns the arrival of a place taken.
+	-- Adds or removes the entry `wanted`, keeps or takes its place, and notifies those that may enter. `kind` of the
+	-- leases on the key, if they are several; `slot` that was released here, if it was one. Returns the arrival of a place
+	-- taken.
 	local function serve_queue(key, wanted, is_own, is_held, kind, slot, is_shorter)
 		local name, first, arrival = queue_key('queue:', key), nil, nil
 		local entry, wait_ms, place = string.match(wanted, '^(%S*) ?(%d*) ?(%x*)$')

@@ -1,4 +1,4 @@
--- The lease of a token, as part of what value.lua finds, and who must know of it.
+-- The lease of a token: found, written, noted in the hash, and told to watchers.
 
 -- Raises `leases` in the hash, which says until when a lease may last here (guard_leases.c), to until_s.
 local function note_leases()
@@ -27,9 +27,9 @@ local function set_names(from, last)
 	return table.concat(names, '\n')
 end
 
--- Is what value_read() found the lease of `token` (empty: nobody's), a set of exactly those names or none? Returns that, its
--- value, and where several leases hold the key the ms of this master's time at which it ends; the value is false if it is
--- none of them.
+-- Is what value_read() found the lease of `token` (empty: nobody's), a set of exactly those names or none? Returns
+-- that, its value, and where several leases hold the key the ms of this master's time at which it ends; the value is
+-- false if it is none of them.
 local function lease_find(key, token, names, value, is_several)
 	local mark, ends_ms, is_own = names and ';' or ':', nil, false
 	if is_several and token ~= '' then

@@ -1,14 +1,23 @@
--- The queue of a resource: {prefix}redlockd:queue:{key}, a sorted set of entries by arrival, so that all masters sort alike.
--- An entry is replica:arrival (16 hex digits, 16 decimal digits), in place of the colon a + for a shared lease and a # for
--- one on a slot, which end with :most (;most: of a set): how many may hold the resource together. A replica is alive as
--- long as its key {prefix}redlockd:alive:{replica} exists.
+-- The queue of a resource: {prefix}redlockd:queue:{key}, a sorted set of entries by arrival, so that all masters sort
+-- alike. An entry is replica:arrival (16 hex digits, 16 decimal digits), in place of the colon a + for a shared lease
+-- and a # for one on a slot, which end with :most (;most: of a set): how many may hold the resource together. A replica
+-- is alive as long as its key {prefix}redlockd:alive:{replica} exists.
 --
--- Notifications go over the channel {prefix}redlockd:wake, from a command that removed a lease or an entry itself, and to
--- no more waiters than can enter: "entry key".
+-- Notifications go over the channel {prefix}redlockd:wake, from a command that removed a lease or an entry itself, and
+-- to no more waiters than can enter: "entry key".
 
 -- A key of the queues: {prefix}redlockd:{what}, and what follows.
 local function queue_key(what, name)
 	return string.sub(hash, 1, -7) .. what .. name
+end
+
+-- Is the replica of the entry alive? `known`: by replica, what was asked before in this command.
+local function queue_is_alive(entry, known)
+	local replica = string.sub(entry, 1, 16)
+	if known[replica] == nil then
+		known[replica] = call('EXISTS', queue_key('alive:', replica)) == 1
+	end
+	return known[replica]
 end
 
 -- The first entry whose replica is alive (nil: there is none), and the number of stale ones before it, which
@@ -20,11 +29,7 @@ local function queue_first(name)
 		local entries = call('ZRANGE', name, stale, stale + last)
 		last = 999
 		for i = 1, #entries do
-			local replica = string.sub(entries[i], 1, 16)
-			if alive[replica] == nil then
-				alive[replica] = call('EXISTS', queue_key('alive:', replica)) == 1
-			end
-			if alive[replica] then
+			if queue_is_alive(entries[i], alive) then
 				return entries[i], stale
 			end
 			stale = stale + 1
@@ -49,14 +54,14 @@ local function queue_before_shared(name, entry, first, stale)
 	elseif not first or not entry or string.sub(first, 17, 17) ~= '+' then
 		return first
 	end
-	local rank = call('ZRANK', name, entry)
+	local rank, alive = call('ZRANK', name, entry), {}
 	if rank < stale then -- its own replica counts as dead
 		rank = stale + 100
 	elseif rank > stale + 100 then
 		return first
 	end
 	for _, each in ipairs(call('ZRANGE', name, stale, rank - 1)) do
-		if string.sub(each, 17, 17) ~= '+' and call('EXISTS', queue_key('alive:', string.sub(each, 1, 16))) == 1 then
+		if string.sub(each, 17, 17) ~= '+' and queue_is_alive(each, alive) then
 			return each
 		end
 	end
@@ -77,9 +82,9 @@ local function queue_join(name, entry, wait_ms)
 end
 
 -- Notifies that `room` waiters may enter: `first` alone, with "@N" behind it for a slot `free` that has just become so
--- (nil: none is named); if it is shared, "entry>arrival key": all shared ones up to that arrival, too. At most 16, since
--- each of them tries on all masters; their grants notify the next (queue_next_shared). Of the first 100 entries those
--- of dead replicas and of sets, which may wait for another resource, take nobody's place.
+-- (nil: none is named); if it is shared, "entry>arrival key": all shared ones up to that arrival, too. At most 16,
+-- since each of them tries on all masters; their grants notify the next (queue_next_shared). Of the first 100 entries
+-- those of dead replicas and of sets, which may wait for another resource, take nobody's place.
 local function queue_tell(key, first, room, free)
 	local told, last, alive = first, first, {}
 	if free and string.sub(first, 17, 17) == '#' then
@@ -89,11 +94,7 @@ local function queue_tell(key, first, room, free)
 	local others = is_run and call('ZRANGE', queue_key('queue:', key), 0, 99) or {}
 	local places = math.min(room, 16)
 	for i = 1, #others do
-		local replica = string.sub(others[i], 1, 16)
-		if alive[replica] == nil then
-			alive[replica] = call('EXISTS', queue_key('alive:', replica)) == 1
-		end
-		if alive[replica] then
+		if queue_is_alive(others[i], alive) then
 			if string.sub(others[i], 17, 17) ~= '+' or places == 0 then
 				break
 			end
@@ -112,8 +113,8 @@ local function most_of(entry)
 	return tonumber(string.sub(entry, 35)) or 1
 end
 
--- After a grant of a shared lease that removed an entry of the queue: notifies the next shared waiters if there is room.
--- So they enter in waves: the first one after others (is_first) notifies the second, and then each eighth.
+-- After a grant of a shared lease that removed an entry of the queue: notifies the next shared waiters if there is
+-- room. So they enter in waves: the first one after others (is_first) notifies the second, and then each eighth.
 local function queue_next_shared(key, is_first)
 	local name = queue_key('queue:', key)
 	if is_first or call('ZCARD', name) % 8 == 0 then
@@ -149,21 +150,22 @@ local function queue_room(key, first, is_held, kind)
 	return most_of(first) - several_live(key)
 end
 
--- Nobody listens for the notification of a place, and it would make all others wait for an answer to it.
+-- True for a place. Nobody listens for its notification, and all other waiters would wait for an answer to it.
 local function queue_is_place(entry)
 	return string.sub(entry, 9, 16) == string.sub(entry, 26, 33)
 end
 
 -- A place is that of a wait which goes on in another request: an entry like all others, whose replica, made of its
--- arrival, is alive for two seconds. {prefix}redlockd:place:{place} has the entry; `place` is 16 hex digits for the caller
--- and the request with its Idempotency-Key. This one takes it: it returns the entry with the old arrival, and that
--- arrival; the entry is empty if there is no place, or another request was first.
+-- arrival, is alive for two seconds. {prefix}redlockd:place:{place} has the entry; `place` is 16 hex digits for the
+-- caller and the request with its Idempotency-Key. This one takes it: it returns the entry with the old arrival, and
+-- that arrival; the entry is empty if there is no place, or another request was first.
 local function queue_take_place(name, place, entry)
 	local kept = call('GETRANGE', queue_key('place:', place), '0', '127')
 	if kept == '' or call('ZREM', name, kept) == 0 then
 		return ''
 	end
-	return string.sub(entry, 1, 17) .. string.sub(kept, 18, 33) .. string.sub(entry, 34), tonumber(string.sub(kept, 18, 33))
+	local arrival = string.sub(kept, 18, 33)
+	return string.sub(entry, 1, 17) .. arrival .. string.sub(entry, 34), tonumber(arrival)
 end
 
 -- Keeps the place of the entry, which leaves (1; 0: it was not there), unless the queue is so long that places could
