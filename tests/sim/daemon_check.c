@@ -99,7 +99,10 @@ void check_set(struct world *world, unsigned index, const struct command *comman
 	check_late(world, index, command);
 	if (command->kind == REDLOCK_SCRIPT_RAISE)
 		return;
-	if (command->kind == REDLOCK_SCRIPT_ACQUIRE || trail->set_at[index] == 0) {
+	/* A repair that ends before the lease does restores nothing: its holder relies on more. */
+	bool falls_short = command->request.repair && trail->leased &&
+			   world->leases[trail->lease].until > world->now + command->request.ttl_ms * MS;
+	if ((command->kind == REDLOCK_SCRIPT_ACQUIRE && !falls_short) || trail->set_at[index] == 0) {
 		trail->set_at[index] = world->now;
 		trail->jumped_us[index] = node->jumped_us;
 		trail->back_us[index] = node->jumped_back_us;

@@ -189,11 +189,11 @@ static void stop(struct world *world, unsigned index, uint64_t for_us)
 static void crash(struct world *world, unsigned index, unsigned memory, uint64_t for_us)
 {
 	struct node *node = &world->nodes[index];
-	if (memory == 2 && world->config.durable && !node_is_found_older(world, index))
-		memory = 1;
 	static const char *const how[] = {"empty", "with its data", "without the last of its data"};
 	if (!node->up)
 		return;
+	if (world->config.durable)
+		memory = node_durable_memory(world, index, memory);
 	node->stopped = false;
 	TELL(world, "master %u: crashes, and will be back %s in %llu ms", index, how[memory],
 	     (unsigned long long)(for_us / MS));

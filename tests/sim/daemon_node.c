@@ -352,17 +352,21 @@ void node_forget(struct world *world, unsigned index)
 	world->nodes[index].told_ttl_us = 0;
 }
 
-bool node_is_found_older(const struct world *world, unsigned index)
+/* An image is older for each redlockd that may let the master keep its epoch, and each of them has seen the evictions. */
+unsigned node_durable_memory(const struct world *world, unsigned index, unsigned memory)
 {
 	const struct node *node = &world->nodes[index];
 	for (unsigned p = 0; p < world->config.procs; p++) {
 		const struct link *link = &world->procs[p].links[index];
-		bool knows = link->seen_run_id == node->model.server_run_id &&
-			     link->seen_beat > node->images[node->newer].beat;
-		if (world->procs[p].up && link->seen_run_id != 0 && !knows)
-			return false;
+		if (!world->procs[p].up || link->seen_run_id == 0)
+			continue;
+		if (memory > 0 && node->evicted_at != 0 && link->info_at <= node->evicted_at)
+			return 0;
+		if (memory == 2 && (link->seen_run_id != node->model.server_run_id ||
+				    link->seen_beat <= node->images[node->newer].beat))
+			memory = 1;
 	}
-	return true;
+	return memory;
 }
 
 void node_crash(struct world *world, unsigned index, unsigned memory)
@@ -444,6 +448,8 @@ void node_drop(struct world *world, unsigned index, unsigned key, bool evicts)
 		struct trail *trail = &world->trails[token];
 		*(evicts ? &trail->evicted_at[index] : &trail->deleted_at[index]) = world->now;
 	}
+	if (evicts)
+		node->evicted_at = world->now;
 	(evicts ? model_evict_key : model_drop)(&node->model, key);
 }
 

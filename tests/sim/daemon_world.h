@@ -156,9 +156,8 @@ struct node {
 	/* true time when its epoch was last written without anybody's word of the longest lease, and what was known
 	 * then */
 	uint64_t short_at, short_ttl_us;
-	uint64_t jump_at, back_at; /* true time of the last jump, of the last one back; 0: none */
-	/* true times: of the last roll-back, marker, and epoch that was written; 0: none */
-	uint64_t rolled_at, marked_at, voted_at;
+	/* true times: of the last jump, jump back, roll-back, marker, epoch that was written, eviction; 0: none */
+	uint64_t jump_at, back_at, rolled_at, marked_at, voted_at, evicted_at;
 };
 
 /* ---- connections ---- */
