@@ -35,27 +35,53 @@ static struct lease_below_entry *find(struct leases *leases, uint64_t id)
 	return found ? *found : NULL;
 }
 
+static struct lease_below_entry *add(struct leases *leases, const struct lease_op *op)
+{
+	struct lease_below *below = &leases->below;
+	struct lease_below_entry *entry = memory_zeroed(1, sizeof *entry + op->request.resource_len);
+	entry->id = lease_value_token_id(op->token);
+	entry->returns = below->returns;
+	memcpy(entry->token, op->token, sizeof entry->token);
+	entry->set_count = op->request.set_count;
+	entry->resource_len = op->request.resource_len;
+	memcpy(entry->resource, op->request.resource, op->request.resource_len);
+	if (!tsearch(entry, &below->by_id, compare))
+		memory_exhausted("lease");
+	TAILQ_INSERT_TAIL(&below->all, entry, entry);
+	metrics_set(&leases->metrics->leases_below_full, ++below->count);
+	return entry;
+}
+
+/* True if the lease should be extended again although no master has returned since: a master began to vote while the
+ * extension was under way, or has refused the repair: it has the key from another one, perhaps to an earlier end, or
+ * its bucket was raised in between. Once for each extension of the holder: a master that has given the slot to another
+ * lease refuses each repair. */
+static bool is_due(const struct lease_below_entry *entry, const struct lease_op *op, unsigned voting)
+{
+	return op->request.unasked ? op->is_overtaken && !entry->is_again
+				   : op->is_overtaken || (unsigned)__builtin_popcount(op->reached) < voting;
+}
+
 static void remember(struct leases *leases, const struct lease_op *op)
 {
 	struct lease_below *below = &leases->below;
-	uint64_t id = lease_value_token_id(op->token);
-	struct lease_below_entry *entry = find(leases, id);
+	struct quorum_status quorum;
+	struct lease_below_entry *entry = find(leases, lease_value_token_id(op->token));
 	/* redlockd's own may end long after it was sent: the holder has released the lease since, or extended it on
 	 * every master */
 	if (!entry && op->request.unasked)
 		return;
-	if (!entry) {
-		entry = memory_zeroed(1, sizeof *entry + op->request.resource_len);
-		entry->id = id;
-		entry->returns = below->returns;
-		memcpy(entry->token, op->token, sizeof entry->token);
-		entry->set_count = op->request.set_count;
-		entry->resource_len = op->request.resource_len;
-		memcpy(entry->resource, op->request.resource, op->request.resource_len);
-		if (!tsearch(entry, &below->by_id, compare))
-			memory_exhausted("lease");
-		TAILQ_INSERT_TAIL(&below->all, entry, entry);
-		metrics_set(&leases->metrics->leases_below_full, ++below->count);
+	masters_quorum(leases->masters, &quorum);
+	if (below->count == 0)
+		below->voting = quorum.voting;
+	if (!entry)
+		entry = add(leases, op);
+	bool is_again = is_due(entry, op, quorum.voting);
+	entry->is_again = is_again || (op->request.unasked && entry->is_again);
+	if (is_again) {
+		entry->returns = below->returns - 1;
+		TAILQ_REMOVE(&below->all, entry, entry);
+		TAILQ_INSERT_HEAD(&below->all, entry, entry);
 	}
 	/* An extension for less shortens no lease. The lease ends later than this on every master. */
 	entry->until_us = MAX(entry->until_us, op->began_us + op->request.ttl_ms * UINT64_C(1000));

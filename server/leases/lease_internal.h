@@ -102,6 +102,7 @@ struct lease_op {
 	uint16_t late;             /* bit i: master i refused, as held, an attempt that was lost before … */
 	uint16_t late_of;          /* … this one; 0: none */
 	uint16_t extended;         /* extend: bit i: master i has extended the lease, or got it back */
+	bool is_overtaken;         /* extend: another repair or acquisition came first to a master */
 	struct lease_refs unsent;  /* to be given to the core after the step */
 	struct lease_sight seen[]; /* for each master */
 };
@@ -121,7 +122,8 @@ struct lease_ref {
 struct lease_below_entry {
 	uint64_t id; /* of the token */
 	uint64_t until_us;
-	uint64_t returns; /* of masters, for which it was extended */
+	uint64_t returns; /* of masters, for which it was extended; another number: it is to be extended again */
+	bool is_again;    /* it was extended again although no master had returned */
 	TAILQ_ENTRY(lease_below_entry) entry;
 	char token[LEASE_TOKEN_LEN];
 	uint8_t set_count; /* as in struct lease_request, as the next two */

@@ -130,6 +130,7 @@ struct lease_op *lease_op_begin(struct leases *leases, const struct lease_reques
 	op->arg = arg;
 	op->began_us = clock_now_us();
 	op->attempt = op->reached = op->late_of = op->extended = 0;
+	op->is_overtaken = false;
 	op->notified_us = 0;
 	op->which = 0;
 	op->hold_time_noted = op->has_free = op->drained = op->place_kept = false;
@@ -485,6 +486,8 @@ static void on_reply(void *arg, const struct master_reply *reply)
 		op->extended |= (uint16_t)(1U << ref->master);
 	if (ref->command.repair && reply->vote == REDLOCK_VOTE_GRANTED)
 		metrics_add(&op->leases->metrics->repairs, 1);
+	if (ref->command.repair && (reply->vote == REDLOCK_VOTE_HELD || reply->vote == REDLOCK_VOTE_QUEUED))
+		op->is_overtaken = true;
 	STAILQ_INSERT_HEAD(&op->leases->spare_refs, ref, entry);
 	lease_op_dispatch(op, &event);
 }

@@ -3,7 +3,6 @@
 #include "leases.h"
 
 #include <assert.h>
-#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -130,10 +129,8 @@ static void extend_again(struct leases *leases, const struct lease_below_entry *
 static void extend_those_below(struct leases *leases)
 {
 	struct lease_below *below = &leases->below;
-	if (below->count == 0) {
-		below->voting = UINT_MAX; /* not known: what is seen first is no return */
+	if (below->count == 0)
 		return;
-	}
 	struct quorum_status quorum;
 	masters_quorum(leases->masters, &quorum);
 	below->returns += quorum.voting > below->voting;

@@ -154,7 +154,8 @@ local function make_others()
 			call('SET', key, value, 'PX', ttl_ms)
 			return true
 		end
-		call('ZADD', key, string.format('%.0f', now_ms + ttl_ms + 1), token)
+		-- GT: a repair, or an acquisition that is late, may find the token, and ends no lease earlier
+		call('ZADD', key, 'GT', string.format('%.0f', now_ms + ttl_ms + 1), token)
 		local is_first = not live or live == 0
 		if is_first then
 			call('DEL', holders_of(key)) -- somebody may have deleted the key alone

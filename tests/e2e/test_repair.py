@@ -434,6 +434,79 @@ def test_an_extension_of_redlockd_that_ends_after_the_release_counts_no_lease(la
     assert below_full(service) == 0
 
 
+class Late(Proxy):
+    """A repair, and what is sent after it, is held up until `gate` is set; `answered` says that the master has replied since."""
+
+    caught = answered = False
+
+    def _requests(self, front, back, stream):
+        with contextlib.suppress(OSError):
+            while data := front.recv(65536):
+                if self.token in data and b"\r\n!" in data:
+                    self.caught = True
+                    self.gate.wait()
+                back.sendall(data)
+        self._end(front, back)
+
+    def changed(self, data):
+        self.answered = self.caught and self.gate.is_set()
+        return data
+
+
+def ends_in_ms(master, lease):
+    """The earliest end that the master has for the lease."""
+    now_s, us = master.cli("TIME")
+    now_ms = int(now_s) * 1000 + int(us) // 1000
+    return min(master.cli("PTTL", key) if master.cli("TYPE", key) == "string" else int(master.cli("ZSCORE", key, lease["token"])) - now_ms
+               for key in keys_of(lease))
+
+
+@pytest.mark.parametrize("late_ms", [60000, 30000], ids=["late is longer", "late is shorter"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_two_redlockd_repair_one_lease(lab, kind, late_ms):
+    """Two extensions for 30 s and for 60 s find a key gone. Whichever repair comes last, the lease lasts for 60 s there."""
+    masters = lab.redises(3)
+    proxy = lab.keep(Late(lab.folder, masters[2]))
+    proxy.token = b"none yet"
+    late = lab.redlockd([masters[0].url, masters[1].url, proxy.url], "--bootstrap", "--master-timeout-ms", "20000")
+    other = lab.redlockd(masters)
+    other.wait_voting(3)
+    lease = take(other, **KINDS[kind])
+    wait_until(lambda: has_it(masters[2], lease), what="it has the key")
+    lose(masters[2], lease)
+    proxy.token = lease["token"].encode()
+    proxy.gate.clear()
+    extend(late, lease, ttl_ms=late_ms)
+    wait_until(lambda: proxy.caught, what="its repair is held up")
+    extend(other, lease, ttl_ms=90000 - late_ms)
+    wait_until(lambda: has_it(masters[2], lease), what="the other one's repair")
+    proxy.gate.set()
+    wait_until(lambda: proxy.answered, what="the late repair")
+    wait_until(lambda: ends_in_ms(masters[2], lease) > 35000, what="the longer extension")
+
+
+def test_a_master_returns_while_an_extension_is_under_way(lab):
+    """The extension was not sent to it, and ends when it votes. No other request and no other return follow."""
+    masters = lab.redises(3)
+    slow, away = (lab.keep(Proxy(lab.folder, master)) for master in masters[1:])
+    service = lab.redlockd([masters[0].url, slow.url, away.url], "--bootstrap", "--master-timeout-ms", "20000")
+    service.wait_voting(3)
+    lease = take(service, resource="a/lock", ttl_ms=60000)
+    wait_until(lambda: has_it(masters[2], lease), what="it has the key")
+    away.cut()
+    service.wait_voting(2)
+    lose(masters[2], lease)
+    slow.gate.clear()
+    extension = threading.Thread(target=extend, args=(service, lease), kwargs={"ttl_ms": 60000})
+    extension.start()
+    wait_until(lambda: any(lease["token"] in word for command in slow.commands("EVALSHA") for word in command), what="the extension is under way")
+    away.heal()
+    service.wait_voting(3)
+    slow.gate.set()
+    extension.join()
+    wait_until(lambda: has_it(masters[2], lease), what="the repair")
+
+
 def test_leases_that_end_lack_no_vote(lone):
     """By a release, by a forced release, by an extension that finds it gone or another holder, and by their time, which a later extension for less does not cut short."""
     names = ["released", "forced", "gone", "taken"]

@@ -115,7 +115,7 @@ static void choose_mode(struct world *world, struct client *client)
 static void acquire(struct world *world, unsigned index)
 {
 	struct client *client = &world->clients[index];
-	client->names = UINT32_C(1) << below(world, world->config.keys);
+	client->names = UINT32_C(1) << (world->config.hasty ? index : below(world, world->config.keys));
 	if (world->config.sets != 0)
 		choose_set(world, client);
 	uint64_t key = world->config.keyed != 0 ? choose_key(world, client) : 0;

@@ -352,7 +352,7 @@ void node_forget(struct world *world, unsigned index)
 	world->nodes[index].told_ttl_us = 0;
 }
 
-/* An image is older for each redlockd that may let the master keep its epoch, and each of them has seen the evictions. */
+/* An image is older for each redlockd that may let the master keep its epoch, and each has seen the evictions. */
 unsigned node_durable_memory(const struct world *world, unsigned index, unsigned memory)
 {
 	const struct node *node = &world->nodes[index];

@@ -358,7 +358,7 @@ struct config {
 	uint8_t victims;                        /* the first so many masters are what faults of masters hit */
 	uint64_t max_ttl_us, timeout_us, margin_us;
 	/* unlike: each redlockd has another --max-ttl-ms, and a new one each time that it starts */
-	bool bootstrap, unlike, durable;
+	bool bootstrap, unlike, durable, hasty;
 	uint32_t tries, retry_min_us, retry_max_us;
 	uint32_t delay_us, jitter_us, straggler; /* the network: least, spread, one of `straggler` is late */
 	uint32_t straggler_us;

@@ -63,6 +63,8 @@ void model_shared_add(struct model_key *key, const struct model_value *value, ui
 		at++;
 	assert(at < MODEL_HOLDERS);
 	key->type = MODEL_SHARED;
+	if (at < key->holder_count && key->holders[at].ends_ms > ends_ms)
+		ends_ms = key->holders[at].ends_ms; /* GT */
 	key->holders[at] = (struct model_holder){*value, ends_ms};
 	key->holder_count += at == key->holder_count;
 	model_shared_last(key);

@@ -27,11 +27,12 @@ static redisReply *score_reply(double score)
 	return store_reply_text(REDIS_REPLY_STRING, text, (size_t)len);
 }
 
-/* ZADD key [NX] score member */
+/* ZADD key [NX|GT] score member */
 redisReply *store_zadd(const struct words *words)
 {
 	struct store_key *key = store_find_key(words, 1);
-	size_t at = store_is(words, 2, "NX") ? 3 : 2;
+	bool only_new = store_is(words, 2, "NX"), only_greater = store_is(words, 2, "GT");
+	size_t at = only_new || only_greater ? 3 : 2;
 	double score;
 	bool open;
 	if (words->argc != at + 2)
@@ -40,7 +41,8 @@ redisReply *store_zadd(const struct words *words)
 		return store_reply_error("ERR value is not a valid float");
 	if (key && key->type != STORE_SORTED_SET)
 		return store_wrong_type();
-	if (key && at == 3 && store_item(key, words->argv[at + 1], words->lens[at + 1]))
+	const struct store_item *item = key ? store_item(key, words->argv[at + 1], words->lens[at + 1]) : NULL;
+	if (item && (only_new || (only_greater && item->score >= score)))
 		return store_reply_number(0);
 	key = store_make(words->store, words->argv[1], words->lens[1], STORE_SORTED_SET);
 	return store_reply_number(store_set_score(key, words->argv[at + 1], words->lens[at + 1], score));
