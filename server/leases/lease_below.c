@@ -52,14 +52,16 @@ static struct lease_below_entry *add(struct leases *leases, const struct lease_o
 	return entry;
 }
 
+enum { AGAIN_MAX = 3 };
+
 /* True if the lease should be extended again although no master has returned since: a master began to vote while the
  * extension was under way, or has refused the repair: it has the key from another one, perhaps to an earlier end, or
- * its bucket was raised in between. Once for each extension of the holder: a master that has given the slot to another
- * lease refuses each repair. */
+ * its bucket was raised in between. A few times for each extension of the holder: a master that has given the slot to
+ * another lease refuses each repair. */
 static bool is_due(const struct lease_below_entry *entry, const struct lease_op *op, unsigned voting)
 {
-	return op->request.unasked ? op->is_overtaken && !entry->is_again
-				   : op->is_overtaken || (unsigned)__builtin_popcount(op->reached) < voting;
+	bool has_returned = !op->request.unasked && (unsigned)__builtin_popcount(op->reached) < voting;
+	return entry->again < AGAIN_MAX && (op->is_overtaken || has_returned);
 }
 
 static void remember(struct leases *leases, const struct lease_op *op)
@@ -76,9 +78,10 @@ static void remember(struct leases *leases, const struct lease_op *op)
 		below->voting = quorum.voting;
 	if (!entry)
 		entry = add(leases, op);
-	bool is_again = is_due(entry, op, quorum.voting);
-	entry->is_again = is_again || (op->request.unasked && entry->is_again);
-	if (is_again) {
+	if (!op->request.unasked)
+		entry->again = 0;
+	if (is_due(entry, op, quorum.voting)) {
+		entry->again++;
 		entry->returns = below->returns - 1;
 		TAILQ_REMOVE(&below->all, entry, entry);
 		TAILQ_INSERT_HEAD(&below->all, entry, entry);

@@ -123,7 +123,7 @@ struct lease_below_entry {
 	uint64_t id; /* of the token */
 	uint64_t until_us;
 	uint64_t returns; /* of masters, for which it was extended; another number: it is to be extended again */
-	bool is_again;    /* it was extended again although no master had returned */
+	uint8_t again;    /* how often it was extended again although no master had returned, since its holder did */
 	TAILQ_ENTRY(lease_below_entry) entry;
 	char token[LEASE_TOKEN_LEN];
 	uint8_t set_count; /* as in struct lease_request, as the next two */
