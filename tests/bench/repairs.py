@@ -13,7 +13,6 @@ sys.path.insert(0, str(HERE.parent / "e2e"))
 
 import bench_stacks as stacks  # noqa: E402
 import growth  # noqa: E402
-import harness  # noqa: E402
 
 TTL_MS = 60000
 PARALLEL, RENEWALS = 64, 3  # connections of the renewals; renewals in the time of a lease

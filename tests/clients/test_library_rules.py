@@ -70,7 +70,6 @@ def test_a_wait_counts_from_the_last_request_and_not_beyond_now(fake, driver):
     assert len(server.of("acquire")) == 2 and lease.first_remaining <= 20 - 2
 
 
-
 def test_the_margin_can_be_chosen(fake, driver):
     server = fake(acquire=lambda call: call.lease(validity_ms=20000))
     lease = driver.client(server.address).acquire("x", ttl=20, margin=9)

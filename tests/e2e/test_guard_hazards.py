@@ -16,7 +16,6 @@ from harness import SLOW, wait_until
 pytestmark = pytest.mark.slow  # waits for the ends of quarantines
 
 
-
 def evicted_keys_of(server):
     return int(server.cli("INFO", "stats").partition("evicted_keys:")[2].split()[0])
 

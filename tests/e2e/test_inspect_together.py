@@ -1,7 +1,6 @@
 """Inspections of one lock by many clients share what they ask the masters: one is under way, and the others share the next one."""
 
 import contextlib
-import re
 import threading
 
 import pytest

@@ -152,7 +152,7 @@ def test_an_acl_user_who_may_not_certify(lab):
     assert master_of(service, servers[2])["reason"].startswith("no-epoch: "), master_of(service, servers[2])
     server.cli("ACL", "SETUSER", "poor", "+hdel")
     wait_until(lambda: "refused" not in master_of(service, servers[2])["reason"], what="only quarantined")
-    assert master_of(service, servers[2])["reason"]== "no-epoch: it never had an epoch, or lost all it had; it votes again by itself", master_of(service, servers[2])
+    assert master_of(service, servers[2])["reason"] == "no-epoch: it never had an epoch, or lost all it had; it votes again by itself", master_of(service, servers[2])
 
 
 def test_database_number(lab):

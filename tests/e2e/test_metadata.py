@@ -81,6 +81,7 @@ def test_the_largest_is_listed_a_thousand_times(lab):
                                       '{"a":9223372036854775808}', '{"a":1e999}', '{"a":"' + "x" * 1017 + '"}'])
 def test_what_is_refused_sends_nothing(lab, metadata):
     service = lab.service(1)
+
     def scripts():
         calls = service.masters[0].calls()
         return calls.get("set", 0) + calls.get("zadd", 0)

@@ -77,7 +77,7 @@ def test_a_listing_leaves_such_names_out(service, resource):
 @pytest.mark.parametrize("name", ["..", "a/./b"])
 def test_redlockctl_refuses_them(service, args, name):
     done = ctl(*args, name, server=service, env={"REDLOCK_TOKEN": TOKEN})
-    assert done.returncode == USAGE and f'NAME: must not have a segment "." or ".."' in done.stderr, done
+    assert done.returncode == USAGE and 'NAME: must not have a segment "." or ".."' in done.stderr, done
 
 
 def test_redlockctl_refuses_them_in_sets(service):

@@ -9,7 +9,7 @@ import pytest
 from certificates import Authority, openssl
 from fixtures import certified
 from harness import SLOW, run_redlockd, wait_until
-from master_checks import TIMEOUT_MS, check_a_majority_serves, check_votes_without_one, master_of, wait_for_reason
+from master_checks import TIMEOUT_MS, check_a_majority_serves, check_votes_without_one, wait_for_reason
 from rediss_fixtures import tls  # noqa: F401
 from waiting_fixtures import HANDOVER_SECONDS, crowd  # noqa: F401
 

@@ -58,6 +58,7 @@ class Scene:
         body = json.dumps({"resource": resource, "ttl_ms": 30000}).encode()
         plain = connect_to(self.keyed.redlockd.address)
         plain.sendall(b"POST /locks HTTP/1.1\r\nHost: localhost\r\nX-Api-Key: %s\r\nContent-Length: %d\r\n\r\n" % (self.keyed.keys[name].secret.encode(), len(body)) + body[:9])
+
         def complete():
             with plain:
                 plain.sendall(body[9:])

@@ -14,6 +14,7 @@ import harness
 from certificates import Authority, openssl
 from harness import DIES_WITH_US, SLOW, connect_to, curl, curl_command, end_process, process_state, quote, read_response, run_redlockd, wait_until
 
+
 def tls_options(server, authority=None):
     options = ["--tls-cert", server.certificate, "--tls-key", server.key]
     return [*options, "--tls-client-ca", authority.certificate] if authority else options
@@ -539,7 +540,7 @@ def test_bad_files(tmp_path, authority, server):
     readable = write(tmp_path / "readable.key", open(server.key, encoding="utf-8").read())
     os.chmod(readable, 0o644)
     no_pem, empty = write(tmp_path / "no.pem", "hello\n"), write(tmp_path / "empty.pem", "")
-    cert, key, authorities = server.certificate, server.key, authority.certificate
+    cert, key = server.certificate, server.key
     for files, said in [
             ((str(tmp_path / "none"), key, None), ["--tls-cert", "none"]),
             ((cert, str(tmp_path / "none"), None), ["--tls-key", "none"]),

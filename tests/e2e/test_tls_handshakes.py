@@ -4,7 +4,6 @@ import contextlib
 import os
 import pathlib
 import re
-import socket
 import subprocess
 import zlib
 

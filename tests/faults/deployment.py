@@ -128,6 +128,8 @@ listen {way}{number}
   http-reuse {reuse}
   server replica{number} {tcp}
 """
+
+
 def program(name):
     found = shutil.which(name, path=f"{os.environ.get('PATH', '')}:/usr/sbin")
     assert found, f"{name} is missing: ./dev installs it"

@@ -291,7 +291,7 @@ class Nemesis(traps.Traps, restarts.Restarts):
 
     def pick_pairs(self):
         lot = self.random.random()
-        daemon, master = self.random.randrange(parts.DAEMONS), self.random.randrange(parts.MASTERS)
+        daemon = self.random.randrange(parts.DAEMONS)
         if lot < 0.5:
             some = self.random.sample(range(parts.MASTERS), self.random.choice((1, 1, 2, 3)))
             return [(daemon, number) for number in some]

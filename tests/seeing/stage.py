@@ -18,7 +18,7 @@ import yaml
 
 import redis_clock
 from certificates import Authority
-from harness import Client, connect_to, curl, quote, wait_until
+from harness import Client, connect_to, quote, wait_until
 from key_fixtures import Key, Keyed
 from prometheus import Prometheus
 from rediss_fixtures import TlsRedis

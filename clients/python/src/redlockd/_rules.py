@@ -21,7 +21,7 @@ from ._wire import Answer, Ask, clock, no_answer
 from .errors import LockLost
 
 if TYPE_CHECKING:
-    from typing_extensions import Unpack as Unpack
+    from typing_extensions import Unpack as Unpack  # noqa: F401
 
 T = TypeVar("T")
 WAIT_MAX = 60.0  # of one request: the default of --max-wait-ms

@@ -1,0 +1,49 @@
+"""Shell scripts are without warnings of shellcheck, Python files without those of flake8."""
+
+import pathlib
+import re
+import shutil
+import subprocess
+
+import pytest
+
+from test_format import FILES, ROOT
+
+PYTHON = [name for name in FILES if name.endswith(".py")]
+SHELL = [name for name in FILES if name.endswith(".sh") or re.match(rb"#!/bin/(ba)?sh\b", (ROOT / name).read_bytes()[:16])]
+
+
+def run(program, package, *arguments):
+    if shutil.which(program) is None:
+        pytest.skip(f"{program} is not installed (Debian: {package})")
+    done = subprocess.run([program, *arguments], cwd=ROOT, capture_output=True, text=True, check=False)
+    return done.returncode, done.stdout + done.stderr
+
+
+def check_shell(*files):
+    return run("shellcheck", "shellcheck", "--severity=warning", "--format=gcc", *files)
+
+
+def check_python(*files):
+    return run("flake8", "flake8", *files)
+
+
+def test_shell_scripts():
+    assert len(SHELL) > 10
+    status, said = check_shell(*SHELL)
+    assert status == 0, said
+
+
+def test_python():
+    assert len(PYTHON) > 100
+    status, said = check_python(*PYTHON)
+    assert status == 0, said
+
+
+@pytest.mark.parametrize(("check", "name", "text", "found"), [(check_shell, "x.sh", "#!/bin/sh\nread -r unused\ncd /tmp\n", "SC2034"),
+                                                            (check_python, "x.py", "def f():\n    return unknown\n", "F821")])
+def test_they_would_find_something(tmp_path, check, name, text, found):
+    file = pathlib.Path(tmp_path, name)
+    file.write_text(text, "utf-8")
+    status, said = check(str(file))
+    assert status != 0 and found in said
