@@ -38,7 +38,7 @@ static struct lease_below_entry *find(struct leases *leases, uint64_t id)
 static void remember(struct leases *leases, const struct lease_op *op)
 {
 	struct lease_below *below = &leases->below;
-	uint64_t id = lease_value_token_id(op->token);
+	uint64_t id = lease_value_token_id(op->attempt.token);
 	struct lease_below_entry *entry = find(leases, id);
 	/* redlockd's own may end long after it was sent: the holder has released the lease since, or extended it on
 	 * every master */
@@ -48,7 +48,7 @@ static void remember(struct leases *leases, const struct lease_op *op)
 		entry = memory_zeroed(1, sizeof *entry + op->request.resource_len);
 		entry->id = id;
 		entry->returns = below->returns;
-		memcpy(entry->token, op->token, sizeof entry->token);
+		memcpy(entry->token, op->attempt.token, sizeof entry->token);
 		entry->set_count = op->request.set_count;
 		entry->resource_len = op->request.resource_len;
 		memcpy(entry->resource, op->request.resource, op->request.resource_len);
@@ -84,13 +84,14 @@ void lease_below_note(const struct lease_op *op)
 {
 	struct leases *leases = op->leases;
 	bool extends = op->request.operation == LEASE_EXTEND;
-	if (extends && op->answer.status == LEASE_OK && __builtin_popcount(op->extended) < op->core.params.masters) {
+	if (extends && op->answer.status == LEASE_OK &&
+	    __builtin_popcount(op->replies.extended) < op->core.params.masters) {
 		remember(leases, op);
 		return;
 	}
 	if (leases->below.count == 0 || !(extends || op->request.operation == LEASE_RELEASE) || !ends(op))
 		return;
-	struct lease_below_entry *entry = find(leases, lease_value_token_id(op->token));
+	struct lease_below_entry *entry = find(leases, lease_value_token_id(op->attempt.token));
 	if (entry)
 		forget(leases, entry);
 }

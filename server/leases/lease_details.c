@@ -130,8 +130,8 @@ static void give_answer(struct lease_details *details)
 {
 	struct lease_op *op = details->op;
 	uint64_t now_us = clock_now_us();
-	assert(op->rest == &details->op);
-	op->rest = NULL;
+	assert(op->follow_up == &details->op);
+	op->follow_up = NULL;
 	put_answer(details, now_us);
 	details->op = NULL;
 	details->awaited++;
@@ -292,14 +292,14 @@ bool lease_details_complete(struct lease_op *op)
 {
 	struct lease_holders *several = op->answer.several;
 	size_t masters = op->core.params.masters, untold = 0;
-	assert(!op->rest && (!several || several->shares == 0));
+	assert(!op->follow_up && (!several || several->shares == 0));
 	for (uint32_t i = 0; several && i < several->listed; i++)
 		untold += several->list[i].told == 0;
 	if (op->answer.status != LEASE_OK || !several || (untold == 0 && !several->disagree))
 		return op->request.operation == LEASE_FORCE && lease_force_release(op);
 	size_t reads = masters * (2 + several->listed / MASTER_READ_VALUES_MAX);
 	struct lease_details *details = memory_zeroed(1, sizeof *details + reads * sizeof *details->reads);
-	op->rest = &details->op;
+	op->follow_up = &details->op;
 	op->answer.several = NULL;
 	details->leases = op->leases;
 	details->op = op;

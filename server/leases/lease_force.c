@@ -41,8 +41,8 @@ static void finish(struct lease_force *force)
 	if (op) {
 		lease_answer_set(&op->answer, &force->answer);
 		op->answer.waited_ms = (uint32_t)((now_us - op->began_us) / 1000);
-		assert(op->rest == &force->op);
-		op->rest = NULL;
+		assert(op->follow_up == &force->op);
+		op->follow_up = NULL;
 		lease_op_answered(op, now_us);
 	}
 	lease_answer_fini(&force->answer);
@@ -164,7 +164,7 @@ bool lease_force_release(struct lease_op *op)
 {
 	struct lease_answer look = op->answer;
 	struct redlock_votes *votes = &look.votes;
-	assert(op->request.operation == LEASE_FORCE && !op->rest);
+	assert(op->request.operation == LEASE_FORCE && !op->follow_up);
 	if (look.status != LEASE_OK)
 		return false;
 	struct lease_holders *several = op->answer.several; /* taken */
@@ -175,7 +175,7 @@ bool lease_force_release(struct lease_op *op)
 	force->several = several;
 	bool any = gather(force), spared = spare_other_fences(force, op->request.fence);
 	if (force->count > 0) {
-		op->rest = &force->op;
+		op->follow_up = &force->op;
 		release(force);
 		return true;
 	}

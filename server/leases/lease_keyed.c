@@ -60,8 +60,8 @@ static void acquire(struct lease_keyed *keyed, uint64_t now_us)
 	keyed->tries++;
 	keyed->looked = 0;
 	keyed->inner = lease_op_submit(keyed->op->leases, &request, on_acquired, keyed);
-	keyed->inner->keyed = keyed;
-	keyed->inner->watch = look;
+	keyed->inner->key.keyed = keyed;
+	keyed->inner->key.after_event = look;
 }
 
 static void extend(struct lease_keyed *keyed, const char token[LEASE_TOKEN_LEN], uint64_t fence)
@@ -96,12 +96,12 @@ static void stop_taker(struct lease_keyed *keyed)
 static void finish(struct lease_keyed *keyed, const struct lease_answer *answer)
 {
 	struct lease_op *op = keyed->op;
-	assert(!keyed->inner && op->keyed == keyed);
+	assert(!keyed->inner && op->key.keyed == keyed);
 	stop_taker(keyed);
 	lease_answer_set(&op->answer, answer);
 	op->answer.waited_ms = (uint32_t)((clock_now_us() - op->began_us) / 1000);
-	op->keyed = NULL;
-	op->watch = NULL;
+	op->key.keyed = NULL;
+	op->key.after_event = NULL;
 	free(keyed);
 	lease_op_enter(op, LEASE_OP_ANSWERED); /* its parts have been counted */
 	TAILQ_REMOVE(&op->leases->ops[LEASE_OP_ANSWERED], op, entry);
@@ -125,7 +125,7 @@ static bool try_again(struct lease_keyed *keyed)
 
 static bool is_own(const struct lease_op *op, unsigned master)
 {
-	bool is_late = op->late_of == op->attempt && redlock_has(op->late, master);
+	bool is_late = op->key.late_of == op->attempt.number && redlock_has(op->key.late, master);
 	return (is_late || lease_op_voted(op, master, REDLOCK_VOTE_HELD)) && op->seen[master].holder.known &&
 	       op->seen[master].holder.key == op->request.key;
 }
@@ -162,8 +162,8 @@ static void on_acquired(void *arg, const struct lease_answer *answer)
 	const struct lease_sight *own = refused ? find_lease(acquired) : NULL;
 	bool is_in_the_way = refused && is_any_own(acquired);
 	keyed->inner = NULL;
-	acquired->keyed = NULL;
-	acquired->watch = NULL;
+	acquired->key.keyed = NULL;
+	acquired->key.after_event = NULL;
 	keyed->again = own;
 	if (own)
 		extend(keyed, own->token, own->holder.fence);
@@ -197,8 +197,8 @@ static void stop(struct lease_keyed *keyed)
 	keyed->inner = NULL;
 	if (!inner)
 		return;
-	inner->keyed = NULL;
-	inner->watch = NULL;
+	inner->key.keyed = NULL;
+	inner->key.after_event = NULL;
 	lease_op_cancel(inner);
 }
 
@@ -222,7 +222,7 @@ static void on_taken(void *arg, const struct lease_answer *answer)
 	uint64_t arrival = lease_place_arrival(taker);
 	(void)answer;
 	keyed->taker = NULL;
-	if (arrival == 0 || !keyed->inner || !keyed->inner->queued) {
+	if (arrival == 0 || !keyed->inner || !keyed->inner->wait.entries) {
 		give_up_place(taker);
 		return;
 	}
@@ -234,14 +234,14 @@ static void on_taken(void *arg, const struct lease_answer *answer)
 /* True for the caller's operation, which consists of others. */
 static bool is_whole(const struct lease_op *op)
 {
-	return op->keyed && op->keyed->op == op;
+	return op->key.keyed && op->key.keyed->op == op;
 }
 
 /* The pause of the caller's operation is over. */
 static bool go_on(struct lease_op *op, uint64_t now_us)
 {
-	assert(is_whole(op) && !op->keyed->inner);
-	acquire(op->keyed, now_us);
+	assert(is_whole(op) && !op->key.keyed->inner);
+	acquire(op->key.keyed, now_us);
 	return true;
 }
 
@@ -254,8 +254,8 @@ struct lease_op *lease_submit(struct leases *leases, const struct lease_request 
 		return lease_op_submit(leases, request, done, arg);
 	assert(request->operation == LEASE_ACQUIRE);
 	struct lease_op *op = lease_op_begin(leases, request, done, arg);
-	struct lease_keyed *keyed = op->keyed = memory_zeroed(1, sizeof *keyed);
-	op->watch = go_on;
+	struct lease_keyed *keyed = op->key.keyed = memory_zeroed(1, sizeof *keyed);
+	op->key.after_event = go_on;
 	keyed->op = op;
 	keyed->random = random_number();
 	acquire(keyed, op->began_us);
@@ -264,7 +264,7 @@ struct lease_op *lease_submit(struct leases *leases, const struct lease_request 
 
 void lease_cancel(struct lease_op *op)
 {
-	if (op->share) {
+	if (op->share.inspection) {
 		lease_share_cancel(op);
 		return;
 	}
@@ -274,17 +274,17 @@ void lease_cancel(struct lease_op *op)
 	}
 	(void)lease_op_forget_caller(op);
 	transport_timer_stop(op->timer);
-	stop(op->keyed);
-	stop_taker(op->keyed);
-	free(op->keyed);
-	op->keyed = NULL;
+	stop(op->key.keyed);
+	stop_taker(op->key.keyed);
+	free(op->key.keyed);
+	op->key.keyed = NULL;
 	lease_op_linger(op);
 }
 
 /* True if the acquisition is a waiter whose lock is held by a lease of its own key. */
 static bool look(struct lease_op *op, uint64_t now_us)
 {
-	struct lease_keyed *keyed = op->keyed;
+	struct lease_keyed *keyed = op->key.keyed;
 	const struct lease_sight *own = op->core.state == REDLOCK_WAITING ? find_lease(op) : NULL;
 	if (own) {
 		const struct lease_sight lease = *own;
@@ -302,9 +302,9 @@ static bool look(struct lease_op *op, uint64_t now_us)
 		ask_for_place(keyed);
 	if (op->core.state != REDLOCK_WAITING || op->core.paused)
 		return false;
-	if (keyed->looked != op->attempt)
+	if (keyed->looked != op->attempt.number)
 		keyed->look_us = now_us + after_us;
-	keyed->looked = op->attempt;
+	keyed->looked = op->attempt.number;
 	uint64_t look_us = keyed->look_us > now_us ? keyed->look_us : now_us;
 	if (op->core.deadline_us > look_us) /* also if another event has moved it; not again for what this one does */
 		lease_op_dispatch_first(op, now_us, look_us - now_us);

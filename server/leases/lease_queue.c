@@ -89,8 +89,8 @@ static bool is_behind(const struct lease_queue_entry *waiter)
 bool lease_queue_is_behind(const struct lease_op *op)
 {
 	size_t count = lease_request_count(&op->request);
-	for (size_t i = 0; op->queued && i < count; i++)
-		if (is_behind(&op->queued[i]))
+	for (size_t i = 0; op->wait.entries && i < count; i++)
+		if (is_behind(&op->wait.entries[i]))
 			return true;
 	return false;
 }
@@ -133,14 +133,14 @@ size_t lease_queue_list(const struct leases *leases, const struct masters_notifi
 
 bool lease_queue_has(const struct lease_waiter *waiter)
 {
-	return waiter->op->queued && waiter->op->core.arrival == waiter->arrival;
+	return waiter->op->wait.entries && waiter->op->core.arrival == waiter->arrival;
 }
 
 void lease_queue_visit_passed(const struct lease_op *op, void (*visit)(struct lease_op *passed))
 {
 	size_t count = lease_request_count(&op->request);
 	for (size_t i = 0; i < count; i++)
-		for (struct lease_queue_entry *next = TAILQ_NEXT(&op->queued[i], entry); next;
+		for (struct lease_queue_entry *next = TAILQ_NEXT(&op->wait.entries[i], entry); next;
 		     next = TAILQ_NEXT(next, entry))
 			if (next->op->core.state != REDLOCK_IDLE && !next->op->core.follows && is_behind(next))
 				visit(next->op);
@@ -149,11 +149,11 @@ void lease_queue_visit_passed(const struct lease_op *op, void (*visit)(struct le
 void lease_queues_visit_first(const struct leases *leases, void (*visit)(struct lease_op *first))
 {
 	for (struct lease_op *op = TAILQ_FIRST(&leases->queues.by_age), *next; op; op = next) {
-		next = TAILQ_NEXT(op, age_entry);
-		if (op->missed_notifications == leases->missed_notifications || lease_queue_is_behind(op))
+		next = TAILQ_NEXT(op, wait.age_entry);
+		if (op->wait.missed_notifications == leases->missed_notifications || lease_queue_is_behind(op))
 			continue;
 		visit(op);
-		if (next && !next->queued) /* the visit may end any number of waits */
+		if (next && !next->wait.entries) /* the visit may end any number of waits */
 			next = TAILQ_FIRST(&leases->queues.by_age);
 	}
 }
@@ -214,17 +214,17 @@ void lease_queue_enter(struct lease_op *op)
 	const struct lease_op *newest = TAILQ_LAST(&leases->queues.by_age, lease_ops);
 	const char *at = op->request.resource, *end = at + op->request.resource_len, *name;
 	size_t len, count = lease_request_count(&op->request);
-	assert(!op->queued && (!newest || newest->began_us <= op->began_us));
-	op->queued = count == 1 ? &op->alone : memory_zeroed(count, sizeof *op->queued);
-	for (struct lease_queue_entry *waiter = op->queued; text_line(&at, end, &name, &len); waiter++) {
+	assert(!op->wait.entries && (!newest || newest->began_us <= op->began_us));
+	op->wait.entries = count == 1 ? &op->wait.alone : memory_zeroed(count, sizeof *op->wait.entries);
+	for (struct lease_queue_entry *waiter = op->wait.entries; text_line(&at, end, &name, &len); waiter++) {
 		struct lease_queue *queue = queue_find(leases, name, len);
 		waiter->op = op;
 		waiter->queue = queue ? queue : queue_new(&leases->queues, name, len);
 		waiter->queue->count++;
 		insert(waiter);
 	}
-	op->missed_notifications = leases->missed_notifications;
-	TAILQ_INSERT_TAIL(&leases->queues.by_age, op, age_entry);
+	op->wait.missed_notifications = leases->missed_notifications;
+	TAILQ_INSERT_TAIL(&leases->queues.by_age, op, wait.age_entry);
 	count_waiter(leases, true);
 }
 
@@ -236,10 +236,10 @@ static void note_wait(const struct lease_op *op, const struct redlock_result *re
 								       : METRICS_WAIT_TIMEOUT;
 	if (result->tries <= 1 && (how == METRICS_WAIT_GRANTED || result->outcome == REDLOCK_NO_QUORUM))
 		return; /* decided by the first attempt: it did not wait */
-	assert(now_us >= op->began_us && now_us >= op->notified_us);
+	assert(now_us >= op->began_us && now_us >= op->wait.notified_us);
 	histogram_observe(&metrics->wait[how], now_us - op->began_us);
-	if (how == METRICS_WAIT_GRANTED && op->notified_us != 0)
-		histogram_observe(&metrics->handover, now_us - op->notified_us);
+	if (how == METRICS_WAIT_GRANTED && op->wait.notified_us != 0)
+		histogram_observe(&metrics->handover, now_us - op->wait.notified_us);
 }
 
 static bool is_about_the_same(const struct lease_request *one, const struct lease_request *other)
@@ -255,7 +255,7 @@ static uint64_t remaining_us(const struct lease_op *op, const struct lease_op *n
 			     const struct redlock_result *result, uint64_t now_us)
 {
 	uint64_t free_us = op->core.free_us;
-	if (next->missed_notifications != op->leases->missed_notifications)
+	if (next->wait.missed_notifications != op->leases->missed_notifications)
 		return 0;
 	/* another slot may be free before the one that was just given */
 	bool slots = op->request.mode == LEASE_SLOT && next->request.mode == LEASE_SLOT;
@@ -275,10 +275,10 @@ static void note_first(struct lease_op *op, const struct lease_queue_entry *next
 {
 	struct lease_op *first = next->op;
 	uint64_t within_us = remaining_us(op, first, result, now_us);
-	first->first_us = first->may_be_first ? MIN(first->first_us, within_us) : within_us;
-	if (!first->may_be_first)
-		TAILQ_INSERT_TAIL(&op->leases->queues.first, first, first_entry);
-	first->may_be_first = true;
+	first->wait.first_us = first->wait.may_be_first ? MIN(first->wait.first_us, within_us) : within_us;
+	if (!first->wait.may_be_first)
+		TAILQ_INSERT_TAIL(&op->leases->queues.first, first, wait.first_entry);
+	first->wait.may_be_first = true;
 }
 
 /* Tells those that were behind it and are the first now. */
@@ -292,7 +292,7 @@ static void leave(struct lease_queue_entry *waiter, const struct redlock_result 
 		next = TAILQ_NEXT(next, entry);
 	TAILQ_REMOVE(&queue->waiters, waiter, entry);
 	if (result->outcome == REDLOCK_OK && waiter->op->request.mode == LEASE_EXCLUSIVE)
-		queue->holder = lease_value_token_id(waiter->op->token);
+		queue->holder = lease_value_token_id(waiter->op->attempt.token);
 	for (; next && !is_behind(next); next = TAILQ_NEXT(next, entry))
 		note_first(waiter->op, next, result, now_us);
 	if (--queue->count == 0) {
@@ -305,22 +305,22 @@ static void leave(struct lease_queue_entry *waiter, const struct redlock_result 
 
 static void forget_first(struct lease_op *op)
 {
-	if (op->may_be_first)
-		TAILQ_REMOVE(&op->leases->queues.first, op, first_entry);
-	op->may_be_first = false;
+	if (op->wait.may_be_first)
+		TAILQ_REMOVE(&op->leases->queues.first, op, wait.first_entry);
+	op->wait.may_be_first = false;
 }
 
 void lease_queue_exit(struct lease_op *op, const struct redlock_result *result, uint64_t now_us)
 {
 	size_t count = lease_request_count(&op->request);
 	note_wait(op, result, now_us);
-	TAILQ_REMOVE(&op->leases->queues.by_age, op, age_entry);
+	TAILQ_REMOVE(&op->leases->queues.by_age, op, wait.age_entry);
 	forget_first(op);
 	for (size_t i = 0; i < count; i++)
-		leave(&op->queued[i], result, now_us);
-	if (op->queued != &op->alone)
-		free(op->queued);
-	op->queued = NULL;
+		leave(&op->wait.entries[i], result, now_us);
+	if (op->wait.entries != &op->wait.alone)
+		free(op->wait.entries);
+	op->wait.entries = NULL;
 	count_waiter(op->leases, false);
 }
 

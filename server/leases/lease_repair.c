@@ -13,7 +13,7 @@ static const struct lease_sight *find_lease(const struct lease_op *op)
 	for (unsigned i = 0; i < op->core.params.masters; i++) {
 		const struct lease_sight *sight = &op->seen[i];
 		if (lease_op_voted(op, i, REDLOCK_VOTE_GRANTED) && sight->holder.known &&
-		    sight->id == lease_value_token_id(op->token))
+		    sight->id == lease_value_token_id(op->attempt.token))
 			return sight;
 	}
 	return NULL;

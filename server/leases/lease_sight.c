@@ -28,7 +28,7 @@ void lease_sight_note(struct lease_op *op, const struct lease_ref *ref, const st
 {
 	struct lease_sight *sight = &op->seen[ref->master];
 	if (reply->vote == REDLOCK_VOTE_HELD || reply->vote == REDLOCK_VOTE_QUEUED)
-		op->which = sight->which = reply->which;
+		op->replies.blocking_index = sight->which = reply->which;
 	if (reply->vote == REDLOCK_VOTE_GONE && ref->command.script == REDLOCK_SCRIPT_EXTEND)
 		note_buckets(sight, reply);
 	bool has_value = reply->vote == REDLOCK_VOTE_HELD ||
@@ -46,7 +46,7 @@ void lease_sight_note(struct lease_op *op, const struct lease_ref *ref, const st
 	lease_several_free(sight->several);
 	sight->several = lease_several_read(reply);
 	event->wait_for_all = sight->several && sight->several->count > sight->several->listed;
-	event->elsewhere = op->taken && lease_mode_note_taken(op, reply->taken, reply->taken_len);
+	event->elsewhere = op->slot.taken && lease_mode_note_taken(op, reply->taken, reply->taken_len);
 	event->holder = sight->id;
 	event->fence = sight->holder.fence;
 	event->other_library = !sight->holder.known;
@@ -56,11 +56,11 @@ void lease_sight_note_hold_time(struct lease_op *op, const struct lease_ref *ref
 {
 	uint64_t bound_ms = op->leases->options->max_hold_ms, now_ms = reply->time_us / 1000;
 	if (op->request.operation != LEASE_RELEASE || ref->command.script != REDLOCK_SCRIPT_RELEASE ||
-	    reply->vote != REDLOCK_VOTE_GRANTED || op->hold_time_noted || lease_place_is_asked_for(op))
+	    reply->vote != REDLOCK_VOTE_GRANTED || op->replies.hold_time_observed || lease_place_is_asked_for(op))
 		return;
 	uint64_t until_ms = lease_value_hold_until_ms(reply->value, reply->value_len);
 	if (until_ms < bound_ms || bound_ms == 0 || now_ms < until_ms - bound_ms)
 		return;
-	op->hold_time_noted = true;
+	op->replies.hold_time_observed = true;
 	histogram_observe(&op->leases->metrics->held, (now_ms - (until_ms - bound_ms)) * 1000);
 }

@@ -26,10 +26,10 @@ static void try_behind(struct lease_op *next, uint64_t now_us)
 {
 	struct redlock_event timer = {
 		.kind = REDLOCK_TIMER, .now_us = now_us, .fence = lease_fence_guess(next->leases)};
-	if (next->notified_us == 0)
-		next->notified_us = now_us;
+	if (next->wait.notified_us == 0)
+		next->wait.notified_us = now_us;
 	lease_op_dispatch_first(next, now_us, 0);
-	if (next->queued && next->core.state == REDLOCK_WAITING)
+	if (next->wait.entries && next->core.state == REDLOCK_WAITING)
 		lease_op_dispatch(next, &timer);
 }
 
@@ -46,7 +46,7 @@ static void start(struct lease_op *op, uint64_t now_us)
 	if (op->request.operation == LEASE_RELEASE && !lease_place_is_asked_for(op))
 		next = lease_queue_next(leases, &op->request, now_us);
 	lease_op_dispatch(op, &start);
-	if (next && next->queued)
+	if (next && next->wait.entries)
 		try_behind(next, now_us);
 	/* a burst must not keep its first commands until its last request is read */
 	if (++leases->unflushed >= FLUSH_EVERY)
@@ -118,7 +118,7 @@ struct lease_op *lease_op_submit(struct leases *leases, const struct lease_reque
 		op->core.params.wait_us = 0; /* it does not wait at all if too many do */
 	if (op->core.params.wait_us > 0)
 		lease_queue_enter(op);
-	if (op->queued && request->arrival > 0)
+	if (op->wait.entries && request->arrival > 0)
 		lease_queue_visit_passed(op, note_behind);
 	if (first_held_back(leases) || !may_start(leases))
 		hold_back(op);
@@ -143,11 +143,11 @@ void lease_release_abandoned(struct leases *leases, const struct lease_request *
 
 void lease_op_cancel(struct lease_op *op)
 {
-	assert(op->done);
+	assert(op->caller.done);
 	(void)lease_op_forget_caller(op);
-	if (op->rest) { /* releases are carried out all the same */
-		*op->rest = NULL;
-		op->rest = NULL;
+	if (op->follow_up) { /* releases are carried out all the same */
+		*op->follow_up = NULL;
+		op->follow_up = NULL;
 		lease_op_linger(op);
 		return;
 	}

@@ -37,8 +37,8 @@ static void notify_waiter(struct lease_op *op, const struct masters_notification
 				      .now_us = clock_now_us(),
 				      .master = notification->master,
 				      .fence = lease_fence_guess(op->leases)};
-	if (op->notified_us == 0)
-		op->notified_us = event.now_us;
+	if (op->wait.notified_us == 0)
+		op->wait.notified_us = event.now_us;
 	lease_mode_note_free(op, notification);
 	lease_op_dispatch(op, &event);
 }
@@ -185,7 +185,7 @@ bool leases_dispatch(struct leases *leases)
 	while ((op = TAILQ_FIRST(&leases->ops[LEASE_OP_ANSWERED]))) {
 		lease_done_fn *done = lease_op_forget_caller(op);
 		if (done)
-			done(op->arg, &op->answer);
+			done(op->caller.arg, &op->answer);
 		lease_op_linger(op);
 	}
 	metrics_set(&leases->metrics->in_flight, leases->waiting);
@@ -199,11 +199,11 @@ static void drain_waiters(struct leases *leases)
 	while ((op = TAILQ_LAST(&leases->queues.by_age, lease_ops))) {
 		uint64_t now_us = clock_now_us();
 		struct redlock_event cancel = {.kind = REDLOCK_CANCEL, .now_us = now_us};
-		op->drained = true;
+		op->wait.drained = true;
 		lease_op_reject_draining(op, now_us);
 		lease_op_dispatch(op, &cancel);
-		op->answer.place_kept = op->place_kept;
-		assert(!op->queued && op->state == LEASE_OP_ANSWERED);
+		op->answer.place_kept = op->wait.place_kept;
+		assert(!op->wait.entries && op->state == LEASE_OP_ANSWERED);
 	}
 }
 

@@ -195,7 +195,7 @@ static void make_op(enum lease_operation operation)
 	op->core.params.masters = 3;
 	op->core.params.drift_us = 302000 + LEASE_ROUNDING_US;
 	op->began_us = 1000000;
-	memcpy(op->token, TOKEN, LEASE_TOKEN_LEN);
+	memcpy(op->attempt.token, TOKEN, LEASE_TOKEN_LEN);
 }
 
 /* Validity is rounded down; drift and waits are rounded up. */

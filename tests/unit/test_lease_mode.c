@@ -155,15 +155,15 @@ START_TEST(the_next_attempt_asks_for_a_slot_that_is_free)
 	request.resource_len = 1;
 	*one = (struct asked){.answered = false};
 	one->op = lease_submit(leases, &request, on_done, one);
-	unsigned asked_for = one->op->slot, free_one = (asked_for + 2) % 4;
+	unsigned asked_for = one->op->slot.index, free_one = (asked_for + 2) % 4;
 	ck_assert_uint_lt(asked_for, 4);
 	digits[free_one] = '0';
 	const struct master_reply refusal = taken(digits);
 	answer_acquires(&refusal);
-	while (one->op->attempt == 1)
+	while (one->op->attempt.number == 1)
 		uv_run(&loop, UV_RUN_ONCE); /* its timer is due */
 	ck_assert(tries(one));
-	ck_assert_uint_eq(one->op->slot, free_one);
+	ck_assert_uint_eq(one->op->slot.index, free_one);
 	answer_acquires(&granted);
 	ck_assert_int_eq(one->answer.status, LEASE_OK);
 	ck_assert_uint_eq(one->answer.slot, free_one);
@@ -205,7 +205,7 @@ START_TEST(a_notification_names_the_slot_to_ask_for)
 	uint16_t slot = (uint16_t)(_i % 4);
 	notify_free(one, slot);
 	ck_assert(tries(one));
-	ck_assert_uint_eq(one->op->slot, slot);
+	ck_assert_uint_eq(one->op->slot.index, slot);
 	answer_acquires(&granted);
 	ck_assert_uint_eq(one->answer.slot, slot);
 }
@@ -217,7 +217,7 @@ START_TEST(a_slot_above_those_that_are_wanted_is_not_asked_for)
 	struct asked *one = wait_in("a", LEASE_SLOT, &full);
 	notify_free(one, 4);
 	ck_assert(tries(one));
-	ck_assert_uint_lt(one->op->slot, 4);
+	ck_assert_uint_lt(one->op->slot.index, 4);
 }
 END_TEST
 
