@@ -55,7 +55,7 @@ static bool has_files(void)
 	return enough;
 }
 
-static int run(struct arguments *arguments)
+static int dispatch_command(struct arguments *arguments)
 {
 	char message[CREDENTIALS_MESSAGE_MAX];
 	assert(arguments->command < COMMAND_HELP);
@@ -96,7 +96,7 @@ int main(int argc, char **argv)
 		return EXIT_STATUS_USAGE;
 	}
 	if (arguments.command != COMMAND_HELP && arguments.command != COMMAND_VERSION)
-		return run(&arguments);
+		return dispatch_command(&arguments);
 	if (arguments.command == COMMAND_HELP)
 		arguments_print_help(&arguments, stdout);
 	else

@@ -275,7 +275,7 @@ static void connection_end(struct connection *connection, enum connection_phase 
 	connection_look_again(connection);
 }
 
-static void check_list(struct api *api, enum connection_phase phase, enum http_counter timeout, uint64_t now_us)
+static void end_overdue(struct api *api, enum connection_phase phase, enum http_counter timeout, uint64_t now_us)
 {
 	struct connection *connection;
 	while ((connection = TAILQ_FIRST(&api->lists[phase])) != NULL && connection->deadline_us <= now_us) {
@@ -286,9 +286,9 @@ static void check_list(struct api *api, enum connection_phase phase, enum http_c
 
 void connection_check_deadlines(struct api *api, uint64_t now_us)
 {
-	check_list(api, CONNECTION_RECEIVING, HTTP_TIMEOUT_REQUEST, now_us);
-	check_list(api, CONNECTION_ANSWERING, HTTP_TIMEOUT_ANSWER, now_us);
-	check_list(api, CONNECTION_IDLE, HTTP_TIMEOUT_IDLE, now_us);
+	end_overdue(api, CONNECTION_RECEIVING, HTTP_TIMEOUT_REQUEST, now_us);
+	end_overdue(api, CONNECTION_ANSWERING, HTTP_TIMEOUT_ANSWER, now_us);
+	end_overdue(api, CONNECTION_IDLE, HTTP_TIMEOUT_IDLE, now_us);
 }
 
 void connection_end_idle(struct api *api)

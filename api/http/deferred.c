@@ -92,7 +92,8 @@ static bool deferred_is_ready(struct deferred *deferred, bool ended)
 	return true;
 }
 
-static void check_list(struct api *api, struct deferred_list *list, enum http_counter timeout, uint64_t now_us)
+static void deferred_end_overdue(struct api *api, struct deferred_list *list, enum http_counter timeout,
+				 uint64_t now_us)
 {
 	struct deferred *deferred;
 	while ((deferred = TAILQ_FIRST(list)) != NULL && deferred->arrival.until_us <= now_us) {
@@ -110,8 +111,8 @@ void deferred_check(struct api *api, uint64_t now_us, deferred_start_fn *start)
 		if (deferred_is_ready(events[i].data.ptr, ended))
 			deferred_start(api, events[i].data.ptr, start);
 	}
-	check_list(api, &api->silent, HTTP_TIMEOUT_REQUEST, now_us);
-	check_list(api, &api->resting, HTTP_TIMEOUT_IDLE, now_us);
+	deferred_end_overdue(api, &api->silent, HTTP_TIMEOUT_REQUEST, now_us);
+	deferred_end_overdue(api, &api->resting, HTTP_TIMEOUT_IDLE, now_us);
 }
 
 uint64_t deferred_next_deadline_us(const struct api *api)

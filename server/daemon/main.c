@@ -57,7 +57,7 @@ static void guard_memory(void)
 	assert(!failed);
 }
 
-static void complain(const char *message)
+static void print_error(const char *message)
 {
 	log_flush();
 	fprintf(stderr, "redlockd: %s\n", message);
@@ -355,14 +355,14 @@ static int check(struct program *program)
 	if (status == EXIT_SUCCESS)
 		show_check(&program->options, &program->reload);
 	else
-		complain(message);
+		print_error(message);
 	reload_fini(&program->reload);
 	transport_tls_unload();
 	log_fini();
 	return status == EXIT_SUCCESS ? EXIT_SUCCESS : EXIT_MISCONFIGURED;
 }
 
-static int run(struct program *program)
+static int run_daemon(struct program *program)
 {
 	char message[MESSAGE_MAX];
 	sigset_t waited;
@@ -373,11 +373,11 @@ static int run(struct program *program)
 	program->hangups_ignored = ignores_hangups();
 	int status = read_all(program, true, message, sizeof message);
 	if (status != EXIT_SUCCESS) {
-		complain(message);
+		print_error(message);
 		return status;
 	}
 	if (options->dev && !dev_masters_start(&program->dev, options->dev, options, message, sizeof message)) {
-		complain(message);
+		print_error(message);
 		return EXIT_FAILURE;
 	}
 	set_up_signals(&waited);
@@ -397,7 +397,7 @@ static int run(struct program *program)
 		log_num("status", status);
 		log_end();
 	} else {
-		complain(message);
+		print_error(message);
 	}
 	log_fini();
 	return status;
@@ -418,10 +418,10 @@ int main(int argc, char *argv[])
 		return EXIT_SUCCESS;
 	}
 	if (!config_load(argc, argv, environ, &program.options, &action, message, sizeof message)) {
-		complain(message);
+		print_error(message);
 		return EXIT_MISCONFIGURED;
 	}
 	if (action == CONFIG_SHOWN)
 		return EXIT_SUCCESS;
-	return action == CONFIG_CHECK ? check(&program) : run(&program);
+	return action == CONFIG_CHECK ? check(&program) : run_daemon(&program);
 }

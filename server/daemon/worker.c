@@ -84,13 +84,13 @@ static void set_state(struct worker *worker, enum state state)
 
 /* ---- accepting ---- */
 
-static void on_connection(uv_poll_t *poll, int status, int events);
+static void on_listener_ready(uv_poll_t *poll, int status, int events);
 
 static void poll_listeners(struct worker *worker, bool on)
 {
 	for (size_t i = 0; i < worker->options->listen_count; i++)
 		if (on)
-			uv_poll_start(&worker->listener_polls[i], UV_READABLE, on_connection);
+			uv_poll_start(&worker->listener_polls[i], UV_READABLE, on_listener_ready);
 		else
 			uv_poll_stop(&worker->listener_polls[i]);
 }
@@ -110,7 +110,7 @@ static void pause_accepting(struct worker *worker, int error)
 	uv_timer_start(&worker->accept_timer, on_accept_timer, ACCEPT_PAUSE_MS, 0);
 }
 
-static void on_connection(uv_poll_t *poll, int status, int events)
+static void on_listener_ready(uv_poll_t *poll, int status, int events)
 {
 	struct worker *worker = poll->data;
 	size_t index = (size_t)(poll - worker->listener_polls);
@@ -434,7 +434,7 @@ static void init_handles(struct worker *worker)
 	uv_timer_start(&worker->settle_timer, on_settle_timer, SETTLE_MS, 0);
 }
 
-static void *run(void *arg)
+static void *run_worker(void *arg)
 {
 	struct worker *worker = arg;
 	make_parts(worker);
@@ -465,7 +465,7 @@ struct worker *worker_start(size_t index, const struct options *options, const i
 		fail_start(-error);
 	uv_async_init(&worker->loop, &worker->wake, on_wake);
 	worker->wake.data = worker;
-	error = pthread_create(&worker->thread, NULL, run, worker);
+	error = pthread_create(&worker->thread, NULL, run_worker, worker);
 	if (error != 0)
 		fail_start(error);
 	return worker;

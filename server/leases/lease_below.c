@@ -28,7 +28,7 @@ static void forget(struct leases *leases, struct lease_below_entry *entry)
 	metrics_set(&leases->metrics->leases_below_full, --below->count);
 }
 
-static struct lease_below_entry *find(struct leases *leases, uint64_t id)
+static struct lease_below_entry *find_below(struct leases *leases, uint64_t id)
 {
 	const struct lease_below_entry key = {.id = id};
 	struct lease_below_entry *const *found = tfind(&key, &leases->below.by_id, compare);
@@ -39,7 +39,7 @@ static void remember(struct leases *leases, const struct lease_op *op)
 {
 	struct lease_below *below = &leases->below;
 	uint64_t id = lease_value_token_id(op->attempt.token);
-	struct lease_below_entry *entry = find(leases, id);
+	struct lease_below_entry *entry = find_below(leases, id);
 	/* redlockd's own may end long after it was sent: the holder has released the lease since, or extended it on
 	 * every master */
 	if (!entry && op->request.unasked)
@@ -91,7 +91,7 @@ void lease_below_note(const struct lease_op *op)
 	}
 	if (leases->below.count == 0 || !(extends || op->request.operation == LEASE_RELEASE) || !ends(op))
 		return;
-	struct lease_below_entry *entry = find(leases, lease_value_token_id(op->attempt.token));
+	struct lease_below_entry *entry = find_below(leases, lease_value_token_id(op->attempt.token));
 	if (entry)
 		forget(leases, entry);
 }

@@ -140,7 +140,7 @@ static void give_answer(struct lease_details *details)
 	details->awaited--;
 }
 
-static void start(struct lease_details *details);
+static void start_reads(struct lease_details *details);
 
 /* Starts those of the queue whose turn it is. */
 static void start_next(struct leases *leases)
@@ -152,7 +152,7 @@ static void start_next(struct leases *leases)
 	reads->starts = true;
 	while ((next = TAILQ_FIRST(&reads->queue)) && reads->under_way < AT_ONCE) {
 		TAILQ_REMOVE(&reads->queue, next, entry);
-		start(next);
+		start_reads(next);
 	}
 	reads->starts = false;
 }
@@ -268,7 +268,7 @@ static void read_tokens(struct lease_details *details, uint8_t master)
 		details->silent |= (uint16_t)(1U << master);
 }
 
-static void start(struct lease_details *details)
+static void start_reads(struct lease_details *details)
 {
 	struct lease_holders *several = details->several;
 	details->has_turn = true;
@@ -309,7 +309,7 @@ bool lease_details_complete(struct lease_op *op)
 	details->needed = redlock_majority((uint8_t)masters);
 	details->began_us = clock_now_us();
 	if (details->leases->reads.under_way < AT_ONCE)
-		start(details);
+		start_reads(details);
 	else
 		TAILQ_INSERT_TAIL(&details->leases->reads.queue, details, entry);
 	return true;

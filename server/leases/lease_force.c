@@ -34,7 +34,7 @@ struct lease_force {
 
 /* ---- the releases ---- */
 
-static void finish(struct lease_force *force)
+static void finish_force(struct lease_force *force)
 {
 	struct lease_op *op = force->op;
 	uint64_t now_us = clock_now_us();
@@ -68,10 +68,10 @@ static void on_released(void *arg, const struct lease_answer *answer)
 		lease_answer_set(&force->answer, &ours);
 	}
 	if (--force->awaited == 0)
-		finish(force);
+		finish_force(force);
 }
 
-static void release(struct lease_force *force)
+static void release_targets(struct lease_force *force)
 {
 	struct lease_request request = force->op->request;
 	assert(force->count > 0);
@@ -146,7 +146,7 @@ static bool spare_other_fences(struct lease_force *force, uint64_t fence)
 
 /* The targets are the tokens that the inspection saw and that may be a lease. Returns false where none of redlockd's
  * was seen at all. */
-static bool gather(struct lease_force *force)
+static bool gather_targets(struct lease_force *force)
 {
 	bool any = force->several != NULL;
 	for (uint32_t i = 0; any && i < force->several->listed; i++)
@@ -173,10 +173,10 @@ bool lease_force_release(struct lease_op *op)
 	struct lease_force *force = memory_zeroed(1, sizeof *force + targets * sizeof *force->targets);
 	force->op = op;
 	force->several = several;
-	bool any = gather(force), spared = spare_other_fences(force, op->request.fence);
+	bool any = gather_targets(force), spared = spare_other_fences(force, op->request.fence);
 	if (force->count > 0) {
 		op->follow_up = &force->op;
-		release(force);
+		release_targets(force);
 		return true;
 	}
 	struct lease_holder holder = spared ? force->targets[0].holder : (struct lease_holder){.known = false};

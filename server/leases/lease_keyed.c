@@ -43,7 +43,7 @@ struct lease_keyed {
 };
 
 static void on_acquired(void *arg, const struct lease_answer *answer);
-static void on_extended(void *arg, const struct lease_answer *answer);
+static void on_own_extended(void *arg, const struct lease_answer *answer);
 static void on_taken(void *arg, const struct lease_answer *answer);
 static bool look(struct lease_op *op, uint64_t now_us);
 
@@ -73,7 +73,7 @@ static void extend(struct lease_keyed *keyed, const char token[LEASE_TOKEN_LEN],
 	request.operation = LEASE_EXTEND;
 	request.fence = keyed->fence = fence;
 	request.wait_ms = 0;
-	keyed->inner = lease_op_submit(keyed->op->leases, &request, on_extended, keyed);
+	keyed->inner = lease_op_submit(keyed->op->leases, &request, on_own_extended, keyed);
 }
 
 static void ask_for_place(struct lease_keyed *keyed)
@@ -93,7 +93,7 @@ static void stop_taker(struct lease_keyed *keyed)
 		lease_op_cancel(taker);
 }
 
-static void finish(struct lease_keyed *keyed, const struct lease_answer *answer)
+static void finish_keyed(struct lease_keyed *keyed, const struct lease_answer *answer)
 {
 	struct lease_op *op = keyed->op;
 	assert(!keyed->inner && op->key.keyed == keyed);
@@ -131,7 +131,7 @@ static bool is_own(const struct lease_op *op, unsigned master)
 }
 
 /* The lease of this key that a majority has and that is noted somewhere: one master's sight of it, or NULL. */
-static const struct lease_sight *find_lease(const struct lease_op *op)
+static const struct lease_sight *find_own_lease(const struct lease_op *op)
 {
 	for (unsigned i = 0; i < op->core.params.masters; i++) {
 		unsigned votes = 0;
@@ -159,7 +159,7 @@ static void on_acquired(void *arg, const struct lease_answer *answer)
 	struct lease_op *acquired = keyed->inner;
 	bool refused = answer->status == LEASE_LOCKED || answer->status == LEASE_TOO_MANY ||
 		       answer->status == LEASE_SPLIT_VOTE;
-	const struct lease_sight *own = refused ? find_lease(acquired) : NULL;
+	const struct lease_sight *own = refused ? find_own_lease(acquired) : NULL;
 	bool is_in_the_way = refused && is_any_own(acquired);
 	keyed->inner = NULL;
 	acquired->key.keyed = NULL;
@@ -170,10 +170,10 @@ static void on_acquired(void *arg, const struct lease_answer *answer)
 	else if (answer->status == LEASE_OK)
 		extend(keyed, answer->token, answer->fence);
 	else if (!refused || keyed->op->request.wait_ms > 0 || !is_in_the_way || !try_again(keyed))
-		finish(keyed, answer);
+		finish_keyed(keyed, answer);
 }
 
-static void on_extended(void *arg, const struct lease_answer *answer)
+static void on_own_extended(void *arg, const struct lease_answer *answer)
 {
 	struct lease_keyed *keyed = arg;
 	struct lease_answer whole = *answer;
@@ -186,7 +186,7 @@ static void on_extended(void *arg, const struct lease_answer *answer)
 	whole.fence = keyed->fence;
 	whole.noted = answer->status == LEASE_OK;
 	whole.again = whole.noted && keyed->again;
-	finish(keyed, &whole);
+	finish_keyed(keyed, &whole);
 }
 
 /* ---- beginning, waiting, end ---- */
@@ -232,7 +232,7 @@ static void on_taken(void *arg, const struct lease_answer *answer)
 }
 
 /* True for the caller's operation, which consists of others. */
-static bool is_whole(const struct lease_op *op)
+static bool is_of_caller(const struct lease_op *op)
 {
 	return op->key.keyed && op->key.keyed->op == op;
 }
@@ -240,7 +240,7 @@ static bool is_whole(const struct lease_op *op)
 /* The pause of the caller's operation is over. */
 static bool go_on(struct lease_op *op, uint64_t now_us)
 {
-	assert(is_whole(op) && !op->key.keyed->inner);
+	assert(is_of_caller(op) && !op->key.keyed->inner);
 	acquire(op->key.keyed, now_us);
 	return true;
 }
@@ -268,7 +268,7 @@ void lease_cancel(struct lease_op *op)
 		lease_share_cancel(op);
 		return;
 	}
-	if (!is_whole(op)) {
+	if (!is_of_caller(op)) {
 		lease_op_cancel(op);
 		return;
 	}
@@ -285,7 +285,7 @@ void lease_cancel(struct lease_op *op)
 static bool look(struct lease_op *op, uint64_t now_us)
 {
 	struct lease_keyed *keyed = op->key.keyed;
-	const struct lease_sight *own = op->core.state == REDLOCK_WAITING ? find_lease(op) : NULL;
+	const struct lease_sight *own = op->core.state == REDLOCK_WAITING ? find_own_lease(op) : NULL;
 	if (own) {
 		const struct lease_sight lease = *own;
 		assert(keyed->inner == op);

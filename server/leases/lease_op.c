@@ -21,7 +21,7 @@ static_assert((int)LEASE_SLOT + 1 == (int)METRICS_MODES, "and by these");
 
 enum { ROUNDS_LATE_MAX = 50 }; /* of the loop, each of which reads some 300 answers of each master */
 
-static void on_timer(void *arg);
+static void on_op_timer(void *arg);
 static void on_reply(void *arg, const struct master_reply *reply);
 
 /* ---- operations and their memory ---- */
@@ -32,7 +32,7 @@ static struct lease_op *op_new(struct leases *leases)
 	if (op)
 		return op;
 	op = memory_zeroed(1, sizeof *op + masters_count(leases->masters) * sizeof *op->seen);
-	op->timer = transport_timer_new(leases->loop, on_timer, op);
+	op->timer = transport_timer_new(leases->loop, on_op_timer, op);
 	op->leases = leases;
 	STAILQ_INIT(&op->attempt.unsent);
 	op->all_next = leases->all;
@@ -351,7 +351,7 @@ static void op_step(struct lease_op *op, const struct redlock_event *event)
 		handle_result(op, &out.result, event->now_us);
 }
 
-static void arm_timer(struct lease_op *op, uint64_t now_us)
+static void arm_op_timer(struct lease_op *op, uint64_t now_us)
 {
 	uint64_t deadline_us = redlock_deadline_us(&op->core);
 	op->rounds_late = 0;
@@ -383,7 +383,7 @@ void lease_op_dispatch(struct lease_op *op, const struct redlock_event *event)
 	}
 	/* after TIMER also for the same deadline: the timer has fired */
 	if (redlock_deadline_us(&op->core) != before_us || event->kind == REDLOCK_TIMER)
-		arm_timer(op, event->now_us);
+		arm_op_timer(op, event->now_us);
 	if (is_busy(op) != was_busy)
 		op->leases->busy += was_busy ? (size_t)-1 : 1;
 	if (op->key.after_event && op->key.after_event(op, event->now_us))
@@ -414,7 +414,7 @@ static bool may_be_unread(const struct lease_op *op)
 	return unread;
 }
 
-static void on_timer(void *arg)
+static void on_op_timer(void *arg)
 {
 	struct lease_op *op = arg;
 	if (op->core.state == REDLOCK_IDLE) {
@@ -433,7 +433,7 @@ static void on_timer(void *arg)
 	for (size_t i = 0; silent && i < op->core.params.masters; i++)
 		masters_note_silence(op->leases->masters, i);
 	if (event.now_us < redlock_deadline_us(&op->core))
-		arm_timer(op, event.now_us); /* libuv's clock is a little ahead of ours */
+		arm_op_timer(op, event.now_us); /* libuv's clock is a little ahead of ours */
 	else
 		lease_op_dispatch(op, &event);
 }

@@ -75,7 +75,7 @@ static bool is_shared(const struct lease_queue_entry *waiter)
 }
 
 /* A shared waiter for one resource passes shared sets, which may wait for another resource. */
-static bool is_behind(const struct lease_queue_entry *waiter)
+static bool is_preceded(const struct lease_queue_entry *waiter)
 {
 	const struct lease_queue_entry *first = TAILQ_FIRST(&waiter->queue->waiters);
 	for (unsigned sets = 0; sets < SETS_MAX && first != waiter && is_shared(waiter); sets++) {
@@ -90,7 +90,7 @@ bool lease_queue_is_behind(const struct lease_op *op)
 {
 	size_t count = lease_request_count(&op->request);
 	for (size_t i = 0; op->wait.entries && i < count; i++)
-		if (is_behind(&op->wait.entries[i]))
+		if (is_preceded(&op->wait.entries[i]))
 			return true;
 	return false;
 }
@@ -118,7 +118,7 @@ size_t lease_queue_list(const struct leases *leases, const struct masters_notifi
 		uint64_t arrival = waiter->op->core.arrival;
 		bool is_up_to_last = notification->last > 0 && arrival <= notification->last;
 		bool is_named = ours && arrival == notification->arrival;
-		bool is_first = !is_behind(waiter), is_set = waiter->op->request.set_count > 0;
+		bool is_first = !is_preceded(waiter), is_set = waiter->op->request.set_count > 0;
 		bool is_notified = is_up_to_last && is_shared(waiter) && (!is_set || is_first);
 		if (!is_up_to_last && !is_first)
 			break;
@@ -142,7 +142,7 @@ void lease_queue_visit_passed(const struct lease_op *op, void (*visit)(struct le
 	for (size_t i = 0; i < count; i++)
 		for (struct lease_queue_entry *next = TAILQ_NEXT(&op->wait.entries[i], entry); next;
 		     next = TAILQ_NEXT(next, entry))
-			if (next->op->core.state != REDLOCK_IDLE && !next->op->core.follows && is_behind(next))
+			if (next->op->core.state != REDLOCK_IDLE && !next->op->core.follows && is_preceded(next))
 				visit(next->op);
 }
 
@@ -196,7 +196,7 @@ static void count_waiter(struct leases *leases, bool more)
 }
 
 /* At the end, unless its arrival is an old one. Those that have not started will get a later one than all others. */
-static void insert(struct lease_queue_entry *waiter)
+static void insert_by_arrival(struct lease_queue_entry *waiter)
 {
 	uint64_t arrival = waiter->op->request.arrival;
 	struct lease_queue_entry *other = arrival > 0 ? TAILQ_FIRST(&waiter->queue->waiters) : NULL;
@@ -221,7 +221,7 @@ void lease_queue_enter(struct lease_op *op)
 		waiter->op = op;
 		waiter->queue = queue ? queue : queue_new(&leases->queues, name, len);
 		waiter->queue->count++;
-		insert(waiter);
+		insert_by_arrival(waiter);
 	}
 	op->wait.missed_notifications = leases->missed_notifications;
 	TAILQ_INSERT_TAIL(&leases->queues.by_age, op, wait.age_entry);
@@ -282,18 +282,18 @@ static void note_first(struct lease_op *op, const struct lease_queue_entry *next
 }
 
 /* Tells those that were behind it and are the first now. */
-static void leave(struct lease_queue_entry *waiter, const struct redlock_result *result, uint64_t now_us)
+static void leave_queue(struct lease_queue_entry *waiter, const struct redlock_result *result, uint64_t now_us)
 {
 	struct lease_queue *queue = waiter->queue;
 	struct lease_queues *queues = &waiter->op->leases->queues;
 	struct lease_queue_entry *next = TAILQ_NEXT(waiter, entry);
 	assert(queue->count > 0);
-	while (next && !is_behind(next))
+	while (next && !is_preceded(next))
 		next = TAILQ_NEXT(next, entry);
 	TAILQ_REMOVE(&queue->waiters, waiter, entry);
 	if (result->outcome == REDLOCK_OK && waiter->op->request.mode == LEASE_EXCLUSIVE)
 		queue->holder = lease_value_token_id(waiter->op->attempt.token);
-	for (; next && !is_behind(next); next = TAILQ_NEXT(next, entry))
+	for (; next && !is_preceded(next); next = TAILQ_NEXT(next, entry))
 		note_first(waiter->op, next, result, now_us);
 	if (--queue->count == 0) {
 		assert(TAILQ_EMPTY(&queue->waiters));
@@ -317,7 +317,7 @@ void lease_queue_exit(struct lease_op *op, const struct redlock_result *result, 
 	TAILQ_REMOVE(&op->leases->queues.by_age, op, wait.age_entry);
 	forget_first(op);
 	for (size_t i = 0; i < count; i++)
-		leave(&op->wait.entries[i], result, now_us);
+		leave_queue(&op->wait.entries[i], result, now_us);
 	if (op->wait.entries != &op->wait.alone)
 		free(op->wait.entries);
 	op->wait.entries = NULL;

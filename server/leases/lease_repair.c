@@ -8,7 +8,7 @@
 enum { BUCKET_LEN_MAX = 17 }; /* the digits of a fence, and a comma */
 
 /* The lease as a master told it that extended it; NULL: its value is none of redlockd's. */
-static const struct lease_sight *find_lease(const struct lease_op *op)
+static const struct lease_sight *find_extended(const struct lease_op *op)
 {
 	for (unsigned i = 0; i < op->core.params.masters; i++) {
 		const struct lease_sight *sight = &op->seen[i];
@@ -23,7 +23,7 @@ bool lease_repair_write(struct lease_op *op, const struct redlock_output *out, u
 			struct master_script *command)
 {
 	static const enum master_kind kinds[] = {MASTER_EXCLUSIVE, MASTER_SHARED, MASTER_SLOT};
-	const struct lease_sight *lease = find_lease(op), *gone = &op->seen[master];
+	const struct lease_sight *lease = find_extended(op), *gone = &op->seen[master];
 	assert(out->repair && op->request.operation == LEASE_EXTEND);
 	size_t names = op->request.set_count > 0 ? op->request.set_count : 1;
 	if (!lease || !gone->buckets || gone->buckets_len > names * BUCKET_LEN_MAX || out->fence == 0)

@@ -54,7 +54,7 @@ static struct lease_share *share_new(struct leases *leases, const struct lease_n
 	return share;
 }
 
-static void leave(struct lease_op *op)
+static void leave_share(struct lease_op *op)
 {
 	TAILQ_REMOVE(&op->share.inspection->ops, op, share.entry);
 	op->share.inspection = NULL;
@@ -66,7 +66,7 @@ static void on_inspected(void *arg, const struct lease_answer *answer)
 	struct lease_op *op;
 	uint64_t now_us = clock_now_us();
 	while ((op = TAILQ_FIRST(&share->ops)) && op->share.is_asked) {
-		leave(op);
+		leave_share(op);
 		lease_answer_set(&op->answer, answer);
 		op->answer.waited_ms = (uint32_t)((now_us - op->began_us) / 1000);
 		lease_op_answered(op, now_us);
@@ -103,6 +103,6 @@ struct lease_op *lease_share_submit(struct leases *leases, const struct lease_re
 void lease_share_cancel(struct lease_op *op)
 {
 	(void)lease_op_forget_caller(op);
-	leave(op);
+	leave_share(op);
 	lease_op_linger(op);
 }

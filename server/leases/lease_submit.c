@@ -33,7 +33,7 @@ static void try_behind(struct lease_op *next, uint64_t now_us)
 		lease_op_dispatch(next, &timer);
 }
 
-static void start(struct lease_op *op, uint64_t now_us)
+static void start_op(struct lease_op *op, uint64_t now_us)
 {
 	struct leases *leases = op->leases;
 	struct redlock_event start = {.kind = REDLOCK_START, .now_us = now_us, .fence = lease_fence_guess(leases)};
@@ -86,7 +86,7 @@ void lease_submit_backlog(struct leases *leases)
 	bool any = op != NULL;
 	for (; op && may_start(leases); op = first_held_back(leases)) {
 		lease_op_enter(op, LEASE_OP_RUNNING);
-		start(op, clock_now_us());
+		start_op(op, clock_now_us());
 	}
 	if (any)
 		flush(leases);
@@ -123,7 +123,7 @@ struct lease_op *lease_op_submit(struct leases *leases, const struct lease_reque
 	if (first_held_back(leases) || !may_start(leases))
 		hold_back(op);
 	else
-		start(op, op->began_us);
+		start_op(op, op->began_us);
 	return op;
 }
 

@@ -102,7 +102,7 @@ static void on_missed(void *arg)
  * extended at a time, so that others do not wait. */
 enum { RETURN_AT_ONCE = 16 };
 
-static void on_extended(void *arg, const struct lease_answer *answer)
+static void on_extended_again(void *arg, const struct lease_answer *answer)
 {
 	struct leases *leases = arg;
 	(void)answer; /* lease_below_note() has it */
@@ -124,7 +124,7 @@ static void extend_again(struct leases *leases, const struct lease_below_entry *
 					.resource = entry->resource};
 	memcpy(request.token, entry->token, sizeof request.token);
 	leases->below.under_way++;
-	(void)lease_op_submit(leases, &request, on_extended, leases);
+	(void)lease_op_submit(leases, &request, on_extended_again, leases);
 }
 
 static void extend_those_below(struct leases *leases)

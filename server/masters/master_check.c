@@ -136,7 +136,7 @@ static const char *expand(const struct masters *masters, const char *unused, con
 	return ret;
 }
 
-static void on_step(struct master *master, unsigned i, const redisReply *reply);
+static void on_check_answer(struct master *master, unsigned i, const redisReply *reply);
 
 static void send_steps(struct master *master, size_t from, size_t to)
 {
@@ -152,7 +152,7 @@ static void send_steps(struct master *master, size_t from, size_t to)
 			argv[argc++] = steps[i].words[w][0] == '$'
 					       ? expand(master->all, unused, steps[i].words[w], texts[w])
 					       : steps[i].words[w];
-		master_command_send(master, on_step, (unsigned)i, argv);
+		master_command_send(master, on_check_answer, (unsigned)i, argv);
 		master->check.left++;
 	}
 }
@@ -174,7 +174,8 @@ static bool is_general(const char *words)
 	return false;
 }
 
-static void note(struct master *master, enum master_command_kind command, enum master_error error, const char *words)
+static void record_refusal(struct master *master, enum master_command_kind command, enum master_error error,
+			   const char *words)
 {
 	assert(command <= MASTER_COMMAND_COUNT && error < MASTER_ERROR_COUNT);
 	if (!master->check.words[0]) {
@@ -187,7 +188,7 @@ static void note(struct master *master, enum master_command_kind command, enum m
 
 void master_check_note(struct master *master, enum master_command_kind command, const redisReply *reply)
 {
-	note(master, command, master_error_classify(reply->str), reply->str);
+	record_refusal(master, command, master_error_classify(reply->str), reply->str);
 }
 
 /* "auth: HSET, ZADD: NOPERM …": everything that is refused, and the text of the first error. */
@@ -206,7 +207,7 @@ void master_check_write(const struct master *master, char ret_reason[STATUS_REAS
 	snprintf(ret_reason + at, STATUS_REASON_MAX - at, "%s%s", comma[0] ? ": " : "", master->check.words);
 }
 
-static void finish(struct master *master)
+static void end_run(struct master *master)
 {
 	bool passed = !master->check.words[0];
 	if (master->check.left > 0)
@@ -221,7 +222,7 @@ static void finish(struct master *master)
 	master_state_report(master);
 }
 
-static void note_answer(struct master *master, const struct step *step, const redisReply *reply)
+static void check_answer(struct master *master, const struct step *step, const redisReply *reply)
 {
 	char words[MASTER_WORDS_MAX];
 	const char *harmless = step->harmless;
@@ -233,17 +234,17 @@ static void note_answer(struct master *master, const struct step *step, const re
 	if (!step->script || master_reply_begins(reply, step->answer))
 		return;
 	snprintf(words, sizeof words, "%s.lua does not answer as it should", step->name);
-	note(master, step->command, MASTER_ERROR_OTHER, words);
+	record_refusal(master, step->command, MASTER_ERROR_OTHER, words);
 }
 
-static void on_step(struct master *master, unsigned i, const redisReply *reply)
+static void on_check_answer(struct master *master, unsigned i, const redisReply *reply)
 {
 	assert(i < STEPS && master->check.left > 0 && master->link.state == LINK_UP);
-	note_answer(master, &steps[i], reply);
+	check_answer(master, &steps[i], reply);
 	master->check.left--;
 	if (i == PROBES - 1 && !master->check.words[0])
 		send_steps(master, PROBES, STEPS);
-	finish(master);
+	end_run(master);
 }
 
 /* ---- runs ---- */
@@ -256,11 +257,11 @@ void master_check_note_subscribed(struct master *master, enum master_error error
 	master->check.subscribing = false;
 	master->check.left--;
 	if (refused)
-		note(master, MASTER_COMMAND_SUBSCRIBE, error, refused);
-	finish(master);
+		record_refusal(master, MASTER_COMMAND_SUBSCRIBE, error, refused);
+	end_run(master);
 }
 
-static void begin(struct master *master)
+static void begin_run(struct master *master)
 {
 	assert(master->link.state == LINK_UP && master->check.left == 0);
 	master->check.found = 0;
@@ -282,7 +283,7 @@ void master_check_tick(struct master *master)
 		return;
 	if (master->check.left == 0 &&
 	    (master->check.state == CHECK_UNTRIED || (again && (master->check.state != CHECK_PASSED || is_full))))
-		begin(master);
+		begin_run(master);
 	else if (master->check.left == 1 && master->check.subscribing && again)
 		master_check_note_subscribed(master, MASTER_ERROR_TIMEOUT, "no answer on the second connection");
 }

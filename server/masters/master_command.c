@@ -19,7 +19,7 @@
 /* ---- detecting a hung master ---- */
 
 /* True if the oldest command had waited for too long at `when_us`. */
-static bool is_behind(const struct master *master, uint64_t when_us)
+static bool is_overdue(const struct master *master, uint64_t when_us)
 {
 	const struct master_command *oldest = STAILQ_FIRST(&master->under_way);
 	return oldest && when_us > oldest->sent_us &&
@@ -28,7 +28,7 @@ static bool is_behind(const struct master *master, uint64_t when_us)
 
 bool master_command_is_silent(const struct master *master, uint64_t when_us)
 {
-	if (!is_behind(master, when_us))
+	if (!is_overdue(master, when_us))
 		return false; /* as a rule, and then without a system call for each command */
 	return !master->link.connection || !transport_has_unread(master->link.connection);
 }
@@ -69,11 +69,11 @@ void masters_note_silence(struct masters *masters, size_t i)
 }
 
 /* An answer of any kind. */
-static void note_answer(struct master *master, uint64_t rtt_us)
+static void count_answer(struct master *master, uint64_t rtt_us)
 {
 	master->rtt_us = master->rtt_us > 0 ? (master->rtt_us * 7 + rtt_us + 7) / 8 : rtt_us + 1;
 	histogram_observe(&master->metrics->rtt, rtt_us);
-	if (!master->hung || is_behind(master, clock_now_us()))
+	if (!master->hung || is_overdue(master, clock_now_us()))
 		return;
 	master->hung = false;
 	master_state_report(master);
@@ -153,7 +153,7 @@ void master_command_answer(struct master *master, const redisReply *reply)
 	metrics_add(&master->metrics->in_flight, (uint64_t)-1);
 	uint64_t now_us = clock_now_us();
 	if (reply)
-		note_answer(master, now_us - command->sent_us);
+		count_answer(master, now_us - command->sent_us);
 	if (command->kind != REDLOCK_SCRIPT_NONE) {
 		settle_all(master, command, now_us, reply);
 		return;

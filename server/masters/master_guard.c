@@ -142,7 +142,7 @@ static const enum guard_action_kind actions[] = {[GUARD_EPOCH] = GUARD_READ,
 						 [GUARD_FENCES] = GUARD_SURVEY,
 						 [GUARD_EPOCH_WRITTEN] = GUARD_WRITE_EPOCH};
 
-static void on_answer(struct master *master, unsigned kind, const redisReply *reply)
+static void on_guard_answer(struct master *master, unsigned kind, const redisReply *reply)
 {
 	struct masters *masters = master->all;
 	struct guard_event event = {.kind = kind, .master = (uint8_t)master->index, .now_us = clock_now_us()};
@@ -200,7 +200,7 @@ static __attribute__((format(printf, 4, 5))) void send(struct master *master, en
 		at = strchr(at, '\n');
 		*at = '\0';
 	}
-	master_command_send(master, on_answer, answer, argv);
+	master_command_send(master, on_guard_answer, answer, argv);
 }
 
 /* In the time of this master: an epoch that it gets later would surprise others that have decided without it. */

@@ -149,7 +149,7 @@ static void end_refused(struct master *master)
 	master_guard_note_refusal(master, error);
 }
 
-static void fail_protocol(struct master *master, const char *reason)
+static void fail_handshake(struct master *master, const char *reason)
 {
 	master_state_count_error(master, MASTER_ERROR_PROTOCOL);
 	master_link_fail(&master->link, reason);
@@ -163,7 +163,7 @@ static void read_info(struct master *master, const redisReply *reply)
 		master_link_fail(&master->link,
 				 "sentinel: this is a Sentinel, not a master; name the masters themselves");
 	} else if (!known) {
-		fail_protocol(master, "protocol: INFO lacks the fields of a Redis server");
+		fail_handshake(master, "protocol: INFO lacks the fields of a Redis server");
 	} else if (info.loading) {
 		master_link_fail(&master->link, "loading: the server is reading its data");
 	} else {
@@ -183,7 +183,7 @@ static bool may_refuse(unsigned command, const redisReply *reply)
 
 /* The handshake goes on to its end, so that the reason names everything that is refused. CLIENT ID counts up for as
  * long as the server lives. */
-static void on_step(struct master *master, unsigned command, const redisReply *reply)
+static void on_handshake_answer(struct master *master, unsigned command, const redisReply *reply)
 {
 	assert(master->link.state == LINK_HANDSHAKE && command <= MASTER_COMMAND_COUNT);
 	bool numbered = reply->type == REDIS_REPLY_INTEGER && reply->integer >= 0;
@@ -197,7 +197,7 @@ static void on_step(struct master *master, unsigned command, const redisReply *r
 	else if (command == MASTER_COMMAND_CLIENT_ID && numbered)
 		master->client_id = (uint64_t)reply->integer;
 	else if (command == MASTER_COMMAND_CLIENT_ID || !worded)
-		fail_protocol(master, "protocol: an answer that is not Redis's");
+		fail_handshake(master, "protocol: an answer that is not Redis's");
 }
 
 /* Until the next heartbeat, which comes earlier where a quarantine ends before it. */
@@ -212,7 +212,7 @@ static uint64_t heartbeat_ms(const struct master *master)
 /* The last answer of the handshake: from now on commands are sent to the master. */
 static void on_last_step(struct master *master, unsigned command, const redisReply *reply)
 {
-	on_step(master, command, reply);
+	on_handshake_answer(master, command, reply);
 	if (master->link.state != LINK_HANDSHAKE)
 		return;
 	if (master->check.words[0]) {
@@ -235,9 +235,9 @@ static void on_last_step(struct master *master, unsigned command, const redisRep
 	master_link_set_timer(&master->link, heartbeat_ms(master));
 }
 
-static void send(struct master *master, enum master_command_kind command, const char *const argv[])
+static void send_command(struct master *master, enum master_command_kind command, const char *const argv[])
 {
-	master_command_send(master, on_step, command, argv);
+	master_command_send(master, on_handshake_answer, command, argv);
 }
 
 void master_handshake_start(struct master *master)
@@ -248,16 +248,16 @@ void master_handshake_start(struct master *master)
 	char db[8];
 	assert(master->link.state == LINK_HANDSHAKE);
 	if (address->password[0])
-		send(master, MASTER_COMMAND_AUTH, address->user[0] ? with_user : without);
+		send_command(master, MASTER_COMMAND_AUTH, address->user[0] ? with_user : without);
 	snprintf(db, sizeof db, "%u", address->db);
 	if (address->db != 0)
-		send(master, MASTER_COMMAND_SELECT, (const char *[]){"SELECT", db, NULL});
-	send(master, MASTER_COMMAND_COUNT, (const char *[]){"CLIENT", "SETNAME", "redlockd", NULL});
+		send_command(master, MASTER_COMMAND_SELECT, (const char *[]){"SELECT", db, NULL});
+	send_command(master, MASTER_COMMAND_COUNT, (const char *[]){"CLIENT", "SETNAME", "redlockd", NULL});
 	master_durable_ask(master);
-	send(master, MASTER_COMMAND_INFO, (const char *[]){"INFO", NULL});
-	send(master, MASTER_COMMAND_CLIENT_ID, (const char *[]){"CLIENT", "ID", NULL});
+	send_command(master, MASTER_COMMAND_INFO, (const char *[]){"INFO", NULL});
+	send_command(master, MASTER_COMMAND_CLIENT_ID, (const char *[]){"CLIENT", "ID", NULL});
 	for (enum redlock_script script = REDLOCK_SCRIPT_ACQUIRE; script <= REDLOCK_SCRIPT_INSPECT; script++)
-		master_command_send(master, script == REDLOCK_SCRIPT_INSPECT ? on_last_step : on_step,
+		master_command_send(master, script == REDLOCK_SCRIPT_INSPECT ? on_last_step : on_handshake_answer,
 				    MASTER_COMMAND_SCRIPT_LOAD,
 				    (const char *[]){"SCRIPT", "LOAD", scripts[script].source, NULL});
 }

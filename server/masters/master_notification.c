@@ -147,7 +147,7 @@ static void on_message(void *arg, const redisReply *reply)
 }
 
 /* If the channel may not be subscribed to, waiters depend on their timers alone. */
-static void on_ended(void *arg, const char *reason, enum transport_end how)
+static void on_second_ended(void *arg, const char *reason, enum transport_end how)
 {
 	struct master *master = arg;
 	master->notification.connection = NULL; /* the next tick opens another one */
@@ -161,7 +161,7 @@ static void on_ended(void *arg, const char *reason, enum transport_end how)
 	master->all->note_subscribed(master, error, reason);
 }
 
-static void on_connected(void *arg)
+static void on_second_connected(void *arg)
 {
 	struct master *master = arg;
 	struct transport_connection *connection = master->notification.connection;
@@ -175,7 +175,7 @@ static void on_connected(void *arg)
 	transport_subscribe(connection, master->all->wake_channel);
 }
 
-static const struct transport_events connection_events = {NULL, on_connected, on_message, on_ended};
+static const struct transport_events connection_events = {NULL, on_second_connected, on_message, on_second_ended};
 
 /* Opens the second connection, unless there is one that was opened beside this first connection. */
 static void open_second(struct master *master)
@@ -228,7 +228,7 @@ static bool is_reachable(const struct master *master)
 	return master->link.state == LINK_UP && !master->hung;
 }
 
-static void on_tick(void *arg)
+static void on_alive_tick(void *arg)
 {
 	struct masters *masters = arg;
 	transport_timer_start(masters->alive_timer, ALIVE_TICK_MS);
@@ -253,7 +253,7 @@ void master_notification_init(struct masters *masters, master_subscribed_fn *not
 	snprintf(masters->replica, sizeof masters->replica, "%016llx", (unsigned long long)random_number());
 	snprintf(masters->alive_key, sizeof masters->alive_key, "%sredlockd:alive:%s", prefix, masters->replica);
 	snprintf(masters->wake_channel, sizeof masters->wake_channel, "%sredlockd:wake", prefix);
-	masters->alive_timer = transport_timer_new(masters->loop, on_tick, masters);
+	masters->alive_timer = transport_timer_new(masters->loop, on_alive_tick, masters);
 }
 
 void master_notification_close(struct masters *masters)

@@ -58,7 +58,7 @@ static void start_timer(struct masters *masters)
 	masters->pending_timer_runs = true;
 }
 
-static void on_tick(void *arg)
+static void on_pending_tick(void *arg)
 {
 	struct masters *masters = arg;
 	masters->pending_timer_runs = false;
@@ -154,7 +154,7 @@ void master_pending_drop_all(struct master *master)
 
 void master_pending_init(struct masters *masters)
 {
-	masters->pending_timer = transport_timer_new(masters->loop, on_tick, masters);
+	masters->pending_timer = transport_timer_new(masters->loop, on_pending_tick, masters);
 }
 
 void master_pending_close(struct masters *masters)

@@ -52,7 +52,7 @@ void master_script_stamp(const struct master *master, uint64_t until_us, struct 
 				   : 0;
 }
 
-static struct transport_word put(struct master_words *words, const char *bytes, size_t len)
+static struct transport_word put_bytes(struct master_words *words, const char *bytes, size_t len)
 {
 	char *at = words->text + words->text_len;
 	assert(len <= sizeof words->text - words->text_len);
@@ -61,7 +61,7 @@ static struct transport_word put(struct master_words *words, const char *bytes, 
 	return (struct transport_word){at, len};
 }
 
-static struct transport_word put_number(struct master_words *words, uint64_t number)
+static struct transport_word put_decimal_word(struct master_words *words, uint64_t number)
 {
 	char *at = words->text + words->text_len;
 	assert(TEXT_DECIMAL_MAX <= sizeof words->text - words->text_len);
@@ -79,17 +79,17 @@ static struct transport_word put_digits(struct master_words *words, struct maste
 	for (int i = last->digits[0] && number == last->number ? -1 : MASTER_DIGITS - 1; i >= 0; i--, rest /= base)
 		last->digits[i] = "0123456789abcdef"[rest % base];
 	last->number = number;
-	return put(words, last->digits, MASTER_DIGITS);
+	return put_bytes(words, last->digits, MASTER_DIGITS);
 }
 
 /* "!hold_ms seen" */
 static struct transport_word put_repair(struct master_words *words, const struct master_script *script)
 {
-	struct transport_word word = put(words, "!", 1);
+	struct transport_word word = put_bytes(words, "!", 1);
 	assert(script->script == REDLOCK_SCRIPT_ACQUIRE && script->buckets);
-	word.len += put_number(words, script->hold_ms).len;
-	word.len += put(words, " ", 1).len;
-	word.len += put(words, script->buckets, script->buckets_len).len;
+	word.len += put_decimal_word(words, script->hold_ms).len;
+	word.len += put_bytes(words, " ", 1).len;
+	word.len += put_bytes(words, script->buckets, script->buckets_len).len;
 	return word;
 }
 
@@ -106,39 +106,39 @@ static struct transport_word put_entry(struct master_words *words, const struct 
 		return put_repair(words, script);
 	if (entry->arrival == 0 && entry->place == 0)
 		return (struct transport_word){"", 0};
-	struct transport_word word = put(words, masters->replica, MASTER_REPLICA_LEN);
-	word.len += put(words, script->kind == MASTER_EXCLUSIVE ? ":" : &kind, 1).len;
+	struct transport_word word = put_bytes(words, masters->replica, MASTER_REPLICA_LEN);
+	word.len += put_bytes(words, script->kind == MASTER_EXCLUSIVE ? ":" : &kind, 1).len;
 	word.len += put_digits(words, &none, entry->arrival, 10).len;
 	if (script->kind != MASTER_EXCLUSIVE) {
-		word.len += put(words, entry->of_set ? ";" : ":", 1).len;
-		word.len += put_number(words, script->most).len;
+		word.len += put_bytes(words, entry->of_set ? ";" : ":", 1).len;
+		word.len += put_decimal_word(words, script->most).len;
 	}
-	word.len += put(words, " ", 1).len;
-	word.len += put_number(words, entry->wait_ms).len;
+	word.len += put_bytes(words, " ", 1).len;
+	word.len += put_decimal_word(words, entry->wait_ms).len;
 	if (entry->place == 0)
 		return word;
 	none = (struct master_digits){.number = 0};
-	word.len += put(words, " ", 1).len;
+	word.len += put_bytes(words, " ", 1).len;
 	word.len += put_digits(words, &none, entry->place, 16).len;
 	return word;
 }
 
 /* Nothing: one lease on one resource. "count": on a set. "kind most", "count kind most": of an acquisition that leaves
  * room for others; kind "+", or "#" and the slot. */
-static struct transport_word put_mode(struct master_words *words, const struct master_script *script)
+static struct transport_word put_script_mode(struct master_words *words, const struct master_script *script)
 {
-	struct transport_word word = put(words, "", 0);
+	struct transport_word word = put_bytes(words, "", 0);
 	assert(script->kind == MASTER_EXCLUSIVE || script->most > 0);
 	if (script->set_count > 0)
-		word.len += put_number(words, script->set_count).len;
+		word.len += put_decimal_word(words, script->set_count).len;
 	if (script->script != REDLOCK_SCRIPT_ACQUIRE || script->kind == MASTER_EXCLUSIVE)
 		return word;
-	word.len += put(words, " ", script->set_count > 0).len;
-	word.len += put(words, script->kind == MASTER_SHARED ? "+" : "#", 1).len;
+	word.len += put_bytes(words, " ", script->set_count > 0).len;
+	word.len += put_bytes(words, script->kind == MASTER_SHARED ? "+" : "#", 1).len;
 	if (script->kind == MASTER_SLOT)
-		word.len += put_number(words, script->slot).len;
-	word.len += put(words, " ", 1).len;
-	word.len += put_number(words, script->most).len;
+		word.len += put_decimal_word(words, script->slot).len;
+	word.len += put_bytes(words, " ", 1).len;
+	word.len += put_decimal_word(words, script->most).len;
 	return word;
 }
 
@@ -148,8 +148,8 @@ static struct transport_word put_note(struct master_words *words, const struct m
 	struct master_digits none = {.number = 0};
 	if (script->key == 0)
 		return (struct transport_word){"", 0};
-	struct transport_word word = put_number(words, script->fence);
-	word.len += put(words, ":", 1).len;
+	struct transport_word word = put_decimal_word(words, script->fence);
+	word.len += put_bytes(words, ":", 1).len;
 	word.len += put_digits(words, &none, script->key, 16).len;
 	return word;
 }
@@ -157,8 +157,8 @@ static struct transport_word put_note(struct master_words *words, const struct m
 static struct transport_word put_key(struct master_words *words, const struct masters *masters, const char *resource,
 				     size_t len)
 {
-	struct transport_word key = put(words, masters->options->key_prefix, masters->prefix_len);
-	key.len += put(words, resource, len).len;
+	struct transport_word key = put_bytes(words, masters->options->key_prefix, masters->prefix_len);
+	key.len += put_bytes(words, resource, len).len;
 	return key;
 }
 
@@ -183,11 +183,11 @@ static struct transport_word put_buckets(struct master_words *words, const struc
 	const char *name;
 	size_t len;
 	if (script->set_count == 0)
-		return put_number(words, script->bucket);
-	struct transport_word word = put(words, "", 0);
+		return put_decimal_word(words, script->bucket);
+	struct transport_word word = put_bytes(words, "", 0);
 	for (const char *at = script->resource, *end = at + script->resource_len; text_line(&at, end, &name, &len);) {
-		word.len += put(words, ",", word.len > 0).len;
-		word.len += put_number(words, masters_bucket(name, len)).len;
+		word.len += put_bytes(words, ",", word.len > 0).len;
+		word.len += put_decimal_word(words, masters_bucket(name, len)).len;
 	}
 	return word;
 }
@@ -199,15 +199,15 @@ static struct transport_word put_argument(struct master_words *words, const stru
 	case TOKEN:
 		return script->token ? (struct transport_word){script->token, RANDOM_TOKEN_LEN}
 				     : (struct transport_word){"", 0};
-	case TTL: return put_number(words, script->ttl_ms);
+	case TTL: return put_decimal_word(words, script->ttl_ms);
 	case LABEL: return (struct transport_word){script->label, script->label_len};
 	case BUCKETS: return put_buckets(words, script);
 	case FENCE:
 		assert(script->fence > 0 && script->fence < REDLOCK_FENCE_LIMIT);
-		return put_number(words, script->fence);
+		return put_decimal_word(words, script->fence);
 	case ENTRY: return put_entry(words, masters, script);
 	case NOTE: return put_note(words, script);
-	case MOST: return put_number(words, script->most);
+	case MOST: return put_decimal_word(words, script->most);
 	case NO_ARGUMENT: break;
 	}
 	assert(false);
@@ -225,9 +225,9 @@ static struct transport_word put_bounds(struct master_words *words, const struct
 		until_s = command->until_s > until_s ? command->until_s : until_s;
 	if (until_s == 0 && hold_ms == 0)
 		return (struct transport_word){"", 0};
-	struct transport_word word = put_number(words, until_s);
-	word.len += put(words, " ", 1).len;
-	word.len += put_number(words, hold_ms).len;
+	struct transport_word word = put_decimal_word(words, until_s);
+	word.len += put_bytes(words, " ", 1).len;
+	word.len += put_decimal_word(words, hold_ms).len;
 	return word;
 }
 
@@ -237,7 +237,7 @@ static struct transport_word *put_shared(struct master_words *words, struct mast
 	*word++ = master_guard_is_on(master->all) ? put_digits(words, &master->epoch_sent, first->epoch, 16)
 						  : (struct transport_word){no_epoch, MASTER_DIGITS};
 	*word++ = put_digits(words, &master->deadline_sent, first->deadline_us, 10);
-	*word++ = put_mode(words, first->script);
+	*word++ = put_script_mode(words, first->script);
 	*word++ = put_bounds(words, master->all, first);
 	return word;
 }
@@ -256,7 +256,7 @@ void master_script_write(struct master *master, const struct master_command *fir
 	*word++ = script->with_source ? (struct transport_word){"EVAL", 4} : (struct transport_word){"EVALSHA", 7};
 	*word++ = script->with_source ? (struct transport_word){lua->source, strlen(lua->source)}
 				      : (struct transport_word){lua->sha1, sizeof lua->sha1 - 1};
-	*word++ = put_number(ret_words, keys);
+	*word++ = put_decimal_word(ret_words, keys);
 	for (const struct master_command *command = first; command; command = STAILQ_NEXT(command, also))
 		word = put_keys(ret_words, master->all, command->script, word);
 	*word++ = (struct transport_word){master->all->hash_key, master->all->hash_key_len};
@@ -275,19 +275,19 @@ void master_script_write_scan(const struct masters *masters, const struct master
 	struct transport_word *word = ret_words->words;
 	ret_words->text_len = 0;
 	*word++ = (struct transport_word){"SCAN", 4};
-	*word++ = put_number(ret_words, scan->cursor);
+	*word++ = put_decimal_word(ret_words, scan->cursor);
 	*word++ = (struct transport_word){"MATCH", 5};
 	*word = (struct transport_word){ret_words->text + ret_words->text_len, 0};
 	for (size_t i = 0; i < masters->prefix_len + scan->prefix_len; i++) {
 		const char *from = i < masters->prefix_len ? &masters->options->key_prefix[i]
 							   : &scan->prefix[i - masters->prefix_len];
 		if (memchr("*?[]^\\-", *from, 7))
-			word->len += put(ret_words, "\\", 1).len;
-		word->len += put(ret_words, from, 1).len;
+			word->len += put_bytes(ret_words, "\\", 1).len;
+		word->len += put_bytes(ret_words, from, 1).len;
 	}
-	word++->len += put(ret_words, "*", 1).len;
+	word++->len += put_bytes(ret_words, "*", 1).len;
 	*word++ = (struct transport_word){"COUNT", 5};
-	*word++ = put_number(ret_words, scan->keys);
+	*word++ = put_decimal_word(ret_words, scan->keys);
 	ret_words->count = (size_t)(word - ret_words->words);
 }
 
@@ -301,8 +301,8 @@ void master_script_write_read(const struct masters *masters, const struct master
 	assert(read->count <= MASTER_READ_VALUES_MAX && read->resource_len <= MASTERS_RESOURCE_MAX);
 	if (read->count > 0) {
 		*word++ = (struct transport_word){"HMGET", 5};
-		key = put(ret_words, masters->options->key_prefix, masters->prefix_len);
-		key.len += put(ret_words, holders, sizeof holders - 1).len;
+		key = put_bytes(ret_words, masters->options->key_prefix, masters->prefix_len);
+		key.len += put_bytes(ret_words, holders, sizeof holders - 1).len;
 		key.len += put_key(ret_words, masters, read->resource, read->resource_len).len;
 		*word++ = key;
 		for (size_t i = 0; i < read->count; i++)
@@ -310,13 +310,13 @@ void master_script_write_read(const struct masters *masters, const struct master
 	} else {
 		*word++ = (struct transport_word){"ZRANGEBYSCORE", 13};
 		*word++ = put_key(ret_words, masters, read->resource, read->resource_len);
-		key = put(ret_words, "(", 1);
-		key.len += put_number(ret_words, read->after_ms).len;
+		key = put_bytes(ret_words, "(", 1);
+		key.len += put_decimal_word(ret_words, read->after_ms).len;
 		*word++ = key;
 		*word++ = (struct transport_word){"+inf", 4};
 		*word++ = (struct transport_word){"LIMIT", 5};
 		*word++ = (struct transport_word){"0", 1};
-		*word++ = put_number(ret_words, MASTER_READ_TOKENS_MAX);
+		*word++ = put_decimal_word(ret_words, MASTER_READ_TOKENS_MAX);
 	}
 	ret_words->count = (size_t)(word - ret_words->words);
 	assert(ret_words->count <= MASTER_WORDS_SENT_MAX);

@@ -210,7 +210,7 @@ size_t stats_read_series(struct stats_point ret_points[STATS_POINTS])
 	return count;
 }
 
-static int compare_names(const void *a, const void *b)
+static int compare_resource_names(const void *a, const void *b)
 {
 	const struct stats_resource *one = a, *other = b;
 	size_t shorter = one->len < other->len ? one->len : other->len;
@@ -222,7 +222,7 @@ static int compare_names(const void *a, const void *b)
 static int compare_counts(const void *a, const void *b)
 {
 	const struct stats_resource *one = a, *other = b;
-	return one->count != other->count ? (one->count < other->count ? 1 : -1) : compare_names(a, b);
+	return one->count != other->count ? (one->count < other->count ? 1 : -1) : compare_resource_names(a, b);
 }
 
 /* Puts the waiters of `other`, another worker's queue of the same resource, among those of `one`. */
@@ -243,10 +243,10 @@ static void merge_first(struct stats_resource *one, const struct stats_resource 
 static size_t merge(struct stats_resource list[], size_t count)
 {
 	size_t kept = 0;
-	qsort(list, count, sizeof *list, compare_names);
+	qsort(list, count, sizeof *list, compare_resource_names);
 	for (size_t i = 0; i < count; i++) {
 		struct stats_resource *last = kept > 0 ? &list[kept - 1] : NULL;
-		if (!last || compare_names(last, &list[i]) != 0) {
+		if (!last || compare_resource_names(last, &list[i]) != 0) {
 			list[kept++] = list[i];
 			continue;
 		}

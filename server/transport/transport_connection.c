@@ -131,7 +131,7 @@ static void fail_broken(struct transport_connection *connection, const char *err
 
 /* ---- answers ---- */
 
-static void fail_protocol(struct transport_connection *connection, const char *reason)
+static void fail_with_protocol(struct transport_connection *connection, const char *reason)
 {
 	assert(!connection->reason[0]);
 	connection->how = TRANSPORT_PROTOCOL;
@@ -157,7 +157,7 @@ static void hand_over(struct transport_connection *connection, const redisReply 
 	} else if (connection->subscribes && is_message(reply)) {
 		connection->events->answered(connection->arg, reply);
 	} else {
-		fail_protocol(connection, "protocol: an answer to no command");
+		fail_with_protocol(connection, "protocol: an answer to no command");
 	}
 }
 
@@ -170,7 +170,7 @@ static void read_replies(struct transport_connection *connection)
 		freeReplyObject(reply);
 	}
 	if (reader->error[0])
-		fail_protocol(connection, reader->error);
+		fail_with_protocol(connection, reader->error);
 }
 
 /* ---- reading and writing ---- */
@@ -325,7 +325,7 @@ static void choose_address(struct transport_connection *connection, const struct
 		connection->events->resolved(connection->arg);
 }
 
-static void on_resolved(uv_getaddrinfo_t *request, int status, struct addrinfo *found)
+static void on_addresses(uv_getaddrinfo_t *request, int status, struct addrinfo *found)
 {
 	struct transport_connection *connection = request->data;
 	if (connection->state == CLOSED) {
@@ -347,7 +347,7 @@ static void resolve(struct transport_connection *connection)
 	snprintf(port, sizeof port, "%u", connection->address->port);
 	connection->resolve.data = connection;
 	connection->state = RESOLVING;
-	int failed = uv_getaddrinfo(connection->loop, &connection->resolve, on_resolved, connection->address->host,
+	int failed = uv_getaddrinfo(connection->loop, &connection->resolve, on_addresses, connection->address->host,
 				    port, &hints);
 	if (!failed) {
 		connection->used++;

@@ -112,7 +112,7 @@ redisReply *transport_reader_next(struct transport_reader *reader)
 
 /* ---- commands ---- */
 
-static char *put_number(char *at, char kind, size_t number)
+static char *put_length(char *at, char kind, size_t number)
 {
 	*at++ = kind;
 	at += text_decimal(number, at);
@@ -131,9 +131,9 @@ void transport_output_append(struct transport_output *output, size_t count, cons
 		output->bytes = memory_resize(output->bytes, 2 * room);
 		output->size = 2 * room;
 	}
-	char *at = put_number(output->bytes + output->len, '*', count);
+	char *at = put_length(output->bytes + output->len, '*', count);
 	for (size_t i = 0; i < count; i++) {
-		at = put_number(at, '$', words[i].len);
+		at = put_length(at, '$', words[i].len);
 		memcpy(at, words[i].bytes, words[i].len);
 		at += words[i].len;
 		*at++ = '\r';

@@ -83,7 +83,7 @@ static bool is_witness(const struct guard *guard, unsigned i, uint64_t now_us)
 }
 
 /* The memory of others cannot shorten its wait. An older version left its marker, and notes no leases. */
-static bool is_whole(const struct guard *guard, const struct guard_master *master)
+static bool waits_whole_time(const struct guard *guard, const struct guard_master *master)
 {
 	return guard->params.whole || master->ttl_unknown;
 }
@@ -102,7 +102,7 @@ void guard_leases_forget(struct guard_master *master)
 /* True if master i is to be asked for *lost, at once or later. */
 static bool may_ask(const struct guard *guard, const struct guard_master *lost, unsigned i, uint64_t now_us)
 {
-	return lost != &guard->masters[i] && lost->state == GUARD_WAITING && !is_whole(guard, lost) &&
+	return lost != &guard->masters[i] && lost->state == GUARD_WAITING && !waits_whole_time(guard, lost) &&
 	       !has_told(guard, lost, i) && is_witness(guard, i, now_us);
 }
 
@@ -157,7 +157,7 @@ uint64_t guard_leases_end_us(const struct guard *guard, const struct guard_maste
 		if (lost != &guard->masters[i] && has_told(guard, lost, i) && is_witness(guard, i, now_us))
 			ends_us[told++] = lost->told_end_us[i];
 	assert(told < guard->params.masters);
-	if (is_whole(guard, lost))
+	if (waits_whole_time(guard, lost))
 		return UINT64_MAX;
 	return told < guard_leases_needed(guard) ? UINT64_MAX : nth_smallest(ends_us, told, guard_leases_needed(guard));
 }
