@@ -12,7 +12,7 @@
 #include "calls_internal.h"
 
 /* 2^53: every whole number up to it is a double, and no other number becomes one of them */
-#define WHOLE_MAX 9007199254740992.0
+#define INTEGER_LIMIT 9007199254740992.0
 
 struct reading {
 	const struct body_limits *limits;
@@ -104,13 +104,13 @@ static void put_token(struct reading *reading, const struct body_value *value)
 		memcpy(reading->request->token, value->bytes, LEASE_TOKEN_LEN);
 }
 
-static void put_integer(struct reading *reading, int member, const struct body_value *value, uint32_t least,
-			uint32_t most, uint32_t *ret_integer)
+static void put_integer(struct reading *reading, int member, const struct body_value *value, uint32_t min, uint32_t max,
+			uint32_t *ret_integer)
 {
-	assert(least <= most);
-	if (value->integer < least || value->integer > most)
-		field_errors_add(reading->errors, members[member].name, "must be from %u to %u%s", least, most,
-				 member == TTL && value->integer > most ? "; extend it for longer" : "");
+	assert(min <= max);
+	if (value->integer < min || value->integer > max)
+		field_errors_add(reading->errors, members[member].name, "must be from %u to %u%s", min, max,
+				 member == TTL && value->integer > max ? "; extend it for longer" : "");
 	else
 		*ret_integer = (uint32_t)value->integer;
 }
@@ -118,11 +118,11 @@ static void put_integer(struct reading *reading, int member, const struct body_v
 /* A longer wait than the server allows is shortened. */
 static void put_wait(struct reading *reading, const struct body_value *value)
 {
-	uint32_t most = reading->limits->max_wait_ms;
+	uint32_t max = reading->limits->max_wait_ms;
 	if (value->integer < 0)
 		field_errors_add(reading->errors, "wait_ms", "must not be negative");
 	else
-		reading->request->wait_ms = value->integer < most ? (uint32_t)value->integer : most;
+		reading->request->wait_ms = value->integer < max ? (uint32_t)value->integer : max;
 }
 
 static void read_mode(struct reading *reading, const struct body_value *value)
@@ -283,7 +283,7 @@ static const char *find_duplicate(const char *message)
 /* 6331.0 and 1e3 are integers for JSON Schema, and some clients write all numbers so. */
 static bool is_integer(double number)
 {
-	return number >= -WHOLE_MAX && number <= WHOLE_MAX && number == (double)(int64_t)number;
+	return number >= -INTEGER_LIMIT && number <= INTEGER_LIMIT && number == (double)(int64_t)number;
 }
 
 static struct body_value value_of(const json_t *json)
@@ -329,7 +329,7 @@ static void reject_unknown(struct reading *reading, const char *name)
 }
 
 /* All of JSON. False if it is no object; the reason is in `errors`. */
-static bool read_whole(struct reading *reading, const char *bytes, size_t len)
+static bool read_complete(struct reading *reading, const char *bytes, size_t len)
 {
 	json_error_t error;
 	const char *name;
@@ -440,7 +440,7 @@ bool body_parse(const char *bytes, size_t len, const char *header_token, const s
 		discard(&request, ret_request);
 		begin_reading(&reading, ret_request);
 		errors->count = errors_before;
-		if (!read_whole(&reading, bytes, len))
+		if (!read_complete(&reading, bytes, len))
 			return false;
 	}
 	complete(&reading);

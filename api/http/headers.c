@@ -197,7 +197,7 @@ static void parse_header(struct walk *walk, const char *key, size_t key_len, con
 }
 
 /* 0.9 series: the name begins where the line before ended. A colon and blanks lie between it and its value. */
-static bool lies_well(struct walk *walk, const char *key, const char *value, size_t len)
+static bool is_contiguous(struct walk *walk, const char *key, const char *value, size_t len)
 {
 	bool well = !walk->expected || walk->expected == key;
 	walk->expected = walk->expected ? value + len + 2 : NULL;
@@ -212,7 +212,8 @@ static enum MHD_Result visit(void *arg, enum MHD_ValueKind kind, const char *key
 	(void)kind;
 	walk->count++;
 	walk->bytes += key_len + len + 4;
-	if (!value || !is_token_text(key, key_len) || has_bad_byte(value, len) || !lies_well(walk, key, value, len)) {
+	if (!value || !is_token_text(key, key_len) || has_bad_byte(value, len) ||
+	    !is_contiguous(walk, key, value, len)) {
 		headers_reject(walk->headers, "A header is malformed.");
 		return MHD_NO;
 	}

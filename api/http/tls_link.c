@@ -206,7 +206,7 @@ static void send_alert(struct connection *connection)
 	connection->linger = true;
 }
 
-static void note_failure(const struct connection *connection)
+static void count_failure(const struct connection *connection)
 {
 	enum tls_link_state state = connection->link.state;
 	assert(state != TLS_LINK_UP);
@@ -225,7 +225,7 @@ void tls_link_fini(struct connection *connection, bool alert)
 	if (!link->tls)
 		return;
 	if (link->state != TLS_LINK_UP && link->state != TLS_LINK_SILENT && !connection->api->stopping) {
-		note_failure(connection);
+		count_failure(connection);
 		if (alert)
 			send_alert(connection);
 	}

@@ -78,7 +78,7 @@ static void cancel_renewal(struct hold *hold)
 
 /* Releases what the masters may still have of the lease: it only keeps others waiting. A lease with a key may have gone
  * over to another connection. */
-static void note_lost(struct hold *hold, enum lease_status code)
+static void end_lost_hold(struct hold *hold, enum lease_status code)
 {
 	assert(is_lost(hold) && code != LEASE_OK && code < LEASE_STATUS_COUNT);
 	metrics_add(&hold->holds->metrics->holds_lost[code], 1);
@@ -104,7 +104,7 @@ static void carry_out(struct hold *hold, enum renewal_action action, const struc
 	if (action == RENEWAL_ASK)
 		hold->op = lease_submit(hold->holds->leases, &hold->request, on_extension_answer, hold);
 	if (lost)
-		note_lost(hold, code);
+		end_lost_hold(hold, code);
 	arm_renewal_timer(hold);
 	if (over)
 		hold->on_event(hold->arg, lost ? HOLD_LOST : HOLD_DRAINING, code);

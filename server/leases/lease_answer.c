@@ -36,7 +36,7 @@ static void find_holder(const struct lease_op *op, uint64_t id, struct lease_ans
 	for (unsigned i = 0; i < op->core.params.masters; i++)
 		if (op->seen[i].id == id) {
 			answer->holder = op->seen[i].holder;
-			answer->which = op->seen[i].which;
+			answer->blocking_index = op->seen[i].blocking_index;
 			return;
 		}
 }
@@ -74,7 +74,7 @@ void lease_answer_make(const struct lease_op *op, const struct redlock_result *r
 	if (result->outcome == REDLOCK_OK &&
 	    (op->request.operation == LEASE_ACQUIRE || op->request.operation == LEASE_EXTEND))
 		fill_lease(op, result, now_us, ret_answer);
-	ret_answer->which = op->replies.blocking_index;
+	ret_answer->blocking_index = op->replies.blocking_index;
 	if (result->has_holder) {
 		find_holder(op, result->holder, ret_answer);
 		ret_answer->holder_id = result->holder;

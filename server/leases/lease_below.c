@@ -80,7 +80,7 @@ void lease_below_move_to_end(struct lease_below *below, struct lease_below_entry
 	TAILQ_INSERT_TAIL(&below->all, entry, entry);
 }
 
-void lease_below_note(const struct lease_op *op)
+void lease_below_update(const struct lease_op *op)
 {
 	struct leases *leases = op->leases;
 	bool extends = op->request.operation == LEASE_EXTEND;

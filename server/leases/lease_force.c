@@ -121,7 +121,7 @@ static void add_target(struct lease_force *force, const struct lease_holder *hol
 	memcpy(target->token, token, sizeof target->token);
 }
 
-static void note_target(struct lease_force *force, const struct lease_sight *sight)
+static void merge_target(struct lease_force *force, const struct lease_sight *sight)
 {
 	struct force_target *target = force->targets, *end = target + force->count;
 	while (target < end && memcmp(target->token, sight->token, LEASE_TOKEN_LEN) != 0)
@@ -154,7 +154,7 @@ static bool gather_targets(struct lease_force *force)
 	for (unsigned i = 0; i < force->op->core.params.masters; i++) {
 		const struct lease_sight *sight = find_ours(force->op, i);
 		if (sight && may_be_lease(force->op, sight->token))
-			note_target(force, sight);
+			merge_target(force, sight);
 		any = any || sight;
 	}
 	return any;

@@ -20,7 +20,7 @@ struct lease_sight {
 	uint64_t time_ms; /* of the master, when it told that */
 	uint64_t id;      /* of the token, or of another program's value */
 	struct lease_holder holder;
-	uint8_t which;               /* of a set: which resource is that holder's */
+	uint8_t blocking_index;      /* of a set: which resource is that holder's */
 	char token[LEASE_TOKEN_LEN]; /* holder.known: for a forced release, and for nobody else */
 	char *buckets;               /* extend, GONE: for lease_repair.c, buckets_len bytes; NULL: none */
 	uint16_t buckets_len;
@@ -228,7 +228,7 @@ void lease_holder_own(struct lease_holder *holder);
 /* Frees what belongs to the holder alone. */
 void lease_holder_fini(struct lease_holder *holder);
 /* The label of an acquisition: "key:owner\ncaller\nmetadata", without what is empty at the end. A question mark stands
- * before a key until it is noted (extend.lua). Owner, caller and metadata are the operation's from now on. */
+ * before a key until it is confirmed (extend.lua). Owner, caller and metadata are the operation's from now on. */
 void lease_value_write_label(struct lease_op *op);
 /* The same of a holder that was read from a value. */
 void lease_value_write_label_again(const struct lease_holder *holder, struct text *label);
@@ -247,13 +247,13 @@ void lease_answer_make(const struct lease_op *op, const struct redlock_result *r
 
 /* Writes the mode of `op` into a command. */
 void lease_mode_write(const struct lease_op *op, struct master_script *command);
-/* LEASE_SLOT: chooses the slot of a new attempt, and forgets what was noted before. */
+/* LEASE_SLOT: chooses the slot of a new attempt, and forgets what was counted before. */
 void lease_mode_choose_slot(struct lease_op *op);
 /* A notification may name a slot that has just become free: the next attempt asks for it. */
-void lease_mode_note_free(struct lease_op *op, const struct masters_notification *notification);
+void lease_mode_set_free(struct lease_op *op, const struct masters_notification *notification);
 /* Notes a refusal: a digit for each slot, 1 where it is taken; none, where no lease has slots. True if the slot that
  * was asked for is taken there, and another one is free. */
-bool lease_mode_note_taken(struct lease_op *op, const char *taken, size_t len);
+bool lease_mode_count_taken(struct lease_op *op, const char *taken, size_t len);
 
 /* ---- lease_several.c: the leases that hold a resource together. Pure ---- */
 
@@ -321,7 +321,7 @@ struct lease_op *lease_queue_take_first(struct leases *leases);
  * is being released, and none of another redlockd was notified lately. NULL: not known. */
 struct lease_op *lease_queue_next(const struct leases *leases, const struct lease_request *release, uint64_t now_us);
 /* True if another operation waits before it in one of its queues, so that it does not watch the holder's time. */
-bool lease_queue_is_behind(const struct lease_op *op);
+bool lease_queue_has_earlier(const struct lease_op *op);
 /* Publishes the longest queues to /stats if they have changed, but not too often. Once per round of the loop: the rest
  * follows within a heartbeat. */
 void lease_queues_publish(struct leases *leases);
@@ -329,9 +329,9 @@ void lease_queues_publish(struct leases *leases);
 /* ---- lease_watch.c ---- */
 
 /* A master has published a change of the resource. */
-void lease_watch_note_change(struct leases *leases, const char *resource, size_t len);
+void lease_watch_handle_change(struct leases *leases, const char *resource, size_t len);
 /* Changes may have been missed. */
-void lease_watch_note_missed(struct leases *leases);
+void lease_watch_handle_missed(struct leases *leases);
 /* LEASE_WATCH_DRAINING for all. */
 void lease_watch_drain(struct leases *leases);
 
@@ -339,10 +339,10 @@ void lease_watch_drain(struct leases *leases);
 
 struct lease_ref;
 /* Keeps in op->seen what a reply says of the holder, and writes it into the event for the core. */
-void lease_sight_note(struct lease_op *op, const struct lease_ref *ref, const struct master_reply *reply,
-		      struct redlock_event *event);
+void lease_sight_store(struct lease_op *op, const struct lease_ref *ref, const struct master_reply *reply,
+		       struct redlock_event *event);
 /* Observes for how long a released lease was held, by the clock of the master that answers first. */
-void lease_sight_note_hold_time(struct lease_op *op, const struct lease_ref *ref, const struct master_reply *reply);
+void lease_sight_observe_hold_time(struct lease_op *op, const struct lease_ref *ref, const struct master_reply *reply);
 /* Frees what belongs to it alone. */
 void lease_sight_fini(struct lease_sight *sight);
 
@@ -356,7 +356,7 @@ bool lease_repair_write(struct lease_op *op, const struct redlock_output *out, u
 /* ---- lease_below.c: redlockd_leases_below_full ---- */
 
 /* An operation is over, and no answer to it is outstanding. */
-void lease_below_note(const struct lease_op *op);
+void lease_below_update(const struct lease_op *op);
 /* The next one that was not extended since a master returned. Those that were stand behind the others. */
 struct lease_below_entry *lease_below_next(const struct lease_below *below);
 void lease_below_move_to_end(struct lease_below *below, struct lease_below_entry *entry);
@@ -403,7 +403,7 @@ static inline bool lease_op_voted(const struct lease_op *op, unsigned master, en
 /* True if this is a late refusal of the last attempt of an acquisition with a key, which waits. An attempt is lost as
  * soon as a majority cannot grant it. If some of the first to refuse it lack the lease of its key, those that have it
  * are fewer than a majority, unless the later ones count. */
-static inline bool lease_op_notes_late(struct lease_op *op, const struct lease_ref *ref, enum redlock_vote vote)
+static inline bool lease_op_stores_late(struct lease_op *op, const struct lease_ref *ref, enum redlock_vote vote)
 {
 	if (!op->key.keyed || op->core.state != REDLOCK_WAITING || ref->attempt != op->attempt.number ||
 	    ref->command.script != REDLOCK_SCRIPT_ACQUIRE || vote != REDLOCK_VOTE_HELD)

@@ -1,16 +1,16 @@
 /* Acquisitions with an Idempotency-Key: if the resource is held by a lease that an earlier request with the same key
  * was granted, the answer is that lease, extended.
  *
- *     ACQUIRE ─ granted ─► EXTEND, which notes the key ─► a new lease
+ *     ACQUIRE ─ granted ─► EXTEND, which confirms the key ─► a new lease
  *        │ ▲                   │ gone
  *        │ └───────────────────┴─ gone ─┐
- *        └─ held by a noted lease ─► EXTEND ─► that lease, again
+ *        └─ held by a confirmed lease ─► EXTEND ─► that lease, again
  *
  * Both are operations of their own (struct lease_op); the caller's operation only waits for them. Why it is safe:
- *   - A lease is noted after its attempt has won, with its final fence. From then on no redlockd releases it but by a
- *     DELETE or by force: not for a client that has left, not after a lost answer, not at the end of a stream. Another
- *     request may have got it. So a note on one master proves that the lease was granted, and that no release of its
- *     attempt is on its way.
+ *   - A lease is confirmed after its attempt has won, with its final fence. After that redlockd releases it only for a
+ *     DELETE or a forced release: not for a client that has left, not after a lost answer, not at the end of a stream,
+ *     because another request may have got it. So one master with a confirmed lease proves that the lease was granted,
+ *     and that no release of its attempt is under way.
  *   - It is given again only if a majority extended it with positive validity, like every lease.
  *   - It is extended only if a majority has its token. Otherwise requests that come again and again would keep what is
  *     left of a lost lease for ever.
@@ -130,12 +130,12 @@ static bool is_own(const struct lease_op *op, unsigned master)
 	       op->seen[master].holder.key == op->request.key;
 }
 
-/* The lease of this key that a majority has and that is noted somewhere: one master's sight of it, or NULL. */
+/* The lease of this key that a majority has and that is confirmed somewhere: one master's sight of it, or NULL. */
 static const struct lease_sight *find_own_lease(const struct lease_op *op)
 {
 	for (unsigned i = 0; i < op->core.params.masters; i++) {
 		unsigned votes = 0;
-		for (unsigned j = 0; is_own(op, i) && op->seen[i].holder.noted && j < op->core.params.masters; j++)
+		for (unsigned j = 0; is_own(op, i) && op->seen[i].holder.confirmed && j < op->core.params.masters; j++)
 			votes += is_own(op, j) && memcmp(op->seen[j].token, op->seen[i].token, LEASE_TOKEN_LEN) == 0;
 		if (votes >= redlock_majority(op->core.params.masters))
 			return &op->seen[i];
@@ -176,17 +176,17 @@ static void on_acquired(void *arg, const struct lease_answer *answer)
 static void on_own_extended(void *arg, const struct lease_answer *answer)
 {
 	struct lease_keyed *keyed = arg;
-	struct lease_answer whole = *answer;
+	struct lease_answer final = *answer;
 	bool gone = answer->status == LEASE_NOT_OWNER || answer->status == LEASE_EXPIRED;
 	keyed->inner = NULL;
 	if (gone && try_again(keyed))
 		return;
 	if (gone)
-		whole.status = LEASE_SPLIT_VOTE;
-	whole.fence = keyed->fence;
-	whole.noted = answer->status == LEASE_OK;
-	whole.again = whole.noted && keyed->again;
-	finish_keyed(keyed, &whole);
+		final.status = LEASE_SPLIT_VOTE;
+	final.fence = keyed->fence;
+	final.confirmed = answer->status == LEASE_OK;
+	final.again = final.confirmed && keyed->again;
+	finish_keyed(keyed, &final);
 }
 
 /* ---- beginning, waiting, end ---- */

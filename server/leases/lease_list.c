@@ -55,7 +55,7 @@ struct lease_listing {
 	unsigned scans, scans_max;
 	size_t looked;             /* keys inspected in this page */
 	size_t count;              /* locks of the page so far */
-	size_t found;              /* keys of the step */
+	size_t key_count;          /* keys of the step */
 	size_t inspected, awaited; /* of them: inspections that were begun, and that are under way */
 	struct listing_item {
 		struct lease_listing *listing;
@@ -136,7 +136,7 @@ static size_t room(const struct lease_listing *listing)
 
 static void end_step(struct lease_listing *listing)
 {
-	listing->found = 0;
+	listing->key_count = 0;
 	if (listing->failed) {
 		finish_page(listing, LEASE_NO_QUORUM);
 	} else if (room(listing) > 0 && !listing->last && listing->done && listing->scans < listing->scans_max &&
@@ -190,8 +190,8 @@ static void add_key(struct lease_listing *listing, const struct master_scan *key
 	if (!key || key_len <= prefix_len || key_len - prefix_len > LEASE_RESOURCE_MAX ||
 	    memmem(key + prefix_len, key_len - prefix_len, reserved, sizeof reserved - 1))
 		return;
-	assert(listing->found < room(listing));
-	struct listing_item *item = &listing->items[listing->found++];
+	assert(listing->key_count < room(listing));
+	struct listing_item *item = &listing->items[listing->key_count++];
 	item->resource_len = (uint16_t)(key_len - prefix_len);
 	memcpy(item->resource, key + prefix_len, item->resource_len);
 }
@@ -199,7 +199,7 @@ static void add_key(struct lease_listing *listing, const struct master_scan *key
 /* A few at a time, so that a listing does not delay leases. */
 static void inspect_some(struct lease_listing *listing)
 {
-	while (listing->awaited < INSPECTIONS_AT_ONCE && listing->inspected < listing->found) {
+	while (listing->awaited < INSPECTIONS_AT_ONCE && listing->inspected < listing->key_count) {
 		struct listing_item *item = &listing->items[listing->inspected++];
 		struct lease_request request = {.operation = LEASE_INSPECT,
 						.wait_for_all = true,
@@ -290,7 +290,7 @@ static void handle_step(struct lease_listing *listing, const struct master_scan 
 		add_key(listing, keys, sorted[i].at);
 	free(sorted);
 	listing->inspected = 0;
-	listing->looked += listing->found;
+	listing->looked += listing->key_count;
 	inspect_some(listing);
 }
 

@@ -75,7 +75,7 @@ static void recycle(struct lease_op *op)
 	if (op->state != LEASE_OP_LINGERING || !over)
 		return;
 	assert(!op->wait.entries && !op->caller.done);
-	lease_below_note(op);
+	lease_below_update(op);
 	free((char *)op->request.resource);
 	op->request.resource = NULL;
 	lease_answer_fini(&op->answer);
@@ -405,7 +405,7 @@ static bool may_be_unread(const struct lease_op *op)
 {
 	const struct redlock *core = &op->core;
 	unsigned known = core->state == REDLOCK_RAISING
-				 ? core->raised | core->behind | core->failed | (unsigned)~core->asked
+				 ? core->raised | core->stale | core->failed | (unsigned)~core->asked
 				 : core->answered;
 	bool unread = op->rounds_late == 0;
 	for (unsigned i = 0; i < core->params.masters && is_busy(op) && op->rounds_late < ROUNDS_LATE_MAX && !unread;
@@ -431,7 +431,7 @@ static void on_op_timer(void *arg)
 		.kind = REDLOCK_TIMER, .now_us = clock_now_us(), .fence = lease_fence_guess(op->leases)};
 	bool silent = redlock_wants(&op->core, op->attempt.number, op->core.round);
 	for (size_t i = 0; silent && i < op->core.params.masters; i++)
-		masters_note_silence(op->leases->masters, i);
+		masters_check_silence(op->leases->masters, i);
 	if (event.now_us < redlock_deadline_us(&op->core))
 		arm_op_timer(op, event.now_us); /* libuv's clock is a little ahead of ours */
 	else
@@ -480,8 +480,8 @@ static void on_reply(void *arg, const struct master_reply *reply)
 	event.remaining_us = reply->remaining_us;
 	event.waiters = reply->waiters;
 	lease_fence_learn(op->leases, reply->fence);
-	lease_sight_note(op, ref, reply, &event);
-	lease_sight_note_hold_time(op, ref, reply);
+	lease_sight_store(op, ref, reply, &event);
+	lease_sight_observe_hold_time(op, ref, reply);
 	if (op->request.operation == LEASE_EXTEND && reply->vote == REDLOCK_VOTE_GRANTED)
 		op->replies.extended |= (uint16_t)(1U << ref->master);
 	if (ref->command.repair && reply->vote == REDLOCK_VOTE_GRANTED)

@@ -75,7 +75,7 @@ static bool is_shared(const struct lease_queue_entry *waiter)
 }
 
 /* A shared waiter for one resource passes shared sets, which may wait for another resource. */
-static bool is_preceded(const struct lease_queue_entry *waiter)
+static bool entry_has_earlier(const struct lease_queue_entry *waiter)
 {
 	const struct lease_queue_entry *first = TAILQ_FIRST(&waiter->queue->waiters);
 	for (unsigned sets = 0; sets < SETS_MAX && first != waiter && is_shared(waiter); sets++) {
@@ -86,11 +86,11 @@ static bool is_preceded(const struct lease_queue_entry *waiter)
 	return first != waiter;
 }
 
-bool lease_queue_is_behind(const struct lease_op *op)
+bool lease_queue_has_earlier(const struct lease_op *op)
 {
 	size_t count = lease_request_count(&op->request);
 	for (size_t i = 0; op->wait.entries && i < count; i++)
-		if (is_preceded(&op->wait.entries[i]))
+		if (entry_has_earlier(&op->wait.entries[i]))
 			return true;
 	return false;
 }
@@ -118,7 +118,7 @@ size_t lease_queue_list(const struct leases *leases, const struct masters_notifi
 		uint64_t arrival = waiter->op->core.arrival;
 		bool is_up_to_last = notification->last > 0 && arrival <= notification->last;
 		bool is_named = ours && arrival == notification->arrival;
-		bool is_first = !is_preceded(waiter), is_set = waiter->op->request.set_count > 0;
+		bool is_first = !entry_has_earlier(waiter), is_set = waiter->op->request.set_count > 0;
 		bool is_notified = is_up_to_last && is_shared(waiter) && (!is_set || is_first);
 		if (!is_up_to_last && !is_first)
 			break;
@@ -142,7 +142,7 @@ void lease_queue_visit_passed(const struct lease_op *op, void (*visit)(struct le
 	for (size_t i = 0; i < count; i++)
 		for (struct lease_queue_entry *next = TAILQ_NEXT(&op->wait.entries[i], entry); next;
 		     next = TAILQ_NEXT(next, entry))
-			if (next->op->core.state != REDLOCK_IDLE && !next->op->core.follows && is_preceded(next))
+			if (next->op->core.state != REDLOCK_IDLE && !next->op->core.follows && entry_has_earlier(next))
 				visit(next->op);
 }
 
@@ -150,7 +150,7 @@ void lease_queues_visit_first(const struct leases *leases, void (*visit)(struct 
 {
 	for (struct lease_op *op = TAILQ_FIRST(&leases->queues.by_age), *next; op; op = next) {
 		next = TAILQ_NEXT(op, wait.age_entry);
-		if (op->wait.missed_notifications == leases->missed_notifications || lease_queue_is_behind(op))
+		if (op->wait.missed_notifications == leases->missed_notifications || lease_queue_has_earlier(op))
 			continue;
 		visit(op);
 		if (next && !next->wait.entries) /* the visit may end any number of waits */
@@ -228,7 +228,7 @@ void lease_queue_enter(struct lease_op *op)
 	count_waiter(leases, true);
 }
 
-static void note_wait(const struct lease_op *op, const struct redlock_result *result, uint64_t now_us)
+static void observe_wait(const struct lease_op *op, const struct redlock_result *result, uint64_t now_us)
 {
 	struct metrics *metrics = op->leases->metrics;
 	enum metrics_wait how = result->outcome == REDLOCK_OK          ? METRICS_WAIT_GRANTED
@@ -270,8 +270,8 @@ static uint64_t remaining_us(const struct lease_op *op, const struct lease_op *n
 	return free_us > now_us ? free_us - now_us : 0;
 }
 
-static void note_first(struct lease_op *op, const struct lease_queue_entry *next, const struct redlock_result *result,
-		       uint64_t now_us)
+static void set_first(struct lease_op *op, const struct lease_queue_entry *next, const struct redlock_result *result,
+		      uint64_t now_us)
 {
 	struct lease_op *first = next->op;
 	uint64_t within_us = remaining_us(op, first, result, now_us);
@@ -288,13 +288,13 @@ static void leave_queue(struct lease_queue_entry *waiter, const struct redlock_r
 	struct lease_queues *queues = &waiter->op->leases->queues;
 	struct lease_queue_entry *next = TAILQ_NEXT(waiter, entry);
 	assert(queue->count > 0);
-	while (next && !is_preceded(next))
+	while (next && !entry_has_earlier(next))
 		next = TAILQ_NEXT(next, entry);
 	TAILQ_REMOVE(&queue->waiters, waiter, entry);
 	if (result->outcome == REDLOCK_OK && waiter->op->request.mode == LEASE_EXCLUSIVE)
 		queue->holder = lease_value_token_id(waiter->op->attempt.token);
-	for (; next && !is_preceded(next); next = TAILQ_NEXT(next, entry))
-		note_first(waiter->op, next, result, now_us);
+	for (; next && !entry_has_earlier(next); next = TAILQ_NEXT(next, entry))
+		set_first(waiter->op, next, result, now_us);
 	if (--queue->count == 0) {
 		assert(TAILQ_EMPTY(&queue->waiters));
 		tdelete(queue, &queues->by_name, lease_name_compare);
@@ -313,7 +313,7 @@ static void forget_first(struct lease_op *op)
 void lease_queue_exit(struct lease_op *op, const struct redlock_result *result, uint64_t now_us)
 {
 	size_t count = lease_request_count(&op->request);
-	note_wait(op, result, now_us);
+	observe_wait(op, result, now_us);
 	TAILQ_REMOVE(&op->leases->queues.by_age, op, wait.age_entry);
 	forget_first(op);
 	for (size_t i = 0; i < count; i++)
@@ -329,7 +329,7 @@ struct lease_op *lease_queue_take_first(struct leases *leases)
 	struct lease_op *op;
 	while ((op = TAILQ_FIRST(&leases->queues.first))) {
 		forget_first(op);
-		if (!lease_queue_is_behind(op)) /* a set may be behind another one elsewhere */
+		if (!lease_queue_has_earlier(op)) /* a set may be behind another one elsewhere */
 			return op;
 	}
 	return NULL;
@@ -340,7 +340,7 @@ struct lease_op *lease_queue_next(const struct leases *leases, const struct leas
 	const struct lease_queue *queue = release->set_count == 0
 						  ? queue_find(leases, release->resource, release->resource_len)
 						  : NULL;
-	if (!queue || queue->holder != lease_value_token_id(release->token) || lease_queue_is_behind(first_of(queue)))
+	if (!queue || queue->holder != lease_value_token_id(release->token) || lease_queue_has_earlier(first_of(queue)))
 		return NULL;
 	return queue->passed_us == 0 || now_us - queue->passed_us > OTHERS_US ? first_of(queue) : NULL;
 }
@@ -380,7 +380,7 @@ void lease_queues_publish(struct leases *leases)
 		for (size_t i = 0; i < count; i++)
 			least = list[i].count < list[least].count ? i : least;
 	}
-	stats_note_queues(leases->metrics, list, count);
+	stats_set_queues(leases->metrics, list, count);
 	queues->changed = false;
 	queues->published_ms = now_ms;
 }

@@ -36,7 +36,7 @@ bool lease_repair_write(struct lease_op *op, const struct redlock_output *out, u
 	command->label = op->label.bytes;
 	command->label_len = op->label.len;
 	command->kind = kinds[holder->mode];
-	command->most = holder->mode == LEASE_SLOT ? LEASE_SLOTS_MAX : op->leases->options->max_shared;
+	command->capacity = holder->mode == LEASE_SLOT ? LEASE_SLOTS_MAX : op->leases->options->max_shared;
 	command->slot = holder->slot;
 	command->ttl_ms = (uint32_t)(out->repair_ttl_us / 1000);
 	command->fence = out->fence;

@@ -22,7 +22,7 @@ static void flush(struct leases *leases)
 
 /* The first waiter tries behind the release, in the same round trip, instead of one later when it is notified. The
  * masters keep the order of the queue: if another replica's waiter is the next, it is refused and waits on. */
-static void try_behind(struct lease_op *next, uint64_t now_us)
+static void try_after_release(struct lease_op *next, uint64_t now_us)
 {
 	struct redlock_event timer = {
 		.kind = REDLOCK_TIMER, .now_us = now_us, .fence = lease_fence_guess(next->leases)};
@@ -41,13 +41,13 @@ static void start_op(struct lease_op *op, uint64_t now_us)
 	assert(op->state == LEASE_OP_RUNNING && now_us >= op->began_us);
 	if (*wait_us > 0)
 		*wait_us = *wait_us > held_back_us ? *wait_us - held_back_us : 1;
-	start.behind = lease_queue_is_behind(op);
+	start.has_earlier = lease_queue_has_earlier(op);
 	struct lease_op *next = NULL;
 	if (op->request.operation == LEASE_RELEASE && !lease_place_is_asked_for(op))
 		next = lease_queue_next(leases, &op->request, now_us);
 	lease_op_dispatch(op, &start);
 	if (next && next->wait.entries)
-		try_behind(next, now_us);
+		try_after_release(next, now_us);
 	/* a burst must not keep its first commands until its last request is read */
 	if (++leases->unflushed >= FLUSH_EVERY)
 		flush(leases);
@@ -100,9 +100,9 @@ void lease_op_reject_draining(struct lease_op *op, uint64_t now_us)
 	lease_op_answered(op, now_us);
 }
 
-static void note_behind(struct lease_op *passed)
+static void dispatch_earlier(struct lease_op *passed)
 {
-	lease_op_dispatch(passed, &(struct redlock_event){.kind = REDLOCK_BEHIND, .now_us = clock_now_us()});
+	lease_op_dispatch(passed, &(struct redlock_event){.kind = REDLOCK_EARLIER, .now_us = clock_now_us()});
 }
 
 struct lease_op *lease_op_submit(struct leases *leases, const struct lease_request *request, lease_done_fn *done,
@@ -119,7 +119,7 @@ struct lease_op *lease_op_submit(struct leases *leases, const struct lease_reque
 	if (op->core.params.wait_us > 0)
 		lease_queue_enter(op);
 	if (op->wait.entries && request->arrival > 0)
-		lease_queue_visit_passed(op, note_behind);
+		lease_queue_visit_passed(op, dispatch_earlier);
 	if (first_held_back(leases) || !may_start(leases))
 		hold_back(op);
 	else
@@ -156,7 +156,7 @@ void lease_op_cancel(struct lease_op *op)
 	if (op->state != LEASE_OP_ANSWERED) {
 		struct redlock_event cancel = {.kind = REDLOCK_CANCEL, .now_us = clock_now_us()};
 		lease_op_dispatch(op, &cancel);
-	} else if (op->request.operation == LEASE_ACQUIRE && op->answer.status == LEASE_OK && !op->answer.noted) {
+	} else if (op->request.operation == LEASE_ACQUIRE && op->answer.status == LEASE_OK && !op->answer.confirmed) {
 		lease_release_abandoned(op->leases, &op->request, op->answer.token);
 	}
 }

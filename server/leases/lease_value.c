@@ -40,7 +40,7 @@ static const char *parse_idempotency_key(const char *at, const char *end, struct
 	unsigned char bytes[8];
 	if (at < end && *at == ':')
 		return at + 1;
-	ret_holder->noted = at < end && *at != '?' && ret_holder->fence > 0;
+	ret_holder->confirmed = at < end && *at != '?' && ret_holder->fence > 0;
 	at += at < end && *at == '?';
 	if ((size_t)(end - at) <= 2 * sizeof bytes || at[2 * sizeof bytes] != ':' || !hex_read(at, sizeof bytes, bytes))
 		return NULL;
@@ -126,7 +126,7 @@ void lease_value_write_label_again(const struct lease_holder *holder, struct tex
 					    .metadata_len = holder->metadata_len};
 	label->len = 0;
 	if (holder->key != 0)
-		text_printf(label, "%s%016" PRIx64, holder->noted ? "" : "?", holder->key);
+		text_printf(label, "%s%016" PRIx64, holder->confirmed ? "" : "?", holder->key);
 	text_append(label, ":", 1);
 	write_parts(label, &parts);
 }

@@ -25,7 +25,7 @@ static void drop_stale_entry(struct leases *leases, const struct masters_notific
 		.resource = notification->resource,
 		.resource_len = (uint16_t)notification->resource_len,
 		.kind = notification->kind,
-		.most = notification->most,
+		.capacity = notification->capacity,
 		.bucket = bucket,
 		.entry = {.arrival = notification->arrival, .of_set = notification->of_set}};
 	masters_keep_release(leases->masters, notification->master, &command, false);
@@ -39,7 +39,7 @@ static void notify_waiter(struct lease_op *op, const struct masters_notification
 				      .fence = lease_fence_guess(op->leases)};
 	if (op->wait.notified_us == 0)
 		op->wait.notified_us = event.now_us;
-	lease_mode_note_free(op, notification);
+	lease_mode_set_free(op, notification);
 	lease_op_dispatch(op, &event);
 }
 
@@ -76,7 +76,7 @@ static void on_notified(void *arg, const struct masters_notification *notificati
 static void on_changed(void *arg, const char *resource, size_t len)
 {
 	if (len <= LEASE_RESOURCE_MAX)
-		lease_watch_note_change(arg, resource, len);
+		lease_watch_handle_change(arg, resource, len);
 }
 
 static void try_now(struct lease_op *first)
@@ -91,7 +91,7 @@ static void on_missed(void *arg)
 	struct leases *leases = arg;
 	leases->missed_notifications++;
 	lease_queues_visit_first(leases, try_now);
-	lease_watch_note_missed(leases);
+	lease_watch_handle_missed(leases);
 }
 
 /* ---- masters that return ---- */
@@ -105,7 +105,7 @@ enum { RETURN_AT_ONCE = 16 };
 static void on_extended_again(void *arg, const struct lease_answer *answer)
 {
 	struct leases *leases = arg;
-	(void)answer; /* lease_below_note() has it */
+	(void)answer; /* lease_below_update() has it */
 	assert(leases->below.under_way > 0);
 	leases->below.under_way--;
 }

@@ -58,7 +58,7 @@ void master_command_set_hung(struct master *master)
 	master_state_report(master);
 }
 
-void masters_note_silence(struct masters *masters, size_t i)
+void masters_check_silence(struct masters *masters, size_t i)
 {
 	struct master *master = &masters->list[i];
 	assert(i < masters->count);
@@ -182,22 +182,22 @@ static struct master_command *command_new(struct master *master)
 
 /* Appends a command to the connection. */
 static void append(struct master *master, struct master_command *command, size_t count,
-		   const struct transport_word words[])
+		   const struct transport_word arguments[])
 {
 	assert(master->link.connection);
 	command->sent_us = clock_now_us();
 	STAILQ_INSERT_TAIL(&master->under_way, command, entry);
 	metrics_add(&master->metrics->in_flight, 1);
-	transport_send(master->link.connection, count, words);
+	transport_send(master->link.connection, count, arguments);
 }
 
-/* Not inlined: the end of one waiter may begin the next one's attempt, and the words must not lie on the stack of that
+/* Not inlined: the end of one waiter may begin the next one's attempt, and the arguments must not lie on the stack of that
  * recursion. */
 static __attribute__((noinline)) void append_script(struct master *master, struct master_command *command)
 {
-	struct master_words words;
-	master_script_write(master, command, &words);
-	append(master, command, words.count, words.words);
+	struct master_arguments arguments;
+	master_script_write(master, command, &arguments);
+	append(master, command, arguments.count, arguments.arguments);
 }
 
 static void send_batch(struct master *master, struct master_batch *batch)
@@ -215,7 +215,7 @@ void master_command_send_batches(struct master *master)
 static bool may_join(const struct master_script *script)
 {
 	bool is_plain = script->kind == MASTER_EXCLUSIVE || script->script != REDLOCK_SCRIPT_ACQUIRE;
-	bool is_long = script->script == REDLOCK_SCRIPT_INSPECT && script->most > MASTER_BATCH_LISTED_MAX;
+	bool is_long = script->script == REDLOCK_SCRIPT_INSPECT && script->list_max > MASTER_BATCH_LISTED_MAX;
 	return is_plain && !is_long && script->script != REDLOCK_SCRIPT_RAISE && !script->with_source &&
 	       !script->alone && script->set_count == 0;
 }
@@ -224,10 +224,10 @@ static bool may_join(const struct master_script *script)
 static bool fits(const struct master_batch *batch, const struct master_command *command)
 {
 	const struct master_command *first = STAILQ_FIRST(&batch->commands);
-	unsigned most = command->kind == REDLOCK_SCRIPT_INSPECT ? MASTER_BATCH_INSPECT_MAX : MASTER_BATCH_MAX;
-	return !first ||
-	       (batch->count < most && first->epoch == command->epoch && first->deadline_us <= command->deadline_us &&
-		command->deadline_us - first->deadline_us <= MASTER_BATCH_SPAN_US);
+	unsigned count_max = command->kind == REDLOCK_SCRIPT_INSPECT ? MASTER_BATCH_INSPECT_MAX : MASTER_BATCH_MAX;
+	return !first || (batch->count < count_max && first->epoch == command->epoch &&
+			  first->deadline_us <= command->deadline_us &&
+			  command->deadline_us - first->deadline_us <= MASTER_BATCH_SPAN_US);
 }
 
 static void join(struct master *master, struct master_command *command)
@@ -266,21 +266,21 @@ void master_command_send_script(struct master *master, const struct master_scrip
 
 void master_command_send(struct master *master, master_answer_fn *answer, unsigned what, const char *const argv[])
 {
-	struct transport_word words[MASTER_WORDS_SENT_MAX];
+	struct transport_word arguments[MASTER_COMMAND_ARGUMENTS_MAX];
 	size_t count = 0;
 	assert(argv[0] && master->link.connection);
 	for (; argv[count]; count++)
-		words[count] = (struct transport_word){argv[count], strlen(argv[count])};
-	assert(count <= MASTER_WORDS_SENT_MAX);
+		arguments[count] = (struct transport_word){argv[count], strlen(argv[count])};
+	assert(count <= MASTER_COMMAND_ARGUMENTS_MAX);
 	master_command_send_batches(master);
 	struct master_command *command = command_new(master);
 	command->answer = answer;
 	command->what = what;
-	append(master, command, count, words);
+	append(master, command, count, arguments);
 }
 
-static void send_read(struct master *master, const struct master_words *words, bool has_cursor, master_scan_fn *scan,
-		      void *arg)
+static void send_read(struct master *master, const struct master_arguments *arguments, bool has_cursor,
+		      master_scan_fn *scan, void *arg)
 {
 	assert(scan && master->link.connection);
 	master_command_send_batches(master);
@@ -288,21 +288,21 @@ static void send_read(struct master *master, const struct master_words *words, b
 	command->scan = scan;
 	command->has_cursor = has_cursor;
 	command->arg = arg;
-	append(master, command, words->count, words->words);
+	append(master, command, arguments->count, arguments->arguments);
 }
 
 void master_command_send_scan(struct master *master, const struct master_scan_command *scan_command,
 			      master_scan_fn *scan, void *arg)
 {
-	struct master_words words;
-	master_script_write_scan(master->all, scan_command, &words);
-	send_read(master, &words, true, scan, arg);
+	struct master_arguments arguments;
+	master_script_write_scan(master->all, scan_command, &arguments);
+	send_read(master, &arguments, true, scan, arg);
 }
 
 void master_command_send_read(struct master *master, const struct master_read_command *read, master_scan_fn *scan,
 			      void *arg)
 {
-	struct master_words words;
-	master_script_write_read(master->all, read, &words);
-	send_read(master, &words, false, scan, arg);
+	struct master_arguments arguments;
+	master_script_write_read(master->all, read, &arguments);
+	send_read(master, &arguments, false, scan, arg);
 }

@@ -142,11 +142,11 @@ static void end_refused(struct master *master)
 {
 	char why[STATUS_REASON_MAX];
 	enum master_error error = master->check.error;
-	assert(master->check.words[0]);
+	assert(master->check.error_text[0]);
 	master_check_write(master, why);
 	master_state_count_error(master, error);
 	master_link_fail(&master->link, why);
-	master_guard_note_refusal(master, error);
+	master_guard_handle_refusal(master, error);
 }
 
 static void fail_handshake(struct master *master, const char *reason)
@@ -189,7 +189,7 @@ static void on_handshake_answer(struct master *master, unsigned command, const r
 	bool numbered = reply->type == REDIS_REPLY_INTEGER && reply->integer >= 0;
 	bool worded = reply->type == REDIS_REPLY_STATUS || reply->type == REDIS_REPLY_STRING;
 	if (reply->type == REDIS_REPLY_ERROR && !may_refuse(command, reply))
-		master_check_note(master, command, reply);
+		master_check_record_refusal(master, command, reply);
 	else if (reply->type == REDIS_REPLY_ERROR)
 		return;
 	else if (command == MASTER_COMMAND_INFO)
@@ -215,7 +215,7 @@ static void on_last_step(struct master *master, unsigned command, const redisRep
 	on_handshake_answer(master, command, reply);
 	if (master->link.state != LINK_HANDSHAKE)
 		return;
-	if (master->check.words[0]) {
+	if (master->check.error_text[0]) {
 		end_refused(master);
 		return;
 	}
@@ -281,12 +281,12 @@ static void on_heartbeat(struct master *master, unsigned what, const redisReply 
 {
 	(void)what;
 	assert(master->link.state == LINK_UP);
-	master->heartbeat = HEARTBEAT_RESTING;
+	master->heartbeat = HEARTBEAT_IDLE;
 	struct master_info now;
 	if (reply->type == REDIS_REPLY_ERROR) {
-		master->check.words[0] = '\0'; /* from the last run of the trials */
-		master->check.found = 0;
-		master_check_note(master, MASTER_COMMAND_INFO, reply);
+		master->check.error_text[0] = '\0'; /* from the last run of the trials */
+		master->check.refused = 0;
+		master_check_record_refusal(master, MASTER_COMMAND_INFO, reply);
 		end_refused(master);
 	} else if (master_info_read(reply, &now)) {
 		evaluate_heartbeat(master, &now);
@@ -301,7 +301,7 @@ void master_handshake_tick(struct master *master)
 {
 	uint32_t timeout_ms = master->all->options->master_timeout_ms;
 	assert(master->link.state == LINK_UP);
-	if (master->heartbeat == HEARTBEAT_RESTING) {
+	if (master->heartbeat == HEARTBEAT_IDLE) {
 		master->heartbeat = HEARTBEAT_OUT;
 		master_durable_ask(master);
 		master_command_send(master, on_heartbeat, 0, (const char *[]){"INFO", NULL});
@@ -316,10 +316,10 @@ void master_handshake_tick(struct master *master)
 		return;
 	}
 	master->heartbeat = HEARTBEAT_OUT;
-	masters_note_silence(master->all, master->index);
+	masters_check_silence(master->all, master->index);
 	const struct master_command *oldest = STAILQ_FIRST(&master->under_way);
-	uint64_t behind_us = oldest ? clock_now_us() - oldest->sent_us : 0;
-	if (master->hung && behind_us > master->all->options->max_ttl_ms * UINT64_C(1000))
+	uint64_t oldest_age_us = oldest ? clock_now_us() - oldest->sent_us : 0;
+	if (master->hung && oldest_age_us > master->all->options->max_ttl_ms * UINT64_C(1000))
 		master_link_fail(&master->link, "timeout: hung for longer than the longest lease");
 	else
 		master_link_set_timer(&master->link, MASTER_HEARTBEAT_MS);

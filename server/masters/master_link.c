@@ -83,7 +83,7 @@ static void begin_connecting(struct master_link *link)
 		master_link_set_timer(link, MASTER_HANDSHAKE_MS);
 }
 
-static const char *late_words(const struct master_link *link)
+static const char *late_reason(const struct master_link *link)
 {
 	assert(link->state == LINK_CONNECTING || link->state == LINK_HANDSHAKE);
 	if (link->state == LINK_CONNECTING)
@@ -100,7 +100,7 @@ static void on_link_timer(void *arg)
 	switch (link->state) {
 	case LINK_DOWN: begin_connecting(link); break;
 	case LINK_CONNECTING:
-	case LINK_HANDSHAKE: master_link_fail(link, late_words(link)); break;
+	case LINK_HANDSHAKE: master_link_fail(link, late_reason(link)); break;
 	case LINK_UP: link->events->ticked(link->owner); break;
 	case LINK_CLOSED: break;
 	}

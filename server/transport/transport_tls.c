@@ -51,7 +51,7 @@ static int64_t seconds_of(const ASN1_TIME *time)
 }
 
 /* Keeps the dates of the certificate that expires first. */
-static void note_dates(const X509 *certificate, struct transport_tls_dates *dates)
+static void keep_earliest_dates(const X509 *certificate, struct transport_tls_dates *dates)
 {
 	int64_t expiry_s = seconds_of(X509_get0_notAfter(certificate));
 	if (dates->expiry_s != 0 && expiry_s >= dates->expiry_s)
@@ -75,7 +75,7 @@ static const char *read_certificates(struct tls_files *files, BIO *pem, enum pem
 		/* reads its extensions now: the first of several handshakes would, beside the others */
 		X509_check_purpose(certificate, -1, 0);
 		if (kind == PEM_AUTHORITIES || count == 0)
-			note_dates(certificate, kind == PEM_AUTHORITIES ? &files->authority : &files->own);
+			keep_earliest_dates(certificate, kind == PEM_AUTHORITIES ? &files->authority : &files->own);
 		X509_free(certificate);
 		count++;
 	}

@@ -92,7 +92,7 @@ static void end_round(struct world *world)
 	world->cause = CAUSE_OTHER;
 	while (leases_dispatch(proc->leases))
 		;
-	masters_note_round(proc->masters);
+	masters_begin_round(proc->masters);
 	masters_flush(proc->masters);
 	transport_flush_all();
 }

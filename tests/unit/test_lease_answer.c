@@ -73,19 +73,19 @@ START_TEST(keys_are_read)
 {
 	struct lease_holder holder;
 	read_value(TOKEN ":12:34:0123456789abcdef:a:b", &holder);
-	ck_assert(holder.known && holder.noted);
+	ck_assert(holder.known && holder.confirmed);
 	ck_assert_uint_eq(holder.key, UINT64_C(0x0123456789abcdef));
 	ck_assert_mem_eq(holder.owner, "a:b", 3);
 	lease_holder_fini(&holder);
 	read_value(TOKEN ":12:34:?fedcba9876543210:", &holder);
-	ck_assert(holder.known && !holder.noted);
+	ck_assert(holder.known && !holder.confirmed);
 	ck_assert_uint_eq(holder.key, UINT64_C(0xfedcba9876543210));
 	read_value(TOKEN ":12:34::?", &holder);
-	ck_assert(holder.known && !holder.noted);
+	ck_assert(holder.known && !holder.confirmed);
 	ck_assert_uint_eq(holder.key, 0);
 	lease_holder_fini(&holder);
 	read_value(TOKEN ":12:0:0123456789abcdef:", &holder);
-	ck_assert(holder.known && !holder.noted);
+	ck_assert(holder.known && !holder.confirmed);
 }
 END_TEST
 
