@@ -127,7 +127,7 @@ static bool token_file_read(const char *path, char ret_token[TOKEN_LEN + 1])
 		explicit_bzero(bytes, sizeof bytes);
 	}
 	if (reason)
-		report_complain("--token-file '%s': %s", path, reason);
+		report_error("--token-file '%s': %s", path, reason);
 	if (file > STDERR_FILENO)
 		close(file);
 	return !reason;
@@ -165,7 +165,7 @@ static bool commands_wait_for_lease(struct client *client, struct lease *lease, 
 	struct interrupt interrupt;
 	struct answer answer;
 	if (!interrupt_begin(&interrupt)) {
-		report_complain("signalfd: %s", strerror(errno));
+		report_error("signalfd: %s", strerror(errno));
 		*ret_status = EXIT_STATUS_SYSTEM;
 		return false;
 	}
@@ -189,7 +189,7 @@ static int command_acquire(struct client *client)
 	int file = path ? token_file_open(path) : -1, status = EXIT_STATUS_SYSTEM;
 	struct lease lease;
 	if (path && file < 0) {
-		report_complain("--token-file '%s': %s", path, strerror(errno));
+		report_error("--token-file '%s': %s", path, strerror(errno));
 		return EXIT_STATUS_USAGE;
 	}
 	if (!commands_wait_for_lease(client, &lease, &status))
@@ -198,7 +198,7 @@ static int command_acquire(struct client *client)
 	if (stored)
 		print_lease(client, &lease, client->arguments->owner, !path);
 	else
-		report_complain("--token-file: %s", strerror(errno));
+		report_error("--token-file: %s", strerror(errno));
 	if (stored && print_end(true) == EXIT_STATUS_OK)
 		return EXIT_STATUS_OK;
 	acquire_release(client, &lease); /* nobody has its token */
@@ -216,7 +216,7 @@ static int command_extend(struct client *client)
 	for (size_t left = arguments->servers.count; !extended; left--) {
 		answer = client_ask(client, 1, &request, arguments->timeout_ms * 1000, false);
 		extended = answer.outcome == OUTCOME_DONE && answer_lease(&answer, arguments, arguments->token, &lease);
-		client_note(client, &answer);
+		client_record(client, &answer);
 		if (!extended && (left == 1 || answer.outcome == OUTCOME_LOST))
 			return print_failure(client, &answer);
 		if (!extended) {
@@ -339,7 +339,7 @@ int commands_run(struct arguments *arguments)
 		arguments->token = token;
 	signal(SIGPIPE, commands_on_pipe); /* see client_init(); and a lease that cannot be printed is released */
 	if (!client_init(&client, arguments)) {
-		report_complain("libcurl: cannot be set up: %s", strerror(errno));
+		report_error("libcurl: cannot be set up: %s", strerror(errno));
 		return EXIT_STATUS_SYSTEM;
 	}
 	int status = commands[arguments->command](&client);

@@ -41,7 +41,7 @@ int key_command_new(const struct arguments *arguments)
 	json_t *entry = key_command_entry(arguments, hash);
 	bool saved = !out || api_key_save(out, key);
 	if (!saved) {
-		report_complain("--out '%s': %s", out, strerror(errno));
+		report_error("--out '%s': %s", out, strerror(errno));
 		json_decref(entry);
 	} else if (arguments->json) {
 		print_json(json_pack("{s:s*, s:s, s:o}", "key", out ? NULL : key, "sha256", hash, "entry", entry));
@@ -66,7 +66,7 @@ int key_command_hash(const struct arguments *arguments)
 	else if (!api_key_read(path, key, message))
 		reason = message;
 	if (reason) {
-		report_complain("%s: %s", path ? "--key-file" : "stdin", reason);
+		report_error("%s: %s", path ? "--key-file" : "stdin", reason);
 		return EXIT_STATUS_USAGE;
 	}
 	api_key_hash(key, hash);

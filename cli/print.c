@@ -37,7 +37,7 @@ int print_end(bool reports_pipe)
 	if (fflush(stdout) == 0 && !ferror(stdout))
 		return EXIT_STATUS_OK;
 	if (reports_pipe || errno != EPIPE)
-		report_complain("stdout: %s", strerror(errno));
+		report_error("stdout: %s", strerror(errno));
 	return EXIT_STATUS_SYSTEM;
 }
 

@@ -49,13 +49,13 @@ static bool has_files(void)
 		count++;
 	bool enough = count == FILES_NEEDED;
 	if (!enough)
-		report_complain("it needs %d more open files, and may have only %d (ulimit -n)", FILES_NEEDED, count);
+		report_error("it needs %d more open files, and may have only %d (ulimit -n)", FILES_NEEDED, count);
 	while (count > 0)
 		close(files[--count]);
 	return enough;
 }
 
-static int run(struct arguments *arguments)
+static int dispatch_command(struct arguments *arguments)
 {
 	char message[CREDENTIALS_MESSAGE_MAX];
 	assert(arguments->command < COMMAND_HELP);
@@ -69,7 +69,7 @@ static int run(struct arguments *arguments)
 	if (!has_files())
 		return EXIT_STATUS_SYSTEM;
 	if (!credentials_load(&arguments->credentials, message)) {
-		report_complain("%s", message);
+		report_error("%s", message);
 		return EXIT_STATUS_USAGE;
 	}
 	warn_of_exposed_key(arguments);
@@ -92,11 +92,11 @@ int main(int argc, char **argv)
 		explicit_bzero(api_key, strlen(api_key));
 	unsetenv("REDLOCKCTL_API_KEY");
 	if (!parsed) {
-		report_complain("%s", arguments.message);
+		report_error("%s", arguments.message);
 		return EXIT_STATUS_USAGE;
 	}
 	if (arguments.command != COMMAND_HELP && arguments.command != COMMAND_VERSION)
-		return run(&arguments);
+		return dispatch_command(&arguments);
 	if (arguments.command == COMMAND_HELP)
 		arguments_print_help(&arguments, stdout);
 	else

@@ -51,7 +51,7 @@ static bool watch_run(char **argv, const json_t *state, int *ret_status)
 		;
 	if (!failed)
 		return true;
-	report_complain("%s: %s", argv[0], strerror(failed));
+	report_error("%s: %s", argv[0], strerror(failed));
 	*ret_status = failed == ENOENT ? EXIT_STATUS_NOT_FOUND : EXIT_STATUS_CANNOT_RUN;
 	return false;
 }

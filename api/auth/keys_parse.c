@@ -207,7 +207,7 @@ static const struct member {
 };
 static_assert(KEY_HASHES_MAX == 4 && KEY_CERTIFICATES_MAX == 8 && KEY_PREFIXES_MAX == 64, "as the rules say");
 
-static const char *parse_member(struct reading *reading, const struct member *member, const json_t *value)
+static const char *parse_key_member(struct reading *reading, const struct member *member, const json_t *value)
 {
 	const char *reason = NULL;
 	size_t count = json_array_size(value);
@@ -234,14 +234,14 @@ static const char *parse_named(struct reading *reading, const char *name, const 
 {
 	for (size_t i = 0; i < sizeof members / sizeof *members; i++)
 		if (strcmp(members[i].name, name) == 0)
-			return parse_member(reading, &members[i], value);
+			return parse_key_member(reading, &members[i], value);
 	reading->member = NULL;
 	if (is_name(name, strlen(name), MEMBER_NAME_MAX))
 		return explain(reading, "has the unknown member \"%s\"", name);
 	return "has an unknown member";
 }
 
-static const char *parse_key(struct reading *reading, json_t *object)
+static const char *parse_key_entry(struct reading *reading, json_t *object)
 {
 	struct key *key = reading->key;
 	const char *name, *reason = NULL;
@@ -289,7 +289,7 @@ static bool parse_list(struct keys *keys, const json_t *list, char *message, siz
 		struct reading reading = {.keys = keys, .key = &keys->keys[i], .item = -1};
 		char item[16] = "";
 		keys->count++; /* before it is complete, so that keys_unref() frees its parts */
-		const char *reason = parse_key(&reading, json_array_get(list, i));
+		const char *reason = parse_key_entry(&reading, json_array_get(list, i));
 		if (!reason)
 			continue;
 		if (reading.item >= 0)

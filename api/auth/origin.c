@@ -38,18 +38,18 @@ static bool parse_address(const char *host, size_t len, struct in6_addr *ret_add
 	return inet_pton(AF_INET, text, &ret_address->s6_addr[12]) == 1;
 }
 
-static bool is(const char *text, size_t len, const char *word)
+static bool text_is(const char *text, size_t len, const char *word)
 {
 	return strlen(word) == len && strncasecmp(text, word, len) == 0;
 }
 
 /* localhost, a name below it, or a loopback address. */
-static bool is_loopback(const char *host, size_t len)
+static bool is_loopback_name(const char *host, size_t len)
 {
 	static const char below[] = ".localhost";
 	size_t below_len = sizeof below - 1;
 	struct in6_addr address;
-	if (is(host, len, "localhost") || (len > below_len && is(host + len - below_len, below_len, below)))
+	if (text_is(host, len, "localhost") || (len > below_len && text_is(host + len - below_len, below_len, below)))
 		return true;
 	return parse_address(host, len, &address) && loopback_is_in6(&address);
 }
@@ -62,10 +62,10 @@ bool origin_is_local_host(const char *host, size_t len, const struct options_nam
 		len--;
 	if (len == 0 || len > HOST_MAX)
 		return false;
-	if (is_loopback(host, len))
+	if (is_loopback_name(host, len))
 		return true;
 	for (size_t i = 0; i < allowed->count; i++)
-		if (is(host, len, allowed->items[i]))
+		if (text_is(host, len, allowed->items[i]))
 			return true;
 	return false;
 }
@@ -90,9 +90,9 @@ bool origin_is_same(const char *origin, size_t origin_len, const char *host, siz
 	const char *at = memmem(origin, origin_len, "://", 3);
 	if (!at || len == 0)
 		return false;
-	const char *port = is(origin, (size_t)(at - origin), "https")  ? ":443"
-			   : is(origin, (size_t)(at - origin), "http") ? ":80"
-								       : NULL;
+	const char *port = text_is(origin, (size_t)(at - origin), "https")  ? ":443"
+			   : text_is(origin, (size_t)(at - origin), "http") ? ":80"
+									    : NULL;
 	if (!port)
 		return false;
 	size_t authority_len = without_port(at + 3, origin_len - (size_t)(at + 3 - origin), port);

@@ -12,7 +12,7 @@
 #include "calls_internal.h"
 
 /* 2^53: every whole number up to it is a double, and no other number becomes one of them */
-#define WHOLE_MAX 9007199254740992.0
+#define INTEGER_LIMIT 9007199254740992.0
 
 struct reading {
 	const struct body_limits *limits;
@@ -83,8 +83,8 @@ static const char *check_token(const struct reading *reading, const struct body_
 }
 
 /* The text, which is the request's, in place of one that it had; not if there is a reason to reject it. */
-static void put_string(struct reading *reading, int member, const struct body_value *value, const char *reason,
-		       const char **ret_text, uint16_t *ret_len)
+static void read_string(struct reading *reading, int member, const struct body_value *value, const char *reason,
+			const char **ret_text, uint16_t *ret_len)
 {
 	if (reason) {
 		field_errors_add(reading->errors, members[member].name, "%s", reason);
@@ -104,13 +104,13 @@ static void put_token(struct reading *reading, const struct body_value *value)
 		memcpy(reading->request->token, value->bytes, LEASE_TOKEN_LEN);
 }
 
-static void put_integer(struct reading *reading, int member, const struct body_value *value, uint32_t least,
-			uint32_t most, uint32_t *ret_integer)
+static void put_integer(struct reading *reading, int member, const struct body_value *value, uint32_t min, uint32_t max,
+			uint32_t *ret_integer)
 {
-	assert(least <= most);
-	if (value->integer < least || value->integer > most)
-		field_errors_add(reading->errors, members[member].name, "must be from %u to %u%s", least, most,
-				 member == TTL && value->integer > most ? "; extend it for longer" : "");
+	assert(min <= max);
+	if (value->integer < min || value->integer > max)
+		field_errors_add(reading->errors, members[member].name, "must be from %u to %u%s", min, max,
+				 member == TTL && value->integer > max ? "; extend it for longer" : "");
 	else
 		*ret_integer = (uint32_t)value->integer;
 }
@@ -118,14 +118,14 @@ static void put_integer(struct reading *reading, int member, const struct body_v
 /* A longer wait than the server allows is shortened. */
 static void put_wait(struct reading *reading, const struct body_value *value)
 {
-	uint32_t most = reading->limits->max_wait_ms;
+	uint32_t max = reading->limits->max_wait_ms;
 	if (value->integer < 0)
 		field_errors_add(reading->errors, "wait_ms", "must not be negative");
 	else
-		reading->request->wait_ms = value->integer < most ? (uint32_t)value->integer : most;
+		reading->request->wait_ms = value->integer < max ? (uint32_t)value->integer : max;
 }
 
-static void put_mode(struct reading *reading, const struct body_value *value)
+static void read_mode(struct reading *reading, const struct body_value *value)
 {
 	bool is_shared = value->len == 6 && memcmp(value->bytes, "shared", 6) == 0;
 	if (is_shared)
@@ -165,13 +165,13 @@ static const char *check_name(const json_t *array, size_t i)
 	return path_check_resource(json_string_value(name), json_string_length(name));
 }
 
-static int compare_names(const void *a, const void *b)
+static int compare_resources(const void *a, const void *b)
 {
 	return strcmp(*(const char *const *)a, *(const char *const *)b);
 }
 
 /* With a line feed between each two, and one behind the last. */
-static char *put_names(char *at, const char *const names[], size_t count)
+static char *write_names(char *at, const char *const names[], size_t count)
 {
 	for (size_t i = 0; i < count; i++) {
 		at = stpcpy(at, names[i]);
@@ -187,7 +187,7 @@ static void reject_count(struct reading *reading)
 }
 
 /* The request gets the names sorted, and behind them, after a line feed, as they were given. */
-static void put_resources(struct reading *reading, const json_t *array)
+static void read_resources(struct reading *reading, const json_t *array)
 {
 	struct lease_request *request = reading->request;
 	size_t count = json_array_size(array), errors_before = reading->errors->count, len = 0;
@@ -208,9 +208,9 @@ static void put_resources(struct reading *reading, const json_t *array)
 	if (reading->errors->count > errors_before)
 		return;
 	char *sorted = memory_alloc(2 * len + 1);
-	put_names(sorted + len, names, count);
-	qsort(names, count, sizeof *names, compare_names);
-	put_names(sorted, names, count);
+	write_names(sorted + len, names, count);
+	qsort(names, count, sizeof *names, compare_resources);
+	write_names(sorted, names, count);
 	free((char *)request->resource); /* one beside them, which is a mistake */
 	request->resource = sorted;
 	request->resource_len = (uint16_t)(len - 1);
@@ -223,21 +223,23 @@ static void put_value(struct reading *reading, int member, const struct body_val
 	struct lease_request *request = reading->request;
 	switch (member) {
 	case RESOURCE:
-		put_string(reading, member, value, path_check_resource(value->bytes, value->len), &request->resource,
-			   &request->resource_len);
+		read_string(reading, member, value, path_check_resource(value->bytes, value->len), &request->resource,
+			    &request->resource_len);
 		break;
-	case OWNER: put_string(reading, member, value, check_owner(value), &request->owner, &request->owner_len); break;
+	case OWNER:
+		read_string(reading, member, value, check_owner(value), &request->owner, &request->owner_len);
+		break;
 	case TOKEN: put_token(reading, value); break;
 	case RESOURCES:
 		reading->no_names = json_array_size(value->json) == 0;
 		if (!reading->no_names)
-			put_resources(reading, value->json);
+			read_resources(reading, value->json);
 		break;
 	case TTL: put_integer(reading, member, value, limits->min_ttl_ms, limits->max_ttl_ms, &request->ttl_ms); break;
 	case WAIT: put_wait(reading, value); break;
 	case HOLD: request->hold = value->integer != 0; break;
 	case METADATA: put_metadata(reading, value->json); break;
-	case MODE: put_mode(reading, value); break;
+	case MODE: read_mode(reading, value); break;
 	case SLOTS: put_integer(reading, member, value, 1, LEASE_SLOTS_MAX, &request->slots); break;
 	default: assert(false);
 	}
@@ -245,7 +247,7 @@ static void put_value(struct reading *reading, int member, const struct body_val
 
 /* body_visit_fn: puts a value where it belongs, or adds what is wrong with it. False for a member that the operation
  * does not know, or that came before. */
-static bool parse_member(void *arg, const char *name, size_t name_len, const struct body_value *value)
+static bool read_body_member(void *arg, const char *name, size_t name_len, const struct body_value *value)
 {
 	static const char *const kinds[] = {"a string", "an integer", "true or false", "an object",
 					    "an array of strings"};
@@ -279,9 +281,9 @@ static const char *find_duplicate(const char *message)
 }
 
 /* 6331.0 and 1e3 are integers for JSON Schema, and some clients write all numbers so. */
-static bool is_whole(double number)
+static bool is_integer(double number)
 {
-	return number >= -WHOLE_MAX && number <= WHOLE_MAX && number == (double)(int64_t)number;
+	return number >= -INTEGER_LIMIT && number <= INTEGER_LIMIT && number == (double)(int64_t)number;
 }
 
 static struct body_value value_of(const json_t *json)
@@ -295,7 +297,7 @@ static struct body_value value_of(const json_t *json)
 	} else if (json_is_integer(json)) {
 		value.kind = BODY_INTEGER;
 		value.integer = json_integer_value(json);
-	} else if (json_is_real(json) && is_whole(json_real_value(json))) {
+	} else if (json_is_real(json) && is_integer(json_real_value(json))) {
 		value.kind = BODY_INTEGER;
 		value.integer = (int64_t)json_real_value(json);
 	} else if (json_is_boolean(json)) {
@@ -327,7 +329,7 @@ static void reject_unknown(struct reading *reading, const char *name)
 }
 
 /* All of JSON. False if it is no object; the reason is in `errors`. */
-static bool read_whole(struct reading *reading, const char *bytes, size_t len)
+static bool read_complete(struct reading *reading, const char *bytes, size_t len)
 {
 	json_error_t error;
 	const char *name;
@@ -350,7 +352,7 @@ static bool read_whole(struct reading *reading, const char *bytes, size_t len)
 	json_object_foreach(root, name, json)
 	{
 		struct body_value value = value_of(json);
-		if (!parse_member(reading, name, strlen(name), &value))
+		if (!read_body_member(reading, name, strlen(name), &value))
 			reject_unknown(reading, name);
 	}
 	json_decref(root);
@@ -391,7 +393,7 @@ static void complete(struct reading *reading)
 }
 
 /* Takes over `before`, without the members that the body may have. */
-static void begin(struct reading *reading, const struct lease_request *before)
+static void begin_reading(struct reading *reading, const struct lease_request *before)
 {
 	struct lease_request *request = reading->request;
 	*request = (struct lease_request){
@@ -424,7 +426,7 @@ bool body_parse(const char *bytes, size_t len, const char *header_token, const s
 				  .header_token = header_token,
 				  .is_named = ret_request->operation != LEASE_ACQUIRE && ret_request->resource_len > 0};
 	size_t errors_before = errors->count;
-	begin(&reading, ret_request);
+	begin_reading(&reading, ret_request);
 	assert(len <= REQUEST_BODY_MAX && (bytes || len == 0));
 	assert(request.operation != LEASE_INSPECT && (request.operation != LEASE_FORCE || !reading.is_named));
 	assert(limits->min_ttl_ms <= limits->default_ttl_ms && limits->default_ttl_ms <= limits->max_ttl_ms);
@@ -434,11 +436,11 @@ bool body_parse(const char *bytes, size_t len, const char *header_token, const s
 		field_errors_add(errors, "body", "must not be empty");
 		return false;
 	}
-	if (len > 0 && !body_flat_scan(bytes, len, parse_member, &reading)) {
+	if (len > 0 && !body_flat_scan(bytes, len, read_body_member, &reading)) {
 		discard(&request, ret_request);
-		begin(&reading, ret_request);
+		begin_reading(&reading, ret_request);
 		errors->count = errors_before;
-		if (!read_whole(&reading, bytes, len))
+		if (!read_complete(&reading, bytes, len))
 			return false;
 	}
 	complete(&reading);

@@ -31,7 +31,7 @@ struct route {
 	bool takes_body;
 	bool quiet;                              /* logged for debugging alone: asked for every few seconds */
 	const char *params[PATH_PARAMS_MAX + 1]; /* of the query; NULL at the end */
-	uint8_t counted_behind;                  /* it is counted as the one that stands so many behind it */
+	uint8_t counted_offset;                  /* it is counted as the route that is so many entries below it */
 	const char *selector; /* the route is taken if the query has this parameter; NULL: with any query */
 };
 

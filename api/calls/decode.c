@@ -131,9 +131,9 @@ static void decode_headers(const struct call *call, struct field_errors *errors)
 static void decode_tags(const char *name, const char *value, size_t len, const char *quote,
 			char ret_seen[WATCH_SEEN_MAX], struct field_errors *errors)
 {
-	size_t most = WATCH_SEEN_MAX - 1 - 2 * strlen(quote);
-	if (len > most)
-		field_errors_add(errors, name, "must be at most %zu bytes", most);
+	size_t len_max = WATCH_SEEN_MAX - 1 - 2 * strlen(quote);
+	if (len > len_max)
+		field_errors_add(errors, name, "must be at most %zu bytes", len_max);
 	else if (value)
 		snprintf(ret_seen, WATCH_SEEN_MAX, "%s%.*s%s", quote, (int)len, value, quote);
 }

@@ -27,16 +27,16 @@ static unsigned stream_vanished_ms(const struct call *call)
 	return MIN(MAX(call->lease.ttl_ms, (unsigned)VANISHED_LEAST_MS), (unsigned)REPLY_VANISHED_MS);
 }
 
-/*     OPEN ──► LAST (the last line is to be told) ──► TOLD (the library has taken it)
+/*     OPEN ──► LAST (the last line is to be sent) ──► ENDED (the library has taken it)
  *       └────► LEFT (the client has left) */
-enum hold_stream_state { STREAM_OPEN, STREAM_LAST, STREAM_TOLD, STREAM_LEFT };
+enum hold_stream_state { STREAM_OPEN, STREAM_LAST, STREAM_ENDED, STREAM_LEFT };
 
 struct hold_stream {
 	struct call *call;
 	struct hold *hold; /* NULL: the lease has been released already */
 	enum hold_stream_state state;
 	bool renewed;         /* to be told */
-	enum hold_event last; /* of LAST and TOLD: why the stream ends; else RENEWED */
+	enum hold_event last; /* of LAST and ENDED: why the stream ends; else RENEWED */
 	enum problem code;    /* of HOLD_LOST */
 	unsigned renewals;
 	size_t len, at; /* of the line, and how much of it the library has taken */
@@ -94,11 +94,11 @@ static ssize_t read_stream(void *arg, char *bytes, size_t size)
 	struct hold_stream *stream = arg;
 	if (stream->state == STREAM_LEFT)
 		return REPLY_STREAM_BREAK;
-	if (stream->at == stream->len && stream->state == STREAM_TOLD)
+	if (stream->at == stream->len && stream->state == STREAM_ENDED)
 		return REPLY_STREAM_END;
 	if (stream->at == stream->len) {
 		if (stream->state == STREAM_LAST)
-			stream->state = STREAM_TOLD;
+			stream->state = STREAM_ENDED;
 		write_line(stream);
 	}
 	size_t len = stream->len - stream->at < size ? stream->len - stream->at : size;
@@ -154,7 +154,7 @@ static bool is_handed_over(const struct hold_stream *stream, enum MHD_RequestTer
 {
 	assert(stream->call->request);
 	return stream->last == HOLD_DRAINING &&
-	       (stream->state == STREAM_TOLD || request_is_late(stream->call->request) ||
+	       (stream->state == STREAM_ENDED || request_is_late(stream->call->request) ||
 		how == MHD_REQUEST_TERMINATED_DAEMON_SHUTDOWN);
 }
 

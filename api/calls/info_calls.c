@@ -148,8 +148,8 @@ void info_call_version(struct call *call)
 	json_t *versions = json_object(), *notes = json_array();
 	for (size_t i = 0; i < count; i++)
 		json_object_set_new(versions, libraries[i].name, json_string(libraries[i].version));
-	if (api_library_note())
-		json_array_append_new(notes, json_string(api_library_note()));
+	if (api_library_defects())
+		json_array_append_new(notes, json_string(api_library_defects()));
 	call_reply_json(call, 200,
 			json_pack("{s:s, s:s, s:o, s:o}", "version", build_version, "commit", build_commit, "libraries",
 				  versions, "notes", notes));

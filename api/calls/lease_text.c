@@ -10,7 +10,7 @@
 #include "calls_internal.h"
 
 /* The text is valid UTF-8. */
-static char *put_string(char *at, const char *bytes, size_t len)
+static char *put_escaped(char *at, const char *bytes, size_t len)
 {
 	*at++ = '"';
 	for (size_t i = 0; i < len; i++) {
@@ -26,30 +26,30 @@ static char *put_string(char *at, const char *bytes, size_t len)
 }
 
 /* `name` with its quotes, its colon, and the comma before it. */
-static char *put_number(char *at, const char *name, uint64_t number)
+static char *put_number_member(char *at, const char *name, uint64_t number)
 {
 	at = stpcpy(at, name);
 	return at + text_decimal(number, at);
 }
 
 /* Nothing for a text of another program that is no UTF-8. */
-static char *put_owner(char *at, const char *owner, size_t len)
+static char *put_owner_member(char *at, const char *owner, size_t len)
 {
 	assert(len <= LEASE_OWNER_MAX);
 	if (len == 0 || !utf8_is_valid(owner, len))
 		return at;
-	return put_string(stpcpy(at, ",\"owner\":"), owner, len);
+	return put_escaped(stpcpy(at, ",\"owner\":"), owner, len);
 }
 
 /* In the order in which they were given: see body.c. */
-static char *put_names(char *at, const struct lease_request *lease)
+static char *put_resource_names(char *at, const struct lease_request *lease)
 {
 	const char *names = lease->resource + lease->resource_len + 1, *end = names + lease->resource_len, *name;
 	size_t len;
 	at = stpcpy(at, "s\":");
 	for (char before = '['; text_line(&names, end, &name, &len); before = ',') {
 		*at++ = before;
-		at = put_string(at, name, len);
+		at = put_escaped(at, name, len);
 	}
 	*at++ = ']';
 	return at;
@@ -61,22 +61,22 @@ size_t lease_text_write(const struct lease_request *lease, const struct lease_an
 	char *at = ret_text;
 	assert(acquired || (lease->operation == LEASE_EXTEND && !lease->hold));
 	at = stpcpy(at, lease->hold ? "{\"event\":\"acquired\",\"resource" : "{\"resource");
-	at = lease->set_count > 0 ? put_names(at, lease)
-				  : put_string(stpcpy(at, "\":"), lease->resource, lease->resource_len);
+	at = lease->set_count > 0 ? put_resource_names(at, lease)
+				  : put_escaped(stpcpy(at, "\":"), lease->resource, lease->resource_len);
 	at = stpcpy(at, ",\"token\":\"");
 	at = mempcpy(at, answer->token, LEASE_TOKEN_LEN);
-	at = put_number(at, "\",\"fence\":", answer->fence);
-	at = acquired && !answer->again ? put_owner(at, lease->owner, lease->owner_len)
-					: put_owner(at, answer->holder.owner, answer->holder.owner_len);
+	at = put_number_member(at, "\",\"fence\":", answer->fence);
+	at = acquired && !answer->again ? put_owner_member(at, lease->owner, lease->owner_len)
+					: put_owner_member(at, answer->holder.owner, answer->holder.owner_len);
 	if (answer->mode == LEASE_SHARED)
 		at = stpcpy(at, ",\"mode\":\"shared\"");
 	else if (answer->mode == LEASE_SLOT)
-		at = put_number(at, ",\"slot\":", answer->slot);
-	at = put_number(at, ",\"ttl_ms\":", answer->ttl_ms);
-	at = put_number(at, ",\"validity_ms\":", answer->validity_ms);
-	at = put_number(at, ",\"drift_ms\":", answer->drift_ms);
+		at = put_number_member(at, ",\"slot\":", answer->slot);
+	at = put_number_member(at, ",\"ttl_ms\":", answer->ttl_ms);
+	at = put_number_member(at, ",\"validity_ms\":", answer->validity_ms);
+	at = put_number_member(at, ",\"drift_ms\":", answer->drift_ms);
 	if (acquired && lease->wait_ms > 0) /* so that the caller can tell the wait from the way of the answer */
-		at = put_number(at, ",\"waited_ms\":", answer->waited_ms);
+		at = put_number_member(at, ",\"waited_ms\":", answer->waited_ms);
 	*at++ = '}';
 	assert(at <= ret_text + lease_text_max(lease));
 	return (size_t)(at - ret_text);
@@ -85,12 +85,12 @@ size_t lease_text_write(const struct lease_request *lease, const struct lease_an
 char *lease_votes_write(char *at, const struct redlock_votes *votes)
 {
 	assert(votes->needed <= votes->masters);
-	at = put_number(at, ",\"votes\":{\"needed\":", votes->needed);
-	at = put_number(at, ",\"granted\":", votes->granted);
-	at = put_number(at, ",\"refused\":", votes->refused);
-	at = put_number(at, ",\"failed\":", votes->failed);
-	at = put_number(at, ",\"quarantined\":", votes->quarantined);
-	at = put_number(at, ",\"masters\":", votes->masters);
+	at = put_number_member(at, ",\"votes\":{\"needed\":", votes->needed);
+	at = put_number_member(at, ",\"granted\":", votes->granted);
+	at = put_number_member(at, ",\"refused\":", votes->refused);
+	at = put_number_member(at, ",\"failed\":", votes->failed);
+	at = put_number_member(at, ",\"quarantined\":", votes->quarantined);
+	at = put_number_member(at, ",\"masters\":", votes->masters);
 	*at++ = '}';
 	return at;
 }
@@ -98,13 +98,13 @@ char *lease_votes_write(char *at, const struct redlock_votes *votes)
 static char *put_holder(char *at, const struct lease_holder *holder, const char *metadata, size_t metadata_len)
 {
 	char *first = stpcpy(at, ",\"holder\":");
-	at = put_owner(first, holder->owner, holder->owner_len);
+	at = put_owner_member(first, holder->owner, holder->owner_len);
 	if (holder->fence > 0)
-		at = put_number(at, ",\"fence\":", holder->fence);
+		at = put_number_member(at, ",\"fence\":", holder->fence);
 	if (holder->mode == LEASE_SHARED)
 		at = stpcpy(at, ",\"mode\":\"shared\"");
 	else if (holder->mode == LEASE_SLOT)
-		at = put_number(at, ",\"slot\":", holder->slot);
+		at = put_number_member(at, ",\"slot\":", holder->slot);
 	if (metadata)
 		at = mempcpy(stpcpy(at, ",\"metadata\":"), metadata, metadata_len);
 	at += at == first; /* nothing is known of it */
@@ -116,14 +116,14 @@ static char *put_holder(char *at, const struct lease_holder *holder, const char 
 size_t lease_refusal_write(const struct lease_answer *answer, const char *name, size_t name_len, const char *metadata,
 			   size_t metadata_len, char *ret_text)
 {
-	char *at = put_number(ret_text, ",\"retry_after_ms\":", answer->retry_after_ms);
+	char *at = put_number_member(ret_text, ",\"retry_after_ms\":", answer->retry_after_ms);
 	assert(answer->status == LEASE_LOCKED && name_len <= LEASE_RESOURCE_MAX);
-	at = put_number(at, ",\"waited_ms\":", answer->waited_ms);
+	at = put_number_member(at, ",\"waited_ms\":", answer->waited_ms);
 	at = lease_votes_write(at, &answer->votes);
 	if (answer->place_kept)
-		at = put_number(at, ",\"place_kept_ms\":", LEASE_PLACE_KEPT_MS);
+		at = put_number_member(at, ",\"place_kept_ms\":", LEASE_PLACE_KEPT_MS);
 	if (name)
-		at = put_string(stpcpy(at, ",\"resource\":"), name, name_len);
+		at = put_escaped(stpcpy(at, ",\"resource\":"), name, name_len);
 	if (answer->holder.known)
 		at = put_holder(at, &answer->holder, metadata, metadata_len);
 	*at++ = '}';

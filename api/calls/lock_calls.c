@@ -25,7 +25,7 @@ static void answer_lease(struct call *call, const struct lease_answer *answer)
 		   lease_text_write(&call->lease, answer, text));
 	if (text != alone)
 		free(text);
-	if (!acquired || answer->noted)
+	if (!acquired || answer->confirmed)
 		return;
 	memcpy(call->lease.token, answer->token, LEASE_TOKEN_LEN); /* to release it if the answer cannot go out */
 	call->request->reply.grants = true;
@@ -136,7 +136,7 @@ static const char *find_name(const struct lease_request *lease, const struct lea
 	const char *at = lease->resource, *end = at + lease->resource_len, *name = at;
 	*ret_len = lease->resource_len;
 	assert(*ret_len > 0);
-	for (unsigned i = 0; i <= answer->which && text_line(&at, end, &name, ret_len); i++)
+	for (unsigned i = 0; i <= answer->blocking_index && text_line(&at, end, &name, ret_len); i++)
 		;
 	return name;
 }
@@ -238,7 +238,7 @@ static void lock_call_done(void *arg, const struct lease_answer *answer)
 	call->op = NULL;
 	authorize_wait_end(call);
 	name = find_name(&call->lease, answer, &len);
-	stats_note_answer(call->request->context->config->metrics, call->lease.operation, answer->status, name, len);
+	stats_count_answer(call->request->context->config->metrics, call->lease.operation, answer->status, name, len);
 	lock_call_answer(call, answer);
 	if (call->lease.operation == LEASE_FORCE)
 		log_forced(call, answer);

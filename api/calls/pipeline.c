@@ -1,7 +1,7 @@
 /* The way of a request from its head to its reply. api/http reads it and calls the functions of calls_service():
  *
  *     pipeline_head()   authorize_page -> route -> authorize_caller -> decode_target -> authorize_operation
- *     pipeline_whole()  decode_body -> authorize_operation (if the resource is in the body) -> handle
+ *     pipeline_complete()  decode_body -> authorize_operation (if the resource is in the body) -> handle
  *
  * A stage that rejects has noted a reply through call_reject(), and no later stage runs. The reply of an operation
  * comes from the worker's loop; it resumes the request. What can happen to a call besides (its client leaves, the
@@ -62,7 +62,7 @@ static void pipeline_head(struct request *request, const char *method, const cha
 	call->rest = NULL;
 }
 
-static bool pipeline_whole(struct request *request)
+static bool pipeline_complete(struct request *request)
 {
 	struct call *call = request->call;
 	bool named = call_has_resource(call);
@@ -190,7 +190,7 @@ const struct http_service *calls_service(void)
 		.call_size = sizeof(struct call),
 		.route_name = route_name,
 		.head = pipeline_head,
-		.whole = pipeline_whole,
+		.complete = pipeline_complete,
 		.reject = pipeline_reject,
 		.write_raw = pipeline_write_raw,
 		.add_headers = pipeline_add_headers,

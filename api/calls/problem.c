@@ -136,20 +136,20 @@ char *problem_write(enum problem problem, const char *detail, char *ret_text)
 
 json_t *problem_new(enum problem problem, const char *detail, json_t *members, const struct field_errors *errors)
 {
-	struct field_errors whole = {.count = 0};
+	struct field_errors general = {.count = 0};
 	char type[64];
 	assert(problem < PROBLEM_COUNT && (detail || errors || problems[problem].detail));
 	snprintf(type, sizeof type, PROBLEM_TYPE_PREFIX "%s", problems[problem].code);
-	json_t *words = !detail && errors ? errors_text_new(errors)
+	json_t *shown = !detail && errors ? errors_text_new(errors)
 					  : json_string(detail ? detail : problems[problem].detail);
-	if (!words) /* not UTF-8: the words of a library or of a server */
-		words = json_string(problems[problem].title);
+	if (!shown) /* not UTF-8: the words of a library or of a server */
+		shown = json_string(problems[problem].title);
 	if (problem == PROBLEM_INVALID_REQUEST && !errors) {
-		field_errors_add(&whole, "request", "%s", detail);
-		errors = &whole;
+		field_errors_add(&general, "request", "%s", detail);
+		errors = &general;
 	}
 	json_t *object = json_pack("{s:s, s:s, s:i, s:o, s:s}", "type", type, "title", problems[problem].title,
-				   "status", (int)problems[problem].status, "detail", words, "code",
+				   "status", (int)problems[problem].status, "detail", shown, "code",
 				   problems[problem].code);
 	if (members)
 		json_object_update(object, members);

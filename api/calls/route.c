@@ -30,24 +30,24 @@ enum { ROUTELESS_STATUS = 204 }; /* for a preflight, and for OPTIONS of "*" */
 const struct route route_table[ROUTE_COUNT] = {
 	{"acquire", "POST", "/locks", ACCESS_ACQUIRE, lock_call_submit, .status = 201, .again = 200,
 	 .problems = TOO_FEW | BIT(LOCKED) | BIT(SPLIT_VOTE), .operation = LEASE_ACQUIRE, .takes_body = true},
-	/* A route that is counted as one behind it stands before it: with the name elsewhere, or with a selector. */
+	/* A route that names the resource elsewhere, or has a selector, is counted as a route below it. */
 	{"extend", "PUT", "/locks", ACCESS_TOKEN, lock_call_submit, 200, 0, TOO_FEW | NOT_HELD,
-	 .operation = LEASE_EXTEND, .takes_body = true, .counted_behind = 1},
+	 .operation = LEASE_EXTEND, .takes_body = true, .counted_offset = 1},
 	{"extend", "PUT", "/locks/{resource}", ACCESS_TOKEN, lock_call_submit, 200, 0, TOO_FEW | NOT_HELD,
 	 .operation = LEASE_EXTEND, .takes_body = true},
-	/* The route behind one with a selector takes its parameters, too, so that the errors name them. */
+	/* The route below one with a selector takes its parameters, too, so that the errors name them. */
 	{"release", "DELETE", "/locks", ACCESS_ADMIN, lock_call_submit, 204, 0, TOO_FEW | NOT_HELD,
 	 .operation = LEASE_FORCE, .takes_body = true, .params = {"force", "fence"}, .selector = "force",
-	 .counted_behind = 3},
+	 .counted_offset = 3},
 	{"release", "DELETE", "/locks", ACCESS_TOKEN, lock_call_submit, 204, 0, TOO_FEW | NOT_HELD,
-	 .operation = LEASE_RELEASE, .takes_body = true, .params = {"force", "fence"}, .counted_behind = 2},
+	 .operation = LEASE_RELEASE, .takes_body = true, .params = {"force", "fence"}, .counted_offset = 2},
 	{"release", "DELETE", "/locks/{resource}", ACCESS_ADMIN, lock_call_submit, 204, 0, TOO_FEW | NOT_HELD,
 	 .operation = LEASE_FORCE, .takes_body = true, .params = {"force", "fence"}, .selector = "force",
-	 .counted_behind = 1},
+	 .counted_offset = 1},
 	{"release", "DELETE", "/locks/{resource}", ACCESS_TOKEN, lock_call_submit, 204, 0, TOO_FEW | NOT_HELD,
 	 .operation = LEASE_RELEASE, .takes_body = true, .params = {"force", "fence"}},
 	{"inspect", "GET", "/locks", ACCESS_INSPECT, watch_call, 200, 304, TOO_FEW,
-	 .operation = LEASE_INSPECT, .params = PARAMS_OF_LOCKS, .selector = "resource", .counted_behind = 2},
+	 .operation = LEASE_INSPECT, .params = PARAMS_OF_LOCKS, .selector = "resource", .counted_offset = 2},
 	{"list", "GET", "/locks", ACCESS_LIST, lock_call_list, 200, 0, TOO_FEW,
 	 .operation = LEASE_INSPECT, .params = PARAMS_OF_LOCKS},
 	{"inspect", "GET", "/locks/{resource}", ACCESS_INSPECT, watch_call, 200, 304, TOO_FEW,
@@ -78,7 +78,7 @@ const char *route_name(size_t i)
 size_t route_index(const struct route *route)
 {
 	assert(route >= route_table && route < route_table + ROUTE_COUNT);
-	return (size_t)(route - route_table) + route->counted_behind;
+	return (size_t)(route - route_table) + route->counted_offset;
 }
 
 /* True if the path is one of the pattern; *ret_rest: where its resource begins, NULL if the pattern has none. */

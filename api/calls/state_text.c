@@ -8,7 +8,7 @@
 
 #include "calls_internal.h"
 
-static void put(struct text *text, const char *bytes)
+static void put_literal(struct text *text, const char *bytes)
 {
 	text_append(text, bytes, strlen(bytes));
 }
@@ -16,7 +16,7 @@ static void put(struct text *text, const char *bytes)
 static void put_decimal(struct text *text, const char *before, uint64_t number)
 {
 	char digits[TEXT_DECIMAL_MAX];
-	put(text, before);
+	put_literal(text, before);
 	text_append(text, digits, text_decimal(number, digits));
 }
 
@@ -24,12 +24,12 @@ static void put_text(struct text *text, const char *before, const char *bytes, s
 {
 	char escaped[TEXT_ESCAPE_MAX];
 	size_t from = 0;
-	put(text, before);
+	put_literal(text, before);
 	if (!utf8_is_valid(bytes, len)) {
-		put(text, "null");
+		put_literal(text, "null");
 		return;
 	}
-	put(text, "\"");
+	put_literal(text, "\"");
 	for (size_t i = 0; i < len; i++) {
 		size_t escape_len = text_escape((unsigned char)bytes[i], escaped);
 		if (escape_len == 0)
@@ -39,11 +39,11 @@ static void put_text(struct text *text, const char *before, const char *bytes, s
 		from = i + 1;
 	}
 	text_append(text, bytes + from, len - from);
-	put(text, "\"");
+	put_literal(text, "\"");
 }
 
 /* Writes the names of a lease on several resources. */
-static void put_resources(struct text *text, const struct lease_holder *holder)
+static void put_holder_resources(struct text *text, const struct lease_holder *holder)
 {
 	const char *at = holder->owner + holder->owner_len + holder->caller_len + holder->metadata_len;
 	const char *end = at + holder->names_len, *name, *before = ",\"resources\":[";
@@ -51,7 +51,7 @@ static void put_resources(struct text *text, const struct lease_holder *holder)
 	for (; holder->names_len > 0 && text_line(&at, end, &name, &len); before = ",")
 		put_text(text, before, name, len);
 	if (holder->names_len > 0)
-		put(text, "]");
+		put_literal(text, "]");
 }
 
 const char *state_metadata(const struct lease_holder *holder, size_t *ret_len)
@@ -68,7 +68,7 @@ const char *state_metadata(const struct lease_holder *holder, size_t *ret_len)
 	return good ? bytes : NULL;
 }
 
-static void put_owner(struct text *text, const struct lease_holder *holder)
+static void put_holder_owner(struct text *text, const struct lease_holder *holder)
 {
 	if (holder->owner_len > 0 && utf8_is_valid(holder->owner, holder->owner_len))
 		put_text(text, ",\"owner\":", holder->owner, holder->owner_len);
@@ -94,7 +94,7 @@ static void put_caller(struct text *text, const struct lease_holder *holder)
 		put_text(text, ",\"caller\":", caller, holder->caller_len);
 	if (!metadata)
 		return;
-	put(text, ",\"metadata\":");
+	put_literal(text, ",\"metadata\":");
 	text_append(text, metadata, metadata_len);
 }
 
@@ -103,25 +103,25 @@ static void put_held(struct text *text, const struct lease_held *held, uint64_t 
 {
 	const struct lease_holder *holder = &held->holder;
 	size_t begin = text->len;
-	put_resources(text, holder);
-	put_owner(text, holder);
+	put_holder_resources(text, holder);
+	put_holder_owner(text, holder);
 	if (holder->mode == LEASE_SLOT)
 		put_decimal(text, ",\"slot\":", holder->slot);
 	put_decimal(text, ",\"remaining_ms\":", held->remaining_ms > ago_ms ? held->remaining_ms - ago_ms : 0);
 	put_held_ms(text, holder);
 	put_caller(text, holder);
 	text->bytes[begin] = '{'; /* in place of the comma */
-	put(text, "}");
+	put_literal(text, "}");
 }
 
 static void put_several(struct text *text, const struct lease_answer *answer)
 {
 	const struct lease_holders *several = answer->several;
 	bool is_slots = answer->holder.mode == LEASE_SLOT;
-	put(text, is_slots ? ",\"held\":true,\"mode\":\"exclusive\",\"holders\":["
-			   : ",\"held\":true,\"mode\":\"shared\",\"holders\":[");
+	put_literal(text, is_slots ? ",\"held\":true,\"mode\":\"exclusive\",\"holders\":["
+				   : ",\"held\":true,\"mode\":\"shared\",\"holders\":[");
 	for (uint32_t i = 0; i < several->listed; i++) {
-		put(text, i > 0 ? "," : "");
+		put_literal(text, i > 0 ? "," : "");
 		put_held(text, &several->list[i], answer->ago_ms);
 	}
 	put_decimal(text, "],\"holder_count\":", several->count);
@@ -134,10 +134,10 @@ static void put_single(struct text *text, const struct lease_answer *answer)
 	const struct lease_holder *holder = &answer->holder;
 	bool held = answer->held, ours = held && holder->known;
 	if (ours)
-		put_resources(text, holder);
-	put(text, held ? ",\"held\":true" : ",\"held\":false");
+		put_holder_resources(text, holder);
+	put_literal(text, held ? ",\"held\":true" : ",\"held\":false");
 	if (ours)
-		put_owner(text, holder);
+		put_holder_owner(text, holder);
 	if (held && answer->expires)
 		put_decimal(text, ",\"remaining_ms\":", answer->remaining_ms);
 	if (held)
@@ -145,7 +145,7 @@ static void put_single(struct text *text, const struct lease_answer *answer)
 	if (!ours)
 		return;
 	put_caller(text, holder);
-	put(text, ",\"mode\":\"exclusive\"");
+	put_literal(text, ",\"mode\":\"exclusive\"");
 }
 
 void state_text_write(struct text *text, const char *resource, size_t len, const struct lease_answer *answer)
@@ -154,7 +154,7 @@ void state_text_write(struct text *text, const char *resource, size_t len, const
 	assert(len >= 1 && len <= LEASE_RESOURCE_MAX);
 	put_text(text, "{\"resource\":", resource, len);
 	if (answer->status != LEASE_OK)
-		put(text, ",\"held\":null");
+		put_literal(text, ",\"held\":null");
 	else if (answer->several)
 		put_several(text, answer);
 	else
@@ -162,5 +162,5 @@ void state_text_write(struct text *text, const char *resource, size_t len, const
 	if (answer->status == LEASE_OK)
 		put_decimal(text, ",\"waiters\":", answer->waiters);
 	text_append(text, votes, (size_t)(lease_votes_write(votes, &answer->votes) - votes));
-	put(text, "}");
+	put_literal(text, "}");
 }

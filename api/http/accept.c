@@ -9,7 +9,7 @@
 
 #include "http_internal.h"
 
-enum { WEIGHT_MOST = 1000, RANK_ANY = 1, RANK_APPLICATION, RANK_JSON };
+enum { WEIGHT_MAX = 1000, RANK_ANY = 1, RANK_APPLICATION, RANK_JSON };
 
 struct cursor {
 	const char *at, *end;
@@ -56,7 +56,7 @@ static int read_weight(const char *text, size_t len)
 			return -1;
 		weight = i == 1 ? weight : weight * 10 + (digit - '0');
 	}
-	return weight <= WEIGHT_MOST ? weight : -1;
+	return weight <= WEIGHT_MAX ? weight : -1;
 }
 
 /* `; name=value` of a range; a weight goes to *weight. */
@@ -84,13 +84,13 @@ static bool is_range(const char *range, size_t len, const char *text)
 }
 
 /* The most specific range of JSON counts. */
-static void note_range(struct accept *accept, const char *range, size_t len, int weight)
+static void apply_range(struct accept *accept, const char *range, size_t len, int weight)
 {
 	int rank = is_range(range, len, "application/json") ? RANK_JSON
 		   : is_range(range, len, "application/*")  ? RANK_APPLICATION
 		   : is_range(range, len, "*/*")            ? RANK_ANY
 							    : 0;
-	assert(weight >= 0 && weight <= WEIGHT_MOST);
+	assert(weight >= 0 && weight <= WEIGHT_MAX);
 	if (is_range(range, len, "text/event-stream"))
 		accept->stream = weight;
 	if (rank > 0 && rank >= accept->json_rank) {
@@ -101,7 +101,7 @@ static void note_range(struct accept *accept, const char *range, size_t len, int
 
 static bool read_range(struct accept *accept, struct cursor *cursor)
 {
-	int weight = WEIGHT_MOST;
+	int weight = WEIGHT_MAX;
 	const char *range = cursor->at;
 	if (accept_skip_token(cursor) == 0 || !accept_skip(cursor, '/') || accept_skip_token(cursor) == 0)
 		return false;
@@ -112,7 +112,7 @@ static bool read_range(struct accept *accept, struct cursor *cursor)
 			return false;
 		accept_skip_blanks(cursor);
 	}
-	note_range(accept, range, len, weight);
+	apply_range(accept, range, len, weight);
 	return true;
 }
 
@@ -130,7 +130,7 @@ void accept_read(struct accept *accept, const char *value, size_t len)
 
 bool accept_wants_stream(const struct accept *accept)
 {
-	assert(accept->stream <= WEIGHT_MOST && accept->json <= WEIGHT_MOST);
+	assert(accept->stream <= WEIGHT_MAX && accept->json <= WEIGHT_MAX);
 	bool json_is_named = accept->json_rank > RANK_ANY;
 	return !accept->malformed && accept->stream > 0 &&
 	       (accept->stream > accept->json || (accept->stream == accept->json && !json_is_named));

@@ -97,8 +97,8 @@ struct connection *connection_new(struct mhd_daemon *mhd_daemon, struct MHD_Conn
 	tls_link_init(connection);
 	TAILQ_INSERT_TAIL(&api->lists[CONNECTION_RECEIVING], connection, entry);
 	api->connections++;
-	if (api->connections > api->connections_most)
-		api->connections_most = api->connections;
+	if (api->connections > api->connections_peak)
+		api->connections_peak = api->connections;
 	api_count_connections(api);
 	return connection;
 }
@@ -183,7 +183,7 @@ static void linger(struct api *api, int fd)
 
 /* ---- connections that rest ---- */
 
-unsigned connection_rest_after_s(const struct api *api)
+unsigned connection_park_after_s(const struct api *api)
 {
 	const struct options *options = api->config.options;
 	unsigned after_s = (options->request_timeout_ms + 999) / 1000 + 1;
@@ -192,7 +192,7 @@ unsigned connection_rest_after_s(const struct api *api)
 
 /* True if it has been given back, and libmicrohttpd has read nothing of a next request, which would be lost: all that
  * the kernel has given out belonged to requests that have ended. */
-static bool connection_may_rest(const struct connection *connection)
+static bool connection_may_park(const struct connection *connection)
 {
 	const struct api *api = connection->api;
 	uint64_t now_us = clock_now_us(), idle_us = phase_limit_us(api, CONNECTION_IDLE);
@@ -203,7 +203,7 @@ static bool connection_may_rest(const struct connection *connection)
 	    now_us >= connection->deadline_us || api->context.draining || api->stopping)
 		return false;
 	/* the library counts from a few ms before, in whole seconds and one more */
-	if (connection_rest_after_s(api) == 0 ||
+	if (connection_park_after_s(api) == 0 ||
 	    now_us + idle_us < connection->deadline_us + phase_limit_us(api, CONNECTION_RECEIVING))
 		return false;
 	/* Nobody reads meanwhile, but more can come in between, and both numbers must be of one moment. */
@@ -217,7 +217,7 @@ static bool connection_may_rest(const struct connection *connection)
 }
 
 /* Keeps a duplicate of the socket, which libmicrohttpd is about to close. False: it ends. */
-static bool connection_rest(struct connection *connection)
+static bool connection_park(struct connection *connection)
 {
 	struct arrival arrival = {.fd = fcntl(connection->fd, F_DUPFD_CLOEXEC, 0),
 				  .kind = DAEMON_TCP,
@@ -249,7 +249,7 @@ void connection_free(struct connection *connection)
 		linger(api, fcntl(connection->fd, F_DUPFD_CLOEXEC, 0));
 	TAILQ_REMOVE(&api->lists[connection->phase], connection, entry);
 	connection->mhd_daemon->connections--;
-	if (!connection_may_rest(connection) || !connection_rest(connection))
+	if (!connection_may_park(connection) || !connection_park(connection))
 		peer_leave(connection->peer, clock_now_us());
 	free(connection);
 	api->connections--;
@@ -275,7 +275,7 @@ static void connection_end(struct connection *connection, enum connection_phase 
 	connection_look_again(connection);
 }
 
-static void check_list(struct api *api, enum connection_phase phase, enum http_counter timeout, uint64_t now_us)
+static void end_overdue(struct api *api, enum connection_phase phase, enum http_counter timeout, uint64_t now_us)
 {
 	struct connection *connection;
 	while ((connection = TAILQ_FIRST(&api->lists[phase])) != NULL && connection->deadline_us <= now_us) {
@@ -286,9 +286,9 @@ static void check_list(struct api *api, enum connection_phase phase, enum http_c
 
 void connection_check_deadlines(struct api *api, uint64_t now_us)
 {
-	check_list(api, CONNECTION_RECEIVING, HTTP_TIMEOUT_REQUEST, now_us);
-	check_list(api, CONNECTION_ANSWERING, HTTP_TIMEOUT_ANSWER, now_us);
-	check_list(api, CONNECTION_IDLE, HTTP_TIMEOUT_IDLE, now_us);
+	end_overdue(api, CONNECTION_RECEIVING, HTTP_TIMEOUT_REQUEST, now_us);
+	end_overdue(api, CONNECTION_ANSWERING, HTTP_TIMEOUT_ANSWER, now_us);
+	end_overdue(api, CONNECTION_IDLE, HTTP_TIMEOUT_IDLE, now_us);
 }
 
 void connection_end_idle(struct api *api)

@@ -24,7 +24,7 @@ bool deferred_init(struct api *api)
 {
 	struct epoll_event watch = {.events = EPOLLIN, .data.ptr = NULL}; /* no daemon's */
 	TAILQ_INIT(&api->silent);
-	TAILQ_INIT(&api->resting);
+	TAILQ_INIT(&api->parked);
 	api->deferred_fd = epoll_create1(EPOLL_CLOEXEC);
 	if (api->deferred_fd < 0)
 		return false;
@@ -36,7 +36,7 @@ bool deferred_init(struct api *api)
 
 static struct deferred_list *list_of(struct api *api, const struct arrival *arrival)
 {
-	return arrival->requests > 0 ? &api->resting : &api->silent;
+	return arrival->requests > 0 ? &api->parked : &api->silent;
 }
 
 /* Its socket is closed, or handed on. */
@@ -92,7 +92,8 @@ static bool deferred_is_ready(struct deferred *deferred, bool ended)
 	return true;
 }
 
-static void check_list(struct api *api, struct deferred_list *list, enum http_counter timeout, uint64_t now_us)
+static void deferred_end_overdue(struct api *api, struct deferred_list *list, enum http_counter timeout,
+				 uint64_t now_us)
 {
 	struct deferred *deferred;
 	while ((deferred = TAILQ_FIRST(list)) != NULL && deferred->arrival.until_us <= now_us) {
@@ -110,21 +111,21 @@ void deferred_check(struct api *api, uint64_t now_us, deferred_start_fn *start)
 		if (deferred_is_ready(events[i].data.ptr, ended))
 			deferred_start(api, events[i].data.ptr, start);
 	}
-	check_list(api, &api->silent, HTTP_TIMEOUT_REQUEST, now_us);
-	check_list(api, &api->resting, HTTP_TIMEOUT_IDLE, now_us);
+	deferred_end_overdue(api, &api->silent, HTTP_TIMEOUT_REQUEST, now_us);
+	deferred_end_overdue(api, &api->parked, HTTP_TIMEOUT_IDLE, now_us);
 }
 
 uint64_t deferred_next_deadline_us(const struct api *api)
 {
-	const struct deferred *silent = TAILQ_FIRST(&api->silent), *resting = TAILQ_FIRST(&api->resting);
-	return MIN(silent ? silent->arrival.until_us : UINT64_MAX, resting ? resting->arrival.until_us : UINT64_MAX);
+	const struct deferred *silent = TAILQ_FIRST(&api->silent), *parked = TAILQ_FIRST(&api->parked);
+	return MIN(silent ? silent->arrival.until_us : UINT64_MAX, parked ? parked->arrival.until_us : UINT64_MAX);
 }
 
-void deferred_end_resting(struct api *api, deferred_start_fn *start)
+void deferred_end_parked(struct api *api, deferred_start_fn *start)
 {
 	struct deferred *deferred;
 	char byte;
-	while ((deferred = TAILQ_FIRST(&api->resting)) != NULL) {
+	while ((deferred = TAILQ_FIRST(&api->parked)) != NULL) {
 		if (recv(deferred->arrival.fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT) == 1) {
 			deferred->arrival.line = FIRST_LINE_GOOD;
 			deferred_start(api, deferred, start);
@@ -137,7 +138,7 @@ void deferred_end_resting(struct api *api, deferred_start_fn *start)
 void deferred_end_all(struct api *api)
 {
 	struct deferred *deferred;
-	while ((deferred = TAILQ_FIRST(&api->silent)) != NULL || (deferred = TAILQ_FIRST(&api->resting)) != NULL)
+	while ((deferred = TAILQ_FIRST(&api->silent)) != NULL || (deferred = TAILQ_FIRST(&api->parked)) != NULL)
 		deferred_end(api, deferred);
 	close(api->deferred_fd);
 }

@@ -69,14 +69,14 @@ enum first_line first_line_look(const struct arrival *arrival)
 {
 	char bytes[LOOK_MAX];
 	bool hidden = arrival->kind == DAEMON_TLS || arrival->requests > 0;
-	size_t most = arrival->kind == DAEMON_UNIX ? UNIX_PARTIAL_MAX : LOOK_MAX;
+	size_t len_max = arrival->kind == DAEMON_UNIX ? UNIX_PARTIAL_MAX : LOOK_MAX;
 	ssize_t got = recv(arrival->fd, bytes, hidden ? 1 : sizeof bytes, MSG_PEEK | MSG_DONTWAIT);
 	if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK))
 		return FIRST_LINE_NONE;
 	if (got <= 0 || hidden)
 		return FIRST_LINE_GOOD; /* the library ends it, or goes on */
 	enum first_line line = first_line_parse(bytes, (size_t)got);
-	if (line != FIRST_LINE_PARTIAL || (size_t)got < most)
+	if (line != FIRST_LINE_PARTIAL || (size_t)got < len_max)
 		return line;
 	return got < LOOK_MAX ? FIRST_LINE_GOOD : FIRST_LINE_TOO_LONG;
 }

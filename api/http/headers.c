@@ -104,7 +104,7 @@ static bool is_json(const char *value, size_t len)
 	return len == json_len || value[json_len] == ';' || value[json_len] == ' ' || value[json_len] == '\t';
 }
 
-static bool is(const char *key, size_t key_len, const char *name)
+static bool header_is(const char *key, size_t key_len, const char *name)
 {
 	return strlen(name) == key_len && strncasecmp(key, name, key_len) == 0;
 }
@@ -119,13 +119,13 @@ static bool has_token(const char *list, size_t len, const char *token)
 		at = end;
 		while (end > begin && (list[end - 1] == ' ' || list[end - 1] == '\t'))
 			end--;
-		if (begin < len && is(list + begin, end - begin, token))
+		if (begin < len && header_is(list + begin, end - begin, token))
 			return true;
 	}
 	return false;
 }
 
-static void parse_key(struct walk *walk, const char *value, size_t len)
+static void read_key_header(struct walk *walk, const char *value, size_t len)
 {
 	assert(value);
 	walk->headers->keys_twice = walk->keys++ > 0;
@@ -144,52 +144,52 @@ static void parse_authorization(struct walk *walk, const char *value, size_t len
 	}
 	while (at < len && value[at] == ' ')
 		at++;
-	parse_key(walk, value + at, len - at);
+	read_key_header(walk, value + at, len - at);
 }
 
 /* Keeps the parts of one header that are used. */
 static void parse_header(struct walk *walk, const char *key, size_t key_len, const char *value, size_t len)
 {
 	struct headers *headers = walk->headers;
-	if (is(key, key_len, "Host")) {
+	if (header_is(key, key_len, "Host")) {
 		walk->hosts++;
 		headers->host = value;
 		headers->host_len = len;
-	} else if (is(key, key_len, "Content-Length")) {
+	} else if (header_is(key, key_len, "Content-Length")) {
 		walk->lengths++;
 		parse_content_length(headers, value, len);
-	} else if (is(key, key_len, "Transfer-Encoding")) {
+	} else if (header_is(key, key_len, "Transfer-Encoding")) {
 		walk->encodings++;
 		headers->chunked = len == 7 && strncasecmp(value, "chunked", 7) == 0;
-	} else if (is(key, key_len, "Origin")) {
+	} else if (header_is(key, key_len, "Origin")) {
 		headers->origin = value;
 		headers->origin_len = len;
-	} else if (is(key, key_len, "Authorization")) {
+	} else if (header_is(key, key_len, "Authorization")) {
 		parse_authorization(walk, value, len);
-	} else if (is(key, key_len, "X-Api-Key")) {
-		parse_key(walk, value, len);
-	} else if (is(key, key_len, "Access-Control-Request-Method")) {
+	} else if (header_is(key, key_len, "X-Api-Key")) {
+		read_key_header(walk, value, len);
+	} else if (header_is(key, key_len, "Access-Control-Request-Method")) {
 		headers->preflight = true;
-	} else if (is(key, key_len, "Content-Type")) {
+	} else if (header_is(key, key_len, "Content-Type")) {
 		headers->has_json = walk->types++ == 0 && is_json(value, len);
-	} else if (is(key, key_len, "Content-Encoding")) {
-		headers->is_encoded = headers->is_encoded || !is(value, len, "identity");
-	} else if (is(key, key_len, "Lock-Token")) {
+	} else if (header_is(key, key_len, "Content-Encoding")) {
+		headers->is_encoded = headers->is_encoded || !header_is(value, len, "identity");
+	} else if (header_is(key, key_len, "Lock-Token")) {
 		parse_token(headers, value, len);
-	} else if (is(key, key_len, "If-None-Match")) {
+	} else if (header_is(key, key_len, "If-None-Match")) {
 		headers->seen_tags = value;
 		headers->seen_tags_len = len;
-	} else if (is(key, key_len, "Last-Event-ID")) {
+	} else if (header_is(key, key_len, "Last-Event-ID")) {
 		headers->last_event = value;
 		headers->last_event_len = len;
-	} else if (is(key, key_len, "Connection")) {
+	} else if (header_is(key, key_len, "Connection")) {
 		headers->closes = headers->closes || has_token(value, len, "close");
-	} else if (is(key, key_len, "Accept")) {
+	} else if (header_is(key, key_len, "Accept")) {
 		accept_read(&walk->accept, value, len);
-	} else if (is(key, key_len, "X-Request-Id")) {
+	} else if (header_is(key, key_len, "X-Request-Id")) {
 		if (walk->ids++ == 0)
 			parse_request_id(headers, value, len);
-	} else if (is(key, key_len, "Idempotency-Key")) {
+	} else if (header_is(key, key_len, "Idempotency-Key")) {
 		headers->idempotency_keys_twice = headers->idempotency_key;
 		headers->idempotency_key = value;
 		headers->idempotency_key_len = len;
@@ -197,7 +197,7 @@ static void parse_header(struct walk *walk, const char *key, size_t key_len, con
 }
 
 /* 0.9 series: the name begins where the line before ended. A colon and blanks lie between it and its value. */
-static bool lies_well(struct walk *walk, const char *key, const char *value, size_t len)
+static bool is_contiguous(struct walk *walk, const char *key, const char *value, size_t len)
 {
 	bool well = !walk->expected || walk->expected == key;
 	walk->expected = walk->expected ? value + len + 2 : NULL;
@@ -212,14 +212,15 @@ static enum MHD_Result visit(void *arg, enum MHD_ValueKind kind, const char *key
 	(void)kind;
 	walk->count++;
 	walk->bytes += key_len + len + 4;
-	if (!value || !is_token_text(key, key_len) || has_bad_byte(value, len) || !lies_well(walk, key, value, len)) {
+	if (!value || !is_token_text(key, key_len) || has_bad_byte(value, len) ||
+	    !is_contiguous(walk, key, value, len)) {
 		headers_reject(walk->headers, "A header is malformed.");
 		return MHD_NO;
 	}
 	/* Blanks at the end are not part of the value; the 0.9 series leaves them there. It also compares the whole
 	 * with "chunked": such a body would have no end for it, and the next request would be taken for a part of
 	 * it. And it rejects such a Content-Length. */
-	bool exact = is(key, key_len, "Transfer-Encoding") || is(key, key_len, "Content-Length");
+	bool exact = header_is(key, key_len, "Transfer-Encoding") || header_is(key, key_len, "Content-Length");
 	while (!exact && len > 0 && (value[len - 1] == ' ' || value[len - 1] == '\t'))
 		len--;
 	parse_header(walk, key, key_len, value, len);

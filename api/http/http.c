@@ -128,7 +128,7 @@ static struct MHD_Daemon *api_start_daemon(struct mhd_daemon *mhd_daemon)
 {
 	const struct api *api = mhd_daemon->api;
 	const bool tls = mhd_daemon->kind == DAEMON_TLS;
-	const unsigned timeout_s = mhd_daemon->kind == DAEMON_TCP ? connection_rest_after_s(api) : 0;
+	const unsigned timeout_s = mhd_daemon->kind == DAEMON_TCP ? connection_park_after_s(api) : 0;
 	assert(!tls || api->tls);
 	struct MHD_OptionItem tls_options[] = {{MHD_OPTION_HTTPS_PRIORITIES, 0, tls_priorities},
 					       {MHD_OPTION_HTTPS_CERT_CALLBACK, 0, (void *)(uintptr_t)no_certificate},
@@ -290,13 +290,13 @@ void api_accept(struct api *api, int fd, const struct sockaddr *address, socklen
  * end. */
 static void give_memory_back(struct api *api, uint64_t now_us)
 {
-	if (api->connections_most < FLOOD_CONNECTIONS || api->connections > api->connections_most / 8) {
+	if (api->connections_peak < FLOOD_CONNECTIONS || api->connections > api->connections_peak / 8) {
 		api->trim_us = 0;
 	} else if (api->trim_us == 0) {
 		api->trim_us = now_us + TRIM_AFTER_US;
 	} else if (now_us >= api->trim_us) {
 		api->trim_us = 0;
-		api->connections_most = api->connections;
+		api->connections_peak = api->connections;
 		malloc_trim(0);
 	}
 }
@@ -334,7 +334,7 @@ void api_drain(struct api *api)
 	assert(!api->context.ending);
 	api->context.draining = true;
 	connection_end_idle(api);
-	deferred_end_resting(api, start_connection);
+	deferred_end_parked(api, start_connection);
 }
 
 size_t api_busy(const struct api *api)
@@ -376,7 +376,7 @@ void api_free(struct api *api)
 	free(api);
 }
 
-const char *api_library_note(void)
+const char *api_library_defects(void)
 {
 #define FRAMING                                                                                                  \
 	"This version of libmicrohttpd takes requests with contradictory framing (redlockd checks that itself: " \

@@ -289,7 +289,7 @@ struct http_service {
 	void (*head)(struct request *request, const char *method, const char *path, const char *query);
 	/* A request without a reply is whole. Notes a reply, or starts an operation that ends with request_resume().
 	 * Returns true if that may take longer than a few round trips. */
-	bool (*whole)(struct request *request);
+	bool (*complete)(struct request *request);
 
 	/* Reading failed: notes the reply with this status (400, 413, 414 or 431). */
 	void (*reject)(struct request *request, unsigned status, const char *detail);
@@ -359,6 +359,6 @@ size_t api_busy(const struct api *api);
 void api_free(struct api *api);
 
 /* Known defects of the libmicrohttpd at hand and what is done about them, or NULL. */
-const char *api_library_note(void);
+const char *api_library_defects(void);
 
 #endif

@@ -119,7 +119,7 @@ typedef void deferred_start_fn(struct api *api, const struct arrival *arrival);
 void deferred_check(struct api *api, uint64_t now_us, deferred_start_fn *start);
 
 /* Ends those that rest; starts those of which something has arrived. */
-void deferred_end_resting(struct api *api, deferred_start_fn *start);
+void deferred_end_parked(struct api *api, deferred_start_fn *start);
 uint64_t deferred_next_deadline_us(const struct api *api); /* UINT64_MAX: there is none */
 
 /* ---- suspend.c: suspended connections, and their clients that leave ---- */
@@ -238,7 +238,7 @@ void connection_free(struct connection *connection);
 /* A TCP connection that has been idle for longer is given back by libmicrohttpd, which frees its memory; it rests with
  * deferred.c until the client goes on. More than --request-timeout-ms, so that nothing else can have been idle for so
  * long. 0: never, --idle-timeout-ms comes first. */
-unsigned connection_rest_after_s(const struct api *api);
+unsigned connection_park_after_s(const struct api *api);
 
 /* Moves the connection into a phase, whose deadline starts; suspends it, in the phase WORKING. */
 void connection_enter(struct connection *connection, enum connection_phase phase);
@@ -321,9 +321,9 @@ struct api {
 	size_t connections;             /* open ones, libmicrohttpd's */
 	size_t deferred_count;          /* … and others: */
 	struct deferred_list silent;    /* new ones, the oldest first */
-	struct deferred_list resting;   /* the same of others */
+	struct deferred_list parked;    /* the same of others */
 	int deferred_fd;                /* their epoll instance, which that of the daemons watches */
-	size_t connections_most;        /* since memory was given back to the kernel for the last time */
+	size_t connections_peak;        /* since memory was given back to the kernel for the last time */
 	uint64_t trim_us;               /* when to give memory back; 0: not now */
 	const struct arrival *arriving; /* handed over to the library, where it has not begun; NULL: none */
 	bool stopping;                  /* the daemons are being stopped, at the end of api_free() */

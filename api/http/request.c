@@ -212,7 +212,7 @@ static enum MHD_Result request_read_body(struct request *request, const char *da
 static enum MHD_Result request_run(struct request *request)
 {
 	assert(request->state == REQUEST_BODY);
-	bool takes_long = !request_is_answered(request) && request_service(request)->whole(request);
+	bool takes_long = !request_is_answered(request) && request_service(request)->complete(request);
 	request_forget_input(request);
 	if (request_is_answered(request))
 		return request_answer(request);

@@ -33,15 +33,15 @@ struct tls {
 /* ---- loading ---- */
 
 /* "--tls-cert /path: reason"; returns false. */
-static bool complain(const char *option, const char *path, const char *reason, char *message, size_t size)
+static bool write_reason(const char *option, const char *path, const char *reason, char *message, size_t size)
 {
 	snprintf(message, size, "%s %s: %s", option, path, reason);
 	return false;
 }
 
 /* Reads a file; false and a message. `text` must be wiped in any case. */
-static bool read_file(const char *option, const char *path, enum secret_file_kind kind, struct text *text,
-		      char *message, size_t size)
+static bool read_pem_file(const char *option, const char *path, enum secret_file_kind kind, struct text *text,
+			  char *message, size_t size)
 {
 	char reason[512];
 	text_init(text);
@@ -70,8 +70,8 @@ static bool parse_cert(struct tls *tls, const char *path, const gnutls_datum_t *
 		gnutls_x509_crt_deinit(chain[i]);
 	gnutls_free(chain);
 	if (error < 0 && error != GNUTLS_E_NO_CERTIFICATE_FOUND)
-		return complain("--tls-cert", path, gnutls_strerror(error), message, size);
-	return count > 0 || complain("--tls-cert", path, "holds no certificate in PEM", message, size);
+		return write_reason("--tls-cert", path, gnutls_strerror(error), message, size);
+	return count > 0 || write_reason("--tls-cert", path, "holds no certificate in PEM", message, size);
 }
 
 static bool parse_pair(struct tls *tls, const char *cert_path, const struct text *cert, const char *key_path,
@@ -87,8 +87,8 @@ static bool parse_pair(struct tls *tls, const char *cert_path, const struct text
 			 cert_path);
 		return false;
 	case GNUTLS_E_DECRYPTION_FAILED:
-		return complain("--tls-key", key_path, "is protected by a password; it must not be", message, size);
-	default: return complain("--tls-key", key_path, "holds no private key in PEM", message, size);
+		return write_reason("--tls-key", key_path, "is protected by a password; it must not be", message, size);
+	default: return write_reason("--tls-key", key_path, "holds no private key in PEM", message, size);
 	}
 }
 
@@ -96,8 +96,8 @@ static bool load_pair(struct tls *tls, const char *cert, const char *key, char *
 {
 	struct text cert_text, key_text;
 	text_init(&key_text);
-	bool loaded = read_file("--tls-cert", cert, SECRET_FILE_TRUSTED, &cert_text, message, size) &&
-		      read_file("--tls-key", key, SECRET_FILE_SECRET, &key_text, message, size) &&
+	bool loaded = read_pem_file("--tls-cert", cert, SECRET_FILE_TRUSTED, &cert_text, message, size) &&
+		      read_pem_file("--tls-key", key, SECRET_FILE_SECRET, &key_text, message, size) &&
 		      parse_pair(tls, cert, &cert_text, key, &key_text, message, size);
 	secret_file_wipe(&key_text);
 	text_fini(&key_text);
@@ -111,16 +111,17 @@ static bool load_authorities(struct tls *tls, const char *path, char *message, s
 	int count = 0;
 	if (path[0] == '\0')
 		return true;
-	if (read_file("--tls-client-ca", path, SECRET_FILE_TRUSTED, &text, message, size)) {
+	if (read_pem_file("--tls-client-ca", path, SECRET_FILE_TRUSTED, &text, message, size)) {
 		gnutls_datum_t pem = datum_of(&text);
 		count = gnutls_certificate_set_x509_trust_mem(tls->credentials, &pem, GNUTLS_X509_FMT_PEM);
 		if (count > 0 && gnutls_hash_fast(GNUTLS_DIG_SHA256, text.bytes, text.len, tls->authorities) < 0)
 			count = GNUTLS_E_HASH_FAILED;
 		if (count <= 0)
-			complain("--tls-client-ca", path,
-				 count == 0 || count == GNUTLS_E_NO_CERTIFICATE_FOUND ? "holds no certificate in PEM"
-										      : gnutls_strerror(count),
-				 message, size);
+			write_reason("--tls-client-ca", path,
+				     count == 0 || count == GNUTLS_E_NO_CERTIFICATE_FOUND
+					     ? "holds no certificate in PEM"
+					     : gnutls_strerror(count),
+				     message, size);
 	}
 	text_fini(&text);
 	tls->asks = count > 0;

@@ -124,8 +124,8 @@ static const char *reason_to_refuse(gnutls_session_t session, unsigned type, siz
 /* gnutls_handshake_hook_func, before and after each message, ours and the client's: GnuTLS has only one such function.
  * After both messages "finished" the link is up: TLS 1.3 ends with the client's, TLS 1.2 with ours, unless it
  * resumes. */
-static int on_message(gnutls_session_t session, unsigned type, unsigned when, unsigned incoming,
-		      const gnutls_datum_t *message)
+static int on_tls_message(gnutls_session_t session, unsigned type, unsigned when, unsigned incoming,
+			  const gnutls_datum_t *message)
 {
 	struct connection *connection = gnutls_transport_get_ptr(session);
 	struct tls_link *link = &connection->link;
@@ -159,7 +159,7 @@ void tls_link_init(struct connection *connection)
 	gnutls_transport_set_ptr2(session, connection, (gnutls_transport_ptr_t)(intptr_t)connection->fd);
 	gnutls_transport_set_pull_function(session, pull);
 	gnutls_transport_set_pull_timeout_function(session, pull_timeout);
-	gnutls_handshake_set_hook_function(session, GNUTLS_HANDSHAKE_ANY, GNUTLS_HOOK_BOTH, on_message);
+	gnutls_handshake_set_hook_function(session, GNUTLS_HANDSHAKE_ANY, GNUTLS_HOOK_BOTH, on_tls_message);
 	tls_attach(link->tls, session);
 }
 
@@ -206,7 +206,7 @@ static void send_alert(struct connection *connection)
 	connection->linger = true;
 }
 
-static void note_failure(const struct connection *connection)
+static void count_failure(const struct connection *connection)
 {
 	enum tls_link_state state = connection->link.state;
 	assert(state != TLS_LINK_UP);
@@ -225,7 +225,7 @@ void tls_link_fini(struct connection *connection, bool alert)
 	if (!link->tls)
 		return;
 	if (link->state != TLS_LINK_UP && link->state != TLS_LINK_SILENT && !connection->api->stopping) {
-		note_failure(connection);
+		count_failure(connection);
 		if (alert)
 			send_alert(connection);
 	}

@@ -182,9 +182,9 @@ static bool arguments_read_name(struct options_reader *reader, const char *name)
 	struct arguments *arguments = reader->values;
 	const char *reason = path_check_resource(name, strlen(name));
 	if (IN(LIST) & reader->scope)
-		return options_complain_text(reader, "list takes no NAME; use --prefix PREFIX");
+		return options_reject(reader, "list takes no NAME; use --prefix PREFIX");
 	if ((IN_NAMED & reader->scope) == 0)
-		return options_complain_text(reader, "%s takes no NAME", reader->command);
+		return options_reject(reader, "%s takes no NAME", reader->command);
 	bool has_command = arguments->command == COMMAND_WATCH ||
 			   (arguments->command == COMMAND_RUN && !names_go_on(reader, name));
 	if (arguments->names.count > 0 && has_command) {
@@ -192,7 +192,7 @@ static bool arguments_read_name(struct options_reader *reader, const char *name)
 		return true;
 	}
 	if (reason)
-		return options_complain_text(reader, "NAME: %s", reason);
+		return options_reject(reader, "NAME: %s", reason);
 	return names_add(reader, &arguments->names, name, (IN_SETS & reader->scope) != 0,
 			 arguments->command == COMMAND_RUN);
 }
@@ -216,14 +216,14 @@ static bool arguments_read_command(struct options_reader *reader, const char *wo
 			like = command_names[command];
 	}
 	if (reader->command)
-		return options_complain_text(reader, "key: new or hash must follow it");
+		return options_reject(reader, "key: new or hash must follow it");
 	if (strcmp(word, "key") == 0) {
 		reader->command = "key";
 		return true;
 	}
-	return options_complain_text(reader, "there is no command %s%s%s%s%s%s; redlockctl --help lists them",
-				     plain ? "'" : "of that name", plain ? word : "", plain ? "'" : "",
-				     like ? "; did you mean " : "", like ? like : "", like ? "?" : "");
+	return options_reject(reader, "there is no command %s%s%s%s%s%s; redlockctl --help lists them",
+			      plain ? "'" : "of that name", plain ? word : "", plain ? "'" : "",
+			      like ? "; did you mean " : "", like ? like : "", like ? "?" : "");
 }
 
 /* The command, then a NAME. Of `help` it is a command again. */
@@ -308,15 +308,15 @@ static bool arguments_check(struct options_reader *reader, const struct argument
 	};
 	assert(IN_ALL & reader->scope);
 	if (IN_NAMED & reader->scope && !arguments->names.joined)
-		return options_complain_text(reader, "NAME: missing: redlockctl %s NAME%s", reader->command,
-					     run ? " COMMAND [ARGUMENT...]" : "");
+		return options_reject(reader, "NAME: missing: redlockctl %s NAME%s", reader->command,
+				      run ? " COMMAND [ARGUMENT...]" : "");
 	for (size_t i = 0; i < sizeof rules / sizeof *rules; i++)
 		if (rules[i].is_wrong)
-			return options_complain_text(reader, "%s", rules[i].message);
+			return options_reject(reader, "%s", rules[i].message);
 	if (run && arguments->ttl_ms > 0 && arguments->ttl_ms < ARGUMENTS_RUN_TTL_MIN_MS)
-		return options_complain_text(reader, "--ttl: at least %dms for run", ARGUMENTS_RUN_TTL_MIN_MS);
+		return options_reject(reader, "--ttl: at least %dms for run", ARGUMENTS_RUN_TTL_MIN_MS);
 	return !holds || !token || token_is_valid(token) ||
-	       options_blame(reader, "token", "not a token; allowed are 40 digits, 0 to 9 and a to f");
+	       options_reject_option(reader, "token", "not a token; allowed are 40 digits, 0 to 9 and a to f");
 }
 
 /* ---- all of it ---- */
@@ -348,7 +348,7 @@ bool arguments_parse(struct arguments *ret_arguments, char **argv, char *const e
 	while (argv[argc])
 		argc++;
 	if (argc == 0)
-		return options_complain_text(&reader, "the name of the program is missing");
+		return options_reject(&reader, "the name of the program is missing");
 	if (!options_read(&reader, argc, argv, environment))
 		return false;
 	ret_arguments->argv = reader.rest;
@@ -359,9 +359,9 @@ bool arguments_parse(struct arguments *ret_arguments, char **argv, char *const e
 		return true;
 	}
 	if (reader.scope == 0)
-		return options_complain_text(&reader, reader.command ? "key: new or hash must follow it"
-								     : "a command is missing; redlockctl --help "
-								       "lists them");
+		return options_reject(&reader, reader.command ? "key: new or hash must follow it"
+							      : "a command is missing; redlockctl --help "
+								"lists them");
 	if ((IN_ALL & reader.scope) == 0)
 		return true; /* no server is asked */
 	if (!names_join(&reader, &ret_arguments->names))

@@ -54,19 +54,19 @@ bool names_add(struct options_reader *reader, struct names *names, const char *n
 		return true;
 	}
 	if (!may_be_several)
-		return options_complain_text(reader, "one NAME only%s%s%s", shown == name ? ": '" : "",
-					     shown == name ? name : "", shown == name ? "' is another one" : "");
+		return options_reject(reader, "one NAME only%s%s%s", shown == name ? ": '" : "",
+				      shown == name ? name : "", shown == name ? "' is another one" : "");
 	if (token_is_valid(name))
-		return options_complain_text(reader, "NAME: that is a token: it belongs in REDLOCK_TOKEN or in "
-						     "--token-file FILE");
+		return options_reject(reader, "NAME: that is a token: it belongs in REDLOCK_TOKEN or in "
+					      "--token-file FILE");
 	/* `run deploy ssh host -- rm x` must not run rm here */
 	if (command_follows && names->count == 1 && is_program(name))
-		return options_complain_text(reader,
-					     "NAME: %s is a program: to run it, put -- right before it; to lock a "
-					     "resource of that name, give it first",
-					     shown);
+		return options_reject(reader,
+				      "NAME: %s is a program: to run it, put -- right before it; to lock a "
+				      "resource of that name, give it first",
+				      shown);
 	if (names->count == NAMES_MAX)
-		return options_complain_text(reader, "NAME: too many; allowed are 1 to %d", NAMES_MAX);
+		return options_reject(reader, "NAME: too many; allowed are 1 to %d", NAMES_MAX);
 	names->items[names->count++] = name;
 	return true;
 }
@@ -83,7 +83,7 @@ bool names_join(struct options_reader *reader, struct names *names)
 	qsort(names->items, names->count, sizeof *names->items, names_compare);
 	for (size_t i = 0; i < names->count; i++) {
 		if (i > 0 && strcmp(names->items[i - 1], names->items[i]) == 0)
-			return options_complain_text(reader, "NAME: one of them is given twice");
+			return options_reject(reader, "NAME: one of them is given twice");
 		at = stpcpy(stpcpy(at, i > 0 ? ", " : ""), names->items[i]);
 	}
 	names->joined = names->count > 0 ? joined : NULL;

@@ -15,7 +15,7 @@ void report_event(const struct arguments *arguments, enum report_level level, co
 		  const char *format, ...) __attribute__((format(printf, 5, 6)));
 
 /* A line for people, also with --json: "redlockctl: ...". */
-#define report_complain(...) report_event(NULL, REPORT_NOTE, "error", NULL, __VA_ARGS__)
+#define report_error(...) report_event(NULL, REPORT_NOTE, "error", NULL, __VA_ARGS__)
 
 /* How long a wait lasts before it is reported: not at all if each step is reported, a second on a terminal.
  * UINT64_MAX: it is not reported. */

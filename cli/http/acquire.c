@@ -47,7 +47,7 @@ static void acquire_report_silence(struct acquire *acquire, uint64_t now_us)
 		return;
 	acquire->silent_us = UINT64_MAX;
 	answer_set(&answer, OUTCOME_UNAVAILABLE, "unreachable", "no answer yet");
-	client_note(acquire->client, &answer);
+	client_record(acquire->client, &answer);
 	acquire_report(acquire, &answer);
 }
 
@@ -263,7 +263,7 @@ bool acquire_lease(struct acquire *acquire, struct lease *ret_lease, struct answ
 		}
 		bool granted = client->order == CLIENT_GO_ON && acquire_evaluate(acquire, ret_answer, ret_lease);
 		if (!granted)
-			client_note(client, ret_answer);
+			client_record(client, ret_answer);
 		bool held = client->order == CLIENT_HOLD;
 		if (held)
 			client_pause(client, UINT64_MAX);

@@ -394,7 +394,7 @@ void client_read(struct client_exchange *exchange, struct answer *ret_answer)
 		ret_answer->retry_after_ms = (uint64_t)retry_after_s * 1000;
 }
 
-void client_note(struct client *client, const struct answer *answer)
+void client_record(struct client *client, const struct answer *answer)
 {
 	bool is_of_one = answer_is_of_one(answer);
 	snprintf(client->failures[client->server], ANSWER_DETAIL_MAX, "%s", is_of_one ? answer->detail : "");
@@ -418,20 +418,20 @@ const char *client_explain(const struct client *client, const struct answer *ans
 }
 
 struct answer client_ask(struct client *client, size_t tries, const struct client_request *request, uint64_t timeout_us,
-			 bool obeys)
+			 bool stop_on_signal)
 {
 	struct answer answer;
-	assert(tries > 0 && (!obeys || client->order == CLIENT_GO_ON));
+	assert(tries > 0 && (!stop_on_signal || client->order == CLIENT_GO_ON));
 	client->unanswered = 0;
 	for (;;) {
 		client_begin(client, &client->main, request, timeout_us);
-		while (!(obeys ? client_wait_order(client, UINT64_MAX) : client_wait(client, UINT64_MAX, 0)))
-			if (obeys && client->order != CLIENT_GO_ON) {
+		while (!(stop_on_signal ? client_wait_order(client, UINT64_MAX) : client_wait(client, UINT64_MAX, 0)))
+			if (stop_on_signal && client->order != CLIENT_GO_ON) {
 				client_cancel(client, &client->main);
 				return (struct answer){.outcome = OUTCOME_UNAVAILABLE};
 			}
 		client_read(&client->main, &answer);
-		client_note(client, &answer);
+		client_record(client, &answer);
 		bool is_final = request->of_lease ? answer.outcome == OUTCOME_DONE || answer.outcome == OUTCOME_LOST
 						  : !answer_is_of_one(&answer);
 		if (is_final || (request->once && client_was_sent(&client->main)) || --tries == 0)

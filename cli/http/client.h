@@ -121,16 +121,16 @@ void client_pause(struct client *client, uint64_t until_us);
 void client_read(struct client_exchange *exchange, struct answer *ret_answer);
 
 /* Records an answer of the current server for client_explain(). */
-void client_note(struct client *client, const struct answer *answer);
+void client_record(struct client *client, const struct answer *answer);
 
 /* The answer for people: if servers failed, each with its reason. Returns ret_text. */
 enum { CLIENT_TEXT_MAX = SERVERS_MAX * (SERVER_SHOWN_MAX + ANSWER_DETAIL_MAX + 4) + ANSWER_TEXT_MAX };
 const char *client_explain(const struct client *client, const struct answer *answer, char ret_text[CLIENT_TEXT_MAX]);
 
 /* Sends a main request to one server after the other, from the current one on, until one answers for all of them,
- * `tries` times at most. With `obeys` an order ends it: OUTCOME_UNAVAILABLE. */
+ * `tries` times at most. With `stop_on_signal` an order ends it: OUTCOME_UNAVAILABLE. */
 struct answer client_ask(struct client *client, size_t tries, const struct client_request *request, uint64_t timeout_us,
-			 bool obeys) __attribute__((warn_unused_result));
+			 bool stop_on_signal) __attribute__((warn_unused_result));
 
 /* Cancels the request: closes its connection, so that the server notices. Does nothing if none is under way. An answer
  * under way is lost, so this is not for requests that may be granted a lease. */

@@ -19,7 +19,7 @@
 static int run_fail(const char *what)
 {
 	assert(what);
-	report_complain("%s: %s", what, strerror(errno));
+	report_error("%s: %s", what, strerror(errno));
 	return EXIT_STATUS_SYSTEM;
 }
 

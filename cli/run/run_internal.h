@@ -128,7 +128,7 @@ struct supervisor {
 	int status;                  /* the exit status, as of a shell */
 	bool mirrored;               /* the foreground process was stopped */
 	bool wants_terminal;         /* the command had it, or tried to read */
-	uint64_t left_behind_us;     /* when processes left behind get SIGTERM; 0: none */
+	uint64_t leftovers_until_us; /* when processes left behind get SIGTERM; 0: none */
 	uint64_t killing_us;         /* since when SIGKILL is sent; 0: not yet */
 };
 

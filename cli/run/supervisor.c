@@ -16,7 +16,7 @@
 #include "run_internal.h"
 #include "server/base/base.h"
 
-enum { LEFT_BEHIND_US = 500000, RELEASE_MAX_US = 10000000, RELEASE_PAUSE_US = 100000, RELEASE_TIMEOUT_MIN_US = 100000 };
+enum { LEFTOVERS_US = 500000, RELEASE_MAX_US = 10000000, RELEASE_PAUSE_US = 100000, RELEASE_TIMEOUT_MIN_US = 100000 };
 enum { UNKILLABLE_US = 10000000, KILL_GUARD_US = 1000000, TIMEOUT_MIN_US = 50000 };
 enum { MARGIN_MIN_US = 20000, MARGIN_MAX_US = 500000 };
 
@@ -231,14 +231,14 @@ static void supervisor_on_answer(struct supervisor *supervisor)
 }
 
 /* Processes left behind have a moment to end by themselves: one may be the last reader of a pipe. */
-static void supervisor_on_left_behind(struct supervisor *supervisor)
+static void supervisor_on_leftovers(struct supervisor *supervisor)
 {
 	uint64_t now_us = clock_now_us();
 	if (!supervisor->child_ended || supervisor->all_ended || supervisor->arguments->wait_all)
 		return;
-	if (supervisor->left_behind_us == 0)
-		supervisor->left_behind_us = now_us + LEFT_BEHIND_US;
-	if (now_us >= supervisor->left_behind_us)
+	if (supervisor->leftovers_until_us == 0)
+		supervisor->leftovers_until_us = now_us + LEFTOVERS_US;
+	if (now_us >= supervisor->leftovers_until_us)
 		supervisor_act(supervisor, renewal_finish(&supervisor->renewal, RENEWAL_WHY_REQUESTED, now_us));
 }
 
@@ -251,8 +251,8 @@ static bool supervisor_is_done(const struct supervisor *supervisor)
 static uint64_t supervisor_next_us(const struct supervisor *supervisor)
 {
 	uint64_t next_us = renewal_next_us(&supervisor->renewal, clock_now_us());
-	bool waits = supervisor->left_behind_us != 0 && supervisor->renewal.why == RENEWAL_WHY_NONE;
-	return waits && supervisor->left_behind_us < next_us ? supervisor->left_behind_us : next_us;
+	bool waits = supervisor->leftovers_until_us != 0 && supervisor->renewal.why == RENEWAL_WHY_NONE;
+	return waits && supervisor->leftovers_until_us < next_us ? supervisor->leftovers_until_us : next_us;
 }
 
 static void supervisor_round(struct supervisor *supervisor)
@@ -268,7 +268,7 @@ static void supervisor_round(struct supervisor *supervisor)
 	supervisor_on_children(supervisor);
 	if (supervisor->foreground_gone)
 		supervisor_act(supervisor, renewal_finish(&supervisor->renewal, RENEWAL_WHY_REQUESTED, clock_now_us()));
-	supervisor_on_left_behind(supervisor);
+	supervisor_on_leftovers(supervisor);
 }
 
 /* ---- release ---- */
@@ -371,7 +371,7 @@ int supervisor_run(struct run *run)
 	struct supervisor supervisor = {.run = run, .arguments = run->arguments};
 	assert(run->arguments->argv);
 	if (!supervisor_set_up(&supervisor)) {
-		report_complain("cannot be set up: %s", strerror(errno));
+		report_error("cannot be set up: %s", strerror(errno));
 		return EXIT_STATUS_SYSTEM;
 	}
 	if (supervisor_acquire(&supervisor))

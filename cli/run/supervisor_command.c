@@ -45,7 +45,7 @@ static bool supervisor_is_end_signal(int number)
 }
 
 /* A shell ends its script only if the program ended by the signal, not for its exit status. */
-static void supervisor_note_interrupt(struct supervisor *supervisor, int number, bool from_keyboard)
+static void supervisor_set_interrupt(struct supervisor *supervisor, int number, bool from_keyboard)
 {
 	if (number != SIGINT && number != SIGQUIT)
 		return;
@@ -125,7 +125,7 @@ enum client_order supervisor_read_order(void *context)
 		if (supervisor_is_end_signal(number)) {
 			supervisor->end_signal = number;
 			if (supervisor->child == 0)
-				supervisor_note_interrupt(supervisor, number, false);
+				supervisor_set_interrupt(supervisor, number, false);
 		}
 		if (runs) {
 			supervisor_pass_on(supervisor, number);
@@ -166,8 +166,7 @@ static void supervisor_on_end(struct supervisor *supervisor, const siginfo_t *in
 	const struct terminal *terminal = &supervisor->run->terminal;
 	assert(!supervisor->child_ended);
 	if (info->si_code != CLD_EXITED)
-		supervisor_note_interrupt(supervisor, info->si_status,
-					  terminal_belongs_to(terminal, supervisor->child));
+		supervisor_set_interrupt(supervisor, info->si_status, terminal_belongs_to(terminal, supervisor->child));
 	terminal_pass(terminal, supervisor->child, terminal->job);
 	supervisor->child_ended = true;
 	supervisor->status = info->si_code == CLD_EXITED ? info->si_status : EXIT_STATUS_SIGNALLED + info->si_status;

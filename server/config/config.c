@@ -15,17 +15,17 @@ enum {
 
 /* Returns which of these options was given where it counts most, since the others may be defaults. Writes the name of
  * another one, as it was given. */
-static size_t config_find_blamed(struct options_reader *reader, const char *const names[], size_t count,
-				 char other[OPTIONS_NAME_MAX])
+static size_t config_find_rejected(struct options_reader *reader, const char *const names[], size_t count,
+				   char other[OPTIONS_NAME_MAX])
 {
-	size_t blamed = 0;
+	size_t rejected = 0;
 	assert(count > 1);
 	for (size_t i = 1; i < count; i++)
-		if (options_origin(reader, names[i]) > options_origin(reader, names[blamed]))
-			blamed = i;
-	const char *second = names[blamed == 0];
+		if (options_origin(reader, names[i]) > options_origin(reader, names[rejected]))
+			rejected = i;
+	const char *second = names[rejected == 0];
 	options_spell(reader->table, options_entry_of(reader->table, second), options_origin(reader, second), other);
-	return blamed;
+	return rejected;
 }
 
 /* The first of two numbers must not be above the second. */
@@ -42,10 +42,11 @@ static bool config_check_orders(struct options_reader *reader, const struct opti
 	for (size_t i = 0; i < sizeof orders / sizeof *orders; i++) {
 		if (orders[i].values[0] <= orders[i].values[1])
 			continue;
-		size_t blamed = config_find_blamed(reader, orders[i].names, 2, other);
-		bool is_default = options_origin(reader, orders[i].names[!blamed]) == OPTIONS_FROM_DEFAULT;
-		return options_blame(reader, orders[i].names[blamed], "%s than %s=%u%s", blamed ? "less" : "more",
-				     other, orders[i].values[!blamed], is_default ? " (the default)" : "");
+		size_t rejected = config_find_rejected(reader, orders[i].names, 2, other);
+		bool is_default = options_origin(reader, orders[i].names[!rejected]) == OPTIONS_FROM_DEFAULT;
+		return options_reject_option(reader, orders[i].names[rejected], "%s than %s=%u%s",
+					     rejected ? "less" : "more", other, orders[i].values[!rejected],
+					     is_default ? " (the default)" : "");
 	}
 	return true;
 }
@@ -58,11 +59,12 @@ static bool config_check_drift(struct options_reader *reader, const struct optio
 	/* a whole ms must be left */
 	if (options->min_ttl_ms * options->drift_factor + options->drift_ms + 1 < options->min_ttl_ms)
 		return true;
-	size_t blamed = config_find_blamed(reader, names, 3, other);
-	return options_blame(reader, names[blamed],
-			     "no validity is left of the shortest lease, with %s: min-ttl-ms * drift-factor + drift-ms "
-			     "must be less than min-ttl-ms by more than 1",
-			     other);
+	size_t rejected = config_find_rejected(reader, names, 3, other);
+	return options_reject_option(
+		reader, names[rejected],
+		"no validity is left of the shortest lease, with %s: min-ttl-ms * drift-factor + drift-ms "
+		"must be less than min-ttl-ms by more than 1",
+		other);
 }
 
 /* Adds the masters of --masters-file: on each line addresses between commas or blanks; a word that begins with #
@@ -78,8 +80,8 @@ static bool config_read_masters(struct options *options, char *fault, size_t siz
 	assert(options->master_count == 0);
 	text_init(&text);
 	bool ok = secret_file_read(path, SECRET_FILE_SECRET, MASTERS_FILE_MAX, &text, fault, size);
-	bool whole = ok && strlen(text.bytes) == text.len;
-	for (char *rest = whole ? text.bytes : NULL, *row; !reason && (row = strsep(&rest, "\n"));) {
+	bool is_text = ok && strlen(text.bytes) == text.len;
+	for (char *rest = is_text ? text.bytes : NULL, *row; !reason && (row = strsep(&rest, "\n"));) {
 		line++;
 		for (char *at, *word = strtok_r(row, ", \t\r", &at); word && *word != '#' && !reason;
 		     word = strtok_r(NULL, ", \t\r", &at))
@@ -93,7 +95,7 @@ static bool config_read_masters(struct options *options, char *fault, size_t siz
 	if (reason)
 		snprintf(fault, size, "%s: line %u: %s; masters are %s", path, line, reason, allowed);
 	else if (options->master_count == 0)
-		snprintf(fault, size, "%s: holds %s; masters are %s", path, whole ? "no address" : "a NUL", allowed);
+		snprintf(fault, size, "%s: holds %s; masters are %s", path, is_text ? "no address" : "a NUL", allowed);
 	return !reason && options->master_count > 0;
 }
 
@@ -145,7 +147,8 @@ bool config_reload_masters(struct options *options, char *message, size_t messag
 static bool config_load_masters(struct options_reader *reader, struct options *options)
 {
 	char fault[CONFIG_FAULT_MAX];
-	return config_read_masters(options, fault, sizeof fault) || options_blame(reader, "masters-file", "%s", fault);
+	return config_read_masters(options, fault, sizeof fault) ||
+	       options_reject_option(reader, "masters-file", "%s", fault);
 }
 
 static bool config_check_masters(struct options_reader *reader, struct options *options)
@@ -160,18 +163,19 @@ static bool config_check_masters(struct options_reader *reader, struct options *
 	if (options->dev > 0)
 		given[count++] = "dev";
 	if (count == 0)
-		return options_blame(
+		return options_reject_option(
 			reader, "masters",
 			"missing: give --masters redis://HOST1,redis://HOST2,redis://HOST3 or --masters-file FILE, "
 			"or try redlockd out with --dev");
 	if (count > 1) {
-		size_t blamed = config_find_blamed(reader, given, count, other);
-		return options_blame(reader, given[blamed], "cannot be used together with %s", other);
+		size_t rejected = config_find_rejected(reader, given, count, other);
+		return options_reject_option(reader, given[rejected], "cannot be used together with %s", other);
 	}
 	if (options_origin(reader, "masters") == OPTIONS_FROM_FLAG && config_have_password(options))
-		return options_blame(reader, "masters",
-				     "a password on the command line can be seen by everybody on this host (ps): give "
-				     "the masters by --masters-file, --config or the variable REDLOCKD_MASTERS");
+		return options_reject_option(
+			reader, "masters",
+			"a password on the command line can be seen by everybody on this host (ps): give "
+			"the masters by --masters-file, --config or the variable REDLOCKD_MASTERS");
 	return options->masters_file[0] == '\0' || config_load_masters(reader, options);
 }
 
@@ -185,8 +189,8 @@ static bool config_check_durable(struct options_reader *reader, const struct opt
 	bool fits = !options->allow_replicas && options->dev == 0 && options->restart_guard != OPTIONS_GUARD_OFF;
 	if (!options->durable_masters || fits)
 		return true;
-	size_t blamed = config_find_blamed(reader, names, 2, other);
-	return options_blame(reader, names[blamed], "cannot be used together with %s", other);
+	size_t rejected = config_find_rejected(reader, names, 2, other);
+	return options_reject_option(reader, names[rejected], "cannot be used together with %s", other);
 }
 
 /* The TLS options fit together; addresses without a scheme get theirs. */
@@ -201,11 +205,11 @@ static bool config_check_tls(struct options_reader *reader, struct options *opti
 		     {"masters-key", options->masters_key, "--masters-cert", options->masters_cert}};
 	for (size_t i = 0; i < sizeof pairs / sizeof *pairs; i++)
 		if (pairs[i].value[0] != '\0' && pairs[i].other_value[0] == '\0')
-			return options_blame(reader, pairs[i].name, "%s is needed with it", pairs[i].other);
+			return options_reject_option(reader, pairs[i].name, "%s is needed with it", pairs[i].other);
 	for (size_t i = 0; i < options->listen_count; i++) {
 		struct address *address = &options->listen[i];
 		if (address->tls && options->tls_cert[0] == '\0')
-			return options_blame(reader, "listen", "%s needs --tls-cert", address->shown);
+			return options_reject_option(reader, "listen", "%s needs --tls-cert", address->shown);
 		address->tls = address->tls || (address->scheme == ADDRESS_PLAIN && options->tls_cert[0] != '\0');
 	}
 	return true;

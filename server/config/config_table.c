@@ -121,7 +121,7 @@ static bool config_check_file(struct options_reader *reader)
 	bool overridden = options_origin(reader, "masters") > OPTIONS_FROM_FILE;
 	if (!fault || !config_have_password(overridden ? reader->aside : reader->values))
 		return true;
-	return options_complain_text(reader, "holds a password, and so %s", fault);
+	return options_reject(reader, "holds a password, and so %s", fault);
 }
 
 /* ---- the table ---- */

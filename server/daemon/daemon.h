@@ -37,8 +37,8 @@ void worker_drain(struct worker *worker, uint32_t quiet_ms);
 void worker_reload(struct worker *worker, struct tls *tls, struct keys *keys, const struct address masters[]);
 
 /* From any thread: makes the loop turn once; whether it has since then, which it does not while it hangs. */
-void worker_poke(struct worker *worker);
-bool worker_has_turned(struct worker *worker);
+void worker_ping(struct worker *worker);
+bool worker_loop_ran(struct worker *worker);
 
 /* Waits for the thread's end. */
 void worker_join(struct worker *worker);

@@ -19,7 +19,7 @@
 enum { LISTEN_BACKLOG = 4096, LISTEN_MODE = 0660 };
 
 /* Writes "<address>: <reason>". Always -1. */
-static int listen_complain(const struct address *address, const char *reason, char *message, size_t size)
+static int listen_write_error(const struct address *address, const char *reason, char *message, size_t size)
 {
 	bool v6 = strchr(address->host, ':');
 	assert(size > 0);
@@ -74,7 +74,7 @@ static struct addrinfo *listen_resolve(const struct address *address, char *mess
 	int error = getaddrinfo(address->host, port, &hints, &infos);
 	if (error == 0)
 		return infos;
-	listen_complain(address, error == EAI_SYSTEM ? strerror(errno) : gai_strerror(error), message, size);
+	listen_write_error(address, error == EAI_SYSTEM ? strerror(errno) : gai_strerror(error), message, size);
 	return NULL;
 }
 
@@ -100,7 +100,7 @@ static int listen_open_tcp(const struct address *address, bool reuse_port, char 
 			 address->host, v6 ? "]" : "", address->port % UINT16_MAX + 1U);
 	else if (error == EADDRNOTAVAIL)
 		strcat(reason, "; this machine does not have this address");
-	return listen_complain(address, reason, message, size);
+	return listen_write_error(address, reason, message, size);
 }
 
 /* True for a name; false for an address, which needs no resolver. */
@@ -163,13 +163,13 @@ static int listen_open_unix(const struct address *address, char *message, size_t
 	strcpy(name.sun_path, address->host);
 	const char *reason = listen_clear_path(&name);
 	if (reason)
-		return listen_complain(address, reason, message, size);
+		return listen_write_error(address, reason, message, size);
 	int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
 	bool bound = fd >= 0 && bind(fd, (const struct sockaddr *)&name, sizeof name) == 0;
 	/* The mode comes before listen(): until then nobody can connect. */
 	if (bound && chmod(name.sun_path, LISTEN_MODE) == 0 && listen(fd, LISTEN_BACKLOG) == 0)
 		return fd;
-	listen_complain(address, strerror(errno), message, size);
+	listen_write_error(address, strerror(errno), message, size);
 	if (bound)
 		unlink(name.sun_path);
 	if (fd >= 0)

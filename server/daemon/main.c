@@ -57,7 +57,7 @@ static void guard_memory(void)
 	assert(!failed);
 }
 
-static void complain(const char *message)
+static void print_error(const char *message)
 {
 	log_flush();
 	fprintf(stderr, "redlockd: %s\n", message);
@@ -104,7 +104,7 @@ static void set_up_metrics(const struct options *options)
 	stats_init(clock_now_us());
 }
 
-static void warn_of_even(const struct options *options)
+static void warn_even_master_count(const struct options *options)
 {
 	if (options->master_count % 2 != 0)
 		return;
@@ -157,7 +157,7 @@ static int check_danger(const struct options *options, bool resolve, char *messa
 }
 
 /* Two names may lead to one address, which is then in use by ourselves. Always false. */
-static bool blame_listener(const struct options *options, size_t failed, char *message, size_t size)
+static bool reject_listener(const struct options *options, size_t failed, char *message, size_t size)
 {
 	const struct address *list = options->listen;
 	size_t len = strlen(message);
@@ -181,7 +181,7 @@ static bool open_listeners(struct program *program, char *message, size_t size)
 		if (options->workers > 1 && !address->is_unix && address->port != 0) {
 			int fd = listen_open(address, false, message, size);
 			if (fd < 0)
-				return blame_listener(options, i, message, size);
+				return reject_listener(options, i, message, size);
 			listen_close(address, fd);
 		}
 		for (size_t w = 0; w < options->workers; w++) {
@@ -189,7 +189,7 @@ static bool open_listeners(struct program *program, char *message, size_t size)
 			int fd = shared ? program->listeners[0][i]
 					: listen_open(address, options->workers > 1, message, size);
 			if (fd < 0)
-				return blame_listener(options, i, message, size);
+				return reject_listener(options, i, message, size);
 			program->listeners[w][i] = fd;
 			if (!address->is_unix)
 				/* port 0: all workers use the port that the first worker got */
@@ -248,7 +248,7 @@ static void end_at_once(int number)
 	_exit(number == SIGALRM ? EXIT_SUCCESS : EXIT_FAILURE);
 }
 
-static void bound_the_end(const sigset_t *waited, int first, uint32_t drain_ms)
+static void limit_shutdown(const sigset_t *waited, int first, uint32_t drain_ms)
 {
 	assert(first == SIGTERM || first == SIGINT || first == SIGHUP);
 	uint32_t bound_ms = drain_ms > 0 ? drain_ms : 1;
@@ -314,7 +314,7 @@ static void wait_for_the_end(struct program *program, const sigset_t *waited)
 	log_end();
 	log_flush();
 	drain_workers(program, number == SIGTERM ? (drain_ms < QUIET_MS ? drain_ms : QUIET_MS) : 0);
-	bound_the_end(waited, number, drain_ms);
+	limit_shutdown(waited, number, drain_ms);
 }
 
 static int serve(struct program *program, const sigset_t *waited)
@@ -355,14 +355,14 @@ static int check(struct program *program)
 	if (status == EXIT_SUCCESS)
 		show_check(&program->options, &program->reload);
 	else
-		complain(message);
+		print_error(message);
 	reload_fini(&program->reload);
 	transport_tls_unload();
 	log_fini();
 	return status == EXIT_SUCCESS ? EXIT_SUCCESS : EXIT_MISCONFIGURED;
 }
 
-static int run(struct program *program)
+static int run_daemon(struct program *program)
 {
 	char message[MESSAGE_MAX];
 	sigset_t waited;
@@ -373,17 +373,17 @@ static int run(struct program *program)
 	program->hangups_ignored = ignores_hangups();
 	int status = read_all(program, true, message, sizeof message);
 	if (status != EXIT_SUCCESS) {
-		complain(message);
+		print_error(message);
 		return status;
 	}
 	if (options->dev && !dev_masters_start(&program->dev, options->dev, options, message, sizeof message)) {
-		complain(message);
+		print_error(message);
 		return EXIT_FAILURE;
 	}
 	set_up_signals(&waited);
 	raise_descriptor_limit(options);
 	set_up_metrics(options);
-	warn_of_even(options);
+	warn_even_master_count(options);
 	log_flush();
 	bool listens = open_listeners(program, message, sizeof message);
 	status = listens ? serve(program, &waited) : EXIT_FAILURE;
@@ -397,7 +397,7 @@ static int run(struct program *program)
 		log_num("status", status);
 		log_end();
 	} else {
-		complain(message);
+		print_error(message);
 	}
 	log_fini();
 	return status;
@@ -418,10 +418,10 @@ int main(int argc, char *argv[])
 		return EXIT_SUCCESS;
 	}
 	if (!config_load(argc, argv, environ, &program.options, &action, message, sizeof message)) {
-		complain(message);
+		print_error(message);
 		return EXIT_MISCONFIGURED;
 	}
 	if (action == CONFIG_SHOWN)
 		return EXIT_SUCCESS;
-	return action == CONFIG_CHECK ? check(&program) : run(&program);
+	return action == CONFIG_CHECK ? check(&program) : run_daemon(&program);
 }

@@ -64,7 +64,7 @@ static void announce_masters(const struct options *options)
 	transport_tls_dates(&authority, &own);
 	announce_masters_file(options->masters_ca, &authority);
 	announce_masters_file(options->masters_cert, &own);
-	metrics_note_masters_expiry((uint64_t)authority.expiry_s, (uint64_t)own.expiry_s);
+	metrics_set_masters_expiry((uint64_t)authority.expiry_s, (uint64_t)own.expiry_s);
 }
 
 bool reload_init(struct reload *reload, const struct options *options, char *message, size_t size)
@@ -81,7 +81,7 @@ bool reload_init(struct reload *reload, const struct options *options, char *mes
 	if (reload->tls)
 		tls_announce(reload->tls);
 	announce_masters(options);
-	metrics_note_reload(true);
+	metrics_count_reload(true);
 	return true;
 }
 
@@ -183,7 +183,7 @@ void reload_again(struct reload *reload, const struct options *options, struct w
 			 "anew; none of them is given");
 		log_end();
 	}
-	metrics_note_reload(tls == has_tls && keys == has_keys && masters == has_masters);
+	metrics_count_reload(tls == has_tls && keys == has_keys && masters == has_masters);
 	for (size_t i = 0; i < count; i++)
 		worker_reload(workers[i], tls ? reload->tls : NULL, keys ? reload->keys : NULL,
 			      masters ? reload->masters->masters : NULL);

@@ -119,15 +119,15 @@ void watchdog_end(struct watchdog *watchdog)
 /* ---- the loops ---- */
 
 /* Each loop has to turn once until the next message. */
-static void watchdog_poke_loops(struct watchdog *watchdog, uint64_t now_us)
+static void watchdog_ping_loops(struct watchdog *watchdog, uint64_t now_us)
 {
 	for (size_t w = 0; watchdog->interval_us > 0 && w < watchdog->worker_count; w++)
-		worker_poke(watchdog->workers[w]);
+		worker_ping(watchdog->workers[w]);
 	watchdog->alive_us = now_us;
 	watchdog->look_at_us = now_us + watchdog->interval_us / WATCHDOG_ALIVE_PART;
 }
 
-static void watchdog_note_stuck(struct watchdog *watchdog, size_t worker, uint64_t now_us)
+static void watchdog_count_stuck(struct watchdog *watchdog, size_t worker, uint64_t now_us)
 {
 	assert(worker < watchdog->worker_count && now_us >= watchdog->alive_us);
 	/* Checked more often from now on, so that the message is in time if the loop turns again. */
@@ -148,13 +148,13 @@ static void watchdog_check_loops(struct watchdog *watchdog)
 	if (watchdog->interval_us == 0 || now_us < watchdog->look_at_us)
 		return;
 	for (size_t w = 0; w < watchdog->worker_count; w++)
-		if (!worker_has_turned(watchdog->workers[w])) {
-			watchdog_note_stuck(watchdog, w, now_us);
+		if (!worker_loop_ran(watchdog->workers[w])) {
+			watchdog_count_stuck(watchdog, w, now_us);
 			return;
 		}
 	watchdog->stuck = false;
 	watchdog_send(watchdog, "WATCHDOG=1");
-	watchdog_poke_loops(watchdog, now_us);
+	watchdog_ping_loops(watchdog, now_us);
 }
 
 /* ---- the main thread ---- */
@@ -166,7 +166,7 @@ void watchdog_begin(struct watchdog *watchdog, struct worker *const workers[], s
 	watchdog->worker_count = worker_count;
 	watchdog->master_count = master_count;
 	watchdog_send_status(watchdog, "READY=1\n");
-	watchdog_poke_loops(watchdog, clock_now_us());
+	watchdog_ping_loops(watchdog, clock_now_us());
 }
 
 /* The time until there is something to do; with a service manager a second at most. */

@@ -43,7 +43,7 @@ struct worker {
 	pthread_t thread;
 	uv_loop_t loop;
 	uv_prepare_t round;
-	uv_async_t wake; /* worker_drain(), worker_reload() or worker_poke() from another thread */
+	uv_async_t wake; /* worker_drain(), worker_reload() or worker_ping() from another thread */
 	uv_poll_t api_poll, disconnect_poll;
 	uv_timer_t api_timer, settle_timer, drain_timer, accept_timer;
 	uv_poll_t listener_polls[OPTIONS_LISTEN_MAX];
@@ -61,7 +61,7 @@ struct worker {
 	enum state state;
 	bool drain_wanted;
 	uint32_t quiet_ms;
-	bool turned;     /* the loop has answered `wake` since worker_poke() */
+	bool loop_ran;   /* the loop has answered `wake` since worker_ping() */
 	struct tls *tls; /* references, for the worker's thread to apply; NULL: no change */
 	struct keys *keys;
 	struct address *addresses; /* of the masters, from the heap; likewise */
@@ -84,13 +84,13 @@ static void set_state(struct worker *worker, enum state state)
 
 /* ---- accepting ---- */
 
-static void on_connection(uv_poll_t *poll, int status, int events);
+static void on_listener_ready(uv_poll_t *poll, int status, int events);
 
 static void poll_listeners(struct worker *worker, bool on)
 {
 	for (size_t i = 0; i < worker->options->listen_count; i++)
 		if (on)
-			uv_poll_start(&worker->listener_polls[i], UV_READABLE, on_connection);
+			uv_poll_start(&worker->listener_polls[i], UV_READABLE, on_listener_ready);
 		else
 			uv_poll_stop(&worker->listener_polls[i]);
 }
@@ -110,7 +110,7 @@ static void pause_accepting(struct worker *worker, int error)
 	uv_timer_start(&worker->accept_timer, on_accept_timer, ACCEPT_PAUSE_MS, 0);
 }
 
-static void on_connection(uv_poll_t *poll, int status, int events)
+static void on_listener_ready(uv_poll_t *poll, int status, int events)
 {
 	struct worker *worker = poll->data;
 	size_t index = (size_t)(poll - worker->listener_polls);
@@ -250,7 +250,7 @@ static void on_round(uv_prepare_t *prepare)
 		return;
 	while (leases_dispatch(worker->leases) || worker->api_ready)
 		run_api(worker);
-	masters_note_round(worker->masters);
+	masters_begin_round(worker->masters);
 	masters_flush(worker->masters);
 	log_flush();
 }
@@ -311,7 +311,7 @@ static void on_wake(uv_async_t *wake)
 {
 	struct worker *worker = wake->data;
 	pthread_mutex_lock(&worker->lock);
-	worker->turned = true;
+	worker->loop_ran = true;
 	bool drain = worker->drain_wanted;
 	struct tls *tls = worker->tls;
 	struct keys *keys = worker->keys;
@@ -357,21 +357,21 @@ void worker_reload(struct worker *worker, struct tls *tls, struct keys *keys, co
 	pthread_mutex_unlock(&worker->lock);
 }
 
-void worker_poke(struct worker *worker)
+void worker_ping(struct worker *worker)
 {
 	pthread_mutex_lock(&worker->lock);
-	worker->turned = false;
+	worker->loop_ran = false;
 	if (worker->state == WORKER_SERVING)
 		uv_async_send(&worker->wake);
 	pthread_mutex_unlock(&worker->lock);
 }
 
-bool worker_has_turned(struct worker *worker)
+bool worker_loop_ran(struct worker *worker)
 {
 	pthread_mutex_lock(&worker->lock);
-	bool turned = worker->turned;
+	bool loop_ran = worker->loop_ran;
 	pthread_mutex_unlock(&worker->lock);
-	return turned;
+	return loop_ran;
 }
 
 /* ---- the thread ---- */
@@ -434,7 +434,7 @@ static void init_handles(struct worker *worker)
 	uv_timer_start(&worker->settle_timer, on_settle_timer, SETTLE_MS, 0);
 }
 
-static void *run(void *arg)
+static void *run_worker(void *arg)
 {
 	struct worker *worker = arg;
 	make_parts(worker);
@@ -465,7 +465,7 @@ struct worker *worker_start(size_t index, const struct options *options, const i
 		fail_start(-error);
 	uv_async_init(&worker->loop, &worker->wake, on_wake);
 	worker->wake.data = worker;
-	error = pthread_create(&worker->thread, NULL, run, worker);
+	error = pthread_create(&worker->thread, NULL, run_worker, worker);
 	if (error != 0)
 		fail_start(error);
 	return worker;

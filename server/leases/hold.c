@@ -44,7 +44,7 @@ struct holds *holds_new(struct uv_loop_s *loop, struct leases *leases, struct me
 	return holds;
 }
 
-static void release(const struct hold *hold)
+static void release_held(const struct hold *hold)
 {
 	struct lease_request request = hold->request;
 	request.operation = LEASE_RELEASE;
@@ -53,14 +53,14 @@ static void release(const struct hold *hold)
 
 /* ---- doing ---- */
 
-static void on_answer(void *arg, const struct lease_answer *answer);
+static void on_extension_answer(void *arg, const struct lease_answer *answer);
 
 static bool is_lost(const struct hold *hold)
 {
 	return renewal_is_over(&hold->renewal) && hold->renewal.why != RENEWAL_WHY_DRAINING;
 }
 
-static void arm_timer(struct hold *hold)
+static void arm_renewal_timer(struct hold *hold)
 {
 	uint64_t now_us = clock_now_us(), timer_us = renewal_next_us(&hold->renewal, now_us);
 	if (renewal_is_over(&hold->renewal))
@@ -78,13 +78,13 @@ static void cancel_renewal(struct hold *hold)
 
 /* Releases what the masters may still have of the lease: it only keeps others waiting. A lease with a key may have gone
  * over to another connection. */
-static void note_lost(struct hold *hold, enum lease_status code)
+static void end_lost_hold(struct hold *hold, enum lease_status code)
 {
 	assert(is_lost(hold) && code != LEASE_OK && code < LEASE_STATUS_COUNT);
 	metrics_add(&hold->holds->metrics->holds_lost[code], 1);
 	cancel_renewal(hold);
 	if (!hold->has_key)
-		release(hold);
+		release_held(hold);
 }
 
 /* Why the lease is lost. `answer`: to the extension; NULL: the time was up. */
@@ -102,24 +102,24 @@ static void carry_out(struct hold *hold, enum renewal_action action, const struc
 	enum lease_status code = lost ? lost_code(hold, answer) : LEASE_OK;
 	assert(action != RENEWAL_ASK || !hold->op);
 	if (action == RENEWAL_ASK)
-		hold->op = lease_submit(hold->holds->leases, &hold->request, on_answer, hold);
+		hold->op = lease_submit(hold->holds->leases, &hold->request, on_extension_answer, hold);
 	if (lost)
-		note_lost(hold, code);
-	arm_timer(hold);
+		end_lost_hold(hold, code);
+	arm_renewal_timer(hold);
 	if (over)
 		hold->on_event(hold->arg, lost ? HOLD_LOST : HOLD_DRAINING, code);
 	else if (answer && answer->status == LEASE_OK)
 		hold->on_event(hold->arg, HOLD_RENEWED, code);
 }
 
-static void on_timer(void *arg)
+static void on_renewal_time(void *arg)
 {
 	struct hold *hold = arg;
 	carry_out(hold, renewal_time(&hold->renewal, clock_now_us()), NULL);
 }
 
 /* The validity of an extension counts from the request, as for every lease. */
-static void on_answer(void *arg, const struct lease_answer *answer)
+static void on_extension_answer(void *arg, const struct lease_answer *answer)
 {
 	struct hold *hold = arg;
 	uint64_t now_us = clock_now_us(), ttl_us = answer->ttl_ms * UINT64_C(1000),
@@ -149,7 +149,7 @@ struct hold *hold_new(struct holds *holds, const struct lease_request *request, 
 	struct hold *hold = memory_zeroed(1, sizeof *hold);
 	LIST_INSERT_HEAD(&holds->all, hold, entry);
 	hold->holds = holds;
-	hold->timer = transport_timer_new(holds->loop, on_timer, hold);
+	hold->timer = transport_timer_new(holds->loop, on_renewal_time, hold);
 	hold->on_event = on_event;
 	hold->arg = arg;
 	hold->has_key = request->key != 0;
@@ -166,7 +166,7 @@ struct hold *hold_new(struct holds *holds, const struct lease_request *request, 
 	metrics_add(&holds->metrics->holds, 1);
 	if (holds->draining)
 		renewal_drain(&hold->renewal, clock_now_us(), true); /* the timer tells it */
-	arm_timer(hold);
+	arm_renewal_timer(hold);
 	return hold;
 }
 
@@ -180,7 +180,7 @@ void hold_drop(struct hold *hold, bool releasing)
 {
 	cancel_renewal(hold);
 	if (releasing && !is_lost(hold))
-		release(hold);
+		release_held(hold);
 	metrics_add(&hold->holds->metrics->holds, (uint64_t)-1);
 	transport_timer_free(hold->timer);
 	LIST_REMOVE(hold, entry);
@@ -196,7 +196,7 @@ void holds_drain(struct holds *holds)
 	holds->draining = true;
 	for (struct hold *hold = LIST_FIRST(&holds->all); hold; hold = LIST_NEXT(hold, entry)) {
 		renewal_drain(&hold->renewal, now_us, false);
-		arm_timer(hold);
+		arm_renewal_timer(hold);
 	}
 }
 

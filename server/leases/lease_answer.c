@@ -36,7 +36,7 @@ static void find_holder(const struct lease_op *op, uint64_t id, struct lease_ans
 	for (unsigned i = 0; i < op->core.params.masters; i++)
 		if (op->seen[i].id == id) {
 			answer->holder = op->seen[i].holder;
-			answer->which = op->seen[i].which;
+			answer->blocking_index = op->seen[i].blocking_index;
 			return;
 		}
 }
@@ -45,17 +45,17 @@ static void fill_lease(const struct lease_op *op, const struct redlock_result *r
 		       struct lease_answer *answer)
 {
 	assert(result->validity_us > 0 && op->core.params.drift_us >= LEASE_ROUNDING_US);
-	memcpy(answer->token, op->token, sizeof answer->token);
+	memcpy(answer->token, op->attempt.token, sizeof answer->token);
 	answer->ttl_ms = (uint32_t)(result->ttl_us / 1000);
 	answer->validity_ms = (uint32_t)((result->validity_us + LEASE_ROUNDING_US) / 1000);
 	answer->until_us = now_us + answer->validity_ms * UINT64_C(1000);
 	answer->drift_ms = ms_up(op->core.params.drift_us - LEASE_ROUNDING_US);
 	answer->fence = result->fence;
 	answer->mode = op->request.mode;
-	answer->slot = op->slot;
+	answer->slot = op->slot.index;
 	if (op->request.operation != LEASE_EXTEND)
 		return;
-	find_holder(op, lease_value_token_id(op->token), answer);
+	find_holder(op, lease_value_token_id(op->attempt.token), answer);
 	answer->mode = answer->holder.mode;
 	answer->slot = answer->holder.slot;
 }
@@ -74,7 +74,7 @@ void lease_answer_make(const struct lease_op *op, const struct redlock_result *r
 	if (result->outcome == REDLOCK_OK &&
 	    (op->request.operation == LEASE_ACQUIRE || op->request.operation == LEASE_EXTEND))
 		fill_lease(op, result, now_us, ret_answer);
-	ret_answer->which = op->which;
+	ret_answer->blocking_index = op->replies.blocking_index;
 	if (result->has_holder) {
 		find_holder(op, result->holder, ret_answer);
 		ret_answer->holder_id = result->holder;
@@ -85,7 +85,7 @@ void lease_answer_make(const struct lease_op *op, const struct redlock_result *r
 		ret_answer->several = lease_several_merge(op);
 	if (ret_answer->status == LEASE_LOCKED && op->request.wait_ms > 0 && op->core.params.wait_us == 0)
 		ret_answer->status = LEASE_TOO_MANY; /* it would have waited, but too many do */
-	ret_answer->place_kept = op->place_kept && ret_answer->status == LEASE_LOCKED;
+	ret_answer->place_kept = op->wait.place_kept && ret_answer->status == LEASE_LOCKED;
 	ret_answer->waiters = result->waiters;
 	ret_answer->held = result->held;
 	ret_answer->expires = result->held && result->remaining_us != REDLOCK_NEVER;

@@ -28,20 +28,20 @@ static void forget(struct leases *leases, struct lease_below_entry *entry)
 	metrics_set(&leases->metrics->leases_below_full, --below->count);
 }
 
-static struct lease_below_entry *find(struct leases *leases, uint64_t id)
+static struct lease_below_entry *find_below(struct leases *leases, uint64_t id)
 {
 	const struct lease_below_entry key = {.id = id};
 	struct lease_below_entry *const *found = tfind(&key, &leases->below.by_id, compare);
 	return found ? *found : NULL;
 }
 
-static struct lease_below_entry *add(struct leases *leases, const struct lease_op *op)
+static struct lease_below_entry *add_below(struct leases *leases, const struct lease_op *op)
 {
 	struct lease_below *below = &leases->below;
 	struct lease_below_entry *entry = memory_zeroed(1, sizeof *entry + op->request.resource_len);
-	entry->id = lease_value_token_id(op->token);
+	entry->id = lease_value_token_id(op->attempt.token);
 	entry->returns = below->returns;
-	memcpy(entry->token, op->token, sizeof entry->token);
+	memcpy(entry->token, op->attempt.token, sizeof entry->token);
 	entry->set_count = op->request.set_count;
 	entry->resource_len = op->request.resource_len;
 	memcpy(entry->resource, op->request.resource, op->request.resource_len);
@@ -58,17 +58,17 @@ enum { AGAIN_MAX = 3 };
  * extension was under way, or has refused the repair: it has the key from another one, perhaps to an earlier end, or
  * its bucket was raised in between. A few times for each extension of the holder: a master that has given the slot to
  * another lease refuses each repair. */
-static bool is_due(const struct lease_below_entry *entry, const struct lease_op *op, unsigned voting)
+static bool is_due_again(const struct lease_below_entry *entry, const struct lease_op *op, unsigned voting)
 {
-	bool has_returned = !op->request.unasked && (unsigned)__builtin_popcount(op->reached) < voting;
-	return entry->again < AGAIN_MAX && (op->is_overtaken || has_returned);
+	bool has_returned = !op->request.unasked && (unsigned)__builtin_popcount(op->attempt.reached) < voting;
+	return entry->again < AGAIN_MAX && (op->replies.is_overtaken || has_returned);
 }
 
 static void remember(struct leases *leases, const struct lease_op *op)
 {
 	struct lease_below *below = &leases->below;
 	struct quorum_status quorum;
-	struct lease_below_entry *entry = find(leases, lease_value_token_id(op->token));
+	struct lease_below_entry *entry = find_below(leases, lease_value_token_id(op->attempt.token));
 	/* redlockd's own may end long after it was sent: the holder has released the lease since, or extended it on
 	 * every master */
 	if (!entry && op->request.unasked)
@@ -77,10 +77,10 @@ static void remember(struct leases *leases, const struct lease_op *op)
 	if (below->count == 0)
 		below->voting = quorum.voting;
 	if (!entry)
-		entry = add(leases, op);
+		entry = add_below(leases, op);
 	if (!op->request.unasked)
 		entry->again = 0;
-	if (is_due(entry, op, quorum.voting)) {
+	if (is_due_again(entry, op, quorum.voting)) {
 		entry->again++;
 		entry->returns = below->returns - 1;
 		TAILQ_REMOVE(&below->all, entry, entry);
@@ -109,17 +109,18 @@ void lease_below_move_to_end(struct lease_below *below, struct lease_below_entry
 	TAILQ_INSERT_TAIL(&below->all, entry, entry);
 }
 
-void lease_below_note(const struct lease_op *op)
+void lease_below_update(const struct lease_op *op)
 {
 	struct leases *leases = op->leases;
 	bool extends = op->request.operation == LEASE_EXTEND;
-	if (extends && op->answer.status == LEASE_OK && __builtin_popcount(op->extended) < op->core.params.masters) {
+	if (extends && op->answer.status == LEASE_OK &&
+	    __builtin_popcount(op->replies.extended) < op->core.params.masters) {
 		remember(leases, op);
 		return;
 	}
 	if (leases->below.count == 0 || !(extends || op->request.operation == LEASE_RELEASE) || !ends(op))
 		return;
-	struct lease_below_entry *entry = find(leases, lease_value_token_id(op->token));
+	struct lease_below_entry *entry = find_below(leases, lease_value_token_id(op->attempt.token));
 	if (entry)
 		forget(leases, entry);
 }

@@ -30,10 +30,10 @@ struct lease_details {
 	struct lease_holders *several;
 	uint64_t began_us;
 	size_t needed;
-	size_t awaited;  /* reads under way, and functions that use it: sending may find a master hung, and end reads */
-	bool of_values;  /* some reads are of values */
-	size_t untold;   /* … leases whose value no majority has told */
-	uint16_t silent; /* bit i: a read of master i has failed */
+	size_t awaited; /* reads under way, and functions that use it: sending may find a master hung, and end reads */
+	bool of_values; /* some reads are of values */
+	size_t unreported; /* … leases whose value no majority has told */
+	uint16_t silent;   /* bit i: a read of master i has failed */
 	size_t token_count;
 	char (*tokens)[LEASE_TOKEN_LEN]; /* of all masters */
 	size_t read_count;
@@ -78,16 +78,16 @@ static void count_tokens(struct lease_details *details)
 }
 
 /* Drops the leases that have ended meanwhile. */
-static void keep_told(struct lease_details *details, uint64_t elapsed_ms)
+static void keep_reported(struct lease_details *details, uint64_t elapsed_ms)
 {
 	struct lease_holders *several = details->several;
 	uint32_t listed = several->listed;
 	several->listed = 0;
 	for (uint32_t i = 0; i < listed; i++) {
 		struct lease_held *held = &several->list[i];
-		bool is_told = !details->of_values ||
-			       (held->told > 0 && held->told + count_silent(details) >= details->needed);
-		if (is_told && held->remaining_ms >= elapsed_ms) {
+		bool is_reported = !details->of_values ||
+				   (held->reports > 0 && held->reports + count_silent(details) >= details->needed);
+		if (is_reported && held->remaining_ms >= elapsed_ms) {
 			held->remaining_ms -= elapsed_ms;
 			several->list[several->listed++] = *held;
 		} else {
@@ -108,7 +108,7 @@ static void put_answer(struct lease_details *details, uint64_t now_us)
 {
 	struct lease_answer *answer = &details->op->answer;
 	uint64_t elapsed_ms = (now_us - details->began_us) / 1000;
-	keep_told(details, elapsed_ms);
+	keep_reported(details, elapsed_ms);
 	if (details->several->disagree)
 		count_tokens(details);
 	if (lacks_masters(details)) {
@@ -123,15 +123,15 @@ static void put_answer(struct lease_details *details, uint64_t now_us)
 
 static bool may_answer(const struct lease_details *details)
 {
-	return details->awaited == 0 || (details->untold == 0 && !details->several->disagree);
+	return details->awaited == 0 || (details->unreported == 0 && !details->several->disagree);
 }
 
 static void give_answer(struct lease_details *details)
 {
 	struct lease_op *op = details->op;
 	uint64_t now_us = clock_now_us();
-	assert(op->rest == &details->op);
-	op->rest = NULL;
+	assert(op->follow_up == &details->op);
+	op->follow_up = NULL;
 	put_answer(details, now_us);
 	details->op = NULL;
 	details->awaited++;
@@ -140,7 +140,7 @@ static void give_answer(struct lease_details *details)
 	details->awaited--;
 }
 
-static void start(struct lease_details *details);
+static void start_reads(struct lease_details *details);
 
 /* Starts those of the queue whose turn it is. */
 static void start_next(struct leases *leases)
@@ -152,7 +152,7 @@ static void start_next(struct leases *leases)
 	reads->starts = true;
 	while ((next = TAILQ_FIRST(&reads->queue)) && reads->under_way < AT_ONCE) {
 		TAILQ_REMOVE(&reads->queue, next, entry);
-		start(next);
+		start_reads(next);
 	}
 	reads->starts = false;
 }
@@ -186,7 +186,7 @@ static void proceed(struct lease_details *details)
 
 /* ---- reads ---- */
 
-static void note_value(struct lease_details *details, struct lease_held *held, const char *value, size_t len)
+static void count_value(struct lease_details *details, struct lease_held *held, const char *value, size_t len)
 {
 	struct lease_holder holder;
 	if (!value || len < LEASE_TOKEN_LEN || memcmp(value, held->token, LEASE_TOKEN_LEN) != 0)
@@ -194,17 +194,17 @@ static void note_value(struct lease_details *details, struct lease_held *held, c
 	lease_value_read_holder(value, len, &holder);
 	if (!holder.known)
 		return;
-	if (held->told > 0) {
+	if (held->reports > 0) {
 		held->holder.fence = holder.fence > held->holder.fence ? holder.fence : held->holder.fence;
 		lease_holder_fini(&holder);
 	} else {
 		held->holder = holder;
 	}
-	held->told++;
-	details->untold -= held->told == details->needed;
+	held->reports++;
+	details->unreported -= held->reports == details->needed;
 }
 
-static void note_token(struct lease_details *details, const char *token, size_t len)
+static void add_token(struct lease_details *details, const char *token, size_t len)
 {
 	if (token && len == LEASE_TOKEN_LEN && hex_is_lower(token, len))
 		memcpy(details->tokens[details->token_count++], token, len);
@@ -223,9 +223,9 @@ static void on_read(void *arg, const struct master_scan *scan)
 		size_t len = 0;
 		const char *bytes = master_scan_key(scan, i, &len);
 		if (read->of_tokens)
-			note_token(details, bytes, len);
+			add_token(details, bytes, len);
 		else
-			note_value(details, &details->several->list[read->from + i], bytes, len);
+			count_value(details, &details->several->list[read->from + i], bytes, len);
 	}
 	proceed(details);
 }
@@ -268,7 +268,7 @@ static void read_tokens(struct lease_details *details, uint8_t master)
 		details->silent |= (uint16_t)(1U << master);
 }
 
-static void start(struct lease_details *details)
+static void start_reads(struct lease_details *details)
 {
 	struct lease_holders *several = details->several;
 	details->has_turn = true;
@@ -291,25 +291,25 @@ static void start(struct lease_details *details)
 bool lease_details_complete(struct lease_op *op)
 {
 	struct lease_holders *several = op->answer.several;
-	size_t masters = op->core.params.masters, untold = 0;
-	assert(!op->rest && (!several || several->shares == 0));
+	size_t masters = op->core.params.masters, unreported = 0;
+	assert(!op->follow_up && (!several || several->shares == 0));
 	for (uint32_t i = 0; several && i < several->listed; i++)
-		untold += several->list[i].told == 0;
-	if (op->answer.status != LEASE_OK || !several || (untold == 0 && !several->disagree))
+		unreported += several->list[i].reports == 0;
+	if (op->answer.status != LEASE_OK || !several || (unreported == 0 && !several->disagree))
 		return op->request.operation == LEASE_FORCE && lease_force_release(op);
 	size_t reads = masters * (2 + several->listed / MASTER_READ_VALUES_MAX);
 	struct lease_details *details = memory_zeroed(1, sizeof *details + reads * sizeof *details->reads);
-	op->rest = &details->op;
+	op->follow_up = &details->op;
 	op->answer.several = NULL;
 	details->leases = op->leases;
 	details->op = op;
 	details->several = several;
-	details->untold = untold;
-	details->of_values = untold > 0;
+	details->unreported = unreported;
+	details->of_values = unreported > 0;
 	details->needed = redlock_majority((uint8_t)masters);
 	details->began_us = clock_now_us();
 	if (details->leases->reads.under_way < AT_ONCE)
-		start(details);
+		start_reads(details);
 	else
 		TAILQ_INSERT_TAIL(&details->leases->reads.queue, details, entry);
 	return true;

@@ -34,15 +34,15 @@ struct lease_force {
 
 /* ---- the releases ---- */
 
-static void finish(struct lease_force *force)
+static void finish_force(struct lease_force *force)
 {
 	struct lease_op *op = force->op;
 	uint64_t now_us = clock_now_us();
 	if (op) {
 		lease_answer_set(&op->answer, &force->answer);
 		op->answer.waited_ms = (uint32_t)((now_us - op->began_us) / 1000);
-		assert(op->rest == &force->op);
-		op->rest = NULL;
+		assert(op->follow_up == &force->op);
+		op->follow_up = NULL;
 		lease_op_answered(op, now_us);
 	}
 	lease_answer_fini(&force->answer);
@@ -68,10 +68,10 @@ static void on_released(void *arg, const struct lease_answer *answer)
 		lease_answer_set(&force->answer, &ours);
 	}
 	if (--force->awaited == 0)
-		finish(force);
+		finish_force(force);
 }
 
-static void release(struct lease_force *force)
+static void release_targets(struct lease_force *force)
 {
 	struct lease_request request = force->op->request;
 	assert(force->count > 0);
@@ -121,7 +121,7 @@ static void add_target(struct lease_force *force, const struct lease_holder *hol
 	memcpy(target->token, token, sizeof target->token);
 }
 
-static void note_target(struct lease_force *force, const struct lease_sight *sight)
+static void merge_target(struct lease_force *force, const struct lease_sight *sight)
 {
 	struct force_target *target = force->targets, *end = target + force->count;
 	while (target < end && memcmp(target->token, sight->token, LEASE_TOKEN_LEN) != 0)
@@ -146,7 +146,7 @@ static bool spare_other_fences(struct lease_force *force, uint64_t fence)
 
 /* The targets are the tokens that the inspection saw and that may be a lease. Returns false where none of redlockd's
  * was seen at all. */
-static bool gather(struct lease_force *force)
+static bool gather_targets(struct lease_force *force)
 {
 	bool any = force->several != NULL;
 	for (uint32_t i = 0; any && i < force->several->listed; i++)
@@ -154,7 +154,7 @@ static bool gather(struct lease_force *force)
 	for (unsigned i = 0; i < force->op->core.params.masters; i++) {
 		const struct lease_sight *sight = find_ours(force->op, i);
 		if (sight && may_be_lease(force->op, sight->token))
-			note_target(force, sight);
+			merge_target(force, sight);
 		any = any || sight;
 	}
 	return any;
@@ -164,7 +164,7 @@ bool lease_force_release(struct lease_op *op)
 {
 	struct lease_answer look = op->answer;
 	struct redlock_votes *votes = &look.votes;
-	assert(op->request.operation == LEASE_FORCE && !op->rest);
+	assert(op->request.operation == LEASE_FORCE && !op->follow_up);
 	if (look.status != LEASE_OK)
 		return false;
 	struct lease_holders *several = op->answer.several; /* taken */
@@ -173,10 +173,10 @@ bool lease_force_release(struct lease_op *op)
 	struct lease_force *force = memory_zeroed(1, sizeof *force + targets * sizeof *force->targets);
 	force->op = op;
 	force->several = several;
-	bool any = gather(force), spared = spare_other_fences(force, op->request.fence);
+	bool any = gather_targets(force), spared = spare_other_fences(force, op->request.fence);
 	if (force->count > 0) {
-		op->rest = &force->op;
-		release(force);
+		op->follow_up = &force->op;
+		release_targets(force);
 		return true;
 	}
 	struct lease_holder holder = spared ? force->targets[0].holder : (struct lease_holder){.known = false};

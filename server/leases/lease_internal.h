@@ -20,7 +20,7 @@ struct lease_sight {
 	uint64_t time_ms; /* of the master, when it told that */
 	uint64_t id;      /* of the token, or of another program's value */
 	struct lease_holder holder;
-	uint8_t which;               /* of a set: which resource is that holder's */
+	uint8_t blocking_index;      /* of a set: which resource is that holder's */
 	char token[LEASE_TOKEN_LEN]; /* holder.known: for a forced release, and for nobody else */
 	char *buckets;               /* extend, GONE: for lease_repair.c, buckets_len bytes; NULL: none */
 	uint16_t buckets_len;
@@ -56,54 +56,88 @@ struct lease_queue_entry {
 	struct lease_op *op;
 };
 
+/* The attempt under way. */
+struct lease_op_attempt {
+	uint16_t number;
+	uint16_t reached; /* bit i: a command of it was handed to master i */
+	char token[LEASE_TOKEN_LEN];
+	struct lease_refs unsent; /* commands of it that could not be sent: their votes go to the core after the step */
+};
+
+/* The wait of an operation: lease_queue.c. */
+struct lease_op_wait {
+	struct lease_queue_entry *entries; /* one in the queue of each resource; NULL: it does not have to wait */
+	struct lease_queue_entry alone;    /* `entries` if there is one resource */
+	TAILQ_ENTRY(lease_op) age_entry;   /* of all that wait at this worker, for any resource */
+	uint64_t missed_notifications;     /* leases->missed_notifications when it entered or last became the first */
+	uint64_t notified_us;              /* the first notification; 0: none yet */
+	TAILQ_ENTRY(lease_op) first_entry; /* of those that may have become the first, until they are dispatched … */
+	uint64_t first_us;                 /* … with this as `remaining_us` */
+	bool may_be_first;
+	bool drained;    /* a drain ends the wait */
+	bool place_kept; /* its place was kept as it left the queue */
+};
+
+/* LEASE_SLOT: lease_mode.c. */
+struct lease_op_slot {
+	uint8_t *taken; /* of each slot: how many masters reported in this attempt that it is taken; NULL: no slots */
+	uint16_t index; /* the slot that this attempt asks for */
+	uint16_t free;  /* `has_free`: a notification named this one since the attempt began */
+	bool has_free;
+};
+
+/* An acquisition with a key: lease_keyed.c. */
+struct lease_op_key {
+	struct lease_keyed *keyed; /* NULL: it has no key */
+	/* Called after each event; before START: the timer has fired. True: the operation has been cancelled. NULL:
+	 * none. */
+	bool (*after_event)(struct lease_op *op, uint64_t now_us);
+	uint16_t late;    /* bit i: master i refused, as held, an attempt that was lost before … */
+	uint16_t late_of; /* … this one; 0: none */
+};
+
+/* A request that shares an inspection: lease_share.c. */
+struct lease_op_share {
+	struct lease_share *inspection; /* the operation waits for this one; NULL: it shares none */
+	TAILQ_ENTRY(lease_op) entry;    /* of those that share it */
+	bool is_asked;                  /* it waits for the inspection that is under way, not for the next one */
+};
+
+/* The replies of the masters, apart from the votes: lease_sight.c. */
+struct lease_op_replies {
+	uint16_t extended;       /* extend: bit i: master i has extended the lease, or got it back */
+	bool is_overtaken;       /* extend: another repair or acquisition came first to a master */
+	uint8_t blocking_index;  /* of a set: the resource that another lease or waiter blocked last */
+	bool hold_time_observed; /* release: the metrics have the time for which the lease was held */
+};
+
 /* One operation. Kept for reuse when it is finished, with its timer. */
 struct lease_op {
 	struct leases *leases;
 	TAILQ_ENTRY(lease_op) entry; /* of those in its state */
 	struct lease_op *all_next;
-	struct transport_timer *timer;
 	enum lease_op_state state;
-	struct redlock core;
-	struct lease_request request;
-	struct text label;   /* acquire, and a repair: of the value in Redis, behind the fence */
-	lease_done_fn *done; /* NULL: nobody waits for the answer */
-	void *arg;
-	uint64_t began_us;
-	uint16_t attempt; /* whose token `token` is */
-	char token[LEASE_TOKEN_LEN];
+	struct transport_timer *timer;
 	/* rounds of the loop since its timer fired while answers had arrived that the loop had not read */
 	unsigned rounds_late;
+	struct redlock core;
+	struct lease_request request;
+	struct text label; /* acquire, and a repair: of the value in Redis, after the fence */
+	struct {
+		lease_done_fn *done; /* NULL: nobody waits for the answer */
+		void *arg;
+	} caller;
+	uint64_t began_us;
 	struct lease_answer answer;
-	struct lease_queue_entry
-		*queued;                /* it waits, or may have to, in the queue of each resource; NULL: it does not */
-	struct lease_queue_entry alone; /* `queued` where there is one resource */
-	TAILQ_ENTRY(lease_op) age_entry;   /* of all that wait at this worker, for any resource */
-	uint64_t missed_notifications;     /* leases->missed_notifications when it entered or last became the first */
-	uint64_t notified_us;              /* the first notification; 0: none yet */
-	uint8_t which;                     /* of a set: the resource that stood in its way last */
-	TAILQ_ENTRY(lease_op) first_entry; /* of those that may have become the first, until they are told … */
-	bool may_be_first;
-	uint64_t first_us; /* … with this as `remaining_us` */
-	uint16_t slot;     /* LEASE_SLOT: of this attempt */
-	uint8_t *taken;    /* … of each slot: how many masters said in this attempt that it is taken */
-	bool has_free;     /* … and a notification named `free` since it began */
-	uint16_t free;
-	bool hold_time_noted;      /* release: the time was told to the metrics */
-	bool drained;              /* a drain ends its wait */
-	bool place_kept;           /* its place was kept as it left the queue */
-	struct lease_keyed *keyed; /* lease_keyed.c: acquisitions with a key; NULL: it has none */
-	/* after each event; before START: the timer has fired. True: the operation has been cancelled. NULL: none */
-	bool (*watch)(struct lease_op *op, uint64_t now_us);
-	struct lease_share *share; /* lease_share.c: it waits for an inspection that it shares; NULL: it does not … */
-	TAILQ_ENTRY(lease_op) share_entry; /* … with these … */
-	bool is_asked;                     /* … and this is the one under way, not the next one */
-	struct lease_op **rest;    /* after an inspection, while reads or releases are under way: their pointer to it */
-	uint16_t reached;          /* bit i: a command of this attempt was handed to master i */
-	uint16_t late;             /* bit i: master i refused, as held, an attempt that was lost before … */
-	uint16_t late_of;          /* … this one; 0: none */
-	uint16_t extended;         /* extend: bit i: master i has extended the lease, or got it back */
-	bool is_overtaken;         /* extend: another repair or acquisition came first to a master */
-	struct lease_refs unsent;  /* to be given to the core after the step */
+	struct lease_op_attempt attempt;
+	struct lease_op_replies replies;
+	struct lease_op_wait wait;
+	struct lease_op_slot slot;
+	struct lease_op_key key;
+	struct lease_op_share share;
+	/* After an inspection, while its reads (lease_details.c) or releases (lease_force.c) are under way: their
+	 * pointer to this operation. */
+	struct lease_op **follow_up;
 	struct lease_sight seen[]; /* for each master */
 };
 
@@ -196,7 +230,7 @@ void lease_holder_own(struct lease_holder *holder);
 /* Frees what belongs to the holder alone. */
 void lease_holder_fini(struct lease_holder *holder);
 /* The label of an acquisition: "key:owner\ncaller\nmetadata", without what is empty at the end. A question mark stands
- * before a key until it is noted (extend.lua). Owner, caller and metadata are the operation's from now on. */
+ * before a key until it is confirmed (extend.lua). Owner, caller and metadata are the operation's from now on. */
 void lease_value_write_label(struct lease_op *op);
 /* The same of a holder that was read from a value. */
 void lease_value_write_label_again(const struct lease_holder *holder, struct text *label);
@@ -215,13 +249,13 @@ void lease_answer_make(const struct lease_op *op, const struct redlock_result *r
 
 /* Writes the mode of `op` into a command. */
 void lease_mode_write(const struct lease_op *op, struct master_script *command);
-/* LEASE_SLOT: chooses the slot of a new attempt, and forgets what was noted before. */
+/* LEASE_SLOT: chooses the slot of a new attempt, and forgets what was counted before. */
 void lease_mode_choose_slot(struct lease_op *op);
 /* A notification may name a slot that has just become free: the next attempt asks for it. */
-void lease_mode_note_free(struct lease_op *op, const struct masters_notification *notification);
+void lease_mode_set_free(struct lease_op *op, const struct masters_notification *notification);
 /* Notes a refusal: a digit for each slot, 1 where it is taken; none, where no lease has slots. True if the slot that
  * was asked for is taken there, and another one is free. */
-bool lease_mode_note_taken(struct lease_op *op, const char *taken, size_t len);
+bool lease_mode_count_taken(struct lease_op *op, const char *taken, size_t len);
 
 /* ---- lease_several.c: the leases that hold a resource together. Pure ---- */
 
@@ -289,7 +323,7 @@ struct lease_op *lease_queue_take_first(struct leases *leases);
  * is being released, and none of another redlockd was notified lately. NULL: not known. */
 struct lease_op *lease_queue_next(const struct leases *leases, const struct lease_request *release, uint64_t now_us);
 /* True if another operation waits before it in one of its queues, so that it does not watch the holder's time. */
-bool lease_queue_is_behind(const struct lease_op *op);
+bool lease_queue_has_earlier(const struct lease_op *op);
 /* Publishes the longest queues to /stats if they have changed, but not too often. Once per round of the loop: the rest
  * follows within a heartbeat. */
 void lease_queues_publish(struct leases *leases);
@@ -297,9 +331,9 @@ void lease_queues_publish(struct leases *leases);
 /* ---- lease_watch.c ---- */
 
 /* A master has published a change of the resource. */
-void lease_watch_note_change(struct leases *leases, const char *resource, size_t len);
+void lease_watch_handle_change(struct leases *leases, const char *resource, size_t len);
 /* Changes may have been missed. */
-void lease_watch_note_missed(struct leases *leases);
+void lease_watch_handle_missed(struct leases *leases);
 /* LEASE_WATCH_DRAINING for all. */
 void lease_watch_drain(struct leases *leases);
 
@@ -307,10 +341,10 @@ void lease_watch_drain(struct leases *leases);
 
 struct lease_ref;
 /* Keeps in op->seen what a reply says of the holder, and writes it into the event for the core. */
-void lease_sight_note(struct lease_op *op, const struct lease_ref *ref, const struct master_reply *reply,
-		      struct redlock_event *event);
+void lease_sight_store(struct lease_op *op, const struct lease_ref *ref, const struct master_reply *reply,
+		       struct redlock_event *event);
 /* Observes for how long a released lease was held, by the clock of the master that answers first. */
-void lease_sight_note_hold_time(struct lease_op *op, const struct lease_ref *ref, const struct master_reply *reply);
+void lease_sight_observe_hold_time(struct lease_op *op, const struct lease_ref *ref, const struct master_reply *reply);
 /* Frees what belongs to it alone. */
 void lease_sight_fini(struct lease_sight *sight);
 
@@ -324,7 +358,7 @@ bool lease_repair_write(struct lease_op *op, const struct redlock_output *out, u
 /* ---- lease_below.c: redlockd_leases_below_full ---- */
 
 /* An operation is over, and no answer to it is outstanding. */
-void lease_below_note(const struct lease_op *op);
+void lease_below_update(const struct lease_op *op);
 /* The next one that was not extended since a master returned. Those that were stand behind the others. */
 struct lease_below_entry *lease_below_next(const struct lease_below *below);
 void lease_below_move_to_end(struct lease_below *below, struct lease_below_entry *entry);
@@ -371,13 +405,13 @@ static inline bool lease_op_voted(const struct lease_op *op, unsigned master, en
 /* True if this is a late refusal of the last attempt of an acquisition with a key, which waits. An attempt is lost as
  * soon as a majority cannot grant it. If some of the first to refuse it lack the lease of its key, those that have it
  * are fewer than a majority, unless the later ones count. */
-static inline bool lease_op_notes_late(struct lease_op *op, const struct lease_ref *ref, enum redlock_vote vote)
+static inline bool lease_op_stores_late(struct lease_op *op, const struct lease_ref *ref, enum redlock_vote vote)
 {
-	if (!op->keyed || op->core.state != REDLOCK_WAITING || ref->attempt != op->attempt ||
+	if (!op->key.keyed || op->core.state != REDLOCK_WAITING || ref->attempt != op->attempt.number ||
 	    ref->command.script != REDLOCK_SCRIPT_ACQUIRE || vote != REDLOCK_VOTE_HELD)
 		return false;
-	op->late = (uint16_t)((op->late_of == op->attempt ? op->late : 0) | 1U << ref->master);
-	op->late_of = op->attempt;
+	op->key.late = (uint16_t)((op->key.late_of == op->attempt.number ? op->key.late : 0) | 1U << ref->master);
+	op->key.late_of = op->attempt.number;
 	return true;
 }
 /* LINGERING, and SPARE at once if no reply is to come. */
@@ -401,7 +435,7 @@ bool lease_share_is_possible(const struct lease_request *request);
 /* As lease_op_submit(). */
 struct lease_op *lease_share_submit(struct leases *leases, const struct lease_request *request, lease_done_fn *done,
 				    void *arg);
-/* Cancels an operation that waits for an inspection (op->share). The inspection goes on. */
+/* Cancels an operation that waits for an inspection (op->share.inspection). The inspection goes on. */
 void lease_share_cancel(struct lease_op *op);
 
 /* ---- lease_details.c: an inspection, and LEASE_FORCE, when the core has decided ---- */

@@ -1,16 +1,16 @@
 /* Acquisitions with an Idempotency-Key: if the resource is held by a lease that an earlier request with the same key
  * was granted, the answer is that lease, extended.
  *
- *     ACQUIRE ─ granted ─► EXTEND, which notes the key ─► a new lease
+ *     ACQUIRE ─ granted ─► EXTEND, which confirms the key ─► a new lease
  *        │ ▲                   │ gone
  *        │ └───────────────────┴─ gone ─┐
- *        └─ held by a noted lease ─► EXTEND ─► that lease, again
+ *        └─ held by a confirmed lease ─► EXTEND ─► that lease, again
  *
  * Both are operations of their own (struct lease_op); the caller's operation only waits for them. Why it is safe:
- *   - A lease is noted after its attempt has won, with its final fence. From then on no redlockd releases it but by a
- *     DELETE or by force: not for a client that has left, not after a lost answer, not at the end of a stream. Another
- *     request may have got it. So a note on one master proves that the lease was granted, and that no release of its
- *     attempt is on its way.
+ *   - A lease is confirmed after its attempt has won, with its final fence. After that redlockd releases it only for a
+ *     DELETE or a forced release: not for a client that has left, not after a lost answer, not at the end of a stream,
+ *     because another request may have got it. So one master with a confirmed lease proves that the lease was granted,
+ *     and that no release of its attempt is under way.
  *   - It is given again only if a majority extended it with positive validity, like every lease.
  *   - It is extended only if a majority has its token. Otherwise requests that come again and again would keep what is
  *     left of a lost lease for ever.
@@ -43,7 +43,7 @@ struct lease_keyed {
 };
 
 static void on_acquired(void *arg, const struct lease_answer *answer);
-static void on_extended(void *arg, const struct lease_answer *answer);
+static void on_own_extended(void *arg, const struct lease_answer *answer);
 static void on_taken(void *arg, const struct lease_answer *answer);
 static bool look(struct lease_op *op, uint64_t now_us);
 
@@ -60,8 +60,8 @@ static void acquire(struct lease_keyed *keyed, uint64_t now_us)
 	keyed->tries++;
 	keyed->looked = 0;
 	keyed->inner = lease_op_submit(keyed->op->leases, &request, on_acquired, keyed);
-	keyed->inner->keyed = keyed;
-	keyed->inner->watch = look;
+	keyed->inner->key.keyed = keyed;
+	keyed->inner->key.after_event = look;
 }
 
 static void extend(struct lease_keyed *keyed, const char token[LEASE_TOKEN_LEN], uint64_t fence)
@@ -73,7 +73,7 @@ static void extend(struct lease_keyed *keyed, const char token[LEASE_TOKEN_LEN],
 	request.operation = LEASE_EXTEND;
 	request.fence = keyed->fence = fence;
 	request.wait_ms = 0;
-	keyed->inner = lease_op_submit(keyed->op->leases, &request, on_extended, keyed);
+	keyed->inner = lease_op_submit(keyed->op->leases, &request, on_own_extended, keyed);
 }
 
 static void ask_for_place(struct lease_keyed *keyed)
@@ -93,15 +93,15 @@ static void stop_taker(struct lease_keyed *keyed)
 		lease_op_cancel(taker);
 }
 
-static void finish(struct lease_keyed *keyed, const struct lease_answer *answer)
+static void finish_keyed(struct lease_keyed *keyed, const struct lease_answer *answer)
 {
 	struct lease_op *op = keyed->op;
-	assert(!keyed->inner && op->keyed == keyed);
+	assert(!keyed->inner && op->key.keyed == keyed);
 	stop_taker(keyed);
 	lease_answer_set(&op->answer, answer);
 	op->answer.waited_ms = (uint32_t)((clock_now_us() - op->began_us) / 1000);
-	op->keyed = NULL;
-	op->watch = NULL;
+	op->key.keyed = NULL;
+	op->key.after_event = NULL;
 	free(keyed);
 	lease_op_enter(op, LEASE_OP_ANSWERED); /* its parts have been counted */
 	TAILQ_REMOVE(&op->leases->ops[LEASE_OP_ANSWERED], op, entry);
@@ -125,17 +125,17 @@ static bool try_again(struct lease_keyed *keyed)
 
 static bool is_own(const struct lease_op *op, unsigned master)
 {
-	bool is_late = op->late_of == op->attempt && redlock_has(op->late, master);
+	bool is_late = op->key.late_of == op->attempt.number && redlock_has(op->key.late, master);
 	return (is_late || lease_op_voted(op, master, REDLOCK_VOTE_HELD)) && op->seen[master].holder.known &&
 	       op->seen[master].holder.key == op->request.key;
 }
 
-/* The lease of this key that a majority has and that is noted somewhere: one master's sight of it, or NULL. */
-static const struct lease_sight *find_lease(const struct lease_op *op)
+/* The lease of this key that a majority has and that is confirmed somewhere: one master's sight of it, or NULL. */
+static const struct lease_sight *find_own_lease(const struct lease_op *op)
 {
 	for (unsigned i = 0; i < op->core.params.masters; i++) {
 		unsigned votes = 0;
-		for (unsigned j = 0; is_own(op, i) && op->seen[i].holder.noted && j < op->core.params.masters; j++)
+		for (unsigned j = 0; is_own(op, i) && op->seen[i].holder.confirmed && j < op->core.params.masters; j++)
 			votes += is_own(op, j) && memcmp(op->seen[j].token, op->seen[i].token, LEASE_TOKEN_LEN) == 0;
 		if (votes >= redlock_majority(op->core.params.masters))
 			return &op->seen[i];
@@ -159,34 +159,34 @@ static void on_acquired(void *arg, const struct lease_answer *answer)
 	struct lease_op *acquired = keyed->inner;
 	bool refused = answer->status == LEASE_LOCKED || answer->status == LEASE_TOO_MANY ||
 		       answer->status == LEASE_SPLIT_VOTE;
-	const struct lease_sight *own = refused ? find_lease(acquired) : NULL;
+	const struct lease_sight *own = refused ? find_own_lease(acquired) : NULL;
 	bool is_in_the_way = refused && is_any_own(acquired);
 	keyed->inner = NULL;
-	acquired->keyed = NULL;
-	acquired->watch = NULL;
+	acquired->key.keyed = NULL;
+	acquired->key.after_event = NULL;
 	keyed->again = own;
 	if (own)
 		extend(keyed, own->token, own->holder.fence);
 	else if (answer->status == LEASE_OK)
 		extend(keyed, answer->token, answer->fence);
 	else if (!refused || keyed->op->request.wait_ms > 0 || !is_in_the_way || !try_again(keyed))
-		finish(keyed, answer);
+		finish_keyed(keyed, answer);
 }
 
-static void on_extended(void *arg, const struct lease_answer *answer)
+static void on_own_extended(void *arg, const struct lease_answer *answer)
 {
 	struct lease_keyed *keyed = arg;
-	struct lease_answer whole = *answer;
+	struct lease_answer final = *answer;
 	bool gone = answer->status == LEASE_NOT_OWNER || answer->status == LEASE_EXPIRED;
 	keyed->inner = NULL;
 	if (gone && try_again(keyed))
 		return;
 	if (gone)
-		whole.status = LEASE_SPLIT_VOTE;
-	whole.fence = keyed->fence;
-	whole.noted = answer->status == LEASE_OK;
-	whole.again = whole.noted && keyed->again;
-	finish(keyed, &whole);
+		final.status = LEASE_SPLIT_VOTE;
+	final.fence = keyed->fence;
+	final.confirmed = answer->status == LEASE_OK;
+	final.again = final.confirmed && keyed->again;
+	finish_keyed(keyed, &final);
 }
 
 /* ---- beginning, waiting, end ---- */
@@ -197,8 +197,8 @@ static void stop(struct lease_keyed *keyed)
 	keyed->inner = NULL;
 	if (!inner)
 		return;
-	inner->keyed = NULL;
-	inner->watch = NULL;
+	inner->key.keyed = NULL;
+	inner->key.after_event = NULL;
 	lease_op_cancel(inner);
 }
 
@@ -222,7 +222,7 @@ static void on_taken(void *arg, const struct lease_answer *answer)
 	uint64_t arrival = lease_place_arrival(taker);
 	(void)answer;
 	keyed->taker = NULL;
-	if (arrival == 0 || !keyed->inner || !keyed->inner->queued) {
+	if (arrival == 0 || !keyed->inner || !keyed->inner->wait.entries) {
 		give_up_place(taker);
 		return;
 	}
@@ -232,16 +232,16 @@ static void on_taken(void *arg, const struct lease_answer *answer)
 }
 
 /* True for the caller's operation, which consists of others. */
-static bool is_whole(const struct lease_op *op)
+static bool is_of_caller(const struct lease_op *op)
 {
-	return op->keyed && op->keyed->op == op;
+	return op->key.keyed && op->key.keyed->op == op;
 }
 
 /* The pause of the caller's operation is over. */
 static bool go_on(struct lease_op *op, uint64_t now_us)
 {
-	assert(is_whole(op) && !op->keyed->inner);
-	acquire(op->keyed, now_us);
+	assert(is_of_caller(op) && !op->key.keyed->inner);
+	acquire(op->key.keyed, now_us);
 	return true;
 }
 
@@ -254,8 +254,8 @@ struct lease_op *lease_submit(struct leases *leases, const struct lease_request 
 		return lease_op_submit(leases, request, done, arg);
 	assert(request->operation == LEASE_ACQUIRE);
 	struct lease_op *op = lease_op_begin(leases, request, done, arg);
-	struct lease_keyed *keyed = op->keyed = memory_zeroed(1, sizeof *keyed);
-	op->watch = go_on;
+	struct lease_keyed *keyed = op->key.keyed = memory_zeroed(1, sizeof *keyed);
+	op->key.after_event = go_on;
 	keyed->op = op;
 	keyed->random = random_number();
 	acquire(keyed, op->began_us);
@@ -264,28 +264,28 @@ struct lease_op *lease_submit(struct leases *leases, const struct lease_request 
 
 void lease_cancel(struct lease_op *op)
 {
-	if (op->share) {
+	if (op->share.inspection) {
 		lease_share_cancel(op);
 		return;
 	}
-	if (!is_whole(op)) {
+	if (!is_of_caller(op)) {
 		lease_op_cancel(op);
 		return;
 	}
 	(void)lease_op_forget_caller(op);
 	transport_timer_stop(op->timer);
-	stop(op->keyed);
-	stop_taker(op->keyed);
-	free(op->keyed);
-	op->keyed = NULL;
+	stop(op->key.keyed);
+	stop_taker(op->key.keyed);
+	free(op->key.keyed);
+	op->key.keyed = NULL;
 	lease_op_linger(op);
 }
 
 /* True if the acquisition is a waiter whose lock is held by a lease of its own key. */
 static bool look(struct lease_op *op, uint64_t now_us)
 {
-	struct lease_keyed *keyed = op->keyed;
-	const struct lease_sight *own = op->core.state == REDLOCK_WAITING ? find_lease(op) : NULL;
+	struct lease_keyed *keyed = op->key.keyed;
+	const struct lease_sight *own = op->core.state == REDLOCK_WAITING ? find_own_lease(op) : NULL;
 	if (own) {
 		const struct lease_sight lease = *own;
 		assert(keyed->inner == op);
@@ -302,9 +302,9 @@ static bool look(struct lease_op *op, uint64_t now_us)
 		ask_for_place(keyed);
 	if (op->core.state != REDLOCK_WAITING || op->core.paused)
 		return false;
-	if (keyed->looked != op->attempt)
+	if (keyed->looked != op->attempt.number)
 		keyed->look_us = now_us + after_us;
-	keyed->looked = op->attempt;
+	keyed->looked = op->attempt.number;
 	uint64_t look_us = keyed->look_us > now_us ? keyed->look_us : now_us;
 	if (op->core.deadline_us > look_us) /* also if another event has moved it; not again for what this one does */
 		lease_op_dispatch_first(op, now_us, look_us - now_us);

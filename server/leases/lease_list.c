@@ -55,7 +55,7 @@ struct lease_listing {
 	unsigned scans, scans_max;
 	size_t looked;             /* keys inspected in this page */
 	size_t count;              /* locks of the page so far */
-	size_t found;              /* keys of the step */
+	size_t key_count;          /* keys of the step */
 	size_t inspected, awaited; /* of them: inspections that were begun, and that are under way */
 	struct listing_item {
 		struct lease_listing *listing;
@@ -104,7 +104,7 @@ static void listing_free(struct lease_listing *listing)
 	free(listing);
 }
 
-static void finish(struct lease_listing *listing, enum lease_status status)
+static void finish_page(struct lease_listing *listing, enum lease_status status)
 {
 	struct leases *leases = listing->leases;
 	struct quorum_status quorum;
@@ -134,17 +134,17 @@ static size_t room(const struct lease_listing *listing)
 	return listing->request.limit - listing->count;
 }
 
-static void gather(struct lease_listing *listing)
+static void end_step(struct lease_listing *listing)
 {
-	listing->found = 0;
+	listing->key_count = 0;
 	if (listing->failed) {
-		finish(listing, LEASE_NO_QUORUM);
+		finish_page(listing, LEASE_NO_QUORUM);
 	} else if (room(listing) > 0 && !listing->last && listing->done && listing->scans < listing->scans_max &&
 		   listing->looked < LEASE_LIST_MAX) { /* a rare owner costs no more than the largest page */
 		listing->at = listing->next;
 		scan(listing);
 	} else {
-		finish(listing, LEASE_OK);
+		finish_page(listing, LEASE_OK);
 	}
 }
 
@@ -167,7 +167,7 @@ static bool owner_matches(const struct lease_list_request *request, const struct
 	       (same && (request->owner_len == 0 || memcmp(holder->owner, request->owner, request->owner_len) == 0));
 }
 
-static void on_inspected(void *arg, const struct lease_answer *answer)
+static void on_key_inspected(void *arg, const struct lease_answer *answer)
 {
 	const struct listing_item *item = arg;
 	struct lease_listing *listing = item->listing;
@@ -190,8 +190,8 @@ static void add_key(struct lease_listing *listing, const struct master_scan *key
 	if (!key || key_len <= prefix_len || key_len - prefix_len > LEASE_RESOURCE_MAX ||
 	    memmem(key + prefix_len, key_len - prefix_len, reserved, sizeof reserved - 1))
 		return;
-	assert(listing->found < room(listing));
-	struct listing_item *item = &listing->items[listing->found++];
+	assert(listing->key_count < room(listing));
+	struct listing_item *item = &listing->items[listing->key_count++];
 	item->resource_len = (uint16_t)(key_len - prefix_len);
 	memcpy(item->resource, key + prefix_len, item->resource_len);
 }
@@ -199,7 +199,7 @@ static void add_key(struct lease_listing *listing, const struct master_scan *key
 /* A few at a time, so that a listing does not delay leases. */
 static void inspect_some(struct lease_listing *listing)
 {
-	while (listing->awaited < INSPECTIONS_AT_ONCE && listing->inspected < listing->found) {
+	while (listing->awaited < INSPECTIONS_AT_ONCE && listing->inspected < listing->key_count) {
 		struct listing_item *item = &listing->items[listing->inspected++];
 		struct lease_request request = {.operation = LEASE_INSPECT,
 						.wait_for_all = true,
@@ -207,17 +207,17 @@ static void inspect_some(struct lease_listing *listing)
 						.resource_len = item->resource_len,
 						.resource = item->resource};
 		item->listing = listing;
-		item->op = lease_submit(listing->leases, &request, on_inspected, item);
+		item->op = lease_submit(listing->leases, &request, on_key_inspected, item);
 		listing->awaited++;
 	}
 	if (listing->awaited == 0)
-		gather(listing);
+		end_step(listing);
 }
 
 /* ---- scanning ---- */
 
 /* Moves to the step after one whose SCAN gave `cursor`: on this master, on the next one, or none. */
-static void advance(struct lease_listing *listing, uint64_t cursor)
+static void move_on(struct lease_listing *listing, uint64_t cursor)
 {
 	struct position *next = &listing->next;
 	uint8_t masters = (uint8_t)masters_count(listing->leases->masters);
@@ -274,11 +274,11 @@ static void handle_step(struct lease_listing *listing, const struct master_scan 
 	listing->next = listing->at;
 	if (!fits && listing->count > 0) {
 		free(sorted);
-		finish(listing, LEASE_OK);
+		finish_page(listing, LEASE_OK);
 		return;
 	}
 	if (fits) {
-		advance(listing, keys->cursor);
+		move_on(listing, keys->cursor);
 	} else {
 		end = begin + room(listing);
 		listing->next.done = sorted[end - 1].hash;
@@ -290,7 +290,7 @@ static void handle_step(struct lease_listing *listing, const struct master_scan 
 		add_key(listing, keys, sorted[i].at);
 	free(sorted);
 	listing->inspected = 0;
-	listing->looked += listing->found;
+	listing->looked += listing->key_count;
 	inspect_some(listing);
 }
 
@@ -308,7 +308,7 @@ static void pass_over(struct lease_listing *listing)
 		return;
 	}
 	listing->last = true;
-	finish(listing, LEASE_NO_QUORUM);
+	finish_page(listing, LEASE_NO_QUORUM);
 }
 
 static void on_scanned(void *arg, const struct master_scan *keys)

@@ -13,50 +13,50 @@ void lease_mode_write(const struct lease_op *op, struct master_script *command)
 	static const enum master_kind kinds[] = {MASTER_EXCLUSIVE, MASTER_SHARED, MASTER_SLOT};
 	const struct lease_request *request = &op->request;
 	if (command->script == REDLOCK_SCRIPT_INSPECT)
-		command->most = request->operation == LEASE_FORCE ? UINT32_MAX
-				: request->few                    ? LEASE_HOLDERS_FEW
-								  : LEASE_HOLDERS_MAX;
+		command->list_max = request->operation == LEASE_FORCE ? UINT32_MAX
+				    : request->few                    ? LEASE_HOLDERS_FEW
+								      : LEASE_HOLDERS_MAX;
 	if (request->operation != LEASE_ACQUIRE && !lease_place_is_asked_for(op))
 		return;
 	command->kind = kinds[request->mode];
-	command->most = request->mode == LEASE_SLOT ? request->slots : op->leases->options->max_shared;
-	command->slot = op->slot;
+	command->capacity = request->mode == LEASE_SLOT ? request->slots : op->leases->options->max_shared;
+	command->slot = op->slot.index;
 }
 
 void lease_mode_choose_slot(struct lease_op *op)
 {
 	unsigned masters = op->core.params.masters, slots = op->request.slots, candidates = 0;
-	unsigned most_taken = masters - redlock_majority((uint8_t)masters);
+	unsigned taken_max = masters - redlock_majority((uint8_t)masters);
 	assert(slots >= 1 && slots <= LEASE_SLOTS_MAX);
 	for (unsigned i = 0; i < slots; i++)
-		candidates += op->taken[i] <= most_taken;
+		candidates += op->slot.taken[i] <= taken_max;
 	unsigned nth = (unsigned)(random_number() % (candidates > 0 ? candidates : slots));
-	for (op->slot = 0; op->slot < slots; op->slot++)
-		if ((candidates == 0 || op->taken[op->slot] <= most_taken) && nth-- == 0)
+	for (op->slot.index = 0; op->slot.index < slots; op->slot.index++)
+		if ((candidates == 0 || op->slot.taken[op->slot.index] <= taken_max) && nth-- == 0)
 			break;
-	if (op->has_free)
-		op->slot = op->free;
-	assert(op->slot < slots);
-	memset(op->taken, 0, slots);
-	op->has_free = false;
+	if (op->slot.has_free)
+		op->slot.index = op->slot.free;
+	assert(op->slot.index < slots);
+	memset(op->slot.taken, 0, slots);
+	op->slot.has_free = false;
 }
 
-void lease_mode_note_free(struct lease_op *op, const struct masters_notification *notification)
+void lease_mode_set_free(struct lease_op *op, const struct masters_notification *notification)
 {
-	if (!op->taken || !notification->has_free || notification->free >= op->request.slots)
+	if (!op->slot.taken || !notification->has_free || notification->free >= op->request.slots)
 		return;
-	op->has_free = true;
-	op->free = notification->free;
+	op->slot.has_free = true;
+	op->slot.free = notification->free;
 }
 
-bool lease_mode_note_taken(struct lease_op *op, const char *taken, size_t len)
+bool lease_mode_count_taken(struct lease_op *op, const char *taken, size_t len)
 {
 	bool other_is_free = false;
 	if (len != op->request.slots)
 		return false;
 	for (size_t i = 0; i < len; i++) {
-		op->taken[i] = (uint8_t)(op->taken[i] + (taken[i] == '1'));
+		op->slot.taken[i] = (uint8_t)(op->slot.taken[i] + (taken[i] == '1'));
 		other_is_free |= taken[i] != '1';
 	}
-	return other_is_free && taken[op->slot] == '1';
+	return other_is_free && taken[op->slot.index] == '1';
 }

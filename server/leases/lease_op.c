@@ -3,9 +3,10 @@
  *   lease_submit ─► core START ─► actions ─► masters_send … replies, timers ─► core ─► done
  *   ─► leases_dispatch ─► caller
  *
- * The core is never stepped from within a step: what could not be sent waits in `unsent`, and lease_op_dispatch() hands
- * its vote over when the step is done. Answers wait in a list until leases_dispatch(), so that no callback runs within
- * the call that asked. An answered operation lives on until its last reply is in, and is then kept for reuse. */
+ * The core is never stepped from within a step: a command that could not be sent waits in `unsent`, and
+ * lease_op_dispatch() hands its vote over when the step is done. Answers wait in a list until leases_dispatch(), so
+ * that no callback runs within the call that asked. An answered operation lives on until its last reply is in, and is
+ * then kept for reuse. */
 #include <assert.h>
 #include <stdlib.h>
 #include <string.h>
@@ -20,7 +21,7 @@ static_assert((int)LEASE_SLOT + 1 == (int)METRICS_MODES, "and by these");
 
 enum { ROUNDS_LATE_MAX = 50 }; /* of the loop, each of which reads some 300 answers of each master */
 
-static void on_timer(void *arg);
+static void on_op_timer(void *arg);
 static void on_reply(void *arg, const struct master_reply *reply);
 
 /* ---- operations and their memory ---- */
@@ -31,9 +32,9 @@ static struct lease_op *op_new(struct leases *leases)
 	if (op)
 		return op;
 	op = memory_zeroed(1, sizeof *op + masters_count(leases->masters) * sizeof *op->seen);
-	op->timer = transport_timer_new(leases->loop, on_timer, op);
+	op->timer = transport_timer_new(leases->loop, on_op_timer, op);
 	op->leases = leases;
-	STAILQ_INIT(&op->unsent);
+	STAILQ_INIT(&op->attempt.unsent);
 	op->all_next = leases->all;
 	leases->all = op;
 	TAILQ_INSERT_TAIL(&leases->ops[LEASE_OP_SPARE], op, entry);
@@ -73,13 +74,13 @@ static void recycle(struct lease_op *op)
 	bool over = op->core.outstanding == 0 && (op->core.state == REDLOCK_DECIDED || op->core.state == REDLOCK_IDLE);
 	if (op->state != LEASE_OP_LINGERING || !over)
 		return;
-	assert(!op->queued && !op->done);
-	lease_below_note(op);
+	assert(!op->wait.entries && !op->caller.done);
+	lease_below_update(op);
 	free((char *)op->request.resource);
 	op->request.resource = NULL;
 	lease_answer_fini(&op->answer);
-	free(op->taken);
-	op->taken = NULL;
+	free(op->slot.taken);
+	op->slot.taken = NULL;
 	for (size_t i = 0; i < op->core.params.masters; i++)
 		lease_sight_fini(&op->seen[i]);
 	lease_op_enter(op, LEASE_OP_SPARE);
@@ -126,21 +127,19 @@ struct lease_op *lease_op_begin(struct leases *leases, const struct lease_reques
 	if (request->operation == LEASE_ACQUIRE)
 		lease_value_write_label(op);
 	op->request.resource = memory_copy(request->resource, request->resource_len);
-	op->done = done;
-	op->arg = arg;
+	op->caller.done = done;
+	op->caller.arg = arg;
 	op->began_us = clock_now_us();
-	op->attempt = op->reached = op->late_of = op->extended = 0;
-	op->is_overtaken = false;
-	op->notified_us = 0;
-	op->which = 0;
-	op->hold_time_noted = op->has_free = op->drained = op->place_kept = false;
-	op->keyed = NULL;
-	op->watch = NULL;
-	op->share = NULL;
+	op->attempt.number = op->attempt.reached = 0;
+	op->replies = (struct lease_op_replies){0};
+	op->wait = (struct lease_op_wait){0};
+	op->slot = (struct lease_op_slot){0};
+	op->key = (struct lease_op_key){0};
+	op->share = (struct lease_op_share){0};
 	if (request->operation == LEASE_ACQUIRE && request->mode == LEASE_SLOT)
-		op->taken = memory_zeroed(request->slots, 1);
+		op->slot.taken = memory_zeroed(request->slots, 1);
 	lease_op_enter(op, LEASE_OP_RUNNING);
-	memcpy(op->token, request->token, sizeof op->token);
+	memcpy(op->attempt.token, request->token, sizeof op->attempt.token);
 	if (done && !request->unasked)
 		leases->waiting++;
 	return op;
@@ -148,11 +147,11 @@ struct lease_op *lease_op_begin(struct leases *leases, const struct lease_reques
 
 lease_done_fn *lease_op_forget_caller(struct lease_op *op)
 {
-	lease_done_fn *done = op->done;
+	lease_done_fn *done = op->caller.done;
 	bool waits = done && !op->request.unasked;
 	assert(!waits || op->leases->waiting > 0);
 	op->leases->waiting -= waits;
-	op->done = NULL;
+	op->caller.done = NULL;
 	return done;
 }
 
@@ -194,7 +193,7 @@ static struct redlock_event reply_event(const struct lease_ref *ref, enum redloc
 static bool is_pending(const struct lease_op *op, uint8_t master, const struct redlock_output *out)
 {
 	bool may_be_there = (op->request.operation == LEASE_RELEASE && !lease_place_is_asked_for(op)) ||
-			    redlock_has(op->reached, master) ||
+			    redlock_has(op->attempt.reached, master) ||
 			    (out->entry == REDLOCK_ENTRY_LEAVE && redlock_has(op->core.joined, master));
 	return out->script == REDLOCK_SCRIPT_RELEASE && may_be_there;
 }
@@ -208,7 +207,7 @@ struct master_script lease_op_command(const struct lease_op *op, const struct re
 					.resource_len = request->resource_len,
 					.label = op->label.bytes,
 					.label_len = op->label.len,
-					.token = out->tokenless ? NULL : op->token,
+					.token = out->tokenless ? NULL : op->attempt.token,
 					.ttl_ms = request->ttl_ms,
 					.fence = out->script == REDLOCK_SCRIPT_EXTEND ? request->fence : out->fence,
 					.key = request->key};
@@ -234,7 +233,7 @@ static uint64_t useful_until_us(const struct lease_op *op, enum redlock_script s
 static void not_sent(struct lease_op *op, struct lease_ref *ref, enum redlock_vote vote)
 {
 	ref->vote = vote;
-	STAILQ_INSERT_TAIL(&op->unsent, ref, entry);
+	STAILQ_INSERT_TAIL(&op->attempt.unsent, ref, entry);
 }
 
 static void send_to(struct lease_op *op, const struct redlock_output *out, uint8_t master,
@@ -246,7 +245,7 @@ static void send_to(struct lease_op *op, const struct redlock_output *out, uint8
 	enum master_sent sent = masters_send(masters, master, &ref->command, useful_until_us(op, out->script), on_reply,
 					     ref);
 	if (sent == MASTER_SENT) {
-		op->reached |= (uint16_t)(1U << master);
+		op->attempt.reached |= (uint16_t)(1U << master);
 		return;
 	}
 	not_sent(op, ref, sent == MASTER_REFUSED ? REDLOCK_VOTE_QUARANTINED : REDLOCK_VOTE_UNSENT);
@@ -258,12 +257,12 @@ static void send_to(struct lease_op *op, const struct redlock_output *out, uint8
 static void send_out(struct lease_op *op, const struct redlock_output *out)
 {
 	struct leases *leases = op->leases;
-	if (out->attempt != op->attempt) {
-		op->attempt = out->attempt;
-		op->reached = 0;
+	if (out->attempt != op->attempt.number) {
+		op->attempt.number = out->attempt;
+		op->attempt.reached = 0;
 		if (op->request.operation == LEASE_ACQUIRE)
-			random_token(op->token);
-		if (op->taken)
+			random_token(op->attempt.token);
+		if (op->slot.taken)
 			lease_mode_choose_slot(op);
 		if (out->attempt > 1 && op->core.params.wait_us == 0) /* a waiter tries again for other reasons */
 			metrics_add(&leases->metrics->split_retries, 1);
@@ -296,7 +295,8 @@ static bool was_decided_at_once(const struct lease_op *op)
 {
 	enum lease_status status = op->answer.status;
 	return op->core.params.wait_us == 0 ||
-	       (op->attempt <= 1 && (status == LEASE_OK || status == LEASE_NO_QUORUM || status == LEASE_TOO_MANY));
+	       (op->attempt.number <= 1 &&
+		(status == LEASE_OK || status == LEASE_NO_QUORUM || status == LEASE_TOO_MANY));
 }
 
 void lease_op_answered(struct lease_op *op, uint64_t now_us)
@@ -317,11 +317,11 @@ void lease_op_answered(struct lease_op *op, uint64_t now_us)
 
 static void handle_result(struct lease_op *op, const struct redlock_result *result, uint64_t now_us)
 {
-	if (op->queued) {
+	if (op->wait.entries) {
 		struct lease_op *next;
 		lease_queue_exit(op, result, now_us);
 		while ((next = lease_queue_take_first(op->leases)))
-			lease_op_dispatch_first(next, now_us, next->first_us);
+			lease_op_dispatch_first(next, now_us, next->wait.first_us);
 	}
 	if (result->outcome == REDLOCK_CANCELLED) {
 		if (op->state != LEASE_OP_ANSWERED) /* a drain has rejected it */
@@ -351,7 +351,7 @@ static void op_step(struct lease_op *op, const struct redlock_event *event)
 		handle_result(op, &out.result, event->now_us);
 }
 
-static void arm_timer(struct lease_op *op, uint64_t now_us)
+static void arm_op_timer(struct lease_op *op, uint64_t now_us)
 {
 	uint64_t deadline_us = redlock_deadline_us(&op->core);
 	op->rounds_late = 0;
@@ -373,20 +373,20 @@ void lease_op_dispatch(struct lease_op *op, const struct redlock_event *event)
 	uint64_t before_us = redlock_deadline_us(&op->core);
 	bool was_busy = is_busy(op);
 	struct lease_ref *ref;
-	assert(op->state != LEASE_OP_SPARE && STAILQ_EMPTY(&op->unsent));
+	assert(op->state != LEASE_OP_SPARE && STAILQ_EMPTY(&op->attempt.unsent));
 	op_step(op, event);
-	while ((ref = STAILQ_FIRST(&op->unsent))) {
+	while ((ref = STAILQ_FIRST(&op->attempt.unsent))) {
 		struct redlock_event vote = reply_event(ref, ref->vote, event->now_us);
-		STAILQ_REMOVE_HEAD(&op->unsent, entry);
+		STAILQ_REMOVE_HEAD(&op->attempt.unsent, entry);
 		STAILQ_INSERT_HEAD(&op->leases->spare_refs, ref, entry);
 		op_step(op, &vote);
 	}
 	/* after TIMER also for the same deadline: the timer has fired */
 	if (redlock_deadline_us(&op->core) != before_us || event->kind == REDLOCK_TIMER)
-		arm_timer(op, event->now_us);
+		arm_op_timer(op, event->now_us);
 	if (is_busy(op) != was_busy)
 		op->leases->busy += was_busy ? (size_t)-1 : 1;
-	if (op->watch && op->watch(op, event->now_us))
+	if (op->key.after_event && op->key.after_event(op, event->now_us))
 		return;
 	recycle(op);
 }
@@ -394,8 +394,8 @@ void lease_op_dispatch(struct lease_op *op, const struct redlock_event *event)
 void lease_op_dispatch_first(struct lease_op *op, uint64_t now_us, uint64_t remaining_us)
 {
 	struct redlock_event event = {.kind = REDLOCK_FIRST, .now_us = now_us, .remaining_us = remaining_us};
-	assert(op->queued);
-	op->missed_notifications = op->leases->missed_notifications;
+	assert(op->wait.entries);
+	op->wait.missed_notifications = op->leases->missed_notifications;
 	lease_op_dispatch(op, &event);
 }
 
@@ -405,7 +405,7 @@ static bool may_be_unread(const struct lease_op *op)
 {
 	const struct redlock *core = &op->core;
 	unsigned known = core->state == REDLOCK_RAISING
-				 ? core->raised | core->behind | core->failed | (unsigned)~core->asked
+				 ? core->raised | core->stale | core->failed | (unsigned)~core->asked
 				 : core->answered;
 	bool unread = op->rounds_late == 0;
 	for (unsigned i = 0; i < core->params.masters && is_busy(op) && op->rounds_late < ROUNDS_LATE_MAX && !unread;
@@ -414,11 +414,11 @@ static bool may_be_unread(const struct lease_op *op)
 	return unread;
 }
 
-static void on_timer(void *arg)
+static void on_op_timer(void *arg)
 {
 	struct lease_op *op = arg;
 	if (op->core.state == REDLOCK_IDLE) {
-		op->watch(op, clock_now_us());
+		op->key.after_event(op, clock_now_us());
 		return;
 	}
 	if (may_be_unread(op)) {
@@ -429,11 +429,11 @@ static void on_timer(void *arg)
 	op->rounds_late = 0;
 	struct redlock_event event = {
 		.kind = REDLOCK_TIMER, .now_us = clock_now_us(), .fence = lease_fence_guess(op->leases)};
-	bool silent = redlock_wants(&op->core, op->attempt, op->core.round);
+	bool silent = redlock_wants(&op->core, op->attempt.number, op->core.round);
 	for (size_t i = 0; silent && i < op->core.params.masters; i++)
-		masters_note_silence(op->leases->masters, i);
+		masters_check_silence(op->leases->masters, i);
 	if (event.now_us < redlock_deadline_us(&op->core))
-		arm_timer(op, event.now_us); /* libuv's clock is a little ahead of ours */
+		arm_op_timer(op, event.now_us); /* libuv's clock is a little ahead of ours */
 	else
 		lease_op_dispatch(op, &event);
 }
@@ -480,14 +480,14 @@ static void on_reply(void *arg, const struct master_reply *reply)
 	event.remaining_us = reply->remaining_us;
 	event.waiters = reply->waiters;
 	lease_fence_learn(op->leases, reply->fence);
-	lease_sight_note(op, ref, reply, &event);
-	lease_sight_note_hold_time(op, ref, reply);
+	lease_sight_store(op, ref, reply, &event);
+	lease_sight_observe_hold_time(op, ref, reply);
 	if (op->request.operation == LEASE_EXTEND && reply->vote == REDLOCK_VOTE_GRANTED)
-		op->extended |= (uint16_t)(1U << ref->master);
+		op->replies.extended |= (uint16_t)(1U << ref->master);
 	if (ref->command.repair && reply->vote == REDLOCK_VOTE_GRANTED)
 		metrics_add(&op->leases->metrics->repairs, 1);
 	if (ref->command.repair && (reply->vote == REDLOCK_VOTE_HELD || reply->vote == REDLOCK_VOTE_QUEUED))
-		op->is_overtaken = true;
+		op->replies.is_overtaken = true;
 	STAILQ_INSERT_HEAD(&op->leases->spare_refs, ref, entry);
 	lease_op_dispatch(op, &event);
 }

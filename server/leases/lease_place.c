@@ -10,7 +10,7 @@
 static bool is_over(const struct lease_op *op, const struct redlock_output *out)
 {
 	return op->request.operation == LEASE_ACQUIRE && op->request.key != 0 && out->entry == REDLOCK_ENTRY_LEAVE &&
-	       (op->core.state == REDLOCK_LEAVING || op->drained);
+	       (op->core.state == REDLOCK_LEAVING || op->wait.drained);
 }
 
 void lease_place_write(struct lease_op *op, const struct redlock_output *out, struct master_script *command)
@@ -19,7 +19,7 @@ void lease_place_write(struct lease_op *op, const struct redlock_output *out, st
 	assert(command->entry.place == 0);
 	if (is_over(op, out)) {
 		command->entry.place = request->key;
-		op->place_kept = true;
+		op->wait.place_kept = true;
 	}
 	if (!lease_place_is_asked_for(op))
 		return;

@@ -75,7 +75,7 @@ static bool is_shared(const struct lease_queue_entry *waiter)
 }
 
 /* A shared waiter for one resource passes shared sets, which may wait for another resource. */
-static bool is_behind(const struct lease_queue_entry *waiter)
+static bool entry_has_earlier(const struct lease_queue_entry *waiter)
 {
 	const struct lease_queue_entry *first = TAILQ_FIRST(&waiter->queue->waiters);
 	for (unsigned sets = 0; sets < SETS_MAX && first != waiter && is_shared(waiter); sets++) {
@@ -86,11 +86,11 @@ static bool is_behind(const struct lease_queue_entry *waiter)
 	return first != waiter;
 }
 
-bool lease_queue_is_behind(const struct lease_op *op)
+bool lease_queue_has_earlier(const struct lease_op *op)
 {
 	size_t count = lease_request_count(&op->request);
-	for (size_t i = 0; op->queued && i < count; i++)
-		if (is_behind(&op->queued[i]))
+	for (size_t i = 0; op->wait.entries && i < count; i++)
+		if (entry_has_earlier(&op->wait.entries[i]))
 			return true;
 	return false;
 }
@@ -118,7 +118,7 @@ size_t lease_queue_list(const struct leases *leases, const struct masters_notifi
 		uint64_t arrival = waiter->op->core.arrival;
 		bool is_up_to_last = notification->last > 0 && arrival <= notification->last;
 		bool is_named = ours && arrival == notification->arrival;
-		bool is_first = !is_behind(waiter), is_set = waiter->op->request.set_count > 0;
+		bool is_first = !entry_has_earlier(waiter), is_set = waiter->op->request.set_count > 0;
 		bool is_notified = is_up_to_last && is_shared(waiter) && (!is_set || is_first);
 		if (!is_up_to_last && !is_first)
 			break;
@@ -133,27 +133,27 @@ size_t lease_queue_list(const struct leases *leases, const struct masters_notifi
 
 bool lease_queue_has(const struct lease_waiter *waiter)
 {
-	return waiter->op->queued && waiter->op->core.arrival == waiter->arrival;
+	return waiter->op->wait.entries && waiter->op->core.arrival == waiter->arrival;
 }
 
 void lease_queue_visit_passed(const struct lease_op *op, void (*visit)(struct lease_op *passed))
 {
 	size_t count = lease_request_count(&op->request);
 	for (size_t i = 0; i < count; i++)
-		for (struct lease_queue_entry *next = TAILQ_NEXT(&op->queued[i], entry); next;
+		for (struct lease_queue_entry *next = TAILQ_NEXT(&op->wait.entries[i], entry); next;
 		     next = TAILQ_NEXT(next, entry))
-			if (next->op->core.state != REDLOCK_IDLE && !next->op->core.follows && is_behind(next))
+			if (next->op->core.state != REDLOCK_IDLE && !next->op->core.follows && entry_has_earlier(next))
 				visit(next->op);
 }
 
 void lease_queues_visit_first(const struct leases *leases, void (*visit)(struct lease_op *first))
 {
 	for (struct lease_op *op = TAILQ_FIRST(&leases->queues.by_age), *next; op; op = next) {
-		next = TAILQ_NEXT(op, age_entry);
-		if (op->missed_notifications == leases->missed_notifications || lease_queue_is_behind(op))
+		next = TAILQ_NEXT(op, wait.age_entry);
+		if (op->wait.missed_notifications == leases->missed_notifications || lease_queue_has_earlier(op))
 			continue;
 		visit(op);
-		if (next && !next->queued) /* the visit may end any number of waits */
+		if (next && !next->wait.entries) /* the visit may end any number of waits */
 			next = TAILQ_FIRST(&leases->queues.by_age);
 	}
 }
@@ -196,7 +196,7 @@ static void count_waiter(struct leases *leases, bool more)
 }
 
 /* At the end, unless its arrival is an old one. Those that have not started will get a later one than all others. */
-static void insert(struct lease_queue_entry *waiter)
+static void insert_by_arrival(struct lease_queue_entry *waiter)
 {
 	uint64_t arrival = waiter->op->request.arrival;
 	struct lease_queue_entry *other = arrival > 0 ? TAILQ_FIRST(&waiter->queue->waiters) : NULL;
@@ -214,21 +214,21 @@ void lease_queue_enter(struct lease_op *op)
 	const struct lease_op *newest = TAILQ_LAST(&leases->queues.by_age, lease_ops);
 	const char *at = op->request.resource, *end = at + op->request.resource_len, *name;
 	size_t len, count = lease_request_count(&op->request);
-	assert(!op->queued && (!newest || newest->began_us <= op->began_us));
-	op->queued = count == 1 ? &op->alone : memory_zeroed(count, sizeof *op->queued);
-	for (struct lease_queue_entry *waiter = op->queued; text_line(&at, end, &name, &len); waiter++) {
+	assert(!op->wait.entries && (!newest || newest->began_us <= op->began_us));
+	op->wait.entries = count == 1 ? &op->wait.alone : memory_zeroed(count, sizeof *op->wait.entries);
+	for (struct lease_queue_entry *waiter = op->wait.entries; text_line(&at, end, &name, &len); waiter++) {
 		struct lease_queue *queue = queue_find(leases, name, len);
 		waiter->op = op;
 		waiter->queue = queue ? queue : queue_new(&leases->queues, name, len);
 		waiter->queue->count++;
-		insert(waiter);
+		insert_by_arrival(waiter);
 	}
-	op->missed_notifications = leases->missed_notifications;
-	TAILQ_INSERT_TAIL(&leases->queues.by_age, op, age_entry);
+	op->wait.missed_notifications = leases->missed_notifications;
+	TAILQ_INSERT_TAIL(&leases->queues.by_age, op, wait.age_entry);
 	count_waiter(leases, true);
 }
 
-static void note_wait(const struct lease_op *op, const struct redlock_result *result, uint64_t now_us)
+static void observe_wait(const struct lease_op *op, const struct redlock_result *result, uint64_t now_us)
 {
 	struct metrics *metrics = op->leases->metrics;
 	enum metrics_wait how = result->outcome == REDLOCK_OK          ? METRICS_WAIT_GRANTED
@@ -236,10 +236,10 @@ static void note_wait(const struct lease_op *op, const struct redlock_result *re
 								       : METRICS_WAIT_TIMEOUT;
 	if (result->tries <= 1 && (how == METRICS_WAIT_GRANTED || result->outcome == REDLOCK_NO_QUORUM))
 		return; /* decided by the first attempt: it did not wait */
-	assert(now_us >= op->began_us && now_us >= op->notified_us);
+	assert(now_us >= op->began_us && now_us >= op->wait.notified_us);
 	histogram_observe(&metrics->wait[how], now_us - op->began_us);
-	if (how == METRICS_WAIT_GRANTED && op->notified_us != 0)
-		histogram_observe(&metrics->handover, now_us - op->notified_us);
+	if (how == METRICS_WAIT_GRANTED && op->wait.notified_us != 0)
+		histogram_observe(&metrics->handover, now_us - op->wait.notified_us);
 }
 
 static bool is_about_the_same(const struct lease_request *one, const struct lease_request *other)
@@ -255,7 +255,7 @@ static uint64_t remaining_us(const struct lease_op *op, const struct lease_op *n
 			     const struct redlock_result *result, uint64_t now_us)
 {
 	uint64_t free_us = op->core.free_us;
-	if (next->missed_notifications != op->leases->missed_notifications)
+	if (next->wait.missed_notifications != op->leases->missed_notifications)
 		return 0;
 	/* another slot may be free before the one that was just given */
 	bool slots = op->request.mode == LEASE_SLOT && next->request.mode == LEASE_SLOT;
@@ -270,31 +270,31 @@ static uint64_t remaining_us(const struct lease_op *op, const struct lease_op *n
 	return free_us > now_us ? free_us - now_us : 0;
 }
 
-static void note_first(struct lease_op *op, const struct lease_queue_entry *next, const struct redlock_result *result,
-		       uint64_t now_us)
+static void set_first(struct lease_op *op, const struct lease_queue_entry *next, const struct redlock_result *result,
+		      uint64_t now_us)
 {
 	struct lease_op *first = next->op;
 	uint64_t within_us = remaining_us(op, first, result, now_us);
-	first->first_us = first->may_be_first ? MIN(first->first_us, within_us) : within_us;
-	if (!first->may_be_first)
-		TAILQ_INSERT_TAIL(&op->leases->queues.first, first, first_entry);
-	first->may_be_first = true;
+	first->wait.first_us = first->wait.may_be_first ? MIN(first->wait.first_us, within_us) : within_us;
+	if (!first->wait.may_be_first)
+		TAILQ_INSERT_TAIL(&op->leases->queues.first, first, wait.first_entry);
+	first->wait.may_be_first = true;
 }
 
 /* Tells those that were behind it and are the first now. */
-static void leave(struct lease_queue_entry *waiter, const struct redlock_result *result, uint64_t now_us)
+static void leave_queue(struct lease_queue_entry *waiter, const struct redlock_result *result, uint64_t now_us)
 {
 	struct lease_queue *queue = waiter->queue;
 	struct lease_queues *queues = &waiter->op->leases->queues;
 	struct lease_queue_entry *next = TAILQ_NEXT(waiter, entry);
 	assert(queue->count > 0);
-	while (next && !is_behind(next))
+	while (next && !entry_has_earlier(next))
 		next = TAILQ_NEXT(next, entry);
 	TAILQ_REMOVE(&queue->waiters, waiter, entry);
 	if (result->outcome == REDLOCK_OK && waiter->op->request.mode == LEASE_EXCLUSIVE)
-		queue->holder = lease_value_token_id(waiter->op->token);
-	for (; next && !is_behind(next); next = TAILQ_NEXT(next, entry))
-		note_first(waiter->op, next, result, now_us);
+		queue->holder = lease_value_token_id(waiter->op->attempt.token);
+	for (; next && !entry_has_earlier(next); next = TAILQ_NEXT(next, entry))
+		set_first(waiter->op, next, result, now_us);
 	if (--queue->count == 0) {
 		assert(TAILQ_EMPTY(&queue->waiters));
 		tdelete(queue, &queues->by_name, lease_name_compare);
@@ -305,22 +305,22 @@ static void leave(struct lease_queue_entry *waiter, const struct redlock_result 
 
 static void forget_first(struct lease_op *op)
 {
-	if (op->may_be_first)
-		TAILQ_REMOVE(&op->leases->queues.first, op, first_entry);
-	op->may_be_first = false;
+	if (op->wait.may_be_first)
+		TAILQ_REMOVE(&op->leases->queues.first, op, wait.first_entry);
+	op->wait.may_be_first = false;
 }
 
 void lease_queue_exit(struct lease_op *op, const struct redlock_result *result, uint64_t now_us)
 {
 	size_t count = lease_request_count(&op->request);
-	note_wait(op, result, now_us);
-	TAILQ_REMOVE(&op->leases->queues.by_age, op, age_entry);
+	observe_wait(op, result, now_us);
+	TAILQ_REMOVE(&op->leases->queues.by_age, op, wait.age_entry);
 	forget_first(op);
 	for (size_t i = 0; i < count; i++)
-		leave(&op->queued[i], result, now_us);
-	if (op->queued != &op->alone)
-		free(op->queued);
-	op->queued = NULL;
+		leave_queue(&op->wait.entries[i], result, now_us);
+	if (op->wait.entries != &op->wait.alone)
+		free(op->wait.entries);
+	op->wait.entries = NULL;
 	count_waiter(op->leases, false);
 }
 
@@ -329,7 +329,7 @@ struct lease_op *lease_queue_take_first(struct leases *leases)
 	struct lease_op *op;
 	while ((op = TAILQ_FIRST(&leases->queues.first))) {
 		forget_first(op);
-		if (!lease_queue_is_behind(op)) /* a set may be behind another one elsewhere */
+		if (!lease_queue_has_earlier(op)) /* a set may be behind another one elsewhere */
 			return op;
 	}
 	return NULL;
@@ -340,7 +340,7 @@ struct lease_op *lease_queue_next(const struct leases *leases, const struct leas
 	const struct lease_queue *queue = release->set_count == 0
 						  ? queue_find(leases, release->resource, release->resource_len)
 						  : NULL;
-	if (!queue || queue->holder != lease_value_token_id(release->token) || lease_queue_is_behind(first_of(queue)))
+	if (!queue || queue->holder != lease_value_token_id(release->token) || lease_queue_has_earlier(first_of(queue)))
 		return NULL;
 	return queue->passed_us == 0 || now_us - queue->passed_us > OTHERS_US ? first_of(queue) : NULL;
 }
@@ -380,7 +380,7 @@ void lease_queues_publish(struct leases *leases)
 		for (size_t i = 0; i < count; i++)
 			least = list[i].count < list[least].count ? i : least;
 	}
-	stats_note_queues(leases->metrics, list, count);
+	stats_set_queues(leases->metrics, list, count);
 	queues->changed = false;
 	queues->published_ms = now_ms;
 }

@@ -8,12 +8,12 @@
 enum { BUCKET_LEN_MAX = 17 }; /* the digits of a fence, and a comma */
 
 /* The lease as a master told it that extended it; NULL: its value is none of redlockd's. */
-static const struct lease_sight *find_lease(const struct lease_op *op)
+static const struct lease_sight *find_extended(const struct lease_op *op)
 {
 	for (unsigned i = 0; i < op->core.params.masters; i++) {
 		const struct lease_sight *sight = &op->seen[i];
 		if (lease_op_voted(op, i, REDLOCK_VOTE_GRANTED) && sight->holder.known &&
-		    sight->id == lease_value_token_id(op->token))
+		    sight->id == lease_value_token_id(op->attempt.token))
 			return sight;
 	}
 	return NULL;
@@ -23,7 +23,7 @@ bool lease_repair_write(struct lease_op *op, const struct redlock_output *out, u
 			struct master_script *command)
 {
 	static const enum master_kind kinds[] = {MASTER_EXCLUSIVE, MASTER_SHARED, MASTER_SLOT};
-	const struct lease_sight *lease = find_lease(op), *gone = &op->seen[master];
+	const struct lease_sight *lease = find_extended(op), *gone = &op->seen[master];
 	assert(out->repair && op->request.operation == LEASE_EXTEND);
 	size_t names = op->request.set_count > 0 ? op->request.set_count : 1;
 	if (!lease || !gone->buckets || gone->buckets_len > names * BUCKET_LEN_MAX || out->fence == 0)
@@ -36,7 +36,7 @@ bool lease_repair_write(struct lease_op *op, const struct redlock_output *out, u
 	command->label = op->label.bytes;
 	command->label_len = op->label.len;
 	command->kind = kinds[holder->mode];
-	command->most = holder->mode == LEASE_SLOT ? LEASE_SLOTS_MAX : op->leases->options->max_shared;
+	command->capacity = holder->mode == LEASE_SLOT ? LEASE_SLOTS_MAX : op->leases->options->max_shared;
 	command->slot = holder->slot;
 	command->ttl_ms = (uint32_t)(out->repair_ttl_us / 1000);
 	command->fence = out->fence;

@@ -56,7 +56,7 @@ struct lease_holders *lease_several_read(const struct master_reply *reply)
 		lease_value_read_holder(value, len, &held->holder);
 		if (!held->holder.known && (len != LEASE_TOKEN_LEN || !hex_is_lower(value, len)))
 			continue;
-		held->told = held->holder.known;
+		held->reports = held->holder.known;
 		memcpy(held->token, value, sizeof held->token);
 		held->remaining_ms = remaining_us / 1000;
 		several->listed++;
@@ -106,11 +106,11 @@ static void add_lease(struct lease_holders *several, const struct lease_held *co
 	struct lease_held *held = &several->list[several->listed++];
 	assert(count >= 1 && count <= REDLOCK_MASTERS_MAX);
 	held_copy(held, named[0]);
-	held->told = 0;
+	held->reports = 0;
 	for (size_t i = 0; i < count; i++) {
 		left_ms[i] = named[i]->remaining_ms;
 		fence = MAX(fence, named[i]->holder.fence);
-		held->told = (uint8_t)(held->told + named[i]->told);
+		held->reports = (uint8_t)(held->reports + named[i]->reports);
 	}
 	qsort(left_ms, count, sizeof *left_ms, compare_later);
 	held->remaining_ms = left_ms[MIN(count, needed) - 1];
@@ -159,10 +159,10 @@ static void count_unlisted(const struct lease_op *look, struct lease_holders *se
 }
 
 /* The masters may list different ones: of all, those that end first. */
-static void keep_first(struct lease_holders *several, uint32_t most)
+static void keep_first(struct lease_holders *several, uint32_t list_max)
 {
 	qsort(several->list, several->listed, sizeof *several->list, compare_ends);
-	while (several->listed > most)
+	while (several->listed > list_max)
 		lease_holder_fini(&several->list[--several->listed].holder);
 }
 
@@ -173,11 +173,11 @@ struct lease_holders *lease_several_merge(const struct lease_op *look)
 	bool any = false, all_listed = true;
 	for (unsigned i = 0; i < masters; i++) {
 		const struct lease_holders *one = look->seen[i].several;
-		bool is_whole = !one || one->listed == one->count;
+		bool is_complete = !one || one->listed == one->count;
 		any |= one != NULL;
-		all_listed &= is_whole;
+		all_listed &= is_complete;
 		total += one ? one->listed : 0;
-		unknown += !is_whole ||
+		unknown += !is_complete ||
 			   (!lease_op_voted(look, i, REDLOCK_VOTE_HELD) && !lease_op_voted(look, i, REDLOCK_VOTE_GONE));
 	}
 	if (!any)

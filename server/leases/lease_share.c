@@ -37,8 +37,8 @@ static void inspect(struct lease_share *share)
 					      .resource_len = (uint16_t)share->name.resource_len,
 					      .resource = share->bytes};
 	struct lease_op *op;
-	TAILQ_FOREACH (op, &share->ops, share_entry)
-		op->is_asked = true;
+	TAILQ_FOREACH (op, &share->ops, share.entry)
+		op->share.is_asked = true;
 	(void)lease_op_submit(share->leases, &request, on_inspected, share);
 }
 
@@ -54,10 +54,10 @@ static struct lease_share *share_new(struct leases *leases, const struct lease_n
 	return share;
 }
 
-static void leave(struct lease_op *op)
+static void leave_share(struct lease_op *op)
 {
-	TAILQ_REMOVE(&op->share->ops, op, share_entry);
-	op->share = NULL;
+	TAILQ_REMOVE(&op->share.inspection->ops, op, share.entry);
+	op->share.inspection = NULL;
 }
 
 static void on_inspected(void *arg, const struct lease_answer *answer)
@@ -65,8 +65,8 @@ static void on_inspected(void *arg, const struct lease_answer *answer)
 	struct lease_share *share = arg;
 	struct lease_op *op;
 	uint64_t now_us = clock_now_us();
-	while ((op = TAILQ_FIRST(&share->ops)) && op->is_asked) {
-		leave(op);
+	while ((op = TAILQ_FIRST(&share->ops)) && op->share.is_asked) {
+		leave_share(op);
 		lease_answer_set(&op->answer, answer);
 		op->answer.waited_ms = (uint32_t)((now_us - op->began_us) / 1000);
 		lease_op_answered(op, now_us);
@@ -92,9 +92,9 @@ struct lease_op *lease_share_submit(struct leases *leases, const struct lease_re
 	struct lease_share *const *node = tfind(&name, &leases->shares, lease_name_compare);
 	struct lease_share *share = node ? *node : share_new(leases, &name);
 	assert(lease_share_is_possible(request));
-	op->share = share;
-	op->is_asked = false;
-	TAILQ_INSERT_TAIL(&share->ops, op, share_entry);
+	op->share.inspection = share;
+	op->share.is_asked = false;
+	TAILQ_INSERT_TAIL(&share->ops, op, share.entry);
 	if (!node)
 		inspect(share);
 	return op;
@@ -103,6 +103,6 @@ struct lease_op *lease_share_submit(struct leases *leases, const struct lease_re
 void lease_share_cancel(struct lease_op *op)
 {
 	(void)lease_op_forget_caller(op);
-	leave(op);
+	leave_share(op);
 	lease_op_linger(op);
 }

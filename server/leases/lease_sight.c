@@ -16,25 +16,26 @@ void lease_sight_fini(struct lease_sight *sight)
 	sight->id = 0; /* the next operation must not find it */
 }
 
-static void note_buckets(struct lease_sight *sight, const struct master_reply *reply)
+static void store_buckets(struct lease_sight *sight, const struct master_reply *reply)
 {
 	assert(!sight->buckets);
 	sight->buckets = memory_copy(reply->buckets, reply->buckets_len);
 	sight->buckets_len = (uint16_t)reply->buckets_len;
 }
 
-void lease_sight_note(struct lease_op *op, const struct lease_ref *ref, const struct master_reply *reply,
-		      struct redlock_event *event)
+void lease_sight_store(struct lease_op *op, const struct lease_ref *ref, const struct master_reply *reply,
+		       struct redlock_event *event)
 {
 	struct lease_sight *sight = &op->seen[ref->master];
 	if (reply->vote == REDLOCK_VOTE_HELD || reply->vote == REDLOCK_VOTE_QUEUED)
-		op->which = sight->which = reply->which;
+		op->replies.blocking_index = sight->blocking_index = reply->blocking_index;
 	if (reply->vote == REDLOCK_VOTE_GONE && ref->command.script == REDLOCK_SCRIPT_EXTEND)
-		note_buckets(sight, reply);
+		store_buckets(sight, reply);
 	bool has_value = reply->vote == REDLOCK_VOTE_HELD ||
 			 (reply->vote == REDLOCK_VOTE_GRANTED && ref->command.script == REDLOCK_SCRIPT_EXTEND);
 	uint16_t round = ref->command.script == REDLOCK_SCRIPT_RAISE ? 0 : ref->round;
-	if (!has_value || !(redlock_wants(&op->core, ref->attempt, round) || lease_op_notes_late(op, ref, reply->vote)))
+	if (!has_value ||
+	    !(redlock_wants(&op->core, ref->attempt, round) || lease_op_stores_late(op, ref, reply->vote)))
 		return;
 	lease_holder_fini(&sight->holder);
 	sight->id = lease_value_read_holder(reply->value, reply->value_len, &sight->holder);
@@ -46,21 +47,21 @@ void lease_sight_note(struct lease_op *op, const struct lease_ref *ref, const st
 	lease_several_free(sight->several);
 	sight->several = lease_several_read(reply);
 	event->wait_for_all = sight->several && sight->several->count > sight->several->listed;
-	event->elsewhere = op->taken && lease_mode_note_taken(op, reply->taken, reply->taken_len);
+	event->elsewhere = op->slot.taken && lease_mode_count_taken(op, reply->taken, reply->taken_len);
 	event->holder = sight->id;
 	event->fence = sight->holder.fence;
 	event->other_library = !sight->holder.known;
 }
 
-void lease_sight_note_hold_time(struct lease_op *op, const struct lease_ref *ref, const struct master_reply *reply)
+void lease_sight_observe_hold_time(struct lease_op *op, const struct lease_ref *ref, const struct master_reply *reply)
 {
 	uint64_t bound_ms = op->leases->options->max_hold_ms, now_ms = reply->time_us / 1000;
 	if (op->request.operation != LEASE_RELEASE || ref->command.script != REDLOCK_SCRIPT_RELEASE ||
-	    reply->vote != REDLOCK_VOTE_GRANTED || op->hold_time_noted || lease_place_is_asked_for(op))
+	    reply->vote != REDLOCK_VOTE_GRANTED || op->replies.hold_time_observed || lease_place_is_asked_for(op))
 		return;
 	uint64_t until_ms = lease_value_hold_until_ms(reply->value, reply->value_len);
 	if (until_ms < bound_ms || bound_ms == 0 || now_ms < until_ms - bound_ms)
 		return;
-	op->hold_time_noted = true;
+	op->replies.hold_time_observed = true;
 	histogram_observe(&op->leases->metrics->held, (now_ms - (until_ms - bound_ms)) * 1000);
 }

@@ -22,18 +22,18 @@ static void flush(struct leases *leases)
 
 /* The first waiter tries behind the release, in the same round trip, instead of one later when it is notified. The
  * masters keep the order of the queue: if another replica's waiter is the next, it is refused and waits on. */
-static void try_behind(struct lease_op *next, uint64_t now_us)
+static void try_after_release(struct lease_op *next, uint64_t now_us)
 {
 	struct redlock_event timer = {
 		.kind = REDLOCK_TIMER, .now_us = now_us, .fence = lease_fence_guess(next->leases)};
-	if (next->notified_us == 0)
-		next->notified_us = now_us;
+	if (next->wait.notified_us == 0)
+		next->wait.notified_us = now_us;
 	lease_op_dispatch_first(next, now_us, 0);
-	if (next->queued && next->core.state == REDLOCK_WAITING)
+	if (next->wait.entries && next->core.state == REDLOCK_WAITING)
 		lease_op_dispatch(next, &timer);
 }
 
-static void start(struct lease_op *op, uint64_t now_us)
+static void start_op(struct lease_op *op, uint64_t now_us)
 {
 	struct leases *leases = op->leases;
 	struct redlock_event start = {.kind = REDLOCK_START, .now_us = now_us, .fence = lease_fence_guess(leases)};
@@ -41,13 +41,13 @@ static void start(struct lease_op *op, uint64_t now_us)
 	assert(op->state == LEASE_OP_RUNNING && now_us >= op->began_us);
 	if (*wait_us > 0)
 		*wait_us = *wait_us > held_back_us ? *wait_us - held_back_us : 1;
-	start.behind = lease_queue_is_behind(op);
+	start.has_earlier = lease_queue_has_earlier(op);
 	struct lease_op *next = NULL;
 	if (op->request.operation == LEASE_RELEASE && !lease_place_is_asked_for(op))
 		next = lease_queue_next(leases, &op->request, now_us);
 	lease_op_dispatch(op, &start);
-	if (next && next->queued)
-		try_behind(next, now_us);
+	if (next && next->wait.entries)
+		try_after_release(next, now_us);
 	/* a burst must not keep its first commands until its last request is read */
 	if (++leases->unflushed >= FLUSH_EVERY)
 		flush(leases);
@@ -86,7 +86,7 @@ void lease_submit_backlog(struct leases *leases)
 	bool any = op != NULL;
 	for (; op && may_start(leases); op = first_held_back(leases)) {
 		lease_op_enter(op, LEASE_OP_RUNNING);
-		start(op, clock_now_us());
+		start_op(op, clock_now_us());
 	}
 	if (any)
 		flush(leases);
@@ -100,9 +100,9 @@ void lease_op_reject_draining(struct lease_op *op, uint64_t now_us)
 	lease_op_answered(op, now_us);
 }
 
-static void note_behind(struct lease_op *passed)
+static void dispatch_earlier(struct lease_op *passed)
 {
-	lease_op_dispatch(passed, &(struct redlock_event){.kind = REDLOCK_BEHIND, .now_us = clock_now_us()});
+	lease_op_dispatch(passed, &(struct redlock_event){.kind = REDLOCK_EARLIER, .now_us = clock_now_us()});
 }
 
 struct lease_op *lease_op_submit(struct leases *leases, const struct lease_request *request, lease_done_fn *done,
@@ -118,12 +118,12 @@ struct lease_op *lease_op_submit(struct leases *leases, const struct lease_reque
 		op->core.params.wait_us = 0; /* it does not wait at all if too many do */
 	if (op->core.params.wait_us > 0)
 		lease_queue_enter(op);
-	if (op->queued && request->arrival > 0)
-		lease_queue_visit_passed(op, note_behind);
+	if (op->wait.entries && request->arrival > 0)
+		lease_queue_visit_passed(op, dispatch_earlier);
 	if (first_held_back(leases) || !may_start(leases))
 		hold_back(op);
 	else
-		start(op, op->began_us);
+		start_op(op, op->began_us);
 	return op;
 }
 
@@ -143,11 +143,11 @@ void lease_release_abandoned(struct leases *leases, const struct lease_request *
 
 void lease_op_cancel(struct lease_op *op)
 {
-	assert(op->done);
+	assert(op->caller.done);
 	(void)lease_op_forget_caller(op);
-	if (op->rest) { /* releases are carried out all the same */
-		*op->rest = NULL;
-		op->rest = NULL;
+	if (op->follow_up) { /* releases are carried out all the same */
+		*op->follow_up = NULL;
+		op->follow_up = NULL;
 		lease_op_linger(op);
 		return;
 	}
@@ -156,7 +156,7 @@ void lease_op_cancel(struct lease_op *op)
 	if (op->state != LEASE_OP_ANSWERED) {
 		struct redlock_event cancel = {.kind = REDLOCK_CANCEL, .now_us = clock_now_us()};
 		lease_op_dispatch(op, &cancel);
-	} else if (op->request.operation == LEASE_ACQUIRE && op->answer.status == LEASE_OK && !op->answer.noted) {
+	} else if (op->request.operation == LEASE_ACQUIRE && op->answer.status == LEASE_OK && !op->answer.confirmed) {
 		lease_release_abandoned(op->leases, &op->request, op->answer.token);
 	}
 }

@@ -35,12 +35,12 @@ static const char *parse_number(const char *at, const char *end, uint64_t *ret_n
 
 /* Parses a key, up to a colon: empty, or 16 hex digits, which a question mark may precede. Returns the position behind
  * it, or NULL. */
-static const char *parse_key(const char *at, const char *end, struct lease_holder *ret_holder)
+static const char *parse_idempotency_key(const char *at, const char *end, struct lease_holder *ret_holder)
 {
 	unsigned char bytes[8];
 	if (at < end && *at == ':')
 		return at + 1;
-	ret_holder->noted = at < end && *at != '?' && ret_holder->fence > 0;
+	ret_holder->confirmed = at < end && *at != '?' && ret_holder->fence > 0;
 	at += at < end && *at == '?';
 	if ((size_t)(end - at) <= 2 * sizeof bytes || at[2 * sizeof bytes] != ':' || !hex_read(at, sizeof bytes, bytes))
 		return NULL;
@@ -79,7 +79,7 @@ static const char *value_parse(const char *value, size_t len, uint64_t *ret_hold
 	*ret_is_set = at && *at == ';';
 	at = at ? parse_number(at + 1, value + len, ret_hold_until_ms) : NULL;
 	at = at ? parse_number(at, value + len, &ret_holder->fence) : NULL;
-	return at ? parse_key(at, value + len, ret_holder) : NULL;
+	return at ? parse_idempotency_key(at, value + len, ret_holder) : NULL;
 }
 
 uint64_t lease_value_hold_until_ms(const char *value, size_t len)
@@ -126,7 +126,7 @@ void lease_value_write_label_again(const struct lease_holder *holder, struct tex
 					    .metadata_len = holder->metadata_len};
 	label->len = 0;
 	if (holder->key != 0)
-		text_printf(label, "%s%016" PRIx64, holder->noted ? "" : "?", holder->key);
+		text_printf(label, "%s%016" PRIx64, holder->confirmed ? "" : "?", holder->key);
 	text_append(label, ":", 1);
 	write_parts(label, &parts);
 }

@@ -36,7 +36,7 @@ struct lease_watch {
 	struct leases *leases;
 	LIST_ENTRY(lease_watch) entry;
 	TAILQ_HEAD(, lease_watcher) watchers; /* those that were told last are behind */
-	size_t count, untold;                 /* watchers, and how many of the first are to be told */
+	size_t count, unnotified;             /* watchers, and how many of the first are to be told */
 	struct transport_timer *teller;
 	struct transport_timer *timer; /* of the next look */
 	uint64_t due_us;               /* … while no look is under way */
@@ -44,7 +44,7 @@ struct lease_watch {
 	bool again;                    /* a change was published since it left */
 	unsigned unclear;              /* looks in a row that found no clear state */
 	char tag[LEASE_TAG_MAX];       /* of the state that was told last; "": none yet */
-	uint64_t told_us;              /* when it was found */
+	uint64_t inspected_us;         /* when it was found */
 	struct lease_answer answer;    /* it; the time that remains as it was then */
 	struct lease_answer now;       /* the same with what remains now, sharing its memory */
 	char bytes[];                  /* of the name */
@@ -75,9 +75,9 @@ static void tell(struct lease_watcher *watcher)
 
 static void tell_some(struct lease_watch *watch)
 {
-	size_t some = MIN(watch->untold, (size_t)TELL_AT_ONCE);
-	watch->untold -= some;
-	if (watch->untold > 0)
+	size_t some = MIN(watch->unnotified, (size_t)TELL_AT_ONCE);
+	watch->unnotified -= some;
+	if (watch->unnotified > 0)
 		transport_timer_start(watch->teller, TELL_MS);
 	for (struct lease_watcher *watcher = TAILQ_FIRST(&watch->watchers), *next; watcher && some > 0; some--) {
 		next = TAILQ_NEXT(watcher, entry);
@@ -112,7 +112,7 @@ const struct lease_answer *lease_watch_take(struct lease_watcher *watcher, const
 		return NULL;
 	memcpy(watcher->seen, watch->tag, sizeof watcher->seen);
 	arm_watcher(watcher);
-	uint64_t ago_ms = (clock_now_us() - watch->told_us) / 1000;
+	uint64_t ago_ms = (clock_now_us() - watch->inspected_us) / 1000;
 	watch->now = watch->answer;
 	watch->now.remaining_ms -= MIN(ago_ms, watch->now.remaining_ms);
 	watch->now.ago_ms = ago_ms;
@@ -167,9 +167,9 @@ static void on_look(void *arg, const struct lease_answer *answer)
 	if (watch->unclear > 0)
 		return;
 	lease_answer_set(&watch->answer, answer);
-	watch->told_us = clock_now_us();
+	watch->inspected_us = clock_now_us();
 	memcpy(watch->tag, tag, sizeof watch->tag);
-	watch->untold = watch->count;
+	watch->unnotified = watch->count;
 	tell_some(watch); /* may end it */
 }
 
@@ -184,7 +184,7 @@ static void on_look_timer(void *arg)
 	watch->look = lease_submit(watch->leases, &request, on_look, watch);
 }
 
-void lease_watch_note_change(struct leases *leases, const char *resource, size_t len)
+void lease_watch_handle_change(struct leases *leases, const char *resource, size_t len)
 {
 	const struct lease_name name = {resource, len};
 	struct lease_watch *const *node = tfind(&name, &leases->watches.by_name, lease_name_compare);
@@ -192,7 +192,7 @@ void lease_watch_note_change(struct leases *leases, const char *resource, size_t
 		look_within(*node, SOON_MS);
 }
 
-void lease_watch_note_missed(struct leases *leases)
+void lease_watch_handle_missed(struct leases *leases)
 {
 	struct lease_watch *watch;
 	LIST_FOREACH(watch, &leases->watches.all, entry)

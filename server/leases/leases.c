@@ -24,7 +24,7 @@ static void drop_stale_entry(struct leases *leases, const struct masters_notific
 		.resource = notification->resource,
 		.resource_len = (uint16_t)notification->resource_len,
 		.kind = notification->kind,
-		.most = notification->most,
+		.capacity = notification->capacity,
 		.bucket = bucket,
 		.entry = {.arrival = notification->arrival, .of_set = notification->of_set}};
 	masters_keep_release(leases->masters, notification->master, &command, false);
@@ -36,9 +36,9 @@ static void notify_waiter(struct lease_op *op, const struct masters_notification
 				      .now_us = clock_now_us(),
 				      .master = notification->master,
 				      .fence = lease_fence_guess(op->leases)};
-	if (op->notified_us == 0)
-		op->notified_us = event.now_us;
-	lease_mode_note_free(op, notification);
+	if (op->wait.notified_us == 0)
+		op->wait.notified_us = event.now_us;
+	lease_mode_set_free(op, notification);
 	lease_op_dispatch(op, &event);
 }
 
@@ -75,7 +75,7 @@ static void on_notified(void *arg, const struct masters_notification *notificati
 static void on_changed(void *arg, const char *resource, size_t len)
 {
 	if (len <= LEASE_RESOURCE_MAX)
-		lease_watch_note_change(arg, resource, len);
+		lease_watch_handle_change(arg, resource, len);
 }
 
 static void try_now(struct lease_op *first)
@@ -90,7 +90,7 @@ static void on_missed(void *arg)
 	struct leases *leases = arg;
 	leases->missed_notifications++;
 	lease_queues_visit_first(leases, try_now);
-	lease_watch_note_missed(leases);
+	lease_watch_handle_missed(leases);
 }
 
 /* ---- masters that return ---- */
@@ -101,10 +101,10 @@ static void on_missed(void *arg)
  * extended at a time, so that others do not wait. */
 enum { RETURN_AT_ONCE = 16 };
 
-static void on_extended(void *arg, const struct lease_answer *answer)
+static void on_extended_again(void *arg, const struct lease_answer *answer)
 {
 	struct leases *leases = arg;
-	(void)answer; /* lease_below_note() has it */
+	(void)answer; /* lease_below_update() has it */
 	assert(leases->below.under_way > 0);
 	leases->below.under_way--;
 }
@@ -123,7 +123,7 @@ static void extend_again(struct leases *leases, const struct lease_below_entry *
 					.resource = entry->resource};
 	memcpy(request.token, entry->token, sizeof request.token);
 	leases->below.under_way++;
-	(void)lease_op_submit(leases, &request, on_extended, leases);
+	(void)lease_op_submit(leases, &request, on_extended_again, leases);
 }
 
 static void extend_those_below(struct leases *leases)
@@ -182,7 +182,7 @@ bool leases_dispatch(struct leases *leases)
 	while ((op = TAILQ_FIRST(&leases->ops[LEASE_OP_ANSWERED]))) {
 		lease_done_fn *done = lease_op_forget_caller(op);
 		if (done)
-			done(op->arg, &op->answer);
+			done(op->caller.arg, &op->answer);
 		lease_op_linger(op);
 	}
 	metrics_set(&leases->metrics->in_flight, leases->waiting);
@@ -196,11 +196,11 @@ static void drain_waiters(struct leases *leases)
 	while ((op = TAILQ_LAST(&leases->queues.by_age, lease_ops))) {
 		uint64_t now_us = clock_now_us();
 		struct redlock_event cancel = {.kind = REDLOCK_CANCEL, .now_us = now_us};
-		op->drained = true;
+		op->wait.drained = true;
 		lease_op_reject_draining(op, now_us);
 		lease_op_dispatch(op, &cancel);
-		op->answer.place_kept = op->place_kept;
-		assert(!op->queued && op->state == LEASE_OP_ANSWERED);
+		op->answer.place_kept = op->wait.place_kept;
+		assert(!op->wait.entries && op->state == LEASE_OP_ANSWERED);
 	}
 }
 

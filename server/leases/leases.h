@@ -72,7 +72,7 @@ struct lease_request {
 	bool hold;            /* acquire: the HTTP side will hold the lease (hold_new); ignored here */
 	/* force: the holder's, or nothing is released; 0: any holder's. extend with a key: the lease's */
 	uint64_t fence;
-	/* acquire: stands for caller and Idempotency-Key; extend: noted in the lease, with its fence; release: the
+	/* acquire: stands for caller and Idempotency-Key; extend: confirmed in the lease, with its fence; release: the
 	 * place that was kept for it is taken, and nothing is released. 0: none */
 	uint64_t key;
 	uint64_t arrival;  /* acquire with a key: that of the place that was taken; 0: none */
@@ -101,7 +101,7 @@ static inline size_t lease_request_count(const struct lease_request *request)
 /* The holder of a resource, as far as the masters know. */
 struct lease_holder {
 	bool known;        /* false: the key was not written by redlockd (another library, another type) */
-	bool noted;        /* it has had `key` since it was granted; false: that request is under way */
+	bool confirmed;    /* it has had `key` since it was granted; false: that request is under way */
 	uint8_t set_count; /* of a set, with its names, as in struct lease_request; 0: one resource */
 	uint16_t owner_len, caller_len, metadata_len, names_len; /* 0: none */
 	uint16_t slot;                                           /* LEASE_SLOT */
@@ -128,7 +128,7 @@ struct lease_holders {
 	struct lease_held {
 		struct lease_holder holder;
 		uint64_t remaining_ms;
-		uint8_t told;                /* how many masters have told its value; 0: the holder is not known */
+		uint8_t reports;             /* how many masters have told its value; 0: the holder is not known */
 		char token[LEASE_TOKEN_LEN]; /* for a forced release, and for nobody else */
 	} list[];
 };
@@ -141,7 +141,7 @@ struct lease_answer {
 	bool place_kept;    /* acquire with a key, LOCKED or DRAINING: for LEASE_PLACE_KEPT_MS */
 	/* acquire with a key, OK: the lease has the key, and is never released but by its token or by force; it was
 	 * granted to an earlier request */
-	bool noted, again;
+	bool confirmed, again;
 
 	/* acquire, extend, when OK: the lease */
 	char token[LEASE_TOKEN_LEN];
@@ -159,12 +159,12 @@ struct lease_answer {
 	/* acquire: LOCKED; extend, release: unused; inspect: the holder if `held`; extend OK: the lease's own owner;
 	 * force: whose lease was released, or may have been (NO_QUORUM); NOT_OWNER: the present holder */
 	struct lease_holder holder;
-	uint64_t holder_id;    /* of the token, or of another program's value; the same for all masters and redlockd */
-	uint8_t which;         /* acquire, LOCKED, of a set: the resource that is held, or has another waiter */
-	uint32_t waiters;      /* inspect: how many wait for it, over all replicas */
-	bool held;             /* inspect */
-	bool expires;          /* inspect, held: false for another program's key without an expiry */
-	uint64_t remaining_ms; /* inspect, held and expires: until all that hold it have ended */
+	uint64_t holder_id;     /* of the token, or of another program's value; the same for all masters and redlockd */
+	uint8_t blocking_index; /* acquire, LOCKED, of a set: the resource that is held, or has another waiter */
+	uint32_t waiters;       /* inspect: how many wait for it, over all replicas */
+	bool held;              /* inspect */
+	bool expires;           /* inspect, held: false for another program's key without an expiry */
+	uint64_t remaining_ms;  /* inspect, held and expires: until all that hold it have ended */
 	/* inspect, held by leases that leave room for others; NULL: it is not */
 	struct lease_holders *several;
 	uint64_t ago_ms; /* a watch: since when the times of `several` are known */

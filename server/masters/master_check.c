@@ -20,7 +20,7 @@
 #include "server/base/base.h"
 #include "server/scripts/scripts.h"
 
-enum { WORDS_MAX = 18, WORD_SIZE = 2 * sizeof(((struct options *)0)->key_prefix) + 96, AGAIN_MS = 900 };
+enum { ARGUMENTS_MAX = 18, ARGUMENT_SIZE = 2 * sizeof(((struct options *)0)->key_prefix) + 96, AGAIN_MS = 900 };
 
 struct step {
 	enum master_command_kind command;
@@ -28,15 +28,15 @@ struct step {
 	const char *name;            /* of the script */
 	long long answer;            /* of the script: its first number */
 	const char *harmless;        /* the error that the command gets where it is allowed */
-	const char *words[WORDS_MAX];
+	const char *arguments[ARGUMENTS_MAX];
 };
 
-#define PROBE(kind, ...) .command = MASTER_COMMAND_##kind, .words = {__VA_ARGS__}
+#define PROBE(kind, ...) .command = MASTER_COMMAND_##kind, .arguments = {__VA_ARGS__}
 #define WRONG(kind, error, ...) PROBE(kind, __VA_ARGS__), .harmless = error
 #define TRIAL(kind, lua, number, ...) \
 	PROBE(EVAL, __VA_ARGS__), .script = &scripts[REDLOCK_SCRIPT_##kind], .name = lua, .answer = number
 
-/* In words: $p the prefix of keys, $r the name of this worker, $u digits that no lock has. UNUSED does not begin with
+/* In arguments: $p the prefix of keys, $r the name of this worker, $u digits that no lock has. UNUSED does not begin with
  * redlockd: since the rights must cover the names of locks. */
 #define UNUSED "$p$u"
 #define LOCK "$predlockd:check:$r"
@@ -115,7 +115,7 @@ enum { STEPS = sizeof steps / sizeof *steps, PROBES = 26 };
 
 /* ---- sending ---- */
 
-static const char *expand(const struct masters *masters, const char *unused, const char *word, char ret[WORD_SIZE])
+static const char *expand(const struct masters *masters, const char *unused, const char *word, char ret[ARGUMENT_SIZE])
 {
 	size_t len = 0;
 	while (*word) {
@@ -128,7 +128,7 @@ static const char *expand(const struct masters *masters, const char *unused, con
 						: unused;
 			part_len = strlen(part);
 		}
-		assert(len + part_len < WORD_SIZE);
+		assert(len + part_len < ARGUMENT_SIZE);
 		memcpy(ret + len, part, part_len);
 		len += part_len;
 	}
@@ -136,23 +136,23 @@ static const char *expand(const struct masters *masters, const char *unused, con
 	return ret;
 }
 
-static void on_step(struct master *master, unsigned i, const redisReply *reply);
+static void on_check_answer(struct master *master, unsigned i, const redisReply *reply);
 
 static void send_steps(struct master *master, size_t from, size_t to)
 {
-	char unused[33], texts[WORDS_MAX][WORD_SIZE];
+	char unused[33], texts[ARGUMENTS_MAX][ARGUMENT_SIZE];
 	assert(from < to && to <= STEPS);
 	snprintf(unused, sizeof unused, "%016" PRIx64 "%016" PRIx64, random_number(), random_number());
 	for (size_t i = from; i < to; i++) {
-		const char *argv[WORDS_MAX + 3] = {master_command_name(steps[i].command)};
+		const char *argv[ARGUMENTS_MAX + 3] = {master_command_name(steps[i].command)};
 		size_t argc = 1;
 		if (steps[i].script)
 			argv[argc++] = steps[i].script->source;
-		for (size_t w = 0; w < WORDS_MAX && steps[i].words[w]; w++)
-			argv[argc++] = steps[i].words[w][0] == '$'
-					       ? expand(master->all, unused, steps[i].words[w], texts[w])
-					       : steps[i].words[w];
-		master_command_send(master, on_step, (unsigned)i, argv);
+		for (size_t w = 0; w < ARGUMENTS_MAX && steps[i].arguments[w]; w++)
+			argv[argc++] = steps[i].arguments[w][0] == '$'
+					       ? expand(master->all, unused, steps[i].arguments[w], texts[w])
+					       : steps[i].arguments[w];
+		master_command_send(master, on_check_answer, (unsigned)i, argv);
 		master->check.left++;
 	}
 }
@@ -160,7 +160,7 @@ static void send_steps(struct master *master, size_t from, size_t to)
 /* ---- answers ---- */
 
 /* Errors that any command would get. Without a login Redis takes no script of more than 16 KiB. */
-static bool is_general(const char *words)
+static bool is_general(const char *text)
 {
 	static const char *const all[] = {"NOAUTH",
 					  "DENIED",
@@ -169,25 +169,26 @@ static bool is_general(const char *words)
 					  "ERR max number of clients",
 					  "ERR Protocol error: unauthenticated"};
 	for (size_t i = 0; i < sizeof all / sizeof *all; i++)
-		if (strncmp(words, all[i], strlen(all[i])) == 0)
+		if (strncmp(text, all[i], strlen(all[i])) == 0)
 			return true;
 	return false;
 }
 
-static void note(struct master *master, enum master_command_kind command, enum master_error error, const char *words)
+static void record_refusal(struct master *master, enum master_command_kind command, enum master_error error,
+			   const char *text)
 {
 	assert(command <= MASTER_COMMAND_COUNT && error < MASTER_ERROR_COUNT);
-	if (!master->check.words[0]) {
-		master_error_words(words, master->check.words);
+	if (!master->check.error_text[0]) {
+		master_error_text(text, master->check.error_text);
 		master->check.error = error;
 	}
-	if (command < MASTER_COMMAND_COUNT && !is_general(words) && !(master->check.found >> MASTER_COMMAND_AUTH & 1))
-		master->check.found |= UINT64_C(1) << command;
+	if (command < MASTER_COMMAND_COUNT && !is_general(text) && !(master->check.refused >> MASTER_COMMAND_AUTH & 1))
+		master->check.refused |= UINT64_C(1) << command;
 }
 
-void master_check_note(struct master *master, enum master_command_kind command, const redisReply *reply)
+void master_check_record_refusal(struct master *master, enum master_command_kind command, const redisReply *reply)
 {
-	note(master, command, master_error_classify(reply->str), reply->str);
+	record_refusal(master, command, master_error_classify(reply->str), reply->str);
 }
 
 /* "auth: HSET, ZADD: NOPERM …": everything that is refused, and the text of the first error. */
@@ -197,21 +198,21 @@ void master_check_write(const struct master *master, char ret_reason[STATUS_REAS
 	size_t at = (size_t)snprintf(ret_reason, STATUS_REASON_MAX, "%s: ", master_error_name(master->check.error));
 	const char *comma = "";
 	for (unsigned i = 0; i < MASTER_COMMAND_COUNT; i++) {
-		if (!(master->check.found >> i & 1))
+		if (!(master->check.refused >> i & 1))
 			continue;
 		at += (size_t)snprintf(ret_reason + at, STATUS_REASON_MAX - at, "%s%s", comma, master_command_name(i));
 		comma = ", ";
 	}
 	assert(at < STATUS_REASON_MAX);
-	snprintf(ret_reason + at, STATUS_REASON_MAX - at, "%s%s", comma[0] ? ": " : "", master->check.words);
+	snprintf(ret_reason + at, STATUS_REASON_MAX - at, "%s%s", comma[0] ? ": " : "", master->check.error_text);
 }
 
-static void finish(struct master *master)
+static void end_run(struct master *master)
 {
-	bool passed = !master->check.words[0];
+	bool passed = !master->check.error_text[0];
 	if (master->check.left > 0)
 		return;
-	metrics_set(&master->metrics->refused, master->check.found);
+	metrics_set(&master->metrics->refused, master->check.refused);
 	master->check.state = passed ? CHECK_PASSED : master->check.state < CHECK_PASSED ? CHECK_FAILED : CHECK_DOUBTED;
 	master->soft_reason[0] = '\0';
 	if (!passed) {
@@ -221,34 +222,34 @@ static void finish(struct master *master)
 	master_state_report(master);
 }
 
-static void note_answer(struct master *master, const struct step *step, const redisReply *reply)
+static void check_answer(struct master *master, const struct step *step, const redisReply *reply)
 {
-	char words[MASTER_WORDS_MAX];
+	char text[MASTER_ERROR_TEXT_MAX];
 	const char *harmless = step->harmless;
 	if (reply->type == REDIS_REPLY_ERROR) {
 		if (!harmless || strncmp(reply->str, harmless, strlen(harmless)) != 0)
-			master_check_note(master, step->command, reply);
+			master_check_record_refusal(master, step->command, reply);
 		return;
 	}
 	if (!step->script || master_reply_begins(reply, step->answer))
 		return;
-	snprintf(words, sizeof words, "%s.lua does not answer as it should", step->name);
-	note(master, step->command, MASTER_ERROR_OTHER, words);
+	snprintf(text, sizeof text, "%s.lua does not answer as it should", step->name);
+	record_refusal(master, step->command, MASTER_ERROR_OTHER, text);
 }
 
-static void on_step(struct master *master, unsigned i, const redisReply *reply)
+static void on_check_answer(struct master *master, unsigned i, const redisReply *reply)
 {
 	assert(i < STEPS && master->check.left > 0 && master->link.state == LINK_UP);
-	note_answer(master, &steps[i], reply);
+	check_answer(master, &steps[i], reply);
 	master->check.left--;
-	if (i == PROBES - 1 && !master->check.words[0])
+	if (i == PROBES - 1 && !master->check.error_text[0])
 		send_steps(master, PROBES, STEPS);
-	finish(master);
+	end_run(master);
 }
 
 /* ---- runs ---- */
 
-void master_check_note_subscribed(struct master *master, enum master_error error, const char *refused)
+void master_check_settle_subscribe(struct master *master, enum master_error error, const char *refused)
 {
 	if (!master->check.subscribing)
 		return;
@@ -256,15 +257,15 @@ void master_check_note_subscribed(struct master *master, enum master_error error
 	master->check.subscribing = false;
 	master->check.left--;
 	if (refused)
-		note(master, MASTER_COMMAND_SUBSCRIBE, error, refused);
-	finish(master);
+		record_refusal(master, MASTER_COMMAND_SUBSCRIBE, error, refused);
+	end_run(master);
 }
 
-static void begin(struct master *master)
+static void begin_run(struct master *master)
 {
 	assert(master->link.state == LINK_UP && master->check.left == 0);
-	master->check.found = 0;
-	master->check.words[0] = '\0';
+	master->check.refused = 0;
+	master->check.error_text[0] = '\0';
 	master->check.began_us = clock_now_us();
 	master->check.subscribing = true;
 	master->check.left = 1;
@@ -282,13 +283,13 @@ void master_check_tick(struct master *master)
 		return;
 	if (master->check.left == 0 &&
 	    (master->check.state == CHECK_UNTRIED || (again && (master->check.state != CHECK_PASSED || is_full))))
-		begin(master);
+		begin_run(master);
 	else if (master->check.left == 1 && master->check.subscribing && again)
-		master_check_note_subscribed(master, MASTER_ERROR_TIMEOUT, "no answer on the second connection");
+		master_check_settle_subscribe(master, MASTER_ERROR_TIMEOUT, "no answer on the second connection");
 }
 
 void master_check_end(struct master *master, bool in_handshake)
 {
-	metrics_set(&master->metrics->refused, in_handshake ? master->check.found : 0);
+	metrics_set(&master->metrics->refused, in_handshake ? master->check.refused : 0);
 	memset(&master->check, 0, sizeof master->check);
 }

@@ -19,7 +19,7 @@
 /* ---- detecting a hung master ---- */
 
 /* True if the oldest command had waited for too long at `when_us`. */
-static bool is_behind(const struct master *master, uint64_t when_us)
+static bool is_overdue(const struct master *master, uint64_t when_us)
 {
 	const struct master_command *oldest = STAILQ_FIRST(&master->under_way);
 	return oldest && when_us > oldest->sent_us &&
@@ -28,7 +28,7 @@ static bool is_behind(const struct master *master, uint64_t when_us)
 
 bool master_command_is_silent(const struct master *master, uint64_t when_us)
 {
-	if (!is_behind(master, when_us))
+	if (!is_overdue(master, when_us))
 		return false; /* as a rule, and then without a system call for each command */
 	return !master->link.connection || !transport_has_unread(master->link.connection);
 }
@@ -58,7 +58,7 @@ void master_command_set_hung(struct master *master)
 	master_state_report(master);
 }
 
-void masters_note_silence(struct masters *masters, size_t i)
+void masters_check_silence(struct masters *masters, size_t i)
 {
 	struct master *master = &masters->list[i];
 	assert(i < masters->count);
@@ -69,11 +69,11 @@ void masters_note_silence(struct masters *masters, size_t i)
 }
 
 /* An answer of any kind. */
-static void note_answer(struct master *master, uint64_t rtt_us)
+static void count_answer(struct master *master, uint64_t rtt_us)
 {
 	master->rtt_us = master->rtt_us > 0 ? (master->rtt_us * 7 + rtt_us + 7) / 8 : rtt_us + 1;
 	histogram_observe(&master->metrics->rtt, rtt_us);
-	if (!master->hung || is_behind(master, clock_now_us()))
+	if (!master->hung || is_overdue(master, clock_now_us()))
 		return;
 	master->hung = false;
 	master_state_report(master);
@@ -153,7 +153,7 @@ void master_command_answer(struct master *master, const redisReply *reply)
 	metrics_add(&master->metrics->in_flight, (uint64_t)-1);
 	uint64_t now_us = clock_now_us();
 	if (reply)
-		note_answer(master, now_us - command->sent_us);
+		count_answer(master, now_us - command->sent_us);
 	if (command->kind != REDLOCK_SCRIPT_NONE) {
 		settle_all(master, command, now_us, reply);
 		return;
@@ -182,22 +182,22 @@ static struct master_command *command_new(struct master *master)
 
 /* Appends a command to the connection. */
 static void append(struct master *master, struct master_command *command, size_t count,
-		   const struct transport_word words[])
+		   const struct transport_word arguments[])
 {
 	assert(master->link.connection);
 	command->sent_us = clock_now_us();
 	STAILQ_INSERT_TAIL(&master->under_way, command, entry);
 	metrics_add(&master->metrics->in_flight, 1);
-	transport_send(master->link.connection, count, words);
+	transport_send(master->link.connection, count, arguments);
 }
 
-/* Not inlined: the end of one waiter may begin the next one's attempt, and the words must not lie on the stack of that
+/* Not inlined: the end of one waiter may begin the next one's attempt, and the arguments must not lie on the stack of that
  * recursion. */
 static __attribute__((noinline)) void append_script(struct master *master, struct master_command *command)
 {
-	struct master_words words;
-	master_script_write(master, command, &words);
-	append(master, command, words.count, words.words);
+	struct master_arguments arguments;
+	master_script_write(master, command, &arguments);
+	append(master, command, arguments.count, arguments.arguments);
 }
 
 static void send_batch(struct master *master, struct master_batch *batch)
@@ -215,7 +215,7 @@ void master_command_send_batches(struct master *master)
 static bool may_join(const struct master_script *script)
 {
 	bool is_plain = script->kind == MASTER_EXCLUSIVE || script->script != REDLOCK_SCRIPT_ACQUIRE;
-	bool is_long = script->script == REDLOCK_SCRIPT_INSPECT && script->most > MASTER_BATCH_LISTED_MAX;
+	bool is_long = script->script == REDLOCK_SCRIPT_INSPECT && script->list_max > MASTER_BATCH_LISTED_MAX;
 	return is_plain && !is_long && script->script != REDLOCK_SCRIPT_RAISE && !script->with_source &&
 	       !script->alone && script->set_count == 0;
 }
@@ -224,10 +224,10 @@ static bool may_join(const struct master_script *script)
 static bool fits(const struct master_batch *batch, const struct master_command *command)
 {
 	const struct master_command *first = STAILQ_FIRST(&batch->commands);
-	unsigned most = command->kind == REDLOCK_SCRIPT_INSPECT ? MASTER_BATCH_INSPECT_MAX : MASTER_BATCH_MAX;
-	return !first ||
-	       (batch->count < most && first->epoch == command->epoch && first->deadline_us <= command->deadline_us &&
-		command->deadline_us - first->deadline_us <= MASTER_BATCH_SPAN_US);
+	unsigned count_max = command->kind == REDLOCK_SCRIPT_INSPECT ? MASTER_BATCH_INSPECT_MAX : MASTER_BATCH_MAX;
+	return !first || (batch->count < count_max && first->epoch == command->epoch &&
+			  first->deadline_us <= command->deadline_us &&
+			  command->deadline_us - first->deadline_us <= MASTER_BATCH_SPAN_US);
 }
 
 static void join(struct master *master, struct master_command *command)
@@ -266,21 +266,21 @@ void master_command_send_script(struct master *master, const struct master_scrip
 
 void master_command_send(struct master *master, master_answer_fn *answer, unsigned what, const char *const argv[])
 {
-	struct transport_word words[MASTER_WORDS_SENT_MAX];
+	struct transport_word arguments[MASTER_COMMAND_ARGUMENTS_MAX];
 	size_t count = 0;
 	assert(argv[0] && master->link.connection);
 	for (; argv[count]; count++)
-		words[count] = (struct transport_word){argv[count], strlen(argv[count])};
-	assert(count <= MASTER_WORDS_SENT_MAX);
+		arguments[count] = (struct transport_word){argv[count], strlen(argv[count])};
+	assert(count <= MASTER_COMMAND_ARGUMENTS_MAX);
 	master_command_send_batches(master);
 	struct master_command *command = command_new(master);
 	command->answer = answer;
 	command->what = what;
-	append(master, command, count, words);
+	append(master, command, count, arguments);
 }
 
-static void send_read(struct master *master, const struct master_words *words, bool has_cursor, master_scan_fn *scan,
-		      void *arg)
+static void send_read(struct master *master, const struct master_arguments *arguments, bool has_cursor,
+		      master_scan_fn *scan, void *arg)
 {
 	assert(scan && master->link.connection);
 	master_command_send_batches(master);
@@ -288,21 +288,21 @@ static void send_read(struct master *master, const struct master_words *words, b
 	command->scan = scan;
 	command->has_cursor = has_cursor;
 	command->arg = arg;
-	append(master, command, words->count, words->words);
+	append(master, command, arguments->count, arguments->arguments);
 }
 
 void master_command_send_scan(struct master *master, const struct master_scan_command *scan_command,
 			      master_scan_fn *scan, void *arg)
 {
-	struct master_words words;
-	master_script_write_scan(master->all, scan_command, &words);
-	send_read(master, &words, true, scan, arg);
+	struct master_arguments arguments;
+	master_script_write_scan(master->all, scan_command, &arguments);
+	send_read(master, &arguments, true, scan, arg);
 }
 
 void master_command_send_read(struct master *master, const struct master_read_command *read, master_scan_fn *scan,
 			      void *arg)
 {
-	struct master_words words;
-	master_script_write_read(master->all, read, &words);
-	send_read(master, &words, false, scan, arg);
+	struct master_arguments arguments;
+	master_script_write_read(master->all, read, &arguments);
+	send_read(master, &arguments, false, scan, arg);
 }

@@ -38,7 +38,7 @@ static void on_settings(struct master *master, unsigned what, const redisReply *
 	for (size_t i = 0; i < sizeof known / sizeof *known; i++)
 		known[i].value[0] = '\0';
 	if (reply->type == REDIS_REPLY_ERROR)
-		master_error_words(reply->str, master->durable.refused);
+		master_error_text(reply->str, master->durable.refused);
 	for (size_t at = 0; reply->type == REDIS_REPLY_ARRAY && at + 1 < reply->elements; at += 2)
 		for (size_t i = 0; i < sizeof known / sizeof *known; i++)
 			if (reply->element[at]->type == REDIS_REPLY_STRING &&
@@ -54,7 +54,7 @@ void master_durable_ask(struct master *master)
 
 void master_durable_begin(struct master *master)
 {
-	master->durable.told = master->durable.written = false;
+	master->durable.reported = master->durable.written = false;
 }
 
 /* "appendfsync is everysec; set always". False: it is as it must be. */
@@ -104,7 +104,7 @@ void master_durable_evaluate(struct master *master)
 
 void master_durable_report(struct master *master)
 {
-	if (master->durable.weak && !master->durable.told)
+	if (master->durable.weak && !master->durable.reported)
 		master_guard_notify(master, GUARD_WEAKENED);
-	master->durable.told = master->durable.weak;
+	master->durable.reported = master->durable.weak;
 }

@@ -17,7 +17,7 @@
 enum {
 	SLICE = 256, /* fence buckets that are read at once, which takes a master some 200 µs */
 	QUARANTINE_EXTRA_MS = 2000,
-	ARGUMENTS_MAX = 14 /* words of a script's command */
+	ARGUMENTS_MAX = 14 /* of a command with a script */
 };
 _Static_assert(MASTER_FENCE_BUCKETS % SLICE == 0, "slices cover all buckets");
 
@@ -31,7 +31,7 @@ void master_guard_init(struct masters *masters)
 		.drift_ppm = (uint32_t)(options->drift_factor * 1e6 + 1),
 		.margin_us = (options->drift_ms + (uint64_t)QUARANTINE_EXTRA_MS) * 1000,
 		.timeout_us = options->master_timeout_ms * UINT64_C(1000),
-		.whole = options->restart_guard == OPTIONS_GUARD_WHOLE,
+		.waits_longest = options->restart_guard == OPTIONS_GUARD_WHOLE,
 		.slices = MASTER_FENCE_BUCKETS / SLICE,
 		.durable = options->durable_masters,
 		.digest = master_digest_of(masters->count, options->durable_masters),
@@ -43,7 +43,7 @@ void master_guard_init(struct masters *masters)
 
 /* ---- the log and the metrics ---- */
 
-static void note_jump(struct master *master, enum guard_clock clock)
+static void handle_jump(struct master *master, enum guard_clock clock)
 {
 	assert(clock != GUARD_CLOCK_STEADY);
 	bool forward = clock == GUARD_CLOCK_JUMPED_FORWARD;
@@ -58,12 +58,12 @@ static void note_jump(struct master *master, enum guard_clock clock)
 	log_end();
 }
 
-static void note_time(struct master *master, uint64_t sent_us, uint64_t now_us, uint64_t time_us)
+static void store_time(struct master *master, uint64_t sent_us, uint64_t now_us, uint64_t time_us)
 {
 	assert(sent_us <= now_us && time_us > 0);
 	enum guard_clock clock = guard_time(&master->all->guard, (unsigned)master->index, sent_us, now_us, time_us);
 	if (clock != GUARD_CLOCK_STEADY)
-		note_jump(master, clock);
+		handle_jump(master, clock);
 }
 
 /* ---- a new cluster, and a master that answers but cannot be used ----
@@ -83,7 +83,7 @@ static bool is_lasting(enum master_error error)
 
 static void dispatch(struct masters *masters);
 
-static void note_unusable(struct master *master)
+static void report_unusable(struct master *master)
 {
 	if (!master->all->guard.bootstrap_open)
 		return;
@@ -97,10 +97,10 @@ static void note_unusable(struct master *master)
 	dispatch(master->all);
 }
 
-void master_guard_note_refusal(struct master *master, enum master_error error)
+void master_guard_handle_refusal(struct master *master, enum master_error error)
 {
 	if (is_lasting(error))
-		note_unusable(master);
+		report_unusable(master);
 }
 
 static void on_hash_read(struct master *master, unsigned what, const redisReply *reply)
@@ -108,14 +108,14 @@ static void on_hash_read(struct master *master, unsigned what, const redisReply 
 	(void)what;
 	if (reply->type == REDIS_REPLY_ERROR) {
 		bool other_type = strncmp(reply->str, "WRONGTYPE", 9) == 0;
-		master_guard_note_refusal(master,
-					  other_type ? MASTER_ERROR_COMMAND : master_error_classify(reply->str));
+		master_guard_handle_refusal(master,
+					    other_type ? MASTER_ERROR_COMMAND : master_error_classify(reply->str));
 		return;
 	}
 	bool empty = reply->type == REDIS_REPLY_ARRAY && reply->elements == 2 &&
 		     reply->element[0]->type == REDIS_REPLY_NIL && reply->element[1]->type == REDIS_REPLY_NIL;
 	if (empty)
-		note_unusable(master);
+		report_unusable(master);
 }
 
 void master_guard_inspect_hash(struct master *master)
@@ -142,7 +142,7 @@ static const enum guard_action_kind actions[] = {[GUARD_EPOCH] = GUARD_READ,
 						 [GUARD_FENCES] = GUARD_SURVEY,
 						 [GUARD_EPOCH_WRITTEN] = GUARD_WRITE_EPOCH};
 
-static void on_answer(struct master *master, unsigned kind, const redisReply *reply)
+static void on_guard_answer(struct master *master, unsigned kind, const redisReply *reply)
 {
 	struct masters *masters = master->all;
 	struct guard_event event = {.kind = kind, .master = (uint8_t)master->index, .now_us = clock_now_us()};
@@ -153,7 +153,7 @@ static void on_answer(struct master *master, unsigned kind, const redisReply *re
 		return; /* the guard got LOST */
 	bool good = master_reply_map_guard(reply, &event, &time_us, &evicted);
 	if (good) {
-		note_time(master, master->answered_sent_us, event.now_us, time_us);
+		store_time(master, master->answered_sent_us, event.now_us, time_us);
 		if (kind == GUARD_EPOCH)
 			compare_evicted(master, evicted); /* first: the guard reads the epoch in its light */
 	} else {
@@ -200,7 +200,7 @@ static __attribute__((format(printf, 4, 5))) void send(struct master *master, en
 		at = strchr(at, '\n');
 		*at = '\0';
 	}
-	master_command_send(master, on_answer, answer, argv);
+	master_command_send(master, on_guard_answer, answer, argv);
 }
 
 /* In the time of this master: an epoch that it gets later would surprise others that have decided without it. */
@@ -269,10 +269,10 @@ static void send_next(struct masters *masters)
 }
 
 /* Something is due before its next heartbeat. Those of a beginning are sooner than that. */
-static void hasten(struct master *master)
+static void schedule_early_heartbeat(struct master *master)
 {
 	uint64_t left_ms = master_state_guard_left_ms(master);
-	if (left_ms > 0 && left_ms < MASTER_HEARTBEAT_MS && master->heartbeat == HEARTBEAT_RESTING &&
+	if (left_ms > 0 && left_ms < MASTER_HEARTBEAT_MS && master->heartbeat == HEARTBEAT_IDLE &&
 	    !master_state_is_beginning(master))
 		master_link_set_timer(&master->link, left_ms);
 }
@@ -288,7 +288,7 @@ static void dispatch(struct masters *masters)
 			continue;
 		master_state_report(&masters->list[i]);
 		if (master_guard_is_on(masters))
-			hasten(&masters->list[i]);
+			schedule_early_heartbeat(&masters->list[i]);
 	}
 }
 
@@ -339,7 +339,7 @@ void master_guard_evaluate_reply(struct master *master, const struct master_comm
 		metrics_add(&master->metrics->late, 1);
 	if (reply->time_us == 0)
 		return;
-	note_time(master, done->sent_us, now_us, reply->time_us);
+	store_time(master, done->sent_us, now_us, reply->time_us);
 	if (!master_guard_is_on(masters))
 		return;
 	if (reply->vote == REDLOCK_VOTE_QUARANTINED) {

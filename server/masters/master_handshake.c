@@ -142,14 +142,14 @@ static void end_refused(struct master *master)
 {
 	char why[STATUS_REASON_MAX];
 	enum master_error error = master->check.error;
-	assert(master->check.words[0]);
+	assert(master->check.error_text[0]);
 	master_check_write(master, why);
 	master_state_count_error(master, error);
 	master_link_fail(&master->link, why);
-	master_guard_note_refusal(master, error);
+	master_guard_handle_refusal(master, error);
 }
 
-static void fail_protocol(struct master *master, const char *reason)
+static void fail_handshake(struct master *master, const char *reason)
 {
 	master_state_count_error(master, MASTER_ERROR_PROTOCOL);
 	master_link_fail(&master->link, reason);
@@ -163,7 +163,7 @@ static void read_info(struct master *master, const redisReply *reply)
 		master_link_fail(&master->link,
 				 "sentinel: this is a Sentinel, not a master; name the masters themselves");
 	} else if (!known) {
-		fail_protocol(master, "protocol: INFO lacks the fields of a Redis server");
+		fail_handshake(master, "protocol: INFO lacks the fields of a Redis server");
 	} else if (info.loading) {
 		master_link_fail(&master->link, "loading: the server is reading its data");
 	} else {
@@ -183,13 +183,13 @@ static bool may_refuse(unsigned command, const redisReply *reply)
 
 /* The handshake goes on to its end, so that the reason names everything that is refused. CLIENT ID counts up for as
  * long as the server lives. */
-static void on_step(struct master *master, unsigned command, const redisReply *reply)
+static void on_handshake_answer(struct master *master, unsigned command, const redisReply *reply)
 {
 	assert(master->link.state == LINK_HANDSHAKE && command <= MASTER_COMMAND_COUNT);
 	bool numbered = reply->type == REDIS_REPLY_INTEGER && reply->integer >= 0;
 	bool worded = reply->type == REDIS_REPLY_STATUS || reply->type == REDIS_REPLY_STRING;
 	if (reply->type == REDIS_REPLY_ERROR && !may_refuse(command, reply))
-		master_check_note(master, command, reply);
+		master_check_record_refusal(master, command, reply);
 	else if (reply->type == REDIS_REPLY_ERROR)
 		return;
 	else if (command == MASTER_COMMAND_INFO)
@@ -197,7 +197,7 @@ static void on_step(struct master *master, unsigned command, const redisReply *r
 	else if (command == MASTER_COMMAND_CLIENT_ID && numbered)
 		master->client_id = (uint64_t)reply->integer;
 	else if (command == MASTER_COMMAND_CLIENT_ID || !worded)
-		fail_protocol(master, "protocol: an answer that is not Redis's");
+		fail_handshake(master, "protocol: an answer that is not Redis's");
 }
 
 /* Until the next heartbeat, which comes earlier where a quarantine ends before it. */
@@ -212,10 +212,10 @@ static uint64_t heartbeat_ms(const struct master *master)
 /* The last answer of the handshake: from now on commands are sent to the master. */
 static void on_last_step(struct master *master, unsigned command, const redisReply *reply)
 {
-	on_step(master, command, reply);
+	on_handshake_answer(master, command, reply);
 	if (master->link.state != LINK_HANDSHAKE)
 		return;
-	if (master->check.words[0]) {
+	if (master->check.error_text[0]) {
 		end_refused(master);
 		return;
 	}
@@ -235,9 +235,9 @@ static void on_last_step(struct master *master, unsigned command, const redisRep
 	master_link_set_timer(&master->link, heartbeat_ms(master));
 }
 
-static void send(struct master *master, enum master_command_kind command, const char *const argv[])
+static void send_command(struct master *master, enum master_command_kind command, const char *const argv[])
 {
-	master_command_send(master, on_step, command, argv);
+	master_command_send(master, on_handshake_answer, command, argv);
 }
 
 void master_handshake_start(struct master *master)
@@ -248,16 +248,16 @@ void master_handshake_start(struct master *master)
 	char db[8];
 	assert(master->link.state == LINK_HANDSHAKE);
 	if (address->password[0])
-		send(master, MASTER_COMMAND_AUTH, address->user[0] ? with_user : without);
+		send_command(master, MASTER_COMMAND_AUTH, address->user[0] ? with_user : without);
 	snprintf(db, sizeof db, "%u", address->db);
 	if (address->db != 0)
-		send(master, MASTER_COMMAND_SELECT, (const char *[]){"SELECT", db, NULL});
-	send(master, MASTER_COMMAND_COUNT, (const char *[]){"CLIENT", "SETNAME", "redlockd", NULL});
+		send_command(master, MASTER_COMMAND_SELECT, (const char *[]){"SELECT", db, NULL});
+	send_command(master, MASTER_COMMAND_COUNT, (const char *[]){"CLIENT", "SETNAME", "redlockd", NULL});
 	master_durable_ask(master);
-	send(master, MASTER_COMMAND_INFO, (const char *[]){"INFO", NULL});
-	send(master, MASTER_COMMAND_CLIENT_ID, (const char *[]){"CLIENT", "ID", NULL});
+	send_command(master, MASTER_COMMAND_INFO, (const char *[]){"INFO", NULL});
+	send_command(master, MASTER_COMMAND_CLIENT_ID, (const char *[]){"CLIENT", "ID", NULL});
 	for (enum redlock_script script = REDLOCK_SCRIPT_ACQUIRE; script <= REDLOCK_SCRIPT_INSPECT; script++)
-		master_command_send(master, script == REDLOCK_SCRIPT_INSPECT ? on_last_step : on_step,
+		master_command_send(master, script == REDLOCK_SCRIPT_INSPECT ? on_last_step : on_handshake_answer,
 				    MASTER_COMMAND_SCRIPT_LOAD,
 				    (const char *[]){"SCRIPT", "LOAD", scripts[script].source, NULL});
 }
@@ -281,12 +281,12 @@ static void on_heartbeat(struct master *master, unsigned what, const redisReply 
 {
 	(void)what;
 	assert(master->link.state == LINK_UP);
-	master->heartbeat = HEARTBEAT_RESTING;
+	master->heartbeat = HEARTBEAT_IDLE;
 	struct master_info now;
 	if (reply->type == REDIS_REPLY_ERROR) {
-		master->check.words[0] = '\0'; /* from the last run of the trials */
-		master->check.found = 0;
-		master_check_note(master, MASTER_COMMAND_INFO, reply);
+		master->check.error_text[0] = '\0'; /* from the last run of the trials */
+		master->check.refused = 0;
+		master_check_record_refusal(master, MASTER_COMMAND_INFO, reply);
 		end_refused(master);
 	} else if (master_info_read(reply, &now)) {
 		evaluate_heartbeat(master, &now);
@@ -301,7 +301,7 @@ void master_handshake_tick(struct master *master)
 {
 	uint32_t timeout_ms = master->all->options->master_timeout_ms;
 	assert(master->link.state == LINK_UP);
-	if (master->heartbeat == HEARTBEAT_RESTING) {
+	if (master->heartbeat == HEARTBEAT_IDLE) {
 		master->heartbeat = HEARTBEAT_OUT;
 		master_durable_ask(master);
 		master_command_send(master, on_heartbeat, 0, (const char *[]){"INFO", NULL});
@@ -316,10 +316,10 @@ void master_handshake_tick(struct master *master)
 		return;
 	}
 	master->heartbeat = HEARTBEAT_OUT;
-	masters_note_silence(master->all, master->index);
+	masters_check_silence(master->all, master->index);
 	const struct master_command *oldest = STAILQ_FIRST(&master->under_way);
-	uint64_t behind_us = oldest ? clock_now_us() - oldest->sent_us : 0;
-	if (master->hung && behind_us > master->all->options->max_ttl_ms * UINT64_C(1000))
+	uint64_t oldest_age_us = oldest ? clock_now_us() - oldest->sent_us : 0;
+	if (master->hung && oldest_age_us > master->all->options->max_ttl_ms * UINT64_C(1000))
 		master_link_fail(&master->link, "timeout: hung for longer than the longest lease");
 	else
 		master_link_set_timer(&master->link, MASTER_HEARTBEAT_MS);

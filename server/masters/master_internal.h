@@ -9,7 +9,7 @@
  *   master_command.c                                  commands under way, hung masters
  *   master_state.c                                    may it vote, and why not; what is shown
  *   master_link.c                                     the connection: opened again whenever it ends
- *   master_script.c, master_reply.c                   words of commands; answers, INFO (pure)
+ *   master_script.c, master_reply.c                   arguments of commands; answers, INFO (pure)
  *
  * What happens below is reported upwards through callbacks. */
 #ifndef MASTER_INTERNAL_H
@@ -40,11 +40,11 @@ enum {
 	MASTER_BATCH_SPAN_US = 2000, /* between the deadlines of one batch */
 	MASTER_ARGUMENTS_MAX = 6,    /* of an operation: acquire.lua */
 	MASTER_ARGUMENTS_SHARED = 4, /* by all of a command: lib/master.lua */
-	MASTER_WORDS_SENT_MAX = 4 + MASTER_ARGUMENTS_SHARED + MASTER_BATCH_MAX * (1 + MASTER_ARGUMENTS_MAX),
+	MASTER_COMMAND_ARGUMENTS_MAX = 4 + MASTER_ARGUMENTS_SHARED + MASTER_BATCH_MAX * (1 + MASTER_ARGUMENTS_MAX),
 	MASTER_TEXT_MAX = sizeof((struct options *)0)->key_prefix + MASTERS_RESOURCE_MAX + 216, /* of one of a batch */
 	MASTER_BUCKETS_LEN_MAX = MASTERS_SET_MAX * 17,
-	MASTER_DIGITS = 16,    /* of epoch and deadline in a command */
-	MASTER_WORDS_MAX = 160 /* of the text of an error */
+	MASTER_DIGITS = 16,         /* of epoch and deadline in a command */
+	MASTER_ERROR_TEXT_MAX = 160 /* of the text of an error */
 };
 
 struct master;
@@ -143,9 +143,9 @@ struct master_batch {
 	uint64_t resources[MASTER_BATCH_BITS / 64];
 };
 
-struct master_words {
+struct master_arguments {
 	size_t count, text_len;
-	struct transport_word words[MASTER_WORDS_SENT_MAX];
+	struct transport_word arguments[MASTER_COMMAND_ARGUMENTS_MAX];
 	char text[MASTER_BATCH_MAX * MASTER_TEXT_MAX]; /* of those that were made for it */
 };
 
@@ -189,9 +189,9 @@ struct master {
 	/* master_handshake.c */
 	uint64_t ups;   /* how often the link came up */
 	uint64_t up_us; /* since when it is up */
-	/* resting ─► out ─► late: its time is up, but the loop may not have read its sockets yet.
-	 * The answer, or the end of the connection: resting */
-	enum { HEARTBEAT_RESTING, HEARTBEAT_OUT, HEARTBEAT_LATE } heartbeat;
+	/* idle ─► out ─► late: its time is up, but the loop may not have read its sockets yet.
+	 * The answer, or the end of the connection: idle */
+	enum { HEARTBEAT_IDLE, HEARTBEAT_OUT, HEARTBEAT_LATE } heartbeat;
 	struct master_info info;                   /* run_id "": there was no handshake yet */
 	uint64_t client_id;                        /* of this connection, as the server counts them */
 	uint64_t restarted_until_us;               /* until then it may have forgotten leases that are still valid */
@@ -216,10 +216,10 @@ struct master {
 	struct {
 		/* as CONFIG GET shows them; "": it did not */
 		char appendonly[8], appendfsync[16], on_rewrite[8];
-		char refused[MASTER_WORDS_MAX];    /* the error of CONFIG GET; "": none */
-		char fault[MASTER_WORDS_MAX + 40]; /* why it may not vote; "": it may */
-		bool weak, told;                   /* what it answers may be lost; the guard has been told */
-		bool written;                      /* all that it has in memory is in its append-only file */
+		char refused[MASTER_ERROR_TEXT_MAX];    /* the error of CONFIG GET; "": none */
+		char fault[MASTER_ERROR_TEXT_MAX + 40]; /* why it may not vote; "": it may */
+		bool weak, reported;                    /* what it answers may be lost; the guard has been told */
+		bool written;                           /* all that it has in memory is in its append-only file */
 	} durable;
 
 	/* master_check.c; of this connection */
@@ -230,9 +230,9 @@ struct master {
 		bool subscribing; /* this run waits for SUBSCRIBE */
 		unsigned left;    /* answers that this run waits for */
 		uint64_t began_us;
-		uint64_t found;               /* bits of enum master_command_kind: what was refused */
-		enum master_error error;      /* of the first that was refused … */
-		char words[MASTER_WORDS_MAX]; /* … and the text of its error; "": nothing was refused */
+		uint64_t refused;                       /* bits of enum master_command_kind: what was refused */
+		enum master_error error;                /* of the first that was refused … */
+		char error_text[MASTER_ERROR_TEXT_MAX]; /* … and the text of its error; "": nothing was refused */
 	} check;
 
 	/* master_notification.c */
@@ -262,7 +262,7 @@ struct master {
 struct masters {
 	struct uv_loop_s *loop;
 	uint64_t looked_us; /* all that had arrived by then has been read */
-	uint64_t round_us;  /* the last masters_note_round() */
+	uint64_t round_us;  /* the last masters_begin_round() */
 	const struct options *options;
 	struct guard guard;
 	size_t prefix_len, hash_key_len;
@@ -298,7 +298,7 @@ bool master_reply_map_guard(const redisReply *reply, struct guard_event *event, 
 uint64_t master_reply_number(const char *text, size_t len, int base);
 enum master_error master_error_classify(const char *text);
 /* The text of an error, for people: one line of printable ASCII, never empty, without what only repeats our command. */
-void master_error_words(const char *text, char ret_words[MASTER_WORDS_MAX]);
+void master_error_text(const char *text, char ret_text[MASTER_ERROR_TEXT_MAX]);
 
 /* The text of INFO. True if it names a run_id, a version and a role, as Redis and Valkey do. Always written. */
 bool master_info_parse(const char *text, size_t len, struct master_info *info);
@@ -308,12 +308,12 @@ bool master_info_read(const redisReply *reply, struct master_info *info);
 
 /* The epoch and the deadline that a script carries. */
 void master_script_stamp(const struct master *master, uint64_t until_us, struct master_command *command);
-/* The words of a script, or of the acquisitions that go with it (`also`). */
-void master_script_write(struct master *master, const struct master_command *first, struct master_words *ret_words);
+/* The arguments of a script, or of the acquisitions that go with it (`also`). */
+void master_script_write(struct master *master, const struct master_command *first, struct master_arguments *ret_text);
 void master_script_write_scan(const struct masters *masters, const struct master_scan_command *scan,
-			      struct master_words *ret_words);
+			      struct master_arguments *ret_text);
 void master_script_write_read(const struct masters *masters, const struct master_read_command *read,
-			      struct master_words *ret_words);
+			      struct master_arguments *ret_text);
 
 /* ---- master_state.c ---- */
 
@@ -337,7 +337,7 @@ void master_state_doubt(struct master *master, enum master_error error, const ch
 /* The same, which is counted, too. */
 void master_state_doubt_reply(struct master *master, const redisReply *reply);
 /* The same with a vote that is FAILED, unless that has nothing to do with what the master can do. */
-void master_state_note_failure(struct master *master, const struct master_reply *reply, const redisReply *raw);
+void master_state_handle_failure(struct master *master, const struct master_reply *reply, const redisReply *raw);
 /* --bootstrap, for a moment only: another worker or redlockd that begins too may write an epoch at any time. */
 bool master_state_is_beginning(const struct master *master);
 /* A few more round trips will change nothing. */
@@ -351,7 +351,7 @@ uint64_t master_state_guard_left_ms(const struct master *master);
  * round. `reply`: called by `settle`, or NULL. */
 void master_command_send_script(struct master *master, const struct master_script *script, uint64_t until_us,
 				master_settle_fn *settle, master_reply_fn *reply, void *arg);
-/* A command of this folder, its words up to a NULL; `answer` may be NULL. */
+/* A command of this folder, its arguments up to a NULL; `answer` may be NULL. */
 void master_command_send(struct master *master, master_answer_fn *answer, unsigned what, const char *const argv[]);
 void master_command_send_scan(struct master *master, const struct master_scan_command *command, master_scan_fn *scan,
 			      void *arg);
@@ -389,7 +389,7 @@ void master_guard_read(struct master *master, uint64_t kept_epoch);
 void master_guard_evaluate_reply(struct master *master, const struct master_command *done, uint64_t now_us,
 				 struct master_reply *reply);
 /* --bootstrap: it refused the handshake. */
-void master_guard_note_refusal(struct master *master, enum master_error error);
+void master_guard_handle_refusal(struct master *master, enum master_error error);
 /* --bootstrap: it cannot vote, or refuses the guard's script: does its hash show an epoch? */
 void master_guard_inspect_hash(struct master *master);
 
@@ -425,10 +425,10 @@ void master_notification_check(struct master *master);
 
 void master_check_tick(struct master *master);
 void master_check_end(struct master *master, bool in_handshake);
-void master_check_note_subscribed(struct master *master, enum master_error error, const char *refused);
+void master_check_settle_subscribe(struct master *master, enum master_error error, const char *refused);
 /* The master refused `command`; MASTER_COMMAND_COUNT: one that it need not carry out, but whose answer may explain the
  * end of the connection. */
-void master_check_note(struct master *master, enum master_command_kind command, const redisReply *reply);
+void master_check_record_refusal(struct master *master, enum master_command_kind command, const redisReply *reply);
 /* Writes the errors noted since the run or the handshake began. */
 void master_check_write(const struct master *master, char ret_reason[STATUS_REASON_MAX]);
 

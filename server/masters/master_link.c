@@ -46,12 +46,12 @@ void master_link_fail(struct master_link *link, const char *reason)
 
 /* ---- what the transport reports ---- */
 
-static void on_resolved(void *arg)
+static void on_link_resolved(void *arg)
 {
 	master_link_set_timer(arg, MASTER_HANDSHAKE_MS);
 }
 
-static void on_connected(void *arg)
+static void on_link_connected(void *arg)
 {
 	struct master_link *link = arg;
 	assert(link->state == LINK_CONNECTING && link->connection);
@@ -65,12 +65,12 @@ static void on_answered(void *arg, const redisReply *reply)
 	link->events->answered(link->owner, reply);
 }
 
-static void on_ended(void *arg, const char *reason, enum transport_end how)
+static void on_link_ended(void *arg, const char *reason, enum transport_end how)
 {
 	fail(arg, reason, how == TRANSPORT_PROTOCOL ? LINK_END_PROTOCOL : LINK_END_PEER);
 }
 
-static const struct transport_events events = {on_resolved, on_connected, on_answered, on_ended};
+static const struct transport_events events = {on_link_resolved, on_link_connected, on_answered, on_link_ended};
 
 /* ---- the timer ---- */
 
@@ -83,7 +83,7 @@ static void begin_connecting(struct master_link *link)
 		master_link_set_timer(link, MASTER_HANDSHAKE_MS);
 }
 
-static const char *late_words(const struct master_link *link)
+static const char *late_reason(const struct master_link *link)
 {
 	assert(link->state == LINK_CONNECTING || link->state == LINK_HANDSHAKE);
 	if (link->state == LINK_CONNECTING)
@@ -93,14 +93,14 @@ static const char *late_words(const struct master_link *link)
 		       : "timeout: no answer to the handshake; is it a Redis server, without TLS?";
 }
 
-static void on_timer(void *arg)
+static void on_link_timer(void *arg)
 {
 	struct master_link *link = arg;
 	assert(link->state != LINK_CLOSED);
 	switch (link->state) {
 	case LINK_DOWN: begin_connecting(link); break;
 	case LINK_CONNECTING:
-	case LINK_HANDSHAKE: master_link_fail(link, late_words(link)); break;
+	case LINK_HANDSHAKE: master_link_fail(link, late_reason(link)); break;
 	case LINK_UP: link->events->ticked(link->owner); break;
 	case LINK_CLOSED: break;
 	}
@@ -109,7 +109,7 @@ static void on_timer(void *arg)
 void master_link_start(struct master_link *link)
 {
 	assert(link->loop && link->address && link->events && link->owner);
-	link->timer = transport_timer_new(link->loop, on_timer, link);
+	link->timer = transport_timer_new(link->loop, on_link_timer, link);
 	link->state = LINK_DOWN;
 	master_link_set_timer(link, 0);
 }

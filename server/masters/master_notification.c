@@ -57,36 +57,37 @@ static bool parse_arrival(const char **at, const char *end, uint64_t *ret_arriva
 	return true;
 }
 
-/* ":most", of a shared set ";most", which ends at `end`. */
-static bool parse_most(const char *at, const char *end, struct masters_notification *ret)
+/* ":capacity", of a shared set ";capacity", which ends at `end`. */
+static bool parse_capacity(const char *at, const char *end, struct masters_notification *ret)
 {
-	uint64_t most = end - at > 1 ? master_reply_number(at + 1, (size_t)(end - at - 1), 10) : 0;
+	uint64_t capacity = end - at > 1 ? master_reply_number(at + 1, (size_t)(end - at - 1), 10) : 0;
 	ret->of_set = at < end && *at == ';';
-	ret->most = (uint32_t)most;
-	return at < end && (*at == ':' || (ret->of_set && ret->kind == MASTER_SHARED)) && most > 0 &&
-	       most <= UINT32_MAX;
+	ret->capacity = (uint32_t)capacity;
+	return at < end && (*at == ':' || (ret->of_set && ret->kind == MASTER_SHARED)) && capacity > 0 &&
+	       capacity <= UINT32_MAX;
 }
 
-/* The rest of an entry for a slot: ":most" or ":most@slot". */
+/* The rest of an entry for a slot: ":capacity" or ":capacity@slot". */
 static bool parse_slots(const char *at, const char *end, struct masters_notification *ret)
 {
 	const char *free = memchr(at, '@', (size_t)(end - at));
 	uint64_t slot = free ? master_reply_number(free + 1, (size_t)(end - free - 1), 10) : 0;
 	ret->has_free = free != NULL;
 	ret->free = (uint16_t)slot;
-	return parse_most(at, free ? free : end, ret) && (!free || free + 1 < end) && slot <= UINT16_MAX;
+	return parse_capacity(at, free ? free : end, ret) && (!free || free + 1 < end) && slot <= UINT16_MAX;
 }
 
-/* The rest of a shared entry: ":most" or ":most>last". */
+/* The rest of a shared entry: ":capacity" or ":capacity>last". */
 static bool parse_shared(const char *at, const char *end, struct masters_notification *ret)
 {
 	const char *last = memchr(at, '>', (size_t)(end - at));
-	if (!parse_most(at, last ? last : end, ret))
+	if (!parse_capacity(at, last ? last : end, ret))
 		return false;
 	return !last++ || (parse_arrival(&last, end, &ret->last) && last == end);
 }
 
-/* "replica:arrival", "replica+arrival:most" and perhaps ">last", or "replica#arrival:most" and perhaps "@slot". */
+/* "replica:arrival", "replica+arrival:capacity" with an optional ">last", or "replica#arrival:capacity" with an optional
+ * "@slot". */
 static bool parse_entry(const struct masters *masters, const char *at, const char *end,
 			struct masters_notification *ret)
 {
@@ -147,7 +148,7 @@ static void on_message(void *arg, const redisReply *reply)
 }
 
 /* If the channel may not be subscribed to, waiters depend on their timers alone. */
-static void on_ended(void *arg, const char *reason, enum transport_end how)
+static void on_second_ended(void *arg, const char *reason, enum transport_end how)
 {
 	struct master *master = arg;
 	master->notification.connection = NULL; /* the next tick opens another one */
@@ -161,7 +162,7 @@ static void on_ended(void *arg, const char *reason, enum transport_end how)
 	master->all->note_subscribed(master, error, reason);
 }
 
-static void on_connected(void *arg)
+static void on_second_connected(void *arg)
 {
 	struct master *master = arg;
 	struct transport_connection *connection = master->notification.connection;
@@ -175,7 +176,7 @@ static void on_connected(void *arg)
 	transport_subscribe(connection, master->all->wake_channel);
 }
 
-static const struct transport_events connection_events = {NULL, on_connected, on_message, on_ended};
+static const struct transport_events connection_events = {NULL, on_second_connected, on_message, on_second_ended};
 
 /* Opens the second connection, unless there is one that was opened beside this first connection. */
 static void open_second(struct master *master)
@@ -228,7 +229,7 @@ static bool is_reachable(const struct master *master)
 	return master->link.state == LINK_UP && !master->hung;
 }
 
-static void on_tick(void *arg)
+static void on_alive_tick(void *arg)
 {
 	struct masters *masters = arg;
 	transport_timer_start(masters->alive_timer, ALIVE_TICK_MS);
@@ -253,7 +254,7 @@ void master_notification_init(struct masters *masters, master_subscribed_fn *not
 	snprintf(masters->replica, sizeof masters->replica, "%016llx", (unsigned long long)random_number());
 	snprintf(masters->alive_key, sizeof masters->alive_key, "%sredlockd:alive:%s", prefix, masters->replica);
 	snprintf(masters->wake_channel, sizeof masters->wake_channel, "%sredlockd:wake", prefix);
-	masters->alive_timer = transport_timer_new(masters->loop, on_tick, masters);
+	masters->alive_timer = transport_timer_new(masters->loop, on_alive_tick, masters);
 }
 
 void master_notification_close(struct masters *masters)

@@ -31,19 +31,19 @@ static void pending_send(struct master *master, struct pending_release *pending)
 	master_command_send_script(master, &pending->script, REDLOCK_NEVER, on_settled, NULL, pending);
 }
 
-/* Sends at most `most` of the list; drops those whose lease is over. */
-static void send_some(struct master *master, size_t most)
+/* Sends at most `count_max` of the list; drops those whose lease is over. */
+static void send_some(struct master *master, size_t count_max)
 {
 	uint64_t now_us = clock_now_us();
 	struct pending_release *pending;
 	assert(master->link.state == LINK_UP);
-	while (most > 0 && (pending = STAILQ_FIRST(&master->pending))) {
+	while (count_max > 0 && (pending = STAILQ_FIRST(&master->pending))) {
 		STAILQ_REMOVE_HEAD(&master->pending, entry);
 		if (pending->until_us <= now_us) {
 			pending_free(master, pending);
 		} else {
 			pending_send(master, pending);
-			most--;
+			count_max--;
 		}
 	}
 }
@@ -58,7 +58,7 @@ static void start_timer(struct masters *masters)
 	masters->pending_timer_runs = true;
 }
 
-static void on_tick(void *arg)
+static void on_pending_tick(void *arg)
 {
 	struct masters *masters = arg;
 	masters->pending_timer_runs = false;
@@ -154,7 +154,7 @@ void master_pending_drop_all(struct master *master)
 
 void master_pending_init(struct masters *masters)
 {
-	masters->pending_timer = transport_timer_new(masters->loop, on_tick, masters);
+	masters->pending_timer = transport_timer_new(masters->loop, on_pending_tick, masters);
 }
 
 void master_pending_close(struct masters *masters)

@@ -48,21 +48,21 @@ enum master_error master_error_classify(const char *text)
 	return MASTER_ERROR_OTHER;
 }
 
-void master_error_words(const char *text, char ret_words[MASTER_WORDS_MAX])
+void master_error_text(const char *text, char ret_text[MASTER_ERROR_TEXT_MAX])
 {
 	static const char *const rests[] = {", with args beginning with", " script: ", ". "};
-	size_t len = strnlen(text, MASTER_WORDS_MAX - 1);
+	size_t len = strnlen(text, MASTER_ERROR_TEXT_MAX - 1);
 	for (size_t i = 0; i < sizeof rests / sizeof *rests; i++) {
 		const char *rest = strstr(text, rests[i]);
 		if (rest && (size_t)(rest - text) < len)
 			len = (size_t)(rest - text);
 	}
 	for (size_t i = 0; i < len; i++)
-		ret_words[i] = text[i] >= ' ' && text[i] <= '~' ? text[i] : '?';
-	assert(len < MASTER_WORDS_MAX);
-	ret_words[len] = '\0';
+		ret_text[i] = text[i] >= ' ' && text[i] <= '~' ? text[i] : '?';
+	assert(len < MASTER_ERROR_TEXT_MAX);
+	ret_text[len] = '\0';
 	if (len == 0)
-		snprintf(ret_words, MASTER_WORDS_MAX, "an error without words");
+		snprintf(ret_text, MASTER_ERROR_TEXT_MAX, "an error without words");
 }
 
 void master_reply_fail(struct master_reply *reply, enum master_error error)
@@ -88,7 +88,7 @@ static const struct {
 	{1, OF(RELEASE), REDLOCK_VOTE_GRANTED, 0, "v"},
 	{2, OF(ACQUIRE), REDLOCK_VOTE_QUEUED, 0, "rv"},
 	{2, OF(ACQUIRE), REDLOCK_VOTE_QUEUED, 0, "rvi"},
-	{2, OF(RAISE), REDLOCK_VOTE_BEHIND, 0, "f"},
+	{2, OF(RAISE), REDLOCK_VOTE_STALE, 0, "f"},
 	{2, OF(RELEASE), REDLOCK_VOTE_GRANTED, 0, "f"},
 	{0, OF(ACQUIRE) | OF(RAISE) | OF(EXTEND) | OF(RELEASE), REDLOCK_VOTE_HELD, 0, "rv"},
 	{0, OF(ACQUIRE) | OF(RELEASE), REDLOCK_VOTE_HELD, 0, "rvi"},
@@ -114,8 +114,8 @@ static bool map_field(char letter, const redisReply *field, struct master_reply 
 	case 'r': ret->remaining_us = is_time ? (uint64_t)number * 1000U : REDLOCK_NEVER; break;
 	case 'w': ret->waiters = number < 0 ? 0 : number > UINT32_MAX ? UINT32_MAX : (uint32_t)number; break;
 	case 'i': /* of a resource in its set */
-		ret->which = number >= 0 && number < MASTERS_SET_MAX ? (uint8_t)number : MASTERS_SET_MAX;
-		return ret->which < MASTERS_SET_MAX;
+		ret->blocking_index = number >= 0 && number < MASTERS_SET_MAX ? (uint8_t)number : MASTERS_SET_MAX;
+		return ret->blocking_index < MASTERS_SET_MAX;
 	case 'v': /* only copied; its reader makes an identity of it */
 		ret->value = field->type == REDIS_REPLY_STRING ? field->str : NULL;
 		ret->value_len = ret->value ? (size_t)field->len : 0;
@@ -278,8 +278,8 @@ bool master_reply_begins(const redisReply *reply, long long number)
 uint64_t master_reply_number(const char *text, size_t len, int base)
 {
 	char digits[TEXT_DECIMAL_MAX + 1] = "";
-	size_t most = base == 16 ? 16 : TEXT_DECIMAL_MAX;
-	memcpy(digits, text, len < most ? len : most);
+	size_t len_max = base == 16 ? 16 : TEXT_DECIMAL_MAX;
+	memcpy(digits, text, len < len_max ? len : len_max);
 	return strtoull(digits, NULL, base);
 }
 

@@ -93,7 +93,7 @@ static bool is_cluster_new(const struct guard *guard)
 	return true;
 }
 
-static const char *words_for(enum guard_reason reason)
+static const char *explanation_of(enum guard_reason reason)
 {
 	switch (reason) {
 	case GUARD_NO_EPOCH: return "it never had an epoch, or lost all it had; it votes again by itself";
@@ -136,7 +136,7 @@ static void describe_guard(const struct master *master, char ret_reason[STATUS_R
 			"s, when these have expired%s",
 			guard_reason_name(reason), (double)quarantine_left_ms(master) / 1000, bootstrap_hint(guard));
 	else
-		snprintf(ret_reason, STATUS_REASON_MAX, "%s: %s", guard_reason_name(reason), words_for(reason));
+		snprintf(ret_reason, STATUS_REASON_MAX, "%s: %s", guard_reason_name(reason), explanation_of(reason));
 }
 
 void master_state_write_reason(const struct master *master, char ret_reason[STATUS_REASON_MAX])
@@ -191,7 +191,7 @@ static enum quarantine_reason quarantine_of(const struct master *master)
 
 /* Counts and logs a quarantine when it begins, and again only for another hazard. Waiting for the fences of other
  * masters at its end is part of it. */
-static void note_quarantine(struct master *master)
+static void count_quarantine(struct master *master)
 {
 	enum quarantine_reason reason = quarantine_of(master);
 	uint64_t left_ms = quarantine_left_ms(master);
@@ -217,7 +217,7 @@ void master_state_report(struct master *master)
 	master->state = state;
 	if (master->link.state == LINK_CLOSED)
 		return;
-	note_quarantine(master);
+	count_quarantine(master);
 	bool asking = cause == MASTER_CAUSE_ASKING ||
 		      (cause == MASTER_CAUSE_CHECK && master->check.state == CHECK_UNTRIED);
 	bool connecting = !master->link.tried || (asking && !master->soft_reason[0]);
@@ -225,7 +225,7 @@ void master_state_report(struct master *master)
 	bool same = master->reported && state == master->reported_state && refused == master->reported_refused;
 	if (same || connecting)
 		return;
-	/* by note_quarantine(); else what it refuses is new */
+	/* by count_quarantine(); else what it refuses is new */
 	bool logged = state == MASTER_QUARANTINED && master->reported_state != MASTER_QUARANTINED;
 	master->reported_state = state;
 	master->reported_refused = refused;
@@ -245,13 +245,13 @@ void master_state_count_error(struct master *master, enum master_error error)
 /* The reason is kept where the trials have failed already: what they found says more than this one error. */
 void master_state_doubt(struct master *master, enum master_error error, const char *text)
 {
-	char words[MASTER_WORDS_MAX];
+	char shown[MASTER_ERROR_TEXT_MAX];
 	assert(error < MASTER_ERROR_COUNT);
 	if (master->check.state != CHECK_PASSED)
 		return;
-	master_error_words(text, words);
+	master_error_text(text, shown);
 	master->check.state = CHECK_DOUBTED;
-	snprintf(master->soft_reason, sizeof master->soft_reason, "%s: %s", master_error_name(error), words);
+	snprintf(master->soft_reason, sizeof master->soft_reason, "%s: %s", master_error_name(error), shown);
 	master_state_report(master);
 }
 
@@ -260,7 +260,7 @@ static const char *text_of(const redisReply *reply)
 	return reply && reply->type == REDIS_REPLY_ERROR ? reply->str : "an answer that is not Redis's";
 }
 
-void master_state_note_failure(struct master *master, const struct master_reply *reply, const redisReply *raw)
+void master_state_handle_failure(struct master *master, const struct master_reply *reply, const redisReply *raw)
 {
 	assert(reply->vote == REDLOCK_VOTE_FAILED);
 	bool one_off = reply->no_script || reply->lost || reply->error == MASTER_ERROR_LATE ||

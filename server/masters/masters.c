@@ -20,7 +20,7 @@ static void on_failed(struct master *master, enum link_state was, const char *re
 	if (how == LINK_END_PROTOCOL)
 		master_state_count_error(master, MASTER_ERROR_PROTOCOL);
 	/* the server answered why before it closed, as Redis does without a login: it takes no script of over 16 KiB */
-	bool is_refused = how == LINK_END_PEER && was == LINK_HANDSHAKE && master->check.words[0];
+	bool is_refused = how == LINK_END_PEER && was == LINK_HANDSHAKE && master->check.error_text[0];
 	if (is_refused) {
 		master_check_write(master, refused);
 		master_state_count_error(master, error);
@@ -28,12 +28,12 @@ static void on_failed(struct master *master, enum link_state was, const char *re
 	}
 	master_check_end(master, was == LINK_HANDSHAKE);
 	master->hung = false;
-	master->heartbeat = HEARTBEAT_RESTING;
+	master->heartbeat = HEARTBEAT_IDLE;
 	master->rtt_us = 0;
 	master->soft_reason[0] = '\0';
 	master_guard_notify(master, GUARD_LOST);
 	if (is_refused)
-		master_guard_note_refusal(master, error);
+		master_guard_handle_refusal(master, error);
 	snprintf(master->reason, sizeof master->reason, "%s", reason);
 	master_state_report(master);
 	master_command_fail_batches(master);
@@ -55,7 +55,7 @@ struct masters *masters_new(struct uv_loop_s *loop, const struct options *option
 	masters->hash_key_len = (size_t)snprintf(masters->hash_key, sizeof masters->hash_key, "%sredlockd:master",
 						 options->key_prefix);
 	master_guard_init(masters);
-	master_notification_init(masters, master_check_note_subscribed);
+	master_notification_init(masters, master_check_settle_subscribe);
 	master_pending_init(masters);
 	for (size_t i = 0; i < masters->count; i++) {
 		struct master *master = &masters->list[i];
@@ -166,13 +166,13 @@ bool masters_find_duplicate(const struct masters *masters, size_t *ret_first, si
 	return false;
 }
 
-bool masters_find_other_digest(const struct masters *masters, size_t *ret_which)
+bool masters_find_other_digest(const struct masters *masters, size_t *ret_indexes)
 {
 	for (size_t i = 0; i < masters->count; i++) {
 		const struct guard_master *guarded = &masters->guard.masters[i];
 		if (guarded->state != GUARD_REJECTED || guarded->reason != GUARD_OTHER_DIGEST)
 			continue;
-		*ret_which = i;
+		*ret_indexes = i;
 		return true;
 	}
 	return false;
@@ -211,7 +211,7 @@ static void settle(struct master *master, const struct master_command *done, uin
 	if (reply->vote == REDLOCK_VOTE_FAILED && !reply->no_script)
 		master_state_count_error(master, reply->error);
 	if (reply->vote == REDLOCK_VOTE_FAILED)
-		master_state_note_failure(master, reply, raw);
+		master_state_handle_failure(master, reply, raw);
 	done->reply(done->arg, reply);
 }
 
@@ -261,7 +261,7 @@ bool masters_have_unread(const struct masters *masters, size_t i)
 	return connection && transport_has_unread(connection);
 }
 
-void masters_note_round(struct masters *masters)
+void masters_begin_round(struct masters *masters)
 {
 	masters->looked_us = masters->round_us; /* between two rounds the loop has read what had arrived by the first */
 	masters->round_us = clock_now_us();

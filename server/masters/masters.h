@@ -18,7 +18,7 @@ struct uv_loop_s;
 
 /* The answer of a master to a script, as the core uses it. */
 struct master_reply {
-	/* GRANTED, BEHIND, HELD, QUEUED, GONE, FAILED, or QUARANTINED: the master has another epoch; nothing but a
+	/* GRANTED, STALE, HELD, QUEUED, GONE, FAILED, or QUARANTINED: the master has another epoch; nothing but a
 	 * release was carried out */
 	enum redlock_vote vote;
 	enum master_error error; /* FAILED: why; LATE: nothing was carried out */
@@ -26,13 +26,13 @@ struct master_reply {
 	bool no_script;          /* FAILED: the master no longer has the script; nothing was carried out */
 	uint64_t time_us;        /* the master's own time; 0: unknown */
 	uint64_t ttl_us;         /* GRANTED, extend */
-	/* GRANTED, acquire: the bucket's number before; BEHIND: the bucket's number. GRANTED, release: the arrival of
+	/* GRANTED, acquire: the bucket's number before; STALE: the bucket's number. GRANTED, release: the arrival of
 	 * the place that was taken */
 	uint64_t fence;
 	/* HELD; REDLOCK_NEVER: no expiry. QUEUED: how long the first waiter still counts as alive. */
 	uint64_t remaining_us;
-	uint32_t waiters; /* inspect: HELD, GONE */
-	uint8_t which;    /* of a set, HELD or QUEUED: the resource that is held, or has another waiter */
+	uint32_t waiters;       /* inspect: HELD, GONE */
+	uint8_t blocking_index; /* of a set, HELD or QUEUED: the resource that is held, or has another waiter */
 	/* HELD; GRANTED, extend and release: the key's value; QUEUED: the entry of the first waiter; NULL for a key of
 	 * another type. Valid during the callback. */
 	const char *value;
@@ -84,7 +84,7 @@ struct master_entry {
 /* How many leases there may be at once, as in acquire.lua: exclusive, shared or on slots. */
 enum master_kind { MASTER_EXCLUSIVE = 0, MASTER_SHARED = '+', MASTER_SLOT = '#' };
 
-/* A script of the core for one resource, or for a set of several. It becomes words when it leaves, with the epoch and
+/* A script of the core for one resource, or for a set of several. It is encoded when it leaves, with the epoch and
  * the deadline for its master (master_script.c). */
 struct master_script {
 	enum redlock_script script;
@@ -100,7 +100,8 @@ struct master_script {
 	uint32_t ttl_ms;           /* acquire, extend; inspect: for how long to watch; 0: not at all */
 	enum master_kind kind;     /* acquire; release of an entry */
 	uint16_t slot;             /* MASTER_SLOT */
-	uint32_t most;             /* leases at once, if not exclusive; inspect: how many are listed at most */
+	uint32_t capacity;         /* acquire, release of an entry: leases at once, if not exclusive */
+	uint32_t list_max;         /* inspect: how many leases are listed at most */
 	unsigned bucket;           /* of one resource: masters_bucket() */
 	uint64_t fence;            /* acquire, raise; extend with a key: of the lease */
 	uint64_t key;              /* acquire, extend: see struct lease_request; 0: none */
@@ -139,7 +140,7 @@ bool masters_are_watched(const struct masters *masters);
 bool masters_find_duplicate(const struct masters *masters, size_t *ret_first, size_t *ret_second);
 /* True if redlockd of another layout, or with another number of masters, wrote the hash of a master, and it was not
  * taken over; which one. */
-bool masters_find_other_digest(const struct masters *masters, size_t *ret_which);
+bool masters_find_other_digest(const struct masters *masters, size_t *ret_indexes);
 
 /* Sends a script to master i: not carried out after `until_us` of our time, nor later than --master-timeout-ms from
  * now. An acquisition, and what it points to, must stay until the answer is here. */
@@ -153,14 +154,14 @@ void masters_keep_release(struct masters *masters, size_t i, const struct master
 
 /* Call it when an attempt ran out without an answer of master i: if the master is behind with its answers it counts as
  * hung from now on. */
-void masters_note_silence(struct masters *masters, size_t i);
+void masters_check_silence(struct masters *masters, size_t i);
 
 /* Bytes of master i have arrived that were not read yet: a missing answer may be among them. */
 bool masters_have_unread(const struct masters *masters, size_t i);
 
 /* Once per round of the loop, before it waits for descriptors: a master only counts as hung if its answers were
  * read. */
-void masters_note_round(struct masters *masters);
+void masters_begin_round(struct masters *masters);
 
 /* Writes everything that was sent since the last call: at the end of each round of the loop, so that commands of
  * concurrent operations leave in one write. */
@@ -218,9 +219,9 @@ struct masters_notification {
 	uint8_t master;
 	bool ours; /* it waits at this worker; else at another one or another redlockd */
 	enum master_kind kind;
-	uint32_t most; /* of the entry, if it is not exclusive */
-	bool of_set;   /* of the entry, if it is shared */
-	bool has_free; /* MASTER_SLOT: `free` has just become free */
+	uint32_t capacity; /* of the entry, if it is not exclusive */
+	bool of_set;       /* of the entry, if it is shared */
+	bool has_free;     /* MASTER_SLOT: `free` has just become free */
 	uint16_t free;
 	uint64_t arrival;     /* of the entry */
 	uint64_t last;        /* MASTER_SHARED: all shared waiters up to this arrival are notified, too; 0: none */
@@ -258,7 +259,7 @@ struct master_status {
 	enum master_state state;
 	uint64_t state_ms;                /* how long it has been in this state */
 	uint64_t quarantine_remaining_ms; /* 0: not quarantined, or time alone does not end it */
-	char reason[STATUS_REASON_MAX];   /* "" while voting; else a code, then ": " and words where there are any */
+	char reason[STATUS_REASON_MAX];   /* "" while voting; else a code, then ": " and a text if there is one */
 	uint64_t rtt_us;                  /* smoothed; 0: not known */
 	char version[40];                 /* "7.0.15", "valkey 8.1.1"; "": not known yet */
 	char run_id[48];

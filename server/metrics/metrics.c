@@ -126,13 +126,13 @@ size_t metrics_workers(void)
 
 uint64_t metrics_figure(size_t offset, enum metrics_fold fold)
 {
-	uint64_t figure = fold == METRICS_LEAST ? UINT64_MAX : 0;
+	uint64_t figure = fold == METRICS_MIN ? UINT64_MAX : 0;
 	assert(offset % sizeof(uint64_t) == 0 && offset < sizeof(struct metrics));
 	for (size_t w = 0; w < metrics_all.workers; w++) {
 		uint64_t value = metrics_load((const void *)((const char *)metrics_all.of[w] + offset));
 		if (fold == METRICS_SUM)
 			figure += value;
-		else if ((value > figure) == (fold == METRICS_MOST))
+		else if ((value > figure) == (fold == METRICS_MAX))
 			figure = value;
 	}
 	return figure;
@@ -169,7 +169,7 @@ size_t metrics_voting(void)
 
 /* ---- certificates and keys ---- */
 
-void metrics_note_reload(bool successful)
+void metrics_count_reload(bool successful)
 {
 	metrics_set(&metrics_reloads.successful, successful);
 	if (successful)
@@ -178,7 +178,7 @@ void metrics_note_reload(bool successful)
 		metrics_add(&metrics_reloads.failures, 1);
 }
 
-void metrics_note_masters_expiry(uint64_t authority_s, uint64_t own_s)
+void metrics_set_masters_expiry(uint64_t authority_s, uint64_t own_s)
 {
 	metrics_set(&metrics_reloads.masters_ca_s, authority_s);
 	metrics_set(&metrics_reloads.masters_cert_s, own_s);
@@ -251,7 +251,7 @@ static void metrics_render_quarantined(struct text *page)
 			"1 while the master may not vote though it answers, by reason.");
 	for (size_t m = 0; m < metrics_all.masters; m++) {
 		size_t at = metrics_of_master(offsetof(struct metrics, masters[0].quarantined), m);
-		uint64_t why = metrics_figure(at, METRICS_MOST);
+		uint64_t why = metrics_figure(at, METRICS_MAX);
 		for (enum quarantine_reason reason = QUARANTINE_NONE + 1; reason < QUARANTINE_REASON_COUNT; reason++)
 			text_printf(page, "redlockd_master_quarantined{%s,reason=\"%s\"} %d\n",
 				    metrics_all.labels[m].bytes, quarantine_reason_name(reason), why == reason);
@@ -266,7 +266,7 @@ static void metrics_render_quarantine_ends(struct text *page)
 			"where time alone does not end its quarantine.");
 	for (size_t m = 0; m < metrics_all.masters; m++) {
 		size_t at = metrics_of_master(offsetof(struct metrics, masters[0].quarantine_until_us), m);
-		uint64_t until_us = metrics_figure(at, METRICS_MOST);
+		uint64_t until_us = metrics_figure(at, METRICS_MAX);
 		text_printf(page, "redlockd_master_quarantine_remaining_seconds{%s} ", metrics_all.labels[m].bytes);
 		exposition_seconds(page, until_us > now_us ? until_us - now_us : 0);
 		text_append(page, "\n", 1);
@@ -338,7 +338,7 @@ static const struct family {
 	{"redlockd_watchers", "gauge", "Requests that watch a lock (GET with wait_ms, or as a stream).",
 	 .at = AT(watchers)},
 	{"redlockd_waiters_limit", "gauge", "How many requests may wait for locks at a time (--max-waiters).",
-	 .at = AT(waiters_limit), .fold = METRICS_MOST},
+	 .at = AT(waiters_limit), .fold = METRICS_MAX},
 	{.render = metrics_render_oldest},
 	{"redlockd_wait_seconds", "histogram",
 	 "Time that requests waited which did not get the lock at once, by the end of the wait.", .at = AT(wait),
@@ -353,7 +353,7 @@ static const struct family {
 	 .at = AT(holds_lost), .label = "code", .values = metrics_outcome_names, .first = REDLOCK_NOT_OWNER,
 	 .end = REDLOCK_NO_QUORUM + 1},
 	{"redlockd_master_up", "gauge", "1 while every worker has the master's vote, else 0.", .at = AT(masters[0].up),
-	 .fold = METRICS_LEAST},
+	 .fold = METRICS_MIN},
 	{"redlockd_master_rtt_seconds", "histogram", "Time from a command to the master until its reply.",
 	 .at = AT(masters[0].rtt)},
 	{"redlockd_master_errors_total", "counter", "Commands to the master that failed, by reason.",
@@ -363,7 +363,7 @@ static const struct family {
 	{"redlockd_master_reconnects_total", "counter", "Connections to the master that had to be made again.",
 	 .at = AT(masters[0].reconnects)},
 	{"redlockd_master_warnings", "gauge", "Settings of the master that endanger locks, as listed under /masters.",
-	 .at = AT(masters[0].warnings), .fold = METRICS_MOST},
+	 .at = AT(masters[0].warnings), .fold = METRICS_MAX},
 	{.render = metrics_render_refused},
 	{.render = metrics_render_quarantined},
 	{"redlockd_master_quarantines_total", "counter", "How often the master was quarantined, by reason.",
@@ -376,9 +376,9 @@ static const struct family {
 	 .at = AT(masters[0].late)},
 	{"redlockd_fence_floor_clocked", "gauge",
 	 "1 for a day after the order of the master's fences had to rest on clocks.", .at = AT(masters[0].clocked),
-	 .fold = METRICS_MOST},
+	 .fold = METRICS_MAX},
 	{"redlockd_draining", "gauge", "1 while the service shuts down: it gives no new leases.", .at = AT(draining),
-	 .fold = METRICS_MOST},
+	 .fold = METRICS_MAX},
 	{.render = metrics_render_reloads},
 	{.render = metrics_render_masters_expiry},
 	{"redlockd_http_connections", "gauge", "Open HTTP connections.", .at = AT(http_connections)},

@@ -247,7 +247,7 @@ static inline void metrics_set(_Atomic uint64_t *gauge, uint64_t value)
 void metrics_init(size_t workers, size_t masters, const char *const addresses[]);
 /* When the authorities of --masters-ca and the certificate of --masters-cert expire, in seconds since 1970; 0: there
  * are none. */
-void metrics_note_masters_expiry(uint64_t authority_s, uint64_t own_s);
+void metrics_set_masters_expiry(uint64_t authority_s, uint64_t own_s);
 /* The figures of master i have this address from now on. Main thread. */
 void metrics_set_address(size_t i, const char *address);
 struct metrics *metrics_worker(size_t i);
@@ -258,7 +258,7 @@ struct metrics *metrics_worker(size_t i);
 size_t metrics_workers(void);
 /* One figure of all workers: their sum, or the largest or smallest that any of them has. `offset` is that of a counter
  * or gauge (a uint64_t) in `struct metrics`. */
-enum metrics_fold { METRICS_SUM, METRICS_MOST, METRICS_LEAST };
+enum metrics_fold { METRICS_SUM, METRICS_MAX, METRICS_MIN };
 uint64_t metrics_figure(size_t offset, enum metrics_fold fold);
 /* Over all workers. */
 uint64_t metrics_outcomes(size_t operation, size_t outcome);
@@ -268,7 +268,7 @@ uint64_t metrics_watchers(void);
 size_t metrics_voting(void);
 /* Certificates and keys were read: all well, or those read before stay in use. The main thread alone; may come before
  * metrics_init(). */
-void metrics_note_reload(bool successful);
+void metrics_count_reload(bool successful);
 /* Appends all but requests: leases, masters, connections, build and process, which began at `began_us` (since 1970). */
 void metrics_render(struct text *page);
 void metrics_render_process(struct text *page, uint64_t began_us);
@@ -307,10 +307,11 @@ void stats_init(uint64_t now_us);
 
 /* A client's request for a lease is answered: the operation and outcome as in `struct metrics`. That worker's
  * thread. */
-void stats_note_answer(struct metrics *metrics, unsigned operation, unsigned outcome, const char *resource, size_t len);
+void stats_count_answer(struct metrics *metrics, unsigned operation, unsigned outcome, const char *resource,
+			size_t len);
 
 /* The queues of the worker are these now (at most STATS_TOP, those with most waiters). That worker's thread. */
-void stats_note_queues(struct metrics *metrics, const struct stats_resource queues[], size_t count);
+void stats_set_queues(struct metrics *metrics, const struct stats_resource queues[], size_t count);
 
 /* stats_tick() adds a point if it is time for one; stats_pause_us(): until then. The main thread alone. */
 uint64_t stats_pause_us(uint64_t now_us);

@@ -1,8 +1,8 @@
 /* The figures of GET /stats.
  *
  *   metrics of all workers ──► stats_tick(), each 2 s ──► series (its lock) ──┐
- *   answers of a worker ──► stats_note_answer() ──► its table (its lock) ─────┼──► any worker that is asked
- *   queues of a worker ──► stats_note_queues() ──► its table (its lock) ──────┘
+ *   answers of a worker ──► stats_count_answer() ──► its table (its lock) ─────┼──► any worker that is asked
+ *   queues of a worker ──► stats_set_queues() ──► its table (its lock) ──────┘
  *
  * Counters only grow, so a point is the difference of two readings; the first one counts from the start. A percentile
  * comes from the differences of the buckets of a histogram: no value of a single request is kept.
@@ -51,7 +51,7 @@ uint64_t stats_uptime_ms(uint64_t now_us)
 
 /* ---- counting ---- */
 
-void stats_note_answer(struct metrics *metrics, unsigned operation, unsigned outcome, const char *resource, size_t len)
+void stats_count_answer(struct metrics *metrics, unsigned operation, unsigned outcome, const char *resource, size_t len)
 {
 	bool by_token = operation == REDLOCK_EXTEND || operation == REDLOCK_RELEASE;
 	assert(operation < METRICS_OPERATIONS && outcome < METRICS_OUTCOMES);
@@ -65,7 +65,7 @@ void stats_note_answer(struct metrics *metrics, unsigned operation, unsigned out
 	}
 }
 
-void stats_note_queues(struct metrics *metrics, const struct stats_resource queues[], size_t count)
+void stats_set_queues(struct metrics *metrics, const struct stats_resource queues[], size_t count)
 {
 	assert(count <= STATS_TOP);
 	pthread_mutex_lock(&metrics->stats.lock);
@@ -154,7 +154,7 @@ static void add_point(const struct stats_sums *sums)
 	for (size_t m = 0; m < REDLOCK_MASTERS_MAX; m++) {
 		point->rtt_us[m] = stats_percentile_us(last->rtt[m], sums->rtt[m], 0.5);
 		/* a master votes if every worker may use it */
-		point->voting[m] = metrics_figure(offsetof(struct metrics, masters[m].up), METRICS_LEAST) != 0;
+		point->voting[m] = metrics_figure(offsetof(struct metrics, masters[m].up), METRICS_MIN) != 0;
 	}
 	all.last = *sums;
 	all.next = (all.next + 1) % STATS_POINTS;
@@ -210,7 +210,7 @@ size_t stats_read_series(struct stats_point ret_points[STATS_POINTS])
 	return count;
 }
 
-static int compare_names(const void *a, const void *b)
+static int compare_resource_names(const void *a, const void *b)
 {
 	const struct stats_resource *one = a, *other = b;
 	size_t shorter = one->len < other->len ? one->len : other->len;
@@ -222,7 +222,7 @@ static int compare_names(const void *a, const void *b)
 static int compare_counts(const void *a, const void *b)
 {
 	const struct stats_resource *one = a, *other = b;
-	return one->count != other->count ? (one->count < other->count ? 1 : -1) : compare_names(a, b);
+	return one->count != other->count ? (one->count < other->count ? 1 : -1) : compare_resource_names(a, b);
 }
 
 /* Puts the waiters of `other`, another worker's queue of the same resource, among those of `one`. */
@@ -243,10 +243,10 @@ static void merge_first(struct stats_resource *one, const struct stats_resource 
 static size_t merge(struct stats_resource list[], size_t count)
 {
 	size_t kept = 0;
-	qsort(list, count, sizeof *list, compare_names);
+	qsort(list, count, sizeof *list, compare_resource_names);
 	for (size_t i = 0; i < count; i++) {
 		struct stats_resource *last = kept > 0 ? &list[kept - 1] : NULL;
-		if (!last || compare_names(last, &list[i]) != 0) {
+		if (!last || compare_resource_names(last, &list[i]) != 0) {
 			list[kept++] = list[i];
 			continue;
 		}

@@ -11,7 +11,7 @@
 #include "metrics.h"
 
 /* The counter of a resource, or STATS_HOT_COUNTERS. */
-static size_t find(const struct stats_hot *hot, uint32_t hash, const char *resource, size_t len)
+static size_t find_counter(const struct stats_hot *hot, uint32_t hash, const char *resource, size_t len)
 {
 	for (size_t i = 0; i < STATS_HOT_COUNTERS; i++)
 		if (hot->hashes[i] == hash && hot->totals[i] > 0 && hot->counters[i].len == len &&
@@ -51,7 +51,7 @@ void stats_hot_count(struct stats_hot *hot, const char *resource, size_t len, bo
 {
 	assert(len >= 1 && len <= STATS_RESOURCE_MAX && hot->part < STATS_HOT_PARTS);
 	uint32_t hash = (uint32_t)hash_fnv1a(resource, len);
-	size_t i = find(hot, hash, resource, len);
+	size_t i = find_counter(hot, hash, resource, len);
 	if (i == STATS_HOT_COUNTERS)
 		i = take_over(hot, hash, resource, len);
 	hot->counters[i].acquires[hot->part]++;

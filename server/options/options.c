@@ -71,7 +71,7 @@ static const struct options_entry *options_find(const struct options_reader *rea
 }
 
 /* `position`: of a word. */
-static bool options_complain_unknown(struct options_reader *reader, const char *given, size_t position)
+static bool options_reject_unknown(struct options_reader *reader, const char *given, size_t position)
 {
 	bool flag = reader->source == OPTIONS_FROM_FLAG, is_word = flag && given[0] != '-';
 	char like[OPTIONS_NAME_MAX] = "", shown[OPTIONS_NAME_MAX] = "a name";
@@ -91,8 +91,8 @@ static bool options_complain_unknown(struct options_reader *reader, const char *
 		snprintf(shown, sizeof shown, "argument %zu ('%s')", position, given);
 	else if (flag)
 		snprintf(shown, sizeof shown, "argument %zu", position);
-	return options_complain_text(reader, "%s: %s%s%s%s; allowed are those that %s --help lists", shown, kind,
-				     entry ? "; did you mean " : "", like, entry ? "?" : "", reader->table->program);
+	return options_reject(reader, "%s: %s%s%s%s; allowed are those that %s --help lists", shown, kind,
+			      entry ? "; did you mean " : "", like, entry ? "?" : "", reader->table->program);
 }
 
 /* ---- one value from one source ---- */
@@ -111,7 +111,7 @@ static bool options_set_item(struct options_reader *reader, const struct options
 		count++;
 	}
 	const char *reason = count > entry->max ? "too many" : entry->parse(entry, text, values);
-	return !reason || options_complain(reader, entry, count, text, reason);
+	return !reason || options_reject_value(reader, entry, count, text, reason);
 }
 
 static bool options_set(struct options_reader *reader, const struct options_entry *entry, const char *value)
@@ -157,7 +157,7 @@ static void options_describe(const struct options_table *table, struct option lo
 static bool options_check_scope(struct options_reader *reader, const struct options_entry *entry)
 {
 	return options_is_in_scope(reader, entry) ||
-	       options_complain_text(reader, "%s has no option --%s", reader->command, entry->name);
+	       options_reject(reader, "%s has no option --%s", reader->command, entry->name);
 }
 
 /* One step of getopt_long(), at argv[at]. */
@@ -175,23 +175,23 @@ static bool options_read_word(struct options_reader *reader, int code, char **ar
 			if (letter && table->entries[i].letter == letter)
 				entry = &table->entries[i];
 	if (!entry)
-		return options_complain_unknown(reader, argv[at], (size_t)at);
+		return options_reject_unknown(reader, argv[at], (size_t)at);
 	if (code == '?')
-		return options_complain(reader, entry, 0, NULL, "takes no value");
+		return options_reject_value(reader, entry, 0, NULL, "takes no value");
 	/* A value that begins with two dashes must be given with =. */
 	if (code == ':' || (optarg && optarg == argv[at + 1] && strncmp(optarg, "--", 2) == 0))
-		return options_complain(reader, entry, 0, NULL, "the value is missing");
+		return options_reject_value(reader, entry, 0, NULL, "the value is missing");
 	if (entry->traits & OPTIONS_ENDS)
 		reader->end = entry;
 	if (options_origin(reader, entry->name) == OPTIONS_FROM_FLAG && entry->argument &&
 	    !(entry->traits & OPTIONS_REPEATED))
-		return options_complain(reader, entry, 0, NULL, "given twice");
+		return options_reject_value(reader, entry, 0, NULL, "given twice");
 	return reader->end ||
 	       (options_check_scope(reader, entry) && options_set(reader, entry, optarg ? optarg : "true"));
 }
 
 /* Reads the words up to the end, to --help and its like, or to those of another program. */
-static bool options_read_words(struct options_reader *reader, int argc, char **argv)
+static bool options_read_arguments(struct options_reader *reader, int argc, char **argv)
 {
 	struct option longs[OPTIONS_MAX + 1] = {0};
 	char letters[3 * OPTIONS_MAX + 3];
@@ -216,7 +216,7 @@ static bool options_read_words(struct options_reader *reader, int argc, char **a
 		if (reader->origins[i] == OPTIONS_FROM_FLAG && !options_check_scope(reader, &reader->table->entries[i]))
 			return false;
 	return reader->end || reader->table->operand || !*reader->rest ||
-	       options_complain_unknown(reader, *reader->rest, (size_t)optind);
+	       options_reject_unknown(reader, *reader->rest, (size_t)optind);
 }
 
 /* ---- the environment ---- */
@@ -236,7 +236,7 @@ static bool options_read_environment(struct options_reader *reader, char *const 
 			value ? options_find(reader, variable, (size_t)(value - variable), 1) : NULL;
 		if (!entry && value && prefix && strncmp(variable, prefix, strlen(prefix)) == 0 &&
 		    fnmatch(options_service_link, variable, FNM_EXTMATCH) != 0)
-			return options_complain_unknown(reader, variable, 0);
+			return options_reject_unknown(reader, variable, 0);
 		if (entry && (keeps_empty || value[1] != '\0') && options_is_in_scope(reader, entry) &&
 		    !options_set(reader, entry, value + 1))
 			return false;
@@ -266,11 +266,12 @@ static bool options_set_json(struct options_reader *reader, const struct options
 	size_t count = list ? json_array_size(value) : 1;
 	char buffer[32];
 	if (count == 0)
-		return options_complain(reader, entry, 0, NULL, "the list is empty");
+		return options_reject_value(reader, entry, 0, NULL, "the list is empty");
 	for (size_t i = 0; i < count; i++) {
 		const char *text = options_json_text(entry, list ? json_array_get(value, i) : value, buffer);
 		if (!text)
-			return options_complain(reader, entry, list ? i + 1 : 0, NULL, "the value has the wrong type");
+			return options_reject_value(reader, entry, list ? i + 1 : 0, NULL,
+						    "the value has the wrong type");
 		/* a comma within an item of an array separates nothing */
 		if (list ? !options_set_item(reader, entry, text) : !options_set(reader, entry, text))
 			return false;
@@ -303,7 +304,7 @@ static json_t *options_load_file(struct options_reader *reader)
 		fault = error.text;
 	}
 	json_decref(object);
-	options_blame(reader, "config", "%s: %s%s", reader->path, place, fault ? fault : "not a JSON object");
+	options_reject_option(reader, "config", "%s: %s%s", reader->path, place, fault ? fault : "not a JSON object");
 	return NULL;
 }
 
@@ -319,7 +320,7 @@ static bool options_read_file(struct options_reader *reader)
 	json_object_foreach(object, key, value)
 	{
 		const struct options_entry *entry = options_find(reader, key, strlen(key), 1);
-		ok = entry ? options_set_json(reader, entry, value) : options_complain_unknown(reader, key, 0);
+		ok = entry ? options_set_json(reader, entry, value) : options_reject_unknown(reader, key, 0);
 		if (!ok)
 			break;
 	}
@@ -332,7 +333,7 @@ bool options_read(struct options_reader *reader, int argc, char **argv, char *co
 	const struct options_table *table = reader->table;
 	assert(reader->message_size > 0 && table->size > 0);
 	reader->aside = memory_alloc(table->size);
-	bool ok = options_read_words(reader, argc, argv) &&
+	bool ok = options_read_arguments(reader, argc, argv) &&
 		  (reader->end || (options_read_environment(reader, environment) && options_read_file(reader)));
 	options_begin(reader, OPTIONS_FROM_DEFAULT);
 	for (size_t i = 0; i < table->count && ok && !reader->end; i++)

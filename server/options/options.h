@@ -90,10 +90,10 @@ struct options_entry {
 #define OPTIONS_TIME(least, most, function)                                                             \
 	.argument = "TIME", .traits = OPTIONS_SHOWN | OPTIONS_UNITS | OPTIONS_INTEGER | OPTIONS_STRING, \
 	.parse = function, .min = least, .max = most, .allowed = OPTIONS_RANGE " ms"
-#define OPTIONS_CHOICE(what, trait, words) \
-	.argument = what, .traits = OPTIONS_SHOWN | (trait), .parse = options_parse_choice, .choices = words
-#define OPTIONS_END(flag, initial, words) \
-	.name = flag, .letter = initial, .traits = OPTIONS_ENDS, .allowed = "no value", .help = words
+#define OPTIONS_CHOICE(what, trait, texts) \
+	.argument = what, .traits = OPTIONS_SHOWN | (trait), .parse = options_parse_choice, .choices = texts
+#define OPTIONS_END(flag, initial, texts) \
+	.name = flag, .letter = initial, .traits = OPTIONS_ENDS, .allowed = "no value", .help = texts
 
 struct options_reader;
 
@@ -142,14 +142,13 @@ enum options_source options_origin(const struct options_reader *reader, const ch
 
 /* Writes "<option as it was given>[, address N][=value]: <reason>; allowed are …". `item` 0, `value` NULL: without.
  * Always false. */
-bool options_complain(struct options_reader *reader, const struct options_entry *entry, size_t item, const char *value,
-		      const char *reason);
+bool options_reject_value(struct options_reader *reader, const struct options_entry *entry, size_t item,
+			  const char *value, const char *reason);
 /* The same without what is allowed, by the spelling of the source that set the option. */
-bool options_blame(struct options_reader *reader, const char *name, const char *format, ...)
+bool options_reject_option(struct options_reader *reader, const char *name, const char *format, ...)
 	__attribute__((format(printf, 3, 4)));
 /* A message of another shape, as one line. Always false. */
-bool options_complain_text(struct options_reader *reader, const char *format, ...)
-	__attribute__((format(printf, 2, 3)));
+bool options_reject(struct options_reader *reader, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
 /* True if this source may set this option. */
 bool options_is_in_source(const struct options_table *table, const struct options_entry *entry,

@@ -69,7 +69,7 @@ bool options_is_harmless(const char *word)
 
 /* ---- messages ---- */
 
-bool options_complain_text(struct options_reader *reader, const char *format, ...)
+bool options_reject(struct options_reader *reader, const char *format, ...)
 {
 	va_list args;
 	reader->message[0] = '\0';
@@ -85,8 +85,8 @@ bool options_complain_text(struct options_reader *reader, const char *format, ..
 	return false;
 }
 
-bool options_complain(struct options_reader *reader, const struct options_entry *entry, size_t item, const char *value,
-		      const char *reason)
+bool options_reject_value(struct options_reader *reader, const struct options_entry *entry, size_t item,
+			  const char *value, const char *reason)
 {
 	char name[OPTIONS_NAME_MAX], allowed[OPTIONS_ALLOWED_MAX], address[32] = "";
 	bool shown = value && entry->traits & OPTIONS_SHOWN && strlen(value) < OPTIONS_SHOWN_MAX &&
@@ -96,11 +96,11 @@ bool options_complain(struct options_reader *reader, const struct options_entry 
 	options_allowed(entry, allowed);
 	if (item > 0)
 		snprintf(address, sizeof address, ", address %zu", item);
-	return options_complain_text(reader, "%s%s%s%s: %s; allowed are %s", name, address, shown ? "=" : "",
-				     shown ? value : "", reason, allowed);
+	return options_reject(reader, "%s%s%s%s: %s; allowed are %s", name, address, shown ? "=" : "",
+			      shown ? value : "", reason, allowed);
 }
 
-bool options_blame(struct options_reader *reader, const char *name, const char *format, ...)
+bool options_reject_option(struct options_reader *reader, const char *name, const char *format, ...)
 {
 	char given[OPTIONS_NAME_MAX], reason[OPTIONS_PATH_MAX + 600];
 	va_list args;
@@ -109,7 +109,7 @@ bool options_blame(struct options_reader *reader, const char *name, const char *
 	va_end(args);
 	reader->source = options_origin(reader, name);
 	options_spell(reader->table, options_entry_of(reader->table, name), reader->source, given);
-	return options_complain_text(reader, "%s: %s", given, reason);
+	return options_reject(reader, "%s: %s", given, reason);
 }
 
 /* ---- help ---- */

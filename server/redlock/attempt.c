@@ -3,7 +3,7 @@
 
 #include "redlock_internal.h"
 
-enum { WHOLE_MS_US = 1000 }; /* masters round the remaining time of a key down to whole ms */
+enum { ROUNDING_US = 1000 }; /* masters round the remaining time of a key down to whole ms */
 
 uint64_t redlock_random(uint64_t *state)
 {
@@ -225,7 +225,7 @@ static uint64_t free_at_us(struct redlock *op, uint64_t now_us, const struct red
 		return redlock_after_us(now_us, random_pause_us(op));
 	if (!locked)
 		return REDLOCK_NEVER;
-	return redlock_after_us(now_us, redlock_after_us(locked->retry_after_us, WHOLE_MS_US));
+	return redlock_after_us(now_us, redlock_after_us(locked->retry_after_us, ROUNDING_US));
 }
 
 /* There is no pause if another library holds the lock: no waiter of redlockd needs the chance. */

@@ -25,30 +25,30 @@ bool redlock_fence_guess_holds(const struct redlock *op)
 	return redlock_tally_is_majority(op, increased);
 }
 
-static void note_number(struct redlock *op, const struct redlock_event *event)
+static void store_highest(struct redlock *op, const struct redlock_event *event)
 {
 	assert(event->kind == REDLOCK_REPLY);
 	bool acquired = event->script == REDLOCK_SCRIPT_ACQUIRE && event->vote == REDLOCK_VOTE_GRANTED;
-	bool tells = acquired || event->vote == REDLOCK_VOTE_BEHIND;
+	bool tells = acquired || event->vote == REDLOCK_VOTE_STALE;
 	if (tells && event->fence > op->highest)
 		op->highest = event->fence;
 }
 
-void redlock_fence_note(struct redlock *op, const struct redlock_event *event)
+void redlock_fence_record(struct redlock *op, const struct redlock_event *event)
 {
 	assert(event->master < op->params.masters);
 	assert(event->attempt == op->attempt);
 	uint16_t bit = (uint16_t)(1U << event->master);
-	note_number(op, event);
+	store_highest(op, event);
 	if (event->script != REDLOCK_SCRIPT_RAISE || event->round != op->round || !(op->asked & bit))
 		return;
 	assert(op->state == REDLOCK_RAISING);
 	assert(event->vote <= REDLOCK_VOTE_QUEUED);
-	if ((op->raised | op->behind | op->failed) & bit)
+	if ((op->raised | op->stale | op->failed) & bit)
 		return; /* it was silent for too long, and counts as failed */
 	switch (event->vote) {
 	case REDLOCK_VOTE_GRANTED: op->raised |= bit; break;
-	case REDLOCK_VOTE_BEHIND: op->behind |= bit; break;
+	case REDLOCK_VOTE_STALE: op->stale |= bit; break;
 	default: op->failed |= bit; break;
 	}
 }
@@ -57,13 +57,13 @@ enum redlock_round redlock_fence_count(const struct redlock *op)
 {
 	assert(op->state == REDLOCK_RAISING);
 	assert(op->round > 0);
-	uint16_t pending = op->asked & (uint16_t) ~(op->raised | op->behind | op->failed);
+	uint16_t pending = op->asked & (uint16_t) ~(op->raised | op->stale | op->failed);
 	if (redlock_tally_is_majority(op, op->raised))
 		return REDLOCK_ROUND_WON;
 	if (redlock_tally_is_majority(op, op->raised | pending))
 		return REDLOCK_ROUND_OPEN;
-	return redlock_tally_is_majority(op, op->raised | op->behind | pending) ? REDLOCK_ROUND_BEHIND
-										: REDLOCK_ROUND_LOST;
+	return redlock_tally_is_majority(op, op->raised | op->stale | pending) ? REDLOCK_ROUND_STALE
+									       : REDLOCK_ROUND_LOST;
 }
 
 /* The masters that hold this attempt's token or may hold it. */
@@ -91,7 +91,7 @@ uint16_t redlock_fence_next_round(struct redlock *op, uint64_t now_us)
 	op->round++;
 	op->fence = top + 1;
 	op->asked = to;
-	op->raised = op->behind = op->failed = 0;
+	op->raised = op->stale = op->failed = 0;
 	op->deadline_us = deadline_us < useful_until_us ? deadline_us : useful_until_us;
 	assert(op->fence > op->highest);
 	assert(op->fence < REDLOCK_FENCE_LIMIT);
@@ -102,6 +102,6 @@ uint16_t redlock_fence_next_round(struct redlock *op, uint64_t now_us)
 void redlock_fence_close_round(struct redlock *op)
 {
 	assert(op->state == REDLOCK_RAISING);
-	op->failed |= op->asked & (uint16_t) ~(op->raised | op->behind);
-	assert((op->raised | op->behind | op->failed) == op->asked);
+	op->failed |= op->asked & (uint16_t) ~(op->raised | op->stale);
+	assert((op->raised | op->stale | op->failed) == op->asked);
 }

@@ -119,7 +119,7 @@ static void evaluate_round(struct redlock *op, uint64_t now_us, struct redlock_o
 		redlock_decide_fence(op, true, now_us, &result);
 		conclude_attempt(op, now_us, &result, out);
 		break;
-	case REDLOCK_ROUND_BEHIND: begin_round(op, now_us, out); break;
+	case REDLOCK_ROUND_STALE: begin_round(op, now_us, out); break;
 	case REDLOCK_ROUND_LOST: lose_attempt(op, now_us, out); break;
 	}
 }
@@ -159,7 +159,7 @@ static void handle_vote(struct redlock *op, const struct redlock_event *event, s
 	op->ballots[event->master] = (struct redlock_ballot){event->vote,    event->other_library, event->elsewhere,
 							     event->waiters, event->ttl_us,        event->remaining_us,
 							     event->holder,  event->fence};
-	redlock_fence_note(op, event);
+	redlock_fence_record(op, event);
 	op->params.wait_for_all |= event->wait_for_all;
 	if (op->state != REDLOCK_RAISING)
 		evaluate_votes(op, event->now_us, out);
@@ -205,7 +205,7 @@ static void handle_reply(struct redlock *op, const struct redlock_event *event, 
 	if (event->script == awaited_script(op) && (op->state != REDLOCK_LEAVING || event->round == op->round)) {
 		handle_vote(op, event, out);
 	} else if (event->script == REDLOCK_SCRIPT_RAISE && op->state == REDLOCK_RAISING) {
-		redlock_fence_note(op, event);
+		redlock_fence_record(op, event);
 		if (event->round == op->round)
 			evaluate_round(op, event->now_us, out);
 	}
@@ -280,7 +280,7 @@ static void handle_start(struct redlock *op, const struct redlock_event *event, 
 	assert(op->state == REDLOCK_IDLE);
 	assert(op->outstanding == 0);
 	assert(op->attempt == 0);
-	op->follows = event->behind;
+	op->follows = event->has_earlier;
 	if (redlock_is_waiter(op)) {
 		op->arrival = op->params.arrival > 0 ? op->params.arrival : event->fence;
 		op->wait_end_us = redlock_after_us(event->now_us, op->params.wait_us);
@@ -306,7 +306,7 @@ static void handle_cancel(struct redlock *op, struct redlock_output *out)
 
 void redlock_step(struct redlock *op, const struct redlock_event *event, struct redlock_output *out)
 {
-	assert(event->kind <= REDLOCK_BEHIND);
+	assert(event->kind <= REDLOCK_EARLIER);
 	memset(out, 0, sizeof *out);
 	switch (event->kind) {
 	case REDLOCK_START: handle_start(op, event, out); break;
@@ -316,7 +316,7 @@ void redlock_step(struct redlock *op, const struct redlock_event *event, struct 
 	case REDLOCK_NOTIFIED: handle_notified(op, event, out); break;
 	case REDLOCK_PASSED: redlock_waiting_handle_passed(op, event); break;
 	case REDLOCK_FIRST: redlock_waiting_handle_first(op, event); break;
-	case REDLOCK_BEHIND: redlock_waiting_handle_behind(op, event); break;
+	case REDLOCK_EARLIER: redlock_waiting_handle_earlier(op, event); break;
 	}
 	assert((out->script == REDLOCK_SCRIPT_NONE) == (out->to == 0));
 	out->finished = op->state == REDLOCK_DECIDED && op->outstanding == 0;

@@ -56,7 +56,7 @@ enum redlock_vote {
 	REDLOCK_VOTE_FAILED,      /* error or lost connection: the command may have been carried out or not */
 	REDLOCK_VOTE_UNSENT,      /* the master is down: nothing was sent, so nothing can have happened there */
 	REDLOCK_VOTE_QUARANTINED, /* the master may not vote: nothing was sent */
-	REDLOCK_VOTE_BEHIND,      /* raise only: the token holds it here, but the bucket is not below the fence */
+	REDLOCK_VOTE_STALE,       /* raise only: the token holds it here, but the bucket is not below the fence */
 	REDLOCK_VOTE_QUEUED       /* acquire only: nobody holds it here, but it is the turn of another waiter */
 };
 
@@ -72,7 +72,7 @@ enum redlock_event_kind {
 	 * when a master may have lost this operation's queue entry, its notification may have been missed, or the
 	 * holder's release was just sent: the operation tries at once. */
 	REDLOCK_FIRST,
-	REDLOCK_BEHIND /* an operation of this process with an older arrival has come before this one */
+	REDLOCK_EARLIER /* an operation of this process with an older arrival has come before this one */
 };
 
 /* The effect of a script on the entry in the queue. */
@@ -90,7 +90,7 @@ enum redlock_entry {
  *   - TIMER when redlock_deadline_us() has passed, CANCEL when nobody needs the answer any more;
  *   - if the operation waits: NOTIFIED and PASSED as masters publish them (NOTIFIED to the operation whose arrival is
  *     named, PASSED to all others here that wait for the resource), FIRST when it becomes the first of this process for
- *     the resource, and BEHIND when it is that no longer.
+ *     the resource, and EARLIER when it is that no longer.
  * vote, ttl_us, remaining_us, waiters, holder and other_library are what a master answered: any value is allowed. */
 struct redlock_event {
 	enum redlock_event_kind kind;
@@ -98,12 +98,12 @@ struct redlock_event {
 	/* START, TIMER, NOTIFIED: a guess for the fence of an attempt that may begin, > 0, below
 	 * REDLOCK_FENCE_LIMIT. It should be larger than any fence so far; a bad guess costs a round trip, never
 	 * safety. START of a waiter: its arrival, too, unless the parameters have one. REPLY, acquire GRANTED: the
-	 * largest value that the bucket or the floor had before. BEHIND: the value of the bucket. Extend GRANTED:
+	 * largest value that the bucket or the floor had before. STALE: the value of the bucket. Extend GRANTED:
 	 * the fence of the lease, as this master knows it. HELD: the fence of the holder, as this master knows it;
 	 * 0: unknown. */
 	uint64_t fence;
-	bool behind;    /* START of a waiter: another operation of this process waits for the resource before it */
-	uint8_t master; /* REPLY, NOTIFIED, PASSED: 0 … masters−1 */
+	bool has_earlier; /* START of a waiter: another operation of this process waits for the resource before it */
+	uint8_t master;   /* REPLY, NOTIFIED, PASSED: 0 … masters−1 */
 	/* REPLY only: */
 	uint16_t attempt, round;    /* as in the output */
 	enum redlock_script script; /* as in the output */
@@ -217,7 +217,7 @@ struct redlock {
 	uint16_t round;       /* of RAISE, in this attempt */
 	uint16_t asked;       /* bit i: this round's RAISE went to master i */
 	uint16_t raised;      /* bit i: master i carried it out */
-	uint16_t behind;      /* bit i: master i's bucket was not below it */
+	uint16_t stale;       /* bit i: master i's bucket was not below it */
 	uint16_t failed;      /* bit i: master i lost the token, or its state is unknown */
 	bool granted;         /* DECIDED: OK */
 	/* Extend, OK: when validity ends; the masters that said GONE and are to get the key back, those that have

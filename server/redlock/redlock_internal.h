@@ -86,13 +86,13 @@ void redlock_decide_fence(const struct redlock *op, bool is_settled, uint64_t no
 
 /* ---- fence.c: the rounds that make a fence ---- */
 
-enum redlock_round { REDLOCK_ROUND_OPEN, REDLOCK_ROUND_WON, REDLOCK_ROUND_BEHIND, REDLOCK_ROUND_LOST };
+enum redlock_round { REDLOCK_ROUND_OPEN, REDLOCK_ROUND_WON, REDLOCK_ROUND_STALE, REDLOCK_ROUND_LOST };
 
 /* True if on a majority the acquire increased the bucket to the guess: then the guess is the fence, in one round. */
 bool redlock_fence_guess_holds(const struct redlock *op);
 /* Notes the number that a reply carries, and in RAISING its vote on the round. */
-void redlock_fence_note(struct redlock *op, const struct redlock_event *event);
-/* The state of the current round: WON by a majority; BEHIND: not won, but a higher number may win; LOST. */
+void redlock_fence_record(struct redlock *op, const struct redlock_event *event);
+/* The state of the current round: WON by a majority; STALE: not won, but a higher number may win; LOST. */
 enum redlock_round redlock_fence_count(const struct redlock *op);
 /* Begins the next round, with a number one above all that were seen and a deadline of its own. Returns the masters to
  * which RAISE goes: all that granted or may have. 0: no time or no numbers are left. */
@@ -115,8 +115,8 @@ void redlock_waiting_handle_passed(struct redlock *op, const struct redlock_even
 /* FIRST: no other waiter of this process is before it any more. */
 void redlock_waiting_handle_first(struct redlock *op, const struct redlock_event *event);
 
-/* BEHIND: it does not watch the holder's time any more. */
-void redlock_waiting_handle_behind(struct redlock *op, const struct redlock_event *event);
+/* EARLIER: it does not watch the holder's time any more. */
+void redlock_waiting_handle_earlier(struct redlock *op, const struct redlock_event *event);
 
 /* ---- attempt.c: what an attempt sends (into *out, which holds no command yet), and how it ends ---- */
 

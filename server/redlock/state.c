@@ -26,15 +26,15 @@ void redlock_state_set(struct redlock *op, enum redlock_state state)
 /* In a round of RAISE: each master that was asked is counted once at most. */
 static void check_round(const struct redlock *op)
 {
-	uint16_t counted = op->raised | op->behind | op->failed;
+	uint16_t counted = op->raised | op->stale | op->failed;
 	assert(op->params.kind == REDLOCK_ACQUIRE);
 	assert(op->round > 0);
 	assert(op->fence > 0);
 	assert(op->fence < REDLOCK_FENCE_LIMIT);
 	assert((op->asked & ~redlock_all_masters(op)) == 0);
 	assert((counted & ~op->asked) == 0);
-	assert((op->raised & op->behind) == 0);
-	assert(((op->raised | op->behind) & op->failed) == 0);
+	assert((op->raised & op->stale) == 0);
+	assert(((op->raised | op->stale) & op->failed) == 0);
 }
 
 void redlock_state_check(const struct redlock *op)

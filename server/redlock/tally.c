@@ -65,7 +65,7 @@ struct redlock_tally redlock_tally_count(const struct redlock *op)
 		}
 		switch (op->ballots[i].vote) {
 		case REDLOCK_VOTE_GRANTED: tally.granted++; break;
-		case REDLOCK_VOTE_BEHIND: break; /* never a ballot: the answer to a RAISE */
+		case REDLOCK_VOTE_STALE: break; /* never a ballot: the answer to a RAISE */
 		case REDLOCK_VOTE_QUEUED: tally.queued++; break;
 		case REDLOCK_VOTE_HELD:
 			tally.held++;
@@ -184,11 +184,11 @@ uint64_t redlock_tally_kept_for_us(const struct redlock *op, const struct redloc
 uint32_t redlock_tally_waiters(const struct redlock *op, const struct redlock_tally *tally)
 {
 	assert(op->params.kind == REDLOCK_INSPECT);
-	uint16_t told = redlock_tally_voted(op, REDLOCK_VOTE_HELD) | redlock_tally_voted(op, REDLOCK_VOTE_GONE);
+	uint16_t reported = redlock_tally_voted(op, REDLOCK_VOTE_HELD) | redlock_tally_voted(op, REDLOCK_VOTE_GONE);
 	uint64_t waiters[REDLOCK_MASTERS_MAX];
 	size_t count = 0;
 	for (unsigned i = 0; i < op->params.masters; i++)
-		if (redlock_has(told, i))
+		if (redlock_has(reported, i))
 			insert_sorted(waiters, count++, op->ballots[i].waiters);
 	assert(count == (size_t)tally->held + tally->gone);
 	if (count == 0)

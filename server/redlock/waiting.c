@@ -58,7 +58,7 @@ void redlock_waiting_handle_passed(struct redlock *op, const struct redlock_even
 	redlock_waiting_set_deadline(op, now_us);
 }
 
-void redlock_waiting_handle_behind(struct redlock *op, const struct redlock_event *event)
+void redlock_waiting_handle_earlier(struct redlock *op, const struct redlock_event *event)
 {
 	assert(redlock_is_waiter(op));
 	op->follows = true;

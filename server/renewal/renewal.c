@@ -1,6 +1,6 @@
 /* The state machine of the renewals: see renewal.h for the picture.
  *
- *   RESTING --next_us--> ASKING --extended--> RESTING
+ *   IDLE --next_us--> ASKING --extended--> IDLE
  *                          | failed: PAUSING --next_us--> ASKING
  *   any of these --lost, requested, drained, end_us--> ENDING --kill_us--> KILLING (for ever: KILL is repeated)
  *   any of these --kill time, e.g. after a sleep of the machine--> KILLING */
@@ -74,7 +74,7 @@ enum renewal_action renewal_finish(struct renewal *renewal, enum renewal_why why
 static enum renewal_why renewal_why_at_end(const struct renewal *renewal)
 {
 	assert(!renewal_is_over(renewal));
-	if (renewal->state != RENEWAL_RESTING)
+	if (renewal->state != RENEWAL_IDLE)
 		return renewal->bounded ? RENEWAL_WHY_BOUND : RENEWAL_WHY_UNREACHABLE;
 	return renewal->next_us < renewal_end_us(renewal) ? RENEWAL_WHY_LATE : RENEWAL_WHY_BOUND;
 }
@@ -106,8 +106,8 @@ enum renewal_action renewal_time(struct renewal *renewal, uint64_t now_us)
 }
 
 /* After a result a drain waits for nothing more. The next request is left to renewal_time(). */
-static enum renewal_action renewal_rest(struct renewal *renewal, enum renewal_state state, uint64_t next_us,
-					uint64_t now_us)
+static enum renewal_action renewal_schedule(struct renewal *renewal, enum renewal_state state, uint64_t next_us,
+					    uint64_t now_us)
 {
 	assert(renewal->state == RENEWAL_ASKING && state != RENEWAL_ASKING);
 	renewal->state = state;
@@ -127,13 +127,13 @@ enum renewal_action renewal_extended(struct renewal *renewal, uint64_t ttl_us, u
 	renewal->bounded = ttl_us < renewal->config.ttl_us;
 	/* near the bound the validity gets shorter and shorter: it is not to be asked for more and more often */
 	uint64_t interval_us = (renewal->bounded ? renewal->config.ttl_us : validity_us) / RENEWALS_PER_TTL;
-	return renewal_rest(renewal, RENEWAL_RESTING, renewal->sent_us + interval_us, now_us);
+	return renewal_schedule(renewal, RENEWAL_IDLE, renewal->sent_us + interval_us, now_us);
 }
 
 enum renewal_action renewal_failed(struct renewal *renewal, uint64_t pause_us, uint64_t now_us)
 {
 	return renewal_is_over(renewal) ? RENEWAL_NOTHING
-					: renewal_rest(renewal, RENEWAL_PAUSING, now_us + pause_us, now_us);
+					: renewal_schedule(renewal, RENEWAL_PAUSING, now_us + pause_us, now_us);
 }
 
 void renewal_drain(struct renewal *renewal, uint64_t now_us, bool fresh)

@@ -20,7 +20,7 @@ struct renewal_config {
 };
 
 enum renewal_state {
-	RENEWAL_RESTING, /* until next_us */
+	RENEWAL_IDLE,    /* until next_us */
 	RENEWAL_ASKING,  /* a request is under way */
 	RENEWAL_PAUSING, /* a request has failed; the next one is sent at next_us */
 	RENEWAL_ENDING,  /* the holder was told to end; it must have ended at kill_us */

@@ -68,8 +68,8 @@ bool transport_is_resolving(const struct transport_connection *connection);
  * connection, right after it. */
 void transport_close(struct transport_connection *connection);
 
-/* Appends a command, which leaves with transport_flush(). Copies the words. */
-void transport_send(struct transport_connection *connection, size_t count, const struct transport_word words[]);
+/* Appends a command, which leaves with transport_flush(). Copies the arguments. */
+void transport_send(struct transport_connection *connection, size_t count, const struct transport_word arguments[]);
 /* SUBSCRIBE. Nothing but AUTH may have been sent before. */
 void transport_subscribe(struct transport_connection *connection, const char *channel);
 /* Does nothing from within a callback of this very connection. */

@@ -75,7 +75,7 @@ static __attribute__((format(printf, 2, 3))) void fail(struct transport_connecti
 		*c = *c < ' ' || *c > '~' ? '?' : *c;
 }
 
-static void let_go(struct transport_connection *connection)
+static void unref_connection(struct transport_connection *connection)
 {
 	assert(connection->used > 0);
 	if (--connection->used > 0)
@@ -88,7 +88,7 @@ static void let_go(struct transport_connection *connection)
 
 static void on_handle_closed(uv_handle_t *handle)
 {
-	let_go(handle->data);
+	unref_connection(handle->data);
 }
 
 /* The oldest command has its answer; NULL: lost. */
@@ -117,11 +117,11 @@ static void end(struct transport_connection *connection)
 /* The connection is broken; `error` says how, unless it was TLS. */
 static void fail_broken(struct transport_connection *connection, const char *error)
 {
-	char words[TRANSPORT_REASON_MAX];
+	char explanation[TRANSPORT_REASON_MAX];
 	bool silent = connection->state == OPEN && !connection->address->is_unix;
 	if (connection->ssl) {
-		transport_tls_explain(connection->ssl, error, words, sizeof words);
-		fail(connection, "%s", words);
+		transport_tls_explain(connection->ssl, error, explanation, sizeof explanation);
+		fail(connection, "%s", explanation);
 		return;
 	}
 	fail(connection, "connection: %.120s%s", error,
@@ -131,7 +131,7 @@ static void fail_broken(struct transport_connection *connection, const char *err
 
 /* ---- answers ---- */
 
-static void fail_protocol(struct transport_connection *connection, const char *reason)
+static void fail_with_protocol(struct transport_connection *connection, const char *reason)
 {
 	assert(!connection->reason[0]);
 	connection->how = TRANSPORT_PROTOCOL;
@@ -157,7 +157,7 @@ static void hand_over(struct transport_connection *connection, const redisReply 
 	} else if (connection->subscribes && is_message(reply)) {
 		connection->events->answered(connection->arg, reply);
 	} else {
-		fail_protocol(connection, "protocol: an answer to no command");
+		fail_with_protocol(connection, "protocol: an answer to no command");
 	}
 }
 
@@ -170,7 +170,7 @@ static void read_replies(struct transport_connection *connection)
 		freeReplyObject(reply);
 	}
 	if (reader->error[0])
-		fail_protocol(connection, reader->error);
+		fail_with_protocol(connection, reader->error);
 }
 
 /* ---- reading and writing ---- */
@@ -313,31 +313,31 @@ static void connect_to(struct transport_connection *connection, const struct soc
 		close(fd);
 }
 
-static void choose_address(struct transport_connection *connection, const struct addrinfo *found)
+static void choose_address(struct transport_connection *connection, const struct addrinfo *addresses)
 {
-	for (const struct addrinfo *a = found; a; a = a->ai_next)
+	for (const struct addrinfo *a = addresses; a; a = a->ai_next)
 		connection->address_count++;
 	/* another one each time, so that one dead address of a name does not block it */
 	for (unsigned skip = connection->attempt % connection->address_count; skip > 0; skip--)
-		found = found->ai_next;
-	connect_to(connection, found->ai_addr, found->ai_addrlen);
+		addresses = addresses->ai_next;
+	connect_to(connection, addresses->ai_addr, addresses->ai_addrlen);
 	if (connection->events->resolved)
 		connection->events->resolved(connection->arg);
 }
 
-static void on_resolved(uv_getaddrinfo_t *request, int status, struct addrinfo *found)
+static void on_addresses(uv_getaddrinfo_t *request, int status, struct addrinfo *addresses)
 {
 	struct transport_connection *connection = request->data;
 	if (connection->state == CLOSED) {
-		let_go(connection);
+		unref_connection(connection);
 	} else {
 		connection->used--;
-		if (status == 0 && found)
-			choose_address(connection, found);
+		if (status == 0 && addresses)
+			choose_address(connection, addresses);
 		else
 			fail_later(connection, "resolve", status < 0 ? uv_strerror(status) : "no address");
 	}
-	uv_freeaddrinfo(found);
+	uv_freeaddrinfo(addresses);
 }
 
 static void resolve(struct transport_connection *connection)
@@ -347,7 +347,7 @@ static void resolve(struct transport_connection *connection)
 	snprintf(port, sizeof port, "%u", connection->address->port);
 	connection->resolve.data = connection;
 	connection->state = RESOLVING;
-	int failed = uv_getaddrinfo(connection->loop, &connection->resolve, on_resolved, connection->address->host,
+	int failed = uv_getaddrinfo(connection->loop, &connection->resolve, on_addresses, connection->address->host,
 				    port, &hints);
 	if (!failed) {
 		connection->used++;
@@ -427,20 +427,20 @@ void transport_close(struct transport_connection *connection)
 		end(connection);
 }
 
-void transport_send(struct transport_connection *connection, size_t count, const struct transport_word words[])
+void transport_send(struct transport_connection *connection, size_t count, const struct transport_word arguments[])
 {
 	assert(count > 0 && (connection->state == OPEN || connection->state == ANSWERED));
 	connection->waiting++;
-	transport_output_append(&connection->output, count, words);
+	transport_output_append(&connection->output, count, arguments);
 }
 
 void transport_subscribe(struct transport_connection *connection, const char *channel)
 {
-	const struct transport_word words[] = {{"SUBSCRIBE", 9}, {channel, strlen(channel)}};
+	const struct transport_word arguments[] = {{"SUBSCRIBE", 9}, {channel, strlen(channel)}};
 	assert(connection->state == OPEN && !connection->subscribes);
 	connection->subscribes = true;
 	connection->reader.reply_max = TRANSPORT_MESSAGE_MAX;
-	transport_output_append(&connection->output, 2, words);
+	transport_output_append(&connection->output, 2, arguments);
 }
 
 void transport_flush(struct transport_connection *connection)

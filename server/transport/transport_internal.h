@@ -41,7 +41,7 @@ struct transport_output {
 	size_t len, size;
 };
 
-void transport_output_append(struct transport_output *output, size_t count, const struct transport_word words[]);
+void transport_output_append(struct transport_output *output, size_t count, const struct transport_word arguments[]);
 
 /* ---- transport_tls.c ---- */
 

@@ -16,9 +16,9 @@ typedef int element_count;
 
 /* ---- replies ---- */
 
-static void exceed(struct transport_reader *reader, size_t most, const char *of)
+static void exceed(struct transport_reader *reader, size_t limit, const char *of)
 {
-	snprintf(reader->error, sizeof reader->error, "protocol: a reply of more than %zu %s", most, of);
+	snprintf(reader->error, sizeof reader->error, "protocol: a reply of more than %zu %s", limit, of);
 }
 
 /* hiredis 0.14 makes room for as many elements as are announced, and 1.2 takes any number of lists in one another,
@@ -112,7 +112,7 @@ redisReply *transport_reader_next(struct transport_reader *reader)
 
 /* ---- commands ---- */
 
-static char *put_number(char *at, char kind, size_t number)
+static char *put_length(char *at, char kind, size_t number)
 {
 	*at++ = kind;
 	at += text_decimal(number, at);
@@ -121,21 +121,21 @@ static char *put_number(char *at, char kind, size_t number)
 	return at;
 }
 
-void transport_output_append(struct transport_output *output, size_t count, const struct transport_word words[])
+void transport_output_append(struct transport_output *output, size_t count, const struct transport_word arguments[])
 {
 	size_t room = output->len + NUMBER_ROOM + count * (NUMBER_ROOM + 2);
 	assert(count > 0);
 	for (size_t i = 0; i < count; i++)
-		room += words[i].len;
+		room += arguments[i].len;
 	if (room > output->size) {
 		output->bytes = memory_resize(output->bytes, 2 * room);
 		output->size = 2 * room;
 	}
-	char *at = put_number(output->bytes + output->len, '*', count);
+	char *at = put_length(output->bytes + output->len, '*', count);
 	for (size_t i = 0; i < count; i++) {
-		at = put_number(at, '$', words[i].len);
-		memcpy(at, words[i].bytes, words[i].len);
-		at += words[i].len;
+		at = put_length(at, '$', arguments[i].len);
+		memcpy(at, arguments[i].bytes, arguments[i].len);
+		at += arguments[i].len;
 		*at++ = '\r';
 		*at++ = '\n';
 	}

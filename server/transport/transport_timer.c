@@ -13,7 +13,7 @@ struct transport_timer {
 	void *arg;
 };
 
-static void on_timer(uv_timer_t *handle)
+static void on_uv_timer(uv_timer_t *handle)
 {
 	const struct transport_timer *timer = handle->data;
 	timer->fire(timer->arg);
@@ -33,7 +33,7 @@ struct transport_timer *transport_timer_new(struct uv_loop_s *loop, transport_ti
 void transport_timer_start(struct transport_timer *timer, uint64_t delay_ms)
 {
 	assert(!uv_is_closing((uv_handle_t *)&timer->timer));
-	uv_timer_start(&timer->timer, on_timer, delay_ms, 0);
+	uv_timer_start(&timer->timer, on_uv_timer, delay_ms, 0);
 }
 
 void transport_timer_stop(struct transport_timer *timer)

@@ -51,7 +51,7 @@ static int64_t seconds_of(const ASN1_TIME *time)
 }
 
 /* Keeps the dates of the certificate that expires first. */
-static void note_dates(const X509 *certificate, struct transport_tls_dates *dates)
+static void keep_earliest_dates(const X509 *certificate, struct transport_tls_dates *dates)
 {
 	int64_t expiry_s = seconds_of(X509_get0_notAfter(certificate));
 	if (dates->expiry_s != 0 && expiry_s >= dates->expiry_s)
@@ -75,7 +75,7 @@ static const char *read_certificates(struct tls_files *files, BIO *pem, enum pem
 		/* reads its extensions now: the first of several handshakes would, beside the others */
 		X509_check_purpose(certificate, -1, 0);
 		if (kind == PEM_AUTHORITIES || count == 0)
-			note_dates(certificate, kind == PEM_AUTHORITIES ? &files->authority : &files->own);
+			keep_earliest_dates(certificate, kind == PEM_AUTHORITIES ? &files->authority : &files->own);
 		X509_free(certificate);
 		count++;
 	}
@@ -95,8 +95,8 @@ static const char *read_key(SSL_CTX *context, BIO *pem)
 	return fits ? NULL : "it is not the key of --masters-cert";
 }
 
-static bool read_file(struct tls_files *files, const char *option, const char *path, enum pem_kind kind, char *message,
-		      size_t message_size)
+static bool read_tls_file(struct tls_files *files, const char *option, const char *path, enum pem_kind kind,
+			  char *message, size_t message_size)
 {
 	char refused[512];
 	const char *reason = NULL;
@@ -130,10 +130,10 @@ static bool read_files(struct tls_files *files, const struct options *options, c
 		return false;
 	}
 	return (!options->masters_ca[0] ||
-		read_file(files, "--masters-ca", options->masters_ca, PEM_AUTHORITIES, message, size)) &&
+		read_tls_file(files, "--masters-ca", options->masters_ca, PEM_AUTHORITIES, message, size)) &&
 	       (!options->masters_cert[0] ||
-		(read_file(files, "--masters-cert", options->masters_cert, PEM_OWN, message, size) &&
-		 read_file(files, "--masters-key", options->masters_key, PEM_KEY, message, size)));
+		(read_tls_file(files, "--masters-cert", options->masters_cert, PEM_OWN, message, size) &&
+		 read_tls_file(files, "--masters-key", options->masters_key, PEM_KEY, message, size)));
 }
 
 /* The defaults without finite fields: those cost 0.1 s of the loop, and a server may ask for one before it has shown a

@@ -290,13 +290,13 @@ static void random_world(struct feed *feed, struct world *world)
 		.digest = DIGEST,
 		.bootstrap = feed_below(feed, 2) == 1,
 		.seed = 1 + feed_u8(feed),
-		.whole = feed_below(feed, 2) == 0,
+		.waits_longest = feed_below(feed, 2) == 0,
 		.timeout_us = feed_scaled(feed, 20),
 	};
 	guard_init(&world->guard, &world->params);
 	for (unsigned i = 0; i < world->params.masters; i++) {
 		world->servers[i].run_id = 100 + i;
-		world->servers[i].leases_us = world->params.whole ? 0 : feed_scaled(feed, 28);
+		world->servers[i].leases_us = world->params.waits_longest ? 0 : feed_scaled(feed, 28);
 	}
 }
 
@@ -432,7 +432,7 @@ static void describe(const struct world *world)
 		fprintf(stderr,
 			"master %u: state %d, %s, found %d, busy %d, cluster %llu, quarantine %llu us, "
 			"quarantine left %llu us, fences missing %u\n",
-			i, (int)guarded->state, guard_reason_name(guarded->reason), (int)guarded->found,
+			i, (int)guarded->state, guard_reason_name(guarded->reason), (int)guarded->hazard,
 			(int)guarded->busy, (unsigned long long)guarded->cluster,
 			(unsigned long long)quarantine_us(world),
 			(unsigned long long)guard_quarantine_left_us(&world->guard, i, world->now_us),

@@ -81,7 +81,7 @@ static void check_write_epoch(const struct world *world, unsigned i, const struc
 		     "another quarantine is left out than the one of the beginning");
 		return;
 	}
-	bool is_short = !world->params.whole && others_tell_of_the_end(world, i);
+	bool is_short = !world->params.waits_longest && others_tell_of_the_end(world, i);
 	MUST(is_short || world->now_us >= server->since_us + quarantine_us(world), "a quarantine of %llu us",
 	     (unsigned long long)(world->now_us - server->since_us));
 	/* A gap in the heartbeats makes the wait begin anew, but what was asked before it still counts: the marker was

@@ -48,8 +48,8 @@ static enum redlock_vote legal_vote(const struct driver_ask *ask, enum redlock_v
 		return REDLOCK_VOTE_GONE;
 	if (script == REDLOCK_SCRIPT_ACQUIRE && vote == REDLOCK_VOTE_GONE)
 		return REDLOCK_VOTE_GRANTED;
-	return (vote == REDLOCK_VOTE_BEHIND && !behind) || (vote == REDLOCK_VOTE_QUEUED && !queued) ? REDLOCK_VOTE_HELD
-												    : vote;
+	return (vote == REDLOCK_VOTE_STALE && !behind) || (vote == REDLOCK_VOTE_QUEUED && !queued) ? REDLOCK_VOTE_HELD
+												   : vote;
 }
 
 /* Around the guess, or anything. */
@@ -196,7 +196,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	driver_init(&driver, &params, feed_u8(&feed));
 	struct redlock_event start = {
 		.kind = REDLOCK_START, .now_us = 1 + feed_scaled(&feed, 50), .fence = DRIVER_GUESS};
-	start.behind = driver_waits(&driver) && feed_below(&feed, 2) == 1;
+	start.has_earlier = driver_waits(&driver) && feed_below(&feed, 2) == 1;
 	driver_step(&driver, &start);
 	check_step(&driver, false);
 	for (unsigned steps = 0; feed.left > 0 && !driver.finished && steps < STEPS_MAX; steps++) {

@@ -28,7 +28,7 @@ static bool is_legal(enum redlock_script script, enum redlock_vote vote)
 	switch (vote) {
 	case REDLOCK_VOTE_GRANTED: return script != REDLOCK_SCRIPT_INSPECT;
 	case REDLOCK_VOTE_GONE: return script != REDLOCK_SCRIPT_ACQUIRE;
-	case REDLOCK_VOTE_BEHIND: return script == REDLOCK_SCRIPT_RAISE;
+	case REDLOCK_VOTE_STALE: return script == REDLOCK_SCRIPT_RAISE;
 	case REDLOCK_VOTE_QUEUED: return script == REDLOCK_SCRIPT_ACQUIRE;
 	case REDLOCK_VOTE_HELD:
 	case REDLOCK_VOTE_FAILED:
@@ -100,7 +100,7 @@ static void check_several(const struct master_reply *reply)
 	for (size_t i = 0; several && i < several->listed; i++) {
 		const struct lease_held *held = &several->list[i];
 		MUST(hex_is_lower(held->token, LEASE_TOKEN_LEN), "lease %zu is not ours", i);
-		MUST(held->told == held->holder.known, "lease %zu is told by %u", i, held->told);
+		MUST(held->reports == held->holder.known, "lease %zu is told by %u", i, held->reports);
 		MUST(held->holder.fence < REDLOCK_FENCE_LIMIT, "fence of lease %zu", i);
 	}
 	MUST(!several || several->listed <= reply->listed, "%u of %zu leases", several->listed, reply->listed);

@@ -39,7 +39,7 @@ static void hear_notification(void *arg, const struct masters_notification *told
 		return;
 	const char *most = text + sizeof REPLICA - 1 + 18;
 	const char *more = memchr(most, told->kind == MASTER_SLOT ? '@' : '>', (size_t)(blank - most));
-	MUST(strtoul(most, NULL, 10) == told->most && told->most > 0, "most: %u", told->most);
+	MUST(strtoul(most, NULL, 10) == told->capacity && told->capacity > 0, "most: %u", told->capacity);
 	MUST(told->has_free == (told->kind == MASTER_SLOT && more), "free: %d", told->has_free);
 	MUST(!told->has_free || strtoul(more + 1, NULL, 10) == told->free, "free: %u", told->free);
 	MUST(told->kind != MASTER_SHARED || told->last == (more ? strtoull(more + 1, NULL, 10) : 0), "last: %llu",

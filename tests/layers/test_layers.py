@@ -1,5 +1,6 @@
 """Which folder may use which, by the includes of the sources and by the symbols of the object files. Every folder has
 one public header; others include nothing else of it. No folders and no files depend on each other in a circle."""
+import ctypes
 import os
 import re
 import subprocess
@@ -168,6 +169,28 @@ def test_no_two_sources_have_one_name():
              for name in names if name.endswith((".c", ".h", ".lua"))]
     assert len(names) > 200
     assert not sorted({name for name in names if names.count(name) > 1})
+
+
+def static_functions():
+    """Name: the files that define a static function of this name."""
+    found = {}
+    for path in sources(".c", ".h"):
+        text = re.sub(r"__attribute__\(\(.*?\)\)\s*", "", read(path))
+        for name in re.findall(r"^static\s[^;={}()]*?\b(\w+)\(", text, re.M):
+            found.setdefault(name, set()).add(path)
+    return found
+
+
+def test_no_two_files_define_the_same_static_function():
+    found = static_functions()
+    assert len(found) > 900
+    assert not {name: sorted(paths) for name, paths in found.items() if len(paths) > 1}
+
+
+def test_static_functions_shadow_none_of_the_c_library():
+    library = ctypes.CDLL("libc.so.6")
+    assert hasattr(library, "send")
+    assert not {name: sorted(paths) for name, paths in static_functions().items() if hasattr(library, name)}
 
 
 @pytest.mark.parametrize("folder", LAYERS)

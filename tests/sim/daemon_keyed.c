@@ -15,9 +15,10 @@ static const struct lease_op *find_extension(const struct world *world, unsigned
 	char token[RANDOM_TOKEN_LEN];
 	token_write(of, token);
 	for (const struct lease_op *op = world->procs[proc].leases->all; op; op = op->all_next)
-		if (op->request.operation == LEASE_EXTEND && memcmp(op->token, token, sizeof token) == 0 &&
-		    op->core.state == REDLOCK_DECIDED && op->answer.status == LEASE_OK && (!arg || op->arg == arg) &&
-		    (op->request.key != 0) == keyed && (!newest || op->began_us > newest->began_us))
+		if (op->request.operation == LEASE_EXTEND && memcmp(op->attempt.token, token, sizeof token) == 0 &&
+		    op->core.state == REDLOCK_DECIDED && op->answer.status == LEASE_OK &&
+		    (!arg || op->caller.arg == arg) && (op->request.key != 0) == keyed &&
+		    (!newest || op->began_us > newest->began_us))
 			newest = op;
 	return newest;
 }

@@ -225,7 +225,7 @@ void order_first(struct world *world, unsigned proc, uint32_t names)
 {
 	MODEL_FOR_EACH_KEY (key, names) {
 		const struct lease_op *first = first_of(world, proc, key);
-		struct call *call = first && first->done ? call_of(world, first->arg) : NULL;
+		struct call *call = first && first->caller.done ? call_of(world, first->caller.arg) : NULL;
 		if (call)
 			call->passed_at = 0;
 	}

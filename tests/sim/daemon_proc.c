@@ -50,10 +50,10 @@ uint64_t random_number(void)
 void random_token(char ret_token[RANDOM_TOKEN_LEN])
 {
 	struct world *world = world_here;
-	const struct lease_op *op = (const void *)((uintptr_t)ret_token - offsetof(struct lease_op, token));
+	const struct lease_op *op = (const void *)((uintptr_t)ret_token - offsetof(struct lease_op, attempt.token));
 	assert(op->leases == world->procs[world->current].leases && world->next_token + 1 < TOKENS);
 	uint64_t token = ++world->next_token;
-	struct call *call = op->done ? call_of(world, op->arg) : NULL;
+	struct call *call = op->caller.done ? call_of(world, op->caller.arg) : NULL;
 	struct trail *trail = &world->trails[token];
 	*trail = (struct trail){.proc = (uint8_t)world->current, .call = NONE, .began = world->now};
 	token_write(token, ret_token);
@@ -92,7 +92,7 @@ static void end_round(struct world *world)
 	world->cause = CAUSE_OTHER;
 	while (leases_dispatch(proc->leases))
 		;
-	masters_note_round(proc->masters);
+	masters_begin_round(proc->masters);
 	masters_flush(proc->masters);
 	transport_flush_all();
 }

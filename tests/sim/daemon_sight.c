@@ -188,7 +188,7 @@ void notification_before(struct world *world, const struct transport_connection 
 		notify_up_to_last(world, connection, notification);
 	if (notification->entry.replica != proc->replica) {
 		const struct lease_op *first = first_of(world, connection->proc, notification->key);
-		struct call *call = first && first->done ? call_of(world, first->arg) : NULL;
+		struct call *call = first && first->caller.done ? call_of(world, first->caller.arg) : NULL;
 		if (call && is_up_to_last(call, notification))
 			return;
 		world->figures->passed += call != NULL;

@@ -118,7 +118,7 @@ static void put_core(struct record *record, const struct redlock *core, unsigned
 	const struct redlock_ballot *ballot = &core->ballots[master];
 	bool answered = redlock_has(core->answered, master);
 	unsigned round = redlock_has(core->asked, master) * 16U + redlock_has(core->raised, master) * 8U +
-			 redlock_has(core->behind, master) * 4U + redlock_has(core->failed, master) * 2U;
+			 redlock_has(core->stale, master) * 4U + redlock_has(core->failed, master) * 2U;
 	bool waits = core->params.wait_us > 0; /* then nothing is left of older rounds */
 	put(record, (core->state != REDLOCK_LEAVING && redlock_has(core->sent, master)) * 32U +
 			    (!waits || core->state == REDLOCK_RAISING ? round : 0) + answered);

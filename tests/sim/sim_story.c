@@ -29,7 +29,7 @@ static void tell_command(const struct sim_command *command)
 static void tell_reply(const struct sim_reply *reply)
 {
 	printf("%s to %s", vote_names[reply->vote], script_names[reply->script]);
-	if (reply->vote == REDLOCK_VOTE_BEHIND ||
+	if (reply->vote == REDLOCK_VOTE_STALE ||
 	    (reply->vote == REDLOCK_VOTE_GRANTED && reply->script == REDLOCK_SCRIPT_ACQUIRE))
 		printf(", the bucket held %u", reply->fence);
 	if (reply->round > 0)

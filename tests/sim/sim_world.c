@@ -267,7 +267,7 @@ static void execute(struct sim_world *world, const struct sim_config *config, un
 	}
 	switch (reply.code) { /* as master_reply_map() */
 	case 1: vote = REDLOCK_VOTE_GRANTED; break;
-	case 2: vote = command->script == REDLOCK_SCRIPT_RAISE ? REDLOCK_VOTE_BEHIND : REDLOCK_VOTE_QUEUED; break;
+	case 2: vote = command->script == REDLOCK_SCRIPT_RAISE ? REDLOCK_VOTE_STALE : REDLOCK_VOTE_QUEUED; break;
 	case 0: vote = REDLOCK_VOTE_HELD; break;
 	case -1: vote = REDLOCK_VOTE_GONE; break;
 	case -3: vote = REDLOCK_VOTE_QUARANTINED; break;

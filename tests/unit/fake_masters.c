@@ -134,7 +134,7 @@ void masters_stop_notifications(struct masters *masters)
 	masters->queue_shut++;
 }
 
-void masters_note_silence(struct masters *masters, size_t i)
+void masters_check_silence(struct masters *masters, size_t i)
 {
 	masters->silent |= 1U << i;
 }

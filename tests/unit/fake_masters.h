@@ -27,7 +27,7 @@ struct fake_command {
 /* All members may be read and set by a test. */
 struct masters {
 	unsigned down, quarantined; /* bit i: nothing can be sent to master i */
-	unsigned silent;            /* bit i: masters_note_silence() was called for master i */
+	unsigned silent;            /* bit i: masters_check_silence() was called for master i */
 	unsigned unread;            /* bit i: bytes of master i have arrived and were not read */
 	struct fake_command commands[FAKE_COMMANDS_MAX];
 	size_t command_count;

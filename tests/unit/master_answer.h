@@ -34,7 +34,7 @@ static inline void assert_reply(const struct master_reply *reply, const struct m
 	ck_assert_uint_eq(reply->fence, expected->fence);
 	ck_assert_uint_eq(reply->remaining_us, expected->remaining_us);
 	ck_assert_uint_eq(reply->waiters, expected->waiters);
-	ck_assert_uint_eq(reply->which, expected->which);
+	ck_assert_uint_eq(reply->blocking_index, expected->blocking_index);
 	ck_assert_uint_eq(reply->value_len, expected->value_len);
 	ck_assert_int_eq(!reply->value, !expected->value);
 	ck_assert_uint_eq(reply->buckets_len, expected->buckets_len);

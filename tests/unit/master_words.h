@@ -47,19 +47,20 @@ static inline struct master_script script_of(enum redlock_script script)
 		.token = TOKEN,
 		.bucket = masters_bucket("orders/42", 9),
 		.fence = 7,
-		.most = 100,
+		.capacity = 100,
+		.list_max = 100,
 	};
 }
 
 /* The words of acquisitions that leave together, or of one script, each terminated; valid until the next call. */
 static struct words {
 	size_t elements;
-	char *element[MASTER_WORDS_SENT_MAX];
+	char *element[MASTER_COMMAND_ARGUMENTS_MAX];
 } words;
 
 static inline const struct words *words_of(size_t count, const struct master_script list[])
 {
-	static struct master_words written;
+	static struct master_arguments written;
 	static struct master_command commands[MASTER_BATCH_MAX];
 	for (size_t i = 0; i < count; i++) {
 		commands[i] = (struct master_command){.script = &list[i]};
@@ -72,7 +73,7 @@ static inline const struct words *words_of(size_t count, const struct master_scr
 		free(words.element[i]);
 	words.elements = written.count;
 	for (size_t i = 0; i < words.elements; i++)
-		words.element[i] = strndup(written.words[i].bytes, written.words[i].len);
+		words.element[i] = strndup(written.arguments[i].bytes, written.arguments[i].len);
 	return &words;
 }
 

@@ -375,7 +375,7 @@ static inline void driver_reply(struct driver *driver, struct redlock_event *eve
 	if (ask.attempt == driver->tries && !driver->done && driver->released < driver->tries &&
 	    ask.script == REDLOCK_SCRIPT_RAISE) {
 		driver->raised += event->vote == REDLOCK_VOTE_GRANTED && ask.round == driver->round;
-		if (event->vote == REDLOCK_VOTE_BEHIND && event->fence > driver->highest)
+		if (event->vote == REDLOCK_VOTE_STALE && event->fence > driver->highest)
 			driver->highest = event->fence;
 	} else if (ask.attempt == driver->tries && !driver->done && driver->released < driver->tries) {
 		if (ask.script == REDLOCK_SCRIPT_ACQUIRE && event->vote == REDLOCK_VOTE_GRANTED) {

@@ -13,7 +13,7 @@ enum { WAIT = 10000000, LEFT = 30000, ROUNDED = 1000, ALIVE = 1000000 };
 
 static inline struct driver waiter_of(const struct redlock_params *params, bool behind)
 {
-	struct redlock_event event = {.kind = REDLOCK_START, .now_us = T, .fence = DRIVER_GUESS, .behind = behind};
+	struct redlock_event event = {.kind = REDLOCK_START, .now_us = T, .fence = DRIVER_GUESS, .has_earlier = behind};
 	struct driver driver;
 
 	driver_init(&driver, params, 42);

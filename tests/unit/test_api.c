@@ -394,7 +394,7 @@ END_TEST
 
 START_TEST(test_library_note)
 {
-	const char *note = api_library_note();
+	const char *note = api_library_defects();
 
 	if (strncmp(MHD_get_version(), "0.", 2) == 0)
 		ck_assert_ptr_nonnull(strstr(note, "framing"));

@@ -105,9 +105,9 @@ START_TEST(resources_as_they_are_told)
 	queue.first[0] = (struct stats_waiter){.began_us = queue.oldest_us, .owner_len = 2, .owner = "me"};
 	queue.first[1] = (struct stats_waiter){.began_us = clock_now_us()};
 
-	stats_note_answer(metrics_worker(0), LEASE_ACQUIRE, LEASE_LOCKED, name, sizeof name - 1);
-	stats_note_answer(metrics_worker(0), LEASE_ACQUIRE, LEASE_OK, name, sizeof name - 1);
-	stats_note_queues(metrics_worker(0), &queue, 1);
+	stats_count_answer(metrics_worker(0), LEASE_ACQUIRE, LEASE_LOCKED, name, sizeof name - 1);
+	stats_count_answer(metrics_worker(0), LEASE_ACQUIRE, LEASE_OK, name, sizeof name - 1);
+	stats_set_queues(metrics_worker(0), &queue, 1);
 	get_stats(client);
 	json_t *hot = json_array_get(json_object_get(body, "hottest"), 0),
 	       *waiting = json_array_get(json_object_get(body, "waiting"), 0);

@@ -147,7 +147,7 @@ END_TEST
 START_TEST(test_the_whole_wait)
 {
 	struct cases cases = leases_cases(3);
-	cases.guard.params.whole = _i == 0;
+	cases.guard.params.waits_longest = _i == 0;
 	cases.guard.masters[0].ttl_unknown = _i == 1;
 	pass(&cases, ASKED);
 	if (_i == 2) {

@@ -73,19 +73,19 @@ START_TEST(keys_are_read)
 {
 	struct lease_holder holder;
 	read_value(TOKEN ":12:34:0123456789abcdef:a:b", &holder);
-	ck_assert(holder.known && holder.noted);
+	ck_assert(holder.known && holder.confirmed);
 	ck_assert_uint_eq(holder.key, UINT64_C(0x0123456789abcdef));
 	ck_assert_mem_eq(holder.owner, "a:b", 3);
 	lease_holder_fini(&holder);
 	read_value(TOKEN ":12:34:?fedcba9876543210:", &holder);
-	ck_assert(holder.known && !holder.noted);
+	ck_assert(holder.known && !holder.confirmed);
 	ck_assert_uint_eq(holder.key, UINT64_C(0xfedcba9876543210));
 	read_value(TOKEN ":12:34::?", &holder);
-	ck_assert(holder.known && !holder.noted);
+	ck_assert(holder.known && !holder.confirmed);
 	ck_assert_uint_eq(holder.key, 0);
 	lease_holder_fini(&holder);
 	read_value(TOKEN ":12:0:0123456789abcdef:", &holder);
-	ck_assert(holder.known && !holder.noted);
+	ck_assert(holder.known && !holder.confirmed);
 }
 END_TEST
 
@@ -195,7 +195,7 @@ static void make_op(enum lease_operation operation)
 	op->core.params.masters = 3;
 	op->core.params.drift_us = 302000 + LEASE_ROUNDING_US;
 	op->began_us = 1000000;
-	memcpy(op->token, TOKEN, LEASE_TOKEN_LEN);
+	memcpy(op->attempt.token, TOKEN, LEASE_TOKEN_LEN);
 }
 
 /* Validity is rounded down; drift and waits are rounded up. */

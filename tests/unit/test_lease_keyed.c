@@ -79,7 +79,7 @@ START_TEST(a_refusal_of_an_earlier_attempt_shows_nothing)
 	refuse(0, REDLOCK_VOTE_QUEUED, FAKE_REPLICA ":0000000000000001");
 	refuse(1, REDLOCK_VOTE_HELD, OWN);
 	ck_assert_int_eq(acquisition->core.state, REDLOCK_WAITING);
-	ck_assert_uint_eq(acquisition->attempt, 2);
+	ck_assert_uint_eq(acquisition->attempt.number, 2);
 	ck_assert_uint_eq(extensions(), 0);
 	give_up(one);
 }

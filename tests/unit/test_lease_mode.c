@@ -35,7 +35,7 @@ static void notify_shared(const struct asked *named, bool ours, const struct ask
 {
 	const struct masters_notification notification = {.ours = ours,
 							  .kind = MASTER_SHARED,
-							  .most = 1000,
+							  .capacity = 1000,
 							  .arrival = named ? arrival_of(named) : 1,
 							  .last = last ? arrival_of(last) : 0,
 							  .resource = "a",
@@ -55,14 +55,14 @@ static bool tries(const struct asked *one)
 START_TEST(one_alone_is_the_first_and_the_others_sleep)
 {
 	struct asked *first = shared(), *second = shared(), *alone = wait_for("a"), *third = shared();
-	ck_assert(!lease_queue_is_behind(first->op));
-	ck_assert(lease_queue_is_behind(second->op) && lease_queue_is_behind(alone->op));
+	ck_assert(!lease_queue_has_earlier(first->op));
+	ck_assert(lease_queue_has_earlier(second->op) && lease_queue_has_earlier(alone->op));
 	give_up(first);
-	ck_assert(!lease_queue_is_behind(second->op) && lease_queue_is_behind(alone->op));
+	ck_assert(!lease_queue_has_earlier(second->op) && lease_queue_has_earlier(alone->op));
 	give_up(second);
-	ck_assert(!lease_queue_is_behind(alone->op) && lease_queue_is_behind(third->op));
+	ck_assert(!lease_queue_has_earlier(alone->op) && lease_queue_has_earlier(third->op));
 	give_up(alone);
-	ck_assert(!lease_queue_is_behind(third->op));
+	ck_assert(!lease_queue_has_earlier(third->op));
 }
 END_TEST
 
@@ -70,12 +70,12 @@ END_TEST
 START_TEST(one_that_wants_one_resource_does_not_follow_shared_sets)
 {
 	struct asked *set = shared_set("a\nb"), *other_set = shared_set("a\nc"), *first = shared(), *second = shared();
-	ck_assert(!lease_queue_is_behind(set->op) && !lease_queue_is_behind(other_set->op));
-	ck_assert(!lease_queue_is_behind(first->op) && lease_queue_is_behind(second->op));
+	ck_assert(!lease_queue_has_earlier(set->op) && !lease_queue_has_earlier(other_set->op));
+	ck_assert(!lease_queue_has_earlier(first->op) && lease_queue_has_earlier(second->op));
 	give_up(set);
-	ck_assert(!lease_queue_is_behind(first->op) && lease_queue_is_behind(second->op));
+	ck_assert(!lease_queue_has_earlier(first->op) && lease_queue_has_earlier(second->op));
 	give_up(first);
-	ck_assert(!lease_queue_is_behind(second->op));
+	ck_assert(!lease_queue_has_earlier(second->op));
 }
 END_TEST
 
@@ -88,7 +88,7 @@ START_TEST(those_up_to_the_last_are_notified)
 	ck_assert_int_eq(first->answer.status, LEASE_OK);
 	ck_assert_int_eq(second->answer.status, LEASE_OK);
 	ck_assert_int_eq(first->answer.mode, LEASE_SHARED);
-	ck_assert(!lease_queue_is_behind(third->op));
+	ck_assert(!lease_queue_has_earlier(third->op));
 }
 END_TEST
 
@@ -127,7 +127,7 @@ START_TEST(a_notification_may_end_any_number_of_waits)
 	masters.down = 7;
 	notify_shared(first, true, second);
 	leases_dispatch(leases);
-	ck_assert(!lease_queue_is_behind(first->op));
+	ck_assert(!lease_queue_has_earlier(first->op));
 }
 END_TEST
 
@@ -155,15 +155,15 @@ START_TEST(the_next_attempt_asks_for_a_slot_that_is_free)
 	request.resource_len = 1;
 	*one = (struct asked){.answered = false};
 	one->op = lease_submit(leases, &request, on_done, one);
-	unsigned asked_for = one->op->slot, free_one = (asked_for + 2) % 4;
+	unsigned asked_for = one->op->slot.index, free_one = (asked_for + 2) % 4;
 	ck_assert_uint_lt(asked_for, 4);
 	digits[free_one] = '0';
 	const struct master_reply refusal = taken(digits);
 	answer_acquires(&refusal);
-	while (one->op->attempt == 1)
+	while (one->op->attempt.number == 1)
 		uv_run(&loop, UV_RUN_ONCE); /* its timer is due */
 	ck_assert(tries(one));
-	ck_assert_uint_eq(one->op->slot, free_one);
+	ck_assert_uint_eq(one->op->slot.index, free_one);
 	answer_acquires(&granted);
 	ck_assert_int_eq(one->answer.status, LEASE_OK);
 	ck_assert_uint_eq(one->answer.slot, free_one);
@@ -177,7 +177,7 @@ START_TEST(one_waits_where_all_slots_are_taken)
 	ck_assert_int_eq(wait_in("a", LEASE_SLOT, &full)->op->core.state, REDLOCK_WAITING);
 	ck_assert_int_eq(wait_in("b", LEASE_SLOT, &of_others)->op->core.state, REDLOCK_WAITING);
 	struct asked *second = wait_in("a", LEASE_SLOT, &full);
-	ck_assert(lease_queue_is_behind(second->op));
+	ck_assert(lease_queue_has_earlier(second->op));
 }
 END_TEST
 
@@ -185,7 +185,7 @@ static void notify_free(const struct asked *one, uint16_t slot)
 {
 	const struct masters_notification free = {.ours = true,
 						  .kind = MASTER_SLOT,
-						  .most = 4,
+						  .capacity = 4,
 						  .has_free = true,
 						  .free = slot,
 						  .arrival = arrival_of(one),
@@ -205,7 +205,7 @@ START_TEST(a_notification_names_the_slot_to_ask_for)
 	uint16_t slot = (uint16_t)(_i % 4);
 	notify_free(one, slot);
 	ck_assert(tries(one));
-	ck_assert_uint_eq(one->op->slot, slot);
+	ck_assert_uint_eq(one->op->slot.index, slot);
 	answer_acquires(&granted);
 	ck_assert_uint_eq(one->answer.slot, slot);
 }
@@ -217,7 +217,7 @@ START_TEST(a_slot_above_those_that_are_wanted_is_not_asked_for)
 	struct asked *one = wait_in("a", LEASE_SLOT, &full);
 	notify_free(one, 4);
 	ck_assert(tries(one));
-	ck_assert_uint_lt(one->op->slot, 4);
+	ck_assert_uint_lt(one->op->slot.index, 4);
 }
 END_TEST
 

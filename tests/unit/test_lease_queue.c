@@ -8,7 +8,7 @@
 START_TEST(a_request_without_wait_is_in_no_queue)
 {
 	struct asked *one = ask("r", 0);
-	ck_assert_ptr_null(one->op->queued);
+	ck_assert_ptr_null(one->op->wait.entries);
 	ck_assert_str_eq(fake_masters_last(&masters, REDLOCK_SCRIPT_ACQUIRE, 0)->entry, "");
 	answer_acquires(&held);
 	ck_assert(one->answered);

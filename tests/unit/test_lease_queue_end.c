@@ -120,7 +120,7 @@ START_TEST(too_many_for_one_resource_are_told_so)
 	for (int i = 0; i < 4; i++)
 		wait_for("r");
 	struct asked *fifth = ask("r", 60000);
-	ck_assert_ptr_null(fifth->op->queued);
+	ck_assert_ptr_null(fifth->op->wait.entries);
 	ck_assert_str_eq(fake_masters_last(&masters, REDLOCK_SCRIPT_ACQUIRE, 0)->entry, "");
 	answer_acquires(&held);
 	ck_assert_int_eq(fifth->answer.status, LEASE_TOO_MANY);

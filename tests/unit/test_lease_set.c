@@ -49,7 +49,7 @@ START_TEST(a_set_waits_in_the_queue_of_each_resource)
 	struct asked *set = wait_for_set("a\nb\nc", 3);
 	ck_assert(is_found(set, "a") && is_found(set, "b") && is_found(set, "c"));
 	ck_assert_ptr_null(first_of("a\nb\nc"));
-	ck_assert(!lease_queue_is_behind(set->op));
+	ck_assert(!lease_queue_has_earlier(set->op));
 	give_up(set);
 	ck_assert_ptr_null(first_of("a"));
 	ck_assert_ptr_null(first_of("c"));
@@ -59,24 +59,24 @@ END_TEST
 START_TEST(a_set_is_the_first_when_it_is_the_first_of_all)
 {
 	struct asked *a = wait_for("a"), *b = wait_for("b"), *set = wait_for_set("a\nb", 2);
-	ck_assert(lease_queue_is_behind(set->op));
+	ck_assert(lease_queue_has_earlier(set->op));
 	give_up(a);
 	ck_assert_ptr_eq(first_of("a"), set->op);
-	ck_assert(lease_queue_is_behind(set->op));
+	ck_assert(lease_queue_has_earlier(set->op));
 	give_up(b);
-	ck_assert(!lease_queue_is_behind(set->op));
+	ck_assert(!lease_queue_has_earlier(set->op));
 }
 END_TEST
 
 START_TEST(a_set_that_leaves_makes_way_in_every_queue)
 {
 	struct asked *set = wait_for_set("a\nb", 2), *b = wait_for("b"), *other = wait_for_set("a\nb", 2);
-	ck_assert(lease_queue_is_behind(b->op) && lease_queue_is_behind(other->op));
+	ck_assert(lease_queue_has_earlier(b->op) && lease_queue_has_earlier(other->op));
 	give_up(set);
-	ck_assert(!lease_queue_is_behind(b->op));
-	ck_assert(lease_queue_is_behind(other->op));
+	ck_assert(!lease_queue_has_earlier(b->op));
+	ck_assert(lease_queue_has_earlier(other->op));
 	give_up(b);
-	ck_assert(!lease_queue_is_behind(other->op));
+	ck_assert(!lease_queue_has_earlier(other->op));
 }
 END_TEST
 
@@ -102,7 +102,7 @@ START_TEST(a_set_keeps_what_it_knows_when_another_one_leaves)
 	struct asked *other = wait_for_set_that_is("b\nc", 2, &held_for_long), *set = wait_for_set("a\nb", 2);
 	uint64_t free_us = set->op->core.free_us;
 	give_up(other);
-	ck_assert(!lease_queue_is_behind(set->op));
+	ck_assert(!lease_queue_has_earlier(set->op));
 	ck_assert_uint_eq(set->op->core.free_us, free_us);
 	ck_assert_uint_eq(set->op->core.deadline_us, free_us);
 }
@@ -116,7 +116,7 @@ START_TEST(missed_notifications_with_every_master_away)
 	masters.down = 7;
 	masters.notification_events.missed(masters.notification_events.arg);
 	leases_dispatch(leases);
-	ck_assert(!lease_queue_is_behind(all[0]->op));
+	ck_assert(!lease_queue_has_earlier(all[0]->op));
 }
 END_TEST
 

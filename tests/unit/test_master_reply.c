@@ -40,7 +40,7 @@ static const struct {
 	{ACQUIRE, "*3\r\n:1\r\n" NOW ":0\r\n", {IS(GRANTED)}},
 	{ACQUIRE, "*3\r\n:1\r\n" NOW ":9007199254740991\r\n", {IS(GRANTED), .fence = REDLOCK_FENCE_LIMIT - 1}},
 	{RAISE, "*2\r\n:1\r\n" NOW, {IS(GRANTED)}},
-	{RAISE, "*3\r\n:2\r\n" NOW ":1795215206922001\r\n", {IS(BEHIND), .fence = NOW_US}},
+	{RAISE, "*3\r\n:2\r\n" NOW ":1795215206922001\r\n", {IS(STALE), .fence = NOW_US}},
 	{RAISE | RELEASE | EXTEND | ACQUIRE,
 	 "*4\r\n:0\r\n" NOW ":500\r\n$3\r\nabc\r\n",
 	 {IS(HELD), .remaining_us = 500000, VALUE("abc")}},
@@ -64,10 +64,10 @@ static const struct {
 	/* which of a set */
 	{ACQUIRE | RELEASE,
 	 "*5\r\n:0\r\n" NOW ":1\r\n$3\r\nabc\r\n:15\r\n",
-	 {IS(HELD), .remaining_us = 1000, .which = 15, VALUE("abc")}},
+	 {IS(HELD), .remaining_us = 1000, .blocking_index = 15, VALUE("abc")}},
 	{ACQUIRE,
 	 "*5\r\n:2\r\n" NOW ":987\r\n$1\r\nx\r\n:1\r\n",
-	 {IS(QUEUED), .remaining_us = 987000, .which = 1, VALUE("x")}},
+	 {IS(QUEUED), .remaining_us = 987000, .blocking_index = 1, VALUE("x")}},
 	{INSPECT, "*5\r\n:0\r\n" NOW ":1\r\n$0\r\n\r\n:0\r\n", {IS(HELD), .remaining_us = 1000, VALUE("")}},
 	{INSPECT, "*5\r\n:0\r\n" NOW ":-1\r\n$-1\r\n:7\r\n", {IS(HELD), .remaining_us = REDLOCK_NEVER, .waiters = 7}},
 	/* what the guard's part of a script answers: nothing was done, except for a release under another epoch */
@@ -241,22 +241,22 @@ static const struct {
 
 START_TEST(words_are_one_line)
 {
-	char words[MASTER_WORDS_MAX];
-	master_error_words(told[_i].text, words);
+	char words[MASTER_ERROR_TEXT_MAX];
+	master_error_text(told[_i].text, words);
 	ck_assert_str_eq(words, told[_i].words);
 }
 END_TEST
 
 START_TEST(words_are_bounded)
 {
-	char words[MASTER_WORDS_MAX + 1], text[4096];
+	char words[MASTER_ERROR_TEXT_MAX + 1], text[4096];
 	for (size_t len = 1; len < sizeof text; len++) {
 		memset(text, 'x', len);
 		text[len] = '\0';
 		memset(words, '#', sizeof words);
-		master_error_words(text, words);
-		ck_assert_uint_eq(strlen(words), len < MASTER_WORDS_MAX ? len : MASTER_WORDS_MAX - 1);
-		ck_assert_int_eq(words[MASTER_WORDS_MAX], '#');
+		master_error_text(text, words);
+		ck_assert_uint_eq(strlen(words), len < MASTER_ERROR_TEXT_MAX ? len : MASTER_ERROR_TEXT_MAX - 1);
+		ck_assert_int_eq(words[MASTER_ERROR_TEXT_MAX], '#');
 	}
 }
 END_TEST

@@ -148,7 +148,7 @@ START_TEST(the_longest_have_room)
 		list[i].entry = (struct master_entry){.arrival = UINT64_C(9999999999999999), .wait_ms = UINT64_MAX};
 	}
 	const struct words *got = words_of(MASTER_BATCH_MAX, list);
-	ck_assert_uint_eq(got->elements, MASTER_WORDS_SENT_MAX);
+	ck_assert_uint_eq(got->elements, MASTER_COMMAND_ARGUMENTS_MAX);
 	ck_assert_uint_eq(strlen(got->element[3]), sizeof options.key_prefix - 1 + MASTERS_RESOURCE_MAX);
 	strcpy(options.key_prefix, "app:");
 }
@@ -227,7 +227,7 @@ START_TEST(an_entry_has_the_limit_of_its_mode)
 {
 	struct master_script script = script_of(REDLOCK_SCRIPT_RELEASE);
 	script.kind = limits[_i].kind;
-	script.most = 1000;
+	script.capacity = 1000;
 	script.entry = entry;
 	script.entry.of_set = limits[_i].of_set;
 	ck_assert_str_eq(words_of(1, &script)->element[10], limits[_i].entry);
@@ -236,18 +236,18 @@ END_TEST
 
 /* ---- listings and other reads ---- */
 
-static void check_words(const struct master_words *written, size_t count, const char *const expected[])
+static void check_words(const struct master_arguments *written, size_t count, const char *const expected[])
 {
 	ck_assert_uint_eq(written->count, count);
 	for (size_t i = 0; i < count; i++) {
-		ck_assert_uint_eq(written->words[i].len, strlen(expected[i]));
-		ck_assert_mem_eq(written->words[i].bytes, expected[i], written->words[i].len);
+		ck_assert_uint_eq(written->arguments[i].len, strlen(expected[i]));
+		ck_assert_mem_eq(written->arguments[i].bytes, expected[i], written->arguments[i].len);
 	}
 }
 
 START_TEST(values_and_tokens_are_read)
 {
-	static struct master_words written;
+	static struct master_arguments written;
 	struct master_read_command read = {
 		.resource = "a/b", .resource_len = 3, .count = 2, .tokens = {TOKEN, TOKEN}, .after_ms = 1700000000000};
 	const char *const values[] = {"HMGET", "app:redlockd:holders:app:a/b", TOKEN, TOKEN};
@@ -267,7 +267,7 @@ END_TEST
 
 START_TEST(a_prefix_is_no_pattern)
 {
-	static struct master_words written;
+	static struct master_arguments written;
 	const struct master_scan_command scan = {.cursor = 17, .prefix = "a*[x]\\", .prefix_len = 6, .keys = 50};
 	const char *const expected[] = {"SCAN", "17", "MATCH", "app:a\\*\\[x\\]\\\\*", "COUNT", "50"};
 	master_script_write_scan(&masters, &scan, &written);

@@ -99,18 +99,18 @@ START_TEST(reloads_are_remembered)
 {
 	double start = (double)time(NULL);
 
-	metrics_note_reload(true);
+	metrics_count_reload(true);
 	double read = value_of("redlockd_config_reload_timestamp_seconds");
 	ck_assert_double_ge(read, start);
 	ck_assert_double_le(read, (double)time(NULL) + 1);
 	assert_line("redlockd_config_reload_successful 1");
 	assert_line("redlockd_config_reload_failures_total 0");
-	metrics_note_reload(false);
-	metrics_note_reload(false);
+	metrics_count_reload(false);
+	metrics_count_reload(false);
 	assert_line("redlockd_config_reload_successful 0");
 	assert_line("redlockd_config_reload_failures_total 2");
 	ck_assert_double_eq(value_of("redlockd_config_reload_timestamp_seconds"), read);
-	metrics_note_reload(true);
+	metrics_count_reload(true);
 	assert_line("redlockd_config_reload_successful 1");
 	assert_line("redlockd_config_reload_failures_total 2");
 	ck_assert_double_gt(value_of("redlockd_config_reload_timestamp_seconds"), read);

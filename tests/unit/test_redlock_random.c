@@ -47,7 +47,7 @@ static void walk_init(struct walk *walk, uint64_t number)
 	params = walk_params(walk);
 	for (unsigned i = 0; i < VOTES; i++)
 		walk->weights[i] = random_below(walk, 3) * random_below(walk, 20);
-	walk->weights[REDLOCK_VOTE_BEHIND] = 0;
+	walk->weights[REDLOCK_VOTE_STALE] = 0;
 	walk->weights[REDLOCK_VOTE_GRANTED] += random_below(walk, 40);
 	walk->weights[REDLOCK_VOTE_HELD] += 1;
 	walk->cancel_in = random_below(walk, 4) ? 0 : 20 + random_below(walk, 50);
@@ -93,7 +93,7 @@ static void walk_reply(struct walk *walk, uint64_t now_us)
 	struct redlock_event event = {.now_us = now_us, .master = master, .vote = legal_vote(ask, walk_vote(walk))};
 
 	if (ask->script == REDLOCK_SCRIPT_RAISE && random_below(walk, 3) == 0)
-		event.vote = REDLOCK_VOTE_BEHIND;
+		event.vote = REDLOCK_VOTE_STALE;
 	event.fence = random_below(walk, 4) == 0 ? DRIVER_GUESS - 3 + random_below(walk, 8) : 0;
 	event.ttl_us = driver->params.ttl_us;
 	if (random_below(walk, 8) == 0)
@@ -193,7 +193,7 @@ static void walk_all(uint64_t number)
 	driver_step(&walk.driver, &(struct redlock_event){.kind = REDLOCK_START,
 							  .now_us = redlock_random(&walk.random) % 1000000000,
 							  .fence = DRIVER_GUESS,
-							  .behind = redlock_random(&walk.random) % 2});
+							  .has_earlier = redlock_random(&walk.random) % 2});
 	for (unsigned steps = 0; !walk.driver.finished; steps++) {
 		MUST(steps < bound, "no end after %u steps", steps);
 		walk_step(&walk);

@@ -28,7 +28,7 @@ static void set_up(void)
 
 static void answer(size_t worker, unsigned operation, const char *resource, unsigned outcome)
 {
-	stats_note_answer(metrics_worker(worker), operation, outcome, resource, strlen(resource));
+	stats_count_answer(metrics_worker(worker), operation, outcome, resource, strlen(resource));
 }
 
 static bool all_pass(void *arg, const char *resource, size_t len)
@@ -79,7 +79,7 @@ START_TEST(counters_of_all_workers_are_summed)
 		metrics_add(&metrics->outcomes[REDLOCK_RELEASE][REDLOCK_OK], 8);
 		metrics_add(&metrics->outcomes[METRICS_FORCE][REDLOCK_OK], 9);
 		metrics_add(&metrics->outcomes[REDLOCK_INSPECT][REDLOCK_OK], 1000);
-		/* not counted: only answers to clients are, by stats_note_answer() */
+		/* not counted: only answers to clients are, by stats_count_answer() */
 		metrics_add(&metrics->outcomes[REDLOCK_EXTEND][REDLOCK_NOT_OWNER], 1000);
 		metrics_add(&metrics->holds_lost[REDLOCK_NO_QUORUM], 10);
 		metrics_add(&metrics->holds_lost[REDLOCK_EXPIRED], 20);
@@ -276,8 +276,8 @@ START_TEST(queues_of_all_workers)
 	static const uint64_t merged[STATS_FIRST] = {50, 100, 150, 200, 250, 300, 350, 450};
 	static char a[] = "a";
 
-	stats_note_queues(metrics_worker(0), first, 2);
-	stats_note_queues(metrics_worker(2), second, 2);
+	stats_set_queues(metrics_worker(0), first, 2);
+	stats_set_queues(metrics_worker(2), second, 2);
 	listed = stats_read_top(true, all_pass, NULL, list);
 	ck_assert_uint_eq(listed, 3);
 	assert_entry(0, "b", 9);
@@ -290,8 +290,8 @@ START_TEST(queues_of_all_workers)
 	assert_entry(2, "c", 1);
 	listed = stats_read_top(true, begins_with, a, list);
 	ck_assert_uint_eq(listed, 1);
-	stats_note_queues(metrics_worker(0), first, 0);
-	stats_note_queues(metrics_worker(2), second, 1);
+	stats_set_queues(metrics_worker(0), first, 0);
+	stats_set_queues(metrics_worker(2), second, 1);
 	listed = stats_read_top(true, all_pass, NULL, list);
 	ck_assert_uint_eq(listed, 1);
 	assert_entry(0, "b", 6);
@@ -312,7 +312,7 @@ static void *run_worker(void *arg)
 		answer(worker, REDLOCK_ACQUIRE, "shared", i % 2 == 0 ? REDLOCK_OK : REDLOCK_LOCKED);
 		answer(worker, REDLOCK_EXTEND, "shared", REDLOCK_EXPIRED);
 		if (i % 16 == 0)
-			stats_note_queues(metrics_worker(worker), &queue, i % 32 == 0);
+			stats_set_queues(metrics_worker(worker), &queue, i % 32 == 0);
 	}
 	return NULL;
 }

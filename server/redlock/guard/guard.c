@@ -28,7 +28,7 @@ void guard_init(struct guard *guard, const struct guard_params *params)
 
 /* ---- the epoch ---- */
 
-static void note_ttl(struct guard_master *master, const struct guard_event *event)
+static void set_ttl(struct guard_master *master, const struct guard_event *event)
 {
 	assert(event->kind == GUARD_EPOCH || event->kind == GUARD_QUARANTINED);
 	assert(master->state != GUARD_ABSENT);
@@ -55,7 +55,7 @@ static enum guard_reason reason_without_fit(const struct guard_master *master, c
 					    bool was_voting)
 {
 	assert(event->epoch == 0 || event->epoch_run_id != master->run_id);
-	assert(master->found != GUARD_ROLLED_BACK);
+	assert(master->hazard != GUARD_ROLLED_BACK);
 	if (was_voting || master->reason == GUARD_BAD_EPOCH)
 		return GUARD_BAD_EPOCH;
 	return event->epoch != 0 || event->epoch_run_id != 0 ? GUARD_RESTARTED : GUARD_NO_EPOCH;
@@ -63,7 +63,7 @@ static enum guard_reason reason_without_fit(const struct guard_master *master, c
 
 /* Each new epoch is a new random number. One that was trusted and then gone can only come back with an older image of
  * the machine. */
-static void note_epoch(struct guard_master *master, uint64_t epoch)
+static void set_epoch(struct guard_master *master, uint64_t epoch)
 {
 	if (master->epoch != 0 && epoch != master->epoch)
 		master->gone_epoch = master->epoch;
@@ -79,12 +79,12 @@ static void evaluate_epoch(const struct guard *guard, struct guard_master *maste
 	assert(master->state != GUARD_WRITING_EPOCH);
 	bool was_voting = master->state == GUARD_VOTING, keeps = guard_durable_compare(guard, master, event);
 	bool fits = event->epoch != 0 && event->epoch_run_id == master->run_id;
-	bool refuted = event->epoch != 0 && (event->epoch == master->gone_epoch ||
-					     (master->state == GUARD_ASKING && event->epoch == master->epoch));
-	if (fits && refuted)
-		master->found = GUARD_ROLLED_BACK;
-	if (master->found == GUARD_ROLLED_BACK || (fits && master->found != GUARD_NO_REASON))
-		guard_state_quarantine_found(master, event->now_us);
+	bool rolled_back = event->epoch != 0 && (event->epoch == master->gone_epoch ||
+						 (master->state == GUARD_ASKING && event->epoch == master->epoch));
+	if (fits && rolled_back)
+		master->hazard = GUARD_ROLLED_BACK;
+	if (master->hazard == GUARD_ROLLED_BACK || (fits && master->hazard != GUARD_NO_REASON))
+		guard_state_quarantine_hazard(master, event->now_us);
 	else if (fits)
 		guard_state_vote(master, event->epoch);
 	else if (keeps)
@@ -125,16 +125,16 @@ static void try_bootstrap(struct guard *guard)
 
 static bool is_former(const struct guard *guard, uint64_t run_id)
 {
-	bool found = false;
+	bool known = false;
 	for (unsigned i = 0; i < GUARD_FORMER_MAX; i++)
-		found = found || (run_id != 0 && guard->former[i] == run_id);
-	assert(!found || run_id != 0);
-	return found;
+		known = known || (run_id != 0 && guard->former[i] == run_id);
+	assert(!known || run_id != 0);
+	return known;
 }
 
 /* It votes, or may do so at another redlockd before we see it: the server that was there before misses leases from now
  * on. */
-static void note_member(struct guard *guard, struct guard_master *master)
+static void set_member(struct guard *guard, struct guard_master *master)
 {
 	bool joins = master->state == GUARD_VOTING || guard_state_is_quarantined(master);
 	assert(guard->former_next < GUARD_FORMER_MAX);
@@ -151,12 +151,12 @@ static void handle_connected(struct guard *guard, struct guard_master *master, c
 {
 	bool same = master->seen && master->run_id == event->run_id;
 	if (same && event->client_id <= master->client_id)
-		master->found = GUARD_ROLLED_BACK;
+		master->hazard = GUARD_ROLLED_BACK;
 	if (!same) {
 		master->beat = 0;
 		master->gone_epoch = 0;
 		master->has_clock = false;
-		master->found = is_former(guard, event->run_id) ? GUARD_ROLLED_BACK : GUARD_NO_REASON;
+		master->hazard = is_former(guard, event->run_id) ? GUARD_ROLLED_BACK : GUARD_NO_REASON;
 	}
 	guard_state_ask(master);
 	master->seen = true;
@@ -175,7 +175,7 @@ static void handle_connected(struct guard *guard, struct guard_master *master, c
 
 /* Turns the time at which its floor was made of clocks from the master's clock into ours: the earliest that it can
  * be. */
-static void note_clocked(const struct guard *guard, struct guard_master *master, const struct guard_event *event)
+static void set_clocked(const struct guard *guard, struct guard_master *master, const struct guard_event *event)
 {
 	assert(event->kind == GUARD_EPOCH);
 	uint64_t there_us = guard_master_time_us(guard, event->master, event->now_us);
@@ -187,16 +187,16 @@ static void note_clocked(const struct guard *guard, struct guard_master *master,
 }
 
 /* Stores the figures that only a hash of our digest has. */
-static void note_heartbeat(struct guard *guard, struct guard_master *master, const struct guard_event *event)
+static void store_heartbeat(struct guard *guard, struct guard_master *master, const struct guard_event *event)
 {
 	assert(!guard_other_wrote(guard, event));
 	assert(master->heard_us == event->now_us);
 	/* Without a cluster the hash is new and counts from 1. Under the epoch of another server none is counted. */
 	bool counted = event->epoch == 0 || event->epoch_run_id == master->run_id;
 	if (event->beat < master->beat + counted && event->cluster != 0)
-		master->found = GUARD_ROLLED_BACK;
+		master->hazard = GUARD_ROLLED_BACK;
 	master->beat = event->beat;
-	note_ttl(master, event);
+	set_ttl(master, event);
 	if (event->epoch != 0)
 		guard->take_over_open = false;
 }
@@ -206,7 +206,7 @@ static void handle_epoch(struct guard *guard, struct guard_master *master, const
 	assert(event->now_us >= master->heard_us);
 	bool other = guard_other_wrote(guard, event);
 	if (master->read && !other)
-		guard_durable_note_pace(master, event);
+		guard_durable_set_pace(master, event);
 	if (event->now_us - master->heard_us > GAP_US) {
 		master->since_us = event->now_us;
 		guard_leases_forget(master);
@@ -215,7 +215,7 @@ static void handle_epoch(struct guard *guard, struct guard_master *master, const
 	master->read = true;
 	master->unusable = false;
 	if (!other)
-		note_heartbeat(guard, master, event);
+		store_heartbeat(guard, master, event);
 	if (event->epoch != 0 || event->cluster != 0 || other)
 		guard->bootstrap_open = false;
 	if (master->busy == GUARD_QUARANTINE || master->busy == GUARD_WRITE_EPOCH)
@@ -223,10 +223,10 @@ static void handle_epoch(struct guard *guard, struct guard_master *master, const
 	if (master->busy == GUARD_READ || master->busy == GUARD_HELD_BACK)
 		master->busy = GUARD_NOTHING;
 	master->cluster = event->cluster;
-	note_clocked(guard, master, event);
-	note_epoch(master, event->epoch);
+	set_clocked(guard, master, event);
+	set_epoch(master, event->epoch);
 	if (other)
-		guard_other_note(master, event);
+		guard_other_store(master, event);
 	else
 		evaluate_epoch(guard, master, event);
 	guard_cluster_check(guard, event->now_us);
@@ -246,7 +246,7 @@ static void handle_quarantined(struct guard_master *master, const struct guard_e
 		guard_state_ask(master);
 		return;
 	}
-	note_ttl(master, event);
+	set_ttl(master, event);
 	guard_state_wait(master, event->marker, event->kept, event->now_us);
 }
 
@@ -260,8 +260,8 @@ static void handle_epoch_written(struct guard *guard, struct guard_master *maste
 		guard_state_ask(master);
 		return;
 	}
-	if (master->found != GUARD_ROLLED_BACK)
-		master->found = GUARD_NO_REASON; /* while it was quarantined nothing could be lost */
+	if (master->hazard != GUARD_ROLLED_BACK)
+		master->hazard = GUARD_NO_REASON; /* while it was quarantined nothing could be lost */
 	guard->bootstrap_open = guard->take_over_open = false;
 	master->cluster = master->chosen_cluster;
 	if (master->clocks)
@@ -296,7 +296,7 @@ static void handle_lost(struct guard_master *master)
 {
 	assert(master->seen);
 	if (master->state == GUARD_VOTING)
-		guard_durable_note_last(master);
+		guard_durable_set_last(master);
 	guard_state_set(master, GUARD_ABSENT);
 	master->reason = GUARD_NO_REASON;
 	master->busy = GUARD_NOTHING;
@@ -319,12 +319,12 @@ void guard_event(struct guard *guard, const struct guard_event *event)
 	case GUARD_EPOCH_WRITTEN: handle_epoch_written(guard, master, event); break;
 	case GUARD_FAILED: handle_failed(master, event->action); break;
 	case GUARD_MISMATCH: handle_mismatch(master, event); break;
-	case GUARD_DROPPED_KEYS: guard_state_note_hazard(master, GUARD_EVICTED, event->now_us); break;
-	case GUARD_WEAKENED: guard_state_note_hazard(master, GUARD_NOT_DURABLE, event->now_us); break;
+	case GUARD_DROPPED_KEYS: guard_state_set_hazard(master, GUARD_EVICTED, event->now_us); break;
+	case GUARD_WEAKENED: guard_state_set_hazard(master, GUARD_NOT_DURABLE, event->now_us); break;
 	case GUARD_UNUSABLE: master->unusable = true; break;
 	case GUARD_LOST: handle_lost(master); break;
 	}
-	note_member(guard, master);
+	set_member(guard, master);
 	try_bootstrap(guard);
 	guard_state_check(guard, event->master);
 }

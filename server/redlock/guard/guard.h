@@ -57,7 +57,7 @@ struct guard_params {
 	uint32_t drift_ppm;  /* a quarantine lasts for the longest lease, this part of it, and the margin */
 	uint64_t margin_us;  /* the constant part of the drift + 2 s */
 	uint64_t timeout_us; /* how long a command of this process may be under way */
-	bool whole;          /* a quarantine always lasts for the longest lease: other libraries give leases, too */
+	bool waits_longest;  /* a quarantine always lasts for the longest lease: other libraries give leases, too */
 	uint16_t slices;     /* how many SURVEYs it takes to read all fences of a master; 0: one */
 	uint64_t digest;     /* of what all replicas must agree on; not 0 */
 	bool durable;        /* a master that restarts with all that it answered keeps its epoch */
@@ -98,7 +98,7 @@ enum { GUARD_HELD_BACK = GUARD_WRITE_EPOCH + 1 };
  *
  * Each further quarantine of ours leads to KEPT or LOST again. A marker that is only read does not lead from LOST to
  * KEPT: it may be that of an older image. */
-enum guard_memory { GUARD_MEMORY_WHOLE, GUARD_MEMORY_KEPT, GUARD_MEMORY_LOST };
+enum guard_memory { GUARD_MEMORY_COMPLETE, GUARD_MEMORY_KEPT, GUARD_MEMORY_LOST };
 
 /* Servers that were replaced, and are remembered. */
 enum { GUARD_FORMER_MAX = 32 };
@@ -154,7 +154,7 @@ struct guard_master {
 	enum guard_memory memory;
 	bool seen; /* run_id, client_id, beat are known, of this connection or an earlier one */
 	/* CLOCK_FORWARD, EVICTED, ROLLED_BACK, NOT_DURABLE: a hazard for which it must be quarantined */
-	enum guard_reason found;
+	enum guard_reason hazard;
 	struct guard_last last; /* ABSENT, ASKING */
 	bool keeps;             /* ASKING: it has restarted, and READ lets it keep its epoch */
 	bool clocks;            /* WRITING_EPOCH: its floor is made of clocks */
@@ -179,13 +179,13 @@ struct guard_master {
 	uint64_t timeout_us;  /* the longest timeout of any redlockd, as it told last; 0: not known */
 	/* WAITING, RECOVERING: what master i told of leases that are out, under which epoch (0: nothing), and when
 	 * these are over */
-	uint64_t told_epoch[REDLOCK_MASTERS_MAX], told_end_us[REDLOCK_MASTERS_MAX];
+	uint64_t reported_epoch[REDLOCK_MASTERS_MAX], reported_end_us[REDLOCK_MASTERS_MAX];
 	uint64_t remembers_s;  /* VOTING: `leases` in its hash is as large, or larger */
 	uint64_t asked_us;     /* when SURVEY was sent last */
 	uint64_t survey_us;    /* when the first SURVEY of its present round of slices was sent */
 	uint64_t survey_epoch; /* the epoch or marker that it carried: with another one the round begins again */
 	uint64_t survey_top;   /* the largest fence of the slices told so far */
-	uint64_t told_us;      /* when it told a slice last */
+	uint64_t reported_us;  /* when it told a slice last */
 	uint16_t slice;        /* the next one of the round */
 	uint16_t surveyed;     /* RECOVERING: bit j: master j told its fences since recovery_us */
 	uint64_t top;          /* RECOVERING: the largest of those fences */

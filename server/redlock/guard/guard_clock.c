@@ -17,26 +17,26 @@ enum {
 	TOLERANCE_US = 1000
 };
 
-static void set_interval(struct guard_master *master, int64_t least, int64_t most, uint64_t now_us)
+static void set_interval(struct guard_master *master, int64_t lower, int64_t upper, uint64_t now_us)
 {
 	assert(now_us >= master->clock_us || !master->has_clock);
-	master->ahead_min_us = least;
-	master->ahead_max_us = most;
+	master->ahead_min_us = lower;
+	master->ahead_max_us = upper;
 	master->clock_us = now_us;
 	master->has_clock = true;
 }
 
-static enum guard_clock jump(struct guard_master *master, int64_t by_us, int64_t least, int64_t most, uint64_t now_us)
+static enum guard_clock jump(struct guard_master *master, int64_t by_us, int64_t lower, int64_t upper, uint64_t now_us)
 {
 	assert(by_us != 0);
 	assert(master->has_clock);
 	master->jump_us = by_us;
-	set_interval(master, least, most, now_us);
+	set_interval(master, lower, upper, now_us);
 	if (by_us < 0) {
 		master->back_us = now_us;
 		return GUARD_CLOCK_JUMPED_BACK; /* its locks last longer, which is safe */
 	}
-	guard_state_note_hazard(master, GUARD_CLOCK_FORWARD, now_us);
+	guard_state_set_hazard(master, GUARD_CLOCK_FORWARD, now_us);
 	return GUARD_CLOCK_JUMPED_FORWARD;
 }
 
@@ -47,24 +47,24 @@ enum guard_clock guard_time(struct guard *guard, unsigned i, uint64_t sent_us, u
 	struct guard_master *master = &guard->masters[i];
 	/* rounded up: the drift while the command was under way */
 	int64_t flight_us = (int64_t)((now_us - sent_us) / RATE) + 1;
-	int64_t least = (int64_t)(master_us - now_us), most = (int64_t)(master_us - sent_us) + flight_us;
+	int64_t lower = (int64_t)(master_us - now_us), upper = (int64_t)(master_us - sent_us) + flight_us;
 	if (!master->has_clock) {
-		set_interval(master, least, most, now_us);
+		set_interval(master, lower, upper, now_us);
 		return GUARD_CLOCK_STEADY;
 	}
 	assert(now_us >= master->clock_us);
 	int64_t drift_us = (int64_t)((now_us - master->clock_us) / RATE);
-	int64_t known_least = master->ahead_min_us - drift_us, known_most = master->ahead_max_us + drift_us;
-	if (least > known_most + TOLERANCE_US)
-		return jump(master, least - known_most, least, most, now_us);
-	if (most < known_least - TOLERANCE_US)
-		return jump(master, most - known_least, least, most, now_us);
-	if (least > known_most || most < known_least)
+	int64_t known_lower = master->ahead_min_us - drift_us, known_upper = master->ahead_max_us + drift_us;
+	if (lower > known_upper + TOLERANCE_US)
+		return jump(master, lower - known_upper, lower, upper, now_us);
+	if (upper < known_lower - TOLERANCE_US)
+		return jump(master, upper - known_lower, lower, upper, now_us);
+	if (lower > known_upper || upper < known_lower)
 		/* Within the tolerance. The interval stays as it is, or small steps would add up unnoticed. */
 		return GUARD_CLOCK_STEADY;
 	/* clock_us keeps the rest of the division: without it the interval grows too slowly when answers are
 	 * frequent. */
-	set_interval(master, least < known_least ? known_least : least, most > known_most ? known_most : most,
+	set_interval(master, lower < known_lower ? known_lower : lower, upper > known_upper ? known_upper : upper,
 		     master->clock_us + (uint64_t)drift_us * RATE);
 	return GUARD_CLOCK_STEADY;
 }
@@ -76,14 +76,14 @@ bool guard_clock_has_jumped(struct guard_master *master, uint64_t now_us)
 	if (!last->has_clock || !master->has_clock)
 		return false;
 	assert(now_us >= last->clock_us);
-	int64_t known_most = last->ahead_max_us + (int64_t)((now_us - last->clock_us) / RATE);
-	if (master->ahead_min_us > known_most + TOLERANCE_US)
+	int64_t known_upper = last->ahead_max_us + (int64_t)((now_us - last->clock_us) / RATE);
+	if (master->ahead_min_us > known_upper + TOLERANCE_US)
 		return true;
 	/* small steps, one at each restart, must not add up unnoticed */
-	if (master->ahead_max_us > known_most)
-		master->ahead_max_us = known_most;
-	if (master->ahead_min_us > known_most)
-		master->ahead_min_us = known_most;
+	if (master->ahead_max_us > known_upper)
+		master->ahead_max_us = known_upper;
+	if (master->ahead_min_us > known_upper)
+		master->ahead_min_us = known_upper;
 	return false;
 }
 

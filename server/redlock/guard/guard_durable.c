@@ -16,7 +16,7 @@
 #define CUT_OFF_S UINT64_C(3)
 #define PATIENCE_US UINT64_C(3000000) /* by then the others are connected again */
 
-void guard_durable_note_pace(struct guard_master *master, const struct guard_event *event)
+void guard_durable_set_pace(struct guard_master *master, const struct guard_event *event)
 {
 	uint64_t passed_us = event->now_us - master->heard_us;
 	assert(event->kind == GUARD_EPOCH);
@@ -29,7 +29,7 @@ void guard_durable_note_pace(struct guard_master *master, const struct guard_eve
 		master->pace = beats;
 }
 
-void guard_durable_note_last(struct guard_master *master)
+void guard_durable_set_last(struct guard_master *master)
 {
 	assert(master->state == GUARD_VOTING);
 	assert(master->epoch != 0);
@@ -59,10 +59,10 @@ bool guard_durable_compare(const struct guard *guard, struct guard_master *maste
 		return false;
 	/* Another redlockd may have let it keep its epoch, and knew less. */
 	if (event->beat < last->beat + fits)
-		master->found = GUARD_ROLLED_BACK;
-	else if (master->found == GUARD_NO_REASON && guard_clock_has_jumped(master, event->now_us))
-		master->found = GUARD_CLOCK_FORWARD;
-	return !fits && master->found == GUARD_NO_REASON && !was_cut_off(last, event);
+		master->hazard = GUARD_ROLLED_BACK;
+	else if (master->hazard == GUARD_NO_REASON && guard_clock_has_jumped(master, event->now_us))
+		master->hazard = GUARD_CLOCK_FORWARD;
+	return !fits && master->hazard == GUARD_NO_REASON && !was_cut_off(last, event);
 }
 
 bool guard_durable_waits(const struct guard *guard, const struct guard_master *master, const struct guard_event *event)
@@ -70,5 +70,5 @@ bool guard_durable_waits(const struct guard *guard, const struct guard_master *m
 	bool restarted = event->epoch != 0 && event->epoch_run_id != master->run_id;
 	assert(event->now_us >= master->connected_us);
 	return guard->params.durable && restarted && master->state == GUARD_ASKING && master->busy == GUARD_NOTHING &&
-	       master->found == GUARD_NO_REASON && event->now_us - master->connected_us < PATIENCE_US;
+	       master->hazard == GUARD_NO_REASON && event->now_us - master->connected_us < PATIENCE_US;
 }

@@ -11,7 +11,7 @@ unsigned guard_leases_needed(const struct guard *guard);
 /* True if master i is to be asked now about leases that a WAITING one may have forgotten. */
 bool guard_leases_want_survey(const struct guard *guard, unsigned i, uint64_t now_us);
 /* The answer to a SURVEY that was sent at asked_us. */
-void guard_leases_note(struct guard *guard, uint64_t asked_us, const struct guard_event *event);
+void guard_leases_store(struct guard *guard, uint64_t asked_us, const struct guard_event *event);
 /* When the leases that *lost may have forgotten are over; UINT64_MAX: too few masters have told. */
 uint64_t guard_leases_end_us(const struct guard *guard, const struct guard_master *lost, uint64_t now_us);
 /* When enough masters can have been asked for that; UINT64_MAX: too few can. */
@@ -42,11 +42,11 @@ void guard_state_vote(struct guard_master *master, uint64_t epoch);
 void guard_state_end_connection(struct guard_master *master);
 /* To MARKING. `kept`: its buckets are all there, only locks may be lost. */
 void guard_state_quarantine(struct guard_master *master, enum guard_reason reason, bool kept, uint64_t now_us);
-/* The same for the hazard in `found`. The caller has set void_epoch. */
-void guard_state_quarantine_found(struct guard_master *master, uint64_t now_us);
+/* The same for the hazard in `hazard`. The caller has set void_epoch. */
+void guard_state_quarantine_hazard(struct guard_master *master, uint64_t now_us);
 /* CLOCK_FORWARD, EVICTED or NOT_DURABLE: a master that votes is quarantined at once, another one when its epoch
  * fits. */
-void guard_state_note_hazard(struct guard_master *master, enum guard_reason hazard, uint64_t now_us);
+void guard_state_set_hazard(struct guard_master *master, enum guard_reason hazard, uint64_t now_us);
 /* To WAITING, from now on: nothing earlier was seen over this connection and under this marker. */
 void guard_state_wait(struct guard_master *master, uint64_t marker, bool kept, uint64_t now_us);
 /* Continues a wait under a marker that was read again. */
@@ -65,7 +65,7 @@ bool guard_clock_has_jumped(struct guard_master *master, uint64_t now_us);
 /* True if the hash that was read is of another version, or of one with another number of masters. */
 bool guard_other_wrote(const struct guard *guard, const struct guard_event *event);
 /* To REJECTED, for what guard_other_wrote() is true of. */
-void guard_other_note(struct guard_master *master, const struct guard_event *event);
+void guard_other_store(struct guard_master *master, const struct guard_event *event);
 /* To MARKING, if --bootstrap takes the master over now. */
 void guard_other_take_over(struct guard *guard, struct guard_master *master);
 
@@ -81,10 +81,10 @@ uint64_t guard_cluster_choose(struct guard *guard, const struct guard_master *ma
 /* ---- guard_durable.c ---- */
 
 /* Once more on one connection: before heard_us and beat are those of this event. */
-void guard_durable_note_pace(struct guard_master *master, const struct guard_event *event);
+void guard_durable_set_pace(struct guard_master *master, const struct guard_event *event);
 /* *master, which votes, loses its connection. */
-void guard_durable_note_last(struct guard_master *master);
-/* Compares the epoch that was read with what *master was when it voted last, and notes a hazard in `found`. True if it
+void guard_durable_set_last(struct guard_master *master);
+/* Compares the epoch that was read with what *master was when it voted last, and notes a hazard in `hazard`. True if it
  * has restarted with all that it answered, and may keep its epoch. */
 bool guard_durable_compare(const struct guard *guard, struct guard_master *master, const struct guard_event *event);
 /* True if *master has restarted, and another redlockd may know whether it may keep its epoch. */

@@ -83,27 +83,27 @@ static bool is_witness(const struct guard *guard, unsigned i, uint64_t now_us)
 }
 
 /* The memory of others cannot shorten its wait. An older version left its marker, and notes no leases. */
-static bool is_whole(const struct guard *guard, const struct guard_master *master)
+static bool waits_for_longest(const struct guard *guard, const struct guard_master *master)
 {
-	return guard->params.whole || master->ttl_unknown;
+	return guard->params.waits_longest || master->ttl_unknown;
 }
 
-static bool has_told(const struct guard *guard, const struct guard_master *lost, unsigned i)
+static bool has_reported(const struct guard *guard, const struct guard_master *lost, unsigned i)
 {
-	return lost->told_epoch[i] != 0 && lost->told_epoch[i] == guard->masters[i].epoch;
+	return lost->reported_epoch[i] != 0 && lost->reported_epoch[i] == guard->masters[i].epoch;
 }
 
 void guard_leases_forget(struct guard_master *master)
 {
 	for (unsigned i = 0; i < REDLOCK_MASTERS_MAX; i++)
-		master->told_epoch[i] = 0;
+		master->reported_epoch[i] = 0;
 }
 
 /* True if master i is to be asked for *lost, at once or later. */
 static bool may_ask(const struct guard *guard, const struct guard_master *lost, unsigned i, uint64_t now_us)
 {
-	return lost != &guard->masters[i] && lost->state == GUARD_WAITING && !is_whole(guard, lost) &&
-	       !has_told(guard, lost, i) && is_witness(guard, i, now_us);
+	return lost != &guard->masters[i] && lost->state == GUARD_WAITING && !waits_for_longest(guard, lost) &&
+	       !has_reported(guard, lost, i) && is_witness(guard, i, now_us);
 }
 
 bool guard_leases_want_survey(const struct guard *guard, unsigned i, uint64_t now_us)
@@ -115,7 +115,7 @@ bool guard_leases_want_survey(const struct guard *guard, unsigned i, uint64_t no
 	return false;
 }
 
-void guard_leases_note(struct guard *guard, uint64_t asked_us, const struct guard_event *event)
+void guard_leases_store(struct guard *guard, uint64_t asked_us, const struct guard_event *event)
 {
 	struct guard_master *witness = &guard->masters[event->master];
 	assert(event->kind == GUARD_FENCES);
@@ -127,9 +127,9 @@ void guard_leases_note(struct guard *guard, uint64_t asked_us, const struct guar
 		if (!may_ask(guard, lost, event->master, event->now_us) ||
 		    asked_us < askable_us(guard, lost, event->master))
 			continue;
-		lost->told_epoch[event->master] = witness->epoch;
-		lost->told_end_us[event->master] = event->now_us + with_drift(guard, event->leases_us);
-		assert(lost->told_end_us[event->master] >= event->now_us);
+		lost->reported_epoch[event->master] = witness->epoch;
+		lost->reported_end_us[event->master] = event->now_us + with_drift(guard, event->leases_us);
+		assert(lost->reported_end_us[event->master] >= event->now_us);
 	}
 }
 
@@ -152,14 +152,15 @@ static uint64_t nth_smallest(uint64_t *values, unsigned count, unsigned n)
 uint64_t guard_leases_end_us(const struct guard *guard, const struct guard_master *lost, uint64_t now_us)
 {
 	uint64_t ends_us[REDLOCK_MASTERS_MAX];
-	unsigned told = 0;
+	unsigned reported = 0;
 	for (unsigned i = 0; i < guard->params.masters; i++)
-		if (lost != &guard->masters[i] && has_told(guard, lost, i) && is_witness(guard, i, now_us))
-			ends_us[told++] = lost->told_end_us[i];
-	assert(told < guard->params.masters);
-	if (is_whole(guard, lost))
+		if (lost != &guard->masters[i] && has_reported(guard, lost, i) && is_witness(guard, i, now_us))
+			ends_us[reported++] = lost->reported_end_us[i];
+	assert(reported < guard->params.masters);
+	if (waits_for_longest(guard, lost))
 		return UINT64_MAX;
-	return told < guard_leases_needed(guard) ? UINT64_MAX : nth_smallest(ends_us, told, guard_leases_needed(guard));
+	return reported < guard_leases_needed(guard) ? UINT64_MAX
+						     : nth_smallest(ends_us, reported, guard_leases_needed(guard));
 }
 
 uint64_t guard_leases_asked_us(const struct guard *guard, const struct guard_master *lost, uint64_t now_us)
@@ -169,7 +170,7 @@ uint64_t guard_leases_asked_us(const struct guard *guard, const struct guard_mas
 	for (unsigned i = 0; i < guard->params.masters; i++) {
 		if (may_ask(guard, lost, i, now_us))
 			asked_us[count++] = askable_us(guard, lost, i);
-		else if (lost != &guard->masters[i] && has_told(guard, lost, i))
+		else if (lost != &guard->masters[i] && has_reported(guard, lost, i))
 			asked_us[count++] = 0;
 	}
 	assert(count < guard->params.masters);

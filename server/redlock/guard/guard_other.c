@@ -22,7 +22,7 @@ bool guard_other_wrote(const struct guard *guard, const struct guard_event *even
 	return !empty && event->digest != guard->params.digest;
 }
 
-void guard_other_note(struct guard_master *master, const struct guard_event *event)
+void guard_other_store(struct guard_master *master, const struct guard_event *event)
 {
 	bool watched = master->state == GUARD_REJECTED && master->reason == GUARD_OTHER_DIGEST;
 	bool same = watched && master->other_digest == event->digest;

@@ -24,7 +24,7 @@ void guard_recovery_begin(struct guard_master *master, uint64_t now_us)
 /* True if its buckets are all there. */
 static bool remembers(const struct guard_master *master)
 {
-	assert(master->state != GUARD_VOTING || master->memory == GUARD_MEMORY_WHOLE);
+	assert(master->state != GUARD_VOTING || master->memory == GUARD_MEMORY_COMPLETE);
 	return master->state == GUARD_VOTING ||
 	       (guard_state_is_quarantined(master) && master->memory == GUARD_MEMORY_KEPT);
 }
@@ -48,17 +48,17 @@ bool guard_recovery_wants_survey(const struct guard *guard, unsigned i)
 	return remembers(&guard->masters[i]) && is_useful(guard, i, UINT64_MAX);
 }
 
-static void note_fences(struct guard *guard, unsigned told_by, uint64_t asked_us, uint64_t fence)
+static void store_fences(struct guard *guard, unsigned reported_by, uint64_t asked_us, uint64_t fence)
 {
-	assert(told_by < guard->params.masters);
+	assert(reported_by < guard->params.masters);
 	for (unsigned j = 0; j < guard->params.masters; j++) {
 		struct guard_master *master = &guard->masters[j];
-		if (j == told_by || master->state != GUARD_RECOVERING || master->recovery_us > asked_us)
+		if (j == reported_by || master->state != GUARD_RECOVERING || master->recovery_us > asked_us)
 			continue;
-		master->surveyed |= (uint16_t)(1U << told_by);
+		master->surveyed |= (uint16_t)(1U << reported_by);
 		if (fence > master->top)
 			master->top = fence;
-		assert(redlock_has(master->surveyed, told_by));
+		assert(redlock_has(master->surveyed, reported_by));
 		assert(master->top >= fence);
 	}
 }
@@ -83,7 +83,7 @@ void guard_recovery_survey(struct guard *guard, unsigned i, uint64_t now_us, str
 
 /* All slices of a survey are read under one epoch, after survey_us. Fences only grow, so each fence given before
  * survey_us is covered. */
-static void note_slice(struct guard *guard, struct guard_master *master, const struct guard_event *event)
+static void store_slice(struct guard *guard, struct guard_master *master, const struct guard_event *event)
 {
 	assert(event->now_us >= master->survey_us);
 	assert(master->slice == 0 || master->slice < guard->params.slices);
@@ -91,11 +91,11 @@ static void note_slice(struct guard *guard, struct guard_master *master, const s
 		master->ttl_us = event->ttl_us;
 	if (event->fence > master->survey_top)
 		master->survey_top = event->fence;
-	master->told_us = event->now_us;
+	master->reported_us = event->now_us;
 	if (++master->slice < guard->params.slices)
 		return;
 	master->slice = 0;
-	note_fences(guard, event->master, master->survey_us, master->survey_top);
+	store_fences(guard, event->master, master->survey_us, master->survey_top);
 }
 
 void guard_recovery_handle_fences(struct guard *guard, struct guard_master *master, const struct guard_event *event)
@@ -104,8 +104,8 @@ void guard_recovery_handle_fences(struct guard *guard, struct guard_master *mast
 	assert(master == &guard->masters[event->master]);
 	master->busy = GUARD_NOTHING;
 	if (event->done) {
-		guard_leases_note(guard, master->asked_us, event);
-		note_slice(guard, master, event);
+		guard_leases_store(guard, master->asked_us, event);
+		store_slice(guard, master, event);
 	} else {
 		master->slice = 0;
 		if (master->state == GUARD_VOTING)
@@ -123,20 +123,20 @@ static bool lost_with(const struct guard_master *master, const struct guard_mast
 }
 
 /* Counts the masters other than i that told their fences, and those that told or still may. */
-static void count_told(const struct guard *guard, unsigned i, unsigned *ret_told, unsigned *ret_may)
+static void count_reported(const struct guard *guard, unsigned i, unsigned *ret_reported, unsigned *ret_may)
 {
 	const struct guard_master *master = &guard->masters[i];
 	assert(i < guard->params.masters);
-	*ret_told = *ret_may = 0;
+	*ret_reported = *ret_may = 0;
 	for (unsigned j = 0; j < guard->params.masters; j++) {
 		const struct guard_master *other = &guard->masters[j];
-		bool told = redlock_has(master->surveyed, j);
+		bool reported = redlock_has(master->surveyed, j);
 		if (j == i || lost_with(master, other))
 			continue;
-		*ret_told += told;
-		*ret_may += told || other->memory != GUARD_MEMORY_LOST;
+		*ret_reported += reported;
+		*ret_may += reported || other->memory != GUARD_MEMORY_LOST;
 	}
-	assert(*ret_told <= *ret_may);
+	assert(*ret_reported <= *ret_may);
 	assert(*ret_may < guard->params.masters);
 }
 
@@ -148,7 +148,7 @@ static bool is_worth_waiting(const struct guard *guard, unsigned i, uint64_t now
 	assert(now_us >= master->recovery_us);
 	for (unsigned j = 0; j < guard->params.masters; j++) {
 		const struct guard_master *other = &guard->masters[j];
-		uint64_t since_us = other->told_us > master->recovery_us ? other->told_us : master->recovery_us;
+		uint64_t since_us = other->reported_us > master->recovery_us ? other->reported_us : master->recovery_us;
 		bool may_tell = j != i && remembers(other) && !redlock_has(master->surveyed, j);
 		if (may_tell && now_us - since_us < SURVEY_PATIENCE_US)
 			return true;
@@ -165,36 +165,36 @@ static bool needs_nothing(const struct guard_master *master)
 
 bool guard_recovery_is_done(const struct guard *guard, unsigned i, uint64_t now_us)
 {
-	unsigned told, may;
+	unsigned reported, may;
 	assert(i < guard->params.masters);
 	assert(guard->masters[i].state == GUARD_RECOVERING);
 	if (needs_nothing(&guard->masters[i]))
 		return true;
-	count_told(guard, i, &told, &may);
-	return told >= guard_leases_needed(guard) ||
+	count_reported(guard, i, &reported, &may);
+	return reported >= guard_leases_needed(guard) ||
 	       (may < guard_leases_needed(guard) && !is_worth_waiting(guard, i, now_us));
 }
 
 unsigned guard_fences_missing(const struct guard *guard, unsigned i)
 {
-	unsigned told, may;
+	unsigned reported, may;
 	assert(i < guard->params.masters);
-	count_told(guard, i, &told, &may);
+	count_reported(guard, i, &reported, &may);
 	bool waits = guard->masters[i].state == GUARD_RECOVERING && !needs_nothing(&guard->masters[i]);
-	return waits && told < guard_leases_needed(guard) && may >= guard_leases_needed(guard)
-		       ? guard_leases_needed(guard) - told
+	return waits && reported < guard_leases_needed(guard) && may >= guard_leases_needed(guard)
+		       ? guard_leases_needed(guard) - reported
 		       : 0;
 }
 
 void guard_recovery_choose_floor(const struct guard *guard, const struct guard_master *master, uint64_t now_us,
 				 uint64_t wall_us, struct guard_action *ret_action)
 {
-	unsigned told, may;
-	count_told(guard, (unsigned)(master - guard->masters), &told, &may);
+	unsigned reported, may;
+	count_reported(guard, (unsigned)(master - guard->masters), &reported, &may);
 	assert(guard_state_is_quarantined(master));
 	assert(ret_action->kind == GUARD_WRITE_EPOCH);
 	ret_action->fence = master->top;
-	if (told >= guard_leases_needed(guard) || needs_nothing(master))
+	if (reported >= guard_leases_needed(guard) || needs_nothing(master))
 		return;
 	ret_action->clocked = true;
 	if (wall_us > ret_action->fence && wall_us < REDLOCK_FENCE_LIMIT)

@@ -46,7 +46,7 @@ void guard_state_check(const struct guard *guard, unsigned i)
 	assert(!guard_state_is_quarantined(master) || master->epoch == 0);
 	assert(!guard_state_is_quarantined(master) || master->reason != GUARD_NO_REASON);
 	assert(master->state != GUARD_VOTING ||
-	       (master->reason == GUARD_NO_REASON && master->memory == GUARD_MEMORY_WHOLE));
+	       (master->reason == GUARD_NO_REASON && master->memory == GUARD_MEMORY_COMPLETE));
 	assert(master->state != GUARD_MARKING || master->reason != GUARD_NO_REASON);
 	assert((master->surveyed & ((1U << i) | ~((1U << guard->params.masters) - 1U))) == 0);
 	assert(master->slice == 0 || master->slice < guard->params.slices);
@@ -88,10 +88,11 @@ uint64_t guard_state_quarantine_end_us(const struct guard *guard, const struct g
 	assert(!master->skip || guard->params.bootstrap);
 	if (master->skip)
 		return 0;
-	uint64_t whole_us = master->since_us +
-			    quarantine_for_us(guard, master->ttl_unknown ? GUARD_TTL_MAX_US : guard_longest_us(guard));
+	uint64_t longest_end_us = master->since_us + quarantine_for_us(guard, master->ttl_unknown
+										      ? GUARD_TTL_MAX_US
+										      : guard_longest_us(guard));
 	uint64_t end_us = guard_leases_end_us(guard, master, now_us);
-	return end_us < whole_us ? end_us : whole_us;
+	return end_us < longest_end_us ? end_us : longest_end_us;
 }
 
 /* ---- changes ---- */
@@ -110,7 +111,7 @@ void guard_state_end_connection(struct guard_master *master)
 	assert(master->memory <= GUARD_MEMORY_LOST);
 	assert(master->state == GUARD_ABSENT || master->state == GUARD_ASKING);
 	if (master->memory == GUARD_MEMORY_KEPT)
-		master->memory = GUARD_MEMORY_WHOLE;
+		master->memory = GUARD_MEMORY_COMPLETE;
 	master->read = master->skip = false;
 }
 
@@ -122,13 +123,13 @@ void guard_state_ask(struct guard_master *master)
 
 void guard_state_vote(struct guard_master *master, uint64_t epoch)
 {
-	assert(master->found == GUARD_NO_REASON || master->state == GUARD_WRITING_EPOCH);
+	assert(master->hazard == GUARD_NO_REASON || master->state == GUARD_WRITING_EPOCH);
 	assert(master->read);
 	guard_state_set(master, GUARD_VOTING);
 	master->reason = GUARD_NO_REASON;
 	master->epoch = epoch;
 	master->marker = 0;
-	master->memory = GUARD_MEMORY_WHOLE;
+	master->memory = GUARD_MEMORY_COMPLETE;
 	master->skip = false;
 }
 
@@ -147,21 +148,21 @@ void guard_state_quarantine(struct guard_master *master, enum guard_reason reaso
 		master->busy = GUARD_NOTHING;
 }
 
-void guard_state_quarantine_found(struct guard_master *master, uint64_t now_us)
+void guard_state_quarantine_hazard(struct guard_master *master, uint64_t now_us)
 {
-	assert(master->found == GUARD_CLOCK_FORWARD || master->found == GUARD_EVICTED ||
-	       master->found == GUARD_ROLLED_BACK || master->found == GUARD_NOT_DURABLE);
-	guard_state_quarantine(master, master->found, master->found != GUARD_ROLLED_BACK, now_us);
+	assert(master->hazard == GUARD_CLOCK_FORWARD || master->hazard == GUARD_EVICTED ||
+	       master->hazard == GUARD_ROLLED_BACK || master->hazard == GUARD_NOT_DURABLE);
+	guard_state_quarantine(master, master->hazard, master->hazard != GUARD_ROLLED_BACK, now_us);
 }
 
-void guard_state_note_hazard(struct guard_master *master, enum guard_reason hazard, uint64_t now_us)
+void guard_state_set_hazard(struct guard_master *master, enum guard_reason hazard, uint64_t now_us)
 {
 	assert(hazard == GUARD_CLOCK_FORWARD || hazard == GUARD_EVICTED || hazard == GUARD_NOT_DURABLE);
-	if (master->found != GUARD_ROLLED_BACK)
-		master->found = hazard;
+	if (master->hazard != GUARD_ROLLED_BACK)
+		master->hazard = hazard;
 	if (master->state == GUARD_VOTING) {
 		master->void_epoch = master->epoch;
-		guard_state_quarantine_found(master, now_us);
+		guard_state_quarantine_hazard(master, now_us);
 	}
 	assert(master->state != GUARD_VOTING);
 }
@@ -176,8 +177,8 @@ void guard_state_wait(struct guard_master *master, uint64_t marker, bool kept, u
 	master->since_us = now_us;
 	guard_leases_forget(master);
 	master->epoch = 0;
-	master->skip = false;            /* it was for another wait: leases may have been given since */
-	master->found = GUARD_NO_REASON; /* the wait makes up for it */
+	master->skip = false;             /* it was for another wait: leases may have been given since */
+	master->hazard = GUARD_NO_REASON; /* the wait makes up for it */
 	/* A restored image can bring back the marker of an older quarantine. After a new wait it may become the
 	 * epoch. */
 	if (master->gone_epoch == marker)
@@ -192,8 +193,8 @@ void guard_state_wait_on(struct guard_master *master, bool kept, uint64_t now_us
 	if (!guard_state_is_quarantined(master))
 		guard_state_set(master, GUARD_WAITING);
 	set_kept(master, master->memory == GUARD_MEMORY_KEPT && kept,
-		 now_us);                /* another redlockd may have found that fences are lost */
-	master->found = GUARD_NO_REASON; /* nothing was given here since the marker */
+		 now_us);                 /* another redlockd may have found that fences are lost */
+	master->hazard = GUARD_NO_REASON; /* nothing was given here since the marker */
 }
 
 void guard_state_reject(struct guard_master *master, enum guard_reason reason, uint64_t now_us)
