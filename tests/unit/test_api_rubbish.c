@@ -202,7 +202,7 @@ static void try_rubbish(int client, size_t i)
 	close(client);
 }
 
-START_TEST(test_rubbish)
+TEST_EACH(test_rubbish, 0, COUNT(rubbish))
 {
 	try_rubbish(connect_tcp(), (size_t)_i);
 	try_rubbish(connect_unix(), (size_t)_i);
@@ -218,7 +218,6 @@ START_TEST(test_rubbish)
 	close(client);
 	RUN_UNTIL(world.api->connections == 0);
 }
-END_TEST
 
 /* Sends it on a new connection: there is one answer, which announces the end of the connection. */
 static void expect_one_answer(const char *request)
@@ -233,7 +232,7 @@ static void expect_one_answer(const char *request)
 }
 
 /* If it is not certain where a request ends, the connection ends: nothing after it is taken for a request. */
-START_TEST(test_smuggling_ends_connection)
+TEST(test_smuggling_ends_connection)
 {
 	static const char *const heads[] = {
 		"Content-Length: 5\r\nContent-Length: 0\r\n\r\n",
@@ -253,11 +252,10 @@ START_TEST(test_smuggling_ends_connection)
 		ck_assert_uint_eq(world.leases.submitted, 0);
 	}
 }
-END_TEST
 
 /* Blanks after "chunked", which RFC 9112 allows: the 0.9 series does not recognise it then, and would wait for a body
  * until the connection ends. Such a request is either rejected, and nothing after it is carried out, or understood. */
-START_TEST(test_blanks_behind_chunked)
+TEST(test_blanks_behind_chunked)
 {
 	static const char *const blanks[] = {" ", "\t", "  ", " \t "};
 	char request[1024];
@@ -273,11 +271,10 @@ START_TEST(test_blanks_behind_chunked)
 		ck_assert_uint_eq(world.leases.submitted - before, refused ? 0 : 1);
 	}
 }
-END_TEST
 
 /* The 0.9 series accepts a bare LF between chunks, and other programs may not: nothing after a chunked request is
  * read. */
-START_TEST(test_chunked_ends_the_connection)
+TEST(test_chunked_ends_the_connection)
 {
 	static const char *const bodies[] = {CHUNKED, "10\n{\"resource\":\"a\"}\n0\n\n",
 					     "10;x=\n{\"resource\":\"a\"}\r\n0\r\n\r\n", "0\r\n\r\n"};
@@ -293,10 +290,9 @@ START_TEST(test_chunked_ends_the_connection)
 	}
 	RUN_UNTIL(world.api->connections == 0);
 }
-END_TEST
 
 /* RFC 9112, 3.2.2 and 3.2.4. */
-START_TEST(test_other_forms_of_a_target)
+TEST(test_other_forms_of_a_target)
 {
 	int client = connect_tcp(), foreign = connect_tcp();
 
@@ -323,7 +319,6 @@ START_TEST(test_other_forms_of_a_target)
 	close(client);
 	close(foreign);
 }
-END_TEST
 
 static int ask_url(size_t url_len)
 {
@@ -338,14 +333,13 @@ static int ask_url(size_t url_len)
 	return status;
 }
 
-START_TEST(test_url_limit)
+TEST(test_url_limit)
 {
 	ck_assert_int_eq(ask_url(2048), 404);
 	ck_assert_int_eq(ask_url(2049), 414);
 	assert_code("too-large");
 	ck_assert_int_eq(ask_url(6000), 414);
 }
-END_TEST
 
 /* `count` headers, the last one with a value of `value_len` bytes. */
 static int ask_headers(unsigned count, size_t value_len)
@@ -364,7 +358,7 @@ static int ask_headers(unsigned count, size_t value_len)
 	return status;
 }
 
-START_TEST(test_header_limits)
+TEST(test_header_limits)
 {
 	ck_assert_int_eq(ask_headers(64, 1), 200);
 	ck_assert_int_eq(ask_headers(65, 1), 431);
@@ -374,7 +368,6 @@ START_TEST(test_header_limits)
 	ck_assert_int_eq(ask_headers(2, 20000), 431);
 	ck_assert_int_eq(ask_headers(2, 100000), 431); /* more than the library's own bound */
 }
-END_TEST
 
 /* The status of a request with the largest target and headers that are allowed, `count` cookies among them, and with
  * the longest head of an answer. */
@@ -404,7 +397,7 @@ static int ask_cookies(unsigned count, unsigned lines)
 }
 
 /* The library copies each cookie into the pool of the connection, from which the head of our answer is made as well. */
-START_TEST(test_many_cookies)
+TEST(test_many_cookies)
 {
 	static const unsigned lines[] = {0, 1, 20, 58, 59};
 
@@ -417,7 +410,6 @@ START_TEST(test_many_cookies)
 				      status);
 		}
 }
-END_TEST
 
 /* A body of `len` bytes: an object and blanks. */
 static int ask_body_len(size_t len, bool chunked)
@@ -439,7 +431,7 @@ static int ask_body_len(size_t len, bool chunked)
 	return status;
 }
 
-START_TEST(test_body_limit)
+TEST(test_body_limit)
 {
 	ck_assert_int_eq(ask_body_len(16384, false), 201);
 	ck_assert_int_eq(ask_body_len(16385, false), 413);
@@ -452,10 +444,9 @@ START_TEST(test_body_limit)
 	ck_assert_uint_eq(world.leases.submitted, 2);
 	RUN_UNTIL(world.api->lingering_count == 0);
 }
-END_TEST
 
 /* What the client sends after it was rejected is discarded, so that no reset loses the answer. */
-START_TEST(test_refusal_is_not_reset)
+TEST(test_refusal_is_not_reset)
 {
 	static char request[40 * 1024];
 	size_t len = (size_t)sprintf(request, "POST /locks HTTP/1.1\r\n" HOST "Content-Length: 100000\r\n\r\n");
@@ -473,17 +464,5 @@ START_TEST(test_refusal_is_not_reset)
 	close(client);
 	RUN_UNTIL(world.api->lingering_count == 0);
 }
-END_TEST
 
-static void add_all(TCase *tests)
-{
-	tcase_add_loop_test(tests, test_rubbish, 0, COUNT(rubbish));
-	suite_add(tests, test_smuggling_ends_connection, test_blanks_behind_chunked, test_chunked_ends_the_connection,
-		  test_other_forms_of_a_target, test_url_limit, test_header_limits, test_many_cookies, test_body_limit,
-		  test_refusal_is_not_reset);
-}
-
-int main(void)
-{
-	return run_suite("api_rubbish", add_all);
-}
+FIXTURE(open_world, close_world)

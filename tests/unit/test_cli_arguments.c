@@ -40,7 +40,7 @@ static void bad(char **argv, const char *named)
 	bad_with(argv, ENV(NULL), named);
 }
 
-START_TEST(defaults)
+TEST(defaults)
 {
 	good(ARGS("run", "a", "--", "cmd", "--ttl", "x"));
 	ck_assert_int_eq(arguments.command, COMMAND_RUN);
@@ -62,9 +62,8 @@ START_TEST(defaults)
 	good(ARGS("acquire", "a"));
 	ck_assert_uint_eq(arguments.wait_ms, 0);
 }
-END_TEST
 
-START_TEST(all_forms)
+TEST(all_forms)
 {
 	good(ARGS("-s", "http://a:1", "run", "--server=unix:/b", "-w", "5m", "name", "-E", "3", "--ttl=1h", "-k", "0s",
 		  "--wait-all", "-v", "--json", "--owner", "", "--", "c"));
@@ -97,10 +96,9 @@ START_TEST(all_forms)
 	good(ARGS("list", "--owner", "worker 7"));
 	ck_assert_str_eq(arguments.owner, "worker 7");
 }
-END_TEST
 
 /* Options after the command belong to it. */
-START_TEST(run_without_dashes)
+TEST(run_without_dashes)
 {
 	good(ARGS("run", "a", "-v", "cmd", "--ttl", "x", "-q"));
 	ck_assert(arguments.verbose && !arguments.quiet);
@@ -118,10 +116,9 @@ START_TEST(run_without_dashes)
 	bad(ARGS("status", "a", "b"), "one NAME only: 'b' is another one");
 	bad(ARGS("extend", "a", TOKEN), "NAME: that is a token: it belongs in REDLOCK_TOKEN or in --token-file FILE");
 }
-END_TEST
 
 /* With dashes all words before them are names. A program among them may be meant as the command. */
-START_TEST(several_names)
+TEST(several_names)
 {
 	good(ARGS("run", "b", "-v", "a", "--ttl", "5s", "c", "--", "cmd", "--", "-q"));
 	ck_assert_str_eq(arguments.names.joined, "a, b, c");
@@ -140,9 +137,8 @@ START_TEST(several_names)
 	bad(ARGS("acquire", "a", "b", "a"), "NAME: one of them is given twice");
 	bad(ARGS("release", "a", "b", "--force"), "--force goes with one NAME");
 }
-END_TEST
 
-START_TEST(servers_are_few)
+TEST(servers_are_few)
 {
 	char *argv[3 + SERVERS_MAX + 2] = {"redlockctl", "list"};
 
@@ -153,9 +149,8 @@ START_TEST(servers_are_few)
 	argv[2 + SERVERS_MAX] = "-sunix:/a";
 	bad(argv, "--server, address 17: too many; allowed are 1 to 16 of ");
 }
-END_TEST
 
-START_TEST(help_and_version)
+TEST(help_and_version)
 {
 	good(ARGS("--help"));
 	ck_assert_int_eq(arguments.command, COMMAND_HELP);
@@ -173,9 +168,8 @@ START_TEST(help_and_version)
 	good(ARGS("--version"));
 	ck_assert_int_eq(arguments.command, COMMAND_VERSION);
 }
-END_TEST
 
-START_TEST(from_the_environment)
+TEST(from_the_environment)
 {
 	char **environment = ENV("REDLOCKCTL_SERVER=http://a:1,unix:/b", "REDLOCK_TOKEN=" TOKEN);
 	good_with(ARGS("release", "a"), environment);
@@ -192,17 +186,15 @@ START_TEST(from_the_environment)
 	bad_with(ARGS("list"), ENV("REDLOCKCTL_TTL=5s"), "REDLOCKCTL_TTL: unknown variable;");
 	good_with(ARGS("list"), ENV("REDLOCKCTL=x", "REDLOCKCTL_SERVICE_HOST=10.0.0.1"));
 }
-END_TEST
 
-START_TEST(letters_may_stand_together)
+TEST(letters_may_stand_together)
 {
 	char letters[3002] = "-";
 	memset(letters + 1, 'v', 3000);
 	good(ARGS("run", "x", letters, "-n", "--", "true"));
 }
-END_TEST
 
-START_TEST(secrets_are_not_repeated)
+TEST(secrets_are_not_repeated)
 {
 	bad(ARGS("release", "a", "--token", "almost-a-token"), "--token");
 	bad(ARGS("release", "a", "--tokn=almost-a-token"), "--tokn");
@@ -211,9 +203,8 @@ START_TEST(secrets_are_not_repeated)
 	bad_with(ARGS("release", "a"), ENV("REDLOCK_TOKEN=almost-a-token"), "REDLOCK_TOKEN");
 	bad(ARGS("release", "a", "--token", TOKEN, "--token-file", "x"), "--token-file");
 }
-END_TEST
 
-START_TEST(credentials_of_the_command_line)
+TEST(credentials_of_the_command_line)
 {
 	good(ARGS("status", "a", "--cacert", "ca", "--cert", "c", "--key", "k", "--key-file", "f"));
 	ck_assert_str_eq(arguments.credentials.ca_file, "ca");
@@ -228,9 +219,8 @@ START_TEST(credentials_of_the_command_line)
 	bad(ARGS("list", "--key-file", "-"), "--key-file");
 	bad(ARGS("key", "new", "--cacert", "x"), "--cacert");
 }
-END_TEST
 
-START_TEST(credentials_of_the_environment)
+TEST(credentials_of_the_environment)
 {
 	char **files = ENV("REDLOCKCTL_CACERT=ca", "REDLOCKCTL_CERT=c", "REDLOCKCTL_KEY=k", "REDLOCKCTL_KEY_FILE=f"),
 	     **key = ENV("REDLOCKCTL_CERT=c", "REDLOCKCTL_KEY_FILE=f", "REDLOCKCTL_API_KEY=" KEY);
@@ -258,10 +248,9 @@ START_TEST(credentials_of_the_environment)
 	good_with(ARGS("key", "new"), empty);
 	bad_with(ARGS("status", "a"), ENV("REDLOCKCTL_KEY=k"), "REDLOCKCTL_KEY");
 }
-END_TEST
 
 /* A key in the place of its file is rejected. */
-START_TEST(keys_are_not_repeated)
+TEST(keys_are_not_repeated)
 {
 	bad(ARGS("status", "a", "--cacert", KEY), "--cacert");
 	bad(ARGS("status", "a", "--cert", KEY), "--cert");
@@ -275,9 +264,8 @@ START_TEST(keys_are_not_repeated)
 	bad_with(ARGS("list"), ENV("REDLOCKCTL_API_KEY=too-short"), "REDLOCKCTL_API_KEY");
 	bad(ARGS("list", "--api-key=" KEY), "--api-key");
 }
-END_TEST
 
-START_TEST(keys)
+TEST(keys)
 {
 	good(ARGS("key", "new"));
 	ck_assert_int_eq(arguments.command, COMMAND_KEY_NEW);
@@ -306,9 +294,8 @@ START_TEST(keys)
 	bad(ARGS("key", "new", "--key-file", "f"), "--key-file");
 	bad(ARGS("key", "hash", "--out", "f"), "--out");
 }
-END_TEST
 
-START_TEST(bounds_of_keys)
+TEST(bounds_of_keys)
 {
 	char name[ARGUMENTS_KEY_NAME_MAX + 2], *many[3 + 2 * ARGUMENTS_PREFIXES_MAX + 3] = {"redlockctl", "key", "new"};
 	memset(name, 'x', sizeof(name));
@@ -325,9 +312,8 @@ START_TEST(bounds_of_keys)
 	many[3 + 2 * ARGUMENTS_PREFIXES_MAX + 1] = "p";
 	bad(many, "--prefix");
 }
-END_TEST
 
-START_TEST(force)
+TEST(force)
 {
 	static char fences[][20] = {"0", "9007199254740992", "x", "-1", ""};
 
@@ -347,9 +333,8 @@ START_TEST(force)
 	bad(ARGS("release", "a", "--force", "--token-file", "f"), "--force");
 	bad(ARGS("extend", "a", "--force"), "--force");
 }
-END_TEST
 
-START_TEST(bounds)
+TEST(bounds)
 {
 	bad(ARGS("run", "a", "--ttl", "199ms", "--", "c"), "--ttl");
 	good(ARGS("run", "a", "--ttl", "200ms", "--", "c"));
@@ -370,9 +355,8 @@ START_TEST(bounds)
 	bad((char *[]){"redlockctl", NULL}, "command");
 	bad((char *[]){NULL}, "name");
 }
-END_TEST
 
-START_TEST(names)
+TEST(names)
 {
 	char name[258];
 	memset(name, 'x', sizeof(name));
@@ -389,15 +373,4 @@ START_TEST(names)
 	name[128] = 'o';
 	name[129] = '\0';
 	bad(ARGS("acquire", "a", "--owner", name), "--owner");
-}
-END_TEST
-
-int main(void)
-{
-	TCase *tests = tcase_create("cli_options");
-	suite_add(tests, defaults, all_forms, run_without_dashes, several_names, servers_are_few, help_and_version,
-		  from_the_environment, letters_may_stand_together, secrets_are_not_repeated,
-		  credentials_of_the_command_line, credentials_of_the_environment, keys_are_not_repeated, keys,
-		  bounds_of_keys, force, bounds, names);
-	return suite_run("cli_options", tests, NULL);
 }

@@ -5,7 +5,7 @@
 /* ---- keys dropped ---- */
 
 /* Only locks are lost: the buckets are all there, so no fences are asked for. */
-START_TEST(test_evicted)
+TEST(test_evicted)
 {
 	struct cases cases = cases_new(3, false);
 	votes(&cases, 0); /* nobody else is there */
@@ -26,10 +26,9 @@ START_TEST(test_evicted)
 	ANSWERS(&cases, 0, .epoch = action.marker, .epoch_run_id = RUN(0), .cluster = CLUSTER, .digest = DIGEST);
 	is(&cases, 0, GUARD_VOTING, 0); /* once is enough */
 }
-END_TEST
 
 /* It is remembered if it was found before the epoch was read, or if the connection broke before QUARANTINE. */
-START_TEST(test_evicted_is_not_forgotten)
+TEST(test_evicted_is_not_forgotten)
 {
 	struct cases cases = cases_new(3, false);
 	connects(&cases, 0, RUN(0));
@@ -45,7 +44,6 @@ START_TEST(test_evicted_is_not_forgotten)
 	ANSWERS(&cases, 0, .epoch = 5, .epoch_run_id = 0x7777, .cluster = CLUSTER, .digest = DIGEST);
 	is(&cases, 0, GUARD_VOTING, 0);
 }
-END_TEST
 
 /* ---- a server that was replaced, and is back ---- */
 
@@ -61,7 +59,7 @@ static void replaces(struct cases *cases, unsigned i, uint64_t run_id)
 }
 
 /* Its epoch still fits, but leases have been given with the votes of the other one. */
-START_TEST(test_a_server_comes_back)
+TEST(test_a_server_comes_back)
 {
 	struct cases cases = cases_new(3, false);
 	votes(&cases, 0);
@@ -76,10 +74,9 @@ START_TEST(test_a_server_comes_back)
 	READS(&cases, 0, FITS(0));
 	is(&cases, 0, GUARD_MARKING, GUARD_ROLLED_BACK);
 }
-END_TEST
 
 /* The same in place of a master that it never was. */
-START_TEST(test_a_server_comes_back_in_another_place)
+TEST(test_a_server_comes_back_in_another_place)
 {
 	struct cases cases = cases_new(3, false);
 	votes(&cases, 0);
@@ -92,10 +89,9 @@ START_TEST(test_a_server_comes_back_in_another_place)
 	is(&cases, 1, GUARD_MARKING, GUARD_ROLLED_BACK);
 	is(&cases, 0, GUARD_VOTING, 0);
 }
-END_TEST
 
 /* It has served its quarantine, and its connection may break as any other. */
-START_TEST(test_once_is_enough)
+TEST(test_once_is_enough)
 {
 	struct cases cases = cases_new(1, false);
 	votes(&cases, 0);
@@ -116,10 +112,9 @@ START_TEST(test_once_is_enough)
 	}
 	is(&cases, 0, GUARD_VOTING, 0);
 }
-END_TEST
 
 /* One that is rejected never votes, here or elsewhere, so nothing is missed. */
-START_TEST(test_the_other_one_was_rejected)
+TEST(test_the_other_one_was_rejected)
 {
 	struct cases cases = cases_new(3, false);
 	votes(&cases, 0);
@@ -134,10 +129,9 @@ START_TEST(test_the_other_one_was_rejected)
 	READS(&cases, 0, FITS(0));
 	is(&cases, 0, GUARD_VOTING, 0);
 }
-END_TEST
 
 /* Another redlockd may see first that the quarantine is over, and count its vote. */
-START_TEST(test_the_other_one_was_quarantined)
+TEST(test_the_other_one_was_quarantined)
 {
 	struct cases cases = cases_new(3, false);
 	votes(&cases, 0);
@@ -150,10 +144,9 @@ START_TEST(test_the_other_one_was_quarantined)
 	READS(&cases, 0, FITS(0));
 	is(&cases, 0, GUARD_MARKING, GUARD_ROLLED_BACK);
 }
-END_TEST
 
 /* Those of before are forgotten in turn, not those that were replaced last. */
-START_TEST(test_many_restarts)
+TEST(test_many_restarts)
 {
 	struct cases cases = cases_new(3, false);
 	votes(&cases, 0);
@@ -166,11 +159,10 @@ START_TEST(test_many_restarts)
 		.digest = DIGEST);
 	is(&cases, 0, GUARD_MARKING, GUARD_ROLLED_BACK);
 }
-END_TEST
 
 /* ---- an older image of the machine ---- */
 
-START_TEST(test_rolled_back_by_client_id)
+TEST(test_rolled_back_by_client_id)
 {
 	struct cases cases = cases_new(3, false);
 	votes(&cases, 0);
@@ -186,9 +178,8 @@ START_TEST(test_rolled_back_by_client_id)
 	READS(&cases, 0, FITS(0));
 	is(&cases, 0, GUARD_MARKING, GUARD_ROLLED_BACK);
 }
-END_TEST
 
-START_TEST(test_client_ids_of_another_server_begin_anew)
+TEST(test_client_ids_of_another_server_begin_anew)
 {
 	struct cases cases = cases_new(3, false);
 	cases.client_id = 1000;
@@ -200,9 +191,8 @@ START_TEST(test_client_ids_of_another_server_begin_anew)
 	ANSWERS(&cases, 0, .epoch = 5, .epoch_run_id = 0x7777, .cluster = CLUSTER, .digest = DIGEST);
 	is(&cases, 0, GUARD_VOTING, 0);
 }
-END_TEST
 
-START_TEST(test_rolled_back_by_beat)
+TEST_EACH(test_rolled_back_by_beat, 0, 5)
 {
 	struct cases cases = cases_new(3, false);
 	votes(&cases, 0);
@@ -213,9 +203,8 @@ START_TEST(test_rolled_back_by_beat)
 	is(&cases, 0, GUARD_MARKING, GUARD_ROLLED_BACK);
 	ck_assert(!wants(&cases, 0, GUARD_QUARANTINE).kept);
 }
-END_TEST
 
-START_TEST(test_rolled_back_between_two_connections)
+TEST(test_rolled_back_between_two_connections)
 {
 	struct cases cases = cases_new(3, false);
 	votes(&cases, 0);
@@ -227,10 +216,9 @@ START_TEST(test_rolled_back_between_two_connections)
 	ANSWERS(&cases, 0, FITS(0));
 	is(&cases, 0, GUARD_MARKING, GUARD_ROLLED_BACK);
 }
-END_TEST
 
 /* Its hash was lost with the count of heartbeats; on the next connection an image from before the loss is back. */
-START_TEST(test_epoch_that_was_gone_comes_back)
+TEST(test_epoch_that_was_gone_comes_back)
 {
 	struct cases cases = cases_new(3, false);
 	votes(&cases, 0);
@@ -243,10 +231,9 @@ START_TEST(test_epoch_that_was_gone_comes_back)
 	READS(&cases, 0, FITS(0));
 	is(&cases, 0, GUARD_MARKING, GUARD_ROLLED_BACK);
 }
-END_TEST
 
 /* During a quarantine: the marker is from the older image, so its buckets count as lost. */
-START_TEST(test_rolled_back_during_the_quarantine)
+TEST(test_rolled_back_during_the_quarantine)
 {
 	struct cases cases = cases_new(3, false);
 	votes(&cases, 0);
@@ -269,9 +256,8 @@ START_TEST(test_rolled_back_during_the_quarantine)
 	wants(&cases, 0, GUARD_NOTHING);
 	is(&cases, 0, GUARD_RECOVERING, GUARD_ROLLED_BACK);
 }
-END_TEST
 
-START_TEST(test_rolled_back_while_write_epoch_is_under_way)
+TEST(test_rolled_back_while_write_epoch_is_under_way)
 {
 	struct cases cases = cases_new(1, false);
 	READS(&cases, 0, QUARANTINED_BY(MARKER(0), 0));
@@ -283,10 +269,9 @@ START_TEST(test_rolled_back_while_write_epoch_is_under_way)
 	ANSWERS(&cases, 0, .epoch = MARKER(0), .epoch_run_id = RUN(0), .cluster = CLUSTER, .digest = DIGEST);
 	is(&cases, 0, GUARD_MARKING, GUARD_ROLLED_BACK);
 }
-END_TEST
 
 /* Another redlockd found that buckets are lost, and its marker says so. */
-START_TEST(test_what_another_found_is_taken_over)
+TEST(test_what_another_found_is_taken_over)
 {
 	struct cases cases = cases_new(3, false);
 	READS(&cases, 0, QUARANTINED_BY(MARKER(0), 0), .kept = true);
@@ -299,10 +284,9 @@ START_TEST(test_what_another_found_is_taken_over)
 	pass(&cases, QUARANTINE);
 	wants(&cases, 0, GUARD_NOTHING); /* others must tell */
 }
-END_TEST
 
 /* After a flush the heartbeat counts from 1, and there is no epoch. */
-START_TEST(test_flushed_is_not_called_rolled_back)
+TEST(test_flushed_is_not_called_rolled_back)
 {
 	struct cases cases = cases_new(1, false);
 	votes(&cases, 0);
@@ -317,11 +301,10 @@ START_TEST(test_flushed_is_not_called_rolled_back)
 	ANSWERS(&cases, 0, .epoch = MARKER(0), .epoch_run_id = RUN(0), .cluster = CLUSTER, .digest = DIGEST);
 	is(&cases, 0, GUARD_VOTING, 0); /* the wait makes up for all hazards */
 }
-END_TEST
 
 /* ---- other settings, another cluster ---- */
 
-START_TEST(test_another_digest_is_left_alone)
+TEST(test_another_digest_is_left_alone)
 {
 	struct cases cases = cases_new(3, false);
 	others_vote(&cases, 0);
@@ -339,7 +322,6 @@ START_TEST(test_another_digest_is_left_alone)
 	ANSWERS(&cases, 0, FITS(0));
 	is(&cases, 0, GUARD_VOTING, 0);
 }
-END_TEST
 
 static void votes_in(struct cases *cases, unsigned i, uint64_t cluster)
 {
@@ -349,7 +331,7 @@ static void votes_in(struct cases *cases, unsigned i, uint64_t cluster)
 }
 
 /* The majority decides which cluster is the other one, at once, in every order of reading. */
-START_TEST(test_another_cluster)
+TEST_EACH(test_another_cluster, 0, 6)
 {
 	static const unsigned orders[][3] = {{0, 1, 2}, {1, 0, 2}, {1, 2, 0}};
 	struct cases cases = cases_new(3, false);
@@ -370,11 +352,10 @@ START_TEST(test_another_cluster)
 	ANSWERS(&cases, 0, FITS(0)); /* its address leads to the right one again */
 	is(&cases, 0, GUARD_VOTING, 0);
 }
-END_TEST
 
 /* All memory was lost, and two redlockd that saw different masters made two ids: the minority is quarantined again
  * instead of rejected. */
-START_TEST(test_two_ids_of_one_cluster)
+TEST_EACH(test_two_ids_of_one_cluster, 0, 2)
 {
 	uint64_t clocked_us = 5 * START; /* by the masters' clocks, which are 4 * START ahead of ours */
 	struct cases cases = cases_new(3, false);
@@ -401,9 +382,8 @@ START_TEST(test_two_ids_of_one_cluster)
 	is(&cases, 1, GUARD_VOTING, 0);
 	is(&cases, 2, GUARD_VOTING, 0);
 }
-END_TEST
 
-START_TEST(test_rejected_masters_tell_no_fences)
+TEST(test_rejected_masters_tell_no_fences)
 {
 	struct cases cases = cases_new(3, false);
 	votes(&cases, 1);
@@ -412,30 +392,4 @@ START_TEST(test_rejected_masters_tell_no_fences)
 	recoveries(&cases, 0);
 	wants(&cases, 1, GUARD_SURVEY);
 	wants(&cases, 2, GUARD_NOTHING);
-}
-END_TEST
-
-static void add(TCase *tcase)
-{
-	suite_add(tcase, test_evicted, test_evicted_is_not_forgotten, test_rolled_back_by_client_id,
-		  test_client_ids_of_another_server_begin_anew);
-	tcase_add_loop_test(tcase, test_rolled_back_by_beat, 0, 5);
-	suite_add(tcase, test_rolled_back_between_two_connections, test_epoch_that_was_gone_comes_back,
-		  test_rolled_back_during_the_quarantine, test_rolled_back_while_write_epoch_is_under_way,
-		  test_what_another_found_is_taken_over, test_flushed_is_not_called_rolled_back,
-		  test_another_digest_is_left_alone);
-	tcase_add_loop_test(tcase, test_another_cluster, 0, 6);
-	tcase_add_loop_test(tcase, test_two_ids_of_one_cluster, 0, 2);
-	tcase_add_test(tcase, test_a_server_comes_back);
-	tcase_add_test(tcase, test_a_server_comes_back_in_another_place);
-	tcase_add_test(tcase, test_once_is_enough);
-	tcase_add_test(tcase, test_the_other_one_was_rejected);
-	tcase_add_test(tcase, test_the_other_one_was_quarantined);
-	tcase_add_test(tcase, test_many_restarts);
-	tcase_add_test(tcase, test_rejected_masters_tell_no_fences);
-}
-
-int main(void)
-{
-	return guard_run("guard_found", add);
 }

@@ -5,7 +5,7 @@
 
 /* ---- the shape of the sources ---- */
 
-START_TEST(values_follow_their_flag)
+TEST(values_follow_their_flag)
 {
 	give_flag("--masters");
 	give_flag("redis://a");
@@ -17,9 +17,8 @@ START_TEST(values_follow_their_flag)
 	ck_assert_uint_eq(options.workers, 4);
 	ck_assert_str_eq(options.key_prefix, "-x=");
 }
-END_TEST
 
-START_TEST(the_shape_of_the_command_line_is_checked)
+TEST(the_shape_of_the_command_line_is_checked)
 {
 	static const struct {
 		const char *flags[4], *named, *reason;
@@ -61,9 +60,8 @@ START_TEST(the_shape_of_the_command_line_is_checked)
 		ck_assert_int_eq(strncmp(message, cases[i].named, strlen(cases[i].named)), 0);
 	}
 }
-END_TEST
 
-START_TEST(unknown_variables_are_mistakes)
+TEST(unknown_variables_are_mistakes)
 {
 	static const char *const bad[] = {"REDLOCKD_=1",        "REDLOCKD_WORKER=1",  "REDLOCKD_workers=1",
 					  "REDLOCKD_HELP=1",    "REDLOCKD_VERSION=1", "REDLOCKD_MAX-TTL-MS=1",
@@ -95,9 +93,8 @@ START_TEST(unknown_variables_are_mistakes)
 	strcpy(json, "{\"wrokers\":2}");
 	assert_mistake(file_path, ": wrokers: unknown key; did you mean workers?", NULL);
 }
-END_TEST
 
-START_TEST(the_file_may_be_named_by_a_variable)
+TEST(the_file_may_be_named_by_a_variable)
 {
 	FILE *file = fopen(file_path, "we");
 
@@ -113,9 +110,8 @@ START_TEST(the_file_may_be_named_by_a_variable)
 	give_variable("REDLOCKD_CONFIG=/no/such/file");
 	assert_mistake("REDLOCKD_CONFIG: /no/such/file: No such file", NULL);
 }
-END_TEST
 
-START_TEST(bad_files_are_mistakes)
+TEST(bad_files_are_mistakes)
 {
 	static const struct {
 		const char *json, *reason;
@@ -151,9 +147,8 @@ START_TEST(bad_files_are_mistakes)
 	give_flag("--config=");
 	assert_mistake("--config: empty; allowed are the path of a JSON file", NULL);
 }
-END_TEST
 
-START_TEST(a_file_may_have_one_mebibyte)
+TEST(a_file_may_have_one_mebibyte)
 {
 	static char spaces[(1 << 20) + 1];
 
@@ -170,11 +165,10 @@ START_TEST(a_file_may_have_one_mebibyte)
 			assert_loads();
 	}
 }
-END_TEST
 
 /* ---- several options together ---- */
 
-START_TEST(options_that_do_not_go_together_are_mistakes)
+TEST(options_that_do_not_go_together_are_mistakes)
 {
 	static const struct {
 		const char *flags[4], *parts[3];
@@ -208,9 +202,8 @@ START_TEST(options_that_do_not_go_together_are_mistakes)
 	strcpy(json, "{\"default_ttl_ms\":25000}");
 	assert_mistake("REDLOCKD_MAX_TTL_MS: less than default_ttl_ms=25000", NULL);
 }
-END_TEST
 
-START_TEST(options_at_the_edge_of_going_together_are_taken)
+TEST(options_at_the_edge_of_going_together_are_taken)
 {
 	give_flag("--dev");
 	give_flag("--min-ttl-ms=500");
@@ -228,11 +221,10 @@ START_TEST(options_at_the_edge_of_going_together_are_taken)
 	give_flag("--masters=redis://a,redis://b"); /* even: the program warns */
 	assert_loads();
 }
-END_TEST
 
 /* ---- passwords ---- */
 
-START_TEST(passwords_are_not_repeated)
+TEST(passwords_are_not_repeated)
 {
 	static const char *const urls[] = {
 		"redis://u:s3cret@",
@@ -307,9 +299,8 @@ START_TEST(passwords_are_not_repeated)
 	assert_mistake("--masters, address 2: the port is not a number from 0 to 65535", NULL);
 	ck_assert_ptr_null(strstr(message, "70000"));
 }
-END_TEST
 
-START_TEST(values_cannot_break_the_line)
+TEST(values_cannot_break_the_line)
 {
 	char long_value[1000];
 
@@ -326,17 +317,5 @@ START_TEST(values_cannot_break_the_line)
 	give_flag("--log-level=%s", long_value);
 	assert_mistake("; allowed are debug, info, warn or error", NULL);
 }
-END_TEST
 
-int main(void)
-{
-	TCase *all = tcase_create("all");
-
-	tcase_add_checked_fixture(all, options_set_up, options_tear_down);
-	suite_add(all, values_follow_their_flag, the_shape_of_the_command_line_is_checked,
-		  unknown_variables_are_mistakes, the_file_may_be_named_by_a_variable, bad_files_are_mistakes,
-		  a_file_may_have_one_mebibyte, options_that_do_not_go_together_are_mistakes,
-		  options_at_the_edge_of_going_together_are_taken, passwords_are_not_repeated,
-		  values_cannot_break_the_line);
-	return suite_run("options_sources", all, NULL);
-}
+FIXTURE(options_set_up, options_tear_down)

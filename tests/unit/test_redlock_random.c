@@ -204,19 +204,10 @@ static void walk_all(uint64_t number)
 	}
 }
 
-START_TEST(test_random_walks)
+TEST_EACH(test_random_walks, 0, BATCHES)
 {
 	for (unsigned i = 0; i < WALKS; i++) {
 		must_case = (uint64_t)_i * WALKS + i;
 		walk_all(must_case);
 	}
-}
-END_TEST
-
-int main(void)
-{
-	TCase *tcase = tcase_create("walks");
-
-	tcase_add_loop_test(tcase, test_random_walks, 0, BATCHES);
-	return suite_run("redlock_random", tcase, NULL);
 }

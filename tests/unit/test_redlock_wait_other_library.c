@@ -27,7 +27,7 @@ static void refuse_for_other_library(struct driver *driver, uint64_t now_us, uin
 	quiet(driver);
 }
 
-START_TEST(test_the_first_looks_again_until_it_is_free)
+TEST(test_the_first_looks_again_until_it_is_free)
 {
 	static const uint64_t remaining[] = {LONG, REDLOCK_NEVER};
 
@@ -49,9 +49,8 @@ START_TEST(test_the_first_looks_again_until_it_is_free)
 		decided(&driver, REDLOCK_OK, 0);
 	}
 }
-END_TEST
 
-START_TEST(test_those_behind_sleep)
+TEST(test_those_behind_sleep)
 {
 	struct driver driver = waiter(3, true);
 
@@ -64,20 +63,18 @@ START_TEST(test_those_behind_sleep)
 	refuse_for_other_library(&driver, T + 80000, LONG);
 	sleeps_until(&driver, T + 80000 + LOOK);
 }
-END_TEST
 
-START_TEST(test_an_end_that_comes_sooner_is_awaited)
+TEST(test_an_end_that_comes_sooner_is_awaited)
 {
 	struct driver driver = waiter(3, false);
 
 	refuse_for_other_library(&driver, T, LEFT);
 	sleeps_until(&driver, T + LEFT + ROUNDED);
 }
-END_TEST
 
 /* Each application locks one master by itself: no holder has a majority, and the waiter does not pause, since no waiter
  * of redlockd needs the chance. */
-START_TEST(test_several_holders_of_other_libraries)
+TEST(test_several_holders_of_other_libraries)
 {
 	for (unsigned behind = 0; behind < 2; behind++) {
 		struct driver driver = waiter(3, behind);
@@ -91,9 +88,8 @@ START_TEST(test_several_holders_of_other_libraries)
 		attempts(&driver, 2);
 	}
 }
-END_TEST
 
-START_TEST(test_a_key_of_another_library_beside_a_holder_of_ours)
+TEST(test_a_key_of_another_library_beside_a_holder_of_ours)
 {
 	struct driver driver = waiter(3, false);
 
@@ -109,10 +105,9 @@ START_TEST(test_a_key_of_another_library_beside_a_holder_of_ours)
 	driver_vote(&driver, T, 2, FAILED);
 	sleeps_until(&driver, T + LOOK);
 }
-END_TEST
 
 /* The next holder is redlockd's: the waiter does not look again. */
-START_TEST(test_a_holder_of_another_library_is_forgotten)
+TEST(test_a_holder_of_another_library_is_forgotten)
 {
 	struct driver driver = waiter(3, false);
 
@@ -123,10 +118,9 @@ START_TEST(test_a_holder_of_another_library_is_forgotten)
 	driver_held(&driver, T + LOOK, 1, B, LONG);
 	sleeps_until(&driver, T + WAIT);
 }
-END_TEST
 
 /* In a wait of a day, the longest that can be configured, the attempts do not run out. */
-START_TEST(test_looks_last_for_the_longest_wait)
+TEST(test_looks_last_for_the_longest_wait)
 {
 	struct redlock_params params = waiting_params(1);
 	uint64_t now_us = T;
@@ -143,16 +137,4 @@ START_TEST(test_looks_last_for_the_longest_wait)
 	}
 	ck_assert_uint_eq(now_us, T + params.wait_us);
 	ck_assert_uint_lt(driver.tries, UINT16_MAX / 2 + 10);
-}
-END_TEST
-
-int main(void)
-{
-	TCase *tcase = tcase_create("waiting");
-
-	suite_add(tcase, test_the_first_looks_again_until_it_is_free, test_those_behind_sleep,
-		  test_an_end_that_comes_sooner_is_awaited, test_several_holders_of_other_libraries,
-		  test_a_key_of_another_library_beside_a_holder_of_ours, test_a_holder_of_another_library_is_forgotten,
-		  test_looks_last_for_the_longest_wait);
-	return suite_run("redlock_wait_other_library", tcase, NULL);
 }
