@@ -220,47 +220,6 @@ TEST(test_what_failed_is_tried_again_at_the_next_heartbeat)
 	wants(&cases, 0, GUARD_WRITE_EPOCH); /* the others' fences still count */
 }
 
-/* A heartbeat that fails (no memory, for example) does not change the action under way. */
-TEST_EACH(test_a_failed_heartbeat_is_no_failed_action, 0, 5)
-{
-	static const enum from states[] = {QUARANTINING, WRITING_EPOCH, VOTING, WAITING, RECOVERING};
-	struct cases cases = cases_new(3, false);
-	go_to(&cases, states[_i]);
-	struct guard_master before = cases.guard.masters[0];
-	TELL(&cases, 0, .kind = GUARD_FAILED, .action = GUARD_READ);
-	ck_assert_int_eq(memcmp(&before, &cases.guard.masters[0], sizeof before), 0);
-}
-
-/* ---- what is sent ---- */
-
-TEST(test_quarantine_takes_away_what_was_read)
-{
-	struct guard_action first, second;
-	struct cases cases = cases_new(3, false);
-	READS(&cases, 0, OF_ANOTHER_SERVER(0));
-	first = wants(&cases, 0, GUARD_QUARANTINE);
-	ck_assert_uint_eq(first.epoch, CERT(0));
-	ck_assert(first.marker != 0 && !first.kept);
-	READS(&cases, 1, NOTHING_AT_ALL);
-	second = wants(&cases, 1, GUARD_QUARANTINE);
-	ck_assert_uint_eq(second.epoch, 0);
-	ck_assert(second.marker != 0 && second.marker != first.marker);
-}
-
-TEST(test_scripts_carry_what_was_read)
-{
-	struct cases cases = cases_new(3, false);
-	votes(&cases, 0);
-	ck_assert_uint_eq(cases.guard.masters[0].epoch, CERT(0));
-	happens(&cases, READS_NEW);
-	ck_assert_uint_eq(cases.guard.masters[0].epoch, 77);
-	TELL(&cases, 0, .kind = GUARD_MISMATCH, .epoch = CERT(0)); /* sent before that */
-	is(&cases, 0, GUARD_VOTING, 0);
-	TELL(&cases, 0, .kind = GUARD_MISMATCH, .epoch = 77);
-	is(&cases, 0, GUARD_ASKING, 0);
-	wants(&cases, 0, GUARD_READ);
-}
-
 /* ---- a script found another epoch ---- */
 
 TEST_EACH(test_a_mismatch_is_read_before_it_is_quarantined, 0, 5)

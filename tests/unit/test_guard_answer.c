@@ -77,24 +77,3 @@ TEST_EACH(with_its_fences, 0, sizeof numbers / sizeof *numbers)
 	ck_assert_uint_eq(event.ttl_us, numbers[_i].read_ms * 1000);
 	ck_assert_uint_eq(event.fence, 9);
 }
-
-/* A master that restarted is quarantined for a day at most, whatever its hash holds, and not shorter than our own
- * leases last. */
-TEST_EACH(a_quarantine_ends, 0, sizeof numbers / sizeof *numbers)
-{
-	const struct guard_params params = {
-		.masters = 1, .max_ttl_us = 60000000, .drift_ppm = 10001, .margin_us = 2002000, .digest = 1, .seed = 1};
-	struct guard_event event = {.kind = GUARD_CONNECTED, .now_us = 1000000000, .run_id = 1, .client_id = 1};
-	struct guard guard;
-	struct guard_action action;
-	guard_init(&guard, &params);
-	guard_event(&guard, &event);
-	event = read_epoch("2222222222222222", numbers[_i].ttl_ms); /* of another run */
-	guard_event(&guard, &event);
-	guard_next(&guard, 0, event.now_us, event.now_us, &action);
-	ck_assert_int_eq(action.kind, GUARD_QUARANTINE);
-	uint64_t left_us = guard_quarantine_left_us(&guard, 0, event.now_us),
-		 longest_ms = numbers[_i].read_ms > 60000 ? numbers[_i].read_ms : 60000;
-	ck_assert_uint_ge(left_us, longest_ms * 1010 + params.margin_us);
-	ck_assert_uint_le(left_us, longest_ms * 1011 + params.margin_us);
-}

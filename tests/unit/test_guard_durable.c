@@ -3,7 +3,6 @@
 
 #define NEW UINT64_C(0x7777) /* the run_id of master 0 after its restart */
 #define OLD_EPOCH .epoch = CERT(0), .epoch_run_id = RUN(0), .cluster = CLUSTER, .digest = DIGEST, .ttl_us = TTL
-#define KEPT_EPOCH .epoch = CERT(0), .epoch_run_id = NEW, .cluster = CLUSTER, .digest = DIGEST, .ttl_us = TTL
 
 static struct cases durable_new(void)
 {
@@ -88,39 +87,6 @@ TEST(test_without_the_option)
 	is(&cases, 0, GUARD_MARKING, GUARD_RESTARTED);
 }
 
-/* It was quarantined meanwhile and voted again: another redlockd may know its new epoch. */
-TEST(test_another_epoch)
-{
-	struct cases cases = restarted();
-	ANSWERS(&cases, 0, .epoch = 5, .epoch_run_id = RUN(0), .cluster = CLUSTER, .digest = DIGEST);
-	is(&cases, 0, GUARD_ASKING, 0);
-	pass(&cases, 4 * SECOND);
-	is(&cases, 0, GUARD_MARKING, GUARD_RESTARTED);
-}
-
-/* Each of these takes the trust away until it votes again. */
-TEST_EACH(test_a_hazard_before_the_restart, 0, 3)
-{
-	static const enum guard_event_kind hazards[] = {GUARD_WEAKENED, GUARD_DROPPED_KEYS, GUARD_MISMATCH};
-	struct cases cases = durable_new();
-	votes(&cases, 0);
-	TELL(&cases, 0, .kind = hazards[_i], .epoch = CERT(0));
-	loses(&cases, 0);
-	connects(&cases, 0, NEW);
-	pass(&cases, 4 * SECOND);
-	reads(&cases, cases.beats[0], false);
-	is(&cases, 0, GUARD_MARKING, GUARD_RESTARTED);
-}
-
-TEST(test_weak_settings_after_the_restart)
-{
-	struct cases cases = restarted();
-	TELL(&cases, 0, .kind = GUARD_WEAKENED);
-	reads(&cases, cases.beats[0], false);
-	is(&cases, 0, GUARD_MARKING, GUARD_RESTARTED);
-	ck_assert(!wants(&cases, 0, GUARD_QUARANTINE).kept);
-}
-
 TEST(test_weak_settings_while_it_votes)
 {
 	struct cases cases = durable_new();
@@ -161,50 +127,4 @@ TEST(test_its_clock_did_not_jump)
 {
 	struct cases cases = restarted_with_a_clock(0);
 	keeps(&cases);
-}
-
-/* 0.5 ms in each of 20 restarts: within the tolerance of one, and more than all of them may hide. */
-TEST(test_small_steps_in_each_restart)
-{
-	struct cases cases = durable_new();
-	unsigned count = 0;
-	votes(&cases, 0);
-	clock_shows(&cases, 10 * SECOND);
-	while (++count < 20) {
-		loses(&cases, 0);
-		connects(&cases, 0, NEW + count);
-		clock_shows(&cases, 10 * SECOND + count * MS / 2);
-		cases.beats[0]--;
-		ANSWERS(&cases, 0, .epoch = CERT(0), .epoch_run_id = NEW + count - 1, .cluster = CLUSTER,
-			.digest = DIGEST, .ttl_us = TTL);
-		if (cases.guard.masters[0].state == GUARD_MARKING)
-			break;
-		wants(&cases, 0, GUARD_READ);
-		ANSWERS(&cases, 0, .epoch = CERT(0), .epoch_run_id = NEW + count, .cluster = CLUSTER, .digest = DIGEST,
-			.ttl_us = TTL);
-		is(&cases, 0, GUARD_VOTING, 0);
-	}
-	is(&cases, 0, GUARD_MARKING, GUARD_RESTARTED);
-	ck_assert_uint_le(count, 4);
-}
-
-/* ---- a redlockd that was started since ---- */
-
-TEST_EACH(test_it_waits_for_one_that_knows, 0, 2)
-{
-	struct cases cases = durable_new();
-	connects(&cases, 0, NEW);
-	wants(&cases, 0, GUARD_READ);
-	reads(&cases, 5, false);
-	is(&cases, 0, GUARD_ASKING, 0);
-	wants(&cases, 0, GUARD_NOTHING);
-	cases.now_us += SECOND;
-	if (_i == 0) {
-		reads(&cases, 6, true);
-		is(&cases, 0, GUARD_VOTING, 0);
-		return;
-	}
-	cases.now_us += 2 * SECOND;
-	reads(&cases, 5, false);
-	is(&cases, 0, GUARD_MARKING, GUARD_RESTARTED);
 }

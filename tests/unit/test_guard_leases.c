@@ -86,35 +86,6 @@ TEST(test_the_longest_timeout_of_anybody)
 	left(&cases, 0, 0);
 }
 
-/* It lost its memory since: what it told counts no more, and it is not asked while it does not vote. */
-TEST(test_what_was_told_under_another_epoch)
-{
-	struct cases cases = leases_cases(3);
-	pass(&cases, ASKED);
-	tells_leases(&cases, 1, 0);
-	tells_leases(&cases, 2, 5 * SECOND);
-	loses(&cases, 1);
-	connects(&cases, 1, RUN(1));
-	ANSWERS(&cases, 1, NOTHING_AT_ALL);
-	quarantine_done(&cases, 1, false);
-	pass(&cases, 10 * SECOND);
-	wants(&cases, 0, GUARD_NOTHING);
-	is(&cases, 0, GUARD_WAITING, GUARD_NO_EPOCH);
-	wants(&cases, 1, GUARD_NOTHING);
-	left(&cases, 0, QUARANTINE - ASKED - 10 * SECOND);
-	/* the same epoch again, over another connection: it counts again */
-	struct cases again = leases_cases(3);
-	pass(&again, ASKED);
-	tells_leases(&again, 1, 0);
-	tells_leases(&again, 2, 0);
-	loses(&again, 1);
-	wants(&again, 0, GUARD_NOTHING);
-	is(&again, 0, GUARD_WAITING, GUARD_NO_EPOCH);
-	votes(&again, 1);
-	wants(&again, 0, GUARD_NOTHING);
-	is(&again, 0, GUARD_RECOVERING, GUARD_NO_EPOCH);
-}
-
 /* A clock that jumped, or is known to more than 200 ms. */
 TEST(test_clocks_of_witnesses)
 {
@@ -165,16 +136,6 @@ TEST(test_a_gap_asks_anew)
 	answers(&cases, 0, cases.answers[0]);
 	left(&cases, 0, ASKED);
 	wants(&cases, 1, GUARD_NOTHING);
-}
-
-TEST(test_deadlines_pass_in_time)
-{
-	struct cases cases = leases_cases(3);
-	uint64_t at_us = cases.now_us + 10 * SECOND, drift_us = 10 * MS;
-	ck_assert_uint_eq(guard_deadline_us(&cases.guard, 0, at_us), 0); /* its clock is not known */
-	ck_assert_uint_eq(guard_deadline_us(&cases.guard, 1, at_us), guard_master_time_us(&cases.guard, 1, at_us));
-	cases.guard.masters[1].ahead_max_us += 10 * (int64_t)SECOND;
-	ck_assert_uint_eq(guard_deadline_us(&cases.guard, 1, at_us), at_us + 5 * SECOND - drift_us + GUARD_LATE_US);
 }
 
 /* It is told once in a second, and anew after it may have lost its memory, also under the same epoch. */

@@ -42,26 +42,6 @@ TEST(test_quarantine_counts_from_what_was_seen)
 
 #define QUARANTINE_OF(ttl) ((ttl) + (ttl) / 100 + MARGIN)
 
-TEST(test_longest_ttl_of_anybody)
-{
-	struct cases cases = cases_new(4, false);
-	votes(&cases, 3);
-	waits(&cases, 0);
-	left(&cases, 0, QUARANTINE_OF(TTL));
-	connects(&cases, 1, RUN(1)); /* another master tells of longer ones */
-	ANSWERS(&cases, 1, .epoch = CERT(1), .epoch_run_id = RUN(1), .cluster = CLUSTER, .digest = DIGEST,
-		.ttl_us = 5 * TTL);
-	left(&cases, 0, QUARANTINE_OF(5 * TTL));
-	ANSWERS(&cases, 1, FITS(1)); /* it stays known */
-	left(&cases, 0, QUARANTINE_OF(5 * TTL));
-	loses(&cases, 1);
-	left(&cases, 0, QUARANTINE_OF(5 * TTL));
-	connects(&cases, 2, RUN(2)); /* shorter ones change nothing */
-	ANSWERS(&cases, 2, .epoch = CERT(2), .epoch_run_id = RUN(2), .cluster = CLUSTER, .digest = DIGEST,
-		.ttl_us = SECOND);
-	left(&cases, 0, QUARANTINE_OF(5 * TTL));
-}
-
 /* The leases of another cluster's master do not count, also when the master is out of reach again. */
 TEST_EACH(test_ttl_of_a_rejected_master, 0, 2)
 {
@@ -97,31 +77,6 @@ TEST(test_longest_ttl_beside_a_marker)
 	TELL(&cases, 2, .kind = GUARD_QUARANTINED, .done = true, .marker = MARKER(2), .ttl_us = 7 * TTL);
 	ck_assert_uint_eq(guard_longest_us(&cases.guard), 7 * TTL);
 	left(&cases, 0, QUARANTINE_OF(7 * TTL));
-}
-
-/* Another redlockd writes its longer leases beside our marker during the wait: a heartbeat or the refusal of
- * WRITE_EPOCH tells. */
-TEST(test_marker_raised_by_another)
-{
-	for (int late = 0; late < 2; late++) {
-		struct cases cases = cases_new(1, false);
-		waits(&cases, 0);
-		uint64_t began_us = cases.now_us;
-		pass(&cases, late ? QUARANTINE : TTL / 2);
-		if (late) {
-			wants(&cases, 0, GUARD_WRITE_EPOCH);
-			TELL(&cases, 0, .kind = GUARD_EPOCH_WRITTEN, .done = false);
-			wants(&cases, 0, GUARD_READ);
-		}
-		ANSWERS(&cases, 0, MARKED(0, 2 * TTL));
-		is(&cases, 0, GUARD_WAITING, GUARD_NO_EPOCH);
-		/* the wait continues */
-		ck_assert_uint_eq(cases.now_us + left_us(&cases, 0), began_us + QUARANTINE_OF(2 * TTL));
-		pass(&cases, began_us + QUARANTINE_OF(2 * TTL) - cases.now_us - 1);
-		wants(&cases, 0, GUARD_NOTHING);
-		pass(&cases, 1);
-		ck_assert_uint_eq(wants(&cases, 0, GUARD_WRITE_EPOCH).ttl_us, 2 * TTL);
-	}
 }
 
 /* A marker of a version that wrote no longest lease is waited out for the longest possible one, on this master alone,
@@ -214,17 +169,6 @@ TEST(test_a_vote_ends_the_wait)
 
 /* ---- markers ---- */
 
-TEST(test_an_exchanged_marker_begins_anew)
-{
-	struct cases cases = cases_new(1, false);
-	waits(&cases, 0);
-	pass(&cases, 60 * SECOND);
-	ANSWERS(&cases, 0, QUARANTINED_BY(MARKER(1), 0));
-	left(&cases, 0, QUARANTINE);
-	pass(&cases, QUARANTINE);
-	ck_assert_uint_eq(wants(&cases, 0, GUARD_WRITE_EPOCH).marker, MARKER(1));
-}
-
 TEST(test_a_lost_quarantine_is_read_again)
 {
 	struct cases cases = cases_new(3, false);
@@ -256,26 +200,4 @@ TEST_EACH(test_a_marker_that_comes_back_begins_anew, 0, 3)
 	is(&cases, 0, GUARD_WAITING, GUARD_NO_EPOCH);
 	left(&cases, 0, QUARANTINE);
 	ck_assert_int_eq(cases.guard.masters[0].memory, GUARD_MEMORY_LOST);
-}
-
-TEST(test_a_lost_compare_and_set)
-{
-	for (unsigned won_by_another = 0; won_by_another < 2; won_by_another++) {
-		struct cases cases = cases_new(1, false);
-		waits(&cases, 0);
-		pass(&cases, QUARANTINE);
-		wants(&cases, 0, GUARD_WRITE_EPOCH);
-		TELL(&cases, 0, .kind = GUARD_EPOCH_WRITTEN, .done = false);
-		is(&cases, 0, GUARD_ASKING, 0);
-		wants(&cases, 0, GUARD_READ);
-		if (won_by_another) {
-			ANSWERS(&cases, 0, FITS(0));
-			is(&cases, 0, GUARD_VOTING, 0);
-			continue;
-		}
-		ANSWERS(&cases, 0,
-			QUARANTINED_BY(MARKER(5), 0)); /* it was flushed, and quarantined by another redlockd */
-		is(&cases, 0, GUARD_WAITING, GUARD_NO_EPOCH);
-		left(&cases, 0, QUARANTINE);
-	}
 }

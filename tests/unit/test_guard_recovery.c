@@ -36,22 +36,6 @@ TEST_EACH(test_the_largest_fence_of_enough_others, 3, REDLOCK_MASTERS_MAX + 1)
 	ck_assert_uint_eq(action.marker, MARKER(0));
 }
 
-TEST(test_each_is_asked_with_its_epoch_once)
-{
-	struct cases cases = cases_new(5, false);
-	others_vote(&cases, 0);
-	recoveries(&cases, 0);
-	for (unsigned i = 1; i < 5; i++)
-		ck_assert_uint_eq(wants(&cases, i, GUARD_SURVEY).epoch, CERT(i));
-	for (unsigned i = 1; i < 5; i++)
-		wants(&cases, i, GUARD_NOTHING);
-	for (unsigned i = 1; i < 5; i++)
-		TELL(&cases, i, .kind = GUARD_FENCES, .done = true, .fence = i);
-	for (unsigned i = 1; i < 5; i++)
-		wants(&cases, i, GUARD_NOTHING);
-	ck_assert_uint_eq(wants(&cases, 0, GUARD_WRITE_EPOCH).fence, 4);
-}
-
 static void tells_slice(struct cases *cases, unsigned j, unsigned slice, uint64_t fence)
 {
 	ck_assert_uint_eq(wants(cases, j, GUARD_SURVEY).slice, slice);
@@ -95,66 +79,6 @@ TEST_EACH(test_fences_in_slices, 0, 5)
 	wants(&cases, 0, GUARD_NOTHING);
 	tells_slice(&cases, 2, 2, 30);
 	ck_assert_uint_eq(wants(&cases, 0, GUARD_WRITE_EPOCH).fence, anew ? 70 : 300);
-}
-
-/* A survey that no master waits for is not continued. */
-TEST(test_slices_that_nobody_waits_for)
-{
-	struct cases cases = cases_new(3, false);
-	cases.guard.params.slices = 3;
-	others_vote(&cases, 0);
-	recoveries(&cases, 0);
-	tells_slice(&cases, 1, 0, 5);
-	loses(&cases, 0);
-	wants(&cases, 1, GUARD_NOTHING);
-	recoveries(&cases, 0);
-	tells_slice(&cases, 1, 0, 6);
-}
-
-/* A survey that began before the wait was over does not count, however late its last slice is told. */
-TEST(test_slices_of_an_older_survey)
-{
-	struct cases cases = cases_new(5, false);
-	cases.guard.params.slices = 2;
-	for (unsigned i = 2; i < 5; i++)
-		votes(&cases, i);
-	waits(&cases, 0);
-	pass(&cases, SECOND);
-	waits(&cases, 1);
-	pass(&cases, QUARANTINE - SECOND);
-	wants(&cases, 0, GUARD_NOTHING);
-	tells_slice(&cases, 2, 0, 5); /* for master 0 */
-	pass(&cases, SECOND);
-	wants(&cases, 1, GUARD_NOTHING);
-	is(&cases, 1, GUARD_RECOVERING, GUARD_NO_EPOCH);
-	tells_slice(&cases, 2, 1, 6);
-	ck_assert_uint_eq(guard_fences_missing(&cases.guard, 0), 2);
-	ck_assert_uint_eq(guard_fences_missing(&cases.guard, 1), 3);
-	tells_slice(&cases, 2, 0, 5);
-	tells_slice(&cases, 2, 1, 6);
-	ck_assert_uint_eq(guard_fences_missing(&cases.guard, 1), 2);
-}
-
-/* One master restarted while another is down: only the latter may remember. */
-TEST(test_an_unreachable_master_is_waited_for)
-{
-	struct cases cases = cases_new(3, false);
-	votes(&cases, 1);
-	votes(&cases, 2);
-	loses(&cases, 2);
-	recoveries(&cases, 0);
-	tells_fence(&cases, 1, 11);
-	for (unsigned i = 0; i < 3600; i++) {
-		pass(&cases, SECOND);
-		wants(&cases, 0, GUARD_NOTHING);
-		ck_assert_uint_eq(guard_fences_missing(&cases.guard, 0), 1);
-	}
-	left(&cases, 0, 0); /* it does not wait for time */
-	votes(&cases, 2);
-	tells_fence(&cases, 2, 22);
-	struct guard_action action = wants(&cases, 0, GUARD_WRITE_EPOCH);
-	ck_assert_uint_eq(action.fence, 22);
-	ck_assert(!action.clocked);
 }
 
 /* The same, but it comes back empty: too few remember, and the floor is made of clocks. */
@@ -201,25 +125,6 @@ TEST(test_what_was_told_too_early_does_not_count)
 	ck_assert_uint_eq(cases.guard.masters[2].top, 12);
 }
 
-TEST(test_two_at_a_time)
-{
-	struct cases cases = cases_new(5, false);
-	for (unsigned i = 2; i < 5; i++)
-		votes(&cases, i);
-	waits(&cases, 0);
-	waits(&cases, 1);
-	pass(&cases, QUARANTINE);
-	wants(&cases, 0, GUARD_NOTHING);
-	wants(&cases, 1, GUARD_NOTHING);
-	for (unsigned i = 2; i < 5; i++)
-		tells_fence(&cases, i, 10 * i);
-	for (unsigned i = 0; i < 2; i++) {
-		struct guard_action action = wants(&cases, i, GUARD_WRITE_EPOCH);
-		ck_assert_uint_eq(action.fence, 40);
-		ck_assert(!action.clocked);
-	}
-}
-
 TEST(test_a_survey_that_fails_or_misses)
 {
 	struct cases cases = cases_new(3, false);
@@ -240,22 +145,6 @@ TEST(test_a_survey_that_fails_or_misses)
 	ANSWERS(&cases, 2, NOTHING_AT_ALL);
 	is(&cases, 2, GUARD_MARKING, GUARD_BAD_EPOCH);
 	ck_assert(wants(&cases, 0, GUARD_WRITE_EPOCH).clocked); /* its memory is lost: only one of two remembers */
-}
-
-/* An answer to SURVEY with an older epoch does not refute the epoch that was read since. */
-TEST(test_a_survey_with_an_older_epoch)
-{
-	struct cases cases = cases_new(3, false);
-	others_vote(&cases, 0);
-	recoveries(&cases, 0);
-	ck_assert_uint_eq(wants(&cases, 1, GUARD_SURVEY).epoch, CERT(1));
-	const struct guard_event newer = {.epoch = 77, .epoch_run_id = RUN(1), .cluster = CLUSTER, .digest = DIGEST};
-	answers(&cases, 1, newer); /* a heartbeat from before: another redlockd had written its epoch anew */
-	is(&cases, 1, GUARD_VOTING, 0);
-	TELL(&cases, 1, .kind = GUARD_FENCES, .done = false);
-	while (next(&cases, 1).kind == GUARD_READ)
-		answers(&cases, 1, newer);
-	is(&cases, 1, GUARD_VOTING, 0);
 }
 
 /* ---- masters that kept their numbers ---- */
@@ -324,18 +213,6 @@ TEST(test_a_survey_of_a_marker_that_is_kept_no_more)
 
 /* ---- clocks, where fewer remember ---- */
 
-TEST(test_alone)
-{
-	struct cases cases = cases_new(1, false);
-	waits(&cases, 0);
-	guard_time(&cases.guard, 0, cases.now_us, cases.now_us + 10, 5000 * SECOND);
-	pass(&cases, QUARANTINE);
-	struct guard_action action = wants(&cases, 0, GUARD_WRITE_EPOCH);
-	ck_assert(action.clocked);
-	ck_assert_uint_eq(action.fence, WALL + cases.now_us);
-	ck_assert(action.cluster != 0);
-}
-
 /* The latest of all clocks below the limit of fences: ours, its own, and those of masters that are down. */
 TEST_EACH(test_the_latest_clock, 0, 2)
 {
@@ -353,21 +230,6 @@ TEST_EACH(test_the_latest_clock, 0, 2)
 	ck_assert(action.clocked);
 	ck_assert_uint_eq(action.fence, guard_master_time_us(&cases.guard, 1, cases.now_us));
 	ck_assert_uint_ge(action.fence, cases.now_us + ahead_us);
-}
-
-TEST(test_survivors_are_asked_before_clocks)
-{
-	struct cases cases = cases_new(5, false);
-	votes(&cases, 4);
-	for (unsigned i = 0; i < 4; i++)
-		waits(&cases, i);
-	pass(&cases, QUARANTINE);
-	wants(&cases, 0, GUARD_NOTHING); /* one of four can tell: too few, but more than none */
-	ck_assert_uint_eq(guard_fences_missing(&cases.guard, 0), 0);
-	tells_fence(&cases, 4, WALL * 2);
-	struct guard_action action = wants(&cases, 0, GUARD_WRITE_EPOCH);
-	ck_assert(action.clocked);
-	ck_assert_uint_eq(action.fence, WALL * 2); /* ahead of every clock */
 }
 
 /* … but for two seconds at most if one does not answer. */
