@@ -1,10 +1,11 @@
-/* Valid command lines; the messages for bad ones are tested in tests/e2e/test_redlockctl.py. */
+/* Command lines: good ones here, bad ones with their whole messages in cli_arguments.txt. */
 #include <check.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "cli/base/arguments.h"
 #include "cli/base/cli_base.h"
+#include "rows.h"
 #include "suite.h"
 
 #define TOKEN "5f2b1c7d9e8a4f60b3d2c1e0f9a8b7c6d5e4f3a2"
@@ -24,20 +25,28 @@ static void good(char **argv)
 	good_with(argv, ENV(NULL));
 }
 
-/* The message is one line that names the argument and holds no part of a secret. */
-static void bad_with(char **argv, char **environment, const char *named)
-{
-	static const char *const secrets[] = {"\n", "almost", "5f2b", "pqmVK", "too-short"};
-
-	ck_assert(!arguments_parse(&arguments, argv, environment));
-	ck_assert_msg(strstr(arguments.message, named), "%s", arguments.message);
-	for (size_t i = 0; i < sizeof secrets / sizeof *secrets; i++)
-		ck_assert_msg(!strstr(arguments.message, secrets[i]), "%s", arguments.message);
-}
-
 static void bad(char **argv, const char *named)
 {
-	bad_with(argv, ENV(NULL), named);
+	ck_assert(!arguments_parse(&arguments, argv, ENV(NULL)));
+	ck_assert_msg(strstr(arguments.message, named), "%s", arguments.message);
+}
+
+static void check_row(const char *line, char *given, const char *wanted)
+{
+	char *argv[20] = {"redlockctl"}, *environment[4] = {NULL}, **word = argv, **variable = environment, *words;
+	for (char *at = strtok_r(given, " ", &words); at; at = strtok_r(NULL, " ", &words))
+		if (*at == '$')
+			*variable++ = rows_decode(at + 1);
+		else
+			*++word = rows_decode(at);
+	bool good = arguments_parse(&arguments, argv, environment);
+	ck_assert_msg(!good && rows_match(arguments.message, wanted), "%s: %s", line,
+		      good ? "good" : arguments.message);
+}
+
+TEST(every_mistake_of_redlockctl_has_its_message)
+{
+	ck_assert_uint_ge(rows_check(CLI_ROWS, check_row), 90);
 }
 
 TEST(defaults)
@@ -58,7 +67,6 @@ TEST(defaults)
 	good(ARGS("run", "a", "-k", "20s", "--", "cmd"));
 	ck_assert_uint_eq(arguments_kill_after_ms(&arguments, 60000), 20000);
 	ck_assert_uint_eq(arguments_kill_after_ms(&arguments, 30000), 15000); /* half of what the server gives */
-	bad(ARGS("run", "a", "--ttl", "30s", "-k", "20s", "--", "cmd"), "--kill-after: at most half of --ttl");
 	good(ARGS("acquire", "a"));
 	ck_assert_uint_eq(arguments.wait_ms, 0);
 }
@@ -79,13 +87,6 @@ TEST(all_forms)
 	ck_assert(arguments.no_wait && arguments.verbose);
 	ck_assert_uint_eq(arguments.ttl_ms, 5000);
 	ck_assert_uint_eq(arguments.kill_after_ms, 500);
-	bad(ARGS("status", "x", "--sever", "unix:/a"), "did you mean --server?");
-	bad(ARGS("status", "x", "--serv", "unix:/a"), "--serv: unknown option"); /* no abbreviations */
-	bad(ARGS("status", "x", "-s", "unix:/a,http://b"), "--server, address 2: ");
-	bad(ARGS("status", "x", "--token-file=a"), "status has no option --token-file");
-	bad(ARGS("--prefix", "a", "--", "version"), "version has no option --prefix");
-	bad(ARGS("list", "--prefix", "a", "--prefix", "b"), "--prefix: given twice");
-	bad(ARGS("run", "x", "-t5s", "--ttl=6s", "--", "c"), "--ttl: given twice; allowed are 1 to 86400000 ms");
 	good(ARGS("-n", "run", "x", "--", "c"));
 	ck_assert_uint_eq(arguments.wait_ms, 0);
 	good(ARGS("status", "--", "-x"));
@@ -111,10 +112,6 @@ TEST(run_without_dashes)
 	ck_assert_str_eq(arguments.argv[0], "cmd");
 	good(ARGS("run", "a", "cmd", "--help"));
 	ck_assert_int_eq(arguments.command, COMMAND_RUN);
-	bad(ARGS("run", "a", "--nope", "cmd"), "--nope: unknown option");
-	bad(ARGS("run", "a", ""), "empty");
-	bad(ARGS("status", "a", "b"), "one NAME only: 'b' is another one");
-	bad(ARGS("extend", "a", TOKEN), "NAME: that is a token: it belongs in REDLOCK_TOKEN or in --token-file FILE");
 }
 
 /* With dashes all words before them are names. A program among them may be meant as the command. */
@@ -131,11 +128,6 @@ TEST(several_names)
 	ck_assert_uint_eq(arguments.names.count, 1);
 	ck_assert_str_eq(arguments.argv[0], "sh");
 	good(ARGS("run", "sh", "a", "--", "cmd"));
-	bad(ARGS("run", "a", "sh", "b", "--", "c"),
-	    "NAME: sh is a program: to run it, put -- right before it; to lock a "
-	    "resource of that name, give it first");
-	bad(ARGS("acquire", "a", "b", "a"), "NAME: one of them is given twice");
-	bad(ARGS("release", "a", "b", "--force"), "--force goes with one NAME");
 }
 
 TEST(servers_are_few)
@@ -164,7 +156,6 @@ TEST(help_and_version)
 	ck_assert_uint_eq(arguments.help_of, 1U << COMMAND_KEY_HASH);
 	good(ARGS("help", "key"));
 	ck_assert_uint_eq(arguments.help_of, 1U << COMMAND_KEY_NEW | 1U << COMMAND_KEY_HASH);
-	bad(ARGS("help", "staus"), "there is no command 'staus'; did you mean status?");
 	good(ARGS("--version"));
 	ck_assert_int_eq(arguments.command, COMMAND_VERSION);
 }
@@ -179,11 +170,6 @@ TEST(from_the_environment)
 	ck_assert_uint_eq(arguments.servers.count, 1);
 	ck_assert_ptr_null(arguments.token);
 	good_with(ARGS("status", "a"), ENV("REDLOCKCTL_SERVER=", "REDLOCK_TOKEN="));
-	bad_with(ARGS("release", "a"), ENV("REDLOCKCTL_SERVER=", "REDLOCK_TOKEN="), "the token is missing");
-	bad_with(ARGS("status", "a"), ENV("REDLOCKCTL_SERVER=http://a"), "REDLOCKCTL_SERVER");
-	bad_with(ARGS("list"), ENV("REDLOCKCTL_SERVRE=x"),
-		 "REDLOCKCTL_SERVRE: unknown variable; did you mean REDLOCKCTL_SERVER?");
-	bad_with(ARGS("list"), ENV("REDLOCKCTL_TTL=5s"), "REDLOCKCTL_TTL: unknown variable;");
 	good_with(ARGS("list"), ENV("REDLOCKCTL=x", "REDLOCKCTL_SERVICE_HOST=10.0.0.1"));
 }
 
@@ -192,16 +178,6 @@ TEST(letters_may_stand_together)
 	char letters[3002] = "-";
 	memset(letters + 1, 'v', 3000);
 	good(ARGS("run", "x", letters, "-n", "--", "true"));
-}
-
-TEST(secrets_are_not_repeated)
-{
-	bad(ARGS("release", "a", "--token", "almost-a-token"), "--token");
-	bad(ARGS("release", "a", "--tokn=almost-a-token"), "--tokn");
-	bad(ARGS("release", "a", "-palmost-a-token"), "-p: unknown option");
-	bad(ARGS("status", "a", "-s", "http://u:almost@h:1"), "--server");
-	bad_with(ARGS("release", "a"), ENV("REDLOCK_TOKEN=almost-a-token"), "REDLOCK_TOKEN");
-	bad(ARGS("release", "a", "--token", TOKEN, "--token-file", "x"), "--token-file");
 }
 
 TEST(credentials_of_the_command_line)
@@ -214,10 +190,6 @@ TEST(credentials_of_the_command_line)
 	ck_assert_str_eq(arguments.credentials.api_key, "");
 	good(ARGS("--key-file=f", "run", "a", "--cert", "both", "--", "c", "--key", "x"));
 	ck_assert_ptr_null(arguments.credentials.cert_key_file);
-	bad(ARGS("list", "--key", "k"), "--cert");
-	bad(ARGS("list", "--key-file", ""), "--key-file");
-	bad(ARGS("list", "--key-file", "-"), "--key-file");
-	bad(ARGS("key", "new", "--cacert", "x"), "--cacert");
 }
 
 TEST(credentials_of_the_environment)
@@ -234,7 +206,8 @@ TEST(credentials_of_the_environment)
 	good_with(ARGS("status", "a", "--key", "mine"), files);
 	ck_assert_str_eq(arguments.credentials.cert_file, "c");
 	ck_assert_str_eq(arguments.credentials.cert_key_file, "mine");
-	bad_with(ARGS("status", "a"), key, "REDLOCKCTL_KEY_FILE");
+	ck_assert(!arguments_parse(&arguments, ARGS("status", "a"), key));
+	ck_assert_msg(strstr(arguments.message, "REDLOCKCTL_KEY_FILE"), "%s", arguments.message);
 	good_with(ARGS("status", "a", "--key-file", "g"), key);
 	ck_assert_str_eq(arguments.credentials.api_key_file, "g");
 	ck_assert_str_eq(arguments.credentials.api_key, "");
@@ -246,23 +219,6 @@ TEST(credentials_of_the_environment)
 	ck_assert_ptr_null(arguments.credentials.ca_file);
 	ck_assert_ptr_null(arguments.credentials.cert_key_file);
 	good_with(ARGS("key", "new"), empty);
-	bad_with(ARGS("status", "a"), ENV("REDLOCKCTL_KEY=k"), "REDLOCKCTL_KEY");
-}
-
-/* A key in the place of its file is rejected. */
-TEST(keys_are_not_repeated)
-{
-	bad(ARGS("status", "a", "--cacert", KEY), "--cacert");
-	bad(ARGS("status", "a", "--cert", KEY), "--cert");
-	bad(ARGS("status", "a", "--key", KEY), "--key");
-	bad(ARGS("status", "a", "--key-file", KEY), "--key-file");
-	bad(ARGS("key", "new", "--out", KEY), "--out");
-	bad_with(ARGS("list"), ENV("REDLOCKCTL_CACERT=" KEY), "REDLOCKCTL_CACERT");
-	bad_with(ARGS("list"), ENV("REDLOCKCTL_CERT=" KEY), "REDLOCKCTL_CERT");
-	bad_with(ARGS("list"), ENV("REDLOCKCTL_CERT=c", "REDLOCKCTL_KEY=" KEY), "REDLOCKCTL_KEY:");
-	bad_with(ARGS("list"), ENV("REDLOCKCTL_KEY_FILE=" KEY), "REDLOCKCTL_KEY_FILE");
-	bad_with(ARGS("list"), ENV("REDLOCKCTL_API_KEY=too-short"), "REDLOCKCTL_API_KEY");
-	bad(ARGS("list", "--api-key=" KEY), "--api-key");
 }
 
 TEST(keys)
@@ -283,16 +239,7 @@ TEST(keys)
 	ck_assert_int_eq(arguments.command, COMMAND_KEY_HASH);
 	good(ARGS("key", "--help"));
 	ck_assert_int_eq(arguments.command, COMMAND_HELP);
-	bad(ARGS("key"), "new or hash");
 	good(ARGS("key", "--json", "new"));
-	bad(ARGS("key", "--json"), "new or hash");
-	bad(ARGS("key", "new", "x"), "NAME");
-	bad(ARGS("key", "new", "--name", ""), "--name");
-	bad(ARGS("key", "new", "--name", "a b"), "--name");
-	bad(ARGS("key", "new", "--right", "all"), "--right");
-	bad(ARGS("key", "new", "--prefix", "\x1b"), "--prefix");
-	bad(ARGS("key", "new", "--key-file", "f"), "--key-file");
-	bad(ARGS("key", "hash", "--out", "f"), "--out");
 }
 
 TEST(bounds_of_keys)
@@ -327,31 +274,14 @@ TEST(force)
 	ck_assert_uint_eq(arguments.fence, 9007199254740991);
 	for (size_t i = 0; i < sizeof fences / sizeof *fences; i++)
 		bad(ARGS("release", "a", "--force", "--fence", fences[i]), "--fence");
-	bad(ARGS("release", "a", "--fence", "1", "--token", TOKEN), "--fence goes with --force");
-	bad(ARGS("extend", "a", "--fence", "1"), "--fence");
-	bad(ARGS("release", "a", "--force", "--token", TOKEN), "--force");
-	bad(ARGS("release", "a", "--force", "--token-file", "f"), "--force");
-	bad(ARGS("extend", "a", "--force"), "--force");
 }
 
 TEST(bounds)
 {
-	bad(ARGS("run", "a", "--ttl", "199ms", "--", "c"), "--ttl");
 	good(ARGS("run", "a", "--ttl", "200ms", "--", "c"));
-	bad(ARGS("run", "a", "--ttl", "25h", "--", "c"), "--ttl");
 	good(ARGS("run", "a", "--ttl", "24h", "--", "c"));
 	good(ARGS("run", "a", "--ttl", "10s", "-k", "5s", "--", "c"));
-	bad(ARGS("run", "a", "--ttl", "10s", "-k", "5001ms", "--", "c"), "--kill-after");
-	bad(ARGS("acquire", "a", "-E", "256"), "--conflict-exit-code");
-	bad(ARGS("acquire", "a", "-E", "-1"), "--conflict-exit-code");
-	bad(ARGS("list", "--limit", "0"), "--limit");
-	bad(ARGS("run", "a", "--ttl", "30", "--", "c"), "--ttl=30: a number alone is milliseconds: write 30s, or 30ms");
-	bad(ARGS("acquire", "a", "-w9"), "--wait=9: a number alone is milliseconds: write 9s, or 9ms");
 	good(ARGS("acquire", "a", "--ttl", "100", "--wait", "0"));
-	bad(ARGS("run", "a", "-q", "--json", "--", "c"), "--quiet");
-	bad(ARGS("run", "a", "-n", "-w", "1s", "--", "c"), "--wait");
-	bad(ARGS("run", "a", "--", ""), "empty");
-	bad(ARGS("acquire", "a", "--token-file", "-"), "--token-file");
 	bad((char *[]){"redlockctl", NULL}, "command");
 	bad((char *[]){NULL}, "name");
 }
@@ -365,8 +295,6 @@ TEST(names)
 	name[256] = 'x';
 	name[257] = '\0';
 	bad(ARGS("status", name), "NAME");
-	bad(ARGS("status", "a\x1b"), "NAME");
-	bad(ARGS("status", "\xff"), "NAME");
 	memset(name, 'o', 128);
 	name[128] = '\0';
 	good(ARGS("acquire", "a", "--owner", name));

@@ -1,6 +1,7 @@
 /* The shape of the command line, the environment and the configuration file; options that must go together; and that no
  * message holds a password or more than one line. */
 #include "options_given.h"
+#include "rows.h"
 #include "suite.h"
 
 /* ---- the shape of the sources ---- */
@@ -20,81 +21,30 @@ TEST(values_follow_their_flag)
 
 /* ---- tests/unit/options.txt ---- */
 
-/* Replaces the escapes of a word in place. */
-static const char *decode(char *word)
-{
-	char *to = word;
-	if (strcmp(word, "''") == 0)
-		return "";
-	for (const char *at = word; *at; at++) {
-		const char *plain = "n\nr\rt\ts \\\\";
-		if (*at != '\\') {
-			*to++ = *at;
-		} else if (*++at == 'x') {
-			*to++ = (char)strtoul((char[]){at[1], at[2], '\0'}, NULL, 16);
-			at += 2;
-		} else {
-			ck_assert_msg(strchr(plain, *at) != NULL, "%s", word);
-			*to++ = strchr(plain, *at)[1];
-		}
-	}
-	*to = '\0';
-	return word;
-}
-
-/* Whether `text` is the pattern, in which … is anything. */
-static bool is_like(const char *text, const char *pattern)
-{
-	const char *gap = strstr(pattern, "…");
-	if (!gap)
-		return strcmp(text, pattern) == 0;
-	size_t len = (size_t)(gap - pattern);
-	if (strncmp(text, pattern, len) != 0)
-		return false;
-	for (text += len, pattern = gap + strlen("…"); !is_like(text, pattern); text++)
-		if (!*text)
-			return false;
-	return true;
-}
-
 static void load_row(const char *line, char *given, const char *expected)
 {
 	char said[sizeof message], *words, *at, *file = strstr(given, "FILE ");
 	if (file) {
-		snprintf(json, sizeof json, "%s", decode(file + 5));
+		snprintf(json, sizeof json, "%s", rows_decode(file + 5));
 		*file = '\0';
 	}
 	for (char *word = strtok_r(given, " ", &words); word; word = strtok_r(NULL, " ", &words))
 		if (*word == '$')
-			give_variable("%s", decode(word + 1));
+			give_variable("%s", rows_decode(word + 1));
 		else
-			flags[flag_count++] = strdup(decode(word));
+			flags[flag_count++] = strdup(rows_decode(word));
 	bool good = load();
 	snprintf(said, sizeof said, "%s", good ? "ok" : message);
 	if ((at = strstr(said, file_path)))
 		snprintf(at, sizeof said - (size_t)(at - said), "FILE%s",
 			 strstr(message, file_path) + strlen(file_path));
-	ck_assert_msg(is_like(said, expected), "%s: %s", line, said);
+	ck_assert_msg(rows_match(said, expected), "%s: %s", line, said);
 	ck_assert_msg(!good || options.workers == 1, "%s", line); /* no row that is good gives another number */
 }
 
 TEST(every_mistake_has_its_message)
 {
-	char line[2000], given[2000];
-	unsigned count = 0;
-	FILE *file = fopen(OPTIONS_ROWS, "re");
-	ck_assert_ptr_nonnull(file);
-	while (fgets(line, sizeof line, file)) {
-		char *arrow = strstr(line, " => ");
-		line[strcspn(line, "\n")] = '\0';
-		if (*line == '#' || !arrow)
-			continue;
-		snprintf(given, sizeof given, "%.*s", (int)(arrow - line), line);
-		load_row(line, given, arrow + 4);
-		count++;
-	}
-	fclose(file);
-	ck_assert_uint_ge(count, 200);
+	ck_assert_uint_ge(rows_check(OPTIONS_ROWS, load_row), 200);
 }
 
 TEST(the_file_may_be_named_by_a_variable)
@@ -131,8 +81,6 @@ TEST(a_file_may_have_one_mebibyte)
 			assert_loads();
 	}
 }
-
-/* ---- several options together ---- */
 
 /* ---- passwords ---- */
 
