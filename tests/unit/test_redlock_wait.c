@@ -27,36 +27,6 @@ TEST(test_refused_waiter_stands_in_queue_and_sleeps)
 	sleeps_until(&driver, T + 20 + LEFT + ROUNDED);
 }
 
-TEST(test_where_all_refused_nothing_is_given_back)
-{
-	struct driver driver = waiter(3, false);
-
-	driver_queued(&driver, T, 0, ALIVE);
-	quiet(&driver);
-	driver_held(&driver, T, 1, A, LEFT); /* no majority is possible any more: it is the turn of another waiter */
-	gave_back(&driver, 4);
-	driver = waiter(1, false);
-	driver_held(&driver, T, 0, A, LEFT);
-	quiet(&driver);
-	sleeps_until(&driver, T + LEFT + ROUNDED);
-}
-
-TEST(test_the_holders_end_is_worth_an_attempt)
-{
-	struct driver driver = refused_waiter(false);
-
-	driver_timer(&driver, T + LEFT + ROUNDED - 1);
-	quiet(&driver);
-	driver_timer(&driver, T + LEFT + ROUNDED);
-	attempts(&driver, 2);
-	ck_assert_uint_eq(driver.out.wait_left_us, WAIT - LEFT - ROUNDED);
-	driver_vote(&driver, T + 40000, 0, GRANTED);
-	driver_vote(&driver, T + 40000, 1, GRANTED);
-	decided(&driver, REDLOCK_OK, 0);
-	ck_assert_uint_eq(driver.result.tries, 2);
-	ck_assert_uint_eq(driver.result.validity_us, TTL - DRIFT - 9000);
-}
-
 TEST(test_a_holder_without_an_end_is_tried_after_a_ttl)
 {
 	struct driver driver = waiter(1, false);
@@ -80,68 +50,6 @@ TEST(test_anothers_turn_is_awaited_while_it_lives)
 	ck_assert_uint_ge(redlock_deadline_us(&driver.op), T + 400000 + ROUNDED);
 }
 
-/* Nobody has a majority: the waiter pauses so that others can try. Its entry is kept where the attempt was granted. */
-TEST(test_split_is_followed_by_a_pause)
-{
-	for (unsigned behind = 0; behind < 2; behind++) {
-		struct driver driver = waiter(3, behind);
-
-		driver_vote(&driver, T, 0, GRANTED);
-		driver_held(&driver, T, 1, A, LEFT);
-		driver_held(&driver, T, 2, B, LEFT);
-		gave_back(&driver, 1);
-		ck_assert_int_eq(driver.op.state, REDLOCK_WAITING);
-		ck_assert_uint_ge(redlock_deadline_us(&driver.op), T + PAUSE_MIN);
-		ck_assert_uint_le(redlock_deadline_us(&driver.op), T + PAUSE_MAX);
-		driver_vote(&driver, T, 0, GRANTED); /* the release */
-		driver_timer(&driver, redlock_deadline_us(&driver.op));
-		attempts(&driver, 2);
-	}
-}
-
-TEST(test_pause_ends_at_a_notification_and_not_when_passed)
-{
-	struct driver driver = waiter(3, false);
-	uint64_t end_us;
-
-	driver_vote(&driver, T, 0, GRANTED);
-	driver_held(&driver, T, 1, A, LEFT);
-	driver_held(&driver, T, 2, B, LEFT);
-	end_us = redlock_deadline_us(&driver.op);
-	driver_passed(&driver, T + 1);
-	sleeps_until(&driver, end_us);
-	driver_first(&driver, T + 2, LEFT);
-	sleeps_until(&driver, end_us);
-	driver_notified(&driver, T + 3, 0);
-	driver_notified(&driver, T + 4, 1);
-	attempts(&driver, 2);
-}
-
-/* If a holder may have a majority, its release notifies, so the waiter waits for it. If no holder can have one, there
- * may be no notification. */
-TEST(test_tries_count_for_nothing)
-{
-	for (unsigned tries = 1; tries < 9; tries += 7) {
-		struct redlock_params params = waiting_params(3);
-		struct driver driver;
-
-		params.tries = (uint16_t)tries;
-		driver = waiter_of(&params, false);
-		driver_vote(&driver, T, 0, GRANTED);
-		driver_held(&driver, T, 1, A, LEFT);
-		driver_vote(&driver, T, 2, FAILED);
-		gave_back(&driver, 5);
-		sleeps_until(&driver, T + LEFT + ROUNDED);
-		driver = waiter_of(&params, false);
-		driver_vote(&driver, T, 0, GRANTED);
-		driver_held(&driver, T, 1, A, LEFT);
-		driver_held(&driver, T, 2, B, LEFT);
-		gave_back(&driver, 1);
-		ck_assert_int_eq(driver.op.state, REDLOCK_WAITING);
-		ck_assert_uint_le(redlock_deadline_us(&driver.op), T + PAUSE_MAX);
-	}
-}
-
 /* A lost fence is a lost attempt, as others are. */
 TEST(test_lost_fence_is_followed_by_a_pause)
 {
@@ -162,15 +70,6 @@ TEST(test_lost_fence_is_followed_by_a_pause)
 
 /* ---- the first of a process ---- */
 
-TEST(test_who_is_behind_has_no_fallback)
-{
-	struct driver driver = refused_waiter(true);
-
-	driver_timer(&driver, T + LEFT + ROUNDED);
-	quiet(&driver);
-	sleeps_until(&driver, T + WAIT);
-}
-
 TEST(test_the_next_first_gets_the_fallback)
 {
 	struct driver driver = refused_waiter(true);
@@ -182,40 +81,6 @@ TEST(test_the_next_first_gets_the_fallback)
 	attempts(&driver, 2);
 	refuse(&driver, T + 30000);
 	sleeps_until(&driver, T + 30000 + LEFT + ROUNDED);
-}
-
-TEST(test_first_with_nothing_left_tries_at_once)
-{
-	for (unsigned behind = 0; behind < 2; behind++) {
-		struct driver driver = refused_waiter(behind);
-
-		driver_first(&driver, T + 100, 0);
-		sleeps_until(&driver, T + 100);
-		driver_timer(&driver, T + 100);
-		attempts(&driver, 2);
-	}
-}
-
-/* Also during a pause a lost entry causes an attempt. */
-TEST(test_first_with_nothing_left_ends_a_pause)
-{
-	struct driver driver = waiter(3, true);
-
-	driver_vote(&driver, T, 0, GRANTED);
-	driver_held(&driver, T, 1, A, LEFT);
-	driver_held(&driver, T, 2, B, LEFT);
-	driver_first(&driver, T + 5, 0);
-	sleeps_until(&driver, T + 5);
-}
-
-TEST(test_first_while_it_votes_counts_afterwards)
-{
-	struct driver driver = waiter(3, true);
-
-	driver_first(&driver, T + 5, LEFT);
-	quiet(&driver);
-	refuse(&driver, T + 10);
-	sleeps_until(&driver, T + 10 + LEFT + ROUNDED);
 }
 
 /* A master may lose the entry just after it was taken, and the notification that followed may be lost. */
@@ -241,27 +106,20 @@ TEST(test_first_of_one_who_knew_nothing_takes_no_knowledge_away)
 	sleeps_until(&driver, T + LEFT + ROUNDED);
 }
 
-/* ---- not for others ---- */
-
-TEST(test_who_does_not_wait_hears_nothing)
+TEST(test_pause_ends_at_a_notification_and_not_when_passed)
 {
-	struct driver driver = started(REDLOCK_ACQUIRE, 3, 2);
+	struct driver driver = waiter(3, false);
 	uint64_t end_us;
 
-	driver_notified(&driver, T, 0);
-	driver_notified(&driver, T, 1);
-	driver_passed(&driver, T);
-	driver_first(&driver, T, 0);
-	quiet(&driver);
 	driver_vote(&driver, T, 0, GRANTED);
 	driver_held(&driver, T, 1, A, LEFT);
 	driver_held(&driver, T, 2, B, LEFT);
-	ck_assert_int_eq(driver.op.state, REDLOCK_PAUSING);
 	end_us = redlock_deadline_us(&driver.op);
-	driver_notified(&driver, T, 0);
-	driver_notified(&driver, T, 1);
-	driver_first(&driver, T, 0);
-	driver_passed(&driver, T);
-	quiet(&driver);
-	ck_assert_uint_eq(redlock_deadline_us(&driver.op), end_us);
+	driver_passed(&driver, T + 1);
+	sleeps_until(&driver, end_us);
+	driver_first(&driver, T + 2, LEFT);
+	sleeps_until(&driver, end_us);
+	driver_notified(&driver, T + 3, 0);
+	driver_notified(&driver, T + 4, 1);
+	attempts(&driver, 2);
 }

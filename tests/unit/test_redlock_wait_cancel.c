@@ -5,20 +5,6 @@
 
 /* ---- cancelled ---- */
 
-TEST(test_cancel_while_it_votes)
-{
-	struct driver driver = waiter(3, false);
-
-	driver_vote(&driver, T, 0, UNSENT);
-	driver_held(&driver, T, 1, A, LEFT);
-	driver_cancel(&driver, T + 1);
-	decided(&driver, REDLOCK_CANCELLED, 6);
-	released(&driver, 6);
-	driver_held(&driver, T + 2, 2, A, LEFT);
-	ck_assert_int_eq(driver.out.script, REDLOCK_SCRIPT_NONE);
-	driver_finish(&driver, GONE);
-}
-
 /* Also on a master that this attempt did not reach, where an earlier one left the entry. */
 TEST(test_cancel_of_a_later_attempt)
 {
@@ -30,39 +16,6 @@ TEST(test_cancel_of_a_later_attempt)
 	driver_cancel(&driver, T + 2);
 	decided(&driver, REDLOCK_CANCELLED, 7);
 	released(&driver, 7);
-	driver_finish(&driver, GONE);
-}
-
-TEST(test_cancel_while_it_raises)
-{
-	struct driver driver = refused_waiter(false);
-	struct redlock_event grant = {.now_us = T + 1, .vote = GRANTED, .ttl_us = TTL, .fence = DRIVER_GUESS};
-
-	driver_notified(&driver, T, 0);
-	driver_notified(&driver, T, 1);
-	driver_reply(&driver, &grant);
-	grant.master = 1;
-	driver_reply(&driver, &grant);
-	ck_assert_int_eq(driver.out.script, REDLOCK_SCRIPT_RAISE);
-	driver_cancel(&driver, T + 2);
-	decided(&driver, REDLOCK_CANCELLED, 7);
-	released(&driver, 7);
-	driver_finish(&driver, GONE);
-}
-
-TEST(test_cancel_while_it_sleeps)
-{
-	struct driver driver = waiter(3, true);
-
-	driver_vote(&driver, T, 1, UNSENT); /* nothing can be there */
-	driver_held(&driver, T, 0, A, LEFT);
-	driver_held(&driver, T, 2, A, LEFT);
-	sleeps_until(&driver, T + WAIT);
-	driver_cancel(&driver, T + 5);
-	decided(&driver, REDLOCK_CANCELLED, 5);
-	left(&driver, 5);
-	driver_cancel(&driver, T + 6);
-	quiet(&driver);
 	driver_finish(&driver, GONE);
 }
 
@@ -91,22 +44,6 @@ TEST(test_cancel_at_the_end)
 }
 
 /* ---- who does not wait ---- */
-
-TEST(test_anothers_turn_is_locked_for_who_does_not_wait)
-{
-	struct driver driver = started(REDLOCK_ACQUIRE, 3, 5);
-
-	driver_vote(&driver, T, 0, GRANTED);
-	driver_queued(&driver, T, 1, 800000);
-	quiet(&driver);
-	driver_queued(&driver, T, 2, 800000);
-	decided(&driver, REDLOCK_LOCKED, 7);
-	ck_assert(!driver.out.tokenless);
-	ck_assert(!driver.result.has_holder);
-	ck_assert_uint_eq(driver.result.tries, 1);
-	votes(&driver, 1, 2, 0, 0);
-	driver_finish(&driver, GONE);
-}
 
 TEST(test_anothers_turn_does_not_hinder_a_majority)
 {
