@@ -22,7 +22,7 @@ const size_t get_healthz_len = sizeof(get_healthz) - 1;
 const char post_a[] = "POST /locks HTTP/1.1\r\n" HOST "Content-Length: 16\r\n\r\n{\"resource\":\"a\"}";
 const size_t post_a_len = sizeof(post_a) - 1;
 
-static void open_world(void)
+void open_world(void)
 {
 	static const char *const addresses[] = {"127.0.0.1:6379", "127.0.0.1:6380", "127.0.0.1:6381"};
 
@@ -56,7 +56,7 @@ void reopen_world(void)
 	ck_assert_ptr_nonnull(world.api);
 }
 
-static void close_world(void)
+void close_world(void)
 {
 	api_free(world.api);
 	log_fini();
@@ -223,13 +223,4 @@ void assert_code(const char *code)
 	ck_assert_str_eq(json_string_value(json_object_get(json, "code")), code);
 	ck_assert_int_eq(json_integer_value(json_object_get(json, "status")), atoi(answer.text + 9));
 	json_decref(json);
-}
-
-int run_suite(const char *name, void (*add_all)(TCase *tests))
-{
-	TCase *tests = tcase_create(name);
-
-	tcase_add_checked_fixture(tests, open_world, close_world);
-	add_all(tests);
-	return suite_run(name, tests, NULL);
 }

@@ -48,8 +48,9 @@ extern struct answer answer;
 extern const char get_healthz[], post_a[];
 extern const size_t get_healthz_len, post_a_len;
 
-/* Runs a suite of one case, each of whose tests has a world of its own. Returns the exit status. */
-int run_suite(const char *name, void (*add_all)(TCase *tests));
+/* The fixture: each test has a world of its own. */
+void open_world(void);
+void close_world(void);
 
 /* Ends the api and makes another one from the present world.config. */
 void reopen_world(void);

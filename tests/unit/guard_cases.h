@@ -205,12 +205,4 @@ static inline void tells_fence(struct cases *cases, unsigned j, uint64_t fence)
 	TELL(cases, j, .kind = GUARD_FENCES, .done = true, .fence = fence, .ttl_us = TTL);
 }
 
-static inline int guard_run(const char *name, void (*add)(TCase *tcase))
-{
-	TCase *tcase = tcase_create(name);
-
-	add(tcase);
-	return suite_run(name, tcase, NULL);
-}
-
 #endif

@@ -1,6 +1,5 @@
 /* For the tests of requests that wait: the real leases and the real core of one worker, over masters that answer as a
- * test says. Each test program that includes this has its own copy; set_up() and tear_down() are its
- * fixture. */
+ * test says. Each suite that includes this has its own copy and this fixture. */
 #ifndef LEASE_QUEUE_WORLD_H
 #define LEASE_QUEUE_WORLD_H
 
@@ -161,14 +160,6 @@ static inline size_t acquires(void)
 	return fake_masters_count(&masters, REDLOCK_SCRIPT_ACQUIRE, -1, false);
 }
 
-/* Runs a suite of one case with the fixture. Returns the exit status. */
-static inline int run_suite(const char *name, void (*add_all)(TCase *tests))
-{
-	TCase *tests = tcase_create(name);
-
-	tcase_add_checked_fixture(tests, set_up, tear_down);
-	add_all(tests);
-	return suite_run(name, tests, NULL);
-}
+FIXTURE(set_up, tear_down)
 
 #endif

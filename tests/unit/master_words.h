@@ -1,5 +1,5 @@
 /* For the tests of the commands to a master: the words of a command, with one master whose guard, clock and epoch a
- * test sets. Each test program that includes this has its own copy; set_up() is its fixture. */
+ * test sets. Each suite that includes this has its own copy and this fixture. */
 #ifndef MASTER_WORDS_H
 #define MASTER_WORDS_H
 
@@ -85,5 +85,7 @@ static inline void know(uint64_t its_us)
 	masters.guard.masters[0].epoch = 1;
 	guard_time(&masters.guard, 0, now_us, now_us, its_us);
 }
+
+FIXTURE(set_up, NULL)
 
 #endif

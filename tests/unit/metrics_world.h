@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "server/metrics/metrics.h"
+#include "suite.h"
 
 static const char *const addresses[] = {"redis://10.0.0.1:6379", "unix:/tmp/a\"b\\c\nd", "redis://[::1]:7"};
 
@@ -51,5 +52,7 @@ static inline double value_of(const char *name)
 	free(text);
 	return value;
 }
+
+FIXTURE(metrics_set_up, NULL)
 
 #endif

@@ -97,7 +97,7 @@ static void check_needs(const struct access_caller *caller, bool known, unsigned
 #define EXPIRED SHOWN(.state = TLS_PEER_BAD, .reason = "The client certificate has expired.")
 #define NONE SHOWN(.state = TLS_PEER_NONE)
 
-START_TEST(every_need_right_and_prefix)
+TEST(every_need_right_and_prefix)
 {
 	const struct {
 		struct access_credentials credentials;
@@ -135,10 +135,9 @@ START_TEST(every_need_right_and_prefix)
 		}
 	ck_assert_uint_eq(cases, 15 * RELATIONS * CALLERS * ACCESS_NEED_COUNT);
 }
-END_TEST
 
 /* With --tls-client-ca alone, a certificate gives every right but admin. */
-START_TEST(a_certificate_without_a_keys_file)
+TEST(a_certificate_without_a_keys_file)
 {
 	const struct {
 		struct access_credentials credentials;
@@ -162,9 +161,8 @@ START_TEST(a_certificate_without_a_keys_file)
 	}
 	ck_assert_uint_eq(cases, sizeof callers / sizeof *callers * ACCESS_NEED_COUNT);
 }
-END_TEST
 
-START_TEST(nobody_is_asked_without_keys_and_certificates)
+TEST(nobody_is_asked_without_keys_and_certificates)
 {
 	const struct access_credentials wrong = {KEY("whatever-it-is-16")};
 	struct access_caller caller;
@@ -174,10 +172,9 @@ START_TEST(nobody_is_asked_without_keys_and_certificates)
 	for (enum access_need need = 0; need < ACCESS_NEED_COUNT; need++)
 		ck_assert_int_eq(access_decide(need, &caller, "x", 1), ACCESS_ALLOWED);
 }
-END_TEST
 
 /* After a reload, the hash of the key or the certificate is looked up in the new file; the key itself is not kept. */
-START_TEST(a_known_caller_is_identified_again)
+TEST(a_known_caller_is_identified_again)
 {
 	char message[KEYS_MESSAGE_MAX];
 	const struct access_credentials key = {KEY(SECRET)}, certificate = {TRUSTED("a.example")}, expired = {EXPIRED},
@@ -212,10 +209,9 @@ START_TEST(a_known_caller_is_identified_again)
 	keys_unref(after);
 	keys_unref(without);
 }
-END_TEST
 
 /* The need of each route, as in README and openapi.yaml. A new route must be added here. */
-START_TEST(what_the_routes_need)
+TEST(what_the_routes_need)
 {
 	static const struct {
 		const char *name;
@@ -240,9 +236,8 @@ START_TEST(what_the_routes_need)
 		ck_assert(route_may_answer(&route_table[i], 403, "forbidden"));
 	}
 }
-END_TEST
 
-START_TEST(rights_have_names)
+TEST(rights_have_names)
 {
 	static const char *const names[ACCESS_NEED_COUNT] = {[ACCESS_ACQUIRE] = "acquire",
 							     [ACCESS_INSPECT] = "inspect",
@@ -251,15 +246,4 @@ START_TEST(rights_have_names)
 
 	for (enum access_need need = 0; need < ACCESS_NEED_COUNT; need++)
 		ck_assert_pstr_eq(access_right_name(need), names[need]);
-}
-END_TEST
-
-int main(void)
-{
-	TCase *all = tcase_create("all");
-
-	suite_add(all, every_need_right_and_prefix, a_certificate_without_a_keys_file,
-		  a_known_caller_is_identified_again, nobody_is_asked_without_keys_and_certificates,
-		  what_the_routes_need, rights_have_names);
-	return suite_run("access", all, NULL);
 }

@@ -9,7 +9,7 @@
 
 /* ---- connections and requests ---- */
 
-START_TEST(test_healthz)
+TEST(test_healthz)
 {
 	int client = connect_tcp();
 
@@ -23,10 +23,9 @@ START_TEST(test_healthz)
 	close(client);
 	RUN_UNTIL(world.api->connections == 0);
 }
-END_TEST
 
 /* The client leaves before we do. */
-START_TEST(test_the_time_that_a_connection_may_be_idle)
+TEST(test_the_time_that_a_connection_may_be_idle)
 {
 	static const struct {
 		uint32_t idle_timeout_ms;
@@ -72,9 +71,8 @@ START_TEST(test_the_time_that_a_connection_may_be_idle)
 	HAS_NOT("Keep-Alive");
 	close(client);
 }
-END_TEST
 
-START_TEST(test_keep_alive)
+TEST(test_keep_alive)
 {
 	int client = connect_tcp();
 
@@ -89,9 +87,8 @@ START_TEST(test_keep_alive)
 	ck_assert_uint_eq(world.api->connections, 1);
 	close(client);
 }
-END_TEST
 
-START_TEST(test_pipelining)
+TEST(test_pipelining)
 {
 	static const char requests[] = "POST /locks HTTP/1.1\r\n" HOST
 				       "Content-Length: 16\r\nX-Request-Id: one\r\n\r\n{\"resource\":\"a\"}"
@@ -106,9 +103,8 @@ START_TEST(test_pipelining)
 	ck_assert(!answer.closed);
 	close(client);
 }
-END_TEST
 
-START_TEST(test_head)
+TEST(test_head)
 {
 	int client = connect_tcp();
 	static const char head[] = "HEAD /healthz HTTP/1.1\r\n" HOST "\r\n";
@@ -122,10 +118,9 @@ START_TEST(test_head)
 	ck_assert_int_eq(ask(client, get_healthz), 200); /* the next answer belongs to the next request */
 	close(client);
 }
-END_TEST
 
 /* One api_run() after a resume sends the answer, without another wake-up. */
-START_TEST(test_answered_in_one_run)
+TEST(test_answered_in_one_run)
 {
 	int client = connect_tcp();
 
@@ -140,9 +135,8 @@ START_TEST(test_answered_in_one_run)
 	}
 	close(client);
 }
-END_TEST
 
-START_TEST(test_one_byte_at_a_time)
+TEST(test_one_byte_at_a_time)
 {
 	int client = connect_unix();
 
@@ -155,9 +149,8 @@ START_TEST(test_one_byte_at_a_time)
 	HAS("HTTP/1.1 201 ");
 	close(client);
 }
-END_TEST
 
-START_TEST(test_http_1_0)
+TEST(test_http_1_0)
 {
 	int client = connect_tcp();
 
@@ -165,9 +158,8 @@ START_TEST(test_http_1_0)
 	RUN_UNTIL((receive(client), answer.closed));
 	close(client);
 }
-END_TEST
 
-START_TEST(test_request_id)
+TEST(test_request_id)
 {
 	static const struct {
 		const char *given;
@@ -192,9 +184,8 @@ START_TEST(test_request_id)
 	}
 	close(client);
 }
-END_TEST
 
-START_TEST(test_method_not_allowed)
+TEST(test_method_not_allowed)
 {
 	int client = connect_tcp();
 
@@ -213,9 +204,8 @@ START_TEST(test_method_not_allowed)
 	assert_code("not-found");
 	close(client);
 }
-END_TEST
 
-START_TEST(test_chunked)
+TEST(test_chunked)
 {
 	int client = connect_tcp();
 
@@ -226,9 +216,8 @@ START_TEST(test_chunked)
 	HAS("Connection: close\r\n");
 	close(client);
 }
-END_TEST
 
-START_TEST(test_expect_continue)
+TEST(test_expect_continue)
 {
 	int client = connect_tcp();
 	static const char head[] = "POST /locks HTTP/1.1\r\n" HOST "Content-Length: 16\r\nExpect: 100-continue\r\n\r\n";
@@ -238,11 +227,10 @@ START_TEST(test_expect_continue)
 	ck_assert_int_eq(ask(client, "{\"resource\":\"a\"}"), 201);
 	close(client);
 }
-END_TEST
 
 /* ---- what the service says about itself ---- */
 
-START_TEST(test_readyz)
+TEST(test_readyz)
 {
 	int client = connect_tcp();
 
@@ -256,7 +244,6 @@ START_TEST(test_readyz)
 	HAS_NOT("retry_after_ms"); /* waiting alone does not help */
 	close(client);
 }
-END_TEST
 
 static void quarantine_two_masters(void)
 {
@@ -268,7 +255,7 @@ static void quarantine_two_masters(void)
 	strcpy(world.masters.status[2].reason, "connection: refused");
 }
 
-START_TEST(test_readyz_says_why_and_how_long)
+TEST(test_readyz_says_why_and_how_long)
 {
 	int client = connect_tcp();
 
@@ -289,9 +276,8 @@ START_TEST(test_readyz_says_why_and_how_long)
 	HAS("\"retry_after_ms\":1000");
 	close(client);
 }
-END_TEST
 
-START_TEST(test_masters)
+TEST(test_masters)
 {
 	int client = connect_tcp();
 
@@ -315,9 +301,8 @@ START_TEST(test_masters)
 	json_decref(body);
 	close(client);
 }
-END_TEST
 
-START_TEST(test_quarantined_masters)
+TEST(test_quarantined_masters)
 {
 	int client = connect_tcp();
 
@@ -335,9 +320,8 @@ START_TEST(test_quarantined_masters)
 	HAS_NOT("41301");
 	close(client);
 }
-END_TEST
 
-START_TEST(test_metrics)
+TEST(test_metrics)
 {
 	int client = connect_tcp();
 
@@ -353,9 +337,8 @@ START_TEST(test_metrics)
 	HAS("\nredlockd_http_timeouts_total{phase=\"idle\"} 0\n");
 	close(client);
 }
-END_TEST
 
-START_TEST(test_page)
+TEST(test_page)
 {
 	char nonces[2][CALL_NONCE_LEN + 1], script[128];
 
@@ -374,9 +357,8 @@ START_TEST(test_page)
 	}
 	ck_assert_str_ne(nonces[0], nonces[1]);
 }
-END_TEST
 
-START_TEST(test_version_and_contract)
+TEST(test_version_and_contract)
 {
 	int client = connect_tcp();
 
@@ -390,27 +372,13 @@ START_TEST(test_version_and_contract)
 	HAS("Content-Type: application/yaml\r\n");
 	close(client);
 }
-END_TEST
 
-START_TEST(test_library_note)
+TEST(test_library_note)
 {
 	const char *note = api_library_defects();
 
 	if (strncmp(MHD_get_version(), "0.", 2) == 0)
 		ck_assert_ptr_nonnull(strstr(note, "framing"));
 }
-END_TEST
 
-static void add_all(TCase *tests)
-{
-	suite_add(tests, test_healthz, test_keep_alive, test_the_time_that_a_connection_may_be_idle, test_pipelining,
-		  test_head, test_answered_in_one_run, test_one_byte_at_a_time, test_http_1_0, test_request_id,
-		  test_method_not_allowed, test_chunked, test_expect_continue, test_readyz,
-		  test_readyz_says_why_and_how_long, test_masters, test_quarantined_masters, test_metrics, test_page,
-		  test_version_and_contract, test_library_note);
-}
-
-int main(void)
-{
-	return run_suite("api", add_all);
-}
+FIXTURE(open_world, close_world)

@@ -5,7 +5,7 @@
 #include "api_world.h"
 #include "suite.h"
 
-START_TEST(test_acquire)
+TEST(test_acquire)
 {
 	int client = connect_tcp();
 
@@ -35,9 +35,8 @@ START_TEST(test_acquire)
 	RUN_UNTIL(world.api->connections == 0);
 	ck_assert_uint_eq(world.leases.abandoned, 0);
 }
-END_TEST
 
-START_TEST(test_wait)
+TEST(test_wait)
 {
 	int client = connect_tcp();
 
@@ -63,9 +62,8 @@ START_TEST(test_wait)
 	ck_assert_uint_eq(world.leases.submitted, 4);
 	close(client);
 }
-END_TEST
 
-START_TEST(test_wait_bound)
+TEST(test_wait_bound)
 {
 	world.options.max_wait_ms = 0; /* nobody waits */
 	reopen_world();
@@ -75,9 +73,8 @@ START_TEST(test_wait_bound)
 	ck_assert_uint_eq(world.leases.last.wait_ms, 0);
 	close(client);
 }
-END_TEST
 
-START_TEST(test_extend)
+TEST(test_extend)
 {
 	int client = connect_tcp();
 
@@ -99,9 +96,8 @@ START_TEST(test_extend)
 	RUN_UNTIL(world.api->connections == 0);
 	ck_assert_uint_eq(world.leases.abandoned, 0);
 }
-END_TEST
 
-START_TEST(test_release)
+TEST(test_release)
 {
 	int client = connect_tcp();
 
@@ -114,9 +110,8 @@ START_TEST(test_release)
 	ck_assert_int_eq(ask(client, get_healthz), 200);
 	close(client);
 }
-END_TEST
 
-START_TEST(test_inspect)
+TEST(test_inspect)
 {
 	int client = connect_tcp();
 
@@ -155,7 +150,6 @@ START_TEST(test_inspect)
 	HAS_NOT("fence"); /* not known */
 	close(client);
 }
-END_TEST
 
 /* Every outcome of a lease call, as the contract has it. */
 static const struct {
@@ -179,7 +173,7 @@ static const struct {
 	{LEASE_NO_QUORUM, "GET", 503, "no-quorum", "2"},
 };
 
-START_TEST(test_outcomes)
+TEST_EACH(test_outcomes, 0, COUNT(outcomes))
 {
 	int client = connect_tcp(), status;
 	char head[64], line[64];
@@ -200,9 +194,8 @@ START_TEST(test_outcomes)
 	HAS_NOT(TOKEN);
 	close(client);
 }
-END_TEST
 
-START_TEST(test_locked_members)
+TEST(test_locked_members)
 {
 	int client = connect_tcp();
 
@@ -225,9 +218,8 @@ START_TEST(test_locked_members)
 	HAS_NOT("holder\":");
 	close(client);
 }
-END_TEST
 
-START_TEST(test_errors_name_fields)
+TEST(test_errors_name_fields)
 {
 	int client = connect_tcp();
 
@@ -246,9 +238,8 @@ START_TEST(test_errors_name_fields)
 	ck_assert_uint_eq(world.leases.submitted, 0);
 	close(client);
 }
-END_TEST
 
-START_TEST(test_origin)
+TEST(test_origin)
 {
 	int client = connect_tcp();
 	static const char *const good[] = {
@@ -269,9 +260,8 @@ START_TEST(test_origin)
 	ck_assert_int_eq(ask(client, "GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n"), 403);
 	close(client);
 }
-END_TEST
 
-START_TEST(test_list)
+TEST(test_list)
 {
 	static struct fake_lock states[3];
 	int client = connect_tcp();
@@ -309,10 +299,9 @@ START_TEST(test_list)
 	assert_code("no-quorum");
 	close(client);
 }
-END_TEST
 
 /* Go's json.Marshal(nil) writes null for no body. */
-START_TEST(test_null_is_no_body)
+TEST(test_null_is_no_body)
 {
 	static const char release[] = "DELETE /locks/a HTTP/1.1\r\nLock-Token: " TOKEN "\r\n",
 			  force[] = "DELETE /locks/a?force=true HTTP/1.1\r\n";
@@ -332,10 +321,9 @@ START_TEST(test_null_is_no_body)
 	ck_assert_uint_eq(world.leases.submitted, 3);
 	close(client);
 }
-END_TEST
 
 /* The fence of the holder that is to be released by force. */
-START_TEST(test_force_with_fence)
+TEST(test_force_with_fence)
 {
 	static const char *const bad[] = {"?force=true&fence=",
 					  "?force=true&fence=0",
@@ -373,9 +361,8 @@ START_TEST(test_force_with_fence)
 	HAS("held with another fence");
 	close(client);
 }
-END_TEST
 
-START_TEST(test_list_of_an_owner)
+TEST(test_list_of_an_owner)
 {
 	static const char longest[] = "GET /locks?owner=";
 	char head[sizeof longest + LEASE_OWNER_MAX + 1 + 64];
@@ -404,9 +391,8 @@ START_TEST(test_list_of_an_owner)
 	ck_assert_int_eq(ask(client, "GET /locks/a?owner=a HTTP/1.1\r\n" HOST "\r\n"), 400);
 	close(client);
 }
-END_TEST
 
-START_TEST(test_whole_numbers_of_any_form)
+TEST(test_whole_numbers_of_any_form)
 {
 	int client = connect_tcp();
 
@@ -418,18 +404,5 @@ START_TEST(test_whole_numbers_of_any_form)
 	ck_assert_int_eq(ask_body(client, "POST /locks HTTP/1.1\r\n", "{\"resource\":\"a\",\"ttl_ms\":6331.5}"), 400);
 	close(client);
 }
-END_TEST
 
-static void add_all(TCase *tests)
-{
-	suite_add(tests, test_null_is_no_body, test_whole_numbers_of_any_form, test_acquire, test_wait, test_wait_bound,
-		  test_extend, test_release, test_inspect);
-	tcase_add_loop_test(tests, test_outcomes, 0, COUNT(outcomes));
-	suite_add(tests, test_locked_members, test_errors_name_fields, test_origin, test_list, test_force_with_fence,
-		  test_list_of_an_owner);
-}
-
-int main(void)
-{
-	return run_suite("api_calls", add_all);
-}
+FIXTURE(open_world, close_world)

@@ -32,21 +32,19 @@ static void expect_disconnected(void)
 	ck_assert_uint_eq(api_busy(world.api), 0);
 }
 
-START_TEST(tcp_client_that_closes)
+TEST(tcp_client_that_closes)
 {
 	close(wait_for_lock(connect_tcp()));
 	expect_disconnected();
 }
-END_TEST
 
-START_TEST(unix_client_that_closes)
+TEST(unix_client_that_closes)
 {
 	close(wait_for_lock(connect_unix()));
 	expect_disconnected();
 }
-END_TEST
 
-START_TEST(client_that_resets)
+TEST(client_that_resets)
 {
 	struct linger hard = {.l_onoff = 1, .l_linger = 0};
 	int client = wait_for_lock(connect_tcp());
@@ -55,9 +53,8 @@ START_TEST(client_that_resets)
 	close(client);
 	expect_disconnected();
 }
-END_TEST
 
-START_TEST(half_closed_counts_as_disconnected)
+TEST(half_closed_counts_as_disconnected)
 {
 	int client = wait_for_lock(connect_tcp());
 
@@ -69,9 +66,8 @@ START_TEST(half_closed_counts_as_disconnected)
 	ck_assert_uint_eq(answer.len, 0); /* no answer was written */
 	close(client);
 }
-END_TEST
 
-START_TEST(next_request_does_not_hide_it)
+TEST(next_request_does_not_hide_it)
 {
 	int client = wait_for_lock(connect_tcp());
 
@@ -81,9 +77,8 @@ START_TEST(next_request_does_not_hide_it)
 	close(client);
 	expect_disconnected();
 }
-END_TEST
 
-START_TEST(disconnected_before_it_is_watched)
+TEST(disconnected_before_it_is_watched)
 {
 	int client = connect_tcp();
 
@@ -93,9 +88,8 @@ START_TEST(disconnected_before_it_is_watched)
 	RUN_UNTIL(world.leases.submitted == 1);
 	expect_disconnected();
 }
-END_TEST
 
-START_TEST(answer_ends_the_watch)
+TEST(answer_ends_the_watch)
 {
 	int client = wait_for_lock(connect_tcp());
 
@@ -108,10 +102,9 @@ START_TEST(answer_ends_the_watch)
 	close(client);
 	expect_disconnected();
 }
-END_TEST
 
 /* The event of the disconnect is not read yet when the answer comes. */
-START_TEST(client_leaves_as_its_answer_comes)
+TEST(client_leaves_as_its_answer_comes)
 {
 	int client = wait_for_lock(connect_tcp());
 
@@ -123,10 +116,9 @@ START_TEST(client_leaves_as_its_answer_comes)
 	ck_assert_uint_eq(world.leases.cancelled, 0);
 	ck_assert_uint_eq(world.leases.abandoned, 1);
 }
-END_TEST
 
 /* More than one batch of events; every second client stays. */
-START_TEST(many_clients)
+TEST(many_clients)
 {
 	enum { MANY = 90 };
 	int clients[MANY];
@@ -152,9 +144,8 @@ START_TEST(many_clients)
 	RUN_UNTIL(world.api->connections == 0);
 	ck_assert_uint_eq(world.leases.abandoned, 0);
 }
-END_TEST
 
-START_TEST(end_of_the_service_with_waiters)
+TEST(end_of_the_service_with_waiters)
 {
 	int client = wait_for_lock(connect_tcp()), other = connect_unix();
 
@@ -166,7 +157,6 @@ START_TEST(end_of_the_service_with_waiters)
 	close(client);
 	close(other);
 }
-END_TEST
 
 static int option_of(int level, int option)
 {
@@ -177,7 +167,7 @@ static int option_of(int level, int option)
 }
 
 /* A connection that is only idle is not worth the packets. */
-START_TEST(probes_last_as_long_as_the_wait)
+TEST(probes_last_as_long_as_the_wait)
 {
 	int client = connect_tcp();
 
@@ -197,17 +187,5 @@ START_TEST(probes_last_as_long_as_the_wait)
 	ck_assert_int_eq(option_of(IPPROTO_TCP, TCP_USER_TIMEOUT), 0);
 	close(client);
 }
-END_TEST
 
-static void add_all(TCase *tests)
-{
-	suite_add(tests, tcp_client_that_closes, unix_client_that_closes, client_that_resets,
-		  half_closed_counts_as_disconnected, next_request_does_not_hide_it, disconnected_before_it_is_watched,
-		  answer_ends_the_watch, probes_last_as_long_as_the_wait, client_leaves_as_its_answer_comes,
-		  many_clients, end_of_the_service_with_waiters);
-}
-
-int main(void)
-{
-	return run_suite("api_gone", add_all);
-}
+FIXTURE(open_world, close_world)

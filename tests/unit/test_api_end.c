@@ -56,7 +56,7 @@ static void dribble(int client, const char *bytes)
 	RUN_UNTIL(world.api->connections == 0);
 }
 
-START_TEST(test_request_deadline)
+TEST(test_request_deadline)
 {
 	static const char *const kinds[] = {"", "GET /healthz HTTP/1.1\r\nHost: xxxxxxxxxxxxxxxx",
 					    "GET /healthzzzzzzzzz",
@@ -69,9 +69,8 @@ START_TEST(test_request_deadline)
 		ck_assert_uint_eq(timeouts("request"), 2 * i + 2);
 	}
 }
-END_TEST
 
-START_TEST(test_idle_deadline)
+TEST(test_idle_deadline)
 {
 	set_timeouts(5000, 50);
 	int client = connect_tcp();
@@ -79,10 +78,9 @@ START_TEST(test_idle_deadline)
 	dribble(client, "");
 	ck_assert_uint_eq(timeouts("idle"), 1);
 }
-END_TEST
 
 /* No deadline runs while the masters are asked. */
-START_TEST(test_no_deadline_while_working)
+TEST(test_no_deadline_while_working)
 {
 	set_timeouts(50, 50);
 	int client = connect_tcp();
@@ -98,7 +96,6 @@ START_TEST(test_no_deadline_while_working)
 	HAS("HTTP/1.1 201 ");
 	close(client);
 }
-END_TEST
 
 /* Fills the buffers of the socket, so that no answer fits into them. */
 static void stuff(int fd)
@@ -115,7 +112,7 @@ static void stuff(int fd)
 
 /* If the client does not take the answer, the connection ends at the deadline. A lease in it stays, because it is not
  * known how much of the answer arrives. */
-START_TEST(test_answer_deadline)
+TEST(test_answer_deadline)
 {
 	set_timeouts(80, 60000);
 	int client = connect_unix();
@@ -127,7 +124,6 @@ START_TEST(test_answer_deadline)
 	ck_assert_uint_eq(world.leases.abandoned, 0);
 	close(client);
 }
-END_TEST
 
 /* ---- clients that disconnect ---- */
 
@@ -148,7 +144,7 @@ static void leave_before_grant(int client, bool half)
 		close(client);
 }
 
-START_TEST(test_disconnect_before_grant)
+TEST(test_disconnect_before_grant)
 {
 	leave_before_grant(connect_tcp(), false);
 	ck_assert_uint_eq(world.leases.abandoned, 1);
@@ -159,19 +155,17 @@ START_TEST(test_disconnect_before_grant)
 	leave_before_grant(connect_unix(), false);
 	ck_assert_uint_eq(world.leases.abandoned, 3);
 }
-END_TEST
 
 /* Nothing was granted, so nothing is released. */
-START_TEST(test_disconnect_before_refusal)
+TEST(test_disconnect_before_refusal)
 {
 	world.leases.answer.status = LEASE_LOCKED;
 	leave_before_grant(connect_tcp(), false);
 	ck_assert_uint_eq(world.leases.abandoned, 0);
 }
-END_TEST
 
 /* The client disconnects while its answer is half-way: the lease stays. */
-START_TEST(test_disconnect_before_answer_was_sent)
+TEST(test_disconnect_before_answer_was_sent)
 {
 	int client = connect_unix();
 
@@ -184,10 +178,9 @@ START_TEST(test_disconnect_before_answer_was_sent)
 	RUN_UNTIL(world.api->connections == 0);
 	ck_assert_uint_eq(world.leases.abandoned, 0);
 }
-END_TEST
 
 /* An unread next request does not hide that the client has disconnected. It is not read while one is under way. */
-START_TEST(test_disconnect_behind_a_next_request)
+TEST(test_disconnect_behind_a_next_request)
 {
 	for (int i = 0; i < 2; i++) {
 		int client = i == 0 ? connect_tcp() : connect_unix();
@@ -202,7 +195,6 @@ START_TEST(test_disconnect_behind_a_next_request)
 		ck_assert_uint_eq(world.leases.abandoned, (unsigned)i + 1);
 	}
 }
-END_TEST
 
 /* ---- a lease outlives the connection on which it was granted ---- */
 
@@ -229,7 +221,7 @@ static void end_connection(int client, enum ending ending)
 
 /* `_i` encodes how the connection ends, whether another request came before, over which socket, and whether the client
  * has read the answer. */
-START_TEST(test_a_written_grant_stays)
+TEST_EACH(test_a_written_grant_stays, 0, 8 * ENDINGS)
 {
 	enum ending ending = (enum ending)(_i % ENDINGS);
 	bool later = _i / ENDINGS % 2, local = _i / ENDINGS / 2 % 2, reads = _i / ENDINGS / 4;
@@ -251,9 +243,8 @@ START_TEST(test_a_written_grant_stays)
 	ck_assert_uint_eq(world.leases.abandoned, 0);
 	ck_assert_uint_eq(world.leases.cancelled, 0);
 }
-END_TEST
 
-START_TEST(test_disconnect_in_body)
+TEST(test_disconnect_in_body)
 {
 	int client = connect_tcp();
 
@@ -263,11 +254,10 @@ START_TEST(test_disconnect_in_body)
 	RUN_UNTIL(world.api->connections == 0);
 	ck_assert_uint_eq(world.leases.submitted, 0);
 }
-END_TEST
 
 /* ---- bounds and the end ---- */
 
-START_TEST(test_too_many_connections)
+TEST(test_too_many_connections)
 {
 	world.config.max_connections = 2;
 	reopen_world();
@@ -288,10 +278,9 @@ START_TEST(test_too_many_connections)
 	close(two);
 	close(three);
 }
-END_TEST
 
 /* Refused sockets stay open in a bounded number, for a bounded time. */
-START_TEST(test_lingering_bound)
+TEST(test_lingering_bound)
 {
 	int clients[LINGER_MAX + 20];
 
@@ -306,9 +295,8 @@ START_TEST(test_lingering_bound)
 		close(clients[i]);
 	close(first);
 }
-END_TEST
 
-START_TEST(test_drain)
+TEST(test_drain)
 {
 	int idle = connect_tcp(), busy = connect_tcp(), fresh = connect_tcp();
 
@@ -343,10 +331,9 @@ START_TEST(test_drain)
 	close(more);
 	close(release);
 }
-END_TEST
 
 /* An idle connection whose next request is already there is still answered. */
-START_TEST(test_drain_spares_what_has_arrived)
+TEST(test_drain_spares_what_has_arrived)
 {
 	int client = connect_tcp();
 
@@ -360,9 +347,8 @@ START_TEST(test_drain_spares_what_has_arrived)
 	HAS("Connection: close\r\n");
 	close(client);
 }
-END_TEST
 
-START_TEST(test_end_answers_the_suspended)
+TEST(test_end_answers_the_suspended)
 {
 	int clients[3];
 
@@ -385,9 +371,8 @@ START_TEST(test_end_answers_the_suspended)
 		close(i < 3 ? clients[i] : listing);
 	}
 }
-END_TEST
 
-START_TEST(test_end_in_every_phase)
+TEST(test_end_in_every_phase)
 {
 	int fresh = connect_tcp(), idle = connect_tcp(), half = connect_tcp(), stuck = connect_unix();
 
@@ -404,10 +389,9 @@ START_TEST(test_end_in_every_phase)
 	close(half);
 	close(stuck);
 }
-END_TEST
 
 /* Connections are suspended, answered and idle by turns: all get their answers. */
-START_TEST(test_no_stall)
+TEST(test_no_stall)
 {
 	enum { CLIENTS = 60, ROUNDS = 30 };
 	int clients[CLIENTS];
@@ -432,10 +416,9 @@ START_TEST(test_no_stall)
 	for (int i = 0; i < CLIENTS; i++)
 		close(clients[i]);
 }
-END_TEST
 
 /* No token in a body, a header or a URL is logged, not even at the lowest level. */
-START_TEST(test_log_has_no_tokens)
+TEST(test_log_has_no_tokens)
 {
 	static char text[256 * 1024];
 	char path[] = "/tmp/redlockd-test-log-XXXXXX";
@@ -468,20 +451,5 @@ START_TEST(test_log_has_no_tokens)
 	close(file);
 	close(saved);
 }
-END_TEST
 
-static void add_all(TCase *tests)
-{
-	suite_add(tests, test_request_deadline, test_idle_deadline, test_no_deadline_while_working,
-		  test_answer_deadline, test_disconnect_before_grant, test_disconnect_before_refusal,
-		  test_disconnect_before_answer_was_sent, test_disconnect_behind_a_next_request);
-	tcase_add_loop_test(tests, test_a_written_grant_stays, 0, 8 * ENDINGS);
-	suite_add(tests, test_disconnect_in_body, test_too_many_connections, test_lingering_bound, test_drain,
-		  test_drain_spares_what_has_arrived, test_end_answers_the_suspended, test_end_in_every_phase,
-		  test_no_stall, test_log_has_no_tokens);
-}
-
-int main(void)
-{
-	return run_suite("api_end", add_all);
-}
+FIXTURE(open_world, close_world)

@@ -75,7 +75,7 @@ static void tell(enum hold_event event, enum lease_status code)
 	fake_holds_tell(&world.holds, event, code);
 }
 
-START_TEST(head_and_first_line)
+TEST(head_and_first_line)
 {
 	int client = hold(connect_tcp());
 
@@ -93,9 +93,8 @@ START_TEST(head_and_first_line)
 	ck_assert_int_eq(api_timeout_ms(world.api), -1); /* no deadline while there is nothing to read */
 	leave(client, 1, 0);
 }
-END_TEST
 
-START_TEST(lines_in_order)
+TEST(lines_in_order)
 {
 	int client = hold(connect_unix());
 
@@ -111,7 +110,6 @@ START_TEST(lines_in_order)
 	HAS("\r\n{\"event\":\"lost\",\"code\":\"not-owner\"}\n\r\n0\r\n\r\n");
 	leave(client, 0, 1);
 }
-END_TEST
 
 static const struct {
 	enum hold_event event;
@@ -124,7 +122,7 @@ static const struct {
 	{HOLD_DRAINING, LEASE_OK, "{\"event\":\"draining\",\"validity_ms\":29690}\n"},
 };
 
-START_TEST(last_lines)
+TEST_EACH(last_lines, 0, COUNT(ends))
 {
 	int client = hold(connect_tcp());
 
@@ -136,9 +134,8 @@ START_TEST(last_lines)
 	HAS("\r\n0\r\n\r\n");
 	leave(client, 0, 1);
 }
-END_TEST
 
-START_TEST(http_1_0)
+TEST(http_1_0)
 {
 	static const char request[] =
 		"POST /locks HTTP/1.0\r\nContent-Length: 28\r\n\r\n{\"resource\":\"a\",\"hold\":true}";
@@ -158,9 +155,8 @@ START_TEST(http_1_0)
 	HAS_NOT("chunked");
 	leave(client, 0, 1);
 }
-END_TEST
 
-START_TEST(not_granted)
+TEST(not_granted)
 {
 	int client = connect_tcp();
 
@@ -173,9 +169,8 @@ START_TEST(not_granted)
 	hold(client); /* on the same connection */
 	leave(client, 1, 0);
 }
-END_TEST
 
-START_TEST(false_is_no_stream)
+TEST(false_is_no_stream)
 {
 	int client = connect_tcp();
 
@@ -184,9 +179,8 @@ START_TEST(false_is_no_stream)
 	ck_assert_uint_eq(world.holds.made, 0);
 	close(client);
 }
-END_TEST
 
-START_TEST(longest_names)
+TEST(longest_names)
 {
 	char resource[2 * LEASE_RESOURCE_MAX + 1] = "", owner[2 * LEASE_OWNER_MAX + 1] = "", body[1024], line[2048];
 	int client = connect_tcp();
@@ -208,9 +202,8 @@ START_TEST(longest_names)
 	await_text(client, "\"drift_ms\":302}\n");
 	leave(client, 1, 0);
 }
-END_TEST
 
-START_TEST(client_leaves_before_its_answer)
+TEST(client_leaves_before_its_answer)
 {
 	int client = connect_tcp();
 
@@ -221,9 +214,8 @@ START_TEST(client_leaves_before_its_answer)
 	world.leases.hold = false;
 	expect_ended(1, 0);
 }
-END_TEST
 
-START_TEST(lost_before_the_first_line)
+TEST(lost_before_the_first_line)
 {
 	int client = grant();
 
@@ -233,9 +225,8 @@ START_TEST(lost_before_the_first_line)
 	HAS("{\"event\":\"lost\",\"code\":\"no-quorum\"}\n");
 	leave(client, 0, 1);
 }
-END_TEST
 
-START_TEST(half_closed_client)
+TEST(half_closed_client)
 {
 	int client = hold(connect_tcp());
 
@@ -245,9 +236,8 @@ START_TEST(half_closed_client)
 	HAS_NOT("\r\n0\r\n\r\n"); /* the stream is cut and does not end */
 	close(client);
 }
-END_TEST
 
-START_TEST(client_leaves_as_it_is_lost)
+TEST(client_leaves_as_it_is_lost)
 {
 	int client = hold(connect_tcp());
 
@@ -256,10 +246,9 @@ START_TEST(client_leaves_as_it_is_lost)
 	api_check_disconnects(world.api);
 	expect_ended(0, 1);
 }
-END_TEST
 
 /* A client that disconnects before it reads of the drain does not keep its lease. */
-START_TEST(client_leaves_before_the_drain_is_told)
+TEST(client_leaves_before_the_drain_is_told)
 {
 	int client = hold(connect_tcp());
 
@@ -268,7 +257,6 @@ START_TEST(client_leaves_before_the_drain_is_told)
 	tell(HOLD_DRAINING, LEASE_OK);
 	expect_ended(1, 0);
 }
-END_TEST
 
 static void narrow(int client)
 {
@@ -293,7 +281,7 @@ static unsigned stuff(void)
 }
 
 /* A connection that does not accept a line in time is closed, which releases the lock. */
-START_TEST(client_that_does_not_read)
+TEST(client_that_does_not_read)
 {
 	world.options.request_timeout_ms = 50;
 	reopen_world();
@@ -307,10 +295,9 @@ START_TEST(client_that_does_not_read)
 	expect_ended(1, 0);
 	close(client);
 }
-END_TEST
 
 /* A client that reads again in time gets the current validity, once. */
-START_TEST(client_that_reads_late)
+TEST(client_that_reads_late)
 {
 	int client = connect_unix();
 	unsigned lines, seen = 0;
@@ -332,10 +319,9 @@ START_TEST(client_that_reads_late)
 	HAS("{\"event\":\"lost\",\"code\":\"lease-expired\"}\n");
 	leave(client, 0, 1);
 }
-END_TEST
 
 /* A client that has not read the last line of a drain keeps its lease: it may still be there. */
-START_TEST(drain_and_a_client_that_does_not_read)
+TEST(drain_and_a_client_that_does_not_read)
 {
 	world.options.request_timeout_ms = 50;
 	reopen_world();
@@ -348,9 +334,8 @@ START_TEST(drain_and_a_client_that_does_not_read)
 	expect_ended(0, 1);
 	close(client);
 }
-END_TEST
 
-START_TEST(end_of_the_service)
+TEST(end_of_the_service)
 {
 	int client = hold(connect_tcp()), other = connect_unix();
 
@@ -367,9 +352,8 @@ START_TEST(end_of_the_service)
 	close(other);
 	expect_ended(0, 2);
 }
-END_TEST
 
-START_TEST(end_of_the_service_with_a_client_that_does_not_read)
+TEST(end_of_the_service_with_a_client_that_does_not_read)
 {
 	int client = connect_unix();
 
@@ -380,9 +364,8 @@ START_TEST(end_of_the_service_with_a_client_that_does_not_read)
 	expect_ended(0, 1);
 	close(client);
 }
-END_TEST
 
-START_TEST(end_of_the_service_with_a_new_grant)
+TEST(end_of_the_service_with_a_new_grant)
 {
 	int client = grant();
 
@@ -392,10 +375,9 @@ START_TEST(end_of_the_service_with_a_new_grant)
 	HAS("draining");
 	leave(client, 0, 1);
 }
-END_TEST
 
 /* Bytes that the client sent meanwhile are discarded, so that a reset does not lose the last line. */
-START_TEST(client_that_talks_on)
+TEST(client_that_talks_on)
 {
 	int client = hold(connect_tcp());
 
@@ -406,10 +388,9 @@ START_TEST(client_that_talks_on)
 	HAS_NOT("200 OK");
 	leave(client, 0, 1);
 }
-END_TEST
 
 /* Not longer than a short lease; a long one is not released then (test_vanished.py). */
-START_TEST(vanished_hosts)
+TEST(vanished_hosts)
 {
 	static const struct {
 		const char *body;
@@ -434,9 +415,8 @@ START_TEST(vanished_hosts)
 		leave(client, i + 1, 0);
 	}
 }
-END_TEST
 
-START_TEST(many_streams)
+TEST(many_streams)
 {
 	enum { MANY = 60 };
 	int clients[MANY];
@@ -462,21 +442,5 @@ START_TEST(many_streams)
 	}
 	expect_ended(MANY / 2, MANY / 2);
 }
-END_TEST
 
-static void add_all(TCase *tests)
-{
-	suite_add(tests, head_and_first_line, lines_in_order);
-	tcase_add_loop_test(tests, last_lines, 0, COUNT(ends));
-	suite_add(tests, http_1_0, not_granted, false_is_no_stream, longest_names, client_leaves_before_its_answer,
-		  lost_before_the_first_line, half_closed_client, client_leaves_as_it_is_lost,
-		  client_leaves_before_the_drain_is_told, client_that_does_not_read, client_that_reads_late,
-		  drain_and_a_client_that_does_not_read, end_of_the_service,
-		  end_of_the_service_with_a_client_that_does_not_read, end_of_the_service_with_a_new_grant,
-		  client_that_talks_on, vanished_hosts, many_streams);
-}
-
-int main(void)
-{
-	return run_suite("api_hold", add_all);
-}
+FIXTURE(open_world, close_world)

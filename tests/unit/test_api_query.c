@@ -50,7 +50,7 @@ static void expect_all_released(void)
 	RUN_UNTIL(world.api->connections == 0);
 }
 
-START_TEST(test_end_while_receiving)
+TEST(test_end_while_receiving)
 {
 	static const char *const parts[] = {
 		"GET /healthz?a HTTP/1.1\r\nHo", "POST /locks HTTP/1.1\r\n" HOST "Content-Length: 16\r\n\r\n{\"re",
@@ -66,9 +66,8 @@ START_TEST(test_end_while_receiving)
 		expect_all_released();
 	}
 }
-END_TEST
 
-START_TEST(test_end_while_waiting)
+TEST(test_end_while_waiting)
 {
 	int client = connect_tcp();
 
@@ -83,10 +82,9 @@ START_TEST(test_end_while_waiting)
 	expect_all_released();
 	ck_assert_uint_eq(world.leases.abandoned, 0);
 }
-END_TEST
 
 /* The lease was granted, and its client disconnected before the answer was written. */
-START_TEST(test_end_with_a_grant_not_written)
+TEST(test_end_with_a_grant_not_written)
 {
 	int client = connect_tcp();
 
@@ -100,9 +98,8 @@ START_TEST(test_end_with_a_grant_not_written)
 	ck_assert_uint_eq(world.leases.abandoned, 1);
 	ck_assert_str_eq(world.leases.last_token, TOKEN);
 }
-END_TEST
 
-START_TEST(test_end_of_a_held_connection)
+TEST(test_end_of_a_held_connection)
 {
 	int client = connect_tcp();
 
@@ -114,10 +111,9 @@ START_TEST(test_end_of_a_held_connection)
 	expect_all_released();
 	ck_assert_uint_eq(world.holds.released, 1);
 }
-END_TEST
 
 /* The end is not reported, and the library goes on with the next request of the connection. */
-START_TEST(test_next_request_ends_the_one_before)
+TEST(test_next_request_ends_the_one_before)
 {
 	int client = connect_tcp();
 
@@ -127,7 +123,6 @@ START_TEST(test_next_request_ends_the_one_before)
 	close(client);
 	expect_all_released();
 }
-END_TEST
 
 /* ---- queries ---- */
 
@@ -156,7 +151,7 @@ static void try_query(int client, unsigned count, const char *headers, int statu
 
 /* No byte of the query reaches the library's pool: at each length redlockd answers, while others wait and are
  * answered. */
-START_TEST(test_query_of_many_parts)
+TEST(test_query_of_many_parts)
 {
 	int waiter = connect_tcp(), other = connect_tcp();
 
@@ -186,10 +181,9 @@ START_TEST(test_query_of_many_parts)
 	close(other);
 	RUN_UNTIL(world.api->connections == 0);
 }
-END_TEST
 
 /* The whole query arrives. */
-START_TEST(test_query_is_read_in_full)
+TEST(test_query_is_read_in_full)
 {
 	int client = connect_tcp();
 
@@ -201,11 +195,10 @@ START_TEST(test_query_is_read_in_full)
 	ck_assert_int_eq(ask(client, "GET /locks?? HTTP/1.1\r\n" HOST "\r\n"), 400);
 	close(client);
 }
-END_TEST
 
 /* A NUL in the target hides the query behind it from redlockd, and not from the library of the 0.9 series: the pool is
  * full, and the connection may end without an answer. */
-START_TEST(test_query_behind_a_nul)
+TEST(test_query_behind_a_nul)
 {
 	for (size_t i = 0; i < COUNT(counts); i++) {
 		char request[QUERY_MOST + 200];
@@ -224,16 +217,5 @@ START_TEST(test_query_behind_a_nul)
 	ck_assert_int_eq(ask(client, get_healthz), 200);
 	close(client);
 }
-END_TEST
 
-static void add_all(TCase *tests)
-{
-	suite_add(tests, test_end_while_receiving, test_end_while_waiting, test_end_with_a_grant_not_written,
-		  test_end_of_a_held_connection, test_next_request_ends_the_one_before, test_query_of_many_parts,
-		  test_query_is_read_in_full, test_query_behind_a_nul);
-}
-
-int main(void)
-{
-	return run_suite("api_query", add_all);
-}
+FIXTURE(open_world, close_world)

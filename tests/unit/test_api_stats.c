@@ -44,7 +44,7 @@ static void assert_lengths(size_t length)
 	}
 }
 
-START_TEST(before_the_first_point)
+TEST(before_the_first_point)
 {
 	int client = connect_tcp();
 
@@ -57,10 +57,9 @@ START_TEST(before_the_first_point)
 	ck_assert_uint_eq(json_array_size(json_object_get(body, "waiting")), 0);
 	close(client);
 }
-END_TEST
 
 /* More points than the ring holds, so that the oldest ones are overwritten. */
-START_TEST(a_full_ring)
+TEST(a_full_ring)
 {
 	int client = connect_tcp();
 	struct metrics *metrics = metrics_worker(0);
@@ -94,9 +93,8 @@ START_TEST(a_full_ring)
 	ck_assert_int_eq(number_now("holds"), 5);
 	close(client);
 }
-END_TEST
 
-START_TEST(resources_as_they_are_told)
+TEST(resources_as_they_are_told)
 {
 	int client = connect_tcp();
 	static const char name[] = "a\"\n"; /* escaped in JSON */
@@ -125,10 +123,9 @@ START_TEST(resources_as_they_are_told)
 	ck_assert_int_lt(json_integer_value(json_object_get(json_array_get(first, 1), "waited_ms")), PATIENCE_MS);
 	close(client);
 }
-END_TEST
 
 /* The handler counts an acquisition; a rejected one is not counted. */
-START_TEST(acquisitions_are_counted)
+TEST(acquisitions_are_counted)
 {
 	int client = connect_tcp();
 
@@ -140,14 +137,5 @@ START_TEST(acquisitions_are_counted)
 	ck_assert_int_eq(json_integer_value(json_object_get(json_array_get(hot, 0), "acquires")), 1);
 	close(client);
 }
-END_TEST
 
-static void add_all(TCase *tests)
-{
-	suite_add(tests, before_the_first_point, a_full_ring, resources_as_they_are_told, acquisitions_are_counted);
-}
-
-int main(void)
-{
-	return run_suite("api_stats", add_all);
-}
+FIXTURE(open_world, close_world)

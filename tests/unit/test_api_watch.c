@@ -40,7 +40,7 @@ static void pass_time(void)
 	world.leases.watcher->event(world.leases.watcher->arg, LEASE_WATCH_TIME);
 }
 
-START_TEST(condition)
+TEST(condition)
 {
 	int client = connect_tcp();
 	ck_assert_int_eq(ask(client, GET("/locks/a", "")), 200);
@@ -59,9 +59,8 @@ START_TEST(condition)
 	ck_assert_uint_eq(world.leases.watched, 0);
 	close(client);
 }
-END_TEST
 
-START_TEST(a_wait)
+TEST(a_wait)
 {
 	int client = connect_tcp();
 	begin(client, GET("/locks/a?wait_ms=5000", "If-None-Match: \"7\"\r\n"));
@@ -86,9 +85,8 @@ START_TEST(a_wait)
 	ck_assert_uint_eq(world.leases.submitted, 1);
 	close(client);
 }
-END_TEST
 
-START_TEST(no_quorum)
+TEST(no_quorum)
 {
 	int client = connect_tcp();
 	begin(client, GET("/locks/a?wait_ms=5000", "If-None-Match: \"7\"\r\n"));
@@ -98,9 +96,8 @@ START_TEST(no_quorum)
 	HAS("HTTP/1.1 503");
 	close(client);
 }
-END_TEST
 
-START_TEST(a_client_that_leaves)
+TEST(a_client_that_leaves)
 {
 	int client = connect_tcp();
 	begin(client, GET("/locks/a?wait_ms=5000", "If-None-Match: \"7\"\r\n"));
@@ -113,9 +110,8 @@ START_TEST(a_client_that_leaves)
 	RUN_UNTIL(world.api->connections == 0);
 	ck_assert_ptr_null(world.leases.watcher);
 }
-END_TEST
 
-START_TEST(a_stream)
+TEST(a_stream)
 {
 	int client = connect_tcp();
 	begin(client, STREAM);
@@ -142,10 +138,9 @@ START_TEST(a_stream)
 	await_text(client, "id: unknown\nevent: unknown\ndata: {\"resource\":\"a\",\"held\":null,\"votes\":{");
 	close(client);
 }
-END_TEST
 
 /* What came before the client took it is told as one state. */
-START_TEST(states_in_between)
+TEST(states_in_between)
 {
 	int client = connect_tcp();
 	begin(client, STREAM);
@@ -157,9 +152,8 @@ START_TEST(states_in_between)
 	HAS_NOT("id: free");
 	close(client);
 }
-END_TEST
 
-START_TEST(the_last_event)
+TEST(the_last_event)
 {
 	int client = connect_tcp();
 	begin(client, GET("/locks/a", "Accept: text/event-stream\r\nLast-Event-ID: 7\r\n"));
@@ -172,7 +166,6 @@ START_TEST(the_last_event)
 	ck_assert_str_eq(world.leases.watcher->seen, "");
 	close(client);
 }
-END_TEST
 
 static int ask_with(const char *name, const char *before, size_t len, const char *after)
 {
@@ -186,7 +179,7 @@ static int ask_with(const char *name, const char *before, size_t len, const char
 }
 
 /* Lengths as in openapi.yaml. */
-START_TEST(a_tag_that_is_too_long)
+TEST(a_tag_that_is_too_long)
 {
 	ck_assert_int_eq(ask_with("Last-Event-ID", "", 125, ""), 200);
 	ck_assert_int_eq(ask_with("Last-Event-ID", "", 126, ""), 400);
@@ -196,10 +189,9 @@ START_TEST(a_tag_that_is_too_long)
 	ck_assert_int_eq(ask_with("If-None-Match", "\"free\", \"", 118, "\""), 400);
 	HAS("{\"field\":\"If-None-Match\",\"reason\":\"must be at most 127 bytes\"}");
 }
-END_TEST
 
 /* RFC 9110, 12.5.1: a stream only where it is named, and JSON is not wanted as much. */
-START_TEST(negotiation)
+TEST(negotiation)
 {
 	static const struct {
 		const char *accept;
@@ -262,9 +254,8 @@ START_TEST(negotiation)
 		RUN_UNTIL(world.api->connections == 0);
 	}
 }
-END_TEST
 
-START_TEST(ends)
+TEST(ends)
 {
 	int client = connect_tcp(), other;
 	begin(client, STREAM);
@@ -282,10 +273,9 @@ START_TEST(ends)
 	close(client);
 	close(other);
 }
-END_TEST
 
 /* The api ends under both. */
-START_TEST(the_end_of_the_api)
+TEST(the_end_of_the_api)
 {
 	int client = connect_tcp();
 	begin(client, STREAM);
@@ -298,9 +288,8 @@ START_TEST(the_end_of_the_api)
 	ck_assert_ptr_null(world.leases.watcher);
 	close(client);
 }
-END_TEST
 
-START_TEST(head_watches_nothing)
+TEST(head_watches_nothing)
 {
 	int client = connect_tcp();
 	exchange(client, S("HEAD /locks/a HTTP/1.1\r\n" HOST "Accept: text/event-stream\r\n\r\n"), 0);
@@ -309,15 +298,5 @@ START_TEST(head_watches_nothing)
 	ck_assert_uint_eq(world.leases.watched, 0);
 	close(client);
 }
-END_TEST
 
-static void add_all(TCase *tests)
-{
-	suite_add(tests, condition, a_wait, no_quorum, a_client_that_leaves, a_stream, states_in_between,
-		  the_last_event, a_tag_that_is_too_long, negotiation, ends, the_end_of_the_api, head_watches_nothing);
-}
-
-int main(void)
-{
-	return run_suite("api_watch", add_all);
-}
+FIXTURE(open_world, close_world)

@@ -32,35 +32,11 @@ static const struct {
 	{LEASE_ACQUIRE, S("{\"res\\u006furce\":\"a\"}"), NULL, NULL},
 	{LEASE_ACQUIRE, S("{\"resource\":\"a\",\"ttl_ms\":6331.0,\"wait_ms\":0.0}"), NULL, NULL},
 	{LEASE_ACQUIRE, S("{\"resource\":\"a\",\"ttl_ms\":1e3,\"wait_ms\":-0.0}"), NULL, NULL},
-	/* acquire: not an object */
+	/* acquire: not an object; more of these: tests/e2e/malformed/4-body.txt */
 	{LEASE_ACQUIRE, S(""), NULL, "body"},
-	{LEASE_ACQUIRE, S(" "), NULL, "body"},
 	{LEASE_ACQUIRE, S("[]"), NULL, "body"},
-	{LEASE_ACQUIRE, S("\"resource\""), NULL, "body"},
-	{LEASE_ACQUIRE, S("null"), NULL, "body"},
 	{LEASE_ACQUIRE, S("{"), NULL, "body"},
-	{LEASE_ACQUIRE, S("{\"resource\":\"a\""), NULL, "body"},
-	{LEASE_ACQUIRE, S("{\"resource\":\"a\",}"), NULL, "body"},
-	{LEASE_ACQUIRE, S("{'resource':'a'}"), NULL, "body"},
-	{LEASE_ACQUIRE, S("{resource:\"a\"}"), NULL, "body"},
-	{LEASE_ACQUIRE, S("resource=a"), NULL, "body"},
-	{LEASE_ACQUIRE, S("{\"resource\":\"a\"}x"), NULL, "body"},
-	{LEASE_ACQUIRE, S("{\"resource\":\"a\"}{}"), NULL, "body"},
-	{LEASE_ACQUIRE, S("{\"resource\":\"a\"}\0"), NULL, "body"},
-	{LEASE_ACQUIRE, S("\0{\"resource\":\"a\"}"), NULL, "body"},
-	{LEASE_ACQUIRE, S("{\"resource\":\"a\0b\"}"), NULL, "body"},
 	{LEASE_ACQUIRE, S("{\"resource\":\"a\\u0000b\"}"), NULL, "body"},
-	{LEASE_ACQUIRE, S("{\"resource\":\"a\nb\"}"), NULL, "body"},
-	{LEASE_ACQUIRE, S("{\"resource\":\"\xff\"}"), NULL, "body"},
-	{LEASE_ACQUIRE, S("{\"resource\":\"\xc0\xaf\"}"), NULL, "body"},
-	{LEASE_ACQUIRE, S("{\"resource\":\"\\ud800\"}"), NULL, "body"},
-	{LEASE_ACQUIRE, S("{\"resource\":\"\\x41\"}"), NULL, "body"},
-	{LEASE_ACQUIRE, S("\xef\xbb\xbf{\"resource\":\"a\"}"), NULL, "body"},
-	{LEASE_ACQUIRE, S("{\"resource\":\"a\"} // mine"), NULL, "body"},
-	{LEASE_ACQUIRE, S("{\"resource\":\"a\",\"ttl_ms\":NaN}"), NULL, "body"},
-	{LEASE_ACQUIRE, S("{\"resource\":\"a\",\"ttl_ms\":0100}"), NULL, "body"},
-	{LEASE_ACQUIRE, S("{\"resource\":\"a\",\"ttl_ms\":+100}"), NULL, "body"},
-	{LEASE_ACQUIRE, S("{\"resource\":\"a\",\"ttl_ms\":1e999}"), NULL, "body"},
 	/* acquire: resource */
 	{LEASE_ACQUIRE, S("{}"), NULL, "resource"},
 	{LEASE_ACQUIRE, S("{\"ttl_ms\":1000}"), NULL, "resource"},
@@ -135,7 +111,7 @@ static void free_texts(struct lease_request *request)
 	free((char *)request->metadata);
 }
 
-START_TEST(test_bodies)
+TEST_EACH(test_bodies, 0, sizeof(bodies) / sizeof(bodies[0]))
 {
 	struct lease_request request, before;
 	struct field_errors errors = {.count = 0};
@@ -162,7 +138,6 @@ START_TEST(test_bodies)
 	if (good)
 		free((char *)request.owner);
 }
-END_TEST
 
 /* What a member of an acquisition may be, as JSON; an error names the member. */
 static const struct {
@@ -196,7 +171,7 @@ static const struct {
 	{"metadata", false, {"null", "1", "\"{}\"", "[]", "true", "{\"a\":9223372036854775808}"}},
 };
 
-START_TEST(test_members)
+TEST_EACH(test_members, 0, sizeof(members) / sizeof(members[0]))
 {
 	const char *name = members[_i].member, *const *value = members[_i].values;
 	const char *resource = strncmp(name, "resource", 8) == 0 ? "" : "\"resource\":\"a\",";
@@ -213,7 +188,6 @@ START_TEST(test_members)
 		free_texts(&request);
 	}
 }
-END_TEST
 
 /* Bodies beside a path without a resource. */
 static const struct {
@@ -243,7 +217,7 @@ static const struct {
 	{LEASE_FORCE, "{\"resource\":\"b\",\"ttl_ms\":1000}", NULL, "ttl_ms", NULL, 0},
 };
 
-START_TEST(test_named)
+TEST_EACH(test_named, 0, sizeof named / sizeof named[0])
 {
 	struct lease_request request = {.operation = named[_i].operation, .fence = 7}, before = request;
 	struct field_errors errors = {.count = 0};
@@ -263,10 +237,9 @@ START_TEST(test_named)
 	ck_assert_mem_eq(request.token, request.operation == LEASE_FORCE ? before.token : TOKEN, LEASE_TOKEN_LEN);
 	free_texts(&request);
 }
-END_TEST
 
 /* Generated clients send an empty list where a program gave none. */
-START_TEST(test_no_resources)
+TEST(test_no_resources)
 {
 	static const struct {
 		enum lease_operation operation;
@@ -290,9 +263,8 @@ START_TEST(test_no_resources)
 		free_texts(&request);
 	}
 }
-END_TEST
 
-START_TEST(test_values)
+TEST(test_values)
 {
 	static const char text[] =
 		"{\"owner\":\"worker-7\",\"resource\":\"orders/\\u00e9\",\"ttl_ms\":1234,\"wait_ms\":4321}";
@@ -307,9 +279,8 @@ START_TEST(test_values)
 	ck_assert_mem_eq(request.owner, "worker-7", 8);
 	free_texts(&request);
 }
-END_TEST
 
-START_TEST(test_hold)
+TEST(test_hold)
 {
 	static const struct {
 		const char *text;
@@ -326,9 +297,8 @@ START_TEST(test_hold)
 		free_texts(&request);
 	}
 }
-END_TEST
 
-START_TEST(test_defaults)
+TEST(test_defaults)
 {
 	struct lease_request request = {.operation = LEASE_EXTEND, .resource_len = 1, .resource = "r"};
 	struct field_errors errors = {.count = 0};
@@ -337,10 +307,9 @@ START_TEST(test_defaults)
 	ck_assert_uint_eq(request.resource_len, 1);
 	ck_assert_int_eq(request.resource[0], 'r');
 }
-END_TEST
 
 /* A connection uses its request again: nothing of the former one is left. */
-START_TEST(test_wait_is_not_inherited)
+TEST(test_wait_is_not_inherited)
 {
 	static const char text[] = "{\"resource\":\"a\"}";
 	struct lease_request request = {.operation = LEASE_ACQUIRE, .wait_ms = 5, .owner_len = 1};
@@ -350,10 +319,9 @@ START_TEST(test_wait_is_not_inherited)
 	ck_assert_uint_eq(request.owner_len, 0);
 	free_texts(&request);
 }
-END_TEST
 
 /* The reason names the type or the bound. A longer wait than the server allows is shortened. */
-START_TEST(test_wait_reasons)
+TEST(test_wait_reasons)
 {
 	static const struct {
 		const char *value;
@@ -388,10 +356,9 @@ START_TEST(test_wait_reasons)
 		ck_assert_str_eq(errors.items[0].reason, waits[i].reason);
 	}
 }
-END_TEST
 
 /* One answer names several mistakes. */
-START_TEST(test_several)
+TEST(test_several)
 {
 	static const char text[] = "{\"resource\":1,\"ttl_ms\":\"x\",\"owner\":2,\"wait_ms\":\"y\",\"foo\":0}";
 	struct lease_request request = {.operation = LEASE_ACQUIRE};
@@ -407,10 +374,9 @@ START_TEST(test_several)
 		ck_assert(found);
 	}
 }
-END_TEST
 
 /* The bounds in bytes: 256 of a resource, 128 of an owner. */
-START_TEST(test_lengths)
+TEST(test_lengths)
 {
 	static const struct {
 		size_t resource, owner;
@@ -429,10 +395,9 @@ START_TEST(test_lengths)
 		free_texts(&request);
 	}
 }
-END_TEST
 
 /* The deepest nesting that fits into a body is rejected without a crash. */
-START_TEST(test_depth)
+TEST(test_depth)
 {
 	static char text[REQUEST_BODY_MAX];
 	struct lease_request request = {.operation = LEASE_ACQUIRE};
@@ -446,10 +411,9 @@ START_TEST(test_depth)
 	ck_assert(!body_parse(text, sizeof(text), NULL, &limits, &request, &errors));
 	ck_assert_str_eq(errors.items[0].field, "body");
 }
-END_TEST
 
 /* In the order in which the members came, without blanks, and at most 1 KiB so. */
-START_TEST(test_metadata)
+TEST(test_metadata)
 {
 	char text[3000], value[1100];
 	struct lease_request request = {.operation = LEASE_ACQUIRE};
@@ -470,9 +434,8 @@ START_TEST(test_metadata)
 	}
 	ck_assert_str_eq(errors.items[0].field, "metadata");
 }
-END_TEST
 
-START_TEST(test_token)
+TEST(test_token)
 {
 	ck_assert(headers_is_token(TOKEN, 40));
 	ck_assert(!headers_is_token(TOKEN, 39));
@@ -483,17 +446,4 @@ START_TEST(test_token)
 	ck_assert(!headers_is_token("0123456789abcdef0123456789abcdef0123456`", 40));
 	ck_assert(!headers_is_token("0123456789abcdef0123456789abcdef0123456g", 40));
 	ck_assert(!headers_is_token("0123456789abcdef0123456789abcdef0123456F", 40));
-}
-END_TEST
-
-int main(void)
-{
-	TCase *tests = tcase_create("body");
-
-	tcase_add_loop_test(tests, test_bodies, 0, sizeof(bodies) / sizeof(bodies[0]));
-	tcase_add_loop_test(tests, test_named, 0, sizeof named / sizeof named[0]);
-	tcase_add_loop_test(tests, test_members, 0, sizeof(members) / sizeof(members[0]));
-	suite_add(tests, test_values, test_no_resources, test_hold, test_defaults, test_wait_is_not_inherited,
-		  test_wait_reasons, test_several, test_lengths, test_depth, test_metadata, test_token);
-	return suite_run("body", tests, NULL);
 }

@@ -87,14 +87,13 @@ static const struct {
 	{"{\"a\":\"x\" \"b\":1}", false},
 };
 
-START_TEST(test_text)
+TEST_EACH(test_text, 0, sizeof(texts) / sizeof(texts[0]))
 {
 	ck_assert_int_eq(check_text(texts[_i].text, strlen(texts[_i].text)), texts[_i].taken);
 }
-END_TEST
 
 /* A good text with some bytes changed, from a fixed seed; also cut short. */
-START_TEST(test_made_up)
+TEST(test_made_up)
 {
 	static const char good[] =
 		"{\"resource\":\"orders/42\", \"ttl_ms\":30000,\"hold\":true , \"wait_ms\" : 0,\"owner\":\"w 7\"}";
@@ -112,14 +111,4 @@ START_TEST(test_made_up)
 		taken += check_text(text, i % 7 == 0 ? (state >> 4) % (len + 1) : len);
 	}
 	ck_assert_uint_gt(taken, 30000); /* else nothing was compared */
-}
-END_TEST
-
-int main(void)
-{
-	TCase *tcase = tcase_create("body_flat");
-
-	tcase_add_loop_test(tcase, test_text, 0, sizeof(texts) / sizeof(texts[0]));
-	tcase_add_test(tcase, test_made_up);
-	return suite_run("body_flat", tcase, NULL);
 }

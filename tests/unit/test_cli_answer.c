@@ -60,7 +60,7 @@ static const struct {
 	{404, "{\"code\":\"not-found\",\"detail\":\"x\"}", OUTCOME_STRANGE, "not-found", "x"},
 };
 
-START_TEST(outcomes)
+TEST_EACH(outcomes, 0, sizeof(cases) / sizeof(*cases))
 {
 	struct answer answer = read_text(cases[_i].status, cases[_i].body);
 	ck_assert_int_eq(answer.outcome, cases[_i].outcome);
@@ -68,7 +68,6 @@ START_TEST(outcomes)
 	ck_assert_str_eq(answer.detail, cases[_i].detail);
 	answer_fini(&answer);
 }
-END_TEST
 
 /* When the next request may be sent, and how long the server lets it wait. */
 static const struct {
@@ -90,7 +89,7 @@ static const struct {
 	{400, INVALID("wait_ms", "must not be negative"), false, 0, 0},
 };
 
-START_TEST(pauses_of_waits)
+TEST_EACH(pauses_of_waits, 0, sizeof(waits) / sizeof(*waits))
 {
 	struct answer answer = read_text(waits[_i].status, waits[_i].body);
 	ck_assert_int_eq(answer.is_busy, waits[_i].is_busy);
@@ -98,7 +97,6 @@ START_TEST(pauses_of_waits)
 	ck_assert_uint_eq(answer.place_kept_ms, waits[_i].place_kept_ms);
 	answer_fini(&answer);
 }
-END_TEST
 
 static const struct {
 	long status;
@@ -112,7 +110,7 @@ static const struct {
 	{503, "{\"code\":\"no-quorum\",\"held\":true}", "other requests are ahead in the queue"},
 };
 
-START_TEST(a_state_as_a_refusal)
+TEST_EACH(a_state_as_a_refusal, 0, sizeof(states) / sizeof(*states))
 {
 	struct answer answer = read_text(states[_i].status, states[_i].body);
 	answer_state(&answer);
@@ -121,21 +119,19 @@ START_TEST(a_state_as_a_refusal)
 	ck_assert_str_eq(answer.detail, states[_i].detail);
 	answer_fini(&answer);
 }
-END_TEST
 
 /* From a library, or cut within a character. JSON cannot hold such bytes. */
-START_TEST(a_failure_that_is_no_utf8)
+TEST(a_failure_that_is_no_utf8)
 {
 	struct answer answer;
 	answer_read(&answer, 0, NULL, 0, "caf\xe9: \xc3\xbc");
 	ck_assert_str_eq(answer.detail, "caf?: ??");
 	answer_fini(&answer);
 }
-END_TEST
 
 static const struct arguments of_a = {.names = {.items = {"a"}, .count = 1, .joined = "a"}};
 
-START_TEST(a_lease)
+TEST(a_lease)
 {
 	struct answer answer = read_text(
 		201, "{\"resource\":\"a\",\"token\":\"" TOKEN
@@ -149,7 +145,6 @@ START_TEST(a_lease)
 	ck_assert(!answer_lease(&answer, &of_a, "0000000000000000000000000000000000000000", &lease));
 	answer_fini(&answer);
 }
-END_TEST
 
 #define LEASE(resource, token, rest) "{\"resource\":\"" resource "\",\"token\":\"" token "\"" rest "}"
 #define TIMES ",\"ttl_ms\":30000,\"validity_ms\":29697"
@@ -170,7 +165,7 @@ static const char *const no_leases[] = {
 	LEASE("a", TOKEN, ",\"fence\":1,\"ttl_ms\":30000,\"validity_ms\":9223372036854775807"),
 };
 
-START_TEST(no_lease)
+TEST_EACH(no_lease, 0, sizeof(no_leases) / sizeof(*no_leases))
 {
 	struct answer answer = read_text(201, no_leases[_i]);
 	struct lease lease = {.token = "as it was"};
@@ -181,9 +176,8 @@ START_TEST(no_lease)
 	ck_assert_str_eq(lease.token, "as it was");
 	answer_fini(&answer);
 }
-END_TEST
 
-START_TEST(exit_statuses)
+TEST(exit_statuses)
 {
 	static const int statuses[] = {0, 42, 42, 79, 69, 76, 77, 64, 69, 76}; /* in the order of enum outcome */
 	struct arguments arguments = {.held_status = 42};
@@ -192,9 +186,8 @@ START_TEST(exit_statuses)
 		ck_assert_int_eq(answer_status(&(struct answer){.outcome = (enum outcome)outcome}, &arguments),
 				 statuses[outcome]);
 }
-END_TEST
 
-START_TEST(explained)
+TEST(explained)
 {
 	static struct arguments arguments;
 	struct answer answer = {.outcome = OUTCOME_DONE};
@@ -210,10 +203,9 @@ START_TEST(explained)
 	answer_set(&answer, OUTCOME_HELD, "locked", "x");
 	ck_assert_str_eq(answer_explain(&answer, &arguments, "http://a:1", text), "x");
 }
-END_TEST
 
 /* About the option as it was given, and not about the member of the request. */
-START_TEST(explained_ttl)
+TEST(explained_ttl)
 {
 	static struct arguments arguments = {.command = COMMAND_RUN, .ttl_ms = 600000, .ttl_text = "10m"};
 	struct answer answer = read_text(400, INVALID("ttl_ms", "must be from 1500 to 60000"));
@@ -234,17 +226,4 @@ START_TEST(explained_ttl)
 	answer = read_text(400, INVALID("ttl_ms", "is not a number"));
 	ck_assert_str_eq(answer_explain(&answer, &arguments, "x", text), "ttl_ms: is not a number");
 	answer_fini(&answer);
-}
-END_TEST
-
-int main(void)
-{
-	TCase *tests = tcase_create("cli_answer");
-	tcase_add_loop_test(tests, outcomes, 0, sizeof(cases) / sizeof(*cases));
-	tcase_add_loop_test(tests, pauses_of_waits, 0, sizeof(waits) / sizeof(*waits));
-	tcase_add_loop_test(tests, a_state_as_a_refusal, 0, sizeof(states) / sizeof(*states));
-	suite_add(tests, a_failure_that_is_no_utf8, a_lease);
-	tcase_add_loop_test(tests, no_lease, 0, sizeof(no_leases) / sizeof(*no_leases));
-	suite_add(tests, exit_statuses, explained, explained_ttl);
-	return suite_run("cli_answer", tests, NULL);
 }

@@ -55,7 +55,7 @@ static const struct {
 	{SIXTEEN "\xc3\xa9", 18, NULL},
 };
 
-START_TEST(what_a_key_is)
+TEST_EACH(what_a_key_is, 0, sizeof(texts) / sizeof(*texts))
 {
 	char key[API_KEY_MAX + 1] = "as it was";
 	const char *reason = api_key_parse(texts[_i].text, texts[_i].len, key);
@@ -63,9 +63,8 @@ START_TEST(what_a_key_is)
 	ck_assert_str_eq(key, texts[_i].key == NULL ? "as it was" : texts[_i].key);
 	ck_assert(reason == NULL || strstr(reason, "0123") == NULL);
 }
-END_TEST
 
-START_TEST(lengths)
+TEST(lengths)
 {
 	char text[API_KEY_MAX + 1], key[API_KEY_MAX + 1];
 	memset(text, 'x', sizeof(text));
@@ -73,10 +72,9 @@ START_TEST(lengths)
 	ck_assert_uint_eq(strlen(key), API_KEY_MAX);
 	ck_assert_ptr_nonnull(api_key_parse(text, API_KEY_MAX + 1, key));
 }
-END_TEST
 
 /* The same as sha256sum gives. */
-START_TEST(hashes)
+TEST(hashes)
 {
 	char hex[API_KEY_HEX_LEN + 1];
 	api_key_hash("abc", hex);
@@ -84,10 +82,9 @@ START_TEST(hashes)
 	api_key_hash("", hex);
 	ck_assert_str_eq(hex, "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855");
 }
-END_TEST
 
 /* Each new key differs from all others. Every digit occurs at every place; the last place has four bits only. */
-START_TEST(new_keys)
+TEST(new_keys)
 {
 	static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
 	static char keys[1500][API_KEY_MAX + 1];
@@ -110,9 +107,8 @@ START_TEST(new_keys)
 			if (!seen[place][(unsigned char)digits[digit]])
 				ck_abort_msg("no %c at %zu", digits[digit], place);
 }
-END_TEST
 
-START_TEST(saved_and_read)
+TEST(saved_and_read)
 {
 	char key[API_KEY_MAX + 1], read[API_KEY_MAX + 1], message[API_KEY_MESSAGE_MAX];
 	struct stat file;
@@ -129,7 +125,6 @@ START_TEST(saved_and_read)
 	ck_assert(api_key_read(path, read, message));
 	ck_assert_str_eq(read, key);
 }
-END_TEST
 
 static const struct {
 	const char *text;
@@ -151,7 +146,7 @@ static void check_rejected(const char *reason)
 	ck_assert_msg(strstr(message, path) && strstr(message, reason) && !strstr(message, "0123"), "%s", message);
 }
 
-START_TEST(rejected_files)
+TEST_EACH(rejected_files, 0, sizeof(rejected) / sizeof(*rejected))
 {
 	static char large[API_KEY_FILE_MAX + 2];
 	memset(large, ' ', sizeof large - 1);
@@ -160,14 +155,5 @@ START_TEST(rejected_files)
 	put(text, strlen(text), rejected[_i].mode);
 	check_rejected(rejected[_i].reason);
 }
-END_TEST
 
-int main(void)
-{
-	TCase *tests = tcase_create("cli_api_key");
-	tcase_add_checked_fixture(tests, set_up, tear_down);
-	tcase_add_loop_test(tests, what_a_key_is, 0, sizeof(texts) / sizeof(*texts));
-	suite_add(tests, lengths, hashes, new_keys, saved_and_read);
-	tcase_add_loop_test(tests, rejected_files, 0, sizeof(rejected) / sizeof(*rejected));
-	return suite_run("cli_api_key", tests, NULL);
-}
+FIXTURE(set_up, tear_down)

@@ -1,10 +1,11 @@
-/* Valid command lines; the messages for bad ones are tested in tests/e2e/test_redlockctl.py. */
+/* Command lines: good ones here, bad ones with their whole messages in cli_arguments.txt. */
 #include <check.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "cli/base/arguments.h"
 #include "cli/base/cli_base.h"
+#include "rows.h"
 #include "suite.h"
 
 #define TOKEN "5f2b1c7d9e8a4f60b3d2c1e0f9a8b7c6d5e4f3a2"
@@ -24,23 +25,31 @@ static void good(char **argv)
 	good_with(argv, ENV(NULL));
 }
 
-/* The message is one line that names the argument and holds no part of a secret. */
-static void bad_with(char **argv, char **environment, const char *named)
-{
-	static const char *const secrets[] = {"\n", "almost", "5f2b", "pqmVK", "too-short"};
-
-	ck_assert(!arguments_parse(&arguments, argv, environment));
-	ck_assert_msg(strstr(arguments.message, named), "%s", arguments.message);
-	for (size_t i = 0; i < sizeof secrets / sizeof *secrets; i++)
-		ck_assert_msg(!strstr(arguments.message, secrets[i]), "%s", arguments.message);
-}
-
 static void bad(char **argv, const char *named)
 {
-	bad_with(argv, ENV(NULL), named);
+	ck_assert(!arguments_parse(&arguments, argv, ENV(NULL)));
+	ck_assert_msg(strstr(arguments.message, named), "%s", arguments.message);
 }
 
-START_TEST(defaults)
+static void check_row(const char *line, char *given, const char *wanted)
+{
+	char *argv[20] = {"redlockctl"}, *environment[4] = {NULL}, **word = argv, **variable = environment, *words;
+	for (char *at = strtok_r(given, " ", &words); at; at = strtok_r(NULL, " ", &words))
+		if (*at == '$')
+			*variable++ = rows_decode(at + 1);
+		else
+			*++word = rows_decode(at);
+	bool good = arguments_parse(&arguments, argv, environment);
+	ck_assert_msg(!good && rows_match(arguments.message, wanted), "%s: %s", line,
+		      good ? "good" : arguments.message);
+}
+
+TEST(every_mistake_of_redlockctl_has_its_message)
+{
+	ck_assert_uint_ge(rows_check(CLI_ROWS, check_row), 90);
+}
+
+TEST(defaults)
 {
 	good(ARGS("run", "a", "--", "cmd", "--ttl", "x"));
 	ck_assert_int_eq(arguments.command, COMMAND_RUN);
@@ -58,13 +67,11 @@ START_TEST(defaults)
 	good(ARGS("run", "a", "-k", "20s", "--", "cmd"));
 	ck_assert_uint_eq(arguments_kill_after_ms(&arguments, 60000), 20000);
 	ck_assert_uint_eq(arguments_kill_after_ms(&arguments, 30000), 15000); /* half of what the server gives */
-	bad(ARGS("run", "a", "--ttl", "30s", "-k", "20s", "--", "cmd"), "--kill-after: at most half of --ttl");
 	good(ARGS("acquire", "a"));
 	ck_assert_uint_eq(arguments.wait_ms, 0);
 }
-END_TEST
 
-START_TEST(all_forms)
+TEST(all_forms)
 {
 	good(ARGS("-s", "http://a:1", "run", "--server=unix:/b", "-w", "5m", "name", "-E", "3", "--ttl=1h", "-k", "0s",
 		  "--wait-all", "-v", "--json", "--owner", "", "--", "c"));
@@ -80,13 +87,6 @@ START_TEST(all_forms)
 	ck_assert(arguments.no_wait && arguments.verbose);
 	ck_assert_uint_eq(arguments.ttl_ms, 5000);
 	ck_assert_uint_eq(arguments.kill_after_ms, 500);
-	bad(ARGS("status", "x", "--sever", "unix:/a"), "did you mean --server?");
-	bad(ARGS("status", "x", "--serv", "unix:/a"), "--serv: unknown option"); /* no abbreviations */
-	bad(ARGS("status", "x", "-s", "unix:/a,http://b"), "--server, address 2: ");
-	bad(ARGS("status", "x", "--token-file=a"), "status has no option --token-file");
-	bad(ARGS("--prefix", "a", "--", "version"), "version has no option --prefix");
-	bad(ARGS("list", "--prefix", "a", "--prefix", "b"), "--prefix: given twice");
-	bad(ARGS("run", "x", "-t5s", "--ttl=6s", "--", "c"), "--ttl: given twice; allowed are 1 to 86400000 ms");
 	good(ARGS("-n", "run", "x", "--", "c"));
 	ck_assert_uint_eq(arguments.wait_ms, 0);
 	good(ARGS("status", "--", "-x"));
@@ -97,10 +97,9 @@ START_TEST(all_forms)
 	good(ARGS("list", "--owner", "worker 7"));
 	ck_assert_str_eq(arguments.owner, "worker 7");
 }
-END_TEST
 
 /* Options after the command belong to it. */
-START_TEST(run_without_dashes)
+TEST(run_without_dashes)
 {
 	good(ARGS("run", "a", "-v", "cmd", "--ttl", "x", "-q"));
 	ck_assert(arguments.verbose && !arguments.quiet);
@@ -113,15 +112,10 @@ START_TEST(run_without_dashes)
 	ck_assert_str_eq(arguments.argv[0], "cmd");
 	good(ARGS("run", "a", "cmd", "--help"));
 	ck_assert_int_eq(arguments.command, COMMAND_RUN);
-	bad(ARGS("run", "a", "--nope", "cmd"), "--nope: unknown option");
-	bad(ARGS("run", "a", ""), "empty");
-	bad(ARGS("status", "a", "b"), "one NAME only: 'b' is another one");
-	bad(ARGS("extend", "a", TOKEN), "NAME: that is a token: it belongs in REDLOCK_TOKEN or in --token-file FILE");
 }
-END_TEST
 
 /* With dashes all words before them are names. A program among them may be meant as the command. */
-START_TEST(several_names)
+TEST(several_names)
 {
 	good(ARGS("run", "b", "-v", "a", "--ttl", "5s", "c", "--", "cmd", "--", "-q"));
 	ck_assert_str_eq(arguments.names.joined, "a, b, c");
@@ -134,15 +128,9 @@ START_TEST(several_names)
 	ck_assert_uint_eq(arguments.names.count, 1);
 	ck_assert_str_eq(arguments.argv[0], "sh");
 	good(ARGS("run", "sh", "a", "--", "cmd"));
-	bad(ARGS("run", "a", "sh", "b", "--", "c"),
-	    "NAME: sh is a program: to run it, put -- right before it; to lock a "
-	    "resource of that name, give it first");
-	bad(ARGS("acquire", "a", "b", "a"), "NAME: one of them is given twice");
-	bad(ARGS("release", "a", "b", "--force"), "--force goes with one NAME");
 }
-END_TEST
 
-START_TEST(servers_are_few)
+TEST(servers_are_few)
 {
 	char *argv[3 + SERVERS_MAX + 2] = {"redlockctl", "list"};
 
@@ -153,9 +141,8 @@ START_TEST(servers_are_few)
 	argv[2 + SERVERS_MAX] = "-sunix:/a";
 	bad(argv, "--server, address 17: too many; allowed are 1 to 16 of ");
 }
-END_TEST
 
-START_TEST(help_and_version)
+TEST(help_and_version)
 {
 	good(ARGS("--help"));
 	ck_assert_int_eq(arguments.command, COMMAND_HELP);
@@ -169,13 +156,11 @@ START_TEST(help_and_version)
 	ck_assert_uint_eq(arguments.help_of, 1U << COMMAND_KEY_HASH);
 	good(ARGS("help", "key"));
 	ck_assert_uint_eq(arguments.help_of, 1U << COMMAND_KEY_NEW | 1U << COMMAND_KEY_HASH);
-	bad(ARGS("help", "staus"), "there is no command 'staus'; did you mean status?");
 	good(ARGS("--version"));
 	ck_assert_int_eq(arguments.command, COMMAND_VERSION);
 }
-END_TEST
 
-START_TEST(from_the_environment)
+TEST(from_the_environment)
 {
 	char **environment = ENV("REDLOCKCTL_SERVER=http://a:1,unix:/b", "REDLOCK_TOKEN=" TOKEN);
 	good_with(ARGS("release", "a"), environment);
@@ -185,35 +170,17 @@ START_TEST(from_the_environment)
 	ck_assert_uint_eq(arguments.servers.count, 1);
 	ck_assert_ptr_null(arguments.token);
 	good_with(ARGS("status", "a"), ENV("REDLOCKCTL_SERVER=", "REDLOCK_TOKEN="));
-	bad_with(ARGS("release", "a"), ENV("REDLOCKCTL_SERVER=", "REDLOCK_TOKEN="), "the token is missing");
-	bad_with(ARGS("status", "a"), ENV("REDLOCKCTL_SERVER=http://a"), "REDLOCKCTL_SERVER");
-	bad_with(ARGS("list"), ENV("REDLOCKCTL_SERVRE=x"),
-		 "REDLOCKCTL_SERVRE: unknown variable; did you mean REDLOCKCTL_SERVER?");
-	bad_with(ARGS("list"), ENV("REDLOCKCTL_TTL=5s"), "REDLOCKCTL_TTL: unknown variable;");
 	good_with(ARGS("list"), ENV("REDLOCKCTL=x", "REDLOCKCTL_SERVICE_HOST=10.0.0.1"));
 }
-END_TEST
 
-START_TEST(letters_may_stand_together)
+TEST(letters_may_stand_together)
 {
 	char letters[3002] = "-";
 	memset(letters + 1, 'v', 3000);
 	good(ARGS("run", "x", letters, "-n", "--", "true"));
 }
-END_TEST
 
-START_TEST(secrets_are_not_repeated)
-{
-	bad(ARGS("release", "a", "--token", "almost-a-token"), "--token");
-	bad(ARGS("release", "a", "--tokn=almost-a-token"), "--tokn");
-	bad(ARGS("release", "a", "-palmost-a-token"), "-p: unknown option");
-	bad(ARGS("status", "a", "-s", "http://u:almost@h:1"), "--server");
-	bad_with(ARGS("release", "a"), ENV("REDLOCK_TOKEN=almost-a-token"), "REDLOCK_TOKEN");
-	bad(ARGS("release", "a", "--token", TOKEN, "--token-file", "x"), "--token-file");
-}
-END_TEST
-
-START_TEST(credentials_of_the_command_line)
+TEST(credentials_of_the_command_line)
 {
 	good(ARGS("status", "a", "--cacert", "ca", "--cert", "c", "--key", "k", "--key-file", "f"));
 	ck_assert_str_eq(arguments.credentials.ca_file, "ca");
@@ -223,14 +190,9 @@ START_TEST(credentials_of_the_command_line)
 	ck_assert_str_eq(arguments.credentials.api_key, "");
 	good(ARGS("--key-file=f", "run", "a", "--cert", "both", "--", "c", "--key", "x"));
 	ck_assert_ptr_null(arguments.credentials.cert_key_file);
-	bad(ARGS("list", "--key", "k"), "--cert");
-	bad(ARGS("list", "--key-file", ""), "--key-file");
-	bad(ARGS("list", "--key-file", "-"), "--key-file");
-	bad(ARGS("key", "new", "--cacert", "x"), "--cacert");
 }
-END_TEST
 
-START_TEST(credentials_of_the_environment)
+TEST(credentials_of_the_environment)
 {
 	char **files = ENV("REDLOCKCTL_CACERT=ca", "REDLOCKCTL_CERT=c", "REDLOCKCTL_KEY=k", "REDLOCKCTL_KEY_FILE=f"),
 	     **key = ENV("REDLOCKCTL_CERT=c", "REDLOCKCTL_KEY_FILE=f", "REDLOCKCTL_API_KEY=" KEY);
@@ -244,7 +206,8 @@ START_TEST(credentials_of_the_environment)
 	good_with(ARGS("status", "a", "--key", "mine"), files);
 	ck_assert_str_eq(arguments.credentials.cert_file, "c");
 	ck_assert_str_eq(arguments.credentials.cert_key_file, "mine");
-	bad_with(ARGS("status", "a"), key, "REDLOCKCTL_KEY_FILE");
+	ck_assert(!arguments_parse(&arguments, ARGS("status", "a"), key));
+	ck_assert_msg(strstr(arguments.message, "REDLOCKCTL_KEY_FILE"), "%s", arguments.message);
 	good_with(ARGS("status", "a", "--key-file", "g"), key);
 	ck_assert_str_eq(arguments.credentials.api_key_file, "g");
 	ck_assert_str_eq(arguments.credentials.api_key, "");
@@ -256,28 +219,9 @@ START_TEST(credentials_of_the_environment)
 	ck_assert_ptr_null(arguments.credentials.ca_file);
 	ck_assert_ptr_null(arguments.credentials.cert_key_file);
 	good_with(ARGS("key", "new"), empty);
-	bad_with(ARGS("status", "a"), ENV("REDLOCKCTL_KEY=k"), "REDLOCKCTL_KEY");
 }
-END_TEST
 
-/* A key in the place of its file is rejected. */
-START_TEST(keys_are_not_repeated)
-{
-	bad(ARGS("status", "a", "--cacert", KEY), "--cacert");
-	bad(ARGS("status", "a", "--cert", KEY), "--cert");
-	bad(ARGS("status", "a", "--key", KEY), "--key");
-	bad(ARGS("status", "a", "--key-file", KEY), "--key-file");
-	bad(ARGS("key", "new", "--out", KEY), "--out");
-	bad_with(ARGS("list"), ENV("REDLOCKCTL_CACERT=" KEY), "REDLOCKCTL_CACERT");
-	bad_with(ARGS("list"), ENV("REDLOCKCTL_CERT=" KEY), "REDLOCKCTL_CERT");
-	bad_with(ARGS("list"), ENV("REDLOCKCTL_CERT=c", "REDLOCKCTL_KEY=" KEY), "REDLOCKCTL_KEY:");
-	bad_with(ARGS("list"), ENV("REDLOCKCTL_KEY_FILE=" KEY), "REDLOCKCTL_KEY_FILE");
-	bad_with(ARGS("list"), ENV("REDLOCKCTL_API_KEY=too-short"), "REDLOCKCTL_API_KEY");
-	bad(ARGS("list", "--api-key=" KEY), "--api-key");
-}
-END_TEST
-
-START_TEST(keys)
+TEST(keys)
 {
 	good(ARGS("key", "new"));
 	ck_assert_int_eq(arguments.command, COMMAND_KEY_NEW);
@@ -295,20 +239,10 @@ START_TEST(keys)
 	ck_assert_int_eq(arguments.command, COMMAND_KEY_HASH);
 	good(ARGS("key", "--help"));
 	ck_assert_int_eq(arguments.command, COMMAND_HELP);
-	bad(ARGS("key"), "new or hash");
 	good(ARGS("key", "--json", "new"));
-	bad(ARGS("key", "--json"), "new or hash");
-	bad(ARGS("key", "new", "x"), "NAME");
-	bad(ARGS("key", "new", "--name", ""), "--name");
-	bad(ARGS("key", "new", "--name", "a b"), "--name");
-	bad(ARGS("key", "new", "--right", "all"), "--right");
-	bad(ARGS("key", "new", "--prefix", "\x1b"), "--prefix");
-	bad(ARGS("key", "new", "--key-file", "f"), "--key-file");
-	bad(ARGS("key", "hash", "--out", "f"), "--out");
 }
-END_TEST
 
-START_TEST(bounds_of_keys)
+TEST(bounds_of_keys)
 {
 	char name[ARGUMENTS_KEY_NAME_MAX + 2], *many[3 + 2 * ARGUMENTS_PREFIXES_MAX + 3] = {"redlockctl", "key", "new"};
 	memset(name, 'x', sizeof(name));
@@ -325,9 +259,8 @@ START_TEST(bounds_of_keys)
 	many[3 + 2 * ARGUMENTS_PREFIXES_MAX + 1] = "p";
 	bad(many, "--prefix");
 }
-END_TEST
 
-START_TEST(force)
+TEST(force)
 {
 	static char fences[][20] = {"0", "9007199254740992", "x", "-1", ""};
 
@@ -341,38 +274,19 @@ START_TEST(force)
 	ck_assert_uint_eq(arguments.fence, 9007199254740991);
 	for (size_t i = 0; i < sizeof fences / sizeof *fences; i++)
 		bad(ARGS("release", "a", "--force", "--fence", fences[i]), "--fence");
-	bad(ARGS("release", "a", "--fence", "1", "--token", TOKEN), "--fence goes with --force");
-	bad(ARGS("extend", "a", "--fence", "1"), "--fence");
-	bad(ARGS("release", "a", "--force", "--token", TOKEN), "--force");
-	bad(ARGS("release", "a", "--force", "--token-file", "f"), "--force");
-	bad(ARGS("extend", "a", "--force"), "--force");
 }
-END_TEST
 
-START_TEST(bounds)
+TEST(bounds)
 {
-	bad(ARGS("run", "a", "--ttl", "199ms", "--", "c"), "--ttl");
 	good(ARGS("run", "a", "--ttl", "200ms", "--", "c"));
-	bad(ARGS("run", "a", "--ttl", "25h", "--", "c"), "--ttl");
 	good(ARGS("run", "a", "--ttl", "24h", "--", "c"));
 	good(ARGS("run", "a", "--ttl", "10s", "-k", "5s", "--", "c"));
-	bad(ARGS("run", "a", "--ttl", "10s", "-k", "5001ms", "--", "c"), "--kill-after");
-	bad(ARGS("acquire", "a", "-E", "256"), "--conflict-exit-code");
-	bad(ARGS("acquire", "a", "-E", "-1"), "--conflict-exit-code");
-	bad(ARGS("list", "--limit", "0"), "--limit");
-	bad(ARGS("run", "a", "--ttl", "30", "--", "c"), "--ttl=30: a number alone is milliseconds: write 30s, or 30ms");
-	bad(ARGS("acquire", "a", "-w9"), "--wait=9: a number alone is milliseconds: write 9s, or 9ms");
 	good(ARGS("acquire", "a", "--ttl", "100", "--wait", "0"));
-	bad(ARGS("run", "a", "-q", "--json", "--", "c"), "--quiet");
-	bad(ARGS("run", "a", "-n", "-w", "1s", "--", "c"), "--wait");
-	bad(ARGS("run", "a", "--", ""), "empty");
-	bad(ARGS("acquire", "a", "--token-file", "-"), "--token-file");
 	bad((char *[]){"redlockctl", NULL}, "command");
 	bad((char *[]){NULL}, "name");
 }
-END_TEST
 
-START_TEST(names)
+TEST(names)
 {
 	char name[258];
 	memset(name, 'x', sizeof(name));
@@ -381,23 +295,10 @@ START_TEST(names)
 	name[256] = 'x';
 	name[257] = '\0';
 	bad(ARGS("status", name), "NAME");
-	bad(ARGS("status", "a\x1b"), "NAME");
-	bad(ARGS("status", "\xff"), "NAME");
 	memset(name, 'o', 128);
 	name[128] = '\0';
 	good(ARGS("acquire", "a", "--owner", name));
 	name[128] = 'o';
 	name[129] = '\0';
 	bad(ARGS("acquire", "a", "--owner", name), "--owner");
-}
-END_TEST
-
-int main(void)
-{
-	TCase *tests = tcase_create("cli_options");
-	suite_add(tests, defaults, all_forms, run_without_dashes, several_names, servers_are_few, help_and_version,
-		  from_the_environment, letters_may_stand_together, secrets_are_not_repeated,
-		  credentials_of_the_command_line, credentials_of_the_environment, keys_are_not_repeated, keys,
-		  bounds_of_keys, force, bounds, names);
-	return suite_run("cli_options", tests, NULL);
 }

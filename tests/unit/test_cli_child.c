@@ -35,25 +35,16 @@ static bool makes_its_file(uint64_t latest_us, int *ret_error)
 	return made;
 }
 
-START_TEST(in_time)
+TEST(in_time)
 {
 	int error;
 	ck_assert(makes_its_file(clock_now_us() + 60000000, &error));
 	ck_assert_int_eq(error, 0);
 }
-END_TEST
 
-START_TEST(too_late)
+TEST(too_late)
 {
 	int error;
 	ck_assert(!makes_its_file(clock_now_us(), &error));
 	ck_assert_int_eq(error, ETIME);
-}
-END_TEST
-
-int main(void)
-{
-	TCase *all = tcase_create("all");
-	suite_add(all, in_time, too_late);
-	return suite_run("cli_child", all, NULL);
 }

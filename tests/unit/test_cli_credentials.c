@@ -47,14 +47,13 @@ static void bad(mode_t mode, const char *option)
 	ck_assert_ptr_null(strstr(message, KEY));
 }
 
-START_TEST(nothing)
+TEST(nothing)
 {
 	good(0600);
 	ck_assert_str_eq(credentials.api_key, "");
 }
-END_TEST
 
-START_TEST(key_file)
+TEST(key_file)
 {
 	credentials.api_key_file = path;
 	bad(0644, "--key-file");
@@ -62,10 +61,9 @@ START_TEST(key_file)
 	good(0640);
 	ck_assert_str_eq(credentials.api_key, KEY);
 }
-END_TEST
 
 /* Others may read a certificate, but no private key, whether it has a file of its own or not. */
-START_TEST(certificates)
+TEST(certificates)
 {
 	credentials.ca_file = path;
 	good(0644);
@@ -76,9 +74,8 @@ START_TEST(certificates)
 	bad(0644, "--key");
 	good(0600);
 }
-END_TEST
 
-START_TEST(files_that_are_not_there)
+TEST(files_that_are_not_there)
 {
 	credentials.cert_key_file = "/nowhere/3";
 	bad(0600, "--key");
@@ -88,12 +85,5 @@ START_TEST(files_that_are_not_there)
 	bad(0600, "--cacert");
 	ck_assert_ptr_nonnull(strstr(message, "/nowhere/1"));
 }
-END_TEST
 
-int main(void)
-{
-	TCase *tests = tcase_create("cli_credentials");
-	tcase_add_checked_fixture(tests, set_up, tear_down);
-	suite_add(tests, nothing, key_file, certificates, files_that_are_not_there);
-	return suite_run("cli_credentials", tests, NULL);
-}
+FIXTURE(set_up, tear_down)

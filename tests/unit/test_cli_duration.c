@@ -4,7 +4,7 @@
 #include "cli/base/cli_base.h"
 #include "suite.h"
 
-START_TEST(written)
+TEST(written)
 {
 	static const struct {
 		uint64_t ms;
@@ -17,12 +17,4 @@ START_TEST(written)
 		ck_assert_str_eq(text, cases[i].text);
 	}
 	duration_format(UINT64_MAX, text);
-}
-END_TEST
-
-int main(void)
-{
-	TCase *tests = tcase_create("cli_duration");
-	tcase_add_test(tests, written);
-	return suite_run("cli_duration", tests, NULL);
 }

@@ -158,7 +158,7 @@ static const char *const names[] = {"plain", "a\nb", "\n", "a)\nb", ") Z 0 0", "
 				    "))((",  "( ",   " ",  "",      ")",       "1 (x) X 1 1 1 1"};
 
 /* A child with the name, and a grandchild with it in another session. */
-START_TEST(any_name)
+TEST_EACH(any_name, 0, sizeof(names) / sizeof(*names))
 {
 	pid_t *below = shared(sizeof *below);
 
@@ -180,7 +180,6 @@ START_TEST(any_name)
 	end(named);
 	end(*below);
 }
-END_TEST
 
 static void *sleeper(void *arg)
 {
@@ -202,7 +201,7 @@ static bool looks_ended(pid_t pid)
 }
 
 /* /proc shows a zombie, but another thread of the process runs. */
-START_TEST(one_whose_first_thread_has_ended)
+TEST(one_whose_first_thread_has_ended)
 {
 	block();
 	pid_t threaded = child();
@@ -218,7 +217,6 @@ START_TEST(one_whose_first_thread_has_ended)
 	process_tree_signal(getpid(), 0, SIGKILL);
 	ck_assert_int_eq(waitpid(threaded, NULL, 0), threaded);
 }
-END_TEST
 
 /* ---- an ancestor that ends while it is looked for ---- */
 
@@ -240,7 +238,7 @@ static void end_parent(const char *path)
 }
 
 /* The child belongs to the subreaper from then on: it is found when its ancestors are read anew. */
-START_TEST(ancestor_that_ends)
+TEST(ancestor_that_ends)
 {
 	pid_t *below = shared(sizeof *below);
 	pid_t root = getpid();
@@ -264,7 +262,6 @@ START_TEST(ancestor_that_ends)
 	end(child_process);
 	ck_assert(found);
 }
-END_TEST
 
 /* ---- pids that are used again ---- */
 
@@ -286,7 +283,7 @@ static void swap(void)
 	}
 }
 
-START_TEST(no_stranger_is_hit)
+TEST_EACH(no_stranger_is_hit, 0, 2)
 {
 	pid_t *below = shared(sizeof *below);
 
@@ -316,11 +313,10 @@ START_TEST(no_stranger_is_hit)
 	}
 	end(root);
 }
-END_TEST
 
 /* ---- without pidfds: a filter of system calls, an old kernel ---- */
 
-START_TEST(without_pidfds_children_alone)
+TEST(without_pidfds_children_alone)
 {
 	pid_t *below = shared(sizeof *below);
 
@@ -344,7 +340,6 @@ START_TEST(without_pidfds_children_alone)
 	}
 	ck_assert_int_eq(errno, ECHILD);
 }
-END_TEST
 
 /* ---- processes that fork while they are killed ---- */
 
@@ -364,7 +359,7 @@ static void fork_for_ever(atomic_int *room)
 }
 
 /* Each process that is reaped makes room for another one, which the others fork at once. */
-START_TEST(processes_that_fork)
+TEST(processes_that_fork)
 {
 	atomic_int *room = shared(sizeof *room);
 	time_t until = time(NULL) + FORKS_SECONDS;
@@ -382,16 +377,4 @@ START_TEST(processes_that_fork)
 			process_tree_signal(getpid(), 0, SIGKILL);
 	ck_assert_int_eq(errno, ECHILD);
 	ck_assert(time(NULL) < until);
-}
-END_TEST
-
-int main(void)
-{
-	TCase *tests = tcase_create("cli_tree");
-	tcase_set_timeout(tests, FORKS_SECONDS * 2);
-	tcase_add_loop_test(tests, any_name, 0, sizeof(names) / sizeof(*names));
-	suite_add(tests, one_whose_first_thread_has_ended, ancestor_that_ends);
-	tcase_add_loop_test(tests, no_stranger_is_hit, 0, 2);
-	suite_add(tests, without_pidfds_children_alone, processes_that_fork);
-	return suite_run("cli_tree", tests, NULL);
 }

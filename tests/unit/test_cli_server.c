@@ -44,7 +44,7 @@ static const char *const bad[] = TEXTS(
 	"http://x:1?q", "http://x:1#f", "http://u:p@x:1", "http://x y:1", "http://x\n:1", "http://[]:1",
 	"http://[::1:1", "http://[::1]", "http://[x]:1", "http://x:1//", "unix:", "unix:relative");
 
-START_TEST(good_ones)
+TEST_EACH(good_ones, 0, sizeof(good) / sizeof(*good))
 {
 	struct address server;
 	char base[SERVER_BASE_MAX];
@@ -57,17 +57,15 @@ START_TEST(good_ones)
 	ck_assert_int_eq(server.tls, good[_i].is_tls);
 	ck_assert_int_eq(server_is_exposed(&server), good[_i].is_exposed);
 }
-END_TEST
 
-START_TEST(bad_ones)
+TEST_EACH(bad_ones, 0, sizeof(bad) / sizeof(*bad))
 {
 	struct address server = {.shown = "as it was"};
 	ck_assert_msg(server_parse(bad[_i], &server) != NULL, "%s", bad[_i]);
 	ck_assert_str_eq(server.shown, "as it was");
 }
-END_TEST
 
-START_TEST(long_ones)
+TEST(long_ones)
 {
 	struct address server;
 	char text[ADDRESS_TEXT_MAX + 2];
@@ -85,21 +83,10 @@ START_TEST(long_ones)
 	strcpy(text + 7 + 253, "x:80");
 	ck_assert_ptr_nonnull(server_parse(text, &server));
 }
-END_TEST
 
-START_TEST(with_another_scheme)
+TEST(with_another_scheme)
 {
 	struct address server;
 	ck_assert_str_eq(server_parse("redis://localhost:8080", &server),
 			 "the scheme is not one of those that are allowed");
-}
-END_TEST
-
-int main(void)
-{
-	TCase *tests = tcase_create("cli_server");
-	tcase_add_loop_test(tests, good_ones, 0, sizeof(good) / sizeof(*good));
-	tcase_add_loop_test(tests, bad_ones, 0, sizeof(bad) / sizeof(*bad));
-	suite_add(tests, long_ones, with_another_scheme);
-	return suite_run("cli_server", tests, NULL);
 }

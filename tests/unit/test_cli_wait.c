@@ -89,7 +89,7 @@ static const struct {
 	{"no wait: not trusted", 2, 0, {{&untrusted, 0, 0, 0, 0, 1}, {&untrusted, 0, 0, GIVEN_UP, 0, 0}}},
 };
 
-START_TEST(transcripts)
+TEST_EACH(transcripts, 0, sizeof cases / sizeof *cases)
 {
 	struct wait wait;
 
@@ -109,7 +109,6 @@ START_TEST(transcripts)
 			      wait.server);
 	}
 }
-END_TEST
 
 /* Whatever the servers answer: the wait ends when its time is up, requests do not follow one another without a pause
  * for ever, and no server is asked to wait beyond the end. */
@@ -138,17 +137,8 @@ static void check_random_answers(uint32_t seed)
 	}
 }
 
-START_TEST(any_answers)
+TEST(any_answers)
 {
 	for (uint32_t seed = 0; seed < 2000; seed++)
 		check_random_answers(seed);
-}
-END_TEST
-
-int main(void)
-{
-	TCase *tests = tcase_create("cli_wait");
-	tcase_add_loop_test(tests, transcripts, 0, sizeof cases / sizeof *cases);
-	suite_add(tests, any_answers);
-	return suite_run("cli_wait", tests, NULL);
 }

@@ -104,7 +104,7 @@ static const char *ask(const struct address *address, const char *command)
 	return answer;
 }
 
-START_TEST(they_answer_and_are_set_up_for_locks)
+TEST_EACH(they_answer_and_are_set_up_for_locks, 1, 4)
 {
 	start((uint32_t)_i);
 	for (int i = 0; i < _i; i++) {
@@ -129,9 +129,8 @@ START_TEST(they_answer_and_are_set_up_for_locks)
 	ck_assert_msg(!exists(folder), "stop() returned before the folder was gone");
 	ck_assert_int_eq(count_processes(folder, NULL), 0);
 }
-END_TEST
 
-START_TEST(the_folder_is_made_in_tmpdir)
+TEST(the_folder_is_made_in_tmpdir)
 {
 	char base[] = "/tmp/dev-masters-test-XXXXXX", longer[200];
 
@@ -150,7 +149,6 @@ START_TEST(the_folder_is_made_in_tmpdir)
 	rmdir(longer);
 	ck_assert_int_eq(rmdir(base), 0);
 }
-END_TEST
 
 /* A program that starts masters, as redlockd does, writes their folder and the supervisor's process id to `out`, and
  * waits. */
@@ -188,7 +186,7 @@ static pid_t fork_parent(char folder[DEV_MASTERS_FOLDER_MAX], pid_t *ret_supervi
 	return pid;
 }
 
-START_TEST(they_go_with_a_parent_that_is_killed)
+TEST_EACH(they_go_with_a_parent_that_is_killed, 0, 5)
 {
 	static const struct {
 		int signal;
@@ -201,9 +199,8 @@ START_TEST(they_go_with_a_parent_that_is_killed)
 	ck_assert_int_eq(waitpid(parent, NULL, 0), parent);
 	assert_gone(folder);
 }
-END_TEST
 
-START_TEST(also_one_that_is_stopped_goes)
+TEST(also_one_that_is_stopped_goes)
 {
 	char folder[DEV_MASTERS_FOLDER_MAX];
 	pid_t supervisor, server = 0, parent = fork_parent(folder, &supervisor);
@@ -214,9 +211,8 @@ START_TEST(also_one_that_is_stopped_goes)
 	ck_assert_int_eq(waitpid(parent, NULL, 0), parent);
 	assert_gone(folder);
 }
-END_TEST
 
-START_TEST(ctrl_c_is_for_the_parent_alone)
+TEST(ctrl_c_is_for_the_parent_alone)
 {
 	char folder[DEV_MASTERS_FOLDER_MAX];
 
@@ -231,9 +227,8 @@ START_TEST(ctrl_c_is_for_the_parent_alone)
 	dev_masters_stop(&dev);
 	assert_gone(folder);
 }
-END_TEST
 
-START_TEST(sigterm_to_the_supervisor_ends_them)
+TEST(sigterm_to_the_supervisor_ends_them)
 {
 	char folder[DEV_MASTERS_FOLDER_MAX];
 
@@ -243,9 +238,8 @@ START_TEST(sigterm_to_the_supervisor_ends_them)
 	assert_gone(folder);
 	dev_masters_stop(&dev); /* has nothing left to do */
 }
-END_TEST
 
-START_TEST(a_killed_supervisor_takes_the_servers_along)
+TEST(a_killed_supervisor_takes_the_servers_along)
 {
 	char folder[DEV_MASTERS_FOLDER_MAX];
 
@@ -258,7 +252,6 @@ START_TEST(a_killed_supervisor_takes_the_servers_along)
 	dev_masters_stop(&dev);
 	ck_assert(!exists(folder));
 }
-END_TEST
 
 /* How many of the masters take connections. */
 static size_t count_masters(void)
@@ -274,7 +267,7 @@ static size_t count_masters(void)
 	return alive;
 }
 
-START_TEST(one_that_dies_leaves_the_others)
+TEST(one_that_dies_leaves_the_others)
 {
 	char folder[DEV_MASTERS_FOLDER_MAX];
 	pid_t server = 0;
@@ -291,9 +284,8 @@ START_TEST(one_that_dies_leaves_the_others)
 	dev_masters_stop(&dev);
 	assert_gone(folder);
 }
-END_TEST
 
-START_TEST(nothing_of_the_parent_stays_open_in_them)
+TEST(nothing_of_the_parent_stays_open_in_them)
 {
 	int fds[2];
 	struct pollfd end;
@@ -307,7 +299,6 @@ START_TEST(nothing_of_the_parent_stays_open_in_them)
 	dev_masters_stop(&dev);
 	close(fds[0]);
 }
-END_TEST
 
 /* A folder for PATH with a file of this name and content. */
 static void make_program(char folder[64], const char *name, const char *content)
@@ -332,15 +323,14 @@ static void remove_program(const char *folder, const char *name)
 	rmdir(folder);
 }
 
-START_TEST(without_a_server_it_says_what_to_install)
+TEST(without_a_server_it_says_what_to_install)
 {
 	setenv("PATH", "/nowhere:", 1);
 	ck_assert(!dev_masters_start(&dev, 3, &options, message, sizeof(message)));
 	ck_assert_str_eq(message, "--dev needs redis-server: install it with: apt-get install redis-server");
 }
-END_TEST
 
-START_TEST(a_server_that_ends_at_once_is_reported)
+TEST(a_server_that_ends_at_once_is_reported)
 {
 	char folder[64];
 	time_t begin = time(NULL);
@@ -353,9 +343,8 @@ START_TEST(a_server_that_ends_at_once_is_reported)
 	ck_assert_int_le(time(NULL) - begin, 2);
 	ck_assert_uint_eq(options.master_count, 0);
 }
-END_TEST
 
-START_TEST(a_server_that_cannot_be_run_is_reported)
+TEST(a_server_that_cannot_be_run_is_reported)
 {
 	char folder[64];
 
@@ -366,9 +355,8 @@ START_TEST(a_server_that_cannot_be_run_is_reported)
 			      strstr(message, "No such file") != NULL,
 		      "%s", message);
 }
-END_TEST
 
-START_TEST(a_server_that_never_answers_is_given_up)
+TEST(a_server_that_never_answers_is_given_up)
 {
 	char folder[64], base[] = "/tmp/dev-masters-test-XXXXXX";
 
@@ -379,20 +367,4 @@ START_TEST(a_server_that_never_answers_is_given_up)
 	remove_program(folder, "redis-server");
 	ck_assert_msg(strstr(message, "did not answer within 5 s") != NULL, "%s", message);
 	ck_assert_msg(rmdir(base) == 0, "a folder is left in %s", base);
-}
-END_TEST
-
-int main(void)
-{
-	TCase *all = tcase_create("all");
-
-	tcase_add_loop_test(all, they_answer_and_are_set_up_for_locks, 1, 4);
-	tcase_add_test(all, the_folder_is_made_in_tmpdir);
-	tcase_add_loop_test(all, they_go_with_a_parent_that_is_killed, 0, 5);
-	suite_add(all, also_one_that_is_stopped_goes, ctrl_c_is_for_the_parent_alone,
-		  sigterm_to_the_supervisor_ends_them, a_killed_supervisor_takes_the_servers_along,
-		  one_that_dies_leaves_the_others, nothing_of_the_parent_stays_open_in_them,
-		  without_a_server_it_says_what_to_install, a_server_that_ends_at_once_is_reported,
-		  a_server_that_cannot_be_run_is_reported, a_server_that_never_answers_is_given_up);
-	return suite_run("dev_masters", all, NULL);
 }

@@ -173,7 +173,7 @@ static void happens(struct cases *cases, enum what what)
 	}
 }
 
-START_TEST(test_every_state_and_event)
+TEST_EACH(test_every_state_and_event, 0, ROWS)
 {
 	const struct row *row = &rows[_i];
 	struct cases cases = cases_new(3, false);
@@ -183,10 +183,9 @@ START_TEST(test_every_state_and_event)
 	is(&cases, 1, GUARD_VOTING, 0);
 	is(&cases, 2, GUARD_VOTING, 0);
 }
-END_TEST
 
 /* The next action follows from the state alone; while it is under way there is no other. */
-START_TEST(test_what_each_state_wants)
+TEST_EACH(test_what_each_state_wants, ABSENT, REJECTED + 1)
 {
 	static const enum guard_action_kind wanted[] = {
 		[ABSENT] = GUARD_NOTHING,     [ASKING] = GUARD_NOTHING,        [VOTING] = GUARD_NOTHING,
@@ -198,9 +197,8 @@ START_TEST(test_what_each_state_wants)
 	wants(&cases, 0, wanted[_i]);
 	wants(&cases, 0, GUARD_NOTHING);
 }
-END_TEST
 
-START_TEST(test_what_failed_is_tried_again_at_the_next_heartbeat)
+TEST(test_what_failed_is_tried_again_at_the_next_heartbeat)
 {
 	struct cases cases = cases_new(3, false);
 	go_to(&cases, QUARANTINING);
@@ -221,55 +219,10 @@ START_TEST(test_what_failed_is_tried_again_at_the_next_heartbeat)
 	ANSWERS(&cases, 0, QUARANTINED_BY(MARKER(0), 0));
 	wants(&cases, 0, GUARD_WRITE_EPOCH); /* the others' fences still count */
 }
-END_TEST
-
-/* A heartbeat that fails (no memory, for example) does not change the action under way. */
-START_TEST(test_a_failed_heartbeat_is_no_failed_action)
-{
-	static const enum from states[] = {QUARANTINING, WRITING_EPOCH, VOTING, WAITING, RECOVERING};
-	struct cases cases = cases_new(3, false);
-	go_to(&cases, states[_i]);
-	struct guard_master before = cases.guard.masters[0];
-	TELL(&cases, 0, .kind = GUARD_FAILED, .action = GUARD_READ);
-	ck_assert_int_eq(memcmp(&before, &cases.guard.masters[0], sizeof before), 0);
-}
-END_TEST
-
-/* ---- what is sent ---- */
-
-START_TEST(test_quarantine_takes_away_what_was_read)
-{
-	struct guard_action first, second;
-	struct cases cases = cases_new(3, false);
-	READS(&cases, 0, OF_ANOTHER_SERVER(0));
-	first = wants(&cases, 0, GUARD_QUARANTINE);
-	ck_assert_uint_eq(first.epoch, CERT(0));
-	ck_assert(first.marker != 0 && !first.kept);
-	READS(&cases, 1, NOTHING_AT_ALL);
-	second = wants(&cases, 1, GUARD_QUARANTINE);
-	ck_assert_uint_eq(second.epoch, 0);
-	ck_assert(second.marker != 0 && second.marker != first.marker);
-}
-END_TEST
-
-START_TEST(test_scripts_carry_what_was_read)
-{
-	struct cases cases = cases_new(3, false);
-	votes(&cases, 0);
-	ck_assert_uint_eq(cases.guard.masters[0].epoch, CERT(0));
-	happens(&cases, READS_NEW);
-	ck_assert_uint_eq(cases.guard.masters[0].epoch, 77);
-	TELL(&cases, 0, .kind = GUARD_MISMATCH, .epoch = CERT(0)); /* sent before that */
-	is(&cases, 0, GUARD_VOTING, 0);
-	TELL(&cases, 0, .kind = GUARD_MISMATCH, .epoch = 77);
-	is(&cases, 0, GUARD_ASKING, 0);
-	wants(&cases, 0, GUARD_READ);
-}
-END_TEST
 
 /* ---- a script found another epoch ---- */
 
-START_TEST(test_a_mismatch_is_read_before_it_is_quarantined)
+TEST_EACH(test_a_mismatch_is_read_before_it_is_quarantined, 0, 5)
 {
 	static const struct {
 		struct guard_event answer;
@@ -297,31 +250,13 @@ START_TEST(test_a_mismatch_is_read_before_it_is_quarantined)
 	if (table[_i].to == GUARD_MARKING)
 		ck_assert(!wants(&cases, 0, GUARD_QUARANTINE).kept);
 }
-END_TEST
 
 /* ---- names ---- */
 
-START_TEST(test_reason_names)
+TEST(test_reason_names)
 {
 	static const char *const names[] = {"",        "no-epoch",    "restarted",   "bad-epoch", "clock-forward",
 					    "evicted", "rolled-back", "not-durable", "digest",    "cluster"};
 	for (unsigned i = 0; i < sizeof names / sizeof *names; i++)
 		ck_assert_str_eq(guard_reason_name((enum guard_reason)i), names[i]);
-}
-END_TEST
-
-static void add(TCase *tcase)
-{
-	tcase_add_loop_test(tcase, test_every_state_and_event, 0, ROWS);
-	tcase_add_loop_test(tcase, test_what_each_state_wants, ABSENT, REJECTED + 1);
-	tcase_add_test(tcase, test_what_failed_is_tried_again_at_the_next_heartbeat);
-	tcase_add_loop_test(tcase, test_a_failed_heartbeat_is_no_failed_action, 0, 5);
-	suite_add(tcase, test_quarantine_takes_away_what_was_read, test_scripts_carry_what_was_read);
-	tcase_add_loop_test(tcase, test_a_mismatch_is_read_before_it_is_quarantined, 0, 5);
-	tcase_add_test(tcase, test_reason_names);
-}
-
-int main(void)
-{
-	return guard_run("guard", add);
 }

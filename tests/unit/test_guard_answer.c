@@ -55,61 +55,25 @@ static struct guard_event read_epoch(const char *run_id, const char *ttl_ms)
 	return read_answer(bytes, GUARD_EPOCH);
 }
 
-START_TEST(of_an_epoch)
+TEST_EACH(of_an_epoch, 0, sizeof numbers / sizeof *numbers)
 {
 	ck_assert_uint_eq(read_epoch("2222222222222222", numbers[_i].ttl_ms).ttl_us, numbers[_i].read_ms * 1000);
 }
-END_TEST
 
-START_TEST(of_an_epoch_without_a_number)
+TEST(of_an_epoch_without_a_number)
 {
 	ck_assert_uint_eq(read_epoch("2222222222222222", "").ttl_us, 0);
 	ck_assert_uint_eq(read_epoch("2222222222222222", "a day").ttl_us, 0);
 	ck_assert_uint_eq(read_epoch("2222222222222222", "99999999999999999999999").ttl_us, UINT64_C(1000) * A_DAY_MS);
 	ck_assert_uint_eq(read_epoch("2222222222222222", "-1").ttl_us, UINT64_C(1000) * A_DAY_MS);
 }
-END_TEST
 
 /* As fences.lua answers. */
-START_TEST(with_its_fences)
+TEST_EACH(with_its_fences, 0, sizeof numbers / sizeof *numbers)
 {
 	char bytes[100];
 	snprintf(bytes, sizeof bytes, "*4\r\n:1\r\n:1795215206922001\r\n:9\r\n:%.19s\r\n", numbers[_i].ttl_ms);
 	struct guard_event event = read_answer(bytes, GUARD_FENCES);
 	ck_assert_uint_eq(event.ttl_us, numbers[_i].read_ms * 1000);
 	ck_assert_uint_eq(event.fence, 9);
-}
-END_TEST
-
-/* A master that restarted is quarantined for a day at most, whatever its hash holds, and not shorter than our own
- * leases last. */
-START_TEST(a_quarantine_ends)
-{
-	const struct guard_params params = {
-		.masters = 1, .max_ttl_us = 60000000, .drift_ppm = 10001, .margin_us = 2002000, .digest = 1, .seed = 1};
-	struct guard_event event = {.kind = GUARD_CONNECTED, .now_us = 1000000000, .run_id = 1, .client_id = 1};
-	struct guard guard;
-	struct guard_action action;
-	guard_init(&guard, &params);
-	guard_event(&guard, &event);
-	event = read_epoch("2222222222222222", numbers[_i].ttl_ms); /* of another run */
-	guard_event(&guard, &event);
-	guard_next(&guard, 0, event.now_us, event.now_us, &action);
-	ck_assert_int_eq(action.kind, GUARD_QUARANTINE);
-	uint64_t left_us = guard_quarantine_left_us(&guard, 0, event.now_us),
-		 longest_ms = numbers[_i].read_ms > 60000 ? numbers[_i].read_ms : 60000;
-	ck_assert_uint_ge(left_us, longest_ms * 1010 + params.margin_us);
-	ck_assert_uint_le(left_us, longest_ms * 1011 + params.margin_us);
-}
-END_TEST
-
-int main(void)
-{
-	TCase *tests = tcase_create("guard_answer");
-	const int count = sizeof numbers / sizeof *numbers;
-	tcase_add_loop_test(tests, of_an_epoch, 0, count);
-	tcase_add_test(tests, of_an_epoch_without_a_number);
-	tcase_add_loop_test(tests, with_its_fences, 0, count);
-	tcase_add_loop_test(tests, a_quarantine_ends, 0, count);
-	return suite_run("guard_answer", tests, NULL);
 }

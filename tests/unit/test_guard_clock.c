@@ -82,7 +82,7 @@ static uint64_t pause_of(struct clock_world *world)
 /* ---- steady clocks ---- */
 
 /* Drifts up to ±0.05 %; also ±0.1 %, the most that is allowed for. */
-START_TEST(test_a_steady_clock_is_never_called_a_jump)
+TEST_EACH(test_a_steady_clock_is_never_called_a_jump, -4, 5)
 {
 	struct clock_world world;
 	for (uint64_t seed = 0; seed < 300; seed++) {
@@ -98,10 +98,9 @@ START_TEST(test_a_steady_clock_is_never_called_a_jump)
 		EXPECT(answer(&world, 30, 30) == GUARD_CLOCK_STEADY);
 	}
 }
-END_TEST
 
 /* A million answers, microseconds apart: the rounding must not add up. */
-START_TEST(test_many_answers_in_a_short_time)
+TEST_EACH(test_many_answers_in_a_short_time, 0, 2)
 {
 	struct clock_world world;
 	clock_init(&world, 7);
@@ -111,10 +110,9 @@ START_TEST(test_many_answers_in_a_short_time)
 		let_pass(&world, random_below(&world, 20));
 	}
 }
-END_TEST
 
 /* The time of a server that reads its clock once a millisecond. */
-START_TEST(test_a_coarse_clock)
+TEST(test_a_coarse_clock)
 {
 	struct clock_world world;
 	clock_init(&world, 11);
@@ -127,7 +125,6 @@ START_TEST(test_a_coarse_clock)
 		let_pass(&world, pause_of(&world));
 	}
 }
-END_TEST
 
 /* ---- jumps ---- */
 
@@ -145,71 +142,35 @@ static double some_more(struct clock_world *world)
 	       (random_below(world, 4) == 0 ? (double)random_below(world, START / 2) : (double)random_below(world, 50));
 }
 
-/* A jump forward is found by the very next answer if it is larger than what was open above before (the quickest way
- * there), that answer's way back, 1 ms, and the time that two clocks may part. A little larger, since the rounding is
- * on the safe side. */
-START_TEST(test_jumps_forward_are_found)
+/* A jump is found by the very next answer if it is larger than what was open before (the quickest way there, or back),
+ * that answer's other way, 1 ms, and the time that two clocks may part. A little larger, since the rounding is on the
+ * safe side. */
+TEST_EACH(test_jumps_are_found, 0, 10)
 {
 	struct clock_world world;
+	bool forward = _i < 5;
+	double sign = forward ? 1 : -1;
 	for (uint64_t seed = 0; seed < 20000; seed++) {
 		clock_init(&world, seed);
-		world.drift = (double)(_i - 2) * 0.00025;
+		world.drift = (double)(_i % 5 - 2) * 0.00025;
 		look_for_a_while(&world);
 		uint64_t there_us = delay(&world), back_us = delay(&world);
-		double trip_us = (double)(there_us + back_us), way_back_us = (double)back_us * (1 + world.drift);
-		double jump_us = world.above_us + (0.001 - world.drift) * trip_us + way_back_us + 0.001 * trip_us +
-				 1000 + some_more(&world);
-		world.ahead_us += jump_us;
-		EXPECT(answer(&world, there_us, back_us) == GUARD_CLOCK_JUMPED_FORWARD);
-		int64_t said_us = world.guard.masters[0].jump_us;
-		EXPECT(said_us > 0 && (double)said_us <= jump_us + 1);
+		double trip_us = (double)(there_us + back_us),
+		       way_us = forward ? (double)back_us * (1 + world.drift)
+					: (double)there_us - world.drift * (double)back_us,
+		       jump_us = (forward ? world.above_us : world.below_us) + (0.001 - sign * world.drift) * trip_us +
+				 way_us + 0.001 * trip_us + 1000 + some_more(&world);
+		world.ahead_us += sign * jump_us;
+		EXPECT(answer(&world, there_us, back_us) ==
+		       (forward ? GUARD_CLOCK_JUMPED_FORWARD : GUARD_CLOCK_JUMPED_BACK));
+		double said_us = sign * (double)world.guard.masters[0].jump_us;
+		EXPECT(said_us > 0 && said_us <= jump_us + 1);
 		for (unsigned i = 0; i < 10; i++) /* once: then the new time counts */
 			EXPECT(answer(&world, delay(&world), delay(&world)) == GUARD_CLOCK_STEADY);
 	}
 }
-END_TEST
 
-START_TEST(test_jumps_back_are_found)
-{
-	struct clock_world world;
-	for (uint64_t seed = 0; seed < 20000; seed++) {
-		clock_init(&world, seed);
-		world.drift = (double)(_i - 2) * 0.00025;
-		look_for_a_while(&world);
-		uint64_t there_us = delay(&world), back_us = delay(&world);
-		double trip_us = (double)(there_us + back_us),
-		       way_there_us = (double)there_us - world.drift * (double)back_us;
-		double jump_us = world.below_us + (0.001 + world.drift) * trip_us + way_there_us + 0.001 * trip_us +
-				 1000 + some_more(&world);
-		world.ahead_us -= jump_us;
-		EXPECT(answer(&world, there_us, back_us) == GUARD_CLOCK_JUMPED_BACK);
-		int64_t said_us = world.guard.masters[0].jump_us;
-		EXPECT(said_us < 0 && (double)said_us >= -jump_us - 1);
-		for (unsigned i = 0; i < 10; i++)
-			EXPECT(answer(&world, delay(&world), delay(&world)) == GUARD_CLOCK_STEADY);
-	}
-}
-END_TEST
-
-/* On an even network: larger than the quickest round trip + 1 ms + 0.1 % of the time since. */
-START_TEST(test_jumps_on_an_even_network)
-{
-	struct clock_world world;
-	for (uint64_t seed = 0; seed < 20000; seed++) {
-		clock_init(&world, seed);
-		uint64_t way_us = 20 + random_below(&world, 500), pause_us = random_below(&world, 3 * SECOND);
-		for (unsigned i = 0; i < 5; i++)
-			answer(&world, way_us + delay(&world), way_us + delay(&world));
-		answer(&world, way_us, way_us);
-		let_pass(&world, pause_us);
-		double jump_us = 2.0 * (double)way_us + 1000 + (double)(pause_us + 6 * way_us) / 1000 + 5;
-		world.ahead_us += random_below(&world, 2) == 0 ? jump_us : -jump_us;
-		EXPECT(answer(&world, way_us, way_us) != GUARD_CLOCK_STEADY);
-	}
-}
-END_TEST
-
-START_TEST(test_jumps_back_are_told_and_no_more)
+TEST(test_jumps_back_are_told_and_no_more)
 {
 	struct cases cases = cases_new(3, false);
 	votes(&cases, 0);
@@ -224,10 +185,9 @@ START_TEST(test_jumps_back_are_told_and_no_more)
 	ck_assert_int_eq(guard_time(&cases.guard, 0, cases.now_us, cases.now_us + 100, 5 * START - 9 * SECOND),
 			 GUARD_CLOCK_STEADY);
 }
-END_TEST
 
 /* 0.9 ms ten times a second: each is within the tolerance, together they are not. */
-START_TEST(test_small_steps_add_up)
+TEST_EACH(test_small_steps_add_up, 0, 2)
 {
 	struct clock_world world;
 	unsigned steps = 0;
@@ -241,10 +201,9 @@ START_TEST(test_small_steps_add_up)
 	} while (answer(&world, 50, 50) == GUARD_CLOCK_STEADY && steps < 100);
 	ck_assert_uint_le(steps, 3);
 }
-END_TEST
 
 /* A clock that runs too fast is found, with many answers as with few: 0.2 % within 3 s, 10 % within 0.1 s. */
-START_TEST(test_a_fast_clock_is_found_in_every_rhythm)
+TEST_EACH(test_a_fast_clock_is_found_in_every_rhythm, 0, 2)
 {
 	static const uint64_t pauses_us[] = {0, 500, 5000, 50000, 500000};
 	struct clock_world world;
@@ -260,10 +219,9 @@ START_TEST(test_a_fast_clock_is_found_in_every_rhythm)
 		EXPECT(found == GUARD_CLOCK_JUMPED_FORWARD);
 	}
 }
-END_TEST
 
 /* A slow answer hides a jump; the next quick one does not. */
-START_TEST(test_a_slow_answer_only_puts_it_off)
+TEST(test_a_slow_answer_only_puts_it_off)
 {
 	struct clock_world world;
 	clock_init(&world, 5);
@@ -272,7 +230,6 @@ START_TEST(test_a_slow_answer_only_puts_it_off)
 	ck_assert_int_eq(answer(&world, 50, 40000), GUARD_CLOCK_STEADY);
 	ck_assert_int_eq(answer(&world, 50, 50), GUARD_CLOCK_JUMPED_FORWARD);
 }
-END_TEST
 
 /* ---- what follows from a jump forward ---- */
 
@@ -284,7 +241,7 @@ static void jumps_forward(struct cases *cases, unsigned i)
 			 GUARD_CLOCK_JUMPED_FORWARD);
 }
 
-START_TEST(test_a_jump_forward_quarantines)
+TEST(test_a_jump_forward_quarantines)
 {
 	struct cases cases = cases_new(3, false);
 	votes(&cases, 0);
@@ -300,10 +257,9 @@ START_TEST(test_a_jump_forward_quarantines)
 	ck_assert(!wants(&cases, 0, GUARD_WRITE_EPOCH).clocked);
 	gets_epoch(&cases, 0);
 }
-END_TEST
 
 /* Found in the answer to READ, the jump is remembered over a new connection until the wait is over. */
-START_TEST(test_a_jump_forward_is_not_forgotten)
+TEST(test_a_jump_forward_is_not_forgotten)
 {
 	struct cases cases = cases_new(3, false);
 	votes(&cases, 0);
@@ -324,10 +280,9 @@ START_TEST(test_a_jump_forward_is_not_forgotten)
 	ANSWERS(&cases, 0, .epoch = 77, .epoch_run_id = RUN(0), .cluster = CLUSTER, .digest = DIGEST);
 	is(&cases, 0, GUARD_MARKING, GUARD_CLOCK_FORWARD);
 }
-END_TEST
 
 /* During a quarantine a jump needs no other one. */
-START_TEST(test_a_jump_during_the_quarantine)
+TEST(test_a_jump_during_the_quarantine)
 {
 	struct cases cases = cases_new(1, false);
 	waits(&cases, 0);
@@ -340,10 +295,9 @@ START_TEST(test_a_jump_during_the_quarantine)
 		.digest = DIGEST);
 	is(&cases, 0, GUARD_VOTING, 0);
 }
-END_TEST
 
 /* Another server has another clock. */
-START_TEST(test_another_server_has_another_clock)
+TEST(test_another_server_has_another_clock)
 {
 	struct cases cases = cases_new(3, false);
 	votes(&cases, 0);
@@ -353,12 +307,11 @@ START_TEST(test_another_server_has_another_clock)
 	ck_assert_uint_eq(guard_master_time_us(&cases.guard, 0, cases.now_us), 0);
 	ck_assert_int_eq(guard_time(&cases.guard, 0, cases.now_us, cases.now_us + 100, 9 * START), GUARD_CLOCK_STEADY);
 }
-END_TEST
 
 /* ---- deadlines ---- */
 
 /* The deadline is never too early, and after a fast answer not much too late. */
-START_TEST(test_master_time_is_never_too_early)
+TEST_EACH(test_master_time_is_never_too_early, 0, 5)
 {
 	struct clock_world world;
 	for (uint64_t seed = 0; seed < 300; seed++) {
@@ -376,26 +329,4 @@ START_TEST(test_master_time_is_never_too_early)
 		EXPECT((double)guard_master_time_us(&world.guard, 0, world.now_us) <=
 		       (double)world.now_us + world.ahead_us + 20 + 1000 + 3);
 	}
-}
-END_TEST
-
-static void add(TCase *tcase)
-{
-	tcase_add_loop_test(tcase, test_a_steady_clock_is_never_called_a_jump, -4, 5);
-	tcase_add_loop_test(tcase, test_many_answers_in_a_short_time, 0, 2);
-	tcase_add_test(tcase, test_a_coarse_clock);
-	tcase_add_loop_test(tcase, test_jumps_forward_are_found, 0, 5);
-	tcase_add_loop_test(tcase, test_jumps_back_are_found, 0, 5);
-	suite_add(tcase, test_jumps_on_an_even_network, test_jumps_back_are_told_and_no_more);
-	tcase_add_loop_test(tcase, test_small_steps_add_up, 0, 2);
-	tcase_add_loop_test(tcase, test_a_fast_clock_is_found_in_every_rhythm, 0, 2);
-	suite_add(tcase, test_a_slow_answer_only_puts_it_off, test_a_jump_forward_quarantines,
-		  test_a_jump_forward_is_not_forgotten, test_a_jump_during_the_quarantine,
-		  test_another_server_has_another_clock);
-	tcase_add_loop_test(tcase, test_master_time_is_never_too_early, 0, 5);
-}
-
-int main(void)
-{
-	return guard_run("guard_clock", add);
 }

@@ -35,7 +35,7 @@ static void finds_foreign(struct cases *cases, unsigned i)
 /* ---- left alone ---- */
 
 /* Whatever a hash of another version holds, and whatever its fields are called. */
-START_TEST(test_compared_before_epoch_and_markers)
+TEST_EACH(test_compared_before_epoch_and_markers, 0, 8)
 {
 	const struct guard_event others[] = {
 		{FOREIGN(0)},
@@ -65,47 +65,10 @@ START_TEST(test_compared_before_epoch_and_markers)
 	ANSWERS(&cases, 0, FITS(0)); /* its address leads to the right one again */
 	is(&cases, 0, GUARD_VOTING, 0);
 }
-END_TEST
-
-/* Its number of heartbeats is not ours, nor are its longest lease and the leases that it dropped. */
-START_TEST(test_it_is_not_compared_with_ours)
-{
-	struct cases cases = cases_new(3, false);
-	others_vote(&cases, 0);
-	votes(&cases, 0);
-	pass(&cases, 10 * SECOND);
-	SHOWS(&cases, 0, FOREIGN(0), .beat = 1);
-	is(&cases, 0, GUARD_REJECTED, GUARD_OTHER_DIGEST);
-	ck_assert_uint_eq(guard_longest_us(&cases.guard), TTL);
-	SHOWS(&cases, 0, .epoch = CERT(0), .epoch_run_id = RUN(0), .cluster = CLUSTER, .digest = OTHER, .beat = 1,
-	      .ttl_us = 50 * TTL);
-	ck_assert_uint_eq(guard_longest_us(&cases.guard), TTL);
-	cases.answers[0] = (struct guard_event){FITS(0)};
-	ANSWERS(&cases, 0, FITS(0));
-	is(&cases, 0, GUARD_VOTING, 0);
-}
-END_TEST
-
-/* While QUARANTINE or WRITE_EPOCH is under way, its own comparison decides. */
-START_TEST(test_found_while_an_action_is_under_way)
-{
-	struct cases cases = cases_new(3, false);
-	others_vote(&cases, 0);
-	quarantined(&cases, 0);
-	struct guard_action action = wants(&cases, 0, GUARD_QUARANTINE);
-	ck_assert(!action.takes_over);
-	SHOWS(&cases, 0, FOREIGN(0), .beat = 7);
-	is(&cases, 0, GUARD_MARKING, GUARD_NO_EPOCH);
-	TELL(&cases, 0, .kind = GUARD_QUARANTINED, .done = false);
-	wants(&cases, 0, GUARD_READ);
-	SHOWS(&cases, 0, FOREIGN(0), .beat = 7);
-	is(&cases, 0, GUARD_REJECTED, GUARD_OTHER_DIGEST);
-}
-END_TEST
 
 /* ---- --bootstrap ---- */
 
-START_TEST(test_bootstrap_takes_over)
+TEST(test_bootstrap_takes_over)
 {
 	struct cases cases = cases_new(3, true);
 	finds_foreign(&cases, 0);
@@ -122,10 +85,9 @@ START_TEST(test_bootstrap_takes_over)
 	ck_assert(!action.kept);
 	is(&cases, 0, GUARD_MARKING, GUARD_OTHER_DIGEST);
 }
-END_TEST
 
 /* Also if it runs only now and then. */
-START_TEST(test_bootstrap_leaves_alone_what_is_in_use)
+TEST(test_bootstrap_leaves_alone_what_is_in_use)
 {
 	struct cases cases = cases_new(3, true);
 	finds_foreign(&cases, 0);
@@ -142,10 +104,9 @@ START_TEST(test_bootstrap_leaves_alone_what_is_in_use)
 	wants(&cases, 0, GUARD_QUARANTINE);
 	ck_assert(!guard_other_runs(&cases.guard, 0));
 }
-END_TEST
 
 /* Another hash than before has stood still for no time yet. */
-START_TEST(test_bootstrap_watches_each_hash_anew)
+TEST(test_bootstrap_watches_each_hash_anew)
 {
 	struct cases cases = cases_new(3, true);
 	finds_foreign(&cases, 0);
@@ -161,51 +122,9 @@ START_TEST(test_bootstrap_watches_each_hash_anew)
 	stands_still(&cases, 0, 1);
 	wants(&cases, 0, GUARD_QUARANTINE);
 }
-END_TEST
-
-/* Leases of the other version may be out: there is no bootstrap without a wait, for any of the masters, also if it has
- * not made a cluster yet. */
-START_TEST(test_what_is_taken_over_waits)
-{
-	const struct guard_event others[] = {
-		{FOREIGN(0), .beat = 7},
-		{.marker = MARKER(0), .ttl_us = TTL, .beat = 7},
-	};
-	struct cases cases = cases_new(3, true);
-	for (unsigned k = 0; k < 2; k++, cases.now_us += STILL)
-		for (unsigned i = 0; i < 3; i++) {
-			if (k == 0)
-				connects(&cases, i, RUN(i));
-			shows(&cases, i, others[_i]);
-			is(&cases, i, GUARD_REJECTED, GUARD_OTHER_DIGEST);
-		}
-	for (unsigned i = 0; i < 3; i++) {
-		shows(&cases, i, others[_i]);
-		wants(&cases, i, GUARD_QUARANTINE);
-		TELL(&cases, i, .kind = GUARD_QUARANTINED, .done = true, .marker = MARKER(i), .ttl_us = 2 * TTL);
-		is(&cases, i, GUARD_WAITING, GUARD_OTHER_DIGEST);
-		cases.answers[i] = (struct guard_event){.marker = MARKER(i),
-							.marker_run_id = RUN(i),
-							.cluster = CLUSTER,
-							.digest = DIGEST,
-							.ttl_us = 2 * TTL};
-	}
-	uint64_t wait_us = 2 * (TTL + TTL / 100) + MARGIN;
-	for (unsigned i = 0; i < 3; i++)
-		left(&cases, i, wait_us);
-	pass(&cases, wait_us - 1);
-	for (unsigned i = 0; i < 3; i++)
-		wants(&cases, i, GUARD_NOTHING);
-	pass(&cases, 1);
-	for (unsigned i = 0; i < 3; i++)
-		ck_assert_uint_eq(wants(&cases, i, GUARD_WRITE_EPOCH).cluster, CLUSTER);
-	for (unsigned i = 0; i < 3; i++)
-		gets_epoch(&cases, i);
-}
-END_TEST
 
 /* A second redlockd with --bootstrap finds what the first has taken over: a cluster that is not new. */
-START_TEST(test_a_second_bootstrap_waits_too)
+TEST(test_a_second_bootstrap_waits_too)
 {
 	struct cases cases = cases_new(3, true);
 	for (unsigned i = 0; i < 3; i++) {
@@ -217,23 +136,9 @@ START_TEST(test_a_second_bootstrap_waits_too)
 		wants(&cases, i, GUARD_NOTHING);
 	}
 }
-END_TEST
-
-/* One that was seen as the other version's, and was taken over by another redlockd. */
-START_TEST(test_another_redlockd_takes_over)
-{
-	struct cases cases = cases_new(3, _i == 1);
-	others_vote(&cases, 0);
-	finds_foreign(&cases, 0);
-	ANSWERS(&cases, 0, QUARANTINED_BY(MARKER(0), 0));
-	is(&cases, 0, GUARD_WAITING, GUARD_NO_EPOCH);
-	ANSWERS(&cases, 0, FITS(0));
-	is(&cases, 0, GUARD_VOTING, 0);
-}
-END_TEST
 
 /* --bootstrap is about the start: where a master of ours has an epoch, the cluster is there already. */
-START_TEST(test_bootstrap_takes_nothing_over_beside_a_master_of_ours)
+TEST_EACH(test_bootstrap_takes_nothing_over_beside_a_master_of_ours, 0, 2)
 {
 	struct cases cases = cases_new(3, true);
 	bool before = _i == 0;
@@ -246,21 +151,4 @@ START_TEST(test_bootstrap_takes_nothing_over_beside_a_master_of_ours)
 	stands_still(&cases, 0, 20 * STILL);
 	wants(&cases, 0, GUARD_NOTHING);
 	is(&cases, 0, GUARD_REJECTED, GUARD_OTHER_DIGEST);
-}
-END_TEST
-
-static void add(TCase *tcase)
-{
-	tcase_add_loop_test(tcase, test_compared_before_epoch_and_markers, 0, 8);
-	suite_add(tcase, test_it_is_not_compared_with_ours, test_found_while_an_action_is_under_way,
-		  test_bootstrap_takes_over, test_bootstrap_leaves_alone_what_is_in_use,
-		  test_bootstrap_watches_each_hash_anew, test_a_second_bootstrap_waits_too);
-	tcase_add_loop_test(tcase, test_what_is_taken_over_waits, 0, 2);
-	tcase_add_loop_test(tcase, test_another_redlockd_takes_over, 0, 2);
-	tcase_add_loop_test(tcase, test_bootstrap_takes_nothing_over_beside_a_master_of_ours, 0, 2);
-}
-
-int main(void)
-{
-	return guard_run("guard_digest", add);
 }

@@ -3,7 +3,6 @@
 
 #define NEW UINT64_C(0x7777) /* the run_id of master 0 after its restart */
 #define OLD_EPOCH .epoch = CERT(0), .epoch_run_id = RUN(0), .cluster = CLUSTER, .digest = DIGEST, .ttl_us = TTL
-#define KEPT_EPOCH .epoch = CERT(0), .epoch_run_id = NEW, .cluster = CLUSTER, .digest = DIGEST, .ttl_us = TTL
 
 static struct cases durable_new(void)
 {
@@ -40,35 +39,32 @@ static void keeps(struct cases *cases)
 	is(cases, 0, GUARD_VOTING, 0);
 }
 
-START_TEST(test_keeps_its_epoch)
+TEST(test_keeps_its_epoch)
 {
 	struct cases cases = restarted();
 	reads(&cases, cases.beats[0], false);
 	keeps(&cases);
 	wants(&cases, 0, GUARD_NOTHING);
 }
-END_TEST
 
-START_TEST(test_an_older_heartbeat)
+TEST(test_an_older_heartbeat)
 {
 	struct cases cases = restarted();
 	reads(&cases, cases.beats[0] - 1, false);
 	is(&cases, 0, GUARD_MARKING, GUARD_ROLLED_BACK);
 	ck_assert(!wants(&cases, 0, GUARD_QUARANTINE).kept);
 }
-END_TEST
 
 /* Another redlockd has let it keep its epoch, and had seen less. */
-START_TEST(test_an_older_heartbeat_after_another_redlockd)
+TEST(test_an_older_heartbeat_after_another_redlockd)
 {
 	struct cases cases = restarted();
 	reads(&cases, cases.beats[0], true);
 	is(&cases, 0, GUARD_MARKING, GUARD_ROLLED_BACK);
 }
-END_TEST
 
 /* Other redlockd went on without this one: it does not know what the master was when it went down. */
-START_TEST(test_cut_off_before_the_restart)
+TEST_EACH(test_cut_off_before_the_restart, 0, 2)
 {
 	struct cases cases = restarted();
 	reads(&cases, cases.beats[0] + (_i == 0 ? 6 : 7), false);
@@ -82,54 +78,16 @@ START_TEST(test_cut_off_before_the_restart)
 	reads(&cases, cases.beats[0], false);
 	is(&cases, 0, GUARD_MARKING, GUARD_RESTARTED);
 }
-END_TEST
 
-START_TEST(test_without_the_option)
+TEST(test_without_the_option)
 {
 	struct cases cases = restarted();
 	cases.guard.params.durable = false;
 	reads(&cases, cases.beats[0], false);
 	is(&cases, 0, GUARD_MARKING, GUARD_RESTARTED);
 }
-END_TEST
 
-/* It was quarantined meanwhile and voted again: another redlockd may know its new epoch. */
-START_TEST(test_another_epoch)
-{
-	struct cases cases = restarted();
-	ANSWERS(&cases, 0, .epoch = 5, .epoch_run_id = RUN(0), .cluster = CLUSTER, .digest = DIGEST);
-	is(&cases, 0, GUARD_ASKING, 0);
-	pass(&cases, 4 * SECOND);
-	is(&cases, 0, GUARD_MARKING, GUARD_RESTARTED);
-}
-END_TEST
-
-/* Each of these takes the trust away until it votes again. */
-START_TEST(test_a_hazard_before_the_restart)
-{
-	static const enum guard_event_kind hazards[] = {GUARD_WEAKENED, GUARD_DROPPED_KEYS, GUARD_MISMATCH};
-	struct cases cases = durable_new();
-	votes(&cases, 0);
-	TELL(&cases, 0, .kind = hazards[_i], .epoch = CERT(0));
-	loses(&cases, 0);
-	connects(&cases, 0, NEW);
-	pass(&cases, 4 * SECOND);
-	reads(&cases, cases.beats[0], false);
-	is(&cases, 0, GUARD_MARKING, GUARD_RESTARTED);
-}
-END_TEST
-
-START_TEST(test_weak_settings_after_the_restart)
-{
-	struct cases cases = restarted();
-	TELL(&cases, 0, .kind = GUARD_WEAKENED);
-	reads(&cases, cases.beats[0], false);
-	is(&cases, 0, GUARD_MARKING, GUARD_RESTARTED);
-	ck_assert(!wants(&cases, 0, GUARD_QUARANTINE).kept);
-}
-END_TEST
-
-START_TEST(test_weak_settings_while_it_votes)
+TEST(test_weak_settings_while_it_votes)
 {
 	struct cases cases = durable_new();
 	votes(&cases, 0);
@@ -137,7 +95,6 @@ START_TEST(test_weak_settings_while_it_votes)
 	is(&cases, 0, GUARD_MARKING, GUARD_NOT_DURABLE);
 	ck_assert_uint_eq(wants(&cases, 0, GUARD_QUARANTINE).epoch, CERT(0));
 }
-END_TEST
 
 /* ---- its clock ---- */
 
@@ -160,80 +117,14 @@ static struct cases restarted_with_a_clock(uint64_t jump_us)
 	return cases;
 }
 
-START_TEST(test_its_clock_jumped_forward)
+TEST(test_its_clock_jumped_forward)
 {
 	struct cases cases = restarted_with_a_clock(20 * MS);
 	is(&cases, 0, GUARD_MARKING, GUARD_RESTARTED);
 }
-END_TEST
 
-START_TEST(test_its_clock_did_not_jump)
+TEST(test_its_clock_did_not_jump)
 {
 	struct cases cases = restarted_with_a_clock(0);
 	keeps(&cases);
-}
-END_TEST
-
-/* 0.5 ms in each of 20 restarts: within the tolerance of one, and more than all of them may hide. */
-START_TEST(test_small_steps_in_each_restart)
-{
-	struct cases cases = durable_new();
-	unsigned count = 0;
-	votes(&cases, 0);
-	clock_shows(&cases, 10 * SECOND);
-	while (++count < 20) {
-		loses(&cases, 0);
-		connects(&cases, 0, NEW + count);
-		clock_shows(&cases, 10 * SECOND + count * MS / 2);
-		cases.beats[0]--;
-		ANSWERS(&cases, 0, .epoch = CERT(0), .epoch_run_id = NEW + count - 1, .cluster = CLUSTER,
-			.digest = DIGEST, .ttl_us = TTL);
-		if (cases.guard.masters[0].state == GUARD_MARKING)
-			break;
-		wants(&cases, 0, GUARD_READ);
-		ANSWERS(&cases, 0, .epoch = CERT(0), .epoch_run_id = NEW + count, .cluster = CLUSTER, .digest = DIGEST,
-			.ttl_us = TTL);
-		is(&cases, 0, GUARD_VOTING, 0);
-	}
-	is(&cases, 0, GUARD_MARKING, GUARD_RESTARTED);
-	ck_assert_uint_le(count, 4);
-}
-END_TEST
-
-/* ---- a redlockd that was started since ---- */
-
-START_TEST(test_it_waits_for_one_that_knows)
-{
-	struct cases cases = durable_new();
-	connects(&cases, 0, NEW);
-	wants(&cases, 0, GUARD_READ);
-	reads(&cases, 5, false);
-	is(&cases, 0, GUARD_ASKING, 0);
-	wants(&cases, 0, GUARD_NOTHING);
-	cases.now_us += SECOND;
-	if (_i == 0) {
-		reads(&cases, 6, true);
-		is(&cases, 0, GUARD_VOTING, 0);
-		return;
-	}
-	cases.now_us += 2 * SECOND;
-	reads(&cases, 5, false);
-	is(&cases, 0, GUARD_MARKING, GUARD_RESTARTED);
-}
-END_TEST
-
-static void add(TCase *tcase)
-{
-	suite_add(tcase, test_keeps_its_epoch, test_an_older_heartbeat, test_an_older_heartbeat_after_another_redlockd,
-		  test_without_the_option, test_another_epoch, test_weak_settings_after_the_restart,
-		  test_weak_settings_while_it_votes, test_its_clock_jumped_forward, test_its_clock_did_not_jump,
-		  test_small_steps_in_each_restart);
-	tcase_add_loop_test(tcase, test_cut_off_before_the_restart, 0, 2);
-	tcase_add_loop_test(tcase, test_a_hazard_before_the_restart, 0, 3);
-	tcase_add_loop_test(tcase, test_it_waits_for_one_that_knows, 0, 2);
-}
-
-int main(void)
-{
-	return guard_run("guard_durable", add);
 }

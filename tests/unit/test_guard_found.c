@@ -2,51 +2,6 @@
  * test_guard.c. */
 #include "guard_cases.h"
 
-/* ---- keys dropped ---- */
-
-/* Only locks are lost: the buckets are all there, so no fences are asked for. */
-START_TEST(test_evicted)
-{
-	struct cases cases = cases_new(3, false);
-	votes(&cases, 0); /* nobody else is there */
-	TELL(&cases, 0, .kind = GUARD_DROPPED_KEYS);
-	is(&cases, 0, GUARD_MARKING, GUARD_EVICTED);
-	struct guard_action action = next(&cases, 0);
-	ck_assert_int_eq(action.kind, GUARD_QUARANTINE);
-	ck_assert_uint_eq(action.epoch, CERT(0));
-	ck_assert(action.kept);
-	TELL(&cases, 0, .kind = GUARD_QUARANTINED, .done = true, .marker = action.marker, .kept = true, .ttl_us = TTL);
-	cases.answers[0] = (struct guard_event){QUARANTINED_BY(action.marker, 0), .kept = true};
-	is(&cases, 0, GUARD_WAITING, GUARD_EVICTED);
-	pass(&cases, QUARANTINE);
-	action = wants(&cases, 0, GUARD_WRITE_EPOCH);
-	ck_assert(!action.clocked);
-	ck_assert_uint_eq(action.cluster, CLUSTER);
-	gets_epoch(&cases, 0);
-	ANSWERS(&cases, 0, .epoch = action.marker, .epoch_run_id = RUN(0), .cluster = CLUSTER, .digest = DIGEST);
-	is(&cases, 0, GUARD_VOTING, 0); /* once is enough */
-}
-END_TEST
-
-/* It is remembered if it was found before the epoch was read, or if the connection broke before QUARANTINE. */
-START_TEST(test_evicted_is_not_forgotten)
-{
-	struct cases cases = cases_new(3, false);
-	connects(&cases, 0, RUN(0));
-	TELL(&cases, 0, .kind = GUARD_DROPPED_KEYS);
-	ANSWERS(&cases, 0, FITS(0));
-	is(&cases, 0, GUARD_MARKING, GUARD_EVICTED);
-	loses(&cases, 0);
-	READS(&cases, 0, FITS(0));
-	is(&cases, 0, GUARD_MARKING, GUARD_EVICTED);
-	ck_assert(wants(&cases, 0, GUARD_QUARANTINE).kept);
-	loses(&cases, 0);
-	connects(&cases, 0, 0x7777); /* another server: the keys that the old one dropped do not matter */
-	ANSWERS(&cases, 0, .epoch = 5, .epoch_run_id = 0x7777, .cluster = CLUSTER, .digest = DIGEST);
-	is(&cases, 0, GUARD_VOTING, 0);
-}
-END_TEST
-
 /* ---- a server that was replaced, and is back ---- */
 
 #define NEW_SERVER UINT64_C(0x7777)
@@ -60,42 +15,8 @@ static void replaces(struct cases *cases, unsigned i, uint64_t run_id)
 	is(cases, i, GUARD_VOTING, 0);
 }
 
-/* Its epoch still fits, but leases have been given with the votes of the other one. */
-START_TEST(test_a_server_comes_back)
-{
-	struct cases cases = cases_new(3, false);
-	votes(&cases, 0);
-	replaces(&cases, 0, NEW_SERVER);
-	loses(&cases, 0);
-	READS(&cases, 0, FITS(0));
-	is(&cases, 0, GUARD_MARKING, GUARD_ROLLED_BACK);
-	struct guard_action action = wants(&cases, 0, GUARD_QUARANTINE);
-	ck_assert(!action.kept); /* its fences are as old */
-	ck_assert_uint_eq(action.epoch, CERT(0));
-	loses(&cases, 0); /* before the answer: it is remembered */
-	READS(&cases, 0, FITS(0));
-	is(&cases, 0, GUARD_MARKING, GUARD_ROLLED_BACK);
-}
-END_TEST
-
-/* The same in place of a master that it never was. */
-START_TEST(test_a_server_comes_back_in_another_place)
-{
-	struct cases cases = cases_new(3, false);
-	votes(&cases, 0);
-	votes(&cases, 1);
-	replaces(&cases, 0, NEW_SERVER);
-	loses(&cases, 1);
-	cases.beats[1] = cases.beats[0];
-	connects(&cases, 1, RUN(0));
-	ANSWERS(&cases, 1, FITS(0));
-	is(&cases, 1, GUARD_MARKING, GUARD_ROLLED_BACK);
-	is(&cases, 0, GUARD_VOTING, 0);
-}
-END_TEST
-
 /* It has served its quarantine, and its connection may break as any other. */
-START_TEST(test_once_is_enough)
+TEST(test_once_is_enough)
 {
 	struct cases cases = cases_new(1, false);
 	votes(&cases, 0);
@@ -116,10 +37,9 @@ START_TEST(test_once_is_enough)
 	}
 	is(&cases, 0, GUARD_VOTING, 0);
 }
-END_TEST
 
 /* One that is rejected never votes, here or elsewhere, so nothing is missed. */
-START_TEST(test_the_other_one_was_rejected)
+TEST(test_the_other_one_was_rejected)
 {
 	struct cases cases = cases_new(3, false);
 	votes(&cases, 0);
@@ -134,26 +54,9 @@ START_TEST(test_the_other_one_was_rejected)
 	READS(&cases, 0, FITS(0));
 	is(&cases, 0, GUARD_VOTING, 0);
 }
-END_TEST
-
-/* Another redlockd may see first that the quarantine is over, and count its vote. */
-START_TEST(test_the_other_one_was_quarantined)
-{
-	struct cases cases = cases_new(3, false);
-	votes(&cases, 0);
-	loses(&cases, 0);
-	cases.beats[0] = 0;
-	connects(&cases, 0, NEW_SERVER);
-	ANSWERS(&cases, 0, .marker = 5, .marker_run_id = NEW_SERVER, .digest = DIGEST, .ttl_us = TTL);
-	is(&cases, 0, GUARD_WAITING, GUARD_NO_EPOCH);
-	loses(&cases, 0);
-	READS(&cases, 0, FITS(0));
-	is(&cases, 0, GUARD_MARKING, GUARD_ROLLED_BACK);
-}
-END_TEST
 
 /* Those of before are forgotten in turn, not those that were replaced last. */
-START_TEST(test_many_restarts)
+TEST(test_many_restarts)
 {
 	struct cases cases = cases_new(3, false);
 	votes(&cases, 0);
@@ -166,11 +69,10 @@ START_TEST(test_many_restarts)
 		.digest = DIGEST);
 	is(&cases, 0, GUARD_MARKING, GUARD_ROLLED_BACK);
 }
-END_TEST
 
 /* ---- an older image of the machine ---- */
 
-START_TEST(test_rolled_back_by_client_id)
+TEST(test_rolled_back_by_client_id)
 {
 	struct cases cases = cases_new(3, false);
 	votes(&cases, 0);
@@ -186,23 +88,8 @@ START_TEST(test_rolled_back_by_client_id)
 	READS(&cases, 0, FITS(0));
 	is(&cases, 0, GUARD_MARKING, GUARD_ROLLED_BACK);
 }
-END_TEST
 
-START_TEST(test_client_ids_of_another_server_begin_anew)
-{
-	struct cases cases = cases_new(3, false);
-	cases.client_id = 1000;
-	votes(&cases, 0);
-	loses(&cases, 0);
-	cases.client_id = 3;
-	cases.beats[0] = 0;
-	connects(&cases, 0, 0x7777);
-	ANSWERS(&cases, 0, .epoch = 5, .epoch_run_id = 0x7777, .cluster = CLUSTER, .digest = DIGEST);
-	is(&cases, 0, GUARD_VOTING, 0);
-}
-END_TEST
-
-START_TEST(test_rolled_back_by_beat)
+TEST_EACH(test_rolled_back_by_beat, 0, 5)
 {
 	struct cases cases = cases_new(3, false);
 	votes(&cases, 0);
@@ -213,24 +100,9 @@ START_TEST(test_rolled_back_by_beat)
 	is(&cases, 0, GUARD_MARKING, GUARD_ROLLED_BACK);
 	ck_assert(!wants(&cases, 0, GUARD_QUARANTINE).kept);
 }
-END_TEST
-
-START_TEST(test_rolled_back_between_two_connections)
-{
-	struct cases cases = cases_new(3, false);
-	votes(&cases, 0);
-	pass(&cases, 10 * SECOND);
-	loses(&cases, 0);
-	pass(&cases, 10 * SECOND);
-	cases.beats[0] -= 5;
-	connects(&cases, 0, RUN(0)); /* the client ids grow: the image is younger than the last connection */
-	ANSWERS(&cases, 0, FITS(0));
-	is(&cases, 0, GUARD_MARKING, GUARD_ROLLED_BACK);
-}
-END_TEST
 
 /* Its hash was lost with the count of heartbeats; on the next connection an image from before the loss is back. */
-START_TEST(test_epoch_that_was_gone_comes_back)
+TEST(test_epoch_that_was_gone_comes_back)
 {
 	struct cases cases = cases_new(3, false);
 	votes(&cases, 0);
@@ -243,35 +115,8 @@ START_TEST(test_epoch_that_was_gone_comes_back)
 	READS(&cases, 0, FITS(0));
 	is(&cases, 0, GUARD_MARKING, GUARD_ROLLED_BACK);
 }
-END_TEST
 
-/* During a quarantine: the marker is from the older image, so its buckets count as lost. */
-START_TEST(test_rolled_back_during_the_quarantine)
-{
-	struct cases cases = cases_new(3, false);
-	votes(&cases, 0);
-	TELL(&cases, 0, .kind = GUARD_DROPPED_KEYS);
-	quarantine_done(&cases, 0, true);
-	cases.answers[0].cluster = CLUSTER;
-	pass(&cases, 20 * SECOND);
-	cases.beats[0] -= 5;
-	ANSWERS(&cases, 0, QUARANTINED_BY(MARKER(0), 0), .kept = true);
-	is(&cases, 0, GUARD_MARKING, GUARD_ROLLED_BACK);
-	struct guard_action action = wants(&cases, 0, GUARD_QUARANTINE);
-	ck_assert_uint_eq(action.epoch, 0);
-	ck_assert(!action.kept);
-	/* quarantine.lua leaves the marker */
-	TELL(&cases, 0, .kind = GUARD_QUARANTINED, .done = true, .marker = MARKER(0), .kept = false, .ttl_us = TTL);
-	is(&cases, 0, GUARD_WAITING, GUARD_ROLLED_BACK);
-	left(&cases, 0, QUARANTINE);
-	cases.answers[0].kept = false;
-	pass(&cases, QUARANTINE);
-	wants(&cases, 0, GUARD_NOTHING);
-	is(&cases, 0, GUARD_RECOVERING, GUARD_ROLLED_BACK);
-}
-END_TEST
-
-START_TEST(test_rolled_back_while_write_epoch_is_under_way)
+TEST(test_rolled_back_while_write_epoch_is_under_way)
 {
 	struct cases cases = cases_new(1, false);
 	READS(&cases, 0, QUARANTINED_BY(MARKER(0), 0));
@@ -283,10 +128,9 @@ START_TEST(test_rolled_back_while_write_epoch_is_under_way)
 	ANSWERS(&cases, 0, .epoch = MARKER(0), .epoch_run_id = RUN(0), .cluster = CLUSTER, .digest = DIGEST);
 	is(&cases, 0, GUARD_MARKING, GUARD_ROLLED_BACK);
 }
-END_TEST
 
 /* Another redlockd found that buckets are lost, and its marker says so. */
-START_TEST(test_what_another_found_is_taken_over)
+TEST(test_what_another_found_is_taken_over)
 {
 	struct cases cases = cases_new(3, false);
 	READS(&cases, 0, QUARANTINED_BY(MARKER(0), 0), .kept = true);
@@ -299,47 +143,8 @@ START_TEST(test_what_another_found_is_taken_over)
 	pass(&cases, QUARANTINE);
 	wants(&cases, 0, GUARD_NOTHING); /* others must tell */
 }
-END_TEST
-
-/* After a flush the heartbeat counts from 1, and there is no epoch. */
-START_TEST(test_flushed_is_not_called_rolled_back)
-{
-	struct cases cases = cases_new(1, false);
-	votes(&cases, 0);
-	pass(&cases, 10 * SECOND);
-	cases.beats[0] = 0;
-	ANSWERS(&cases, 0, NOTHING_AT_ALL);
-	is(&cases, 0, GUARD_MARKING, GUARD_BAD_EPOCH);
-	quarantine_done(&cases, 0, false);
-	pass(&cases, QUARANTINE);
-	wants(&cases, 0, GUARD_WRITE_EPOCH);
-	TELL(&cases, 0, .kind = GUARD_EPOCH_WRITTEN, .done = true);
-	ANSWERS(&cases, 0, .epoch = MARKER(0), .epoch_run_id = RUN(0), .cluster = CLUSTER, .digest = DIGEST);
-	is(&cases, 0, GUARD_VOTING, 0); /* the wait makes up for all hazards */
-}
-END_TEST
 
 /* ---- other settings, another cluster ---- */
-
-START_TEST(test_another_digest_is_left_alone)
-{
-	struct cases cases = cases_new(3, false);
-	others_vote(&cases, 0);
-	connects(&cases, 0, RUN(0));
-	wants(&cases, 0, GUARD_READ);
-	ANSWERS(&cases, 0, .epoch = CERT(0), .epoch_run_id = 0x9999, .cluster = CLUSTER, .digest = DIGEST + 1);
-	/* also an epoch of another server: the master is rejected, not quarantined */
-	is(&cases, 0, GUARD_REJECTED, GUARD_OTHER_DIGEST);
-	for (unsigned i = 0; i < 100; i++) {
-		pass(&cases, 2 * SECOND);
-		wants(&cases, 0, GUARD_NOTHING);
-	}
-	left(&cases, 0, 0);
-	ck_assert(!guard_in_motion(&cases.guard, 0));
-	ANSWERS(&cases, 0, FITS(0));
-	is(&cases, 0, GUARD_VOTING, 0);
-}
-END_TEST
 
 static void votes_in(struct cases *cases, unsigned i, uint64_t cluster)
 {
@@ -349,7 +154,7 @@ static void votes_in(struct cases *cases, unsigned i, uint64_t cluster)
 }
 
 /* The majority decides which cluster is the other one, at once, in every order of reading. */
-START_TEST(test_another_cluster)
+TEST_EACH(test_another_cluster, 0, 6)
 {
 	static const unsigned orders[][3] = {{0, 1, 2}, {1, 0, 2}, {1, 2, 0}};
 	struct cases cases = cases_new(3, false);
@@ -370,11 +175,10 @@ START_TEST(test_another_cluster)
 	ANSWERS(&cases, 0, FITS(0)); /* its address leads to the right one again */
 	is(&cases, 0, GUARD_VOTING, 0);
 }
-END_TEST
 
 /* All memory was lost, and two redlockd that saw different masters made two ids: the minority is quarantined again
  * instead of rejected. */
-START_TEST(test_two_ids_of_one_cluster)
+TEST_EACH(test_two_ids_of_one_cluster, 0, 2)
 {
 	uint64_t clocked_us = 5 * START; /* by the masters' clocks, which are 4 * START ahead of ours */
 	struct cases cases = cases_new(3, false);
@@ -400,42 +204,4 @@ START_TEST(test_two_ids_of_one_cluster)
 	ck_assert(!action.kept);
 	is(&cases, 1, GUARD_VOTING, 0);
 	is(&cases, 2, GUARD_VOTING, 0);
-}
-END_TEST
-
-START_TEST(test_rejected_masters_tell_no_fences)
-{
-	struct cases cases = cases_new(3, false);
-	votes(&cases, 1);
-	votes(&cases, 2);
-	READS(&cases, 2, .epoch = CERT(2), .epoch_run_id = RUN(2), .cluster = CLUSTER, .digest = DIGEST + 1);
-	recoveries(&cases, 0);
-	wants(&cases, 1, GUARD_SURVEY);
-	wants(&cases, 2, GUARD_NOTHING);
-}
-END_TEST
-
-static void add(TCase *tcase)
-{
-	suite_add(tcase, test_evicted, test_evicted_is_not_forgotten, test_rolled_back_by_client_id,
-		  test_client_ids_of_another_server_begin_anew);
-	tcase_add_loop_test(tcase, test_rolled_back_by_beat, 0, 5);
-	suite_add(tcase, test_rolled_back_between_two_connections, test_epoch_that_was_gone_comes_back,
-		  test_rolled_back_during_the_quarantine, test_rolled_back_while_write_epoch_is_under_way,
-		  test_what_another_found_is_taken_over, test_flushed_is_not_called_rolled_back,
-		  test_another_digest_is_left_alone);
-	tcase_add_loop_test(tcase, test_another_cluster, 0, 6);
-	tcase_add_loop_test(tcase, test_two_ids_of_one_cluster, 0, 2);
-	tcase_add_test(tcase, test_a_server_comes_back);
-	tcase_add_test(tcase, test_a_server_comes_back_in_another_place);
-	tcase_add_test(tcase, test_once_is_enough);
-	tcase_add_test(tcase, test_the_other_one_was_rejected);
-	tcase_add_test(tcase, test_the_other_one_was_quarantined);
-	tcase_add_test(tcase, test_many_restarts);
-	tcase_add_test(tcase, test_rejected_masters_tell_no_fences);
-}
-
-int main(void)
-{
-	return guard_run("guard_found", add);
 }

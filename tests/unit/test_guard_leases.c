@@ -31,7 +31,7 @@ static void tells_leases(struct cases *cases, unsigned i, uint64_t leases_us)
 	     .timeout_us = TIMEOUT);
 }
 
-START_TEST(test_asked_when_no_command_is_under_way)
+TEST(test_asked_when_no_command_is_under_way)
 {
 	struct cases cases = leases_cases(3);
 	left(&cases, 0, ASKED);
@@ -50,10 +50,9 @@ START_TEST(test_asked_when_no_command_is_under_way)
 	tells_fence(&cases, 2, 9);
 	ck_assert_uint_eq(wants(&cases, 0, GUARD_WRITE_EPOCH).fence, 9);
 }
-END_TEST
 
 /* Of five masters three others: the third smallest of what they tell, and its drift. */
-START_TEST(test_the_end_that_enough_others_tell)
+TEST(test_the_end_that_enough_others_tell)
 {
 	struct cases cases = leases_cases(5);
 	pass(&cases, ASKED);
@@ -70,10 +69,9 @@ START_TEST(test_the_end_that_enough_others_tell)
 	wants(&cases, 0, GUARD_NOTHING);
 	is(&cases, 0, GUARD_RECOVERING, GUARD_NO_EPOCH);
 }
-END_TEST
 
 /* Another redlockd has a longer timeout, of which the answer tells: it came too early. */
-START_TEST(test_the_longest_timeout_of_anybody)
+TEST(test_the_longest_timeout_of_anybody)
 {
 	struct cases cases = leases_cases(3);
 	pass(&cases, ASKED);
@@ -87,40 +85,9 @@ START_TEST(test_the_longest_timeout_of_anybody)
 	tells_leases(&cases, 1, 0);
 	left(&cases, 0, 0);
 }
-END_TEST
-
-/* It lost its memory since: what it told counts no more, and it is not asked while it does not vote. */
-START_TEST(test_what_was_told_under_another_epoch)
-{
-	struct cases cases = leases_cases(3);
-	pass(&cases, ASKED);
-	tells_leases(&cases, 1, 0);
-	tells_leases(&cases, 2, 5 * SECOND);
-	loses(&cases, 1);
-	connects(&cases, 1, RUN(1));
-	ANSWERS(&cases, 1, NOTHING_AT_ALL);
-	quarantine_done(&cases, 1, false);
-	pass(&cases, 10 * SECOND);
-	wants(&cases, 0, GUARD_NOTHING);
-	is(&cases, 0, GUARD_WAITING, GUARD_NO_EPOCH);
-	wants(&cases, 1, GUARD_NOTHING);
-	left(&cases, 0, QUARANTINE - ASKED - 10 * SECOND);
-	/* the same epoch again, over another connection: it counts again */
-	struct cases again = leases_cases(3);
-	pass(&again, ASKED);
-	tells_leases(&again, 1, 0);
-	tells_leases(&again, 2, 0);
-	loses(&again, 1);
-	wants(&again, 0, GUARD_NOTHING);
-	is(&again, 0, GUARD_WAITING, GUARD_NO_EPOCH);
-	votes(&again, 1);
-	wants(&again, 0, GUARD_NOTHING);
-	is(&again, 0, GUARD_RECOVERING, GUARD_NO_EPOCH);
-}
-END_TEST
 
 /* A clock that jumped, or is known to more than 200 ms. */
-START_TEST(test_clocks_of_witnesses)
+TEST(test_clocks_of_witnesses)
 {
 	struct cases cases = leases_cases(3);
 	pass(&cases, ASKED);
@@ -141,10 +108,9 @@ START_TEST(test_clocks_of_witnesses)
 	wants(&wide, 1, GUARD_NOTHING);
 	left(&wide, 0, QUARANTINE - ASKED);
 }
-END_TEST
 
 /* Other libraries give leases, an older version left the marker, leases far in the future: the whole wait. */
-START_TEST(test_the_whole_wait)
+TEST_EACH(test_the_whole_wait, 0, 3)
 {
 	struct cases cases = leases_cases(3);
 	cases.guard.params.waits_longest = _i == 0;
@@ -158,10 +124,9 @@ START_TEST(test_the_whole_wait)
 	uint64_t ttl_us = _i == 1 ? GUARD_TTL_MAX_US : TTL;
 	left(&cases, 0, WITH_DRIFT(ttl_us) + MARGIN - ASKED);
 }
-END_TEST
 
 /* A silence of more than 5 s: the wait begins again, and others are asked again. */
-START_TEST(test_a_gap_asks_anew)
+TEST(test_a_gap_asks_anew)
 {
 	struct cases cases = leases_cases(3);
 	pass(&cases, ASKED);
@@ -172,21 +137,9 @@ START_TEST(test_a_gap_asks_anew)
 	left(&cases, 0, ASKED);
 	wants(&cases, 1, GUARD_NOTHING);
 }
-END_TEST
-
-START_TEST(test_deadlines_pass_in_time)
-{
-	struct cases cases = leases_cases(3);
-	uint64_t at_us = cases.now_us + 10 * SECOND, drift_us = 10 * MS;
-	ck_assert_uint_eq(guard_deadline_us(&cases.guard, 0, at_us), 0); /* its clock is not known */
-	ck_assert_uint_eq(guard_deadline_us(&cases.guard, 1, at_us), guard_master_time_us(&cases.guard, 1, at_us));
-	cases.guard.masters[1].ahead_max_us += 10 * (int64_t)SECOND;
-	ck_assert_uint_eq(guard_deadline_us(&cases.guard, 1, at_us), at_us + 5 * SECOND - drift_us + GUARD_LATE_US);
-}
-END_TEST
 
 /* It is told once in a second, and anew after it may have lost its memory, also under the same epoch. */
-START_TEST(test_what_a_master_remembers)
+TEST(test_what_a_master_remembers)
 {
 	struct cases cases = leases_cases(3);
 	const uint64_t deadline_us = 1000 * SECOND + 1, ttl_us = 10 * SECOND;
@@ -200,18 +153,4 @@ START_TEST(test_what_a_master_remembers)
 	loses(&cases, 1);
 	votes(&cases, 1);
 	ck_assert_uint_eq(guard_leases_until_s(&cases.guard, 1, deadline_us, ttl_us), 1011);
-}
-END_TEST
-
-static void add(TCase *all)
-{
-	suite_add(all, test_asked_when_no_command_is_under_way, test_the_end_that_enough_others_tell,
-		  test_the_longest_timeout_of_anybody, test_what_was_told_under_another_epoch, test_clocks_of_witnesses,
-		  test_a_gap_asks_anew, test_deadlines_pass_in_time, test_what_a_master_remembers);
-	tcase_add_loop_test(all, test_the_whole_wait, 0, 3);
-}
-
-int main(void)
-{
-	return guard_run("guard_leases", add);
 }

@@ -3,34 +3,8 @@
 
 /* ---- the cluster id ---- */
 
-/* All memory was lost. The master with the smallest run_id gets its epoch first, so that several redlockd that begin at
- * once make one id. */
-START_TEST(test_one_cluster_id_after_a_total_loss)
-{
-	struct cases cases = cases_new(3, false);
-	all_wait(&cases);
-	pass(&cases, QUARANTINE);
-	wants(&cases, 2, GUARD_NOTHING);
-	wants(&cases, 1, GUARD_NOTHING);
-	struct guard_action first = wants(&cases, 0, GUARD_WRITE_EPOCH);
-	ck_assert(first.cluster != 0);
-	wants(&cases, 1, GUARD_NOTHING); /* it has not won yet */
-	TELL(&cases, 0, .kind = GUARD_EPOCH_WRITTEN, .done = true);
-	for (unsigned i = 1; i < 3; i++) {
-		for (unsigned j = 0; j < i; j++)
-			if (next(&cases, j).kind == GUARD_SURVEY)
-				TELL(&cases, j, .kind = GUARD_FENCES, .done = true, .fence = 5);
-		struct guard_action action = wants(&cases, i, GUARD_WRITE_EPOCH);
-		ck_assert_uint_eq(action.cluster, first.cluster);
-		TELL(&cases, i, .kind = GUARD_EPOCH_WRITTEN, .done = true);
-	}
-	for (unsigned i = 0; i < 3; i++)
-		is(&cases, i, GUARD_VOTING, 0);
-}
-END_TEST
-
 /* Another redlockd may reach a master that this one cannot reach, and make an id there. */
-START_TEST(test_a_cluster_id_is_not_made_at_once)
+TEST(test_a_cluster_id_is_not_made_at_once)
 {
 	struct cases cases = cases_new(3, false);
 	waits(&cases, 1);
@@ -45,10 +19,9 @@ START_TEST(test_a_cluster_id_is_not_made_at_once)
 	wants(&cases, 1, GUARD_WRITE_EPOCH);
 	wants(&cases, 2, GUARD_NOTHING); /* still one after the other */
 }
-END_TEST
 
 /* Another redlockd was faster: its id is used. */
-START_TEST(test_the_cluster_id_of_the_faster_one)
+TEST(test_the_cluster_id_of_the_faster_one)
 {
 	struct cases cases = cases_new(3, false);
 	all_wait(&cases);
@@ -63,17 +36,6 @@ START_TEST(test_the_cluster_id_of_the_faster_one)
 		TELL(&cases, 0, .kind = GUARD_FENCES, .done = true, .fence = 5);
 	ck_assert_uint_eq(wants(&cases, 1, GUARD_WRITE_EPOCH).cluster, CLUSTER);
 }
-END_TEST
-
-/* A master without an epoch still names its cluster. */
-START_TEST(test_the_cluster_id_is_read_where_the_epoch_is_gone)
-{
-	struct cases cases = cases_new(1, false);
-	READS(&cases, 0, QUARANTINED_BY(MARKER(0), 0));
-	pass(&cases, QUARANTINE);
-	ck_assert_uint_eq(wants(&cases, 0, GUARD_WRITE_EPOCH).cluster, CLUSTER);
-}
-END_TEST
 
 /* ---- a new cluster ---- */
 
@@ -84,7 +46,7 @@ static struct cases new_cluster(unsigned masters)
 	return cases;
 }
 
-START_TEST(test_bootstrap)
+TEST_EACH(test_bootstrap, 1, 6)
 {
 	unsigned masters = (unsigned)_i;
 	uint64_t cluster = 0;
@@ -108,9 +70,8 @@ START_TEST(test_bootstrap)
 	}
 	ck_assert_uint_eq(cases.now_us, START); /* at once */
 }
-END_TEST
 
-START_TEST(test_no_bootstrap_unless_told)
+TEST(test_no_bootstrap_unless_told)
 {
 	struct cases cases = cases_new(3, false);
 	all_wait(&cases);
@@ -118,10 +79,9 @@ START_TEST(test_no_bootstrap_unless_told)
 		wants(&cases, i, GUARD_NOTHING);
 	left(&cases, 0, START + QUARANTINE - cases.now_us);
 }
-END_TEST
 
 /* A master that answers but is unusable is not waited for. A majority must be new, over connections that stand. */
-START_TEST(test_bootstrap_without_one_that_is_unusable)
+TEST_EACH(test_bootstrap_without_one_that_is_unusable, 0, 3)
 {
 	struct cases cases = cases_new(3, true);
 	waits(&cases, 0);
@@ -150,53 +110,9 @@ START_TEST(test_bootstrap_without_one_that_is_unusable)
 	struct guard_action action = wants(&cases, 0, GUARD_WRITE_EPOCH);
 	ck_assert(!action.clocked && action.cluster != 0);
 }
-END_TEST
-
-/* A master that was not read may have an epoch. */
-START_TEST(test_no_bootstrap_before_all_were_seen)
-{
-	struct cases cases = cases_new(3, true);
-	waits(&cases, 0);
-	waits(&cases, 1);
-	pass(&cases, 10 * SECOND);
-	wants(&cases, 0, GUARD_NOTHING);
-	quarantined(&cases, 2);
-	wants(&cases, 0, GUARD_NOTHING); /* QUARANTINE may still find one */
-	loses(&cases, 1);
-	quarantine_done(&cases, 2, false);
-	wants(&cases, 0, GUARD_NOTHING); /* the connections must all stand */
-	READS(&cases, 1, .marker = MARKER(1), .marker_run_id = RUN(1), .digest = DIGEST, .ttl_us = TTL);
-	wants(&cases, 0, GUARD_WRITE_EPOCH);
-}
-END_TEST
-
-/* With one epoch anywhere, even one that does not fit or is lost by now, the cluster is not new. */
-START_TEST(test_no_bootstrap_after_an_epoch)
-{
-	static const struct guard_event seen[] = {
-		{FITS(2)},
-		{OF_ANOTHER_SERVER(2)},
-		{.epoch = CERT(2), .epoch_run_id = RUN(2), .cluster = CLUSTER, .digest = DIGEST + 1},
-		{.cluster = CLUSTER},
-	};
-	struct cases cases = cases_new(3, true);
-	connects(&cases, 2, RUN(2));
-	answers(&cases, 2, seen[_i]);
-	loses(&cases, 2);
-	cases.beats[2] = 0;
-	connects(&cases, 2, 0x7777);
-	for (unsigned i = 0; i < 2; i++)
-		waits(&cases, i);
-	ANSWERS(&cases, 2, NOTHING_AT_ALL);
-	quarantine_done(&cases, 2, false);
-	for (unsigned i = 0; i < 3; i++)
-		wants(&cases, i, GUARD_NOTHING);
-	ck_assert_uint_ge(left_us(&cases, 0), QUARANTINE);
-}
-END_TEST
 
 /* --bootstrap counts once: a later loss is a loss. */
-START_TEST(test_bootstrap_is_for_once)
+TEST(test_bootstrap_is_for_once)
 {
 	struct cases cases = new_cluster(3);
 	for (unsigned i = 0; i < 3; i++) {
@@ -208,27 +124,9 @@ START_TEST(test_bootstrap_is_for_once)
 		wants(&cases, i, GUARD_NOTHING);
 	left(&cases, 0, START + QUARANTINE - cases.now_us);
 }
-END_TEST
-
-/* Flushed again between the decision and its epoch: another redlockd may have been faster and have given leases
- * there. */
-START_TEST(test_no_bootstrap_of_a_master_that_was_wiped_meanwhile)
-{
-	struct cases cases = new_cluster(3);
-	cases.beats[1] = 0;
-	ANSWERS(&cases, 1, NOTHING_AT_ALL);
-	is(&cases, 1, GUARD_MARKING, GUARD_NO_EPOCH);
-	quarantine_done(&cases, 1, false);
-	wants(&cases, 0, GUARD_WRITE_EPOCH);
-	TELL(&cases, 0, .kind = GUARD_EPOCH_WRITTEN, .done = true);
-	wants(&cases, 1, GUARD_NOTHING);
-	is(&cases, 1, GUARD_WAITING, GUARD_NO_EPOCH);
-	left(&cases, 1, QUARANTINE);
-}
-END_TEST
 
 /* One master was down, so the others waited and got their epochs. From then on the cluster is not new. */
-START_TEST(test_no_bootstrap_after_one_of_our_own_epochs)
+TEST(test_no_bootstrap_after_one_of_our_own_epochs)
 {
 	struct cases cases = cases_new(3, true);
 	waits(&cases, 0);
@@ -246,22 +144,4 @@ START_TEST(test_no_bootstrap_after_one_of_our_own_epochs)
 	for (unsigned i = 0; i < 3; i++)
 		wants(&cases, i, GUARD_NOTHING);
 	left(&cases, 0, QUARANTINE);
-}
-END_TEST
-
-static void add(TCase *tcase)
-{
-	suite_add(tcase, test_one_cluster_id_after_a_total_loss, test_a_cluster_id_is_not_made_at_once,
-		  test_the_cluster_id_of_the_faster_one, test_the_cluster_id_is_read_where_the_epoch_is_gone);
-	tcase_add_loop_test(tcase, test_bootstrap, 1, 6);
-	tcase_add_loop_test(tcase, test_bootstrap_without_one_that_is_unusable, 0, 3);
-	suite_add(tcase, test_no_bootstrap_unless_told, test_no_bootstrap_before_all_were_seen);
-	tcase_add_loop_test(tcase, test_no_bootstrap_after_an_epoch, 0, 4);
-	suite_add(tcase, test_bootstrap_is_for_once, test_no_bootstrap_of_a_master_that_was_wiped_meanwhile,
-		  test_no_bootstrap_after_one_of_our_own_epochs);
-}
-
-int main(void)
-{
-	return guard_run("guard_new", add);
 }

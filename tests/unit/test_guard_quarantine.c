@@ -4,7 +4,7 @@
 
 /* ---- the quarantine ---- */
 
-START_TEST(test_quarantine_to_the_microsecond)
+TEST(test_quarantine_to_the_microsecond)
 {
 	struct cases cases = cases_new(1, false);
 	waits(&cases, 0);
@@ -21,11 +21,10 @@ START_TEST(test_quarantine_to_the_microsecond)
 	ck_assert_uint_eq(cases.guard.masters[0].epoch, MARKER(0)); /* the marker is the epoch now */
 	wants(&cases, 0, GUARD_NOTHING);
 }
-END_TEST
 
 /* It counts from the answer to QUARANTINE, not from its sending, or from the first sight of another redlockd's
  * marker. */
-START_TEST(test_quarantine_counts_from_what_was_seen)
+TEST(test_quarantine_counts_from_what_was_seen)
 {
 	struct cases cases = cases_new(3, false);
 	quarantined(&cases, 0);
@@ -40,33 +39,11 @@ START_TEST(test_quarantine_counts_from_what_was_seen)
 	left(&cases, 1, QUARANTINE);
 	left(&cases, 0, QUARANTINE - SECOND);
 }
-END_TEST
 
 #define QUARANTINE_OF(ttl) ((ttl) + (ttl) / 100 + MARGIN)
 
-START_TEST(test_longest_ttl_of_anybody)
-{
-	struct cases cases = cases_new(4, false);
-	votes(&cases, 3);
-	waits(&cases, 0);
-	left(&cases, 0, QUARANTINE_OF(TTL));
-	connects(&cases, 1, RUN(1)); /* another master tells of longer ones */
-	ANSWERS(&cases, 1, .epoch = CERT(1), .epoch_run_id = RUN(1), .cluster = CLUSTER, .digest = DIGEST,
-		.ttl_us = 5 * TTL);
-	left(&cases, 0, QUARANTINE_OF(5 * TTL));
-	ANSWERS(&cases, 1, FITS(1)); /* it stays known */
-	left(&cases, 0, QUARANTINE_OF(5 * TTL));
-	loses(&cases, 1);
-	left(&cases, 0, QUARANTINE_OF(5 * TTL));
-	connects(&cases, 2, RUN(2)); /* shorter ones change nothing */
-	ANSWERS(&cases, 2, .epoch = CERT(2), .epoch_run_id = RUN(2), .cluster = CLUSTER, .digest = DIGEST,
-		.ttl_us = SECOND);
-	left(&cases, 0, QUARANTINE_OF(5 * TTL));
-}
-END_TEST
-
 /* The leases of another cluster's master do not count, also when the master is out of reach again. */
-START_TEST(test_ttl_of_a_rejected_master)
+TEST_EACH(test_ttl_of_a_rejected_master, 0, 2)
 {
 	struct cases cases = cases_new(4, false);
 	votes(&cases, 2);
@@ -81,13 +58,12 @@ START_TEST(test_ttl_of_a_rejected_master)
 	loses(&cases, 1);
 	ck_assert_uint_eq(guard_longest_us(&cases.guard), TTL);
 }
-END_TEST
 
 #define MARKED(i, ttl) \
 	.marker = MARKER(i), .marker_run_id = RUN(i), .cluster = CLUSTER, .digest = DIGEST, .ttl_us = (ttl)
 
 /* Only markers are left: a process that gave longer leases has written that beside them. */
-START_TEST(test_longest_ttl_beside_a_marker)
+TEST(test_longest_ttl_beside_a_marker)
 {
 	struct cases cases = cases_new(3, false);
 	READS(&cases, 0, MARKED(0, 2 * TTL));
@@ -102,37 +78,10 @@ START_TEST(test_longest_ttl_beside_a_marker)
 	ck_assert_uint_eq(guard_longest_us(&cases.guard), 7 * TTL);
 	left(&cases, 0, QUARANTINE_OF(7 * TTL));
 }
-END_TEST
-
-/* Another redlockd writes its longer leases beside our marker during the wait: a heartbeat or the refusal of
- * WRITE_EPOCH tells. */
-START_TEST(test_marker_raised_by_another)
-{
-	for (int late = 0; late < 2; late++) {
-		struct cases cases = cases_new(1, false);
-		waits(&cases, 0);
-		uint64_t began_us = cases.now_us;
-		pass(&cases, late ? QUARANTINE : TTL / 2);
-		if (late) {
-			wants(&cases, 0, GUARD_WRITE_EPOCH);
-			TELL(&cases, 0, .kind = GUARD_EPOCH_WRITTEN, .done = false);
-			wants(&cases, 0, GUARD_READ);
-		}
-		ANSWERS(&cases, 0, MARKED(0, 2 * TTL));
-		is(&cases, 0, GUARD_WAITING, GUARD_NO_EPOCH);
-		/* the wait continues */
-		ck_assert_uint_eq(cases.now_us + left_us(&cases, 0), began_us + QUARANTINE_OF(2 * TTL));
-		pass(&cases, began_us + QUARANTINE_OF(2 * TTL) - cases.now_us - 1);
-		wants(&cases, 0, GUARD_NOTHING);
-		pass(&cases, 1);
-		ck_assert_uint_eq(wants(&cases, 0, GUARD_WRITE_EPOCH).ttl_us, 2 * TTL);
-	}
-}
-END_TEST
 
 /* A marker of a version that wrote no longest lease is waited out for the longest possible one, on this master alone,
  * unless that version writes its epoch. */
-START_TEST(test_marker_that_says_no_ttl)
+TEST(test_marker_that_says_no_ttl)
 {
 	for (int by_quarantine = 0; by_quarantine < 2; by_quarantine++) {
 		struct cases cases = cases_new(3, false);
@@ -152,9 +101,8 @@ START_TEST(test_marker_that_says_no_ttl)
 		is(&cases, 0, GUARD_VOTING, 0);
 	}
 }
-END_TEST
 
-START_TEST(test_longer_ttl_heard_when_the_wait_was_over)
+TEST(test_longer_ttl_heard_when_the_wait_was_over)
 {
 	struct cases cases = cases_new(3, false);
 	others_vote(&cases, 0);
@@ -175,9 +123,8 @@ START_TEST(test_longer_ttl_heard_when_the_wait_was_over)
 	ck_assert_uint_eq(action.fence, 60);
 	ck_assert_uint_eq(action.ttl_us, 2 * TTL);
 }
-END_TEST
 
-START_TEST(test_only_one_unbroken_connection_counts)
+TEST(test_only_one_unbroken_connection_counts)
 {
 	struct cases cases = cases_new(1, false);
 	waits(&cases, 0);
@@ -191,10 +138,9 @@ START_TEST(test_only_one_unbroken_connection_counts)
 	is(&cases, 0, GUARD_WAITING, GUARD_NO_EPOCH);
 	left(&cases, 0, QUARANTINE);
 }
-END_TEST
 
 /* Heartbeats may be 5 s apart; after a longer gap the wait begins again. */
-START_TEST(test_a_gap_begins_anew)
+TEST(test_a_gap_begins_anew)
 {
 	struct cases cases = cases_new(1, false);
 	waits(&cases, 0);
@@ -207,10 +153,9 @@ START_TEST(test_a_gap_begins_anew)
 	ANSWERS(&cases, 0, QUARANTINED_BY(MARKER(0), 0));
 	left(&cases, 0, QUARANTINE);
 }
-END_TEST
 
 /* Each quarantine has a wait of its own, also under the same marker. */
-START_TEST(test_a_vote_ends_the_wait)
+TEST(test_a_vote_ends_the_wait)
 {
 	struct cases cases = cases_new(1, false);
 	waits(&cases, 0);
@@ -221,23 +166,10 @@ START_TEST(test_a_vote_ends_the_wait)
 	is(&cases, 0, GUARD_WAITING, GUARD_NO_EPOCH);
 	left(&cases, 0, QUARANTINE);
 }
-END_TEST
 
 /* ---- markers ---- */
 
-START_TEST(test_an_exchanged_marker_begins_anew)
-{
-	struct cases cases = cases_new(1, false);
-	waits(&cases, 0);
-	pass(&cases, 60 * SECOND);
-	ANSWERS(&cases, 0, QUARANTINED_BY(MARKER(1), 0));
-	left(&cases, 0, QUARANTINE);
-	pass(&cases, QUARANTINE);
-	ck_assert_uint_eq(wants(&cases, 0, GUARD_WRITE_EPOCH).marker, MARKER(1));
-}
-END_TEST
-
-START_TEST(test_a_lost_quarantine_is_read_again)
+TEST(test_a_lost_quarantine_is_read_again)
 {
 	struct cases cases = cases_new(3, false);
 	quarantined(&cases, 0);
@@ -248,10 +180,9 @@ START_TEST(test_a_lost_quarantine_is_read_again)
 	ANSWERS(&cases, 0, FITS(0)); /* another redlockd had written its epoch */
 	is(&cases, 0, GUARD_VOTING, 0);
 }
-END_TEST
 
 /* Over one connection: nothing is known of the time in which it was not there, and it may be that of an image. */
-START_TEST(test_a_marker_that_comes_back_begins_anew)
+TEST_EACH(test_a_marker_that_comes_back_begins_anew, 0, 3)
 {
 	enum { NOT_SENT, REFUSED, FAILED };
 	struct cases cases = cases_new(3, false);
@@ -269,45 +200,4 @@ START_TEST(test_a_marker_that_comes_back_begins_anew)
 	is(&cases, 0, GUARD_WAITING, GUARD_NO_EPOCH);
 	left(&cases, 0, QUARANTINE);
 	ck_assert_int_eq(cases.guard.masters[0].memory, GUARD_MEMORY_LOST);
-}
-END_TEST
-
-START_TEST(test_a_lost_compare_and_set)
-{
-	for (unsigned won_by_another = 0; won_by_another < 2; won_by_another++) {
-		struct cases cases = cases_new(1, false);
-		waits(&cases, 0);
-		pass(&cases, QUARANTINE);
-		wants(&cases, 0, GUARD_WRITE_EPOCH);
-		TELL(&cases, 0, .kind = GUARD_EPOCH_WRITTEN, .done = false);
-		is(&cases, 0, GUARD_ASKING, 0);
-		wants(&cases, 0, GUARD_READ);
-		if (won_by_another) {
-			ANSWERS(&cases, 0, FITS(0));
-			is(&cases, 0, GUARD_VOTING, 0);
-			continue;
-		}
-		ANSWERS(&cases, 0,
-			QUARANTINED_BY(MARKER(5), 0)); /* it was flushed, and quarantined by another redlockd */
-		is(&cases, 0, GUARD_WAITING, GUARD_NO_EPOCH);
-		left(&cases, 0, QUARANTINE);
-	}
-}
-END_TEST
-
-static void add(TCase *tcase)
-{
-	suite_add(tcase, test_quarantine_to_the_microsecond, test_quarantine_counts_from_what_was_seen,
-		  test_longest_ttl_of_anybody);
-	tcase_add_loop_test(tcase, test_ttl_of_a_rejected_master, 0, 2);
-	suite_add(tcase, test_longest_ttl_beside_a_marker, test_marker_raised_by_another, test_marker_that_says_no_ttl,
-		  test_longer_ttl_heard_when_the_wait_was_over, test_only_one_unbroken_connection_counts,
-		  test_a_gap_begins_anew, test_a_vote_ends_the_wait, test_an_exchanged_marker_begins_anew,
-		  test_a_lost_quarantine_is_read_again, test_a_lost_compare_and_set);
-	tcase_add_loop_test(tcase, test_a_marker_that_comes_back_begins_anew, 0, 3);
-}
-
-int main(void)
-{
-	return guard_run("guard_quarantine", add);
 }

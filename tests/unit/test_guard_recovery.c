@@ -10,7 +10,7 @@ static unsigned needed(unsigned masters)
 /* ---- fences of others ---- */
 
 /* N = 3: 2, N = 5: 3, … The first that tell count, and of their fences the largest. */
-START_TEST(test_the_largest_fence_of_enough_others)
+TEST_EACH(test_the_largest_fence_of_enough_others, 3, REDLOCK_MASTERS_MAX + 1)
 {
 	unsigned masters = (unsigned)_i;
 	struct cases cases = cases_new(masters, false);
@@ -35,24 +35,6 @@ START_TEST(test_the_largest_fence_of_enough_others)
 	ck_assert_uint_eq(action.ttl_us, TTL);
 	ck_assert_uint_eq(action.marker, MARKER(0));
 }
-END_TEST
-
-START_TEST(test_each_is_asked_with_its_epoch_once)
-{
-	struct cases cases = cases_new(5, false);
-	others_vote(&cases, 0);
-	recoveries(&cases, 0);
-	for (unsigned i = 1; i < 5; i++)
-		ck_assert_uint_eq(wants(&cases, i, GUARD_SURVEY).epoch, CERT(i));
-	for (unsigned i = 1; i < 5; i++)
-		wants(&cases, i, GUARD_NOTHING);
-	for (unsigned i = 1; i < 5; i++)
-		TELL(&cases, i, .kind = GUARD_FENCES, .done = true, .fence = i);
-	for (unsigned i = 1; i < 5; i++)
-		wants(&cases, i, GUARD_NOTHING);
-	ck_assert_uint_eq(wants(&cases, 0, GUARD_WRITE_EPOCH).fence, 4);
-}
-END_TEST
 
 static void tells_slice(struct cases *cases, unsigned j, unsigned slice, uint64_t fence)
 {
@@ -61,7 +43,7 @@ static void tells_slice(struct cases *cases, unsigned j, unsigned slice, uint64_
 }
 
 /* All slices must be read after the wait and under one epoch, or the survey begins again. */
-START_TEST(test_fences_in_slices)
+TEST_EACH(test_fences_in_slices, 0, 5)
 {
 	struct cases cases = cases_new(3, false);
 	cases.guard.params.slices = 3;
@@ -98,73 +80,9 @@ START_TEST(test_fences_in_slices)
 	tells_slice(&cases, 2, 2, 30);
 	ck_assert_uint_eq(wants(&cases, 0, GUARD_WRITE_EPOCH).fence, anew ? 70 : 300);
 }
-END_TEST
-
-/* A survey that no master waits for is not continued. */
-START_TEST(test_slices_that_nobody_waits_for)
-{
-	struct cases cases = cases_new(3, false);
-	cases.guard.params.slices = 3;
-	others_vote(&cases, 0);
-	recoveries(&cases, 0);
-	tells_slice(&cases, 1, 0, 5);
-	loses(&cases, 0);
-	wants(&cases, 1, GUARD_NOTHING);
-	recoveries(&cases, 0);
-	tells_slice(&cases, 1, 0, 6);
-}
-END_TEST
-
-/* A survey that began before the wait was over does not count, however late its last slice is told. */
-START_TEST(test_slices_of_an_older_survey)
-{
-	struct cases cases = cases_new(5, false);
-	cases.guard.params.slices = 2;
-	for (unsigned i = 2; i < 5; i++)
-		votes(&cases, i);
-	waits(&cases, 0);
-	pass(&cases, SECOND);
-	waits(&cases, 1);
-	pass(&cases, QUARANTINE - SECOND);
-	wants(&cases, 0, GUARD_NOTHING);
-	tells_slice(&cases, 2, 0, 5); /* for master 0 */
-	pass(&cases, SECOND);
-	wants(&cases, 1, GUARD_NOTHING);
-	is(&cases, 1, GUARD_RECOVERING, GUARD_NO_EPOCH);
-	tells_slice(&cases, 2, 1, 6);
-	ck_assert_uint_eq(guard_fences_missing(&cases.guard, 0), 2);
-	ck_assert_uint_eq(guard_fences_missing(&cases.guard, 1), 3);
-	tells_slice(&cases, 2, 0, 5);
-	tells_slice(&cases, 2, 1, 6);
-	ck_assert_uint_eq(guard_fences_missing(&cases.guard, 1), 2);
-}
-END_TEST
-
-/* One master restarted while another is down: only the latter may remember. */
-START_TEST(test_an_unreachable_master_is_waited_for)
-{
-	struct cases cases = cases_new(3, false);
-	votes(&cases, 1);
-	votes(&cases, 2);
-	loses(&cases, 2);
-	recoveries(&cases, 0);
-	tells_fence(&cases, 1, 11);
-	for (unsigned i = 0; i < 3600; i++) {
-		pass(&cases, SECOND);
-		wants(&cases, 0, GUARD_NOTHING);
-		ck_assert_uint_eq(guard_fences_missing(&cases.guard, 0), 1);
-	}
-	left(&cases, 0, 0); /* it does not wait for time */
-	votes(&cases, 2);
-	tells_fence(&cases, 2, 22);
-	struct guard_action action = wants(&cases, 0, GUARD_WRITE_EPOCH);
-	ck_assert_uint_eq(action.fence, 22);
-	ck_assert(!action.clocked);
-}
-END_TEST
 
 /* The same, but it comes back empty: too few remember, and the floor is made of clocks. */
-START_TEST(test_a_master_that_came_back_empty_is_not_waited_for)
+TEST(test_a_master_that_came_back_empty_is_not_waited_for)
 {
 	struct cases cases = cases_new(3, false);
 	votes(&cases, 1);
@@ -185,9 +103,8 @@ START_TEST(test_a_master_that_came_back_empty_is_not_waited_for)
 	tells_fence(&cases, 1, 11);
 	ck_assert(wants(&cases, 0, GUARD_WRITE_EPOCH).clocked);
 }
-END_TEST
 
-START_TEST(test_what_was_told_too_early_does_not_count)
+TEST(test_what_was_told_too_early_does_not_count)
 {
 	struct cases cases = cases_new(3, false);
 	votes(&cases, 1);
@@ -207,29 +124,8 @@ START_TEST(test_what_was_told_too_early_does_not_count)
 	ck_assert_int_eq(cases.guard.masters[2].surveyed, 2);
 	ck_assert_uint_eq(cases.guard.masters[2].top, 12);
 }
-END_TEST
 
-START_TEST(test_two_at_a_time)
-{
-	struct cases cases = cases_new(5, false);
-	for (unsigned i = 2; i < 5; i++)
-		votes(&cases, i);
-	waits(&cases, 0);
-	waits(&cases, 1);
-	pass(&cases, QUARANTINE);
-	wants(&cases, 0, GUARD_NOTHING);
-	wants(&cases, 1, GUARD_NOTHING);
-	for (unsigned i = 2; i < 5; i++)
-		tells_fence(&cases, i, 10 * i);
-	for (unsigned i = 0; i < 2; i++) {
-		struct guard_action action = wants(&cases, i, GUARD_WRITE_EPOCH);
-		ck_assert_uint_eq(action.fence, 40);
-		ck_assert(!action.clocked);
-	}
-}
-END_TEST
-
-START_TEST(test_a_survey_that_fails_or_misses)
+TEST(test_a_survey_that_fails_or_misses)
 {
 	struct cases cases = cases_new(3, false);
 	others_vote(&cases, 0);
@@ -250,28 +146,10 @@ START_TEST(test_a_survey_that_fails_or_misses)
 	is(&cases, 2, GUARD_MARKING, GUARD_BAD_EPOCH);
 	ck_assert(wants(&cases, 0, GUARD_WRITE_EPOCH).clocked); /* its memory is lost: only one of two remembers */
 }
-END_TEST
-
-/* An answer to SURVEY with an older epoch does not refute the epoch that was read since. */
-START_TEST(test_a_survey_with_an_older_epoch)
-{
-	struct cases cases = cases_new(3, false);
-	others_vote(&cases, 0);
-	recoveries(&cases, 0);
-	ck_assert_uint_eq(wants(&cases, 1, GUARD_SURVEY).epoch, CERT(1));
-	const struct guard_event newer = {.epoch = 77, .epoch_run_id = RUN(1), .cluster = CLUSTER, .digest = DIGEST};
-	answers(&cases, 1, newer); /* a heartbeat from before: another redlockd had written its epoch anew */
-	is(&cases, 1, GUARD_VOTING, 0);
-	TELL(&cases, 1, .kind = GUARD_FENCES, .done = false);
-	while (next(&cases, 1).kind == GUARD_READ)
-		answers(&cases, 1, newer);
-	is(&cases, 1, GUARD_VOTING, 0);
-}
-END_TEST
 
 /* ---- masters that kept their numbers ---- */
 
-START_TEST(test_who_kept_its_numbers_tells_them_while_quarantined)
+TEST(test_who_kept_its_numbers_tells_them_while_quarantined)
 {
 	struct cases cases = cases_new(3, false);
 	others_vote(&cases, 0);
@@ -291,10 +169,9 @@ START_TEST(test_who_kept_its_numbers_tells_them_while_quarantined)
 	ck_assert_uint_eq(action.fence, 11);
 	ck_assert(!action.clocked);
 }
-END_TEST
 
 /* The marker of another redlockd says whether they were kept. */
-START_TEST(test_kept_as_the_marker_says)
+TEST_EACH(test_kept_as_the_marker_says, 0, 2)
 {
 	bool kept = _i == 1;
 	struct cases cases = cases_new(3, false);
@@ -310,10 +187,9 @@ START_TEST(test_kept_as_the_marker_says)
 	pass(&cases, QUARANTINE);
 	wants(&cases, 0, kept ? GUARD_WRITE_EPOCH : GUARD_NOTHING);
 }
-END_TEST
 
 /* Another redlockd found that buckets are lost: they do not count although the marker is the same. */
-START_TEST(test_a_survey_of_a_marker_that_is_kept_no_more)
+TEST(test_a_survey_of_a_marker_that_is_kept_no_more)
 {
 	struct cases cases = cases_new(3, false);
 	waits(&cases, 0);
@@ -334,25 +210,11 @@ START_TEST(test_a_survey_of_a_marker_that_is_kept_no_more)
 	left(&cases, 1, before_us);
 	wants(&cases, 1, GUARD_NOTHING);
 }
-END_TEST
 
 /* ---- clocks, where fewer remember ---- */
 
-START_TEST(test_alone)
-{
-	struct cases cases = cases_new(1, false);
-	waits(&cases, 0);
-	guard_time(&cases.guard, 0, cases.now_us, cases.now_us + 10, 5000 * SECOND);
-	pass(&cases, QUARANTINE);
-	struct guard_action action = wants(&cases, 0, GUARD_WRITE_EPOCH);
-	ck_assert(action.clocked);
-	ck_assert_uint_eq(action.fence, WALL + cases.now_us);
-	ck_assert(action.cluster != 0);
-}
-END_TEST
-
 /* The latest of all clocks below the limit of fences: ours, its own, and those of masters that are down. */
-START_TEST(test_the_latest_clock)
+TEST_EACH(test_the_latest_clock, 0, 2)
 {
 	struct cases cases = cases_new(3, false);
 	all_wait(&cases);
@@ -369,26 +231,9 @@ START_TEST(test_the_latest_clock)
 	ck_assert_uint_eq(action.fence, guard_master_time_us(&cases.guard, 1, cases.now_us));
 	ck_assert_uint_ge(action.fence, cases.now_us + ahead_us);
 }
-END_TEST
-
-START_TEST(test_survivors_are_asked_before_clocks)
-{
-	struct cases cases = cases_new(5, false);
-	votes(&cases, 4);
-	for (unsigned i = 0; i < 4; i++)
-		waits(&cases, i);
-	pass(&cases, QUARANTINE);
-	wants(&cases, 0, GUARD_NOTHING); /* one of four can tell: too few, but more than none */
-	ck_assert_uint_eq(guard_fences_missing(&cases.guard, 0), 0);
-	tells_fence(&cases, 4, WALL * 2);
-	struct guard_action action = wants(&cases, 0, GUARD_WRITE_EPOCH);
-	ck_assert(action.clocked);
-	ck_assert_uint_eq(action.fence, WALL * 2); /* ahead of every clock */
-}
-END_TEST
 
 /* … but for two seconds at most if one does not answer. */
-START_TEST(test_patience_with_survivors)
+TEST(test_patience_with_survivors)
 {
 	struct cases cases = cases_new(3, false);
 	votes(&cases, 2);
@@ -402,11 +247,10 @@ START_TEST(test_patience_with_survivors)
 	cases.now_us += 1;
 	ck_assert(wants(&cases, 0, GUARD_WRITE_EPOCH).clocked);
 }
-END_TEST
 
 /* Two of three lost their memory, the third is down: the first gets a floor of clocks, and does not count as one that
  * remembers after that. Otherwise the second would wait for the third for ever. */
-START_TEST(test_who_has_a_floor_of_clocks_remembers_no_more)
+TEST(test_who_has_a_floor_of_clocks_remembers_no_more)
 {
 	struct cases cases = cases_new(3, false);
 	votes(&cases, 2);
@@ -423,11 +267,10 @@ START_TEST(test_who_has_a_floor_of_clocks_remembers_no_more)
 	ck_assert(action.clocked);
 	ck_assert_uint_eq(action.fence, 3 * WALL);
 }
-END_TEST
 
 /* The same where another redlockd has written the epoch, as its `clocked_us` says in its own time. A floor from before
  * counts as memory. */
-START_TEST(test_when_a_floor_was_made_of_clocks)
+TEST_EACH(test_when_a_floor_was_made_of_clocks, 0, 2)
 {
 	bool before = _i == 0;
 	uint64_t ahead_us = 7 * START;
@@ -443,29 +286,4 @@ START_TEST(test_when_a_floor_was_made_of_clocks)
 	tells_fence(&cases, 0, 5);
 	ck_assert_uint_eq(guard_fences_missing(&cases.guard, 1), before ? 1 : 0);
 	ck_assert_int_eq(next(&cases, 1).kind, before ? GUARD_NOTHING : GUARD_WRITE_EPOCH);
-}
-END_TEST
-
-static void add(TCase *tcase)
-{
-	static const int numbers[] = {3, 4, 5, 7, 15};
-	for (unsigned i = 0; i < sizeof numbers / sizeof *numbers; i++)
-		tcase_add_loop_test(tcase, test_the_largest_fence_of_enough_others, numbers[i], numbers[i] + 1);
-	tcase_add_loop_test(tcase, test_fences_in_slices, 0, 5);
-	suite_add(tcase, test_slices_that_nobody_waits_for, test_slices_of_an_older_survey,
-		  test_each_is_asked_with_its_epoch_once, test_an_unreachable_master_is_waited_for,
-		  test_a_master_that_came_back_empty_is_not_waited_for, test_what_was_told_too_early_does_not_count,
-		  test_two_at_a_time, test_a_survey_that_fails_or_misses, test_a_survey_with_an_older_epoch,
-		  test_who_kept_its_numbers_tells_them_while_quarantined);
-	tcase_add_loop_test(tcase, test_kept_as_the_marker_says, 0, 2);
-	suite_add(tcase, test_a_survey_of_a_marker_that_is_kept_no_more, test_alone);
-	tcase_add_loop_test(tcase, test_the_latest_clock, 0, 2);
-	suite_add(tcase, test_survivors_are_asked_before_clocks, test_patience_with_survivors,
-		  test_who_has_a_floor_of_clocks_remembers_no_more);
-	tcase_add_loop_test(tcase, test_when_a_floor_was_made_of_clocks, 0, 2);
-}
-
-int main(void)
-{
-	return guard_run("guard_recovery", add);
 }

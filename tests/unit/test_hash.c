@@ -4,19 +4,10 @@
 #include "server/base/base.h"
 #include "suite.h"
 
-START_TEST(fnv1a)
+TEST(fnv1a)
 {
 	ck_assert_uint_eq(hash_fnv1a("", 0), UINT64_C(0xcbf29ce484222325));
 	ck_assert_uint_eq(hash_fnv1a("a", 1), UINT64_C(0xaf63dc4c8601ec8c));
 	ck_assert_uint_eq(hash_fnv1a("foobar", 6), UINT64_C(0x85944171f73967e8));
 	ck_assert_uint_eq(hash_fnv1a("\xff", 1), UINT64_C(0xaf64724c8602eb6e));
-}
-END_TEST
-
-int main(void)
-{
-	TCase *tests = tcase_create("hash");
-
-	tcase_add_test(tests, fnv1a);
-	return suite_run("hash", tests, NULL);
 }

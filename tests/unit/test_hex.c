@@ -5,7 +5,7 @@
 #include "server/base/base.h"
 #include "suite.h"
 
-START_TEST(a_digit_has_a_value)
+TEST(a_digit_has_a_value)
 {
 	const char digits[] = "0123456789abcdefABCDEF";
 	int found = 0;
@@ -16,9 +16,8 @@ START_TEST(a_digit_has_a_value)
 	for (int i = 0; i < 22; i++)
 		ck_assert_int_eq(hex_digit(digits[i]), i < 16 ? i : i - 6);
 }
-END_TEST
 
-START_TEST(what_is_written_can_be_read)
+TEST(what_is_written_can_be_read)
 {
 	unsigned char bytes[256], again[256];
 	char digits[513] = "";
@@ -32,9 +31,8 @@ START_TEST(what_is_written_can_be_read)
 	ck_assert(hex_read(digits, sizeof again, again));
 	ck_assert_mem_eq(again, bytes, sizeof bytes);
 }
-END_TEST
 
-START_TEST(other_characters_are_rejected)
+TEST(other_characters_are_rejected)
 {
 	unsigned char bytes[2];
 
@@ -42,13 +40,4 @@ START_TEST(other_characters_are_rejected)
 	ck_assert_mem_eq(bytes, "\xab\xff", 2);
 	ck_assert(!hex_read("abfg", 2, bytes) && !hex_read("a fF", 2, bytes) && !hex_read("-1ff", 2, bytes));
 	ck_assert(!hex_is_lower("abF0", 4) && !hex_is_lower("ab\0", 3) && hex_is_lower("", 0));
-}
-END_TEST
-
-int main(void)
-{
-	TCase *tests = tcase_create("hex");
-
-	suite_add(tests, a_digit_has_a_value, what_is_written_can_be_read, other_characters_are_rejected);
-	return suite_run("hex", tests, NULL);
 }

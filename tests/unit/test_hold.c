@@ -116,7 +116,7 @@ static bool starved(struct hold *one)
 	return true;
 }
 
-START_TEST(renewed_until_dropped)
+TEST(renewed_until_dropped)
 {
 	struct hold *one = hold(TTL_MS);
 
@@ -136,10 +136,9 @@ START_TEST(renewed_until_dropped)
 	hold_drop(one, true);
 	expect_released(submitted + 1);
 }
-END_TEST
 
 /* The process was stopped between the decision and the hold: the stop is part of the lease's time. */
-START_TEST(begun_late)
+TEST(begun_late)
 {
 	struct hold *one = hold_of_age(LONG_MS, LONG_MS / 2);
 
@@ -153,16 +152,14 @@ START_TEST(begun_late)
 	ck_assert_int_eq(world.code, LEASE_EXPIRED);
 	hold_drop(one, true);
 }
-END_TEST
 
-START_TEST(dropped_without_release)
+TEST(dropped_without_release)
 {
 	hold_drop(hold(LONG_MS), false);
 	ck_assert_uint_eq(world.leases.submitted, 0);
 }
-END_TEST
 
-START_TEST(dropped_with_a_renewal_under_way)
+TEST(dropped_with_a_renewal_under_way)
 {
 	struct hold *one = hold(TTL_MS);
 
@@ -175,12 +172,11 @@ START_TEST(dropped_with_a_renewal_under_way)
 	ck_assert_uint_eq(world.leases.cancelled, 1);
 	expect_released(2);
 }
-END_TEST
 
 static const enum lease_status ends[] = {LEASE_NOT_OWNER, LEASE_EXPIRED};
 
 /* A lost lease is released on the masters that still have it, and dropping it later does nothing more. */
-START_TEST(lost)
+TEST_EACH(lost, 0, sizeof(ends) / sizeof(ends[0]))
 {
 	struct hold *one = hold(TTL_MS);
 
@@ -194,9 +190,8 @@ START_TEST(lost)
 	hold_drop(one, true);
 	ck_assert_uint_eq(world.leases.submitted, submitted);
 }
-END_TEST
 
-START_TEST(no_quorum_until_the_end)
+TEST(no_quorum_until_the_end)
 {
 	uint64_t began_us = clock_now_us();
 	struct hold *one = hold(200);
@@ -210,9 +205,8 @@ START_TEST(no_quorum_until_the_end)
 	expect_released(world.leases.submitted);
 	hold_drop(one, false);
 }
-END_TEST
 
-START_TEST(no_answer_until_the_end)
+TEST(no_answer_until_the_end)
 {
 	struct hold *one = hold(TTL_MS);
 
@@ -225,9 +219,8 @@ START_TEST(no_answer_until_the_end)
 	expect_released(2);
 	hold_drop(one, true);
 }
-END_TEST
 
-START_TEST(drain)
+TEST(drain)
 {
 	struct hold *one = hold(LONG_MS), *other = hold(LONG_MS);
 
@@ -245,9 +238,8 @@ START_TEST(drain)
 	hold_drop(other, true); /* its client disconnected before the event */
 	expect_released(3);
 }
-END_TEST
 
-START_TEST(drain_does_not_wait_for_ever)
+TEST(drain_does_not_wait_for_ever)
 {
 	struct hold *one = hold(LONG_MS);
 
@@ -260,15 +252,5 @@ START_TEST(drain_does_not_wait_for_ever)
 	ck_assert_uint_eq(world.draining + world.renewed + world.lost, 1);
 	hold_drop(one, false);
 }
-END_TEST
 
-int main(void)
-{
-	TCase *tests = tcase_create("hold");
-
-	tcase_add_checked_fixture(tests, open_world, close_world);
-	suite_add(tests, renewed_until_dropped, begun_late, dropped_without_release, dropped_with_a_renewal_under_way);
-	tcase_add_loop_test(tests, lost, 0, sizeof(ends) / sizeof(ends[0]));
-	suite_add(tests, no_quorum_until_the_end, no_answer_until_the_end, drain, drain_does_not_wait_for_ever);
-	return suite_run("hold", tests, NULL);
-}
+FIXTURE(open_world, close_world)

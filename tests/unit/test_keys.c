@@ -36,7 +36,7 @@ static struct keys *keys_with(const char *before, const char *secret, size_t len
 
 static unsigned char last_hash[KEY_HASH_LEN]; /* of the last key that was looked for */
 
-START_TEST(a_key_is_found_by_its_hash)
+TEST(a_key_is_found_by_its_hash)
 {
 	/* a known hash: printf %s abcdbcdecdefdefgefghfghighijhijkijkljklmklmnlmnomnopnopq | sha256sum (FIPS
 	 * 180) */
@@ -56,9 +56,8 @@ START_TEST(a_key_is_found_by_its_hash)
 	ck_assert_ptr_null(keys_find(keys, known, strlen(known), last_hash));
 	keys_unref(keys);
 }
-END_TEST
 
-START_TEST(every_bit_of_the_hash_counts)
+TEST(every_bit_of_the_hash_counts)
 {
 	struct keys *keys = keys_with("", S(SECRET));
 
@@ -71,9 +70,8 @@ START_TEST(every_bit_of_the_hash_counts)
 	ck_assert_ptr_eq(keys_find(keys, S(SECRET), last_hash), &keys->keys[0]);
 	keys_unref(keys);
 }
-END_TEST
 
-START_TEST(a_key_may_have_several_hashes)
+TEST(a_key_may_have_several_hashes)
 {
 	static const char *secrets[] = {"first-key-of-four", "second-key-of-four", "third-key-of-four",
 					"fourth-key-of-four"};
@@ -92,7 +90,6 @@ START_TEST(a_key_may_have_several_hashes)
 	keys_unref(keys);
 	text_fini(&text);
 }
-END_TEST
 
 static const struct {
 	const char *secret;
@@ -111,16 +108,15 @@ static const struct {
 	{S("0123456789abcdef\0"), false},
 };
 
-START_TEST(a_key_is_visible_ascii_whatever_its_hash)
+TEST_EACH(a_key_is_visible_ascii_whatever_its_hash, 0, COUNT(secrets))
 {
 	struct keys *keys = keys_with("", secrets[_i].secret, secrets[_i].len);
 
 	ck_assert_int_eq(keys_find(keys, secrets[_i].secret, secrets[_i].len, last_hash) != NULL, secrets[_i].is_key);
 	keys_unref(keys);
 }
-END_TEST
 
-START_TEST(a_certificate_is_found_by_its_names)
+TEST(a_certificate_is_found_by_its_names)
 {
 	struct keys *keys = good(S("{\"keys\":[{\"name\":\"a\",\"certificates\":[\"a.example\",\"spiffe://x/a\"]" REST
 				   "},"
@@ -135,7 +131,6 @@ START_TEST(a_certificate_is_found_by_its_names)
 	ck_assert_ptr_null(keys_find_certificate(keys, NULL, 0));
 	keys_unref(keys);
 }
-END_TEST
 
 /* ---- prefixes ---- */
 
@@ -172,7 +167,7 @@ static const struct {
 	{"\"orders/\"", S("orders\0/"), false},
 };
 
-START_TEST(a_prefix_covers_whole_bytes)
+TEST_EACH(a_prefix_covers_whole_bytes, 0, COUNT(covers))
 {
 	struct text text;
 
@@ -184,13 +179,12 @@ START_TEST(a_prefix_covers_whole_bytes)
 	keys_unref(keys);
 	text_fini(&text);
 }
-END_TEST
 
 /* ---- usage ---- */
 
 #define WAITERS(name, hash, count) "{\"name\":\"" name "\",\"sha256\":\"" hash "\",\"max_waiting\":" count REST "}"
 
-START_TEST(usage_lives_on_over_a_reload)
+TEST(usage_lives_on_over_a_reload)
 {
 	uint32_t retry_ms = 0;
 	struct keys *old = good(S("{\"keys\":[" WAITERS("a", A, "2") "," WAITERS("b", B, "2") "]}"));
@@ -213,9 +207,8 @@ START_TEST(usage_lives_on_over_a_reload)
 		key_wait_end(&new->keys[1]);
 	keys_unref(new);
 }
-END_TEST
 
-START_TEST(a_rejected_file_changes_nothing)
+TEST(a_rejected_file_changes_nothing)
 {
 	struct keys *old = good(S("{\"keys\":[" WAITERS("a", A, "1") "]}"));
 
@@ -226,9 +219,8 @@ START_TEST(a_rejected_file_changes_nothing)
 	key_wait_end(&old->keys[0]);
 	keys_unref(old);
 }
-END_TEST
 
-START_TEST(without_a_bound_all_may_wait)
+TEST(without_a_bound_all_may_wait)
 {
 	struct keys *keys = good(S("{\"keys\":[" KEY("a", A) "]}"));
 
@@ -238,9 +230,8 @@ START_TEST(without_a_bound_all_may_wait)
 		key_wait_end(&keys->keys[0]);
 	keys_unref(keys);
 }
-END_TEST
 
-START_TEST(references_keep_keys_alive)
+TEST(references_keep_keys_alive)
 {
 	struct keys *keys = keys_with("", S(SECRET));
 
@@ -250,7 +241,6 @@ START_TEST(references_keep_keys_alive)
 	keys_unref(keys);
 	keys_unref(NULL);
 }
-END_TEST
 
 /* ---- threads: some look for keys while one reloads ---- */
 
@@ -294,7 +284,7 @@ static void *find_often(void *unused)
 	return NULL;
 }
 
-START_TEST(threads_find_while_another_reloads)
+TEST(threads_find_while_another_reloads)
 {
 	pthread_t threads[FINDERS];
 	struct text text;
@@ -323,18 +313,4 @@ START_TEST(threads_find_while_another_reloads)
 	ck_assert_uint_eq(shared.keys->keys[1].usage->references, 1);
 	keys_unref(shared.keys);
 	text_fini(&text);
-}
-END_TEST
-
-int main(void)
-{
-	TCase *all = tcase_create("all");
-
-	suite_add(all, a_key_is_found_by_its_hash, every_bit_of_the_hash_counts, a_key_may_have_several_hashes);
-	tcase_add_loop_test(all, a_key_is_visible_ascii_whatever_its_hash, 0, COUNT(secrets));
-	tcase_add_test(all, a_certificate_is_found_by_its_names);
-	tcase_add_loop_test(all, a_prefix_covers_whole_bytes, 0, COUNT(covers));
-	suite_add(all, usage_lives_on_over_a_reload, a_rejected_file_changes_nothing, without_a_bound_all_may_wait,
-		  references_keep_keys_alive, threads_find_while_another_reloads);
-	return suite_run("keys", all, NULL);
 }

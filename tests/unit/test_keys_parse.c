@@ -158,16 +158,15 @@ static const struct {
 	{S(WITH("\"max_waiting\":1000001")), "keys[0].max_waiting: must be a whole number from 1 to 1000000"},
 };
 
-START_TEST(files_are_good_or_rejected_with_the_position)
+TEST_EACH(files_are_good_or_rejected_with_the_position, 0, COUNT(files))
 {
 	if (files[_i].message != NULL)
 		bad(files[_i].bytes, files[_i].len, files[_i].message);
 	else
 		keys_unref(good(files[_i].bytes, files[_i].len));
 }
-END_TEST
 
-START_TEST(no_message_holds_a_hash_or_a_key)
+TEST(no_message_holds_a_hash_or_a_key)
 {
 	for (size_t i = 0; i < sizeof files / sizeof *files; i++)
 		if (files[i].message != NULL) {
@@ -177,9 +176,8 @@ START_TEST(no_message_holds_a_hash_or_a_key)
 			ck_assert_ptr_null(strstr(message, "rlk_"));
 		}
 }
-END_TEST
 
-START_TEST(all_members_of_the_file_are_kept)
+TEST(all_members_of_the_file_are_kept)
 {
 	struct keys *keys = good(S("{\"keys\":[{\"rights\":[\"list\",\"acquire\"],\"prefixes\":[\"orders/"
 				   "\",\"\xc3\xa9\"],\"max_ttl_ms\":60000,\"rate\":100,"
@@ -206,7 +204,6 @@ START_TEST(all_members_of_the_file_are_kept)
 	ck_assert_ptr_ne(key->usage, other->usage);
 	keys_unref(keys);
 }
-END_TEST
 
 /* ---- how many ---- */
 
@@ -223,7 +220,7 @@ static void write_keys(struct text *text, size_t count)
 	text_printf(text, "]}");
 }
 
-START_TEST(the_number_of_keys_is_bounded)
+TEST(the_number_of_keys_is_bounded)
 {
 	struct text text;
 
@@ -238,9 +235,8 @@ START_TEST(the_number_of_keys_is_bounded)
 	bad(text.bytes, text.len, LIST_RULE);
 	text_fini(&text);
 }
-END_TEST
 
-START_TEST(the_number_of_prefixes_is_bounded)
+TEST(the_number_of_prefixes_is_bounded)
 {
 	struct text text;
 
@@ -262,9 +258,8 @@ START_TEST(the_number_of_prefixes_is_bounded)
 		text_fini(&text);
 	}
 }
-END_TEST
 
-START_TEST(deep_nesting_is_rejected)
+TEST(deep_nesting_is_rejected)
 {
 	struct text text;
 
@@ -274,11 +269,10 @@ START_TEST(deep_nesting_is_rejected)
 	bad(text.bytes, text.len, "line 1, column 2049: nested too deeply");
 	text_fini(&text);
 }
-END_TEST
 
 /* ---- from a file ---- */
 
-START_TEST(from_a_file)
+TEST(from_a_file)
 {
 	char folder[] = "/tmp/redlockd-keys-XXXXXX", path[64], expected[256];
 
@@ -310,16 +304,4 @@ START_TEST(from_a_file)
 	ck_assert_ptr_nonnull(strstr(message, "is too large"));
 	unlink(path);
 	rmdir(folder);
-}
-END_TEST
-
-int main(void)
-{
-	TCase *all = tcase_create("all");
-
-	tcase_add_loop_test(all, files_are_good_or_rejected_with_the_position, 0, COUNT(files));
-	suite_add(all, no_message_holds_a_hash_or_a_key, all_members_of_the_file_are_kept,
-		  the_number_of_keys_is_bounded, the_number_of_prefixes_is_bounded, deep_nesting_is_rejected,
-		  from_a_file);
-	return suite_run("keys_parse", all, NULL);
 }

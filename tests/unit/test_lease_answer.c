@@ -13,7 +13,7 @@ static uint64_t read_value(const char *value, struct lease_holder *ret)
 	return lease_value_read_holder(value, strlen(value), ret);
 }
 
-START_TEST(owners_are_read_from_our_own_values)
+TEST(owners_are_read_from_our_own_values)
 {
 	struct lease_holder holder;
 	read_value(TOKEN ":1795215206922:1795215206922001::worker-7", &holder);
@@ -30,7 +30,6 @@ START_TEST(owners_are_read_from_our_own_values)
 	ck_assert_mem_eq(holder.owner, "a:b:c", 5);
 	lease_holder_fini(&holder);
 }
-END_TEST
 
 static const char *const other_values[] = {
 	"",
@@ -58,7 +57,7 @@ static const char *const other_values[] = {
 	" " TOKEN ":1:2:x",
 };
 
-START_TEST(other_values_have_no_owner)
+TEST_EACH(other_values_have_no_owner, 0, sizeof other_values / sizeof *other_values)
 {
 	struct lease_holder holder;
 	read_value(other_values[_i], &holder);
@@ -66,10 +65,9 @@ START_TEST(other_values_have_no_owner)
 	ck_assert_uint_eq(holder.owner_len, 0);
 	ck_assert_uint_eq(holder.fence, 0);
 }
-END_TEST
 
 /* A question mark: the request with that key is under way. A lease without a fence is none. */
-START_TEST(keys_are_read)
+TEST(keys_are_read)
 {
 	struct lease_holder holder;
 	read_value(TOKEN ":12:34:0123456789abcdef:a:b", &holder);
@@ -87,9 +85,8 @@ START_TEST(keys_are_read)
 	read_value(TOKEN ":12:0:0123456789abcdef:", &holder);
 	ck_assert(holder.known && !holder.confirmed);
 }
-END_TEST
 
-START_TEST(caller_and_metadata_are_read)
+TEST(caller_and_metadata_are_read)
 {
 	struct lease_holder holder;
 	read_value(TOKEN ":12:34::me\nbilling\n{\"a\":1}", &holder);
@@ -111,9 +108,8 @@ START_TEST(caller_and_metadata_are_read)
 	ck_assert(holder.known && holder.caller_len == 0);
 	lease_holder_fini(&holder);
 }
-END_TEST
 
-START_TEST(more_than_redlockd_writes_is_not_read)
+TEST_EACH(more_than_redlockd_writes_is_not_read, 0, 2)
 {
 	char value[LEASE_TOKEN_LEN + 9 + LEASE_METADATA_MAX + 3] = TOKEN ":0:1::";
 	struct lease_holder holder;
@@ -127,9 +123,8 @@ START_TEST(more_than_redlockd_writes_is_not_read)
 	read_value(value, &holder);
 	ck_assert(!holder.known && !holder.owner);
 }
-END_TEST
 
-START_TEST(an_owner_that_is_too_long_is_not_read)
+TEST(an_owner_that_is_too_long_is_not_read)
 {
 	char value[LEASE_TOKEN_LEN + 6 + LEASE_OWNER_MAX + 2] = TOKEN ":0:1::";
 	memset(value + strlen(value), 'o', LEASE_OWNER_MAX + 1);
@@ -137,11 +132,10 @@ START_TEST(an_owner_that_is_too_long_is_not_read)
 	read_value(value, &holder);
 	ck_assert(!holder.known);
 }
-END_TEST
 
 /* hold_until_ms is in each master's own time, and not every master has the last fence: only the token identifies a
  * holder. */
-START_TEST(holders_are_told_apart_by_token)
+TEST(holders_are_told_apart_by_token)
 {
 	struct lease_holder holder;
 	uint64_t id = read_value(TOKEN ":1:7::", &holder);
@@ -152,10 +146,9 @@ START_TEST(holders_are_told_apart_by_token)
 	ck_assert_uint_eq(lease_value_read_holder(NULL, 0, &holder), lease_value_read_holder(NULL, 0, &holder));
 	ck_assert(!holder.known);
 }
-END_TEST
 
 /* Until when a lease can be extended: only from values of our own, all digits of them. */
-START_TEST(bounds_of_leases_are_read_from_our_own_values)
+TEST(bounds_of_leases_are_read_from_our_own_values)
 {
 	static const struct {
 		const char *value;
@@ -173,13 +166,11 @@ START_TEST(bounds_of_leases_are_read_from_our_own_values)
 	/* no further than its length */
 	ck_assert_uint_eq(lease_value_hold_until_ms(TOKEN ":12:34::x", LEASE_TOKEN_LEN + 3), 0);
 }
-END_TEST
 
-START_TEST(other_values_have_no_bound)
+TEST_EACH(other_values_have_no_bound, 0, sizeof other_values / sizeof *other_values)
 {
 	ck_assert_uint_eq(lease_value_hold_until_ms(other_values[_i], strlen(other_values[_i])), 0);
 }
-END_TEST
 
 /* With room for three masters. */
 static union {
@@ -199,7 +190,7 @@ static void make_op(enum lease_operation operation)
 }
 
 /* Validity is rounded down; drift and waits are rounded up. */
-START_TEST(times_are_rounded_to_the_safe_side)
+TEST(times_are_rounded_to_the_safe_side)
 {
 	struct lease_answer answer;
 	make_op(LEASE_ACQUIRE);
@@ -227,7 +218,6 @@ START_TEST(times_are_rounded_to_the_safe_side)
 	lease_answer_make(op, &result, 1000000, &answer);
 	ck_assert_uint_eq(answer.retry_after_ms, 2);
 }
-END_TEST
 
 static const struct {
 	enum redlock_outcome outcome;
@@ -238,7 +228,7 @@ static const struct {
 };
 
 /* Only a lease has a token and a fence. */
-START_TEST(outcomes_become_statuses_and_only_leases_have_tokens)
+TEST_EACH(outcomes_become_statuses_and_only_leases_have_tokens, 0, sizeof outcomes / sizeof *outcomes)
 {
 	struct lease_answer answer;
 	make_op(LEASE_ACQUIRE);
@@ -250,10 +240,9 @@ START_TEST(outcomes_become_statuses_and_only_leases_have_tokens)
 		ck_assert_uint_eq(answer.fence, 0);
 	}
 }
-END_TEST
 
 /* Too many requests wait already: answered only if the lock is held, and never instead of a lease. */
-START_TEST(too_many_is_told_only_where_it_would_have_waited)
+TEST_EACH(too_many_is_told_only_where_it_would_have_waited, 0, sizeof outcomes / sizeof *outcomes)
 {
 	struct lease_answer answer;
 	make_op(LEASE_ACQUIRE);
@@ -266,9 +255,8 @@ START_TEST(too_many_is_told_only_where_it_would_have_waited)
 	lease_answer_make(op, &result, 1000000, &answer);
 	ck_assert_int_eq(answer.status, outcomes[_i].status);
 }
-END_TEST
 
-START_TEST(waiters_are_shown_whether_it_is_held_or_free)
+TEST(waiters_are_shown_whether_it_is_held_or_free)
 {
 	struct lease_answer answer;
 	make_op(LEASE_INSPECT);
@@ -281,9 +269,8 @@ START_TEST(waiters_are_shown_whether_it_is_held_or_free)
 	lease_answer_make(op, &result, 1000000, &answer);
 	ck_assert_uint_eq(answer.waiters, 7);
 }
-END_TEST
 
-START_TEST(too_late_is_told_from_too_few)
+TEST(too_late_is_told_from_too_few)
 {
 	struct lease_answer answer;
 	make_op(LEASE_ACQUIRE);
@@ -295,9 +282,8 @@ START_TEST(too_late_is_told_from_too_few)
 	lease_answer_make(op, &result, 1000000, &answer);
 	ck_assert(!answer.too_late);
 }
-END_TEST
 
-START_TEST(the_holder_is_the_one_that_the_core_chose)
+TEST(the_holder_is_the_one_that_the_core_chose)
 {
 	struct lease_answer answer;
 	make_op(LEASE_INSPECT);
@@ -320,9 +306,8 @@ START_TEST(the_holder_is_the_one_that_the_core_chose)
 	lease_answer_make(op, &result, 1000000, &answer);
 	ck_assert(answer.held && !answer.expires);
 }
-END_TEST
 
-START_TEST(an_extended_lease_shows_its_own_owner)
+TEST(an_extended_lease_shows_its_own_owner)
 {
 	struct lease_answer answer;
 	make_op(LEASE_EXTEND);
@@ -334,24 +319,4 @@ START_TEST(an_extended_lease_shows_its_own_owner)
 	ck_assert_mem_eq(answer.holder.owner, "me", 2);
 	ck_assert_uint_eq(answer.fence, 8);
 	ck_assert_uint_eq(answer.ttl_ms, 5000);
-}
-END_TEST
-
-int main(void)
-{
-	TCase *tests = tcase_create("lease_answer");
-	tcase_add_test(tests, owners_are_read_from_our_own_values);
-	tcase_add_loop_test(tests, other_values_have_no_owner, 0, sizeof other_values / sizeof *other_values);
-	tcase_add_loop_test(tests, more_than_redlockd_writes_is_not_read, 0, 2);
-	suite_add(tests, keys_are_read, caller_and_metadata_are_read, an_owner_that_is_too_long_is_not_read,
-		  holders_are_told_apart_by_token, bounds_of_leases_are_read_from_our_own_values);
-	tcase_add_loop_test(tests, other_values_have_no_bound, 0, sizeof other_values / sizeof *other_values);
-	tcase_add_test(tests, times_are_rounded_to_the_safe_side);
-	tcase_add_loop_test(tests, outcomes_become_statuses_and_only_leases_have_tokens, 0,
-			    sizeof outcomes / sizeof *outcomes);
-	tcase_add_loop_test(tests, too_many_is_told_only_where_it_would_have_waited, 0,
-			    sizeof outcomes / sizeof *outcomes);
-	suite_add(tests, waiters_are_shown_whether_it_is_held_or_free, too_late_is_told_from_too_few,
-		  the_holder_is_the_one_that_the_core_chose, an_extended_lease_shows_its_own_owner);
-	return suite_run("lease_answer", tests, NULL);
 }

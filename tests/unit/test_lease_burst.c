@@ -48,7 +48,7 @@ static void grant(size_t count)
 	leases_dispatch(leases);
 }
 
-START_TEST(what_is_too_much_starts_when_there_is_room)
+TEST(what_is_too_much_starts_when_there_is_room)
 {
 	set_room();
 	begin_some(0, BURST);
@@ -78,9 +78,8 @@ START_TEST(what_is_too_much_starts_when_there_is_room)
 	begin_some(0, 1); /* there is room again */
 	ck_assert_uint_eq(acquires(), FAKE_MASTERS);
 }
-END_TEST
 
-START_TEST(nobody_overtakes)
+TEST(nobody_overtakes)
 {
 	set_room();
 	begin_some(0, ROOM + 1);
@@ -92,10 +91,9 @@ START_TEST(nobody_overtakes)
 	ck_assert_uint_eq(asked_about(ROOM), 1);
 	ck_assert_uint_eq(asked_about(ROOM + 1), 1);
 }
-END_TEST
 
 /* Behind a crowd of acquisitions a lease would end before its extension starts. */
-START_TEST(extensions_start_before_acquisitions)
+TEST(extensions_start_before_acquisitions)
 {
 	set_room();
 	begin_some(0, ROOM + 2);
@@ -113,10 +111,9 @@ START_TEST(extensions_start_before_acquisitions)
 	ck_assert_uint_eq(asked_about(ROOM), 1);
 	ck_assert_uint_eq(asked_about(ROOM + 1), 1);
 }
-END_TEST
 
 /* Waiters do not keep the masters busy, however many they are. */
-START_TEST(waiters_take_no_room)
+TEST(waiters_take_no_room)
 {
 	set_room();
 	options.max_waiters = BURST;
@@ -127,9 +124,8 @@ START_TEST(waiters_take_no_room)
 	begin_some(ROOM, ROOM + 1);
 	ck_assert_uint_eq(asked_about(ROOM), 1);
 }
-END_TEST
 
-START_TEST(given_up_before_it_started)
+TEST(given_up_before_it_started)
 {
 	set_room();
 	begin_some(0, ROOM + 3);
@@ -147,10 +143,9 @@ START_TEST(given_up_before_it_started)
 	ck_assert(burst[ROOM + 2].answered && !burst[ROOM + 1].answered && !burst[ROOM + 3].answered);
 	ck_assert_uint_eq(leases_waiting(leases), 0);
 }
-END_TEST
 
 /* The client of a release may disconnect at once: the release is carried out all the same. */
-START_TEST(a_release_is_carried_out_whoever_hears_of_it)
+TEST(a_release_is_carried_out_whoever_hears_of_it)
 {
 	set_room();
 	begin_some(0, ROOM);
@@ -165,9 +160,8 @@ START_TEST(a_release_is_carried_out_whoever_hears_of_it)
 	ck_assert_uint_eq(asked_about(ROOM), 1);
 	ck_assert_uint_eq(leases_waiting(leases), ROOM - 2);
 }
-END_TEST
 
-START_TEST(a_wait_is_no_longer_for_it)
+TEST(a_wait_is_no_longer_for_it)
 {
 	set_room();
 	begin_some(0, ROOM);
@@ -184,10 +178,9 @@ START_TEST(a_wait_is_no_longer_for_it)
 	ck_assert(burst[ROOM + 1].answered);
 	ck_assert_int_eq(burst[ROOM + 1].answer.status, LEASE_OK);
 }
-END_TEST
 
 /* Operations from before the drain are carried out, but for those that would have to wait. */
-START_TEST(a_drain_answers_those_held_back)
+TEST(a_drain_answers_those_held_back)
 {
 	set_room();
 	begin_some(0, ROOM + 1);
@@ -204,9 +197,8 @@ START_TEST(a_drain_answers_those_held_back)
 	ck_assert_int_eq(burst[ROOM].answer.status, LEASE_OK);
 	ck_assert_uint_eq(leases_waiting(leases), 0);
 }
-END_TEST
 
-START_TEST(the_end_answers_those_held_back)
+TEST(the_end_answers_those_held_back)
 {
 	set_room();
 	begin_some(0, BURST);
@@ -218,7 +210,6 @@ START_TEST(the_end_answers_those_held_back)
 	ck_assert(burst[BURST - 1].answered);
 	ck_assert_int_eq(burst[BURST - 1].answer.status, LEASE_NO_QUORUM);
 }
-END_TEST
 
 /* ---- answers that nobody has read ---- */
 
@@ -246,7 +237,7 @@ static unsigned run_until_answered(void)
 	return rounds;
 }
 
-START_TEST(what_lies_unread_is_no_silence)
+TEST(what_lies_unread_is_no_silence)
 {
 	set_room();
 	begin_some(0, 1);
@@ -258,9 +249,8 @@ START_TEST(what_lies_unread_is_no_silence)
 	grant(1);
 	ck_assert_int_eq(burst[0].answer.status, LEASE_OK);
 }
-END_TEST
 
-START_TEST(silence_is_noticed_in_the_second_round)
+TEST(silence_is_noticed_in_the_second_round)
 {
 	set_room();
 	begin_some(0, 1);
@@ -269,10 +259,9 @@ START_TEST(silence_is_noticed_in_the_second_round)
 	ck_assert_int_eq(burst[0].answer.status, LEASE_NO_QUORUM);
 	ck_assert_uint_eq(masters.silent, 7);
 }
-END_TEST
 
 /* A master that has answered is not waited for. */
-START_TEST(what_others_answer_is_of_no_interest)
+TEST(what_others_answer_is_of_no_interest)
 {
 	set_room();
 	begin_some(0, 1);
@@ -282,30 +271,13 @@ START_TEST(what_others_answer_is_of_no_interest)
 	ck_assert_uint_le(run_until_answered(), 3);
 	ck_assert_int_eq(burst[0].answer.status, LEASE_NO_QUORUM);
 }
-END_TEST
 
 /* A master that sends other data without end is not waited for. */
-START_TEST(it_is_not_waited_for_ever)
+TEST(it_is_not_waited_for_ever)
 {
 	set_room();
 	begin_some(0, 1);
 	masters.unread = 7;
 	run_until_answered();
 	ck_assert_int_eq(burst[0].answer.status, LEASE_NO_QUORUM);
-}
-END_TEST
-
-static void add_all(TCase *tests)
-{
-	suite_add(tests, what_is_too_much_starts_when_there_is_room, extensions_start_before_acquisitions,
-		  nobody_overtakes, waiters_take_no_room, given_up_before_it_started,
-		  a_release_is_carried_out_whoever_hears_of_it, a_wait_is_no_longer_for_it,
-		  a_drain_answers_those_held_back, the_end_answers_those_held_back, what_lies_unread_is_no_silence,
-		  silence_is_noticed_in_the_second_round, what_others_answer_is_of_no_interest,
-		  it_is_not_waited_for_ever);
-}
-
-int main(void)
-{
-	return run_suite("lease_burst", add_all);
 }

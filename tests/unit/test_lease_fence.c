@@ -29,16 +29,15 @@ static void set_up(void)
 	leases = (struct leases){.fence_clock = 0};
 }
 
-START_TEST(a_guess_is_the_time_of_day)
+TEST(a_guess_is_the_time_of_day)
 {
 	ck_assert_uint_eq(lease_fence_guess(&leases), START);
 	day_us += 7;
 	ck_assert_uint_eq(lease_fence_guess(&leases), START + 7);
 	ck_assert_uint_lt(START, REDLOCK_FENCE_LIMIT);
 }
-END_TEST
 
-START_TEST(guesses_strictly_grow)
+TEST(guesses_strictly_grow)
 {
 	uint64_t before = 0;
 	for (unsigned i = 0; i < 1000; i++) {
@@ -50,9 +49,8 @@ START_TEST(guesses_strictly_grow)
 			day_us -= 10 * SECOND; /* the clock is set back */
 	}
 }
-END_TEST
 
-START_TEST(a_number_seen_is_left_behind)
+TEST(a_number_seen_is_left_behind)
 {
 	lease_fence_learn(&leases, START + 5 * SECOND);
 	ck_assert_uint_eq(lease_fence_guess(&leases), START + 5 * SECOND + 1);
@@ -62,10 +60,9 @@ START_TEST(a_number_seen_is_left_behind)
 	day_us += 6 * SECOND;
 	ck_assert_uint_eq(lease_fence_guess(&leases), day_us);
 }
-END_TEST
 
 /* Every master refuses a guess that is a day ahead of it. */
-START_TEST(a_number_far_ahead_is_not_learned)
+TEST(a_number_far_ahead_is_not_learned)
 {
 	lease_fence_learn(&leases, START + HOUR);
 	lease_fence_learn(&leases, REDLOCK_FENCE_LIMIT - 1);
@@ -74,10 +71,9 @@ START_TEST(a_number_far_ahead_is_not_learned)
 	lease_fence_learn(&leases, START + HOUR - 1);
 	ck_assert_uint_eq(lease_fence_guess(&leases), START + HOUR);
 }
-END_TEST
 
 /* Guesses of a clock that was days ahead would be refused until that day comes. */
-START_TEST(a_clock_that_was_far_ahead_is_followed_back)
+TEST(a_clock_that_was_far_ahead_is_followed_back)
 {
 	day_us = START + 48 * HOUR;
 	ck_assert_uint_eq(lease_fence_guess(&leases), START + 48 * HOUR);
@@ -85,10 +81,9 @@ START_TEST(a_clock_that_was_far_ahead_is_followed_back)
 	ck_assert_uint_eq(lease_fence_guess(&leases), START);
 	ck_assert_uint_eq(lease_fence_guess(&leases), START + 1);
 }
-END_TEST
 
 /* An impossible time of day must not end the program: the core takes no larger number. */
-START_TEST(guesses_stay_within_their_bounds)
+TEST(guesses_stay_within_their_bounds)
 {
 	static const uint64_t odd[] = {REDLOCK_FENCE_LIMIT - 1, REDLOCK_FENCE_LIMIT, REDLOCK_FENCE_LIMIT + HOUR,
 				       UINT64_MAX / 2};
@@ -103,14 +98,5 @@ START_TEST(guesses_stay_within_their_bounds)
 	day_us = 0; /* 1970 */
 	ck_assert_uint_eq(lease_fence_guess(&leases), 1);
 }
-END_TEST
 
-int main(void)
-{
-	TCase *tests = tcase_create("lease_fence");
-	tcase_add_checked_fixture(tests, set_up, NULL);
-	suite_add(tests, a_guess_is_the_time_of_day, guesses_strictly_grow, a_number_seen_is_left_behind,
-		  a_number_far_ahead_is_not_learned, a_clock_that_was_far_ahead_is_followed_back,
-		  guesses_stay_within_their_bounds);
-	return suite_run("lease_fence", tests, NULL);
-}
+FIXTURE(set_up, NULL)

@@ -100,7 +100,7 @@ static void check_answer(const struct asked *one, enum lease_status status)
 
 /* ---- a lease ---- */
 
-START_TEST(a_lease_is_released_with_its_token)
+TEST(a_lease_is_released_with_its_token)
 {
 	struct asked *one = force();
 	ck_assert_uint_eq(releases(), 0);
@@ -116,9 +116,8 @@ START_TEST(a_lease_is_released_with_its_token)
 	ck_assert_uint_eq(one->answer.holder.owner_len, 6);
 	ck_assert_mem_eq(one->answer.holder.owner, "holder", 6);
 }
-END_TEST
 
-START_TEST(nobody_holds_it)
+TEST(nobody_holds_it)
 {
 	struct asked *one = force();
 	look(gone(), gone(), gone());
@@ -127,11 +126,10 @@ START_TEST(nobody_holds_it)
 	ck_assert_uint_eq(one->answer.votes.granted, 0);
 	ck_assert_uint_eq(releases(), 0);
 }
-END_TEST
 
 /* Keys that redlockd did not write: another library's string, another type, our token in another format, and one with
  * too long an owner. */
-START_TEST(what_is_not_ours_is_left_alone)
+TEST_EACH(what_is_not_ours_is_left_alone, 0, 5)
 {
 	static char long_owner[LEASE_TOKEN_LEN + 6 + LEASE_OWNER_MAX + 2] = TOKEN_1 ":0:7::";
 	memset(long_owner + LEASE_TOKEN_LEN + 5, 'o', LEASE_OWNER_MAX + 1);
@@ -144,9 +142,8 @@ START_TEST(what_is_not_ours_is_left_alone)
 	ck_assert_uint_eq(one->answer.votes.refused, N);
 	ck_assert_uint_eq(releases(), 0);
 }
-END_TEST
 
-START_TEST(too_few_say_who_holds_it)
+TEST(too_few_say_who_holds_it)
 {
 	masters.down = 1U << A | 1U << B;
 	struct asked *one = force();
@@ -156,11 +153,10 @@ START_TEST(too_few_say_who_holds_it)
 	ck_assert_uint_eq(one->answer.votes.failed, 2);
 	ck_assert_uint_eq(releases(), 0);
 }
-END_TEST
 
 /* ---- between the two steps ---- */
 
-START_TEST(a_newcomer_is_not_harmed)
+TEST(a_newcomer_is_not_harmed)
 {
 	struct asked *one = force();
 	look(holds(LEASE_1), holds(LEASE_1), holds(LEASE_1));
@@ -171,18 +167,16 @@ START_TEST(a_newcomer_is_not_harmed)
 	ck_assert_mem_eq(one->answer.holder.owner, "next", 4);
 	ck_assert_uint_eq(releases_of(TOKEN_2), 0);
 }
-END_TEST
 
-START_TEST(its_time_was_up)
+TEST(its_time_was_up)
 {
 	struct asked *one = force();
 	look(holds(LEASE_1), holds(LEASE_1), holds(LEASE_1));
 	released(gone(), gone(), gone());
 	check_answer(one, LEASE_EXPIRED);
 }
-END_TEST
 
-START_TEST(the_masters_go_silent)
+TEST(the_masters_go_silent)
 {
 	struct asked *one = force();
 	look(holds(LEASE_1), holds(LEASE_1), holds(LEASE_1));
@@ -192,9 +186,8 @@ START_TEST(the_masters_go_silent)
 	ck_assert_uint_eq(masters.pending_count, 2);
 	ck_assert_str_eq(masters.pending[1].token, TOKEN_1);
 }
-END_TEST
 
-START_TEST(a_release_is_pending_for_a_master_that_is_away)
+TEST(a_release_is_pending_for_a_master_that_is_away)
 {
 	masters.down = 1U << C;
 	struct asked *one = force();
@@ -209,12 +202,11 @@ START_TEST(a_release_is_pending_for_a_master_that_is_away)
 	ck_assert_uint_eq(masters.pending[0].master, C);
 	ck_assert_str_eq(masters.pending[0].token, TOKEN_1);
 }
-END_TEST
 
 /* ---- what may be a lease ---- */
 
 /* On one master; another one is away and may hold it too. */
-START_TEST(what_may_be_a_lease_is_released)
+TEST(what_may_be_a_lease_is_released)
 {
 	masters.down = 1U << C;
 	struct asked *one = force();
@@ -226,10 +218,9 @@ START_TEST(what_may_be_a_lease_is_released)
 	leases_dispatch(leases);
 	check_answer(one, LEASE_OK);
 }
-END_TEST
 
 /* Either of two may be the lease. */
-START_TEST(all_that_may_be_a_lease_are_released)
+TEST(all_that_may_be_a_lease_are_released)
 {
 	masters.quarantined = 1U << C;
 	struct asked *one = force();
@@ -247,7 +238,6 @@ START_TEST(all_that_may_be_a_lease_are_released)
 	leases_dispatch(leases);
 	check_answer(one, LEASE_OK);
 }
-END_TEST
 
 /* Each master gives one of these answers, in all combinations. The test counts by itself what may be a lease. */
 enum { FREE, ONE, TWO, FOREIGN, AWAY, SAYINGS };
@@ -265,7 +255,7 @@ static unsigned count(const int says[N], int what)
 	return masters_with;
 }
 
-START_TEST(every_combination_of_holders)
+TEST_EACH(every_combination_of_holders, 0, SAYINGS *SAYINGS *SAYINGS)
 {
 	const int says[N] = {_i % SAYINGS, _i / SAYINGS % SAYINGS, _i / SAYINGS / SAYINGS};
 	unsigned away = count(says, AWAY), one_may = count(says, ONE), two_may = count(says, TWO),
@@ -291,12 +281,11 @@ START_TEST(every_combination_of_holders)
 	else
 		give_up(asker);
 }
-END_TEST
 
 /* ---- a fence is given ---- */
 
 /* Its largest number counts: a RAISE may not have reached all masters. */
-START_TEST(the_holder_with_that_fence_is_released)
+TEST(the_holder_with_that_fence_is_released)
 {
 	struct asked *one = force_fence(9);
 	look(holds(LEASE_1), holds(TOKEN_1 ":0:9::holder"), gone());
@@ -305,9 +294,8 @@ START_TEST(the_holder_with_that_fence_is_released)
 	check_answer(one, LEASE_OK);
 	ck_assert_uint_eq(one->answer.holder.fence, 9);
 }
-END_TEST
 
-START_TEST(a_holder_with_another_fence_stays)
+TEST_EACH(a_holder_with_another_fence_stays, 0, 3)
 {
 	const uint64_t fences[] = {6, 8, REDLOCK_FENCE_LIMIT - 1};
 	struct asked *one = force_fence(fences[_i]);
@@ -318,10 +306,9 @@ START_TEST(a_holder_with_another_fence_stays)
 	ck_assert_uint_eq(one->answer.votes.granted, 0);
 	ck_assert_uint_eq(releases(), 0);
 }
-END_TEST
 
 /* Either of two may be the lease: only the one that is meant is released. */
-START_TEST(of_two_that_may_be_a_lease_the_other_stays)
+TEST(of_two_that_may_be_a_lease_the_other_stays)
 {
 	masters.down = 1U << C;
 	struct asked *one = force_fence(8);
@@ -332,10 +319,9 @@ START_TEST(of_two_that_may_be_a_lease_the_other_stays)
 	ck_assert_uint_eq(releases(), 2);
 	give_up(one);
 }
-END_TEST
 
 /* One master has another holder's key: it has no majority, so the lease is the one that is meant. */
-START_TEST(a_left_over_with_another_fence_stays)
+TEST(a_left_over_with_another_fence_stays)
 {
 	struct asked *one = force_fence(7);
 	look(holds(LEASE_1), holds(LEASE_1), holds(TOKEN_2 ":0:8::other"));
@@ -344,9 +330,8 @@ START_TEST(a_left_over_with_another_fence_stays)
 	released(deleted(), deleted(), holds(TOKEN_2 ":0:8::other"));
 	check_answer(one, LEASE_OK);
 }
-END_TEST
 
-START_TEST(a_fence_of_nobody)
+TEST(a_fence_of_nobody)
 {
 	struct asked *one = force_fence(7);
 	look(gone(), gone(), gone());
@@ -357,10 +342,9 @@ START_TEST(a_fence_of_nobody)
 	ck_assert(!two->answer.holder.known);
 	ck_assert_uint_eq(releases(), 0);
 }
-END_TEST
 
 /* An attempt under way, or one of a redlockd that died, which runs out by itself. */
-START_TEST(what_cannot_be_a_lease_is_left_alone)
+TEST_EACH(what_cannot_be_a_lease_is_left_alone, 0, 2)
 {
 	const struct master_reply first[] = {holds(LEASE_1), gone(), gone()},
 				  each[] = {holds(LEASE_1), holds(TOKEN_2 ":0:8::"), holds(TOKEN_3 ":0:9::")};
@@ -370,7 +354,6 @@ START_TEST(what_cannot_be_a_lease_is_left_alone)
 	check_answer(one, LEASE_EXPIRED);
 	ck_assert_uint_eq(releases(), 0);
 }
-END_TEST
 
 /* ---- given up, draining, ending ---- */
 
@@ -378,7 +361,7 @@ END_TEST
  * sent are carried out, and nothing more is sent. */
 enum { DURING_LOOK, AFTER_LOOK, AFTER_RELEASE, STEPS };
 
-START_TEST(given_up_at_a_step)
+TEST_EACH(given_up_at_a_step, 0, STEPS)
 {
 	struct asked *one = force();
 	if (_i == AFTER_RELEASE)
@@ -395,10 +378,9 @@ START_TEST(given_up_at_a_step)
 	ck_assert_uint_eq(releases(), _i == DURING_LOOK ? 0 : N);
 	ck_assert_uint_eq(leases_waiting(leases), _i == AFTER_LOOK);
 }
-END_TEST
 
 /* The releases are under way: they are carried out, and become pending where they were lost. */
-START_TEST(given_up_during_the_release)
+TEST(given_up_during_the_release)
 {
 	struct asked *one = force();
 	look(holds(LEASE_1), holds(LEASE_1), holds(LEASE_1));
@@ -412,9 +394,8 @@ START_TEST(given_up_during_the_release)
 	look(gone(), gone(), gone());
 	check_answer(next, LEASE_EXPIRED);
 }
-END_TEST
 
-START_TEST(a_drain_lets_it_go_on)
+TEST(a_drain_lets_it_go_on)
 {
 	leases_drain(leases);
 	struct asked *one = force();
@@ -422,10 +403,9 @@ START_TEST(a_drain_lets_it_go_on)
 	released(deleted(), deleted(), deleted());
 	check_answer(one, LEASE_OK);
 }
-END_TEST
 
 /* Two at once: the second one finds that the lease is gone. */
-START_TEST(two_at_once)
+TEST(two_at_once)
 {
 	struct asked *one = force(), *two = force();
 	say_all(REDLOCK_SCRIPT_INSPECT, holds(LEASE_1));
@@ -436,26 +416,4 @@ START_TEST(two_at_once)
 	released(gone(), gone(), gone());
 	check_answer(one, LEASE_OK);
 	check_answer(two, LEASE_EXPIRED);
-}
-END_TEST
-
-static void add_all(TCase *tests)
-{
-	suite_add(tests, a_lease_is_released_with_its_token, nobody_holds_it);
-	tcase_add_loop_test(tests, what_is_not_ours_is_left_alone, 0, 5);
-	suite_add(tests, too_few_say_who_holds_it, a_newcomer_is_not_harmed, its_time_was_up, the_masters_go_silent,
-		  a_release_is_pending_for_a_master_that_is_away, what_may_be_a_lease_is_released,
-		  all_that_may_be_a_lease_are_released);
-	tcase_add_loop_test(tests, every_combination_of_holders, 0, SAYINGS * SAYINGS * SAYINGS);
-	tcase_add_loop_test(tests, what_cannot_be_a_lease_is_left_alone, 0, 2);
-	suite_add(tests, the_holder_with_that_fence_is_released, of_two_that_may_be_a_lease_the_other_stays,
-		  a_left_over_with_another_fence_stays, a_fence_of_nobody);
-	tcase_add_loop_test(tests, a_holder_with_another_fence_stays, 0, 3);
-	tcase_add_loop_test(tests, given_up_at_a_step, 0, STEPS);
-	suite_add(tests, given_up_during_the_release, a_drain_lets_it_go_on, two_at_once);
-}
-
-int main(void)
-{
-	return run_suite("lease_force", add_all);
 }

@@ -39,7 +39,7 @@ static struct asked *wait_behind_a_holder(const char *resource)
 	return next;
 }
 
-START_TEST(the_next_one_tries_behind_the_release)
+TEST(the_next_one_tries_behind_the_release)
 {
 	struct asked *first = wait_for("r"), *next = wait_for("r");
 	notify(first, "r");
@@ -58,10 +58,9 @@ START_TEST(the_next_one_tries_behind_the_release)
 	ck_assert_int_eq(next->answer.status, LEASE_OK);
 	ck_assert_uint_eq(observed(&metrics_worker(0)->handover), 2);
 }
-END_TEST
 
 /* Nobody can make waiters try with a token that was never granted here. */
-START_TEST(another_token_wakes_nobody)
+TEST(another_token_wakes_nobody)
 {
 	static const char other[] = "0123456789abcdef0123456789abcdef01234567";
 	struct asked *next = wait_behind_a_holder("r");
@@ -74,10 +73,9 @@ START_TEST(another_token_wakes_nobody)
 	ck_assert(!next->answered);
 	ck_assert_uint_eq(acquires(), before);
 }
-END_TEST
 
 /* The masters keep the order over all replicas. */
-START_TEST(one_whose_turn_it_is_not_waits_on)
+TEST(one_whose_turn_it_is_not_waits_on)
 {
 	struct asked *next = wait_behind_a_holder("r");
 	release("r", asked[0].answer.token);
@@ -91,10 +89,9 @@ START_TEST(one_whose_turn_it_is_not_waits_on)
 	answer_acquires(&granted);
 	ck_assert_int_eq(next->answer.status, LEASE_OK);
 }
-END_TEST
 
 /* Where others wait, too, the next one is often theirs, and a try that is refused delays it. */
-START_TEST(nobody_tries_where_another_redlockd_has_waiters)
+TEST(nobody_tries_where_another_redlockd_has_waiters)
 {
 	struct asked *next = wait_behind_a_holder("r");
 	fake_masters_notify(&masters, 0, false, 1, "s");
@@ -107,10 +104,9 @@ START_TEST(nobody_tries_where_another_redlockd_has_waiters)
 	answer_acquires(&granted);
 	ck_assert_int_eq(next->answer.status, LEASE_OK);
 }
-END_TEST
 
 /* It has been asked for already, and that is all. */
-START_TEST(one_that_votes_is_not_disturbed)
+TEST(one_that_votes_is_not_disturbed)
 {
 	struct asked *next;
 	wait_for("r");
@@ -126,29 +122,12 @@ START_TEST(one_that_votes_is_not_disturbed)
 	ck_assert_int_eq(next->answer.status, LEASE_OK);
 	ck_assert_uint_eq(acquires(), before);
 }
-END_TEST
 
 /* Nobody waits behind the last one. */
-START_TEST(a_release_without_waiters_is_a_release)
+TEST(a_release_without_waiters_is_a_release)
 {
 	struct asked *one = granted_after_waiting("r");
 	size_t before = acquires();
 	release("r", one->answer.token);
 	ck_assert_uint_eq(acquires(), before);
-}
-END_TEST
-
-static void add_all(TCase *tests)
-{
-	tcase_add_test(tests, the_next_one_tries_behind_the_release);
-	tcase_add_test(tests, another_token_wakes_nobody);
-	tcase_add_test(tests, one_whose_turn_it_is_not_waits_on);
-	tcase_add_test(tests, nobody_tries_where_another_redlockd_has_waiters);
-	tcase_add_test(tests, one_that_votes_is_not_disturbed);
-	tcase_add_test(tests, a_release_without_waiters_is_a_release);
-}
-
-int main(void)
-{
-	return run_suite("lease_handover", add_all);
 }

@@ -42,7 +42,7 @@ static const struct {
 	{86400000, UINT64_C(1795215206922000), TOKEN ":x:7:me", 0},
 };
 
-START_TEST(the_time_is_that_of_the_master)
+TEST_EACH(the_time_is_that_of_the_master, 0, sizeof releases / sizeof *releases)
 {
 	struct master_reply reply = released(releases[_i].value, releases[_i].now_us);
 	uint64_t us;
@@ -54,9 +54,8 @@ START_TEST(the_time_is_that_of_the_master)
 	ck_assert_uint_eq(told(&us), releases[_i].told_us > 0);
 	ck_assert_uint_eq(us, releases[_i].told_us);
 }
-END_TEST
 
-START_TEST(what_was_not_released_was_not_held)
+TEST(what_was_not_released_was_not_held)
 {
 	struct master_reply gone = {.vote = REDLOCK_VOTE_GONE, .time_us = UINT64_C(1795215206922000)};
 	uint64_t us;
@@ -68,10 +67,9 @@ START_TEST(what_was_not_released_was_not_held)
 	leases_dispatch(leases);
 	ck_assert_uint_eq(told(&us), 0);
 }
-END_TEST
 
 /* A released attempt was not a lease. */
-START_TEST(a_released_attempt_was_no_lease)
+TEST(a_released_attempt_was_no_lease)
 {
 	struct master_reply reply = released(TOKEN ":1795301601422:7::me", UINT64_C(1795215206922000));
 	uint64_t us;
@@ -81,16 +79,4 @@ START_TEST(a_released_attempt_was_no_lease)
 	give_up(one);
 	fake_masters_answer(&masters, REDLOCK_SCRIPT_RELEASE, &reply);
 	ck_assert_uint_eq(told(&us), 0);
-}
-END_TEST
-
-static void add_all(TCase *tests)
-{
-	tcase_add_loop_test(tests, the_time_is_that_of_the_master, 0, sizeof releases / sizeof *releases);
-	suite_add(tests, what_was_not_released_was_not_held, a_released_attempt_was_no_lease);
-}
-
-int main(void)
-{
-	return run_suite("lease_held", add_all);
 }

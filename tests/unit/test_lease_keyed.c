@@ -53,7 +53,7 @@ static const struct {
 	{OTHER_KEY, OTHER_KEY, 0},
 };
 
-START_TEST(a_late_refusal_shows_the_own_lease)
+TEST_EACH(a_late_refusal_shows_the_own_lease, 0, sizeof refusals / sizeof *refusals)
 {
 	struct asked *one = ask_with_key();
 	refuse(0, REDLOCK_VOTE_QUEUED, FAKE_REPLICA ":0000000000000001");
@@ -65,9 +65,8 @@ START_TEST(a_late_refusal_shows_the_own_lease)
 		ck_assert_str_eq(fake_masters_last(&masters, REDLOCK_SCRIPT_EXTEND, 0)->token, TOKEN_1);
 	give_up(one);
 }
-END_TEST
 
-START_TEST(a_refusal_of_an_earlier_attempt_shows_nothing)
+TEST(a_refusal_of_an_earlier_attempt_shows_nothing)
 {
 	struct asked *one = ask_with_key();
 	refuse(0, REDLOCK_VOTE_QUEUED, FAKE_REPLICA ":0000000000000001");
@@ -83,7 +82,6 @@ START_TEST(a_refusal_of_an_earlier_attempt_shows_nothing)
 	ck_assert_uint_eq(extensions(), 0);
 	give_up(one);
 }
-END_TEST
 
 /* The oldest release at that master, which asks for the place, gets one with that arrival; 0: there is none. */
 static void give_place(int master, uint64_t arrival)
@@ -101,7 +99,7 @@ static const struct {
 	bool is_taken;
 } places[] = {{7, 7, true}, {7, 0, false}, {7, 8, false}, {0, 0, false}};
 
-START_TEST(a_place_is_taken_that_a_majority_gives)
+TEST_EACH(a_place_is_taken_that_a_majority_gives, 0, sizeof places / sizeof *places)
 {
 	struct asked *one = ask_with_key();
 	refuse(0, REDLOCK_VOTE_HELD, OTHER_KEY);
@@ -115,17 +113,4 @@ START_TEST(a_place_is_taken_that_a_majority_gives)
 	ck_assert_uint_eq(fake_masters_count(&masters, REDLOCK_SCRIPT_ACQUIRE, -1, false) > before,
 			  places[_i].is_taken);
 	give_up(one);
-}
-END_TEST
-
-static void add_all(TCase *tests)
-{
-	tcase_add_loop_test(tests, a_late_refusal_shows_the_own_lease, 0, sizeof refusals / sizeof *refusals);
-	tcase_add_loop_test(tests, a_place_is_taken_that_a_majority_gives, 0, sizeof places / sizeof *places);
-	suite_add(tests, a_refusal_of_an_earlier_attempt_shows_nothing);
-}
-
-int main(void)
-{
-	return run_suite("lease_keyed", add_all);
 }

@@ -52,7 +52,7 @@ static bool tries(const struct asked *one)
 	return one->op->core.state == REDLOCK_VOTING;
 }
 
-START_TEST(one_alone_is_the_first_and_the_others_sleep)
+TEST(one_alone_is_the_first_and_the_others_sleep)
 {
 	struct asked *first = shared(), *second = shared(), *alone = wait_for("a"), *third = shared();
 	ck_assert(!lease_queue_has_earlier(first->op));
@@ -64,10 +64,9 @@ START_TEST(one_alone_is_the_first_and_the_others_sleep)
 	give_up(alone);
 	ck_assert(!lease_queue_has_earlier(third->op));
 }
-END_TEST
 
 /* A set may wait for another resource, of which the others know nothing. */
-START_TEST(one_that_wants_one_resource_does_not_follow_shared_sets)
+TEST(one_that_wants_one_resource_does_not_follow_shared_sets)
 {
 	struct asked *set = shared_set("a\nb"), *other_set = shared_set("a\nc"), *first = shared(), *second = shared();
 	ck_assert(!lease_queue_has_earlier(set->op) && !lease_queue_has_earlier(other_set->op));
@@ -77,9 +76,8 @@ START_TEST(one_that_wants_one_resource_does_not_follow_shared_sets)
 	give_up(first);
 	ck_assert(!lease_queue_has_earlier(second->op));
 }
-END_TEST
 
-START_TEST(those_up_to_the_last_are_notified)
+TEST(those_up_to_the_last_are_notified)
 {
 	struct asked *first = shared(), *second = shared(), *third = shared();
 	notify_shared(first, true, second);
@@ -90,26 +88,23 @@ START_TEST(those_up_to_the_last_are_notified)
 	ck_assert_int_eq(first->answer.mode, LEASE_SHARED);
 	ck_assert(!lease_queue_has_earlier(third->op));
 }
-END_TEST
 
-START_TEST(those_up_to_the_last_are_notified_where_another_one_is_named)
+TEST(those_up_to_the_last_are_notified_where_another_one_is_named)
 {
 	struct asked *first = shared(), *alone = wait_for("a"), *second = shared(), *third = shared();
 	notify_shared(NULL, false, second);
 	ck_assert(tries(first) && !tries(alone) && tries(second) && !tries(third));
 }
-END_TEST
 
-START_TEST(one_is_notified_alone)
+TEST(one_is_notified_alone)
 {
 	struct asked *first = shared(), *second = shared();
 	notify_shared(first, true, NULL);
 	ck_assert(tries(first) && !tries(second));
 }
-END_TEST
 
 /* The one that is named is told once: told twice, it would try twice. */
-START_TEST(one_that_is_refused_does_not_try_again)
+TEST(one_that_is_refused_does_not_try_again)
 {
 	struct asked *first = shared(), *second = shared();
 	notify_shared(first, true, second);
@@ -118,10 +113,9 @@ START_TEST(one_that_is_refused_does_not_try_again)
 	ck_assert_int_eq(first->op->core.state, REDLOCK_WAITING);
 	ck_assert_uint_eq(first->op->core.notified, 0);
 }
-END_TEST
 
 /* With every master away each attempt ends as soon as it begins. */
-START_TEST(a_notification_may_end_any_number_of_waits)
+TEST(a_notification_may_end_any_number_of_waits)
 {
 	struct asked *first = shared(), *second = shared();
 	masters.down = 7;
@@ -129,7 +123,6 @@ START_TEST(a_notification_may_end_any_number_of_waits)
 	leases_dispatch(leases);
 	ck_assert(!lease_queue_has_earlier(first->op));
 }
-END_TEST
 
 #define SLOT(n) "0123456789abcdef0123456789abcdef01234567#" #n ":0:7::holder"
 
@@ -145,7 +138,7 @@ static struct master_reply taken(const char *digits)
 				     .time_us = 1};
 }
 
-START_TEST(the_next_attempt_asks_for_a_slot_that_is_free)
+TEST_EACH(the_next_attempt_asks_for_a_slot_that_is_free, 0, 8)
 {
 	struct lease_request request = {
 		.operation = LEASE_ACQUIRE, .ttl_ms = 30000, .wait_ms = 60000, .mode = LEASE_SLOT, .slots = 4};
@@ -169,9 +162,8 @@ START_TEST(the_next_attempt_asks_for_a_slot_that_is_free)
 	ck_assert_uint_eq(one->answer.slot, free_one);
 	ck_assert_int_eq(one->answer.mode, LEASE_SLOT);
 }
-END_TEST
 
-START_TEST(one_waits_where_all_slots_are_taken)
+TEST(one_waits_where_all_slots_are_taken)
 {
 	const struct master_reply full = taken("1111"), of_others = taken("11");
 	ck_assert_int_eq(wait_in("a", LEASE_SLOT, &full)->op->core.state, REDLOCK_WAITING);
@@ -179,7 +171,6 @@ START_TEST(one_waits_where_all_slots_are_taken)
 	struct asked *second = wait_in("a", LEASE_SLOT, &full);
 	ck_assert(lease_queue_has_earlier(second->op));
 }
-END_TEST
 
 static void notify_free(const struct asked *one, uint16_t slot)
 {
@@ -198,7 +189,7 @@ static void notify_free(const struct asked *one, uint16_t slot)
 	}
 }
 
-START_TEST(a_notification_names_the_slot_to_ask_for)
+TEST_EACH(a_notification_names_the_slot_to_ask_for, 0, 8)
 {
 	const struct master_reply full = taken("1111");
 	struct asked *one = wait_in("a", LEASE_SLOT, &full);
@@ -209,34 +200,12 @@ START_TEST(a_notification_names_the_slot_to_ask_for)
 	answer_acquires(&granted);
 	ck_assert_uint_eq(one->answer.slot, slot);
 }
-END_TEST
 
-START_TEST(a_slot_above_those_that_are_wanted_is_not_asked_for)
+TEST(a_slot_above_those_that_are_wanted_is_not_asked_for)
 {
 	const struct master_reply full = taken("1111");
 	struct asked *one = wait_in("a", LEASE_SLOT, &full);
 	notify_free(one, 4);
 	ck_assert(tries(one));
 	ck_assert_uint_lt(one->op->slot.index, 4);
-}
-END_TEST
-
-static void add_all(TCase *tests)
-{
-	tcase_add_test(tests, one_alone_is_the_first_and_the_others_sleep);
-	tcase_add_test(tests, one_that_wants_one_resource_does_not_follow_shared_sets);
-	tcase_add_test(tests, those_up_to_the_last_are_notified);
-	tcase_add_test(tests, those_up_to_the_last_are_notified_where_another_one_is_named);
-	tcase_add_test(tests, one_is_notified_alone);
-	tcase_add_test(tests, one_that_is_refused_does_not_try_again);
-	tcase_add_test(tests, a_notification_may_end_any_number_of_waits);
-	tcase_add_loop_test(tests, the_next_attempt_asks_for_a_slot_that_is_free, 0, 8);
-	tcase_add_test(tests, one_waits_where_all_slots_are_taken);
-	tcase_add_loop_test(tests, a_notification_names_the_slot_to_ask_for, 0, 8);
-	tcase_add_test(tests, a_slot_above_those_that_are_wanted_is_not_asked_for);
-}
-
-int main(void)
-{
-	return run_suite("lease_mode", add_all);
 }

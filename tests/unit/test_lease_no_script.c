@@ -4,7 +4,7 @@
 #define TOKEN "0123456789abcdef0123456789abcdef01234567"
 
 /* The second command has the source, so a master that misses the script again does not tell the truth. */
-START_TEST(a_lost_script_is_sent_once)
+TEST(a_lost_script_is_sent_once)
 {
 	static const struct master_reply no_script = {
 		.vote = REDLOCK_VOTE_FAILED, .error = MASTER_ERROR_OTHER, .no_script = true};
@@ -17,15 +17,4 @@ START_TEST(a_lost_script_is_sent_once)
 	ck_assert_uint_eq(fake_masters_count(&masters, REDLOCK_SCRIPT_RELEASE, -1, false), 2 * FAKE_MASTERS);
 	ck_assert_uint_eq(masters.pending_count, FAKE_MASTERS);
 	ck_assert_int_eq(asked[0].answer.status, LEASE_NO_QUORUM);
-}
-END_TEST
-
-static void add_all(TCase *tests)
-{
-	tcase_add_test(tests, a_lost_script_is_sent_once);
-}
-
-int main(void)
-{
-	return run_suite("lease_no_script", add_all);
 }

@@ -5,7 +5,7 @@
 
 /* ---- entering and leaving ---- */
 
-START_TEST(a_request_without_wait_is_in_no_queue)
+TEST(a_request_without_wait_is_in_no_queue)
 {
 	struct asked *one = ask("r", 0);
 	ck_assert_ptr_null(one->op->wait.entries);
@@ -17,9 +17,8 @@ START_TEST(a_request_without_wait_is_in_no_queue)
 	ck_assert_uint_eq(metrics_waiters(), 0);
 	ck_assert_uint_eq(waits(METRICS_WAIT_TIMEOUT), 0);
 }
-END_TEST
 
-START_TEST(the_first_waiter_opens_the_queue_and_the_last_one_shuts_it)
+TEST(the_first_waiter_opens_the_queue_and_the_last_one_shuts_it)
 {
 	struct asked *first = ask("r", 60000);
 	ck_assert(masters.queue_open);
@@ -35,10 +34,9 @@ START_TEST(the_first_waiter_opens_the_queue_and_the_last_one_shuts_it)
 	ck_assert_uint_eq(masters.queue_opened, 2);
 	ck_assert_uint_eq(masters.queue_shut, 1);
 }
-END_TEST
 
 /* Over all resources, and in whatever order waiters leave. */
-START_TEST(who_has_waited_longest_is_known)
+TEST(who_has_waited_longest_is_known)
 {
 	const _Atomic uint64_t *since_us = &metrics_worker(0)->waiting_since_us;
 	ck_assert_uint_eq(metrics_worker(0)->waiters_limit, options.max_waiters);
@@ -60,9 +58,8 @@ START_TEST(who_has_waited_longest_is_known)
 	give_up(five);
 	ck_assert_uint_eq(*since_us, 0);
 }
-END_TEST
 
-START_TEST(entries_tell_worker_arrival_and_what_is_left_of_the_wait)
+TEST(entries_tell_worker_arrival_and_what_is_left_of_the_wait)
 {
 	uint64_t last = 0;
 	for (int i = 0; i < 3; i++) {
@@ -81,11 +78,10 @@ START_TEST(entries_tell_worker_arrival_and_what_is_left_of_the_wait)
 		last = arrival;
 	}
 }
-END_TEST
 
 /* The lock is free, so the request does not count as waiting. acquire.lua removes the entry on the masters that
  * grant it. */
-START_TEST(a_grant_at_once_is_no_wait)
+TEST(a_grant_at_once_is_no_wait)
 {
 	struct asked *one = ask("r", 60000);
 	answer_acquires(&granted);
@@ -96,11 +92,10 @@ START_TEST(a_grant_at_once_is_no_wait)
 	ck_assert(!masters.queue_open);
 	ck_assert_uint_eq(fake_masters_count(&masters, REDLOCK_SCRIPT_RELEASE, -1, false), 0);
 }
-END_TEST
 
 /* ---- notifications ---- */
 
-START_TEST(who_is_called_by_a_majority_tries_at_once_with_the_same_entry)
+TEST(who_is_called_by_a_majority_tries_at_once_with_the_same_entry)
 {
 	struct asked *one = wait_for("r");
 	char token[LEASE_TOKEN_LEN + 1], entry[33 + 1];
@@ -126,9 +121,8 @@ START_TEST(who_is_called_by_a_majority_tries_at_once_with_the_same_entry)
 	ck_assert_ptr_nonnull(strstr(page.bytes, "\nredlockd_handover_seconds_count 1\n"));
 	text_fini(&page);
 }
-END_TEST
 
-START_TEST(a_call_wakes_the_one_that_it_names_and_nobody_else)
+TEST(a_call_wakes_the_one_that_it_names_and_nobody_else)
 {
 	struct asked *first = wait_for("r"), *second = wait_for("r"), *other = wait_for("s");
 	notify(second, "r"); /* the masters know the order of arrival */
@@ -138,7 +132,6 @@ START_TEST(a_call_wakes_the_one_that_it_names_and_nobody_else)
 	ck_assert_int_eq(other->op->core.state, REDLOCK_WAITING);
 	ck_assert_uint_eq(first->op->core.notified, 0);
 }
-END_TEST
 
 /* No waiter here has that arrival or resource: the entry is removed on the master that sent the notification. */
 static const struct {
@@ -146,7 +139,7 @@ static const struct {
 	bool known;
 } stale_entries[] = {{"r", false}, {"s", false}, {"never/asked", false}, {"s", true}};
 
-START_TEST(an_entry_without_a_waiter_is_given_up)
+TEST_EACH(an_entry_without_a_waiter_is_given_up, 0, sizeof stale_entries / sizeof *stale_entries)
 {
 	struct asked *one = wait_for("r");
 	wait_for("s");
@@ -163,9 +156,8 @@ START_TEST(an_entry_without_a_waiter_is_given_up)
 	ck_assert_str_eq(leave->token, ""); /* it cannot release a lock */
 	ck_assert_str_eq(leave->key, stale_entries[_i].resource);
 }
-END_TEST
 
-START_TEST(a_resource_that_cannot_be_one_is_ignored)
+TEST(a_resource_that_cannot_be_one_is_ignored)
 {
 	char resource[LEASE_RESOURCE_MAX + 2];
 	memset(resource, 'r', sizeof resource - 1);
@@ -176,10 +168,9 @@ START_TEST(a_resource_that_cannot_be_one_is_ignored)
 	fake_masters_notify(&masters, 0, false, 1, resource);
 	ck_assert_uint_eq(masters.command_count, before);
 }
-END_TEST
 
 /* It is the turn of another replica: if that one does not try, our first waiter does a second later. */
-START_TEST(another_ones_turn_is_told_to_our_first)
+TEST(another_ones_turn_is_told_to_our_first)
 {
 	struct asked *first = wait_for("r"), *second = wait_for("r"), *other = wait_for("s");
 	uint64_t second_us = redlock_deadline_us(&second->op->core), other_us = redlock_deadline_us(&other->op->core),
@@ -194,12 +185,11 @@ START_TEST(another_ones_turn_is_told_to_our_first)
 	fake_masters_notify(&masters, 0, false, 1, "nobody/waits");
 	ck_assert_uint_eq(acquires(), 9);
 }
-END_TEST
 
 /* ---- the first waiter ---- */
 
 /* Only the first watches the holder's time; the others sleep until they are notified or become the first. */
-START_TEST(the_others_sleep_until_they_are_first)
+TEST(the_others_sleep_until_they_are_first)
 {
 	struct asked *first = wait_for("r"), *second = wait_for("r"), *third = wait_for("r");
 	uint64_t end_us = clock_now_us() + 60000000;
@@ -210,9 +200,8 @@ START_TEST(the_others_sleep_until_they_are_first)
 	give_up(first);
 	ck_assert_uint_le(redlock_deadline_us(&third->op->core), clock_now_us() + 20000000 + 2000);
 }
-END_TEST
 
-START_TEST(after_a_grant_the_next_one_looks_when_that_runs_out)
+TEST(after_a_grant_the_next_one_looks_when_that_runs_out)
 {
 	struct asked *first = wait_for("r"), *second = wait_for("r");
 	struct master_reply reply = granted;
@@ -223,10 +212,9 @@ START_TEST(after_a_grant_the_next_one_looks_when_that_runs_out)
 	ck_assert_uint_le(at_us, clock_now_us() + 30000000 + 2000);
 	ck_assert_uint_gt(at_us, clock_now_us() + 29000000);
 }
-END_TEST
 
 /* A master may have lost entries: the first of each queue tries at once, the others when they become the first. */
-START_TEST(a_missed_notification_makes_the_first_of_each_queue_try)
+TEST(a_missed_notification_makes_the_first_of_each_queue_try)
 {
 	struct asked *first = wait_for("r"), *second = wait_for("r"), *other = wait_for("s");
 	masters.notification_events.missed(masters.notification_events.arg);
@@ -240,10 +228,9 @@ START_TEST(a_missed_notification_makes_the_first_of_each_queue_try)
 	ck_assert_uint_le(redlock_deadline_us(&later->op->core), clock_now_us());
 	give_up(later);
 }
-END_TEST
 
 /* A waiter that came after the missed notification has its entry, and need not try. */
-START_TEST(a_missed_notification_is_over_when_the_first_has_tried)
+TEST(a_missed_notification_is_over_when_the_first_has_tried)
 {
 	struct asked *first = wait_for("r");
 	masters.notification_events.missed(masters.notification_events.arg);
@@ -254,17 +241,15 @@ START_TEST(a_missed_notification_is_over_when_the_first_has_tried)
 	give_up(first);
 	ck_assert_uint_gt(redlock_deadline_us(&later->op->core), clock_now_us() + 10000000);
 }
-END_TEST
 
-START_TEST(a_missed_notification_with_nobody_waiting_is_nothing)
+TEST(a_missed_notification_with_nobody_waiting_is_nothing)
 {
 	masters.notification_events.missed(masters.notification_events.arg);
 	ck_assert_uint_eq(masters.command_count, 0);
 }
-END_TEST
 
 /* Queues are found and removed by their whole names, whichever goes first. */
-START_TEST(queues_of_similar_names_are_kept_apart)
+TEST_EACH(queues_of_similar_names_are_kept_apart, 0, 4)
 {
 	static const char *const names[] = {"r0", "r1", "r", "r00"};
 	enum { NAMES = sizeof names / sizeof *names };
@@ -280,27 +265,4 @@ START_TEST(queues_of_similar_names_are_kept_apart)
 	}
 	answer_acquires(&granted);
 	ck_assert_uint_eq(metrics_waiters(), 0);
-}
-END_TEST
-
-static void add_all(TCase *tests)
-{
-	suite_add(tests, a_request_without_wait_is_in_no_queue,
-		  the_first_waiter_opens_the_queue_and_the_last_one_shuts_it, who_has_waited_longest_is_known,
-		  entries_tell_worker_arrival_and_what_is_left_of_the_wait, a_grant_at_once_is_no_wait,
-		  who_is_called_by_a_majority_tries_at_once_with_the_same_entry,
-		  a_call_wakes_the_one_that_it_names_and_nobody_else);
-	tcase_add_loop_test(tests, an_entry_without_a_waiter_is_given_up, 0,
-			    sizeof stale_entries / sizeof *stale_entries);
-	suite_add(tests, a_resource_that_cannot_be_one_is_ignored, another_ones_turn_is_told_to_our_first,
-		  the_others_sleep_until_they_are_first, after_a_grant_the_next_one_looks_when_that_runs_out,
-		  a_missed_notification_makes_the_first_of_each_queue_try,
-		  a_missed_notification_is_over_when_the_first_has_tried,
-		  a_missed_notification_with_nobody_waiting_is_nothing);
-	tcase_add_loop_test(tests, queues_of_similar_names_are_kept_apart, 0, 4);
-}
-
-int main(void)
-{
-	return run_suite("lease_queue", add_all);
 }

@@ -5,7 +5,7 @@
 /* ---- deadlines ---- */
 
 /* Nothing is set after the attempt is over; a release is never too late. */
-START_TEST(an_acquire_has_its_attempts_own_deadline)
+TEST(an_acquire_has_its_attempts_own_deadline)
 {
 	struct asked *one = ask("r", 60000);
 	uint64_t until_us = fake_masters_last(&masters, REDLOCK_SCRIPT_ACQUIRE, 0)->until_us;
@@ -15,11 +15,10 @@ START_TEST(an_acquire_has_its_attempts_own_deadline)
 	give_up(one);
 	ck_assert_uint_eq(fake_masters_last(&masters, REDLOCK_SCRIPT_RELEASE, 0)->until_us, REDLOCK_NEVER);
 }
-END_TEST
 
 /* ---- ends ---- */
 
-START_TEST(a_wait_that_runs_out_gives_up_its_entry_everywhere)
+TEST(a_wait_that_runs_out_gives_up_its_entry_everywhere)
 {
 	struct asked *one = ask("r", 30);
 	answer_acquires(&held);
@@ -43,11 +42,10 @@ START_TEST(a_wait_that_runs_out_gives_up_its_entry_everywhere)
 	ck_assert_uint_eq(decided_at_once(), 0);
 	ck_assert_uint_eq(metrics_waiters(), 0);
 }
-END_TEST
 
 /* The votes are decided at the moment at which the wait ends: the timer that fired for the votes must fire for the
  * wait, too. */
-START_TEST(a_wait_as_long_as_a_master_may_take_ends_as_well)
+TEST(a_wait_as_long_as_a_master_may_take_ends_as_well)
 {
 	options.master_timeout_ms = 30;
 	struct asked *one = ask("r", 30);
@@ -60,9 +58,8 @@ START_TEST(a_wait_as_long_as_a_master_may_take_ends_as_well)
 	ck_assert(one->answered);
 	ck_assert_int_eq(one->answer.status, LEASE_LOCKED);
 }
-END_TEST
 
-START_TEST(who_leaves_gives_up_its_entry_and_the_next_moves_up)
+TEST(who_leaves_gives_up_its_entry_and_the_next_moves_up)
 {
 	struct asked *first = wait_for("r"), *second = wait_for("r");
 	char entry[64];
@@ -75,10 +72,9 @@ START_TEST(who_leaves_gives_up_its_entry_and_the_next_moves_up)
 	leases_dispatch(leases);
 	ck_assert(!first->answered);
 }
-END_TEST
 
 /* A client that disconnects may have a grant under way: it is released, with the token. */
-START_TEST(who_leaves_while_it_votes_releases_what_it_may_get)
+TEST(who_leaves_while_it_votes_releases_what_it_may_get)
 {
 	struct asked *one = wait_for("r");
 	notify(one, "r");
@@ -94,10 +90,9 @@ START_TEST(who_leaves_while_it_votes_releases_what_it_may_get)
 	ck_assert(!one->answered);
 	ck_assert_uint_eq(waits(METRICS_WAIT_CANCELLED), 1);
 }
-END_TEST
 
 /* An entry on a master that is away is removed when it is back; where there cannot be one, nothing is pending. */
-START_TEST(entries_on_masters_that_are_away_are_pending)
+TEST(entries_on_masters_that_are_away_are_pending)
 {
 	masters.down = 1;
 	struct asked *one = ask("r", 60000);
@@ -111,11 +106,10 @@ START_TEST(entries_on_masters_that_are_away_are_pending)
 		ck_assert_str_eq(masters.pending[i].entry + 33, " 0");
 	}
 }
-END_TEST
 
 /* ---- bounds ---- */
 
-START_TEST(too_many_for_one_resource_are_told_so)
+TEST(too_many_for_one_resource_are_told_so)
 {
 	for (int i = 0; i < 4; i++)
 		wait_for("r");
@@ -131,9 +125,8 @@ START_TEST(too_many_for_one_resource_are_told_so)
 	answer_acquires(&held);
 	ck_assert_int_eq(at_once->answer.status, LEASE_LOCKED); /* it would not have waited */
 }
-END_TEST
 
-START_TEST(too_many_in_all_are_told_so)
+TEST(too_many_in_all_are_told_so)
 {
 	static const char *const names[] = {"a", "b", "c", "d"};
 	for (int i = 0; i < 10; i++)
@@ -146,11 +139,10 @@ START_TEST(too_many_in_all_are_told_so)
 	answer_acquires(&granted);
 	ck_assert_int_eq(one->answer.status, LEASE_OK);
 }
-END_TEST
 
 /* ---- the end of the service ---- */
 
-START_TEST(draining_answers_all_who_wait_and_lets_nobody_in)
+TEST(draining_answers_all_who_wait_and_lets_nobody_in)
 {
 	struct asked *first = wait_for("r"), *second = wait_for("r"), *other = ask("s", 60000);
 	leases_drain(leases);
@@ -169,19 +161,4 @@ START_TEST(draining_answers_all_who_wait_and_lets_nobody_in)
 	ck_assert_int_eq(late->answer.status, LEASE_DRAINING);
 	ck_assert(!masters.queue_open);
 	ck_assert(first->answered && second->answered && other->answered);
-}
-END_TEST
-
-static void add_all(TCase *tests)
-{
-	suite_add(tests, an_acquire_has_its_attempts_own_deadline, a_wait_that_runs_out_gives_up_its_entry_everywhere,
-		  a_wait_as_long_as_a_master_may_take_ends_as_well, who_leaves_gives_up_its_entry_and_the_next_moves_up,
-		  who_leaves_while_it_votes_releases_what_it_may_get, entries_on_masters_that_are_away_are_pending,
-		  too_many_for_one_resource_are_told_so, too_many_in_all_are_told_so,
-		  draining_answers_all_who_wait_and_lets_nobody_in);
-}
-
-int main(void)
-{
-	return run_suite("lease_line_end", add_all);
 }

@@ -31,7 +31,7 @@ static void assert_entry(size_t i, const char *name, uint32_t count)
 	ck_assert_uint_eq(list[i].count, count);
 }
 
-START_TEST(queues_by_their_length)
+TEST(queues_by_their_length)
 {
 	struct asked *a = wait_for("a"), *first = wait_for("b"), *second;
 
@@ -51,9 +51,8 @@ START_TEST(queues_by_their_length)
 	assert_entry(1, "c", 1);
 	ck_assert_uint_eq(list[0].oldest_us, second_us);
 }
-END_TEST
 
-START_TEST(the_last_one_goes)
+TEST(the_last_one_goes)
 {
 	struct asked *only = wait_for("a");
 
@@ -61,10 +60,9 @@ START_TEST(the_last_one_goes)
 	give_up(only);
 	await_lines(0);
 }
-END_TEST
 
 /* More queues than are published: none of the longest is left out, whenever it was made. */
-START_TEST(only_the_longest)
+TEST(only_the_longest)
 {
 	enum { LINES = 60, LONG = 25 };
 	static struct asked waiting[LINES + LONG];
@@ -87,10 +85,9 @@ START_TEST(only_the_longest)
 	for (size_t i = 0; i < STATS_TOP; i++)
 		ck_assert_uint_eq(list[i].count, 2); /* 25 queues have two: any 20 of these */
 }
-END_TEST
 
 /* The time of the loop does not advance: a change is not published yet. */
-START_TEST(not_too_often)
+TEST(not_too_often)
 {
 	wait_for("a");
 	uv_update_time(&loop);
@@ -102,15 +99,4 @@ START_TEST(not_too_often)
 	listed = stats_read_top(true, all_pass, NULL, list);
 	ck_assert_uint_eq(listed, 1);
 	await_lines(2);
-}
-END_TEST
-
-static void add_all(TCase *tests)
-{
-	suite_add(tests, queues_by_their_length, the_last_one_goes, only_the_longest, not_too_often);
-}
-
-int main(void)
-{
-	return run_suite("lease_line_stats", add_all);
 }

@@ -63,7 +63,7 @@ static const struct {
 	{TOKEN "#3:0:7:?00000000000000ab:\n\n{}", "?00000000000000ab:\n\n{}", 0},
 };
 
-START_TEST(the_lease_comes_back_as_it_was)
+TEST_EACH(the_lease_comes_back_as_it_was, 0, sizeof values / sizeof *values)
 {
 	extend("r", 0);
 	lose(values[_i].value, "1795215206922001");
@@ -82,9 +82,8 @@ START_TEST(the_lease_comes_back_as_it_was)
 	answer_acquires(&granted);
 	ck_assert_uint_eq(repaired(), 1);
 }
-END_TEST
 
-START_TEST(the_labels_of_a_set_end_before_its_names)
+TEST(the_labels_of_a_set_end_before_its_names)
 {
 	extend("a\nb", 2);
 	lose(TOKEN ";0:7::me\n\n\na\nb", "12,");
@@ -93,7 +92,6 @@ START_TEST(the_labels_of_a_set_end_before_its_names)
 	answer_acquires(&held);
 	ck_assert_uint_eq(repaired(), 0);
 }
-END_TEST
 
 /* Another server may say anything, and a lease at its bound gets no older. */
 static const struct {
@@ -105,7 +103,7 @@ static const struct {
 	{"of-another-library", ""},
 };
 
-START_TEST(nothing_is_sent_for_what_is_strange)
+TEST_EACH(nothing_is_sent_for_what_is_strange, 0, sizeof strange / sizeof *strange)
 {
 	struct asked *one = extend("r", 0);
 	lose(strange[_i].value, strange[_i].buckets);
@@ -113,17 +111,4 @@ START_TEST(nothing_is_sent_for_what_is_strange)
 	leases_dispatch(leases);
 	ck_assert(one->answered);
 	ck_assert_int_eq(one->answer.status, LEASE_OK);
-}
-END_TEST
-
-static void add_all(TCase *tests)
-{
-	tcase_add_loop_test(tests, the_lease_comes_back_as_it_was, 0, sizeof values / sizeof *values);
-	tcase_add_loop_test(tests, nothing_is_sent_for_what_is_strange, 0, sizeof strange / sizeof *strange);
-	suite_add(tests, the_labels_of_a_set_end_before_its_names);
-}
-
-int main(void)
-{
-	return run_suite("lease_repair", add_all);
 }

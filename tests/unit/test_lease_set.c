@@ -44,7 +44,7 @@ static struct lease_op *first_of(const char *resource)
 	return first;
 }
 
-START_TEST(a_set_waits_in_the_queue_of_each_resource)
+TEST(a_set_waits_in_the_queue_of_each_resource)
 {
 	struct asked *set = wait_for_set("a\nb\nc", 3);
 	ck_assert(is_found(set, "a") && is_found(set, "b") && is_found(set, "c"));
@@ -54,9 +54,8 @@ START_TEST(a_set_waits_in_the_queue_of_each_resource)
 	ck_assert_ptr_null(first_of("a"));
 	ck_assert_ptr_null(first_of("c"));
 }
-END_TEST
 
-START_TEST(a_set_is_the_first_when_it_is_the_first_of_all)
+TEST(a_set_is_the_first_when_it_is_the_first_of_all)
 {
 	struct asked *a = wait_for("a"), *b = wait_for("b"), *set = wait_for_set("a\nb", 2);
 	ck_assert(lease_queue_has_earlier(set->op));
@@ -66,9 +65,8 @@ START_TEST(a_set_is_the_first_when_it_is_the_first_of_all)
 	give_up(b);
 	ck_assert(!lease_queue_has_earlier(set->op));
 }
-END_TEST
 
-START_TEST(a_set_that_leaves_makes_way_in_every_queue)
+TEST(a_set_that_leaves_makes_way_in_every_queue)
 {
 	struct asked *set = wait_for_set("a\nb", 2), *b = wait_for("b"), *other = wait_for_set("a\nb", 2);
 	ck_assert(lease_queue_has_earlier(b->op) && lease_queue_has_earlier(other->op));
@@ -78,9 +76,8 @@ START_TEST(a_set_that_leaves_makes_way_in_every_queue)
 	give_up(b);
 	ck_assert(!lease_queue_has_earlier(other->op));
 }
-END_TEST
 
-START_TEST(a_notification_of_any_resource_is_for_the_set)
+TEST(a_notification_of_any_resource_is_for_the_set)
 {
 	struct asked *set = wait_for_set("a\nb", 2);
 	notify(set, "b");
@@ -89,10 +86,9 @@ START_TEST(a_notification_of_any_resource_is_for_the_set)
 	ck_assert_int_eq(set->answer.status, LEASE_OK);
 	ck_assert_ptr_null(first_of("a"));
 }
-END_TEST
 
 /* The one before waited for another resource, too, of which the set's wait knows nothing. */
-START_TEST(a_set_keeps_what_it_knows_when_another_one_leaves)
+TEST(a_set_keeps_what_it_knows_when_another_one_leaves)
 {
 	const struct master_reply held_for_long = {.vote = REDLOCK_VOTE_HELD,
 						   .remaining_us = 50000000,
@@ -106,10 +102,9 @@ START_TEST(a_set_keeps_what_it_knows_when_another_one_leaves)
 	ck_assert_uint_eq(set->op->core.free_us, free_us);
 	ck_assert_uint_eq(set->op->core.deadline_us, free_us);
 }
-END_TEST
 
 /* A visit may end any number of waits, whatever queues they are in. */
-START_TEST(missed_notifications_with_every_master_away)
+TEST(missed_notifications_with_every_master_away)
 {
 	struct asked *all[] = {wait_for_set("a\nb", 2), wait_for("a"), wait_for_set("b\nc", 2), wait_for("c"),
 			       wait_for("b")};
@@ -117,20 +112,4 @@ START_TEST(missed_notifications_with_every_master_away)
 	masters.notification_events.missed(masters.notification_events.arg);
 	leases_dispatch(leases);
 	ck_assert(!lease_queue_has_earlier(all[0]->op));
-}
-END_TEST
-
-static void add_all(TCase *tests)
-{
-	tcase_add_test(tests, a_set_waits_in_the_queue_of_each_resource);
-	tcase_add_test(tests, a_set_is_the_first_when_it_is_the_first_of_all);
-	tcase_add_test(tests, a_set_that_leaves_makes_way_in_every_queue);
-	tcase_add_test(tests, a_notification_of_any_resource_is_for_the_set);
-	tcase_add_test(tests, a_set_keeps_what_it_knows_when_another_one_leaves);
-	tcase_add_test(tests, missed_notifications_with_every_master_away);
-}
-
-int main(void)
-{
-	return run_suite("lease_set", add_all);
 }

@@ -31,7 +31,7 @@ static void answer(const struct master_reply *reply)
 
 static const struct master_reply gone = {.vote = REDLOCK_VOTE_GONE, .time_us = 1};
 
-START_TEST(the_others_share_the_next_one)
+TEST(the_others_share_the_next_one)
 {
 	const struct asked *first = inspect("r");
 	const struct asked *others[] = {inspect("r"), inspect("r"), inspect("r")};
@@ -51,10 +51,9 @@ START_TEST(the_others_share_the_next_one)
 	ck_assert_uint_eq(observed(&leases->metrics->latency[LEASE_INSPECT]), 4);
 	ck_assert_uint_eq(leases_waiting(leases), 0);
 }
-END_TEST
 
 /* One that comes after the answers of a majority, and before they are handed out, begins anew all the same. */
-START_TEST(one_that_comes_with_the_answer_does_not_get_it)
+TEST(one_that_comes_with_the_answer_does_not_get_it)
 {
 	const struct asked *first = inspect("r");
 	for (int master = 0; master < 2; master++)
@@ -66,9 +65,8 @@ START_TEST(one_that_comes_with_the_answer_does_not_get_it)
 	answer(&gone);
 	ck_assert(second->answered && !second->answer.held);
 }
-END_TEST
 
-START_TEST(resources_share_nothing)
+TEST(resources_share_nothing)
 {
 	(void)inspect("r");
 	(void)inspect("rr");
@@ -79,10 +77,9 @@ START_TEST(resources_share_nothing)
 	answer(&held);
 	ck_assert(asked[0].answered && asked[1].answered && asked[2].answered);
 }
-END_TEST
 
 /* Bit i: request i is cancelled while the first one is under way. */
-START_TEST(those_that_leave_end_nobody_elses)
+TEST_EACH(those_that_leave_end_nobody_elses, 0, 16)
 {
 	for (unsigned i = 0; i < 4; i++)
 		(void)inspect("r");
@@ -102,10 +99,9 @@ START_TEST(those_that_leave_end_nobody_elses)
 	answer(&held);
 	ck_assert(asked[4].answered);
 }
-END_TEST
 
 /* After its answer is made, and before it is handed out. */
-START_TEST(one_that_leaves_late)
+TEST(one_that_leaves_late)
 {
 	(void)inspect("r");
 	(void)inspect("r");
@@ -117,9 +113,8 @@ START_TEST(one_that_leaves_late)
 	answer(&held);
 	ck_assert(asked[1].answered);
 }
-END_TEST
 
-START_TEST(too_few_masters)
+TEST(too_few_masters)
 {
 	(void)inspect("r");
 	(void)inspect("r");
@@ -135,10 +130,9 @@ START_TEST(too_few_masters)
 	answer(&held);
 	ck_assert(asked[3].answered && asked[3].answer.held);
 }
-END_TEST
 
 /* Neither looks of a watch, which register it, nor those of a listing, which reads their votes. */
-START_TEST(others_ask_for_themselves)
+TEST(others_ask_for_themselves)
 {
 	(void)inspect("r");
 	struct lease_request request = {.operation = LEASE_INSPECT, .resource_len = 1, .resource = "r"};
@@ -154,19 +148,4 @@ START_TEST(others_ask_for_themselves)
 	for (unsigned i = 0; i < 4; i++)
 		answer(&held);
 	ck_assert(asked[0].answered && asked[1].answered && asked[2].answered && asked[3].answered);
-}
-END_TEST
-
-int main(void)
-{
-	TCase *tests = tcase_create("lease_share");
-	tcase_add_checked_fixture(tests, set_up, tear_down);
-	tcase_add_test(tests, the_others_share_the_next_one);
-	tcase_add_test(tests, one_that_comes_with_the_answer_does_not_get_it);
-	tcase_add_test(tests, resources_share_nothing);
-	tcase_add_loop_test(tests, those_that_leave_end_nobody_elses, 0, 16);
-	tcase_add_test(tests, one_that_leaves_late);
-	tcase_add_test(tests, too_few_masters);
-	tcase_add_test(tests, others_ask_for_themselves);
-	return suite_run("lease_share", tests, NULL);
 }

@@ -76,7 +76,7 @@ static const struct {
 	      {"a\0b", 3},
 	      {"\xc2\x85", 2}};
 
-START_TEST(test_same_as_library)
+TEST_EACH(test_same_as_library, 0, sizeof(owners) / sizeof(owners[0]))
 {
 	static const char *const resources[] = {"a", "orders/42", "\"quoted\\\"", "na\xc3\xafve/\xe2\x82\xac"};
 	struct lease_request lease;
@@ -95,10 +95,9 @@ START_TEST(test_same_as_library)
 		check_same(&lease, &answer);
 	}
 }
-END_TEST
 
 /* The longest text: each byte of both strings escaped, each number the longest. */
-START_TEST(test_longest_fits)
+TEST(test_longest_fits)
 {
 	struct lease_request lease;
 	struct lease_answer answer;
@@ -117,7 +116,6 @@ START_TEST(test_longest_fits)
 	lease.hold = true;
 	check_same(&lease, &answer);
 }
-END_TEST
 
 /* ---- refusals ---- */
 
@@ -154,7 +152,7 @@ static void check_refusal(const struct lease_answer *answer, const char *detail,
 	free(wanted);
 }
 
-START_TEST(test_refusal_same_as_library)
+TEST_EACH(test_refusal_same_as_library, 0, sizeof(owners) / sizeof(owners[0]))
 {
 	static const enum lease_mode modes[] = {LEASE_EXCLUSIVE, LEASE_SHARED, LEASE_SLOT};
 	struct lease_request lease;
@@ -174,9 +172,8 @@ START_TEST(test_refusal_same_as_library)
 		check_refusal(&answer, "Try again.", NULL, "{\"a\":[1,\"\\u0001\"]}");
 	}
 }
-END_TEST
 
-START_TEST(test_longest_refusal_fits)
+TEST(test_longest_refusal_fits)
 {
 	struct lease_request lease;
 	struct lease_answer answer;
@@ -198,16 +195,4 @@ START_TEST(test_longest_refusal_fits)
 	at = problem_write(PROBLEM_LOCKED, detail, text);
 	at += lease_refusal_write(&answer, name, sizeof(name), NULL, 0, at);
 	ck_assert(at <= text + LEASE_REFUSAL_MAX);
-}
-END_TEST
-
-int main(void)
-{
-	TCase *tcase = tcase_create("lease_text");
-
-	tcase_add_loop_test(tcase, test_same_as_library, 0, sizeof(owners) / sizeof(owners[0]));
-	tcase_add_test(tcase, test_longest_fits);
-	tcase_add_loop_test(tcase, test_refusal_same_as_library, 0, sizeof(owners) / sizeof(owners[0]));
-	tcase_add_test(tcase, test_longest_refusal_fits);
-	return suite_run("lease_text", tcase, NULL);
 }

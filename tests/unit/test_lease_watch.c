@@ -92,7 +92,7 @@ static void look(struct master_reply all)
 }
 
 /* Watchers that come one after the other, and each change, cost one look. */
-START_TEST(one_look_for_all)
+TEST(one_look_for_all)
 {
 	struct heard heard[8];
 	for (size_t i = 0; i < 8; i++)
@@ -122,7 +122,6 @@ START_TEST(one_look_for_all)
 	ck_assert_uint_eq(masters.queue_shut, 1);
 	fake_masters_publish(&masters, "r");
 }
-END_TEST
 
 static size_t count_told(const struct heard *heard, size_t count, const char *tag)
 {
@@ -133,7 +132,7 @@ static size_t count_told(const struct heard *heard, size_t count, const char *ta
 }
 
 /* Leases must not wait until all of many watchers are told. */
-START_TEST(a_few_at_a_time)
+TEST(a_few_at_a_time)
 {
 	enum { COUNT = 100 };
 	struct heard heard[COUNT];
@@ -160,10 +159,9 @@ START_TEST(a_few_at_a_time)
 	ck_assert_uint_ge(count_told(heard, COUNT, "free"), COUNT / 2);
 	ck_assert_uint_eq(count_told(heard, COUNT, "7"), 0);
 }
-END_TEST
 
 /* A newcomer gets what is known, without a look; one that has seen another state gets a look. */
-START_TEST(newcomers)
+TEST(newcomers)
 {
 	struct heard first, second, same, other;
 	watch(&first);
@@ -184,10 +182,9 @@ START_TEST(newcomers)
 	end(&first);
 	end(&second);
 }
-END_TEST
 
 /* Nothing is published at the end of a lease's time: a timer looks. */
-START_TEST(the_end_of_the_holder)
+TEST(the_end_of_the_holder)
 {
 	struct heard heard;
 	watch(&heard);
@@ -200,10 +197,9 @@ START_TEST(the_end_of_the_holder)
 	ck_assert_uint_eq(heard.events, 2);
 	end(&heard);
 }
-END_TEST
 
 /* Half a grant is not told; what stays so is. */
-START_TEST(half_a_grant)
+TEST(half_a_grant)
 {
 	struct heard heard;
 	watch(&heard);
@@ -226,9 +222,8 @@ START_TEST(half_a_grant)
 	ck_assert_uint_eq(heard.events, 2); /* as before */
 	end(&heard);
 }
-END_TEST
 
-START_TEST(no_quorum)
+TEST(no_quorum)
 {
 	struct heard heard;
 	watch(&heard);
@@ -241,10 +236,9 @@ START_TEST(no_quorum)
 	ck_assert_str_eq(heard.tag, "free");
 	end(&heard);
 }
-END_TEST
 
 /* A change that is published while the watch looks may not be in the answer. */
-START_TEST(a_change_during_a_look)
+TEST(a_change_during_a_look)
 {
 	struct heard heard;
 	watch(&heard);
@@ -255,9 +249,8 @@ START_TEST(a_change_during_a_look)
 	ck_assert_str_eq(heard.tag, "7");
 	end(&heard);
 }
-END_TEST
 
-START_TEST(times_and_ends)
+TEST(times_and_ends)
 {
 	struct heard waits, first, last;
 	watch(&last);
@@ -279,9 +272,8 @@ START_TEST(times_and_ends)
 	ck_assert_uint_eq(first.drained + last.drained, 2);
 	ck_assert_uint_eq(metrics_watchers(), 0);
 }
-END_TEST
 
-START_TEST(bounds)
+TEST(bounds)
 {
 	struct heard heard[10];
 	for (size_t i = 0; i < 10; i++) {
@@ -293,7 +285,6 @@ START_TEST(bounds)
 	for (unsigned i = 0; i < 10; i++)
 		end(&heard[i]);
 }
-END_TEST
 
 /* ---- tags ---- */
 
@@ -313,7 +304,7 @@ static void expect_tag(struct lease_answer answer, const char *expected)
 	ck_assert_str_eq(tag, expected);
 }
 
-START_TEST(tags)
+TEST(tags)
 {
 	struct lease_answer other = state(true, 3, 0), down = state(false, 0, 2);
 	other.holder.known = false;
@@ -324,16 +315,4 @@ START_TEST(tags)
 	expect_tag(state(false, 1, 0), "free");
 	expect_tag(other, "x88888888");
 	expect_tag(down, "unknown");
-}
-END_TEST
-
-static void add_all(TCase *tests)
-{
-	suite_add(tests, one_look_for_all, a_few_at_a_time, newcomers, the_end_of_the_holder, half_a_grant, no_quorum,
-		  a_change_during_a_look, times_and_ends, bounds, tags);
-}
-
-int main(void)
-{
-	return run_suite("lease_watch", add_all);
 }

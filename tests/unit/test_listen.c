@@ -87,7 +87,7 @@ static void remove_folder(void)
 	ck_assert_msg(rmdir(folder) == 0, "something is left in %s", folder);
 }
 
-START_TEST(any_port_is_shown)
+TEST(any_port_is_shown)
 {
 	struct address address = tcp("127.0.0.1", 0);
 	char expected[64];
@@ -101,9 +101,8 @@ START_TEST(any_port_is_shown)
 	listen_close(&address, fd);
 	ck_assert_int_eq(fcntl(fd, F_GETFD), -1);
 }
-END_TEST
 
-START_TEST(it_does_not_block_and_is_not_inherited)
+TEST(it_does_not_block_and_is_not_inherited)
 {
 	struct address addresses[] = {tcp("127.0.0.1", 0), unix_path("flags.sock")};
 
@@ -115,7 +114,6 @@ START_TEST(it_does_not_block_and_is_not_inherited)
 		listen_close(&addresses[i], fd);
 	}
 }
-END_TEST
 
 /* A machine without /etc/hosts cannot resolve it. */
 static bool has_localhost(const char *test)
@@ -130,7 +128,7 @@ static bool has_localhost(const char *test)
 	return has;
 }
 
-START_TEST(names_are_resolved)
+TEST(names_are_resolved)
 {
 	if (!has_localhost("names_are_resolved"))
 		return;
@@ -140,9 +138,8 @@ START_TEST(names_are_resolved)
 	ck_assert(can_connect(fd));
 	listen_close(&address, fd);
 }
-END_TEST
 
-START_TEST(ipv6_is_for_ipv6_only)
+TEST(ipv6_is_for_ipv6_only)
 {
 	if (!has_ipv6())
 		return; /* a machine without it cannot show it */
@@ -167,9 +164,8 @@ START_TEST(ipv6_is_for_ipv6_only)
 	}
 	ck_assert_msg(v4 >= 0, "%s", message);
 }
-END_TEST
 
-START_TEST(a_port_in_use_is_refused_by_name)
+TEST(a_port_in_use_is_refused_by_name)
 {
 	struct address address = tcp("127.0.0.1", 0);
 	int fd = open_or_fail(&address, false);
@@ -182,9 +178,8 @@ START_TEST(a_port_in_use_is_refused_by_name)
 	fd = open_or_fail(&address, false); /* free again at once */
 	listen_close(&address, fd);
 }
-END_TEST
 
-START_TEST(workers_may_share_a_port)
+TEST(workers_may_share_a_port)
 {
 	struct address address = tcp("127.0.0.1", 0);
 	int first = open_or_fail(&address, true);
@@ -196,18 +191,16 @@ START_TEST(workers_may_share_a_port)
 	listen_close(&address, second);
 	listen_close(&address, first);
 }
-END_TEST
 
-START_TEST(an_address_that_is_not_ours_is_refused)
+TEST(an_address_that_is_not_ours_is_refused)
 {
 	struct address foreign = tcp("192.0.2.1", 8080), v6 = tcp("2001:db8::1", 8080);
 
 	assert_refused(&foreign, "192.0.2.1:8080: ", "");
 	assert_refused(&v6, "[2001:db8::1]:8080: ", "");
 }
-END_TEST
 
-START_TEST(a_unix_socket_is_for_owner_and_group)
+TEST(a_unix_socket_is_for_owner_and_group)
 {
 	struct address address = unix_path("a.sock");
 	struct stat status;
@@ -227,9 +220,8 @@ START_TEST(a_unix_socket_is_for_owner_and_group)
 	listen_close(&address, fd);
 	ck_assert_int_eq(access(address.host, F_OK), -1);
 }
-END_TEST
 
-START_TEST(a_stale_socket_is_replaced)
+TEST(a_stale_socket_is_replaced)
 {
 	struct address address = unix_path("stale.sock");
 	int fd = open_or_fail(&address, false);
@@ -240,9 +232,8 @@ START_TEST(a_stale_socket_is_replaced)
 	ck_assert(can_connect(fd));
 	listen_close(&address, fd);
 }
-END_TEST
 
-START_TEST(a_live_socket_is_left_alone)
+TEST(a_live_socket_is_left_alone)
 {
 	struct address address = unix_path("live.sock");
 	int fd = open_or_fail(&address, false);
@@ -254,9 +245,8 @@ START_TEST(a_live_socket_is_left_alone)
 	ck_assert(can_connect(fd));
 	listen_close(&address, fd);
 }
-END_TEST
 
-START_TEST(other_files_are_left_alone)
+TEST(other_files_are_left_alone)
 {
 	struct address address = unix_path("file");
 	char text[8] = "";
@@ -281,7 +271,6 @@ START_TEST(other_files_are_left_alone)
 	strcpy(itself.host, folder);
 	assert_refused(&itself, folder, "not a socket");
 }
-END_TEST
 
 static bool is_local(const struct address *address)
 {
@@ -291,7 +280,7 @@ static bool is_local(const struct address *address)
 	return local;
 }
 
-START_TEST(who_can_reach_an_address)
+TEST(who_can_reach_an_address)
 {
 	static const char *const local[] = {"127.0.0.1", "127.9.9.9", "::1", "::ffff:127.0.0.1", "localhost"};
 	static const char *const open[] = {"0.0.0.0",         "::",      "10.0.0.1",
@@ -316,9 +305,8 @@ START_TEST(who_can_reach_an_address)
 	ck_assert(listen_find_local(&address, false, &found, message, sizeof(message)) && !found);
 	ck_assert_msg(strstr(message, "no-such-name.invalid") != NULL, "%s", message);
 }
-END_TEST
 
-START_TEST(danger)
+TEST(danger)
 {
 	for (unsigned i = 0; i < 16; i++) {
 		bool local = i & 1, tls = i & 2, keys = i & 4, authorities = i & 8;
@@ -333,16 +321,5 @@ START_TEST(danger)
 	ck_assert_int_eq(listen_danger(false, true, false, false), LISTEN_OPEN);
 	ck_assert_int_eq(listen_danger(false, false, true, false), LISTEN_READABLE);
 }
-END_TEST
 
-int main(void)
-{
-	TCase *all = tcase_create("all");
-
-	tcase_add_checked_fixture(all, make_folder, remove_folder);
-	suite_add(all, any_port_is_shown, who_can_reach_an_address, danger, it_does_not_block_and_is_not_inherited,
-		  names_are_resolved, ipv6_is_for_ipv6_only, a_port_in_use_is_refused_by_name, workers_may_share_a_port,
-		  an_address_that_is_not_ours_is_refused, a_unix_socket_is_for_owner_and_group,
-		  a_stale_socket_is_replaced, a_live_socket_is_left_alone, other_files_are_left_alone);
-	return suite_run("listen", all, NULL);
-}
+FIXTURE(make_folder, remove_folder)

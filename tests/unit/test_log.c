@@ -114,7 +114,7 @@ static const struct {
 };
 enum { VALUES = sizeof(values) / sizeof(values[0]) };
 
-START_TEST(logfmt_quotes_what_is_not_one_word)
+TEST_EACH(logfmt_quotes_what_is_not_one_word, 0, VALUES)
 {
 	char expected[128];
 
@@ -127,9 +127,8 @@ START_TEST(logfmt_quotes_what_is_not_one_word)
 	ck_assert_str_eq(fields_of(caught, "test"), expected);
 	ck_assert_ptr_eq(strchr(caught, '\n'), caught + strlen(caught) - 1);
 }
-END_TEST
 
-START_TEST(json_stays_json)
+TEST_EACH(json_stays_json, 0, VALUES)
 {
 	log_setup(LOG_INFO, LOG_JSON);
 	catch_stderr(0);
@@ -148,9 +147,8 @@ START_TEST(json_stays_json)
 		ck_assert_uint_eq(json_string_length(json_object_get(line, "v")), values[_i].len);
 	json_decref(line);
 }
-END_TEST
 
-START_TEST(a_line_has_time_level_event_and_its_fields)
+TEST(a_line_has_time_level_event_and_its_fields)
 {
 	int year, month, day, hour, minute, second, ms, len = 0;
 
@@ -171,9 +169,8 @@ START_TEST(a_line_has_time_level_event_and_its_fields)
 	ck_assert_int_eq(len, 39);
 	ck_assert_str_eq(fields_of(caught, "odd"), "status=201 least=-9223372036854775808 word=x\n");
 }
-END_TEST
 
-START_TEST(json_numbers_are_numbers)
+TEST(json_numbers_are_numbers)
 {
 	log_setup(LOG_DEBUG, LOG_JSON);
 	catch_stderr(0);
@@ -186,9 +183,8 @@ START_TEST(json_numbers_are_numbers)
 	give_back_stderr();
 	ck_assert_ptr_nonnull(strstr(caught, ",\"level\":\"debug\",\"event\":\"n\",\"a\":-7,\"b\":\"7\"}\n"));
 }
-END_TEST
 
-START_TEST(levels_below_the_wanted_one_are_left_out)
+TEST_EACH(levels_below_the_wanted_one_are_left_out, LOG_DEBUG, LOG_ERROR + 1)
 {
 	enum log_level wanted = (enum log_level)_i;
 
@@ -208,9 +204,8 @@ START_TEST(levels_below_the_wanted_one_are_left_out)
 		lines += *c == '\n';
 	ck_assert_uint_eq(lines, (size_t)(LOG_ERROR - wanted) + 1);
 }
-END_TEST
 
-START_TEST(an_error_is_written_at_once_and_others_at_the_flush)
+TEST(an_error_is_written_at_once_and_others_at_the_flush)
 {
 	log_setup(LOG_INFO, LOG_LOGFMT);
 	catch_stderr(0);
@@ -229,7 +224,6 @@ START_TEST(an_error_is_written_at_once_and_others_at_the_flush)
 	ck_assert_ptr_nonnull(strstr(caught, "event=third\n"));
 	give_back_stderr();
 }
-END_TEST
 
 /* A long value of `unit` repeated. */
 static size_t make_long(char *value, size_t size, const char *unit)
@@ -243,7 +237,7 @@ static size_t make_long(char *value, size_t size, const char *unit)
 	return len;
 }
 
-START_TEST(a_long_value_is_cut_and_the_line_stays_whole)
+TEST_EACH(a_long_value_is_cut_and_the_line_stays_whole, 0, 7)
 {
 	static const char *const units[] = {"a", "\xc3\xa9", "\"", "\x01", "\xff", "\xf0\x9f\x94\x92", " "};
 	static char value[20000];
@@ -270,9 +264,8 @@ START_TEST(a_long_value_is_cut_and_the_line_stays_whole)
 		ck_assert_ptr_nonnull(strstr(caught, format == LOG_JSON ? ",\"cut\":true}\n" : " cut=true\n"));
 	}
 }
-END_TEST
 
-START_TEST(fields_that_do_not_fit_are_left_out_whole)
+TEST(fields_that_do_not_fit_are_left_out_whole)
 {
 	char key[16];
 
@@ -294,7 +287,6 @@ START_TEST(fields_that_do_not_fit_are_left_out_whole)
 	ck_assert_int_eq(json_integer_value(json_object_get(line, "k100")), 100);
 	json_decref(line);
 }
-END_TEST
 
 static void log_lines(int count)
 {
@@ -332,7 +324,7 @@ static uint64_t count_lines(uint64_t *ret_told)
 	return lines;
 }
 
-START_TEST(a_full_pipe_drops_lines_and_says_how_many)
+TEST(a_full_pipe_drops_lines_and_says_how_many)
 {
 	uint64_t told;
 
@@ -358,9 +350,8 @@ START_TEST(a_full_pipe_drops_lines_and_says_how_many)
 	ck_assert_uint_eq(told, log_dropped());
 	give_back_stderr();
 }
-END_TEST
 
-START_TEST(writes_are_whole_lines_of_at_most_pipe_buf)
+TEST(writes_are_whole_lines_of_at_most_pipe_buf)
 {
 	static char packet[1 << 16];
 	size_t packets = 0, lines = 0;
@@ -381,9 +372,8 @@ START_TEST(writes_are_whole_lines_of_at_most_pipe_buf)
 	ck_assert_uint_eq(lines, 60);
 	ck_assert(packets >= 2 && packets < 10);
 }
-END_TEST
 
-START_TEST(a_reader_that_went_away_costs_only_lines)
+TEST(a_reader_that_went_away_costs_only_lines)
 {
 	int fds[2];
 
@@ -402,7 +392,6 @@ START_TEST(a_reader_that_went_away_costs_only_lines)
 	ck_assert_uint_eq(log_dropped(), 7);
 	give_back_stderr();
 }
-END_TEST
 
 static void *log_from_thread(void *arg)
 {
@@ -413,7 +402,7 @@ static void *log_from_thread(void *arg)
 	return NULL;
 }
 
-START_TEST(lines_of_threads_do_not_mix)
+TEST(lines_of_threads_do_not_mix)
 {
 	pthread_t threads[4];
 	uint64_t told, lines;
@@ -439,7 +428,6 @@ START_TEST(lines_of_threads_do_not_mix)
 	ck_assert_uint_ge(lines, 400); /* the reader was there all the time */
 	give_back_stderr();
 }
-END_TEST
 
 /* Logs some lines of one kind, as far as they are allowed. */
 static void log_kind(unsigned status, int count)
@@ -458,7 +446,7 @@ static int count_of(const char *text)
 	return count;
 }
 
-START_TEST(a_kind_of_line_has_a_bound_in_each_second)
+TEST(a_kind_of_line_has_a_bound_in_each_second)
 {
 	log_setup(LOG_INFO, LOG_LOGFMT);
 	catch_stderr(0);
@@ -480,21 +468,4 @@ START_TEST(a_kind_of_line_has_a_bound_in_each_second)
 	read_caught();
 	ck_assert_int_eq(count_of("event=log-lines-suppressed of=test status=503 count=1\n"), 1);
 	give_back_stderr();
-}
-END_TEST
-
-int main(void)
-{
-	TCase *all = tcase_create("all");
-
-	tcase_add_loop_test(all, logfmt_quotes_what_is_not_one_word, 0, VALUES);
-	tcase_add_loop_test(all, json_stays_json, 0, VALUES);
-	suite_add(all, a_line_has_time_level_event_and_its_fields, json_numbers_are_numbers);
-	tcase_add_loop_test(all, levels_below_the_wanted_one_are_left_out, LOG_DEBUG, LOG_ERROR + 1);
-	tcase_add_test(all, an_error_is_written_at_once_and_others_at_the_flush);
-	tcase_add_loop_test(all, a_long_value_is_cut_and_the_line_stays_whole, 0, 7);
-	suite_add(all, fields_that_do_not_fit_are_left_out_whole, a_full_pipe_drops_lines_and_says_how_many,
-		  writes_are_whole_lines_of_at_most_pipe_buf, a_reader_that_went_away_costs_only_lines,
-		  lines_of_threads_do_not_mix, a_kind_of_line_has_a_bound_in_each_second);
-	return suite_run("log", all, NULL);
 }

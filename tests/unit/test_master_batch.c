@@ -11,7 +11,7 @@ static const struct master_reply parts[] = {
 	{IS(GRANTED), .fence = REDLOCK_FENCE_LIMIT - 1},
 };
 
-START_TEST(each_part_has_its_vote)
+TEST_EACH(each_part_has_its_vote, 0, COUNT(parts))
 {
 	redisReply *raw = parse("*7\r\n" NOW ":5\r\n*4\r\n:0\r\n" NOW ":500\r\n$3\r\nabc\r\n*4\r\n:2\r\n" NOW
 				":500\r\n$1\r\nx\r\n-WRONGTYPE no queue\r\n*2\r\n:-3\r\n" NOW ":9007199254740991\r\n");
@@ -20,7 +20,6 @@ START_TEST(each_part_has_its_vote)
 	assert_reply(&reply, &parts[_i]);
 	freeReplyObject(raw);
 }
-END_TEST
 
 static const struct {
 	const char *bytes;
@@ -45,7 +44,7 @@ static const struct {
 };
 
 /* Also the first part of an answer that has too few is not used: nothing tells which command it belongs to. */
-START_TEST(a_broken_batch_fails_as_a_whole)
+TEST_EACH(a_broken_batch_fails_as_a_whole, 0, COUNT(broken_batches))
 {
 	const struct master_reply expected = {.vote = REDLOCK_VOTE_FAILED,
 					      .error = broken_batches[_i].error,
@@ -58,10 +57,9 @@ START_TEST(a_broken_batch_fails_as_a_whole)
 	}
 	freeReplyObject(raw);
 }
-END_TEST
 
 /* A lock that was deleted has its value alone; a number of an acquisition is none of a release. */
-START_TEST(parts_of_releases)
+TEST(parts_of_releases)
 {
 	static const struct master_reply releases[] = {{IS(GRANTED), VALUE("abc")},
 						       {IS(GONE)},
@@ -76,10 +74,9 @@ START_TEST(parts_of_releases)
 	}
 	freeReplyObject(raw);
 }
-END_TEST
 
 /* One that a single release has, and that is never for all. */
-START_TEST(a_release_of_one_is_none_of_all)
+TEST(a_release_of_one_is_none_of_all)
 {
 	redisReply *raw = parse("*2\r\n:-1\r\n" NOW);
 	const struct master_reply expected = {FAILS(OTHER)};
@@ -90,10 +87,9 @@ START_TEST(a_release_of_one_is_none_of_all)
 	}
 	freeReplyObject(raw);
 }
-END_TEST
 
 /* A text is no part of theirs. */
-START_TEST(only_a_release_may_be_a_value_alone)
+TEST_EACH(only_a_release_may_be_a_value_alone, 0, 3)
 {
 	static const enum redlock_script others[] = {REDLOCK_SCRIPT_ACQUIRE, REDLOCK_SCRIPT_EXTEND,
 						     REDLOCK_SCRIPT_INSPECT};
@@ -104,9 +100,8 @@ START_TEST(only_a_release_may_be_a_value_alone)
 	assert_reply(&reply, &expected);
 	freeReplyObject(raw);
 }
-END_TEST
 
-START_TEST(one_answer_may_be_for_all)
+TEST_EACH(one_answer_may_be_for_all, 0, 2)
 {
 	redisReply *raw = parse(_i == 0 ? "*2\r\n:-3\r\n" NOW : "*2\r\n:-2\r\n" NOW);
 	const struct master_reply quarantined = {IS(QUARANTINED)}, late = {IS(FAILED), .error = MASTER_ERROR_LATE};
@@ -116,17 +111,4 @@ START_TEST(one_answer_may_be_for_all)
 		assert_reply(&reply, _i == 0 ? &quarantined : &late);
 	}
 	freeReplyObject(raw);
-}
-END_TEST
-
-int main(void)
-{
-	TCase *tests = tcase_create("master_batch");
-	tcase_add_loop_test(tests, each_part_has_its_vote, 0, COUNT(parts));
-	tcase_add_loop_test(tests, a_broken_batch_fails_as_a_whole, 0, COUNT(broken_batches));
-	tcase_add_test(tests, parts_of_releases);
-	tcase_add_loop_test(tests, only_a_release_may_be_a_value_alone, 0, 3);
-	tcase_add_loop_test(tests, one_answer_may_be_for_all, 0, 2);
-	tcase_add_test(tests, a_release_of_one_is_none_of_all);
-	return suite_run("master_batch", tests, NULL);
 }

@@ -26,14 +26,13 @@ static const struct {
 	{X64 X64 X64 X64, 4957},
 };
 
-START_TEST(they_never_change)
+TEST_EACH(they_never_change, 0, sizeof buckets / sizeof *buckets)
 {
 	ck_assert_uint_eq(masters_bucket(buckets[_i].resource, strlen(buckets[_i].resource)), buckets[_i].bucket);
 }
-END_TEST
 
 /* Names as people choose them fall into all buckets about alike: 40 a bucket, and chance spreads them by 6.3. */
-START_TEST(they_are_filled_evenly)
+TEST(they_are_filled_evenly)
 {
 	static unsigned filled[BUCKETS];
 	char name[32];
@@ -51,13 +50,4 @@ START_TEST(they_are_filled_evenly)
 		deviation += ((double)filled[i] - 40) * ((double)filled[i] - 40) / 40;
 	}
 	ck_assert_msg(deviation < 1.1 * BUCKETS, "chi-squared %g with %d buckets", deviation, BUCKETS);
-}
-END_TEST
-
-int main(void)
-{
-	TCase *all = tcase_create("all");
-	tcase_add_loop_test(all, they_never_change, 0, sizeof buckets / sizeof *buckets);
-	suite_add(all, they_are_filled_evenly);
-	return suite_run("master_buckets", all, NULL);
 }

@@ -41,7 +41,7 @@ static bool is_silent(bool has_command, bool has_unread, uint64_t when_us)
 	return master_command_is_silent(master, when_us);
 }
 
-START_TEST(test_in_time_without_a_system_call)
+TEST(test_in_time_without_a_system_call)
 {
 	ck_assert(!is_silent(false, false, SENT_US + 10 * TIMEOUT_US));
 	ck_assert_uint_eq(looks, 0);
@@ -50,15 +50,13 @@ START_TEST(test_in_time_without_a_system_call)
 	ck_assert(!is_silent(true, false, SENT_US + TIMEOUT_US - 1));
 	ck_assert_uint_eq(looks, 0);
 }
-END_TEST
 
-START_TEST(test_behind_is_silent_unless_bytes_lie_unread)
+TEST(test_behind_is_silent_unless_bytes_lie_unread)
 {
 	ck_assert(is_silent(true, false, SENT_US + TIMEOUT_US));
 	ck_assert_uint_eq(looks, 1);
 	ck_assert(!is_silent(true, true, SENT_US + TIMEOUT_US));
 }
-END_TEST
 
 /* ---- batches ---- */
 
@@ -156,13 +154,12 @@ static const struct {
 	{"a1a2A3a4", "A r1 r2, A r3, A r4, "},
 };
 
-START_TEST(test_commands_of_a_round_leave_by_script_but_in_order_for_each_resource)
+TEST_EACH(test_commands_of_a_round_leave_by_script_but_in_order_for_each_resource, 0, sizeof rounds / sizeof *rounds)
 {
 	check_sent(rounds[_i].asked, rounds[_i].expected);
 }
-END_TEST
 
-START_TEST(test_a_full_batch_leaves)
+TEST(test_a_full_batch_leaves)
 {
 	char asked[2 * MASTER_BATCH_MAX + 3] = "";
 	for (size_t i = 0; i <= MASTER_BATCH_MAX; i++)
@@ -170,15 +167,4 @@ START_TEST(test_a_full_batch_leaves)
 	check_sent("i1i2i3i1i2i3i1i2i4", "I r1 r2 r3 r1 r2 r3 r1 r2, I r4, ");
 	check_sent(asked, "E r1 r1 r1 r1 r1 r1 r1 r1 r1 r1 r1 r1 r1 r1 r1 r1"
 			  " r1 r1 r1 r1 r1 r1 r1 r1 r1 r1 r1 r1 r1 r1 r1 r1, E r2, ");
-}
-END_TEST
-
-int main(void)
-{
-	TCase *tcase = tcase_create("silence");
-	suite_add(tcase, test_in_time_without_a_system_call, test_behind_is_silent_unless_bytes_lie_unread,
-		  test_a_full_batch_leaves);
-	tcase_add_loop_test(tcase, test_commands_of_a_round_leave_by_script_but_in_order_for_each_resource, 0,
-			    sizeof rounds / sizeof *rounds);
-	return suite_run("master_command", tcase, NULL);
 }

@@ -81,11 +81,10 @@ static const struct {
 	{ALL, "-ERR whatever\r\n", {FAILS(OTHER)}},
 };
 
-START_TEST(answers_become_votes)
+TEST_EACH(answers_become_votes, 0, COUNT(answers))
 {
 	assert_answer(answers[_i].scripts, answers[_i].bytes, &answers[_i].expected);
 }
-END_TEST
 
 /* Answers that no script of ours gives. */
 static const struct {
@@ -152,12 +151,11 @@ static const struct {
 	{RAISE | EXTEND, "*2\r\n:-4\r\n" NOW},
 };
 
-START_TEST(nothing_is_left_of_a_malformed_answer)
+TEST_EACH(nothing_is_left_of_a_malformed_answer, 0, COUNT(malformed))
 {
 	const struct master_reply expected = {FAILS(OTHER)};
 	assert_answer(malformed[_i].scripts, malformed[_i].bytes, &expected);
 }
-END_TEST
 
 static const struct {
 	const char *digits;
@@ -166,7 +164,7 @@ static const struct {
 	{"0", 0}, {"1", 1}, {"10000", 10000}, {"4294967295", UINT32_MAX}, {"4294967296", UINT32_MAX}, {"-1", 0},
 };
 
-START_TEST(waiters_are_counted_of_a_held_and_of_a_free_lock)
+TEST_EACH(waiters_are_counted_of_a_held_and_of_a_free_lock, 0, COUNT(waiters))
 {
 	const struct master_reply held = {IS(HELD), .remaining_us = 500000, VALUE("abc"),
 					  .waiters = waiters[_i].waiters},
@@ -177,7 +175,6 @@ START_TEST(waiters_are_counted_of_a_held_and_of_a_free_lock)
 	snprintf(bytes, sizeof bytes, "*3\r\n:-1\r\n" NOW ":%s\r\n", waiters[_i].digits);
 	assert_answer(INSPECT, bytes, &free);
 }
-END_TEST
 
 /* ---- errors ---- */
 
@@ -215,11 +212,10 @@ static const struct {
 	{"@user_script: 1: -", MASTER_ERROR_OTHER},
 };
 
-START_TEST(errors_have_reasons)
+TEST_EACH(errors_have_reasons, 0, COUNT(errors))
 {
 	ck_assert_int_eq(master_error_classify(errors[_i].text), errors[_i].error);
 }
-END_TEST
 
 static const struct {
 	const char *text, *words;
@@ -239,15 +235,14 @@ static const struct {
 	{". x", "an error without words"},
 };
 
-START_TEST(words_are_one_line)
+TEST_EACH(words_are_one_line, 0, COUNT(told))
 {
 	char words[MASTER_ERROR_TEXT_MAX];
 	master_error_text(told[_i].text, words);
 	ck_assert_str_eq(words, told[_i].words);
 }
-END_TEST
 
-START_TEST(words_are_bounded)
+TEST(words_are_bounded)
 {
 	char words[MASTER_ERROR_TEXT_MAX + 1], text[4096];
 	for (size_t len = 1; len < sizeof text; len++) {
@@ -259,7 +254,6 @@ START_TEST(words_are_bounded)
 		ck_assert_int_eq(words[MASTER_ERROR_TEXT_MAX], '#');
 	}
 }
-END_TEST
 
 /* ---- SCAN ---- */
 
@@ -300,7 +294,7 @@ static void on_scan(void *arg, const struct master_scan *scan)
 	ck_assert_uint_eq(nothing, scans[row].nothing);
 }
 
-START_TEST(a_scan_is_answered_once)
+TEST_EACH(a_scan_is_answered_once, 0, COUNT(scans))
 {
 	redisReply *raw = scans[_i].bytes ? parse(scans[_i].bytes) : NULL;
 	scans_answered = 0;
@@ -308,7 +302,6 @@ START_TEST(a_scan_is_answered_once)
 	ck_assert_uint_eq(scans_answered, 1);
 	freeReplyObject(raw);
 }
-END_TEST
 
 /* ---- INFO ---- */
 
@@ -349,7 +342,7 @@ static const struct {
 	 {.version = "7", .role = "master", .product = "7"}},
 };
 
-START_TEST(info_is_read)
+TEST_EACH(info_is_read, 0, COUNT(infos))
 {
 	const struct master_info *expected = &infos[_i].info;
 	struct master_info info;
@@ -358,19 +351,4 @@ START_TEST(info_is_read)
 	ck_assert_str_eq(info.version, expected->version);
 	ck_assert_str_eq(info.product, expected->product);
 	ck_assert_mem_eq(&info, expected, sizeof info);
-}
-END_TEST
-
-int main(void)
-{
-	TCase *tests = tcase_create("master_reply");
-	tcase_add_loop_test(tests, answers_become_votes, 0, COUNT(answers));
-	tcase_add_loop_test(tests, nothing_is_left_of_a_malformed_answer, 0, COUNT(malformed));
-	tcase_add_loop_test(tests, waiters_are_counted_of_a_held_and_of_a_free_lock, 0, COUNT(waiters));
-	tcase_add_loop_test(tests, errors_have_reasons, 0, COUNT(errors));
-	tcase_add_loop_test(tests, words_are_one_line, 0, COUNT(told));
-	tcase_add_test(tests, words_are_bounded);
-	tcase_add_loop_test(tests, a_scan_is_answered_once, 0, COUNT(scans));
-	tcase_add_loop_test(tests, info_is_read, 0, COUNT(infos));
-	return suite_run("master_reply", tests, NULL);
 }

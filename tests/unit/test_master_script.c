@@ -22,7 +22,7 @@ static void check(const struct master_script *script, const char *const *expecte
 
 #define PLAIN "2", "app:orders/42", "app:redlockd:master", GUARD, ""
 
-START_TEST(commands_are_as_the_scripts_want_them)
+TEST(commands_are_as_the_scripts_want_them)
 {
 	static const char *const acquire[] = {PLAIN,   "0 86400000",       TOKEN, "30000", ":me:you",
 					      "14377", "9007199254740991", "",    NULL};
@@ -43,11 +43,10 @@ START_TEST(commands_are_as_the_scripts_want_them)
 		check(&script, expected[kind]);
 	}
 }
-END_TEST
 
 #define SET "3", "app:a", "app:foobar", "app:redlockd:master", GUARD, "2"
 
-START_TEST(commands_of_a_set_have_a_key_and_a_bucket_for_each_name)
+TEST(commands_of_a_set_have_a_key_and_a_bucket_for_each_name)
 {
 	static const char *const acquire[] = {SET,          "0 86400000", TOKEN, "30000", ":me:you",
 					      "12480,9881", "7",          "",    NULL};
@@ -63,17 +62,15 @@ START_TEST(commands_of_a_set_have_a_key_and_a_bucket_for_each_name)
 		check(&script, expected[i]);
 	}
 }
-END_TEST
 
-START_TEST(an_extension_notes_a_key)
+TEST(an_extension_notes_a_key)
 {
 	struct master_script script = script_of(REDLOCK_SCRIPT_EXTEND);
 	script.key = UINT64_C(0x0123456789abcdef);
 	ck_assert_str_eq(words_of(1, &script)->element[11], "7:0123456789abcdef");
 }
-END_TEST
 
-START_TEST(a_repair_names_the_buckets)
+TEST(a_repair_names_the_buckets)
 {
 	struct master_script script = script_of(REDLOCK_SCRIPT_ACQUIRE);
 	script.repair = true;
@@ -82,7 +79,6 @@ START_TEST(a_repair_names_the_buckets)
 	script.hold_ms = 4200;
 	ck_assert_str_eq(words_of(1, &script)->element[14], "!4200 1795215206922001");
 }
-END_TEST
 
 /* ---- several in one command ---- */
 
@@ -123,15 +119,14 @@ static void check_batch(unsigned batch, size_t count)
 	}
 }
 
-START_TEST(several_are_joined_in_their_order)
+TEST_EACH(several_are_joined_in_their_order, 1, MASTER_BATCH_MAX + 1)
 {
 	for (unsigned batch = 0; batch < sizeof batches / sizeof *batches; batch++)
 		check_batch(batch, (size_t)_i);
 }
-END_TEST
 
 /* As many as go together, each as long as can be: the text has room for them. */
-START_TEST(the_longest_have_room)
+TEST(the_longest_have_room)
 {
 	static char name[MASTERS_RESOURCE_MAX];
 	static struct master_script list[MASTER_BATCH_MAX];
@@ -152,14 +147,13 @@ START_TEST(the_longest_have_room)
 	ck_assert_uint_eq(strlen(got->element[3]), sizeof options.key_prefix - 1 + MASTERS_RESOURCE_MAX);
 	strcpy(options.key_prefix, "app:");
 }
-END_TEST
 
 /* ---- entries in the queue ---- */
 
 #define ENTRY REPLICA ":1795215206922001 60000"
 static const struct master_entry entry = {.arrival = UINT64_C(1795215206922001), .wait_ms = 60000};
 
-START_TEST(an_entry_goes_with_acquire_and_release_alone)
+TEST(an_entry_goes_with_acquire_and_release_alone)
 {
 	for (enum redlock_script kind = REDLOCK_SCRIPT_ACQUIRE; kind <= REDLOCK_SCRIPT_INSPECT; kind++) {
 		struct master_script script = script_of(kind);
@@ -171,10 +165,9 @@ START_TEST(an_entry_goes_with_acquire_and_release_alone)
 		ck_assert_uint_eq(found, kind == REDLOCK_SCRIPT_ACQUIRE || kind == REDLOCK_SCRIPT_RELEASE);
 	}
 }
-END_TEST
 
 /* A waiter that leaves the queue has no lock to release: an empty token, never one that a key could begin with. */
-START_TEST(a_release_may_have_no_token)
+TEST(a_release_may_have_no_token)
 {
 	static const char *const leave[] = {PLAIN, "", "", REPLICA ":1795215206922001 0", NULL};
 	struct master_script script = script_of(REDLOCK_SCRIPT_RELEASE);
@@ -184,7 +177,6 @@ START_TEST(a_release_may_have_no_token)
 	script.with_source = true;
 	check(&script, leave);
 }
-END_TEST
 
 /* The scripts cut it at fixed columns: 16 digits, a colon, 16 digits, a blank, the rest. */
 static const struct {
@@ -199,7 +191,7 @@ static const struct {
 	{UINT64_C(9999999999999999), UINT64_MAX, REPLICA ":9999999999999999 18446744073709551615"},
 };
 
-START_TEST(an_entry_has_fixed_columns)
+TEST_EACH(an_entry_has_fixed_columns, 0, sizeof entries / sizeof *entries)
 {
 	struct master_script script = script_of(REDLOCK_SCRIPT_RELEASE);
 	script.entry = (struct master_entry){.arrival = entries[_i].arrival, .wait_ms = entries[_i].wait_ms};
@@ -208,7 +200,6 @@ START_TEST(an_entry_has_fixed_columns)
 	ck_assert_int_eq(got[MASTER_REPLICA_LEN], ':');
 	ck_assert_int_eq(got[33], ' ');
 }
-END_TEST
 
 /* A master knows from its entry how many may hold the resource beside a waiter. */
 static const struct {
@@ -223,7 +214,7 @@ static const struct {
 	{MASTER_SLOT, false, REPLICA "#1795215206922001:1000 60000"},
 };
 
-START_TEST(an_entry_has_the_limit_of_its_mode)
+TEST_EACH(an_entry_has_the_limit_of_its_mode, 0, sizeof limits / sizeof *limits)
 {
 	struct master_script script = script_of(REDLOCK_SCRIPT_RELEASE);
 	script.kind = limits[_i].kind;
@@ -232,7 +223,6 @@ START_TEST(an_entry_has_the_limit_of_its_mode)
 	script.entry.of_set = limits[_i].of_set;
 	ck_assert_str_eq(words_of(1, &script)->element[10], limits[_i].entry);
 }
-END_TEST
 
 /* ---- listings and other reads ---- */
 
@@ -245,7 +235,7 @@ static void check_words(const struct master_arguments *written, size_t count, co
 	}
 }
 
-START_TEST(values_and_tokens_are_read)
+TEST(values_and_tokens_are_read)
 {
 	static struct master_arguments written;
 	struct master_read_command read = {
@@ -263,9 +253,8 @@ START_TEST(values_and_tokens_are_read)
 	master_script_write_read(&masters, &read, &written);
 	ck_assert_uint_eq(written.count, 2 + MASTER_READ_VALUES_MAX);
 }
-END_TEST
 
-START_TEST(a_prefix_is_no_pattern)
+TEST(a_prefix_is_no_pattern)
 {
 	static struct master_arguments written;
 	const struct master_scan_command scan = {.cursor = 17, .prefix = "a*[x]\\", .prefix_len = 6, .keys = 50};
@@ -273,7 +262,6 @@ START_TEST(a_prefix_is_no_pattern)
 	master_script_write_scan(&masters, &scan, &written);
 	check_words(&written, 6, expected);
 }
-END_TEST
 
 /* ---- the scripts' own words ---- */
 
@@ -317,7 +305,7 @@ static const char letters[] = "abcdefghijklmnopqrstuvwxyz_";
 
 /* lib/master.lua names ARGV[1], ARGV[2], … one after the other, and each script "An operation: token, …", some with a
  * remark in brackets. */
-START_TEST(arguments_are_in_the_order_of_the_scripts)
+TEST_EACH(arguments_are_in_the_order_of_the_scripts, REDLOCK_SCRIPT_ACQUIRE, REDLOCK_SCRIPT_INSPECT + 1)
 {
 	struct master_script script = script_of((enum redlock_script)_i);
 	script.entry = entry;
@@ -339,10 +327,9 @@ START_TEST(arguments_are_in_the_order_of_the_scripts)
 	}
 	ck_assert_uint_eq(5 + count, words.elements);
 }
-END_TEST
 
 /* What acquire.lua says of its mode. */
-START_TEST(a_mode_has_what_is_shared)
+TEST(a_mode_has_what_is_shared)
 {
 	static const struct {
 		enum master_kind kind;
@@ -366,10 +353,9 @@ START_TEST(a_mode_has_what_is_shared)
 		ck_assert_str_eq(got->element[got->elements - 1], modes[i].entry);
 	}
 }
-END_TEST
 
 /* The build resolves all --include lines; what is included within a function is indented as that is. */
-START_TEST(the_library_is_in_the_scripts)
+TEST(the_library_is_in_the_scripts)
 {
 	for (enum redlock_script script = REDLOCK_SCRIPT_ACQUIRE; script <= REDLOCK_SCRIPT_INSPECT; script++) {
 		ck_assert_ptr_null(strstr(scripts[script].source, "--include"));
@@ -377,22 +363,4 @@ START_TEST(the_library_is_in_the_scripts)
 	}
 	ck_assert_ptr_nonnull(strstr(scripts[REDLOCK_SCRIPT_ACQUIRE].source, "\n\tlocal function queue_first("));
 	ck_assert_ptr_nonnull(strstr(scripts[REDLOCK_SCRIPT_RELEASE].source, "\n\tlocal function queue_first("));
-}
-END_TEST
-
-int main(void)
-{
-	TCase *tests = tcase_create("master_script");
-	tcase_add_checked_fixture(tests, set_up, NULL);
-	suite_add(tests, commands_are_as_the_scripts_want_them, commands_of_a_set_have_a_key_and_a_bucket_for_each_name,
-		  an_extension_notes_a_key, a_repair_names_the_buckets);
-	tcase_add_loop_test(tests, several_are_joined_in_their_order, 1, MASTER_BATCH_MAX + 1);
-	suite_add(tests, the_longest_have_room, values_and_tokens_are_read, a_prefix_is_no_pattern,
-		  an_entry_goes_with_acquire_and_release_alone, a_release_may_have_no_token);
-	tcase_add_loop_test(tests, an_entry_has_fixed_columns, 0, sizeof entries / sizeof *entries);
-	tcase_add_loop_test(tests, an_entry_has_the_limit_of_its_mode, 0, sizeof limits / sizeof *limits);
-	tcase_add_loop_test(tests, arguments_are_in_the_order_of_the_scripts, REDLOCK_SCRIPT_ACQUIRE,
-			    REDLOCK_SCRIPT_INSPECT + 1);
-	suite_add(tests, a_mode_has_what_is_shared, the_library_is_in_the_scripts);
-	return suite_run("master_script", tests, NULL);
 }

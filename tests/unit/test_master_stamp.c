@@ -26,7 +26,7 @@ static uint64_t deadline_us(void)
 	return strtoull(got, NULL, 10);
 }
 
-START_TEST(epoch_and_deadline_are_written_into_every_script)
+TEST(epoch_and_deadline_are_written_into_every_script)
 {
 	/* its clock is not known yet */
 	options.restart_guard = OPTIONS_GUARD_ON;
@@ -35,10 +35,9 @@ START_TEST(epoch_and_deadline_are_written_into_every_script)
 	options.restart_guard = OPTIONS_GUARD_OFF;
 	assert_stamp(UINT64_C(0xab), "----------------", "9999999999999999");
 }
-END_TEST
 
 /* The second by which a lease is over that is granted at the deadline, until the master is known to remember it. */
-START_TEST(a_master_is_told_until_when_to_remember)
+TEST(a_master_is_told_until_when_to_remember)
 {
 	static const enum redlock_script grant[] = {REDLOCK_SCRIPT_ACQUIRE, REDLOCK_SCRIPT_EXTEND};
 	static const enum redlock_script others[] = {REDLOCK_SCRIPT_RAISE, REDLOCK_SCRIPT_RELEASE,
@@ -72,10 +71,9 @@ START_TEST(a_master_is_told_until_when_to_remember)
 	several[1].ttl_ms = 60000; /* the longest counts */
 	ck_assert_str_eq(words_of(3, several)->element[BOUNDS + 2], "1795215267 86400000");
 }
-END_TEST
 
 /* A release is carried out however late, and so is an inspection. */
-START_TEST(what_is_not_urgent_has_no_deadline)
+TEST(what_is_not_urgent_has_no_deadline)
 {
 	know(UINT64_C(1795215206922001));
 	for (enum redlock_script kind = REDLOCK_SCRIPT_ACQUIRE; kind <= REDLOCK_SCRIPT_INSPECT; kind++) {
@@ -84,10 +82,9 @@ START_TEST(what_is_not_urgent_has_no_deadline)
 		ck_assert_int_eq(has_none, kind >= REDLOCK_SCRIPT_RELEASE);
 	}
 }
-END_TEST
 
 /* In the master's own time, whatever that is: --master-timeout-ms from now, and never too early. */
-START_TEST(the_deadline_is_in_the_masters_own_time)
+TEST(the_deadline_is_in_the_masters_own_time)
 {
 	uint64_t now_us = clock_now_us(), its_us = UINT64_C(1795215206922001);
 	guard_time(&masters.guard, 0, now_us - 3000, now_us, its_us);
@@ -96,10 +93,9 @@ START_TEST(the_deadline_is_in_the_masters_own_time)
 	ck_assert_uint_gt(got_us, its_us + 49000);
 	ck_assert_uint_le(got_us, its_us + 50000 + 3000 + 2 * later_us + 1100);
 }
-END_TEST
 
 /* A ttl shorter than --master-timeout-ms: nothing is set after its attempt is over. */
-START_TEST(the_deadline_is_no_later_than_its_use)
+TEST(the_deadline_is_no_later_than_its_use)
 {
 	uint64_t now_us = clock_now_us(), its_us = UINT64_C(1795215206922001);
 	guard_time(&masters.guard, 0, now_us, now_us, its_us);
@@ -108,24 +104,12 @@ START_TEST(the_deadline_is_no_later_than_its_use)
 	ck_assert_uint_gt(got_us, its_us + 19000);
 	ck_assert_uint_le(got_us, its_us + 20000 + 1100);
 }
-END_TEST
 
 /* Sixteen digits hold every time until the year 2286; a clock beyond gets no deadline, and none that is cut off. */
-START_TEST(a_deadline_never_has_more_than_sixteen_digits)
+TEST(a_deadline_never_has_more_than_sixteen_digits)
 {
 	uint64_t now_us = clock_now_us();
 	options.restart_guard = OPTIONS_GUARD_ON;
 	guard_time(&masters.guard, 0, now_us, now_us, UINT64_C(9999999999999999));
 	assert_stamp(1, "0000000000000001", "9999999999999999");
-}
-END_TEST
-
-int main(void)
-{
-	TCase *tests = tcase_create("master_stamp");
-	tcase_add_checked_fixture(tests, set_up, NULL);
-	suite_add(tests, epoch_and_deadline_are_written_into_every_script, the_deadline_is_in_the_masters_own_time,
-		  the_deadline_is_no_later_than_its_use, a_deadline_never_has_more_than_sixteen_digits,
-		  a_master_is_told_until_when_to_remember, what_is_not_urgent_has_no_deadline);
-	return suite_run("master_stamp", tests, NULL);
 }

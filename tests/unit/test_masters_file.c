@@ -41,7 +41,7 @@ static bool load_masters(const char *content)
 
 /* ---- the file ---- */
 
-START_TEST(a_file_of_masters_is_read)
+TEST(a_file_of_masters_is_read)
 {
 	static const char *const contents[] = {
 		"redis://u:p%2Cw@a:1\nunix:/b\nredis://c/2",
@@ -61,9 +61,8 @@ START_TEST(a_file_of_masters_is_read)
 	ck_assert(!load_masters(contents[4])); /* a # within a word begins no comment */
 	ck_assert_ptr_nonnull(strstr(message, "line 5: "));
 }
-END_TEST
 
-START_TEST(it_may_be_given_by_every_source)
+TEST(it_may_be_given_by_every_source)
 {
 	write_masters("redis://a", 9);
 	for (int source = 0; source < SOURCES; source++) {
@@ -73,9 +72,8 @@ START_TEST(it_may_be_given_by_every_source)
 		ck_assert_str_eq(options.masters[0].host, "a");
 	}
 }
-END_TEST
 
-START_TEST(a_bad_file_of_masters_is_a_mistake)
+TEST(a_bad_file_of_masters_is_a_mistake)
 {
 	static const struct {
 		const char *content, *reason;
@@ -104,9 +102,8 @@ START_TEST(a_bad_file_of_masters_is_a_mistake)
 	give_variable("REDLOCKD_MASTERS_FILE=/no/such/file");
 	assert_mistake("REDLOCKD_MASTERS_FILE: /no/such/file: No such file", NULL);
 }
-END_TEST
 
-START_TEST(it_is_bounded)
+TEST(it_is_bounded)
 {
 	char *content = malloc((1 << 16) + 2);
 
@@ -125,9 +122,8 @@ START_TEST(it_is_bounded)
 	ck_assert(!load_masters(list));
 	ck_assert_ptr_nonnull(strstr(message, "line 16: too many; masters are 1 to 15 of "));
 }
-END_TEST
 
-START_TEST(others_may_not_read_it)
+TEST(others_may_not_read_it)
 {
 	static const mode_t good[] = {0600, 0400, 0640, 0440}, bad[] = {0644, 0604, 0660, 0602, 0666};
 
@@ -144,9 +140,8 @@ START_TEST(others_may_not_read_it)
 		assert_mistake("--masters-file: ", masters_path, ": must not be ", NULL);
 	}
 }
-END_TEST
 
-START_TEST(the_masters_come_from_one_place)
+TEST(the_masters_come_from_one_place)
 {
 	write_masters("redis://a", 9);
 	give_flag("--masters-file=%s", masters_path);
@@ -163,11 +158,10 @@ START_TEST(the_masters_come_from_one_place)
 	assert_loads();
 	assert_mistake("--masters: missing: give ", " or --masters-file FILE, or try redlockd out with --dev", NULL);
 }
-END_TEST
 
 /* ---- read again ---- */
 
-START_TEST(it_is_read_again)
+TEST(it_is_read_again)
 {
 	ck_assert(load_masters("redis://u:old@a:1\nunix:/b\nrediss://c/2\n"));
 	static const char again[] = "redis://u:new@a:1\nredis://other\nredis://C/2\n";
@@ -178,10 +172,9 @@ START_TEST(it_is_read_again)
 	ck_assert_str_eq(options.masters[2].shown, "redis://C:6379/2");
 	ck_assert_uint_eq(options.master_count, 3);
 }
-END_TEST
 
 /* Nothing of a bad file is used. */
-START_TEST(a_bad_file_is_not_read_again)
+TEST(a_bad_file_is_not_read_again)
 {
 	static const struct {
 		const char *content, *reason;
@@ -212,11 +205,10 @@ START_TEST(a_bad_file_is_not_read_again)
 	ck_assert(!config_reload_masters(&options, message, sizeof message));
 	ck_assert_ptr_nonnull(strstr(message, "must not be readable by others"));
 }
-END_TEST
 
 /* ---- the command line, the configuration file ---- */
 
-START_TEST(no_password_on_the_command_line)
+TEST(no_password_on_the_command_line)
 {
 	static const char *const lists[] = {"redis://u:s3cret@h", "redis://:s3cret@h",
 					    "redis://a,unix://u:s3cret@/b,redis://c"};
@@ -235,9 +227,8 @@ START_TEST(no_password_on_the_command_line)
 	give_flag("--masters=redis://h");
 	assert_loads();
 }
-END_TEST
 
-START_TEST(a_configuration_file_with_a_password_is_a_secret)
+TEST(a_configuration_file_with_a_password_is_a_secret)
 {
 	static const mode_t bad[] = {0644, 0604, 0660, 0606};
 
@@ -259,16 +250,5 @@ START_TEST(a_configuration_file_with_a_password_is_a_secret)
 	strcpy(json, "{\"masters\":\"redis://:s3cret@b\"}");
 	assert_loads();
 }
-END_TEST
 
-int main(void)
-{
-	TCase *all = tcase_create("all");
-
-	tcase_add_checked_fixture(all, set_up, tear_down);
-	suite_add(all, a_file_of_masters_is_read, it_may_be_given_by_every_source, a_bad_file_of_masters_is_a_mistake,
-		  it_is_bounded, others_may_not_read_it, it_is_read_again, a_bad_file_is_not_read_again,
-		  the_masters_come_from_one_place, no_password_on_the_command_line,
-		  a_configuration_file_with_a_password_is_a_secret);
-	return suite_run("masters_file", all, NULL);
-}
+FIXTURE(set_up, tear_down)

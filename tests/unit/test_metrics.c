@@ -11,7 +11,7 @@
 #include "server/base/base.h"
 #include "suite.h"
 
-START_TEST(counters_are_summed_over_workers)
+TEST(counters_are_summed_over_workers)
 {
 	struct metrics *first = metrics_worker(0), *second = metrics_worker(1);
 
@@ -38,10 +38,9 @@ START_TEST(counters_are_summed_over_workers)
 	metrics_add(&first->in_flight, (uint64_t)-7);
 	assert_line("redlockd_operations_in_flight 1");
 }
-END_TEST
 
 /* The gauge of all workers together bounds --max-waiters. */
-START_TEST(waiters_are_summed_over_workers)
+TEST(waiters_are_summed_over_workers)
 {
 	ck_assert_uint_eq(metrics_waiters(), 0);
 	metrics_set(&metrics_worker(0)->waiters, 3);
@@ -54,9 +53,8 @@ START_TEST(waiters_are_summed_over_workers)
 	metrics_add(&metrics_worker(0)->outcomes[REDLOCK_ACQUIRE][METRICS_TOO_MANY], 2);
 	assert_line("redlockd_lease_requests_total{op=\"acquire\",outcome=\"too-many-requests\"} 2");
 }
-END_TEST
 
-START_TEST(ends_of_waits_are_told_apart)
+TEST(ends_of_waits_are_told_apart)
 {
 	histogram_observe(&metrics_worker(0)->wait[METRICS_WAIT_GRANTED], 1000);
 	histogram_observe(&metrics_worker(1)->wait[METRICS_WAIT_GRANTED], 60000001);
@@ -83,9 +81,8 @@ START_TEST(ends_of_waits_are_told_apart)
 	assert_line("# TYPE redlockd_handover_seconds histogram");
 	assert_line("# TYPE redlockd_hold_seconds histogram");
 }
-END_TEST
 
-START_TEST(masters_are_up_if_all_workers_say_so)
+TEST(masters_are_up_if_all_workers_say_so)
 {
 	struct metrics *first = metrics_worker(0), *second = metrics_worker(1);
 
@@ -108,10 +105,9 @@ START_TEST(masters_are_up_if_all_workers_say_so)
 	assert_line("redlockd_master_errors_total{master=\"redis://10.0.0.1:6379\",reason=\"timeout\"} 1");
 	assert_line("redlockd_master_errors_total{master=\"redis://10.0.0.1:6379\",reason=\"other\"} 8");
 }
-END_TEST
 
 /* The gauge shows a quarantine if one worker has it; the counter adds up those of all workers. */
-START_TEST(quarantines_are_shown_if_one_worker_has_them)
+TEST(quarantines_are_shown_if_one_worker_has_them)
 {
 	struct metrics *first = metrics_worker(0), *second = metrics_worker(1);
 
@@ -131,9 +127,8 @@ START_TEST(quarantines_are_shown_if_one_worker_has_them)
 	assert_line("redlockd_master_quarantined{master=\"redis://10.0.0.1:6379\",reason=\"fence-recovery\"} 0");
 	assert_line("redlockd_master_quarantines_total{master=\"redis://10.0.0.1:6379\",reason=\"fence-recovery\"} 3");
 }
-END_TEST
 
-START_TEST(clocks_and_late_commands_are_counted)
+TEST(clocks_and_late_commands_are_counted)
 {
 	struct metrics *first = metrics_worker(0), *second = metrics_worker(1);
 
@@ -151,10 +146,9 @@ START_TEST(clocks_and_late_commands_are_counted)
 	assert_line("redlockd_fence_floor_clocked{master=\"unix:/tmp/a\\\"b\\\\c\\nd\"} 1");
 	assert_line("redlockd_fence_floor_clocked{master=\"redis://[::1]:7\"} 0");
 }
-END_TEST
 
 /* The names in the documentation and in alerts. */
-START_TEST(reasons_of_quarantines_have_their_names)
+TEST(reasons_of_quarantines_have_their_names)
 {
 	static const char *const names[] = {"no-epoch",      "restarted",      "bad-epoch",        "clock-forward",
 					    "evicted",       "rolled-back",    "not-durable",      "digest",
@@ -174,15 +168,13 @@ START_TEST(reasons_of_quarantines_have_their_names)
 		assert_line(line);
 	}
 }
-END_TEST
 
-START_TEST(every_error_has_a_name_of_its_own)
+TEST(every_error_has_a_name_of_its_own)
 {
 	for (enum master_error a = 0; a < MASTER_ERROR_COUNT; a++)
 		for (enum master_error b = 0; b < a; b++)
 			ck_assert_str_ne(master_error_name(a), master_error_name(b));
 }
-END_TEST
 
 /* A time, and the first bucket that has it. */
 struct put {
@@ -240,16 +232,15 @@ static void assert_put(const struct put *put, bool is_long)
 	text_fini(&text);
 }
 
-START_TEST(histograms_put_each_time_where_it_belongs)
+TEST(histograms_put_each_time_where_it_belongs)
 {
 	for (size_t i = 0; i < sizeof(short_puts) / sizeof(short_puts[0]); i++)
 		assert_put(&short_puts[i], false);
 	for (size_t i = 0; i < sizeof(long_puts) / sizeof(long_puts[0]); i++)
 		assert_put(&long_puts[i], true);
 }
-END_TEST
 
-START_TEST(histograms_are_summed_and_their_sum_is_exact)
+TEST(histograms_are_summed_and_their_sum_is_exact)
 {
 	for (int i = 0; i < 10; i++)
 		histogram_observe(&metrics_worker(0)->latency[REDLOCK_EXTEND], 150);
@@ -266,7 +257,6 @@ START_TEST(histograms_are_summed_and_their_sum_is_exact)
 	assert_line("redlockd_master_rtt_seconds_bucket{master=\"redis://[::1]:7\",le=\"2.0\"} 0");
 	assert_line("redlockd_master_rtt_seconds_count{master=\"redis://[::1]:7\"} 1");
 }
-END_TEST
 
 static void *wait_for_end(void *arg)
 {
@@ -274,7 +264,7 @@ static void *wait_for_end(void *arg)
 	return arg;
 }
 
-START_TEST(the_process_is_described)
+TEST(the_process_is_described)
 {
 	double now = (double)time(NULL), fds = value_of("process_open_fds"),
 	       cpu = value_of("process_cpu_seconds_total");
@@ -302,9 +292,8 @@ START_TEST(the_process_is_described)
 	ck_assert_double_gt(value_of("process_cpu_seconds_total"), cpu);
 	ck_assert_double_eq(value_of("redlockd_log_dropped_total"), (double)log_dropped());
 }
-END_TEST
 
-START_TEST(the_build_is_named)
+TEST(the_build_is_named)
 {
 	char *text = render(), version[100];
 	size_t count;
@@ -319,9 +308,8 @@ START_TEST(the_build_is_named)
 	ck_assert_ptr_null(strstr(line, "unknown\"} 1"));
 	free(text);
 }
-END_TEST
 
-START_TEST(promtool_has_no_complaint)
+TEST(promtool_has_no_complaint)
 {
 	char *text = render(), out[4096];
 	FILE *tool;
@@ -339,19 +327,4 @@ START_TEST(promtool_has_no_complaint)
 	unlink(path);
 	ck_assert_msg(status == 0 && out[0] == '\0', "promtool (Debian package prometheus) says: %s", out);
 	free(text);
-}
-END_TEST
-
-int main(void)
-{
-	TCase *all = tcase_create("all");
-
-	tcase_add_checked_fixture(all, metrics_set_up, NULL);
-	suite_add(all, counters_are_summed_over_workers, waiters_are_summed_over_workers, ends_of_waits_are_told_apart,
-		  masters_are_up_if_all_workers_say_so, quarantines_are_shown_if_one_worker_has_them,
-		  clocks_and_late_commands_are_counted, reasons_of_quarantines_have_their_names,
-		  every_error_has_a_name_of_its_own, histograms_put_each_time_where_it_belongs,
-		  histograms_are_summed_and_their_sum_is_exact, the_process_is_described, the_build_is_named,
-		  promtool_has_no_complaint);
-	return suite_run("metrics", all, NULL);
 }

@@ -7,7 +7,7 @@
 #include "suite.h"
 
 /* Two of three masters must vote in each worker, not the same two in all. The worker with the fewest counts. */
-START_TEST(a_quorum_is_one_in_every_worker)
+TEST(a_quorum_is_one_in_every_worker)
 {
 	struct metrics *first = metrics_worker(0), *second = metrics_worker(1);
 
@@ -27,9 +27,8 @@ START_TEST(a_quorum_is_one_in_every_worker)
 	assert_line("redlockd_masters_voting 2");
 	assert_line("redlockd_quorum 1");
 }
-END_TEST
 
-START_TEST(quarantines_are_counted_down)
+TEST(quarantines_are_counted_down)
 {
 	struct metrics *first = metrics_worker(0), *second = metrics_worker(1);
 	const char *name = "redlockd_master_quarantine_remaining_seconds{master=\"redis://[::1]:7\"}";
@@ -47,9 +46,8 @@ START_TEST(quarantines_are_counted_down)
 	metrics_set(&first->masters[2].quarantine_until_us, 0);
 	assert_line("redlockd_master_quarantine_remaining_seconds{master=\"redis://[::1]:7\"} 0");
 }
-END_TEST
 
-START_TEST(the_oldest_wait_is_the_oldest_of_all_workers)
+TEST(the_oldest_wait_is_the_oldest_of_all_workers)
 {
 	struct metrics *first = metrics_worker(0), *second = metrics_worker(1);
 	uint64_t now_us = clock_now_us();
@@ -66,9 +64,8 @@ START_TEST(the_oldest_wait_is_the_oldest_of_all_workers)
 	metrics_set(&second->waiting_since_us, clock_now_us() + 1000000);
 	assert_line("redlockd_wait_oldest_seconds 0");
 }
-END_TEST
 
-START_TEST(what_is_under_way_is_summed_and_limits_are_not)
+TEST(what_is_under_way_is_summed_and_limits_are_not)
 {
 	struct metrics *first = metrics_worker(0), *second = metrics_worker(1);
 
@@ -93,9 +90,8 @@ START_TEST(what_is_under_way_is_summed_and_limits_are_not)
 	metrics_set(&second->draining, 1);
 	assert_line("redlockd_draining 1");
 }
-END_TEST
 
-START_TEST(reloads_are_remembered)
+TEST(reloads_are_remembered)
 {
 	double start = (double)time(NULL);
 
@@ -115,9 +111,8 @@ START_TEST(reloads_are_remembered)
 	assert_line("redlockd_config_reload_failures_total 2");
 	ck_assert_double_gt(value_of("redlockd_config_reload_timestamp_seconds"), read);
 }
-END_TEST
 
-START_TEST(heads_name_the_metric)
+TEST(heads_name_the_metric)
 {
 	char *text = render();
 
@@ -127,10 +122,9 @@ START_TEST(heads_name_the_metric)
 	ck_assert_ptr_nonnull(strstr(text, "# TYPE redlockd_quorum gauge\n"));
 	free(text);
 }
-END_TEST
 
 /* Percentiles use the bounds of the buckets that are shown. */
-START_TEST(bounds_are_told)
+TEST(bounds_are_told)
 {
 	struct histogram histogram = {.is_long = false};
 
@@ -140,16 +134,4 @@ START_TEST(bounds_are_told)
 	}
 	ck_assert_uint_eq(histogram_bound_us(METRICS_BUCKETS), UINT64_MAX);
 	ck_assert_uint_eq(metrics_workers(), 2);
-}
-END_TEST
-
-int main(void)
-{
-	TCase *all = tcase_create("all");
-
-	tcase_add_checked_fixture(all, metrics_set_up, NULL);
-	suite_add(all, a_quorum_is_one_in_every_worker, quarantines_are_counted_down,
-		  the_oldest_wait_is_the_oldest_of_all_workers, what_is_under_way_is_summed_and_limits_are_not,
-		  reloads_are_remembered, heads_name_the_metric, bounds_are_told);
-	return suite_run("metrics_gauges", all, NULL);
 }

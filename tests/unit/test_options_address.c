@@ -39,7 +39,7 @@ static const struct {
 };
 enum { LISTENS = sizeof(listens) / sizeof(listens[0]) };
 
-START_TEST(good_listen_addresses_are_understood)
+TEST_EACH(good_listen_addresses_are_understood, 0, LISTENS)
 {
 	struct address address;
 	const char *reason = "";
@@ -49,7 +49,6 @@ START_TEST(good_listen_addresses_are_understood)
 	ck_assert_str_eq(address.host, listens[_i].host);
 	ck_assert_uint_eq(address.port, listens[_i].port);
 }
-END_TEST
 
 static const char *const bad_listens[] = TEXTS(
 	"", ":", "h", "h:", "h:x", "h:-1", "h:+1", "h: 1", "h:1 ", " h:1", "h:65536", "h:99999999999999999999", "h:1:2",
@@ -60,13 +59,12 @@ static const char *const bad_listens[] = TEXTS(
 	"unix:/a?b", "http://:80", "http://u:p@h:80", "unix:/a\nb", "unix:/\xff", "UNIX:/a", "/a");
 enum { BAD_LISTENS = sizeof(bad_listens) / sizeof(bad_listens[0]) };
 
-START_TEST(bad_listen_addresses_are_refused)
+TEST_EACH(bad_listen_addresses_are_refused, 0, BAD_LISTENS)
 {
 	struct address address;
 
 	ck_assert_msg(parse_listen(bad_listens[_i], &address) != NULL, "%s was taken", bad_listens[_i]);
 }
-END_TEST
 
 static const struct {
 	const char *text;
@@ -98,7 +96,7 @@ static const struct {
 };
 enum { MASTERS = sizeof(masters) / sizeof(masters[0]) };
 
-START_TEST(good_masters_are_understood)
+TEST_EACH(good_masters_are_understood, 0, MASTERS)
 {
 	struct address address, again;
 	const char *reason = "";
@@ -116,7 +114,6 @@ START_TEST(good_masters_are_understood)
 	ck_assert_str_eq(again.shown, address.shown);
 	ck_assert_str_eq(again.password, "");
 }
-END_TEST
 
 static const char *const bad_masters[] = TEXTS(
 	"", "h", "h:6379", "127.0.0.1:6379", "redis:", "redis:h", "redis:/h", "redis://", "redis:///", "redis:///1",
@@ -136,15 +133,14 @@ static const char *const bad_masters[] = TEXTS(
 	"/a");
 enum { BAD_MASTERS = sizeof(bad_masters) / sizeof(bad_masters[0]) };
 
-START_TEST(bad_masters_are_refused)
+TEST_EACH(bad_masters_are_refused, 0, BAD_MASTERS)
 {
 	struct address address;
 
 	ck_assert_msg(parse_master(bad_masters[_i], &address) != NULL, "%s was taken", bad_masters[_i]);
 }
-END_TEST
 
-START_TEST(tls_is_understood)
+TEST(tls_is_understood)
 {
 	static const char *const urls[] = {"rediss://h", "rediss://u:p@h:6380/1", "rediss://[::1]:7"};
 	static const char *const shown[] = {"rediss://h:6379", "rediss://h:6380/1", "rediss://[::1]:7"};
@@ -161,7 +157,6 @@ START_TEST(tls_is_understood)
 	ck_assert((reason = parse_master("rediss://h:x", &address)) != NULL);
 	ck_assert_ptr_nonnull(strstr(reason, "port"));
 }
-END_TEST
 
 /* "<before><n times c><after>" */
 static char *filled(const char *before, size_t n, char c, const char *after)
@@ -175,7 +170,7 @@ static char *filled(const char *before, size_t n, char c, const char *after)
 	return text;
 }
 
-START_TEST(parts_have_their_longest)
+TEST(parts_have_their_longest)
 {
 	static const struct {
 		const char *before, *after;
@@ -200,17 +195,4 @@ START_TEST(parts_have_their_longest)
 	ck_assert((reason = parse_listen(filled("unix:/", 107, 'x', ""), &listen)) != NULL);
 	ck_assert((reason = parse_listen(filled("", 253, 'x', ":1"), &listen)) == NULL);
 	ck_assert((reason = parse_listen(filled("", 254, 'x', ":1"), &listen)) != NULL);
-}
-END_TEST
-
-int main(void)
-{
-	TCase *all = tcase_create("all");
-
-	tcase_add_loop_test(all, good_listen_addresses_are_understood, 0, LISTENS);
-	tcase_add_loop_test(all, bad_listen_addresses_are_refused, 0, BAD_LISTENS);
-	tcase_add_loop_test(all, good_masters_are_understood, 0, MASTERS);
-	tcase_add_loop_test(all, bad_masters_are_refused, 0, BAD_MASTERS);
-	suite_add(all, tls_is_understood, parts_have_their_longest);
-	return suite_run("options_address", all, NULL);
 }

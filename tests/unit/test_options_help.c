@@ -54,7 +54,7 @@ static void assert_part(const char *all, const char *begin, const char *end, con
 	ck_assert_msg(at != NULL && at < to, "no \"%s\" in: %.*s", text, (int)(to - from), from);
 }
 
-START_TEST(every_option_is_in_the_help)
+TEST_EACH(every_option_is_in_the_help, 0, (int)config_table.count)
 {
 	const struct options_entry *entry = entry_of(_i);
 	char *help = print_help(), flag[100];
@@ -71,10 +71,9 @@ START_TEST(every_option_is_in_the_help)
 		ck_assert_msg(strlen(line) <= 84, "%s", line); /* 80 columns: … has three bytes */
 	free(help);
 }
-END_TEST
 
 /* By the table: a changed bound, default or name must be changed in these files, too. */
-START_TEST(the_manual_page_and_the_docs_are_those_of_the_table)
+TEST_EACH(the_manual_page_and_the_docs_are_those_of_the_table, 0, (int)config_table.count)
 {
 	const struct options_entry *entry = entry_of(_i);
 	char *man = read_tree("man/redlockd.8"), *docs = read_tree("docs/reference/configuration.md"),
@@ -117,9 +116,8 @@ START_TEST(the_manual_page_and_the_docs_are_those_of_the_table)
 	free(man);
 	free(docs);
 }
-END_TEST
 
-START_TEST(the_files_have_no_other_options)
+TEST(the_files_have_no_other_options)
 {
 	char *man = read_tree("man/redlockd.8"), *docs = read_tree("docs/reference/configuration.md");
 	size_t items = 0, rows = 0;
@@ -134,9 +132,8 @@ START_TEST(the_files_have_no_other_options)
 	free(man);
 	free(docs);
 }
-END_TEST
 
-START_TEST(the_manual_page_is_clean)
+TEST(the_manual_page_is_clean)
 {
 	char *man = read_tree("man/redlockd.8"), command[4200], out[4096];
 	static const char *const sections[] = {"NAME",  "SYNOPSIS", "DESCRIPTION", "OPTIONS",  "ENVIRONMENT",
@@ -156,7 +153,6 @@ START_TEST(the_manual_page_is_clean)
 	}
 	free(man);
 }
-END_TEST
 
 /* Runs config_load() with one flag in a child whose standard output is ours to read. */
 static char *run_with(char *flag)
@@ -188,7 +184,7 @@ static char *run_with(char *flag)
 	return out;
 }
 
-START_TEST(the_flags_print_them)
+TEST(the_flags_print_them)
 {
 	char *help = print_help(), version[200];
 
@@ -199,9 +195,8 @@ START_TEST(the_flags_print_them)
 	ck_assert_str_eq(run_with("-V"), version);
 	free(help);
 }
-END_TEST
 
-START_TEST(the_table_is_sane)
+TEST_EACH(the_table_is_sane, 0, (int)config_table.count)
 {
 	const struct options_entry *entry = entry_of(_i);
 	char allowed[OPTIONS_ALLOWED_MAX];
@@ -215,17 +210,4 @@ START_TEST(the_table_is_sane)
 		ck_assert_str_ne(entry->name, entry_of(j)->name);
 		ck_assert(entry->parse == NULL || entry->offset != entry_of(j)->offset);
 	}
-}
-END_TEST
-
-int main(void)
-{
-	TCase *all = tcase_create("all");
-	int count = (int)config_table.count;
-
-	tcase_add_loop_test(all, every_option_is_in_the_help, 0, count);
-	tcase_add_loop_test(all, the_manual_page_and_the_docs_are_those_of_the_table, 0, count);
-	suite_add(all, the_files_have_no_other_options, the_manual_page_is_clean, the_flags_print_them);
-	tcase_add_loop_test(all, the_table_is_sane, 0, count);
-	return suite_run("options_help", all, NULL);
 }

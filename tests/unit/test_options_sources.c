@@ -1,11 +1,12 @@
 /* The shape of the command line, the environment and the configuration file; options that must go together; and that no
  * message holds a password or more than one line. */
 #include "options_given.h"
+#include "rows.h"
 #include "suite.h"
 
 /* ---- the shape of the sources ---- */
 
-START_TEST(values_follow_their_flag)
+TEST(values_follow_their_flag)
 {
 	give_flag("--masters");
 	give_flag("redis://a");
@@ -17,87 +18,36 @@ START_TEST(values_follow_their_flag)
 	ck_assert_uint_eq(options.workers, 4);
 	ck_assert_str_eq(options.key_prefix, "-x=");
 }
-END_TEST
 
-START_TEST(the_shape_of_the_command_line_is_checked)
+/* ---- tests/unit/options.txt ---- */
+
+static void load_row(const char *line, char *given, const char *expected)
 {
-	static const struct {
-		const char *flags[4], *named, *reason;
-	} cases[] = {
-		{{"--bogus"}, "--bogus: ", "unknown option"},
-		{{"--bogus=1"}, "--bogus: ", "unknown option"},
-		{{"--worker=1"}, "--worker: ", "unknown option; did you mean --workers?"},
-		{{"--wrokers=1"}, "--wrokers: ", "unknown option; did you mean --workers?"},
-		{{"--master-timout-ms", "5"}, "--master-timout-ms: ", "did you mean --master-timeout-ms?"},
-		{{"--dve"}, "--dve: ", "did you mean --dev?"},
-		{{"--master-time"},
-		 "--master-time: ",
-		 "unknown option; did you mean --master-timeout-ms?"}, /* understood, not taken */
-		{{"--mas"}, "--mas: ", "unknown option; allowed"},     /* no wild guesses */
-		{{"--WORKERS=1"}, "--WORKERS: ", "unknown option"},
-		{{"--max_ttl_ms=1"}, "--max_ttl_ms: ", "did you mean --max-ttl-ms?"},
-		{{"-workers=1"}, "-workers: ", "unknown option; did you mean --workers?"},
-		{{"-x"}, "-x: ", "unknown option"},
-		{{"-"}, "-: ", "unknown option"},
-		{{"--dev", "--", "x"}, "argument 3 ('x'): ", "not an option"},
-		{{"--=1"}, "--: ", "unknown option"},
-		{{"word"}, "argument 1 ('word'): ", "not an option"},
-		{{""}, "argument 1: ", "not an option"},
-		{{"--dev", "3"}, "argument 2: ", "not an option"}, /* shown only if it cannot be a secret */
-		{{"--workers"}, "--workers: ", "the value is missing"},
-		{{"--workers", "--dev"}, "--workers: ", "the value is missing"},
-		{{"--workers=1", "--workers=1"}, "--workers: ", "given twice"},
-		{{"--dev", "--dev"}, "--dev: ", "given twice"},
-		{{"--masters=redis://a", "--masters=redis://b"}, "--masters: ", "given twice"},
-		{{"--help=html"}, "--help: ", "takes no value"},
-		{{"--version=1"}, "--version: ", "takes no value"},
-		{{"--bogus", "--version"}, "--bogus: ", "unknown option"},
-		{{"--config"}, "--config: ", "the value is missing"},
-	};
-
-	for (size_t i = 0; i < COUNT(cases); i++) {
-		give_flags(cases[i].flags);
-		assert_mistake(cases[i].named, cases[i].reason, "; allowed are ", NULL);
-		ck_assert_int_eq(strncmp(message, cases[i].named, strlen(cases[i].named)), 0);
+	char said[sizeof message], *words, *at, *file = strstr(given, "FILE ");
+	if (file) {
+		snprintf(json, sizeof json, "%s", rows_decode(file + 5));
+		*file = '\0';
 	}
+	for (char *word = strtok_r(given, " ", &words); word; word = strtok_r(NULL, " ", &words))
+		if (*word == '$')
+			give_variable("%s", rows_decode(word + 1));
+		else
+			flags[flag_count++] = strdup(rows_decode(word));
+	bool good = load();
+	snprintf(said, sizeof said, "%s", good ? "ok" : message);
+	if ((at = strstr(said, file_path)))
+		snprintf(at, sizeof said - (size_t)(at - said), "FILE%s",
+			 strstr(message, file_path) + strlen(file_path));
+	ck_assert_msg(rows_match(said, expected), "%s: %s", line, said);
+	ck_assert_msg(!good || options.workers == 1, "%s", line); /* no row that is good gives another number */
 }
-END_TEST
 
-START_TEST(unknown_variables_are_mistakes)
+TEST(every_mistake_has_its_message)
 {
-	static const char *const bad[] = {"REDLOCKD_=1",        "REDLOCKD_WORKER=1",  "REDLOCKD_workers=1",
-					  "REDLOCKD_HELP=1",    "REDLOCKD_VERSION=1", "REDLOCKD_MAX-TTL-MS=1",
-					  "REDLOCKD_PORT=8080", "REDLOCKD_SERVICE=x"};
-	static const char *const good[] = {
-		"REDLOCKDX=1", "redlockd_workers=9", "REDLOCKD=1", "XREDLOCKD_WORKERS=9", "PATH=/bin", "nonsense",
-		/* what Kubernetes makes for a service called redlockd */
-		"REDLOCKD_SERVICE_HOST=10.0.0.1", "REDLOCKD_SERVICE_PORT=80", "REDLOCKD_SERVICE_PORT_HTTP=80",
-		"REDLOCKD_PORT=tcp://10.0.0.1:80", "REDLOCKD_PORT_80_TCP=tcp://10.0.0.1:80",
-		"REDLOCKD_PORT_80_TCP_ADDR=10.0.0.1"};
-	char named[100];
-
-	for (size_t i = 0; i < COUNT(bad); i++) {
-		give_flag("--dev");
-		give_variable("%s", bad[i]);
-		snprintf(named, sizeof(named), "%.*s: unknown variable; ", (int)strcspn(bad[i], "="), bad[i]);
-		assert_mistake(named, NULL);
-	}
-	for (size_t i = 0; i < COUNT(good); i++) {
-		give_flag("--dev");
-		give_variable("%s", good[i]);
-		assert_loads();
-		ck_assert_uint_eq(options.workers, 1);
-	}
-	give_variable("REDLOCKD_WORKESR=2");
-	assert_mistake("REDLOCKD_WORKESR: unknown variable; did you mean REDLOCKD_WORKERS?", NULL);
-	give_variable("REDLOCKD_CHECK=true"); /* a flag alone: no advice to give it in the same way */
-	assert_mistake("REDLOCKD_CHECK: unknown variable; allowed", NULL);
-	strcpy(json, "{\"wrokers\":2}");
-	assert_mistake(file_path, ": wrokers: unknown key; did you mean workers?", NULL);
+	ck_assert_uint_ge(rows_check(OPTIONS_ROWS, load_row), 200);
 }
-END_TEST
 
-START_TEST(the_file_may_be_named_by_a_variable)
+TEST(the_file_may_be_named_by_a_variable)
 {
 	FILE *file = fopen(file_path, "we");
 
@@ -113,47 +63,8 @@ START_TEST(the_file_may_be_named_by_a_variable)
 	give_variable("REDLOCKD_CONFIG=/no/such/file");
 	assert_mistake("REDLOCKD_CONFIG: /no/such/file: No such file", NULL);
 }
-END_TEST
 
-START_TEST(bad_files_are_mistakes)
-{
-	static const struct {
-		const char *json, *reason;
-	} cases[] = {
-		{" ", "line 1"},
-		{"[]", "not a JSON object"},
-		{"\"dev\"", "line 1"},
-		{"{\"dev\":true", "line 1"},
-		{"{\"dev\":true}x", "line 1"},
-		{"{\"dev\":true,}", "line 1"},
-		{"{\n\"dev\":true\n\"workers\":2}", "line 3"},
-		{"{\"dev\":true,\"dev\":true}", "dev"},
-		{"{\"bogus\":1}", "bogus: unknown key"},
-		{"{\"max-ttl-ms\":1}", "max-ttl-ms: unknown key"},
-		{"{\"config\":\"x\"}", "config: unknown key"},
-		{"{\"help\":true}", "help: unknown key"},
-		{"{\"version\":true}", "version: unknown key"},
-		{"{\"\":true}", ": unknown key"},
-		{"{\"dev\":\xff}", "line 1"},
-		{"{\"workers\":99999999999999999999999}", "line 1"},
-	};
-
-	for (size_t i = 0; i < COUNT(cases); i++) {
-		strcpy(json, cases[i].json);
-		assert_mistake(file_path, cases[i].reason, NULL);
-	}
-	give_flag("--config=%s", "/");
-	assert_mistake("--config: /: Is a directory", NULL);
-	give_flag("--config=/dev/zero");
-	assert_mistake("larger than 1 MiB", NULL);
-	give_flag("--config=/dev/null");
-	assert_mistake("--config: /dev/null: bad JSON: line 1", NULL);
-	give_flag("--config=");
-	assert_mistake("--config: empty; allowed are the path of a JSON file", NULL);
-}
-END_TEST
-
-START_TEST(a_file_may_have_one_mebibyte)
+TEST(a_file_may_have_one_mebibyte)
 {
 	static char spaces[(1 << 20) + 1];
 
@@ -170,69 +81,10 @@ START_TEST(a_file_may_have_one_mebibyte)
 			assert_loads();
 	}
 }
-END_TEST
-
-/* ---- several options together ---- */
-
-START_TEST(options_that_do_not_go_together_are_mistakes)
-{
-	static const struct {
-		const char *flags[4], *parts[3];
-	} cases[] = {
-		{{NULL}, {"--masters: missing", "--dev"}},
-		{{"--dev=false"}, {"--masters: missing", "--dev"}},
-		{{"--dev", "--masters=redis://a"}, {"--masters: cannot be used together with --dev"}},
-		{{"--dev", "--min-ttl-ms=30001"}, {"--min-ttl-ms: more than --default-ttl-ms=30000 (the default)"}},
-		{{"--dev", "--default-ttl-ms=99"}, {"--default-ttl-ms: less than --min-ttl-ms=100 (the default)"}},
-		{{"--dev", "--default-ttl-ms=60001"}, {"--default-ttl-ms: more than --max-ttl-ms=60000 (the default)"}},
-		{{"--dev", "--max-ttl-ms=29999"}, {"--max-ttl-ms: less than --default-ttl-ms=30000 (the default)"}},
-		{{"--dev", "--min-ttl-ms=200", "--default-ttl-ms=150"},
-		 {"--min-ttl-ms: more than --default-ttl-ms=150"}},
-		{{"--dev", "--retry-min-ms=251"}, {"--retry-min-ms: more than --retry-max-ms=250"}},
-		{{"--dev", "--retry-max-ms=49"}, {"--retry-max-ms: less than --retry-min-ms=50"}},
-		{{"--dev", "--workers=4", "--max-connections=3"}, {"--workers: more than --max-connections=3"}},
-		{{"--dev", "--drift-ms=99"}, {"--drift-ms: no validity"}},
-		{{"--dev", "--min-ttl-ms=10", "--drift-ms=9"}, {"no validity"}},
-		{{"--dev", "--drift-ms=49", "--drift-factor=0.5"}, {"no validity", "--drift-factor"}},
-	};
-
-	for (size_t i = 0; i < COUNT(cases); i++) {
-		give_flags(cases[i].flags);
-		assert_mistake(cases[i].parts[0], cases[i].parts[1], NULL);
-	}
-	give_variable("REDLOCKD_DEV=3");
-	strcpy(json, "{\"masters\":\"redis://a\"}");
-	assert_mistake("REDLOCKD_DEV: cannot be used together with masters", NULL);
-	give_variable("REDLOCKD_DEV=3");
-	give_variable("REDLOCKD_MAX_TTL_MS=20000");
-	strcpy(json, "{\"default_ttl_ms\":25000}");
-	assert_mistake("REDLOCKD_MAX_TTL_MS: less than default_ttl_ms=25000", NULL);
-}
-END_TEST
-
-START_TEST(options_at_the_edge_of_going_together_are_taken)
-{
-	give_flag("--dev");
-	give_flag("--min-ttl-ms=500");
-	give_flag("--default-ttl-ms=500");
-	give_flag("--max-ttl-ms=500");
-	give_flag("--retry-min-ms=0");
-	give_flag("--retry-max-ms=0");
-	assert_loads();
-	give_flag("--dev");
-	give_flag("--drift-ms=97"); /* 1 + 97 + 1 < 100 */
-	assert_loads();
-	give_flag("--dev");
-	give_flag("--min-ttl-ms=10"); /* 0.1 + 2 + 1 < 10 */
-	assert_loads();
-	give_flag("--masters=redis://a,redis://b"); /* even: the program warns */
-	assert_loads();
-}
-END_TEST
 
 /* ---- passwords ---- */
 
-START_TEST(passwords_are_not_repeated)
+TEST(passwords_are_not_repeated)
 {
 	static const char *const urls[] = {
 		"redis://u:s3cret@",
@@ -307,36 +159,15 @@ START_TEST(passwords_are_not_repeated)
 	assert_mistake("--masters, address 2: the port is not a number from 0 to 65535", NULL);
 	ck_assert_ptr_null(strstr(message, "70000"));
 }
-END_TEST
 
-START_TEST(values_cannot_break_the_line)
+TEST(values_cannot_break_the_line)
 {
 	char long_value[1000];
 
-	give_flag("--log-level=trace");
-	assert_mistake("--log-level=trace: not known", NULL);
-	give_flag("--log-level=0123456789012345678901234567890123456789"); /* it may be a token */
-	assert_mistake("--log-level: not known", NULL);
-	give_flag("--log-level=a\nb\x1b[31m\r\x7f");
-	assert_mistake("--log-level: not known", NULL);
-	strcpy(json, "{\"a\\nb\":1}");
-	assert_mistake("a?b: unknown key", NULL);
 	memset(long_value, 'x', sizeof(long_value) - 1);
 	long_value[sizeof(long_value) - 1] = '\0';
 	give_flag("--log-level=%s", long_value);
 	assert_mistake("; allowed are debug, info, warn or error", NULL);
 }
-END_TEST
 
-int main(void)
-{
-	TCase *all = tcase_create("all");
-
-	tcase_add_checked_fixture(all, options_set_up, options_tear_down);
-	suite_add(all, values_follow_their_flag, the_shape_of_the_command_line_is_checked,
-		  unknown_variables_are_mistakes, the_file_may_be_named_by_a_variable, bad_files_are_mistakes,
-		  a_file_may_have_one_mebibyte, options_that_do_not_go_together_are_mistakes,
-		  options_at_the_edge_of_going_together_are_taken, passwords_are_not_repeated,
-		  values_cannot_break_the_line);
-	return suite_run("options_sources", all, NULL);
-}
+FIXTURE(options_set_up, options_tear_down)

@@ -25,7 +25,7 @@ static uint32_t number_at(size_t offset)
 	return value;
 }
 
-START_TEST(choices_are_taken_by_name)
+TEST_EACH(choices_are_taken_by_name, 0, COUNT(choices) * SOURCES)
 {
 	const char *name = choices[_i / SOURCES].name, *const *words = choices[_i / SOURCES].words;
 	int source = _i % SOURCES;
@@ -37,9 +37,8 @@ START_TEST(choices_are_taken_by_name)
 		ck_assert_uint_eq(number_at(choices[_i / SOURCES].offset), i);
 	}
 }
-END_TEST
 
-START_TEST(choices_are_nothing_else)
+TEST_EACH(choices_are_nothing_else, 0, COUNT(choices))
 {
 	static const char *const bad[] = {"",    "INFO", "trace", "inf",   "info ", "1",  "ON",
 					  "Off", "0",    "true",  "false", "no",    "of", "off "};
@@ -60,22 +59,18 @@ START_TEST(choices_are_nothing_else)
 	give_flag("--%s", name);
 	assert_mistake(spell(name, 0), ": the value is missing", allowed, NULL);
 }
-END_TEST
 
-START_TEST(the_restart_guard_is_on)
+TEST(the_restart_guard_is_on)
 {
 	give_flag("--dev");
 	assert_loads();
 	ck_assert_uint_eq(options.restart_guard, OPTIONS_GUARD_ON);
 }
-END_TEST
 
-START_TEST(the_key_prefix_is_plain_text)
+/* Others: options.txt. */
+TEST(the_key_prefix_is_plain_text)
 {
-	static const char *const good[] = {"", "app:", "{x}", "a b", "\xc3\xa9", "\xf0\x9f\x94\x92/", "%s"},
-				 *const bad[] = {"\x01",         "a\x1b[m",  "\x7f",
-						 "\xff",         "\xc3",     "\xc0\xaf",
-						 "\xed\xa0\x80", "\xc2\x85", "\xf5\x80\x80\x80"};
+	static const char *const good[] = {"", "app:", "{x}", "a b", "\xc3\xa9", "\xf0\x9f\x94\x92/", "%s"};
 	char text[131];
 
 	for (int source = 0; source < SOURCES; source++)
@@ -85,25 +80,6 @@ START_TEST(the_key_prefix_is_plain_text)
 			assert_loads();
 			ck_assert_str_eq(options.key_prefix, good[i]);
 		}
-	for (size_t i = 0; i < COUNT(bad); i++) {
-		give("key-prefix", (int)i % 2, bad[i]);
-		assert_mistake(spell("key-prefix", (int)i % 2),
-			       "not UTF-8 without control characters; allowed are 0 to 128 bytes", NULL);
-	}
-	static const char *const reserved[] = {"redlockd:", "a:redlockd:b", "redlockd", "my-redlock", "redl"},
-				 *const near[] = {"redlock:", "redlockd-", "Redlockd:", "red", "server"};
-	for (size_t i = 0; i < COUNT(reserved); i++) {
-		give("key-prefix", (int)i % 2, reserved[i]);
-		assert_mistake(spell("key-prefix", (int)i % 2), "redlockd: begins the names of redlockd's own keys",
-			       NULL);
-		give("key-prefix", 0, near[i]);
-		give_flag("--dev");
-		assert_loads();
-	}
-	give("key-prefix", 2, "\"a\\u0007\"");
-	assert_mistake("key_prefix: not UTF-8", NULL);
-	give("key-prefix", 2, "\"a\\u0000\"");
-	assert_mistake("--config: ", "line 1", NULL);
 	memset(text, 'x', 129);
 	text[128] = '\0';
 	give("key-prefix", 0, text);
@@ -114,9 +90,8 @@ START_TEST(the_key_prefix_is_plain_text)
 	give("key-prefix", 0, text);
 	assert_mistake("too long", NULL);
 }
-END_TEST
 
-START_TEST(dev_is_a_switch_or_a_number)
+TEST(dev_is_a_switch_or_a_number)
 {
 	static const struct {
 		const char *value;
@@ -148,7 +123,6 @@ START_TEST(dev_is_a_switch_or_a_number)
 	give("dev", 2, "2.5");
 	assert_mistake("dev: the value has the wrong type", NULL);
 }
-END_TEST
 
 static const struct {
 	const char *name;
@@ -163,7 +137,7 @@ static void assert_switch(int which, bool expected)
 	ck_assert_uint_eq(number_at(switches[which].offset), expected);
 }
 
-START_TEST(switches_are_true_or_false)
+TEST_EACH(switches_are_true_or_false, 0, SWITCHES)
 {
 	const char *name = switches[_i].name;
 
@@ -187,9 +161,8 @@ START_TEST(switches_are_true_or_false)
 	snprintf(json, sizeof(json), "{\"masters\":\"redis://a\",\"%s\":true}", spell(name, 2));
 	assert_switch(_i, false);
 }
-END_TEST
 
-START_TEST(switches_are_nothing_else)
+TEST_EACH(switches_are_nothing_else, 0, SWITCHES)
 {
 	static const char *const bad[] = {"",  "TRUE", "True",  "yes",   "on",       "off",
 					  "1", "0",    " true", "true ", "truefalse"};
@@ -219,17 +192,5 @@ START_TEST(switches_are_nothing_else)
 	give_flag("--%s=true", name);
 	assert_mistake("given twice", NULL);
 }
-END_TEST
 
-int main(void)
-{
-	TCase *all = tcase_create("all");
-
-	tcase_add_checked_fixture(all, options_set_up, options_tear_down);
-	tcase_add_loop_test(all, choices_are_taken_by_name, 0, COUNT(choices) * SOURCES);
-	tcase_add_loop_test(all, choices_are_nothing_else, 0, COUNT(choices));
-	suite_add(all, the_restart_guard_is_on, the_key_prefix_is_plain_text, dev_is_a_switch_or_a_number);
-	tcase_add_loop_test(all, switches_are_true_or_false, 0, SWITCHES);
-	tcase_add_loop_test(all, switches_are_nothing_else, 0, SWITCHES);
-	return suite_run("options_words", all, NULL);
-}
+FIXTURE(options_set_up, options_tear_down)

@@ -51,19 +51,17 @@ static const char *const other[] = {
 	"xlocks.internal",
 };
 
-START_TEST(local_names_are_accepted)
+TEST_EACH(local_names_are_accepted, 0, (int)(sizeof local / sizeof *local))
 {
 	ck_assert_msg(origin_is_local_host(local[_i], strlen(local[_i]), &none), "%s", local[_i]);
 }
-END_TEST
 
-START_TEST(other_names_are_rejected)
+TEST_EACH(other_names_are_rejected, 0, (int)(sizeof other / sizeof *other))
 {
 	ck_assert_msg(!origin_is_local_host(other[_i], strlen(other[_i]), &hosts), "%s", other[_i]);
 }
-END_TEST
 
-START_TEST(listed_names_are_accepted)
+TEST(listed_names_are_accepted)
 {
 	static const char *const listed[] = {"locks.internal", "Locks.Internal:80", "locks.internal.", "[2001:db8::1]",
 					     "[2001:db8::1]:8080"};
@@ -73,9 +71,8 @@ START_TEST(listed_names_are_accepted)
 		ck_assert_msg(!origin_is_local_host(listed[i], strlen(listed[i]), &none), "%s", listed[i]);
 	}
 }
-END_TEST
 
-START_TEST(addresses_are_told_from_names)
+TEST(addresses_are_told_from_names)
 {
 	static const char *const addresses[] = {"10.0.0.1", "10.0.0.1:8080",      "127.0.0.1",        "0.0.0.0",
 						"[::]",     "[2001:db8::1]:8080", "[::ffff:10.0.0.1]"};
@@ -88,9 +85,8 @@ START_TEST(addresses_are_told_from_names)
 	for (size_t i = 0; i < sizeof names / sizeof *names; i++)
 		ck_assert_msg(!origin_is_address(names[i], strlen(names[i])), "%s", names[i]);
 }
-END_TEST
 
-START_TEST(names_of_any_length_are_safe)
+TEST(names_of_any_length_are_safe)
 {
 	char name[2000];
 
@@ -101,7 +97,6 @@ START_TEST(names_of_any_length_are_safe)
 	ck_assert(!origin_is_local_host(name, 256, &none));
 	ck_assert(origin_is_local_host(name + 1, 255, &none));
 }
-END_TEST
 
 static const struct {
 	const char *origin, *host;
@@ -130,15 +125,14 @@ static const struct {
 	{"file://", "", false},
 };
 
-START_TEST(the_page_of_the_service_has_its_origin)
+TEST_EACH(the_page_of_the_service_has_its_origin, 0, (int)(sizeof pairs / sizeof *pairs))
 {
 	bool same = origin_is_same(pairs[_i].origin, strlen(pairs[_i].origin), pairs[_i].host, strlen(pairs[_i].host));
 
 	ck_assert_msg(same == pairs[_i].same, "%s at %s", pairs[_i].origin, pairs[_i].host);
 }
-END_TEST
 
-START_TEST(listed_origins_are_found_byte_by_byte)
+TEST(listed_origins_are_found_byte_by_byte)
 {
 	static const char *const others[] = {"https://ops.example:443",
 					     "https://OPS.example",
@@ -154,17 +148,4 @@ START_TEST(listed_origins_are_found_byte_by_byte)
 	for (size_t i = 0; i < sizeof others / sizeof *others; i++)
 		ck_assert_ptr_null(origin_find(others[i], strlen(others[i]), &origins));
 	ck_assert_ptr_null(origin_find(origins.items[0], strlen(origins.items[0]), &none));
-}
-END_TEST
-
-int main(void)
-{
-	TCase *all = tcase_create("all");
-
-	tcase_add_loop_test(all, local_names_are_accepted, 0, (int)(sizeof local / sizeof *local));
-	tcase_add_loop_test(all, other_names_are_rejected, 0, (int)(sizeof other / sizeof *other));
-	suite_add(all, listed_names_are_accepted, names_of_any_length_are_safe, addresses_are_told_from_names);
-	tcase_add_loop_test(all, the_page_of_the_service_has_its_origin, 0, (int)(sizeof pairs / sizeof *pairs));
-	tcase_add_test(all, listed_origins_are_found_byte_by_byte);
-	return suite_run("origin", all, NULL);
 }

@@ -55,7 +55,7 @@ static const char *const not_decoded[] = {"%",   "%%",   "%4",   "%4g", "%g4", "
 
 enum { ROOM = 16 };
 
-START_TEST(test_decode)
+TEST_EACH(test_decode, 0, COUNT(decodings))
 {
 	char bytes[ROOM];
 	size_t len = 99;
@@ -65,9 +65,8 @@ START_TEST(test_decode)
 	ck_assert_uint_eq(len, decodings[_i].decoded_len);
 	ck_assert_mem_eq(bytes, decodings[_i].decoded, len);
 }
-END_TEST
 
-START_TEST(test_not_decoded)
+TEST(test_not_decoded)
 {
 	char bytes[ROOM];
 	size_t len = 99;
@@ -79,7 +78,6 @@ START_TEST(test_not_decoded)
 	ck_assert_ptr_nonnull(path_decode(S("0123456789abcdef%67"), false, bytes, ROOM, &len));
 	ck_assert_uint_eq(len, 99);
 }
-END_TEST
 
 static const struct bytes resources[] = {{S("a")},
 					 {S("orders/42")},
@@ -131,7 +129,7 @@ static const struct bytes not_resources[] = {{S("my-redlockd:x")},
 					     {S("//./")},
 					     {S("a//..//b")}};
 
-START_TEST(test_resource)
+TEST(test_resource)
 {
 	for (size_t i = 0; i < COUNT(resources); i++)
 		ck_assert_pstr_eq(path_check_resource(resources[i].bytes, resources[i].len), NULL);
@@ -139,9 +137,8 @@ START_TEST(test_resource)
 		ck_assert_msg(path_check_resource(not_resources[i].bytes, not_resources[i].len) != NULL,
 			      "%zu: accepted", i);
 }
-END_TEST
 
-START_TEST(test_resource_length)
+TEST(test_resource_length)
 {
 	char bytes[257];
 
@@ -153,7 +150,6 @@ START_TEST(test_resource_length)
 	ck_assert_ptr_nonnull(path_check_resource(bytes, 257));
 	ck_assert_ptr_null(path_check_resource(bytes, 255));
 }
-END_TEST
 
 /* A target may be good though its resource is not. */
 static const struct bytes targets[] = {{S("/")},
@@ -189,7 +185,7 @@ static const struct {
 	{"", NULL, NULL},
 };
 
-START_TEST(test_after_authority)
+TEST_EACH(test_after_authority, 0, COUNT(absolutes))
 {
 	const char *target = absolutes[_i].target, *host = NULL;
 	size_t len = 0;
@@ -200,16 +196,14 @@ START_TEST(test_after_authority)
 	if (rest != NULL)
 		ck_assert(len == strlen(absolutes[_i].host) && memcmp(host, absolutes[_i].host, len) == 0);
 }
-END_TEST
 
-START_TEST(test_target)
+TEST(test_target)
 {
 	for (size_t i = 0; i < COUNT(targets); i++)
 		ck_assert_msg(target_is_origin(targets[i].bytes, targets[i].len), "%s", targets[i].bytes);
 	for (size_t i = 0; i < COUNT(not_targets); i++)
 		ck_assert_msg(!target_is_origin(not_targets[i].bytes, not_targets[i].len), "%zu: accepted", i);
 }
-END_TEST
 
 static const struct {
 	const char *bytes;
@@ -221,7 +215,7 @@ static const struct {
 	{S("\0"), "%00"}, {S("\r\nX: y"), "%0D%0AX%3A%20y"},
 };
 
-START_TEST(test_encode)
+TEST_EACH(test_encode, 0, COUNT(encodings))
 {
 	char text[PATH_ENCODED_MAX + 1], back[256];
 	size_t len = 0;
@@ -232,10 +226,9 @@ START_TEST(test_encode)
 	ck_assert_uint_eq(len, encodings[_i].len);
 	ck_assert_mem_eq(back, encodings[_i].bytes, len);
 }
-END_TEST
 
 /* All 256 bytes, and the longest result. */
-START_TEST(test_encode_all)
+TEST(test_encode_all)
 {
 	char bytes[256], text[PATH_ENCODED_MAX + 1], back[256];
 	size_t len = 0;
@@ -251,7 +244,6 @@ START_TEST(test_encode_all)
 	path_encode(bytes, 256, text);
 	ck_assert_uint_eq(strlen(text), PATH_ENCODED_MAX);
 }
-END_TEST
 
 static const struct {
 	const char *query;
@@ -285,7 +277,7 @@ static const struct {
 	{"%", NULL, NULL, "?"},
 };
 
-START_TEST(test_query)
+TEST_EACH(test_query, 0, COUNT(queries))
 {
 	static const char *const names[] = {"prefix", "limit", NULL};
 	struct path_param params[PATH_PARAMS_MAX];
@@ -304,9 +296,8 @@ START_TEST(test_query)
 	if (queries[_i].error != NULL)
 		ck_assert_str_eq(errors.items[0].field, queries[_i].error);
 }
-END_TEST
 
-START_TEST(test_query_length)
+TEST(test_query_length)
 {
 	static const char *const names[] = {"prefix", NULL};
 	struct path_param params[PATH_PARAMS_MAX];
@@ -322,19 +313,4 @@ START_TEST(test_query_length)
 	path_parse_query(query, names, params, &errors);
 	ck_assert_uint_eq(errors.count, 0);
 	ck_assert_uint_eq(params[0].len, 256);
-}
-END_TEST
-
-int main(void)
-{
-	TCase *tests = tcase_create("path");
-
-	tcase_add_loop_test(tests, test_decode, 0, COUNT(decodings));
-	suite_add(tests, test_not_decoded, test_resource, test_resource_length, test_target);
-	tcase_add_loop_test(tests, test_after_authority, 0, COUNT(absolutes));
-	tcase_add_loop_test(tests, test_encode, 0, COUNT(encodings));
-	tcase_add_test(tests, test_encode_all);
-	tcase_add_loop_test(tests, test_query, 0, COUNT(queries));
-	tcase_add_test(tests, test_query_length);
-	return suite_run("path", tests, NULL);
 }

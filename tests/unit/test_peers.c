@@ -80,7 +80,7 @@ static void check_same(const char *one, const char *other, bool same)
 	peer_leave(b, now_us);
 }
 
-START_TEST(what_one_address_is)
+TEST(what_one_address_is)
 {
 	check_same("192.0.2.1", "192.0.2.1", true);
 	check_same("192.0.2.1", "192.0.2.2", false);
@@ -94,9 +94,8 @@ START_TEST(what_one_address_is)
 	check_same("0.0.0.1", "0:0:0:1::", false); /* the same number, of the other family */
 	ck_assert_uint_eq(peers_count(), 0);
 }
-END_TEST
 
-START_TEST(unix_sockets_have_none)
+TEST(unix_sockets_have_none)
 {
 	union socket_address address = {.path = {.sun_family = AF_UNIX}}, ip = address_of("192.0.2.1");
 	struct peer *peer = (struct peer *)&address;
@@ -111,9 +110,8 @@ START_TEST(unix_sockets_have_none)
 		ck_assert(peer_take(NULL, 1, now_us, &ms));
 	ck_assert_uint_eq(peers_count(), 0);
 }
-END_TEST
 
-START_TEST(connections_are_bounded)
+TEST(connections_are_bounded)
 {
 	struct peer *peers[3], *other = NULL, *none = NULL;
 
@@ -131,9 +129,8 @@ START_TEST(connections_are_bounded)
 	peer_leave(other, now_us);
 	ck_assert_uint_eq(peers_count(), 0);
 }
-END_TEST
 
-START_TEST(no_bound)
+TEST(no_bound)
 {
 	struct peer *peers[500];
 
@@ -144,7 +141,6 @@ START_TEST(no_bound)
 		peer_leave(peers[i], now_us);
 	ck_assert_uint_eq(peers_count(), 0);
 }
-END_TEST
 
 static uint32_t take_all(struct peer *peer, uint32_t per_second, uint64_t at_us)
 {
@@ -156,7 +152,7 @@ static uint32_t take_all(struct peer *peer, uint32_t per_second, uint64_t at_us)
 	return count;
 }
 
-START_TEST(connections_of_an_address_share_its_rate)
+TEST(connections_of_an_address_share_its_rate)
 {
 	struct peer *one = arrive("192.0.2.1"), *two = arrive("192.0.2.1"), *other = arrive("192.0.2.2");
 
@@ -168,10 +164,9 @@ START_TEST(connections_of_an_address_share_its_rate)
 	peer_leave(other, now_us + 2 * S);
 	ck_assert_uint_eq(peers_count(), 0);
 }
-END_TEST
 
 /* A client that closes and connects again has no new burst; after a second its record is dropped. */
-START_TEST(a_rate_outlives_its_connections)
+TEST(a_rate_outlives_its_connections)
 {
 	struct peer *peer = arrive("192.0.2.1"), *again = NULL;
 
@@ -192,9 +187,8 @@ START_TEST(a_rate_outlives_its_connections)
 	peer_leave(again, now_us + 4 * S);
 	ck_assert_uint_eq(peers_count(), 0);
 }
-END_TEST
 
-START_TEST(resting_records_are_found_at_any_position)
+TEST(resting_records_are_found_at_any_position)
 {
 	struct peer *peers[50];
 
@@ -219,10 +213,9 @@ START_TEST(resting_records_are_found_at_any_position)
 	peer_leave(last, now_us + 3 * S);
 	ck_assert_uint_eq(peers_count(), 0);
 }
-END_TEST
 
 /* More addresses than records: the others share one record, with the bounds of one address. */
-START_TEST(a_full_table_has_a_shared_record)
+TEST(a_full_table_has_a_shared_record)
 {
 	static struct peer *peers[PEERS_MAX];
 	struct peer *shared[5], *none = NULL, *own = NULL;
@@ -260,7 +253,6 @@ START_TEST(a_full_table_has_a_shared_record)
 	ck_assert_ptr_ne(own, shared[0]);
 	peer_leave(own, now_us);
 }
-END_TEST
 
 struct client {
 	pthread_t thread;
@@ -291,7 +283,7 @@ static void *connect_often(void *arg)
 	return NULL;
 }
 
-START_TEST(threads)
+TEST(threads)
 {
 	struct client clients[THREADS] = {{0}};
 	uint64_t taken = 0;
@@ -308,14 +300,4 @@ START_TEST(threads)
 	for (int i = 0; i < 20; i++)
 		peer_leave(arrive("198.51.100.1"), now_us + UINT64_C(200) * S);
 	ck_assert_uint_eq(peers_count(), 0);
-}
-END_TEST
-
-int main(void)
-{
-	TCase *tests = tcase_create("peers");
-	suite_add(tests, what_one_address_is, unix_sockets_have_none, connections_are_bounded, no_bound,
-		  connections_of_an_address_share_its_rate, a_rate_outlives_its_connections,
-		  resting_records_are_found_at_any_position, a_full_table_has_a_shared_record, threads);
-	return suite_run("peers", tests, NULL);
 }

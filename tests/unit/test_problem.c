@@ -7,7 +7,7 @@
 #include "api/calls/calls_internal.h"
 #include "suite.h"
 
-START_TEST(test_members)
+TEST(test_members)
 {
 	json_t *problem = problem_new(PROBLEM_LOCKED, "Held.", json_pack("{s:i}", "retry_after_ms", 7), NULL);
 	json_t *expected = json_pack("{s:s, s:s, s:i, s:s, s:s, s:i}", "type", "/docs/errors#locked", "title",
@@ -18,7 +18,6 @@ START_TEST(test_members)
 	json_decref(problem);
 	json_decref(expected);
 }
-END_TEST
 
 static void expect_detail(const char *detail, const char *expected)
 {
@@ -29,7 +28,7 @@ static void expect_detail(const char *detail, const char *expected)
 }
 
 /* The words of a server or of a library may not be UTF-8: the answer is a problem all the same. */
-START_TEST(test_details)
+TEST(test_details)
 {
 	expect_detail("Several.", "Several.");
 	expect_detail("duplicate: \xc3", "Split vote");
@@ -37,10 +36,9 @@ START_TEST(test_details)
 		NULL,
 		"Several callers shared the votes. Try again after Retry-After, or wait in the queue with wait_ms.");
 }
-END_TEST
 
 /* The statuses and codes of the contract. */
-START_TEST(test_contract)
+TEST(test_contract)
 {
 	static const struct {
 		enum problem problem;
@@ -72,9 +70,8 @@ START_TEST(test_contract)
 		ck_assert_str_eq(problem_code(expected[i].problem), expected[i].code);
 	}
 }
-END_TEST
 
-START_TEST(test_errors)
+TEST(test_errors)
 {
 	struct field_errors errors = {.count = 0};
 
@@ -99,9 +96,8 @@ START_TEST(test_errors)
 	json_decref(expected);
 	json_decref(problem);
 }
-END_TEST
 
-START_TEST(test_errors_bound)
+TEST(test_errors_bound)
 {
 	struct field_errors errors = {.count = 0};
 	char longest[4 * FIELD_REASON_MAX];
@@ -114,10 +110,9 @@ START_TEST(test_errors_bound)
 	ck_assert_uint_eq(strlen(errors.items[FIELD_ERRORS_MAX - 1].reason), FIELD_REASON_MAX - 1);
 	json_decref(problem_new(PROBLEM_INVALID_REQUEST, NULL, NULL, &errors)); /* all of them fit into the detail */
 }
-END_TEST
 
 /* The answers that go past the library are the same problems. */
-START_TEST(test_raw)
+TEST_EACH(test_raw, 0, 5)
 {
 	static const unsigned statuses[] = {400, 413, 414, 429, 431};
 	unsigned status = statuses[_i];
@@ -140,14 +135,4 @@ START_TEST(test_raw)
 	ck_assert_int_eq(json_object_get(raw, "errors") != NULL, problem == PROBLEM_INVALID_REQUEST);
 	json_decref(raw);
 	json_decref(made);
-}
-END_TEST
-
-int main(void)
-{
-	TCase *tests = tcase_create("problem");
-
-	suite_add(tests, test_members, test_details, test_contract, test_errors, test_errors_bound);
-	tcase_add_loop_test(tests, test_raw, 0, 5);
-	return suite_run("problem", tests, NULL);
 }

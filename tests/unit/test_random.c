@@ -13,17 +13,16 @@ static int compare(const void *a, const void *b)
 	return memcmp(a, b, RANDOM_TOKEN_LEN);
 }
 
-START_TEST(tokens_are_lower_case_hex)
+TEST(tokens_are_lower_case_hex)
 {
 	char token[RANDOM_TOKEN_LEN + 1] = "";
 	random_token(token);
 	ck_assert_uint_eq(strlen(token), RANDOM_TOKEN_LEN);
 	ck_assert_uint_eq(strspn(token, "0123456789abcdef"), RANDOM_TOKEN_LEN);
 }
-END_TEST
 
 /* It uses more than one reserve of random bytes: a mistake at its edges would show as a repetition. */
-START_TEST(tokens_do_not_repeat)
+TEST(tokens_do_not_repeat)
 {
 	char(*tokens)[RANDOM_TOKEN_LEN] = malloc(MANY * sizeof *tokens);
 	ck_assert_ptr_nonnull(tokens);
@@ -34,10 +33,9 @@ START_TEST(tokens_do_not_repeat)
 		ck_assert_int_ne(compare(tokens[i - 1], tokens[i]), 0);
 	free(tokens);
 }
-END_TEST
 
 /* Every digit of a token takes every value, and every bit of a seed both. */
-START_TEST(tokens_use_all_digits)
+TEST(tokens_use_all_digits)
 {
 	unsigned seen[RANDOM_TOKEN_LEN] = {0};
 	uint64_t ones = 0, zeros = 0;
@@ -54,12 +52,4 @@ START_TEST(tokens_use_all_digits)
 		ck_assert_uint_eq(seen[at], 0xffff);
 	ck_assert_uint_eq(ones, UINT64_MAX);
 	ck_assert_uint_eq(zeros, UINT64_MAX);
-}
-END_TEST
-
-int main(void)
-{
-	TCase *tests = tcase_create("token");
-	suite_add(tests, tokens_are_lower_case_hex, tokens_do_not_repeat, tokens_use_all_digits);
-	return suite_run("token", tests, NULL);
 }

@@ -20,7 +20,7 @@ static uint32_t take_all(struct rate *rate, uint32_t per_second, uint64_t now_us
 	return count;
 }
 
-START_TEST(one_second_of_events_comes_at_once)
+TEST(one_second_of_events_comes_at_once)
 {
 	static const uint32_t bounds[] = {1, 2, 3, 7, 100, 999, 1000, 30011, 300007};
 
@@ -33,9 +33,8 @@ START_TEST(one_second_of_events_comes_at_once)
 		ck_assert_uint_eq(take_all(&rate, bounds[i], start_us + 10 * S), bounds[i]);
 	}
 }
-END_TEST
 
-START_TEST(no_bound_takes_nothing)
+TEST(no_bound_takes_nothing)
 {
 	struct rate rate = {0};
 
@@ -43,11 +42,10 @@ START_TEST(no_bound_takes_nothing)
 		ck_assert(rate_take(&rate, 0, start_us, &retry_ms));
 	ck_assert(rate_is_rested(&rate, 0));
 }
-END_TEST
 
 /* For any pattern: in any stretch of time at most rate × time + one burst; a client that keeps asking gets nearly all
  * of it. */
-START_TEST(the_long_run_is_bounded)
+TEST(the_long_run_is_bounded)
 {
 	static const uint32_t bounds[] = {1, 3, 10, 333, 4000};
 	unsigned seed = 1;
@@ -67,9 +65,8 @@ START_TEST(the_long_run_is_bounded)
 				ck_assert_uint_ge(taken, (now_us - start_us) * bounds[i] / S * 9 / 10);
 		}
 }
-END_TEST
 
-START_TEST(the_bound_holds_within_any_stretch)
+TEST(the_bound_holds_within_any_stretch)
 {
 	enum { BOUND = 50, ROUNDS = 4000 };
 	static uint64_t at_us[ROUNDS];
@@ -87,9 +84,8 @@ START_TEST(the_bound_holds_within_any_stretch)
 	ck_assert_uint_eq(beyond, 0);
 	ck_assert_uint_gt(count, BOUND);
 }
-END_TEST
 
-START_TEST(retry_is_when_one_can_be_taken)
+TEST(retry_is_when_one_can_be_taken)
 {
 	static const uint32_t bounds[] = {1, 3, 100, 999, 5000};
 
@@ -103,9 +99,8 @@ START_TEST(retry_is_when_one_can_be_taken)
 		ck_assert(rate_take(&rate, bounds[i], start_us + ms * UINT64_C(1000), &retry_ms));
 	}
 }
-END_TEST
 
-START_TEST(a_rejected_event_costs_nothing)
+TEST(a_rejected_event_costs_nothing)
 {
 	struct rate rate = {0};
 
@@ -115,9 +110,8 @@ START_TEST(a_rejected_event_costs_nothing)
 		ck_assert(!rate_take(&rate, 10, start_us, &retry_ms));
 	ck_assert_uint_eq(rate.next_ns, next_ns);
 }
-END_TEST
 
-START_TEST(a_clock_that_is_behind_gets_no_more)
+TEST(a_clock_that_is_behind_gets_no_more)
 {
 	struct rate rate = {0};
 
@@ -128,9 +122,8 @@ START_TEST(a_clock_that_is_behind_gets_no_more)
 	ck_assert_uint_eq(take_all(&rate, 100, start_us), 0);
 	ck_assert_uint_eq(take_all(&rate, 100, start_us + S / 2), 50);
 }
-END_TEST
 
-START_TEST(extremes)
+TEST(extremes)
 {
 	struct rate rate = {0};
 	const uint64_t late_us = UINT64_C(499) * 366 * 86400 * S;
@@ -146,9 +139,8 @@ START_TEST(extremes)
 	ck_assert_uint_gt(rate.next_ns, late_us * 1000);
 	ck_assert_uint_le(rate.next_ns, late_us * 1000 + UINT32_MAX);
 }
-END_TEST
 
-START_TEST(rested_after_a_second)
+TEST(rested_after_a_second)
 {
 	struct rate rate = {0};
 
@@ -157,10 +149,9 @@ START_TEST(rested_after_a_second)
 	ck_assert(!rate_is_rested(&rate, start_us + S - 1));
 	ck_assert(rate_is_rested(&rate, start_us + S + 1));
 }
-END_TEST
 
 /* A reload changes the bound: what was taken under the old one counts for a second at most. */
-START_TEST(another_bound)
+TEST(another_bound)
 {
 	struct rate rate = {0};
 
@@ -170,7 +161,6 @@ START_TEST(another_bound)
 	ck_assert_uint_eq(take_all(&rate, 2, start_us + S), 0);
 	ck_assert_uint_eq(take_all(&rate, 2, start_us + 2 * S), 2);
 }
-END_TEST
 
 struct taker {
 	struct rate *rate;
@@ -189,7 +179,7 @@ static void *take_for_a_second(void *arg)
 	return NULL;
 }
 
-START_TEST(threads_share_one_bound)
+TEST(threads_share_one_bound)
 {
 	struct rate rate = {0};
 	struct taker takers[THREADS] = {{0}};
@@ -206,16 +196,4 @@ START_TEST(threads_share_one_bound)
 	/* No event is lost between two threads: those of the second and the burst. */
 	ck_assert_uint_le(taken, 40000);
 	ck_assert_uint_ge(taken, 39998);
-}
-END_TEST
-
-int main(void)
-{
-	TCase *tests = tcase_create("rate");
-	tcase_set_timeout(tests, 60);
-	suite_add(tests, one_second_of_events_comes_at_once, no_bound_takes_nothing, the_long_run_is_bounded,
-		  the_bound_holds_within_any_stretch, retry_is_when_one_can_be_taken, a_rejected_event_costs_nothing,
-		  a_clock_that_is_behind_gets_no_more, extremes, rested_after_a_second, another_bound,
-		  threads_share_one_bound);
-	return suite_run("rate", tests, NULL);
 }

@@ -28,7 +28,7 @@ static void split(struct driver *driver, uint64_t now_us)
 
 /* ---- majority ---- */
 
-START_TEST(test_majority_of_configured_masters)
+TEST_EACH(test_majority_of_configured_masters, 1, REDLOCK_MASTERS_MAX + 1)
 {
 	static const unsigned majorities[] = {0, 1, 2, 2, 3, 3, 4, 4, 5, 5, 6, 6, 7, 7, 8, 8};
 	unsigned masters = (unsigned)_i, majority = majorities[_i];
@@ -44,83 +44,10 @@ START_TEST(test_majority_of_configured_masters)
 	votes(&driver, majority, 0, 0, 0);
 	driver_finish(&driver, UNSENT);
 }
-END_TEST
-
-/* All masters that can be reached, but one fewer than the majority of the configured ones, granted. */
-START_TEST(test_not_majority_of_reachable_masters)
-{
-	unsigned masters = (unsigned)_i, majority = masters / 2 + 1;
-	struct driver driver = started(REDLOCK_ACQUIRE, masters, 3);
-
-	for (unsigned i = 0; i + 1 < majority; i++)
-		driver_vote(&driver, T, i, GRANTED);
-	for (unsigned i = majority - 1; i < masters && !driver.done; i++)
-		driver_vote(&driver, T, i, i % 2 ? UNSENT : QUARANTINED);
-	ck_assert_int_eq(driver.result.outcome, REDLOCK_NO_QUORUM);
-	ck_assert_uint_eq(driver.result.votes.granted, majority - 1);
-	driver_finish(&driver, UNSENT);
-}
-END_TEST
-
-START_TEST(test_half_of_even_masters_is_no_majority)
-{
-	struct driver driver = started(REDLOCK_ACQUIRE, 4, 1);
-
-	driver_vote(&driver, T, 0, GRANTED);
-	driver_vote(&driver, T, 1, GRANTED);
-	driver_held(&driver, T, 2, A, 10000);
-	quiet(&driver);
-	driver_held(&driver, T, 3, A, 10000);
-	decided(&driver, REDLOCK_SPLIT, 0xf);
-	votes(&driver, 2, 2, 0, 0);
-}
-END_TEST
-
-START_TEST(test_single_master)
-{
-	struct driver driver = started(REDLOCK_ACQUIRE, 1, 3);
-
-	driver_vote(&driver, T + 7, 0, GRANTED);
-	decided(&driver, REDLOCK_OK, 0);
-	ck_assert_uint_eq(driver.result.validity_us, TTL - 7 - DRIFT);
-	driver = started(REDLOCK_ACQUIRE, 1, 3);
-	driver_held(&driver, T, 0, A, 12000);
-	decided(&driver, REDLOCK_LOCKED, 1);
-	ck_assert_uint_eq(driver.result.retry_after_us, 12000);
-}
-END_TEST
-
-START_TEST(test_one_error_is_not_failure)
-{
-	struct driver driver = started(REDLOCK_ACQUIRE, 3, 1);
-
-	driver_vote(&driver, T, 2, FAILED);
-	driver_vote(&driver, T, 0, GRANTED);
-	quiet(&driver);
-	driver_vote(&driver, T + 50, 1, GRANTED);
-	decided(&driver, REDLOCK_OK, 0);
-	votes(&driver, 2, 0, 1, 0);
-	ck_assert(driver.finished);
-}
-END_TEST
-
-START_TEST(test_hung_master_costs_nothing)
-{
-	struct driver driver = started(REDLOCK_ACQUIRE, 3, 1);
-
-	driver_vote(&driver, T + 10, 1, GRANTED);
-	driver_vote(&driver, T + 20, 2, GRANTED);
-	decided(&driver, REDLOCK_OK, 0);
-	votes(&driver, 2, 0, 0, 0);
-	ck_assert(!driver.finished);
-	driver_vote(&driver, T + 900000, 0, FAILED);
-	ck_assert(driver.finished);
-}
-END_TEST
 
 /* ---- validity ---- */
 
-START_TEST(test_lease_is_never_handed_out_expired)
+TEST(test_lease_is_never_handed_out_expired)
 {
 	for (unsigned late = 0; late < 2; late++) {
 		struct redlock_params params = params_of(REDLOCK_ACQUIRE, 3, 5);
@@ -137,10 +64,9 @@ START_TEST(test_lease_is_never_handed_out_expired)
 		votes(&driver, 2, 0, 0, 0);
 	}
 }
-END_TEST
 
 /* A grant carries the ttl that its master gave, in an acquire as in an extension. */
-START_TEST(test_validity_counts_the_shortest_ttl)
+TEST_EACH(test_validity_counts_the_shortest_ttl, 0, 4)
 {
 	struct redlock_event event = {.now_us = T + 100, .vote = GRANTED, .ttl_us = DRIFT + 101 + (unsigned)_i};
 	struct driver driver = started(REDLOCK_ACQUIRE, 3, 1);
@@ -150,32 +76,11 @@ START_TEST(test_validity_counts_the_shortest_ttl)
 	decided(&driver, _i > 1 ? REDLOCK_OK : REDLOCK_NO_QUORUM, _i > 1 ? 0 : 7);
 	ck_assert(_i <= 1 || driver.result.validity_us == (uint64_t)_i - 1);
 }
-END_TEST
-
-START_TEST(test_validity_counts_from_the_start_of_its_own_try)
-{
-	struct driver driver = started(REDLOCK_ACQUIRE, 3, 2);
-	uint64_t second_us;
-
-	split(&driver, T + 100);
-	lost(&driver, 7);
-	second_us = redlock_deadline_us(&driver.op) + 33; /* a timer may be late */
-	driver_timer(&driver, second_us);
-	ck_assert_uint_eq(redlock_deadline_us(&driver.op), second_us + TIMEOUT);
-	for (unsigned i = 0; i < 3; i++)
-		driver_vote(&driver, second_us, i, GRANTED); /* the releases */
-	driver_vote(&driver, second_us + 40, 0, GRANTED);
-	driver_vote(&driver, second_us + 60, 2, GRANTED);
-	decided(&driver, REDLOCK_OK, 0);
-	ck_assert_uint_eq(driver.result.validity_us, TTL - 60 - DRIFT);
-	ck_assert_uint_eq(driver.result.tries, 2);
-}
-END_TEST
 
 /* ---- attempts, pauses, releases ---- */
 
 /* The driver demands a new number and a release of the old one for each try. */
-START_TEST(test_every_try_has_its_own_token)
+TEST(test_every_try_has_its_own_token)
 {
 	struct driver driver = started(REDLOCK_ACQUIRE, 3, 4);
 
@@ -195,28 +100,8 @@ START_TEST(test_every_try_has_its_own_token)
 	ck_assert_uint_eq(driver.result.retry_after_us, PAUSE_MAX);
 	driver_finish(&driver, GONE);
 }
-END_TEST
 
-START_TEST(test_release_goes_to_refusing_failed_and_silent_masters)
-{
-	struct driver driver = started(REDLOCK_ACQUIRE, 5, 1);
-
-	driver_vote(&driver, T, 0, GRANTED);
-	driver_held(&driver, T, 1, A, 9000);
-	driver_vote(&driver, T, 2, FAILED);
-	driver_vote(&driver, T, 3, UNSENT);
-	quiet(&driver);
-	driver_timer(&driver, T + TIMEOUT - 1);
-	quiet(&driver);
-	driver_timer(&driver, T + TIMEOUT);
-	decided(&driver, REDLOCK_NO_QUORUM, 0x17);
-	votes(&driver, 1, 1, 3, 0);
-	driver_vote(&driver, T + TIMEOUT + 1, 4, GRANTED); /* applied late: its release is behind it */
-	driver_finish(&driver, GRANTED);
-}
-END_TEST
-
-START_TEST(test_nothing_is_released_where_nothing_was_sent)
+TEST(test_nothing_is_released_where_nothing_was_sent)
 {
 	struct driver driver = started(REDLOCK_ACQUIRE, 3, 3);
 
@@ -227,24 +112,8 @@ START_TEST(test_nothing_is_released_where_nothing_was_sent)
 	votes(&driver, 0, 0, 1, 1);
 	driver_finish(&driver, UNSENT);
 }
-END_TEST
 
-START_TEST(test_locked_is_told_at_once_and_not_retried)
-{
-	struct driver driver = started(REDLOCK_ACQUIRE, 5, 9);
-
-	driver_held(&driver, T, 4, A, 3000);
-	driver_held(&driver, T, 1, A, 1000);
-	quiet(&driver);
-	driver_held(&driver, T, 2, A, 2000);
-	decided(&driver, REDLOCK_LOCKED, 0x1f);
-	ck_assert(driver.result.has_holder && driver.result.holder == A);
-	ck_assert_uint_eq(driver.result.retry_after_us, 3000);
-	driver_finish(&driver, GRANTED);
-}
-END_TEST
-
-START_TEST(test_retry_after_counts_what_is_missing)
+TEST(test_retry_after_counts_what_is_missing)
 {
 	struct driver driver = started(REDLOCK_ACQUIRE, 5, 1);
 
@@ -258,10 +127,9 @@ START_TEST(test_retry_after_counts_what_is_missing)
 	driver_held(&driver, T, 0, A, REDLOCK_NEVER);
 	ck_assert_uint_eq(driver.result.retry_after_us, TTL);
 }
-END_TEST
 
 /* Two of five masters are down and two callers contend: a split vote, in every order of the three replies. */
-START_TEST(test_contention_is_not_called_no_quorum)
+TEST(test_contention_is_not_called_no_quorum)
 {
 	struct driver driver = started(REDLOCK_ACQUIRE, 5, 2);
 
@@ -273,21 +141,8 @@ START_TEST(test_contention_is_not_called_no_quorum)
 	driver_held(&driver, T, 2, B, 9000);
 	lost(&driver, 7);
 }
-END_TEST
 
-START_TEST(test_unknown_masters_may_be_the_holders)
-{
-	struct driver driver = started(REDLOCK_ACQUIRE, 3, 1);
-
-	driver_vote(&driver, T, 0, GRANTED);
-	driver_held(&driver, T, 1, A, 9000);
-	driver_vote(&driver, T, 2, FAILED);
-	decided(&driver, REDLOCK_LOCKED, 7);
-	ck_assert(driver.result.has_holder && driver.result.holder == A);
-}
-END_TEST
-
-START_TEST(test_pauses_are_random_and_bounded)
+TEST(test_pauses_are_random_and_bounded)
 {
 	uint64_t shortest = UINT64_MAX, longest = 0, previous = 0, same = 0;
 
@@ -314,9 +169,8 @@ START_TEST(test_pauses_are_random_and_bounded)
 	ck_assert_uint_lt(shortest, PAUSE_MIN + 100);
 	ck_assert_uint_gt(longest, PAUSE_MAX - 100);
 }
-END_TEST
 
-START_TEST(test_pauses_differ_from_try_to_try)
+TEST(test_pauses_differ_from_try_to_try)
 {
 	struct driver driver = started(REDLOCK_ACQUIRE, 3, 3);
 	uint64_t first, second;
@@ -338,139 +192,4 @@ START_TEST(test_pauses_differ_from_try_to_try)
 		split(&driver, T);
 		ck_assert_uint_eq(redlock_deadline_us(&driver.op), T + 4000);
 	}
-}
-END_TEST
-
-/* ---- late replies, timers, cancel ---- */
-
-START_TEST(test_late_grants_of_an_older_try_do_not_count)
-{
-	struct driver driver = started(REDLOCK_ACQUIRE, 5, 2);
-	uint64_t second_us;
-
-	driver_vote(&driver, T, 0, GRANTED);
-	driver_held(&driver, T, 1, A, 9000);
-	driver_held(&driver, T, 2, B, 9000);
-	quiet(&driver);
-	driver_timer(&driver, T + TIMEOUT); /* 3 and 4 are silent */
-	lost(&driver, 0x1f);
-	driver_vote(&driver, T + TIMEOUT + 1, 3, GRANTED); /* in the pause */
-	quiet(&driver);
-	second_us = redlock_deadline_us(&driver.op);
-	driver_timer(&driver, second_us);
-	driver_vote(&driver, second_us, 4, GRANTED); /* the acquire of try 1, in try 2 */
-	for (unsigned i = 0; i < 5; i++) {
-		driver_vote(&driver, second_us, i, GRANTED); /* the releases of try 1 */
-		quiet(&driver);
-	}
-	driver_vote(&driver, second_us, 0, GRANTED);
-	driver_vote(&driver, second_us, 1, GRANTED);
-	quiet(&driver);
-	driver_vote(&driver, second_us, 4, GRANTED);
-	decided(&driver, REDLOCK_OK, 0);
-	votes(&driver, 3, 0, 0, 0);
-}
-END_TEST
-
-START_TEST(test_late_refusals_of_an_older_try_do_not_count)
-{
-	struct driver driver = started(REDLOCK_ACQUIRE, 3, 2);
-	uint64_t second_us;
-
-	driver_vote(&driver, T, 0, GRANTED);
-	driver_held(&driver, T, 1, A, 9000);
-	driver_timer(&driver, T + TIMEOUT);
-	lost(&driver, 7);
-	second_us = redlock_deadline_us(&driver.op);
-	driver_timer(&driver, second_us);
-	driver_held(&driver, second_us, 2, A, 9000); /* of try 1 */
-	for (unsigned i = 0; i < 3; i++)
-		driver_held(&driver, second_us, i, A, 9000); /* releases that found another's key */
-	quiet(&driver);
-	driver_vote(&driver, second_us, 2, GRANTED);
-	driver_vote(&driver, second_us, 1, GRANTED);
-	decided(&driver, REDLOCK_OK, 0);
-	votes(&driver, 2, 0, 0, 0);
-}
-END_TEST
-
-START_TEST(test_timers_may_come_early_late_and_twice)
-{
-	struct driver driver = started(REDLOCK_ACQUIRE, 3, 2);
-	uint64_t end_us;
-
-	driver_timer(&driver, T);
-	quiet(&driver);
-	driver_vote(&driver, T, 0, GRANTED);
-	driver_held(&driver, T, 1, A, 9000);
-	driver_timer(&driver, T + TIMEOUT + 777);
-	lost(&driver, 7);
-	end_us = redlock_deadline_us(&driver.op);
-	driver_timer(&driver, T + TIMEOUT + 777);
-	driver_timer(&driver, end_us - 1);
-	quiet(&driver);
-	ck_assert_uint_eq(redlock_deadline_us(&driver.op), end_us);
-	driver_timer(&driver, end_us);
-	ck_assert_uint_eq(driver.tries, 2);
-	driver_timer(&driver, end_us);
-	quiet(&driver);
-	driver_timer(&driver, end_us + TIMEOUT); /* nobody answers */
-	decided(&driver, REDLOCK_NO_QUORUM, 7);
-	votes(&driver, 0, 0, 3, 0);
-	driver_timer(&driver, end_us + 2 * TIMEOUT);
-	quiet(&driver);
-	driver_finish(&driver, GRANTED);
-}
-END_TEST
-
-START_TEST(test_cancel_gives_back_what_may_be_granted)
-{
-	struct driver driver = started(REDLOCK_ACQUIRE, 5, 3);
-
-	driver_vote(&driver, T, 0, GRANTED);
-	driver_vote(&driver, T, 1, UNSENT);
-	driver_vote(&driver, T, 2, FAILED);
-	driver_cancel(&driver, T + 1);
-	decided(&driver, REDLOCK_CANCELLED, 0x1d);
-	driver_vote(&driver, T + 2, 3, GRANTED);
-	driver_cancel(&driver, T + 3);
-	quiet(&driver);
-	driver_finish(&driver, GRANTED);
-}
-END_TEST
-
-START_TEST(test_cancel_in_the_pause_ends_it)
-{
-	struct driver driver = started(REDLOCK_ACQUIRE, 3, 3);
-	uint64_t end_us;
-
-	split(&driver, T);
-	lost(&driver, 7);
-	end_us = redlock_deadline_us(&driver.op);
-	driver_cancel(&driver, T + 1);
-	decided(&driver, REDLOCK_CANCELLED, 0); /* it was released when it was lost */
-	driver_timer(&driver, end_us);
-	quiet(&driver);
-	driver_finish(&driver, GRANTED);
-}
-END_TEST
-
-int main(void)
-{
-	TCase *tcase = tcase_create("acquire");
-
-	tcase_add_loop_test(tcase, test_majority_of_configured_masters, 1, REDLOCK_MASTERS_MAX + 1);
-	tcase_add_loop_test(tcase, test_not_majority_of_reachable_masters, 1, REDLOCK_MASTERS_MAX + 1);
-	suite_add(tcase, test_half_of_even_masters_is_no_majority, test_single_master, test_one_error_is_not_failure,
-		  test_hung_master_costs_nothing, test_lease_is_never_handed_out_expired);
-	tcase_add_loop_test(tcase, test_validity_counts_the_shortest_ttl, 0, 4);
-	suite_add(tcase, test_validity_counts_from_the_start_of_its_own_try, test_every_try_has_its_own_token,
-		  test_release_goes_to_refusing_failed_and_silent_masters,
-		  test_nothing_is_released_where_nothing_was_sent, test_locked_is_told_at_once_and_not_retried,
-		  test_retry_after_counts_what_is_missing, test_contention_is_not_called_no_quorum,
-		  test_unknown_masters_may_be_the_holders, test_pauses_are_random_and_bounded,
-		  test_pauses_differ_from_try_to_try, test_late_grants_of_an_older_try_do_not_count,
-		  test_late_refusals_of_an_older_try_do_not_count, test_timers_may_come_early_late_and_twice,
-		  test_cancel_gives_back_what_may_be_granted, test_cancel_in_the_pause_ends_it);
-	return suite_run("redlock", tcase, NULL);
 }

@@ -4,37 +4,9 @@
 #include "redlock_cases.h"
 #include "suite.h"
 
-static void granted(struct driver *driver, uint64_t now_us, unsigned master, uint64_t ttl_us)
-{
-	struct redlock_event event = {
-		.now_us = now_us, .master = (uint8_t)master, .vote = REDLOCK_VOTE_GRANTED, .ttl_us = ttl_us};
-
-	driver_reply(driver, &event);
-}
-
 /* ---- extend ---- */
 
-START_TEST(test_extend_checks_validity)
-{
-	struct driver driver = started(REDLOCK_EXTEND, 3, 1);
-
-	granted(&driver, T + 10, 0, TTL);
-	quiet(&driver);
-	granted(&driver, T + 100, 1, DRIFT + 101); /* near the longest age: a shorter ttl than asked for */
-	decided(&driver, REDLOCK_OK, 0);
-	ck_assert_uint_eq(driver.result.validity_us, 1);
-	ck_assert_uint_eq(driver.result.ttl_us, DRIFT + 101);
-	driver_finish(&driver, FAILED);
-
-	driver = started(REDLOCK_EXTEND, 3, 1);
-	granted(&driver, T + 10, 0, DRIFT + 100);
-	granted(&driver, T + 100, 1, TTL);
-	decided(&driver, REDLOCK_NO_QUORUM, 0);
-	driver_finish(&driver, GRANTED);
-}
-END_TEST
-
-START_TEST(test_extend_too_late_is_no_lease)
+TEST(test_extend_too_late_is_no_lease)
 {
 	struct redlock_params params = params_of(REDLOCK_EXTEND, 3, 1);
 	struct driver driver;
@@ -47,27 +19,9 @@ START_TEST(test_extend_too_late_is_no_lease)
 	driver_vote(&driver, T + TTL - DRIFT, 1, GRANTED);
 	decided(&driver, REDLOCK_NO_QUORUM, 0);
 }
-END_TEST
-
-/* An expired lease stays expired: an extension sends only EXTEND, once. */
-START_TEST(test_extend_does_not_revive_an_expired_lease)
-{
-	struct driver driver = started(REDLOCK_EXTEND, 3, 5);
-
-	ck_assert_int_eq(driver.out.script, REDLOCK_SCRIPT_EXTEND);
-	driver_vote(&driver, T, 0, GONE);
-	quiet(&driver);
-	driver_vote(&driver, T, 2, GONE);
-	decided(&driver, REDLOCK_EXPIRED, 0);
-	votes(&driver, 0, 2, 0, 0);
-	driver_vote(&driver, T, 1, GRANTED);
-	quiet(&driver);
-	ck_assert(driver.finished);
-}
-END_TEST
 
 /* A majority that has extended twice gives the key back where it was gone in between. */
-START_TEST(test_extend_repairs_what_is_gone)
+TEST(test_extend_repairs_what_is_gone)
 {
 	struct driver driver = started(REDLOCK_EXTEND, 5, 7);
 
@@ -94,10 +48,9 @@ START_TEST(test_extend_repairs_what_is_gone)
 	quiet(&driver);
 	ck_assert(driver.finished);
 }
-END_TEST
 
 /* Not without a second majority, and not after its time. */
-START_TEST(test_extend_repairs_nothing_in_doubt)
+TEST(test_extend_repairs_nothing_in_doubt)
 {
 	for (unsigned late = 0; late < 2; late++) {
 		struct driver driver = started(REDLOCK_EXTEND, 3, 7);
@@ -113,9 +66,8 @@ START_TEST(test_extend_repairs_nothing_in_doubt)
 		ck_assert(driver.finished);
 	}
 }
-END_TEST
 
-START_TEST(test_extend_against_another_holder)
+TEST(test_extend_against_another_holder)
 {
 	struct driver driver = started(REDLOCK_EXTEND, 3, 1);
 
@@ -135,9 +87,8 @@ START_TEST(test_extend_against_another_holder)
 	driver_vote(&driver, T, 2, GRANTED);
 	decided(&driver, REDLOCK_EXPIRED, 0);
 }
-END_TEST
 
-START_TEST(test_extend_that_may_have_a_majority_is_not_called_expired)
+TEST(test_extend_that_may_have_a_majority_is_not_called_expired)
 {
 	struct driver driver = started(REDLOCK_EXTEND, 3, 1);
 
@@ -149,54 +100,11 @@ START_TEST(test_extend_that_may_have_a_majority_is_not_called_expired)
 	votes(&driver, 1, 1, 1, 0);
 	ck_assert_uint_eq(driver.result.retry_after_us, PAUSE_MAX);
 }
-END_TEST
 
 /* ---- release ---- */
 
-START_TEST(test_release_outcomes)
-{
-	struct driver driver = started(REDLOCK_RELEASE, 3, 4);
-
-	driver_vote(&driver, T, 0, GRANTED);
-	quiet(&driver);
-	driver_vote(&driver, T, 1, GRANTED);
-	decided(&driver, REDLOCK_OK, 0);
-	driver = started(REDLOCK_RELEASE, 3, 4);
-	driver_held(&driver, T, 0, A, 9000);
-	driver_held(&driver, T, 1, A, 9000);
-	decided(&driver, REDLOCK_NOT_OWNER, 0);
-	ck_assert_uint_eq(driver.result.holder, A);
-	driver = started(REDLOCK_RELEASE, 3, 4);
-	driver_vote(&driver, T, 0, GONE);
-	driver_vote(&driver, T, 1, GONE);
-	decided(&driver, REDLOCK_EXPIRED, 0); /* an answer, not an error: no other attempt */
-	driver_finish(&driver, GONE);
-}
-END_TEST
-
-START_TEST(test_release_of_what_may_have_been_a_majority)
-{
-	struct driver driver = started(REDLOCK_RELEASE, 3, 1);
-
-	driver_vote(&driver, T, 0, GRANTED);
-	driver_vote(&driver, T, 1, GONE);
-	driver_vote(&driver, T, 2, FAILED);
-	decided(&driver, REDLOCK_OK, 0);
-	driver = started(REDLOCK_RELEASE, 3, 1);
-	driver_vote(&driver, T, 0, GRANTED);
-	driver_vote(&driver, T, 1, FAILED);
-	driver_vote(&driver, T, 2, FAILED);
-	decided(&driver, REDLOCK_NO_QUORUM, 0);
-	driver = started(REDLOCK_RELEASE, 3, 1);
-	driver_vote(&driver, T, 0, GRANTED);
-	driver_vote(&driver, T, 1, GONE);
-	driver_held(&driver, T, 2, A, 9000);
-	decided(&driver, REDLOCK_EXPIRED, 0);
-}
-END_TEST
-
 /* A release does not need a ttl that a lease could have. */
-START_TEST(test_release_waits_for_the_whole_master_timeout)
+TEST_EACH(test_release_waits_for_the_whole_master_timeout, 0, 2)
 {
 	struct redlock_params params = params_of(_i ? REDLOCK_RELEASE : REDLOCK_INSPECT, 3, 0);
 	struct driver driver;
@@ -209,11 +117,10 @@ START_TEST(test_release_waits_for_the_whole_master_timeout)
 	decided(&driver, REDLOCK_NO_QUORUM, 0);
 	driver_finish(&driver, FAILED);
 }
-END_TEST
 
 /* ---- inspect ---- */
 
-START_TEST(test_inspect_tells_how_long_it_is_held)
+TEST(test_inspect_tells_how_long_it_is_held)
 {
 	struct driver driver = started(REDLOCK_INSPECT, 5, 1);
 
@@ -231,68 +138,9 @@ START_TEST(test_inspect_tells_how_long_it_is_held)
 	driver_held(&driver, T, 0, B, REDLOCK_NEVER);
 	ck_assert_uint_eq(driver.result.remaining_us, REDLOCK_NEVER);
 }
-END_TEST
-
-START_TEST(test_inspect_of_free_and_of_doubtful_locks)
-{
-	struct driver driver = started(REDLOCK_INSPECT, 3, 1);
-
-	driver_vote(&driver, T, 0, GONE);
-	driver_vote(&driver, T, 1, GONE);
-	decided(&driver, REDLOCK_OK, 0);
-	ck_assert(!driver.result.held);
-	driver = started(REDLOCK_INSPECT, 3, 1);
-	driver_held(&driver, T, 0, A, 1000);
-	driver_vote(&driver, T, 1, GONE);
-	quiet(&driver);
-	driver_vote(&driver, T, 2, FAILED); /* it may have a majority */
-	decided(&driver, REDLOCK_OK, 0);
-	ck_assert(driver.result.held);
-	ck_assert_uint_eq(driver.result.remaining_us, 1000);
-	driver = started(REDLOCK_INSPECT, 3, 1);
-	driver_held(&driver, T, 0, A, 1000);
-	driver_vote(&driver, T, 1, UNSENT);
-	driver_vote(&driver, T, 2, FAILED);
-	decided(&driver, REDLOCK_NO_QUORUM, 0);
-}
-END_TEST
-
-/* It is held if no acquisition can have a majority, whoever the holders are. The order of the votes does not matter. */
-START_TEST(test_inspect_of_several_holders)
-{
-	static const struct {
-		unsigned masters, held[5];
-		bool is_held;
-	} cases[] = {
-		/* 0: free */
-		{3, {A, B, A + 1}, true},    {3, {A, B, 0}, true},
-		{3, {A, 0, 0}, false},       {5, {A, B, A + 1, 0, 0}, true},
-		{5, {A, A, 0, 0, 0}, false}, {5, {A, B, 0, 0, 0}, false},
-		{4, {A, A, 0, 0}, true},     {4, {A, B, 0, 0}, true},
-		{4, {A, 0, 0, 0}, false},    {2, {A, 0}, true},
-		{2, {A, B}, true},
-	};
-
-	for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
-		for (unsigned turn = 0; turn < cases[i].masters; turn++) {
-			struct driver driver = started(REDLOCK_INSPECT, cases[i].masters, 1);
-
-			for (unsigned k = 0; k < cases[i].masters && !driver.done; k++) {
-				unsigned master = (turn + k) % cases[i].masters;
-
-				if (cases[i].held[master] != 0)
-					driver_held(&driver, T, master, cases[i].held[master], 1000);
-				else
-					driver_vote(&driver, T, master, GONE);
-			}
-			decided(&driver, REDLOCK_OK, 0);
-			ck_assert_msg(driver.result.held == cases[i].is_held, "case %zu, turn %u", i, turn);
-		}
-}
-END_TEST
 
 /* The silent master decides whether it is free, so the inspection waits for it until its deadline. */
-START_TEST(test_inspect_waits_for_the_one_that_tells)
+TEST(test_inspect_waits_for_the_one_that_tells)
 {
 	static const enum redlock_vote last[] = {GONE, FAILED};
 
@@ -309,9 +157,8 @@ START_TEST(test_inspect_waits_for_the_one_that_tells)
 		ck_assert(driver.result.held == (last[i] == FAILED));
 	}
 }
-END_TEST
 
-START_TEST(test_cancel_after_the_answer_does_nothing)
+TEST_EACH(test_cancel_after_the_answer_does_nothing, REDLOCK_ACQUIRE, REDLOCK_INSPECT + 1)
 {
 	struct driver driver = started((enum redlock_kind)_i, 1, 1);
 
@@ -321,22 +168,10 @@ START_TEST(test_cancel_after_the_answer_does_nothing)
 	driver_cancel(&driver, T);
 	quiet(&driver);
 }
-END_TEST
-
-START_TEST(test_cancel_of_others_sends_nothing)
-{
-	struct driver driver = started((enum redlock_kind)_i, 3, 1);
-
-	driver_vote(&driver, T, 0, GONE);
-	driver_cancel(&driver, T);
-	decided(&driver, REDLOCK_CANCELLED, 0);
-	driver_finish(&driver, GONE);
-}
-END_TEST
 
 /* ---- programmer errors ---- */
 
-START_TEST(test_bad_parameters_are_asserted)
+TEST_SIGNAL(test_bad_parameters_are_asserted, 0, 5, SIGABRT)
 {
 	struct redlock_params params = params_of(REDLOCK_ACQUIRE, 3, 1);
 	struct redlock op;
@@ -350,9 +185,8 @@ START_TEST(test_bad_parameters_are_asserted)
 	}
 	redlock_init(&op, &params, 1);
 }
-END_TEST
 
-START_TEST(test_replies_that_were_not_asked_for_are_asserted)
+TEST_SIGNAL(test_replies_that_were_not_asked_for_are_asserted, 0, 2, SIGABRT)
 {
 	struct redlock_event event = {.kind = REDLOCK_REPLY, .now_us = T, .attempt = 1, .vote = REDLOCK_VOTE_GRANTED};
 	struct driver driver = started(REDLOCK_ACQUIRE, 1, 1);
@@ -363,23 +197,19 @@ START_TEST(test_replies_that_were_not_asked_for_are_asserted)
 		driver_vote(&driver, T, 0, GRANTED);
 	redlock_step(&driver.op, &event, &driver.out);
 }
-END_TEST
 
-int main(void)
+/* An expired lease stays expired: an extension sends only EXTEND, once. */
+TEST(test_extend_does_not_revive_an_expired_lease)
 {
-	TCase *tcase = tcase_create("lease");
+	struct driver driver = started(REDLOCK_EXTEND, 3, 5);
 
-	suite_add(tcase, test_extend_checks_validity, test_extend_too_late_is_no_lease,
-		  test_extend_does_not_revive_an_expired_lease, test_extend_repairs_what_is_gone,
-		  test_extend_repairs_nothing_in_doubt, test_extend_against_another_holder,
-		  test_extend_that_may_have_a_majority_is_not_called_expired, test_release_outcomes,
-		  test_release_of_what_may_have_been_a_majority);
-	tcase_add_loop_test(tcase, test_release_waits_for_the_whole_master_timeout, 0, 2);
-	suite_add(tcase, test_inspect_tells_how_long_it_is_held, test_inspect_of_several_holders,
-		  test_inspect_of_free_and_of_doubtful_locks, test_inspect_waits_for_the_one_that_tells);
-	tcase_add_loop_test(tcase, test_cancel_after_the_answer_does_nothing, REDLOCK_ACQUIRE, REDLOCK_INSPECT + 1);
-	tcase_add_loop_test(tcase, test_cancel_of_others_sends_nothing, REDLOCK_EXTEND, REDLOCK_INSPECT + 1);
-	tcase_add_loop_test_raise_signal(tcase, test_bad_parameters_are_asserted, SIGABRT, 0, 5);
-	tcase_add_loop_test_raise_signal(tcase, test_replies_that_were_not_asked_for_are_asserted, SIGABRT, 0, 2);
-	return suite_run("redlock_lease", tcase, NULL);
+	ck_assert_int_eq(driver.out.script, REDLOCK_SCRIPT_EXTEND);
+	driver_vote(&driver, T, 0, GONE);
+	quiet(&driver);
+	driver_vote(&driver, T, 2, GONE);
+	decided(&driver, REDLOCK_EXPIRED, 0);
+	votes(&driver, 0, 2, 0, 0);
+	driver_vote(&driver, T, 1, GRANTED);
+	quiet(&driver);
+	ck_assert(driver.finished);
 }

@@ -12,25 +12,8 @@ static void driver_elsewhere(struct driver *driver, uint64_t now_us, unsigned ma
 						     .elsewhere = true});
 }
 
-START_TEST(test_a_waiter_tries_another_slot_at_once)
-{
-	struct driver driver = waiter(3, false);
-
-	driver_elsewhere(&driver, T, 0, A);
-	quiet(&driver);
-	driver_elsewhere(&driver, T, 1, A);
-	gave_back(&driver, 4);
-	sleeps_until(&driver, T);
-	driver_timer(&driver, T);
-	attempts(&driver, 2);
-	driver_vote(&driver, T + 10, 0, GRANTED);
-	driver_vote(&driver, T + 10, 1, GRANTED);
-	decided(&driver, REDLOCK_OK, 0);
-}
-END_TEST
-
 /* The one that is silent may have granted, or may have another slot free. */
-START_TEST(test_one_master_with_another_slot_is_enough)
+TEST(test_one_master_with_another_slot_is_enough)
 {
 	struct driver driver = waiter(3, false);
 
@@ -40,24 +23,8 @@ START_TEST(test_one_master_with_another_slot_is_enough)
 	gave_back(&driver, 6);
 	sleeps_until(&driver, T + TIMEOUT);
 }
-END_TEST
 
-START_TEST(test_a_majority_without_another_slot_is_awaited)
-{
-	struct driver driver = waiter(3, false);
-
-	driver_held(&driver, T, 0, A, LEFT);
-	driver_elsewhere(&driver, T, 1, A);
-	gave_back(&driver, 4);
-	sleeps_until(&driver, T); /* the third may have one */
-	driver = waiter(3, false);
-	driver_held(&driver, T, 0, A, LEFT);
-	driver_held(&driver, T, 1, A, LEFT);
-	sleeps_until(&driver, T + LEFT + ROUNDED);
-}
-END_TEST
-
-START_TEST(test_hops_end_in_a_pause)
+TEST(test_hops_end_in_a_pause)
 {
 	struct driver driver = waiter(1, false);
 
@@ -70,34 +37,4 @@ START_TEST(test_hops_end_in_a_pause)
 	driver_elsewhere(&driver, T, 0, A);
 	ck_assert(driver.op.paused);
 	ck_assert_uint_ge(redlock_deadline_us(&driver.op), T + driver.params.retry_min_us);
-}
-END_TEST
-
-START_TEST(test_without_waiting_the_tries_bound_it)
-{
-	struct driver driver = started(REDLOCK_ACQUIRE, 3, 2);
-
-	driver_elsewhere(&driver, T, 0, A);
-	driver_elsewhere(&driver, T, 1, A);
-	ck_assert_int_eq(driver.op.state, REDLOCK_PAUSING);
-	ck_assert_uint_eq(redlock_deadline_us(&driver.op), T);
-	for (unsigned i = 0; i < 2; i++)
-		driver_vote(&driver, T, i, GONE); /* to its releases */
-	driver_timer(&driver, T);
-	attempts(&driver, 2);
-	driver_elsewhere(&driver, T + 10, 0, B);
-	driver_elsewhere(&driver, T + 10, 1, B);
-	decided(&driver, REDLOCK_LOCKED, 7);
-	ck_assert_uint_eq(driver.result.holder, B);
-}
-END_TEST
-
-int main(void)
-{
-	TCase *tcase = tcase_create("slots");
-
-	suite_add(tcase, test_a_waiter_tries_another_slot_at_once, test_one_master_with_another_slot_is_enough,
-		  test_a_majority_without_another_slot_is_awaited, test_hops_end_in_a_pause,
-		  test_without_waiting_the_tries_bound_it);
-	return suite_run("redlock_slots", tcase, NULL);
 }

@@ -375,27 +375,24 @@ static void play_orders(enum redlock_kind kind, unsigned masters, unsigned order
 	}
 }
 
-START_TEST(test_three_masters_every_vector_every_order)
+TEST_EACH(test_three_masters_every_vector_every_order, REDLOCK_ACQUIRE, REDLOCK_INSPECT + 1)
 {
 	play_all((enum redlock_kind)_i, 1, 2 * MODE_FOREVER);
 	play_all((enum redlock_kind)_i, 2, 2 * MODE_FOREVER);
 	play_all((enum redlock_kind)_i, 3, 2 * MODE_FOREVER);
 }
-END_TEST
 
-START_TEST(test_four_masters_every_vector)
+TEST_EACH(test_four_masters_every_vector, REDLOCK_ACQUIRE, REDLOCK_INSPECT + 1)
 {
 	play_orders((enum redlock_kind)_i, 4, 12);
 }
-END_TEST
 
-START_TEST(test_five_masters_every_vector)
+TEST_EACH(test_five_masters_every_vector, REDLOCK_ACQUIRE, REDLOCK_INSPECT + 1)
 {
 	play_orders((enum redlock_kind)_i, 5, 4);
 }
-END_TEST
 
-START_TEST(test_many_masters_sample)
+TEST_EACH(test_many_masters_sample, REDLOCK_ACQUIRE, REDLOCK_INSPECT + 1)
 {
 	uint64_t random = 123456789u;
 	struct vector vector;
@@ -411,10 +408,9 @@ START_TEST(test_many_masters_sample)
 		}
 	}
 }
-END_TEST
 
 /* A test of the test: the vectors must have led to every outcome that their kind has. */
-START_TEST(test_every_outcome_seen)
+TEST_EACH(test_every_outcome_seen, REDLOCK_ACQUIRE, REDLOCK_INSPECT + 1)
 {
 	static const enum redlock_outcome outcomes[][6] = {
 		[REDLOCK_ACQUIRE] = {REDLOCK_OK, REDLOCK_LOCKED, REDLOCK_NO_QUORUM, REDLOCK_SPLIT},
@@ -427,17 +423,4 @@ START_TEST(test_every_outcome_seen)
 	play_all((enum redlock_kind)_i, 3, 2);
 	for (unsigned i = 0; i < 4; i++)
 		ck_assert_uint_gt(seen[outcomes[_i][i]], 0);
-}
-END_TEST
-
-int main(void)
-{
-	TCase *tcase = tcase_create("vectors");
-
-	tcase_add_loop_test(tcase, test_three_masters_every_vector_every_order, REDLOCK_ACQUIRE, REDLOCK_INSPECT + 1);
-	tcase_add_loop_test(tcase, test_four_masters_every_vector, REDLOCK_ACQUIRE, REDLOCK_INSPECT + 1);
-	tcase_add_loop_test(tcase, test_five_masters_every_vector, REDLOCK_ACQUIRE, REDLOCK_INSPECT + 1);
-	tcase_add_loop_test(tcase, test_many_masters_sample, REDLOCK_ACQUIRE, REDLOCK_INSPECT + 1);
-	tcase_add_loop_test(tcase, test_every_outcome_seen, REDLOCK_ACQUIRE, REDLOCK_INSPECT + 1);
-	return suite_run("redlock_vectors", tcase, NULL);
 }

@@ -9,7 +9,7 @@
 
 /* ---- refused: into the queue ---- */
 
-START_TEST(test_refused_waiter_stands_in_queue_and_sleeps)
+TEST(test_refused_waiter_stands_in_queue_and_sleeps)
 {
 	struct driver driver = waiter(3, false);
 
@@ -26,51 +26,17 @@ START_TEST(test_refused_waiter_stands_in_queue_and_sleeps)
 	quiet(&driver);
 	sleeps_until(&driver, T + 20 + LEFT + ROUNDED);
 }
-END_TEST
 
-START_TEST(test_where_all_refused_nothing_is_given_back)
-{
-	struct driver driver = waiter(3, false);
-
-	driver_queued(&driver, T, 0, ALIVE);
-	quiet(&driver);
-	driver_held(&driver, T, 1, A, LEFT); /* no majority is possible any more: it is the turn of another waiter */
-	gave_back(&driver, 4);
-	driver = waiter(1, false);
-	driver_held(&driver, T, 0, A, LEFT);
-	quiet(&driver);
-	sleeps_until(&driver, T + LEFT + ROUNDED);
-}
-END_TEST
-
-START_TEST(test_the_holders_end_is_worth_an_attempt)
-{
-	struct driver driver = refused_waiter(false);
-
-	driver_timer(&driver, T + LEFT + ROUNDED - 1);
-	quiet(&driver);
-	driver_timer(&driver, T + LEFT + ROUNDED);
-	attempts(&driver, 2);
-	ck_assert_uint_eq(driver.out.wait_left_us, WAIT - LEFT - ROUNDED);
-	driver_vote(&driver, T + 40000, 0, GRANTED);
-	driver_vote(&driver, T + 40000, 1, GRANTED);
-	decided(&driver, REDLOCK_OK, 0);
-	ck_assert_uint_eq(driver.result.tries, 2);
-	ck_assert_uint_eq(driver.result.validity_us, TTL - DRIFT - 9000);
-}
-END_TEST
-
-START_TEST(test_a_holder_without_an_end_is_tried_after_a_ttl)
+TEST(test_a_holder_without_an_end_is_tried_after_a_ttl)
 {
 	struct driver driver = waiter(1, false);
 
 	driver_held(&driver, T, 0, A, REDLOCK_NEVER);
 	sleeps_until(&driver, T + TTL + ROUNDED);
 }
-END_TEST
 
 /* The process whose turn it is counts as alive for this long; after that the waiter tries. */
-START_TEST(test_anothers_turn_is_awaited_while_it_lives)
+TEST(test_anothers_turn_is_awaited_while_it_lives)
 {
 	struct driver driver = waiter(3, false);
 
@@ -83,75 +49,9 @@ START_TEST(test_anothers_turn_is_awaited_while_it_lives)
 	ck_assert_uint_le(redlock_deadline_us(&driver.op), T + 900000 + ROUNDED);
 	ck_assert_uint_ge(redlock_deadline_us(&driver.op), T + 400000 + ROUNDED);
 }
-END_TEST
-
-/* Nobody has a majority: the waiter pauses so that others can try. Its entry is kept where the attempt was granted. */
-START_TEST(test_split_is_followed_by_a_pause)
-{
-	for (unsigned behind = 0; behind < 2; behind++) {
-		struct driver driver = waiter(3, behind);
-
-		driver_vote(&driver, T, 0, GRANTED);
-		driver_held(&driver, T, 1, A, LEFT);
-		driver_held(&driver, T, 2, B, LEFT);
-		gave_back(&driver, 1);
-		ck_assert_int_eq(driver.op.state, REDLOCK_WAITING);
-		ck_assert_uint_ge(redlock_deadline_us(&driver.op), T + PAUSE_MIN);
-		ck_assert_uint_le(redlock_deadline_us(&driver.op), T + PAUSE_MAX);
-		driver_vote(&driver, T, 0, GRANTED); /* the release */
-		driver_timer(&driver, redlock_deadline_us(&driver.op));
-		attempts(&driver, 2);
-	}
-}
-END_TEST
-
-START_TEST(test_pause_ends_at_a_notification_and_not_when_passed)
-{
-	struct driver driver = waiter(3, false);
-	uint64_t end_us;
-
-	driver_vote(&driver, T, 0, GRANTED);
-	driver_held(&driver, T, 1, A, LEFT);
-	driver_held(&driver, T, 2, B, LEFT);
-	end_us = redlock_deadline_us(&driver.op);
-	driver_passed(&driver, T + 1);
-	sleeps_until(&driver, end_us);
-	driver_first(&driver, T + 2, LEFT);
-	sleeps_until(&driver, end_us);
-	driver_notified(&driver, T + 3, 0);
-	driver_notified(&driver, T + 4, 1);
-	attempts(&driver, 2);
-}
-END_TEST
-
-/* If a holder may have a majority, its release notifies, so the waiter waits for it. If no holder can have one, there
- * may be no notification. */
-START_TEST(test_tries_count_for_nothing)
-{
-	for (unsigned tries = 1; tries < 9; tries += 7) {
-		struct redlock_params params = waiting_params(3);
-		struct driver driver;
-
-		params.tries = (uint16_t)tries;
-		driver = waiter_of(&params, false);
-		driver_vote(&driver, T, 0, GRANTED);
-		driver_held(&driver, T, 1, A, LEFT);
-		driver_vote(&driver, T, 2, FAILED);
-		gave_back(&driver, 5);
-		sleeps_until(&driver, T + LEFT + ROUNDED);
-		driver = waiter_of(&params, false);
-		driver_vote(&driver, T, 0, GRANTED);
-		driver_held(&driver, T, 1, A, LEFT);
-		driver_held(&driver, T, 2, B, LEFT);
-		gave_back(&driver, 1);
-		ck_assert_int_eq(driver.op.state, REDLOCK_WAITING);
-		ck_assert_uint_le(redlock_deadline_us(&driver.op), T + PAUSE_MAX);
-	}
-}
-END_TEST
 
 /* A lost fence is a lost attempt, as others are. */
-START_TEST(test_lost_fence_is_followed_by_a_pause)
+TEST(test_lost_fence_is_followed_by_a_pause)
 {
 	struct driver driver = waiter(3, false);
 	struct redlock_event grant = {.now_us = T, .vote = GRANTED, .ttl_us = TTL, .fence = DRIVER_GUESS + 5};
@@ -167,21 +67,10 @@ START_TEST(test_lost_fence_is_followed_by_a_pause)
 	ck_assert_int_eq(driver.op.state, REDLOCK_WAITING);
 	ck_assert_uint_le(redlock_deadline_us(&driver.op), T + PAUSE_MAX);
 }
-END_TEST
 
 /* ---- the first of a process ---- */
 
-START_TEST(test_who_is_behind_has_no_fallback)
-{
-	struct driver driver = refused_waiter(true);
-
-	driver_timer(&driver, T + LEFT + ROUNDED);
-	quiet(&driver);
-	sleeps_until(&driver, T + WAIT);
-}
-END_TEST
-
-START_TEST(test_the_next_first_gets_the_fallback)
+TEST(test_the_next_first_gets_the_fallback)
 {
 	struct driver driver = refused_waiter(true);
 
@@ -193,47 +82,9 @@ START_TEST(test_the_next_first_gets_the_fallback)
 	refuse(&driver, T + 30000);
 	sleeps_until(&driver, T + 30000 + LEFT + ROUNDED);
 }
-END_TEST
-
-START_TEST(test_first_with_nothing_left_tries_at_once)
-{
-	for (unsigned behind = 0; behind < 2; behind++) {
-		struct driver driver = refused_waiter(behind);
-
-		driver_first(&driver, T + 100, 0);
-		sleeps_until(&driver, T + 100);
-		driver_timer(&driver, T + 100);
-		attempts(&driver, 2);
-	}
-}
-END_TEST
-
-/* Also during a pause a lost entry causes an attempt. */
-START_TEST(test_first_with_nothing_left_ends_a_pause)
-{
-	struct driver driver = waiter(3, true);
-
-	driver_vote(&driver, T, 0, GRANTED);
-	driver_held(&driver, T, 1, A, LEFT);
-	driver_held(&driver, T, 2, B, LEFT);
-	driver_first(&driver, T + 5, 0);
-	sleeps_until(&driver, T + 5);
-}
-END_TEST
-
-START_TEST(test_first_while_it_votes_counts_afterwards)
-{
-	struct driver driver = waiter(3, true);
-
-	driver_first(&driver, T + 5, LEFT);
-	quiet(&driver);
-	refuse(&driver, T + 10);
-	sleeps_until(&driver, T + 10 + LEFT + ROUNDED);
-}
-END_TEST
 
 /* A master may lose the entry just after it was taken, and the notification that followed may be lost. */
-START_TEST(test_first_with_nothing_left_while_it_votes_is_not_lost)
+TEST(test_first_with_nothing_left_while_it_votes_is_not_lost)
 {
 	struct driver driver = waiter(3, false);
 
@@ -245,56 +96,30 @@ START_TEST(test_first_with_nothing_left_while_it_votes_is_not_lost)
 	driver_timer(&driver, T + 10);
 	attempts(&driver, 2);
 }
-END_TEST
 
 /* The waiter before it may not have known when the lock is free. */
-START_TEST(test_first_of_one_who_knew_nothing_takes_no_knowledge_away)
+TEST(test_first_of_one_who_knew_nothing_takes_no_knowledge_away)
 {
 	struct driver driver = refused_waiter(true);
 
 	driver_first(&driver, T + 100, REDLOCK_NEVER);
 	sleeps_until(&driver, T + LEFT + ROUNDED);
 }
-END_TEST
 
-/* ---- not for others ---- */
-
-START_TEST(test_who_does_not_wait_hears_nothing)
+TEST(test_pause_ends_at_a_notification_and_not_when_passed)
 {
-	struct driver driver = started(REDLOCK_ACQUIRE, 3, 2);
+	struct driver driver = waiter(3, false);
 	uint64_t end_us;
 
-	driver_notified(&driver, T, 0);
-	driver_notified(&driver, T, 1);
-	driver_passed(&driver, T);
-	driver_first(&driver, T, 0);
-	quiet(&driver);
 	driver_vote(&driver, T, 0, GRANTED);
 	driver_held(&driver, T, 1, A, LEFT);
 	driver_held(&driver, T, 2, B, LEFT);
-	ck_assert_int_eq(driver.op.state, REDLOCK_PAUSING);
 	end_us = redlock_deadline_us(&driver.op);
-	driver_notified(&driver, T, 0);
-	driver_notified(&driver, T, 1);
-	driver_first(&driver, T, 0);
-	driver_passed(&driver, T);
-	quiet(&driver);
-	ck_assert_uint_eq(redlock_deadline_us(&driver.op), end_us);
-}
-END_TEST
-
-int main(void)
-{
-	TCase *tcase = tcase_create("waiting");
-
-	suite_add(tcase, test_refused_waiter_stands_in_queue_and_sleeps, test_where_all_refused_nothing_is_given_back,
-		  test_the_holders_end_is_worth_an_attempt, test_a_holder_without_an_end_is_tried_after_a_ttl,
-		  test_anothers_turn_is_awaited_while_it_lives, test_split_is_followed_by_a_pause,
-		  test_pause_ends_at_a_notification_and_not_when_passed, test_tries_count_for_nothing,
-		  test_lost_fence_is_followed_by_a_pause, test_who_is_behind_has_no_fallback,
-		  test_the_next_first_gets_the_fallback, test_first_with_nothing_left_tries_at_once,
-		  test_first_with_nothing_left_ends_a_pause, test_first_while_it_votes_counts_afterwards,
-		  test_first_with_nothing_left_while_it_votes_is_not_lost,
-		  test_first_of_one_who_knew_nothing_takes_no_knowledge_away, test_who_does_not_wait_hears_nothing);
-	return suite_run("redlock_wait", tcase, NULL);
+	driver_passed(&driver, T + 1);
+	sleeps_until(&driver, end_us);
+	driver_first(&driver, T + 2, LEFT);
+	sleeps_until(&driver, end_us);
+	driver_notified(&driver, T + 3, 0);
+	driver_notified(&driver, T + 4, 1);
+	attempts(&driver, 2);
 }

@@ -5,23 +5,8 @@
 
 /* ---- cancelled ---- */
 
-START_TEST(test_cancel_while_it_votes)
-{
-	struct driver driver = waiter(3, false);
-
-	driver_vote(&driver, T, 0, UNSENT);
-	driver_held(&driver, T, 1, A, LEFT);
-	driver_cancel(&driver, T + 1);
-	decided(&driver, REDLOCK_CANCELLED, 6);
-	released(&driver, 6);
-	driver_held(&driver, T + 2, 2, A, LEFT);
-	ck_assert_int_eq(driver.out.script, REDLOCK_SCRIPT_NONE);
-	driver_finish(&driver, GONE);
-}
-END_TEST
-
 /* Also on a master that this attempt did not reach, where an earlier one left the entry. */
-START_TEST(test_cancel_of_a_later_attempt)
+TEST(test_cancel_of_a_later_attempt)
 {
 	struct driver driver = refused_waiter(false);
 
@@ -33,44 +18,8 @@ START_TEST(test_cancel_of_a_later_attempt)
 	released(&driver, 7);
 	driver_finish(&driver, GONE);
 }
-END_TEST
 
-START_TEST(test_cancel_while_it_raises)
-{
-	struct driver driver = refused_waiter(false);
-	struct redlock_event grant = {.now_us = T + 1, .vote = GRANTED, .ttl_us = TTL, .fence = DRIVER_GUESS};
-
-	driver_notified(&driver, T, 0);
-	driver_notified(&driver, T, 1);
-	driver_reply(&driver, &grant);
-	grant.master = 1;
-	driver_reply(&driver, &grant);
-	ck_assert_int_eq(driver.out.script, REDLOCK_SCRIPT_RAISE);
-	driver_cancel(&driver, T + 2);
-	decided(&driver, REDLOCK_CANCELLED, 7);
-	released(&driver, 7);
-	driver_finish(&driver, GONE);
-}
-END_TEST
-
-START_TEST(test_cancel_while_it_sleeps)
-{
-	struct driver driver = waiter(3, true);
-
-	driver_vote(&driver, T, 1, UNSENT); /* nothing can be there */
-	driver_held(&driver, T, 0, A, LEFT);
-	driver_held(&driver, T, 2, A, LEFT);
-	sleeps_until(&driver, T + WAIT);
-	driver_cancel(&driver, T + 5);
-	decided(&driver, REDLOCK_CANCELLED, 5);
-	left(&driver, 5);
-	driver_cancel(&driver, T + 6);
-	quiet(&driver);
-	driver_finish(&driver, GONE);
-}
-END_TEST
-
-START_TEST(test_cancel_in_a_pause)
+TEST(test_cancel_in_a_pause)
 {
 	struct driver driver = waiter(3, true);
 
@@ -83,9 +32,8 @@ START_TEST(test_cancel_in_a_pause)
 	left(&driver, 7);
 	driver_finish(&driver, GONE);
 }
-END_TEST
 
-START_TEST(test_cancel_at_the_end)
+TEST(test_cancel_at_the_end)
 {
 	struct driver driver = leaving();
 
@@ -94,28 +42,10 @@ START_TEST(test_cancel_at_the_end)
 	decided(&driver, REDLOCK_CANCELLED, 0);
 	driver_finish(&driver, GONE);
 }
-END_TEST
 
 /* ---- who does not wait ---- */
 
-START_TEST(test_anothers_turn_is_locked_for_who_does_not_wait)
-{
-	struct driver driver = started(REDLOCK_ACQUIRE, 3, 5);
-
-	driver_vote(&driver, T, 0, GRANTED);
-	driver_queued(&driver, T, 1, 800000);
-	quiet(&driver);
-	driver_queued(&driver, T, 2, 800000);
-	decided(&driver, REDLOCK_LOCKED, 7);
-	ck_assert(!driver.out.tokenless);
-	ck_assert(!driver.result.has_holder);
-	ck_assert_uint_eq(driver.result.tries, 1);
-	votes(&driver, 1, 2, 0, 0);
-	driver_finish(&driver, GONE);
-}
-END_TEST
-
-START_TEST(test_anothers_turn_does_not_hinder_a_majority)
+TEST(test_anothers_turn_does_not_hinder_a_majority)
 {
 	struct driver driver = started(REDLOCK_ACQUIRE, 3, 1);
 
@@ -126,9 +56,8 @@ START_TEST(test_anothers_turn_does_not_hinder_a_majority)
 	decided(&driver, REDLOCK_OK, 0);
 	ck_assert(driver.finished);
 }
-END_TEST
 
-START_TEST(test_inspection_counts_those_that_a_majority_knows_of)
+TEST(test_inspection_counts_those_that_a_majority_knows_of)
 {
 	static const uint32_t here[] = {7, 2, 4, 9, 0};
 	struct driver driver = started(REDLOCK_INSPECT, 5, 1);
@@ -144,16 +73,4 @@ START_TEST(test_inspection_counts_those_that_a_majority_knows_of)
 	ck_assert_int_eq(driver.result.outcome, REDLOCK_OK);
 	ck_assert_uint_eq(driver.result.waiters, 2); /* three answered: 7, 2, 4 */
 	driver_finish(&driver, GONE);
-}
-END_TEST
-
-int main(void)
-{
-	TCase *tcase = tcase_create("waiting");
-
-	suite_add(tcase, test_cancel_while_it_votes, test_cancel_of_a_later_attempt, test_cancel_while_it_raises,
-		  test_cancel_while_it_sleeps, test_cancel_in_a_pause, test_cancel_at_the_end,
-		  test_anothers_turn_is_locked_for_who_does_not_wait, test_anothers_turn_does_not_hinder_a_majority,
-		  test_inspection_counts_those_that_a_majority_knows_of);
-	return suite_run("redlock_wait_cancel", tcase, NULL);
 }

@@ -8,19 +8,7 @@
 
 /* ---- granted ---- */
 
-START_TEST(test_grant_at_once_takes_no_entry)
-{
-	struct driver driver = waiter(3, false);
-
-	for (unsigned i = 0; i < 3; i++)
-		driver_vote(&driver, T, i, GRANTED);
-	ck_assert(driver.finished);
-	ck_assert_int_eq(driver.out.script, REDLOCK_SCRIPT_NONE);
-	ck_assert_int_eq(driver.result.outcome, REDLOCK_OK);
-}
-END_TEST
-
-START_TEST(test_granted_on_two_leaves_the_third)
+TEST(test_granted_on_two_leaves_the_third)
 {
 	for (unsigned i = 0; i < 3; i++) {
 		struct driver driver = waiter(3, false);
@@ -40,9 +28,8 @@ START_TEST(test_granted_on_two_leaves_the_third)
 		ck_assert(driver.finished);
 	}
 }
-END_TEST
 
-START_TEST(test_late_refusal_leaves_that_master)
+TEST(test_late_refusal_leaves_that_master)
 {
 	for (unsigned i = 0; i < 3; i++) {
 		struct driver driver = waiter(3, false);
@@ -64,37 +51,8 @@ START_TEST(test_late_refusal_leaves_that_master)
 		ck_assert(driver.finished);
 	}
 }
-END_TEST
 
-START_TEST(test_late_grant_leaves_nothing)
-{
-	struct driver driver = waiter(3, false);
-
-	driver_vote(&driver, T, 0, GRANTED);
-	driver_vote(&driver, T, 1, GRANTED);
-	driver_vote(&driver, T + 5, 2, GRANTED);
-	ck_assert_int_eq(driver.out.script, REDLOCK_SCRIPT_NONE);
-	ck_assert(driver.finished);
-}
-END_TEST
-
-/* It has an entry on a master that it could not ask when it was granted elsewhere. */
-START_TEST(test_grant_leaves_masters_out_of_reach)
-{
-	struct driver driver = refused_waiter(false);
-
-	driver_notified(&driver, T + 10, 0);
-	driver_notified(&driver, T + 10, 1);
-	driver_vote(&driver, T + 20, 2, UNSENT);
-	driver_vote(&driver, T + 20, 0, GRANTED);
-	driver_vote(&driver, T + 20, 1, GRANTED);
-	decided(&driver, REDLOCK_OK, 4);
-	left(&driver, 4);
-	driver_finish(&driver, UNSENT);
-}
-END_TEST
-
-START_TEST(test_grant_after_a_round_leaves_the_third)
+TEST(test_grant_after_a_round_leaves_the_third)
 {
 	struct driver driver = waiter(3, false);
 	struct redlock_event grant = {.now_us = T, .vote = GRANTED, .ttl_us = TTL, .fence = DRIVER_GUESS};
@@ -110,11 +68,10 @@ START_TEST(test_grant_after_a_round_leaves_the_third)
 	left(&driver, 4);
 	driver_finish(&driver, GONE);
 }
-END_TEST
 
 /* ---- no quorum ---- */
 
-START_TEST(test_first_attempt_without_quorum_is_answered_at_once)
+TEST(test_first_attempt_without_quorum_is_answered_at_once)
 {
 	struct driver driver = waiter(3, false);
 
@@ -127,51 +84,10 @@ START_TEST(test_first_attempt_without_quorum_is_answered_at_once)
 	votes(&driver, 0, 1, 2, 0);
 	driver_finish(&driver, GONE);
 }
-END_TEST
-
-START_TEST(test_later_attempt_without_quorum_is_made_again)
-{
-	struct driver driver = refused_waiter(true);
-	uint64_t now_us = T + 100;
-
-	for (unsigned i = 2; i < 5; i++) {
-		driver_notified(&driver, now_us, 0);
-		driver_notified(&driver, now_us, 1);
-		attempts(&driver, i);
-		driver_timer(&driver, now_us + TIMEOUT); /* nobody answers */
-		gave_back(&driver, 7);
-		now_us += TIMEOUT;
-		ck_assert_uint_ge(redlock_deadline_us(&driver.op), now_us + PAUSE_MIN);
-		ck_assert_uint_le(redlock_deadline_us(&driver.op), now_us + PAUSE_MAX);
-		while (driver.asks_len > 0)
-			driver_vote(&driver, now_us, driver.asks[0].master, FAILED);
-	}
-	driver_timer(&driver, redlock_deadline_us(&driver.op));
-	attempts(&driver, 5);
-}
-END_TEST
-
-/* Granted by all, but too late for any validity: no quorum. */
-START_TEST(test_late_majority_is_given_back)
-{
-	struct driver driver = refused_waiter(false);
-	struct redlock_event short_one = {.vote = GRANTED, .ttl_us = DRIFT};
-
-	driver_notified(&driver, T + 10, 0);
-	driver_notified(&driver, T + 10, 1);
-	for (uint8_t i = 0; i < 2; i++) {
-		short_one.now_us = T + 20;
-		short_one.master = i;
-		driver_reply(&driver, &short_one);
-	}
-	gave_back(&driver, 7);
-	ck_assert_uint_le(redlock_deadline_us(&driver.op), T + 20 + PAUSE_MAX);
-}
-END_TEST
 
 /* ---- the wait is over ---- */
 
-START_TEST(test_end_tells_who_holds_it_now)
+TEST(test_end_tells_who_holds_it_now)
 {
 	struct driver driver = leaving();
 
@@ -187,10 +103,9 @@ START_TEST(test_end_tells_who_holds_it_now)
 	driver_vote(&driver, T + WAIT + 30, 1, FAILED);
 	ck_assert(driver.finished);
 }
-END_TEST
 
 /* It was held when the wait began: the answer stays LOCKED, although it is free now. */
-START_TEST(test_end_with_the_lock_free_is_locked_by_nobody)
+TEST(test_end_with_the_lock_free_is_locked_by_nobody)
 {
 	struct driver driver = leaving();
 
@@ -203,66 +118,9 @@ START_TEST(test_end_with_the_lock_free_is_locked_by_nobody)
 	votes(&driver, 0, 3, 0, 0);
 	ck_assert(driver.finished);
 }
-END_TEST
-
-START_TEST(test_end_with_too_few_answers_is_no_quorum)
-{
-	struct driver driver = leaving();
-
-	driver_held(&driver, T + WAIT, 0, A, LEFT);
-	driver_vote(&driver, T + WAIT, 1, QUARANTINED);
-	quiet(&driver);
-	driver_timer(&driver, T + WAIT + TIMEOUT);
-	decided(&driver, REDLOCK_NO_QUORUM, 0);
-	votes(&driver, 0, 1, 1, 1);
-	driver_vote(&driver, T + WAIT + TIMEOUT + 1, 2, GONE);
-	ck_assert(driver.finished);
-}
-END_TEST
-
-START_TEST(test_end_decides_by_its_own_answers)
-{
-	struct driver driver = waiter(3, true);
-
-	driver_held(&driver, T, 0, A, LEFT);
-	driver_held(&driver, T, 1, A, LEFT);
-	gave_back(&driver, 4); /* two commands to master 2 have no reply */
-	driver_timer(&driver, T + WAIT);
-	left(&driver, 7);
-	driver_held(&driver, T + WAIT, 2, A, LEFT); /* of the attempt */
-	driver_held(&driver, T + WAIT, 2, A, LEFT); /* of what was given back */
-	quiet(&driver);
-	driver_vote(&driver, T + WAIT, 0, GONE);
-	driver_vote(&driver, T + WAIT, 1, GONE);
-	quiet(&driver);
-	driver_held(&driver, T + WAIT, 2, B, LEFT);
-	decided(&driver, REDLOCK_LOCKED, 0);
-	ck_assert_uint_eq(driver.result.holder, B);
-	ck_assert(driver.finished);
-}
-END_TEST
-
-START_TEST(test_notifications_at_the_end_begin_nothing)
-{
-	struct driver driver = leaving();
-
-	for (unsigned i = 0; i < 3; i++)
-		driver_notified(&driver, T + WAIT + 1, i);
-	driver_first(&driver, T + WAIT + 1, 0);
-	driver_passed(&driver, T + WAIT + 1);
-	quiet(&driver);
-	ck_assert_uint_eq(redlock_deadline_us(&driver.op), T + WAIT + TIMEOUT);
-	driver_timer(&driver, T + WAIT + TIMEOUT);
-	decided(&driver, REDLOCK_NO_QUORUM, 0);
-	for (unsigned i = 0; i < 3; i++)
-		driver_notified(&driver, T + WAIT + TIMEOUT, i);
-	quiet(&driver);
-	driver_finish(&driver, GONE);
-}
-END_TEST
 
 /* Notified at the last moment: the attempt is made, and decides if it wins. */
-START_TEST(test_end_waits_for_the_attempt_under_way)
+TEST(test_end_waits_for_the_attempt_under_way)
 {
 	for (unsigned wins = 0; wins < 2; wins++) {
 		struct driver driver = refused_waiter(true);
@@ -289,33 +147,9 @@ START_TEST(test_end_waits_for_the_attempt_under_way)
 		ck_assert_int_eq(driver.op.state, REDLOCK_LEAVING);
 	}
 }
-END_TEST
-
-START_TEST(test_notifications_after_the_end_are_no_attempt)
-{
-	struct driver driver = refused_waiter(true);
-
-	driver_notified(&driver, T + WAIT, 0);
-	driver_notified(&driver, T + WAIT, 1);
-	left(&driver, 7);
-	ck_assert_int_eq(driver.op.state, REDLOCK_LEAVING);
-}
-END_TEST
-
-START_TEST(test_a_wait_without_end)
-{
-	struct redlock_params params = waiting_params(1);
-	struct driver driver;
-
-	params.wait_us = REDLOCK_NEVER - T;
-	driver = waiter_of(&params, false);
-	driver_held(&driver, T, 0, A, LEFT);
-	sleeps_until(&driver, T + LEFT + ROUNDED);
-}
-END_TEST
 
 /* The wait ends when the numbers of attempts are used up. */
-START_TEST(test_attempts_are_bounded)
+TEST(test_attempts_are_bounded)
 {
 	struct redlock_params params = waiting_params(1);
 	struct driver driver;
@@ -332,11 +166,10 @@ START_TEST(test_attempts_are_bounded)
 	decided(&driver, REDLOCK_LOCKED, 0);
 	ck_assert(driver.finished);
 }
-END_TEST
 
 /* A hung master owes two replies for each attempt of a waiter that the others keep notifying. The count has room for
  * all of them, and the last one finishes the operation. */
-START_TEST(test_a_hung_master_owes_answers_without_end)
+TEST(test_a_hung_master_owes_answers_without_end)
 {
 	struct redlock_params params = waiting_params(3);
 	struct redlock_event event = {.kind = REDLOCK_START, .now_us = T, .fence = DRIVER_GUESS};
@@ -379,22 +212,4 @@ START_TEST(test_a_hung_master_owes_answers_without_end)
 		redlock_step(&op, &event, &out);
 	}
 	ck_assert(out.finished);
-}
-END_TEST
-
-int main(void)
-{
-	TCase *tcase = tcase_create("waiting");
-
-	suite_add(tcase, test_grant_at_once_takes_no_entry, test_granted_on_two_leaves_the_third,
-		  test_late_refusal_leaves_that_master, test_late_grant_leaves_nothing,
-		  test_grant_leaves_masters_out_of_reach, test_grant_after_a_round_leaves_the_third,
-		  test_first_attempt_without_quorum_is_answered_at_once,
-		  test_later_attempt_without_quorum_is_made_again, test_late_majority_is_given_back,
-		  test_end_tells_who_holds_it_now, test_end_with_the_lock_free_is_locked_by_nobody,
-		  test_end_with_too_few_answers_is_no_quorum, test_end_decides_by_its_own_answers,
-		  test_notifications_at_the_end_begin_nothing, test_end_waits_for_the_attempt_under_way,
-		  test_notifications_after_the_end_are_no_attempt, test_a_wait_without_end, test_attempts_are_bounded,
-		  test_a_hung_master_owes_answers_without_end);
-	return suite_run("redlock_wait_end", tcase, NULL);
 }

@@ -4,39 +4,8 @@
 
 /* ---- notified ---- */
 
-START_TEST(test_majority_of_notifications_is_an_attempt_at_once)
-{
-	for (unsigned behind = 0; behind < 2; behind++) {
-		struct driver driver = refused_waiter(behind);
-
-		driver_notified(&driver, T + 100, 2);
-		quiet(&driver);
-		driver_notified(&driver, T + 200, 0);
-		attempts(&driver, 2);
-		driver_vote(&driver, T + 300, 0, GRANTED);
-		driver_vote(&driver, T + 300, 2, GRANTED);
-		decided(&driver, REDLOCK_OK, 0);
-	}
-}
-END_TEST
-
-START_TEST(test_notifications_are_counted_by_the_configured_masters)
-{
-	unsigned masters = (unsigned)_i, majority = masters / 2 + 1;
-	struct driver driver = waiter(masters, true);
-
-	for (unsigned i = 0; i < majority; i++)
-		driver_held(&driver, T, i, A, LEFT);
-	for (unsigned i = 0; i < majority; i++) {
-		ck_assert_int_eq(driver.op.state, REDLOCK_WAITING);
-		driver_notified(&driver, T + i, i);
-	}
-	attempts(&driver, 2);
-}
-END_TEST
-
 /* A notification of one master alone causes an attempt, but not at once: only there the lock may be free. */
-START_TEST(test_a_single_notification_is_an_attempt_after_a_while)
+TEST(test_a_single_notification_is_an_attempt_after_a_while)
 {
 	for (unsigned behind = 0; behind < 2; behind++) {
 		struct driver driver = refused_waiter(behind);
@@ -51,40 +20,8 @@ START_TEST(test_a_single_notification_is_an_attempt_after_a_while)
 		attempts(&driver, 2);
 	}
 }
-END_TEST
 
-START_TEST(test_a_single_notification_makes_no_waiter_wait_longer)
-{
-	struct driver driver = refused_waiter(false);
-
-	driver_notified(&driver, T + LEFT, 1);
-	sleeps_until(&driver, T + LEFT + ROUNDED);
-}
-END_TEST
-
-/* The master may have refused it before it notified it. */
-START_TEST(test_notifications_while_it_votes_are_not_lost)
-{
-	struct driver driver = waiter(3, true);
-
-	driver_held(&driver, T, 0, A, LEFT);
-	driver_notified(&driver, T + 10, 0);
-	driver_notified(&driver, T + 20, 1);
-	quiet(&driver);
-	driver_held(&driver, T + 30, 1, A, LEFT);
-	gave_back(&driver, 4);
-	sleeps_until(&driver, T + 30);
-	driver_timer(&driver, T + 30);
-	attempts(&driver, 2);
-	driver = waiter(3, true);
-	driver_held(&driver, T, 0, A, LEFT);
-	driver_notified(&driver, T + 10, 0);
-	driver_held(&driver, T + 30, 1, A, LEFT);
-	sleeps_until(&driver, T + 30 + TIMEOUT);
-}
-END_TEST
-
-START_TEST(test_notifications_while_it_raises_are_not_lost)
+TEST(test_notifications_while_it_raises_are_not_lost)
 {
 	struct driver driver = waiter(3, true);
 	struct redlock_event grant = {.now_us = T, .vote = GRANTED, .ttl_us = TTL, .fence = DRIVER_GUESS};
@@ -100,25 +37,9 @@ START_TEST(test_notifications_while_it_raises_are_not_lost)
 	driver_vote(&driver, T + 20, 1, GONE);
 	sleeps_until(&driver, T + 20);
 }
-END_TEST
-
-/* An attempt uses up the notifications that came before it. */
-START_TEST(test_older_notifications_do_not_count_for_the_next_attempt)
-{
-	struct driver driver = refused_waiter(false);
-
-	driver_notified(&driver, T + 10, 0);
-	driver_notified(&driver, T + 10, 1);
-	attempts(&driver, 2);
-	refuse(&driver, T + 50);
-	sleeps_until(&driver, T + 50 + LEFT + ROUNDED);
-	driver_notified(&driver, T + 60, 0);
-	sleeps_until(&driver, T + 60 + TIMEOUT);
-}
-END_TEST
 
 /* Exactly a majority names the holder. The third master is free, and notifies after each release there. */
-START_TEST(test_a_master_without_the_holder_has_nothing_to_say)
+TEST(test_a_master_without_the_holder_has_nothing_to_say)
 {
 	struct driver driver = refused_waiter(false);
 	uint64_t before_us = redlock_deadline_us(&driver.op);
@@ -129,45 +50,9 @@ START_TEST(test_a_master_without_the_holder_has_nothing_to_say)
 	driver_notified(&driver, T + 20, 1); /* with one that named the holder it is a majority */
 	attempts(&driver, 2);
 }
-END_TEST
-
-/* The holder has a majority elsewhere, and each attempt makes this master notify: notifications and attempts would
- * cause each other for ever. */
-START_TEST(test_a_notification_from_where_the_holder_is_not_is_no_news)
-{
-	struct driver driver = waiter(3, false);
-
-	driver_vote(&driver, T, 2, GRANTED);
-	driver_held(&driver, T, 0, A, LEFT);
-	driver_held(&driver, T, 1, A, LEFT);
-	gave_back(&driver, 4);
-	driver_notified(&driver, T + 100, 2);
-	sleeps_until(&driver, T + LEFT + ROUNDED);
-	driver_step(&driver, &(struct redlock_event){.kind = REDLOCK_PASSED, .now_us = T + 150, .master = 2});
-	sleeps_until(&driver, T + LEFT + ROUNDED);
-	driver_notified(&driver, T + 200, 0); /* with that one it is a majority */
-	attempts(&driver, 2);
-}
-END_TEST
-
-START_TEST(test_a_notification_from_where_the_holder_is_counts_after_others)
-{
-	struct driver driver = waiter(5, true);
-
-	for (unsigned i = 0; i < 3; i++)
-		driver_held(&driver, T, i, A, LEFT);
-	ck_assert_int_eq(driver.op.state, REDLOCK_WAITING);
-	driver_notified(&driver, T + 100, 4);
-	sleeps_until(&driver, T + WAIT);
-	driver_notified(&driver, T + 200, 1);
-	sleeps_until(&driver, T + 200 + TIMEOUT);
-	driver_notified(&driver, T + 300, 2);
-	attempts(&driver, 2);
-}
-END_TEST
 
 /* No holder has a majority: each master that did not grant may be the one that decides. */
-START_TEST(test_without_a_majority_each_notification_counts_but_of_those_that_granted)
+TEST(test_without_a_majority_each_notification_counts_but_of_those_that_granted)
 {
 	struct driver driver = waiter(3, true);
 
@@ -186,30 +71,11 @@ START_TEST(test_without_a_majority_each_notification_counts_but_of_those_that_gr
 	driver_notified(&driver, T + 100, 2);
 	sleeps_until(&driver, T + 100 + TIMEOUT);
 }
-END_TEST
 
 /* ---- passed by ---- */
 
-START_TEST(test_another_process_is_given_its_time)
-{
-	struct driver driver = refused_waiter(false);
-
-	driver_passed(&driver, T + 500);
-	quiet(&driver);
-	sleeps_until(&driver, T + 500 + ALIVE);
-	ck_assert_uint_eq(driver.op.free_us, T + 500 + ALIVE);
-	driver_passed(&driver, T + 900000); /* and the next one */
-	sleeps_until(&driver, T + 900000 + ALIVE);
-	driver_timer(&driver, T + 900000 + ALIVE);
-	attempts(&driver, 2);
-	driver_passed(&driver, T + 900000 + ALIVE); /* the votes tell the outcome */
-	refuse(&driver, T + 900000 + ALIVE);
-	sleeps_until(&driver, T + 900000 + ALIVE + LEFT + ROUNDED);
-}
-END_TEST
-
 /* The news may be about a lock of the same name in another cluster that shares a server's channels. */
-START_TEST(test_being_passed_by_has_an_end)
+TEST(test_being_passed_by_has_an_end)
 {
 	struct redlock_params params = waiting_params(3);
 	uint64_t first_us = T + 500;
@@ -231,44 +97,4 @@ START_TEST(test_being_passed_by_has_an_end)
 		sleeps_until(&driver, end_us + LEFT + ROUNDED);
 		first_us = end_us + 700; /* it counts anew from the attempt on */
 	}
-}
-END_TEST
-
-START_TEST(test_a_waiter_that_was_notified_does_not_stand_back)
-{
-	struct driver driver = refused_waiter(false);
-
-	driver_notified(&driver, T + 100, 1);
-	driver_passed(&driver, T + 200);
-	sleeps_until(&driver, T + 100 + TIMEOUT);
-}
-END_TEST
-
-START_TEST(test_passed_wakes_none_of_those_behind)
-{
-	struct driver driver = refused_waiter(true);
-
-	driver_passed(&driver, T + 500);
-	sleeps_until(&driver, T + WAIT);
-}
-END_TEST
-
-int main(void)
-{
-	TCase *tcase = tcase_create("waiting");
-
-	tcase_add_test(tcase, test_majority_of_notifications_is_an_attempt_at_once);
-	tcase_add_loop_test(tcase, test_notifications_are_counted_by_the_configured_masters, 1,
-			    REDLOCK_MASTERS_MAX + 1);
-	suite_add(tcase, test_a_single_notification_is_an_attempt_after_a_while,
-		  test_a_single_notification_makes_no_waiter_wait_longer,
-		  test_notifications_while_it_votes_are_not_lost, test_notifications_while_it_raises_are_not_lost,
-		  test_older_notifications_do_not_count_for_the_next_attempt,
-		  test_a_master_without_the_holder_has_nothing_to_say,
-		  test_a_notification_from_where_the_holder_is_not_is_no_news,
-		  test_a_notification_from_where_the_holder_is_counts_after_others,
-		  test_without_a_majority_each_notification_counts_but_of_those_that_granted,
-		  test_another_process_is_given_its_time, test_being_passed_by_has_an_end,
-		  test_a_waiter_that_was_notified_does_not_stand_back, test_passed_wakes_none_of_those_behind);
-	return suite_run("redlock_wait_notified", tcase, NULL);
 }

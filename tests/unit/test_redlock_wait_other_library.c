@@ -27,7 +27,44 @@ static void refuse_for_other_library(struct driver *driver, uint64_t now_us, uin
 	quiet(driver);
 }
 
-START_TEST(test_the_first_looks_again_until_it_is_free)
+TEST(test_a_key_of_another_library_beside_a_holder_of_ours)
+{
+	struct driver driver = waiter(3, false);
+
+	/* A holder of redlockd's has a majority: its release notifies. */
+	held_by_other_library(&driver, T, 0, B, LONG);
+	driver_held(&driver, T, 1, A, LONG);
+	driver_held(&driver, T, 2, A, LONG);
+	ck_assert_uint_gt(redlock_deadline_us(&driver.op), T + LOOK);
+	/* It has no majority: its release may not be enough. */
+	driver = waiter(3, false);
+	held_by_other_library(&driver, T, 0, B, LONG);
+	driver_held(&driver, T, 1, A, LONG);
+	driver_vote(&driver, T, 2, FAILED);
+	sleeps_until(&driver, T + LOOK);
+}
+
+/* In a wait of a day, the longest that can be configured, the attempts do not run out. */
+TEST(test_looks_last_for_the_longest_wait)
+{
+	struct redlock_params params = waiting_params(1);
+	uint64_t now_us = T;
+
+	params.wait_us = UINT64_C(86400) * 1000000;
+	struct driver driver = waiter_of(&params, false);
+	for (;;) {
+		held_by_other_library(&driver, now_us, 0, A, REDLOCK_NEVER);
+		MUST(driver.op.state == REDLOCK_WAITING, "it sleeps");
+		now_us = redlock_deadline_us(&driver.op);
+		driver_timer(&driver, now_us);
+		if (driver.op.state == REDLOCK_LEAVING)
+			break;
+	}
+	ck_assert_uint_eq(now_us, T + params.wait_us);
+	ck_assert_uint_lt(driver.tries, UINT16_MAX / 2 + 10);
+}
+
+TEST(test_the_first_looks_again_until_it_is_free)
 {
 	static const uint64_t remaining[] = {LONG, REDLOCK_NEVER};
 
@@ -49,110 +86,11 @@ START_TEST(test_the_first_looks_again_until_it_is_free)
 		decided(&driver, REDLOCK_OK, 0);
 	}
 }
-END_TEST
 
-START_TEST(test_those_behind_sleep)
-{
-	struct driver driver = waiter(3, true);
-
-	refuse_for_other_library(&driver, T, LONG);
-	sleeps_until(&driver, T + WAIT);
-	driver_first(&driver, T + 100, 70000); /* from the waiter before it */
-	sleeps_until(&driver, T + 100 + 70000);
-	driver_timer(&driver, T + 100 + 70000);
-	attempts(&driver, 2);
-	refuse_for_other_library(&driver, T + 80000, LONG);
-	sleeps_until(&driver, T + 80000 + LOOK);
-}
-END_TEST
-
-START_TEST(test_an_end_that_comes_sooner_is_awaited)
+TEST(test_an_end_that_comes_sooner_is_awaited)
 {
 	struct driver driver = waiter(3, false);
 
 	refuse_for_other_library(&driver, T, LEFT);
 	sleeps_until(&driver, T + LEFT + ROUNDED);
-}
-END_TEST
-
-/* Each application locks one master by itself: no holder has a majority, and the waiter does not pause, since no waiter
- * of redlockd needs the chance. */
-START_TEST(test_several_holders_of_other_libraries)
-{
-	for (unsigned behind = 0; behind < 2; behind++) {
-		struct driver driver = waiter(3, behind);
-
-		held_by_other_library(&driver, T, 0, A, LONG);
-		held_by_other_library(&driver, T, 1, B, LONG);
-		held_by_other_library(&driver, T, 2, A + 1, LONG);
-		sleeps_until(&driver, behind ? T + WAIT : T + LOOK);
-		driver_notified(&driver, T + 10, 0);
-		driver_notified(&driver, T + 20, 2);
-		attempts(&driver, 2);
-	}
-}
-END_TEST
-
-START_TEST(test_a_key_of_another_library_beside_a_holder_of_ours)
-{
-	struct driver driver = waiter(3, false);
-
-	/* A holder of redlockd's has a majority: its release notifies. */
-	held_by_other_library(&driver, T, 0, B, LONG);
-	driver_held(&driver, T, 1, A, LONG);
-	driver_held(&driver, T, 2, A, LONG);
-	ck_assert_uint_gt(redlock_deadline_us(&driver.op), T + LOOK);
-	/* It has no majority: its release may not be enough. */
-	driver = waiter(3, false);
-	held_by_other_library(&driver, T, 0, B, LONG);
-	driver_held(&driver, T, 1, A, LONG);
-	driver_vote(&driver, T, 2, FAILED);
-	sleeps_until(&driver, T + LOOK);
-}
-END_TEST
-
-/* The next holder is redlockd's: the waiter does not look again. */
-START_TEST(test_a_holder_of_another_library_is_forgotten)
-{
-	struct driver driver = waiter(3, false);
-
-	refuse_for_other_library(&driver, T, LONG);
-	driver_timer(&driver, T + LOOK);
-	attempts(&driver, 2);
-	driver_held(&driver, T + LOOK, 0, B, LONG);
-	driver_held(&driver, T + LOOK, 1, B, LONG);
-	sleeps_until(&driver, T + WAIT);
-}
-END_TEST
-
-/* In a wait of a day, the longest that can be configured, the attempts do not run out. */
-START_TEST(test_looks_last_for_the_longest_wait)
-{
-	struct redlock_params params = waiting_params(1);
-	uint64_t now_us = T;
-
-	params.wait_us = UINT64_C(86400) * 1000000;
-	struct driver driver = waiter_of(&params, false);
-	for (;;) {
-		held_by_other_library(&driver, now_us, 0, A, REDLOCK_NEVER);
-		MUST(driver.op.state == REDLOCK_WAITING, "it sleeps");
-		now_us = redlock_deadline_us(&driver.op);
-		driver_timer(&driver, now_us);
-		if (driver.op.state == REDLOCK_LEAVING)
-			break;
-	}
-	ck_assert_uint_eq(now_us, T + params.wait_us);
-	ck_assert_uint_lt(driver.tries, UINT16_MAX / 2 + 10);
-}
-END_TEST
-
-int main(void)
-{
-	TCase *tcase = tcase_create("waiting");
-
-	suite_add(tcase, test_the_first_looks_again_until_it_is_free, test_those_behind_sleep,
-		  test_an_end_that_comes_sooner_is_awaited, test_several_holders_of_other_libraries,
-		  test_a_key_of_another_library_beside_a_holder_of_ours, test_a_holder_of_another_library_is_forgotten,
-		  test_looks_last_for_the_longest_wait);
-	return suite_run("redlock_wait_other_library", tcase, NULL);
 }

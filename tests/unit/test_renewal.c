@@ -163,7 +163,7 @@ static enum renewal_action happen(const struct step *step)
 	}
 }
 
-START_TEST(each_story)
+TEST_EACH(each_story, 0, sizeof stories / sizeof *stories)
 {
 	const struct story *story = &stories[_i];
 	grant(story->notice);
@@ -184,11 +184,10 @@ START_TEST(each_story)
 		ck_assert_int_eq(renewal.why, step->why);
 	}
 }
-END_TEST
 
 /* ---- more than one way ---- */
 
-START_TEST(each_third)
+TEST(each_third)
 {
 	static const struct renewal_config config = {.ttl_us = 3030 * MS, .margin_us = MS};
 	renewal_init(&renewal, &config, began, 3000 * MS);
@@ -203,10 +202,9 @@ START_TEST(each_third)
 		NEXT(sent + 1000);
 	}
 }
-END_TEST
 
 /* Tried again and again while validity is left; lost at its end, not later and not much earlier. */
-START_TEST(no_quorum)
+TEST(no_quorum)
 {
 	unsigned tries = 0;
 	uint64_t ms = 0;
@@ -222,19 +220,17 @@ START_TEST(no_quorum)
 	ck_assert_uint_eq(tries, 7); /* at 1000, 1300, … 2800 */
 	ck_assert_int_eq(renewal.why, RENEWAL_WHY_UNREACHABLE);
 }
-END_TEST
 
-START_TEST(pause_is_bounded)
+TEST(pause_is_bounded)
 {
 	static const struct renewal_config config = {.ttl_us = 60000 * MS, .margin_us = MS};
 	renewal_init(&renewal, &config, began, 60000 * MS);
 	ck_assert_uint_eq(renewal_pause_us(&renewal), 1000 * MS);
 }
-END_TEST
 
 /* At --max-hold-ms, here 4000, the extensions get shorter: no more of them are asked for, but for those of each
  * third. */
-START_TEST(bound_of_its_age)
+TEST(bound_of_its_age)
 {
 	grant(false);
 	for (uint64_t sent = 1000; sent <= 3000; sent += 1000) {
@@ -247,9 +243,8 @@ START_TEST(bound_of_its_age)
 	DOES(tick(4000 - 41), RENEWAL_KILL);
 	ck_assert_int_eq(renewal.why, RENEWAL_WHY_BOUND);
 }
-END_TEST
 
-START_TEST(shortest_lease)
+TEST(shortest_lease)
 {
 	static const struct renewal_config config = {.ttl_us = 10 * MS, .margin_us = MS};
 	renewal_init(&renewal, &config, began, MS); /* 1 ms of validity is none that can be told */
@@ -257,11 +252,10 @@ START_TEST(shortest_lease)
 	DOES(tick(0), RENEWAL_KILL);
 	ck_assert_int_eq(renewal.why, RENEWAL_WHY_BOUND);
 }
-END_TEST
 
 /* Random events in random order, with a world that only grants what a server may: whatever happens, KILL is said before
  * the deadline if the state machine is called when it asked to be, and always at the first call after its time. */
-START_TEST(never_past_the_deadline)
+TEST_EACH(never_past_the_deadline, 0, 300)
 {
 	srand((unsigned)_i + 1);
 	struct renewal_config any = {.ttl_us = (uint64_t)(200 + rand() % 30000) * MS};
@@ -291,16 +285,4 @@ START_TEST(never_past_the_deadline)
 			ck_assert_uint_le(renewal.kill_us, renewal_kill_us(&renewal));
 		ck_assert_uint_lt(renewal_kill_us(&renewal), renewal.deadline_us);
 	}
-}
-END_TEST
-
-int main(void)
-{
-	const TTest *const all[] = {each_third, no_quorum, pause_is_bounded, bound_of_its_age, shortest_lease};
-	TCase *tests = tcase_create("renewal");
-	for (size_t i = 0; i < sizeof all / sizeof *all; i++)
-		tcase_add_test(tests, all[i]);
-	tcase_add_loop_test(tests, each_story, 0, sizeof stories / sizeof *stories);
-	tcase_add_loop_test(tests, never_past_the_deadline, 0, 300);
-	return suite_run("renewal", tests, NULL);
 }

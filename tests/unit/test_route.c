@@ -55,7 +55,7 @@ static const struct {
 	{"GET", "/favicon.ico", NULL, NULL, NULL},
 };
 
-START_TEST(test_find)
+TEST_EACH(test_find, 0, sizeof(finds) / sizeof(finds[0]))
 {
 	const char *rest = NULL;
 	char allow[ROUTE_ALLOW_MAX];
@@ -70,7 +70,6 @@ START_TEST(test_find)
 		ck_assert_str_eq(allow, finds[_i].allow ? finds[_i].allow : "");
 	}
 }
-END_TEST
 
 static const struct {
 	const char *method, *query;
@@ -86,7 +85,7 @@ static const struct {
 };
 
 /* A forced release is an operation of its own, with another right, whether the name is in the path or in the body. */
-START_TEST(test_force)
+TEST_EACH(test_force, 0, sizeof queries / sizeof queries[0])
 {
 	static const char *const paths[] = {"/locks/a", "/locks"};
 	const char *rest = NULL;
@@ -103,10 +102,9 @@ START_TEST(test_force)
 		}
 	}
 }
-END_TEST
 
 /* With the parameter `resource`, GET /locks is an inspection, with its right, and counted as one. */
-START_TEST(test_selection)
+TEST(test_selection)
 {
 	static const struct {
 		const char *query, *name;
@@ -123,9 +121,8 @@ START_TEST(test_selection)
 		ck_assert_int_eq(route->need, strcmp(route->name, "list") == 0 ? ACCESS_LIST : ACCESS_INSPECT);
 	}
 }
-END_TEST
 
-START_TEST(test_table)
+TEST(test_table)
 {
 	for (size_t i = 0; i < ROUTE_COUNT; i++) {
 		const struct route *route = &route_table[i];
@@ -145,9 +142,8 @@ START_TEST(test_table)
 	}
 	ck_assert_ptr_null(route_name(ROUTE_COUNT));
 }
-END_TEST
 
-START_TEST(test_may_answer)
+TEST(test_may_answer)
 {
 	const struct route *acquire = &route_table[0], *force = &route_table[5], *release = &route_table[6];
 
@@ -166,9 +162,8 @@ START_TEST(test_may_answer)
 	ck_assert(route_may_answer(NULL, 431, "too-large"));
 	ck_assert(!route_may_answer(NULL, 200, NULL));
 }
-END_TEST
 
-START_TEST(test_print)
+TEST(test_print)
 {
 	char *text = NULL;
 	size_t len = 0;
@@ -184,15 +179,4 @@ START_TEST(test_print)
 	ck_assert_ptr_nonnull(strstr(text, "GET / 400 invalid-request\n"));
 	ck_assert_ptr_nonnull(strstr(text, "* * 404 not-found\n"));
 	free(text);
-}
-END_TEST
-
-int main(void)
-{
-	TCase *tests = tcase_create("route");
-
-	tcase_add_loop_test(tests, test_find, 0, sizeof(finds) / sizeof(finds[0]));
-	tcase_add_loop_test(tests, test_force, 0, sizeof queries / sizeof queries[0]);
-	suite_add(tests, test_selection, test_table, test_may_answer, test_print);
-	return suite_run("route", tests, NULL);
 }

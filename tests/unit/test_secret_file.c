@@ -78,7 +78,7 @@ static const struct {
 	{0777, WRITABLE, WRITABLE},
 };
 
-START_TEST(the_mode_decides)
+TEST_EACH(the_mode_decides, 0, sizeof(modes) / sizeof(modes[0]))
 {
 	const char *reasons[] = {[SECRET_FILE_TRUSTED] = modes[_i].trusted, [SECRET_FILE_SECRET] = modes[_i].secret};
 
@@ -91,18 +91,16 @@ START_TEST(the_mode_decides)
 		unlink(path);
 	}
 }
-END_TEST
 
-START_TEST(bytes_are_read_as_they_are)
+TEST(bytes_are_read_as_they_are)
 {
 	make("a\0b\n", 4, 0600);
 	taken(SECRET_FILE_SECRET, "a\0b\n", 4);
 	make("", 0, 0600);
 	taken(SECRET_FILE_SECRET, "", 0);
 }
-END_TEST
 
-START_TEST(too_large_is_refused_and_not_cut_off)
+TEST(too_large_is_refused_and_not_cut_off)
 {
 	char bytes[MAX + 1];
 
@@ -114,9 +112,8 @@ START_TEST(too_large_is_refused_and_not_cut_off)
 	ck_assert_int_eq(truncate(path, (off_t)1 << 40), 0); /* a file with a hole costs no more */
 	refused(SECRET_FILE_SECRET, "is too large");
 }
-END_TEST
 
-START_TEST(what_is_not_a_file_is_refused)
+TEST(what_is_not_a_file_is_refused)
 {
 	refused(SECRET_FILE_TRUSTED, "No such file or directory");
 	ck_assert_int_eq(mkdir(path, 0700), 0);
@@ -127,10 +124,9 @@ START_TEST(what_is_not_a_file_is_refused)
 	strcpy(path, "/dev/zero");
 	refused(SECRET_FILE_SECRET, "is not a regular file");
 }
-END_TEST
 
 /* As Kubernetes mounts a secret: file -> ..data/file, ..data -> ..2024. */
-START_TEST(links_are_followed_and_the_file_behind_them_counts)
+TEST(links_are_followed_and_the_file_behind_them_counts)
 {
 	char real[128], data[128];
 
@@ -153,10 +149,9 @@ START_TEST(links_are_followed_and_the_file_behind_them_counts)
 	ck_assert_int_eq(symlink("file", path), 0);
 	refused(SECRET_FILE_TRUSTED, "Too many levels of symbolic links");
 }
-END_TEST
 
 /* Only root can change the owner of a file; others skip this test. */
-START_TEST(it_belongs_to_root_or_to_us)
+TEST(it_belongs_to_root_or_to_us)
 {
 	static const char *stranger = "must belong to root or to the user that runs this program";
 
@@ -183,18 +178,16 @@ START_TEST(it_belongs_to_root_or_to_us)
 	ck_assert_int_eq(seteuid(0), 0);
 	ck_assert(unreadable && strstr(message, ": Permission denied") != NULL);
 }
-END_TEST
 
-START_TEST(a_message_is_cut_off_at_its_end)
+TEST(a_message_is_cut_off_at_its_end)
 {
 	char small[8];
 
 	ck_assert(!secret_file_read("/nowhere/at/all", SECRET_FILE_TRUSTED, MAX, &text, small, sizeof(small)));
 	ck_assert_str_eq(small, "/nowher");
 }
-END_TEST
 
-START_TEST(wiped_is_wiped)
+TEST(wiped_is_wiped)
 {
 	make("secret", 6, 0600);
 	ck_assert(secret_file_read(path, SECRET_FILE_SECRET, MAX, &text, message, sizeof(message)));
@@ -205,16 +198,5 @@ START_TEST(wiped_is_wiped)
 	text_fini(&text);
 	secret_file_wipe(&text); /* nothing there: nothing to do */
 }
-END_TEST
 
-int main(void)
-{
-	TCase *all = tcase_create("all");
-
-	tcase_add_checked_fixture(all, setup, teardown);
-	tcase_add_loop_test(all, the_mode_decides, 0, sizeof(modes) / sizeof(modes[0]));
-	suite_add(all, bytes_are_read_as_they_are, too_large_is_refused_and_not_cut_off, what_is_not_a_file_is_refused,
-		  links_are_followed_and_the_file_behind_them_counts, it_belongs_to_root_or_to_us,
-		  a_message_is_cut_off_at_its_end, wiped_is_wiped);
-	return suite_run("secret_file", all, NULL);
-}
+FIXTURE(setup, teardown)

@@ -65,7 +65,7 @@ static struct stats_resource queue_of(const char *name, uint32_t count, uint64_t
 
 /* ---- the series ---- */
 
-START_TEST(counters_of_all_workers_are_summed)
+TEST(counters_of_all_workers_are_summed)
 {
 	for (size_t w = 0; w < WORKERS; w++) {
 		struct metrics *metrics = metrics_worker(w);
@@ -104,10 +104,9 @@ START_TEST(counters_of_all_workers_are_summed)
 	listed = stats_read_top(false, all_pass, NULL, list);
 	ck_assert_uint_eq(listed, 0); /* none of these was an acquisition */
 }
-END_TEST
 
 /* Counters only grow: a point has what came since the last one, the first one all. */
-START_TEST(a_point_is_what_came_since_the_last)
+TEST(a_point_is_what_came_since_the_last)
 {
 	struct metrics *metrics = metrics_worker(0);
 
@@ -142,10 +141,9 @@ START_TEST(a_point_is_what_came_since_the_last)
 	ck_assert(!points[1].voting[1]);
 	ck_assert_uint_eq(points[2].counts[STATS_GRANTED], STATS_NONE - 1);
 }
-END_TEST
 
 /* At every length, from empty to long past full: the newest 300, the oldest first. */
-START_TEST(the_ring_keeps_the_newest)
+TEST(the_ring_keeps_the_newest)
 {
 	ck_assert_uint_eq(stats_read_series(points), 0);
 	for (uint32_t n = 1; n <= 3 * STATS_POINTS + 1; n++) {
@@ -157,9 +155,8 @@ START_TEST(the_ring_keeps_the_newest)
 			ck_assert_uint_eq(points[i].counts[STATS_GRANTED], n - count + 1 + i);
 	}
 }
-END_TEST
 
-START_TEST(a_master_votes_if_every_worker_says_so)
+TEST(a_master_votes_if_every_worker_says_so)
 {
 	for (size_t w = 0; w < WORKERS; w++)
 		for (size_t m = 0; m < MASTERS; m++)
@@ -172,10 +169,9 @@ START_TEST(a_master_votes_if_every_worker_says_so)
 		ck_assert_uint_eq(points[0].rtt_us[m], m < 14 ? STATS_NONE : 150);
 	}
 }
-END_TEST
 
 /* A late tick does not delay the next one. After a long sleep there is one tick, not hundreds. */
-START_TEST(ticks_keep_their_grid)
+TEST(ticks_keep_their_grid)
 {
 	uint64_t due_us = START_US + INTERVAL_US;
 
@@ -194,11 +190,10 @@ START_TEST(ticks_keep_their_grid)
 	ck_assert_uint_eq(stats_pause_us(due_us + 1000 * INTERVAL_US), INTERVAL_US);
 	ck_assert_uint_eq(stats_uptime_ms(START_US + 1234567), 1234);
 }
-END_TEST
 
 /* ---- resources ---- */
 
-START_TEST(hottest_of_all_workers)
+TEST(hottest_of_all_workers)
 {
 	char name[16];
 
@@ -227,10 +222,9 @@ START_TEST(hottest_of_all_workers)
 	assert_entry(5, "once/00", 1); /* equal ones by name */
 	assert_entry(19, "once/14", 1);
 }
-END_TEST
 
 /* Resources that the caller may not see do not count for the length of the list. */
-START_TEST(others_names_are_not_told)
+TEST(others_names_are_not_told)
 {
 	char name[16];
 
@@ -250,10 +244,9 @@ START_TEST(others_names_are_not_told)
 	listed = stats_read_top(false, begins_with, nobodys, list);
 	ck_assert_uint_eq(listed, 0);
 }
-END_TEST
 
 /* A part of ten seconds is five ticks; after a minute all parts are new. */
-START_TEST(hottest_are_of_the_last_minute)
+TEST(hottest_are_of_the_last_minute)
 {
 	uint64_t now_us = START_US;
 
@@ -267,9 +260,8 @@ START_TEST(hottest_are_of_the_last_minute)
 	listed = stats_read_top(false, all_pass, NULL, list);
 	ck_assert_uint_eq(listed, 0);
 }
-END_TEST
 
-START_TEST(queues_of_all_workers)
+TEST(queues_of_all_workers)
 {
 	struct stats_resource first[] = {queue_of("a", 5, 700), queue_of("b", 3, 100)},
 			      second[] = {queue_of("b", 6, 50), queue_of("c", 1, 20)};
@@ -297,7 +289,6 @@ START_TEST(queues_of_all_workers)
 	assert_entry(0, "b", 6);
 	ck_assert_uint_eq(list[0].first_count, 6);
 }
-END_TEST
 
 /* ---- threads ---- */
 
@@ -318,7 +309,7 @@ static void *run_worker(void *arg)
 }
 
 /* Workers count while the main thread ticks and reads: no data race (ThreadSanitizer), and no lost count. */
-START_TEST(all_threads_at_once)
+TEST(all_threads_at_once)
 {
 	pthread_t threads[WORKERS];
 	uint32_t lost = 0;
@@ -343,16 +334,5 @@ START_TEST(all_threads_at_once)
 	assert_entry(0, "shared", WORKERS * THREAD_ROUNDS);
 	ck_assert_uint_eq(list[0].refused, WORKERS * THREAD_ROUNDS / 2);
 }
-END_TEST
 
-int main(void)
-{
-	TCase *all = tcase_create("all");
-
-	tcase_add_checked_fixture(all, set_up, NULL);
-	suite_add(all, counters_of_all_workers_are_summed, a_point_is_what_came_since_the_last,
-		  the_ring_keeps_the_newest, a_master_votes_if_every_worker_says_so, ticks_keep_their_grid,
-		  hottest_of_all_workers, others_names_are_not_told, hottest_are_of_the_last_minute,
-		  queues_of_all_workers, all_threads_at_once);
-	return suite_run("stats", all, NULL);
-}
+FIXTURE(set_up, NULL)

@@ -68,15 +68,14 @@ static struct stats_resource told_number(unsigned number)
 	return told(name);
 }
 
-START_TEST(empty)
+TEST(empty)
 {
 	ck_assert_uint_eq(stats_hot_read(&hot, list), 0);
 	stats_hot_turn(&hot);
 	ck_assert_uint_eq(stats_hot_read(&hot, list), 0);
 }
-END_TEST
 
-START_TEST(few_are_counted_exactly)
+TEST(few_are_counted_exactly)
 {
 	char longest[STATS_RESOURCE_MAX];
 
@@ -97,10 +96,9 @@ START_TEST(few_are_counted_exactly)
 	ck_assert_uint_eq(list[3].len, STATS_RESOURCE_MAX);
 	ck_assert_mem_eq(list[3].name, longest, sizeof(longest));
 }
-END_TEST
 
 /* As many resources as there are counters: all counts are exact. */
-START_TEST(as_many_as_there_are_counters)
+TEST(as_many_as_there_are_counters)
 {
 	for (unsigned round = 0; round < 50; round++)
 		for (unsigned n = 0; n < STATS_HOT_COUNTERS; n++)
@@ -111,11 +109,10 @@ START_TEST(as_many_as_there_are_counters)
 		ck_assert_uint_eq(told_number(n).refused, n % 2 == 0 ? 50 : 0);
 	}
 }
-END_TEST
 
 /* The bounds of the algorithm: no count is too high, none more than rounds ÷ 64 too low, and each resource with more
  * than that is listed. */
-START_TEST(a_skewed_stream_keeps_the_bounds)
+TEST(a_skewed_stream_keeps_the_bounds)
 {
 	unsigned large = 0;
 
@@ -132,7 +129,6 @@ START_TEST(a_skewed_stream_keeps_the_bounds)
 	}
 	ck_assert_uint_ge(large, 5); /* else the test proves nothing */
 }
-END_TEST
 
 static int compare_exact(const void *a, const void *b)
 {
@@ -142,7 +138,7 @@ static int compare_exact(const void *a, const void *b)
 }
 
 /* Hot resources among many that come once, over several turns: all are listed, in order, with nearly exact counts. */
-START_TEST(the_hot_ones_are_found_in_a_flood)
+TEST(the_hot_ones_are_found_in_a_flood)
 {
 	unsigned order[NAMES];
 
@@ -164,10 +160,9 @@ START_TEST(the_hot_ones_are_found_in_a_flood)
 			      exact[order[k]]);
 	}
 }
-END_TEST
 
 /* A resource that lost its counter and comes back begins at zero, so that nothing is counted twice. */
-START_TEST(pushed_out_and_back)
+TEST(pushed_out_and_back)
 {
 	char name[32];
 
@@ -182,10 +177,9 @@ START_TEST(pushed_out_and_back)
 	ck_assert_uint_eq(told("a").refused, 0);
 	ck_assert_uint_eq(stats_hot_read(&hot, list), STATS_HOT_COUNTERS);
 }
-END_TEST
 
 /* Each part of ten seconds is dropped by itself, after at most sixty. */
-START_TEST(what_is_old_is_forgotten)
+TEST(what_is_old_is_forgotten)
 {
 	for (unsigned part = 0; part < STATS_HOT_PARTS; part++) {
 		count("a", 1U << part, true);
@@ -201,10 +195,9 @@ START_TEST(what_is_old_is_forgotten)
 	}
 	ck_assert_uint_eq(stats_hot_read(&hot, list), 0);
 }
-END_TEST
 
 /* A resource that was once hot does not keep its counter. */
-START_TEST(a_new_minute_has_room_for_all)
+TEST(a_new_minute_has_room_for_all)
 {
 	for (unsigned n = 0; n < STATS_HOT_COUNTERS; n++)
 		for (unsigned i = 0; i < 1000; i++)
@@ -216,15 +209,5 @@ START_TEST(a_new_minute_has_room_for_all)
 	for (unsigned n = 0; n < STATS_HOT_COUNTERS; n++)
 		ck_assert_uint_eq(told_number(1000 + n).count, 1);
 }
-END_TEST
 
-int main(void)
-{
-	TCase *all = tcase_create("all");
-
-	tcase_add_checked_fixture(all, set_up, NULL);
-	suite_add(all, empty, few_are_counted_exactly, as_many_as_there_are_counters, a_skewed_stream_keeps_the_bounds,
-		  the_hot_ones_are_found_in_a_flood, pushed_out_and_back, what_is_old_is_forgotten,
-		  a_new_minute_has_room_for_all);
-	return suite_run("stats_hot", all, NULL);
-}
+FIXTURE(set_up, NULL)

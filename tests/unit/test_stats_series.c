@@ -19,7 +19,7 @@ static void read_buckets(uint64_t ret_buckets[METRICS_BUCKETS + 1])
 		ret_buckets[b] = histogram.buckets[b];
 }
 
-START_TEST(nothing_measured_has_no_percentile)
+TEST(nothing_measured_has_no_percentile)
 {
 	uint64_t before[METRICS_BUCKETS + 1];
 
@@ -27,10 +27,9 @@ START_TEST(nothing_measured_has_no_percentile)
 	read_buckets(before);
 	ck_assert_uint_eq(stats_percentile_us(before, before, 0.5), STATS_NONE);
 }
-END_TEST
 
 /* Only values between the two readings count; within a bucket they are taken to lie evenly. */
-START_TEST(percentiles_are_of_the_difference)
+TEST(percentiles_are_of_the_difference)
 {
 	uint64_t before[METRICS_BUCKETS + 1], now[METRICS_BUCKETS + 1];
 
@@ -51,10 +50,9 @@ START_TEST(percentiles_are_of_the_difference)
 	ck_assert_uint_eq(stats_percentile_us(before, now, 0.5), 100);
 	ck_assert_uint_eq(stats_percentile_us(before, now, 0.75), 750);
 }
-END_TEST
 
 /* A value above the last bound counts as that bound. */
-START_TEST(above_the_last_bound)
+TEST(above_the_last_bound)
 {
 	uint64_t before[METRICS_BUCKETS + 1] = {0}, now[METRICS_BUCKETS + 1];
 
@@ -67,10 +65,9 @@ START_TEST(above_the_last_bound)
 	ck_assert_uint_eq(stats_percentile_us(before, now, 0.99), 2000);
 	ck_assert_uint_eq(stats_percentile_us(before, now, 0.991), 5000000);
 }
-END_TEST
 
 /* Compared with the values themselves, a percentile is off by the width of its bucket at most. */
-START_TEST(never_off_by_more_than_a_bucket)
+TEST(never_off_by_more_than_a_bucket)
 {
 	uint64_t before[METRICS_BUCKETS + 1] = {0}, now[METRICS_BUCKETS + 1];
 	static const double shares[] = {0.01, 0.25, 0.5, 0.9, 0.99, 1};
@@ -96,14 +93,5 @@ START_TEST(never_off_by_more_than_a_bucket)
 		ck_assert_uint_ge(below, (size_t)(shares[s] * 1000 + 0.5));
 	}
 }
-END_TEST
 
-int main(void)
-{
-	TCase *all = tcase_create("all");
-
-	tcase_add_checked_fixture(all, set_up, NULL);
-	suite_add(all, nothing_measured_has_no_percentile, percentiles_are_of_the_difference, above_the_last_bound,
-		  never_off_by_more_than_a_bucket);
-	return suite_run("stats_series", all, NULL);
-}
+FIXTURE(set_up, NULL)

@@ -7,7 +7,7 @@
 #include "server/base/base.h"
 #include "suite.h"
 
-START_TEST(an_empty_text_needs_no_memory)
+TEST(an_empty_text_needs_no_memory)
 {
 	struct text text;
 
@@ -19,9 +19,8 @@ START_TEST(an_empty_text_needs_no_memory)
 	text_fini(&text);
 	ck_assert_ptr_null(text.bytes);
 }
-END_TEST
 
-START_TEST(pieces_follow_each_other)
+TEST(pieces_follow_each_other)
 {
 	struct text text;
 
@@ -35,9 +34,8 @@ START_TEST(pieces_follow_each_other)
 	ck_assert_mem_eq(text.bytes, "abc-42-x\0y", 11);
 	text_fini(&text);
 }
-END_TEST
 
-START_TEST(it_grows_by_bytes_and_by_blocks)
+TEST(it_grows_by_bytes_and_by_blocks)
 {
 	char block[3000], *expected = malloc(200000);
 	struct text text;
@@ -57,13 +55,4 @@ START_TEST(it_grows_by_bytes_and_by_blocks)
 	ck_assert_mem_eq(text.bytes, expected, len + 1);
 	text_fini(&text);
 	free(expected);
-}
-END_TEST
-
-int main(void)
-{
-	TCase *all = tcase_create("all");
-
-	suite_add(all, an_empty_text_needs_no_memory, pieces_follow_each_other, it_grows_by_bytes_and_by_blocks);
-	return suite_run("text", all, NULL);
 }

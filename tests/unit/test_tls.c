@@ -81,7 +81,7 @@ static void read_names(void)
 	read_strange_names('-');
 }
 
-START_TEST(alternative_names_of_two_kinds_count)
+TEST(alternative_names_of_two_kinds_count)
 {
 	common_name(S("common"));
 	alternative(GNUTLS_SAN_DNSNAME, S("worker.example"));
@@ -93,35 +93,31 @@ START_TEST(alternative_names_of_two_kinds_count)
 	ck_assert_str_eq(peer.names[0], "worker.example");
 	ck_assert_str_eq(peer.names[1], "spiffe://example/worker");
 }
-END_TEST
 
-START_TEST(the_common_name_counts_where_there_is_no_other)
+TEST(the_common_name_counts_where_there_is_no_other)
 {
 	common_name(S("worker-7"));
 	read_names();
 	ck_assert_uint_eq(peer.count, 1);
 	ck_assert_str_eq(peer.names[0], "worker-7");
 }
-END_TEST
 
-START_TEST(any_alternative_name_hides_the_common_name)
+TEST(any_alternative_name_hides_the_common_name)
 {
 	common_name(S("admin"));
 	alternative(GNUTLS_SAN_IPADDRESS, S("\x0a\x00\x00\x01"));
 	read_names();
 	ck_assert_uint_eq(peer.count, 0);
 }
-END_TEST
 
-START_TEST(of_two_common_names_none_counts)
+TEST(of_two_common_names_none_counts)
 {
 	ck_assert_int_eq(gnutls_x509_crt_set_dn(cert, "CN=worker,CN=admin", NULL), 0);
 	read_names();
 	ck_assert_uint_eq(peer.count, 0);
 }
-END_TEST
 
-START_TEST(a_name_with_strange_bytes_is_left_out)
+TEST(a_name_with_strange_bytes_is_left_out)
 {
 	static const unsigned char strange[] = {'\0', '\n', ' ', 0x7f, 0x80, 0xff};
 
@@ -137,17 +133,15 @@ START_TEST(a_name_with_strange_bytes_is_left_out)
 	read_names();
 	ck_assert_uint_eq(peer.count, 3);
 }
-END_TEST
 
-START_TEST(a_common_name_with_a_nul_is_not_cut_there)
+TEST(a_common_name_with_a_nul_is_not_cut_there)
 {
 	common_name(S("adminQXQ.evil.example"));
 	read_strange_names('\0');
 	ck_assert(peer.count == 0 || strcmp(peer.names[0], "adminQ") != 0);
 }
-END_TEST
 
-START_TEST(names_are_bounded)
+TEST(names_are_bounded)
 {
 	static char name[2000];
 
@@ -161,14 +155,12 @@ START_TEST(names_are_bounded)
 	for (size_t i = 0; i < peer.count; i++)
 		ck_assert_uint_eq(strlen(peer.names[i]), 1 + i * 20);
 }
-END_TEST
 
-START_TEST(rubbish_is_no_certificate)
+TEST(rubbish_is_no_certificate)
 {
 	ck_assert(!tls_peer_read_names(S("no certificate"), &peer));
 	ck_assert(!tls_peer_read_names("", 0, &peer));
 }
-END_TEST
 
 static void write_file(const char *path, mode_t mode, const gnutls_datum_t *bytes)
 {
@@ -193,7 +185,7 @@ static void write_pair(void)
 	gnutls_free(pem.data);
 }
 
-START_TEST(a_pair_is_loaded)
+TEST(a_pair_is_loaded)
 {
 	write_pair();
 	struct tls *tls = tls_load(cert_path, key_path, "", message, sizeof(message));
@@ -207,9 +199,8 @@ START_TEST(a_pair_is_loaded)
 	tls_unref(tls);
 	tls_unref(NULL);
 }
-END_TEST
 
-START_TEST(a_certificate_may_have_ended_before_1970)
+TEST(a_certificate_may_have_ended_before_1970)
 {
 	static const time_t ends[] = {-86400, 0, 1};
 
@@ -222,9 +213,8 @@ START_TEST(a_certificate_may_have_ended_before_1970)
 		tls_unref(tls);
 	}
 }
-END_TEST
 
-START_TEST(a_secret_must_be_one)
+TEST(a_secret_must_be_one)
 {
 	write_pair();
 	ck_assert_int_eq(chmod(key_path, 0644), 0);
@@ -238,9 +228,8 @@ START_TEST(a_secret_must_be_one)
 	ck_assert_ptr_null(tls_load(cert_path, key_path, "", message, sizeof(message)));
 	ck_assert_msg(strstr(message, "--tls-cert") != NULL && strstr(message, cert_path) != NULL, "%s", message);
 }
-END_TEST
 
-START_TEST(a_message_fits_wherever_it_is_cut)
+TEST(a_message_fits_wherever_it_is_cut)
 {
 	write_pair();
 	ck_assert_int_eq(unlink(key_path), 0);
@@ -250,17 +239,5 @@ START_TEST(a_message_fits_wherever_it_is_cut)
 		ck_assert_uint_lt(strlen(message), size);
 	}
 }
-END_TEST
 
-int main(void)
-{
-	TCase *all = tcase_create("all");
-
-	tcase_add_checked_fixture(all, begin, end);
-	suite_add(all, alternative_names_of_two_kinds_count, the_common_name_counts_where_there_is_no_other,
-		  any_alternative_name_hides_the_common_name, of_two_common_names_none_counts,
-		  a_name_with_strange_bytes_is_left_out, a_common_name_with_a_nul_is_not_cut_there, names_are_bounded,
-		  rubbish_is_no_certificate, a_pair_is_loaded, a_certificate_may_have_ended_before_1970,
-		  a_secret_must_be_one, a_message_fits_wherever_it_is_cut);
-	return suite_run("tls", all, NULL);
-}
+FIXTURE(begin, end)

@@ -30,7 +30,7 @@ static const struct {
 };
 enum { CERTIFICATES = sizeof certificates / sizeof *certificates };
 
-START_TEST(a_certificate)
+TEST_EACH(a_certificate, 0, CERTIFICATES)
 {
 	struct absurd_chain chain;
 	absurd_chain_init(&chain, certificates[_i].words, NULL, NULL);
@@ -38,19 +38,9 @@ START_TEST(a_certificate)
 	ck_assert_pstr_eq(reason, certificates[_i].reason);
 	absurd_chain_fini(&chain);
 }
-END_TEST
 
-START_TEST(rubbish_is_refused)
+TEST(rubbish_is_refused)
 {
 	ck_assert_ptr_nonnull(tls_bounds_examine("no certificate", 14));
 	ck_assert_ptr_nonnull(tls_bounds_examine("", 0));
-}
-END_TEST
-
-int main(void)
-{
-	TCase *all = tcase_create("all");
-	tcase_add_loop_test(all, a_certificate, 0, CERTIFICATES);
-	suite_add(all, rubbish_is_refused);
-	return suite_run("tls_bounds", all, NULL);
 }

@@ -225,7 +225,7 @@ static void live_through(const struct story *story, bool closes)
 	end_server();
 }
 
-START_TEST(a_server_answers_what_nobody_asked)
+TEST_EACH(a_server_answers_what_nobody_asked, 0, sizeof stories / sizeof *stories)
 {
 	const struct story *story = &stories[_i];
 	live_through(story, false);
@@ -235,9 +235,8 @@ START_TEST(a_server_answers_what_nobody_asked)
 	ck_assert_msg(strncmp(client.reason, story->reason, strlen(story->reason)) == 0, "%s", client.reason);
 	ck_assert_int_eq(client.how, story->how);
 }
-END_TEST
 
-START_TEST(closing_from_within_an_answer_loses_the_others)
+TEST(closing_from_within_an_answer_loses_the_others)
 {
 	static const struct story story = {.commands = 3, .says = "+OK\r\n+OK\r\n+OK\r\n:1\r\n"};
 	live_through(&story, true);
@@ -245,9 +244,8 @@ START_TEST(closing_from_within_an_answer_loses_the_others)
 	ck_assert_uint_eq(client.lost, 2);
 	ck_assert_str_eq(client.reason, "");
 }
-END_TEST
 
-START_TEST(a_write_that_fails_loses_no_answer)
+TEST(a_write_that_fails_loses_no_answer)
 {
 	static const struct story story = {.commands = 3, .says = "+OK\r\n+OK\r\n"};
 	late = true;
@@ -256,22 +254,11 @@ START_TEST(a_write_that_fails_loses_no_answer)
 	ck_assert_uint_eq(client.lost, 1);
 	ck_assert_str_eq(client.reason, CLOSED);
 }
-END_TEST
 
-START_TEST(a_descriptor_that_cannot_be_watched_ends_the_connection_alone)
+TEST(a_descriptor_that_cannot_be_watched_ends_the_connection_alone)
 {
 	static const struct story story = {.says = ""};
 	unwatched = true;
 	live_through(&story, false);
 	ck_assert_str_eq(client.reason, "connection: invalid argument");
-}
-END_TEST
-
-int main(void)
-{
-	TCase *tests = tcase_create("hostile");
-	tcase_add_loop_test(tests, a_server_answers_what_nobody_asked, 0, sizeof stories / sizeof *stories);
-	suite_add(tests, closing_from_within_an_answer_loses_the_others, a_write_that_fails_loses_no_answer,
-		  a_descriptor_that_cannot_be_watched_ends_the_connection_alone);
-	return suite_run("transport", tests, NULL);
 }

@@ -73,7 +73,7 @@ static void assert_exceeds(size_t piece, size_t most, const char *of)
 
 static const size_t pieces[] = {WHOLE, 16384, 16383, 1000, 1};
 
-START_TEST(bytes_of_a_reply)
+TEST_EACH(bytes_of_a_reply, 0, sizeof pieces / sizeof *pieces)
 {
 	size_t piece = pieces[_i] >= 1000 ? pieces[_i] : 1000;
 	add_string(TRANSPORT_REPLY_MAX - 16);
@@ -91,19 +91,17 @@ START_TEST(bytes_of_a_reply)
 	add_string(TRANSPORT_MESSAGE_MAX);
 	assert_exceeds(piece, TRANSPORT_MESSAGE_MAX, "bytes");
 }
-END_TEST
 
 /* Those of another reply are not counted, also where all come at once. */
-START_TEST(bytes_of_several_replies)
+TEST_EACH(bytes_of_several_replies, 0, sizeof pieces / sizeof *pieces)
 {
 	for (unsigned i = 0; i < 10; i++)
 		add_string(1 << 20);
 	ck_assert_uint_eq(read_in(pieces[_i] >= 1000 ? pieces[_i] : 1000), 10);
 	ck_assert_uint_eq(reader.bytes, 0);
 }
-END_TEST
 
-START_TEST(a_line)
+TEST_EACH(a_line, 0, sizeof pieces / sizeof *pieces)
 {
 	static const char *const begin[] = {"+", "-ERR ", ":1", "$1", "*1", "*3\r\n:1\r\n+"};
 	static const char *const more[] = {"x", "x", "1", "1", "1", "\r"};
@@ -117,9 +115,8 @@ START_TEST(a_line)
 	add(1, "\r\n:1\r\n");
 	ck_assert_uint_eq(read_in(pieces[_i]), 2);
 }
-END_TEST
 
-START_TEST(elements_of_a_reply)
+TEST_EACH(elements_of_a_reply, 0, sizeof pieces / sizeof *pieces)
 {
 	text_printf(&bytes, "*2\r\n*%d\r\n", TRANSPORT_ELEMENTS_MAX - 3);
 	add(TRANSPORT_ELEMENTS_MAX - 3, ":1\r\n");
@@ -134,9 +131,8 @@ START_TEST(elements_of_a_reply)
 	add(1, "*1000000000\r\n");
 	assert_exceeds(pieces[_i], TRANSPORT_ELEMENTS_MAX, "elements");
 }
-END_TEST
 
-START_TEST(lists_in_one_another)
+TEST_EACH(lists_in_one_another, 0, sizeof pieces / sizeof *pieces)
 {
 	add(TRANSPORT_DEPTH_MAX, "*1\r\n");
 	add(1, ":1\r\n");
@@ -144,17 +140,5 @@ START_TEST(lists_in_one_another)
 	add(TRANSPORT_DEPTH_MAX + 1, "*1\r\n");
 	assert_exceeds(pieces[_i], TRANSPORT_DEPTH_MAX, "lists in one another");
 }
-END_TEST
 
-int main(void)
-{
-	const int count = sizeof pieces / sizeof *pieces;
-	TCase *tests = tcase_create("bounds");
-	tcase_add_checked_fixture(tests, set_up, tear_down);
-	tcase_add_loop_test(tests, bytes_of_a_reply, 0, count);
-	tcase_add_loop_test(tests, bytes_of_several_replies, 0, count);
-	tcase_add_loop_test(tests, a_line, 0, count);
-	tcase_add_loop_test(tests, elements_of_a_reply, 0, count);
-	tcase_add_loop_test(tests, lists_in_one_another, 0, count);
-	return suite_run("transport_reader", tests, NULL);
-}
+FIXTURE(set_up, tear_down)

@@ -227,19 +227,17 @@ static void exchange(size_t sent, bool large)
 	ck_assert_uint_eq(got, large ? LARGE : 2);
 }
 
-START_TEST(more_than_the_socket_takes_goes_out_though_the_other_side_says_nothing)
+TEST(more_than_the_socket_takes_goes_out_though_the_other_side_says_nothing)
 {
 	exchange(LARGE, false);
 }
-END_TEST
 
-START_TEST(records_are_read_to_the_last)
+TEST(records_are_read_to_the_last)
 {
 	exchange(10, true);
 }
-END_TEST
 
-START_TEST(a_server_that_ends_the_tls_before_the_first_write_ends_the_connection)
+TEST(a_server_that_ends_the_tls_before_the_first_write_ends_the_connection)
 {
 	start_server();
 	server.refuses = true;
@@ -252,10 +250,9 @@ START_TEST(a_server_that_ends_the_tls_before_the_first_write_ends_the_connection
 	end_server();
 	ck_assert_str_eq(ended, "connection: Server closed the connection");
 }
-END_TEST
 
 /* Somebody between redlockd and a master could ask for one before it has shown a certificate: 0.1 s of the loop. */
-START_TEST(a_finite_field_is_refused)
+TEST(a_finite_field_is_refused)
 {
 	start_server();
 	server.finite = true;
@@ -267,14 +264,4 @@ START_TEST(a_finite_field_is_refused)
 	pthread_join(server.thread, NULL);
 	end_server();
 	ck_assert_msg(strncmp(ended, "tls: ", 5) == 0 && strstr(ended, "alert handshake failure"), "%s", ended);
-}
-END_TEST
-
-int main(void)
-{
-	TCase *tests = tcase_create("records");
-	suite_add(tests, more_than_the_socket_takes_goes_out_though_the_other_side_says_nothing,
-		  records_are_read_to_the_last, a_server_that_ends_the_tls_before_the_first_write_ends_the_connection,
-		  a_finite_field_is_refused);
-	return suite_run("transport_tls", tests, NULL);
 }

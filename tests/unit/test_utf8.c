@@ -62,18 +62,9 @@ static const struct {
 	{S("a\xc3\xa9\xff"), false, false},
 };
 
-START_TEST(only_whole_characters_count)
+TEST_EACH(only_whole_characters_count, 0, (int)(sizeof texts / sizeof *texts))
 {
 	ck_assert_int_eq(utf8_is_valid(texts[_i].bytes, texts[_i].len), texts[_i].utf8);
 	if (texts[_i].utf8)
 		ck_assert_int_eq(utf8_has_control(texts[_i].bytes, texts[_i].len), texts[_i].control);
-}
-END_TEST
-
-int main(void)
-{
-	TCase *tests = tcase_create("utf8");
-
-	tcase_add_loop_test(tests, only_whole_characters_count, 0, (int)(sizeof texts / sizeof *texts));
-	return suite_run("utf8", tests, NULL);
 }
