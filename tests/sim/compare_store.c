@@ -39,7 +39,7 @@ static void drop_first(struct noted_list *list)
 	struct noted *noted = STAILQ_FIRST(list);
 	STAILQ_REMOVE_HEAD(list, entry);
 	free(noted->command);
-	freeReplyObject(noted->reply);
+	free(noted->reply);
 	free(noted);
 }
 
