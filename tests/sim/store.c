@@ -53,6 +53,20 @@ static int compare_text(const struct store_text *text, const char *bytes, size_t
 	return order != 0 ? order : (text->len > len) - (text->len < len);
 }
 
+static uint64_t hash_name(const char *name, size_t len)
+{
+	uint64_t hash = len, word;
+	for (; len >= sizeof word; len -= sizeof word, name += sizeof word) {
+		memcpy(&word, name, sizeof word);
+		hash = (hash ^ word) * UINT64_C(0x9e3779b97f4a7c15);
+		hash ^= hash >> 32;
+	}
+	word = 0;
+	memcpy(&word, name, len);
+	hash = (hash ^ word) * UINT64_C(0x9e3779b97f4a7c15);
+	return hash ^ hash >> 32;
+}
+
 /* ---- a store ---- */
 
 struct store *store_new(store_publish_fn *publish, void *arg)
@@ -115,20 +129,6 @@ void store_set_time(struct store *store, uint64_t now_us)
 }
 
 /* ---- keys ---- */
-
-static uint64_t hash_name(const char *name, size_t len)
-{
-	uint64_t hash = len, word;
-	for (; len >= sizeof word; len -= sizeof word, name += sizeof word) {
-		memcpy(&word, name, sizeof word);
-		hash = (hash ^ word) * UINT64_C(0x9e3779b97f4a7c15);
-		hash ^= hash >> 32;
-	}
-	word = 0;
-	memcpy(&word, name, len);
-	hash = (hash ^ word) * UINT64_C(0x9e3779b97f4a7c15);
-	return hash ^ hash >> 32;
-}
 
 /* Where the key is, or belongs. */
 static size_t slot_of(const struct store *store, uint64_t hash, const char *name, size_t len)
@@ -237,8 +237,9 @@ void store_sweep(struct store *store)
 
 struct store_item *store_item(const struct store_key *key, const char *name, size_t len)
 {
-	for (size_t i = 0; i < key->count; i++)
-		if (store_text_is(key->items[i].name, name, len))
+	uint64_t hash = hash_name(name, len);
+	for (size_t i = 0; i < key->count && key->filter >> hash % 64 & 1; i++)
+		if (key->items[i].hash == hash && store_text_is(key->items[i].name, name, len))
 			return &key->items[i];
 	return NULL;
 }
@@ -253,7 +254,8 @@ static struct store_item *add_item(struct store_key *key, size_t at, const char 
 			memory_exhausted("store");
 	}
 	memmove(&key->items[at + 1], &key->items[at], (key->count++ - at) * sizeof *key->items);
-	key->items[at] = (struct store_item){.name = store_text_new(name, len)};
+	key->items[at] = (struct store_item){.name = store_text_new(name, len), .hash = hash_name(name, len)};
+	key->filter |= UINT64_C(1) << key->items[at].hash % 64;
 	return &key->items[at];
 }
 
@@ -296,8 +298,8 @@ bool store_set_score(struct store_key *key, const char *name, size_t len, double
 		store_remove_items(key, (size_t)(item - key->items), 1);
 		at = key->count;
 	}
-	while (at > 0 && (key->items[at - 1].score > score || (key->items[at - 1].score == score &&
-							       compare_text(key->items[at - 1].name, name, len) > 0)))
+	while (at > 0 && (key->items[at - 1].score > score ||
+			  (key->items[at - 1].score == score && compare_text(key->items[at - 1].name, name, len) > 0)))
 		at--;
 	add_item(key, at, name, len)->score = score;
 	return is_new;

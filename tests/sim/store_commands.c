@@ -7,13 +7,9 @@
 #include "server/base/base.h"
 #include "store_internal.h"
 
-#define NOT_AN_INTEGER "ERR value is not an integer or out of range"
+enum { COMMAND_LEN_MAX = 15 };
 
-bool store_is(const struct words *words, size_t i, const char *text)
-{
-	size_t len = strlen(text);
-	return i < words->argc && words->lens[i] == len && memcmp(words->argv[i], text, len) == 0;
-}
+#define NOT_AN_INTEGER "ERR value is not an integer or out of range"
 
 struct store_key *store_find_key(const struct words *words, size_t i)
 {
@@ -391,8 +387,8 @@ static void command_ping(const struct words *words)
 /* ---- all of them ---- */
 
 static const struct command {
-	const char *name;
-	int least; /* arguments, with the name; negative: exactly */
+	char name[COMMAND_LEN_MAX + 1]; /* zeros behind it: memcmp() may read it all */
+	int least;                      /* arguments, with the name; negative: exactly */
 	void (*carry_out)(const struct words *words);
 } commands[] = {
 	{"DEL", 2, command_del},
@@ -450,8 +446,9 @@ static const struct command *find_command(const char *name, size_t len)
 		places[at] = &commands[i];
 	}
 	is_filled = true;
-	for (unsigned at = len > 0 ? place_of(name, len) : 0; len > 0 && places[at]; at = (at + 1) % PLACES)
-		if (strncmp(places[at]->name, name, len) == 0 && places[at]->name[len] == '\0')
+	bool fits = len > 0 && len <= COMMAND_LEN_MAX;
+	for (unsigned at = fits ? place_of(name, len) : 0; fits && places[at]; at = (at + 1) % PLACES)
+		if (memcmp(places[at]->name, name, len) == 0 && places[at]->name[len] == '\0')
 			return places[at];
 	return NULL;
 }

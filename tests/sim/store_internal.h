@@ -19,6 +19,7 @@ enum store_type { STORE_STRING, STORE_HASH, STORE_SORTED_SET, STORE_LIST /* only
 struct store_item {
 	struct store_text *name, *value;
 	double score;
+	uint64_t hash; /* of its name */
 };
 
 /* Shared by copies of a store: changed only through store_own(). */
@@ -30,6 +31,7 @@ struct store_key {
 	struct store_text *string;
 	struct store_item *items; /* a sorted set: by score, then by member */
 	size_t count, room;
+	uint64_t filter; /* a bit for the hash of each item that there is or was */
 };
 
 struct store {
@@ -73,7 +75,7 @@ void store_sweep(struct store *store);
 
 /* The item; NULL: there is none. */
 struct store_item *store_item(const struct store_key *key, const char *name, size_t len);
-/* Changes of a key that the store owns. Sets the string; a field of a hash or the score of a member: true: it is new. */
+/* Changes of a key that the store owns: the string; a field of a hash or the score of a member (true: it is new). */
 void store_set_string(struct store_key *key, const char *bytes, size_t len);
 bool store_set_field(struct store_key *key, const char *name, size_t len, const char *value, size_t value_len);
 bool store_set_score(struct store_key *key, const char *name, size_t len, double score);
@@ -96,7 +98,12 @@ enum { NUMBER_MAX = 40 };
 void store_carry_out(const struct words *words);
 
 /* True if argument i is there and is that word, in capitals. */
-bool store_is(const struct words *words, size_t i, const char *text);
+static inline bool store_is(const struct words *words, size_t i, const char *text)
+{
+	size_t len = strlen(text); /* of a literal: the compiler knows it */
+	return i < words->argc && words->lens[i] == len && memcmp(words->argv[i], text, len) == 0;
+}
+
 /* The key that argument i names; NULL: there is none. */
 struct store_key *store_find_key(const struct words *words, size_t i);
 /* Removes the items that the arguments from 2 on name, of a key of that type; the reply is their number. */
