@@ -27,10 +27,10 @@ void store_clear(struct store *store);
 /* The time of day of this master, either way. */
 void store_set_time(struct store *store, uint64_t now_us);
 
-/* Carries out a command as Redis would, scripts of `scripts` by EVALSHA. The reply is one block: free(). An error has
+/* Carries out a command as Redis would. The reply is one block: free(). An error has
  * Redis' code (WRONGTYPE, NOSCRIPT, ERR) and a text of its own. */
 redisReply *store_command(struct store *store, size_t argc, const char *const argv[], const size_t lens[]);
-/* The same for a script of `scripts` by its number: the first `keys` arguments are KEYS, all others ARGV. */
+/* EVALSHA, for a script of `scripts` by its number: the first `keys` arguments are KEYS, all others ARGV. */
 redisReply *store_run_script(struct store *store, unsigned script, size_t keys, size_t argc, const char *const argv[],
 			     const size_t lens[]);
 

@@ -392,7 +392,6 @@ static const struct command {
 	void (*carry_out)(const struct words *words);
 } commands[] = {
 	{"DEL", 2, command_del},
-	{"EVALSHA", 3, store_evalsha},
 	{"EXISTS", 2, command_exists},
 	{"FLUSHALL", 1, command_flushall},
 	{"GET", -2, command_get},

@@ -127,7 +127,7 @@ void store_zremrangebyrank(const struct words *words);
 void store_zcount(const struct words *words);
 void store_zrangebyscore(const struct words *words);
 
-/* ---- store_script.c: replies, and EVALSHA ---- */
+/* ---- store_script.c: replies ---- */
 
 void store_reply_number(long long number);
 void store_reply_text(const char *bytes, size_t len);
@@ -141,6 +141,5 @@ void store_reply_string(const struct store_text *text);
 /* An array: after it each element, and store_reply_put() of its index, from 0 on. */
 void store_reply_array(size_t count);
 void store_reply_put(size_t index);
-void store_evalsha(const struct words *words);
 
 #endif

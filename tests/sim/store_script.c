@@ -381,20 +381,6 @@ static void run(struct store *store, unsigned script, size_t keys, size_t argc, 
 	current = NULL;
 }
 
-void store_evalsha(const struct words *words)
-{
-	size_t keys = strtoul(words->argv[2], NULL, 10);
-	assert(words->argc >= 3 + keys);
-	for (unsigned i = 1; i < SCRIPTS_COUNT; i++) {
-		if (words->lens[1] != strlen(scripts[i].sha1) ||
-		    memcmp(words->argv[1], scripts[i].sha1, words->lens[1]) != 0)
-			continue;
-		run(words->store, i, keys, words->argc - 3, words->argv + 3, words->lens + 3);
-		return;
-	}
-	store_reply_error("NOSCRIPT No matching script. Please use EVAL.");
-}
-
 redisReply *store_run_script(struct store *store, unsigned script, size_t keys, size_t argc, const char *const argv[],
 			     const size_t lens[])
 {
