@@ -7,6 +7,7 @@
 #include <string.h>
 #include <sys/queue.h>
 
+#include "compare_text.h"
 #include "server/base/base.h"
 #include "store.h"
 
@@ -39,7 +40,7 @@ static void drop_first(struct noted_list *list)
 	struct noted *noted = STAILQ_FIRST(list);
 	STAILQ_REMOVE_HEAD(list, entry);
 	free(noted->command);
-	freeReplyObject(noted->reply);
+	free(noted->reply);
 	free(noted);
 }
 
@@ -72,6 +73,17 @@ void compare_store_set_time(uint64_t now_us)
 	store_set_time(store, now_us);
 }
 
+/* The script of the store with the number of the server's. */
+static redisReply *run_script(size_t argc, const char *const argv[], const size_t lens[])
+{
+	size_t keys = strtoul(argv[2], NULL, 10);
+	unsigned script = 1;
+	while (memcmp(argv[1], compare_scripts[script].sha1, lens[1]) != 0)
+		script++;
+	assert(script < SCRIPTS_COUNT && argc >= 3 + keys);
+	return store_run_script(store, script, keys, argc - 3, argv + 3, lens + 3);
+}
+
 /* "*2\r\n$4\r\nTYPE\r\n…" */
 void compare_store_note_command(const char *bytes, size_t len)
 {
@@ -85,7 +97,8 @@ void compare_store_note_command(const char *bytes, size_t len)
 		at = argv[i] + lens[i] + 2;
 	}
 	assert(at == bytes + len);
-	note(&commands, bytes, len, store_command(store, argc, argv, lens));
+	bool is_script = lens[0] == 7 && memcmp(argv[0], "EVALSHA", lens[0]) == 0;
+	note(&commands, bytes, len, is_script ? run_script(argc, argv, lens) : store_command(store, argc, argv, lens));
 }
 
 /* ---- comparing ---- */

@@ -176,7 +176,7 @@ static const struct {
 
 const struct script *compare_script_of(enum compare_script script)
 {
-	return &scripts[layouts[script].number];
+	return &compare_scripts[layouts[script].number];
 }
 
 const char *compare_script_name(enum compare_script script)

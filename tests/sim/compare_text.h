@@ -59,6 +59,8 @@ void compare_entry_text(char *text, struct model_entry entry);
 void compare_notification_text(char text[COMPARE_NOTIFICATIONS], unsigned sequence, const struct model_reply *reply);
 
 const char *compare_script_name(enum compare_script script);
+/* The scripts of the server: `scripts`, but without what a mutation changes there. */
+extern const struct script compare_scripts[SCRIPTS_COUNT];
 /* What redlockd sends for it: one script for all cases of a verb. */
 const struct script *compare_script_of(enum compare_script script);
 /* EVALSHA … */

@@ -36,7 +36,7 @@ void check_init(struct world *world)
 {
 	world->lease_count = 0;
 	world->next_token = 0;
-	for (unsigned i = 0; i < MODEL_KEYS; i++) {
+	for (unsigned i = 0; i < KEYS; i++) {
 		world->newest[i] = NONE;
 		world->top_fence[i] = 0;
 		world->forcing[i] = 0;
@@ -72,11 +72,11 @@ static void note_released(struct world *world, unsigned index, const struct comm
 static void check_whole(struct world *world, unsigned index, const struct command *command)
 {
 	const struct node *node = &world->nodes[index];
-	const struct model_command *request = &command->request;
+	const struct script_request *request = &command->request;
 	bool releases = command->kind == REDLOCK_SCRIPT_RELEASE;
 	unsigned has = 0;
-	MODEL_FOR_EACH_KEY (key, request->names)
-		has += request->token != 0 && model_has_token(&node->model, key, request->token);
+	FOR_EACH_KEY (key, request->names)
+		has += request->token != 0 && node_has_token(node, key, request->token);
 	if (request->names != 0 && has != (releases ? 0U : (unsigned)__builtin_popcount(request->names)))
 		fail(world, "part: master %u has %u keys of the set of token %llu after its %s", index, has,
 		     (unsigned long long)request->token, releases ? "release" : "acquisition or extension");
@@ -100,7 +100,7 @@ void check_set(struct world *world, unsigned index, const struct command *comman
 	if (command->kind == REDLOCK_SCRIPT_RAISE)
 		return;
 	/* A repair that ends before the lease does restores nothing: its holder relies on more. */
-	bool falls_short = command->request.repair && trail->leased &&
+	bool falls_short = command->request.is_repair && trail->leased &&
 			   world->leases[trail->lease].until > world->now + command->request.ttl_ms * MS;
 	if ((command->kind == REDLOCK_SCRIPT_ACQUIRE && !falls_short) || trail->set_at[index] == 0) {
 		trail->set_at[index] = world->now;
@@ -125,7 +125,7 @@ void check_pending(struct world *world, const struct transport_connection *conne
 	const struct proc *proc = &world->procs[connection->proc];
 	unsigned key = 0, at = 0;
 	while (key < world->config.keys) {
-		uint64_t token = model_token_of(&world->nodes[connection->node].model, key, at++);
+		uint64_t token = node_token(&world->nodes[connection->node], key, at++);
 		const struct trail *trail = &world->trails[token];
 		if (token == 0) {
 			key++;
@@ -227,7 +227,7 @@ static bool is_active(const struct world *world, uint16_t index, unsigned key)
 
 static void make_active(struct world *world, uint16_t index)
 {
-	MODEL_FOR_EACH_KEY (key, world->leases[index].names) {
+	FOR_EACH_KEY (key, world->leases[index].names) {
 		if (is_active(world, index, key))
 			continue;
 		assert(world->active_count[key] < ACTIVE);
@@ -282,7 +282,7 @@ static void check_alone_on(struct world *world, struct lease *lease, unsigned ke
 
 static void check_alone(struct world *world, struct lease *lease, uint16_t quorum, const struct sight sights[NODES])
 {
-	MODEL_FOR_EACH_KEY (key, lease->names)
+	FOR_EACH_KEY (key, lease->names)
 		check_alone_on(world, lease, key, quorum, sights);
 }
 
@@ -355,7 +355,7 @@ static uint64_t end_of(const struct world *world, uint64_t validity_ms)
 /* An operator takes one of them away, or has done so since. */
 static bool is_forced_since(const struct world *world, uint32_t names, uint64_t since)
 {
-	MODEL_FOR_EACH_KEY (key, names)
+	FOR_EACH_KEY (key, names)
 		if (world->forcing[key] > 0 || world->forced_at[key] >= since)
 			return true;
 	return false;
@@ -392,7 +392,7 @@ void check_granted(struct world *world, struct call *call, const struct redlock 
 	lease->ttl_us = call->request.ttl_ms * MS;
 	lease->allowance_us = call->request.ttl_ms * MS / 100 + MS - call->request.ttl_ms;
 	call->lease = index;
-	MODEL_FOR_EACH_KEY (key, call->names) {
+	FOR_EACH_KEY (key, call->names) {
 		lease->next[key] = world->newest[key];
 		world->newest[key] = index;
 	}
@@ -412,7 +412,7 @@ void check_granted(struct world *world, struct call *call, const struct redlock 
 	if (answer->validity_ms == 0 || answer->validity_ms >= call->request.ttl_ms)
 		fail(world, "validity: token %llu is given %u ms of %u ms", (unsigned long long)call->token,
 		     answer->validity_ms, call->request.ttl_ms);
-	MODEL_FOR_EACH_KEY (key, lease->names)
+	FOR_EACH_KEY (key, lease->names)
 		check_fence(world, lease, key, call->proc);
 	if (is_forced_since(world, lease->names, lease->began)) {
 		lease->until = 0; /* it may have been taken away before it was given */
@@ -454,7 +454,7 @@ void check_extended(struct world *world, struct call *call, const struct lease_o
 	     lease->key, (unsigned long long)(until / MS));
 	if (lease->until == 0 || is_forced_since(world, lease->names, world->now))
 		return; /* given back in the meantime: its holder does not rely on it */
-	MODEL_FOR_EACH_KEY (key, lease->names)
+	FOR_EACH_KEY (key, lease->names)
 		check_not_revived(world, lease, key, quorum, trail->sights);
 	if (until <= lease->until)
 		return; /* says less than an older one */
@@ -480,7 +480,7 @@ void check_nothing_left(struct world *world)
 	for (unsigned i = 0; i < world->config.nodes; i++) {
 		node_sync(world, i);
 		for (unsigned key = 0; key < world->config.keys; key++) {
-			uint64_t token = model_token(&world->nodes[i].model, key);
+			uint64_t token = node_token(&world->nodes[i], key, 0);
 			if (token != 0)
 				fail(world, "left behind: token %llu lies on r%u of master %u",
 				     (unsigned long long)token, key, i);

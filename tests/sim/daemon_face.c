@@ -19,7 +19,7 @@ struct call *call_of(struct world *of, const void *arg)
 	return &of->calls[call - of->calls];
 }
 
-struct call *call_waiting(struct world *of, unsigned key, struct model_entry entry)
+struct call *call_waiting(struct world *of, unsigned key, struct entry entry)
 {
 	for (unsigned i = 0; i < CALLS; i++) {
 		struct call *call = &of->calls[i];
@@ -40,7 +40,7 @@ static void write_names(const struct world *of, struct call *call)
 		return;
 	}
 	char *at = call->resources;
-	MODEL_FOR_EACH_KEY (key, call->names) {
+	FOR_EACH_KEY (key, call->names) {
 		at = stpcpy(stpcpy(at, at > call->resources ? "\n" : ""), key_name(of, key));
 		request->set_count++;
 	}
@@ -187,7 +187,7 @@ static void on_done(void *arg, const struct lease_answer *answer)
 
 static void on_found(void *arg, const char *resource, size_t len, const struct lease_answer *answer)
 {
-	assert(answer->held && key_find(world, resource, len) < MODEL_KEYS && ((struct call *)arg)->listing);
+	assert(answer->held && key_find(world, resource, len) < KEYS && ((struct call *)arg)->listing);
 }
 
 static void on_listed(void *arg, const struct lease_list_answer *answer)

@@ -259,7 +259,7 @@ static void flush(struct world *world, unsigned index)
 	TELL(world, "master %u: FLUSHALL", index);
 	node_sync(world, index);
 	node_forget(world, index);
-	model_flushall(&world->nodes[index].model);
+	store_clear(world->nodes[index].server.store);
 }
 
 static void crash_proc(struct world *world, unsigned index);
@@ -308,7 +308,7 @@ static void evict(struct world *world, unsigned index, bool hash)
 	}
 	node_sync(world, index);
 	node_forget(world, index);
-	model_evict_hash(&node->model);
+	node->server.evicted += node_remove(node, "redlockd:master");
 }
 
 static void delete (struct world *world, unsigned index)
@@ -399,10 +399,10 @@ static void flush_scripts(struct world *world, unsigned index)
 static void roll_back(struct world *world, unsigned index)
 {
 	struct node *node = &world->nodes[index];
-	if (!node->up || node->older_at == 0)
+	if (!node->up || node->images[node->newer ^ 1].at == 0)
 		return;
 	TELL(world, "master %u: an image of %llu ms ago is put back", index,
-	     (unsigned long long)((world->now - node->older_at) / MS));
+	     (unsigned long long)((world->now - node->images[node->newer ^ 1].at) / MS));
 	node_roll_back(world, index, one_of(world, 2));
 }
 

@@ -1,5 +1,4 @@
-/* The fields of a command that the daemon sends: a word, or a part of it, becomes a number or what the model has of
- * it. */
+/* The fields of a command that the daemon sends, and of a notification: what the checks have to know of them. */
 #include <assert.h>
 #include <endian.h>
 #include <string.h>
@@ -35,20 +34,6 @@ uint64_t hex_number(const char digits[16])
 	return hex_half(digits) << 32 | hex_half(digits + 8);
 }
 
-/* Of a longer one the first 16 digits. */
-uint64_t field_hex(const struct transport_word *word)
-{
-	assert(word->len >= 16);
-	return hex_number(word->bytes);
-}
-
-/* None, where redlockd knows of none yet, is another one than any that a master has. */
-uint64_t field_epoch(const struct transport_word *word)
-{
-	uint64_t number = word->bytes[0] == '-' ? MODEL_ANY_EPOCH : field_hex(word);
-	return number != 0 ? number : MODEL_ANY_EPOCH - 1;
-}
-
 /* 40 digits, of which the last 16 count. */
 uint64_t field_token(const struct transport_word *word)
 {
@@ -56,83 +41,46 @@ uint64_t field_token(const struct transport_word *word)
 	return word->len > 0 ? hex_number(word->bytes + LEASE_TOKEN_LEN - 16) : 0;
 }
 
-/* "!hold_ms buckets" */
-static void field_repair(const struct transport_word *word, struct model_command *command)
+/* "replica:arrival…" */
+struct entry field_entry(const char *bytes)
 {
-	const char *at = word->bytes + 1, *end = word->bytes + word->len;
-	uint64_t *number = &command->max_hold_ms;
-	unsigned key = 0;
-	command->repair = true;
-	*number = 0;
-	for (; at < end; at++) {
-		if (*at >= '0' && *at <= '9') {
-			*number = *number * 10 + (uint64_t)(*at - '0');
-			continue;
-		}
-		while (key < MODEL_KEYS && !(command->names != 0 ? command->names >> key & 1 : key == command->key))
-			key++;
-		assert(key < MODEL_KEYS && (*at == ' ' || *at == ','));
-		number = &command->named[key++];
-	}
+	struct transport_word arrival = {bytes + 17, 16};
+	return (struct entry){.arrival = field_decimal(&arrival), .replica = hex_number(bytes)};
 }
 
-/* "replica:arrival wait_ms", "replica+arrival:most wait_ms" (";most" of a set) or "replica#arrival:most wait_ms" */
-void field_entry(const struct transport_word *word, struct model_command *command)
+/* "entry wait_ms", or "!hold_ms buckets" of a repair */
+void field_wait(const struct transport_word *word, struct script_request *request)
 {
 	if (word->len == 0)
 		return;
-	if (word->bytes[0] == '!') {
-		field_repair(word, command);
+	request->is_repair = word->bytes[0] == '!';
+	if (request->is_repair)
 		return;
-	}
 	const char *blank = memchr(word->bytes, ' ', word->len);
 	assert(blank && blank >= word->bytes + 33);
 	size_t len = word->len - (size_t)(blank + 1 - word->bytes);
 	const char *place = memchr(blank + 1, ' ', len);
-	struct transport_word arrival = {word->bytes + 17, 16},
-			      wait_ms = {blank + 1, place ? (size_t)(place - blank - 1) : len};
-	command->place = place ? hex_number(place + 1) : 0;
-	command->entry = (struct model_entry){.arrival = field_decimal(&arrival), .replica = hex_number(word->bytes)};
-	command->wait_ms = (uint32_t)field_decimal(&wait_ms);
-	command->entry.kind = word->bytes[16] == '+' ? MODEL_PLUS : word->bytes[16] == '#' ? MODEL_SLOT : 0;
-	if (command->entry.kind == MODEL_EXCLUSIVE)
-		return;
-	command->entry.of_set = word->bytes[33] == ';';
-	struct transport_word most = {word->bytes + 34, (size_t)(blank - word->bytes - 34)};
-	command->entry.most = (uint32_t)field_decimal(&most);
-}
-
-void field_label(struct model_command *request, const struct transport_word *label)
-{
-	const char *colon = memchr(label->bytes, ':', label->len);
-	struct transport_word owner = {colon + 1, label->len - (size_t)(colon + 1 - label->bytes)};
-	request->is_noted = colon > label->bytes && label->bytes[0] != '?';
-	request->noted = colon > label->bytes ? hex_number(label->bytes + !request->is_noted) : 0;
-	request->owner = owner.len > 0 ? field_decimal(&owner) : 0;
-}
-
-/* "count kind most": the last two, if they are there. */
-void field_mode(struct model_command *request, const struct transport_word *word)
-{
-	const char *end = word->bytes + word->len, *at = word->bytes;
-	while (at < end && *at != '+' && *at != '#')
-		at++;
-	if (at == end)
-		return;
-	const char *blank = memchr(at, ' ', (size_t)(end - at));
-	assert(blank);
-	struct transport_word slot = {at + 1, (size_t)(blank - at - 1)}, most = {blank + 1, (size_t)(end - blank - 1)};
-	request->kind = *at == '+' ? MODEL_PLUS : MODEL_SLOT;
-	request->slot = request->kind == MODEL_SLOT ? (uint32_t)field_decimal(&slot) : 0;
-	request->most = field_decimal(&most);
+	struct transport_word wait_ms = {blank + 1, place ? (size_t)(place - blank - 1) : len};
+	request->entry = field_entry(word->bytes);
+	request->wait_ms = field_decimal(&wait_ms);
 }
 
 /* "fence:key" */
-void field_note(const struct transport_word *word, struct model_command *request)
+void field_note(const struct transport_word *word, struct script_request *request)
 {
 	if (word->len == 0)
 		return;
 	struct transport_word fence = {word->bytes, word->len - 17};
 	request->fence = field_decimal(&fence);
-	request->noted = hex_number(word->bytes + fence.len + 1);
+}
+
+/* "entry key", "entry@slot key" or "entry>arrival key" */
+void field_notification(const struct world *world, const struct store_text *text, struct notification *notification)
+{
+	const char *blank = strrchr(text->bytes, ' '), *last = strchr(text->bytes, '>');
+	assert(blank && text->len > 33);
+	notification->entry = field_entry(text->bytes);
+	notification->key = (uint8_t)key_find(world, blank + 1, text->len - (size_t)(blank + 1 - text->bytes));
+	notification->last = last ? field_decimal(&(struct transport_word){last + 1, 16}) : 0;
+	assert(notification->key < KEYS);
 }

@@ -46,6 +46,7 @@ void fail(struct world *world, const char *format, ...) __attribute__((format(pr
 
 /* ---- daemon_net.c ---- */
 
+void commands_init(struct world *world);
 struct command *command_new(struct world *world);
 void command_free(struct world *world, struct command *command); /* unless it waits or travels */
 void commands_drop(struct world *world, uint16_t slot);          /* of a message: they travel no further */
@@ -99,18 +100,19 @@ struct command *words_parse(struct world *world, const struct transport_connecti
 
 uint64_t hex_number(const char digits[16]);
 uint64_t field_decimal(const struct transport_word *word);
-uint64_t field_hex(const struct transport_word *word);
-uint64_t field_epoch(const struct transport_word *word);
 uint64_t field_token(const struct transport_word *word);
-void field_entry(const struct transport_word *word, struct model_command *command);
-void field_label(struct model_command *request, const struct transport_word *label);
-void field_mode(struct model_command *request, const struct transport_word *word);
-void field_note(const struct transport_word *word, struct model_command *request);
+struct entry field_entry(const char *bytes);
+void field_wait(const struct transport_word *word, struct script_request *request);
+void field_note(const struct transport_word *word, struct script_request *request);
+void field_notification(const struct world *world, const struct store_text *text, struct notification *notification);
 
 /* ---- daemon_reply.c ---- */
 
 const redisReply *reply_make(const struct command *command);
 const redisReply *reply_make_message(const struct notification *notification);
+/* What the checks need of command->reply: of each command of a batch. */
+void reply_read(struct world *world, struct command *command);
+void digits_write(char to[16], uint64_t value);
 void token_write(uint64_t token, char ret_token[RANDOM_TOKEN_LEN]);
 
 /* ---- daemon_node.c ---- */
@@ -127,7 +129,27 @@ void node_jump(struct world *world, unsigned node, int64_t by_us);
 void node_forget(struct world *world, unsigned node); /* before its memory goes: whatever anybody told it */
 void node_drop(struct world *world, unsigned node, unsigned key, bool evicts); /* false: by hand */
 void node_drop_lasting(struct world *world, unsigned node);
-void node_sync(struct world *world, unsigned node); /* model.now_us is now */
+void node_sync(struct world *world, unsigned node); /* server.now_us is now */
+
+/* ---- daemon_store.c: what a master has ---- */
+
+/* The token of the i-th lease on a resource; 0: there are no more. */
+uint64_t node_token(const struct node *node, unsigned key, unsigned i);
+bool node_has_token(const struct node *node, unsigned key, uint64_t token);
+/* A lease with that Idempotency-Key holds the resource, and is noted as granted. */
+bool node_has_asked(const struct node *node, unsigned key, uint64_t asked);
+/* A queue that is not empty, or NULL; and its entry i. */
+const struct store_key *node_queue(const struct node *node, unsigned key);
+struct entry node_entry(const struct store_key *queue, size_t i);
+bool node_is_alive(const struct node *node, uint64_t replica);
+/* A field of the hash: a number; 16 hex digits; 0: it is not there. */
+uint64_t server_number(const struct server *server, const char *field);
+uint64_t server_hex(const struct server *server, const char *field);
+bool entry_is_place(struct entry entry); /* kept for a wait that goes on */
+/* Removes keys: false: there was none. */
+bool node_remove(struct node *node, const char *name);
+/* Removes all whose names begin so and that end after that. */
+void node_remove_lasting(struct node *node, const char *prefix, uint64_t after_ms);
 
 /* ---- daemon_proc.c ---- */
 
@@ -146,7 +168,7 @@ void proc_continue(struct world *world, unsigned proc);
 /* ---- daemon_face.c ---- */
 
 struct call *call_of(struct world *world, const void *arg);
-struct call *call_waiting(struct world *world, unsigned key, struct model_entry entry);
+struct call *call_waiting(struct world *world, unsigned key, struct entry entry);
 struct call *call_begin(struct world *world, unsigned proc, enum lease_operation operation, uint32_t names,
 			uint64_t ttl_ms, uint16_t lease);
 void call_start(struct world *world, struct call *call);
@@ -217,7 +239,7 @@ void check_jumped(struct world *world, unsigned node, int64_t by_us);
 /* Somewhere a place is kept for a wait that goes on. One after the other may leave one behind. */
 bool sight_has_place(const struct world *world, unsigned key);
 /* False of places that have ended: whoever meets them removes them. */
-bool sight_is_left(const struct model_master *model, const struct model_queue *queue);
+bool sight_is_left(const struct node *node, const struct store_key *queue);
 
 /* ---- daemon_order.c ---- */
 

@@ -61,12 +61,7 @@ static bool is_own(struct world *world, const struct call *call)
 	unsigned masters = 0;
 	for (unsigned i = 0; i < world->config.nodes; i++) {
 		node_sync(world, i);
-		uint64_t token = model_token(&world->nodes[i].model, call->key);
-		const struct model_key *key = &world->nodes[i].model.keys[call->key];
-		bool own = key->type == MODEL_STRING && key->value.noted && key->value.key == call->request.key;
-		for (uint32_t at = 0; key->type == MODEL_SHARED && at < key->holder_count; at++)
-			own |= key->holders[at].value.noted && key->holders[at].value.key == call->request.key;
-		masters += token != 0 && own;
+		masters += node_has_asked(&world->nodes[i], call->key, call->request.key);
 	}
 	return masters >= world->config.nodes / 2U + 1;
 }

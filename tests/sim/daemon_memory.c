@@ -44,17 +44,18 @@ void check_remembers(struct world *world, const struct transport_connection *con
 {
 	unsigned index = connection->node;
 	const struct node *node = &world->nodes[index];
-	const struct model_master *master = &node->model;
-	uint64_t ends_us = master->now_us + command->request.ttl_ms * MS;
+	uint64_t ends_us = node->server.now_us + command->request.ttl_ms * MS;
 	bool rolled = world->procs[connection->proc].links[index].saw_rolled < node->rolled_at;
-	if (command->answer.code != 1 || command->request.epoch == MODEL_ANY_EPOCH ||
-	    master->leases * SECOND >= ends_us)
+	if (command->answer.code != 1 || command->request.any_epoch)
+		return;
+	uint64_t leases_s = server_number(&node->server, "leases");
+	if (leases_s * SECOND >= ends_us)
 		return;
 	if (rolled)
 		world->figures->excused[EXCUSE_ROLLED_UNSEEN]++;
 	else
 		fail(world, "memory: master %u votes for a lease until %llu and remembers %llu s", index,
-		     (unsigned long long)ends_us, (unsigned long long)master->leases);
+		     (unsigned long long)ends_us, (unsigned long long)leases_s);
 }
 
 /* Nor is one given that counts a vote from before, when the master votes again. */

@@ -5,6 +5,7 @@
  * the process closes, commands on their way may still be carried out, up to some command, and late. When the master
  * dies, commands that it had not read are lost. */
 #include <assert.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "daemon_world.h"
@@ -17,7 +18,7 @@ struct command *command_new(struct world *world)
 						      : world->used_commands++;
 	assert(slot < COMMANDS);
 	struct command *command = &world->commands[slot];
-	memset(command, 0, offsetof(struct command, answer));
+	memset(command, 0, sizeof *command);
 	command->next = command->next_waiting = command->also = NONE;
 	return command;
 }
@@ -26,8 +27,23 @@ void command_free(struct world *world, struct command *command)
 {
 	if (command->waits || command->travels)
 		return;
+	free(command->sent);
+	free(command->reply);
+	command->sent = NULL;
+	command->reply = NULL;
 	for (uint16_t slot = (uint16_t)(command - world->commands); slot != NONE; slot = world->commands[slot].also)
 		world->free_commands[world->free_command_count++] = slot;
+}
+
+void commands_init(struct world *world)
+{
+	for (unsigned i = 0; i < world->used_commands; i++) {
+		free(world->commands[i].sent);
+		free(world->commands[i].reply);
+		world->commands[i].sent = NULL;
+		world->commands[i].reply = NULL;
+	}
+	world->free_command_count = world->used_commands = 0;
 }
 
 void commands_drop(struct world *world, uint16_t slot)

@@ -43,7 +43,7 @@ static void push_watch(struct world *world, uint64_t after_us)
 void order_init(struct world *world)
 {
 	world->calm_at = 0;
-	for (unsigned key = 0; key < MODEL_KEYS; key++)
+	for (unsigned key = 0; key < KEYS; key++)
 		world->free_since[key] = 0;
 	if (world->config.smooth)
 		push_watch(world, WATCH_US);
@@ -65,31 +65,31 @@ void order_calm(struct world *world, uint64_t after_us)
 /* ---- entries ---- */
 
 /* A lease of that call, or an attempt at one, is there. */
-static bool has_it(const struct world *world, const struct model_master *model, unsigned key, const struct call *call)
+static bool has_it(const struct world *world, const struct node *node, unsigned key, const struct call *call)
 {
 	uint64_t token;
-	for (unsigned i = 0; (token = model_token_of(model, key, i)) != 0; i++)
+	for (unsigned i = 0; (token = node_token(node, key, i)) != 0; i++)
 		if (world->trails[token].call_serial == call->serial)
 			return true;
 	return false;
 }
 
-static bool stands_in(const struct world *world, const struct call *call, const struct model_queue *queue)
+static bool stands_in(const struct world *world, const struct call *call, const struct store_key *queue)
 {
-	for (unsigned i = 0; queue && i < queue->count; i++)
-		if (queue->entries[i].arrival == call->op->core.arrival &&
-		    queue->entries[i].replica == world->procs[call->proc].replica)
+	for (size_t i = 0; queue && i < queue->count; i++) {
+		struct entry entry = node_entry(queue, i);
+		if (entry.arrival == call->op->core.arrival && entry.replica == world->procs[call->proc].replica)
 			return true;
+	}
 	return false;
 }
 
 /* In the queue of a master, or, unless `strictly`, with the lock there: of a set, of all its resources. */
-static bool stands_on(const struct world *world, const struct call *call, unsigned node, bool strictly)
+static bool stands_on(const struct world *world, const struct call *call, unsigned index, bool strictly)
 {
-	const struct model_master *model = &world->nodes[node].model;
-	MODEL_FOR_EACH_KEY (key, call->names)
-		if (!stands_in(world, call, model_waiting(model, key)) &&
-		    (strictly || !has_it(world, model, key, call)))
+	const struct node *node = &world->nodes[index];
+	FOR_EACH_KEY (key, call->names)
+		if (!stands_in(world, call, node_queue(node, key)) && (strictly || !has_it(world, node, key, call)))
 			return false;
 	return true;
 }
@@ -223,7 +223,7 @@ static bool is_over(const struct world *world, uint64_t since, uint64_t us)
 /* The first one of a process is told so, or that a notification may have been missed: it may try. */
 void order_first(struct world *world, unsigned proc, uint32_t names)
 {
-	MODEL_FOR_EACH_KEY (key, names) {
+	FOR_EACH_KEY (key, names) {
 		const struct lease_op *first = first_of(world, proc, key);
 		struct call *call = first && first->caller.done ? call_of(world, first->caller.arg) : NULL;
 		if (call)
@@ -234,7 +234,7 @@ void order_first(struct world *world, unsigned proc, uint32_t names)
 /* There, in all its queues. */
 static bool is_first(const struct world *world, const struct call *call)
 {
-	MODEL_FOR_EACH_KEY (key, call->names)
+	FOR_EACH_KEY (key, call->names)
 		if (first_of(world, call->proc, key) != call->op)
 			return false;
 	return true;
@@ -297,7 +297,7 @@ static uint64_t patience(const struct world *world, uint32_t names)
 	if (world->config.keyed != 0 ||
 	    world->config.modes != 0) /* some leases nobody releases and nobody was told of */
 		return REDLOCK_ALIVE_US;
-	MODEL_FOR_EACH_KEY (key, names) {
+	FOR_EACH_KEY (key, names) {
 		uint16_t newest = world->newest[key];
 		const struct lease *lease = newest != NONE ? &world->leases[newest] : NULL;
 		if (lease && (lease->until != 0 || lease->unread || lease->ran_out))
@@ -343,7 +343,7 @@ void order_granted(struct world *world, const struct call *by)
 	if (patience(world, by->names) == 0 && free_since != 0 &&
 	    world->now - free_since > world->figures->slowest_wake_us)
 		world->figures->slowest_wake_us = world->now - free_since;
-	MODEL_FOR_EACH_KEY (key, by->names)
+	FOR_EACH_KEY (key, by->names)
 		world->free_since[key] = 0;
 	for (unsigned i = 0; i < CALLS; i++) {
 		struct call *call = &world->calls[i];
@@ -369,7 +369,7 @@ void order_granted(struct world *world, const struct call *by)
 static bool is_free_on(struct world *world, unsigned node, unsigned key)
 {
 	node_sync(world, node);
-	uint64_t token = model_token(&world->nodes[node].model, key);
+	uint64_t token = node_token(&world->nodes[node], key, 0);
 	const struct trail *trail = &world->trails[token];
 	if (token == 0)
 		return true;
@@ -379,7 +379,7 @@ static bool is_free_on(struct world *world, unsigned node, unsigned key)
 
 static bool are_free_on(struct world *world, unsigned node, uint32_t names)
 {
-	MODEL_FOR_EACH_KEY (key, names)
+	FOR_EACH_KEY (key, names)
 		if (!is_free_on(world, node, key))
 			return false;
 	return true;
@@ -399,7 +399,7 @@ static void note_dead(struct world *world)
 	for (unsigned p = 0; p < world->config.procs; p++)
 		for (unsigned i = 0; i < world->config.nodes; i++)
 			if (world->nodes[i].stopped || !world->procs[p].up ||
-			    !model_is_alive(&world->nodes[i].model, world->procs[p].replica))
+			    !node_is_alive(&world->nodes[i], world->procs[p].replica))
 				world->procs[p].links[i].dead_at = world->now;
 }
 
@@ -424,12 +424,11 @@ static void check_entries(struct world *world, unsigned key)
 			check_entry(world, &world->calls[i]);
 }
 
-static struct model_entry entry_of(const struct world *world, const struct call *call)
+/* As their entries are sorted. */
+static bool is_before(const struct world *world, const struct call *a, const struct call *b)
 {
-	static const uint32_t kinds[] = {MODEL_EXCLUSIVE, MODEL_PLUS, MODEL_SLOT};
-	return (struct model_entry){.arrival = call->op->core.arrival,
-				    .replica = world->procs[call->proc].replica,
-				    .kind = kinds[call->request.mode]};
+	uint64_t its = a->op->core.arrival, other = b->op->core.arrival;
+	return its < other || (its == other && world->procs[a->proc].replica < world->procs[b->proc].replica);
 }
 
 /* Who came first of those who stand in its queue on a majority; NULL: nobody does. */
@@ -440,7 +439,7 @@ static const struct call *first_waiter(const struct world *world, unsigned key)
 		const struct call *call = &world->calls[i];
 		if (!is_waiting(call) || !(call->names >> key & 1) || !stands_since(world, call, world->now))
 			continue;
-		if (!first || model_is_before(entry_of(world, call), entry_of(world, first)))
+		if (!first || is_before(world, call, first))
 			first = call;
 	}
 	return first;
@@ -449,7 +448,7 @@ static const struct call *first_waiter(const struct world *world, unsigned key)
 /* It is the first one in all its queues, and all its resources are free. */
 static bool may_have_all(struct world *world, const struct call *call)
 {
-	MODEL_FOR_EACH_KEY (key, is_set(call->names) ? call->names : 0)
+	FOR_EACH_KEY (key, is_set(call->names) ? call->names : 0)
 		if (first_waiter(world, key) != call)
 			return false;
 	return are_free(world, call->names);
@@ -489,12 +488,13 @@ void order_check_queue_empty(struct world *world, unsigned key)
 {
 	bool scripts_flushed = world->config.faults & 1U << FAULT_SCRIPTS;
 	for (unsigned i = 0; i < world->config.nodes; i++) {
-		const struct model_master *model = &world->nodes[i].model;
+		const struct node *node = &world->nodes[i];
 		node_sync(world, i);
-		const struct model_queue *queue = model->waited_us > model->now_us ? model_waiting(model, key) : NULL;
-		bool may_be_left = scripts_flushed && queue && !model_is_alive(model, queue->entries[0].replica);
-		if (queue && sight_is_left(model, queue) && !may_be_left)
-			fail(world, "queue: %u are left in the queue of master %u for r%u, the first since %llu",
-			     queue->count, i, key, (unsigned long long)queue->entries[0].arrival);
+		bool waits = server_number(&node->server, "waited") > node->server.now_us;
+		const struct store_key *queue = waits ? node_queue(node, key) : NULL;
+		bool may_be_left = scripts_flushed && queue && !node_is_alive(node, node_entry(queue, 0).replica);
+		if (queue && sight_is_left(node, queue) && !may_be_left)
+			fail(world, "queue: %zu are left in the queue of master %u for r%u, the first since %llu",
+			     queue->count, i, key, (unsigned long long)node_entry(queue, 0).arrival);
 	}
 }

@@ -16,6 +16,9 @@ void queue_init(struct world *world)
 {
 	world->heap_count = 0;
 	world->event_number = 0;
+	for (unsigned i = 0; i < world->used_events; i++)
+		store_text_unref(world->events[i].notification.text);
+	memset(world->events, 0, world->used_events * sizeof *world->events);
 	world->free_event_count = 0;
 	world->used_events = 0;
 	world->spoke = 0;
@@ -42,6 +45,8 @@ struct event *event_new(struct world *world, enum event_kind kind)
 
 void event_free(struct world *world, struct event *event)
 {
+	store_text_unref(event->notification.text);
+	event->notification.text = NULL;
 	world->free_events[world->free_event_count++] = (uint16_t)(event - world->events);
 }
 

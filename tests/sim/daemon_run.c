@@ -80,7 +80,8 @@ static void init(struct world *world, uint64_t seed, struct figures *figures)
 	proc_turn_to(world, PROCS);
 	world->muted = false;
 	world->dirty = world->first_free_timer = NONE;
-	world->free_command_count = world->used_commands = world->used_timers = 0;
+	world->used_timers = 0;
+	commands_init(world);
 	world->free_connection_count = world->used_connections = 0;
 	for (unsigned i = 0; i < CALLS; i++)
 		world->calls[i].used = false;

@@ -183,7 +183,7 @@ static void make_line(struct world *world, struct config *config)
 static void make_table(struct world *world, struct config *config)
 {
 	make_line(world, config);
-	config->clients = config->keys = (uint8_t)(2 + below(world, MODEL_KEYS - 1));
+	config->clients = config->keys = (uint8_t)(2 + below(world, KEYS - 1));
 	config->waits = 8;
 	config->think_us = 2 * MS;
 	config->sets = 8;
@@ -260,7 +260,7 @@ void config_random(struct world *world, bool is_rolling, bool is_durable)
 	config->operators = !config->smooth && one_of(world, 6);
 	config->unlike = config->profile == PROFILE_BOUNDS || (config->max_ttl_us > 3 * SECOND && one_of(world, 4));
 	config->retry_max_us = config->retry_min_us * (uint32_t)(1 + below(world, 4));
-	config->max_shared = (uint32_t)(2 + below(world, MODEL_HOLDERS - 1));
+	config->max_shared = (uint32_t)(2 + below(world, HOLDERS - 1));
 	config->modes = one_of(world, 2) ? (uint32_t)(1 + below(world, 8)) : 0;
 	config->keyed = one_of(world, 3) ? (uint32_t)(1 + below(world, 8)) : 0;
 	if (config->profile == PROFILE_TABLE)

@@ -178,7 +178,7 @@ void notification_before(struct world *world, const struct transport_connection 
 			 const struct notification *notification)
 {
 	const struct proc *proc = &world->procs[connection->proc];
-	if (notification->entry.replica == 0) {
+	if (!notification->text) {
 		note_missed(world, connection->proc);
 		return;
 	}
@@ -210,21 +210,21 @@ void notification_before(struct world *world, const struct transport_connection 
 bool sight_has_place(const struct world *world, unsigned key)
 {
 	for (unsigned i = 0; i < world->config.nodes; i++) {
-		const struct model_master *model = &world->nodes[i].model;
-		const struct model_queue *queue = model_waiting(model, key);
-		uint32_t at = 0;
-		while (queue && at < queue->count && !model_is_alive(model, queue->entries[at].replica))
+		const struct node *node = &world->nodes[i];
+		const struct store_key *queue = node_queue(node, key);
+		size_t at = 0;
+		while (queue && at < queue->count && !node_is_alive(node, node_entry(queue, at).replica))
 			at++;
-		if (queue && at < queue->count && model_is_place(queue->entries[at]))
+		if (queue && at < queue->count && entry_is_place(node_entry(queue, at)))
 			return true;
 	}
 	return false;
 }
 
-bool sight_is_left(const struct model_master *model, const struct model_queue *queue)
+bool sight_is_left(const struct node *node, const struct store_key *queue)
 {
-	for (uint32_t i = 0; i < queue->count; i++)
-		if (!model_is_place(queue->entries[i]) || model_is_alive(model, queue->entries[i].replica))
+	for (size_t i = 0; i < queue->count; i++)
+		if (!entry_is_place(node_entry(queue, i)) || node_is_alive(node, node_entry(queue, i).replica))
 			return true;
 	return false;
 }

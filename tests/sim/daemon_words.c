@@ -1,6 +1,6 @@
-/* The words of a command that the daemon sends become a command of the modelled master. The layout of each is that of
- * its script (server/scripts/). What redlockd tries before a master's first vote (server/masters/master_check.c) gets
- * the answers of a healthy server, but touches nothing. */
+/* The commands that the daemon sends: their arguments are kept for the store of the master, and what the checks have to
+ * know of them is read. The layout of each is that of its script (server/scripts/). What redlockd tries before a
+ * master's first vote (server/masters/master_check.c) gets the answers of a healthy server, but touches nothing. */
 #include <assert.h>
 #include <stdio.h>
 #include <string.h>
@@ -11,13 +11,14 @@ static struct world *parsing; /* for the deadlines of the command that is parsed
 
 /* ---- names ---- */
 
-static char names[2][MODEL_KEYS][24]; /* of the resources; [1]: all of one bucket */
-static unsigned buckets[2][MODEL_KEYS];
+static char names[2][KEYS][24]; /* of the resources; [1]: all of one bucket */
+static unsigned buckets[2][KEYS];
+static char bucket_texts[2][KEYS][TEXT_DECIMAL_MAX];
 
 /* The names of the second kind are searched for, once. */
 void words_init(void)
 {
-	for (unsigned key = 0; key < MODEL_KEYS; key++) {
+	for (unsigned key = 0; key < KEYS; key++) {
 		snprintf(names[0][key], sizeof *names[0], "r%u", key);
 		buckets[0][key] = masters_bucket(names[0][key], strlen(names[0][key]));
 		for (unsigned n = 0; key > 0 || n == 0; n++) {
@@ -26,21 +27,23 @@ void words_init(void)
 			if (key == 0 || buckets[1][key] == buckets[1][0])
 				break;
 		}
+		for (unsigned kind = 0; kind < 2; kind++)
+			snprintf(bucket_texts[kind][key], TEXT_DECIMAL_MAX, "%u", buckets[kind][key]);
 	}
 }
 
 const char *key_name(const struct world *world, unsigned key)
 {
-	assert(key < MODEL_KEYS);
+	assert(key < KEYS);
 	return names[world->config.one_bucket][key];
 }
 
-/* MODEL_KEYS: none of them. */
+/* KEYS: none of them. */
 unsigned key_find(const struct world *world, const char *bytes, size_t len)
 {
-	unsigned key = len >= 2 ? (unsigned)(bytes[1] - '0') : MODEL_KEYS;
-	if (key >= MODEL_KEYS || strlen(key_name(world, key)) != len || memcmp(key_name(world, key), bytes, len) != 0)
-		return MODEL_KEYS;
+	unsigned key = len >= 2 ? (unsigned)(bytes[1] - '0') : KEYS;
+	if (key >= KEYS || strlen(key_name(world, key)) != len || memcmp(key_name(world, key), bytes, len) != 0)
+		return KEYS;
 	return key;
 }
 
@@ -51,21 +54,33 @@ uint32_t names_find(const struct world *world, const struct lease_request *reque
 	uint32_t found = 0;
 	while (text_line(&at, end, &name, &len)) {
 		unsigned key = key_find(world, name, len);
-		assert(key < MODEL_KEYS);
+		assert(key < KEYS);
 		found |= UINT32_C(1) << key;
 	}
 	return found;
-}
-
-static unsigned bucket_of(const struct world *world, unsigned key)
-{
-	return world->config.one_bucket ? 0 : key;
 }
 
 static bool is(const struct transport_word *word, const char *text)
 {
 	size_t len = strlen(text);
 	return word->len == len && memcmp(word->bytes, text, len) == 0;
+}
+
+/* The arguments, for the store: of a script without its name, `keys` of them in front. */
+static void keep(struct command *command, size_t keys, size_t argc, const struct transport_word *words)
+{
+	size_t size = sizeof *command->sent + argc * (sizeof(char *) + sizeof(size_t)), at = size;
+	for (size_t i = 0; i < argc; i++)
+		size += words[i].len;
+	struct sent *sent = memory_alloc(size);
+	char *bytes = (char *)sent;
+	*sent = (struct sent){keys, argc, (const char **)(void *)(sent + 1), NULL};
+	sent->lens = (size_t *)(void *)(sent->argv + argc);
+	for (size_t i = 0; i < argc; at += words[i++].len) {
+		sent->argv[i] = memcpy(bytes + at, words[i].bytes, words[i].len);
+		sent->lens[i] = words[i].len;
+	}
+	command->sent = sent;
 }
 
 /* ---- scripts ---- */
@@ -76,38 +91,19 @@ static void set_deadline(struct command *command, const struct transport_connect
 {
 	const struct node *node = &parsing->nodes[connection->node];
 	uint64_t there_us = clock_read(&node->clock, parsing->now), deadline_us = field_decimal(word);
-	command->request.deadline_us = deadline_us;
 	if (deadline_us < UINT64_C(9999999999999999))
 		command->latest = parsing->now + (deadline_us > there_us ? deadline_us - there_us : 0);
 }
 
-/* The resources of each operation: `first` of `count` words. Returns whether it is a set. */
-static bool find_names(struct model_command *request, const struct transport_word *first, size_t count)
+/* The resources of each operation: `first` of `count` words. */
+static void find_names(struct script_request *request, const struct transport_word *first, size_t count)
 {
 	for (size_t i = 0; i < count; i++)
 		request->names |= UINT32_C(1) << key_find(parsing, first[i].bytes, first[i].len);
-	assert(request->names >> MODEL_KEYS == 0);
+	assert(request->names >> KEYS == 0);
 	request->key = first_key(request->names);
-	if (count > 1)
-		return true;
-	request->names = 0;
-	return false;
-}
-
-/* Those of the resources, in their order, with a comma between each two. */
-static void check_buckets(struct model_command *request, const struct transport_word *word)
-{
-	const char *at = word->bytes, *end = at + word->len;
-	uint32_t keys = request->names != 0 ? request->names : UINT32_C(1) << request->key;
-	MODEL_FOR_EACH_KEY (key, keys) {
-		const char *comma = memchr(at, ',', (size_t)(end - at));
-		struct transport_word bucket = {at, (size_t)((comma ? comma : end) - at)};
-		assert(field_decimal(&bucket) == buckets[parsing->config.one_bucket][key]);
-		request->buckets[key] = (uint8_t)bucket_of(parsing, key);
-		at = comma ? comma + 1 : end;
-	}
-	assert(at == end);
-	request->bucket = bucket_of(parsing, request->key);
+	if (count == 1)
+		request->names = 0;
 }
 
 /* Arguments of each operation. */
@@ -116,48 +112,25 @@ static const uint8_t widths[REDLOCK_SCRIPT_INSPECT + 1] = {
 	[REDLOCK_SCRIPT_RELEASE] = 2, [REDLOCK_SCRIPT_INSPECT] = 2,
 };
 
-static void parse_operation(struct model_command *request, unsigned script, const struct transport_word *argv)
+static void parse_operation(struct script_request *request, unsigned script, const struct transport_word *argv)
 {
 	if (script != REDLOCK_SCRIPT_INSPECT)
 		request->token = field_token(&argv[0]);
+	if (script == REDLOCK_SCRIPT_ACQUIRE || script == REDLOCK_SCRIPT_EXTEND)
+		request->ttl_ms = field_decimal(&argv[1]);
 	switch (script) {
 	case REDLOCK_SCRIPT_ACQUIRE:
-		request->ttl_ms = field_decimal(&argv[1]);
-		field_label(request, &argv[2]);
-		check_buckets(request, &argv[3]);
 		request->fence = field_decimal(&argv[4]);
-		field_entry(&argv[5], request);
+		field_wait(&argv[5], request);
 		break;
-	case REDLOCK_SCRIPT_RAISE:
-		check_buckets(request, &argv[1]);
-		request->fence = field_decimal(&argv[2]);
-		break;
-	case REDLOCK_SCRIPT_EXTEND:
-		request->ttl_ms = field_decimal(&argv[1]);
-		field_note(&argv[2], request);
-		check_buckets(request, &argv[3]);
-		break;
-	case REDLOCK_SCRIPT_RELEASE: field_entry(&argv[1], request); break;
-	default:
-		assert(script == REDLOCK_SCRIPT_INSPECT);
-		request->ttl_ms = field_decimal(&argv[0]);
-		request->most = field_decimal(&argv[1]);
+	case REDLOCK_SCRIPT_RAISE: request->fence = field_decimal(&argv[2]); break;
+	case REDLOCK_SCRIPT_EXTEND: field_note(&argv[2], request); break;
+	case REDLOCK_SCRIPT_RELEASE: field_wait(&argv[1], request); break;
+	default: assert(script == REDLOCK_SCRIPT_INSPECT);
 	}
 }
 
-/* "until_s hold_ms", or nothing */
-static void parse_bounds(struct model_command *request, const struct transport_word *word)
-{
-	const char *blank = memchr(word->bytes, ' ', word->len);
-	if (!blank)
-		return;
-	struct transport_word until_s = {word->bytes, (size_t)(blank - word->bytes)},
-			      hold_ms = {blank + 1, word->len - until_s.len - 1};
-	request->until_s = field_decimal(&until_s);
-	request->max_hold_ms = field_decimal(&hold_ms);
-}
-
-/* A command for leases: an operation of a batch becomes a command of its own. */
+/* A command for leases: the checks take an operation of a batch for a command of its own. */
 static void parse_lease_script(struct command *command, const struct transport_connection *connection, size_t count,
 			       size_t keys, const struct transport_word *words)
 {
@@ -172,74 +145,50 @@ static void parse_lease_script(struct command *command, const struct transport_c
 			at->kind = (uint8_t)script;
 			command->also = (uint16_t)(at - parsing->commands);
 		}
-		struct model_command *request = &at->request;
-		bool is_set = find_names(request, name, resources);
-		request->epoch = field_epoch(&shared[0]);
+		at->request.any_epoch = shared[0].bytes[0] == '-';
+		find_names(&at->request, name, resources);
 		set_deadline(at, connection, &shared[1]);
-		assert(is_set == (shared[2].len > 0 && shared[2].bytes[0] >= '0' && shared[2].bytes[0] <= '9'));
-		field_mode(request, &shared[2]);
-		parse_bounds(request, &shared[3]);
-		parse_operation(request, script, argv);
+		parse_operation(&at->request, script, argv);
 		command = at;
 	}
 	parsing->figures->batched += operations > 1;
 }
 
-/* Of the slice those buckets that the resources have. A floor counts as well, whatever the slice: of one without any
- * the model is asked for the first one, which can only make the number larger. */
-static void parse_slice(struct model_command *request, const struct transport_word *argv)
+/* A slice is cut down to the buckets that the resources have, or to its first one: all others of the 16,384 are empty,
+ * and to look at each would take most of the simulator's time. */
+static void cut_slice(struct command *command)
 {
-	uint64_t first = field_decimal(&argv[1]), last = field_decimal(&argv[2]);
-	unsigned from = MODEL_BUCKETS, to = 0;
-	for (unsigned key = 0; key < MODEL_KEYS; key++) {
-		unsigned number = buckets[parsing->config.one_bucket][key], at = bucket_of(parsing, key);
-		if (number < first || number > last)
+	const char **argv = command->sent->argv + command->sent->keys;
+	size_t *lens = command->sent->lens + command->sent->keys;
+	const char(*its)[TEXT_DECIMAL_MAX] = bucket_texts[parsing->config.one_bucket];
+	struct transport_word bounds[] = {{argv[1], lens[1]}, {argv[2], lens[2]}};
+	uint64_t from = field_decimal(&bounds[0]), to = field_decimal(&bounds[1]);
+	unsigned first = KEYS, last = KEYS;
+	for (unsigned key = 0; key < KEYS; key++) {
+		unsigned bucket = buckets[parsing->config.one_bucket][key];
+		if (bucket < from || bucket > to)
 			continue;
-		from = at < from ? at : from;
-		to = at > to ? at : to;
+		first = first == KEYS || bucket < buckets[parsing->config.one_bucket][first] ? key : first;
+		last = last == KEYS || bucket > buckets[parsing->config.one_bucket][last] ? key : last;
 	}
-	request->bucket = from < MODEL_BUCKETS ? from : 0;
-	request->last_bucket = from < MODEL_BUCKETS ? to : 0;
+	argv[1] = first == KEYS ? argv[1] : its[first];
+	argv[2] = first == KEYS ? argv[1] : its[last];
+	for (unsigned i = 1; i <= 2; i++)
+		lens[i] = first == KEYS ? lens[1] : strlen(argv[i]);
 }
 
 static void parse_guard_script(struct command *command, const struct transport_connection *connection,
 			       const struct transport_word *argv)
 {
-	struct model_command *request = &command->request;
+	struct script_request *request = &command->request;
 	switch ((enum guard_script)command->kind) {
-	case REDLOCK_SCRIPT_EPOCH:
-		request->digest = field_hex(&argv[0]);
-		request->ttl_ms = field_decimal(&argv[1]);
-		request->evicted = argv[2].len > 0 ? (uint32_t)field_decimal(&argv[2]) + 1 : 0;
-		request->compared = argv[3].bytes[0] == '1';
-		request->timeout_ms = (uint32_t)field_decimal(&argv[4]);
-		request->run_id = field_hex(&argv[5]);
-		request->epoch = argv[6].len > 0 ? field_hex(&argv[6]) : 0;
-		request->deadline_us = field_decimal(&argv[7]);
-		break;
-	case REDLOCK_SCRIPT_QUARANTINE:
-		request->epoch = argv[0].len > 0 ? field_hex(&argv[0]) : 0;
-		request->marker = field_hex(&argv[1]);
-		request->run_id = field_hex(&argv[2]);
-		request->kept = argv[3].bytes[0] == '1';
-		request->ttl_ms = field_decimal(&argv[4]);
-		request->digest = field_hex(&argv[5]);
-		request->takes_over = argv[6].len > 0;
-		request->taken = request->takes_over ? field_hex(&argv[6]) : 0;
-		break;
-	case REDLOCK_SCRIPT_FENCES:
-		request->epoch = field_hex(&argv[0]);
-		parse_slice(request, argv);
-		break;
+	case REDLOCK_SCRIPT_EPOCH: request->ttl_ms = field_decimal(&argv[1]); break;
+	case REDLOCK_SCRIPT_QUARANTINE: request->ttl_ms = field_decimal(&argv[4]); break;
+	case REDLOCK_SCRIPT_FENCES: cut_slice(command); break;
 	case REDLOCK_SCRIPT_EPOCH_WRITE:
-		request->marker = field_hex(&argv[0]);
-		request->run_id = field_hex(&argv[1]);
-		request->cluster = field_hex(&argv[2]);
-		request->digest = field_hex(&argv[3]);
 		request->ttl_ms = field_decimal(&argv[4]);
 		request->fence = field_decimal(&argv[5]);
 		request->clocked = argv[6].bytes[0] == '1';
-		request->timeout_ms = (uint32_t)field_decimal(&argv[7]);
 		set_deadline(command, connection, &argv[8]);
 		break;
 	default: assert(false);
@@ -284,6 +233,7 @@ static void parse_script(struct command *command, const struct transport_connect
 	} else {
 		command->kind = (uint8_t)script;
 		command->script = (uint8_t)(with_source ? 0 : script);
+		keep(command, keys, count - 3, words + 3);
 		if (script <= REDLOCK_SCRIPT_INSPECT)
 			parse_lease_script(command, connection, count, keys, words);
 		else
@@ -300,7 +250,7 @@ static void parse_set(struct command *command, size_t count, const struct transp
 		return;
 	command->kind = COMMAND_ALIVE;
 	command->only_if_there = count == 6;
-	command->request.entry.replica = hex_number(words[1].bytes + sizeof alive - 1);
+	keep(command, 0, count, words);
 }
 
 /* Not a trial of the command. */
@@ -308,20 +258,6 @@ static bool is_read(size_t count, const struct transport_word words[])
 {
 	return (is(&words[0], "ZRANGEBYSCORE") && count == 7) ||
 	       (is(&words[0], "HMGET") && !is(&words[1], "redlockd:master"));
-}
-
-/* What an inspection leaves out: the key is that of the holders, or that of the resource. */
-static void parse_read(struct command *command, size_t count, const struct transport_word words[])
-{
-	static const char holders[] = "redlockd:holders:";
-	bool of_values = is(&words[0], "HMGET");
-	size_t skip = of_values ? sizeof holders - 1 : 0;
-	assert(words[1].len > skip && memcmp(words[1].bytes, holders, skip) == 0);
-	command->kind = COMMAND_READ;
-	command->request.key = key_find(parsing, words[1].bytes + skip, words[1].len - skip);
-	assert(command->request.key < MODEL_KEYS && (!of_values || count - 2 <= NODES * MODEL_HOLDERS));
-	for (size_t i = 2; of_values && i < count; i++)
-		command->tokens[command->token_count++] = (uint16_t)field_token(&words[i]);
 }
 
 struct command *words_parse(struct world *world, const struct transport_connection *connection, size_t count,
@@ -347,7 +283,8 @@ struct command *words_parse(struct world *world, const struct transport_connecti
 		command->kind = COMMAND_SCAN;
 		command->only_if_there = count == 4; /* of a check */
 	} else if (is_read(count, words)) {
-		parse_read(command, count, words);
+		command->kind = COMMAND_READ; /* what an inspection leaves out */
+		keep(command, 0, count, words);
 	} else if (is(&words[0], "HSET")) {
 		command->kind = COMMAND_ERROR;
 		command->text = "ERR wrong number of arguments for 'hset' command";

@@ -1,10 +1,11 @@
 /* The world of the seeded simulator (sim_random): several redlockd, each with the daemon's own leases and masters over
- * another implementation of server/transport/transport.h, modelled masters, a network, clocks, clients, and a nemesis.
- * One seed is one history, to the byte: time is virtual, and there is one source of random numbers (daemon_queue.c).
+ * another implementation of server/transport/transport.h, masters that run the real scripts (store.h), a network,
+ * clocks, clients, and a nemesis. One seed is one history, to the byte: time is virtual, and there is one source of
+ * random numbers (daemon_queue.c).
  *
  *   daemon_client.c ─► daemon_face.c ─► server/leases ─► server/masters ─► daemon_transport.c ─► daemon_net.c
  *        ▲ answers ◄───────┘                                                ▲ daemon_reply.c        │ daemon_words.c
- *   daemon_check.c, daemon_order.c: what must hold                          └──── daemon_node.c ◄───┘ (model_master.c)
+ *   daemon_check.c, daemon_order.c: what must hold                          └──── daemon_node.c ◄───┘ (store.c)
  *   daemon_fault.c, daemon_shape.c: faults in all of them
  *
  * Times are µs. `world->now` is true time, which no part of the world knows: each process has a steady clock and a time
@@ -16,16 +17,18 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "model_master.h"
 #include "server/leases/lease_internal.h"
 #include "server/masters/master_internal.h"
 #include "server/redlock/guard/guard.h"
 #include "server/scripts/scripts.h"
 #include "server/transport/transport.h"
+#include "store_internal.h"
 
 enum {
 	PROCS = 3,
-	NODES = 5, /* masters at most */
+	NODES = 5,   /* masters at most */
+	KEYS = 10,   /* resources at most */
+	HOLDERS = 8, /* of one resource at most */
 	CLIENTS = 10,
 	CALLS = 64,      /* requests of clients, at a time */
 	EVENTS = 8192,   /* that are to come */
@@ -39,11 +42,18 @@ enum {
 	ACTIVE = 64
 };
 
+/* The keys of a set, one after the other: `names` has a bit for each. */
+#define FOR_EACH_KEY(key, names)                  \
+	for (unsigned key = 0; key < KEYS; key++) \
+		if ((names) & (UINT32_C(1) << key))
+
 #define NEVER UINT64_MAX
 #define NONE UINT16_MAX
 #define MS UINT64_C(1000)
 #define SECOND UINT64_C(1000000)
 #define DAY_BEGAN_US UINT64_C(1700000000000000) /* the time of day when a history begins */
+
+#include "daemon_command.h"
 
 /* ---- what is to happen ---- */
 
@@ -65,14 +75,6 @@ enum event_kind {
 	EVENT_WATCH  /* checks that a free lock is granted to a waiter */
 };
 
-/* A master publishes whose turn it is. */
-struct notification {
-	struct model_entry entry; /* replica 0: the confirmation of SUBSCRIBE */
-	uint64_t last;            /* as in struct model_reply, like `free` */
-	uint8_t key, free;
-	uint16_t lease; /* whose release it was; NONE. For the checks */
-};
-
 struct event {
 	uint8_t kind, proc, node;
 	bool retimed;
@@ -92,44 +94,6 @@ struct held {
 	uint16_t first, last; /* NONE */
 };
 
-/* ---- commands ---- */
-
-/* Those of the core and of the guard have the numbers of the scripts. */
-enum command_kind {
-	COMMAND_OK, /* its answer does not matter, as long as it is no error */
-	COMMAND_EPOCH = REDLOCK_SCRIPT_EPOCH,
-	COMMAND_INFO = SCRIPTS_COUNT,
-	COMMAND_CLIENT_ID,
-	COMMAND_CONFIG, /* GET, of a durable master */
-	COMMAND_LOAD,   /* of a script: `script` */
-	COMMAND_NUMBER, /* is answered with `code` */
-	COMMAND_ERROR,  /* is answered with `text` */
-	COMMAND_TRIAL,  /* a script on the keys of a check: answered with `code` first */
-	COMMAND_ALIVE,  /* SET of an alive key; NIL where it must be there and is not */
-	COMMAND_READ,   /* of the leases of a key: `tokens_alone`, or the values of `listed` */
-	COMMAND_SCAN
-};
-
-struct command {
-	uint8_t kind, script;
-	bool waits;     /* for its answer at the process */
-	bool travels;   /* a message has it */
-	bool no_script; /* NOSCRIPT */
-	bool only_if_there, evicts;
-	uint16_t next, next_waiting; /* of its message; of its connection */
-	uint16_t also;               /* of a batch: the next one */
-	uint32_t number;             /* of its connection */
-	const char *text;            /* ERROR */
-	int code;
-	uint64_t run_at, latest; /* true time: carried out; at the latest it should be, 0: no matter */
-	/* INFO, CLIENT ID */
-	uint64_t run_id, uptime_s;
-	uint32_t client_id, evicted;
-	uint16_t token_count, tokens[NODES * MODEL_HOLDERS]; /* READ: of these the values; 0: all tokens */
-	struct model_command request;
-	struct model_reply answer;
-};
-
 /* ---- clocks ---- */
 
 struct clock {
@@ -139,12 +103,18 @@ struct clock {
 
 /* ---- masters ---- */
 
+/* A server, or what an image of the machine has of it. */
+struct server {
+	struct store *store;
+	uint64_t now_us, run_id;
+	uint32_t evicted, next_client_id;
+	uint64_t at; /* of an image: when it was taken, in true time */
+};
+
 struct node {
-	struct model_master model;
-	struct model_master images[2]; /* what a disk, or an image of the machine, has: image() is the newer one */
+	struct server server;
+	struct server images[2]; /* what a disk, or an image of the machine, has: image() is the newer one */
 	uint8_t newer;
-	uint64_t image_at, older_at;
-	uint32_t next_client_id, image_client_id, older_client_id;
 	struct clock clock;
 	bool up, stopped, evicts;
 	uint16_t incarnation, scripts; /* scripts: bit i: script i is loaded */
@@ -300,7 +270,7 @@ struct lease {
 	uint64_t began, ok, until; /* true time; `until`: the latest on any clock within its bounds; cut by a release */
 	uint64_t ttl_us;           /* the longest that it was given or extended for */
 	uint64_t allowance_us;     /* what its validity had taken off for clocks that part and jump */
-	uint16_t next[MODEL_KEYS]; /* of the same key, older; NONE */
+	uint16_t next[KEYS];       /* of the same key, older; NONE */
 	uint8_t key, proc;
 	uint16_t slot, mode;        /* of enum lease_mode */
 	uint32_t names;             /* as in struct call */
@@ -309,7 +279,7 @@ struct lease {
 	uint64_t round_at[NODES];   /* when it voted in that; true time */
 	bool unread, ran_out;       /* its client left before it read the answer; it ended before its release */
 	bool excused;               /* it overlaps with another one, for a reason that is excused */
-	uint32_t woke[MODEL_KEYS];  /* the call that its release of a key made try at once; 0: none */
+	uint32_t woke[KEYS];        /* the call that its release of a key made try at once; 0: none */
 };
 
 /* The trail of a token, for the checks. */
@@ -450,18 +420,18 @@ struct world {
 	uint64_t healed_at, recovered_at, clocked_at, served_by, settled_at, rolled_at;
 	uint64_t next_run_id;
 	uint32_t operations, next_serial, next_token, lease_count;
-	uint16_t newest[MODEL_KEYS]; /* lease of each key; NONE */
-	uint64_t top_fence[MODEL_KEYS];
-	uint16_t active[MODEL_KEYS][ACTIVE];
-	uint8_t active_count[MODEL_KEYS];
-	uint8_t forcing[MODEL_KEYS];    /* forced releases under way */
-	uint64_t forced_at[MODEL_KEYS]; /* when the last one ended */
-	uint32_t slow;                  /* the network's delays are so many times as long */
+	uint16_t newest[KEYS]; /* lease of each key; NONE */
+	uint64_t top_fence[KEYS];
+	uint16_t active[KEYS][ACTIVE];
+	uint8_t active_count[KEYS];
+	uint8_t forcing[KEYS];    /* forced releases under way */
+	uint64_t forced_at[KEYS]; /* when the last one ended */
+	uint32_t slow;            /* the network's delays are so many times as long */
 	uint32_t tests_ok, tests_due;
 	uint8_t trial_key;
 	uint64_t calm_at; /* since then all is well, and fallbacks have had their time; NEVER */
 	/* nobody has it on a majority, nor what else its first waiter waits for; 0: not so */
-	uint64_t free_since[MODEL_KEYS];
+	uint64_t free_since[KEYS];
 	bool failed;
 	const char *only; /* what a violation must begin with to count; NULL: all do */
 	char failure[240];

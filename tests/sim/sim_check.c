@@ -45,8 +45,8 @@ static void check_holder(struct sim_world *world, const struct sim_config *confi
 		increased += op->increased[i] == op->fence;
 		bool forgotten = i == world->wiped && op->turn[i] != 0;
 		bool all = true;
-		MODEL_FOR_EACH_KEY (key, sim_names(config, o))
-			all = all && model_has_token(&world->masters[i], key, sim_token(o, op->core.attempt));
+		SIM_FOR_EACH_KEY(key, sim_names(config, o))
+		all = all && sim_master_has_token(sim_master(world->masters[i]), key, sim_token(o, op->core.attempt));
 		kept += forgotten || all;
 	}
 	if (2 * increased <= SIM_MASTERS)
@@ -63,9 +63,10 @@ static void check_left_behind(struct sim_world *world, const struct sim_config *
 		const struct sim_link *link = &op->links[i];
 		if (link->excused || link->command_count > 0 || link->stale_count > 0)
 			continue;
-		MODEL_FOR_EACH_KEY (key, sim_names(config, o)) {
-			for (unsigned k = 0; model_token_of(&world->masters[i], key, k) != 0; k++)
-				if (sim_token_op(model_token_of(&world->masters[i], key, k)) == o)
+		SIM_FOR_EACH_KEY(key, sim_names(config, o))
+		{
+			for (const uint8_t *token = sim_master(world->masters[i])->tokens[key]; *token != 0; token++)
+				if (sim_token_op(*token) == o)
 					world->violated |= SIM_LEFT_BEHIND;
 		}
 	}
@@ -75,9 +76,10 @@ static void check_left_behind(struct sim_world *world, const struct sim_config *
 static void check_part(struct sim_world *world)
 {
 	for (unsigned i = 0; i < SIM_MASTERS; i++) {
-		uint64_t shared = model_token(&world->masters[i], SIM_SHARED);
-		for (unsigned o = 0; o < SIM_OPS; o++) {
-			uint64_t own = model_token(&world->masters[i], 2 * o);
+		const struct sim_master *master = sim_master(world->masters[i]);
+		uint8_t shared = master->tokens[SIM_SHARED][0];
+		for (unsigned o = 0; 2 * o < SIM_KEYS; o++) {
+			uint8_t own = master->tokens[2 * o][0];
 			bool has_shared = shared != 0 && sim_token_op(shared) == o;
 			if (own != (has_shared ? shared : 0))
 				world->violated |= SIM_PART;

@@ -9,6 +9,7 @@
  * belongs to it, and the three hashes are sorted. So are the operations, which may make the same guesses: by their
  * own state and, if that is equal, by the smallest hash of all orders. */
 #include <assert.h>
+#include <string.h>
 
 #include "sim_world.h"
 
@@ -141,18 +142,18 @@ static void put_waiter(struct record *record, const struct sim_op *op, unsigned 
 }
 
 /* The queues of the keys: without sets somebody waits only for the first. */
-static void put_queues(struct record *record, const struct model_master *redis, const struct sim_config *config,
+static void put_queues(struct record *record, const struct sim_master *redis, const struct sim_config *config,
 		       const struct order *order)
 {
-	put(record, redis->waited_us != 0);
-	for (unsigned key = 0; key < (config->sets ? MODEL_KEYS : 1); key++) {
-		const struct model_queue *queue = model_waiting(redis, key_from(key, config, order));
-		put(record, queue ? queue->count : 0);
-		for (uint32_t i = 0; queue && i < queue->count; i++)
-			put(record, order->place[queue->entries[i].replica - 1]);
+	put(record, redis->waited);
+	for (unsigned key = 0; key < (config->sets ? SIM_KEYS : 1); key++) {
+		const uint8_t *queue = redis->queues[key_from(key, config, order)];
+		put(record, (unsigned)strlen((const char *)queue));
+		for (; *queue != 0; queue++)
+			put(record, order->place[*queue - 1]);
 	}
 	for (unsigned o = 0; o < SIM_OPS; o++)
-		put(record, model_is_alive(redis, order->at[o] + 1U));
+		put(record, redis->alive >> order->at[o] & 1);
 }
 
 static void put_commands(struct record *record, const struct sim_command *commands, unsigned count,
@@ -201,7 +202,7 @@ static void put_history(struct record *record, const struct sim_world *world, un
 /* Whether this master was wiped, and what is to be known of it: whose attempts had which epoch. */
 static void put_memory(struct record *record, const struct sim_world *world, unsigned master, const struct order *order)
 {
-	put(record, (unsigned)world->masters[master].epoch + (world->surveyed >> master & 1) * 4U);
+	put(record, (unsigned)sim_master(world->masters[master])->epoch + (world->surveyed >> master & 1) * 4U);
 	for (unsigned i = 0; i < SIM_OPS; i++) {
 		const struct sim_op *op = &world->ops[order->at[i]];
 		bool counts = may_have_lock(op) && !op->released;
@@ -210,16 +211,16 @@ static void put_memory(struct record *record, const struct sim_world *world, uns
 }
 
 /* The tokens that hold the one key, in an order of their own. */
-static void put_holders(struct record *record, const struct model_master *redis, const struct order *order)
+static void put_holders(struct record *record, const struct sim_master *redis, const struct order *order)
 {
 	unsigned found = 0, all = 1 + 4 * SIM_OPS;
 	for (unsigned token = 1; token < all; token++) {
-		uint64_t real = 1U + order->at[(token - 1) >> 2] * 4U + ((token - 1) & 3);
-		if (model_has_token(redis, 0, real))
+		unsigned real = 1U + order->at[(token - 1) >> 2] * 4U + ((token - 1) & 3);
+		if (sim_master_has_token(redis, 0, (uint8_t)real))
 			found |= 1U << token;
 	}
 	put(record, found & UINT8_MAX);
-	put(record, found >> 8 | (redis->keys[0].type == MODEL_SHARED) * 32U);
+	put(record, found >> 8 | redis->is_several[0] * 32U);
 }
 
 /* Of each two attempts that acquired there, which one did first. */
@@ -238,11 +239,11 @@ static uint64_t hash_master(const struct sim_world *world, const struct sim_conf
 			    const struct order *order)
 {
 	struct record record = {.len = 0};
-	const struct model_master *redis = &world->masters[master];
-	for (unsigned bucket = 0; bucket < (config->sets ? MODEL_BUCKETS : 1); bucket++)
-		put(&record, (unsigned)model_number(redis, key_from(bucket, config, order)));
-	for (unsigned key = 0; key < (config->sets ? MODEL_KEYS : 0); key++)
-		put(&record, token_from(model_token(redis, key_from(key, config, order)), order));
+	const struct sim_master *redis = sim_master(world->masters[master]);
+	for (unsigned bucket = 0; bucket < (config->sets ? SIM_KEYS : 1); bucket++)
+		put(&record, redis->numbers[key_from(bucket, config, order)]);
+	for (unsigned key = 0; key < (config->sets ? SIM_KEYS : 0); key++)
+		put(&record, token_from(redis->tokens[key_from(key, config, order)][0], order));
 	put_turns(&record, world, master, order);
 	if (config->wipes > 0)
 		put_memory(&record, world, master, order);
@@ -254,7 +255,7 @@ static uint64_t hash_master(const struct sim_world *world, const struct sim_conf
 		if (sim_has_several(config) && i == 0)
 			put_holders(&record, redis, order);
 		else if (!sim_has_several(config) && !config->sets && (i == 0 || config->two_resources))
-			put(&record, token_from(model_token(redis, sim_key(config, o)), order));
+			put(&record, token_from(redis->tokens[sim_key(config, o)][0], order));
 		if (config->attempts > 0)
 			put_waiter(&record, op, master);
 		if (!op->done && op->core.state != REDLOCK_WAITING)

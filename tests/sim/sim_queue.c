@@ -9,14 +9,12 @@
 
 #include "sim_world.h"
 
-enum { ALIVE_MS = 1000000, WAIT_MS = 1000 };
-
 void sim_queue_init(struct sim_world *world, const struct sim_config *config)
 {
 	world->missed_notifications_left = config->missed_notifications;
 	for (unsigned i = 0; i < SIM_MASTERS; i++)
 		for (unsigned o = 0; o < SIM_OPS; o++)
-			model_alive_set(&world->masters[i], o + 1, ALIVE_MS, false);
+			world->masters[i] = sim_master_set_alive(world->masters[i], o, true);
 }
 
 void sim_queue_begin(struct sim_world *world, const struct sim_config *config, unsigned o, unsigned guess)
@@ -29,32 +27,34 @@ void sim_queue_begin(struct sim_world *world, const struct sim_config *config, u
 }
 
 void sim_queue_entry(const struct sim_world *world, const struct sim_config *config, unsigned o,
-		     const struct sim_command *command, struct model_command *ret_command)
+		     const struct sim_command *command, struct sim_request *ret_request)
 {
 	if (command->tokenless)
-		ret_command->token = 0;
+		ret_request->token = 0;
 	if (command->entry == REDLOCK_ENTRY_NONE)
 		return;
-	ret_command->entry = (struct model_entry){
-		.arrival = world->ops[o].arrival, .replica = o + 1, .kind = sim_lease_kind(config, o)};
-	if (ret_command->entry.kind != MODEL_EXCLUSIVE)
-		ret_command->entry.most = config->slots ? SIM_SLOTS : MODEL_HOLDERS;
-	ret_command->entry.of_set = ret_command->entry.kind == MODEL_PLUS && ret_command->names != 0;
-	ret_command->wait_ms = command->entry == REDLOCK_ENTRY_KEEP ? WAIT_MS : 0;
+	(void)config;
+	ret_request->waiter = (uint8_t)(o + 1);
+	ret_request->arrival = world->ops[o].arrival;
+	ret_request->leaves = command->entry != REDLOCK_ENTRY_KEEP;
 }
 
 void sim_queue_note_notification(struct sim_world *world, const struct sim_config *config, unsigned master,
-				 const struct model_reply *reply)
+				 const struct sim_effect *effect)
 {
-	for (unsigned key = 0; key < MODEL_KEYS; key++) {
-		const struct model_entry *notified = &reply->notified[key];
-		if (notified->replica != 0)
-			world->ops[notified->replica - 1].notified |= (uint8_t)(1U << master);
-		for (unsigned o = 0; o < SIM_OPS; o++)
-			if (sim_lease_kind(config, o) == MODEL_PLUS && world->ops[o].arrival != 0 &&
-			    !world->ops[o].done && world->ops[o].arrival <= reply->last[key])
-				world->ops[o].notified |= (uint8_t)(1U << master);
+	for (unsigned o = 0; o < SIM_OPS; o++) {
+		struct sim_op *op = &world->ops[o];
+		bool waits = op->arrival != 0 && !op->done;
+		if ((effect->notified >> o & 1) != 0 ||
+		    (sim_lease_kind(config, o) == SIM_PLUS && waits && op->arrival <= effect->up_to))
+			op->notified |= (uint8_t)(1U << master);
 	}
+}
+
+/* True while the process of the operation counts as alive there. */
+static bool is_alive(const struct sim_world *world, unsigned o, unsigned master)
+{
+	return (sim_master(world->masters[master])->alive >> o & 1) != 0;
 }
 
 /* ---- events ---- */
@@ -107,9 +107,8 @@ bool sim_queue_can(const struct sim_world *world, const struct sim_config *confi
 	case SIM_LOSE_NOTIFICATION: return on_its_way && world->missed_notifications_left > 0;
 	case SIM_END: return op->core.state == REDLOCK_WAITING && sim_queue_may_leave(config, op);
 	case SIM_MISSED_NOTIFICATION:
-		return world->missed_notifications_left > 0 && !op->done &&
-		       model_is_alive(&world->masters[event->master], event->op + 1U);
-	default: return !model_is_alive(&world->masters[event->master], event->op + 1U);
+		return world->missed_notifications_left > 0 && !op->done && is_alive(world, event->op, event->master);
+	default: return !is_alive(world, event->op, event->master);
 	}
 }
 
@@ -131,7 +130,7 @@ static void hear_notification(struct sim_world *world, const struct sim_config *
 static void revive(struct sim_world *world, unsigned o, unsigned master)
 {
 	struct redlock_event first = {.kind = REDLOCK_FIRST, .remaining_us = 0};
-	model_alive_set(&world->masters[master], o + 1, ALIVE_MS, false);
+	world->masters[master] = sim_master_set_alive(world->masters[master], o, true);
 	if (!world->ops[o].done)
 		sim_drive(world, o, &first);
 }
@@ -151,7 +150,7 @@ void sim_queue_apply(struct sim_world *world, const struct sim_config *config, c
 	} else if (event->kind == SIM_NOTIFY) {
 		hear_notification(world, config, event);
 	} else if (event->kind == SIM_MISSED_NOTIFICATION) {
-		model_evict_alive(&world->masters[event->master], event->op + 1U);
+		world->masters[event->master] = sim_master_set_alive(world->masters[event->master], event->op, false);
 	} else if (event->kind == SIM_REVIVE) {
 		revive(world, event->op, event->master);
 	}
@@ -165,12 +164,9 @@ static void check_entry(struct sim_world *world, const struct sim_config *config
 	for (unsigned i = 0; i < SIM_MASTERS; i++) {
 		const struct sim_link *link = &op->links[i];
 		bool all_carried_out = !link->excused && link->command_count == 0 && link->stale_count == 0;
-		MODEL_FOR_EACH_KEY (key, all_carried_out ? sim_names(config, o) : 0) {
-			const struct model_queue *queue = model_waiting(&world->masters[i], key);
-			for (unsigned k = 0; queue && k < queue->count; k++)
-				if (queue->entries[k].replica == o + 1)
-					world->violated |= SIM_ENTRY_LEFT;
-		}
+		SIM_FOR_EACH_KEY(key, all_carried_out ? sim_names(config, o) : 0)
+		if (memchr(sim_master(world->masters[i])->queues[key], (int)o + 1, SIM_OPS))
+			world->violated |= SIM_ENTRY_LEFT;
 	}
 }
 
@@ -185,7 +181,7 @@ static bool is_quiet(const struct sim_world *world, const struct sim_config *con
 	for (unsigned i = 0; i < SIM_MASTERS; i++)
 		quiet = quiet &&
 			op->links[i].command_count + op->links[i].reply_count + op->links[i].stale_count == 0 &&
-			model_is_alive(&world->masters[i], o + 1);
+			is_alive(world, o, i);
 	return quiet;
 }
 

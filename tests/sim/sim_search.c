@@ -76,7 +76,7 @@ static void list_events(struct event_list *list)
 				continue;
 			for (unsigned i = 0; i < SIM_MASTERS; i++)
 				if (kind == SIM_DROP || kind == SIM_EXPIRE)
-					for (unsigned key = o; key < MODEL_KEYS; key += SIM_OPS)
+					for (unsigned key = o; key < SIM_KEYS; key += SIM_OPS)
 						add(list, kind, 0, i, key);
 				else if (o == 0 || !is_of_master(kind))
 					add(list, kind, o, i, 0);

@@ -110,20 +110,20 @@ static void tell_world(const struct sim_world *world, const struct sim_config *c
 	for (unsigned o = 0; o < SIM_OPS; o++)
 		tell_op(world, o);
 	for (unsigned i = 0; i < SIM_MASTERS; i++) {
+		const struct sim_master *master = sim_master(world->masters[i]);
 		printf("  | %u:", i + 1);
 		for (unsigned key = 0; key < (config->sets ? 3 : config->two_resources ? 2 : 1); key++) {
-			uint64_t token = model_token(&world->masters[i], key);
+			uint8_t token = master->tokens[key][0];
 			printf(" %c", token == 0 ? '-' : op_name(sim_token_op(token)));
 			if (token != 0 && config->tries > 1)
 				printf("%u", sim_token_attempt(token));
 		}
 		for (unsigned key = 0; key < (config->sets ? 3 : 1); key++) {
-			const struct model_queue *queue = model_waiting(&world->masters[i], key);
-			for (uint32_t k = 0; queue && k < queue->count; k++)
-				printf("%c%c", k == 0 ? '<' : ',', op_name((unsigned)queue->entries[k].replica - 1));
-			printf(" %u", (unsigned)model_number(&world->masters[i], key));
+			for (unsigned k = 0; master->queues[key][k] != 0; k++)
+				printf("%c%c", k == 0 ? '<' : ',', op_name(master->queues[key][k] - 1U));
+			printf(" %u", master->numbers[key]);
 		}
-		printf("%s", world->masters[i].epoch == 0 ? " quarantined" : "");
+		printf("%s", master->epoch == 0 ? " quarantined" : "");
 	}
 	printf("\n");
 }

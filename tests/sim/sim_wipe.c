@@ -6,20 +6,20 @@
 /* The largest number of N − Q + 1 others: of three masters, both. */
 static uint8_t fence_of_others(const struct sim_world *world, unsigned master)
 {
-	uint64_t fence = 0;
+	uint8_t fence = 0;
 	for (unsigned i = 0; i < SIM_MASTERS; i++) {
-		for (unsigned bucket = 0; i != master && bucket < MODEL_BUCKETS; bucket++) {
-			uint64_t number = model_number(&world->masters[i], bucket);
+		for (unsigned key = 0; i != master && key < SIM_KEYS; key++) {
+			uint8_t number = sim_master(world->masters[i])->numbers[key];
 			fence = number > fence ? number : fence;
 		}
 	}
-	return (uint8_t)fence;
+	return fence;
 }
 
 void sim_wipe(struct sim_world *world, unsigned master)
 {
 	world->wiped = (uint8_t)master;
-	model_flushall(&world->masters[master]);
+	world->masters[master] = sim_master_flush(world->masters[master]);
 	for (unsigned o = 0; o < SIM_OPS; o++) {
 		for (unsigned i = 0; i < SIM_MASTERS; i++) {
 			struct sim_link *link = &world->ops[o].links[i];
@@ -82,8 +82,8 @@ static bool leases_are_over(const struct sim_world *world, unsigned master)
 /* The survey of fences and WRITE_EPOCH, at one time. */
 void sim_wipe_write_epoch(struct sim_world *world, unsigned master)
 {
-	world->masters[master].floor = fence_of_others(world, master);
-	world->masters[master].epoch = SIM_NEXT_EPOCH;
+	world->masters[master] = sim_master_write_epoch(world->masters[master], SIM_NEXT_EPOCH,
+							fence_of_others(world, master));
 }
 
 /* A key lives longer than the validity of its attempt. What has no lease (any more) gives it back: that need not be
@@ -105,10 +105,11 @@ bool sim_wipe_can(const struct sim_world *world, const struct sim_config *config
 	case SIM_RUN_OUT: return has_lease(op) && sim_has_validity(op);
 	case SIM_EXPIRE: return can_expire(world, sim_event_token(world, config, event));
 	case SIM_SURVEY:
-		return config->survey && world->wiped != SIM_MASTERS && world->masters[world->wiped].epoch == 0 &&
-		       event->master != world->wiped && !redlock_has(world->surveyed, event->master);
+		return config->survey && world->wiped != SIM_MASTERS &&
+		       sim_master(world->masters[world->wiped])->epoch == 0 && event->master != world->wiped &&
+		       !redlock_has(world->surveyed, event->master);
 	default:
-		return world->masters[event->master].epoch == 0 &&
+		return sim_master(world->masters[event->master])->epoch == 0 &&
 		       (quarantine_is_over(world, event->master) || leases_are_over(world, event->master));
 	}
 }

@@ -4,7 +4,7 @@
 #include <assert.h>
 #include <string.h>
 
-enum { TICK_US = 1, TIMEOUT_US = 2, DRIFT_US = 1, START_US = 100, KEY_TTL_MS = 1000, WAIT_US = 1 << 30 };
+enum { TICK_US = 1, TIMEOUT_US = 2, DRIFT_US = 1, START_US = 100, WAIT_US = 1 << 30 };
 
 uint8_t sim_token(unsigned op, unsigned attempt)
 {
@@ -31,10 +31,8 @@ void sim_init(struct sim_world *world, const struct sim_config *config)
 		world->ops[o].now_us = START_US;
 	}
 	for (unsigned i = 0; i < SIM_MASTERS; i++) {
-		world->masters[i].epoch = SIM_EPOCH; /* fits, unless the master is wiped */
-		world->masters[i].floor = config->floors[i];
-		for (unsigned bucket = 0; bucket < (config->sets ? MODEL_BUCKETS : 1); bucket++)
-			world->masters[i].buckets[bucket] = config->buckets[i] > 0 ? config->buckets[i] : 5;
+		uint8_t number = config->buckets[i] > 0 ? config->buckets[i] : 5;
+		world->masters[i] = sim_master_new(config->floors[i], (uint8_t[]){number, number, number});
 	}
 	world->wiped = SIM_MASTERS;
 	world->drops_left = config->drops;
@@ -94,7 +92,7 @@ static void note_attempt(struct sim_world *world, unsigned o)
 		for (unsigned other = 0; other < SIM_OPS && op->turn[i] != 0; other++)
 			if (world->ops[other].turn[i] > op->turn[i])
 				world->ops[other].turn[i]--;
-		op->epochs[i] = (uint8_t)world->masters[i].epoch;
+		op->epochs[i] = sim_master(world->masters[i])->epoch;
 		op->turn[i] = 0;
 		op->told = false;
 		op->increased[i] = 0;
@@ -183,7 +181,7 @@ static void deliver(struct sim_world *world, unsigned o, unsigned master)
 		.holder = reply.holder,
 		.elsewhere = reply.elsewhere,
 		.ttl_us = op->core.params.ttl_us,
-		.remaining_us = KEY_TTL_MS * 1000,
+		.remaining_us = SIM_KEY_TTL_MS * 1000,
 	};
 	sim_drive(world, o, &event);
 }
@@ -210,7 +208,7 @@ static void deliver_dead_replies(struct sim_world *world, unsigned o)
 
 /* `before`: the largest number of its buckets before that. */
 static void note_granted(struct sim_world *world, unsigned o, unsigned master, const struct sim_command *command,
-			 uint64_t before)
+			 uint8_t before)
 {
 	struct sim_op *op = &world->ops[o];
 	bool acquire = command->script == REDLOCK_SCRIPT_ACQUIRE;
@@ -229,43 +227,35 @@ static void note_granted(struct sim_world *world, unsigned o, unsigned master, c
 static void execute(struct sim_world *world, const struct sim_config *config, unsigned o, unsigned master,
 		    const struct sim_command *command, struct sim_reply *ret_reply)
 {
-	struct model_command model = {
-		.key = sim_key(config, o),
-		.names = config->sets ? sim_names(config, o) : 0,
-		.buckets = {0, 1, 2}, /* sets: one for each key */
+	struct sim_request request = {
+		.script = command->script,
+		.names = sim_names(config, o),
 		.token = sim_token(o, command->attempt),
-		.ttl_ms = KEY_TTL_MS,
-		.fence = command->fence,
 		.epoch = command->epoch,
-		.deadline_us = UINT64_MAX, /* lateness is not modelled */
-		.most = config->slots ? SIM_SLOTS : MODEL_HOLDERS,
-		.kind = sim_lease_kind(config, o),
-		.slot = sim_slot(config, command->attempt),
+		.kind = (uint8_t)sim_lease_kind(config, o),
 	};
 	if (command->late) {
 		*ret_reply = (struct sim_reply){
 			command->script, command->attempt, command->round, REDLOCK_VOTE_FAILED, 0, 0, false};
 		return;
 	}
-	struct model_reply reply;
+	if (command->script != REDLOCK_SCRIPT_RELEASE)
+		request.fence = command->fence;
+	if (command->script == REDLOCK_SCRIPT_ACQUIRE)
+		request.slot = sim_slot(config, command->attempt);
+	if (request.kind != SIM_EXCLUSIVE)
+		request.most = sim_most(config);
 	enum redlock_vote vote = REDLOCK_VOTE_FAILED;
-	struct model_master *redis = &world->masters[master];
-	uint64_t before = 0;
-	sim_queue_entry(world, config, o, command, &model);
-	MODEL_FOR_EACH_KEY (key, sim_names(config, o)) {
-		uint64_t number = model_number(redis, config->sets ? key : 0);
+	uint8_t before = 0;
+	sim_queue_entry(world, config, o, command, &request);
+	SIM_FOR_EACH_KEY(key, request.names)
+	{
+		uint8_t number = sim_master(world->masters[master])->numbers[config->sets ? key : 0];
 		before = number > before ? number : before;
 	}
-	switch ((enum redlock_script)command->script) {
-	case REDLOCK_SCRIPT_ACQUIRE:
-		(config->sets                    ? model_acquire_set
-		 : model.kind != MODEL_EXCLUSIVE ? model_acquire_shared
-						 : model_acquire)(redis, &model, &reply);
-		break;
-	case REDLOCK_SCRIPT_RAISE: (config->sets ? model_raise_set : model_raise)(redis, &model, &reply); break;
-	default: (config->sets ? model_release_set : model_release)(redis, &model, &reply); break;
-	}
-	switch (reply.code) { /* as master_reply_map() */
+	const struct sim_effect *effect = sim_master_run(world->masters[master], &request);
+	world->masters[master] = effect->state;
+	switch (effect->code) { /* as master_reply_map() */
 	case 1: vote = REDLOCK_VOTE_GRANTED; break;
 	case 2: vote = command->script == REDLOCK_SCRIPT_RAISE ? REDLOCK_VOTE_STALE : REDLOCK_VOTE_QUEUED; break;
 	case 0: vote = REDLOCK_VOTE_HELD; break;
@@ -274,11 +264,11 @@ static void execute(struct sim_world *world, const struct sim_config *config, un
 	}
 	if (vote == REDLOCK_VOTE_GRANTED)
 		note_granted(world, o, master, command, before);
-	sim_queue_note_notification(world, config, master, &reply);
-	uint8_t holder = reply.value.kind != MODEL_EXCLUSIVE ? SIM_SHARED_HOLDER : (uint8_t)reply.value.token;
-	bool elsewhere = (reply.taken >> model.slot & 1) != 0 && reply.taken != (1U << reply.slots) - 1;
-	*ret_reply = (struct sim_reply){command->script,    command->attempt, command->round, (uint8_t)vote,
-					(uint8_t)reply.old, holder,           elsewhere};
+	sim_queue_note_notification(world, config, master, effect);
+	*ret_reply = (struct sim_reply){command->script,  command->attempt,
+					command->round,   (uint8_t)vote,
+					effect->old,      effect->is_several ? SIM_SHARED_HOLDER : effect->holder,
+					effect->elsewhere};
 }
 
 static struct sim_command shift(struct sim_command *commands, uint8_t *count)
@@ -488,8 +478,9 @@ void sim_apply(struct sim_world *world, const struct sim_config *config, const s
 	case SIM_DROP:
 	case SIM_EXPIRE:
 		world->drops_left = (uint8_t)(world->drops_left - (event->kind == SIM_DROP));
-		model_drop_token(&world->masters[event->master], sim_event_key(config, event),
-				 sim_event_token(world, config, event));
+		world->masters[event->master] = sim_master_drop(world->masters[event->master],
+								sim_event_key(config, event),
+								sim_event_token(world, config, event));
 		break;
 	default: apply_trouble(world, event); break;
 	}

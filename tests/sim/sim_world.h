@@ -13,12 +13,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "model_master.h"
-#include "server/redlock/redlock.h"
-
-#ifndef SIM_OPS
-#define SIM_OPS 2
-#endif
+#include "sim_master.h"
 
 enum { SIM_MASTERS = 3, SIM_GUESSES = 4, SIM_QUEUE = 10, SIM_SLOTS = 2, SIM_EPOCH = 1, SIM_NEXT_EPOCH };
 
@@ -148,7 +143,7 @@ struct sim_op {
 
 struct sim_world {
 	struct sim_op ops[SIM_OPS];
-	struct model_master masters[SIM_MASTERS];
+	sim_state masters[SIM_MASTERS];
 	uint8_t drops_left, troubles_left, missed_notifications_left;
 	bool notification_lost;
 	uint8_t wiped;     /* which master; SIM_MASTERS: none so far */
@@ -173,9 +168,9 @@ bool sim_wipe_can(const struct sim_world *world, const struct sim_config *config
 void sim_queue_init(struct sim_world *world, const struct sim_config *config);
 void sim_queue_begin(struct sim_world *world, const struct sim_config *config, unsigned op, unsigned guess);
 void sim_queue_entry(const struct sim_world *world, const struct sim_config *config, unsigned op,
-		     const struct sim_command *command, struct model_command *ret_command);
+		     const struct sim_command *command, struct sim_request *ret_request);
 void sim_queue_note_notification(struct sim_world *world, const struct sim_config *config, unsigned master,
-				 const struct model_reply *reply);
+				 const struct sim_effect *effect);
 bool sim_queue_can(const struct sim_world *world, const struct sim_config *config, const struct sim_event *event);
 bool sim_queue_may_leave(const struct sim_config *config, const struct sim_op *op);
 bool sim_queue_can_wake_up(const struct sim_world *world, const struct sim_config *config, unsigned op);
@@ -220,14 +215,20 @@ static inline unsigned sim_key(const struct sim_config *config, unsigned op)
 	return config->sets ? 2 * op : config->two_resources ? op : 0;
 }
 
-static inline enum model_kind sim_lease_kind(const struct sim_config *config, unsigned op)
+static inline enum sim_lease_kind sim_lease_kind(const struct sim_config *config, unsigned op)
 {
-	return config->slots ? MODEL_SLOT : (config->shared & (1U << op)) != 0 ? MODEL_PLUS : MODEL_EXCLUSIVE;
+	return config->slots ? SIM_SLOT : (config->shared & (1U << op)) != 0 ? SIM_PLUS : SIM_EXCLUSIVE;
 }
 
-static inline uint32_t sim_slot(const struct sim_config *config, unsigned attempt)
+/* How many leases of an operation's kind may hold the lock together. */
+static inline uint8_t sim_most(const struct sim_config *config)
 {
-	return config->slots ? (attempt - 1) % 2 : 0;
+	return config->slots ? SIM_SLOTS : SIM_HOLDERS;
+}
+
+static inline uint8_t sim_slot(const struct sim_config *config, unsigned attempt)
+{
+	return config->slots ? (uint8_t)((attempt - 1) % 2) : 0;
 }
 
 /* True if a key may have several tokens. */
@@ -242,17 +243,18 @@ static inline unsigned sim_event_key(const struct sim_config *config, const stru
 	return sim_has_several(config) ? 0 : event->arg;
 }
 
-static inline uint64_t sim_event_token(const struct sim_world *world, const struct sim_config *config,
-				       const struct sim_event *event)
+static inline uint8_t sim_event_token(const struct sim_world *world, const struct sim_config *config,
+				      const struct sim_event *event)
 {
-	return model_token_of(&world->masters[event->master], sim_event_key(config, event),
-			      sim_has_several(config) ? event->arg : 0);
+	const struct sim_master *master = sim_master(world->masters[event->master]);
+	unsigned i = sim_has_several(config) ? event->arg : 0;
+	return i <= SIM_HOLDERS ? master->tokens[sim_event_key(config, event)][i] : 0;
 }
 
 /* All keys that it locks, a bit each. */
-static inline uint32_t sim_names(const struct sim_config *config, unsigned op)
+static inline uint8_t sim_names(const struct sim_config *config, unsigned op)
 {
-	return UINT32_C(1) << sim_key(config, op) | (config->sets ? UINT32_C(1) << SIM_SHARED : 0);
+	return (uint8_t)(1U << sim_key(config, op) | (config->sets ? 1U << SIM_SHARED : 0));
 }
 
 /* True while the validity of the current attempt has not run out, by the operation's own clock. */

@@ -3,7 +3,7 @@
  *
  * Time is the caller's: store_set_time(). A key is there to the end of the millisecond in which it ends, as in Redis.
  * PUBLISH calls back. Not modelled: memory limits, access control, Redis Cluster, blocking commands, transactions,
- * replicas. */
+ * replicas. A copy shares all keys with the original until one of the two is changed. One thread. */
 #ifndef STORE_H
 #define STORE_H
 
@@ -19,15 +19,19 @@ typedef void store_publish_fn(void *arg, const char *channel, size_t channel_len
 /* An empty master, at time 0. `publish`: NULL: nobody listens. */
 struct store *store_new(store_publish_fn *publish, void *arg);
 void store_free(struct store *store);
+/* Another master with the same time and keys. */
+struct store *store_copy(const struct store *store);
+/* FLUSHALL. */
+void store_clear(struct store *store);
 
 /* The time of day of this master, either way. */
 void store_set_time(struct store *store, uint64_t now_us);
 
-/* Carries out a command as Redis would, scripts of `scripts` by EVALSHA. The reply is freed by freeReplyObject(); an
- * error has Redis' code (WRONGTYPE, NOSCRIPT, ERR) and words of its own. */
+/* Carries out a command as Redis would. The reply is one block: free(). An error has
+ * Redis' code (WRONGTYPE, NOSCRIPT, ERR) and a text of its own. */
 redisReply *store_command(struct store *store, size_t argc, const char *const argv[], const size_t lens[]);
-
-/* store_script.c */
-redisReply *store_eval(struct store *store, size_t argc, const char *const argv[], const size_t lens[]);
+/* EVALSHA, for a script of `scripts` by its number: the first `keys` arguments are KEYS, all others ARGV. */
+redisReply *store_run_script(struct store *store, unsigned script, size_t keys, size_t argc, const char *const argv[],
+			     const size_t lens[]);
 
 #endif

@@ -1,29 +1,15 @@
 /* The commands that scripts, redlockd and the tests use: see store.h. Each has as many arguments as Redis demands, or
  * more; options that nobody uses are errors. */
 #include <assert.h>
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
-#include <strings.h>
 
+#include "server/base/base.h"
 #include "store_internal.h"
 
-redisReply *store_wrong_type(void)
-{
-	return store_reply_error("WRONGTYPE Operation against a key holding the wrong kind of value");
-}
+enum { COMMAND_LEN_MAX = 15 };
 
-redisReply *store_syntax_error(void)
-{
-	return store_reply_error("ERR syntax error");
-}
-
-bool store_is(const struct words *words, size_t i, const char *text)
-{
-	return i < words->argc && words->lens[i] == strlen(text) &&
-	       strncasecmp(words->argv[i], text, words->lens[i]) == 0;
-}
+#define NOT_AN_INTEGER "ERR value is not an integer or out of range"
 
 struct store_key *store_find_key(const struct words *words, size_t i)
 {
@@ -31,26 +17,30 @@ struct store_key *store_find_key(const struct words *words, size_t i)
 }
 
 /* As string2ll(): no blanks, no sign in front but a minus, no zeros in front. */
+static bool read_integer(const char *bytes, size_t len, long long *ret)
+{
+	bool negative = len > 0 && bytes[0] == '-', overflow = false;
+	const char *at = bytes + negative, *end = bytes + len;
+	if (at == end || (*at == '0' && (end - at > 1 || negative)))
+		return false;
+	for (*ret = 0; at < end; at++) {
+		if (*at < '0' || *at > '9')
+			return false;
+		overflow |= __builtin_mul_overflow(*ret, 10, ret);
+		overflow |= negative ? __builtin_sub_overflow(*ret, *at - '0', ret)
+				     : __builtin_add_overflow(*ret, *at - '0', ret);
+	}
+	return !overflow;
+}
+
 bool store_integer(const struct words *words, size_t i, long long *ret)
 {
-	char text[NUMBER_MAX], again[NUMBER_MAX];
-	if (i >= words->argc || words->lens[i] == 0 || words->lens[i] >= sizeof text)
-		return false;
-	memcpy(text, words->argv[i], words->lens[i]);
-	text[words->lens[i]] = '\0';
-	*ret = strtoll(text, NULL, 10);
-	snprintf(again, sizeof again, "%lld", *ret);
-	return strcmp(text, again) == 0;
+	return i < words->argc && read_integer(words->argv[i], words->lens[i], ret);
 }
 
-redisReply *store_text_reply(const struct store_text *text)
+static void reply_ok(void)
 {
-	return text ? store_reply_text(REDIS_REPLY_STRING, text->bytes, text->len) : store_reply_nil();
-}
-
-static redisReply *ok(void)
-{
-	return store_reply_text(REDIS_REPLY_STATUS, "OK", 2);
+	store_reply_status("OK");
 }
 
 /* Without items there is no key. */
@@ -62,7 +52,7 @@ void store_remove_if_empty(struct store *store, struct store_key *key)
 
 /* ---- keys ---- */
 
-static redisReply *command_del(const struct words *words)
+static void command_del(const struct words *words)
 {
 	long long count = 0;
 	for (size_t i = 1; i < words->argc; i++) {
@@ -71,91 +61,89 @@ static redisReply *command_del(const struct words *words)
 		if (key)
 			store_remove(words->store, key);
 	}
-	return store_reply_number(count);
+	store_reply_number(count);
 }
 
-static redisReply *command_exists(const struct words *words)
+static void command_exists(const struct words *words)
 {
 	long long count = 0;
 	for (size_t i = 1; i < words->argc; i++)
 		count += store_find_key(words, i) != NULL;
-	return store_reply_number(count);
+	store_reply_number(count);
 }
 
 /* A time that is not in the future removes the key. */
-static redisReply *expire_at(const struct words *words, uint64_t since_ms)
+static void expire_at(const struct words *words, uint64_t since_ms)
 {
 	struct store_key *key = store_find_key(words, 1);
 	long long ms;
-	if (!store_integer(words, 2, &ms))
-		return store_reply_error("ERR value is not an integer or out of range");
-	if (!key)
-		return store_reply_number(0);
+	if (!store_integer(words, 2, &ms)) {
+		store_reply_error(NOT_AN_INTEGER);
+		return;
+	}
 	long long at_ms = (long long)since_ms + ms;
-	if (at_ms <= (long long)store_now_ms(words->store))
+	if (key && at_ms <= (long long)store_now_ms(words->store))
 		store_remove(words->store, key);
-	else
-		key->expires_ms = (uint64_t)at_ms;
-	return store_reply_number(1);
+	else if (key)
+		store_own(words->store, key)->expires_ms = (uint64_t)at_ms;
+	store_reply_number(key != NULL);
 }
 
-static redisReply *command_pexpire(const struct words *words)
+static void command_pexpire(const struct words *words)
 {
-	return expire_at(words, store_now_ms(words->store));
+	expire_at(words, store_now_ms(words->store));
 }
 
-static redisReply *command_pexpireat(const struct words *words)
+static void command_pexpireat(const struct words *words)
 {
-	return expire_at(words, 0);
+	expire_at(words, 0);
 }
 
-static redisReply *command_persist(const struct words *words)
+static void command_persist(const struct words *words)
 {
 	struct store_key *key = store_find_key(words, 1);
 	bool had = key && key->expires_ms != 0;
 	if (had)
-		key->expires_ms = 0;
-	return store_reply_number(had);
+		store_own(words->store, key)->expires_ms = 0;
+	store_reply_number(had);
 }
 
-static redisReply *command_pttl(const struct words *words)
+static void command_pttl(const struct words *words)
 {
 	const struct store_key *key = store_find_key(words, 1);
-	if (!key)
-		return store_reply_number(-2);
-	return store_reply_number(key->expires_ms == 0 ? -1
-						       : (long long)(key->expires_ms - store_now_ms(words->store)));
+	store_reply_number(!key                   ? -2
+			   : key->expires_ms == 0 ? -1
+						  : (long long)(key->expires_ms - store_now_ms(words->store)));
 }
 
-static redisReply *command_pexpiretime(const struct words *words)
+static void command_pexpiretime(const struct words *words)
 {
 	const struct store_key *key = store_find_key(words, 1);
-	return store_reply_number(!key ? -2 : key->expires_ms == 0 ? -1 : (long long)key->expires_ms);
+	store_reply_number(!key ? -2 : key->expires_ms == 0 ? -1 : (long long)key->expires_ms);
 }
 
-static redisReply *command_type(const struct words *words)
+static void command_type(const struct words *words)
 {
 	static const char *const names[] = {"string", "hash", "zset", "list"};
 	const struct store_key *key = store_find_key(words, 1);
-	const char *name = key ? names[key->type] : "none";
-	return store_reply_text(REDIS_REPLY_STATUS, name, strlen(name));
+	store_reply_status(key ? names[key->type] : "none");
 }
 
-static redisReply *command_flushall(const struct words *words)
+static void command_flushall(const struct words *words)
 {
-	while (words->store->count > 0)
-		store_remove(words->store, words->store->keys);
-	return ok();
+	store_clear(words->store);
+	reply_ok();
 }
 
 /* ---- strings ---- */
 
-static redisReply *command_get(const struct words *words)
+static void command_get(const struct words *words)
 {
 	const struct store_key *key = store_find_key(words, 1);
 	if (key && key->type != STORE_STRING)
-		return store_wrong_type();
-	return store_text_reply(key ? key->string : NULL);
+		store_reply_wrong_type();
+	else
+		store_reply_string(key ? key->string : NULL);
 }
 
 size_t store_from_end(long long index, size_t len)
@@ -164,207 +152,246 @@ size_t store_from_end(long long index, size_t len)
 	return at < 0 ? 0 : (size_t)at;
 }
 
-static redisReply *command_getrange(const struct words *words)
+static void command_getrange(const struct words *words)
 {
 	const struct store_key *key = store_find_key(words, 1);
 	long long first, last;
-	if (!store_integer(words, 2, &first) || !store_integer(words, 3, &last))
-		return store_reply_error("ERR value is not an integer or out of range");
-	if (key && key->type != STORE_STRING)
-		return store_wrong_type();
+	if (!store_integer(words, 2, &first) || !store_integer(words, 3, &last)) {
+		store_reply_error(NOT_AN_INTEGER);
+		return;
+	}
+	if (key && key->type != STORE_STRING) {
+		store_reply_wrong_type();
+		return;
+	}
 	size_t len = key ? key->string->len : 0, from = store_from_end(first, len), to = store_from_end(last, len);
 	if (to >= len)
 		to = len - 1;
 	if (len == 0 || from > to)
-		return store_reply_text(REDIS_REPLY_STRING, "", 0);
-	return store_reply_text(REDIS_REPLY_STRING, key->string->bytes + from, to - from + 1);
+		store_reply_text("", 0);
+	else
+		store_reply_text(key->string->bytes + from, to - from + 1);
 }
 
-/* SET key value [NX|XX] [PX ms|KEEPTTL] */
-static redisReply *command_set(const struct words *words)
+struct set_options {
+	bool if_new, if_there, keeps;
+	long long ms; /* 0: it never ends */
+};
+
+/* [NX|XX] [PX ms|KEEPTTL]. False: there is an error, which is the reply. */
+static bool read_set_options(const struct words *words, struct set_options *options)
 {
-	bool if_new = false, if_there = false, keeps = false;
-	long long ms = 0;
 	for (size_t i = 3; i < words->argc; i++) {
 		if (store_is(words, i, "NX"))
-			if_new = true;
+			options->if_new = true;
 		else if (store_is(words, i, "XX"))
-			if_there = true;
+			options->if_there = true;
 		else if (store_is(words, i, "KEEPTTL"))
-			keeps = true;
-		else if (!store_is(words, i, "PX"))
-			return store_syntax_error();
-		else if (!store_integer(words, ++i, &ms))
-			return store_reply_error("ERR value is not an integer or out of range");
-		else if (ms <= 0)
-			return store_reply_error("ERR invalid expire time in 'set' command");
+			options->keeps = true;
+		else if (!store_is(words, i, "PX")) {
+			store_reply_syntax_error();
+			return false;
+		} else if (!store_integer(words, ++i, &options->ms)) {
+			store_reply_error(NOT_AN_INTEGER);
+			return false;
+		} else if (options->ms <= 0) {
+			store_reply_error("ERR invalid expire time in 'set' command");
+			return false;
+		}
 	}
+	return true;
+}
+
+/* SET key value … */
+static void command_set(const struct words *words)
+{
+	struct set_options options = {.ms = 0};
+	if (!read_set_options(words, &options))
+		return;
 	struct store_key *key = store_find_key(words, 1);
-	if ((if_new && key) || (if_there && !key))
-		return store_reply_nil();
-	uint64_t expires_ms = keeps && key ? key->expires_ms : 0;
-	if (key)
+	if ((options.if_new && key) || (options.if_there && !key)) {
+		store_reply_nil();
+		return;
+	}
+	uint64_t expires_ms = options.keeps && key ? key->expires_ms : 0;
+	if (key && key->type != STORE_STRING)
 		store_remove(words->store, key);
 	key = store_make(words->store, words->argv[1], words->lens[1], STORE_STRING);
-	key->string = store_text_new(words->argv[2], words->lens[2]);
-	key->expires_ms = ms > 0 ? store_now_ms(words->store) + (uint64_t)ms : expires_ms;
-	return ok();
+	store_set_string(key, words->argv[2], words->lens[2]);
+	key->expires_ms = options.ms > 0 ? store_now_ms(words->store) + (uint64_t)options.ms : expires_ms;
+	reply_ok();
 }
 
 /* ---- hashes ---- */
 
-static redisReply *command_hset(const struct words *words)
+static void command_hset(const struct words *words)
 {
 	struct store_key *key = store_find_key(words, 1);
 	long long added = 0;
-	if (words->argc % 2 != 0)
-		return store_reply_error("ERR wrong number of arguments for 'hset' command");
-	if (key && key->type != STORE_HASH)
-		return store_wrong_type();
+	if (words->argc % 2 != 0) {
+		store_reply_error("ERR wrong number of arguments for 'hset' command");
+		return;
+	}
+	if (key && key->type != STORE_HASH) {
+		store_reply_wrong_type();
+		return;
+	}
 	key = store_make(words->store, words->argv[1], words->lens[1], STORE_HASH);
 	for (size_t i = 2; i < words->argc; i += 2)
 		added += store_set_field(key, words->argv[i], words->lens[i], words->argv[i + 1], words->lens[i + 1]);
-	return store_reply_number(added);
+	store_reply_number(added);
 }
 
-static redisReply *field_reply(const struct words *words, const struct store_key *key, size_t i)
+static void reply_field(const struct words *words, const struct store_key *key, size_t i)
 {
 	const struct store_item *item = key ? store_item(key, words->argv[i], words->lens[i]) : NULL;
-	return store_text_reply(item ? item->value : NULL);
+	store_reply_string(item ? item->value : NULL);
 }
 
-static redisReply *command_hget(const struct words *words)
-{
-	const struct store_key *key = store_find_key(words, 1);
-	return key && key->type != STORE_HASH ? store_wrong_type() : field_reply(words, key, 2);
-}
-
-static redisReply *command_hmget(const struct words *words)
+static void command_hget(const struct words *words)
 {
 	const struct store_key *key = store_find_key(words, 1);
 	if (key && key->type != STORE_HASH)
-		return store_wrong_type();
-	redisReply *all = store_reply_array(words->argc - 2);
-	for (size_t i = 2; i < words->argc; i++)
-		all->element[i - 2] = field_reply(words, key, i);
-	return all;
+		store_reply_wrong_type();
+	else
+		reply_field(words, key, 2);
 }
 
-static redisReply *command_hgetall(const struct words *words)
+static void command_hmget(const struct words *words)
 {
 	const struct store_key *key = store_find_key(words, 1);
-	if (key && key->type != STORE_HASH)
-		return store_wrong_type();
-	redisReply *all = store_reply_array(key ? 2 * key->count : 0);
-	for (size_t i = 0; key && i < key->count; i++) {
-		all->element[2 * i] = store_text_reply(key->items[i].name);
-		all->element[2 * i + 1] = store_text_reply(key->items[i].value);
+	if (key && key->type != STORE_HASH) {
+		store_reply_wrong_type();
+		return;
 	}
-	return all;
+	store_reply_array(words->argc - 2);
+	for (size_t i = 2; i < words->argc; i++) {
+		reply_field(words, key, i);
+		store_reply_put(i - 2);
+	}
 }
 
-redisReply *store_remove_named(const struct words *words, enum store_type type)
+static void command_hgetall(const struct words *words)
+{
+	const struct store_key *key = store_find_key(words, 1);
+	if (key && key->type != STORE_HASH) {
+		store_reply_wrong_type();
+		return;
+	}
+	store_reply_array(key ? 2 * key->count : 0);
+	for (size_t i = 0; key && i < key->count; i++) {
+		store_reply_string(key->items[i].name);
+		store_reply_put(2 * i);
+		store_reply_string(key->items[i].value);
+		store_reply_put(2 * i + 1);
+	}
+}
+
+void store_remove_named(const struct words *words, enum store_type type)
 {
 	struct store_key *key = store_find_key(words, 1);
 	long long count = 0;
-	if (key && key->type != type)
-		return store_wrong_type();
+	if (key && key->type != type) {
+		store_reply_wrong_type();
+		return;
+	}
 	for (size_t i = 2; key && i < words->argc; i++) {
+		if (!store_item(key, words->argv[i], words->lens[i]))
+			continue;
+		key = store_own(words->store, key);
 		const struct store_item *item = store_item(key, words->argv[i], words->lens[i]);
-		count += item != NULL;
-		if (item)
-			store_remove_items(key, (size_t)(item - key->items), 1);
+		store_remove_items(key, (size_t)(item - key->items), 1);
+		count++;
 	}
 	if (key)
 		store_remove_if_empty(words->store, key);
-	return store_reply_number(count);
+	store_reply_number(count);
 }
 
-static redisReply *command_hdel(const struct words *words)
+static void command_hdel(const struct words *words)
 {
-	return store_remove_named(words, STORE_HASH);
+	store_remove_named(words, STORE_HASH);
 }
 
-static redisReply *command_hincrby(const struct words *words)
+static void command_hincrby(const struct words *words)
 {
 	struct store_key *key = store_find_key(words, 1);
 	long long more, number = 0;
-	char text[NUMBER_MAX], again[NUMBER_MAX];
-	if (!store_integer(words, 3, &more))
-		return store_reply_error("ERR value is not an integer or out of range");
-	if (key && key->type != STORE_HASH)
-		return store_wrong_type();
-	const struct store_item *item = key ? store_item(key, words->argv[2], words->lens[2]) : NULL;
-	if (item) {
-		number = strtoll(item->value->bytes, NULL, 10);
-		snprintf(again, sizeof again, "%lld", number);
-		if (strcmp(again, item->value->bytes) != 0)
-			return store_reply_error("ERR hash value is not an integer");
+	char text[NUMBER_MAX];
+	if (!store_integer(words, 3, &more)) {
+		store_reply_error(NOT_AN_INTEGER);
+		return;
 	}
-	if (__builtin_add_overflow(number, more, &number))
-		return store_reply_error("ERR increment or decrement would overflow");
+	if (key && key->type != STORE_HASH) {
+		store_reply_wrong_type();
+		return;
+	}
+	const struct store_item *item = key ? store_item(key, words->argv[2], words->lens[2]) : NULL;
+	if (item && !read_integer(item->value->bytes, item->value->len, &number)) {
+		store_reply_error("ERR hash value is not an integer");
+		return;
+	}
+	if (__builtin_add_overflow(number, more, &number)) {
+		store_reply_error("ERR increment or decrement would overflow");
+		return;
+	}
 	int len = snprintf(text, sizeof text, "%lld", number);
 	key = store_make(words->store, words->argv[1], words->lens[1], STORE_HASH);
 	store_set_field(key, words->argv[2], words->lens[2], text, (size_t)len);
-	return store_reply_number(number);
+	store_reply_number(number);
 }
 
 /* ---- others ---- */
 
-static redisReply *command_rpush(const struct words *words)
+static void command_rpush(const struct words *words)
 {
 	struct store_key *key = store_find_key(words, 1);
-	if (key && key->type != STORE_LIST)
-		return store_wrong_type();
+	if (key && key->type != STORE_LIST) {
+		store_reply_wrong_type();
+		return;
+	}
 	key = store_make(words->store, words->argv[1], words->lens[1], STORE_LIST);
 	for (size_t i = 2; i < words->argc; i++) {
 		char number[NUMBER_MAX];
 		int len = snprintf(number, sizeof number, "%zu", key->count);
 		store_set_field(key, number, (size_t)len, words->argv[i], words->lens[i]);
 	}
-	return store_reply_number((long long)key->count);
+	store_reply_number((long long)key->count);
 }
 
-static redisReply *command_time(const struct words *words)
+static void command_time(const struct words *words)
 {
-	char text[NUMBER_MAX];
-	redisReply *both = store_reply_array(2);
+	uint64_t numbers[] = {words->store->now_us / 1000000, words->store->now_us % 1000000};
+	char text[TEXT_DECIMAL_MAX];
+	store_reply_array(2);
 	for (size_t i = 0; i < 2; i++) {
-		uint64_t number = i == 0 ? words->store->now_us / 1000000 : words->store->now_us % 1000000;
-		int len = snprintf(text, sizeof text, "%llu", (unsigned long long)number);
-		both->element[i] = store_reply_text(REDIS_REPLY_STRING, text, (size_t)len);
+		store_reply_text(text, text_decimal(numbers[i], text));
+		store_reply_put(i);
 	}
-	return both;
 }
 
-static redisReply *command_publish(const struct words *words)
+static void command_publish(const struct words *words)
 {
 	const struct store *store = words->store;
 	if (store->publish)
 		store->publish(store->arg, words->argv[1], words->lens[1], words->argv[2], words->lens[2]);
-	return store_reply_number(0);
+	store_reply_number(0);
 }
 
-static redisReply *command_ping(const struct words *words)
+static void command_ping(const struct words *words)
 {
 	(void)words;
-	return store_reply_text(REDIS_REPLY_STATUS, "PONG", 4);
-}
-
-static redisReply *command_evalsha(const struct words *words)
-{
-	return store_eval(words->store, words->argc, words->argv, words->lens);
+	store_reply_status("PONG");
 }
 
 /* ---- all of them ---- */
 
-static const struct {
-	const char *name;
-	int least; /* arguments, with the name; negative: exactly */
-	redisReply *(*carry_out)(const struct words *words);
+static const struct command {
+	char name[COMMAND_LEN_MAX + 1]; /* zeros behind it: memcmp() may read it all */
+	int least;                      /* arguments, with the name; negative: exactly */
+	void (*carry_out)(const struct words *words);
 } commands[] = {
 	{"DEL", 2, command_del},
-	{"EVALSHA", 3, command_evalsha},
 	{"EXISTS", 2, command_exists},
 	{"FLUSHALL", 1, command_flushall},
 	{"GET", -2, command_get},
@@ -397,16 +424,42 @@ static const struct {
 	{"ZSCORE", -3, store_zscore},
 };
 
-redisReply *store_command(struct store *store, size_t argc, const char *const argv[], const size_t lens[])
+enum { COMMANDS = sizeof commands / sizeof *commands, PLACES = 256 };
+
+static unsigned place_of(const char *name, size_t len)
 {
-	struct words words = {store, argc, argv, lens};
-	assert(argc > 0);
-	for (size_t i = 0; i < sizeof commands / sizeof *commands; i++) {
-		if (!store_is(&words, 0, commands[i].name))
-			continue;
-		int least = commands[i].least;
-		bool fits = least < 0 ? argc == (size_t)-least : argc >= (size_t)least;
-		return fits ? commands[i].carry_out(&words) : store_reply_error("ERR wrong number of arguments");
+	return (unsigned)(len * 7 + (unsigned char)name[0] * 31U + (unsigned char)name[len / 2] * 13U +
+			  (unsigned char)name[len - 1]) %
+	       PLACES;
+}
+
+/* By its name, in capitals; NULL: there is none. */
+static const struct command *find_command(const char *name, size_t len)
+{
+	static const struct command *places[PLACES];
+	static bool is_filled;
+	for (size_t i = 0; i < COMMANDS && !is_filled; i++) {
+		unsigned at = place_of(commands[i].name, strlen(commands[i].name));
+		while (places[at])
+			at = (at + 1) % PLACES;
+		places[at] = &commands[i];
 	}
-	return store_reply_error("ERR unknown command");
+	is_filled = true;
+	bool fits = len > 0 && len <= COMMAND_LEN_MAX;
+	for (unsigned at = fits ? place_of(name, len) : 0; fits && places[at]; at = (at + 1) % PLACES)
+		if (memcmp(places[at]->name, name, len) == 0 && places[at]->name[len] == '\0')
+			return places[at];
+	return NULL;
+}
+
+void store_carry_out(const struct words *words)
+{
+	assert(words->argc > 0);
+	const struct command *command = find_command(words->argv[0], words->lens[0]);
+	if (!command)
+		store_reply_error("ERR unknown command");
+	else if (command->least < 0 ? words->argc != (size_t)-command->least : words->argc < (size_t)command->least)
+		store_reply_error("ERR wrong number of arguments");
+	else
+		command->carry_out(words);
 }

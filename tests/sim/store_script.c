@@ -1,43 +1,138 @@
-/* Scripts: Lua as Redis runs it, over a store. One state of Lua for the program: scripts keep nothing between calls,
- * and no function that is not of one is there. See store.h. */
+/* Scripts and replies: Lua as Redis runs it, over a store. One state of Lua for the program: scripts keep nothing
+ * between calls, and no function that is not of one is there. See store.h. */
 #include <assert.h>
 #include <lauxlib.h>
 #include <lualib.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "server/base/base.h"
 #include "server/scripts/scripts.h"
 #include "store_internal.h"
 
-enum { ARGS_MAX = 8000 };
+enum { ARGS_MAX = 8000, LIST_MIN = 64, HEAP_STEP = 16, HEAP_SIZE = 1 << 28, GARBAGE_MAX = 1 << 19 };
+
+/* KEYS or ARGV: one table for all calls. */
+struct list {
+	const char *name;
+	int reference;
+	size_t count;
+};
 
 static lua_State *lua;
 static struct store *current; /* that of the script that runs */
+static struct list keys_list = {.name = "KEYS"}, argv_list = {.name = "ARGV"};
+static int functions[SCRIPTS_COUNT], ok_reference;
+static bool is_error; /* the last reply of a command */
 
-/* ---- replies for Lua ---- */
+/* ---- memory ---- */
 
-static void push_reply(const redisReply *reply)
+/* Lua's memory: new blocks lie behind all others, and none is given back. Where scripts have left so much that it
+ * matters, everything becomes again as it was when the scripts had been loaded: no garbage is ever looked for, which
+ * would take a third of their time. */
+static struct {
+	char *bytes, *image;
+	size_t used, image_len;
+} heap;
+
+static void *resize(void *arg, void *old, size_t old_size, size_t size)
 {
-	switch (reply->type) {
-	case REDIS_REPLY_INTEGER: lua_pushnumber(lua, (lua_Number)reply->integer); break;
-	case REDIS_REPLY_STRING: lua_pushlstring(lua, reply->str, reply->len); break;
-	case REDIS_REPLY_NIL: lua_pushboolean(lua, 0); break;
-	case REDIS_REPLY_ARRAY:
-		lua_createtable(lua, (int)reply->elements, 0);
-		for (size_t i = 0; i < reply->elements; i++) {
-			push_reply(reply->element[i]);
-			lua_rawseti(lua, -2, (int)i + 1);
-		}
-		break;
-	default:
-		lua_createtable(lua, 0, 1);
-		lua_pushlstring(lua, reply->str, reply->len);
-		lua_setfield(lua, -2, reply->type == REDIS_REPLY_ERROR ? "err" : "ok");
-	}
+	(void)arg;
+	size_t step = (size + HEAP_STEP - 1) & ~(size_t)(HEAP_STEP - 1);
+	if (size <= old_size)
+		return size > 0 ? old : NULL;
+	if (heap.used + step > HEAP_SIZE)
+		return NULL;
+	char *block = heap.bytes + heap.used;
+	heap.used += step;
+	if (old)
+		memcpy(block, old, old_size);
+	return block;
 }
+
+static void save_heap(void)
+{
+	heap.image_len = heap.used;
+	heap.image = memory_alloc(heap.image_len);
+	memcpy(heap.image, heap.bytes, heap.image_len);
+}
+
+/* Between two scripts. */
+static void restore_heap(void)
+{
+	if (heap.used - heap.image_len < GARBAGE_MAX)
+		return;
+	memcpy(heap.bytes, heap.image, heap.image_len);
+	heap.used = heap.image_len;
+	keys_list.count = argv_list.count = 0;
+}
+
+/* ---- replies of commands ---- */
+
+void store_reply_number(long long number)
+{
+	lua_pushnumber(lua, (lua_Number)number);
+}
+
+void store_reply_text(const char *bytes, size_t len)
+{
+	lua_pushlstring(lua, bytes, len);
+}
+
+void store_reply_status(const char *text)
+{
+	if (strcmp(text, "OK") == 0) {
+		lua_rawgeti(lua, LUA_REGISTRYINDEX, ok_reference);
+		return;
+	}
+	lua_createtable(lua, 0, 1);
+	lua_pushstring(lua, text);
+	lua_setfield(lua, -2, "ok");
+}
+
+void store_reply_nil(void)
+{
+	lua_pushboolean(lua, 0);
+}
+
+void store_reply_error(const char *text)
+{
+	lua_createtable(lua, 0, 1);
+	lua_pushstring(lua, text);
+	lua_setfield(lua, -2, "err");
+	is_error = true;
+}
+
+void store_reply_wrong_type(void)
+{
+	store_reply_error("WRONGTYPE Operation against a key holding the wrong kind of value");
+}
+
+void store_reply_syntax_error(void)
+{
+	store_reply_error("ERR syntax error");
+}
+
+void store_reply_string(const struct store_text *text)
+{
+	if (text)
+		lua_pushlstring(lua, text->bytes, text->len);
+	else
+		store_reply_nil();
+}
+
+void store_reply_array(size_t count)
+{
+	lua_createtable(lua, (int)count, 0);
+}
+
+void store_reply_put(size_t index)
+{
+	lua_rawseti(lua, -2, (int)index + 1);
+}
+
+/* ---- redis.call() and redis.pcall() ---- */
 
 /* An argument as Redis converts it; numbers are written without an exponent if they are whole. */
 static const char *argument(int i, char number[NUMBER_MAX], size_t *ret_len)
@@ -45,48 +140,51 @@ static const char *argument(int i, char number[NUMBER_MAX], size_t *ret_len)
 	if (lua_type(lua, i) != LUA_TNUMBER)
 		return lua_tolstring(lua, i, ret_len);
 	lua_Number value = lua_tonumber(lua, i);
+	if (value >= 0 && value < 9e18 && value == (lua_Number)(uint64_t)value) {
+		*ret_len = text_decimal((uint64_t)value, number);
+		return number;
+	}
 	bool is_whole = fabs(value) < 9e18 && value == floor(value);
 	*ret_len = (size_t)(is_whole ? snprintf(number, NUMBER_MAX, "%lld", (long long)value)
 				     : snprintf(number, NUMBER_MAX, "%.17g", value));
 	return number;
 }
 
-static redisReply *command(void)
+static void carry_out(void)
 {
 	static char numbers[ARGS_MAX][NUMBER_MAX];
 	static const char *argv[ARGS_MAX];
 	static size_t lens[ARGS_MAX];
 	int argc = lua_gettop(lua);
-	if (argc == 0 || argc > ARGS_MAX)
-		return store_reply_error("ERR Please specify at least one argument for this redis.call()");
+	is_error = false;
+	if (argc == 0 || argc > ARGS_MAX) {
+		store_reply_error("ERR Please specify at least one argument for this redis.call()");
+		return;
+	}
 	for (int i = 0; i < argc; i++) {
 		argv[i] = argument(i + 1, numbers[i], &lens[i]);
-		if (!argv[i])
-			return store_reply_error("ERR Lua redis lib command arguments must be strings or integers");
+		if (!argv[i]) {
+			store_reply_error("ERR Lua redis lib command arguments must be strings or integers");
+			return;
+		}
 	}
-	return store_command(current, (size_t)argc, argv, lens);
+	store_carry_out(&(struct words){current, (size_t)argc, argv, lens});
 }
 
 static int redis_pcall(lua_State *state)
 {
-	redisReply *reply = command();
 	assert(state == lua);
-	push_reply(reply);
-	freeReplyObject(reply);
+	carry_out();
 	return 1;
 }
 
 static int redis_call(lua_State *state)
 {
 	redis_pcall(state);
-	if (!lua_istable(state, -1))
+	if (!is_error)
 		return 1;
 	lua_getfield(state, -1, "err");
-	bool is_error = lua_isstring(state, -1);
-	if (is_error)
-		return lua_error(state);
-	lua_pop(state, 1);
-	return 1;
+	return lua_error(state);
 }
 
 /* Redis has no globals but its own. */
@@ -95,55 +193,139 @@ static int no_global(lua_State *state)
 	return luaL_error(state, "Script attempted to access nonexistent global variable '%s'", lua_tostring(state, 2));
 }
 
-/* ---- what a script returns ---- */
+/* ---- the reply on the stack as one of hiredis ---- */
 
-static redisReply *reply_of(int at);
-
-static redisReply *reply_of_table(int at)
+/* The field of a table that is no array, as Redis looks for it; NULL: it is not there. */
+static const char *field_of(int at, const char *name, size_t *ret_len)
 {
-	static const struct {
-		const char *field;
-		int type;
-	} words[] = {{"err", REDIS_REPLY_ERROR}, {"ok", REDIS_REPLY_STATUS}};
-	for (size_t i = 0; i < 2; i++) {
-		lua_pushstring(lua, words[i].field);
-		lua_rawget(lua, at);
-		size_t len;
-		const char *text = lua_type(lua, -1) == LUA_TSTRING ? lua_tolstring(lua, -1, &len) : NULL;
-		redisReply *reply = text ? store_reply_text(words[i].type, text, len) : NULL;
-		lua_pop(lua, 1);
-		if (reply)
-			return reply;
+	lua_pushstring(lua, name);
+	lua_rawget(lua, at);
+	const char *text = lua_type(lua, -1) == LUA_TSTRING ? lua_tolstring(lua, -1, ret_len) : NULL;
+	lua_pop(lua, 1); /* the table still has it */
+	return text;
+}
+
+static size_t padded(size_t size)
+{
+	return (size + 7) & ~(size_t)7;
+}
+
+/* Puts the value at `at` into `*reply`, and what belongs to it into `block` from `*used` on. `block` NULL: only counts
+ * how much that is. */
+static void fill(int at, redisReply *reply, char *block, size_t *used);
+
+static void fill_text(int type, const char *bytes, size_t len, redisReply *reply, char *block, size_t *used)
+{
+	if (block) {
+		reply->type = type;
+		reply->len = len;
+		reply->str = memcpy(block + *used, bytes, len);
+		reply->str[len] = '\0';
 	}
-	size_t count = 0; /* up to the first nil */
+	*used += padded(len + 1);
+}
+
+static void fill_table(int at, redisReply *reply, char *block, size_t *used)
+{
+	size_t count = 0, len; /* up to the first nil */
 	for (bool more = true; more; count += more) {
 		lua_rawgeti(lua, at, (int)count + 1);
 		more = !lua_isnil(lua, -1);
 		lua_pop(lua, 1);
 	}
-	redisReply *reply = store_reply_array(count);
+	const char *error = count == 0 ? field_of(at, "err", &len) : NULL;
+	const char *status = count == 0 && !error ? field_of(at, "ok", &len) : NULL;
+	if (error || status) {
+		fill_text(error ? REDIS_REPLY_ERROR : REDIS_REPLY_STATUS, error ? error : status, len, reply, block,
+			  used);
+		return;
+	}
+	redisReply *elements = block ? (redisReply *)(void *)(block + *used) : NULL;
+	*used += count * sizeof *elements;
+	redisReply **pointers = block ? (redisReply **)(void *)(block + *used) : NULL;
+	*used += count * sizeof(redisReply *);
+	if (block)
+		*reply = (redisReply){.type = REDIS_REPLY_ARRAY, .elements = count, .element = pointers};
 	for (size_t i = 0; i < count; i++) {
+		if (block)
+			pointers[i] = &elements[i];
 		lua_rawgeti(lua, at, (int)i + 1);
-		reply->element[i] = reply_of(lua_gettop(lua));
+		fill(lua_gettop(lua), block ? &elements[i] : NULL, block, used);
 		lua_pop(lua, 1);
 	}
+}
+
+static void fill(int at, redisReply *reply, char *block, size_t *used)
+{
+	size_t len;
+	int type = lua_type(lua, at);
+	bool is_true = type == LUA_TBOOLEAN && lua_toboolean(lua, at);
+	if (type == LUA_TTABLE) {
+		luaL_checkstack(lua, 4, "reply");
+		fill_table(at, reply, block, used);
+	} else if (type == LUA_TSTRING) {
+		const char *text = lua_tolstring(lua, at, &len);
+		fill_text(REDIS_REPLY_STRING, text, len, reply, block, used);
+	} else if (block && (type == LUA_TNUMBER || is_true)) {
+		*reply = (redisReply){.type = REDIS_REPLY_INTEGER,
+				      .integer = is_true ? 1 : (long long)lua_tonumber(lua, at)};
+	} else if (block) {
+		*reply = (redisReply){.type = REDIS_REPLY_NIL};
+	}
+}
+
+/* Takes the value from the stack. */
+static redisReply *take_reply(void)
+{
+	size_t size = sizeof(redisReply), used = sizeof(redisReply);
+	fill(lua_gettop(lua), NULL, NULL, &size);
+	redisReply *reply = memory_zeroed(1, size);
+	fill(lua_gettop(lua), reply, (char *)reply, &used);
+	assert(used == size);
+	lua_settop(lua, 0);
+	restore_heap();
 	return reply;
 }
 
-static redisReply *reply_of(int at)
+/* ---- Lua ---- */
+
+static void start_list(struct list *list)
 {
-	size_t len;
-	const char *text;
-	switch (lua_type(lua, at)) {
-	case LUA_TNUMBER: return store_reply_number((long long)lua_tonumber(lua, at));
-	case LUA_TSTRING: text = lua_tolstring(lua, at, &len); return store_reply_text(REDIS_REPLY_STRING, text, len);
-	case LUA_TBOOLEAN: return lua_toboolean(lua, at) ? store_reply_number(1) : store_reply_nil();
-	case LUA_TTABLE: return reply_of_table(at);
-	default: return store_reply_nil();
-	}
+	lua_createtable(lua, LIST_MIN, 0);
+	lua_pushvalue(lua, -1);
+	list->reference = luaL_ref(lua, LUA_REGISTRYINDEX);
+	lua_setglobal(lua, list->name);
 }
 
-/* ---- running one ---- */
+static void start_redis(void)
+{
+	static const luaL_Reg both[] = {{"call", redis_call}, {"pcall", redis_pcall}, {NULL, NULL}};
+	luaL_register(lua, "redis", both);
+	lua_createtable(lua, 0, 1);
+	lua_pushliteral(lua, "OK");
+	lua_setfield(lua, -2, "ok");
+	ok_reference = luaL_ref(lua, LUA_REGISTRYINDEX);
+	start_list(&keys_list);
+	start_list(&argv_list);
+	lua_createtable(lua, 0, 2);
+	lua_pushcfunction(lua, no_global);
+	lua_setfield(lua, -2, "__index");
+	lua_pushcfunction(lua, no_global);
+	lua_setfield(lua, -2, "__newindex");
+	lua_setmetatable(lua, LUA_GLOBALSINDEX);
+	lua_settop(lua, 0);
+}
+
+static void start_scripts(void)
+{
+	for (size_t i = 1; i < SCRIPTS_COUNT; i++) {
+		if (luaL_loadbuffer(lua, scripts[i].source, strlen(scripts[i].source), "@user_script") != 0) {
+			fprintf(stderr, "%s\n", lua_tostring(lua, -1));
+			abort();
+		}
+		functions[i] = luaL_ref(lua, LUA_REGISTRYINDEX);
+	}
+}
 
 static void start_lua(void)
 {
@@ -151,7 +333,10 @@ static void start_lua(void)
 					     {LUA_TABLIBNAME, luaopen_table},
 					     {LUA_STRLIBNAME, luaopen_string},
 					     {LUA_MATHLIBNAME, luaopen_math}};
-	lua = luaL_newstate();
+	if (lua)
+		return;
+	heap.bytes = memory_alloc(HEAP_SIZE); /* of which the system gives what is used */
+	lua = lua_newstate(resize, NULL);
 	if (!lua)
 		memory_exhausted("Lua");
 	for (size_t i = 0; i < sizeof libraries / sizeof *libraries; i++) {
@@ -159,69 +344,54 @@ static void start_lua(void)
 		lua_pushstring(lua, libraries[i].name);
 		lua_call(lua, 1, 0);
 	}
-	lua_createtable(lua, 0, 2);
-	lua_pushcfunction(lua, redis_call);
-	lua_setfield(lua, -2, "call");
-	lua_pushcfunction(lua, redis_pcall);
-	lua_setfield(lua, -2, "pcall");
-	lua_setglobal(lua, "redis");
-	lua_createtable(lua, 0, 2);
-	lua_pushcfunction(lua, no_global);
-	lua_setfield(lua, -2, "__index");
-	lua_pushcfunction(lua, no_global);
-	lua_setfield(lua, -2, "__newindex");
-	lua_pushvalue(lua, LUA_GLOBALSINDEX);
-	lua_insert(lua, -2);
-	lua_setmetatable(lua, -2);
-	lua_pop(lua, 1);
+	start_redis();
+	start_scripts();
+	lua_gc(lua, LUA_GCSTOP, 0);
+	save_heap();
 }
 
-/* Pushes the function of a script; false: there is none of that name. */
-static bool push_script(const char *sha1, size_t len)
-{
-	static int functions[SCRIPTS_COUNT];
-	for (size_t i = 1; i < SCRIPTS_COUNT; i++) {
-		if (len != strlen(scripts[i].sha1) || memcmp(sha1, scripts[i].sha1, len) != 0)
-			continue;
-		if (functions[i] == 0) {
-			int failed = luaL_loadbuffer(lua, scripts[i].source, strlen(scripts[i].source), "@user_script");
-			if (failed)
-				fprintf(stderr, "%s\n", lua_tostring(lua, -1));
-			assert(!failed);
-			functions[i] = luaL_ref(lua, LUA_REGISTRYINDEX);
-		}
-		lua_rawgeti(lua, LUA_REGISTRYINDEX, functions[i]);
-		return true;
-	}
-	return false;
-}
+/* ---- running one ---- */
 
-static void set_list(const char *name, size_t count, const char *const argv[], const size_t lens[])
+static void set_list(struct list *list, size_t count, const char *const argv[], const size_t lens[])
 {
-	lua_createtable(lua, (int)count, 0);
+	lua_rawgeti(lua, LUA_REGISTRYINDEX, list->reference);
 	for (size_t i = 0; i < count; i++) {
 		lua_pushlstring(lua, argv[i], lens[i]);
 		lua_rawseti(lua, -2, (int)i + 1);
 	}
-	lua_pushstring(lua, name);
-	lua_insert(lua, -2);
-	lua_rawset(lua, LUA_GLOBALSINDEX);
+	for (size_t i = count; i < list->count; i++) {
+		lua_pushnil(lua);
+		lua_rawseti(lua, -2, (int)i + 1);
+	}
+	list->count = count;
+	lua_pop(lua, 1);
 }
 
-redisReply *store_eval(struct store *store, size_t argc, const char *const argv[], const size_t lens[])
+/* Leaves the reply on the stack. */
+static void run(struct store *store, unsigned script, size_t keys, size_t argc, const char *const argv[],
+		const size_t lens[])
 {
-	if (!lua)
-		start_lua();
-	size_t keys = strtoul(argv[2], NULL, 10);
-	assert(!current && argc >= 3 + keys);
-	if (!push_script(argv[1], lens[1]))
-		return store_reply_error("NOSCRIPT No matching script. Please use EVAL.");
-	set_list("KEYS", keys, argv + 3, lens + 3);
-	set_list("ARGV", argc - 3 - keys, argv + 3 + keys, lens + 3 + keys);
+	assert(!current && script > 0 && script < SCRIPTS_COUNT && keys <= argc);
+	lua_rawgeti(lua, LUA_REGISTRYINDEX, functions[script]);
+	set_list(&keys_list, keys, argv, lens);
+	set_list(&argv_list, argc - keys, argv + keys, lens + keys);
 	current = store;
-	int failed = lua_pcall(lua, 0, 1, 0);
+	if (lua_pcall(lua, 0, 1, 0) != 0)
+		store_reply_error(lua_tostring(lua, -1));
 	current = NULL;
-	redisReply *reply = failed ? store_reply_error(lua_tostring(lua, -1)) : reply_of(lua_gettop(lua));
-	lua_settop(lua, 0);
-	return reply;
+}
+
+redisReply *store_run_script(struct store *store, unsigned script, size_t keys, size_t argc, const char *const argv[],
+			     const size_t lens[])
+{
+	start_lua();
+	run(store, script, keys, argc, argv, lens);
+	return take_reply();
+}
+
+redisReply *store_command(struct store *store, size_t argc, const char *const argv[], const size_t lens[])
+{
+	start_lua();
+	store_carry_out(&(struct words){store, argc, argv, lens});
+	return take_reply();
 }

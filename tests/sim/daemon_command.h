@@ -1,0 +1,84 @@
+/* Commands of the daemon, their answers and notifications, in the seeded simulator. Included by daemon_world.h, which
+ * has the constants. */
+#ifndef DAEMON_COMMAND_H
+#define DAEMON_COMMAND_H
+
+/* Of a queue; 0, 0: none. */
+struct entry {
+	uint64_t arrival, replica;
+};
+
+/* A master publishes whose turn it is. */
+struct notification {
+	struct store_text *text; /* NULL: the confirmation of SUBSCRIBE */
+	/* For the checks: what it says, and whose release it was; NONE. */
+	struct entry entry;
+	uint64_t last; /* up to which arrival other shared ones are notified, too; 0: none */
+	uint8_t key;
+	uint16_t lease;
+};
+
+/* Those of the core and of the guard have the numbers of the scripts. */
+enum command_kind {
+	COMMAND_OK, /* its answer does not matter, as long as it is no error */
+	COMMAND_EPOCH = REDLOCK_SCRIPT_EPOCH,
+	COMMAND_INFO = SCRIPTS_COUNT,
+	COMMAND_CLIENT_ID,
+	COMMAND_CONFIG, /* GET, of a durable master */
+	COMMAND_LOAD,   /* of a script: `script` */
+	COMMAND_NUMBER, /* is answered with `code` */
+	COMMAND_ERROR,  /* is answered with `text` */
+	COMMAND_TRIAL,  /* a script on the keys of a check: answered with `code` first */
+	COMMAND_ALIVE,  /* SET of an alive key; NIL where it must be there and is not */
+	COMMAND_READ,   /* of the leases of a key */
+	COMMAND_SCAN
+};
+
+/* A command with its arguments, which the store of a master carries out. One block: free(). */
+struct sent {
+	size_t keys, argc; /* keys: of a script */
+	const char **argv;
+	size_t *lens;
+};
+
+/* What the checks and the story have to know of the arguments of a script. */
+struct script_request {
+	unsigned key;
+	uint32_t names; /* of a set: its keys, a bit each; 0: `key` alone */
+	uint64_t token; /* 0: none */
+	uint64_t ttl_ms, fence;
+	struct entry entry;
+	uint64_t wait_ms; /* 0: the entry leaves the queue */
+	bool any_epoch, is_repair, clocked;
+};
+
+/* Likewise of its answer; 0: it does not have it. */
+struct script_answer {
+	int code;
+	uint64_t old;                         /* acquire, raise */
+	uint64_t fence;                       /* fences */
+	uint64_t beat, epoch, run_id, marker; /* epoch */
+};
+
+struct command {
+	uint8_t kind, script;
+	bool waits;     /* for its answer at the process */
+	bool travels;   /* a message has it */
+	bool no_script; /* NOSCRIPT */
+	bool only_if_there, evicts;
+	uint16_t next, next_waiting; /* of its message; of its connection */
+	uint16_t also;               /* of a batch: the next one */
+	uint32_t number;             /* of its connection */
+	const char *text;            /* ERROR */
+	int code;
+	uint64_t run_at, latest; /* true time: carried out; at the latest it should be, 0: no matter */
+	/* INFO, CLIENT ID */
+	uint64_t run_id, uptime_s;
+	uint32_t client_id, evicted;
+	struct sent *sent; /* NULL: no store carries it out */
+	redisReply *reply; /* of the store; NULL: daemon_reply.c makes one */
+	struct script_request request;
+	struct script_answer answer;
+};
+
+#endif
