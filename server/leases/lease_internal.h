@@ -90,7 +90,8 @@ struct lease_op {
 	uint16_t free;
 	bool hold_time_noted;      /* release: the time was told to the metrics */
 	bool drained;              /* a drain ends its wait */
-	bool place_kept;           /* its place was kept as it left the queue */
+	uint16_t place_kept_ms;    /* for how long its place is kept since it left the queue; 0: it is not */
+	uint64_t held_up_until_us; /* a place came first at the last master that told it: until when; 0: none */
 	struct lease_keyed *keyed; /* lease_keyed.c: acquisitions with a key; NULL: it has none */
 	/* after each event; before START: the timer has fired. True: the operation has been cancelled. NULL: none */
 	bool (*watch)(struct lease_op *op, uint64_t now_us);
@@ -339,6 +340,8 @@ static inline bool lease_place_is_asked_for(const struct lease_op *op)
 {
 	return op->request.operation == LEASE_RELEASE && op->request.key != 0;
 }
+/* Stores whether a place holds the resource up, as a master says. */
+void lease_place_read(struct lease_op *op, const struct lease_ref *ref, const struct master_reply *reply);
 /* Writes the place into a command: at the end of a wait it is kept. */
 void lease_place_write(struct lease_op *op, const struct redlock_output *out, struct master_script *command);
 /* For an operation that has asked for a place and is answered: the arrival that a majority has given with it, so that

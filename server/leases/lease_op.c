@@ -133,7 +133,9 @@ struct lease_op *lease_op_begin(struct leases *leases, const struct lease_reques
 	op->is_overtaken = false;
 	op->notified_us = 0;
 	op->which = 0;
-	op->hold_time_noted = op->has_free = op->drained = op->place_kept = false;
+	op->hold_time_noted = op->has_free = op->drained = false;
+	op->place_kept_ms = 0;
+	op->held_up_until_us = 0;
 	op->keyed = NULL;
 	op->watch = NULL;
 	op->share = NULL;
@@ -482,6 +484,7 @@ static void on_reply(void *arg, const struct master_reply *reply)
 	lease_fence_learn(op->leases, reply->fence);
 	lease_sight_note(op, ref, reply, &event);
 	lease_sight_note_hold_time(op, ref, reply);
+	lease_place_read(op, ref, reply);
 	if (op->request.operation == LEASE_EXTEND && reply->vote == REDLOCK_VOTE_GRANTED)
 		op->extended |= (uint16_t)(1U << ref->master);
 	if (ref->command.repair && reply->vote == REDLOCK_VOTE_GRANTED)

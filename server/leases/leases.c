@@ -199,7 +199,7 @@ static void drain_waiters(struct leases *leases)
 		op->drained = true;
 		lease_op_reject_draining(op, now_us);
 		lease_op_dispatch(op, &cancel);
-		op->answer.place_kept = op->place_kept;
+		op->answer.place_kept_ms = op->place_kept_ms;
 		assert(!op->queued && op->state == LEASE_OP_ANSWERED);
 	}
 }
