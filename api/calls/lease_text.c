@@ -120,8 +120,8 @@ size_t lease_refusal_write(const struct lease_answer *answer, const char *name, 
 	assert(answer->status == LEASE_LOCKED && name_len <= LEASE_RESOURCE_MAX);
 	at = put_number_member(at, ",\"waited_ms\":", answer->waited_ms);
 	at = lease_votes_write(at, &answer->votes);
-	if (answer->place_kept)
-		at = put_number_member(at, ",\"place_kept_ms\":", LEASE_PLACE_KEPT_MS);
+	if (answer->place_kept_ms > 0)
+		at = put_number_member(at, ",\"place_kept_ms\":", answer->place_kept_ms);
 	if (name)
 		at = put_escaped(stpcpy(at, ",\"resource\":"), name, name_len);
 	if (answer->holder.known)

@@ -114,7 +114,7 @@ static const char *detail_of(const struct call *call, const struct lease_answer 
 	const struct lease_request *lease = &call->lease;
 	bool force = lease->operation == LEASE_FORCE;
 	switch (answer->status) {
-	case LEASE_LOCKED: return answer->place_kept ? goes_on : lease->wait_ms > 0 ? no_grant : NULL;
+	case LEASE_LOCKED: return answer->place_kept_ms > 0 ? goes_on : lease->wait_ms > 0 ? no_grant : NULL;
 	case LEASE_NOT_OWNER:
 		if (force && answer->holder.known)
 			return lease->fence > 0 ? other_fence : other_holder;
@@ -169,9 +169,9 @@ static void reject_lease(struct call *call, const struct lease_answer *answer)
 	assert(status != LEASE_OK && status < LEASE_STATUS_COUNT);
 	if (status == LEASE_LOCKED)
 		reject_locked(call, answer);
-	else if (answer->place_kept)
+	else if (answer->place_kept_ms > 0)
 		call_reject_with(call, problem_of_lease(status), kept_place,
-				 json_pack("{s:i}", "place_kept_ms", LEASE_PLACE_KEPT_MS), NULL);
+				 json_pack("{s:i}", "place_kept_ms", answer->place_kept_ms), NULL);
 	else
 		call_reject_with(call, problem_of_lease(status), detail_of(call, answer),
 				 at_once ? NULL : json_pack("{s:o}", "votes", call_votes_new(&answer->votes)), NULL);

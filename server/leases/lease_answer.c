@@ -85,7 +85,7 @@ void lease_answer_make(const struct lease_op *op, const struct redlock_result *r
 		ret_answer->several = lease_several_merge(op);
 	if (ret_answer->status == LEASE_LOCKED && op->request.wait_ms > 0 && op->core.params.wait_us == 0)
 		ret_answer->status = LEASE_TOO_MANY; /* it would have waited, but too many do */
-	ret_answer->place_kept = op->wait.place_kept && ret_answer->status == LEASE_LOCKED;
+	ret_answer->place_kept_ms = ret_answer->status == LEASE_LOCKED ? op->wait.place_kept_ms : 0;
 	ret_answer->waiters = result->waiters;
 	ret_answer->held = result->held;
 	ret_answer->expires = result->held && result->remaining_us != REDLOCK_NEVER;

@@ -74,8 +74,9 @@ struct lease_op_wait {
 	TAILQ_ENTRY(lease_op) first_entry; /* of those that may have become the first, until they are dispatched … */
 	uint64_t first_us;                 /* … with this as `remaining_us` */
 	bool may_be_first;
-	bool drained;    /* a drain ends the wait */
-	bool place_kept; /* its place was kept as it left the queue */
+	bool drained;              /* a drain ends the wait */
+	uint16_t place_kept_ms;    /* for how long its place is kept since it left the queue; 0: it is not */
+	uint64_t held_up_until_us; /* a place came first at the last master that answered: until when; 0: none */
 };
 
 /* LEASE_SLOT: lease_mode.c. */
@@ -373,6 +374,8 @@ static inline bool lease_place_is_asked_for(const struct lease_op *op)
 {
 	return op->request.operation == LEASE_RELEASE && op->request.key != 0;
 }
+/* Stores whether a place holds the resource up, as a master says. */
+void lease_place_read(struct lease_op *op, const struct lease_ref *ref, const struct master_reply *reply);
 /* Writes the place into a command: at the end of a wait it is kept. */
 void lease_place_write(struct lease_op *op, const struct redlock_output *out, struct master_script *command);
 /* For an operation that has asked for a place and is answered: the arrival that a majority has given with it, so that

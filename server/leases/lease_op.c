@@ -482,6 +482,7 @@ static void on_reply(void *arg, const struct master_reply *reply)
 	lease_fence_learn(op->leases, reply->fence);
 	lease_sight_store(op, ref, reply, &event);
 	lease_sight_observe_hold_time(op, ref, reply);
+	lease_place_read(op, ref, reply);
 	if (op->request.operation == LEASE_EXTEND && reply->vote == REDLOCK_VOTE_GRANTED)
 		op->replies.extended |= (uint16_t)(1U << ref->master);
 	if (ref->command.repair && reply->vote == REDLOCK_VOTE_GRANTED)

@@ -1,10 +1,13 @@
 /* Places in the queue that are kept for waits that go on in another request, at any redlockd of the cluster: what the
- * commands of an operation say of them (server/scripts/lib/queue.lua). lease_keyed.c asks for them. Pure.
+ * commands of an operation say of them (server/scripts/lib/queue.lua). lease_keyed.c asks for them.
  *
  * A place is a matter of order: it decides which request may try, and the votes alone which one gets the lock. */
 #include <assert.h>
+#include <string.h>
+#include <sys/param.h>
 
 #include "lease_internal.h"
+#include "server/base/base.h"
 
 /* The wait ends, and not because the client has left. */
 static bool is_over(const struct lease_op *op, const struct redlock_output *out)
@@ -13,13 +16,37 @@ static bool is_over(const struct lease_op *op, const struct redlock_output *out)
 	       (op->core.state == REDLOCK_LEAVING || op->wait.drained);
 }
 
+/* The first entry of a queue, as lib/queue.lua writes it: is it a place? Its replica is made of its arrival. */
+static bool is_place(const char *entry, size_t len)
+{
+	enum { REPLICA_END = 16, ARRIVAL_END = 33, DIGITS = 8 };
+	return len >= ARRIVAL_END && memcmp(entry + REPLICA_END - DIGITS, entry + ARRIVAL_END - DIGITS, DIGITS) == 0;
+}
+
+void lease_place_read(struct lease_op *op, const struct lease_ref *ref, const struct master_reply *reply)
+{
+	bool is_turn = reply->vote == REDLOCK_VOTE_QUEUED;
+	if (ref->command.script != REDLOCK_SCRIPT_ACQUIRE || !(is_turn || reply->vote == REDLOCK_VOTE_HELD))
+		return;
+	bool is_held_up = is_turn && reply->value && is_place(reply->value, reply->value_len);
+	op->wait.held_up_until_us = is_held_up ? clock_now_us() + reply->remaining_us : 0;
+}
+
+/* As queue_place_ms() of lib/queue.lua has it. */
+static uint16_t kept_ms(const struct lease_op *op)
+{
+	uint64_t now_us = clock_now_us(), until_us = op->wait.held_up_until_us;
+	uint64_t left_ms = until_us > now_us ? (until_us - now_us) / 1000 : 0;
+	return (uint16_t)(until_us == 0 ? LEASE_PLACE_KEPT_MS : MIN(left_ms, LEASE_PLACE_KEPT_MS));
+}
+
 void lease_place_write(struct lease_op *op, const struct redlock_output *out, struct master_script *command)
 {
 	const struct lease_request *request = &op->request;
 	assert(command->entry.place == 0);
 	if (is_over(op, out)) {
 		command->entry.place = request->key;
-		op->wait.place_kept = true;
+		op->wait.place_kept_ms = kept_ms(op);
 	}
 	if (!lease_place_is_asked_for(op))
 		return;

@@ -199,7 +199,7 @@ static void drain_waiters(struct leases *leases)
 		op->wait.drained = true;
 		lease_op_reject_draining(op, now_us);
 		lease_op_dispatch(op, &cancel);
-		op->answer.place_kept = op->wait.place_kept;
+		op->answer.place_kept_ms = op->wait.place_kept_ms;
 		assert(!op->wait.entries && op->state == LEASE_OP_ANSWERED);
 	}
 }

@@ -137,8 +137,8 @@ struct lease_answer {
 	enum lease_status status;
 	bool too_late; /* NO_QUORUM only: a majority granted, but no validity was left */
 	struct redlock_votes votes;
-	uint32_t waited_ms; /* from the request to the answer */
-	bool place_kept;    /* acquire with a key, LOCKED or DRAINING: for LEASE_PLACE_KEPT_MS */
+	uint32_t waited_ms;     /* from the request to the answer */
+	uint16_t place_kept_ms; /* acquire with a key, LOCKED or DRAINING; 0: its place is not kept */
 	/* acquire with a key, OK: the lease has the key, and is never released but by its token or by force; it was
 	 * granted to an earlier request */
 	bool confirmed, again;

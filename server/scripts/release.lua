@@ -47,6 +47,8 @@ local function make_others()
 		return is_shorter
 	end
 
+	local kept_ms -- of the operation: for how long the place is kept in all queues of a set
+
 	-- Adds or removes the entry `wanted`, keeps or takes its place, and notifies those that may enter. `kind` of the
 	-- leases on the key, if they are several; `slot` that was released here, if it was one. Returns the arrival of a place
 	-- taken.
@@ -58,7 +60,8 @@ local function make_others()
 		if place ~= '' and wait_ms > 0 then
 			entry, arrival = queue_take_place(name, place, entry)
 		elseif place ~= '' then
-			left = queue_keep_place(name, place, entry, is_own)
+			kept_ms = math.min(kept_ms, queue_place_ms(key, is_held, kind))
+			left = queue_keep_place(name, place, entry, is_own, kept_ms)
 		end
 		if entry ~= '' and wait_ms > 0 then
 			queue_join(name, entry, wait_ms)
@@ -91,6 +94,7 @@ local function make_others()
 	return function(at, from, last)
 		local token, wanted, names = ARGV[at], ARGV[at + 1], set_names(from, last)
 		local deleted, holder, which, remaining, arrival
+		kept_ms = 2000
 		for i = from, last do
 			local key = KEYS[i]
 			local found, is_several = value_read(key)

@@ -79,7 +79,7 @@ struct model_entry model_shared_before(struct model_master *master, const struct
 /* serve_queue() of release.lua: who is notified. `own`: what was released; NULL: it was
  * not the token's. `shortened`: as there. */
 void model_release_queue(struct model_master *master, const struct model_command *command, unsigned key,
-			 const struct model_value *own, bool shortened, struct model_reply *reply);
+			 const struct model_value *own, bool shortened, uint64_t *kept_ms, struct model_reply *reply);
 /* queue_next_shared() */
 void model_queue_next(struct model_master *master, unsigned key, bool is_new, struct model_reply *reply);
 
@@ -91,7 +91,11 @@ void model_reply_turn(struct model_entry first, unsigned key, struct model_reply
 struct model_entry model_place_take(struct model_master *master, const struct model_command *command, unsigned key,
 				    uint64_t *ret_arrival);
 /* queue_keep_place(): true if the caller's entry was there, or has just been granted. */
-bool model_place_keep(struct model_master *master, const struct model_command *command, unsigned key, bool own);
+bool model_place_keep(struct model_master *master, const struct model_command *command, unsigned key, bool own,
+		      uint64_t kept_ms);
+/* queue_place_ms(), queue_room() */
+uint64_t model_place_ms(struct model_master *master, unsigned key);
+uint32_t model_room(struct model_master *master, unsigned key, struct model_entry first);
 
 static inline bool model_same_entry(struct model_entry a, struct model_entry b)
 {

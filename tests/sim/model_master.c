@@ -269,6 +269,7 @@ void model_release(struct model_master *master, const struct model_command *comm
 	assert(command->token != 0 || command->entry.replica != 0);
 	struct model_key *key = model_look_up(master, command->key);
 	struct model_reply notified = {.code = 0};
+	uint64_t kept_ms = UINT64_MAX;
 	struct model_holder *own = command->token != 0 ? model_shared_own(master, key, command) : NULL;
 	const struct model_holder *found = command->token != 0 ? model_shared_find(master, key, command) : NULL;
 	struct model_value value = found ? found->value : key->value;
@@ -282,7 +283,8 @@ void model_release(struct model_master *master, const struct model_command *comm
 	}
 	uint32_t watched = ours ? model_watch_tell(master, command->key) : 0;
 	if (master->waited_us > master->now_us || command->entry.replica != 0)
-		model_release_queue(master, command, command->key, ours ? &value : NULL, shortened, &notified);
+		model_release_queue(master, command, command->key, ours ? &value : NULL, shortened, &kept_ms,
+				    &notified);
 	if (model_is_other_epoch(master, command)) {
 		model_reply_code(master, -3, ret_reply);
 	} else if (notified.arrival != 0) {

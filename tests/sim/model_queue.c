@@ -140,15 +140,30 @@ struct model_entry model_place_take(struct model_master *master, const struct mo
 	return entry;
 }
 
-bool model_place_keep(struct model_master *master, const struct model_command *command, unsigned key, bool own)
+uint64_t model_place_ms(struct model_master *master, unsigned key)
+{
+	enum { KEPT_MS = 2000 };
+	const struct model_queue *queue = &master->queues[key];
+	struct model_entry first = {0};
+	for (uint32_t i = 0; i < queue->count && first.replica == 0; i++)
+		if (model_is_alive(master, queue->entries[i].replica))
+			first = queue->entries[i];
+	if (first.replica == 0 || !model_is_place(first) || model_room(master, key, first) == 0)
+		return KEPT_MS;
+	int64_t left_ms = model_alive_pttl(master, first.replica);
+	return left_ms >= 0 && left_ms < KEPT_MS ? (uint64_t)left_ms : KEPT_MS;
+}
+
+bool model_place_keep(struct model_master *master, const struct model_command *command, unsigned key, bool own,
+		      uint64_t kept_ms)
 {
 	struct model_entry kept = command->entry;
-	if (!model_queue_remove(master, key, command->entry) && !own)
-		return false;
-	enum { KEPT_MS = 2000 };
-	uint64_t expires_ms = model_now_ms(master) + KEPT_MS;
+	bool left = model_queue_remove(master, key, command->entry);
+	if ((!left && !own) || kept_ms == 0)
+		return left;
+	uint64_t expires_ms = model_now_ms(master) + kept_ms;
 	kept.replica = replica_of_place(command->place, kept.arrival);
-	model_queue_join(master, key, kept, KEPT_MS);
+	model_queue_join(master, key, kept, (uint32_t)kept_ms);
 	*find_place(master, command->place) = (struct model_place){command->place, kept, expires_ms};
 	set_kept(master, kept.replica, expires_ms);
 	if (master->queues[key].count == 1)

@@ -313,6 +313,7 @@ void model_release_set(struct model_master *master, const struct model_command *
 {
 	struct model_reply held = {.code = -1}, told = {0};
 	struct model_value deleted = {0};
+	uint64_t kept_ms = UINT64_MAX;
 	assert_set(command);
 	assert(command->token != 0 || command->entry.replica != 0);
 	bool queued = master->waited_us > master->now_us || command->entry.replica != 0;
@@ -330,7 +331,7 @@ void model_release_set(struct model_master *master, const struct model_command *
 			note_held(master, command->names, key, model_pttl(master, own.key), own.value, &held);
 		}
 		if (queued)
-			model_release_queue(master, command, key, ours ? &deleted : NULL, shortened, &told);
+			model_release_queue(master, command, key, ours ? &deleted : NULL, shortened, &kept_ms, &told);
 	}
 	if (model_is_other_epoch(master, command))
 		model_reply_code(master, -3, ret_reply);

@@ -105,8 +105,7 @@ static void tell(const struct model_master *master, unsigned key, struct model_e
 	reply->last[key] = model_same_entry(last, first) ? 0 : last.arrival;
 }
 
-/* queue_room() */
-static uint32_t room_for(struct model_master *master, unsigned key, struct model_entry first)
+uint32_t model_room(struct model_master *master, unsigned key, struct model_entry first)
 {
 	struct model_key *found = &master->keys[key];
 	if (found->type == MODEL_NONE)
@@ -119,15 +118,18 @@ static uint32_t room_for(struct model_master *master, unsigned key, struct model
 }
 
 void model_release_queue(struct model_master *master, const struct model_command *command, unsigned key,
-			 const struct model_value *own, bool shortened, struct model_reply *reply)
+			 const struct model_value *own, bool shortened, uint64_t *kept_ms, struct model_reply *reply)
 {
 	uint32_t free = own && own->kind == MODEL_SLOT ? own->slot + 1 : 0;
 	struct model_entry entry = command->entry;
 	bool left = false, stays = entry.replica != 0 && command->wait_ms > 0;
 	if (command->place != 0 && stays)
 		entry = model_place_take(master, command, key, &reply->arrival);
-	else if (command->place != 0)
-		left = model_place_keep(master, command, key, own);
+	else if (command->place != 0) {
+		uint64_t place_ms = model_place_ms(master, key);
+		*kept_ms = place_ms < *kept_ms ? place_ms : *kept_ms;
+		left = model_place_keep(master, command, key, own, *kept_ms);
+	}
 	if (stays && entry.replica != 0)
 		model_queue_join(master, key, entry, command->wait_ms);
 	else if (entry.replica != 0)
@@ -138,7 +140,7 @@ void model_release_queue(struct model_master *master, const struct model_command
 	if (first.replica == 0 || model_same_entry(first, entry))
 		return;
 	uint32_t kind = own ? own->kind : master->keys[key].value.kind;
-	uint32_t room = room_for(master, key, first);
+	uint32_t room = model_room(master, key, first);
 	bool was_before = left && entry.kind != MODEL_PLUS && first.kind == kind && entry.arrival < first.arrival &&
 			  kind != MODEL_EXCLUSIVE;
 	if (stays)

@@ -168,18 +168,28 @@ local function queue_take_place(name, place, entry)
 	return string.sub(entry, 1, 17) .. arrival .. string.sub(entry, 34), tonumber(arrival)
 end
 
--- Keeps the place of the entry, which leaves (1; 0: it was not there), unless the queue is so long that places could
--- delay all that follow. Returns how many left: 1, too, if its lease ends here.
-local function queue_keep_place(name, place, entry, is_own)
+-- For how long the place of a wait that ends is kept: two seconds, but where a place holds up a free resource no longer
+-- than that one. Else waits that end one after the other, and go on in no other request, would keep it free for ever.
+local function queue_place_ms(key, is_held, kind)
+	local first = queue_first(queue_key('queue:', key))
+	if first and queue_is_place(first) and queue_room(key, first, is_held, kind) > 0 then
+		return math.min(2000, call('PTTL', queue_key('alive:', string.sub(first, 1, 16))))
+	end
+	return 2000
+end
+
+-- Keeps the place of the entry, which leaves (1; 0: it was not there), for kept_ms, unless the queue is so long that
+-- places could delay all that follow. Returns how many left: 1, too, if its lease ends here.
+local function queue_keep_place(name, place, entry, is_own, kept_ms)
 	local left = call('ZREM', name, entry)
-	if (left == 1 or is_own) and call('ZCARD', name) < 10000 then
+	if (left == 1 or is_own) and kept_ms > 0 and call('ZCARD', name) < 10000 then
 		local replica = string.sub(place, 1, 8) .. string.sub(entry, 26, 33)
 		local kept = replica .. string.sub(entry, 17)
-		queue_join(name, kept, 2000)
-		call('SET', queue_key('place:', place), kept, 'PX', 2000)
-		call('SET', queue_key('alive:', replica), '', 'PX', 2000)
+		queue_join(name, kept, kept_ms)
+		call('SET', queue_key('place:', place), kept, 'PX', kept_ms)
+		call('SET', queue_key('alive:', replica), '', 'PX', kept_ms)
 		if call('ZCARD', name) == 1 then
-			call('PEXPIRE', name, 3000) -- it need not last for as long as the wait would have
+			call('PEXPIRE', name, kept_ms + 1000) -- it need not last for as long as the wait would have
 		end
 		left = 1
 	end
