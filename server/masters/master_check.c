@@ -270,22 +270,24 @@ static void begin_run(struct master *master)
 	master->check.subscribing = true;
 	master->check.left = 1;
 	send_steps(master, 0, PROBES);
-	master_notification_check(master);
 }
 
-void master_check_tick(struct master *master)
+bool master_check_tick(struct master *master)
 {
 	const struct master_info *info = &master->info;
 	/* a lack of memory is found before the first request */
 	bool is_full = info->maxmemory > 0 && info->used_memory > info->maxmemory;
 	bool again = clock_now_us() - master->check.began_us >= AGAIN_MS * UINT64_C(1000);
 	if (master->link.state != LINK_UP || !master_is_member(master))
-		return;
+		return false;
 	if (master->check.left == 0 &&
-	    (master->check.state == CHECK_UNTRIED || (again && (master->check.state != CHECK_PASSED || is_full))))
+	    (master->check.state == CHECK_UNTRIED || (again && (master->check.state != CHECK_PASSED || is_full)))) {
 		begin_run(master);
-	else if (master->check.left == 1 && master->check.subscribing && again)
+		return true;
+	}
+	if (master->check.left == 1 && master->check.subscribing && again)
 		master_check_settle_subscribe(master, MASTER_ERROR_TIMEOUT, "no answer on the second connection");
+	return false;
 }
 
 void master_check_end(struct master *master, bool in_handshake)

@@ -132,7 +132,8 @@ static void evaluate(struct master *master)
 	assert(master->info.run_id[0]);
 	evaluate_vote(master);
 	evaluate_warnings(master);
-	master_check_tick(master);
+	if (master_check_tick(master))
+		master_notification_check(master);
 	master_state_report(master);
 }
 

@@ -2,10 +2,10 @@
  *
  *   masters.c                                         what masters.h offers; joins the layers
  *   master_handshake.c                                what comes first on a connection, the heartbeat
- *   master_check.c                                    can the master do all that locks need?
  *   master_notification.c       master_pending.c      waiters are notified; releases are repeated
  *                               master_durable.c      --durable-masters: the settings
  *                               master_guard.c        the guard at work: its scripts, epoch and deadline of commands
+ *   master_check.c                                    tries whether the master can do all that locks need
  *   master_command.c                                  commands under way, hung masters
  *   master_state.c                                    may it vote, and why not; what is shown
  *   master_link.c                                     the connection: opened again whenever it ends
@@ -110,9 +110,6 @@ typedef void master_settle_fn(struct master *master, const struct master_command
 /* The answer to a command of this folder; `what`: as it was given with the command. Not called where the connection has
  * ended first: so the link is as it was then, or has come up since. */
 typedef void master_answer_fn(struct master *master, unsigned what, const redisReply *reply);
-
-/* The answer to SUBSCRIBE; `refused` is NULL: subscribed. */
-typedef void master_subscribed_fn(struct master *master, enum master_error error, const char *refused);
 
 /* One command under way. */
 struct master_command {
@@ -274,7 +271,6 @@ struct masters {
 	bool pending_timer_runs;
 	bool has_waiters; /* between masters_start_notifications() and masters_stop_notifications() */
 	struct masters_notification_events notification_events;
-	master_subscribed_fn *note_subscribed; /* see master_notification_check() */
 	size_t count;
 	struct master list[OPTIONS_MASTERS_MAX];
 };
@@ -414,17 +410,19 @@ void master_pending_drop_all(struct master *master);
 
 /* ---- master_notification.c ---- */
 
-void master_notification_init(struct masters *masters, master_subscribed_fn *note_subscribed);
+void master_notification_init(struct masters *masters);
 void master_notification_close(struct masters *masters);
 /* Ends the second connection. */
 void master_notification_drop(struct master *master);
-/* Can the channel be subscribed to? The answer goes to note_subscribed, later as a rule. */
+/* Tries whether the channel can be subscribed to. master_check_settle_subscribe() gets the answer, later as a rule. */
 void master_notification_check(struct master *master);
 
 /* ---- master_check.c ---- */
 
-void master_check_tick(struct master *master);
+/* Begins a run if one is due. True: the caller calls master_notification_check(), which is part of the run. */
+bool master_check_tick(struct master *master);
 void master_check_end(struct master *master, bool in_handshake);
+/* The answer to SUBSCRIBE; `refused` NULL: subscribed. */
 void master_check_settle_subscribe(struct master *master, enum master_error error, const char *refused);
 /* The master refused `command`; MASTER_COMMAND_COUNT: one that it need not carry out, but whose answer may explain the
  * end of the connection. */

@@ -55,7 +55,7 @@ struct masters *masters_new(struct uv_loop_s *loop, const struct options *option
 	masters->hash_key_len = (size_t)snprintf(masters->hash_key, sizeof masters->hash_key, "%sredlockd:master",
 						 options->key_prefix);
 	master_guard_init(masters);
-	master_notification_init(masters, master_check_settle_subscribe);
+	master_notification_init(masters);
 	master_pending_init(masters);
 	for (size_t i = 0; i < masters->count; i++) {
 		struct master *master = &masters->list[i];
