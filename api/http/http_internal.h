@@ -7,6 +7,7 @@
 #ifndef HTTP_INTERNAL_H
 #define HTTP_INTERNAL_H
 
+#include <sys/epoll.h>
 #include <sys/queue.h>
 #include <sys/socket.h>
 
@@ -33,18 +34,14 @@ struct mhd_daemon {
 
 enum { DAEMON_POOL_MAX = 64, MHD_DAEMON_CONNECTIONS = 512 };
 
-/* NULL on failure. */
-typedef struct MHD_Daemon *mhd_daemon_start_fn(struct mhd_daemon *mhd_daemon);
-
 struct daemon_pool {
 	int epoll_fd; /* readable when one of them has something to do */
-	mhd_daemon_start_fn *start;
 	size_t count;
 	struct mhd_daemon list[DAEMON_POOL_MAX]; /* full ones come first */
 };
 
 /* Starts one daemon for plain HTTP, and one for TLS if `tls`. False with errno if one cannot be started. */
-bool daemon_pool_init(struct api *api, bool tls, mhd_daemon_start_fn *start) __attribute__((warn_unused_result));
+bool daemon_pool_init(struct api *api, bool tls) __attribute__((warn_unused_result));
 void daemon_pool_stop(struct api *api);
 
 /* The daemon for a new connection: the first one with room, or a new one, or the one with the fewest connections. */
@@ -87,7 +84,7 @@ enum first_line first_line_parse(const char *bytes, size_t len) __attribute__((w
 
 /* ---- deferred.c: connections that the library does not have, since they say nothing, or no whole line ---- */
 
-/* A connection on its way to libmicrohttpd: a new one, or one that rests between two requests. */
+/* A connection on its way to libmicrohttpd: a new one, or one that is parked between two requests. */
 struct arrival {
 	int fd;
 	enum mhd_daemon_kind kind;
@@ -108,18 +105,28 @@ TAILQ_HEAD(deferred_list, deferred);
 bool deferred_init(struct api *api) __attribute__((warn_unused_result)); /* false: with errno */
 void deferred_end_all(struct api *api);
 
-/* Watches it until a first line, its end, or (TLS, resting) any bytes arrive. False: it cannot be watched; the caller
+/* Watches it until a first line, its end, or (TLS, parked) any bytes arrive. False: it cannot be watched; the caller
  * keeps it. */
 bool deferred_begin(struct api *api, const struct arrival *arrival) __attribute__((warn_unused_result));
 
-/* Starts the connection, and owns its socket. */
-typedef void deferred_start_fn(struct api *api, const struct arrival *arrival);
+enum { DEFERRED_EVENTS_MAX = 64 /* in one call: the others are ready in the next one, too */ };
 
-/* Starts those of which something has arrived, and ends those whose deadline has passed. */
-void deferred_check(struct api *api, uint64_t now_us, deferred_start_fn *start);
+struct deferred_events {
+	int count, at;
+	struct epoll_event list[DEFERRED_EVENTS_MAX];
+};
 
-/* Ends those that rest; starts those of which something has arrived. */
-void deferred_end_parked(struct api *api, deferred_start_fn *start);
+/* What has arrived of deferred connections. */
+void deferred_poll(struct api *api, struct deferred_events *ret_events);
+
+/* Takes the next connection that can be started; its socket belongs to the caller. False: there are no more. */
+bool deferred_take_ready(struct api *api, struct deferred_events *events, struct arrival *ret_arrival);
+
+/* Ends the connections whose deadline has passed. */
+void deferred_end_late(struct api *api, uint64_t now_us);
+
+/* Ends parked connections until something has arrived of one: takes it, as deferred_take_ready(). False: none is left. */
+bool deferred_end_parked(struct api *api, struct arrival *ret_arrival);
 uint64_t deferred_next_deadline_us(const struct api *api); /* UINT64_MAX: there is none */
 
 /* ---- suspend.c: suspended connections, and their clients that leave ---- */
