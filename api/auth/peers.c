@@ -28,7 +28,7 @@ enum { LOOKS_PER_STEP = 4, NS_PER_US = 1000, NS_PER_MS = 1000000 };
  *
  * Each event takes a share of time, 1 s / per_second. `next_ns` is the end of the last share; it may lie one second
  * ahead of now, so that `per_second` events can come at once. Shares are rounded up to whole ns, so no stretch of time
- * has more than per_second a second and one burst. A thread whose clock is behind gets less, never more. */
+ * has more than per_second a second and one burst. A thread whose clock is slow gets less, never more. */
 
 bool rate_take(struct rate *rate, uint32_t per_second, uint64_t now_us, uint32_t *ret_retry_ms)
 {

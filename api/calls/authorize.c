@@ -147,7 +147,7 @@ static bool authorize_key_rate(struct call *call)
 				     "This key makes too many requests. Try again after Retry-After.", retry_ms);
 }
 
-/* The token alone decides what a stranger may do. What it is told depends on who it is: see lock_call_answer(). */
+/* The token alone decides what a stranger may do. The answer depends on who it is: see lock_call_answer(). */
 static bool authorize_is_stranger(const struct call *call)
 {
 	struct access_credentials credentials = authorize_credentials(call);

@@ -170,7 +170,7 @@ static int compare_resources(const void *a, const void *b)
 	return strcmp(*(const char *const *)a, *(const char *const *)b);
 }
 
-/* With a line feed between each two, and one behind the last. */
+/* With a line feed after each name. */
 static char *write_names(char *at, const char *const names[], size_t count)
 {
 	for (size_t i = 0; i < count; i++) {
@@ -186,7 +186,7 @@ static void reject_count(struct reading *reading)
 			 LEASE_SET_MAX);
 }
 
-/* The request gets the names sorted, and behind them, after a line feed, as they were given. */
+/* The request gets the sorted names, followed by a line feed and the names as they were given. */
 static void read_resources(struct reading *reading, const json_t *array)
 {
 	struct lease_request *request = reading->request;
@@ -407,7 +407,7 @@ static void begin_reading(struct reading *reading, const struct lease_request *b
 	reading->no_names = false;
 }
 
-/* Frees what the body says. */
+/* Frees the values of the body. */
 static void discard(const struct lease_request *request, const struct lease_request *before)
 {
 	if (request->resource != before->resource)

@@ -1,4 +1,4 @@
-/* Several libmicrohttpd daemons in one worker. See http_internal.h. Worker's thread. */
+/* The libmicrohttpd daemons of one worker, and their callbacks. See http_internal.h. Worker's thread. */
 #include <assert.h>
 #include <gnutls/abstract.h>
 #include <gnutls/gnutls.h>
@@ -71,10 +71,10 @@ static void on_connection(void *arg, struct MHD_Connection *mhd, void **context,
 }
 
 /* Hides the query from the library, which would put each parameter into the connection's pool. When the pool is full
- * the 0.9 series parks the connection, or ends it without on_completed(). `target` lies in the
- * library's read buffer, and both series parse it only after this call: from the question mark, which must stay, up to
- * the next NUL. A NUL before the question mark hides the query from us and not from the 0.9 series: then the end of the
- * connection ends its request, and nothing more. */
+ * the 0.9 series parks the connection, or ends it without on_completed(). `target` lies in the library's read buffer,
+ * and both series parse it only after this call: from the question mark, which must stay, up to the next NUL. A NUL
+ * before the question mark hides the query from us and not from the 0.9 series: then the end of the connection ends its
+ * request, and nothing more. */
 static void cut_query(const char *target)
 {
 	char *query = strchr(target, '?');
@@ -199,7 +199,7 @@ struct mhd_daemon *daemon_pool_choose(struct api *api, enum mhd_daemon_kind kind
 	assert(made || emptiest || kind == DAEMON_UNIX);
 	if (made)
 		return made;
-	return emptiest ? emptiest : daemon_pool->list; /* which ends a Unix connection that would only rest */
+	return emptiest ? emptiest : daemon_pool->list; /* which ends a Unix connection that would only be idle */
 }
 
 static uint64_t mhd_daemon_wait_ms(const struct mhd_daemon *mhd_daemon)

@@ -1,4 +1,4 @@
-/* Deferred connections: accepted, and no whole first line received yet; or idle for long. See http_internal.h.
+/* Deferred connections: accepted, and no complete first line received yet; or idle for long. See http_internal.h.
  *
  * libmicrohttpd allocates memory for the headers of each connection that is added. So a connection is added when a
  * first line has arrived (first_line.c; over TLS the first bytes), or its end. TCP_DEFER_ACCEPT would not do: such
@@ -80,7 +80,7 @@ static void deferred_take(struct api *api, struct deferred *deferred, struct arr
 	deferred_free(api, deferred);
 }
 
-/* False if it goes on waiting. */
+/* False: it is still deferred. */
 static bool deferred_is_ready(struct deferred *deferred, bool ended)
 {
 	enum first_line line = first_line_look(&deferred->arrival);

@@ -1,4 +1,4 @@
-/* The HTTP side of one worker: the MHD daemons' callbacks, the run loop and the end. See http.h.
+/* The HTTP side of one worker: new connections, the run loop and the end. See http.h.
  *
  * A daemon has no thread, no listening socket and no timeouts of its own; api_run() drives it. There is one for plain
  * HTTP and another for TLS, because libmicrohttpd knows only one of the two in each; and more of them for many

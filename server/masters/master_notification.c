@@ -42,7 +42,7 @@ static const char *find_resource(const struct masters *masters, const char *text
 	return ours ? text + head + masters->prefix_len : NULL;
 }
 
-/* *at: the first of 16 digits, then what is behind them. */
+/* *at: the first of 16 digits, then the position after them. */
 static bool parse_arrival(const char **at, const char *end, uint64_t *ret_arrival)
 {
 	uint64_t arrival = 0;
@@ -86,8 +86,8 @@ static bool parse_shared(const char *at, const char *end, struct masters_notific
 	return !last++ || (parse_arrival(&last, end, &ret->last) && last == end);
 }
 
-/* "replica:arrival", "replica+arrival:capacity" with an optional ">last", or "replica#arrival:capacity" with an optional
- * "@slot". */
+/* "replica:arrival", "replica+arrival:capacity" with an optional ">last", or "replica#arrival:capacity" with an
+ * optional "@slot". */
 static bool parse_entry(const struct masters *masters, const char *at, const char *end,
 			struct masters_notification *ret)
 {

@@ -88,8 +88,8 @@ void masters_close(struct masters *masters)
 	}
 }
 
-/* The status of the old server does not hold for the new one. Its run_id stays, by which the new one is known to be
- * another one. */
+/* The status of the old server does not hold for the new one. The run_id of the old one stays: it shows that the new
+ * one is another server. */
 static void forget_server(struct master *master)
 {
 	master->info.product[0] = '\0';
