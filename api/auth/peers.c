@@ -1,10 +1,10 @@
 /* Rates, and the table of client addresses: open connections and the rate of requests of each, for all workers. See
  * auth.h.
  *
- * A record lives while its address has a connection open, and until its rate has rested: otherwise a client that closes
- * and connects again would have a new burst each time. When there are PEERS_MAX records, further addresses share one
- * more with the bounds of a single address: rejecting them would let the owner of 65,536 addresses (an IPv6 /48) shut
- * out everybody else with one connection from each.
+ * A record lives while its address has a connection open, and until its rate is full again: otherwise a client that
+ * closes and connects again would have a new burst each time. When there are PEERS_MAX records, further addresses share
+ * one more with the bounds of a single address: rejecting them would let the owner of 65,536 addresses (an IPv6 /48)
+ * shut out everybody else with one connection from each.
  *
  * One mutex guards everything but the rates. It is held briefly at accept and at close, never during a request. The
  * tree is balanced, whatever addresses the clients choose. */

@@ -82,11 +82,11 @@ struct body_value {
 /* Takes a member; its name, which is not terminated, and its value lie in the text. False ends the scan. */
 typedef bool body_visit_fn(void *arg, const char *name, size_t name_len, const struct body_value *value);
 
-/* Visits the members of `bytes`, in their order. False if there is anything that this does not understand, right or
- * wrong, or that `visit` does not take: then the text needs a complete parser. */
+/* Visits the members of `bytes`, in their order. False if there is anything that this function does not read, valid or
+ * not, or that `visit` does not take: then the text needs a complete parser. */
 bool body_flat_scan(const char *bytes, size_t len, body_visit_fn *visit, void *arg) __attribute__((warn_unused_result));
 
-/* True if the body says nothing: empty, blanks, or null, which some clients send with a DELETE that has no body (Go:
+/* True if the body has no content: empty, blanks, or null, which some clients send with a DELETE that has no body (Go:
  * json.Marshal(nil)). */
 bool body_is_nothing(const char *bytes, size_t len);
 
