@@ -87,7 +87,7 @@ static bool interrupt_begin(struct interrupt *interrupt)
 	return true;
 }
 
-/* CLIENT_STOP: one has come. */
+/* CLIENT_STOP: a signal has arrived. */
 static enum client_order interrupt_read_order(void *context)
 {
 	struct interrupt *interrupt = context;
@@ -98,7 +98,7 @@ static enum client_order interrupt_read_order(void *context)
 	return interrupt->number != 0 ? CLIENT_STOP : CLIENT_GO_ON;
 }
 
-/* Restores the signals; one that has come ends the process. Not needed if the process ends anyway. */
+/* Restores the signals; a signal that has arrived ends the process. Not needed if the process ends anyway. */
 static void interrupt_end(struct interrupt *interrupt)
 {
 	assert(interrupt->file >= 0);

@@ -11,7 +11,7 @@ static bool list_has_filter(const struct arguments *arguments)
 	return arguments->below > 0 || arguments->below_full || arguments->restart_safe;
 }
 
-/* True: fewer masters have the lock than the filter says. One that tells no votes has none. */
+/* True: fewer masters have the lock than the filter says. A lock without votes has none. */
 static bool list_is_below(const struct arguments *arguments, const json_t *lock)
 {
 	const json_t *votes = json_object_get(lock, "votes");

@@ -95,7 +95,7 @@ int watch_command(struct client *client)
 		struct answer answer = client_ask(client, arguments->servers.count, &request,
 						  arguments->timeout_ms * 1000, false);
 		bool is_state = answer.outcome == OUTCOME_DONE && json_is_boolean(json_object_get(answer.json, "held"));
-		if (is_state && answer.tag[0] == '\0') { /* a proxy has removed it: no change can be told */
+		if (is_state && answer.tag[0] == '\0') { /* a proxy has removed it: no change can be recognized */
 			answer.outcome = OUTCOME_STRANGE;
 			is_state = false;
 		}

@@ -106,7 +106,7 @@ bool key_allows_prefix(const struct key *key, const char *bytes, size_t len)
 
 /* ---- the decision ---- */
 
-/* Every right but admin: what a certificate of the authority gives where there is no keys file. */
+/* The rights of a certificate of the authority if there is no keys file: all but admin. */
 enum { CERTIFICATE_RIGHTS = ACCESS_RIGHT(ACCESS_ACQUIRE) | ACCESS_RIGHT(ACCESS_INSPECT) | ACCESS_RIGHT(ACCESS_LIST) };
 
 const char *access_right_name(enum access_need need)

@@ -194,8 +194,8 @@ struct access_caller {
 
 enum access_verdict { ACCESS_ALLOWED, ACCESS_UNKNOWN, ACCESS_NO_RIGHT, ACCESS_NO_PREFIX };
 
-/* Finds out who calls. `keys` NULL: there is no --keys. A key takes precedence over a certificate. After a reload,
- * `before` is the caller as it was known, found again by the hash of its key or by its certificate. */
+/* Finds the caller of a request. `keys` NULL: there is no --keys. A key takes precedence over a certificate. After a
+ * reload, `before` is the caller as it was known, found again by the hash of its key or by its certificate. */
 void access_identify(const struct keys *keys, const struct access_credentials *credentials,
 		     const struct access_caller *before, struct access_caller *ret_caller);
 
@@ -212,13 +212,13 @@ struct access_text {
 	size_t len; /* 0: there is none */
 };
 
-/* The number that stands in Redis for an Idempotency-Key, the first text, with the rest of the request and its caller.
- * Never 0: the first 64 bits of a SHA-256. The same on all replicas, for ever. A key and a certificate with one name
- * are two callers. */
+/* The number that Redis stores for an Idempotency-Key: made of the first text, which is the key, the other texts of the
+ * request, and the caller. It is the first 64 bits of a SHA-256, never 0, and always the same on all replicas. A key
+ * and a certificate with the same name are two callers. */
 uint64_t access_hash_idempotency_key(const struct access_caller *caller, const struct access_text texts[],
 				     size_t count);
 
-/* The name of a right, "acquire" …; NULL for a need that is none. Static. */
+/* The name of a right, "acquire" …; NULL for a need that is not a right. Static. */
 const char *access_right_name(enum access_need need);
 
 /* ---- origin.c: the headers Origin and Host: from which page a request comes, and to which name it was sent ---- */

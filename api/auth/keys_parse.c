@@ -42,7 +42,7 @@ static struct key_usage *usage_get(const char *name)
 	return usage;
 }
 
-/* Gives a reference back; with the last one the usage is forgotten. */
+/* Returns a reference; with the last one the usage is freed. */
 static void usage_put(struct key_usage *usage)
 {
 	pthread_mutex_lock(&usages_lock);

@@ -1,10 +1,10 @@
 /* Rates, and the table of client addresses: open connections and the rate of requests of each, for all workers. See
  * auth.h.
  *
- * A record lives while its address has a connection open, and until its rate has rested: otherwise a client that closes
- * and connects again would have a new burst each time. When there are PEERS_MAX records, further addresses share one
- * more with the bounds of a single address: rejecting them would let the owner of 65,536 addresses (an IPv6 /48) shut
- * out everybody else with one connection from each.
+ * A record lives while its address has a connection open, and until its rate is full again: otherwise a client that
+ * closes and connects again would have a new burst each time. When there are PEERS_MAX records, further addresses share
+ * one more with the bounds of a single address: rejecting them would let the owner of 65,536 addresses (an IPv6 /48)
+ * shut out everybody else with one connection from each.
  *
  * One mutex guards everything but the rates. It is held briefly at accept and at close, never during a request. The
  * tree is balanced, whatever addresses the clients choose. */
@@ -28,7 +28,7 @@ enum { LOOKS_PER_STEP = 4, NS_PER_US = 1000, NS_PER_MS = 1000000 };
  *
  * Each event takes a share of time, 1 s / per_second. `next_ns` is the end of the last share; it may lie one second
  * ahead of now, so that `per_second` events can come at once. Shares are rounded up to whole ns, so no stretch of time
- * has more than per_second a second and one burst. A thread whose clock is behind gets less, never more. */
+ * has more than per_second a second and one burst. A thread whose clock is slow gets less, never more. */
 
 bool rate_take(struct rate *rate, uint32_t per_second, uint64_t now_us, uint32_t *ret_retry_ms)
 {

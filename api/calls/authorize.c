@@ -1,5 +1,5 @@
-/* The authorization of a call: may this page, this address and this caller do it, as often as they do? Whether a caller
- * has a right is decided in api/auth/access.c. Worker's thread. */
+/* The authorization of a call: checks the page, the address, the caller and their rates. Whether a caller has a right
+ * is decided in api/auth/access.c. Worker's thread. */
 #include <assert.h>
 #include <stdio.h>
 #include <string.h>
@@ -9,8 +9,8 @@
 
 /* ---- page and address ---- */
 
-/* False if Host is the name of another site's page. Beyond loopback only --allow-host knows our names; an address in
- * Host is no page's name. */
+/* False if Host is the name of another site's page. Beyond loopback only --allow-host defines our names; an
+ * address in Host is not the name of a page. */
 static bool authorize_host(const struct call *call)
 {
 	const struct options_names *allowed = &call->request->context->config->options->allow_hosts;
@@ -147,7 +147,7 @@ static bool authorize_key_rate(struct call *call)
 				     "This key makes too many requests. Try again after Retry-After.", retry_ms);
 }
 
-/* The token alone decides what a stranger may do. What it is told depends on who it is: see lock_call_answer(). */
+/* The token alone decides what a stranger may do. The answer depends on who it is: see lock_call_answer(). */
 static bool authorize_is_stranger(const struct call *call)
 {
 	struct access_credentials credentials = authorize_credentials(call);

@@ -64,7 +64,7 @@ static bool is_known(const struct reading *reading, int member)
 	       !(reading->is_named && (member == RESOURCE || member == RESOURCES));
 }
 
-/* This and the next: NULL, or why the bytes are no value of their member (static). */
+/* This function and the next: NULL, or the reason why the bytes are not a value of their member (static). */
 static const char *check_owner(const struct body_value *value)
 {
 	_Static_assert(LEASE_OWNER_MAX == 128, "the reason names it");
@@ -82,7 +82,7 @@ static const char *check_token(const struct reading *reading, const struct body_
 	return NULL;
 }
 
-/* The text, which is the request's, in place of one that it had; not if there is a reason to reject it. */
+/* Stores a copy of the text in the request, and frees an earlier one. With a reason to reject it: adds the error. */
 static void read_string(struct reading *reading, int member, const struct body_value *value, const char *reason,
 			const char **ret_text, uint16_t *ret_len)
 {
@@ -153,7 +153,7 @@ static void put_metadata(struct reading *reading, const json_t *object)
 	free(text);
 }
 
-/* Why the element is no name, or NULL. */
+/* NULL, or the reason why the element is not a name. */
 static const char *check_name(const json_t *array, size_t i)
 {
 	const json_t *name = json_array_get(array, i);
@@ -170,7 +170,7 @@ static int compare_resources(const void *a, const void *b)
 	return strcmp(*(const char *const *)a, *(const char *const *)b);
 }
 
-/* With a line feed between each two, and one behind the last. */
+/* With a line feed after each name. */
 static char *write_names(char *at, const char *const names[], size_t count)
 {
 	for (size_t i = 0; i < count; i++) {
@@ -186,7 +186,7 @@ static void reject_count(struct reading *reading)
 			 LEASE_SET_MAX);
 }
 
-/* The request gets the names sorted, and behind them, after a line feed, as they were given. */
+/* The request gets the sorted names, followed by a line feed and the names as they were given. */
 static void read_resources(struct reading *reading, const json_t *array)
 {
 	struct lease_request *request = reading->request;
@@ -211,7 +211,7 @@ static void read_resources(struct reading *reading, const json_t *array)
 	write_names(sorted + len, names, count);
 	qsort(names, count, sizeof *names, compare_resources);
 	write_names(sorted, names, count);
-	free((char *)request->resource); /* one beside them, which is a mistake */
+	free((char *)request->resource); /* the request also names one resource, which is a mistake */
 	request->resource = sorted;
 	request->resource_len = (uint16_t)(len - 1);
 	request->set_count = (uint8_t)count;
@@ -268,7 +268,7 @@ static bool read_body_member(void *arg, const char *name, size_t name_len, const
 
 /* ---- by jansson ---- */
 
-/* The member that is there twice: one of ours that the parser names as the text before the mistake. */
+/* The member that occurs twice: the one of the table that the parser names as the text before the mistake. */
 static const char *find_duplicate(const char *message)
 {
 	char quoted[FIELD_NAME_MAX];
@@ -328,7 +328,7 @@ static void reject_unknown(struct reading *reading, const char *name)
 	field_errors_add_name(reading->errors, name, strlen(name), reason);
 }
 
-/* All of JSON. False if it is no object; the reason is in `errors`. */
+/* Reads any JSON. False if it is not an object; the reason is in `errors`. */
 static bool read_complete(struct reading *reading, const char *bytes, size_t len)
 {
 	json_error_t error;
@@ -407,7 +407,7 @@ static void begin_reading(struct reading *reading, const struct lease_request *b
 	reading->no_names = false;
 }
 
-/* Frees what the body says. */
+/* Frees the values of the body. */
 static void discard(const struct lease_request *request, const struct lease_request *before)
 {
 	if (request->resource != before->resource)

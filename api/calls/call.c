@@ -89,7 +89,7 @@ static void call_add_location(struct MHD_Response *response, const struct call *
 }
 
 /* Only the page's own style and script, and only our own data. No text becomes HTML (trusted types: none); data: is for
- * an icon that is none. */
+ * an empty icon. */
 static void call_add_policy(struct MHD_Response *response, const char *nonce)
 {
 	char text[384];
@@ -171,8 +171,8 @@ void call_log_resource(const struct call *call)
 	log_str("names", text, len);
 }
 
-/* The requests that somebody should look into. A lock that is held is the daily business of callers, and so frequent
- * that its lines would hide the others; a lease that was lost before it was extended is not. */
+/* True for a request that an operator should look into. A lock that is held is normal, and so frequent that its lines
+ * would hide the others; a lease that was lost before it was extended is not. */
 static bool call_is_error(const struct call *call, unsigned status)
 {
 	bool is_lost = call->lease.operation == LEASE_EXTEND && (status == 409 || status == 410);

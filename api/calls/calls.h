@@ -1,4 +1,4 @@
-/* The endpoints: the route table, and what comes of a request once it has been read. See pipeline.c.
+/* The endpoints: the route table, and the handling of a request that has been read. See pipeline.c.
  *
  * The one header of this folder for the others. redlockctl uses path.c and problem.c, which need nothing of the HTTP
  * side. */
@@ -77,11 +77,11 @@ void field_errors_add_name(struct field_errors *errors, const char *name, size_t
 
 /* Makes the object: type, title, status, detail, code, then the members of `members` (may be NULL; its reference is
  * taken over) and `errors` (may be NULL: an invalid request then has the detail as the error of the field `request`).
- * `detail` NULL: the errors in words, or else what is true of all problems of this kind. */
+ * `detail` NULL: the errors as text, or, without errors, the text for all problems of this kind. */
 json_t *problem_new(enum problem problem, const char *detail, json_t *members, const struct field_errors *errors);
 
 /* The same as text, open for more members: no brace closes it, nothing is terminated. `detail` needs no escapes; NULL:
- * what is true of all problems of this kind. Returns its end. */
+ * the text for all problems of this kind. Returns its end. */
 enum { PROBLEM_WRITTEN_MAX = 512 };
 char *problem_write(enum problem problem, const char *detail, char *ret_text);
 

@@ -82,11 +82,11 @@ struct body_value {
 /* Takes a member; its name, which is not terminated, and its value lie in the text. False ends the scan. */
 typedef bool body_visit_fn(void *arg, const char *name, size_t name_len, const struct body_value *value);
 
-/* Visits the members of `bytes`, in their order. False if there is anything that this does not understand, right or
- * wrong, or that `visit` does not take: then the text needs a whole parser. */
+/* Visits the members of `bytes`, in their order. False if there is anything that this function does not read, valid or
+ * not, or that `visit` does not take: then the text needs a complete parser. */
 bool body_flat_scan(const char *bytes, size_t len, body_visit_fn *visit, void *arg) __attribute__((warn_unused_result));
 
-/* True if the body says nothing: empty, blanks, or null, which some clients send with a DELETE that has no body (Go:
+/* True if the body has no content: empty, blanks, or null, which some clients send with a DELETE that has no body (Go:
  * json.Marshal(nil)). */
 bool body_is_nothing(const char *bytes, size_t len);
 
@@ -127,7 +127,7 @@ struct call {
 	struct lease_listing *listing; /* the same for GET /locks */
 	struct hold_stream *stream;    /* the lease is held by this connection, or NULL */
 	struct watch *watch;           /* the resource is watched, or NULL */
-	unsigned events;               /* that its stream has told */
+	unsigned events;               /* that its stream has sent */
 
 	/* reply */
 	struct redlock_votes votes;     /* of an answer that lacks a quorum, for the log; needed 0: it does not */
@@ -142,8 +142,8 @@ static inline bool call_has_resource(const struct call *call)
 
 /* ---- call.c: replies, and the line of the log ---- */
 
-/* The one way to reject a call, in any stage: notes a problem as its reply. Arguments as for problem_new(). Both return
- * false, the result of a stage that rejects. */
+/* The one way to reject a call, in any stage: stores a problem as its reply. Arguments as for problem_new(). Both
+ * return false, the result of a stage that rejects. */
 bool call_reject(struct call *call, enum problem problem, const char *detail);
 bool call_reject_with(struct call *call, enum problem problem, const char *detail, json_t *members,
 		      const struct field_errors *errors);
@@ -151,7 +151,7 @@ bool call_reject_with(struct call *call, enum problem problem, const char *detai
 /* The reply says when to ask again: whole seconds, at least one. */
 void call_retry_after(struct call *call, uint64_t ms);
 
-/* The text of `json`, on the heap; noted as a reply. Both take over the reference. */
+/* The text of `json`, on the heap; stored as a reply. Both take over the reference. */
 char *call_dump(json_t *json);
 void call_reply_json(struct call *call, unsigned status, json_t *json);
 
@@ -175,7 +175,7 @@ void call_log_resource(const struct call *call);
 /* Adds the client's address to the line of the log that is being written. */
 void call_log_address(const struct call *call);
 
-/* ---- authorize.c. A stage returns false if it has noted a reply. ---- */
+/* ---- authorize.c. A stage returns false if it has stored a reply. ---- */
 
 /* Checks the page that calls (Host, Origin) and the rate of its address. Answers a preflight. 403, 429 or 204. */
 bool authorize_page(struct call *call, const char *method) __attribute__((warn_unused_result));
@@ -236,7 +236,7 @@ void info_call_stats(struct call *call);
 
 struct hold_stream;
 
-/* The lock is granted: begins to hold it, and notes the reply, whose first line is the lease. */
+/* The lock is granted: begins to hold it, and stores the reply, whose first line is the lease. */
 void hold_stream_open(struct call *call, const struct lease_answer *answer);
 
 /* The client has left, while the connection was suspended; the service ends; the caller may not hold the lock any more:
@@ -285,13 +285,13 @@ static inline size_t lease_text_max(const struct lease_request *lease)
 size_t lease_text_write(const struct lease_request *lease, const struct lease_answer *answer, char *ret_text);
 
 enum { LEASE_VOTES_MAX = 160 };
-/* The member `votes` with the comma before it, at most so long; returns the position behind it. */
+/* The member `votes` with the comma before it, at most so long; returns the position after it. */
 char *lease_votes_write(char *at, const struct redlock_votes *votes);
 
-/* A whole refusal, without the metadata. */
+/* A complete refusal, without the metadata. */
 enum { LEASE_REFUSAL_MAX = PROBLEM_WRITTEN_MAX + 6 * (LEASE_RESOURCE_MAX + LEASE_OWNER_MAX) + 512 };
 
-/* Writes what a refused acquisition (LEASE_LOCKED) is told behind the members of every problem, and the brace at the
+/* Writes the members that a refused acquisition (LEASE_LOCKED) has after those of every problem, and the brace at the
  * end; returns its length. `name`: of a set, the resource that is in the way; NULL: there is only one. `metadata`: the
  * holder's as JSON, or NULL. */
 size_t lease_refusal_write(const struct lease_answer *answer, const char *name, size_t name_len, const char *metadata,

@@ -12,7 +12,7 @@
 
 /* ---- path, query and headers ---- */
 
-/* The resource, unless it is no name, or there is a reason already why it is none. */
+/* The resource. Adds an error if it is not a name, unless there is an error already. */
 static void decode_resource(struct call *call, const char *bytes, size_t len, const char *reason,
 			    struct field_errors *errors)
 {
@@ -154,7 +154,7 @@ static void decode_watch(struct call *call, struct field_errors *errors)
 	decode_tags("Last-Event-ID", headers->last_event, headers->last_event_len, "\"",
 		    call->streams ? call->query->seen : unused, errors);
 	if (call->streams || call->query->seen[0] == '\0' || !gets)
-		call->lease.wait_ms = 0; /* no change to wait for, or each one is told */
+		call->lease.wait_ms = 0; /* no change to wait for, or each change is sent */
 }
 
 bool decode_target(struct call *call, const char *query)

@@ -9,7 +9,7 @@
  * write. From then on it has the deadline of every answer (--request-timeout-ms) to take it; then its connection is
  * closed, which releases the lock.
  *
- * A client that vanishes (http.h) may only be cut off, and counts on the lease until the last validity that it was told
+ * A client that vanishes (http.h) may only be cut off, and counts on the lease until the last validity that it was sent
  * is over. So the lease is not released before it has said nothing for as long as that: a short lease is released, a
  * longer one is not extended any more. */
 #include <assert.h>
@@ -35,7 +35,7 @@ struct hold_stream {
 	struct call *call;
 	struct hold *hold; /* NULL: the lease has been released already */
 	enum hold_stream_state state;
-	bool renewed;         /* to be told */
+	bool renewed;         /* to be sent */
 	enum hold_event last; /* of LAST and ENDED: why the stream ends; else RENEWED */
 	enum problem code;    /* of HOLD_LOST */
 	unsigned renewals;
@@ -148,7 +148,7 @@ void hold_stream_revoke(struct call *call, enum problem code)
 	stream_end(stream, HOLD_LOST, code);
 }
 
-/* A client that could be told of the end of the service goes on elsewhere, with its token. So may one that did not read
+/* A client that was informed of the end of the service goes on elsewhere, with its token. So may one that did not read
  * it: it has not left. */
 static bool is_handed_over(const struct hold_stream *stream, enum MHD_RequestTerminationCode how)
 {

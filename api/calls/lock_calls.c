@@ -205,7 +205,7 @@ static void log_forced(const struct call *call, const struct lease_answer *answe
 	log_end();
 }
 
-/* A stranger with a token that holds nothing does not learn whether somebody else holds the lock: it is told the end of
+/* A stranger with a token that holds nothing does not learn whether somebody else holds the lock: it gets the end of
  * its lease in both cases, by the votes that decide, however many more there were. */
 static void reject_stranger(struct call *call, const struct lease_answer *answer)
 {

@@ -3,7 +3,7 @@
  *     pipeline_head()   authorize_page -> route -> authorize_caller -> decode_target -> authorize_operation
  *     pipeline_complete()  decode_body -> authorize_operation (if the resource is in the body) -> handle
  *
- * A stage that rejects has noted a reply through call_reject(), and no later stage runs. The reply of an operation
+ * A stage that rejects has stored a reply through call_reject(), and no later stage runs. The reply of an operation
  * comes from the worker's loop; it resumes the request. What can happen to a call besides (its client leaves, the
  * service ends, the keys change, the request is over) is below. */
 #include <assert.h>

@@ -10,7 +10,7 @@
 static const struct {
 	uint16_t status;
 	const char *code, *title;
-	const char *detail; /* where each request is told the same */
+	const char *detail; /* if each request gets the same one */
 } problems[PROBLEM_COUNT] = {
 	[PROBLEM_INVALID_REQUEST] = {400, "invalid-request", "Invalid request", NULL},
 	[PROBLEM_UNAUTHORIZED] = {401, "unauthorized", "Authentication required", NULL},

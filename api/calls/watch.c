@@ -1,8 +1,8 @@
 /* GET /locks/{resource} and GET /locks?resource=: the state at once, or with its next change (If-None-Match and
  * wait_ms), or as an event stream (Accept: text/event-stream). The resource is watched by server/leases/lease_watch.c.
  *
- * Nothing is queued for a stream, as in hold_stream.c: what is told is the state when the client takes it. So a client
- * that does not read misses states in between, never the last one; it has the deadline of every answer. */
+ * Nothing is queued for a stream, as in hold_stream.c: an event has the state at the time when the client takes it. So
+ * a client that does not read misses states in between, never the last one; it has the deadline of every answer. */
 #include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>

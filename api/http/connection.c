@@ -181,7 +181,7 @@ static void linger(struct api *api, int fd)
 	api->lingering[api->lingering_count++] = lingering;
 }
 
-/* ---- connections that rest ---- */
+/* ---- parked connections ---- */
 
 unsigned connection_park_after_s(const struct api *api)
 {

@@ -1,5 +1,10 @@
-/* Several libmicrohttpd daemons in one worker. See http_internal.h. Worker's thread. */
+/* The libmicrohttpd daemons of one worker, and their callbacks. See http_internal.h. Worker's thread. */
 #include <assert.h>
+#include <gnutls/abstract.h>
+#include <gnutls/gnutls.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
 #include <sys/epoll.h>
 #include <sys/param.h>
 #include <unistd.h>
@@ -9,8 +14,131 @@
 enum {
 	RUN_ROUNDS_MAX = 100, /* of one daemon; the rest is done in the next run */
 	/* the same in time: while clients keep a daemon busy, the masters' answers are not read */
-	RUN_US_MAX = 2000
+	RUN_US_MAX = 2000,
+	/* of each connection: first line, headers (8 KiB, cookies twice and 64 bytes for each) and answer headers must
+	 * fit; all of it is cleared after a request */
+	POOL_BYTES = 26 * 1024,
+	SPARE_CONNECTIONS = 64 /* the library counts ended ones until its next run; our own bound comes first */
 };
+
+/* ---- a daemon, and what it reports ---- */
+
+/* TLS 1.3 and 1.2; every key exchange with forward secrecy, every cipher authenticated. Our order goes before the
+ * client's. X25519 is the first group, because most clients send its key at once and would be asked for another one.
+ * There are no finite fields: a client that wants 8,192 bits costs 0.2 s. */
+static char tls_priorities[] =
+	"NORMAL:-VERS-ALL:+VERS-TLS1.3:+VERS-TLS1.2:-KX-ALL:+ECDHE-ECDSA:+ECDHE-RSA:"
+	"-GROUP-ALL:+GROUP-X25519:+GROUP-EC-ALL:"
+	"-CIPHER-ALL:+AES-256-GCM:+CHACHA20-POLY1305:+AES-128-GCM:-MAC-ALL:+AEAD:%SERVER_PRECEDENCE";
+
+/* Mostly about clients that left. They hold no headers and no bodies. */
+static void on_library_message(void *arg, const char *format, va_list arguments)
+{
+	static const char own_answer[] = "Error processing request"; /* written before the answer is made */
+	char message[256];
+	if (strncmp(format, own_answer, sizeof own_answer - 1) == 0)
+		request_forestall(arg);
+	if (!log_wants(LOG_DEBUG) || vsnprintf(message, sizeof message, format, arguments) < 0)
+		return;
+	message[strcspn(message, "\n")] = '\0';
+	log_begin(LOG_DEBUG, "http-library");
+	log_text("message", message);
+	log_end();
+}
+
+/* The library must not decode: headers.c and the service use the raw target. */
+static size_t on_unescape(void *arg, struct MHD_Connection *mhd, char *text)
+{
+	(void)arg, (void)mhd;
+	return strlen(text);
+}
+
+static void on_connection(void *arg, struct MHD_Connection *mhd, void **context,
+			  enum MHD_ConnectionNotificationCode code)
+{
+	if (code == MHD_CONNECTION_NOTIFY_STARTED) {
+		struct mhd_daemon *mhd_daemon = arg;
+		*context = connection_new(mhd_daemon, mhd, mhd_daemon->api->arriving);
+		mhd_daemon->api->arriving = NULL;
+		return;
+	}
+	struct connection *connection = *context;
+	connection->link.session = NULL; /* the library has freed it */
+	/* after some errors the library does not call on_completed() */
+	request_end(&connection->request, MHD_REQUEST_TERMINATED_WITH_ERROR);
+	connection_free(connection);
+	*context = NULL;
+}
+
+/* Hides the query from the library, which would put each parameter into the connection's pool. When the pool is full
+ * the 0.9 series parks the connection, or ends it without on_completed(). `target` lies in the library's read buffer,
+ * and both series parse it only after this call: from the question mark, which must stay, up to the next NUL. A NUL
+ * before the question mark hides the query from us and not from the 0.9 series: then the end of the connection ends its
+ * request, and nothing more. */
+static void cut_query(const char *target)
+{
+	char *query = strchr(target, '?');
+	if (query && query[1] != '\0')
+		query[1] = '\0';
+}
+
+/* The first line has been read; `target` is not yet taken apart by the library. The request keeps a copy. */
+static void *on_target(void *arg, const char *target, struct MHD_Connection *mhd)
+{
+	const union MHD_ConnectionInfo *info = MHD_get_connection_info(mhd, MHD_CONNECTION_INFO_SOCKET_CONTEXT);
+	struct connection *connection = info->socket_context;
+	(void)arg;
+	tls_link_identify(connection);
+	request_begin(&connection->request, target ? target : "");
+	if (target)
+		cut_query(target);
+	return &connection->request;
+}
+
+static void on_completed(void *arg, struct MHD_Connection *mhd, void **context, enum MHD_RequestTerminationCode how)
+{
+	(void)arg, (void)mhd;
+	if (*context)
+		request_end(*context, how);
+	*context = NULL;
+}
+
+/* gnutls_certificate_retrieve_function2: the library wants a certificate when it starts, but ours come with each
+ * connection (tls_attach). */
+static int no_certificate(gnutls_session_t session, const gnutls_datum_t *authorities, int authority_count,
+			  const gnutls_pk_algorithm_t *algorithms, int algorithm_count, gnutls_pcert_st **ret_certs,
+			  unsigned *ret_cert_count, gnutls_privkey_t *ret_key)
+{
+	(void)session, (void)authorities, (void)authority_count, (void)algorithms, (void)algorithm_count;
+	(void)ret_certs, (void)ret_cert_count, (void)ret_key;
+	return -1;
+}
+
+/* NULL on failure. */
+static struct MHD_Daemon *mhd_daemon_start(struct mhd_daemon *mhd_daemon)
+{
+	const struct api *api = mhd_daemon->api;
+	const bool tls = mhd_daemon->kind == DAEMON_TLS;
+	const unsigned timeout_s = mhd_daemon->kind == DAEMON_TCP ? connection_park_after_s(api) : 0;
+	assert(!tls || api->tls);
+	struct MHD_OptionItem tls_options[] = {{MHD_OPTION_HTTPS_PRIORITIES, 0, tls_priorities},
+					       {MHD_OPTION_HTTPS_CERT_CALLBACK, 0, (void *)(uintptr_t)no_certificate},
+					       {MHD_OPTION_END, 0, NULL}};
+	const unsigned flags = (tls ? MHD_USE_TLS : 0) | MHD_USE_EPOLL | MHD_ALLOW_SUSPEND_RESUME |
+			       MHD_USE_NO_LISTEN_SOCKET | MHD_USE_ERROR_LOG | MHD_USE_TURBO;
+	/* The strictness of the 0.9 series closes connections without an answer; that of 1.0 answers 400. */
+	const int strict = strncmp(MHD_get_version(), "0.", 2) == 0 ? 0 : 1;
+	return MHD_start_daemon(flags, 0, NULL, NULL, request_step, NULL, MHD_OPTION_EXTERNAL_LOGGER,
+				on_library_message, mhd_daemon, MHD_OPTION_NOTIFY_CONNECTION, on_connection, mhd_daemon,
+				MHD_OPTION_NOTIFY_COMPLETED, on_completed, NULL, MHD_OPTION_URI_LOG_CALLBACK, on_target,
+				NULL, MHD_OPTION_UNESCAPE_CALLBACK, on_unescape, NULL,
+				MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)POOL_BYTES, MHD_OPTION_CONNECTION_LIMIT,
+				(unsigned)(api->config.max_connections + SPARE_CONNECTIONS),
+				MHD_OPTION_CONNECTION_TIMEOUT, timeout_s, MHD_OPTION_STRICT_FOR_CLIENT, strict,
+				MHD_OPTION_ARRAY, tls ? tls_options : tls_options + 2, MHD_OPTION_END);
+}
+
+/* ---- the pool ---- */
 
 /* NULL if it cannot be started. */
 static struct mhd_daemon *mhd_daemon_new(struct api *api, enum mhd_daemon_kind kind)
@@ -21,7 +149,7 @@ static struct mhd_daemon *mhd_daemon_new(struct api *api, enum mhd_daemon_kind k
 	struct mhd_daemon *mhd_daemon = &daemon_pool->list[daemon_pool->count];
 	*mhd_daemon = (struct mhd_daemon){.api = api, .kind = kind};
 	TAILQ_INIT(&mhd_daemon->heads);
-	mhd_daemon->daemon = daemon_pool->start(mhd_daemon);
+	mhd_daemon->daemon = mhd_daemon_start(mhd_daemon);
 	if (!mhd_daemon->daemon)
 		return NULL;
 	const union MHD_DaemonInfo *info = MHD_get_daemon_info(mhd_daemon->daemon, MHD_DAEMON_INFO_EPOLL_FD);
@@ -35,9 +163,9 @@ static struct mhd_daemon *mhd_daemon_new(struct api *api, enum mhd_daemon_kind k
 	return mhd_daemon;
 }
 
-bool daemon_pool_init(struct api *api, bool tls, mhd_daemon_start_fn *start)
+bool daemon_pool_init(struct api *api, bool tls)
 {
-	api->daemon_pool = (struct daemon_pool){.start = start};
+	api->daemon_pool = (struct daemon_pool){.count = 0};
 	api->daemon_pool.epoll_fd = epoll_create1(EPOLL_CLOEXEC);
 	if (api->daemon_pool.epoll_fd < 0)
 		return false;
@@ -71,7 +199,7 @@ struct mhd_daemon *daemon_pool_choose(struct api *api, enum mhd_daemon_kind kind
 	assert(made || emptiest || kind == DAEMON_UNIX);
 	if (made)
 		return made;
-	return emptiest ? emptiest : daemon_pool->list; /* which ends a Unix connection that would only rest */
+	return emptiest ? emptiest : daemon_pool->list; /* which ends a Unix connection that would only be idle */
 }
 
 static uint64_t mhd_daemon_wait_ms(const struct mhd_daemon *mhd_daemon)

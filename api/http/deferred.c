@@ -1,4 +1,4 @@
-/* Deferred connections: accepted, and no whole first line received yet; or idle for long. See http_internal.h.
+/* Deferred connections: accepted, and no complete first line received yet; or idle for long. See http_internal.h.
  *
  * libmicrohttpd allocates memory for the headers of each connection that is added. So a connection is added when a
  * first line has arrived (first_line.c; over TLS the first bytes), or its end. TCP_DEFER_ACCEPT would not do: such
@@ -12,8 +12,6 @@
 #include <unistd.h>
 
 #include "http_internal.h"
-
-enum { STARTS_MAX = 64 /* in one call: the others are ready in the next one, too */ };
 
 struct deferred {
 	TAILQ_ENTRY(deferred) entry;
@@ -73,16 +71,16 @@ bool deferred_begin(struct api *api, const struct arrival *arrival)
 	return true;
 }
 
-static void deferred_start(struct api *api, struct deferred *deferred, deferred_start_fn *start)
+/* Takes it out: its socket belongs to the caller. */
+static void deferred_take(struct api *api, struct deferred *deferred, struct arrival *ret_arrival)
 {
-	struct arrival arrival = deferred->arrival;
-	int failed = epoll_ctl(api->deferred_fd, EPOLL_CTL_DEL, arrival.fd, NULL);
+	*ret_arrival = deferred->arrival;
+	int failed = epoll_ctl(api->deferred_fd, EPOLL_CTL_DEL, ret_arrival->fd, NULL);
 	assert(!failed);
 	deferred_free(api, deferred);
-	start(api, &arrival);
 }
 
-/* False if it goes on waiting. */
+/* False: it is still deferred. */
 static bool deferred_is_ready(struct deferred *deferred, bool ended)
 {
 	enum first_line line = first_line_look(&deferred->arrival);
@@ -102,15 +100,29 @@ static void deferred_end_overdue(struct api *api, struct deferred_list *list, en
 	}
 }
 
-void deferred_check(struct api *api, uint64_t now_us, deferred_start_fn *start)
+void deferred_poll(struct api *api, struct deferred_events *ret_events)
 {
-	struct epoll_event events[STARTS_MAX];
-	int count = api->deferred_count > 0 ? epoll_wait(api->deferred_fd, events, STARTS_MAX, 0) : 0;
-	for (int i = 0; i < count; i++) {
-		bool ended = (events[i].events & (EPOLLRDHUP | EPOLLHUP | EPOLLERR)) != 0;
-		if (deferred_is_ready(events[i].data.ptr, ended))
-			deferred_start(api, events[i].data.ptr, start);
+	ret_events->at = 0;
+	ret_events->count = api->deferred_count > 0
+				    ? epoll_wait(api->deferred_fd, ret_events->list, DEFERRED_EVENTS_MAX, 0)
+				    : 0;
+}
+
+bool deferred_take_ready(struct api *api, struct deferred_events *events, struct arrival *ret_arrival)
+{
+	while (events->at < events->count) {
+		const struct epoll_event *event = &events->list[events->at++];
+		bool ended = (event->events & (EPOLLRDHUP | EPOLLHUP | EPOLLERR)) != 0;
+		if (!deferred_is_ready(event->data.ptr, ended))
+			continue;
+		deferred_take(api, event->data.ptr, ret_arrival);
+		return true;
 	}
+	return false;
+}
+
+void deferred_end_late(struct api *api, uint64_t now_us)
+{
 	deferred_end_overdue(api, &api->silent, HTTP_TIMEOUT_REQUEST, now_us);
 	deferred_end_overdue(api, &api->parked, HTTP_TIMEOUT_IDLE, now_us);
 }
@@ -121,18 +133,19 @@ uint64_t deferred_next_deadline_us(const struct api *api)
 	return MIN(silent ? silent->arrival.until_us : UINT64_MAX, parked ? parked->arrival.until_us : UINT64_MAX);
 }
 
-void deferred_end_parked(struct api *api, deferred_start_fn *start)
+bool deferred_end_parked(struct api *api, struct arrival *ret_arrival)
 {
 	struct deferred *deferred;
 	char byte;
 	while ((deferred = TAILQ_FIRST(&api->parked)) != NULL) {
 		if (recv(deferred->arrival.fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT) == 1) {
 			deferred->arrival.line = FIRST_LINE_GOOD;
-			deferred_start(api, deferred, start);
-		} else {
-			deferred_end(api, deferred);
+			deferred_take(api, deferred, ret_arrival);
+			return true;
 		}
+		deferred_end(api, deferred);
 	}
+	return false;
 }
 
 void deferred_end_all(struct api *api)

@@ -61,7 +61,7 @@ static void headers_reject(struct headers *headers, const char *why)
 		headers->broken = why;
 }
 
-/* Digits only, and no number that could overflow. Values are terminated, behind blanks that are not part of them. */
+/* Digits only, and no number that could overflow. Values are terminated; blanks before the end are not part of them. */
 static void parse_content_length(struct headers *headers, const char *value, size_t len)
 {
 	if (len == 0 || len > 18 || strspn(value, "0123456789") < len)

@@ -1,4 +1,4 @@
-/* The HTTP side of one worker: the MHD daemons' callbacks, the run loop and the end. See http.h.
+/* The HTTP side of one worker: new connections, the run loop and the end. See http.h.
  *
  * A daemon has no thread, no listening socket and no timeouts of its own; api_run() drives it. There is one for plain
  * HTTP and another for TLS, because libmicrohttpd knows only one of the two in each; and more of them for many
@@ -8,11 +8,7 @@
  * still be sent; and it reads a new connection at once instead of asking epoll first. */
 #include <assert.h>
 #include <errno.h>
-#include <gnutls/abstract.h>
-#include <gnutls/gnutls.h>
 #include <malloc.h>
-#include <stdarg.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
@@ -22,130 +18,11 @@
 #include "http_internal.h"
 
 enum {
-	/* of each connection: first line, headers (8 KiB, cookies twice and 64 bytes for each) and answer headers must
-	 * fit; all of it is cleared after a request */
-	POOL_BYTES = 26 * 1024,
-	SPARE_CONNECTIONS = 64, /* the library counts ended ones until its next run; our own bound comes first */
 	FLOOD_CONNECTIONS = 1000,
 	TRIM_AFTER_US = 500000,
 	LAST_ANSWERS_US = 200000,
 	DISCONNECTS_MAX = 64 /* in one call: if thousands leave at once, the masters' answers must be read in between */
 };
-
-/* TLS 1.3 and 1.2; every key exchange with forward secrecy, every cipher authenticated. Our order goes before the
- * client's. X25519 is the first group, because most clients send its key at once and would be asked for another one.
- * There are no finite fields: a client that wants 8,192 bits costs 0.2 s. */
-static char tls_priorities[] =
-	"NORMAL:-VERS-ALL:+VERS-TLS1.3:+VERS-TLS1.2:-KX-ALL:+ECDHE-ECDSA:+ECDHE-RSA:"
-	"-GROUP-ALL:+GROUP-X25519:+GROUP-EC-ALL:"
-	"-CIPHER-ALL:+AES-256-GCM:+CHACHA20-POLY1305:+AES-128-GCM:-MAC-ALL:+AEAD:%SERVER_PRECEDENCE";
-
-/* Mostly about clients that left. They hold no headers and no bodies. */
-static void on_library_message(void *arg, const char *format, va_list arguments)
-{
-	static const char own_answer[] = "Error processing request"; /* written before the answer is made */
-	char message[256];
-	if (strncmp(format, own_answer, sizeof own_answer - 1) == 0)
-		request_forestall(arg);
-	if (!log_wants(LOG_DEBUG) || vsnprintf(message, sizeof message, format, arguments) < 0)
-		return;
-	message[strcspn(message, "\n")] = '\0';
-	log_begin(LOG_DEBUG, "http-library");
-	log_text("message", message);
-	log_end();
-}
-
-/* The library must not decode: headers.c and the service use the raw target. */
-static size_t on_unescape(void *arg, struct MHD_Connection *mhd, char *text)
-{
-	(void)arg, (void)mhd;
-	return strlen(text);
-}
-
-static void on_connection(void *arg, struct MHD_Connection *mhd, void **context,
-			  enum MHD_ConnectionNotificationCode code)
-{
-	if (code == MHD_CONNECTION_NOTIFY_STARTED) {
-		struct mhd_daemon *mhd_daemon = arg;
-		*context = connection_new(mhd_daemon, mhd, mhd_daemon->api->arriving);
-		mhd_daemon->api->arriving = NULL;
-		return;
-	}
-	struct connection *connection = *context;
-	connection->link.session = NULL; /* the library has freed it */
-	/* after some errors the library does not call on_completed() */
-	request_end(&connection->request, MHD_REQUEST_TERMINATED_WITH_ERROR);
-	connection_free(connection);
-	*context = NULL;
-}
-
-/* Hides the query from the library, which would put each parameter into the connection's pool. When the pool is full
- * the 0.9 series parks the connection, or ends it without on_completed(). `target` lies in the
- * library's read buffer, and both series parse it only after this call: from the question mark, which must stay, up to
- * the next NUL. A NUL before the question mark hides the query from us and not from the 0.9 series: then the end of the
- * connection ends its request, and nothing more. */
-static void cut_query(const char *target)
-{
-	char *query = strchr(target, '?');
-	if (query && query[1] != '\0')
-		query[1] = '\0';
-}
-
-/* The first line has been read; `target` is not yet taken apart by the library. The request keeps a copy. */
-static void *on_target(void *arg, const char *target, struct MHD_Connection *mhd)
-{
-	const union MHD_ConnectionInfo *info = MHD_get_connection_info(mhd, MHD_CONNECTION_INFO_SOCKET_CONTEXT);
-	struct connection *connection = info->socket_context;
-	(void)arg;
-	tls_link_identify(connection);
-	request_begin(&connection->request, target ? target : "");
-	if (target)
-		cut_query(target);
-	return &connection->request;
-}
-
-static void on_completed(void *arg, struct MHD_Connection *mhd, void **context, enum MHD_RequestTerminationCode how)
-{
-	(void)arg, (void)mhd;
-	if (*context)
-		request_end(*context, how);
-	*context = NULL;
-}
-
-/* gnutls_certificate_retrieve_function2: the library wants a certificate when it starts, but ours come with each
- * connection (tls_attach). */
-static int no_certificate(gnutls_session_t session, const gnutls_datum_t *authorities, int authority_count,
-			  const gnutls_pk_algorithm_t *algorithms, int algorithm_count, gnutls_pcert_st **ret_certs,
-			  unsigned *ret_cert_count, gnutls_privkey_t *ret_key)
-{
-	(void)session, (void)authorities, (void)authority_count, (void)algorithms, (void)algorithm_count;
-	(void)ret_certs, (void)ret_cert_count, (void)ret_key;
-	return -1;
-}
-
-/* mhd_daemon_start_fn */
-static struct MHD_Daemon *api_start_daemon(struct mhd_daemon *mhd_daemon)
-{
-	const struct api *api = mhd_daemon->api;
-	const bool tls = mhd_daemon->kind == DAEMON_TLS;
-	const unsigned timeout_s = mhd_daemon->kind == DAEMON_TCP ? connection_park_after_s(api) : 0;
-	assert(!tls || api->tls);
-	struct MHD_OptionItem tls_options[] = {{MHD_OPTION_HTTPS_PRIORITIES, 0, tls_priorities},
-					       {MHD_OPTION_HTTPS_CERT_CALLBACK, 0, (void *)(uintptr_t)no_certificate},
-					       {MHD_OPTION_END, 0, NULL}};
-	const unsigned flags = (tls ? MHD_USE_TLS : 0) | MHD_USE_EPOLL | MHD_ALLOW_SUSPEND_RESUME |
-			       MHD_USE_NO_LISTEN_SOCKET | MHD_USE_ERROR_LOG | MHD_USE_TURBO;
-	/* The strictness of the 0.9 series closes connections without an answer; that of 1.0 answers 400. */
-	const int strict = strncmp(MHD_get_version(), "0.", 2) == 0 ? 0 : 1;
-	return MHD_start_daemon(flags, 0, NULL, NULL, request_step, NULL, MHD_OPTION_EXTERNAL_LOGGER,
-				on_library_message, mhd_daemon, MHD_OPTION_NOTIFY_CONNECTION, on_connection, mhd_daemon,
-				MHD_OPTION_NOTIFY_COMPLETED, on_completed, NULL, MHD_OPTION_URI_LOG_CALLBACK, on_target,
-				NULL, MHD_OPTION_UNESCAPE_CALLBACK, on_unescape, NULL,
-				MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)POOL_BYTES, MHD_OPTION_CONNECTION_LIMIT,
-				(unsigned)(api->config.max_connections + SPARE_CONNECTIONS),
-				MHD_OPTION_CONNECTION_TIMEOUT, timeout_s, MHD_OPTION_STRICT_FOR_CLIENT, strict,
-				MHD_OPTION_ARRAY, tls ? tls_options : tls_options + 2, MHD_OPTION_END);
-}
 
 struct api *api_new(const struct api_config *config)
 {
@@ -159,7 +36,7 @@ struct api *api_new(const struct api_config *config)
 	metrics_set(&config->metrics->http_connections_limit, config->max_connections);
 	api->tls = config->tls ? tls_ref(config->tls) : NULL;
 	api->disconnect_fd = epoll_create1(EPOLL_CLOEXEC);
-	if (api->disconnect_fd >= 0 && daemon_pool_init(api, config->tls, api_start_daemon) && deferred_init(api))
+	if (api->disconnect_fd >= 0 && daemon_pool_init(api, config->tls) && deferred_init(api))
 		return api;
 	free(api); /* the program ends */
 	return NULL;
@@ -227,7 +104,7 @@ void api_check_disconnects(struct api *api)
 	}
 }
 
-/* deferred_start_fn: adds it to libmicrohttpd, unless its first line is rejected. */
+/* Adds it to libmicrohttpd, unless its first line is rejected. Owns its socket. */
 static void start_connection(struct api *api, const struct arrival *arrival)
 {
 	assert(arrival->line >= FIRST_LINE_GOOD);
@@ -301,12 +178,23 @@ static void give_memory_back(struct api *api, uint64_t now_us)
 	}
 }
 
+/* Starts the deferred connections of which something has arrived. */
+static void start_deferred(struct api *api)
+{
+	struct deferred_events events;
+	struct arrival arrival;
+	deferred_poll(api, &events);
+	while (deferred_take_ready(api, &events, &arrival))
+		start_connection(api, &arrival);
+}
+
 void api_run(struct api *api)
 {
 	uint64_t now_us = clock_now_us();
 	assert(!api->stopping);
 	connection_check_deadlines(api, now_us);
-	deferred_check(api, now_us, start_connection);
+	start_deferred(api);
+	deferred_end_late(api, now_us);
 	daemon_pool_run(api, now_us);
 	if (api->lingering_count > 0)
 		connection_sweep_lingering(api, now_us, false);
@@ -331,10 +219,12 @@ int api_timeout_ms(const struct api *api)
 
 void api_drain(struct api *api)
 {
+	struct arrival arrival;
 	assert(!api->context.ending);
 	api->context.draining = true;
 	connection_end_idle(api);
-	deferred_end_parked(api, start_connection);
+	while (deferred_end_parked(api, &arrival))
+		start_connection(api, &arrival);
 }
 
 size_t api_busy(const struct api *api)

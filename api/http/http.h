@@ -128,7 +128,7 @@ bool headers_is_token(const char *bytes, size_t len);
 /* True if the raw target is made of visible ASCII, without `#`, and begins with a slash. */
 bool target_is_origin(const char *target, size_t len);
 
-/* The rest of a terminated target in absolute form (`http://authority/path?query`, RFC 9112, 3.2.2) behind its
+/* The rest of a terminated target in absolute form (`http://authority/path?query`, RFC 9112, 3.2.2) after its
  * authority, which is written to *ret_host: it begins with a slash or a question mark, or is empty. NULL: the target
  * has another form, or holds what a target may not. */
 const char *target_after_authority(const char *target, size_t len, const char **ret_host, size_t *ret_host_len);
@@ -157,7 +157,7 @@ void http_metrics_request(struct metrics *metrics, size_t route, enum http_metho
 typedef const char *http_route_name_fn(size_t route);
 void http_metrics_render(struct text *page, http_route_name_fn *route_name);
 
-/* ---- reply.c: the one way in which a request is answered: noted, and queued as soon as the library takes it ---- */
+/* ---- reply.c: the one way in which a request is answered: stored, and queued as soon as the library takes it ---- */
 
 /* The next piece of a streamed body: its length, or one of the values below. */
 typedef ssize_t reply_read_fn(void *arg, char *bytes, size_t size);
@@ -168,7 +168,7 @@ enum {
 };
 
 struct reply {
-	unsigned status;        /* 0: none is noted */
+	unsigned status;        /* 0: there is none */
 	const char *code;       /* of a problem; NULL: it is none */
 	const char *type;       /* Content-Type; NULL: there is no body */
 	uint32_t retry_after_s; /* 0: no such header */
@@ -181,7 +181,7 @@ struct reply {
 	void *read_arg;
 };
 
-/* Notes an answer whose body is static; from the heap and taken over; copied; none. */
+/* Stores an answer whose body is static; from the heap and taken over; copied; none. */
 void reply_static(struct request *request, unsigned status, const char *type, const char *bytes, size_t len);
 void reply_owned(struct request *request, unsigned status, const char *type, char *bytes, size_t len);
 void reply_copy(struct request *request, unsigned status, const char *type, const char *bytes, size_t len);
@@ -206,13 +206,13 @@ void reply_add_header(struct MHD_Response *response, const char *name, const cha
 
 enum { REQUEST_TARGET_MAX = 2048, REQUEST_BODY_MAX = 16384, REQUEST_ADDRESS_MAX = 46 };
 
-/*          first line      headers      whole: no reply yet        reply
+/*          first line      headers      complete: no reply yet     reply
  *     NONE ─────────► BEGUN ─────► BODY ─────────► RUNNING ───────────────► ANSWERED ──► NONE
  *                       │           │ │               └─► DROPPED                ▲
- *                       │           │ └───────── whole, with a reply ────────────┘
+ *                       │           │ └──────── complete, with a reply ──────────┘
  *                       └─► WRITTEN ◄┘
  *
- * BODY: what comes is kept, or discarded as soon as a reply is noted. RUNNING: an operation is under way, and the
+ * BODY: what comes is kept, or discarded as soon as there is a reply. RUNNING: an operation is under way, and the
  * connection is suspended. ANSWERED: libmicrohttpd has the reply. DROPPED: the client left, and the connection is
  * closed without a reply. WRITTEN: the reply went past libmicrohttpd, and the connection is closed. From every state to
  * NONE when the connection ends. */
@@ -257,7 +257,7 @@ struct request {
 	char *body; /* what has come of it, with room for all; until it is read. NULL: nothing has come */
 };
 
-/* The operation under way has answered (a reply is noted), or its client has left (the connection is closed without an
+/* The operation under way has answered (there is a reply), or its client has left (the connection is closed without an
  * answer): the connection goes on in the next api_run(). */
 void request_resume(struct request *request);
 void request_drop(struct request *request);
@@ -284,29 +284,29 @@ struct http_service {
 	size_t call_size; /* bytes of request->call */
 	http_route_name_fn *route_name;
 
-	/* The head of a request is in, its framing is beyond doubt. Notes a reply, unless the request is wanted whole.
+	/* The head of a request is in, its framing is beyond doubt. Stores a reply, unless the body is wanted, too.
 	 * `path` is raw, or "*"; `query` is raw, or NULL. */
 	void (*head)(struct request *request, const char *method, const char *path, const char *query);
-	/* A request without a reply is whole. Notes a reply, or starts an operation that ends with request_resume().
-	 * Returns true if that may take longer than a few round trips. */
+	/* A request without a reply is complete. Stores a reply, or starts an operation that ends with
+	 * request_resume(). Returns true if that may take longer than a few round trips. */
 	bool (*complete)(struct request *request);
 
-	/* Reading failed: notes the reply with this status (400, 413, 414 or 431). */
+	/* Reading failed: stores the reply with this status (400, 413, 414 or 431). */
 	void (*reject)(struct request *request, unsigned status, const char *detail);
-	/* The same (or 429) as a whole answer that closes the connection, for a socket without a request. Returns its
-	 * length in bytes; `size` is at least 1024. */
+	/* The same (or 429) as a complete answer that closes the connection, for a socket without a request. Returns
+	 * its length in bytes; `size` is at least 1024. */
 	size_t (*write_raw)(unsigned status, const char *detail, const char *request_id, char *text, size_t size);
 	/* Adds the headers that belong to the service's answers. */
 	void (*add_headers)(const struct request *request, struct MHD_Response *response);
 
 	/* The client of a suspended connection has left: cancels what is under way, then calls request_drop(). */
 	void (*leave)(struct request *request);
-	/* The api ends: cancels what is under way and notes a reply, then calls request_resume(). */
+	/* The api ends: cancels what is under way and stores a reply, then calls request_resume(). */
 	void (*abort)(struct request *request);
 	/* Keys or authorities have been read again: rejects what the caller may not do any more. */
 	void (*review)(struct request *request);
 	/* The request is over, in whatever state. Cancels what is under way, and logs. `status`: what the client was
-	 * given, 0: nothing. `ended`: why it ended without a whole answer (static), or NULL. */
+	 * given, 0: nothing. `ended`: why it ended without a complete answer (static), or NULL. */
 	void (*end)(struct request *request, unsigned status, const char *ended, enum MHD_RequestTerminationCode how);
 };
 

@@ -1,12 +1,13 @@
 /* Private to this folder: the state of one worker's HTTP side, its MHD daemons, connections and TLS links.
  *
  * The files use each other in this order only, each the ones before it:
- *     suspend, daemon_pool, accept, headers, first_line, deferred, tls, tls_bounds, tls_link, connection, reply,
- *     request, http
+ *     suspend, accept, headers, first_line, deferred, tls, tls_bounds, tls_link, connection, reply, request,
+ *     daemon_pool, http
  * Everything belongs to the worker's thread. */
 #ifndef HTTP_INTERNAL_H
 #define HTTP_INTERNAL_H
 
+#include <sys/epoll.h>
 #include <sys/queue.h>
 #include <sys/socket.h>
 
@@ -14,8 +15,8 @@
 
 /* ---- daemon_pool.c: the MHD daemons of one worker ---- */
 
-/* TLS cannot be had beside plain HTTP in one daemon, and a timeout that gives idle connections back (rest_after_s) not
- * beside connections that cannot rest. */
+/* TLS cannot be had beside plain HTTP in one daemon, and a timeout that gives idle connections back
+ * (connection_park_after_s) not beside connections that cannot be parked. */
 enum mhd_daemon_kind { DAEMON_TCP, DAEMON_UNIX, DAEMON_TLS };
 
 TAILQ_HEAD(connection_list, connection);
@@ -33,18 +34,14 @@ struct mhd_daemon {
 
 enum { DAEMON_POOL_MAX = 64, MHD_DAEMON_CONNECTIONS = 512 };
 
-/* NULL on failure. */
-typedef struct MHD_Daemon *mhd_daemon_start_fn(struct mhd_daemon *mhd_daemon);
-
 struct daemon_pool {
 	int epoll_fd; /* readable when one of them has something to do */
-	mhd_daemon_start_fn *start;
 	size_t count;
 	struct mhd_daemon list[DAEMON_POOL_MAX]; /* full ones come first */
 };
 
 /* Starts one daemon for plain HTTP, and one for TLS if `tls`. False with errno if one cannot be started. */
-bool daemon_pool_init(struct api *api, bool tls, mhd_daemon_start_fn *start) __attribute__((warn_unused_result));
+bool daemon_pool_init(struct api *api, bool tls) __attribute__((warn_unused_result));
 void daemon_pool_stop(struct api *api);
 
 /* The daemon for a new connection: the first one with room, or a new one, or the one with the fewest connections. */
@@ -82,18 +79,18 @@ enum first_line {
 	FIRST_LINE_OTHER_VERSION,
 };
 
-/* Judges what came first on a connection; never NONE. MALFORMED as soon as no more bytes can mend it. */
+/* Evaluates the first bytes of a connection; never NONE. MALFORMED as soon as further bytes cannot correct them. */
 enum first_line first_line_parse(const char *bytes, size_t len) __attribute__((warn_unused_result));
 
-/* ---- deferred.c: connections that the library does not have, since they say nothing, or no whole line ---- */
+/* ---- deferred.c: connections that the library does not have, since they say nothing, or no complete line ---- */
 
-/* A connection on its way to libmicrohttpd: a new one, or one that rests between two requests. */
+/* A connection on its way to libmicrohttpd: a new one, or one that is parked between two requests. */
 struct arrival {
 	int fd;
 	enum mhd_daemon_kind kind;
 	struct peer *peer;    /* the client's address; NULL: none */
 	enum first_line line; /* when it is started: not NONE, not PARTIAL */
-	uint64_t until_us;    /* deferred for so long */
+	uint64_t until_us;    /* when its time in deferred.c ends */
 	uint32_t requests;    /* that it has made; 0: it is new */
 	uint64_t read;        /* the bytes of them */
 	socklen_t address_len;
@@ -108,18 +105,29 @@ TAILQ_HEAD(deferred_list, deferred);
 bool deferred_init(struct api *api) __attribute__((warn_unused_result)); /* false: with errno */
 void deferred_end_all(struct api *api);
 
-/* Watches it until a first line, its end, or (TLS, resting) any bytes arrive. False: it cannot be watched; the caller
+/* Watches it until a first line, its end, or (TLS, parked) any bytes arrive. False: it cannot be watched; the caller
  * keeps it. */
 bool deferred_begin(struct api *api, const struct arrival *arrival) __attribute__((warn_unused_result));
 
-/* Starts the connection, and owns its socket. */
-typedef void deferred_start_fn(struct api *api, const struct arrival *arrival);
+enum { DEFERRED_EVENTS_MAX = 64 /* in one call: the others are ready in the next one, too */ };
 
-/* Starts those of which something has arrived, and ends those whose deadline has passed. */
-void deferred_check(struct api *api, uint64_t now_us, deferred_start_fn *start);
+struct deferred_events {
+	int count, at;
+	struct epoll_event list[DEFERRED_EVENTS_MAX];
+};
 
-/* Ends those that rest; starts those of which something has arrived. */
-void deferred_end_parked(struct api *api, deferred_start_fn *start);
+/* Reads the events of deferred connections. */
+void deferred_poll(struct api *api, struct deferred_events *ret_events);
+
+/* Takes the next connection that can be started; its socket belongs to the caller. False: there are no more. */
+bool deferred_take_ready(struct api *api, struct deferred_events *events, struct arrival *ret_arrival);
+
+/* Ends the connections whose deadline has passed. */
+void deferred_end_late(struct api *api, uint64_t now_us);
+
+/* Ends parked connections up to one of which something has arrived, and takes that, as deferred_take_ready() does.
+ * False: none is left. */
+bool deferred_end_parked(struct api *api, struct arrival *ret_arrival);
 uint64_t deferred_next_deadline_us(const struct api *api); /* UINT64_MAX: there is none */
 
 /* ---- suspend.c: suspended connections, and their clients that leave ---- */
@@ -147,7 +155,7 @@ void http_metrics_certificate(int64_t expiry_s);
 
 /*          first bytes              one side is done              both are
  *     SILENT ─────────► HANDSHAKE ─────────────────► HALF_FINISHED ─────────► UP
- *        └────────────► PLAIN_HTTP (the client was told, and the handshake fails)
+ *        └────────────► PLAIN_HTTP (the client got an answer, and the handshake fails)
  *
  * A side is done when its last message (Finished) has been sent: ours comes first in TLS 1.3 and where a session
  * resumes, else the client's. */
@@ -174,8 +182,8 @@ void tls_link_wake(struct connection *connection);
 
 void tls_link_identify(struct connection *connection); /* as request_identify() */
 
-/* Writes a whole answer past libmicrohttpd, after which the connection must end; as much of it as fits into the socket:
- * a fresh one has room for it, and the client of another one has not read its earlier answers either. */
+/* Writes a complete answer past libmicrohttpd, after which the connection must end; as much of it as fits into the
+ * socket: a fresh one has room for it, and the client of another one has not read its earlier answers either. */
 void tls_link_answer(struct connection *connection, unsigned status, const char *detail, const char *request_id);
 
 /* The same, unencrypted and for a socket without a request, which is counted as one without a route. */
@@ -191,15 +199,15 @@ bool tls_link_hears_bye(const struct connection *connection);
 /* ---- connection.c ---- */
 
 /*         ┌──────────────────────── first line ────────────────────────┐
- *         ▼        whole                reply                sent       │
+ *         ▼        complete             reply                sent       │
  *     RECEIVING ──────────► WORKING ───────────► ANSWERING ──────────► IDLE
  *         │                    ▲                  │   ▲
  *         │                    └─ stream waits ───┘   │
- *         └──────────── whole, with a reply ──────────┘
+ *         └─────────── complete, with a reply ────────┘
  *
  * To IDLE also when a request ends without an answer; to ENDING and LATE from every phase but WORKING, for good. */
 enum connection_phase {
-	CONNECTION_RECEIVING, /* accepted, or a request has begun: it must arrive whole in time */
+	CONNECTION_RECEIVING, /* accepted, or a request has begun: it must be complete in time */
 	CONNECTION_WORKING,   /* suspended; the masters set the pace */
 	CONNECTION_ANSWERING, /* the client must take the answer in time */
 	CONNECTION_IDLE,      /* between two requests */
@@ -229,15 +237,15 @@ struct connection {
 	max_align_t call[]; /* the service's state of the request */
 };
 
-/* From libmicrohttpd's accept until it is about to close the socket, when the request has ended. The peer leaves then,
- * unless the connection only rests. */
+/* A connection exists from libmicrohttpd's accept until the library is about to close the socket; its request has ended
+ * by then. The peer leaves at its end, unless the connection is parked. */
 struct connection *connection_new(struct mhd_daemon *mhd_daemon, struct MHD_Connection *mhd,
 				  const struct arrival *arrival);
 void connection_free(struct connection *connection);
 
-/* A TCP connection that has been idle for longer is given back by libmicrohttpd, which frees its memory; it rests with
- * deferred.c until the client goes on. More than --request-timeout-ms, so that nothing else can have been idle for so
- * long. 0: never, --idle-timeout-ms comes first. */
+/* When a TCP connection has been idle for longer than this, libmicrohttpd gives it back and frees its memory; it is
+ * parked in deferred.c until the client sends again. The time is longer than --request-timeout-ms, so that only an idle
+ * connection reaches it. 0: never, because --idle-timeout-ms comes first. */
 unsigned connection_park_after_s(const struct api *api);
 
 /* Moves the connection into a phase, whose deadline starts; suspends it, in the phase WORKING. */
@@ -249,8 +257,9 @@ static inline bool connection_is_ending(const struct connection *connection)
 	return connection->phase >= CONNECTION_ENDING;
 }
 
-/* Has the library look at the connection in its next run, whatever the socket shows. Else it keeps one that it has
- * ended while it prepared an answer, until that is the oldest. Not while it is suspended. */
+/* Makes the library look at the connection in its next run, even if the socket shows nothing. Without this the library
+ * keeps a connection that it ended while it prepared an answer, until that connection is the oldest. Do not call it
+ * while the connection is suspended. */
 void connection_look_again(struct connection *connection);
 
 /* True if no request may follow the present one (--max-requests-per-connection). */
@@ -280,7 +289,7 @@ void connection_sweep_lingering(struct api *api, uint64_t now_us, bool all);
 
 /* ---- reply.c ---- */
 
-/* Hands the noted answer to libmicrohttpd. False if that does not take it. */
+/* Hands the stored answer to libmicrohttpd. False if that does not take it. */
 bool reply_queue(struct request *request) __attribute__((warn_unused_result));
 void reply_clear(struct reply *reply);
 

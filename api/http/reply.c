@@ -1,4 +1,4 @@
-/* Answers: noted in the request, then queued with the headers that belong to them. See http.h.
+/* Answers: stored in the request, then queued with the headers that belong to them. See http.h.
  *
  * An answer may be known long before libmicrohttpd takes it: it takes none while it reads a body, nor while a
  * connection is suspended. Between two pieces of a stream the connection is suspended (phase WORKING) and watched; a

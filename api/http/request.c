@@ -1,7 +1,7 @@
 /* One request is read: its headers are checked and its body collected; the service decides what comes of it.
  *
  * libmicrohttpd calls request_step() once when the headers are in, for each piece of the body, when all is in, and
- * again after a resume. An error that is known early is noted and answered after the body has been discarded, so that
+ * again after a resume. An error that is known early is stored and answered after the body has been discarded, so that
  * the connection can be kept. Doubtful framing, and anything too large, is answered at once and ends the connection.
  *
  * A grant is released only if none of its answer can have reached the client: the client has closed its side before the
@@ -56,7 +56,7 @@ void request_begin(struct request *request, const char *target)
 {
 	struct connection *connection = request->connection;
 	assert(target && connection);
-	/* the one before, should the library not have told of its end */
+	/* the request before, if the library has not reported its end */
 	request_end(request, MHD_REQUEST_TERMINATED_WITH_ERROR);
 	*request = (struct request){
 		.connection = connection,
@@ -99,7 +99,7 @@ static enum MHD_Result request_reject_raw(struct request *request, unsigned stat
 	return MHD_NO;
 }
 
-/* Checks a head before its path is looked at; notes the answer to a wrong one. Returns the path, or NULL. */
+/* Checks a head before its path is looked at; stores the answer to a wrong one. Returns the path, or NULL. */
 static const char *request_check_head(struct request *request, const char *method, const char **ret_query)
 {
 	struct headers *headers = &request->headers;
@@ -151,7 +151,7 @@ static void request_read_head(struct request *request, const char *url, const ch
 		request_service(request)->head(request, method, path, query);
 }
 
-/* The head is whole, the handler has not been called, and no answer is queued. */
+/* The head is complete, the handler has not been called, and no answer is queued. */
 static bool request_is_rejected_now(const struct connection *connection)
 {
 	return MHD_get_connection_info(connection->mhd, MHD_CONNECTION_INFO_REQUEST_HEADER_SIZE) &&
@@ -208,7 +208,7 @@ static enum MHD_Result request_read_body(struct request *request, const char *da
 	return MHD_YES;
 }
 
-/* The request is whole: hands it to the service, unless an answer is known already. */
+/* The request is complete: hands it to the service, unless an answer is known already. */
 static enum MHD_Result request_run(struct request *request)
 {
 	assert(request->state == REQUEST_BODY);

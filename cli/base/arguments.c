@@ -1,4 +1,4 @@
-/* The command line of redlockctl: its table of options, the words between them, and checks of what fits together. See
+/* The command line of redlockctl: its table of options, the words between them, and checks of their combinations. See
  * arguments.h; the parser is server/options. */
 #include "arguments.h"
 

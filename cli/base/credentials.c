@@ -1,8 +1,8 @@
 /* See credentials.h.
  *
  * libcurl gets the names of the TLS files and not their bytes: certificates of services live for hours, and a command
- * that runs under a lock for a day has to use the new ones. Here it is only checked, before a lock is acquired, that
- * the files are there and who else can read the private key. */
+ * that runs under a lock for a day has to use the new ones. This file only checks, before a lock is acquired, that
+ * the files exist and that nobody else can read the private key. */
 #include "credentials.h"
 
 #include <assert.h>

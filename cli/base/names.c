@@ -42,7 +42,7 @@ bool names_go_on(const struct options_reader *reader, const char *word)
 	char **next = reader->rest;
 	while (*next != word && *next && strcmp(*next, "--") != 0)
 		next++;
-	return *next && *next != word; /* behind the dashes the word is the first of the rest */
+	return *next && *next != word; /* after the dashes the word is the first of the rest */
 }
 
 bool names_add(struct options_reader *reader, struct names *names, const char *name, bool may_be_several,

@@ -10,7 +10,7 @@
 enum report_level { REPORT_DETAIL, REPORT_NOTE }; /* with --verbose or --json only; unless --quiet */
 
 /* One line, as JSON where `run` has --json. `event` and `fields` (may be NULL; ownership passes) are for programs, the
- * rest for people. arguments: may be NULL. */
+ * other text for people. arguments: may be NULL. */
 void report_event(const struct arguments *arguments, enum report_level level, const char *event, json_t *fields,
 		  const char *format, ...) __attribute__((format(printf, 5, 6)));
 
@@ -21,8 +21,8 @@ void report_event(const struct arguments *arguments, enum report_level level, co
  * UINT64_MAX: it is not reported. */
 uint64_t report_wait_after_us(const struct arguments *arguments);
 
-/* Replaces control characters, also U+0080 to U+009F, since a terminal might act on them; and what is no ASCII in a
- * text that is no UTF-8, since JSON cannot hold it. */
+/* Replaces control characters, also U+0080 to U+009F, since a terminal might act on them. In a text that is not UTF-8
+ * it also replaces all bytes that are not ASCII, since JSON cannot hold them. */
 void report_clean(char *text);
 
 enum { DURATION_TEXT_MAX = 32 };

@@ -1,11 +1,11 @@
 /* Acquires a lease: carries out the steps of wait.c. See client.h.
  *
- * From when on does the validity of a lease count? From the time when the request was sent it is always safe, since the
- * answer was written later. From the time when the answer was read it is not: this process may have been stopped, the
- * machine asleep or the network slow while the lease ran. After a long wait the safe time is useless: a lease of thirty
- * seconds would be over before it began. So a lease that may be older than a quarter of its validity is extended once
- * before it is used. PUT is answered at once, so the time before it was sent is both safe and near. (waited_ms of the
- * answer would save this request, but would rely on two clocks that agree over minutes.)
+ * The validity of a lease counts from a safe time: the time when the request was sent, since the answer was written
+ * later. The time when the answer was read is not safe: this process may have been stopped, the machine asleep or the
+ * network slow while the lease ran. After a long wait the safe time is useless: a lease of thirty seconds would be over
+ * before it began. So a lease that may be older than a quarter of its validity is extended once before it is used. PUT
+ * is answered at once, so the time before it was sent is both safe and near. (waited_ms of the answer would save this
+ * request, but would rely on two clocks that agree over minutes.)
  *
  * All requests of an acquisition have one Idempotency-Key, so that the next one finds a lease whose answer was lost. A
  * grant to a request that is given up is seen by client_hang_up(), or found by asking once more; it is released and not
@@ -39,7 +39,7 @@ static void acquire_report_wait(struct acquire *acquire, const struct answer *an
 	acquire->report_us = acquire->silent_us = UINT64_MAX;
 }
 
-/* Neither the request nor that for the state of the lock is answered: people want to know who is asked. */
+/* Neither the request nor the one for the state of the lock is answered: reports which server is asked. */
 static void acquire_report_silence(struct acquire *acquire, uint64_t now_us)
 {
 	struct answer answer = {.outcome = OUTCOME_UNAVAILABLE};
@@ -64,9 +64,10 @@ static void acquire_pause(struct acquire *acquire, const struct answer *answer, 
 
 /* ---- side requests while a server lets the request wait ----
  *
- * Who holds the lock, for the report, and whether the server still answers. A process that hangs and a machine that is
- * down keep their connections; without this they would be noticed only at the end of the wait. First the state of the
- * lock, if it is wanted; then /healthz each --timeout, if there is another server. */
+ * A side request finds the holder of the lock, for the report, and shows whether the server still answers. A process
+ * that hangs and a machine that is down keep their connections; without side requests they would be noticed only at the
+ * end of the wait. The first one reads the state of the lock, if it is wanted; then /healthz follows each --timeout, if
+ * there is another server. */
 
 static void acquire_plan_check(struct acquire *acquire, bool wants_state, uint64_t now_us)
 {
@@ -149,7 +150,7 @@ static void acquire_take_back(struct acquire *acquire)
 	answer_fini(&answer);
 }
 
-/* Gives the request up. The answer is then never a lease: a late grant is released. */
+/* Gives the request up. Its answer is then never used as a lease: a late grant is released. */
 static void acquire_give_up(struct acquire *acquire, struct answer *ret_answer)
 {
 	struct lease lease;

@@ -165,9 +165,9 @@ static void answer_describe_held(struct answer *answer, const json_t *holder)
 		snprintf(until, sizeof until, ", lease ends in %s unless it is extended",
 			 DURATION_TEXT(answer->retry_after_ms));
 	/* the refusal of a set says which of its resources is held */
-	const char *which = holder != answer->json ? answer_member(answer->json, "resource") : "";
-	snprintf(answer->detail, sizeof answer->detail, "%.100s%sheld by %.130s%s%s%s", which,
-		 *which != '\0' ? ": " : "", *owner != '\0' ? owner : "somebody else", fence_text, since, until);
+	const char *resource = holder != answer->json ? answer_member(answer->json, "resource") : "";
+	snprintf(answer->detail, sizeof answer->detail, "%.100s%sheld by %.130s%s%s%s", resource,
+		 *resource != '\0' ? ": " : "", *owner != '\0' ? owner : "somebody else", fence_text, since, until);
 }
 
 static void answer_read_problem(struct answer *answer, long status)

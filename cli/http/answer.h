@@ -77,7 +77,7 @@ void answer_state(struct answer *answer);
 /* The exit status for an answer. */
 int answer_status(const struct answer *answer, const struct arguments *arguments);
 
-/* For people: the detail, behind the server where another one may answer differently, with how to give a key if one is
+/* For people: the detail, after the server if another one may answer differently, with how to give a key if one is
  * required and none was given, and about the option as it was given. Returns ret_text. */
 const char *answer_explain(const struct answer *answer, const struct arguments *arguments, const char *server,
 			   char ret_text[ANSWER_TEXT_MAX]);

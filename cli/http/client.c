@@ -1,7 +1,8 @@
 /* Two easy handles of libcurl in one multi handle. See client.h.
  *
  * A request that may be granted a lease has a new connection (libcurl would send it again by itself if a kept
- * connection turns out to be closed), and its time limit is the caller's affair: that of libcurl would close at once.
+ * connection turns out to be closed), and its time limit is kept by the caller: libcurl would close the connection at
+ * its own limit.
  *
  * client_hang_up(): closing would lose an answer on its way, and with it a lease that nobody knows of, while the server
  * believes it delivered. So the connection is shut for writing. Either the server sees that before it has granted, and
@@ -148,10 +149,9 @@ void client_next_server(struct client *client)
 
 /* ---- requests ---- */
 
-/* No proxy from the environment and no redirection: token
- * and key go only to the server that was named. HTTP/1.1, since over HTTP/2 all requests share one connection and
- * client_hang_up() would end them all. QUICK_EXIT, since cancelling would otherwise wait for a name server that does
- * not answer, perhaps for longer than the lease lasts. */
+/* No proxy from the environment and no redirection: token and key go only to the server that was named. HTTP/1.1, since
+ * over HTTP/2 all requests share one connection and client_hang_up() would end them all. QUICK_EXIT, since cancelling
+ * would otherwise wait for a name server that does not answer, perhaps for longer than the lease lasts. */
 static void client_set_bounds(CURL *easy, const struct client_request *request, uint64_t timeout_us)
 {
 	long timeout_ms = (long)((timeout_us + 999) / 1000);
@@ -199,9 +199,10 @@ static void client_set_headers(struct client_exchange *exchange, const struct cl
 }
 
 /* The certificate and its name are always checked, only against --cacert if that is given (libcurl would also use the
- * folder of CAs of the system). Sessions are not resumed: they would go on with the client's certificate of then, also
- * after it was renewed or has expired. For a private key with a password OpenSSL would ask at the terminal, in the
- * midst of another program: it gets an empty one, and fails. A libcurl without TLS fails by itself at the protocol. */
+ * folder of CAs of the system). Sessions are not resumed: they would keep the client's certificate with which they
+ * began, also after it was renewed or has expired. For a private key with a password OpenSSL would ask at the terminal,
+ * which another program may be using: it gets an empty password, and fails. A libcurl without TLS fails by itself at
+ * the protocol. */
 static void client_set_tls(CURL *easy, const struct credentials *credentials)
 {
 	const char *ca = credentials->ca_file, *cert = credentials->cert_file, *key = credentials->cert_key_file;
@@ -342,7 +343,7 @@ static const char *client_explain_failure(const struct client_exchange *exchange
 	return exchange->error[0] == '\0' ? curl_easy_strerror(exchange->result) : exchange->error;
 }
 
-/* False: it reached no server. */
+/* False: the request reached no server. */
 static bool client_was_sent(const struct client_exchange *exchange)
 {
 	return exchange->result != CURLE_COULDNT_CONNECT && exchange->result != CURLE_COULDNT_RESOLVE_HOST &&

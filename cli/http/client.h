@@ -80,7 +80,7 @@ struct client {
 	int sockets[CLIENT_SOCKETS_MAX]; /* that libcurl has open; -1: none */
 	struct client_exchange main, side;
 	char failures[SERVERS_MAX]
-		     [ANSWER_DETAIL_MAX]; /* why each has no use at present; empty: it has, or is not known */
+		     [ANSWER_DETAIL_MAX]; /* why each cannot be used at present; empty: it can, or it is not known */
 
 	/* for orders: the caller sets fds[CLIENT_ORDERS].fd and these two */
 	enum client_order (*read_order)(void *context);

@@ -72,7 +72,7 @@ static uint64_t wait_next_held(struct wait *wait, const struct answer *answer, u
 
 /* The pause of a server that failed. Never shorter than the one that it named, and random, so that clients do not
  * return all at once. */
-static uint64_t wait_rest_us(const struct answer *answer, uint32_t random)
+static uint64_t wait_failure_us(const struct answer *answer, uint32_t random)
 {
 	if (!answer->is_busy || answer->retry_after_ms == 0)
 		return wait_pause_us(PAUSE_MAX_MS, random);
@@ -85,7 +85,7 @@ static uint64_t wait_next_server(struct wait *wait, const struct answer *answer,
 {
 	size_t failed = wait->server, earliest = failed;
 	wait->at[failed].not_before_us = answer->outcome == OUTCOME_UNTRUSTED ? UINT64_MAX
-									      : now_us + wait_rest_us(answer, random);
+									      : now_us + wait_failure_us(answer, random);
 	for (size_t i = 1; i < wait->servers; i++) {
 		size_t server = (failed + i) % wait->servers;
 		if (wait->none ? wait->at[server].not_before_us == 0 : wait->at[server].not_before_us <= now_us) {

@@ -1,4 +1,4 @@
-/* How a request waits for a lock: which server to ask next, and when. Pure: it is told the time and the answers.
+/* How a request waits for a lock: which server to ask next, and when. Pure: the caller passes the time and the answers.
  *
  * The server keeps the waiters in a queue (wait_ms). Here the next request follows if a server does not let one wait
  * that long, the next server is asked if one fails, and servers without a queue are asked again from time to time. */

@@ -24,7 +24,7 @@ struct hold {
 	void *arg;
 };
 
-enum { HOLD_EARLY_US = 1000 }; /* less validity than this is none: the holder cannot be told in time */
+enum { HOLD_EARLY_US = 1000 }; /* less validity than this counts as none: the holder could not be informed in time */
 
 struct holds {
 	struct uv_loop_s *loop;
@@ -76,8 +76,8 @@ static void cancel_renewal(struct hold *hold)
 	hold->op = NULL;
 }
 
-/* Releases what the masters may still have of the lease: it only keeps others waiting. A lease with a key may have gone
- * over to another connection. */
+/* Releases what the masters may still have of the lease: it only keeps others waiting. A lease with a key stays:
+ * another connection may hold it by now. */
 static void end_lost_hold(struct hold *hold, enum lease_status code)
 {
 	assert(is_lost(hold) && code != LEASE_OK && code < LEASE_STATUS_COUNT);
@@ -165,7 +165,7 @@ struct hold *hold_new(struct holds *holds, const struct lease_request *request, 
 	renewal_init(&hold->renewal, &config, answer->until_us - validity_us, validity_us);
 	metrics_add(&holds->metrics->holds, 1);
 	if (holds->draining)
-		renewal_drain(&hold->renewal, clock_now_us(), true); /* the timer tells it */
+		renewal_drain(&hold->renewal, clock_now_us(), true); /* the timer reports it */
 	arm_renewal_timer(hold);
 	return hold;
 }

@@ -30,7 +30,7 @@ static uint32_t ms_up(uint64_t us)
 	return ms > UINT32_MAX ? UINT32_MAX : (uint32_t)ms;
 }
 
-/* The holder that the core chose, as one of the masters told it, whose memory it shares. */
+/* Copies the holder that the core chose from the sight of one of the masters; the memory stays that of the sight. */
 static void find_holder(const struct lease_op *op, uint64_t id, struct lease_answer *answer)
 {
 	for (unsigned i = 0; i < op->core.params.masters; i++)
@@ -118,7 +118,7 @@ void lease_tag_write(const struct lease_answer *answer, char ret_tag[LEASE_TAG_M
 			 answer->several->digest);
 	else if (answer->holder.known)
 		snprintf(ret_tag, LEASE_TAG_MAX, "%" PRIu64, answer->holder.fence);
-	else /* half of the hash: the value may be a secret of the other program's */
+	else /* half of the hash, because the value may be a secret of the other program */
 		snprintf(ret_tag, LEASE_TAG_MAX, "x%08" PRIx32,
 			 (uint32_t)(answer->holder_id ^ answer->holder_id >> 32));
 }

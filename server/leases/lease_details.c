@@ -3,16 +3,16 @@
  *     inspection ─► values of the leases that are listed, from all masters ──────────────────────┬─► answer, or
  *              └──► where no majority has the same leases, and not all are listed: their tokens ─┘   forced release
  *
- * Lua would take ten times as long for the values as HMGET does. The tokens tell how many leases have a majority where
- * the masters disagree; the counts alone do not. Nothing is read of leases that are listed with their values, while the
- * masters agree.
+ * Lua would take ten times as long for the values as HMGET does. If the masters disagree, the tokens show how many
+ * leases have a majority; the counts alone do not. While the masters agree, nothing is read of leases that are listed
+ * with their values.
  *
  * Values of a hundred leases keep the masters and this worker busy as long as several acquisitions, so two inspections
  * read at once, and the others in turn. Masters that do not answer hold up no more than these two: they count as hung
  * then, and the reads of the others end at once.
  *
- * A lease is listed if a majority has told its value, or may have it; its fence is the largest of those. One that has
- * ended meanwhile is left out. If no majority answers, neither does the inspection (NO_QUORUM). */
+ * A lease is listed if a majority has reported its value, or may have it; its fence is the largest that was reported. A
+ * lease that has ended meanwhile is left out. If no majority answers, neither does the inspection (NO_QUORUM). */
 #include <assert.h>
 #include <stdlib.h>
 #include <string.h>
@@ -32,7 +32,7 @@ struct lease_details {
 	size_t needed;
 	size_t awaited; /* reads under way, and functions that use it: sending may find a master hung, and end reads */
 	bool of_values; /* some reads are of values */
-	size_t unreported; /* … leases whose value no majority has told */
+	size_t unreported; /* … leases whose value no majority has reported */
 	uint16_t silent;   /* bit i: a read of master i has failed */
 	size_t token_count;
 	char (*tokens)[LEASE_TOKEN_LEN]; /* of all masters */
@@ -142,7 +142,7 @@ static void give_answer(struct lease_details *details)
 
 static void start_reads(struct lease_details *details);
 
-/* Starts those of the queue whose turn it is. */
+/* Starts the reads at the head of the queue, up to the limit. */
 static void start_next(struct leases *leases)
 {
 	struct lease_reads *reads = &leases->reads;
@@ -167,7 +167,7 @@ static void end_turn(struct lease_details *details)
 	start_next(details->leases);
 }
 
-/* Answers as soon as may be, and goes when nothing more is to come. */
+/* Answers as soon as possible, and frees the details after the last read. */
 static void proceed(struct lease_details *details)
 {
 	if (details->op && may_answer(details))

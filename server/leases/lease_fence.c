@@ -1,4 +1,4 @@
-/* Guesses for fences: a hybrid logical clock, the time of day in µs, but never behind a number that was seen or given.
+/* Guesses for fences: a hybrid logical clock, the time of day in µs, but never below a number that was seen or given.
  *
  * Safety does not depend on it: a guess that is too low costs a second round (server/redlock/fence.c). Each worker has
  * one clock, so a single worker never needs that round. A number far ahead of the clock is not learned, because every

@@ -11,16 +11,16 @@
 #include "server/redlock/redlock.h"
 #include "server/transport/transport.h"
 
-/* Validity is told in whole ms, rounded down. The loss is taken off with the drift beforehand, so that the core grants
- * nothing of which less than a whole ms is left. */
+/* Validity is reported in ms, rounded down. The loss is subtracted beforehand, with the drift, so that the core grants
+ * no lease of which less than 1 ms is left. */
 enum { LEASE_ROUNDING_US = 999 };
 
-/* The holder of the resource as one master told it. */
+/* The holder of the resource as one master reported it. */
 struct lease_sight {
-	uint64_t time_ms; /* of the master, when it told that */
+	uint64_t time_ms; /* of the master, when it reported that */
 	uint64_t id;      /* of the token, or of another program's value */
 	struct lease_holder holder;
-	uint8_t blocking_index;      /* of a set: which resource is that holder's */
+	uint8_t blocking_index;      /* of a set: the index of the resource that this holder has */
 	char token[LEASE_TOKEN_LEN]; /* holder.known: for a forced release, and for nobody else */
 	char *buckets;               /* extend, GONE: for lease_repair.c, buckets_len bytes; NULL: none */
 	uint16_t buckets_len;
@@ -30,7 +30,7 @@ struct lease_sight {
 /* The state of an operation; lease_op_enter() alone changes it.
  *
  *                 ┌───────────────cancel──────────────┐
- *     SPARE ──► RUNNING ──answer──► ANSWERED ──told──► LINGERING ──last reply──► SPARE
+ *     SPARE ──► RUNNING ──answer──► ANSWERED ─handed─► LINGERING ──last reply──► SPARE
  *              burst │ ▲                ▲                 ▲
  *                    ▼ │ room           │                 │
  *                  HELD_BACK ───drain───┴─────cancel──────┘
@@ -250,12 +250,12 @@ void lease_answer_make(const struct lease_op *op, const struct redlock_result *r
 
 /* Writes the mode of `op` into a command. */
 void lease_mode_write(const struct lease_op *op, struct master_script *command);
-/* LEASE_SLOT: chooses the slot of a new attempt, and forgets what was counted before. */
+/* LEASE_SLOT: chooses the slot of a new attempt, and resets the counts of the attempt before. */
 void lease_mode_choose_slot(struct lease_op *op);
 /* A notification may name a slot that has just become free: the next attempt asks for it. */
 void lease_mode_set_free(struct lease_op *op, const struct masters_notification *notification);
-/* Notes a refusal: a digit for each slot, 1 where it is taken; none, where no lease has slots. True if the slot that
- * was asked for is taken there, and another one is free. */
+/* Counts the slots that a refusal names as taken: a digit for each slot, 1 if it is taken; no digits if no lease has
+ * slots. True if the slot that was asked for is taken on that master, and another one is free. */
 bool lease_mode_count_taken(struct lease_op *op, const char *taken, size_t len);
 
 /* ---- lease_several.c: the leases that hold a resource together. Pure ---- */
@@ -263,19 +263,19 @@ bool lease_mode_count_taken(struct lease_op *op, const char *taken, size_t len);
 struct master_reply;
 /* To the core all of them are one holder. */
 enum { LEASE_SEVERAL_ID = 2 };
-/* From an inspection that a master has answered; NULL: it is not held by several. If only its token is listed,
- * its holder is not known. */
+/* Reads the leases from the answer of a master to an inspection. NULL: the resource is not held by several leases. The
+ * holder of a lease is not known if only its token is listed. */
 struct lease_holders *lease_several_read(const struct master_reply *reply);
-/* From all that have answered the inspection: those that have a majority, or may have one. NULL: not held by
- * several. */
+/* Merges the answers of all masters to an inspection: the leases that have a majority, or may have one. NULL: the
+ * resource is not held by several leases. */
 struct lease_holders *lease_several_merge(const struct lease_op *look);
 /* The number that a token adds to the digest. */
 uint64_t lease_several_digest(const char token[LEASE_TOKEN_LEN]);
-/* Compares struct lease_held for qsort(): by the order in which they are told. */
+/* Compares struct lease_held for qsort(): by fence, the order of the answer. */
 int lease_several_compare_fences(const void *a, const void *b);
-/* For one more answer. NULL is allowed. */
+/* Adds an answer that shares the list. NULL is allowed. */
 struct lease_holders *lease_several_share(struct lease_holders *several);
-/* By one answer: the last one frees it. NULL is allowed. */
+/* Removes an answer that shares the list; the last one frees it. NULL is allowed. */
 void lease_several_free(struct lease_holders *several);
 
 /* ---- lease_fence.c: a guess for the next fence of any resource, and what to learn from a number seen ---- */
@@ -292,41 +292,45 @@ struct lease_name {
 };
 /* Compares struct lease_name for tsearch(). */
 int lease_name_compare(const void *a, const void *b);
-/* One more request of this worker waits or watches, or one less. */
+/* Counts the requests of this worker that wait or watch: one more, or one less. */
 void lease_queues_listen(struct leases *leases, bool more);
-/* True if no more may wait for that resource, or at all. */
+/* True if the limit of waiters for that resource, or for all, is reached. */
 bool lease_queue_is_full(const struct leases *leases, const struct lease_request *request);
 /* The waiter with that arrival; NULL: none. */
 struct lease_op *lease_queue_find(const struct leases *leases, const char *resource, size_t len, uint64_t arrival);
-/* The waiters that a notification concerns, but for the one that it names: the shared ones that it notifies, too, and
- * if it names one of another worker those that are the first here. An event of one may end the wait of others: look at
- * each again with lease_queue_has(). The caller frees *ret_waiters. Sets what lease_queue_next() knows of others. */
+/* Lists the waiters that a notification concerns, except for the waiter that it names: the shared waiters that it
+ * notifies as well, and, if it names a waiter of another worker, the waiters that are the first here. An event of one
+ * may end the wait of others, so check each again with lease_queue_has(). The caller frees *ret_waiters. If the
+ * notification is for another redlockd, lease_queue_next() takes that into account from now on. */
 struct lease_waiter {
 	struct lease_op *op;
 	uint64_t arrival;
-	bool is_notified; /* else another one is */
+	bool is_notified; /* false: the notification is for another waiter */
 };
 size_t lease_queue_list(const struct leases *leases, const struct masters_notification *notification,
 			struct lease_waiter **ret_waiters);
 bool lease_queue_has(const struct lease_waiter *waiter);
 /* Visits the operations that are the first of all their queues and have not been since missed_notifications grew. */
 void lease_queues_visit_first(const struct leases *leases, void (*visit)(struct lease_op *first));
-/* Visits those that were the first and are so no more, since `op` has come before them. The visit may end no wait. */
+/* Visits the operations that are no longer the first because `op` has entered before them. The visit must not end a
+ * wait. */
 void lease_queue_visit_passed(const struct lease_op *op, void (*visit)(struct lease_op *passed));
-/* To the end of the queue of its resource, before START; with an arrival to where that belongs. */
+/* Adds the operation to the queue of each of its resources, before START: at the end, or at the place of its arrival if
+ * the request has one. */
 void lease_queue_enter(struct lease_op *op);
-/* It is answered or given up, with that result. */
+/* Removes the operation from its queues: it has this result. */
 void lease_queue_exit(struct lease_op *op, const struct redlock_result *result, uint64_t now_us);
-/* One that has become the first of all its queues, and was not returned before; in first_us how long until it may try
- * by itself (REDLOCK_NEVER: not known). NULL: there are no more. */
+/* Returns an operation that has become the first of all its queues and was not returned before; its first_us is the
+ * time until it may try without a notification (REDLOCK_NEVER: not known). NULL: there are no more. */
 struct lease_op *lease_queue_take_first(struct leases *leases);
-/* Whoever is likely to hold the resource next: the first waiter here, if a waiter of here before it has the lease that
- * is being released, and none of another redlockd was notified lately. NULL: not known. */
+/* Returns the waiter that will probably hold the resource next. This is the first waiter of this worker, if the lease
+ * that is being released was granted to a waiter of this worker and no waiter of another redlockd was notified lately.
+ * NULL: not known. */
 struct lease_op *lease_queue_next(const struct leases *leases, const struct lease_request *release, uint64_t now_us);
-/* True if another operation waits before it in one of its queues, so that it does not watch the holder's time. */
+/* True if another operation waits before it in one of its queues. Then it does not wake when the holder's time ends. */
 bool lease_queue_has_earlier(const struct lease_op *op);
-/* Publishes the longest queues to /stats if they have changed, but not too often. Once per round of the loop: the rest
- * follows within a heartbeat. */
+/* Publishes the longest queues to /stats if they have changed, but not too often. Call it once per round of the loop:
+ * a change that is not published at once follows within a heartbeat. */
 void lease_queues_publish(struct leases *leases);
 
 /* ---- lease_watch.c ---- */
@@ -341,7 +345,7 @@ void lease_watch_drain(struct leases *leases);
 /* ---- lease_sight.c ---- */
 
 struct lease_ref;
-/* Keeps in op->seen what a reply says of the holder, and writes it into the event for the core. */
+/* Stores the holder that a reply names in op->seen, and writes it into the event for the core. */
 void lease_sight_store(struct lease_op *op, const struct lease_ref *ref, const struct master_reply *reply,
 		       struct redlock_event *event);
 /* Observes for how long a released lease was held, by the clock of the master that answers first. */
@@ -360,10 +364,10 @@ bool lease_repair_write(struct lease_op *op, const struct redlock_output *out, u
 
 /* An operation is over, and no answer to it is outstanding. */
 void lease_below_update(const struct lease_op *op);
-/* The next one that was not extended since a master returned. Those that were stand behind the others. */
+/* The next lease that was not extended since a master returned. The leases that were extended are at the end. */
 struct lease_below_entry *lease_below_next(const struct lease_below *below);
 void lease_below_move_to_end(struct lease_below *below, struct lease_below_entry *entry);
-/* Once per round of the loop: forgets those that are over, within some seconds. */
+/* Forgets leases that have ended, within some seconds. Call it once per round of the loop. */
 void lease_below_sweep(struct leases *leases);
 void lease_below_free(struct leases *leases);
 
@@ -405,9 +409,9 @@ static inline bool lease_op_voted(const struct lease_op *op, unsigned master, en
 {
 	return redlock_has(op->core.answered, master) && op->core.ballots[master].vote == vote;
 }
-/* True if this is a late refusal of the last attempt of an acquisition with a key, which waits. An attempt is lost as
- * soon as a majority cannot grant it. If some of the first to refuse it lack the lease of its key, those that have it
- * are fewer than a majority, unless the later ones count. */
+/* Stores a late refusal of the last attempt of a waiting acquisition with a key; true if this was one. An attempt is
+ * lost as soon as a majority cannot grant it. Some of the masters that refuse first may lack the lease of the key. Then
+ * the masters that have it are a majority only together with the late ones. */
 static inline bool lease_op_stores_late(struct lease_op *op, const struct lease_ref *ref, enum redlock_vote vote)
 {
 	if (!op->key.keyed || op->core.state != REDLOCK_WAITING || ref->attempt != op->attempt.number ||

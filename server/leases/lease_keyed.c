@@ -202,7 +202,7 @@ static void stop(struct lease_keyed *keyed)
 	lease_op_cancel(inner);
 }
 
-/* Removes what it was given from the queues: by too few masters, or too late. */
+/* Removes the entries of a place that was given by too few masters, or too late. */
 static void give_up_place(const struct lease_op *taker)
 {
 	for (unsigned i = 0; i < taker->core.params.masters; i++) {

@@ -1,7 +1,8 @@
-/* Modes: what a command says of them, and which slot an attempt asks for. Each slot is a lock of its own: all masters
- * are asked for the same one. A refusal says which are taken there (server/scripts/acquire.lua); the next one
- * asks for one that may be free on a majority, or for
- * the one that a notification names. The masters alone decide who has it. */
+/* Modes: writes the mode into a command, and chooses the slot that an attempt asks for.
+ *
+ * Each slot is a lock of its own, and all masters are asked for the same slot. A refusal lists the slots that are taken
+ * on that master (server/scripts/acquire.lua). The next attempt asks for a slot that may be free on a majority, or for
+ * the slot that a notification names. The votes of the masters alone decide who gets it. */
 #include <assert.h>
 #include <string.h>
 

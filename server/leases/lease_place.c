@@ -1,5 +1,5 @@
-/* Places in the queue that are kept for waits that go on in another request, at any redlockd of the cluster: what the
- * commands of an operation say of them (server/scripts/lib/queue.lua). lease_keyed.c asks for them.
+/* Places in the queue that are kept for waits that go on in another request, at any redlockd of the cluster: writes
+ * them into the commands of an operation (server/scripts/lib/queue.lua). lease_keyed.c asks for them.
  *
  * A place is a matter of order: it decides which request may try, and the votes alone which one gets the lock. */
 #include <assert.h>

@@ -15,7 +15,7 @@
 
 enum {
 	PUBLISH_MS = 250,    /* the shortest time between two updates of /stats */
-	OTHERS_US = 1000000, /* for so long after a notification of another redlockd that may have more waiters */
+	OTHERS_US = 1000000, /* after a notification for another redlockd, which may have more waiters */
 	WAVE_US = 250000,    /* after a shared grant the next shared one tries by itself, if it was not notified */
 	WAVE_MAX = 16,       /* waiters that a notification concerns, as a rule */
 	SETS_MAX = 16        /* shared sets that a shared waiter for one resource does not follow */
@@ -248,9 +248,9 @@ static bool is_about_the_same(const struct lease_request *one, const struct leas
 	       memcmp(one->resource, other->resource, one->resource_len) == 0;
 }
 
-/* How long until the next one may try by itself: until the lease that was just given ends, or as the one before it
- * knew, if that waited for the same resources; at once if notifications may have been missed since the next one
- * entered. */
+/* The time until the next waiter may try without a notification. It is the ttl of the lease that was just granted. If
+ * none was granted, it is what the waiter before it knew, provided that both wait for the same resources. It is 0 if
+ * notifications may have been missed since the next waiter entered. */
 static uint64_t remaining_us(const struct lease_op *op, const struct lease_op *next,
 			     const struct redlock_result *result, uint64_t now_us)
 {
@@ -281,7 +281,7 @@ static void set_first(struct lease_op *op, const struct lease_queue_entry *next,
 	first->wait.may_be_first = true;
 }
 
-/* Tells those that were behind it and are the first now. */
+/* Removes the entry, and marks the waiters that are the first now. */
 static void leave_queue(struct lease_queue_entry *waiter, const struct redlock_result *result, uint64_t now_us)
 {
 	struct lease_queue *queue = waiter->queue;
@@ -329,7 +329,7 @@ struct lease_op *lease_queue_take_first(struct leases *leases)
 	struct lease_op *op;
 	while ((op = TAILQ_FIRST(&leases->queues.first))) {
 		forget_first(op);
-		if (!lease_queue_has_earlier(op)) /* a set may be behind another one elsewhere */
+		if (!lease_queue_has_earlier(op)) /* a set may have to wait in another queue */
 			return op;
 	}
 	return NULL;

@@ -7,7 +7,7 @@
 
 enum { BUCKET_LEN_MAX = 17 }; /* the digits of a fence, and a comma */
 
-/* The lease as a master told it that extended it; NULL: its value is none of redlockd's. */
+/* The lease as reported by a master that extended it; NULL: redlockd did not write its value. */
 static const struct lease_sight *find_extended(const struct lease_op *op)
 {
 	for (unsigned i = 0; i < op->core.params.masters; i++) {
@@ -27,7 +27,7 @@ bool lease_repair_write(struct lease_op *op, const struct redlock_output *out, u
 	assert(out->repair && op->request.operation == LEASE_EXTEND);
 	size_t names = op->request.set_count > 0 ? op->request.set_count : 1;
 	if (!lease || !gone->buckets || gone->buckets_len > names * BUCKET_LEN_MAX || out->fence == 0)
-		return false; /* another server may say anything */
+		return false; /* a server that is not Redis may answer anything */
 	const struct lease_holder *holder = &lease->holder;
 	if (holder->hold_until_ms != 0 && holder->hold_until_ms <= lease->time_ms)
 		return false;

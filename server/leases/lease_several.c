@@ -118,7 +118,7 @@ static void add_lease(struct lease_holders *several, const struct lease_held *co
 	several->digest += lease_several_digest(held->token);
 }
 
-/* On how many masters the leases are those that are on one of them. */
+/* Counts the masters that have the same leases as this one. */
 static size_t count_alike(const struct lease_op *look, const struct lease_holders *one)
 {
 	size_t alike = 0;
@@ -130,9 +130,9 @@ static size_t count_alike(const struct lease_op *look, const struct lease_holder
 	return alike;
 }
 
-/* More leases than a master lists: what a majority says of all. If none agrees, the tokens tell (lease_details.c). Of
- * more leases than are read, as many as each master of a majority has, and a digest of what all say: it is the same as
- * long as nothing changes there. */
+/* Counts the leases if a master has more than it lists: the count that a majority agrees on. If no majority agrees, the
+ * tokens are read (lease_details.c). If there are more leases than can be read, the count is one that each master of a
+ * majority reaches, and the digest is the sum of all digests, which changes only if a lease comes or goes. */
 static void count_unlisted(const struct lease_op *look, struct lease_holders *several, size_t needed)
 {
 	uint64_t counts[REDLOCK_MASTERS_MAX] = {0};
@@ -158,7 +158,7 @@ static void count_unlisted(const struct lease_op *look, struct lease_holders *se
 	}
 }
 
-/* The masters may list different ones: of all, those that end first. */
+/* The masters may list different leases: keeps those that end first. */
 static void keep_first(struct lease_holders *several, uint32_t list_max)
 {
 	qsort(several->list, several->listed, sizeof *several->list, compare_ends);

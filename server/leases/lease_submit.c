@@ -20,7 +20,7 @@ static void flush(struct leases *leases)
 	masters_flush(leases->masters);
 }
 
-/* The first waiter tries behind the release, in the same round trip, instead of one later when it is notified. The
+/* The first waiter tries right after the release, in the same round trip, instead of one later when it is notified. The
  * masters keep the order of the queue: if another replica's waiter is the next, it is refused and waits on. */
 static void try_after_release(struct lease_op *next, uint64_t now_us)
 {
@@ -64,7 +64,7 @@ static bool may_start(const struct leases *leases)
 	return leases->busy < (bound > BUSY_MIN ? bound : BUSY_MIN);
 }
 
-/* The next to start. Extensions go first: behind a crowd of acquisitions their leases would end. */
+/* The next to start. Extensions go first: if they waited for many acquisitions, their leases would end. */
 static struct lease_op *first_held_back(const struct leases *leases)
 {
 	struct lease_op *extension = TAILQ_FIRST(&leases->ops[LEASE_OP_HELD_BACK_EXTENSION]);
@@ -145,7 +145,7 @@ void lease_op_cancel(struct lease_op *op)
 {
 	assert(op->caller.done);
 	(void)lease_op_forget_caller(op);
-	if (op->follow_up) { /* releases are carried out all the same */
+	if (op->follow_up) { /* releases that are under way are still carried out */
 		*op->follow_up = NULL;
 		op->follow_up = NULL;
 		lease_op_linger(op);

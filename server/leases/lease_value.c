@@ -1,5 +1,5 @@
-/* The values of keys in Redis, which server/scripts/acquire.lua writes: from a request, and to a
- * holder. Pure.
+/* The values of keys in Redis, which server/scripts/acquire.lua writes: made from a request, read as a holder.
+ * Pure.
  *
  * Two masters name the same holder if the token is the same: hold_until_ms is in each master's own time. Another
  * library's value is its own identity. */
@@ -22,7 +22,7 @@ uint64_t lease_value_token_id(const char token[LEASE_TOKEN_LEN])
 	return hash_fnv1a(token, LEASE_TOKEN_LEN);
 }
 
-/* Parses digits up to a colon. Returns the position behind it, NULL if there is no such number. */
+/* Parses digits up to a colon. Returns the position after it, NULL if there is no such number. */
 static const char *parse_number(const char *at, const char *end, uint64_t *ret_number)
 {
 	uint64_t number = 0;
@@ -33,7 +33,7 @@ static const char *parse_number(const char *at, const char *end, uint64_t *ret_n
 	return at > start && at < end && *at == ':' && number < REDLOCK_FENCE_LIMIT ? at + 1 : NULL;
 }
 
-/* Parses a key, up to a colon: empty, or 16 hex digits, which a question mark may precede. Returns the position behind
+/* Parses a key, up to a colon: empty, or 16 hex digits, which a question mark may precede. Returns the position after
  * it, or NULL. */
 static const char *parse_idempotency_key(const char *at, const char *end, struct lease_holder *ret_holder)
 {

@@ -10,7 +10,7 @@
  *
  * The masters publish a change while it happens: publications that come together cause one look (SOON_MS), and a look
  * that finds no majority for one holder may have seen half a grant. Then the watch looks again a few times before it
- * tells what it has found. */
+ * reports the state. */
 #include <assert.h>
 #include <search.h>
 #include <stdlib.h>
@@ -35,15 +35,15 @@ struct lease_watch {
 	struct lease_name name;
 	struct leases *leases;
 	LIST_ENTRY(lease_watch) entry;
-	TAILQ_HEAD(, lease_watcher) watchers; /* those that were told last are behind */
-	size_t count, unnotified;             /* watchers, and how many of the first are to be told */
+	TAILQ_HEAD(, lease_watcher) watchers; /* those that were notified last are at the end */
+	size_t count, unnotified;             /* watchers, and how many of the first are to be notified */
 	struct transport_timer *teller;
 	struct transport_timer *timer; /* of the next look */
 	uint64_t due_us;               /* … while no look is under way */
 	struct lease_op *look;         /* under way, or NULL */
 	bool again;                    /* a change was published since it left */
 	unsigned unclear;              /* looks in a row that found no clear state */
-	char tag[LEASE_TAG_MAX];       /* of the state that was told last; "": none yet */
+	char tag[LEASE_TAG_MAX];       /* of the state that was reported last; "": none yet */
 	uint64_t inspected_us;         /* when it was found */
 	struct lease_answer answer;    /* it; the time that remains as it was then */
 	struct lease_answer now;       /* the same with what remains now, sharing its memory */
@@ -95,7 +95,7 @@ static void on_teller(void *arg)
 	tell_some(watch);
 }
 
-/* The time of a watcher is up. A new one is told here of a state that is known. */
+/* The time of a watcher is up. A new watcher gets a state that is known already. */
 static void on_watcher_timer(void *arg)
 {
 	struct lease_watcher *watcher = arg;
@@ -260,8 +260,8 @@ struct lease_watcher *lease_watch(struct leases *leases, const char *resource, s
 	TAILQ_INSERT_TAIL(&watch->watchers, watcher, entry);
 	watch->count++;
 	count_watcher(leases, true);
-	/* Without a state of its own it gets the one that is known. Otherwise that may be older than what it has seen
-	 * elsewhere, unless it is the same. */
+	/* A watcher without a state gets the known one at once. If its own state differs from the known one, the
+	 * watch looks again: the known one may be older, if the watcher has its state from another redlockd. */
 	if (watch->tag[0] != '\0' && seen[0] == '\0')
 		transport_timer_start(watcher->timer, 0);
 	else

@@ -14,7 +14,7 @@
  * A master notifies the replica whose waiter is next for a free resource. Notifications can be missed (a connection
  * broke, a master dropped entries): then the first waiter of each resource tries by itself. */
 
-/* The notified waiter is not here any more: its entry has to go, or all behind it wait for nothing. */
+/* The notified waiter is not here any more. Its entry is removed, or all waiters after it would wait in vain. */
 static void drop_stale_entry(struct leases *leases, const struct masters_notification *notification)
 {
 	assert(notification->ours);
@@ -109,7 +109,7 @@ static void on_extended_again(void *arg, const struct lease_answer *answer)
 	leases->below.under_way--;
 }
 
-/* Unless so little time is left that no extension would be a lease. */
+/* Does nothing if so little time is left that an extension would have no validity. */
 static void extend_again(struct leases *leases, const struct lease_below_entry *entry, uint64_t now_us)
 {
 	uint64_t left_ms = entry->until_us > now_us ? (entry->until_us - now_us) / 1000 : 0;
@@ -189,7 +189,8 @@ bool leases_dispatch(struct leases *leases)
 	return any;
 }
 
-/* Answers all that wait in a queue with LEASE_DRAINING, the newest first: none waits behind it. */
+/* Answers all that wait in a queue with LEASE_DRAINING, the newest first, so that nobody waits after the one that is
+ * removed. */
 static void drain_waiters(struct leases *leases)
 {
 	struct lease_op *op;

@@ -21,7 +21,7 @@ enum {
 	LEASE_RESOURCE_MAX = 256, /* bytes of UTF-8 */
 	LEASE_SET_MAX = 16,       /* resources of one lease */
 	LEASE_SLOTS_MAX = 1024,
-	LEASE_HOLDERS_MAX = 100, /* of those that hold a resource together: so many are told … */
+	LEASE_HOLDERS_MAX = 100, /* of those that hold a resource together: so many are listed … */
 	LEASE_HOLDERS_FEW = 3,   /* … and in a listing */
 	LEASE_NAMES_MAX = LEASE_SET_MAX * (LEASE_RESOURCE_MAX + 1) - 1,
 	LEASE_OWNER_MAX = 128,
@@ -109,7 +109,7 @@ struct lease_holder {
 	uint64_t fence;         /* 0: not known */
 	uint64_t hold_until_ms; /* of the master's time: the bound on its age; 0: none */
 	uint64_t key;           /* of the request that it was granted to; 0: none */
-	/* and behind it the caller, the metadata and the names, in memory of the holder's own; NULL: none of them */
+	/* followed by the caller, the metadata and the names, in the holder's own memory; NULL: none of them */
 	const char *owner;
 };
 
@@ -128,7 +128,7 @@ struct lease_holders {
 	struct lease_held {
 		struct lease_holder holder;
 		uint64_t remaining_ms;
-		uint8_t reports;             /* how many masters have told its value; 0: the holder is not known */
+		uint8_t reports;             /* how many masters have reported its value; 0: the holder is not known */
 		char token[LEASE_TOKEN_LEN]; /* for a forced release, and for nobody else */
 	} list[];
 };
@@ -209,7 +209,7 @@ struct lease_list_answer {
 };
 
 /* A lock of the page: `answer` as for LEASE_INSPECT, `held` is true. Valid only during the call. They come as they are
- * found, a few in a round of the loop, and are no page unless `done` is told LEASE_OK. */
+ * found, a few in a round of the loop, and are a page only if `done` gets LEASE_OK. */
 typedef void lease_list_found_fn(void *arg, const char *resource, size_t len, const struct lease_answer *answer);
 typedef void lease_list_done_fn(void *arg, const struct lease_list_answer *answer);
 

@@ -1,16 +1,16 @@
-/* Can this master do all that locks need? It is tried once on each connection, before its vote counts, and again with
- * each heartbeat for as long as it fails or the answer to something else has cast doubt on it.
+/* Tries whether a master can do all that locks need: once on each connection, before its vote counts, and again with
+ * each heartbeat while it fails, or after another command was refused.
  *
  *   probes   each command that the scripts and redlockd itself use, with arguments that change nothing: on a name that
  *            no lock has, with XX, or so wrong that Redis refuses them after everything else that it may refuse them
  *            for (rights, memory, the role). All at once, so that the reason names everything that is missing.
  *            SUBSCRIBE is one of them, on the second connection (master_notification.c).
  *   trials   each script, on keys of our own that are deleted at once and run out by themselves; its answer is
- *            compared. Only after probes without a fault, so that nothing is left behind on a server that refuses to
+ *            compared. Only after probes without a fault, so that no key stays on a server that refuses to
  *            delete.
  *
- * What was refused is the reason until a run has passed: neither a heartbeat nor the success of a script that needs
- * less takes it away. */
+ * A refusal stays the reason until a run has passed. A heartbeat, or the success of a script that needs less, does not
+ * remove it. */
 #include <assert.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -36,8 +36,8 @@ struct step {
 #define TRIAL(kind, lua, number, ...) \
 	PROBE(EVAL, __VA_ARGS__), .script = &scripts[REDLOCK_SCRIPT_##kind], .name = lua, .answer = number
 
-/* In arguments: $p the prefix of keys, $r the name of this worker, $u digits that no lock has. UNUSED does not begin with
- * redlockd: since the rights must cover the names of locks. */
+/* In arguments: $p is the prefix of keys, $r the name of this worker, $u digits that no lock has. UNUSED does not begin
+ * with redlockd:, because the rights must cover the names of locks. */
 #define UNUSED "$p$u"
 #define LOCK "$predlockd:check:$r"
 #define LOCK_2 LOCK ":2"
@@ -270,22 +270,24 @@ static void begin_run(struct master *master)
 	master->check.subscribing = true;
 	master->check.left = 1;
 	send_steps(master, 0, PROBES);
-	master_notification_check(master);
 }
 
-void master_check_tick(struct master *master)
+bool master_check_tick(struct master *master)
 {
 	const struct master_info *info = &master->info;
 	/* a lack of memory is found before the first request */
 	bool is_full = info->maxmemory > 0 && info->used_memory > info->maxmemory;
 	bool again = clock_now_us() - master->check.began_us >= AGAIN_MS * UINT64_C(1000);
 	if (master->link.state != LINK_UP || !master_is_member(master))
-		return;
+		return false;
 	if (master->check.left == 0 &&
-	    (master->check.state == CHECK_UNTRIED || (again && (master->check.state != CHECK_PASSED || is_full))))
+	    (master->check.state == CHECK_UNTRIED || (again && (master->check.state != CHECK_PASSED || is_full)))) {
 		begin_run(master);
-	else if (master->check.left == 1 && master->check.subscribing && again)
+		return true;
+	}
+	if (master->check.left == 1 && master->check.subscribing && again)
 		master_check_settle_subscribe(master, MASTER_ERROR_TIMEOUT, "no answer on the second connection");
+	return false;
 }
 
 void master_check_end(struct master *master, bool in_handshake)

@@ -7,7 +7,7 @@
  *
  * The oldest command shows whether a master hangs. A hung master gets no new commands but keeps its connection, so that
  * releases still go down the same connection as the acquires that lie in its socket, and in order. It is no longer hung
- * once it has answered what it was behind with. */
+ * once it has answered the overdue commands. */
 #include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -191,8 +191,8 @@ static void append(struct master *master, struct master_command *command, size_t
 	transport_send(master->link.connection, count, arguments);
 }
 
-/* Not inlined: the end of one waiter may begin the next one's attempt, and the arguments must not lie on the stack of that
- * recursion. */
+/* Not inlined: the end of one waiter may begin the next one's attempt, and the arguments must not lie on the stack of
+ * that recursion. */
 static __attribute__((noinline)) void append_script(struct master *master, struct master_command *command)
 {
 	struct master_arguments arguments;

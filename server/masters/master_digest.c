@@ -1,7 +1,7 @@
-/* The digest in the hash of a master: on what all redlockd over the same masters must agree. It is a number that people
- * can be told of: 16 bits of the layout, 16 of the number of masters, 32 of the number of fence buckets. The highest
- * bit of the number of masters is set with --durable-masters: under an epoch in such a hash, each redlockd has checked
- * the settings of the master before it counted a vote. */
+/* The digest in the hash of a master: the settings on which all redlockd over the same masters must agree. It is a
+ * number that can be decoded for people: 16 bits of the layout, 16 of the number of masters, 32 of the number of fence
+ * buckets. The highest bit of the number of masters is set with --durable-masters: under an epoch in such a hash, each
+ * redlockd has checked the settings of the master before it counted a vote. */
 #include <assert.h>
 #include <inttypes.h>
 #include <stdio.h>

@@ -1,10 +1,10 @@
-/* --durable-masters: does this master have each answer on its disk before it sends it?
+/* --durable-masters: checks that a master has each answer on its disk before it sends it.
  *
  * CONFIG GET is sent on each connection and with each heartbeat, before INFO. As long as a setting is wrong, the master
- * may not vote. The guard is told once, and quarantines it (server/redlock/guard/guard_durable.c).
+ * may not vote. The guard is notified once, and quarantines it (server/redlock/guard/guard_durable.c).
  *
- * After CONFIG SET appendonly yes nothing is in the file until the first rewrite has ended. INFO does not tell such a
- * rewrite from an ordinary one, so on a new connection the master must be seen once without a rewrite.
+ * After CONFIG SET appendonly yes nothing is in the file until the first rewrite has ended. INFO does not distinguish
+ * this rewrite from an ordinary one, so on a new connection the master must be seen once without a rewrite.
  *
  * Redis before 7.0 is never durable: while a script of another client is slow it sends answers before it has written
  * them, and it renames a rewritten file before that file is on the disk. */

@@ -1,6 +1,5 @@
 /* The restart guard at work: carries out what server/redlock/guard/guard.c decides, over the connections of the
- * masters, and reports it to the log and the metrics. The state machine is there; here is only the way to Redis and
- * back.
+ * masters, and reports it to the log and the metrics. The state machine is there; this file only talks to Redis.
  *
  * The guard's scripts are sent with their source: once a second that costs nothing, and NOSCRIPT cannot happen. */
 #include <assert.h>
@@ -68,14 +67,14 @@ static void store_time(struct master *master, uint64_t sent_us, uint64_t now_us,
 
 /* ---- a new cluster, and a master that answers but cannot be used ----
  *
- * --bootstrap: the operator says that the cluster is new. Where a minority of the masters answers but cannot be used (a
- * wrong password, a replica, a hash of another type), the others begin without it, unless its hash shows an epoch: then
- * the cluster is not new. Where redlockd may not even read the hash, the operator's word counts. A master that does not
- * answer may have an epoch, and is waited for (guard.c).
+ * --bootstrap: the operator declares that the cluster is new. Where a minority of the masters answers but cannot be
+ * used (a wrong password, a replica, a hash of another type), the others begin without it, unless its hash shows an
+ * epoch: then the cluster is not new. Where redlockd may not even read the hash, the operator's word counts. A master
+ * that does not answer may have an epoch, and is waited for (guard.c).
  *
  * The hash is read without a script, since a replica and a server that is too old refuse those. */
 
-/* Only an operator can mend it. All other errors come and go, and the server remembers what it has all the while. */
+/* Errors that only an operator can correct. All others are temporary, and the server keeps its memory meanwhile. */
 static bool is_lasting(enum master_error error)
 {
 	return error == MASTER_ERROR_AUTH || error == MASTER_ERROR_COMMAND;
@@ -155,7 +154,7 @@ static void on_guard_answer(struct master *master, unsigned kind, const redisRep
 	if (good) {
 		store_time(master, master->answered_sent_us, event.now_us, time_us);
 		if (kind == GUARD_EPOCH)
-			compare_evicted(master, evicted); /* first: the guard reads the epoch in its light */
+			compare_evicted(master, evicted); /* first: the guard evaluates the epoch by what this finds */
 	} else {
 		event.kind = GUARD_FAILED;
 		event.action = actions[kind];
@@ -268,7 +267,7 @@ static void send_next(struct masters *masters)
 	}
 }
 
-/* Something is due before its next heartbeat. Those of a beginning are sooner than that. */
+/* Heartbeats earlier if something is due before the next one. While a cluster begins they are frequent anyway. */
 static void schedule_early_heartbeat(struct master *master)
 {
 	uint64_t left_ms = master_state_guard_left_ms(master);
@@ -309,8 +308,8 @@ void master_guard_notify(struct master *master, enum guard_event_kind kind)
 	guard_event(&masters->guard, &event);
 }
 
-/* A replica, a twin and their like know nothing of what a master of ours remembers: to the guard they are not
- * connected. */
+/* For the guard, a server that is not one of our masters (a replica, a second address of a master) counts as not
+ * connected: it does not have the memory of the master. */
 void master_guard_exclude(struct master *master, bool excluded)
 {
 	if (excluded && master_is_member(master)) {

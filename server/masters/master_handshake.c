@@ -48,7 +48,7 @@ static void quarantine(struct master *master, enum quarantine_reason code, const
 		 quarantine_reason_name(code), why, more);
 }
 
-/* True if this server is none of our masters, which no setting can mend. */
+/* True if this server is not one of our masters, which no setting of it can change. */
 static bool evaluate_kind(struct master *master)
 {
 	const struct master *twin = find_twin(master);
@@ -132,7 +132,8 @@ static void evaluate(struct master *master)
 	assert(master->info.run_id[0]);
 	evaluate_vote(master);
 	evaluate_warnings(master);
-	master_check_tick(master);
+	if (master_check_tick(master))
+		master_notification_check(master);
 	master_state_report(master);
 }
 
@@ -174,7 +175,8 @@ static void read_info(struct master *master, const redisReply *reply)
 	}
 }
 
-/* The name is for people: it may be refused. But a server that hangs up says why in answer to the first command. */
+/* SETNAME may be refused, because the name is only for people. But a server that closes the connection gives the reason
+ * in the answer to the first command. */
 static bool may_refuse(unsigned command, const redisReply *reply)
 {
 	return command == MASTER_COMMAND_COUNT && strncmp(reply->str, "DENIED", 6) != 0 &&
@@ -296,7 +298,7 @@ static void on_heartbeat(struct master *master, unsigned what, const redisReply 
 }
 
 /* One tick sends, and the answer sets the next one. Where no answer comes, the next tick is at its deadline. A master
- * that hung for as long as a lease can live gets a new connection: nothing in the old one can matter any more. */
+ * that hung for as long as a lease can live gets a new connection: no command in the old one matters any more. */
 void master_handshake_tick(struct master *master)
 {
 	uint32_t timeout_ms = master->all->options->master_timeout_ms;

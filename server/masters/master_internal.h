@@ -2,10 +2,10 @@
  *
  *   masters.c                                         what masters.h offers; joins the layers
  *   master_handshake.c                                what comes first on a connection, the heartbeat
- *   master_check.c                                    can the master do all that locks need?
  *   master_notification.c       master_pending.c      waiters are notified; releases are repeated
  *                               master_durable.c      --durable-masters: the settings
  *                               master_guard.c        the guard at work: its scripts, epoch and deadline of commands
+ *   master_check.c                                    tries whether the master can do all that locks need
  *   master_command.c                                  commands under way, hung masters
  *   master_state.c                                    may it vote, and why not; what is shown
  *   master_link.c                                     the connection: opened again whenever it ends
@@ -63,7 +63,7 @@ enum {
  *    └──────────┴─────────────┴─────────┘ */
 enum link_state { LINK_DOWN, LINK_CONNECTING, LINK_HANDSHAKE, LINK_UP, LINK_CLOSED };
 
-/* By us, by itself, or by itself since what came was no reply of Redis to what was asked. */
+/* Ended by us; by the peer; or by us because the bytes that came were no reply of Redis. */
 enum link_end { LINK_END_OURS, LINK_END_PEER, LINK_END_PROTOCOL };
 
 struct master_link_events {
@@ -95,7 +95,7 @@ void master_link_start(struct master_link *link);
 /* After link->address has changed, and the connection was ended: connects to it in the next round of the loop. */
 void master_link_restart(struct master_link *link);
 void master_link_set_up(struct master_link *link);
-/* Closes the connection and tries again later. Does nothing where it is down already. */
+/* Closes the connection and tries again later. Does nothing if it is down already. */
 void master_link_fail(struct master_link *link, const char *reason);
 /* Closes it for good; its pending callbacks are called. */
 void master_link_close(struct master_link *link);
@@ -107,19 +107,16 @@ void master_link_set_timer(struct master_link *link, uint64_t delay_ms);
 /* The answer to a script of the core; `raw`: as it was read, NULL: lost. May change `reply`. */
 typedef void master_settle_fn(struct master *master, const struct master_command *done, uint64_t now_us,
 			      struct master_reply *reply, const redisReply *raw);
-/* The answer to a command of this folder; `what`: as it was given with the command. Not called where the connection has
- * ended first: so the link is as it was then, or has come up since. */
+/* The answer to a command of this folder; `what`: as it was given with the command. Not called if the connection has
+ * ended first, so the link is in the same state as when the command was sent, or has come up since. */
 typedef void master_answer_fn(struct master *master, unsigned what, const redisReply *reply);
-
-/* The answer to SUBSCRIBE; `refused` is NULL: subscribed. */
-typedef void master_subscribed_fn(struct master *master, enum master_error error, const char *refused);
 
 /* One command under way. */
 struct master_command {
 	STAILQ_ENTRY(master_command) entry; /* of those under way, or of spare ones */
 	STAILQ_ENTRY(master_command) also;  /* of those of its batch */
 	uint64_t sent_us;
-	/* A script of the core; NONE: it is none. */
+	/* A script of the core; NONE: another command. */
 	enum redlock_script kind;
 	const struct master_script *script; /* until it has left */
 	uint64_t epoch, deadline_us;        /* that it carries; the deadline in the master's own time */
@@ -183,7 +180,7 @@ struct master {
 	struct master_commands under_way, spare; /* under way: in the order of the connection, the oldest first */
 	struct master_batch batches[REDLOCK_SCRIPT_INSPECT + 1]; /* of this round of the loop, not sent yet */
 	uint64_t answered_sent_us;                               /* of the command whose answer is being handled */
-	bool hung;                                               /* up, but behind with its answers */
+	bool hung;                                               /* up, but its oldest answer is overdue */
 	uint64_t rtt_us;                                         /* smoothed; 0: not known on this connection */
 
 	/* master_handshake.c */
@@ -203,7 +200,7 @@ struct master {
 	/* master_guard.c */
 	/* State of this connection, to the guard:
 	 *   unknown ─► asked ─► read       unknown: INFO was not evaluated, or shows none of our masters (a replica, …)
-	 *                 └───────┴─► expelled    INFO shows that now; should that end, the connection does, too */
+	 *                 └───────┴─► expelled    INFO shows that now; when that ends, the connection is closed */
 	enum { MEMBER_UNKNOWN, MEMBER_ASKED, MEMBER_READ, MEMBER_EXPELLED } member;
 	bool evicted_known;           /* info.evicted was compared with the count in its hash */
 	bool left_out;                /* a new cluster may begin without it, and the log says so */
@@ -218,14 +215,14 @@ struct master {
 		char appendonly[8], appendfsync[16], on_rewrite[8];
 		char refused[MASTER_ERROR_TEXT_MAX];    /* the error of CONFIG GET; "": none */
 		char fault[MASTER_ERROR_TEXT_MAX + 40]; /* why it may not vote; "": it may */
-		bool weak, reported;                    /* what it answers may be lost; the guard has been told */
+		bool weak, reported;                    /* what it answers may be lost; the guard knows it */
 		bool written;                           /* all that it has in memory is in its append-only file */
 	} durable;
 
 	/* master_check.c; of this connection */
 	struct {
 		/* untried ─► failed ─► passed ◄─► doubted: a run has failed since, or something was refused;
-		 * its answers count all the same */
+		 * its answers still count */
 		enum { CHECK_UNTRIED, CHECK_FAILED, CHECK_PASSED, CHECK_DOUBTED } state;
 		bool subscribing; /* this run waits for SUBSCRIBE */
 		unsigned left;    /* answers that this run waits for */
@@ -274,7 +271,6 @@ struct masters {
 	bool pending_timer_runs;
 	bool has_waiters; /* between masters_start_notifications() and masters_stop_notifications() */
 	struct masters_notification_events notification_events;
-	master_subscribed_fn *note_subscribed; /* see master_notification_check() */
 	size_t count;
 	struct master list[OPTIONS_MASTERS_MAX];
 };
@@ -334,20 +330,20 @@ void master_state_report(struct master *master);
 void master_state_count_error(struct master *master, enum master_error error);
 /* It refused what it must be able to do, with this text: no vote until the trials have passed again. */
 void master_state_doubt(struct master *master, enum master_error error, const char *text);
-/* The same, which is counted, too. */
+/* The same, and counts the error. */
 void master_state_doubt_reply(struct master *master, const redisReply *reply);
-/* The same with a vote that is FAILED, unless that has nothing to do with what the master can do. */
+/* The same for a vote that is FAILED, unless the error does not concern what the master can do. */
 void master_state_handle_failure(struct master *master, const struct master_reply *reply, const redisReply *raw);
 /* --bootstrap, for a moment only: another worker or redlockd that begins too may write an epoch at any time. */
 bool master_state_is_beginning(const struct master *master);
 /* A few more round trips will change nothing. */
 bool master_state_is_settled(const struct master *master);
-/* 0: the guard has not quarantined it, or it is not time that is missing. */
+/* 0: the guard has not quarantined it, or time alone does not end the quarantine. */
 uint64_t master_state_guard_left_ms(const struct master *master);
 
 /* ---- master_command.c ---- */
 
-/* A script of the core, behind all that was sent before for its resource. It may wait for others until the end of this
+/* A script of the core, after all that was sent before for its resource. It may wait for others until the end of this
  * round. `reply`: called by `settle`, or NULL. */
 void master_command_send_script(struct master *master, const struct master_script *script, uint64_t until_us,
 				master_settle_fn *settle, master_reply_fn *reply, void *arg);
@@ -363,7 +359,8 @@ void master_command_send_batches(struct master *master);
 void master_command_answer(struct master *master, const redisReply *reply);
 /* The connection has ended: what waited in a batch is lost. */
 void master_command_fail_batches(struct master *master);
-/* Behind with its answers at `when_us`, and not because we stood still or had more to read than a round does. */
+/* True if the oldest answer is overdue at `when_us`, and not because this process was stopped or has not yet read all
+ * that has arrived. */
 bool master_command_is_silent(const struct master *master, uint64_t when_us);
 void master_command_set_hung(struct master *master);
 
@@ -390,7 +387,7 @@ void master_guard_evaluate_reply(struct master *master, const struct master_comm
 				 struct master_reply *reply);
 /* --bootstrap: it refused the handshake. */
 void master_guard_handle_refusal(struct master *master, enum master_error error);
-/* --bootstrap: it cannot vote, or refuses the guard's script: does its hash show an epoch? */
+/* --bootstrap, for a master that cannot vote or refuses the guard's script: reads whether its hash has an epoch. */
 void master_guard_inspect_hash(struct master *master);
 
 /* ---- master_durable.c ---- */
@@ -414,22 +411,24 @@ void master_pending_drop_all(struct master *master);
 
 /* ---- master_notification.c ---- */
 
-void master_notification_init(struct masters *masters, master_subscribed_fn *note_subscribed);
+void master_notification_init(struct masters *masters);
 void master_notification_close(struct masters *masters);
 /* Ends the second connection. */
 void master_notification_drop(struct master *master);
-/* Can the channel be subscribed to? The answer goes to note_subscribed, later as a rule. */
+/* Tries whether the channel can be subscribed to. master_check_settle_subscribe() gets the answer, later as a rule. */
 void master_notification_check(struct master *master);
 
 /* ---- master_check.c ---- */
 
-void master_check_tick(struct master *master);
+/* Begins a run if one is due. True: the caller calls master_notification_check(), which is part of the run. */
+bool master_check_tick(struct master *master);
 void master_check_end(struct master *master, bool in_handshake);
+/* The answer to SUBSCRIBE; `refused` NULL: subscribed. */
 void master_check_settle_subscribe(struct master *master, enum master_error error, const char *refused);
 /* The master refused `command`; MASTER_COMMAND_COUNT: one that it need not carry out, but whose answer may explain the
  * end of the connection. */
 void master_check_record_refusal(struct master *master, enum master_command_kind command, const redisReply *reply);
-/* Writes the errors noted since the run or the handshake began. */
+/* Writes the refusals since the run or the handshake began. */
 void master_check_write(const struct master *master, char ret_reason[STATUS_REASON_MAX]);
 
 /* ---- master_digest.c ---- */

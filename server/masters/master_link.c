@@ -1,5 +1,5 @@
-/* The life of the link to one master: connect, and when the connection ends try again after a random, growing pause.
- * What happens is reported to the owner (struct master_link_events). */
+/* The link to one master: connects, and tries again after a random, growing pause when the connection ends. Reports
+ * events to the owner (struct master_link_events). */
 #include <assert.h>
 
 #include "master_internal.h"

@@ -42,7 +42,7 @@ static const char *find_resource(const struct masters *masters, const char *text
 	return ours ? text + head + masters->prefix_len : NULL;
 }
 
-/* *at: the first of 16 digits, then what is behind them. */
+/* *at: the first of 16 digits, then the position after them. */
 static bool parse_arrival(const char **at, const char *end, uint64_t *ret_arrival)
 {
 	uint64_t arrival = 0;
@@ -86,8 +86,8 @@ static bool parse_shared(const char *at, const char *end, struct masters_notific
 	return !last++ || (parse_arrival(&last, end, &ret->last) && last == end);
 }
 
-/* "replica:arrival", "replica+arrival:capacity" with an optional ">last", or "replica#arrival:capacity" with an optional
- * "@slot". */
+/* "replica:arrival", "replica+arrival:capacity" with an optional ">last", or "replica#arrival:capacity" with an
+ * optional "@slot". */
 static bool parse_entry(const struct masters *masters, const char *at, const char *end,
 			struct masters_notification *ret)
 {
@@ -137,7 +137,7 @@ static void on_message(void *arg, const redisReply *reply)
 	if (strcmp(reply->element[0]->str, "subscribe") == 0) {
 		bool is_checked = master->check.subscribing;
 		master->notification.subscribed = true;
-		master->all->note_subscribed(master, MASTER_ERROR_OTHER, NULL);
+		master_check_settle_subscribe(master, MASTER_ERROR_OTHER, NULL);
 		if (master->all->has_waiters)
 			report_missed(master->all);
 		else if (is_checked)
@@ -159,7 +159,7 @@ static void on_second_ended(void *arg, const char *reason, enum transport_end ho
 		master_state_doubt(master, error, reason);
 	else if (how == TRANSPORT_PROTOCOL && !master->check.subscribing) /* else the trial counts it */
 		master_state_count_error(master, error);
-	master->all->note_subscribed(master, error, reason);
+	master_check_settle_subscribe(master, error, reason);
 }
 
 static void on_second_connected(void *arg)
@@ -199,7 +199,7 @@ void master_notification_check(struct master *master)
 {
 	if (master->notification.connection && master->notification.subscribed &&
 	    master->notification.beside_us == master->up_us)
-		master->all->note_subscribed(master, MASTER_ERROR_OTHER, NULL);
+		master_check_settle_subscribe(master, MASTER_ERROR_OTHER, NULL);
 	else
 		open_second(master);
 }
@@ -246,11 +246,10 @@ static void on_alive_tick(void *arg)
 
 /* ---- start and end ---- */
 
-void master_notification_init(struct masters *masters, master_subscribed_fn *note_subscribed)
+void master_notification_init(struct masters *masters)
 {
 	const char *prefix = masters->options->key_prefix;
-	assert(note_subscribed && masters->loop);
-	masters->note_subscribed = note_subscribed;
+	assert(masters->loop);
 	snprintf(masters->replica, sizeof masters->replica, "%016llx", (unsigned long long)random_number());
 	snprintf(masters->alive_key, sizeof masters->alive_key, "%sredlockd:alive:%s", prefix, masters->replica);
 	snprintf(masters->wake_channel, sizeof masters->wake_channel, "%sredlockd:wake", prefix);

@@ -13,7 +13,7 @@
 #include "master_internal.h"
 #include "server/base/base.h"
 
-/* While a master refuses: no more than so many in this time. */
+/* While a master refuses: at most this many in this time. */
 enum { AGAIN_MS = 100, AGAIN_MAX = 32 };
 
 static void pending_free(struct master *master, struct pending_release *pending)
@@ -50,7 +50,7 @@ static void send_some(struct master *master, size_t count_max)
 
 /* ---- refused ---- */
 
-/* It runs while a master refuses, or has more to be sent again. */
+/* Runs while a master refuses, or has more releases to be sent again. */
 static void start_timer(struct masters *masters)
 {
 	if (!masters->pending_timer_runs)
@@ -72,7 +72,7 @@ static void on_pending_tick(void *arg)
 	}
 }
 
-/* Behind the others and in a command of its own, so that one that is refused for ever delays none. */
+/* After the others and in a command of its own, so that a release that is always refused delays no other. */
 static void send_later(struct master *master, struct pending_release *pending)
 {
 	pending->script.with_source = false;
@@ -130,7 +130,7 @@ void masters_keep_release(struct masters *masters, size_t i, const struct master
 		pending->script.token = memcpy(pending->bytes, release->token, RANDOM_TOKEN_LEN);
 	pending->script.resource = memcpy(pending->bytes + RANDOM_TOKEN_LEN, release->resource, release->resource_len);
 	master->pending_count++;
-	/* also where the master hangs: behind the acquire that lies in its socket */
+	/* also if the master hangs: after the acquire that its socket has not read */
 	if (master->link.state != LINK_UP)
 		STAILQ_INSERT_TAIL(&master->pending, pending, entry);
 	else if (refused)

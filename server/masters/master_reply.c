@@ -1,5 +1,5 @@
-/* From the answers that hiredis read to votes of the core. Pure: no state, no I/O, so that it can be fuzzed. An answer
- * of a shape that our scripts never give counts as a failure, whatever server sent it. */
+/* Maps the answers that hiredis read to votes of the core. Pure: no state, no I/O, so that it can be fuzzed. An answer
+ * of a shape that our scripts never give counts as a failure. */
 #include <assert.h>
 #include <stddef.h>
 #include <stdio.h>
@@ -37,7 +37,7 @@ static bool begins_with(const char *text, const char *word)
 	return strncmp(text, word, len) == 0 && (text[len] == '\0' || text[len] == ' ');
 }
 
-/* The code is the first word; Redis 6.2 puts an error from within a script behind "@user_script: 12: -CODE". */
+/* The code is the first word; Redis 6.2 puts an error from within a script after "@user_script: 12: -CODE". */
 enum master_error master_error_classify(const char *text)
 {
 	const char *inner = strstr(text, "@user_script:");
@@ -283,7 +283,7 @@ uint64_t master_reply_number(const char *text, size_t len, int base)
 	return strtoull(digits, NULL, base);
 }
 
-/* 0: there is none. */
+/* 0: the text is not a number. */
 static uint64_t number_at(const redisReply *reply, size_t i, int base)
 {
 	const redisReply *at = i < reply->elements ? reply->element[i] : NULL;
@@ -316,8 +316,8 @@ static void map_epoch(const redisReply *reply, struct guard_event *event, const 
 		*ret_evicted = reply->element[12]->str;
 }
 
-/* In seconds of the master's time. What is further away than the longest lease that there can be is a mistake, which
- * makes a quarantine last for its whole time. */
+/* In seconds of the master's time. An end beyond the longest possible lease is a mistake; the quarantine then lasts for
+ * the longest lease. */
 static void map_leases(const redisReply *reply, uint64_t time_us, struct guard_event *event)
 {
 	uint64_t until_s = number_at(reply, 4, 10), time_s = time_us / 1000000, timeout_ms = number_at(reply, 5, 10);
@@ -389,7 +389,7 @@ static size_t info_find(const char *name, size_t len)
 	return INFO_FIELDS;
 }
 
-/* Nothing is stored where the value is too long. */
+/* Stores nothing if the value is too long. */
 static void info_store(struct master_info *info, size_t i, const char *value, size_t len)
 {
 	char digits[24] = "", *field = (char *)info + info_fields[i].offset;

@@ -162,7 +162,7 @@ static struct transport_word put_key(struct master_arguments *arguments, const s
 	return key;
 }
 
-/* The key of each resource. Returns the position behind them. */
+/* The key of each resource. Returns the position after them. */
 static struct transport_word *put_keys(struct master_arguments *arguments, const struct masters *masters,
 				       const struct master_script *script, struct transport_word *word)
 {

@@ -242,7 +242,7 @@ void master_state_count_error(struct master *master, enum master_error error)
 
 /* ---- doubts ---- */
 
-/* The reason is kept where the trials have failed already: what they found says more than this one error. */
+/* If the trials have failed already, their reason stays: it says more than this one error. */
 void master_state_doubt(struct master *master, enum master_error error, const char *text)
 {
 	char shown[MASTER_ERROR_TEXT_MAX];

@@ -55,7 +55,7 @@ struct masters *masters_new(struct uv_loop_s *loop, const struct options *option
 	masters->hash_key_len = (size_t)snprintf(masters->hash_key, sizeof masters->hash_key, "%sredlockd:master",
 						 options->key_prefix);
 	master_guard_init(masters);
-	master_notification_init(masters, master_check_settle_subscribe);
+	master_notification_init(masters);
 	master_pending_init(masters);
 	for (size_t i = 0; i < masters->count; i++) {
 		struct master *master = &masters->list[i];
@@ -88,8 +88,8 @@ void masters_close(struct masters *masters)
 	}
 }
 
-/* The status of the old server does not hold for the new one. Its run_id stays, by which the new one is known to be
- * another one. */
+/* The status of the old server does not hold for the new one. The run_id of the old one stays: it shows that the new
+ * one is another server. */
 static void forget_server(struct master *master)
 {
 	master->info.product[0] = '\0';

@@ -1,8 +1,8 @@
 /* The masters of one worker: one asynchronous connection to each, which is opened again whenever it ends.
  *
- * Commands leave in order over that connection, and every command gets exactly one callback, whatever becomes of it. To
- * a master that is down, hung or quarantined no command is sent: masters_send() returns that at once, so that no
- * request waits for such a master. All on the worker's thread. */
+ * Commands leave in order over that connection, and every command gets exactly one callback in any case. No command is
+ * sent to a master that is down, hung or quarantined: masters_send() returns that at once, so that no request waits for
+ * such a master. All on the worker's thread. */
 #ifndef MASTERS_H
 #define MASTERS_H
 
@@ -51,7 +51,7 @@ struct master_reply {
 	const void *holders;
 };
 
-/* Lease i of those that are listed: its value, or its token alone if many are listed. False: it is none of redlockd's.
+/* Lease i of those that are listed: its value, or its token alone if many are listed. False: redlockd did not write it.
  * The value is valid during the callback. */
 bool master_reply_holder(const struct master_reply *reply, size_t i, const char **ret_value, size_t *ret_len,
 			 uint64_t *ret_remaining_us);
@@ -94,7 +94,7 @@ struct master_script {
 	uint8_t set_count;
 	uint16_t resource_len;
 	const char *resource;
-	const char *label; /* acquire: of the value, behind the fence; label_len bytes */
+	const char *label; /* acquire: of the value, after the fence; label_len bytes */
 	size_t label_len;
 	const char *token;         /* RANDOM_TOKEN_LEN; release: NULL for none */
 	uint32_t ttl_ms;           /* acquire, extend; inspect: for how long to watch; 0: not at all */
@@ -131,8 +131,8 @@ void masters_free(struct masters *masters);
  * are lost. The new one is checked like any server that is connected to. */
 void masters_set_addresses(struct masters *masters, const struct address addresses[]);
 
-/* True when each master has been reached or has failed once, and the guard has evaluated those that were reached: time
- * to listen. */
+/* True when each master has been reached or has failed once, and the guard has evaluated those that were reached: then
+ * redlockd begins to listen. */
 bool masters_settled(const struct masters *masters);
 /* True while --bootstrap waits to see whether another redlockd runs on masters of another layout, for a few seconds. */
 bool masters_are_watched(const struct masters *masters);
@@ -148,12 +148,12 @@ enum master_sent masters_send(struct masters *masters, size_t i, const struct ma
 			      master_reply_fn *reply, void *arg);
 
 /* A release that could not be sent to master i, or whose answer was lost or (`refused`) an error. It is kept for as
- * long as a lease can live (bounded in number too), and sent behind everything that went before: as soon as the master
- * is there, or after a pause where it refused, until it is carried out. Copies it. */
+ * long as a lease can live (bounded in number too), and sent after all that went before: as soon as the master
+ * is reachable, or after a pause if it refused, until it is carried out. Copies it. */
 void masters_keep_release(struct masters *masters, size_t i, const struct master_script *release, bool refused);
 
-/* Call it when an attempt ran out without an answer of master i: if the master is behind with its answers it counts as
- * hung from now on. */
+/* Call it when an attempt ran out without an answer of master i: if its oldest answer is overdue, it counts as hung
+ * from now on. */
 void masters_check_silence(struct masters *masters, size_t i);
 
 /* Bytes of master i have arrived that were not read yet: a missing answer may be among them. */
@@ -176,7 +176,7 @@ struct master_scan {
 	const void *keys; /* see master_scan_key() */
 };
 
-/* NULL: the answer was lost, is late or is none to a read. */
+/* NULL: the answer was lost, is late, or is not that of a read. */
 typedef void master_scan_fn(void *arg, const struct master_scan *scan);
 
 /* Not terminated; NULL where the master did not answer with a string. */
@@ -241,8 +241,8 @@ struct masters_notification_events {
 
 /* Copies `events`; once, before the first of the two below. */
 void masters_set_notification_events(struct masters *masters, const struct masters_notification_events *events);
-/* The first request of this worker begins to wait or to watch. From now on each master is told that this worker is
- * alive, before whatever is sent next, and notifications are received. */
+/* The first request of this worker begins to wait or to watch. From now on each master learns that this worker is
+ * alive, before the next command, and notifications are received. */
 void masters_start_notifications(struct masters *masters);
 /* The last request of this worker that waited or watched has ended. */
 void masters_stop_notifications(struct masters *masters);
@@ -269,7 +269,7 @@ struct master_status {
 
 struct quorum_status {
 	uint8_t needed, voting, masters;
-	uint64_t wait_ms; /* too few vote: until a majority may; 0: time alone does not mend it */
+	uint64_t wait_ms; /* too few vote: until a majority may; 0: time alone does not change that */
 };
 
 size_t masters_count(const struct masters *masters);

@@ -202,8 +202,8 @@ void redlock_attempt_pause(struct redlock *op, uint64_t now_us)
 	assert(op->deadline_us >= now_us);
 }
 
-/* The masters whose notifications are news: those on which the holder was seen; if it has no majority there, those that
- * did not grant. A master that is free while a majority elsewhere is not notifies after every attempt, and each
+/* The masters whose notifications matter: those on which the holder was seen or, if it has no majority, those that did
+ * not grant. A master whose lock is free while a majority's is not would notify after every attempt, and each
  * notification would cause another attempt. */
 static uint16_t find_held_by(const struct redlock *op, const struct redlock_result *result)
 {

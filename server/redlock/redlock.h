@@ -24,7 +24,7 @@ enum { REDLOCK_MASTERS_MAX = 15 };
  * of another process, ours tries after this long without news. */
 #define REDLOCK_ALIVE_MS 1000
 #define REDLOCK_ALIVE_US (UINT64_C(1000) * REDLOCK_ALIVE_MS)
-/* It tries after this long even if the news goes on: they may be about another lock, if two clusters share a
+/* It tries after this time even if such notifications go on: they may be about another lock, if two clusters share a
  * channel. */
 #define REDLOCK_PASSED_MAX_US UINT64_C(5000000)
 /* If another library holds the lock, nobody notifies the waiters of its release. The first waiter of a process looks

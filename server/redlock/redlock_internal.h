@@ -124,7 +124,7 @@ void redlock_waiting_handle_earlier(struct redlock *op, const struct redlock_eve
 enum redlock_script redlock_attempt_script(enum redlock_kind kind);
 /* Sends a script to a set of masters; nothing if the set is empty. */
 void redlock_attempt_send(struct redlock *op, enum redlock_script script, uint16_t to, struct redlock_output *out);
-/* Steps 1 and 2: note the time, send to all masters at once. `guess`: of the fence. */
+/* Steps 1 and 2: takes the time, and sends to all masters at once. `guess`: of the fence. */
 void redlock_attempt_begin(struct redlock *op, uint64_t now_us, uint64_t guess, struct redlock_output *out);
 /* Step 5: unlock all masters, including those that refused or were silent; a waiter leaves the queue with it. Masters
  * to which nothing was sent are left out: nothing can have happened there. Acquire only, else without effect. */
@@ -144,7 +144,7 @@ void redlock_attempt_pause(struct redlock *op, uint64_t now_us);
  * if that is NULL, for a random pause. */
 void redlock_attempt_wait(struct redlock *op, uint64_t now_us, const struct redlock_result *locked,
 			  struct redlock_output *out);
-/* The wait is over: leaves the queue on all masters, whose answers tell who holds the lock now. */
+/* The wait is over: leaves the queue on all masters, whose answers show who holds the lock now. */
 void redlock_attempt_begin_leaving(struct redlock *op, uint64_t now_us, struct redlock_output *out);
 /* Ends the operation with *result. */
 void redlock_attempt_finish(struct redlock *op, const struct redlock_result *result, struct redlock_output *out);

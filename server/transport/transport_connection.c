@@ -8,7 +8,7 @@
  * All commands of a round leave in one write at its end (transport_flush). The writable event is waited for only where
  * the socket does not take everything. Over TLS a read may have to write first, and a write to read.
  *
- * A failure is noted in `reason`, and the connection ends at the end of the step of the loop. The memory is freed when
+ * A failure is stored in `reason`, and the connection ends at the end of the step of the loop. The memory is freed when
  * libuv has let go of all of it. */
 #include <assert.h>
 #include <errno.h>

@@ -67,18 +67,6 @@ def test_lines_of_c_have_at_most_120_columns():
     assert wrong == []
 
 
-def test_functions_hold_no_blank_lines():
-    """One hand: a function that needs paragraphs is two functions."""
-    wrong = []
-    for name in C_FILES:
-        body = False
-        for number, line in enumerate((ROOT / name).read_text("utf-8").split("\n"), 1):
-            body = line.startswith("{") or (body and not line.startswith("}"))
-            if body and not line.strip() and not name.startswith("tests/"):
-                wrong.append(f"{name}:{number}")
-    assert wrong == []
-
-
 def test_comments_begin_with_a_sentence_or_a_noun():
     """Not with a relative clause: a stranger understands them without the line below."""
     opening = re.compile(r"(?:/\*|^\s*(?:--|#))\s*(?:What|Whose|Those|Which|Where|Who|Of)\b", re.M)

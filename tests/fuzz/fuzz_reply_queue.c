@@ -62,12 +62,6 @@ static void hear_missed(void *arg)
 	heard->missed++;
 }
 
-static void hear_subscribed(struct master *master, enum master_error error, const char *refused)
-{
-	(void)error;
-	MUST(master->index == 1 && refused == NULL, "master %zu refuses", master->index);
-}
-
 void fuzz_check_message(const redisReply *reply, const char *key_prefix)
 {
 	static struct masters masters;
@@ -80,7 +74,6 @@ void fuzz_check_message(const redisReply *reply, const char *key_prefix)
 	masters.has_waiters = true; /* the connection is kept */
 	masters.notification_events = (struct masters_notification_events){
 		.notified = hear_notification, .changed = hear_change, .missed = hear_missed, .arg = &heard};
-	masters.note_subscribed = hear_subscribed;
 	memcpy(masters.replica, REPLICA, sizeof REPLICA);
 	master->all = &masters;
 	master->index = 1;

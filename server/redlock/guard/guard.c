@@ -230,7 +230,7 @@ static void handle_epoch(struct guard *guard, struct guard_master *master, const
 	else
 		evaluate_epoch(guard, master, event);
 	guard_cluster_check(guard, event->now_us);
-	/* The master's notes about leases of another cluster must not reach ours through guard_longest_us(). */
+	/* The master's figures about leases of another cluster must not reach ours through guard_longest_us(). */
 	if (master->state == GUARD_REJECTED)
 		master->ttl_us = 0;
 	assert(master->read);
@@ -358,7 +358,7 @@ void guard_next(struct guard *guard, unsigned i, uint64_t now_us, uint64_t wall_
 	if (master->state == GUARD_ABSENT || master->busy != GUARD_NOTHING)
 		return;
 	assert(now_us >= master->heard_us);
-	/* Another master may have told of longer leases since the recovery began. */
+	/* Another master may have reported longer leases since the recovery began. */
 	if (master->state == GUARD_RECOVERING && now_us < guard_state_quarantine_end_us(guard, master, now_us))
 		guard_state_set(master, GUARD_WAITING);
 	if (master->state == GUARD_WAITING && now_us >= guard_state_quarantine_end_us(guard, master, now_us))

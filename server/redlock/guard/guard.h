@@ -171,23 +171,23 @@ struct guard_master {
 	uint64_t cluster;        /* as read, also if the epoch is gone; 0: it never had one */
 	uint64_t void_epoch;     /* MARKING: the epoch that QUARANTINE replaces */
 	uint64_t marker;
-	uint64_t ttl_us;      /* the longest lease that is noted there */
+	uint64_t ttl_us;      /* the longest lease that is stored there */
 	bool ttl_unknown;     /* it has a marker, and no longest lease beside it */
 	uint64_t since_us;    /* WAITING: from when the wait counts */
 	uint64_t heard_us;    /* the last answer to READ */
 	uint64_t recovery_us; /* RECOVERING: since when */
-	uint64_t timeout_us;  /* the longest timeout of any redlockd, as it told last; 0: not known */
-	/* WAITING, RECOVERING: what master i told of leases that are out, under which epoch (0: nothing), and when
+	uint64_t timeout_us;  /* the longest timeout of any redlockd, as it reported last; 0: not known */
+	/* WAITING, RECOVERING: what master i reported of leases that are out, under which epoch (0: nothing), and when
 	 * these are over */
 	uint64_t reported_epoch[REDLOCK_MASTERS_MAX], reported_end_us[REDLOCK_MASTERS_MAX];
 	uint64_t remembers_s;  /* VOTING: `leases` in its hash is as large, or larger */
 	uint64_t asked_us;     /* when SURVEY was sent last */
 	uint64_t survey_us;    /* when the first SURVEY of its present round of slices was sent */
 	uint64_t survey_epoch; /* the epoch or marker that it carried: with another one the round begins again */
-	uint64_t survey_top;   /* the largest fence of the slices told so far */
-	uint64_t reported_us;  /* when it told a slice last */
+	uint64_t survey_top;   /* the largest fence of the slices reported so far */
+	uint64_t reported_us;  /* when it reported a slice last */
 	uint16_t slice;        /* the next one of the round */
-	uint16_t surveyed;     /* RECOVERING: bit j: master j told its fences since recovery_us */
+	uint16_t surveyed;     /* RECOVERING: bit j: master j reported its fences since recovery_us */
 	uint64_t top;          /* RECOVERING: the largest of those fences */
 	uint64_t lost_us;      /* LOST: since when, as far as is known */
 	uint64_t clocked_us;   /* when its floor was last made of clocks, by our clock; 0: never, or not known */
@@ -245,7 +245,7 @@ uint64_t guard_deadline_us(const struct guard *guard, unsigned i, uint64_t at_us
  * deadline: a second of its own time, rounded up. 0: it does so already. */
 uint64_t guard_leases_until_s(const struct guard *guard, unsigned i, uint64_t deadline_us, uint64_t ttl_us);
 
-/* Master i, which is VOTING, has voted for a lease in a command that told it to remember until_s. */
+/* Master i, which is VOTING, has voted for a lease in a command that made it remember until_s. */
 void guard_leases_remember(struct guard *guard, unsigned i, uint64_t until_s);
 
 /* True if master i is VOTING. */
@@ -254,7 +254,7 @@ bool guard_may_vote(const struct guard *guard, unsigned i);
 /* Quarantined: the shortest time until it may vote; 0: it waits for something other than time. */
 uint64_t guard_quarantine_left_us(const struct guard *guard, unsigned i, uint64_t now_us);
 
-/* RECOVERING: how many more masters must tell their fences; 0: none. */
+/* RECOVERING: how many more masters must report their fences; 0: none. */
 unsigned guard_fences_missing(const struct guard *guard, unsigned i);
 
 /* REJECTED for its digest: true if a redlockd of that digest runs there. */

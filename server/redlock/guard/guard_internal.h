@@ -12,7 +12,7 @@ unsigned guard_leases_needed(const struct guard *guard);
 bool guard_leases_want_survey(const struct guard *guard, unsigned i, uint64_t now_us);
 /* The answer to a SURVEY that was sent at asked_us. */
 void guard_leases_store(struct guard *guard, uint64_t asked_us, const struct guard_event *event);
-/* When the leases that *lost may have forgotten are over; UINT64_MAX: too few masters have told. */
+/* When the leases that *lost may have forgotten are over; UINT64_MAX: too few masters have reported. */
 uint64_t guard_leases_end_us(const struct guard *guard, const struct guard_master *lost, uint64_t now_us);
 /* When enough masters can have been asked for that; UINT64_MAX: too few can. */
 uint64_t guard_leases_asked_us(const struct guard *guard, const struct guard_master *lost, uint64_t now_us);
@@ -38,7 +38,7 @@ void guard_state_set(struct guard_master *master, enum guard_state state);
 /* To ASKING: what is known of its epoch is not sure any more. */
 void guard_state_ask(struct guard_master *master);
 void guard_state_vote(struct guard_master *master, uint64_t epoch);
-/* ABSENT or ASKING: forgets what only the last connection could tell. */
+/* ABSENT or ASKING: forgets what only the last connection could show. */
 void guard_state_end_connection(struct guard_master *master);
 /* To MARKING. `kept`: its buckets are all there, only locks may be lost. */
 void guard_state_quarantine(struct guard_master *master, enum guard_reason reason, bool kept, uint64_t now_us);
@@ -84,8 +84,8 @@ uint64_t guard_cluster_choose(struct guard *guard, const struct guard_master *ma
 void guard_durable_set_pace(struct guard_master *master, const struct guard_event *event);
 /* *master, which votes, loses its connection. */
 void guard_durable_set_last(struct guard_master *master);
-/* Compares the epoch that was read with what *master was when it voted last, and notes a hazard in `hazard`. True if it
- * has restarted with all that it answered, and may keep its epoch. */
+/* Compares the epoch that was read with what *master was when it voted last, and stores a hazard in `hazard`. True if
+ * it has restarted with all that it answered, and may keep its epoch. */
 bool guard_durable_compare(const struct guard *guard, struct guard_master *master, const struct guard_event *event);
 /* True if *master has restarted, and another redlockd may know whether it may keep its epoch. */
 bool guard_durable_waits(const struct guard *guard, const struct guard_master *master, const struct guard_event *event);
@@ -93,7 +93,7 @@ bool guard_durable_waits(const struct guard *guard, const struct guard_master *m
 /* ---- guard_recovery.c ---- */
 
 void guard_recovery_begin(struct guard_master *master, uint64_t now_us);
-/* True if a recovering master needs the fences of master i, and master i can tell them. */
+/* True if a recovering master needs the fences of master i, and master i can report them. */
 bool guard_recovery_wants_survey(const struct guard *guard, unsigned i);
 /* SURVEY of the next slice of master i. */
 void guard_recovery_survey(struct guard *guard, unsigned i, uint64_t now_us, struct guard_action *ret_action);

@@ -7,7 +7,7 @@
  * known. The argument is in docs/explanation/safety.md.
  *
  * What a master remembers is raised once in a second, not by each lease: to the end of a lease that is granted at the
- * deadline of the command, the last moment. Commands with earlier ends need not tell it again. */
+ * deadline of the command, the last moment. Commands with earlier ends need not raise it again. */
 #include <assert.h>
 
 #include "guard_internal.h"
@@ -82,7 +82,7 @@ static bool is_witness(const struct guard *guard, unsigned i, uint64_t now_us)
 	return !went_back && master->ahead_max_us - master->ahead_min_us + 2 * parted_us <= KNOWN_US;
 }
 
-/* The memory of others cannot shorten its wait. An older version left its marker, and notes no leases. */
+/* The memory of others cannot shorten its wait. An older version left its marker, and stores no leases. */
 static bool waits_for_longest(const struct guard *guard, const struct guard_master *master)
 {
 	return guard->params.waits_longest || master->ttl_unknown;

@@ -13,7 +13,7 @@
 
 #define STILL_US UINT64_C(3000000) /* each redlockd counts a heartbeat a second */
 
-/* Every version notes its digest in the hash: without an epoch or a marker, too, from layout 3 on. */
+/* Every version stores its digest in the hash: without an epoch or a marker, too, from layout 3 on. */
 bool guard_other_wrote(const struct guard *guard, const struct guard_event *event)
 {
 	bool empty = event->digest == 0 && event->epoch == 0 && event->marker == 0;

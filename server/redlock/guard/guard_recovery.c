@@ -69,7 +69,7 @@ void guard_recovery_survey(struct guard *guard, unsigned i, uint64_t now_us, str
 	assert(remembers(master));
 	assert(master->busy == GUARD_NOTHING);
 	uint64_t epoch = master->memory == GUARD_MEMORY_KEPT ? master->marker : master->epoch;
-	bool same = epoch == master->survey_epoch; /* under another one it may have lost what it told */
+	bool same = epoch == master->survey_epoch; /* under another one it may have lost what it reported */
 	if (master->slice == 0 || !same || !is_useful(guard, i, master->survey_us)) {
 		master->slice = 0;
 		master->survey_top = 0;
@@ -122,7 +122,7 @@ static bool lost_with(const struct guard_master *master, const struct guard_mast
 	return master->memory == GUARD_MEMORY_LOST && other->clocked_us > master->lost_us;
 }
 
-/* Counts the masters other than i that told their fences, and those that told or still may. */
+/* Counts the masters other than i that reported their fences, and those that did so or still may. */
 static void count_reported(const struct guard *guard, unsigned i, unsigned *ret_reported, unsigned *ret_may)
 {
 	const struct guard_master *master = &guard->masters[i];
@@ -140,7 +140,8 @@ static void count_reported(const struct guard *guard, unsigned i, unsigned *ret_
 	assert(*ret_may < guard->params.masters);
 }
 
-/* Too few can tell for a safe floor. The more tell, the better the floor, so those that are connected get a moment. */
+/* Too few masters can report their fences for a safe floor. The more report, the better the floor, so the connected
+ * ones get a moment. */
 static bool is_worth_waiting(const struct guard *guard, unsigned i, uint64_t now_us)
 {
 	const struct guard_master *master = &guard->masters[i];

@@ -81,7 +81,7 @@ uint64_t guard_state_quarantine_us(const struct guard *guard)
 }
 
 /* A marker without a longest lease is waited out for the longest lease that there can be. This concerns the one master
- * alone: such a marker tells nothing about leases on the others. */
+ * alone: such a marker shows nothing about leases on the others. */
 uint64_t guard_state_quarantine_end_us(const struct guard *guard, const struct guard_master *master, uint64_t now_us)
 {
 	assert(master->state == GUARD_WAITING || master->state == GUARD_RECOVERING);
