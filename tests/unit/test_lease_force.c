@@ -143,17 +143,6 @@ TEST_EACH(what_is_not_ours_is_left_alone, 0, 5)
 	ck_assert_uint_eq(releases(), 0);
 }
 
-TEST(too_few_say_who_holds_it)
-{
-	masters.down = 1U << A | 1U << B;
-	struct asked *one = force();
-	say(C, REDLOCK_SCRIPT_INSPECT, holds(LEASE_1));
-	leases_dispatch(leases);
-	check_answer(one, LEASE_NO_QUORUM);
-	ck_assert_uint_eq(one->answer.votes.failed, 2);
-	ck_assert_uint_eq(releases(), 0);
-}
-
 /* ---- between the two steps ---- */
 
 TEST(a_newcomer_is_not_harmed)
@@ -166,14 +155,6 @@ TEST(a_newcomer_is_not_harmed)
 	ck_assert_uint_eq(one->answer.holder.fence, 8);
 	ck_assert_mem_eq(one->answer.holder.owner, "next", 4);
 	ck_assert_uint_eq(releases_of(TOKEN_2), 0);
-}
-
-TEST(its_time_was_up)
-{
-	struct asked *one = force();
-	look(holds(LEASE_1), holds(LEASE_1), holds(LEASE_1));
-	released(gone(), gone(), gone());
-	check_answer(one, LEASE_EXPIRED);
 }
 
 TEST(the_masters_go_silent)
@@ -204,40 +185,6 @@ TEST(a_release_is_pending_for_a_master_that_is_away)
 }
 
 /* ---- what may be a lease ---- */
-
-/* On one master; another one is away and may hold it too. */
-TEST(what_may_be_a_lease_is_released)
-{
-	masters.down = 1U << C;
-	struct asked *one = force();
-	say(A, REDLOCK_SCRIPT_INSPECT, holds(LEASE_1));
-	say(B, REDLOCK_SCRIPT_INSPECT, gone());
-	leases_dispatch(leases);
-	say(A, REDLOCK_SCRIPT_RELEASE, deleted());
-	say(B, REDLOCK_SCRIPT_RELEASE, gone());
-	leases_dispatch(leases);
-	check_answer(one, LEASE_OK);
-}
-
-/* Either of two may be the lease. */
-TEST(all_that_may_be_a_lease_are_released)
-{
-	masters.quarantined = 1U << C;
-	struct asked *one = force();
-	say(A, REDLOCK_SCRIPT_INSPECT, holds(LEASE_1));
-	say(B, REDLOCK_SCRIPT_INSPECT, holds(TOKEN_2 ":0:8::other"));
-	leases_dispatch(leases);
-	ck_assert_uint_eq(releases_of(TOKEN_1), 2);
-	ck_assert_uint_eq(releases_of(TOKEN_2), 2);
-	say(A, REDLOCK_SCRIPT_RELEASE, deleted());
-	say(B, REDLOCK_SCRIPT_RELEASE, holds(TOKEN_2 ":0:8::other"));
-	leases_dispatch(leases);
-	ck_assert(!one->answered); /* the other release is not answered yet */
-	say(A, REDLOCK_SCRIPT_RELEASE, gone());
-	say(B, REDLOCK_SCRIPT_RELEASE, deleted());
-	leases_dispatch(leases);
-	check_answer(one, LEASE_OK);
-}
 
 /* Each master gives one of these answers, in all combinations. The test counts by itself what may be a lease. */
 enum { FREE, ONE, TWO, FOREIGN, AWAY, SAYINGS };
@@ -295,18 +242,6 @@ TEST(the_holder_with_that_fence_is_released)
 	ck_assert_uint_eq(one->answer.holder.fence, 9);
 }
 
-TEST_EACH(a_holder_with_another_fence_stays, 0, 3)
-{
-	const uint64_t fences[] = {6, 8, REDLOCK_FENCE_LIMIT - 1};
-	struct asked *one = force_fence(fences[_i]);
-	look(holds(LEASE_1), holds(LEASE_1), _i == 0 ? gone() : holds(LEASE_1));
-	check_answer(one, LEASE_NOT_OWNER);
-	ck_assert(one->answer.holder.known);
-	ck_assert_uint_eq(one->answer.holder.fence, 7);
-	ck_assert_uint_eq(one->answer.votes.granted, 0);
-	ck_assert_uint_eq(releases(), 0);
-}
-
 /* Either of two may be the lease: only the one that is meant is released. */
 TEST(of_two_that_may_be_a_lease_the_other_stays)
 {
@@ -318,41 +253,6 @@ TEST(of_two_that_may_be_a_lease_the_other_stays)
 	ck_assert_uint_eq(releases_of(TOKEN_2), 2);
 	ck_assert_uint_eq(releases(), 2);
 	give_up(one);
-}
-
-/* One master has another holder's key: it has no majority, so the lease is the one that is meant. */
-TEST(a_left_over_with_another_fence_stays)
-{
-	struct asked *one = force_fence(7);
-	look(holds(LEASE_1), holds(LEASE_1), holds(TOKEN_2 ":0:8::other"));
-	ck_assert_uint_eq(releases_of(TOKEN_1), N);
-	ck_assert_uint_eq(releases(), N);
-	released(deleted(), deleted(), holds(TOKEN_2 ":0:8::other"));
-	check_answer(one, LEASE_OK);
-}
-
-TEST(a_fence_of_nobody)
-{
-	struct asked *one = force_fence(7);
-	look(gone(), gone(), gone());
-	check_answer(one, LEASE_EXPIRED);
-	struct asked *two = force_fence(7);
-	look(holds("redsync's"), holds("redsync's"), gone());
-	check_answer(two, LEASE_NOT_OWNER);
-	ck_assert(!two->answer.holder.known);
-	ck_assert_uint_eq(releases(), 0);
-}
-
-/* An attempt under way, or one of a redlockd that died, which runs out by itself. */
-TEST_EACH(what_cannot_be_a_lease_is_left_alone, 0, 2)
-{
-	const struct master_reply first[] = {holds(LEASE_1), gone(), gone()},
-				  each[] = {holds(LEASE_1), holds(TOKEN_2 ":0:8::"), holds(TOKEN_3 ":0:9::")};
-	const struct master_reply *says = _i == 0 ? first : each;
-	struct asked *one = force();
-	look(says[A], says[B], says[C]);
-	check_answer(one, LEASE_EXPIRED);
-	ck_assert_uint_eq(releases(), 0);
 }
 
 /* ---- given up, draining, ending ---- */
@@ -377,22 +277,6 @@ TEST_EACH(given_up_at_a_step, 0, STEPS)
 	ck_assert(!one->answered);
 	ck_assert_uint_eq(releases(), _i == DURING_LOOK ? 0 : N);
 	ck_assert_uint_eq(leases_waiting(leases), _i == AFTER_LOOK);
-}
-
-/* The releases are under way: they are carried out, and become pending where they were lost. */
-TEST(given_up_during_the_release)
-{
-	struct asked *one = force();
-	look(holds(LEASE_1), holds(LEASE_1), holds(LEASE_1));
-	give_up(one);
-	ck_assert_uint_eq(fake_masters_count(&masters, REDLOCK_SCRIPT_RELEASE, -1, true), N);
-	released(deleted(), deleted(), lost);
-	ck_assert(!one->answered);
-	ck_assert_uint_eq(masters.pending_count, 1);
-	ck_assert_uint_eq(leases_waiting(leases), 0);
-	struct asked *next = force(); /* it reuses the memory of the first one */
-	look(gone(), gone(), gone());
-	check_answer(next, LEASE_EXPIRED);
 }
 
 TEST(a_drain_lets_it_go_on)

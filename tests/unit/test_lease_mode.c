@@ -52,19 +52,6 @@ static bool tries(const struct asked *one)
 	return one->op->core.state == REDLOCK_VOTING;
 }
 
-TEST(one_alone_is_the_first_and_the_others_sleep)
-{
-	struct asked *first = shared(), *second = shared(), *alone = wait_for("a"), *third = shared();
-	ck_assert(!lease_queue_has_earlier(first->op));
-	ck_assert(lease_queue_has_earlier(second->op) && lease_queue_has_earlier(alone->op));
-	give_up(first);
-	ck_assert(!lease_queue_has_earlier(second->op) && lease_queue_has_earlier(alone->op));
-	give_up(second);
-	ck_assert(!lease_queue_has_earlier(alone->op) && lease_queue_has_earlier(third->op));
-	give_up(alone);
-	ck_assert(!lease_queue_has_earlier(third->op));
-}
-
 /* A set may wait for another resource, of which the others know nothing. */
 TEST(one_that_wants_one_resource_does_not_follow_shared_sets)
 {
@@ -96,13 +83,6 @@ TEST(those_up_to_the_last_are_notified_where_another_one_is_named)
 	ck_assert(tries(first) && !tries(alone) && tries(second) && !tries(third));
 }
 
-TEST(one_is_notified_alone)
-{
-	struct asked *first = shared(), *second = shared();
-	notify_shared(first, true, NULL);
-	ck_assert(tries(first) && !tries(second));
-}
-
 /* The one that is named is told once: told twice, it would try twice. */
 TEST(one_that_is_refused_does_not_try_again)
 {
@@ -112,16 +92,6 @@ TEST(one_that_is_refused_does_not_try_again)
 	ck_assert(!tries(first) && !tries(second));
 	ck_assert_int_eq(first->op->core.state, REDLOCK_WAITING);
 	ck_assert_uint_eq(first->op->core.notified, 0);
-}
-
-/* With every master away each attempt ends as soon as it begins. */
-TEST(a_notification_may_end_any_number_of_waits)
-{
-	struct asked *first = shared(), *second = shared();
-	masters.down = 7;
-	notify_shared(first, true, second);
-	leases_dispatch(leases);
-	ck_assert(!lease_queue_has_earlier(first->op));
 }
 
 #define SLOT(n) "0123456789abcdef0123456789abcdef01234567#" #n ":0:7::holder"
@@ -163,15 +133,6 @@ TEST_EACH(the_next_attempt_asks_for_a_slot_that_is_free, 0, 8)
 	ck_assert_int_eq(one->answer.mode, LEASE_SLOT);
 }
 
-TEST(one_waits_where_all_slots_are_taken)
-{
-	const struct master_reply full = taken("1111"), of_others = taken("11");
-	ck_assert_int_eq(wait_in("a", LEASE_SLOT, &full)->op->core.state, REDLOCK_WAITING);
-	ck_assert_int_eq(wait_in("b", LEASE_SLOT, &of_others)->op->core.state, REDLOCK_WAITING);
-	struct asked *second = wait_in("a", LEASE_SLOT, &full);
-	ck_assert(lease_queue_has_earlier(second->op));
-}
-
 static void notify_free(const struct asked *one, uint16_t slot)
 {
 	const struct masters_notification free = {.ours = true,
@@ -187,18 +148,6 @@ static void notify_free(const struct asked *one, uint16_t slot)
 		from.master = i;
 		masters.notification_events.notified(masters.notification_events.arg, &from);
 	}
-}
-
-TEST_EACH(a_notification_names_the_slot_to_ask_for, 0, 8)
-{
-	const struct master_reply full = taken("1111");
-	struct asked *one = wait_in("a", LEASE_SLOT, &full);
-	uint16_t slot = (uint16_t)(_i % 4);
-	notify_free(one, slot);
-	ck_assert(tries(one));
-	ck_assert_uint_eq(one->op->slot.index, slot);
-	answer_acquires(&granted);
-	ck_assert_uint_eq(one->answer.slot, slot);
 }
 
 TEST(a_slot_above_those_that_are_wanted_is_not_asked_for)

@@ -157,35 +157,6 @@ TEST_EACH(an_entry_without_a_waiter_is_given_up, 0, sizeof stale_entries / sizeo
 	ck_assert_str_eq(leave->key, stale_entries[_i].resource);
 }
 
-TEST(a_resource_that_cannot_be_one_is_ignored)
-{
-	char resource[LEASE_RESOURCE_MAX + 2];
-	memset(resource, 'r', sizeof resource - 1);
-	resource[sizeof resource - 1] = '\0';
-	wait_for("r");
-	size_t before = masters.command_count;
-	fake_masters_notify(&masters, 0, true, 1, resource);
-	fake_masters_notify(&masters, 0, false, 1, resource);
-	ck_assert_uint_eq(masters.command_count, before);
-}
-
-/* It is the turn of another replica: if that one does not try, our first waiter does a second later. */
-TEST(another_ones_turn_is_told_to_our_first)
-{
-	struct asked *first = wait_for("r"), *second = wait_for("r"), *other = wait_for("s");
-	uint64_t second_us = redlock_deadline_us(&second->op->core), other_us = redlock_deadline_us(&other->op->core),
-		 before_us = clock_now_us();
-	/* its arrival does not matter: it is not ours */
-	fake_masters_notify(&masters, 0, false, arrival_of(second), "r");
-	uint64_t first_us = redlock_deadline_us(&first->op->core);
-	ck_assert_uint_ge(first_us, before_us + REDLOCK_ALIVE_US);
-	ck_assert_uint_le(first_us, clock_now_us() + REDLOCK_ALIVE_US);
-	ck_assert_uint_eq(redlock_deadline_us(&second->op->core), second_us);
-	ck_assert_uint_eq(redlock_deadline_us(&other->op->core), other_us);
-	fake_masters_notify(&masters, 0, false, 1, "nobody/waits");
-	ck_assert_uint_eq(acquires(), 9);
-}
-
 /* ---- the first waiter ---- */
 
 /* Only the first watches the holder's time; the others sleep until they are notified or become the first. */
@@ -240,12 +211,6 @@ TEST(a_missed_notification_is_over_when_the_first_has_tried)
 	answer_acquires(&held);
 	give_up(first);
 	ck_assert_uint_gt(redlock_deadline_us(&later->op->core), clock_now_us() + 10000000);
-}
-
-TEST(a_missed_notification_with_nobody_waiting_is_nothing)
-{
-	masters.notification_events.missed(masters.notification_events.arg);
-	ck_assert_uint_eq(masters.command_count, 0);
 }
 
 /* Queues are found and removed by their whole names, whichever goes first. */

@@ -55,17 +55,6 @@ TEST(a_set_waits_in_the_queue_of_each_resource)
 	ck_assert_ptr_null(first_of("c"));
 }
 
-TEST(a_set_is_the_first_when_it_is_the_first_of_all)
-{
-	struct asked *a = wait_for("a"), *b = wait_for("b"), *set = wait_for_set("a\nb", 2);
-	ck_assert(lease_queue_has_earlier(set->op));
-	give_up(a);
-	ck_assert_ptr_eq(first_of("a"), set->op);
-	ck_assert(lease_queue_has_earlier(set->op));
-	give_up(b);
-	ck_assert(!lease_queue_has_earlier(set->op));
-}
-
 TEST(a_set_that_leaves_makes_way_in_every_queue)
 {
 	struct asked *set = wait_for_set("a\nb", 2), *b = wait_for("b"), *other = wait_for_set("a\nb", 2);
@@ -75,16 +64,6 @@ TEST(a_set_that_leaves_makes_way_in_every_queue)
 	ck_assert(lease_queue_has_earlier(other->op));
 	give_up(b);
 	ck_assert(!lease_queue_has_earlier(other->op));
-}
-
-TEST(a_notification_of_any_resource_is_for_the_set)
-{
-	struct asked *set = wait_for_set("a\nb", 2);
-	notify(set, "b");
-	ck_assert_int_eq(set->op->core.state, REDLOCK_VOTING);
-	answer_acquires(&granted);
-	ck_assert_int_eq(set->answer.status, LEASE_OK);
-	ck_assert_ptr_null(first_of("a"));
 }
 
 /* The one before waited for another resource, too, of which the set's wait knows nothing. */
@@ -101,15 +80,4 @@ TEST(a_set_keeps_what_it_knows_when_another_one_leaves)
 	ck_assert(!lease_queue_has_earlier(set->op));
 	ck_assert_uint_eq(set->op->core.free_us, free_us);
 	ck_assert_uint_eq(set->op->core.deadline_us, free_us);
-}
-
-/* A visit may end any number of waits, whatever queues they are in. */
-TEST(missed_notifications_with_every_master_away)
-{
-	struct asked *all[] = {wait_for_set("a\nb", 2), wait_for("a"), wait_for_set("b\nc", 2), wait_for("c"),
-			       wait_for("b")};
-	masters.down = 7;
-	masters.notification_events.missed(masters.notification_events.arg);
-	leases_dispatch(leases);
-	ck_assert(!lease_queue_has_earlier(all[0]->op));
 }
