@@ -1,6 +1,6 @@
 /* Services of the event loop for leases and masters: timers, and connections to Redis. No other folder below
  * server/daemon knows libuv and hiredis. The simulator (tests/sim) is linked with another implementation: in virtual
- * time, with modelled masters.
+ * time, with masters in memory.
  *
  * All on one worker's thread. No function of this header calls back from within, except where it says so. */
 #ifndef TRANSPORT_H

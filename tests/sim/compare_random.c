@@ -9,7 +9,7 @@
 enum {
 	ARRIVALS = 4,
 	PLACES = 2,
-	TOKENS = MODEL_HOLDERS + 1,
+	TOKENS = COMPARE_HOLDERS + 1,
 	EPOCHS = 3,
 	RUN_IDS = 2,
 	CLUSTERS = 2,
@@ -20,8 +20,7 @@ enum {
 
 #define DAY_US UINT64_C(86400000000)
 
-_Static_assert(MODEL_ENTRIES >= 3 * ARRIVALS * MODEL_REPLICAS, "the queue can be full");
-_Static_assert(MODEL_PLACES >= PLACES * ARRIVALS, "each can have a place, and a replica of its own");
+_Static_assert(COMPARE_ENTRIES >= 3 * ARRIVALS * COMPARE_REPLICAS, "the queue can be full");
 
 uint64_t compare_random(uint64_t *random, uint64_t bound)
 {
@@ -95,9 +94,9 @@ static uint64_t random_deadline(uint64_t *random, uint64_t now_us)
 	return chance(random, 80) ? now_us + compare_random(random, SOON_US) : now_us - compare_random(random, 2000000);
 }
 
-static uint64_t random_epoch(uint64_t *random, const struct model_master *master)
+static uint64_t random_epoch(uint64_t *random, const struct compare_master *master)
 {
-	return chance(random, 15) ? MODEL_ANY_EPOCH : like(random, master->epoch, EPOCHS);
+	return chance(random, 15) ? COMPARE_ANY_EPOCH : like(random, master->epoch, EPOCHS);
 }
 
 /* At, just below and just above what the master has counted to; by the clock; about a day ahead; small. */
@@ -113,8 +112,8 @@ static uint64_t random_fence(uint64_t *random, uint64_t has, uint64_t now_us)
 	}
 }
 
-static void random_guard(struct model_command *command, unsigned kind, uint64_t *random,
-			 const struct model_master *master, uint64_t now_us)
+static void random_guard(struct compare_command *command, unsigned kind, uint64_t *random,
+			 const struct compare_master *master, uint64_t now_us)
 {
 	command->marker = kind == COMPARE_WRITE_EPOCH ? like(random, master->marker, EPOCHS) : one_of(random, EPOCHS);
 	command->run_id = like(random, master->marker_run_id, RUN_IDS);
@@ -122,8 +121,8 @@ static void random_guard(struct model_command *command, unsigned kind, uint64_t 
 	command->digest = like(random, master->digest, DIGESTS);
 	command->takes_over = chance(random, 30);
 	command->taken = chance(random, 80) ? master->digest : compare_random(random, DIGESTS + 1);
-	command->bucket = (unsigned)compare_random(random, MODEL_BUCKETS);
-	command->last_bucket = command->bucket + (unsigned)compare_random(random, MODEL_BUCKETS - command->bucket);
+	command->bucket = (unsigned)compare_random(random, COMPARE_BUCKETS);
+	command->last_bucket = command->bucket + (unsigned)compare_random(random, COMPARE_BUCKETS - command->bucket);
 	if (kind == COMPARE_QUARANTINE && chance(random, 20))
 		command->ttl_ms = 0; /* leaves a marker as an older version did */
 	command->evicted = (uint32_t)compare_random(random, 4);
@@ -132,7 +131,7 @@ static void random_guard(struct model_command *command, unsigned kind, uint64_t 
 	command->kept = chance(random, 70);
 	command->clocked = chance(random, 40);
 	command->deadline_us = random_deadline(random, now_us);
-	command->fence = chance(random, 10) ? 0 : random_fence(random, model_number(master, 0), now_us);
+	command->fence = chance(random, 10) ? 0 : random_fence(random, master->numbers[0], now_us);
 	if (kind == COMPARE_EPOCH)
 		command->run_id = like(random, master->run_id, RUN_IDS);
 	if (kind == COMPARE_QUARANTINE)
@@ -147,29 +146,29 @@ static uint32_t random_wait(uint64_t *random)
 }
 
 /* More often than not one that is in the queue, whatever its replica. */
-static void random_entry(struct model_command *command, unsigned kind, uint64_t *random,
-			 const struct model_master *master)
+static void random_entry(struct compare_command *command, unsigned kind, uint64_t *random,
+			 const struct compare_master *master)
 {
 	static const uint64_t arrivals[ARRIVALS] = {3, 20, UINT64_C(1795215206922001), (UINT64_C(1) << 53) - 1};
-	const struct model_queue *queue = &master->queues[command->key];
+	const struct compare_queue *queue = &master->queues[command->key];
 	bool release = kind == COMPARE_RELEASE || kind == COMPARE_RELEASE_SET;
 	if (chance(random, 40))
 		return;
 	if (queue->count > 0 && chance(random, 60))
 		command->entry = queue->entries[compare_random(random, queue->count)];
 	else
-		command->entry = (struct model_entry){arrivals[compare_random(random, ARRIVALS)],
-						      one_of(random, MODEL_REPLICAS),
-						      (uint32_t)compare_random(random, 3),
-						      (uint32_t)one_of(random, MODEL_HOLDERS), chance(random, 30)};
+		command->entry = (struct compare_entry){arrivals[compare_random(random, ARRIVALS)],
+							one_of(random, COMPARE_REPLICAS),
+							":+#"[compare_random(random, 3)], chance(random, 30),
+							(uint32_t)one_of(random, COMPARE_HOLDERS)};
 	if (!release) {
 		command->entry.kind = command->kind;
 		command->entry.most = (uint32_t)command->most;
 		command->entry.of_set = command->names != 0;
 	}
-	if (command->entry.kind == MODEL_EXCLUSIVE)
+	if (command->entry.kind == ':')
 		command->entry.most = 0;
-	if (command->entry.kind != MODEL_PLUS)
+	if (command->entry.kind != '+')
 		command->entry.of_set = false;
 	command->wait_ms = chance(random, release ? 50 : 5) ? 0 : random_wait(random);
 	if (release && chance(random, 40))
@@ -179,41 +178,41 @@ static void random_entry(struct model_command *command, unsigned kind, uint64_t 
 }
 
 /* Two or three keys, mostly those of the set that holds `key`. */
-static uint32_t random_names(uint64_t *random, const struct model_master *master, unsigned key)
+static uint32_t random_names(uint64_t *random, const struct compare_master *master, unsigned key)
 {
-	const struct model_value *holder = &master->keys[key].value;
-	uint32_t all = (UINT32_C(1) << MODEL_KEYS) - 1, names = all;
-	if (holder->names != 0 && chance(random, 80))
-		return holder->names;
+	const struct compare_key *its = &master->keys[key];
+	uint32_t all = (UINT32_C(1) << COMPARE_KEYS) - 1, names = all;
+	if (its->count > 0 && its->leases[its->count - 1].names != 0 && chance(random, 80))
+		return its->leases[its->count - 1].names;
 	if (chance(random, 75))
-		names &= ~(UINT32_C(1) << (key + one_of(random, MODEL_KEYS - 1)) % MODEL_KEYS);
+		names &= ~(UINT32_C(1) << (key + one_of(random, COMPARE_KEYS - 1)) % COMPARE_KEYS);
 	return names;
 }
 
 /* The key of the lease of that token: an extension notes no other. */
-static uint64_t key_of(const struct model_key *key, uint64_t token)
+static uint64_t key_of(const struct compare_key *key, uint64_t token)
 {
-	for (uint32_t i = 0; i < key->holder_count; i++)
-		if (key->holders[i].value.token == token)
-			return key->holders[i].value.key;
+	for (uint32_t i = 0; i < key->count; i++)
+		if (key->leases[i].token == token)
+			return key->leases[i].key;
 	return 0;
 }
 
-static bool is_used(const struct model_key *key, uint64_t token)
+static bool is_used(const struct compare_key *key, uint64_t token)
 {
 	uint32_t i = 0;
-	while (i < key->holder_count && key->holders[i].value.token != token)
+	while (i < key->count && key->leases[i].token != token)
 		i++;
-	return i < key->holder_count;
+	return key->is_several && i < key->count;
 }
 
 /* One that holds no shared lease: no token is used twice. 0: all do. */
-static uint64_t new_token(uint64_t *random, const struct model_master *master, uint32_t names)
+static uint64_t new_token(uint64_t *random, const struct compare_master *master, uint32_t names)
 {
 	uint64_t token = one_of(random, TOKENS);
 	for (unsigned tries = 0; tries < TOKENS; tries++, token = token % TOKENS + 1) {
 		bool used = false;
-		MODEL_FOR_EACH_KEY (key, names)
+		COMPARE_FOR_EACH_KEY (key, names)
 			used |= is_used(&master->keys[key], token);
 		if (!used)
 			return token;
@@ -222,47 +221,46 @@ static uint64_t new_token(uint64_t *random, const struct model_master *master, u
 }
 
 /* Mostly of the kind that holds the key. */
-static void random_shared(struct model_command *command, uint64_t *random, const struct model_master *master)
+static void random_shared(struct compare_command *command, uint64_t *random, const struct compare_master *master)
 {
-	const struct model_key *key = &master->keys[command->key];
+	const struct compare_key *key = &master->keys[command->key];
 	bool is_slot = command->names == 0 && chance(random, 50);
-	if (command->names == 0 && key->type == MODEL_SHARED && chance(random, 80))
-		is_slot = key->value.kind == MODEL_SLOT;
+	if (command->names == 0 && key->is_several && key->count > 0 && chance(random, 80))
+		is_slot = key->leases[0].kind == '#';
 	command->token = new_token(random, master, command->names != 0 ? command->names : UINT32_C(1) << command->key);
-	command->most = one_of(random, MODEL_HOLDERS);
+	command->most = one_of(random, COMPARE_HOLDERS);
 	if (command->token == 0) {
 		command->token = one_of(random, TOKENS); /* it meets what holds the keys */
 		return;
 	}
-	command->kind = is_slot ? MODEL_SLOT : MODEL_PLUS;
+	command->kind = is_slot ? '#' : '+';
 	command->slot = is_slot ? (uint32_t)compare_random(random, command->most) : 0;
-	if (key->holder_count > 0 && chance(random, 10))
-		command->noted = key->holders[compare_random(random, key->holder_count)].value.key;
+	if (key->is_several && key->count > 0 && chance(random, 10))
+		command->noted = key->leases[compare_random(random, key->count)].key;
 }
 
 /* A lease that was found gone comes back; sometimes a bucket has another number by then. */
-static void random_repair(struct model_command *command, uint64_t *random, const struct model_master *master)
+static void random_repair(struct compare_command *command, uint64_t *random, const struct compare_master *master)
 {
 	command->repair = true;
 	command->is_noted = command->noted != 0 && chance(random, 50);
-	for (unsigned i = 0; i < MODEL_KEYS; i++)
+	for (unsigned i = 0; i < COMPARE_KEYS; i++)
 		command->named[i] =
 			chance(random, 5)
 				? one_of(random, 3)
 				: master->buckets[command->names != 0 ? command->buckets[i] : command->bucket];
 }
 
-static void random_lock(struct model_command *command, unsigned kind, uint64_t *random,
-			const struct model_master *master, uint64_t now_us, bool crowded)
+static void random_lock(struct compare_command *command, unsigned kind, uint64_t *random,
+			const struct compare_master *master, uint64_t now_us, bool crowded)
 {
 	bool acquire = kind == COMPARE_ACQUIRE || kind == COMPARE_ACQUIRE_SET || kind == COMPARE_ACQUIRE_SHARED;
-	const struct model_key *key = &master->keys[command->key];
-	uint64_t holder = key->type == MODEL_SHARED && key->holder_count > 0
-				  ? key->holders[compare_random(random, key->holder_count)].value.token
-				  : key->value.token;
-	command->bucket = (unsigned)compare_random(random, MODEL_BUCKETS);
-	for (unsigned i = 0; i < MODEL_KEYS; i++)
-		command->buckets[i] = (uint8_t)compare_random(random, MODEL_BUCKETS);
+	const struct compare_key *key = &master->keys[command->key];
+	uint64_t holder = key->count > 0 ? key->leases[compare_random(random, key->count)].token : 0;
+	command->kind = ':';
+	command->bucket = (unsigned)compare_random(random, COMPARE_BUCKETS);
+	for (unsigned i = 0; i < COMPARE_KEYS; i++)
+		command->buckets[i] = (uint8_t)compare_random(random, COMPARE_BUCKETS);
 	command->names = compare_is_set(kind) ? random_names(random, master, command->key) : 0;
 	command->token = acquire ? one_of(random, TOKENS) : like(random, holder, TOKENS);
 	command->max_hold_ms = chance(random, 50)   ? 0
@@ -272,9 +270,9 @@ static void random_lock(struct model_command *command, unsigned kind, uint64_t *
 	command->noted = chance(random, 50) ? 0 : redlock_random(random) | 1;
 	if (kind == COMPARE_ACQUIRE_SHARED || (kind == COMPARE_ACQUIRE_SET && chance(random, 50)))
 		random_shared(command, random, master);
-	else if ((kind == COMPARE_EXTEND || kind == COMPARE_EXTEND_SET) && key->type == MODEL_SHARED)
+	else if ((kind == COMPARE_EXTEND || kind == COMPARE_EXTEND_SET) && key->is_several)
 		command->noted = chance(random, 50) ? 0 : key_of(key, command->token);
-	command->fence = random_fence(random, model_number(master, command->bucket), now_us);
+	command->fence = random_fence(random, master->numbers[command->bucket], now_us);
 	command->epoch = random_epoch(random, master);
 	command->deadline_us = random_deadline(random, now_us);
 	if (chance(random, 50))
@@ -282,7 +280,7 @@ static void random_lock(struct model_command *command, unsigned kind, uint64_t *
 					   ? now_us / 1000000 + one_of(random, 100)
 					   : master->leases - (master->leases > 0) + compare_random(random, 3);
 	if (kind == COMPARE_INSPECT)
-		command->most = one_of(random, MODEL_HOLDERS + 1);
+		command->most = one_of(random, COMPARE_HOLDERS + 1);
 	if (kind == COMPARE_INSPECT || kind == COMPARE_RELEASE || kind == COMPARE_RELEASE_SET)
 		command->deadline_us = UINT64_C(9999999999999999); /* carried out however late */
 	if (kind == COMPARE_INSPECT && chance(random, 50))
@@ -292,45 +290,34 @@ static void random_lock(struct model_command *command, unsigned kind, uint64_t *
 	if (acquire && command->entry.replica == 0 && chance(random, 30))
 		random_repair(command, random, master);
 	if (crowded && chance(random, 95)) {
-		command->epoch = MODEL_ANY_EPOCH;
+		command->epoch = COMPARE_ANY_EPOCH;
 		command->deadline_us = now_us + 3600000000;
 		command->fence = now_us;
 	}
 }
 
-/* Only where it cannot run out at that very moment: what became of it would be anybody's guess. */
-static bool may_set_expiry(bool is_there, uint64_t expires_ms, uint64_t now_us)
-{
-	return !is_there || expires_ms == 0 || expires_ms > now_us / 1000 + 4000;
-}
-
-static void random_outside(struct compare_step *step, uint64_t *random, const struct model_master *master,
+static void random_outside(struct compare_step *step, uint64_t *random, const struct compare_master *master,
 			   uint64_t now_us)
 {
-	struct model_command *command = &step->command;
-	const struct model_key *key = &master->keys[command->key];
-	const struct model_queue *queue = &master->queues[command->key];
+	struct compare_command *command = &step->command;
 	bool sets_expiry = step->kind == COMPARE_PERSIST || step->kind == COMPARE_PEXPIRE;
 	command->owner = compare_random(random, COMPARE_OTHER_LIBRARY_TEXTS);
-	command->entry.replica = one_of(random, MODEL_REPLICAS);
+	command->entry.replica = one_of(random, COMPARE_REPLICAS);
 	step->waited_us = chance(random, 30) ? 0 : now_us - SOON_US / 2 + compare_random(random, 2 * SOON_US);
-	if (sets_expiry &&
-	    (key->type == MODEL_SHARED || !may_set_expiry(key->type != MODEL_NONE, key->expires_ms, now_us)))
+	if (sets_expiry && master->keys[command->key].is_several)
 		step->kind = COMPARE_DROP_KEY;
-	if (step->kind == COMPARE_QUEUE_PEXPIRE && !may_set_expiry(queue->count > 0, queue->expires_ms, now_us))
-		step->kind = COMPARE_DROP_QUEUE;
 }
 
-void compare_random_step(struct compare_step *step, uint64_t *random, const struct model_master *master,
+void compare_random_step(struct compare_step *step, uint64_t *random, const struct compare_master *master,
 			 uint64_t now_us, bool crowded)
 {
-	struct model_command *command = &step->command;
+	struct compare_command *command = &step->command;
 	memset(step, 0, sizeof *step);
 	step->kind = random_kind(random, crowded);
 	/* so that most masters have an epoch most of the time */
 	if (!crowded && master->epoch == 0 && chance(random, 40))
 		step->kind = master->marker == 0 ? COMPARE_QUARANTINE : COMPARE_WRITE_EPOCH;
-	command->key = chance(random, crowded ? 90 : 50) ? 0 : (unsigned)compare_random(random, MODEL_KEYS);
+	command->key = chance(random, crowded ? 90 : 50) ? 0 : (unsigned)compare_random(random, COMPARE_KEYS);
 	command->ttl_ms = random_ttl(random);
 	if (compare_is_lock(step->kind))
 		random_lock(command, step->kind, random, master, now_us, crowded);

@@ -3,8 +3,10 @@
 #ifndef COMPARE_RANDOM_H
 #define COMPARE_RANDOM_H
 
+#include "compare_master.h"
 #include "compare_server.h"
-#include "model_master.h"
+
+#define COMPARE_ANY_EPOCH UINT64_MAX /* sixteen dashes: the guard is off */
 
 /* The kinds of steps: a script, or an action of somebody else. */
 enum compare_step_kind {
@@ -26,12 +28,40 @@ enum compare_step_kind {
 	COMPARE_STEP_KINDS
 };
 
+/* KEYS and ARGV of a script. */
+struct compare_command {
+	unsigned key, bucket;          /* not of a set */
+	uint32_t names;                /* a set: its keys, a bit each, two at least; 0: `key` alone */
+	uint8_t buckets[COMPARE_KEYS]; /* a set: of each of its keys */
+	unsigned last_bucket;          /* fences: from `bucket` to this one */
+	uint64_t token;                /* 0: none */
+	uint64_t ttl_ms;               /* inspect: for how long it watches, or 0 */
+	struct compare_entry entry;    /* acquire, release */
+	uint32_t wait_ms;              /* with an entry: how long it waits yet. Release: 0: it leaves the queue */
+	uint64_t place;                /* release: it is kept, or with wait_ms taken; 0: neither */
+	uint64_t max_hold_ms, owner;   /* acquire */
+	bool repair, is_noted;         /* acquire: of a lease that was found gone; `noted` has no question mark */
+	uint64_t named[COMPARE_KEYS];  /* a repair: void unless the buckets have these numbers */
+	uint64_t most;                 /* acquire shared: leases at once; inspect: listed at most */
+	char kind;                     /* acquire: of enum master_kind's characters, ':' of an exclusive one */
+	uint32_t slot;
+	uint64_t noted;       /* acquire: the value's key; extend: with the fence it is noted; 0: none */
+	uint64_t fence;       /* acquire: the guess; raise: the number; write its epoch: the floor */
+	uint64_t epoch;       /* quarantine: as read, or 0; fences: it or a marker */
+	uint64_t deadline_us; /* in the master's own time */
+	uint64_t until_s;     /* acquire, extend: 0: left out */
+	uint64_t marker, run_id, cluster, digest;
+	uint64_t taken;   /* quarantine: with takes_over the digest of the hash that it replaces, 0: it has none */
+	uint32_t evicted; /* epoch: one more than evicted_keys; 0: not known */
+	bool compared, kept, takes_over, clocked;
+	uint32_t timeout_ms; /* epoch, write its epoch */
+};
+
 struct compare_step {
 	unsigned kind; /* of enum compare_script or of the above */
-	/* key, ttl_ms, owner (which foreign text), entry.replica also where it is no script */
-	struct model_command command;
-	uint64_t waited_us;       /* WAITED: 0: the field is dropped */
-	struct model_reply reply; /* a script's, filled in when it has been compared */
+	/* key, ttl_ms, owner (which text of another library), entry.replica also where it is no script */
+	struct compare_command command;
+	uint64_t waited_us; /* WAITED: 0: the field is dropped */
 };
 
 static inline bool compare_is_script(const struct compare_step *step)
@@ -67,7 +97,7 @@ static inline uint32_t compare_keys(const struct compare_step *step)
 
 /* `now_us`: the server's, a few milliseconds ago. `crowded`: mostly those who wait for one key, with nothing in their
  * way. */
-void compare_random_step(struct compare_step *step, uint64_t *random, const struct model_master *master,
+void compare_random_step(struct compare_step *step, uint64_t *random, const struct compare_master *master,
 			 uint64_t now_us, bool crowded);
 /* Below `bound`. */
 uint64_t compare_random(uint64_t *random, uint64_t bound);

@@ -1,21 +1,22 @@
-/* Steps as commands to the server, as changes of the model, and as a story: see compare_sequence.h. */
+/* Steps as commands to the server, and as a story: see compare_sequence.h. */
 #include "compare_sequence.h"
 
 #include <stdio.h>
-#include <string.h>
+
+#include "compare_text.h"
 
 /* ---- sending ---- */
 
 static void append_drop_all(struct compare_server *server, unsigned number)
 {
 	compare_send(server, "DEL " COMPARE_HASH_NAME, number);
-	for (unsigned i = 0; i < MODEL_KEYS; i++) {
+	for (unsigned i = 0; i < COMPARE_KEYS; i++) {
 		compare_send(server, "DEL " COMPARE_KEY_NAME, number, i);
 		compare_send(server, "DEL " COMPARE_QUEUE_NAME, number, number, i);
 		compare_send(server, "DEL " COMPARE_WATCH_NAME, number, number, i);
 		compare_send(server, "DEL " COMPARE_HOLDERS_NAME, number, number, i);
 	}
-	for (unsigned long long i = 1; i <= MODEL_REPLICAS; i++)
+	for (unsigned long long i = 1; i <= COMPARE_REPLICAS; i++)
 		compare_send(server, "DEL " COMPARE_ALIVE_NAME, number, i);
 }
 
@@ -52,11 +53,45 @@ static void append_outside(struct compare_server *server, unsigned number, const
 	}
 }
 
-unsigned compare_outside_replies(const struct compare_step *step)
+unsigned compare_step_replies(const struct compare_step *step)
 {
-	if (compare_is_alive_step(step))
+	if (compare_is_script(step))
 		return 1;
-	return 2 + (step->kind == COMPARE_DROP_ALL ? 4 * MODEL_KEYS + MODEL_REPLICAS : 0);
+	return 2 + (step->kind == COMPARE_DROP_ALL ? 4 * COMPARE_KEYS + COMPARE_REPLICAS : 0);
+}
+
+static void append_alive(struct compare_server *server, unsigned number, const struct compare_step *step)
+{
+	unsigned long long replica = step->command.entry.replica, ttl_ms = step->command.ttl_ms;
+	const char *format = "SET " COMPARE_ALIVE_NAME " %s PX %llu";
+	if (step->kind == COMPARE_DROP_ALIVE)
+		format = "DEL " COMPARE_ALIVE_NAME;
+	else if (step->kind == COMPARE_ALIVE_AGAIN)
+		format = "SET " COMPARE_ALIVE_NAME " %s PX %llu XX";
+	compare_send(server, format, number, replica, "", ttl_ms);
+	compare_send(server, "PEXPIRETIME " COMPARE_ALIVE_NAME, number, replica);
+}
+
+static void append_key(struct compare_server *server, unsigned number, unsigned key)
+{
+	compare_send(server, "PEXPIRETIME " COMPARE_KEY_NAME, number, key);
+	compare_send(server, "ZRANGE " COMPARE_QUEUE_NAME " 0 -1", number, number, key);
+	compare_send(server, "PEXPIRETIME " COMPARE_QUEUE_NAME, number, number, key);
+	compare_send(server, "PEXPIRETIME " COMPARE_WATCH_NAME, number, number, key);
+}
+
+void compare_append_state(struct compare_server *server, const struct compare_sequence *sequence)
+{
+	unsigned number = sequence->number;
+	for (unsigned i = 0; i < COMPARE_KEYS; i++) {
+		compare_send(server, "GET " COMPARE_KEY_NAME, number, i);
+		append_key(server, number, i);
+		compare_send(server, "ZRANGE " COMPARE_KEY_NAME " 0 -1 WITHSCORES", number, i);
+		compare_send(server, "HGETALL " COMPARE_HOLDERS_NAME, number, number, i);
+	}
+	for (unsigned long long i = 1; i <= COMPARE_REPLICAS; i++)
+		compare_send(server, "PEXPIRETIME " COMPARE_ALIVE_NAME, number, i);
+	compare_send(server, "HGETALL " COMPARE_HASH_NAME, number);
 }
 
 void compare_append_step(struct compare_server *server, const struct compare_sequence *sequence,
@@ -67,43 +102,12 @@ void compare_append_step(struct compare_server *server, const struct compare_seq
 		compare_command(&args, (enum compare_script)step->kind, sequence->number, &step->command);
 		compare_append(server, args.count, args.at);
 	} else if (compare_is_alive_step(step)) {
-		compare_append_alive(server, sequence, step);
+		append_alive(server, sequence->number, step);
 	} else {
 		append_outside(server, sequence->number, step);
 	}
-	if (compare_is_alive_step(step))
-		compare_send(server, "PEXPIRETIME " COMPARE_ALIVE_NAME, sequence->number,
-			     (unsigned long long)step->command.entry.replica);
-	MODEL_FOR_EACH_KEY (key, compare_keys(step))
-		compare_append_key(server, sequence, key);
-}
-
-/* ---- what somebody else does, in the model ---- */
-
-void compare_apply_outside(struct model_master *master, const struct compare_step *step)
-{
-	unsigned i = step->command.key;
-	struct model_key *key = &master->keys[i];
-	struct model_value text = {.owner = step->command.owner};
-	uint64_t ends_ms = compare_ms(master->now_us) + step->command.ttl_ms;
-	switch (step->kind) {
-	case COMPARE_OTHER_LIBRARY: *key = (struct model_key){.value = text, .type = MODEL_STRING}; break;
-	case COMPARE_OTHER_LIBRARY_PX:
-		*key = (struct model_key){.value = text, .expires_ms = ends_ms, .type = MODEL_STRING};
-		break;
-	case COMPARE_HASH_KEY:
-	case COMPARE_LIST_KEY: *key = (struct model_key){.type = MODEL_OTHER}; break;
-	case COMPARE_PERSIST: key->expires_ms = 0; break;
-	case COMPARE_PEXPIRE: key->expires_ms = key->type != MODEL_NONE ? ends_ms : 0; break;
-	case COMPARE_DROP_KEY: model_evict_key(master, i); break;
-	case COMPARE_DROP_HASH: model_evict_hash(master); break;
-	case COMPARE_QUEUE_PEXPIRE:
-		master->queues[i].expires_ms = model_waiting(master, i) ? ends_ms : master->queues[i].expires_ms;
-		break;
-	case COMPARE_DROP_QUEUE: model_evict_queue(master, i); break;
-	case COMPARE_WAITED: master->waited_us = step->waited_us; break;
-	default: model_flushall(master); break;
-	}
+	COMPARE_FOR_EACH_KEY (key, compare_keys(step))
+		append_key(server, sequence->number, key);
 }
 
 /* ---- the story of a difference ---- */
@@ -151,50 +155,9 @@ static void tell_step(const struct compare_sequence *sequence, unsigned i)
 	printf("\n");
 }
 
-static void tell_notified(const struct compare_sequence *sequence, unsigned i)
-{
-	const struct compare_step *step = &sequence->steps[i];
-	char text[COMPARE_NOTIFICATIONS];
-	compare_notification_text(text, sequence->number, &step->reply);
-	if (text[0])
-		printf(" and publish %s", text);
-}
-
-static void tell_before(const struct compare_sequence *sequence, unsigned steps)
+void compare_tell(const struct compare_sequence *sequence)
 {
 	printf("sequence %u:\n", sequence->number);
-	for (unsigned i = 0; i < steps; i++) {
-		struct compare_answer answer;
+	for (unsigned i = 0; i < sequence->step_count; i++)
 		tell_step(sequence, i);
-		if (!compare_is_script(&sequence->steps[i]) || i + 1 == steps)
-			continue;
-		compare_expect(&answer, (enum compare_script)sequence->steps[i].kind, &sequence->steps[i].reply, NULL,
-			       (struct compare_near){0, 0});
-		printf("     both answer %s", answer.text);
-		tell_notified(sequence, i);
-		printf("\n");
-	}
-}
-
-void compare_tell_notification(const struct compare_sequence *sequence, const char *models_text, const char *text)
-{
-	tell_before(sequence, sequence->step_count);
-	printf("     the model notifies \"%s\"\n     redis notifies  \"%s\"\n", models_text, text);
-}
-
-void compare_tell_reply(const struct compare_sequence *sequence, const struct compare_answer *expected,
-			const struct compare_answer *its)
-{
-	tell_before(sequence, sequence->step_count);
-	printf("     the model answers %s\n     redis answers     %s\n", expected->text, its->text);
-}
-
-bool compare_tell_state(const struct compare_sequence *sequence, const char *where, const char *models_text,
-			const redisReply *reply)
-{
-	struct compare_answer its;
-	compare_reply_text(&its, reply);
-	tell_before(sequence, sequence->step_count);
-	printf("  afterwards, %s:\n     the model has %s\n     redis has     %s\n", where, models_text, its.text);
-	return false;
 }

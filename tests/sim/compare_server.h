@@ -31,11 +31,12 @@ struct compare_server {
 	char folder[64], socket[80], clock[80];
 	int64_t *now_us; /* of its clock, which stands still in between */
 	redisContext *redis, *listener;
+	void (*on_difference)(void);
 };
 
 /* NULL `program`: redis-server or valkey-server from PATH. False with a message on stderr if there is none or it does
- * not start. */
-bool compare_server_start(struct compare_server *server, const char *program);
+ * not start. `on_difference`: called before the program ends because the store has answered otherwise. */
+bool compare_server_start(struct compare_server *server, const char *program, void (*on_difference)(void));
 void compare_server_stop(struct compare_server *server);
 #define COMPARE_BEGIN_US UINT64_C(1800000000000000)
 /* The time of the server and of the store; no answer is outstanding. */

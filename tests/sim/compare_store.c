@@ -22,6 +22,7 @@ struct noted {
 STAILQ_HEAD(noted_list, noted);
 
 static struct store *store;
+static unsigned differing;
 static struct noted_list commands = STAILQ_HEAD_INITIALIZER(commands), messages = STAILQ_HEAD_INITIALIZER(messages);
 
 static struct noted *note(struct noted_list *list, const char *bytes, size_t len, redisReply *reply)
@@ -66,6 +67,16 @@ void compare_store_stop(void)
 	while (!STAILQ_EMPTY(&messages))
 		drop_first(&messages);
 	store_free(store);
+}
+
+const struct store *compare_store(void)
+{
+	return store;
+}
+
+unsigned compare_store_differing(void)
+{
+	return differing;
 }
 
 void compare_store_set_time(uint64_t now_us)
@@ -155,9 +166,22 @@ static void describe(struct text *text, const redisReply *reply)
 	}
 }
 
+/* Behind the first line feed or blank that a number and a colon follow. */
+static unsigned sequence_of(const char *command)
+{
+	for (const char *at = command; (at = strpbrk(at, "\n "));) {
+		char *end;
+		unsigned long number = strtoul(++at, &end, 10);
+		if (end > at && *end == ':')
+			return (unsigned)number;
+	}
+	return (unsigned)strtoul(command, NULL, 10);
+}
+
 static void tell(const char *what, const struct noted *noted, const redisReply *ours, const redisReply *its)
 {
 	struct text text;
+	differing = noted ? sequence_of(noted->command) : (unsigned)strtoul(its->element[2]->str, NULL, 10);
 	text_init(&text);
 	text_printf(&text, "%s %s\n  the store: ", what, noted ? noted->command : "(none)");
 	if (ours)

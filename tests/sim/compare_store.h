@@ -7,10 +7,16 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "store.h"
+
 void compare_store_start(void);
 void compare_store_stop(void);
 void compare_store_set_time(uint64_t now_us);
 
+/* What the store has, to choose the next step by. */
+const struct store *compare_store(void);
+/* The number of the sequence whose answer or message was another one. */
+unsigned compare_store_differing(void);
 /* A command that is sent to the server: as Redis' protocol has it. */
 void compare_store_note_command(const char *bytes, size_t len);
 /* The server's next answer, or its next message. False: the store's is another one, which was told. */

@@ -45,8 +45,9 @@ static void check_holder(struct sim_world *world, const struct sim_config *confi
 		increased += op->increased[i] == op->fence;
 		bool forgotten = i == world->wiped && op->turn[i] != 0;
 		bool all = true;
-		SIM_FOR_EACH_KEY(key, sim_names(config, o))
-		all = all && sim_master_has_token(sim_master(world->masters[i]), key, sim_token(o, op->core.attempt));
+		SIM_FOR_EACH_KEY (key, sim_names(config, o))
+			all = all &&
+			      sim_master_has_token(sim_master(world->masters[i]), key, sim_token(o, op->core.attempt));
 		kept += forgotten || all;
 	}
 	if (2 * increased <= SIM_MASTERS)
@@ -63,8 +64,7 @@ static void check_left_behind(struct sim_world *world, const struct sim_config *
 		const struct sim_link *link = &op->links[i];
 		if (link->excused || link->command_count > 0 || link->stale_count > 0)
 			continue;
-		SIM_FOR_EACH_KEY(key, sim_names(config, o))
-		{
+		SIM_FOR_EACH_KEY (key, sim_names(config, o)) {
 			for (const uint8_t *token = sim_master(world->masters[i])->tokens[key]; *token != 0; token++)
 				if (sim_token_op(*token) == o)
 					world->violated |= SIM_LEFT_BEHIND;

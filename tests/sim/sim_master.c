@@ -40,12 +40,6 @@ static uint64_t memory_count, memory_room;
 /* Whom the script that runs notifies. */
 static uint8_t notified, notified_up_to;
 
-static uint64_t mix_hash(uint64_t hash, uint64_t word)
-{
-	hash = (hash ^ word) * UINT64_C(0x9e3779b97f4a7c15);
-	return hash ^ hash >> 29;
-}
-
 /* ---- commands ---- */
 
 struct arguments {
@@ -112,8 +106,8 @@ static void add_buckets(struct arguments *args, const struct sim_request *reques
 {
 	char text[WORD_MAX] = "0";
 	size_t len = 0;
-	SIM_FOR_EACH_KEY(key, is_set(request) ? request->names : 0)
-	len += (size_t)snprintf(text + len, sizeof text - len, "%s%u", len > 0 ? "," : "", key);
+	SIM_FOR_EACH_KEY (key, is_set(request) ? request->names : 0)
+		len += (size_t)snprintf(text + len, sizeof text - len, "%s%u", len > 0 ? "," : "", key);
 	add(args, "%s", text);
 }
 
@@ -139,8 +133,8 @@ static void add_operation(struct arguments *args, const struct sim_request *requ
 static size_t write_script(struct arguments *args, const struct sim_request *request)
 {
 	args->count = 0;
-	SIM_FOR_EACH_KEY(key, request->names)
-	add(args, "%c", 'a' + key);
+	SIM_FOR_EACH_KEY (key, request->names)
+		add(args, "%c", 'a' + key);
 	add(args, HASH_NAME);
 	size_t keys = args->count;
 	if (request->epoch == 0)
@@ -330,7 +324,7 @@ static uint64_t key_of(sim_state state, const struct sim_request *request)
 
 static struct memory *memory_at(uint64_t key)
 {
-	uint64_t at = mix_hash(key, 0) & (memory_room - 1);
+	uint64_t hash = key * UINT64_C(0x9e3779b97f4a7c15), at = (hash ^ hash >> 29) & (memory_room - 1);
 	while (memories[at].key != 0 && memories[at].key != key)
 		at = (at + 1) & (memory_room - 1);
 	return &memories[at];

@@ -1,4 +1,4 @@
-/* The world of the exhaustive check: two operations (or SIM_OPS), each with the real core, three modelled masters, and
+/* The world of the exhaustive check: two operations (or SIM_OPS), each with the real core, three masters, and
  * a connection from each operation to each master. No time passes by itself and nothing is random: everything that may
  * happen next is an event, and sim_apply() makes it happen. A world is plain memory without pointers into itself, so
  * that a copy of it is a branch.
