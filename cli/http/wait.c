@@ -84,8 +84,9 @@ static uint64_t wait_failure_us(const struct answer *answer, uint32_t random)
 static uint64_t wait_next_server(struct wait *wait, const struct answer *answer, uint32_t random, uint64_t now_us)
 {
 	size_t failed = wait->server, earliest = failed;
-	wait->at[failed].not_before_us = answer->outcome == OUTCOME_UNTRUSTED ? UINT64_MAX
-									      : now_us + wait_failure_us(answer, random);
+	wait->at[failed].not_before_us = answer->outcome == OUTCOME_UNTRUSTED
+						 ? UINT64_MAX
+						 : now_us + wait_failure_us(answer, random);
 	for (size_t i = 1; i < wait->servers; i++) {
 		size_t server = (failed + i) % wait->servers;
 		if (wait->none ? wait->at[server].not_before_us == 0 : wait->at[server].not_before_us <= now_us) {

@@ -65,8 +65,7 @@ void store_zadd(const struct words *words)
 	} else if (!read_score(words->argv[at], words->lens[at], &score)) {
 		store_reply_error("ERR value is not a valid float");
 	} else if (find_set(words, &key)) {
-		const struct store_item *item =
-			key ? store_item(key, words->argv[at + 1], words->lens[at + 1]) : NULL;
+		const struct store_item *item = key ? store_item(key, words->argv[at + 1], words->lens[at + 1]) : NULL;
 		if (item && (only_new || (only_greater && item->score >= score))) {
 			store_reply_number(0);
 			return;

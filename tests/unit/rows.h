@@ -1,6 +1,6 @@
 /* Tables of cases in a file, one a line: what is given => what is said. The words that are given stand between blanks;
- * \s is a blank, \n \r \t \\ \xNN are as in C, and '' is an empty word. In what is said, … stands for anything. Lines that
- * begin with # are comments. */
+ * \s is a blank, \n \r \t \\ \xNN are as in C, and '' is an empty word. In what is said, … stands for anything. Lines
+ * that begin with # are comments. */
 #ifndef ROWS_H
 #define ROWS_H
 
