@@ -28,7 +28,11 @@ foreach(input IN LISTS INPUTS)
 			string(REPLACE "\n\t\n" "\n\n" part_text "${part_text}")
 			string(REPLACE "\n\t--include ${part_name}\n" "\n\t${part_text}\n" text "${text}")
 		endforeach()
-		set(path "${OUTPUT}.${name}.lua")
+		file(WRITE "${OUTPUT}.${name}.lua" "${text}") # for people
+		# Masters get no comments, but each line where it is: errors of Redis name its number.
+		string(REGEX REPLACE "\n[\t ]*--[^\n]*" "\n" text "\n${text}")
+		string(SUBSTRING "${text}" 1 -1 text)
+		set(path "${OUTPUT}.${name}.sent.lua")
 		file(WRITE "${path}" "${text}")
 	endif()
 	if(path MATCHES "\\.html$")
