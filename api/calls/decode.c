@@ -38,6 +38,7 @@ static void decode_path(struct call *call, struct field_errors *errors)
 /* The resource of GET on /locks, and the parameters that do not fit it. */
 static void decode_selection(struct call *call, struct field_errors *errors)
 {
+	assert(call->query);
 	const struct path_param *params = call->query->params;
 	bool lists = call->route->need == ACCESS_LIST;
 	if (call->rest && params[PARAM_RESOURCE].given)
@@ -63,7 +64,7 @@ static uint64_t decode_number(const struct path_param *param, uint64_t max)
 /* The `fence` of a forced release: 0 where there is none. */
 static void decode_fence(struct call *call, const struct path_param *param, struct field_errors *errors)
 {
-	assert(call->route->operation == LEASE_FORCE || call->route->operation == LEASE_RELEASE);
+	assert(param && (call->route->operation == LEASE_FORCE || call->route->operation == LEASE_RELEASE));
 	if (!param->given)
 		return;
 	call->lease.fence = decode_number(param, REDLOCK_FENCE_LIMIT - 1);
@@ -112,7 +113,7 @@ static void decode_headers(const struct call *call, struct field_errors *errors)
 {
 	const struct headers *headers = &call->request->headers;
 	bool force = call->route->operation == LEASE_FORCE;
-	assert(!force || call->query->params[0].given);
+	assert(!force || (call->query && call->query->params[0].given));
 	if (force && strcmp(call->query->params[0].value, "true") != 0)
 		field_errors_add(errors, "force", "must be true");
 	if (headers->keys_twice)

@@ -64,7 +64,7 @@ void connection_suspend(struct connection *connection, bool watch)
 /* By the socket's own address. */
 static enum http_reach reach_of(int fd)
 {
-	struct sockaddr_storage address;
+	struct sockaddr_storage address = {0};
 	socklen_t len = sizeof address;
 	if (getsockname(fd, (struct sockaddr *)&address, &len) != 0)
 		return HTTP_REACH_NETWORK;

@@ -86,7 +86,7 @@ void report_event(const struct arguments *arguments, enum report_level level, co
 		level = REPORT_DETAIL;
 	if (arguments && arguments->json && arguments->command == COMMAND_RUN)
 		report_write_json(event, arguments, fields, message);
-	else if (level == REPORT_NOTE || arguments->verbose)
+	else if (level == REPORT_NOTE || (arguments && arguments->verbose))
 		report_write_line("redlockctl: ", name ? name : "", name ? ": " : "", message);
 	json_decref(fields);
 }

@@ -188,13 +188,16 @@ int listen_open(const struct address *address, bool reuse_port, char *message, s
 
 uint16_t listen_port(int fd)
 {
-	struct sockaddr_storage name;
+	struct sockaddr_storage name = {0};
 	socklen_t len = sizeof name;
 	assert(fd >= 0);
 	if (getsockname(fd, (struct sockaddr *)&name, &len) != 0)
 		return 0;
-	/* a port is at the same place in both kinds of addresses */
-	return name.ss_family == AF_UNIX ? 0 : ntohs(((const struct sockaddr_in *)&name)->sin_port);
+	if (name.ss_family == AF_UNIX)
+		return 0;
+	struct sockaddr_in address; /* a port is at the same place in both kinds of addresses */
+	memcpy(&address, &name, sizeof address);
+	return ntohs(address.sin_port);
 }
 
 void listen_shown(int fd, char *shown, size_t size)

@@ -90,6 +90,7 @@ static void end_lost_hold(struct hold *hold, enum lease_status code)
 /* Why the lease is lost. `answer`: to the extension; NULL: the time was up. */
 static enum lease_status lost_code(const struct hold *hold, const struct lease_answer *answer)
 {
+	assert(answer || hold->renewal.why != RENEWAL_WHY_LOST);
 	if (hold->renewal.why == RENEWAL_WHY_LOST)
 		return answer->status;
 	return hold->renewal.why == RENEWAL_WHY_UNREACHABLE ? LEASE_NO_QUORUM : LEASE_EXPIRED;

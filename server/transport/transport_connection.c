@@ -315,10 +315,11 @@ static void connect_to(struct transport_connection *connection, const struct soc
 
 static void choose_address(struct transport_connection *connection, const struct addrinfo *addresses)
 {
+	assert(addresses);
 	for (const struct addrinfo *a = addresses; a; a = a->ai_next)
 		connection->address_count++;
 	/* another one each time, so that one dead address of a name does not block it */
-	for (unsigned skip = connection->attempt % connection->address_count; skip > 0; skip--)
+	for (unsigned skip = connection->attempt % connection->address_count; skip > 0 && addresses->ai_next; skip--)
 		addresses = addresses->ai_next;
 	connect_to(connection, addresses->ai_addr, addresses->ai_addrlen);
 	if (connection->events->resolved)

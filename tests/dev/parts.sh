@@ -74,6 +74,7 @@ part_contract() { needs_release && pytests "" release tests/contract -m "not nod
 part_corpus() { needs_release && ctests "" release -L corpus; }
 part_sim() { needs_release && ctests "" release -L sim -LE 'long|mutations'; }
 part_libraries() { needs_release && pytests "" release tests/clients/test_library*.py; }
+part_tidy() { needs_release && pytests "" release tests/tidy; }
 part_e2e() { needs_release && pytests "" release tests/e2e -m "not slow"; }
 part_faults() {
 	needs_release || return
