@@ -29,9 +29,9 @@ foreach(input IN LISTS INPUTS)
 			string(REPLACE "\n\t--include ${part_name}\n" "\n\t${part_text}\n" text "${text}")
 		endforeach()
 		file(WRITE "${OUTPUT}.${name}.lua" "${text}") # for people
-		# Masters get no comments, but each line where it is: errors of Redis name its number.
-		string(REGEX REPLACE "\n[\t ]*--[^\n]*" "\n" text "\n${text}")
-		string(SUBSTRING "${text}" 1 -1 text)
+		# Masters get no comments but the first line, which SLOWLOG shows, and each line where it is: errors name its
+		# number.
+		string(REGEX REPLACE "\n[\t ]*--[^\n]*" "\n" text "${text}")
 		set(path "${OUTPUT}.${name}.sent.lua")
 		file(WRITE "${path}" "${text}")
 	endif()
