@@ -282,7 +282,7 @@ static sim_state intern(struct store *store)
 		grow_states();
 	text_init(&text);
 	write_form(&text, store);
-	struct store_text *form = store_text_new(text.bytes, text.len);
+	struct store_text *form = store_text_new(text.len > 0 ? text.bytes : "", text.len);
 	text_fini(&text);
 	uint32_t *place = place_of(form);
 	if (*place != 0) {
