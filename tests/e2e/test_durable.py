@@ -58,38 +58,27 @@ def restart_all(servers):
         server.start()
 
 
-def test_all_are_killed_at_once(lab):
+def restart_in_turn(service, servers):
+    for server in servers:
+        server.restart()
+        service.wait_voting(3)
+
+
+RESTARTS = {"all are killed at once": lambda service, servers: restart_all(servers),
+            "two, one right after the other": lambda service, servers: restart_in_turn(service, servers[:2]),
+            "the same one again and again": lambda service, servers: restart_in_turn(service, servers[:1] * 5)}
+
+
+@pytest.mark.parametrize("how", RESTARTS)
+def test_leases_outlive_restarts(lab, how):
+    """Also those that are not extended between two restarts."""
     servers = lab.redises(3, *AOF)
     service = durable(lab, servers)
     leases = take_some(service)
-    restart_all(servers)
+    RESTARTS[how](service, servers)
     service.wait_voting(3)
     extend_all(service, leases)
     check_order(service, leases)
-    assert not quarantines(service, servers)
-
-
-def test_one_after_the_other(lab):
-    """Two of three without a pause between them, also when the lease has not been extended since."""
-    servers = lab.redises(3, *AOF)
-    service = durable(lab, servers)
-    leases = take_some(service)
-    for server in servers[:2]:
-        server.restart()
-        service.wait_voting(3)
-    extend_all(service, leases)
-    check_order(service, leases)
-    assert not quarantines(service, servers)
-
-
-def test_the_same_master_again_and_again(lab):
-    servers = lab.redises(3, *AOF)
-    service = durable(lab, servers)
-    leases = take_some(service, 3)
-    for _ in range(5):
-        servers[0].restart()
-        service.wait_voting(3)
-    extend_all(service, leases)
     assert not quarantines(service, servers)
 
 
