@@ -156,7 +156,7 @@ local function queue_is_place(entry)
 end
 
 -- A place is that of a wait which goes on in another request: an entry like all others, whose replica, made of its
--- arrival, is alive for two seconds. {prefix}redlockd:place:{place} has the entry; `place` is 16 hex digits for the
+-- arrival, is alive while it is kept. {prefix}redlockd:place:{place} has the entry; `place` is 16 hex digits for the
 -- caller and the request with its Idempotency-Key. This one takes it: it returns the entry with the old arrival, and
 -- that arrival; the entry is empty if there is no place, or another request was first.
 local function queue_take_place(name, place, entry)
@@ -169,7 +169,7 @@ local function queue_take_place(name, place, entry)
 end
 
 -- For how long the place of a wait that ends is kept: two seconds, but where a place holds up a free resource no longer
--- than that one. Else waits that end one after the other, and go on in no other request, would keep it free for ever.
+-- than that one. Otherwise short waits with new keys, each of which leaves a place, would keep it free for ever.
 local function queue_place_ms(key, is_held, kind)
 	local first = queue_first(queue_key('queue:', key))
 	if first and queue_is_place(first) and queue_room(key, first, is_held, kind) > 0 then

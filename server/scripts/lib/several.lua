@@ -1,9 +1,9 @@
 -- Several leases on one resource: shared ones, or such on slots. Its key is a sorted set of their tokens by the ms of
--- this master's time at which each is over; it expires with the last one, and its type makes every SET NX fail. The
--- hash
--- {prefix}redlockd:holders:{key} has the value of each token, the token of each slot (#N) and of each Idempotency-Key,
--- in "digest" the sum of the last nine digits of all tokens, so that nobody has to read them to know whether they are
--- others, and in "slots" a digit for each slot, 1 where it is taken.
+-- this master's time at which each is over; it expires with the last one, and its type makes every SET NX fail.
+--
+-- The hash {prefix}redlockd:holders:{key} has the value of each token, the token of each slot (#N) and of each
+-- Idempotency-Key, in "digest" the sum of the last nine digits of all tokens, so that nobody has to read them to know
+-- whether they are others, and in "slots" a digit for each slot, 1 where it is taken.
 
 local function holders_of(key)
 	return string.sub(hash, 1, -7) .. 'holders:' .. key
