@@ -7,12 +7,13 @@
 """
 
 import collections
+import itertools
 import pathlib
 import re
 import sys
 import xml.etree.ElementTree as tree
 
-CAUSE_LINES = 12
+CAUSE_LINES = 30
 LINE_LENGTH = 300
 SKIPPED = re.compile(r"^(\w+): skipped, (.*)$", re.M)
 
@@ -29,8 +30,11 @@ def write(path, name, cases):
 
 def write_checks(path, name, log, status):
     lines = pathlib.Path(log).read_text(encoding="utf-8", errors="replace").splitlines()
-    found = [re.fullmatch(r"(passed|FAILED): (.*)", line) for line in lines]
-    cases = [(line[2], "passed" if line[1] == "passed" else "failure", f"{line[2]}; see {log}") for line in found if line]
+    cases = []
+    for number, line in enumerate(lines):
+        if found := re.fullmatch(r"(passed|FAILED): (.*)", line):
+            evidence = itertools.takewhile(lambda below: below.startswith(" "), lines[number + 1:])
+            cases.append((found[2], "passed" if found[1] == "passed" else "failure", "\n".join([f"{found[2]}; see {log}", *evidence])))
     if status != "0" and all(outcome == "passed" for _, outcome, _ in cases):
         cases.append((name, "failure", "\n".join(lines[-CAUSE_LINES:]) or "it did not run"))
     write(path, name, cases or [(name, "failure", "nothing was checked")])

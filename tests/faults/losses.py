@@ -2,9 +2,10 @@
 
 When a grant or an extension is answered, a majority of the masters has the token. Until the interval is over in which the holder may rely on
 the lease (checkers.py), only a release takes the token away, or a master that forgets: one that is killed and started empty, that is
-flushed, that evicts keys, or of which the clock goes forward. A token that is gone from a master does not come back. So at most
-N − Q of the N masters can be without the token during the interval, besides those that may have forgotten it. If more are without it, the
-lease was lost early. Pauses, delays and networks are no excuse. An overlap is not needed: perhaps nobody else asked for the lock.
+flushed, that evicts keys, or of which the clock goes forward. So at no moment of the interval can more than N − Q of the N masters be
+without the token, besides those that may have forgotten it. If more are without it, the lease was lost early. What was missing at
+different times does not add up: after an extension a master gets the token back (a repair). Pauses, delays and networks are no excuse.
+An overlap is not needed: perhaps nobody else asked for the lock.
 
 The evidence is what lies on the masters (witness.py), and what redlockd answers: `votes.refused` masters are without the token when
 an extension, or the first release, is refused with 409 `not-owner` or 410 `lease-expired` and the answer arrives within the interval.
@@ -73,25 +74,25 @@ class Finder:
         self.memories, self.looks = Memories(log), Looks(looks)
 
     def missing_on(self, lease, since, start, end):
-        """The masters that were seen without the token in this time although they kept what they had at `since`, each with its first such look."""
-        found = {}
+        """The spans (from, until, master, look) in which a master was without the token although it kept what it had at `since`: each from one look
+        to the next one of the same master, both without it."""
         for master in self.looks.looks:
+            before = None
             for look in self.looks.between(master, start, end):
-                if lease.token in look["tokens"].get(lease.resource, "").split():
-                    continue
-                if not self.memories.may_have_forgotten(master, since, look["answered"]):
-                    found[master] = look
-                break  # a later look is no better evidence: by then the master may have forgotten more
-        return found
+                gone = lease.token not in look["tokens"].get(lease.resource, "").split()
+                if gone and before and not self.memories.may_have_forgotten(master, since, look["answered"]):
+                    yield before["answered"], look["asked"], master, look
+                before = look if gone else None
 
     def find_on_masters(self, lease):
         for since, (start, end) in zip(lease.asked, lease.intervals):
             end = end if lease.released is None else min(end, lease.released)
-            found = self.missing_on(lease, since, start, end)
-            if len(found) > self.masters - self.majority:
-                at = sorted(look["answered"] for look in found.values())[self.masters - self.majority]
-                who = {master: look["tokens"].get(lease.resource, "nobody") for master, look in sorted(found.items())}
-                return Loss(lease, at, f"missing on masters {list(who)}, where the holder was {sorted(set(who.values()))}")
+            active = []
+            for span in sorted(self.missing_on(lease, since, start, end), key=lambda span: span[:3]):
+                active = [other for other in active if other[1] > span[0]] + [span]
+                if len(active) > self.masters - self.majority:
+                    who = {master: look["tokens"].get(lease.resource, "nobody") for _, _, master, look in active}
+                    return Loss(lease, span[0], f"missing on masters {sorted(who)}, where the holder was {sorted(set(who.values()))}")
         return None
 
     def find_in_answers(self, lease, refusals):
