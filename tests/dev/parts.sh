@@ -75,7 +75,19 @@ part_corpus() { needs_release && ctests "" release -L corpus; }
 part_sim() { needs_release && ctests "" release -L sim -LE 'long|mutations'; }
 part_libraries() { needs_release && pytests "" release tests/clients/test_library*.py; }
 part_tidy() { needs_release && pytests "" release tests/tidy; }
-part_e2e() { needs_release && pytests "" release tests/e2e -m "not slow"; }
+# The features, each by its first file of tests.
+e2e_tests="batch force hold idempotency keys leases limits listings masters metadata metrics modes names places proxies redlockctl"
+e2e_tests="$e2e_tests redlockctl_run repair resting sets start tls waiting watch"
+e2e_files() { # OPTION NAME…
+	option=$1
+	shift
+	printf "$option"'tests/e2e/test_%s.py ' "$@"
+}
+part_e2e() { needs_release && pytests "" release -m "not slow" $(e2e_files "" $e2e_tests); }
+
+# ---- the rest ----
+
+part_e2e_more() { needs_release && pytests "" release -m "not slow" tests/e2e $(e2e_files "--ignore=" $e2e_tests); }
 part_faults() {
 	needs_release || return
 	faults "" --seconds 20 --seed 1
@@ -90,8 +102,6 @@ faults() { # LABEL OPTION…
 	/usr/bin/python3 tests/dev/summary.py checks "$results/$label.xml" "$label" "$results/$label.log" $result
 	tail -n 1 "$results/$label.log"
 }
-
-# ---- the rest ----
 
 # REDLOCKD_SIM_SECONDS: of sim_random.
 part_sim_long() {
@@ -121,30 +131,31 @@ part_contract_node() {
 }
 part_clang() { needs_clang && ctests "" clang -LE 'long|corpus|mutations'; }
 # End-to-end tests of the code that parses input, and of objects that outlive the request that made them.
-asan_tests="batch crowds disconnect force hold idempotency keys leases limits listings malformed master_replies metadata modes"
-asan_tests="$asan_tests one_answer query rediss resting sets tls tls_handshakes waiting watch"
-e2e_files() { # OPTION NAME…
-	option=$1
-	shift
-	printf "$option"'tests/e2e/test_%s.py ' "$@"
-}
-asan_e2e() { # PYTEST-ARGUMENT…
+asan_tests="batch crowds disconnect hold idempotency malformed master_replies metadata query rediss tls_handshakes waiting"
+asan_e2e() { # LABEL PYTEST-ARGUMENT…
 	needs_asan || return
-	REDLOCKD_TEST_SLOW=4 REDLOCKD_TEST_SCALE=0.25 pytests -e2e asan -m "not slow" "$@"
+	label=$1
+	shift
+	REDLOCKD_TEST_SLOW=4 REDLOCKD_TEST_SCALE=0.25 pytests "$label" asan -m "not slow" "$@"
 }
 part_asan() {
-	needs_asan && ctests -unit asan && asan_e2e $(e2e_files "" $asan_tests)
+	needs_asan && ctests -unit asan && asan_e2e -e2e $(e2e_files "" $asan_tests)
 }
-part_asan_more() { asan_e2e tests/e2e $(e2e_files "--ignore=" $asan_tests); }
+part_asan_more() { asan_e2e "" tests/e2e $(e2e_files "--ignore=" $asan_tests); }
 # End-to-end tests in which threads share data: several workers, reloads, loads, ends. The mixed load takes longest, a
 # minute, and begins first.
-tsan_tests="mixed_load service load masters masters_reload masters_replaced hold disconnect waiting_replicas waiting_churn tls keys burst guard_restart"
+tsan_e2e() { # LABEL NAME…
+	needs_build tsan -DREDLOCKD_SANITIZE=thread || return
+	label=$1
+	shift
+	REDLOCKD_TEST_SLOW=6 REDLOCKD_TEST_SCALE=0.25 REDLOCKD_TEST_ROUNDS=30 pytests "$label" tsan -m "not slow" $(e2e_files "" "$@")
+}
 part_tsan() {
 	needs_build tsan -DREDLOCKD_SANITIZE=thread || return
 	ctests -unit tsan
-	REDLOCKD_TEST_SLOW=6 REDLOCKD_TEST_SCALE=0.25 REDLOCKD_TEST_ROUNDS=30 pytests -e2e tsan -m "not slow" \
-		$(e2e_files "" $tsan_tests)
+	tsan_e2e -e2e mixed_load load masters_reload hold disconnect waiting_churn burst
 }
+part_tsan_more() { tsan_e2e "" service masters masters_replaced waiting_replicas tls keys guard_restart; }
 # One seed, so that a change is tried with what was tried before it; ./dev fuzz takes another one each time.
 # REDLOCKD_FUZZ_SECONDS: of each target. run.py writes fuzz.xml.
 part_fuzz() {
