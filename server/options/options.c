@@ -1,6 +1,6 @@
 /* The sources of option values, in falling precedence: the command line, which says which options there are, the
- * environment, the configuration file that the two may name, defaults. A value that a source before has set is left out.
- * See options.h. */
+ * environment, the configuration file that the two may name, defaults. A value that a source before has set is left
+ * out. See options.h. */
 #include "options.h"
 
 #include <assert.h>
