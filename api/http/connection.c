@@ -103,14 +103,6 @@ struct connection *connection_new(struct mhd_daemon *mhd_daemon, struct MHD_Conn
 	return connection;
 }
 
-/* True if nothing was ever written to the socket, which is TCP's. */
-static bool nothing_was_sent(int fd)
-{
-	struct tcp_info info = {.tcpi_state = 0};
-	socklen_t len = sizeof info;
-	return getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &len) == 0 && info.tcpi_bytes_sent == 0;
-}
-
 bool connection_is_spent(const struct connection *connection)
 {
 	uint32_t max = connection->api->config.options->max_requests_per_connection;
@@ -244,7 +236,7 @@ void connection_free(struct connection *connection)
 			!connection_is_disconnected(connection);
 	/* The library has rejected its first line, and may have said so. */
 	connection->linger = connection->linger || rejected;
-	tls_link_fini(connection, rejected && connection->link.tls && nothing_was_sent(connection->fd));
+	tls_link_fini(connection);
 	if (connection->linger && !api->stopping)
 		linger(api, fcntl(connection->fd, F_DUPFD_CLOEXEC, 0));
 	TAILQ_REMOVE(&api->lists[connection->phase], connection, entry);

@@ -155,11 +155,10 @@ void http_metrics_certificate(int64_t expiry_s);
 
 /*          first bytes              one side is done              both are
  *     SILENT ─────────► HANDSHAKE ─────────────────► HALF_FINISHED ─────────► UP
- *        └────────────► PLAIN_HTTP (the client got an answer, and the handshake fails)
  *
  * A side is done when its last message (Finished) has been sent: ours comes first in TLS 1.3 and where a session
  * resumes, else the client's. */
-enum tls_link_state { TLS_LINK_SILENT, TLS_LINK_PLAIN_HTTP, TLS_LINK_HANDSHAKE, TLS_LINK_HALF_FINISHED, TLS_LINK_UP };
+enum tls_link_state { TLS_LINK_SILENT, TLS_LINK_HANDSHAKE, TLS_LINK_HALF_FINISHED, TLS_LINK_UP };
 
 struct tls_link {
 	/* libmicrohttpd's; NULL: plain HTTP, or the connection is about to be freed */
@@ -173,9 +172,9 @@ struct tls_link {
 	bool waits;          /* suspended in the handshake, and watched */
 };
 
-/* Before the handshake; and after the session is gone: counts a failed handshake; `alert`: tells the client, too. */
+/* Before the handshake; and after the session is gone: counts a failed handshake. */
 void tls_link_init(struct connection *connection);
-void tls_link_fini(struct connection *connection, bool alert);
+void tls_link_fini(struct connection *connection);
 
 /* Goes on with a handshake that waits for its client; else does nothing. Not from within a callback of the library. */
 void tls_link_wake(struct connection *connection);

@@ -76,17 +76,8 @@ static ssize_t pull(gnutls_transport_ptr_t arg, void *bytes, size_t size)
 	ssize_t got = recv(connection->fd, bytes, size, MSG_DONTWAIT);
 	if (link->state == TLS_LINK_UP)
 		return got;
-	if (got > 0 && link->state == TLS_LINK_SILENT) {
+	if (got > 0 && link->state == TLS_LINK_SILENT)
 		link->state = TLS_LINK_HANDSHAKE;
-		const unsigned char first = *(const unsigned char *)bytes;
-		if (first >= 'A' && first <= 'Z') { /* plain HTTP: no record of TLS begins so */
-			tls_link_answer_plain(connection->api, connection->fd, 400,
-					      "This port speaks TLS: use https:// in the URL.");
-			link->state = TLS_LINK_PLAIN_HTTP;
-			connection->linger = true;
-			return 0; /* as if the client had left: the handshake fails */
-		}
-	}
 	if (got > 0 && is_too_long(connection, (size_t)got)) {
 		errno = ECONNABORTED;
 		return -1;
@@ -198,37 +189,23 @@ bool tls_link_hears_bye(const struct connection *connection)
 	       gnutls_protocol_get_version(link->session) == GNUTLS_TLS1_3;
 }
 
-/* For a client that shares no version or cipher with us: so it can report more than a cut connection. */
-static void send_alert(struct connection *connection)
-{
-	static const unsigned char handshake_failure[] = {RECORD_ALERT, 3, 3, 0, 2, 2 /* fatal */, 40};
-	(void)!send(connection->fd, handshake_failure, sizeof handshake_failure, MSG_DONTWAIT | MSG_NOSIGNAL);
-	connection->linger = true;
-}
-
 static void count_failure(const struct connection *connection)
 {
-	enum tls_link_state state = connection->link.state;
-	assert(state != TLS_LINK_UP);
+	assert(connection->link.state != TLS_LINK_UP);
 	metrics_add(&connection->api->config.metrics->tls_handshakes_failed, 1);
 	log_begin(LOG_DEBUG, "tls-handshake-failed");
-	log_text("reason", state == TLS_LINK_PLAIN_HTTP           ? "plain HTTP"
-			   : connection->phase == CONNECTION_LATE ? "late"
-								  : connection->link.refused);
+	log_text("reason", connection->phase == CONNECTION_LATE ? "late" : connection->link.refused);
 	log_end();
 }
 
-void tls_link_fini(struct connection *connection, bool alert)
+void tls_link_fini(struct connection *connection)
 {
 	struct tls_link *link = &connection->link;
 	assert(!link->session); /* the library has freed it */
 	if (!link->tls)
 		return;
-	if (link->state != TLS_LINK_UP && link->state != TLS_LINK_SILENT && !connection->api->stopping) {
+	if (link->state != TLS_LINK_UP && link->state != TLS_LINK_SILENT && !connection->api->stopping)
 		count_failure(connection);
-		if (alert)
-			send_alert(connection);
-	}
 	free(link->peer);
 	tls_unref(link->tls);
 	*link = (struct tls_link){.session = NULL};

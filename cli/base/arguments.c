@@ -327,7 +327,6 @@ const struct options_table arguments_table = {
 	.names_variables = true,
 	.entries = arguments_entries,
 	.count = sizeof arguments_entries / sizeof *arguments_entries,
-	.size = sizeof(struct arguments),
 	.operand = arguments_read_operand,
 	.usage = "\n\nA TIME is 500ms, 60s, 5m, 1h or a whole number of milliseconds. Exit statuses:\n"
 		 "0; 64 usage; 69 no server answers; 71 system error; 75 somebody else holds the\n"

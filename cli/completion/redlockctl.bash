@@ -1,5 +1,6 @@
-# Completion of redlockctl for bash. Names of locks come from the server, if it answers within a second; others choose them, so they are
-# never expanded (compgen -W would run a $(...) in them), and quoted before they go into the command line.
+# Completion of redlockctl for bash. Commands and options are those of `redlockctl --help`, so of the program that is installed. Names of
+# locks come from the server, if it answers within a second; others choose them, so they are never expanded (compgen -W would run a $(...)
+# in them), and quoted before they go into the command line.
 
 # words, first: COMP_WORDS up to the cursor, with what bash broke at : and = put together again; where in COMP_WORDS each begins.
 _redlockctl_words() {
@@ -48,67 +49,67 @@ _redlockctl_offer_command() {
 	fi
 }
 
+# Adds the options of the command, which `redlockctl help` lists.
 _redlockctl_offer_options() {
-	[[ $command == key ]] || _redlockctl_offer --server --timeout --cacert --cert --key --key-file
-	_redlockctl_offer --json --help
-	case $command in
-	run) _redlockctl_offer --ttl --wait --no-wait --shared --slots --owner --metadata --conflict-exit-code --kill-after --wait-all --verbose --quiet -- ;;
-	acquire) _redlockctl_offer --ttl --wait --no-wait --shared --slots --owner --metadata --conflict-exit-code --token-file --quiet ;;
-	extend) _redlockctl_offer --ttl --token-file --token ;;
-	release) _redlockctl_offer --token-file --token --force --fence ;;
-	key) _redlockctl_offer_key_options ;;
-	status) _redlockctl_offer --exit-code ;;
-	list) _redlockctl_offer --prefix --owner --limit --below --below-full ;;
-	health) _redlockctl_offer --ready --restart-safe ;;
-	"") _redlockctl_offer --version ;;
-	esac
+	local line of=("$command")
+	[[ $command == key ]] && of+=("$second")
+	[[ $command == run ]] && _redlockctl_offer --
+	_redlockctl_offer --help
+	while IFS= read -r line; do
+		[[ $line =~ ^'  '(--[a-z-]+) ]] && _redlockctl_offer "${BASH_REMATCH[1]}"
+	done < <(if [[ -n $command ]]; then command redlockctl help "${of[@]}" 2>/dev/null; else printf '%s\n' "$help"; fi)
 }
 
-_redlockctl_offer_key_options() {
-	case $second in
-	new) _redlockctl_offer --name --prefix --right --out ;;
-	hash) _redlockctl_offer --key-file ;;
-	esac
+# Adds the commands: lines such as "  run NAME..." of the help.
+_redlockctl_offer_commands() {
+	local line
+	while IFS= read -r line; do
+		[[ $line =~ ^'  '([a-z]+)' ' ]] && _redlockctl_offer "${BASH_REMATCH[1]}"
+	done <<<"$help"
+}
+
+# argument: what the help calls the value of an option, FILE or TIME. False: it has none.
+_redlockctl_find_argument() {
+	[[ $help =~ $'\n  '"$1"=([A-Z]+) || $help =~ $'\n  '--[a-z-]+=([A-Z]+)", $1"$'\n' ]] && argument=${BASH_REMATCH[1]}
 }
 
 # The value of an option. False: it has none.
 _redlockctl_offer_value() {
-	case $1 in
-	--token-file | --cacert | --cert | --key | --key-file | --out) _redlockctl_offer_files ;;
-	--right) _redlockctl_offer acquire inspect list admin ;;
-	--server | -s) _redlockctl_offer http://127.0.0.1:8080 unix:/ ;;
-	--ttl | -t | --wait | -w | --kill-after | -k | --timeout) _redlockctl_offer 250ms 5s 30s 1m 5m 1h ;;
-	--owner | --metadata | --conflict-exit-code | -E | --token | --fence | --prefix | --limit | --below | --name) ;;
-	*) return 1 ;;
+	local argument
+	_redlockctl_find_argument "$1" || return 1
+	case $argument in
+	FILE) _redlockctl_offer_files ;;
+	RIGHT) _redlockctl_offer acquire inspect list admin ;;
+	ADDRESS) _redlockctl_offer http://127.0.0.1:8080 unix:/ ;;
+	TIME) _redlockctl_offer 250ms 5s 30s 1m 5m 1h ;;
 	esac
 }
 
 # command, second: the first words that are no option and no option's value. True: the cursor is in the command of run or watch, which begins at `at`.
 _redlockctl_find_command() {
+	local argument
 	for ((at = 1; at < ${#words[@]} - 1; at++)); do
-		case ${words[at]} in
-		--) ((at++)); [[ $command == @(run|watch) ]]; return ;;
-		--server | -s | --ttl | -t | --wait | -w | --kill-after | -k | --timeout | --token-file) ((at++)) ;;
-		--cacert | --cert | --key | --key-file | --out | --right | --name) ((at++)) ;;
-		--owner | --metadata | --conflict-exit-code | -E | --token | --fence | --prefix | --limit | --below) ((at++)) ;;
-		-*) ;;
-		*)
-			if [[ -z $command ]]; then
-				command=${words[at]}
-			elif [[ -z $second ]]; then
-				second=${words[at]}
-			elif [[ $command == @(run|watch) ]]; then
-				return 0
-			fi
-			;;
-		esac
+		if [[ ${words[at]} == -- ]]; then
+			((at++))
+			[[ $command == @(run|watch) ]]
+			return
+		elif [[ ${words[at]} == -* ]]; then
+			_redlockctl_find_argument "${words[at]}" && ((at++))
+		elif [[ -z $command ]]; then
+			command=${words[at]}
+		elif [[ -z $second ]]; then
+			second=${words[at]}
+		elif [[ $command == @(run|watch) ]]; then
+			return 0
+		fi
 	done
 	((at == ${#words[@]} - 1)) && [[ $command == @(run|watch) && -n $second && ${words[at]} != -* ]]
 }
 
 _redlockctl() {
-	local words first at command="" second="" word before cut="" i
+	local words first at command="" second="" word before cut="" help i
 	COMPREPLY=()
+	help=$(command redlockctl --help 2>/dev/null)
 	_redlockctl_words
 	word=${words[-1]} before=${words[-2]}
 	if _redlockctl_find_command; then
@@ -121,11 +122,12 @@ _redlockctl() {
 	elif [[ $word == -* ]]; then
 		_redlockctl_offer_options
 	elif [[ -z $command ]]; then
-		_redlockctl_offer run acquire extend release status watch list masters health key help version
+		_redlockctl_offer_commands
+		_redlockctl_offer help version
 	elif [[ $command == key && -z $second ]]; then
 		_redlockctl_offer new hash
 	elif [[ $command == help && -z $second ]]; then
-		_redlockctl_offer run acquire extend release status watch list masters health key
+		_redlockctl_offer_commands
 	elif [[ $command == @(run|acquire|extend|release|status|watch) ]]; then
 		_redlockctl_offer_names
 	fi

@@ -8,8 +8,8 @@
  * request, but would rely on two clocks that agree over minutes.)
  *
  * All requests of an acquisition have one Idempotency-Key, so that the next one finds a lease whose answer was lost. A
- * grant to a request that is given up is seen by client_hang_up(), or found by asking once more; it is released and not
- * used. A lease with too little validity left is released, too. */
+ * grant to a request that is given up is found by asking once more. A lease with too little validity left is
+ * released. */
 #include <assert.h>
 #include <string.h>
 
@@ -18,7 +18,7 @@
 #include "server/base/base.h"
 #include "wait.h"
 
-enum { STATE_AFTER_US = 200000, SILENT_US = 500000, HANG_UP_US = 500000, RELEASE_US = 500000, RELEASE_TRIES = 3 };
+enum { STATE_AFTER_US = 200000, SILENT_US = 500000, RELEASE_US = 500000, RELEASE_TRIES = 3 };
 
 /* ---- reports of a wait: at once if each step is reported, after a second on a terminal ---- */
 
@@ -137,36 +137,26 @@ void acquire_release(struct client *client, const struct lease *lease)
 	answer_fini(&answer);
 }
 
-/* Nobody wants the lock any more, and the answer is lost: releases the lease that may have been granted. */
+/* Nobody wants the lock for now, and the answer is lost: releases the lease that may have been granted. */
 static void acquire_take_back(struct acquire *acquire)
 {
 	struct client *client = acquire->client;
 	struct client_request request = client_request_acquire(client->arguments, 0, acquire->key);
 	struct lease lease;
-	request.may_grant = false; /* its answer is waited for, for a short time */
 	struct answer answer = client_ask(client, 1, &request, RELEASE_US, false);
 	if (answer.outcome == OUTCOME_DONE && answer_lease(&answer, client->arguments, NULL, &lease))
 		acquire_release(client, &lease);
 	answer_fini(&answer);
 }
 
-/* Gives the request up. Its answer is then never used as a lease: a late grant is released. */
+/* Gives the request up. Its answer is lost; if there is no order, the next request finds a lease that it grants. */
 static void acquire_give_up(struct acquire *acquire, struct answer *ret_answer)
 {
-	struct lease lease;
-	if (!client_hang_up(acquire->client, clock_now_us() + HANG_UP_US)) {
-		if (acquire->client->order == CLIENT_STOP)
-			acquire_take_back(acquire);
-		answer_read(ret_answer, 0, NULL, 0, "it does not answer in time");
-		ret_answer->is_lost = true;
-		return;
-	}
-	client_read(&acquire->client->main, ret_answer);
-	if (ret_answer->outcome != OUTCOME_DONE)
-		return;
-	if (answer_lease(ret_answer, acquire->client->arguments, NULL, &lease))
-		acquire_release(acquire->client, &lease);
-	answer_set(ret_answer, OUTCOME_UNAVAILABLE, "late", "the answer came too late");
+	client_cancel(acquire->client, &acquire->client->main);
+	if (acquire->client->order != CLIENT_GO_ON)
+		acquire_take_back(acquire);
+	answer_read(ret_answer, 0, NULL, 0, "it does not answer in time");
+	ret_answer->is_lost = true;
 }
 
 static void acquire_ask(struct acquire *acquire, uint64_t wait_ms, struct answer *ret_answer)

@@ -1,14 +1,7 @@
 /* Two easy handles of libcurl in one multi handle. See client.h.
  *
  * A request that may be granted a lease has a new connection (libcurl would send it again by itself if a kept
- * connection turns out to be closed), and its time limit is kept by the caller: libcurl would close the connection at
- * its own limit.
- *
- * client_hang_up(): closing would lose an answer on its way, and with it a lease that nobody knows of, while the server
- * believes it delivered. So the connection is shut for writing. Either the server sees that before it has granted, and
- * closes as well, or it has answered before, and the answer is read. libcurl has no function for this: its sockets are
- * recorded as it opens and closes them, and all are shut, which does no harm to idle connections. Under TLS the server
- * sees the end of TCP without the closing message of TLS, and its answer is read on. */
+ * connection turns out to be closed), and its time limit is kept by the caller. */
 #include "client.h"
 
 #include <assert.h>
@@ -43,23 +36,10 @@ static size_t client_on_body(char *bytes, size_t size, size_t count, void *conte
 	return len;
 }
 
-/* ---- sockets ---- */
-
-static void client_replace_socket(struct client *client, int from, int to)
-{
-	assert(from != to);
-	for (size_t i = 0; i < CLIENT_SOCKETS_MAX; i++)
-		if (client->sockets[i] == from) {
-			client->sockets[i] = to;
-			return;
-		}
-}
-
 static int client_on_open(void *context, curl_socket_t file, curlsocktype purpose)
 {
 	const int after = ALIVE_AFTER_S, again = ALIVE_AGAIN_S, tries = ALIVE_TRIES, on = 1;
-	(void)purpose;
-	client_replace_socket(context, -1, file);
+	(void)context, (void)purpose;
 	/* shows during a long wait that the other machine is down; without effect on Unix sockets */
 	setsockopt(file, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
 	setsockopt(file, IPPROTO_TCP, TCP_KEEPIDLE, &after, sizeof after);
@@ -68,28 +48,12 @@ static int client_on_open(void *context, curl_socket_t file, curlsocktype purpos
 	return CURL_SOCKOPT_OK;
 }
 
-static int client_on_close(void *context, curl_socket_t file)
-{
-	client_replace_socket(context, file, -1);
-	return close(file);
-}
-
-static bool client_shut_sockets(struct client *client)
-{
-	bool any = false;
-	for (size_t i = 0; i < CLIENT_SOCKETS_MAX; i++)
-		any |= client->sockets[i] >= 0 && shutdown(client->sockets[i], SHUT_WR) == 0;
-	return any;
-}
-
 /* ---- set-up ---- */
 
 bool client_init(struct client *client, const struct arguments *arguments)
 {
 	assert(arguments->servers.count > 0);
 	*client = (struct client){.arguments = arguments};
-	for (size_t i = 0; i < CLIENT_SOCKETS_MAX; i++)
-		client->sockets[i] = -1;
 	for (size_t i = 0; i < CLIENT_FDS; i++)
 		client->fds[i] = (struct curl_waitfd){.fd = -1, .events = CURL_WAIT_POLLIN};
 	if (curl_global_init(CURL_GLOBAL_DEFAULT) != CURLE_OK)
@@ -150,8 +114,8 @@ void client_next_server(struct client *client)
 /* ---- requests ---- */
 
 /* No proxy from the environment and no redirection: token and key go only to the server that was named. HTTP/1.1, since
- * over HTTP/2 all requests share one connection and client_hang_up() would end them all. QUICK_EXIT, since cancelling
- * would otherwise wait for a name server that does not answer, perhaps for longer than the lease lasts. */
+ * over HTTP/2 all requests share one connection, which cancelling one of them would not close. QUICK_EXIT, since
+ * cancelling would otherwise wait for a name server that does not answer, perhaps for longer than the lease lasts. */
 static void client_set_bounds(CURL *easy, const struct client_request *request, uint64_t timeout_us)
 {
 	long timeout_ms = (long)((timeout_us + 999) / 1000);
@@ -239,15 +203,12 @@ static void client_set_request(CURL *easy, const struct address *server, const s
 		curl_easy_setopt(easy, CURLOPT_COPYPOSTFIELDS, request->body);
 }
 
-static void client_set_callbacks(struct client *client, struct client_exchange *exchange)
+static void client_set_callbacks(struct client_exchange *exchange)
 {
 	curl_easy_setopt(exchange->easy, CURLOPT_WRITEFUNCTION, client_on_body);
 	curl_easy_setopt(exchange->easy, CURLOPT_WRITEDATA, exchange);
 	curl_easy_setopt(exchange->easy, CURLOPT_ERRORBUFFER, exchange->error);
 	curl_easy_setopt(exchange->easy, CURLOPT_SOCKOPTFUNCTION, client_on_open);
-	curl_easy_setopt(exchange->easy, CURLOPT_SOCKOPTDATA, client);
-	curl_easy_setopt(exchange->easy, CURLOPT_CLOSESOCKETFUNCTION, client_on_close);
-	curl_easy_setopt(exchange->easy, CURLOPT_CLOSESOCKETDATA, client);
 }
 
 void client_begin(struct client *client, struct client_exchange *exchange, const struct client_request *request,
@@ -262,7 +223,7 @@ void client_begin(struct client *client, struct client_exchange *exchange, const
 		client_set_tls(exchange->easy, credentials);
 	client_set_headers(exchange, request, credentials->api_key);
 	client_set_request(exchange->easy, server, request);
-	client_set_callbacks(client, exchange);
+	client_set_callbacks(exchange);
 	exchange->method = request->method;
 	exchange->state = CLIENT_BUSY;
 	exchange->sent_us = clock_now_us();
@@ -441,18 +402,4 @@ struct answer client_ask(struct client *client, size_t tries, const struct clien
 		answer_fini(&answer);
 		client_next_server(client);
 	}
-}
-
-/* ---- the end ---- */
-
-bool client_hang_up(struct client *client, uint64_t until_us)
-{
-	client_cancel(client, &client->side);
-	if (client->main.state == CLIENT_BUSY && client_shut_sockets(client))
-		while (client->main.state == CLIENT_BUSY && clock_now_us() < until_us)
-			client_wait(client, until_us, 0);
-	if (client->main.state == CLIENT_FINISHED && client->main.result == CURLE_OK)
-		return true;
-	client_cancel(client, &client->main);
-	return false;
 }

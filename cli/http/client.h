@@ -51,7 +51,6 @@ struct client_request client_request_watch(const char *name, const char *tag, ui
 
 /* The descriptors that client_wait() waits for: its own, then those of the caller. */
 enum { CLIENT_TIMER, CLIENT_ORDERS, CLIENT_CHILDREN, CLIENT_FDS };
-enum { CLIENT_SOCKETS_MAX = 16 };
 
 /* Wishes of the caller while a request is under way. */
 enum client_order {
@@ -77,7 +76,6 @@ struct client {
 	unsigned unanswered; /* servers that may have got the request of client_ask() without an answer */
 	CURLM *multi;
 	struct curl_waitfd fds[CLIENT_FDS];
-	int sockets[CLIENT_SOCKETS_MAX]; /* that libcurl has open; -1: none */
 	struct client_exchange main, side;
 	char failures[SERVERS_MAX]
 		     [ANSWER_DETAIL_MAX]; /* why each cannot be used at present; empty: it can, or it is not known */
@@ -97,8 +95,8 @@ const struct address *client_server(const struct client *client);
 void client_next_server(struct client *client);
 
 /* Begins a request to the current server; none may be under way there. *request is copied. Connecting may take
- * timeout_us, and the whole timeout_us besides request->wait_ms. If the request may be granted a lease
- * (request->may_grant) the caller has to call client_hang_up() then; the request ends by itself only seconds later. */
+ * timeout_us, and the whole timeout_us besides request->wait_ms. A request that may be granted a lease
+ * (request->may_grant) is cancelled by the caller then; it ends by itself only seconds later. */
 void client_begin(struct client *client, struct client_exchange *exchange, const struct client_request *request,
 		  uint64_t timeout_us);
 
@@ -133,12 +131,8 @@ struct answer client_ask(struct client *client, size_t tries, const struct clien
 			 bool stop_on_signal) __attribute__((warn_unused_result));
 
 /* Cancels the request: closes its connection, so that the server notices. Does nothing if none is under way. An answer
- * under way is lost, so this is not for requests that may be granted a lease. */
+ * under way is lost, and with it a lease that it grants. */
 void client_cancel(struct client *client, struct client_exchange *exchange);
-
-/* Ends a main request that may be granted a lease: shuts the connection for writing, waits until the server has closed
- * it or answered (until_us at the latest), and then cancels. True: it has answered, client_read() follows. */
-bool client_hang_up(struct client *client, uint64_t until_us) __attribute__((warn_unused_result));
 
 /* ---- acquire.c: acquires a lease: asks, waits, fails over. For the commands acquire and run ---- */
 

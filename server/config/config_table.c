@@ -118,8 +118,7 @@ bool config_have_password(const struct options *options)
 static bool config_check_file(struct options_reader *reader)
 {
 	const char *fault = secret_file_check(&reader->file, SECRET_FILE_SECRET);
-	bool overridden = options_origin(reader, "masters") > OPTIONS_FROM_FILE;
-	if (!fault || !config_have_password(overridden ? reader->aside : reader->values))
+	if (!fault || options_origin(reader, "masters") != OPTIONS_FROM_FILE || !config_have_password(reader->values))
 		return true;
 	return options_reject(reader, "holds a password, and so %s", fault);
 }
@@ -220,7 +219,6 @@ const struct options_table config_table = {
 	.variables = "REDLOCKD_",
 	.entries = config_entries,
 	.count = sizeof config_entries / sizeof *config_entries,
-	.size = sizeof(struct options),
 	.check_file = config_check_file,
 	.usage = "Usage: redlockd --masters LIST [OPTION]...\n"
 		 "       redlockd --dev[=N] [OPTION]...\n\n"

@@ -49,13 +49,14 @@ void worker_free(struct worker *worker);
 /* ---- dev_masters.c: the private masters of --dev ----
  *
  * redis-server (else valkey-server) processes on Unix sockets in a temporary folder. Processes and folder are removed
- * soon after redlockd ends, also after kill -9: a small supervisor process sees to that. */
+ * soon after redlockd ends, also after kill -9. */
 
 enum { DEV_MASTERS_FOLDER_MAX = 96 };
 
 struct dev_masters {
-	pid_t supervisor;
-	int report_fd; /* reports of the supervisor; end of file when it has ended everything */
+	uint32_t count;
+	pid_t servers[OPTIONS_MASTERS_MAX], sweeper; /* 0: not started, or ended and waited for */
+	int alive_fd;                                /* the sweeper waits for its end */
 	char folder[DEV_MASTERS_FOLDER_MAX];
 };
 
@@ -65,7 +66,7 @@ struct dev_masters {
 bool dev_masters_start(struct dev_masters *dev, uint32_t count, struct options *options, char *message, size_t size)
 	__attribute__((warn_unused_result));
 
-/* Ends the masters and waits, about 3 s at most, until they have ended and the folder is removed. */
+/* Ends the masters and waits until they have ended and the folder is removed. */
 void dev_masters_stop(struct dev_masters *dev);
 
 /* ---- listen.c: listening sockets, TCP over IPv4 and IPv6, and Unix sockets ----

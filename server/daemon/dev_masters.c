@@ -1,17 +1,15 @@
-/* The private masters of --dev, and the supervisor process that ends them.
+/* The private masters of --dev, and the sweeper, a process that removes their folder.
  *
- *   redlockd ── fork ──►  supervisor ── fork ──► redis-server × N
- *            ◄─ report pipe ── (setsid, PR_SET_PDEATHSIG)  (PR_SET_PDEATHSIG)
+ *   redlockd ── fork ──►  redis-server × N (setsid, PR_SET_PDEATHSIG)
+ *            ── fork ──►  sweeper (setpgid)
  *
- * When redlockd ends, in whatever way, the kernel sends SIGTERM to the supervisor. The supervisor then ends the servers
- * by their process ids (SIGTERM, after 500 ms SIGKILL), waits for them, removes the folder, and ends. If the supervisor
- * is killed, the kernel kills the servers, and only the folder stays.
+ * When redlockd ends, in whatever way, the kernel kills the servers, which have nothing to save. The sweeper then reads
+ * the end of file from a pipe that redlockd alone can write to, removes the folder, and ends.
  *
- * The supervisor has left the process group and the terminal (setsid), and has another name than redlockd: Ctrl-C, or a
- * kill -9 to the process group or by name, does not end the servers before redlockd has drained. Through the report
- * pipe it sends a line when a server ends; the end of file means that everything is removed.
+ * All of them have left the process group, and the sweeper has another name than redlockd: Ctrl-C, or a kill -9 to the
+ * process group or by name, does not end the servers before redlockd has drained.
  *
- * The supervisor is forked before there are threads, so it may use all of the C library. */
+ * They are forked before there are threads, so they may use all of the C library. */
 #include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -19,7 +17,6 @@
 #include <limits.h>
 #include <poll.h>
 #include <signal.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -32,21 +29,7 @@
 #include "daemon.h"
 #include "server/base/base.h"
 
-enum { DEV_START_MS = 5000, DEV_TERM_MS = 500, DEV_STOP_MS = 3000, DEV_LOOK_MS = 10 };
-enum { DEV_REPORT_MAX = 256 }; /* below PIPE_BUF: a report arrives whole */
-
-struct dev_supervisor {
-	pid_t parent;
-	int report_fd;
-	const char *program, *folder; /* path of the server program; for its files */
-	uint32_t count, alive;
-	pid_t pids[OPTIONS_MASTERS_MAX]; /* 0: ended */
-};
-
-static uint64_t dev_now_ms(void)
-{
-	return clock_now_us() / 1000;
-}
+enum { DEV_START_US = 5000000, DEV_LOOK_MS = 10 };
 
 static int dev_remove_one(const char *path, const struct stat *status, int kind, struct FTW *place)
 {
@@ -61,170 +44,50 @@ static void dev_remove_folder(const char *folder)
 	nftw(folder, dev_remove_one, 8, FTW_DEPTH | FTW_PHYS);
 }
 
-/* ---- the supervisor: starting ---- */
+/* ---- the other processes ---- */
 
-static __attribute__((format(printf, 2, 3))) void dev_report_send(const struct dev_supervisor *self, const char *format,
-								  ...)
+/* In the new process: closes all descriptors of redlockd, its sockets and the pipe from which somebody reads its
+ * output. `in` becomes 0, `out` 1 and 2. */
+static void dev_set_descriptors(int in, int out)
 {
-	char report[DEV_REPORT_MAX];
-	va_list args;
-	va_start(args, format);
-	vsnprintf(report, sizeof report - 1, format, args);
-	va_end(args);
-	strcat(report, "\n");
-	if (write(self->report_fd, report, strlen(report)) < 0)
-		return; /* redlockd has ended: the kernel sends SIGTERM */
+	if (in < 0 || out < 0 || dup2(in, 0) < 0 || dup2(out, 1) < 0 || dup2(out, 2) < 0)
+		_exit(127);
+	closefrom(3);
 }
 
-/* Closes all descriptors of redlockd: its sockets, and the pipe from which somebody reads its output. /dev/null becomes
- * 0 to 2, the report pipe 3. */
-static void dev_close_others(struct dev_supervisor *self)
-{
-	int null_fd = open("/dev/null", O_RDWR), report_fd = fcntl(self->report_fd, F_DUPFD, 4);
-	assert(null_fd >= 0 && report_fd >= 4);
-	for (int fd = 0; fd <= 2; fd++)
-		dup2(null_fd, fd);
-	self->report_fd = dup3(report_fd, 3, O_CLOEXEC);
-	closefrom(4);
-}
-
-/* Signals for redlockd must not end its supervisor first. */
-static void dev_set_signals(void (*handler)(int))
-{
-	signal(SIGINT, handler);
-	signal(SIGHUP, handler);
-	signal(SIGQUIT, handler);
-	signal(SIGPIPE, handler);
-}
-
-/* Becomes a server. */
-static _Noreturn void dev_exec(const struct dev_supervisor *self, uint32_t i, pid_t supervisor)
+/* Becomes server `i`. */
+static _Noreturn void dev_serve(const struct dev_masters *dev, uint32_t i, const char *program, pid_t parent)
 {
 	char log[DEV_MASTERS_FOLDER_MAX + 16], path[DEV_MASTERS_FOLDER_MAX + 16];
-	sigset_t none;
-	assert(i < self->count);
-	/* From here on the kernel kills this process with the supervisor, unless the supervisor has ended before. */
-	if (prctl(PR_SET_PDEATHSIG, SIGKILL) != 0 || getppid() != supervisor)
+	assert(i < dev->count);
+	/* From here on the kernel kills this process with redlockd, unless redlockd has ended before. */
+	if (prctl(PR_SET_PDEATHSIG, SIGKILL) != 0 || getppid() != parent)
 		_exit(127);
-	dev_set_signals(SIG_DFL);
-	sigemptyset(&none);
-	sigprocmask(SIG_SETMASK, &none, NULL);
-	snprintf(log, sizeof log, "%s/%u.log", self->folder, i + 1);
-	snprintf(path, sizeof path, "%s/%u.sock", self->folder, i + 1);
-	int log_fd = open(log, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
-	if (log_fd < 0 || dup2(log_fd, 1) < 0 || dup2(log_fd, 2) < 0)
-		_exit(127);
-	execl(self->program, self->program, "--port", "0", "--unixsocket", path, "--unixsocketperm", "600", "--dir",
-	      self->folder, "--daemonize", "no", "--save", "", "--appendonly", "no", "--maxmemory-policy", "noeviction",
-	      "--hz", "100", "--loglevel", "warning", (char *)NULL);
-	dprintf(2, "%s: %s\n", self->program, strerror(errno));
+	setsid();
+	snprintf(log, sizeof log, "%s/%u.log", dev->folder, i + 1);
+	snprintf(path, sizeof path, "%s/%u.sock", dev->folder, i + 1);
+	dev_set_descriptors(open("/dev/null", O_RDONLY), open(log, O_WRONLY | O_CREAT | O_APPEND, 0600));
+	execl(program, program, "--port", "0", "--unixsocket", path, "--unixsocketperm", "600", "--dir", dev->folder,
+	      "--daemonize", "no", "--save", "", "--appendonly", "no", "--maxmemory-policy", "noeviction", "--hz",
+	      "100", "--loglevel", "warning", (char *)NULL);
+	dprintf(2, "%s: %s\n", program, strerror(errno));
 	_exit(127);
 }
 
-static bool dev_spawn_all(struct dev_supervisor *self)
+/* Becomes the sweeper. */
+static _Noreturn void dev_sweep(const struct dev_masters *dev, int alive)
 {
-	pid_t supervisor = getpid();
-	assert(self->count > 0 && self->count <= OPTIONS_MASTERS_MAX);
-	for (uint32_t i = 0; i < self->count; i++) {
-		pid_t pid = fork();
-		if (pid == 0)
-			dev_exec(self, i, supervisor);
-		if (pid < 0) {
-			dev_report_send(self, "--dev cannot start a server: %s", strerror(errno));
-			return false;
-		}
-		self->pids[i] = pid;
-		self->alive++;
-	}
-	return true;
-}
-
-/* ---- the supervisor: watching and ending ---- */
-
-/* The last line that a server wrote: most likely why it ended. */
-static void dev_last_line(const struct dev_supervisor *self, uint32_t i, char *line, size_t size)
-{
-	char path[DEV_MASTERS_FOLDER_MAX + 16], bytes[512];
-	assert(i < self->count && size > 0);
-	line[0] = '\0';
-	snprintf(path, sizeof path, "%s/%u.log", self->folder, i + 1);
-	FILE *file = fopen(path, "re");
-	if (!file)
-		return;
-	while (fgets(bytes, sizeof bytes, file))
-		if (bytes[strspn(bytes, " \t\r\n")] != '\0')
-			snprintf(line, size, ": %.*s", (int)strcspn(bytes, "\r\n"), bytes);
-	fclose(file);
-}
-
-static void dev_kill_all(const struct dev_supervisor *self, int number)
-{
-	assert(number == SIGTERM || number == SIGKILL);
-	for (uint32_t i = 0; i < self->count; i++)
-		if (self->pids[i] > 0)
-			kill(self->pids[i], number); /* not reaped yet, so the number is still its own */
-}
-
-/* Reaps the servers that ended and reports them. */
-static void dev_reap(struct dev_supervisor *self)
-{
-	char line[160];
-	int status;
-	pid_t pid;
-	while (self->alive > 0 && (pid = waitpid(-1, &status, WNOHANG)) > 0) {
-		uint32_t i = 0;
-		while (i < self->count && self->pids[i] != pid)
-			i++;
-		assert(i < self->count);
-		self->pids[i] = 0;
-		self->alive--;
-		dev_last_line(self, i, line, sizeof line);
-		bool killed = WIFSIGNALED(status);
-		dev_report_send(self, "--dev: %.60s ended with %s %d%s", self->program, killed ? "signal" : "status",
-				killed ? WTERMSIG(status) : WEXITSTATUS(status), line);
-	}
-}
-
-static void dev_end_all(struct dev_supervisor *self, const sigset_t *ended)
-{
-	uint64_t deadline_ms = dev_now_ms() + DEV_TERM_MS;
-	assert(self->count > 0);
-	dev_kill_all(self, SIGTERM);
-	for (uint64_t now_ms = dev_now_ms(); self->alive > 0 && now_ms < deadline_ms; now_ms = dev_now_ms()) {
-		struct timespec pause = {.tv_nsec = (long)(deadline_ms - now_ms) * 1000000};
-		sigtimedwait(ended, NULL, &pause);
-		dev_reap(self);
-	}
-	dev_kill_all(self, SIGKILL);
-	for (uint32_t i = 0; i < self->count; i++)
-		if (self->pids[i] > 0)
-			waitpid(self->pids[i], NULL, 0);
-	dev_remove_folder(self->folder);
-}
-
-static _Noreturn void dev_supervise(struct dev_supervisor *self)
-{
-	sigset_t ended, waited;
-	dev_set_signals(SIG_IGN);
-	signal(SIGCHLD, SIG_DFL); /* if inherited as ignored, waitpid() would not work */
-	signal(SIGTERM, SIG_DFL); /* a server may get it before it has become one */
-	sigemptyset(&ended);
-	sigaddset(&ended, SIGCHLD);
-	waited = ended;
-	sigaddset(&waited, SIGTERM);
-	sigprocmask(SIG_SETMASK, &waited, NULL);
-	bool wanted = prctl(PR_SET_PDEATHSIG, SIGTERM) == 0 && getppid() == self->parent;
-	setsid();
+	char byte;
 	prctl(PR_SET_NAME, "dev-masters");
-	dev_close_others(self);
-	wanted = wanted && dev_spawn_all(self);
-	while (wanted && sigwaitinfo(&waited, NULL) != SIGTERM)
-		dev_reap(self);
-	dev_end_all(self, &ended);
+	signal(SIGTERM, SIG_IGN); /* of a manager that ends all processes of the service */
+	dev_set_descriptors(alive, open("/dev/null", O_WRONLY));
+	while (read(0, &byte, 1) < 0)
+		continue;
+	dev_remove_folder(dev->folder);
 	_exit(0);
 }
 
-/* ---- redlockd's side ---- */
+/* ---- redlockd ---- */
 
 /* Looks for a program in PATH. */
 static bool dev_find_program(const char *name, char path[PATH_MAX])
@@ -256,40 +119,64 @@ static bool dev_make_folder(char folder[DEV_MASTERS_FOLDER_MAX], char *message, 
 	return false;
 }
 
-/* Forks the supervisor. False: errno. */
-static bool dev_fork(struct dev_masters *dev, uint32_t count, const char *program)
+/* Forks the sweeper and the servers. False: errno. */
+static bool dev_fork(struct dev_masters *dev, const char *program)
 {
-	struct dev_supervisor self = {.parent = getpid(), .program = program, .folder = dev->folder, .count = count};
-	int report[2];
-	assert(count > 0 && program[0] != '\0');
-	if (pipe2(report, O_CLOEXEC) != 0)
+	pid_t parent = getpid();
+	int alive[2];
+	assert(dev->count > 0 && program[0] != '\0');
+	if (pipe2(alive, O_CLOEXEC) != 0)
 		return false;
 	fflush(NULL);
-	dev->supervisor = fork();
-	if (dev->supervisor == 0) {
-		self.report_fd = report[1];
-		dev_supervise(&self);
+	signal(SIGCHLD, SIG_DFL); /* if inherited as ignored, waitpid() would not work */
+	dev->sweeper = fork();
+	if (dev->sweeper == 0)
+		dev_sweep(dev, alive[0]);
+	setpgid(dev->sweeper, dev->sweeper);
+	close(alive[0]);
+	dev->alive_fd = alive[1];
+	for (uint32_t i = 0; i < dev->count; i++) {
+		dev->servers[i] = fork();
+		if (dev->servers[i] == 0)
+			dev_serve(dev, i, program, parent);
+		if (dev->servers[i] < 0)
+			return false;
 	}
-	close(report[1]);
-	dev->report_fd = report[0];
-	if (dev->supervisor < 0)
-		close(dev->report_fd);
-	return dev->supervisor > 0;
+	return dev->sweeper > 0;
 }
 
-/* Waits for a report of the supervisor. 1: it came; 0: time is up; -1: the supervisor has ended. */
-static int dev_report_receive(const struct dev_masters *dev, uint64_t timeout_ms, char report[DEV_REPORT_MAX])
+/* The last line that a server wrote: most likely why it ended. */
+static void dev_last_line(const struct dev_masters *dev, uint32_t i, char *line, size_t size)
 {
-	struct pollfd fd = {.fd = dev->report_fd, .events = POLLIN};
-	assert(dev->report_fd >= 0);
-	if (poll(&fd, 1, (int)timeout_ms) <= 0)
-		return 0;
-	ssize_t len = read(dev->report_fd, report, DEV_REPORT_MAX - 1);
-	if (len <= 0)
-		return -1;
-	report[len] = '\0';
-	report[strcspn(report, "\n")] = '\0'; /* of several the first */
-	return 1;
+	char path[DEV_MASTERS_FOLDER_MAX + 16], bytes[512];
+	assert(i < dev->count && size > 0);
+	line[0] = '\0';
+	snprintf(path, sizeof path, "%s/%u.log", dev->folder, i + 1);
+	FILE *file = fopen(path, "re");
+	if (!file)
+		return;
+	while (fgets(bytes, sizeof bytes, file))
+		if (bytes[strspn(bytes, " \t\r\n")] != '\0')
+			snprintf(line, size, ": %.*s", (int)strcspn(bytes, "\r\n"), bytes);
+	fclose(file);
+}
+
+/* True, and a message, if a server has ended. */
+static bool dev_has_ended(struct dev_masters *dev, const char *program, char *message, size_t size)
+{
+	char line[160];
+	int status;
+	for (uint32_t i = 0; i < dev->count; i++) {
+		if (waitpid(dev->servers[i], &status, WNOHANG) <= 0)
+			continue;
+		dev->servers[i] = 0;
+		dev_last_line(dev, i, line, sizeof line);
+		bool killed = WIFSIGNALED(status);
+		snprintf(message, size, "--dev: %.60s ended with %s %d%s", program, killed ? "signal" : "status",
+			 killed ? WTERMSIG(status) : WEXITSTATUS(status), line);
+		return true;
+	}
+	return false;
 }
 
 /* True if a server listens at this socket. */
@@ -307,24 +194,22 @@ static bool dev_listens(const char *path)
 }
 
 /* Waits until all listen. */
-static bool dev_wait_ready(const struct dev_masters *dev, uint32_t count, const struct options *options, char *message,
+static bool dev_wait_ready(struct dev_masters *dev, const char *program, const struct options *options, char *message,
 			   size_t size)
 {
-	uint64_t deadline_ms = dev_now_ms() + DEV_START_MS;
-	char report[DEV_REPORT_MAX];
-	for (uint32_t i = 0; i < count;) {
+	uint64_t deadline_us = clock_now_us() + DEV_START_US;
+	for (uint32_t i = 0; i < dev->count;) {
 		if (dev_listens(options->masters[i].host)) {
 			i++;
 			continue;
 		}
-		int said = dev_report_receive(dev, DEV_LOOK_MS, report);
-		if (said == 0 && dev_now_ms() < deadline_ms)
-			continue;
-		snprintf(message, size, "%s",
-			 said > 0   ? report
-			 : said < 0 ? "--dev: the supervisor of the servers was killed"
-				    : "--dev: the servers did not answer within 5 s");
-		return false;
+		if (dev_has_ended(dev, program, message, size))
+			return false;
+		if (clock_now_us() >= deadline_us) {
+			snprintf(message, size, "--dev: the servers did not answer within 5 s");
+			return false;
+		}
+		poll(NULL, 0, DEV_LOOK_MS);
 	}
 	return true;
 }
@@ -333,6 +218,7 @@ bool dev_masters_start(struct dev_masters *dev, uint32_t count, struct options *
 {
 	char program[PATH_MAX];
 	assert(count >= 1 && count <= OPTIONS_MASTERS_MAX);
+	*dev = (struct dev_masters){.count = count, .alive_fd = -1};
 	options->master_count = 0;
 	if (!dev_find_program("redis-server", program) && !dev_find_program("valkey-server", program)) {
 		snprintf(message, size, "--dev needs redis-server: install it with: apt-get install redis-server");
@@ -340,18 +226,16 @@ bool dev_masters_start(struct dev_masters *dev, uint32_t count, struct options *
 	}
 	if (!dev_make_folder(dev->folder, message, size))
 		return false;
-	if (!dev_fork(dev, count, program)) {
-		snprintf(message, size, "--dev cannot start a process: %s", strerror(errno));
-		dev_remove_folder(dev->folder);
-		return false;
-	}
 	for (uint32_t i = 0; i < count; i++) {
 		struct address *address = &options->masters[i];
 		*address = (struct address){.is_unix = true};
 		snprintf(address->host, sizeof address->host, "%s/%u.sock", dev->folder, i + 1);
 		snprintf(address->shown, sizeof address->shown, "unix:%.200s", address->host);
 	}
-	if (!dev_wait_ready(dev, count, options, message, size)) {
+	bool forked = dev_fork(dev, program);
+	if (!forked)
+		snprintf(message, size, "--dev cannot start a process: %s", strerror(errno));
+	if (!forked || !dev_wait_ready(dev, program, options, message, size)) {
 		dev_masters_stop(dev);
 		return false;
 	}
@@ -361,16 +245,12 @@ bool dev_masters_start(struct dev_masters *dev, uint32_t count, struct options *
 
 void dev_masters_stop(struct dev_masters *dev)
 {
-	char report[DEV_REPORT_MAX];
-	uint64_t deadline_ms = dev_now_ms() + DEV_STOP_MS;
-	int said = 0;
-	assert(dev->supervisor > 0);
-	kill(dev->supervisor, SIGTERM);
-	for (uint64_t now_ms = dev_now_ms(); said >= 0 && now_ms < deadline_ms; now_ms = dev_now_ms())
-		said = dev_report_receive(dev, deadline_ms - now_ms, report);
-	if (said >= 0)
-		kill(dev->supervisor, SIGKILL); /* stuck; the kernel then kills the servers */
-	waitpid(dev->supervisor, NULL, 0);
-	dev_remove_folder(dev->folder); /* is still there if the supervisor was killed */
-	close(dev->report_fd);
+	for (uint32_t i = 0; i < dev->count; i++)
+		if (dev->servers[i] > 0 && kill(dev->servers[i], SIGKILL) == 0)
+			waitpid(dev->servers[i], NULL, 0);
+	dev_remove_folder(dev->folder);
+	if (dev->alive_fd >= 0)
+		close(dev->alive_fd);
+	if (dev->sweeper > 0)
+		waitpid(dev->sweeper, NULL, 0);
 }

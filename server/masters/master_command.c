@@ -279,8 +279,8 @@ void master_command_send(struct master *master, master_answer_fn *answer, unsign
 	append(master, command, count, arguments);
 }
 
-static void send_read(struct master *master, const struct master_arguments *arguments, bool has_cursor,
-		      master_scan_fn *scan, void *arg)
+void master_command_send_read(struct master *master, const struct master_arguments *arguments, bool has_cursor,
+			      master_scan_fn *scan, void *arg)
 {
 	assert(scan && master->link.connection);
 	master_command_send_batches(master);
@@ -289,20 +289,4 @@ static void send_read(struct master *master, const struct master_arguments *argu
 	command->has_cursor = has_cursor;
 	command->arg = arg;
 	append(master, command, arguments->count, arguments->arguments);
-}
-
-void master_command_send_scan(struct master *master, const struct master_scan_command *scan_command,
-			      master_scan_fn *scan, void *arg)
-{
-	struct master_arguments arguments;
-	master_script_write_scan(master->all, scan_command, &arguments);
-	send_read(master, &arguments, true, scan, arg);
-}
-
-void master_command_send_read(struct master *master, const struct master_read_command *read, master_scan_fn *scan,
-			      void *arg)
-{
-	struct master_arguments arguments;
-	master_script_write_read(master->all, read, &arguments);
-	send_read(master, &arguments, false, scan, arg);
 }

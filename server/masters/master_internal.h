@@ -349,10 +349,9 @@ void master_command_send_script(struct master *master, const struct master_scrip
 				master_settle_fn *settle, master_reply_fn *reply, void *arg);
 /* A command of this folder, its arguments up to a NULL; `answer` may be NULL. */
 void master_command_send(struct master *master, master_answer_fn *answer, unsigned what, const char *const argv[]);
-void master_command_send_scan(struct master *master, const struct master_scan_command *command, master_scan_fn *scan,
-			      void *arg);
-void master_command_send_read(struct master *master, const struct master_read_command *read, master_scan_fn *scan,
-			      void *arg);
+/* The answer of a command with a cursor begins with that. */
+void master_command_send_read(struct master *master, const struct master_arguments *arguments, bool has_cursor,
+			      master_scan_fn *scan, void *arg);
 void master_command_init_batches(struct master *master);
 void master_command_send_batches(struct master *master);
 /* The oldest command has its answer; NULL: lost. */

@@ -233,25 +233,27 @@ enum master_sent masters_send(struct masters *masters, size_t i, const struct ma
 enum master_sent masters_send_scan(struct masters *masters, size_t i, const struct master_scan_command *command,
 				   master_scan_fn *scan, void *arg)
 {
-	assert(i < masters->count && scan);
-	struct master *master = &masters->list[i];
-	enum master_sent sent = sendable(master);
-	if (sent != MASTER_SENT)
-		return sent;
-	master_command_send_scan(master, command, scan, arg);
-	return MASTER_SENT;
+	assert(i < masters->count);
+	enum master_sent sent = sendable(&masters->list[i]);
+	struct master_arguments arguments;
+	if (sent == MASTER_SENT) {
+		master_script_write_scan(masters, command, &arguments);
+		master_command_send_read(&masters->list[i], &arguments, true, scan, arg);
+	}
+	return sent;
 }
 
 enum master_sent masters_send_read(struct masters *masters, size_t i, const struct master_read_command *command,
 				   master_scan_fn *scan, void *arg)
 {
-	assert(i < masters->count && scan);
-	struct master *master = &masters->list[i];
-	enum master_sent sent = sendable(master);
-	if (sent != MASTER_SENT)
-		return sent;
-	master_command_send_read(master, command, scan, arg);
-	return MASTER_SENT;
+	assert(i < masters->count);
+	enum master_sent sent = sendable(&masters->list[i]);
+	struct master_arguments arguments;
+	if (sent == MASTER_SENT) {
+		master_script_write_read(masters, command, &arguments);
+		master_command_send_read(&masters->list[i], &arguments, false, scan, arg);
+	}
+	return sent;
 }
 
 bool masters_have_unread(const struct masters *masters, size_t i)

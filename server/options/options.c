@@ -1,6 +1,6 @@
 /* The sources of option values, in falling precedence: the command line, which says which options there are, the
- * environment, the configuration file that the two may name, defaults. A value that a source before has set is checked,
- * and put aside. See options.h. */
+ * environment, the configuration file that the two may name, defaults. A value that a source before has set is left
+ * out. See options.h. */
 #include "options.h"
 
 #include <assert.h>
@@ -99,23 +99,28 @@ static bool options_reject_unknown(struct options_reader *reader, const char *gi
 
 static bool options_set_item(struct options_reader *reader, const struct options_entry *entry, const char *text)
 {
-	enum options_source *origin = &reader->origins[entry - reader->table->entries];
-	void *values = *origin > reader->source ? reader->aside : reader->values;
 	size_t count = 0;
-	if (values == reader->values)
-		*origin = reader->source;
-	if (values == reader->values && entry->traits & OPTIONS_FILE)
+	reader->origins[entry - reader->table->entries] = reader->source;
+	if (entry->traits & OPTIONS_FILE)
 		reader->path = text;
 	if (entry->traits & OPTIONS_LIST) {
-		memcpy(&count, (char *)values + entry->offset, sizeof count);
+		memcpy(&count, (char *)reader->values + entry->offset, sizeof count);
 		count++;
 	}
-	const char *reason = count > entry->max ? "too many" : entry->parse(entry, text, values);
+	const char *reason = count > entry->max ? "too many" : entry->parse(entry, text, reader->values);
 	return !reason || options_reject_value(reader, entry, count, text, reason);
+}
+
+/* True if a source that goes before the one being read has set it. */
+static bool options_is_overridden(const struct options_reader *reader, const struct options_entry *entry)
+{
+	return reader->origins[entry - reader->table->entries] > reader->source;
 }
 
 static bool options_set(struct options_reader *reader, const struct options_entry *entry, const char *value)
 {
+	if (options_is_overridden(reader, entry))
+		return true;
 	if (!(entry->traits & OPTIONS_LIST))
 		return options_set_item(reader, entry, value);
 	char *copy = memory_copy(value, strlen(value)), *rest = copy, *item;
@@ -124,12 +129,6 @@ static bool options_set(struct options_reader *reader, const struct options_entr
 		ok = options_set_item(reader, entry, item);
 	free(copy);
 	return ok;
-}
-
-static void options_begin(struct options_reader *reader, enum options_source source)
-{
-	explicit_bzero(reader->aside, reader->table->size);
-	reader->source = source;
 }
 
 /* ---- the command line ---- */
@@ -196,7 +195,7 @@ static bool options_read_arguments(struct options_reader *reader, int argc, char
 	struct option longs[OPTIONS_MAX + 1] = {0};
 	char letters[3 * OPTIONS_MAX + 3];
 	int code, at = 1;
-	options_begin(reader, OPTIONS_FROM_FLAG);
+	reader->source = OPTIONS_FROM_FLAG;
 	options_describe(reader->table, longs, letters);
 	optind = 0; /* the state of getopt_long() is global */
 	for (; (code = getopt_long(argc, argv, letters, longs, NULL)) != -1; at = optind) {
@@ -229,7 +228,7 @@ static bool options_read_environment(struct options_reader *reader, char *const 
 {
 	const char *prefix = reader->table->variables;
 	bool keeps_empty = prefix && !reader->table->names_variables;
-	options_begin(reader, OPTIONS_FROM_ENVIRONMENT);
+	reader->source = OPTIONS_FROM_ENVIRONMENT;
 	for (; *environment; environment++) {
 		const char *variable = *environment, *value = strchr(variable, '=');
 		const struct options_entry *entry =
@@ -265,6 +264,8 @@ static bool options_set_json(struct options_reader *reader, const struct options
 	bool list = entry->traits & OPTIONS_LIST && json_is_array(value);
 	size_t count = list ? json_array_size(value) : 1;
 	char buffer[32];
+	if (options_is_overridden(reader, entry))
+		return true;
 	if (count == 0)
 		return options_reject_value(reader, entry, 0, NULL, "the list is empty");
 	for (size_t i = 0; i < count; i++) {
@@ -316,7 +317,7 @@ static bool options_read_file(struct options_reader *reader)
 		return true;
 	json_t *object = options_load_file(reader);
 	bool ok = object;
-	options_begin(reader, OPTIONS_FROM_FILE);
+	reader->source = OPTIONS_FROM_FILE;
 	json_object_foreach(object, key, value)
 	{
 		const struct options_entry *entry = options_find(reader, key, strlen(key), 1);
@@ -331,13 +332,11 @@ static bool options_read_file(struct options_reader *reader)
 bool options_read(struct options_reader *reader, int argc, char **argv, char *const environment[])
 {
 	const struct options_table *table = reader->table;
-	assert(reader->message_size > 0 && table->size > 0);
-	reader->aside = memory_alloc(table->size);
+	assert(reader->message_size > 0);
 	bool ok = options_read_arguments(reader, argc, argv) &&
 		  (reader->end || (options_read_environment(reader, environment) && options_read_file(reader)));
-	options_begin(reader, OPTIONS_FROM_DEFAULT);
+	reader->source = OPTIONS_FROM_DEFAULT;
 	for (size_t i = 0; i < table->count && ok && !reader->end; i++)
 		ok = !table->entries[i].standard || options_set(reader, &table->entries[i], table->entries[i].standard);
-	free(reader->aside);
 	return ok;
 }

@@ -1,8 +1,8 @@
 /* The options of both programs: one type of table, one parser, one writer of help.
  *
  * A table says what there is; the values go into a struct of the caller's. Precedence: flag, environment variable, key
- * of the configuration file, default. A value that is overridden must be valid all the same. `--max-ttl-ms` of redlockd
- * is REDLOCKD_MAX_TTL_MS is "max_ttl_ms". No message repeats a value that may be a password: it names the option, as it
+ * of the configuration file, default. A value that is overridden is not looked at. `--max-ttl-ms` of redlockd is
+ * REDLOCKD_MAX_TTL_MS is "max_ttl_ms". No message repeats a value that may be a password: it names the option, as it
  * was given, and of a list the position. One thread; the parser is getopt_long(). */
 #ifndef OPTIONS_H
 #define OPTIONS_H
@@ -102,7 +102,7 @@ struct options_table {
 	const char *variables; /* the beginning of their names; an unknown one is a mistake */
 	bool names_variables;  /* only entries that name their variable have one, and an empty one is as none */
 	const struct options_entry *entries;
-	size_t count, size; /* of the entries; bytes of the values */
+	size_t count; /* of the entries */
 	/* A word that is no option: false, and the message was written. NULL: a mistake. */
 	bool (*operand)(struct options_reader *reader, const char *word);
 	/* The configuration file was read: false, and the message was written. NULL: nothing to check. */
@@ -125,7 +125,6 @@ struct options_reader {
 	const struct options_entry *end; /* of OPTIONS_ENDS, if one was given */
 	char **rest;      /* the words after --, or those of another program; for table->operand those that follow */
 	bool is_rest;     /* set by table->operand: from this word on they are those of another program */
-	void *aside;      /* values of the source being read that another source overrides */
 	const char *path; /* of the configuration file; NULL: none */
 	struct stat file; /* its owner and mode */
 };

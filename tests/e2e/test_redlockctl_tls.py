@@ -236,39 +236,13 @@ def test_key_with_a_password(lab, authority, secure, resource):
     assert (done.returncode, done.stdout) == (USAGE, "") and "--key" in done.stderr and "pass phrase:" not in done.stderr
 
 
-# --------------------------------------------------------------------------------- a lease that comes as we give up
-
-
-def when_hung_up(answer):
-    def later(call):
-        call.until_hung_up()
-        answer(call)
-    return later
-
-
-def lease(call):
-    call.lease()
+# -------------------------------------------------------------------------------------------------- as we give up
 
 
 def start(command, server, authority, resource, folder):
     rest = ["--", "touch", f"{folder}/ran"] if command == "run" else []
     return subprocess.Popen([*DIES_WITH_US, "env", "--default-signal", BINARY, command, resource, "--wait", "1m", *rest], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
                             stderr=subprocess.PIPE, text=True, env=clean_environment(trusting(authority, server)))
-
-
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-@pytest.mark.parametrize("command", ["run", "acquire"])
-@pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
-def test_granted_as_a_signal_comes(lab, authority, secure, resource, command, number, version):
-    """The connection is shut below TLS: the server sees it, and what it writes then is still read."""
-    server = secure(acquire=when_hung_up(lease))
-    server.tls.minimum_version = server.tls.maximum_version = version
-    process = start(command, server, authority, resource, lab.folder)
-    server.call("acquire")
-    process.send_signal(number)
-    output, errors = process.communicate(timeout=20 * SLOW)
-    assert process.returncode in (-number, 128 + number) and (output, errors) == ("", "")
-    assert server.call("release").body["token"] == TOKEN and not os.path.exists(f"{lab.folder}/ran")
 
 
 @pytest.mark.parametrize("command", ["run", "acquire"])
@@ -301,13 +275,6 @@ def test_signal_before_the_handshake(lab, authority, resource):
         assert process.wait(5 * SLOW) == -signal.SIGINT
         process.stderr.close()
         connection.close()
-
-
-def test_granted_as_the_time_is_up(authority, secure, resource):
-    server = secure(acquire=when_hung_up(lease))
-    done = ctl("acquire", resource, "--wait", "300ms", "--timeout", "500ms", env=trusting(authority, server))
-    assert (done.returncode, done.stdout) == (UNREACHABLE, "")
-    assert len(server.of("release")) == len(server.of("acquire"))
 
 
 # ---------------------------------------------------------------------------------------------------- a real one

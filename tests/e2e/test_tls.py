@@ -190,7 +190,7 @@ def test_versions(service):
             with connect_to(service.address, tls=context) as client:
                 assert client.version() == high.replace("_", ".")
         else:
-            with pytest.raises(ssl.SSLError, match="alert"):
+            with pytest.raises((ssl.SSLError, ConnectionError)):
                 connect_to(service.address, tls=context)
 
 
@@ -199,7 +199,7 @@ def test_weak_ciphers_are_refused(service, cipher):
     context = ssl.create_default_context(cafile=service.curl_options[1])
     context.maximum_version = ssl.TLSVersion.TLSv1_2
     context.set_ciphers(cipher + ":@SECLEVEL=0")
-    with pytest.raises(ssl.SSLError, match="alert"):
+    with pytest.raises((ssl.SSLError, ConnectionError)):
         connect_to(service.address, tls=context)
 
 
@@ -247,10 +247,7 @@ class Hand:
 def test_plain_http_to_the_tls_port(service):
     with connect_to(service.address) as plain:
         plain.sendall(request_bytes("GET", "/healthz"))
-        answer = read_response(plain)
-        assert (answer.status, answer.code) == (400, "invalid-request")
-        assert "https://" in answer.json["detail"]
-        assert plain.recv(1) == b""
+        assert cut(plain) == b""
 
 
 @pytest.mark.parametrize("garbage", [b"\x00" * 5_000_000, b"\x16\x03\x01\x40\x00" + b"\xff" * 5_000_000, b"GET " + b"a" * 5_000_000],
@@ -324,7 +321,7 @@ def test_failed_handshakes_are_counted(service):
     before = service.metrics()[name]
     with connect_to(service.address) as plain:
         plain.sendall(b"\x00" * 100)
-        assert cut(plain)[:1] == b"\x15", "an alert"
+        assert cut(plain) == b""
     wait_until(lambda: service.metrics()[name] == before + 1, what="the metric")
 
 

@@ -150,8 +150,7 @@ TEST(the_folder_is_made_in_tmpdir)
 	ck_assert_int_eq(rmdir(base), 0);
 }
 
-/* A program that starts masters, as redlockd does, writes their folder and the supervisor's process id to `out`, and
- * waits. */
+/* A program that starts masters, as redlockd does, writes their folder to `out`, and waits. */
 static _Noreturn void be_parent(int out)
 {
 	for (int number = 1; number < 32; number++)
@@ -159,16 +158,16 @@ static _Noreturn void be_parent(int out)
 	setpgid(0, 0);
 	if (!dev_masters_start(&dev, 3, &options, message, sizeof(message)))
 		_exit(1);
-	dprintf(out, "%s %d\n", dev.folder, (int)dev.supervisor);
+	dprintf(out, "%s\n", dev.folder);
 	for (;;)
 		pause();
 }
 
 /* Forks one. Returns its process id. */
-static pid_t fork_parent(char folder[DEV_MASTERS_FOLDER_MAX], pid_t *ret_supervisor)
+static pid_t fork_parent(char folder[DEV_MASTERS_FOLDER_MAX])
 {
 	char line[200] = "";
-	int fds[2], supervisor;
+	int fds[2];
 
 	ck_assert_int_eq(pipe2(fds, O_CLOEXEC), 0);
 	pid_t pid = fork();
@@ -176,12 +175,11 @@ static pid_t fork_parent(char folder[DEV_MASTERS_FOLDER_MAX], pid_t *ret_supervi
 		be_parent(fds[1]);
 	close(fds[1]);
 	ck_assert_int_gt(read(fds[0], line, sizeof(line) - 1), 0);
-	ck_assert_int_eq(sscanf(line, "%95s %d", folder, &supervisor), 2);
-	/* Only the parent has the pipe: a supervisor or server that kept it open would make a reader hang. */
+	ck_assert_int_eq(sscanf(line, "%95s", folder), 1);
+	/* Only the parent has the pipe: a sweeper or server that kept it open would make a reader hang. */
 	struct pollfd end = {.fd = fds[0]};
 	ck_assert_int_eq(count_processes(folder, NULL), 3);
 	ck_assert_int_eq(poll(&end, 1, 0), 0);
-	*ret_supervisor = supervisor;
 	close(fds[0]);
 	return pid;
 }
@@ -193,7 +191,7 @@ TEST_EACH(they_go_with_a_parent_that_is_killed, 0, 5)
 		bool group;
 	} cases[] = {{SIGKILL, false}, {SIGKILL, true}, {SIGTERM, false}, {SIGSEGV, false}, {SIGHUP, true}};
 	char folder[DEV_MASTERS_FOLDER_MAX];
-	pid_t supervisor, parent = fork_parent(folder, &supervisor);
+	pid_t parent = fork_parent(folder);
 
 	ck_assert_int_eq(kill(cases[_i].group ? -parent : parent, cases[_i].signal), 0);
 	ck_assert_int_eq(waitpid(parent, NULL, 0), parent);
@@ -203,7 +201,7 @@ TEST_EACH(they_go_with_a_parent_that_is_killed, 0, 5)
 TEST(also_one_that_is_stopped_goes)
 {
 	char folder[DEV_MASTERS_FOLDER_MAX];
-	pid_t supervisor, server = 0, parent = fork_parent(folder, &supervisor);
+	pid_t server = 0, parent = fork_parent(folder);
 
 	count_processes(folder, &server);
 	ck_assert_int_eq(kill(server, SIGSTOP), 0);
@@ -218,39 +216,13 @@ TEST(ctrl_c_is_for_the_parent_alone)
 
 	start(2);
 	strcpy(folder, dev.folder);
-	kill(dev.supervisor, SIGINT);
-	kill(dev.supervisor, SIGHUP);
-	ck_assert_int_ne(getpgid(dev.supervisor), getpgrp());
-	ck_assert_int_ne(getsid(dev.supervisor), getsid(0));
+	ck_assert_int_ne(getpgid(dev.sweeper), getpgrp());
+	for (size_t i = 0; i < 2; i++)
+		ck_assert_int_ne(getsid(dev.servers[i]), getsid(0));
 	ck_assert_str_eq(ask(&options.masters[1], "PING"), "+PONG\r\n");
 	ck_assert_int_eq(count_processes(folder, NULL), 2);
 	dev_masters_stop(&dev);
 	assert_gone(folder);
-}
-
-TEST(sigterm_to_the_supervisor_ends_them)
-{
-	char folder[DEV_MASTERS_FOLDER_MAX];
-
-	start(2);
-	strcpy(folder, dev.folder);
-	kill(dev.supervisor, SIGTERM);
-	assert_gone(folder);
-	dev_masters_stop(&dev); /* has nothing left to do */
-}
-
-TEST(a_killed_supervisor_takes_the_servers_along)
-{
-	char folder[DEV_MASTERS_FOLDER_MAX];
-
-	start(2);
-	strcpy(folder, dev.folder);
-	kill(dev.supervisor, SIGKILL);
-	for (time_t end = time(NULL) + 5; count_processes(folder, NULL) > 0 && time(NULL) < end;)
-		poll(NULL, 0, 10);
-	ck_assert_int_eq(count_processes(folder, NULL), 0);
-	dev_masters_stop(&dev);
-	ck_assert(!exists(folder));
 }
 
 /* How many of the masters take connections. */
@@ -278,8 +250,6 @@ TEST(one_that_dies_leaves_the_others)
 	kill(server, SIGKILL);
 	for (time_t end = time(NULL) + 5; count_masters() > 2 && time(NULL) < end;)
 		poll(NULL, 0, 10);
-	ck_assert_uint_eq(count_masters(), 2);
-	poll(NULL, 0, 300); /* time for a supervisor that would end the others by mistake */
 	ck_assert_uint_eq(count_masters(), 2);
 	dev_masters_stop(&dev);
 	assert_gone(folder);
@@ -333,14 +303,12 @@ TEST(without_a_server_it_says_what_to_install)
 TEST(a_server_that_ends_at_once_is_reported)
 {
 	char folder[64];
-	time_t begin = time(NULL);
 
 	make_program(folder, "redis-server", "#!/bin/sh\necho first\necho it is broken >&2\nexit 7\n");
 	ck_assert(!dev_masters_start(&dev, 3, &options, message, sizeof(message)));
 	remove_program(folder, "redis-server");
 	ck_assert_msg(strstr(message, folder) != NULL && strstr(message, "status 7: it is broken") != NULL, "%s",
 		      message);
-	ck_assert_int_le(time(NULL) - begin, 2);
 	ck_assert_uint_eq(options.master_count, 0);
 }
 
