@@ -185,7 +185,7 @@ static const struct options_entry config_entries[] = {
 	{OPTION("drift-factor", drift_factor, drift_factor), .argument = "NUMBER",
 	 .traits = OPTIONS_SHOWN | OPTIONS_INTEGER | OPTIONS_REAL, .parse = options_parse_fraction, .min = 1,
 	 .max = 500, .standard = "0.01",
-	 .allowed = "0.001 to 0.5"}, /* below it leases may overlap: docs/explanation/safety.md, The sum */
+	 .allowed = "0.001 to 0.5"}, /* below it leases may overlap: docs/explanation/proofs.md, The sum */
 	{TIME("drift-ms", drift_ms, 2, 60000, "2")},
 	{CHOICE("restart-guard", "WHEN", restart_guard, "on", config_guards)},
 	{SWITCH("bootstrap", bootstrap)},

@@ -1,6 +1,6 @@
 /* Repair: masters that said a lease is gone, while a majority extended it, get its key back by the script of an
  * acquisition. Otherwise the votes of a lease that is renewed for days only decay, by one with each master that
- * restarts. docs/explanation/safety.md says why that is safe. Pure. */
+ * restarts. docs/explanation/proofs.md says why that is safe. Pure. */
 #include <assert.h>
 
 #include "lease_internal.h"

@@ -138,7 +138,7 @@ enum { REPAIR_MIN_US = 1000, REPAIR_ROUND = 1 }; /* a key lasts for at least a m
 
 /* An extension that a majority granted does not prove that this lease was the last one on a master that says GONE: its
  * commands may have come to the others long before. A second extension, sent when that answer is known, does
- * (docs/explanation/safety.md). */
+ * (docs/explanation/proofs.md). */
 void redlock_attempt_confirm(struct redlock *op, uint64_t now_us, uint16_t gone, struct redlock_output *out)
 {
 	assert(op->params.kind == REDLOCK_EXTEND);

@@ -38,7 +38,7 @@
 -- shared request waits for all that came before it and are not shared, and each other one for all.
 --
 -- A repair gives a lease back that extend.lua found gone here while a majority extended it
--- (docs/explanation/safety.md). It waits for nobody, has the fence of the lease as its guess, and a hold_ms of its own.
+-- (docs/explanation/proofs.md). It waits for nobody, has the fence of the lease as its guess, and a hold_ms of its own.
 -- It is void unless the buckets have the numbers that extend.lua has seen, with a comma between each two.
 --
 -- `waited` in the hash is the time until which some queue may not be empty, or some resource is watched: after it no

@@ -120,7 +120,7 @@ void token_write(uint64_t token, char ret_token[RANDOM_TOKEN_LEN]);
 void node_init(struct world *world, unsigned node);
 void node_commands(struct world *world, struct transport_connection *connection, uint16_t slot);
 void node_crash(struct world *world, unsigned node, unsigned memory); /* 0: none; 1: all; 2: but for the last writes */
-/* Restricts `memory` to what --durable-masters can notice: docs/explanation/safety.md has what it rests on. */
+/* Restricts `memory` to what --durable-masters can notice: docs/explanation/proofs.md has what it rests on. */
 unsigned node_durable_memory(const struct world *world, unsigned node, unsigned memory);
 void node_start(struct world *world, unsigned node);
 void node_roll_back(struct world *world, unsigned node, bool clock_too);

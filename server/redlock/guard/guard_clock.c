@@ -5,7 +5,7 @@
  * time it grows by what two honest clocks may drift apart (RATE). An answer whose interval does not overlap the known
  * one is a jump, whatever the network did: delays only widen intervals. The largest jump that can stay unnoticed is the
  * width of the known interval (the fastest round trip) + TOLERANCE + the drift. The validity
- * subtracts more than that: docs/explanation/safety.md. */
+ * subtracts more than that: docs/explanation/proofs.md. */
 #include <assert.h>
 
 #include "guard_internal.h"

@@ -7,7 +7,7 @@
  *
  * A redlockd that has not seen the master vote cannot compare. It waits a moment for another redlockd that can, and
  * then quarantines the master. server/masters/master_durable.c reads the settings. The argument and its assumptions are
- * in docs/explanation/safety.md. */
+ * in docs/explanation/proofs.md. */
 #include <assert.h>
 
 #include "guard_internal.h"

@@ -4,7 +4,7 @@
  * Each lease is on Q masters (the majority), so any N−Q+1 of the others include one that granted it, too, and remembers
  * its end (note_leases() in lib/lease.lua). They are asked when no command from before the quarantine can be carried
  * out any more. Only a witness counts: a master that votes under the epoch with which it answered, and whose clock is
- * known. The argument is in docs/explanation/safety.md.
+ * known. The argument is in docs/explanation/proofs.md.
  *
  * What a master remembers is raised once in a second, not by each lease: to the end of a lease that is granted at the
  * deadline of the command, the last moment. Commands with earlier ends need not raise it again. */
