@@ -102,6 +102,8 @@ def test_prepared_masters_vote(lab):
     service = lab.redlockd([f"redis://locks:LOCKS-PASSWORD@127.0.0.1:{master.port}" for master in masters], "--bootstrap")
     service.wait_voting(3)
     service.acquire("orders/42")
+    tls = settings_of("redis-tls")
+    assert all(masters[0].cli("CONFIG", "GET", name[2:]) for name in tls if name.startswith("--")), tls
     assert not any(master["warnings"] for master in service.curl("GET", "/masters").json["masters"])
 
 
