@@ -134,8 +134,8 @@ static void answer_describe_invalid(struct answer *answer)
 	size_t i;
 	assert(answer->outcome == OUTCOME_INVALID);
 	if (first && strcmp(answer_member(first, "field"), "request") != 0)
-		snprintf(answer->detail, sizeof answer->detail, "%s: %s", answer_member(first, "field"),
-			 answer_member(first, "reason"));
+		snprintf(answer->detail, sizeof answer->detail, "%s: %s",
+			 answer_option_of(answer_member(first, "field")), answer_member(first, "reason"));
 	json_array_foreach(errors, i, error)
 	{
 		if (strcmp(answer_member(error, "field"), "ttl_ms") == 0)
@@ -182,6 +182,7 @@ static void answer_read_problem(struct answer *answer, long status)
 		return;
 	}
 	answer_set(answer, answer_outcome(code, status), code, answer_member(answer->json, "detail"));
+	answer_translate(answer->detail);
 	(void)answer_read_number(answer->json, "place_kept_ms", LEASE_MAX_MS, &answer->place_kept_ms);
 	answer->retry_after_ms = retry_after > 0 && retry_after <= LEASE_MAX_MS ? (uint64_t)retry_after : 0;
 	if (answer->outcome == OUTCOME_INVALID)

@@ -51,6 +51,11 @@ struct lease {
 void answer_read(struct answer *ret_answer, long status, const char *body, size_t len, const char *failure);
 void answer_fini(struct answer *answer);
 
+/* A text of the server in the words of redlockctl: with options for members of requests, without headers. */
+void answer_translate(char detail[ANSWER_DETAIL_MAX]);
+/* The option for a member of a request; the member itself if there is none. */
+const char *answer_option_of(const char *field);
+
 /* A 2xx or 304 counts only as the answer to what was asked: otherwise it becomes no answer. */
 void answer_check_status(struct answer *answer, const char *method, long status);
 

@@ -1,16 +1,18 @@
 #!/usr/bin/env python3
-"""Elects a leader, and tells who it is: docs/how-to/leader-election.md says how and why.
+"""Elects a leader, and shows it: docs/how-to/leader-election.md explains it.
 
     leader.py lead NAME OWNER ADDRESS STORE    works while it leads, and waits while it does not
     leader.py follow NAME                      prints the leader at each change
 
-REDLOCKD has the addresses of redlockd, with blanks between them; TTL_MS how long a leader that fails is missed at most.
+REDLOCKD has the addresses of redlockd, with blanks between them. TTL_MS is the time after which a leader that fails is replaced.
+SIGTERM and Ctrl-C release the lock, so that the next leader need not wait for the end of the lease.
 """
 import http.client
 import itertools
 import json
 import os
 import random
+import signal
 import sqlite3
 import sys
 import time
@@ -26,7 +28,7 @@ STEP = TTL_MS / 1000 / 20  # seconds from one piece of work to the next
 
 
 def now():
-    return time.clock_gettime(time.CLOCK_BOOTTIME)  # nobody sets it, and it counts the sleep of a machine
+    return time.clock_gettime(time.CLOCK_BOOTTIME)  # it cannot be set, and counts the sleep of the machine
 
 
 def path(name):
@@ -59,7 +61,7 @@ def acquire(name, owner, address):
 
 
 def extend(name, lease, until):
-    """Until when the lease lasts now, by now(): as before if nobody answers, 0 if it is lost."""
+    """The end of the lease, by now(): as before if nobody answers, 0 if it is lost."""
     for server in SERVERS:
         asked = now()  # before the request: the answer may be late
         status, answer = call(server, "PUT", path(name), {"token": lease["token"], "ttl_ms": TTL_MS}, TTL_MS / 1000 / 6)
@@ -68,6 +70,13 @@ def extend(name, lease, until):
         if status in (409, 410):
             return 0
     return until
+
+
+def release(name, lease):
+    """Ends the lease, if it is not over: the first server that answers decides."""
+    for server in SERVERS:
+        if call(server, "DELETE", path(name), {"token": lease["token"]}, 1)[0] in (204, 409, 410):
+            return
 
 
 def work(store, owner, fence):
@@ -83,12 +92,14 @@ def lead(name, owner, address, store):
         until = extend(name, lease, 0)
         extended = now()
         print("leads", lease["fence"], flush=True)
-        while now() < until and work(store, owner, lease["fence"]):
-            time.sleep(STEP)
-            if now() > extended + TTL_MS / 3000:
-                until, extended = extend(name, lease, until), now()
-        print("led", lease["fence"], flush=True)
-        call(SERVERS[0], "DELETE", path(name), {"token": lease["token"]}, 1)  # if it is ours yet, the next one need not wait for its end
+        try:
+            while now() < until and work(store, owner, lease["fence"]):
+                time.sleep(STEP)
+                if now() > extended + TTL_MS / 3000:
+                    until, extended = extend(name, lease, until), now()
+        finally:
+            print("led", lease["fence"], flush=True)
+            release(name, lease)
 
 
 def follow(name):
@@ -102,7 +113,7 @@ def follow(name):
                     if field == "id":
                         tag = value
                     state = json.loads(value) if field == "data" else {}
-                    if state.get("held") and state.get("fence", 0) >= seen:  # a smaller one is of an earlier leader
+                    if state.get("held") and state.get("fence", 0) >= seen:  # a smaller one belongs to an earlier leader
                         seen = state["fence"]
                         print(state["owner"], state["metadata"]["address"], seen, flush=True)
                     elif state:
@@ -112,6 +123,7 @@ def follow(name):
 
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # raised in lead(), which then releases the lock
     try:
         {"lead": lead, "follow": follow}[sys.argv[1]](*sys.argv[2:])
     except (IndexError, KeyError, TypeError):

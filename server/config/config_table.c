@@ -136,8 +136,9 @@ static const char *const config_guards[] =
 #define OPTION(flag, member, key) .name = flag, OPTIONS_AT(struct options, member), .help = HELP_##key
 #define NUMBER(flag, member, least, most, initial) \
 	OPTION(flag, member, member), OPTIONS_NUMBER(least, most), .standard = initial
-#define TIME(flag, member, least, most, initial) \
-	OPTION(flag, member, member), OPTIONS_TIME(least, most, options_parse_number), .standard = initial
+#define TIME(flag, member, least, most, initial)                                                                       \
+	OPTION(flag, member, member), OPTIONS_TIME(least, most, options_parse_number), .allowed = OPTIONS_RANGE " ms", \
+										       .standard = initial
 #define CHOICE(flag, what, member, initial, all) \
 	OPTION(flag, member, member), OPTIONS_CHOICE(what, OPTIONS_STRING, all), .standard = initial
 #define SWITCH(flag, member)                                                                                     \

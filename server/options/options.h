@@ -75,7 +75,7 @@ struct options_entry {
 	size_t offset, size;        /* of the member */
 	uint64_t min, max;          /* numbers; bytes of texts; items of lists */
 	const char *standard;       /* the default, as text; NULL: none */
-	const char *allowed;        /* in words, a printf() format of min and max; NULL: the range, or the choices */
+	const char *allowed;        /* in words, a printf() format of min and max; NULL: range, times or choices */
 	const char *const *choices; /* NULL at the end */
 	unsigned scope;             /* a bit for each command that has it; 0: all */
 	const char *variable;       /* NULL: follows from the name, unless table->names_variables; "": none */
@@ -89,7 +89,7 @@ struct options_entry {
 	.max = most
 #define OPTIONS_TIME(least, most, function)                                                             \
 	.argument = "TIME", .traits = OPTIONS_SHOWN | OPTIONS_UNITS | OPTIONS_INTEGER | OPTIONS_STRING, \
-	.parse = function, .min = least, .max = most, .allowed = OPTIONS_RANGE " ms"
+	.parse = function, .min = least, .max = most
 #define OPTIONS_CHOICE(what, trait, texts) \
 	.argument = what, .traits = OPTIONS_SHOWN | (trait), .parse = options_parse_choice, .choices = texts
 #define OPTIONS_END(flag, initial, texts) \

@@ -26,6 +26,22 @@ void options_spell(const struct options_table *table, const struct options_entry
 		*c = *c == '-' ? '_' : variable ? (char)toupper((unsigned char)*c) : *c;
 }
 
+static const struct {
+	const char *name;
+	uint64_t ms;
+} time_units[] = {{"", 1}, {"ms", 1}, {"s", 1000}, {"m", 60000}, {"h", 3600000}};
+enum { TIME_UNITS = sizeof time_units / sizeof *time_units, TIME_TEXT_MAX = 32 };
+
+/* As it may be given: 0s, 1500ms, 60s, 5m, 24h. */
+static const char *options_time_text(uint64_t ms, char ret_text[TIME_TEXT_MAX])
+{
+	size_t unit = ms == 0 ? 2 : TIME_UNITS - 1;
+	while (unit > 1 && ms % time_units[unit].ms != 0)
+		unit--;
+	snprintf(ret_text, TIME_TEXT_MAX, "%" PRIu64 "%s", ms / time_units[unit].ms, time_units[unit].name);
+	return ret_text;
+}
+
 void options_allowed(const struct options_entry *entry, char allowed[OPTIONS_ALLOWED_MAX])
 {
 	size_t len = 0;
@@ -33,7 +49,11 @@ void options_allowed(const struct options_entry *entry, char allowed[OPTIONS_ALL
 		const char *before = i == 0 ? "" : entry->choices[i + 1] ? ", " : " or ";
 		len += (size_t)snprintf(allowed + len, OPTIONS_ALLOWED_MAX - len, "%s%s", before, entry->choices[i]);
 	}
-	if (!entry->choices)
+	if (entry->traits & OPTIONS_UNITS && !entry->allowed)
+		snprintf(allowed, OPTIONS_ALLOWED_MAX, "%s to %s",
+			 options_time_text(entry->min, (char[TIME_TEXT_MAX]){0}),
+			 options_time_text(entry->max, (char[TIME_TEXT_MAX]){0}));
+	else if (!entry->choices)
 		snprintf(allowed, OPTIONS_ALLOWED_MAX, entry->allowed ? entry->allowed : OPTIONS_RANGE, entry->min,
 			 entry->max);
 }
@@ -166,22 +186,18 @@ static void options_store(const struct options_entry *entry, uint64_t number, vo
 
 const char *options_parse_number(const struct options_entry *entry, const char *text, void *values)
 {
-	static const struct {
-		const char *name;
-		uint64_t ms;
-	} units[] = {{"", 1}, {"ms", 1}, {"s", 1000}, {"m", 60000}, {"h", 3600000}};
 	const bool is_time = entry->traits & OPTIONS_UNITS;
 	const char *digits = text + (text[0] == '-');
 	char *end;
 	uint64_t number = strtoull(digits, &end, 10); /* the largest, if it does not fit; all bounds are far below */
-	size_t i = 0, count = is_time ? sizeof units / sizeof *units : 1;
+	size_t i = 0, count = is_time ? TIME_UNITS : 1;
 	assert(entry->min <= entry->max);
-	while (i < count && strcmp(end, units[i].name) != 0)
+	while (i < count && strcmp(end, time_units[i].name) != 0)
 		i++;
 	if (!isdigit((unsigned char)digits[0]) || i == count)
 		return is_time ? "not a time: 500ms, 60s, 5m, 1h or a whole number of milliseconds"
 			       : "not a whole number";
-	if (__builtin_mul_overflow(number, units[i].ms, &number))
+	if (__builtin_mul_overflow(number, time_units[i].ms, &number))
 		number = UINT64_MAX;
 	if (text[0] == '-' || number < entry->min)
 		return "too low";

@@ -27,7 +27,7 @@ def examples(document):
 # These are run elsewhere: by the test that is named here, or, as they are for operators, by test_operator_commands.py.
 ELSEWHERE = {"docs/how-to/docker.md": "tests/docker/test_docker_guide.py",
              "docs/how-to/kubernetes.md": "tests/helm/test_charts.py", "docs/how-to/secure.md": "tests/packages/test_five_minutes.py"}
-OPERATORS = {f"docs/how-to/{name}.md" for name in ("debian", "operate", "replace-a-master", "runbook")}
+OPERATORS = {f"docs/how-to/{name}.md" for name in ("debian", "operate", "replace-a-master", "runbook", "upgrade")}
 PAGES = [path.relative_to(ROOT).as_posix() for path in [ROOT / "README.md", *sorted(ROOT.glob("docs/tutorials/*.md")), *sorted(ROOT.glob("docs/how-to/*.md")),
                                                        ROOT / "docs" / "reference" / "http-api.md"]]
 DOCUMENTS = [name for name in PAGES if name not in ELSEWHERE and name not in OPERATORS and examples(name)]

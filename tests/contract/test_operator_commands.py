@@ -6,6 +6,7 @@ import json
 import os
 import pathlib
 import re
+import shlex
 import shutil
 import subprocess
 
@@ -86,6 +87,30 @@ def test_another_number_of_masters(lab):
     after = lab.redlockd(masters, *short, "--bootstrap=false")
     after.wait_voting(5)
     assert after.acquire("orders/42", 1000)["fence"] > floor
+
+
+def settings_of(language):
+    """The settings of the block in this language in docs/how-to/prepare-redis.md, as options of redis-server."""
+    text, = re.findall(rf"^```{language}\n(.*?)^```\n", (ROOT / "docs/how-to/prepare-redis.md").read_text(encoding="utf-8"), re.M | re.S)
+    lines = [shlex.split(line) for line in text.splitlines() if line and not line.startswith("#")]
+    return [word for name, *values in lines if name not in ("bind", "port", "dir") for word in ("--" + name, *values)]
+
+
+def test_prepared_masters_vote(lab):
+    """docs/how-to/prepare-redis.md: servers with its settings, and with the user that it gives to redlockd."""
+    masters = lab.redises(3, *settings_of("redis"), tcp=True, auth=("ADMIN-PASSWORD",))
+    service = lab.redlockd([f"redis://locks:LOCKS-PASSWORD@127.0.0.1:{master.port}" for master in masters], "--bootstrap")
+    service.wait_voting(3)
+    service.acquire("orders/42")
+    tls = settings_of("redis-tls")
+    assert all(masters[0].cli("CONFIG", "GET", name[2:]) for name in tls if name.startswith("--")), tls
+    assert not any(master["warnings"] for master in service.curl("GET", "/masters").json["masters"])
+
+
+def test_prepared_masters_have_the_documented_user():
+    reference = (ROOT / "docs/reference/configuration.md").read_text(encoding="utf-8")
+    rights = re.search(r"^ACL SETUSER locks on >secret (.*)$", reference, re.M)[1].replace("~prod:*", "~*").replace("&prod:", "&")
+    assert rights.split() == settings_of("redis")[settings_of("redis").index("--user") + 4:][:len(rights.split())]
 
 
 def test_configurations_are_accepted(tmp_path):

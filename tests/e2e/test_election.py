@@ -140,6 +140,20 @@ def test_a_leader_that_fails(scene, how):
         assert heard == sorted(set(heard)) == sorted(set(fences))
 
 
+@pytest.mark.parametrize("number, status", [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
+def test_a_leader_that_is_asked_to_end_releases_the_lock(scene, number, status):
+    """Its lease is over when it has ended, long before its time."""
+    _, leader = scene.wait_leader()
+    program = scene.candidates[leader]
+    fence = int(next(line for line in reversed(program.lines()) if line[0] == "leads")[1])
+    program.process.send_signal(number)
+    assert program.process.wait(20 * SLOW) == status
+    assert program.lines()[-1] == ["led", str(fence)]
+    state = scene.services[0].curl("GET", f"/locks?resource={NAME}").json
+    assert state.get("fence") != fence, state
+    scene.wait_leader(leader)
+
+
 def test_a_follower_whose_redlockd_ends(scene):
     _, leader = scene.wait_leader()
     scene.services[1].stop()

@@ -15,7 +15,7 @@ from key_fixtures import Keyed
 
 TOKEN = "5f2b1c7d9e8a4f60b3d2c1e0f9a8b7c6d5e4f3a2"
 LIST = "allowed are those that redlockctl --help lists"
-LONGEST = "allowed are 1 to 86400000 ms"
+LONGEST = "allowed are 1ms to 24h"
 RUNS = "is redlockd running there? --server or REDLOCKCTL_SERVER gives another address"
 SERVERS = "allowed are 1 to 16 of host:port, http://host:port, https://host:port or unix:/path"
 

@@ -56,9 +56,49 @@ static const struct {
 	{403, "RBAC: access denied", OUTCOME_FORBIDDEN, "strange",
 	 "HTTP status 403, and the answer is not from redlockd"},
 	{503, "{\"code\":\"of-the-future\",\"detail\":\"x\"}", OUTCOME_UNAVAILABLE, "of-the-future", "x"},
-	{400, INVALID("ttl_ms", "from 1 to 5"), OUTCOME_INVALID, "invalid-request", "ttl_ms: from 1 to 5"},
+	{400, INVALID("ttl_ms", "from 1 to 5"), OUTCOME_INVALID, "invalid-request", "--ttl: from 1 to 5"},
+	{400, INVALID("resources[3]", "is required"), OUTCOME_INVALID, "invalid-request", "resources[3]: is required"},
 	{404, "{\"code\":\"not-found\",\"detail\":\"x\"}", OUTCOME_STRANGE, "not-found", "x"},
 };
+
+/* Texts of the server, and what redlockctl makes of them. */
+static const struct {
+	const char *detail, *shown;
+} texts[] = {
+	{"Several callers shared the votes. Try again after Retry-After, or wait in the queue with wait_ms.",
+	 "Several callers shared the votes. Try again later, or wait in the queue with --wait"},
+	{"Too few masters may vote. Try again after Retry-After; GET /readyz says why and for how long.",
+	 "Too few masters may vote. Try again later; redlockctl health --ready shows why"},
+	{"Too few masters answered in time. If the lock was granted, the same Idempotency-Key gets it.",
+	 "Too few masters answered in time"},
+	{"The service is shutting down. Ask another redlockd, or this one after Retry-After.",
+	 "The service is shutting down. Ask another redlockd, or this one later"},
+	{"wait_ms and ttl_ms and wait_ms", "--wait and --ttl and --wait"},
+	{"Nobody holds the lock.", "Nobody holds the lock"},
+};
+
+TEST_EACH(words_of_the_server, 0, sizeof(texts) / sizeof(*texts))
+{
+	char body[500];
+	snprintf(body, sizeof(body), "{\"code\":\"no-quorum\",\"detail\":\"%s\"}", texts[_i].detail);
+	struct answer answer = read_text(503, body);
+	ck_assert_str_eq(answer.detail, texts[_i].shown);
+	answer_fini(&answer);
+}
+
+/* A text is cut off where it no longer fits. */
+TEST(a_long_text_of_the_server)
+{
+	char detail[ANSWER_DETAIL_MAX] = "", before[ANSWER_DETAIL_MAX];
+	memset(detail, 'x', sizeof(detail) - 1);
+	memcpy(detail + sizeof(detail) - 12, "wait_ms", 7);
+	strcpy(before, detail);
+	answer_translate(detail);
+	ck_assert_uint_eq(strlen(detail), strlen(before) - 1);
+	memcpy(detail + sizeof(detail) - 14, "ttl_ms", 6);
+	answer_translate(detail);
+	ck_assert_ptr_nonnull(strstr(detail, "--ttl"));
+}
 
 TEST_EACH(outcomes, 0, sizeof(cases) / sizeof(*cases))
 {
@@ -224,6 +264,6 @@ TEST(explained_ttl)
 			 "--ttl 1s is below the shortest lease of the server: use at least 1500ms");
 	answer_fini(&answer);
 	answer = read_text(400, INVALID("ttl_ms", "is not a number"));
-	ck_assert_str_eq(answer_explain(&answer, &arguments, "x", text), "ttl_ms: is not a number");
+	ck_assert_str_eq(answer_explain(&answer, &arguments, "x", text), "--ttl: is not a number");
 	answer_fini(&answer);
 }

@@ -1,4 +1,4 @@
-"""The lines of Go in README.md, put into a program."""
+"""The lines of Go in docs/how-to/clients.md that use no library, put into a program."""
 
 import os
 import re
@@ -36,8 +36,9 @@ LINES}
 """
 
 
-def test_go_in_the_readme(service, tmp_path):
-    block, = re.findall(r"^```go\n(.*?)^```\n", (ROOT / "README.md").read_text(encoding="utf-8"), re.M | re.S)
+def test_go_without_a_library(service, tmp_path):
+    blocks = re.findall(r"^```go\n(.*?)^```\n", (ROOT / "docs/how-to/clients.md").read_text(encoding="utf-8"), re.M | re.S)
+    block, = [block for block in blocks if "http.Post" in block]
     program = PROGRAM.replace("LINES", block).replace("127.0.0.1:8080", service.address)
     (tmp_path / "main.go").write_text(program, encoding="utf-8")
     done = subprocess.run([*DIES_WITH_US, "go", "run", "main.go"], cwd=tmp_path, env={**os.environ, "GOFLAGS": "-mod=mod", "GO111MODULE": "off"},
