@@ -192,7 +192,12 @@ struct leases {
 		LIST_HEAD(, lease_watch) all;
 		size_t watchers;
 	} watches;
-	void *shares; /* lease_share.c, by name, of tsearch() */
+	struct lease_shares {
+		void *by_name;                   /* of tsearch() */
+		TAILQ_HEAD(, lease_share) queue; /* those that wait for their turn */
+		size_t long_under_way;
+		uint8_t are_long[MASTER_FENCE_BUCKETS / 8]; /* a bit for each bucket */
+	} shares;
 	struct lease_below {
 		void *by_id; /* of tsearch() */
 		TAILQ_HEAD(, lease_below_entry) all;
@@ -254,8 +259,8 @@ void lease_mode_write(const struct lease_op *op, struct master_script *command);
 void lease_mode_choose_slot(struct lease_op *op);
 /* A notification may name a slot that has just become free: the next attempt asks for it. */
 void lease_mode_set_free(struct lease_op *op, const struct masters_notification *notification);
-/* Counts the slots that a refusal names as taken: a digit for each slot, 1 if it is taken; no digits if no lease has
- * slots. True if the slot that was asked for is taken on that master, and another one is free. */
+/* Counts the slots that a refusal names as taken: a digit for each slot, 1 if it is taken; 1 alone if all are taken; no
+ * digits if no lease has slots. True if the slot that was asked for is taken on that master, but another one is not. */
 bool lease_mode_count_taken(struct lease_op *op, const char *taken, size_t len);
 
 /* ---- lease_several.c: the leases that hold a resource together. Pure ---- */

@@ -52,8 +52,11 @@ void lease_mode_set_free(struct lease_op *op, const struct masters_notification 
 
 bool lease_mode_count_taken(struct lease_op *op, const char *taken, size_t len)
 {
-	bool other_is_free = false;
-	if (len != op->request.slots)
+	bool other_is_free = false, are_all = len == 1 && taken[0] == '1';
+	if (are_all)
+		for (size_t i = 0; i < op->request.slots; i++)
+			op->slot.taken[i]++;
+	if (are_all || len != op->request.slots)
 		return false;
 	for (size_t i = 0; i < len; i++) {
 		op->slot.taken[i] = (uint8_t)(op->slot.taken[i] + (taken[i] == '1'));

@@ -160,6 +160,7 @@ struct leases *leases_new(struct uv_loop_s *loop, const struct options *options,
 	TAILQ_INIT(&leases->queues.first);
 	TAILQ_INIT(&leases->below.all);
 	TAILQ_INIT(&leases->reads.queue);
+	TAILQ_INIT(&leases->shares.queue);
 	STAILQ_INIT(&leases->new_listings);
 	STAILQ_INIT(&leases->spare_refs);
 	for (size_t i = 0; i < LEASE_OP_STATES; i++)

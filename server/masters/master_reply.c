@@ -124,7 +124,7 @@ static bool map_field(char letter, const redisReply *field, struct master_reply 
 		ret->buckets = field->str;
 		ret->buckets_len = (size_t)field->len;
 		return field->type == REDIS_REPLY_STRING && ret->buckets_len <= MASTER_BUCKETS_LEN_MAX;
-	case 's': /* a digit for each slot */
+	case 's': /* a digit for each slot, or one for all */
 		ret->taken = field->str;
 		ret->taken_len = (size_t)field->len;
 		return field->type == REDIS_REPLY_STRING;

@@ -40,7 +40,8 @@ struct master_reply {
 	/* extend, GONE: what the buckets have, for a repair. Not terminated; valid during the callback */
 	const char *buckets;
 	size_t buckets_len;
-	/* acquire, HELD: a digit for each slot, 1: taken. Empty: no lease has slots. Not terminated */
+	/* acquire, HELD: a digit for each slot, 1: taken; 1 alone: all are taken. Empty: no lease has slots. Not
+	 * terminated */
 	const char *taken;
 	size_t taken_len;
 	/* inspect, HELD by several leases: how many, the sum of the ends of their tokens (inspect.lua), and those that

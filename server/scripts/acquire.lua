@@ -21,7 +21,7 @@
 --         {0, now_us, remaining_ms, value, taken}  of one shared lease, or one on a slot: held by a lease that is not
 --                                           shared, by as many as may hold it, by the lease with the key of the label
 --                                           (its value), or there is room for one more, but not before another waiter.
---                                           taken: a digit for each slot, 1 where a lease has it, or where as many as
+--                                           taken: a digit for each slot, 1 where a lease has it; 1 alone: as many as
 --                                           `most` hold any; empty: none has slots. remaining_ms: until the first of
 --                                           several of the same kind ends, if that makes room for the caller, else
 --                                           until all have
@@ -116,7 +116,7 @@ local function make_others()
 	-- The holder that is in the way of the lease on the key: its value (false: nobody), the ms until it may be gone, and
 	-- how many of several leases have not ended (false: there are none). `other` waits before the request.
 	local function find_holder(key, its_key, other)
-		local value, is_several = value_read(key)
+		local value, is_several = value_read(key, kind ~= '')
 		local live = is_several and kind ~= '' and several_live(key)
 		if live == 0 then
 			return false, nil, 0 -- all end in this very ms
@@ -142,7 +142,7 @@ local function make_others()
 		if not live or string.sub(value, 41, 41) ~= '#' then
 			return ''
 		elseif live >= most then
-			return string.rep('1', most)
+			return '1'
 		end
 		local taken = string.sub(call('HGET', holders_of(key), 'slots') or '', 1, most)
 		return taken .. string.rep('0', most - #taken)
@@ -273,7 +273,7 @@ local function make_others()
 				queue_join(name, entry, wait_ms)
 			end
 			cleans[name] = stale > 0 and stale or nil
-			if live and live[i] and not is_set then
+			if live and live[i] and not is_set and call('ZCARD', KEYS[i]) > live[i] then
 				several_prune(KEYS[i])
 			end
 		end

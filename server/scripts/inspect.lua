@@ -23,8 +23,10 @@ waited = tonumber(seen[2] or 0)
 local function inspect_several(resource, most)
 	--include several.lua
 
-	several_prune(resource)
 	local count, holders = several_live(resource), holders_of(resource)
+	if call('ZCARD', resource) > count then
+		several_prune(resource)
+	end
 	local after = string.format('(%.0f', now_ms)
 	local listed = call('ZRANGEBYSCORE', resource, after, '+inf', 'WITHSCORES', 'LIMIT', 0, most)
 	for i = 1, most <= 3 and #listed or 0, 2 do

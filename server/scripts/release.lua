@@ -135,10 +135,25 @@ local others
 
 return each_operation(epoch, 2, function(at, from, last)
 	local key, token = KEYS[from], ARGV[at]
-	local value = mode == '' and ARGV[at + 1] == '' and waited <= now_us and redis.pcall('GETRANGE', key, '0', '8191')
-	if type(value) == 'string' and token ~= '' and string.sub(value, 1, 41) == token .. ':' then
-		call('DEL', key)
-		return is_member and value or {-3, now_us}
+	if mode == '' and ARGV[at + 1] == '' and token ~= '' then
+		local value, are_several = value_read(key)
+		if are_several then
+			value = call('ZSCORE', key, token) and value
+		elseif type(value) == 'string' and string.sub(value, 1, 41) == token .. ':' then
+			if waited <= now_us then
+				call('DEL', key)
+				return is_member and value or {-3, now_us}
+			end
+		elseif value then
+			local left_ms = call('PTTL', key)
+			if is_member and left_ms ~= -2 then
+				return {0, now_us, left_ms, type(value) == 'string' and value}
+			end
+			value = false
+		end
+		if not value then -- it is not the token's, as after an attempt that was refused: nobody is concerned
+			return {is_member and -1 or -3, now_us}
+		end
 	end
 	others = others or make_others()
 	return others(at, from, last)

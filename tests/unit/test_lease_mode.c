@@ -133,6 +133,24 @@ TEST_EACH(the_next_attempt_asks_for_a_slot_that_is_free, 0, 8)
 	ck_assert_int_eq(one->answer.mode, LEASE_SLOT);
 }
 
+/* A master on which all are taken says so with one digit. */
+TEST_EACH(a_slot_that_one_master_has_free_is_not_free_on_a_majority, 0, 4)
+{
+	const struct master_reply all = taken("1"), one_free = taken(_i % 2 == 0 ? "1101" : "1011");
+	struct lease_request request = {
+		.operation = LEASE_ACQUIRE, .ttl_ms = 30000, .mode = LEASE_SLOT, .slots = 4, .resource = "a"};
+	struct asked *one = &asked[asked_count++];
+	request.resource_len = 1;
+	*one = (struct asked){.answered = false};
+	one->op = lease_submit(leases, &request, on_done, one);
+	for (int master = 0; master < 2; master++)
+		(void)fake_masters_answer_some(&masters, REDLOCK_SCRIPT_ACQUIRE, master, 1,
+					       master == _i / 2 ? &one_free : &all);
+	for (unsigned slot = 0; slot < 4; slot++)
+		ck_assert_uint_eq(one->op->slot.taken[slot], slot == (_i % 2 == 0 ? 2 : 1) ? 1 : 2);
+	give_up(one);
+}
+
 static void notify_free(const struct asked *one, uint16_t slot)
 {
 	const struct masters_notification free = {.ours = true,

@@ -1,4 +1,7 @@
-/* Inspections of one resource that share what they ask the masters. */
+/* Inspections of one resource that share what they ask the masters, and those of locks that many hold, in turns. */
+#include <hiredis/hiredis.h>
+#include <sys/param.h>
+
 #include "lease_queue_world.h"
 
 static struct asked *inspect(const char *resource)
@@ -148,4 +151,123 @@ TEST(others_ask_for_themselves)
 	for (unsigned i = 0; i < 4; i++)
 		answer(&held);
 	ck_assert(asked[0].answered && asked[1].answered && asked[2].answered && asked[3].answered);
+}
+
+/* ---- turns ---- */
+
+enum { MANY = LEASE_HOLDERS_FEW + 1, LOCKS = 4, TURNS = 2 };
+
+/* Held by MANY shared leases, which it lists with their values. */
+static const struct master_reply *by_many(void)
+{
+	static char values[MANY][80], score[] = "30000";
+	static redisReply texts[2 * MANY], *elements[2 * MANY];
+	static const redisReply list = {.type = REDIS_REPLY_ARRAY, .elements = 2 * (size_t)MANY, .element = elements};
+	static struct master_reply reply;
+	for (size_t i = 0; i < 2 * (size_t)MANY; i++) {
+		char *text = i % 2 == 0 ? values[i / 2] : score;
+		if (i % 2 == 0)
+			snprintf(text, sizeof *values, "%040zx+:0:7::somebody", i);
+		texts[i] = (redisReply){.type = REDIS_REPLY_STRING, .str = text, .len = strlen(text)};
+		elements[i] = &texts[i];
+	}
+	reply = held;
+	reply.value = values[0];
+	reply.value_len = strlen(values[0]);
+	reply.holder_count = MANY;
+	reply.listed = MANY;
+	reply.holders = &list;
+	return &reply;
+}
+
+static struct asked *inspect_lock(size_t lock)
+{
+	static const char *const names[LOCKS] = {"a", "b", "c", "d"};
+	return inspect(names[lock]);
+}
+
+/* Inspects each lock; the answers say that many hold it. Nothing is under way then. */
+static void learn_length(void)
+{
+	for (size_t i = 0; i < LOCKS; i++)
+		(void)inspect_lock(i);
+	ck_assert_uint_eq(open_now(), LOCKS); /* nothing is known of them */
+	for (size_t i = 0; i < LOCKS; i++)
+		answer(by_many());
+	for (size_t i = 0; i < LOCKS; i++)
+		ck_assert(asked[i].answered && asked[i].answer.several->count == MANY);
+}
+
+TEST(locks_that_many_hold_take_turns)
+{
+	struct asked *ones[LOCKS];
+	learn_length();
+	for (size_t i = 0; i < LOCKS; i++)
+		ones[i] = inspect_lock(i);
+	struct asked *again = inspect_lock(LOCKS - 1), *other = inspect("other");
+	ck_assert_uint_eq(open_now(), TURNS + 1);
+	for (size_t i = 0; i < LOCKS; i++) {
+		ck_assert(!ones[i]->answered);
+		if (i == TURNS) { /* the oldest, by now */
+			ck_assert(!other->answered);
+			answer(&gone);
+			ck_assert(other->answered);
+		}
+		answer(by_many());
+		ck_assert(ones[i]->answered);
+		ck_assert_uint_eq(open_now(), (i < TURNS ? 1U : 0U) + MIN((size_t)TURNS, LOCKS - 1 - i));
+	}
+	ck_assert(again->answered); /* it came before its lock had its turn */
+	ck_assert_uint_eq(asked_for(), 2 * LOCKS + 1);
+}
+
+TEST(a_lock_that_few_hold_by_now_waits_no_more)
+{
+	learn_length();
+	(void)inspect_lock(0);
+	answer(&held);
+	for (size_t i = 1; i < LOCKS; i++)
+		(void)inspect_lock(i);
+	ck_assert_uint_eq(open_now(), TURNS);
+	struct asked *one = inspect_lock(0);
+	ck_assert_uint_eq(open_now(), TURNS + 1);
+	for (size_t i = 0; i < LOCKS; i++)
+		answer(&gone);
+	ck_assert(one->answered);
+}
+
+TEST(those_that_have_left_get_no_turn)
+{
+	learn_length();
+	for (size_t i = 0; i < LOCKS; i++)
+		(void)inspect_lock(i);
+	give_up(&asked[LOCKS + TURNS]);
+	answer(by_many());
+	answer(by_many());
+	answer(by_many());
+	ck_assert(asked[2 * LOCKS - 1].answered && !asked[LOCKS + TURNS].answered);
+	ck_assert_uint_eq(open_now(), 0);
+	ck_assert_uint_eq(asked_for(), 2 * LOCKS - 1);
+	struct asked *next = inspect_lock(TURNS);
+	answer(by_many());
+	ck_assert(next->answered);
+}
+
+/* Also with masters that do not answer, and when redlockd ends, which tear_down() tries. */
+TEST_EACH(all_have_an_answer_without_masters, 0, 2)
+{
+	learn_length();
+	for (size_t i = 0; i < LOCKS; i++)
+		(void)inspect_lock(i);
+	if (_i == 1)
+		return;
+	masters.down = 7;
+	for (size_t i = 0; i < TURNS; i++)
+		answer(&lost);
+	while (leases_dispatch(leases))
+		;
+	for (size_t i = LOCKS; i < 2 * LOCKS; i++) {
+		ck_assert(asked[i].answered);
+		ck_assert_int_eq(asked[i].answer.status, LEASE_NO_QUORUM);
+	}
 }
