@@ -79,6 +79,12 @@ build_package() (
 	}
 )
 
+# Without -Werror: with -Og gcc warns of what it cannot see then.
+build_coverage() {
+	build coverage -DCMAKE_BUILD_TYPE=Coverage -DREDLOCKD_TESTS=ON \
+		"-DCMAKE_C_FLAGS_COVERAGE=-Og -g --coverage -fprofile-update=atomic"
+}
+
 build_fuzz() {
 	build_target=fuzz
 	built=0
