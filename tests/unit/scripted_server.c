@@ -73,6 +73,7 @@ static void record_request(size_t listener, const char *request)
 	strncat(server.seen, line, sizeof server.seen - strlen(server.seen) - 1);
 }
 
+/* Returns when the client has read the answer and closed the connection. */
 static void send_answer(int fd, const char *answer)
 {
 	char text[REQUEST_MAX];
@@ -84,6 +85,9 @@ static void send_answer(int fd, const char *answer)
 				   answer, body ? strlen(body) : 0, header > 1 ? header - 1 : 0, rest ? rest + 1 : "",
 				   header > 1 ? "\r\n" : "", body ? body : "");
 		ck_assert_int_eq(send(fd, text, (size_t)len, MSG_NOSIGNAL), len);
+		shutdown(fd, SHUT_WR);
+		while (read(fd, text, sizeof text) > 0)
+			;
 	}
 	close(fd);
 }

@@ -157,6 +157,7 @@ static int run_words(char *words)
 		*++word = rows_decode(at);
 	bool good = arguments_parse(&arguments, argv, (char *[]){servers, token, NULL});
 	ck_assert_msg(good, "%s", arguments.message);
+	arguments.timeout_ms = 60000; /* nothing here is too late on a busy machine */
 	switch (arguments.command) {
 	case COMMAND_RUN: return acquire_for_run(&arguments);
 	case COMMAND_KEY_NEW: return key_command_new(&arguments);
