@@ -79,9 +79,9 @@ build_package() (
 	}
 )
 
-# Without -Werror: with -Og gcc warns of what it cannot see then.
+# Warnings are no errors: with -Og gcc has some that -O2 finds to be wrong.
 build_coverage() {
-	build coverage -DCMAKE_BUILD_TYPE=Coverage -DREDLOCKD_TESTS=ON \
+	build coverage -DCMAKE_BUILD_TYPE=Coverage -DREDLOCKD_TESTS=ON -DREDLOCKD_WERROR=OFF \
 		"-DCMAKE_C_FLAGS_COVERAGE=-Og -g --coverage -fprofile-update=atomic"
 }
 
