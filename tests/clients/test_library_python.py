@@ -312,14 +312,6 @@ def test_types(fake):
     assert redlockd.NotOwner("", 409, {"code": "not-owner"}).code == redlockd.NotOwner("").code == "not-owner"
 
 
-def test_strict_types():
-    """What mypy finds in the library with its strictest rules."""
-    if not shutil.which("mypy"):
-        pytest.skip("mypy is not installed")
-    # Needed before mypy 1.7, as Debian 12 has it.
-    run("mypy", "--strict", "--enable-incomplete-feature=Unpack", "--cache-dir=/dev/null", "src/redlockd", cwd=SOURCE)
-
-
 def test_the_library_is_small():
     """At most 1000 lines of code: without comments, texts that describe, and empty lines."""
     skipped = (tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER)

@@ -170,6 +170,16 @@ part_hardening() {
 }
 # Each load measures a rate: one at a time, and nothing beside them.
 part_hostile() { needs_release && at_once=0 pytests "" release tests/hostile; }
+# The list of lines that no test reaches is in the log, coverage-lines.log.
+part_coverage() {
+	build_coverage || { failed_part "coverage does not build: see build/coverage.log"; return; }
+	find build/coverage -name '*.gcda' -delete # of the tests before
+	ctests "" coverage -LE 'long|mutations'
+	result=0
+	/usr/bin/python3 tests/dev/coverage.py build/coverage >$results/coverage-lines.log 2>&1 || result=$?
+	/usr/bin/python3 tests/dev/summary.py checks $results/coverage-lines.xml lines $results/coverage-lines.log $result
+	cat $results/coverage-lines.log
+}
 part_instructions() { needs_release && at_once=0 pytests "" release tests/bench/test_instructions.py; }
 part_seeing() {
 	needs_release || return

@@ -130,8 +130,8 @@ class Resp:
         self.socket.close()
 
     def send(self, *args):
-        args = [arg if isinstance(arg, bytes) else str(arg).encode() for arg in args]
-        self.socket.sendall(b"*%d\r\n" % len(args) + b"".join(b"$%d\r\n%s\r\n" % (len(arg), arg) for arg in args))
+        words = [arg if isinstance(arg, bytes) else str(arg).encode() for arg in args]
+        self.socket.sendall(b"*%d\r\n" % len(words) + b"".join(b"$%d\r\n%s\r\n" % (len(word), word) for word in words))
 
     def receive(self):
         line = self.file.readline()

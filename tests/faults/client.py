@@ -98,7 +98,7 @@ class Client(threading.Thread):
         if now_us() >= deadline:
             return
         alone = "mode" not in lease and "slot" not in lease
-        entered = alone and self.guarded.call("enter", lease)
+        entered = self.guarded.call("enter", lease) if alone else None
         quick = lease["after"] == "keep" and self.random.random() < 0.5
         if lease["after"] == "idle":
             self.pause(self.random.uniform(0.4, 0.9) * (deadline - now_us()) / 1e6)

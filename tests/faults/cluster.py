@@ -52,7 +52,7 @@ def start_python(script, *args, **how):
 class Stoppable:
     """Something with a process that may be stopped."""
 
-    process = None
+    process: subprocess.Popen | None = None
 
     def stop(self):
         self.process.send_signal(signal.SIGSTOP)

@@ -54,19 +54,19 @@ class Caller(threading.Thread):
     def __init__(self, number, services, seed, holds):
         super().__init__(daemon=True)
         self.name, self.services, self.random, self.holds = f"c{number}", services, random.Random(f"{seed}/{number}"), holds
-        self.events, self.lost, self.ending, self.client, self.daemon, self.until = [], [], threading.Event(), None, number % len(services), 0
+        self.events, self.lost, self.ending, self.client, self.server, self.until = [], [], threading.Event(), None, number % len(services), 0
 
     def call(self, kind, method, resource, token=None, ttl_ms=None):
         body = {key: value for key, value in {"resource": resource, "token": token, "ttl_ms": ttl_ms}.items() if value is not None}
-        event = {"kind": kind, "client": self.name, "daemon": self.daemon, "resource": resource, "token": token, "sent": now_us(), "status": None}
+        event = {"kind": kind, "client": self.name, "daemon": self.server, "resource": resource, "token": token, "sent": now_us(), "status": None}
         try:
-            self.client = self.client or self.services[self.daemon].client()
+            self.client = self.client or self.services[self.server].client()
             answer = self.client.call(method, "/locks", body)
             event["status"] = answer.status
             if answer.status in (200, 201):
                 event.update(answer.json)
         except OSError:
-            self.client, self.daemon = None, (self.daemon + 1) % len(self.services)
+            self.client, self.server = None, (self.server + 1) % len(self.services)
         event["received"] = now_us()
         self.events.append(event)
         if event["status"] in (200, 201):

@@ -17,6 +17,7 @@ line in the file of connections.
 
 import asyncio
 import collections
+import functools
 import json
 import sys
 import time
@@ -137,7 +138,7 @@ async def main(pairs_path, connections_path):
         pairs, servers = {}, []
         for name, path, target in json.load(pairs_file):
             pair = pairs[name] = Pair(name, target, connections)
-            servers.append(await loop.create_unix_server(lambda pair=pair: Front(pair), path))
+            servers.append(await loop.create_unix_server(functools.partial(Front, pair), path))
         print("ready", flush=True)
         while line := await loop.run_in_executor(None, sys.stdin.readline):
             command = json.loads(line)

@@ -21,7 +21,7 @@ class Restarts:
     ending = None   # the state of that restart: "ends", "starts", or not begun
     patience_until = roll_at = 0
     kill_at = None  # some restarts are not waited for
-    slow_ends = ()  # findings: replicas that did not end as they should
+    slow_ends: tuple[str, ...] = ()  # findings: replicas that did not end as they should
 
     # ---- restarts ----
 

@@ -15,7 +15,7 @@ import deployment
 import harness
 
 TTL_MS = round(2000 * harness.SLOW)
-MODES = ({}, {"mode": "shared"}, {"slots": 4}, {"resources": 2})
+MODES: tuple[dict, ...] = ({}, {"mode": "shared"}, {"slots": 4}, {"resources": 2})
 PATIENCE_S = 60 * harness.SLOW
 CTL = os.path.join(os.path.dirname(harness.BINARY), "redlockctl")
 
@@ -29,7 +29,7 @@ class Holder(threading.Thread):
         self.tls = ssl.create_default_context(cafile=way["ca"]) if way["ca"] else None
         mode = dict(MODES[number % len(MODES)])
         names = [f"held/{way['name']}/{number}/{i}" for i in range(mode.pop("resources", 1))]
-        self.named = {"resources": names} if len(names) > 1 else {"resource": names[0]}
+        self.named: dict = {"resources": names} if len(names) > 1 else {"resource": names[0]}
         self.mode, self.ending, self.wrong, self.extended, self.failed = mode, threading.Event(), [], 0, 0
         self.until = time.monotonic() + TTL_MS / 1000
         self.lease = self.call("POST", **self.named, **mode, ttl_ms=TTL_MS)

@@ -1,4 +1,4 @@
-"""Shell scripts are without warnings of shellcheck, Python files without those of flake8."""
+"""Shell scripts are without warnings of shellcheck, Python files without those of flake8, and some without those of mypy."""
 
 import pathlib
 import re
@@ -10,13 +10,15 @@ import pytest
 from test_format import FILES, ROOT
 
 PYTHON = [name for name in FILES if name.endswith(".py")]
+TYPED = [name for name in PYTHON if re.match(r"tests/(dev/|e2e/harness|faults/(?!test_))", name)]
+LIBRARY = ROOT / "clients" / "python"
 SHELL = [name for name in FILES if name.endswith(".sh") or re.match(rb"#!/bin/(ba)?sh\b", (ROOT / name).read_bytes()[:16])]
 
 
-def run(program, package, *arguments):
+def run(program, package, *arguments, cwd=ROOT):
     if shutil.which(program) is None:
         pytest.skip(f"{program} is not installed (Debian: {package})")
-    done = subprocess.run([program, *arguments], cwd=ROOT, capture_output=True, text=True, check=False)
+    done = subprocess.run([program, *arguments], cwd=cwd, capture_output=True, text=True, check=False)
     return done.returncode, done.stdout + done.stderr
 
 
@@ -26,6 +28,10 @@ def check_shell(*files):
 
 def check_python(*files):
     return run("flake8", "flake8", *files)
+
+
+def check_types(*files):
+    return run("mypy", "mypy", "--cache-dir=/dev/null", f"--config-file={ROOT}/.mypy.ini", *files)
 
 
 def test_shell_scripts():
@@ -40,8 +46,21 @@ def test_python():
     assert status == 0, said
 
 
+def test_types_of_tests():
+    assert len(TYPED) > 20
+    status, said = check_types(*TYPED)
+    assert status == 0, said
+
+
+def test_strict_types_of_the_library():
+    # Unpack: needed before mypy 1.7, as Debian 12 has it.
+    status, said = run("mypy", "mypy", "--strict", "--enable-incomplete-feature=Unpack", "--cache-dir=/dev/null", "src/redlockd", cwd=LIBRARY)
+    assert status == 0, said
+
+
 @pytest.mark.parametrize(("check", "name", "text", "found"), [(check_shell, "x.sh", "#!/bin/sh\nread -r unused\ncd /tmp\n", "SC2034"),
-                                                            (check_python, "x.py", "def f():\n    return unknown\n", "F821")])
+                                                            (check_python, "x.py", "def f():\n    return unknown\n", "F821"),
+                                                            (check_types, "y.py", "def f():\n    return 1 + ''\n", "[operator]")])
 def test_they_would_find_something(tmp_path, check, name, text, found):
     file = pathlib.Path(tmp_path, name)
     file.write_text(text, "utf-8")
