@@ -50,24 +50,6 @@ TEST(test_anothers_turn_is_awaited_while_it_lives)
 	ck_assert_uint_ge(redlock_deadline_us(&driver.op), T + 400000 + ROUNDED);
 }
 
-/* A lost fence is a lost attempt, as others are. */
-TEST(test_lost_fence_is_followed_by_a_pause)
-{
-	struct driver driver = waiter(3, false);
-	struct redlock_event grant = {.now_us = T, .vote = GRANTED, .ttl_us = TTL, .fence = DRIVER_GUESS + 5};
-
-	driver_reply(&driver, &grant);
-	grant.master = 1;
-	driver_reply(&driver, &grant);
-	ck_assert_int_eq(driver.out.script, REDLOCK_SCRIPT_RAISE);
-	driver_held(&driver, T, 2, A, LEFT);
-	driver_vote(&driver, T, 0, GONE);
-	driver_vote(&driver, T, 1, GONE);
-	gave_back(&driver, 3);
-	ck_assert_int_eq(driver.op.state, REDLOCK_WAITING);
-	ck_assert_uint_le(redlock_deadline_us(&driver.op), T + PAUSE_MAX);
-}
-
 /* ---- the first of a process ---- */
 
 TEST(test_the_next_first_gets_the_fallback)
@@ -81,20 +63,6 @@ TEST(test_the_next_first_gets_the_fallback)
 	attempts(&driver, 2);
 	refuse(&driver, T + 30000);
 	sleeps_until(&driver, T + 30000 + LEFT + ROUNDED);
-}
-
-/* A master may lose the entry just after it was taken, and the notification that followed may be lost. */
-TEST(test_first_with_nothing_left_while_it_votes_is_not_lost)
-{
-	struct driver driver = waiter(3, false);
-
-	driver_held(&driver, T, 0, A, LEFT);
-	driver_first(&driver, T + 5, 0);
-	quiet(&driver);
-	driver_held(&driver, T + 10, 1, A, LEFT);
-	sleeps_until(&driver, T + 10);
-	driver_timer(&driver, T + 10);
-	attempts(&driver, 2);
 }
 
 /* The waiter before it may not have known when the lock is free. */

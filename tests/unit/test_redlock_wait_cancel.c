@@ -3,46 +3,6 @@
 #include "redlock_wait_cases.h"
 #include "suite.h"
 
-/* ---- cancelled ---- */
-
-/* Also on a master that this attempt did not reach, where an earlier one left the entry. */
-TEST(test_cancel_of_a_later_attempt)
-{
-	struct driver driver = refused_waiter(false);
-
-	driver_notified(&driver, T, 0);
-	driver_notified(&driver, T, 1);
-	driver_vote(&driver, T + 1, 2, UNSENT);
-	driver_cancel(&driver, T + 2);
-	decided(&driver, REDLOCK_CANCELLED, 7);
-	released(&driver, 7);
-	driver_finish(&driver, GONE);
-}
-
-TEST(test_cancel_in_a_pause)
-{
-	struct driver driver = waiter(3, true);
-
-	driver_vote(&driver, T, 0, GRANTED);
-	driver_held(&driver, T, 1, A, LEFT);
-	driver_held(&driver, T, 2, B, LEFT);
-	gave_back(&driver, 1);
-	driver_cancel(&driver, T + 5);
-	decided(&driver, REDLOCK_CANCELLED, 7);
-	left(&driver, 7);
-	driver_finish(&driver, GONE);
-}
-
-TEST(test_cancel_at_the_end)
-{
-	struct driver driver = leaving();
-
-	driver_held(&driver, T + WAIT, 0, A, LEFT);
-	driver_cancel(&driver, T + WAIT + 1);
-	decided(&driver, REDLOCK_CANCELLED, 0);
-	driver_finish(&driver, GONE);
-}
-
 /* ---- who does not wait ---- */
 
 TEST(test_anothers_turn_does_not_hinder_a_majority)

@@ -21,23 +21,6 @@ TEST(test_a_single_notification_is_an_attempt_after_a_while)
 	}
 }
 
-TEST(test_notifications_while_it_raises_are_not_lost)
-{
-	struct driver driver = waiter(3, true);
-	struct redlock_event grant = {.now_us = T, .vote = GRANTED, .ttl_us = TTL, .fence = DRIVER_GUESS};
-
-	driver_reply(&driver, &grant);
-	grant.master = 1;
-	driver_reply(&driver, &grant);
-	ck_assert_int_eq(driver.out.script, REDLOCK_SCRIPT_RAISE);
-	driver_notified(&driver, T + 10, 0);
-	driver_notified(&driver, T + 10, 2);
-	quiet(&driver);
-	driver_vote(&driver, T + 20, 0, GONE);
-	driver_vote(&driver, T + 20, 1, GONE);
-	sleeps_until(&driver, T + 20);
-}
-
 /* Exactly a majority names the holder. The third master is free, and notifies after each release there. */
 TEST(test_a_master_without_the_holder_has_nothing_to_say)
 {
