@@ -36,11 +36,9 @@ TEST(test_the_time_that_a_connection_may_be_idle)
 		    {2000, "Keep-Alive: timeout=1\r\n"},
 		    {1999, NULL},
 		    {100, NULL}};
-	static const char *const last[] = {
-		"GET /healthz HTTP/1.1\r\n" HOST "Connection: close\r\n\r\n",
-		"GET /healthz HTTP/1.1\r\n" HOST "Connection: upgrade ,, Close\t\r\n\r\n",
-		"GET /healthz HTTP/1.0\r\n\r\n",
-	};
+	static const char *const last[] = {"GET /healthz HTTP/1.1\r\n" HOST "Connection: close\r\n\r\n",
+					   "GET /healthz HTTP/1.1\r\n" HOST "Connection: upgrade ,, Close\t\r\n\r\n",
+					   "GET /healthz HTTP/1.0\r\n\r\n"};
 	int client;
 
 	for (size_t i = 0; i < COUNT(rows); i++) {

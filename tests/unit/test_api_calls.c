@@ -325,18 +325,11 @@ TEST(test_null_is_no_body)
 /* The fence of the holder that is to be released by force. */
 TEST(test_force_with_fence)
 {
-	static const char *const bad[] = {"?force=true&fence=",
-					  "?force=true&fence=0",
-					  "?force=true&fence=9007199254740992",
-					  "?force=true&fence=-1",
-					  "?force=true&fence=+1",
-					  "?force=true&fence=00000000000000001",
-					  "?force=true&fence=0x1",
-					  "?force=true&fence=1.",
-					  "?force=true&fence",
-					  "?fence=1&force=true&fence=1",
-					  "?fence=1",
-					  "?fence=0"};
+	static const char *const bad[] = TEXTS("?force=true&fence=", "?force=true&fence=0",
+					       "?force=true&fence=9007199254740992", "?force=true&fence=-1",
+					       "?force=true&fence=+1", "?force=true&fence=00000000000000001",
+					       "?force=true&fence=0x1", "?force=true&fence=1.", "?force=true&fence",
+					       "?fence=1&force=true&fence=1", "?fence=1", "?fence=0");
 	char head[128];
 	int client = connect_tcp();
 

@@ -170,16 +170,6 @@ TEST(not_granted)
 	leave(client, 1, 0);
 }
 
-TEST(false_is_no_stream)
-{
-	int client = connect_tcp();
-
-	ck_assert_int_eq(ask_body(client, "POST /locks HTTP/1.1\r\n", "{\"resource\":\"a\",\"hold\":false}"), 201);
-	HAS("Content-Type: application/json\r\n");
-	ck_assert_uint_eq(world.holds.made, 0);
-	close(client);
-}
-
 TEST(longest_names)
 {
 	char resource[2 * LEASE_RESOURCE_MAX + 1] = "", owner[2 * LEASE_OWNER_MAX + 1] = "", body[1024], line[2048];
@@ -414,33 +404,6 @@ TEST(vanished_hosts)
 		ck_assert_uint_eq(timeout_ms, rows[i].timeout_ms);
 		leave(client, i + 1, 0);
 	}
-}
-
-TEST(many_streams)
-{
-	enum { MANY = 60 };
-	int clients[MANY];
-
-	for (size_t i = 0; i < MANY; i++) {
-		clients[i] = connect_unix();
-		put(clients[i], S(hold_a));
-	}
-	RUN_UNTIL(in_phase(CONNECTION_WORKING) == MANY);
-	for (int round = 0; round < 3; round++) {
-		tell(HOLD_RENEWED, LEASE_OK);
-		RUN_UNTIL(in_phase(CONNECTION_WORKING) == MANY);
-	}
-	for (size_t i = 0; i < MANY; i += 2)
-		close(clients[i]);
-	RUN_UNTIL(world.api->connections == MANY / 2);
-	tell(HOLD_LOST, LEASE_EXPIRED);
-	for (size_t i = 1; i < MANY; i += 2) {
-		forget();
-		await_end(clients[i]);
-		HAS("lease-expired");
-		close(clients[i]);
-	}
-	expect_ended(MANY / 2, MANY / 2);
 }
 
 FIXTURE(open_world, close_world)
