@@ -170,6 +170,16 @@ TEST(not_granted)
 	leave(client, 1, 0);
 }
 
+TEST(false_is_no_stream)
+{
+	int client = connect_tcp();
+
+	ck_assert_int_eq(ask_body(client, "POST /locks HTTP/1.1\r\n", "{\"resource\":\"a\",\"hold\":false}"), 201);
+	HAS("Content-Type: application/json\r\n");
+	ck_assert_uint_eq(world.holds.made, 0);
+	close(client);
+}
+
 TEST(longest_names)
 {
 	char resource[2 * LEASE_RESOURCE_MAX + 1] = "", owner[2 * LEASE_OWNER_MAX + 1] = "", body[1024], line[2048];

@@ -158,6 +158,17 @@ TEST(a_rejected_file_changes_nothing)
 	keys_unref(old);
 }
 
+TEST(without_a_bound_all_may_wait)
+{
+	struct keys *keys = good(S("{\"keys\":[" KEY("a", A) "]}"));
+
+	for (int i = 0; i < 10000; i++)
+		ck_assert(key_wait_begin(&keys->keys[0]));
+	for (int i = 0; i < 10000; i++)
+		key_wait_end(&keys->keys[0]);
+	keys_unref(keys);
+}
+
 /* ---- threads: some look for keys while one reloads ---- */
 
 enum { FINDERS = 3, RELOADS = 300, WAITERS_MAX = 2 };

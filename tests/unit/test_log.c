@@ -184,6 +184,27 @@ TEST(json_numbers_are_numbers)
 	ck_assert_ptr_nonnull(strstr(caught, ",\"level\":\"debug\",\"event\":\"n\",\"a\":-7,\"b\":\"7\"}\n"));
 }
 
+TEST_EACH(levels_below_the_wanted_one_are_left_out, LOG_DEBUG, LOG_ERROR + 1)
+{
+	enum log_level wanted = (enum log_level)_i;
+
+	log_setup(wanted, LOG_LOGFMT);
+	catch_stderr(0);
+	for (enum log_level level = LOG_DEBUG; level <= LOG_ERROR; level++) {
+		ck_assert_int_eq(log_wants(level) != 0, level >= wanted);
+		log_begin(level, "e");
+		log_num("n", level);
+		log_end();
+	}
+	log_flush();
+	read_caught();
+	give_back_stderr();
+	size_t lines = 0;
+	for (const char *c = caught; *c != '\0'; c++)
+		lines += *c == '\n';
+	ck_assert_uint_eq(lines, (size_t)(LOG_ERROR - wanted) + 1);
+}
+
 TEST(an_error_is_written_at_once_and_others_at_the_flush)
 {
 	log_setup(LOG_INFO, LOG_LOGFMT);

@@ -1,8 +1,8 @@
 /* The core in the queue: how a wait ends, and that no entry is left.
  *
  * A stale entry delays all waiters behind it. So the waiter removes its entry wherever it may be: on a grant, on the
- * masters that did not grant it; and at the end of the wait (on CANCEL: test_redlock_wait_cancel.c). The driver demands
- * that no operation is finished while an entry is left. test_redlock_wait.c has the attempts. */
+ * masters that did not grant it; and at the end of the wait. The driver demands that no operation is finished while an
+ * entry is left. test_redlock_wait.c has the attempts; the simulators cancel and grant in every state. */
 #include "redlock_wait_cases.h"
 #include "suite.h"
 
