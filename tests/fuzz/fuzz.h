@@ -49,30 +49,6 @@ static inline uint16_t feed_u16(struct feed *feed)
 	return (uint16_t)(high << 8 | feed_u8(feed));
 }
 
-static inline uint64_t feed_u64(struct feed *feed)
-{
-	uint64_t number = 0;
-	for (int i = 0; i < 4; i++)
-		number = number << 16 | feed_u16(feed);
-	return number;
-}
-
-/* 0 … limit−1, from one byte. */
-static inline unsigned feed_below(struct feed *feed, unsigned limit)
-{
-	return feed_u8(feed) % limit;
-}
-
-/* A number of any size, small ones as often as large ones: its first byte says how many bits it has. */
-static inline uint64_t feed_scaled(struct feed *feed, unsigned bits_max)
-{
-	unsigned bits = feed_below(feed, bits_max + 1);
-	uint64_t number = 0;
-	for (unsigned have = 0; have < bits; have += 8)
-		number = number << 8 | feed_u8(feed);
-	return bits == 0 ? 0 : number >> ((8 - bits % 8) % 8);
-}
-
 /* A copy of bytes in memory of exactly that size, so that one byte too many is seen. */
 static inline char *fuzz_copy(const void *bytes, size_t len)
 {

@@ -48,8 +48,7 @@ enum { KEY_FILES = 3 };
 static const char *const key_files[KEY_FILES] = {
 	KEY_FILE("c909b0944eac32e3fd8baaa345bedcda2891bfa1eb459cb0be85272c3bdf15b5", "a"),
 	KEY_FILE("0000000000000000000000000000000000000000000000000000000000000001", "a"),
-	KEY_FILE("c909b0944eac32e3fd8baaa345bedcda2891bfa1eb459cb0be85272c3bdf15b5", "b"),
-};
+	KEY_FILE("c909b0944eac32e3fd8baaa345bedcda2891bfa1eb459cb0be85272c3bdf15b5", "b")};
 
 static struct api *api;
 static struct api_config config;

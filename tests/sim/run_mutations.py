@@ -19,7 +19,7 @@ ROOT = PATCHES.parents[2]
 
 
 def commands(names):
-    """(mutation, program, arguments) of each line "Found by" for a simulator; the fuzz targets are tests/fuzz/run.py's."""
+    """(mutation, program, arguments) of each line "Found by"."""
     for patch in sorted(PATCHES.glob("*.patch")):
         text = patch.read_text(encoding="utf-8")
         assert re.search("^Found by: ", text, re.M), f"{patch.name} names nothing that finds it"

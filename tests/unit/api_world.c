@@ -215,6 +215,20 @@ json_t *answer_json(void)
 	return json;
 }
 
+void assert_json(const char *path, const char *wanted)
+{
+	char words[128], *rest;
+	json_t *body = answer_json(), *at = body;
+
+	snprintf(words, sizeof words, "%s", path);
+	for (char *word = strtok_r(words, "/", &rest); word; word = strtok_r(NULL, "/", &rest))
+		at = json_is_array(at) ? json_array_get(at, strtoul(word, NULL, 10)) : json_object_get(at, word);
+	char *text = json_dumps(at, JSON_ENCODE_ANY | JSON_COMPACT);
+	ck_assert_msg(strcmp(text ? text : "", wanted) == 0, "%s: %s instead of %s", path, text, wanted);
+	free(text);
+	json_decref(body);
+}
+
 void assert_code(const char *code)
 {
 	json_t *json = answer_json();

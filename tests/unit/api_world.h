@@ -100,6 +100,9 @@ int ask_body(int client, const char *head, const char *body);
 /* The body of the answer. */
 json_t *answer_json(void);
 
+/* What stands at `path` in that body is this JSON, "" for nothing: "masters/1/state" is "down" in quotation marks. */
+void assert_json(const char *path, const char *wanted);
+
 /* The answer is a problem with this code. */
 void assert_code(const char *code);
 

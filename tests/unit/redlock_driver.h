@@ -86,12 +86,10 @@ static inline uint16_t driver_ours(const struct driver *driver)
 
 static inline void driver_check_try(struct driver *driver)
 {
-	static const enum redlock_script scripts[] = {
-		[REDLOCK_ACQUIRE] = REDLOCK_SCRIPT_ACQUIRE,
-		[REDLOCK_EXTEND] = REDLOCK_SCRIPT_EXTEND,
-		[REDLOCK_RELEASE] = REDLOCK_SCRIPT_RELEASE,
-		[REDLOCK_INSPECT] = REDLOCK_SCRIPT_INSPECT,
-	};
+	static const enum redlock_script scripts[] = {[REDLOCK_ACQUIRE] = REDLOCK_SCRIPT_ACQUIRE,
+						      [REDLOCK_EXTEND] = REDLOCK_SCRIPT_EXTEND,
+						      [REDLOCK_RELEASE] = REDLOCK_SCRIPT_RELEASE,
+						      [REDLOCK_INSPECT] = REDLOCK_SCRIPT_INSPECT};
 	unsigned limit = driver->params.kind == REDLOCK_ACQUIRE ? driver->params.tries : 1;
 
 	MUST(driver->out.script == scripts[driver->params.kind], "script %d for kind %d", driver->out.script,

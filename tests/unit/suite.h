@@ -28,6 +28,12 @@
 		suite_set_fixture(__BASE_FILE__, set_up, tear_down);     \
 	}
 
+/* A list of texts, in as few lines as they need. */
+#define TEXTS(...)          \
+	{                   \
+		__VA_ARGS__ \
+	}
+
 void suite_add_test(const TTest *test, int first, int end, int signal);
 void suite_set_fixture(const char *file, SFun set_up, SFun tear_down);
 

@@ -32,61 +32,38 @@ static void expect_disconnected(void)
 	ck_assert_uint_eq(api_busy(world.api), 0);
 }
 
-TEST(tcp_client_that_closes)
-{
-	close(wait_for_lock(connect_tcp()));
-	expect_disconnected();
-}
+enum way { TCP_CLOSES, UNIX_CLOSES, RESETS, HALF_CLOSES, ASKS_ON, CLOSES_AT_ONCE, WAYS };
 
-TEST(unix_client_that_closes)
-{
-	close(wait_for_lock(connect_unix()));
-	expect_disconnected();
-}
-
-TEST(client_that_resets)
+/* Half a close counts as one; an unread request does not hide it. */
+TEST_EACH(a_client_that_leaves, 0, WAYS)
 {
 	struct linger hard = {.l_onoff = 1, .l_linger = 0};
-	int client = wait_for_lock(connect_tcp());
+	int client = _i == UNIX_CLOSES ? connect_unix() : connect_tcp();
 
-	ck_assert_int_eq(setsockopt(client, SOL_SOCKET, SO_LINGER, &hard, sizeof(hard)), 0);
-	close(client);
-	expect_disconnected();
-}
-
-TEST(half_closed_counts_as_disconnected)
-{
-	int client = wait_for_lock(connect_tcp());
-
-	shutdown(client, SHUT_WR);
-	expect_disconnected();
-	forget();
-	receive(client);
-	ck_assert(answer.closed);
-	ck_assert_uint_eq(answer.len, 0); /* no answer was written */
-	close(client);
-}
-
-TEST(next_request_does_not_hide_it)
-{
-	int client = wait_for_lock(connect_tcp());
-
-	put(client, get_healthz, get_healthz_len);
-	turn(-1, 10);
-	ck_assert_uint_eq(world.leases.cancelled, 0);
-	close(client);
-	expect_disconnected();
-}
-
-TEST(disconnected_before_it_is_watched)
-{
-	int client = connect_tcp();
-
+	if (_i != CLOSES_AT_ONCE)
+		wait_for_lock(client);
 	world.leases.hold = true;
-	put(client, S(wait_a));
-	close(client);
+	if (_i == CLOSES_AT_ONCE) /* before it is watched */
+		put(client, S(wait_a));
+	if (_i == ASKS_ON) {
+		put(client, get_healthz, get_healthz_len);
+		turn(-1, 10);
+		ck_assert_uint_eq(world.leases.cancelled, 0);
+	}
+	if (_i == RESETS)
+		ck_assert_int_eq(setsockopt(client, SOL_SOCKET, SO_LINGER, &hard, sizeof hard), 0);
+	if (_i == HALF_CLOSES)
+		shutdown(client, SHUT_WR);
+	else
+		close(client);
 	RUN_UNTIL(world.leases.submitted == 1);
 	expect_disconnected();
+	if (_i != HALF_CLOSES)
+		return;
+	forget();
+	receive(client);
+	ck_assert(answer.closed && answer.len == 0); /* no answer was written */
+	close(client);
 }
 
 TEST(answer_ends_the_watch)
@@ -101,20 +78,6 @@ TEST(answer_ends_the_watch)
 	wait_for_lock(client); /* and once more on the same connection */
 	close(client);
 	expect_disconnected();
-}
-
-/* The event of the disconnect is not read yet when the answer comes. */
-TEST(client_leaves_as_its_answer_comes)
-{
-	int client = wait_for_lock(connect_tcp());
-
-	close(client);
-	world.leases.hold = false;
-	ck_assert_uint_eq(fake_leases_dispatch(&world.leases), 1);
-	api_check_disconnects(world.api);
-	RUN_UNTIL(world.api->connections == 0);
-	ck_assert_uint_eq(world.leases.cancelled, 0);
-	ck_assert_uint_eq(world.leases.abandoned, 1);
 }
 
 /* More than one batch of events; every second client stays. */
@@ -143,19 +106,6 @@ TEST(many_clients)
 	}
 	RUN_UNTIL(world.api->connections == 0);
 	ck_assert_uint_eq(world.leases.abandoned, 0);
-}
-
-TEST(end_of_the_service_with_waiters)
-{
-	int client = wait_for_lock(connect_tcp()), other = connect_unix();
-
-	reopen_world();
-	ck_assert_uint_eq(world.leases.cancelled, 1);
-	forget();
-	receive(client);
-	assert_code("draining");
-	close(client);
-	close(other);
 }
 
 static int option_of(int level, int option)

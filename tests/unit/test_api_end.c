@@ -244,17 +244,6 @@ TEST_EACH(test_a_written_grant_stays, 0, 8 * ENDINGS)
 	ck_assert_uint_eq(world.leases.cancelled, 0);
 }
 
-TEST(test_disconnect_in_body)
-{
-	int client = connect_tcp();
-
-	put(client, post_a, post_a_len - 4);
-	RUN_UNTIL(api_busy(world.api) == 1);
-	close(client);
-	RUN_UNTIL(world.api->connections == 0);
-	ck_assert_uint_eq(world.leases.submitted, 0);
-}
-
 /* ---- bounds and the end ---- */
 
 TEST(test_too_many_connections)
@@ -388,33 +377,6 @@ TEST(test_end_in_every_phase)
 	close(idle);
 	close(half);
 	close(stuck);
-}
-
-/* Connections are suspended, answered and idle by turns: all get their answers. */
-TEST(test_no_stall)
-{
-	enum { CLIENTS = 60, ROUNDS = 30 };
-	int clients[CLIENTS];
-
-	for (int i = 0; i < CLIENTS; i++)
-		clients[i] = i % 2 ? connect_tcp() : connect_unix();
-	for (int round = 0; round < ROUNDS; round++) {
-		for (int i = 0; i < CLIENTS; i++) {
-			bool lease = (i + round) % 3 != 0;
-			put(clients[i], lease ? post_a : get_healthz, lease ? post_a_len : get_healthz_len);
-			if (i % 7 == 0)
-				turn(-1, 0);
-		}
-		turn(-1, 0);
-		turn(-1, 0);
-		for (int i = 0; i < CLIENTS; i++) {
-			forget();
-			receive(clients[i]);
-			ck_assert_msg(count_answers(false) == 1, "client %d in round %d: %s", i, round, answer.text);
-		}
-	}
-	for (int i = 0; i < CLIENTS; i++)
-		close(clients[i]);
 }
 
 /* No token in a body, a header or a URL is logged, not even at the lowest level. */

@@ -416,31 +416,4 @@ TEST(vanished_hosts)
 	}
 }
 
-TEST(many_streams)
-{
-	enum { MANY = 60 };
-	int clients[MANY];
-
-	for (size_t i = 0; i < MANY; i++) {
-		clients[i] = connect_unix();
-		put(clients[i], S(hold_a));
-	}
-	RUN_UNTIL(in_phase(CONNECTION_WORKING) == MANY);
-	for (int round = 0; round < 3; round++) {
-		tell(HOLD_RENEWED, LEASE_OK);
-		RUN_UNTIL(in_phase(CONNECTION_WORKING) == MANY);
-	}
-	for (size_t i = 0; i < MANY; i += 2)
-		close(clients[i]);
-	RUN_UNTIL(world.api->connections == MANY / 2);
-	tell(HOLD_LOST, LEASE_EXPIRED);
-	for (size_t i = 1; i < MANY; i += 2) {
-		forget();
-		await_end(clients[i]);
-		HAS("lease-expired");
-		close(clients[i]);
-	}
-	expect_ended(MANY / 2, MANY / 2);
-}
-
 FIXTURE(open_world, close_world)

@@ -193,63 +193,42 @@ TEST(a_tag_that_is_too_long)
 /* RFC 9110, 12.5.1: a stream only where it is named, and JSON is not wanted as much. */
 TEST(negotiation)
 {
-	static const struct {
-		const char *accept;
-		bool streams;
-	} rows[] = {
-		{"text/event-stream", true},
-		{"Text/Event-Stream", true},
-		{"text/event-stream;charset=utf-8", true},
-		{"text/event-stream, application/problem+json", true},
-		{"application/problem+json , text/event-stream ; q=0.5", true},
-		{"text/event-stream, */*", true},
-		{"text/event-stream, */*;q=0.1", true},
-		{"text/event-stream, text/*;q=0, application/*;q=0", true},
-		{"application/json;q=0.9, text/event-stream", true},
-		{"application/json;q=0, text/event-stream;q=0.001", true},
-		{"application/json;q=0.5, */*;q=0.9, text/event-stream;q=0.6", true},
-		{"application/json;q=0.999\r\nAccept: text/event-stream;Q=1.000", true},
-		{"a/b;c=\"x, application/json, \\\", \", text/event-stream", true},
-		{"", false},
-		{"*/*", false},
-		{"text/*", false},
-		{"text/html, text/*;q=0.9, */*;q=0.8", false},
-		{"application/json", false},
-		{"application/json, text/event-stream", false},
-		{"text/event-stream,application/json", false},
-		{"text/event-stream, application/*", false},
-		{"application/json, text/event-stream;q=0.5", false},
-		{"application/json\r\nAccept: text/event-stream", false},
-		{"text/event-stream;q=0", false},
-		{"text/event-stream;q=0.000, application/json;q=0", false},
-		{"text/event-stream;q=0.5, */*", false},
-		{"text/event-stream;q=2", false},
-		{"text/event-stream;q=", false},
-		{"text/event-stream;q=0.5555", false},
-		{"text/event-stream;q=x, */*", false},
-		{"text/event-streams", false},
-		{"xtext/event-stream", false},
-		{"a/b;c=text/event-stream", false},
-		{"a/b;c=\"text/event-stream, text/event-stream\"", false},
-		{"text/event-stream;a=\"", false},
-		{"text/event-stream x", false},
-		{"text /event-stream", false},
-	};
+	static const char *const streams[] = TEXTS(
+		"text/event-stream", "Text/Event-Stream", "text/event-stream;charset=utf-8",
+		"text/event-stream, application/problem+json", "application/problem+json , text/event-stream ; q=0.5",
+		"text/event-stream, */*", "text/event-stream, */*;q=0.1",
+		"text/event-stream, text/*;q=0, application/*;q=0", "application/json;q=0.9, text/event-stream",
+		"application/json;q=0, text/event-stream;q=0.001",
+		"application/json;q=0.5, */*;q=0.9, text/event-stream;q=0.6",
+		"application/json;q=0.999\r\nAccept: text/event-stream;Q=1.000",
+		"a/b;c=\"x, application/json, \\\", \", text/event-stream");
+	static const char *const others[] = TEXTS(
+		"", "*/*", "text/*", "text/html, text/*;q=0.9, */*;q=0.8", "application/json",
+		"application/json, text/event-stream", "text/event-stream,application/json",
+		"text/event-stream, application/*", "application/json, text/event-stream;q=0.5",
+		"application/json\r\nAccept: text/event-stream", "text/event-stream;q=0",
+		"text/event-stream;q=0.000, application/json;q=0", "text/event-stream;q=0.5, */*",
+		"text/event-stream;q=2", "text/event-stream;q=", "text/event-stream;q=0.5555",
+		"text/event-stream;q=x, */*", "text/event-streams", "xtext/event-stream", "a/b;c=text/event-stream",
+		"a/b;c=\"text/event-stream, text/event-stream\"", "text/event-stream;a=\"", "text/event-stream x",
+		"text /event-stream");
 
-	for (size_t i = 0; i < COUNT(rows); i++) {
+	for (size_t i = 0; i < COUNT(streams) + COUNT(others); i++) {
+		bool is_stream = i < COUNT(streams);
+		const char *accept = is_stream ? streams[i] : others[i - COUNT(streams)];
 		char request[512];
 		int client = connect_tcp();
-		snprintf(request, sizeof request, GET("/locks/a", "Accept: %s\r\n"), rows[i].accept);
+		snprintf(request, sizeof request, GET("/locks/a", "Accept: %s\r\n"), accept);
 		unsigned watched = world.leases.watched;
 		forget();
 		put(client, request, strlen(request));
 		RUN_UNTIL((fake_leases_dispatch(&world.leases), receive(client),
 			   strstr(answer.text, "\r\n\r\n") != NULL));
 		HAS("HTTP/1.1 200 OK\r\n");
-		ck_assert_msg(world.leases.watched - watched == rows[i].streams, "%s", rows[i].accept);
-		ck_assert_msg((strstr(answer.text, rows[i].streams ? "Content-Type: text/event-stream\r\n"
-								   : "Content-Type: application/json\r\n") != NULL),
-			      "%s: %s", rows[i].accept, answer.text);
+		ck_assert_msg(world.leases.watched - watched == is_stream, "%s", accept);
+		ck_assert_msg((strstr(answer.text, is_stream ? "Content-Type: text/event-stream\r\n"
+							     : "Content-Type: application/json\r\n") != NULL),
+			      "%s: %s", accept, answer.text);
 		close(client);
 		RUN_UNTIL(world.api->connections == 0);
 	}

@@ -264,62 +264,6 @@ TEST(test_no_resources)
 	}
 }
 
-TEST(test_values)
-{
-	static const char text[] =
-		"{\"owner\":\"worker-7\",\"resource\":\"orders/\\u00e9\",\"ttl_ms\":1234,\"wait_ms\":4321}";
-	struct lease_request request = {.operation = LEASE_ACQUIRE};
-	struct field_errors errors = {.count = 0};
-	ck_assert(body_parse(text, sizeof(text) - 1, NULL, &limits, &request, &errors));
-	ck_assert_uint_eq(request.ttl_ms, 1234);
-	ck_assert_uint_eq(request.wait_ms, 4321);
-	ck_assert_uint_eq(request.resource_len, 9);
-	ck_assert_mem_eq(request.resource, "orders/\xc3\xa9", 9);
-	ck_assert_uint_eq(request.owner_len, 8);
-	ck_assert_mem_eq(request.owner, "worker-7", 8);
-	free_texts(&request);
-}
-
-TEST(test_hold)
-{
-	static const struct {
-		const char *text;
-		bool hold;
-	} holds[] = {{"{\"resource\":\"a\",\"hold\":true}", true},
-		     {"{\"resource\":\"a\",\"hold\":false}", false},
-		     {"{\"resource\":\"a\"}", false}};
-
-	for (size_t i = 0; i < sizeof(holds) / sizeof(holds[0]); i++) {
-		struct lease_request request = {.operation = LEASE_ACQUIRE, .hold = true}; /* of the request before */
-		struct field_errors errors = {.count = 0};
-		ck_assert(body_parse(holds[i].text, strlen(holds[i].text), NULL, &limits, &request, &errors));
-		ck_assert_int_eq(request.hold, holds[i].hold);
-		free_texts(&request);
-	}
-}
-
-TEST(test_defaults)
-{
-	struct lease_request request = {.operation = LEASE_EXTEND, .resource_len = 1, .resource = "r"};
-	struct field_errors errors = {.count = 0};
-	ck_assert(body_parse("", 0, TOKEN, &limits, &request, &errors));
-	ck_assert_uint_eq(request.ttl_ms, 30000);
-	ck_assert_uint_eq(request.resource_len, 1);
-	ck_assert_int_eq(request.resource[0], 'r');
-}
-
-/* A connection uses its request again: nothing of the former one is left. */
-TEST(test_wait_is_not_inherited)
-{
-	static const char text[] = "{\"resource\":\"a\"}";
-	struct lease_request request = {.operation = LEASE_ACQUIRE, .wait_ms = 5, .owner_len = 1};
-	struct field_errors errors = {.count = 0};
-	ck_assert(body_parse(text, sizeof(text) - 1, NULL, &limits, &request, &errors));
-	ck_assert_uint_eq(request.wait_ms, 0);
-	ck_assert_uint_eq(request.owner_len, 0);
-	free_texts(&request);
-}
-
 /* The reason names the type or the bound. A longer wait than the server allows is shortened. */
 TEST(test_wait_reasons)
 {
@@ -433,17 +377,4 @@ TEST(test_metadata)
 		free_texts(&request);
 	}
 	ck_assert_str_eq(errors.items[0].field, "metadata");
-}
-
-TEST(test_token)
-{
-	ck_assert(headers_is_token(TOKEN, 40));
-	ck_assert(!headers_is_token(TOKEN, 39));
-	ck_assert(!headers_is_token(TOKEN "0", 41));
-	ck_assert(!headers_is_token("0123456789abcdef0123456789abcdef0123456\0", 40));
-	ck_assert(!headers_is_token("0123456789abcdef0123456789abcdef0123456/", 40));
-	ck_assert(!headers_is_token("0123456789abcdef0123456789abcdef0123456:", 40));
-	ck_assert(!headers_is_token("0123456789abcdef0123456789abcdef0123456`", 40));
-	ck_assert(!headers_is_token("0123456789abcdef0123456789abcdef0123456g", 40));
-	ck_assert(!headers_is_token("0123456789abcdef0123456789abcdef0123456F", 40));
 }

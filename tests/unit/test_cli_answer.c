@@ -202,8 +202,7 @@ static const char *const no_leases[] = {
 	LEASE("a", TOKEN, ",\"fence\":1,\"ttl_ms\":30000,\"validity_ms\":30001"),
 	LEASE("a", TOKEN, ",\"fence\":1,\"waited_ms\":-1" TIMES),
 	LEASE("a", TOKEN, ",\"fence\":1,\"waited_ms\":1.5" TIMES),
-	LEASE("a", TOKEN, ",\"fence\":1,\"ttl_ms\":30000,\"validity_ms\":9223372036854775807"),
-};
+	LEASE("a", TOKEN, ",\"fence\":1,\"ttl_ms\":30000,\"validity_ms\":9223372036854775807")};
 
 TEST_EACH(no_lease, 0, sizeof(no_leases) / sizeof(*no_leases))
 {

@@ -5,11 +5,6 @@
 #include "cli/base/server.h"
 #include "suite.h"
 
-#define TEXTS(...)          \
-	{                   \
-		__VA_ARGS__ \
-	}
-
 static const struct {
 	const char *text, *base, *unix_path;
 	bool is_tls, is_exposed;

@@ -190,8 +190,7 @@ TEST_EACH(test_what_each_state_wants, ABSENT, REJECTED + 1)
 	static const enum guard_action_kind wanted[] = {
 		[ABSENT] = GUARD_NOTHING,     [ASKING] = GUARD_NOTHING,        [VOTING] = GUARD_NOTHING,
 		[MARKING] = GUARD_QUARANTINE, [QUARANTINING] = GUARD_NOTHING,  [WAITING] = GUARD_NOTHING,
-		[RECOVERING] = GUARD_NOTHING, [WRITING_EPOCH] = GUARD_NOTHING, [REJECTED] = GUARD_NOTHING,
-	};
+		[RECOVERING] = GUARD_NOTHING, [WRITING_EPOCH] = GUARD_NOTHING, [REJECTED] = GUARD_NOTHING};
 	struct cases cases = cases_new(3, false);
 	go_to(&cases, (enum from)_i);
 	wants(&cases, 0, wanted[_i]);
@@ -249,14 +248,4 @@ TEST_EACH(test_a_mismatch_is_read_before_it_is_quarantined, 0, 5)
 	is(&cases, 0, table[_i].to, table[_i].reason);
 	if (table[_i].to == GUARD_MARKING)
 		ck_assert(!wants(&cases, 0, GUARD_QUARANTINE).kept);
-}
-
-/* ---- names ---- */
-
-TEST(test_reason_names)
-{
-	static const char *const names[] = {"",        "no-epoch",    "restarted",   "bad-epoch", "clock-forward",
-					    "evicted", "rolled-back", "not-durable", "digest",    "cluster"};
-	for (unsigned i = 0; i < sizeof names / sizeof *names; i++)
-		ck_assert_str_eq(guard_reason_name((enum guard_reason)i), names[i]);
 }

@@ -111,21 +111,6 @@ TEST_EACH(test_many_answers_in_a_short_time, 0, 2)
 	}
 }
 
-/* The time of a server that reads its clock once a millisecond. */
-TEST(test_a_coarse_clock)
-{
-	struct clock_world world;
-	clock_init(&world, 11);
-	for (unsigned i = 0; i < 100000; i++) {
-		uint64_t sent_us = world.now_us;
-		let_pass(&world, random_below(&world, 100));
-		uint64_t time_us = master_time(&world) / 1000 * 1000;
-		let_pass(&world, random_below(&world, 100));
-		EXPECT(guard_time(&world.guard, 0, sent_us, world.now_us, time_us) == GUARD_CLOCK_STEADY);
-		let_pass(&world, pause_of(&world));
-	}
-}
-
 /* ---- jumps ---- */
 
 static void look_for_a_while(struct clock_world *world)
@@ -218,17 +203,6 @@ TEST_EACH(test_a_fast_clock_is_found_in_every_rhythm, 0, 2)
 		}
 		EXPECT(found == GUARD_CLOCK_JUMPED_FORWARD);
 	}
-}
-
-/* A slow answer hides a jump; the next quick one does not. */
-TEST(test_a_slow_answer_only_puts_it_off)
-{
-	struct clock_world world;
-	clock_init(&world, 5);
-	answer(&world, 50, 50);
-	world.ahead_us += 20000;
-	ck_assert_int_eq(answer(&world, 50, 40000), GUARD_CLOCK_STEADY);
-	ck_assert_int_eq(answer(&world, 50, 50), GUARD_CLOCK_JUMPED_FORWARD);
 }
 
 /* ---- what follows from a jump forward ---- */

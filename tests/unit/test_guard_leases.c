@@ -31,45 +31,6 @@ static void tells_leases(struct cases *cases, unsigned i, uint64_t leases_us)
 	     .timeout_us = TIMEOUT);
 }
 
-TEST(test_asked_when_no_command_is_under_way)
-{
-	struct cases cases = leases_cases(3);
-	left(&cases, 0, ASKED);
-	pass(&cases, ASKED - 1);
-	wants(&cases, 1, GUARD_NOTHING);
-	wants(&cases, 0, GUARD_NOTHING);
-	pass(&cases, 1);
-	tells_leases(&cases, 1, 0);
-	is(&cases, 0, GUARD_WAITING, GUARD_NO_EPOCH); /* one is too few */
-	wants(&cases, 0, GUARD_NOTHING);
-	tells_leases(&cases, 2, 0);
-	left(&cases, 0, 0);
-	wants(&cases, 0, GUARD_NOTHING);
-	is(&cases, 0, GUARD_RECOVERING, GUARD_NO_EPOCH);
-	tells_fence(&cases, 1, 7);
-	tells_fence(&cases, 2, 9);
-	ck_assert_uint_eq(wants(&cases, 0, GUARD_WRITE_EPOCH).fence, 9);
-}
-
-/* Of five masters three others: the third smallest of what they tell, and its drift. */
-TEST(test_the_end_that_enough_others_tell)
-{
-	struct cases cases = leases_cases(5);
-	pass(&cases, ASKED);
-	tells_leases(&cases, 1, 30 * SECOND);
-	tells_leases(&cases, 2, 5 * SECOND);
-	tells_leases(&cases, 3, 20 * SECOND);
-	left(&cases, 0, WITH_DRIFT(30 * SECOND));
-	tells_leases(&cases, 4, 10 * SECOND);
-	left(&cases, 0, WITH_DRIFT(20 * SECOND));
-	pass(&cases, WITH_DRIFT(20 * SECOND) - 1);
-	wants(&cases, 0, GUARD_NOTHING);
-	is(&cases, 0, GUARD_WAITING, GUARD_NO_EPOCH);
-	pass(&cases, 1);
-	wants(&cases, 0, GUARD_NOTHING);
-	is(&cases, 0, GUARD_RECOVERING, GUARD_NO_EPOCH);
-}
-
 /* Another redlockd has a longer timeout, of which the answer tells: it came too early. */
 TEST(test_the_longest_timeout_of_anybody)
 {
@@ -136,21 +97,4 @@ TEST(test_a_gap_asks_anew)
 	answers(&cases, 0, cases.answers[0]);
 	left(&cases, 0, ASKED);
 	wants(&cases, 1, GUARD_NOTHING);
-}
-
-/* It is told once in a second, and anew after it may have lost its memory, also under the same epoch. */
-TEST(test_what_a_master_remembers)
-{
-	struct cases cases = leases_cases(3);
-	const uint64_t deadline_us = 1000 * SECOND + 1, ttl_us = 10 * SECOND;
-	ck_assert_uint_eq(guard_leases_until_s(&cases.guard, 1, deadline_us, ttl_us), 1011);
-	ck_assert_uint_eq(guard_leases_until_s(&cases.guard, 1, deadline_us - 1, ttl_us), 1010);
-	guard_leases_remember(&cases.guard, 1, 1011);
-	guard_leases_remember(&cases.guard, 1, 1005); /* of an earlier command */
-	ck_assert_uint_eq(guard_leases_until_s(&cases.guard, 1, deadline_us, ttl_us), 0);
-	ck_assert_uint_eq(guard_leases_until_s(&cases.guard, 1, deadline_us + SECOND, ttl_us), 1012);
-	ck_assert_uint_eq(guard_leases_until_s(&cases.guard, 2, deadline_us, ttl_us), 1011);
-	loses(&cases, 1);
-	votes(&cases, 1);
-	ck_assert_uint_eq(guard_leases_until_s(&cases.guard, 1, deadline_us, ttl_us), 1011);
 }

@@ -59,49 +59,6 @@ TEST_EACH(test_ttl_of_a_rejected_master, 0, 2)
 	ck_assert_uint_eq(guard_longest_us(&cases.guard), TTL);
 }
 
-#define MARKED(i, ttl) \
-	.marker = MARKER(i), .marker_run_id = RUN(i), .cluster = CLUSTER, .digest = DIGEST, .ttl_us = (ttl)
-
-/* Only markers are left: a process that gave longer leases has written that beside them. */
-TEST(test_longest_ttl_beside_a_marker)
-{
-	struct cases cases = cases_new(3, false);
-	READS(&cases, 0, MARKED(0, 2 * TTL));
-	left(&cases, 0, QUARANTINE_OF(2 * TTL));
-	READS(&cases, 1, MARKED(1, 5 * TTL)); /* of several the longest */
-	left(&cases, 0, QUARANTINE_OF(5 * TTL));
-	left(&cases, 1, QUARANTINE_OF(5 * TTL));
-	quarantined(&cases, 2); /* no marker here: it gets the longest lease that the others know */
-	ck_assert_uint_eq(wants(&cases, 2, GUARD_QUARANTINE).ttl_us, 5 * TTL);
-	/* there was one by then */
-	TELL(&cases, 2, .kind = GUARD_QUARANTINED, .done = true, .marker = MARKER(2), .ttl_us = 7 * TTL);
-	ck_assert_uint_eq(guard_longest_us(&cases.guard), 7 * TTL);
-	left(&cases, 0, QUARANTINE_OF(7 * TTL));
-}
-
-/* A marker of a version that wrote no longest lease is waited out for the longest possible one, on this master alone,
- * unless that version writes its epoch. */
-TEST(test_marker_that_says_no_ttl)
-{
-	for (int by_quarantine = 0; by_quarantine < 2; by_quarantine++) {
-		struct cases cases = cases_new(3, false);
-		votes(&cases, 2);
-		waits(&cases, 1);
-		if (by_quarantine) {
-			quarantined(&cases, 0);
-			wants(&cases, 0, GUARD_QUARANTINE);
-			TELL(&cases, 0, .kind = GUARD_QUARANTINED, .done = true, .marker = MARKER(0));
-		} else {
-			READS(&cases, 0, MARKED(0, 0));
-		}
-		left(&cases, 0, QUARANTINE_OF(GUARD_TTL_MAX_US));
-		left(&cases, 1, QUARANTINE);
-		ck_assert_uint_eq(guard_longest_us(&cases.guard), TTL); /* other masters do not get it */
-		ANSWERS(&cases, 0, FITS(0));
-		is(&cases, 0, GUARD_VOTING, 0);
-	}
-}
-
 TEST(test_longer_ttl_heard_when_the_wait_was_over)
 {
 	struct cases cases = cases_new(3, false);

@@ -104,27 +104,6 @@ TEST(test_a_master_that_came_back_empty_is_not_waited_for)
 	ck_assert(wants(&cases, 0, GUARD_WRITE_EPOCH).clocked);
 }
 
-TEST(test_what_was_told_too_early_does_not_count)
-{
-	struct cases cases = cases_new(3, false);
-	votes(&cases, 1);
-	recoveries(&cases, 0);
-	wants(&cases, 1, GUARD_SURVEY); /* for master 0; the answer takes its time */
-	waits(&cases, 2);
-	loses(&cases, 0);
-	pass(&cases, QUARANTINE);
-	wants(&cases, 2, GUARD_NOTHING);
-	is(&cases, 2, GUARD_RECOVERING, GUARD_NO_EPOCH);
-	/* sent before the wait of master 2 was over */
-	TELL(&cases, 1, .kind = GUARD_FENCES, .done = true, .fence = 11);
-	ck_assert_int_eq(cases.guard.masters[2].surveyed, 0);
-	wants(&cases, 2, GUARD_NOTHING);
-	wants(&cases, 1, GUARD_SURVEY);
-	TELL(&cases, 1, .kind = GUARD_FENCES, .done = true, .fence = 12);
-	ck_assert_int_eq(cases.guard.masters[2].surveyed, 2);
-	ck_assert_uint_eq(cases.guard.masters[2].top, 12);
-}
-
 TEST(test_a_survey_that_fails_or_misses)
 {
 	struct cases cases = cases_new(3, false);

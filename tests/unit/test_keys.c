@@ -1,4 +1,4 @@
-/* Keys: finding the key of a caller, prefixes, and the usage that outlives a reload. */
+/* Keys: finding the key of a caller, and the usage that outlives a reload. */
 #include <gnutls/crypto.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -54,20 +54,6 @@ TEST(a_key_is_found_by_its_hash)
 	keys_unref(keys);
 	keys = good(S("{\"keys\":[" KEY("b", B) "]}"));
 	ck_assert_ptr_null(keys_find(keys, known, strlen(known), last_hash));
-	keys_unref(keys);
-}
-
-TEST(every_bit_of_the_hash_counts)
-{
-	struct keys *keys = keys_with("", S(SECRET));
-
-	for (size_t bit = 0; bit < 8 * KEY_HASH_LEN; bit++) {
-		unsigned char *byte = &keys->keys[0].hashes[0][bit / 8];
-		*byte ^= (unsigned char)(1 << bit % 8);
-		ck_assert_ptr_null(keys_find(keys, S(SECRET), last_hash));
-		*byte ^= (unsigned char)(1 << bit % 8);
-	}
-	ck_assert_ptr_eq(keys_find(keys, S(SECRET), last_hash), &keys->keys[0]);
 	keys_unref(keys);
 }
 
@@ -132,54 +118,6 @@ TEST(a_certificate_is_found_by_its_names)
 	keys_unref(keys);
 }
 
-/* ---- prefixes ---- */
-
-static const struct {
-	const char *prefixes, *bytes;
-	size_t len;
-	bool allowed;
-} covers[] = {
-	{"\"orders/\"", S("orders/42"), true},
-	{"\"orders/\"", S("orders/"), true},
-	{"\"orders/\"", S("orders"), false},
-	{"\"orders/\"", S("orders2/42"), false},
-	{"\"orders/\"", S("Orders/42"), false},
-	{"\"orders/\"", S(" orders/42"), false},
-	{"\"orders/\"", S("a/orders/42"), false},
-	{"\"orders/\"", S(""), false},
-	{"\"orders\"", S("orders2"), true}, /* bytes, not parts of a path */
-	{"\"orders\"", S("order"), false},
-	{"\"\"", S(""), true},
-	{"\"\"", S("anything"), true},
-	{"\"a/\",\"b/\"", S("b/x"), true},
-	{"\"a/\",\"b/\"", S("c/x"), false},
-	{"\"\xc3\xa9\"", S("\xc3\xa9t\xc3\xa9"), true},
-	{"\"\xc3\xa9\"", S("e\xcc\x81t\xc3\xa9"), false}, /* looks the same */
-	{"\"e\xcc\x81\"", S("\xc3\xa9t\xc3\xa9"), false},
-	{"\"e\xcc\x81\"", S("e\xcc\x81t\xc3\xa9"), true},
-	{"\"e\"", S("e\xcc\x81"), true},
-	{"\"\\u00e9\"", S("\xc3\xa9"), true},
-	{"\"\xc3\xa9\"", S("\xc3"), false},
-	{"\"\xc3\xa9\"", S("\xc3\xa8"), false},
-	{"\"orders%2F\"", S("orders/42"), false},
-	{"\"orders/\"", S("orders%2F42"), false},
-	{"\"orders/\"", S("orders/../billing"), true}, /* nothing resolves the dots */
-	{"\"orders/\"", S("orders\0/"), false},
-};
-
-TEST_EACH(a_prefix_covers_whole_bytes, 0, COUNT(covers))
-{
-	struct text text;
-
-	text_init(&text);
-	text_printf(&text, "{\"keys\":[{\"name\":\"a\",\"sha256\":\"" A "\",\"rights\":[\"list\"],\"prefixes\":[%s]}]}",
-		    covers[_i].prefixes);
-	struct keys *keys = good(text.bytes, text.len);
-	ck_assert_int_eq(key_allows_prefix(&keys->keys[0], covers[_i].bytes, covers[_i].len), covers[_i].allowed);
-	keys_unref(keys);
-	text_fini(&text);
-}
-
 /* ---- usage ---- */
 
 #define WAITERS(name, hash, count) "{\"name\":\"" name "\",\"sha256\":\"" hash "\",\"max_waiting\":" count REST "}"
@@ -229,17 +167,6 @@ TEST(without_a_bound_all_may_wait)
 	for (int i = 0; i < 10000; i++)
 		key_wait_end(&keys->keys[0]);
 	keys_unref(keys);
-}
-
-TEST(references_keep_keys_alive)
-{
-	struct keys *keys = keys_with("", S(SECRET));
-
-	ck_assert_ptr_eq(keys_ref(keys), keys);
-	keys_unref(keys);
-	ck_assert_ptr_nonnull(keys_find(keys, S(SECRET), last_hash));
-	keys_unref(keys);
-	keys_unref(NULL);
 }
 
 /* ---- threads: some look for keys while one reloads ---- */

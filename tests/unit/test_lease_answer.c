@@ -31,31 +31,12 @@ TEST(owners_are_read_from_our_own_values)
 	lease_holder_fini(&holder);
 }
 
-static const char *const other_values[] = {
-	"",
-	"x",
-	"ZGVhZGJlZWY=",
-	TOKEN,
-	TOKEN ":",
-	TOKEN ":12",
-	TOKEN ":12:",
-	TOKEN ":12:34",
-	TOKEN ":12:worker",
-	TOKEN ":12:34:worker",
-	TOKEN ":12:34:0123456789abcdef",
-	TOKEN ":12:34:0123456789abcde:x",
-	TOKEN ":12:34:0123456789abcdeg:x",
-	TOKEN ":12:34:?:x",
-	TOKEN ":12:34:?0123456789abcde",
-	TOKEN "::34:x",
-	TOKEN ":12::x",
-	TOKEN ":1a:34:x",
-	TOKEN ":12:3a:x",
-	TOKEN ":12:-34:x",
-	TOKEN ":12:99999999999999999999:x",
-	"0123456789ABCDEF0123456789abcdef01234567:1:2:x",
-	" " TOKEN ":1:2:x",
-};
+static const char *const other_values[] = TEXTS(
+	"", "x", "ZGVhZGJlZWY=", TOKEN, TOKEN ":", TOKEN ":12", TOKEN ":12:", TOKEN ":12:34", TOKEN ":12:worker",
+	TOKEN ":12:34:worker", TOKEN ":12:34:0123456789abcdef", TOKEN ":12:34:0123456789abcde:x",
+	TOKEN ":12:34:0123456789abcdeg:x", TOKEN ":12:34:?:x", TOKEN ":12:34:?0123456789abcde", TOKEN "::34:x",
+	TOKEN ":12::x", TOKEN ":1a:34:x", TOKEN ":12:3a:x", TOKEN ":12:-34:x", TOKEN ":12:99999999999999999999:x",
+	"0123456789ABCDEF0123456789abcdef01234567:1:2:x", " " TOKEN ":1:2:x");
 
 TEST_EACH(other_values_have_no_owner, 0, sizeof other_values / sizeof *other_values)
 {

@@ -82,49 +82,6 @@ TEST(a_repair_names_the_buckets)
 
 /* ---- several in one command ---- */
 
-static const struct {
-	enum redlock_script script;
-	size_t each; /* arguments of each operation, the token first */
-} batches[] = {
-	{REDLOCK_SCRIPT_ACQUIRE, 6},
-	{REDLOCK_SCRIPT_EXTEND, 4},
-	{REDLOCK_SCRIPT_RELEASE, 2},
-};
-
-static void check_batch(unsigned batch, size_t count)
-{
-	static char names[MASTER_BATCH_MAX][8], tokens[MASTER_BATCH_MAX][RANDOM_TOKEN_LEN + 1];
-	static struct master_script list[MASTER_BATCH_MAX];
-	const size_t shared = MASTER_ARGUMENTS_SHARED, each = batches[batch].each;
-	char expected[32];
-	for (size_t i = 0; i < count; i++) {
-		list[i] = script_of(batches[batch].script);
-		list[i].resource_len = (uint16_t)snprintf(names[i], sizeof names[i], "r%zu", i);
-		list[i].resource = names[i];
-		memset(tokens[i], (int)('A' + i), RANDOM_TOKEN_LEN);
-		list[i].token = tokens[i];
-	}
-	const struct words *got = words_of(count, list);
-	snprintf(expected, sizeof expected, "%zu", count + 1);
-	ck_assert_uint_eq(got->elements, 3 + count + 1 + shared + count * each);
-	ck_assert_str_eq(got->element[0], "EVALSHA");
-	ck_assert_str_eq(got->element[1], scripts[batches[batch].script].sha1);
-	ck_assert_str_eq(got->element[2], expected);
-	ck_assert_str_eq(got->element[3 + count], "app:redlockd:master");
-	ck_assert_str_eq(got->element[3 + count + 1], NO_EPOCH);
-	for (size_t i = 0; i < count; i++) {
-		snprintf(expected, sizeof expected, "app:r%zu", i);
-		ck_assert_str_eq(got->element[3 + i], expected);
-		ck_assert_str_eq(got->element[3 + count + 1 + shared + i * each], tokens[i]);
-	}
-}
-
-TEST_EACH(several_are_joined_in_their_order, 1, MASTER_BATCH_MAX + 1)
-{
-	for (unsigned batch = 0; batch < sizeof batches / sizeof *batches; batch++)
-		check_batch(batch, (size_t)_i);
-}
-
 /* As many as go together, each as long as can be: the text has room for them. */
 TEST(the_longest_have_room)
 {
@@ -152,19 +109,6 @@ TEST(the_longest_have_room)
 
 #define ENTRY REPLICA ":1795215206922001 60000"
 static const struct master_entry entry = {.arrival = UINT64_C(1795215206922001), .wait_ms = 60000};
-
-TEST(an_entry_goes_with_acquire_and_release_alone)
-{
-	for (enum redlock_script kind = REDLOCK_SCRIPT_ACQUIRE; kind <= REDLOCK_SCRIPT_INSPECT; kind++) {
-		struct master_script script = script_of(kind);
-		unsigned found = 0;
-		script.entry = entry;
-		const struct words *got = words_of(1, &script);
-		for (size_t i = 0; i < got->elements; i++)
-			found += strcmp(got->element[i], ENTRY) == 0;
-		ck_assert_uint_eq(found, kind == REDLOCK_SCRIPT_ACQUIRE || kind == REDLOCK_SCRIPT_RELEASE);
-	}
-}
 
 /* A waiter that leaves the queue has no lock to release: an empty token, never one that a key could begin with. */
 TEST(a_release_may_have_no_token)
@@ -265,87 +209,6 @@ TEST(a_prefix_is_no_pattern)
 
 /* ---- the scripts' own words ---- */
 
-/* The arguments by the head of each script and of lib/master.lua, in this order, each with a value of its own. */
-static const struct {
-	const char *name, *value;
-} argument_values[] = {
-	{"token", TOKEN},
-	{"ttl_ms", "30000"},
-	{"watch_ms", "30000"},
-	{"mode", ""},
-	{"bounds", "0 86400000"},
-	{"label", ":me:you"},
-	{"note", ""},
-	{"buckets", "14377"},
-	{"guess", "7"},
-	{"most", "100"},
-	{"fence", "7"},
-	{"entry", ENTRY},
-	{"epoch", "----------------"},
-	{"deadline_us", "9999999999999999"},
-};
-
-static const char *value_of(const char *name, size_t len)
-{
-	for (size_t i = 0; i < sizeof argument_values / sizeof *argument_values; i++)
-		if (strlen(argument_values[i].name) == len && memcmp(argument_values[i].name, name, len) == 0)
-			return argument_values[i].value;
-	ck_abort_msg("the script has an argument %.*s", (int)len, name);
-}
-
-static void check_argument(size_t at, const char *name, size_t len)
-{
-	bool is_bare = len == 6 && memcmp(name, "bounds", len) == 0 && words.element[at][0] == '\0'; /* of no lease */
-	ck_assert_uint_lt(at, words.elements);
-	if (!is_bare)
-		ck_assert_str_eq(words.element[at], value_of(name, len));
-}
-
-static const char letters[] = "abcdefghijklmnopqrstuvwxyz_";
-
-/* The script with its comments, which masters do not get. */
-static const char *read_script(enum redlock_script script)
-{
-	static const char *const names[] = {[REDLOCK_SCRIPT_ACQUIRE] = "acquire",
-					    [REDLOCK_SCRIPT_RAISE] = "raise",
-					    [REDLOCK_SCRIPT_EXTEND] = "extend",
-					    [REDLOCK_SCRIPT_RELEASE] = "release",
-					    [REDLOCK_SCRIPT_INSPECT] = "inspect"};
-	static char text[65536];
-	char path[sizeof SCRIPTS_TEXT + 32];
-	snprintf(path, sizeof path, "%s.%s.lua", SCRIPTS_TEXT, names[script]);
-	FILE *file = fopen(path, "r");
-	ck_assert_msg(file, "%s", path);
-	text[fread(text, 1, sizeof text - 1, file)] = '\0';
-	fclose(file);
-	return text;
-}
-
-/* lib/master.lua names ARGV[1], ARGV[2], … one after the other, and each script "An operation: token, …", some with a
- * remark in brackets. */
-TEST_EACH(arguments_are_in_the_order_of_the_scripts, REDLOCK_SCRIPT_ACQUIRE, REDLOCK_SCRIPT_INSPECT + 1)
-{
-	struct master_script script = script_of((enum redlock_script)_i);
-	script.entry = entry;
-	words_of(1, &script);
-	const char *text = read_script((enum redlock_script)_i), *at = text, *code = strstr(at, "\nlocal ");
-	size_t count = 0;
-	while ((at = strstr(at, "ARGV[")) != NULL && at < code &&
-	       strtoul(at + 5, NULL, 10) <= MASTER_ARGUMENTS_SHARED) {
-		ck_assert_uint_eq(strtoul(at + 5, NULL, 10), count + 1);
-		at = strchr(at, ']') + 1;
-		at += strspn(at, " ");
-		check_argument(5 + count++, at, strspn(at, letters));
-	}
-	at = strstr(text, "An operation: ");
-	ck_assert_ptr_nonnull(at);
-	for (at = strchr(at, ':'); *at == ':' || *at == ','; at += strcspn(at, ",\n")) {
-		at += 2;
-		check_argument(5 + count++, at, strspn(at, letters));
-	}
-	ck_assert_uint_eq(5 + count, words.elements);
-}
-
 /* What acquire.lua says of its mode. */
 TEST(a_mode_has_what_is_shared)
 {
@@ -370,15 +233,4 @@ TEST(a_mode_has_what_is_shared)
 		ck_assert_str_eq(got->element[got->elements - 8], modes[i].mode);
 		ck_assert_str_eq(got->element[got->elements - 1], modes[i].entry);
 	}
-}
-
-/* The build resolves all --include lines; what is included within a function is indented as that is. */
-TEST(the_library_is_in_the_scripts)
-{
-	for (enum redlock_script script = REDLOCK_SCRIPT_ACQUIRE; script <= REDLOCK_SCRIPT_INSPECT; script++) {
-		ck_assert_ptr_null(strstr(scripts[script].source, "--include"));
-		ck_assert_ptr_nonnull(strstr(scripts[script].source, "\nlocal function each_operation("));
-	}
-	ck_assert_ptr_nonnull(strstr(scripts[REDLOCK_SCRIPT_ACQUIRE].source, "\n\tlocal function queue_first("));
-	ck_assert_ptr_nonnull(strstr(scripts[REDLOCK_SCRIPT_RELEASE].source, "\n\tlocal function queue_first("));
 }

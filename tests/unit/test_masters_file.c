@@ -44,12 +44,9 @@ static bool load_masters(const char *content)
 TEST(a_file_of_masters_is_read)
 {
 	static const char *const contents[] = {
-		"redis://u:p%2Cw@a:1\nunix:/b\nredis://c/2",
-		"redis://u:p%2Cw@a:1\nunix:/b\nredis://c/2\n",
-		"redis://u:p%2Cw@a:1,unix:/b,redis://c/2\n",
-		"redis://u:p%2Cw@a:1, unix:/b,\n\tredis://c/2\r\n\r\n",
-		"# three of them\n\nredis://u:p%2Cw@a:1 # the first, redis://x\n  # no more\nunix:/b,redis://c/2#",
-	};
+		"redis://u:p%2Cw@a:1\nunix:/b\nredis://c/2", "redis://u:p%2Cw@a:1\nunix:/b\nredis://c/2\n",
+		"redis://u:p%2Cw@a:1,unix:/b,redis://c/2\n", "redis://u:p%2Cw@a:1, unix:/b,\n\tredis://c/2\r\n\r\n",
+		"# three of them\n\nredis://u:p%2Cw@a:1 # the first, redis://x\n  # no more\nunix:/b,redis://c/2#"};
 
 	for (size_t i = 0; i + 1 < COUNT(contents); i++) {
 		ck_assert_msg(load_masters(contents[i]), "%zu: %s", i, message);
@@ -121,24 +118,6 @@ TEST(it_is_bounded)
 		snprintf(list + strlen(list), sizeof(list) - strlen(list), "redis://h%d\n", i);
 	ck_assert(!load_masters(list));
 	ck_assert_ptr_nonnull(strstr(message, "line 16: too many; masters are 1 to 15 of "));
-}
-
-TEST(others_may_not_read_it)
-{
-	static const mode_t good[] = {0600, 0400, 0640, 0440}, bad[] = {0644, 0604, 0660, 0602, 0666};
-
-	for (size_t i = 0; i < COUNT(good); i++) {
-		ck_assert_int_eq(chmod(masters_path, 0600), 0);
-		write_masters("redis://a", 9);
-		ck_assert_int_eq(chmod(masters_path, good[i]), 0);
-		give_flag("--masters-file=%s", masters_path);
-		assert_loads();
-	}
-	for (size_t i = 0; i < COUNT(bad); i++) {
-		ck_assert_int_eq(chmod(masters_path, bad[i]), 0);
-		give_flag("--masters-file=%s", masters_path);
-		assert_mistake("--masters-file: ", masters_path, ": must not be ", NULL);
-	}
 }
 
 TEST(the_masters_come_from_one_place)

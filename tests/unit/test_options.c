@@ -1,7 +1,7 @@
-/* Each option by flag, variable and file: good, too low, too high and garbage; precedence; lists. What is expected is
- * written down here once more, on purpose: a changed bound or default must be changed in two places. Words and
- * switches: test_options_words.c; the sources themselves: test_options_sources.c; addresses: test_options_address.c;
- * help, manual page and docs: test_options_help.c. */
+/* Each number by flag, variable and file: good, too low, too high and garbage; precedence; lists. What is expected is
+ * written down here once more, on purpose: a changed bound or default must be changed in two places. Words, switches
+ * and the sources themselves: test_options_sources.c; addresses: test_options_address.c; help, manual page and docs:
+ * test_options_help.c. */
 #include "options_given.h"
 #include "suite.h"
 
@@ -138,23 +138,6 @@ TEST_EACH(what_is_not_a_whole_number_is_a_mistake, 0, NUMBERS)
 	}
 }
 
-TEST(times_have_units)
-{
-	static const struct {
-		const char *text;
-		uint64_t ms;
-	} cases[] = {{"500", 500},   {"500ms", 500},  {"0500ms", 500},   {"60s", 60000},
-		     {"5m", 300000}, {"1h", 3600000}, {"24h", 86400000}, {"86400000ms", 86400000}};
-
-	for (int source = 0; source < SOURCES; source++)
-		for (size_t i = 0; i < COUNT(cases); i++) {
-			give_text("max-hold-ms", source, cases[i].text);
-			give_flag("--dev");
-			assert_loads();
-			ck_assert_uint_eq(options.max_hold_ms, cases[i].ms);
-		}
-}
-
 TEST_EACH(flag_before_variable_before_file_before_default, 0, NUMBERS)
 {
 	const struct number *number = &numbers[_i];
@@ -173,17 +156,6 @@ TEST_EACH(flag_before_variable_before_file_before_default, 0, NUMBERS)
 		assert_loads();
 		ck_assert_uint_eq(value_of(number), expected);
 	}
-}
-
-TEST(real_masters_have_less_time_than_those_of_dev)
-{
-	give_flag("--masters=redis://a");
-	assert_loads();
-	ck_assert_uint_eq(options.master_timeout_ms, 50);
-	give_flag("--dev");
-	give_flag("--master-timeout-ms=50");
-	assert_loads();
-	ck_assert_uint_eq(options.master_timeout_ms, 50);
 }
 
 /* Others: options.txt. */

@@ -1,16 +1,41 @@
 /* Addresses of listeners and masters: every form that is allowed, with all its parts, and many that are not. */
+#include <assert.h>
 #include <check.h>
 #include <string.h>
 
-#include "parse_address.h"
 #include "server/config/config.h"
 #include "server/transport/transport.h"
 #include "suite.h"
 
-#define TEXTS(...)          \
-	{                   \
-		__VA_ARGS__ \
-	}
+/* NULL, or the reason. It is added on success alone. */
+static const char *parse_address(const char *option, const char *text, struct options *ret_options)
+{
+	const struct options_entry *entry = options_entry_of(&config_table, option);
+
+	memset(ret_options, 0, sizeof *ret_options);
+	const char *reason = entry->parse(entry, text, ret_options);
+	assert(ret_options->listen_count + ret_options->master_count == (reason == NULL));
+	assert(!reason || reason[0] != '\0');
+	return reason;
+}
+
+static const char *parse_listen(const char *text, struct address *ret_address)
+{
+	static struct options options;
+	const char *reason = parse_address("listen", text, &options);
+
+	*ret_address = options.listen[0];
+	return reason;
+}
+
+static const char *parse_master(const char *text, struct address *ret_address)
+{
+	static struct options options;
+	const char *reason = parse_address("masters", text, &options);
+
+	*ret_address = options.masters[0];
+	return reason;
+}
 
 static const struct {
 	const char *text;

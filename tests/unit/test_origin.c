@@ -15,41 +15,12 @@ static const char *const local[] = {
 	"[::1]",       "[::1]:8080",      "[0:0:0:0:0:0:0:1]", "[::ffff:127.0.0.1]", "127.0.0.1.",
 };
 
-static const char *const other[] = {
-	"",
-	":",
-	":8080",
-	".",
-	"evil.example",
-	"evil.example:8080",
-	"localhost.evil.example",
-	"localhostx",
-	"xlocalhost",
-	".localhost",
-	"127.0.0.1.evil.example",
-	"127.1",
-	"2130706433",
-	"0x7f.0.0.1",
-	"127.0.0.01",
-	"128.0.0.1",
-	"0.0.0.0",
-	"[::]",
-	"[::2]",
-	"[::1",
-	"[::1]x",
-	"::1",
-	"[::ffff:10.0.0.1]",
-	"[]",
-	"[",
-	"]",
-	"local host",
-	"localhost@evil.example",
-	"evil.example@localhost",
-	"localhost/",
-	"127.0.0.1 evil.example",
-	"locals.internal",
-	"xlocks.internal",
-};
+static const char *const other[] = TEXTS(
+	"", ":", ":8080", ".", "evil.example", "evil.example:8080", "localhost.evil.example", "localhostx",
+	"xlocalhost", ".localhost", "127.0.0.1.evil.example", "127.1", "2130706433", "0x7f.0.0.1", "127.0.0.01",
+	"128.0.0.1", "0.0.0.0", "[::]", "[::2]", "[::1", "[::1]x", "::1", "[::ffff:10.0.0.1]", "[]", "[", "]",
+	"local host", "localhost@evil.example", "evil.example@localhost", "localhost/", "127.0.0.1 evil.example",
+	"locals.internal", "xlocks.internal");
 
 TEST_EACH(local_names_are_accepted, 0, (int)(sizeof local / sizeof *local))
 {
@@ -134,14 +105,9 @@ TEST_EACH(the_page_of_the_service_has_its_origin, 0, (int)(sizeof pairs / sizeof
 
 TEST(listed_origins_are_found_byte_by_byte)
 {
-	static const char *const others[] = {"https://ops.example:443",
-					     "https://OPS.example",
-					     "https://ops.example/",
-					     "http://ops.example",
-					     "null",
-					     "",
-					     "https://ops.exampl",
-					     "https://ops.example.evil"};
+	static const char *const others[] = TEXTS("https://ops.example:443", "https://OPS.example",
+						  "https://ops.example/", "http://ops.example", "null", "",
+						  "https://ops.exampl", "https://ops.example.evil");
 
 	for (size_t i = 0; i < origins.count; i++)
 		ck_assert_ptr_eq(origin_find(origins.items[i], strlen(origins.items[i]), &origins), origins.items[i]);

@@ -130,18 +130,6 @@ TEST(connections_are_bounded)
 	ck_assert_uint_eq(peers_count(), 0);
 }
 
-TEST(no_bound)
-{
-	struct peer *peers[500];
-
-	for (int i = 0; i < 500; i++)
-		peers[i] = arrive("192.0.2.1");
-	ck_assert_uint_eq(peers_count(), 1);
-	for (int i = 0; i < 500; i++)
-		peer_leave(peers[i], now_us);
-	ck_assert_uint_eq(peers_count(), 0);
-}
-
 static uint32_t take_all(struct peer *peer, uint32_t per_second, uint64_t at_us)
 {
 	uint32_t count = 0, ms = 0;

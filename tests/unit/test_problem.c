@@ -7,18 +7,6 @@
 #include "api/calls/calls_internal.h"
 #include "suite.h"
 
-TEST(test_members)
-{
-	json_t *problem = problem_new(PROBLEM_LOCKED, "Held.", json_pack("{s:i}", "retry_after_ms", 7), NULL);
-	json_t *expected = json_pack("{s:s, s:s, s:i, s:s, s:s, s:i}", "type", "/docs/errors#locked", "title",
-				     "Lock held", "status", 409, "detail", "Held.", "code", "locked", "retry_after_ms",
-				     7);
-
-	ck_assert(json_equal(problem, expected));
-	json_decref(problem);
-	json_decref(expected);
-}
-
 static void expect_detail(const char *detail, const char *expected)
 {
 	json_t *problem = problem_new(PROBLEM_SPLIT_VOTE, detail, NULL, NULL);

@@ -13,14 +13,6 @@ static int compare(const void *a, const void *b)
 	return memcmp(a, b, RANDOM_TOKEN_LEN);
 }
 
-TEST(tokens_are_lower_case_hex)
-{
-	char token[RANDOM_TOKEN_LEN + 1] = "";
-	random_token(token);
-	ck_assert_uint_eq(strlen(token), RANDOM_TOKEN_LEN);
-	ck_assert_uint_eq(strspn(token, "0123456789abcdef"), RANDOM_TOKEN_LEN);
-}
-
 /* It uses more than one reserve of random bytes: a mistake at its edges would show as a repetition. */
 TEST(tokens_do_not_repeat)
 {

@@ -66,25 +66,6 @@ TEST(the_long_run_is_bounded)
 		}
 }
 
-TEST(the_bound_holds_within_any_stretch)
-{
-	enum { BOUND = 50, ROUNDS = 4000 };
-	static uint64_t at_us[ROUNDS];
-	struct rate rate = {0};
-	uint64_t now_us = start_us;
-	size_t count = 0, beyond = 0;
-
-	/* too fast and slow enough by turns */
-	for (int i = 0; i < ROUNDS; i++, now_us += i % 1000 < 500 ? 100 : 40000)
-		if (rate_take(&rate, BOUND, now_us, &retry_ms))
-			at_us[count++] = now_us;
-	for (size_t first = 0; first < count; first++)
-		for (size_t last = first; last < count; last++)
-			beyond += last - first + 1 > (at_us[last] - at_us[first]) * BOUND / S + BOUND + 1;
-	ck_assert_uint_eq(beyond, 0);
-	ck_assert_uint_gt(count, BOUND);
-}
-
 TEST(retry_is_when_one_can_be_taken)
 {
 	static const uint32_t bounds[] = {1, 3, 100, 999, 5000};
@@ -98,17 +79,6 @@ TEST(retry_is_when_one_can_be_taken)
 		ck_assert(!rate_take(&rate, bounds[i], start_us + (ms - 1) * UINT64_C(1000), &retry_ms));
 		ck_assert(rate_take(&rate, bounds[i], start_us + ms * UINT64_C(1000), &retry_ms));
 	}
-}
-
-TEST(a_rejected_event_costs_nothing)
-{
-	struct rate rate = {0};
-
-	take_all(&rate, 10, start_us);
-	uint64_t next_ns = rate.next_ns;
-	for (int i = 0; i < 1000; i++)
-		ck_assert(!rate_take(&rate, 10, start_us, &retry_ms));
-	ck_assert_uint_eq(rate.next_ns, next_ns);
 }
 
 TEST(a_clock_that_is_behind_gets_no_more)

@@ -1,89 +1,10 @@
 /* The core in the queue: how a wait ends, and that no entry is left.
  *
  * A stale entry delays all waiters behind it. So the waiter removes its entry wherever it may be: on a grant, on the
- * masters that did not grant it; and at the end of the wait (on CANCEL: test_redlock_wait_cancel.c). The driver demands
- * that no operation is finished while an entry is left. test_redlock_wait.c has the attempts. */
+ * masters that did not grant it; and at the end of the wait. The driver demands that no operation is finished while an
+ * entry is left. test_redlock_wait.c has the attempts; the simulators cancel and grant in every state. */
 #include "redlock_wait_cases.h"
 #include "suite.h"
-
-/* ---- granted ---- */
-
-TEST(test_granted_on_two_leaves_the_third)
-{
-	for (unsigned i = 0; i < 3; i++) {
-		struct driver driver = waiter(3, false);
-
-		if (i == 0)
-			driver_held(&driver, T, 2, A, LEFT);
-		else if (i == 1)
-			driver_queued(&driver, T, 2, ALIVE);
-		else
-			driver_vote(&driver, T, 2, FAILED);
-		driver_vote(&driver, T, 0, GRANTED);
-		driver_vote(&driver, T, 1, GRANTED);
-		decided(&driver, REDLOCK_OK, 4);
-		left(&driver, 4);
-		ck_assert(!driver.finished);
-		driver_vote(&driver, T + 10, 2, GONE);
-		ck_assert(driver.finished);
-	}
-}
-
-TEST(test_late_refusal_leaves_that_master)
-{
-	for (unsigned i = 0; i < 3; i++) {
-		struct driver driver = waiter(3, false);
-
-		driver_vote(&driver, T, 0, GRANTED);
-		driver_vote(&driver, T, 1, GRANTED);
-		decided(&driver, REDLOCK_OK, 0);
-		ck_assert(!driver.finished);
-		if (i == 0)
-			driver_held(&driver, T + 5, 2, A, LEFT);
-		else if (i == 1)
-			driver_queued(&driver, T + 5, 2, ALIVE);
-		else
-			driver_vote(&driver, T + 5, 2, FAILED);
-		left(&driver, 4);
-		ck_assert(!driver.out.done && !driver.finished);
-		driver_vote(&driver, T + 10, 2, FAILED);
-		ck_assert_int_eq(driver.out.script, REDLOCK_SCRIPT_NONE);
-		ck_assert(driver.finished);
-	}
-}
-
-TEST(test_grant_after_a_round_leaves_the_third)
-{
-	struct driver driver = waiter(3, false);
-	struct redlock_event grant = {.now_us = T, .vote = GRANTED, .ttl_us = TTL, .fence = DRIVER_GUESS};
-
-	driver_reply(&driver, &grant);
-	grant.master = 1;
-	driver_reply(&driver, &grant);
-	ck_assert_int_eq(driver.out.script, REDLOCK_SCRIPT_RAISE);
-	driver_held(&driver, T + 1, 2, A, LEFT);
-	driver_vote(&driver, T + 2, 0, GRANTED);
-	driver_vote(&driver, T + 3, 1, GRANTED);
-	decided(&driver, REDLOCK_OK, 4);
-	left(&driver, 4);
-	driver_finish(&driver, GONE);
-}
-
-/* ---- no quorum ---- */
-
-TEST(test_first_attempt_without_quorum_is_answered_at_once)
-{
-	struct driver driver = waiter(3, false);
-
-	driver_held(&driver, T, 0, A, LEFT);
-	driver_vote(&driver, T, 1, UNSENT);
-	quiet(&driver);
-	driver_vote(&driver, T, 2, FAILED);
-	decided(&driver, REDLOCK_NO_QUORUM, 5);
-	released(&driver, 5);
-	votes(&driver, 0, 1, 2, 0);
-	driver_finish(&driver, GONE);
-}
 
 /* ---- the wait is over ---- */
 

@@ -1,4 +1,4 @@
-/* route.c: which route a method, a path and a query select, and the table of answers. */
+/* route.c: a forced release, a selection by the query, and the table of routes and answers. */
 #include <check.h>
 #include <stdlib.h>
 #include <string.h>
@@ -6,70 +6,6 @@
 #include "api/calls/calls.h"
 #include "api/calls/calls_internal.h"
 #include "suite.h"
-
-static const struct {
-	const char *method, *path;
-	const char *name;  /* NULL: none */
-	const char *rest;  /* what stands for {resource} */
-	const char *allow; /* NULL: 404 */
-} finds[] = {
-	{"POST", "/locks", "acquire", NULL, NULL},
-	{"GET", "/locks", "list", NULL, NULL},
-	{"HEAD", "/locks", "list", NULL, NULL},
-	{"PUT", "/locks", "extend", NULL, NULL},
-	{"DELETE", "/locks", "release", NULL, NULL},
-	{"PUT", "/locks/a", "extend", "a", NULL},
-	{"DELETE", "/locks/a/b/c", "release", "a/b/c", NULL},
-	{"GET", "/locks/a%2Fb", "inspect", "a%2Fb", NULL},
-	{"HEAD", "/locks/a", "inspect", "a", NULL},
-	{"GET", "/locks/", "inspect", "", NULL},
-	{"GET", "/locks//", "inspect", "/", NULL},
-	{"POST", "/locks/a", NULL, NULL, "PUT, DELETE, GET, HEAD"},
-	{"OPTIONS", "/locks/a", NULL, NULL, "PUT, DELETE, GET, HEAD"},
-	{"get", "/locks", NULL, NULL, "POST, PUT, DELETE, GET, HEAD"},
-	{"GET", "/healthz", "healthz", NULL, NULL},
-	{"HEAD", "/healthz", "healthz", NULL, NULL},
-	{"POST", "/healthz", NULL, NULL, "GET, HEAD"},
-	{"GET", "/healthz/", NULL, NULL, NULL},
-	{"GET", "/readyz", "readyz", NULL, NULL},
-	{"GET", "/metrics", "metrics", NULL, NULL},
-	{"GET", "/masters", "masters", NULL, NULL},
-	{"GET", "/stats", "stats", NULL, NULL},
-	{"GET", "/stats/", NULL, NULL, NULL},
-	{"GET", "/whoami", "whoami", NULL, NULL},
-	{"POST", "/whoami", NULL, NULL, "GET, HEAD"},
-	{"GET", "/openapi.yaml", "openapi", NULL, NULL},
-	{"GET", "/docs/errors", "docs", NULL, NULL},
-	{"GET", "/docs/errors/", NULL, NULL, NULL},
-	{"GET", "/docs", NULL, NULL, NULL},
-	{"GET", "/version", "version", NULL, NULL},
-	{"GET", "/", "page", NULL, NULL},
-	{"DELETE", "/", NULL, NULL, "GET, HEAD"},
-	{"GET", "", NULL, NULL, NULL},
-	{"GET", "//", NULL, NULL, NULL},
-	{"GET", "/lock", NULL, NULL, NULL},
-	{"GET", "/locksmith", NULL, NULL, NULL},
-	{"GET", "/Locks", NULL, NULL, NULL},
-	{"GET", "/%6Cocks", NULL, NULL, NULL},
-	{"GET", "/locks/{resource}", "inspect", "{resource}", NULL},
-	{"GET", "/favicon.ico", NULL, NULL, NULL},
-};
-
-TEST_EACH(test_find, 0, sizeof(finds) / sizeof(finds[0]))
-{
-	const char *rest = NULL;
-	char allow[ROUTE_ALLOW_MAX];
-	const struct route *route = route_find(finds[_i].method, finds[_i].path, NULL, &rest, allow);
-
-	if (finds[_i].name != NULL) {
-		ck_assert_ptr_nonnull(route);
-		ck_assert_str_eq(route->name, finds[_i].name);
-		ck_assert_pstr_eq(rest, finds[_i].rest);
-	} else {
-		ck_assert_ptr_null(route);
-		ck_assert_str_eq(allow, finds[_i].allow ? finds[_i].allow : "");
-	}
-}
 
 static const struct {
 	const char *method, *query;

@@ -68,13 +68,6 @@ static struct stats_resource told_number(unsigned number)
 	return told(name);
 }
 
-TEST(empty)
-{
-	ck_assert_uint_eq(stats_hot_read(&hot, list), 0);
-	stats_hot_turn(&hot);
-	ck_assert_uint_eq(stats_hot_read(&hot, list), 0);
-}
-
 TEST(few_are_counted_exactly)
 {
 	char longest[STATS_RESOURCE_MAX];
@@ -97,19 +90,6 @@ TEST(few_are_counted_exactly)
 	ck_assert_mem_eq(list[3].name, longest, sizeof(longest));
 }
 
-/* As many resources as there are counters: all counts are exact. */
-TEST(as_many_as_there_are_counters)
-{
-	for (unsigned round = 0; round < 50; round++)
-		for (unsigned n = 0; n < STATS_HOT_COUNTERS; n++)
-			count_number(n, n % 2 == 0);
-	ck_assert_uint_eq(stats_hot_read(&hot, list), STATS_HOT_COUNTERS);
-	for (unsigned n = 0; n < STATS_HOT_COUNTERS; n++) {
-		ck_assert_uint_eq(told_number(n).count, 50);
-		ck_assert_uint_eq(told_number(n).refused, n % 2 == 0 ? 50 : 0);
-	}
-}
-
 /* The bounds of the algorithm: no count is too high, none more than rounds ÷ 64 too low, and each resource with more
  * than that is listed. */
 TEST(a_skewed_stream_keeps_the_bounds)
@@ -128,37 +108,6 @@ TEST(a_skewed_stream_keeps_the_bounds)
 			ck_assert_uint_gt(got.count, 0);
 	}
 	ck_assert_uint_ge(large, 5); /* else the test proves nothing */
-}
-
-static int compare_exact(const void *a, const void *b)
-{
-	uint32_t one = exact[*(const unsigned *)a], other = exact[*(const unsigned *)b];
-
-	return one < other ? 1 : one > other ? -1 : 0;
-}
-
-/* Hot resources among many that come once, over several turns: all are listed, in order, with nearly exact counts. */
-TEST(the_hot_ones_are_found_in_a_flood)
-{
-	unsigned order[NAMES];
-
-	for (unsigned i = 0, once = HOT; i < ROUNDS; i++) {
-		if (i % (ROUNDS / 4) == ROUNDS / 4 - 1)
-			stats_hot_turn(&hot);
-		if (random_below(2) == 0)
-			count_number(HOT + once++ % (NAMES - HOT), false);
-		else
-			count_number(random_below(HOT) * random_below(HOT) / HOT, true);
-	}
-	for (unsigned n = 0; n < NAMES; n++)
-		order[n] = n;
-	qsort(order, NAMES, sizeof(order[0]), compare_exact);
-	for (unsigned k = 0; k < 10; k++) {
-		struct stats_resource got = told_number(order[k]);
-		ck_assert_uint_le(got.count, exact[order[k]]);
-		ck_assert_msg(got.count >= exact[order[k]] * 9 / 10, "rank %u: %u of %u", k, got.count,
-			      exact[order[k]]);
-	}
 }
 
 /* A resource that lost its counter and comes back begins at zero, so that nothing is counted twice. */
@@ -194,20 +143,6 @@ TEST(what_is_old_is_forgotten)
 		ck_assert_uint_eq(told("a").refused, left);
 	}
 	ck_assert_uint_eq(stats_hot_read(&hot, list), 0);
-}
-
-/* A resource that was once hot does not keep its counter. */
-TEST(a_new_minute_has_room_for_all)
-{
-	for (unsigned n = 0; n < STATS_HOT_COUNTERS; n++)
-		for (unsigned i = 0; i < 1000; i++)
-			count_number(n, false);
-	for (unsigned part = 0; part < STATS_HOT_PARTS; part++)
-		stats_hot_turn(&hot);
-	for (unsigned n = 0; n < STATS_HOT_COUNTERS; n++)
-		count_number(1000 + n, false);
-	for (unsigned n = 0; n < STATS_HOT_COUNTERS; n++)
-		ck_assert_uint_eq(told_number(1000 + n).count, 1);
 }
 
 FIXTURE(set_up, NULL)

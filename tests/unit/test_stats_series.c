@@ -66,32 +66,4 @@ TEST(above_the_last_bound)
 	ck_assert_uint_eq(stats_percentile_us(before, now, 0.991), 5000000);
 }
 
-/* Compared with the values themselves, a percentile is off by the width of its bucket at most. */
-TEST(never_off_by_more_than_a_bucket)
-{
-	uint64_t before[METRICS_BUCKETS + 1] = {0}, now[METRICS_BUCKETS + 1];
-	static const double shares[] = {0.01, 0.25, 0.5, 0.9, 0.99, 1};
-	uint32_t values[1000], random = 12345;
-
-	for (size_t i = 0; i < 1000; i++) {
-		random = random * 1664525 + 1013904223;
-		values[i] = 60 + (random >> 8) % (1U << (random >> 8) % 20);
-		histogram_observe(&histogram, values[i]);
-	}
-	read_buckets(now);
-	for (size_t s = 0; s < sizeof(shares) / sizeof(shares[0]); s++) {
-		uint32_t got = stats_percentile_us(before, now, shares[s]);
-		size_t below = 0, at = 0;
-		uint64_t low = 0;
-		while (histogram_bound_us(at) < got)
-			low = histogram_bound_us(at++);
-		for (size_t i = 0; i < 1000; i++)
-			below += values[i] <= low;
-		ck_assert_uint_le(below, (size_t)(shares[s] * 1000 + 0.5));
-		for (size_t i = below = 0; i < 1000; i++)
-			below += values[i] <= histogram_bound_us(at);
-		ck_assert_uint_ge(below, (size_t)(shares[s] * 1000 + 0.5));
-	}
-}
-
 FIXTURE(set_up, NULL)

@@ -237,10 +237,9 @@ TEST(records_are_read_to_the_last)
 	exchange(10, true);
 }
 
-TEST(a_server_that_ends_the_tls_before_the_first_write_ends_the_connection)
+/* Until the connection has ended. */
+static void live_to_the_end(void)
 {
-	start_server();
-	server.refuses = true;
 	wanted = 10;
 	connect_client();
 	ck_assert_int_eq(pthread_create(&server.thread, NULL, serve, NULL), 0);
@@ -248,6 +247,13 @@ TEST(a_server_that_ends_the_tls_before_the_first_write_ends_the_connection)
 	end_client();
 	pthread_join(server.thread, NULL);
 	end_server();
+}
+
+TEST(a_server_that_ends_the_tls_before_the_first_write_ends_the_connection)
+{
+	start_server();
+	server.refuses = true;
+	live_to_the_end();
 	ck_assert_str_eq(ended, "connection: Server closed the connection");
 }
 
@@ -256,12 +262,6 @@ TEST(a_finite_field_is_refused)
 {
 	start_server();
 	server.finite = true;
-	wanted = 10;
-	connect_client();
-	ck_assert_int_eq(pthread_create(&server.thread, NULL, serve, NULL), 0);
-	uv_run(&loop, UV_RUN_DEFAULT);
-	end_client();
-	pthread_join(server.thread, NULL);
-	end_server();
+	live_to_the_end();
 	ck_assert_msg(strncmp(ended, "tls: ", 5) == 0 && strstr(ended, "alert handshake failure"), "%s", ended);
 }
