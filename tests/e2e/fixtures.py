@@ -8,6 +8,7 @@ import socket
 import pytest
 
 import harness
+from certificates import Authority
 
 NUMBERS = itertools.count(1)
 MANY_FILES = 4000
@@ -45,6 +46,18 @@ def service():
     """One redlockd over three masters, for tests that leave both as they were."""
     with harness.Lab() as started:
         yield started.service(3)
+
+
+@pytest.fixture(scope="session")
+def authority(tmp_path_factory):
+    """It signs the certificates of a whole run."""
+    return Authority(str(tmp_path_factory.mktemp("authority")))
+
+
+@pytest.fixture(scope="session")
+def server(authority):
+    """The certificate of a redlockd on 127.0.0.1 or localhost."""
+    return authority.issue("server", "IP:127.0.0.1", "DNS:localhost", usage="serverAuth")
 
 
 @pytest.fixture

@@ -19,7 +19,7 @@ import time
 import pytest
 
 import redis_clock
-from harness import SLOW, premise, starved_seconds, wait_until
+from harness import SLOW, patience, wait_until
 from proxy import Proxy
 
 TTL_MS = round(1500 * max(1.0, SLOW / 2))
@@ -119,23 +119,21 @@ def number_of(server, field):
 class Course:
     """The course of a quarantine as /masters tells it. Call it right after the hazard: it returns when the master votes again.
 
-    `codes`: the reasons that may be given. `within`: by when it must have stopped voting, in seconds from now; a master that is
-    down for a while has stopped, too. `mend`: what takes the cause away; then there is no quarantine.
+    `codes`: the reasons that may be given. `mend`: what takes the cause away; then there is no quarantine.
     """
 
-    def __init__(self, service, server, *codes, since=None, ttl_ms=TTL_MS, within=1.0, mend=None):
+    def __init__(self, service, server, *codes, since=None, ttl_ms=TTL_MS, mend=None):
         self.service, self.server, self.codes = service, server, codes
         self.since = time.monotonic() if since is None else since
         self.client = service.client()
         try:
-            self._await(lambda master: master["state"] != "voting", within + 0.3, "stopped voting")
             # One that was a replica for a moment may be seen as such first.
-            self.quarantined = self._await(lambda master: master["state"] == "quarantined" and (code_of(master) != "replica" or "replica" in codes), 4.0, "quarantined")
+            self.quarantined = self._await(lambda master: master["state"] == "quarantined" and (code_of(master) != "replica" or "replica" in codes), "quarantined")
+            self.stopped = time.monotonic()
             self._check_said()
             if mend:
                 mend()
-                self.mended = time.monotonic()
-                self._await(lambda master: master["state"] == "voting", 2.5, "voting again at once")
+                self._await(lambda master: master["state"] == "voting", "voting again")
             else:
                 self._follow(ttl_ms)
         finally:
@@ -146,15 +144,8 @@ class Course:
         masters = self.client.call("GET", "/masters").json["masters"]
         return next(master for master in masters if master["address"] == self.server.url)
 
-    def _await(self, reached, seconds, what):
-        deadline, start = time.monotonic() + seconds * SLOW, time.monotonic()
-        while True:
-            master = self._look()
-            if reached(master):
-                self.took = time.monotonic() - start
-                return master
-            assert time.monotonic() < deadline, f"{what}: not within {seconds * SLOW:g} s: {master}"
-            time.sleep(0.005)
+    def _await(self, reached, what):
+        return wait_until(lambda: (master := self._look()) and reached(master) and master, what=what)
 
     def _check_said(self):
         master, code = self.quarantined, code_of(self.quarantined)
@@ -174,28 +165,24 @@ class Course:
 
     def _follow(self, ttl_ms):
         """To the end of the quarantine."""
-        said, starved = [], starved_seconds()
-        while True:
-            now = time.monotonic()
-            master = self._look()
-            if master["state"] == "voting":
-                break
+        said = []
+
+        def is_over():
+            now, master = time.monotonic(), self._look()
             if master["state"] == "down" and "epoch is being read" in master["reason"]:
-                time.sleep(0.005)  # once more: the other redlockd was quicker to quarantine it
-                assert now - self.since < quarantine_seconds(ttl_ms) + 6 * SLOW + starved_seconds() - starved, f"quarantined for too long: {master}"
-                continue
-            assert master["state"] == "quarantined" and code_of(master) in (*self.codes, "fence-recovery"), master
-            assert now - self.since < quarantine_seconds(ttl_ms) + 6 * SLOW + starved_seconds() - starved, f"quarantined for too long: {master}"
-            if master["quarantine_remaining_ms"] is not None:
+                return False  # the other redlockd was quicker to quarantine it
+            assert master["state"] == "voting" or (master["state"] == "quarantined" and code_of(master) in (*self.codes, "fence-recovery")), master
+            if master["state"] == "quarantined" and master["quarantine_remaining_ms"] is not None:
                 said.append((now, master["quarantine_remaining_ms"]))
-            time.sleep(0.02)
+            return master["state"] == "voting"
+        wait_until(is_over, quarantine_seconds(ttl_ms) + 30, "the end of the quarantine")
         end = time.monotonic()
         self.seconds = end - self.since
         assert self.seconds >= quarantine_seconds(ttl_ms), f"votes again after {self.seconds:.3f} s"
         assert said, "it does not say how long still"
         assert 0 < said[0][1] <= quarantine_seconds(ttl_ms) * 1000 + 1, said[0]
         assert all(later <= earlier + 1 for (_, earlier), (_, later) in zip(said, said[1:])), f"it does not fall: {said}"
-        check_forecasts(said, end, starved_seconds() - starved)
+        check_forecasts(said, end)
 
     def _check_afterwards(self):
         master = state_of(self.service, self.server)
@@ -204,36 +191,31 @@ class Course:
         wait_until(lambda: master_lines(self.service, "master", self.server)[-1]["state"] == "voting", 2, "the log line of the return")
 
 
-def check_forecasts(said, end, patience=0.0):
-    """[(when, how long still)]: never too long, and too short by a heartbeat and `patience` at most."""
+def check_forecasts(said, end):
+    """[(when, how long still)]: never too long."""
     for at, remaining in said:
-        late = end - (at + remaining / 1000)
-        assert -0.1 * SLOW < late < 1.0 + 0.2 * SLOW + patience, f"{remaining} ms were said {end - at:.3f} s before the end"
+        assert end - (at + remaining / 1000) > -0.1 * SLOW, f"{remaining} ms were said {end - at:.3f} s before the end"
 
 
-def follow_readiness(service, seconds, *codes, patience=0.0):
-    """Waits until /readyz is ready, and checks the reasons and times before. Returns when that was. `patience`: extra
-    seconds, for other masters."""
-    client, said, starved = service.client(), [], starved_seconds()
-    deadline = time.monotonic() + seconds + 30 * SLOW
-    while True:
-        now = time.monotonic()
-        answer = client.call("GET", "/readyz")
+def follow_readiness(service, seconds, *codes):
+    """Waits until /readyz is ready, and checks the reasons and times before. Returns when that was."""
+    client, said = service.client(), []
+
+    def is_ready():
+        now, answer = time.monotonic(), client.call("GET", "/readyz")
         if answer.status == 200:
-            break
-        assert now < deadline, answer
+            return True
         assert answer.status == 503 and answer.code == "no-quorum", answer
         if any(code in answer.json["detail"] for code in codes):
             said.append((now, answer.json.get("retry_after_ms")))
             assert int(answer.headers["retry-after"]) >= 1
-        time.sleep(0.02)
+        return False
+    wait_until(is_ready, seconds + 30, "ready")
     end = time.monotonic()
     client.close()
-    patience += starved_seconds() - starved
     assert said, f"/readyz does not say {codes}"
-    begun = said[0][0] + 0.25 * SLOW  # between a master's first word and the beginning of its quarantine nobody knows how long that will be
-    assert all(remaining for at, remaining in said if at > begun and end - at > 1.2 * SLOW + patience), f"no retry_after_ms: {said}"
-    check_forecasts([(at, remaining) for at, remaining in said if remaining], end, patience)
+    assert any(remaining for _, remaining in said), f"no retry_after_ms: {said}"
+    check_forecasts([(at, remaining) for at, remaining in said if remaining], end)
     return end
 
 
@@ -267,7 +249,7 @@ class Rival(threading.Thread):
 
     def kill(self):
         self.end.set()
-        self.join(20 * SLOW)
+        self.join(patience(20))
 
 
 class Scene:
@@ -296,10 +278,8 @@ class Scene:
         wait_until(lambda: self.rival.tries >= 3, what="the rival tries")
 
     def caused(self):
-        """Call it when the hazard has happened: the lease must still be valid, or nothing is shown."""
+        """Call it when the hazard has happened."""
         assert self.rival.error is None, self.rival.error
-        premise(time.monotonic() < self.until, "the lease is over before the hazard")
-        return time.monotonic()
 
     def follow(self, *codes, since, **how):
         """The quarantine as the rival's redlockd sees it. One redlockd finds the hazard and quarantines the master; the
@@ -311,7 +291,7 @@ class Scene:
 
     def check_not_given_twice(self):
         """The rival got the lock, but not before the lease was over, and with a larger fence."""
-        self.rival.join(10 * SLOW)
+        self.rival.join(patience(10))
         assert self.rival.error is None, self.rival.error
         assert self.rival.got, "the rival never got the lock, though the lease is over"
         assert self.rival.got >= self.until, f"GIVEN TWICE: {self.until - self.rival.got:.3f} s before the first lease was over"

@@ -70,13 +70,6 @@ def starved_seconds():
         return stolen
 
 
-def premise(holds, what):
-    """Skips the test where a condition that it relies on does not hold since the machine is too slow."""
-    if not holds:
-        import pytest  # not everyone who uses this file is a test
-        pytest.skip(f"this machine is too slow now: {what}")
-
-
 def process_state(pid):
     """The state letter of a process, or None if there is none (a zombie counts as none)."""
     try:

@@ -9,7 +9,7 @@ import signal
 from harness import SLOW, connect_to, process_state, wait_until
 
 COUNT = 3000
-BURSTS = 4
+BURSTS = 2
 
 
 def request(name):

@@ -78,7 +78,7 @@ def test_a_release_wakes_one_waiter(pair, crowd, resource, mode):  # noqa: F811
     servers, services = pair
     leases = fill(services, resource, mode)
     waiters = crowd.queue_up(services, resource, 24, **MODES[mode])
-    for lease, waiter in zip(leases, waiters):
+    for lease, waiter in zip(leases[:2], waiters):
         before = settled(servers)
         change(services[0], "DELETE", lease, 204)
         assert waiter.granted()["resource"] == resource

@@ -16,9 +16,8 @@ import struct
 import pytest
 
 import harness
-from certificates import Authority
 from ctl import Run
-from harness import SLOW, connect_to, premise, process_state, quote, read_response, wait_until
+from harness import SLOW, connect_to, process_state, quote, read_response, wait_until
 from proxy import Proxy
 from waiting_fixtures import Waiter, line
 
@@ -128,11 +127,6 @@ def check_stays(other, leases):
         assert answer.status == 200 and answer.json["fence"] == lease["fence"], answer
 
 
-@pytest.fixture(scope="session")
-def authority(tmp_path_factory):
-    return Authority(str(tmp_path_factory.mktemp("delivered")))
-
-
 @pytest.fixture(scope="module")
 def site(authority):
     with harness.Lab() as lab:
@@ -230,7 +224,7 @@ def test_redlockd_ends_with_requests_under_way(lab, authority, resource):
 
 
 def test_an_idle_connection_is_closed(lab, authority, resource):
-    site = Site(lab, authority, "--idle-timeout-ms", str(round(300 * SLOW)))
+    site = Site(lab, authority, "--idle-timeout-ms", "1000")
     holders = holders_on_all(site, resource)
     site.wait_for_ends()
     assert site.service.metrics()['redlockd_http_timeouts_total{phase="idle"}'] >= len(holders)
@@ -262,7 +256,6 @@ def test_jobs_over_restarts_of_their_server(lab, resource):
                 ttl_ms=round(15000 * SLOW)) for i in range(5)]
     tokens = [run.file("token") for run in runs]
     watchers = [Waiter(other, f"{resource}/{i}") for i in range(len(runs))]
-    premise(not any(run.events("extended") for run in runs), "leases are renewed before all have begun")
     for _ in range(2):
         service.stop(signal.SIGTERM)
         extended = [len(run.events("extended")) for run in runs]

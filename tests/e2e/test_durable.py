@@ -10,7 +10,7 @@ import shutil
 
 import pytest
 
-from guard_fixtures import HASH, Switch, clock_library, clocked, code_of, metric, number_of, state_of, wait_state  # noqa: F401
+from guard_fixtures import HASH, Switch, clock_library, clocked, metric, number_of, state_of, wait_state  # noqa: F401
 from harness import wait_until
 
 AOF = ["--appendonly", "yes", "--appendfsync", "always"]
@@ -176,12 +176,6 @@ def test_a_lost_end(lab):
     restarts_as(service, servers[0], "rolled-back", meanwhile=cut)
 
 
-def test_its_clock_jumped_meanwhile(lab, clocked):  # noqa: F811
-    servers = [clocked(*AOF) for _ in range(3)]
-    service = durable(lab, servers)
-    restarts_as(service, servers[0], "restarted", meanwhile=lambda: servers[0].clock.set_offset_ms(5000))
-
-
 def test_a_replica_that_was_promoted(lab):
     """It has the epoch of its master and perhaps not its last writes."""
     servers = lab.redises(3, *AOF, "--repl-diskless-sync", "no", tcp=True)
@@ -217,18 +211,6 @@ def test_a_weak_setting(lab, setting):
     wait_until(lambda: servers[1].cli("HGET", HASH, "epoch") is None, what="no epoch")
     servers[1].cli("CONFIG", "SET", setting, durable_value)
     wait_until(lambda: told not in (state_of(service, servers[1])["reason"] or ""), what="mended")
-
-
-def test_a_weak_setting_is_mended(lab):
-    servers = lab.redises(3, *AOF)
-    service = durable(lab, servers, "--max-ttl-ms", "1000", "--default-ttl-ms", "1000")
-    servers[0].cli("CONFIG", "SET", "appendonly", "no")
-    wait_state(service, servers[0], "quarantined", "not-durable")
-    servers[0].cli("CONFIG", "SET", "appendonly", "yes")
-    service.wait_voting(3)
-    servers[0].restart()
-    service.wait_voting(3)
-    assert quarantines(service, servers) == {(servers[0].url, "not-durable"): 1}
 
 
 def test_config_is_forbidden(lab):

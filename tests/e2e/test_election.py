@@ -8,12 +8,11 @@ import sqlite3
 import subprocess
 import sys
 import threading
-import time
 
 import pytest
 
 from ctl import url
-from harness import DIES_WITH_US, ROOT, SLOW, clean_environment, connect_to, end_process, process_state, starved_seconds, wait_until
+from harness import DIES_WITH_US, ROOT, SLOW, clean_environment, connect_to, end_process, process_state, wait_until
 
 PROGRAM = str(ROOT / "docs/how-to/leader.py")
 TTL_MS = round(2000 * SLOW)
@@ -95,12 +94,11 @@ class Scene:
         return last[0][0] if last[0] == last[1] and len(last[0]) == 3 else None
 
     def wait_leader(self, apart_from=None):
-        """Seconds until all know another leader, which has done some work."""
-        began = time.monotonic()
+        """Until all know another leader, which has done some work; returns it."""
         wait_until(lambda: self.known() not in (None, apart_from), TTL_MS / 1000 + 8, "all know the leader")
-        took, leader = time.monotonic() - began, self.known()
+        leader = self.known()
         wait_until(lambda: self.worked(leader), what=f"{leader} works")
-        return took, leader
+        return leader
 
     def worked(self, owner):
         return self.ask(f"SELECT count(*) FROM work WHERE owner = '{owner}'")[0][0]
@@ -113,8 +111,8 @@ def scene(lab):
 
 @pytest.mark.parametrize("how", ["killed", "stopped", "cut off"])
 def test_a_leader_that_fails(scene, how):
-    _, leader = scene.wait_leader()
-    failed, starved = scene.candidates[leader], starved_seconds()
+    leader = scene.wait_leader()
+    failed = scene.candidates[leader]
     if how == "killed":
         failed.process.kill()
     elif how == "stopped":
@@ -123,9 +121,7 @@ def test_a_leader_that_fails(scene, how):
     else:
         for relay in failed.relays:
             relay.is_cut.set()
-    took, later = scene.wait_leader(leader)
-    print(f"known after {took:.2f} s")
-    assert took <= TTL_MS / 1000 + 1 + starved_seconds() - starved, "known within the ttl and a second"
+    later = scene.wait_leader(leader)
     if how == "stopped":
         before = scene.worked(leader)
         failed.process.send_signal(signal.SIGCONT)
@@ -155,7 +151,7 @@ def test_a_leader_that_is_asked_to_end_releases_the_lock(scene, number, status):
 
 
 def test_a_follower_whose_redlockd_ends(scene):
-    _, leader = scene.wait_leader()
+    leader = scene.wait_leader()
     scene.services[1].stop()
     scene.candidates[leader].process.kill()
     scene.wait_leader(leader)

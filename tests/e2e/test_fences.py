@@ -97,26 +97,12 @@ def test_each_holder_has_a_larger_number(lab, resource):
     assert all(int(server.cli("HGET", "redlockd:master", bucket_of(resource))) == fences[-1] for server in service.masters)
 
 
-@pytest.mark.parametrize("masters", [1, 2, 3, 4, 5])
-def test_any_number_of_masters(lab, resource, masters):
-    service = lab.service(masters)
-    set_number(service.masters, bucket_of(resource), now_us(service.masters[0]) + 10**9)
-    assert is_growing([now_us(service.masters[0]) + 10**8, *(hold(service, resource) for _ in range(5))])
-    assert rounds_of(service) == 1
-
-
 def test_the_next_holder_after_an_expiry(service, resource):
     fences = []
     for _ in range(3):
         fences.append(service.acquire(resource, 200)["fence"])
         wait_until(lambda: not any(server.cli("EXISTS", resource) for server in service.masters), what="the lease to end")
     assert is_growing(fences)
-
-
-def test_holders_through_two_services(lab, resource):
-    first = lab.service(3)
-    second = lab.redlockd(list(reversed(first.masters)))
-    assert is_growing([hold(through, resource) for through in (first, second, second, first) * 5])
 
 
 def test_a_resource_of_another_prefix_has_numbers_of_its_own(lab, resource):
@@ -188,17 +174,6 @@ def test_clocks_that_differ(lab, resource, clock, offset_ms):
         assert rounds_of(behind) >= 9  # of twelve turns after the other one; a machine may stand still during some of them
 
 
-def test_what_was_learned_saves_the_second_round(lab, resource):
-    """A number ten minutes ahead costs one second round, not one for each holder."""
-    service = lab.service(3)
-    number = now_us(service.masters[0]) + 600 * 10**6
-    names = names_in_one_bucket(resource, 4)
-    set_number(service.masters, bucket_of(names[0]), number)
-    fences = [service.acquire(name)["fence"] for name in names]
-    assert is_growing([number, *fences])
-    assert rounds_of(service) == 1
-
-
 @pytest.mark.parametrize("which", [(0, 1, 2), (0, 1), (1, 2)], ids=str)
 @pytest.mark.parametrize("field", ["bucket", "floor"])
 def test_a_higher_number_in_redis_is_exceeded(lab, resource, field, which):
@@ -210,19 +185,6 @@ def test_a_higher_number_in_redis_is_exceeded(lab, resource, field, which):
     fences = [hold(service, resource) for _ in range(3)]
     assert is_growing([before, number, *fences])
     assert rounds_of(service) >= 3
-
-
-@pytest.mark.parametrize("field", ["bucket", "floor"])
-def test_a_higher_number_on_one_master_is_exceeded_where_its_vote_is_needed(lab, resource, field):
-    service = lab.service(3)
-    before = hold(service, resource)
-    number = now_us(service.masters[0]) + 30 * 24 * HOUR_MS * 1000
-    set_number(service.masters[2:], bucket_of(resource) if field == "bucket" else "floor", number)
-    anyway = [hold(service, resource) for _ in range(10)]  # two masters that know nothing of it are a majority, too
-    assert is_growing([before, *anyway])
-    service.masters[0].stop()
-    service.wait_voting(2)
-    assert is_growing([max(number, *anyway), *(hold(service, resource) for _ in range(3))])
 
 
 @pytest.mark.parametrize("below", [5, 1000])

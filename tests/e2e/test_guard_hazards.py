@@ -9,9 +9,9 @@ import time
 
 import pytest
 
-from guard_fixtures import (HASH, LOCK, TTL_MS, Course, Scene, Switch, quarantine_seconds, code_of, guarded, has_lock_on, metric, number_of,
-                            reconnect, run_id_of, state_of, take, wait_state)
-from harness import SLOW, wait_until
+from guard_fixtures import (HASH, LOCK, Course, Scene, Switch, quarantine_seconds, guarded, has_lock_on, metric, number_of, reconnect,
+                            run_id_of, state_of, take, wait_state)
+from harness import patience, wait_until
 
 pytestmark = pytest.mark.slow  # waits for the ends of quarantines
 
@@ -32,13 +32,12 @@ def evict(server, policy, restore=True):
 # ------------------------------------------------------------------------------------------------- dropped keys
 
 
-@pytest.mark.parametrize("policy", ["allkeys-lru", "allkeys-random"])
-def test_everything_is_evicted(lab, policy):
+def test_everything_is_evicted(lab):
     """With the hash goes the epoch: the next command finds it."""
     scene = Scene(lab)
     scene.hold()
     since = time.monotonic()
-    assert evict(scene.victim, policy) >= 2
+    assert evict(scene.victim, "allkeys-random") >= 2
     scene.caused()
     scene.follow("evicted", "bad-epoch", "no-epoch", since=since)
     scene.check_not_given_twice()
@@ -58,6 +57,13 @@ def test_locks_are_evicted_and_the_hash_stays(lab):
     assert take(scene.second)["fence"] > scene.lease["fence"]
 
 
+def check_given_in_the_blind_spot(scene, since, course):
+    """Given twice before the heartbeat that found it, or not at all; and with a larger fence."""
+    scene.rival.join(patience(10))
+    assert scene.rival.got < course.stopped or scene.rival.got >= scene.until, f"GIVEN TWICE, {scene.rival.got - since:.3f} s after the hazard"
+    assert scene.rival.lease["fence"] > scene.lease["fence"]
+
+
 def test_locks_are_evicted_and_somebody_asks_at_once(lab):
     """The second until the heartbeat is a blind spot of the guard: given twice in it, and only in it, and with a larger fence."""
     scene = Scene(lab)
@@ -65,10 +71,8 @@ def test_locks_are_evicted_and_somebody_asks_at_once(lab):
     since = time.monotonic()
     assert evict(scene.victim, "volatile-lru") >= 1
     scene.caused()
-    scene.follow("evicted", since=since)
-    scene.rival.join(10 * SLOW)
-    assert scene.rival.got - since < 1.0 + 0.3 * SLOW or scene.rival.got >= scene.until, "GIVEN TWICE"
-    assert scene.rival.lease["fence"] > scene.lease["fence"]
+    course = scene.follow("evicted", since=since)
+    check_given_in_the_blind_spot(scene, since, course)
 
 
 def test_evicted_while_nobody_was_connected(lab):
@@ -103,20 +107,6 @@ def test_a_count_that_is_set_back(lab):
     since = time.monotonic()
     servers[0].cli("SET", "somebody's", "x", "PX", "60000")
     assert evict(servers[0], "volatile-ttl") == 1
-    Course(service, servers[0], "evicted", since=since)
-
-
-def test_a_count_that_is_set_back_and_grows_at_once(lab):
-    """Between two heartbeats: what it shows then is smaller than before, and another count all the same."""
-    servers = lab.redises(3)
-    servers[0].pipeline([("SET", f"somebody's/{number}", "x", "PX", "60000") for number in range(10)])
-    assert evict(servers[0], "volatile-ttl") == 10
-    service = guarded(lab, servers)
-    since = time.monotonic()
-    servers[0].cli("SET", "somebody's", "x", "PX", "60000")
-    servers[0].pipeline([("CONFIG", "RESETSTAT"), ("CONFIG", "SET", "maxmemory-policy", "volatile-ttl"), ("CONFIG", "SET", "maxmemory", "1"), ("PING",),
-                         ("CONFIG", "SET", "maxmemory", "0"), ("CONFIG", "SET", "maxmemory-policy", "noeviction")])
-    assert evicted_keys_of(servers[0]) == 1
     Course(service, servers[0], "evicted", since=since)
 
 
@@ -181,8 +171,7 @@ def test_a_wrong_setting(lab, code):
     since = time.monotonic()
     cause(scene)
     scene.caused()
-    within = 3.0 if code == "replicas-attached" else 1.0  # it takes that long to attach
-    course = Course(scene.second, scene.victim, code, since=since, within=within, mend=lambda: mend(scene))
+    course = Course(scene.second, scene.victim, code, since=since, mend=lambda: mend(scene))
     assert course.quarantined["quarantine_remaining_ms"] is None
     scene.check_not_given_twice()
     wait_state(scene.second, scene.victim, "voting")
@@ -249,18 +238,6 @@ def test_an_old_version(lab):
 # --------------------------------------------------------------------------------------------------- older images
 
 
-def test_a_heartbeat_that_goes_backwards(lab):
-    scene = Scene(lab)
-    scene.hold()
-    wait_until(lambda: number_of(scene.victim, "beat") >= 6, what="heartbeats")
-    since = time.monotonic()
-    scene.victim.cli("HSET", HASH, "beat", "1")
-    Course(scene.second, scene.victim, "rolled-back", "bad-epoch", "no-epoch", since=since, within=1.0)
-    found = [line["reason"].partition(":")[0] for service in (scene.first, scene.second) for line in service.log("master-quarantined")]
-    assert "rolled-back" in found
-    scene.check_not_given_twice()
-
-
 def test_an_older_image_behind_connections_that_stand(lab):
     """DEBUG RELOAD puts a snapshot back into the running server. The heartbeat finds it; the second until then is a blind spot of the guard."""
     servers = [lab.redis(), lab.redis("--enable-debug-command", "yes"), lab.redis()]
@@ -273,13 +250,11 @@ def test_an_older_image_behind_connections_that_stand(lab):
     scene.victim.cli("DEBUG", "RELOAD", "NOSAVE")
     scene.caused()
     assert scene.lease["token"] not in (scene.victim.cli("GET", LOCK) or ""), "no older image"
-    scene.follow("rolled-back", since=since)
-    scene.rival.join(10 * SLOW)
-    assert scene.rival.got - since < 1.0 + 0.3 * SLOW or scene.rival.got >= scene.until, "GIVEN TWICE"
-    assert scene.rival.lease["fence"] > scene.lease["fence"]
+    course = scene.follow("rolled-back", since=since)
+    check_given_in_the_blind_spot(scene, since, course)
 
 
-@pytest.mark.parametrize("told_by", ["both", "heartbeat", "client-id"])
+@pytest.mark.parametrize("told_by", ["heartbeat", "client-id"])
 def test_an_older_image_of_a_machine(lab, told_by):
     """A server that was put back to what it was: same run_id, an epoch that fits, and no lock.
 
@@ -289,7 +264,7 @@ def test_an_older_image_of_a_machine(lab, told_by):
     servers = lab.redises(3)
     switch = lab.keep(Switch(lab.folder, servers[1]))
     scene = Scene(lab, servers=servers, place=switch)
-    for _ in range(50 if told_by != "heartbeat" else 0):
+    for _ in range(50 if told_by == "client-id" else 0):
         scene.victim.cli("PING")
     reconnect(scene.victim)  # with larger client ids
     scene.first.wait_voting(3)
@@ -328,44 +303,5 @@ def test_without_the_guard_an_older_image_gives_it_twice(lab):
     image = image_of(lab, scene.victim)
     scene.hold()
     switch.lead_to(image, as_if=scene.victim)
-    scene.rival.join(10 * SLOW)
+    scene.rival.join(patience(10))
     assert scene.rival.got and scene.rival.got < scene.until - 5, "not given twice?"
-
-
-# --------------------------------------------------------------------------------------------- several at once
-
-
-def test_two_of_three(lab):
-    """Both forget: no majority until the quarantines are over, and then none that overlaps with what was held."""
-    scene = Scene(lab)
-    scene.hold()
-    since = time.monotonic()
-    scene.victim.cli("FLUSHALL")
-    scene.supervisor.cli("FLUSHALL")
-    scene.caused()
-    wait_until(lambda: scene.second.curl("GET", "/readyz").status == 503, 2, "not ready")
-    for server in (scene.victim, scene.supervisor):
-        assert code_of(wait_state(scene.second, server, "quarantined")) in ("bad-epoch", "no-epoch")
-    scene.check_not_given_twice()
-    assert scene.rival.got >= since + quarantine_seconds()
-
-
-def test_one_after_the_other(lab):
-    """Each is flushed as soon as the one before votes again: the lock is never given twice, the fences grow."""
-    servers = lab.redises(3)
-    first, second = guarded(lab, servers), guarded(lab, servers)
-    fences, until = [], 0.0
-    for server in servers[:2]:
-        start = time.monotonic()
-        lease = take(first)
-        assert start + lease["validity_ms"] / 1000 > until
-        until = start + lease["validity_ms"] / 1000
-        server.cli("FLUSHALL")
-        answer = second.curl("POST", "/locks", body={"resource": LOCK, "ttl_ms": TTL_MS})
-        assert answer.status != 201 or time.monotonic() > until, f"GIVEN TWICE: {answer}"
-        assert first.release(lease).status == 204
-        fences += [lease["fence"], take(second)["fence"]]
-        wait_until(lambda: second.curl("GET", f"/locks/{LOCK}").json.get("held") is False, what="it is over")
-        first.wait_voting(3)
-        second.wait_voting(3)
-    assert fences == sorted(set(fences))

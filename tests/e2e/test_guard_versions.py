@@ -107,8 +107,7 @@ def test_another_version_is_found_later(lab, kind):
     assert KINDS[kind] in told["reason"] and f"this redlockd has layout {ours(servers)} for 3 masters" in told["reason"], told
     assert told["quarantine_remaining_ms"] is None
     assert metric(service, "master_quarantined", switch, reason="digest") == 1
-    start = time.monotonic()
-    wait_until(lambda: time.monotonic() > start + quarantine_seconds() + 2, 60, "it stays so, with --bootstrap, too")
+    time.sleep(quarantine_seconds() + 2)  # it stays so, with --bootstrap, too
     take(service)
     assert code_of(state_of(service, switch)) == "digest"
     assert [fields_of(theirs)] == before and theirs.cli("EXISTS", LOCK) == 0
@@ -149,7 +148,7 @@ def test_bootstrap_leaves_alone_what_is_in_use(lab, kind):
         assert there == {field: value for field, value in hash_of(server, kind).items() if field != "beat"}
 
 
-@pytest.mark.parametrize("kind", ["layout 1", "layout 2", "new in layout 2", "five masters"])
+@pytest.mark.parametrize("kind", ["layout 1", "layout 2", "five masters"])
 def test_bootstrap_takes_over(lab, kind):
     """When no redlockd of the other version runs any more, and after its longest lease: its last holder keeps its lock
     until then, and the next fence is larger."""
@@ -170,18 +169,5 @@ def test_bootstrap_takes_over(lab, kind):
         assert int(there["beat"]) >= int(before["beat"]) and there["ttl_ms"] == before["ttl_ms"], there
     service.wait_voting(3)
     assert time.monotonic() - start >= quarantine_seconds(int(hash_of(servers[0], kind)["ttl_ms"]))
-    assert kind == "new in layout 2" or take(service)["fence"] > largest
+    assert take(service)["fence"] > largest
     assert len({fields_of(server)["cluster"] for server in servers}) == 1
-
-
-def test_two_that_take_over(lab):
-    """The second one finds a marker of our own, and waits like the first."""
-    servers = lab.redises(3)
-    write(servers, "layout 2")
-    start = time.monotonic()
-    services = [guarded(lab, servers, wait=False) for _ in range(2)]
-    for service in services:
-        service.wait_voting(3)
-        assert time.monotonic() - start >= quarantine_seconds(2 * TTL_MS)
-    for server in servers:
-        assert fields_of(server)["digest"][:4] != LAYOUT_2[:4]

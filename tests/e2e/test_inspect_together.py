@@ -8,7 +8,7 @@ import pytest
 from harness import read_response, wait_until
 from key_fixtures import Key, Keyed
 from proxy import Proxy
-from test_modes import share, state
+from test_modes import share
 
 TTL_MS = 60000
 TIMEOUT = ("--master-timeout-ms", "20000")
@@ -132,37 +132,6 @@ def test_what_was_answered_before_a_request_is_in_its_answer(slow, mode):
     assert not held(read_response(first)) and "new" in read_response(second).body.decode()
 
 
-def test_locks_share_nothing_with_each_other(slow):
-    for name in "abc":
-        slow.service.acquire(name, owner=name)
-    slow.hold()
-    clients = [(name, slow.get(name)) for name in "abcabc"]
-    slow.go()
-    for name, client in clients:
-        answer = read_response(client).json
-        assert (answer["resource"], answer["owner"]) == (name, name)
-
-
-def test_clients_that_leave_end_nobody_elses_inspection(slow):
-    slow.service.acquire("a")
-    slow.hold()
-    clients = [slow.get("a") for _ in range(6)]
-    for number in (0, 1, 3, 5):  # the one under way, and of those that wait the first, one between and the last
-        clients[number].close()
-    slow.go()
-    assert held(read_response(clients[2])) and held(read_response(clients[4]))
-
-
-def test_all_clients_leave(slow):
-    slow.service.acquire("a")
-    slow.hold()
-    for client in [slow.get("a") for _ in range(4)]:
-        client.close()
-    slow.go()
-    wait_until(lambda: slow.under_way() == 0, what="they have ended")
-    assert state(slow.service, "a")["held"]
-
-
 def test_redlockd_ends_while_some_wait(slow):
     slow.service.acquire("a")
     slow.hold()
@@ -172,25 +141,6 @@ def test_redlockd_ends_while_some_wait(slow):
     wait_until(lambda: slow.service.log("draining"), what="the drain")
     slow.go()
     slow.service.stop()
-
-
-def test_masters_that_do_not_answer_fail_all(lab):
-    """Those that wait fail with the one under way: by then the masters count as hung."""
-    proxies = [lab.keep(Slow(lab.folder, server)) for server in lab.redises(3)]
-    service = lab.redlockd([proxy.url for proxy in proxies])
-    service.acquire("a")
-    for proxy in proxies[:2]:
-        proxy.passes.clear()
-    with contextlib.ExitStack() as sockets:
-        clients = [sockets.enter_context(service.connect()) for _ in range(6)]
-        for client in clients:
-            client.sendall(b"GET /locks/a HTTP/1.1\r\nHost: localhost\r\n\r\n")
-        answers = [read_response(client) for client in clients]
-        assert [(answer.status, answer.code) for answer in answers] == [(503, "no-quorum")] * 6
-    for proxy in proxies[:2]:
-        proxy.passes.set()
-    service.wait_voting(3)
-    assert state(service, "a")["held"]
 
 
 def test_each_has_its_own_tag(slow):

@@ -16,11 +16,10 @@ One row is answered 505: HTTP of another major version.
 import json
 import pathlib
 import re
-import time
 
 import pytest
 
-from harness import SLOW, Lab, Response, curl, read_response
+from harness import Lab, Response, curl, read_response
 
 CODES = {400: "invalid-request", 403: "forbidden", 415: "invalid-request", 404: "not-found", 405: "method-not-allowed", 413: "too-large", 414: "too-large", 431: "too-large", 505: "invalid-request"}
 
@@ -123,9 +122,7 @@ def test_there_are_rows_enough():
 def test_malformed(target, strict_library, expected, sent):
     status, marks = int(expected[:3]), expected[3:]
     before = foreground_calls(target)
-    start = time.monotonic()
     answer = send(target, to_bytes(sent))
-    assert time.monotonic() - start < 5 * SLOW
     if answer is None:
         assert "!" in marks, "closed without an answer"
     else:

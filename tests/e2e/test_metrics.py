@@ -13,7 +13,6 @@ import pytest
 from prometheus_client import parser
 
 from certificates import Authority
-from guard_fixtures import quarantine_seconds, guarded, limits
 from harness import ROOT, SLOW, Client, connect_to, process_state, read_response, run_redlockd, wait_until
 from key_fixtures import Keyed
 from rediss_fixtures import tls  # noqa: F401
@@ -152,46 +151,6 @@ def test_quorum(lab):
     assert value(service, "masters_voting") == 2
 
 
-@pytest.mark.parametrize("workers", [1, 2])
-@pytest.mark.slow
-def test_quarantines_are_counted_down(lab, workers):
-    """From the restart of a master to its return: never more than the whole quarantine, falling, and 0 when it votes again."""
-    servers = lab.redises(3)
-    service = guarded(lab, servers, "--workers", str(workers))
-    service.wait_voting(3)
-    until(service, "masters_voting", 3)
-    name = "master_quarantine_remaining_seconds"
-    assert [of_master(service, name, server) for server in servers] == [0, 0, 0]
-    servers[0].restart()
-    client, said = service.client(), []
-
-    def read():
-        body = client.call("GET", "/metrics").body.decode()
-        said.append((time.monotonic(), float(re.search(rf'^redlockd_{name}{{master="{re.escape(servers[0].url)}"}} (\S+)$', body, re.M)[1])))
-        return said[-1][1]
-    wait_until(lambda: read() > 0, what="quarantined")
-    del said[:-1]
-    assert [of_master(service, name, server) for server in servers[1:]] == [0, 0] and value(service, "quorum") == 1
-    wait_until(lambda: read() == 0, quarantine_seconds() + 10, "the quarantine is over")
-    until(service, "masters_voting", 3)
-    assert of_master(service, name, servers[0]) == 0
-    client.close()
-    assert quarantine_seconds() * 0.5 < said[0][1] <= quarantine_seconds() + 0.1, said[0]
-    falling = [later < earlier + 0.01 for (_, earlier), (_, later) in zip(said, said[1:])]
-    assert len(said) > 10 and falling.count(False) <= 2 * workers, said  # the master's replies raise it
-    assert any(0 < left < said[0][1] / 2 for _, left in said)
-
-
-def test_no_end_of_a_quarantine_where_nobody_knows_one(lab):
-    """A replica is quarantined until it is made a master."""
-    servers = lab.redises(3)
-    service = lab.redlockd(servers, *limits())
-    servers[0].cli("REPLICAOF", "127.0.0.1", "1")
-    quarantined = f'redlockd_master_quarantined{{master="{servers[0].url}",reason="replica"}}'
-    wait_until(lambda: service.metrics()[quarantined] == 1, what="quarantined as a replica")
-    assert of_master(service, "master_quarantine_remaining_seconds", servers[0]) == 0
-
-
 def test_commands_in_flight(lab):
     service = lab.service(3, "--master-timeout-ms", "5000")
     hung, others = service.masters[0], service.masters[1:]
@@ -248,32 +207,6 @@ def test_operations_queued(lab):
     until(service, "operations_queued", 0)
 
 
-def test_the_oldest_wait(lab, crowd):  # noqa: F811
-    service = lab.service(3, "--max-waiters", "17")
-    holder = service.acquire("x", 60000)
-    service.acquire("y", 60000)
-    assert value(service, "waiters_limit") == 17 and value(service, "wait_oldest_seconds") == 0
-    began = time.monotonic()
-    [first] = crowd.queue_up(service, "x", 1)
-    sent = time.monotonic()
-    wait_until(lambda: value(service, "wait_oldest_seconds") >= 0.5, what="it grows")
-    [second] = crowd.queue_up(service, "y", 1)
-    since_second = time.monotonic()
-    assert value(service, "waiters") == 2
-    before = value(service, "wait_oldest_seconds")
-    assert 0.5 <= before < time.monotonic() - began + 0.1
-    wait_until(lambda: value(service, "wait_oldest_seconds") > before + 0.2, what="it grows on")
-    assert value(service, "wait_oldest_seconds") >= time.monotonic() - sent - 1 * SLOW
-    service.release(holder)
-    first.granted()
-    wait_until(lambda: value(service, "waiters") == 1, what="one is left")
-    now = value(service, "wait_oldest_seconds")
-    assert 0 < now <= time.monotonic() - since_second + 2 * SLOW and now < time.monotonic() - began - 0.4, "the second came later"
-    second.leave()
-    until(service, "wait_oldest_seconds", 0)
-    assert value(service, "waiters") == 0
-
-
 @pytest.mark.parametrize("wait_ms", [1, 300])
 def test_a_wait_is_no_slow_answer(lab, crowd, wait_ms):  # noqa: F811
     """Also one that runs out without a call: it is in the figures of waits and not in those of answers."""
@@ -315,17 +248,6 @@ def test_a_hold_that_ends_well_is_not_lost(lab, crowd):  # noqa: F811
 
 
 # ---- the service ----
-
-
-@pytest.mark.parametrize("workers, limit", [(1, 101), (2, 102)])
-def test_limit_of_connections(lab, workers, limit):
-    service = lab.service(1, "--max-connections", "101", "--workers", str(workers))
-    assert value(service, "http_connections_limit") == limit
-    until(service, "http_connections", 1)  # the one that asks; the end of an earlier one may not have been seen yet
-    with service.connect() as plain:
-        plain.sendall(b"GET /he")
-        until(service, "http_connections", 2)
-    until(service, "http_connections", 1)
 
 
 def test_reloads(lab):

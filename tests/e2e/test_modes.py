@@ -9,7 +9,7 @@ import pytest
 import harness
 from harness import SLOW, quote, wait_until
 from test_hold import hold  # noqa: F401
-from waiting_fixtures import HANDOVER_SECONDS, check_nothing_is_left, crowd, total, wait_for_queue  # noqa: F401
+from waiting_fixtures import check_nothing_is_left, crowd, total, wait_for_queue  # noqa: F401
 
 
 @pytest.fixture(scope="module")
@@ -204,19 +204,6 @@ def test_an_extension_changes_no_mode(service, resource):
     change(service, "DELETE", lease, 204)
 
 
-def test_exclusive_is_said_as_well(service, resource):
-    lease = take(service, resource, mode="exclusive")
-    take(service, resource, status=409, mode="shared")
-    change(service, "DELETE", lease, 204)
-
-
-def test_one_slot_is_exclusive(service, resource):
-    lease = take(service, resource, slots=1)
-    assert lease["slot"] == 0
-    take(service, resource, status=409, slots=1)
-    assert take(service, resource, slots=1024)["slot"] in range(1, 1024)
-
-
 def test_as_many_as_the_lowered_number_on_higher_slots(pair, resource):
     """A caller that lowers its number counts the leases of those that have not: it waits until fewer hold the lock."""
     _, services = pair
@@ -304,8 +291,7 @@ def test_masters_that_have_different_leases_agree_on_a_tag(lab):
         server.stop()
         for _ in range(60):
             assert client.call("POST", "/locks", {"resource": "a", "mode": "shared", "ttl_ms": 60000}).status == 201
-        late = time.monotonic() + 2 * 0.5  # no command that it finds then is in time
-        wait_until(lambda: time.monotonic() > late, what="the commands are late")  # noqa: B023
+        time.sleep(2 * 0.5)  # no command that it finds then is in time
         server.cont()
     for service in services:
         service.wait_voting(3)
@@ -368,9 +354,7 @@ def test_readers_and_a_writer_in_their_order(pair, crowd, resource):  # noqa: F8
     fences = [holder["fence"], writer.granted()["fence"]]
     assert not any(waiter.is_answered() for waiter in (*readers, last))
     writer.release()
-    since = time.monotonic()
     shared = [reader.granted()["fence"] for reader in readers]
-    assert time.monotonic() - since < 4 * HANDOVER_SECONDS
     assert min(shared) > fences[-1] and len(set(shared)) == 4
     for reader in readers:
         assert not last.is_answered()

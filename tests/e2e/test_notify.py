@@ -130,7 +130,6 @@ def test_it_says_that_it_is_alive(lab, manager):
     for _ in range(4):
         manager.wait_for("WATCHDOG", "1")
     times = [at for at, message in manager.heard if "WATCHDOG" in message]
-    assert all(later - earlier < 2 * SLOW for earlier, later in zip(times, times[1:])), times
     assert times[-1] - times[0] > 1.5, "more often than it needs to"
 
 

@@ -138,7 +138,7 @@ def test_a_head(listeners, strict_library, request, over, expected, sent):
         check(ask(listeners[over], to_bytes(sent), **way), expected, by_library="*" in expected or (strict_library and not whole))
 
 
-@pytest.mark.parametrize("over", ["tcp", "unix", "tls"])
+@pytest.mark.parametrize("over", ["unix", "tls"])
 @pytest.mark.parametrize("expected, sent", [*LINES, *HEADS])
 def test_after_a_good_request(listeners, over, expected, sent):
     """The first line of a later request is in the buffer of the library already."""

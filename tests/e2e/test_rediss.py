@@ -2,16 +2,15 @@
 
 import os
 import socket
-import time
 
 import pytest
 
 from certificates import Authority, openssl
 from fixtures import certified
-from harness import SLOW, run_redlockd, wait_until
+from harness import run_redlockd, wait_until
 from master_checks import TIMEOUT_MS, check_a_majority_serves, check_votes_without_one, wait_for_reason
 from rediss_fixtures import tls  # noqa: F401
-from waiting_fixtures import HANDOVER_SECONDS, crowd  # noqa: F401
+from waiting_fixtures import check_notifications_are_heard, crowd  # noqa: F401
 
 
 def check_lease_calls(service, name):
@@ -113,24 +112,6 @@ def test_a_master_that_wants_to_see_a_certificate(lab, tls, crowd, protocol):
 # ---- the second connection ----
 
 
-def check_notifications_are_heard(service, crowd, servers):
-    """A notification over the second connection wakes a waiter. The first time that connection may not stand yet."""
-    took = []
-    for attempt in range(2):
-        name = f"called/{attempt}"
-        lease = service.acquire(name, 60000)
-        waiter = crowd.wait(service, name, ttl_ms=60000)
-        wait_until(lambda: service.curl("GET", f"/locks/{name}").json["waiters"] == 1, what="it waits")  # noqa: B023
-        if attempt:
-            wait_until(lambda: all(server.cli("PUBSUB", "NUMSUB", "redlockd:wake")[1] == 1 for server in servers), what="subscribed")
-        start = time.monotonic()
-        assert service.release(lease).status == 204
-        waiter.granted(20)
-        took.append(time.monotonic() - start)
-        waiter.release()
-    assert took[1] < HANDOVER_SECONDS, took
-
-
 def test_waiters_are_woken_over_tls(lab, tls, crowd):
     servers = tls.servers(3)
     service = lab.redlockd(servers, *tls.options)
@@ -214,20 +195,11 @@ def test_a_tls_server_behind_redis(lab, tls):
 
 
 def test_a_master_that_hangs_in_the_handshake(lab, tls):
-    """Its kernel accepts the connection, and no answer comes. Nothing else waits for it, and the loop does not spin."""
+    """Its kernel accepts the connection, and no answer comes. Nothing else waits for it."""
     with socket.create_server(("127.0.0.1", 0)) as silent:
         url = f"rediss://127.0.0.1:{silent.getsockname()[1]}"
         service = beside_two_good_ones(lab, tls, url)
         check_is_left_out(service, url, "tls: no end of the handshake")
-        spent = cpu_seconds(service)
-        time.sleep(1)  # a rate over this time is measured
-        assert cpu_seconds(service) - spent < 0.3 * SLOW
-
-
-def cpu_seconds(service):
-    with open(f"/proc/{service.process.pid}/stat", encoding="ascii") as stat:
-        fields = stat.read().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def test_a_master_that_is_stopped_during_the_handshake(lab, tls):
@@ -276,10 +248,8 @@ def test_one_that_is_not_trusted_does_not_disturb_the_others(lab, tls):
     def connections(server):
         return int(server.cli("INFO", "stats").split("total_connections_received:")[1].split()[0])
     own = [connections(server) for server in good]  # each look is one more
-    tried, deadline = bad.broken_off(), time.monotonic() + 20 * SLOW
-    while bad.broken_off() < tried + 4:
-        assert time.monotonic() < deadline, "no further attempts"
-        assert service.release(service.acquire("x")).status == 204
+    tried = bad.broken_off()
+    wait_until(lambda: service.release(service.acquire("x")).status == 204 and bad.broken_off() >= tried + 4, what="further attempts")
     assert [connections(server) - before for server, before in zip(good, own)] == [1, 1]
 
 

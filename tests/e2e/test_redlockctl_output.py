@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from ctl import BINARY, HELD, USAGE, Shell, ctl, is_free
+from ctl import BINARY, HELD, Shell, ctl
 from fake_redlockd import fake  # noqa: F401
 from fixtures import needs_pts
 
@@ -60,11 +60,6 @@ def test_acquire_has_an_owner(service, resource):
     assert ctl("acquire", resource, server=service).returncode == HELD
 
 
-def test_run_without_dashes(service, resource):
-    done = ctl("run", resource, "-n", "sh", "-c", "echo $0 $REDLOCK_RESOURCE", "--json", server=service)
-    assert (done.returncode, done.stdout, done.stderr) == (0, f"--json {resource}\n", "") and is_free(service, resource)
-
-
 @pytest.mark.parametrize("command", COMMANDS)
 def test_help_of_a_command(command):
     """Its own options, in both forms, and two examples that are valid up to the server."""
@@ -79,11 +74,6 @@ def test_help_of_a_command(command):
         assert refused == (option not in shown), option
     examples = re.search(r"^Examples:\n((?:  .*\n){2})\n", done.stdout, re.M)[1].splitlines()
     assert all(f"redlockctl {command} " in example + " " for example in examples)
-
-
-def test_help_of_key_is_that_of_both():
-    assert ctl("key", "--help").stdout == ctl("key", "new", "--help").stdout + "\n" + ctl("help", "key", "hash").stdout
-    assert ctl("help", "fly").returncode == USAGE
 
 
 @needs_pts

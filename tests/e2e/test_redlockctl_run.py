@@ -9,7 +9,7 @@ import subprocess
 
 import pytest
 
-from ctl import BINARY, FOREVER, HELD, UNREACHABLE, Run, ctl, is_free, url
+from ctl import BINARY, FOREVER, Run, ctl, is_free, url
 from harness import SLOW, clean_environment, process_state
 
 
@@ -74,24 +74,6 @@ def test_unix_socket_and_several_addresses(lab, resource):
 # ---------------------------------------------------------------------------------------------- who gets it
 
 
-def test_held_by_somebody_else(service, resource):
-    service.acquire(resource, owner="worker-7")
-    done = ctl("run", resource, "--no-wait", "--", "echo", "ran", server=service)
-    assert (done.returncode, done.stdout) == (HELD, "") and "worker-7" in done.stderr
-    assert ctl("run", "-n", "-E", "3", resource, "--", "true", server=service).returncode == 3
-    assert ctl("run", "--wait", "300ms", resource, "--", "true", server=service).returncode == HELD
-    done = ctl("acquire", resource, "--json", server=service)
-    assert (done.returncode, json.loads(done.stdout)["code"]) == (HELD, "locked")
-
-
-def test_waits_until_it_is_free(lab, service, resource):
-    lease = service.acquire(resource, ttl_ms=60000)
-    run = Run(lab, resource, command="true", servers=[service])
-    assert run.event("waiting")["code"] == "locked"
-    assert service.release(lease).status == 204
-    assert run.wait() == 0
-
-
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT])
 def test_signal_ends_the_wait(lab, service, resource, number):
     service.acquire(resource, ttl_ms=60000)
@@ -107,16 +89,6 @@ def test_runs_exclude_each_other(lab, service, resource):
     runs = [Run(lab, resource, command=critical, servers=[service]) for _ in range(6)]
     assert [run.wait() for run in runs] == [0] * 6
     assert pathlib.Path(lab.folder, "count").read_text() == "x\n" * 6
-
-
-def test_unreachable(lab, resource):
-    done = ctl("run", resource, "-n", "--", "echo", "ran", server=f"unix:{lab.folder}/nobody")
-    assert (done.returncode, done.stdout) == (UNREACHABLE, "") and "nobody" in done.stderr
-    daemon = lab.service(3)
-    for master in daemon.masters[:2]:
-        master.kill()
-    assert ctl("run", resource, "-n", "--", "true", server=daemon).returncode == UNREACHABLE
-    assert ctl("masters", server=daemon).returncode == UNREACHABLE
 
 
 def test_waits_for_a_server(lab, resource):

@@ -87,11 +87,7 @@ def test_the_server_dies_while_it_holds_several(lab, names):
 
 
 @pytest.mark.parametrize(("arguments", "words"), [
-    ("acquire a b a", "NAME: one of them is given twice"),
     ("acquire " + " ".join(f"n{i}" for i in range(17)), "NAME: too many; allowed are 1 to 16"),
-    ("release a b --force", "--force goes with one NAME"),
-    ("extend a " + 40 * "0", "NAME: that is a token"),
-    ("status a b", "one NAME only"),
     ("watch a b c", "b: No such file"),
     ("run deploy sh -c trap -- trap", "NAME: sh is a program: to run it, put -- right before it"),
     ("run deploy /bin/sh -c trap -- trap", "NAME: it is a program"),

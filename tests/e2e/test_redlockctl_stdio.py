@@ -52,7 +52,7 @@ def test_redlockd_with_closed_files(lab):
 
 def run_beyond_its_ttl(service, resource, stderr):
     """With messages: each extension is one."""
-    seconds = 2.5 * TTL_MS / 1000
+    seconds = 1.5 * TTL_MS / 1000
     process = subprocess.Popen([*DIES_WITH_US, BINARY, "run", resource, "-v", "--ttl", f"{TTL_MS}ms", "sleep", str(seconds)],
                                env=clean_environment({"REDLOCKCTL_SERVER": url(service)}), stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=stderr)
     try:

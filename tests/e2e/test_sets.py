@@ -10,8 +10,6 @@ from key_fixtures import Key, Keyed
 from test_hold import hold  # noqa: F401
 from waiting_fixtures import wait_for_queue
 
-ABSENT = "0" * 40
-
 
 def take(service, names, ttl_ms=30000, **members):
     return service.curl("POST", "/locks", body={"resources": names, "ttl_ms": ttl_ms, **members})
@@ -104,37 +102,6 @@ def test_the_fence_is_above_all(service, names):
     give(service, names, lease["token"])
     for name in names:
         assert take_one(service, name).json["fence"] > lease["fence"]
-
-
-@pytest.mark.parametrize(
-    "body, field",
-    [
-        ({"resources": ["a"]}, "resources"),
-        ({"resources": []}, "resources"),
-        ({"resources": [f"n{i}" for i in range(17)]}, "resources"),
-        ({"resources": "a"}, "resources"),
-        ({"resources": ["a", "b", "a"]}, "resources[2]"),
-        ({"resources": ["a", 1]}, "resources[1]"),
-        ({"resources": ["a", ""]}, "resources[1]"),
-        ({"resources": ["a", "b\nc"]}, "resources[1]"),
-        ({"resources": ["a", "redlockd:x"]}, "resources[1]"),
-        ({"resources": ["a", "b" * 257]}, "resources[1]"),
-        ({"resources": ["a", "b"], "resource": "c"}, "resources"),
-    ],
-)
-def test_bad_names(service, body, field):
-    answer = service.curl("POST", "/locks", body=body)
-    assert answer.status == 400, answer
-    assert field in [error["field"] for error in answer.json["errors"]]
-
-
-def test_extensions_and_releases_name_their_resources(service, names):
-    for method in ("PUT", "DELETE"):
-        answer = service.curl(method, "/locks", body={"token": ABSENT})
-        assert answer.status == 400 and answer.json["errors"][0]["field"] == "resource", answer
-        path = f"/locks/{harness.quote(names[0])}"
-        answer = service.curl(method, path, body={"token": ABSENT, "resources": names})
-        assert answer.status == 400 and answer.json["errors"][0]["field"] == "resources", answer
 
 
 def test_sixteen_long_names(service, resource):

@@ -6,14 +6,8 @@ import subprocess
 
 import pytest
 
-from certificates import Authority
 from harness import curl, run_redlockd, wait_until
 from key_fixtures import Keyed
-
-
-@pytest.fixture(scope="module")
-def authority(tmp_path_factory):
-    return Authority(str(tmp_path_factory.mktemp("start")))
 
 
 def test_one_line_says_what_runs(lab):

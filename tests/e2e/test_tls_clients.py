@@ -19,16 +19,6 @@ OTHER_KEY = "rlk_" + "o" * 43
 
 
 @pytest.fixture(scope="module")
-def authority(tmp_path_factory):
-    return Authority(str(tmp_path_factory.mktemp("tls")))
-
-
-@pytest.fixture(scope="module")
-def server(authority):
-    return authority.issue("server", "IP:127.0.0.1", usage="serverAuth")
-
-
-@pytest.fixture(scope="module")
 def clients(tmp_path_factory, authority):
     """Certificates of clients by what they are."""
     stranger, middle = Authority(str(tmp_path_factory.mktemp("other"))), authority.issue("middle", authority=True)

@@ -10,7 +10,7 @@ import zlib
 import pytest
 
 import harness
-from certificates import Authority, build_absurd_client
+from certificates import build_absurd_client
 from harness import connect_to, curl, wait_until
 from test_memory import PROGRAM
 
@@ -23,11 +23,6 @@ MEMORY_MIB = 24
 @pytest.fixture(scope="module")
 def client(tmp_path_factory):
     return build_absurd_client(tmp_path_factory.mktemp("client"))
-
-
-@pytest.fixture(scope="module")
-def authority(tmp_path_factory):
-    return Authority(str(tmp_path_factory.mktemp("tls")))
 
 
 @pytest.fixture(scope="module")

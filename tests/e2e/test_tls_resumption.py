@@ -16,16 +16,6 @@ VERSIONS = pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVe
 ASK = b"GET /whoami HTTP/1.1\r\nHost: localhost\r\n\r\n"
 
 
-@pytest.fixture(scope="module")
-def authority(tmp_path_factory):
-    return Authority(str(tmp_path_factory.mktemp("tls")))
-
-
-@pytest.fixture(scope="module")
-def server(authority):
-    return authority.issue("server", "IP:127.0.0.1", usage="serverAuth")
-
-
 class Client:
     """Connects again and again with the last session that it got."""
 

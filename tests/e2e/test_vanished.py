@@ -2,15 +2,13 @@
 
 import json
 import subprocess
-import time
 
 import pytest
 
-from harness import DIES_WITH_US, SLOW, curl_command, wait_until
+from harness import DIES_WITH_US, curl_command, wait_until
 from networks import SERVER, Networks
 from waiting_fixtures import wait_for_queue
 
-NOTICED_SECONDS = 20 * SLOW  # 3 to 5, up to 10 with bytes under way; without probes it takes 40 s or more
 TTL_MS = 60000
 
 
@@ -43,12 +41,9 @@ def fixture_far(networks, service):
         process.stdout.close()
 
 
-def gone(since, condition):
-    """Waits until the service has noticed it."""
-    wait_until(condition, 60, "it is noticed")
-    seconds = time.monotonic() - since
-    print(f"noticed after {seconds:.2f} s")
-    assert seconds < NOTICED_SECONDS
+def gone(condition):
+    """Waits until the service has noticed it: by the probes of an idle connection, or since its bytes are not acknowledged."""
+    wait_until(condition, what="it is noticed")
 
 
 def waiters(service):
@@ -66,9 +61,8 @@ def test_waiters(service, networks, far, how):
     body = json.dumps({"resource": "x", "wait_ms": 60000})
     live.sendall(f"POST /locks HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(body)}\r\n\r\n{body}".encode())
     wait_for_queue(service.masters, "x", 7)
-    since = time.monotonic()
     networks.cut(how)
-    gone(since, lambda: waiters(service) == 1)
+    gone(lambda: waiters(service) == 1)
     assert service.release(holder).status == 204
     assert b" 201 " in live.recv(4096)
     live.close()
@@ -80,9 +74,8 @@ def test_watchers(service, networks, far):
     assert stream.stdout.readline() == ":\n"
     far("GET", "/locks/x?wait_ms=60000", headers={"If-None-Match": '"free"'})
     wait_until(lambda: service.metrics()["redlockd_watchers"] == 2, what="both watch")
-    since = time.monotonic()
     networks.cut()
-    gone(since, lambda: service.metrics()["redlockd_watchers"] == 0)
+    gone(lambda: service.metrics()["redlockd_watchers"] == 0)
 
 
 def hold(far, ttl_ms):
@@ -98,9 +91,8 @@ def test_a_holder_that_may_count_on_its_lease(service, networks, far, how, ttl_m
     """It may only be cut off, and rely on what it was told last. So its lease is not released, but not extended any more."""
     hold(far, ttl_ms)
     fence = service.curl("GET", "/locks/x").json["fence"]
-    since = time.monotonic()
     networks.cut(how)
-    gone(since, lambda: service.metrics()["redlockd_holds"] == 0)
+    gone(lambda: service.metrics()["redlockd_holds"] == 0)
     state = service.curl("GET", "/locks/x").json
     assert state["held"] and state["fence"] == fence, state
     wait_until(lambda: [line["hold"] for line in service.log("request") if "hold" in line] == ["kept"], what="the line of the log")
@@ -111,9 +103,8 @@ def test_a_holder_that_may_count_on_its_lease(service, networks, far, how, ttl_m
 def test_a_holder_whose_lease_would_be_over(service, networks, far, how):
     """It has said nothing for as long as its lease: that is released."""
     hold(far, 2000)
-    since = time.monotonic()
     networks.cut(how)
-    gone(since, lambda: not service.curl("GET", "/locks/x").json["held"])
+    gone(lambda: not service.curl("GET", "/locks/x").json["held"])
     wait_until(lambda: [line["hold"] for line in service.log("request") if "hold" in line] == ["released"], what="the line of the log")
 
 

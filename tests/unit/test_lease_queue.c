@@ -131,7 +131,7 @@ TEST_EACH(queues_of_similar_names_are_kept_apart, 0, 4)
 /* A master on which all are taken says so with one digit. */
 TEST_EACH(a_slot_that_one_master_has_free_is_not_free_on_a_majority, 0, 4)
 {
-	static const char value[] = "0123456789abcdef0123456789abcdef01234567#1:7::holder";
+	static const char value[] = "0123456789abcdef0123456789abcdef01234567#1:0:7::holder";
 	const char *digits[] = {"1", _i % 2 == 0 ? "1101" : "1011"};
 	struct lease_request request = {
 		.operation = LEASE_ACQUIRE, .ttl_ms = 30000, .mode = LEASE_SLOT, .slots = 4, .resource = "a"};
