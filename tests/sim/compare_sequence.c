@@ -1,4 +1,4 @@
-/* Steps as commands to the server, and as a story: see compare_sequence.h. */
+/* Steps as commands to the server, or as a story: see compare_sequence.h. */
 #include "compare_sequence.h"
 
 #include <stdio.h>
@@ -94,70 +94,34 @@ void compare_append_state(struct compare_server *server, const struct compare_se
 	compare_send(server, "HGETALL " COMPARE_HASH_NAME, number);
 }
 
-void compare_append_step(struct compare_server *server, const struct compare_sequence *sequence,
-			 const struct compare_step *step)
+static void append_command(struct compare_server *server, unsigned number, const struct compare_step *step)
 {
 	struct compare_args args;
 	if (compare_is_script(step)) {
-		compare_command(&args, (enum compare_script)step->kind, sequence->number, &step->command);
+		compare_command(&args, (enum compare_script)step->kind, number, &step->command);
 		compare_append(server, args.count, args.at);
 	} else if (compare_is_alive_step(step)) {
-		append_alive(server, sequence->number, step);
+		append_alive(server, number, step);
 	} else {
-		append_outside(server, sequence->number, step);
+		append_outside(server, number, step);
 	}
+}
+
+void compare_append_step(struct compare_server *server, const struct compare_sequence *sequence,
+			 const struct compare_step *step)
+{
+	append_command(server, sequence->number, step);
 	COMPARE_FOR_EACH_KEY (key, compare_keys(step))
 		append_key(server, sequence->number, key);
 }
 
-/* ---- the story of a difference ---- */
-
-static void tell_step(const struct compare_sequence *sequence, unsigned i)
-{
-	static const char *const names[COMPARE_STEP_KINDS] = {
-		[COMPARE_OTHER_LIBRARY] = "another library's SET",
-		[COMPARE_OTHER_LIBRARY_PX] = "another library's SET, with PX",
-		[COMPARE_HASH_KEY] = "somebody makes a hash of it",
-		[COMPARE_LIST_KEY] = "somebody makes a list of it",
-		[COMPARE_PERSIST] = "somebody takes its expiry away",
-		[COMPARE_PEXPIRE] = "somebody gives it another expiry",
-		[COMPARE_DROP_KEY] = "it is dropped",
-		[COMPARE_DROP_HASH] = "the hash is dropped",
-		[COMPARE_DROP_ALL] = "all is dropped",
-		[COMPARE_ALIVE_AGAIN] = "says once more that it lives",
-		[COMPARE_ALIVE] = "says that it lives",
-		[COMPARE_DROP_ALIVE] = "its alive key is dropped",
-		[COMPARE_QUEUE_PEXPIRE] = "somebody gives the queue another expiry",
-		[COMPARE_DROP_QUEUE] = "the queue is dropped",
-		[COMPARE_WAITED] = "somebody sets `waited`",
-	};
-	const struct compare_step *step = &sequence->steps[i];
-	struct compare_args args;
-	printf("%3u. ", i + 1);
-	if (compare_is_alive_step(step)) {
-		printf("replica %llu: %s (ttl %llu)\n", (unsigned long long)step->command.entry.replica,
-		       names[step->kind], (unsigned long long)step->command.ttl_ms);
-		return;
-	}
-	if (step->kind == COMPARE_WAITED) {
-		printf("%s: %llu\n", names[step->kind], (unsigned long long)step->waited_us);
-		return;
-	}
-	if (!compare_is_script(step)) {
-		printf("key%u: %s (ttl %llu, text \"%s\")\n", step->command.key, names[step->kind],
-		       (unsigned long long)step->command.ttl_ms,
-		       compare_other_library_text((unsigned)step->command.owner));
-		return;
-	}
-	compare_command(&args, (enum compare_script)step->kind, sequence->number, &step->command);
-	args.at[1] = compare_script_name((enum compare_script)step->kind);
-	compare_print_args(&args);
-	printf("\n");
-}
-
 void compare_tell(const struct compare_sequence *sequence)
 {
+	struct compare_server paper = {.tells = true};
 	printf("sequence %u:\n", sequence->number);
-	for (unsigned i = 0; i < sequence->step_count; i++)
-		tell_step(sequence, i);
+	for (unsigned i = 0; i < sequence->step_count; i++) {
+		const struct compare_step *step = &sequence->steps[i];
+		printf("%3u. %s", i + 1, compare_is_script(step) ? compare_script_name(step->kind) : "");
+		append_command(&paper, sequence->number, step);
+	}
 }

@@ -170,8 +170,23 @@ void compare_server_stop(struct compare_server *server)
 	memset(server, 0, sizeof *server);
 }
 
+/* Without the lines of the protocol that count what follows. */
+static void print_sent(const char *bytes, size_t len)
+{
+	for (size_t i = 0; i < len; i += strcspn(bytes + i, "\n") + 1)
+		if (!strchr("*$", bytes[i]))
+			printf(" %.*s", bytes[i] == '\r' ? 2 : (int)strcspn(bytes + i, "\r\n"),
+			       bytes[i] == '\r' ? "\"\"" : bytes + i);
+	printf("\n");
+}
+
 static void append(struct compare_server *server, char *bytes, size_t len)
 {
+	if (server->tells) {
+		print_sent(bytes, len);
+		redisFreeCommand(bytes);
+		return;
+	}
 	int status = redisAppendFormattedCommand(server->redis, bytes, len);
 	assert(status == REDIS_OK);
 	compare_store_note_command(bytes, len);

@@ -32,6 +32,7 @@ struct compare_server {
 	int64_t *now_us; /* of its clock, which stands still in between */
 	redisContext *redis, *listener;
 	void (*on_difference)(void);
+	bool tells; /* prints what it should send, and no server is there */
 };
 
 /* NULL `program`: redis-server or valkey-server from PATH. False with a message on stderr if there is none or it does

@@ -242,16 +242,3 @@ void compare_command(struct compare_args *args, enum compare_script script, unsi
 		else
 			argument_text(next(args), *letter, command);
 }
-
-/* ---- for people ---- */
-
-void compare_print_args(const struct compare_args *args)
-{
-	for (int i = 0; i < args->count; i++) {
-		bool quoted = args->at[i][0] == '\0' || strpbrk(args->at[i], " \n");
-		printf("%s%s", i > 0 ? " " : "", quoted ? "\"" : "");
-		for (const char *at = args->at[i]; *at; at++)
-			printf(*at == '\n' ? "\\n" : "%c", *at);
-		printf("%s", quoted ? "\"" : "");
-	}
-}

@@ -29,7 +29,4 @@ const struct script *compare_script_of(enum compare_script script);
 void compare_command(struct compare_args *args, enum compare_script script, unsigned sequence,
 		     const struct compare_command *command);
 
-/* For people. */
-void compare_print_args(const struct compare_args *args);
-
 #endif

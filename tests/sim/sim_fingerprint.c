@@ -152,8 +152,6 @@ static void put_queues(struct record *record, const struct sim_master *redis, co
 		for (; *queue != 0; queue++)
 			put(record, order->place[*queue - 1]);
 	}
-	for (unsigned o = 0; o < SIM_OPS; o++)
-		put(record, redis->alive >> order->at[o] & 1);
 }
 
 static void put_commands(struct record *record, const struct sim_command *commands, unsigned count,
@@ -277,9 +275,7 @@ static uint64_t hash_from(const struct sim_world *world, const struct sim_config
 			  const struct order *order)
 {
 	uint64_t masters[SIM_MASTERS];
-	uint64_t hash = ops[order->at[0]] ^
-			(world->drops_left * 16U + world->troubles_left + world->missed_notifications_left * 256U +
-			 world->notification_lost * 4096U);
+	uint64_t hash = ops[order->at[0]] ^ (world->drops_left * 16U + world->troubles_left);
 	for (unsigned i = 1; i < SIM_OPS; i++)
 		hash = mix(hash, ops[order->at[i]]);
 	for (unsigned i = 0; i < SIM_OPS && SIM_OPS > 2; i++) {

@@ -246,11 +246,6 @@ static void look_at(struct sim_master *master, const struct store *store)
 	master->waited = field(store, "waited", 10) != 0;
 	for (unsigned key = 0; key < SIM_KEYS; key++)
 		look_at_key(master, store, key);
-	for (unsigned o = 0; o < SIM_OPS; o++) {
-		char name[WORD_MAX];
-		int len = snprintf(name, sizeof name, "redlockd:alive:%016x", o + 1);
-		master->alive |= (uint8_t)((store_peek(store, name, (size_t)len) != NULL) << o);
-	}
 }
 
 static uint32_t *place_of(const struct store_text *form)
@@ -379,18 +374,16 @@ static void run_script(struct store *store, const struct sim_request *request, s
 /* ---- what else happens to a master ---- */
 
 /* Requests that are no scripts. */
-enum { CHANGE_FLUSH = 0, CHANGE_EPOCH = REDLOCK_SCRIPT_EXTEND, CHANGE_ALIVE = REDLOCK_SCRIPT_INSPECT, CHANGE_DROP };
+enum { CHANGE_FLUSH = 0, CHANGE_EPOCH = REDLOCK_SCRIPT_EXTEND, CHANGE_DROP = REDLOCK_SCRIPT_INSPECT };
 
-static void set_alive(struct store *store, const struct sim_request *request)
+static void set_alive(struct store *store, unsigned op)
 {
 	struct arguments args = {.count = 0};
-	add(&args, request->leaves ? "DEL" : "SET");
-	add(&args, "redlockd:alive:%016x", request->waiter);
-	if (!request->leaves) {
-		add(&args, "%s", "");
-		add(&args, "PX");
-		add(&args, "%u", ALIVE_MS);
-	}
+	add(&args, "SET");
+	add(&args, "redlockd:alive:%016x", op + 1);
+	add(&args, "%s", "");
+	add(&args, "PX");
+	add(&args, "%u", ALIVE_MS);
 	run_command(store, &args);
 }
 
@@ -429,7 +422,6 @@ static struct sim_effect carry_out(sim_state state, const struct sim_request *re
 	switch (request->script) {
 	case CHANGE_FLUSH: store_clear(store); break;
 	case CHANGE_EPOCH: write_epoch(store, request); break;
-	case CHANGE_ALIVE: set_alive(store, request); break;
 	case CHANGE_DROP: drop(store, request, states[state].master.is_several[__builtin_ctz(request->names)]); break;
 	default: run_script(store, request, &effect);
 	}
@@ -468,6 +460,8 @@ sim_state sim_master_new(uint8_t floor, const uint8_t buckets[SIM_KEYS])
 		add(&args, "%u", buckets[key]);
 	}
 	run_command(store, &args);
+	for (unsigned o = 0; o < SIM_OPS; o++)
+		set_alive(store, o);
 	return intern(store);
 }
 
@@ -480,12 +474,6 @@ sim_state sim_master_write_epoch(sim_state state, uint8_t epoch, uint8_t floor)
 {
 	return sim_master_run(state, &(struct sim_request){.script = CHANGE_EPOCH, .epoch = epoch, .fence = floor})
 		->state;
-}
-
-sim_state sim_master_set_alive(sim_state state, unsigned op, bool alive)
-{
-	struct sim_request request = {.script = CHANGE_ALIVE, .waiter = (uint8_t)(op + 1), .leaves = !alive};
-	return sim_master_run(state, &request)->state;
 }
 
 sim_state sim_master_drop(sim_state state, unsigned key, uint8_t token)

@@ -32,7 +32,6 @@ struct sim_master {
 	bool is_several[SIM_KEYS];
 	uint8_t tokens[SIM_KEYS][SIM_HOLDERS + 1]; /* of each key, 0 behind the last one */
 	uint8_t queues[SIM_KEYS][SIM_OPS + 1];     /* of each entry, in their order, the operation + 1; likewise */
-	uint8_t alive;                             /* bit o: the process of operation o counts as alive */
 };
 
 struct sim_request {
@@ -61,7 +60,7 @@ struct sim_effect {
 	uint8_t up_to;    /* all shared ones up to this arrival are notified, too; 0: none */
 };
 
-/* A master with the epoch 1, that floor and the bucket of each key. */
+/* A master with the epoch 1, that floor and the bucket of each key; the processes of all operations are alive. */
 sim_state sim_master_new(uint8_t floor, const uint8_t buckets[SIM_KEYS]);
 const struct sim_master *sim_master(sim_state state);
 const struct sim_effect *sim_master_run(sim_state state, const struct sim_request *request);
@@ -70,7 +69,6 @@ bool sim_master_has_token(const struct sim_master *master, unsigned key, uint8_t
 /* The state after it. */
 sim_state sim_master_flush(sim_state state);
 sim_state sim_master_write_epoch(sim_state state, uint8_t epoch, uint8_t floor);
-sim_state sim_master_set_alive(sim_state state, unsigned op, bool alive);
 /* The lease of a token ends early. */
 sim_state sim_master_drop(sim_state state, unsigned key, uint8_t token);
 

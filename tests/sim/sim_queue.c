@@ -1,21 +1,13 @@
 /* Waiters: the part of sim_world.c that is about the queue. Each operation is a process of its own, and its entry is
- * replica:arrival with the operation's number + 1 for the replica. All processes live, unless one missed notifications.
+ * replica:arrival with the operation's number + 1 for the replica. All processes live.
  *
- * A notification is on its way from when a script names the operation until it is heard or lost, which happens at any
+ * A notification is on its way from when a script names the operation until it is heard, which happens at any
  * time and in any order. Notifications of one master that are on their way together count as one. What the other
  * process hears (PASSED) only changes how long it sleeps; its timer may come at any time anyway, so it is left out. */
 #include <assert.h>
 #include <string.h>
 
 #include "sim_world.h"
-
-void sim_queue_init(struct sim_world *world, const struct sim_config *config)
-{
-	world->missed_notifications_left = config->missed_notifications;
-	for (unsigned i = 0; i < SIM_MASTERS; i++)
-		for (unsigned o = 0; o < SIM_OPS; o++)
-			world->masters[i] = sim_master_set_alive(world->masters[i], o, true);
-}
 
 void sim_queue_begin(struct sim_world *world, const struct sim_config *config, unsigned o, unsigned guess)
 {
@@ -51,12 +43,6 @@ void sim_queue_note_notification(struct sim_world *world, const struct sim_confi
 	}
 }
 
-/* True while the process of the operation counts as alive there. */
-static bool is_alive(const struct sim_world *world, unsigned o, unsigned master)
-{
-	return (sim_master(world->masters[master])->alive >> o & 1) != 0;
-}
-
 /* ---- events ---- */
 
 static bool is_majority(uint16_t set)
@@ -86,12 +72,12 @@ static bool sleeps(const struct sim_op *op)
 
 bool sim_queue_may_leave(const struct sim_config *config, const struct sim_op *op)
 {
-	return !config->patient || (config->second_leaves && op->arrival % SIM_OPS != 0);
+	return op->arrival == 0 || (config->second_leaves && op->arrival % SIM_OPS != 0);
 }
 
 bool sim_queue_can_wake_up(const struct sim_world *world, const struct sim_config *config, unsigned o)
 {
-	return may_attempt(world, config) && (!config->patient || world->notification_lost || !sleeps(&world->ops[o]));
+	return may_attempt(world, config) && !sleeps(&world->ops[o]);
 }
 
 bool sim_queue_can(const struct sim_world *world, const struct sim_config *config, const struct sim_event *event)
@@ -99,17 +85,11 @@ bool sim_queue_can(const struct sim_world *world, const struct sim_config *confi
 	const struct sim_op *op = &world->ops[event->op];
 	bool on_its_way = redlock_has(op->notified, event->master),
 	     begins = notification_begins_attempt(op, event->master);
-	switch ((enum sim_kind)event->kind) {
-	case SIM_NOTIFY:
-		if (!on_its_way || (begins && !may_attempt(world, config)))
-			return false;
-		return begins ? config->guesses[event->arg] > 0 : event->arg == 0;
-	case SIM_LOSE_NOTIFICATION: return on_its_way && world->missed_notifications_left > 0;
-	case SIM_END: return op->core.state == REDLOCK_WAITING && sim_queue_may_leave(config, op);
-	case SIM_MISSED_NOTIFICATION:
-		return world->missed_notifications_left > 0 && !op->done && is_alive(world, event->op, event->master);
-	default: return !is_alive(world, event->op, event->master);
-	}
+	if (event->kind == SIM_END)
+		return op->core.state == REDLOCK_WAITING && sim_queue_may_leave(config, op);
+	if (!on_its_way || (begins && !may_attempt(world, config)))
+		return false;
+	return begins ? config->guesses[event->arg] > 0 : event->arg == 0;
 }
 
 /* The operation hears it; if it is not there any more its process gives up the entry for it. */
@@ -126,33 +106,16 @@ static void hear_notification(struct sim_world *world, const struct sim_config *
 		sim_drive(world, event->op, &wake);
 }
 
-/* Its process pings again, and learns that it counted as dead: its entry may be gone, a notification missed. */
-static void revive(struct sim_world *world, unsigned o, unsigned master)
-{
-	struct redlock_event first = {.kind = REDLOCK_FIRST, .remaining_us = 0};
-	world->masters[master] = sim_master_set_alive(world->masters[master], o, true);
-	if (!world->ops[o].done)
-		sim_drive(world, o, &first);
-}
-
 void sim_queue_apply(struct sim_world *world, const struct sim_config *config, const struct sim_event *event)
 {
 	struct sim_op *op = &world->ops[event->op];
 	struct redlock_event timer = {.kind = REDLOCK_TIMER, .fence = config->guesses[0]};
-	if (event->kind == SIM_NOTIFY || event->kind == SIM_LOSE_NOTIFICATION)
-		op->notified &= (uint8_t) ~(1U << event->master);
-	if (event->kind == SIM_LOSE_NOTIFICATION || event->kind == SIM_MISSED_NOTIFICATION)
-		world->missed_notifications_left--;
-	world->notification_lost |= event->kind == SIM_LOSE_NOTIFICATION;
 	if (event->kind == SIM_END) {
 		op->now_us = op->core.wait_end_us;
 		sim_drive(world, event->op, &timer);
-	} else if (event->kind == SIM_NOTIFY) {
+	} else {
+		op->notified &= (uint8_t) ~(1U << event->master);
 		hear_notification(world, config, event);
-	} else if (event->kind == SIM_MISSED_NOTIFICATION) {
-		world->masters[event->master] = sim_master_set_alive(world->masters[event->master], event->op, false);
-	} else if (event->kind == SIM_REVIVE) {
-		revive(world, event->op, event->master);
 	}
 }
 
@@ -179,9 +142,7 @@ static bool is_quiet(const struct sim_world *world, const struct sim_config *con
 		    (op->done && (op->outcome != REDLOCK_OK || op->released));
 	bool quiet = (sleeps(op) || gone) && op->notified == 0;
 	for (unsigned i = 0; i < SIM_MASTERS; i++)
-		quiet = quiet &&
-			op->links[i].command_count + op->links[i].reply_count + op->links[i].stale_count == 0 &&
-			is_alive(world, o, i);
+		quiet = quiet && op->links[i].command_count + op->links[i].reply_count + op->links[i].stale_count == 0;
 	return quiet;
 }
 
@@ -194,6 +155,6 @@ void sim_queue_check(struct sim_world *world, const struct sim_config *config)
 		if (world->ops[o].finished)
 			check_entry(world, config, o);
 	}
-	if (all_quiet && one_waits && !world->notification_lost && world->troubles_left == config->troubles)
+	if (all_quiet && one_waits && world->troubles_left == config->troubles)
 		world->violated |= SIM_FORGOTTEN;
 }

@@ -84,10 +84,7 @@ static void tell_event(const struct sim_world *before, const struct sim_event *e
 		break;
 	case SIM_WRITE_EPOCH: printf("master %u may vote again", master); break;
 	case SIM_NOTIFY: printf("%c hears that master %u notified it", name, master); break;
-	case SIM_LOSE_NOTIFICATION: printf("a notification of master %u for %c is lost", master, name); break;
 	case SIM_END: printf("%c's wait is over", name); break;
-	case SIM_MISSED_NOTIFICATION: printf("%c does not count as alive on master %u any more", name, master); break;
-	case SIM_REVIVE: printf("%c's process hears that it was dead on master %u", name, master); break;
 	case SIM_KINDS: break;
 	}
 }

@@ -37,8 +37,6 @@ void sim_init(struct sim_world *world, const struct sim_config *config)
 	world->wiped = SIM_MASTERS;
 	world->drops_left = config->drops;
 	world->troubles_left = config->troubles;
-	if (config->attempts > 0)
-		sim_queue_init(world, config);
 }
 
 /* ---- what the core wants sent ---- */
@@ -419,10 +417,7 @@ bool sim_can(const struct sim_world *world, const struct sim_config *config, con
 	case SIM_SURVEY:
 	case SIM_WRITE_EPOCH: return config->wipes > 0 && sim_wipe_can(world, config, event);
 	case SIM_NOTIFY:
-	case SIM_LOSE_NOTIFICATION:
-	case SIM_END:
-	case SIM_MISSED_NOTIFICATION:
-	case SIM_REVIVE: return config->attempts > 0 && sim_queue_can(world, config, event);
+	case SIM_END: return config->attempts > 0 && sim_queue_can(world, config, event);
 	case SIM_KINDS: break;
 	}
 	return false;
@@ -468,10 +463,7 @@ void sim_apply(struct sim_world *world, const struct sim_config *config, const s
 	case SIM_RUN_OUT: world->ops[event->op].now_us = useful_until_us(&world->ops[event->op]); break;
 	case SIM_WIPE: sim_wipe(world, event->master); break;
 	case SIM_NOTIFY:
-	case SIM_LOSE_NOTIFICATION:
-	case SIM_END:
-	case SIM_MISSED_NOTIFICATION:
-	case SIM_REVIVE: sim_queue_apply(world, config, event); break;
+	case SIM_END: sim_queue_apply(world, config, event); break;
 	case SIM_SURVEY: sim_wipe_survey(world, event->master); break;
 	case SIM_WRITE_EPOCH: sim_wipe_write_epoch(world, event->master); break;
 	case SIM_DROP:

@@ -54,10 +54,8 @@ struct sim_config {
 	bool survey;      /* … and the others may tell of theirs */
 	bool linger;      /* a lost connection's commands may still be carried out, behind newer ones */
 	uint8_t attempts; /* both wait in the queue, and make so many attempts at most, together; 0: nobody waits */
-	/* waiting: nobody is cancelled, no wait is over, and nobody tries by itself, unless a notification was lost */
-	bool patient;
-	bool second_leaves;           /* … but who began second may be cancelled, and its wait be over */
-	uint8_t missed_notifications; /* how many notifications may be lost, and alive keys run out */
+	/* No waiter is cancelled, no wait ends, and none tries by itself, but that of the one that began second may. */
+	bool second_leaves;
 };
 
 /* The events. `op` and `master` only where that is said. */
@@ -84,10 +82,7 @@ enum sim_kind {
 	SIM_WRITE_EPOCH, /* master: its quarantine is over: a floor and a new epoch */
 	/* op, master: it hears that this master has notified it; arg: which guess, where a new attempt begins */
 	SIM_NOTIFY,
-	SIM_LOSE_NOTIFICATION,   /* op, master: it does not */
-	SIM_END,                 /* op: its wait is over */
-	SIM_MISSED_NOTIFICATION, /* op, master: its alive key runs out there */
-	SIM_REVIVE,              /* op, master: its process finds that out */
+	SIM_END, /* op: its wait is over */
 	SIM_KINDS
 };
 
@@ -144,8 +139,7 @@ struct sim_op {
 struct sim_world {
 	struct sim_op ops[SIM_OPS];
 	sim_state masters[SIM_MASTERS];
-	uint8_t drops_left, troubles_left, missed_notifications_left;
-	bool notification_lost;
+	uint8_t drops_left, troubles_left;
 	uint8_t wiped;     /* which master; SIM_MASTERS: none so far */
 	uint8_t surveyed;  /* bit i: master i has told since */
 	uint16_t violated; /* of enum sim_check */
@@ -165,7 +159,6 @@ void sim_wipe_write_epoch(struct sim_world *world, unsigned master);
 bool sim_wipe_can(const struct sim_world *world, const struct sim_config *config, const struct sim_event *event);
 
 /* sim_queue.c: waiters. The entry that they send, the notification of an answer, the events from SIM_NOTIFY on. */
-void sim_queue_init(struct sim_world *world, const struct sim_config *config);
 void sim_queue_begin(struct sim_world *world, const struct sim_config *config, unsigned op, unsigned guess);
 void sim_queue_entry(const struct sim_world *world, const struct sim_config *config, unsigned op,
 		     const struct sim_command *command, struct sim_request *ret_request);

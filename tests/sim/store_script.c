@@ -1,5 +1,6 @@
-/* Scripts and replies: Lua as Redis runs it, over a store. One state of Lua for the program: scripts keep nothing
- * between calls, and no function that is not of one is there. See store.h. */
+/* Scripts and replies: Lua as Redis runs it, over a store. There is one state of Lua for the program: scripts keep
+ * nothing between calls. With LuaJIT, its interpreter alone runs: the library `jit` is not opened, so nothing is
+ * compiled that restore_heap() would leave behind. See store.h. */
 #include <assert.h>
 #include <lauxlib.h>
 #include <lualib.h>
@@ -11,7 +12,7 @@
 #include "server/scripts/scripts.h"
 #include "store_internal.h"
 
-enum { ARGS_MAX = 8000, LIST_MIN = 64, HEAP_STEP = 16, HEAP_SIZE = 1 << 28, GARBAGE_MAX = 1 << 19 };
+enum { ARGS_MAX = 8000, LIST_MIN = 64, HEAP_STEP = 16, HEAP_SIZE = 1 << 28, GARBAGE_MAX = 1 << 19, REPLY_SIZE = 512 };
 
 /* KEYS or ARGV: one table for all calls. */
 struct list {
@@ -205,86 +206,93 @@ static const char *field_of(int at, const char *name, size_t *ret_len)
 	return text;
 }
 
-static size_t padded(size_t size)
+/* The block of a reply: all that belongs to it lies behind it. */
+struct block {
+	char *bytes;
+	size_t used, size;
+};
+
+/* NULL: the block is too small. */
+static void *reserve(struct block *block, size_t size)
 {
-	return (size + 7) & ~(size_t)7;
+	size_t at = block->used;
+	block->used += (size + 7) & ~(size_t)7;
+	return block->used <= block->size ? block->bytes + at : NULL;
 }
 
-/* Puts the value at `at` into `*reply`, and what belongs to it into `block` from `*used` on. `block` NULL: only counts
- * how much that is. */
-static void fill(int at, redisReply *reply, char *block, size_t *used);
+/* Puts the value at `at` into `*reply`. False: the block is too small. */
+static bool fill(int at, redisReply *reply, struct block *block);
 
-static void fill_text(int type, const char *bytes, size_t len, redisReply *reply, char *block, size_t *used)
+static bool fill_text(int type, const char *bytes, size_t len, redisReply *reply, struct block *block)
 {
-	if (block) {
-		reply->type = type;
-		reply->len = len;
-		reply->str = memcpy(block + *used, bytes, len);
-		reply->str[len] = '\0';
-	}
-	*used += padded(len + 1);
+	char *text = reserve(block, len + 1);
+	if (!text)
+		return false;
+	memcpy(text, bytes, len);
+	text[len] = '\0';
+	*reply = (redisReply){.type = type, .len = len, .str = text};
+	return true;
 }
 
-static void fill_table(int at, redisReply *reply, char *block, size_t *used)
+static bool fill_table(int at, redisReply *reply, struct block *block)
 {
-	size_t count = 0, len; /* up to the first nil */
-	for (bool more = true; more; count += more) {
-		lua_rawgeti(lua, at, (int)count + 1);
-		more = !lua_isnil(lua, -1);
+	int count = 0; /* up to the first nil */
+	size_t len;
+	for (; lua_rawgeti(lua, at, count + 1), !lua_isnil(lua, -1); count++)
 		lua_pop(lua, 1);
-	}
+	lua_pop(lua, 1);
 	const char *error = count == 0 ? field_of(at, "err", &len) : NULL;
 	const char *status = count == 0 && !error ? field_of(at, "ok", &len) : NULL;
-	if (error || status) {
-		fill_text(error ? REDIS_REPLY_ERROR : REDIS_REPLY_STATUS, error ? error : status, len, reply, block,
-			  used);
-		return;
-	}
-	redisReply *elements = block ? (redisReply *)(void *)(block + *used) : NULL;
-	*used += count * sizeof *elements;
-	redisReply **pointers = block ? (redisReply **)(void *)(block + *used) : NULL;
-	*used += count * sizeof(redisReply *);
-	if (block)
-		*reply = (redisReply){.type = REDIS_REPLY_ARRAY, .elements = count, .element = pointers};
-	for (size_t i = 0; i < count; i++) {
-		if (block)
-			pointers[i] = &elements[i];
-		lua_rawgeti(lua, at, (int)i + 1);
-		fill(lua_gettop(lua), block ? &elements[i] : NULL, block, used);
+	if (error || status)
+		return fill_text(error ? REDIS_REPLY_ERROR : REDIS_REPLY_STATUS, error ? error : status, len, reply,
+				 block);
+	redisReply *elements = reserve(block, (size_t)count * sizeof *elements);
+	redisReply **pointers = reserve(block, (size_t)count * sizeof *pointers);
+	bool fits = pointers != NULL;
+	*reply = (redisReply){.type = REDIS_REPLY_ARRAY, .elements = (size_t)count, .element = pointers};
+	for (int i = 0; i < count && fits; i++) {
+		pointers[i] = &elements[i];
+		lua_rawgeti(lua, at, i + 1);
+		fits = fill(lua_gettop(lua), &elements[i], block);
 		lua_pop(lua, 1);
 	}
+	return fits;
 }
 
-static void fill(int at, redisReply *reply, char *block, size_t *used)
+static bool fill(int at, redisReply *reply, struct block *block)
 {
 	size_t len;
 	int type = lua_type(lua, at);
 	bool is_true = type == LUA_TBOOLEAN && lua_toboolean(lua, at);
 	if (type == LUA_TTABLE) {
 		luaL_checkstack(lua, 4, "reply");
-		fill_table(at, reply, block, used);
+		return fill_table(at, reply, block);
 	} else if (type == LUA_TSTRING) {
 		const char *text = lua_tolstring(lua, at, &len);
-		fill_text(REDIS_REPLY_STRING, text, len, reply, block, used);
-	} else if (block && (type == LUA_TNUMBER || is_true)) {
+		return fill_text(REDIS_REPLY_STRING, text, len, reply, block);
+	} else if (type == LUA_TNUMBER || is_true) {
 		*reply = (redisReply){.type = REDIS_REPLY_INTEGER,
 				      .integer = is_true ? 1 : (long long)lua_tonumber(lua, at)};
-	} else if (block) {
+	} else {
 		*reply = (redisReply){.type = REDIS_REPLY_NIL};
 	}
+	return true;
 }
 
 /* Takes the value from the stack. */
 static redisReply *take_reply(void)
 {
-	size_t size = sizeof(redisReply), used = sizeof(redisReply);
-	fill(lua_gettop(lua), NULL, NULL, &size);
-	redisReply *reply = memory_zeroed(1, size);
-	fill(lua_gettop(lua), reply, (char *)reply, &used);
-	assert(used == size);
+	struct block block = {.size = REPLY_SIZE};
+	bool fits = false;
+	for (; !fits; block.size *= 2) {
+		free(block.bytes);
+		block.bytes = memory_alloc(block.size);
+		block.used = 0;
+		fits = fill(lua_gettop(lua), reserve(&block, sizeof(redisReply)), &block);
+	}
 	lua_settop(lua, 0);
 	restore_heap();
-	return reply;
+	return (redisReply *)(void *)block.bytes;
 }
 
 /* ---- Lua ---- */
