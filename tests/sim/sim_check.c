@@ -91,19 +91,21 @@ void sim_check(struct sim_world *world, const struct sim_config *config)
 {
 	for (unsigned o = 0; o < SIM_OPS; o++) {
 		const struct sim_op *op = &world->ops[o];
-		if (has_lock(op))
+		if (has_lock(op) && !sim_is_extension(op))
 			check_holder(world, config, o);
-		if (op->done && (op->outcome != REDLOCK_OK || op->released))
+		if (op->done && !sim_is_extension(op) && (op->outcome != REDLOCK_OK || op->released))
 			check_left_behind(world, config, o);
 		if (!op->done && op->core.state != REDLOCK_IDLE && redlock_deadline_us(&op->core) == REDLOCK_NEVER)
 			world->violated |= SIM_ONCE;
 	}
 	for (unsigned o = 0; o < SIM_OPS; o++)
 		for (unsigned other = 0; other < o; other++)
-			if (has_lock(&world->ops[o]) && has_lock(&world->ops[other]))
+			if (has_lock(&world->ops[o]) && has_lock(&world->ops[other]) && !config->extends)
 				check_pair(world, config, o, other);
 	if (config->attempts > 0)
 		sim_queue_check(world, config);
+	if (config->extends)
+		sim_extend_check(world, config);
 	if (config->sets && config->drops == 0 && config->wipes == 0)
 		check_part(world);
 }
@@ -123,6 +125,7 @@ const char *sim_check_name(unsigned check)
 	case SIM_ENTRY_LEFT: return "entry left: an entry in the queue of one that does not wait any more";
 	case SIM_FORGOTTEN: return "forgotten: one that waits sleeps, and the lock is free";
 	case SIM_PART: return "part: a master has a part of a set";
+	case SIM_REVIVED: return "revived: a repair, or a majority, for a lease that is over";
 	case SIM_ALL: break;
 	}
 	return "several";

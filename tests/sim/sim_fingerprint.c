@@ -100,8 +100,8 @@ static void put_op(struct record *record, const struct sim_op *op, const struct 
 	}
 	if (op->done) {
 		put(record, op->fence);
-		if (config->wipes > 0)
-			put(record, may_have_lock(op) && !op->released && sim_has_validity(op));
+		if (config->wipes > 0 || config->extends)
+			put(record, may_have_lock(op) && (config->extends || !op->released) && sim_has_validity(op));
 		return;
 	}
 	if (core->state == REDLOCK_LEAVING) /* the attempt is over: only votes count, and the time for them */
@@ -164,11 +164,23 @@ static void put_commands(struct record *record, const struct sim_command *comman
 		unsigned newer = !is_release && command->epoch > 1; /* only of a wiped master is there more than one */
 		put(record,
 		    command->script + (command->silent && !op->done) * 8U + command->attempt * 16U + newer * 128U);
-		put(record, op->done ? 0 : command->round);
+		put(record, op->done && !sim_is_extension(op) ? 0 : command->round);
+		if (sim_is_extension(op))
+			put(record, command->seen);
 		put(record, is_release ? 0 : command->fence + command->old * 64U + command->late * 128U);
 		if (op->arrival != 0)
 			put(record, command->entry + command->tokenless * 4U + command->silent * 8U);
 	}
+}
+
+/* What an extension may still repair, and how far its lease goes on this master. */
+static void put_repair(struct record *record, const struct sim_world *world, unsigned o, unsigned master)
+{
+	const struct sim_op *op = &world->ops[o];
+	put(record, redlock_has(op->core.repair_to, master) + redlock_has(op->core.confirmed, master) * 2U +
+			    redlock_has(op->extended_after, master) * 4U +
+			    redlock_has(world->extended[master], o) * 8U);
+	put(record, op->gone[master]);
 }
 
 static void put_link(struct record *record, const struct sim_op *op, unsigned master, const struct order *order)
@@ -256,7 +268,9 @@ static uint64_t hash_master(const struct sim_world *world, const struct sim_conf
 			put(&record, token_from(redis->tokens[sim_key(config, o)][0], order));
 		if (config->attempts > 0)
 			put_waiter(&record, op, master);
-		if (!op->done && op->core.state != REDLOCK_WAITING)
+		if (sim_is_extension(op))
+			put_repair(&record, world, o, master);
+		if ((!op->done || sim_is_extension(op)) && op->core.state != REDLOCK_WAITING)
 			put_core(&record, &op->core, master, order);
 		put_link(&record, op, master, order);
 		put_history(&record, world, o, master);
@@ -275,7 +289,7 @@ static uint64_t hash_from(const struct sim_world *world, const struct sim_config
 			  const struct order *order)
 {
 	uint64_t masters[SIM_MASTERS];
-	uint64_t hash = ops[order->at[0]] ^ (world->drops_left * 16U + world->troubles_left);
+	uint64_t hash = ops[order->at[0]] ^ (world->drops_left * 16U + world->troubles_left + world->first_over * 256U);
 	for (unsigned i = 1; i < SIM_OPS; i++)
 		hash = mix(hash, ops[order->at[i]]);
 	for (unsigned i = 0; i < SIM_OPS && SIM_OPS > 2; i++) {
@@ -318,6 +332,7 @@ uint64_t sim_fingerprint(const struct sim_world *world, const struct sim_config 
 		struct record record = {.len = 0};
 		put_op(&record, &world->ops[o], config);
 		put(&record, sim_lease_kind(config, o));
+		put(&record, config->extends ? o : 0); /* with extensions none can stand for another */
 		ops[o] = hash_record(&record);
 	}
 	uint64_t hash = UINT64_MAX;

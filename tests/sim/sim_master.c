@@ -92,6 +92,11 @@ static void add_mode(struct arguments *args, const struct sim_request *request)
 static void add_entry(struct arguments *args, const struct sim_request *request)
 {
 	char most[16] = "";
+	if (request->repair) {
+		snprintf(most, sizeof most, "%u", request->arrival);
+		add(args, "!0 %s", request->arrival > 0 ? most : "");
+		return;
+	}
 	if (request->waiter == 0) {
 		add(args, "%s", "");
 		return;
@@ -121,11 +126,15 @@ static void add_operation(struct arguments *args, const struct sim_request *requ
 		add(args, "%u", SIM_KEY_TTL_MS);
 		add(args, ":"); /* neither a key nor an owner */
 	}
-	if (request->script != REDLOCK_SCRIPT_RELEASE) {
-		add_buckets(args, request);
-		add(args, "%u", request->fence);
+	if (request->script == REDLOCK_SCRIPT_EXTEND) {
+		add(args, "%u", SIM_KEY_TTL_MS);
+		add(args, "%s", ""); /* no note */
 	}
-	if (request->script != REDLOCK_SCRIPT_RAISE)
+	if (request->script != REDLOCK_SCRIPT_RELEASE)
+		add_buckets(args, request);
+	if (request->script == REDLOCK_SCRIPT_ACQUIRE || request->script == REDLOCK_SCRIPT_RAISE)
+		add(args, "%u", request->fence);
+	if (request->script == REDLOCK_SCRIPT_ACQUIRE || request->script == REDLOCK_SCRIPT_RELEASE)
 		add_entry(args, request);
 }
 
@@ -304,10 +313,10 @@ enum { STATE_BITS = 22 };
 
 static uint64_t key_of(sim_state state, const struct sim_request *request)
 {
-	const uint8_t parts[][2] = {{request->script, 3},  {request->names, 3}, {request->token, 4},
-				    {request->fence, 8},   {request->epoch, 2}, {request->kind, 2},
-				    {request->slot, 1},    {request->most, 3},  {request->waiter, 2},
-				    {request->arrival, 6}, {request->leaves, 1}};
+	const uint8_t parts[][2] = {{request->script, 3},  {request->names, 3},  {request->token, 4},
+				    {request->fence, 8},   {request->epoch, 2},  {request->kind, 2},
+				    {request->slot, 1},    {request->most, 3},   {request->waiter, 2},
+				    {request->arrival, 6}, {request->leaves, 1}, {request->repair, 1}};
 	uint64_t key = 1; /* never 0 */
 	for (unsigned i = 0; i < sizeof parts / sizeof *parts; i++) {
 		assert(parts[i][0] >> parts[i][1] == 0);
@@ -347,6 +356,8 @@ static void read_reply(struct sim_effect *effect, const struct sim_request *requ
 	bool acquires = request->script == REDLOCK_SCRIPT_ACQUIRE, raises = request->script == REDLOCK_SCRIPT_RAISE;
 	if ((acquires && effect->code == 1) || (raises && effect->code == 2))
 		effect->old = (uint8_t)reply->element[2]->integer;
+	if (request->script == REDLOCK_SCRIPT_EXTEND && effect->code == -1)
+		effect->old = (uint8_t)strtoul(reply->element[2]->str, NULL, 10);
 	if (effect->code != 0)
 		return;
 	const char *value = reply->element[3]->str;
@@ -374,7 +385,7 @@ static void run_script(struct store *store, const struct sim_request *request, s
 /* ---- what else happens to a master ---- */
 
 /* Requests that are no scripts. */
-enum { CHANGE_FLUSH = 0, CHANGE_EPOCH = REDLOCK_SCRIPT_EXTEND, CHANGE_DROP = REDLOCK_SCRIPT_INSPECT };
+enum { CHANGE_FLUSH = 0, CHANGE_DROP = REDLOCK_SCRIPT_INSPECT, CHANGE_EPOCH };
 
 static void set_alive(struct store *store, unsigned op)
 {

@@ -46,13 +46,14 @@ struct sim_request {
 	uint8_t waiter;  /* the operation + 1; 0: no entry */
 	uint8_t arrival; /* of the entry */
 	bool leaves;     /* the entry leaves the queue */
+	bool repair;     /* acquire: `arrival` is the number that the bucket had; 0: none */
 };
 
 /* The effect of a script: its answer, and whom it notified. */
 struct sim_effect {
 	sim_state state;
 	int8_t code;
-	uint8_t old;      /* acquire, raise */
+	uint8_t old;      /* acquire, raise; extend: that of the bucket where the lease is gone */
 	uint8_t holder;   /* of code 0: the token */
 	bool is_several;  /* likewise: one of several leases */
 	bool elsewhere;   /* likewise: another slot is free */

@@ -98,8 +98,12 @@ static void hear_notification(struct sim_world *world, const struct sim_config *
 	struct sim_op *op = &world->ops[event->op];
 	struct redlock_event wake = {
 		.kind = REDLOCK_NOTIFIED, .master = event->master, .fence = config->guesses[event->arg]};
-	struct sim_command leave = {REDLOCK_SCRIPT_RELEASE,    (uint8_t)op->core.attempt, 0,    0,     true,
-				    op->epochs[event->master], REDLOCK_ENTRY_LEAVE,       true, false, false};
+	struct sim_command leave = {.script = REDLOCK_SCRIPT_RELEASE,
+				    .attempt = (uint8_t)op->core.attempt,
+				    .silent = true,
+				    .epoch = op->epochs[event->master],
+				    .entry = REDLOCK_ENTRY_LEAVE,
+				    .tokenless = true};
 	if (op->done)
 		sim_send(world, event->op, event->master, &leave);
 	else

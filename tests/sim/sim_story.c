@@ -72,7 +72,8 @@ static void tell_event(const struct sim_world *before, const struct sim_event *e
 		printf("%c loses its connection to master %u, what is in it may come late", name, master);
 		break;
 	case SIM_STALE:
-		printf("master %u carries out, from %c's lost connection, ", master, name);
+		printf("master %u carries out, from %c's %s connection, ", master, name,
+		       config->extends ? "other" : "lost");
 		tell_command(&link->stale[0]);
 		break;
 	case SIM_WIPE: printf("master %u loses its memory", master); break;

@@ -1,16 +1,9 @@
 /* What happens in the world: see sim_world.h. The upper half stands for the daemon (server/leases/lease_op.c). */
 #include "sim_world.h"
 
-#include <assert.h>
 #include <string.h>
 
-enum { TICK_US = 1, TIMEOUT_US = 2, DRIFT_US = 1, START_US = 100, WAIT_US = 1 << 30 };
-
-uint8_t sim_token(unsigned op, unsigned attempt)
-{
-	assert(attempt >= 1 && attempt <= 4);
-	return (uint8_t)(1 + op * 4 + attempt - 1);
-}
+enum { TICK_US = 1, TIMEOUT_US = 2, DRIFT_US = 1, START_US = 100, WAIT_US = 1 << 30, LONG_US = 1000000 };
 
 void sim_init(struct sim_world *world, const struct sim_config *config)
 {
@@ -27,7 +20,12 @@ void sim_init(struct sim_world *world, const struct sim_config *config)
 	};
 	memset(world, 0, sizeof *world);
 	for (unsigned o = 0; o < SIM_OPS; o++) {
-		redlock_init(&world->ops[o].core, &params, 0);
+		struct redlock_params its = params;
+		if (config->extends && o != 1) {
+			its.kind = REDLOCK_EXTEND;
+			its.ttl_us = LONG_US; /* else there is no time for a repair */
+		}
+		redlock_init(&world->ops[o].core, &its, 0);
 		world->ops[o].now_us = START_US;
 	}
 	for (unsigned i = 0; i < SIM_MASTERS; i++) {
@@ -37,6 +35,8 @@ void sim_init(struct sim_world *world, const struct sim_config *config)
 	world->wiped = SIM_MASTERS;
 	world->drops_left = config->drops;
 	world->troubles_left = config->troubles;
+	if (config->extends)
+		sim_extend_init(world, config);
 }
 
 /* ---- what the core wants sent ---- */
@@ -129,6 +129,8 @@ static void step(struct sim_world *world, unsigned o, const struct redlock_event
 			continue;
 		op->pending++;
 		command.epoch = op->epochs[i];
+		command.repair = out.repair;
+		command.seen = out.repair ? op->gone[i] : 0;
 		send_command(&op->links[i], i, command, told);
 	}
 	if (out.script == REDLOCK_SCRIPT_RAISE)
@@ -168,6 +170,8 @@ static void deliver(struct sim_world *world, unsigned o, unsigned master)
 	struct sim_reply reply = link->replies[0];
 	memmove(link->replies, link->replies + 1, --link->reply_count * sizeof *link->replies);
 	memset(&link->replies[link->reply_count], 0, sizeof *link->replies);
+	if (reply.vote == REDLOCK_VOTE_GONE)
+		op->gone[master] = reply.fence;
 	struct redlock_event event = {
 		.kind = REDLOCK_REPLY,
 		.master = (uint8_t)master,
@@ -175,7 +179,7 @@ static void deliver(struct sim_world *world, unsigned o, unsigned master)
 		.round = reply.round,
 		.script = (enum redlock_script)reply.script,
 		.vote = (enum redlock_vote)reply.vote,
-		.fence = reply.fence,
+		.fence = reply.script == REDLOCK_SCRIPT_EXTEND ? SIM_LEASE_FENCE : reply.fence,
 		.holder = reply.holder,
 		.elsewhere = reply.elsewhere,
 		.ttl_us = op->core.params.ttl_us,
@@ -189,6 +193,8 @@ static bool is_dead(const struct sim_op *op, const struct sim_reply *reply)
 {
 	bool may_leave = op->arrival != 0 && op->done && op->outcome == REDLOCK_OK &&
 			 reply->script == REDLOCK_SCRIPT_ACQUIRE;
+	if (sim_is_extension(op))
+		return reply->script == REDLOCK_SCRIPT_ACQUIRE;
 	return reply->attempt != op->core.attempt || (!sim_is_open(op) && !may_leave);
 }
 
@@ -210,7 +216,7 @@ static void note_granted(struct sim_world *world, unsigned o, unsigned master, c
 {
 	struct sim_op *op = &world->ops[o];
 	bool acquire = command->script == REDLOCK_SCRIPT_ACQUIRE;
-	if (command->attempt != op->core.attempt || command->script == REDLOCK_SCRIPT_RELEASE)
+	if (command->attempt != op->core.attempt || command->script == REDLOCK_SCRIPT_RELEASE || sim_is_extension(op))
 		return;
 	if (acquire && op->turn[master] == 0) {
 		uint8_t turn = 1;
@@ -228,7 +234,7 @@ static void execute(struct sim_world *world, const struct sim_config *config, un
 	struct sim_request request = {
 		.script = command->script,
 		.names = sim_names(config, o),
-		.token = sim_token(o, command->attempt),
+		.token = sim_is_extension(&world->ops[o]) ? sim_token(0, 1) : sim_token(o, command->attempt),
 		.epoch = command->epoch,
 		.kind = (uint8_t)sim_lease_kind(config, o),
 	};
@@ -246,6 +252,9 @@ static void execute(struct sim_world *world, const struct sim_config *config, un
 	enum redlock_vote vote = REDLOCK_VOTE_FAILED;
 	uint8_t before = 0;
 	sim_queue_entry(world, config, o, command, &request);
+	request.repair = command->repair;
+	if (command->repair)
+		request.arrival = command->seen;
 	SIM_FOR_EACH_KEY (key, request.names) {
 		uint8_t number = sim_master(world->masters[master])->numbers[config->sets ? key : 0];
 		before = number > before ? number : before;
@@ -261,6 +270,8 @@ static void execute(struct sim_world *world, const struct sim_config *config, un
 	}
 	if (vote == REDLOCK_VOTE_GRANTED)
 		note_granted(world, o, master, command, before);
+	if (config->extends)
+		sim_extend_note(world, o, master, command, vote);
 	sim_queue_note_notification(world, config, master, effect);
 	*ret_reply = (struct sim_reply){command->script,  command->attempt,
 					command->round,   (uint8_t)vote,
@@ -364,11 +375,6 @@ static void release(struct sim_world *world, unsigned o)
 	op->released = true;
 }
 
-static uint64_t useful_until_us(const struct sim_op *op)
-{
-	return op->core.start_us + op->core.params.ttl_us - op->core.params.drift_us;
-}
-
 static bool can_be_troubled(const struct sim_world *world, const struct sim_config *config,
 			    const struct sim_event *event)
 {
@@ -391,6 +397,10 @@ bool sim_can(const struct sim_world *world, const struct sim_config *config, con
 	const struct sim_op *op = &world->ops[event->op];
 	const struct sim_link *link = &op->links[event->master];
 	bool between = sim_is_between(op);
+	if (config->extends && sim_extend_is_its(event))
+		return sim_extend_can(world, config, event);
+	if (config->extends && !sim_extend_may(world, config, event))
+		return false;
 	switch ((enum sim_kind)event->kind) {
 	case SIM_START: return op->core.state == REDLOCK_IDLE && config->guesses[event->arg] > 0;
 	case SIM_EXECUTE: return link->command_count > 0;
@@ -444,10 +454,9 @@ static void apply_trouble(struct sim_world *world, const struct sim_event *event
 		lose(world, event->op, event->master, (enum sim_kind)event->kind);
 }
 
-void sim_apply(struct sim_world *world, const struct sim_config *config, const struct sim_event *event)
+static void apply_event(struct sim_world *world, const struct sim_config *config, const struct sim_event *event)
 {
 	struct redlock_event start = {.kind = REDLOCK_START, .fence = config->guesses[event->arg]};
-	assert(sim_can(world, config, event));
 	switch ((enum sim_kind)event->kind) {
 	case SIM_START:
 		sim_queue_begin(world, config, event->op, config->guesses[event->arg]);
@@ -460,7 +469,7 @@ void sim_apply(struct sim_world *world, const struct sim_config *config, const s
 	case SIM_CANCEL: sim_drive(world, event->op, &(struct redlock_event){.kind = REDLOCK_CANCEL}); break;
 	case SIM_RELEASE: release(world, event->op); break;
 	case SIM_LATE:
-	case SIM_RUN_OUT: world->ops[event->op].now_us = useful_until_us(&world->ops[event->op]); break;
+	case SIM_RUN_OUT: world->ops[event->op].now_us = sim_useful_until_us(&world->ops[event->op]); break;
 	case SIM_WIPE: sim_wipe(world, event->master); break;
 	case SIM_NOTIFY:
 	case SIM_END: sim_queue_apply(world, config, event); break;
@@ -475,6 +484,15 @@ void sim_apply(struct sim_world *world, const struct sim_config *config, const s
 		break;
 	default: apply_trouble(world, event); break;
 	}
+}
+
+void sim_apply(struct sim_world *world, const struct sim_config *config, const struct sim_event *event)
+{
+	assert(sim_can(world, config, event));
+	if (config->extends && sim_extend_is_its(event))
+		sim_extend_apply(world, config, event);
+	else
+		apply_event(world, config, event);
 	execute_dead_commands(world, config);
 	for (unsigned o = 0; o < SIM_OPS; o++)
 		deliver_dead_replies(world, o);

@@ -9,13 +9,22 @@
 #ifndef SIM_WORLD_H
 #define SIM_WORLD_H
 
+#include <assert.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
 #include "sim_master.h"
 
-enum { SIM_MASTERS = 3, SIM_GUESSES = 4, SIM_QUEUE = 10, SIM_SLOTS = 2, SIM_EPOCH = 1, SIM_NEXT_EPOCH };
+enum {
+	SIM_MASTERS = 3,
+	SIM_GUESSES = 4,
+	SIM_QUEUE = 10,
+	SIM_SLOTS = 2,
+	SIM_LEASE_FENCE = 6,
+	SIM_EPOCH = 1,
+	SIM_NEXT_EPOCH
+};
 
 enum sim_check {
 	SIM_DISTINCT = 1 << 0,    /* two numbers given are different */
@@ -32,7 +41,9 @@ enum sim_check {
 	/* nobody sleeps while the lock is free and nothing is on its way; only where nothing was lost */
 	SIM_FORGOTTEN = 1 << 10,
 	SIM_PART = 1 << 11, /* a master has all keys of a set or none; only where no lock is dropped or runs out */
-	SIM_ALL = (1 << 12) - 1
+	/* no repair without a majority that extended; once a later lease is valid, no majority extends an earlier one */
+	SIM_REVIVED = 1 << 12,
+	SIM_ALL = (1 << 13) - 1
 };
 
 struct sim_config {
@@ -56,6 +67,8 @@ struct sim_config {
 	uint8_t attempts; /* both wait in the queue, and make so many attempts at most, together; 0: nobody waits */
 	/* No waiter is cancelled, no wait ends, and none tries by itself, but that of the one that began second may. */
 	bool second_leaves;
+	bool extends;       /* sim_extend.c: A and C are extensions of one lease, which B wants */
+	bool extends_apart; /* no timers; C begins when B has been answered, and nobody needs its answers */
 };
 
 /* The events. `op` and `master` only where that is said. */
@@ -97,11 +110,13 @@ struct sim_command {
 	uint8_t entry; /* of enum redlock_place */
 	bool tokenless;
 	bool old, late; /* sent before a master was wiped; its deadline has passed */
+	bool repair;    /* ACQUIRE of an extension */
+	uint8_t seen;   /* … where the bucket had this number; 0: none */
 };
 
 struct sim_reply {
 	uint8_t script, attempt, round, vote;
-	uint8_t fence;  /* GRANTED to an acquire, BEHIND */
+	uint8_t fence;  /* GRANTED to an acquire or an extension, BEHIND; GONE: the number of the bucket */
 	uint8_t holder; /* HELD: the token */
 	bool elsewhere; /* HELD: another slot is free */
 };
@@ -132,6 +147,8 @@ struct sim_op {
 	uint8_t arrival;
 	uint8_t notified;               /* bit i: a notification of master i is on its way */
 	bool told;                      /* in SURVEY a master told of the lease of this attempt */
+	uint8_t gone[SIM_MASTERS];      /* an extension: the number of the bucket that came with GONE */
+	uint8_t extended_after;         /* bit i: … it was carried out on master i after the later lease was valid */
 	uint8_t increased[SIM_MASTERS]; /* the last number to which this attempt strictly increased the bucket there */
 	struct sim_link links[SIM_MASTERS];
 };
@@ -140,9 +157,11 @@ struct sim_world {
 	struct sim_op ops[SIM_OPS];
 	sim_state masters[SIM_MASTERS];
 	uint8_t drops_left, troubles_left;
-	uint8_t wiped;     /* which master; SIM_MASTERS: none so far */
-	uint8_t surveyed;  /* bit i: master i has told since */
-	uint16_t violated; /* of enum sim_check */
+	uint8_t extended[SIM_MASTERS]; /* bit o: extension o has moved the end of the key there */
+	bool first_over;               /* the lease ended somewhere before any extension of it */
+	uint8_t wiped;                 /* which master; SIM_MASTERS: none so far */
+	uint8_t surveyed;              /* bit i: master i has told since */
+	uint16_t violated;             /* of enum sim_check */
 };
 
 void sim_init(struct sim_world *world, const struct sim_config *config);
@@ -157,6 +176,17 @@ void sim_wipe(struct sim_world *world, unsigned master);
 void sim_wipe_survey(struct sim_world *world, unsigned master);
 void sim_wipe_write_epoch(struct sim_world *world, unsigned master);
 bool sim_wipe_can(const struct sim_world *world, const struct sim_config *config, const struct sim_event *event);
+
+/* sim_extend.c: extensions and repair. `note`: a command was carried out; `is_its`: the event is of this file; `may`:
+ * another one may happen, if it can. */
+void sim_extend_init(struct sim_world *world, const struct sim_config *config);
+void sim_extend_note(struct sim_world *world, unsigned op, unsigned master, const struct sim_command *command,
+		     enum redlock_vote vote);
+bool sim_extend_is_its(const struct sim_event *event);
+bool sim_extend_may(const struct sim_world *world, const struct sim_config *config, const struct sim_event *event);
+bool sim_extend_can(const struct sim_world *world, const struct sim_config *config, const struct sim_event *event);
+void sim_extend_apply(struct sim_world *world, const struct sim_config *config, const struct sim_event *event);
+void sim_extend_check(struct sim_world *world, const struct sim_config *config);
 
 /* sim_queue.c: waiters. The entry that they send, the notification of an answer, the events from SIM_NOTIFY on. */
 void sim_queue_begin(struct sim_world *world, const struct sim_config *config, unsigned op, unsigned guess);
@@ -187,7 +217,11 @@ void sim_tell(unsigned number, const struct sim_world *before, const struct sim_
 	      const struct sim_world *after, const struct sim_config *config);
 
 /* The token of an attempt, and back. */
-uint8_t sim_token(unsigned op, unsigned attempt);
+static inline uint8_t sim_token(unsigned op, unsigned attempt)
+{
+	assert(attempt >= 1 && attempt <= 4);
+	return (uint8_t)(1 + op * 4 + attempt - 1);
+}
 static inline unsigned sim_token_op(uint64_t token)
 {
 	return (unsigned)((token - 1) >> 2);
@@ -250,11 +284,20 @@ static inline uint8_t sim_names(const struct sim_config *config, unsigned op)
 	return (uint8_t)(1U << sim_key(config, op) | (config->sets ? 1U << SIM_SHARED : 0));
 }
 
+static inline uint64_t sim_useful_until_us(const struct sim_op *op)
+{
+	return op->core.start_us + op->core.params.ttl_us - op->core.params.drift_us;
+}
+
 /* True while the validity of the current attempt has not run out, by the operation's own clock. */
 static inline bool sim_has_validity(const struct sim_op *op)
 {
-	const struct redlock *core = &op->core;
-	return op->now_us < core->start_us + core->params.ttl_us - core->params.drift_us;
+	return op->now_us < sim_useful_until_us(op);
+}
+
+static inline bool sim_is_extension(const struct sim_op *op)
+{
+	return op->core.params.kind == REDLOCK_EXTEND;
 }
 
 /* True while votes can still change what the operation does. */
