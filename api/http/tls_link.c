@@ -1,8 +1,8 @@
 /* TLS of one connection. See http_internal.h.
  *
- * libmicrohttpd does the handshake and the encryption with GnuTLS. But in epoll mode it calls a handshake that waits
- * for its client ready and tries again, round after round. So the function by which GnuTLS reads is ours: it suspends
- * the connection if there is nothing to read.
+ * libmicrohttpd does the handshake and the encryption with GnuTLS. But in epoll mode it treats a handshake that waits
+ * for its client as ready, and tries again in each round. So the read function of GnuTLS is ours: it suspends the
+ * connection if there is nothing to read.
  *
  * libmicrohttpd frees the session before it reports the end, so close_notify must be sent earlier: after the last
  * answer, and not at all to a client that sends rubbish after its handshake (the 0.9 series closes then at once). HTTP
@@ -79,12 +79,12 @@ static ssize_t pull(gnutls_transport_ptr_t arg, void *bytes, size_t size)
 	if (got > 0 && link->state == TLS_LINK_SILENT) {
 		link->state = TLS_LINK_HANDSHAKE;
 		const unsigned char first = *(const unsigned char *)bytes;
-		if (first >= 'A' && first <= 'Z') { /* plain HTTP: no record of TLS begins so */
+		if (first >= 'A' && first <= 'Z') { /* plain HTTP: no TLS record begins like this */
 			tls_link_answer_plain(connection->api, connection->fd, 400,
 					      "This port speaks TLS: use https:// in the URL.");
 			link->state = TLS_LINK_PLAIN_HTTP;
 			connection->linger = true;
-			return 0; /* as if the client had left: the handshake fails */
+			return 0; /* like an end of input: the handshake fails */
 		}
 	}
 	if (got > 0 && is_too_long(connection, (size_t)got)) {
@@ -110,7 +110,7 @@ static int pull_timeout(gnutls_transport_ptr_t arg, unsigned ms)
 	return poll(&look, 1, ms == GNUTLS_INDEFINITE_TIMEOUT ? -1 : (int)ms);
 }
 
-/* Before GnuTLS looks at a message of the client. NULL: it may. */
+/* Called before GnuTLS reads a message of the client. NULL: no reason to refuse it. */
 static const char *reason_to_refuse(gnutls_session_t session, unsigned type, size_t len)
 {
 	if (len > MESSAGE_MAX)
@@ -136,7 +136,7 @@ static int on_tls_message(gnutls_session_t session, unsigned type, unsigned when
 	const char *reason = reason_to_refuse(session, type, message->size);
 	if (!reason)
 		return 0;
-	if (link->state != TLS_LINK_UP) /* a client may send messages later as well: new keys */
+	if (link->state != TLS_LINK_UP) /* a client may also send messages later, for new keys */
 		refuse(connection,
 		       type == GNUTLS_HANDSHAKE_CERTIFICATE_VERIFY ? GNUTLS_A_UNSUPPORTED_CERTIFICATE
 								   : GNUTLS_A_DECODE_ERROR,
@@ -163,7 +163,7 @@ void tls_link_init(struct connection *connection)
 	tls_attach(link->tls, session);
 }
 
-/* ---- past libmicrohttpd ---- */
+/* ---- without libmicrohttpd ---- */
 
 void tls_link_bye(struct tls_link *link)
 {
