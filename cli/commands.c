@@ -1,6 +1,6 @@
 /* The commands that send requests and end. See commands.h.
  *
- * Each request goes to the servers in their order until one answers; that one is asked first the next time. */
+ * Each request goes to the servers in their order until one answers; the next request begins with that server. */
 #include "commands.h"
 
 #include <assert.h>
@@ -20,7 +20,7 @@
 
 enum { TOKEN_FILE_MAX = 256 };
 
-/* ---- asking ---- */
+/* ---- requests ---- */
 
 /* Asks each server at most once. */
 static struct answer commands_ask(struct client *client, struct client_request request)
@@ -29,7 +29,7 @@ static struct answer commands_ask(struct client *client, struct client_request r
 	return client_ask(client, arguments->servers.count, &request, arguments->timeout_ms * 1000, false);
 }
 
-/* ---- ending ---- */
+/* ---- results ---- */
 
 static int commands_end(struct answer *answer)
 {
@@ -43,7 +43,7 @@ static void commands_set_strange(struct answer *answer)
 	answer_set(answer, OUTCOME_STRANGE, "strange", "the answer is not from redlockd");
 }
 
-/* Prints an answer, for people by `print` (NULL: nothing). Not valid: a 2xx answer that is not one of redlockd. */
+/* Prints an answer, for people by `print` (NULL: nothing). `valid` false: a 2xx answer that is not of redlockd. */
 static int commands_show(struct client *client, struct answer *answer, bool valid, void (*print)(const json_t *))
 {
 	if (answer->outcome == OUTCOME_DONE && !valid)
@@ -59,9 +59,9 @@ static int commands_show(struct client *client, struct answer *answer, bool vali
 
 /* ---- signals while the command acquire waits ----
  *
- * They end it as usual, but first its queue entry, or a lease that has just been granted, is released. A signal that
- * was ignored when redlockctl was started (nohup) stays ignored: it must not be blocked, since the kernel keeps blocked
- * signals also if they are ignored. */
+ * Signals end it as usual, but first it releases its queue entry, or a lease that was just granted. A signal that was
+ * ignored when redlockctl was started (nohup) stays ignored. It must not be blocked, since the kernel keeps blocked
+ * signals even if they are ignored. */
 
 struct interrupt {
 	int file; /* readable if there is a signal */
@@ -69,7 +69,7 @@ struct interrupt {
 	int number; /* of the signal that came; 0: none */
 };
 
-/* From now on signals are kept until they are read. False: errno. */
+/* From now on signals wait until they are read. False: errno. */
 static bool interrupt_begin(struct interrupt *interrupt)
 {
 	static const int numbers[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT};
@@ -108,7 +108,7 @@ static void interrupt_end(struct interrupt *interrupt)
 	sigprocmask(SIG_SETMASK, &interrupt->before, NULL);
 }
 
-/* ---- tokens in files. No message holds a part of a token ---- */
+/* ---- tokens in files. no message has a part of a token ---- */
 
 /* Reads the token from --token-file ("-": stdin); white space around it is allowed. */
 static bool token_file_read(const char *path, char ret_token[TOKEN_LEN + 1])
@@ -133,8 +133,8 @@ static bool token_file_read(const char *path, char ret_token[TOKEN_LEN + 1])
 	return !reason;
 }
 
-/* Opens the file before a lease is acquired, so that no lease is acquired whose token cannot be stored. Only its owner
- * may read it; what was in it stays until then. -1 and errno if not. */
+/* Opens the file before a lease is acquired, so that no lease is granted whose token cannot be stored. Only its owner
+ * may read it; its content stays until the token is written. -1: errno. */
 static int token_file_open(const char *path)
 {
 	int file = open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
@@ -145,7 +145,7 @@ static int token_file_open(const char *path)
 	return file;
 }
 
-/* Replaces what is in it. False: errno says why. */
+/* Replaces the content of the file. False: errno. */
 static bool token_file_write(int file, const char *token)
 {
 	char line[TOKEN_LEN + 2];
@@ -158,7 +158,7 @@ static bool token_file_write(int file, const char *token)
 
 /* ---- leases ---- */
 
-/* The lease, or the exit status if there is none. A signal ends the program meanwhile, but not with a queue entry or an
+/* The lease, or the exit status if there is none. A signal ends the program meanwhile, but leaves no queue entry and no
  * unknown lease: a lease is either released, or printed with exit status 0. */
 static bool commands_wait_for_lease(struct client *client, struct lease *lease, int *ret_status)
 {
@@ -175,7 +175,7 @@ static bool commands_wait_for_lease(struct client *client, struct lease *lease, 
 	client->context = &interrupt;
 	bool granted = acquire_lease(&acquire, lease, &answer);
 	if (granted && interrupt_read_order(&interrupt) == CLIENT_GO_ON)
-		return true; /* the program ends in a moment, with 0 and the lease */
+		return true; /* the program ends soon, with 0 and the lease */
 	if (granted)
 		acquire_release(client, lease);
 	interrupt_end(&interrupt);
@@ -201,7 +201,7 @@ static int command_acquire(struct client *client)
 		report_error("--token-file: %s", strerror(errno));
 	if (stored && print_end(true) == EXIT_STATUS_OK)
 		return EXIT_STATUS_OK;
-	acquire_release(client, &lease); /* nobody has its token */
+	acquire_release(client, &lease); /* nobody else has its token */
 	return EXIT_STATUS_SYSTEM;
 }
 
@@ -262,7 +262,7 @@ static int commands_compare_locks(const void *a, const void *b)
 	return strcmp(answer_member(*(json_t *const *)a, "resource"), answer_member(*(json_t *const *)b, "resource"));
 }
 
-/* The same locks by name, which is the order for people and programs. */
+/* Sorts the locks by name, for people and programs. */
 static json_t *commands_sort_locks(const json_t *locks)
 {
 	size_t count = json_array_size(locks);
@@ -321,7 +321,7 @@ static int (*const commands[COMMAND_COUNT])(struct client *) = {
 	[COMMAND_HEALTH] = command_health,   [COMMAND_WATCH] = watch_command,
 };
 
-/* Unlike SIG_IGN it is not inherited by the command of watch. */
+/* A handler, since the command of watch would inherit SIG_IGN. */
 static void commands_on_pipe(int number)
 {
 	(void)number;

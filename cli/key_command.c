@@ -55,7 +55,7 @@ int key_command_new(const struct arguments *arguments)
 	return saved ? print_end(true) : EXIT_STATUS_USAGE;
 }
 
-/* The key is in --key-file, or on stdin where that is "-" or not given. */
+/* The key is in --key-file, or on stdin if that is "-" or not given. */
 int key_command_hash(const struct arguments *arguments)
 {
 	const char *path = arguments->credentials.api_key_file, *reason = NULL;

@@ -11,7 +11,7 @@ static bool list_has_filter(const struct arguments *arguments)
 	return arguments->below > 0 || arguments->below_full || arguments->restart_safe;
 }
 
-/* True: fewer masters have the lock than the filter says. A lock without votes has none. */
+/* True if fewer masters have the lock than the filter requires. A lock without votes has none. */
 static bool list_is_below(const struct arguments *arguments, const json_t *lock)
 {
 	const json_t *votes = json_object_get(lock, "votes");
@@ -22,7 +22,7 @@ static bool list_is_below(const struct arguments *arguments, const json_t *lock)
 	return all == 0 || granted < all;
 }
 
-/* Up to the limit. False: it is no page. */
+/* Adds the locks of a page, up to the limit. False: it is not a page. */
 static bool list_add_page(const struct arguments *arguments, json_t *all, const json_t *page, bool *ret_is_cut)
 {
 	size_t i;
@@ -39,7 +39,7 @@ static bool list_add_page(const struct arguments *arguments, json_t *all, const 
 	return json_is_array(page);
 }
 
-/* Adds one page to `all`; the cursor is that of the next page, or empty. */
+/* Requests one page and adds it to `all`. Sets the cursor to that of the next page, or to "". */
 static bool list_page(struct client *client, json_t *all, char cursor[CURSOR_MAX + 1], bool *ret_is_cut,
 		      struct answer *answer)
 {

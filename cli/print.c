@@ -1,5 +1,5 @@
 /* See commands.h. JSON is one object on one line. Texts of a server are cleaned for people: a label or an address could
- * hold control sequences for a terminal. */
+ * have control sequences for a terminal. */
 #include <assert.h>
 #include <errno.h>
 #include <inttypes.h>
@@ -100,7 +100,6 @@ void print_lease(const struct client *client, const struct lease *lease, const c
 	printf("valid for %s from now\n", DURATION_TEXT(left_ms));
 }
 
-/* Prints the names of a lease on several resources. */
 static void print_names(const json_t *names)
 {
 	printf("  lease on  ");
@@ -117,7 +116,6 @@ static const char *print_count(const json_t *state, char ret_cell[CELL_MAX])
 	return ret_cell;
 }
 
-/* Prints the leases that hold the lock together. */
 static void print_holders(const json_t *holders, json_int_t count)
 {
 	size_t i;
@@ -193,7 +191,7 @@ static const char *print_column(const struct column *column, const json_t *row, 
 	return ret_cell;
 }
 
-/* Characters of UTF-8. */
+/* The number of characters of a UTF-8 text. */
 static size_t print_width(const char *text)
 {
 	size_t width = 0;
@@ -202,7 +200,7 @@ static size_t print_width(const char *text)
 	return width;
 }
 
-/* The last column is not filled up. */
+/* The last column gets no padding. */
 static void print_table_cell(const char *text, bool is_last, size_t width, const char *color)
 {
 	size_t fill = is_last ? 0 : width - print_width(text) + 2;

@@ -13,7 +13,7 @@
 #include "commands.h"
 #include "server/base/base.h"
 
-/* A warning and no failure: a mesh may encrypt the connection. */
+/* Only a warning, because a service mesh may encrypt the connection. */
 static void warn_of_exposed_key(const struct arguments *arguments)
 {
 	const struct address *exposed = NULL;
@@ -28,7 +28,7 @@ static void warn_of_exposed_key(const struct arguments *arguments)
 			     exposed->shown);
 }
 
-/* Enough to find the process. */
+/* Sets an owner that is enough to find the process. */
 static void set_owner(struct arguments *arguments)
 {
 	static char owner[ARGUMENTS_OWNER_MAX + 1];
@@ -38,7 +38,7 @@ static void set_owner(struct arguments *arguments)
 	arguments->owner = owner;
 }
 
-/* Descriptors of the program and its libraries, besides the standard ones. A command that runs out of them midway would
+/* Descriptors that the program and its libraries need, besides the standard ones. Without them a command would later
  * wait in vain. */
 enum { FILES_NEEDED = 12 };
 
@@ -85,9 +85,9 @@ int main(int argc, char **argv)
 	(void)argc;
 	if (!file_open_standard())
 		return EXIT_STATUS_SYSTEM;
-	json_set_alloc_funcs(memory_alloc, free); /* memory.h: no memory is the end */
+	json_set_alloc_funcs(memory_alloc, free); /* a lack of memory ends the process (base.h) */
 	bool parsed = arguments_parse(&arguments, argv, environ);
-	/* the command of run must not get it, nor a reader of /proc/PID/environ */
+	/* hides the key from the command of run, and from readers of /proc/PID/environ */
 	if (api_key)
 		explicit_bzero(api_key, strlen(api_key));
 	unsetenv("REDLOCKCTL_API_KEY");

@@ -1,8 +1,8 @@
-/* redlockctl health --restart-safe: whether the next master may be restarted. That takes its keys away, so every master
- * must vote, and no lease that goes on may lack a vote. See commands.h.
+/* redlockctl health --restart-safe: checks that the next master may be restarted. It loses its keys then, so every
+ * master must vote, and no lasting lease may lack a vote. See commands.h.
  *
- * Each server knows of the leases that it extended itself. A listing shows those of all; but a lock that was just
- * acquired, or is just being released, may be seen with fewer votes as well. So a second listing must show it, too. */
+ * Each server knows the leases that it extended itself. A listing shows those of all servers, but may also show a lock
+ * with fewer votes while it is acquired or released. So only a lock in a second listing counts. */
 #include <assert.h>
 #include <stdio.h>
 #include <string.h>
@@ -21,7 +21,7 @@ static int restart_refuse(struct client *client, struct answer *answer, const ch
 	return print_failure(client, answer);
 }
 
-/* An answer that says nothing must not mean "safe". */
+/* An answer without the figures must not count as "safe". */
 static bool restart_is_understood(const json_t *masters)
 {
 	const json_t *below = json_object_get(masters, "leases_below_full");
@@ -31,7 +31,7 @@ static bool restart_is_understood(const json_t *masters)
 	       json_integer_value(below) >= 0;
 }
 
-/* Why the current server says that no master may be restarted; false: it does not. */
+/* True if no master may be restarted by the current server's answer; writes the reason. */
 static bool restart_is_unsafe(const json_t *masters, char ret_why[TEXT_MAX])
 {
 	json_t *list = json_object_get(masters, "masters"), *master;

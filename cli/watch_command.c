@@ -1,8 +1,7 @@
 /* The command watch: prints each change of a lock, or runs a command at each. See commands.h.
  *
- * Each request has the tag of the state that was shown last, and is answered when the lock has another one. So a change
- * that lasts is never missed, whichever server is asked. Servers that fail, or do not wait, are asked again after a
- * second. */
+ * Each request has the tag of the state that was shown last, and is answered when the lock has another tag. So a
+ * lasting change is never missed, on any server. Servers that fail, or do not wait, are asked again after a second. */
 #include <assert.h>
 #include <errno.h>
 #include <spawn.h>
@@ -24,7 +23,8 @@ static void watch_set(const char *name, const char *value)
 		memory_exhausted("environment");
 }
 
-/* REDLOCK_RESOURCE, REDLOCK_STATE (held or free), REDLOCK_OWNER, REDLOCK_FENCE, REDLOCK_METADATA and all as JSON. */
+/* Sets REDLOCK_RESOURCE, REDLOCK_STATE (held or free), REDLOCK_OWNER, REDLOCK_FENCE, REDLOCK_METADATA, and the whole
+ * state as JSON. */
 static void watch_set_environment(const json_t *state)
 {
 	char *all = json_dumps(state, JSON_COMPACT);
@@ -41,7 +41,7 @@ static void watch_set_environment(const json_t *state)
 	free(fence);
 }
 
-/* Runs the command to its end: it sees one change after the other. False: it cannot be run. */
+/* Runs the command and waits for its end, so that it sees one change after the other. False: it cannot be run. */
 static bool watch_run(char **argv, const json_t *state, int *ret_status)
 {
 	pid_t child;
@@ -56,7 +56,7 @@ static bool watch_run(char **argv, const json_t *state, int *ret_status)
 	return false;
 }
 
-/* False: nobody reads it, or the command cannot be run. */
+/* False: nobody reads stdout, or the command cannot be run. */
 static bool watch_show(const struct arguments *arguments, json_t *state, int *ret_status)
 {
 	if (arguments->argv[0])
@@ -69,7 +69,7 @@ static bool watch_show(const struct arguments *arguments, json_t *state, int *re
 	return *ret_status == EXIT_STATUS_OK;
 }
 
-/* True: it is worth another request. */
+/* True if another request may succeed. */
 static bool watch_may_go_on(const struct client *client, const struct answer *answer, bool *failing)
 {
 	char text[CLIENT_TEXT_MAX];

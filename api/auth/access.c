@@ -1,8 +1,8 @@
 /* Finds the caller of a request among the keys, and decides what it may do. See auth.h.
  *
- * A key is found by the SHA-256 of the text that the caller shows. The search compares every hash as a whole and does
- * not stop at a match, so that its time tells nothing about the hashes in the file; a hash table would show where it
- * looked. 2 µs for a thousand keys; gnutls_memcmp() compares byte by byte and takes 54 µs. No state; any thread. */
+ * A key is found by the SHA-256 of the text that the caller sends. The search compares every hash completely and does
+ * not stop at a match, so its time reveals nothing about the hashes in the file; that of a hash table would. It takes 2
+ * µs for a thousand keys; gnutls_memcmp() compares byte by byte and takes 54 µs. No state; any thread. */
 #include <assert.h>
 #include <gnutls/crypto.h>
 #include <gnutls/gnutls.h>
@@ -50,7 +50,7 @@ static bool is_secret(const char *secret, size_t len)
 	return true;
 }
 
-/* 0 if all the words are the same. The empty asm keeps the compiler from stopping at the first difference. */
+/* Returns 0 if the hashes are equal. The empty asm keeps the compiler from stopping at the first difference. */
 static uint64_t hash_difference(const unsigned char *hash, const unsigned char *other)
 {
 	uint64_t left[KEY_HASH_LEN / sizeof(uint64_t)], right[KEY_HASH_LEN / sizeof(uint64_t)], difference = 0;
@@ -151,7 +151,7 @@ void access_identify(const struct keys *keys, const struct access_credentials *c
 	}
 	caller.by_key = before ? before->by_key : credentials->key && (keys || !shown);
 	assert(!before || (before->known && (caller.by_key || shown)));
-	assert(!before || !caller.by_key || keys); /* --keys is there from the start or never */
+	assert(!before || !caller.by_key || keys); /* --keys was given at the start or never */
 	if (caller.by_key && before) {
 		memcpy(caller.hash, before->hash, KEY_HASH_LEN);
 		caller.key = keys_find_hash(keys, caller.hash);

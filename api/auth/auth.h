@@ -1,6 +1,6 @@
-/* Identity, rights and rates of callers: rates, keys, certificates, rights, origins, addresses. Any thread.
+/* Identity, rights and rates of callers: keys, certificates, origins, addresses. Any thread.
  *
- * The one header of this folder. What a request holds comes in as plain structs. */
+ * The one header of this folder. The data of a request come as plain structs. */
 #ifndef AUTH_H
 #define AUTH_H
 
@@ -22,27 +22,28 @@ struct rate {
 	_Atomic uint64_t next_ns; /* when the last share ends: see peers.c */
 };
 
-/* Takes one of `per_second` (0: no bound), which may also come all at once. False: it would be one too many, and after
- * *ret_retry_ms (at least 1) one can be taken. `now_us` is a clock that does not go back. */
+/* Takes one of `per_second` (0: no bound); a burst of as many is allowed. False: the limit is reached, and one can be
+ * taken after *ret_retry_ms (at least 1). `now_us` is a clock that does not go back. */
 bool rate_take(struct rate *rate, uint32_t per_second, uint64_t now_us, uint32_t *ret_retry_ms)
 	__attribute__((warn_unused_result));
 
-/* True if it has the effect of all zeros, and can be forgotten. */
-bool rate_is_rested(const struct rate *rate, uint64_t now_us);
+/* True if it has no more effect than all zeros, and can be dropped. */
+bool rate_is_idle(const struct rate *rate, uint64_t now_us);
 
-/* One client address: all of an IPv4 address (also as ::ffff:a.b.c.d), the first 64 bits of an IPv6 address, since one
- * host usually has all the others. Unix sockets have none: NULL, without bounds. One table for the process. */
+/* One client address: all of an IPv4 address (also as ::ffff:a.b.c.d), or the first 64 bits of an IPv6 address, since
+ * one host usually has the rest of the network. Unix sockets have none: NULL, without bounds. One table for the
+ * process. */
 struct peer;
 
 enum { PEERS_MAX = 65536 };
 
-/* One connection more from `address`, which may have `max_connections` (0: no bound). True: pass *ret_peer to
+/* Counts a connection from `address`, which may have `max_connections` (0: no bound). True: pass *ret_peer to
  * peer_leave() when the connection is closed. False: too many, and nothing is counted. */
 bool peer_arrive(const struct sockaddr *address, socklen_t address_len, uint32_t max_connections, uint64_t now_us,
 		 struct peer **ret_peer) __attribute__((warn_unused_result));
 void peer_leave(struct peer *peer, uint64_t now_us);
 
-/* One request more; as rate_take(). Takes no lock. */
+/* Counts a request, like rate_take(). Takes no lock. */
 bool peer_take(struct peer *peer, uint32_t per_second, uint64_t now_us, uint32_t *ret_retry_ms)
 	__attribute__((warn_unused_result));
 
@@ -71,7 +72,7 @@ enum {
 	KEY_SECRET_MAX = 256
 };
 
-/* State of a key that outlives a reload of the file; found by the key's name. */
+/* The state of a key that outlives a reload of the file. It belongs to the key's name. */
 struct key_usage {
 	struct rate rate;
 	_Atomic uint32_t waiting; /* requests under way that may wait */
@@ -89,7 +90,7 @@ struct key_prefix {
 struct key {
 	const char *name;
 	unsigned rights;                        /* a set of ACCESS_RIGHT() */
-	uint32_t max_ttl_ms, rate, max_waiting; /* 0: no bound of its own; rate: requests a second */
+	uint32_t max_ttl_ms, rate, max_waiting; /* 0: no bound of its own; rate: requests per second */
 	size_t prefix_count, hash_count, certificate_count;
 	struct key_prefix *prefixes;
 	unsigned char hashes[KEY_HASHES_MAX][KEY_HASH_LEN];
@@ -109,36 +110,39 @@ struct keys {
  * and member and never holds a hash. Blocking: for the start and for SIGHUP. */
 struct keys *keys_load(const char *path, char *message, size_t message_size) __attribute__((warn_unused_result));
 
-/* The same from memory, at most KEYS_FILE_MAX bytes; the message begins with the member. */
+/* The same for `bytes`, at most KEYS_FILE_MAX; the message begins with the member. */
 struct keys *keys_parse(const char *bytes, size_t len, char *message, size_t message_size)
 	__attribute__((warn_unused_result));
 
 /* Why jansson rejected a text (static). Its own message repeats parts of the text. */
 const char *keys_json_reason(const struct json_error_t *error);
 
-/* With the last reference they are freed. keys_unref(NULL) does nothing. */
+/* The last keys_unref() frees the keys. keys_unref(NULL) does nothing. */
 struct keys *keys_ref(struct keys *keys);
 void keys_unref(struct keys *keys);
 
-/* ---- access.c: the caller of a request, and what it may do: decided here alone; what is not allowed is denied ----
+/* ---- access.c: the caller of a request, and what it may do: the only place that decides it; everything that is not
+ * allowed is denied ----
  *
- * A caller is known by a key (Authorization: Bearer, or X-Api-Key) or by a name in its client certificate. Callers are
- * asked who they are with --keys always, with --tls-client-ca over HTTPS; otherwise everybody may do everything. */
+ * A caller is known by a key (Authorization: Bearer, or X-Api-Key) or by a name in its client certificate.
+ * Authentication is required with --keys, and over HTTPS with --tls-client-ca; otherwise everybody may do
+ * everything. */
 
-/* The key whose text the caller shows, or NULL; *ret_hash is for keys_find_hash(). The result lives as long as a
+/* The key whose text the caller sent, or NULL; *ret_hash is for keys_find_hash(). The result lives as long as a
  * reference to `keys`. */
 const struct key *keys_find(const struct keys *keys, const char *secret, size_t len,
 			    unsigned char ret_hash[KEY_HASH_LEN]);
 const struct key *keys_find_hash(const struct keys *keys, const unsigned char hash[KEY_HASH_LEN]);
 
-/* The key of the first of a certificate's names (terminated) that is in the file, or NULL. */
+/* The key with the first of a certificate's names (terminated) that is in the file, or NULL. */
 const struct key *keys_find_certificate(const struct keys *keys, const char *const names[], size_t count);
 
-/* True if the bytes begin with one of the key's prefixes. For a resource, decoded, and for the prefix of a list. */
+/* True if the bytes begin with one of the key's prefixes. The bytes are a decoded resource, or the prefix of a
+ * listing. */
 bool key_allows_prefix(const struct key *key, const char *bytes, size_t len);
 
-/* Counts one request more that may wait; false, and it is not counted, where the key has reached its limit. After true,
- * key_wait_end() once; until then the caller keeps its reference to the keys. */
+/* Counts a request that may wait. False: the key has reached its limit, and nothing is counted. True: call
+ * key_wait_end() once, and keep the reference to the keys until then. */
 bool key_wait_begin(const struct key *key) __attribute__((warn_unused_result));
 void key_wait_end(const struct key *key);
 
@@ -150,7 +154,7 @@ enum {
 	TLS_PEER_BYTES_MAX = 4096 /* of all its names, each with a NUL */
 };
 
-/* The certificate that a client has shown (api/http/tls.c examines it). */
+/* The certificate of a client (api/http/tls.c examines it). */
 struct tls_peer {
 	enum { TLS_PEER_NONE, TLS_PEER_BAD, TLS_PEER_KNOWN } state;
 	const char *reason; /* BAD: why it cannot be trusted (static) */
@@ -161,12 +165,12 @@ struct tls_peer {
 
 /* Rights that an operation requires of its caller. */
 enum access_need {
-	ACCESS_NOTHING, /* open to all: is it alive, and what is it */
-	ACCESS_TOKEN,   /* the token in the request is the right; whose it is does not matter */
+	ACCESS_NOTHING, /* open to all: health and version */
+	ACCESS_TOKEN,   /* the token in the request, from any caller */
 	ACCESS_KNOWN,   /* any key or certificate */
 	ACCESS_ACQUIRE, /* the right of that name, and a prefix that the resource begins with */
 	ACCESS_INSPECT,
-	ACCESS_LIST, /* … that the listed prefix begins with */
+	ACCESS_LIST, /* the same, and a prefix that the listed prefix begins with */
 	ACCESS_ADMIN,
 	ACCESS_NEED_COUNT
 };
@@ -179,23 +183,23 @@ struct access_credentials {
 	const char *key; /* NULL: none */
 	size_t key_len;
 	bool other_scheme;                  /* an Authorization that is not Bearer */
-	const struct tls_peer *certificate; /* NULL: the client was not asked for one */
+	const struct tls_peer *certificate; /* NULL: the client was not asked for a certificate */
 };
 
 struct access_caller {
-	bool controlled; /* callers are asked who they are; false: nothing below matters */
+	bool controlled; /* authentication is required; false: nothing below matters */
 	bool known;
-	const struct key *key; /* NULL: a certificate of the authority alone gives every right but admin, everywhere */
+	const struct key *key; /* NULL: a certificate of the authority gives every right but admin, for all resources */
 	const char *name;      /* known: for the log; as long as `key`, or the certificate, lives */
 	const char *reason;    /* not known: why (static) */
-	bool by_key;           /* `hash` is that of the key that was shown; false: a certificate was */
+	bool by_key;           /* by a key, whose hash is `hash`; false: by a certificate */
 	unsigned char hash[KEY_HASH_LEN];
 };
 
 enum access_verdict { ACCESS_ALLOWED, ACCESS_UNKNOWN, ACCESS_NO_RIGHT, ACCESS_NO_PREFIX };
 
 /* Finds the caller of a request. `keys` NULL: there is no --keys. A key takes precedence over a certificate. After a
- * reload, `before` is the caller as it was known, found again by the hash of its key or by its certificate. */
+ * reload, `before` is the former caller, which is found again by the hash of its key or by its certificate. */
 void access_identify(const struct keys *keys, const struct access_credentials *credentials,
 		     const struct access_caller *before, struct access_caller *ret_caller);
 
@@ -212,27 +216,28 @@ struct access_text {
 	size_t len; /* 0: there is none */
 };
 
-/* The number that Redis stores for an Idempotency-Key: made of the first text, which is the key, the other texts of the
- * request, and the caller. It is the first 64 bits of a SHA-256, never 0, and always the same on all replicas. A key
- * and a certificate with the same name are two callers. */
+/* The number that Redis stores for an Idempotency-Key: the first 64 bits of a SHA-256 over the key (the first text),
+ * the other texts of the request, and the caller. It is never 0, and the same on all replicas. A key and a certificate
+ * with the same name are two callers. */
 uint64_t access_hash_idempotency_key(const struct access_caller *caller, const struct access_text texts[],
 				     size_t count);
 
 /* The name of a right, "acquire" …; NULL for a need that is not a right. Static. */
 const char *access_right_name(enum access_need need);
 
-/* ---- origin.c: the headers Origin and Host: from which page a request comes, and to which name it was sent ---- */
+/* ---- origin.c: the headers Origin and Host: the page that a request comes from, and the name that it was sent to
+ * ---- */
 
 /* True if a request may name this host (the value of Host, with or without a port): localhost and names below it,
- * loopback addresses, and `allowed`. Another name may be that of a page which made its name point here (DNS
+ * loopback addresses, and `allowed`. Any other name may belong to a page whose DNS record points here (DNS
  * rebinding). */
 bool origin_is_local_host(const char *host, size_t len, const struct options_names *allowed);
 
 /* True if the host is an address, [v6] or v4, and not a name. */
 bool origin_is_address(const char *host, size_t len);
 
-/* True if an Origin is that of the service itself, as the request's Host names it. The scheme does not count: a proxy
- * may have ended TLS. */
+/* True if an Origin is that of the service itself, by the request's Host. The scheme does not count, because a proxy
+ * may end TLS. */
 bool origin_is_same(const char *origin, size_t origin_len, const char *host, size_t host_len);
 
 /* The item of `allowed` that equals the Origin, byte by byte; or NULL. */

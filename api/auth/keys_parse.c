@@ -1,12 +1,12 @@
 /* The keys file: JSON -> struct keys, and the life of that struct. See auth.h.
  *
- * The first mistake ends it, with a message that names its position: "line 3, column 7: …" where the text is not JSON,
- * else "keys[2].prefixes[0]: …". A message never repeats a part of the file, since it might be a key or a hash in the
- * wrong member. The exception is the name of a member that is short and plain.
+ * The first mistake ends it, with a message that names its position: "line 3, column 7: …" if the text is not JSON,
+ * else "keys[2].prefixes[0]: …". A message never repeats a part of the file, which might be a key or a hash in the
+ * wrong member. The only exception is a short and plain name of a member.
  *
  * The texts of the result are those of the parsed JSON, which it owns. `usages` is the only state: one usage for each
- * name of a key in any living `struct keys`. The lock is taken on loading and freeing alone: requests change a usage by
- * atomic operations. Any thread. */
+ * name of a key in any living `struct keys`. Only loading and freeing take the lock: requests change a usage by atomic
+ * operations. Any thread. */
 #include <assert.h>
 #include <jansson.h>
 #include <pthread.h>
@@ -19,12 +19,12 @@
 
 enum { MEMBER_NAME_MAX = 20 }; /* longer names are not shown: they could be a hash or a key */
 
-/* ---- the life of keys, and of usages, which outlive a reload ---- */
+/* ---- keys, and usages, which outlive a reload ---- */
 
 static pthread_mutex_t usages_lock = PTHREAD_MUTEX_INITIALIZER;
 static LIST_HEAD(, key_usage) usages;
 
-/* The usage of the key with this name, the existing or a new one, with one reference more. */
+/* The usage of the key with this name, an existing or a new one. Adds a reference. */
 static struct key_usage *usage_get(const char *name)
 {
 	assert(strlen(name) > 0 && strlen(name) <= KEY_NAME_MAX);
@@ -84,7 +84,7 @@ struct reading {
 	struct key *key;    /* the last one of `keys` */
 	const char *member; /* of the key; NULL: the key as a whole */
 	int item;           /* of a member that is a list; -1: the member as a whole */
-	char reason[128];   /* for one that is not static */
+	char reason[128];   /* for a reason that is not static */
 };
 
 /* NULL, or the reason why the value is rejected, static or in reading->reason. */
@@ -253,7 +253,7 @@ static const char *parse_key_entry(struct reading *reading, json_t *object)
 		if ((reason = parse_named(reading, name, value)))
 			return reason;
 	}
-	/* in the order of the messages: what is required */
+	/* the required members, in the order of their messages */
 	bool found = key->hash_count > 0 || key->certificate_count > 0;
 	reading->member = !key->name ? "name" : !found ? NULL : key->prefix_count == 0 ? "prefixes" : "rights";
 	if (key->name && !found)

@@ -1,6 +1,6 @@
 /* Host and Origin: a page of another site must not make a browser call a service that only the browser's machine can
- * reach. A plain cross-origin request carries an Origin that is not ours; one after DNS rebinding (a host name of the
- * page's points to 127.0.0.1) names that host. Pure functions; any thread. */
+ * reach. A plain cross-origin request has an Origin that is not ours. After DNS rebinding (the page's host name points
+ * to 127.0.0.1) a request has that name as Host. Pure functions; any thread. */
 #include <arpa/inet.h>
 #include <assert.h>
 #include <netinet/in.h>
@@ -21,7 +21,7 @@ static size_t host_len(const char *host, size_t len)
 	return end ? (size_t)(end - host) : len;
 }
 
-/* The address of `[v6]` or v4, the latter mapped into v6. */
+/* The address of `[v6]`, or of v4, mapped into v6. */
 static bool parse_address(const char *host, size_t len, struct in6_addr *ret_address)
 {
 	bool v6 = len > 2 && host[0] == '[';

@@ -3,8 +3,8 @@
  *
  * A record lives while its address has a connection open, and until its rate is full again: otherwise a client that
  * closes and connects again would have a new burst each time. When there are PEERS_MAX records, further addresses share
- * one more with the bounds of a single address: rejecting them would let the owner of 65,536 addresses (an IPv6 /48)
- * shut out everybody else with one connection from each.
+ * one more with the bounds of a single address: otherwise the owner of 65,536 addresses (an IPv6 /48) could shut out
+ * everybody else with one connection from each.
  *
  * One mutex guards everything but the rates. It is held briefly at accept and at close, never during a request. The
  * tree is balanced, whatever addresses the clients choose. */
@@ -51,7 +51,7 @@ bool rate_take(struct rate *rate, uint32_t per_second, uint64_t now_us, uint32_t
 	return true;
 }
 
-bool rate_is_rested(const struct rate *rate, uint64_t now_us)
+bool rate_is_idle(const struct rate *rate, uint64_t now_us)
 {
 	assert(rate && now_us < NOW_US_MAX);
 	return atomic_load_explicit(&rate->next_ns, memory_order_relaxed) <= now_us * NS_PER_US;
@@ -61,7 +61,7 @@ bool rate_is_rested(const struct rate *rate, uint64_t now_us)
 
 struct peer {
 	struct rate rate;
-	uint64_t address; /* as read_address() says */
+	uint64_t address; /* as read_address() writes it */
 	uint32_t connections;
 	TAILQ_ENTRY(peer) entry;
 };
@@ -100,10 +100,10 @@ static int compare_addresses(const void *a, const void *b)
 	return one->address < other->address ? -1 : one->address > other->address;
 }
 
-/* Drops a record that is not needed any more. */
-static bool drop_rested(struct peer *peer, uint64_t now_us)
+/* Drops the record if it is not needed any more. */
+static bool drop_idle_peer(struct peer *peer, uint64_t now_us)
 {
-	if (peer == &peers.overflow || peer->connections > 0 || !rate_is_rested(&peer->rate, now_us))
+	if (peer == &peers.overflow || peer->connections > 0 || !rate_is_idle(&peer->rate, now_us))
 		return false;
 	assert(peers.count > 0);
 	TAILQ_REMOVE(&peers.list, peer, entry);
@@ -113,12 +113,12 @@ static bool drop_rested(struct peer *peer, uint64_t now_us)
 	return true;
 }
 
-/* Looks at some records in turn: more than one step can add. */
-static void look_for_rested(uint64_t now_us)
+/* Checks some records in turn, more than one call can add. */
+static void drop_idle_peers(uint64_t now_us)
 {
 	for (int i = 0; i < LOOKS_PER_STEP && !TAILQ_EMPTY(&peers.list); i++) {
 		struct peer *peer = TAILQ_FIRST(&peers.list);
-		if (drop_rested(peer, now_us))
+		if (drop_idle_peer(peer, now_us))
 			continue;
 		TAILQ_REMOVE(&peers.list, peer, entry);
 		TAILQ_INSERT_TAIL(&peers.list, peer, entry);
@@ -152,7 +152,7 @@ bool peer_arrive(const struct sockaddr *address, socklen_t address_len, uint32_t
 	if (!address || !read_address(address, address_len, &bits))
 		return true;
 	pthread_mutex_lock(&peers.lock);
-	look_for_rested(now_us);
+	drop_idle_peers(now_us);
 	struct peer *peer = get(bits);
 	bool taken = max_connections == 0 || peer->connections < max_connections;
 	if (taken) {
@@ -171,8 +171,8 @@ void peer_leave(struct peer *peer, uint64_t now_us)
 	pthread_mutex_lock(&peers.lock);
 	assert(peer->connections > 0);
 	peer->connections--;
-	drop_rested(peer, now_us);
-	look_for_rested(now_us);
+	drop_idle_peer(peer, now_us);
+	drop_idle_peers(now_us);
 	pthread_mutex_unlock(&peers.lock);
 }
 

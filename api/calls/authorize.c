@@ -9,8 +9,8 @@
 
 /* ---- page and address ---- */
 
-/* False if Host is the name of another site's page. Beyond loopback only --allow-host defines our names; an
- * address in Host is not the name of a page. */
+/* False if Host is the name of another site's page. Besides loopback, only --allow-host defines our names. An address
+ * in Host is not the name of a page. */
 static bool authorize_host(const struct call *call)
 {
 	const struct options_names *allowed = &call->request->context->config->options->allow_hosts;
@@ -126,7 +126,7 @@ static struct access_credentials authorize_credentials(const struct call *call)
 					   call->request->tls_peer};
 }
 
-/* The bounds of a body: those of the configuration, lowered to those of the caller's key. */
+/* Sets the bounds of a body: those of the configuration, or lower ones of the caller's key. */
 static void authorize_limits(struct call *call)
 {
 	const struct options *options = call->request->context->config->options;
@@ -147,7 +147,7 @@ static bool authorize_key_rate(struct call *call)
 				     "This key makes too many requests. Try again after Retry-After.", retry_ms);
 }
 
-/* The token alone decides what a stranger may do. The answer depends on who it is: see lock_call_answer(). */
+/* True for a caller that is not authenticated but may use its token. Its answers differ: see lock_call_answer(). */
 static bool authorize_is_stranger(const struct call *call)
 {
 	struct access_credentials credentials = authorize_credentials(call);
@@ -165,7 +165,7 @@ bool authorize_caller(struct call *call)
 	if (need == ACCESS_TOKEN)
 		call->stranger = authorize_is_stranger(call);
 	else if (need != ACCESS_NOTHING) {
-		if (keys) /* the caller's key stays what it is until the request is over */
+		if (keys) /* keeps the caller's key until the request is over */
 			call->keys = keys_ref(keys);
 		struct access_credentials credentials = authorize_credentials(call);
 		access_identify(keys, &credentials, NULL, &call->caller);
@@ -178,7 +178,7 @@ bool authorize_caller(struct call *call)
 
 /* ---- the operation ---- */
 
-/* The verdict for the resource or prefix of the call, as far as it is known. */
+/* The verdict for the resource or prefix of the call, if that is known yet. */
 static enum access_verdict authorize_decide(const struct call *call, const struct access_caller *caller)
 {
 	const char *name;

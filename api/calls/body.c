@@ -2,8 +2,8 @@
  *
  * The usual bodies are read in place (body_flat.c); any other is parsed by jansson, which also finds the mistakes.
  *
- * Strict: one flat object, no unknown or repeated members, no NUL, no trailing bytes, integers only where integers are
- * meant. One table of the members serves both ways. No state, any thread. */
+ * Strict: one flat object, no unknown or repeated members, no NUL, no trailing bytes, no other numbers than integers.
+ * Both ways use one table of the members. No state, any thread. */
 #include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -21,7 +21,7 @@ struct reading {
 	const char *header_token;
 	bool is_named; /* by the path */
 	bool as_reals; /* some integer is beyond 64 bits, so all were read as reals */
-	unsigned seen; /* a bit for each member of the table: it was there, right or wrong */
+	unsigned seen; /* a bit for each member of the table that was present, valid or not */
 	bool no_names; /* an empty list of resources */
 };
 
@@ -134,7 +134,7 @@ static void read_mode(struct reading *reading, const struct body_value *value)
 		field_errors_add(reading->errors, "mode", "must be exclusive or shared");
 }
 
-/* The text is the request's. */
+/* The request owns the text. */
 static void put_metadata(struct reading *reading, const json_t *object)
 {
 	char *text = json_dumps(object, JSON_COMPACT);
@@ -170,7 +170,7 @@ static int compare_resources(const void *a, const void *b)
 	return strcmp(*(const char *const *)a, *(const char *const *)b);
 }
 
-/* With a line feed after each name. */
+/* Writes a line feed after each name. */
 static char *write_names(char *at, const char *const names[], size_t count)
 {
 	for (size_t i = 0; i < count; i++) {
@@ -211,7 +211,7 @@ static void read_resources(struct reading *reading, const json_t *array)
 	write_names(sorted + len, names, count);
 	qsort(names, count, sizeof *names, compare_resources);
 	write_names(sorted, names, count);
-	free((char *)request->resource); /* the request also names one resource, which is a mistake */
+	free((char *)request->resource); /* the request also has one resource, which is a mistake */
 	request->resource = sorted;
 	request->resource_len = (uint16_t)(len - 1);
 	request->set_count = (uint8_t)count;
@@ -245,8 +245,8 @@ static void put_value(struct reading *reading, int member, const struct body_val
 	}
 }
 
-/* body_visit_fn: puts a value where it belongs, or adds what is wrong with it. False for a member that the operation
- * does not know, or that came before. */
+/* body_visit_fn: stores a value, or adds its fault. False for a member that the operation does not know, or that came
+ * before. */
 static bool read_body_member(void *arg, const char *name, size_t name_len, const struct body_value *value)
 {
 	static const char *const kinds[] = {"a string", "an integer", "true or false", "an object",
@@ -268,7 +268,7 @@ static bool read_body_member(void *arg, const char *name, size_t name_len, const
 
 /* ---- by jansson ---- */
 
-/* The member that occurs twice: the one of the table that the parser names as the text before the mistake. */
+/* The member that occurs twice: the parser's message names it as the text before the mistake. */
 static const char *find_duplicate(const char *message)
 {
 	char quoted[FIELD_NAME_MAX];
@@ -392,7 +392,7 @@ static void complete(struct reading *reading)
 		memcpy(request->token, reading->header_token, LEASE_TOKEN_LEN);
 }
 
-/* Takes over `before`, without the members that the body may have. */
+/* Begins with a copy of `before`, without the members that the body may have. */
 static void begin_reading(struct reading *reading, const struct lease_request *before)
 {
 	struct lease_request *request = reading->request;

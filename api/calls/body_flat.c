@@ -1,5 +1,5 @@
-/* A small part of JSON, in place. It must never take a text that jansson rejects, nor read another value in it; a text
- * that it leaves to jansson costs only time. tests/fuzz/fuzz_body.c compares the two. Pure; any thread. */
+/* A small part of JSON, in place. It must never accept a text that jansson rejects, nor read another value from it;
+ * leaving a text to jansson only costs time. tests/fuzz/fuzz_body.c compares the two. Pure; any thread. */
 #include <assert.h>
 
 #include "calls_internal.h"
@@ -19,7 +19,7 @@ static void skip_space(struct cursor *cursor)
 		cursor->at++;
 }
 
-/* This and the next two skip what they look for and the space after it, or nothing if it is not there. */
+/* Skips the word and the space after it, or nothing if it is not there; likewise the next two functions. */
 static bool scan_word(struct cursor *cursor, const char *word)
 {
 	const char *at = cursor->at;

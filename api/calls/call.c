@@ -105,7 +105,7 @@ static void call_add_policy(struct MHD_Response *response, const char *nonce)
 	reply_add_header(response, "Referrer-Policy", "no-referrer");
 }
 
-/* Headers by which a browser lets a page of another origin call. */
+/* Headers that let a browser call for a page of another origin. */
 static void call_add_cross_origin(struct MHD_Response *response, const struct call *call)
 {
 	assert(call->origin);

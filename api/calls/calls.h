@@ -1,6 +1,6 @@
 /* The endpoints: the route table, and the handling of a request that has been read. See pipeline.c.
  *
- * The one header of this folder for the others. redlockctl uses path.c and problem.c, which need nothing of the HTTP
+ * The one header of this folder for the others. redlockctl uses path.c and problem.c, which do not need the HTTP
  * side. */
 #ifndef CALLS_H
 #define CALLS_H
@@ -15,17 +15,16 @@
 
 struct http_service;
 
-/* For api_config: how requests are answered. */
+/* The handlers of requests, for api_config. */
 const struct http_service *calls_service(void);
 
-/* Prints "METHOD PATTERN STATUS CODE" lines for all that the route table says; `-` for no code, `* *` for what needs no
- * route. */
+/* Prints the route table as lines "METHOD PATTERN STATUS CODE"; `-`: no code, `* *`: answers without a route. */
 void calls_print_routes(FILE *to);
 
 /* ---- problem.c: errors as application/problem+json (RFC 9457), the one table of statuses and codes ---- */
 
 #define PROBLEM_CONTENT_TYPE "application/problem+json"
-#define PROBLEM_TYPE_PREFIX "/docs/errors#" /* the section of its code in a page that is served */
+#define PROBLEM_TYPE_PREFIX "/docs/errors#" /* with the code: its section in the page of errors */
 
 enum problem {
 	PROBLEM_INVALID_REQUEST,
@@ -48,7 +47,7 @@ enum problem {
 	PROBLEM_COUNT
 };
 
-/* The problem of a status that means only one (400, 413, 414, 429, 431); of an operation that did not succeed. */
+/* The problem of a status that has only one (400, 413, 414, 429, 431), and of an operation that did not succeed. */
 enum problem problem_of_status(unsigned status);
 enum problem problem_of_lease(enum lease_status status);
 
@@ -71,13 +70,12 @@ struct field_errors {
 void field_errors_add(struct field_errors *errors, const char *field, const char *format, ...)
 	__attribute__((format(printf, 3, 4)));
 
-/* The same for a name that the client made up: shown only if it is short and plain, so that nothing secret comes
- * back. */
+/* The same for a name from the client. It is shown only if it is short and plain, since it may be a secret. */
 void field_errors_add_name(struct field_errors *errors, const char *name, size_t name_len, const char *reason);
 
 /* Makes the object: type, title, status, detail, code, then the members of `members` (may be NULL; its reference is
  * taken over) and `errors` (may be NULL: an invalid request then has the detail as the error of the field `request`).
- * `detail` NULL: the errors as text, or, without errors, the text for all problems of this kind. */
+ * `detail` NULL: the errors as text or, without errors, the text for all problems of this kind. */
 json_t *problem_new(enum problem problem, const char *detail, json_t *members, const struct field_errors *errors);
 
 /* The same as text, open for more members: no brace closes it, nothing is terminated. `detail` needs no escapes; NULL:
@@ -93,8 +91,8 @@ enum {
 	PATH_ENCODED_MAX = 3 * 256
 };
 
-/* Decodes %XX strictly; with `plus` a plus sign is a space, as forms and query strings have it. Returns NULL and
- * sets *ret_len, or the reason (static) why it is not valid or does not fit into `size` bytes. */
+/* Decodes %XX strictly; with `plus` a plus sign is a space, as in forms and query strings. Returns NULL and sets
+ * *ret_len, or the reason (static) why it is not valid or does not fit into `size` bytes. */
 const char *path_decode(const char *raw, size_t raw_len, bool plus, char *ret_bytes, size_t size, size_t *ret_len)
 	__attribute__((warn_unused_result));
 
@@ -102,7 +100,7 @@ const char *path_decode(const char *raw, size_t raw_len, bool plus, char *ret_by
  * segment `.` or `..`. NULL, or the reason (static) why the bytes are no such name. */
 const char *path_check_resource(const char *bytes, size_t len) __attribute__((warn_unused_result));
 
-/* The other way round, for Location: encodes all but unreserved characters and slashes. `ret_text` has room for
+/* The inverse, for Location: encodes all but unreserved characters and slashes. `ret_text` has room for
  * PATH_ENCODED_MAX + 1 bytes and is terminated. Takes at most 256 bytes. */
 void path_encode(const char *bytes, size_t len, char *ret_text);
 

@@ -1,4 +1,4 @@
-/* Private to this folder: a call (a request with what the stages of pipeline.c made of it), the route table, and the
+/* Private to this folder: a call (a request and the results of the stages in pipeline.c), the route table, and the
  * functions that the files share. All on the worker's thread. */
 #ifndef CALLS_INTERNAL_H
 #define CALLS_INTERNAL_H
@@ -25,19 +25,20 @@ struct route {
 	enum access_need need; /* the right that the caller must have */
 	route_handler *handle;
 	uint16_t status;   /* of success */
-	uint16_t again;    /* the same for what the caller has already (Idempotency-Key, If-None-Match); 0: never */
-	uint32_t problems; /* bits of enum problem; those that any call, a body or a right entails are left out */
+	uint16_t again;    /* the same if the caller has it already (Idempotency-Key, If-None-Match); 0: never */
+	uint32_t problems; /* bits of enum problem, without those that follow from any call, a body or a right */
 	enum lease_operation operation; /* of those on /locks */
 	bool takes_body;
-	bool quiet;                              /* logged for debugging alone: asked for every few seconds */
+	bool quiet;                              /* logged only for debugging: it is requested every few seconds */
 	const char *params[PATH_PARAMS_MAX + 1]; /* of the query; NULL at the end */
-	uint8_t counted_offset;                  /* it is counted as the route that is so many entries below it */
+	uint8_t counted_offset;                  /* it is counted as the route this many entries below */
 	const char *selector; /* the route is taken if the query has this parameter; NULL: with any query */
 };
 
 extern const struct route route_table[ROUTE_COUNT];
 
-/* The name of route i, NULL for ROUTE_COUNT; the index by which requests of a route are counted: that of its name. */
+/* The name of route i, NULL for ROUTE_COUNT; the index for counting the requests of a route, which is that of its
+ * name. */
 const char *route_name(size_t i);
 size_t route_index(const struct route *route);
 
@@ -47,12 +48,12 @@ size_t route_index(const struct route *route);
 const struct route *route_find(const char *method, const char *path, const char *query, const char **ret_rest,
 			       char ret_allow[ROUTE_ALLOW_MAX]);
 
-/* True if the table says that this route (NULL: before a route was found) can answer so. */
+/* True if this route (NULL: no route was found) may give this answer by the table. */
 bool route_may_answer(const struct route *route, unsigned status, const char *code);
 
 /* ---- body.c: the bodies of lease operations, decoded into the plain struct that server/leases takes ---- */
 
-/* The reason for a resource beside the one in the path. */
+/* The fault of a resource in the body beside the one in the path. */
 #define BODY_NAME_TWICE "must not be there: the path names the resource"
 
 /* The bounds of a body, and its defaults. */
@@ -60,10 +61,10 @@ struct body_limits {
 	uint32_t default_ttl_ms, min_ttl_ms, max_ttl_ms, max_wait_ms;
 };
 
-/* Parses the body of an acquisition, extension, release or forced release (by `ret_request->operation`) into what
- * belongs to it. A request that has a resource already has it from the path, and its body must name none.
- * `header_token` is the well-formed token of the header Lock-Token or NULL; with it the body of an extension or release
- * may be empty. False: adds to `errors` what is wrong, field by field; *ret_request is then as before. */
+/* Parses the body of an acquisition, extension, release or forced release (by `ret_request->operation`) into
+ * *ret_request. If that has a resource already, it is from the path, and the body must name none. `header_token` is the
+ * well-formed token of the header Lock-Token or NULL; with it the body of an extension or release may be empty. False:
+ * adds the faulty fields to `errors`, and leaves *ret_request unchanged. */
 bool body_parse(const char *bytes, size_t len, const char *header_token, const struct body_limits *limits,
 		struct lease_request *ret_request, struct field_errors *errors) __attribute__((warn_unused_result));
 
@@ -82,8 +83,8 @@ struct body_value {
 /* Takes a member; its name, which is not terminated, and its value lie in the text. False ends the scan. */
 typedef bool body_visit_fn(void *arg, const char *name, size_t name_len, const struct body_value *value);
 
-/* Visits the members of `bytes`, in their order. False if there is anything that this function does not read, valid or
- * not, or that `visit` does not take: then the text needs a complete parser. */
+/* Visits the members of `bytes`, in their order. False if the text needs a complete parser: it has something that this
+ * function does not read, valid or not, or that `visit` rejects. */
 bool body_flat_scan(const char *bytes, size_t len, body_visit_fn *visit, void *arg) __attribute__((warn_unused_result));
 
 /* True if the body has no content: empty, blanks, or null, which some clients send with a DELETE that has no body (Go:
@@ -94,7 +95,7 @@ bool body_is_nothing(const char *bytes, size_t len);
 
 enum { WATCH_SEEN_MAX = 128 }; /* bytes of If-None-Match, or of a Last-Event-ID between quotes; and a NUL */
 
-/* The query of a call that takes parameters, and what an inspection has of its headers. */
+/* The query of a call that takes parameters, and the headers of an inspection. */
 struct call_query {
 	struct path_param params[PATH_PARAMS_MAX]; /* as route->params */
 	struct lease_list_request list;            /* decoded from them, for a listing */
@@ -111,26 +112,26 @@ struct call {
 	char allow[ROUTE_ALLOW_MAX]; /* for the header Allow; "": none */
 	const char *origin;          /* of the page that calls, one of --allow-origin; NULL: none, or our own */
 	bool preflight;              /* the answer says what a page of that origin may send */
-	struct keys *keys;           /* a reference, as long as `caller` is needed; NULL: there is none */
+	struct keys *keys;           /* a reference, held as long as `caller` is needed; NULL: none */
 	struct access_caller caller;
-	bool stranger;             /* ACCESS_TOKEN: callers are asked who they are, and this one has not shown it */
+	bool stranger;             /* ACCESS_TOKEN: authentication is required, and this caller has not passed it */
 	struct body_limits limits; /* of the caller's requests */
-	bool streams; /* an inspection: of an event stream; if not, and wait_ms > 0: it waits for a change */
+	bool streams; /* an inspection: of an event stream; else, with wait_ms > 0, it waits for a change */
 	bool counted; /* among the waiting requests of its key */
 
 	/* decode */
 	struct call_query *query;   /* NULL: the route takes no parameters */
-	struct lease_request lease; /* it has no resource until that is known; its texts but the caller are ours */
+	struct lease_request lease; /* without a resource until that is known; owns its texts, except the caller */
 
 	/* handle */
 	struct lease_op *op;           /* under way, or NULL */
 	struct lease_listing *listing; /* the same for GET /locks */
 	struct hold_stream *stream;    /* the lease is held by this connection, or NULL */
 	struct watch *watch;           /* the resource is watched, or NULL */
-	unsigned events;               /* that its stream has sent */
+	unsigned events;               /* how many its stream has sent */
 
 	/* reply */
-	struct redlock_votes votes;     /* of an answer that lacks a quorum, for the log; needed 0: it does not */
+	struct redlock_votes votes;     /* of an answer without a quorum, for the log; needed 0: not such an answer */
 	char tag[LEASE_TAG_MAX];        /* of the state, for the header ETag; "": none */
 	char nonce[CALL_NONCE_LEN + 1]; /* of the styles and scripts of a page; "": none may run */
 };
@@ -148,7 +149,7 @@ bool call_reject(struct call *call, enum problem problem, const char *detail);
 bool call_reject_with(struct call *call, enum problem problem, const char *detail, json_t *members,
 		      const struct field_errors *errors);
 
-/* The reply says when to ask again: whole seconds, at least one. */
+/* Sets Retry-After: whole seconds, at least one. */
 void call_retry_after(struct call *call, uint64_t ms);
 
 /* The text of `json`, on the heap; stored as a reply. Both take over the reference. */
@@ -159,7 +160,7 @@ void call_reply_json(struct call *call, unsigned status, json_t *json);
 json_t *call_text_new(const char *bytes, size_t len);
 json_t *call_votes_new(const struct redlock_votes *votes);
 
-/* These two as http_service.add_headers and http_service.end. */
+/* For http_service.add_headers and http_service.end. */
 void call_add_headers(const struct call *call, struct MHD_Response *response);
 void call_log(const struct call *call, unsigned status, const char *ended, enum MHD_RequestTerminationCode how);
 
@@ -168,8 +169,7 @@ void call_log(const struct call *call, unsigned status, const char *ended, enum 
 #define CALL_GIVEN_UP "given-up"
 #define CALL_KEPT "kept"
 
-/* Adds the resource to the line of the log that is being written, or how many there are and the first of their
- * names. */
+/* Adds the resource to the line of the log that is being written, or the number of resources and the first name. */
 void call_log_resource(const struct call *call);
 
 /* Adds the client's address to the line of the log that is being written. */
@@ -183,19 +183,19 @@ bool authorize_page(struct call *call, const char *method) __attribute__((warn_u
 /* Checks the caller, its right, and the rate of its key. 401, 403 or 429. */
 bool authorize_caller(struct call *call) __attribute__((warn_unused_result));
 
-/* Checks that need decoded parameters: may the caller do this to the resource, or list what begins with the prefix
- * (403)? May one more request of its key wait (429)? */
+/* Checks that need decoded parameters: that the caller may do this to the resource, or list the prefix (403), and that
+ * one more request of its key may wait (429). */
 bool authorize_operation(struct call *call) __attribute__((warn_unused_result));
 
-/* Keys or authorities have been read again: finds out anew who calls, and returns what that caller may do. Unless that
- * is ALLOWED, the call keeps its former caller. */
+/* After a reload of keys or authorities: identifies the caller again, and returns the new verdict. Unless that is
+ * ALLOWED, the call keeps its former caller. */
 enum access_verdict authorize_again(struct call *call) __attribute__((warn_unused_result));
 
-/* True for ALLOWED; else rejects with 401 or 403: with authorize_problem(). */
+/* True for ALLOWED; else rejects with authorize_problem() (401 or 403). */
 bool authorize_accept(struct call *call, enum access_verdict verdict);
 enum problem authorize_problem(enum access_verdict verdict);
 
-/* The request does not wait any more; the request is over. Both do nothing if it never waited, or had no caller. */
+/* The request no longer waits; the request is over. Both do nothing if it never waited, or had no caller. */
 void authorize_wait_end(struct call *call);
 void authorize_end(struct call *call);
 
@@ -212,13 +212,13 @@ bool decode_body(struct call *call) __attribute__((warn_unused_result));
 void lock_call_submit(struct call *call);
 void lock_call_list(struct call *call);
 
-/* Notes the answer to the operation as the reply. */
+/* Stores the answer to the operation as the reply. */
 void lock_call_answer(struct call *call, const struct lease_answer *answer);
 /* True if a list of tags, as in If-None-Match, has this one. */
 bool lock_call_is_seen(const char *list, const char *tag);
 
-/* Cancels what is under way, and returns true if something was. The log names the caller of a forced release, because
- * it may have been carried out. */
+/* Cancels the operation under way; true if there was one. The log names the caller of a forced release, because it may
+ * have been carried out. */
 bool lock_call_cancel(struct call *call);
 
 void info_call_healthz(struct call *call);
@@ -239,8 +239,8 @@ struct hold_stream;
 /* The lock is granted: begins to hold it, and stores the reply, whose first line is the lease. */
 void hold_stream_open(struct call *call, const struct lease_answer *answer);
 
-/* The client has left, while the connection was suspended; the service ends; the caller may not hold the lock any more:
- * the lease is released, and the last line is `lost` with this code. */
+/* Three ways to end it: the client has left while the connection was suspended; the service ends; the caller lost its
+ * right, so the lease is released and the last line is `lost` with this code. */
 void hold_stream_leave(struct call *call);
 void hold_stream_abort(struct call *call);
 void hold_stream_revoke(struct call *call, enum problem code);
@@ -248,8 +248,8 @@ void hold_stream_revoke(struct call *call, enum problem code);
 /* True if the lease was lost, or taken away. */
 bool hold_stream_is_lost(const struct hold_stream *stream);
 
-/* The request is over: adds to its line in the log how the stream ended; then releases the lease, unless it is lost or
- * was left to the client's care, and frees all. */
+/* The request is over. hold_stream_log() adds the end of the stream to its line in the log. hold_stream_close()
+ * releases the lease, unless it is lost or the client keeps it, and frees all. */
 void hold_stream_log(const struct call *call, enum MHD_RequestTerminationCode how);
 void hold_stream_close(struct call *call, enum MHD_RequestTerminationCode how);
 
@@ -259,11 +259,12 @@ struct watch;
 
 void watch_call(struct call *call);
 
-/* The stream ends: at once because the client has left, or after what is under way. */
+/* The stream ends: at once because the client has left, or after the event under way. */
 void watch_leave(struct call *call);
 void watch_finish(struct call *call);
 
-/* Ends the watch, if there is one; or only that of a call that waits for a change: then true. */
+/* Ends the watch, if there is one; watch_cancel(): only that of a call that waits for a change, and then returns
+ * true. */
 void watch_close(struct call *call);
 bool watch_cancel(struct call *call);
 
@@ -273,7 +274,7 @@ bool watch_cancel(struct call *call);
  * them. */
 enum { LEASE_TEXT_MAX = 6 * (LEASE_RESOURCE_MAX + LEASE_OWNER_MAX) + LEASE_TOKEN_LEN + 320 };
 
-/* The longest text of this lease: that, or more where it is on several resources. */
+/* The longest text of this lease, which is longer if it is on several resources. */
 static inline size_t lease_text_max(const struct lease_request *lease)
 {
 	return LEASE_TEXT_MAX + (lease->set_count > 0 ? (size_t)6 * lease->resource_len + 4 * LEASE_SET_MAX : 0);
@@ -285,21 +286,21 @@ static inline size_t lease_text_max(const struct lease_request *lease)
 size_t lease_text_write(const struct lease_request *lease, const struct lease_answer *answer, char *ret_text);
 
 enum { LEASE_VOTES_MAX = 160 };
-/* The member `votes` with the comma before it, at most so long; returns the position after it. */
+/* Writes the member `votes` with the comma before it, at most LEASE_VOTES_MAX; returns the position after it. */
 char *lease_votes_write(char *at, const struct redlock_votes *votes);
 
 /* A complete refusal, without the metadata. */
 enum { LEASE_REFUSAL_MAX = PROBLEM_WRITTEN_MAX + 6 * (LEASE_RESOURCE_MAX + LEASE_OWNER_MAX) + 512 };
 
-/* Writes the members that a refused acquisition (LEASE_LOCKED) has after those of every problem, and the brace at the
- * end; returns its length. `name`: of a set, the resource that is in the way; NULL: there is only one. `metadata`: the
+/* Writes the further members of a refused acquisition (LEASE_LOCKED), after those of every problem, and the brace at
+ * the end; returns the length. `name`: of a set, the resource that blocks it; NULL: there is only one. `metadata`: the
  * holder's as JSON, or NULL. */
 size_t lease_refusal_write(const struct lease_answer *answer, const char *name, size_t name_len, const char *metadata,
 			   size_t metadata_len, char *ret_text);
 
 /* ---- state_text.c ---- */
 
-/* Appends what an inspection, a listing or an event says of a lock; held null: too few masters answer. */
+/* Appends the state of a lock for an inspection, a listing or an event. `held` is null if too few masters answer. */
 void state_text_write(struct text *text, const char *resource, size_t len, const struct lease_answer *answer);
 /* The holder's metadata, not terminated; NULL: none, or not what redlockd wrote. */
 const char *state_metadata(const struct lease_holder *holder, size_t *ret_len);

@@ -1,6 +1,6 @@
 /* Decodes a call: the resource in its path, the parameters in its query, its body. See calls_internal.h.
  *
- * What is decoded is checked here, so that handlers and leases get values within their bounds. Worker's thread. */
+ * Decoded values are checked here, so that handlers and leases get values within their bounds. Worker's thread. */
 #include <assert.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -12,7 +12,7 @@
 
 /* ---- path, query and headers ---- */
 
-/* The resource. Adds an error if it is not a name, unless there is an error already. */
+/* Stores the resource. Adds an error if it is not a valid name, unless there is an error already. */
 static void decode_resource(struct call *call, const char *bytes, size_t len, const char *reason,
 			    struct field_errors *errors)
 {
@@ -35,7 +35,7 @@ static void decode_path(struct call *call, struct field_errors *errors)
 	decode_resource(call, resource, len, reason, errors);
 }
 
-/* The resource of GET on /locks, and the parameters that do not fit it. */
+/* Decodes the resource of GET on /locks, and rejects parameters that do not fit it. */
 static void decode_selection(struct call *call, struct field_errors *errors)
 {
 	assert(call->query);
@@ -52,7 +52,7 @@ static void decode_selection(struct call *call, struct field_errors *errors)
 		field_errors_add(errors, "wait_ms", "must not be there without resource");
 }
 
-/* The number of a parameter, at most 16 digits; 0 if it is none or larger than `max`. */
+/* The number of a parameter, at most 16 digits; 0 if it is not a number or larger than `max`. */
 static uint64_t decode_number(const struct path_param *param, uint64_t max)
 {
 	bool number = param->len > 0 && param->len <= 16 && strspn(param->value, "0123456789") == param->len;
@@ -61,7 +61,7 @@ static uint64_t decode_number(const struct path_param *param, uint64_t max)
 	return value <= max ? value : 0;
 }
 
-/* The `fence` of a forced release: 0 where there is none. */
+/* Decodes the `fence` of a forced release; 0: none. */
 static void decode_fence(struct call *call, const struct path_param *param, struct field_errors *errors)
 {
 	assert(param && (call->route->operation == LEASE_FORCE || call->route->operation == LEASE_RELEASE));
@@ -74,7 +74,7 @@ static void decode_fence(struct call *call, const struct path_param *param, stru
 		field_errors_add(errors, "fence", "must be from 1 to %" PRIu64, REDLOCK_FENCE_LIMIT - 1);
 }
 
-/* A name that somebody made up is shorter than a key as a rule, and would give one lease to all that use it. */
+/* A key that a person chose is usually shorter than this, and would give one lease to all that use it. */
 static void check_idempotency_key(const struct call *call, struct field_errors *errors)
 {
 	enum { KEY_MIN = 16, KEY_MAX = 128 };
@@ -91,7 +91,8 @@ static void check_idempotency_key(const struct call *call, struct field_errors *
 				 KEY_MIN, KEY_MAX);
 }
 
-/* The key itself goes no further than this. Another request with the same key means another lease. */
+/* Only this function uses the key itself. A different request with the same key gets another hash, and so another
+ * lease. */
 static uint64_t hash_idempotency_key(const struct call *call)
 {
 	const struct headers *headers = &call->request->headers;
@@ -139,7 +140,7 @@ static void decode_tags(const char *name, const char *value, size_t len, const c
 		snprintf(ret_seen, WATCH_SEEN_MAX, "%s%.*s%s", quote, (int)len, value, quote);
 }
 
-/* Whether an inspection watches, and what its caller knows already. */
+/* Decodes whether an inspection watches, and which tags its caller knows. */
 static void decode_watch(struct call *call, struct field_errors *errors)
 {
 	const struct headers *headers = &call->request->headers;
@@ -155,7 +156,7 @@ static void decode_watch(struct call *call, struct field_errors *errors)
 	decode_tags("Last-Event-ID", headers->last_event, headers->last_event_len, "\"",
 		    call->streams ? call->query->seen : unused, errors);
 	if (call->streams || call->query->seen[0] == '\0' || !gets)
-		call->lease.wait_ms = 0; /* no change to wait for, or each change is sent */
+		call->lease.wait_ms = 0; /* no known tag to wait for, or a stream of all changes */
 }
 
 bool decode_target(struct call *call, const char *query)

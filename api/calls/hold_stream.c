@@ -4,14 +4,13 @@
  *     granted ─► {"event":"acquired",…} ─► suspended ⇄ {"event":"renewed",…} … ─► {"event":"lost",…}
  *     or {"event":"draining",…} ─► end
  *
- * Nothing is queued: renewals that the client has not taken yet are one flag, and what is left of the validity is
- * computed when the line is written. So a client that does not read costs only the line that the library could not
- * write. From then on it has the deadline of every answer (--request-timeout-ms) to take it; then its connection is
- * closed, which releases the lock.
+ * Nothing is queued: renewals that the client has not read yet are one flag, and the remaining validity is computed
+ * when the line is written. So a client that does not read costs only the line that the library could not write. If it
+ * does not read that within --request-timeout-ms, its connection is closed, which releases the lock.
  *
- * A client that vanishes (http.h) may only be cut off, and counts on the lease until the last validity that it was sent
- * is over. So the lease is not released before it has said nothing for as long as that: a short lease is released, a
- * longer one is not extended any more. */
+ * A client that vanishes (http.h) may only be cut off, and relies on the lease until the last validity that it got is
+ * over. So the lease is not released before that time: a short lease is released, a longer one is only not extended any
+ * more. */
 #include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -43,7 +42,7 @@ struct hold_stream {
 	char line[];    /* lease_text_max() and a line feed: the longest line is the first */
 };
 
-/* There is a last line; `code` of HOLD_LOST. Does nothing to a stream that ends already. */
+/* Ends the stream with a last line; `code`: of HOLD_LOST. Does nothing to a stream that ends already. */
 static void stream_end(struct hold_stream *stream, enum hold_event last, enum problem code)
 {
 	assert(last != HOLD_RENEWED);
@@ -70,7 +69,6 @@ static void on_event(void *arg, enum hold_event event, enum lease_status code)
 
 /* ---- lines ---- */
 
-/* Makes the next line, if there is any. */
 static void write_line(struct hold_stream *stream)
 {
 	int len = 0;
@@ -117,7 +115,7 @@ void hold_stream_open(struct call *call, const struct lease_answer *answer)
 	call->stream = stream;
 	stream->call = call;
 	stream->hold = hold_new(call->request->context->config->holds, &call->lease, answer, on_event, stream);
-	first.validity_ms = hold_validity_ms(stream->hold); /* as in every line: what is left now */
+	first.validity_ms = hold_validity_ms(stream->hold); /* the remaining validity, as in every line */
 	stream->len = lease_text_write(&call->lease, &first, stream->line);
 	stream->line[stream->len++] = '\n';
 	reply_stream(call->request, answer->again ? 200 : 201, "application/x-ndjson", read_stream, stream,
@@ -143,13 +141,13 @@ void hold_stream_revoke(struct call *call, enum problem code)
 	assert(stream && problem_status(code) < 500);
 	if (stream->state != STREAM_OPEN)
 		return;
-	hold_drop(stream->hold, true); /* the client may take its time to read of it */
+	hold_drop(stream->hold, true); /* the client may read the last line later */
 	stream->hold = NULL;
 	stream_end(stream, HOLD_LOST, code);
 }
 
-/* A client that was informed of the end of the service goes on elsewhere, with its token. So may one that did not read
- * it: it has not left. */
+/* True if the client may go on at another redlockd with its token: it was informed of the end of the service. It may
+ * also have got the line without reading it, since it has not left. */
 static bool is_handed_over(const struct hold_stream *stream, enum MHD_RequestTerminationCode how)
 {
 	assert(stream->call->request);
@@ -158,7 +156,7 @@ static bool is_handed_over(const struct hold_stream *stream, enum MHD_RequestTer
 		how == MHD_REQUEST_TERMINATED_DAEMON_SHUTDOWN);
 }
 
-/* The lease goes on until its end: another request may have got it, or the client may count on it. */
+/* True if the lease must not be released: another request may have got it, or the client may rely on it. */
 static bool is_left_to_expire(const struct hold_stream *stream)
 {
 	const struct call *call = stream->call;

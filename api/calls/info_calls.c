@@ -80,7 +80,7 @@ void info_call_metrics(struct call *call)
 	reply_owned(call->request, 200, "text/plain; version=0.0.4; charset=utf-8", page.bytes, page.len);
 }
 
-/* null for "not known" */
+/* null: not known */
 static json_t *known_text(const char *text)
 {
 	return call_text_new(text, strlen(text));
@@ -118,7 +118,7 @@ void info_call_masters(struct call *call)
 				  "leases_below_full", SUM(leases_below_full)));
 }
 
-/* If callers are not authenticated: no name, every right, everywhere. A page shows what its caller may do. */
+/* Without authentication: no name, every right, all resources. The status page shows only what its caller may do. */
 void info_call_whoami(struct call *call)
 {
 	const struct access_caller *caller = &call->caller;
@@ -160,7 +160,7 @@ static void page_reply(struct call *call, const char *html, size_t len)
 	static const char mark[] = "@NONCE@";
 	const char *at = html, *end = html + len, *next;
 	struct text text;
-	random_token(call->nonce); /* used once: only the styles and scripts that carry it may run */
+	random_token(call->nonce); /* used once: only styles and scripts with it may run */
 	text_init(&text);
 	while ((next = memmem(at, (size_t)(end - at), mark, sizeof mark - 1)) != NULL) {
 		text_append(&text, at, (size_t)(next - at));
@@ -183,9 +183,8 @@ void info_call_errors(struct call *call)
 
 /* ---- GET /stats: the last ten minutes of this process as numbers ----
  *
- * Any known caller sees the numbers. Names of resources are another matter: `hottest` and `waiting` hold those alone
- * that the caller could also find with GET /locks, by its right and its prefixes, and the longest lists are made of
- * what is left. */
+ * Any known caller sees the numbers. `hottest` and `waiting` have only names of resources that the caller could also
+ * find with GET /locks, by its right and its prefixes; the largest of these are listed. */
 
 #define COUNT_AT(count) (offsetof(struct stats_point, counts) + (count) * sizeof(uint32_t))
 static const struct {
@@ -245,7 +244,7 @@ static json_t *now_new(void)
 			 (json_int_t)metrics_workers());
 }
 
-/* stats_filter_fn: the names that the caller could list. */
+/* stats_filter_fn: true for names that the caller could list. */
 static bool may_list(void *arg, const char *resource, size_t len)
 {
 	const struct call *call = arg;

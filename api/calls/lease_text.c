@@ -9,13 +9,13 @@
 
 #include "calls_internal.h"
 
-/* The text is valid UTF-8. */
+/* Escapes a text, which must be valid UTF-8. */
 static char *put_escaped(char *at, const char *bytes, size_t len)
 {
 	*at++ = '"';
 	for (size_t i = 0; i < len; i++) {
 		unsigned char c = (unsigned char)bytes[i];
-		/* nearly all need no escape: no call for them */
+		/* nearly all bytes need no escape, so they cost no call */
 		size_t escaped = c >= ' ' && c != '"' && c != '\\' ? 0 : text_escape(c, at);
 		at += escaped;
 		if (escaped == 0)
@@ -32,7 +32,7 @@ static char *put_number_member(char *at, const char *name, uint64_t number)
 	return at + text_decimal(number, at);
 }
 
-/* Nothing for a text of another program that is no UTF-8. */
+/* Writes null for a text of another program that is not UTF-8. */
 static char *put_owner_member(char *at, const char *owner, size_t len)
 {
 	assert(len <= LEASE_OWNER_MAX);
@@ -75,7 +75,7 @@ size_t lease_text_write(const struct lease_request *lease, const struct lease_an
 	at = put_number_member(at, ",\"ttl_ms\":", answer->ttl_ms);
 	at = put_number_member(at, ",\"validity_ms\":", answer->validity_ms);
 	at = put_number_member(at, ",\"drift_ms\":", answer->drift_ms);
-	if (acquired && lease->wait_ms > 0) /* so that the caller can tell the wait from the way of the answer */
+	if (acquired && lease->wait_ms > 0) /* so that the caller can separate the wait from the network's delay */
 		at = put_number_member(at, ",\"waited_ms\":", answer->waited_ms);
 	*at++ = '}';
 	assert(at <= ret_text + lease_text_max(lease));
@@ -107,7 +107,7 @@ static char *put_holder(char *at, const struct lease_holder *holder, const char 
 		at = put_number_member(at, ",\"slot\":", holder->slot);
 	if (metadata)
 		at = mempcpy(stpcpy(at, ",\"metadata\":"), metadata, metadata_len);
-	at += at == first; /* nothing is known of it */
+	at += at == first; /* no member was written */
 	*first = '{';      /* in the place of a comma */
 	*at++ = '}';
 	return at;

@@ -1,7 +1,7 @@
 /* The lease operations: POST, PUT, DELETE and GET on /locks. See calls_internal.h.
  *
  * Each handler hands a decoded struct to server/leases and returns. The answer comes later, from the worker's loop, and
- * becomes a reply here; what Redlock does in between is not known here. Tokens go out in a lease and nowhere else. */
+ * becomes a reply here. Only a lease has a token. */
 #include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -9,7 +9,6 @@
 
 #include "calls_internal.h"
 
-/* 200 and 201: the lease. */
 static void answer_lease(struct call *call, const struct lease_answer *answer)
 {
 	bool acquired = call->lease.operation == LEASE_ACQUIRE;
@@ -38,8 +37,8 @@ bool lock_call_is_seen(const char *list, const char *tag)
 	return strcmp(list, "*") == 0 || strstr(list, quoted) != NULL;
 }
 
-/* Up to 100 holders are written once for all requests that share an inspection. A watch tells the same holders at other
- * times. */
+/* Up to 100 holders are written once for all requests that share an inspection, but not for a watch, whose times
+ * differ. */
 static void answer_state(struct call *call, const struct lease_answer *answer)
 {
 	struct lease_holders *several = call->watch ? NULL : answer->several;
@@ -96,7 +95,7 @@ static const char *detail_no_quorum(const struct call *call, const struct lease_
 	}
 }
 
-/* NULL: what is true of all problems of this kind. */
+/* NULL: the text for all problems of this kind. */
 static const char *detail_of(const struct call *call, const struct lease_answer *answer)
 {
 	static const char other_program[] =
@@ -130,7 +129,7 @@ static const char *detail_of(const struct call *call, const struct lease_answer 
 	}
 }
 
-/* The resource of the request that counts: of a set the one that is in the way. */
+/* The resource for the reply: of a set the one that blocks it. */
 static const char *find_name(const struct lease_request *lease, const struct lease_answer *answer, size_t *ret_len)
 {
 	const char *at = lease->resource, *end = at + lease->resource_len, *name = at;
@@ -141,7 +140,7 @@ static const char *find_name(const struct lease_request *lease, const struct lea
 	return name;
 }
 
-/* 409 for an acquisition: what a lock that many want answers most of the time, so it is written without a tree. */
+/* 409 for an acquisition: the most frequent answer of a contended lock, so it is written without a tree. */
 static void reject_locked(struct call *call, const struct lease_answer *answer)
 {
 	size_t metadata_len = 0, name_len = 0;
@@ -164,7 +163,7 @@ static const char kept_place[] =
 static void reject_lease(struct call *call, const struct lease_answer *answer)
 {
 	enum lease_status status = answer->status;
-	/* not after an answer of the masters: the queue may have room at any time, however long the holder stays */
+	/* not an answer of the masters: the queue may have room at any time, however long the holder stays */
 	bool at_once = status == LEASE_DRAINING || status == LEASE_TOO_MANY;
 	assert(status != LEASE_OK && status < LEASE_STATUS_COUNT);
 	if (status == LEASE_LOCKED)
@@ -205,8 +204,8 @@ static void log_forced(const struct call *call, const struct lease_answer *answe
 	log_end();
 }
 
-/* A stranger with a token that holds nothing does not learn whether somebody else holds the lock: it gets the end of
- * its lease in both cases, by the votes that decide, however many more there were. */
+/* A stranger with a token that holds nothing must not learn whether somebody else holds the lock. In both cases the
+ * answer is that its lease has ended, with only as many votes as decide. */
 static void reject_stranger(struct call *call, const struct lease_answer *answer)
 {
 	struct lease_answer expired = *answer;
@@ -277,13 +276,13 @@ bool lock_call_cancel(struct call *call)
 
 /* ---- listing ---- */
 
-/* lease_list_found_fn: written at once, so that no round of the loop writes all of a page. */
+/* lease_list_found_fn: writes the lock at once, so that no round of the loop writes a whole page. */
 static void lock_call_list_found(void *arg, const char *resource, size_t len, const struct lease_answer *answer)
 {
 	struct call *call = arg;
 	struct text *locks = &call->query->locks;
 	if (path_check_resource(resource, len))
-		return; /* a key of another program, whose name could never be asked for here */
+		return; /* a key of another program with a name that no request can have */
 	text_append(locks, locks->len > 0 ? "," : "{\"locks\":[", locks->len > 0 ? 1 : 10);
 	state_text_write(locks, resource, len, answer);
 }

@@ -38,7 +38,6 @@ static const char *check_text(const char *bytes, size_t len)
 	return utf8_has_control(bytes, len) ? "must not hold control characters" : NULL;
 }
 
-/* True if the name has a segment `.` or `..`. */
 static bool has_dot_segment(const char *bytes, size_t len)
 {
 	size_t begin = 0, dots = 0;
@@ -96,7 +95,7 @@ void path_encode(const char *bytes, size_t len, char *ret_text)
 	*to = '\0';
 }
 
-/* One `name=value` of a query. Names are compared as they stand: those that are known need no encoding. */
+/* One `name=value` of a query. Names are compared without decoding: the known names need no encoding. */
 static void query_parse_part(const char *part, size_t part_len, const char *const names[], struct path_param *params,
 			     struct field_errors *errors)
 {

@@ -4,8 +4,8 @@
  *     pipeline_complete()  decode_body -> authorize_operation (if the resource is in the body) -> handle
  *
  * A stage that rejects has stored a reply through call_reject(), and no later stage runs. The reply of an operation
- * comes from the worker's loop; it resumes the request. What can happen to a call besides (its client leaves, the
- * service ends, the keys change, the request is over) is below. */
+ * comes from the worker's loop; it resumes the request. The other events of a call (its client leaves, the service
+ * ends, the keys change, the request is over) are below. */
 #include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -34,10 +34,11 @@ static bool pipeline_answer_routeless(struct call *call, const char *method, con
 	return call_reject(call, PROBLEM_NOT_FOUND, detail);
 }
 
-/* Pages and addresses that may not call do not learn which paths there are, so this comes after them. */
+/* Finds the route. It runs after the checks of page and address, so that rejected ones do not learn which paths
+ * exist. */
 static bool pipeline_route(struct call *call, const char *method, const char *path, const char *query)
 {
-	if (strcmp(path, "*") == 0) { /* OPTIONS: what the server can do as a whole (RFC 9110, 9.3.7) */
+	if (strcmp(path, "*") == 0) { /* OPTIONS: the abilities of the server in general (RFC 9110, 9.3.7) */
 		strcpy(call->allow, "GET, HEAD, POST, PUT, DELETE, OPTIONS");
 		reply_empty(call->request, 204);
 		return false;
@@ -74,7 +75,7 @@ static bool pipeline_complete(struct request *request)
 	return call->listing || call->lease.wait_ms > 0;
 }
 
-/* Reading failed: no stage has run, or none will. */
+/* Reading failed: no stage has run, or no other will. */
 static void pipeline_reject(struct request *request, unsigned status, const char *detail)
 {
 	struct call *call = request->call;
@@ -137,15 +138,15 @@ static void pipeline_abort(struct request *request)
 	}
 }
 
-/* An operation under way is cancelled and answered 401 or 403, a stream ends with the line `lost`, a body that still
- * comes is not acted upon. */
+/* After a reload, a caller without its right: an operation under way is cancelled and answered 401 or 403, a stream
+ * ends with the line `lost`, and a body that is still being received has no effect. */
 static void pipeline_review(struct request *request)
 {
 	struct call *call = request->call;
 	bool receiving = request->state == REQUEST_BODY && !request_is_answered(request),
 	     under_way = call->op || call->listing || (call->watch && !call->streams);
 	if (!receiving && !under_way && !call->stream && !call->watch)
-		return; /* it has not asked for anything yet, or has its answer */
+		return; /* no head yet, or answered already */
 	enum access_verdict verdict = authorize_again(call);
 	if (verdict == ACCESS_ALLOWED)
 		return;

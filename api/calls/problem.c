@@ -10,7 +10,7 @@
 static const struct {
 	uint16_t status;
 	const char *code, *title;
-	const char *detail; /* if each request gets the same one */
+	const char *detail; /* for all requests; NULL: each has its own */
 } problems[PROBLEM_COUNT] = {
 	[PROBLEM_INVALID_REQUEST] = {400, "invalid-request", "Invalid request", NULL},
 	[PROBLEM_UNAUTHORIZED] = {401, "unauthorized", "Authentication required", NULL},
@@ -142,7 +142,7 @@ json_t *problem_new(enum problem problem, const char *detail, json_t *members, c
 	snprintf(type, sizeof type, PROBLEM_TYPE_PREFIX "%s", problems[problem].code);
 	json_t *shown = !detail && errors ? errors_text_new(errors)
 					  : json_string(detail ? detail : problems[problem].detail);
-	if (!shown) /* not UTF-8: the words of a library or of a server */
+	if (!shown) /* not UTF-8: the text of a library or of a server */
 		shown = json_string(problems[problem].title);
 	if (problem == PROBLEM_INVALID_REQUEST && !errors) {
 		field_errors_add(&general, "request", "%s", detail);

@@ -1,7 +1,7 @@
 /* The route table, and the search in it. See calls_internal.h.
  *
- * Each route lists its problems, so that a test can compare them with openapi.yaml; every answer is checked against its
- * route's list when it is given. Constant data, any thread. */
+ * Each route lists its problems, so that a test can compare them with openapi.yaml; every answer is checked against the
+ * list of its route. Constant data, any thread. */
 #include <assert.h>
 #include <string.h>
 
@@ -35,7 +35,7 @@ const struct route route_table[ROUTE_COUNT] = {
 	 .operation = LEASE_EXTEND, .takes_body = true, .counted_offset = 1},
 	{"extend", "PUT", "/locks/{resource}", ACCESS_TOKEN, lock_call_submit, 200, 0, TOO_FEW | NOT_HELD,
 	 .operation = LEASE_EXTEND, .takes_body = true},
-	/* The route below one with a selector takes its parameters, too, so that the errors name them. */
+	/* The route below one with a selector also takes its parameters, so that errors name them. */
 	{"release", "DELETE", "/locks", ACCESS_ADMIN, lock_call_submit, 204, 0, TOO_FEW | NOT_HELD,
 	 .operation = LEASE_FORCE, .takes_body = true, .params = {"force", "fence"}, .selector = "force",
 	 .counted_offset = 3},
@@ -98,7 +98,6 @@ static bool method_matches(const struct route *route, const char *method)
 	return strcmp(route->method, method) == 0 || (strcmp(route->method, "GET") == 0 && strcmp(method, "HEAD") == 0);
 }
 
-/* True if a raw query has `name=`. */
 static bool query_has(const char *query, const char *name)
 {
 	size_t name_len = strlen(name);

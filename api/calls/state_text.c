@@ -1,8 +1,8 @@
 /* The state of a lock as JSON text, without a tree of values in between: up to 100 holders are written in one round of
  * the loop. See calls_internal.h.
  *
- * A text from Redis may be another program's. An owner or a caller that is not UTF-8, and metadata that is no object of
- * JSON, are left out. Pure; any thread. */
+ * Another program may have written a text in Redis. An owner or a caller that is not UTF-8, and metadata that is not a
+ * JSON object, are left out. Pure; any thread. */
 #include <assert.h>
 #include <string.h>
 
@@ -42,7 +42,6 @@ static void put_text(struct text *text, const char *before, const char *bytes, s
 	put_literal(text, "\"");
 }
 
-/* Writes the names of a lease on several resources. */
 static void put_holder_resources(struct text *text, const struct lease_holder *holder)
 {
 	const char *at = holder->owner + holder->owner_len + holder->caller_len + holder->metadata_len;
@@ -76,8 +75,8 @@ static void put_holder_owner(struct text *text, const struct lease_holder *holde
 		put_decimal(text, ",\"fence\":", holder->fence);
 }
 
-/* Not if the clocks do not tell. A fence is the time of the grant by the clock of the redlockd that granted it, unless
- * that clock was set back or the fence is from RAISE: see server/leases/lease_fence.c. */
+/* Writes held_ms, if the fence shows it: a fence is the time of the grant by the clock of the redlockd that granted it,
+ * unless that clock was set back or the fence is from RAISE (server/leases/lease_fence.c). */
 static void put_held_ms(struct text *text, const struct lease_holder *holder)
 {
 	uint64_t now_us = clock_wall_us();
@@ -98,7 +97,7 @@ static void put_caller(struct text *text, const struct lease_holder *holder)
 	text_append(text, metadata, metadata_len);
 }
 
-/* One of several that hold a lock, known `ago_ms` ago. */
+/* Writes one of several holders of a lock, as reported `ago_ms` ago. */
 static void put_held(struct text *text, const struct lease_held *held, uint64_t ago_ms)
 {
 	const struct lease_holder *holder = &held->holder;

@@ -1,8 +1,8 @@
 /* GET /locks/{resource} and GET /locks?resource=: the state at once, or with its next change (If-None-Match and
  * wait_ms), or as an event stream (Accept: text/event-stream). The resource is watched by server/leases/lease_watch.c.
  *
- * Nothing is queued for a stream, as in hold_stream.c: an event has the state at the time when the client takes it. So
- * a client that does not read misses states in between, never the last one; it has the deadline of every answer. */
+ * Nothing is queued for a stream, as in hold_stream.c: an event has the state at the time when the client reads it. A
+ * client that does not read misses states in between, never the last one; then the deadline of every answer applies. */
 #include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -18,10 +18,10 @@ struct watch {
 	struct call *call;
 	struct lease_watcher *watcher; /* NULL: it has ended */
 	/* of a stream */
-	bool left;        /* the client has */
+	bool left;        /* the client has left */
 	bool comment;     /* to be written */
-	struct text text; /* of the event that is being written … */
-	size_t at;        /* … from here on */
+	struct text text; /* the event that is being written */
+	size_t at;        /* how much of `text` has been written */
 };
 
 /* The first tag of the list, "" if it cannot be one of ours. */
@@ -84,7 +84,7 @@ static void on_wait_event(void *arg, enum lease_watch_event event)
 		watch_resume(call);
 	} else if (event == LEASE_WATCH_TIME && lease_watch_tag(call->watch->watcher)[0] != '\0') {
 		memcpy(call->tag, lease_watch_tag(call->watch->watcher), sizeof call->tag);
-		reply_empty(call->request, 304); /* the state is as the caller knows it */
+		reply_empty(call->request, 304); /* the caller knows this state */
 		watch_resume(call);
 	} else if (event == LEASE_WATCH_TIME) { /* the wait was too short for a first look */
 		watch_close(call);
@@ -96,7 +96,6 @@ static void on_wait_event(void *arg, enum lease_watch_event event)
 
 /* ---- the stream ---- */
 
-/* Makes the next piece, if there is one. */
 static void watch_write(struct watch *watch)
 {
 	const char *tag;
@@ -182,7 +181,7 @@ void watch_call(struct call *call)
 	watch_first_seen(call->query->seen, seen);
 	call->watch = memory_zeroed(1, sizeof *call->watch);
 	call->watch->call = call;
-	call->watch->comment = true; /* so that the head of the answer leaves at once */
+	call->watch->comment = true; /* sends the head of the answer at once */
 	call->watch->watcher = lease_watch(leases, lease->resource, lease->resource_len, seen,
 					   call->streams ? COMMENT_MS : lease->wait_ms,
 					   call->streams ? on_stream_event : on_wait_event, call);

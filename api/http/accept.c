@@ -28,7 +28,7 @@ static void accept_skip_blanks(struct cursor *cursor)
 		continue;
 }
 
-/* A token, or more: characters that separate nothing are not checked. Returns its length. */
+/* Skips a token, up to a separator; other characters are not checked. Returns its length. */
 static size_t accept_skip_token(struct cursor *cursor)
 {
 	const char *begin = cursor->at;
@@ -44,7 +44,7 @@ static bool accept_skip_quoted(struct cursor *cursor)
 	return accept_skip(cursor, '"');
 }
 
-/* In thousandths: `0`, `1`, or with up to three decimal places (RFC 9110, 12.4.2). -1: another text. */
+/* Reads `0`, `1`, or a number with up to three decimal places (RFC 9110, 12.4.2), as thousandths. -1: not a weight. */
 static int read_weight(const char *text, size_t len)
 {
 	int weight = 0;

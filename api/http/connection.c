@@ -21,7 +21,7 @@
 enum { TCP_STATE_CLOSE = 7 };    /* of the kernel; <linux/tcp.h> has no name for it */
 enum { LOOK_AGAIN_S = 1000000 }; /* not the timeout of a daemon, and too long to matter */
 
-/* With each look at most 1 MiB is discarded: so much of a socket's input cannot hold up the loop. */
+/* Each look discards at most 1 MiB of a socket's input, so that it does not delay the loop. */
 enum { LINGER_US = 1000000, LINGER_POLL_US = 20000, LINGER_READS = 16, LINGER_READ_BYTES = 65536 };
 
 static uint64_t phase_limit_us(const struct api *api, enum connection_phase phase)
@@ -46,7 +46,7 @@ void connection_enter(struct connection *connection, enum connection_phase phase
 {
 	uint64_t limit_us = phase_limit_us(connection->api, phase);
 	if (connection_is_ending(connection))
-		return; /* nothing brings it back */
+		return; /* no phase follows these */
 	assert((phases_before[phase] & 1u << connection->phase) != 0);
 	assert(!connection->watched);
 	connection->deadline_us = limit_us > 0 ? clock_now_us() + limit_us : UINT64_MAX;
@@ -61,7 +61,7 @@ void connection_suspend(struct connection *connection, bool watch)
 	suspend_begin(connection, watch, connection->link.tls); /* over TLS the client's close_notify is input */
 }
 
-/* By the socket's own address. */
+/* The reach of a socket, by its own address. */
 static enum http_reach reach_of(int fd)
 {
 	struct sockaddr_storage address = {0};
@@ -112,7 +112,7 @@ bool connection_is_spent(const struct connection *connection)
 bool connection_is_disconnected(const struct connection *connection)
 {
 	struct pollfd look = {.fd = connection->fd, .events = POLLRDHUP};
-	/* A close_notify may lie there unread, before the end. */
+	/* An unread close_notify may precede the end. */
 	return tls_link_hears_bye(connection) ||
 	       (poll(&look, 1, 0) > 0 && (look.revents & (POLLRDHUP | POLLHUP | POLLERR)) != 0);
 }
@@ -121,12 +121,12 @@ bool connection_has_vanished(const struct connection *connection)
 {
 	struct tcp_info info = {.tcpi_state = 0};
 	socklen_t len = sizeof info;
-	/* The error of the socket would tell, too, but somebody may have taken it. */
+	/* The error of the socket would show it, too, but it may have been read already. */
 	return getsockopt(connection->fd, IPPROTO_TCP, TCP_INFO, &info, &len) == 0 &&
 	       info.tcpi_state == TCP_STATE_CLOSE && (info.tcpi_probes > 0 || info.tcpi_retransmits > 0);
 }
 
-/* Discards what has come; TCP does not even copy it. True as long as the socket is worth keeping. */
+/* Discards the input; TCP does not even copy it. True while the socket is worth keeping. */
 static bool linger_on(const struct lingering *lingering, uint64_t now_us)
 {
 	char waste[LINGER_READ_BYTES];
@@ -182,8 +182,8 @@ unsigned connection_park_after_s(const struct api *api)
 	return after_s < options->idle_timeout_ms / 1000 ? after_s : 0;
 }
 
-/* True if it has been given back, and libmicrohttpd has read nothing of a next request, which would be lost: all that
- * the kernel has given out belonged to requests that have ended. */
+/* True if libmicrohttpd has given the connection back without having read a part of a next request, which would be
+ * lost: all bytes that the kernel has handed out belonged to requests that have ended. */
 static bool connection_may_park(const struct connection *connection)
 {
 	const struct api *api = connection->api;
@@ -194,11 +194,11 @@ static bool connection_may_park(const struct connection *connection)
 	if (connection->phase != CONNECTION_IDLE || connection->mhd_daemon->kind != DAEMON_TCP || connection->linger ||
 	    now_us >= connection->deadline_us || api->context.draining || api->stopping)
 		return false;
-	/* the library counts from a few ms before, in whole seconds and one more */
+	/* the library counts from a few ms earlier, in whole seconds plus one */
 	if (connection_park_after_s(api) == 0 ||
 	    now_us + idle_us < connection->deadline_us + phase_limit_us(api, CONNECTION_RECEIVING))
 		return false;
-	/* Nobody reads meanwhile, but more can come in between, and both numbers must be of one moment. */
+	/* Nobody reads meanwhile, but data can arrive in between, and both numbers must be of one moment. */
 	do {
 		if (ioctl(connection->fd, SIOCINQ, &before) != 0 ||
 		    getsockopt(connection->fd, IPPROTO_TCP, TCP_INFO, &info, &len) != 0 ||
@@ -208,7 +208,7 @@ static bool connection_may_park(const struct connection *connection)
 	return info.tcpi_bytes_received - (unsigned)unread == connection->read;
 }
 
-/* Keeps a duplicate of the socket, which libmicrohttpd is about to close. False: it ends. */
+/* Keeps a duplicate of the socket, which libmicrohttpd is about to close. False: the connection ends. */
 static bool connection_park(struct connection *connection)
 {
 	struct arrival arrival = {.fd = fcntl(connection->fd, F_DUPFD_CLOEXEC, 0),
@@ -234,7 +234,7 @@ void connection_free(struct connection *connection)
 	assert(connection->request.state == REQUEST_NONE && !connection->watched);
 	bool rejected = connection->requests == 0 && !connection_is_ending(connection) &&
 			!connection_is_disconnected(connection);
-	/* The library has rejected its first line, and may have said so. */
+	/* The library has rejected its first line, perhaps with an answer. */
 	connection->linger = connection->linger || rejected;
 	tls_link_fini(connection);
 	if (connection->linger && !api->stopping)
@@ -316,7 +316,7 @@ void connection_reject(struct api *api, int fd, bool tls, enum http_counter why)
 			: "Too many connections are open (--max-connections). Try again after Retry-After.";
 	metrics_add(&api->config.metrics->http_counters[why], 1);
 	if (tls) {
-		close(fd); /* there is no room for a handshake only to reject the client */
+		close(fd); /* a handshake only to reject the client would cost too much */
 		return;
 	}
 	tls_link_answer_plain(api, fd, 429, detail);

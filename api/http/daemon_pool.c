@@ -13,25 +13,25 @@
 
 enum {
 	RUN_ROUNDS_MAX = 100, /* of one daemon; the rest is done in the next run */
-	/* the same in time: while clients keep a daemon busy, the masters' answers are not read */
+	/* the longest run, since the masters' answers are not read meanwhile */
 	RUN_US_MAX = 2000,
 	/* of each connection: first line, headers (8 KiB, cookies twice and 64 bytes for each) and answer headers must
 	 * fit; all of it is cleared after a request */
 	POOL_BYTES = 26 * 1024,
-	SPARE_CONNECTIONS = 64 /* the library counts ended ones until its next run; our own bound comes first */
+	SPARE_CONNECTIONS = 64 /* the library counts ended ones until its next run; our own bound applies first */
 };
 
-/* ---- a daemon, and what it reports ---- */
+/* ---- a daemon and its callbacks ---- */
 
-/* TLS 1.3 and 1.2; every key exchange with forward secrecy, every cipher authenticated. Our order goes before the
- * client's. X25519 is the first group, because most clients send its key at once and would be asked for another one.
- * There are no finite fields: a client that wants 8,192 bits costs 0.2 s. */
+/* TLS 1.3 and 1.2; every key exchange with forward secrecy, every cipher authenticated. Our order has precedence over
+ * the client's. X25519 is the first group, because most clients send its key at once; with another one first, they
+ * would need a further round trip. There are no finite fields: 8,192 bits cost 0.2 s. */
 static char tls_priorities[] =
 	"NORMAL:-VERS-ALL:+VERS-TLS1.3:+VERS-TLS1.2:-KX-ALL:+ECDHE-ECDSA:+ECDHE-RSA:"
 	"-GROUP-ALL:+GROUP-X25519:+GROUP-EC-ALL:"
 	"-CIPHER-ALL:+AES-256-GCM:+CHACHA20-POLY1305:+AES-128-GCM:-MAC-ALL:+AEAD:%SERVER_PRECEDENCE";
 
-/* Mostly about clients that left. They hold no headers and no bodies. */
+/* The messages of the library, mostly about clients that left. They have no headers and no bodies. */
 static void on_library_message(void *arg, const char *format, va_list arguments)
 {
 	static const char own_answer[] = "Error processing request"; /* written before the answer is made */
@@ -70,11 +70,11 @@ static void on_connection(void *arg, struct MHD_Connection *mhd, void **context,
 	*context = NULL;
 }
 
-/* Hides the query from the library, which would put each parameter into the connection's pool. When the pool is full
+/* Hides the query from the library, which would put each parameter into the connection's pool. When the pool is full,
  * the 0.9 series parks the connection, or ends it without on_completed(). `target` lies in the library's read buffer,
  * and both series parse it only after this call: from the question mark, which must stay, up to the next NUL. A NUL
- * before the question mark hides the query from us and not from the 0.9 series: then the end of the connection ends its
- * request, and nothing more. */
+ * before the question mark hides the query from this function, but not from the 0.9 series; then the end of the
+ * connection ends its request, without harm. */
 static void cut_query(const char *target)
 {
 	char *query = strchr(target, '?');
@@ -82,7 +82,7 @@ static void cut_query(const char *target)
 		query[1] = '\0';
 }
 
-/* The first line has been read; `target` is not yet taken apart by the library. The request keeps a copy. */
+/* The first line has been read; the library has not parsed `target` yet. The request keeps a copy. */
 static void *on_target(void *arg, const char *target, struct MHD_Connection *mhd)
 {
 	const union MHD_ConnectionInfo *info = MHD_get_connection_info(mhd, MHD_CONNECTION_INFO_SOCKET_CONTEXT);
@@ -103,7 +103,7 @@ static void on_completed(void *arg, struct MHD_Connection *mhd, void **context, 
 	*context = NULL;
 }
 
-/* gnutls_certificate_retrieve_function2: the library wants a certificate when it starts, but ours come with each
+/* gnutls_certificate_retrieve_function2: the library requires a certificate when it starts, but ours are set for each
  * connection (tls_attach). */
 static int no_certificate(gnutls_session_t session, const gnutls_datum_t *authorities, int authority_count,
 			  const gnutls_pk_algorithm_t *algorithms, int algorithm_count, gnutls_pcert_st **ret_certs,
@@ -126,7 +126,7 @@ static struct MHD_Daemon *mhd_daemon_start(struct mhd_daemon *mhd_daemon)
 					       {MHD_OPTION_END, 0, NULL}};
 	const unsigned flags = (tls ? MHD_USE_TLS : 0) | MHD_USE_EPOLL | MHD_ALLOW_SUSPEND_RESUME |
 			       MHD_USE_NO_LISTEN_SOCKET | MHD_USE_ERROR_LOG | MHD_USE_TURBO;
-	/* The strictness of the 0.9 series closes connections without an answer; that of 1.0 answers 400. */
+	/* In strict mode the 0.9 series closes connections without an answer; 1.0 answers 400. */
 	const int strict = strncmp(MHD_get_version(), "0.", 2) == 0 ? 0 : 1;
 	return MHD_start_daemon(flags, 0, NULL, NULL, request_step, NULL, MHD_OPTION_EXTERNAL_LOGGER,
 				on_library_message, mhd_daemon, MHD_OPTION_NOTIFY_CONNECTION, on_connection, mhd_daemon,
@@ -140,7 +140,7 @@ static struct MHD_Daemon *mhd_daemon_start(struct mhd_daemon *mhd_daemon)
 
 /* ---- the pool ---- */
 
-/* NULL if it cannot be started. */
+/* Starts a daemon; NULL if that fails. */
 static struct mhd_daemon *mhd_daemon_new(struct api *api, enum mhd_daemon_kind kind)
 {
 	struct daemon_pool *daemon_pool = &api->daemon_pool;
@@ -199,7 +199,7 @@ struct mhd_daemon *daemon_pool_choose(struct api *api, enum mhd_daemon_kind kind
 	assert(made || emptiest || kind == DAEMON_UNIX);
 	if (made)
 		return made;
-	return emptiest ? emptiest : daemon_pool->list; /* which ends a Unix connection that would only be idle */
+	return emptiest ? emptiest : daemon_pool->list; /* a TCP one, which ends idle Unix connections */
 }
 
 static uint64_t mhd_daemon_wait_ms(const struct mhd_daemon *mhd_daemon)
@@ -219,7 +219,7 @@ uint64_t daemon_pool_wait_ms(const struct api *api)
 	return wait_ms;
 }
 
-/* One round is not enough: a connection that is resumed in one is answered in the next. */
+/* Runs the daemon several rounds: a connection that is resumed in one is answered in the next. */
 static void mhd_daemon_run(struct mhd_daemon *mhd_daemon, uint64_t now_us)
 {
 	assert(mhd_daemon->daemon);
@@ -231,7 +231,7 @@ static void mhd_daemon_run(struct mhd_daemon *mhd_daemon, uint64_t now_us)
 	}
 }
 
-/* Marks the daemons whose descriptors show something; a single daemon is always run. */
+/* Marks the daemons whose descriptors are readable; a single daemon is always run. */
 static void daemon_pool_poll(struct daemon_pool *daemon_pool)
 {
 	struct epoll_event ready[DAEMON_POOL_MAX];

@@ -1,8 +1,8 @@
-/* Deferred connections: accepted, and no complete first line received yet; or idle for long. See http_internal.h.
+/* Deferred connections: accepted without a complete first line so far, or idle for long. See http_internal.h.
  *
- * libmicrohttpd allocates memory for the headers of each connection that is added. So a connection is added when a
- * first line has arrived (first_line.c; over TLS the first bytes), or its end. TCP_DEFER_ACCEPT would not do: such
- * connections do not count towards the limits and metrics, and Unix sockets do not have it. Worker's thread. */
+ * libmicrohttpd allocates memory for the headers of each connection that is added. So a connection is added when its
+ * first line (first_line.c; over TLS the first bytes) or its end has arrived. TCP_DEFER_ACCEPT is no replacement: such
+ * connections do not count in the limits and metrics, and Unix sockets do not have it. Worker's thread. */
 #include <assert.h>
 #include <stdlib.h>
 #include <string.h>
@@ -37,7 +37,7 @@ static struct deferred_list *list_of(struct api *api, const struct arrival *arri
 	return arrival->requests > 0 ? &api->parked : &api->silent;
 }
 
-/* Its socket is closed, or handed on. */
+/* The socket is closed already, or belongs to the caller. */
 static void deferred_free(struct api *api, struct deferred *deferred)
 {
 	assert(api->deferred_count > 0);
@@ -71,7 +71,7 @@ bool deferred_begin(struct api *api, const struct arrival *arrival)
 	return true;
 }
 
-/* Takes it out: its socket belongs to the caller. */
+/* Removes the connection; its socket belongs to the caller. */
 static void deferred_take(struct api *api, struct deferred *deferred, struct arrival *ret_arrival)
 {
 	*ret_arrival = deferred->arrival;
@@ -80,7 +80,7 @@ static void deferred_take(struct api *api, struct deferred *deferred, struct arr
 	deferred_free(api, deferred);
 }
 
-/* False: it is still deferred. */
+/* False: the connection is still deferred. */
 static bool deferred_is_ready(struct deferred *deferred, bool ended)
 {
 	enum first_line line = first_line_look(&deferred->arrival);

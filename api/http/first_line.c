@@ -1,9 +1,9 @@
 /* The first line of a new connection, while it still lies in the socket. See http_internal.h.
  *
  * libmicrohttpd answers some malformed first lines by itself, and closes the connection of others without an answer.
- * Afterwards nobody can tell the two apart: a Unix socket does not count what was sent through it. So redlockd looks at
+ * Afterwards the two cannot be distinguished: a Unix socket does not count the bytes sent through it. So redlockd reads
  * the line before the library gets the socket, and rejects everything but `METHOD target HTTP/1.x`, after one empty
- * line at most. TLS hides the line; the first lines of later requests are in the library's buffer. Pure, but for the
+ * line at most. TLS hides the line; the first lines of later requests are in the library's buffer. Pure, except for the
  * look into the socket. */
 #include <assert.h>
 #include <errno.h>
@@ -13,8 +13,8 @@
 
 #include "http_internal.h"
 
-/* A Unix socket holds 278 bytes of a line that comes byte by byte; then the client waits until some are read. So the
- * library gets a long line that is incomplete. */
+/* A Unix socket holds only 278 bytes of a line that comes byte by byte, and then the client waits. So the library gets
+ * a long line even if it is incomplete. */
 enum { LOOK_MAX = 2 * REQUEST_TARGET_MAX, UNIX_PARTIAL_MAX = 200 };
 
 static bool is_digit(char byte)
@@ -22,7 +22,7 @@ static bool is_digit(char byte)
 	return byte >= '0' && byte <= '9';
 }
 
-/* How many bytes may be part of a target. request.c is stricter, and has an answer with the id of the request. */
+/* How many bytes may be part of a target. request.c is stricter, and answers with the id of the request. */
 static size_t target_span(const char *bytes, size_t len)
 {
 	size_t span = 0;
@@ -74,7 +74,7 @@ enum first_line first_line_look(const struct arrival *arrival)
 	if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK))
 		return FIRST_LINE_NONE;
 	if (got <= 0 || hidden)
-		return FIRST_LINE_GOOD; /* the library ends it, or goes on */
+		return FIRST_LINE_GOOD; /* the library handles the end or the rest */
 	enum first_line line = first_line_parse(bytes, (size_t)got);
 	if (line != FIRST_LINE_PARTIAL || (size_t)got < len_max)
 		return line;

@@ -1,18 +1,17 @@
-/* Checks the framing of a request, since libmicrohttpd before 1.0.5 does not, and picks out the headers that redlockd
- * uses. See http.h.
+/* Checks the framing of a request, since libmicrohttpd before 1.0.5 does not, and reads the headers that redlockd uses.
+ * See http.h.
  *
  * Request smuggling (two requests where a proxy saw one) comes from framing that two programs read differently: two
  * Content-Lengths, Content-Length beside Transfer-Encoding, folded lines, NULs, bare line feeds, blanks in names. The
- * 0.9 series accepts all of them, but it parses in place and hands out pointers into its buffer. So it can be shown
- * that every byte of the section lies where a well-formed one would have it; a byte that the parser skipped makes a
- * gap:
+ * 0.9 series accepts all of them, but it parses in place and hands out pointers into its buffer. So this file can check
+ * that every byte of the section lies at its place in a well-formed one; a byte that the parser skipped leaves a gap:
  *
  *     GET·/locks·HTTP/1.1··Host··a··        (each · one byte that the parser overwrote or that is fixed)
  *     ^method ^url ^version ^name ^value    and the last value plus four bytes is the end of the section
  *
- * The 1.0 series rejects all of this itself. Two things cannot be detected: NUL LF in the place of CR LF (read as the
- * bare LF that it holds, and all checks apply to the lines that follow), and a bare line feed between chunks, so a
- * connection ends with its first chunked request (reply.c). Pure, but for the calls of the library. */
+ * The 1.0 series rejects all of this itself. Two faults cannot be detected. NUL LF in place of CR LF is read as a bare
+ * LF, and all checks apply to the lines after it. For a bare line feed between chunks, a connection ends with its first
+ * chunked request (reply.c). Pure, except for the calls of the library. */
 #include <assert.h>
 #include <stdlib.h>
 #include <string.h>
@@ -61,7 +60,8 @@ static void headers_reject(struct headers *headers, const char *why)
 		headers->broken = why;
 }
 
-/* Digits only, and no number that could overflow. Values are terminated; blanks before the end are not part of them. */
+/* Accepts digits only, and no number that could overflow. Values are terminated; blanks at the end are not part of
+ * them. */
 static void parse_content_length(struct headers *headers, const char *value, size_t len)
 {
 	if (len == 0 || len > 18 || strspn(value, "0123456789") < len)
@@ -109,7 +109,7 @@ static bool header_is(const char *key, size_t key_len, const char *name)
 	return strlen(name) == key_len && strncasecmp(key, name, key_len) == 0;
 }
 
-/* Is it in the list (RFC 9110, 5.6.1)? */
+/* True if the token is in the list (RFC 9110, 5.6.1). */
 static bool has_token(const char *list, size_t len, const char *token)
 {
 	for (size_t at = 0; at < len;) {
@@ -147,7 +147,7 @@ static void parse_authorization(struct walk *walk, const char *value, size_t len
 	read_key_header(walk, value + at, len - at);
 }
 
-/* Keeps the parts of one header that are used. */
+/* Stores the parts of one header that are used. */
 static void parse_header(struct walk *walk, const char *key, size_t key_len, const char *value, size_t len)
 {
 	struct headers *headers = walk->headers;
@@ -196,7 +196,8 @@ static void parse_header(struct walk *walk, const char *key, size_t key_len, con
 	}
 }
 
-/* 0.9 series: the name begins where the line before ended. A colon and blanks lie between it and its value. */
+/* 0.9 series: true if the name begins where the previous line ended, and only a colon and blanks lie before its
+ * value. */
 static bool is_contiguous(struct walk *walk, const char *key, const char *value, size_t len)
 {
 	bool well = !walk->expected || walk->expected == key;
@@ -217,9 +218,9 @@ static enum MHD_Result visit(void *arg, enum MHD_ValueKind kind, const char *key
 		headers_reject(walk->headers, "A header is malformed.");
 		return MHD_NO;
 	}
-	/* Blanks at the end are not part of the value; the 0.9 series leaves them there. It also compares the whole
-	 * with "chunked": such a body would have no end for it, and the next request would be taken for a part of
-	 * it. And it rejects such a Content-Length. */
+	/* The 0.9 series leaves blanks at the end of a value. It also compares the whole value with "chunked": with
+	 * blanks the body would have no end for it, and the next request would count as a part of it. It also rejects a
+	 * Content-Length with blanks. */
 	bool exact = header_is(key, key_len, "Transfer-Encoding") || header_is(key, key_len, "Content-Length");
 	while (!exact && len > 0 && (value[len - 1] == ' ' || value[len - 1] == '\t'))
 		len--;

@@ -1,8 +1,8 @@
 /* The HTTP side of one worker: new connections, the run loop and the end. See http.h.
  *
- * A daemon has no thread, no listening socket and no timeouts of its own; api_run() drives it. There is one for plain
- * HTTP and another for TLS, because libmicrohttpd knows only one of the two in each; and more of them for many
- * connections (daemon_pool.c).
+ * A daemon has no thread, no listening socket and no timeouts of its own; api_run() runs it. Plain HTTP and TLS have
+ * daemons of their own, because libmicrohttpd allows only one of the two in each. Many connections get more daemons
+ * (daemon_pool.c).
  *
  * MHD_USE_TURBO keeps the library from shutting a socket down before it reports the end, so that a last answer can
  * still be sent; and it reads a new connection at once instead of asking epoll first. */
@@ -21,7 +21,7 @@ enum {
 	FLOOD_CONNECTIONS = 1000,
 	TRIM_AFTER_US = 500000,
 	LAST_ANSWERS_US = 200000,
-	DISCONNECTS_MAX = 64 /* in one call: if thousands leave at once, the masters' answers must be read in between */
+	DISCONNECTS_MAX = 64 /* in one call: if thousands leave at once, the masters' answers are read in between */
 };
 
 struct api *api_new(const struct api_config *config)
@@ -99,12 +99,12 @@ void api_check_disconnects(struct api *api)
 			tls_link_wake(connection);
 		else if ((events[i].events & (EPOLLRDHUP | EPOLLHUP | EPOLLERR)) != 0 || tls_link_hears_bye(connection))
 			api->config.service->leave(&connection->request);
-		else /* a next request over TLS is no close_notify, and is not looked at again */
+		else /* a next request over TLS is no close_notify, and is read later */
 			suspend_watch_end(connection);
 	}
 }
 
-/* Adds it to libmicrohttpd, unless its first line is rejected. Owns its socket. */
+/* Adds a connection to libmicrohttpd, unless its first line is rejected. Owns its socket. */
 static void start_connection(struct api *api, const struct arrival *arrival)
 {
 	assert(arrival->line >= FIRST_LINE_GOOD);
@@ -123,7 +123,7 @@ static void start_connection(struct api *api, const struct arrival *arrival)
 		MHD_run(mhd_daemon->daemon); /* the 1.0 series starts the connection here */
 	if (!api->arriving)
 		return;
-	/* It has closed the socket. */
+	/* The library has closed the socket. */
 	api->arriving = NULL;
 	peer_leave(arrival->peer, clock_now_us());
 	metrics_add(&api->config.metrics->http_counters[HTTP_REFUSED_ERROR], 1);
@@ -161,10 +161,9 @@ void api_accept(struct api *api, int fd, const struct sockaddr *address, socklen
 	start_connection(api, &arrival);
 }
 
-/* Gives memory back to the kernel after a flood of connections. The allocator alone would keep it, and more of it with
- * every flood, because it divides it in other ways each time. This takes some ms, so it is done only after many
- * connections, when nearly all have ended, and some time later: the library frees them after it has reported their
- * end. */
+/* Gives memory back to the kernel after a flood of connections. The allocator alone would keep it, and more with every
+ * flood, because of fragmentation. This takes some ms, so it is done only after many connections, when nearly all have
+ * ended, and some time later: the library frees them after it has reported their end. */
 static void give_memory_back(struct api *api, uint64_t now_us)
 {
 	if (api->connections_peak < FLOOD_CONNECTIONS || api->connections > api->connections_peak / 8) {
@@ -178,7 +177,7 @@ static void give_memory_back(struct api *api, uint64_t now_us)
 	}
 }
 
-/* Starts the deferred connections of which something has arrived. */
+/* Starts the deferred connections that are ready. */
 static void start_deferred(struct api *api)
 {
 	struct deferred_events events;
@@ -253,7 +252,7 @@ void api_free(struct api *api)
 	}
 	TAILQ_FOREACH (connection, &api->lists[CONNECTION_RECEIVING], entry)
 		tls_link_wake(connection); /* its handshake fails now */
-	do /* one call ends after a few ms even if more is ready: write the last answers */
+	do /* one call ends after a few ms even if more is ready; the last answers must be written */
 		api_run(api);
 	while (daemon_pool_wait_ms(api) == 0 && clock_now_us() < until_us);
 	api->stopping = true;

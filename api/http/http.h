@@ -1,5 +1,5 @@
-/* The HTTP side of one worker: libmicrohttpd without threads, driven by the worker's loop. It knows no endpoints: it is
- * given a service (api/calls).
+/* The HTTP side of one worker: libmicrohttpd without threads, driven by the worker's loop. It has no endpoints: a
+ * service (api/calls) handles the requests.
  *
  * The worker accepts connections and hands them over. It calls api_run() when api_fd() is readable, when
  * api_timeout_ms() has passed, and at the end of every round of its loop in which an answer came. All on the worker's
@@ -28,7 +28,7 @@ struct masters;
 struct request;
 struct tls;
 
-/* ---- tls.c: certificates: ours, which clients see over HTTPS, and theirs. Any thread. ----
+/* ---- tls.c: the certificate for HTTPS, and those of clients. Any thread. ----
  *
  * A loaded `struct tls` never changes: a reload makes another one, and every connection keeps a reference to the one
  * with which it began. */
@@ -36,41 +36,43 @@ struct tls;
 enum { TLS_FILE_MAX = 1 << 20 /* bytes of each file */, TLS_WARN_DAYS = 14 };
 
 /* Reads --tls-cert (the certificate, and those that sign it), --tls-key and --tls-client-ca ("": clients are asked for
- * no certificate), all PEM. Returns one reference, the caller's; or NULL and a message of one line that names option
- * and file and says what is wrong. Blocking: for the start and SIGHUP. */
+ * no certificate), all PEM. Returns one reference, the caller's; or NULL and a message of one line that names the
+ * option, the file and its fault. Blocking: for the start and SIGHUP. */
 struct tls *tls_load(const char *cert, const char *key, const char *client_ca, char *message, size_t size)
 	__attribute__((warn_unused_result));
 
-/* One reference more or less; with the last one it is freed. tls_unref(NULL) does nothing. */
+/* Adds or removes a reference; removing the last one frees it. tls_unref(NULL) does nothing. */
 struct tls *tls_ref(struct tls *tls);
 void tls_unref(struct tls *tls);
 
-/* Are clients asked for a certificate? Do both trust the same authorities? Is it for this name or address? */
+/* True if clients are asked for a certificate; if both trust the same authorities; if the certificate is for this name
+ * or address. */
 bool tls_asks(const struct tls *tls);
 bool tls_same_authorities(const struct tls *tls, const struct tls *other);
 bool tls_is_for(const struct tls *tls, const char *host);
 
-/* From now on it is in use: sets the metric of its expiry, and warns in the log if it has expired or soon will. */
+/* Call it when the certificate comes into use: sets the metric of its expiry, and warns in the log if it has expired or
+ * soon will. */
 void tls_announce(const struct tls *tls);
 
-/* Gives it to a session whose handshake has not begun, or is over: then only its authorities matter. The session must
- * end before the reference does. A client that is not asked for a certificate may resume a session that began with the
- * same `struct tls`, at any worker. */
+/* Sets it for a session whose handshake has not begun, or is over; in the latter case only its authorities matter. The
+ * session must end before the reference does. A client that is not asked for a certificate may resume a session that
+ * began with the same `struct tls`, at any worker. */
 void tls_attach(const struct tls *tls, struct gnutls_session_int *session);
 
-/* Examines the certificate of a client by the authorities of the session, after the handshake. Done again, it leaves
- * the names as and where they are. */
+/* Examines the certificate of a client by the authorities of the session, after the handshake. A second call leaves the
+ * names unchanged and in place. */
 void tls_peer_examine(struct gnutls_session_int *session, struct tls_peer *peer);
 
-/* The names in a certificate (DER): its DNS and URI alternative names; its common name only where it has no alternative
- * name of any kind. Those with other bytes than visible ASCII, and those for which there is no room, are left out.
- * False if it is no certificate. For tls_peer_examine() and its tests. */
+/* The names in a certificate (DER): its DNS and URI alternative names, or its common name if it has no alternative name
+ * of any kind. Names with other bytes than visible ASCII, and those without room, are left out. False if it is no
+ * certificate. For tls_peer_examine() and its tests. */
 bool tls_peer_read_names(const void *der, size_t len, struct tls_peer *peer) __attribute__((warn_unused_result));
 
 /* ---- tls_bounds.c: certificates of clients that are too expensive to check. Any thread. ---- */
 
-/* NULL if checking the certificate (DER) is cheap, whoever made it; else why it is refused (static). For
- * tls_bounds_examine_peer() and its tests. */
+/* NULL if the certificate (DER) is cheap to check; else why it is refused (static). For tls_bounds_examine_peer() and
+ * its tests. */
 const char *tls_bounds_examine(const void *der, size_t len) __attribute__((warn_unused_result));
 
 /* The same for all certificates that the client has sent, and their number. */
@@ -83,7 +85,7 @@ enum { HEADERS_BYTES_MAX = 8192, HEADERS_COUNT_MAX = 64, HEADERS_COOKIES_MAX = 5
 struct headers {
 	const char *broken; /* NULL, or why the request cannot be trusted and the connection must end (static) */
 	bool too_large;     /* more than HEADERS_BYTES_MAX or HEADERS_COUNT_MAX */
-	/* the library has made a copy of each, and may have no room left for an answer */
+	/* the library copies each cookie, and may have no room left for an answer */
 	bool many_cookies;
 	bool has_body;
 	bool chunked;
@@ -92,21 +94,21 @@ struct headers {
 	bool closes;             /* the client ends the connection with this request */
 	bool has_json;           /* a Content-Type of application/json */
 	bool wants_stream;       /* an Accept that prefers text/event-stream to JSON */
-	/* The bytes of these lie in the request, and are there until its first access handler call ends. NULL:
-	 * no such header. */
+	/* These point into the request, and are valid until its first access handler call ends. NULL: no such
+	 * header. */
 	const char *host, *origin, *key, *seen_tags, *last_event;
 	size_t host_len, origin_len, key_len, seen_tags_len, last_event_len; /* If-None-Match, Last-Event-ID */
 	bool keys_twice;   /* more than one key: which counts is not clear */
-	bool other_scheme; /* an Authorization that is not Bearer: of no meaning here, perhaps meant for a proxy */
+	bool other_scheme; /* an Authorization that is not Bearer, perhaps meant for a proxy */
 	bool preflight;    /* Access-Control-Request-Method */
-	/* Idempotency-Key, as given; lies in the request, too. NULL: none */
+	/* Idempotency-Key as given; points into the request, too. NULL: none */
 	const char *idempotency_key;
 	size_t idempotency_key_len;
 	bool idempotency_keys_twice;
-	/* Lock-Token; BAD: it is no token, or there twice */
+	/* Lock-Token; BAD: not a token, or given twice */
 	enum { HEADERS_TOKEN_NONE, HEADERS_TOKEN_GOOD, HEADERS_TOKEN_BAD } token_state;
 	char token[LEASE_TOKEN_LEN];                 /* GOOD */
-	char request_id[HEADERS_REQUEST_ID_MAX + 1]; /* "": none that could be used */
+	char request_id[HEADERS_REQUEST_ID_MAX + 1]; /* "": none, or not usable */
 };
 
 /* Reads the headers of `mhd` in the first call of its access handler; `url`, `method` and `version` as given to it,
@@ -114,8 +116,8 @@ struct headers {
 void headers_read(struct MHD_Connection *mhd, const char *url, const char *method, const char *version,
 		  size_t target_len, struct headers *ret_headers);
 
-/* The same of a request that the library rejects before it calls the handler: `broken` is then NULL only if the headers
- * are too large for it. */
+/* The same for a request that the library rejects before it calls the handler: `broken` is NULL only if the headers are
+ * too large for it. */
 void headers_read_rejected(struct MHD_Connection *mhd, struct headers *ret_headers);
 
 /* How many bytes at the beginning may be part of a token (RFC 9110, 5.6.2): a method, or the name of a header. */
@@ -129,12 +131,12 @@ bool headers_is_token(const char *bytes, size_t len);
 bool target_is_origin(const char *target, size_t len);
 
 /* The rest of a terminated target in absolute form (`http://authority/path?query`, RFC 9112, 3.2.2) after its
- * authority, which is written to *ret_host: it begins with a slash or a question mark, or is empty. NULL: the target
- * has another form, or holds what a target may not. */
+ * authority. The rest begins with a slash or a question mark, or is empty. *ret_host: the authority. NULL: the target
+ * has another form, or invalid characters. */
 const char *target_after_authority(const char *target, size_t len, const char **ret_host, size_t *ret_host_len);
 
-/* Takes any terminated target apart, in place. Returns its path ("*" only for OPTIONS), or NULL if it is no target.
- * *ret_query: what follows the question mark, or NULL. The authority of a target in absolute form replaces *ret_host;
+/* Parses any terminated target, in place. Returns its path ("*" only for OPTIONS), or NULL if it is no target.
+ * *ret_query: the part after the question mark, or NULL. The authority of a target in absolute form replaces *ret_host;
  * other forms leave that as it is. */
 const char *target_parse(char *target, size_t len, bool options, const char **ret_host, size_t *ret_host_len,
 			 const char **ret_query);
@@ -143,14 +145,14 @@ const char *target_parse(char *target, size_t len, bool options, const char **re
 
 enum http_method { HTTP_GET, HTTP_HEAD, HTTP_POST, HTTP_PUT, HTTP_DELETE, HTTP_OTHER, HTTP_METHOD_COUNT };
 
-/* GET for "GET" and so on; HTTP_OTHER for what the service does not know. */
+/* HTTP_GET for "GET" and so on; HTTP_OTHER for any other method. */
 enum http_method http_method_parse(const char *text);
 const char *http_method_name(enum http_method method);
 
-/* The routes that requests are counted by: at most so many, and one slot for "none found". */
+/* Requests are counted by route: at most so many, and one slot for "none found". */
 enum { HTTP_ROUTES_MAX = METRICS_HTTP_ROUTES - 1, HTTP_ROUTE_NONE = HTTP_ROUTES_MAX };
 
-/* Status 0: the connection ended before an answer was there. */
+/* Counts a request. Status 0: the connection ended before there was an answer. */
 void http_metrics_request(struct metrics *metrics, size_t route, enum http_method method, unsigned status);
 
 /* Appends the metrics of requests and of TLS. `route_name` returns the name of a route by its index. */
@@ -162,8 +164,8 @@ void http_metrics_render(struct text *page, http_route_name_fn *route_name);
 /* The next piece of a streamed body: its length, or one of the values below. */
 typedef ssize_t reply_read_fn(void *arg, char *bytes, size_t size);
 enum {
-	REPLY_STREAM_WAIT = 0,  /* nothing now: reply_wake() says when to ask again */
-	REPLY_STREAM_END = -1,  /* that was all */
+	REPLY_STREAM_WAIT = 0,  /* nothing now; reply_wake() follows when there is more */
+	REPLY_STREAM_END = -1,  /* the body is complete */
 	REPLY_STREAM_BREAK = -2 /* close the connection at once */
 };
 
@@ -173,7 +175,7 @@ struct reply {
 	const char *type;       /* Content-Type; NULL: there is no body */
 	uint32_t retry_after_s; /* 0: no such header */
 	bool close;             /* the connection must end with it, and need not wait for the body of the request */
-	bool grants;            /* it is not queued if the client has left: the service takes the grant back */
+	bool grants;            /* not queued if the client has left: the service releases the grant */
 	char *owned;            /* body on the heap, or NULL */
 	const char *bytes;      /* body */
 	size_t len;
@@ -181,14 +183,14 @@ struct reply {
 	void *read_arg;
 };
 
-/* Stores an answer whose body is static; from the heap and taken over; copied; none. */
+/* Stores an answer. Its body is static; from the heap, and taken over; copied; or empty. */
 void reply_static(struct request *request, unsigned status, const char *type, const char *bytes, size_t len);
 void reply_owned(struct request *request, unsigned status, const char *type, char *bytes, size_t len);
 void reply_copy(struct request *request, unsigned status, const char *type, const char *bytes, size_t len);
 void reply_empty(struct request *request, unsigned status);
 
-/* A client that answers nothing for so long has vanished: its host lost its power, or its network. A lost packet or two
- * are no reason. */
+/* A client that does not respond for this long has vanished: its host has lost power or network. This is longer than
+ * the loss of a packet or two. */
 enum { REPLY_VANISHED_MS = 5000 };
 
 /* An answer whose body is read piece by piece and ends with the connection, also if the client vanishes for
@@ -196,7 +198,7 @@ enum { REPLY_VANISHED_MS = 5000 };
 void reply_stream(struct request *request, unsigned status, const char *type, reply_read_fn *read, void *arg,
 		  unsigned vanished_ms);
 
-/* There is another piece of the stream; does nothing unless the stream waits. */
+/* Call it when there is another piece of the stream. Does nothing unless the stream waits. */
 void reply_wake(struct request *request);
 
 /* Adds a header while the answer is handed to libmicrohttpd. */
@@ -212,10 +214,10 @@ enum { REQUEST_TARGET_MAX = 2048, REQUEST_BODY_MAX = 16384, REQUEST_ADDRESS_MAX 
  *                       │           │ └──────── complete, with a reply ──────────┘
  *                       └─► WRITTEN ◄┘
  *
- * BODY: what comes is kept, or discarded as soon as there is a reply. RUNNING: an operation is under way, and the
- * connection is suspended. ANSWERED: libmicrohttpd has the reply. DROPPED: the client left, and the connection is
- * closed without a reply. WRITTEN: the reply went past libmicrohttpd, and the connection is closed. From every state to
- * NONE when the connection ends. */
+ * BODY: the body is kept, or discarded once there is a reply. RUNNING: an operation is under way, and the connection is
+ * suspended. ANSWERED: libmicrohttpd has the reply. DROPPED: the client left, and the connection is closed without a
+ * reply. WRITTEN: the reply was written without libmicrohttpd, and the connection is closed. From every state to NONE
+ * when the connection ends. */
 enum request_state {
 	REQUEST_NONE,
 	REQUEST_BEGUN,
@@ -226,7 +228,7 @@ enum request_state {
 	REQUEST_WRITTEN
 };
 
-/* From where clients can reach the socket, by its own address. */
+/* The hosts that can reach the socket, by its own address. */
 enum http_reach { HTTP_REACH_UNIX, HTTP_REACH_LOOPBACK, HTTP_REACH_NETWORK };
 
 /* The part of an api that its requests see. */
@@ -241,7 +243,7 @@ struct request {
 	struct connection *connection;
 	const struct request_context *context;
 	struct peer *peer;               /* the client's address; NULL: none */
-	const struct tls_peer *tls_peer; /* the client's certificate; NULL: clients are asked for none here */
+	const struct tls_peer *tls_peer; /* the client's certificate; NULL: clients are not asked for one */
 	enum http_reach reach;
 	void *call; /* the service's own state: service->call_size bytes, zeroed when the request begins */
 	enum request_state state;
@@ -251,14 +253,14 @@ struct request {
 	char id[HEADERS_REQUEST_ID_MAX + 1];
 	struct headers headers;
 	struct reply reply;
-	size_t target_len; /* may be more than REQUEST_TARGET_MAX: then there is no `target` */
+	size_t target_len; /* if larger than REQUEST_TARGET_MAX, there is no `target` */
 	char *target;      /* terminated; until the headers are read */
 	size_t body_len;
-	char *body; /* what has come of it, with room for all; until it is read. NULL: nothing has come */
+	char *body; /* the part received so far, with room for all; until it is read. NULL: nothing was received */
 };
 
-/* The operation under way has answered (there is a reply), or its client has left (the connection is closed without an
- * answer): the connection goes on in the next api_run(). */
+/* The connection goes on in the next api_run(): the operation has answered, so there is a reply; or the client has
+ * left, so the connection is closed without an answer. */
 void request_resume(struct request *request);
 void request_drop(struct request *request);
 
@@ -278,13 +280,12 @@ void request_write_address(const struct request *request, char ret_text[REQUEST_
 
 /* ---- http.c: the api ---- */
 
-/* Handlers of the requests. The adapter calls these, on the worker's thread; nothing else of the service is known
- * here. */
+/* Handlers of the requests. The adapter calls these on the worker's thread, and knows nothing else of the service. */
 struct http_service {
 	size_t call_size; /* bytes of request->call */
 	http_route_name_fn *route_name;
 
-	/* The head of a request is in, its framing is beyond doubt. Stores a reply, unless the body is wanted, too.
+	/* The head of a request has arrived, and its framing is valid. Stores a reply, unless the body is needed, too.
 	 * `path` is raw, or "*"; `query` is raw, or NULL. */
 	void (*head)(struct request *request, const char *method, const char *path, const char *query);
 	/* A request without a reply is complete. Stores a reply, or starts an operation that ends with
@@ -299,14 +300,14 @@ struct http_service {
 	/* Adds the headers that belong to the service's answers. */
 	void (*add_headers)(const struct request *request, struct MHD_Response *response);
 
-	/* The client of a suspended connection has left: cancels what is under way, then calls request_drop(). */
+	/* The client of a suspended connection has left: cancels the operation, then calls request_drop(). */
 	void (*leave)(struct request *request);
-	/* The api ends: cancels what is under way and stores a reply, then calls request_resume(). */
+	/* The api ends: cancels the operation and stores a reply, then calls request_resume(). */
 	void (*abort)(struct request *request);
-	/* Keys or authorities have been read again: rejects what the caller may not do any more. */
+	/* Keys or authorities have been read again: rejects a request whose caller has lost its right. */
 	void (*review)(struct request *request);
-	/* The request is over, in whatever state. Cancels what is under way, and logs. `status`: what the client was
-	 * given, 0: nothing. `ended`: why it ended without a complete answer (static), or NULL. */
+	/* The request is over, in any state. Cancels the operation, and logs. `status`: that of the client's answer, 0:
+	 * none. `ended`: why it ended without a complete answer (static), or NULL. */
 	void (*end)(struct request *request, unsigned status, const char *ended, enum MHD_RequestTerminationCode how);
 };
 
@@ -314,7 +315,7 @@ struct http_service {
 struct api_config {
 	const struct http_service *service;
 	const struct options *options;
-	uint32_t max_connections; /* of this worker, as what follows */
+	uint32_t max_connections; /* of this worker, like the members below */
 	struct metrics *metrics;
 	struct leases *leases;
 	struct holds *holds;
@@ -322,22 +323,22 @@ struct api_config {
 	struct tls *tls; /* a reference is taken; NULL: there will be no TLS */
 };
 
-/* NULL if it cannot be started (descriptors); errno says why. */
+/* NULL if it cannot be started (descriptors), with errno. */
 struct api *api_new(const struct api_config *config);
 
-/* From now on these keys count, also for requests under way (a reference is taken; NULL: everybody may do all). */
+/* Replaces the keys, also for requests under way (a reference is taken; NULL: everybody may do all). */
 void api_set_keys(struct api *api, struct keys *keys);
 
-/* From now on new connections begin with this certificate (a reference is taken). Open connections keep theirs, but
- * their clients' certificates are checked by its authorities, also for requests under way. Only if there was one from
- * the start. */
+/* Sets the certificate of new connections (a reference is taken). Open connections keep theirs, but their clients'
+ * certificates are checked by the new authorities, also for requests under way. Call it only if there was one from the
+ * start. */
 void api_set_tls(struct api *api, struct tls *tls);
 
 /* A descriptor that becomes readable when api_run() has something to do. */
 int api_fd(const struct api *api);
 
-/* A descriptor that becomes readable when a client leaves that waits for a lock or holds one by its connection, or when
- * a TLS handshake can go on; and the reaction to that. api_run() must follow. */
+/* A descriptor that becomes readable when a client with a waiting request or a held lock leaves, or when a TLS
+ * handshake can go on. api_check_disconnects() reacts to that; api_run() must follow. */
 int api_disconnect_fd(const struct api *api);
 void api_check_disconnects(struct api *api);
 
@@ -345,20 +346,21 @@ void api_check_disconnects(struct api *api);
  * `tls`: it came to a listener of https. */
 void api_accept(struct api *api, int fd, const struct sockaddr *address, socklen_t address_len, bool tls);
 
-/* Does all that can be done now; and after how many ms it wants to be called even if nothing is readable; -1: never. */
+/* Does all that can be done now. api_timeout_ms(): after how many ms it must be called even if nothing is readable; -1:
+ * never. */
 void api_run(struct api *api);
 int api_timeout_ms(const struct api *api);
 
 /* From now on answers close their connection, idle connections are closed, and the service drains. */
 void api_drain(struct api *api);
 
-/* Connections that are in the middle of a request or an answer, or that wait for a lease. */
+/* How many connections are in a request or an answer, or wait for a lease. */
 size_t api_busy(const struct api *api);
 
-/* Ends what is left: suspended requests are aborted. Frees all. */
+/* Aborts suspended requests, ends all connections, and frees everything. */
 void api_free(struct api *api);
 
-/* Known defects of the libmicrohttpd at hand and what is done about them, or NULL. */
+/* Known defects of the present libmicrohttpd and the remedies, or NULL. */
 const char *api_library_defects(void);
 
 #endif

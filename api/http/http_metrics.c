@@ -1,6 +1,6 @@
 /* Counters of requests. See http.h.
  *
- * The labels come from closed lists, so that no client can make up a time series. */
+ * The labels come from closed lists, so that no client can create a time series. */
 #include <assert.h>
 #include <inttypes.h>
 #include <string.h>
@@ -50,7 +50,7 @@ void http_metrics_request(struct metrics *metrics, size_t route, enum http_metho
 
 void http_metrics_certificate(int64_t expiry_s)
 {
-	/* A date before 1970, or one that GnuTLS cannot tell, is over as well. */
+	/* A date before 1970, or one that GnuTLS cannot read, counts as past, too. */
 	metrics_set(&certificate_expiry_s, expiry_s > 0 ? (uint64_t)expiry_s : 1);
 }
 

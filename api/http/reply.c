@@ -11,7 +11,7 @@
 
 #include "http_internal.h"
 
-enum { BLOCK_BYTES = 4096 }; /* what the library asks for at once of a stream */
+enum { BLOCK_BYTES = 4096 }; /* how much of a stream the library requests at once */
 
 void reply_static(struct request *request, unsigned status, const char *type, const char *bytes, size_t len)
 {
@@ -50,7 +50,7 @@ void reply_stream(struct request *request, unsigned status, const char *type, re
 	reply_static(request, status, type, "", 0);
 	request->reply.read = read;
 	request->reply.read_arg = arg;
-	request->reply.close = true; /* the end of the stream and that of the connection are one */
+	request->reply.close = true; /* the connection ends with the stream */
 }
 
 void reply_wake(struct request *request)
@@ -81,14 +81,14 @@ static ssize_t reply_read_stream(void *arg, uint64_t position, char *bytes, size
 		return reply_end_stream(connection, MHD_CONTENT_READER_END_WITH_ERROR);
 	ssize_t len = request->reply.read(request->reply.read_arg, bytes, size);
 	assert(len >= REPLY_STREAM_BREAK && len <= (ssize_t)size);
-	if (len > 0) { /* this piece must be taken in time */
+	if (len > 0) { /* the client must read this piece in time */
 		connection_enter(connection, CONNECTION_ANSWERING);
 		return len;
 	}
 	if (len == REPLY_STREAM_BREAK)
 		return reply_end_stream(connection, MHD_CONTENT_READER_END_WITH_ERROR);
 	if (len == REPLY_STREAM_END) {
-		/* Unread bytes of the client would reset the connection under the last piece when it is closed. */
+		/* On close, unread bytes of the client would reset the connection before the last piece is read. */
 		char byte;
 		connection->linger = recv(connection->fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT) == 1;
 		return reply_end_stream(connection, MHD_CONTENT_READER_END_OF_STREAM);
@@ -99,7 +99,7 @@ static ssize_t reply_read_stream(void *arg, uint64_t position, char *bytes, size
 
 /* ---- to libmicrohttpd ---- */
 
-/* The library rejects some values besides; none of ours is one of them. */
+/* The library rejects some values, but none of ours. */
 void reply_add_header(struct MHD_Response *response, const char *name, const char *value)
 {
 	assert(value[0] != '\0');
@@ -107,8 +107,8 @@ void reply_add_header(struct MHD_Response *response, const char *name, const cha
 		memory_exhausted("header");
 }
 
-/* Tells the client for how long the connection may be idle: less than --idle-timeout-ms, so that it ends the connection
- * itself and no request meets our end. Nothing where that is below a second. */
+/* Adds the time for which the connection may be idle: less than --idle-timeout-ms, so that the client ends the
+ * connection itself and no request meets our end. Nothing if that is below a second. */
 static void reply_keep_alive(struct MHD_Response *response, uint32_t idle_timeout_ms)
 {
 	uint32_t margin_ms = MAX(idle_timeout_ms / 10, 1000U);
@@ -117,7 +117,7 @@ static void reply_keep_alive(struct MHD_Response *response, uint32_t idle_timeou
 		return;
 	text[8 + text_decimal((idle_timeout_ms - margin_ms) / 1000, text + 8)] = '\0';
 	reply_add_header(response, "Keep-Alive", text);
-	/* a header of this connection only must be named there */
+	/* a header for this connection only must be named there */
 	MHD_set_response_options(response, MHD_RF_SEND_KEEP_ALIVE_HEADER, MHD_RO_END);
 }
 
@@ -160,7 +160,7 @@ bool reply_queue(struct request *request)
 	struct MHD_Response *response = reply_new_response(request);
 	if (!response)
 		memory_exhausted("response");
-	request->reply.owned = NULL; /* the response has it now */
+	request->reply.owned = NULL; /* the response owns it now */
 	reply_add_headers(response, request);
 	enum MHD_Result queued = MHD_queue_response(request->connection->mhd, request->reply.status, response);
 	MHD_destroy_response(response);

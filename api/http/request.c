@@ -1,12 +1,12 @@
-/* One request is read: its headers are checked and its body collected; the service decides what comes of it.
+/* Reads one request: checks its headers and collects its body for the service.
  *
- * libmicrohttpd calls request_step() once when the headers are in, for each piece of the body, when all is in, and
- * again after a resume. An error that is known early is stored and answered after the body has been discarded, so that
- * the connection can be kept. Doubtful framing, and anything too large, is answered at once and ends the connection.
+ * libmicrohttpd calls request_step() once after the headers, for each piece of the body, after all of it, and again
+ * after a resume. An error that is known early is stored and answered after the body has been discarded, so that the
+ * connection can be kept. Doubtful framing, and anything too large, is answered at once and ends the connection.
  *
  * A grant is released only if none of its answer can have reached the client: the client has closed its side before the
- * answer is queued, or the answer cannot be queued. After that, the kernel's view of the socket (unacknowledged bytes,
- * resets) cannot tell whether the client has read the token. Worker's thread. */
+ * answer is queued, or the answer cannot be queued. Later the kernel's view of the socket (unacknowledged bytes,
+ * resets) does not show whether the client has read the token. Worker's thread. */
 #include <arpa/inet.h>
 #include <assert.h>
 #include <netinet/in.h>
@@ -56,7 +56,7 @@ void request_begin(struct request *request, const char *target)
 {
 	struct connection *connection = request->connection;
 	assert(target && connection);
-	/* the request before, if the library has not reported its end */
+	/* the previous request, if the library has not reported its end */
 	request_end(request, MHD_REQUEST_TERMINATED_WITH_ERROR);
 	*request = (struct request){
 		.connection = connection,
@@ -75,12 +75,12 @@ void request_begin(struct request *request, const char *target)
 	if (request->target_len <= REQUEST_TARGET_MAX)
 		request->target = memory_copy(target, request->target_len);
 	connection->requests++;
-	connection->linger = connection_is_spent(connection); /* further ones may have come already, and are not read */
+	connection->linger = connection_is_spent(connection); /* further requests may have arrived, and are not read */
 	if (connection->phase == CONNECTION_IDLE)             /* a new connection's time runs from its accept */
 		connection_enter(connection, CONNECTION_RECEIVING);
 }
 
-/* Notes an answer that ends the connection at once. */
+/* Stores an answer that ends the connection at once. */
 static void request_reject(struct request *request, unsigned status, const char *detail)
 {
 	assert(request->reply.status == 0 && status >= 400);
@@ -89,7 +89,7 @@ static void request_reject(struct request *request, unsigned status, const char 
 	request->connection->linger = true;
 }
 
-/* The same past the library, if that takes no answer or has no room for one. */
+/* The same without the library, if it takes no answer or has no room for one. */
 static enum MHD_Result request_reject_raw(struct request *request, unsigned status, const char *detail)
 {
 	reply_clear(&request->reply);
@@ -99,7 +99,7 @@ static enum MHD_Result request_reject_raw(struct request *request, unsigned stat
 	return MHD_NO;
 }
 
-/* Checks a head before its path is looked at; stores the answer to a wrong one. Returns the path, or NULL. */
+/* Checks a head before its path is read; stores the answer to an invalid one. Returns the path, or NULL. */
 static const char *request_check_head(struct request *request, const char *method, const char **ret_query)
 {
 	struct headers *headers = &request->headers;
@@ -127,7 +127,7 @@ static const char *request_check_head(struct request *request, const char *metho
 static void request_name(struct request *request)
 {
 	memcpy(request->id, request->headers.request_id, sizeof request->id);
-	if (request->id[0] == '\0') { /* random: only a name, but that of no other request */
+	if (request->id[0] == '\0') { /* random, so that no other request has it */
 		unsigned char bytes[8];
 		random_bytes(bytes, sizeof bytes);
 		hex_write(bytes, sizeof bytes, request->id);
@@ -151,7 +151,7 @@ static void request_read_head(struct request *request, const char *url, const ch
 		request_service(request)->head(request, method, path, query);
 }
 
-/* The head is complete, the handler has not been called, and no answer is queued. */
+/* True if the head is complete, the handler has not been called, and no answer is queued. */
 static bool request_is_rejected_now(const struct connection *connection)
 {
 	return MHD_get_connection_info(connection->mhd, MHD_CONNECTION_INFO_REQUEST_HEADER_SIZE) &&
@@ -187,13 +187,13 @@ static enum MHD_Result request_answer(struct request *request)
 	return MHD_YES;
 }
 
-/* A piece of the body. It is only counted if nobody will read it. */
+/* Keeps a piece of the body, or only counts it if nobody will read it. */
 static enum MHD_Result request_read_body(struct request *request, const char *data, size_t *data_len)
 {
 	size_t room = request->headers.chunked ? REQUEST_BODY_MAX : (size_t)request->headers.content_length;
 	assert(request->state == REQUEST_BODY);
 	if (request->body_len + *data_len > REQUEST_BODY_MAX) {
-		/* Only a chunked one comes this far. libmicrohttpd takes no answer in the middle of a body. */
+		/* Only a chunked body gets here. libmicrohttpd takes no answer in the middle of a body. */
 		return request_reject_raw(request, 413, "The body is larger than 16384 bytes. Send a smaller one.");
 	}
 	if (!request_is_answered(request)) {
@@ -240,11 +240,11 @@ enum MHD_Result request_step(void *arg, struct MHD_Connection *mhd, const char *
 	case REQUEST_BODY: return *data_len > 0 ? request_read_body(request, data, data_len) : request_run(request);
 	case REQUEST_RUNNING: return request_answer(request);
 	case REQUEST_DROPPED: return MHD_NO;
-	default: return MHD_YES; /* already answered: what still comes of the request is of no interest */
+	default: return MHD_YES; /* already answered: the rest of the request does not matter */
 	}
 }
 
-/* ---- what the service calls ---- */
+/* ---- for the service ---- */
 
 void request_resume(struct request *request)
 {
@@ -292,7 +292,7 @@ void request_write_address(const struct request *request, char ret_text[REQUEST_
 
 /* ---- the end ---- */
 
-/* The status that the client was given: libmicrohttpd answers some mistakes by itself. */
+/* The status of the client's answer: libmicrohttpd answers some mistakes by itself. */
 static unsigned request_final_status(const struct request *request)
 {
 	const union MHD_ConnectionInfo *info;
@@ -310,7 +310,7 @@ void request_end(struct request *request, enum MHD_RequestTerminationCode how)
 		return;
 	unsigned status = request_final_status(request);
 	if (status != 0 && request->state != REQUEST_ANSWERED)
-		connection->linger = true; /* of the library: the client may still send */
+		connection->linger = true; /* an answer of the library: the client may still send */
 	if (how != MHD_REQUEST_TERMINATED_COMPLETED_OK && request_is_late(request))
 		ended = "late";
 	else if (how != MHD_REQUEST_TERMINATED_COMPLETED_OK && (status == 0 || request->state == REQUEST_ANSWERED))

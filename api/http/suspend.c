@@ -1,9 +1,9 @@
 /* Suspended connections, and their clients that leave.
  *
  * libmicrohttpd does not look at suspended connections, so one epoll instance per api watches them. A client that has
- * closed only its side for writing counts as disconnected, too: nothing tells it from one that ended. So does one that
- * has sent close_notify over TLS; a next request that it sent before hides that. A client whose host lost its power or
- * its network says nothing at all, so the system asks it (TCP keepalive).
+ * closed only its side for writing counts as disconnected, too: it looks like one that has ended. So does a client that
+ * has sent close_notify over TLS, unless an earlier request hides it. A client whose host has lost power or network
+ * sends nothing, so the kernel probes it (TCP keepalive).
  *
  * One-shot: an event is acted upon once. An event of one batch cannot name a connection that is freed meanwhile: events
  * only resume connections, and the library frees them in its next run. Worker's thread. */
@@ -30,8 +30,8 @@ void suspend_probe(struct connection *connection, unsigned vanished_ms)
 	if (connection->mhd_daemon->kind == DAEMON_UNIX || connection->vanished_ms == vanished_ms)
 		return;
 	connection->vanished_ms = vanished_ms;
-	/* A failure costs only the notice. The timeout counts instead of a number of probes; it also counts for bytes
-	 * that are not acknowledged, during which there are no probes. */
+	/* A failure only costs the detection. The timeout replaces a number of probes. It also applies to
+	 * unacknowledged bytes, during which there are no probes. */
 	setsockopt(connection->fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &vanished_ms, sizeof vanished_ms);
 	setsockopt(connection->fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
 	if (!on)
@@ -68,7 +68,7 @@ void suspend_end(struct connection *connection)
 {
 	if (connection->watched) {
 		int failed = suspend_control(connection, EPOLL_CTL_DEL, 0);
-		assert(!failed); /* else the descriptor was closed meanwhile: another connection may have its number */
+		assert(!failed); /* else the descriptor was closed, and another connection may have its number */
 	}
 	connection->watched = false;
 	MHD_resume_connection(connection->mhd);

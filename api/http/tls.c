@@ -3,9 +3,9 @@
  * The credentials of GnuTLS may be shared by any number of sessions and threads because they never change here.
  *
  * The handshake asks for a client's certificate but takes any, also none: an expired one is answered 401 with the
- * reason, which a client whose handshake was broken off would never learn. That the client has the private key is
- * proved in the handshake itself. Clients that are not asked resume their sessions by tickets (TLS 1.2 and 1.3),
- * without early data, which could be replayed. */
+ * reason, which a client with a failed handshake would never get. That the client has the private key is proved in the
+ * handshake itself. Clients that are not asked resume their sessions by tickets (TLS 1.2 and 1.3), without early data,
+ * which could be replayed. */
 #include <assert.h>
 #include <gnutls/crypto.h>
 #include <gnutls/gnutls.h>
@@ -27,7 +27,7 @@ struct tls {
 	unsigned char authorities[HASH_LEN]; /* SHA-256 of their file, if it asks */
 	time_t activation, expiry;           /* of the certificate itself */
 	char *cert;                          /* its file */
-	gnutls_datum_t ticket_key;           /* of all workers; a reload ends what it had sealed */
+	gnutls_datum_t ticket_key;           /* of all workers; a reload makes its tickets invalid */
 };
 
 /* ---- loading ---- */
@@ -223,7 +223,7 @@ void tls_attach(const struct tls *tls, gnutls_session_t session)
 
 /* ---- the client's certificate ---- */
 
-/* Adds a name, unless there is no room or it has a byte that a name should not have, above all a NUL, at which other
+/* Adds a name, unless there is no room or it has a byte that a name should not have, above all a NUL, where other
  * programs would stop reading. */
 static void add_name(struct tls_peer *peer, size_t *used, const char *name, size_t len)
 {
@@ -250,7 +250,7 @@ static bool read_alternative_names(gnutls_x509_crt_t cert, struct tls_peer *peer
 		int got = gnutls_x509_crt_get_subject_alt_name2(cert, i, name, &len, &type, NULL);
 		if (got == GNUTLS_E_SHORT_MEMORY_BUFFER)
 			continue; /* longer than any name in a keys file */
-		if (got < 0)      /* the end, or an unreadable name, which is not the same as none */
+		if (got < 0)      /* the end, or an unreadable name, which counts as one */
 			return i > 0 || got != GNUTLS_E_REQUESTED_DATA_NOT_AVAILABLE;
 		if (got == GNUTLS_SAN_DNSNAME || got == GNUTLS_SAN_URI)
 			add_name(peer, used, name, len);
@@ -285,7 +285,7 @@ bool tls_peer_read_names(const void *der, size_t len, struct tls_peer *peer)
 	return read;
 }
 
-/* Why a certificate with this status cannot be trusted; the first reason is the one to mend first. */
+/* Why a certificate with this status cannot be trusted; the first reason is the most important. */
 static const char *reason_of(unsigned status)
 {
 	assert(status != 0);

@@ -1,8 +1,8 @@
 /* Bounds on the certificates of clients. See http.h.
  *
- * GnuTLS checks a signature with whatever key a certificate has, and a stranger chooses it: the power of an RSA key of
- * 60,000 bits costs ten seconds of the loop. So every certificate of the chain is examined before the first signature
- * is checked. GnuTLS also parses the purposes of a key once for each of them. Any thread. */
+ * GnuTLS checks a signature with any key of a certificate, which a stranger may choose: an RSA key of 60,000 bits costs
+ * ten seconds of the loop. So every certificate of the chain is examined before the first signature is checked. GnuTLS
+ * also parses the purposes of a key once for each of them. Any thread. */
 #include <assert.h>
 #include <gnutls/gnutls.h>
 #include <gnutls/x509.h>

@@ -1,8 +1,8 @@
 /* TLS of one connection. See http_internal.h.
  *
- * libmicrohttpd does the handshake and the encryption with GnuTLS. But in epoll mode it calls a handshake that waits
- * for its client ready and tries again, round after round. So the function by which GnuTLS reads is ours: it suspends
- * the connection if there is nothing to read.
+ * libmicrohttpd does the handshake and the encryption with GnuTLS. But in epoll mode it treats a handshake that waits
+ * for its client as ready, and tries again in each round. So the read function of GnuTLS is ours: it suspends the
+ * connection if there is nothing to read.
  *
  * libmicrohttpd frees the session before it reports the end, so close_notify must be sent earlier: after the last
  * answer, and not at all to a client that sends rubbish after its handshake (the 0.9 series closes then at once). HTTP
@@ -101,7 +101,7 @@ static int pull_timeout(gnutls_transport_ptr_t arg, unsigned ms)
 	return poll(&look, 1, ms == GNUTLS_INDEFINITE_TIMEOUT ? -1 : (int)ms);
 }
 
-/* Before GnuTLS looks at a message of the client. NULL: it may. */
+/* Called before GnuTLS reads a message of the client. NULL: no reason to refuse it. */
 static const char *reason_to_refuse(gnutls_session_t session, unsigned type, size_t len)
 {
 	if (len > MESSAGE_MAX)
@@ -127,7 +127,7 @@ static int on_tls_message(gnutls_session_t session, unsigned type, unsigned when
 	const char *reason = reason_to_refuse(session, type, message->size);
 	if (!reason)
 		return 0;
-	if (link->state != TLS_LINK_UP) /* a client may send messages later as well: new keys */
+	if (link->state != TLS_LINK_UP) /* a client may also send messages later, for new keys */
 		refuse(connection,
 		       type == GNUTLS_HANDSHAKE_CERTIFICATE_VERIFY ? GNUTLS_A_UNSUPPORTED_CERTIFICATE
 								   : GNUTLS_A_DECODE_ERROR,
@@ -154,7 +154,7 @@ void tls_link_init(struct connection *connection)
 	tls_attach(link->tls, session);
 }
 
-/* ---- past libmicrohttpd ---- */
+/* ---- without libmicrohttpd ---- */
 
 void tls_link_bye(struct tls_link *link)
 {

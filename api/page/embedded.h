@@ -1,4 +1,4 @@
-/* Files that are part of the program: their bytes are put into it at build time. */
+/* Files that the build embeds into the program. */
 #ifndef EMBEDDED_H
 #define EMBEDDED_H
 

@@ -1,4 +1,4 @@
-/* The command line of redlockctl: its table of options, the words between them, and checks of their combinations. See
+/* The command line of redlockctl: its table of options, its commands and NAMEs, and checks of their combinations. See
  * arguments.h; the parser is server/options. */
 #include "arguments.h"
 
@@ -11,16 +11,16 @@
 
 #define LETTERS "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
 #define DAY_MS 86400000
-#define YEAR_MS (UINT64_C(366) * DAY_MS) /* sums of a few of them in microseconds fit in 64 bits */
+#define YEAR_MS (UINT64_C(366) * DAY_MS) /* a sum of a few of them, in microseconds, fits into 64 bits */
 
-/* health checks of containers have few seconds */
+/* health checks of containers end after a few seconds */
 enum { RUN_WAIT_MS = 300000, HEALTH_TIMEOUT_MS = 2000, KILL_AFTER_MS = 5000 };
 
-/* The commands that have an option. */
+/* The sets of commands that have an option. */
 #define IN(command) (1U << COMMAND_##command)
 #define IN_SETS (IN(ACQUIRE) | IN(EXTEND) | IN(RELEASE) | IN(RUN)) /* several NAMEs are one lease */
 #define IN_NAMED (IN(ACQUIRE) | IN(EXTEND) | IN(RELEASE) | IN(STATUS) | IN(WATCH) | IN(RUN))
-#define IN_ALL (IN_NAMED | IN(LIST) | IN(MASTERS) | IN(HEALTH)) /* that ask a server */
+#define IN_ALL (IN_NAMED | IN(LIST) | IN(MASTERS) | IN(HEALTH)) /* they send requests */
 
 /* ---- options ---- */
 
@@ -87,7 +87,7 @@ static const char *arguments_parse_api_key(const struct options_entry *entry, co
 	return api_key_parse(text, strlen(text), ((struct arguments *)values)->credentials.api_key);
 }
 
-/* Milliseconds alone are for scripts; somebody who types 30 means seconds. */
+/* A number alone is milliseconds, for scripts. A person who types 30 means seconds, and gets a hint. */
 static const char *arguments_parse_time(const struct options_entry *entry, const char *text, void *values)
 {
 	static char hint[64];
@@ -188,7 +188,7 @@ static bool arguments_read_name(struct options_reader *reader, const char *name)
 	bool has_command = arguments->command == COMMAND_WATCH ||
 			   (arguments->command == COMMAND_RUN && !names_go_on(reader, name));
 	if (arguments->names.count > 0 && has_command) {
-		reader->is_rest = true; /* its options are its own */
+		reader->is_rest = true; /* its options belong to it */
 		return true;
 	}
 	if (reason)
@@ -197,7 +197,7 @@ static bool arguments_read_name(struct options_reader *reader, const char *name)
 			 arguments->command == COMMAND_RUN);
 }
 
-/* The command, whose second word follows `key`. */
+/* Reads the command; `key` has a second word. */
 static bool arguments_read_command(struct options_reader *reader, const char *word)
 {
 	struct arguments *arguments = reader->values;
@@ -226,7 +226,7 @@ static bool arguments_read_command(struct options_reader *reader, const char *wo
 			      like ? "; did you mean " : "", like ? like : "", like ? "?" : "");
 }
 
-/* The command, then a NAME. Of `help` it is a command again. */
+/* Reads the command, then NAMEs; after `help` another command. */
 static bool arguments_read_operand(struct options_reader *reader, const char *word)
 {
 	if (reader->scope == IN(HELP)) {
@@ -257,7 +257,7 @@ static void arguments_complete(struct options_reader *reader, struct arguments *
 		arguments->timeout_ms = HEALTH_TIMEOUT_MS;
 	if (options_origin(reader, "kill-after") == OPTIONS_FROM_DEFAULT)
 		arguments->kill_after_ms = ARGUMENTS_KILL_AFTER_STANDARD;
-	/* the token of the environment counts only where no other is given */
+	/* the token of the environment counts only if no other is given */
 	if (options_origin(reader, "token") != OPTIONS_FROM_FLAG && (arguments->force || arguments->token_file))
 		arguments->token = NULL;
 	/* the private key of the environment belongs to its certificate, not to one of the command line */

@@ -1,5 +1,5 @@
-/* The command line of redlockctl and its variables of the environment, as one struct. Parsing reads no file, no
- * environment but PATH and the one that it is given, and prints nothing. */
+/* The command line of redlockctl and its variables of the environment, as one struct. Parsing reads no file, and no
+ * environment but PATH and `environment`. It prints nothing. */
 #ifndef ARGUMENTS_H
 #define ARGUMENTS_H
 
@@ -38,15 +38,15 @@ enum { ARGUMENTS_RUN_TTL_MIN_MS = 200 };
 
 struct arguments {
 	enum command command;
-	unsigned help_of; /* COMMAND_HELP: a bit for each command that is asked for; 0: all */
+	unsigned help_of; /* COMMAND_HELP: a bit for each command whose help is wanted; 0: all */
 	struct names names;
 	struct server_list servers;
 	uint64_t ttl_ms;        /* 0: the server's default */
-	uint64_t kill_after_ms; /* read it by arguments_kill_after_ms() */
+	uint64_t kill_after_ms; /* see arguments_kill_after_ms() */
 	uint64_t wait_ms, timeout_ms;
-	const char *ttl_text; /* as it was typed */
+	const char *ttl_text; /* as given */
 	bool json, verbose, quiet, wait_all, force, ready, restart_safe, below_full, no_wait, exit_code, shared;
-	struct credentials credentials; /* its files are not read yet: credentials_load() */
+	struct credentials credentials; /* credentials_load() reads its files */
 	int held_status;
 	uint64_t limit; /* of list; 0: all */
 	uint64_t below; /* of list: locks with fewer votes; 0: all */
@@ -69,11 +69,11 @@ extern const struct options_table arguments_table;
 /* Prints the help of the commands in arguments->help_of, or of all. */
 void arguments_print_help(const struct arguments *arguments, FILE *to);
 
-/* run: from SIGTERM to SIGKILL, for a lease of that ttl. */
+/* run: the time from SIGTERM to SIGKILL, for a lease of that ttl. */
 uint64_t arguments_kill_after_ms(const struct arguments *arguments, uint64_t ttl_ms);
 
-/* `environment` holds "NAME=value", NULL at the end. False: ret_arguments->message names the argument and says what is
- * wrong with it. No value is repeated there. */
+/* `environment` holds "NAME=value", NULL at the end. False: ret_arguments->message names the argument and its fault,
+ * and repeats no value. */
 bool arguments_parse(struct arguments *ret_arguments, char **argv, char *const environment[])
 	__attribute__((warn_unused_result));
 

@@ -1,4 +1,4 @@
-/* The help: of all commands, or of one with two examples and its options alone. See arguments.h. */
+/* The help of all commands, or of one, with two examples and only its options. See arguments.h. */
 #include <assert.h>
 #include <stdio.h>
 

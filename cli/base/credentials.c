@@ -1,8 +1,8 @@
 /* See credentials.h.
  *
- * libcurl gets the names of the TLS files and not their bytes: certificates of services live for hours, and a command
- * that runs under a lock for a day has to use the new ones. This file only checks, before a lock is acquired, that
- * the files exist and that nobody else can read the private key. */
+ * libcurl gets the names of the TLS files, not their bytes: some certificates are valid for hours only, and a command
+ * that runs under a lock for a day must use the new ones. This file only checks, before a lock is acquired, that the
+ * files exist and that nobody else can read the private key. */
 #include "credentials.h"
 
 #include <assert.h>

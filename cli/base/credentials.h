@@ -1,13 +1,13 @@
-/* The credentials for a server (a key, a certificate), and the CA that the server's certificate must come from. */
+/* The credentials for a server (a key, a certificate), and the CA that must have signed the server's certificate. */
 #ifndef CREDENTIALS_H
 #define CREDENTIALS_H
 
 #include <stdbool.h>
 #include <stddef.h>
 
-/* ---- api_key.c: the text by which redlockd knows a client ----
+/* ---- api_key.c: the text that identifies a client to redlockd ----
  *
- * No message of these functions holds a part of a key. The keys file of redlockd (--keys) holds only hashes: a random
+ * No message of these functions has a part of a key. The keys file of redlockd (--keys) has only plain hashes: a random
  * text of 256 bits needs no salt and no slow hash. */
 
 enum { API_KEY_MIN = 16, API_KEY_MAX = 256, API_KEY_HEX_LEN = 64, API_KEY_FILE_MAX = 4096, API_KEY_MESSAGE_MAX = 400 };
@@ -15,18 +15,19 @@ enum { API_KEY_MIN = 16, API_KEY_MAX = 256, API_KEY_HEX_LEN = 64, API_KEY_FILE_M
 /* The beginning of every key that is made here, for programs that search repositories for secrets. */
 #define API_KEY_START "rlk_"
 
-/* The text without the white space around it. */
+/* Returns the text without the white space around it. */
 const char *api_key_trim(const char *text, size_t *len);
 
-/* The key in a text: white space around it is allowed. NULL, or the reason (static) why there is none. */
+/* Finds the key in a text, which may have white space around it. Returns NULL, or the reason (static) why there is
+ * none. */
 const char *api_key_parse(const char *text, size_t len, char ret_key[API_KEY_MAX + 1])
 	__attribute__((warn_unused_result));
 
-/* The key in a file that nobody else may read or write. False: a message that names the file. */
+/* Reads the key in a file that nobody else may read or write. False: a message that names the file. */
 bool api_key_read(const char *path, char ret_key[API_KEY_MAX + 1], char ret_message[API_KEY_MESSAGE_MAX])
 	__attribute__((warn_unused_result));
 
-/* The key on stdin. NULL, or the reason why there is none. */
+/* Reads the key from stdin. Returns NULL, or the reason why there is none. */
 const char *api_key_read_stdin(char ret_key[API_KEY_MAX + 1]) __attribute__((warn_unused_result));
 
 /* Makes a new key: "rlk_" and 32 random bytes. */

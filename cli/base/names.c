@@ -1,4 +1,4 @@
-/* The names of the resources that a command is about. See names.h. */
+/* The names of a command's resources. See names.h. */
 #include "names.h"
 
 #include <assert.h>
@@ -19,7 +19,7 @@ static bool is_executable(const char *path)
 	return stat(path, &found) == 0 && S_ISREG(found.st_mode) && access(path, X_OK) == 0;
 }
 
-/* A word that execvp() would run: without PATH it has folders of its own, and an empty one is the current folder. */
+/* True if execvp() would run the word. Without PATH it uses its own folders; an empty folder is the current one. */
 static bool is_program(const char *word)
 {
 	char path[PATH_MAX], standard[256] = "";
@@ -42,7 +42,7 @@ bool names_go_on(const struct options_reader *reader, const char *word)
 	char **next = reader->rest;
 	while (*next != word && *next && strcmp(*next, "--") != 0)
 		next++;
-	return *next && *next != word; /* after the dashes the word is the first of the rest */
+	return *next && *next != word; /* false after the dashes: the word is then the first of the rest */
 }
 
 bool names_add(struct options_reader *reader, struct names *names, const char *name, bool may_be_several,
@@ -59,7 +59,7 @@ bool names_add(struct options_reader *reader, struct names *names, const char *n
 	if (token_is_valid(name))
 		return options_reject(reader, "NAME: that is a token: it belongs in REDLOCK_TOKEN or in "
 					      "--token-file FILE");
-	/* `run deploy ssh host -- rm x` must not run rm here */
+	/* `run deploy ssh host -- rm x` must not run rm on this machine */
 	if (command_follows && names->count == 1 && is_program(name))
 		return options_reject(reader,
 				      "NAME: %s is a program: to run it, put -- right before it; to lock a "

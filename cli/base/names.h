@@ -1,4 +1,4 @@
-/* The NAMEs of a command: the one resource, or those of a set. They are the words of the command line, never copies. */
+/* The NAMEs of a command: one resource, or those of a set. They point into the command line. */
 #ifndef NAMES_H
 #define NAMES_H
 
@@ -13,19 +13,19 @@ enum { NAMES_MAX = 16 };
 struct names {
 	const char *items[NAMES_MAX]; /* sorted by names_join() */
 	size_t count;
-	const char *joined; /* for messages: of several all, with commas between them; NULL: none */
+	const char *joined; /* for messages: all names, separated by commas; NULL: none */
 };
 
-/* run: true if a -- is still to come: the words before it are names, otherwise the command begins here. */
+/* run: true if a -- follows, so that this word is a name. False: the command begins here. */
 bool names_go_on(const struct options_reader *reader, const char *word);
 
-/* Adds one. False: the message was written, since there may be one only, there are too many, or where `command_follows`
- * the second one is a program, as execvp() finds it, that was meant to be run. */
+/* Adds a name. False, with a message: only one is allowed, there are too many, or (with `command_follows`) the second
+ * one is a program that execvp() finds, so it was meant to be run. */
 bool names_add(struct options_reader *reader, struct names *names, const char *name, bool may_be_several,
 	       bool command_follows);
 
-/* Sorts and joins them, as servers answer them. False: the message was written, since one is given twice. The text
- * that is joined is static. */
+/* Sorts the names, as servers answer them, and joins them into a static text. False, with a message: one is given
+ * twice. */
 bool names_join(struct options_reader *reader, struct names *names);
 
 /* The member of a request for the names: "resource", or "resources" with the array of several. The reference is the

@@ -1,6 +1,6 @@
 /* See report.h. A line is written by one write(), so that the lines of several processes do not mix. If stderr is
- * closed or full, or its terminal is stopped, the line is lost, since a message must not delay the extension of a
- * lease. Callers never pass tokens. */
+ * closed or full, or its terminal is stopped, the line is lost: a message must not delay the extension of a lease.
+ * Callers never pass tokens. */
 #include "report.h"
 
 #include <assert.h>
@@ -17,7 +17,8 @@
 
 enum { MESSAGE_MAX_BYTES = 12 * 1024, TERMINAL_AFTER_US = 1000000 };
 
-/* Invisible characters and those that change the direction of writing, in UTF-8: they would forge what is seen. */
+/* True for invisible characters and those that change the direction of writing, in UTF-8: they could forge a
+ * message. */
 static bool report_is_invisible(const unsigned char *c)
 {
 	if (c[0] == 0xe2 && c[1] == 0x80)
@@ -48,7 +49,7 @@ static void report_write_line(const char *start, const char *name, const char *s
 	struct text line;
 	text_init(&line);
 	text_printf(&line, "%s%.300s%s%s\n", start, name, separator, text);
-	if (line.len > PIPE_BUF) /* a pipe that can be written to takes so much at once */
+	if (line.len > PIPE_BUF) /* a writable pipe takes this much at once */
 		line.bytes[(line.len = PIPE_BUF) - 1] = '\n';
 	ssize_t written = poll(&to, 1, 0) == 1 && (to.revents & POLLOUT) ? write(STDERR_FILENO, line.bytes, line.len)
 									 : 0;

@@ -9,16 +9,15 @@
 
 enum report_level { REPORT_DETAIL, REPORT_NOTE }; /* with --verbose or --json only; unless --quiet */
 
-/* One line, as JSON where `run` has --json. `event` and `fields` (may be NULL; ownership passes) are for programs, the
- * other text for people. arguments: may be NULL. */
+/* Writes one line, as JSON if `run` has --json. `event` and `fields` (may be NULL; takes ownership) are for programs,
+ * the other text for people. arguments: may be NULL. */
 void report_event(const struct arguments *arguments, enum report_level level, const char *event, json_t *fields,
 		  const char *format, ...) __attribute__((format(printf, 5, 6)));
 
 /* A line for people, also with --json: "redlockctl: ...". */
 #define report_error(...) report_event(NULL, REPORT_NOTE, "error", NULL, __VA_ARGS__)
 
-/* How long a wait lasts before it is reported: not at all if each step is reported, a second on a terminal.
- * UINT64_MAX: it is not reported. */
+/* The time after which a wait is reported: 0 if each step is reported, a second on a terminal. UINT64_MAX: never. */
 uint64_t report_wait_after_us(const struct arguments *arguments);
 
 /* Replaces control characters, also U+0080 to U+009F, since a terminal might act on them. In a text that is not UTF-8

@@ -1,6 +1,6 @@
 /* Parses addresses of redlockd. See server.h. No name is resolved here.
  *
- * The port is required: the default of the scheme (80, 443) is not that of redlockd (8080), and either would be a
+ * The port is required: the default of the scheme (80, 443) differs from that of redlockd (8080), and either would be a
  * guess. */
 #include "server.h"
 
@@ -10,7 +10,7 @@
 #include <string.h>
 #include <strings.h>
 
-/* The only names are those that RFC 6761 reserves; nothing is resolved. */
+/* Only the names that RFC 6761 reserves count; nothing is resolved. */
 static bool is_loopback(const char *host)
 {
 	static const char name[] = "localhost";

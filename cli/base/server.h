@@ -14,7 +14,7 @@ enum {
 };
 
 struct server_list {
-	size_t count; /* first, as server/options wants it */
+	size_t count; /* the first member, as server/options requires */
 	struct address items[SERVERS_MAX];
 };
 
@@ -24,7 +24,7 @@ const char *server_parse(const char *text, struct address *ret_address) __attrib
 /* The URL without the path of the request: http://host:port. */
 void server_write_base(const struct address *server, char ret_base[SERVER_BASE_MAX]);
 
-/* True if requests can be read on the way: plain HTTP, most likely to another machine. */
+/* True if others could read the requests on the network: plain HTTP, most likely to another machine. */
 bool server_is_exposed(const struct address *server);
 
 #endif

@@ -1,7 +1,7 @@
 /* Reads answers. See answer.h.
  *
- * Members are checked before they are used, since another program may answer at the configured address: a proxy with a
- * page of its own, an older or a newer redlockd. A token or a time that is not understood is not a lease. */
+ * Members are checked before they are used, since another program may answer at the configured address: a proxy with
+ * its own page, or another version of redlockd. An invalid token or time is not a lease. */
 #include "answer.h"
 
 #include <assert.h>
@@ -27,7 +27,7 @@ static const struct {
 	{PROBLEM_NOT_OWNER, OUTCOME_LOST, 409},
 	{PROBLEM_LEASE_EXPIRED, OUTCOME_LOST, 410},
 	{PROBLEM_INVALID_REQUEST, OUTCOME_INVALID, 0},
-	{PROBLEM_BODY_TOO_LARGE, OUTCOME_INVALID, 0}, /* all that are too large have one code */
+	{PROBLEM_BODY_TOO_LARGE, OUTCOME_INVALID, 0}, /* all problems of size have one code */
 };
 
 void answer_set(struct answer *answer, enum outcome outcome, const char *code, const char *detail)
@@ -127,7 +127,7 @@ static void answer_read_bounds(const char *text, uint64_t *ret_first, uint64_t *
 	}
 }
 
-/* For a 400: the first member that is wrong, and the bounds of ttl_ms. */
+/* For a 400: writes the first invalid member, and reads the bounds of ttl_ms. */
 static void answer_describe_invalid(struct answer *answer)
 {
 	json_t *errors = json_object_get(answer->json, "errors"), *first = json_array_get(errors, 0), *error;
@@ -221,7 +221,7 @@ void answer_state(struct answer *answer)
 	bool held = answer->outcome == OUTCOME_DONE && json_is_true(json_object_get(answer->json, "held"));
 	answer_set(answer, OUTCOME_HELD, problem_code(PROBLEM_LOCKED), "other requests are ahead in the queue");
 	if (!held)
-		return; /* it is being handed over, or who holds it is not known */
+		return; /* a new holder is about to get it, or the holder is not known */
 	if (answer_read_number(answer->json, "remaining_ms", LEASE_MAX_MS, &left_ms))
 		answer->retry_after_ms = left_ms;
 	answer_describe_held(answer, answer->json);
@@ -234,7 +234,7 @@ static bool answer_read_slot(const json_t *slot, uint64_t slots, struct lease *l
 	return json_is_integer(slot) && lease->slot < slots;
 }
 
-/* A server that does not know the mode would have refused it; one that ignored it must not be believed. */
+/* A server without this mode refuses it; the lease of one that ignores it must not be used. */
 static bool answer_has_mode(const struct answer *answer, const struct arguments *arguments, struct lease *lease)
 {
 	const json_t *slot = json_object_get(answer->json, "slot");
@@ -245,7 +245,7 @@ static bool answer_has_mode(const struct answer *answer, const struct arguments 
 	       (!slot || answer_read_slot(slot, arguments->slots, lease));
 }
 
-/* Before the request was sent nothing can have waited for its lease. */
+/* True if waited_ms fits: the wait cannot have begun before the request was sent. */
 static bool answer_has_waited(const struct answer *answer, uint64_t begun_us)
 {
 	const json_t *waited = json_object_get(answer->json, "waited_ms");
@@ -342,7 +342,7 @@ int answer_status(const struct answer *answer, const struct arguments *arguments
 										   : statuses[answer->outcome];
 }
 
-/* For a --ttl that the server does not allow: "60s" or "250ms" is what may be typed instead. */
+/* For a --ttl that the server does not allow: names a valid one, as "60s" or "250ms". */
 static void answer_explain_ttl(const struct answer *answer, const struct arguments *arguments,
 			       char ret_text[ANSWER_TEXT_MAX])
 {

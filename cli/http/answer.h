@@ -14,10 +14,10 @@ enum outcome {
 	OUTCOME_SPLIT,       /* 503 split-vote: several tried at once, none won */
 	OUTCOME_LOST,        /* 409 not-owner, 410 lease-expired: the lease is not ours any more */
 	OUTCOME_UNAVAILABLE, /* no answer, 429, other 5xx: another server, or later */
-	/* nothing was sent: the certificate of the server is not trusted. Another server may be */
+	/* the certificate of the server is not trusted, so nothing was sent; another server may work */
 	OUTCOME_UNTRUSTED,
 	OUTCOME_FORBIDDEN, /* 401, 403: no key, or one without the right */
-	OUTCOME_INVALID,   /* 400, 413, 414, 431: a mistake in the request */
+	OUTCOME_INVALID,   /* 400, 413, 414, 431: the request is invalid */
 	OUTCOME_REFUSED,   /* by redlockctl itself */
 	OUTCOME_STRANGE    /* not an answer of redlockd, or of an unknown version */
 };
@@ -30,12 +30,12 @@ struct answer {
 	char code[ANSWER_CODE_MAX];
 	char detail[ANSWER_DETAIL_MAX]; /* for people: one line without control characters */
 	uint64_t retry_after_ms;
-	bool is_busy;                    /* 429: not to be asked before retry_after_ms */
+	bool is_busy;                    /* 429: no further request before retry_after_ms */
 	bool is_lost;                    /* the request may have been carried out: its answer is missing or unusable */
-	uint64_t place_kept_ms;          /* the wait may go on in its place for so long; 0: it has none */
+	uint64_t place_kept_ms;          /* how long the wait may continue in its place; 0: no place */
 	uint64_t ttl_min_ms, ttl_max_ms; /* 400 because of ttl_ms: its bounds; 0: not understood */
 	uint64_t sent_us;                /* a time before the request was sent */
-	uint64_t begun_us;               /* … before the first request of this acquisition; 0: not of one */
+	uint64_t begun_us;               /* a time before the first request of this acquisition; 0: not of one */
 	char tag[ANSWER_TAG_MAX];        /* ETag; empty: none */
 	json_t *json;                    /* the body; NULL where there is none */
 };
@@ -44,7 +44,7 @@ struct lease {
 	char token[41];
 	uint64_t fence, ttl_ms, validity_ms;
 	uint64_t slot;    /* with --slots */
-	uint64_t sent_us; /* from when on the validity counts */
+	uint64_t sent_us; /* the validity counts from here */
 };
 
 /* status: 0 if there was no answer; `failure` says why. Free with answer_fini(). */
@@ -56,10 +56,10 @@ void answer_translate(char detail[ANSWER_DETAIL_MAX]);
 /* The option for a member of a request; the member itself if there is none. */
 const char *answer_option_of(const char *field);
 
-/* A 2xx or 304 counts only as the answer to what was asked: otherwise it becomes no answer. */
+/* Turns a 2xx or 304 that does not fit the request into no answer. */
 void answer_check_status(struct answer *answer, const char *method, long status);
 
-/* True: other servers may answer differently; the next one is to be asked. */
+/* True: other servers may answer differently, so the next one gets the request. */
 bool answer_is_of_one(const struct answer *answer);
 
 /* Sets an answer of redlockctl's own, if no server was asked or its answer cannot be used. */
@@ -69,21 +69,20 @@ void answer_set(struct answer *answer, enum outcome outcome, const char *code, c
 const char *answer_member(const json_t *object, const char *name);
 
 /* The lease in an answer to acquire (token NULL) or extend (the token that it must have). False: the answer becomes
- * OUTCOME_UNAVAILABLE, is_lost, and says what was wrong. */
+ * OUTCOME_UNAVAILABLE with is_lost, and `detail` has the fault. */
 bool answer_lease(struct answer *answer, const struct arguments *arguments, const char *token, struct lease *ret_lease)
 	__attribute__((warn_unused_result));
 
 /* True: nobody holds the lease any more. */
 bool answer_is_expired(const struct answer *answer);
 
-/* Turns an answer to a GET of the lock into that of a request that waits for it: who holds it, if that is known. */
+/* Turns an answer to a GET of the lock into that of a request that waits for it: names the holder, if known. */
 void answer_state(struct answer *answer);
 
-/* The exit status for an answer. */
 int answer_status(const struct answer *answer, const struct arguments *arguments);
 
-/* For people: the detail, after the server if another one may answer differently, with how to give a key if one is
- * required and none was given, and about the option as it was given. Returns ret_text. */
+/* Writes the detail for people: after the server, if another one may answer differently; with a hint for a key, if one
+ * is required and none was given; and with the option as it was given. Returns ret_text. */
 const char *answer_explain(const struct answer *answer, const struct arguments *arguments, const char *server,
 			   char ret_text[ANSWER_TEXT_MAX]);
 

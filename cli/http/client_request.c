@@ -9,7 +9,6 @@
 #include "api/calls/calls.h"
 #include "client.h"
 
-/* Appends text and a value, encoded. */
 static void client_request_append(struct client_request *request, const char *text, const char *value)
 {
 	char encoded[PATH_ENCODED_MAX + 1];

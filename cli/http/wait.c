@@ -1,7 +1,7 @@
-/* Waiting for a lock. See wait.h.
+/* Waits for a lock. See wait.h.
  *
  * A request asks for the rest of the wait, at most a minute, since proxies end longer ones; a server may shorten it
- * (--max-wait-ms). The server keeps the place of a wait that is over for the next request, which has the same key.
+ * (--max-wait-ms). After a wait the server keeps its place for the next request, which has the same key.
  *
  *   held               asked again at once if the server has let the request wait; otherwise after a random pause of at
  *                      most a second, and of at most retry_after_ms, since a holder may release early
@@ -15,7 +15,7 @@
 #include <assert.h>
 
 enum { PAUSE_MIN_MS = 50, PAUSE_MAX_MS = 1000, PAUSE_SPLIT_MS = 200, REQUEST_MAX_MS = 60000 };
-enum { AGAIN_US = 500000 }; /* the same is not asked more often, whatever the server answers */
+enum { AGAIN_US = 500000 }; /* a server does not get the same request more often, whatever it answers */
 
 void wait_init(struct wait *wait, size_t servers, size_t server, uint64_t wait_ms, uint64_t now_us)
 {
@@ -33,7 +33,7 @@ uint64_t wait_ask(struct wait *wait, uint64_t now_us)
 	return wait->asked_ms;
 }
 
-/* Never past the end of the wait, so that there is a last try. */
+/* Returns until_us, but no time after the end of the wait, so that there is a last try. */
 static uint64_t wait_until_us(const struct wait *wait, uint64_t until_us, uint64_t now_us)
 {
 	if (now_us >= wait->end_us)
@@ -70,8 +70,8 @@ static uint64_t wait_next_held(struct wait *wait, const struct answer *answer, u
 	return wait_until_us(wait, next_us, now_us);
 }
 
-/* The pause of a server that failed. Never shorter than the one that it named, and random, so that clients do not
- * return all at once. */
+/* The pause of a server that failed: not shorter than the one that it named, and random, so that clients do not all
+ * return at once. */
 static uint64_t wait_failure_us(const struct answer *answer, uint32_t random)
 {
 	if (!answer->is_busy || answer->retry_after_ms == 0)
@@ -101,7 +101,7 @@ static uint64_t wait_next_server(struct wait *wait, const struct answer *answer,
 	return until_us == UINT64_MAX ? 0 : wait_until_us(wait, until_us, now_us);
 }
 
-/* A lease may have been granted whose answer was lost: the request is sent once more, also if the wait is over. */
+/* A lease may have been granted, and its answer lost: the request is sent once more, even after the wait. */
 static uint64_t wait_next_unanswered(struct wait *wait, const struct answer *answer, uint32_t random, uint64_t now_us)
 {
 	size_t asked = wait->server;

@@ -1,7 +1,7 @@
-/* How a request waits for a lock: which server to ask next, and when. Pure: the caller passes the time and the answers.
+/* Decides which server gets the next request for a lock, and when. Pure: the caller passes the time and the answers.
  *
- * The server keeps the waiters in a queue (wait_ms). Here the next request follows if a server does not let one wait
- * that long, the next server is asked if one fails, and servers without a queue are asked again from time to time. */
+ * The server keeps the waiters in a queue (wait_ms). If a server ends the wait early, another request follows. If it
+ * fails, the next server gets the request. Servers without a queue get it again from time to time. */
 #ifndef WAIT_H
 #define WAIT_H
 
@@ -15,17 +15,17 @@
 struct wait {
 	uint64_t end_us;             /* the end of the wait */
 	bool none;                   /* --no-wait */
-	bool is_lost, is_repeated;   /* an answer was lost; it was asked for once more after the end */
-	size_t servers, server;      /* their number; the one to ask */
+	bool is_lost, is_repeated;   /* an answer was lost; the request was repeated after the end of the wait */
+	size_t servers, server;      /* their number; the one for the next request */
 	uint64_t asked_us, asked_ms; /* the last request: its time, and its wait_ms */
 	struct {
-		uint64_t not_before_us; /* it failed, and is not asked before then */
+		uint64_t not_before_us; /* it failed, and gets no request before then */
 	} at[SERVERS_MAX];
 };
 
 void wait_init(struct wait *wait, size_t servers, size_t server, uint64_t wait_ms, uint64_t now_us);
 
-/* A request is sent now, to wait->server. Returns its wait_ms; 0: it is answered at once. */
+/* Call it when a request is sent to wait->server. Returns its wait_ms; 0: it is answered at once. */
 uint64_t wait_ask(struct wait *wait, uint64_t now_us);
 
 /* After an answer that was no lease: the time of the next request, now_us if it is sent at once. 0: the wait is given

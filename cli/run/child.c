@@ -1,7 +1,7 @@
 /* From fork() to exec(). See run_internal.h.
  *
- * The command inherits signals, descriptors, folder and environment as redlockctl did, and REDLOCK_* besides. The
- * kernel kills it when the supervisor dies; the foreground process kills its children then. */
+ * The command inherits signals, descriptors, folder and environment of redlockctl, with REDLOCK_* added. The kernel
+ * kills it when the supervisor dies; the foreground process kills its children then. */
 
 #include <assert.h>
 #include <errno.h>
@@ -16,7 +16,7 @@
 #include "run_internal.h"
 #include "server/base/base.h"
 
-/* REDLOCK_HELD has the names of all enclosing runs, one a line: a name holds no control characters. */
+/* REDLOCK_HELD has the names of all enclosing runs, one a line, since a name has no control characters. */
 static bool child_is_held(const char *held, const char *name)
 {
 	size_t len = strlen(name);
@@ -58,8 +58,8 @@ static void child_set_environment(const struct run *run, const struct lease *lea
 	text_fini(&names);
 }
 
-/* In the new process. Returns only on failure, with errno; ETIME: it is too late, since a process was stopped or the
- * machine slept after the lease was granted. */
+/* Runs in the new process, and returns only on failure, with errno. ETIME: too late, since a process was stopped or the
+ * machine slept after the grant. */
 static void child_become(struct run *run, const struct lease *lease, uint64_t latest_us, pid_t supervisor)
 {
 	assert(run->arguments->argv && run->arguments->argv[0]);
@@ -102,7 +102,7 @@ pid_t child_start(struct run *run, const struct lease *lease, uint64_t latest_us
 	close(ends[1]);
 	if (child > 0)
 		setpgid(child, child); /* in both processes, since either may run first */
-	/* exec() closes the pipe without a word */
+	/* exec() closes the pipe, so that read() returns 0 */
 	if (child < 0 || read(ends[0], &error, sizeof error) == (ssize_t)sizeof error)
 		*ret_error = error;
 	close(ends[0]);

@@ -19,7 +19,7 @@ void descriptors_walk(enum descriptors_step step)
 		int descriptor = atoi(entry->d_name);
 		if (entry->d_name[0] == '.' || descriptor == dirfd(open_ones) || descriptor >= DESCRIPTORS_MAX)
 			continue;
-		if (step == DESCRIPTORS_NOTE)
+		if (step == DESCRIPTORS_RECORD)
 			inherited[descriptor] = true;
 		else if (!inherited[descriptor] && descriptor > STDERR_FILENO)
 			fcntl(descriptor, F_SETFD, FD_CLOEXEC);

@@ -1,8 +1,8 @@
-/* The foreground process of `run`: the one that the shell knows. See run_internal.h.
+/* The foreground process of `run`, which the shell started. See run_internal.h.
  *
  * It passes signals on, stops when the command has stopped, and ends with the status of the supervisor. It sends no
- * requests. If the supervisor dies, or everything should be dead by now and is not, it kills all processes below
- * itself, the supervisor included. */
+ * requests. If the supervisor dies, or processes still run after dead_by_us, it kills all processes below itself, the
+ * supervisor included. */
 
 #include <assert.h>
 #include <errno.h>
@@ -77,7 +77,7 @@ static void foreground_on_signals(struct foreground *foreground)
 	}
 }
 
-/* Sends a signal and lets it act by its default; `to` as for kill(). */
+/* Sends a signal with its default action; `to` as for kill(). */
 static void foreground_raise(int signal_number, pid_t to)
 {
 	sigset_t one;
@@ -112,9 +112,10 @@ static void foreground_on_socket(struct foreground *foreground)
 	ssize_t got = recv(foreground->run->socket, &what, 1, MSG_DONTWAIT);
 	assert(!foreground->supervisor_gone);
 	if (got == 1 && what == RUN_STOP) {
-		/* The whole job is stopped, with a script around redlockctl, or the shell would not see a stopped job.
-		 * It goes on here when it is continued, or at once if nobody could continue it (the kernel does not
-		 * stop an orphaned group). Without a terminal there are no jobs: only this process is stopped. */
+		/* Stops the whole job, including a script around redlockctl, or the shell would not see a stopped job.
+		 * The call returns when the job is continued, or at once if nobody could continue it (the kernel does
+		 * not stop an orphaned group). Without a terminal there are no jobs, and only this process is
+		 * stopped. */
 		foreground_raise(SIGTSTP, foreground->run->terminal.file < 0 ? getpid() : 0);
 		foreground_send(foreground, SIGCONT);
 	} else if (got == 1 && what == RUN_GUARD) {
@@ -170,7 +171,7 @@ int foreground_run(struct run *run, pid_t supervisor)
 	while (!foreground.supervisor_gone) {
 		poll(foreground.fds, FOREGROUND_FDS, -1);
 		foreground_on_signals(&foreground);
-		/* not of a supervisor that has ended: its processes are to be killed, not stopped */
+		/* not from a supervisor that has ended: its processes are killed, not stopped */
 		if (foreground.fds[FOREGROUND_SOCKET].revents != 0 && !foreground.supervisor_gone)
 			foreground_on_socket(&foreground);
 		uint64_t dead_by_us = atomic_load(&run->shared->dead_by_us);

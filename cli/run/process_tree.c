@@ -1,13 +1,14 @@
 /* Signals to all descendants, found in /proc. See run_internal.h.
  *
- * If the caller is a subreaper, all that it started stays below it, also processes that forked twice and made a session
- * of their own, but not what a service manager or a container engine started for them.
+ * If the caller is a subreaper, all processes that it started stay below it, also those that forked twice and made a
+ * session of their own. Processes that a service manager or a container engine started for them do not.
  *
- * A pid from /proc may belong to another process a moment later. So a signal goes through a pidfd, after /proc was read
- * again with the pidfd open and still shows a process below the root; if it ended meanwhile the signal reaches nobody.
- * Without pidfds (before Linux 5.3, or with a filter of system calls) only children of the caller are signalled: their
- * pids are free only after the caller has waited for them, and their children become its children. Without /proc only
- * the group of the command is signalled, and only while a child of the caller is in it: its number is not free then. */
+ * A pid from /proc may belong to another process a moment later. So a pidfd is opened first, then /proc is read again.
+ * If the process is still below the root, it gets the signal through the pidfd; if it has ended meanwhile, the signal
+ * reaches nobody. Without pidfds (before Linux 5.3, or with a filter of system calls) only children of the caller are
+ * signalled: their pids are free only after the caller has waited for them, and their children become its children.
+ * Without /proc only the group of the command is signalled, and only while a child of the caller is in it: its number
+ * is not free then. */
 #include <assert.h>
 #include <dirent.h>
 #include <errno.h>
@@ -29,7 +30,8 @@ struct process {
 	pid_t parent, group;
 };
 
-/* The name in parentheses may hold parentheses, blanks and line feeds: the other fields follow the last parenthesis. */
+/* The name in parentheses may have parentheses, blanks and line feeds, so the other fields follow the last
+ * parenthesis. */
 static bool process_read(pid_t pid, struct process *ret_process)
 {
 	char path[64], text[STAT_MAX];
@@ -37,7 +39,7 @@ static bool process_read(pid_t pid, struct process *ret_process)
 	int file = open(path, O_RDONLY | O_CLOEXEC);
 	if (file < 0)
 		return false;
-	ssize_t len = read(file, text, sizeof text - 1); /* whole, or not at all */
+	ssize_t len = read(file, text, sizeof text - 1); /* complete, or not at all */
 	close(file);
 	if (len <= 0)
 		return false;
@@ -46,8 +48,9 @@ static bool process_read(pid_t pid, struct process *ret_process)
 	return rest && sscanf(rest + 1, " %*c %d %d", &ret_process->parent, &ret_process->group) == 2;
 }
 
-/* True: *ret_process is that of `pid`. Begins anew where an ancestor ends meanwhile: its children have another parent
- * then. `outside`: a parent known not to be below the root, since siblings follow one another; 0: none. */
+/* True if `pid` is below the root; then *ret_process is set. Begins again if an ancestor ends meanwhile, since its
+ * children get another parent. `outside`: a cache of a parent that is not below the root, since siblings follow one
+ * another; 0: none. */
 static bool process_is_below(pid_t pid, pid_t root, pid_t *outside, struct process *ret_process)
 {
 	assert(pid > 0 && root > 0);

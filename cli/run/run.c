@@ -1,7 +1,7 @@
 /* Sets up `run`: signals, the shared page, the socket, the two processes. See run_internal.h.
  *
- * Foreground process and supervisor block all signals and read them from descriptors; the command gets the signals
- * (blocked, ignored) as redlockctl got them. */
+ * Foreground process and supervisor block all signals and read them from descriptors; the command gets the blocked and
+ * ignored signals that redlockctl got. */
 #include "run.h"
 
 #include <assert.h>
@@ -46,7 +46,7 @@ int run_command(struct arguments *arguments)
 	run.shared = mmap(NULL, sizeof *run.shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	if (run.shared == MAP_FAILED)
 		return run_fail("mmap");
-	descriptors_walk(DESCRIPTORS_NOTE);
+	descriptors_walk(DESCRIPTORS_RECORD);
 	run_block_signals(&run);
 	terminal_open(&run.terminal);
 	/* Processes that the command leaves behind become children of the supervisor, or of the foreground process if

@@ -1,6 +1,6 @@
 /* Private header of this folder.
  *
- * The processes of `run` are three, each with one thread:
+ * `run` has three processes, each with one thread:
  *
  *   foreground process   the process that was started. The shell sees it: it takes the signals, stops and ends as the
  *                        command does
@@ -8,9 +8,9 @@
  *                        its own
  *   command              in a group of its own; with the terminal, where the foreground process had it
  *
- * Why a foreground process and a supervisor: with Ctrl-Z the shell wants to see its job stopped, while the lease must
- * be extended all the same; and if one of the two is killed or stopped for good, the other one ends the command before
- * the lease is over. */
+ * Foreground process and supervisor are separate for two reasons. With Ctrl-Z the shell must see its job stopped, while
+ * the lease must still be extended. If one of the two is killed or stopped for good, the other one ends the command
+ * before the lease is over. */
 #ifndef RUN_INTERNAL_H
 #define RUN_INTERNAL_H
 
@@ -35,22 +35,22 @@ bool process_group_signal(pid_t group, int signal_number);
  * be missed: repeat until none is left. */
 void process_tree_signal(pid_t root, pid_t spared, int signal_number);
 
-/* ---- descriptors.c: the descriptors that the command inherits: those that redlockctl inherited, and no other ---- */
+/* ---- descriptors.c: the command inherits the descriptors that redlockctl inherited, and no other ---- */
 
-/* NOTE, at the start, records the open descriptors. SEAL, before the command is started, marks later ones
+/* RECORD, at the start, stores the open descriptors. SEAL, before the command is started, marks later ones
  * close-on-exec, which libcurl does not always do. */
-enum descriptors_step { DESCRIPTORS_NOTE, DESCRIPTORS_SEAL };
+enum descriptors_step { DESCRIPTORS_RECORD, DESCRIPTORS_SEAL };
 void descriptors_walk(enum descriptors_step step);
 
 /* Replaces stdin and stdout by /dev/null: a reader of the command's output must see its end when the command closes it,
- * and not when redlockctl ends. */
+ * not only when redlockctl ends. */
 void descriptors_release_stdio(void);
 
-/* ---- terminal.c: the terminal, and which group of processes it belongs to ---- */
+/* ---- terminal.c: the terminal, and the process group that has it ---- */
 
 struct terminal {
 	int file;   /* the controlling terminal; -1: there is none */
-	pid_t job;  /* the group that the shell knows: the foreground process's */
+	pid_t job;  /* the group of the foreground process, which the shell knows */
 	bool eager; /* the command gets the terminal from the start, not only when it reads from it */
 };
 
@@ -61,14 +61,14 @@ bool terminal_belongs_to(const struct terminal *terminal, pid_t group);
 /* Gives the terminal to `to` if it belongs to `from`. Also from the background if SIGTTOU is blocked. */
 void terminal_pass(const struct terminal *terminal, pid_t from, pid_t to);
 
-/* ---- what the processes share ---- */
+/* ---- shared by the processes ---- */
 
 /* A page of memory that foreground process and supervisor share. Only the supervisor writes. */
 struct run_shared {
-	/* when the foreground process kills what is left, if the supervisor did not; 0: nothing runs */
+	/* when the foreground process kills the remaining processes, if the supervisor has not; 0: nothing runs */
 	_Atomic uint64_t dead_by_us;
 	_Atomic pid_t group; /* of the command */
-	/* SIGINT or SIGQUIT, if it ended the command: the foreground process ends by it as well */
+	/* SIGINT or SIGQUIT, if it ended the command; the foreground process then ends by the same signal */
 	_Atomic int interrupt;
 	_Atomic bool from_keyboard; /* only the command got that signal, since it had the terminal */
 };
@@ -76,7 +76,7 @@ struct run_shared {
 /* Messages of the supervisor to the foreground process over their socket; the foreground process sends numbers of
  * signals. */
 enum {
-	RUN_STOP = 'S', /* stop, as the command has */
+	RUN_STOP = 'S', /* stop, since the command has stopped */
 	RUN_GUARD = 'G' /* the command runs: check dead_by_us from now on */
 };
 
@@ -86,17 +86,17 @@ struct run {
 	struct terminal terminal;
 	int socket; /* to the other process */
 	pid_t foreground;
-	sigset_t inherited_mask;          /* the command gets it */
+	sigset_t inherited_mask;          /* for the command */
 	struct sigaction inherited_child; /* of SIGCHLD */
 };
 
 /* ---- child.c: starts the command ---- */
 
-/* True if a run that this process belongs to holds the lock already. */
+/* True if an enclosing run holds the lock already. */
 bool child_is_enclosed(const struct arguments *arguments);
 
-/* Starts the command in a process group of its own. -1: it cannot be run, *ret_error says why; ETIME: it is
- * `latest_us` (CLOCK_BOOTTIME) already. */
+/* Starts the command in a process group of its own. -1: it cannot be run, with *ret_error; ETIME: `latest_us`
+ * (CLOCK_BOOTTIME) has passed. */
 pid_t child_start(struct run *run, const struct lease *lease, uint64_t latest_us, int *ret_error)
 	__attribute__((warn_unused_result));
 
@@ -105,7 +105,7 @@ pid_t child_start(struct run *run, const struct lease *lease, uint64_t latest_us
 /* Follows the supervisor until it has ended. Returns the exit status. */
 int foreground_run(struct run *run, pid_t supervisor);
 
-/* ---- supervisor.c, supervisor_command.c: the supervisor: the loop and the lease, and the command ---- */
+/* ---- supervisor.c, supervisor_command.c: the supervisor: its loop and the lease; the command ---- */
 
 struct supervisor {
 	struct run *run;
@@ -120,31 +120,31 @@ struct supervisor {
 	bool end_reported;    /* the reason was reported */
 
 	bool held;      /* waiting: sends no request, since the job is stopped */
-	int end_signal; /* waiting: ends by it; releasing: stops waiting */
+	int end_signal; /* waiting: ends the wait; releasing: stops waiting */
 	bool foreground_gone;
 
 	pid_t child;
-	bool child_ended, all_ended; /* the command; and all that it started */
-	int status;                  /* the exit status, as of a shell */
+	bool child_ended, all_ended; /* the command; all that it started, too */
+	int status;                  /* the exit status, as a shell has it */
 	bool mirrored;               /* the foreground process was stopped */
 	bool wants_terminal;         /* the command had it, or tried to read */
 	uint64_t leftovers_until_us; /* when processes left behind get SIGTERM; 0: none */
 	uint64_t killing_us;         /* since when SIGKILL is sent; 0: not yet */
 };
 
-/* The supervisor's process, from the lease to its release. Returns the exit status. */
+/* Runs the supervisor, from the lease to its release. Returns the exit status. */
 int supervisor_run(struct run *run);
 
 /* Reads messages of the foreground process: orders for a request, or signals for the command while it runs. */
 enum client_order supervisor_read_order(void *context);
 
-/* Starts the command. If it cannot be run, that is reported, and it has ended. */
+/* Starts the command. If it cannot be run, reports that, and treats it as ended. */
 void supervisor_start(struct supervisor *supervisor);
 
 /* Reaps children, and handles stops and the end of the command. */
 void supervisor_on_children(struct supervisor *supervisor);
 
-/* Continues the foreground process, which stopped as the command did. */
+/* Continues the foreground process, which was stopped with the command. */
 void supervisor_continue_foreground(const struct supervisor *supervisor);
 
 /* Sends a signal to the command and all that it started. */

@@ -1,9 +1,9 @@
-/* The supervisor: gets the lease, starts the command, extends, ends the command in time, releases. The processes are
- * described in run_internal.h.
+/* The supervisor: gets the lease, starts the command, extends, ends the command in time, releases. run_internal.h
+ * describes the processes.
  *
  * server/renewal/ decides, this file acts: actions become requests and signals, answers and times become events. After
- * each wake-up answers come first, then the time, before anything else: after the sleep of a machine the command is
- * killed at once if the lease is over. */
+ * each wake-up the order is: answers, the time, everything else. So after the sleep of a machine the command is killed
+ * at once if the lease is over. */
 
 #include <assert.h>
 #include <errno.h>
@@ -25,7 +25,7 @@ static uint64_t clamp(uint64_t value, uint64_t min, uint64_t max)
 	return value < min || max < min ? min : value > max ? max : value;
 }
 
-/* 0: it is past. */
+/* The time until `time_us`; 0: it has passed. */
 static uint64_t until(uint64_t time_us)
 {
 	uint64_t now_us = clock_now_us();
@@ -39,7 +39,7 @@ static json_int_t supervisor_left_ms(const struct supervisor *supervisor)
 
 /* ---- the lease ---- */
 
-/* The foreground process kills half a margin after the supervisor should have. */
+/* The foreground process kills half a margin later than the supervisor should. */
 static void supervisor_set_guard(struct supervisor *supervisor)
 {
 	assert(supervisor->renewal.deadline_us > 0);
@@ -71,7 +71,7 @@ static void supervisor_on_refused(struct supervisor *supervisor)
 	supervisor->status = answer_status(answer, supervisor->arguments);
 }
 
-/* False: there is none. */
+/* Acquires the lease. False: there is none. */
 static bool supervisor_acquire(struct supervisor *supervisor)
 {
 	const struct arguments *arguments = supervisor->arguments;
@@ -96,7 +96,7 @@ static bool supervisor_acquire(struct supervisor *supervisor)
 	return true;
 }
 
-/* The time limit lets all servers be asked before the command gets SIGTERM. */
+/* With this time limit, all servers can be tried before the command gets SIGTERM. */
 static void supervisor_begin_extend(struct supervisor *supervisor)
 {
 	const struct arguments *arguments = supervisor->arguments;
@@ -155,7 +155,7 @@ static void supervisor_kill(struct supervisor *supervisor)
 	assert(supervisor->renewal.state == RENEWAL_KILLING);
 	supervisor_signal_all(supervisor, SIGKILL);
 	if (atomic_load(&supervisor->run->shared->dead_by_us) < guarded_us)
-		/* the supervisor is killing: the foreground process could not do more */
+		/* the supervisor is killing, and the foreground process could not do more */
 		atomic_store(&supervisor->run->shared->dead_by_us, guarded_us);
 	if (supervisor->killing_us != 0)
 		return;
@@ -191,7 +191,7 @@ static void supervisor_on_extended(struct supervisor *supervisor, const struct l
 	report_event(supervisor->arguments, failures > 0 ? REPORT_NOTE : REPORT_DETAIL, "extended", fields,
 		     "extended at %s, valid for %s", client_server(&supervisor->client)->shown,
 		     DURATION_TEXT(supervisor_left_ms(supervisor)));
-	supervisor_act(supervisor, action); /* the end may have come with the answer: it is reported last */
+	supervisor_act(supervisor, action); /* the answer may cause the end, which is reported last */
 }
 
 static void supervisor_on_failed(struct supervisor *supervisor)
@@ -200,7 +200,7 @@ static void supervisor_on_failed(struct supervisor *supervisor)
 	const struct address *server = client_server(&supervisor->client);
 	size_t servers = supervisor->arguments->servers.count;
 	uint64_t half_us = renewal_pause_us(&supervisor->renewal) / 2;
-	/* Once for each server, then only as JSON: there are several requests a second. */
+	/* Reports once for each server, then only as JSON: there are several requests a second. */
 	if (supervisor->failures < servers || supervisor->arguments->json)
 		report_event(supervisor->arguments, REPORT_NOTE, "not-extended",
 			     json_pack("{s:s, s:s, s:I}", "code", answer->code, "server", server->shown, "left_ms",
@@ -230,7 +230,7 @@ static void supervisor_on_answer(struct supervisor *supervisor)
 		supervisor_on_failed(supervisor);
 }
 
-/* Processes left behind have a moment to end by themselves: one may be the last reader of a pipe. */
+/* Processes left behind get a moment to end by themselves: one may be the last reader of a pipe. */
 static void supervisor_on_leftovers(struct supervisor *supervisor)
 {
 	uint64_t now_us = clock_now_us();
@@ -273,8 +273,8 @@ static void supervisor_round(struct supervisor *supervisor)
 
 /* ---- release ---- */
 
-/* Asks one server after the other, until one has released, the lease is over, or the foreground process sends a signal.
- * OUTCOME_LOST: the first server answered that the lease was lost before. */
+/* Tries one server after the other, until one has released, the lease is over, or the foreground process sends a
+ * signal. OUTCOME_LOST: the first server answered that the lease was lost before. */
 static enum outcome supervisor_release(struct supervisor *supervisor)
 {
 	const struct arguments *arguments = supervisor->arguments;
@@ -294,7 +294,7 @@ static enum outcome supervisor_release(struct supervisor *supervisor)
 		if (outcome == OUTCOME_DONE || (outcome == OUTCOME_LOST && tries == 0))
 			return outcome;
 		if (outcome == OUTCOME_LOST)
-			return OUTCOME_DONE; /* most likely by a request whose answer was lost */
+			return OUTCOME_DONE; /* most likely released by a request whose answer was lost */
 		client_next_server(&supervisor->client);
 		if ((tries + 1) % arguments->servers.count == 0)
 			client_pause(&supervisor->client, clock_now_us() + RELEASE_PAUSE_US);
@@ -321,7 +321,7 @@ static void supervisor_finish(struct supervisor *supervisor)
 		supervisor->status = EXIT_STATUS_LOST;
 }
 
-/* Processes of the command cannot be killed: the lock is not released, since the next holder would run beside them. */
+/* Processes of the command cannot be killed. The lock is not released, since the next holder would run beside them. */
 static void supervisor_abandon(struct supervisor *supervisor)
 {
 	char lock[DURATION_TEXT_MAX + 64] = "they continue without the lock";
@@ -379,6 +379,6 @@ int supervisor_run(struct run *run)
 	client_fini(&supervisor.client);
 	explicit_bzero(&supervisor.lease, sizeof supervisor.lease);
 	if (supervisor.mirrored)
-		supervisor_continue_foreground(&supervisor); /* it stopped because the command did */
+		supervisor_continue_foreground(&supervisor); /* it was stopped with the command */
 	return supervisor.status;
 }

@@ -1,9 +1,9 @@
-/* The supervisor's side towards the command and the foreground process: start, signals, stops, ends. See
+/* The part of the supervisor for the command and the foreground process: start, signals, stops, ends. See
  * run_internal.h.
  *
  * Ctrl-Z: the command stops; the supervisor gives the terminal back to the job and stops the foreground process, and
  * the shell sees a stopped job. On fg or bg the shell continues the foreground process, which sends SIGCONT here, and
- * the command is continued, with the terminal if the job has it. The lease is extended all the while. */
+ * the command is continued, with the terminal if the job has it. The lease is extended all the time. */
 #include <assert.h>
 #include <errno.h>
 #include <string.h>
@@ -21,7 +21,7 @@ static void supervisor_send_foreground(struct supervisor *supervisor, char what)
 	send(supervisor->run->socket, &what, 1, MSG_NOSIGNAL | MSG_DONTWAIT);
 }
 
-/* The next message: the number of a signal, 0 if there is none. */
+/* Reads the next message: the number of a signal; 0: none. */
 static int supervisor_read_foreground(struct supervisor *supervisor)
 {
 	unsigned char number = 0;
@@ -35,7 +35,8 @@ static int supervisor_read_foreground(struct supervisor *supervisor)
 	return 0;
 }
 
-/* Not a signal that was ignored when redlockctl was started, by nohup for example: it arrives since it is blocked. */
+/* False for a signal that was ignored when redlockctl was started, for example by nohup. It arrives because it is
+ * blocked. */
 static bool supervisor_is_end_signal(int number)
 {
 	struct sigaction action;
@@ -44,7 +45,7 @@ static bool supervisor_is_end_signal(int number)
 	return sigaction(number, NULL, &action) != 0 || action.sa_handler != SIG_IGN;
 }
 
-/* A shell ends its script only if the program ended by the signal, not for its exit status. */
+/* A shell ends its script only if the program was ended by the signal, not because of its exit status. */
 static void supervisor_set_interrupt(struct supervisor *supervisor, int number, bool from_keyboard)
 {
 	if (number != SIGINT && number != SIGQUIT)
@@ -104,8 +105,8 @@ static void supervisor_continue(struct supervisor *supervisor)
 	kill(-supervisor->child, SIGCONT);
 }
 
-/* Signals of a terminal go to the group, as a terminal sends them; SIGTERM, too, or a shell would wait for its program.
- * SIGUSR1 and SIGUSR2 go to the command alone: they would end programs that do not handle them. */
+/* Signals of a terminal go to the group, as from a terminal. So does SIGTERM, or a shell would wait for its program.
+ * SIGUSR1 and SIGUSR2 go only to the command: they would end programs that do not handle them. */
 static void supervisor_pass_on(struct supervisor *supervisor, int number)
 {
 	assert(number > 0);
@@ -174,7 +175,8 @@ static void supervisor_on_end(struct supervisor *supervisor, const siginfo_t *in
 		     "the command ended with status %d", supervisor->status);
 }
 
-/* If the foreground process was killed, another process is the parent, and its pid may be in use again. */
+/* Does nothing if the foreground process was killed: another process is the parent then, and the pid may be in use
+ * again. */
 void supervisor_continue_foreground(const struct supervisor *supervisor)
 {
 	if (getppid() == supervisor->run->foreground)
@@ -188,7 +190,7 @@ void supervisor_on_children(struct supervisor *supervisor)
 		int failed = waitid(P_ALL, 0, &info, WEXITED | WSTOPPED | WCONTINUED | WNOHANG);
 		if (failed) {
 			assert(supervisor->child_ended);
-			supervisor->all_ended = true; /* ECHILD: nothing is left, nor became a child of this process */
+			supervisor->all_ended = true; /* ECHILD: no process is left */
 		}
 		if (failed || info.si_pid == 0)
 			return;

@@ -1,9 +1,9 @@
 /* See run_internal.h.
  *
- * The command has a process group of its own, so that it can be ended as a whole. Ctrl-C reaches it, and it may read,
- * only while the terminal belongs to that group. In a pipeline ("redlockctl run ... | less") the other programs of the
- * job need the terminal as well: the command gets it when it reads from it, and until then the foreground process
- * passes Ctrl-C and Ctrl-Z on. */
+ * The command has a process group of its own, so that it can be ended as a whole. Ctrl-C reaches the command, and it
+ * may read, only while the terminal belongs to that group. In a pipeline ("redlockctl run ... | less") the other
+ * programs of the job need the terminal, too. So the command gets it when it reads from it; until then the foreground
+ * process passes Ctrl-C and Ctrl-Z on. */
 #include <assert.h>
 #include <fcntl.h>
 #include <unistd.h>

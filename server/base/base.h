@@ -1,5 +1,5 @@
-/* The parts that every other folder of the server and redlockctl stand on. Any thread may call each function unless it
- * says otherwise. */
+/* The parts that every other folder of the server and redlockctl uses. Any thread may call each function unless it says
+ * otherwise. */
 #ifndef BASE_H
 #define BASE_H
 
@@ -18,7 +18,7 @@ extern const char build_version[]; /* SemVer */
 extern const char build_commit[];  /* "…-dirty": with uncommitted changes; "unknown": not built from a git tree */
 const struct build_library *build_libraries(size_t *ret_count);
 
-/* ---- kernel.c: clocks and random numbers. The simulator is linked with others. ---- */
+/* ---- kernel.c: clocks and random numbers. The simulator has its own. ---- */
 
 /* CLOCK_BOOTTIME, for all measured times: it cannot be set, and it counts the sleep of a suspended machine, as the
  * clocks of the masters do. */
@@ -34,18 +34,18 @@ void random_token(char ret_token[RANDOM_TOKEN_LEN]);
 /* 64 random bits: seeds and jitter. */
 uint64_t random_number(void);
 
-/* ---- memory.c: memory from the heap, or the end of the process at once, with a line in the log ---- */
+/* ---- memory.c: memory from the heap; without it the process ends at once, with a line in the log ---- */
 
-/* Not initialized; `size` may be 0. Freed with free(), as all that follows. */
+/* Not initialized; `size` may be 0. Freed with free(), like the results of the functions below. */
 void *memory_alloc(size_t size) __attribute__((malloc, returns_nonnull, warn_unused_result));
 /* All bytes are 0. */
 void *memory_zeroed(size_t count, size_t size) __attribute__((malloc, returns_nonnull, warn_unused_result));
-/* As realloc(); `old` may be NULL. */
+/* Like realloc(); `old` may be NULL. */
 void *memory_resize(void *old, size_t size) __attribute__((returns_nonnull, warn_unused_result));
 /* A terminated copy of `len` bytes. */
 char *memory_copy(const char *bytes, size_t len) __attribute__((malloc, returns_nonnull, warn_unused_result));
-/* The end of the process where a library reports that it had no memory: a line that names what could not be made, and
- * exit status 71 (EX_OSERR). */
+/* Ends the process when a library reports a lack of memory: logs what could not be made, and exits with status 71
+ * (EX_OSERR). */
 void memory_exhausted(const char *what) __attribute__((noreturn));
 
 /* ---- loopback.c ---- */
@@ -77,11 +77,10 @@ void text_fini(struct text *text);
 void text_append(struct text *text, const char *bytes, size_t len);
 void text_printf(struct text *text, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
-/* The next part of a text of parts with a line feed between each two: from *at, which moves behind it. False: there is
- * none. */
+/* Returns the next line of a text, from *at, which moves past the line feed. False: there is no line left. */
 bool text_line(const char **at, const char *end, const char **ret_line, size_t *ret_len);
 
-/* ---- text_write.c: for the path of each request, faster than printf() ---- */
+/* ---- text_write.c: used for each request, so faster than printf() ---- */
 
 enum { TEXT_DECIMAL_MAX = 20, TEXT_ESCAPE_MAX = 6 };
 /* Writes a number in decimal digits, not terminated; returns how many. */
@@ -90,27 +89,27 @@ size_t text_decimal(uint64_t number, char ret_digits[TEXT_DECIMAL_MAX]);
  * none. */
 size_t text_escape(unsigned char c, char ret_escape[TEXT_ESCAPE_MAX]);
 
-/* The value of one digit, of either case; -1: it is none. */
+/* The value of one digit, of either case; -1: not a hex digit. */
 int hex_digit(char c);
-/* 2 * len lower-case digits, not terminated. */
+/* Writes 2 * len lower-case digits, not terminated. */
 void hex_write(const unsigned char *bytes, size_t len, char *ret_digits);
 /* Reads 2 * len digits of either case. False: they are not all digits. */
 bool hex_read(const char *digits, size_t len, unsigned char *ret_bytes) __attribute__((warn_unused_result));
 bool hex_is_lower(const char *text, size_t len);
 
-/* FNV-1a, 64 bits: the same on all replicas, for ever. A caller that chooses the bytes can choose ones that collide. */
+/* FNV-1a, 64 bits: the same on all replicas, for ever. A client that chooses the bytes can choose ones that collide. */
 uint64_t hash_fnv1a(const void *bytes, size_t len);
 
 /* ---- file.c. Blocking, as the descriptor does. ---- */
 
 /* Reads until the end, or until `size` bytes are there. False: errno. */
 bool file_read(int fd, char *bytes, size_t size, size_t *ret_len) __attribute__((warn_unused_result));
-/* Puts /dev/null where standard input, output or error is closed: a socket that got that number would be written to.
- * Call it first in main(). False: errno. */
+/* Opens /dev/null if standard input, output or error is closed: otherwise a socket could get that number and its
+ * output. Call it first in main(). False: errno. */
 bool file_open_standard(void) __attribute__((warn_unused_result));
 
-/* Files that grant rights or hold secrets: keys, certificates, passwords. They are read whole, and rejected if anybody
- * else could have written them, or could read what must stay secret. For the start and for SIGHUP alone. */
+/* Files that grant rights or hold secrets: keys, certificates, passwords. They are read completely, and rejected if
+ * anybody else could have written them, or could read a secret. Only for the start and for SIGHUP. */
 enum secret_file_kind {
 	SECRET_FILE_TRUSTED, /* anybody may read it, but only its owner (root or our user) may have written it */
 	SECRET_FILE_SECRET   /* the same, and others may not read it either; its group may */
@@ -118,7 +117,7 @@ enum secret_file_kind {
 /* NULL, or the reason (static) why the file is rejected. */
 const char *secret_file_check(const struct stat *file, enum secret_file_kind kind);
 /* Reads the file at `path`, at most `max` bytes, into `text`, which the caller initialises and owns. False: a message
- * that names the file and what is wrong with it. */
+ * that names the file and its fault. */
 bool secret_file_read(const char *path, enum secret_file_kind kind, size_t max, struct text *text, char *message,
 		      size_t message_size) __attribute__((warn_unused_result));
 /* Overwrites the bytes. */
@@ -148,10 +147,10 @@ void log_str(const char *key, const char *value, size_t len);
 void log_text(const char *key, const char *value); /* a terminated string; NULL: the field is left out */
 void log_num(const char *key, int64_t value);
 void log_end(void);
-/* For events that come as often as clients want: false for a line to leave out, since this thread has had 20 of this
- * event and status within a second. `log-lines-suppressed` reports their number when the second is over. */
+/* For events that clients can cause: false if the line must be left out, since this thread has had 20 of this event and
+ * status within a second. `log-lines-suppressed` reports their number when the second is over. */
 bool log_allows(const char *event, unsigned status);
-/* Writes what this thread has buffered, as far as that does not block. */
+/* Writes the buffer of this thread, as far as that does not block. */
 void log_flush(void);
 /* The same at the end of a thread, blocking. */
 void log_fini(void);

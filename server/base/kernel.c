@@ -1,4 +1,4 @@
-/* The clocks and the random numbers of the kernel: what the simulator is linked with others of. */
+/* The clocks and the random numbers of the kernel. The simulator has its own. */
 #include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -45,19 +45,19 @@ static pthread_mutex_t log_mutex = PTHREAD_MUTEX_INITIALIZER;
 static _Atomic uint64_t log_dropped_total;
 
 static _Thread_local struct {
-	char lines[LOG_BUFFER]; /* finished ones; not from the heap: the last line says that there is no memory */
+	char lines[LOG_BUFFER]; /* finished ones; not from the heap: the last line may report a lack of memory */
 	size_t lines_len;
-	char *line; /* behind them, between log_begin() and log_end(); NULL: none is open, or it is left out */
+	char *line; /* after them, between log_begin() and log_end(); NULL: none is open, or it is left out */
 	size_t line_len;
 	bool cut; /* a field did not fit */
 	enum log_level level;
-	uint64_t unreported; /* lines dropped of which no line has told yet */
-	time_t second;       /* for which `clock` was made */
+	uint64_t unreported; /* dropped lines that no line has reported yet */
+	time_t second;       /* the second of `clock` */
 	char clock[32];
 	struct log_kind {
-		const char *event; /* NULL: this one and those behind it are not in use */
+		const char *event; /* NULL: this one and the following are not in use */
 		unsigned status;
-		uint64_t lines, began_us; /* of the second that began with the first line; 0 lines: none has begun */
+		uint64_t lines, began_us; /* of the second that began with the first line; 0 lines: not begun */
 	} kinds[LOG_KINDS];
 } log_state;
 
@@ -86,7 +86,6 @@ static void log_drop(uint64_t lines)
 	atomic_fetch_add_explicit(&log_dropped_total, lines, memory_order_relaxed);
 }
 
-/* Drops the buffered lines from byte `from` on. */
 static void log_drop_buffered(size_t from)
 {
 	uint64_t lines = 0;

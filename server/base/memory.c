@@ -1,4 +1,4 @@
-/* Memory from the heap, or the end of the process. */
+/* Memory from the heap; without it the process ends. */
 #include <assert.h>
 #include <stdlib.h>
 #include <string.h>

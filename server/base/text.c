@@ -22,7 +22,6 @@ void text_fini(struct text *text)
 	*text = (struct text){0};
 }
 
-/* Makes room for `more` bytes and the terminator. */
 static void text_reserve(struct text *text, size_t more)
 {
 	assert(text->len <= TEXT_MAX && more <= TEXT_MAX - text->len);

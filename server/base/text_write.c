@@ -1,4 +1,5 @@
-/* Numbers, escapes and hex digits, written to where the caller has room, and a hash: for the log, too, so no memory. */
+/* Numbers, escapes and hex digits, written into memory of the caller, and a hash. Allocates nothing, since the log uses
+ * it. */
 #include <assert.h>
 #include <string.h>
 

@@ -3,8 +3,8 @@
 
 #include "base.h"
 
-/* By the number of bytes that follow the lead byte: its bits that tell so, and the smallest code point that may be
- * written in this length. */
+/* By the number of bytes after the lead byte: the bits that mark the lead byte, and the smallest code point that may
+ * have this length. */
 static const struct {
 	unsigned char mask, lead;
 	uint32_t smallest;

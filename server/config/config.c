@@ -1,5 +1,5 @@
-/* Loads the options of redlockd and checks those that concern each other. A message names the option of the highest
- * precedence among them. See config.h. */
+/* Loads the options of redlockd and checks those that depend on each other. A message names the option that was given
+ * with the highest precedence. See config.h. */
 #include "config.h"
 
 #include <assert.h>
@@ -9,12 +9,11 @@
 enum {
 	MASTERS_FILE_MAX = 1 << 16,
 	CONFIG_FAULT_MAX = OPTIONS_PATH_MAX + 400,
-	DEV_MASTER_TIMEOUT_MS =
-		1000 /* private masters share a machine that may be busy, and are not to be found dead */
+	DEV_MASTER_TIMEOUT_MS = 1000 /* private masters share a machine that may be busy, and must not count as down */
 };
 
-/* Returns which of these options was given where it counts most, since the others may be defaults. Writes the name of
- * another one, as it was given. */
+/* Returns the index of the option that was given with the highest precedence, since the others may be defaults. Writes
+ * the name of another one, as it was given. */
 static size_t config_find_rejected(struct options_reader *reader, const char *const names[], size_t count,
 				   char other[OPTIONS_NAME_MAX])
 {
@@ -51,7 +50,7 @@ static bool config_check_orders(struct options_reader *reader, const struct opti
 	return true;
 }
 
-/* The shortest lease must have some validity left. */
+/* The shortest lease must have validity left. */
 static bool config_check_drift(struct options_reader *reader, const struct options *options)
 {
 	static const char *const names[] = {"drift-ms", "drift-factor", "min-ttl-ms"};
@@ -67,9 +66,9 @@ static bool config_check_drift(struct options_reader *reader, const struct optio
 		other);
 }
 
-/* Adds the masters of --masters-file: on each line addresses between commas or blanks; a word that begins with #
- * begins a comment. False: what is wrong, which begins with the path. The bytes of the file are overwritten before they
- * are freed; the passwords stay in struct options for later connections. */
+/* Adds the masters of --masters-file: addresses separated by commas, blanks or line feeds; a word with # at its start
+ * begins a comment. False: a message that begins with the path. The bytes of the file are overwritten before they are
+ * freed; the passwords stay in struct options for later connections. */
 static bool config_read_masters(struct options *options, char *fault, size_t size)
 {
 	const struct options_entry *entry = options_entry_of(&config_table, "masters");
@@ -99,7 +98,7 @@ static bool config_read_masters(struct options *options, char *fault, size_t siz
 	return !reason && options->master_count > 0;
 }
 
-/* A master keeps its number for as long as the program runs, since votes are counted by it. */
+/* A master keeps its number as long as the program runs, since votes are counted by number. */
 static bool config_check_change(const struct options *before, const struct options *after, char *fault, size_t size)
 {
 	if (after->master_count != before->master_count) {
@@ -179,7 +178,7 @@ static bool config_check_masters(struct options_reader *reader, struct options *
 	return options->masters_file[0] == '\0' || config_load_masters(reader, options);
 }
 
-/* Durable masters have no replicas, and only the restart guard knows what they are for. */
+/* Durable masters have no replicas, and need the restart guard. */
 static bool config_check_durable(struct options_reader *reader, const struct options *options)
 {
 	const char *names[] = {"durable-masters", options->allow_replicas ? "allow-replicas"

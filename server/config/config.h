@@ -72,20 +72,20 @@ extern const struct options_table config_table;
 
 /* Fills *ret_options from the command line, `environment` ("NAME=value" strings, NULL at the end) and the configuration
  * file. Returns false and writes one line into `message` that names the option (as it was given: flag, variable, or key
- * and file), what is wrong and what is allowed, and never a value. */
+ * and file), its fault and what is allowed, but never a value. */
 bool config_load(int argc, char *argv[], char *const environment[], struct options *ret_options,
 		 enum config_action *ret_action, char *message, size_t message_size)
 	__attribute__((warn_unused_result));
 
-/* Reads --masters-file again: the masters of *options become those of the file, which must be as many, in the same
- * order and with the same databases; their servers may be others. False: one line, and *options is as before. */
+/* Reads --masters-file again into the masters of *options. Their number, order and databases must be the same; their
+ * servers may change. False: one line in `message`, and *options is unchanged. */
 bool config_reload_masters(struct options *options, char *message, size_t message_size)
 	__attribute__((warn_unused_result));
 
-/* True if both lead to the same place; the database does not matter: two of one server fail together. */
+/* True if both lead to the same server. The database does not matter: two of one server fail together. */
 bool config_is_same_place(const struct address *address, const struct address *other);
 
-/* True if a master has one. For the files of this folder. */
+/* True if a master has a password. For the files of this folder. */
 bool config_have_password(const struct options *options);
 
 #endif

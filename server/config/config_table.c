@@ -18,7 +18,7 @@ enum {
 
 /* ---- values of options ---- */
 
-/* It could be given again, but for user and password. */
+/* Writes the address as it could be given again, but without user and password. */
 static void config_show_master(struct address *address)
 {
 	const struct address parsed = *address;
@@ -39,7 +39,7 @@ bool config_is_same_place(const struct address *address, const struct address *o
 	       (address->is_unix ? strcmp : strcasecmp)(other->host, address->host) == 0;
 }
 
-/* Appends an address to the listeners or the masters, unless another one leads to the same place: port 0 is another one
+/* Appends an address to the listeners or the masters, unless another one leads to the same server. Port 0 is a new port
  * each time. */
 static const char *config_add_address(const struct options_entry *entry, const char *text, void *values)
 {
@@ -63,7 +63,7 @@ static const char *config_add_address(const struct options_entry *entry, const c
 	return NULL;
 }
 
-/* A host as the header Host has it, without a port; or an origin as a browser sends it, perhaps with one. */
+/* A host as in the header Host, without a port; or an origin as a browser sends it, perhaps with a port. */
 static const char *config_add_name(const struct options_entry *entry, const char *text, void *values)
 {
 	struct options_names *names = (void *)((char *)values + entry->offset);
@@ -89,8 +89,8 @@ static const char *config_parse_dev(const struct options_entry *entry, const cha
 	return NULL;
 }
 
-/* The key of a lock must never look like one of redlockd's own keys: a prefix must not contain `redlockd:`, nor a
- * beginning of it at its end, which a resource could complete. */
+/* The key of a lock must never look like one of redlockd's own keys: a prefix must not contain `redlockd:`, nor end
+ * with a beginning of it, which a resource could complete. */
 static const char *config_parse_prefix(const struct options_entry *entry, const char *text, void *values)
 {
 	static const char reserved[] = "redlockd:";

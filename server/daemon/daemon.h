@@ -24,26 +24,27 @@ struct worker;
 struct worker *worker_start(size_t index, const struct options *options, const int listeners[], struct tls *tls,
 			    struct keys *keys);
 
-/* Waits until it serves; it tries all masters once before. False: the masters cannot be used together (see the log),
- * and it has ended. */
+/* Waits until the worker serves; before that it tries all masters once. False: the masters cannot be used together (see
+ * the log), and the worker has ended. */
 bool worker_wait_serving(struct worker *worker) __attribute__((warn_unused_result));
 
-/* From any thread: drain, then end. The worker answers for at least `quiet_ms`, so that load balancers see /readyz at
- * 503. */
+/* From any thread: starts the drain; then the worker ends. The worker answers for at least `quiet_ms`, so that load
+ * balancers see /readyz at 503. */
 void worker_drain(struct worker *worker, uint32_t quiet_ms);
 
 /* From any thread: new connections get this certificate, new requests these keys (references are taken), and
  * connections to masters these addresses and passwords (copied), as many as there are masters. NULL: no change. */
 void worker_reload(struct worker *worker, struct tls *tls, struct keys *keys, const struct address masters[]);
 
-/* From any thread: makes the loop turn once; whether it has since then, which it does not while it hangs. */
+/* From any thread: makes the loop run once; worker_loop_ran(): true if it has run since. A loop that hangs has not. */
 void worker_ping(struct worker *worker);
 bool worker_loop_ran(struct worker *worker);
 
 /* Waits for the thread's end. */
 void worker_join(struct worker *worker);
 
-/* Frees it, after worker_join() of every worker: it closes descriptors, and another thread could get their numbers. */
+/* Frees the worker. Call it after worker_join() of every worker: it closes descriptors, and another thread could get
+ * their numbers. */
 void worker_free(struct worker *worker);
 
 /* ---- dev_masters.c: the private masters of --dev ----
@@ -61,8 +62,8 @@ struct dev_masters {
 };
 
 /* Starts `count` (1 … OPTIONS_MASTERS_MAX) masters, waits until each listens, at most 5 s, and writes their addresses
- * into options->masters[]. False and a message if that fails; then nothing is left. By the thread whose end is the end
- * of the program, before any other exists: it forks. */
+ * into options->masters[]. False: a message, and nothing is left. Call it in the main thread, before any other exists:
+ * it forks. */
 bool dev_masters_start(struct dev_masters *dev, uint32_t count, struct options *options, char *message, size_t size)
 	__attribute__((warn_unused_result));
 
@@ -84,7 +85,7 @@ int listen_open(const struct address *address, bool reuse_port, char *message, s
 void listen_shown(int fd, char *shown, size_t size);
 
 /* Finds out whether only this machine can reach the address: a Unix socket, or a name whose addresses are all loopback.
- * With `resolve` asks the resolver (blocking); else names count as local, which the start will find out. False: a
+ * With `resolve` asks the resolver (blocking); else names count as local until the start resolves them. False: a
  * message that names the address. */
 bool listen_find_local(const struct address *address, bool resolve, bool *ret_local, char *message, size_t size)
 	__attribute__((warn_unused_result));
@@ -103,12 +104,12 @@ uint16_t listen_port(int fd);
 /* Closes it; removes the file of a Unix socket. */
 void listen_close(const struct address *address, int fd);
 
-/* ---- reload.c: what SIGHUP reads again: the certificate with its key and authorities, the keys file, and the files of
- * the masters ----
+/* ---- reload.c: the files that SIGHUP reads again: the certificate with its key and authorities, the keys file, and
+ * the files of the masters ----
  *
- * Each of the three is replaced whole or not at all: if a file is bad, the old one stays in use, and the log says so.
- * No connection is dropped but those to a master whose address has changed: open connections keep their certificate
- * and password; authorities of clients and keys apply at once, also to requests under way. */
+ * Each of the three is replaced completely or not at all: if a file is bad, the old one stays in use, and the log
+ * reports it. No connection is dropped but those to a master whose address has changed: open connections keep their
+ * certificate and password; authorities of clients and keys apply at once, also to requests under way. */
 
 struct reload {
 	struct tls *tls;         /* a reference; NULL: no --tls-cert */
@@ -116,22 +117,23 @@ struct reload {
 	struct options *masters; /* NULL until SIGHUP: as given, but with the masters that were read last */
 };
 
-/* Reads all for the first time, but the files of the masters, which were read before. False: a message of one line;
- * then nothing needs to be freed. */
+/* Reads all files for the first time, except those of the masters, which were read before. False: a message of one
+ * line; then nothing needs to be freed. */
 bool reload_init(struct reload *reload, const struct options *options, char *message, size_t size)
 	__attribute__((warn_unused_result));
 void reload_fini(struct reload *reload);
 
-/* Reads all again and passes the good ones to the workers. */
+/* Reads all files again and passes the good ones to the workers. */
 void reload_again(struct reload *reload, const struct options *options, struct worker *const workers[], size_t count);
 
 /* ---- show.c: the line in the log when the program serves, --check, and the first steps of --dev. No secrets. ---- */
 
-/* Logs that it serves: where, with which masters, and the options that are not as they are by default. `listeners`: the
- * descriptors of one worker, in the order of options->listen. */
+/* Logs that the program serves: its listeners, its masters, and the options that differ from their defaults.
+ * `listeners`: the descriptors of one worker, in the order of options->listen. */
 void show_start(const struct options *options, const int listeners[]);
 
-/* Prints commands to try, and where the status page is. `tls`: the certificate of https listeners; may be NULL. */
+/* Prints commands to try, and the address of the status page. `tls`: the certificate of https listeners; may be
+ * NULL. */
 void show_first_steps(const struct options *options, const struct tls *tls);
 
 /* Prints what would run. */
@@ -139,21 +141,21 @@ void show_check(const struct options *options, const struct reload *reload);
 
 /* ---- watchdog.c: the main thread while the workers serve ----
  *
- * It waits for signals, adds up every two seconds what GET /stats shows, and sends messages to the service manager, if
- * systemd started the program with Type=notify (sd_notify(3)): ready, reloading, stopping, how many masters vote, and
- * that the program is alive: but only if the loop of every worker has turned since the last one, so that a hung loop
- * gets the program restarted. */
+ * It waits for signals and adds up the figures of GET /stats every two seconds. If systemd started the program with
+ * Type=notify (sd_notify(3)), it sends messages to it: ready, reloading, stopping, how many masters vote, and that the
+ * program is alive. The last one is sent only if the loop of every worker has run since the previous one, so that
+ * systemd restarts a program with a hung loop. */
 
 struct watchdog {
 	struct sockaddr_un manager;
 	socklen_t manager_len; /* 0: no service manager, nothing is sent */
-	uint64_t interval_us;  /* the longest time between two messages that it is alive; 0: none are wanted */
+	uint64_t interval_us;  /* the longest time between two messages that the program is alive; 0: none are wanted */
 	struct worker *const *workers;
 	size_t worker_count, master_count;
 	uint64_t look_at_us; /* when to check the loops again */
 	uint64_t alive_us;   /* time of the last message */
 	size_t voting;       /* as last reported */
-	bool stuck;          /* a loop hangs, and that is logged */
+	bool stuck;          /* a loop hangs, and that was logged */
 };
 
 /* Reads NOTIFY_SOCKET, WATCHDOG_USEC and WATCHDOG_PID, and removes them from the environment: they are not for child

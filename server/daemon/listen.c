@@ -18,7 +18,7 @@
 
 enum { LISTEN_BACKLOG = 4096, LISTEN_MODE = 0660 };
 
-/* Writes "<address>: <reason>". Always -1. */
+/* Writes "<address>: <reason>". Returns -1. */
 static int listen_write_error(const struct address *address, const char *reason, char *message, size_t size)
 {
 	bool v6 = strchr(address->host, ':');
@@ -33,8 +33,9 @@ static int listen_write_error(const struct address *address, const char *reason,
 
 /* ---- TCP ---- */
 
-/* Bounds the kernel's memory for each connection accepted here. By default a client that does not read may have some MB
- * of answers in the kernel, thousands of clients GB; the largest answers are some hundred KB, nearly all below one. */
+/* Bounds the kernel's memory for each connection accepted here. By default a client that does not read may hold some MB
+ * of answers in the kernel, and thousands of clients GB. The largest answers have some hundred KB, nearly all less than
+ * one. */
 static bool listen_bound_buffers(int fd)
 {
 	const int answers = 64 * 1024, requests = 32 * 1024;
@@ -136,7 +137,7 @@ enum listen_danger listen_danger(bool local, bool tls, bool has_keys, bool has_c
 
 /* ---- Unix sockets ---- */
 
-/* Removes the socket file of a program that has ended. NULL, or why the path cannot be used. */
+/* Removes the socket file of a program that has ended. Returns NULL, or why the path cannot be used. */
 static const char *listen_clear_path(const struct sockaddr_un *name)
 {
 	struct stat status;

@@ -40,8 +40,8 @@ struct program {
 	struct worker **workers;
 };
 
-/* Keys, certificates and passwords are in memory and some in the environment: no core dump, and no other process of the
- * same user may read them (ptrace, /proc/PID/mem, environ, fd). */
+/* Keys, certificates and passwords are in memory, and some in the environment. So there is no core dump, and no other
+ * process of the same user may read them (ptrace, /proc/PID/mem, environ, fd). */
 static void keep_secrets(void)
 {
 	const struct rlimit none = {0, 0};
@@ -49,7 +49,7 @@ static void keep_secrets(void)
 	setrlimit(RLIMIT_CORE, &none);
 }
 
-/* An allocation of a library ends the process, too, when memory runs out (server/base/base.h). */
+/* Makes failed allocations of libraries end the process, too (server/base/base.h). */
 static void guard_memory(void)
 {
 	json_set_alloc_funcs(memory_alloc, free);
@@ -77,7 +77,7 @@ static void set_up_signals(sigset_t *ret_waited)
 	signal(SIGPIPE, SIG_IGN);
 }
 
-/* Raises the limit to its maximum: --max-connections is the bound that counts. */
+/* Raises the limit to its maximum, since --max-connections is the intended bound. */
 static void raise_descriptor_limit(const struct options *options)
 {
 	struct rlimit limit;
@@ -124,7 +124,7 @@ static void warn_of_listener(const struct address *address, const char *event, c
 	log_end();
 }
 
-/* A listener that is open to the network must be intended. Returns an exit status, 0 to go on. */
+/* Rejects an unprotected listener on the network, unless --insecure is given. Returns an exit status, 0 to go on. */
 static int check_danger(const struct options *options, bool resolve, char *message, size_t size)
 {
 	assert(options->listen_count > 0);
@@ -156,7 +156,7 @@ static int check_danger(const struct options *options, bool resolve, char *messa
 	return EXIT_SUCCESS;
 }
 
-/* Two names may lead to one address, which is then in use by ourselves. Always false. */
+/* Two names may lead to one address, which this program then uses itself already. Returns false. */
 static bool reject_listener(const struct options *options, size_t failed, char *message, size_t size)
 {
 	const struct address *list = options->listen;
@@ -217,7 +217,7 @@ static void drain_workers(struct program *program, uint32_t quiet_ms)
 		worker_drain(program->workers[i], quiet_ms);
 }
 
-/* Starts all and waits until they serve. False: they end, since the masters cannot be used together. */
+/* Starts all workers and waits until they serve. False: they end, since the masters cannot be used together. */
 static bool start_workers(struct program *program)
 {
 	assert(!program->workers);
@@ -241,8 +241,8 @@ static void join_workers(struct program *program)
 	free(program->workers);
 }
 
-/* A second Ctrl-C, or the end of --drain-ms with something that cannot be interrupted, such as a name server that does
- * not answer. Leases run out by themselves, private masters end with the program. */
+/* Ends the process after a second Ctrl-C, or at the end of --drain-ms if something cannot be interrupted, such as a
+ * wait for a name server. Leases expire by themselves, private masters end with the program. */
 static void end_at_once(int number)
 {
 	_exit(number == SIGALRM ? EXIT_SUCCESS : EXIT_FAILURE);
@@ -280,9 +280,9 @@ static bool ignores_hangups(void)
 	return sigaction(SIGHUP, NULL, &action) == 0 && action.sa_handler == SIG_IGN;
 }
 
-/* SIGHUP has two meanings: the terminal was closed and its programs are to end, or an operator has changed files. The
- * rule is in the manual page (SIGNALS). For a closed terminal the kernel sends it, or the leader of the session, a
- * shell, to its jobs; any other sender means the files. */
+/* True if SIGHUP means that the terminal was closed and its programs are to end, not that an operator has changed
+ * files. The rule is in the manual page (SIGNALS). For a closed terminal the kernel sends it, or the leader of the
+ * session, a shell, to its jobs; any other sender means the files. */
 static bool is_hangup(const struct program *program, const siginfo_t *info)
 {
 	assert(info->si_signo == SIGHUP);
@@ -335,7 +335,7 @@ static int serve(struct program *program, const sigset_t *waited)
 	return serving ? EXIT_SUCCESS : EXIT_MISCONFIGURED;
 }
 
-/* Checks and reads all files. Returns an exit status, 0 if all is good. */
+/* Checks and reads all files. Returns an exit status, 0 if all are good. */
 static int read_all(struct program *program, bool resolve, char *message, size_t size)
 {
 	const struct options *options = &program->options;
@@ -346,7 +346,7 @@ static int read_all(struct program *program, bool resolve, char *message, size_t
 	return status;
 }
 
-/* --check: 0, or 2 with a message. */
+/* --check: returns 0, or 2 with a message. */
 static int check(struct program *program)
 {
 	char message[MESSAGE_MAX];

@@ -13,7 +13,7 @@
 
 enum { MESSAGE_MAX = OPTIONS_PATH_MAX + 512, HOUR_S = 60 * 60 };
 
-/* Reads the certificate, its key and the authorities, and keeps them. False: a message. */
+/* Reads and keeps the certificate, its key and the authorities. False: a message. */
 static bool reload_tls(struct reload *reload, const struct options *options, char *message, size_t size)
 {
 	struct tls *tls = tls_load(options->tls_cert, options->tls_key, options->tls_client_ca, message, size);
@@ -24,7 +24,6 @@ static bool reload_tls(struct reload *reload, const struct options *options, cha
 	return true;
 }
 
-/* The same for the keys. */
 static bool reload_keys(struct reload *reload, const struct options *options, char *message, size_t size)
 {
 	struct keys *keys = keys_load(options->keys, message, size);
@@ -37,12 +36,12 @@ static bool reload_keys(struct reload *reload, const struct options *options, ch
 
 static void free_masters(struct options *options)
 {
-	if (options) /* they have passwords */
+	if (options) /* the addresses have passwords */
 		explicit_bzero(options, sizeof *options);
 	free(options);
 }
 
-/* As tls_announce(), which see. */
+/* Like tls_announce(). */
 static void announce_masters_file(const char *path, const struct transport_tls_dates *dates)
 {
 	int64_t now_s = (int64_t)(clock_wall_us() / 1000000);
@@ -101,7 +100,7 @@ static void reload_log_failure(const char *event, const char *message)
 	log_end();
 }
 
-/* `moved`: for each master whose address has changed the old one, an arrow and the new one. */
+/* `moved`: for each master whose address has changed: the old one, an arrow and the new one. */
 static void log_masters(const struct options *before, const struct options *after)
 {
 	struct text moved;

@@ -33,7 +33,7 @@ static void append_option(struct text *text, const struct options_entry *entry, 
 		text_printf(text, "%s", (const char *)value);
 }
 
-/* The options that are not as they are by default. Listeners and masters have members of their own in the line. */
+/* Appends the options that differ from their defaults. Listeners and masters have members of their own in the line. */
 static void append_changed(struct text *text, const struct options *options)
 {
 	static struct options standard;

@@ -4,7 +4,8 @@
  * guarantees that it stays so. libsystemd would load seven more libraries, compressors among them, into a process that
  * holds keys; the backdoor of CVE-2024-3094 got into sshd that way.
  *
- * The clock counts the sleep of a suspended machine, systemd's does not: a message comes earlier, never later. */
+ * The clock of redlockd counts the sleep of a suspended machine, that of systemd does not. So a message comes earlier,
+ * never later. */
 #include <assert.h>
 #include <errno.h>
 #include <inttypes.h>
@@ -27,7 +28,6 @@ enum { WATCHDOG_STATUS_US = 1000000, WATCHDOG_ALIVE_PART = 2, WATCHDOG_STUCK_PAR
 
 /* ---- the service manager ---- */
 
-/* A whole number, or 0. */
 static uint64_t watchdog_parse_number(const char *text)
 {
 	char *end;
@@ -118,7 +118,7 @@ void watchdog_end(struct watchdog *watchdog)
 
 /* ---- the loops ---- */
 
-/* Each loop has to turn once until the next message. */
+/* Each loop has to run once until the next message. */
 static void watchdog_ping_loops(struct watchdog *watchdog, uint64_t now_us)
 {
 	for (size_t w = 0; watchdog->interval_us > 0 && w < watchdog->worker_count; w++)
@@ -130,7 +130,7 @@ static void watchdog_ping_loops(struct watchdog *watchdog, uint64_t now_us)
 static void watchdog_count_stuck(struct watchdog *watchdog, size_t worker, uint64_t now_us)
 {
 	assert(worker < watchdog->worker_count && now_us >= watchdog->alive_us);
-	/* Checked more often from now on, so that the message is in time if the loop turns again. */
+	/* Checks more often from now on, so that the message is in time if the loop runs again. */
 	watchdog->look_at_us = now_us + watchdog->interval_us / WATCHDOG_STUCK_PART;
 	if (watchdog->stuck)
 		return;
@@ -138,7 +138,7 @@ static void watchdog_count_stuck(struct watchdog *watchdog, size_t worker, uint6
 	log_begin(LOG_ERROR, "worker-stuck");
 	log_num("worker", (int64_t)worker);
 	log_num("for_ms", (int64_t)((now_us - watchdog->alive_us) / 1000));
-	log_text("note", "the service manager is not told that redlockd is alive until its loop turns again");
+	log_text("note", "the service manager gets no message that redlockd is alive until its loop runs again");
 	log_end();
 }
 
@@ -169,7 +169,7 @@ void watchdog_begin(struct watchdog *watchdog, struct worker *const workers[], s
 	watchdog_ping_loops(watchdog, clock_now_us());
 }
 
-/* The time until there is something to do; with a service manager a second at most. */
+/* The time until the next task; with a service manager a second at most. */
 static struct timespec watchdog_pause(const struct watchdog *watchdog)
 {
 	uint64_t now_us = clock_now_us(), pause_us = stats_pause_us(now_us);

@@ -21,7 +21,7 @@
 #include "server/metrics/metrics.h"
 
 enum {
-	SETTLE_MS = 1000,   /* serving starts after this time, also without masters, but not while they are watched */
+	SETTLE_MS = 1000,   /* serving starts then even without masters, but not while --bootstrap watches them */
 	DRAIN_LOOK_MS = 10, /* how often a drain checks whether it is over */
 	CLOSING_MS = 250,   /* reserved for closing when a drain is over */
 	ACCEPTS_PER_ROUND = 64,
@@ -169,7 +169,7 @@ static void run_api(struct worker *worker)
 
 /* ---- starting and ending ---- */
 
-/* Whether the masters can be used together. */
+/* True if the masters can be used together. */
 static bool check_masters(struct worker *worker)
 {
 	const struct address *masters = worker->options->masters;
@@ -203,7 +203,7 @@ static void close_handle(uv_handle_t *handle, void *arg)
 		uv_close(handle, NULL);
 }
 
-/* Requests that are left are answered, abandoned grants are released, and pending commands are written. */
+/* Answers the requests that are left, releases abandoned grants, and writes pending commands. */
 static void begin_end(struct worker *worker)
 {
 	enter_phase(worker, ENDING);
@@ -246,7 +246,7 @@ static void on_round(uv_prepare_t *prepare)
 	struct worker *worker = prepare->data;
 	if (worker->phase == TRYING && masters_settled(worker->masters))
 		start_serving(worker);
-	if (worker->phase == ENDING) /* what is misconfigured ends at once */
+	if (worker->phase == ENDING) /* the masters cannot be used together: ends at once */
 		return;
 	while (leases_dispatch(worker->leases) || worker->api_ready)
 		run_api(worker);
@@ -267,7 +267,7 @@ static void on_drain_timer(uv_timer_t *timer)
 	uint64_t for_us = clock_now_us() - worker->drain_began_us;
 	bool idle = api_busy(worker->api) == 0 && leases_waiting(worker->leases) == 0;
 	uint64_t bound_ms = worker->options->drain_ms;
-	/* at --drain-ms the program has ended */
+	/* at --drain-ms the program must have ended */
 	bound_ms -= bound_ms / 4 < CLOSING_MS ? bound_ms / 4 : CLOSING_MS;
 	if ((idle && for_us >= quiet_us) || for_us >= bound_ms * 1000)
 		begin_end(worker);
@@ -292,7 +292,7 @@ static void free_addresses(const struct worker *worker, struct address *addresse
 	free(addresses);
 }
 
-/* Also while draining: the worker still answers. */
+/* Applies a reload, also while draining, since the worker still answers. */
 static void apply_reload(struct worker *worker, struct tls *tls, struct keys *keys, struct address *addresses)
 {
 	if (addresses && worker->phase != ENDING)
@@ -302,7 +302,7 @@ static void apply_reload(struct worker *worker, struct tls *tls, struct keys *ke
 		api_set_tls(worker->api, tls);
 	if (keys && worker->phase != ENDING)
 		api_set_keys(worker->api, keys);
-	worker->api_ready = true; /* requests that may not go on have their answer */
+	worker->api_ready = true; /* requests that have lost their rights are answered now */
 	tls_unref(tls);
 	keys_unref(keys);
 }

@@ -51,7 +51,7 @@ static void release_held(const struct hold *hold)
 	(void)lease_submit(hold->holds->leases, &request, NULL, NULL);
 }
 
-/* ---- doing ---- */
+/* ---- actions ---- */
 
 static void on_extension_answer(void *arg, const struct lease_answer *answer);
 
@@ -76,7 +76,7 @@ static void cancel_renewal(struct hold *hold)
 	hold->op = NULL;
 }
 
-/* Releases what the masters may still have of the lease: it only keeps others waiting. A lease with a key stays:
+/* Releases what is left of a lost lease on the masters, since it only keeps others waiting. A lease with a key stays:
  * another connection may hold it by now. */
 static void end_lost_hold(struct hold *hold, enum lease_status code)
 {
@@ -87,7 +87,7 @@ static void end_lost_hold(struct hold *hold, enum lease_status code)
 		release_held(hold);
 }
 
-/* Why the lease is lost. `answer`: to the extension; NULL: the time was up. */
+/* Returns why the lease is lost. `answer`: to the extension; NULL: its time is over. */
 static enum lease_status lost_code(const struct hold *hold, const struct lease_answer *answer)
 {
 	assert(answer || hold->renewal.why != RENEWAL_WHY_LOST);
@@ -160,7 +160,7 @@ struct hold *hold_new(struct holds *holds, const struct lease_request *request, 
 					       .resource_len = request->resource_len,
 					       .resource = memory_copy(request->resource, request->resource_len)};
 	memcpy(hold->request.token, answer->token, LEASE_TOKEN_LEN);
-	/* Both counted from the decision: this process may have been stopped since then. */
+	/* Start and validity are those of the decision: this process may have been stopped since then. */
 	uint64_t validity_us = answer->validity_ms * UINT64_C(1000);
 	struct renewal_config config = {.ttl_us = request->ttl_ms * UINT64_C(1000), .margin_us = HOLD_EARLY_US};
 	renewal_init(&hold->renewal, &config, answer->until_us - validity_us, validity_us);

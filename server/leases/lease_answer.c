@@ -30,7 +30,7 @@ static uint32_t ms_up(uint64_t us)
 	return ms > UINT32_MAX ? UINT32_MAX : (uint32_t)ms;
 }
 
-/* Copies the holder that the core chose from the sight of one of the masters; the memory stays that of the sight. */
+/* Copies the holder that the core chose from the sight of one of the masters; the sight keeps its memory. */
 static void find_holder(const struct lease_op *op, uint64_t id, struct lease_answer *answer)
 {
 	for (unsigned i = 0; i < op->core.params.masters; i++)
@@ -94,8 +94,8 @@ void lease_answer_make(const struct lease_op *op, const struct redlock_result *r
 
 /* ---- the tag of a state, for watchers ---- */
 
-/* A holder that has no majority, and cannot have one with the masters that did not answer: no lease is valid, but the
- * resource cannot be acquired either. */
+/* True if the holder has no majority, and cannot have one even with the masters that did not answer. No lease is valid
+ * then, but the resource cannot be acquired either. */
 static bool is_split(const struct lease_answer *answer)
 {
 	const struct redlock_votes *votes = &answer->votes;

@@ -1,6 +1,6 @@
-/* Leases that are extended with fewer votes than there are masters: with one master less each of them could be lost.
- * They are remembered from such an extension until the next one, a release, or their end; an extension at another
- * redlockd, or at another worker of this one, is not seen here. */
+/* Leases whose last extension got fewer votes than there are masters: with one master less they could be lost. Each is
+ * remembered until its next extension, its release or its end. Extensions by another redlockd, or by another worker of
+ * this one, are not seen here. */
 #include <assert.h>
 #include <search.h>
 #include <stdlib.h>
@@ -10,7 +10,7 @@
 #include "lease_internal.h"
 #include "server/base/base.h"
 
-enum { SWEEP_MS = 1000, SWEEP_SHARE = 16 }; /* each second a sixteenth of them is looked at, and as many more */
+enum { SWEEP_MS = 1000, SWEEP_SHARE = 16 }; /* each second a sixteenth of them, and 16 more, are checked */
 
 static int compare(const void *a, const void *b)
 {
@@ -54,9 +54,9 @@ static struct lease_below_entry *add_below(struct leases *leases, const struct l
 
 enum { AGAIN_MAX = 3 };
 
-/* True if the lease should be extended again although no master has returned since: a master began to vote while the
- * extension was under way, or has refused the repair: it has the key from another one, perhaps to an earlier end, or
- * its bucket was raised in between. A few times for each extension of the holder: a master that has given the slot to
+/* True if the lease should be extended again although no master has returned since. Either a master began to vote while
+ * the extension was under way, or it refused the repair: another repair came first, perhaps with an earlier end, or its
+ * bucket was raised in between. Only a few times for each extension of the holder: a master that has given the slot to
  * another lease refuses each repair. */
 static bool is_due_again(const struct lease_below_entry *entry, const struct lease_op *op, unsigned voting)
 {
@@ -69,8 +69,8 @@ static void remember(struct leases *leases, const struct lease_op *op)
 	struct lease_below *below = &leases->below;
 	struct quorum_status quorum;
 	struct lease_below_entry *entry = find_below(leases, lease_value_token_id(op->attempt.token));
-	/* redlockd's own may end long after it was sent: the holder has released the lease since, or extended it on
-	 * every master */
+	/* redlockd's own extension may end late: the holder may have released the lease since, or extended it on every
+	 * master */
 	if (!entry && op->request.unasked)
 		return;
 	masters_quorum(leases->masters, &quorum);
@@ -86,11 +86,11 @@ static void remember(struct leases *leases, const struct lease_op *op)
 		TAILQ_REMOVE(&below->all, entry, entry);
 		TAILQ_INSERT_HEAD(&below->all, entry, entry);
 	}
-	/* An extension for less shortens no lease. The lease ends later than this on every master. */
+	/* A shorter extension does not shorten the lease. On every master it ends later than this. */
 	entry->until_us = MAX(entry->until_us, op->began_us + op->request.ttl_ms * UINT64_C(1000));
 }
 
-/* A release that failed counts, too: nobody extends the lease any more. */
+/* True if nobody will extend the lease any more. A release that failed counts, too. */
 static bool ends(const struct lease_op *op)
 {
 	return op->request.operation == LEASE_RELEASE || op->answer.status == LEASE_OK ||

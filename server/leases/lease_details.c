@@ -7,9 +7,9 @@
  * leases have a majority; the counts alone do not. While the masters agree, nothing is read of leases that are listed
  * with their values.
  *
- * Values of a hundred leases keep the masters and this worker busy as long as several acquisitions, so two inspections
- * read at once, and the others in turn. Masters that do not answer hold up no more than these two: they count as hung
- * then, and the reads of the others end at once.
+ * Values of a hundred leases keep the masters and this worker busy as long as several acquisitions, so only two
+ * inspections read at once; the others wait. A master that does not answer delays only these two: it then counts as
+ * hung, and later reads from it end at once.
  *
  * A lease is listed if a majority has reported its value, or may have it; its fence is the largest that was reported. A
  * lease that has ended meanwhile is left out. If no majority answers, neither does the inspection (NO_QUORUM). */
@@ -30,9 +30,9 @@ struct lease_details {
 	struct lease_holders *several;
 	uint64_t began_us;
 	size_t needed;
-	size_t awaited; /* reads under way, and functions that use it: sending may find a master hung, and end reads */
-	bool of_values; /* some reads are of values */
-	size_t unreported; /* … leases whose value no majority has reported */
+	size_t awaited;    /* reads under way, and functions that use this: sending may end reads */
+	bool of_values;    /* some reads are of values */
+	size_t unreported; /* leases whose value no majority has reported yet */
 	uint16_t silent;   /* bit i: a read of master i has failed */
 	size_t token_count;
 	char (*tokens)[LEASE_TOKEN_LEN]; /* of all masters */
@@ -147,7 +147,7 @@ static void start_next(struct leases *leases)
 {
 	struct lease_reads *reads = &leases->reads;
 	struct lease_details *next;
-	if (reads->starts) /* further up */
+	if (reads->starts) /* a caller of this function is starting them */
 		return;
 	reads->starts = true;
 	while ((next = TAILQ_FIRST(&reads->queue)) && reads->under_way < AT_ONCE) {

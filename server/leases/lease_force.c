@@ -6,13 +6,13 @@
  * The release compares the token that the inspection saw, so it never harms a newcomer, however late it arrives.
  *
  * Every token that has a majority, or may have one with the masters that did not answer, is released: it may be the
- * lease. So are all leases that hold the resource together, unless the request names the fence of one. Otherwise a
- * token is an attempt under way, or a left-over of a dead redlockd or of an ended lease. An attempt may become a lease
- * that came after the inspection, and a left-over runs out by itself: both are left alone. Of a lease on several
- * resources all are released, so that no master holds a part of it.
+ * lease. So are all leases that hold the resource together, unless the request names the fence of one. Any other token
+ * belongs to an attempt under way, or is left over from a dead redlockd or an ended lease. An attempt may become a
+ * lease that came after the inspection, and a left-over token expires by itself: both are left alone. A lease on
+ * several resources is released on all of them, so that no master holds a part of it.
  *
  * The core runs the inspection for the caller's operation. The answer then comes from the releases, which are
- * operations of their own. If the caller cancels it, they are carried out all the same. */
+ * operations of their own. They are carried out even if the caller cancels its operation. */
 #include <assert.h>
 #include <stdlib.h>
 #include <string.h>
@@ -93,7 +93,7 @@ static void release_targets(struct lease_force *force)
 
 /* ---- the result of the inspection ---- */
 
-/* The answer of master i if a token of redlockd's alone holds the resource there; else NULL. */
+/* The answer of master i if one token of redlockd's holds the resource there, and nothing else; else NULL. */
 static const struct lease_sight *find_ours(const struct lease_op *look, unsigned i)
 {
 	const struct lease_sight *sight = &look->seen[i];
@@ -132,7 +132,7 @@ static void merge_target(struct lease_force *force, const struct lease_sight *si
 		target->holder.fence = sight->holder.fence;
 }
 
-/* A request with a fence means that holder alone. True if others were found; they stay. */
+/* Keeps only the target with this fence. True if there were others, which are not released. */
 static bool spare_other_fences(struct lease_force *force, uint64_t fence)
 {
 	size_t found = force->count;
@@ -144,8 +144,8 @@ static bool spare_other_fences(struct lease_force *force, uint64_t fence)
 	return force->count < found;
 }
 
-/* The targets are the tokens that the inspection saw and that may be a lease. Returns false where none of redlockd's
- * was seen at all. */
+/* The targets are the tokens that the inspection saw and that may be a lease. False: the inspection saw no token of
+ * redlockd's. */
 static bool gather_targets(struct lease_force *force)
 {
 	bool any = force->several != NULL;

@@ -11,13 +11,13 @@
 #include "server/redlock/redlock.h"
 #include "server/transport/transport.h"
 
-/* Validity is reported in ms, rounded down. The loss is subtracted beforehand, with the drift, so that the core grants
- * no lease of which less than 1 ms is left. */
+/* Validity is reported in ms, rounded down. This is subtracted beforehand, with the drift, so that the core grants no
+ * lease with less than 1 ms left. */
 enum { LEASE_ROUNDING_US = 999 };
 
 /* The holder of the resource as one master reported it. */
 struct lease_sight {
-	uint64_t time_ms; /* of the master, when it reported that */
+	uint64_t time_ms; /* the master's time when it reported */
 	uint64_t id;      /* of the token, or of another program's value */
 	struct lease_holder holder;
 	uint8_t blocking_index;      /* of a set: the index of the resource that this holder has */
@@ -37,8 +37,8 @@ struct lease_sight {
  *                (or …_EXTENSION) */
 enum lease_op_state {
 	LEASE_OP_SPARE,
-	LEASE_OP_HELD_BACK,           /* not started: enough others wait for masters */
-	LEASE_OP_HELD_BACK_EXTENSION, /* the same; these start before the others: their leases end otherwise */
+	LEASE_OP_HELD_BACK,           /* not started: too many others wait for masters */
+	LEASE_OP_HELD_BACK_EXTENSION, /* the same; extensions start first, since their leases would end */
 	LEASE_OP_RUNNING,
 	LEASE_OP_ANSWERED,  /* the answer waits for leases_dispatch(); replies may be to come */
 	LEASE_OP_LINGERING, /* nobody waits for the answer any more; replies may be to come */
@@ -71,12 +71,12 @@ struct lease_op_wait {
 	TAILQ_ENTRY(lease_op) age_entry;   /* of all that wait at this worker, for any resource */
 	uint64_t missed_notifications;     /* leases->missed_notifications when it entered or last became the first */
 	uint64_t notified_us;              /* the first notification; 0: none yet */
-	TAILQ_ENTRY(lease_op) first_entry; /* of those that may have become the first, until they are dispatched … */
-	uint64_t first_us;                 /* … with this as `remaining_us` */
+	TAILQ_ENTRY(lease_op) first_entry; /* of those that may have become the first, until FIRST is dispatched */
+	uint64_t first_us;                 /* `remaining_us` of that FIRST */
 	bool may_be_first;
 	bool drained;              /* a drain ends the wait */
-	uint16_t place_kept_ms;    /* for how long its place is kept since it left the queue; 0: it is not */
-	uint64_t held_up_until_us; /* a place came first at the last master that answered: until when; 0: none */
+	uint16_t place_kept_ms;    /* how long its place is kept after it left the queue; 0: it is not kept */
+	uint64_t held_up_until_us; /* until when a kept place comes first, by the last master that answered; 0: none */
 };
 
 /* LEASE_SLOT: lease_mode.c. */
@@ -93,8 +93,8 @@ struct lease_op_key {
 	/* Called after each event; before START: the timer has fired. True: the operation has been cancelled. NULL:
 	 * none. */
 	bool (*after_event)(struct lease_op *op, uint64_t now_us);
-	uint16_t late;    /* bit i: master i refused, as held, an attempt that was lost before … */
-	uint16_t late_of; /* … this one; 0: none */
+	uint16_t late;    /* bit i: master i answered HELD to attempt `late_of` after it was lost */
+	uint16_t late_of; /* the attempt of `late`; 0: none */
 };
 
 /* A request that shares an inspection: lease_share.c. */
@@ -142,7 +142,7 @@ struct lease_op {
 	struct lease_sight seen[]; /* for each master */
 };
 
-/* One command under way, or one that could not be sent: what was asked, for the callback. */
+/* One command under way, or one that could not be sent, for the callback. */
 struct lease_ref {
 	STAILQ_ENTRY(lease_ref) entry; /* of those not sent, or of spare ones */
 	struct lease_op *op;
@@ -157,7 +157,7 @@ struct lease_ref {
 struct lease_below_entry {
 	uint64_t id; /* of the token */
 	uint64_t until_us;
-	uint64_t returns; /* of masters, for which it was extended; another number: it is to be extended again */
+	uint64_t returns; /* below.returns when it was extended; another number now: extend it again */
 	uint8_t again;    /* how often it was extended again although no master had returned, since its holder did */
 	TAILQ_ENTRY(lease_below_entry) entry;
 	char token[LEASE_TOKEN_LEN];
@@ -184,8 +184,8 @@ struct leases {
 		struct lease_ops first;  /* those that may have become the first */
 		size_t waiters;
 		size_t listeners;      /* waiters and watched resources: notifications are wanted */
-		bool changed;          /* since the last update of /stats … */
-		uint64_t published_ms; /* … at this time */
+		bool changed;          /* since the last update of /stats */
+		uint64_t published_ms; /* the time of that update */
 	} queues;
 	struct lease_watches {
 		void *by_name; /* of tsearch() */
@@ -229,16 +229,16 @@ struct leases {
 uint64_t lease_value_hold_until_ms(const char *value, size_t len);
 /* Reads the holder from a key's value (NULL: another type); returns the holder's identity for the core. */
 uint64_t lease_value_read_holder(const char *value, size_t len, struct lease_holder *ret_holder);
-/* That identity, of redlockd's. */
+/* The identity of the holder with this token. */
 uint64_t lease_value_token_id(const char token[LEASE_TOKEN_LEN]);
-/* Gives the holder, a copy of another one, memory of its own. */
+/* Gives the holder, a shallow copy of another one, memory of its own. */
 void lease_holder_own(struct lease_holder *holder);
 /* Frees what belongs to the holder alone. */
 void lease_holder_fini(struct lease_holder *holder);
-/* The label of an acquisition: "key:owner\ncaller\nmetadata", without what is empty at the end. A question mark stands
+/* The label of an acquisition: "key:owner\ncaller\nmetadata", without empty parts at the end. A question mark stands
  * before a key until it is confirmed (extend.lua). Owner, caller and metadata are the operation's from now on. */
 void lease_value_write_label(struct lease_op *op);
-/* The same of a holder that was read from a value. */
+/* The same for a holder that was read from a value. */
 void lease_value_write_label_again(const struct lease_holder *holder, struct text *label);
 
 /* ---- lease_answer.c: pure ---- */
@@ -247,13 +247,12 @@ void lease_value_write_label_again(const struct lease_holder *holder, struct tex
 void lease_answer_fini(struct lease_answer *answer);
 /* Copies an answer into one that was set before, or is zeroed, with memory of its own. */
 void lease_answer_set(struct lease_answer *answer, const struct lease_answer *from);
-/* The holder shares the memory of op->seen. */
+/* Makes the answer from *result. Its holder shares the memory of op->seen. */
 void lease_answer_make(const struct lease_op *op, const struct redlock_result *result, uint64_t now_us,
 		       struct lease_answer *ret_answer);
 
 /* ---- lease_mode.c ---- */
 
-/* Writes the mode of `op` into a command. */
 void lease_mode_write(const struct lease_op *op, struct master_script *command);
 /* LEASE_SLOT: chooses the slot of a new attempt, and resets the counts of the attempt before. */
 void lease_mode_choose_slot(struct lease_op *op);
@@ -290,12 +289,11 @@ void lease_fence_learn(struct leases *leases, uint64_t fence);
 
 /* ---- lease_queue.c ---- */
 
-/* The key of a tree by name: what a queue or a watch begins with. */
+/* The key of a tree by name: the first members of a queue or a watch. */
 struct lease_name {
 	const char *resource;
 	size_t resource_len;
 };
-/* Compares struct lease_name for tsearch(). */
 int lease_name_compare(const void *a, const void *b);
 /* Counts the requests of this worker that wait or watch: one more, or one less. */
 void lease_queues_listen(struct leases *leases, bool more);
@@ -360,8 +358,8 @@ void lease_sight_fini(struct lease_sight *sight);
 
 /* ---- lease_repair.c: pure ---- */
 
-/* Writes the command that gives the key of an extended lease back to a master. False: what that needs is
- * not known, or the lease may not get any older. */
+/* Writes the command that sets the key of an extended lease on a master again. False: the data for it are not known, or
+ * the lease may not get any older. */
 bool lease_repair_write(struct lease_op *op, const struct redlock_output *out, uint8_t master,
 			struct master_script *command);
 
@@ -383,12 +381,12 @@ static inline bool lease_place_is_asked_for(const struct lease_op *op)
 {
 	return op->request.operation == LEASE_RELEASE && op->request.key != 0;
 }
-/* Stores whether a place holds the resource up, as a master says. */
+/* Stores whether a kept place blocks the resource on the master that replied. */
 void lease_place_read(struct lease_op *op, const struct lease_ref *ref, const struct master_reply *reply);
 /* Writes the place into a command: at the end of a wait it is kept. */
 void lease_place_write(struct lease_op *op, const struct redlock_output *out, struct master_script *command);
-/* For an operation that has asked for a place and is answered: the arrival that a majority has given with it, so that
- * no other request gets the same one; 0: none. */
+/* `taker` has asked for a place and is answered. Returns the arrival that a majority gave it, so that no other request
+ * gets the same one; 0: none. */
 uint64_t lease_place_arrival(const struct lease_op *taker);
 
 /* ---- lease_op.c ---- */
@@ -398,12 +396,12 @@ void lease_op_enter(struct lease_op *op, enum lease_op_state state);
 struct master_script lease_op_command(const struct lease_op *op, const struct redlock_output *out);
 /* The allowance for clocks that run differently, which shortens a lease for `ttl_us`. */
 uint64_t lease_op_drift_us(const struct options *options, uint64_t ttl_us);
-/* An operation whose core has not started. */
+/* Creates an operation without starting its core. */
 struct lease_op *lease_op_begin(struct leases *leases, const struct lease_request *request, lease_done_fn *done,
 				void *arg);
 /* Nobody waits for the answer any more. Returns the callback, if there was one. */
 lease_done_fn *lease_op_forget_caller(struct lease_op *op);
-/* One event and all that follows from it at once. The operation may be over afterwards: do not touch it again. */
+/* Handles one event and all that follows from it at once. The operation may be over afterwards: do not use it again. */
 void lease_op_dispatch(struct lease_op *op, const struct redlock_event *event);
 /* FIRST: no other operation of this worker waits before it. */
 void lease_op_dispatch_first(struct lease_op *op, uint64_t now_us, uint64_t remaining_us);
@@ -426,7 +424,7 @@ static inline bool lease_op_stores_late(struct lease_op *op, const struct lease_
 	op->key.late_of = op->attempt.number;
 	return true;
 }
-/* LINGERING, and SPARE at once if no reply is to come. */
+/* Enters LINGERING, or SPARE if no reply is to come. */
 void lease_op_linger(struct lease_op *op);
 
 /* ---- lease_submit.c ---- */
@@ -435,16 +433,16 @@ void lease_op_linger(struct lease_op *op);
 void lease_submit_backlog(struct leases *leases);
 
 void lease_op_reject_draining(struct lease_op *op, uint64_t now_us);
-/* lease_submit() and lease_cancel(), but an acquisition with a key is one like all others. */
+/* Like lease_submit() and lease_cancel(), but an acquisition with a key is not treated differently. */
 struct lease_op *lease_op_submit(struct leases *leases, const struct lease_request *request, lease_done_fn *done,
 				 void *arg);
 void lease_op_cancel(struct lease_op *op);
 
 /* ---- lease_share.c: inspections of one resource by many clients ---- */
 
-/* True if its answer may be that of another inspection, which began after it was submitted. */
+/* True if the answer to the request may be that of another inspection that begins later. */
 bool lease_share_is_possible(const struct lease_request *request);
-/* As lease_op_submit(). */
+/* Like lease_op_submit(). */
 struct lease_op *lease_share_submit(struct leases *leases, const struct lease_request *request, lease_done_fn *done,
 				    void *arg);
 /* Cancels an operation that waits for an inspection (op->share.inspection). The inspection goes on. */
@@ -452,18 +450,18 @@ void lease_share_cancel(struct lease_op *op);
 
 /* ---- lease_details.c: an inspection, and LEASE_FORCE, when the core has decided ---- */
 
-/* Reads what is left to know of several leases, and releases them if they are forced. True: the answer comes later.
+/* Reads the missing details of several leases, and releases them if they are forced. True: the answer comes later.
  * False: op->answer is the answer. */
 bool lease_details_complete(struct lease_op *op);
 
 /* ---- lease_force.c: LEASE_FORCE, when its inspection is complete ---- */
 
-/* Releases what was found; true: the answer comes with the releases. False: op->answer is the answer. */
+/* Releases the leases that were found. True: the answer comes with the releases. False: op->answer is the answer. */
 bool lease_force_release(struct lease_op *op);
 
 /* ---- lease_list.c ---- */
 
-/* Begins what lease_list() took in, as far as it may; true if there was any. */
+/* Begins new listings, as far as the limit allows; true if there were any. */
 bool lease_list_begin_new(struct leases *leases);
 
 #endif

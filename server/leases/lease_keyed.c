@@ -6,18 +6,18 @@
  *        │ └───────────────────┴─ gone ─┐
  *        └─ held by a confirmed lease ─► EXTEND ─► that lease, again
  *
- * Both are operations of their own (struct lease_op); the caller's operation only waits for them. Why it is safe:
+ * ACQUIRE and EXTEND are operations of their own (struct lease_op); the caller's operation only waits for them.
+ * It is safe for these reasons:
  *   - A lease is confirmed after its attempt has won, with its final fence. After that redlockd releases it only for a
  *     DELETE or a forced release: not for a client that has left, not after a lost answer, not at the end of a stream,
  *     because another request may have got it. So one master with a confirmed lease proves that the lease was granted,
  *     and that no release of its attempt is under way.
  *   - It is given again only if a majority extended it with positive validity, like every lease.
- *   - It is extended only if a majority has its token. Otherwise requests that come again and again would keep what is
- *     left of a lost lease for ever.
+ *   - It is extended only if a majority has its token. Otherwise repeated requests would keep the rest of a lost lease
+ *     for ever.
  * A request that begins to wait asks all masters for the place that an earlier one with its key has left
- * (lease_place.c). If a majority gives it the same one, it waits on there, as another acquisition with the old arrival.
- * It looks once a second whether the holder has become its own: another request with its key may wait at any redlockd.
- * It looks sooner while such a request votes. */
+ * (lease_place.c). If a majority gives it the same place, it waits there, with the old arrival. Once a second it checks
+ * whether a lease of its key, granted at any redlockd, holds the resource; more often while such a request votes. */
 #include <assert.h>
 #include <stdlib.h>
 #include <string.h>
@@ -30,14 +30,14 @@ enum { LOOK_US = 1000000 };
 struct lease_keyed {
 	struct lease_op *op;    /* the caller's */
 	struct lease_op *inner; /* under way; NULL: the timer of `op` runs */
-	struct lease_op *taker; /* asks for the place; NULL: it does not */
-	bool asked;             /* it has */
+	struct lease_op *taker; /* the operation that asks for the place; NULL: none */
+	bool asked;             /* the place was asked for */
 	uint64_t arrival;       /* of the place; 0: it has none yet */
 	uint64_t random;
 	uint32_t tries;   /* acquisitions begun */
-	bool again;       /* the lease is an earlier request's */
-	uint64_t look_us; /* a waiter looks again at this time … */
-	uint16_t looked;  /* … which was set after this attempt; 0: not set */
+	bool again;       /* the lease was granted to an earlier request */
+	uint64_t look_us; /* a waiter looks again at this time */
+	uint16_t looked;  /* the attempt after which look_us was set; 0: not set */
 	uint64_t fence;   /* of the lease */
 	char token[LEASE_TOKEN_LEN];
 };
@@ -108,8 +108,8 @@ static void finish_keyed(struct lease_keyed *keyed, const struct lease_answer *a
 	TAILQ_INSERT_HEAD(&op->leases->ops[LEASE_OP_ANSWERED], op, entry); /* in the place of the part's answer */
 }
 
-/* Another acquisition, after a pause: what stood in its way is a request with its own key that is not granted yet, or
- * was a lease that has ended. False: no tries are left. */
+/* Tries another acquisition after a pause: it was blocked by a request with its own key that is not granted yet, or by
+ * a lease that has ended. False: no tries are left. */
 static bool try_again(struct lease_keyed *keyed)
 {
 	const struct options *options = keyed->op->leases->options;
@@ -121,7 +121,7 @@ static bool try_again(struct lease_keyed *keyed)
 	return true;
 }
 
-/* ---- whose it is ---- */
+/* ---- the lease of the key ---- */
 
 static bool is_own(const struct lease_op *op, unsigned master)
 {
@@ -130,7 +130,7 @@ static bool is_own(const struct lease_op *op, unsigned master)
 	       op->seen[master].holder.key == op->request.key;
 }
 
-/* The lease of this key that a majority has and that is confirmed somewhere: one master's sight of it, or NULL. */
+/* One master's sight of the lease of this key, if a majority has it and it is confirmed somewhere; else NULL. */
 static const struct lease_sight *find_own_lease(const struct lease_op *op)
 {
 	for (unsigned i = 0; i < op->core.params.masters; i++) {
@@ -306,7 +306,7 @@ static bool look(struct lease_op *op, uint64_t now_us)
 		keyed->look_us = now_us + after_us;
 	keyed->looked = op->attempt.number;
 	uint64_t look_us = keyed->look_us > now_us ? keyed->look_us : now_us;
-	if (op->core.deadline_us > look_us) /* also if another event has moved it; not again for what this one does */
+	if (op->core.deadline_us > look_us) /* also if another event has moved the deadline */
 		lease_op_dispatch_first(op, now_us, look_us - now_us);
 	return false;
 }

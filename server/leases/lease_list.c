@@ -2,7 +2,7 @@
  *
  * A held lock leaves fewer than Q masters free, so it is on one of any Q: that many are scanned (SCAN), one after the
  * other, and each key found is inspected on all masters, as by GET /locks/{resource}. A lock that an earlier scanned
- * master has, too, was listed there. The cursor carries the position, so any replica can give the next page:
+ * master also has was listed there. The cursor carries the position, so any replica can give the next page:
  *
  *     scanned.master.position.done.sum hex set of scanned masters · present master · its SCAN cursor · keys of the
  *                                      present step up to this hash are done · the sum of their hashes
@@ -24,7 +24,7 @@
 
 enum {
 	LISTINGS_AT_ONCE = 2,
-	/* of each listing: what is said of them is written in one round of the loop, for less than a ms */
+	/* of each listing: their answers are written in one round of the loop, in less than a ms */
 	INSPECTIONS_AT_ONCE = 8,
 	SCAN_KEYS = 100,
 	/* keys that a page may look at for each lock that it may have: a rare prefix must not scan all keys */
@@ -127,7 +127,7 @@ static void finish_page(struct lease_listing *listing, enum lease_status status)
 
 /* ---- inspecting what a step found ---- */
 
-/* How many more locks the page may hold. */
+/* How many more locks the page may have. */
 static size_t room(const struct lease_listing *listing)
 {
 	assert(listing->count <= listing->request.limit);
@@ -150,7 +150,7 @@ static void end_step(struct lease_listing *listing)
 
 static void inspect_some(struct lease_listing *listing);
 
-/* An earlier step has listed it. */
+/* True if an earlier step has listed it. */
 static bool was_listed(const struct listing_item *item)
 {
 	for (unsigned i = 0; i < REDLOCK_MASTERS_MAX; i++)
@@ -255,8 +255,8 @@ static size_t sort_keys(const struct master_scan *keys, struct listing_key *ret)
 	return keys->key_count;
 }
 
-/* How many keys are done. None, if others are there than were listed: when the master's table was resized, a step has
- * keys of other steps. Some are listed again then, which is better than not at all. */
+/* How many keys are done. 0 if the keys are not those that were listed: after the master has resized its table, a step
+ * has keys of other steps. Some are listed again then, which is better than not at all. */
 static size_t count_done(const struct position *at, const struct listing_key sorted[], size_t count)
 {
 	uint64_t sum = 0;

@@ -68,7 +68,7 @@ void lease_op_enter(struct lease_op *op, enum lease_op_state state)
 	op->state = state;
 }
 
-/* The core of one that a drain rejected has not even started. */
+/* If a drain has rejected the operation, its core has not even started. */
 static void recycle(struct lease_op *op)
 {
 	bool over = op->core.outstanding == 0 && (op->core.state == REDLOCK_DECIDED || op->core.state == REDLOCK_IDLE);
@@ -187,9 +187,9 @@ static struct redlock_event reply_event(const struct lease_ref *ref, enum redloc
 				      .vote = vote};
 }
 
-/* ---- what the core wants sent ---- */
+/* ---- commands of the core ---- */
 
-/* A release that cannot be sent now, of a key or an entry that may be there, is sent when the master is back. */
+/* True if a release that cannot be sent now must follow when the master is back: a key or an entry may be there. */
 static bool is_pending(const struct lease_op *op, uint8_t master, const struct redlock_output *out)
 {
 	bool may_be_there = (op->request.operation == LEASE_RELEASE && !lease_place_is_asked_for(op)) ||
@@ -221,8 +221,8 @@ struct master_script lease_op_command(const struct lease_op *op, const struct re
 	return command;
 }
 
-/* A lock set after the attempt's last moment could bring an ended lease back: an extension would find it. And a master
- * that lost its memory counts on the end of each round (guard_leases.c). */
+/* The last moment of a command. A lock that is set later could bring an ended lease back: an extension would find it.
+ * The guard also relies on the end of each round (guard_leases.c). */
 static uint64_t useful_until_us(const struct lease_op *op, enum redlock_script script)
 {
 	if (op->core.state == REDLOCK_DECIDED && op->core.repair_to != 0)
@@ -289,8 +289,8 @@ static void send_repair(struct lease_op *op, const struct redlock_output *out)
 
 /* ---- stepping the core ---- */
 
-/* A wait has figures of its own (lease_queue.c). A request that may wait, and is decided by its first attempt, counts
- * as not waiting. */
+/* True if the first attempt decided the request: then it did not wait. Waits have metrics of their own
+ * (lease_queue.c). */
 static bool was_decided_at_once(const struct lease_op *op)
 {
 	enum lease_status status = op->answer.status;
@@ -361,7 +361,7 @@ static void arm_op_timer(struct lease_op *op, uint64_t now_us)
 		transport_timer_start(op->timer, deadline_us > now_us ? (deadline_us - now_us) / 1000 + 1 : 0);
 }
 
-/* The masters have not answered, and the core waits for them. */
+/* True while the core waits for the masters. */
 static bool is_busy(const struct lease_op *op)
 {
 	enum redlock_state state = op->core.state;
@@ -440,7 +440,8 @@ static void on_op_timer(void *arg)
 
 /* ---- replies ---- */
 
-/* NOSCRIPT: nothing was carried out. Sent again, once, with the source if it still matters; a release always does. */
+/* NOSCRIPT: nothing was carried out. Sends the command again, once, with the source, if it still matters; a release
+ * always does. */
 static bool send_again(struct lease_ref *ref)
 {
 	struct lease_op *op = ref->op;

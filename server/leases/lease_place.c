@@ -1,7 +1,7 @@
-/* Places in the queue that are kept for waits that go on in another request, at any redlockd of the cluster: writes
- * them into the commands of an operation (server/scripts/lib/queue.lua). lease_keyed.c asks for them.
+/* Places in the queue, kept for waits that another request continues at any redlockd of the cluster. Writes them into
+ * the commands of an operation (server/scripts/lib/queue.lua). lease_keyed.c asks for them.
  *
- * A place is a matter of order: it decides which request may try, and the votes alone which one gets the lock. */
+ * A place only decides which request may try. The votes alone decide which one gets the lock. */
 #include <assert.h>
 #include <string.h>
 #include <sys/param.h>
@@ -9,14 +9,14 @@
 #include "lease_internal.h"
 #include "server/base/base.h"
 
-/* The wait ends, and not because the client has left. */
+/* True if the wait ends, and not because the client has left. */
 static bool is_over(const struct lease_op *op, const struct redlock_output *out)
 {
 	return op->request.operation == LEASE_ACQUIRE && op->request.key != 0 && out->entry == REDLOCK_ENTRY_LEAVE &&
 	       (op->core.state == REDLOCK_LEAVING || op->wait.drained);
 }
 
-/* The first entry of a queue, as lib/queue.lua writes it: is it a place? Its replica is made of its arrival. */
+/* True if the first entry of a queue is a place: its replica is made of its arrival (lib/queue.lua). */
 static bool is_place(const char *entry, size_t len)
 {
 	enum { REPLICA_END = 16, ARRIVAL_END = 33, DIGITS = 8 };

@@ -1,7 +1,7 @@
 /* The requests of this worker that wait (wait_ms), by resource and in the order of their arrival.
  *
- * The masters keep the order over all replicas (server/scripts/acquire.lua). These queues tell which operation of this
- * worker a notification is for, and which one is the first for its resource: only that one watches the holder's time.
+ * The masters keep the order over all replicas (server/scripts/acquire.lua). These queues show which operation of this
+ * worker a notification is for, and which one is the first for its resource: only that one wakes at the holder's end.
  * An operation is in a queue from START until it is answered or given up. A queue is made with its first waiter and
  * freed with its last one. Nothing here drives an operation: see lease_op.c and leases.c. */
 #include <assert.h>

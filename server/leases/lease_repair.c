@@ -1,6 +1,6 @@
-/* Repair: masters that said a lease is gone, while a majority extended it, get its key back by the script of an
- * acquisition. Otherwise the votes of a lease that is renewed for days only decay, by one with each master that
- * restarts. docs/explanation/proofs.md says why that is safe. Pure. */
+/* Repair: if a majority extends a lease that is gone on other masters, the acquire script sets its key there again.
+ * Otherwise a lease that is renewed for days loses a vote with each master that restarts. docs/explanation/proofs.md
+ * says why that is safe. Pure. */
 #include <assert.h>
 
 #include "lease_internal.h"

@@ -71,7 +71,7 @@ uint64_t lease_several_digest(const char token[LEASE_TOKEN_LEN])
 	return strtoull(digits, NULL, 16);
 }
 
-/* ---- what the masters say together ---- */
+/* ---- the answers of all masters ---- */
 
 static int compare_tokens(const void *a, const void *b)
 {

@@ -1,4 +1,4 @@
-/* Inspections of one resource by many clients: they share what they ask the masters.
+/* Inspections of one resource by many clients: they share the commands to the masters.
  *
  *     first request ───────► an inspection ─────► its answer, for the first
  *     others, meanwhile ───► wait ──────────────► the next inspection ─────► its answer, for all that waited

@@ -1,4 +1,4 @@
-/* The answers of the masters to an operation, as far as more of them matters than a vote. */
+/* The answers of the masters to an operation, apart from the votes. */
 #include <assert.h>
 #include <stdlib.h>
 #include <string.h>

@@ -21,7 +21,8 @@ static void flush(struct leases *leases)
 }
 
 /* The first waiter tries right after the release, in the same round trip, instead of one later when it is notified. The
- * masters keep the order of the queue: if another replica's waiter is the next, it is refused and waits on. */
+ * masters keep the order of the queue: if another replica's waiter is the next, this one is refused and keeps
+ * waiting. */
 static void try_after_release(struct lease_op *next, uint64_t now_us)
 {
 	struct redlock_event timer = {
@@ -55,9 +56,9 @@ static void start_op(struct lease_op *op, uint64_t now_us)
 
 /* ---- bursts ---- */
 
-/* Thousands of operations that go to the masters at once run into --master-timeout-ms, and make the masters count as
- * hung: the time of each counts from its start, however many lie before it in the sockets, the masters' or ours. So no
- * more are under way than are surely answered within that time. */
+/* Thousands of operations that go to the masters at once would exceed --master-timeout-ms and make the masters count as
+ * hung: the time of each counts from its start, even while others lie before it in the sockets. So only as many are
+ * under way as are surely answered within that time. */
 static bool may_start(const struct leases *leases)
 {
 	size_t bound = leases->options->master_timeout_ms * (size_t)BUSY_PER_MS;

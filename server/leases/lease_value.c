@@ -49,8 +49,8 @@ static const char *parse_idempotency_key(const char *at, const char *end, struct
 	return at + 2 * sizeof bytes + 1;
 }
 
-/* Parses what stands before the colon, or the semicolon of a set: nothing, "+" of a shared lease, or "#" and the slot
- * of one on a slot. Returns the position of that sign, or NULL. */
+/* Parses the mode, up to the colon, or the semicolon of a set: nothing, "+" of a shared lease, or "#" and the slot of
+ * one on a slot. Returns the position of that sign, or NULL. */
 static const char *parse_mode(const char *at, const char *end, struct lease_holder *ret_holder)
 {
 	if (at < end && *at == '+') {
@@ -90,7 +90,7 @@ uint64_t lease_value_hold_until_ms(const char *value, size_t len)
 	return value && value_parse(value, len, &hold_until_ms, &is_set, &holder) ? hold_until_ms : 0;
 }
 
-/* 0: they are not those of a set. */
+/* 0: they are not the names of a set. */
 static uint8_t count_names(const char *at, const char *end)
 {
 	const char *name;
@@ -104,7 +104,7 @@ static uint8_t count_names(const char *at, const char *end)
 	return count >= 2 && count <= LEASE_SET_MAX ? count : 0;
 }
 
-/* Appends "owner\ncaller\nmetadata", without what is empty at the end. */
+/* Appends "owner\ncaller\nmetadata", without empty parts at the end. */
 static void write_parts(struct text *label, const struct lease_request *request)
 {
 	text_append(label, request->owner, request->owner_len);
@@ -147,8 +147,8 @@ void lease_value_write_label(struct lease_op *op)
 	request->caller = request->metadata - (request->metadata_len > 0) - request->caller_len;
 }
 
-/* "owner\ncaller\nmetadata", without what is empty at the end; of a set all three, and each name after a line feed.
- * False: not redlockd's, since it is too long. */
+/* Reads "owner\ncaller\nmetadata", without empty parts at the end; of a set all three, and each name after a line feed.
+ * False: too long to be redlockd's. */
 static bool read_label(const char *label, size_t len, bool is_set, struct lease_holder *ret_holder)
 {
 	const char *parts[3] = {label, label, label}, *at = label, *end = label + len;

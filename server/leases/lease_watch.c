@@ -5,7 +5,7 @@
  *                       └────────────────┘
  *
  * A look is an inspection that also makes the masters publish each change of the holder for WATCH_MS (inspect.lua and
- * tell_watchers() in lib/lease.lua), so a watch costs the masters one inspection for each change and one every LOOK_MS,
+ * publish_change() in lib/lease.lua). So a watch costs the masters an inspection for each change and one every LOOK_MS,
  * since a publication can be lost.
  *
  * The masters publish a change while it happens: publications that come together cause one look (SOON_MS), and a look
@@ -22,13 +22,13 @@
 
 enum {
 	SOON_MS = 2,
-	UNCLEAR_MS = 10,   /* doubles with each look … */
-	UNCLEAR_LOOKS = 5, /* … of these */
+	UNCLEAR_MS = 10,   /* the pause after an unclear look; doubles with each */
+	UNCLEAR_LOOKS = 5, /* so many unclear looks in a row at most */
 	DOWN_MS = 1000,    /* after a look without a quorum */
 	LOOK_MS = 5000,
 	WATCH_MS = 3 * LOOK_MS,
-	TELL_AT_ONCE = 32, /* watchers in a round of the loop: telling thousands would delay leases */
-	TELL_MS = 1
+	NOTIFY_AT_ONCE = 32, /* watchers in a round of the loop: thousands would delay leases */
+	NOTIFY_MS = 1
 };
 
 struct lease_watch {
@@ -37,15 +37,15 @@ struct lease_watch {
 	LIST_ENTRY(lease_watch) entry;
 	TAILQ_HEAD(, lease_watcher) watchers; /* those that were notified last are at the end */
 	size_t count, unnotified;             /* watchers, and how many of the first are to be notified */
-	struct transport_timer *teller;
+	struct transport_timer *notifier;
 	struct transport_timer *timer; /* of the next look */
-	uint64_t due_us;               /* … while no look is under way */
+	uint64_t due_us;               /* its time, while no look is under way */
 	struct lease_op *look;         /* under way, or NULL */
 	bool again;                    /* a change was published since it left */
 	unsigned unclear;              /* looks in a row that found no clear state */
 	char tag[LEASE_TAG_MAX];       /* of the state that was reported last; "": none yet */
 	uint64_t inspected_us;         /* when it was found */
-	struct lease_answer answer;    /* it; the time that remains as it was then */
+	struct lease_answer answer;    /* the state; the time that remains as it was then */
 	struct lease_answer now;       /* the same with what remains now, sharing its memory */
 	char bytes[];                  /* of the name */
 };
@@ -60,42 +60,42 @@ struct lease_watcher {
 	void *arg;
 };
 
-/* ---- telling ---- */
+/* ---- notifying ---- */
 
 static void arm_watcher(struct lease_watcher *watcher)
 {
 	transport_timer_start(watcher->timer, watcher->time_ms);
 }
 
-static void tell(struct lease_watcher *watcher)
+static void notify_watcher(struct lease_watcher *watcher)
 {
 	if (strcmp(watcher->seen, watcher->watch->tag) != 0)
 		watcher->event(watcher->arg, LEASE_WATCH_CHANGED); /* may end it */
 }
 
-static void tell_some(struct lease_watch *watch)
+static void notify_some(struct lease_watch *watch)
 {
-	size_t some = MIN(watch->unnotified, (size_t)TELL_AT_ONCE);
+	size_t some = MIN(watch->unnotified, (size_t)NOTIFY_AT_ONCE);
 	watch->unnotified -= some;
 	if (watch->unnotified > 0)
-		transport_timer_start(watch->teller, TELL_MS);
+		transport_timer_start(watch->notifier, NOTIFY_MS);
 	for (struct lease_watcher *watcher = TAILQ_FIRST(&watch->watchers), *next; watcher && some > 0; some--) {
 		next = TAILQ_NEXT(watcher, entry);
 		TAILQ_REMOVE(&watch->watchers, watcher, entry);
 		TAILQ_INSERT_TAIL(&watch->watchers, watcher, entry);
-		tell(watcher); /* may end it, and with the last one the watch */
+		notify_watcher(watcher); /* may end it, and with the last one the watch */
 		watcher = next;
 	}
 }
 
-static void on_teller(void *arg)
+static void on_notifier(void *arg)
 {
 	struct lease_watch *watch = arg;
 	watch->leases->has_news = true;
-	tell_some(watch);
+	notify_some(watch);
 }
 
-/* The time of a watcher is up. A new watcher gets a state that is known already. */
+/* The time of a watcher is over. A new watcher gets the known state. */
 static void on_watcher_timer(void *arg)
 {
 	struct lease_watcher *watcher = arg;
@@ -170,7 +170,7 @@ static void on_look(void *arg, const struct lease_answer *answer)
 	watch->inspected_us = clock_now_us();
 	memcpy(watch->tag, tag, sizeof watch->tag);
 	watch->unnotified = watch->count;
-	tell_some(watch); /* may end it */
+	notify_some(watch); /* may end it */
 }
 
 static void on_look_timer(void *arg)
@@ -208,7 +208,7 @@ static struct lease_watch *watch_new(struct leases *leases, const struct lease_n
 	watch->name.resource = memcpy(watch->bytes, name->resource, name->resource_len);
 	watch->name.resource_len = name->resource_len;
 	watch->timer = transport_timer_new(leases->loop, on_look_timer, watch);
-	watch->teller = transport_timer_new(leases->loop, on_teller, watch);
+	watch->notifier = transport_timer_new(leases->loop, on_notifier, watch);
 	watch->due_us = REDLOCK_NEVER;
 	TAILQ_INIT(&watch->watchers);
 	LIST_INSERT_HEAD(&leases->watches.all, watch, entry);
@@ -224,7 +224,7 @@ static void watch_free(struct lease_watch *watch)
 	if (watch->look)
 		lease_cancel(watch->look);
 	transport_timer_free(watch->timer);
-	transport_timer_free(watch->teller);
+	transport_timer_free(watch->notifier);
 	LIST_REMOVE(watch, entry);
 	tdelete(watch, &watch->leases->watches.by_name, lease_name_compare);
 	lease_answer_fini(&watch->answer);

@@ -1,5 +1,5 @@
-/* All operations of one worker: the functions of leases.h that begin, end and hand out answers for all of them, and the
- * notifications of the masters for those that wait. */
+/* All operations of one worker: begins and ends them, hands out their answers, and passes the masters' notifications to
+ * those that wait. */
 #include "leases.h"
 
 #include <assert.h>
@@ -55,7 +55,7 @@ static void on_notified(void *arg, const struct masters_notification *notificati
 		if (op)
 			notify_waiter(op, notification);
 		else
-			/* often a late notification; then the entry is gone, and the release finds nothing */
+			/* often the notification is late; then the entry is gone, and the release finds nothing */
 			drop_stale_entry(leases, notification);
 	}
 	struct lease_waiter *waiters;
@@ -95,10 +95,10 @@ static void on_missed(void *arg)
 
 /* ---- masters that return ---- */
 
-/* When a master votes again, the leases that were extended without it (lease_below.c) are extended once more, to the
- * end that they have, which repairs (lease_repair.c): their holders may do so only after an operator has restarted the
- * next master. A lease gets no longer by this, and no key comes back unless a majority still has the lease. A few are
- * extended at a time, so that others do not wait. */
+/* When a master votes again, the leases that were extended without it (lease_below.c) are extended again, to the end
+ * that they have. This repairs them (lease_repair.c) before an operator restarts the next master; their holders may
+ * extend them only later. A lease gets no longer by this, and no key comes back unless a majority still has the lease.
+ * A few are extended at a time, so that others do not wait. */
 enum { RETURN_AT_ONCE = 16 };
 
 static void on_extended_again(void *arg, const struct lease_answer *answer)

@@ -1,4 +1,4 @@
-/* Leases of one worker: operations on them, listings, leases held for a connection, and the worker's side of all.
+/* Leases of one worker: operations on them, listings, leases held for a connection, and the functions for the worker.
  *
  * Plain structs in, plain structs out. Everything belongs to one worker's thread. Answers and events never come from
  * within a call of this header: they come later, from the worker's loop. Requests are copied. */
@@ -21,8 +21,8 @@ enum {
 	LEASE_RESOURCE_MAX = 256, /* bytes of UTF-8 */
 	LEASE_SET_MAX = 16,       /* resources of one lease */
 	LEASE_SLOTS_MAX = 1024,
-	LEASE_HOLDERS_MAX = 100, /* of those that hold a resource together: so many are listed … */
-	LEASE_HOLDERS_FEW = 3,   /* … and in a listing */
+	LEASE_HOLDERS_MAX = 100, /* leases that hold a resource together: so many are listed */
+	LEASE_HOLDERS_FEW = 3,   /* the same in a listing of locks */
 	LEASE_NAMES_MAX = LEASE_SET_MAX * (LEASE_RESOURCE_MAX + 1) - 1,
 	LEASE_OWNER_MAX = 128,
 	LEASE_CALLER_MAX = 128,
@@ -72,8 +72,8 @@ struct lease_request {
 	bool hold;            /* acquire: the HTTP side will hold the lease (hold_new); ignored here */
 	/* force: the holder's, or nothing is released; 0: any holder's. extend with a key: the lease's */
 	uint64_t fence;
-	/* acquire: stands for caller and Idempotency-Key; extend: confirmed in the lease, with its fence; release: the
-	 * place that was kept for it is taken, and nothing is released. 0: none */
+	/* acquire: a hash of caller and Idempotency-Key; extend: confirms it in the lease, with its fence; release:
+	 * takes the place that was kept for it, and releases nothing. 0: none */
 	uint64_t key;
 	uint64_t arrival;  /* acquire with a key: that of the place that was taken; 0: none */
 	bool wait_for_all; /* inspect: until every master has answered, or its time is up */
@@ -82,8 +82,8 @@ struct lease_request {
 	 * for it */
 	bool unasked;
 	char token[LEASE_TOKEN_LEN]; /* extend, release */
-	/* The texts are not terminated. On several resources at once `resource` has their names, which have no control
-	 * characters, sorted, with a line feed between each two. */
+	/* The texts are not terminated. For several resources `resource` has their sorted names, separated by line
+	 * feeds; names have no control characters. */
 	uint8_t set_count;     /* how many they are; 0: one */
 	uint16_t resource_len; /* 1 … LEASE_RESOURCE_MAX, or LEASE_NAMES_MAX */
 	const char *resource;
@@ -92,7 +92,7 @@ struct lease_request {
 	const char *owner, *caller, *metadata;
 };
 
-/* How many resources a request is about. */
+/* How many resources a request has. */
 static inline size_t lease_request_count(const struct lease_request *request)
 {
 	return request->set_count > 0 ? request->set_count : 1;
@@ -115,16 +115,16 @@ struct lease_holder {
 
 /* The leases that hold a resource together. Answers share them, and do not change them. */
 struct lease_holders {
-	uint32_t shares; /* answers that have it, but for one */
-	/* written by the HTTP side for the first of those answers, as all of them are sent; freed with the last. NULL:
-	 * not yet */
+	uint32_t shares; /* answers that share it, minus one */
+	/* the text that the HTTP side writes for the first of those answers and sends for all; freed with the last.
+	 * NULL: not yet */
 	char *text;
 	size_t text_len;
-	uint32_t count;  /* how many there are … */
-	uint32_t listed; /* … and in `list`, by their fences */
+	uint32_t count;  /* how many there are */
+	uint32_t listed; /* how many are in `list`, ordered by fence */
 	uint64_t digest; /* of all of them: another one if a lease comes or goes */
 	uint64_t now_ms; /* of one master: its time */
-	bool disagree;   /* of all: some are not listed, and no majority has the same leases */
+	bool disagree;   /* some are not listed, and no majority has the same leases */
 	struct lease_held {
 		struct lease_holder holder;
 		uint64_t remaining_ms;
@@ -180,7 +180,7 @@ typedef void lease_done_fn(void *arg, const struct lease_answer *answer);
 struct lease_op *lease_submit(struct leases *leases, const struct lease_request *request, lease_done_fn *done,
 			      void *arg);
 
-/* Forgets the caller of `op`: `done` is not called any more, and what was or will be granted is released. */
+/* Forgets the caller of `op`: `done` is not called any more, and a lease that was or will be granted is released. */
 void lease_cancel(struct lease_op *op);
 
 /* Releases an abandoned grant of the token to `acquired`: its client disconnected before the lease could be written to
@@ -192,8 +192,8 @@ void lease_release_abandoned(struct leases *leases, const struct lease_request *
 
 struct lease_list_request {
 	uint16_t prefix_len; /* 0: all */
-	uint16_t limit; /* 1 … LEASE_LIST_MAX: about how many at most; a page may hold fewer, or none, and go on */
-	bool by_owner;  /* only of this owner: for those without one, owner_len is 0 */
+	uint16_t limit; /* 1 … LEASE_LIST_MAX: about how many at most; a page with fewer or none may not be the last */
+	bool by_owner;  /* only locks of this owner; owner_len 0: only those without one */
 	uint16_t owner_len;
 	char owner[LEASE_OWNER_MAX];
 	char prefix[LEASE_RESOURCE_MAX];
@@ -218,8 +218,8 @@ struct lease_listing;
 /* True if `cursor` is one that lease_list() could have given. */
 bool lease_cursor_valid(const struct leases *leases, const char *cursor);
 
-/* Starts a page of the locks whose resource begins with a prefix, of one owner if one is named. As lease_submit() in
- * all else. */
+/* Starts a page of the locks whose resource begins with a prefix, of one owner if one is named. Otherwise like
+ * lease_submit(). */
 struct lease_listing *lease_list(struct leases *leases, const struct lease_list_request *request,
 				 lease_list_found_fn *found, lease_list_done_fn *done, void *arg);
 void lease_list_cancel(struct lease_listing *listing);
@@ -266,8 +266,8 @@ struct hold;
 
 enum hold_event {
 	HOLD_RENEWED,
-	/* the last one; `code` says why: LEASE_EXPIRED, LEASE_NOT_OWNER or LEASE_NO_QUORUM. What may be left of the
-	 * lease is released */
+	/* the last one; `code` says why: LEASE_EXPIRED, LEASE_NOT_OWNER or LEASE_NO_QUORUM. The rest of the lease is
+	 * released */
 	HOLD_LOST,
 	/* the last one: the service ends. The lease was renewed once more if possible, and is not renewed again */
 	HOLD_DRAINING
@@ -283,17 +283,18 @@ struct hold *hold_new(struct holds *holds, const struct lease_request *request, 
 /* How long the lease is still valid. */
 uint32_t hold_validity_ms(const struct hold *hold);
 
-/* Ends it, at any time: no event comes any more. The lease is released at once if `release` (and it is not lost
- * already), else it runs out by itself. */
+/* Ends the hold, at any time: no event follows. `release`: the lease is released at once, unless it is lost already;
+ * else it expires by itself. */
 void hold_drop(struct hold *hold, bool release);
 
-/* ---- what the worker calls ---- */
+/* ---- for the worker ---- */
 
 /* All arguments outlive the result. */
 struct leases *leases_new(struct uv_loop_s *loop, const struct options *options, struct masters *masters,
 			  struct metrics *metrics);
 
-/* Hands out the answers that have come since the last call; true if there were any. Once per round of the loop. */
+/* Hands out the answers that have come since the last call; true if there were any. Call it once per round of the
+ * loop. */
 bool leases_dispatch(struct leases *leases);
 
 /* From now on acquisitions are answered LEASE_DRAINING; extensions and releases go on. */

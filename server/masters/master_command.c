@@ -3,11 +3,11 @@
  * Every command under way is a `struct master_command` in the list of its master. The transport calls back in that
  * order, also when a connection ends (then with NULL). Commands of one script wait for one another until the end of the
  * round of the loop, and leave as one (master_script.c). Two for one resource never change their order: before a
- * command joins a batch, or leaves alone, the other batches leave if they may have that resource.
+ * command joins a batch, or leaves alone, the other batches that may have its resource leave.
  *
- * The oldest command shows whether a master hangs. A hung master gets no new commands but keeps its connection, so that
- * releases still go down the same connection as the acquires that lie in its socket, and in order. It is no longer hung
- * once it has answered the overdue commands. */
+ * The oldest command shows whether a master hangs. A hung master gets no new commands but keeps its connection. So
+ * releases follow the acquires that lie in its socket, in order. It is no longer hung once it has answered the overdue
+ * commands. */
 #include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -29,11 +29,11 @@ static bool is_overdue(const struct master *master, uint64_t when_us)
 bool master_command_is_silent(const struct master *master, uint64_t when_us)
 {
 	if (!is_overdue(master, when_us))
-		return false; /* as a rule, and then without a system call for each command */
+		return false; /* the usual case, without a system call for each command */
 	return !master->link.connection || !transport_has_unread(master->link.connection);
 }
 
-/* Reads have no deadline of their own: they fail now, and their late answers go nowhere. */
+/* Reads have no deadline of their own: they fail now, and their late answers are dropped. */
 static void fail_scans(struct master *master)
 {
 	struct master_command *command;
@@ -115,7 +115,7 @@ void master_command_init_batches(struct master *master)
 		STAILQ_INIT(&master->batches[i].commands);
 }
 
-/* Empties the batch; returns the first of it, NULL: there is none. */
+/* Empties the batch. Returns its first command, or NULL. */
 static struct master_command *take_batch(struct master_batch *batch)
 {
 	struct master_command *first = STAILQ_FIRST(&batch->commands);
@@ -180,7 +180,6 @@ static struct master_command *command_new(struct master *master)
 	return command;
 }
 
-/* Appends a command to the connection. */
 static void append(struct master *master, struct master_command *command, size_t count,
 		   const struct transport_word arguments[])
 {
@@ -220,7 +219,7 @@ static bool may_join(const struct master_script *script)
 	       !script->alone && script->set_count == 0;
 }
 
-/* Epoch and deadline are sent once for all: those of the first, which may end a little earlier than that of another. */
+/* A batch sends one epoch and one deadline: those of its first command, whose deadline may be a little earlier. */
 static bool fits(const struct master_batch *batch, const struct master_command *command)
 {
 	const struct master_command *first = STAILQ_FIRST(&batch->commands);

@@ -8,8 +8,8 @@
 
 #include "master_internal.h"
 
-/* The version of all that lies in Redis. Raise it with each change of that, and record tests/e2e/layout.json again
- * (test_layout.py): redlockd of several layouts do not run over the same masters. */
+/* The version of all data in Redis. Raise it with each change of them, and record tests/e2e/layout.json again
+ * (test_layout.py). Redlockd with different layouts cannot share masters. */
 enum { LAYOUT = 3 };
 
 #define DURABLE (UINT64_C(1) << 47)

@@ -6,8 +6,8 @@
  * After CONFIG SET appendonly yes nothing is in the file until the first rewrite has ended. INFO does not distinguish
  * this rewrite from an ordinary one, so on a new connection the master must be seen once without a rewrite.
  *
- * Redis before 7.0 is never durable: while a script of another client is slow it sends answers before it has written
- * them, and it renames a rewritten file before that file is on the disk. */
+ * Redis before 7.0 is never durable. While another client's script is slow, it sends answers before it has written
+ * them. It also renames a rewritten file before that file is on the disk. */
 #include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -57,7 +57,7 @@ void master_durable_begin(struct master *master)
 	master->durable.reported = master->durable.written = false;
 }
 
-/* "appendfsync is everysec; set always". False: it is as it must be. */
+/* Writes a fault like "appendfsync is everysec; set always". False: the value is right. */
 static bool differs(struct master *master, const char *name, const char *value, const char *must)
 {
 	if (strcmp(value, must) == 0)

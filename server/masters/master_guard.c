@@ -1,7 +1,7 @@
-/* The restart guard at work: carries out what server/redlock/guard/guard.c decides, over the connections of the
- * masters, and reports it to the log and the metrics. The state machine is there; this file only talks to Redis.
+/* Drives the restart guard: carries out the actions of server/redlock/guard/guard.c over the connections of the
+ * masters, and reports them to the log and the metrics. The state machine is in guard.c; this file only talks to Redis.
  *
- * The guard's scripts are sent with their source: once a second that costs nothing, and NOSCRIPT cannot happen. */
+ * The guard's scripts are sent with their source: once a second this costs little, and NOSCRIPT cannot happen. */
 #include <assert.h>
 #include <inttypes.h>
 #include <stdarg.h>
@@ -67,12 +67,12 @@ static void store_time(struct master *master, uint64_t sent_us, uint64_t now_us,
 
 /* ---- a new cluster, and a master that answers but cannot be used ----
  *
- * --bootstrap: the operator declares that the cluster is new. Where a minority of the masters answers but cannot be
- * used (a wrong password, a replica, a hash of another type), the others begin without it, unless its hash shows an
- * epoch: then the cluster is not new. Where redlockd may not even read the hash, the operator's word counts. A master
- * that does not answer may have an epoch, and is waited for (guard.c).
+ * --bootstrap: the operator declares that the cluster is new. A minority of the masters may answer but be unusable (a
+ * wrong password, a replica, a hash of another type). The others begin without it, unless its hash shows an epoch: then
+ * the cluster is not new. If redlockd may not even read the hash, the operator's declaration counts. A master that does
+ * not answer may have an epoch, and is waited for (guard.c).
  *
- * The hash is read without a script, since a replica and a server that is too old refuse those. */
+ * The hash is read without a script, since a replica and a server that is too old refuse scripts. */
 
 /* Errors that only an operator can correct. All others are temporary, and the server keeps its memory meanwhile. */
 static bool is_lasting(enum master_error error)
@@ -126,8 +126,8 @@ void master_guard_inspect_hash(struct master *master)
 
 /* ---- answers to the guard's scripts ---- */
 
-/* Finds keys that were dropped while nobody was connected: the hash keeps the last count. A smaller count now was set
- * back (CONFIG RESETSTAT), and how far it had grown before is not known. */
+/* Finds keys that were dropped while nobody was connected, by the last count, which the hash keeps. A smaller count now
+ * was reset (CONFIG RESETSTAT); how far it had grown before is unknown. */
 static void compare_evicted(struct master *master, const char *kept)
 {
 	if (!master->evicted_known && kept[0] && strtoull(kept, NULL, 10) != master->info.evicted)
@@ -135,7 +135,7 @@ static void compare_evicted(struct master *master, const char *kept)
 	master->evicted_known = true;
 }
 
-/* The answer to it. */
+/* The action that each event answers. */
 static const enum guard_action_kind actions[] = {[GUARD_EPOCH] = GUARD_READ,
 						 [GUARD_QUARANTINED] = GUARD_QUARANTINE,
 						 [GUARD_FENCES] = GUARD_SURVEY,
@@ -154,7 +154,7 @@ static void on_guard_answer(struct master *master, unsigned kind, const redisRep
 	if (good) {
 		store_time(master, master->answered_sent_us, event.now_us, time_us);
 		if (kind == GUARD_EPOCH)
-			compare_evicted(master, evicted); /* first: the guard evaluates the epoch by what this finds */
+			compare_evicted(master, evicted); /* first: the guard's decision on the epoch depends on it */
 	} else {
 		event.kind = GUARD_FAILED;
 		event.action = actions[kind];
@@ -174,15 +174,16 @@ static void on_guard_answer(struct master *master, unsigned kind, const redisRep
 
 /* ---- sending ---- */
 
-/* Numbers as they are in the hash. The epoch that a master must have is "" where it has none yet. */
+/* Numbers as they are in the hash. The epoch that a master must have is "" if it has none yet. */
 #define HEX "%016" PRIx64 "\n"
 #define DECIMAL "%" PRIu64 "\n"
 #define EPOCH "%.*" PRIx64 "\n"
 #define EPOCH_OF(epoch) (epoch) ? 16 : 0, (epoch)
 
 /* A script of the guard, with its source. `format`: the arguments, each with the end of a line. */
-static __attribute__((format(printf, 4, 5))) void send(struct master *master, enum guard_script script,
-						       enum guard_event_kind answer, const char *format, ...)
+static __attribute__((format(printf, 4, 5))) void send_guard_script(struct master *master, enum guard_script script,
+								    enum guard_event_kind answer, const char *format,
+								    ...)
 {
 	const char *argv[ARGUMENTS_MAX + 1] = {"EVAL", scripts[script].source, "1", master->all->hash_key};
 	char text[ARGUMENTS_MAX * (sizeof master->info.run_id + 1)];
@@ -202,7 +203,7 @@ static __attribute__((format(printf, 4, 5))) void send(struct master *master, en
 	master_command_send(master, on_guard_answer, answer, argv);
 }
 
-/* In the time of this master: an epoch that it gets later would surprise others that have decided without it. */
+/* In the time of this master. A later epoch would contradict other redlockd, which have decided without it by then. */
 static uint64_t epoch_deadline_us(const struct master *master)
 {
 	uint64_t until_us = clock_now_us() + MASTER_HANDSHAKE_MS * UINT64_C(1000);
@@ -215,34 +216,37 @@ void master_guard_read(struct master *master, uint64_t kept_epoch)
 	char evicted[24] = "";
 	if (master->info.run_id[0])
 		snprintf(evicted, sizeof evicted, "%" PRIu64, master->info.evicted);
-	send(master, REDLOCK_SCRIPT_EPOCH, GUARD_EPOCH, HEX DECIMAL "%s\n%d\n" DECIMAL "%s\n" EPOCH DECIMAL,
-	     guard->params.digest, guard_longest_us(guard) / 1000, evicted, master->evicted_known,
-	     (uint64_t)master->all->options->master_timeout_ms, master->info.run_id, EPOCH_OF(kept_epoch),
-	     epoch_deadline_us(master));
+	send_guard_script(master, REDLOCK_SCRIPT_EPOCH, GUARD_EPOCH,
+			  HEX DECIMAL "%s\n%d\n" DECIMAL "%s\n" EPOCH DECIMAL, guard->params.digest,
+			  guard_longest_us(guard) / 1000, evicted, master->evicted_known,
+			  (uint64_t)master->all->options->master_timeout_ms, master->info.run_id, EPOCH_OF(kept_epoch),
+			  epoch_deadline_us(master));
 }
 
 static void send_quarantine(struct master *master, const struct guard_action *action)
 {
-	send(master, REDLOCK_SCRIPT_QUARANTINE, GUARD_QUARANTINED, EPOCH HEX "%s\n%d\n" DECIMAL HEX "%.*" PRIx64 "\n",
-	     EPOCH_OF(action->epoch), action->marker, master->info.run_id, action->kept, action->ttl_us / 1000,
-	     master->all->guard.params.digest, action->takes_over ? 16 : 0, action->takes_over ? action->digest : 0);
+	send_guard_script(master, REDLOCK_SCRIPT_QUARANTINE, GUARD_QUARANTINED,
+			  EPOCH HEX "%s\n%d\n" DECIMAL HEX "%.*" PRIx64 "\n", EPOCH_OF(action->epoch), action->marker,
+			  master->info.run_id, action->kept, action->ttl_us / 1000, master->all->guard.params.digest,
+			  action->takes_over ? 16 : 0, action->takes_over ? action->digest : 0);
 }
 
 static void send_survey(struct master *master, const struct guard_action *action)
 {
 	uint64_t first = action->slice * (uint64_t)SLICE;
 	assert(first + SLICE <= MASTER_FENCE_BUCKETS);
-	send(master, REDLOCK_SCRIPT_FENCES, GUARD_FENCES, EPOCH DECIMAL DECIMAL, EPOCH_OF(action->epoch), first,
-	     first + SLICE - 1);
+	send_guard_script(master, REDLOCK_SCRIPT_FENCES, GUARD_FENCES, EPOCH DECIMAL DECIMAL, EPOCH_OF(action->epoch),
+			  first, first + SLICE - 1);
 }
 
 static void send_write_epoch(struct master *master, const struct guard_action *action)
 {
 	const struct masters *masters = master->all;
-	send(master, REDLOCK_SCRIPT_EPOCH_WRITE, GUARD_EPOCH_WRITTEN,
-	     HEX "%s\n" HEX HEX DECIMAL DECIMAL "%d\n" DECIMAL DECIMAL, action->marker, master->info.run_id,
-	     action->cluster, masters->guard.params.digest, action->ttl_us / 1000, action->fence, action->clocked,
-	     (uint64_t)masters->options->master_timeout_ms, epoch_deadline_us(master));
+	send_guard_script(master, REDLOCK_SCRIPT_EPOCH_WRITE, GUARD_EPOCH_WRITTEN,
+			  HEX "%s\n" HEX HEX DECIMAL DECIMAL "%d\n" DECIMAL DECIMAL, action->marker,
+			  master->info.run_id, action->cluster, masters->guard.params.digest, action->ttl_us / 1000,
+			  action->fence, action->clocked, (uint64_t)masters->options->master_timeout_ms,
+			  epoch_deadline_us(master));
 }
 
 static void send_action(struct master *master, const struct guard_action *action)
@@ -267,7 +271,8 @@ static void send_next(struct masters *masters)
 	}
 }
 
-/* Heartbeats earlier if something is due before the next one. While a cluster begins they are frequent anyway. */
+/* Sends the heartbeat earlier if the guard must act before the next one. While a cluster begins they are frequent
+ * anyway. */
 static void schedule_early_heartbeat(struct master *master)
 {
 	uint64_t left_ms = master_state_guard_left_ms(master);
@@ -280,7 +285,7 @@ static void schedule_early_heartbeat(struct master *master)
 static void dispatch(struct masters *masters)
 {
 	send_next(masters);
-	send_next(masters); /* one master may have got what it needs from another one now */
+	send_next(masters); /* a master may now have what it needs from another one */
 	/* the answer of one master may change the state of another */
 	for (size_t i = 0; i < masters->count; i++) {
 		if (masters->list[i].link.state != LINK_UP)

@@ -48,7 +48,7 @@ static void quarantine(struct master *master, enum quarantine_reason code, const
 		 quarantine_reason_name(code), why, more);
 }
 
-/* True if this server is not one of our masters, which no setting of it can change. */
+/* True if this server cannot be one of our masters, whatever its settings. */
 static bool evaluate_kind(struct master *master)
 {
 	const struct master *twin = find_twin(master);
@@ -119,8 +119,8 @@ static void evaluate_warnings(struct master *master)
 	}
 }
 
-/* Keys that were dropped for want of memory since the last heartbeat may have been locks. A count that was set back and
- * has grown since counts as well, even where it is smaller. */
+/* Keys that were evicted since the last heartbeat may have been locks. A count that was reset and has grown again
+ * counts as well, even if it is smaller. */
 static void evaluate_evictions(struct master *master, uint64_t before)
 {
 	if (master->evicted_known && master->info.evicted != before && master->info.evicted > 0)
@@ -202,7 +202,7 @@ static void on_handshake_answer(struct master *master, unsigned command, const r
 		fail_handshake(master, "protocol: an answer that is not Redis's");
 }
 
-/* Until the next heartbeat, which comes earlier where a quarantine ends before it. */
+/* The time until the next heartbeat, which comes earlier if a quarantine ends before it. */
 static uint64_t heartbeat_ms(const struct master *master)
 {
 	uint64_t left_ms = master_state_guard_left_ms(master);
@@ -297,8 +297,9 @@ static void on_heartbeat(struct master *master, unsigned what, const redisReply 
 		master_link_set_timer(&master->link, heartbeat_ms(master));
 }
 
-/* One tick sends, and the answer sets the next one. Where no answer comes, the next tick is at its deadline. A master
- * that hung for as long as a lease can live gets a new connection: no command in the old one matters any more. */
+/* A tick sends the heartbeat, and its answer sets the next tick. Without an answer the next tick is at the deadline. A
+ * master that hung for as long as a lease can live gets a new connection: no command in the old one matters any
+ * more. */
 void master_handshake_tick(struct master *master)
 {
 	uint32_t timeout_ms = master->all->options->master_timeout_ms;

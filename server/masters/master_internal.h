@@ -1,17 +1,17 @@
 /* Private header of this folder; no other folder includes it. Each file uses those below it, and none above:
  *
- *   masters.c                                         what masters.h offers; joins the layers
- *   master_handshake.c                                what comes first on a connection, the heartbeat
+ *   masters.c                                         implements masters.h; joins the layers
+ *   master_handshake.c                                the first commands on a connection, the heartbeat
  *   master_notification.c       master_pending.c      waiters are notified; releases are repeated
  *                               master_durable.c      --durable-masters: the settings
- *                               master_guard.c        the guard at work: its scripts, epoch and deadline of commands
- *   master_check.c                                    tries whether the master can do all that locks need
+ *                               master_guard.c        drives the guard: its scripts, epoch and deadline of commands
+ *   master_check.c                                    tests whether the master can do all that locks need
  *   master_command.c                                  commands under way, hung masters
- *   master_state.c                                    may it vote, and why not; what is shown
+ *   master_state.c                                    the state of a master and its reason; reports
  *   master_link.c                                     the connection: opened again whenever it ends
  *   master_script.c, master_reply.c                   arguments of commands; answers, INFO (pure)
  *
- * What happens below is reported upwards through callbacks. */
+ * Lower files report to higher ones through callbacks. */
 #ifndef MASTER_INTERNAL_H
 #define MASTER_INTERNAL_H
 
@@ -21,7 +21,7 @@
 #include "server/redlock/guard/guard.h"
 #include "server/transport/transport.h"
 
-/* REDLOCK_ALIVE_MS as a word of a command */
+/* REDLOCK_ALIVE_MS as an argument of a command */
 #define ALIVE_TEXT_OF(ms) #ms
 #define ALIVE_TEXT(ms) ALIVE_TEXT_OF(ms)
 #define ALIVE_MS_TEXT ALIVE_TEXT(REDLOCK_ALIVE_MS)
@@ -34,12 +34,12 @@ enum {
 	MASTER_PENDING_MAX = 10000, /* releases kept for one master */
 	/* Resources in one command: a master does nothing else meanwhile, for some 150 µs. */
 	MASTER_BATCH_MAX = 32,
-	MASTER_BATCH_INSPECT_MAX = 8,  /* … which takes longer where many hold a resource together … */
-	MASTER_BATCH_LISTED_MAX = 100, /* … and goes alone if it may list more of them */
+	MASTER_BATCH_INSPECT_MAX = 8,  /* it takes longer if many hold a resource together */
+	MASTER_BATCH_LISTED_MAX = 100, /* an inspection that may list more leases goes alone */
 	MASTER_BATCH_BITS = 256,
 	MASTER_BATCH_SPAN_US = 2000, /* between the deadlines of one batch */
-	MASTER_ARGUMENTS_MAX = 6,    /* of an operation: acquire.lua */
-	MASTER_ARGUMENTS_SHARED = 4, /* by all of a command: lib/master.lua */
+	MASTER_ARGUMENTS_MAX = 6,    /* of one operation: acquire.lua */
+	MASTER_ARGUMENTS_SHARED = 4, /* of all operations of a command: lib/master.lua */
 	MASTER_COMMAND_ARGUMENTS_MAX = 4 + MASTER_ARGUMENTS_SHARED + MASTER_BATCH_MAX * (1 + MASTER_ARGUMENTS_MAX),
 	MASTER_TEXT_MAX = sizeof((struct options *)0)->key_prefix + MASTERS_RESOURCE_MAX + 216, /* of one of a batch */
 	MASTER_BUCKETS_LEN_MAX = MASTERS_SET_MAX * 17,
@@ -92,12 +92,12 @@ struct master_link {
 
 /* Begins to connect in the next round of the loop. */
 void master_link_start(struct master_link *link);
-/* After link->address has changed, and the connection was ended: connects to it in the next round of the loop. */
+/* Connects in the next round of the loop. link->address has changed, and the old connection was ended. */
 void master_link_restart(struct master_link *link);
 void master_link_set_up(struct master_link *link);
 /* Closes the connection and tries again later. Does nothing if it is down already. */
 void master_link_fail(struct master_link *link, const char *reason);
-/* Closes it for good; its pending callbacks are called. */
+/* Closes the connection for good; its pending callbacks are called. */
 void master_link_close(struct master_link *link);
 /* LINK_UP: calls `ticked`; before: the link fails then. */
 void master_link_set_timer(struct master_link *link, uint64_t delay_ms);
@@ -136,7 +136,7 @@ STAILQ_HEAD(master_commands, master_command);
 struct master_batch {
 	struct master_commands commands;
 	unsigned count;
-	/* a bit for the hash of each: no other batch has one with the same bit */
+	/* a bit for the hash of each resource; no two batches share a bit */
 	uint64_t resources[MASTER_BATCH_BITS / 64];
 };
 
@@ -193,7 +193,7 @@ struct master {
 	uint64_t client_id;                        /* of this connection, as the server counts them */
 	uint64_t restarted_until_us;               /* until then it may have forgotten leases that are still valid */
 	enum quarantine_reason quarantine_code;    /* by INFO: why it may not vote */
-	char quarantine_reason[STATUS_REASON_MAX]; /* … in words; "": it may */
+	char quarantine_reason[STATUS_REASON_MAX]; /* the same as text; "": it may vote */
 	size_t warning_count;
 	char warnings[STATUS_WARNINGS_MAX][STATUS_REASON_MAX];
 
@@ -211,11 +211,11 @@ struct master {
 
 	/* master_durable.c; of this connection */
 	struct {
-		/* as CONFIG GET shows them; "": it did not */
+		/* as CONFIG GET shows them; "": not shown */
 		char appendonly[8], appendfsync[16], on_rewrite[8];
 		char refused[MASTER_ERROR_TEXT_MAX];    /* the error of CONFIG GET; "": none */
 		char fault[MASTER_ERROR_TEXT_MAX + 40]; /* why it may not vote; "": it may */
-		bool weak, reported;                    /* what it answers may be lost; the guard knows it */
+		bool weak, reported;                    /* its answers may be lost; the guard was notified */
 		bool written;                           /* all that it has in memory is in its append-only file */
 	} durable;
 
@@ -228,8 +228,8 @@ struct master {
 		unsigned left;    /* answers that this run waits for */
 		uint64_t began_us;
 		uint64_t refused;                       /* bits of enum master_command_kind: what was refused */
-		enum master_error error;                /* of the first that was refused … */
-		char error_text[MASTER_ERROR_TEXT_MAX]; /* … and the text of its error; "": nothing was refused */
+		enum master_error error;                /* of the first refusal */
+		char error_text[MASTER_ERROR_TEXT_MAX]; /* of the first refusal; "": nothing was refused */
 	} check;
 
 	/* master_notification.c */
@@ -245,15 +245,15 @@ struct master {
 	size_t pending_count; /* those in this list and those under way */
 
 	/* master_state.c */
-	enum master_state state;        /* at the last report … */
-	uint64_t state_since_us;        /* … and since when; 0: there was none */
+	enum master_state state;        /* at the last report */
+	uint64_t state_since_us;        /* since when; 0: no report yet */
 	char reason[STATUS_REASON_MAX]; /* why the link is down, or the master hung */
-	/* It answers, but refuses what it must be able to do; "": the trials have not ended, or have passed. */
+	/* It answers, but refuses a command that it must carry out; "": the trials have not ended, or have passed. */
 	char soft_reason[STATUS_REASON_MAX];
-	uint32_t quarantined_for;         /* bits of enum quarantine_reason: of this quarantine, as far as counted */
+	uint32_t quarantined_for;         /* bits of enum quarantine_reason that were counted for this quarantine */
 	bool reported;                    /* a state was written to the log */
-	enum master_state reported_state; /* … the last one */
-	uint64_t reported_refused;        /* … and the commands that were refused then */
+	enum master_state reported_state; /* the last state that was written */
+	uint64_t reported_refused;        /* the commands that were refused then */
 };
 
 struct masters {
@@ -278,7 +278,7 @@ struct masters {
 /* ---- master_reply.c: pure ---- */
 
 void master_reply_map(enum redlock_script script, const redisReply *reply, struct master_reply *ret_reply);
-/* Its vote does not count. */
+/* Makes the vote FAILED, because of `error`. */
 void master_reply_fail(struct master_reply *reply, enum master_error error);
 /* Maps the answer to command `i` of a batch. */
 void master_reply_map_part(enum redlock_script script, const redisReply *reply, size_t i, size_t count,
@@ -293,18 +293,20 @@ bool master_reply_map_guard(const redisReply *reply, struct guard_event *event, 
 			    const char **ret_evicted);
 uint64_t master_reply_number(const char *text, size_t len, int base);
 enum master_error master_error_classify(const char *text);
-/* The text of an error, for people: one line of printable ASCII, never empty, without what only repeats our command. */
+/* The text of an error, for people: one line of printable ASCII, never empty, without the part that repeats our
+ * command. */
 void master_error_text(const char *text, char ret_text[MASTER_ERROR_TEXT_MAX]);
 
-/* The text of INFO. True if it names a run_id, a version and a role, as Redis and Valkey do. Always written. */
+/* Parses the text of INFO. True if it names a run_id, a version and a role, as Redis and Valkey do. Always writes
+ * *info. */
 bool master_info_parse(const char *text, size_t len, struct master_info *info);
 bool master_info_read(const redisReply *reply, struct master_info *info);
 
 /* ---- master_script.c ---- */
 
-/* The epoch and the deadline that a script carries. */
+/* Sets the epoch, the deadline and until_s of a command. */
 void master_script_stamp(const struct master *master, uint64_t until_us, struct master_command *command);
-/* The arguments of a script, or of the acquisitions that go with it (`also`). */
+/* Writes the arguments of a script and of the others of its batch (`also`). */
 void master_script_write(struct master *master, const struct master_command *first, struct master_arguments *ret_text);
 void master_script_write_scan(const struct masters *masters, const struct master_scan_command *scan,
 			      struct master_arguments *ret_text);
@@ -325,29 +327,29 @@ enum master_cause {
 enum master_cause master_state_cause(const struct master *master);
 enum master_state master_state_of(const struct master *master);
 void master_state_write_reason(const struct master *master, char ret_reason[STATUS_REASON_MAX]);
-/* To the log and the metrics if it is new. */
+/* Reports a new state to the log and the metrics. */
 void master_state_report(struct master *master);
 void master_state_count_error(struct master *master, enum master_error error);
-/* It refused what it must be able to do, with this text: no vote until the trials have passed again. */
+/* The master refused a command that it must carry out, with this text: no vote until the trials have passed again. */
 void master_state_doubt(struct master *master, enum master_error error, const char *text);
 /* The same, and counts the error. */
 void master_state_doubt_reply(struct master *master, const redisReply *reply);
-/* The same for a vote that is FAILED, unless the error does not concern what the master can do. */
+/* The same for a FAILED vote, unless its cause is temporary (lost, late, no script, quarantined). */
 void master_state_handle_failure(struct master *master, const struct master_reply *reply, const redisReply *raw);
-/* --bootstrap, for a moment only: another worker or redlockd that begins too may write an epoch at any time. */
+/* True for a moment with --bootstrap: another worker or redlockd that begins too may write an epoch at any time. */
 bool master_state_is_beginning(const struct master *master);
-/* A few more round trips will change nothing. */
+/* True if a few more round trips will not change the state. */
 bool master_state_is_settled(const struct master *master);
 /* 0: the guard has not quarantined it, or time alone does not end the quarantine. */
 uint64_t master_state_guard_left_ms(const struct master *master);
 
 /* ---- master_command.c ---- */
 
-/* A script of the core, after all that was sent before for its resource. It may wait for others until the end of this
+/* Sends a script of the core, after all earlier commands for its resource. It may wait for others until the end of this
  * round. `reply`: called by `settle`, or NULL. */
 void master_command_send_script(struct master *master, const struct master_script *script, uint64_t until_us,
 				master_settle_fn *settle, master_reply_fn *reply, void *arg);
-/* A command of this folder, its arguments up to a NULL; `answer` may be NULL. */
+/* Sends a command of this folder. `argv` ends with NULL; `answer` may be NULL. */
 void master_command_send(struct master *master, master_answer_fn *answer, unsigned what, const char *const argv[]);
 /* The answer of a command with a cursor begins with that. */
 void master_command_send_read(struct master *master, const struct master_arguments *arguments, bool has_cursor,
@@ -356,7 +358,7 @@ void master_command_init_batches(struct master *master);
 void master_command_send_batches(struct master *master);
 /* The oldest command has its answer; NULL: lost. */
 void master_command_answer(struct master *master, const redisReply *reply);
-/* The connection has ended: what waited in a batch is lost. */
+/* The connection has ended: fails the commands that waited in a batch. */
 void master_command_fail_batches(struct master *master);
 /* True if the oldest answer is overdue at `when_us`, and not because this process was stopped or has not yet read all
  * that has arrived. */
@@ -365,7 +367,7 @@ void master_command_set_hung(struct master *master);
 
 /* ---- master_guard.c ---- */
 
-/* It is one of our masters, as far as INFO has shown. */
+/* True if it is one of our masters, as far as INFO has shown. */
 static inline bool master_is_member(const struct master *master)
 {
 	return master->member == MEMBER_ASKED || master->member == MEMBER_READ;
@@ -379,12 +381,12 @@ static inline bool master_guard_is_on(const struct masters *masters)
 void master_guard_init(struct masters *masters);
 void master_guard_notify(struct master *master, enum guard_event_kind kind);
 void master_guard_exclude(struct master *master, bool excluded);
-/* kept_epoch: it has restarted and keeps this one; 0: none. */
+/* Sends READ. `kept_epoch`: the epoch that a restarted master keeps; 0: none. */
 void master_guard_read(struct master *master, uint64_t kept_epoch);
 /* Evaluates a reply by its TIME and its epoch. May turn its vote into FAILED. */
 void master_guard_evaluate_reply(struct master *master, const struct master_command *done, uint64_t now_us,
 				 struct master_reply *reply);
-/* --bootstrap: it refused the handshake. */
+/* --bootstrap: the master refused the handshake. */
 void master_guard_handle_refusal(struct master *master, enum master_error error);
 /* --bootstrap, for a master that cannot vote or refuses the guard's script: reads whether its hash has an epoch. */
 void master_guard_inspect_hash(struct master *master);
@@ -393,11 +395,11 @@ void master_guard_inspect_hash(struct master *master);
 
 /* A new connection, after its handshake. */
 void master_durable_begin(struct master *master);
-/* CONFIG GET: its answer comes before that to a command that is sent later. */
+/* Sends CONFIG GET; its answer comes before those to later commands. */
 void master_durable_ask(struct master *master);
 /* Writes the fault that the last answers to CONFIG GET and INFO show. */
 void master_durable_evaluate(struct master *master);
-/* Reports a new weakness to the guard, which knows the connection. */
+/* Reports a new weakness to the guard, which must know the connection. */
 void master_durable_report(struct master *master);
 
 /* ---- master_pending.c ---- */
@@ -414,7 +416,7 @@ void master_notification_init(struct masters *masters);
 void master_notification_close(struct masters *masters);
 /* Ends the second connection. */
 void master_notification_drop(struct master *master);
-/* Tries whether the channel can be subscribed to. master_check_settle_subscribe() gets the answer, later as a rule. */
+/* Tests whether the channel can be subscribed to. master_check_settle_subscribe() gets the answer, usually later. */
 void master_notification_check(struct master *master);
 
 /* ---- master_check.c ---- */
@@ -424,8 +426,8 @@ bool master_check_tick(struct master *master);
 void master_check_end(struct master *master, bool in_handshake);
 /* The answer to SUBSCRIBE; `refused` NULL: subscribed. */
 void master_check_settle_subscribe(struct master *master, enum master_error error, const char *refused);
-/* The master refused `command`; MASTER_COMMAND_COUNT: one that it need not carry out, but whose answer may explain the
- * end of the connection. */
+/* The master refused `command`; MASTER_COMMAND_COUNT: a command that it need not carry out, but whose answer may
+ * explain the end of the connection. */
 void master_check_record_refusal(struct master *master, enum master_command_kind command, const redisReply *reply);
 /* Writes the refusals since the run or the handshake began. */
 void master_check_write(const struct master *master, char ret_reason[STATUS_REASON_MAX]);

@@ -20,7 +20,7 @@ static uint64_t backoff_ms(const struct master_link *link)
 	return ceiling_ms / 2 + random_number() % (ceiling_ms / 2 + 1);
 }
 
-/* The connection is freed by the transport if it ended by itself. */
+/* The transport frees a connection that ended by itself. */
 static void fail(struct master_link *link, const char *reason, enum link_end how)
 {
 	struct transport_connection *connection = link->connection;
@@ -44,7 +44,7 @@ void master_link_fail(struct master_link *link, const char *reason)
 		fail(link, reason, LINK_END_OURS);
 }
 
-/* ---- what the transport reports ---- */
+/* ---- reports of the transport ---- */
 
 static void on_link_resolved(void *arg)
 {

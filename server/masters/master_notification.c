@@ -32,7 +32,7 @@ void master_notification_drop(struct master *master)
 		transport_close(connection);
 }
 
-/* The resource of a message that has so many bytes before its key; *ret_len 0: it is not one of ours. */
+/* The resource of a message whose key begins after `head` bytes; *ret_len 0: it is not one of ours. */
 static const char *find_resource(const struct masters *masters, const char *text, size_t len, size_t head,
 				 size_t *ret_len)
 {
@@ -142,7 +142,7 @@ static void on_message(void *arg, const redisReply *reply)
 			report_missed(master->all);
 		else if (is_checked)
 			master_notification_drop(master); /* it was opened for master_notification_check() alone */
-		/* else the waits are over already: a notification for an entry that they left here must be heard */
+		/* else the waits are over, but a notification for an entry that they left here still matters */
 	} else if (strcmp(reply->element[0]->str, "message") == 0 && reply->element[2]->type == REDIS_REPLY_STRING)
 		parse_notification(master, reply->element[2]->str, (size_t)reply->element[2]->len);
 }

@@ -1,11 +1,11 @@
-/* Pending releases: those that could not be sent to a master, that it refused, or whose answer was lost. Otherwise the
- * key of a released lock would keep the lock until it runs out.
+/* Pending releases: not sent to a master, refused by it, or without an answer. If they were not repeated, the key of a
+ * released lock would keep the lock until it expires.
  *
  *   not sent, or lost   first on the next connection; at once if the master hangs or is quarantined
  *   refused             again after a short pause, a few at a time: each that is carried out lets two more follow
  *
- * Both until the lease is over. A repeated release does no harm: it deletes only the key of its own token. A release
- * belongs either to the list of its master or to the command under way that carries it. */
+ * Both end with the lease. A repeated release does no harm: it deletes only the key of its own token. A release belongs
+ * either to the list of its master or to the command under way that carries it. */
 #include <assert.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,7 +13,7 @@
 #include "master_internal.h"
 #include "server/base/base.h"
 
-/* While a master refuses: at most this many in this time. */
+/* While a master refuses: at most AGAIN_MAX releases in AGAIN_MS. */
 enum { AGAIN_MS = 100, AGAIN_MAX = 32 };
 
 static void pending_free(struct master *master, struct pending_release *pending)
@@ -124,7 +124,7 @@ void masters_keep_release(struct masters *masters, size_t i, const struct master
 	pending->until_us = clock_now_us() + guard_longest_us(&masters->guard);
 	pending->script = *release;
 	pending->script.with_source = pending->script.alone = false;
-	pending->script.entry.place = 0; /* it is kept now, or not at all */
+	pending->script.entry.place = 0; /* a place is kept at once or not at all */
 	pending->script.label = NULL;    /* the operation's, which ends before; a release has none */
 	if (release->token)
 		pending->script.token = memcpy(pending->bytes, release->token, RANDOM_TOKEN_LEN);

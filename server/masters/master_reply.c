@@ -77,7 +77,7 @@ void master_reply_fail(struct master_reply *reply, enum master_error error)
 /* {number, the master's time, fields …}, as the heads of the scripts describe them. */
 static const struct {
 	int number;
-	unsigned scripts; /* OF() each that answers so */
+	unsigned scripts; /* OF() each script with this answer */
 	enum redlock_vote vote;
 	enum master_error error; /* FAILED */
 	const char *fields;      /* a letter of map_field() for each that follows */
@@ -204,8 +204,8 @@ void master_reply_map(enum redlock_script script, const redisReply *reply, struc
 		*ret_reply = (struct master_reply){.vote = REDLOCK_VOTE_FAILED, .error = MASTER_ERROR_OTHER};
 }
 
-/* {now_us, answer, …}, an answer being one field alone where a lock was set (the bucket's old number) or deleted (its
- * value). Too late, or with another epoch, there is one answer to all. */
+/* Maps {now_us, answer, …}. An answer is a single field if a lock was set (the bucket's old number) or deleted (its
+ * value). If the command is late or has another epoch, one answer stands for all. */
 void master_reply_map_part(enum redlock_script script, const redisReply *reply, size_t i, size_t count,
 			   struct master_reply *ret_reply)
 {
@@ -353,7 +353,7 @@ bool master_reply_map_guard(const redisReply *reply, struct guard_event *event, 
 
 #define FIELD(member) offsetof(struct master_info, member), sizeof(((struct master_info *)0)->member)
 
-/* Texts, and numbers where the size is that of one. */
+/* Texts, and numbers if the size is that of a number. */
 static const struct {
 	const char *name;
 	size_t offset, size;
@@ -379,7 +379,7 @@ static const struct {
 
 enum { INFO_FIELDS = sizeof info_fields / sizeof *info_fields };
 
-/* INFO_FIELDS: not one of them. */
+/* Returns INFO_FIELDS if there is no such field. */
 static size_t info_find(const char *name, size_t len)
 {
 	for (size_t i = 0; i < INFO_FIELDS; i++)

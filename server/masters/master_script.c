@@ -1,5 +1,5 @@
-/* The commands of the core's scripts: what server/scripts/ describes at the head of each file, in one table. A command
- * is encoded once, when it leaves: here it becomes arguments, with the epoch and the deadline for its master.
+/* Encodes the commands of the core's scripts, as the heads of the files in server/scripts/ describe them. A command
+ * becomes arguments once, when it leaves, with the epoch and the deadline for its master.
  *
  * All scripts have one layout (server/scripts/lib/master.lua): the keys of all operations, then the hash, the arguments
  * that all operations share, and those of each. */
@@ -44,7 +44,7 @@ void master_script_stamp(const struct master *master, uint64_t until_us, struct 
 				       : until_us - until_us % DEADLINE_STEP_US;
 	bool grants = command->script->script == REDLOCK_SCRIPT_ACQUIRE ||
 		      command->script->script == REDLOCK_SCRIPT_EXTEND;
-	/* where no deadline is known, no epoch is, and the master refuses the command */
+	/* without a deadline there is no epoch either, and the master refuses the command */
 	command->until_s = grants && command->epoch != 0 && command->deadline_us != LATEST_US
 				   ? guard_leases_until_s(&masters->guard, (unsigned)master->index,
 							  command->deadline_us,
@@ -70,7 +70,7 @@ static struct transport_word put_decimal_word(struct master_arguments *arguments
 	return (struct transport_word){at, len};
 }
 
-/* As a rule the digits are those of the command before. */
+/* The digits are usually those of the previous command. */
 static struct transport_word put_digits(struct master_arguments *arguments, struct master_digits *last, uint64_t number,
 					unsigned base)
 {
@@ -142,8 +142,8 @@ static struct transport_word put_script_mode(struct master_arguments *arguments,
 	return word;
 }
 
-/* "fence:key", which replace those of the value; empty: they stay. */
-static struct transport_word put_note(struct master_arguments *arguments, const struct master_script *script)
+/* "fence:key", to replace those of the value; empty: they stay. */
+static struct transport_word put_fence_key(struct master_arguments *arguments, const struct master_script *script)
 {
 	struct master_digits none = {.number = 0};
 	if (script->key == 0)
@@ -206,7 +206,7 @@ static struct transport_word put_argument(struct master_arguments *arguments, co
 		assert(script->fence > 0 && script->fence < REDLOCK_FENCE_LIMIT);
 		return put_decimal_word(arguments, script->fence);
 	case ENTRY: return put_entry(arguments, masters, script);
-	case NOTE: return put_note(arguments, script);
+	case NOTE: return put_fence_key(arguments, script);
 	case MOST: return put_decimal_word(arguments, script->list_max);
 	case NO_ARGUMENT: break;
 	}

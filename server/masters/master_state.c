@@ -1,8 +1,8 @@
 /* The state of a master, why it does not vote, and its reports to the log and the metrics. See master_state_of().
  *
  * The state follows from the connection, from what INFO shows, from the guard (server/redlock/guard/guard.h) and from
- * the trials of master_check.c. This file reads all of them and changes none but for the doubts: a refused command
- * takes the vote away until the trials have passed again. */
+ * the trials of master_check.c. This file only reads them, except for doubts: a refused command takes the vote away
+ * until the trials have passed again. */
 #include <assert.h>
 #include <stdio.h>
 #include <string.h>
@@ -76,7 +76,7 @@ uint64_t master_state_guard_left_ms(const struct master *master)
 	return (guard_quarantine_left_us(&master->all->guard, (unsigned)master->index, clock_now_us()) + 999) / 1000;
 }
 
-/* 0: it is not quarantined, or time alone does not end its quarantine. */
+/* 0: the master is not quarantined, or time alone does not end its quarantine. */
 static uint64_t quarantine_left_ms(const struct master *master)
 {
 	return master_state_cause(master) == MASTER_CAUSE_GUARD ? master_state_guard_left_ms(master) : 0;
@@ -225,7 +225,7 @@ void master_state_report(struct master *master)
 	bool same = master->reported && state == master->reported_state && refused == master->reported_refused;
 	if (same || connecting)
 		return;
-	/* by count_quarantine(); else what it refuses is new */
+	/* by count_quarantine(), unless only the refused commands are new */
 	bool logged = state == MASTER_QUARANTINED && master->reported_state != MASTER_QUARANTINED;
 	master->reported_state = state;
 	master->reported_refused = refused;
@@ -242,7 +242,7 @@ void master_state_count_error(struct master *master, enum master_error error)
 
 /* ---- doubts ---- */
 
-/* If the trials have failed already, their reason stays: it says more than this one error. */
+/* If the trials have failed already, their reason stays: it is more complete than this error. */
 void master_state_doubt(struct master *master, enum master_error error, const char *text)
 {
 	char shown[MASTER_ERROR_TEXT_MAX];
@@ -307,7 +307,7 @@ void masters_status(const struct masters *masters, size_t i, struct master_statu
 	memcpy(ret_status->warnings, master->warnings, sizeof ret_status->warnings);
 }
 
-/* The shortest quarantine at whose end `missing` have ended; 0: time alone does not end enough of them. */
+/* The time until `missing` quarantines have ended; 0: time alone does not end enough of them. */
 static uint64_t wait_for(const struct masters *masters, size_t missing)
 {
 	uint64_t wait_ms = 0;

@@ -1,5 +1,5 @@
-/* The masters of one worker: what masters.h offers, and what joins the layers of the folder (master_internal.h): what a
- * connection reports is passed on here, and the answers of scripts are evaluated here. */
+/* The masters of one worker: implements masters.h, and joins the layers of the folder (master_internal.h). It passes on
+ * the events of a connection and evaluates the answers to scripts. */
 #include "masters.h"
 
 #include <assert.h>
@@ -10,7 +10,7 @@
 #include "master_internal.h"
 #include "server/base/base.h"
 
-/* ---- what a connection reports ---- */
+/* ---- events of a connection ---- */
 
 static void on_failed(struct master *master, enum link_state was, const char *reason, enum link_end how)
 {
@@ -19,7 +19,8 @@ static void on_failed(struct master *master, enum link_state was, const char *re
 	assert(master->link.state == LINK_DOWN && was != LINK_DOWN && was != LINK_CLOSED);
 	if (how == LINK_END_PROTOCOL)
 		master_state_count_error(master, MASTER_ERROR_PROTOCOL);
-	/* the server answered why before it closed, as Redis does without a login: it takes no script of over 16 KiB */
+	/* the server sent the reason before it closed, as Redis does without a login: it takes no script of over 16
+	 * KiB */
 	bool is_refused = how == LINK_END_PEER && was == LINK_HANDSHAKE && master->check.error_text[0];
 	if (is_refused) {
 		master_check_write(master, refused);
@@ -184,7 +185,7 @@ static enum master_sent sendable(struct master *master)
 {
 	if (master->link.state != LINK_UP)
 		return MASTER_UNSENT;
-	/* not now: what has come since then may be on its way to us */
+	/* by looked_us, not by now: later answers may not have been read yet */
 	if (!master->hung && master_command_is_silent(master, master->all->looked_us))
 		master_command_set_hung(master);
 	if (master->hung)
@@ -194,7 +195,7 @@ static enum master_sent sendable(struct master *master)
 	case MASTER_CAUSE_GUARD: return MASTER_REFUSED;
 	case MASTER_CAUSE_LINK:
 	case MASTER_CAUSE_ASKING: return MASTER_UNSENT;
-	/* some things it may still do */
+	/* CHECK_DOUBTED: it may still do some things */
 	case MASTER_CAUSE_CHECK: return master->check.state < CHECK_PASSED ? MASTER_UNSENT : MASTER_SENT;
 	case MASTER_CAUSE_NONE: break;
 	}

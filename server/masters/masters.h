@@ -44,8 +44,8 @@ struct master_reply {
 	 * terminated */
 	const char *taken;
 	size_t taken_len;
-	/* inspect, HELD by several leases: how many, the sum of the ends of their tokens (inspect.lua), and those that
-	 * are listed: see master_reply_holder() */
+	/* inspect, HELD by several leases: how many, the sum of the ends of their tokens (inspect.lua), and those
+	 * listed for master_reply_holder() */
 	uint32_t holder_count;
 	uint64_t digest;
 	size_t listed;
@@ -57,7 +57,7 @@ struct master_reply {
 bool master_reply_holder(const struct master_reply *reply, size_t i, const char **ret_value, size_t *ret_len,
 			 uint64_t *ret_remaining_us);
 
-/* The answer was lost, is an error, or none of our scripts': the command may not have been carried out. */
+/* True if the answer was lost, is an error, or is not our scripts': the command may not have been carried out. */
 static inline bool master_reply_is_error(const struct master_reply *reply)
 {
 	return reply->vote == REDLOCK_VOTE_FAILED && reply->time_us == 0;
@@ -90,8 +90,8 @@ enum master_kind { MASTER_EXCLUSIVE = 0, MASTER_SHARED = '+', MASTER_SLOT = '#' 
 struct master_script {
 	enum redlock_script script;
 	bool with_source; /* the master has lost the script */
-	bool alone;       /* not with others in one command, which the master refuses if it refuses one of them */
-	/* of a set: how many resources; `resource` is their names then, sorted, with a line feed between each two */
+	bool alone;       /* in a command of its own: a master refuses a whole command if it refuses a part */
+	/* of a set: how many resources; `resource` then has their sorted names, separated by line feeds */
 	uint8_t set_count;
 	uint16_t resource_len;
 	const char *resource;
@@ -107,8 +107,8 @@ struct master_script {
 	uint64_t fence;            /* acquire, raise; extend with a key: of the lease */
 	uint64_t key;              /* acquire, extend: see struct lease_request; 0: none */
 	struct master_entry entry; /* acquire, release */
-	/* acquire: a lease that an extension found gone is given back (acquire.lua). The buckets are what that answer
-	 * named, hold_ms how old it may still get; 0: no bound */
+	/* acquire: writes a lease again that an extension found gone (acquire.lua). `buckets`: as that answer named
+	 * them; hold_ms: how old the lease may still get, 0: no bound */
 	bool repair;
 	uint16_t buckets_len;
 	const char *buckets;
@@ -127,9 +127,9 @@ struct masters *masters_new(struct uv_loop_s *loop, const struct options *option
  * masters_free(). */
 void masters_close(struct masters *masters);
 void masters_free(struct masters *masters);
-/* Other addresses, users and passwords of the masters, as many as before; copied. New connections use them. Where an
- * address has changed, another server is there: the connection to the old one ends, and the commands under way there
- * are lost. The new one is checked like any server that is connected to. */
+/* Sets other addresses, users and passwords of the masters, as many as before; copies them. New connections use them.
+ * If an address has changed, the connection to the old server ends, and its commands under way are lost. The new server
+ * is checked like any other. */
 void masters_set_addresses(struct masters *masters, const struct address addresses[]);
 
 /* True when each master has been reached or has failed once, and the guard has evaluated those that were reached: then
@@ -137,10 +137,10 @@ void masters_set_addresses(struct masters *masters, const struct address address
 bool masters_settled(const struct masters *masters);
 /* True while --bootstrap waits to see whether another redlockd runs on masters of another layout, for a few seconds. */
 bool masters_are_watched(const struct masters *masters);
-/* True if two configured addresses turned out to be one server (same run_id); which ones. */
+/* True if two configured addresses turned out to be one server (same run_id); writes their indexes. */
 bool masters_find_duplicate(const struct masters *masters, size_t *ret_first, size_t *ret_second);
 /* True if redlockd of another layout, or with another number of masters, wrote the hash of a master, and it was not
- * taken over; which one. */
+ * taken over; writes its index. */
 bool masters_find_other_digest(const struct masters *masters, size_t *ret_indexes);
 
 /* Sends a script to master i: not carried out after `until_us` of our time, nor later than --master-timeout-ms from
@@ -148,31 +148,31 @@ bool masters_find_other_digest(const struct masters *masters, size_t *ret_indexe
 enum master_sent masters_send(struct masters *masters, size_t i, const struct master_script *script, uint64_t until_us,
 			      master_reply_fn *reply, void *arg);
 
-/* A release that could not be sent to master i, or whose answer was lost or (`refused`) an error. It is kept for as
- * long as a lease can live (bounded in number too), and sent after all that went before: as soon as the master
- * is reachable, or after a pause if it refused, until it is carried out. Copies it. */
+/* Keeps a copy of a release that could not be sent to master i, or whose answer was lost or (`refused`) an error. Sends
+ * it after all earlier commands, as soon as the master is reachable, or after a pause if it refused, until it is
+ * carried out. Drops it after the longest lease, or if there are too many. */
 void masters_keep_release(struct masters *masters, size_t i, const struct master_script *release, bool refused);
 
 /* Call it when an attempt ran out without an answer of master i: if its oldest answer is overdue, it counts as hung
  * from now on. */
 void masters_check_silence(struct masters *masters, size_t i);
 
-/* Bytes of master i have arrived that were not read yet: a missing answer may be among them. */
+/* True if bytes of master i have arrived that were not read yet: a missing answer may be among them. */
 bool masters_have_unread(const struct masters *masters, size_t i);
 
-/* Once per round of the loop, before it waits for descriptors: a master only counts as hung if its answers were
+/* Call it once per round of the loop, before it waits for descriptors: a master only counts as hung if its answers were
  * read. */
 void masters_begin_round(struct masters *masters);
 
-/* Writes everything that was sent since the last call: at the end of each round of the loop, so that commands of
- * concurrent operations leave in one write. */
+/* Writes everything that was sent since the last call. Call it at the end of each round of the loop, so that commands
+ * of concurrent operations leave in one write. */
 void masters_flush(struct masters *masters);
 
 /* ---- listings, and what an inspection leaves out ---- */
 
 /* The answer to a SCAN or another read, valid during the call. */
 struct master_scan {
-	uint64_t cursor; /* SCAN; 0: that was the last step */
+	uint64_t cursor; /* SCAN; 0: this was the last step */
 	size_t key_count;
 	const void *keys; /* see master_scan_key() */
 };
@@ -191,7 +191,7 @@ struct master_scan_command {
 	unsigned keys; /* about how many */
 };
 
-/* As masters_send() in all else. */
+/* Otherwise like masters_send(). */
 enum master_sent masters_send_scan(struct masters *masters, size_t i, const struct master_scan_command *command,
 				   master_scan_fn *scan, void *arg);
 
@@ -207,7 +207,7 @@ struct master_read_command {
 	uint64_t after_ms;
 };
 
-/* As masters_send() in all else. */
+/* Otherwise like masters_send(). */
 enum master_sent masters_send_read(struct masters *masters, size_t i, const struct master_read_command *command,
 				   master_scan_fn *scan, void *arg);
 
@@ -242,10 +242,10 @@ struct masters_notification_events {
 
 /* Copies `events`; once, before the first of the two below. */
 void masters_set_notification_events(struct masters *masters, const struct masters_notification_events *events);
-/* The first request of this worker begins to wait or to watch. From now on each master learns that this worker is
- * alive, before the next command, and notifications are received. */
+/* Call it when the first request of this worker begins to wait or to watch. From now on each master learns that this
+ * worker is alive, before the next command, and notifications are received. */
 void masters_start_notifications(struct masters *masters);
-/* The last request of this worker that waited or watched has ended. */
+/* Call it when the last request of this worker that waited or watched has ended. */
 void masters_stop_notifications(struct masters *masters);
 
 /* ---- their states, for /masters, /readyz and the metrics ---- */

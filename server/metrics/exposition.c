@@ -1,4 +1,4 @@
-/* Histograms, and how numbers, labels and heads of metrics are written: see metrics.h. */
+/* Writes histograms, numbers, labels and heads of metrics: see metrics.h. */
 #include <assert.h>
 #include <inttypes.h>
 #include <string.h>
@@ -51,7 +51,6 @@ void exposition_label(struct text *page, const char *name, const char *value)
 
 /* ---- histograms ---- */
 
-/* Upper bounds of the buckets. */
 static const uint64_t bounds_us[METRICS_BUCKETS] = {100,   200,   300,    500,    1000,   2000,    5000,    10000,
 						    20000, 50000, 100000, 200000, 500000, 1000000, 2000000, 5000000};
 static const uint64_t long_bounds_us[METRICS_BUCKETS] = {
@@ -79,7 +78,7 @@ void histogram_observe(struct histogram *histogram, uint64_t us)
 	metrics_add(&histogram->sum_us, us);
 }
 
-/* A bound as it is shown: "0.5", "1.0", "+Inf". Whole seconds have a ".0", as Prometheus shows them itself. */
+/* Writes a bound: "0.5", "1.0", "+Inf". Whole seconds have a ".0", as Prometheus shows them itself. */
 static void bound_write(struct text *text, const uint64_t bounds[], size_t i)
 {
 	assert(i <= METRICS_BUCKETS);

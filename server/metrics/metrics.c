@@ -1,5 +1,5 @@
-/* The counters of all workers: where they are, how they become one figure, and their page. A reader may see one figure
- * a moment older than another one. No client makes up series: the labels come from closed lists and from --masters. */
+/* The counters of all workers: their memory, their sums, and their page. A reader may see one figure a moment older
+ * than another one. No client can create series: the labels come from closed lists and from --masters. */
 #include "metrics.h"
 
 #include <assert.h>
@@ -42,7 +42,7 @@ static const char *const metrics_http[HTTP_COUNTERS] = {"all",         "address"
 static const char *const metrics_directions[2] = {"forward", "back"};
 static const char *metrics_reasons[QUARANTINE_REASON_COUNT]; /* written by metrics_init() only */
 
-/* Written by metrics_init() only, but for the labels. */
+/* Written only by metrics_init(), except the labels. */
 static struct {
 	size_t workers, masters;
 	struct metrics *of[METRICS_WORKERS_MAX];
@@ -222,7 +222,7 @@ static void metrics_render_oldest(struct text *page)
 			"The longest time that a request has waited by now; 0 if none waits.", now_us - oldest_us);
 }
 
-/* The offset of a figure of masters[m]; `offset`: of the same one of masters[0]. */
+/* The offset of a figure of masters[m]; `offset`: of the same figure of masters[0]. */
 static size_t metrics_of_master(size_t offset, size_t m)
 {
 	assert(m < REDLOCK_MASTERS_MAX && offset >= offsetof(struct metrics, masters));
@@ -396,7 +396,6 @@ static const struct family {
 	 .end = HTTP_TIMEOUT_IDLE + 1},
 };
 
-/* Appends one figure, or one histogram. */
 static void metrics_render_figure(struct text *page, const struct family *family, const char *labels, size_t at)
 {
 	const struct histogram *histograms[METRICS_WORKERS_MAX];

@@ -18,7 +18,7 @@
 
 /* ---- exposition.c: histograms, and a page of metrics in the text format of Prometheus, version 0.0.4 ---- */
 
-/* Appends HELP and TYPE of a metric, ahead of its samples. `type`: "counter", "gauge" or "histogram"; a counter's name
+/* Appends HELP and TYPE of a metric, before its samples. `type`: "counter", "gauge" or "histogram"; a counter's name
  * ends with _total. `help` is without quotes, backslashes and line breaks. */
 void exposition_head(struct text *page, const char *name, const char *type, const char *help);
 /* The same with the one sample of a metric without labels: a number, or a time in microseconds. */
@@ -48,9 +48,9 @@ void histogram_render(struct text *text, const char *name, const char *labels, c
 
 /* ---- stats_hot.c: the resources that were acquired most in about the last minute ----
  *
- * The figure of a resource is its count since it has a counter: never too high; without a turn in between at most
- * n ÷ 64 of n acquisitions too low, and each resource with more than these is listed. With at most 64 resources it is
- * exact. No clock, no heap, no locks. */
+ * The figure of a resource is its count since it got a counter, so it is never too high. Of n acquisitions without a
+ * turn in between, it misses at most n ÷ 64, and each resource with more than these is listed. With at most 64
+ * resources it is exact. No clock, no heap, no locks. */
 
 enum {
 	STATS_RESOURCE_MAX = 256, /* bytes of a name */
@@ -91,11 +91,11 @@ struct stats_resource {
 	struct stats_waiter first[STATS_FIRST]; /* of the waiters, in the order of their arrival */
 };
 
-/* One acquisition of `resource` (1 … STATS_RESOURCE_MAX bytes) more. */
+/* Counts one acquisition of `resource` (1 … STATS_RESOURCE_MAX bytes). */
 void stats_hot_count(struct stats_hot *hot, const char *resource, size_t len, bool refused);
-/* STATS_HOT_PART_MS are over. */
+/* Call it every STATS_HOT_PART_MS: begins the next part. */
 void stats_hot_turn(struct stats_hot *hot);
-/* Lists those that have a counter, in no order. Returns how many. */
+/* Lists the resources that have a counter, in no order. Returns how many. */
 size_t stats_hot_read(const struct stats_hot *hot, struct stats_resource ret_list[STATS_HOT_COUNTERS]);
 
 /* ---- metrics.c, metrics_process.c ---- */
@@ -104,13 +104,13 @@ enum { METRICS_WORKERS_MAX = 64 };
 
 /* Operations: by enum redlock_kind, and forced releases. */
 enum { METRICS_FORCE = REDLOCK_INSPECT + 1, METRICS_OPERATIONS };
-/* Outcomes: by enum redlock_outcome, where REDLOCK_CANCELLED counts those rejected by a drain, and one more. */
+/* Outcomes: by enum redlock_outcome, and one more; REDLOCK_CANCELLED counts those rejected by a drain. */
 enum { METRICS_TOO_MANY = REDLOCK_CANCELLED + 1, METRICS_OUTCOMES };
 
 /* Why a command to a master failed. LOST: the connection ended with the command under way. DOWN: not sent, since there
  * is no connection. CLOCK: our clock is far ahead of its own, or its clock jumped. LATE: the command came after its
- * deadline. QUARANTINED: since it was asked, so its answer does not count. COMMAND: one that it does not know.
- * PROTOCOL: it sent what is no reply of Redis to what was asked, or too large a reply. */
+ * deadline. QUARANTINED: the master was quarantined meanwhile, so its answer does not count. COMMAND: the master does
+ * not know it. PROTOCOL: the answer is no reply of Redis to this command, or is too large. */
 #define MASTER_ERRORS(X)                                                                                         \
 	X(TIMEOUT, "timeout"), X(LOST, "lost"), X(DOWN, "down"), X(LOADING, "loading"), X(READONLY, "readonly"), \
 		X(OOM, "oom"), X(AUTH, "auth"), X(CLUSTER, "cluster"), X(BUSY, "busy"), X(CLOCK, "clock"),       \
@@ -176,14 +176,14 @@ struct metrics {
 	_Atomic uint64_t outcomes[METRICS_OPERATIONS][METRICS_OUTCOMES];
 	struct histogram latency[METRICS_OPERATIONS];
 	_Atomic uint64_t split_retries;                /* tries after a split vote */
-	_Atomic uint64_t repairs;                      /* leases that extensions gave back to a master */
+	_Atomic uint64_t repairs;                      /* leases that extensions set again on a master */
 	_Atomic uint64_t leases_below_full;            /* extended with fewer votes than masters, a gauge */
 	_Atomic uint64_t fence_rounds;                 /* rounds of RAISE: a guess for a fence was too low */
 	_Atomic uint64_t granted[METRICS_MODES];       /* new leases */
 	_Atomic uint64_t abandoned;                    /* grants whose client disconnected before it got the answer */
 	_Atomic uint64_t in_flight;                    /* operations under way, a gauge */
 	_Atomic uint64_t holds;                        /* leases held by a connection (hold), a gauge */
-	_Atomic uint64_t holds_lost[METRICS_OUTCOMES]; /* by why: NOT_OWNER, EXPIRED, NO_QUORUM */
+	_Atomic uint64_t holds_lost[METRICS_OUTCOMES]; /* by reason: NOT_OWNER, EXPIRED, NO_QUORUM */
 	_Atomic uint64_t lost;                         /* extensions and releases of a lost lease */
 	/* operations held back until fewer wait for masters, a gauge */
 	_Atomic uint64_t queued;
@@ -191,7 +191,7 @@ struct metrics {
 	_Atomic uint64_t waiters;       /* requests that wait in the queues of this worker, a gauge */
 	_Atomic uint64_t watchers;      /* requests that watch a lock at this worker, a gauge */
 	_Atomic uint64_t waiters_limit; /* how many may wait in all queues of the process */
-	/* when the request that has waited longest came (clock_now_us()); 0: none waits */
+	/* when the longest waiting request came (clock_now_us()); 0: none waits */
 	_Atomic uint64_t waiting_since_us;
 	struct histogram wait[METRICS_WAITS];
 	struct histogram handover; /* from the first notification to the grant */
@@ -199,10 +199,10 @@ struct metrics {
 	_Atomic uint64_t http_requests[METRICS_HTTP_ROUTES][METRICS_HTTP_METHODS][METRICS_HTTP_STATUSES];
 	_Atomic uint64_t http_counters[HTTP_COUNTERS];
 	_Atomic uint64_t http_connections;       /* open ones, a gauge */
-	_Atomic uint64_t http_connections_limit; /* how many may be */
+	_Atomic uint64_t http_connections_limit; /* how many may be open */
 	_Atomic uint64_t tls_handshakes_failed;
 	struct {
-		pthread_mutex_t lock; /* of all in here */
+		pthread_mutex_t lock; /* of all members of this struct */
 		struct stats_hot hot;
 		size_t queue_count;
 		struct stats_resource queues[STATS_TOP];
@@ -242,13 +242,13 @@ static inline void metrics_set(_Atomic uint64_t *gauge, uint64_t value)
 	atomic_store_explicit(gauge, value, memory_order_relaxed);
 }
 
-/* Makes the metrics of `workers` workers; `addresses` (without passwords, `masters` of them) are copied. Once, at the
- * start. */
+/* Makes the metrics of `workers` workers; `addresses` (without passwords, `masters` of them) are copied. Call it once,
+ * at the start. */
 void metrics_init(size_t workers, size_t masters, const char *const addresses[]);
 /* When the authorities of --masters-ca and the certificate of --masters-cert expire, in seconds since 1970; 0: there
  * are none. */
 void metrics_set_masters_expiry(uint64_t authority_s, uint64_t own_s);
-/* The figures of master i have this address from now on. Main thread. */
+/* Gives the figures of master i this address from now on. Main thread. */
 void metrics_set_address(size_t i, const char *address);
 struct metrics *metrics_worker(size_t i);
 
@@ -260,16 +260,17 @@ size_t metrics_workers(void);
  * or gauge (a uint64_t) in `struct metrics`. */
 enum metrics_fold { METRICS_SUM, METRICS_MAX, METRICS_MIN };
 uint64_t metrics_figure(size_t offset, enum metrics_fold fold);
-/* Over all workers. */
+/* The sums over all workers. */
 uint64_t metrics_outcomes(size_t operation, size_t outcome);
 uint64_t metrics_waiters(void);
 uint64_t metrics_watchers(void);
 /* How many masters may vote, as seen by the worker that sees the fewest. */
 size_t metrics_voting(void);
-/* Certificates and keys were read: all well, or those read before stay in use. The main thread alone; may come before
- * metrics_init(). */
+/* Counts a reading of certificates and keys: all were good, or the old ones stay in use. Only in the main thread; may
+ * be called before metrics_init(). */
 void metrics_count_reload(bool successful);
-/* Appends all but requests: leases, masters, connections, build and process, which began at `began_us` (since 1970). */
+/* Appends all metrics but those of requests; metrics_render_process(): build and process, which began at `began_us`
+ * (since 1970). */
 void metrics_render(struct text *page);
 void metrics_render_process(struct text *page, uint64_t began_us);
 
@@ -277,7 +278,7 @@ void metrics_render_process(struct text *page, uint64_t began_us);
 
 enum { STATS_POINTS = 300, STATS_INTERVAL_MS = 2000 };
 
-/* A time: nothing was measured. */
+/* In place of a time: nothing was measured. */
 #define STATS_NONE UINT32_MAX
 
 enum stats_count {
@@ -301,19 +302,19 @@ struct stats_point {
 	bool voting[REDLOCK_MASTERS_MAX];     /* at its end */
 };
 
-/* Once, after metrics_init() and before any worker starts; the time of being up begins here. `now_us`, here and below:
+/* Call it once, after metrics_init() and before any worker starts. The uptime begins here. `now_us`, here and below:
  * clock_now_us(). */
 void stats_init(uint64_t now_us);
 
-/* A client's request for a lease is answered: the operation and outcome as in `struct metrics`. That worker's
+/* Counts the answer to a client's request for a lease; operation and outcome as in `struct metrics`. That worker's
  * thread. */
 void stats_count_answer(struct metrics *metrics, unsigned operation, unsigned outcome, const char *resource,
 			size_t len);
 
-/* The queues of the worker are these now (at most STATS_TOP, those with most waiters). That worker's thread. */
+/* Sets the queues of the worker (at most STATS_TOP, those with most waiters). That worker's thread. */
 void stats_set_queues(struct metrics *metrics, const struct stats_resource queues[], size_t count);
 
-/* stats_tick() adds a point if it is time for one; stats_pause_us(): until then. The main thread alone. */
+/* stats_tick() adds a point if it is time for one; stats_pause_us(): the time until then. Main thread. */
 uint64_t stats_pause_us(uint64_t now_us);
 void stats_tick(uint64_t now_us);
 
@@ -322,16 +323,16 @@ uint64_t stats_uptime_ms(uint64_t now_us);
 /* Copies the points of the last ten minutes, the oldest first. Returns how many. */
 size_t stats_read_series(struct stats_point ret_points[STATS_POINTS]);
 
-/* True if a resource may be in the list that is asked for. */
+/* True if the resource may be in the list. */
 typedef bool stats_filter_fn(void *arg, const char *resource, size_t len);
 
-/* The STATS_TOP with most waiters, or else with most acquisitions, of those that the filter lets through; the largest
+/* Lists the STATS_TOP resources with most waiters, or else with most acquisitions, that pass the filter; the largest
  * first. Returns how many. */
 size_t stats_read_top(bool waiting, stats_filter_fn *filter, void *arg, struct stats_resource ret_list[STATS_TOP]);
 
 /* The time below which `share` (0 … 1) of the values lie that were counted between two readings of a histogram's
- * buckets; STATS_NONE if there were none. Interpolated within the bucket as if its values lay evenly in it, so it is as
- * good as the bucket is narrow; above the last bound it is that bound. */
+ * buckets; STATS_NONE if there were none. It is interpolated as if the values lay evenly in their bucket; above the
+ * last bound it is that bound. */
 uint32_t stats_percentile_us(const uint64_t before[METRICS_BUCKETS + 1], const uint64_t now[METRICS_BUCKETS + 1],
 			     double share);
 

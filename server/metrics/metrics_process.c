@@ -1,5 +1,5 @@
 /* The build and the process in the metrics: versions, processor time, memory, threads and descriptors, under the names
- * that Prometheus' own clients use. /proc is read anew for each page. */
+ * that Prometheus' own clients use. /proc is read again for each page. */
 #include <assert.h>
 #include <dirent.h>
 #include <inttypes.h>
@@ -43,7 +43,7 @@ static void metrics_render_usage(struct text *page)
 		exposition_time(page, "process_cpu_seconds_total", "counter",
 				"Total user and system CPU time spent in seconds.",
 				metrics_time_us(&usage.ru_utime) + metrics_time_us(&usage.ru_stime));
-	if (stat("/proc/self/task", &tasks) == 0) /* a folder for each thread, and its own two links */
+	if (stat("/proc/self/task", &tasks) == 0) /* a folder for each thread, and two links */
 		exposition_number(page, "process_threads", "gauge", "Number of threads of the process.",
 				  tasks.st_nlink - 2);
 }

@@ -7,7 +7,7 @@
  * Counters only grow, so a point is the difference of two readings; the first one counts from the start. A percentile
  * comes from the differences of the buckets of a histogram: no value of a single request is kept.
  *
- * A lock is held for as long as it takes to count or to copy, and two never at once. */
+ * A lock is held only while counting or copying, and never two at once. */
 #include <assert.h>
 #include <stdlib.h>
 #include <string.h>
@@ -27,12 +27,12 @@ struct stats_sums {
 
 static struct {
 	uint64_t began_us; /* written by stats_init() only */
-	/* of the thread that ticks, which alone may look at them, also in an assert */
+	/* only the thread that ticks may read these, also in an assert */
 	uint64_t next_us;
 	unsigned ticks;
 	struct stats_sums last;
 	pthread_mutex_t lock; /* of the rest */
-	size_t count, next;   /* points that are there; where the next one goes */
+	size_t count, next;   /* number of points; index of the next one */
 	struct stats_point points[STATS_POINTS];
 } all = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
@@ -84,7 +84,7 @@ static void sum_buckets(size_t histogram, uint64_t ret_buckets[METRICS_BUCKETS +
 						METRICS_SUM);
 }
 
-/* Leases that ended before their holder released them, as far as the holder was told. */
+/* Leases that ended before their holder released them, as far as the holder got an answer. */
 static uint64_t sum_lost(void)
 {
 	uint64_t sum = metrics_figure(offsetof(struct metrics, lost), METRICS_SUM);
@@ -139,7 +139,7 @@ uint32_t stats_percentile_us(const uint64_t before[METRICS_BUCKETS + 1], const u
 	return clip(low_us + (uint64_t)(part * (double)(histogram_bound_us(i) - low_us)));
 }
 
-/* The oldest point goes where all are taken. */
+/* Replaces the oldest point if there is no room. */
 static void add_point(const struct stats_sums *sums)
 {
 	const struct stats_sums *last = &all.last;
@@ -239,7 +239,7 @@ static void merge_first(struct stats_resource *one, const struct stats_resource 
 	}
 }
 
-/* Makes one of those that several workers have. Returns how many are left. */
+/* Merges the entries of a resource from several workers. Returns how many are left. */
 static size_t merge(struct stats_resource list[], size_t count)
 {
 	size_t kept = 0;

@@ -1,10 +1,10 @@
 /* The counters of the resources that are acquired most: the space-saving algorithm of Metwally, Agrawal and El Abbadi
  * ("Efficient Computation of Frequent and Top-k Elements in Data Streams", 2005). A resource without a counter takes
  * over the smallest one. The previous count stays in it as a possible error, so that frequent resources keep their
- * counters and rare ones replace each other. Of a counter's parts a turn drops the oldest.
+ * counters and rare ones replace each other. Each turn drops the oldest part of a counter.
  *
- * Every acquisition is counted here. So a search reads 256 bytes of hashes and, if it found nothing, 256 bytes of
- * totals, in loops that the compiler can vectorise; a name is compared, or copied, only once. */
+ * Every acquisition is counted here. So a search reads 256 bytes of hashes and, without a match, 256 bytes of totals,
+ * in loops that the compiler can vectorise. A name is compared or copied only once. */
 #include <assert.h>
 #include <string.h>
 

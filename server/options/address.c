@@ -1,5 +1,5 @@
-/* Addresses. See options.h. liburiparser knows the grammar of URLs; here are the rules for hosts, ports and the paths
- * of sockets, which are no URLs: a path may hold blanks and UTF-8. */
+/* Addresses. See options.h. liburiparser knows the grammar of URLs. This file has the rules for hosts, ports and the
+ * paths of sockets. Such a path is no URL: it may have blanks and UTF-8. */
 #include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -14,7 +14,7 @@
 
 static const char address_reason_scheme[] = "the scheme is not one of those that are allowed";
 
-/* Digits alone, to 65535. */
+/* Parses digits alone, up to 65535. */
 static bool address_parse_digits(const char *text, uint16_t *ret_number)
 {
 	size_t len = strlen(text);
@@ -30,7 +30,7 @@ static bool address_copy(UriTextRangeA part, char *copy, size_t size)
 	return (size_t)snprintf(copy, size, "%.*s", (int)len, len > 0 ? part.first : "") < size;
 }
 
-/* Why this, behind its scheme, is no URL. */
+/* Returns why the text after its scheme is no URL. */
 static const char *address_explain(const char *text)
 {
 	const char *at = strrchr(text, '@'), *host = at ? at + 1 : text, *colon = strchr(host, ':');
@@ -103,7 +103,7 @@ static const char *address_parse_parts(const UriUriA *uri, unsigned parts, struc
 				 parts, address);
 }
 
-/* All that follows the slashes of a scheme. */
+/* Parses the text after the slashes of a scheme. */
 static const char *address_parse_url(const char *text, unsigned parts, struct address *address)
 {
 	char url[ADDRESS_TEXT_MAX + 32];
@@ -119,10 +119,10 @@ static const char *address_parse_url(const char *text, unsigned parts, struct ad
 	return reason;
 }
 
-/* All that follows "unix:". */
+/* Parses the text after "unix:". */
 static const char *address_parse_unix(const char *text, unsigned parts, struct address *address)
 {
-	bool slashes = strncmp(text, "//", 2) == 0; /* user and password may stand between them and the path */
+	bool slashes = strncmp(text, "//", 2) == 0; /* user and password may follow before the path */
 	size_t user = slashes ? strcspn(text + 2, "/") : 0;
 	const char *path = slashes ? text + 2 + user : text;
 	size_t len = strcspn(path, "?");

@@ -1,6 +1,5 @@
-/* The sources of option values, in falling precedence: the command line, which says which options there are, the
- * environment, the configuration file that the two may name, defaults. A value that a source before has set is left
- * out. See options.h. */
+/* The sources of option values, in falling precedence: the command line, the environment, the configuration file that
+ * the two may name, defaults. A value that an earlier source has set is ignored. See options.h. */
 #include "options.h"
 
 #include <assert.h>
@@ -37,13 +36,13 @@ size_t options_distance(const char *a, const char *b)
 	return row[len];
 }
 
-/* True if the command that is read has this option. */
+/* True if the command being read has this option. */
 static bool options_is_in_scope(const struct options_reader *reader, const struct options_entry *entry)
 {
 	return !entry->scope || !reader->scope || entry->scope & reader->scope;
 }
 
-/* The entry whose name, as the source being read spells it, is most like this one of `len` bytes; NULL: each differs in
+/* The entry whose name, as the present source spells it, is most like the `len` bytes of `given`; NULL: all differ in
  * `limit` letters or more. */
 static const struct options_entry *options_find(const struct options_reader *reader, const char *given, size_t len,
 						size_t limit)
@@ -58,7 +57,7 @@ static const struct options_entry *options_find(const struct options_reader *rea
 		if (!options_is_in_source(table, entry, reader->source))
 			continue;
 		options_spell(table, entry, reader->source, known);
-		/* a name that is not complete is as a name with two letters wrong */
+		/* an incomplete name counts as one with two wrong letters */
 		bool begins = limit > 2 && len > strlen("--max") && strncmp(known, name, len) == 0;
 		size_t distance = begins ? 2 : options_distance(name, known);
 		if (distance >= limit || distance >= strlen(entry->name) ||
@@ -137,7 +136,7 @@ static bool options_set(struct options_reader *reader, const struct options_entr
 static void options_describe(const struct options_table *table, struct option longs[OPTIONS_MAX + 1],
 			     char letters[3 * OPTIONS_MAX + 3])
 {
-	char *letter = stpcpy(letters, "-:"); /* words that are no options in their order, our own messages */
+	char *letter = stpcpy(letters, "-:"); /* words that are no options stay in order; the messages are ours */
 	size_t n = 0;
 	assert(table->count <= OPTIONS_MAX);
 	for (size_t i = 0; i < table->count; i++) {
@@ -152,7 +151,7 @@ static void options_describe(const struct options_table *table, struct option lo
 	}
 }
 
-/* The command may follow its options: then this is asked again. */
+/* The command may follow its options: then this is called again. */
 static bool options_check_scope(struct options_reader *reader, const struct options_entry *entry)
 {
 	return options_is_in_scope(reader, entry) ||
@@ -189,7 +188,7 @@ static bool options_read_word(struct options_reader *reader, int code, char **ar
 	       (options_check_scope(reader, entry) && options_set(reader, entry, optarg ? optarg : "true"));
 }
 
-/* Reads the words up to the end, to --help and its like, or to those of another program. */
+/* Reads the words up to the end, to an option like --help, or to the words of another program. */
 static bool options_read_arguments(struct options_reader *reader, int argc, char **argv)
 {
 	struct option longs[OPTIONS_MAX + 1] = {0};
@@ -280,7 +279,7 @@ static bool options_set_json(struct options_reader *reader, const struct options
 	return true;
 }
 
-/* NULL and the message if the file is no object. */
+/* NULL: the file is no object; a message was written. */
 static json_t *options_load_file(struct options_reader *reader)
 {
 	char place[64] = "";
@@ -299,7 +298,7 @@ static json_t *options_load_file(struct options_reader *reader)
 		return object;
 	if (!fault && !object) {
 		snprintf(place, sizeof place, "bad JSON: line %d column %d: ", error.line, error.column);
-		/* without the text that it is near to, which may be a password; only a repeated key is named */
+		/* without the text near the fault, which may be a password; only a repeated key is named */
 		if (json_error_code(&error) != json_error_duplicate_key && (near = strstr(error.text, " near ")))
 			*near = '\0';
 		fault = error.text;

@@ -1,9 +1,9 @@
 /* The options of both programs: one type of table, one parser, one writer of help.
  *
- * A table says what there is; the values go into a struct of the caller's. Precedence: flag, environment variable, key
- * of the configuration file, default. A value that is overridden is not looked at. `--max-ttl-ms` of redlockd is
- * REDLOCKD_MAX_TTL_MS is "max_ttl_ms". No message repeats a value that may be a password: it names the option, as it
- * was given, and of a list the position. One thread; the parser is getopt_long(). */
+ * A table defines the options; the values go into a struct of the caller. Precedence: flag, environment variable, key
+ * of the configuration file, default. An overridden value is not checked. `--max-ttl-ms` of redlockd is
+ * REDLOCKD_MAX_TTL_MS is "max_ttl_ms". No message repeats a value that may be a password: it names the option as it was
+ * given and, in a list, the position. One thread; the parser is getopt_long(). */
 #ifndef OPTIONS_H
 #define OPTIONS_H
 
@@ -17,9 +17,9 @@
 
 enum { ADDRESS_HOST_MAX = 256, ADDRESS_USER_MAX = 128, ADDRESS_TEXT_MAX = 2048, ADDRESS_UNIX_MAX = 107 };
 
-/* How an address may begin, in small letters; then what else may or must be in it. */
+/* The schemes that an address may have, in small letters; then its other parts. */
 enum address_part {
-	ADDRESS_PLAIN = 1, /* no scheme: the text may be a port alone, with or without its colon, of 127.0.0.1 */
+	ADDRESS_PLAIN = 1, /* no scheme; a port alone, with or without its colon, is one of 127.0.0.1 */
 	ADDRESS_UNIX = 2,
 	ADDRESS_HTTP = 4,
 	ADDRESS_HTTPS = 8,
@@ -27,9 +27,9 @@ enum address_part {
 	ADDRESS_REDISS = 32,
 	ADDRESS_PASSWORD = 64,
 	ADDRESS_SLASH = 128,      /* a / may follow */
-	ADDRESS_DB = 256,         /* or a number of a database behind it; of a Unix socket behind ?db= */
-	ADDRESS_NEEDS_PORT = 512, /* there must be one, but for a Unix socket */
-	ADDRESS_ZERO_PORT = 1024, /* it may be 0 */
+	ADDRESS_DB = 256,         /* or /N, a database; of a Unix socket ?db=N */
+	ADDRESS_NEEDS_PORT = 512, /* a port is required, except for a Unix socket */
+	ADDRESS_ZERO_PORT = 1024, /* the port may be 0 */
 };
 
 struct address {
@@ -52,9 +52,9 @@ enum { OPTIONS_MAX = 64, OPTIONS_NAME_MAX = 64, OPTIONS_ALLOWED_MAX = 160, OPTIO
 /* Properties of an option besides its value; the types that it may have in JSON. */
 enum options_trait {
 	OPTIONS_OPTIONAL = 1, /* a flag may leave the value out: it is "true" */
-	OPTIONS_LIST = 2,     /* items between commas, at most `max`; the value begins with a size_t that counts them */
-	OPTIONS_REPEATED = 4, /* the flag may be given again; of others that have a value it is a mistake */
-	OPTIONS_NO_FLAG = 8,  /* a variable alone */
+	OPTIONS_LIST = 2,     /* items separated by commas, at most `max`; the value begins with their size_t count */
+	OPTIONS_REPEATED = 4, /* the flag may be repeated; a repeated flag with a value is otherwise a mistake */
+	OPTIONS_NO_FLAG = 8,  /* only a variable */
 	OPTIONS_SHOWN = 16,   /* a bad value is shown, unless it looks like an address or a secret */
 	OPTIONS_ENDS = 32,    /* --help, --version: nothing else counts */
 	OPTIONS_FILE = 64,    /* the configuration file, which cannot name another one */
@@ -75,7 +75,7 @@ struct options_entry {
 	size_t offset, size;        /* of the member */
 	uint64_t min, max;          /* numbers; bytes of texts; items of lists */
 	const char *standard;       /* the default, as text; NULL: none */
-	const char *allowed;        /* in words, a printf() format of min and max; NULL: range, times or choices */
+	const char *allowed;        /* as text, a printf() format of min and max; NULL: range, times or choices */
 	const char *const *choices; /* NULL at the end */
 	unsigned scope;             /* a bit for each command that has it; 0: all */
 	const char *variable;       /* NULL: follows from the name, unless table->names_variables; "": none */
@@ -100,12 +100,12 @@ struct options_reader;
 struct options_table {
 	const char *program;
 	const char *variables; /* the beginning of their names; an unknown one is a mistake */
-	bool names_variables;  /* only entries that name their variable have one, and an empty one is as none */
+	bool names_variables;  /* only entries that name their variable have one; an empty variable counts as unset */
 	const struct options_entry *entries;
 	size_t count; /* of the entries */
-	/* A word that is no option: false, and the message was written. NULL: a mistake. */
+	/* Handles a word that is no option. False: the message was written. NULL: such a word is a mistake. */
 	bool (*operand)(struct options_reader *reader, const char *word);
-	/* The configuration file was read: false, and the message was written. NULL: nothing to check. */
+	/* Checks the configuration file that was read. False: the message was written. NULL: nothing to check. */
 	bool (*check_file)(struct options_reader *reader);
 	const char *usage; /* the head of --help */
 };
@@ -122,9 +122,9 @@ struct options_reader {
 	enum options_source source;               /* being read; for messages */
 	unsigned scope;                           /* the command; 0: none. Set by table->operand, as its name */
 	const char *command;
-	const struct options_entry *end; /* of OPTIONS_ENDS, if one was given */
+	const struct options_entry *end; /* the option with OPTIONS_ENDS that was given, or NULL */
 	char **rest;      /* the words after --, or those of another program; for table->operand those that follow */
-	bool is_rest;     /* set by table->operand: from this word on they are those of another program */
+	bool is_rest;     /* set by table->operand: the words from this one on are those of another program */
 	const char *path; /* of the configuration file; NULL: none */
 	struct stat file; /* its owner and mode */
 };
@@ -135,7 +135,7 @@ bool options_read(struct options_reader *reader, int argc, char **argv, char *co
 
 /* ---- for checks of several options ---- */
 
-/* The entry of that name, which must be there. */
+/* The entry of that name, which must exist. */
 const struct options_entry *options_entry_of(const struct options_table *table, const char *name);
 enum options_source options_origin(const struct options_reader *reader, const char *name);
 
@@ -146,7 +146,7 @@ bool options_reject_value(struct options_reader *reader, const struct options_en
 /* The same without what is allowed, by the spelling of the source that set the option. */
 bool options_reject_option(struct options_reader *reader, const char *name, const char *format, ...)
 	__attribute__((format(printf, 3, 4)));
-/* A message of another shape, as one line. Always false. */
+/* Writes a message of another form, as one line. Always false. */
 bool options_reject(struct options_reader *reader, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
 /* True if this source may set this option. */
@@ -156,10 +156,11 @@ bool options_is_in_source(const struct options_table *table, const struct option
 /* Writes the name as that source spells it: --max-ttl-ms, REDLOCKD_MAX_TTL_MS, max_ttl_ms. */
 void options_spell(const struct options_table *table, const struct options_entry *entry, enum options_source source,
 		   char name[OPTIONS_NAME_MAX]);
-/* Writes what is allowed, in words. */
+/* Writes the allowed values as text. */
 void options_allowed(const struct options_entry *entry, char allowed[OPTIONS_ALLOWED_MAX]);
 
-/* How many letters must be put in, taken out or changed to make one word of the other, which is shorter than a name. */
+/* How many letters must be inserted, deleted or changed to turn one word into the other, which is shorter than a
+ * name. */
 size_t options_distance(const char *word, const char *name);
 /* True if a word may be shown: a few small letters and dashes are hardly ever a secret. */
 bool options_is_harmless(const char *word);

@@ -1,5 +1,5 @@
-/* Texts of options: names, messages, values, and the help, which the completion of the shells reads, too. A name is
- * shown only if it cannot be (a part of) a password: a word that is no option may be anything. See options.h. */
+/* Texts of options: names, messages, values, and the help, which the completion of the shells reads, too. An unknown
+ * word is shown only if it cannot be a password or a part of one. See options.h. */
 #include <assert.h>
 #include <ctype.h>
 #include <stdarg.h>
@@ -166,7 +166,7 @@ void options_print_help(const struct options_table *table, FILE *to)
 		if (entry->argument && entry->standard && entry->standard[0] != '\0')
 			options_print_wrapped(to, line);
 		snprintf(line, sizeof line, "Variable: %s.", entry->variable);
-		if (entry->variable && entry->variable[0] != '\0' && has_flag) /* of others the usage says it */
+		if (entry->variable && entry->variable[0] != '\0' && has_flag) /* otherwise the usage has it */
 			options_print_wrapped(to, line);
 		fputc('\n', to);
 	}

@@ -54,7 +54,8 @@ static void keep_entry(const struct redlock *op, uint64_t now_us, struct redlock
 	out->wait_left_us = op->wait_end_us > now_us ? op->wait_end_us - now_us : 1;
 }
 
-/* How long an attempt may vote: the time that a master may take, but no longer than validity can be left. */
+/* The longest time to collect votes: the master timeout, or the time after which no validity can be left if that is
+ * shorter. */
 static uint64_t voting_time_us(const struct redlock_params *params)
 {
 	if (params->kind != REDLOCK_ACQUIRE && params->kind != REDLOCK_EXTEND)
@@ -64,7 +65,7 @@ static uint64_t voting_time_us(const struct redlock_params *params)
 	return useful_us < params->master_timeout_us ? useful_us : params->master_timeout_us;
 }
 
-/* `start_us` belongs to this attempt, not to the request. */
+/* `start_us` is the start of this attempt, not of the request. */
 void redlock_attempt_begin(struct redlock *op, uint64_t now_us, uint64_t guess, struct redlock_output *out)
 {
 	assert(op->attempt < UINT16_MAX);
@@ -99,8 +100,8 @@ void redlock_attempt_release(struct redlock *op, struct redlock_output *out)
 		out->entry = REDLOCK_ENTRY_LEAVE;
 }
 
-/* Releases what this attempt may have, and keeps the entry in the queue. The masters that refused it do not have its
- * token and never will. */
+/* Releases the lock where this attempt may have been granted, and keeps the entry in the queue. A master that refused
+ * the attempt never gets its token. */
 static void release_and_keep_entry(struct redlock *op, uint64_t now_us, struct redlock_output *out)
 {
 	assert(redlock_is_waiter(op));
@@ -136,8 +137,8 @@ void redlock_attempt_leave_rest(struct redlock *op, struct redlock_output *out)
 
 enum { REPAIR_MIN_US = 1000, REPAIR_ROUND = 1 }; /* a key lasts for at least a ms */
 
-/* An extension that a majority granted does not prove that this lease was the last one on a master that says GONE: its
- * commands may have come to the others long before. A second extension, sent when that answer is known, does
+/* A majority of extensions does not prove that this lease was the last one on a master that answers GONE: the other
+ * masters may have answered long before. A second extension, sent after that answer, proves it
  * (docs/explanation/proofs.md). */
 void redlock_attempt_confirm(struct redlock *op, uint64_t now_us, uint16_t gone, struct redlock_output *out)
 {
@@ -152,8 +153,8 @@ void redlock_attempt_confirm(struct redlock *op, uint64_t now_us, uint16_t gone,
 	out->round = REPAIR_ROUND;
 }
 
-/* The key must end no later than the extended ones, on whatever clock, so it may last as long as validity would be left
- * at the last moment of the repair. */
+/* The key must not outlive the extended ones on any clock. So its ttl is the validity that is left at the last moment
+ * of the repair. */
 void redlock_attempt_repair(struct redlock *op, const struct redlock_event *event, struct redlock_output *out)
 {
 	assert(op->params.kind == REDLOCK_EXTEND);
@@ -202,9 +203,8 @@ void redlock_attempt_pause(struct redlock *op, uint64_t now_us)
 	assert(op->deadline_us >= now_us);
 }
 
-/* The masters whose notifications matter: those on which the holder was seen or, if it has no majority, those that did
- * not grant. A master whose lock is free while a majority's is not would notify after every attempt, and each
- * notification would cause another attempt. */
+/* The masters whose notifications matter: those that named the holder or, if the holder has no majority, those that did
+ * not grant. Any other master has the lock free: it would notify after every attempt, and so cause another one. */
 static uint16_t find_held_by(const struct redlock *op, const struct redlock_result *result)
 {
 	assert(!result || result->outcome == REDLOCK_LOCKED);

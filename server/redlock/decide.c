@@ -1,9 +1,9 @@
-/* The decision on one attempt: made as soon as the votes that are in leave only one answer, so that a hung master whose
- * vote could not change it is not waited for.
+/* The decision on one attempt. It is made as soon as the votes received leave only one answer. So it does not wait for
+ * a hung master whose vote cannot change it.
  *
- * The rules are at decide_acquire(), decide_owned(), decide_rest() and decide_inspect(). "May have" means: a majority
- * together with the masters whose state is unknown (failed, quarantined). While that is possible the answer is never
- * that nobody has it. */
+ * The rules are at decide_acquire(), decide_owned(), decide_rest() and decide_inspect(). A holder "may have a majority"
+ * if it has one together with the masters whose state is unknown (failed, quarantined). While one may, the answer is
+ * never that nobody holds the lock. */
 #include <assert.h>
 
 #include "redlock_internal.h"
@@ -20,8 +20,8 @@
  *     tries left                                        another attempt after a random pause
  *     another holder may have a majority                LOCKED, but see below
  *     else                                              SPLIT
- * Not LOCKED but another attempt at once, if tries are left, where another slot is free on a master and a majority may
- * have one. */
+ * Slots: if another slot may be free on a majority and tries are left, another attempt follows at once instead of
+ * LOCKED. */
 static int decide_acquire(const struct redlock *op, const struct redlock_tally *tally)
 {
 	assert(op->params.kind == REDLOCK_ACQUIRE);
@@ -48,8 +48,8 @@ static int decide_acquire(const struct redlock *op, const struct redlock_tally *
 	return may_be_held ? REDLOCK_LOCKED : REDLOCK_SPLIT;
 }
 
-/* The end of a wait: finds out who holds the lock now. That it is held, or that it is the turn of another waiter, is
- * known from the attempts before. */
+/* The end of a wait: finds out who holds the lock now. The earlier attempts have shown that it is held, or that it is
+ * another waiter's turn. */
 static int decide_leaving(const struct redlock *op, const struct redlock_tally *tally)
 {
 	assert(redlock_is_waiter(op));
@@ -72,8 +72,8 @@ static int decide_rest(const struct redlock *op, const struct redlock_tally *tal
 	assert(tally->gone < tally->needed);
 	if (tally->answered < tally->needed)
 		return REDLOCK_NO_QUORUM;
-	/* The lease may have had its majority until now. After a release too few masters are left for one. After an
-	 * extension it is unknown whether a majority extended. */
+	/* The lease may have had its majority until now. After a release too few masters are left for a majority. After
+	 * an extension it is unknown whether a majority extended. */
 	if (tally->granted > 0 && tally->granted + tally->unknown >= tally->needed)
 		return op->params.kind == REDLOCK_RELEASE ? REDLOCK_OK : REDLOCK_NO_QUORUM;
 	bool may_be_held = tally->held > 0 && tally->held + tally->unknown >= tally->needed;
@@ -103,7 +103,7 @@ static int decide_owned(const struct redlock *op, const struct redlock_tally *ta
  *   a majority names one holder                         OK, held
  *   a majority is free                                  OK, free
  *   all votes are in, fewer than a majority free        OK, held; NO_QUORUM if too few answered
- * So "held" predicts an acquisition: no majority can be won, whoever the holders are. */
+ * So "held" means that an acquisition could not win a majority now, whoever the holders are. */
 static int decide_inspect(const struct redlock *op, const struct redlock_tally *tally)
 {
 	assert(op->params.kind == REDLOCK_INSPECT);
@@ -133,7 +133,7 @@ static struct redlock_votes count_votes(const struct redlock *op, const struct r
 }
 
 /* A lease that a majority gave. Steps 3 and 4: validity = ttl − elapsed − drift, counted from the start of this
- * attempt; it must be left. */
+ * attempt. None left: NO_QUORUM. */
 static void conclude_lease(const struct redlock *op, const struct redlock_tally *tally, uint64_t now_us,
 			   struct redlock_result *result)
 {
@@ -148,8 +148,8 @@ static void conclude_lease(const struct redlock *op, const struct redlock_tally 
 	result->ttl_us = ttl_us;
 	result->validity_us = ttl_us - spent_us;
 	result->fence = op->fence;
-	/* A majority knows the fence that was settled, so a majority of extensions names it, and the attempt that won
-	 * never tried a larger one. */
+	/* A majority stores the settled fence, so one of the masters that extended names it. None names a larger one:
+	 * the attempt that won never tried it. */
 	if (op->params.kind == REDLOCK_EXTEND)
 		result->fence = redlock_tally_highest_fence(op, redlock_tally_voted(op, REDLOCK_VOTE_GRANTED));
 	assert(result->validity_us > 0);
@@ -169,7 +169,7 @@ static void conclude(const struct redlock *op, const struct redlock_tally *tally
 		.ttl_us = op->params.ttl_us,
 		.holder = tally->best,
 	};
-	if (tally->best_votes > 0) /* the largest: a RAISE may not have reached all */
+	if (tally->best_votes > 0) /* the largest, since a RAISE may not have reached all masters */
 		result.holder_fence = redlock_tally_highest_fence(op, redlock_tally_named(op, tally->best));
 	if (outcome == REDLOCK_OK && op->params.kind == REDLOCK_INSPECT) {
 		result.waiters = redlock_tally_waiters(op, tally);

@@ -1,14 +1,15 @@
 /* The rounds that make a fence.
  *
- * A fence is valid if and only if a majority of masters each executed, while holding this attempt's token, a strict
- * increase of the resource's bucket to exactly that number. The majorities of two valid fences share a master, and
- * there one increase came after the other. So the fences differ and are ordered, without any clock.
+ * A fence is valid if and only if each master of a majority raised the resource's bucket to exactly that number. The
+ * bucket must have been strictly below, and the master must have held this attempt's token. The majorities of two valid
+ * fences share a master, and there one increase came after the other. So the fences differ and are ordered, without any
+ * clock.
  *
- * ACQUIRE carries a guess. Where the lock is free the script returns `old`, the largest number of the bucket and the
- * floor, and writes the guess if it is larger. A majority with old < guess has executed the strict increase: one round.
- * Otherwise RAISE carries one more than the largest number seen, to every master that holds the token or may: the
- * script requires the token and a bucket strictly below. A majority makes it the fence. If a higher number was seen
- * another round follows, while time is left. */
+ * ACQUIRE carries a guess. If the lock is free, the script returns `old`, the largest number of the bucket and the
+ * floor, and writes the guess if it is larger. If old < guess on a majority, these masters have made the strict
+ * increase: one round is enough. Otherwise RAISE carries the largest number seen plus one to every master that holds
+ * the token or may hold it. The script requires the token and a bucket strictly below. If a majority carries it out,
+ * the number is the fence. If a master reports a higher number, another round follows while time is left. */
 #include <assert.h>
 
 #include "redlock_internal.h"
@@ -45,7 +46,7 @@ void redlock_fence_record(struct redlock *op, const struct redlock_event *event)
 	assert(op->state == REDLOCK_RAISING);
 	assert(event->vote <= REDLOCK_VOTE_QUEUED);
 	if ((op->raised | op->stale | op->failed) & bit)
-		return; /* it was silent for too long, and counts as failed */
+		return; /* its time is over, and it counts as failed */
 	switch (event->vote) {
 	case REDLOCK_VOTE_GRANTED: op->raised |= bit; break;
 	case REDLOCK_VOTE_STALE: op->stale |= bit; break;

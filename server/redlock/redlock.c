@@ -82,8 +82,8 @@ static void begin_round(struct redlock *op, uint64_t now_us, struct redlock_outp
 		redlock_attempt_send(op, REDLOCK_SCRIPT_RAISE, to, out);
 }
 
-/* The votes of an attempt are decided. A waiter waits on unless it was granted, or its first attempt found no quorum in
- * which it could queue. */
+/* Acts on the decision about an attempt. A waiter keeps waiting unless it was granted, or its first attempt found no
+ * quorum to queue on. */
 static void conclude_attempt(struct redlock *op, uint64_t now_us, const struct redlock_result *result,
 			     struct redlock_output *out)
 {
@@ -107,7 +107,6 @@ static void conclude_attempt(struct redlock *op, uint64_t now_us, const struct r
 	redlock_attempt_finish(op, result, out);
 }
 
-/* Acts on the answers to RAISE that are in. */
 static void evaluate_round(struct redlock *op, uint64_t now_us, struct redlock_output *out)
 {
 	struct redlock_result result;
@@ -124,7 +123,6 @@ static void evaluate_round(struct redlock *op, uint64_t now_us, struct redlock_o
 	}
 }
 
-/* Acts on the votes that are in. */
 static void evaluate_votes(struct redlock *op, uint64_t now_us, struct redlock_output *out)
 {
 	struct redlock_result result;
@@ -165,7 +163,7 @@ static void handle_vote(struct redlock *op, const struct redlock_event *event, s
 		evaluate_votes(op, event->now_us, out);
 }
 
-/* A vote that came after the decision. Unless it is a grant, an entry may be left in the queue of that master. */
+/* A vote that came after the decision. Unless the vote is a grant, an entry may be left in the queue of that master. */
 static void handle_late_vote(struct redlock *op, const struct redlock_event *event, struct redlock_output *out)
 {
 	assert(event->attempt < op->attempt || op->state == REDLOCK_PAUSING || op->state == REDLOCK_WAITING ||
@@ -198,7 +196,7 @@ static void handle_reply(struct redlock *op, const struct redlock_event *event, 
 	op->outstanding--;
 	bool open = op->state == REDLOCK_VOTING || op->state == REDLOCK_RAISING || op->state == REDLOCK_LEAVING;
 	if (!open || event->attempt != op->attempt) {
-		/* It is of an older attempt or after the decision: the release of its token has been sent already. */
+		/* The vote is of an older attempt, or late: the release of its token has been sent already. */
 		handle_late_vote(op, event, out);
 		return;
 	}
@@ -260,8 +258,8 @@ static void handle_timer(struct redlock *op, const struct redlock_event *event, 
 
 /* ---- other events ---- */
 
-/* The notifications of a majority cause an attempt at once. Those that come while it votes count as well: the master
- * may have refused it before it notified it. */
+/* The notifications of a majority cause an attempt at once. Those that come during a vote count as well: the master may
+ * have refused the attempt before it notified. */
 static void handle_notified(struct redlock *op, const struct redlock_event *event, struct redlock_output *out)
 {
 	assert(event->master < op->params.masters);

@@ -4,7 +4,7 @@
  * masters. Events go in, actions come out. Time is a member of the event and randomness a seed, so that a test can play
  * every order of replies.
  *
- * Ownership: the caller owns all memory. Thread: any, one at a time for one operation. What the caller must do is at
+ * Ownership: the caller owns all memory. Thread: any, one at a time for one operation. The caller's duties are at
  * struct redlock_event, struct redlock_output and redlock_step().
  *
  * Sources: the Redlock specification ("The Redlock algorithm", "Retry on failure", "Releasing the lock", "Extending the
@@ -20,20 +20,20 @@ enum { REDLOCK_MASTERS_MAX = 15 };
 #define REDLOCK_NEVER UINT64_MAX
 #define REDLOCK_FENCE_LIMIT (UINT64_C(1) << 53) /* fences stay below: Lua and JavaScript count exactly up to here */
 
-/* Waiting. A process counts as alive on a master for this long after its last sign of life there. When it is the turn
- * of another process, ours tries after this long without news. */
+/* Waiting. A process counts as alive on a master for this long after its last sign of life there. When it is another
+ * process's turn, our waiter tries after this time without news. */
 #define REDLOCK_ALIVE_MS 1000
 #define REDLOCK_ALIVE_US (UINT64_C(1000) * REDLOCK_ALIVE_MS)
-/* It tries after this time even if such notifications go on: they may be about another lock, if two clusters share a
- * channel. */
+/* It tries after this time even if notifications for other processes go on: if two clusters share a channel, they may
+ * be about another lock. */
 #define REDLOCK_PASSED_MAX_US UINT64_C(5000000)
 /* If another library holds the lock, nobody notifies the waiters of its release. The first waiter of a process looks
  * again after this long, and at most REDLOCK_LOOKS_MAX times in one wait, so that the longest wait has attempts left
  * for its own turn. */
 #define REDLOCK_LOOK_AGAIN_US UINT64_C(250000)
 enum { REDLOCK_LOOKS_MAX = 32768 };
-/* Slots. An attempt whose slot is held while another one may be free on a majority is followed by the next one at once.
- * But the masters may have different ones free: so only so many times in a row. */
+/* Slots. If the slot of an attempt is held and another one may be free on a majority, the next attempt follows at once.
+ * The masters may have different slots free, so this happens at most this many times in a row. */
 enum { REDLOCK_HOPS_MAX = 8 };
 
 enum redlock_kind { REDLOCK_ACQUIRE, REDLOCK_EXTEND, REDLOCK_RELEASE, REDLOCK_INSPECT };
@@ -68,9 +68,9 @@ enum redlock_event_kind {
 	/* For waiters; without effect on other operations. */
 	REDLOCK_NOTIFIED, /* `master` notifies this operation: it is free there, and the turn of this operation */
 	REDLOCK_PASSED,   /* the same, but it is the turn of another process */
-	/* No operation of this process is before this one any more; the lock may be free in `remaining_us`. With 0 also
-	 * when a master may have lost this operation's queue entry, its notification may have been missed, or the
-	 * holder's release was just sent: the operation tries at once. */
+	/* This operation is now the first of this process; the lock may be free in `remaining_us`. 0: it tries at once.
+	 * Also sent with 0 when a master may have lost its queue entry, its notification may have been missed, or the
+	 * holder's release was just sent. */
 	REDLOCK_FIRST,
 	REDLOCK_EARLIER /* an operation of this process with an older arrival has come before this one */
 };
@@ -130,7 +130,7 @@ struct redlock_params {
 	uint64_t retry_max_us;
 	bool wait_for_all; /* inspect: decide only when every master has answered or its time is up */
 	uint64_t wait_us;  /* acquire: how long to wait in the queue; 0: not at all */
-	uint64_t arrival;  /* … its order there, if it is known before START; 0: it is not */
+	uint64_t arrival;  /* acquire: its order in the queue, if known before START; else 0 */
 };
 
 enum redlock_outcome {
@@ -177,15 +177,15 @@ struct redlock_result {
 struct redlock_output {
 	enum redlock_script script; /* NONE: nothing to send */
 	uint16_t to;                /* bit i: send the script to master i, and report its REPLY */
-	uint16_t attempt;           /* whose token the script carries: counts from 1 */
+	uint16_t attempt;           /* the script carries its token; counts from 1 */
 	/* RAISE: of this attempt, counts from 1; RELEASE at the end of a wait, EXTEND before a repair: 1; else 0 */
 	uint16_t round;
 	uint64_t fence;           /* ACQUIRE: the guess; RAISE: the number to raise the bucket to */
 	enum redlock_entry entry; /* ACQUIRE, RELEASE */
 	bool tokenless;           /* RELEASE: removes only the queue entry, carries no token */
 	uint64_t wait_left_us;    /* KEEP: how long this operation still waits, > 0 */
-	/* ACQUIRE by an extension: `to` gets back the key of the lease with `fence`, which lasts for `repair_ttl_us`,
-	 * and only before `repair_until_us`. The vote of the REPLY has no effect. */
+	/* ACQUIRE by an extension: writes the key of the lease with `fence` on `to` again, for `repair_ttl_us`, and
+	 * only before `repair_until_us`. The vote of the REPLY has no effect. */
 	bool repair;
 	uint64_t repair_ttl_us, repair_until_us;
 	bool done;     /* set once: `result` holds the answer */
@@ -213,15 +213,15 @@ struct redlock {
 	uint16_t attempt;
 	uint16_t sent;        /* bit i: this attempt's script may have reached master i */
 	uint16_t answered;    /* bit i: `ballots[i]` holds this attempt's vote of master i */
-	uint32_t outstanding; /* replies still to come, of all attempts: a hung master owes several for each */
+	uint32_t outstanding; /* replies still to come, of all attempts; a hung master may have several */
 	uint16_t round;       /* of RAISE, in this attempt */
 	uint16_t asked;       /* bit i: this round's RAISE went to master i */
 	uint16_t raised;      /* bit i: master i carried it out */
 	uint16_t stale;       /* bit i: master i's bucket was not below it */
 	uint16_t failed;      /* bit i: master i lost the token, or its state is unknown */
 	bool granted;         /* DECIDED: OK */
-	/* Extend, OK: when validity ends; the masters that said GONE and are to get the key back, those that have
-	 * extended once more before that, and until when it may go on */
+	/* Extend, OK: when validity ends, and until when a repair may go on; the masters that answered GONE and get the
+	 * key back, and those that have confirmed by a second extension */
 	uint64_t lease_end_us, repair_until_us;
 	uint16_t repair_to, confirmed;
 	bool follows;      /* a waiter: another one of this process comes first */
@@ -229,7 +229,7 @@ struct redlock {
 	bool paused;       /* WAITING: after a split, so that others can try */
 	uint8_t hops;      /* attempts in a row that were followed at once, since another slot is free */
 	uint16_t joined;   /* bit i: this operation may have an entry in the queue of master i */
-	uint16_t held_by;  /* WAITING: the masters whose notifications are news: those on which the holder was seen */
+	uint16_t held_by;  /* WAITING: the masters whose notifications count: those that named the holder */
 	uint16_t notified; /* bit i: master i has notified this operation since the attempt began */
 	uint64_t arrival;  /* its order in the queue; 0: it does not wait */
 	uint64_t wait_end_us;
@@ -240,7 +240,7 @@ struct redlock {
 	uint64_t fence;   /* of this attempt: the guess, or the last RAISE's */
 	uint64_t highest; /* the largest fence seen in this attempt */
 	struct redlock_ballot {
-		enum redlock_vote vote : 8; /* as small as it can be: there is one for each master that there may be */
+		enum redlock_vote vote : 8; /* 8 bits, to keep the array small */
 		bool other_library, elsewhere;
 		uint32_t waiters;
 		uint64_t ttl_us, remaining_us, holder, fence;
@@ -261,21 +261,20 @@ void redlock_init(struct redlock *op, const struct redlock_params *params, uint6
  *
  * An acquisition that is refused and may wait sleeps in WAITING, with an entry in the queue that each master keeps for
  * the resource. It tries again when a majority of masters notifies it, or when the time of the holder is up. Only the
- * first waiter of a process wakes for the latter, so that a dead holder wakes few. The queue decides who may try; the
- * majority alone decides who has the lock. */
+ * first waiter of a process wakes at the holder's end, so that a dead holder wakes few. The queue decides who may try;
+ * the majority alone decides who has the lock. */
 void redlock_step(struct redlock *op, const struct redlock_event *event, struct redlock_output *out);
 
 /* When the operation next wants a TIMER event, or REDLOCK_NEVER. */
 uint64_t redlock_deadline_us(const struct redlock *op);
 
-/* True while votes of this attempt and round still count, so that a command of it that was not carried out is worth
- * sending again. */
+/* True while votes of this attempt and round still count: a command that was not carried out is worth sending again. */
 bool redlock_wants(const struct redlock *op, uint16_t attempt, uint16_t round);
 
 /* The majority of `masters`: ⌊N/2⌋ + 1 of the configured ones, never of those that can be reached. */
 uint8_t redlock_majority(uint8_t masters);
 
-/* The next number of a generator (splitmix64): for what must differ, and need not be secret. */
+/* The next number of a generator (splitmix64): for values that must differ but need not be secret. */
 uint64_t redlock_random(uint64_t *state);
 
 #endif

@@ -42,29 +42,25 @@ struct redlock_tally {
 	uint8_t best_votes; /* 0: no master named any */
 };
 
-/* Counts the ballots that are in. */
 struct redlock_tally redlock_tally_count(const struct redlock *op);
 /* True if the slot that was asked for is held, and another one may be free on a majority. */
 bool redlock_tally_is_elsewhere(const struct redlock_tally *tally);
-/* True if the set is a majority. */
 bool redlock_tally_is_majority(const struct redlock *op, uint16_t set);
-/* The masters that gave this vote. */
 uint16_t redlock_tally_voted(const struct redlock *op, enum redlock_vote vote);
-/* The masters that named this holder. */
 uint16_t redlock_tally_named(const struct redlock *op, uint64_t holder);
 /* The largest fence that a master of the set named; 0: none. */
 uint64_t redlock_tally_highest_fence(const struct redlock *op, uint16_t set);
 
 /* The shortest ttl that a master granted; without a grant the ttl that was asked for. */
 uint64_t redlock_tally_shortest_ttl_us(const struct redlock *op);
-/* Acquire: how many µs until enough of the keys that refused us have run out for a majority, which is when
- * `needed − granted` more masters are free, or the last one that refused if those are too few. */
+/* Acquire: how many µs until `needed − granted` more masters are free, as the keys that refused us run out. If too few
+ * refused, until the last of these keys has run out. */
 uint64_t redlock_tally_free_after_us(const struct redlock *op, const struct redlock_tally *tally);
-/* True if a holder of another library may be what refuses us: its release notifies nobody. False if a majority names a
- * holder of redlockd's. */
+/* True if the holder may be of another library: its release notifies nobody. False if a majority names a holder of
+ * redlockd's. */
 bool redlock_tally_is_other_library(const struct redlock *op);
 /* Inspection: how many µs until a majority may be free, whoever holds the others. Masters whose state is unknown may be
- * free earlier. Only if a master holds it. */
+ * free earlier. At least one master must hold the lock. */
 uint64_t redlock_tally_kept_for_us(const struct redlock *op, const struct redlock_tally *tally);
 /* Inspection: as many waiters as a majority knows of; if fewer answered, the smallest number among them. */
 uint32_t redlock_tally_waiters(const struct redlock *op, const struct redlock_tally *tally);
@@ -79,8 +75,8 @@ enum {
 
 /* Evaluates the ballots that are in. *ret_result is written only if the outcome is returned. */
 int redlock_decide(const struct redlock *op, uint64_t now_us, struct redlock_result *ret_result);
-/* The result of an acquisition whose fence was settled by RAISE: OK if validity is left, else NO_QUORUM. Or of one
- * whose fence could not be settled, with no tries left: NO_QUORUM. */
+/* Writes the result of an acquisition after RAISE. Settled: OK if validity is left, else NO_QUORUM. Not settled, and no
+ * tries left: NO_QUORUM. */
 void redlock_decide_fence(const struct redlock *op, bool is_settled, uint64_t now_us,
 			  struct redlock_result *ret_result);
 
@@ -90,7 +86,7 @@ enum redlock_round { REDLOCK_ROUND_OPEN, REDLOCK_ROUND_WON, REDLOCK_ROUND_STALE,
 
 /* True if on a majority the acquire increased the bucket to the guess: then the guess is the fence, in one round. */
 bool redlock_fence_guess_holds(const struct redlock *op);
-/* Notes the number that a reply carries, and in RAISING its vote on the round. */
+/* Stores the number that a reply carries and, in RAISING, its vote on the round. */
 void redlock_fence_record(struct redlock *op, const struct redlock_event *event);
 /* The state of the current round: WON by a majority; STALE: not won, but a higher number may win; LOST. */
 enum redlock_round redlock_fence_count(const struct redlock *op);
@@ -115,12 +111,11 @@ void redlock_waiting_handle_passed(struct redlock *op, const struct redlock_even
 /* FIRST: no other waiter of this process is before it any more. */
 void redlock_waiting_handle_first(struct redlock *op, const struct redlock_event *event);
 
-/* EARLIER: it does not watch the holder's time any more. */
+/* EARLIER: the waiter no longer wakes at the holder's end. */
 void redlock_waiting_handle_earlier(struct redlock *op, const struct redlock_event *event);
 
 /* ---- attempt.c: what an attempt sends (into *out, which holds no command yet), and how it ends ---- */
 
-/* The script with which an attempt begins. */
 enum redlock_script redlock_attempt_script(enum redlock_kind kind);
 /* Sends a script to a set of masters; nothing if the set is empty. */
 void redlock_attempt_send(struct redlock *op, enum redlock_script script, uint16_t to, struct redlock_output *out);
@@ -134,9 +129,10 @@ void redlock_attempt_leave_queue(struct redlock *op, uint16_t masters, struct re
 /* Granted: leaves the queue where the attempt was not granted, or where that is not known. The masters that have not
  * answered yet are handled when they do. */
 void redlock_attempt_leave_rest(struct redlock *op, struct redlock_output *out);
-/* Repair. A lease that a majority has extended is extended once more there, if some masters said GONE … */
+/* Repair, first step: a majority extended, and some masters answered GONE. Sends that majority a second extension. */
 void redlock_attempt_confirm(struct redlock *op, uint64_t now_us, uint16_t gone, struct redlock_output *out);
-/* … and when a majority has done so, these get the key back. `event`: an answer to that second extension. */
+/* Second step: `event` answers the second extension. With a majority, the masters that answered GONE get the key
+ * back. */
 void redlock_attempt_repair(struct redlock *op, const struct redlock_event *event, struct redlock_output *out);
 /* The attempt is lost, and another one follows after a random pause. */
 void redlock_attempt_pause(struct redlock *op, uint64_t now_us);
@@ -146,7 +142,6 @@ void redlock_attempt_wait(struct redlock *op, uint64_t now_us, const struct redl
 			  struct redlock_output *out);
 /* The wait is over: leaves the queue on all masters, whose answers show who holds the lock now. */
 void redlock_attempt_begin_leaving(struct redlock *op, uint64_t now_us, struct redlock_output *out);
-/* Ends the operation with *result. */
 void redlock_attempt_finish(struct redlock *op, const struct redlock_result *result, struct redlock_output *out);
 
 #endif

@@ -115,7 +115,6 @@ uint64_t redlock_tally_shortest_ttl_us(const struct redlock *op)
 	return shortest;
 }
 
-/* Puts `value` into the ascending list of `count` values. */
 static void insert_sorted(uint64_t *values, size_t count, uint64_t value)
 {
 	assert(count < REDLOCK_MASTERS_MAX);

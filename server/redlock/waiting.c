@@ -1,4 +1,4 @@
-/* When a waiter tries again: what happens in state WAITING without anything being sent.
+/* When a waiter tries again. Nothing here sends a command.
  *
  * Nothing polls: a waiter sleeps until it is notified, and only the first one of a process wakes when the time of the
  * holder is up. The one exception is a holder of another library, whose release notifies nobody. */

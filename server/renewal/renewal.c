@@ -11,7 +11,7 @@
 enum {
 	RENEWALS_PER_TTL = 3,
 	PAUSES_PER_TTL = 10,
-	PAUSE_MAX_US = 1000000, /* a server that is back is found soon */
+	PAUSE_MAX_US = 1000000, /* a server that has returned is found soon */
 	DRAIN_PATIENCE_US = 500000,
 	KILL_AGAIN_US = 10000
 };
@@ -57,7 +57,7 @@ void renewal_init(struct renewal *renewal, const struct renewal_config *config, 
 				    .drain_us = UINT64_MAX};
 }
 
-/* The notice is as long as it should be, but ends no later than the lease allows. */
+/* The notice has its full length, but ends no later than the lease allows. */
 enum renewal_action renewal_finish(struct renewal *renewal, enum renewal_why why, uint64_t now_us)
 {
 	uint64_t last_us = renewal_kill_us(renewal);
@@ -70,7 +70,7 @@ enum renewal_action renewal_finish(struct renewal *renewal, enum renewal_why why
 	return renewal->state == RENEWAL_ENDING ? RENEWAL_END : RENEWAL_KILL;
 }
 
-/* At its bound no answer could have extended the lease. */
+/* At the bound no answer could have extended the lease. */
 static enum renewal_why renewal_why_at_end(const struct renewal *renewal)
 {
 	assert(!renewal_is_over(renewal));
@@ -79,7 +79,7 @@ static enum renewal_why renewal_why_at_end(const struct renewal *renewal)
 	return renewal->next_us < renewal_end_us(renewal) ? RENEWAL_WHY_LATE : RENEWAL_WHY_BOUND;
 }
 
-/* True if renewal_time() would return RENEWAL_ASK now. */
+/* True if renewal_time() returns RENEWAL_ASK now. */
 static bool renewal_is_due(const struct renewal *renewal, uint64_t now_us)
 {
 	return !renewal_is_over(renewal) && renewal->state != RENEWAL_ASKING && now_us >= renewal->next_us &&
@@ -105,7 +105,7 @@ enum renewal_action renewal_time(struct renewal *renewal, uint64_t now_us)
 	return RENEWAL_ASK;
 }
 
-/* After a result a drain waits for nothing more. The next request is left to renewal_time(). */
+/* A drain waits for nothing after a result. renewal_time() sends the next request. */
 static enum renewal_action renewal_schedule(struct renewal *renewal, enum renewal_state state, uint64_t next_us,
 					    uint64_t now_us)
 {
@@ -125,7 +125,7 @@ enum renewal_action renewal_extended(struct renewal *renewal, uint64_t ttl_us, u
 	if (until_us > renewal->deadline_us)
 		renewal->deadline_us = until_us;
 	renewal->bounded = ttl_us < renewal->config.ttl_us;
-	/* near the bound the validity gets shorter and shorter: it is not to be asked for more and more often */
+	/* near the bound the validity gets shorter with each extension; the interval must not */
 	uint64_t interval_us = (renewal->bounded ? renewal->config.ttl_us : validity_us) / RENEWALS_PER_TTL;
 	return renewal_schedule(renewal, RENEWAL_IDLE, renewal->sent_us + interval_us, now_us);
 }

@@ -1,4 +1,4 @@
-/* When a lease that is held is extended, and when its holder must have ended: a pure state machine of times
+/* Decides when a held lease is extended, and when its holder must have ended. A pure state machine of times
  * (CLOCK_BOOTTIME) and answers, for held connections of the daemon and for `redlockctl run`.
  *
  *   0        1/3 of the validity                        end              kill      deadline
@@ -16,20 +16,20 @@
 struct renewal_config {
 	uint64_t ttl_us;    /* requested each time */
 	uint64_t notice_us; /* between RENEWAL_END and RENEWAL_KILL; the daemon has none */
-	uint64_t margin_us; /* the holder is to have ended so long before the deadline */
+	uint64_t margin_us; /* the holder must have ended this long before the deadline */
 };
 
 enum renewal_state {
 	RENEWAL_IDLE,    /* until next_us */
 	RENEWAL_ASKING,  /* a request is under way */
 	RENEWAL_PAUSING, /* a request has failed; the next one is sent at next_us */
-	RENEWAL_ENDING,  /* the holder was told to end; it must have ended at kill_us */
+	RENEWAL_ENDING,  /* the holder was asked to end; it must have ended at kill_us */
 	RENEWAL_KILLING
 };
 
 enum renewal_why {
 	RENEWAL_WHY_NONE,
-	RENEWAL_WHY_LOST,        /* an answer said so: somebody else holds it, or nobody */
+	RENEWAL_WHY_LOST,        /* by an answer: somebody else holds it, or nobody */
 	RENEWAL_WHY_UNREACHABLE, /* it could not be extended in time */
 	RENEWAL_WHY_BOUND,       /* it can be extended no further: --max-hold-ms */
 	RENEWAL_WHY_LATE,        /* not tried in time: the machine slept, or this process was stopped */
@@ -54,8 +54,9 @@ struct renewal {
 /* The lease was granted with `validity_us` from `sent_us`; both that and its end may be past. */
 void renewal_init(struct renewal *renewal, const struct renewal_config *config, uint64_t sent_us, uint64_t validity_us);
 
-/* The events. Each returns what to do now; only renewal_time() asks. The results of a request follow RENEWAL_ASK; after
- * RENEWAL_END they are ignored. `ttl_us` and `validity_us` are what the extension gave, from when it was asked for. */
+/* The events. Each returns the next action; only renewal_time() returns RENEWAL_ASK. The results of a request follow
+ * RENEWAL_ASK; after RENEWAL_END they are ignored. `ttl_us` and `validity_us` count from the request of the
+ * extension. */
 enum renewal_action renewal_time(struct renewal *renewal, uint64_t now_us);
 enum renewal_action renewal_extended(struct renewal *renewal, uint64_t ttl_us, uint64_t validity_us, uint64_t now_us);
 enum renewal_action renewal_failed(struct renewal *renewal, uint64_t pause_us, uint64_t now_us);
@@ -65,11 +66,11 @@ enum renewal_action renewal_finish(struct renewal *renewal, enum renewal_why why
 /* The latest time for the next renewal_time(). */
 uint64_t renewal_next_us(const struct renewal *renewal, uint64_t now_us);
 
-/* The pause after a failure. A caller who has somebody else to ask pauses less. */
+/* The pause after a failure. A caller that can ask another server pauses less. */
 uint64_t renewal_pause_us(const struct renewal *renewal);
 
-/* The service is shutting down: asks once more at once, and then ends, whatever the answer is, and without it after a
- * while. `fresh`: the lease was only just granted, so that nothing is gained by asking. renewal_time() is due. */
+/* The service is shutting down: asks once more at once, and ends after the answer, or after a while without one.
+ * `fresh`: the lease was just granted, so it does not ask. The caller then calls renewal_time(). */
 void renewal_drain(struct renewal *renewal, uint64_t now_us, bool fresh);
 
 bool renewal_is_over(const struct renewal *renewal);

@@ -1,52 +1,51 @@
 -- Acquire: SET key value NX PX ttl, as in the specification ("Correct implementation with a single instance"), the
--- first round of the fence, and the queue of the resource. All resources of a set, or none: so no master ever holds a
--- part of a set; its entry is in the queue of each, and it is granted only as the first of all of them.
+-- first round of the fence, and the queue of the resource. It sets all resources of a set or none, so no master ever
+-- holds a part of a set. A set has an entry in the queue of each resource, and must be the first in all of them.
 --
--- The mode may be "kind most" (of sets "count kind most") where leases leave room for others: kind + a shared one, #N
--- one on slot N, 0 to most - 1, and `most` may hold a resource together.
+-- If leases leave room for others, the mode is "kind capacity" (of sets "count kind capacity"). The kind is + for a
+-- shared lease, or #N for slot N, 0 to capacity - 1; `capacity` leases may hold a resource together.
 --
 -- An operation: token, ttl_ms, label, buckets, guess, entry
 --         token    40 hex digits, new for every attempt
 --         label    the end of the value, from the key on (lib/value.lua)
---         buckets  the field of the hash for the fence of each resource, with a comma between each two
+--         buckets  the fields of the hash for the fences of the resources, separated by commas
 --         guess    for the fence, in decimal digits
---         entry    in the queue (lib/queue.lua), and for how long it may still wait: "entry wait_ms"; empty: it does
---                  not. "!hold_ms seen": a repair
+--         entry    "entry wait_ms": in the queue (lib/queue.lua), and how long it may still wait; empty: it does not
+--                  wait. "!hold_ms seen": a repair
 --
 -- Answers {1, now_us, old}                  set here; old is the largest number of the buckets and the floor before,
 --                                           and each bucket was raised to the guess if that is larger. To several: old
 --                                           alone
 --         {0, now_us, remaining_ms, value}  held with that value; remaining_ms -1: it never expires
 --         {0, now_us, remaining_ms, false}  held by a key of another type
---         {0, now_us, remaining_ms, value, taken}  of one shared lease, or one on a slot: held by a lease that is not
---                                           shared, by as many as may hold it, by the lease with the key of the label
---                                           (its value), or there is room for one more, but not before another waiter.
---                                           taken: a digit for each slot, 1 where a lease has it; 1 alone: as many as
---                                           `most` hold any; empty: none has slots. remaining_ms: until the first of
---                                           several of the same kind ends, if that makes room for the caller, else
---                                           until all have
---         {0, now_us, remaining_ms, value, which}  of a set: the first one that is held is its resource which + 1;
+--         {0, now_us, remaining_ms, value, taken}  of one shared lease, or one on a slot: held by a lease of another
+--                                           kind, by `capacity` leases, or by the lease with the key of the label (its
+--                                           value); or there is room, but another waiter comes first. taken: a digit
+--                                           for each slot, 1 if a lease has it; 1 alone: `capacity` leases have slots;
+--                                           empty: none has slots. remaining_ms: until the first of several of the
+--                                           same kind ends, if that makes room for the caller, else until all end
+--         {0, now_us, remaining_ms, value, blocking}  of a set: its resource blocking + 1 is the first that is held;
 --                                           remaining_ms: until all are free
 --         {2, now_us, alive_ms, first}      free, but `first` is the next entry; its replica is alive for alive_ms. Of
---                                           a set with `which` as well
+--                                           a set with `blocking` as well
 --         {2, now_us, 0, ''}                a repair: a bucket has another number by now; nothing was done
 --         {-4, now_us}                      the guess is more than a day ahead of this master's clock: nothing was done
 --
--- If it is not set, the entry is added to the queue; if it is set, the entry is removed. SET NX fails on a key of any
--- type, so another program's hash or list counts as held and never as an error. Either one lease holds a resource, or
--- several of one kind: a majority of each meets on a master, and there a key is either a string or a sorted set. A
--- shared request waits for all that came before it and are not shared, and each other one for all.
+-- If the lease is not set, the entry is added to the queue; else the entry is removed. SET NX fails on a key of any
+-- type, so another program's hash or list counts as held and never as an error. A resource is held either by one
+-- lease or by several of one kind: two majorities meet on a master, and there a key is either a string or a sorted set.
+-- A shared request waits for all earlier requests that are not shared; any other one waits for all earlier ones.
 --
--- A repair gives a lease back that extend.lua found gone here while a majority extended it
+-- A repair sets a lease again that extend.lua found gone here while a majority extended it
 -- (docs/explanation/proofs.md). It waits for nobody, has the fence of the lease as its guess, and a hold_ms of its own.
--- It is void unless the buckets have the numbers that extend.lua has seen, with a comma between each two.
+-- It does nothing unless the buckets have the numbers that extend.lua has seen, separated by commas.
 --
--- `waited` in the hash is the time until which some queue may not be empty, or some resource is watched: after it no
+-- `waited` in the hash is the time until which some queue may not be empty, or some resource is watched. After it, no
 -- queue and no watch is looked up.
 --include master.lua
 --include value.lua
 
-local seen, buckets -- of KEYS[i]: its bucket (nil: there is one alone), and as seen[i + 3] the number there
+local seen, buckets -- the bucket of KEYS[i] (nil: there is only one); seen[i + 3] is its number
 if #KEYS == 2 then
 	seen = call('HMGET', hash, 'epoch', 'floor', 'waited', ARGV[8])
 else
@@ -65,7 +64,7 @@ end
 local floor = tonumber(seen[2] or 0)
 waited = tonumber(seen[3] or 0)
 
-local waits = waited > now_us -- one of these may have waiters, or be watched
+local waits = waited > now_us -- one of the resources may have waiters, or be watched
 if waits and #KEYS > 2 then
 	local names = {}
 	for i = 1, #KEYS - 1 do
@@ -76,9 +75,9 @@ if waits and #KEYS > 2 then
 end
 local hold_ms = bounds ~= '' and string.match(bounds, ' (%d+)$') or '0'
 local hold_until = (hold_ms ~= '0' and now_ms + hold_ms or 0) .. ':'
-local raised, raises = {}, {} -- by bucket: the numbers since the hash was read; what is written there at the end
-local held = {} -- by key: what those are told that do not wait
-local cleans = {} -- by queue: stale entries before its first, which are removed when nothing is granted any more
+local raised, raises = {}, {} -- by bucket: numbers raised since the hash was read; the fields to write at the end
+local held = {} -- by key: the answer to requests that do not wait
+local cleans = {} -- by queue: how many stale entries come before the first, to be removed at the end
 
 -- Makes the function for all but plain operations.
 local function make_others()
@@ -87,15 +86,15 @@ local function make_others()
 	--include queue.lua
 
 	buckets = buckets or {ARGV[8]}
-	local slot, most = string.match(mode, '^%d* ?(%S*) ?(%d*)$')
+	local slot, capacity = string.match(mode, '^%d* ?(%S*) ?(%d*)$')
 	local kind, is_set = string.sub(slot, 1, 1), string.match(mode, '^%d') ~= nil
-	most = tonumber(most)
+	capacity = tonumber(capacity)
 
-	-- Adds the entry to the queues of KEYS[from] to KEYS[last]; false: the request does not wait, but comes after all that
-	-- do. Returns the number of stale entries, by key; and if another entry comes before this one in some queue, that
-	-- entry and the number of the first such key.
+	-- Adds the entry to the queues of KEYS[from] to KEYS[last]; false: the request does not wait, and comes after all that
+	-- do. Returns the number of stale entries by key and, if another entry comes before this one in some queue, that
+	-- entry and the index of the first such key.
 	local function find_turn(from, last, entry)
-		local stales, other, behind = {}, nil, nil
+		local stales, other, other_at = {}, nil, nil
 		for i = from, last do
 			local name = queue_key('queue:', KEYS[i])
 			if entry then
@@ -107,14 +106,14 @@ local function make_others()
 				first = queue_before_shared(name, entry, first, stale)
 			end
 			if first and first ~= entry and not other then
-				other, behind = first, i
+				other, other_at = first, i
 			end
 		end
-		return stales, other, behind
+		return stales, other, other_at
 	end
 
-	-- The holder that is in the way of the lease on the key: its value (false: nobody), the ms until it may be gone, and
-	-- how many of several leases have not ended (false: there are none). `other` waits before the request.
+	-- The holder that blocks the lease on the key: its value (false: nobody), the ms until it may be gone, and how many
+	-- of several leases have not ended (false: there are none). `other`: an entry that waits before the request.
 	local function find_holder(key, its_key, other)
 		local value, is_several = value_read(key, kind ~= '')
 		local live = is_several and kind ~= '' and several_live(key)
@@ -125,7 +124,7 @@ local function make_others()
 		end
 		local is_alike = string.sub(value, 41, 41) == kind
 		local same = (is_alike or not is_set) and several_same(key, its_key)
-		local has_room = is_alike and live < most and not same -- of those that name a larger number more may be live
+		local has_room = is_alike and live < capacity and not same -- a larger capacity may have more live ones
 		if has_room and kind == '#' then
 			local its = call('HGET', holders_of(key), slot)
 			has_room = not its or tonumber(call('ZSCORE', key, its) or 0) <= now_ms
@@ -141,20 +140,20 @@ local function make_others()
 	local function find_taken(key, value, live)
 		if not live or string.sub(value, 41, 41) ~= '#' then
 			return ''
-		elseif live >= most then
+		elseif live >= capacity then
 			return '1'
 		end
-		local taken = string.sub(call('HGET', holders_of(key), 'slots') or '', 1, most)
-		return taken .. string.rep('0', most - #taken)
+		local taken = string.sub(call('HGET', holders_of(key), 'slots') or '', 1, capacity)
+		return taken .. string.rep('0', capacity - #taken)
 	end
 
-	-- Sets the key, which is free, or has room beside `live` leases; returns whether ended ones, or none, were there.
+	-- Sets the key, which is free, or has room beside `live` leases. True if it had ended leases, or none.
 	local function set(key, token, ttl_ms, value, its_key, live)
 		if kind == '' then
 			call('SET', key, value, 'PX', ttl_ms)
 			return true
 		end
-		-- GT: a repair, or an acquisition that is late, may find the token, and ends no lease earlier
+		-- GT: a repair or a late acquisition may find the token, and must not end the lease earlier
 		call('ZADD', key, 'GT', string.format('%.0f', now_ms + ttl_ms + 1), token)
 		local is_first = not live or live == 0
 		if is_first then
@@ -193,7 +192,7 @@ local function make_others()
 		return old
 	end
 
-	-- Do the buckets of KEYS[from] to KEYS[last] have those numbers?
+	-- True if the buckets of KEYS[from] to KEYS[last] have those numbers.
 	local function has_numbers(from, last, numbers)
 		local has = {}
 		for i = from, last do
@@ -207,7 +206,7 @@ local function make_others()
 
 	return function(at, from, last)
 		local token, ttl_ms, label, guess, entry = ARGV[at], ARGV[at + 1], ARGV[at + 2], ARGV[at + 4], ARGV[at + 5]
-		local key, hold, is_queued, wait_ms, stales, other, behind = KEYS[from], hold_until, waits, nil, nil, nil, nil
+		local key, hold, is_queued, wait_ms, stales, other, other_at = KEYS[from], hold_until, waits, nil, nil, nil, nil
 		if tonumber(guess) > now_us + 86400000000 then
 			return {-4, now_us}
 		elseif string.byte(entry) == 33 then -- !
@@ -226,11 +225,11 @@ local function make_others()
 			return held[key]
 		end
 		if is_queued then
-			stales, other, behind = find_turn(from, last, entry)
+			stales, other, other_at = find_turn(from, last, entry)
 		end
 
 		local value = token .. slot .. (is_set and ';' or ':') .. hold .. guess .. ':' .. label
-		local done, which, holder, remaining = false, nil, nil, nil
+		local done, blocking, holder, remaining = false, nil, nil, nil
 		local live, its_key -- by key: how many of several leases there are; false: none
 		if is_set then
 			local _, lines = string.gsub(label, '\n', '')
@@ -246,22 +245,22 @@ local function make_others()
 			for i = from, last do
 				local found, left_ms
 				found, left_ms, live[i] = find_holder(KEYS[i], its_key, other)
-				if found and not which then
-					which, holder, remaining = i - from, type(found) == 'string' and found, left_ms
+				if found and not blocking then
+					blocking, holder, remaining = i - from, type(found) == 'string' and found, left_ms
 				elseif found and (left_ms < 0 or remaining >= 0 and left_ms > remaining) then
 					remaining = left_ms
 				end
 			end
 		end
-		if done or not other and not which then
+		if done or not other and not blocking then
 			for i = from, last do
 				local is_first = done or set(KEYS[i], token, ttl_ms, value, its_key, live and live[i])
-				tell_watchers(KEYS[i])
+				publish_change(KEYS[i])
 				if is_queued then
 					leave_queue(KEYS[i], entry, stales[i], is_first)
 				end
 			end
-			note_leases()
+			remember_leases()
 			return raise_buckets(from, last, guess)
 		end
 
@@ -278,16 +277,16 @@ local function make_others()
 			end
 		end
 		waits = waits or entry ~= false
-		if not which then
+		if not blocking then
 			if not queue_is_place(other) then -- the next waiter may have missed its notification
-				redis.pcall('PUBLISH', queue_key('wake', ''), other .. ' ' .. KEYS[behind])
+				redis.pcall('PUBLISH', queue_key('wake', ''), other .. ' ' .. KEYS[other_at])
 			end
 			local alive_ms = call('PTTL', queue_key('alive:', string.sub(other, 1, 16)))
-			return {2, now_us, alive_ms, other, is_set and behind - from or nil}
+			return {2, now_us, alive_ms, other, is_set and other_at - from or nil}
 		end
 		local answer = {0, now_us, remaining, holder}
 		if is_set then
-			answer[5] = which
+			answer[5] = blocking
 		elseif kind ~= '' then
 			answer[5] = find_taken(key, holder, live[from])
 		else

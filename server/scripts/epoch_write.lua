@@ -1,9 +1,9 @@
--- Epoch write: the quarantine is over, this master may vote again. Compare-and-set: only if the marker that the caller
--- watched is still there, so that nothing was granted and lost since. The marker becomes the epoch.
+-- Epoch write: the quarantine is over, and this master may vote again. Compare-and-set: the marker becomes the epoch
+-- only if it is still the one that the caller saw, so that nothing was granted and lost since.
 --
 -- KEYS[1]  {prefix}redlockd:master
 -- ARGV[1]  marker      ARGV[2]  run_id     of this server
--- ARGV[3]  cluster     ARGV[4]  digest     of what all replicas must agree on
+-- ARGV[3]  cluster     ARGV[4]  digest     of the settings that all replicas must share
 -- ARGV[5]  ttl_ms      the longest lease ever granted, for which the caller has waited
 -- ARGV[6]  floor       no fence below it is given here, in decimal digits
 -- ARGV[7]  clocked     1: the floor rests on clocks, since too few masters had their fences
@@ -11,8 +11,8 @@
 -- ARGV[9]  deadline_us in this master's own time: after it others have decided without this answer
 --
 -- Returns {1, now_us}                          written
---         {0, now_us}                          another marker, digest or server, or none, or longer leases were
---                                              noted: read it again
+--         {0, now_us}                          another marker, digest or server, or none, or longer leases are
+--                                              stored: read it again
 --         {-2, now_us}                         too late: nothing was done
 local now = redis.call('TIME')
 local now_us = now[1] * 1000000 + now[2]

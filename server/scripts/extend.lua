@@ -1,19 +1,19 @@
 -- Extend: only if all resources still have the token, and only to a later end ("Extending the lock"). Never SET: an
--- ended lease must not come back. An older extension that arrives late must not shorten what a newer one gave. A part
--- of a set cannot be extended.
+-- ended lease must not come back. An older extension that arrives late must not shorten the lease. A part of a set
+-- cannot be extended.
 --
--- An operation: token, ttl_ms, note, buckets (acquire.lua)
---         note is "fence:key", written into the value: the lease is an acquisition's with an Idempotency-Key, which has
---         been granted with that fence (server/leases/lease_keyed.c); empty: the value stays
+-- An operation: token, ttl_ms, fence_key, buckets (acquire.lua)
+--         fence_key  "fence:key", written into the value: an acquisition with an Idempotency-Key was granted with that
+--                    fence (server/leases/lease_keyed.c); empty: the value stays
 --
 -- Answers {1, now_us, ttl_ms, value}           it ends in ttl_ms or later; less than requested near hold_until_ms
 --         {0, now_us, remaining_ms, value}     another holder's (value false: a key of another type)
---         {-1, now_us, seen}                   gone; also where several others hold it. `seen`: what the buckets have,
---                                              with a comma between each two: the lease can be repaired (acquire.lua)
+--         {-1, now_us, seen}                   gone; also if several others hold it. `seen`: the numbers of the
+--                                              buckets, separated by commas, for a repair (acquire.lua)
 --include master.lua
 --include value.lua
 
--- For how long the lease may last from now on, of the ms that are asked for.
+-- The ms that the lease may last from now on: asked_ms, or less because of hold_until_ms.
 local function bound(asked_ms, value)
 	local hold_until_ms = tonumber(string.match(value, '^[^:;]*.(%d+):')) or 0
 	return hold_until_ms > 0 and math.min(asked_ms, hold_until_ms - now_ms) or asked_ms
@@ -24,7 +24,7 @@ local function make_others()
 	--include lease.lua
 	--include several.lua
 
-	-- The numbers of the buckets, as the answer has them.
+	-- The numbers of the buckets, as in the answer.
 	local function read_buckets(buckets)
 		local seen = {}
 		for bucket in string.gmatch(buckets, '%d+') do
@@ -34,7 +34,7 @@ local function make_others()
 	end
 
 	return function(at, from, last)
-		local token, asked_ms, note = ARGV[at], tonumber(ARGV[at + 1]), ARGV[at + 2]
+		local token, asked_ms, fence_key = ARGV[at], tonumber(ARGV[at + 1]), ARGV[at + 2]
 		local value, are_several, left, is_gone, names = nil, {}, {}, false, set_names(from, last)
 		for i = from, last do
 			local found, is_several = value_read(KEYS[i])
@@ -49,14 +49,14 @@ local function make_others()
 		if is_gone then
 			return {-1, now_us, read_buckets(ARGV[at + 3])}
 		end
-		if note ~= '' then
+		if fence_key ~= '' then
 			local first, rest = string.match(value, '^([^:;]*.%d+:)%d+:[^:]*(:.*)$')
-			value = first .. note .. rest
+			value = first .. fence_key .. rest
 			for i = from, last do
 				lease_write(KEYS[i], token, value, are_several[i])
 			end
 		end
-		note_leases()
+		remember_leases()
 		local ttl_ms, ends_in_ms = bound(asked_ms, value), asked_ms
 		for i = from, last do
 			if left[i] >= 0 then -- else another program removed the expiry

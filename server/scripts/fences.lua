@@ -1,7 +1,7 @@
--- Fences: the largest fence of a slice of this master's buckets, for another master that lost its own. In slices, since
--- all of them at once would block everybody else for 10 ms and more. Each slice compares the epoch, so that all of them
--- are of one memory; numbers only grow under it, so the largest of all slices is not below the fence of any lease that
--- was granted before the first slice.
+-- Fences: the largest fence of a slice of this master's buckets, for another master that lost its own. All buckets at
+-- once would block everybody else for 10 ms and more. Each slice compares the epoch, so that all slices are of one
+-- memory. Numbers only grow under one epoch, so the largest of all slices is not below the fence of any lease that was
+-- granted before the first slice.
 --
 -- KEYS[1]  {prefix}redlockd:master
 -- ARGV[1]  epoch or marker that this master must have; a marker counts only if the buckets were kept
@@ -9,9 +9,9 @@
 --
 -- Returns {1, now_us, fence, ttl_ms, leases, timeout_ms}
 --                 fence: the floor is included. ttl_ms: the longest lease ever granted. leases: the second of this
---                 master's time by which all that were granted here are over (lib/lease.lua). timeout_ms: the
---                 longest of any redlockd that was here
---         {-3, now_us}                         it has another one
+--                 master's time by which all leases granted here are over (lib/lease.lua). timeout_ms: the longest
+--                 timeout of any redlockd that used this master
+--         {-3, now_us}                         the master has another epoch
 local now = redis.call('TIME')
 local now_us = now[1] * 1000000 + now[2]
 local seen = redis.call('HMGET', KEYS[1], 'epoch', 'marker', 'kept', 'ttl_ms', 'leases', 'timeout_ms')

@@ -1,13 +1,13 @@
 -- Inspect: the holder here, and the number of waiters. Its cost depends neither on the number of waiters nor on that of
--- holders, since clients may inspect as often as they like: entries are counted, not read, so stale ones count until
+-- holders, since clients may inspect as often as they like. Entries are counted, not read, so stale ones count until
 -- they are removed. Reads only, unless the caller watches the resource, or some of several leases have ended.
 --
--- An operation: watch_ms, most
+-- An operation: watch_ms, list_max
 --         watch_ms  for so long, changes of the holder are published on {prefix}redlockd:wake: "watch key"; 0: the
 --                   caller does not watch
---         most      of several leases, at most so many are listed: those that end first. Of three or fewer their
---                   values, of more their tokens alone: Lua takes ten times as long for values as HMGET, which reads
---                   them then
+--         list_max  of several leases, at most so many are listed: those that end first. Up to three are listed by
+--                   their values, more by their tokens alone: Lua takes ten times as long for values as HMGET, which
+--                   redlockd then uses
 --
 -- Answers {0, now_us, remaining_ms, value, waiters}  held; remaining_ms -1: it never expires; value false: another type
 --         {0, now_us, remaining_ms, value, waiters, count, digest, {value or token, ends_ms, …}}  held by several
@@ -20,7 +20,7 @@ local seen = call('HMGET', hash, 'epoch', 'waited')
 waited = tonumber(seen[2] or 0)
 
 -- Count, digest and list of several leases.
-local function inspect_several(resource, most)
+local function inspect_several(resource, list_max)
 	--include several.lua
 
 	local count, holders = several_live(resource), holders_of(resource)
@@ -28,15 +28,15 @@ local function inspect_several(resource, most)
 		several_prune(resource)
 	end
 	local after = string.format('(%.0f', now_ms)
-	local listed = call('ZRANGEBYSCORE', resource, after, '+inf', 'WITHSCORES', 'LIMIT', 0, most)
-	for i = 1, most <= 3 and #listed or 0, 2 do
+	local listed = call('ZRANGEBYSCORE', resource, after, '+inf', 'WITHSCORES', 'LIMIT', 0, list_max)
+	for i = 1, list_max <= 3 and #listed or 0, 2 do
 		listed[i] = call('HGET', holders, listed[i])
 	end
 	return count, call('HGET', holders, 'digest') or '0', listed
 end
 
 return each_operation(seen[1], 2, function(at, from)
-	local key, watch_ms, most, waiters = KEYS[from], ARGV[at], tonumber(ARGV[at + 1]), 0
+	local key, watch_ms, list_max, waiters = KEYS[from], ARGV[at], tonumber(ARGV[at + 1]), 0
 	if waited > now_us then
 		waiters = call('ZCARD', string.sub(hash, 1, -7) .. 'queue:' .. key)
 	end
@@ -56,5 +56,5 @@ return each_operation(seen[1], 2, function(at, from)
 	if not is_several then
 		return {0, now_us, remaining, type(value) == 'string' and value, waiters}
 	end
-	return {0, now_us, remaining, value, waiters, inspect_several(key, most)}
+	return {0, now_us, remaining, value, waiters, inspect_several(key, list_max)}
 end)

@@ -9,16 +9,16 @@
 -- ARGV[3]  run_id         of this server
 -- ARGV[4]  kept           1: the numbers of the buckets are all there, 0: some may be lost
 -- ARGV[5]  ttl_ms         the longest lease of any replica, as far as the caller knows
--- ARGV[6]  digest         of what all replicas must agree on. A hash of another one is left alone, unless
+-- ARGV[6]  digest         of the settings that all replicas must share. A hash with another one stays, unless
 -- ARGV[7]  taken          is its digest: another version's hash is taken over. All zeros: it has none
 --
 -- A hash that is taken over is deleted, so that no script of the other version can find its epoch there. Every version
--- has the same names for what is kept: the number of heartbeats, the cluster (without one, the marker becomes its id:
--- no redlockd shall take it for new), the longest lease, and the largest fence as the floor. The lower half of a digest
--- is the number of buckets.
+-- has the same names for the fields that are kept: the number of heartbeats, the cluster (without one, the marker
+-- becomes its id, so that no redlockd takes it for new), the longest lease, and the largest fence as the floor. The
+-- lower half of a digest is the number of buckets.
 --
 -- Returns {1, now_us, marker, kept, ttl_ms}    quarantined; the marker is an older one if this server had one already.
---                                              ttl_ms is empty if what was taken over did not have it
+--                                              ttl_ms is empty if the replaced hash had none
 --         {0, now_us}                          another epoch or digest: read it again
 local now = redis.call('TIME')
 local now_us = now[1] * 1000000 + now[2]

@@ -7,7 +7,7 @@
 -- Answers {1, now_us}                          the buckets and the values have the number now
 --         {2, now_us, old}                     held by the token, but a bucket or the floor is at `old`, not below it
 --         {0, now_us, remaining_ms, value}     another holder's (value false: a key of another type)
---         {-1, now_us}                         gone; also where several others hold it
+--         {-1, now_us}                         gone; also if several others hold it
 --include master.lua
 --include value.lua
 --include lease.lua
@@ -43,7 +43,7 @@ return each_operation(seen[1], 3, function(at, from, last)
 	for i = from, last do
 		local first, rest = string.match(values[i], '^([^:;]*.%d+:)%d+(:.*)$')
 		lease_write(KEYS[i], token, first .. fence .. rest, are_several[i])
-		tell_watchers(KEYS[i])
+		publish_change(KEYS[i])
 	end
 	return {1, now_us}
 end)

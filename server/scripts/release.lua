@@ -4,20 +4,20 @@
 --
 -- An operation: token, entry
 --         token  empty: there is no lock to release, only an entry to remove
---         entry  as in acquire.lua, in the queue of each resource: the caller waits on with it; wait_ms 0: it leaves;
---                empty: it does not wait. Behind wait_ms, after a blank, may be 16 hex digits: with wait_ms 0 the place
---                is kept for them, else the caller takes that place, and the arrival in `entry` is void (lib/queue.lua)
+--         entry  as in acquire.lua, in the queue of each resource: the caller keeps waiting; wait_ms 0: it leaves;
+--                empty: it does not wait. After wait_ms and a blank may follow the 16 hex digits of a place: wait_ms 0
+--                keeps it, else the caller takes it, and the arrival in `entry` has no effect (lib/queue.lua)
 --
 -- Answers {1, now_us, value}                   it was the token's and is deleted; to several, the value alone
 --         {0, now_us, remaining_ms, value}     another holder's (value false: a key of another type). Of a set, about
---                                              the first one that is held, and which + 1 is its number: {…, value,
---                                              which}; remaining_ms: until all are free
---         {-1, now_us}                         gone; also where several others hold it
+--                                              the first one that is held, its resource blocking + 1: {…, value,
+--                                              blocking}; remaining_ms: until all are free
+--         {-1, now_us}                         gone; also if several others hold it
 --         {2, now_us, arrival}                 the place is taken: this is its arrival
 --         {-3, now_us}                         another epoch; if it was the token's it is deleted
 --
--- If the resource is free then, or held by several leases, the next waiters are notified that may come in, but only if
--- a lease or an entry was removed here.
+-- If the resource is free then, or held by several leases, the next waiters that may enter are notified, but only if a
+-- lease or an entry was removed here.
 --include master.lua
 --include value.lua
 
@@ -43,15 +43,14 @@ local function make_others()
 		else
 			call('DEL', key)
 		end
-		tell_watchers(key)
+		publish_change(key)
 		return is_shorter
 	end
 
-	local kept_ms -- of the operation: for how long the place is kept in all queues of a set
+	local kept_ms -- of the operation: how long the place is kept in all queues of a set
 
-	-- Adds or removes the entry `wanted`, keeps or takes its place, and notifies those that may enter. `kind` of the
-	-- leases on the key, if they are several; `slot` that was released here, if it was one. Returns the arrival of a place
-	-- taken.
+	-- Adds or removes the entry `wanted`, keeps or takes its place, and notifies those that may enter. `kind`: of the
+	-- leases on the key, if they are several; `slot`: released here, or nil. Returns the arrival of a place that it took.
 	local function serve_queue(key, wanted, is_own, is_held, kind, slot, is_shorter)
 		local name, first, arrival = queue_key('queue:', key), nil, nil
 		local entry, wait_ms, place = string.match(wanted, '^(%S*) ?(%d*) ?(%x*)$')
@@ -80,20 +79,20 @@ local function make_others()
 		if wait_ms > 0 then -- an attempt that failed: nobody but the first can have waited for it to end
 			room = math.min(room, 1)
 		elseif room <= 0 then
-			-- it was told a later end than that at which it may enter: when all leases end, not when the first one does
+			-- its last answer had too late an end: that of all leases, not that of the first one
 			local was_before = left > 0 and string.sub(entry, 17, 17) ~= '+' and its_kind == kind and
 				string.sub(entry, 18, 33) < string.sub(first, 18, 33)
 			room = (was_before or is_shorter and its_kind ~= kind) and 1 or 0
 		end
 		if room > 0 then
-			queue_tell(key, first, room, slot)
+			queue_notify(key, first, room, slot)
 		end
 		return arrival
 	end
 
 	return function(at, from, last)
 		local token, wanted, names = ARGV[at], ARGV[at + 1], set_names(from, last)
-		local deleted, holder, which, remaining, arrival
+		local deleted, holder, blocking, remaining, arrival
 		kept_ms = 2000
 		for i = from, last do
 			local key = KEYS[i]
@@ -113,8 +112,8 @@ local function make_others()
 			if is_own then
 				deleted = value
 			elseif left_ms and left_ms ~= -2 then
-				if not which then
-					holder, which, remaining = type(value) == 'string' and value, i - from, left_ms
+				if not blocking then
+					holder, blocking, remaining = type(value) == 'string' and value, i - from, left_ms
 				elseif left_ms < 0 or remaining >= 0 and left_ms > remaining then
 					remaining = left_ms
 				end
@@ -124,8 +123,8 @@ local function make_others()
 			return {-3, now_us}
 		elseif arrival then
 			return {2, now_us, arrival}
-		elseif which then
-			return {0, now_us, remaining, holder, names and which or nil}
+		elseif blocking then
+			return {0, now_us, remaining, holder, names and blocking or nil}
 		end
 		return deleted or {-1, now_us}
 	end

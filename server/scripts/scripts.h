@@ -1,6 +1,6 @@
 /* The Lua scripts of this folder, one for each verb, embedded at build time (cmake/embed.cmake writes the table). A
- * line "--include NAME" of a script stands for the functions of lib/NAME. lib/master.lua says how the arguments and the
- * answers of the core's scripts are laid out. */
+ * line "--include NAME" of a script stands for the functions of lib/NAME. lib/master.lua describes the layout of the
+ * arguments and the answers of the core's scripts. */
 #ifndef SCRIPTS_H
 #define SCRIPTS_H
 
@@ -8,7 +8,7 @@
 
 #include "server/redlock/redlock.h"
 
-/* The scripts of the restart guard, behind those of the core in enum redlock_script. */
+/* The scripts of the restart guard, after those of the core in enum redlock_script. */
 enum guard_script {
 	REDLOCK_SCRIPT_EPOCH = REDLOCK_SCRIPT_INSPECT + 1,
 	REDLOCK_SCRIPT_QUARANTINE,

@@ -1,15 +1,15 @@
-/* Connections to Redis behind transport.h: looks up names, connects, sends commands and hands over answers.
+/* The connections to Redis of transport.h: looks up names, connects, sends commands and hands over answers.
  *
  *   transport_connect() ─► resolving (a name, off the loop) ─► connecting ─► open, answered ─► ended or closed
  *
- * Of hiredis only the reader of replies is used: its own connections end the process (assert) where a server answers
- * what nobody asked. A reply that is too large ends the connection (transport_internal.h has the bounds).
+ * Only the reply reader of hiredis is used: its connections end the process (assert) when a server sends an answer to
+ * no command. A reply that is too large ends the connection (transport_internal.h has the bounds).
  *
- * All commands of a round leave in one write at its end (transport_flush). The writable event is waited for only where
- * the socket does not take everything. Over TLS a read may have to write first, and a write to read.
+ * All commands of a round leave in one write at its end (transport_flush). The connection waits for the writable event
+ * only if the socket does not take everything. Over TLS a read may have to write first, and a write to read.
  *
  * A failure is stored in `reason`, and the connection ends at the end of the step of the loop. The memory is freed when
- * libuv has let go of all of it. */
+ * libuv has closed all its handles. */
 #include <assert.h>
 #include <errno.h>
 #include <netinet/in.h>
@@ -30,7 +30,7 @@
 
 enum {
 	READ_MAX = 16384, /* as much as a record of TLS holds */
-	/* Data that the peer's kernel does not acknowledge for so long: the path has gone, not just the process
+	/* If the peer's kernel does not acknowledge data for this long, the path is broken, not only the process
 	 * stopped. */
 	TCP_TIMEOUT_MS = 5000
 };
@@ -44,24 +44,24 @@ struct transport_connection {
 	uv_getaddrinfo_t resolve;
 	uv_timer_t failure; /* reports what failed within transport_connect() */
 	uv_poll_t poll;     /* of `fd` */
-	unsigned used;      /* how many of these three libuv has not let go of */
+	unsigned used;      /* how many of these three libuv has not closed yet */
 	int fd;             /* -1: there is none */
 	int polled;         /* events of libuv */
 	SSL *ssl;           /* NULL: not over TLS */
 	struct transport_reader reader;
-	enum { RESOLVING, CONNECTING, OPEN, ANSWERED /* something has come */, CLOSED /* transport_close() */ } state;
-	bool busy;                         /* its callbacks are being called: it must not end there */
+	enum { RESOLVING, CONNECTING, OPEN, ANSWERED /* data have arrived */, CLOSED /* transport_close() */ } state;
+	bool busy;                         /* its callbacks are running, so it must not end */
 	bool blocked;                      /* the last write was not complete */
 	bool subscribes;                   /* transport_subscribe() was called */
 	unsigned waiting;                  /* commands that were sent and not answered */
 	struct transport_output output;    /* commands that have not left */
-	enum transport_end how;            /* it failed */
+	enum transport_end how;            /* how it failed */
 	char reason[TRANSPORT_REASON_MAX]; /* of the failure; "": there was none */
 };
 
 /* ---- the end ---- */
 
-/* Only the first failure counts. Words of a server become printable. */
+/* Only the first failure counts. Text of a server is made printable. */
 static __attribute__((format(printf, 2, 3))) void fail(struct transport_connection *connection, const char *format, ...)
 {
 	va_list arguments;
@@ -114,7 +114,7 @@ static void end(struct transport_connection *connection)
 	uv_close((uv_handle_t *)&connection->failure, on_handle_closed);
 }
 
-/* The connection is broken; `error` says how, unless it was TLS. */
+/* The connection is broken, with `error`, unless TLS has one. */
 static void fail_broken(struct transport_connection *connection, const char *error)
 {
 	char explanation[TRANSPORT_REASON_MAX];
@@ -207,7 +207,7 @@ static void step_write(struct transport_connection *connection)
 	}
 	connection->blocked = count < 0 && errno == EAGAIN;
 	if (count <= 0 && !connection->blocked) {
-		if (connection->ssl) /* OpenSSL names the reason only once; 0: it was ended during the handshake */
+		if (connection->ssl) /* OpenSSL reports the reason only once; 0: closed during the handshake */
 			fail_broken(connection, count == 0 ? server_closed : strerror(errno));
 		shutdown(connection->fd, SHUT_RDWR);
 		at = output->len;
@@ -257,7 +257,7 @@ static void step_connect(struct transport_connection *connection)
 static void on_poll(uv_poll_t *poll, int status, int events)
 {
 	struct transport_connection *connection = poll->data;
-	(void)events; /* over TLS each step may have waited for either */
+	(void)events; /* over TLS each step may wait for either */
 	if (status < 0)
 		connection->polled = 0; /* libuv has stopped watching; the step finds the error */
 	assert(!connection->busy);
@@ -282,7 +282,7 @@ static void on_failure(uv_timer_t *timer)
 	end(timer->data);
 }
 
-/* Only once, and then nothing else goes on. */
+/* Call it at most once, and do nothing else with the connection. */
 static void fail_later(struct transport_connection *connection, const char *what, const char *why)
 {
 	assert(connection->fd < 0);
@@ -358,7 +358,7 @@ static void resolve(struct transport_connection *connection)
 	fail_later(connection, "resolve", uv_strerror(failed));
 }
 
-/* An address that needs no look-up; its length, 0: it does. */
+/* Writes an address that needs no look-up, and returns its length. 0: it needs one. */
 static socklen_t known_address(const struct address *address, struct sockaddr_storage *ret_to)
 {
 	struct sockaddr_un *socket = (struct sockaddr_un *)ret_to;
@@ -375,7 +375,7 @@ static socklen_t known_address(const struct address *address, struct sockaddr_st
 	return 0;
 }
 
-/* ---- what leases and masters call ---- */
+/* ---- for leases and masters ---- */
 
 struct transport_connection *transport_connect(struct uv_loop_s *loop, const struct address *address, unsigned attempt,
 					       const struct transport_connection *beside,

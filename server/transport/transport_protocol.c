@@ -1,4 +1,4 @@
-/* The Redis protocol: the reader of replies, which is that of hiredis with bounds, and commands as they are sent. */
+/* The Redis protocol: the reply reader of hiredis with bounds, and the encoding of commands. */
 #include <assert.h>
 #include <stdio.h>
 #include <string.h>
@@ -21,8 +21,8 @@ static void exceed(struct transport_reader *reader, size_t limit, const char *of
 	snprintf(reader->error, sizeof reader->error, "protocol: a reply of more than %zu %s", limit, of);
 }
 
-/* hiredis 0.14 makes room for as many elements as are announced, and 1.2 takes any number of lists in one another,
- * which it frees by recursion. */
+/* hiredis 0.14 allocates memory for all announced elements. hiredis 1.2 accepts any depth of nested lists, and frees
+ * them by recursion. */
 static void *create_bounded_array(const redisReadTask *task, element_count elements)
 {
 	struct transport_reader *reader = task->privdata;
@@ -70,8 +70,8 @@ static size_t unread(const struct transport_reader *reader)
 	return reader->hiredis->len - reader->hiredis->pos;
 }
 
-/* hiredis looks for the end of a line from its start each time that something has come. The line with the length of a
- * string is not read before the string is there. */
+/* hiredis searches for the end of a line from its start each time that data arrive. It reads the line with the length
+ * of a string only when the string is complete. */
 static bool is_long_line(const struct transport_reader *reader)
 {
 	const char *line = reader->hiredis->buf + reader->hiredis->pos;

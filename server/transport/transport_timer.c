@@ -1,4 +1,4 @@
-/* Timers of libuv behind transport.h. A timer belongs to its creator until transport_timer_free(); then the loop frees
+/* Timers of libuv for transport.h. A timer belongs to its creator until transport_timer_free(); then the loop frees
  * it. */
 #include <assert.h>
 #include <stdlib.h>

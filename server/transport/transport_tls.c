@@ -1,8 +1,8 @@
 /* TLS to masters (rediss://), by OpenSSL. TLS 1.2 and newer; the name or the IP address of --masters must be in the
- * certificate (the CN counts where it names no host otherwise); a name is also sent (SNI).
+ * certificate (the CN counts if it names no other host); a name is also sent (SNI).
  *
- * One set of authorities and one certificate of ours for the process. transport_tls_load() replaces it as a whole; each
- * connection keeps the one with which it began, and belongs to one worker. */
+ * The process has one set of authorities and one certificate. transport_tls_load() replaces both together; each
+ * connection keeps those with which it began, and belongs to one worker. */
 #include <assert.h>
 #include <errno.h>
 #include <limits.h>
@@ -29,7 +29,7 @@ struct tls_files {
 	struct transport_tls_dates own, authority;
 };
 
-static struct transport_tls_dates tls_own, tls_authority; /* of what was read last; for the main thread */
+static struct transport_tls_dates tls_own, tls_authority; /* of the files that were read last; for the main thread */
 
 /* ---- files ---- */
 
@@ -39,7 +39,7 @@ static const char *first_error(void)
 	return reason ? reason : "out of memory";
 }
 
-/* The passphrase, instead of asking for it at the terminal: what needs another one cannot be read. */
+/* The passphrase, so that nobody is asked for it at the terminal. A key with another one cannot be read. */
 static char no_passphrase[] = "";
 
 enum pem_kind { PEM_AUTHORITIES, PEM_OWN, PEM_KEY };
@@ -47,7 +47,7 @@ enum pem_kind { PEM_AUTHORITIES, PEM_OWN, PEM_KEY };
 static int64_t seconds_of(const ASN1_TIME *time)
 {
 	struct tm date;
-	return ASN1_TIME_to_tm(time, &date) == 1 ? (int64_t)timegm(&date) : 1; /* what cannot be told is over */
+	return ASN1_TIME_to_tm(time, &date) == 1 ? (int64_t)timegm(&date) : 1; /* an unknown date counts as past */
 }
 
 /* Keeps the dates of the certificate that expires first. */
@@ -60,8 +60,8 @@ static void keep_earliest_dates(const X509 *certificate, struct transport_tls_da
 	dates->expiry_s = expiry_s > 0 ? expiry_s : 1;
 }
 
-/* Adds all certificates of a PEM text. Of our own the first is ours, and the others lead from it to the authority.
- * NULL, or why not. */
+/* Adds all certificates of a PEM text. With `kind` of our own, the first is ours, and the others lead from it to the
+ * authority. Returns NULL, or the reason. */
 static const char *read_certificates(struct tls_files *files, BIO *pem, enum pem_kind kind)
 {
 	X509 *certificate;
@@ -72,7 +72,7 @@ static const char *read_certificates(struct tls_files *files, BIO *pem, enum pem
 		added = kind == PEM_AUTHORITIES ? X509_STORE_add_cert(SSL_CTX_get_cert_store(context), certificate) == 1
 			: count == 0            ? SSL_CTX_use_certificate(context, certificate) == 1
 						: SSL_CTX_add1_chain_cert(context, certificate) == 1;
-		/* reads its extensions now: the first of several handshakes would, beside the others */
+		/* reads its extensions now, or else concurrent handshakes would */
 		X509_check_purpose(certificate, -1, 0);
 		if (kind == PEM_AUTHORITIES || count == 0)
 			keep_earliest_dates(certificate, kind == PEM_AUTHORITIES ? &files->authority : &files->own);
@@ -80,11 +80,11 @@ static const char *read_certificates(struct tls_files *files, BIO *pem, enum pem
 		count++;
 	}
 	if (!added || ERR_GET_REASON(ERR_peek_last_error()) != PEM_R_NO_START_LINE)
-		return first_error(); /* not the end: one that is broken */
+		return first_error(); /* a broken certificate, not the end */
 	return count > 0 ? NULL : "there is no certificate in it";
 }
 
-/* After the certificate: that they belong together is found here. */
+/* Call it after the certificate was read: it checks that both belong together. */
 static const char *read_key(SSL_CTX *context, BIO *pem)
 {
 	EVP_PKEY *key = PEM_read_bio_PrivateKey(pem, NULL, NULL, no_passphrase);
@@ -136,7 +136,7 @@ static bool read_files(struct tls_files *files, const struct options *options, c
 		 read_tls_file(files, "--masters-key", options->masters_key, PEM_KEY, message, size)));
 }
 
-/* The defaults without finite fields: those cost 0.1 s of the loop, and a server may ask for one before it has shown a
+/* The defaults without finite fields: they cost 0.1 s of the loop, and a server may request one before it has shown a
  * certificate. A list that names an unknown group is refused. */
 static bool set_groups(SSL_CTX *context)
 {
@@ -247,7 +247,7 @@ struct ssl_st *transport_tls_begin(int fd, const struct address *address, char *
 	return ssl;
 }
 
-/* From what OpenSSL returns to what read() and write() return. */
+/* Converts a result of OpenSSL to one of read() or write(). */
 static ssize_t outcome(const SSL *ssl, int done)
 {
 	int error = SSL_get_error(ssl, done);
@@ -258,10 +258,10 @@ static ssize_t outcome(const SSL *ssl, int done)
 	return done > 0 ? done : error == SSL_ERROR_ZERO_RETURN ? 0 : -1;
 }
 
-/* Errors are in a list of the thread, where one of another connection would count as one of this. */
+/* Clears the error list of the thread first: an error of another connection would count as one of this. */
 ssize_t transport_tls_read(struct ssl_st *ssl, char *bytes, size_t size)
 {
-	assert(size >= SSL3_RT_MAX_PLAIN_LENGTH); /* a whole record: nothing is left that nobody would poll for */
+	assert(size >= SSL3_RT_MAX_PLAIN_LENGTH); /* a complete record: no data are left that poll() would not report */
 	ERR_clear_error();
 	return outcome(ssl, SSL_read(ssl, bytes, (int)size));
 }

@@ -29,7 +29,7 @@ import urllib.parse
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 BINARY = os.environ.get("REDLOCKD", str(ROOT / "build" / "release" / "redlockd"))
-# Of the environment, so that all processes of one run have the same.
+# From the environment, so that all processes of one run have the same.
 SLOW = float(os.environ.setdefault("REDLOCKD_TEST_SLOW", f"{min(max(os.getloadavg()[0] / os.cpu_count(), 1), 4):.1f}"))
 SCALE = float(os.environ.get("REDLOCKD_TEST_SCALE", "1"))
 
@@ -44,7 +44,7 @@ DIES_WITH_US = [shutil.which("setpriv"), "--pdeathsig", "KILL", "--"]
 
 
 def patience(seconds):
-    """How long to wait for what must come: `seconds` or half a minute, whichever is longer. Only a failure takes that long."""
+    """How long to wait for an expected event: `seconds` or half a minute, whichever is longer. Only a failure takes that long."""
     return max(seconds, 30) * SLOW
 
 
@@ -96,7 +96,7 @@ def children_of(pid):
 
 
 def end_process(process, seconds=10):
-    """Kills a process, also a stopped one, and collects it."""
+    """Kills a process, also a stopped one, and reaps it."""
     if process.poll() is None:
         process.kill()
     process.wait(patience(seconds))
@@ -110,7 +110,7 @@ class RedisError(Exception):
 
 
 class Resp:
-    """One connection to a Redis server: as much of the protocol as the tests need."""
+    """One connection to a Redis server, with the part of the protocol that the tests need."""
 
     def __init__(self, path, timeout):
         self.socket = socket.socket(socket.AF_UNIX)
@@ -143,7 +143,7 @@ class Resp:
 
 
 class Redis:
-    """A real redis-server on a Unix socket, and on a TCP port too where `tcp` is true. `env`: more for its environment."""
+    """A real redis-server on a Unix socket, and on a TCP port too if `tcp` is true. `env`: additions to its environment."""
 
     def __init__(self, folder, *options, tcp=False, auth=(), wait=True, env=None):
         self.folder = tempfile.mkdtemp(prefix="r", dir=folder)
@@ -154,7 +154,7 @@ class Redis:
 
     @property
     def url(self):
-        """As in --masters."""
+        """The address as in --masters."""
         return f"redis://127.0.0.1:{self.port}" if self.tcp else f"unix:{self.path}"
 
     def listens(self, port):
@@ -184,7 +184,7 @@ class Redis:
             return None
 
     def cli(self, *args, timeout=5):
-        """Sends one command and returns the answer; raises RedisError where it is an error."""
+        """Sends one command and returns the answer; raises RedisError if it is an error."""
         connection = Resp(self.path, timeout * SLOW)
         try:
             if self.auth:
@@ -236,7 +236,7 @@ class Redis:
 
 
 class Response:
-    """An answer: status, headers (names in lower case), body, and how long it took as seen from here."""
+    """An answer: status, headers (names in lower case), body, and how long the request took."""
 
     def __init__(self, status, headers, body, seconds):
         self.status, self.headers, self.body, self.seconds = status, headers, body, seconds
@@ -247,7 +247,7 @@ class Response:
 
     @property
     def code(self):
-        """The code of a problem; checks that it is a proper one."""
+        """The code of a problem; checks that the problem is valid."""
         assert self.headers["content-type"].startswith("application/problem+json"), self
         problem = self.json
         assert {"type", "title", "status", "detail", "code"} <= set(problem), problem
@@ -260,7 +260,7 @@ class Response:
 
 
 def curl_command(address, method, path, *extra, body=None, headers=None):
-    """The curl command for one request to where redlockd listens ("host:port", "https://host:port" or "unix:/path")."""
+    """The curl command for one request to a listener of redlockd ("host:port", "https://host:port" or "unix:/path")."""
     command = ["curl", "-sS", "--path-as-is", "--globoff", "--noproxy", "*", "--max-time", str(20 * SLOW)]
     if address.startswith("unix:"):
         command += ["--unix-socket", address[5:]]
@@ -289,7 +289,7 @@ def curl(address, method, path, *extra, body=None, headers=None):
 
 
 def connect_to(address, timeout=20.0, tls=None):
-    """A socket to where redlockd listens; `tls`: the context of Python's ssl where that is https://, None for a plain socket nevertheless."""
+    """A socket to a listener of redlockd; `tls`: the context of Python's ssl if that is https://; None: a plain socket in any case."""
     if address.startswith("unix:"):
         plain = socket.socket(socket.AF_UNIX)
         plain.settimeout(timeout * SLOW)
@@ -321,7 +321,7 @@ class Client:
 
 
 def read_response(plain, method="GET"):
-    """Reads one answer from a plain socket; None where the other side closed without one."""
+    """Reads one answer from a plain socket; None if the other side closed without one."""
     start = time.monotonic()
     answer = http.client.HTTPResponse(plain, method=method)
     try:
@@ -340,7 +340,7 @@ LOGFMT = re.compile(r'([a-zA-Z_][a-zA-Z0-9_.]*)=("(?:[^"\\]|\\.)*"|[^\s"=]*)(?: 
 
 
 def parse_logfmt(line):
-    """One line of the log as a dictionary; fails where it is not proper logfmt."""
+    """One line of the log as a dictionary; fails if it is not valid logfmt."""
     fields, at = {}, 0
     while at < len(line):
         match = LOGFMT.match(line, at)
@@ -357,7 +357,7 @@ def sanitizer_environment():
 
 
 def clean_environment(more=None):
-    """Nothing of our own environment but what a program needs: redlockd refuses variables of its own that it does not know."""
+    """The part of our environment that a program needs, since redlockd refuses unknown REDLOCKD_ variables."""
     return {"PATH": os.environ["PATH"], **sanitizer_environment(), **(more or {})}
 
 
@@ -368,14 +368,14 @@ def table_of_options():
 
 
 def run_redlockd(*args, env=None, timeout=20):
-    """Runs the program to its end and returns what came of it."""
+    """Runs the program to its end and returns the result."""
     return subprocess.run([*DIES_WITH_US, BINARY, *args], env=clean_environment(env), stdin=subprocess.DEVNULL, capture_output=True, text=True,
                           timeout=timeout * SLOW, check=False)
 
 
 @contextlib.contextmanager
 def bare_redlockd(*args, listens_at):
-    """Starts the program by hand, without looking into its log, on a Unix socket; its stderr is a pipe. Yields the process when it is ready."""
+    """Starts the program directly, without reading its log, on a Unix socket; its stderr is a pipe. Yields the process when it is ready."""
     process = subprocess.Popen([*DIES_WITH_US, BINARY, *args], env=clean_environment(), stdin=subprocess.DEVNULL, stderr=subprocess.PIPE)
 
     def listens():
@@ -406,12 +406,12 @@ class Redlockd:
         for address in listen:
             command += ["--listen", address]
         addresses = ",".join(master if isinstance(master, str) else master.url for master in masters)
-        if "@" in addresses:  # a password: none is taken from the command line
+        if "@" in addresses:  # a password, which the command line must not have
             env = {"REDLOCKD_MASTERS": addresses, **(env or {})}
         elif masters:
             command += ["--masters", addresses]
         if not any(option.startswith("--master-timeout-ms") for option in options):
-            command += ["--master-timeout-ms", str(round(min(500 * SLOW, 5000)))]  # a busy machine is not a dead master
+            command += ["--master-timeout-ms", str(round(min(500 * SLOW, 5000)))]  # a master on a busy machine must not count as down
         if log_requests and not any(option.startswith("--log-requests") for option in options):
             command += ["--log-requests", log_requests]
         if masters and not any(option.startswith(("--bootstrap", "--restart-guard", "--config")) for option in options):
@@ -446,19 +446,19 @@ class Redlockd:
         return pathlib.Path(self.stderr_path).read_text(errors="replace")
 
     def log(self, event=None):
-        """The whole lines of the log so far, parsed; only those of one event where it is named."""
+        """The complete lines of the log so far, parsed; only those of one event if it is given."""
         lines = self.stderr().split("\n")[:-1]
         parsed = [json.loads(line) if self.json_log else parse_logfmt(line) for line in lines]
         return [line for line in parsed if event is None or line["event"] == event]
 
     def wait_ready(self):
-        """Until a majority may vote, and all of the masters that are going to: those given as running Redis objects."""
+        """Waits until a majority may vote, and all masters that were given as running Redis objects."""
         running = [master for master in self.masters if isinstance(master, Redis) and process_state(master.process.pid) not in (None, "T")]
         wait_until(lambda: self.curl("GET", "/readyz").status == 200, 20, "ready")
         self.wait_voting(len(running) or len(self.masters) or 1, at_least=True)
 
     def wait_voting(self, count, at_least=False):
-        """Until exactly (or at least) this many masters may vote, as the first worker sees it."""
+        """Waits until exactly (or at least) this many masters may vote, as the first worker sees it."""
         def reached():
             voting = self.curl("GET", "/masters").json["quorum"]["voting"]
             return voting >= count if at_least else voting == count
@@ -516,7 +516,7 @@ def quote(resource):
 
 
 class Lab:
-    """Starts things for a test, and ends all of them with the test: redlockds first, in every case."""
+    """Starts processes for a test, and ends all of them with the test, redlockd first."""
 
     def __enter__(self):
         self.folder = tempfile.mkdtemp(prefix="rl-")
@@ -528,7 +528,7 @@ class Lab:
         for thing in sorted(self.started, key=lambda thing: not isinstance(thing, Redlockd)):
             try:
                 if isinstance(thing, Redlockd) and thing.process.returncode != -signal.SIGKILL:
-                    thing.process.send_signal(signal.SIGCONT)  # a test that failed may have left it stopped
+                    thing.process.send_signal(signal.SIGCONT)  # a failed test may have left it stopped
                     thing.stop()
                 elif isinstance(thing, Redlockd):
                     thing.check_stderr()
@@ -543,7 +543,7 @@ class Lab:
             raise failures[0]
 
     def keep(self, thing):
-        """Anything with a kill() that is to be ended with the test."""
+        """Registers an object with a kill(), to be ended with the test."""
         self.started.append(thing)
         return thing
 
@@ -551,7 +551,7 @@ class Lab:
         return self.keep(Redis(self.folder, *options, **how))
 
     def redises(self, count, *options, **how):
-        """Several at once: all are started before the first is waited for."""
+        """Starts several at once, before it waits for the first."""
         servers = [self.redis(*options, **how, wait=how.get("tcp", False)) for _ in range(count)]
         for server in servers:
             wait_until(lambda one=server: one._answers_or_ended() == "answers", what="redis-server")
@@ -561,5 +561,5 @@ class Lab:
         return self.keep(Redlockd(self.folder, masters, *options, **how))
 
     def service(self, count=3, *options, **how):
-        """`count` masters and a redlockd over them; the masters are in its member `masters`."""
+        """Starts `count` masters and a redlockd over them; the masters are in its member `masters`."""
         return self.redlockd(self.redises(count), *options, **how)

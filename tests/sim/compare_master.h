@@ -1,4 +1,4 @@
-/* What the store of sim_compare has of the keys of one sequence: so that the next random step fits it. */
+/* The keys of one sequence in the store of sim_compare, so that the next random step fits them. */
 #ifndef COMPARE_MASTER_H
 #define COMPARE_MASTER_H
 

@@ -1,5 +1,5 @@
-/* Random steps of a sequence, chosen so that they interact: few keys, tokens, buckets and epochs, mostly such that fit
- * the present state of the master. */
+/* Random steps of a sequence, chosen so that they interact: few keys, tokens, buckets and epochs, which mostly fit the
+ * present state of the master. */
 #ifndef COMPARE_RANDOM_H
 #define COMPARE_RANDOM_H
 
@@ -11,20 +11,20 @@
 /* The kinds of steps: a script, or an action of somebody else. */
 enum compare_step_kind {
 	COMPARE_OTHER_LIBRARY = COMPARE_SCRIPTS, /* SET key (text of another library) */
-	COMPARE_OTHER_LIBRARY_PX,                /* … PX ttl */
+	COMPARE_OTHER_LIBRARY_PX,                /* the same with PX ttl */
 	COMPARE_HASH_KEY,                        /* the key becomes a hash */
 	COMPARE_LIST_KEY,                        /* a list */
-	COMPARE_PERSIST,                         /* its expiry is taken away */
-	COMPARE_PEXPIRE,                         /* it is given another one */
+	COMPARE_PERSIST,                         /* the key loses its expiry */
+	COMPARE_PEXPIRE,                         /* the key gets another expiry */
 	COMPARE_DROP_KEY,
 	COMPARE_DROP_HASH,
 	COMPARE_DROP_ALL,
 	COMPARE_ALIVE_AGAIN, /* SET (alive key of a replica) '' PX ttl XX */
-	COMPARE_ALIVE,       /* … without XX */
+	COMPARE_ALIVE,       /* the same without XX */
 	COMPARE_DROP_ALIVE,
 	COMPARE_QUEUE_PEXPIRE, /* the queue is given another expiry */
 	COMPARE_DROP_QUEUE,
-	COMPARE_WAITED, /* the hash says something else about until when somebody waits, or nothing */
+	COMPARE_WAITED, /* `waited` in the hash changes, or is removed */
 	COMPARE_STEP_KINDS
 };
 
@@ -37,10 +37,10 @@ struct compare_command {
 	uint64_t token;                /* 0: none */
 	uint64_t ttl_ms;               /* inspect: for how long it watches, or 0 */
 	struct compare_entry entry;    /* acquire, release */
-	uint32_t wait_ms;              /* with an entry: how long it waits yet. Release: 0: it leaves the queue */
+	uint32_t wait_ms;              /* with an entry: how long it still waits. Release: 0: it leaves the queue */
 	uint64_t place;                /* release: it is kept, or with wait_ms taken; 0: neither */
 	uint64_t max_hold_ms, owner;   /* acquire */
-	bool repair, is_noted;         /* acquire: of a lease that was found gone; `noted` has no question mark */
+	bool repair, is_noted;         /* acquire: of a lease that was found gone; the key has no question mark */
 	uint64_t named[COMPARE_KEYS];  /* a repair: void unless the buckets have these numbers */
 	uint64_t most;                 /* acquire shared: leases at once; inspect: listed at most */
 	char kind;                     /* acquire: of enum master_kind's characters, ':' of an exclusive one */
@@ -69,7 +69,7 @@ static inline bool compare_is_script(const struct compare_step *step)
 	return step->kind < COMPARE_SCRIPTS;
 }
 
-/* True if it changes a replica's alive key, and no other. */
+/* True if the step changes only a replica's alive key. */
 static inline bool compare_is_alive_step(const struct compare_step *step)
 {
 	return step->kind >= COMPARE_ALIVE_AGAIN && step->kind <= COMPARE_DROP_ALIVE;
@@ -87,7 +87,7 @@ static inline bool compare_is_lock(unsigned kind)
 	return kind <= COMPARE_INSPECT || compare_is_set(kind) || kind == COMPARE_ACQUIRE_SHARED;
 }
 
-/* The keys that it is about, a bit each; none where it is a replica's alive key. */
+/* The keys of the step, a bit each; none for a replica's alive key. */
 static inline uint32_t compare_keys(const struct compare_step *step)
 {
 	if (compare_is_alive_step(step))
@@ -95,8 +95,7 @@ static inline uint32_t compare_keys(const struct compare_step *step)
 	return step->command.names != 0 ? step->command.names : UINT32_C(1) << step->command.key;
 }
 
-/* `now_us`: the server's, a few milliseconds ago. `crowded`: mostly those who wait for one key, with nothing in their
- * way. */
+/* `now_us`: the server's, a few milliseconds ago. `crowded`: mostly waiters for one key that nothing blocks. */
 void compare_random_step(struct compare_step *step, uint64_t *random, const struct compare_master *master,
 			 uint64_t now_us, bool crowded);
 /* Below `bound`. */

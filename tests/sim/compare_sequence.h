@@ -1,4 +1,4 @@
-/* One random sequence of steps: how they are sent and told. */
+/* One random sequence of steps: sends and prints them. */
 #ifndef COMPARE_SEQUENCE_H
 #define COMPARE_SEQUENCE_H
 
@@ -14,20 +14,20 @@ enum {
 
 struct compare_sequence {
 	unsigned number, step_count, planned;
-	bool crowded;                 /* about those who wait */
+	bool crowded;                 /* mostly about waiters */
 	struct compare_master before; /* the last step */
 	struct compare_step steps[COMPARE_STEPS_MAX];
 };
 
 /* Sends a step, and then for each of its keys its end, its queue's entries and end, and the end of its watch:
- * COMPARE_KEY_REPLIES. PEXPIRETIME of the alive key, where that is meant. */
+ * COMPARE_KEY_REPLIES. For a step about an alive key: its PEXPIRETIME. */
 void compare_append_step(struct compare_server *server, const struct compare_sequence *sequence,
 			 const struct compare_step *step);
-/* How many answers come before those about the keys; the step's own is the first for a script, else the last. */
+/* How many answers precede those about the keys. The step's own answer is the first for a script, else the last. */
 unsigned compare_step_replies(const struct compare_step *step);
-/* Asks for all that the sequence has left: COMPARE_STATE_REPLIES. */
+/* Requests the final state of the sequence: COMPARE_STATE_REPLIES. */
 void compare_append_state(struct compare_server *server, const struct compare_sequence *sequence);
-/* The steps so far, for people. */
+/* Prints the steps so far. */
 void compare_tell(const struct compare_sequence *sequence);
 
 #endif

@@ -1,5 +1,5 @@
-/* A real redis-server on a Unix socket in a temporary folder, with the scripts that redlockd sends loaded. It dies with
- * this program, however that ends. A second connection receives what is published. */
+/* A real redis-server on a Unix socket in a temporary folder, with the scripts that redlockd sends loaded. It ends with
+ * this program in every case. A second connection receives what is published. */
 #ifndef COMPARE_SERVER_H
 #define COMPARE_SERVER_H
 
@@ -36,7 +36,7 @@ struct compare_server {
 };
 
 /* NULL `program`: redis-server or valkey-server from PATH. False with a message on stderr if there is none or it does
- * not start. `on_difference`: called before the program ends because the store has answered otherwise. */
+ * not start. `on_difference`: called before the program ends because the store has given another answer. */
 bool compare_server_start(struct compare_server *server, const char *program, void (*on_difference)(void));
 void compare_server_stop(struct compare_server *server);
 #define COMPARE_BEGIN_US UINT64_C(1800000000000000)
@@ -47,9 +47,9 @@ void compare_server_set_time(struct compare_server *server, uint64_t now_us);
 void compare_append(struct compare_server *server, int argc, const char **argv);
 /* A format of redisCommand(). */
 void compare_send(struct compare_server *server, const char *format, ...);
-/* The next answer; the program ends where there is none. To be freed. */
+/* The next answer; free it. Without one the program ends. */
 redisReply *compare_take(struct compare_server *server);
-/* The next message on any channel: its last two elements are channel and text. Waits for one. To be freed. */
+/* The next message on any channel: its last two elements are channel and text. Waits for it. Free it. */
 redisReply *compare_take_message(struct compare_server *server);
 
 #endif

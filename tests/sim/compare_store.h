@@ -13,13 +13,13 @@ void compare_store_start(void);
 void compare_store_stop(void);
 void compare_store_set_time(uint64_t now_us);
 
-/* What the store has, to choose the next step by. */
+/* The store, for the choice of the next step. */
 const struct store *compare_store(void);
-/* The number of the sequence whose answer or message was another one. */
+/* The number of the sequence with the different answer or message. */
 unsigned compare_store_differing(void);
-/* A command that is sent to the server: as Redis' protocol has it. */
+/* Carries out a command that is sent to the server, in Redis' protocol. */
 void compare_store_note_command(const char *bytes, size_t len);
-/* The server's next answer, or its next message. False: the store's is another one, which was told. */
+/* The server's next answer, or its next message. False: the store's differs, and both were printed. */
 bool compare_store_check(const redisReply *its);
 bool compare_store_check_message(const redisReply *message);
 

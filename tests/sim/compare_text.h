@@ -21,9 +21,9 @@ const char *compare_other_library_text(unsigned i);
 bool compare_is_ours(const char *value);
 
 const char *compare_script_name(enum compare_script script);
-/* The scripts of the server: `scripts`, but without what a mutation changes there. */
+/* The scripts of the server: `scripts` without a mutation. */
 extern const struct script compare_scripts[SCRIPTS_COUNT];
-/* What redlockd sends for it: one script for all cases of a verb. */
+/* The script that redlockd sends: one for all cases of a verb. */
 const struct script *compare_script_of(enum compare_script script);
 /* EVALSHA … */
 void compare_command(struct compare_args *args, enum compare_script script, unsigned sequence,

@@ -3,24 +3,24 @@
 #ifndef DAEMON_COMMAND_H
 #define DAEMON_COMMAND_H
 
-/* Of a queue; 0, 0: none. */
+/* An entry of a queue; 0, 0: none. */
 struct entry {
 	uint64_t arrival, replica;
 };
 
-/* A master publishes whose turn it is. */
+/* A master's notification of the next waiter. */
 struct notification {
 	struct store_text *text; /* NULL: the confirmation of SUBSCRIBE */
-	/* For the checks: what it says, and whose release it was; NONE. */
+	/* For the checks: its content, and the lease whose release caused it (or NONE). */
 	struct entry entry;
-	uint64_t last; /* up to which arrival other shared ones are notified, too; 0: none */
+	uint64_t last; /* shared waiters up to this arrival are notified, too; 0: none */
 	uint8_t key;
 	uint16_t lease;
 };
 
 /* Those of the core and of the guard have the numbers of the scripts. */
 enum command_kind {
-	COMMAND_OK, /* its answer does not matter, as long as it is no error */
+	COMMAND_OK, /* any answer but an error is accepted */
 	COMMAND_EPOCH = REDLOCK_SCRIPT_EPOCH,
 	COMMAND_INFO = SCRIPTS_COUNT,
 	COMMAND_CLIENT_ID,
@@ -29,7 +29,7 @@ enum command_kind {
 	COMMAND_NUMBER, /* is answered with `code` */
 	COMMAND_ERROR,  /* is answered with `text` */
 	COMMAND_TRIAL,  /* a script on the keys of a check: answered with `code` first */
-	COMMAND_ALIVE,  /* SET of an alive key; NIL where it must be there and is not */
+	COMMAND_ALIVE,  /* SET of an alive key; NIL if XX does not find it */
 	COMMAND_READ,   /* of the leases of a key */
 	COMMAND_SCAN
 };
@@ -41,7 +41,7 @@ struct sent {
 	size_t *lens;
 };
 
-/* What the checks and the story have to know of the arguments of a script. */
+/* The arguments of a script that the checks and the story need. */
 struct script_request {
 	unsigned key;
 	uint32_t names; /* of a set: its keys, a bit each; 0: `key` alone */
@@ -52,7 +52,7 @@ struct script_request {
 	bool any_epoch, is_repair, clocked;
 };
 
-/* Likewise of its answer; 0: it does not have it. */
+/* The same of its answer; 0: not in it. */
 struct script_answer {
 	int code;
 	uint64_t old;                         /* acquire, raise */
@@ -71,7 +71,7 @@ struct command {
 	uint32_t number;             /* of its connection */
 	const char *text;            /* ERROR */
 	int code;
-	uint64_t run_at, latest; /* true time: carried out; at the latest it should be, 0: no matter */
+	uint64_t run_at, latest; /* true time: when it is carried out; its latest time, 0: none */
 	/* INFO, CLIENT ID */
 	uint64_t run_id, uptime_s;
 	uint32_t client_id, evicted;

@@ -5,7 +5,7 @@
 /* ---- daemon_queue.c ---- */
 
 void queue_init(struct world *world);
-/* A new event, all zero but for its kind; to be filled in and pushed. */
+/* A new event, all zero except its kind; fill it in and push it. */
 struct event *event_new(struct world *world, enum event_kind kind);
 void event_push(struct world *world, struct event *event, uint64_t at);
 struct event *event_pop(struct world *world); /* moves `now` on; NULL: nothing is to come */
@@ -26,7 +26,7 @@ static inline bool one_of(struct world *world, uint32_t chances)
 	return below(world, chances) == 0;
 }
 
-/* small ones more often: every size has its turn */
+/* small values more often, but every size occurs */
 uint64_t spread(struct world *world, uint64_t least, uint64_t most);
 static inline uint64_t clock_read(const struct clock *clock, uint64_t now)
 {
@@ -48,10 +48,10 @@ void fail(struct world *world, const char *format, ...) __attribute__((format(pr
 
 void commands_init(struct world *world);
 struct command *command_new(struct world *world);
-void command_free(struct world *world, struct command *command); /* unless it waits or travels */
+void command_free(struct world *world, struct command *command); /* not while it waits or travels */
 void commands_drop(struct world *world, uint16_t slot);          /* of a message: they travel no further */
 struct transport_connection *connection_new(struct world *world, unsigned proc, unsigned node);
-void connection_free(struct world *world, struct transport_connection *connection); /* where nothing is left of it */
+void connection_free(struct world *world, struct transport_connection *connection); /* when nothing refers to it */
 struct event *net_message(struct world *world, struct transport_connection *connection, enum event_kind kind);
 void net_there(struct world *world, struct event *event);
 void net_back(struct world *world, struct event *event);
@@ -63,11 +63,11 @@ void net_cut(struct world *world, struct transport_connection *connection, bool 
 void net_lose(struct world *world, unsigned proc, unsigned node, bool first, bool second, bool hard);
 void net_hold(struct world *world, struct held *held, struct event *event);
 void net_arrive(struct world *world, struct event *event);
-/* What was held up goes on. PROCS, NODES: of all. */
+/* Lets held messages go on. PROCS, NODES: those of all. */
 void net_flow(struct world *world, unsigned proc, unsigned node);
 void net_unblock(struct world *world, unsigned proc, unsigned node);
 
-/* ---- daemon_transport.c: what the network and the loop call ---- */
+/* ---- daemon_transport.c: for the network and the loop ---- */
 
 bool transport_timer_is_due(const struct event *event);
 void transport_timer_fire(const struct event *event);
@@ -110,7 +110,7 @@ void field_notification(const struct world *world, const struct store_text *text
 
 const redisReply *reply_make(const struct command *command);
 const redisReply *reply_make_message(const struct notification *notification);
-/* What the checks need of command->reply: of each command of a batch. */
+/* Reads command->reply for the checks, of each command of a batch. */
 void reply_read(struct world *world, struct command *command);
 void digits_write(char to[16], uint64_t value);
 void token_write(uint64_t token, char ret_token[RANDOM_TOKEN_LEN]);
@@ -119,24 +119,24 @@ void token_write(uint64_t token, char ret_token[RANDOM_TOKEN_LEN]);
 
 void node_init(struct world *world, unsigned node);
 void node_commands(struct world *world, struct transport_connection *connection, uint16_t slot);
-void node_crash(struct world *world, unsigned node, unsigned memory); /* 0: none; 1: all; 2: but for the last writes */
-/* Restricts `memory` to what --durable-masters can notice: docs/explanation/proofs.md has what it rests on. */
+void node_crash(struct world *world, unsigned node, unsigned memory); /* 0: none; 1: all; 2: without the last writes */
+/* Restricts `memory` to losses that --durable-masters can notice (assumptions: docs/explanation/proofs.md). */
 unsigned node_durable_memory(const struct world *world, unsigned node, unsigned memory);
 void node_start(struct world *world, unsigned node);
 void node_roll_back(struct world *world, unsigned node, bool clock_too);
 void node_snapshot(struct world *world, unsigned node);
 void node_jump(struct world *world, unsigned node, int64_t by_us);
-void node_forget(struct world *world, unsigned node); /* before its memory goes: whatever anybody told it */
+void node_forget(struct world *world, unsigned node);                          /* call it before its memory is lost */
 void node_drop(struct world *world, unsigned node, unsigned key, bool evicts); /* false: by hand */
 void node_drop_lasting(struct world *world, unsigned node);
 void node_sync(struct world *world, unsigned node); /* server.now_us is now */
 
-/* ---- daemon_store.c: what a master has ---- */
+/* ---- daemon_store.c: the data of a master ---- */
 
 /* The token of the i-th lease on a resource; 0: there are no more. */
 uint64_t node_token(const struct node *node, unsigned key, unsigned i);
 bool node_has_token(const struct node *node, unsigned key, uint64_t token);
-/* A lease with that Idempotency-Key holds the resource, and is noted as granted. */
+/* True if a confirmed lease with that Idempotency-Key holds the resource. */
 bool node_has_asked(const struct node *node, unsigned key, uint64_t asked);
 /* A queue that is not empty, or NULL; and its entry i. */
 const struct store_key *node_queue(const struct node *node, unsigned key);
@@ -148,7 +148,7 @@ uint64_t server_hex(const struct server *server, const char *field);
 bool entry_is_place(struct entry entry); /* kept for a wait that goes on */
 /* Removes keys: false: there was none. */
 bool node_remove(struct node *node, const char *name);
-/* Removes all whose names begin so and that end after that. */
+/* Removes all keys with this prefix that end after this time. */
 void node_remove_lasting(struct node *node, const char *prefix, uint64_t after_ms);
 
 /* ---- daemon_proc.c ---- */
@@ -159,7 +159,7 @@ void proc_end(struct world *world, unsigned proc, bool in_order);
 uint64_t proc_now(const struct world *world, const struct proc *proc);
 uint64_t proc_wall(const struct world *world, const struct proc *proc);
 uint64_t proc_true_after(const struct proc *proc, uint64_t us); /* how long `us` of its clock take */
-void proc_turn_to(struct world *world, unsigned proc); /* what clocks and random numbers are those of; PROCS: none */
+void proc_turn_to(struct world *world, unsigned proc); /* whose clocks and random numbers are used; PROCS: none */
 void proc_enter(struct world *world, unsigned proc);
 void proc_leave(struct world *world);                      /* the end of the round */
 bool proc_timer(struct world *world, struct event *event); /* false: kept until the pause ends */
@@ -184,7 +184,7 @@ void client_step(struct world *world, unsigned client, uint32_t serial);
 void client_answer(struct world *world, struct call *call, const struct lease_answer *answer);
 /* the stream of a held lease has ended; it may go on with the lease, or not */
 void client_streamed(struct world *world, struct call *call, bool goes_on);
-void client_forsaken(struct world *world, struct call *call); /* its redlockd is gone */
+void client_forsaken(struct world *world, struct call *call); /* its redlockd has ended */
 void client_retire(struct world *world);
 bool clients_busy(const struct world *world);
 
@@ -193,7 +193,7 @@ bool clients_busy(const struct world *world);
 void config_random(struct world *world, bool is_rolling, bool is_durable);
 /* daemon_run.c: all masters vote at each redlockd. */
 bool is_recovered(const struct world *world);
-/* True: the history is of PROFILE_ROLLING, and was looked after. */
+/* True if the history is of PROFILE_ROLLING, and was handled. */
 bool shape_rolls(struct world *world);
 void fault_any(struct world *world);
 void fault_next(struct world *world);
@@ -204,7 +204,7 @@ const char *fault_name(enum fault fault);
 /* ---- daemon_check.c ---- */
 
 void check_init(struct world *world);
-/* `had`: of a set: some key had its token before. */
+/* `had`: some key of the set had its token before. */
 void check_set(struct world *world, unsigned node, const struct command *command, bool had);
 void check_granted(struct world *world, struct call *call, const struct redlock *core,
 		   const struct lease_answer *answer);
@@ -217,7 +217,7 @@ void check_pending(struct world *world, const struct transport_connection *conne
 void check_votes_again(struct world *world, unsigned index);
 void check_remembers(struct world *world, const struct transport_connection *connection, const struct command *command);
 void check_round(struct world *world, struct lease *lease, uint16_t votes, const struct trail *trail);
-void check_force(struct world *world, unsigned key); /* an operator begins to release it */
+void check_force(struct world *world, unsigned key); /* an operator begins a forced release */
 void check_forced(struct world *world, unsigned key);
 void check_nothing_left(struct world *world);
 const char *excuse_name(enum excuse excuse);
@@ -236,9 +236,9 @@ void sight_sent(struct world *world, const struct command *command);
 void notification_before(struct world *world, const struct transport_connection *connection,
 			 const struct notification *notification);
 void check_jumped(struct world *world, unsigned node, int64_t by_us);
-/* Somewhere a place is kept for a wait that goes on. One after the other may leave one behind. */
+/* True if some master keeps a place for a wait that continues. Each wait may leave one. */
 bool sight_has_place(const struct world *world, unsigned key);
-/* False of places that have ended: whoever meets them removes them. */
+/* False for places that have ended, since the next script removes them. */
 bool sight_is_left(const struct node *node, const struct store_key *queue);
 
 /* ---- daemon_order.c ---- */
@@ -249,11 +249,11 @@ void order_init(struct world *world);
 void order_calm(struct world *world, uint64_t after_us); /* from then on */
 void order_trouble(struct world *world);                 /* from now on */
 void order_begin(struct world *world, struct call *call);
-/* a command is about to be carried out, was carried out */
+/* before and after a command is carried out */
 void order_before(struct world *world, const struct transport_connection *connection, const struct command *command);
 void order_after(struct world *world, const struct transport_connection *connection, const struct command *command);
 void order_notified(struct call *call, unsigned node, const struct notification *notification);
-/* The waiter of a process that is the first for the key; NULL: nobody waits. */
+/* The first waiter of a process for the key; NULL: none. */
 struct lease_op *first_of(const struct world *world, unsigned proc, unsigned key);
 void order_passed(const struct world *world, struct call *call, const struct redlock *core, unsigned node);
 void order_first(struct world *world, unsigned proc, uint32_t names);

@@ -5,7 +5,7 @@
  *
  *   daemon_client.c ─► daemon_face.c ─► server/leases ─► server/masters ─► daemon_transport.c ─► daemon_net.c
  *        ▲ answers ◄───────┘                                                ▲ daemon_reply.c        │ daemon_words.c
- *   daemon_check.c, daemon_order.c: what must hold                          └──── daemon_node.c ◄───┘ (store.c)
+ *   daemon_check.c, daemon_order.c: the checks                          └──── daemon_node.c ◄───┘ (store.c)
  *   daemon_fault.c, daemon_shape.c: faults in all of them
  *
  * Times are µs. `world->now` is true time, which no part of the world knows: each process has a steady clock and a time
@@ -38,7 +38,7 @@ enum {
 	SPOKES = 512,   /* of 16 ms */
 	TOKENS = 16384, /* of one history */
 	LEASES = 4096,
-	CLOCK_PPM = 500, /* so two clocks part by 0.1 % at most */
+	CLOCK_PPM = 500, /* so two clocks drift apart by at most 0.1 % */
 	ACTIVE = 64
 };
 
@@ -55,7 +55,7 @@ enum {
 
 #include "daemon_command.h"
 
-/* ---- what is to happen ---- */
+/* ---- events ---- */
 
 enum event_kind {
 	EVENT_CONNECT,   /* arrives at a master; connection */
@@ -71,7 +71,7 @@ enum event_kind {
 	EVENT_MEND,      /* a: what, proc, node: the end of a fault; serial */
 	EVENT_SNAPSHOT,  /* node: an image is taken */
 	EVENT_PHASE,
-	EVENT_TRIAL, /* a: what the trial of the queue does next, serial */
+	EVENT_TRIAL, /* a: the next step of the trial of the queue, serial */
 	EVENT_WATCH  /* checks that a free lock is granted to a waiter */
 };
 
@@ -103,7 +103,7 @@ struct clock {
 
 /* ---- masters ---- */
 
-/* A server, or what an image of the machine has of it. */
+/* A server, or its state in an image of the machine. */
 struct server {
 	struct store *store;
 	uint64_t now_us, run_id;
@@ -113,7 +113,7 @@ struct server {
 
 struct node {
 	struct server server;
-	struct server images[2]; /* what a disk, or an image of the machine, has: image() is the newer one */
+	struct server images[2]; /* states on a disk or in an image of the machine; image() is the newer one */
 	uint8_t newer;
 	struct clock clock;
 	bool up, stopped, evicts;
@@ -122,9 +122,8 @@ struct node {
 	uint64_t started_us;           /* by its own clock: its uptime counts from there */
 	uint64_t jumped_us;            /* sum of the jumps forward */
 	uint64_t jumped_back_us;
-	uint64_t told_ttl_us; /* the longest lease that anybody told it of since it lost its memory */
-	/* true time when its epoch was last written without anybody's word of the longest lease, and what was known
-	 * then */
+	uint64_t told_ttl_us; /* the longest lease that was written there since it lost its memory */
+	/* true time when its epoch was last written without the longest lease, and the longest one known then */
 	uint64_t short_at, short_ttl_us;
 	/* true times: of the last jump, jump back, roll-back, marker, epoch that was written, eviction; 0: none */
 	uint64_t jump_at, back_at, rolled_at, marked_at, voted_at, evicted_at;
@@ -147,10 +146,10 @@ struct transport_connection {
 	uint32_t serial;
 	uint32_t sent, cut;                   /* closed: no command after this one is carried out */
 	uint16_t first_waiting, last_waiting; /* commands without their answer */
-	uint16_t first_unsent, last_unsent;   /* … that wait for the flush */
-	uint64_t there_at, back_at;           /* nothing sent from now on arrives before */
+	uint16_t first_unsent, last_unsent;   /* commands that wait for the flush */
+	uint64_t there_at, back_at;           /* nothing sent from now on arrives earlier */
 	uint64_t stale_at, made_at;
-	struct held there, back; /* what a partition, or a stopped receiver, holds up */
+	struct held there, back; /* held by a partition or a stopped receiver */
 	const struct transport_events *events;
 	void *arg;
 	bool subscribes;
@@ -180,7 +179,7 @@ struct link {
 	uint32_t seen_client_id;
 	uint64_t saw_rolled; /* the last roll-back that the process could see; true time */
 	uint64_t jumps[2];   /* of its clock that the process has noticed */
-	uint64_t dead_at;    /* when the process did not count as alive there last; true time, to 50 ms */
+	uint64_t dead_at;    /* when the process last did not count as alive there; true time, to 50 ms */
 };
 
 /* A redlockd's sight of a master when it read the master's vote: see daemon_check.c. */
@@ -188,7 +187,7 @@ struct sight {
 	uint64_t info_at, saw_rolled, clock_since, hidden_at;
 	uint64_t jumped_us, back_us; /* the master's sums */
 	uint64_t run_at;             /* when the master gave the vote */
-	int64_t slack_us;            /* how far a jump may go unseen */
+	int64_t slack_us;            /* the largest jump that can stay unnoticed */
 };
 
 /* ---- processes ---- */
@@ -201,7 +200,7 @@ struct proc {
 	uint32_t run;    /* which run of the program */
 	struct clock clock;
 	int64_t wall_us;       /* time of day − steady clock */
-	int64_t wall_ahead_us; /* by so much it is wrong from the beginning */
+	int64_t wall_ahead_us; /* its error from the beginning */
 	uint64_t replica;      /* its id in the queues */
 	uint64_t continued_at; /* true time */
 	struct held timers;    /* that wait for the end of a pause */
@@ -218,7 +217,7 @@ struct proc {
 /* One request of a client, as the HTTP side of redlockd has it. */
 struct call {
 	bool used, waits, held;
-	bool left; /* its client is gone */
+	bool left; /* its client has left */
 	uint8_t proc, client;
 	uint8_t key;         /* of a set the first */
 	uint32_t names;      /* all its keys, a bit each */
@@ -237,13 +236,13 @@ struct call {
 	uint64_t came_at, wait_end;
 	uint64_t began;     /* this attempt */
 	uint64_t raised_at; /* when it sent a RAISE last */
-	/* since when it stands in the queue of a master, or has the lock there; 0: it does not */
+	/* since when it is in the queue of a master, or has the lock there; 0: it is not */
 	uint64_t joined_at[NODES];
-	/* when it heard last, and first, that the lock goes by, since its last attempt; 0: it did not */
+	/* when another waiter was notified, last and first, since its last attempt; 0: never */
 	uint64_t passed_at, passed_first_at;
-	uint32_t overtaken, outrun; /* by how many who came later: while it waited in the queue; in all */
+	uint32_t overtaken, outrun; /* by how many later requests: while it waited in the queue; in all */
 	uint16_t notified_by;       /* the newest lease whose release notified it since its last attempt; NONE */
-	uint8_t notified_key;       /* … of which key */
+	uint8_t notified_key;       /* the key of that lease */
 	uint16_t notified_on;       /* bit i: master i did so, for that release */
 	bool notified;              /* by anybody, since its last attempt */
 	uint16_t notifiers;         /* bit i: by master i */
@@ -269,7 +268,7 @@ struct lease {
 	uint64_t token, fence;
 	uint64_t began, ok, until; /* true time; `until`: the latest on any clock within its bounds; cut by a release */
 	uint64_t ttl_us;           /* the longest that it was given or extended for */
-	uint64_t allowance_us;     /* what its validity had taken off for clocks that part and jump */
+	uint64_t allowance_us;     /* the part of its validity that was subtracted for clocks that drift and jump */
 	uint16_t next[KEYS];       /* of the same key, older; NONE */
 	uint8_t key, proc;
 	uint16_t slot, mode;        /* of enum lease_mode */
@@ -288,7 +287,7 @@ struct trail {
 	uint32_t names; /* of its keys, a bit each */
 	bool leased;
 	uint64_t asked; /* the Idempotency-Key of the acquisition; 0: none */
-	uint16_t call;  /* NONE: nobody's any more */
+	uint16_t call;  /* NONE: the call has ended */
 	uint32_t call_serial;
 	uint16_t lease;
 	uint64_t began;            /* true time */
@@ -296,8 +295,8 @@ struct trail {
 	uint64_t jumped_us[NODES]; /* the master's sum when it was set there */
 	uint64_t back_us[NODES];
 	uint64_t evicted_at[NODES], deleted_at[NODES];
-	uint64_t released_at[NODES]; /* a release of this very token took it away */
-	uint64_t given_at;           /* its release was asked for, at `given_by` in that run of it; 0: not yet */
+	uint64_t released_at[NODES]; /* when a release of this token removed it */
+	uint64_t given_at;           /* when process `given_by`, in that run, got its release; 0: not yet */
 	uint8_t given_by;
 	uint32_t given_run;
 	uint16_t tried;             /* bit i: a release arrived at master i */
@@ -312,20 +311,20 @@ enum profile {
 	PROFILE_RACE,   /* guesses for fences are all too low, keys are deleted by hand, attempts overlap */
 	PROFILE_FLIGHT, /* a master comes back empty while attempts are under way; times of day far apart */
 	PROFILE_REUSE,  /* connections break all the time, operations try often */
-	PROFILE_EDGE,   /* long leases that nobody gives back, a fast network, and many who wait for their end */
+	PROFILE_EDGE,   /* long leases that nobody releases, a fast network, and many waiters */
 	PROFILE_BOUNDS, /* redlockd that give leases of different lengths, masters that all forget */
-	PROFILE_QUEUE,  /* many who wait in one queue, and hardly a fault */
+	PROFILE_QUEUE,  /* many waiters in one queue, and hardly a fault */
 	PROFILE_MEMORY, /* long leases, and masters that lose their memory one after the other */
 	PROFILE_TABLE,  /* philosophers: each waits for its own resource and its neighbour's, all the time */
 	PROFILES,
-	PROFILE_ROLLING = PROFILES /* not drawn: masters restart in turn, and no renewed lease may be lost */
+	PROFILE_ROLLING = PROFILES /* not chosen at random: masters restart in turn, and no renewed lease may be lost */
 };
 
 struct config {
 	enum profile profile;
 	uint8_t nodes, procs, clients, keys;
 	bool one_bucket, to_the_end, witnesses; /* FLIGHT: others reach the master that is cut off from p0 */
-	uint8_t victims;                        /* the first so many masters are what faults of masters hit */
+	uint8_t victims;                        /* faults of masters hit only the first so many */
 	uint64_t max_ttl_us, timeout_us, margin_us;
 	/* unlike: each redlockd has another --max-ttl-ms, and a new one each time that it starts */
 	bool bootstrap, unlike, durable, hasty;
@@ -338,14 +337,14 @@ struct config {
 	uint32_t think_us;
 	uint32_t burst; /* of 8: faults that follow the last one at once */
 	uint64_t max_hold_ms;
-	uint32_t waits; /* of 8 acquisitions so many wait */
+	uint32_t waits; /* how many of 8 acquisitions wait */
 	uint32_t holds; /* likewise: hold */
 	uint32_t keyed; /* likewise: Idempotency-Key */
 	uint32_t sets;  /* likewise: on several resources */
 	uint32_t modes; /* likewise: shared, or on a slot */
 	uint32_t max_shared;
 	bool operators;   /* locks are forced, inspected and listed */
-	uint64_t wait_us; /* for so long at most */
+	uint64_t wait_us; /* the longest wait */
 	bool smooth;      /* no message is late by much, and hardly anything ever fails */
 	uint64_t deaf_us; /* how long notifications may be missed then */
 };
@@ -379,7 +378,7 @@ enum fault {
 	FAULTS
 };
 
-/* Those that go back to what a server was. */
+/* Faults that restore an earlier state of a server. */
 #define SNAPSHOT_FAULTS (1U << FAULT_CRASH_KEPT | 1U << FAULT_ROLL_BACK | 1U << FAULT_ALL_CRASH)
 
 enum excuse {
@@ -430,10 +429,10 @@ struct world {
 	uint32_t tests_ok, tests_due;
 	uint8_t trial_key;
 	uint64_t calm_at; /* since then all is well, and fallbacks have had their time; NEVER */
-	/* nobody has it on a majority, nor what else its first waiter waits for; 0: not so */
+	/* since when nobody has it, or the other resources of its first waiter, on a majority; 0: somebody has */
 	uint64_t free_since[KEYS];
 	bool failed;
-	const char *only; /* what a violation must begin with to count; NULL: all do */
+	const char *only; /* only violations that begin with this count; NULL: all */
 	char failure[240];
 	struct figures *figures;
 	bool telling;
@@ -443,7 +442,7 @@ struct world {
 	uint64_t here_us; /* its steady clock */
 	enum cause cause;
 	const void *cause_arg; /* TIMER: of the timer; REPLY, MESSAGE: the call */
-	bool muted;            /* nothing leaves the process any more */
+	bool muted;            /* the process sends nothing any more */
 	uint16_t dirty;        /* connections with something to flush */
 	/* The queue: daemon_queue.c. */
 	struct queued heap[EVENTS];
@@ -462,7 +461,7 @@ struct world {
 	struct trail trails[TOKENS];
 };
 
-extern struct world world_of_all; /* the only one: the daemon's functions know of no world */
+extern struct world world_of_all; /* the only one, since the daemon's functions have no such argument */
 
 #include "daemon_functions.h"
 

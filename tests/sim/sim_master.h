@@ -1,5 +1,5 @@
 /* The masters of the exhaustive check: stores that run the real scripts (store.h). A state of a master is a number, and
- * each script runs once on each state with the same arguments: its effect is remembered. Time stands still.
+ * each script runs only once on a state with the same arguments: its effect is cached. Time stands still.
  *
  * The states live as long as the program. One thread. */
 #ifndef SIM_MASTER_H
@@ -24,13 +24,13 @@ enum sim_lease_kind { SIM_EXCLUSIVE, SIM_PLUS /* shared */, SIM_SLOT };
 
 typedef uint32_t sim_state;
 
-/* What a master has in a state. */
+/* The data of a master in a state. */
 struct sim_master {
 	uint8_t epoch;             /* 0: none */
 	bool waited;               /* somebody may wait */
 	uint8_t numbers[SIM_KEYS]; /* of each bucket: it or the floor */
 	bool is_several[SIM_KEYS];
-	uint8_t tokens[SIM_KEYS][SIM_HOLDERS + 1]; /* of each key, 0 behind the last one */
+	uint8_t tokens[SIM_KEYS][SIM_HOLDERS + 1]; /* of each key, 0 after the last one */
 	uint8_t queues[SIM_KEYS][SIM_OPS + 1];     /* of each entry, in their order, the operation + 1; likewise */
 };
 
@@ -49,7 +49,7 @@ struct sim_request {
 	bool repair;     /* acquire: `arrival` is the number that the bucket had; 0: none */
 };
 
-/* The effect of a script: its answer, and whom it notified. */
+/* The effect of a script: its answer and its notification. */
 struct sim_effect {
 	sim_state state;
 	int8_t code;
@@ -67,7 +67,7 @@ const struct sim_master *sim_master(sim_state state);
 const struct sim_effect *sim_master_run(sim_state state, const struct sim_request *request);
 bool sim_master_has_token(const struct sim_master *master, unsigned key, uint8_t token);
 
-/* The state after it. */
+/* Each returns the state after the event. */
 sim_state sim_master_flush(sim_state state);
 sim_state sim_master_write_epoch(sim_state state, uint8_t epoch, uint8_t floor);
 /* The lease of a token ends early. */

@@ -10,9 +10,9 @@ struct sim_search {
 	const struct sim_config *config;
 	unsigned checks;     /* of enum sim_check: those that count */
 	uint64_t max_states; /* 0: no bound */
-	/* does not look for violations, but whether worlds of one fingerprint go on, and go wrong, alike */
+	/* checks, instead of violations, that worlds of one fingerprint continue and fail alike */
 	bool check_form;
-	/* what was found: */
+	/* the results: */
 	uint64_t states, transitions;
 	unsigned depth; /* the longest way into a new state */
 	double seconds, cpu_seconds;
@@ -24,7 +24,7 @@ struct sim_search {
 	struct sim_event story[SIM_DEPTH_MAX]; /* how the violation comes about, shortened */
 };
 
-/* Fills in what was found. Not reentrant: the core's asserts lead back into it. */
+/* Fills in the results. Not reentrant: the core's asserts return into it. */
 void sim_search(struct sim_search *search);
 /* Prints the story, played again from the start. */
 void sim_search_tell(const struct sim_search *search);

@@ -5,7 +5,7 @@
  *
  *   operation ── commands, in order ──► master ── replies, in order ──► operation
  *
- * sim_check.c has the checks, sim_fingerprint.c when two worlds are the same. */
+ * sim_check.c has the checks, sim_fingerprint.c the equality of two worlds. */
 #ifndef SIM_WORLD_H
 #define SIM_WORLD_H
 
@@ -32,12 +32,12 @@ enum sim_check {
 	SIM_REAL_TIME = 1 << 2,   /* an attempt that began after another's OK gets the larger number */
 	SIM_DEFINITION = 1 << 3,  /* a majority executed a strict increase to exactly the number given */
 	SIM_EXCLUSION = 1 << 4,   /* never two valid at the same time; only where no lock is dropped */
-	SIM_KEPT = 1 << 5,        /* who has the lock has its key on a majority; only where no lock is dropped */
-	SIM_LEFT_BEHIND = 1 << 6, /* who does not have the lock leaves no key behind */
+	SIM_KEPT = 1 << 5,        /* the holder of the lock has its key on a majority; only if no lock is dropped */
+	SIM_LEFT_BEHIND = 1 << 6, /* an operation without the lock leaves no key */
 	/* `done` once, `finished` once and with the last reply; an open operation wants a TIMER */
 	SIM_ONCE = 1 << 7,
 	SIM_ASSERT = 1 << 8,     /* the core's own asserts */
-	SIM_ENTRY_LEFT = 1 << 9, /* whose wait is over leaves no entry in a queue behind */
+	SIM_ENTRY_LEFT = 1 << 9, /* an operation whose wait is over leaves no entry in a queue */
 	/* nobody sleeps while the lock is free and nothing is on its way; only where nothing was lost */
 	SIM_FORGOTTEN = 1 << 10,
 	SIM_PART = 1 << 11, /* a master has all keys of a set or none; only where no lock is dropped or runs out */
@@ -62,8 +62,8 @@ struct sim_config {
 	uint8_t drops;    /* how many locks masters may drop early */
 	uint8_t troubles; /* how many connections may be lost, hang or be down from the start */
 	uint8_t wipes;    /* 1: a master may lose its memory; leases then run out */
-	bool survey;      /* … and the others may tell of theirs */
-	bool linger;      /* a lost connection's commands may still be carried out, behind newer ones */
+	bool survey;      /* … and the others may report their leases */
+	bool linger;      /* a lost connection's commands may still be carried out, after newer ones */
 	uint8_t attempts; /* both wait in the queue, and make so many attempts at most, together; 0: nobody waits */
 	/* No waiter is cancelled, no wait ends, and none tries by itself, but that of the one that began second may. */
 	bool second_leaves;
@@ -71,14 +71,14 @@ struct sim_config {
 	bool extends_apart; /* no timers; C begins when B has been answered, and nobody needs its answers */
 };
 
-/* The events. `op` and `master` only where that is said. */
+/* The events. `op` and `master` only if named here. */
 enum sim_kind {
 	SIM_START,         /* op; arg: which guess */
 	SIM_EXECUTE,       /* op, master: the master carries out the next command of this connection */
 	SIM_DELIVER,       /* op, master: the next reply comes in */
 	SIM_TIMER,         /* op; arg: which guess, where a new try begins */
 	SIM_CANCEL,        /* op */
-	SIM_RELEASE,       /* op: the holder gives the lock back */
+	SIM_RELEASE,       /* op: the holder releases the lock */
 	SIM_LATE,          /* op: its process stood still until no validity is left */
 	SIM_DROP,          /* master; arg: the key, or which of its shared leases: it is gone early */
 	SIM_DOWN,          /* op, master: not connected from the start: nothing is ever sent */
@@ -90,10 +90,11 @@ enum sim_kind {
 	SIM_WIPE,          /* master: it loses its keys, its numbers and its epoch */
 	SIM_RUN_OUT,       /* op: no validity is left of its lease */
 	SIM_EXPIRE,        /* master; arg: as for DROP, of an attempt that has no validity left */
-	/* master: it tells of the leases that it granted; no command from before the wipe is carried out there then */
+	/* master: it reports the leases that it granted; no command from before the wipe is carried out there
+	 * afterwards */
 	SIM_SURVEY,
 	SIM_WRITE_EPOCH, /* master: its quarantine is over: a floor and a new epoch */
-	/* op, master: it hears that this master has notified it; arg: which guess, where a new attempt begins */
+	/* op, master: it gets this master's notification; arg: which guess, if a new attempt begins */
 	SIM_NOTIFY,
 	SIM_END, /* op: its wait is over */
 	SIM_KINDS
@@ -105,7 +106,7 @@ struct sim_event {
 
 struct sim_command {
 	uint8_t script, attempt, round, fence;
-	bool silent; /* the core was told already: no reply */
+	bool silent; /* the core has its reply already */
 	uint8_t epoch;
 	uint8_t entry; /* of enum redlock_place */
 	bool tokenless;
@@ -139,7 +140,7 @@ struct sim_op {
 	bool done, finished;
 	uint8_t outcome;
 	uint8_t fence;             /* OK: the number given */
-	bool released;             /* OK, and the holder gave it back */
+	bool released;             /* OK, and the holder released it */
 	uint8_t before;            /* bit o: operation o was answered OK before this attempt began */
 	uint8_t turn[SIM_MASTERS]; /* this attempt's ACQUIRE was granted there, as which of the last ones; 0: not yet */
 	uint8_t epochs[SIM_MASTERS]; /* of the masters when this attempt began; 0: none, it was quarantined */
@@ -167,7 +168,7 @@ struct sim_world {
 void sim_init(struct sim_world *world, const struct sim_config *config);
 /* True if the event can happen now. */
 bool sim_can(const struct sim_world *world, const struct sim_config *config, const struct sim_event *event);
-/* Lets it happen; only if it can. Then world->violated says what is wrong. */
+/* Lets the event happen; it must be possible. Sets world->violated. */
 void sim_apply(struct sim_world *world, const struct sim_config *config, const struct sim_event *event);
 
 /* sim_wipe.c: a master that loses its memory; the events SIM_WIPE, SIM_RUN_OUT, SIM_EXPIRE, SIM_SURVEY,
@@ -200,8 +201,8 @@ bool sim_queue_can_wake_up(const struct sim_world *world, const struct sim_confi
 void sim_queue_apply(struct sim_world *world, const struct sim_config *config, const struct sim_event *event);
 void sim_queue_check(struct sim_world *world, const struct sim_config *config);
 
-/* sim_world.c: for sim_queue.c. The core is given an event, and what it wants is done; a command of its process that no
- * operation answers for. */
+/* sim_world.c: for sim_queue.c. sim_drive() gives the core an event and carries out its output; sim_send() sends a
+ * command of its process that belongs to no operation. */
 void sim_drive(struct sim_world *world, unsigned op, struct redlock_event *event);
 void sim_send(struct sim_world *world, unsigned op, unsigned master, const struct sim_command *command);
 
@@ -209,10 +210,10 @@ void sim_send(struct sim_world *world, unsigned op, unsigned master, const struc
 void sim_check(struct sim_world *world, const struct sim_config *config);
 const char *sim_check_name(unsigned check);
 
-/* sim_fingerprint.c: equal for worlds that can only ever go wrong alike. */
+/* sim_fingerprint.c: equal for worlds that can only fail alike. */
 uint64_t sim_fingerprint(const struct sim_world *world, const struct sim_config *config);
 
-/* sim_story.c: one line of what happened, and the world after it. */
+/* sim_story.c: prints one line for an event, and the world after it. */
 void sim_tell(unsigned number, const struct sim_world *before, const struct sim_event *event,
 	      const struct sim_world *after, const struct sim_config *config);
 
@@ -231,7 +232,7 @@ static inline unsigned sim_token_attempt(uint64_t token)
 	return (unsigned)((token - 1) & 3) + 1;
 }
 
-/* Instead of tokens where shared leases refuse another operation: to the core, all of them are one holder. */
+/* In place of tokens if shared leases refuse another operation: to the core, all of them are one holder. */
 enum { SIM_SHARED_HOLDER = 1 + 4 * SIM_OPS };
 
 enum { SIM_SHARED = 1 }; /* sets: the key that both lock, and its bucket; each has one of its own beside it */
@@ -264,7 +265,7 @@ static inline bool sim_has_several(const struct sim_config *config)
 	return config->shared || config->slots;
 }
 
-/* The key that DROP or EXPIRE is about, and the token that holds it. */
+/* The key of DROP or EXPIRE, and the token that holds it. */
 static inline unsigned sim_event_key(const struct sim_config *config, const struct sim_event *event)
 {
 	return sim_has_several(config) ? 0 : event->arg;

@@ -13,7 +13,7 @@ struct state_set {
 
 void state_set_init(struct state_set *set);
 void state_set_fini(struct state_set *set);
-/* True if it was not in the set yet. Ends the program where there is no memory for it. */
+/* True if it was not in the set yet. Ends the program without memory for it. */
 bool state_set_add(struct state_set *set, uint64_t fingerprint);
 
 #endif

@@ -1,7 +1,7 @@
 /* A Redis master in memory, without a server: keys with their types and ends, and the scripts of server/scripts/, which
  * liblua runs as Redis does. sim_compare.c compares it with a real server.
  *
- * Time is the caller's: store_set_time(). A key is there to the end of the millisecond in which it ends, as in Redis.
+ * The caller sets the time: store_set_time(). A key exists to the end of the millisecond in which it ends, as in Redis.
  * PUBLISH calls back. Not modelled: memory limits, access control, Redis Cluster, blocking commands, transactions,
  * replicas. A copy shares all keys with the original until one of the two is changed. One thread. */
 #ifndef STORE_H
@@ -24,11 +24,11 @@ struct store *store_copy(const struct store *store);
 /* FLUSHALL. */
 void store_clear(struct store *store);
 
-/* The time of day of this master, either way. */
+/* Sets the time of day of this master, forward or back. */
 void store_set_time(struct store *store, uint64_t now_us);
 
-/* Carries out a command as Redis would. The reply is one block: free(). An error has
- * Redis' code (WRONGTYPE, NOSCRIPT, ERR) and a text of its own. */
+/* Carries out a command as Redis would. The reply is one block: free(). An error has Redis' code (WRONGTYPE, NOSCRIPT,
+ * ERR) and its own text. */
 redisReply *store_command(struct store *store, size_t argc, const char *const argv[], const size_t lens[]);
 /* EVALSHA, for a script of `scripts` by its number: the first `keys` arguments are KEYS, all others ARGV. */
 redisReply *store_run_script(struct store *store, unsigned script, size_t keys, size_t argc, const char *const argv[],

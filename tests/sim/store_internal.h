@@ -1,5 +1,5 @@
-/* What the files of the store share. Commands leave their reply on the stack of Lua, whoever asks: scripts take it from
- * there, and for all others it becomes one of hiredis (store_script.c). */
+/* Shared by the files of the store. Commands leave their reply on the stack of Lua. Scripts take it from there; for all
+ * other callers it becomes a reply of hiredis (store_script.c). */
 #ifndef STORE_INTERNAL_H
 #define STORE_INTERNAL_H
 
@@ -65,12 +65,12 @@ static inline bool store_text_is(const struct store_text *text, const char *byte
 /* The key that has not ended; NULL: there is none. store_find() removes one that has ended. */
 const struct store_key *store_peek(const struct store *store, const char *name, size_t len);
 struct store_key *store_find(struct store *store, const char *name, size_t len);
-/* The key, for a change: another one where a copy of the store has it, too. */
+/* The key, for a change: a copy of it if a copy of the store has it, too. */
 struct store_key *store_own(struct store *store, struct store_key *key);
 /* The key for a change, or a new one without content. */
 struct store_key *store_make(struct store *store, const char *name, size_t len, enum store_type type);
 void store_remove(struct store *store, struct store_key *key);
-/* Removes all keys that have ended, as the server does by and by. */
+/* Removes all keys that have ended, as the server does over time. */
 void store_sweep(struct store *store);
 
 /* The item; NULL: there is none. */
@@ -97,22 +97,22 @@ enum { NUMBER_MAX = 40 };
 /* Carries out a command: one value is on the stack of Lua then. */
 void store_carry_out(const struct words *words);
 
-/* True if argument i is there and is that word, in capitals. */
+/* True if argument i exists and is that text, in capitals. */
 static inline bool store_is(const struct words *words, size_t i, const char *text)
 {
 	size_t len = strlen(text); /* of a literal: the compiler knows it */
 	return i < words->argc && words->lens[i] == len && memcmp(words->argv[i], text, len) == 0;
 }
 
-/* The key that argument i names; NULL: there is none. */
+/* The key that argument i names; NULL: none. */
 struct store_key *store_find_key(const struct words *words, size_t i);
 /* Removes the items that the arguments from 2 on name, of a key of that type; the reply is their number. */
 void store_remove_named(const struct words *words, enum store_type type);
 /* False: argument i is no integer as Redis writes them. */
 bool store_integer(const struct words *words, size_t i, long long *ret);
-/* An index that is counted from the end where it is negative. */
+/* Converts an index, which counts from the end if it is negative. */
 size_t store_from_end(long long index, size_t len);
-/* Without items there is no key. */
+/* Removes a key without items. */
 void store_remove_if_empty(struct store *store, struct store_key *key);
 
 /* ---- store_sorted_set.c ---- */

@@ -40,7 +40,7 @@ TEST(no_bound_takes_nothing)
 
 	for (int i = 0; i < 1000; i++)
 		ck_assert(rate_take(&rate, 0, start_us, &retry_ms));
-	ck_assert(rate_is_rested(&rate, 0));
+	ck_assert(rate_is_idle(&rate, 0));
 }
 
 /* For any pattern: in any stretch of time at most rate × time + one burst; a client that keeps asking gets nearly all
@@ -114,10 +114,10 @@ TEST(rested_after_a_second)
 {
 	struct rate rate = {0};
 
-	ck_assert(rate_is_rested(&rate, start_us));
+	ck_assert(rate_is_idle(&rate, start_us));
 	take_all(&rate, 7, start_us);
-	ck_assert(!rate_is_rested(&rate, start_us + S - 1));
-	ck_assert(rate_is_rested(&rate, start_us + S + 1));
+	ck_assert(!rate_is_idle(&rate, start_us + S - 1));
+	ck_assert(rate_is_idle(&rate, start_us + S + 1));
 }
 
 /* A reload changes the bound: what was taken under the old one counts for a second at most. */

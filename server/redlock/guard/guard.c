@@ -1,8 +1,8 @@
-/* Events and actions of the guard: what moves a master from one state to the next.
+/* Events and actions of the guard, which move a master from one state to the next.
  *
  * guard_state.c has the states, guard_clock.c the clock of a master, guard_cluster.c the cluster that it belongs to,
- * guard_other.c masters of another version, guard_recovery.c what a quarantined master must know before it votes
- * again, guard_durable.c durable masters that restart. */
+ * guard_other.c masters of another version, guard_recovery.c the fences that a quarantined master must know before it
+ * votes again, guard_durable.c durable masters that restart. */
 #include "guard.h"
 
 #include <assert.h>
@@ -61,8 +61,8 @@ static enum guard_reason reason_without_fit(const struct guard_master *master, c
 	return event->epoch != 0 || event->epoch_run_id != 0 ? GUARD_RESTARTED : GUARD_NO_EPOCH;
 }
 
-/* Each new epoch is a new random number. One that was trusted and then gone can only come back with an older image of
- * the machine. */
+/* Each epoch is a new random number. If a trusted epoch disappears and comes back, the machine was restored from an
+ * older image. */
 static void set_epoch(struct guard_master *master, uint64_t epoch)
 {
 	if (master->epoch != 0 && epoch != master->epoch)
@@ -100,7 +100,7 @@ static void evaluate_epoch(const struct guard *guard, struct guard_master *maste
 /* ---- bootstrap ---- */
 
 /* The cluster is new, as the operator declared, if every master was read over a connection that still stands and none
- * ever had an epoch. A minority may be unusable. A master that does not answer may have an epoch. */
+ * ever had an epoch. A minority may be unusable. A master that does not answer may have an epoch, and prevents it. */
 static void try_bootstrap(struct guard *guard)
 {
 	unsigned ready = 0;
@@ -132,8 +132,8 @@ static bool is_former(const struct guard *guard, uint64_t run_id)
 	return known;
 }
 
-/* It votes, or may do so at another redlockd before we see it: the server that was there before misses leases from now
- * on. */
+/* The master votes, or may vote for another redlockd before we see it. From now on the server that it replaced misses
+ * leases. */
 static void set_member(struct guard *guard, struct guard_master *master)
 {
 	bool joins = master->state == GUARD_VOTING || guard_state_is_quarantined(master);
@@ -173,8 +173,8 @@ static void handle_connected(struct guard *guard, struct guard_master *master, c
 	assert(master->epoch == 0);
 }
 
-/* Turns the time at which its floor was made of clocks from the master's clock into ours: the earliest that it can
- * be. */
+/* Converts the time at which the floor was made of clocks from the master's clock to ours: the earliest possible
+ * time. */
 static void set_clocked(const struct guard *guard, struct guard_master *master, const struct guard_event *event)
 {
 	assert(event->kind == GUARD_EPOCH);
@@ -191,7 +191,7 @@ static void store_heartbeat(struct guard *guard, struct guard_master *master, co
 {
 	assert(!guard_other_wrote(guard, event));
 	assert(master->heard_us == event->now_us);
-	/* Without a cluster the hash is new and counts from 1. Under the epoch of another server none is counted. */
+	/* A hash without a cluster is new and counts from 1. Under another server's epoch nobody counts heartbeats. */
 	bool counted = event->epoch == 0 || event->epoch_run_id == master->run_id;
 	if (event->beat < master->beat + counted && event->cluster != 0)
 		master->hazard = GUARD_ROLLED_BACK;
@@ -219,7 +219,7 @@ static void handle_epoch(struct guard *guard, struct guard_master *master, const
 	if (event->epoch != 0 || event->cluster != 0 || other)
 		guard->bootstrap_open = false;
 	if (master->busy == GUARD_QUARANTINE || master->busy == GUARD_WRITE_EPOCH)
-		return; /* read before those were carried out: their answers are newer */
+		return; /* the epoch was read before that action: its answer is newer */
 	if (master->busy == GUARD_READ || master->busy == GUARD_HELD_BACK)
 		master->busy = GUARD_NOTHING;
 	master->cluster = event->cluster;
@@ -281,8 +281,8 @@ static void handle_failed(struct guard_master *master, enum guard_action_kind ac
 		guard_state_set(master, GUARD_RECOVERING);
 }
 
-/* The epoch is read once more before the master is quarantined: another redlockd may have quarantined the master and
- * written its epoch in the meantime. */
+/* Reads the epoch again before the quarantine: in the meantime another redlockd may have quarantined the master and
+ * written its epoch. */
 static void handle_mismatch(struct guard_master *master, const struct guard_event *event)
 {
 	assert(event->kind == GUARD_MISMATCH);

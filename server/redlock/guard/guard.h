@@ -9,10 +9,10 @@
  *
  * A master that lost its memory must not vote until every lease that it may have forgotten has run out. Each master
  * holds an epoch (a random number, and the run_id of the server that it was written for), which every script compares.
- * A master whose epoch does not fit is quarantined: QUARANTINE writes a marker there, the longest lease is waited out
- * on our own clock over one unbroken connection, the largest fence of N−Q+1 other masters is collected, and
+ * A master whose epoch does not fit is quarantined: QUARANTINE writes a marker there. The guard waits out the longest
+ * lease on our own clock, over one unbroken connection, and collects the largest fence of N−Q+1 other masters. Then
  * WRITE_EPOCH turns the marker into the new epoch by compare-and-set. The uptime of a master is never used: it is
- * wall-clock time, and the jump that drops locks also makes an uptime look old.
+ * wall-clock time, and a jump of the clock that drops locks also makes the uptime look long.
  *
  * All times are microseconds. Sources: the specification's "Safety arguments" (crash recovery, delayed restarts), and
  * docs/contributing/architecture.md. */
@@ -38,7 +38,7 @@ enum guard_state {
 /* Why a master is quarantined or rejected. */
 enum guard_reason {
 	GUARD_NO_REASON,
-	GUARD_NO_EPOCH,      /* none when the connection began */
+	GUARD_NO_EPOCH,      /* no epoch when the connection began */
 	GUARD_RESTARTED,     /* its epoch was written for another server (run_id) */
 	GUARD_BAD_EPOCH,     /* a script found another one or none: flushed, evicted, exchanged */
 	GUARD_CLOCK_FORWARD, /* its clock jumped forward: locks ran out early */
@@ -54,12 +54,12 @@ enum guard_reason {
 struct guard_params {
 	uint8_t masters;     /* N */
 	uint64_t max_ttl_us; /* the longest lease that this process gives */
-	uint32_t drift_ppm;  /* a quarantine lasts for the longest lease, this part of it, and the margin */
+	uint32_t drift_ppm;  /* a quarantine lasts for the longest lease + this part of it + margin_us */
 	uint64_t margin_us;  /* the constant part of the drift + 2 s */
 	uint64_t timeout_us; /* how long a command of this process may be under way */
 	bool waits_longest;  /* a quarantine always lasts for the longest lease: other libraries give leases, too */
 	uint16_t slices;     /* how many SURVEYs it takes to read all fences of a master; 0: one */
-	uint64_t digest;     /* of what all replicas must agree on; not 0 */
+	uint64_t digest;     /* of the settings that all replicas must share; not 0 */
 	bool durable;        /* a master that restarts with all that it answered keeps its epoch */
 	bool bootstrap;      /* the cluster is new if no master has an epoch; hashes of others are taken over */
 	uint64_t seed;       /* for markers and the cluster id: random, different in every process and worker */
@@ -82,31 +82,31 @@ enum guard_event_kind {
 
 enum guard_action_kind {
 	GUARD_NOTHING,
-	GUARD_READ,       /* epoch.lua: epoch (that it keeps; 0: none) */
+	GUARD_READ,       /* epoch.lua: epoch (to keep; 0: none) */
 	GUARD_QUARANTINE, /* quarantine.lua: epoch (as read; 0: none), marker, kept, ttl_us; takes_over, digest */
-	GUARD_SURVEY,     /* fences.lua: epoch (or the marker), slice: which one of params.slices */
+	GUARD_SURVEY,     /* fences.lua: epoch (or the marker), slice: one of params.slices */
 	GUARD_WRITE_EPOCH /* epoch_write.lua: marker, cluster, ttl_us, fence (the floor), clocked */
 };
 
-/* Instead of an action under way: one has failed, and there is no other until the next heartbeat. */
+/* In place of an action under way: one has failed, and the next one waits for the heartbeat. */
 enum { GUARD_HELD_BACK = GUARD_WRITE_EPOCH + 1 };
 
-/* Knowledge of the fences of a master. It outlasts a connection unless it is KEPT.
+/* Whether a master remembers its fences. This outlasts a connection, except for KEPT.
  *
- *   WHOLE ── quarantined, its buckets are all there ──► KEPT ── connected anew, or it votes ──► WHOLE
- *     └───── quarantined, they may be gone ───────────► LOST ── it votes ─────────────────────► WHOLE
+ *   COMPLETE ── quarantined, its buckets are all there ──► KEPT ── connected again, or it votes ──► COMPLETE
+ *     └──────── quarantined, they may be gone ───────────► LOST ── it votes ──────────────────────► COMPLETE
  *
  * Each further quarantine of ours leads to KEPT or LOST again. A marker that is only read does not lead from LOST to
- * KEPT: it may be that of an older image. */
+ * KEPT: it may come from an older image. */
 enum guard_memory { GUARD_MEMORY_COMPLETE, GUARD_MEMORY_KEPT, GUARD_MEMORY_LOST };
 
-/* Servers that were replaced, and are remembered. */
+/* How many replaced servers are remembered. */
 enum { GUARD_FORMER_MAX = 32 };
 
-/* No lease is longer. Waited out under a marker without a longest lease, which an older version wrote. */
+/* No lease is longer. If an older version wrote a marker without a longest lease, this is waited out. */
 #define GUARD_TTL_MAX_US UINT64_C(86400000000)
 
-/* A command may be carried out by so much after its deadline, because the clock of a master is not known better. */
+/* A master may carry out a command this long after its deadline: its clock is not known more exactly. */
 #define GUARD_LATE_US UINT64_C(250000)
 
 /* 0 stands for "none" in epoch, cluster, marker and marker_run_id, and for "not known" in ttl_us. The members below
@@ -123,8 +123,8 @@ struct guard_event {
 	bool kept;
 	bool done;
 	uint64_t fence;
-	uint64_t leases_us;            /* how long leases that it granted may last yet, by its clock; 0: none is out */
-	uint64_t timeout_us;           /* the longest of any redlockd that was there */
+	uint64_t leases_us;            /* how long the leases that it granted may still last, by its clock */
+	uint64_t timeout_us;           /* the longest timeout of any redlockd that used it */
 	enum guard_action_kind action; /* FAILED; READ for the heartbeat */
 };
 
@@ -138,8 +138,8 @@ struct guard_action {
 
 enum guard_clock { GUARD_CLOCK_STEADY, GUARD_CLOCK_JUMPED_FORWARD, GUARD_CLOCK_JUMPED_BACK };
 
-/* A durable master as it was when the connection over which it voted was lost: what it must still be when it restarts.
- * epoch 0: it did not vote, or has been quarantined since. */
+/* The state of a durable master when the connection over which it voted was lost. After a restart it must still have
+ * it. epoch 0: it did not vote, or has been quarantined since. */
 struct guard_last {
 	uint64_t epoch, beat, pace;
 	bool has_clock;
@@ -150,7 +150,7 @@ struct guard_last {
 struct guard_master {
 	enum guard_state state;
 	enum guard_reason reason; /* unless VOTING, ABSENT or ASKING */
-	unsigned busy;            /* of enum guard_action_kind: under way; or HELD_BACK */
+	unsigned busy;            /* the action under way (enum guard_action_kind), or HELD_BACK */
 	enum guard_memory memory;
 	bool seen; /* run_id, client_id, beat are known, of this connection or an earlier one */
 	/* CLOCK_FORWARD, EVICTED, ROLLED_BACK, NOT_DURABLE: a hazard for which it must be quarantined */
@@ -159,14 +159,14 @@ struct guard_master {
 	bool keeps;             /* ASKING: it has restarted, and READ lets it keep its epoch */
 	bool clocks;            /* WRITING_EPOCH: its floor is made of clocks */
 	bool skip;              /* bootstrap: nothing to wait for */
-	bool unusable;          /* UNUSABLE, and neither connected nor read since: bootstrap does not need it */
+	bool unusable;          /* UNUSABLE, and neither connected nor read since: bootstrap goes on without it */
 	bool read;              /* its epoch was read on this connection */
 	uint64_t run_id, client_id, beat;
 	uint64_t connected_us;
 	uint64_t pace;       /* heartbeats of all redlockd in a second */
 	uint64_t member;     /* the run_id of the server that voted here last, or was to vote after its quarantine */
 	uint64_t epoch;      /* VOTING: what scripts carry; ASKING: the one that did not fit; 0: none */
-	uint64_t gone_epoch; /* was trusted under this run_id, and is gone since; 0: none */
+	uint64_t gone_epoch; /* was trusted under this run_id, and has disappeared; 0: none */
 	uint64_t chosen_cluster; /* WRITING_EPOCH: the cluster that the epoch names */
 	uint64_t cluster;        /* as read, also if the epoch is gone; 0: it never had one */
 	uint64_t void_epoch;     /* MARKING: the epoch that QUARANTINE replaces */
@@ -177,10 +177,9 @@ struct guard_master {
 	uint64_t heard_us;    /* the last answer to READ */
 	uint64_t recovery_us; /* RECOVERING: since when */
 	uint64_t timeout_us;  /* the longest timeout of any redlockd, as it reported last; 0: not known */
-	/* WAITING, RECOVERING: what master i reported of leases that are out, under which epoch (0: nothing), and when
-	 * these are over */
+	/* WAITING, RECOVERING: the epoch under which master i reported its leases (0: it did not), and when they end */
 	uint64_t reported_epoch[REDLOCK_MASTERS_MAX], reported_end_us[REDLOCK_MASTERS_MAX];
-	uint64_t remembers_s;  /* VOTING: `leases` in its hash is as large, or larger */
+	uint64_t remembers_s;  /* VOTING: `leases` in its hash is at least this */
 	uint64_t asked_us;     /* when SURVEY was sent last */
 	uint64_t survey_us;    /* when the first SURVEY of its present round of slices was sent */
 	uint64_t survey_epoch; /* the epoch or marker that it carried: with another one the round begins again */
@@ -192,13 +191,13 @@ struct guard_master {
 	uint64_t lost_us;      /* LOST: since when, as far as is known */
 	uint64_t clocked_us;   /* when its floor was last made of clocks, by our clock; 0: never, or not known */
 	bool has_clock;
-	int64_t ahead_min_us, ahead_max_us; /* its clock − our clock was between these … */
-	uint64_t clock_us;                  /* … at this time */
+	int64_t ahead_min_us, ahead_max_us; /* its clock − our clock was between these */
+	uint64_t clock_us;                  /* when it was, by our clock */
 	int64_t jump_us;                    /* the last jump found */
 	uint64_t back_us;                   /* when its clock was last found to have gone back; 0: never */
-	/* OTHER_DIGEST: as read last, and since when nobody has counted a heartbeat there */
+	/* OTHER_DIGEST: digest and heartbeat as read last; since when nobody has counted a heartbeat there */
 	uint64_t other_digest, other_beat, still_us;
-	bool other_runs; /* somebody does */
+	bool other_runs; /* OTHER_DIGEST: a redlockd counts heartbeats there */
 };
 
 struct guard {
@@ -206,8 +205,8 @@ struct guard {
 	uint64_t random;
 	bool bootstrap_open; /* params.bootstrap, and no epoch and no other digest was seen so far */
 	bool take_over_open; /* params.bootstrap, and no epoch of our digest was seen so far */
-	/* The run_id of each server whose place another one took: if it comes back, in whatever place, it has missed
-	 * leases that count the other's votes. */
+	/* The run_id of each server that another one replaced. If it comes back in any place, it has missed leases that
+	 * count the votes of the other one. */
 	uint64_t former[GUARD_FORMER_MAX];
 	unsigned former_next;
 	struct guard_master masters[REDLOCK_MASTERS_MAX];
@@ -237,12 +236,12 @@ enum guard_clock guard_time(struct guard *guard, unsigned i, uint64_t sent_us, u
 /* The latest time that the clock of master i may show when ours shows at_us; 0: not known yet. */
 uint64_t guard_master_time_us(const struct guard *guard, unsigned i, uint64_t at_us);
 
-/* The deadline, in the time of master i, of a command that must not be carried out after at_us: it passes by at_us +
- * GUARD_LATE_US. 0: its clock is not known yet. */
+/* Returns the deadline, in the time of master i, of a command that must not be carried out after at_us. It has passed
+ * by at_us + GUARD_LATE_US. 0: the clock of the master is not known yet. */
 uint64_t guard_deadline_us(const struct guard *guard, unsigned i, uint64_t at_us);
 
-/* Until when master i must remember that a lease may last, when it votes for one of ttl_us in a command with this
- * deadline: a second of its own time, rounded up. 0: it does so already. */
+/* Master i votes for a lease of ttl_us in a command with this deadline. Returns the second of its own time, rounded up,
+ * until which it must remember that a lease may last. 0: it remembers that already. */
 uint64_t guard_leases_until_s(const struct guard *guard, unsigned i, uint64_t deadline_us, uint64_t ttl_us);
 
 /* Master i, which is VOTING, has voted for a lease in a command that made it remember until_s. */

@@ -1,14 +1,14 @@
 /* The cluster that the masters belong to.
  *
- * An epoch carries a cluster id: a master that remembers the leases of another cluster does not remember ours. The id
- * is made with the epoch of the first master of all. Several redlockd agree on it without talking to each other: the
+ * An epoch carries a cluster id, since a master that remembers the leases of another cluster does not remember ours.
+ * The id is made with the epoch of the first master. Several redlockd agree on it without talking to each other: the
  * one that wins the compare-and-set on the master with the smallest run_id makes it. */
 #include <assert.h>
 
 #include "guard_internal.h"
 
 #define CREATION_PATIENCE_US UINT64_C(3000000)
-#define SIBLINGS 20 /* in quarantines: masters that all restart may do so one after the other */
+#define SIBLINGS 20 /* in quarantine times: masters may restart one after the other */
 
 /* The cluster id that the most masters have, the smallest of equals; 0: none has one. */
 static uint64_t common_cluster(const struct guard *guard)
@@ -31,8 +31,8 @@ static uint64_t common_cluster(const struct guard *guard)
 	return best;
 }
 
-/* True if the master's cluster was made at about the same time as ours, after all masters had lost their memory: then
- * two redlockd that could not reach each other's masters made two clusters of one. */
+/* True if the master's cluster was made at about the same time as ours. This happens after all masters have lost their
+ * memory, if two redlockd that cannot reach each other's masters make a cluster each. */
 static bool is_sibling(const struct guard *guard, const struct guard_master *master, uint64_t ours)
 {
 	assert(master->cluster != ours);
@@ -48,7 +48,7 @@ static bool is_sibling(const struct guard *guard, const struct guard_master *mas
 	return false;
 }
 
-/* All masters are compared each time: which cluster is ours depends on all of them. */
+/* Compares all masters each time, since all of them together decide which cluster is ours. */
 void guard_cluster_check(struct guard *guard, uint64_t now_us)
 {
 	uint64_t ours = common_cluster(guard);
@@ -84,7 +84,7 @@ uint64_t guard_cluster_patience_us(const struct guard *guard)
 }
 
 /* While no master has an id, the master with the smallest run_id gets it first. So several redlockd that begin at once
- * make one id between them: the compare-and-set of the others fails there, and they read it. */
+ * make only one id: the compare-and-set of all others fails on that master, and they read the id there. */
 uint64_t guard_cluster_choose(struct guard *guard, const struct guard_master *master, uint64_t now_us)
 {
 	uint64_t cluster = common_cluster(guard);

@@ -1,9 +1,9 @@
 /* Durable masters: a master that restarts with all that it answered votes at once.
  *
  * Such a master has each answer on its disk before it sends it, so after a restart it lacks only writes that were never
- * answered. The master cannot prove this. A redlockd compares it with what it was when the connection over which it
- * voted was lost: the same epoch, no fewer heartbeats (an older image has fewer), and a clock that has not jumped
- * forward, since then locks have run out early. If all of that holds, READ writes the new run_id beside the epoch.
+ * answered. The master cannot prove this. So a redlockd compares it with its state when the connection over which it
+ * voted was lost. It must have the same epoch, no fewer heartbeats (an older image has fewer), and a clock that has not
+ * jumped forward (locks would have run out early). If all of that holds, READ writes the new run_id beside the epoch.
  *
  * A redlockd that has not seen the master vote cannot compare. It waits a moment for another redlockd that can, and
  * then quarantines the master. server/masters/master_durable.c reads the settings. The argument and its assumptions are
@@ -41,8 +41,8 @@ void guard_durable_set_last(struct guard_master *master)
 					   .clock_us = master->clock_us};
 }
 
-/* True if more heartbeats are missing than all redlockd send in CUT_OFF_S: others saw the master while this one was cut
- * off, and too little is known of its clock and its data. */
+/* True if more heartbeats were counted meanwhile than all redlockd send in CUT_OFF_S. So others saw the master while
+ * this one was cut off, and this one knows too little of its clock and its data. */
 static bool was_cut_off(const struct guard_last *last, const struct guard_event *event)
 {
 	assert(last->epoch != 0);
@@ -57,7 +57,7 @@ bool guard_durable_compare(const struct guard *guard, struct guard_master *maste
 	assert(last->epoch == 0 || master->state == GUARD_ASKING);
 	if (!guard->params.durable || event->epoch == 0 || event->epoch != last->epoch)
 		return false;
-	/* Another redlockd may have let it keep its epoch, and knew less. */
+	/* Another redlockd that knew less may have let it keep its epoch. */
 	if (event->beat < last->beat + fits)
 		master->hazard = GUARD_ROLLED_BACK;
 	else if (master->hazard == GUARD_NO_REASON && guard_clock_has_jumped(master, event->now_us))

@@ -1,12 +1,12 @@
-/* How long leases last that a quarantined master may have forgotten: the longest lease of all, or what other masters
- * remember of those that are out.
+/* The end of the leases that a quarantined master may have forgotten: after the longest lease, or earlier if the other
+ * masters remember shorter ones.
  *
- * Each lease is on Q masters (the majority), so any N−Q+1 of the others include one that granted it, too, and remembers
- * its end (note_leases() in lib/lease.lua). They are asked when no command from before the quarantine can be carried
- * out any more. Only a witness counts: a master that votes under the epoch with which it answered, and whose clock is
- * known. The argument is in docs/explanation/proofs.md.
+ * Each lease is on Q masters (the majority), so any N−Q+1 others include one that granted it and remembers its end
+ * (remember_leases() in lib/lease.lua). They are asked once no command from before the quarantine can run any more.
+ * Only a witness counts: a master that votes under the epoch with which it answered, and whose clock is known. The
+ * argument is in docs/explanation/proofs.md.
  *
- * What a master remembers is raised once in a second, not by each lease: to the end of a lease that is granted at the
+ * A master raises that end once in a second, not with each lease. The new end is that of a lease granted at the
  * deadline of the command, the last moment. Commands with earlier ends need not raise it again. */
 #include <assert.h>
 
@@ -14,10 +14,10 @@
 
 enum {
 	RATE = 1000,          /* as in guard_clock.c */
-	KNOWN_US = 200000,    /* a witness's clock is known to that */
-	TOLERANCE_US = 50000, /* more than what an interval and its tolerance can hide beyond KNOWN_US */
+	KNOWN_US = 200000,    /* a witness's clock is known to within this */
+	TOLERANCE_US = 50000, /* more than an interval and its tolerance can hide beyond KNOWN_US */
 	SECOND_US = 1000000,
-	TIMEOUT_DRIFT = 500 /* while a timeout runs, two clocks part by that part of it at most */
+	TIMEOUT_DRIFT = 500 /* two clocks drift apart by at most 1/500 of a timeout */
 };
 
 uint64_t guard_longest_us(const struct guard *guard)
@@ -59,8 +59,8 @@ static uint64_t with_drift(const struct guard *guard, uint64_t us)
 	return us + us / 1000 * guard->params.drift_ppm / 1000;
 }
 
-/* From when on master i may be asked about the leases that *lost may have forgotten: no command of a round that began
- * before the quarantine was seen can be carried out there any more. */
+/* The time from which master i may be asked about the leases that *lost may have forgotten. By then it can no longer
+ * carry out a command of a round that began before the quarantine was seen. */
 static uint64_t askable_us(const struct guard *guard, const struct guard_master *lost, unsigned i)
 {
 	uint64_t timeout_us = guard->params.timeout_us;
@@ -70,7 +70,7 @@ static uint64_t askable_us(const struct guard *guard, const struct guard_master 
 	return lost->since_us + timeout_us + timeout_us / TIMEOUT_DRIFT + GUARD_LATE_US + KNOWN_US + TOLERANCE_US;
 }
 
-/* After its clock went back, commands may be carried out there that should be late. */
+/* A master whose clock went back is no witness: it may carry out commands after their deadline. */
 static bool is_witness(const struct guard *guard, unsigned i, uint64_t now_us)
 {
 	const struct guard_master *master = &guard->masters[i];
@@ -82,7 +82,7 @@ static bool is_witness(const struct guard *guard, unsigned i, uint64_t now_us)
 	return !went_back && master->ahead_max_us - master->ahead_min_us + 2 * parted_us <= KNOWN_US;
 }
 
-/* The memory of others cannot shorten its wait. An older version left its marker, and stores no leases. */
+/* True if the memory of others cannot shorten the wait. An older version, which left the marker, stores no leases. */
 static bool waits_for_longest(const struct guard *guard, const struct guard_master *master)
 {
 	return guard->params.waits_longest || master->ttl_unknown;

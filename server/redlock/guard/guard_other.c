@@ -1,19 +1,19 @@
-/* Masters whose hash another version of redlockd wrote, or one with another number of masters: the digest differs, so
- * nothing else in it can be relied on.
+/* Masters whose hash was written by another version of redlockd, or with another number of masters. The digest differs,
+ * so nothing else in the hash can be relied on.
  *
- * Such a master is REJECTED, and nothing is written there. With --bootstrap it is taken over: if nobody has counted a
- * heartbeat in its hash for STILL_US, QUARANTINE replaces the hash, and the longest lease is waited out as ever. The
- * heartbeats are no argument of safety: QUARANTINE takes away what the other version's scripts compare, and the wait
- * begins with it. They keep an operator from stopping a cluster that works.
+ * Such a master is REJECTED, and nothing is written there. With --bootstrap it is taken over if nobody has counted a
+ * heartbeat in its hash for STILL_US: QUARANTINE replaces the hash, and the longest lease is waited out as ever. Safety
+ * does not depend on the heartbeats: QUARANTINE removes the epoch that the other version's scripts compare, and the
+ * wait begins then. They keep an operator from stopping a cluster that works.
  *
- * A redlockd takes over only while it has seen no epoch of its own digest: --bootstrap is about the start. */
+ * A redlockd takes over only while it has seen no epoch of its own digest: --bootstrap applies to the start. */
 #include <assert.h>
 
 #include "guard_internal.h"
 
 #define STILL_US UINT64_C(3000000) /* each redlockd counts a heartbeat a second */
 
-/* Every version stores its digest in the hash: without an epoch or a marker, too, from layout 3 on. */
+/* Every version stores its digest in the hash. From layout 3 on, a hash without an epoch or a marker has it, too. */
 bool guard_other_wrote(const struct guard *guard, const struct guard_event *event)
 {
 	bool empty = event->digest == 0 && event->epoch == 0 && event->marker == 0;

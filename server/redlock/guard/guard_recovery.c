@@ -1,10 +1,10 @@
-/* Fence recovery: what a master that lost its fences must know before it votes again, which is the largest fence of
- * N−Q+1 other masters (Q: the majority).
+/* Fence recovery: before a master that lost its fences votes again, it needs the largest fence of N−Q+1 other masters
+ * (Q: the majority).
  *
  * The fence of every lease is on Q masters, and N−Q+1 others share one with each set of Q. They are asked after the
- * wait, not before: until then leases may be given without this master. Where too few masters remember for N−Q+1 to be
- * possible at all, the floor is made of clocks and marked so (`clocked`). A master that cannot be reached may remember,
- * so it is waited for. */
+ * wait, not before: until then leases may be given without this master. If fewer than N−Q+1 masters can remember, the
+ * floor is made of clocks and marked so (`clocked`). A master that cannot be reached may remember, so recovery waits
+ * for it. */
 #include <assert.h>
 
 #include "guard_internal.h"
@@ -140,8 +140,7 @@ static void count_reported(const struct guard *guard, unsigned i, unsigned *ret_
 	assert(*ret_may < guard->params.masters);
 }
 
-/* Too few masters can report their fences for a safe floor. The more report, the better the floor, so the connected
- * ones get a moment. */
+/* True while a connected master may still report. Too few can for a safe floor, but each report improves it. */
 static bool is_worth_waiting(const struct guard *guard, unsigned i, uint64_t now_us)
 {
 	const struct guard_master *master = &guard->masters[i];
@@ -150,14 +149,14 @@ static bool is_worth_waiting(const struct guard *guard, unsigned i, uint64_t now
 	for (unsigned j = 0; j < guard->params.masters; j++) {
 		const struct guard_master *other = &guard->masters[j];
 		uint64_t since_us = other->reported_us > master->recovery_us ? other->reported_us : master->recovery_us;
-		bool may_tell = j != i && remembers(other) && !redlock_has(master->surveyed, j);
-		if (may_tell && now_us - since_us < SURVEY_PATIENCE_US)
+		bool may_report = j != i && remembers(other) && !redlock_has(master->surveyed, j);
+		if (may_report && now_us - since_us < SURVEY_PATIENCE_US)
 			return true;
 	}
 	return false;
 }
 
-/* It lost locks at most, or no fence was ever given: it is as good as a master that was down for a while. */
+/* True if it lost at most locks, or no fence was ever given: it is as good as a master that was down for a while. */
 static bool needs_nothing(const struct guard_master *master)
 {
 	assert(master->state != GUARD_VOTING);

@@ -1,14 +1,14 @@
 /* The states of one master, and the only code that changes them: see guard.h for the picture.
  *
- * What leads from one state to the next is in guard.c (events and actions), guard_clock.c, guard_cluster.c and
- * guard_recovery.c, which all stand above this file; guard_leases.c stands below. */
+ * The reasons for a change are in guard.c (events and actions), guard_clock.c, guard_cluster.c and guard_recovery.c,
+ * which use this file. This file uses guard_leases.c. */
 #include <assert.h>
 
 #include "guard_internal.h"
 
 #define TO(state) (1U << (state))
 #define ABSENT_OR_ASKING (TO(GUARD_ABSENT) | TO(GUARD_ASKING))
-/* what an epoch that was read can lead to */
+/* the states that may follow when an epoch was read */
 #define EVALUATED (TO(GUARD_VOTING) | TO(GUARD_MARKING) | TO(GUARD_WAITING) | TO(GUARD_REJECTED))
 
 static const uint8_t allowed[] = {
@@ -32,7 +32,7 @@ void guard_state_set(struct guard_master *master, enum guard_state state)
 	if (state != GUARD_VOTING) /* it may have lost its memory, and vote again under an epoch that it had before */
 		master->remembers_s = 0;
 	if (state >= GUARD_VOTING)
-		master->last.epoch = 0; /* it votes, and `epoch` is new, or it is not trusted any more */
+		master->last.epoch = 0; /* the master votes under a new epoch, or is no longer trusted */
 }
 
 void guard_state_check(const struct guard *guard, unsigned i)
@@ -80,8 +80,8 @@ uint64_t guard_state_quarantine_us(const struct guard *guard)
 	return quarantine_for_us(guard, guard_longest_us(guard));
 }
 
-/* A marker without a longest lease is waited out for the longest lease that there can be. This concerns the one master
- * alone: such a marker shows nothing about leases on the others. */
+/* If the marker has no longest lease, the wait is for the longest possible one. This concerns only this master: such a
+ * marker shows nothing about leases on the others. */
 uint64_t guard_state_quarantine_end_us(const struct guard *guard, const struct guard_master *master, uint64_t now_us)
 {
 	assert(master->state == GUARD_WAITING || master->state == GUARD_RECOVERING);
@@ -141,7 +141,7 @@ void guard_state_quarantine(struct guard_master *master, enum guard_reason reaso
 	assert(master->busy != GUARD_WRITE_EPOCH);
 	guard_state_set(master, GUARD_MARKING);
 	master->reason = reason;
-	master->marker = 0; /* what is known of it ends here: if it is seen later, the wait begins anew */
+	master->marker = 0; /* forgotten: if it is seen again later, the wait begins again */
 	set_kept(master, kept, now_us);
 	master->skip = false;
 	if (master->busy == GUARD_HELD_BACK)

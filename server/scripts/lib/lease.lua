@@ -1,15 +1,15 @@
--- The lease of a token: found, written, noted in the hash, and told to watchers.
+-- The lease of a token: finds and writes it, stores its end in the hash, and notifies watchers.
 
--- Raises `leases` in the hash, which says until when a lease may last here (guard_leases.c), to until_s.
-local function note_leases()
+-- Raises `leases` in the hash, the second until which a lease may last here (guard_leases.c), to until_s.
+local function remember_leases()
 	if until_s > 0 and until_s > tonumber(call('HGET', hash, 'leases') or 0) then
 		call('HSET', hash, 'leases', string.format('%.0f', until_s))
 	end
 	until_s = 0
 end
 
--- Tells the watchers of `key`, if there are any (inspect.lua), that its holder changes.
-local function tell_watchers(key)
+-- Publishes that the holder of `key` changes, if it has watchers (inspect.lua).
+local function publish_change(key)
 	if waited > now_us and call('EXISTS', string.sub(hash, 1, -7) .. 'watch:' .. key) == 1 then
 		redis.pcall('PUBLISH', string.sub(hash, 1, -7) .. 'wake', 'watch ' .. key)
 	end
@@ -27,9 +27,9 @@ local function set_names(from, last)
 	return table.concat(names, '\n')
 end
 
--- Is what value_read() found the lease of `token` (empty: nobody's), a set of exactly those names or none? Returns
--- that, its value, and where several leases hold the key the ms of this master's time at which it ends; the value is
--- false if it is none of them.
+-- True if value_read() found the lease of `token` (empty: nobody's), a set of exactly those names, or no set. Also
+-- returns the value and, if several leases hold the key, the ms of this master's time at which that of `token` ends;
+-- the value is then false if `token` has none of them.
 local function lease_find(key, token, names, value, is_several)
 	local mark, ends_ms, is_own = names and ';' or ':', nil, false
 	if is_several and token ~= '' then

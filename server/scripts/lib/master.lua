@@ -1,23 +1,22 @@
--- The beginning of each script of leases: this master's time, and what all operations of a command share.
+-- The beginning of each script of leases: this master's time, and the arguments that all operations share.
 --
 -- KEYS     {prefix}{resource} of each operation, and of each of its resources if it is a set; the last one is
---          {prefix}redlockd:master, the hash of the restart guard, the fences, and what is known of all locks here
+--          {prefix}redlockd:master, the hash of the restart guard, the fences, and data about all locks here
 -- ARGV[1]  epoch        that this master must have; sixteen dashes: any (--restart-guard off)
 -- ARGV[2]  deadline_us  in this master's own time: after it nobody waits for the answer
 -- ARGV[3]  mode         empty: one resource each; "count": each is a set of so many; acquire.lua has more
--- ARGV[4]  bounds       empty, or "until_s hold_ms", 0: there is none. By that second of this master's own time each
---                       lease that is granted or extended here is over, however close to its deadline it is set: left
---                       out where redlockd knows that `leases` is as large. hold_ms: how old a lease may get that is
---                       granted
--- ARGV[5]… of each operation as many as its script says
+-- ARGV[4]  bounds       empty, or "until_s hold_ms"; 0: none. until_s: the second of this master's own time by which
+--                       each lease that is granted or extended here ends, even if it is set close to its deadline; 0
+--                       if redlockd knows that `leases` is as large. hold_ms: how old a granted lease may get
+-- ARGV[5]… the arguments of each operation, as its script describes them
 --
--- The answer to one operation is a table: its number, this master's time in µs, and what the script says. To several
--- {now_us, answer, …}: an operation that succeeded may answer its result alone, without the number and the time; an
--- error of one does not affect the others.
+-- The answer to one operation is a table: its number, this master's time in µs, and the result. The answer to several
+-- is {now_us, answer, …}. An operation that succeeded may then answer its result alone, without the number and the
+-- time; an error of one does not affect the others.
 --         {-2, now_us}  too late: nothing was done
 --         {-3, now_us}  another epoch or none, so this master may have lost locks: nothing was done
 --
--- A plain operation, on one resource that nobody waits for, makes none of the functions that others need.
+-- A plain operation, on one resource without waiters, makes none of the functions that others need.
 local call, hash = redis.call, KEYS[#KEYS]
 local epoch, deadline_us, mode, bounds = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
 local now = call('TIME')
@@ -29,8 +28,8 @@ local now_ms = (now_us - now_us % 1000) / 1000
 local until_s = bounds ~= '' and tonumber(string.match(bounds, '^%d+')) or 0
 local waited = 0 -- the field of that name: until then some queue may not be empty, or somebody watches
 
--- The answer of the script: one(at, from, last) for each operation, whose arguments begin with ARGV[at], `width` of
--- them, and whose resources are KEYS[from] to KEYS[last]. `its_epoch` is what this master has.
+-- The answer of the script: calls one(at, from, last) for each operation. Its `width` arguments begin with ARGV[at],
+-- and its resources are KEYS[from] to KEYS[last]. `its_epoch` is the epoch of this master.
 local function each_operation(its_epoch, width, one)
 	if its_epoch ~= epoch and epoch ~= '----------------' then
 		return {-3, now_us}

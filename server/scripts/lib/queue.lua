@@ -1,7 +1,7 @@
 -- The queue of a resource: {prefix}redlockd:queue:{key}, a sorted set of entries by arrival, so that all masters sort
--- alike. An entry is replica:arrival (16 hex digits, 16 decimal digits), in place of the colon a + for a shared lease
--- and a # for one on a slot, which end with :most (;most: of a set): how many may hold the resource together. A replica
--- is alive as long as its key {prefix}redlockd:alive:{replica} exists.
+-- alike. An entry is replica:arrival (16 hex digits, 16 decimal digits). A shared lease has a + in place of the colon,
+-- and one on a slot a #; both end with :capacity (;capacity of a set): how many leases may hold the resource together.
+-- A replica is alive as long as its key {prefix}redlockd:alive:{replica} exists.
 --
 -- Notifications go over the channel {prefix}redlockd:wake, from a command that removed a lease or an entry itself, and
 -- to no more waiters than can enter: "entry key".
@@ -11,7 +11,7 @@ local function queue_key(what, name)
 	return string.sub(hash, 1, -7) .. what .. name
 end
 
--- Is the replica of the entry alive? `known`: by replica, what was asked before in this command.
+-- True if the replica of the entry is alive. `known`: the results of this command so far, by replica.
 local function queue_is_alive(entry, known)
 	local replica = string.sub(entry, 1, 16)
 	if known[replica] == nil then
@@ -38,16 +38,16 @@ local function queue_first(name)
 	return nil, stale
 end
 
--- In a script that grants, only after a write that Redis denies where there is no memory.
+-- In a script that grants, only after a write that Redis denies if there is no memory.
 local function queue_clean(name, stale)
 	if stale > 0 then
 		call('ZREMRANGEBYRANK', name, 0, stale - 1)
 	end
 end
 
--- The entry that a shared request waits for, or false: without an entry of its own the first of all, else the first
--- before its own that is not shared and whose replica is alive. One that is far behind waits for the first of all:
--- nobody has notified it (queue_tell).
+-- The entry that a shared request waits for, or false. Without an entry of its own it is the first of all, else the
+-- first before its own that is not shared and whose replica is alive. A request far from the head waits for the first
+-- of all: it was not notified (queue_notify).
 local function queue_before_shared(name, entry, first, stale)
 	if first == entry then
 		return false
@@ -81,14 +81,14 @@ local function queue_join(name, entry, wait_ms)
 	end
 end
 
--- Notifies that `room` waiters may enter: `first` alone, with "@N" behind it for a slot `free` that has just become so
--- (nil: none is named); if it is shared, "entry>arrival key": all shared ones up to that arrival, too. At most 16,
--- since each of them tries on all masters; their grants notify the next (queue_next_shared). Of the first 100 entries
--- those of dead replicas and of sets, which may wait for another resource, take nobody's place.
-local function queue_tell(key, first, room, free)
-	local told, last, alive = first, first, {}
+-- Notifies that `room` waiters may enter: `first` alone, followed by "@N" if slot `free` has just become free (nil:
+-- none). If it is shared, "entry>arrival key" notifies all shared ones up to that arrival, too. At most 16, since each
+-- of them tries on all masters; their grants notify the next (queue_next_shared). Among the first 100 entries, those of
+-- dead replicas and of sets, which may wait for another resource, do not count.
+local function queue_notify(key, first, room, free)
+	local message, last, alive = first, first, {}
 	if free and string.sub(first, 17, 17) == '#' then
-		told = first .. '@' .. free
+		message = first .. '@' .. free
 	end
 	local is_run = string.sub(first, 17, 17) == '+' and (room > 1 or string.sub(first, 34, 34) == ';')
 	local others = is_run and call('ZRANGE', queue_key('queue:', key), 0, 99) or {}
@@ -103,13 +103,13 @@ local function queue_tell(key, first, room, free)
 		end
 	end
 	if last ~= first then
-		told = first .. '>' .. string.sub(last, 18, 33)
+		message = first .. '>' .. string.sub(last, 18, 33)
 	end
-	redis.pcall('PUBLISH', queue_key('wake', ''), told .. ' ' .. key)
+	redis.pcall('PUBLISH', queue_key('wake', ''), message .. ' ' .. key)
 end
 
--- How many leases of that kind may hold the resource together, as its waiter says.
-local function most_of(entry)
+-- How many leases of its kind may hold the resource together, by the entry.
+local function capacity_of(entry)
 	return tonumber(string.sub(entry, 35)) or 1
 end
 
@@ -120,9 +120,9 @@ local function queue_next_shared(key, is_first)
 	if is_first or call('ZCARD', name) % 8 == 0 then
 		local first, stale = queue_first(name)
 		queue_clean(name, stale)
-		local room = first and string.sub(first, 17, 17) == '+' and most_of(first) - several_live(key) or 0
+		local room = first and string.sub(first, 17, 17) == '+' and capacity_of(first) - several_live(key) or 0
 		if room > 0 then
-			queue_tell(key, first, room)
+			queue_notify(key, first, room)
 		end
 	end
 end
@@ -132,33 +132,33 @@ local function queue_next_slot(key)
 	local name = queue_key('queue:', key)
 	local first, stale = queue_first(name)
 	queue_clean(name, stale)
-	if first and string.sub(first, 17, 17) == '#' and most_of(first) > call('ZCARD', key) then
-		queue_tell(key, first, 1)
+	if first and string.sub(first, 17, 17) == '#' and capacity_of(first) > call('ZCARD', key) then
+		queue_notify(key, first, 1)
 	end
 end
 
--- How many waiters like `first` may enter beside those that hold the key: nobody where it is held, but several of the
--- same kind. Where fewer than its most hold slots, one below that number is free.
+-- How many waiters like `first` may enter: none while the key is held, unless several leases of its kind hold it. If
+-- fewer than its capacity hold slots, a slot below that number is free.
 local function queue_room(key, first, is_held, kind)
 	local its_kind = string.sub(first, 17, 17)
 	if not is_held then
-		return its_kind == '+' and most_of(first) or 1
+		return its_kind == '+' and capacity_of(first) or 1
 	elseif its_kind ~= kind then
 		return 0
 	end
 	several_prune(key)
-	return most_of(first) - several_live(key)
+	return capacity_of(first) - several_live(key)
 end
 
--- True for a place. Nobody listens for its notification, and all other waiters would wait for an answer to it.
+-- True for a place. Nobody receives its notification, so all other waiters would wait in vain.
 local function queue_is_place(entry)
 	return string.sub(entry, 9, 16) == string.sub(entry, 26, 33)
 end
 
--- A place is that of a wait which goes on in another request: an entry like all others, whose replica, made of its
--- arrival, is alive while it is kept. {prefix}redlockd:place:{place} has the entry; `place` is 16 hex digits for the
--- caller and the request with its Idempotency-Key. This one takes it: it returns the entry with the old arrival, and
--- that arrival; the entry is empty if there is no place, or another request was first.
+-- A place belongs to a wait that continues in another request. It is an entry like all others; its replica is made of
+-- its arrival, and is alive while the place is kept. {prefix}redlockd:place:{place} has the entry; `place` is 16 hex
+-- digits for the caller and its Idempotency-Key. Takes the place: returns the entry with the old arrival, and that
+-- arrival. The entry is empty if there is no place, or another request took it first.
 local function queue_take_place(name, place, entry)
 	local kept = call('GETRANGE', queue_key('place:', place), '0', '127')
 	if kept == '' or call('ZREM', name, kept) == 0 then
@@ -168,8 +168,8 @@ local function queue_take_place(name, place, entry)
 	return string.sub(entry, 1, 17) .. arrival .. string.sub(entry, 34), tonumber(arrival)
 end
 
--- For how long the place of a wait that ends is kept: two seconds, but where a place holds up a free resource no longer
--- than that one. Otherwise short waits with new keys, each of which leaves a place, would keep it free for ever.
+-- How long the place of a wait that ends is kept: two seconds, but no longer than a place that blocks a free resource
+-- already. Otherwise short waits with new keys, each of which leaves a place, would keep the resource free for ever.
 local function queue_place_ms(key, is_held, kind)
 	local first = queue_first(queue_key('queue:', key))
 	if first and queue_is_place(first) and queue_room(key, first, is_held, kind) > 0 then
@@ -178,8 +178,8 @@ local function queue_place_ms(key, is_held, kind)
 	return 2000
 end
 
--- Keeps the place of the entry, which leaves (1; 0: it was not there), for kept_ms, unless the queue is so long that
--- places could delay all that follow. Returns how many left: 1, too, if its lease ends here.
+-- Removes the entry and keeps its place for kept_ms, unless the queue is so long that places could delay all that
+-- follow. Returns how many entries left: 1, too, if its lease ends here.
 local function queue_keep_place(name, place, entry, is_own, kept_ms)
 	local left = call('ZREM', name, entry)
 	if (left == 1 or is_own) and kept_ms > 0 and call('ZCARD', name) < 10000 then

@@ -1,15 +1,15 @@
--- Several leases on one resource: shared ones, or such on slots. Its key is a sorted set of their tokens by the ms of
+-- Several leases on one resource, shared or on slots. Its key is a sorted set of their tokens by the ms of
 -- this master's time at which each is over; it expires with the last one, and its type makes every SET NX fail.
 --
 -- The hash {prefix}redlockd:holders:{key} has the value of each token, the token of each slot (#N) and of each
--- Idempotency-Key, in "digest" the sum of the last nine digits of all tokens, so that nobody has to read them to know
--- whether they are others, and in "slots" a digit for each slot, 1 where it is taken.
+-- Idempotency-Key, in "digest" the sum of the last nine digits of all tokens, which shows a change without reading
+-- them, and in "slots" a digit for each slot, 1 if it is taken.
 
 local function holders_of(key)
 	return string.sub(hash, 1, -7) .. 'holders:' .. key
 end
 
--- How many have not ended. Removes nothing (queue_first says why).
+-- How many have not ended. Removes nothing; queue_first has the reason.
 local function several_live(key)
 	return call('ZCOUNT', key, '(' .. string.format('%.0f', now_ms), '+inf')
 end
@@ -32,7 +32,7 @@ local function set_slot(holders, slot, digit)
 	call('HSET', holders, 'slots', string.sub(slots, 1, slot) .. digit .. string.sub(slots, slot + 2))
 end
 
--- Notes the value of a token that the key has by now, and its slot (nil: none).
+-- Stores the value of a token that the key has already, and its slot (nil: none).
 local function several_add(key, token, value, its_key, slot)
 	local holders = holders_of(key)
 	if call('HSET', holders, token, value) == 1 then -- else it was repaired before its acquisition came
@@ -47,7 +47,7 @@ local function several_add(key, token, value, its_key, slot)
 	end
 end
 
--- Forgets what is known of a token: its slot and its Idempotency-Key only where no other lease has them by now.
+-- Removes the data of a token; its slot and its Idempotency-Key only if no other lease has them by now.
 local function several_forget(key, token)
 	local holders = holders_of(key)
 	local value = call('HGET', holders, token)
@@ -66,8 +66,8 @@ local function several_forget(key, token)
 	end
 end
 
--- Removes those that have ended, and returns how many: 1,024 at most, which takes some milliseconds, so that a command
--- leaves the rest to the next. In a script that grants, only after a write that Redis denies where there is no memory.
+-- Removes leases that have ended, and returns how many: 1,024 at most, which takes some milliseconds; the next command
+-- removes the rest. In a script that grants, only after a write that Redis denies if there is no memory.
 local function several_prune(key)
 	local ended = call('ZRANGEBYSCORE', key, '-inf', string.format('%.0f', now_ms), 'LIMIT', 0, 1024)
 	for _, token in ipairs(ended) do
@@ -79,7 +79,7 @@ local function several_prune(key)
 	return #ended
 end
 
--- Both keys expire with the one that ends last: its ms is returned; nil: nobody is left, and they are gone.
+-- Lets both keys expire with the lease that ends last. Returns its ms; nil: no lease is left, and the keys are gone.
 local function several_expire(key)
 	local last = call('ZRANGE', key, -1, -1, 'WITHSCORES')[2]
 	if last then

@@ -1,9 +1,9 @@
--- The value of a lease: token:hold_until_ms:fence:key:owner\ncaller\nmetadata (what is empty at the end is left out,
--- with its line feed). hold_until_ms is in this master's own time (0: no bound). `key` stands for caller and
--- Idempotency-Key, in 16 hex digits, with a question mark before them until extend.lua notes that the lease is granted;
--- empty: there is none. The characters after the token tell the kind: a colon one lease on one resource, `+:` a shared
--- one, `#N:` one on slot N. A set has a semicolon in place of the colon, the three lines complete, and then its names,
--- a line each. server/leases/lease_answer.c reads it; sim_compare tries that on the values that these scripts write.
+-- The value of a lease: token:hold_until_ms:fence:key:owner\ncaller\nmetadata (empty parts at the end are left out,
+-- with their line feeds). hold_until_ms is in this master's own time (0: no bound). `key` is 16 hex digits for caller
+-- and Idempotency-Key, after a question mark until extend.lua confirms that the lease is granted; empty: none. The
+-- characters after the token show the kind: a colon for one lease on one resource, `+:` for a shared one, `#N:` for one
+-- on slot N. A set has a semicolon in place of the colon, all three lines, and then its names, a line each.
+-- server/leases/lease_value.c reads it; sim_compare tests that with the values that these scripts write.
 
 -- The value of the one of several leases (several.lua) that ends last; false: nobody holds it; nil: of another type.
 local function value_of_several(key)
@@ -15,9 +15,10 @@ local function value_of_several(key)
 	return type(its) == 'string' and its or nil
 end
 
--- The value of `key`: of a string as much as a value of redlockd's may have, since another program's may be of any
--- size; of several leases the value of the one that ends last, and true; false: it is free; a table: another type.
--- are_likely: several leases are looked for first, since the error of GETRANGE takes as long as three commands.
+-- The value of `key`; false: it is free; a table: another type. A string is read up to the longest value of redlockd's,
+-- since another program's may have any size. If several leases hold the key (several.lua), it is the value of the one
+-- that ends last, and true. are_likely: look for several leases first, since the error of GETRANGE takes as long as three
+-- commands.
 local function value_read(key, are_likely)
 	local its = are_likely and value_of_several(key)
 	if are_likely and its ~= nil then
