@@ -1,6 +1,7 @@
 /* What happens in the world: see sim_world.h. The upper half stands for the daemon (server/leases/lease_op.c). */
 #include "sim_world.h"
 
+#include <assert.h>
 #include <string.h>
 
 enum { TICK_US = 1, TIMEOUT_US = 2, DRIFT_US = 1, START_US = 100, WAIT_US = 1 << 30, LONG_US = 1000000 };
@@ -397,10 +398,8 @@ bool sim_can(const struct sim_world *world, const struct sim_config *config, con
 	const struct sim_op *op = &world->ops[event->op];
 	const struct sim_link *link = &op->links[event->master];
 	bool between = sim_is_between(op);
-	if (config->extends && sim_extend_is_its(event))
-		return sim_extend_can(world, config, event);
-	if (config->extends && !sim_extend_may(world, config, event))
-		return false;
+	if (config->extends && (sim_extend_is_its(event) || !sim_extend_may(world, config, event)))
+		return sim_extend_is_its(event) && sim_extend_can(world, config, event);
 	switch ((enum sim_kind)event->kind) {
 	case SIM_START: return op->core.state == REDLOCK_IDLE && config->guesses[event->arg] > 0;
 	case SIM_EXECUTE: return link->command_count > 0;
