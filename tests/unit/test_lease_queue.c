@@ -93,7 +93,84 @@ TEST(a_grant_at_once_is_no_wait)
 	ck_assert_uint_eq(fake_masters_count(&masters, REDLOCK_SCRIPT_RELEASE, -1, false), 0);
 }
 
+/* ---- notifications ---- */
+
+TEST(who_is_called_by_a_majority_tries_at_once_with_the_same_entry)
+{
+	struct asked *one = wait_for("r");
+	char token[LEASE_TOKEN_LEN + 1], entry[33 + 1];
+	struct fake_command *command = fake_masters_last(&masters, REDLOCK_SCRIPT_ACQUIRE, 0);
+	strcpy(token, command->token);
+	snprintf(entry, sizeof entry, "%.33s", command->entry);
+	fake_masters_notify(&masters, 2, true, arrival_of(one), "r");
+	fake_masters_notify(&masters, 2, true, arrival_of(one), "r"); /* one master, however often, is no majority */
+	ck_assert_uint_eq(acquires(), 3);
+	fake_masters_notify(&masters, 0, true, arrival_of(one), "r");
+	ck_assert_uint_eq(acquires(), 6);
+	command = fake_masters_last(&masters, REDLOCK_SCRIPT_ACQUIRE, 0);
+	ck_assert_str_ne(command->token, token);
+	ck_assert_int_eq(strncmp(command->entry, entry, 33), 0);
+	answer_acquires(&granted);
+	ck_assert_int_eq(one->answer.status, LEASE_OK);
+	ck_assert_mem_eq(one->answer.token, command->token, LEASE_TOKEN_LEN);
+	ck_assert_uint_eq(waits(METRICS_WAIT_GRANTED), 1);
+	ck_assert_uint_eq(metrics_worker(0)->handover.buckets[METRICS_BUCKETS], 0);
+	struct text page;
+	text_init(&page);
+	metrics_render(&page);
+	ck_assert_ptr_nonnull(strstr(page.bytes, "\nredlockd_handover_seconds_count 1\n"));
+	text_fini(&page);
+}
+
+TEST(a_call_wakes_the_one_that_it_names_and_nobody_else)
+{
+	struct asked *first = wait_for("r"), *second = wait_for("r"), *other = wait_for("s");
+	notify(second, "r"); /* the masters know the order of arrival */
+	ck_assert_uint_eq(acquires(), 12);
+	ck_assert_int_eq(second->op->core.state, REDLOCK_VOTING);
+	ck_assert_int_eq(first->op->core.state, REDLOCK_WAITING);
+	ck_assert_int_eq(other->op->core.state, REDLOCK_WAITING);
+	ck_assert_uint_eq(first->op->core.notified, 0);
+}
+
+/* No waiter here has that arrival or resource: the entry is removed on the master that sent the notification. */
+static const struct {
+	const char *resource;
+	bool known;
+} stale_entries[] = {{"r", false}, {"s", false}, {"never/asked", false}, {"s", true}};
+
+TEST_EACH(an_entry_without_a_waiter_is_given_up, 0, sizeof stale_entries / sizeof *stale_entries)
+{
+	struct asked *one = wait_for("r");
+	wait_for("s");
+	uint64_t arrival = stale_entries[_i].known ? arrival_of(one) : 1795215206922001;
+	size_t before = masters.command_count;
+	fake_masters_notify(&masters, 1, true, arrival, stale_entries[_i].resource);
+	ck_assert_uint_eq(masters.command_count, before);
+	ck_assert_uint_eq(masters.pending_count, 1); /* sent until it is carried out, also where the script is lost */
+	const struct fake_command *leave = &masters.pending[0];
+	ck_assert_uint_eq(leave->master, 1);
+	char entry[64];
+	snprintf(entry, sizeof entry, FAKE_REPLICA ":%016llu 0", (unsigned long long)arrival);
+	ck_assert_str_eq(leave->entry, entry);
+	ck_assert_str_eq(leave->token, ""); /* it cannot release a lock */
+	ck_assert_str_eq(leave->key, stale_entries[_i].resource);
+}
+
 /* ---- the first waiter ---- */
+
+/* Only the first watches the holder's time; the others sleep until they are notified or become the first. */
+TEST(the_others_sleep_until_they_are_first)
+{
+	struct asked *first = wait_for("r"), *second = wait_for("r"), *third = wait_for("r");
+	uint64_t end_us = clock_now_us() + 60000000;
+	ck_assert_uint_le(redlock_deadline_us(&first->op->core), clock_now_us() + 20000000 + 2000);
+	ck_assert_uint_gt(redlock_deadline_us(&second->op->core), end_us - 10000000);
+	give_up(second); /* from the middle: no other waiter becomes the first */
+	ck_assert_uint_gt(redlock_deadline_us(&third->op->core), end_us - 10000000);
+	give_up(first);
+	ck_assert_uint_le(redlock_deadline_us(&third->op->core), clock_now_us() + 20000000 + 2000);
+}
 
 TEST(after_a_grant_the_next_one_looks_when_that_runs_out)
 {
@@ -105,6 +182,35 @@ TEST(after_a_grant_the_next_one_looks_when_that_runs_out)
 	uint64_t at_us = redlock_deadline_us(&second->op->core);
 	ck_assert_uint_le(at_us, clock_now_us() + 30000000 + 2000);
 	ck_assert_uint_gt(at_us, clock_now_us() + 29000000);
+}
+
+/* A master may have lost entries: the first of each queue tries at once, the others when they become the first. */
+TEST(a_missed_notification_makes_the_first_of_each_queue_try)
+{
+	struct asked *first = wait_for("r"), *second = wait_for("r"), *other = wait_for("s");
+	masters.notification_events.missed(masters.notification_events.arg);
+	struct asked *later = wait_for("r");
+	ck_assert_uint_le(redlock_deadline_us(&first->op->core), clock_now_us());
+	ck_assert_uint_le(redlock_deadline_us(&other->op->core), clock_now_us());
+	ck_assert_uint_gt(redlock_deadline_us(&second->op->core), clock_now_us() + 30000000);
+	give_up(first);
+	ck_assert_uint_le(redlock_deadline_us(&second->op->core), clock_now_us());
+	give_up(second); /* it has not tried yet, so the next one must */
+	ck_assert_uint_le(redlock_deadline_us(&later->op->core), clock_now_us());
+	give_up(later);
+}
+
+/* A waiter that came after the missed notification has its entry, and need not try. */
+TEST(a_missed_notification_is_over_when_the_first_has_tried)
+{
+	struct asked *first = wait_for("r");
+	masters.notification_events.missed(masters.notification_events.arg);
+	struct asked *later = wait_for("r");
+	while (first->op->core.state == REDLOCK_WAITING)
+		uv_run(&loop, UV_RUN_ONCE);
+	answer_acquires(&held);
+	give_up(first);
+	ck_assert_uint_gt(redlock_deadline_us(&later->op->core), clock_now_us() + 10000000);
 }
 
 /* Queues are found and removed by their whole names, whichever goes first. */

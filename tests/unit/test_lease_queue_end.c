@@ -18,6 +18,31 @@ TEST(an_acquire_has_its_attempts_own_deadline)
 
 /* ---- ends ---- */
 
+TEST(a_wait_that_runs_out_gives_up_its_entry_everywhere)
+{
+	struct asked *one = ask("r", 30);
+	answer_acquires(&held);
+	fake_masters_answer(&masters, REDLOCK_SCRIPT_RELEASE, &held);
+	size_t before = fake_masters_count(&masters, REDLOCK_SCRIPT_RELEASE, -1, false);
+	while (fake_masters_count(&masters, REDLOCK_SCRIPT_RELEASE, -1, false) == before)
+		uv_run(&loop, UV_RUN_ONCE);
+	ck_assert_uint_eq(fake_masters_count(&masters, REDLOCK_SCRIPT_RELEASE, -1, true), 3);
+	for (int i = 0; i < 3; i++) {
+		ck_assert_str_eq(fake_masters_last(&masters, REDLOCK_SCRIPT_RELEASE, i)->token, "");
+		ck_assert_str_eq(fake_masters_last(&masters, REDLOCK_SCRIPT_RELEASE, i)->entry + 33, " 0");
+	}
+	ck_assert(!one->answered);
+	fake_masters_answer(&masters, REDLOCK_SCRIPT_RELEASE, &held);
+	leases_dispatch(leases);
+	ck_assert(one->answered);
+	ck_assert_int_eq(one->answer.status, LEASE_LOCKED);
+	ck_assert_uint_ge(one->answer.waited_ms, 30);
+	ck_assert_mem_eq(one->answer.holder.owner, "holder", 6);
+	ck_assert_uint_eq(waits(METRICS_WAIT_TIMEOUT), 1);
+	ck_assert_uint_eq(decided_at_once(), 0);
+	ck_assert_uint_eq(metrics_waiters(), 0);
+}
+
 /* The votes are decided at the moment at which the wait ends: the timer that fired for the votes must fire for the
  * wait, too. */
 TEST(a_wait_as_long_as_a_master_may_take_ends_as_well)
@@ -32,6 +57,54 @@ TEST(a_wait_as_long_as_a_master_may_take_ends_as_well)
 	leases_dispatch(leases);
 	ck_assert(one->answered);
 	ck_assert_int_eq(one->answer.status, LEASE_LOCKED);
+}
+
+TEST(who_leaves_gives_up_its_entry_and_the_next_moves_up)
+{
+	struct asked *first = wait_for("r"), *second = wait_for("r");
+	char entry[64];
+	snprintf(entry, sizeof entry, FAKE_REPLICA ":%016llu 0", (unsigned long long)arrival_of(first));
+	give_up(first);
+	for (int i = 0; i < 3; i++)
+		ck_assert_str_eq(fake_masters_last(&masters, REDLOCK_SCRIPT_RELEASE, i)->entry, entry);
+	ck_assert_uint_eq(waits(METRICS_WAIT_CANCELLED), 1);
+	ck_assert(!second->op->core.follows);
+	leases_dispatch(leases);
+	ck_assert(!first->answered);
+}
+
+/* A client that disconnects may have a grant under way: it is released, with the token. */
+TEST(who_leaves_while_it_votes_releases_what_it_may_get)
+{
+	struct asked *one = wait_for("r");
+	notify(one, "r");
+	char token[LEASE_TOKEN_LEN + 1];
+	strcpy(token, fake_masters_last(&masters, REDLOCK_SCRIPT_ACQUIRE, 0)->token);
+	give_up(one);
+	for (int i = 0; i < 3; i++) {
+		struct fake_command *release = fake_masters_last(&masters, REDLOCK_SCRIPT_RELEASE, i);
+		ck_assert_str_eq(release->token, token);
+		ck_assert_str_eq(release->entry + 33, " 0");
+	}
+	answer_acquires(&granted);
+	ck_assert(!one->answered);
+	ck_assert_uint_eq(waits(METRICS_WAIT_CANCELLED), 1);
+}
+
+/* An entry on a master that is away is removed when it is back; where there cannot be one, nothing is pending. */
+TEST(entries_on_masters_that_are_away_are_pending)
+{
+	masters.down = 1;
+	struct asked *one = ask("r", 60000);
+	answer_acquires(&held);
+	fake_masters_answer(&masters, REDLOCK_SCRIPT_RELEASE, &held);
+	masters.down = 7;
+	give_up(one);
+	ck_assert_uint_eq(masters.pending_count, 2);
+	for (size_t i = 0; i < 2; i++) {
+		ck_assert_uint_eq(masters.pending[i].master, i + 1);
+		ck_assert_str_eq(masters.pending[i].entry + 33, " 0");
+	}
 }
 
 /* ---- bounds ---- */
