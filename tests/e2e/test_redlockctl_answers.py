@@ -11,7 +11,7 @@ import time
 
 import pytest
 
-from ctl import BINARY, FOREVER, LOST, TTL_MS, UNREACHABLE, Run, Shell, ctl
+from ctl import BINARY, FOREVER, LOST, TTL_MS, Run, Shell, ctl
 from fake_redlockd import TOKEN, fake  # noqa: F401
 from fixtures import needs_pts
 from harness import DIES_WITH_US, SLOW, clean_environment, process_state, wait_until

@@ -40,7 +40,7 @@ enum sim_check {
 	/* nobody sleeps while the lock is free and nothing is on its way; only where nothing was lost */
 	SIM_FORGOTTEN = 1 << 10,
 	SIM_PART = 1 << 11, /* a master has all keys of a set or none; only where no lock is dropped or runs out */
-	/* no repair without a majority that extended; once a later lease is valid, no majority extends an earlier one */
+	/* a repair needs a majority that extended; once a later lease is valid, no majority extends an earlier one */
 	SIM_REVIVED = 1 << 12,
 	SIM_ALL = (1 << 13) - 1
 };

@@ -17,8 +17,8 @@ end
 
 -- The value of `key`; false: it is free; a table: another type. A string is read up to the longest value of redlockd's,
 -- since another program's may have any size. If several leases hold the key (several.lua), it is the value of the one
--- that ends last, and true. are_likely: look for several leases first, since the error of GETRANGE takes as long as three
--- commands.
+-- that ends last, and true. are_likely: look for several leases first, since the error of GETRANGE takes as long
+-- as three commands.
 local function value_read(key, are_likely)
 	local its = are_likely and value_of_several(key)
 	if are_likely and its ~= nil then
