@@ -1,7 +1,7 @@
 /* Finds the caller of a request among the keys, and decides what it may do. See auth.h.
  *
  * A key is found by the SHA-256 of the text that the caller sends. The search compares every hash completely and does
- * not stop at a match, so its time reveals nothing about the hashes in the file; that of a hash table would. It takes 2
+ * not stop at a match. So its time reveals nothing about the hashes in the file; that of a hash table would. It takes 2
  * µs for a thousand keys; gnutls_memcmp() compares byte by byte and takes 54 µs. No state; any thread. */
 #include <assert.h>
 #include <gnutls/crypto.h>

@@ -171,8 +171,8 @@ void call_log_resource(const struct call *call)
 	log_str("names", text, len);
 }
 
-/* True for a request that an operator should look into. A lock that is held is normal, and so frequent that its lines
- * would hide the others; a lease that was lost before it was extended is not. */
+/* True for a request that an operator should look into. A held lock is normal, and so frequent that its lines would
+ * hide the others. A lease that was lost before it was extended is not. */
 static bool call_is_error(const struct call *call, unsigned status)
 {
 	bool is_lost = call->lease.operation == LEASE_EXTEND && (status == 409 || status == 410);

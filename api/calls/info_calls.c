@@ -183,8 +183,8 @@ void info_call_errors(struct call *call)
 
 /* ---- GET /stats: the last ten minutes of this process as numbers ----
  *
- * Any known caller sees the numbers. `hottest` and `waiting` have only names of resources that the caller could also
- * find with GET /locks, by its right and its prefixes; the largest of these are listed. */
+ * Any known caller sees the numbers. `hottest` and `waiting` list only resources that the caller could also find with
+ * GET /locks, by its right and its prefixes. */
 
 #define COUNT_AT(count) (offsetof(struct stats_point, counts) + (count) * sizeof(uint32_t))
 static const struct {

@@ -73,7 +73,7 @@ static void on_connection(void *arg, struct MHD_Connection *mhd, void **context,
 /* Hides the query from the library, which would put each parameter into the connection's pool. When the pool is full,
  * the 0.9 series parks the connection, or ends it without on_completed(). `target` lies in the library's read buffer,
  * and both series parse it only after this call: from the question mark, which must stay, up to the next NUL. A NUL
- * before the question mark hides the query from this function, but not from the 0.9 series; then the end of the
+ * before the question mark hides the query from this function, but not from the 0.9 series. Then the end of the
  * connection ends its request, without harm. */
 static void cut_query(const char *target)
 {

@@ -4,7 +4,7 @@
  * Request smuggling (two requests where a proxy saw one) comes from framing that two programs read differently: two
  * Content-Lengths, Content-Length beside Transfer-Encoding, folded lines, NULs, bare line feeds, blanks in names. The
  * 0.9 series accepts all of them, but it parses in place and hands out pointers into its buffer. So this file can check
- * that every byte of the section lies at its place in a well-formed one; a byte that the parser skipped leaves a gap:
+ * that every byte of the section lies at its place. A byte that the parser skipped leaves a gap:
  *
  *     GET·/locks·HTTP/1.1··Host··a··        (each · one byte that the parser overwrote or that is fixed)
  *     ^method ^url ^version ^name ^value    and the last value plus four bytes is the end of the section

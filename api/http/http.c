@@ -5,7 +5,7 @@
  * (daemon_pool.c).
  *
  * MHD_USE_TURBO keeps the library from shutting a socket down before it reports the end, so that a last answer can
- * still be sent; and it reads a new connection at once instead of asking epoll first. */
+ * still be sent. With it, the library also reads a new connection at once instead of asking epoll first. */
 #include <assert.h>
 #include <errno.h>
 #include <malloc.h>

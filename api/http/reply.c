@@ -1,8 +1,8 @@
 /* Answers: stored in the request, then queued with the headers that belong to them. See http.h.
  *
  * An answer may be known long before libmicrohttpd takes it: it takes none while it reads a body, nor while a
- * connection is suspended. Between two pieces of a stream the connection is suspended (phase WORKING) and watched; a
- * piece that the client does not take has the deadline of every answer (--request-timeout-ms). Worker's thread. */
+ * connection is suspended. Between two pieces of a stream the connection is suspended (phase WORKING) and watched. A
+ * piece that the client does not read has the deadline of every answer (--request-timeout-ms). Worker's thread. */
 #include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>

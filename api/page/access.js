@@ -1,4 +1,4 @@
-/* What the caller may do, from GET /whoami. Not known (an older service, or no answer): the page offers all, and the service refuses. */
+/* What the caller may do, from GET /whoami. Without an answer the page offers everything, and the service refuses what is not allowed. */
 
 let rights = null;
 

@@ -1,4 +1,4 @@
-/* Small tools: elements, words for numbers, rows that keep their elements.
+/* Small tools: elements, numbers as text, rows that keep their elements.
  *
  * Nothing in this page makes HTML from text, since callers choose the names of resources and owners. Text becomes text nodes, and the policy of
  * the page (no trusted types) makes the browser reject anything else. */
@@ -44,8 +44,8 @@ function sayName(element, text) {
 
 const END_CHARACTERS = 10;
 
-/* In two parts, of which a narrow cell cuts the first one: names that begin alike differ at their end. Characters keep their accents. A name with
- * invisible characters stays in one part. */
+/* A name in two parts. A narrow cell cuts only the first one, since names that begin alike differ at their end. Characters keep their accents.
+ * A name with invisible characters stays in one part. */
 function cutNodes(text) {
 	const nodes = nameNodes(text), is_wide = /[^\0-\u10ff]/u.test(text); /* Chinese characters are twice as wide */
 	const end = new RegExp(`(?:\\P{M}\\p{M}*){${is_wide ? END_CHARACTERS / 2 : END_CHARACTERS}}$`, "u");
@@ -62,7 +62,7 @@ function sayTitled(element, text, nodesOf = cutNodes) {
 	element.title = element.textContent; /* with invisible characters by their number */
 }
 
-/* ---- words for numbers ---- */
+/* ---- numbers as text ---- */
 
 function wordsForSeconds(seconds) {
 	if (seconds < 60) return `${seconds.toFixed(1)} s`;
@@ -72,7 +72,7 @@ function wordsForSeconds(seconds) {
 	return `${Math.floor(whole / 3600)} h ${two(Math.floor(whole / 60) % 60)} min`;
 }
 
-/* Without tenths. */
+/* A duration without tenths. */
 const wordsForWholeSeconds = seconds => wordsForSeconds(Math.floor(seconds)).replace(".0", "");
 
 /* Three significant digits. */
@@ -98,7 +98,7 @@ function leaveFocus(body, row) {
 }
 
 /* Makes the rows of `body` those of `items`, in their order. A row that stays keeps its element, so that focus and selection stay with it.
- * `keyOf` tells items apart; `create` makes a row, with its cells as its member `cells_`; `update` fills it. */
+ * `keyOf` identifies an item; `create` makes a row, with its cells as its member `cells_`; `update` fills it. */
 function syncRows(body, items, keyOf, create, update) {
 	const before = new Map([...body.children].map(row => [row.dataset.key, row]));
 	const rows = items.map(item => {

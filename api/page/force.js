@@ -1,9 +1,9 @@
-/* Releases a lock by force: asks for confirmation, says what will happen, and shows the result.
+/* Releases a lock by force: asks for confirmation, shows the effect beforehand, and then the result.
  *
  * The user confirms one holder, identified by its fence. The lock is inspected right before DELETE: if another holder has it by
  * then, the new holder is shown. DELETE names the fence, so that no holder that comes later is released. */
 
-/* `turn` changes when the dialog opens and closes: what belongs to an earlier one changes nothing any more. */
+/* `turn` changes when the dialog opens and closes: answers for an earlier turn have no effect. */
 const force = { lock: null, opener: null, busy: false, turn: 0 };
 
 function openForce(lock, opener) {
@@ -73,7 +73,7 @@ async function isSameHolder(lock, turn) {
 	return false;
 }
 
-/* False if another holder came after the look: it is shown. */
+/* False if another holder came after the inspection; shows it. */
 async function wasReleased(lock, turn) {
 	say(by("force-cancel"), "Close");
 	try {

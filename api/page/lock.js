@@ -1,6 +1,6 @@
-/* One lock, from the event stream of GET /locks?resource=: it has an address of its own, also while nobody holds it.
+/* One lock, from the event stream of GET /locks?resource=: it has its own address, also while nobody holds it.
  *
- * An event tells another holder, not an extension or a waiter: these come from the listing. Where it does not tell, the lock is requested
+ * An event reports a new holder, but no extension or waiter: these come from the listing. Without the listing, the lock is requested
  * once when a lease seems to be over. */
 
 const OVER_MS = 1000;
@@ -19,7 +19,7 @@ function makeLockLink(resource) {
 	return link;
 }
 
-/* Another tab is the browser's task. */
+/* The browser handles clicks for another tab. */
 function followLock(event, resource) {
 	if (event.button !== 0 || event.ctrlKey || event.metaKey || event.shiftKey || event.altKey) return;
 	event.preventDefault();
@@ -69,7 +69,7 @@ function showOneHolder(state) {
 	sayResources(by("lock-resources"), state.resources || []);
 }
 
-/* The resources of one lease: the way from this lock to the others. */
+/* Links from this lock to the other resources of its lease. */
 function sayResources(element, resources) {
 	const all = JSON.stringify([view.lock, resources]);
 	if (element.dataset.all === all) return;
@@ -88,7 +88,7 @@ function showHolders({ mode, holders = [], holder_count: count = 0 }) {
 	say(by("lock-unlisted"), count > holders.length ? `${count - holders.length} more, which end later.` : "");
 }
 
-/* Few holders have all of these. */
+/* Columns that few holders have. */
 function showColumn(name, wanted) {
 	by(`lock-holders-${name}`).hidden = !wanted;
 	for (const row of by("lock-holders").children) row.cells_[name].hidden = !wanted;
@@ -141,7 +141,7 @@ async function askOver(state) {
 	if (found !== null && one_lock.state === state) showLock(found);
 }
 
-/* What a listing knows of the same holders. */
+/* The data of the same holders in a listing. */
 function updateOneLock(locks) {
 	const { state } = one_lock, listed = state !== null && state.held && locks.get(view.lock);
 	if (!listed || !haveSameHolders(listed, state)) return;
@@ -151,9 +151,9 @@ function updateOneLock(locks) {
 	showLockWaiters();
 }
 
-/* ---- who waits ---- */
+/* ---- waiters ---- */
 
-/* The state counts the waiters of all redlockd, /stats knows the first ones of this process. */
+/* The state counts the waiters of all redlockd, /stats has the first ones of this process. */
 function showLockWaiters() {
 	const here = waitingFor(view.lock), all = one_lock.state === null ? 0 : one_lock.state.waiters, first = here ? here.first : [];
 	say(by("lock-waiters"), String(all));

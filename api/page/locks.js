@@ -8,7 +8,7 @@ const listing = { locks: [], more: false, rows: ROWS_STEP, known: false };
 
 const locksPath = () => `/locks?${new URLSearchParams({ limit: LOCKS_PAGE, prefix: view.prefix })}`;
 
-/* A page may be short or empty and still not be the last: only its cursor tells. */
+/* A page may be short or empty and still not be the last: only the cursor shows whether it is. */
 async function loadLocks(path, most = LOCKS_MOST) {
 	const found = new Map(); /* a key that moves during the scan may be listed twice */
 	const { prefix } = view;
@@ -23,7 +23,7 @@ async function loadLocks(path, most = LOCKS_MOST) {
 
 /* ---- rows ---- */
 
-/* The rows in the window. The others keep their last times until they are seen: what nobody sees costs nothing. */
+/* The rows in the window. The others keep their last times until they are visible, to save work. */
 const rows_seen = new Set();
 
 const row_observer = new IntersectionObserver(entries => {
@@ -64,7 +64,7 @@ function updateLock(row, lock) {
 	if (rows_seen.has(row)) tickLock(row);
 }
 
-/* With fewer masters than all, one of those that have it must not be restarted now. */
+/* While a lock is not on all masters, none of the masters with it must be restarted. */
 function sayVotes(cell, { granted, masters }) {
 	say(cell, `${granted} of ${masters}`);
 	setClass(cell, granted < masters ? "number votes few" : "number votes");
@@ -88,7 +88,7 @@ function tickLock(row) {
 	setClass(row, (left_ms === 0 ? "lock over" : left_ms !== null && left_ms < 2000 ? "lock ending" : "lock") + (row.lock.resource === view.lock ? " chosen" : ""));
 }
 
-/* From relative times to times of this browser's clock. */
+/* Converts relative times to times of this browser's clock. */
 function dateLock(lock) {
 	for (const lease of [lock, ...(lock.holders || [])]) {
 		lease.ends = lease.remaining_ms === undefined ? null : performance.now() + lease.remaining_ms;
@@ -97,7 +97,7 @@ function dateLock(lock) {
 	return lock;
 }
 
-/* ---- who holds a lock: one, or several together ---- */
+/* ---- the holders of a lock: one, or several together ---- */
 
 const HOLDERS_NAMED = 5;
 
@@ -130,7 +130,7 @@ const VALUES = {
 	remaining: lock => lock.ends ?? Infinity, waiters: lock => lock.waiters, fence: lock => lock.fence ?? null, votes: lock => lock.votes.granted,
 };
 
-/* What has no value comes last in both orders; equal ones are ordered by name. */
+/* Rows without a value come last in both orders; equal rows are ordered by name. */
 function compareLocks(a, b) {
 	const [one, other] = [VALUES[view.sort](a), VALUES[view.sort](b)], by_name = a.resource < b.resource ? -1 : 1;
 	if (one === other) return by_name;
@@ -204,13 +204,13 @@ function showSort() {
 	}
 }
 
-/* Names rise first, numbers fall. */
+/* The first click sorts names upwards, numbers downwards. */
 function sortBy(name) {
 	const first_down = name !== "name" && name !== "owner";
 	changeView({ sort: name, down: name === view.sort ? !view.down : first_down });
 }
 
-/* ---- nothing there yet ---- */
+/* ---- an empty service ---- */
 
 function curlLine() {
 	const header = key.get() === null ? "" : ' -H "Authorization: Bearer $REDLOCKD_KEY"';

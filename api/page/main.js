@@ -8,7 +8,7 @@ const STALE_MS = 2500, LOCKS_STALE_MS = 6000; /* older data is marked as out of 
 
 let locked_out = false;  /* a key is required */
 let reachable = false;   /* the last request of /masters was answered */
-let away = null;         /* … or was not: its problem */
+let away = null;         /* the problem of that request; null: it was answered */
 let resumed = -Infinity; /* when the page was shown last: data is old then without being late */
 
 const maySend = () => !document.hidden && !locked_out;
@@ -163,7 +163,7 @@ function showLive() {
 	showAge(pollers.locks, "locks-age", Math.max(LOCKS_STALE_MS, 2 * pollers.locks.pause_ms()));
 }
 
-/* Whether there is a quorum now is unknown: the last words stay, with their age. */
+/* The present quorum is unknown: the last text stays, with its age. */
 function showOldQuorum(age_ms) {
 	setClass(by("quorum"), "quorum unknown stale");
 	say(by("quorum-mark"), "?");

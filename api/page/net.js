@@ -31,7 +31,7 @@ async function problemOf(answer) {
 	return new Problem(answer.status, problem.code || "", problem.detail || problem.title || `HTTP status ${answer.status}.`);
 }
 
-/* What `read(answer)` makes of the answer. Throws Problem. */
+/* Returns read(answer) for the answer to a request. Throws Problem. */
 async function send(path, { more_headers, ...how }, read) {
 	const headers = { ...(key.get() && { Authorization: `Bearer ${key.get()}` }), ...more_headers };
 	let answer;
@@ -44,7 +44,7 @@ async function send(path, { more_headers, ...how }, read) {
 	throw await problemOf(answer);
 }
 
-/* The body of the answer; null if it has none. `members`: those of the body of the request. */
+/* The body of the answer; null if it has none. `members`: of the body of the request. */
 function ask(path, method = "GET", members = null) {
 	const more = members && { more_headers: { "Content-Type": "application/json" }, body: JSON.stringify(members) };
 	return send(path, { method, ...more, signal: AbortSignal.timeout(ANSWER_MS) }, answer => answer.status === 204 ? null : answer.json());
@@ -125,7 +125,7 @@ class Poller {
 /* ---- a stream of events ---- */
 
 const SILENT_MS = 35000;                             /* the service writes every 15 s */
-const SHORT_MS = 10000, SHORTS = 3, REFUSED_MS = 60000; /* after so many short streams, or a refusal, requests are repeated for so long */
+const SHORT_MS = 10000, SHORTS = 3, REFUSED_MS = 60000; /* after SHORTS short streams, or a refusal, requests are repeated for REFUSED_MS */
 
 /* Calls heard() for each piece of the body, and told() with the fields of each event. */
 async function readEvents(body, heard, told) {

@@ -1,7 +1,7 @@
 /* Plots: SVG lines that fill their box at any width, with axes, and the values at a point in time under the pointer or the keys.
  *
  * A plot must also be readable as text: its legend is a table with the last, the mean and the highest value of each series, and a slider over it
- * says the values at each point. Lines differ by dashes as well as by colour. */
+ * shows the values at each point. Lines differ by dashes as well as by colour. */
 
 const PLOT_WINDOWS = [30, 60, 150, 300]; /* points: 1, 2, 5, 10 minutes of 2 s; a service that has just started gets a shorter axis */
 const PLOT_WIDTH = 600, PLOT_HEIGHT = 120;
@@ -48,7 +48,7 @@ function wordsForValue(value) {
 	return value < 1 ? String(Number(value.toFixed(2))) : wordsForNumber(value);
 }
 
-/* ---- the point in time that is looked at: the same one in all plots ---- */
+/* ---- the selected point in time: the same one in all plots ---- */
 
 const pointed = { back: null, plots: [] }; /* how many points before the last one; null: none */
 
@@ -74,7 +74,7 @@ function drawPointed(plot) {
 	plot.slider.setAttribute("aria-valuetext", `${time}: ${plot.series.map(([name], i) => `${name} ${wordsForValue(values[i])}`).join(", ")}`);
 }
 
-/* The slider covers the plot: the keys, a finger and the pointer move it alike. */
+/* The slider covers the plot: keys, a finger and the pointer move it in the same way. */
 function makeSlider(plot, title) {
 	const slider = make("input", { type: "range", class: "plot-slider", min: 0, max: 1, step: 1, value: 1, "aria-label": `${title}, at a point in time` });
 	slider.addEventListener("input", () => pointAt(Number(slider.max) - Number(slider.value)));

@@ -9,7 +9,7 @@ const sum = (...lists) => lists[0].map((value, i) => lists.reduce((total, list) 
 const perSecond = (list, interval_ms) => list.map(count => count * 1000 / interval_ms);
 const inMs = list => list.map(us => us === null ? null : us / 1000);
 
-/* The lists of each plot, made of `series` and the length of an interval. */
+/* The lists of each plot, from `series` and the length of an interval. */
 const PLOTS = [
 	{ id: "plot-answers", title: "Acquisitions", unit: "per second", series: [["granted", "one"], ["locked", "two"], ["failed", "three"]],
 	  lists: (s, ms) => [s.granted, s.locked, sum(s.split_vote, s.no_quorum, s.other)].map(list => perSecond(list, ms)) },

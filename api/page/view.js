@@ -1,6 +1,6 @@
-/* What is shown, as the address of the page tells: #text=…&prefix=…&sort=-held&lock=…
+/* The view, as the address of the page stores it: #text=…&prefix=…&sort=-held&lock=…
  *
- * It stands behind the #, so that it can be shared and is never sent to a server or written to a log. Whoever changes it calls changeView(). */
+ * It is after the #, so that it can be shared, and is never sent to a server or written to a log. Code that changes it calls changeView(). */
 
 const SORTS = ["name", "owner", "held", "remaining", "waiters", "fence", "votes"];
 
@@ -24,7 +24,7 @@ function hashOf({ text, prefix, sort, down, lock }) {
 	return words.size ? `#${words}` : "";
 }
 
-/* Another lock is a step that the browser can go back; a filter or an order is none. */
+/* Another lock gets an entry in the history of the browser; a filter or an order gets none. */
 function changeView(changes) {
 	const stays = changes.lock === undefined || changes.lock === view.lock;
 	const address = hashOf({ ...view, ...changes }) || location.pathname;

@@ -2,7 +2,7 @@
  * run_internal.h.
  *
  * Ctrl-Z: the command stops; the supervisor gives the terminal back to the job and stops the foreground process, and
- * the shell sees a stopped job. On fg or bg the shell continues the foreground process, which sends SIGCONT here, and
+ * the shell sees a stopped job. On fg or bg the shell continues the foreground process, which sends SIGCONT here. Then
  * the command is continued, with the terminal if the job has it. The lease is extended all the time. */
 #include <assert.h>
 #include <errno.h>

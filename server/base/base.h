@@ -58,8 +58,8 @@ bool loopback_is_address(const struct sockaddr *address);
 
 /* ---- utf8.c: the one place that knows what valid UTF-8 is ---- */
 
-/* The length in bytes of the code point at `bytes`, which it writes to *ret_point; 0 if there is no valid one within
- * `len` (at least 1). */
+/* Writes the code point at `bytes` to *ret_point, and returns its length in bytes; 0: none is valid within `len` (at
+ * least 1). */
 size_t utf8_next(const unsigned char *bytes, size_t len, uint32_t *ret_point);
 /* True if the bytes are valid UTF-8: no overlong forms, no surrogates, nothing above U+10FFFF. */
 bool utf8_is_valid(const char *bytes, size_t len);
@@ -126,9 +126,9 @@ void secret_file_wipe(struct text *text);
 /* ---- log.c: one line for each event, on standard error, as logfmt or JSON ----
  *
  * Each thread has a buffer of its own. log_flush() writes it at the end of a round of the loop, in whole lines and
- * without blocking: if the reader of a pipe does not keep up, lines are dropped and counted, and a line reports the
- * number as soon as there is room again. Lines of level error are flushed at once.
- * Callers never pass tokens or passwords, at any level. */
+ * without blocking: if the reader of a pipe does not keep up, lines are dropped and counted. A line reports the number
+ * as soon as there is room again. Lines of level error are flushed at once. Callers never pass tokens or passwords, at
+ * any level. */
 
 enum log_level { LOG_DEBUG, LOG_INFO, LOG_WARN, LOG_ERROR };
 enum log_format { LOG_LOGFMT, LOG_JSON };

@@ -8,8 +8,8 @@
  * before each piece instead. A pipe that polls writable has room for PIPE_BUF bytes, and a mutex keeps the other
  * threads from using that room in between. The mutex is held only over calls that do not block.
  *
- * Values come from clients: control characters (also C1, DEL and the Unicode line ends) are escaped and bytes that are
- * not UTF-8 become U+FFFD, in both formats, so a value can neither forge a line nor break JSON. A value that does not
+ * Values come from clients: in both formats, control characters (also C1, DEL and the Unicode line ends) are escaped,
+ * and bytes that are not UTF-8 become U+FFFD. So a value can neither forge a line nor break JSON. A value that does not
  * fit into a line is left out, and the line says `cut`.
  *
  * The program must ignore SIGPIPE: a reader that ended costs the lines, not the process. */

@@ -32,15 +32,14 @@ bool worker_wait_serving(struct worker *worker) __attribute__((warn_unused_resul
  * balancers see /readyz at 503. */
 void worker_drain(struct worker *worker, uint32_t quiet_ms);
 
-/* From any thread: new connections get this certificate, new requests these keys (references are taken), and
- * connections to masters these addresses and passwords (copied), as many as there are masters. NULL: no change. */
+/* From any thread: sets the certificate of new connections and the keys of new requests (references are taken), and the
+ * addresses and passwords of all masters (copied). NULL: no change. */
 void worker_reload(struct worker *worker, struct tls *tls, struct keys *keys, const struct address masters[]);
 
 /* From any thread: makes the loop run once; worker_loop_ran(): true if it has run since. A loop that hangs has not. */
 void worker_ping(struct worker *worker);
 bool worker_loop_ran(struct worker *worker);
 
-/* Waits for the thread's end. */
 void worker_join(struct worker *worker);
 
 /* Frees the worker. Call it after worker_join() of every worker: it closes descriptors, and another thread could get
@@ -143,8 +142,8 @@ void show_check(const struct options *options, const struct reload *reload);
  *
  * It waits for signals and adds up the figures of GET /stats every two seconds. If systemd started the program with
  * Type=notify (sd_notify(3)), it sends messages to it: ready, reloading, stopping, how many masters vote, and that the
- * program is alive. The last one is sent only if the loop of every worker has run since the previous one, so that
- * systemd restarts a program with a hung loop. */
+ * program is alive. The last one is sent only if every worker's loop has run since the previous one. So systemd
+ * restarts a program with a hung loop. */
 
 struct watchdog {
 	struct sockaddr_un manager;

@@ -241,8 +241,8 @@ static void join_workers(struct program *program)
 	free(program->workers);
 }
 
-/* Ends the process after a second Ctrl-C, or at the end of --drain-ms if something cannot be interrupted, such as a
- * wait for a name server. Leases expire by themselves, private masters end with the program. */
+/* Ends the process after a second Ctrl-C, or at the end of --drain-ms if something cannot be interrupted (a wait for a
+ * name server). Leases expire by themselves, private masters end with the program. */
 static void end_at_once(int number)
 {
 	_exit(number == SIGALRM ? EXIT_SUCCESS : EXIT_FAILURE);

@@ -1,8 +1,8 @@
 /* The loop of one worker: see daemon.h. This file and main.c connect the HTTP side with the lock side.
  *
- * A round of the loop serves descriptors and timers first (replies become events, events answers); then on_round()
- * hands out answers, runs the HTTP side until nothing is ready, and writes the pending output of the masters'
- * connections and of the log, each in one go. So commands of concurrent requests leave together. */
+ * A round of the loop serves descriptors and timers first: replies become events, events become answers. Then
+ * on_round() hands out answers and runs the HTTP side until nothing is ready. It writes the pending output of the
+ * masters' connections, and of the log, with one call each. So commands of concurrent requests leave together. */
 #include <assert.h>
 #include <errno.h>
 #include <pthread.h>

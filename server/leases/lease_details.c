@@ -7,7 +7,7 @@
  * leases have a majority; the counts alone do not. While the masters agree, nothing is read of leases that are listed
  * with their values.
  *
- * Values of a hundred leases keep the masters and this worker busy as long as several acquisitions, so only two
+ * Values of a hundred leases keep the masters and this worker busy as long as several acquisitions. So only two
  * inspections read at once; the others wait. A master that does not answer delays only these two: it then counts as
  * hung, and later reads from it end at once.
  *

@@ -326,9 +326,9 @@ void lease_queue_exit(struct lease_op *op, const struct redlock_result *result, 
 /* Returns an operation that has become the first of all its queues and was not returned before; its first_us is the
  * time until it may try without a notification (REDLOCK_NEVER: not known). NULL: there are no more. */
 struct lease_op *lease_queue_take_first(struct leases *leases);
-/* Returns the waiter that will probably hold the resource next. This is the first waiter of this worker, if the lease
- * that is being released was granted to a waiter of this worker and no waiter of another redlockd was notified lately.
- * NULL: not known. */
+/* Returns the waiter that will probably hold the resource next. This is the first waiter of this worker, if the
+ * released lease was granted to a waiter of this worker, and no waiter of another redlockd was notified lately. NULL:
+ * not known. */
 struct lease_op *lease_queue_next(const struct leases *leases, const struct lease_request *release, uint64_t now_us);
 /* True if another operation waits before it in one of its queues. Then it does not wake when the holder's time ends. */
 bool lease_queue_has_earlier(const struct lease_op *op);

@@ -8,8 +8,8 @@
  *                                      present step up to this hash are done · the sum of their hashes
  *
  * As with SCAN, locks that are held during the whole walk are listed; others may be or not. A step that alone is larger
- * than a page is listed in the order of hashes, since the master's own order changes when it resizes its table or keys
- * come and go. Any other step that does not fit is left to the next page as a whole.
+ * than a page is listed in the order of hashes. The master's own order changes when it resizes its table or keys come
+ * and go. Any other step that does not fit is left to the next page as a whole.
  *
  * Listings must not block masters or the loop: each worker runs LISTINGS_AT_ONCE, each with one SCAN of SCAN_KEYS keys
  * or INSPECTIONS_AT_ONCE inspections at a time. The others wait in the order of their arrival. A hung master blocks no

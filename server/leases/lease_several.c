@@ -132,7 +132,7 @@ static size_t count_alike(const struct lease_op *look, const struct lease_holder
 
 /* Counts the leases if a master has more than it lists: the count that a majority agrees on. If no majority agrees, the
  * tokens are read (lease_details.c). If there are more leases than can be read, the count is one that each master of a
- * majority reaches, and the digest is the sum of all digests, which changes only if a lease comes or goes. */
+ * majority reaches. The digest is then the sum of all digests, which changes only if a lease comes or goes. */
 static void count_unlisted(const struct lease_op *look, struct lease_holders *several, size_t needed)
 {
 	uint64_t counts[REDLOCK_MASTERS_MAX] = {0};

@@ -3,9 +3,9 @@
  *     first request ───────► an inspection ─────► its answer, for the first
  *     others, meanwhile ───► wait ──────────────► the next inspection ─────► its answer, for all that waited
  *
- * A resource has at most one inspection under way and one to come at a worker, so the masters' work for it does not
- * grow with the clients. No request joins the inspection under way: the masters may have answered that before the
- * request came, and an answer shows all that was answered before its request was sent (docs/reference/http-api.md).
+ * At a worker, a resource has at most one inspection under way and one to come. So the masters' work does not grow with
+ * the clients. No request joins the inspection under way: the masters may have answered that before the request came,
+ * and an answer shows all that was answered before its request was sent (docs/reference/http-api.md).
  *
  * Each request has an operation of its own, whose core never starts. It counts in the metrics, and can be cancelled
  * without an effect on others. The inspection belongs to nobody: it goes on when all have left.

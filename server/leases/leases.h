@@ -46,8 +46,8 @@ enum lease_operation {
 enum lease_status {
 	LEASE_OK = REDLOCK_OK,
 	LEASE_LOCKED = REDLOCK_LOCKED, /* 409 locked */
-	/* 409 not-owner. FORCE: the key was not written by redlockd (then the holder is not known), or it belongs to a
-	 * newcomer or to a holder with another fence than the request names; none is deleted */
+	/* 409 not-owner. FORCE: redlockd did not write the key (then the holder is not known), or the key belongs to a
+	 * newcomer or to a holder with another fence; none is deleted */
 	LEASE_NOT_OWNER = REDLOCK_NOT_OWNER,
 	LEASE_EXPIRED = REDLOCK_EXPIRED,     /* 410 lease-expired. FORCE: nobody holds it */
 	LEASE_NO_QUORUM = REDLOCK_NO_QUORUM, /* 503 no-quorum */

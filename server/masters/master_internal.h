@@ -108,7 +108,7 @@ void master_link_set_timer(struct master_link *link, uint64_t delay_ms);
 typedef void master_settle_fn(struct master *master, const struct master_command *done, uint64_t now_us,
 			      struct master_reply *reply, const redisReply *raw);
 /* The answer to a command of this folder; `what`: as it was given with the command. Not called if the connection has
- * ended first, so the link is in the same state as when the command was sent, or has come up since. */
+ * ended first. So the link has the same state as when the command was sent, or has come up since. */
 typedef void master_answer_fn(struct master *master, unsigned what, const redisReply *reply);
 
 /* One command under way. */

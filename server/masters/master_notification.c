@@ -1,5 +1,5 @@
-/* Notifications of waiters and watchers, and the signs of life that keep the queue entries of waiters, for as long as a
- * request of this worker waits or watches (server/scripts/lib/queue.lua):
+/* Notifications of waiters and watchers, and the signs of life that keep queue entries, while a request of this worker
+ * waits or watches (server/scripts/lib/queue.lua):
  *
  *   alive key      on each master, {prefix}redlockd:alive:{replica}. It runs out after a second and is set again every
  *                  300 ms over the master's connection.

@@ -139,8 +139,8 @@ bool masters_settled(const struct masters *masters);
 bool masters_are_watched(const struct masters *masters);
 /* True if two configured addresses turned out to be one server (same run_id); writes their indexes. */
 bool masters_find_duplicate(const struct masters *masters, size_t *ret_first, size_t *ret_second);
-/* True if redlockd of another layout, or with another number of masters, wrote the hash of a master, and it was not
- * taken over; writes its index. */
+/* True if the hash of a master was written with another layout or another number of masters, and not taken over; writes
+ * its index. */
 bool masters_find_other_digest(const struct masters *masters, size_t *ret_indexes);
 
 /* Sends a script to master i: not carried out after `until_us` of our time, nor later than --master-timeout-ms from
@@ -197,8 +197,8 @@ enum master_sent masters_send_scan(struct masters *masters, size_t i, const stru
 
 enum { MASTER_READ_VALUES_MAX = 100, MASTER_READ_TOKENS_MAX = 1024 };
 
-/* Reads leases that hold a resource together: the values of some, in their order (NULL for one that has ended), or the
- * tokens of those that last longer than a time of that master, at most MASTER_READ_TOKENS_MAX. */
+/* Reads leases that hold a resource together. Either the values of some, in their order (NULL for one that has ended);
+ * or at most MASTER_READ_TOKENS_MAX tokens of those that last longer than a time of that master. */
 struct master_read_command {
 	const char *resource;
 	size_t resource_len;

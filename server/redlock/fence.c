@@ -6,7 +6,7 @@
  * clock.
  *
  * ACQUIRE carries a guess. If the lock is free, the script returns `old`, the largest number of the bucket and the
- * floor, and writes the guess if it is larger. If old < guess on a majority, these masters have made the strict
+ * floor. It writes the guess if that is larger. If old < guess on a majority, these masters have made the strict
  * increase: one round is enough. Otherwise RAISE carries the largest number seen plus one to every master that holds
  * the token or may hold it. The script requires the token and a bucket strictly below. If a majority carries it out,
  * the number is the fence. If a master reports a higher number, another round follows while time is left. */

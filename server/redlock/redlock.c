@@ -11,8 +11,8 @@
  *
  * A waiter goes to WAITING where others go to PAUSING or end as LOCKED. NOTIFIED or its timer brings it back to VOTING.
  *
- * attempt.c has what an attempt sends, decide.c when it is decided and how, tally.c the counting, fence.c the rounds
- * that make a fence, waiting.c when a waiter tries again, state.c which state may follow which. */
+ * attempt.c sends the commands of an attempt, tally.c counts its votes, decide.c decides it. fence.c has the rounds
+ * that make a fence, waiting.c the next try of a waiter, state.c the changes of state. */
 #include "redlock.h"
 
 #include <assert.h>

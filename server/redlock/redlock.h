@@ -28,8 +28,8 @@ enum { REDLOCK_MASTERS_MAX = 15 };
  * be about another lock. */
 #define REDLOCK_PASSED_MAX_US UINT64_C(5000000)
 /* If another library holds the lock, nobody notifies the waiters of its release. The first waiter of a process looks
- * again after this long, and at most REDLOCK_LOOKS_MAX times in one wait, so that the longest wait has attempts left
- * for its own turn. */
+ * again after this long. It does so at most REDLOCK_LOOKS_MAX times in one wait, so that the longest wait has attempts
+ * left for its own turn. */
 #define REDLOCK_LOOK_AGAIN_US UINT64_C(250000)
 enum { REDLOCK_LOOKS_MAX = 32768 };
 /* Slots. If the slot of an attempt is held and another one may be free on a majority, the next attempt follows at once.
@@ -85,12 +85,13 @@ enum redlock_entry {
 
 /* The caller sends
  *   - START once, first;
- *   - REPLY exactly once for each master in `to` of an output, whatever happened (a reply, an error, a lost connection,
- *     not sent at all), also after `done`;
+ *   - REPLY exactly once for each master in `to` of an output, for a reply, an error, a lost connection or an unsent
+ *     command, also after `done`;
  *   - TIMER when redlock_deadline_us() has passed, CANCEL when nobody needs the answer any more;
- *   - if the operation waits: NOTIFIED and PASSED as masters publish them (NOTIFIED to the operation whose arrival is
- *     named, PASSED to all others here that wait for the resource), FIRST when it becomes the first of this process for
- *     the resource, and EARLIER when it is that no longer.
+ *   - if the operation waits, when a master notifies: NOTIFIED to the operation with that arrival, PASSED to all others
+ *     here that wait for the resource;
+ *   - if the operation waits: FIRST when it becomes the first of this process for the resource, EARLIER when it is no
+ *     longer the first.
  * vote, ttl_us, remaining_us, waiters, holder and other_library are what a master answered: any value is allowed. */
 struct redlock_event {
 	enum redlock_event_kind kind;

@@ -100,8 +100,8 @@ void redlock_fence_close_round(struct redlock *op);
 
 /* now + for, at most REDLOCK_NEVER. */
 uint64_t redlock_after_us(uint64_t now_us, uint64_t for_us);
-/* Sets the deadline: after a pause; when the lock may be free, for the first waiter of this process; some time after
- * the notifications of too few masters; and at the end of the wait. Without effect in other states. */
+/* Sets the deadline to the earliest of: the end of a pause; when the lock may be free (only the first waiter of this
+ * process); some time after notifications of too few masters; the end of the wait. Without effect in other states. */
 void redlock_waiting_set_deadline(struct redlock *op, uint64_t now_us);
 /* Another library holds the lock: the waiter looks again after REDLOCK_LOOK_AGAIN_US, or when the time of the holder is
  * up if that is sooner. */

@@ -1,5 +1,5 @@
-/* TLS to masters (rediss://), by OpenSSL. TLS 1.2 and newer; the name or the IP address of --masters must be in the
- * certificate (the CN counts if it names no other host); a name is also sent (SNI).
+/* TLS to masters (rediss://), by OpenSSL. TLS 1.2 and newer. The name or the IP address of --masters must be in the
+ * certificate (the CN counts if it names no other host). A name is also sent (SNI).
  *
  * The process has one set of authorities and one certificate. transport_tls_load() replaces both together; each
  * connection keeps those with which it began, and belongs to one worker. */

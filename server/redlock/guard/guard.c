@@ -1,8 +1,8 @@
 /* Events and actions of the guard, which move a master from one state to the next.
  *
- * guard_state.c has the states, guard_clock.c the clock of a master, guard_cluster.c the cluster that it belongs to,
- * guard_other.c masters of another version, guard_recovery.c the fences that a quarantined master must know before it
- * votes again, guard_durable.c durable masters that restart. */
+ * guard_state.c has the states, guard_clock.c the clock of a master, guard_cluster.c its cluster. guard_other.c handles
+ * masters of another version, guard_recovery.c the fences that a quarantined master needs, guard_durable.c durable
+ * masters that restart. */
 #include "guard.h"
 
 #include <assert.h>

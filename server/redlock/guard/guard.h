@@ -247,7 +247,6 @@ uint64_t guard_leases_until_s(const struct guard *guard, unsigned i, uint64_t de
 /* Master i, which is VOTING, has voted for a lease in a command that made it remember until_s. */
 void guard_leases_remember(struct guard *guard, unsigned i, uint64_t until_s);
 
-/* True if master i is VOTING. */
 bool guard_may_vote(const struct guard *guard, unsigned i);
 
 /* Quarantined: the shortest time until it may vote; 0: it waits for something other than time. */

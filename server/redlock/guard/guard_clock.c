@@ -1,11 +1,11 @@
 /* A master's clock against ours.
  *
- * An answer carries the master's TIME. It was read between the sending of the command and the reading of the answer, so
- * "its clock − our clock" lies between TIME − now and TIME − sent. Further answers narrow that interval; with time it
- * grows by the possible drift between two correct clocks (RATE). If the interval of an answer does not overlap the
- * known one, the clock has jumped. Delays of the network cannot cause that: they only widen intervals. The largest jump
- * that can stay unnoticed is the width of the known interval (the fastest round trip) + TOLERANCE + the drift. The
- * validity subtracts more than that: docs/explanation/proofs.md. */
+ * An answer carries the master's TIME. It was read after the command was sent and before the answer was read. So "its
+ * clock − our clock" lies between TIME − now and TIME − sent. Further answers narrow that interval; with time it grows
+ * by the possible drift between two correct clocks (RATE). If the interval of an answer does not overlap the known one,
+ * the clock has jumped. Delays of the network cannot cause that: they only widen intervals. The largest jump that can
+ * stay unnoticed is the width of the known interval (the fastest round trip) + TOLERANCE + the drift. The validity
+ * subtracts more than that: docs/explanation/proofs.md. */
 #include <assert.h>
 
 #include "guard_internal.h"

@@ -2,8 +2,9 @@
  *
  * Such a master has each answer on its disk before it sends it, so after a restart it lacks only writes that were never
  * answered. The master cannot prove this. So a redlockd compares it with its state when the connection over which it
- * voted was lost. It must have the same epoch, no fewer heartbeats (an older image has fewer), and a clock that has not
- * jumped forward (locks would have run out early). If all of that holds, READ writes the new run_id beside the epoch.
+ * voted was lost. It must have the same epoch and no fewer heartbeats (an older image has fewer). Its clock must not
+ * have jumped forward (locks would have run out early). If all of that holds, READ writes the new run_id beside the
+ * epoch.
  *
  * A redlockd that has not seen the master vote cannot compare. It waits a moment for another redlockd that can, and
  * then quarantines the master. server/masters/master_durable.c reads the settings. The argument and its assumptions are

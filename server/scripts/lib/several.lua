@@ -1,9 +1,9 @@
--- Several leases on one resource, shared or on slots. Its key is a sorted set of their tokens by the ms of
--- this master's time at which each is over; it expires with the last one, and its type makes every SET NX fail.
+-- Several leases on one resource, shared or on slots. Its key is a sorted set of their tokens by the ms of this
+-- master's time at which each is over. The key expires with the last one, and its type makes every SET NX fail.
 --
--- The hash {prefix}redlockd:holders:{key} has the value of each token, the token of each slot (#N) and of each
--- Idempotency-Key, in "digest" the sum of the last nine digits of all tokens, which shows a change without reading
--- them, and in "slots" a digit for each slot, 1 if it is taken.
+-- The hash {prefix}redlockd:holders:{key} has the value of each token, and the token of each slot (#N) and of each
+-- Idempotency-Key. "digest" is the sum of the last nine digits of all tokens, which shows a change. "slots" has a digit
+-- for each slot, 1 if it is taken.
 
 local function holders_of(key)
 	return string.sub(hash, 1, -7) .. 'holders:' .. key
