@@ -70,7 +70,8 @@ static void record_request(size_t listener, const char *request)
 		len += snprintf(line + len, sizeof line - (size_t)len, " key %u", number_of_key(value));
 	const char *body = strstr(request, "\r\n\r\n") + 4;
 	snprintf(line + len, sizeof line - (size_t)len, "%s%s\n", *body == '\0' ? "" : " ", body);
-	strncat(server.seen, line, sizeof server.seen - strlen(server.seen) - 1);
+	size_t seen = strlen(server.seen);
+	snprintf(server.seen + seen, sizeof server.seen - seen, "%s", line);
 }
 
 /* Returns when the client has read the answer and closed the connection. */
