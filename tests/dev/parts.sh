@@ -69,7 +69,7 @@ pytests() { # LABEL BUILD PYTEST-ARGUMENT…
 part_build() { needs_release && /usr/bin/python3 tests/dev/summary.py case "$results/build.xml" build passed ""; }
 part_unit() { needs_release && ctests "" release -LE 'sim|corpus'; }
 part_layers() { needs_release && pytests "" release tests/layers; }
-part_format() { at_once=0 pytests "" release tests/format; }
+part_format() { at_once=2 pytests "" release tests/format; }
 part_contract() { needs_release && pytests "" release tests/contract -m "not node"; }
 part_corpus() { needs_release && ctests "" release -L corpus; }
 part_sim() { needs_release && ctests "" release -L sim -LE 'long|mutations'; }
