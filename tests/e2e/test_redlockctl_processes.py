@@ -109,6 +109,7 @@ def test_what_cannot_be_killed_when_the_lock_is_over(lab, resource, become_other
     assert [event["code"] for event in run.events("lost")] == ["unreachable"]
 
 
+@pytest.mark.slow
 def test_a_killed_supervisor_does_not_claim_what_is_not_so(lab, resource, become_other):
     daemon, ended = lab.service(3), lab.keep(Ended())
     run = start_as_mine(lab, daemon, resource, command=f"exec {become_other} sh -c '{FOREVER}'", ttl_ms=LONG_TTL_MS)
