@@ -270,6 +270,7 @@ void config_random(struct world *world, bool is_rolling, bool is_durable)
 	config->max_hold_ms = one_of(world, 3) ? 2 * config->max_ttl_us / MS : 0;
 	if (is_rolling) { /* nothing else ends a lease */
 		config->max_hold_ms = 0;
+		config->max_shared = HOLDERS; /* room for all: where others took it, a lease lacks that vote */
 		config->operators = config->unlike = false;
 	}
 	if (config->hasty) { /* attempts that get the key of a master that has returned are in the way of its repair */
