@@ -1,6 +1,5 @@
 /* Scripts and replies: Lua as Redis runs it, over a store. There is one state of Lua for the program: scripts keep
- * nothing between calls. With LuaJIT, its interpreter alone runs: the library `jit` is not opened, so nothing is
- * compiled that restore_heap() would leave behind. See store.h. */
+ * nothing between calls. See store.h. */
 #include <assert.h>
 #include <lauxlib.h>
 #include <lualib.h>
