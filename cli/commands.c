@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* The commands that send requests and end. See commands.h.
  *
  * Each request goes to the servers in their order until one answers; the next request begins with that server. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* All commands except run, and their output. */
 #ifndef COMMANDS_H
 #define COMMANDS_H

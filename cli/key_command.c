@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* key new and key hash: see commands.h. The key goes to stdout, or into a file and nowhere else; the entry for the
  * server holds only its hash. */
 #include <assert.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* The locks that are held, from as many pages as it takes. See commands.h. */
 #include <assert.h>
 #include <string.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* See commands.h. JSON is one object on one line. Texts of a server are cleaned for people: a label or an address could
  * have control sequences for a terminal. */
 #include <assert.h>

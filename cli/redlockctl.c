@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* redlockctl: leases of redlockd from the command line. Parses the arguments and calls run.c, commands.c or
  * key_command.c. */
 #include <assert.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* redlockctl health --restart-safe: checks that the next master may be restarted. It loses its keys then, so every
  * master must vote, and no lasting lease may lack a vote. See commands.h.
  *

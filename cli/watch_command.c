@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* The command watch: prints each change of a lock, or runs a command at each. See commands.h.
  *
  * Each request has the tag of the state that was shown last, and is answered when the lock has another tag. So a

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 # Which commit the sources are, and when it was made.
 #
 # Where it is known from, in this order: what was given (-DREDLOCKD_COMMIT=…, for packagers); git, where the sources are a checkout; commit.txt, into which

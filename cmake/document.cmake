@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 # Markdown -> HTML, for a document that the program serves (docs/reference/errors.md): headings, paragraphs, lists, fenced blocks, code, emphasis, links.
 # Nothing else may be in it. Without lists of CMake, which would take semicolons and brackets of the text for their own.
 

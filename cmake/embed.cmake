@@ -1,6 +1,15 @@
+# SPDX-License-Identifier: MIT
 # Writes a C file with the bytes of other files. Called by add_custom_command with
 #   -DMODE=scripts|files -DOUTPUT=… -DINPUTS="name=path;…"
 include(${CMAKE_CURRENT_LIST_DIR}/document.cmake)
+
+# Reads a script without the line of its licence: masters get a line of what it does as the first one.
+function(read_script path ret_text)
+	file(READ "${path}" text)
+	string(REGEX REPLACE "^-- SPDX-License-Identifier: [^\n]*\n" "" text "${text}")
+	set(${ret_text} "${text}" PARENT_SCOPE)
+endfunction()
+
 set(body "")
 if(MODE STREQUAL "scripts")
 	set(body "#include \"server/scripts/scripts.h\"\n\n")
@@ -17,11 +26,11 @@ foreach(input IN LISTS INPUTS)
 	if(MODE STREQUAL "scripts")
 		# A line "--include NAME" of a script stands for that file of lib/, indented as the line is.
 		get_filename_component(folder "${path}" DIRECTORY)
-		file(READ "${path}" text)
+		read_script("${path}" text)
 		file(GLOB parts "${folder}/lib/*.lua")
 		foreach(part IN LISTS parts)
 			get_filename_component(part_name "${part}" NAME)
-			file(READ "${part}" part_text)
+			read_script("${part}" part_text)
 			string(REGEX REPLACE "\n$" "" part_text "${part_text}")
 			string(REPLACE "\n--include ${part_name}\n" "\n${part_text}\n" text "${text}")
 			string(REPLACE "\n" "\n\t" part_text "${part_text}")

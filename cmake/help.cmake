@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 # Writes a C header with the sentences of --help, which stand in a manual page: of each option the first paragraph of its item. Called by
 # add_custom_command with -DINPUT=…/page.8 -DOUTPUT=…/help.h
 file(READ "${INPUT}" page)

@@ -1,4 +1,5 @@
 #!/bin/sh
+# SPDX-License-Identifier: MIT
 # Makes the root of the image: the two programs, installed ones that are named (PROGRAM), the libraries that they load, CA certificates, and their origin.
 #
 #   docker/assemble.sh BUILD ROOT VERSION REVISION [PROGRAM…]

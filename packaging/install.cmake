@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 # What `cmake --install` puts where: programs, manual pages, completions, the service and its user, the first configuration, documents, and what Prometheus and
 # Grafana take. Folders are those of GNUInstallDirs, and the unit names them: so the prefix is to be given when CMake configures (-DCMAKE_INSTALL_PREFIX=/usr),
 # and DESTDIR says where a package is put together. tests/packages compares what it leaves with a list.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* Finds the caller of a request among the keys, and decides what it may do. See auth.h.
  *
  * A key is found by the SHA-256 of the text that the caller sends. The search compares every hash completely and does

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* Identity, rights and rates of callers: keys, certificates, origins, addresses. Any thread.
  *
  * The one header of this folder. The data of a request come as plain structs. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* The keys file: JSON -> struct keys, and the life of that struct. See auth.h.
  *
  * The first mistake ends it, with a message that names its position: "line 3, column 7: …" if the text is not JSON,

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* Host and Origin: a page of another site must not make a browser call a service that only the browser's machine can
  * reach. A plain cross-origin request has an Origin that is not ours. After DNS rebinding (the page's host name points
  * to 127.0.0.1) a request has that name as Host. Pure functions; any thread. */

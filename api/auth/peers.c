@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* Rates, and the table of client addresses: open connections and the rate of requests of each, for all workers. See
  * auth.h.
  *

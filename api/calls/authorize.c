@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* The authorization of a call: checks the page, the address, the caller and their rates. Whether a caller has a right
  * is decided in api/auth/access.c. Worker's thread. */
 #include <assert.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* JSON bodies -> struct lease_request. See calls_internal.h.
  *
  * The usual bodies are read in place (body_flat.c); any other is parsed by jansson, which also finds the mistakes.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* A small part of JSON, in place. It must never accept a text that jansson rejects, nor read another value from it;
  * leaving a text to jansson only costs time. tests/fuzz/fuzz_body.c compares the two. Pure; any thread. */
 #include <assert.h>

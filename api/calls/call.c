@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* Replies of a call: problems, JSON, and the headers that belong to them; its line in the log. See calls_internal.h. */
 #include <assert.h>
 #include <stdio.h>

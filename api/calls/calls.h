@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* The endpoints: the route table, and the handling of a request that has been read. See pipeline.c.
  *
  * The one header of this folder for the others. redlockctl uses path.c and problem.c, which do not need the HTTP

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* Private to this folder: a call (a request and the results of the stages in pipeline.c), the route table, and the
  * functions that the files share. All on the worker's thread. */
 #ifndef CALLS_INTERNAL_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* Decodes a call: the resource in its path, the parameters in its query, its body. See calls_internal.h.
  *
  * Decoded values are checked here, so that handlers and leases get values within their bounds. Worker's thread. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* The stream of a held lock (`hold: true`): lines of JSON that end when the lease does; the lease ends when the
  * connection does. The lease itself is kept by server/leases/hold.c.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* The service's own state, answered at once from what this worker knows: health, metrics, masters, the caller's rights,
  * the description of the interface, version, the status page, the page of errors, stats. Worker's thread. */
 #include <assert.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* struct lease_answer -> the JSON of a lease, or of a refusal. See calls_internal.h.
  *
  *   {"resource":"orders/42","token":"…","fence":1795215206922001,"owner":"worker-7","ttl_ms":30000,

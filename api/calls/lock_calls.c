@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* The lease operations: POST, PUT, DELETE and GET on /locks. See calls_internal.h.
  *
  * Each handler hands a decoded struct to server/leases and returns. The answer comes later, from the worker's loop, and

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* Strict decoding of the path and the query of a request, and the rule for resources. libmicrohttpd's own decoding is
  * switched off: it is lenient and stops at NUL, so that `a%00b` would be `a`. Pure functions; any thread. */
 #include <assert.h>

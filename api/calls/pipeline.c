@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* The way of a request from its head to its reply. api/http reads it and calls the functions of calls_service():
  *
  *     pipeline_head()   authorize_page -> route -> authorize_caller -> decode_target -> authorize_operation

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* Errors as problem+json: the table of statuses, codes and titles, and their JSON. See calls.h. No state, any
  * thread. */
 #include <assert.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* The route table, and the search in it. See calls_internal.h.
  *
  * Each route lists its problems, so that a test can compare them with openapi.yaml; every answer is checked against the

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* The state of a lock as JSON text, without a tree of values in between: up to 100 holders are written in one round of
  * the loop. See calls_internal.h.
  *

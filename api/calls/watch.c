@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* GET /locks/{resource} and GET /locks?resource=: the state at once, or with its next change (If-None-Match and
  * wait_ms), or as an event stream (Accept: text/event-stream). The resource is watched by server/leases/lease_watch.c.
  *

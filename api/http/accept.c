@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* Content negotiation for the one resource with two representations, JSON and an event stream: the header Accept
  * (RFC 9110, 12.5.1). Pure.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* Connections: phases with absolute deadlines, and three ways to end. See http_internal.h.
  *
  * libmicrohttpd's own timeout counts inactivity, so that one byte every ten seconds would keep a connection for ever.

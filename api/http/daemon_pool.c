@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* The libmicrohttpd daemons of one worker, and their callbacks. See http_internal.h. Worker's thread. */
 #include <assert.h>
 #include <gnutls/abstract.h>

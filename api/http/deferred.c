@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* Deferred connections: accepted without a complete first line so far, or idle for long. See http_internal.h.
  *
  * libmicrohttpd allocates memory for the headers of each connection that is added. So a connection is added when its

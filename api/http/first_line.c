@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* The first line of a new connection, while it still lies in the socket. See http_internal.h.
  *
  * libmicrohttpd answers some malformed first lines by itself, and closes the connection of others without an answer.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* Checks the framing of a request, since libmicrohttpd before 1.0.5 does not, and reads the headers that redlockd uses.
  * See http.h.
  *

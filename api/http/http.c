@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* The HTTP side of one worker: new connections, the run loop and the end. See http.h.
  *
  * A daemon has no thread, no listening socket and no timeouts of its own; api_run() runs it. Plain HTTP and TLS have

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* The HTTP side of one worker: libmicrohttpd without threads, driven by the worker's loop. It has no endpoints: a
  * service (api/calls) handles the requests.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* Private to this folder: the state of one worker's HTTP side, its MHD daemons, connections and TLS links.
  *
  * The files use each other in this order only, each the ones before it:

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* Counters of requests. See http.h.
  *
  * The labels come from closed lists, so that no client can create a time series. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* Answers: stored in the request, then queued with the headers that belong to them. See http.h.
  *
  * An answer may be known long before libmicrohttpd takes it: it takes none while it reads a body, nor while a

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* Reads one request: checks its headers and collects its body for the service.
  *
  * libmicrohttpd calls request_step() once after the headers, for each piece of the body, after all of it, and again

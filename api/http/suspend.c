@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* Suspended connections, and their clients that leave.
  *
  * libmicrohttpd does not look at suspended connections, so one epoll instance per api watches them. A client that has

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* Certificates. See http.h.
  *
  * The credentials of GnuTLS may be shared by any number of sessions and threads because they never change here.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* Bounds on the certificates of clients. See http.h.
  *
  * GnuTLS checks a signature with any key of a certificate, which a stranger may choose: an RSA key of 60,000 bits costs

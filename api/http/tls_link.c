@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* TLS of one connection. See http_internal.h.
  *
  * libmicrohttpd does the handshake and the encryption with GnuTLS. But in epoll mode it treats a handshake that waits

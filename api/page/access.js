@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 /* What the caller may do, from GET /whoami. Without an answer the page offers everything, and the service refuses what is not allowed. */
 
 let rights = null;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 /* Small tools: elements, numbers as text, rows that keep their elements.
  *
  * Nothing in this page makes HTML from text, since callers choose the names of resources and owners. Text becomes text nodes, and the policy of

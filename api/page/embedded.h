@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* Files that the build embeds into the program. */
 #ifndef EMBEDDED_H
 #define EMBEDDED_H

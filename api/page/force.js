@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 /* Releases a lock by force: asks for confirmation, shows the effect beforehand, and then the result.
  *
  * The user confirms one holder, identified by its fence. The lock is inspected right before DELETE: if another holder has it by

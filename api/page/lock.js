@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 /* One lock, from the event stream of GET /locks?resource=: it has its own address, also while nobody holds it.
  *
  * An event reports a new holder, but no extension or waiter: these come from the listing. Without the listing, the lock is requested

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 /* The held locks, from GET /locks: all of them up to a limit, filtered and sorted here, so that a filter finds text anywhere in a name or an owner.
  *
  * A listing scans the masters. So the longer it takes, the longer is the pause after it. */

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 /* When the page sends which request, and what it shows without an answer.
  *
  * /masters is requested most often, since it costs the masters nothing and shows whether the service is reachable. While it is not, nothing

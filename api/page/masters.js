@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 /* The quorum at a glance and the masters, from GET /masters. */
 
 const STATE_MARKS = { voting: "✓", quarantined: "!", down: "✗" };

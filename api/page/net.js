@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 /* Requests to the service: the key, one request, and requests that are repeated. */
 
 /* ---- the key: in this tab only ---- */

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 /* Plots: SVG lines that fill their box at any width, with axes, and the values at a point in time under the pointer or the keys.
  *
  * A plot must also be readable as text: its legend is a table with the last, the mean and the highest value of each series, and a slider over it

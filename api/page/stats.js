@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 /* Activity, queues and the hottest resources, from GET /stats: this process alone. */
 
 const TILES = [

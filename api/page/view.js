@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 /* The view, as the address of the page stores it: #text=…&prefix=…&sort=-held&lock=…
  *
  * It is after the #, so that it can be shared, and is never sent to a server or written to a log. Code that changes it calls changeView(). */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* See credentials.h. The rules for files are those of the daemon's secrets (server/base/base.h). */
 #include <assert.h>
 #include <errno.h>

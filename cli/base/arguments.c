@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* The command line of redlockctl: its table of options, its commands and NAMEs, and checks of their combinations. See
  * arguments.h; the parser is server/options. */
 #include "arguments.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* The command line of redlockctl and its variables of the environment, as one struct. Parsing reads no file, and no
  * environment but PATH and `environment`. It prints nothing. */
 #ifndef ARGUMENTS_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* The base of all parts of redlockctl: the command line, addresses and credentials of servers, durations, exit
  * statuses, messages.
  *

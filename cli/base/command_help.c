@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* The help of all commands, or of one, with two examples and only its options. See arguments.h. */
 #include <assert.h>
 #include <stdio.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* See credentials.h.
  *
  * libcurl gets the names of the TLS files, not their bytes: some certificates are valid for hours only, and a command

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* The credentials for a server (a key, a certificate), and the CA that must have signed the server's certificate. */
 #ifndef CREDENTIALS_H
 #define CREDENTIALS_H

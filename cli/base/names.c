@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* The names of a command's resources. See names.h. */
 #include "names.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* The NAMEs of a command: one resource, or those of a set. They point into the command line. */
 #ifndef NAMES_H
 #define NAMES_H

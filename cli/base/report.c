@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* See report.h. A line is written by one write(), so that the lines of several processes do not mix. If stderr is
  * closed or full, or its terminal is stopped, the line is lost: a message must not delay the extension of a lease.
  * Callers never pass tokens. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* Messages of redlockctl on stderr: lines for people or, with --json, one object a line. Durations in messages. */
 #ifndef REPORT_H
 #define REPORT_H

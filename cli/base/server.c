@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* Parses addresses of redlockd. See server.h. No name is resolved here.
  *
  * The port is required: the default of the scheme (80, 443) differs from that of redlockd (8080), and either would be a

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* Addresses of redlockd: http://host:port, host:port, https://host:port or unix:/path. */
 #ifndef SERVER_H
 #define SERVER_H

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 # Completion of redlockctl for bash. Commands and options are those of `redlockctl --help`, so of the program that is installed. Names of
 # locks come from the server, if it answers within a second; others choose them, so they are never expanded (compgen -W would run a $(...)
 # in them), and quoted before they go into the command line.

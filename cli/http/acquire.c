@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* Acquires a lease: carries out the steps of wait.c. See client.h.
  *
  * The validity of a lease counts from a safe time: the time when the request was sent, since the answer was written

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* Reads answers. See answer.h.
  *
  * Members are checked before they are used, since another program may answer at the configured address: a proxy with

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* The meaning of an answer of redlockd for redlockctl. Pure: bytes in, a struct out. */
 #ifndef ANSWER_H
 #define ANSWER_H

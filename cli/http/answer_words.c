@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* Texts of the server in the words of redlockctl. They name members and headers of requests, which a user of redlockctl
  * does not write: options stand for members, and what redlockctl does by itself is left out. See answer.h. */
 #include <assert.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* Two easy handles of libcurl in one multi handle. See client.h.
  *
  * A request that may be granted a lease has a new connection (libcurl would send it again by itself if a kept

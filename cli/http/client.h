@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* HTTP and HTTPS requests by libcurl's multi interface, and the other parts of this folder for the other folders. The
  * loop can wait for other descriptors and for a time of CLOCK_BOOTTIME meanwhile. Connections are kept between
  * requests. Requests go to the current server; if one does not answer, the next one of the list becomes it.

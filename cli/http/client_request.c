@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* See client.h. Names were checked when the command line was parsed. No path has one: some proxies refuse or rewrite
  * what it then holds. */
 #include <assert.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* Waits for a lock. See wait.h.
  *
  * A request asks for the rest of the wait, at most a minute, since proxies end longer ones; a server may shorten it

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* Decides which server gets the next request for a lock, and when. Pure: the caller passes the time and the answers.
  *
  * The server keeps the waiters in a queue (wait_ms). If a server ends the wait early, another request follows. If it

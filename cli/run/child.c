@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* From fork() to exec(). See run_internal.h.
  *
  * The command inherits signals, descriptors, folder and environment of redlockctl, with REDLOCK_* added. The kernel

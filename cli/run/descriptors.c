@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* See run_internal.h. Descriptors of DESCRIPTORS_MAX and above count as inherited. */
 #include <dirent.h>
 #include <fcntl.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* The foreground process of `run`, which the shell started. See run_internal.h.
  *
  * It passes signals on, stops when the command has stopped, and ends with the status of the supervisor. It sends no

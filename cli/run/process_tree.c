@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* Signals to all descendants, found in /proc. See run_internal.h.
  *
  * If the caller is a subreaper, all processes that it started stay below it, also those that forked twice and made a

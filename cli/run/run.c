@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* Sets up `run`: signals, the shared page, the socket, the two processes. See run_internal.h.
  *
  * Foreground process and supervisor block all signals and read them from descriptors; the command gets the blocked and

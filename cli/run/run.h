@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* The command `run`: a command under a lock. The one header of this folder for the others. */
 #ifndef RUN_H
 #define RUN_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* Private header of this folder.
  *
  * `run` has three processes, each with one thread:

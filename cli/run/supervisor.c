@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* The supervisor: gets the lease, starts the command, extends, ends the command in time, releases. run_internal.h
  * describes the processes.
  *

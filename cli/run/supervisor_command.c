@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* The part of the supervisor for the command and the foreground process: start, signals, stops, ends. See
  * run_internal.h.
  *

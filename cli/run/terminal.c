@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* See run_internal.h.
  *
  * The command has a process group of its own, so that it can be ended as a whole. Ctrl-C reaches the command, and it

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT
+
 package redlockd
 
 // An acquisition: rules 18 to 22 of docs/reference/client-rules.md. All of its requests have one Idempotency-Key, so

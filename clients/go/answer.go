@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT
+
 package redlockd
 
 // The answers that count: rules 10 to 15 of docs/reference/client-rules.md.

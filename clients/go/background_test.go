@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT
+
 package redlockd
 
 // The log, code of the caller that blocks or panics, and the goroutines and connections that are left.

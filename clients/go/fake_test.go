@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT
+
 package redlockd
 
 // A server that answers as a test wants it, and what the tests share.

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT
+
 package redlockd
 
 // A lease: for how long it may be relied on, its renewal, its end.

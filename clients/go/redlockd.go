@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT
+
 // Package redlockd is a client of redlockd, a distributed lock service over HTTP. It takes locks, renews them in the
 // background, and tells in time if one is lost.
 //

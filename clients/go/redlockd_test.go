@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT
+
 package redlockd
 
 // The parts that only the library for Go has: contexts, Do, Unlock, Close. The suite of all languages is in

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT
+
 package redlockd
 
 // Requests and answers: options, errors, Force, Watch, the configuration.

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT
+
 package redlockd
 
 // The servers of the list, their connections, and which server gets a request: rules 23 to 30 of

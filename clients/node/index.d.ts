@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 // The types of the package. Times are milliseconds.
 
 declare global {

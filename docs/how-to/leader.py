@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: MIT
 """Elects a leader, and shows it: docs/how-to/leader-election.md explains it.
 
     leader.py lead NAME OWNER ADDRESS STORE    works while it leads, and waits while it does not

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 # Completion of redlockd for bash. What it offers comes from `redlockd --help`, so it is that of the program that is installed.
 
 # What follows an option, as --help writes it: FILE, TIME, …

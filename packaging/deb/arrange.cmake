@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 # Run by cpack between installation and packing, in what was installed: from what `cmake --install` makes of the folders to what Debian policy makes of them.
 # Takes SOURCE_DIR and SOURCE_DATE_EPOCH from package.cmake.
 set(root ${CPACK_TEMPORARY_INSTALL_DIRECTORY})

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 # The Debian package, by CPack: `./dev package`, or
 #
 #   cmake -B build/deb -DCMAKE_INSTALL_PREFIX=/usr -DREDLOCKD_TESTS=OFF && cmake --build build/deb && (cd build/deb && cpack)

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* The parts that every other folder of the server and redlockctl uses. Any thread may call each function unless it says
  * otherwise. */
 #ifndef BASE_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* Reading files. A secret file is opened once and all checks use its descriptor: a link that is changed in between
  * cannot avoid the rules. Links are followed, since Kubernetes mounts a secret as a link to a link. O_NONBLOCK, so that
  * a pipe without a writer does not block the start. Its bytes go through one buffer that is overwritten afterwards. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* The clocks and the random numbers of the kernel. The simulator has its own. */
 #include <assert.h>
 #include <stdio.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* The log.
  *
  *   ts=2026-11-21T01:16:20.042Z level=info event=request method=POST status=201 owner="worker \"7\""

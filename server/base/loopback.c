@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* The one place that knows which addresses lead to this machine alone. Pure functions. */
 #include <assert.h>
 #include <netinet/in.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* Memory from the heap; without it the process ends. */
 #include <assert.h>
 #include <stdlib.h>

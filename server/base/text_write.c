@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* Numbers, escapes and hex digits, written into memory of the caller, and a hash. Allocates nothing, since the log uses
  * it. */
 #include <assert.h>

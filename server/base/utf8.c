@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* Strict UTF-8. */
 #include <assert.h>
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* Loads the options of redlockd and checks those that depend on each other. A message names the option that was given
  * with the highest precedence. See config.h. */
 #include "config.h"

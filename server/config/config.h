@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* The options of redlockd, for the other folders. One table (config_table.c, of the type in server/options) defines
  * flags, environment variables, keys of --config FILE and --help. Tests compare the manual page and
  * docs/reference/configuration.md with it. Anything unknown or out of bounds ends the program. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* The one table of the options of redlockd: names, bounds and defaults, and the parsers of its own values: addresses,
  * names of hosts, the key prefix, --dev. A new option needs an entry here, a member in struct options and an item in
  * man/redlockd.8, whose first paragraph --help shows. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* The parts of the program, all for the main thread unless they say otherwise. A section for each file. */
 #ifndef DAEMON_H
 #define DAEMON_H

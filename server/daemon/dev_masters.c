@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* The private masters of --dev, and the sweeper, a process that removes their folder.
  *
  *   redlockd ── fork ──►  redis-server × N (setsid, PR_SET_PDEATHSIG)

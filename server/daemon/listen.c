@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* Listening sockets. No state: the caller owns the descriptor.
  *
  * A killed program leaves the file of its Unix socket behind. A connection to such a file is refused, which means that

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* The program: options, private masters for --dev, listening sockets, workers; then it waits for signals.
  *
  * The main thread owns everything that outlives the workers: options, sockets, metrics. While they run it reads the

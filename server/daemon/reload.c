@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* Reads certificates, keys and the masters, at the start and on SIGHUP. See daemon.h. */
 #include <assert.h>
 #include <stdio.h>

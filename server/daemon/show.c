@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* The output of the program about itself. See daemon.h. */
 #include <assert.h>
 #include <stdio.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* The main thread while the workers serve. See daemon.h.
  *
  * The protocol of the service manager is one datagram of NAME=value lines to the socket in NOTIFY_SOCKET; systemd

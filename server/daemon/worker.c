@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* The loop of one worker: see daemon.h. This file and main.c connect the HTTP side with the lock side.
  *
  * A round of the loop serves descriptors and timers first: replies become events, events become answers. Then

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* Held leases: carries out the decisions of renewal.c, with one timer and at most one extension under way for each.
  *
  * A hold belongs to its creator until hold_drop(). */

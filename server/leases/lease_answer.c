@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* The answer to an operation from the core's result: µs become ms, holders become owners. Pure. */
 #include <assert.h>
 #include <inttypes.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* Leases whose last extension got fewer votes than there are masters: with one master less they could be lost. Each is
  * remembered until its next extension, its release or its end. Extensions by another redlockd, or by another worker of
  * this one, are not seen here. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* Details of leases that hold a resource together, which the scripts of an inspection leave out.
  *
  *     inspection ─► values of the leases that are listed, from all masters ──────────────────────┬─► answer, or

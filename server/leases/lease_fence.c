@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* Guesses for fences: a hybrid logical clock, the time of day in µs, but never below a number that was seen or given.
  *
  * Safety does not depend on it: a guess that is too low costs a second round (server/redlock/fence.c). Each worker has

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* A forced release: an operator releases a lock without its token.
  *
  *     inspect all masters ─► a lease, or a possible one ─► RELEASE with its token ─► answer

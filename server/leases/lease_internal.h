@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* Types and functions that the files of this folder share. */
 #ifndef LEASE_INTERNAL_H
 #define LEASE_INTERNAL_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* Acquisitions with an Idempotency-Key: if the resource is held by a lease that an earlier request with the same key
  * was granted, the answer is that lease, extended.
  *

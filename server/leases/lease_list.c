@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* A page of the locks that are held, for operators.
  *
  * A held lock leaves fewer than Q masters free, so it is on one of any Q: that many are scanned (SCAN), one after the

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* Modes: writes the mode into a command, and chooses the slot that an attempt asks for.
  *
  * Each slot is a lock of its own, and all masters are asked for the same slot. A refusal lists the slots that are taken

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* An operation under way: carries out the core's actions and feeds replies and timers back as events.
  *
  *   lease_submit ─► core START ─► actions ─► masters_send … replies, timers ─► core ─► done

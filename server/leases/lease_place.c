@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* Places in the queue, kept for waits that another request continues at any redlockd of the cluster. Writes them into
  * the commands of an operation (server/scripts/lib/queue.lua). lease_keyed.c asks for them.
  *

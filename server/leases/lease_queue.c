@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* The requests of this worker that wait (wait_ms), by resource and in the order of their arrival.
  *
  * The masters keep the order over all replicas (server/scripts/acquire.lua). These queues show which operation of this

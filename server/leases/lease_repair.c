@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* Repair: if a majority extends a lease that is gone on other masters, the acquire script sets its key there again.
  * Otherwise a lease that is renewed for days loses a vote with each master that restarts. docs/explanation/proofs.md
  * says why that is safe. Pure. */

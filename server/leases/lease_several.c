@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* The leases that hold a resource together, shared or on slots, as an inspection finds them. Pure. */
 #include <assert.h>
 #include <stdlib.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* Inspections of one resource by many clients: they share the commands to the masters.
  *
  *     first request ───────► an inspection ─────► its answer, for the first

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* The answers of the masters to an operation, apart from the votes. */
 #include <assert.h>
 #include <stdlib.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* How operations start and are cancelled: at once, or held back in a burst. */
 #include <assert.h>
 #include <string.h>

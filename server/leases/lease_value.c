@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* The values of keys in Redis, which server/scripts/acquire.lua writes: made from a request, read as a holder.
  * Pure.
  *

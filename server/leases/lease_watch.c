@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* Watched resources of this worker: one watch for each, however many watchers it has.
  *
  *     first watcher ─► look ─► state ─► watchers that have not seen it

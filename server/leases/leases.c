@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* All operations of one worker: begins and ends them, hands out their answers, and passes the masters' notifications to
  * those that wait. */
 #include "leases.h"

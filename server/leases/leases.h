@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* Leases of one worker: operations on them, listings, leases held for a connection, and the functions for the worker.
  *
  * Plain structs in, plain structs out. Everything belongs to one worker's thread. Answers and events never come from

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* Tries whether a master can do all that locks need: once on each connection, before its vote counts, and again with
  * each heartbeat while it fails, or after another command was refused.
  *

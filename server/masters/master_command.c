@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* The commands to one master: sent in the order of its connection, and each answer handed to the sender of its command.
  *
  * Every command under way is a `struct master_command` in the list of its master. The transport calls back in that

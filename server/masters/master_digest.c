@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* The digest in the hash of a master: the settings on which all redlockd over the same masters must agree. It is a
  * number that can be decoded for people: 16 bits of the layout, 16 of the number of masters, 32 of the number of fence
  * buckets. The highest bit of the number of masters is set with --durable-masters: under an epoch in such a hash, each

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* --durable-masters: checks that a master has each answer on its disk before it sends it.
  *
  * CONFIG GET is sent on each connection and with each heartbeat, before INFO. As long as a setting is wrong, the master

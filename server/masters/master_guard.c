@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* Drives the restart guard: carries out the actions of server/redlock/guard/guard.c over the connections of the
  * masters, and reports them to the log and the metrics. The state machine is in guard.c; this file only talks to Redis.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* The handshake of a new connection, the heartbeat, and the consequences of INFO.
  *
  *   handshake   AUTH, SELECT, CLIENT SETNAME, INFO, CLIENT ID, SCRIPT LOAD of each script: all in one write. Any error

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* Private header of this folder; no other folder includes it. Each file uses those below it, and none above:
  *
  *   masters.c                                         implements masters.h; joins the layers

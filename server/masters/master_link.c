@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* The link to one master: connects, and tries again after a random, growing pause when the connection ends. Reports
  * events to the owner (struct master_link_events). */
 #include <assert.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* Notifications of waiters and watchers, and the signs of life that keep queue entries, while a request of this worker
  * waits or watches (server/scripts/lib/queue.lua):
  *

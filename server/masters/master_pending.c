@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* Pending releases: not sent to a master, refused by it, or without an answer. If they were not repeated, the key of a
  * released lock would keep the lock until it expires.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* Maps the answers that hiredis read to votes of the core. Pure: no state, no I/O, so that it can be fuzzed. An answer
  * of a shape that our scripts never give counts as a failure. */
 #include <assert.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* Encodes the commands of the core's scripts, as the heads of the files in server/scripts/ describe them. A command
  * becomes arguments once, when it leaves, with the epoch and the deadline for its master.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* The state of a master, why it does not vote, and its reports to the log and the metrics. See master_state_of().
  *
  * The state follows from the connection, from what INFO shows, from the guard (server/redlock/guard/guard.h) and from

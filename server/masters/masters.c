@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* The masters of one worker: implements masters.h, and joins the layers of the folder (master_internal.h). It passes on
  * the events of a connection and evaluates the answers to scripts. */
 #include "masters.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* The masters of one worker: one asynchronous connection to each, which is opened again whenever it ends.
  *
  * Commands leave in order over that connection, and every command gets exactly one callback in any case. No command is

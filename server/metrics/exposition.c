@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* Writes histograms, numbers, labels and heads of metrics: see metrics.h. */
 #include <assert.h>
 #include <inttypes.h>

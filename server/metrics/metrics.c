@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* The counters of all workers: their memory, their sums, and their page. A reader may see one figure a moment older
  * than another one. No client can create series: the labels come from closed lists and from --masters. */
 #include "metrics.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* Figures of redlockd about itself: counters, gauges and histograms, their page for Prometheus, and GET /stats.
  *
  * Each worker has one `struct metrics` that it alone writes, with relaxed atomics; any thread may read. The labels come

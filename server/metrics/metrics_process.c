@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* The build and the process in the metrics: versions, processor time, memory, threads and descriptors, under the names
  * that Prometheus' own clients use. /proc is read again for each page. */
 #include <assert.h>

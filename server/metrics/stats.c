@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* The figures of GET /stats.
  *
  *   metrics of all workers ──► stats_tick(), each 2 s ──► series (its lock) ──┐

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* The counters of the resources that are acquired most: the space-saving algorithm of Metwally, Agrawal and El Abbadi
  * ("Efficient Computation of Frequent and Top-k Elements in Data Streams", 2005). A resource without a counter takes
  * over the smallest one. The previous count stays in it as a possible error, so that frequent resources keep their

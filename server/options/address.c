@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* Addresses. See options.h. liburiparser knows the grammar of URLs. This file has the rules for hosts, ports and the
  * paths of sockets. Such a path is no URL: it may have blanks and UTF-8. */
 #include <assert.h>

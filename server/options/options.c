@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* The sources of option values, in falling precedence: the command line, the environment, the configuration file that
  * the two may name, defaults. A value that an earlier source has set is ignored. See options.h. */
 #include "options.h"

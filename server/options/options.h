@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* The options of both programs: one type of table, one parser, one writer of help.
  *
  * A table defines the options; the values go into a struct of the caller. Precedence: flag, environment variable, key

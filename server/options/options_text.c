@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* Texts of options: names, messages, values, and the help, which the completion of the shells reads, too. An unknown
  * word is shown only if it cannot be a password or a part of one. See options.h. */
 #include <assert.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* One attempt of an operation. The numbered steps are those of "The Redlock algorithm" in the specification. */
 #include <assert.h>
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* The decision on one attempt. It is made as soon as the votes received leave only one answer. So it does not wait for
  * a hung master whose vote cannot change it.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* The rounds that make a fence.
  *
  * A fence is valid if and only if each master of a majority raised the resource's bucket to exactly that number. The

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* Events of one operation: see redlock.h.
  *
  *            START                 majority, or no majority possible

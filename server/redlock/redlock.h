@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* The core of redlockd: Redlock as a pure state machine (no clock, no I/O, no heap).
  *
  * One `struct redlock` is one operation (acquire, extend, release or inspect) on one resource over N independent

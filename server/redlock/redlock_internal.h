@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* Shared by the files of the core, from the lowest to the highest. Private to this folder.
  *
  * A set of masters is a uint16_t, bit i for master i. Majorities are whole numbers of the configured masters: no

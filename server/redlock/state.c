@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* The states of an operation: see redlock.c for the picture. */
 #include <assert.h>
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* Counting the ballots of one attempt: pure functions over `struct redlock`. */
 #include <assert.h>
 #include <stddef.h>

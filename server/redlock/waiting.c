@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* When a waiter tries again. Nothing here sends a command.
  *
  * Nothing polls: a waiter sleeps until it is notified, and only the first one of a process wakes when the time of the

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* The state machine of the renewals: see renewal.h for the picture.
  *
  *   IDLE --next_us--> ASKING --extended--> IDLE

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* Decides when a held lease is extended, and when its holder must have ended. A pure state machine of times
  * (CLOCK_BOOTTIME) and answers, for held connections of the daemon and for `redlockctl run`.
  *

@@ -1,3 +1,4 @@
+-- SPDX-License-Identifier: MIT
 -- Acquire: SET key value NX PX ttl, as in the specification ("Correct implementation with a single instance"), the
 -- first round of the fence, and the queue of the resource. It sets all resources of a set or none, so no master ever
 -- holds a part of a set. A set has an entry in the queue of each resource, and must be the first in all of them.

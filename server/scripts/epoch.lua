@@ -1,3 +1,4 @@
+-- SPDX-License-Identifier: MIT
 -- Epoch: reads the hash in which this master stores the state of its memory, and counts a heartbeat there. Every worker
 -- of every redlockd runs it once on each connection, and then every second.
 --

@@ -1,3 +1,4 @@
+-- SPDX-License-Identifier: MIT
 -- Epoch write: the quarantine is over, and this master may vote again. Compare-and-set: the marker becomes the epoch
 -- only if it is still the one that the caller saw, so that nothing was granted and lost since.
 --

@@ -1,3 +1,4 @@
+-- SPDX-License-Identifier: MIT
 -- Extend: only if all resources still have the token, and only to a later end ("Extending the lock"). Never SET: an
 -- ended lease must not come back. An older extension that arrives late must not shorten the lease. A part of a set
 -- cannot be extended.

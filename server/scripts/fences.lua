@@ -1,3 +1,4 @@
+-- SPDX-License-Identifier: MIT
 -- Fences: the largest fence of a slice of this master's buckets, for another master that lost its own. All buckets at
 -- once would block everybody else for 10 ms and more. Each slice compares the epoch, so that all slices are of one
 -- memory. Numbers only grow under one epoch, so the largest of all slices is not below the fence of any lease that was

@@ -1,3 +1,4 @@
+-- SPDX-License-Identifier: MIT
 -- Inspect: the holder here, and the number of waiters. Its cost depends neither on the number of waiters nor on that of
 -- holders, since clients may inspect as often as they like. Entries are counted, not read, so stale ones count until
 -- they are removed. Reads only, unless the caller watches the resource, or some of several leases have ended.

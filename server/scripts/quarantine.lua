@@ -1,3 +1,4 @@
+-- SPDX-License-Identifier: MIT
 -- Quarantine: removes the epoch, so that no redlockd lets this master vote, and writes a marker. If the marker is still
 -- there at the end of the quarantine, nothing was granted or lost here in the meantime (epoch_write.lua). The longest
 -- ttl is kept beside it: a redlockd with short leases that starts after everything else was lost must wait for others'

@@ -1,3 +1,4 @@
+-- SPDX-License-Identifier: MIT
 -- Raise: a further round of the fence, if a guess was too low. Only the token that holds all resources may raise, so
 -- that numbers follow the order of the holders. The number must be strictly larger, so that no two attempts get the
 -- same one: one fence is a strict increase of every bucket of a set.

@@ -1,3 +1,4 @@
+-- SPDX-License-Identifier: MIT
 -- Release: compare and delete ("Correct implementation with a single instance"), and notify the next waiter. Carried
 -- out however late, and with any epoch: it can only delete the token's own keys. But with another epoch its vote does
 -- not count. Of a set, it deletes each key that has the token and the names of exactly these resources.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* The Lua scripts of this folder, one for each verb, embedded at build time (cmake/embed.cmake writes the table). A
  * line "--include NAME" of a script stands for the functions of lib/NAME. lib/master.lua describes the layout of the
  * arguments and the answers of the core's scripts. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* Services of the event loop for leases and masters: timers, and connections to Redis. No other folder below
  * server/daemon knows libuv and hiredis. The simulator (tests/sim) is linked with another implementation: in virtual
  * time, with masters in memory.

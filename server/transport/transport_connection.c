@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* The connections to Redis of transport.h: looks up names, connects, sends commands and hands over answers.
  *
  *   transport_connect() ─► resolving (a name, off the loop) ─► connecting ─► open, answered ─► ended or closed

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* Private header of this folder; no other folder includes it. */
 #ifndef TRANSPORT_INTERNAL_H
 #define TRANSPORT_INTERNAL_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* The Redis protocol: the reply reader of hiredis with bounds, and the encoding of commands. */
 #include <assert.h>
 #include <stdio.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* Timers of libuv for transport.h. A timer belongs to its creator until transport_timer_free(); then the loop frees
  * it. */
 #include <assert.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* TLS to masters (rediss://), by OpenSSL. TLS 1.2 and newer. The name or the IP address of --masters must be in the
  * certificate (the CN counts if it names no other host). A name is also sent (SNI).
  *

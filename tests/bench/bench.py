@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """redlockd measured against its own limits, against what else one could take, and with faults: `./dev bench`. README.md says what the figures mean.
 
     bench.py         this file: what is measured, in turns    load.py    one measurement            bench_report.py  medians, table, plots, aims

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """From single measurements to medians with their spread, a table, plots and the aims."""
 
 import contextlib

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """What `./dev bench` measures, as processes: redlockd with so many masters and workers, etcd, and the services that one writes with a Redlock library.
 
 Each stack is started new, lives in a folder of its own, and is ended by the ids of its processes. It has `addresses`, pids() of "service" and "masters",

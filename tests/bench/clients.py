@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: MIT
 """The client libraries beside a bare kept connection of the same language, and leases that one client renews.
 
     ./dev build && python3 tests/bench/clients.py [--languages "python go"] [--rounds 7] [--times 200]

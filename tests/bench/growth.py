@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """How memory grows: connections that do nothing, requests that wait, locks that are held; and whether it grows with time alone."""
 
 import resource

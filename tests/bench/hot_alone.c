@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* One client, one lock after another, each with a name that no other client wants: acquire, release, acquire the next.
  * Measures the cost of a lock without waiting. */
 #include <stdio.h>

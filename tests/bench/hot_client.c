@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* See hot_client.h. The two services differ in the text of their requests and answers alone. */
 #include "hot_client.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* Somebody who wants locks, at redlockd or at etcd: one connection, one call at a time.
  *
  *   client_open ─► READY ─► client_acquire ─► GRANTED ─► client_release ─► RELEASED

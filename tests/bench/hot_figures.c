@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* See hot_figures.h. Keeps every time, so that percentiles are exact. */
 #include "hot_figures.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* Times that were measured, and what is said of them. */
 #pragma once
 

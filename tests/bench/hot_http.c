@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* See hot_http.h. Sending never queues: a request is far smaller than the socket's buffer, so uv_try_write() takes it
  * whole, and the caller's timestamp is that of the system call. */
 #include "hot_http.h"

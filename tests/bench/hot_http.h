@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* One keep-alive connection that speaks as much HTTP/1.1 as the benchmark needs: one request at a time, answers with
  * Content-Length, in chunks or without a body. An error of the connection itself ends the program: a
  * benchmark with a lost connection measured nothing. */

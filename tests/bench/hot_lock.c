@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* The load generator of the hot-lock benchmark. One thread, one libuv loop, raw HTTP over sockets: as little of the
  * machine as can be is taken from what is measured.
  *

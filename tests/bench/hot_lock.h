@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* One measurement: what was asked for, the clients, and what came out. See hot_lock.c. */
 #pragma once
 

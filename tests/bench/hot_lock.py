@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """The hot lock: one resource wanted by many, at redlockd and at etcd, in turns. `./dev bench hot`; README.md says what the figures mean.
 
     hot_lock.py  this file: the rounds         stacks.py  the processes that are measured      table.py  medians, the table, the aims

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* Many want one lock, each again and again: acquire, release at once, acquire. With N waiters there are N + 1 clients,
  * since one of them has it.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* Is the order of grants the order of arrival? A closed loop cannot prove it: requests that leave microseconds apart
  * may well be read in another order. So here the arrivals are apart beyond doubt:
  *

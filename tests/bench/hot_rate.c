@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* Requests at a fixed rate, as wrk2 makes them: a share of them each millisecond, whether the ones before are answered
  * or not. A time counts from the moment at which the request was to be sent, so that one that had to wait for a free
  * connection, as the service was slow, shows it. Each acquires a name of its own and leaves the lock to its end.

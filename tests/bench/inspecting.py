@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: MIT
 """Acquisitions of another client, alone and beside clients that inspect locks with many holders, list them or are refused a slot, as fast as they can. Beside
 as many clients that acquire other locks, which is what any load of that size costs."""
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """One measurement: a load on a stack for some seconds, and what it cost whom."""
 
 import contextlib

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: MIT
 """A master that comes back empty while many leases are renewed: how long until all have all votes again, and what others notice."""
 
 import argparse

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """A lock that many hold at once: shared leases beside many others, and slots that more clients want than there are, each beside the plain lock."""
 
 import asyncio

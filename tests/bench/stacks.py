@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """What is measured, as processes: redlockd over three redis-servers, and etcd. Each stack is started new, lives in a folder of its own, and is ended
 by the ids of its processes. While one is measured nothing else runs.
 

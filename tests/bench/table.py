@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """From single measurements to the table: medians over the rounds, with the lowest and the highest, and the aims."""
 
 import statistics

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """The latencies at half of the highest rate, while one of three masters is stopped, continues, is killed, and comes back empty."""
 
 import itertools

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """How many instructions redlockd itself needs for an acquisition that is granted or refused, and for GET /healthz, by callgrind: the same on a busy machine and on an idle one.
 
 A ratchet: a change that needs 3 % more fails here. Where that is worth it, write the new number into instructions.json, and why.

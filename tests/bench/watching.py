@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Many watchers of one resource that changes: what a change costs redlockd and the masters, and when the last watcher has its event.
 
 The watchers are connections of a process of its own, on the event stream, read by epoll. All times are of CLOCK_MONOTONIC, which processes share.

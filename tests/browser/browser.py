@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """A real headless Chromium, driven by chromedriver, and the status page in one of its tabs.
 
     with Browser() as chromium, chromium.tab() as page:

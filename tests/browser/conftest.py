@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Shared parts of the browser tests: the harness of the end-to-end tests, and a real headless Chromium. See
 browser.py."""
 

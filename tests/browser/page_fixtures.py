@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """What the tests of the status page share: a redlockd that is ready, and how its page is read and used."""
 
 import contextlib

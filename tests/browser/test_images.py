@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """The pictures of the status page for the documents: docs/images. See README.md of this folder."""
 
 from page_fixtures import Waiters, lock_row, ready, traffic

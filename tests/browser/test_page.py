@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """The status page in a real Chromium, over a real redlockd with real masters: masters, activity, and a service that goes.
 
 Each test has a fresh tab. The fixture `page` fails it where the page broke its own policy, wrote an error into the console or asked anybody else.

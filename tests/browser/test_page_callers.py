@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Callers of the status page: forced releases, rights and keys."""
 
 import pytest

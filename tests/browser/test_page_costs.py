@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """What the status page does not do: it leaves rows alone that are not in the window."""
 
 from page_fixtures import ready

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Locks with several holders, and leases on several locks: each holder with its fence, its times and its metadata, and the way from one lock to another."""
 
 import pytest

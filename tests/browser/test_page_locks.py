@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """The locks in the status page: what is shown is what the API says; filter, order, addresses."""
 
 import re

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """The status page for everybody: by keyboard, by screen reader, at any width, light and dark."""
 
 import re

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """The card of one lock follows the event stream of that lock."""
 
 from page_fixtures import ready

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """The drivers of the client libraries as processes: README.md has their protocol.
 
     driver = drivers()                          # in the language of this test

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Answers that a client must not believe, and some odd ones that it must take: one table for the suite and for
 hostile_server.py.
 

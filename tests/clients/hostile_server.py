@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: MIT
 """A server that answers wrongly, to try a client of any language with: docs/reference/client-rules.md says how.
 
     python3 tests/clients/hostile_server.py --list

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Small programs that use the library for Java: for the tests of what only that library has."""
 
 import subprocess

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Small programs that use the library for Node: for the tests of what only that library has."""
 
 import json

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """A network between a client and redlockd: it hands bytes on, slowly, or into nothing."""
 
 import contextlib

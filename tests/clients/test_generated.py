@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Clients that generators make from openapi.yaml compile, and speak with a running redlockd; problems come as their own types."""
 
 import os

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """The client libraries against real redlockd over real Redis masters: one suite for all languages (README.md)."""
 
 import signal

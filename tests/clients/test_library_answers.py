@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Answers that nobody may believe: the cases of hostile_cases.py for the client libraries of all languages.
 
 A library has one driver for all cases, and each case a client of its own. The cases of renewals run at the same time.

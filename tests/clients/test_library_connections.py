@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Connections of the client libraries of all languages: kept, closed, cut and slow ones, servers that hang,
 and servers that answer at once for ever."""
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """What only the library for Go has: its package, its own tests (contexts, errors, Close, the logger), the form of its sources."""
 
 import os

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """What only the library for Java has: its package, interrupts, the end of the JVM, Flow."""
 
 import os

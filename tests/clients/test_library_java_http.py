@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """What the library for Java has for itself: its clock, JSON, HTTP, and the files for TLS."""
 
 import json

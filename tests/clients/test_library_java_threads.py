@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Losses and renewals of the library for Java where no thread can be started, and where callbacks and handlers of the
 log block or fail."""
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Features of the library for Node alone: its package, its types, its errors, its arguments, its log."""
 
 import json

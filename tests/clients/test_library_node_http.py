@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """The answers and the connections of the library for Node."""
 
 import base64

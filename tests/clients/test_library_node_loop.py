@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Features of the library for Node alone: the event loop, signals, the end of a program."""
 
 import json

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """What only the library for Python has: its package, Ctrl-C, forks, the event loop, the types of what it gives."""
 
 import asyncio

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """The library for Python where a program is harmed or ends: Ctrl-C at each step, cancellations, forks, the end of the
 main thread, no threads, log handlers that block."""
 

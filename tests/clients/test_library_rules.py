@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """The rules of docs/reference/client-rules.md, with servers that answer what a test wants."""
 
 import threading

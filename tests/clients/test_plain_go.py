@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """The lines of Go in docs/how-to/clients.md that use no library, put into a program."""
 
 import os

@@ -1,4 +1,5 @@
 #!/usr/bin/python3
+# SPDX-License-Identifier: MIT
 """flock, consul lock, etcdctl lock and redlockctl run in the same situations: is the command that holds the lock ended
 when the lock is lost, or do two commands run at once?
 

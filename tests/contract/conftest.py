@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Shared parts of the contract tests: the harness of the end-to-end tests, and the Node tools of package.json."""
 
 import os

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """openapi.yaml as data: its $refs, the answers that it describes, and their problem codes."""
 
 import collections

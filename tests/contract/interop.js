@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 // Lets a test drive npm's `redlock`, the library that most Node programs use, as another client of the same masters.
 //
 //   node interop.js PACKAGE SOCKET...

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Real answers of every kind, each with the operation of openapi.yaml that it belongs to: redlockd is asked all that it can be asked, with what can go
 wrong around it."""
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """.ci/run: a terminal for ./dev where there can be one; its output and its status in any case. A program that looks around stands in for ./dev."""
 
 import os

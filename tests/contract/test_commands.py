@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """The commands in README.md, the tutorials and the how-tos, as a reader would paste them: the blocks of shell lines of a document are run in one
 shell against a real redlockd, and the block that follows one must be what it prints, but for numbers and tokens that differ each time. The programs
 in Python that stand there run, too, and the code that guards a resource by its fence goes through the story that is told there, with real leases."""

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """docs/reference/configuration.md: the Redis user that it shows may run all commands of the guard. The commands of every day, and
 a user without the right to the channel, are tested in tests/e2e/test_master_channel.py."""
 

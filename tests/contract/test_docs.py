@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """All that the documents name exists: tests, files, metrics, options, headings."""
 
 import pathlib

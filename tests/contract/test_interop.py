@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """redlockd and npm's `redlock` (both of its versions in use) on the same three masters: they exclude each other, and neither
 touches what the other holds."""
 

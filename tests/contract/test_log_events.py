@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """docs/reference/log-events.md against the sources: every event that is logged is there, with its levels and members, and none that is not."""
 
 import re

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """openapi.yaml against the linters, against the route table of the program, and against what the program really answers:
 everything described exists, and everything that exists is described."""
 

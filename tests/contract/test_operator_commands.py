@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """The commands for operators: those in docs/how-to that need a service manager or masters with addresses run here against real masters and a real
 redlockd, with systemctl and journalctl taken out and held against the help of the real ones; those of docker and kubectl are read by bash, and their
 options held against the help of the real programs."""

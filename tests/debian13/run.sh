@@ -1,4 +1,5 @@
 #!/bin/sh
+# SPDX-License-Identifier: MIT
 # The tests on Debian 13 (hiredis 1.2 with TLS, libmicrohttpd 1.0, a newer gcc), with Valkey 8 and with Redis 8 as masters: ./dev test debian13.
 #
 #   tests/debian13/run.sh RESULTS PACKAGE…

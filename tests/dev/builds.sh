@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 # Part of ./dev: builds in build/NAME, with the output in build/NAME.log.
 
 # Shows how far a command is, from the log that it writes: the last percentage or count, or else the last line.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 # Part of ./dev: builds the client libraries, their drivers in build/drivers, their packages in build/package/clients.
 
 # The driver has another package time, so that tests can move its time of day: clock/moved_clock.go says how.

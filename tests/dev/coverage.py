@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: MIT
 """Which lines of api, server and cli the tests of a build with --coverage have reached.
 
     coverage.py BUILD       prints the lines by folder, those not reached, and a check for each of the three. It needs gcov, which comes with gcc.

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: MIT
 """Makes the folder of a module proxy with clients/go: go_module.py FOLDER. GOPROXY=file://FOLDER is then a place to get it from.
 
 The files are those that the go command takes out of the repository at the tag clients/go/vVERSION, and so are their sums.

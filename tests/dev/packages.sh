@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 # Part of ./dev: installs what a command needs and what is missing.
 
 say() { printf '\n== %s\n' "$*"; }

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 # Part of ./dev: the parts of the tests. Each leaves JUnit files PART….xml in build/results; a part that cannot run at all
 # leaves one failure. tests/dev/summary.py adds them up.
 # shellcheck disable=SC2154 # the lists of packages are those of ./dev

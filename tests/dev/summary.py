@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: MIT
 """Adds up what the parts of the tests left in a folder: PART….xml (JUnit) and `seconds` (a line "PART SECONDS" for each part).
 
     summary.py sum FOLDER                       prints skips, failures with their causes, a table, and "N passed, N failed"

@@ -1,4 +1,5 @@
 #!/bin/sh
+# SPDX-License-Identifier: MIT
 # Builds the images of docker/Dockerfile with buildah, on a Debian 13 of our own in place of debian:trixie-slim, and lays them out for the tests:
 #
 #   build/docker/base/       the Debian 13, made by debootstrap; kept from run to run, as are the packages that were fetched (apt/)

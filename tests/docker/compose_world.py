@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """docker/compose.yaml without a container engine: its command lines and variables, its names and its ports, in a network of their own.
 
 A World is a network namespace with no device but lo, and a mount namespace with an /etc/hosts of its own, in which each service of the compose file has

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Shared parts of the tests of the image and of docker/compose.yaml. `image` is the root of the image that build.sh
 laid out; where it could not be built, the tests that need it are skipped with the reason in REDLOCKD_NO_IMAGE."""
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """docker/compose.yaml: read as `docker compose` reads it, and every command line, variable and health check in it tried on real programs."""
 
 import pathlib

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """The target dev of docker/Dockerfile: a lock service without any other service, which ends with all that it started."""
 
 import json

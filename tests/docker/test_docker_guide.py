@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """The commands in docs/how-to/docker.md. There is no Docker here: `docker run` is carried out on the image that was built, `docker build` and `docker compose` are
 held against the Dockerfile and the compose files, and all other commands are run as they stand."""
 

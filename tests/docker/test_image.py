@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """The image of docker/Dockerfile: what is in it, and that it runs as containers are run: read-only, as its own user, without capabilities, as process 1."""
 
 import os

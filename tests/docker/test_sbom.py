@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """The SBOM of the image (docker/assemble.sh) against the published schema; the SBOM and the entries of dpkg against the
 files."""
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* A TLS client with an absurd chain of certificates (tests/unit/absurd_certificate.h), one connection after the other:
  *
  *     absurd_client PORT VERSION COUNT WORDS [AUTHORITY KEY]

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Certificates for the tests of TLS, made with the openssl program in the test's own folder; P-256, so that it takes milliseconds.
 
     authority = Authority(lab.folder)

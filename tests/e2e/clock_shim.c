@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* A wrong clock for one process, as a library for LD_PRELOAD: CLOCK_REALTIME is CLOCK_SHIM_OFFSET_MS (an environment
  * variable, may be negative) away from the machine's. All other clocks are as they are. */
 #define _GNU_SOURCE

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """The fixtures and settings of the end-to-end tests. See harness.py."""
 
 import os

@@ -1,4 +1,5 @@
 #!/bin/sh
+# SPDX-License-Identifier: MIT
 # counter.sh URL TIMES FILE: adds 1 to the number in FILE, TIMES times, each time under the lock "counter".
 #
 # As a user would write it: acquire with curl, and where the lock is held (409) or the masters are in trouble (503), wait for

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """redlockctl for the end-to-end tests: run to its end, in the background, on a terminal.
 
 Environment:

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """The fixture of tests that makes servers of fake_server.py, which has what they can do."""
 
 import os

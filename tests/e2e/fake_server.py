@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """A redlockd that says what a test wants it to say, and when: for what a real one does only by chance.
 
 A function behave(call) is called for each request, on a thread of the request's connection; it answers, or waits for

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """The fixtures that the end-to-end and the contract tests share."""
 
 import itertools

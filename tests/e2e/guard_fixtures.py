@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Shared parts of the tests of the restart guard.
 
 A Scene is the situation in which a master that forgets does harm. Of three masters just enough have the lock: the

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Real processes for the end-to-end tests: redis-servers, redlockd, curl.
 
 Every process that is started here is known by its pid, is ended by its starter (see Lab), and is killed by the kernel

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Keys for the tests of who may do what: a keys file, and a redlockd that asks for them.
 
     keyed = Keyed(lab, [key("billing", ["orders/"], ["acquire"])])

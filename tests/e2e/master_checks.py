@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Shared checks of unusable masters: the entry in /masters, and whether the others serve without it."""
 
 import re

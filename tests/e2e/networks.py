@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Two network namespaces with a cable between them: a server and clients whose packets can be lost without a word, as when a host loses its power.
 
 Everything else is shared: masters and redlockd's further listener are Unix sockets, so the test itself is in neither of them."""

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Real HAProxy, nginx and Apache in front of a redlockd, with the configurations that docs/how-to/operate.md gives."""
 
 import os

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """A proxy between redlockd and one Redis server, to play the network: slow, deaf, or cut.
 
 Two threads a connection, one for each direction. It also records what redlockd sent.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* A clock that can be moved, for one redis-server or driver of a client, as a library for LD_PRELOAD.
  *
  * The time of day (gettimeofday, time, clock_gettime of CLOCK_REALTIME and its coarse sister) is off by as many

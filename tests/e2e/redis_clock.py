@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Moves the time of day of a running redis-server, by a library of our own (redis_clock.c) that is loaded into it.
 
     library = redis_clock.build(folder)

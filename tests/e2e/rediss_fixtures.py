@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Shared parts of the tests of TLS to masters: redis-servers with TLS, and their certificates."""
 
 import pathlib

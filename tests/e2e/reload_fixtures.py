@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Shared parts of the tests of SIGHUP for the files of the masters."""
 
 import os

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* The clocks of a machine that has slept for a day, as a library for LD_PRELOAD: while the file named by SLEPT_FILE is
  * there, CLOCK_BOOTTIME is a day ahead. CLOCK_MONOTONIC, by which libcurl ends a request, does not count a sleep. */
 #define _GNU_SOURCE

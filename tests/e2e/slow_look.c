@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* A redlockd that takes its time when it looks at how much of a socket is unread (SIOCINQ), for LD_PRELOAD: in the look
  * of the number LOOK_NUMBER it makes the file LOOK_FILE, and looks when that is gone. */
 #define _GNU_SOURCE

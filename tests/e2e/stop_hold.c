@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* A redlockd that stands still between the grant of a lease and the beginning of its hold, for LD_PRELOAD: while the
  * file named by STOP_FILE is there, libuv makes no timer. A hold has one of its own, made when the lease has been
  * granted. */

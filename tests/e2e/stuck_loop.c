@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* One event loop that hangs, for LD_PRELOAD: while the file named by STUCK_FILE is there, the first thread that comes
  * to epoll does not come back from it; the others go on. */
 #define _GNU_SOURCE

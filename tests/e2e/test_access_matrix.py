@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """The rights of callers over HTTP: every route × every kind of caller × every set of rights × many spellings of
 resources. Each answer is compared with the rule of the documentation, which is written a second time here. One service,
 one keep-alive connection; nothing is skipped, nothing is random."""

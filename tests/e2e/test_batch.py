@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Commands of one script that come in the same moment go to a master as one: each is answered as if it had come alone."""
 
 import itertools

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Thousands of requests at the same moment: they are answered one after another, and none with an error of the
 masters."""
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Twenty processes add 1 to a number in a file, under the lock, and one of the three masters is killed half-way."""
 
 import os

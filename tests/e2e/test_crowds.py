@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Many wait for a shared lock or a slot: nobody tries without a reason, and a notification wakes no more than may enter."""
 
 import re

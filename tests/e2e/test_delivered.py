@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """A lease outlives the connection on which it was granted.
 
 A grant is given back only where its client is found gone before the answer is written. From then on only the token, a forced release, the lease's age

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """An inspection of a lock with several holders takes two rounds: the scripts list tokens, and the values are read after them. Masters that answer one round
 and not the other, and leases that are gone in between."""
 

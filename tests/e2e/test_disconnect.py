@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Clients that leave while they wait: they lose their queue entry, and what was granted to them is given back at once,
 unless its answer was written already.
 

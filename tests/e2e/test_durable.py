@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """--durable-masters: a master that restarts with all that it answered votes at once, and anything else is a quarantine.
 
 A lease of 30 s is longer than a restart, and a quarantine as long as the longest lease: where a lease is extended after

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """The program of docs/how-to/leader-election.md: three candidates and two followers, over two redlockd. The leader is killed, stopped, cut off."""
 
 import contextlib

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Fences: the number in each lease that grows with every holder of a resource, whatever the clocks say."""
 
 import collections

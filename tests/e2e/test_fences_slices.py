@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Fence recovery reads the buckets of other masters in slices, so that no command holds up the callers of a master that votes."""
 
 from guard_fixtures import HASH, quarantine_seconds, guarded, hold, number_of

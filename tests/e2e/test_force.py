@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """A forced release: DELETE /locks/{resource}?force=true takes a lock from its holder, without a token.
 
 Where a test needs the moment between the two steps (looking who holds it, and releasing that one's token), it stops one

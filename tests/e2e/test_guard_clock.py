@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """The restart guard and time: masters whose clock jumps, commands that come too late.
 
 A master whose clock jumps forward drops its locks early, which is as bad as if it had forgotten them. One whose clock

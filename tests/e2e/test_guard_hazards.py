@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """The restart guard: masters that drop keys, are set up so that they may, follow or lead others, or are an older image
 of themselves.
 

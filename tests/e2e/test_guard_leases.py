@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """A quarantine as short as the leases that are out: what the other masters remember ends it (docs/explanation/proofs.md).
 
 The scene is that of guard_fixtures.py: a master that forgets has one of two keys of a lease, and a rival wants the lock all the time.

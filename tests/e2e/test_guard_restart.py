@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """The restart guard: masters that lost their memory, or were replaced by another server.
 
 Each hazard is caused on real servers while the victim has the key of a lease and a rival tries to get the lock

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """The restart guard at the beginning and at the end of a quarantine: new clusters, --bootstrap, what other masters must tell, what is refused.
 
 test_guard_restart.py has the hazards themselves.

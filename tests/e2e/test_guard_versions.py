@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Another version of redlockd on the same masters, and how --bootstrap goes from one layout to the next.
 
 The other version is a hash as it wrote it, and its heartbeats: layout 1 had a `certificate` where later ones have an

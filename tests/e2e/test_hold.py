@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Locks held by a connection (hold): the events of the stream, and that lock and connection end together. Most clients
 are curl."""
 

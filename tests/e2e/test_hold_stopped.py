@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """A hold whose redlockd stood still right after the grant: the time that it lost is part of the lease's time."""
 
 import concurrent.futures

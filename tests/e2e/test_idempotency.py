@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """The same request again (Idempotency-Key): the answer is the lease that the first one was granted."""
 import json
 import socket

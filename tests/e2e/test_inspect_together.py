@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Inspections of one lock by many clients share what they ask the masters: one is under way, and the others share the next one."""
 
 import contextlib

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Keys over HTTP: sessions of callers and operators. The whole table of who may do what is test_access_matrix.py."""
 
 import itertools

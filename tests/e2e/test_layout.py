@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """What lies in Redis, against a sample of it that is recorded beside the number of its layout.
 
 redlockd of several versions may run over the same masters if what they write there is the same. LAYOUT

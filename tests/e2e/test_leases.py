@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Leases as a caller sees them: acquire, refused, extend, release, inspect, list. All masters are well here."""
 
 import math

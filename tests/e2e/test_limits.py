@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """The bounds of an address and of a connection: connections open, requests a second, requests per connection; each over one worker and over two,
 which share what they count. The clients come from several addresses of loopback; the harness itself asks over a Unix socket, which has none."""
 

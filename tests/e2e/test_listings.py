@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """GET /locks: many at once, of which a few of each worker are under way and the others wait for them; and what counts as held. The walk itself: test_leases.py."""
 
 import json

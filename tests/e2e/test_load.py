@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Defects that only show under load: bursts, an end under load, stopped masters behind listings."""
 
 import http.client

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """--log-requests: which requests have a line in the log."""
 
 import json

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Malformed requests: each is answered with the 4xx that its row says, and nothing of it reaches Redis.
 
 The rows are in malformed/*.txt, one a line: a name, the status expected, the bytes to send.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """More connections than one daemon of libmicrohttpd has (api/http/daemon_pool.c): the connections after them are served
 as all others. Those that have sent nothing are not added to libmicrohttpd yet (api/http/deferred.c)."""
 

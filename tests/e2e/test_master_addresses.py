@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Addresses that lead to no master of ours, or only with a login or a database: what the callers then get, and what /masters says."""
 
 import socket

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """The second connection to each master, on which notifications arrive: with a password or a user, in another database,
 without the right to the channel, and with messages of strangers on it. A notification decides how soon a waiter tries,
 never who has the lock."""

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Messages for operators: each reason why a master does not vote says what to do; a quarantine is logged once; a
 request without a quorum is a warning."""
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """A master whose reply has no end, in every shape that a reply can have: its connection ends, which /masters and the metrics say, and redlockd stays as
 small as it was and goes on. Two of three masters do it at once, through a proxy that replaces a true reply. The largest reply that redlockd asks for passes."""
 

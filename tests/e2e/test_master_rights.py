@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """A master votes only after it has carried out every command that locks need. A Redis user with the documented rights
 is enough; each missing right is named, also where commands are renamed; once it is granted the master votes without a
 restart. Clients do not see these trials."""

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """A master that answers what nobody asked, or not as Redis would: it loses its connection, with the reason, and votes again when it is honest. Leases,
 redlockd and the connections of its clients go on."""
 

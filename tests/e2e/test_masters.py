@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Masters that are ill or gone: what the callers then get, and what /masters says.
 
 Addresses that lead to something else: test_master_addresses.py. Masters that forgot: test_guard_*.py."""

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """SIGHUP reads the masters' passwords, certificates and addresses again, without a restart and without losing a lease. Another server at a changed
 address: test_masters_replaced.py."""
 

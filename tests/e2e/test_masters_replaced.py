@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """SIGHUP takes a changed address in --masters-file: another server in the place of a master, which is checked as at a start. No redlockd is restarted, and
 no lease is counted from a server that did not grant it. Passwords and certificates: test_masters_reload.py."""
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """No memory ends a program at once, with a line that says so; what it held lives on in Redis (server/base/base.h)."""
 
 import http.client

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """The metadata of a lease and who took it: given with POST /locks, shown in states, listings and refusals, and kept for as long as the lease."""
 
 import json

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """/metrics: each metric changes for its cause, the page passes the tools of Prometheus, and docs/reference/metrics.md names all metrics.
 
 Most of the older metrics are looked at where what they count is tested: test_service.py, test_waiting.py, test_limits.py, guard_fixtures.py and others.

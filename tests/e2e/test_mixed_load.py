@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """All modes at once over several workers, while keys and certificates are replaced: for races between threads, which the build with ThreadSanitizer reports.
 Its report on stderr fails the test (Redlockd.stop). A round takes two seconds or more; ./dev test tsan runs 30."""
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Shared leases (mode) and slots: who holds a lock together, who waits for whom, and what is told of it."""
 
 import concurrent.futures

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """The name of a lock outside the path: in the body of PUT and DELETE /locks, in the query of GET /locks. Each does what the same call with the name in
 its path does, and both forms see each other's leases."""
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Names of locks that HTTP clients rewrite in a path: with a segment `.` or `..`. They are refused at every call, before anything is done."""
 
 import pytest

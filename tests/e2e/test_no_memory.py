@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Masters without memory grant nothing: Redis refuses a script's first write, so that write must be one that it refuses (maxmemory)."""
 
 import time

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Messages to the service manager (sd_notify): that redlockd serves, reloads, ends, how many masters vote, and that the
 loop of every worker runs."""
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """A malformed request gets one answer, and then its connection ends: over TCP, a Unix socket and TLS, in one piece and byte by byte, to a client that
 reads at once and to one that reads when all is over.
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """A wait that goes on in another request keeps its place in the queue: through another redlockd, over a restart, for each mode; a place is taken by
 nobody else, and one that is left behind is removed."""
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """redlockd behind HAProxy and nginx, as docs/how-to/operate.md sets them up: leases outlive the proxy's connections, clients that leave are noticed, streams pass at once."""
 
 import json

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Queries of any shape and length: each is answered, and the service goes on for all others. They come before Host,
 Origin and keys are looked at."""
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """rediss://: TLS to masters: operations over it, and the reasons that are given for untrusted masters."""
 
 import os

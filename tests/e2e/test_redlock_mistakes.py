@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """The mistakes that Redlock libraries make, and this one must not: one test for each that can be shown from outside."""
 
 import json

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """redlockctl: the commands that ask and end, bad input, the man page. `run` is tested in test_redlockctl_*.py."""
 
 import json

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """redlockctl when an answer to its acquisition is lost: the next request finds the lease that was granted. And --metadata."""
 
 import contextlib

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """redlockctl against a redlockd that says what the test wants (fake_redlockd.py): how it waits, and that no lease is lost or counted on for too
 long in the moments that a real server shows only by chance."""
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Completion of redlockctl: real shells on a terminal, and the Tab key."""
 
 import os

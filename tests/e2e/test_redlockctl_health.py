@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """redlockctl health: what a container's health check asks. It says nothing where all is well, and needs no key."""
 
 import json

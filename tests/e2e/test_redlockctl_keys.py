@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """redlockctl and API keys: how they are made and sent, where they are not shown, and the messages where a server
 refuses them."""
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """redlockctl run where the lock cannot be kept: the command, and all that it started, is ended before the lock is over.
 
 Times are checked from outside: a command ends while its lock is still in Redis, or before the end of the first lease,

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Mistakes at redlockctl, and the whole message and exit status that each gets.
 
 {name} is a name that is free, {held} one that somebody else holds, {http} the address of a redlockd without its scheme, {closed} one at which

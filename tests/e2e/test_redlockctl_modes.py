@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """redlockctl with --shared and --slots."""
 
 import json

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """redlockctl: what it says while it waits (on a terminal only), when it gives up, and of a run inside a run of the same name."""
 
 import pathlib

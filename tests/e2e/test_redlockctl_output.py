@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """redlockctl: what its commands print for people, with colours on a terminal only, and the help of each command."""
 
 import json

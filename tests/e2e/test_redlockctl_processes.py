@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """redlockctl run and processes that are hard to end: another user's, and those whose names look like something else in
 /proc.
 

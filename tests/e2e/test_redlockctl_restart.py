@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """redlockctl before the next master is restarted: list --below, health --restart-safe."""
 
 import json

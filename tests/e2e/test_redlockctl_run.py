@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """redlockctl run: the command, its streams and its status, signals, who gets the lock."""
 
 import json

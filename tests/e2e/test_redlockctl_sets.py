@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """redlockctl with several names: one lease, of all of them or none."""
 
 import json

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """redlockctl with standard files that are closed or that nobody reads: the lease is extended all the same, and no message goes into a socket."""
 
 import fcntl

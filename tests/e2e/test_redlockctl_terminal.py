@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """redlockctl run on a terminal: Ctrl-C, Ctrl-Z, scripts, pipelines."""
 
 import os

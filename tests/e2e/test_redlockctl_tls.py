@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """redlockctl over TLS: whom it trusts, what it shows of itself, and that the ways out of a wait lose no lease there either."""
 
 import json

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """redlockctl counts an answer only if it is the answer to what was asked. Anything else is as if no answer had come."""
 
 import json

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """redlockctl waits at a real redlockd, in the queue: the order in which waiters are served, the ends of a wait, and
 that nothing is left of it."""
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """redlockctl watch: a line for each change of a lock, or a command for each."""
 
 import datetime

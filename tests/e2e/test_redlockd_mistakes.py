@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Mistakes at redlockd: the whole message and the exit status. A message says what is wrong and what to do, in one line, and repeats no secret.
 
 The status is 2 for a mistake in what is configured, 1 for what the machine refuses."""

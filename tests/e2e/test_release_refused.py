@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """A release that a master refuses is repeated until the lease is over, so that the next holder does not wait for its end."""
 
 import contextlib

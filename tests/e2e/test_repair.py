@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Repair: an extension that a majority granted gives the key back to each master that has lost it, so that a lease that is renewed outlives restarts."""
 
 import contextlib

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Idle connections rest (api/http/deferred.c): libmicrohttpd gives them back after --request-timeout-ms and a second, and they cost next to nothing
 until the client goes on. The client sees nothing of it."""
 

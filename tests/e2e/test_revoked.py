@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Keys and certificates that are taken away, or may less, while their requests are under way: a reload (SIGHUP) ends
 what its caller may not do any more, at once and on every worker, and does not affect others."""
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """The program itself: options, --dev, signals, log, metrics, connections."""
 
 import json

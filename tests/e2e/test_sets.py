@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Several resources at once (resources): one lease, all of them or none."""
 import concurrent.futures
 import threading

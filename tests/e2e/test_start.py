@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """What redlockd says when it starts: one line in the log, and with --dev commands to try."""
 
 import pathlib

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """GET /stats against what the test itself did: counts, times, masters, the hottest resources and those waited for, and who may see their names."""
 
 import concurrent.futures

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """SIGHUP and the terminal: when it reads files anew, and when it ends redlockd. Real terminals, real shells, the kernel's own signals."""
 
 import contextlib

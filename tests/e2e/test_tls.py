@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """HTTPS: every call over it, what clients may do to a handshake and to a connection, and that no lock is lost or kept by it."""
 
 import contextlib

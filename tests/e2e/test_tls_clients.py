@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Client certificates (--tls-client-ca), and what SIGHUP reads anew: certificate, key, authorities, keys file. Terminals: test_terminal.py."""
 
 import hashlib

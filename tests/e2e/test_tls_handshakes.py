@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """TLS handshakes of strangers: none may hold the loop of a worker, whatever it sends; and how many round trips one takes."""
 
 import contextlib

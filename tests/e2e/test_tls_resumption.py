@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """TLS sessions that resume: no full handshake, at any worker, until a reload; and none where clients have certificates."""
 
 import base64

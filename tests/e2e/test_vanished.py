@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Clients whose host vanishes: no FIN, no RST, no answer. Needs network namespaces of its own, and is skipped elsewhere."""
 
 import json

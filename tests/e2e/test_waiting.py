@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Waiting in the queue with wait_ms: which waiter gets the lock, when, and the answers of the others. One redlockd.
 
 Several redlockd and masters that fail: test_waiting_replicas.py. Bounds and the end: test_waiting_bounds.py. Clients

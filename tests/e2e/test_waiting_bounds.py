@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Waiting in the queue: refused requests, the number of waiters, the answers to waiters when redlockd ends, and the
 cost of waiting."""
 

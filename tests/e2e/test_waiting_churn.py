@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Clients that come and go without order: they wait for long or briefly, hold, leave while they wait, die while they
 hold. Through several redlockd with several workers. One has a lock at a time, each is answered in time, and nothing is
 left."""

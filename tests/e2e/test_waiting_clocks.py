@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Several redlockd whose clocks differ: that costs fairness, as docs/explanation/safety.md says, and never more. Arrivals are told by clocks."""
 
 import pytest

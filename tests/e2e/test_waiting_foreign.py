@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Waiting behind a holder that is not redlockd's: another Redlock library, or a key of another type. Its release
 notifies no waiter, so the first one of each worker looks again about every 250 ms. Others do not, and behind a holder
 of redlockd's none does (test_waiting.py: test_nobody_polls)."""

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Waiting in the queue over several redlockd, and through faults: a redlockd that dies or hangs at the head of the
 queue, masters that die, hang, restart or forget, notifications that are lost. Each waiter is served in the end, and
 soon."""

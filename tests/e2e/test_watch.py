@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Watching a lock: ETag and If-None-Match, waiting for a change, event streams. Several redlockd over real masters;
 the watchers are curl."""
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Shared parts of the tests of waiting: clients that wait, and their queue entries on a master.
 
 A Waiter is one request with wait_ms on a connection of its own; its answer is read when the test asks for it. A Crowd

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Rules that every history must keep, under all faults: pure functions over lists of events.
 
 Times are microseconds of CLOCK_BOOTTIME, which all processes of one machine share. An event of a client's history

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """One client process: some threads, each of which takes leases, works under them, and writes down what it saw.
 
 Started with one argument, a JSON object (see main), and ends when its standard input ends. A thread is one client, with connections

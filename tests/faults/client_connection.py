@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """A client's connections to all replicas, over different ways, and what the client does with one after a grant.
 
 A way is a kind of address that each replica has: {"name", "addresses", "ca"}. deployment.py has the ways: directly over a Unix socket, TCP or

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """The processes of a run: redis-servers, the network between, redlockd, proxies, the guarded resource, clients, jobs.
 All in one folder.
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """The deployment around redlockd: replicas with different options, chosen by the seed. Each listens on a Unix socket, TCP and TLS, and has
 nginx and HAProxy (Debian's nginx-light and haproxy) in front. Loopback only; all files lie in the folder of the run.
 """

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: MIT
 """Durable masters under kill -9: three masters, two redlockd with --durable-masters, clients that lock, extend and release all the time, and
 holders that keep a lease of 30 s. One master or all of them are killed at a random moment and started again, as often as told.
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Overlaps and inversions that a fault beyond the stated bounds explains. They are counted apart, with the reason, and never passed over.
 
 A lease promises that no other one is valid at the same time "while clocks keep to the stated bounds", and each hazard is "found at the

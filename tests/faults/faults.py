@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Real faults: five redis-servers, three redlockd, nginx and HAProxy, 32 clients and some jobs under `redlockctl run`; a seeded nemesis kills,
 stops, restarts, cuts off, flushes and misleads whatever it can; then checkers over the whole history, over what lay on the
 masters, and over what a guarded resource took. `./dev faults --seconds S [--seed X]`.

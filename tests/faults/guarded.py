@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """The guarded resource: what a lock is there to protect, and what a fence is for. A process of its own, on a Unix
 socket.
 

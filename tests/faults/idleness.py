@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Finds runs that prove nothing: a check over something that never happened cannot fail. Also answers and exits that no fault explains."""
 
 import collections

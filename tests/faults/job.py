@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """The command of a `redlockctl run` (jobs.py). It counts itself as the holder from its first line to its last.
 
 It writes when it began, with the token and the fence from its environment, and every few milliseconds that it still lives. So the file proves how

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Runs jobs under `redlockctl run`, one after the other in each thread, on the same resources as the clients.
 
 Started with a JSON object: seed, threads, redlockctl (the program), servers (for each way the addresses of replicas), ca, resources (how many),

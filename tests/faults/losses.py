@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Finds leases lost early: leases that were gone from a majority of the masters while their holders could rely on them.
 
 When a grant or an extension is answered, a majority of the masters has the token. Until the interval is over in which the holder may rely on

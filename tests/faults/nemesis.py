@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Does harm to a cluster: one fault or several at a time, drawn from a seed, each healed after a while.
 
 The same seed draws the same faults in the same order, as far as the machine lets it: what can be hurt depends on what

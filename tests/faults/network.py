@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """The network between redlockds and masters: a proxy for each pair of them, all in one process, told over standard
 input what to do.
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """The reports of the redlockds: /masters and /metrics, read twice a second during the run, and their logs, read at the
 end."""
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* LD_PRELOAD for redis-server: what it writes to an append-only file reaches the file when it is synced, not before. So
  * kill -9 loses what a loss of power may lose: everything that was written since the last fsync.
  *

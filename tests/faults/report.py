@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """The figures of a run, its checks, and what a failed check found."""
 
 import collections

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Restarts of redlockd by SIGTERM under load, one replica or all in turn; and, at the end of a run, the loss of all masters' memory while the
 replicas have different --max-ttl-ms.
 """

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """`faults.py --rolling`: masters are restarted one after the other, for the whole run, while some clients hold their locks all the time, each over
 one way (direct, or through a proxy) and at two redlockd in turn. The next master is restarted as soon as `redlockctl health --restart-safe`
 says that it may be. No lease may be lost, none may change its fence, and in the end each lies on all masters.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """A few rounds of durable.py: durable masters lose nothing, and its checks find what masters lose that are none."""
 
 import os

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """The checkers of leases lost early and of idle runs, with histories made by hand: what they must find, and what they must let pass."""
 
 import os

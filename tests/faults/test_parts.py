@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """The parts of the real faults that other checks rely on: connections that are reset or left idle, looks at a master, jobs, restarts."""
 
 import collections

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Faults in several steps, which a nemesis (nemesis.py) would hardly ever draw one after the other: each aims at one part of the
 restart guard.
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Waiters (`wait_ms`) as the masters know them: while the faults go on, and once all is healed.
 
 A queue is a sorted set of entries, {replica}:{arrival}, that runs out a second after the longest wait in it; a replica

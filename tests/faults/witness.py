@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Reads the masters directly, past redlockd and the network: which token lies there for each resource, about twenty times a second.
 
 Started with two arguments: a JSON list of the masters' sockets, and the file to write to. Ends when its standard input ends. Each line of the

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """The C sources are as clang-format leaves them, and all text files are as .editorconfig says."""
 
 import pathlib

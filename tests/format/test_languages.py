@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Shell scripts are without warnings of shellcheck, Python files without those of flake8, and some without those of mypy."""
 
 import pathlib

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """The scripts for Redis are without warnings of luacheck, and nothing in their library is left over."""
 
 import pathlib

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* Shared parts of the fuzz targets: an input as a row of decisions or as a text, and a check that ends the run.
  *
  * A target is a program with libFuzzer's main(), which calls LLVMFuzzerTestOneInput() with one input after another.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* Fuzz target: the bodies of the lease calls, beside the header Lock-Token (api/calls/body.c).
  *
  * Input: a letter for the call (a: acquire, e: extend, r: release, f: forced), a digit, and the body. The digit's bits:

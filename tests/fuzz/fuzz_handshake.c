@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* Fuzz target: TLS handshakes with the HTTP side, the real libmicrohttpd and the real GnuTLS, over a socket.
  *
  * The first byte of the input says who the client is, and the first line what it has:

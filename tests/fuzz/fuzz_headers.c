@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* Fuzz target: the header section of a request (api/http/http.h), Lock-Token among it.
  *
  * Input: a request as it comes over the wire, up to the empty line. It is taken apart here in the way of libmicrohttpd

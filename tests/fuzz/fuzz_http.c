@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* Fuzz target: the whole HTTP side, with the real libmicrohttpd and real sockets, over a stand-in for leases.
  *
  * The input is what clients send, and between it, after a tilde, what happens. A line feed is sent as CR LF, so that a

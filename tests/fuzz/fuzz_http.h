@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* Shared parts of fuzz_http.c: the HTTP side of one worker over a stand-in for leases, and its clients. */
 #ifndef FUZZ_HTTP_H
 #define FUZZ_HTTP_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* Reads the bytes sent to a client of fuzz_http.c as a client would: as a row of well-formed answers. */
 #include <jansson.h>
 #include <strings.h>

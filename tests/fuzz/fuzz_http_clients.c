@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* The clients of fuzz_http.c: real sockets, whose other ends the api serves. */
 #include <arpa/inet.h>
 #include <errno.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* Leases, holds and masters as the HTTP side sees them, for fuzz_http.c: they keep what they are asked for until the
  * input says what the answer is, and look whether all of it is as the headers of server/ demand. Every granted lease
  * has a token of its own, by which it is found again. */

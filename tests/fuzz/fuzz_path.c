@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* Fuzz target: the first line of a request (api/calls/path.c, route.c) and the cursor of a listing.
  *
  * Input: `METHOD target`, as in a request. The raw bytes also go through the decoder alone, with rooms of all sizes. */

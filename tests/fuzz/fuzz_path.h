@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* The two halves of fuzz_path: the cursor of a listing is parsed by a function of server/leases/lease_list.c that
  * nobody else sees. */
 #ifndef FUZZ_PATH_H

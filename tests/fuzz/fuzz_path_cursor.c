@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* The cursor of a listing: see fuzz_path.h. All of lease_list.c is built into this file, for its static functions. */
 #include "fuzz_path.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* Fuzz target: the answers of a master, from the bytes on the wire to votes, the guard's events and notifications.
  *
  * Input: one byte, which says where the bytes are cut in two pieces as a network may do it, and how large a reply may

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* The parts of fuzz_reply. Each has the file of server/ built in whose static functions it tests. */
 #ifndef FUZZ_REPLY_H
 #define FUZZ_REPLY_H

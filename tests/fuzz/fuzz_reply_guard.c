@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* Answers to the scripts of the restart guard: see fuzz_reply.h. */
 #include "fuzz.h"
 #include "fuzz_reply.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* Messages on the channel on which waiters are notified: see fuzz_reply.h. All of master_notification.c is built into
  * this file, for its static functions. */
 #include "fuzz_reply.h"

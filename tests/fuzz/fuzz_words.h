@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* The rules for words from outside, written a second time and in another way than in api/. */
 #ifndef FUZZ_WORDS_H
 #define FUZZ_WORDS_H

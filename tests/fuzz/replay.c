@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* Stands for libFuzzer's main(): runs a fuzz target once over every file of the folders that are named, without clang
  * (README.md).
  *

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: MIT
 """Runs the fuzz targets of a build (README.md): each for so many seconds, two at a time, beginning with the seeds.
 
 Then, unless --no-mutated, runs the copies with mutations, which must fail within --mutated-seconds. Ends with "N passed, N failed" and prints how many

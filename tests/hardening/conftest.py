@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Shared parts of the tests of the hardening: the harness of the end-to-end tests."""
 
 import os

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Runs a program with no system calls but those of a list: any other one kills it (SIGSYS). It does the same as
 systemd for SystemCallFilter= and RestrictAddressFamilies=, with the same libseccomp.
 

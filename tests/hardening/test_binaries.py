@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """The hardening options of CMakeLists.txt, read back from the programs; and that these checks find a program without
 them."""
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Other processes on the host, also of the same user, see nothing of a running redlockd but what is public."""
 
 import os

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """systemd/redlockd.service: what systemd makes of it, how open it says it is, and that redlockd gets along with the system calls that it leaves."""
 
 import os

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """The charts and the tools that look at them. Nothing is written into the repository: charts with dependencies are copied first.
 
 A chart is rendered by `template(chart, values…)`, which returns a list of objects as dictionaries; a render that fails raises Refused with helm's words.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Shared parts of the tests of the charts: the harness of the end-to-end tests, and the tools that ./dev builds
 (build/tools)."""
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Values for the chart redlockd, so that each pair of settings occurs together in one of them: (name, values).
 
 Settings that exclude each other are left out (certificates of clients without TLS). The order is always the same.

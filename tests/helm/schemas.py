@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Makes TOOLS/schemas for kubeconform, from what ./dev has fetched into TOOLS:
 
     v1.29.0/, v1.37.0/  schemas of Kubernetes, the oldest that the charts are for and the newest at hand: PyPI's kubernetes-validate

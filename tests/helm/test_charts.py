@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """The charts as text: Kubernetes accepts what helm renders, and wrong values are refused with a message that helps.
 
 Looked at by the real helm, by kubeconform with the schemas of the oldest and the newest Kubernetes at hand (strictly:

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Containers of rendered pods, run here: with the built redlockd and redlockctl, real masters and real curl.
 
 `Pod` stands for a kubelet: it lays the Secrets and ConfigMaps of the release where the pod mounts them (below a

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """See hostile.py, which knows where the rest of it lies. The tests must not run side by side: each measures a rate."""
 
 import os

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Many sockets at once, with epoll and as little processor time as possible, for hostile clients. All in one thread,
 none of it ever blocks."""
 

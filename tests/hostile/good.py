@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """The well-behaved client: one kept-alive connection, in a process of its own, that acquires a lock and gives it back,
 over and over. Its counts are in a page of memory that it shares with its parent, so that reading them costs it
 nothing."""

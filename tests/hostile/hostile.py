@@ -1,4 +1,5 @@
 #!/usr/bin/python3
+# SPDX-License-Identifier: MIT
 """Hostile loads against a real redlockd over three real redis-servers, and what becomes of a well-behaved client meanwhile.
 
     ./dev hostile [--seconds S] [LOAD…]     all loads, with redlockd's default deadlines (or --request-seconds, --idle-seconds); prints a table

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """The hostile loads. Each is a function that makes a crowd do something until it is over, and says what must have come of it.
 
 `stage.look()` is called all the time: it moves the sockets and measures. `stage.seconds` is how long a load without an end of its own goes on."""

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """The measurements of redlockd and of the well-behaved client: rate, memory, descriptors, processor."""
 
 import os

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """The hostile loads as tests, with short deadlines. How the connections end and when, memory, descriptors and that the good client sees no mistake are
 checked each time; its rate is compared with its own of just before, up to three times, since machines are busy with other things as well."""
 

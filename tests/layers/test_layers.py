@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Which folder may use which, by the includes of the sources and by the symbols of the object files. Every folder has
 one public header; others include nothing else of it. No folders and no files depend on each other in a circle."""
 import ctypes
@@ -48,8 +49,9 @@ def sources(*endings):
 
 
 def read(path):
+    """Without the line of the licence."""
     with open(os.path.join(ROOT, path), encoding="utf-8") as source:
-        return source.read()
+        return re.sub(r"\A/\* SPDX-License-Identifier: .*\n", "", source.read())
 
 
 def includes(path, quote):

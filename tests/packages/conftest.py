@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Shared parts of the tests of the packages: the harness of the end-to-end tests, and the package of `./dev package`
 (REDLOCKD_PACKAGE: its folder)."""
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """The files that redlockd consists of, once it is installed: one list, from which those of the prefixes and of the Debian package follow."""
 
 import re

@@ -1,4 +1,5 @@
 #!/bin/sh
+# SPDX-License-Identifier: MIT
 # Boots the Debian of a tree: its own systemd as the first process of namespaces of its own, with a network of its own and nothing in it but loopback.
 #
 #   unshare --mount --pid --fork --kill-child --cgroup --uts --ipc --net machine.sh TREE FILE…

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """The packages that ./dev installs, on a Debian of their own (tree.sh): none of their services is started or enabled at boot, also after an upgrade, and
 services that were there before stay as they were. The mirror of this machine is needed."""
 

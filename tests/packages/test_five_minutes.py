@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """docs/how-to/secure.md, "In five minutes": every line of it, as it stands there, but for the port."""
 
 import json

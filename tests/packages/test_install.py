@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """`cmake --install`: which files, with which modes, for the prefixes /usr/local and /usr; that the programs run from there."""
 
 import os

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """The Debian package on a Debian that runs: installed, configured, started, upgraded, removed and purged under its own systemd, with the sandbox of the unit.
 
 The machine lives in namespaces (machine.sh) over a tree that is made once (tree.sh), and forgets all. The tests go on where the one before has stopped, so

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """The Debian package as a file: its contents, lintian, and that the same sources make the same bytes elsewhere."""
 
 import gzip

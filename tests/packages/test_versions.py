@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """One version everywhere, that of project(VERSION) in CMakeLists.txt; and the commit: of a checkout, of a tarball, and as it is given."""
 
 import json

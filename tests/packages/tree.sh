@@ -1,4 +1,5 @@
 #!/bin/sh
+# SPDX-License-Identifier: MIT
 # Makes a Debian, of the release that this machine has, with what the package needs, but without the package: the lower half of the machines of
 # test_machine.py.
 #

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Dashboard, alert rules and runbook: alone (test_files.py), and with a real Prometheus over running redlockds (test_live.py). One at a time: they share a
 stage."""
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """A real Prometheus in a folder of its own, and what it answers."""
 
 import json

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """The files of the dashboard and of the alerts, as the tests read them, and queries as Grafana and Prometheus make them."""
 
 import json

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Everything that metrics tell about, made to happen under the eyes of a real Prometheus.
 
 Three masters (the clock of the second can be moved) and two redlockds over them: `secured` has HTTPS and keys, `plain` has neither and two workers.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Rules, dashboard, runbook and provisioning as files: checked by their own tools, and against each other."""
 
 import collections

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """A real Prometheus over two redlockds and real masters: every query of the dashboard and every metric of the rules has
 data, and the alerts come that should.
 

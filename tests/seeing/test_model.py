@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """The dashboard as Grafana reads it: through the classes that Grafana makes of its own schema (grafana-foundation-sdk).
 
 A name that the schema does not know is passed over in silence, by these classes as by Grafana. So what went through them is compared with the file.

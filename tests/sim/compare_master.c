@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* See compare_master.h. */
 #include "compare_master.h"
 

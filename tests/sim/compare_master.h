@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* The keys of one sequence in the store of sim_compare, so that the next random step fits them. */
 #ifndef COMPARE_MASTER_H
 #define COMPARE_MASTER_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* Random steps: see compare_random.h. */
 #include "compare_random.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* Random steps of a sequence, chosen so that they interact: few keys, tokens, buckets and epochs, which mostly fit the
  * present state of the master. */
 #ifndef COMPARE_RANDOM_H

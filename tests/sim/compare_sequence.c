@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* Steps as commands to the server, or as a story: see compare_sequence.h. */
 #include "compare_sequence.h"
 

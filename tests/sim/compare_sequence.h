@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* One random sequence of steps: sends and prints them. */
 #ifndef COMPARE_SEQUENCE_H
 #define COMPARE_SEQUENCE_H

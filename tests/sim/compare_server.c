@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* Starting and ending a redis-server: see compare_server.h. */
 #include "compare_server.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* A real redis-server on a Unix socket in a temporary folder, with the scripts that redlockd sends loaded. It ends with
  * this program in every case. A second connection receives what is published. */
 #ifndef COMPARE_SERVER_H

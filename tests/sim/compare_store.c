@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* See compare_store.h. */
 #include "compare_store.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* The store (store.h) beside the real server: it carries out each command, too, and each answer and each message must
  * be the same. The clock of the server stands still between two calls of compare_store_set_time(). */
 #ifndef COMPARE_STORE_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* Text for the real server: see compare_text.h. */
 #include "compare_text.h"
 

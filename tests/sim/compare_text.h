@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* The commands of sim_compare as text. */
 #ifndef COMPARE_TEXT_H
 #define COMPARE_TEXT_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* What must hold at every step.
  *
  *   exclusion  no two leases on one resource are valid at once. A lease counts from its answer until its validity is

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* Clients of the simulator: they acquire, wait, hold, extend, release, keep a lease for longer than it is valid, leave
  * in the middle of a request, die, and extend through one redlockd what they acquired through another. daemon_check.c
  * compares what they know of their leases with the promise. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* Commands of the daemon, their answers and notifications, in the seeded simulator. Included by daemon_world.h, which
  * has the constants. */
 #ifndef DAEMON_COMMAND_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* A small model of the HTTP side of redlockd (api/calls): requests of clients, and what becomes of them when their
  * connections end. What was granted and could not be written is released; a lease outlives the connection that asked
  * for it; a held one is released when its connection ends, unless its client was told to go on elsewhere. */

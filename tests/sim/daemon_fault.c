@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* The nemesis: makes random faults, and mends them. daemon_shape.c chooses the kinds of faults of a history. */
 #include <assert.h>
 #include <string.h>

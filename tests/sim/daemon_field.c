@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* The fields of a command that the daemon sends, and of a notification: what the checks have to know of them. */
 #include <assert.h>
 #include <endian.h>

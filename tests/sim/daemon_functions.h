@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* The functions that the files of the seeded simulator share. Included by daemon_world.h, which has the structures. */
 #ifndef DAEMON_FUNCTIONS_H
 #define DAEMON_FUNCTIONS_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* Checks of leases that are extended without a client's request: those of acquisitions with an Idempotency-Key, which
  * are noted before their answer, and held ones. */
 #include <assert.h>

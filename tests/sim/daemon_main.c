@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* The seeded simulator: see daemon_world.h and README.md.
  *
  *   sim_random --seeds N [--from S] [--seconds T] [--only CHECK]

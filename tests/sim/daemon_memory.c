@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* What must hold when a master votes again: no lease is valid, or is given later, that counts a vote of it from before
  * its quarantine. And before: a master that votes for a lease remembers an end that is no earlier. */
 #include <assert.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* The network of the simulator: ordered connections and their faults.
  *
  * A connection keeps the order of its messages, each way; messages of different connections arrive in any order. A

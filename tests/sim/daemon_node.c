@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* A master of the simulator: a store that runs the real scripts, and a server around it with a clock, numbers of
  * connections, a disk, images of the machine, and crashes. */
 #include <assert.h>

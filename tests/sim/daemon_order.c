@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* What must hold for waiters, besides exclusion.
  *
  *   overtake  no grant before a waiter that came earlier and was queued on a majority of masters when the attempt

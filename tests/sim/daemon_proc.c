@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* A process: the daemon's leases, masters and holds of one worker, as server/daemon/worker.c keeps them, and the clocks
  * and random numbers that they find there. It handles one event at once, each in a round of its loop; while it is
  * paused nothing reaches it. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* The events to come, random numbers, clocks, the trace and the story of the simulator. See daemon_world.h.
  *
  * The events of the next 16 ms are in a heap of small entries, all others on a wheel, whose spokes go into the heap one

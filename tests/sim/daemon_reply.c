@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* Answers as hiredis reads them from a server: what the checks need of those of a store, and all others, which are made
  * here. One at a time: each is made in the same memory, and valid until the next one. */
 #include <assert.h>

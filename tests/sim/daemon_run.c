@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* One history: its beginning, its loop, and its end.
  *
  *   faults     clients and the nemesis work; what daemon_check.c checks holds throughout

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* What a redlockd sees of its masters, for the checks: noted when an answer or a notification is handed over, before
  * the daemon acts on it. */
 #include <stdlib.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* What a master of the simulator has, for the checks: the keys of its store, read as server/scripts/ describes them. */
 #include <assert.h>
 #include <stdlib.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* server/transport/transport.h in virtual time: the timers and the process's end of its connections. What the daemon
  * sends becomes commands of the masters at once (daemon_words.c), and leaves with the next flush; answers
  * become replies of hiredis when they are handed over (daemon_reply.c). */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* The trials after everything has healed: each resource is acquired alone, by all redlockd at once, and by a queue of
  * waiters. Grants are released again; daemon_run.c checks that all were granted, daemon_order.c in which order. */
 #include <assert.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* The commands that the daemon sends: their arguments are kept for the store of the master, and what the checks have to
  * know of them is read. The layout of each is that of its script (server/scripts/). What redlockd tries before a
  * master's first vote (server/masters/master_check.c) gets the answers of a healthy server, but touches nothing. */

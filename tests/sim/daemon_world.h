@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* The world of the seeded simulator (sim_random): several redlockd, each with the daemon's own leases and masters over
  * another implementation of server/transport/transport.h, masters that run the real scripts (store.h), a network,
  * clocks, clients, and a nemesis. One seed is one history, to the byte: time is virtual, and there is one source of

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 # Mutations: bugs put in on purpose (tests/sim/README.md). mutations/NAME.patch is applied to copies of the files that it names in every build, and fails it
 # where it no longer fits. PROGRAM_NAME, for each program in its lines "Found by", is built by the target `mutations` alone: the patched objects and PROGRAM's
 # own stand in front of the unchanged libraries, whose members of the same names are then not taken. Where a patch changes a script, all scripts are embedded

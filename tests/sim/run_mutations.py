@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: MIT
 """Builds and runs each simulator with each mutation of mutations/*.patch (README.md): every one must be found.
 
 A patch names the commands that must find it, in lines "Found by: PROGRAM ARGUMENT…". Such a command must end with status 1 and a line

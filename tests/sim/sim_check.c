@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* What must hold in every state of the world: see the list in sim_world.h. Majorities are counted here independently of
  * the core. */
 #include <assert.h>

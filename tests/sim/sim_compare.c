@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* Compares the store (store.h) and the scripts that it runs with a real redis-server: random sequences of commands on
  * few keys and tokens, each answer, each message, and at the end of each sequence all that the server has.
  *

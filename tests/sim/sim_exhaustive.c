@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* The exhaustive check of the core: every state that two overlapping acquisitions on three masters can reach, in each
  * of the configurations below; sim_exhaustive3: three acquisitions. tests/sim/README.md says what is modelled and what
  * is checked.

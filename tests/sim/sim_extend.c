@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* Extensions of a lease that was there before, with the repair that may follow each: the part of sim_world.c that is
  * about them. Operation 0 is an extension, and of three the last one, too, of the same lease A: it lies on two masters,
  * and the third lost its memory and votes again. Operation 1 acquires.

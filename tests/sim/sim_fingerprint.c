@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* When two worlds are the same: a canonical form, of which only a 64-bit hash is kept.
  *
  * The form leaves out what no later event depends on: the votes of a decided operation (late replies are only counted),

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* See sim_master.h. */
 #include "sim_master.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* The masters of the exhaustive check: stores that run the real scripts (store.h). A state of a master is a number, and
  * each script runs only once on a state with the same arguments: its effect is cached. Time stands still.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* Waiters: the part of sim_world.c that is about the queue. Each operation is a process of its own, and its entry is
  * replica:arrival with the operation's number + 1 for the replica. All processes live.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* The search: see sim_search.h. The worlds on the way from the start are on a stack; of all others only the
  * fingerprint is kept.
  *

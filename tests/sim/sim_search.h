@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* Depth first through every state that a configuration can reach. */
 #ifndef SIM_SEARCH_H
 #define SIM_SEARCH_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* The world in words, for the story of a violation. */
 #include <stdio.h>
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* A master that loses its memory, once: the part of sim_world.c that is about it. The guard (server/redlock/guard/) is
  * modelled by the time at which the master may vote again, and its floor then. That is after the longest lease, or when
  * both others were asked (SURVEY, N − Q + 1 of them) and the leases are over that they told of. */

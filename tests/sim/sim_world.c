@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* What happens in the world: see sim_world.h. The upper half stands for the daemon (server/leases/lease_op.c). */
 #include "sim_world.h"
 

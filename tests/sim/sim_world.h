@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* The world of the exhaustive check: two operations (or SIM_OPS), each with the real core, three masters, and
  * a connection from each operation to each master. No time passes by itself and nothing is random: everything that may
  * happen next is an event, and sim_apply() makes it happen. A world is plain memory without pointers into itself, so

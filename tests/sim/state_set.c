@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* See state_set.h. The fingerprints are hashes already: their low bits are the position. */
 #include "state_set.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* A set of 64-bit fingerprints: open addressing, grows by doubling. 0 is not a fingerprint. */
 #ifndef STATE_SET_H
 #define STATE_SET_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* The keys of a store: see store.h. */
 #include <assert.h>
 #include <stdlib.h>

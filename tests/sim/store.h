@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* A Redis master in memory, without a server: keys with their types and ends, and the scripts of server/scripts/, which
  * liblua runs as Redis does. sim_compare.c compares it with a real server.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* The commands that scripts, redlockd and the tests use: see store.h. Each has as many arguments as Redis demands, or
  * more; options that nobody uses are errors. */
 #include <assert.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* Shared by the files of the store. Commands leave their reply on the stack of Lua. Scripts take it from there; for all
  * other callers it becomes a reply of hiredis (store_script.c). */
 #ifndef STORE_INTERNAL_H

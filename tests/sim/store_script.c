@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* Scripts and replies: Lua as Redis runs it, over a store. There is one state of Lua for the program: scripts keep
  * nothing between calls. See store.h. */
 #include <assert.h>

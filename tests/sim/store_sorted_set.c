@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* The commands of sorted sets: see store_commands.c. */
 #include <math.h>
 #include <stdio.h>

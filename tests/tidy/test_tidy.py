@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """clang-tidy finds nothing in the sources, with the checks of .clang-tidy."""
 
 import concurrent.futures

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* See absurd_certificate.h. Failures end the program. */
 #include "absurd_certificate.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* Chains of certificates with keys that nobody needs and that are expensive to check. */
 #ifndef ABSURD_CERTIFICATE_H
 #define ABSURD_CERTIFICATE_H

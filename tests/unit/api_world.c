@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* A worker without masters for the tests of the HTTP side. See api_world.h. */
 #include "api_world.h"
 

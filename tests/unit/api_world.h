@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* The world of the tests of the HTTP side: real sockets into a real api with fake leases, driven by poll as the worker
  * drives it.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* Held leases that do as a test tells them. See fake_hold.h. */
 #include "fake_hold.h"
 

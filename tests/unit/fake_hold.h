@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* Held leases for tests of the HTTP side: what happens to them is what a test says. */
 #ifndef FAKE_HOLD_H
 #define FAKE_HOLD_H

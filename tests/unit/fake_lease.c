@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* Leases and masters that answer as a test tells them. See fake_lease.h. */
 #include "fake_lease.h"
 

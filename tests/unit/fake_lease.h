@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* Leases and masters for tests of the HTTP side: they keep what they are asked for and answer what a test tells them
  * to. */
 #ifndef FAKE_LEASE_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* Masters that only do what a test tells them. See fake_masters.h. */
 #include "fake_masters.h"
 

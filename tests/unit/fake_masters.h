@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* Masters for tests of the leases: they keep the commands that are sent to them until a test answers. */
 #ifndef FAKE_MASTERS_H
 #define FAKE_MASTERS_H

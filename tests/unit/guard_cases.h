@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* Helpers of the guard's tests: one guard, masters that answer what the test says, time that passes with a heartbeat
  * each second. Master i is a server with the run_id RUN(i) and, while all is well, the epoch CERT(i). */
 #ifndef GUARD_CASES_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* What the tests of the keys file share: pieces of files, and files that must be good or bad. */
 #ifndef KEYS_WORLD_H
 #define KEYS_WORLD_H

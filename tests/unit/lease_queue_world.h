@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* For the tests of requests that wait: the real leases and the real core of one worker, over masters that answer as a
  * test says. Each suite that includes this has its own copy and this fixture. */
 #ifndef LEASE_QUEUE_WORLD_H

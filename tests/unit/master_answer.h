@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* For the tests of what masters answer: bytes become what hiredis reads of them, and replies are compared. */
 #ifndef MASTER_ANSWER_H
 #define MASTER_ANSWER_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* For the tests of the commands to a master: the words of a command, with one master whose guard, clock and epoch a
  * test sets. Each suite that includes this has its own copy and this fixture. */
 #ifndef MASTER_WORDS_H

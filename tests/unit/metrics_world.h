@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* Shared by the tests of the metrics: two workers and three masters, and checks of the page. */
 #ifndef METRICS_WORLD_H
 #define METRICS_WORLD_H

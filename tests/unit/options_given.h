@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* For the tests of the options: gathers flags, variables and a configuration file, and loads them. Each suite
  * that includes this has its own copy; options_set_up() and options_tear_down() are its fixture. */
 #ifndef OPTIONS_GIVEN_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* Helpers of the core's tests: times, holders, an operation that has started, what a step must have done. */
 #ifndef REDLOCK_CASES_H
 #define REDLOCK_CASES_H

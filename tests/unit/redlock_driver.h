@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* Drives one operation of the core, for all tests of the core.
  *
  * The driver stands for the daemon, without a network: it remembers each command that has no reply yet, feeds events,

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* See redlock_oracle.h. The rules, where Q is the majority of the configured masters:
  *
  * A vote can be: granted, held (by a token), gone, failed, quarantined, or still pending. Answered = granted + held +

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* The rules of the core, written a second time to test the first.
  *
  * The core is a state machine that gets one event at a time. The oracle gets the whole sequence of one attempt and

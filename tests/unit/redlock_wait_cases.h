@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* Helpers of the tests of waiting: a waiter, its notifications, what a step must have done with its entry. */
 #ifndef REDLOCK_WAIT_CASES_H
 #define REDLOCK_WAIT_CASES_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* Tables of cases in a file, one a line: what is given => what is said. The words that are given stand between blanks;
  * \s is a blank, \n \r \t \\ \xNN are as in C, and '' is an empty word. In what is said, … stands for anything. Lines
  * that begin with # are comments. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* See scripted_server.h. The test reads what the thread has seen after scripted_server_end(). */
 #include "scripted_server.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* A server that answers the requests of redlockctl as a test has written down, one after the other, on Unix sockets. */
 #ifndef SCRIPTED_SERVER_H
 #define SCRIPTED_SERVER_H

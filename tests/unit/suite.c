@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* The main() of all test programs: runs suites of Check. See suite.h. */
 #include "suite.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* Unit tests. A file test_NAME.c is the suite NAME, and its tests register themselves. A test program runs the suites
  * that its command line names, or all that it holds. */
 #ifndef SUITE_H

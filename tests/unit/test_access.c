@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* Access: each combination of need, kind of caller, set of rights, and relation of prefix and resource, compared with a
  * second implementation of the rule; the need of each route, compared with the documentation. */
 #include <check.h>

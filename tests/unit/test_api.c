@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* The HTTP side as a whole: connections, requests, and the calls about the service itself. The lease calls are in
  * test_api_calls.c, hostile requests in test_api_rubbish.c, ends of all kinds in test_api_end.c. */
 #include <stdio.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* Lease requests over HTTP: what reaches server/leases, and the answer for each outcome. */
 #include <stdio.h>
 #include <unistd.h>

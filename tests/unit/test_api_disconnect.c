@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* Clients that disconnect while they wait: their operation is cancelled at once, and their connection closed. */
 #include <netinet/in.h>
 #include <netinet/tcp.h>

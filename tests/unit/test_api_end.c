@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* How connections end: deadlines, clients that disconnect, too many connections, draining and the end of the api. */
 #include <poll.h>
 #include <stdio.h>

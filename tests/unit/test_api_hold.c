@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* Locks held by a connection: the stream of lines, its end from either side, and clients that do not read. */
 #include <netinet/in.h>
 #include <netinet/tcp.h>

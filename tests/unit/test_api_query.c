@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* Queries that the HTTP library must not split, and connections that it ends without the end of their request. */
 #include <stdio.h>
 #include <sys/socket.h>

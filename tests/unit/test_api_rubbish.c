@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* Malformed, contradictory and oversized requests: bytes sent, status expected, and nothing reaches the leases. */
 #include <glob.h>
 #include <stdio.h>

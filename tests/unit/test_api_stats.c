@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* GET /stats over HTTP: the form of the answer before the first point and with a full ring, and its resources. */
 #include <unistd.h>
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* GET /locks/{resource} that watches: conditions, waits for a change, event streams. */
 #include <stdio.h>
 #include <sys/socket.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* body.c: which bodies of lease requests are accepted, and which field an error names. */
 #include <check.h>
 #include <string.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* The meaning of answers: of redlockd, of a proxy in between, and of a missing answer. */
 #include <check.h>
 #include <stdio.h>

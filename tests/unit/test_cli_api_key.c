@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* API keys: checked, made, hashed, saved and read. */
 #include <check.h>
 #include <errno.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* Command lines: good ones here, bad ones with their whole messages in cli_arguments.txt. */
 #include <check.h>
 #include <stdlib.h>

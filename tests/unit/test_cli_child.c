@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* The command of redlockctl run is not started once its lease is over. */
 #include <check.h>
 #include <errno.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* The files of a key and of certificates, which are checked before anything is sent. */
 #include <check.h>
 #include <stdio.h>

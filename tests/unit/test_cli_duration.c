@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* The text of durations in messages. */
 #include <check.h>
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* Signals to descendants: with any name, of any depth, while they fork and end; never to another process that has the
  * pid of one that has ended. */
 #include <check.h>

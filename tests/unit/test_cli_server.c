@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* Addresses of servers: parsed and rejected. */
 #include <check.h>
 #include <string.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* Commands of redlockctl against a server that follows a script: requests, output and exit status are those of
  * cli_transcripts.txt. */
 #include <check.h>

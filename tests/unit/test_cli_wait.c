@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* Waiting for a lock: which server is asked next, when, and with which wait_ms; when the wait is given up. */
 #include <check.h>
 

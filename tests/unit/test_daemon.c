@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* One worker with a private master, watched as by main(): it serves, drains, takes what is reloaded, and the service
  * manager gets its messages. */
 #include <check.h>

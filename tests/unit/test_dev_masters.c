@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* The private masters of --dev, with real servers: they answer, are configured for locks, and end with their folder
  * however the program that started them ends. "Ended" means that no process in /proc has the folder in its command
  * line. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* The restart guard, state by state, by its header alone.
  *
  * test_guard_quarantine.c has the length of a quarantine, test_guard_found.c the hazards, test_guard_recovery.c the

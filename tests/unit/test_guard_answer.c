@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* The longest lease in a master's answers, with its epoch and its fences, is bounded by the longest that any redlockd
  * gives: a wrong number in the hash cannot quarantine the master for ever. */
 #include <check.h>

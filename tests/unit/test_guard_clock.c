@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* A master's clock against ours: no false alarm, and every jump that is larger than the intervals allow is found. Only
  * guard_time() is tested, over networks with any delays. */
 #include <math.h>

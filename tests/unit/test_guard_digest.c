@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* Masters whose hash another version of redlockd wrote, or one with another number of masters: left alone, and taken
  * over with --bootstrap alone. */
 #include "guard_cases.h"

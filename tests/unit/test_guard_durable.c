@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* Durable masters that restart: which of them keep their epoch and vote at once. See test_guard.c. */
 #include "guard_cases.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* Hazards that the restart guard finds: dropped keys, an older image of the machine, masters of another cluster. See
  * test_guard.c. */
 #include "guard_cases.h"

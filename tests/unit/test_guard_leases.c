@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* A quarantine as short as the leases that others remember: when they are asked, who counts, what ends the wait. See
  * test_guard.c. */
 #include "guard_cases.h"

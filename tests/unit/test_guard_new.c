@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* How a new cluster begins, with and without --bootstrap, and its id. See test_guard.c. */
 #include "guard_cases.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* The length of a quarantine: the longest lease of any redlockd, its drift and 2 s, over one connection and under one
  * marker. See test_guard.c. */
 #include "guard_cases.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* Fence recovery: a master votes again with the fences of N−Q+1 others, or with clocks where fewer remember. See
  * test_guard.c. */
 #include "guard_cases.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* Held leases on a real loop with timers of a few ms, over leases that answer as a test says. */
 #include <check.h>
 #include <string.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* Keys: finding the key of a caller, and the usage that outlives a reload. */
 #include <gnutls/crypto.h>
 #include <pthread.h>

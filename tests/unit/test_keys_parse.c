@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* The keys file: which files are rejected, with which message; the most keys and prefixes; permissions. */
 #include <stdio.h>
 #include <sys/stat.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* The answer to an operation from the core's result, and the holder of a key from its value. */
 #include <check.h>
 #include <string.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* A burst: no more operations are under way at once than the masters surely answer within --master-timeout-ms; the
  * others start in their order. Answers that have arrived are read before a timeout counts, however long the loop was
  * blocked. */

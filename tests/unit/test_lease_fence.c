@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* Guesses for fences, with a time of day that the test sets. */
 #include <check.h>
 #include <sys/syscall.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* A forced release: which tokens are inspected, released, and left alone. Masters A, B and C answer as a test says. */
 #include "lease_queue_world.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* The next waiter tries behind the release of the one before it, in the same round trip. */
 #include "lease_queue_world.h"
 #include "suite.h"

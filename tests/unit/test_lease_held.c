@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* redlockd_hold_seconds: counted once at the release, by the clock of the master that released the lease. */
 #include "lease_queue_world.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* Requests for shared leases and slots that wait: who of this worker follows whom, who is told, and which slot is asked
  * for. */
 #include "lease_queue_world.h"

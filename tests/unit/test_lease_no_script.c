@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* A master that has lost a script, and says so of its source, too. */
 #include "lease_queue_world.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* Requests that wait, within one worker: their order, notifications, and which one is the first. How a wait
  * ends is in test_lease_queue_end.c. */
 #include "lease_queue_world.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* Requests that wait, within one worker: how each wait ends, and how many may wait. Only the wait that runs out takes
  * time. */
 #include "lease_queue_world.h"

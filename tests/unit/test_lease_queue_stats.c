@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* The queues that a worker publishes for GET /stats: the longest ones, and not too often. */
 #include "lease_queue_world.h"
 

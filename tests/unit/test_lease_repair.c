@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* What an extension sends to a master that has lost the lease. */
 #include "lease_queue_world.h"
 

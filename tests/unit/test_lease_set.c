@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* Requests for several resources that wait: each is in the queue of every resource, and the first of this worker only
  * where it is the first of all. */
 #include "lease_queue_world.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* Inspections of one resource that share what they ask the masters, and those of locks that many hold, in turns. */
 #include <hiredis/hiredis.h>
 #include <sys/param.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* A lease as text: the same bytes as jansson writes, for any string. */
 #include <check.h>
 #include <jansson.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* Watched resources: when the watch looks, and what watchers are told. Masters A, B and C answer as a test says. */
 #include "lease_queue_world.h"
 

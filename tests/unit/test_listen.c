@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* Listening sockets: TCP v4 and v6, names, shared ports, and the care for files of Unix sockets. Loopback only. */
 #include <arpa/inet.h>
 #include <check.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* The log: the form of a line, values that cannot break it, and writing without blocking. Standard error is a pipe of
  * the test. */
 #include <check.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* The answers to several commands that went as one. */
 #include "master_answer.h"
 #include "suite.h"

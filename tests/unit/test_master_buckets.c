@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* The buckets of the fences. */
 #include <check.h>
 #include <stdio.h>

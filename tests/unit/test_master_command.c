@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* When a master counts as silent, and what that costs: a command in time must not cost a system call, since each
  * command to a master looks. And which commands leave as one, in which order. */
 #include <check.h>

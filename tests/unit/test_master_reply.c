@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* From Redis's answers to votes. The answers are parsed by hiredis's own reader, so they have the shapes that a real
  * connection gives; also those that only a broken server, or one that is no Redis, sends. */
 #include <stdio.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* The commands to a master, alone and joined. */
 #include "master_words.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* Epoch, deadline and the end of leases in the commands to a master: what each master gets. */
 #include "master_words.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* Where the passwords of masters may stand: in --masters-file, in a --config that others cannot read, in the
  * environment; never on the command line. And that no message repeats one. */
 #include <sys/stat.h>

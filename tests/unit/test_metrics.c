@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* The metrics: the figures of all workers become one, and Prometheus' own tool accepts the page. */
 #include <check.h>
 #include <pthread.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* Gauges over several workers, reloads, and the two formats. test_metrics.c has the rest. */
 #include <time.h>
 #include <unistd.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* Each number by flag, variable and file: good, too low, too high and garbage; precedence; lists. What is expected is
  * written down here once more, on purpose: a changed bound or default must be changed in two places. Words, switches
  * and the sources themselves: test_options_sources.c; addresses: test_options_address.c; help, manual page and docs:

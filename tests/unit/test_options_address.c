@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* Addresses of listeners and masters: every form that is allowed, with all its parts, and many that are not. */
 #include <assert.h>
 #include <check.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* Help, manual page and the table in the docs: that every option is in them, with its default and what is allowed, and
  * that mandoc has no complaint. And the sanity of the table itself. */
 #include <check.h>

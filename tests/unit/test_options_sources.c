@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* The shape of the command line, the environment and the configuration file; options that must go together; and that no
  * message holds a password or more than one line. */
 #include "options_given.h"

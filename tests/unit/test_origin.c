@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* Which Host a request over loopback may name, and which Origin may send requests. */
 #include <check.h>
 #include <string.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* path.c and headers.c: queries, and targets with an authority. Decoding, encoding and the rule for resources are
  * compared with a second implementation in tests/fuzz/fuzz_path.c. */
 #include <check.h>

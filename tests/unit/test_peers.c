@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* The table of client addresses: which are one, both bounds, when a record is dropped, a full table, threads. */
 #include <arpa/inet.h>
 #include <check.h>

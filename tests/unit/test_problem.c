@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* problem.c: the members of a problem and its list of invalid fields; answers written past the library. */
 #include <check.h>
 #include <stdlib.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* Tokens: well-formed and never twice. */
 #include <check.h>
 #include <stdlib.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* Rates: bursts, the long run, and when to retry; with a simulated clock, and with threads. */
 #include <check.h>
 #include <pthread.h>

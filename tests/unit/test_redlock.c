@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* The core, rule by rule: each test is named after its rule.
  *
  * The rules are those of docs/contributing/architecture.md, and the mistakes of other Redlock implementations.

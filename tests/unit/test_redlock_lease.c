@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* The core, rule by rule: extend, release and inspect, cancels, and what the caller must not do. See test_redlock.c. */
 #include <signal.h>
 

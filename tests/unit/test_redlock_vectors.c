@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* The core against the oracle, vector by vector.
  *
  * A vector says for each master how it will behave: granted, held by A or by B, gone, error, never sent, quarantined,

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* The core in the queue: when a waiter tries again, and when it does not.
  *
  * An attempt follows at once the notifications of a majority, after a pause those of fewer masters, the end of the

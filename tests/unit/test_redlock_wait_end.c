@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* The core in the queue: how a wait ends, and that no entry is left.
  *
  * A stale entry delays all waiters behind it. So the waiter removes its entry wherever it may be: on a grant, on the

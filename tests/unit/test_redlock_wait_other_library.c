@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* The core in the queue behind a holder of another library: its release notifies nobody, so the first waiter of a
  * process, and no other, looks again at short intervals. For a holder of redlockd's see test_redlock_wait.c. */
 #include "redlock_wait_cases.h"

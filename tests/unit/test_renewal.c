@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* When a lease is extended and when its holder must have ended: the transitions, for holders with and without notice,
  * and that no order of events lets a holder live past the deadline. */
 #include <check.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* route.c: a forced release, a selection by the query, and the table of routes and answers. */
 #include <check.h>
 #include <stdlib.h>

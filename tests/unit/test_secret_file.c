@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* Files with secrets: read whole, or rejected with a message that names the file and the rule. */
 #include <check.h>
 #include <fcntl.h>

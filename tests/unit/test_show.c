@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* What redlockd says of itself: the line of the start, --check, and the first steps of --dev. */
 #include <check.h>
 #include <fcntl.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* The figures of GET /stats, over several workers and at times that the test sets: sums, the two lists, and their
  * filter. */
 #include <check.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* The space-saving counters, against exact counts of the same stream. */
 #include <check.h>
 #include <stdio.h>

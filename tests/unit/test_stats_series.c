@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* Percentiles from the buckets of a histogram, for the points of GET /stats. */
 #include <check.h>
 #include <stdlib.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* Names in client certificates, and the files of a certificate; over a connection: tests/e2e/test_tls.py and
  * test_tls_clients.py. */
 #include <check.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* Bounds on the certificates of clients: their keys and sizes. In a handshake: tests/e2e/test_tls_absurd.py. */
 #include <check.h>
 #include <gnutls/x509.h>

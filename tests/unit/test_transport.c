@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* Connections to Redis in the loop, against a server of the test's own that answers what no Redis would. */
 #include <check.h>
 #include <fcntl.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* The bounds on a reply: the largest passes, and one that is larger ends the reading, in whatever pieces it comes. */
 #include <check.h>
 #include <stdio.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* The connection over TLS in the loop, against a server of the test's own that can be silent where a Redis would
  * answer. Built where TLS to masters is. */
 #include <check.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* UTF-8: what is valid, and what holds a control character. */
 #include <check.h>
 #include <string.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 "use strict";
 // The requests until a lease is granted: docs/reference/client-rules.md has the rules.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 "use strict";
 // An answer, and whether it counts: docs/reference/client-rules.md has the rules.
 

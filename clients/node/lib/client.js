@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 "use strict";
 // The calls of a client. Nothing here blocks the event loop, but for the files of TLS that the constructor reads.
 

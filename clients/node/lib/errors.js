@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 "use strict";
 // The errors: one class for each `code` of docs/reference/errors.md, and two of the library's own.
 

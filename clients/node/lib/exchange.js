@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 "use strict";
 // One request to one server, and its answer.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 "use strict";
 // The exports of the package. `import` finds the names, too: Node reads them from this form.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 "use strict";
 // A lease that is held: its renewal, its loss, its release. Its timers keep no program alive; when nothing else is left
 // to do, the leases that are held are released.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 "use strict";
 // One server: its address, its connections, and the turns of the requests that share them.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 "use strict";
 // The servers in their order, which one is in use, and the time limits of requests.
 

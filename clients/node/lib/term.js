@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 "use strict";
 // Until when a lease may be relied on. Every question compares the clock, since a timer can be late: the process may
 // have been stopped, or its event loop blocked.

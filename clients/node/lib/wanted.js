@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 "use strict";
 // The lease that is asked for, its requests, and the lease that an answer has.
 

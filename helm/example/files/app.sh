@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 # One of all replicas at a time. What the answers mean: docs/reference/errors.md; how long one may work: docs/how-to/clients.md.
 locks() { curl -sS --max-time 10 $REDLOCKD_CURL -w '\n%{http_code}' "$@"; }
 while :; do

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* Events and actions of the guard, which move a master from one state to the next.
  *
  * guard_state.c has the states, guard_clock.c the clock of a master, guard_cluster.c its cluster. guard_other.c handles

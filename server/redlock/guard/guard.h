@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* The restart guard: which masters may vote, as a pure state machine (no clock, no I/O, no heap). One `struct guard` is
  * one worker's view of all masters.
  *

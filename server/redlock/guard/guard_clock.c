@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* A master's clock against ours.
  *
  * An answer carries the master's TIME. It was read after the command was sent and before the answer was read. So "its

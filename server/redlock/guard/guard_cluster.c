@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* The cluster that the masters belong to.
  *
  * An epoch carries a cluster id, since a master that remembers the leases of another cluster does not remember ours.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* Durable masters: a master that restarts with all that it answered votes at once.
  *
  * Such a master has each answer on its disk before it sends it, so after a restart it lacks only writes that were never

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* Shared by the files of the guard, from the lowest to the highest. Private to this folder. */
 #ifndef REDLOCK_GUARD_INTERNAL_H
 #define REDLOCK_GUARD_INTERNAL_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* The end of the leases that a quarantined master may have forgotten: after the longest lease, or earlier if the other
  * masters remember shorter ones.
  *

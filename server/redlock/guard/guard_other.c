@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* Masters whose hash was written by another version of redlockd, or with another number of masters. The digest differs,
  * so nothing else in the hash can be relied on.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* Fence recovery: before a master that lost its fences votes again, it needs the largest fence of N−Q+1 other masters
  * (Q: the majority).
  *

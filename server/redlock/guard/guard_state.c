@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* The states of one master, and the only code that changes them: see guard.h for the picture.
  *
  * The reasons for a change are in guard.c (events and actions), guard_clock.c, guard_cluster.c and guard_recovery.c,

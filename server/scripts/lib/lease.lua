@@ -1,3 +1,4 @@
+-- SPDX-License-Identifier: MIT
 -- The lease of a token: finds and writes it, stores its end in the hash, and notifies watchers.
 
 -- Raises `leases` in the hash, the second until which a lease may last here (guard_leases.c), to until_s.

@@ -1,3 +1,4 @@
+-- SPDX-License-Identifier: MIT
 -- The beginning of each script of leases: this master's time, and the arguments that all operations share.
 --
 -- KEYS     {prefix}{resource} of each operation, and of each of its resources if it is a set; the last one is

@@ -1,3 +1,4 @@
+-- SPDX-License-Identifier: MIT
 -- The queue of a resource: {prefix}redlockd:queue:{key}, a sorted set of entries by arrival, so that all masters sort
 -- alike. An entry is replica:arrival (16 hex digits, 16 decimal digits). A shared lease has a + in place of the colon,
 -- and one on a slot a #; both end with :capacity (;capacity of a set): how many leases may hold the resource together.

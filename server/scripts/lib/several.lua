@@ -1,3 +1,4 @@
+-- SPDX-License-Identifier: MIT
 -- Several leases on one resource, shared or on slots. Its key is a sorted set of their tokens by the ms of this
 -- master's time at which each is over. The key expires with the last one, and its type makes every SET NX fail.
 --

@@ -1,3 +1,4 @@
+-- SPDX-License-Identifier: MIT
 -- The value of a lease: token:hold_until_ms:fence:key:owner\ncaller\nmetadata (empty parts at the end are left out,
 -- with their line feeds). hold_until_ms is in this master's own time (0: no bound). `key` is 16 hex digits for caller
 -- and Idempotency-Key, after a question mark until extend.lua confirms that the lease is granted; empty: none. The

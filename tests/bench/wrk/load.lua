@@ -1,3 +1,4 @@
+-- SPDX-License-Identifier: MIT
 -- What wrk asks for, by the variables LOAD and TAG; at the end one line of JSON.
 --
 --   healthz  GET /healthz

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 import io.github.redlockd.Lease;
 import io.github.redlockd.Options;
 import io.github.redlockd.RedlockdClient;

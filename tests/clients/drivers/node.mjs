@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 // The driver of the library for Node: tests/clients/README.md has its protocol.
 
 import { randomBytes } from "node:crypto";

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 // The same for `require`.
 
 import redlockd = require("redlockd");

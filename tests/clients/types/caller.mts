@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 // What a program in TypeScript does with the package, checked by the strictest of compilers.
 
 import { Client, Locked, LockLost, RedlockdError, type AcquireOptions, type Lease, type LockState } from "redlockd";

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT
+
 // Reads compose files as `docker compose` does, with the same parser (compose-go): the published JSON schema of the Compose Specification, interpolation,
 // merges, what services refer to. Prints the whole project as JSON, or says what is wrong and ends with 1.
 //

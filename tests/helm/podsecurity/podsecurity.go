@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT
+
 // podsecurity reads Kubernetes objects in YAML from standard input and takes each as Kubernetes itself would: decoded
 // strictly into its types (unknown and repeated members are mistakes), and each pod that they would make held against
 // the Pod Security standard "restricted" by the policy code of Kubernetes (k8s.io/pod-security-admission).

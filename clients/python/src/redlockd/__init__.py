@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Client of redlockd, a distributed lock service over HTTP.
 
     import redlockd

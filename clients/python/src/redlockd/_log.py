@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Lines for the logger `redlockd`, which a thread of its own hands to the handlers: one that blocks or fails keeps no
 lease from its renewal."""
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """The connections to one server in one event loop. They are kept between requests, and h11 reads the answers.
 
 At most 16 are for requests that do not wait, and further requests queue. A request that waits has one beside these

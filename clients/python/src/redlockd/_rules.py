@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """The rules of a lease, as docs/reference/client-rules.md has them, without input and output.
 
 An operation of several requests is a generator of steps: it yields an Ask and gets its Answer, or the seconds of a

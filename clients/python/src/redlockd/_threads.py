@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """The client for threads: calls of redlockd.aio, carried out by one event loop in a thread of its own.
 
 That thread renews the leases of all clients of this process. It does not live on in a forked child, which gets one of

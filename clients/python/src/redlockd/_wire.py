@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """A request as bytes, what counts as its answer, and the address of a server, without input and output."""
 
 import json

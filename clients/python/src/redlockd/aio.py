@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """The client for asyncio, with the names of `redlockd`. Nothing here blocks the event loop.
 
     async with redlockd.aio.Client("https://a:8443", key=KEY).lock("orders/42") as lease:

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """The failures, as exceptions: one class for each `code` of docs/reference/errors.md, and two of the library's
 own."""
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 // A lock service over HTTP such as one writes oneself with npm's `redlock` and `ioredis`: the same calls as redlockd's, over the same masters.
 // `node service.mjs MASTERS HOST:PORT` serves; `node service.mjs MASTERS direct SECONDS PARALLEL` calls the library without HTTP and prints how often as JSON.
 import { createServer } from "node:http";

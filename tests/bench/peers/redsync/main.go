@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT
+
 // A lock service over HTTP such as one writes oneself with redsync: the same calls as redlockd's, over the same masters.
 // As a service (-listen), or calling the library directly without HTTP (-direct SECONDS -parallel N), which prints acquisitions per second as JSON.
 package main

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT
+
 // The driver of the library for Go: tests/clients/README.md has its protocol.
 package main
 

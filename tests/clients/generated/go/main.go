@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT
+
 // A caller of the Go client that openapi-generator makes from openapi.yaml: takes a lock, is refused a second time, extends, looks, releases.
 // Prints one word for each step; test_generated.py reads them.
 package main

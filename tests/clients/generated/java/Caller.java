@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 // A caller of the Java client that openapi-generator makes from openapi.yaml: takes a lock, is refused a second time, extends, looks, releases.
 // Prints one word for each step; test_generated.py reads them.
 import com.fasterxml.jackson.core.JsonProcessingException;

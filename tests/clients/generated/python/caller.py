@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """A caller of the Python client that openapi-python-client makes from openapi.yaml: takes a lock, is refused a second time, extends, looks, releases,
 and asks a redlockd without a quorum. Prints one word for each step; test_generated.py reads them. No key: a plain Client will do."""
 import sys

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 // A caller by the types that openapi-typescript makes from openapi.yaml: takes a lock, is refused a second time, extends, looks, releases.
 // Prints one word for each step; test_generated.py reads them. The types are part of the test: a comment @ts-expect-error is an error where there is none.
 import createClient from "openapi-fetch";

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT
+
 // Package time is that of Go with this file and a change of Now: build_driver_go of tests/dev/clients.sh builds the
 // driver with it. It moves the time of day as tests/e2e/redis_clock.c does, which reaches only what asks the C library:
 // by as many microseconds as the first eight bytes of the file REDIS_CLOCK_FILE say. Monotonic time is left alone.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 package io.github.redlockd;
 
 import static java.nio.charset.StandardCharsets.UTF_8;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 package io.github.redlockd.internal;
 
 import java.nio.ByteBuffer;
