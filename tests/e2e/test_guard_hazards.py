@@ -58,6 +58,20 @@ def test_locks_are_evicted_and_the_hash_stays(lab):
     assert take(scene.second)["fence"] > scene.lease["fence"]
 
 
+def test_a_count_that_is_set_back_and_grows_at_once(lab):
+    """Between two heartbeats: what it shows then is smaller than before, and another count all the same."""
+    servers = lab.redises(3)
+    servers[0].pipeline([("SET", f"somebody's/{number}", "x", "PX", "60000") for number in range(10)])
+    assert evict(servers[0], "volatile-ttl") == 10
+    service = guarded(lab, servers)
+    since = time.monotonic()
+    servers[0].cli("SET", "somebody's", "x", "PX", "60000")
+    servers[0].pipeline([("CONFIG", "RESETSTAT"), ("CONFIG", "SET", "maxmemory-policy", "volatile-ttl"), ("CONFIG", "SET", "maxmemory", "1"), ("PING",),
+                         ("CONFIG", "SET", "maxmemory", "0"), ("CONFIG", "SET", "maxmemory-policy", "noeviction")])
+    assert evicted_keys_of(servers[0]) == 1
+    Course(service, servers[0], "evicted", since=since)
+
+
 def check_given_in_the_blind_spot(scene, since, course):
     """Given twice before the heartbeat that found it, or not at all; and with a larger fence."""
     scene.rival.join(patience(10))
