@@ -140,7 +140,7 @@ def test_a_leader_that_fails(scene, how):
 @pytest.mark.parametrize("number, status", [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
 def test_a_leader_that_is_asked_to_end_releases_the_lock(scene, number, status):
     """Its lease is over when it has ended, long before its time."""
-    _, leader = scene.wait_leader()
+    leader = scene.wait_leader()
     program = scene.candidates[leader]
     fence = int(next(line for line in reversed(program.lines()) if line[0] == "leads")[1])
     program.process.send_signal(number)
