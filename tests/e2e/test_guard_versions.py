@@ -79,7 +79,7 @@ def refused(servers, *options):
     result = run_redlockd("--listen", "127.0.0.1:0", "--masters", ",".join(server.url for server in servers), *limits(), *options)
     assert result.returncode == 2, result
     line = next(line for line in result.stderr.splitlines() if "event=other-digest" in line)
-    assert "operate.md" in line, line
+    assert "upgrade.md" in line, line
     return re.search(r'reason="([^"]+)"', line)[1]
 
 
