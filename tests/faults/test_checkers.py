@@ -194,6 +194,12 @@ def test_who_waits_beyond_the_wait_is_hanging():
     assert not hanging(asked(0, 9000, 0))
 
 
+def test_who_waits_on_a_machine_where_all_are_late_is_not_hanging():
+    late, others = asked(0, 5000, 1000), [asked(500, 2600, 0), asked(5001, 9000, 0)]
+    assert checkers.find_hanging([late, *others], [], 2000 * MS) == []
+    assert checkers.find_hanging([late, asked(500, 2400, 0), others[1]], [], 2000 * MS) == [late]
+
+
 def test_stopped_processes_do_not_count_and_not_twice():
     stops = [fault(500, "redlockd stopped", "redlockd 1"), fault(1500, "redlockd stopped", "redlockd 1", "over")]
     assert not hanging(asked(0, 4000, 1000), *stops)
