@@ -188,9 +188,8 @@ static bool check_masters(struct worker *worker)
 		log_text("master", masters[first].shown);
 		log_text("reason", status.reason);
 		log_text("message",
-			 "--masters: redlockd of another layout, with another number of masters or another "
-			 "--durable-masters uses this master; how to change over: docs/how-to/upgrade.md and "
-			 "docs/how-to/replace-a-master.md");
+			 "--masters: redlockd with another layout, number of masters or --durable-masters uses this "
+			 "master; how to change over: docs/how-to/upgrade.md and docs/how-to/replace-a-master.md");
 	} else {
 		return true;
 	}

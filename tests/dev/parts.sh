@@ -74,7 +74,7 @@ part_format() { at_once=2 pytests "" release tests/format; }
 part_contract() { needs_release && pytests "" release tests/contract -m "not node"; }
 part_corpus() { needs_release && ctests "" release -L corpus; }
 part_sim() { needs_release && ctests "" release -L sim -LE 'long|mutations'; }
-# With its synchronous half alone; the part libraries-more has both.
+# The synchronous half; the asynchronous one is the part libraries-aio.
 part_libraries() { needs_release && REDLOCKD_TEST_LANGUAGES=python pytests "" release tests/clients/test_library*.py; }
 part_tidy() { needs_release && pytests "" release tests/tidy; }
 # The features, each by its first file of tests.
@@ -123,8 +123,11 @@ part_libraries_more() {
 	needs_release || return
 	build_drivers || { failed_part "the drivers do not build: see build/drivers.log"; return; }
 	# One JVM or node for each test: three at once, with time for their starts.
-	at_once=3 REDLOCKD_TEST_SLOW=2 REDLOCKD_TEST_LANGUAGES="python-aio go node java" \
-		pytests "" release tests/clients/test_library.py tests/clients/test_library_[!p]*.py
+	at_once=3 REDLOCKD_TEST_SLOW=2 REDLOCKD_TEST_LANGUAGES="python go node java" \
+		pytests "" release -k "not python" tests/clients/test_library*.py
+}
+part_libraries_aio() {
+	needs_release && REDLOCKD_TEST_LANGUAGES="python python-aio" pytests "" release -k aio tests/clients/test_library*.py
 }
 part_contract_node() {
 	needs_release || return

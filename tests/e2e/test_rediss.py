@@ -3,6 +3,7 @@
 
 import os
 import socket
+import time
 
 import pytest
 
@@ -196,11 +197,20 @@ def test_a_tls_server_behind_redis(lab, tls):
 
 
 def test_a_master_that_hangs_in_the_handshake(lab, tls):
-    """Its kernel accepts the connection, and no answer comes. Nothing else waits for it."""
+    """Its kernel accepts the connection, and no answer comes. Nothing else waits for it, and the loop does not spin."""
     with socket.create_server(("127.0.0.1", 0)) as silent:
         url = f"rediss://127.0.0.1:{silent.getsockname()[1]}"
         service = beside_two_good_ones(lab, tls, url)
         check_is_left_out(service, url, "tls: no end of the handshake")
+        spent, since = cpu_seconds(service), time.monotonic()
+        time.sleep(1)  # a rate over this time is measured
+        assert (cpu_seconds(service) - spent) / (time.monotonic() - since) < 0.5
+
+
+def cpu_seconds(service):
+    with open(f"/proc/{service.process.pid}/stat", encoding="ascii") as stat:
+        fields = stat.read().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def test_a_master_that_is_stopped_during_the_handshake(lab, tls):

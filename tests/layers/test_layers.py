@@ -49,9 +49,8 @@ def sources(*endings):
 
 
 def read(path):
-    """Without the line of the licence."""
     with open(os.path.join(ROOT, path), encoding="utf-8") as source:
-        return re.sub(r"\A/\* SPDX-License-Identifier: .*\n", "", source.read())
+        return source.read()
 
 
 def includes(path, quote):

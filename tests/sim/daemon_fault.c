@@ -112,8 +112,7 @@ void fault_mend(struct world *world, const struct event *event)
 	}
 }
 
-/* A clock that went back is set right: locks there last longer for as long as it is wrong. One that is ahead may stay
- * so. */
+/* A clock that went back is set right: until then locks last longer there. One that is ahead may stay so. */
 static void set_right(struct world *world, unsigned index)
 {
 	uint64_t clock_us = clock_read(&world->nodes[index].clock, world->now);

@@ -44,8 +44,7 @@ static void push_watch(struct world *world, uint64_t after_us)
 void order_init(struct world *world)
 {
 	world->calm_at = 0;
-	for (unsigned key = 0; key < KEYS; key++)
-		world->free_since[key] = 0;
+	memset(world->free_since, 0, sizeof world->free_since);
 	if (world->config.smooth)
 		push_watch(world, WATCH_US);
 }
