@@ -233,8 +233,8 @@ def time_awake_us(event, log):
 
 
 def find_hanging(events, log, beyond_us):
-    """Requests that were ready to wait and had no answer, or a late one, so long after their wait was over. What a request that would not wait
-    took at that time is added: on a machine without time for us, all are late."""
+    """Requests that were ready to wait and had no answer, or a late one, so long after their wait was over. The longest
+    request at that time that does not wait is added: on an overloaded machine all of them are late."""
     def is_late(event, slack_us):
         bound_us = event["wait_ms"] * 1000 + slack_us
         return event["received"] - event["sent"] > bound_us and time_awake_us(event, log) > bound_us

@@ -4,8 +4,8 @@
 When a grant or an extension is answered, a majority of the masters has the token. Until the interval is over in which the holder may rely on
 the lease (checkers.py), only a release takes the token away, or a master that forgets: one that is killed and started empty, that is
 flushed, that evicts keys, or of which the clock goes forward. So at no moment of the interval can more than N − Q of the N masters be
-without the token, besides those that may have forgotten it. If more are without it, the lease was lost early. What was missing at
-different times does not add up: after an extension a master gets the token back (a repair). Pauses, delays and networks are no excuse.
+without the token, besides those that may have forgotten it. If more are without it, the lease was lost early. Masters that
+lack it at different times do not add up: after an extension a master gets the token back (a repair). Pauses, delays and networks are no excuse.
 An overlap is not needed: perhaps nobody else asked for the lock.
 
 The evidence is what lies on the masters (witness.py), and what redlockd answers: `votes.refused` masters are without the token when

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
-/* Extensions of a lease that was there before, with the repair that may follow each: the part of sim_world.c that is
- * about them. Operation 0 is an extension, and of three the last one, too, of the same lease A: it lies on two masters,
- * and the third lost its memory and votes again. Operation 1 acquires.
+/* Extensions of a lease, and the repair that may follow each: see sim_world.h. Lease A is on two masters at the
+ * beginning; the third has lost its memory and votes again. Operation 0 extends A, and so does operation 2 if there are
+ * three. Operation 1 acquires.
  *
- * The holder of A may give it back at any time, through another redlockd: these releases overtake, or are overtaken. */
+ * The holder of A may release it at any time through another redlockd, so these commands can overtake the others. */
 #include <assert.h>
 
 #include "sim_world.h"
@@ -62,7 +62,7 @@ static bool is_valid(const struct sim_op *op)
 	return has_lock(op) && sim_has_validity(op);
 }
 
-/* What no extension has moved ends at any time; what one has moved ends when it failed or its validity has run out. */
+/* A key that no extension has prolonged may end at any time; another one when these extensions failed or are over. */
 static bool can_expire(const struct sim_world *world, unsigned master)
 {
 	for (unsigned o = 0; o < SIM_OPS; o++)
@@ -138,7 +138,7 @@ void sim_extend_apply(struct sim_world *world, const struct sim_config *config, 
 	}
 }
 
-/* That the later lease is valid excludes A; no later extension of A gets a majority. */
+/* While the later lease is valid, A is not. No extension of A gets a majority after that. */
 void sim_extend_check(struct sim_world *world, const struct sim_config *config)
 {
 	const struct sim_op *later = &world->ops[LATER];
