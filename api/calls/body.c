@@ -34,7 +34,7 @@ enum {
 	ON_RELEASE = 1 << LEASE_RELEASE,
 	ON_FORCE = 1 << LEASE_FORCE
 };
-enum { RESOURCE, RESOURCES, TTL, OWNER, TOKEN, WAIT, HOLD, METADATA, MODE, SLOTS, MEMBER_COUNT };
+enum { RESOURCE, RESOURCES, TTL, OWNER, TOKEN, KEEP, WAIT, HOLD, METADATA, MODE, SLOTS, MEMBER_COUNT };
 
 /* The members: operations that know each, and its type. */
 static const struct member {
@@ -47,6 +47,7 @@ static const struct member {
 	[TTL] = {"ttl_ms", ON_ACQUIRE | ON_EXTEND, BODY_INTEGER},
 	[OWNER] = {"owner", ON_ACQUIRE, BODY_STRING},
 	[TOKEN] = {"token", ON_EXTEND | ON_RELEASE, BODY_STRING},
+	[KEEP] = {"keep_ms", ON_RELEASE, BODY_INTEGER},
 	[WAIT] = {"wait_ms", ON_ACQUIRE, BODY_INTEGER},
 	[HOLD] = {"hold", ON_ACQUIRE, BODY_BOOLEAN},
 	[METADATA] = {"metadata", ON_ACQUIRE, BODY_OBJECT},
@@ -114,6 +115,15 @@ static void put_integer(struct reading *reading, int member, const struct body_v
 				 member == TTL && value->integer > max ? "; extend it for longer" : "");
 	else
 		*ret_integer = (uint32_t)value->integer;
+}
+
+/* The query may have it, too. */
+static void put_keep(struct reading *reading, const struct body_value *value)
+{
+	uint32_t in_query = reading->request->keep_ms;
+	put_integer(reading, KEEP, value, 0, reading->limits->max_ttl_ms, &reading->request->keep_ms);
+	if (in_query > 0 && in_query != reading->request->keep_ms)
+		field_errors_add(reading->errors, "keep_ms", "is not the same as in the query");
 }
 
 /* A longer wait than the server allows is shortened. */
@@ -237,6 +247,7 @@ static void put_value(struct reading *reading, int member, const struct body_val
 			read_resources(reading, value->json);
 		break;
 	case TTL: put_integer(reading, member, value, limits->min_ttl_ms, limits->max_ttl_ms, &request->ttl_ms); break;
+	case KEEP: put_keep(reading, value); break;
 	case WAIT: put_wait(reading, value); break;
 	case HOLD: request->hold = value->integer != 0; break;
 	case METADATA: put_metadata(reading, value->json); break;
@@ -397,8 +408,11 @@ static void complete(struct reading *reading)
 static void begin_reading(struct reading *reading, const struct lease_request *before)
 {
 	struct lease_request *request = reading->request;
-	*request = (struct lease_request){
-		.operation = before->operation, .ttl_ms = before->ttl_ms, .fence = before->fence, .key = before->key};
+	*request = (struct lease_request){.operation = before->operation,
+					  .ttl_ms = before->ttl_ms,
+					  .keep_ms = before->keep_ms,
+					  .fence = before->fence,
+					  .key = before->key};
 	memcpy(request->token, before->token, sizeof request->token);
 	if (reading->is_named) {
 		request->resource_len = before->resource_len;

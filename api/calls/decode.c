@@ -75,6 +75,20 @@ static void decode_fence(struct call *call, const struct path_param *param, stru
 		field_errors_add(errors, "fence", "must be from 1 to %" PRIu64, REDLOCK_FENCE_LIMIT - 1);
 }
 
+/* Decodes the `keep_ms` of a release. */
+static void decode_keep(struct call *call, const struct path_param *param, struct field_errors *errors)
+{
+	uint64_t keep_ms = decode_number(param, call->limits.max_ttl_ms);
+	assert(call->route->operation == LEASE_FORCE || call->route->operation == LEASE_RELEASE);
+	if (!param->given)
+		return;
+	call->lease.keep_ms = (uint32_t)keep_ms;
+	if (call->route->operation == LEASE_FORCE)
+		field_errors_add(errors, "keep_ms", "must not be there with force=true");
+	else if (keep_ms == 0 && strcmp(param->value, "0") != 0)
+		field_errors_add(errors, "keep_ms", "must be from 0 to %u", call->limits.max_ttl_ms);
+}
+
 /* A key that a person chose is usually shorter than this, and would give one lease to all that use it. */
 static void check_idempotency_key(const struct call *call, struct field_errors *errors)
 {
@@ -173,8 +187,10 @@ bool decode_target(struct call *call, const char *query)
 		decode_path(call, &errors);
 	if (route->need == ACCESS_INSPECT || route->need == ACCESS_LIST)
 		decode_selection(call, &errors);
-	if (route->params[0] && (route->operation == LEASE_FORCE || route->operation == LEASE_RELEASE))
+	if (route->params[0] && (route->operation == LEASE_FORCE || route->operation == LEASE_RELEASE)) {
 		decode_fence(call, &call->query->params[1], &errors);
+		decode_keep(call, &call->query->params[2], &errors);
+	}
 	if (route->need == ACCESS_INSPECT)
 		decode_watch(call, &errors);
 	decode_headers(call, &errors);

@@ -109,6 +109,7 @@ static void put_held(struct text *text, const struct lease_held *held, uint64_t 
 		put_decimal(text, ",\"slot\":", holder->slot);
 	put_decimal(text, ",\"remaining_ms\":", held->remaining_ms > ago_ms ? held->remaining_ms - ago_ms : 0);
 	put_held_ms(text, holder);
+	put_literal(text, holder->kept ? ",\"kept\":true" : "");
 	put_caller(text, holder);
 	text->bytes[begin] = '{'; /* in place of the comma */
 	put_literal(text, "}");
@@ -144,6 +145,7 @@ static void put_single(struct text *text, const struct lease_answer *answer)
 		put_held_ms(text, holder);
 	if (!ours)
 		return;
+	put_literal(text, holder->kept ? ",\"kept\":true" : "");
 	put_caller(text, holder);
 	put_literal(text, ",\"mode\":\"exclusive\"");
 }

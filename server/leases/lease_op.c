@@ -209,7 +209,8 @@ struct master_script lease_op_command(const struct lease_op *op, const struct re
 					.label = op->label.bytes,
 					.label_len = op->label.len,
 					.token = out->tokenless ? NULL : op->attempt.token,
-					.ttl_ms = request->ttl_ms,
+					.ttl_ms = out->script == REDLOCK_SCRIPT_RELEASE ? request->keep_ms
+										       : request->ttl_ms,
 					.fence = out->script == REDLOCK_SCRIPT_EXTEND ? request->fence : out->fence,
 					.key = request->key};
 	lease_mode_write(op, &command);

@@ -45,7 +45,7 @@ static void start_op(struct lease_op *op, uint64_t now_us)
 		*wait_us = *wait_us > held_back_us ? *wait_us - held_back_us : 1;
 	start.has_earlier = lease_queue_has_earlier(op);
 	struct lease_op *next = NULL;
-	if (op->request.operation == LEASE_RELEASE && !lease_place_is_asked_for(op))
+	if (op->request.operation == LEASE_RELEASE && op->request.keep_ms == 0 && !lease_place_is_asked_for(op))
 		next = lease_queue_next(leases, &op->request, now_us);
 	lease_op_dispatch(op, &start);
 	if (next && next->wait.entries)

@@ -51,7 +51,7 @@ static const char *parse_idempotency_key(const char *at, const char *end, struct
 }
 
 /* Parses the mode, up to the colon, or the semicolon of a set: nothing, "+" of a shared lease, or "#" and the slot of
- * one on a slot. Returns the position of that sign, or NULL. */
+ * one on a slot; then "=" if it is kept. Returns the position of that sign, or NULL. */
 static const char *parse_mode(const char *at, const char *end, struct lease_holder *ret_holder)
 {
 	if (at < end && *at == '+') {
@@ -66,6 +66,8 @@ static const char *parse_mode(const char *at, const char *end, struct lease_hold
 		ret_holder->mode = LEASE_SLOT;
 		ret_holder->slot = (uint16_t)slot;
 	}
+	ret_holder->kept = at < end && *at == '=';
+	at += ret_holder->kept;
 	return at < end && (*at == ':' || *at == ';') ? at : NULL;
 }
 

@@ -94,21 +94,21 @@ static const struct step steps[] = {
 	{TRIAL(RAISE, "raise", 1, "2", LOCK, HASH, MARK, LATEST, "", "", TOKEN "01", "0", "2")},
 	{TRIAL(INSPECT, "inspect", 0, "2", LOCK, HASH, MARK, LATEST, "", "", "0", "1")},
 	{TRIAL(EXTEND, "extend", 1, "2", LOCK, HASH, MARK, LATEST, "", "", TOKEN "01", "20000", "1:" MARK, "0")},
-	{TRIAL(RELEASE, "release", 1, "2", LOCK, HASH, MARK, LATEST, "", "", TOKEN "01", "$r:" MARK " 0")},
+	{TRIAL(RELEASE, "release", 1, "2", LOCK, HASH, MARK, LATEST, "", "", TOKEN "01", "$r:" MARK " 0", "0")},
 	/* a set; the bucket of the first resource is at 2 by now */
 	{TRIAL(ACQUIRE, "acquire", 1, "3", LOCK, LOCK_2, HASH, MARK, LATEST, "2", "", TOKEN "03", "10000", ":", "0,1",
 	       "3", "")},
 	{TRIAL(RAISE, "raise", 1, "3", LOCK, LOCK_2, HASH, MARK, LATEST, "2", "", TOKEN "03", "0,1", "4")},
 	{TRIAL(EXTEND, "extend", 1, "3", LOCK, LOCK_2, HASH, MARK, LATEST, "2", "", TOKEN "03", "20000", "4:" MARK,
 	       "0,1")},
-	{TRIAL(RELEASE, "release", 1, "3", LOCK, LOCK_2, HASH, MARK, LATEST, "2", "", TOKEN "03", "")},
+	{TRIAL(RELEASE, "release", 1, "3", LOCK, LOCK_2, HASH, MARK, LATEST, "2", "", TOKEN "03", "", "0")},
 	/* a slot */
 	{TRIAL(ACQUIRE, "acquire", 1, "2", LOCK, HASH, MARK, LATEST, "#0 2", "", TOKEN "04", "10000", ":", "0", "5",
 	       "")},
 	{TRIAL(ACQUIRE, "acquire", 0, "2", LOCK, HASH, MARK, LATEST, "#0 2", "", TOKEN "05", "10000", ":", "0", "5",
 	       "")},
 	{TRIAL(EXTEND, "extend", 1, "2", LOCK, HASH, MARK, LATEST, "", "", TOKEN "04", "20000", "5:" MARK, "0")},
-	{TRIAL(RELEASE, "release", 1, "2", LOCK, HASH, MARK, LATEST, "", "", TOKEN "04", "")},
+	{TRIAL(RELEASE, "release", 1, "2", LOCK, HASH, MARK, LATEST, "", "", TOKEN "04", "", "1000")},
 	{PROBE(DEL, LOCK, LOCK_2, HASH, QUEUE, HOLDERS)},
 };
 

@@ -5,6 +5,7 @@
 #include <lauxlib.h>
 #include <lualib.h>
 #include <math.h>
+#include <openssl/sha.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -297,6 +298,18 @@ static redisReply *take_reply(void)
 
 /* ---- Lua ---- */
 
+static int redis_sha1hex(lua_State *state)
+{
+	unsigned char digest[SHA_DIGEST_LENGTH];
+	char hex[2 * sizeof digest];
+	size_t len;
+	const char *text = luaL_checklstring(state, 1, &len);
+	SHA1((const unsigned char *)text, len, digest);
+	hex_write(digest, sizeof digest, hex);
+	lua_pushlstring(state, hex, sizeof hex);
+	return 1;
+}
+
 static void start_list(struct list *list)
 {
 	lua_createtable(lua, LIST_MIN, 0);
@@ -307,8 +320,9 @@ static void start_list(struct list *list)
 
 static void start_redis(void)
 {
-	static const luaL_Reg both[] = {{"call", redis_call}, {"pcall", redis_pcall}, {NULL, NULL}};
-	luaL_register(lua, "redis", both);
+	static const luaL_Reg all[] = {
+		{"call", redis_call}, {"pcall", redis_pcall}, {"sha1hex", redis_sha1hex}, {NULL, NULL}};
+	luaL_register(lua, "redis", all);
 	lua_createtable(lua, 0, 1);
 	lua_pushliteral(lua, "OK");
 	lua_setfield(lua, -2, "ok");

@@ -30,16 +30,18 @@ end
 
 -- True if value_read() found the lease of `token` (empty: nobody's), a set of exactly those names, or no set. Also
 -- returns the value and, if several leases hold the key, the ms of this master's time at which that of `token` ends;
--- the value is then false if `token` has none of them.
-local function lease_find(key, token, names, value, is_several)
-	local mark, ends_ms, is_own = names and ';' or ':', nil, false
+-- the value is then false if `token` has none of them. A kept lease is nobody's, and its value false, unless kept_too
+-- and it is that of `token`.
+local function lease_find(key, token, names, value, is_several, kept_too)
+	local mark, ends_ms, is_own = (kept_too and '=?' or '') .. (names and ';' or ':'), nil, false
 	if is_several and token ~= '' then
 		ends_ms = tonumber(call('ZSCORE', key, token) or 0)
 		value = ends_ms * 1000 > now_us and call('HGET', string.sub(hash, 1, -7) .. 'holders:' .. key, token)
-		is_own = value and string.match(value, '^%x+[+#]%d*(.)') == mark
+		is_own = value and string.match(value, '^%x+[+#]%d*' .. mark) ~= nil
 	elseif type(value) == 'string' and token ~= '' then
-		is_own = string.sub(value, 1, 41) == token .. mark
+		is_own = string.match(value, '^(%x+)' .. mark) == token
 	end
+	value = (is_own or not value_is_kept(value)) and value
 	return is_own and (not names or string.match(value, '^[^\n]*\n[^\n]*\n[^\n]*\n(.*)$') == names), value, ends_ms
 end
 

@@ -55,7 +55,7 @@ local function several_forget(key, token)
 	if not value then
 		return
 	end
-	local slot, its_key = string.match(value, '^%x+#(%d+):'), string.match(value, '^[^:;]*.%d+:%d+:%??(%x+):')
+	local slot, its_key = string.match(value, '^%x+#(%d+)'), string.match(value, '^[^:;]*.%d+:%d+:%??(%x+):')
 	call('HDEL', holders, token)
 	call('HINCRBY', holders, 'digest', string.format('%.0f', 0 - tonumber(string.sub(token, 32), 16)))
 	if its_key and call('HGET', holders, its_key) == token then

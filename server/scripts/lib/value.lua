@@ -3,7 +3,9 @@
 -- with their line feeds). hold_until_ms is in this master's own time (0: no bound). `key` is 16 hex digits for caller
 -- and Idempotency-Key, after a question mark until extend.lua confirms that the lease is granted; empty: none. The
 -- characters after the token show the kind: a colon for one lease on one resource, `+:` for a shared one, `#N:` for one
--- on slot N. A set has a semicolon in place of the colon, all three lines, and then its names, a line each.
+-- on slot N. A set has a semicolon in place of the colon, all three lines, and then its names, a line each. An equals
+-- sign before the colon or semicolon: the lease was released and is kept for a while (lease_keep in lib/lease.lua). The
+-- token is then the SHA-1 of the one that the lease had, which no client has, and the key is empty.
 -- server/leases/lease_value.c reads it; sim_compare tests that with the values that these scripts write.
 
 -- The value of the one of several leases (several.lua) that ends last; false: nobody holds it; nil: of another type.
@@ -14,6 +16,11 @@ local function value_of_several(key)
 	end
 	local its = last[1] and redis.pcall('HGET', string.sub(hash, 1, -7) .. 'holders:' .. key, last[1])
 	return type(its) == 'string' and its or nil
+end
+
+-- True if the value is that of a lease that is kept.
+local function value_is_kept(value)
+	return type(value) == 'string' and string.match(value, '^%x+[+#]?%d*=') ~= nil
 end
 
 -- The value of `key`; false: it is free; a table: another type. A string is read up to the longest value of redlockd's,
