@@ -286,6 +286,11 @@ static void random_lock(struct compare_command *command, unsigned kind, uint64_t
 		command->deadline_us = UINT64_C(9999999999999999); /* carried out however late */
 	if (kind == COMPARE_INSPECT && chance(random, 50))
 		command->ttl_ms = 0; /* it does not watch */
+	if (kind == COMPARE_RELEASE || kind == COMPARE_RELEASE_SET) {
+		command->ttl_ms = chance(random, 60) ? 0 : command->ttl_ms;
+		command->of_kept = chance(random, 20);
+		command->token = command->of_kept ? one_of(random, TOKENS) : command->token;
+	}
 	if (acquire || kind == COMPARE_RELEASE || kind == COMPARE_RELEASE_SET)
 		random_entry(command, kind, random, master);
 	if (acquire && command->entry.replica == 0 && chance(random, 30))

@@ -41,6 +41,7 @@ struct compare_command {
 	uint32_t wait_ms;              /* with an entry: how long it still waits. Release: 0: it leaves the queue */
 	uint64_t place;                /* release: it is kept, or with wait_ms taken; 0: neither */
 	uint64_t max_hold_ms, owner;   /* acquire */
+	bool of_kept;                  /* release: by the token under which that of `token` is kept */
 	bool repair, is_noted;         /* acquire: of a lease that was found gone; the key has no question mark */
 	uint64_t named[COMPARE_KEYS];  /* a repair: void unless the buckets have these numbers */
 	uint64_t most;                 /* acquire shared: leases at once; inspect: listed at most */

@@ -4,6 +4,7 @@
 
 #include <assert.h>
 #include <inttypes.h>
+#include <openssl/sha.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -87,7 +88,7 @@ static const struct {
 	[COMPARE_ACQUIRE] = {"acquire", REDLOCK_SCRIPT_ACQUIRE, LEASE("tlobfq")},
 	[COMPARE_RAISE] = {"raise", REDLOCK_SCRIPT_RAISE, LEASE("tbf")},
 	[COMPARE_EXTEND] = {"extend", REDLOCK_SCRIPT_EXTEND, LEASE("tlnb")},
-	[COMPARE_RELEASE] = {"release", REDLOCK_SCRIPT_RELEASE, LEASE("tq")},
+	[COMPARE_RELEASE] = {"release", REDLOCK_SCRIPT_RELEASE, LEASE("tql")},
 	[COMPARE_INSPECT] = {"inspect", REDLOCK_SCRIPT_INSPECT, LEASE("lM")},
 	[COMPARE_EPOCH] = {"epoch", REDLOCK_SCRIPT_EPOCH, "dlvpOreD"},
 	[COMPARE_QUARANTINE] = {"quarantine", REDLOCK_SCRIPT_QUARANTINE, "emrkldW"},
@@ -96,7 +97,7 @@ static const struct {
 	[COMPARE_ACQUIRE_SET] = {"acquire_set", REDLOCK_SCRIPT_ACQUIRE, LEASE("tlobfq")},
 	[COMPARE_RAISE_SET] = {"raise_set", REDLOCK_SCRIPT_RAISE, LEASE("tbf")},
 	[COMPARE_EXTEND_SET] = {"extend_set", REDLOCK_SCRIPT_EXTEND, LEASE("tlnb")},
-	[COMPARE_RELEASE_SET] = {"release_set", REDLOCK_SCRIPT_RELEASE, LEASE("tq")},
+	[COMPARE_RELEASE_SET] = {"release_set", REDLOCK_SCRIPT_RELEASE, LEASE("tql")},
 	[COMPARE_ACQUIRE_SHARED] = {"acquire_shared", REDLOCK_SCRIPT_ACQUIRE, LEASE("tlobfq")},
 };
 
@@ -167,6 +168,15 @@ static void mode_text(char *text, const struct compare_command *command, bool ac
 	print_to(text + strlen(text), " %" PRIu64, command->most);
 }
 
+/* As release.lua makes the token of a lease that is kept. */
+static void write_sha1(char *text)
+{
+	unsigned char digest[SHA_DIGEST_LENGTH];
+	SHA1((const unsigned char *)text, strlen(text), digest);
+	hex_write(digest, sizeof digest, text);
+	text[2 * sizeof digest] = '\0';
+}
+
 static void argument_text(char *text, char letter, const struct compare_command *command)
 {
 	text[0] = '\0';
@@ -174,6 +184,8 @@ static void argument_text(char *text, char letter, const struct compare_command 
 	case 't':
 		if (command->token != 0)
 			print_to(text, "%040" PRIx64, command->token);
+		if (command->token != 0 && command->of_kept)
+			write_sha1(text);
 		break;
 	case 'l': print_to(text, "%" PRIu64, command->ttl_ms); break;
 	case 'o':

@@ -52,6 +52,8 @@ static struct {
 	/* done to one of several leases; several waiters notified as one; the next one by who took a slot; answers
 	 * that name the slots; that refuse a key's second request */
 	uint64_t shared[COMPARE_SCRIPTS], runs, passed_on, taken, again, sets, sets_extended;
+	/* leases that are kept after their release, and those whose keeping was ended by force; of each mode */
+	uint64_t kept[3], unkept[3];
 } figures;
 
 /* ---- answers ---- */
@@ -136,6 +138,14 @@ static void count_acquisition(const struct compare_step *step, const redisReply 
 	figures.again += is_several && code == 0 && step->command.noted != 0 && strstr(value_in(reply), key);
 }
 
+static void count_release(const struct compare_step *step, const char *value)
+{
+	unsigned mode = value[RANDOM_TOKEN_LEN] == '+' ? 1 : value[RANDOM_TOKEN_LEN] == '#' ? 2 : 0;
+	bool was_kept = value[strcspn(value, ":;=")] == '=';
+	figures.kept[mode] += !was_kept && step->command.ttl_ms > 0;
+	figures.unkept[mode] += was_kept;
+}
+
 static void count_script(const struct compare_sequence *sequence, const redisReply *reply,
 			 const struct published *messages)
 {
@@ -147,6 +157,8 @@ static void count_script(const struct compare_sequence *sequence, const redisRep
 	COMPARE_FOR_EACH_KEY (key, compare_keys(step))
 		figures.left += release && step->command.entry.replica != 0 && step->command.wait_ms == 0 &&
 				sequence->before.queues[key].count > 1;
+	if (release && code == 1)
+		count_release(step, value);
 	figures.commands++;
 	figures.codes[step->kind][code - CODE_MIN]++;
 	figures.notifications[step->kind] += messages->notified;
@@ -219,8 +231,8 @@ static bool is_read(const redisReply *value)
 	const char *owner = holder.owner ? holder.owner : "", *caller = owner + holder.owner_len,
 		   *metadata = caller + holder.caller_len, *names = metadata + holder.metadata_len;
 	int lines = is_set || holder.metadata_len > 0 ? 2 : holder.caller_len > 0;
-	snprintf(text, sizeof text, "%.*s%c%" PRIu64 ":%" PRIu64 ":%s%.*" PRIx64 ":%.*s%.*s%.*s%.*s%.*s%s%.*s",
-		 LEASE_TOKEN_LEN, value->str, is_set ? ';' : ':', lease_value_hold_until_ms(value->str, value->len),
+	snprintf(text, sizeof text, "%.*s%s%c%" PRIu64 ":%" PRIu64 ":%s%.*" PRIx64 ":%.*s%.*s%.*s%.*s%.*s%s%.*s",
+		 LEASE_TOKEN_LEN, value->str, holder.kept ? "=" : "", is_set ? ';' : ':', lease_value_hold_until_ms(value->str, value->len),
 		 holder.fence, holder.key != 0 && !holder.confirmed ? "?" : "", holder.key != 0 ? 16 : 0, holder.key,
 		 holder.owner_len, owner, lines > 0, "\n", holder.caller_len, caller, lines > 1, "\n",
 		 holder.metadata_len, metadata, is_set ? "\n" : "", holder.names_len, names);
@@ -322,6 +334,13 @@ static bool saw_all(void)
 		   figures.taken > 0 && figures.again > 0 && figures.sets > 0 && figures.sets_extended > 0;
 	printf("\nentries given up of several: %llu; inspections that counted somebody: %llu\n",
 	       (unsigned long long)figures.left, (unsigned long long)figures.counted);
+	printf("kept");
+	for (unsigned i = 0; i < 3; i++) {
+		printf(", of mode %u: %llu, ended %llu", i, (unsigned long long)figures.kept[i],
+		       (unsigned long long)figures.unkept[i]);
+		complete = complete && figures.kept[i] > 0 && (figures.unkept[i] > 0 || options.sequences < 20000);
+	}
+	printf("\n");
 	complete = complete && figures.several > 0 && figures.left > 0 && figures.counted > 0;
 	if (!complete)
 		printf("an answer was never seen: too few sequences, or they do not meet\n");
