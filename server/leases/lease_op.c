@@ -117,6 +117,7 @@ struct lease_op *lease_op_begin(struct leases *leases, const struct lease_reques
 		.master_timeout_us = options->master_timeout_ms * UINT64_C(1000),
 		.retry_min_us = options->retry_min_ms * UINT64_C(1000),
 		.retry_max_us = options->retry_max_ms * UINT64_C(1000),
+		.keeps = request->keep_ms > 0,
 		.wait_for_all = request->wait_for_all || request->operation == LEASE_FORCE,
 		.wait_us = request->operation == LEASE_ACQUIRE ? request->wait_ms * UINT64_C(1000) : 0,
 		.arrival = request->arrival,

@@ -62,7 +62,7 @@ static int decide_leaving(const struct redlock *op, const struct redlock_tally *
 
 /* Extend and release, all votes are in, no majority of any kind:
  *   fewer than a majority answered                      NO_QUORUM
- *   this token may have had a majority                  release: OK, extend: NO_QUORUM
+ *   this token may have had a majority                  release: OK; extend, and a release that keeps: NO_QUORUM
  *   others may have a majority                          NOT_OWNER
  *   else                                                EXPIRED */
 static int decide_rest(const struct redlock *op, const struct redlock_tally *tally)
@@ -74,9 +74,9 @@ static int decide_rest(const struct redlock *op, const struct redlock_tally *tal
 	if (tally->answered < tally->needed)
 		return REDLOCK_NO_QUORUM;
 	/* The lease may have had its majority until now. After a release too few masters are left for a majority. After
-	 * an extension it is unknown whether a majority extended. */
+	 * an extension it is unknown whether a majority extended, and likewise whether one keeps the lock. */
 	if (tally->granted > 0 && tally->granted + tally->unknown >= tally->needed)
-		return op->params.kind == REDLOCK_RELEASE ? REDLOCK_OK : REDLOCK_NO_QUORUM;
+		return op->params.kind == REDLOCK_RELEASE && !op->params.keeps ? REDLOCK_OK : REDLOCK_NO_QUORUM;
 	bool may_be_held = tally->held > 0 && tally->held + tally->unknown >= tally->needed;
 	return may_be_held ? REDLOCK_NOT_OWNER : REDLOCK_EXPIRED;
 }

@@ -130,6 +130,7 @@ struct redlock_params {
 	uint64_t master_timeout_us; /* a master that is silent for longer counts as failed */
 	uint64_t retry_min_us;      /* bounds of the random pause between attempts, min <= max */
 	uint64_t retry_max_us;
+	bool keeps;        /* release: nobody gets the lock for a while, so OK needs a majority that keeps it */
 	bool wait_for_all; /* inspect: decide only when every master has answered or its time is up */
 	uint64_t wait_us;  /* acquire: how long to wait in the queue; 0: not at all */
 	uint64_t arrival;  /* acquire: its order in the queue, if known before START; else 0 */

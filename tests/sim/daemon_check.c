@@ -37,6 +37,7 @@ void check_init(struct world *world)
 {
 	world->lease_count = 0;
 	world->next_token = 0;
+	world->kept_count = 0;
 	for (unsigned i = 0; i < KEYS; i++) {
 		world->newest[i] = NONE;
 		world->top_fence[i] = 0;
@@ -64,7 +65,7 @@ static void note_released(struct world *world, unsigned index, const struct comm
 {
 	const struct lease *lease = &world->leases[trail->lease];
 	trail->released_at[index] = world->now;
-	if (trail->leased && lease->until > world->now)
+	if (trail->leased && lease->until > world->now && !lease->kept)
 		fail(world, "kept: master %u deletes r%u for token %llu, whose lease is valid and was not given back",
 		     index, lease->key, (unsigned long long)command->request.token);
 }
@@ -78,7 +79,7 @@ static void check_whole(struct world *world, unsigned index, const struct comman
 	unsigned has = 0;
 	FOR_EACH_KEY (key, request->names)
 		has += request->token != 0 && node_has_token(node, key, request->token);
-	if (request->names != 0 && has != (releases ? 0U : (unsigned)__builtin_popcount(request->names)))
+	if (request->names != 0 && !kept_is_asked(world, request->token) && has != (releases ? 0U : (unsigned)__builtin_popcount(request->names)))
 		fail(world, "part: master %u has %u keys of the set of token %llu after its %s", index, has,
 		     (unsigned long long)request->token, releases ? "release" : "acquisition or extension");
 }
@@ -226,7 +227,7 @@ static bool is_active(const struct world *world, uint16_t index, unsigned key)
 	return false;
 }
 
-static void make_active(struct world *world, uint16_t index)
+void check_make_active(struct world *world, uint16_t index)
 {
 	FOR_EACH_KEY (key, world->leases[index].names) {
 		if (is_active(world, index, key))
@@ -325,7 +326,7 @@ static void check_fence(struct world *world, const struct lease *lease, unsigned
 
 /* ---- leases ---- */
 
-static uint16_t counted(const struct redlock *core, const struct world *world)
+uint16_t check_counted(const struct redlock *core, const struct world *world)
 {
 	uint16_t votes = 0;
 	for (unsigned i = 0; i < world->config.nodes; i++)
@@ -354,7 +355,7 @@ static uint64_t end_of(const struct world *world, uint64_t validity_ms)
 }
 
 /* An operator takes one of them away, or has done so since. */
-static bool is_forced_since(const struct world *world, uint32_t names, uint64_t since)
+bool check_is_forced_since(const struct world *world, uint32_t names, uint64_t since)
 {
 	FOR_EACH_KEY (key, names)
 		if (world->forcing[key] > 0 || world->forced_at[key] >= since)
@@ -388,7 +389,7 @@ void check_granted(struct world *world, struct call *call, const struct redlock 
 				.slot = answer->slot,
 				.proc = call->proc,
 				.until = end_of(world, answer->validity_ms),
-				.quorum = counted(core, world)};
+				.quorum = check_counted(core, world)};
 	memcpy(lease->sights, trail->sights, sizeof lease->sights);
 	lease->ttl_us = call->request.ttl_ms * MS;
 	lease->allowance_us = call->request.ttl_ms * MS / 100 + MS - call->request.ttl_ms;
@@ -415,14 +416,14 @@ void check_granted(struct world *world, struct call *call, const struct redlock 
 		     answer->validity_ms, call->request.ttl_ms);
 	FOR_EACH_KEY (key, lease->names)
 		check_fence(world, lease, key, call->proc);
-	if (is_forced_since(world, lease->names, lease->began)) {
+	if (check_is_forced_since(world, lease->names, lease->began)) {
 		lease->until = 0; /* it may have been taken away before it was given */
 		return;
 	}
 	check_kept(world, lease);
 	check_round(world, lease, lease->quorum, trail);
 	check_alone(world, lease, lease->quorum, lease->sights);
-	make_active(world, index);
+	check_make_active(world, index);
 }
 
 /* Newer leases of the same key: given while this one was thought to be gone. */
@@ -431,7 +432,7 @@ static void check_not_revived(struct world *world, struct lease *lease, unsigned
 {
 	for (uint16_t i = world->newest[key]; i != NONE && &world->leases[i] != lease; i = world->leases[i].next[key]) {
 		struct lease *newer = &world->leases[i];
-		bool forced = is_forced_since(world, newer->names, newer->began);
+		bool forced = check_is_forced_since(world, newer->names, newer->began);
 		if (newer->ok < lease->ok || forced || may_share(lease, newer) ||
 		    is_pair_excused(world, lease, newer, quorum, sights))
 			continue;
@@ -445,15 +446,17 @@ void check_extended(struct world *world, struct call *call, const struct lease_o
 {
 	struct lease *lease = &world->leases[call->lease];
 	const struct trail *trail = &world->trails[lease->token];
-	uint16_t quorum = counted(&op->core, world);
+	uint16_t quorum = check_counted(&op->core, world);
 	uint64_t until = end_of(world, validity_ms);
 	world->figures->extensions++;
+	if (kept_extended(world, call))
+		return;
 	if (fence != lease->fence && !is_order_excused(world, lease, call->proc, quorum))
 		fail(world, "stable: token %llu had fence %llu, extended %llu", (unsigned long long)lease->token,
 		     (unsigned long long)lease->fence, (unsigned long long)fence);
 	TELL(world, "p%u: token %llu is extended on r%u until %llu ms", call->proc, (unsigned long long)lease->token,
 	     lease->key, (unsigned long long)(until / MS));
-	if (lease->until == 0 || is_forced_since(world, lease->names, world->now))
+	if (lease->until == 0 || check_is_forced_since(world, lease->names, world->now))
 		return; /* given back in the meantime: its holder does not rely on it */
 	FOR_EACH_KEY (key, lease->names)
 		check_not_revived(world, lease, key, quorum, trail->sights);
@@ -464,7 +467,7 @@ void check_extended(struct world *world, struct call *call, const struct lease_o
 	if (op->request.ttl_ms * MS > lease->ttl_us)
 		lease->ttl_us = op->request.ttl_ms * MS;
 	check_alone(world, lease, quorum, trail->sights);
-	make_active(world, call->lease);
+	check_make_active(world, call->lease);
 }
 
 void check_released(struct world *world, uint16_t index)

@@ -163,8 +163,10 @@ static void release(struct world *world, unsigned index)
 {
 	check_released(world, world->clients[index].lease);
 	struct call *call = submit(world, index, LEASE_RELEASE, 0, CLIENT_RELEASES);
-	if (call)
-		call_start(world, call);
+	if (!call)
+		return;
+	kept_choose(world, call);
+	call_start(world, call);
 }
 
 /* ROLLING: a lease is lost. It must not be if it was renewed between its grant, by a majority alone perhaps, and the
@@ -270,6 +272,7 @@ void client_step(struct world *world, unsigned index, uint32_t serial)
 		return;
 	switch (client->state) {
 	case CLIENT_THINKS:
+		kept_try(world, client->lease);
 		if (!world->healing && world->config.operators && one_of(world, 4))
 			operate(world);
 		if (!world->healing && one_of(world, 6))

@@ -175,6 +175,8 @@ static void on_done(void *arg, const struct lease_answer *answer)
 		granted(call, answer);
 	} else if (answer->status == LEASE_OK && call->operation == LEASE_EXTEND) {
 		check_extended(world, call, op, answer->validity_ms, answer->fence);
+	} else if (answer->status == LEASE_OK && call->operation == LEASE_RELEASE) {
+		kept_released(world, call, &op->core);
 	} else if (call->operation == LEASE_FORCE) {
 		check_forced(world, call->key);
 	}

@@ -212,6 +212,26 @@ void check_granted(struct world *world, struct call *call, const struct redlock 
 void check_extended(struct world *world, struct call *call, const struct lease_op *op, uint32_t validity_ms,
 		    uint64_t fence);
 void check_released(struct world *world, uint16_t lease);             /* from now on nobody relies on it */
+/* daemon_kept.c */
+/* The token of a lease from the digits at the end of it, or of the token under which it is kept; 0: of none. */
+uint64_t kept_token(const struct world *world, uint64_t number);
+/* True if some release of the token had keep_ms. */
+bool kept_is_asked(const struct world *world, uint64_t token);
+/* Some releases get keep_ms. */
+void kept_choose(struct world *world, struct call *call);
+/* A release was answered: what it keeps must stay kept, and it must not be of a lease that is kept. */
+void kept_released(struct world *world, const struct call *call, const struct redlock *core);
+/* If the lease is kept, somebody who has its token tries to go on with it, once. */
+void kept_try(struct world *world, uint16_t lease);
+/* True if it is an extension of a lease that is kept, which must have begun before. */
+bool kept_extended(struct world *world, const struct call *call);
+/* daemon_check.c */
+/* The masters whose votes count. */
+uint16_t check_counted(const struct redlock *core, const struct world *world);
+/* An operator takes one of them away, or has done so since. */
+bool check_is_forced_since(const struct world *world, uint32_t names, uint64_t since);
+/* Nobody else may get its resources until its `until`. */
+void check_make_active(struct world *world, uint16_t lease);
 void check_given(struct world *world, unsigned proc, uint64_t token); /* a process is to release it */
 void check_pending(struct world *world, const struct transport_connection *connection);
 /* daemon_memory.c */

@@ -22,7 +22,8 @@ enum {
 };
 enum {
 	ROLLING_EVERY = 29, /* one history of so many is of PROFILE_ROLLING */
-	DURABLE_EVERY = 7   /* … has durable masters */
+	DURABLE_EVERY = 7,  /* … has durable masters */
+	KEEPS_EVERY = 4     /* … keeps leases after their release */
 };
 enum { SERVING_US = 3000000, SERVING_STEP_US = 200000 };
 
@@ -89,6 +90,7 @@ static void init(struct world *world, uint64_t seed, struct figures *figures)
 	queue_init(world);
 	check_init(world);
 	config_random(world, seed % ROLLING_EVERY == 0, seed % DURABLE_EVERY == 0);
+	world->config.keeps = seed % KEEPS_EVERY == 1 && world->config.profile != PROFILE_ROLLING;
 	order_init(world);
 	for (unsigned i = 0; i < world->config.nodes; i++) {
 		node_init(world, i);

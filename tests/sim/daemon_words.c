@@ -110,7 +110,7 @@ static void find_names(struct script_request *request, const struct transport_wo
 /* Arguments of each operation. */
 static const uint8_t widths[REDLOCK_SCRIPT_INSPECT + 1] = {
 	[REDLOCK_SCRIPT_ACQUIRE] = 6, [REDLOCK_SCRIPT_RAISE] = 3,   [REDLOCK_SCRIPT_EXTEND] = 4,
-	[REDLOCK_SCRIPT_RELEASE] = 2, [REDLOCK_SCRIPT_INSPECT] = 2,
+	[REDLOCK_SCRIPT_RELEASE] = 3, [REDLOCK_SCRIPT_INSPECT] = 2,
 };
 
 static void parse_operation(struct script_request *request, unsigned script, const struct transport_word *argv)
@@ -126,7 +126,10 @@ static void parse_operation(struct script_request *request, unsigned script, con
 		break;
 	case REDLOCK_SCRIPT_RAISE: request->fence = field_decimal(&argv[2]); break;
 	case REDLOCK_SCRIPT_EXTEND: field_note(&argv[2], request); break;
-	case REDLOCK_SCRIPT_RELEASE: field_wait(&argv[1], request); break;
+	case REDLOCK_SCRIPT_RELEASE:
+		field_wait(&argv[1], request);
+		request->ttl_ms = field_decimal(&argv[2]); /* keep_ms */
+		break;
 	default: assert(script == REDLOCK_SCRIPT_INSPECT);
 	}
 }

@@ -38,6 +38,7 @@ enum {
 	TIMERS = 2048,
 	SPOKES = 512,   /* of 16 ms */
 	TOKENS = 16384, /* of one history */
+	KEPT = 64,      /* leases that are kept after their release (daemon_kept.c) */
 	LEASES = 4096,
 	CLOCK_PPM = 500, /* so two clocks drift apart by at most 0.1 % */
 	ACTIVE = 64
@@ -279,6 +280,9 @@ struct lease {
 	uint64_t round_at[NODES];   /* when it voted in that; true time */
 	bool unread, ran_out;       /* its client left before it read the answer; it ended before its release */
 	bool excused;               /* it overlaps with another one, for a reason that is excused */
+	bool tried;                 /* somebody has tried to go on with its token since then */
+	bool kept;                  /* it was released, and is kept until `until` (daemon_kept.c) */
+	uint64_t kept_at;           /* when that was answered; true time */
 	uint32_t woke[KEYS];        /* the call that its release of a key made try at once; 0: none */
 };
 
@@ -345,6 +349,7 @@ struct config {
 	uint32_t modes; /* likewise: shared, or on a slot */
 	uint32_t max_shared;
 	bool operators;   /* locks are forced, inspected and listed */
+	bool keeps;       /* some releases have keep_ms */
 	uint64_t wait_us; /* the longest wait */
 	bool smooth;      /* no message is late by much, and hardly anything ever fails */
 	uint64_t deaf_us; /* how long notifications may be missed then */
@@ -403,7 +408,7 @@ struct figures {
 		most_overtakes, outruns, most_outruns, wait_ends, slowest_wake_us;
 	uint64_t shared, slots, shared_together, slots_together, runs, keyed, keyed_again, sets, sets_waited,
 		longest_set_wait_us;
-	uint64_t renewed, rolled, holds, holds_lost, drained, abandoned, left, forced, listed, batched, no_script;
+	uint64_t renewed, rolled, holds, holds_lost, drained, abandoned, left, forced, listed, kept, batched, no_script;
 	uint64_t fullest_events, fullest_commands, fullest_calls, slowest_recovery_us;
 };
 
@@ -420,6 +425,10 @@ struct world {
 	uint64_t healed_at, recovered_at, clocked_at, served_by, settled_at, rolled_at;
 	uint64_t next_run_id;
 	uint32_t operations, next_serial, next_token, lease_count;
+	struct {
+		uint64_t number, token; /* of the token under which it is kept; its own */
+	} kept[KEPT];
+	unsigned kept_count;
 	uint16_t newest[KEYS]; /* lease of each key; NONE */
 	uint64_t top_fence[KEYS];
 	uint16_t active[KEYS][ACTIVE];

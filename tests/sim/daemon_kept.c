@@ -1,0 +1,108 @@
+/* SPDX-License-Identifier: MIT */
+/* Leases that are kept for a while after their release (keep_ms), in one history of KEEPS_EVERY.
+ *
+ *   overlap  from the answer to the release on, the lease counts for keep_ms as one that is valid does (daemon_check.c):
+ *            nobody else gets what it had. It began when the release came, and clocks drift.
+ *   dead     its token extends and releases nothing any more.
+ *
+ * None of this draws from the random numbers of the history: histories without it stay the same. */
+#include <assert.h>
+#include <openssl/sha.h>
+#include <string.h>
+
+#include "daemon_world.h"
+
+/* A number for the token. */
+static uint64_t draw(uint64_t token)
+{
+	uint64_t state = token;
+	return redlock_random(&state);
+}
+
+static uint64_t number_of(const char *digits)
+{
+	return hex_number(digits + RANDOM_TOKEN_LEN - 16);
+}
+
+/* As release.lua makes the token under which a lease is kept. */
+static uint64_t kept_number(uint64_t token)
+{
+	char digits[RANDOM_TOKEN_LEN];
+	unsigned char digest[SHA_DIGEST_LENGTH];
+	token_write(token, digits);
+	SHA1((const unsigned char *)digits, sizeof digits, digest);
+	hex_write(digest, sizeof digest, digits);
+	return number_of(digits);
+}
+
+uint64_t kept_token(const struct world *world, uint64_t number)
+{
+	for (unsigned i = 0; number >= TOKENS && i < world->kept_count; i++)
+		if (world->kept[i].number == number)
+			return world->kept[i].token;
+	return number < TOKENS ? number : 0;
+}
+
+bool kept_is_asked(const struct world *world, uint64_t token)
+{
+	for (unsigned i = 0; i < world->kept_count; i++)
+		if (world->kept[i].token == token)
+			return true;
+	return false;
+}
+
+void kept_choose(struct world *world, struct call *call)
+{
+	uint64_t drawn = draw(call->token), longest_ms = world->procs[call->proc].options.max_ttl_ms;
+	assert(call->operation == LEASE_RELEASE);
+	if (!world->config.keeps || world->healing || drawn % 2 == 0 || world->kept_count == KEPT)
+		return;
+	call->request.keep_ms = (uint32_t)(1 + (drawn >> 8) % longest_ms);
+	world->kept[world->kept_count].token = call->token;
+	world->kept[world->kept_count++].number = kept_number(call->token);
+}
+
+void kept_try(struct world *world, uint16_t index)
+{
+	struct lease *lease = &world->leases[index];
+	if (index >= world->lease_count || !lease->kept || lease->tried)
+		return;
+	lease->tried = true;
+	uint64_t drawn = draw(lease->token) >> 32;
+	unsigned proc = (unsigned)(drawn % world->config.procs);
+	enum lease_operation operation = drawn >> 8 & 1 ? LEASE_EXTEND : LEASE_RELEASE;
+	if (!world->procs[proc].up || world->procs[proc].paused)
+		return;
+	struct call *call = call_begin(world, proc, operation, lease->names, world->config.max_ttl_us / MS, index);
+	if (call)
+		call_start(world, call);
+}
+
+void kept_released(struct world *world, const struct call *call, const struct redlock *core)
+{
+	struct lease *lease = &world->leases[call->lease];
+	uint64_t keep_us = call->request.keep_ms * MS, allowance_us = keep_us / 100 + 2 * MS;
+	if (lease->kept)
+		fail(world, "dead: token %llu is released again, while it is kept", (unsigned long long)lease->token);
+	if (keep_us <= allowance_us || call->came_at + keep_us - allowance_us <= world->now)
+		return;
+	lease->kept = true;
+	lease->kept_at = world->now;
+	world->figures->kept++;
+	if (check_is_forced_since(world, lease->names, call->came_at))
+		return;
+	lease->until = call->came_at + keep_us - allowance_us;
+	lease->ttl_us = keep_us > lease->ttl_us ? keep_us : lease->ttl_us;
+	lease->quorum = check_counted(core, world);
+	TELL(world, "token %llu is kept on r%u until %llu ms", (unsigned long long)lease->token, lease->key,
+	     (unsigned long long)(lease->until / MS));
+	check_make_active(world, call->lease);
+}
+
+bool kept_extended(struct world *world, const struct call *call)
+{
+	const struct lease *lease = &world->leases[call->lease];
+	if (lease->kept && call->came_at >= lease->kept_at)
+		fail(world, "dead: token %llu is extended, while it is kept", (unsigned long long)lease->token);
+	return lease->kept;
+}
