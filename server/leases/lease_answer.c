@@ -118,8 +118,7 @@ void lease_tag_write(const struct lease_answer *answer, char ret_tag[LEASE_TAG_M
 		snprintf(ret_tag, LEASE_TAG_MAX, "s%" PRIu32 ".%" PRIx64, answer->several->count,
 			 answer->several->digest);
 	else if (answer->holder.known)
-		snprintf(ret_tag, LEASE_TAG_MAX, "%" PRIu64 "%s", answer->holder.fence,
-			 answer->holder.kept ? "k" : "");
+		snprintf(ret_tag, LEASE_TAG_MAX, "%" PRIu64 "%s", answer->holder.fence, answer->holder.kept ? "k" : "");
 	else /* half of the hash, because the value may be a secret of the other program */
 		snprintf(ret_tag, LEASE_TAG_MAX, "x%08" PRIx32,
 			 (uint32_t)(answer->holder_id ^ answer->holder_id >> 32));

@@ -203,6 +203,7 @@ static bool is_pending(const struct lease_op *op, uint8_t master, const struct r
 struct master_script lease_op_command(const struct lease_op *op, const struct redlock_output *out)
 {
 	const struct lease_request *request = &op->request;
+	bool releases = out->script == REDLOCK_SCRIPT_RELEASE;
 	struct master_script command = {.script = out->script,
 					.set_count = request->set_count,
 					.resource = request->resource,
@@ -210,8 +211,7 @@ struct master_script lease_op_command(const struct lease_op *op, const struct re
 					.label = op->label.bytes,
 					.label_len = op->label.len,
 					.token = out->tokenless ? NULL : op->attempt.token,
-					.ttl_ms = out->script == REDLOCK_SCRIPT_RELEASE ? request->keep_ms
-										       : request->ttl_ms,
+					.ttl_ms = releases ? request->keep_ms : request->ttl_ms,
 					.fence = out->script == REDLOCK_SCRIPT_EXTEND ? request->fence : out->fence,
 					.key = request->key};
 	lease_mode_write(op, &command);

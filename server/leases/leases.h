@@ -68,7 +68,7 @@ struct lease_request {
 	enum lease_operation operation;
 	uint32_t ttl_ms;      /* acquire, extend; inspect: see lease_watch.c, else 0 */
 	uint32_t wait_ms;     /* acquire: how long to wait in the queue; 0: not at all */
-	uint32_t keep_ms;     /* release: for how long nobody gets it (release.lua), at most --max-ttl-ms; 0: not at all */
+	uint32_t keep_ms;     /* release: for how long nobody gets it then; 0: not at all */
 	enum lease_mode mode; /* acquire */
 	uint32_t slots;       /* acquire, LEASE_SLOT: 1 … LEASE_SLOTS_MAX */
 	bool hold;            /* acquire: the HTTP side will hold the lease (hold_new); ignored here */
@@ -103,8 +103,8 @@ static inline size_t lease_request_count(const struct lease_request *request)
 /* The holder of a resource, as far as the masters know. */
 struct lease_holder {
 	bool known;        /* false: the key was not written by redlockd (another library, another type) */
+	bool kept;         /* it was released with keep_ms */
 	bool confirmed;    /* it has had `key` since it was granted; false: that request is under way */
-	bool kept;         /* it was released, and nobody gets it for a while (keep_ms) */
 	uint8_t set_count; /* of a set, with its names, as in struct lease_request; 0: one resource */
 	uint16_t owner_len, caller_len, metadata_len, names_len; /* 0: none */
 	uint16_t slot;                                           /* LEASE_SLOT */

@@ -99,7 +99,7 @@ struct master_script {
 	const char *label; /* acquire: of the value, after the fence; label_len bytes */
 	size_t label_len;
 	const char *token;         /* RANDOM_TOKEN_LEN; release: NULL for none */
-	uint32_t ttl_ms;           /* acquire, extend; release: keep_ms; inspect: for how long to watch; 0: not at all */
+	uint32_t ttl_ms;           /* acquire, extend; release: keep_ms; inspect: to watch; 0: none */
 	enum master_kind kind;     /* acquire; release of an entry */
 	uint16_t slot;             /* MASTER_SLOT */
 	uint32_t capacity;         /* acquire, release of an entry: leases at once, if not exclusive */

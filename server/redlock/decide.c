@@ -180,6 +180,9 @@ static void conclude(const struct redlock *op, const struct redlock_tally *tally
 			result.remaining_us = redlock_tally_kept_for_us(op, tally);
 	} else if (outcome == REDLOCK_OK && op->params.kind != REDLOCK_RELEASE) {
 		conclude_lease(op, tally, now_us, &result);
+	} else if (outcome == REDLOCK_OK && op->params.keeps && now_us - op->start_us > op->params.master_timeout_us) {
+		result.outcome =
+			REDLOCK_NO_QUORUM; /* a quarantine waits for no later votes (docs/explanation/proofs.md) */
 	}
 	result.has_holder = result.held || (result.outcome != REDLOCK_OK && tally->best_votes > 0);
 	if (result.outcome == REDLOCK_LOCKED)

@@ -130,7 +130,7 @@ local function make_others()
 			local found, is_several = value_read(key)
 			local kind = is_several and string.sub(found, 41, 41)
 			local is_own, value, ends_ms = lease_find(key, token, names, found, is_several, true)
-			local keeps = is_own and keep_ms > 0 and not value_is_kept(value)
+			local keeps = is_own and keep_ms > 0 and not lease_is_kept(value)
 			local is_earlier = keeps and keep(key, token, value, is_several, keep_ms)
 			local is_shorter = is_own and not keeps and delete(key, token, is_several, ends_ms)
 			if waited > now_us or wanted ~= '' then
@@ -171,7 +171,7 @@ return each_operation(epoch, 3, function(at, from, last)
 		local value, are_several = value_read(key)
 		if are_several then
 			value = call('ZSCORE', key, token) and value
-		elseif value_is_kept(value) then
+		elseif type(value) == 'string' and string.sub(value, 41, 41) == '=' then -- it is kept
 			value = string.sub(value, 1, 40) == token
 		elseif type(value) == 'string' and string.sub(value, 1, 41) == token .. ':' then
 			if waited <= now_us then

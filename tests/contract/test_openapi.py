@@ -210,8 +210,8 @@ def test_a_mistake_is_told_what_to_do(service, method, path, body, detail):
 
 
 def test_an_unknown_member_is_told_the_known_ones(service):
-    for method, path, known in (("POST", "/locks", "resource, resources, ttl_ms, owner, wait_ms, hold, metadata, mode, slots"), ("PUT", "/locks/a", "ttl_ms, token"), ("DELETE", "/locks/a", "token"),
-                                ("PUT", "/locks", "resource, resources, ttl_ms, token"), ("DELETE", "/locks", "resource, resources, token")):
+    for method, path, known in (("POST", "/locks", "resource, resources, ttl_ms, owner, wait_ms, hold, metadata, mode, slots"), ("PUT", "/locks/a", "ttl_ms, token"), ("DELETE", "/locks/a", "token, keep_ms"),
+                                ("PUT", "/locks", "resource, resources, ttl_ms, token"), ("DELETE", "/locks", "resource, resources, token, keep_ms")):
         answer = service.curl(method, path, body={"tttl_ms": 1})
         assert {"field": "tttl_ms", "reason": f"is not a member of this body; allowed are {known}"} in answer.json["errors"], answer
 

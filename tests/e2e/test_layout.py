@@ -69,6 +69,11 @@ def take_all_kinds(plain, keyed):
                     {"resources": ["shared-set-a", "shared-set-b"], "mode": "shared"}):
         answer = plain.curl("POST", "/locks", body={"ttl_ms": 60000, "wait_ms": 10000, **members})  # the second slot takes a second try
         assert answer.status == 201, answer
+    for members in ({"resource": "kept", **everything}, {"resource": "kept-shared", "mode": "shared"}, {"resource": "kept-slots", "slots": 1}, {"resources": ["kept-set-a", "kept-set-b"]}):
+        lease = plain.curl("POST", "/locks", body={"ttl_ms": 60000, **members}).json
+        named = {name: value for name, value in members.items() if name.startswith("resource")}
+        answer = plain.curl("DELETE", "/locks", body={**named, "token": lease["token"], "keep_ms": 60000})
+        assert answer.status == 204, answer
     for members in ({"resource": "keyed"}, {"resource": "keyed-shared", "mode": "shared"}, {"resource": "keyed-slots", "slots": 2},
                     {"resources": ["keyed-set-a", "keyed-set-b"]}):
         answer = keyed.call("operator", "POST", "/locks", body={"ttl_ms": 60000, **members, **everything}, headers=again)

@@ -79,7 +79,8 @@ static void check_whole(struct world *world, unsigned index, const struct comman
 	unsigned has = 0;
 	FOR_EACH_KEY (key, request->names)
 		has += request->token != 0 && node_has_token(node, key, request->token);
-	if (request->names != 0 && !kept_is_asked(world, request->token) && has != (releases ? 0U : (unsigned)__builtin_popcount(request->names)))
+	if (request->names != 0 && !kept_is_asked(world, request->token) &&
+	    has != (releases ? 0U : (unsigned)__builtin_popcount(request->names)))
 		fail(world, "part: master %u has %u keys of the set of token %llu after its %s", index, has,
 		     (unsigned long long)request->token, releases ? "release" : "acquisition or extension");
 }

@@ -211,7 +211,7 @@ void check_granted(struct world *world, struct call *call, const struct redlock 
 		   const struct lease_answer *answer);
 void check_extended(struct world *world, struct call *call, const struct lease_op *op, uint32_t validity_ms,
 		    uint64_t fence);
-void check_released(struct world *world, uint16_t lease);             /* from now on nobody relies on it */
+void check_released(struct world *world, uint16_t lease); /* from now on nobody relies on it */
 /* daemon_kept.c */
 /* The token of a lease from the digits at the end of it, or of the token under which it is kept; 0: of none. */
 uint64_t kept_token(const struct world *world, uint64_t number);

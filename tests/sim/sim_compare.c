@@ -232,8 +232,9 @@ static bool is_read(const redisReply *value)
 		   *metadata = caller + holder.caller_len, *names = metadata + holder.metadata_len;
 	int lines = is_set || holder.metadata_len > 0 ? 2 : holder.caller_len > 0;
 	snprintf(text, sizeof text, "%.*s%s%c%" PRIu64 ":%" PRIu64 ":%s%.*" PRIx64 ":%.*s%.*s%.*s%.*s%.*s%s%.*s",
-		 LEASE_TOKEN_LEN, value->str, holder.kept ? "=" : "", is_set ? ';' : ':', lease_value_hold_until_ms(value->str, value->len),
-		 holder.fence, holder.key != 0 && !holder.confirmed ? "?" : "", holder.key != 0 ? 16 : 0, holder.key,
+		 LEASE_TOKEN_LEN, value->str, holder.kept ? "=" : "", is_set ? ';' : ':',
+		 lease_value_hold_until_ms(value->str, value->len), holder.fence,
+		 holder.key != 0 && !holder.confirmed ? "?" : "", holder.key != 0 ? 16 : 0, holder.key,
 		 holder.owner_len, owner, lines > 0, "\n", holder.caller_len, caller, lines > 1, "\n",
 		 holder.metadata_len, metadata, is_set ? "\n" : "", holder.names_len, names);
 	lease_holder_fini(&holder);

@@ -101,6 +101,11 @@ static const struct {
 	{LEASE_RELEASE, S("{\"token\":\"" TOKEN "\"}"), OTHER, "token"},
 	{LEASE_RELEASE, S("{\"token\":\"" TOKEN "\",\"ttl_ms\":1000}"), NULL, "ttl_ms"},
 	{LEASE_RELEASE, S("{\"token\":\"" TOKEN "\",\"wait_ms\":0}"), NULL, "wait_ms"},
+	{LEASE_RELEASE, S("{\"token\":\"" TOKEN "\",\"keep_ms\":0}"), NULL, NULL},
+	{LEASE_RELEASE, S("{\"token\":\"" TOKEN "\",\"keep_ms\":60000}"), NULL, NULL},
+	{LEASE_RELEASE, S("{\"token\":\"" TOKEN "\",\"keep_ms\":60001}"), NULL, "keep_ms"},
+	{LEASE_RELEASE, S("{\"token\":\"" TOKEN "\",\"keep_ms\":\"1\"}"), NULL, "keep_ms"},
+	{LEASE_EXTEND, S("{\"token\":\"" TOKEN "\",\"keep_ms\":1}"), NULL, "keep_ms"},
 	{LEASE_RELEASE, S("{\"token\":\"" TOKEN "\"}x"), NULL, "body"},
 };
 
@@ -120,6 +125,7 @@ TEST_EACH(test_bodies, 0, sizeof(bodies) / sizeof(bodies[0]))
 	memset(&request, 0x5a, sizeof(request));
 	request.operation = bodies[_i].call;
 	request.resource_len = 1;
+	request.keep_ms = 0; /* of the query */
 	before = request;
 	bool good = body_parse(bodies[_i].body, bodies[_i].len, bodies[_i].header, &limits, &request, &errors);
 	ck_assert_int_eq(good, bodies[_i].error == NULL);

@@ -29,7 +29,7 @@ TEST(commands_are_as_the_scripts_want_them)
 					      "14377", "9007199254740991", "",    NULL};
 	static const char *const raise[] = {PLAIN, "", TOKEN, "14377", "1795215206922001", NULL};
 	static const char *const extend[] = {PLAIN, "", TOKEN, "30000", "", "14377", NULL};
-	static const char *const release[] = {PLAIN, "", TOKEN, "", NULL};
+	static const char *const release[] = {PLAIN, "", TOKEN, "", "30000", NULL};
 	static const char *const inspect[] = {PLAIN, "", "30000", "100", NULL};
 	static const char *const *const expected[] = {
 		[REDLOCK_SCRIPT_ACQUIRE] = acquire, [REDLOCK_SCRIPT_RAISE] = raise,
@@ -53,7 +53,7 @@ TEST(commands_of_a_set_have_a_key_and_a_bucket_for_each_name)
 					      "12480,9881", "7",          "",    NULL};
 	static const char *const raise[] = {SET, "", TOKEN, "12480,9881", "7", NULL};
 	static const char *const extend[] = {SET, "", TOKEN, "30000", "", "12480,9881", NULL};
-	static const char *const release[] = {SET, "", TOKEN, "", NULL};
+	static const char *const release[] = {SET, "", TOKEN, "", "30000", NULL};
 	static const char *const *const expected[] = {acquire, raise, extend, release};
 	for (unsigned i = 0; i < 4; i++) {
 		struct master_script script = script_of(REDLOCK_SCRIPT_ACQUIRE + i);
@@ -114,7 +114,7 @@ static const struct master_entry entry = {.arrival = UINT64_C(1795215206922001),
 /* A waiter that leaves the queue has no lock to release: an empty token, never one that a key could begin with. */
 TEST(a_release_may_have_no_token)
 {
-	static const char *const leave[] = {PLAIN, "", "", REPLICA ":1795215206922001 0", NULL};
+	static const char *const leave[] = {PLAIN, "", "", REPLICA ":1795215206922001 0", "30000", NULL};
 	struct master_script script = script_of(REDLOCK_SCRIPT_RELEASE);
 	script.token = NULL;
 	script.entry.arrival = entry.arrival;

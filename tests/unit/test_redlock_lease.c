@@ -22,6 +22,35 @@ TEST_EACH(test_release_waits_for_the_whole_master_timeout, 0, 2)
 	driver_finish(&driver, FAILED);
 }
 
+static const struct {
+	bool keeps;
+	enum redlock_vote votes[3];
+	uint64_t after_us; /* when the last vote comes */
+	enum redlock_outcome outcome;
+} releases[] = {
+	{false, {GRANTED, GONE, FAILED}, 0, REDLOCK_OK},
+	{false, {GRANTED, GRANTED, GONE}, TIMEOUT + 1, REDLOCK_OK},
+	{true, {GRANTED, GRANTED, GONE}, TIMEOUT, REDLOCK_OK},
+	{true, {GRANTED, GRANTED, GONE}, TIMEOUT + 1, REDLOCK_NO_QUORUM}, /* a quarantine may have ended without it */
+	{true, {GRANTED, GONE, FAILED}, 0, REDLOCK_NO_QUORUM},
+	{true, {GONE, GONE, GRANTED}, 0, REDLOCK_EXPIRED},
+};
+
+/* A lock is kept if a majority keeps it in time. */
+TEST_EACH(test_a_release_that_keeps_needs_a_majority, 0, sizeof releases / sizeof *releases)
+{
+	struct redlock_params params = params_of(REDLOCK_RELEASE, 3, 0);
+	struct driver driver;
+	params.keeps = releases[_i].keeps;
+	driver_init(&driver, &params, 1);
+	driver_start(&driver, T);
+	for (unsigned i = 0; i < 3 && !driver.done; i++)
+		driver_vote(&driver, i > 0 ? T + releases[_i].after_us : T, i, releases[_i].votes[i]);
+	ck_assert(driver.done);
+	ck_assert_int_eq(driver.result.outcome, releases[_i].outcome);
+	driver_finish(&driver, FAILED);
+}
+
 /* ---- inspect ---- */
 
 TEST_EACH(test_cancel_after_the_answer_does_nothing, REDLOCK_ACQUIRE, REDLOCK_INSPECT + 1)

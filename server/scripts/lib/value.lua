@@ -18,11 +18,6 @@ local function value_of_several(key)
 	return type(its) == 'string' and its or nil
 end
 
--- True if the value is that of a lease that is kept.
-local function value_is_kept(value)
-	return type(value) == 'string' and string.match(value, '^%x+[+#]?%d*=') ~= nil
-end
-
 -- The value of `key`; false: it is free; a table: another type. A string is read up to the longest value of redlockd's,
 -- since another program's may have any size. If several leases hold the key (several.lua), it is the value of the one
 -- that ends last, and true. are_likely: look for several leases first, since the error of GETRANGE takes as long
