@@ -236,7 +236,7 @@ static int command_release(struct client *client)
 	const struct arguments *arguments = client->arguments;
 	struct answer answer = commands_ask(
 		client, arguments->force ? client_request_force(arguments->names.joined, arguments->fence)
-					 : client_request_release(arguments, arguments->token));
+					 : client_request_release(arguments, arguments->token, arguments->keep_ms));
 	bool expired = answer_is_expired(&answer), was_free = arguments->force && expired;
 	if (answer.outcome != OUTCOME_DONE && !was_free && !(expired && client->unanswered > 0))
 		return print_failure(client, &answer);

@@ -124,9 +124,10 @@ static void print_holders(const json_t *holders, json_int_t count)
 	json_array_foreach(holders, i, holder)
 	{
 		bool has_slot = json_object_get(holder, "slot") != NULL;
-		printf("  %s%s%s%s, fence %s, %s left\n", has_slot ? "slot " : "shared",
-		       has_slot ? CELL(holder, "slot") : "", " by ", CELL(holder, "owner"), CELL(holder, "fence"),
-		       DURATION_CELL(holder, "remaining_ms"));
+		bool is_kept = json_is_true(json_object_get(holder, "kept"));
+		printf("  %s%s by %s, fence %s, %s left%s\n", has_slot ? "slot " : "shared",
+		       has_slot ? CELL(holder, "slot") : "", CELL(holder, "owner"), CELL(holder, "fence"),
+		       DURATION_CELL(holder, "remaining_ms"), is_kept ? ", kept after its release" : "");
 		if (json_object_get(holder, "resources")) {
 			printf("  ");
 			print_names(json_object_get(holder, "resources"));
@@ -139,9 +140,13 @@ static void print_holders(const json_t *holders, json_int_t count)
 void print_state(const json_t *state)
 {
 	bool held = json_is_true(json_object_get(state, "held"));
+	bool is_kept = json_is_true(json_object_get(state, "kept"));
 	assert(json_is_object(state));
 	printf("%s: %s%s%s", CELL(state, "resource"), print_color(held ? COLOR_YELLOW : COLOR_GREEN),
-	       held ? "held" : "free", print_color(COLOR_END));
+	       is_kept ? "kept"
+	       : held  ? "held"
+		       : "free",
+	       print_color(COLOR_END));
 	json_t *holders = json_object_get(state, "holders");
 	if (holders)
 		printf(" by %s, %s left", print_count(state, (char[CELL_MAX]){0}),

@@ -15,7 +15,7 @@
 #define YEAR_MS (UINT64_C(366) * DAY_MS) /* a sum of a few of them, in microseconds, fits into 64 bits */
 
 /* health checks of containers end after a few seconds */
-enum { RUN_WAIT_MS = 300000, HEALTH_TIMEOUT_MS = 2000, KILL_AFTER_MS = 5000 };
+enum { RUN_WAIT_MS = 300000, HEALTH_TIMEOUT_MS = 2000, KILL_AFTER_MS = 5000, AT_LEAST_OF_LEASE_MS = 10000 };
 
 /* The sets of commands that have an option. */
 #define IN(command) (1U << COMMAND_##command)
@@ -95,6 +95,8 @@ static const char *arguments_parse_time(const struct options_entry *entry, const
 	size_t len = strlen(text);
 	if (entry->offset == offsetof(struct arguments, ttl_ms))
 		((struct arguments *)values)->ttl_text = text;
+	if (entry->offset == offsetof(struct arguments, at_least_ms))
+		((struct arguments *)values)->at_least_text = text;
 	if (len == 0 || len > 2 || strspn(text, "0123456789") != len || text[0] == '0')
 		return options_parse_number(entry, text, values);
 	snprintf(hint, sizeof hint, "a number alone is milliseconds: write %ss, or %sms", text, text);
@@ -141,6 +143,7 @@ static const struct options_entry arguments_entries[] = {
 	{OPTION("conflict-exit-code", 'E', conflict_exit_code, held_status, IN(ACQUIRE) | IN(RUN)),
 	 OPTIONS_NUMBER(0, 255), .standard = "75"},
 	{TIME("kill-after", 'k', kill_after, IN(RUN), 0, DAY_MS)},
+	{TIME("at-least", 0, at_least, IN(RUN), 1, DAY_MS)},
 	{SWITCH("wait-all", 0, wait_all, IN(RUN))},
 	{SWITCH("verbose", 'v', verbose, IN(RUN))},
 	{SWITCH("quiet", 'q', quiet, IN(ACQUIRE) | IN(RUN))},
@@ -148,6 +151,7 @@ static const struct options_entry arguments_entries[] = {
 	{TEXT("token", "TOKEN", options_parse_text, token, token, IN(EXTEND) | IN(RELEASE), 0, 4096,
 	      "40 digits, 0 to 9 and a to f"),
 	 .variable = "REDLOCK_TOKEN"},
+	{TIME("keep", 0, keep, IN(RELEASE), 0, DAY_MS)},
 	{SWITCH("force", 0, force, IN(RELEASE))},
 	{OPTION("fence", 0, fence, fence, IN(RELEASE)), OPTIONS_NUMBER(1, REDLOCK_FENCE_LIMIT - 1)},
 	{SWITCH("exit-code", 0, exit_code, IN(STATUS))},
@@ -256,6 +260,11 @@ static void arguments_complete(struct options_reader *reader, struct arguments *
 		arguments->wait_ms = arguments->command == COMMAND_RUN && !arguments->no_wait ? RUN_WAIT_MS : 0;
 	if (arguments->command == COMMAND_HEALTH && options_origin(reader, "timeout") == OPTIONS_FROM_DEFAULT)
 		arguments->timeout_ms = HEALTH_TIMEOUT_MS;
+	/* a server that grants such a lease also keeps a lock for so long; a short one is not worth its renewals */
+	if (arguments->at_least_ms >= AT_LEAST_OF_LEASE_MS && options_origin(reader, "ttl") == OPTIONS_FROM_DEFAULT) {
+		arguments->ttl_ms = arguments->at_least_ms;
+		arguments->ttl_text = arguments->at_least_text;
+	}
 	if (options_origin(reader, "kill-after") == OPTIONS_FROM_DEFAULT)
 		arguments->kill_after_ms = ARGUMENTS_KILL_AFTER_STANDARD;
 	/* the token of the environment counts only if no other is given */
@@ -287,6 +296,9 @@ static bool arguments_check(struct options_reader *reader, const struct argument
 		{arguments->slots > 0 && arguments->names.count > 1, "--slots goes with one NAME"},
 		{holds && arguments->force && (token || file), "--force goes without a token"},
 		{arguments->fence > 0 && !arguments->force, "--fence goes with --force"},
+		{arguments->keep_ms > 0 && arguments->force, "--keep goes without --force"},
+		{run && arguments->ttl_ms > 0 && arguments->at_least_ms > arguments->ttl_ms,
+		 "--at-least: at most --ttl"},
 		{arguments->force && arguments->names.count > 1, "--force goes with one NAME"},
 		{holds && token && file, "--token and --token-file: one of them only"},
 		{holds && !token && !file && !arguments->force,

@@ -44,8 +44,10 @@ struct arguments {
 	struct server_list servers;
 	uint64_t ttl_ms;        /* 0: the server's default */
 	uint64_t kill_after_ms; /* see arguments_kill_after_ms() */
+	uint64_t at_least_ms;   /* of run: nobody else gets the lock before; 0: no such time */
+	uint64_t keep_ms;       /* of release: how long nobody gets it then; 0: not at all */
 	uint64_t wait_ms, timeout_ms;
-	const char *ttl_text; /* as given */
+	const char *ttl_text, *at_least_text; /* as given; the same one if only the latter was */
 	bool json, verbose, quiet, wait_all, force, ready, restart_safe, below_full, no_wait, exit_code, shared;
 	struct credentials credentials; /* credentials_load() reads its files */
 	int held_status;

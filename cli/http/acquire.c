@@ -132,7 +132,7 @@ static bool acquire_await(struct acquire *acquire, uint64_t limit_us)
 
 void acquire_release(struct client *client, const struct lease *lease)
 {
-	struct client_request request = client_request_release(client->arguments, lease->token);
+	struct client_request request = client_request_release(client->arguments, lease->token, 0);
 	assert(strlen(lease->token) == sizeof lease->token - 1);
 	struct answer answer = client_ask(client, RELEASE_TRIES, &request, RELEASE_US, false);
 	answer_fini(&answer);

@@ -351,10 +351,11 @@ static void answer_explain_ttl(const struct answer *answer, const struct argumen
 	uint64_t bound_ms = is_over ? answer->ttl_max_ms : answer->ttl_min_ms,
 		 unit_ms = bound_ms % 1000 == 0 ? 1000 : 1;
 	assert(arguments->ttl_text);
-	snprintf(ret_text, ANSWER_TEXT_MAX, "--ttl %s is %s lease of the server: use at %s %" PRIu64 "%s%s",
+	const char *option = arguments->ttl_text == arguments->at_least_text ? "--at-least" : "--ttl";
+	snprintf(ret_text, ANSWER_TEXT_MAX, "%s %s is %s lease of the server: use at %s %" PRIu64 "%s%s", option,
 		 arguments->ttl_text, is_over ? "over the longest" : "below the shortest", is_over ? "most" : "least",
 		 bound_ms / unit_ms, unit_ms == 1 ? "ms" : "s",
-		 !is_over                            ? ""
+		 !is_over || option[2] == 'a'        ? ""
 		 : arguments->command == COMMAND_RUN ? "; run renews it anyway"
 						     : ", and extend the lease");
 }

@@ -37,7 +37,7 @@ struct client_request {
 /* wait_ms: 0 for a request that does not wait. key: the same for all requests of one acquisition. */
 struct client_request client_request_acquire(const struct arguments *arguments, uint64_t wait_ms, const char *key);
 struct client_request client_request_extend(const struct arguments *arguments, const char *token, uint64_t ttl_ms);
-struct client_request client_request_release(const struct arguments *arguments, const char *token);
+struct client_request client_request_release(const struct arguments *arguments, const char *token, uint64_t keep_ms);
 /* GET: the state of one lock, without a token. */
 struct client_request client_request_get_state(const char *name);
 /* Without a token. fence: of the holder that is meant; 0: whoever holds it. */

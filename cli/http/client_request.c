@@ -34,15 +34,15 @@ static void client_request_set_body(struct client_request *request, json_t *obje
 	json_decref(object);
 }
 
-/* ttl_ms: 0 for a release, or for the server's default. */
+/* `time`: the member that is `ms`, unless that is 0. */
 static struct client_request client_request_of_lease(const char *method, const struct arguments *arguments,
-						     const char *token, uint64_t ttl_ms)
+						     const char *token, const char *time, uint64_t ms)
 {
 	struct client_request request = {.method = method, .path = "/locks", .token = token, .of_lease = true};
 	json_t *body = json_pack("{s:o}", names_member(&arguments->names), names_json(&arguments->names));
 	assert(token && *token);
-	if (ttl_ms > 0)
-		json_object_set_new(body, "ttl_ms", json_integer((json_int_t)ttl_ms));
+	if (ms > 0)
+		json_object_set_new(body, time, json_integer((json_int_t)ms));
 	client_request_set_body(&request, body);
 	return request;
 }
@@ -70,12 +70,12 @@ struct client_request client_request_acquire(const struct arguments *arguments, 
 
 struct client_request client_request_extend(const struct arguments *arguments, const char *token, uint64_t ttl_ms)
 {
-	return client_request_of_lease("PUT", arguments, token, ttl_ms);
+	return client_request_of_lease("PUT", arguments, token, "ttl_ms", ttl_ms);
 }
 
-struct client_request client_request_release(const struct arguments *arguments, const char *token)
+struct client_request client_request_release(const struct arguments *arguments, const char *token, uint64_t keep_ms)
 {
-	return client_request_of_lease("DELETE", arguments, token, 0);
+	return client_request_of_lease("DELETE", arguments, token, "keep_ms", keep_ms);
 }
 
 struct client_request client_request_force(const char *name, uint64_t fence)

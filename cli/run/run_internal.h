@@ -113,6 +113,7 @@ struct supervisor {
 	const struct arguments *arguments;
 	struct client client; /* orders: the socket of the foreground process */
 	struct lease lease;
+	uint64_t got_us;    /* when the lease was granted */
 	uint64_t waited_ms; /* until the lease was granted or the wait given up */
 	struct renewal renewal;
 	struct answer answer; /* the last one, without its JSON */

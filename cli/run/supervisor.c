@@ -86,6 +86,7 @@ static bool supervisor_acquire(struct supervisor *supervisor)
 		supervisor_on_refused(supervisor);
 	if (!granted)
 		return false;
+	supervisor->got_us = clock_now_us();
 	/* a process that is killed takes a moment to end */
 	uint64_t ttl_ms = supervisor->lease.ttl_ms, ttl_us = ttl_ms * 1000;
 	struct renewal_config config = {.ttl_us = ttl_us,
@@ -279,7 +280,8 @@ static void supervisor_round(struct supervisor *supervisor)
 static enum outcome supervisor_release(struct supervisor *supervisor)
 {
 	const struct arguments *arguments = supervisor->arguments;
-	struct client_request request = client_request_release(arguments, supervisor->lease.token);
+	uint64_t keep_ms = until(supervisor->got_us + arguments->at_least_ms * 1000 + 999) / 1000;
+	struct client_request request = client_request_release(arguments, supervisor->lease.token, keep_ms);
 	uint64_t until_us = clock_now_us() + RELEASE_MAX_US;
 	assert(supervisor->lease.token[0] != '\0');
 	if (until_us > supervisor->renewal.deadline_us)
@@ -308,7 +310,9 @@ static void supervisor_finish(struct supervisor *supervisor)
 	bool is_over = supervisor->renewal.why == RENEWAL_WHY_LOST;
 	enum outcome outcome = is_over ? OUTCOME_LOST : supervisor_release(supervisor);
 	if (outcome == OUTCOME_DONE) {
-		report_event(supervisor->arguments, REPORT_DETAIL, "released", NULL, "released");
+		uint64_t kept_ms = until(supervisor->got_us + supervisor->arguments->at_least_ms * 1000) / 1000;
+		report_event(supervisor->arguments, REPORT_DETAIL, "released", NULL,
+			     kept_ms > 0 ? "released, and kept for %s" : "released", DURATION_TEXT(kept_ms));
 	} else if (outcome == OUTCOME_LOST && !supervisor->lost) {
 		supervisor->lost = true;
 		report_event(supervisor->arguments, REPORT_NOTE, "lost", NULL,

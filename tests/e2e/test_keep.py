@@ -8,6 +8,7 @@ import contextlib
 
 import pytest
 
+from ctl import ctl, url
 from harness import quote, wait_until
 from test_watch import fixture_watch  # noqa: F401
 from waiting_fixtures import crowd, wait_for_queue  # noqa: F401
@@ -189,3 +190,21 @@ def test_what_is_asked_for_wrongly_releases_nothing(service, resource):
     assert answer.status == 400 and answer.json["errors"][0]["field"] == "keep_ms"
     assert service.curl("DELETE", path + "?keep_ms=0", body={**token, "keep_ms": 0}).status == 204
     assert state(service, resource)["held"] is False
+
+
+def test_run_keeps_the_lock_until_the_time_is_over(service, resource):
+    done = ctl("run", resource, "--at-least", "50s", "--owner", "first", "--", "true", server=url(service))
+    assert done.returncode == 0, done.stderr
+    found = state(service, resource)
+    assert found["kept"] is True and found["owner"] == "first" and 0 < found["remaining_ms"] <= 50000
+    done = ctl("run", resource, "--no-wait", "--", "true", server=url(service))
+    assert done.returncode == 75 and "held by first" in done.stderr, done.stderr
+    done = ctl("run", resource + "-2", "--at-least", "61s", "--", "true", server=url(service))
+    assert done.returncode == 64 and "--at-least 61s is over the longest lease of the server: use at most 60s\n" in done.stderr, done.stderr
+
+
+def test_release_keeps_it(service, resource):
+    lease = service.acquire(resource)
+    done = ctl("release", resource, "--keep", "30s", server=url(service), env={"REDLOCK_TOKEN": lease["token"]})
+    assert done.returncode == 0, done.stderr
+    assert f"{resource}: kept by " in ctl("status", resource, server=url(service)).stdout

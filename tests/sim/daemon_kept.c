@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* Leases that are kept for a while after their release (keep_ms), in one history of KEEPS_EVERY.
  *
- *   overlap  from the answer to the release on, the lease counts for keep_ms as one that is valid does (daemon_check.c):
- *            nobody else gets what it had. It began when the release came, and clocks drift.
+ *   overlap  from the answer to the release on, the lease counts as one that is valid does (daemon_check.c): nobody
+ *            else gets what it had, for keep_ms since the release came, less the drift of clocks.
  *   dead     its token extends and releases nothing any more.
  *
  * None of this draws from the random numbers of the history: histories without it stay the same. */
