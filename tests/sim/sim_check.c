@@ -16,10 +16,10 @@ static bool has_lock(const struct sim_op *op)
 	return op->done && op->outcome == REDLOCK_OK;
 }
 
-/* Leases run out only where a master may be wiped: nothing waits for it otherwise. */
+/* Leases run out only where a master may be wiped: nothing waits for it otherwise. A lease that is kept never ends. */
 static bool has_ended(const struct sim_op *op, const struct sim_config *config)
 {
-	return op->released || (config->wipes > 0 && !sim_has_validity(op));
+	return (op->released && !config->keeps) || (config->wipes > 0 && !sim_has_validity(op));
 }
 
 /* The numbers given to two operations: different, and ordered. */
@@ -54,9 +54,11 @@ static void check_holder(struct sim_world *world, const struct sim_config *confi
 		increased += op->increased[i] == op->fence;
 		bool forgotten = i == world->wiped && op->turn[i] != 0;
 		bool all = true;
+		uint8_t token = sim_token(o, op->core.attempt);
+		const struct sim_master *master = sim_master(world->masters[i]);
 		SIM_FOR_EACH_KEY (key, sim_names(config, o))
-			all = all &&
-			      sim_master_has_token(sim_master(world->masters[i]), key, sim_token(o, op->core.attempt));
+			all = all && (sim_master_has_token(master, key, token) ||
+				      sim_master_has_token(master, key, token | SIM_KEPT_TOKEN));
 		kept += forgotten || all;
 	}
 	if (2 * increased <= SIM_MASTERS)
@@ -75,7 +77,7 @@ static void check_left_behind(struct sim_world *world, const struct sim_config *
 			continue;
 		SIM_FOR_EACH_KEY (key, sim_names(config, o)) {
 			for (const uint8_t *token = sim_master(world->masters[i])->tokens[key]; *token != 0; token++)
-				if (sim_token_op(*token) == o)
+				if ((*token & SIM_KEPT_TOKEN) == 0 && sim_token_op(*token) == o)
 					world->violated |= SIM_LEFT_BEHIND;
 		}
 	}

@@ -57,6 +57,8 @@ static unsigned token_from(uint64_t token, const struct order *order)
 {
 	if (token == SIM_SHARED_HOLDER)
 		return SIM_SHARED_HOLDER + 3;
+	if ((token & SIM_KEPT_TOKEN) != 0)
+		return SIM_KEPT_TOKEN | token_from(token & ~(uint64_t)SIM_KEPT_TOKEN, order);
 	return token == 0 ? 0 : 1U + order->place[sim_token_op(token)] * 4U + sim_token_attempt(token) - 1;
 }
 

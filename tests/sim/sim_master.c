@@ -4,6 +4,7 @@
 
 #include <assert.h>
 #include <inttypes.h>
+#include <openssl/sha.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -138,7 +139,7 @@ static void add_operation(struct arguments *args, const struct sim_request *requ
 	if (request->script == REDLOCK_SCRIPT_ACQUIRE || request->script == REDLOCK_SCRIPT_RELEASE)
 		add_entry(args, request);
 	if (request->script == REDLOCK_SCRIPT_RELEASE)
-		add(args, "0"); /* it is not kept */
+		add(args, "%u", request->keeps ? SIM_KEY_TTL_MS : 0);
 }
 
 /* Returns how many of the arguments are keys. */
@@ -226,12 +227,31 @@ static uint64_t field(const struct store *store, const char *name, int base)
 	return item ? strtoull(item->value->bytes, NULL, base) : 0;
 }
 
-/* Behind the first 24 of its 40 digits. */
+/* As release.lua makes the token under which a lease is kept. */
+static void write_kept(uint8_t token, char ret_digits[RANDOM_TOKEN_LEN])
+{
+	char digits[RANDOM_TOKEN_LEN + 1];
+	unsigned char digest[SHA_DIGEST_LENGTH];
+	snprintf(digits, sizeof digits, "%040x", token);
+	SHA1((const unsigned char *)digits, RANDOM_TOKEN_LEN, digest);
+	hex_write(digest, sizeof digest, ret_digits);
+}
+
+/* Behind the first 38 of its 40 digits. */
 static uint8_t token_of(const char *bytes)
 {
-	char digits[17] = "";
-	memcpy(digits, bytes + 24, 16);
-	return (uint8_t)strtoul(digits, NULL, 16);
+	char digits[3] = "", kept[RANDOM_TOKEN_LEN];
+	memcpy(digits, bytes + RANDOM_TOKEN_LEN - 2, 2);
+	uint8_t token = (uint8_t)strtoul(digits, NULL, 16);
+	if (bytes[0] == '0' && strspn(bytes, "0") >= RANDOM_TOKEN_LEN - 2)
+		return token;
+	for (token = 1; token < SIM_KEPT_TOKEN; token++) {
+		write_kept(token, kept);
+		if (memcmp(bytes, kept, sizeof kept) == 0)
+			return token | SIM_KEPT_TOKEN;
+	}
+	assert(false);
+	return 0;
 }
 
 static void look_at_key(struct sim_master *master, const struct store *store, unsigned key)
@@ -319,7 +339,8 @@ static uint64_t key_of(sim_state state, const struct sim_request *request)
 	const uint8_t parts[][2] = {{request->script, 3},  {request->names, 3},  {request->token, 4},
 				    {request->fence, 8},   {request->epoch, 2},  {request->kind, 2},
 				    {request->slot, 1},    {request->most, 3},   {request->waiter, 2},
-				    {request->arrival, 6}, {request->leaves, 1}, {request->repair, 1}};
+				    {request->arrival, 6}, {request->leaves, 1}, {request->repair, 1},
+				    {request->keeps, 1}};
 	uint64_t key = 1; /* never 0 */
 	for (unsigned i = 0; i < sizeof parts / sizeof *parts; i++) {
 		assert(parts[i][0] >> parts[i][1] == 0);

@@ -35,6 +35,9 @@ struct sim_master {
 	uint8_t queues[SIM_KEYS][SIM_OPS + 1];     /* of each entry, in their order, the operation + 1; likewise */
 };
 
+/* In the place of a token: the one under which its lease is kept after its release. */
+enum { SIM_KEPT_TOKEN = 0x40 };
+
 struct sim_request {
 	uint8_t script;
 	uint8_t names; /* the keys, a bit each; several: a set, with a bucket for each */
@@ -47,6 +50,7 @@ struct sim_request {
 	uint8_t waiter;  /* the operation + 1; 0: no entry */
 	uint8_t arrival; /* of the entry */
 	bool leaves;     /* the entry leaves the queue */
+	bool keeps;      /* release: nobody else gets it, ever */
 	bool repair;     /* acquire: `arrival` is the number that the bucket had; 0: none */
 };
 

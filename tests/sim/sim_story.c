@@ -113,7 +113,8 @@ static void tell_world(const struct sim_world *world, const struct sim_config *c
 		printf("  | %u:", i + 1);
 		for (unsigned key = 0; key < (config->sets ? 3 : config->two_resources ? 2 : 1); key++) {
 			uint8_t token = master->tokens[key][0];
-			printf(" %c", token == 0 ? '-' : op_name(sim_token_op(token)));
+			printf(" %c%s", token == 0 ? '-' : op_name(sim_token_op(token)),
+			       token & SIM_KEPT_TOKEN ? "=" : "");
 			if (token != 0 && config->tries > 1)
 				printf("%u", sim_token_attempt(token));
 		}

@@ -255,6 +255,7 @@ static void execute(struct sim_world *world, const struct sim_config *config, un
 	uint8_t before = 0;
 	sim_queue_entry(world, config, o, command, &request);
 	request.repair = command->repair;
+	request.keeps = command->keeps;
 	if (command->repair)
 		request.arrival = command->seen;
 	SIM_FOR_EACH_KEY (key, request.names) {
@@ -354,7 +355,7 @@ static void lose(struct sim_world *world, unsigned o, unsigned master, enum sim_
 /* ---- events ---- */
 
 /* The holder gives its lock back: the real core's release says where to. Nobody needs what it answers. */
-static void release(struct sim_world *world, unsigned o)
+static void release(struct sim_world *world, const struct sim_config *config, unsigned o)
 {
 	struct sim_op *op = &world->ops[o];
 	struct redlock core;
@@ -370,6 +371,7 @@ static void release(struct sim_world *world, unsigned o)
 		struct sim_command command = {.script = (uint8_t)out.script,
 					      .attempt = (uint8_t)op->core.attempt,
 					      .silent = true,
+					      .keeps = config->keeps,
 					      .epoch = op->epochs[i]};
 		if (redlock_has(out.to, i))
 			send_command(&op->links[i], i, command, &unused);
@@ -467,7 +469,7 @@ static void apply_event(struct sim_world *world, const struct sim_config *config
 	case SIM_STALE: execute_stale(world, config, event->op, event->master); break;
 	case SIM_TIMER: apply_timer(world, config, event); break;
 	case SIM_CANCEL: sim_drive(world, event->op, &(struct redlock_event){.kind = REDLOCK_CANCEL}); break;
-	case SIM_RELEASE: release(world, event->op); break;
+	case SIM_RELEASE: release(world, config, event->op); break;
 	case SIM_LATE:
 	case SIM_RUN_OUT: world->ops[event->op].now_us = sim_useful_until_us(&world->ops[event->op]); break;
 	case SIM_WIPE: sim_wipe(world, event->master); break;

@@ -67,6 +67,7 @@ struct sim_config {
 	uint8_t attempts; /* both wait in the queue, and make so many attempts at most, together; 0: nobody waits */
 	/* No waiter is cancelled, no wait ends, and none tries by itself, but that of the one that began second may. */
 	bool second_leaves;
+	bool keeps;         /* a lease is kept for ever after its release */
 	bool extends;       /* sim_extend.c: A and C are extensions of one lease, which B wants */
 	bool extends_apart; /* no timers; C begins when B has been answered, and nobody needs its answers */
 };
@@ -112,6 +113,7 @@ struct sim_command {
 	bool tokenless;
 	bool old, late; /* sent before a master was wiped; its deadline has passed */
 	bool repair;    /* ACQUIRE of an extension */
+	bool keeps;     /* RELEASE of a lease, after which nobody else gets the lock */
 	uint8_t seen;   /* … where the bucket had this number; 0: none */
 };
 
@@ -217,11 +219,11 @@ uint64_t sim_fingerprint(const struct sim_world *world, const struct sim_config 
 void sim_tell(unsigned number, const struct sim_world *before, const struct sim_event *event,
 	      const struct sim_world *after, const struct sim_config *config);
 
-/* The token of an attempt, and back. */
+/* The token of an attempt, and back; also from the token under which its lease is kept. */
 uint8_t sim_token(unsigned op, unsigned attempt);
 static inline unsigned sim_token_op(uint64_t token)
 {
-	return (unsigned)((token - 1) >> 2);
+	return (unsigned)(((token & (SIM_KEPT_TOKEN - 1)) - 1) >> 2);
 }
 static inline unsigned sim_token_attempt(uint64_t token)
 {
