@@ -25,11 +25,19 @@ function isWithin(number, least, most) {
 	return Number.isSafeInteger(number) && number >= least && number <= most;
 }
 
+/** For instance `orders/42 is locked by worker-7 (fence 7); the lease ends in 2500 ms unless it is renewed`. */
+function describeHeld({ resource, holder, retry_after_ms: left }, names) {
+	const { owner, fence } = Object(holder);
+	const by = `${owner || "somebody else"}${fence > 0 ? ` (fence ${fence})` : ""}`;
+	const end = left > 0 ? `; the lease ends in ${left} ms unless it is renewed` : "";
+	return `${resource ?? names.join(", ")} is locked by ${by}${end}`;
+}
+
 /** One resource, or all of several at once. */
 class Wanted {
 	constructor(names, options) {
 		checkOptions(options, OPTIONS);
-		const { ttl, wait = 60_000, margin, signal, ...members } = options;
+		const { ttl, wait = 60_000, margin, signal: _, ...members } = options;
 		const most = ttl === undefined ? Infinity : ttl / 2; // otherwise the server says the ttl
 		const known = ttl === undefined || (ttl > 0 && ttl < Infinity);
 		if (!(known && wait >= 0 && (margin ?? 0) >= 0 && (margin ?? 0) <= most)) {
@@ -37,11 +45,16 @@ class Wanted {
 		}
 		const single = typeof names === "string";
 		this.resources = Object.freeze(single ? [names] : [...names]);
-		Object.assign(this, { wait, margin, signal });
+		Object.assign(this, { wait, margin });
 		this.names = single ? { resource: names } : { resources: this.resources };
 		const given = Object.entries(members).filter(([, value]) => value !== null && value !== undefined);
 		const body = { ...this.names, ttl_ms: ttl && Math.round(ttl), ...Object.fromEntries(given) };
 		this.body = JSON.parse(JSON.stringify(body)); // every request of an acquisition says the same
+	}
+
+	/** The error of an acquisition. Locked names the lock and its holder. */
+	errorOf(answer) {
+		return answer.locked ? answer.errorThatSays(describeHeld(answer.body, this.resources)) : answer.error;
 	}
 
 	/** `begun`: the clock before the first request with this key. */
