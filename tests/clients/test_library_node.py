@@ -230,7 +230,7 @@ def test_no_secrets_in_the_log(fake, logger):
     """, server.address, "x", logger, env={"NODE_DEBUG": "redlockd"})
     output, error = process.communicate(timeout=patience(30))
     assert json.loads(output) == ["lock-lost", True], error
-    for text in ("again in", "acquired x, fence 7", "renewal of x", "lock lost: x: ", "release of x"):
+    for text in ("again in", "acquired x, fence 7", "renewal of x", "lease on x lost: ", "release of x"):
         assert text in error
     secrets = {TOKEN, "SECRET-KEY", server.calls[0].headers["idempotency-key"]}
     assert server.calls[0].headers["authorization"] == "Bearer SECRET-KEY"
@@ -276,7 +276,7 @@ def test_a_loss_is_told_before_it_is_logged(fake):
     server = fake(extend=lambda call: call.problem(410, "lease-expired"))
     said, = run("""
     const told = [];
-    const log = (text) => { if (text.startsWith("lock lost")) { told.push("log"); block(50); } };
+    const log = (text) => { if (text.startsWith("lease on")) { told.push("log"); block(50); } };
     const mine = new redlockd.Client(url, { logger: { debug: log, info: log, warn: log } });
     const alive = setInterval(() => {}, 1000);
     const lease = await mine.acquire("x", { ttl: 900 });

@@ -44,7 +44,7 @@ def test_the_reason_of_a_loss(fake, extend, reason, cause):
     clearInterval(alive);
     const told = await Promise.resolve().then(() => lease.check()).catch((error) => error);
     const { signal } = lease;
-    say([told, signal.reason].map((error) => [error instanceof redlockd.LockLost, error.reason, error.cause?.code ?? null, error.message.startsWith("lock lost: x: ")]));
+    say([told, signal.reason].map((error) => [error instanceof redlockd.LockLost, error.reason, error.cause?.code ?? null, error.message.startsWith("lease on x lost: ")]));
     """, fake(extend=extend).address, "x", TTL)
     assert said == [[True, reason, cause, True]] * 2
 
@@ -118,7 +118,7 @@ def test_a_loss_is_shown_by_default(fake, logger, shown):
     say(warned);
     """, server.address)
     output, error = process.communicate(timeout=patience(30))
-    text = "lock lost: x: lease-expired, it says."
+    text = "lease on x lost: lease-expired, it says."
     assert json.loads(output) == ([["LockLost", text]] if shown else []) and (f"LockLost: {text}" in error) is shown
     assert shown or error == ""
 
@@ -135,15 +135,16 @@ def test_locked_names_the_lock_and_its_holder(service, resource):
         say([error.name, error.message.replace(/\\d+ ms/, "N ms").replace(/fence \\d+/, "fence N"), error.problem.detail === error.detail]);
     }
     """, url_of(service), resource)
-    rest = "(fence N); the lease ends in N ms unless it is renewed"
-    assert said == [["Locked", f"{name} is locked by {holder} {rest}", False] for name, holder in [
+    rest = "(fence N), lease ends in N ms unless it is extended"
+    assert said == [["Locked", f"{name}: held by {holder} {rest}", False] for name, holder in [
         (resource, "worker-7"), (resource, "worker-7"), (resource + "/b", "somebody else")]]
 
 
 def test_locked_with_a_strange_holder(fake):
-    for members in ({}, {"holder": None}, {"holder": 7, "retry_after_ms": "x"}, {"holder": {"owner": "", "fence": None}}):
-        server = fake(acquire=lambda call, members=members: call.problem(409, "locked", **members))
-        assert run("say((await client.acquire(['x', 'y'], { wait: 0 }).catch((error) => error)).message);", server.address) == ["x, y is locked by somebody else"]
+    strange = [{}, {"holder": None}, {"holder": 7, "retry_after_ms": "x"}, {"holder": {"owner": "", "fence": None}}, {"holder": {"owner": "a\n"}}]
+    server = fake(acquire=lambda call: call.problem(409, "locked", **strange[len(call.server.of("acquire")) - 1]))
+    said = run("for (let turn = 0; turn < 5; turn++) say((await client.acquire(['x', 'y'], { wait: 0 }).catch((error) => error)).message);", server.address)
+    assert said == ["x, y: held by somebody else"] * 4 + ["x, y: held by a?"]
 
 
 def test_messages_have_the_options_of_the_library(service, resource):
@@ -153,6 +154,16 @@ def test_messages_have_the_options_of_the_library(service, resource):
     say([error.message, error.problem.errors[0].field]);
     """, url_of(service), resource)
     assert said == ["ttl: must be from 100 to 60000 ms; slots: must be from 1 to 1024.", "ttl_ms"]
+
+
+def test_messages_of_options_that_make_no_lock(fake):
+    said, = run("""
+    const options = [{ ttl: -5 }, { wait: NaN }, { ttl: 1000, margin: 501 }, { waitMs: 1 }];
+    say(await Promise.all(options.map((one) => client.acquire("x", one).catch((error) => error.message))));
+    """, fake().address)
+    assert said == ["ttl must be a positive number of milliseconds: -5", "wait must be a number of milliseconds that is not negative: NaN",
+                    "margin must be a number of milliseconds from 0 to half of ttl: 501",
+                    "there is no option waitMs: the options are ttl, wait, margin, signal, owner, metadata, mode, slots"]
 
 
 def test_no_ttl_is_sent_that_the_caller_did_not_choose(lab, resource):

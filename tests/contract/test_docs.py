@@ -71,6 +71,18 @@ def test_links_lead_somewhere(document):
     assert not broken
 
 
+@pytest.mark.parametrize("readme", ["clients/node/README.md", "clients/java/README.md"])
+def test_links_of_a_package_work_outside_the_repository(readme):
+    """They lead to the main branch, where the files and headings exist."""
+    home = "https://github.com/OWNER/redlockd"
+    targets = re.findall(r"\]\(([^)\s]+)\)", (ROOT / readme).read_text(encoding="utf-8"))
+    assert targets and [target for target in targets if not target.startswith("https://")] == []
+    for target in targets:
+        path, _, fragment = target.removeprefix(f"{home}/blob/main/").partition("#")
+        text = "" if target == home else (ROOT / path).read_text(encoding="utf-8")
+        assert not fragment or fragment in {anchor(heading) for heading in re.findall(r"^#+ (.*)$", text, re.M)}
+
+
 def test_the_readme_is_short():
     text = DOCUMENTS["README.md"]
     assert (len(text.splitlines()) <= 140, len(text.split()) <= 1100) == (True, True)

@@ -51,7 +51,7 @@ class Lease {
 	}
 
 	#lostBy(reason, text, cause) {
-		return new LockLost(`lock lost: ${this.resources.join(", ")}: ${text}`, { reason, cause });
+		return new LockLost(`lease on ${this.resources.join(", ")} lost: ${text}`, { reason, cause });
 	}
 
 	/** Whole milliseconds until the lease counts as lost, if it is not renewed. */
