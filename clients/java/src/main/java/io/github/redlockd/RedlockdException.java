@@ -72,6 +72,7 @@ public class RedlockdException extends RuntimeException {
 
     /** The lease cannot be relied on any more: stop the work. The cause is the error of the renewal, or null. */
     public static final class LockLost extends RedlockdException {
+        /** The word that reason() returns. */
         private final String reason;
 
         LockLost(String detail, String reason, Throwable cause) {
