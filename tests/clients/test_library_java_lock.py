@@ -3,6 +3,8 @@
 
 import json
 import re
+import signal
+import time
 
 import pytest
 
@@ -60,12 +62,25 @@ def test_a_release_is_a_reason(fake, java):
 
 
 def test_the_reason_where_no_renewal_began(fake, java):
-    """The process was stopped: by the clock that the test moves, in the package."""
-    lines = java.run("""
-        Term term = new Term(Term.clock() - 1, 0);
-        System.out.println(term.lost().reason());
-        """, package="io.github.redlockd")
-    assert lines == ["late"]
+    """The process was stopped before the first one."""
+    server, ttl = fake(), 3 * SLOW
+    process = java.start("""
+        Lease lease = RedlockdClient.builder(arguments[0]).build().lock("x", new Options().ttl(Duration.ofMillis(Long.parseLong(arguments[1]))));
+        System.out.println("held");
+        System.in.read();
+        try {
+            lease.check();
+        } catch (RedlockdException.LockLost lost) {
+            System.out.println(lost.reason());
+        }
+        """, server.address, str(round(1000 * ttl)))
+    assert process.stdout.readline() == "held\n"
+    process.send_signal(signal.SIGSTOP)
+    over = time.monotonic() + ttl
+    wait_until(lambda: time.monotonic() > over, 2 * ttl, "the lease is over")
+    process.send_signal(signal.SIGCONT)
+    output, error = process.communicate("\n", timeout=patience(30))
+    assert output == "late\n" and not server.of("extend"), error
 
 
 # ---- errors ----

@@ -8,7 +8,6 @@ const { clock, pause } = require("./term.js");
 
 const RENEW_MAX = 5000;
 const RELEASE_MAX = 2000;
-const RELEASED = new LockLost("the lease was released", { reason: "released" });
 // why a lease ends that is not renewed in time: the reason, and the text
 const LATE = ["late", "no renewal began in time: the process or the machine was stopped, or the event loop blocked"];
 const OPEN = ["no-answer", "the renewal was not answered in time"];
@@ -27,7 +26,7 @@ class Lease {
 	#ttl;
 	#term;
 	#end = LATE;
-	#released = null; // the promise of release(); null: it was not held any more
+	#released = null; // the promise of release(): true, false, or the error that says that it was not held any more
 	#told = false; // the loss, by check()
 
 	constructor(wanted, servers, { token, fence, slot, ttl, term, renewAt }) {
@@ -41,7 +40,7 @@ class Lease {
 		held.add(this);
 		process.off("beforeExit", releaseAll).on("beforeExit", releaseAll); // once
 		this.signal.addEventListener("abort", ({ target: { reason } }) => {
-			if (reason === RELEASED) return;
+			if (reason.reason === "released") return;
 			held.delete(this);
 			servers.log.lost(reason.message);
 		});
@@ -70,7 +69,7 @@ class Lease {
 	async release() {
 		const first = this.#released === null;
 		this.#released ??= this.#release();
-		return Boolean(await this.#released) && first;
+		return (await this.#released) === true && first;
 	}
 
 	/** Releases the leases of a client. Those that are released already are waited for. */
@@ -91,8 +90,8 @@ class Lease {
 		await lease.release();
 		if (silent) return;
 		if (loss) throw loss;
-		if ((await lease.#released) !== null) return;
-		throw lease.#lostBy("lease-expired", "it was not held any more when it was released");
+		const error = await lease.#released;
+		if (error instanceof Error) throw lease.#lostBy(error.code, "it was not held any more when it was released", error);
 	}
 
 	/** For `await using`, which does not tell how the block ended: what check() has thrown is not thrown again. */
@@ -101,14 +100,14 @@ class Lease {
 	}
 
 	async #release() {
-		this.#term.lose(RELEASED);
+		this.#term.lose(this.#lostBy("released", "it was released"));
 		const limit = Math.min(this.#servers.timeout, RELEASE_MAX);
 		const answer = await this.#servers.askEach(this.#wanted.release(this.#token, limit));
 		held.delete(this);
 		const done = answer.status === 204;
 		const said = `release of ${this.resources}: ${done ? "done" : answer.error.message}`;
 		this.#servers.log[done ? "info" : "warn"](said);
-		return answer.final ? null : done;
+		return answer.final ? answer.error : done;
 	}
 
 	/** Until the lease is lost or released. An error of any kind is a renewal that failed. */

@@ -25,7 +25,7 @@ import java.util.function.Predicate;
  */
 public final class Lease implements AutoCloseable {
     private static final System.Logger LOG = System.getLogger(Lease.class.getPackageName());
-    private static final LockLost BY_RELEASE = new LockLost("the lease was released", "released", null);
+    private static final String RELEASED = "released";
     private static final Set<Lease> HELD = ConcurrentHashMap.newKeySet(); // those that are not released
     private final Servers servers;
     private final Wanted wanted;
@@ -48,7 +48,7 @@ public final class Lease implements AutoCloseable {
         ttl = Term.millis(grant.number("ttl_ms"));
         term = new Term(begin + Term.millis(grant.number("validity_ms")), wanted.margin(ttl));
         term.over.thenAccept(why -> {
-            if (why != BY_RELEASE) Threads.log(() -> log(Level.WARNING, "{1}", why.getMessage()));
+            if (!why.reason().equals(RELEASED)) Threads.log(() -> log(Level.WARNING, "{1}", why.getMessage()));
         });
         term.explainBy(this::late);
         term.tell();
@@ -141,7 +141,7 @@ public final class Lease implements AutoCloseable {
      */
     private synchronized Answer giveBack() {
         if (!HELD.contains(this)) return null;
-        term.lose(BY_RELEASE);
+        term.lose(lost("it was released", RELEASED, null));
         timer.cancel(false);
         if (renewal != null) renewal.cancel();
         Answer answer;
@@ -257,7 +257,7 @@ public final class Lease implements AutoCloseable {
      */
     public void onLost(Runnable action) {
         term.over.thenAccept(why -> {
-            if (why != BY_RELEASE) Threads.call(action);
+            if (!why.reason().equals(RELEASED)) Threads.call(action);
         });
     }
 }
