@@ -2,6 +2,7 @@
 """Features of the library for Node alone: why a lock is lost or refused, how a loss is shown, and close()."""
 
 import json
+import re
 import signal
 
 import pytest
@@ -9,7 +10,7 @@ import pytest
 from driver import DRIVERS
 from fake_redlockd import fake  # noqa: F401
 from harness import SLOW, patience, wait_until
-from node_programs import run, start
+from node_programs import SOURCE, run, start
 from test_library import state, url_of
 
 if "node" not in DRIVERS:
@@ -185,8 +186,9 @@ def test_no_ttl_is_sent_that_the_caller_did_not_choose(lab, resource):
 @pytest.mark.parametrize("holds", ["await client.acquire(resource);", "client.using(resource, () => pause(60000));"])
 def test_sigterm_releases(service, resource, holds):
     """By the line of the README."""
+    line, = re.findall("^process[.]once.*SIGTERM.*$", (SOURCE / "README.md").read_text(encoding="utf-8"), re.M)
     process = start(f"""
-    process.once("SIGTERM", () => client.close().finally(() => process.exit(143)));
+    {line}
     {holds}
     setInterval(() => {{}}, 1000);
     """, url_of(service), resource)
