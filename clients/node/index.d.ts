@@ -28,8 +28,11 @@ export interface ClientOptions {
 	ca?: string | undefined;
 	/** The files of a client certificate and of its key. */
 	certificate?: readonly [certificate: string, key: string] | undefined;
-	/** By default `util.debuglog("redlockd")`: set `NODE_DEBUG=redlockd` to see it. */
-	logger?: Logger | undefined;
+	/**
+	 * By default a loss is a warning of the process (`process.emitWarning`), and `util.debuglog("redlockd")` has the
+	 * other lines: set `NODE_DEBUG=redlockd` to see them. `null` turns both off.
+	 */
+	logger?: Logger | null | undefined;
 }
 
 export interface TryOptions {
@@ -68,8 +71,9 @@ export class Client {
 
 	/**
 	 * Holds the lock while `work` runs, and returns what it returns. The lock is released after an error, too.
-	 * Rejects as acquire(), and with LockLost if the lease was lost meanwhile and `work` ended well. `signal` is
-	 * that of the lease. Until `work` ends, the program does not end by itself.
+	 * Rejects as acquire(), and with LockLost if the lease was lost meanwhile and `work` ended well or by an
+	 * AbortError, which is the `cause` then. `signal` is that of the lease. Until `work` ends, the program does not
+	 * end by itself.
 	 */
 	using<T>(resource: Resource, options: AcquireOptions, work: Work<T>): Promise<T>;
 	using<T>(resource: Resource, work: Work<T>): Promise<T>;
@@ -82,6 +86,12 @@ export class Client {
 
 	/** The state now, and again whenever the holder changes. Goes on if no server answers; the signal ends it. */
 	watch(resource: string, options?: { signal?: AbortSignal | undefined }): AsyncGenerator<LockState, never, void>;
+
+	/**
+	 * Cancels the calls that wait for a lock, releases the leases, and ends the watches. Later calls reject. For the
+	 * end of a program: it never rejects.
+	 */
+	close(): Promise<void>;
 
 	/** For operators: takes the lock from its holder; with `fence`, only from that one. */
 	force(resource: string, fence?: number): Promise<void>;
@@ -97,7 +107,7 @@ export class Lease {
 	readonly slot: number | null;
 	readonly resources: readonly string[];
 
-	/** Milliseconds until the lease counts as lost, if it is not renewed. */
+	/** Whole milliseconds until the lease counts as lost, if it is not renewed. */
 	readonly remaining: number;
 
 	/**
@@ -191,8 +201,19 @@ export class RedlockdError extends Error {
  */
 export class NoAnswer extends RedlockdError { readonly code: "no-answer"; }
 
-/** The lease cannot be relied on any more: stop the work. `cause` is the error that said so, if it was an answer. */
-export class LockLost extends RedlockdError { readonly code: "lock-lost"; readonly cause: RedlockdError | undefined; }
+/** The lease cannot be relied on any more: stop the work. */
+export class LockLost extends RedlockdError {
+	readonly code: "lock-lost";
+	constructor(detail: string, why?: { reason?: string; cause?: unknown });
+	/**
+	 * `not-owner`, `lease-expired`: a server said so, for instance after a forced release. `max-hold`: the server
+	 * extends it no further. `late`: no renewal began in time. `released`: by this program. Otherwise the code of the
+	 * last renewal, which failed: `no-quorum`, `no-answer` and so on.
+	 */
+	readonly reason: string;
+	/** The error of the renewal, or from using() the AbortError of the work. */
+	readonly cause: (Error & { readonly code?: unknown }) | undefined;
+}
 
 /** The request is wrong: `problem.errors` has each field and the reason. */
 export class InvalidRequest extends RedlockdError { readonly code: "invalid-request"; }
@@ -209,7 +230,10 @@ export class NotFound extends RedlockdError { readonly code: "not-found"; }
 /** The path does not take this method. */
 export class MethodNotAllowed extends RedlockdError { readonly code: "method-not-allowed"; }
 
-/** Somebody else has the lock, and the wait is over. `problem` may have `holder`, `retry_after_ms` and `resource`. */
+/**
+ * Somebody else has the lock, and the wait is over. The message names the lock and its holder; `problem` may have
+ * `holder`, `retry_after_ms` and `resource`.
+ */
 export class Locked extends RedlockdError { readonly code: "locked"; }
 
 /** Another holder has the lock. */

@@ -47,7 +47,7 @@ package_client_node() {
 }
 package_client_java() {
 	rm -rf build/java
-	mvn -q -B -f clients/java/pom.xml -Dredlockd.build="$PWD/build/java" package || return 1
+	mvn -q -B -Prelease -f clients/java/pom.xml -Dredlockd.build="$PWD/build/java" package || return 1
 	rm -f build/package/clients/redlockd-*.jar
 	cp build/java/redlockd-*.jar build/package/clients
 }

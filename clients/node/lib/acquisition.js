@@ -33,9 +33,9 @@ class Acquisition {
 	}
 
 	/** The grant. If the signal is aborted: throws its reason, and leaves neither a waiting request nor a lease. */
-	async run() {
+	async run(signal) {
 		try {
-			return await this.#askUntilGranted(this.#wanted.signal);
+			return await this.#askUntilGranted(signal);
 		} catch (error) {
 			if (this.#unknown) await this.#takeBack();
 			throw error;
@@ -51,8 +51,9 @@ class Acquisition {
 			if (grant) return grant;
 			failures = answer.locked ? 0 : failures + 1;
 			const delay = this.#delay(answer, failures, sent, wait);
-			if (delay === null) throw answer.error;
-			const said = `${answer.error.message}; again in ${Math.round(delay)} ms`;
+			const error = this.#wanted.errorOf(answer);
+			if (delay === null) throw error;
+			const said = `${error.message}; again in ${Math.round(delay)} ms`;
 			this.#servers.log.debug(`acquire ${this.#wanted.resources}: ${said}`);
 			await pause(delay, { signal });
 		}

@@ -9,6 +9,11 @@ const EMPTY = [204, 304];
 const TEXTS_AND_NUMBERS = /"[^"\\]*(?:\\.[^"\\]*)*"|-?\d[\d.eE+-]*/g;
 const BY_CODE = new Map(Object.values(errors).map((kind) => [kind.code, kind]));
 
+/** The options of this library, with their unit, instead of the members of a request. */
+function nameOptions(detail) {
+	return detail.replace(/\b(?:ttl|wait)_ms: must be from \d+ to \d+/g, "$& ms").replace(/\b(ttl|wait)_ms\b/g, "$1");
+}
+
 /**
  * `status` is 0 where no whole answer of redlockd came; `sent`: the request may have been carried out nevertheless;
  * `queued`: it had no connection yet.
@@ -31,9 +36,14 @@ class Answer {
 	}
 
 	get error() {
+		const { status, body: { detail } } = this;
+		const text = typeof detail === "string" ? detail : `status ${status}`;
+		return this.errorThatSays(status ? nameOptions(text) : text);
+	}
+
+	errorThatSays(detail) {
 		const { status, body: problem, cause } = this;
 		const kind = status ? BY_CODE.get(problem.code) ?? errors.RedlockdError : errors.NoAnswer;
-		const detail = typeof problem.detail === "string" ? problem.detail : `status ${status}`;
 		return new kind(detail, { status, problem, cause });
 	}
 

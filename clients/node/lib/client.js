@@ -6,7 +6,7 @@ const { Acquisition } = require("./acquisition.js");
 const { Locked } = require("./errors.js");
 const { Lease } = require("./lease.js");
 const { Servers } = require("./servers.js");
-const { APART, clock, pause } = require("./term.js");
+const { APART, clock, joinSignals, pause } = require("./term.js");
 const { Wanted, checkOptions } = require("./wanted.js");
 
 const OPTIONS = ["key", "owner", "timeout", "ca", "certificate", "logger"];
@@ -17,6 +17,8 @@ const HOUR_MS = 3_600_000;
 class Client {
 	#owner;
 	#servers;
+	#closed = new AbortController();
+	#acquiring = new Set();
 
 	/** `servers`: one or several addresses, in the order of preference. index.d.ts has the options. */
 	constructor(servers = "http://127.0.0.1:8080", options = {}) {
@@ -37,6 +39,8 @@ class Client {
 			const result = await work(lease, lease.signal);
 			await Lease.leave(lease, false);
 			return result;
+		} catch (error) {
+			throw Lease.errorOfBlock(lease, error);
 		} finally {
 			await lease.release();
 			clearInterval(alive);
@@ -46,7 +50,18 @@ class Client {
 	/** Rejects with Locked if somebody else has the lock until the wait is over. Call release() of the lease. */
 	async acquire(resource, options = {}) {
 		const wanted = new Wanted(resource, { ...options, owner: options.owner ?? this.#owner });
-		return new Lease(wanted, this.#servers, await new Acquisition(wanted, this.#servers).run());
+		const { signal, end } = joinSignals(options.signal, this.#closed.signal);
+		const grant = new Acquisition(wanted, this.#servers).run(signal).finally(end);
+		const lease = grant.then((granted) => new Lease(wanted, this.#servers, granted));
+		this.#acquiring.add(lease);
+		return lease.finally(() => this.#acquiring.delete(lease));
+	}
+
+	/** Cancels what waits for a lock, and releases the leases. Calls that come later reject. */
+	async close() {
+		this.#closed.abort(new Error("the client is closed"));
+		await Promise.allSettled(this.#acquiring);
+		await Lease.releaseAll(this.#servers);
 	}
 
 	/** Without waiting; null if somebody else has the lock. */
@@ -58,16 +73,25 @@ class Client {
 	}
 
 	/** The state now, and again whenever the holder changes. Goes on if no server answers; the signal ends it. */
-	async *watch(resource, { signal } = {}) {
+	async *watch(resource, options = {}) {
+		const { signal, end } = joinSignals(options.signal, this.#closed.signal);
+		try {
+			yield* this.#states(resource, signal);
+		} finally {
+			end();
+		}
+	}
+
+	async *#states(resource, signal) {
 		const path = `/locks?resource=${encodeURIComponent(resource)}&wait_ms=${WATCH_MS}`;
 		const timeout = WATCH_MS + this.#servers.timeout;
 		let tag = '"none"'; // which no state has: the first one comes at once
 		for (let failures = 0; ;) {
-			signal?.throwIfAborted();
+			signal.throwIfAborted();
 			const sent = clock();
 			const ask = { method: "GET", path, timeout, headers: { "If-None-Match": tag }, waits: true };
 			const answer = await this.#servers.ask(ask, signal);
-			signal?.throwIfAborted();
+			signal.throwIfAborted();
 			failures = answer.unavailable ? failures + 1 : 0;
 			if (answer.status === 200) {
 				const known = tag;

@@ -18,8 +18,14 @@ class RedlockdError extends Error {
 /** No answer came that fits the request. After an acquisition, a lease may have been granted that ends by itself. */
 class NoAnswer extends RedlockdError { static code = "no-answer"; }
 
-/** The lease cannot be relied on any more: stop the work. `cause` is the error that said so, if it was an answer. */
-class LockLost extends RedlockdError { static code = "lock-lost"; }
+/** The lease cannot be relied on any more: stop the work. `reason` says why; `cause` is the error behind it, if any. */
+class LockLost extends RedlockdError {
+	static code = "lock-lost";
+	constructor(detail, { reason = "late", cause } = {}) {
+		super(detail, { cause });
+		this.reason = reason;
+	}
+}
 
 /** The request is wrong: `problem.errors` has each field and the reason. */
 class InvalidRequest extends RedlockdError { static code = "invalid-request"; }

@@ -8,8 +8,11 @@ const { clock, pause } = require("./term.js");
 
 const RENEW_MAX = 5000;
 const RELEASE_MAX = 2000;
-const BY_RELEASE = new LockLost("the lease was released");
-const held = new Set();
+// why a lease ends that is not renewed in time: the reason, and the text
+const LATE = ["late", "no renewal began in time: the process or the machine was stopped, or the event loop blocked"];
+const OPEN = ["no-answer", "the renewal was not answered in time"];
+const BOUND = ["max-hold", "the server does not extend it any further (--max-hold-ms)"];
+const held = new Set(); // until the answer to their release
 
 function releaseAll() {
 	for (const lease of held) lease.release();
@@ -22,7 +25,8 @@ class Lease {
 	#token;
 	#ttl;
 	#term;
-	#released = null; // the promise of release(); null: it was not held any more
+	#end = LATE;
+	#released = null; // the promise of release(): true, false, or the error that says that it was not held any more
 	#told = false; // the loss, by check()
 
 	constructor(wanted, servers, { token, fence, slot, ttl, term, renewAt }) {
@@ -36,13 +40,20 @@ class Lease {
 		held.add(this);
 		process.off("beforeExit", releaseAll).on("beforeExit", releaseAll); // once
 		this.signal.addEventListener("abort", ({ target: { reason } }) => {
-			if (held.delete(this)) servers.log.warn(`lease on ${this.resources}: ${reason.message}`);
+			if (reason.reason === "released") return;
+			held.delete(this);
+			servers.log.lost(reason.message);
 		});
+		term.explainBy(() => this.#lostBy(...this.#end));
 		term.watch();
 		this.#renew(renewAt);
 	}
 
-	/** Milliseconds until the lease counts as lost, if it is not renewed. */
+	#lostBy(reason, text, cause) {
+		return new LockLost(`lease on ${this.resources.join(", ")} lost: ${text}`, { reason, cause });
+	}
+
+	/** Whole milliseconds until the lease counts as lost, if it is not renewed. */
 	get remaining() { return this.#term.remaining; }
 
 	/** An AbortSignal: aborted as soon as the lease cannot be relied on any more, or is released. */
@@ -58,7 +69,19 @@ class Lease {
 	async release() {
 		const first = this.#released === null;
 		this.#released ??= this.#release();
-		return Boolean(await this.#released) && first;
+		return (await this.#released) === true && first;
+	}
+
+	/** Releases the leases of a client. Those that are released already are waited for. */
+	static async releaseAll(servers) {
+		await Promise.all([...held].filter((lease) => lease.#servers === servers).map((lease) => lease.release()));
+	}
+
+	/** The error of a block. After a loss, an AbortError follows from it: then it is the loss, with that one as cause. */
+	static errorOfBlock(lease, error) {
+		const { loss } = lease.#term;
+		if (!loss || lease.#released || error?.name !== "AbortError") return error;
+		return new LockLost(loss.message, { reason: loss.reason, cause: error });
 	}
 
 	/** After a block: releases the lease, and throws the loss if there was one. `told`: the block knows already. */
@@ -67,8 +90,8 @@ class Lease {
 		await lease.release();
 		if (silent) return;
 		if (loss) throw loss;
-		if ((await lease.#released) !== null) return;
-		throw new LockLost("it was not held any more when it was released");
+		const error = await lease.#released;
+		if (error instanceof Error) throw lease.#lostBy(error.code, "it was not held any more when it was released", error);
 	}
 
 	/** For `await using`, which does not tell how the block ended: what check() has thrown is not thrown again. */
@@ -77,14 +100,14 @@ class Lease {
 	}
 
 	async #release() {
-		held.delete(this);
-		this.#term.lose(BY_RELEASE);
+		this.#term.lose(this.#lostBy("released", "it was released"));
 		const limit = Math.min(this.#servers.timeout, RELEASE_MAX);
 		const answer = await this.#servers.askEach(this.#wanted.release(this.#token, limit));
+		held.delete(this);
 		const done = answer.status === 204;
 		const said = `release of ${this.resources}: ${done ? "done" : answer.error.message}`;
 		this.#servers.log[done ? "info" : "warn"](said);
-		return answer.final ? null : done;
+		return answer.final ? answer.error : done;
 	}
 
 	/** Until the lease is lost or released. An error of any kind is a renewal that failed. */
@@ -104,15 +127,17 @@ class Lease {
 			const share = this.remaining / (this.#servers.count - asked.size);
 			const limit = Math.min(this.#ttl / 5, this.#servers.timeout, RENEW_MAX, share);
 			const ask = this.#wanted.extension(this.#token, this.#ttl, limit);
+			if (this.#end === LATE) this.#end = OPEN;
 			const answer = await this.#servers.ask(ask, this.signal, asked);
 			if (answer.status === 200) {
 				this.#term.extend(sent + answer.body.validity_ms);
+				this.#end = answer.body.ttl_ms < this.#ttl ? BOUND : LATE;
 				return sent + this.#ttl / 3;
 			}
 			const { error } = answer;
 			if (!this.signal.aborted) this.#warn(error); // the old end holds, unless the lease is over
-			if (!answer.final) continue;
-			this.#term.lose(new LockLost(`lease lost: ${error.message}`, { cause: error }));
+			if (answer.final) this.#term.lose(this.#lostBy(error.code, error.message, error));
+			else if (this.#end !== BOUND) this.#end = [error.code, `it could not be renewed in time: ${error.message}`, error];
 		}
 		return undefined;
 	}

@@ -5,7 +5,8 @@
 const { debuglog } = require("node:util");
 
 const debug = debuglog("redlockd");
-const LOG = { debug, info: debug, warn: debug };
+const LOG = { debug, info: debug, warn: debug, lost: (text) => process.emitWarning(text, "LockLost") };
+const SILENT = { debug() {}, info() {}, warn() {} };
 
 /**
  * Each line has a turn of the event loop of its own, after the timers and requests that are due. An error of the
@@ -15,11 +16,13 @@ class Log {
 	#logger;
 	#lines = [];
 
-	constructor(logger = LOG) { this.#logger = logger; }
+	constructor(logger = LOG) { this.#logger = logger ?? SILENT; }
 
 	debug(text) { this.#add("debug", text); }
 	info(text) { this.#add("info", text); }
 	warn(text) { this.#add("warn", text); }
+	/** A loss is shown by default, as a warning of the process. */
+	lost(text) { this.#add(this.#logger === LOG ? "lost" : "warn", text); }
 
 	#add(level, text) {
 		if (this.#lines.push({ level, text }) === 1) setImmediate(() => this.#writeNext());

@@ -3,6 +3,7 @@
 // Until when a lease may be relied on. Every question compares the clock, since a timer can be late: the process may
 // have been stopped, or its event loop blocked.
 
+const { setMaxListeners } = require("node:events");
 const os = require("node:os");
 const { performance } = require("node:perf_hooks");
 
@@ -43,11 +44,25 @@ function pause(milliseconds, { signal, ref = true } = {}) {
 	});
 }
 
+/** Aborted with either signal. `end()` leaves nothing that listens. AbortSignal.any() needs Node 20. */
+function joinSignals(...signals) {
+	const controller = new AbortController();
+	const given = signals.filter((signal) => signal);
+	const abort = () => controller.abort(given.find(({ aborted }) => aborted).reason);
+	for (const signal of given) {
+		setMaxListeners(0, signal); // one signal may end many calls: that is no leak
+		signal.addEventListener("abort", abort);
+	}
+	if (given.some(({ aborted }) => aborted)) abort();
+	return { signal: controller.signal, end: () => given.forEach((signal) => signal.removeEventListener("abort", abort)) };
+}
+
 /** Once it is over, it stays over. The timer is for those who only listen to the signal. */
 class Term {
 	#stop;
 	#margin;
 	#loss = null;
+	#late = () => new LockLost("the lease could not be renewed in time");
 	#timer = null;
 	#controller = new AbortController();
 
@@ -63,17 +78,21 @@ class Term {
 
 	/** Aborted at the loss or release, with the LockLost as its reason. */
 	get signal() { return this.#controller.signal; }
-	get remaining() { return this.#loss ? 0 : Math.max(0, this.#stop - clock()); }
+	/** Whole milliseconds; 0 once it is over. */
+	get remaining() { return this.#loss ? 0 : Math.max(0, Math.floor(this.#stop - clock())); }
+
+	/** The function makes the LockLost if no renewal comes in time. */
+	explainBy(late) { this.#late = late; }
 
 	/** The LockLost, or null while the lease may be relied on. */
 	get loss() {
 		if (this.#loss) return this.#loss;
-		if (this.remaining === 0) this.lose(new LockLost("the lease could not be renewed in time"));
+		if (this.remaining === 0) this.lose(this.#late());
 		return this.#loss;
 	}
 
 	check() {
-		if (this.loss) throw new LockLost(this.#loss.message, { cause: this.#loss.cause });
+		if (this.loss) throw new LockLost(this.#loss.message, this.#loss);
 	}
 
 	/** Never to an earlier end, and not if it is over. */
@@ -90,9 +109,9 @@ class Term {
 
 	/** From now on the signal tells the loss by itself. */
 	watch() {
-		const left = Math.min(Math.ceil(this.remaining), PAUSE_MAX);
+		const left = Math.min(this.remaining, PAUSE_MAX);
 		this.#timer = setTimeout(() => this.loss || this.watch(), left).unref();
 	}
 }
 
-module.exports = { APART, Term, clock, pause };
+module.exports = { APART, Term, clock, joinSignals, pause };

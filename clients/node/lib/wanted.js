@@ -12,7 +12,7 @@ const MOST = Number.MAX_SAFE_INTEGER;
 /** Refuses misspelt options, which would otherwise change nothing, silently. */
 function checkOptions(options, known) {
 	const wrong = Object.keys(options).find((name) => !known.includes(name));
-	if (wrong !== undefined) throw new TypeError(`no such option: ${wrong}`);
+	if (wrong !== undefined) throw new TypeError(`there is no option ${wrong}: the options are ${known.join(", ")}`);
 }
 
 /** A name, or a set of names in any order. */
@@ -25,23 +25,37 @@ function isWithin(number, least, most) {
 	return Number.isSafeInteger(number) && number >= least && number <= most;
 }
 
+/** For instance `orders/42: held by worker-7 (fence 7), lease ends in 2500 ms unless it is extended`. */
+function describeHeld({ resource, holder, retry_after_ms: left }, names) {
+	const { owner, fence } = Object(holder);
+	const by = `${owner || "somebody else"}${fence > 0 ? ` (fence ${fence})` : ""}`;
+	const end = left > 0 ? `, lease ends in ${left} ms unless it is extended` : "";
+	return `${resource ?? names.join(", ")}: held by ${by}${end}`.replace(/\p{C}/gu, "?");
+}
+
 /** One resource, or all of several at once. */
 class Wanted {
 	constructor(names, options) {
 		checkOptions(options, OPTIONS);
-		const { ttl, wait = 60_000, margin, signal, ...members } = options;
-		const most = ttl === undefined ? Infinity : ttl / 2; // otherwise the server says the ttl
-		const known = ttl === undefined || (ttl > 0 && ttl < Infinity);
-		if (!(known && wait >= 0 && (margin ?? 0) >= 0 && (margin ?? 0) <= most)) {
-			throw new RangeError("ttl must be positive, wait not negative, margin at most half of ttl");
+		const { ttl, wait = 60_000, margin, signal: _, ...members } = options;
+		const known = ttl === undefined || (ttl > 0 && ttl < Infinity); // otherwise the server says the ttl
+		if (!known) throw new RangeError(`ttl must be a positive number of milliseconds: ${ttl}`);
+		if (!(wait >= 0)) throw new RangeError(`wait must be a number of milliseconds that is not negative: ${wait}`);
+		if (!((margin ?? 0) >= 0 && (margin ?? 0) <= (ttl ?? Infinity) / 2)) {
+			throw new RangeError(`margin must be a number of milliseconds from 0 to half of ttl: ${margin}`);
 		}
 		const single = typeof names === "string";
 		this.resources = Object.freeze(single ? [names] : [...names]);
-		Object.assign(this, { wait, margin, signal });
+		Object.assign(this, { wait, margin });
 		this.names = single ? { resource: names } : { resources: this.resources };
 		const given = Object.entries(members).filter(([, value]) => value !== null && value !== undefined);
 		const body = { ...this.names, ttl_ms: ttl && Math.round(ttl), ...Object.fromEntries(given) };
 		this.body = JSON.parse(JSON.stringify(body)); // every request of an acquisition says the same
+	}
+
+	/** The error of an acquisition. Locked names the lock and its holder. */
+	errorOf(answer) {
+		return answer.locked ? answer.errorThatSays(describeHeld(answer.body, this.resources)) : answer.error;
 	}
 
 	/** `begun`: the clock before the first request with this key. */

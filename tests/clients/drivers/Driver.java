@@ -100,7 +100,9 @@ public final class Driver {
             : error instanceof Raised ? "raised" : error instanceof InterruptedException ? "interrupted" : "other";
         String detail = own ? error.getMessage() : error.toString();
         int status = own ? ((RedlockdException) error).status() : 0;
-        return Map.of("error", Map.of("code", code, "detail", detail, "status", status));
+        Map<String, Object> said = new HashMap<>(Map.of("code", code, "detail", detail, "status", status));
+        if (error instanceof RedlockdException.LockLost) said.put("cause", ((RedlockdException.LockLost) error).reason());
+        return Map.of("error", said);
     }
 
     private static double seconds(Lease lease) { return lease.remaining().toNanos() / 1e9; }

@@ -25,7 +25,7 @@ function say(command, answer) {
 
 function errorOf(error) {
 	if (error instanceof RedlockdError) {
-		return { code: error.code, detail: error.detail, status: error.status };
+		return { code: error.code, detail: error.detail, status: error.status, cause: error.reason };
 	}
 	const code = error instanceof Raised ? "raised" : error.name === "AbortError" ? "interrupted" : "other";
 	return { code, detail: error.stack, status: 0 };

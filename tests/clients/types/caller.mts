@@ -22,7 +22,7 @@ export async function* holders(): AsyncGenerator<LockState> {
 }
 
 export function explain(error: unknown): string {
-	if (error instanceof LockLost) return `${error.code satisfies "lock-lost"}: ${error.cause?.code}`;
+	if (error instanceof LockLost) return `${error.code satisfies "lock-lost"}: ${error.reason satisfies string}, ${error.cause?.message}`;
 	if (error instanceof Locked) return `${error.problem.holder?.owner} for ${error.problem.retry_after_ms} ms`;
 	return error instanceof RedlockdError ? `${error.status} ${error.detail}` : String(error);
 }
@@ -31,6 +31,9 @@ export async function disposes(): Promise<number> {
 	await using lease = await client.acquire(resource);
 	return lease.remaining + (lease.slot ?? 0);
 }
+
+process.once("SIGTERM", () => client.close().finally(() => process.exit(143)));
+export const silent = new Client(url, { logger: null });
 
 // @ts-expect-error no such option
 await client.acquire(resource, { waitMs: 5 });

@@ -8,6 +8,7 @@ import java.util.Set;
 import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.locks.LockSupport;
+import java.util.function.Predicate;
 
 /**
  * One acquisition: all of its requests have one Idempotency-Key, so that each finds the lease whose answer was lost. It
@@ -16,7 +17,7 @@ import java.util.concurrent.locks.LockSupport;
 final class Acquisition {
     private static final SecureRandom RANDOM = new SecureRandom();
     private static final long WAIT_MAX = 60 * Term.SECOND; // of one request: the default of --max-wait-ms
-    private static final Set<Thread> RUNNING = ConcurrentHashMap.newKeySet();
+    private static final Set<Acquisition> RUNNING = ConcurrentHashMap.newKeySet();
     private final Servers servers;
     private final Wanted wanted;
     private final long until;
@@ -24,14 +25,8 @@ final class Acquisition {
     private long begun = Term.clock(); // before the first request with this key
     private boolean unknown; // there may be a lease of which nobody knows
     private int failures; // in a row
-
-    static {
-        try {
-            Runtime.getRuntime().addShutdownHook(new Thread(Acquisition::endAll, "redlockd-exit"));
-        } catch (IllegalStateException error) {
-            // the program ends already: leases are not released
-        }
-    }
+    private Thread thread; // guarded by this, as the next one; null: it has ended
+    private boolean ended; // by end()
 
     Acquisition(Servers servers, Wanted wanted) {
         this.servers = servers;
@@ -41,26 +36,48 @@ final class Acquisition {
 
     private static String newKey() { return String.format("%016x%016x", RANDOM.nextLong(), RANDOM.nextLong()); }
 
-    /** At the end of the program: interrupts those that run, so that they leave nothing, and releases the leases. */
-    private static void endAll() {
-        RUNNING.forEach(Thread::interrupt);
-        for (long until = Term.clock() + 4 * Term.SECOND; !RUNNING.isEmpty() && Term.clock() < until;) {
+    /** Interrupts those of these clients that run, and waits until they have left nothing, for four seconds at most. */
+    static void endAll(Predicate<Servers> which) {
+        RUNNING.stream().filter(each -> which.test(each.servers)).forEach(Acquisition::end);
+        long until = Term.clock() + 4 * Term.SECOND;
+        while (RUNNING.stream().anyMatch(each -> which.test(each.servers)) && Term.clock() < until) {
             LockSupport.parkNanos(10 * Term.MILLISECOND);
         }
-        Lease.releaseAll();
+    }
+
+    private synchronized void end() {
+        if (thread == null) return;
+        ended = true;
+        thread.interrupt();
     }
 
     /** Returns the lease, or throws why there is none. After an interrupt, nothing is left at the servers. */
     Lease run() throws InterruptedException {
         if (Thread.interrupted()) throw new InterruptedException();
         Threads.ready();
-        RUNNING.add(Thread.currentThread());
+        begin();
         try {
+            servers.checkOpen();
             return acquire();
+        } catch (InterruptedException error) {
+            servers.checkOpen();
+            throw error;
         } finally {
             if (unknown) takeBack();
-            RUNNING.remove(Thread.currentThread());
+            leave();
         }
+    }
+
+    private synchronized void begin() {
+        thread = Thread.currentThread();
+        RUNNING.add(this);
+    }
+
+    /** An interrupt by end() is over with it. */
+    private synchronized void leave() {
+        thread = null;
+        RUNNING.remove(this);
+        if (ended) Thread.interrupted();
     }
 
     private Lease acquire() throws InterruptedException {
@@ -78,7 +95,7 @@ final class Acquisition {
                 lease.release();
                 key = newKey();
                 begun = Term.clock();
-                answer = Answer.none("the lease came too late to be used", false);
+                answer = Answer.none("the lease came too late to be used", false, null);
             } else if (answer.status == 409 || known && (answer.status != 0 && answer.status != 503 || !answer.sent)) {
                 unknown = false;
             }
@@ -96,7 +113,7 @@ final class Acquisition {
         // after the wait: each server once, and once more where the answer was lost
         int tries = servers.count() + (answer.status == 0 && answer.sent ? 1 : 0);
         if (!locked && !answer.isUndecided() || left <= 0 && (locked || failures >= tries)) {
-            throw RedlockdException.of(answer);
+            throw wanted.errorOf(answer);
         }
         boolean kept = answer.number("place_kept_ms") > 0;
         // not for as long as a server rests that keeps a place: the place would be gone

@@ -17,6 +17,7 @@ import java.util.concurrent.ExecutionException;
 import java.util.concurrent.Future;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.TimeoutException;
+import java.util.function.Predicate;
 
 /**
  * A lease that is renewed in the background until {@link #close} or {@link #release}, or until it is lost. Leases that
@@ -24,7 +25,7 @@ import java.util.concurrent.TimeoutException;
  */
 public final class Lease implements AutoCloseable {
     private static final System.Logger LOG = System.getLogger(Lease.class.getPackageName());
-    private static final LockLost BY_RELEASE = new LockLost("the lease was released", null);
+    private static final String RELEASED = "released";
     private static final Set<Lease> HELD = ConcurrentHashMap.newKeySet(); // those that are not released
     private final Servers servers;
     private final Wanted wanted;
@@ -33,6 +34,9 @@ public final class Lease implements AutoCloseable {
     private final long ttl;
     private volatile Future<?> timer; // of the next renewal
     private volatile Ask renewal; // the request under way, or the last one
+    private volatile boolean bounded; // the last renewal gave less than was asked for
+    private volatile boolean asking; // a renewal was sent, and none has failed since the last good one
+    private volatile RedlockdException failure; // of the last renewal
 
     /** From here on it is renewed. {@code sent}: the clock, read before the request was sent. */
     Lease(Servers servers, Wanted wanted, Answer grant, long sent) {
@@ -44,8 +48,9 @@ public final class Lease implements AutoCloseable {
         ttl = Term.millis(grant.number("ttl_ms"));
         term = new Term(begin + Term.millis(grant.number("validity_ms")), wanted.margin(ttl));
         term.over.thenAccept(why -> {
-            if (why != BY_RELEASE) Threads.log(() -> log(Level.WARNING, "lease on {0} lost: {1}", why.getMessage()));
+            if (!why.reason().equals(RELEASED)) Threads.log(() -> log(Level.WARNING, "{1}", why.getMessage()));
         });
+        term.explainBy(this::late);
         term.tell();
         renewAt(begin + ttl / 3);
         HELD.add(this);
@@ -61,9 +66,23 @@ public final class Lease implements AutoCloseable {
         }
     }
 
-    static void releaseAll() {
+    private LockLost lost(String why, String reason, Throwable cause) {
+        return new LockLost("lease on " + String.join(", ", resources()) + " lost: " + why, reason, cause);
+    }
+
+    /** The loss where no renewal came in time. */
+    private LockLost late() {
+        RedlockdException error = failure;
+        if (bounded) return lost("the server does not extend it any further (--max-hold-ms)", "max-hold", error);
+        if (error != null) return lost("it could not be renewed in time: " + error.getMessage(), error.code(), error);
+        return asking ? lost("it could not be renewed in time: no server answered yet", "no-answer", null)
+            : lost("it was not renewed in time: the program or the machine was stopped or busy", "late", null);
+    }
+
+    /** Releases the leases of these clients, and waits for that for ten seconds at most. */
+    static void releaseAll(Predicate<Servers> which) {
         try {
-            CompletableFuture.allOf(HELD.stream().map(lease ->
+            CompletableFuture.allOf(HELD.stream().filter(lease -> which.test(lease.servers)).map(lease ->
                 CompletableFuture.runAsync(lease::release, lease.servers.background))
                 .toArray(CompletableFuture[]::new)).get(10, TimeUnit.SECONDS);
         } catch (InterruptedException | ExecutionException | TimeoutException error) {
@@ -96,14 +115,22 @@ public final class Lease implements AutoCloseable {
             long limit = Collections.min(List.of(ttl / 5, servers.timeout, 5 * Term.SECOND, share));
             renewal = wanted.put(grant.text("token", ""), ttl, limit);
             if (term.lost() != null) break; // a release may have cancelled the last one
+            asking = true;
             Answer answer = round.ask(renewal);
             if (answer.status == 200) {
+                bounded = Term.millis(answer.number("ttl_ms")) < ttl;
+                asking = false;
+                failure = null;
                 term.extend(sent + Term.millis(answer.number("validity_ms")));
                 return sent + ttl / 3;
             }
             RedlockdException error = RedlockdException.of(answer);
-            if (answer.saysLost()) term.lose(new LockLost("lease lost: " + error.getMessage(), error));
-            else if (term.lost() == null) warn(error.getMessage()); // the old end holds
+            if (answer.saysLost()) {
+                term.lose(lost(error.getMessage(), error.code(), error));
+            } else if (term.lost() == null) { // the old end holds
+                failure = error;
+                warn(error.getMessage());
+            }
         }
         return Term.clock() + ttl / 10;
     }
@@ -114,7 +141,7 @@ public final class Lease implements AutoCloseable {
      */
     private synchronized Answer giveBack() {
         if (!HELD.contains(this)) return null;
-        term.lose(BY_RELEASE);
+        term.lose(lost("it was released", RELEASED, null));
         timer.cancel(false);
         if (renewal != null) renewal.cancel();
         Answer answer;
@@ -150,7 +177,9 @@ public final class Lease implements AutoCloseable {
         Answer answer = giveBack();
         if (answer == null) return;
         raise(why);
-        if (answer.saysLost()) raise(new LockLost("it was not held any more when it was released", null));
+        if (!answer.saysLost()) return;
+        RedlockdException error = RedlockdException.of(answer);
+        throw lost("it was not held any more when it was released", error.code(), error);
     }
 
     /**
@@ -187,7 +216,15 @@ public final class Lease implements AutoCloseable {
     public void check() { raise(term.lost()); }
 
     private static void raise(LockLost why) {
-        if (why != null) throw new LockLost(why.getMessage(), why.getCause());
+        if (why != null) throw new LockLost(why.getMessage(), why.reason(), why.getCause());
+    }
+
+    /** Names the locks, the fence, and the time that is left or why it is lost. Without the token. */
+    @Override
+    public String toString() {
+        LockLost why = term.lost();
+        return "Lease[" + String.join(", ", resources()) + ", fence " + fence() + ", "
+            + (why == null ? term.remaining() / Term.MILLISECOND + " ms left" : "lost: " + why.reason()) + "]";
     }
 
     /**
@@ -220,7 +257,7 @@ public final class Lease implements AutoCloseable {
      */
     public void onLost(Runnable action) {
         term.over.thenAccept(why -> {
-            if (why != BY_RELEASE) Threads.call(action);
+            if (!why.reason().equals(RELEASED)) Threads.call(action);
         });
     }
 }

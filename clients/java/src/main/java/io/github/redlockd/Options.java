@@ -5,6 +5,7 @@ import io.github.redlockd.internal.Json;
 import java.time.Duration;
 import java.util.HashMap;
 import java.util.Map;
+import java.util.TreeMap;
 
 /** How a lock is acquired. Each call returns new options; none changes the old ones. */
 public final class Options {
@@ -21,6 +22,15 @@ public final class Options {
         this.wait = wait;
         this.margin = margin;
         this.members = members;
+    }
+
+    @Override
+    public String toString() {
+        Map<String, Object> given = new TreeMap<>(members);
+        given.put("waitUpTo", wait);
+        if (ttl != null) given.put("ttl", ttl);
+        if (margin != null) given.put("margin", margin);
+        return "Options" + given;
     }
 
     private Options with(String name, Object value) {

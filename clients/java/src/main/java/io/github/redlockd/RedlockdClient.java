@@ -21,7 +21,8 @@ import javax.net.ssl.SSLContext;
 
 /**
  * A client of one cluster of redlockd. Safe for threads; one for each program is enough. It keeps connections for a
- * while, and its threads are daemons that all clients share, so it need not be closed.
+ * while, and its threads are daemons that all clients share, so it need not be closed at the end of the program.
+ * {@link #close} is for a program that goes on without it, such as a server that loads this library again.
  *
  * <pre>{@code
  * RedlockdClient client = RedlockdClient.builder("https://a:8443", "https://b:8443").key(KEY).build();
@@ -34,13 +35,14 @@ import javax.net.ssl.SSLContext;
  * <p>Each acquisition throws {@link InterruptedException} if its thread is interrupted; then neither a waiting request
  * nor a lease is left at the servers.
  */
-public final class RedlockdClient {
+public final class RedlockdClient implements AutoCloseable {
     private final Servers servers;
     private final String owner;
 
     private RedlockdClient(Servers servers, String owner) {
         this.servers = servers;
         this.owner = owner;
+        Clients.add(servers);
     }
 
     /**
@@ -144,8 +146,40 @@ public final class RedlockdClient {
      * @return the states, each by the names of its members
      */
     public Flow.Publisher<Map<String, Object>> watch(String resource) {
-        return subscriber -> new Watch(servers, resource, subscriber);
+        return subscriber -> {
+            servers.checkOpen();
+            new Watch(servers, resource, subscriber);
+        };
     }
+
+    /**
+     * A lock as a {@link java.util.concurrent.locks.Lock}, for code that wants one.
+     *
+     * @param resource the name of the lock
+     * @return the view; as many as you like may be made of one lock
+     */
+    public LockView asLock(String resource) { return asLock(resource, new Options()); }
+
+    /**
+     * A lock as a {@link java.util.concurrent.locks.Lock}, for code that wants one.
+     *
+     * @param resource the name of the lock
+     * @param options how it is acquired; their wait does not count
+     * @return the view; as many as you like may be made of one lock
+     */
+    public LockView asLock(String resource, Options options) { return new LockView(this, resource, options); }
+
+    /**
+     * Ends the acquisitions that wait, by an {@link IllegalStateException}, and the watches, without a further signal;
+     * releases the leases, and closes the connections. Later calls throw IllegalStateException. When all clients are
+     * closed, the threads of the library end, and its shutdown hook is removed.
+     */
+    @Override
+    public void close() { servers.close(); }
+
+    /** Names the servers, without the key. */
+    @Override
+    public String toString() { return "RedlockdClient" + servers; }
 
     /**
      * For operators: takes the lock from its holder.
@@ -164,6 +198,7 @@ public final class RedlockdClient {
 
     /** Without a fence it is sent once: a second one could release the next holder. */
     private void force(String resource, String condition, boolean once) {
+        servers.checkOpen();
         String path = Wanted.PATH + "?force=true" + condition;
         Map<String, Object> names = Wanted.named(resource).names;
         Ask ask = new Ask("DELETE", path, servers.timeout, names, Map.of(), once, each -> null);

@@ -2,6 +2,7 @@
 package io.github.redlockd;
 
 import io.github.redlockd.internal.Answer;
+import java.util.List;
 import java.util.Map;
 import java.util.function.Function;
 
@@ -25,8 +26,20 @@ public class RedlockdException extends RuntimeException {
     private final Answer answer;
 
     private RedlockdException(Answer answer) {
-        super(answer.text("detail", "status " + answer.status));
+        this(answer, withOptions(answer));
+    }
+
+    private RedlockdException(Answer answer, String message) {
+        super(message, answer.cause);
         this.answer = answer;
+    }
+
+    /** The detail of an answer, with the options of this library and their unit. */
+    private static String withOptions(Answer answer) {
+        String detail = answer.text("detail", "status " + answer.status);
+        return answer.status == 0 ? detail
+            : detail.replaceAll("\\b(ttl|wait)_ms: must be from [0-9]+ to [0-9]+", "$0 ms")
+            .replaceAll("\\bttl_ms\\b", "ttl").replaceAll("\\bwait_ms\\b", "waitUpTo");
     }
 
     static RedlockdException of(Answer answer) {
@@ -57,15 +70,25 @@ public class RedlockdException extends RuntimeException {
     /** No server of redlockd answered. After an acquisition, a lease may have been granted that ends by itself. */
     public static final class NoAnswer extends RedlockdException { NoAnswer(Answer it) { super(it); } }
 
-    /**
-     * The lease cannot be relied on any more: stop the work. The cause is the answer that said so; null if its time is
-     * over.
-     */
+    /** The lease cannot be relied on any more: stop the work. The cause is the error of the renewal, or null. */
     public static final class LockLost extends RedlockdException {
-        LockLost(String detail, Throwable cause) {
-            super(Answer.own("lock-lost", detail, false));
-            initCause(cause);
+        /** The word that reason() returns. */
+        private final String reason;
+
+        LockLost(String detail, String reason, Throwable cause) {
+            super(Answer.own("lock-lost", detail, false, cause));
+            this.reason = reason;
         }
+
+        /**
+         * Why the lease is lost, in a word.
+         *
+         * @return {@code not-owner} or {@code lease-expired}: a server said so, for instance after a forced release;
+         *     {@code max-hold}: the server extends it no further; {@code late}: no renewal began in time;
+         *     {@code released}: by this program; otherwise the code of the last renewal, which failed:
+         *     {@code no-quorum}, {@code no-answer} and so on
+         */
+        public String reason() { return reason; }
     }
 
     /** The request is wrong: {@code errors} of the problem has each field and the reason. */
@@ -84,9 +107,27 @@ public class RedlockdException extends RuntimeException {
     public static final class MethodNotAllowed extends RedlockdException { MethodNotAllowed(Answer it) { super(it); } }
 
     /**
-     * Somebody else has the lock, and the wait is over. The problem may have {@code holder} and {@code retry_after_ms}.
+     * Somebody else has the lock, and the wait is over. The message names the lock and its holder; the problem may have
+     * {@code holder} and {@code retry_after_ms}.
      */
-    public static final class Locked extends RedlockdException { Locked(Answer it) { super(it); } }
+    public static final class Locked extends RedlockdException {
+        Locked(Answer it) { super(it); }
+
+        /** {@code names}: what was asked for. */
+        Locked(Answer it, List<String> names) { super(it, holderOf(it, names)); }
+
+        /** For instance "orders/42: held by worker-7 (fence 7), lease ends in 2500 ms unless it is extended". */
+        private static String holderOf(Answer it, List<String> names) {
+            Object holder = it.body.get("holder");
+            Map<?, ?> known = holder instanceof Map ? (Map<?, ?>) holder : Map.of();
+            Object owner = known.get("owner"), fence = known.get("fence");
+            long left = it.number("retry_after_ms");
+            String by = owner instanceof String && !owner.equals("") ? (String) owner : "somebody else";
+            return (it.text("resource", String.join(", ", names)) + ": held by " + by
+                + (fence instanceof Long ? " (fence " + fence + ")" : "")
+                + (left > 0 ? ", lease ends in " + left + " ms unless it is extended" : "")).replaceAll("\\p{C}", "?");
+        }
+    }
 
     /** Another holder has the lock. */
     public static final class NotOwner extends RedlockdException { NotOwner(Answer it) { super(it); } }

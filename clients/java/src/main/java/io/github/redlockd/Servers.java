@@ -9,7 +9,9 @@ import io.github.redlockd.internal.Pool;
 import io.github.redlockd.internal.Threads;
 import java.util.List;
 import java.util.Map;
+import java.util.Set;
 import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.Future;
 import java.util.concurrent.ThreadLocalRandom;
 
@@ -19,6 +21,8 @@ final class Servers {
     final Lanes background = new Lanes(); // renewals, and releases at the end of the program
     private final List<Pool> all;
     private volatile int inUse;
+    private volatile boolean closed;
+    final Set<Watch> watches = ConcurrentHashMap.newKeySet(); // that have not ended
 
     Servers(List<Pool> all, long timeout) {
         this.all = all;
@@ -26,6 +30,23 @@ final class Servers {
     }
 
     int count() { return all.size(); }
+
+    void checkOpen() { if (closed) throw new IllegalStateException("the client is closed"); }
+
+    /** Ends the acquisitions and watches, releases the leases, and closes the connections. */
+    void close() {
+        closed = true;
+        boolean interrupted = Thread.interrupted();
+        watches.forEach(Watch::cancel);
+        Acquisition.endAll(each -> each == this);
+        Lease.releaseAll(each -> each == this);
+        all.forEach(Pool::close);
+        Clients.remove(this);
+        if (interrupted) Thread.currentThread().interrupt();
+    }
+
+    @Override
+    public String toString() { return all.toString(); }
 
     /** Asks the server in use. One that fails is left for the next one. An interrupt closes the connection. */
     Answer ask(Ask ask) throws InterruptedException { return ask(ask, new boolean[count()]); }
@@ -72,7 +93,7 @@ final class Servers {
                         return answer;
                     } catch (InterruptedException error) {
                         interrupted = true;
-                        if (ask.once) return Answer.none("it was interrupted", true);
+                        if (ask.once) return Answer.none("it was interrupted", true, error);
                     }
                 }
             } finally {

@@ -6,6 +6,7 @@ import io.github.redlockd.internal.Threads;
 import java.time.Duration;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.Future;
+import java.util.function.Supplier;
 
 /**
  * Until when a lease may be relied on, by the clock at each question. Once that is over, it stays over. Safe for
@@ -19,12 +20,16 @@ final class Term {
     final CompletableFuture<LockLost> over = new CompletableFuture<>();
     private final long margin;
     private volatile long stop;
+    private volatile Supplier<LockLost> late = () -> new LockLost("the lease was not renewed in time", "late", null);
     private volatile Future<?> look = CompletableFuture.completedFuture(null);
 
     Term(long end, long margin) {
         this.margin = margin;
         stop = end - margin;
     }
+
+    /** Says what the loss is if no renewal comes in time. */
+    void explainBy(Supplier<LockLost> why) { late = why; }
 
     /** From here on the clock tells the loss to those who wait for it. */
     void tell() { if (lost() == null) look = Threads.atLoss(remaining(), this::tell); }
@@ -43,7 +48,7 @@ final class Term {
     /** Why it is over, or null. Looks at the clock itself: whoever renews may be late or stopped. */
     LockLost lost() {
         if (remaining() > 0) return null;
-        if (!over.isDone()) lose(new LockLost("the lease could not be renewed in time", null));
+        if (!over.isDone()) lose(late.get());
         return over.join();
     }
 

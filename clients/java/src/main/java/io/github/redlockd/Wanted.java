@@ -35,14 +35,24 @@ final class Wanted {
         margin = options.margin;
         long ttl = options.ttl == null ? Long.MAX_VALUE : Term.nanos(options.ttl); // null: the server says it
         long chosen = margin == null ? 0 : Term.nanos(margin);
-        if (ttl < Term.MILLISECOND || wait < 0 || chosen < 0 || chosen > ttl / 2) {
-            throw new IllegalArgumentException("ttl must be positive, wait not negative, margin at most half of ttl");
-        }
+        check(ttl >= Term.MILLISECOND, "ttl must be a millisecond or longer: ", options.ttl);
+        check(wait >= 0, "waitUpTo must not be negative: ", options.wait);
+        check(chosen >= 0 && chosen <= ttl / 2, "margin must be from zero to half of ttl: ", margin);
         body.put("owner", owner);
         body.putAll(options.members);
         body.values().removeIf(Objects::isNull);
         if (options.ttl != null) body.put("ttl_ms", ttl / Term.MILLISECOND);
         body.putAll(names);
+    }
+
+    private static void check(boolean good, String rule, Duration given) {
+        if (!good) throw new IllegalArgumentException(rule + given);
+    }
+
+    /** The error of an acquisition. */
+    RedlockdException errorOf(Answer answer) {
+        RedlockdException error = RedlockdException.of(answer);
+        return error instanceof RedlockdException.Locked ? new RedlockdException.Locked(answer, resources) : error;
     }
 
     long margin(long ttl) { return margin == null ? ttl / 10 : Math.min(Term.nanos(margin), ttl / 2); }

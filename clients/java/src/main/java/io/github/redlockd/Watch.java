@@ -34,6 +34,7 @@ final class Watch implements Flow.Subscription {
         this.subscriber = subscriber;
         String name = URLEncoder.encode(Wanted.named(resource).resources.get(0), UTF_8);
         path = Wanted.PATH + "?resource=" + name + "&wait_ms=" + WAIT / Term.MILLISECOND;
+        servers.watches.add(this);
         subscriber.onSubscribe(this);
         next(0);
     }
@@ -46,7 +47,7 @@ final class Watch implements Flow.Subscription {
 
     @Override
     public synchronized void cancel() {
-        ended.set(true);
+        end();
         if (open != null) open.cancel();
     }
 
@@ -66,8 +67,14 @@ final class Watch implements Flow.Subscription {
             if (ask == null) throw new IllegalArgumentException("not a number of states");
             answered(servers.ask(ask));
         } catch (Throwable error) {
-            if (!ended.getAndSet(true)) subscriber.onError(error);
+            if (end()) subscriber.onError(error);
         }
+    }
+
+    /** False if it has ended already. */
+    private boolean end() {
+        servers.watches.remove(this);
+        return !ended.getAndSet(true);
     }
 
     @SuppressWarnings("unchecked") // an object of JSON has only texts as names

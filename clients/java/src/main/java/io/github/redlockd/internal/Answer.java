@@ -19,21 +19,23 @@ public final class Answer implements Serializable {
     public final boolean sent;
     public final Map<String, String> headers;
     public final Map<?, ?> body;
+    public final Throwable cause; // null: an answer came, or nothing threw
 
-    private Answer(int status, Map<String, String> headers, Map<?, ?> body, boolean sent) {
+    private Answer(int status, Map<String, String> headers, Map<?, ?> body, boolean sent, Throwable cause) {
         this.status = status;
         this.headers = headers;
         this.body = body;
         this.sent = sent;
+        this.cause = cause;
     }
 
     /** What no server says, but the library. */
-    public static Answer own(String code, String detail, boolean sent) {
-        return new Answer(0, Map.of(), Map.of("code", code, "detail", detail), sent);
+    public static Answer own(String code, String detail, boolean sent, Throwable cause) {
+        return new Answer(0, Map.of(), Map.of("code", code, "detail", detail), sent, cause);
     }
 
-    public static Answer none(String why, boolean sent) {
-        return own("no-answer", "no answer of redlockd: " + why, sent);
+    public static Answer none(String why, boolean sent, Throwable cause) {
+        return own("no-answer", "no answer of redlockd: " + why, sent, cause);
     }
 
     /** True for what another server may answer otherwise. */
@@ -67,7 +69,7 @@ public final class Answer implements Serializable {
         Object body = content.length == 0 ? Map.of() : Json.parse(content);
         boolean known = GOOD.get(method).contains(status);
         if (body instanceof Map && (known || status >= 400 && ((Map<?, ?>) body).get("code") instanceof String)) {
-            return new Answer(status, headers, (Map<?, ?>) body, true);
+            return new Answer(status, headers, (Map<?, ?>) body, true, null);
         }
         throw new IOException("a strange one with status " + status);
     }

@@ -100,6 +100,6 @@ public final class Exchange {
     private synchronized Answer none(Exception error) {
         boolean certificate = error.getCause() instanceof CertificateException;
         String why = ended != null ? ended : (certificate ? "its certificate is not trusted: " : "") + error;
-        return Answer.none(pool.server.url + ": " + why, sent);
+        return Answer.none(pool.server.url + ": " + why, sent, error);
     }
 }

@@ -17,12 +17,16 @@ public final class Pool {
     final Semaphore free = new Semaphore(MOST, true);
     private final Deque<Connection> idle = new ArrayDeque<>(); // guarded by this, as the next one; newest last
     private boolean closing; // there is a timer
+    private boolean closed;
 
     public Pool(Server server, String key, SSLContext context) {
         this.server = server;
         this.key = key;
         this.context = context;
     }
+
+    @Override
+    public String toString() { return server.url; }
 
     Connection open(Exchange exchange) throws IOException, InterruptedException {
         return server.open(context, exchange);
@@ -38,9 +42,20 @@ public final class Pool {
 
     /** Keeps a connection whose answer is whole, until the server may close it. */
     synchronized void keep(Connection connection) {
+        if (closed) {
+            connection.close();
+            return;
+        }
         idle.addLast(connection);
         if (idle.size() > MOST) idle.pollFirst().close();
         if (!closing) closeAfter(connection.idleTime());
+    }
+
+    /** Closes the idle connections, and each other one after its answer. */
+    public synchronized void close() {
+        closed = true;
+        idle.forEach(Connection::close);
+        idle.clear();
     }
 
     private void closeAfter(long nanos) {

@@ -16,16 +16,18 @@ import java.util.concurrent.TimeUnit;
  * <p>The first acquisition starts a few that stay: one that tells losses and does nothing else, one with the other
  * timers, one each for callbacks and for the log, and {@value #WORKERS} for requests. More are started for requests and
  * callbacks as they are needed, and end when they are idle. Where none can be started, those that stay do the work.
+ * When the last client is closed, all of them end.
  */
 public final class Threads {
     private static final int WORKERS = 4, LOG_MAX = 1000;
-    private static final ScheduledThreadPoolExecutor CLOCK = timers(), TIMERS = timers();
-    private static final Idle IDLE = new Idle();
-    private static final ThreadPoolExecutor POOL =
-        new ThreadPoolExecutor(WORKERS, Integer.MAX_VALUE, 10, TimeUnit.SECONDS, IDLE, Threads::daemon);
-    private static final ThreadPoolExecutor DISPATCHER = single(new LinkedBlockingQueue<>());
+    private static volatile Threads now = new Threads();
+    private final ScheduledThreadPoolExecutor clock = timers(), timers = timers();
+    private final Idle idle = new Idle();
+    private final ThreadPoolExecutor pool =
+        new ThreadPoolExecutor(WORKERS, Integer.MAX_VALUE, 10, TimeUnit.SECONDS, idle, Threads::daemon);
+    private final ThreadPoolExecutor dispatcher = single(new LinkedBlockingQueue<>());
     /** A handler that blocks costs the messages that it has no time for. */
-    private static final ThreadPoolExecutor LOG = single(new LinkedBlockingQueue<>(LOG_MAX));
+    private final ThreadPoolExecutor log = single(new LinkedBlockingQueue<>(LOG_MAX));
 
     private Threads() { }
 
@@ -57,9 +59,20 @@ public final class Threads {
 
     /** Starts the threads that stay. Throws OutOfMemoryError where that fails. */
     public static void ready() {
-        for (ThreadPoolExecutor each : List.of(CLOCK, TIMERS, POOL, DISPATCHER, LOG)) {
+        for (ThreadPoolExecutor each : now.all()) {
             each.prestartAllCoreThreads();
         }
+    }
+
+    private List<ThreadPoolExecutor> all() { return List.of(clock, timers, pool, dispatcher, log); }
+
+    /** Ends the threads once they have done their work, without the timers. Later work has new ones. */
+    public static void end() {
+        Threads old = now;
+        now = new Threads();
+        old.clock.shutdownNow();
+        old.timers.shutdownNow();
+        old.all().forEach(ThreadPoolExecutor::shutdown);
     }
 
     /** An error of any kind ends no thread. */
@@ -79,7 +92,7 @@ public final class Threads {
     /** Does this on a thread of its own; returns false if there is none. */
     static boolean start(Runnable work) {
         try {
-            POOL.execute(() -> guard(work));
+            now.pool.execute(() -> guard(work));
             return true;
         } catch (Throwable error) {
             return false;
@@ -87,25 +100,25 @@ public final class Threads {
     }
 
     /** Does this on a thread of its own, or as soon as one of those that stay is free. */
-    public static void run(Runnable work) { if (!start(work)) IDLE.keep(() -> guard(work)); }
+    public static void run(Runnable work) { if (!start(work)) now.idle.keep(() -> guard(work)); }
 
     /** Calls a callback on a thread of its own, or after others where there is none. The caller is not delayed. */
     public static void call(Runnable callback) {
-        DISPATCHER.execute(() -> {
+        now.dispatcher.execute(() -> {
             if (!start(callback)) guard(callback);
         });
     }
 
     /** Writes to the log; whatever a handler does delays nothing else. */
-    public static void log(Runnable work) { LOG.execute(() -> guard(work)); }
+    public static void log(Runnable work) { now.log.execute(() -> guard(work)); }
 
     /** Does this after so many nanoseconds, unless it is cancelled. It must not block. */
     public static Future<?> after(long nanos, Runnable action) {
-        return TIMERS.schedule(action, nanos, TimeUnit.NANOSECONDS);
+        return now.timers.schedule(action, nanos, TimeUnit.NANOSECONDS);
     }
 
     /** The same on the thread that tells losses. */
     public static Future<?> atLoss(long nanos, Runnable action) {
-        return CLOCK.schedule(action, nanos, TimeUnit.NANOSECONDS);
+        return now.clock.schedule(action, nanos, TimeUnit.NANOSECONDS);
     }
 }
