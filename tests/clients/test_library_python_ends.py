@@ -94,12 +94,12 @@ def test_ctrl_c_at_each_step_of_a_wait_for_the_loss_stops_no_loop(fake):
 
 
 def test_a_kept_lease_outlives_its_object(fake):
-    """That of acquire() and of try_acquire(); not that of lock()."""
+    """That of acquire() and of try_acquire() of a client; not that of lock()."""
     server = fake()
     client = redlockd.Client(server.address)
     client.acquire("a", ttl=TTL)
     client.try_acquire("b", ttl=TTL)
-    client.lock("c", ttl=TTL)
+    client.lock("c", ttl=TTL).acquire()
     assert server.call("release").name == "c"
     server.call("extend", 1, name="a")
     server.call("extend", 1, name="b")
@@ -403,7 +403,7 @@ holder = Holder()
 def test_the_last_lines_of_the_log_are_written(fake):
     process = program(fake(), "x", 'import logging\nlogging.basicConfig(level="INFO")\nclient.acquire("x")')
     _, error = process.communicate(timeout=patience(20))
-    assert "INFO:redlockd:acquired ('x',), fence 7\n" in error and "release of ('x',): True\n" in error
+    assert "INFO:redlockd:acquired x, fence 7\n" in error and "release of x: done\n" in error
 
 
 def test_names_are_looked_up_once_for_many_requests(fake, monkeypatch):
@@ -446,7 +446,7 @@ def test_rules_of_renewals_with_several_servers():
     """The time that is left is divided by the servers that were not asked in this round."""
     from redlockd._wire import clock, no_answer
     wanted = rules.Wanted("x", ttl=60)
-    steps = rules.renewals(wanted, rules.Grant("a" * 40, 7, None, 60, clock(), rules.Term(clock() + 12, 6)), 3, 20)
+    steps = rules.renewals(wanted, rules.Grant("a" * 40, 7, None, 60, clock(), rules.Term(clock() + 12, 6, "x")), 3, 20)
     next(steps)
     limits = []
     for _ in range(3):

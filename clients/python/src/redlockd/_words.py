@@ -1,0 +1,49 @@
+# SPDX-License-Identifier: MIT
+"""Texts for people: the names of locks, and what a server says in the words and units of this library."""
+
+import re
+from typing import Any, Mapping, Sequence
+
+_TIME = re.compile(r"\b(ttl|wait)_ms\b")
+
+
+def _printable(text: str) -> str:
+    """An owner or a name may have any characters."""
+    return text if text.isprintable() else ascii(text)
+
+
+def names_of(resources: Sequence[str]) -> str:
+    return ", ".join(map(_printable, resources))
+
+
+def _seconds(found: "re.Match[str]") -> str:
+    return f"{int(found[0]) / 1000:.12g} s"
+
+
+def _wrong_field(error: Mapping[str, Any]) -> str:
+    field, reason = str(error.get("field")), str(error.get("reason"))
+    if _TIME.fullmatch(field):  # its numbers are milliseconds
+        reason = re.sub(r"(?<!\d)\d{1,15}(?!\d)", _seconds, reason)
+    return f"{field}: {reason}"
+
+
+def detail_of(problem: Mapping[str, Any], otherwise: str) -> str:
+    """`detail` of an answer, with the names of the options, and seconds."""
+    errors = problem.get("errors")
+    detail = str(problem.get("detail", otherwise))
+    if isinstance(errors, list) and errors and all(isinstance(error, dict) for error in errors):
+        detail = "; ".join(map(_wrong_field, errors))
+    return _TIME.sub(r"\1", detail)
+
+
+def held_by(problem: Mapping[str, Any], names: str) -> str:
+    """The lock and its holder, of a 409 `locked`."""
+    holder, resource = problem.get("holder"), problem.get("resource")
+    name = _printable(resource) if isinstance(resource, str) else names
+    if not isinstance(holder, dict):
+        return f"{name}: held by somebody else"
+    count, owner, fence = holder.get("holder_count"), holder.get("owner"), holder.get("fence")
+    who = _printable(owner) if isinstance(owner, str) and owner else "somebody else"
+    if isinstance(count, int) and count > 1:
+        return f"{name}: held by {count} holders"
+    return f"{name}: held by {who}" + (f" (fence {fence})" if isinstance(fence, int) else "")
