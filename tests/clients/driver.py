@@ -38,7 +38,7 @@ class Refused(Exception):
 
     def __init__(self, error):
         super().__init__(f"{error['code']}: {error['detail']}")
-        self.code, self.status = error["code"], error["status"]
+        self.code, self.status, self.detail, self.cause = error["code"], error["status"], error["detail"], error.get("cause")
 
 
 class Answers:

@@ -42,8 +42,6 @@ def held_by(problem: Mapping[str, Any], names: str) -> str:
     name = _printable(resource) if isinstance(resource, str) else names
     if not isinstance(holder, dict):
         return f"{name}: held by somebody else"
-    count, owner, fence = holder.get("holder_count"), holder.get("owner"), holder.get("fence")
+    owner, fence = holder.get("owner"), holder.get("fence")
     who = _printable(owner) if isinstance(owner, str) and owner else "somebody else"
-    if isinstance(count, int) and count > 1:
-        return f"{name}: held by {count} holders"
     return f"{name}: held by {who}" + (f" (fence {fence})" if isinstance(fence, int) else "")
