@@ -31,7 +31,7 @@ const (
 	ErrNoAnswer         Code = "no-answer" // no server of redlockd answered
 	ErrLockLost         Code = "lock-lost" // any *LockLost
 	ErrMaxHold          Code = "max-hold"  // the server extends no lease any further: --max-hold-ms
-	ErrLate             Code = "late"      // no renewal in time: the machine slept, or the program was stopped or busy
+	ErrLate             Code = "late"      // no renewal in time: the machine slept, or the program was stopped
 	ErrReleased         Code = "released"  // by Unlock or Close
 )
 
@@ -75,7 +75,8 @@ type LockLost struct {
 }
 
 func (e *LockLost) Error() string {
-	return fmt.Sprintf("redlockd: lease on %s lost: %s: %s", namesOf(e.Resources), string(e.Cause.Code), e.Cause.Detail)
+	why := string(e.Cause.Code) + ": " + e.Cause.Detail
+	return fmt.Sprintf("redlockd: lease on %s lost: %s", namesOf(e.Resources), why)
 }
 
 // Is tells [errors.Is] that this is [ErrLockLost].

@@ -22,13 +22,13 @@ func says(status int, body string) http.HandlerFunc {
 }
 
 func TestLockedNamesTheLockAndItsHolder(t *testing.T) {
-	for body, want := range map[string]string{
-		`{"code":"locked"}`:                                                  "a, b: held by somebody else",
-		`{"code":"locked","holder":3}`:                                       "a, b: held by somebody else",
-		`{"code":"locked","resource":"b","holder":{"fence":7}}`:              "b: held by somebody else (fence 7)",
-		`{"code":"locked","resource":"b","holder":{"owner":"me","fence":7}}`: "b: held by me (fence 7)",
-		`{"code":"locked","resource":"b\n","holder":{"owner":"a\n"}}`:        `"b\n": held by "a\n"`,
+	for holder, want := range map[string]string{
+		``: "a, b: held by somebody else", `,"holder":3`: "a, b: held by somebody else",
+		`,"resource":"b","holder":{"fence":7}`:               "b: held by somebody else (fence 7)",
+		`,"resource":"b","holder":{"owner":"me","fence":7}`:  "b: held by me (fence 7)",
+		`,"resource":"b\n","holder":{"owner":"a\n","c":[1]}`: `"b\n": held by "a\n"`,
 	} {
+		body := `{"code":"locked"` + holder + `}`
 		client := newFake(t, map[string]http.HandlerFunc{"POST": says(409, body)}).client(t)
 		_, err := client.LockAll(context.Background(), []string{"a", "b"}, Wait(0))
 		if err == nil || err.Error() != "redlockd: locked: "+want {
@@ -50,7 +50,8 @@ func TestOptionsHaveTheirNamesAndUnits(t *testing.T) {
 	for want, option := range map[string]Option{
 		"TTL must": TTL(0), "Wait must": Wait(-time.Second), "Margin must": Margin(-time.Second),
 	} {
-		if _, err := client.Lock(context.Background(), "x", option); err == nil || !strings.Contains(err.Error(), want) {
+		_, err := client.Lock(context.Background(), "x", option)
+		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Error(err, want)
 		}
 	}
@@ -79,7 +80,8 @@ func TestWhyALeaseIsLost(t *testing.T) {
 		if errors.Is(lost, ErrNotRenewed) == refused || errors.Is(lost, ErrReleased) {
 			t.Error(want, lost)
 		}
-		if start := fmt.Sprintf("redlockd: lease on x lost: %s: ", string(want)); !strings.HasPrefix(lost.Error(), start) {
+		start := fmt.Sprintf("redlockd: lease on x lost: %s: ", string(want))
+		if !strings.HasPrefix(lost.Error(), start) {
 			t.Error(lost)
 		}
 		_ = l.Unlock()

@@ -23,6 +23,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"time"
@@ -43,13 +44,9 @@ func main() {
 	fmt.Println(loop(ctx, []string{"an-item"}), block(ctx, "another", os.Args[1]))
 }
 
-func block(ctx context.Context, item, server string) error {
+func block(ctx context.Context, item, server string) (err error) {
 	client, _ := redlockd.New(redlockd.Config{Servers: []string{server}})
 	defer client.Close()
-	lease, err := client.TryLock(ctx, "orders/42")
-	if err != nil {
-		return err
-	}
 """
 
 
@@ -87,7 +84,7 @@ def test_its_own_tests():
 def test_a_constant_for_each_code():
     codes = set(re.findall(r"^## `([a-z-]+)`$", (ROOT / "docs/reference/errors.md").read_text(encoding="utf-8"), re.M))
     constants = re.findall(r'^\tErr(\w+) +Code = "([a-z-]+)"', (SOURCE / "errors.go").read_text(encoding="utf-8"), re.M)
-    assert len(codes) > 10 and codes | {"no-answer", "lock-lost"} == {code for _, code in constants}
+    assert len(codes) > 10 and codes | {"no-answer", "lock-lost", "max-hold", "late", "released"} == {code for _, code in constants}
     assert all(name.lower() == code.replace("-", "") for name, code in constants)
 
 
@@ -105,11 +102,15 @@ def test_the_package(service, tmp_path):
     loop = loop.partition("\n\n")[2].replace('"https://a:8443", "https://b:8443"', "os.Args[1]")
     program = tmp_path / "program"
     program.mkdir()
-    (program / "program.go").write_text(f"{HEAD}\nfunc loop(ctx context.Context, items []string) error {{\n{loop}return nil\n}}\n{TAIL}{block}}}\n")
+    (program / "program.go").write_text(f"{HEAD}\nfunc loop(ctx context.Context, items []string) error {{\n{loop}return err\n}}\n"
+                                         f"{TAIL}{block}return save(lease.Context(), item, lease.Fence)\n}}\n")
     environment = {"HOME": str(tmp_path), "GOPATH": str(tmp_path / "go"), "GOPROXY": f"file://{proxy}", "GOFLAGS": "-mod=mod -modcacherw", "GOSUMDB": "off",
                    "GOCACHE": run("go", "env", "GOCACHE", cwd=SOURCE).strip()}
     run("go", "mod", "init", "program", cwd=program, environment=environment)
-    run(*get.split(), cwd=program, environment=environment)
+    assert get.split() == ["go", "get", MODULE]
+    said = re.search(r"`(GOSUMDB=\S+) (GOPROXY=\S+)/build/package/clients/go (go get \S+)`", files[prefix + "README.md"].decode())
+    assert (said[1], said[2], said[3]) == ("GOSUMDB=off", "GOPROXY=file://PATH", f"go get {MODULE}@{version}")
+    run(*said[3].split(), cwd=program, environment=environment)
     run("go", "build", "-o", "program", ".", cwd=program, environment=environment)
     assert f"{MODULE} {version}" in (program / "go.mod").read_text() and (tmp_path / "go/pkg/mod/github.com/!o!w!n!e!r/redlockd/clients").is_dir()
     first, second, said = run("./program", url_of(service), cwd=program).splitlines()

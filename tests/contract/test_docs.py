@@ -71,6 +71,18 @@ def test_links_lead_somewhere(document):
     assert not broken
 
 
+@pytest.mark.parametrize("library", ["python", "go"])
+def test_links_of_a_library_lead_out_of_its_package(library):
+    """Nothing of the repository is beside its README: links are whole addresses, of documents that are there."""
+    text = (ROOT / "clients" / library / "README.md").read_text(encoding="utf-8")
+    targets = re.findall(r"\]\(([^)\s]+)\)", text)
+    assert len(targets) > 5 and all(target.startswith("https://") for target in targets)
+    ours = [re.fullmatch(r"https://github\.com/OWNER/redlockd/blob/main/([^#]+)#?(.*)", target) for target in targets]
+    for found in filter(None, ours):
+        headings = re.findall(r"^#+ (.*)$", DOCUMENTS[found[1]], re.M)
+        assert not found[2] or found[2] in {anchor(heading) for heading in headings}, found[0]
+
+
 def test_the_readme_is_short():
     text = DOCUMENTS["README.md"]
     assert (len(text.splitlines()) <= 140, len(text.split()) <= 1100) == (True, True)

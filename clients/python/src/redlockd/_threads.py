@@ -282,14 +282,14 @@ class Lock:
 
     def release(self) -> None:
         """Raises LockLost if the lease was lost before."""
-        if self.lease is None:
+        lease = self.lease  # until the end: nothing else may drop it
+        if lease is None:
             raise RuntimeError(f"{self._wanted.text}: this thread has not acquired the lock")
-        holding = self.lease._holding
         try:
             self._here.lease = None
-            _run(holding.leave(None))
+            _run(lease._holding.leave(None))
         except BaseException:  # Ctrl-C, maybe before it has begun
-            _abandon(holding)
+            _abandon(lease._holding)
             raise
 
     def __enter__(self) -> Lease:
