@@ -3,13 +3,14 @@
 
 import os
 import re
+import signal
 import subprocess
 import zipfile
 
 import pytest
 
 from driver import DRIVERS
-from harness import DIES_WITH_US, ROOT, SLOW, clean_environment
+from harness import DIES_WITH_US, ROOT, SLOW, clean_environment, patience
 from test_library import state, url_of
 
 if "go" not in DRIVERS:
@@ -116,3 +117,47 @@ def test_the_package(service, tmp_path):
     first, second, said = run("./program", url_of(service), cwd=program).splitlines()
     assert (first.split()[0], second.split()[0], said) == ("an-item", "another", "<nil> <nil>") and int(first.split()[1]) < int(second.split()[1])
     assert not state(service, "orders/42")["held"]
+
+
+SIGTERM = """\
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/signal"
+	"syscall"
+
+	redlockd "github.com/OWNER/redlockd/clients/go"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	client, _ := redlockd.New(redlockd.Config{Servers: []string{os.Args[1]}})
+	defer client.Close()
+	_, _ = client.Lock(ctx, os.Args[2]+"/kept") // released by Close
+	fmt.Println(client.Do(ctx, os.Args[2], func(ctx context.Context, _ *redlockd.Lease) error {
+		fmt.Println("held")
+		<-ctx.Done()
+		return context.Cause(ctx)
+	}))
+}
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_releases(service, resource, tmp_path, number):
+    """As the README says."""
+    readme = (SOURCE / "README.md").read_text(encoding="utf-8")
+    assert "`signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)`" in readme and "\ndefer client.Close()\n" in readme
+    (tmp_path / "main.go").write_text(SIGTERM)
+    (tmp_path / "go.mod").write_text(f"module program\n\ngo 1.22\n\nrequire {MODULE} v0.0.0\n\nreplace {MODULE} => {SOURCE}\n")
+    run("go", "build", "-o", "program", ".", cwd=tmp_path)
+    with subprocess.Popen([*DIES_WITH_US, str(tmp_path / "program"), url_of(service), resource], stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout.readline() == "held\n" and state(service, resource + "/kept")["held"]
+        process.send_signal(number)
+        said = process.communicate(timeout=patience(20))[0]
+    assert process.returncode == 0 and said and "lost" not in said
+    assert not state(service, resource)["held"] and not state(service, resource + "/kept")["held"]

@@ -100,6 +100,13 @@ def test_the_example(service, resource, document):
     assert "1 True False\n" in output and output.endswith("True\n"), error
 
 
+def test_the_example_of_a_try_and_of_a_lock(service, resource):
+    text = re.findall(r"^```python\n(.*?)^```\n", (SOURCE / "README.md").read_text(encoding="utf-8"), re.M | re.S)[1]
+    head = "def save(item, fence):\n    print(item, fence > 0, bool(client.try_acquire(resource)))\nitem = 1\n"
+    output, error = program(service, resource, head + text.replace('"orders/42"', repr(resource))).communicate(timeout=patience(20))
+    assert output == "1 True False\n" * 2 and not state(service, resource)["held"], error
+
+
 @pytest.mark.parametrize("text", ["with client.lock(resource):\n    time.sleep(60)", "lease = client.acquire(resource)\ntime.sleep(60)"])
 def test_ctrl_c_releases(service, resource, text):
     process = program(service, resource, text)

@@ -57,27 +57,30 @@ class Interrupts:
         return None
 
 
-@pytest.mark.parametrize("seconds", [0, 0.003])
-def test_ctrl_c_at_each_step_of_a_block_leaves_no_lease(fake, seconds):
-    """Also if the program keeps the lease and the exception. `seconds`: how long the server takes to answer."""
+@pytest.mark.parametrize("seconds, again", [(0, False), (0.003, False), (0, True)])
+def test_ctrl_c_at_each_step_of_a_block_leaves_no_lease(fake, seconds, again):
+    """Also if the program keeps the lease and the exception. `seconds`: how long the server takes to answer; `again`: the program keeps
+    the Lock, too, which had a block before."""
     def behave(call):
         time.sleep(seconds)
         call.lease()
     server, kept = fake(acquire=behave), []
     client = redlockd.Client(server.address)
-    with client.lock("warm"):
+    with client.lock("warm") as warm:
         pass
+    same = client.lock("x", ttl=60)
 
     def block(name):
-        with client.lock(name, ttl=60) as lease:
+        with same if again else client.lock(name, ttl=60) as lease:
             kept.append(lease)
     interrupts, number = Interrupts(block), 0
     while (interrupt := interrupts.run(block, number, f"x/{number}")) is not None:
         kept.append(interrupt)
         number += 1 if seconds == 0 else 7
-    assert number > 100
+    assert number > 100 and warm
     taken = {call.name for call in server.of("acquire") if call.answered}
     wait_until(lambda: taken == {call.name for call in server.of("release")}, what="all are released")
+    wait_until(lambda: all(lease.lost.is_set() for lease in kept if isinstance(lease, redlockd.Lease)), what="each one")
     wait_until(lambda: not redlockd._threads._held, what="nothing is renewed")
 
 
