@@ -45,7 +45,9 @@ class Answer:
         return (self.status, self.body.get("code")) in FINAL
 
     def error(self, names: str = "the lock") -> Error:
-        kind = BY_CODE.get(str(self.body.get("code")), Error) if self.status else NoAnswer
+        if not self.status:
+            return NoAnswer(str(self.body["detail"]), 0, self.body)
+        kind = BY_CODE.get(str(self.body.get("code")), Error)
         detail = held_by(self.body, names) if kind is Locked else detail_of(self.body, f"status {self.status}")
         return kind(detail, self.status, self.body)
 
