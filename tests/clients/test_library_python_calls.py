@@ -29,6 +29,9 @@ def test_a_lock_is_taken_at_its_with(fake):
     with contextlib.ExitStack() as stack:
         assert stack.enter_context(lock).remaining > 0 and len(server.of("release")) == 2
     assert len(server.of("release")) == 3
+    assert lock.__enter__().remaining > 0 and len(server.of("release")) == 3
+    lock.__exit__(None, None, None)
+    assert len(server.of("release")) == 4
 
 
 def test_a_lock_of_asyncio_is_taken_at_its_with(fake):

@@ -237,15 +237,15 @@ async def _give_back(lease: Optional[Lease]) -> None:
         await lease._holding.end()
 
 
-def _leave_block(holdings: list[aio.Holding], *error: object) -> None:
-    _leave(holdings[0], *error)
+def _leave_block(holdings: list[aio.Holding], stacked: list[aio.Holding], *error: Any) -> None:
+    _leave((holdings or stacked).pop(), *error)
 
 
 def _begin_block(lock: Lock) -> Any:
     """What a `with` statement calls at its end. It gets this before the lock is taken, and nobody else has it. It keeps
     what the lease lets go of, so that the lease is released when it is dropped, at whichever step Ctrl-C comes."""
     holdings: list[aio.Holding] = []
-    leave = functools.partial(_leave_block, holdings)
+    leave = functools.partial(_leave_block, holdings, lock._stacked)
     lock._here.block = weakref.ref(leave)
     return leave
 
@@ -261,7 +261,7 @@ class Lock:
 
     def __init__(self, client: Client, wanted: rules.Wanted) -> None:
         self._client, self._wanted, self._here = client, wanted, threading.local()
-        self._stacked: list[aio.Holding] = []  # of blocks of an ExitStack
+        self._stacked: list[aio.Holding] = []  # of blocks that are no `with` statement, as of an ExitStack
 
     def __repr__(self) -> str:
         return f"<redlockd.Lock on {self._wanted.text}>"
