@@ -78,5 +78,9 @@ func heldBy(body map[string]json.RawMessage, names string) string {
 	if holder.Fence > 0 {
 		who += fmt.Sprintf(" (fence %d)", holder.Fence)
 	}
+	var left int64
+	if json.Unmarshal(body["retry_after_ms"], &left) == nil && left > 0 {
+		who += fmt.Sprintf(", lease ends in %v unless it is extended", milliseconds(left))
+	}
 	return names + ": held by " + who
 }

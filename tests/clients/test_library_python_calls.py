@@ -223,7 +223,7 @@ def test_a_server_that_answers_nonsense_has_a_message_too(fake):
         client = redlockd.Client(fake(acquire=lambda call: call.problem(400, "invalid-request", errors=errors)).address)
         with pytest.raises(redlockd.InvalidRequest):
             client.acquire("x")
-    client = redlockd.Client(fake(acquire=lambda call: call.problem(409, "locked", holder={"owner": "a\nb"})).address)
+    client = redlockd.Client(fake(acquire=lambda call: call.problem(409, "locked", holder={"owner": "a\nb"}, retry_after_ms=10**400)).address)
     with pytest.raises(redlockd.Locked, match=r"^x: held by 'a\\nb'$"):
         client.acquire("x", wait=0)
 

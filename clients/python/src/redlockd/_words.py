@@ -16,14 +16,14 @@ def names_of(resources: Sequence[str]) -> str:
     return ", ".join(map(_printable, resources))
 
 
-def _seconds(found: "re.Match[str]") -> str:
-    return f"{int(found[0]) / 1000:.12g} s"
+def _seconds(milliseconds: int) -> str:
+    return f"{milliseconds / 1000:.12g} s"
 
 
 def _wrong_field(error: Mapping[str, Any]) -> str:
     field, reason = str(error.get("field")), str(error.get("reason"))
     if _TIME.fullmatch(field):  # its numbers are milliseconds
-        reason = re.sub(r"(?<!\d)\d{1,15}(?!\d)", _seconds, reason)
+        reason = re.sub(r"(?<!\d)\d{1,15}(?!\d)", lambda found: _seconds(int(found[0])), reason)
     return f"{field}: {reason}"
 
 
@@ -38,10 +38,10 @@ def detail_of(problem: Mapping[str, Any], otherwise: str) -> str:
 
 def held_by(problem: Mapping[str, Any], names: str) -> str:
     """The lock and its holder, of a 409 `locked`."""
-    holder, resource = problem.get("holder"), problem.get("resource")
+    holder, resource, left = problem.get("holder"), problem.get("resource"), problem.get("retry_after_ms")
     name = _printable(resource) if isinstance(resource, str) else names
-    if not isinstance(holder, dict):
-        return f"{name}: held by somebody else"
-    owner, fence = holder.get("owner"), holder.get("fence")
+    owner, fence = (holder.get("owner"), holder.get("fence")) if isinstance(holder, dict) else (None, None)
     who = _printable(owner) if isinstance(owner, str) and owner else "somebody else"
-    return f"{name}: held by {who}" + (f" (fence {fence})" if isinstance(fence, int) else "")
+    numbered = f" (fence {fence})" if type(fence) is int else ""
+    until = f", lease ends in {_seconds(left)} unless it is extended" if type(left) is int and 0 < left < 1e15 else ""
+    return f"{name}: held by {who}{numbered}{until}"
