@@ -22,9 +22,10 @@ func says(status int, body string) http.HandlerFunc {
 }
 
 func TestLockedNamesTheLockAndItsHolder(t *testing.T) {
+	until := ", lease ends in 2.5s unless it is extended"
 	for holder, want := range map[string]string{
 		``: "a, b: held by somebody else", `,"holder":3`: "a, b: held by somebody else",
-		`,"retry_after_ms":2500`:                             "a, b: held by somebody else, lease ends in 2.5s unless it is extended",
+		`,"retry_after_ms":2500`:                             "a, b: held by somebody else" + until,
 		`,"resource":"b","holder":{"fence":7}`:               "b: held by somebody else (fence 7)",
 		`,"resource":"b","holder":{"owner":"me","fence":7}`:  "b: held by me (fence 7)",
 		`,"resource":"b\n","holder":{"owner":"a\n","c":[1]}`: `"b\n": held by "a\n"`,
