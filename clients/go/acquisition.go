@@ -93,8 +93,13 @@ func (q *acquisition) choose(options []Option) error {
 	for _, option := range options {
 		option(q)
 	}
-	if q.ttl < time.Millisecond || q.wait < 0 || q.margin != nil && (*q.margin < 0 || *q.margin > q.ttl/2) {
-		return errors.New("redlockd: TTL must be positive, Wait not negative, Margin at most half of TTL")
+	switch {
+	case q.ttl < time.Millisecond:
+		return fmt.Errorf("redlockd: TTL must be at least %v: %v", time.Millisecond, q.ttl)
+	case q.wait < 0:
+		return fmt.Errorf("redlockd: Wait must not be negative: %v", q.wait)
+	case q.margin != nil && (*q.margin < 0 || *q.margin > q.ttl/2):
+		return fmt.Errorf("redlockd: Margin must be from 0 to half of TTL: %v", *q.margin)
 	}
 	return cmp.Or(checkNames(q.names...), q.err)
 }
@@ -156,6 +161,9 @@ func (q *acquisition) request(ctx context.Context, wait time.Duration) *answer {
 	before := q.unknown
 	q.unknown = true // also if this panics
 	given := q.client.ask(ctx, q.post(wait, wait+q.client.timeout), map[*server]bool{})
+	if given.err != nil && given.err.Code == ErrLocked {
+		given.err.Detail = heldBy(given.body, namesOf(q.names))
+	}
 	undecided := given.sent && (given.status == 0 || given.status == 503) || given.grant != nil
 	q.unknown = given.status != 409 && (before || undecided) // a 409: none; others say nothing of earlier requests
 	return given

@@ -86,8 +86,7 @@ func (a ask) parse(status int, header http.Header, text []byte) (*answer, error)
 	if status < 400 || !hasCode {
 		return nil, fmt.Errorf("status %d does not fit the request", status)
 	}
-	detail, _ := textOf(given.body["detail"])
-	given.err = &Error{Code: Code(code), Status: status, Detail: detail, Problem: text}
+	given.err = &Error{Code: Code(code), Status: status, Detail: detailOf(given.body), Problem: text}
 	return given, nil
 }
 

@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"strings"
 )
 
 // Code is the code of an error, and a target of [errors.Is]:
@@ -14,7 +13,7 @@ import (
 //	if errors.Is(err, redlockd.ErrLocked) { … }
 type Code string
 
-// The codes that docs/reference/errors.md explains, and two of the library's own.
+// The codes that docs/reference/errors.md explains, and those of the library's own.
 const (
 	ErrInvalidRequest   Code = "invalid-request"
 	ErrUnauthorized     Code = "unauthorized"
@@ -31,15 +30,17 @@ const (
 	ErrDraining         Code = "draining"
 	ErrNoAnswer         Code = "no-answer" // no server of redlockd answered
 	ErrLockLost         Code = "lock-lost" // any *LockLost
+	ErrMaxHold          Code = "max-hold"  // the server extends no lease any further: --max-hold-ms
+	ErrLate             Code = "late"      // no renewal in time: the machine slept, or the program was stopped
+	ErrReleased         Code = "released"  // by Unlock or Close
 )
 
 // Error makes a Code an error.
 func (c Code) Error() string { return "redlockd: " + string(c) }
 
-// The causes of a [LockLost] that are no answer of a server, and the error of a client after its Close.
+// ErrNotRenewed is for [errors.Is], of each [LockLost] whose time is over; ErrClosed is of a client after its Close.
 var (
 	ErrNotRenewed = errors.New("it could not be renewed in time")
-	ErrReleased   = errors.New("it was released")
 	ErrClosed     = errors.New("redlockd: the client is closed")
 )
 
@@ -48,7 +49,7 @@ var (
 type Error struct {
 	Code    Code
 	Status  int             // of HTTP
-	Detail  string          // for people
+	Detail  string          // for people: with ErrLocked the lock and its holder
 	Problem json.RawMessage // the whole answer: with ErrLocked the holder, with ErrInvalidRequest each wrong field
 	cause   error           // why there is no answer
 }
@@ -61,14 +62,21 @@ func (e *Error) Is(target error) bool { return target == e.Code }
 // Unwrap returns why there is no answer, for instance an error of crypto/x509.
 func (e *Error) Unwrap() error { return e.cause }
 
-// LockLost says that a lease cannot be relied on any more: stop the work.
+// LockLost says that a lease cannot be relied on any more: stop the work. The Code of its Cause says why:
+//
+//   - [ErrNotOwner], [ErrLeaseExpired]: a server said so, also after a forced release
+//   - [ErrMaxHold]: the server extends no lease any further
+//   - [ErrNoQuorum], [ErrNoAnswer] or another code: the last renewal failed so, and the time is over
+//   - [ErrLate]: no renewal was sent in time
+//   - [ErrReleased]: by Unlock or Close
 type LockLost struct {
 	Resources []string
-	Cause     error // ErrNotRenewed, the *Error of a server that refused the renewal, or ErrReleased after Unlock
+	Cause     *Error
 }
 
 func (e *LockLost) Error() string {
-	return fmt.Sprintf("redlockd: lease on %s lost: %v", strings.Join(e.Resources, ", "), e.Cause)
+	why := string(e.Cause.Code) + ": " + e.Cause.Detail
+	return fmt.Sprintf("redlockd: lease on %s lost: %s", namesOf(e.Resources), why)
 }
 
 // Is tells [errors.Is] that this is [ErrLockLost].
@@ -76,3 +84,17 @@ func (e *LockLost) Is(target error) bool { return target == ErrLockLost }
 
 // Unwrap returns the cause.
 func (e *LockLost) Unwrap() error { return e.Cause }
+
+// released is the cause after Unlock and Close.
+var released = &Error{Code: ErrReleased, Detail: "it was released"}
+
+// notRenewed is the cause where the time is over.
+func notRenewed(code Code, why string, failure *Error) *Error {
+	if failure == nil {
+		return &Error{Code: code, Detail: why, cause: ErrNotRenewed}
+	}
+	return &Error{
+		Code: code, Status: failure.Status, Detail: why + ": " + failure.Detail, Problem: failure.Problem,
+		cause: errors.Join(ErrNotRenewed, failure),
+	}
+}

@@ -33,6 +33,10 @@ type Lease struct {
 	first  func() bool // whether this Unlock is the first one, and before Close
 	look   *time.Timer // calls watch
 	due    *time.Timer // calls renew
+
+	bounded atomic.Bool           // the last renewal gave less than was asked for
+	asking  atomic.Bool           // a renewal is under way
+	failure atomic.Pointer[Error] // of the last renewal
 }
 
 // newLease returns nil if the lease came too late to be used. It is renewed from when that is due.
@@ -57,8 +61,22 @@ func newLease(q *acquisition, given *answer) *Lease {
 	return l
 }
 
+// tooLate is the cause if the time is over now.
+func (l *Lease) tooLate() *Error {
+	switch failure := l.failure.Load(); {
+	case l.bounded.Load():
+		return notRenewed(ErrMaxHold, "the server does not extend it any further (--max-hold-ms)", nil)
+	case failure != nil:
+		return notRenewed(failure.Code, ErrNotRenewed.Error(), failure)
+	case l.asking.Load():
+		return notRenewed(ErrNoAnswer, "it could not be renewed in time: no server answered yet", nil)
+	}
+	why := "it was not renewed in time: the machine slept, or the program was stopped or busy"
+	return notRenewed(ErrLate, why, nil)
+}
+
 // lose counts the lease as lost. Only the first cause counts.
-func (l *Lease) lose(cause error) {
+func (l *Lease) lose(cause *Error) {
 	l.end(&LockLost{l.Resources, cause})
 	survive(func() { l.cancel(context.Cause(l.held)) }) // it also asks the context that the caller gave
 	l.look.Stop()
@@ -75,7 +93,7 @@ func (l *Lease) Err() error {
 func (l *Lease) Remaining() time.Duration {
 	left := time.Duration(l.stop.Load()) - clock()
 	if left <= 0 {
-		l.lose(ErrNotRenewed)
+		l.lose(l.tooLate())
 	}
 	if l.held.Err() != nil {
 		return 0
@@ -135,7 +153,7 @@ func (l *Lease) Do(work func(ctx context.Context) error) error {
 // before. Any other error says that no server confirms the release: then the lease ends by itself.
 func (l *Lease) Unlock() error {
 	if !l.first() {
-		return &LockLost{l.Resources, ErrReleased}
+		return &LockLost{l.Resources, released}
 	}
 	return l.release()
 }
@@ -144,7 +162,7 @@ func (l *Lease) release() error {
 	c := l.wanted.client
 	defer c.users.RUnlock()
 	lost := l.Err()
-	l.lose(ErrReleased) // whatever the server answers
+	l.lose(released) // whatever the server answers
 	given := c.askEach(context.Background(), l.wanted.delete(l.grant.token, c.timeout))
 	if given.err == nil {
 		l.wanted.log(slog.LevelDebug, "redlockd: released")
@@ -170,6 +188,7 @@ func (l *Lease) renewAtEach() (due time.Duration) {
 	c, ttl := l.wanted.client, l.grant.ttl
 	defer func() {
 		if fault := recover(); fault != nil {
+			l.asking.Store(false)
 			l.wanted.log(slog.LevelError, "redlockd: not renewed", "error", fault)
 			due = clock() + ttl/10
 		}
@@ -177,14 +196,19 @@ func (l *Lease) renewAtEach() (due time.Duration) {
 	asked := map[*server]bool{}
 	for left := len(c.servers); left > 0 && l.Err() == nil; left-- {
 		limit := min(ttl/5, c.timeout, 5*time.Second, l.Remaining()/time.Duration(left))
+		l.asking.Store(true)
 		given := c.ask(l.held, l.wanted.put(l.grant.token, ttl, limit), asked)
+		l.asking.Store(false)
 		if given.grant != nil {
+			l.bounded.Store(given.grant.ttl < ttl)
+			l.failure.Store(nil)
 			l.extend(given.asked + given.grant.validity)
 			return given.asked + ttl/3
 		}
 		if l.held.Err() != nil {
 			break
 		}
+		l.failure.Store(given.err)
 		l.wanted.log(slog.LevelWarn, "redlockd: not renewed", "error", given.err)
 		if given.isFinal() {
 			l.lose(given.err)

@@ -104,6 +104,18 @@ func (c *Client) LockAll(ctx context.Context, resources []string, options ...Opt
 	return c.lock(ctx, &acquisition{names: names, named: members{"resources": names}}, options)
 }
 
+// Do is [Client.Lock], and then [Lease.Do] with this work: the lock is released when the work ends. The error is that
+// of Lock, or that of the work, or a *[LockLost] if the lease was lost meanwhile.
+func (c *Client) Do(
+	ctx context.Context, resource string, work func(ctx context.Context, lease *Lease) error, options ...Option,
+) error {
+	lease, err := c.Lock(ctx, resource, options...)
+	if err != nil {
+		return err
+	}
+	return lease.Do(func(ctx context.Context) error { return work(ctx, lease) })
+}
+
 func (c *Client) lock(ctx context.Context, q *acquisition, options []Option) (lease *Lease, err error) {
 	q.client, q.parent, q.key, q.began, q.body = c, ctx, newKey(), clock(), maps.Clone(q.named)
 	q.keyed = q.began

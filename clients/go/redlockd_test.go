@@ -58,7 +58,7 @@ func TestALossEndsContextsOfWhatWaits(t *testing.T) {
 		t.Fatal("a context below that of the lease does not end")
 	}
 	var lost *LockLost
-	if !errors.As(context.Cause(below), &lost) || lost.Cause != ErrNotRenewed || lost.Resources[0] != "x" {
+	if !errors.As(context.Cause(below), &lost) || !errors.Is(lost, ErrNotRenewed) || lost.Resources[0] != "x" {
 		t.Error(context.Cause(below))
 	}
 	if l.Err() != error(lost) {

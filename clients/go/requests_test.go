@@ -32,7 +32,7 @@ func TestErrors(t *testing.T) {
 	}
 	var locked struct{ Holder struct{ Owner string } }
 	err = json.Unmarshal(failure.Problem, &locked)
-	if err != nil || locked.Holder.Owner != "me" || failure.Detail != "locked, it says" {
+	if err != nil || locked.Holder.Owner != "me" || failure.Detail != "x: held by me" {
 		t.Error(failure)
 	}
 	err = f.client(t).Force(context.Background(), "x", 0)

@@ -57,27 +57,30 @@ class Interrupts:
         return None
 
 
-@pytest.mark.parametrize("seconds", [0, 0.003])
-def test_ctrl_c_at_each_step_of_a_block_leaves_no_lease(fake, seconds):
-    """Also if the program keeps the lease and the exception. `seconds`: how long the server takes to answer."""
+@pytest.mark.parametrize("seconds, again", [(0, False), (0.003, False), (0, True)])
+def test_ctrl_c_at_each_step_of_a_block_leaves_no_lease(fake, seconds, again):
+    """Also if the program keeps the lease and the exception. `seconds`: how long the server takes to answer; `again`: the program keeps
+    the Lock, too, which had a block before."""
     def behave(call):
         time.sleep(seconds)
         call.lease()
     server, kept = fake(acquire=behave), []
     client = redlockd.Client(server.address)
-    with client.lock("warm"):
+    with client.lock("warm") as warm:
         pass
+    same = client.lock("x", ttl=60)
 
     def block(name):
-        with client.lock(name, ttl=60) as lease:
+        with same if again else client.lock(name, ttl=60) as lease:
             kept.append(lease)
     interrupts, number = Interrupts(block), 0
     while (interrupt := interrupts.run(block, number, f"x/{number}")) is not None:
         kept.append(interrupt)
         number += 1 if seconds == 0 else 7
-    assert number > 100
+    assert number > 100 and warm
     taken = {call.name for call in server.of("acquire") if call.answered}
     wait_until(lambda: taken == {call.name for call in server.of("release")}, what="all are released")
+    wait_until(lambda: all(lease.lost.is_set() for lease in kept if isinstance(lease, redlockd.Lease)), what="each one")
     wait_until(lambda: not redlockd._threads._held, what="nothing is renewed")
 
 
@@ -94,12 +97,12 @@ def test_ctrl_c_at_each_step_of_a_wait_for_the_loss_stops_no_loop(fake):
 
 
 def test_a_kept_lease_outlives_its_object(fake):
-    """That of acquire() and of try_acquire(); not that of lock()."""
+    """That of acquire() and of try_acquire() of a client; not that of lock()."""
     server = fake()
     client = redlockd.Client(server.address)
     client.acquire("a", ttl=TTL)
     client.try_acquire("b", ttl=TTL)
-    client.lock("c", ttl=TTL)
+    client.lock("c", ttl=TTL).acquire()
     assert server.call("release").name == "c"
     server.call("extend", 1, name="a")
     server.call("extend", 1, name="b")
@@ -403,7 +406,7 @@ holder = Holder()
 def test_the_last_lines_of_the_log_are_written(fake):
     process = program(fake(), "x", 'import logging\nlogging.basicConfig(level="INFO")\nclient.acquire("x")')
     _, error = process.communicate(timeout=patience(20))
-    assert "INFO:redlockd:acquired ('x',), fence 7\n" in error and "release of ('x',): True\n" in error
+    assert "INFO:redlockd:acquired x, fence 7\n" in error and "release of x: done\n" in error
 
 
 def test_names_are_looked_up_once_for_many_requests(fake, monkeypatch):
@@ -446,7 +449,7 @@ def test_rules_of_renewals_with_several_servers():
     """The time that is left is divided by the servers that were not asked in this round."""
     from redlockd._wire import clock, no_answer
     wanted = rules.Wanted("x", ttl=60)
-    steps = rules.renewals(wanted, rules.Grant("a" * 40, 7, None, 60, clock(), rules.Term(clock() + 12, 6)), 3, 20)
+    steps = rules.renewals(wanted, rules.Grant("a" * 40, 7, None, 60, clock(), rules.Term(clock() + 12, 6, "x")), 3, 20)
     next(steps)
     limits = []
     for _ in range(3):

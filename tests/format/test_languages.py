@@ -53,9 +53,12 @@ def test_types_of_tests():
     assert status == 0, said
 
 
-def test_strict_types_of_the_library():
+@pytest.mark.parametrize("what", ["src/redlockd", ROOT / "tests/clients/types/typed_program.py"], ids=["itself", "a program"])
+def test_strict_types_of_the_library(monkeypatch, what):
+    """A program also gets an error for each wrong call."""
+    monkeypatch.setenv("MYPYPATH", "src")
     # Unpack: needed before mypy 1.7, as Debian 12 has it.
-    status, said = run("mypy", "mypy", "--strict", "--enable-incomplete-feature=Unpack", "--cache-dir=/dev/null", "src/redlockd", cwd=LIBRARY)
+    status, said = run("mypy", "mypy", "--strict", "--enable-incomplete-feature=Unpack", "--cache-dir=/dev/null", what, cwd=LIBRARY)
     assert status == 0, said
 
 

@@ -34,7 +34,8 @@ def say(command, **answer):
 
 def error_of(error):
     if isinstance(error, redlockd.Error):
-        return {"code": error.code, "detail": error.detail, "status": error.status}
+        cause = {"cause": error.cause} if isinstance(error, redlockd.LockLost) else {}
+        return {"code": error.code, "detail": str(error), "status": error.status, **cause}
     code = {Raised: "raised", KeyboardInterrupt: "interrupted", asyncio.CancelledError: "interrupted"}.get(type(error), "other")
     return {"code": code, "detail": repr(error), "status": 0}
 
@@ -127,7 +128,7 @@ def carry_out(state, command):
         call = client.try_acquire if command.get("try") else client.acquire
         lease = call(command["resource"], **given(command, OPTIONS))
         state.leases[command["lease"]] = lease
-        return {"held": False} if lease is None else granted(lease)
+        return granted(lease) if lease else {"held": False}
     if do == "block":
         with client.lock(command["resource"], **given(command, OPTIONS)) as lease:
             state.leases[command["lease"]] = lease
@@ -207,7 +208,7 @@ async def carry_out_aio(state, command):
         call = client.try_acquire if command.get("try") else client.acquire
         lease = await call(command["resource"], **given(command, OPTIONS))
         state.leases[command["lease"]] = lease
-        return {"held": False} if lease is None else granted(lease)
+        return granted(lease) if lease else {"held": False}
     if do == "block":
         async with client.lock(command["resource"], **given(command, OPTIONS)) as lease:
             state.leases[command["lease"]] = lease

@@ -10,10 +10,12 @@
 `redlockd.aio` has the same for asyncio.
 """
 
-from ._threads import Client, Lease, Lost
+from ._rules import NoLease
+from ._threads import Client, Lease, Lock, Lost
+from ._wire import VERSION as __version__
 from .errors import (Draining, Error, Forbidden, InvalidRequest, LeaseExpired, Locked, LockLost, MethodNotAllowed,
                      NoAnswer, NoQuorum, NotFound, NotOwner, SplitVote, TooLarge, TooManyRequests, Unauthorized)
 
-__all__ = ["Client", "Draining", "Error", "Forbidden", "InvalidRequest", "Lease", "LeaseExpired", "LockLost", "Locked",
-           "Lost", "MethodNotAllowed", "NoAnswer", "NoQuorum", "NotFound", "NotOwner", "SplitVote", "TooLarge",
-           "TooManyRequests", "Unauthorized"]
+__all__ = ["Client", "Draining", "Error", "Forbidden", "InvalidRequest", "Lease", "LeaseExpired", "Lock",
+           "LockLost", "Locked", "Lost", "MethodNotAllowed", "NoAnswer", "NoLease", "NoQuorum", "NotFound", "NotOwner",
+           "SplitVote", "TooLarge", "TooManyRequests", "Unauthorized", "__version__"]

@@ -8,6 +8,7 @@ here: a forked child and a handler of a signal may ask at any moment.
 
 from __future__ import annotations
 
+import copy
 import logging
 import os
 import random
@@ -15,11 +16,13 @@ import re
 import secrets
 import urllib.parse
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Callable, Generator, Mapping, Optional, Sequence, TypedDict, TypeVar, Union
+from typing import (TYPE_CHECKING, Any, Callable, Generator, Literal, Mapping, Optional, Sequence, TypedDict, TypeVar,
+                    Union)
 
 from ._log import log
 from ._wire import Answer, Ask, clock, no_answer
-from .errors import LockLost
+from ._words import names_of
+from .errors import Error, LockLost
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack as Unpack  # noqa: F401
@@ -33,10 +36,13 @@ Steps = Generator[Union[Ask, float], Answer, T]
 
 class Term:
     """Until when a lease may be relied on, in the process that took it. Whoever finds that over makes it final. Safe
-    for threads; extend() and lose() are for the one that renews."""
+    for threads; extend() and lose() are for the one that renews, as are the next three members."""
 
-    def __init__(self, end: float, margin: float) -> None:
-        self._margin, self._stop, self._process = margin, end - margin, os.getpid()
+    def __init__(self, end: float, margin: float, names: str) -> None:
+        self._margin, self._stop, self._process, self._names = margin, end - margin, os.getpid(), names
+        self.bounded = False  # the last renewal gave less than was asked for
+        self.asking = False  # a renewal is under way
+        self.failure: Optional[Error] = None  # of the last renewal
         self._why: Optional[LockLost] = None
         self.on_lost: Callable[[], None] = lambda: None  # an answer said so, or it was released
 
@@ -47,10 +53,22 @@ class Term:
     def lost(self) -> Optional[LockLost]:
         """Looks at the clock itself: whoever renews may be late or stopped."""
         if not self.mine:
-            return LockLost("the lease is held by the process that took it, and not by a forked child")
+            return self._loss("it is held by the process that took it, and not by a forked child", "forked")
         if self._why is None and self._stop <= clock():
-            self._why = LockLost("the lease could not be renewed in time")
+            self._why = self._too_late()
         return self._why
+
+    def _loss(self, why: str, cause: str, error: Optional[Error] = None) -> LockLost:
+        return LockLost(f"lease on {self._names} lost: {why}", cause, error)
+
+    def _too_late(self) -> LockLost:
+        if self.bounded:
+            return self._loss("the server does not extend it any further (--max-hold-ms)", "max-hold")
+        if self.failure is not None:
+            return self._loss(f"it could not be renewed in time: {self.failure}", self.failure.code, self.failure)
+        if self.asking:
+            return self._loss("it could not be renewed in time: no server answered yet", "no-answer")
+        return self._loss("it was not renewed in time: the machine slept, or the program was stopped or busy", "late")
 
     def remaining(self) -> float:
         left = self._stop - clock()  # before the look: the end only moves away
@@ -61,8 +79,13 @@ class Term:
         if not self.lost():
             self._stop = max(self._stop, end - self._margin)
 
-    def lose(self, why: LockLost) -> None:
-        self._why = self.lost() or why
+    def refuse(self, error: Error) -> LockLost:
+        """An answer says that it is not held."""
+        return self._loss(str(error), error.code, error)
+
+    def lose(self, why: Optional[Error] = None) -> None:
+        """By such an answer; without one, by its release."""
+        self._why = self.lost() or (self._loss("it was released", "released") if why is None else self.refuse(why))
         self.on_lost()
 
 
@@ -85,15 +108,35 @@ class Wanted:
                  owner: Optional[str] = None, metadata: Optional[Mapping[str, Any]] = None, mode: Optional[str] = None,
                  slots: Optional[int] = None) -> None:
         self.wait, self.slots, self._margin = wait, slots, margin
-        if not (wait >= 0 and (ttl is None or 0 < ttl <= LARGEST / 1000) and
-                (margin is None or margin >= 0 and (ttl is None or margin <= ttl / 2))):
-            raise ValueError("ttl must be positive, wait not negative, margin at most half of ttl")
+        if not (ttl is None or 0 < ttl <= LARGEST / 1000):
+            raise ValueError(f"ttl must be a positive number of seconds: {ttl}")
+        if not wait >= 0:
+            raise ValueError(f"wait must be a number of seconds that is not negative: {wait}")
+        if not (margin is None or margin >= 0 and (ttl is None or margin <= ttl / 2)):
+            raise ValueError(f"margin must be a number of seconds from 0 to half of ttl: {margin}")
         self.resources = (names,) if isinstance(names, str) else tuple(names)
+        self.text = names_of(self.resources)
         self.names: Mapping[str, Any] = {"resource": names} if isinstance(names, str) else {"resources": self.resources}
         "".join(self.resources).encode()  # a text that cannot be UTF-8 could become another name in JSON
         given = {"ttl_ms": None if ttl is None else round(ttl * 1000),
                  "owner": owner, "metadata": metadata, "mode": mode, "slots": slots}
         self.body = {**self.names, **{name: value for name, value in given.items() if value is not None}}
+
+    @classmethod
+    def chosen(cls, names: Names, options: Options, owner: Optional[str]) -> Wanted:
+        """`owner`: that of the client."""
+        known = list(Options.__annotations__)
+        for option in options:
+            if option not in known:
+                raise TypeError(f"there is no option {option!r}: the options are {', '.join(known)}")
+        options.setdefault("owner", owner)
+        return cls(names, **options)
+
+    def at_once(self) -> Wanted:
+        """The same without waiting."""
+        same = copy.copy(self)
+        same.wait = 0.0
+        return same
 
     def margin(self, ttl: float) -> float:
         return ttl / 10 if self._margin is None else min(self._margin, ttl / 2)
@@ -146,7 +189,8 @@ def _granted(answer: Answer, sent: float, wanted: Wanted) -> Grant:
     waited = 0.99 * answer.body.get("waited_ms", 0) / 1000  # the two clocks may differ by a hundredth
     begin = sent + min(waited, clock() - sent)
     ttl, slot = ttl_ms / 1000, answer.body.get("slot")
-    return Grant(token, fence, slot, ttl, begin + ttl / 3, Term(begin + validity / 1000, wanted.margin(ttl)))
+    term = Term(begin + validity / 1000, wanted.margin(ttl), wanted.text)
+    return Grant(token, fence, slot, ttl, begin + ttl / 3, term)
 
 
 class Acquisition:
@@ -175,7 +219,7 @@ class Acquisition:
             if answer.status in (200, 201):
                 grant = _granted(answer, sent, self._wanted)
                 if not grant.term.lost():
-                    log(logging.INFO, "acquired %s, fence %d", self._wanted.resources, grant.fence)
+                    log(logging.INFO, "acquired %s, fence %d", self._wanted.text, grant.fence)
                     return grant
                 yield self._wanted.release(grant.token, self._timeout)
                 self._key, self.unknown = secrets.token_hex(16), False
@@ -183,9 +227,10 @@ class Acquisition:
             elif answer.status == 409 or known and (answer.status not in (0, 503) or not answer.sent):
                 self.unknown = False
             pause = self._pause(answer, sent, wait)
+            error = answer.error(self._wanted.text)
             if pause is None:
-                raise answer.error()
-            log(logging.DEBUG, "acquire %s: %s; again in %.1f s", self._wanted.resources, answer.error(), pause)
+                raise error
+            log(logging.DEBUG, "acquire %s: %s; again in %.1f s", self._wanted.text, error, pause)
             yield pause
 
     def _pause(self, answer: Answer, sent: float, wait: float) -> Optional[float]:
@@ -218,7 +263,7 @@ class Acquisition:
 
 def renewals(wanted: Wanted, grant: Grant, servers: int, timeout: float) -> Steps[None]:
     """Ends when the lease is lost. Whoever carries out the steps stops at the release."""
-    due, failures, ttl_ms = grant.renew_at, 0, round(grant.ttl * 1000)
+    due, failures, ttl_ms, term = grant.renew_at, 0, round(grant.ttl * 1000), grant.term
     body, headers = {**wanted.names, "ttl_ms": ttl_ms}, {"Lock-Token": grant.token}
 
     def wrong(lease: Mapping[str, Any]) -> str:
@@ -226,20 +271,24 @@ def renewals(wanted: Wanted, grant: Grant, servers: int, timeout: float) -> Step
 
     while True:
         yield max(0.0, due - clock())
-        left, sent = grant.term.remaining(), clock()
+        left, sent = term.remaining(), clock()
         if not left:
-            return log(logging.WARNING, "lease on %s lost: %s", wanted.resources, grant.term.lost())
+            return log(logging.WARNING, "%s", term.lost())
         limit = min(grant.ttl / 5, timeout, 5.0, left / (servers - failures % servers))  # some is left for each server
+        term.asking = True
         answer = yield Ask("PUT", "/locks", limit, body, headers, wrong=wrong)
+        term.asking = False
         if answer.status == 200:
-            grant.term.extend(sent + answer.body["validity_ms"] / 1000)
+            term.bounded, term.failure = answer.body["ttl_ms"] < ttl_ms, None
+            term.extend(sent + answer.body["validity_ms"] / 1000)
             due, failures = sent + grant.ttl / 3, 0
         elif answer.final:
-            grant.term.lose(LockLost(str(answer.error()), answer.error()))
+            term.lose(answer.error())
         else:  # the old end holds: again soon, at another server at once
+            term.failure = answer.error()
             failures += 1
             due = clock() + (0.0 if failures % servers else grant.ttl / 10)
-            log(logging.WARNING, "renewal of %s: %s", wanted.resources, answer.error())
+            log(logging.WARNING, "renewal of %s: %s", wanted.text, term.failure)
 
 
 def _each_server(ask: Ask, servers: int) -> Steps[Answer]:
@@ -251,12 +300,12 @@ def _each_server(ask: Ask, servers: int) -> Steps[Answer]:
     return answer
 
 
-def release(wanted: Wanted, token: str, servers: int, timeout: float) -> Steps[Optional[bool]]:
-    """True: it was released. None: it was not held any more. False: nobody knows."""
+def release(wanted: Wanted, token: str, servers: int, timeout: float) -> Steps[Union[bool, Error]]:
+    """True: it was released. An error: it was not held any more. False: nobody knows."""
     answer = yield from _each_server(wanted.release(token, timeout), servers)
     done = answer.status == 204
-    log(logging.INFO if done else logging.WARNING, "release of %s: %s", wanted.resources, done or answer.error())
-    return None if answer.final else done
+    log(logging.INFO if done else logging.WARNING, "release of %s: %s", wanted.text, "done" if done else answer.error())
+    return answer.error() if answer.final else done
 
 
 def forced_release(resource: str, fence: Optional[int], servers: int, timeout: float) -> Steps[None]:
@@ -297,3 +346,21 @@ class LostBase:
 
     def is_set(self) -> bool:
         return self._term.lost() is not None
+
+
+class NoLease:
+    """Of a try while somebody else has the lock: false, and a `with` block with None as its lease."""
+
+    def __bool__(self) -> Literal[False]:
+        return False
+
+    def __repr__(self) -> str:
+        return "<redlockd.NoLease>"
+
+    def __enter__(self) -> None: ...
+
+    def __exit__(self, *_error: object) -> None: ...
+
+    async def __aenter__(self) -> None: ...
+
+    async def __aexit__(self, *_error: object) -> None: ...

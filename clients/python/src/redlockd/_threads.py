@@ -20,7 +20,7 @@ import os
 import threading
 import weakref
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Callable, Coroutine, Iterator, Mapping, NamedTuple, Optional
+from typing import TYPE_CHECKING, Any, Callable, Coroutine, Iterator, Mapping, NamedTuple, Optional, Union
 
 from . import _log, _rules as rules, aio
 from ._wire import clock
@@ -211,7 +211,7 @@ class Lease(aio.LeaseBase):
             _abandon(holding)
             return False
         try:
-            return bool(_run(holding.end()))
+            return _run(holding.end()) is True
         except BaseException:  # Ctrl-C, maybe before it has begun
             _abandon(holding)
             raise
@@ -237,6 +237,80 @@ async def _give_back(lease: Optional[Lease]) -> None:
         await lease._holding.end()
 
 
+def _leave_block(holdings: list[aio.Holding], stacked: list[aio.Holding], *error: Any) -> None:
+    _leave((holdings or stacked).pop(), *error)
+
+
+def _begin_block(lock: Lock) -> Any:
+    """What a `with` statement calls at its end. It gets this before the lock is taken, and nobody else has it. It keeps
+    what the lease lets go of, so that the lease is released when it is dropped, at whichever step Ctrl-C comes."""
+    holdings: list[aio.Holding] = []
+    leave = functools.partial(_leave_block, holdings, lock._stacked)
+    lock._here.block = weakref.ref(leave)
+    return leave
+
+
+class _LockExit(property):
+    def __call__(self, lock: Lock, *error: Any) -> None:
+        """For contextlib.ExitStack, which asks the class."""
+        _leave(lock._stacked.pop(), *error)
+
+
+class Lock:
+    """A lock that is taken by `with` or acquire(), again and again. Each thread has a lease of its own."""
+
+    def __init__(self, client: Client, wanted: rules.Wanted) -> None:
+        self._client, self._wanted, self._here = client, wanted, threading.local()
+        self._stacked: list[aio.Holding] = []  # of blocks that are no `with` statement, as of an ExitStack
+
+    def __repr__(self) -> str:
+        return f"<redlockd.Lock on {self._wanted.text}>"
+
+    @property
+    def lease(self) -> Optional[Lease]:
+        """That of acquire() in this thread, until its release()."""
+        return getattr(self._here, "lease", None)
+
+    def acquire(self, blocking: bool = True) -> bool:
+        """False: somebody else has the lock until the wait is over, or now if it is not `blocking`. The lease is also
+        released when nobody has this object any more."""
+        if self.lease is not None:
+            raise RuntimeError(f"{self._wanted.text}: this thread has the lock already, and it is not reentrant")
+        wanted = self._wanted if blocking else self._wanted.at_once()
+        self._here.lease = _run(self._client._try(Lease, wanted), _give_back)
+        return self.lease is not None
+
+    def release(self) -> None:
+        """Raises LockLost if the lease was lost before."""
+        lease = self.lease  # until the end: nothing else may drop it
+        if lease is None:
+            raise RuntimeError(f"{self._wanted.text}: this thread has not acquired the lock")
+        try:
+            self._here.lease = None
+            _run(lease._holding.leave(None))
+        except BaseException:  # Ctrl-C, maybe before it has begun
+            _abandon(lease._holding)
+            raise
+
+    def __enter__(self) -> Lease:
+        block = self._here.__dict__.pop("block", lambda: None)
+        if block() is None:
+            lease = _run(self._client._acquire(Lease, self._wanted), _give_back)
+            self._stacked.append(lease._holding)
+            lease._holding.kept = True
+            return lease
+        # no name here keeps the lease: an exception would keep the names
+        block().lease = _run(self._client._acquire(Lease, self._wanted), _give_back)
+        block().args[0].append(block().lease._holding)
+        block().leave = block().lease._take_leave()
+        return block().lease  # type: ignore[no-any-return]
+
+    if TYPE_CHECKING:
+        def __exit__(self, _kind: object, error: object, _trace: object) -> None: ...
+    else:
+        __exit__ = _LockExit(_begin_block)
+
+
 class Client(aio.ClientBase):
     """A client of one cluster of redlockd. Safe for threads."""
 
@@ -246,16 +320,18 @@ class Client(aio.ClientBase):
         """A lock on one resource, or on all of several at once. Raises Locked if somebody else has the lock until the
         wait is over. The lease is renewed until its release(), or the end of its `with` block, which raises LockLost
         if the lease was lost meanwhile."""
-        return _keep(self.lock(resource, **options))
+        return _keep(_run(self._acquire(Lease, self._wanted(resource, options)), _give_back))
 
-    def lock(self, resource: rules.Names, **options: rules.Unpack[rules.Options]) -> Lease:
-        """The same for a `with` block: the lease is also released when nobody has this object any more."""
-        return _run(self._acquire(Lease, resource, options), _give_back)
+    def lock(self, resource: rules.Names, **options: rules.Unpack[rules.Options]) -> Lock:
+        """A lock on one resource, or on all of several at once. `with` takes it for a block: it raises as acquire(),
+        and LockLost at the end of the block if the lease was lost meanwhile."""
+        return Lock(self, self._wanted(resource, options))
 
-    def try_acquire(self, resource: rules.Names, **options: rules.Unpack[rules.Options]) -> Optional[Lease]:
-        """Without waiting; None if somebody else has the lock."""
-        lease = _run(self._try(Lease, resource, options), _give_back)
-        return lease and _keep(lease)
+    def try_acquire(self, resource: rules.Names,
+                    **options: rules.Unpack[rules.Options]) -> Union[Lease, rules.NoLease]:
+        """Without waiting. What it returns is false if somebody else has the lock."""
+        lease = _run(self._try(Lease, self._wanted(resource, options).at_once()), _give_back)
+        return rules.NoLease() if lease is None else _keep(lease)
 
     def watch(self, resource: str) -> Iterator[Mapping[str, Any]]:
         """The state now, and again whenever the holder changes."""

@@ -9,8 +9,10 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Callable, Mapping, Optional
 
-from .errors import BY_CODE, Error, NoAnswer
+from ._words import detail_of, held_by
+from .errors import BY_CODE, Error, Locked, NoAnswer
 
+VERSION = "0.1.0"
 HEAD_MAX, BODY_MAX = 16 << 10, 1 << 20  # bytes of an answer
 SUCCESS = {"POST": (200, 201), "PUT": (200,), "DELETE": (204,), "GET": (200, 304)}
 FINAL = ((409, "not-owner"), (410, "lease-expired"))  # the lease is over, whatever another server says
@@ -42,9 +44,11 @@ class Answer:
     def final(self) -> bool:
         return (self.status, self.body.get("code")) in FINAL
 
-    def error(self) -> Error:
-        detail = str(self.body.get("detail", f"status {self.status}"))
-        kind = BY_CODE.get(str(self.body.get("code")), Error) if self.status else NoAnswer
+    def error(self, names: str = "the lock") -> Error:
+        if not self.status:
+            return NoAnswer(str(self.body["detail"]), 0, self.body)
+        kind = BY_CODE.get(str(self.body.get("code")), Error)
+        detail = held_by(self.body, names) if kind is Locked else detail_of(self.body, f"status {self.status}")
         return kind(detail, self.status, self.body)
 
 
@@ -109,7 +113,7 @@ class Server:
 
 def encode(server: Server, key: Optional[str], ask: Ask) -> bytes:
     content = b"" if ask.body is None else json.dumps(ask.body).encode()
-    headers = {"Host": server.authority, "User-Agent": "redlockd-python",
+    headers = {"Host": server.authority, "User-Agent": f"redlockd-python/{VERSION}",
                "Content-Length": len(content), "Content-Type": "application/json", **ask.headers}
     headers.update({"Authorization": f"Bearer {key}"} if key else {})
     lines = [f"{ask.method} {server.prefix}{ask.path} HTTP/1.1", *(f"{name}: {headers[name]}" for name in headers)]

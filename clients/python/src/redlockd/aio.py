@@ -11,14 +11,14 @@ import asyncio
 import logging
 import re
 import ssl
-from contextlib import asynccontextmanager, suppress
+from contextlib import suppress
 from typing import Any, AsyncIterator, Callable, Literal, Mapping, Optional, Sequence, Union
 
 from . import _rules as rules
 from ._log import log
 from ._pool import Pool, Request, close_at_the_end
 from ._wire import Answer, Ask, Server, clock, no_answer
-from .errors import Locked, LockLost
+from .errors import Error, Locked, LockLost
 
 
 class Lost(rules.LostBase, asyncio.Event):
@@ -29,6 +29,11 @@ class Lost(rules.LostBase, asyncio.Event):
             with suppress(asyncio.TimeoutError):  # it may have been renewed
                 await asyncio.wait_for(super().wait(), self._term.remaining())
         return True
+
+
+def _module_of(thing: object) -> str:
+    """`redlockd` or `redlockd.aio`."""
+    return type(thing).__module__.replace("._threads", "")
 
 
 class ClientBase:
@@ -64,11 +69,14 @@ class ClientBase:
             self._pools = {**{known: its for known, its in self._pools.items() if not known.is_closed()}, loop: pools}
         return pools
 
-    async def _acquire(self, kind: Callable[[Holding], rules.T], resource: rules.Names,
-                       options: rules.Options) -> rules.T:
+    def __repr__(self) -> str:
+        return f"<{_module_of(self)}.Client of {', '.join(server.url for server in self._servers)}>"
+
+    def _wanted(self, resource: rules.Names, options: rules.Options) -> rules.Wanted:
+        return rules.Wanted.chosen(resource, options, self._owner)
+
+    async def _acquire(self, kind: Callable[[Holding], rules.T], wanted: rules.Wanted) -> rules.T:
         """`kind`: of the lease."""
-        options.setdefault("owner", self._owner)
-        wanted = rules.Wanted(resource, **options)
         acquisition = rules.Acquisition(wanted, self._count, self._timeout)
         try:
             return kind(Holding(self, wanted, await self._run(acquisition.steps())))
@@ -77,11 +85,10 @@ class ClientBase:
                 await self._run(acquisition.take_back(), True)
             raise
 
-    async def _try(self, kind: Callable[[Holding], rules.T], resource: rules.Names,
-                   options: rules.Options) -> Optional[rules.T]:
-        options["wait"] = 0.0
+    async def _try(self, kind: Callable[[Holding], rules.T], wanted: rules.Wanted) -> Optional[rules.T]:
+        """None: somebody else has the lock until the wait is over."""
         with suppress(Locked):
-            return await self._acquire(kind, resource, options)
+            return await self._acquire(kind, wanted)
         return None
 
     async def _run(self, steps: rules.Steps[rules.T], to_the_end: bool = False) -> rules.T:
@@ -152,14 +159,14 @@ class Holding:
             try:
                 return await client._run(rules.renewals(self.wanted, grant, client._count, client._timeout))
             except Exception as error:
-                log(logging.ERROR, "renewal of %s: %r", self.wanted.resources, error)
+                log(logging.ERROR, "renewal of %s: %r", self.wanted.text, error)
                 await asyncio.sleep(grant.ttl / 10)
 
-    async def end(self) -> Optional[bool]:
-        """True: it was released. None: it was not held any more. From the first step on the lease does not count,
+    async def end(self) -> Union[bool, Error]:
+        """True: it was released. An error: it was not held any more. From the first step on the lease does not count,
         whatever the server answers."""
         first, self.released = not self.released and self.grant.term.mine, True  # no forked child owns it
-        self.grant.term.lose(LockLost("the lease was released"))
+        self.grant.term.lose()
         if not first:
             return False
         self._timer.cancel()
@@ -182,9 +189,11 @@ class Holding:
     async def leave(self, error: object) -> None:
         """At the end of a block: raises the loss if the block itself ended well."""
         why = None if error is not None or self.released else self.grant.term.lost()
-        refused = await self.end() is None and error is None
-        if why is not None or refused:
-            raise why or LockLost("the lease was not held any more when it was released")
+        end = await self.end()
+        if isinstance(end, Error) and error is None:
+            why = why or self.grant.term.refuse(end)
+        if why is not None:
+            raise why
 
 
 class LeaseBase:
@@ -195,6 +204,11 @@ class LeaseBase:
         self._holding, self._grant = holding, holding.grant
         self.fence, self.resources, self.slot = self._grant.fence, holding.wanted.resources, self._grant.slot
 
+    def __repr__(self) -> str:
+        why = self._grant.term.lost()
+        state = f"{self.remaining:.1f} s left" if why is None else f"lost: {why.cause}"
+        return f"<{_module_of(self)}.Lease on {self._holding.wanted.text}, fence {self.fence}, {state}>"
+
     @property
     def remaining(self) -> float:
         """Seconds until the lease counts as lost unless it is renewed."""
@@ -204,7 +218,7 @@ class LeaseBase:
         """Raises LockLost if the lease cannot be relied on any more. Call it right before each write."""
         why = self._grant.term.lost()
         if why is not None:
-            raise LockLost(str(why), why.cause)
+            raise LockLost(str(why), why.cause) from why.__cause__
 
 
 class Lease(LeaseBase):
@@ -217,7 +231,7 @@ class Lease(LeaseBase):
     async def release(self) -> bool:
         """Ends the renewal and gives the lock back. False: it was not held any more, or no server answers (it ends by
         itself)."""
-        return bool(await self._holding.end())
+        return await self._holding.end() is True
 
     async def __aenter__(self) -> Lease:
         return self
@@ -226,24 +240,71 @@ class Lease(LeaseBase):
         await self._holding.leave(error)
 
 
+class Lock:
+    """A lock that is taken by `async with` or acquire(), again and again. Each task has a lease of its own."""
+
+    def __init__(self, client: Client, wanted: rules.Wanted) -> None:
+        self._client, self._wanted = client, wanted
+        self._leases: dict[Optional[asyncio.Task[Any]], Lease] = {}
+
+    def __repr__(self) -> str:
+        return f"<redlockd.aio.Lock on {self._wanted.text}>"
+
+    @property
+    def lease(self) -> Optional[Lease]:
+        """That of this task, until its release()."""
+        return self._leases.get(asyncio.current_task())
+
+    async def acquire(self, blocking: bool = True) -> bool:
+        """False: somebody else has the lock until the wait is over, or now if it is not `blocking`."""
+        self._check()
+        lease = await self._client._try(Lease, self._wanted if blocking else self._wanted.at_once())
+        if lease is not None:
+            self._leases[asyncio.current_task()] = lease
+        return lease is not None
+
+    async def release(self) -> None:
+        """Raises LockLost if the lease was lost before."""
+        await self._take().__aexit__(None, None, None)
+
+    async def __aenter__(self) -> Lease:
+        self._check()
+        lease = await self._client._acquire(Lease, self._wanted)
+        self._leases[asyncio.current_task()] = lease
+        return lease
+
+    async def __aexit__(self, kind: object, error: object, trace: object) -> None:
+        await self._take().__aexit__(kind, error, trace)
+
+    def _check(self) -> None:
+        if self.lease is not None:
+            raise RuntimeError(f"{self._wanted.text}: this task has the lock already, and it is not reentrant")
+
+    def _take(self) -> Lease:
+        """That of this task, or else of the one that took it first: a block may end in another task than it began."""
+        task = asyncio.current_task()
+        if not self._leases:
+            raise RuntimeError(f"{self._wanted.text}: the lock is not acquired")
+        return self._leases.pop(task if task in self._leases else next(iter(self._leases)))
+
+
 class Client(ClientBase):
     """A client of one cluster of redlockd."""
 
-    @asynccontextmanager
-    async def lock(self, resource: rules.Names, **options: rules.Unpack[rules.Options]) -> AsyncIterator[Lease]:
-        """A lock on one resource, or on all of several at once, for a block. Raises as acquire(), and LockLost at the
-        end of the block if the lease was lost meanwhile."""
-        async with await self._acquire(Lease, resource, options) as lease:
-            yield lease
+    def lock(self, resource: rules.Names, **options: rules.Unpack[rules.Options]) -> Lock:
+        """A lock on one resource, or on all of several at once. `async with` takes it for a block: it raises as
+        acquire(), and LockLost at the end of the block if the lease was lost meanwhile."""
+        return Lock(self, self._wanted(resource, options))
 
     async def acquire(self, resource: rules.Names, **options: rules.Unpack[rules.Options]) -> Lease:
         """Raises Locked if somebody else has the lock until the wait is over. The lease is renewed until its
         release()."""
-        return await self._acquire(Lease, resource, options)
+        return await self._acquire(Lease, self._wanted(resource, options))
 
-    async def try_acquire(self, resource: rules.Names, **options: rules.Unpack[rules.Options]) -> Optional[Lease]:
-        """Without waiting; None if somebody else has the lock."""
-        return await self._try(Lease, resource, options)
+    async def try_acquire(self, resource: rules.Names,
+                          **options: rules.Unpack[rules.Options]) -> Union[Lease, rules.NoLease]:
+        """Without waiting. What it returns is false if somebody else has the lock."""
+        return await self._try(Lease, self._wanted(resource, options).at_once()) or rules.NoLease()
 
     async def watch(self, resource: str) -> AsyncIterator[Mapping[str, Any]]:
         """The state now, and again whenever the holder changes."""

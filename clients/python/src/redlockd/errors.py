@@ -26,12 +26,19 @@ class NoAnswer(Error):
 
 
 class LockLost(Error):
-    """The lease cannot be relied on any more: stop the work. `cause` is the answer that said so, None if its time is
-    over."""
+    """The lease cannot be relied on any more: stop the work. `cause` is a word that says why:
 
-    def __init__(self, detail: str, cause: Optional[Error] = None) -> None:
+    `not-owner`, `lease-expired`: a server said so, also after a forced release;
+    `max-hold`: the server extends no lease any further (--max-hold-ms);
+    `no-quorum`, `no-answer` or another code: the last renewal failed so, and the time is over;
+    `late`: no renewal was sent in time, for the machine slept, or the program was stopped or busy;
+    `released`: by this program; `forked`: this is a child of the process that has the lease.
+
+    `__cause__` is the error of the server or of the renewal, if there is one."""
+
+    def __init__(self, detail: str, cause: str = "", error: Optional[Error] = None) -> None:
         super().__init__(detail)
-        self.cause = cause
+        self.cause, self.__cause__ = cause, error
 
 
 class InvalidRequest(Error):
@@ -55,8 +62,8 @@ class MethodNotAllowed(Error):
 
 
 class Locked(Error):
-    """Somebody else has the lock, and the wait is over. `problem` may have `holder`, `retry_after_ms` and
-    `resource`."""
+    """Somebody else has the lock, and the wait is over. The message names the lock and its holder; `problem` may have
+    `holder`, `retry_after_ms` and `resource`."""
 
 
 class NotOwner(Error):

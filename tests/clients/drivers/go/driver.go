@@ -78,12 +78,13 @@ func (d *driver) say(id int64, said answer) {
 
 func errorOf(err error) answer {
 	var problem *redlockd.Error
+	var lost *redlockd.LockLost
 	said := answer{"code": "other", "detail": err.Error(), "status": 0}
 	switch {
-	case errors.Is(err, redlockd.ErrLockLost):
-		said["code"] = "lock-lost"
+	case errors.As(err, &lost):
+		said["code"], said["cause"] = redlockd.ErrLockLost, lost.Cause.Code
 	case errors.As(err, &problem):
-		said["code"], said["detail"], said["status"] = problem.Code, problem.Detail, problem.Status
+		said["code"], said["status"] = problem.Code, problem.Status
 	case errors.Is(err, context.Canceled):
 		said["code"] = "interrupted"
 	case errors.Is(err, errRaised):

@@ -1,0 +1,95 @@
+# SPDX-License-Identifier: MIT
+"""What the errors of the libraries say: the lock and its holder, options and units of the language, why a lease is lost."""
+
+import re
+
+import pytest
+
+from driver import Refused, driver, drivers, language  # noqa: F401
+from fake_redlockd import fake  # noqa: F401
+from harness import SLOW, wait_until
+from test_library import state, url_of
+
+TTL = 1.2 * SLOW
+OPTION = {"go": "TTL"}  # others have ttl
+SECONDS = {"python": ("0.1 s", "5 s"), "python-aio": ("0.1 s", "5 s"), "go": ("100ms", "5s"), "node": ("100", "5000 ms"), "java": ("100", "5000 ms")}
+
+
+def error_of(ask):
+    with pytest.raises(Refused) as refused:
+        ask()
+    return refused.value
+
+
+def test_locked_names_the_lock_and_its_holder(service, resource, driver):
+    lease = driver.client(url_of(service)).acquire(resource, owner="worker-7")
+    error = error_of(lambda: driver.acquire(resource, wait=0))
+    assert error.code == "locked" and f"{resource}: held by worker-7 (fence {lease.fence}), lease ends in " in error.detail
+    assert re.search(r" ends in [\d.]+ ?s unless it is extended", error.detail)
+    error = error_of(lambda: driver.acquire(["free/" + resource, resource], wait=0))
+    assert f" {resource}: held by worker-7" in " " + error.detail and "free" not in error.detail
+
+
+def test_an_option_beyond_the_bounds_is_named_in_the_language(lab, language, driver):
+    daemon = lab.service(1, "--max-ttl-ms", "5000", "--default-ttl-ms", "5000")
+    error = error_of(lambda: driver.client(url_of(daemon)).acquire("x", ttl=30))
+    least, most = SECONDS[language]
+    assert error.code == "invalid-request"
+    assert f"{OPTION.get(language, 'ttl')}: must be from {least} to {most}" in error.detail and "_ms" not in error.detail
+
+
+CAUSES = {
+    "not-owner": lambda call: call.problem(409, "not-owner"),
+    "lease-expired": lambda call: call.problem(410, "lease-expired"),
+    "no-quorum": lambda call: call.problem(503, "no-quorum"),
+    "unauthorized": lambda call: call.problem(401, "unauthorized"),
+    "no-answer": lambda call: call.until_hung_up(),
+    "max-hold": lambda call: call.lease(ttl_ms=1),
+}
+
+
+@pytest.mark.parametrize("cause", CAUSES)
+def test_why_a_lease_is_lost(fake, driver, cause):
+    server = fake(extend=CAUSES[cause])
+    lease = driver.client(server.address).acquire("orders/42", ttl=TTL)
+    assert lease.lost(5 * TTL).get()["lost"] is True
+    error = error_of(lease.check)
+    assert (error.code, error.cause) == ("lock-lost", cause) and "lease on orders/42 lost: " in error.detail
+    lease.release()
+    assert error_of(lease.check).cause == cause, "the first one stays"
+
+
+def test_a_lease_that_was_released(service, resource, driver):
+    lease = driver.client(url_of(service)).acquire(resource)
+    assert lease.release()
+    error = error_of(lease.check)
+    assert error.cause == "released" and re.search(f"lease on {re.escape(resource)} lost: ", error.detail)
+
+
+def test_a_process_that_was_stopped_is_late(service, resource, driver):
+    lease = driver.client(url_of(service)).acquire(resource, ttl=6 * SLOW)
+    driver.stop()
+    wait_until(lambda: not state(service, resource)["held"], 30, "it is over")
+    driver.cont()
+    assert error_of(lease.check).cause == "late"
+
+
+def test_the_longest_hold_of_a_real_server(lab, driver):
+    daemon = lab.service(3, f"--max-hold-ms={round(2000 * TTL)}")
+    lease = driver.client(url_of(daemon)).acquire("x", ttl=TTL)
+    assert lease.lost(10 * TTL).get()["lost"] is True
+    assert error_of(lease.check).cause == "max-hold"
+
+
+def test_a_forced_release(service, resource, driver):
+    """The server says only that nobody holds it with this token."""
+    lease = driver.client(url_of(service)).acquire(resource, ttl=TTL)
+    driver.ask("force", resource=resource)
+    assert lease.lost(2 * TTL).get()["lost"] is True
+    assert error_of(lease.check).cause == "lease-expired"
+
+
+def test_the_end_of_a_block_says_why(fake, driver):
+    server = fake(release=lambda call: call.problem(409, "not-owner"))
+    driver.client(server.address)
+    assert error_of(lambda: driver.ask("block", lease="of a block", resource="x")).cause == "not-owner"
