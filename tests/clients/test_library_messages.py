@@ -25,7 +25,7 @@ def test_locked_names_the_lock_and_its_holder(service, resource, driver):
     lease = driver.client(url_of(service)).acquire(resource, owner="worker-7")
     error = error_of(lambda: driver.acquire(resource, wait=0))
     assert error.code == "locked" and f"{resource}: held by worker-7 (fence {lease.fence}), lease ends in " in error.detail
-    assert re.search(r" ends in [\d.]+ ?s unless it is extended", error.detail)
+    assert re.search(r" ends in [\d.]+ ?m?s unless it is extended", error.detail)
     error = error_of(lambda: driver.acquire(["free/" + resource, resource], wait=0))
     assert f" {resource}: held by worker-7" in " " + error.detail and "free" not in error.detail
 
