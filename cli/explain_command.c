@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* redlockctl explain: why a job does not get its lock. It asks every server whether it is ready, and one that is for the
- * caller's rights, the state of the lock and the masters. It takes nothing and changes nothing. See commands.h. */
+/* redlockctl explain: why a job does not get its lock. It asks every server whether it is ready, and one of them for
+ * the caller's rights, the state of the lock and the masters. It takes nothing and changes nothing. See commands.h. */
 #include <assert.h>
 #include <stdarg.h>
 #include <stdio.h>
