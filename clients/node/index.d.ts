@@ -28,6 +28,11 @@ export interface ClientOptions {
 	ca?: string | undefined;
 	/** The files of a client certificate and of its key. */
 	certificate?: readonly [certificate: string, key: string] | undefined;
+	/**
+	 * More headers for each request, such as a traceparent; a function runs in the context of the caller. Those that
+	 * the library sets itself are left out.
+	 */
+	headers?: { readonly [name: string]: string } | (() => { readonly [name: string]: string }) | undefined;
 	/** By default `util.debuglog("redlockd")`: set `NODE_DEBUG=redlockd` to see it. */
 	logger?: Logger | undefined;
 }
