@@ -5,8 +5,9 @@ import json
 
 import pytest
 
-from harness import wait_until
+from harness import SLOW, wait_until
 from key_fixtures import Key, Keyed
+from proxy import Proxy
 
 TRACE = "4bf92f3577b34da6a3ce929d0e0e4736"
 HEADERS = {"X-Request-Id": "job/7:a=b", "traceparent": f"00-{TRACE}-00f067aa0ba902b7-01"}
@@ -97,6 +98,23 @@ def test_a_release_has_the_caller_who_took_the_lease(lab):
     assert keyed.call(None, "DELETE", "/locks/x", headers={"Lock-Token": lease["token"]}).status == 204
     keyed.redlockd.stop()
     assert [line["caller"] for line in wait_trail(keyed.redlockd, "lease-granted", "lease-released")] == ["worker", "worker"]
+
+
+def test_a_grant_whose_client_has_left_is_released(lab):
+    """The answers of the masters come afterwards, so the client never has the token."""
+    servers = lab.redises(3)
+    proxies = [lab.keep(Proxy(lab.folder, server)) for server in servers]
+    service = lab.redlockd(proxies, "--log-leases", "--master-timeout-ms", str(round(5000 * SLOW)))
+    for proxy in proxies:
+        proxy.reply_delay = 0.5
+    client = service.client()
+    client.connection.request("POST", "/locks", json.dumps({"resource": "x", "owner": "me"}))
+    wait_until(lambda: all(server.cli("EXISTS", "x") for server in servers), what="granted on all masters")
+    client.close()
+    for proxy in proxies:
+        proxy.heal()
+    granted, released = wait_trail(service, "lease-granted", "lease-released")
+    assert (released["reason"], released["owner"], released["fence"]) == ("client-gone", "me", granted["fence"])
 
 
 def test_a_lost_hold(lab):
