@@ -319,7 +319,7 @@ static int command_health(struct client *client)
 static int (*const commands[COMMAND_COUNT])(struct client *) = {
 	[COMMAND_ACQUIRE] = command_acquire, [COMMAND_EXTEND] = command_extend, [COMMAND_RELEASE] = command_release,
 	[COMMAND_STATUS] = command_status,   [COMMAND_LIST] = command_list,     [COMMAND_MASTERS] = command_masters,
-	[COMMAND_HEALTH] = command_health,   [COMMAND_WATCH] = watch_command,
+	[COMMAND_HEALTH] = command_health,   [COMMAND_WATCH] = watch_command,   [COMMAND_EXPLAIN] = explain_command,
 };
 
 /* A handler, since the command of watch would inherit SIG_IGN. */

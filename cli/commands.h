@@ -9,7 +9,7 @@
 #include "cli/http/client.h"
 
 /* Each returns the exit status. This one runs the commands that send requests and end: acquire, extend, release,
- * status, list, masters, health. */
+ * status, explain, list, masters, health. */
 int commands_run(struct arguments *arguments);
 
 /* Commands that make and hash keys, and send no request. */
@@ -20,6 +20,7 @@ int key_command_hash(const struct arguments *arguments);
 int watch_command(struct client *client);
 
 int restart_command(struct client *client);
+int explain_command(struct client *client);
 
 /* list.c: appends the locks that the options ask for. False: *ret_answer has the reason; free it in both cases. */
 bool list_locks(struct client *client, json_t *ret_locks, bool *ret_more, struct answer *ret_answer);

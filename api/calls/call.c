@@ -4,7 +4,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/param.h>
 
 #include "calls_internal.h"
 
@@ -120,7 +119,7 @@ static void call_add_cross_origin(struct MHD_Response *response, const struct ca
 	reply_add_header(response, "Access-Control-Allow-Methods", "GET, POST, PUT, DELETE");
 	reply_add_header(response, "Access-Control-Allow-Headers",
 			 "Authorization, Content-Type, Idempotency-Key, If-None-Match, Last-Event-ID, Lock-Token, "
-			 "X-Api-Key, X-Request-Id");
+			 "Traceparent, X-Api-Key, X-Request-Id");
 	reply_add_header(response, "Access-Control-Max-Age", "600");
 }
 
@@ -149,29 +148,6 @@ void call_add_headers(const struct call *call, struct MHD_Response *response)
 
 /* ---- the log ---- */
 
-void call_log_address(const struct call *call)
-{
-	char text[REQUEST_ADDRESS_MAX];
-	request_write_address(call->request, text);
-	log_text("address", text);
-}
-
-void call_log_resource(const struct call *call)
-{
-	char text[LEASE_RESOURCE_MAX];
-	size_t len = MIN((size_t)call->lease.resource_len, sizeof text);
-	if (call->lease.set_count == 0) {
-		if (call_has_resource(call))
-			log_str("resource", call->lease.resource, call->lease.resource_len);
-		return;
-	}
-	memcpy(text, call->lease.resource, len);
-	for (size_t i = 0; i < len; i++)
-		text[i] = text[i] == '\n' ? ' ' : text[i];
-	log_num("resources", call->lease.set_count);
-	log_str("names", text, len);
-}
-
 /* True for a request that an operator should look into. A held lock is normal, and so frequent that its lines would
  * hide the others. A lease that was lost before it was extended is not. */
 static bool call_is_error(const struct call *call, unsigned status)
@@ -192,10 +168,10 @@ void call_log(const struct call *call, unsigned status, const char *ended, enum 
 	    (wanted == LOG_REQUESTS_ERRORS && (!call_is_error(call, status) || !log_allows("request", status))))
 		return;
 	log_begin(level, "request");
-	log_text("id", request->id[0] != '\0' ? request->id : NULL);
+	call_log_id(call);
 	log_text("method", http_method_name(request->method));
 	log_text("route", call->route ? call->route->name : "none");
-	call_log_resource(call);
+	call_log_names(call->lease.resource, call->lease.resource_len, call->lease.set_count);
 	if (call->caller.known)
 		log_text("caller", call->caller.name);
 	if (status == 401 || status == 403 || status == 429)

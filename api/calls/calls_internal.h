@@ -130,6 +130,7 @@ struct call {
 	struct hold_stream *stream;    /* the lease is held by this connection, or NULL */
 	struct watch *watch;           /* the resource is watched, or NULL */
 	unsigned events;               /* how many its stream has sent */
+	uint64_t fence;                /* of the lease that the answer grants, for the trail; 0: none */
 
 	/* reply */
 	struct redlock_votes votes;     /* of an answer without a quorum, for the log; needed 0: not such an answer */
@@ -169,11 +170,14 @@ void call_log(const struct call *call, unsigned status, const char *ended, enum 
 #define CALL_RELEASED "released"
 #define CALL_GIVEN_UP "given-up"
 #define CALL_KEPT "kept"
+#define CALL_CLIENT_GONE "client-gone"
 
-/* Adds the resource to the line of the log that is being written, or the number of resources and the first name. */
-void call_log_resource(const struct call *call);
+/* ---- call_members.c: each adds members to the line of the log that is being written ---- */
 
-/* Adds the client's address to the line of the log that is being written. */
+/* The request's id and that of its trace; a resource, or of a set the number of resources and the first names (nothing
+ * if `len` is 0); the client's address. */
+void call_log_id(const struct call *call);
+void call_log_names(const char *names, size_t len, uint8_t set_count);
 void call_log_address(const struct call *call);
 
 /* ---- authorize.c. A stage returns false if it has stored a reply. ---- */
@@ -254,6 +258,22 @@ bool hold_stream_is_lost(const struct hold_stream *stream);
 void hold_stream_log(const struct call *call, enum MHD_RequestTerminationCode how);
 void hold_stream_close(struct call *call, enum MHD_RequestTerminationCode how);
 
+/* ---- trail.c: the lines of --log-leases. Call these only if trail_is_on(). ---- */
+
+static inline bool trail_is_on(const struct call *call)
+{
+	return call->request->context->config->options->log_leases != 0;
+}
+
+/* The operation of call->lease has this answer. */
+void trail_answer(const struct call *call, const struct lease_answer *answer);
+
+/* The lease is lost, with the code of a problem; redlockd has released it, since its client has left; the call was
+ * rejected, which has a line only if its caller lacked the right to a lease. */
+void trail_lost(const struct call *call, const char *reason);
+void trail_left(const struct call *call);
+void trail_refused(const struct call *call);
+
 /* ---- watch.c: inspections: at once, with its next change (wait_ms), or as an event stream ---- */
 
 struct watch;
@@ -303,6 +323,8 @@ size_t lease_refusal_write(const struct lease_answer *answer, const char *name, 
 
 /* Appends the state of a lock for an inspection, a listing or an event. `held` is null if too few masters answer. */
 void state_text_write(struct text *text, const char *resource, size_t len, const struct lease_answer *answer);
+/* How long the lease with this fence has been held. False: the fence does not show it. */
+bool state_held_ms(uint64_t fence, uint64_t *ret_ms);
 /* The holder's metadata, not terminated; NULL: none, or not what redlockd wrote. */
 const char *state_metadata(const struct lease_holder *holder, size_t *ret_len);
 

@@ -52,6 +52,8 @@ static void stream_end(struct hold_stream *stream, enum hold_event last, enum pr
 	stream->state = STREAM_LAST;
 	stream->last = last;
 	stream->code = code;
+	if (last == HOLD_LOST && trail_is_on(stream->call))
+		trail_lost(stream->call, problem_code(code));
 	reply_wake(stream->call->request);
 }
 
@@ -183,10 +185,13 @@ void hold_stream_log(const struct call *call, enum MHD_RequestTerminationCode ho
 void hold_stream_close(struct call *call, enum MHD_RequestTerminationCode how)
 {
 	struct hold_stream *stream = call->stream;
-	assert(stream && stream->call == call);
+	bool releases = stream->hold && stream->last != HOLD_LOST && !is_handed_over(stream, how) &&
+			!is_left_to_expire(stream);
+	assert(stream->call == call);
+	if (releases && trail_is_on(call))
+		trail_left(call);
 	if (stream->hold)
-		hold_drop(stream->hold,
-			  stream->last != HOLD_LOST && !is_handed_over(stream, how) && !is_left_to_expire(stream));
+		hold_drop(stream->hold, releases);
 	call->stream = NULL;
 	free(stream);
 }

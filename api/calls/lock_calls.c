@@ -15,6 +15,7 @@ static void answer_lease(struct call *call, const struct lease_answer *answer)
 	bool acquired = call->lease.operation == LEASE_ACQUIRE;
 	char alone[LEASE_TEXT_MAX], *text = alone;
 	assert(answer->status == LEASE_OK);
+	call->fence = answer->fence;
 	if (acquired && call->lease.hold) {
 		hold_stream_open(call, answer);
 		return;
@@ -192,10 +193,10 @@ static void log_forced(const struct call *call, const struct lease_answer *answe
 	if (answer)
 		outcome = answer->status == LEASE_OK ? CALL_RELEASED : call->request->reply.code;
 	log_begin(LOG_WARN, "forced-release");
-	log_text("id", call->request->id);
+	call_log_id(call);
 	log_text("caller", call->caller.known ? call->caller.name : NULL);
 	call_log_address(call);
-	call_log_resource(call);
+	call_log_names(call->lease.resource, call->lease.resource_len, call->lease.set_count);
 	if (answer && answer->status != LEASE_NOT_OWNER && answer->holder.known) {
 		if (answer->holder.owner_len > 0)
 			log_str("owner", answer->holder.owner, answer->holder.owner_len);
@@ -239,6 +240,8 @@ static void lock_call_done(void *arg, const struct lease_answer *answer)
 	authorize_wait_end(call);
 	name = find_name(&call->lease, answer, &len);
 	stats_count_answer(call->request->context->config->metrics, call->lease.operation, answer->status, name, len);
+	if (trail_is_on(call))
+		trail_answer(call, answer);
 	lock_call_answer(call, answer);
 	if (call->lease.operation == LEASE_FORCE)
 		log_forced(call, answer);

@@ -170,8 +170,13 @@ static void pipeline_end(struct request *request, unsigned status, const char *e
 	assert(request->state != REQUEST_NONE);
 	call->request = request; /* its head may never have come */
 	pipeline_cancel(call);
-	if (request->reply.grants && !call->stream && request->state != REQUEST_ANSWERED)
+	if (request->reply.grants && !call->stream && request->state != REQUEST_ANSWERED) {
+		if (trail_is_on(call))
+			trail_left(call);
 		lease_release_abandoned(request->context->config->leases, &call->lease, call->lease.token);
+	}
+	if (trail_is_on(call))
+		trail_refused(call);
 	call_log(call, status, ended, how);
 	if (call->stream)
 		hold_stream_close(call, how);

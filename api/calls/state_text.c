@@ -76,14 +76,21 @@ static void put_holder_owner(struct text *text, const struct lease_holder *holde
 		put_decimal(text, ",\"fence\":", holder->fence);
 }
 
-/* Writes held_ms, if the fence shows it: a fence is the time of the grant by the clock of the redlockd that granted it,
- * unless that clock was set back or the fence is from RAISE (server/leases/lease_fence.c). */
-static void put_held_ms(struct text *text, const struct lease_holder *holder)
+/* A fence is the time of the grant by the clock of the redlockd that granted it, unless that clock was set back or the
+ * fence is from RAISE (server/leases/lease_fence.c). */
+bool state_held_ms(uint64_t fence, uint64_t *ret_ms)
 {
 	uint64_t now_us = clock_wall_us();
 	assert(now_us > 0);
-	if (holder->fence > 0 && holder->fence <= now_us)
-		put_decimal(text, ",\"held_ms\":", (now_us - holder->fence) / 1000);
+	*ret_ms = fence <= now_us ? (now_us - fence) / 1000 : 0;
+	return fence > 0 && fence <= now_us;
+}
+
+static void put_held_ms(struct text *text, const struct lease_holder *holder)
+{
+	uint64_t held_ms;
+	if (state_held_ms(holder->fence, &held_ms))
+		put_decimal(text, ",\"held_ms\":", held_ms);
 }
 
 static void put_caller(struct text *text, const struct lease_holder *holder)

@@ -23,7 +23,7 @@
 struct walk {
 	struct headers *headers;
 	size_t count, bytes;
-	size_t hosts, lengths, encodings, ids, types, keys;
+	size_t hosts, lengths, encodings, ids, traces, types, keys;
 	struct accept accept;
 	const char *expected; /* 0.9 series: where the next name must begin */
 };
@@ -73,13 +73,39 @@ static void parse_content_length(struct headers *headers, const char *value, siz
 		headers->content_length = strtoull(value, NULL, 10);
 }
 
+/* Takes over visible ASCII without quotes and backslashes, which need no escape in any log. */
 static void parse_request_id(struct headers *headers, const char *value, size_t len)
 {
-	static const char allowed[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-";
-	if (len > HEADERS_REQUEST_ID_MAX || strspn(value, allowed) < len)
+	if (len > HEADERS_REQUEST_ID_MAX)
 		return;
+	for (size_t i = 0; i < len; i++)
+		if (value[i] <= ' ' || value[i] >= 0x7f || strchr("\"'\\", value[i]))
+			return;
 	memcpy(headers->request_id, value, len);
 	headers->request_id[len] = '\0';
+}
+
+bool headers_trace_id(const char *bytes, size_t len, char ret_id[HEADERS_TRACE_ID_LEN + 1])
+{
+	/* 00-TRACE-PARENT-FLAGS; an id of zeros is invalid */
+	static const char zeros[] = "00000000000000000000000000000000";
+	const char *trace = bytes + 3, *parent = trace + HEADERS_TRACE_ID_LEN + 1, *flags = parent + 17;
+	if (len != 55 || memcmp(bytes, "00-", 3) != 0 || parent[-1] != '-' || flags[-1] != '-' ||
+	    !hex_is_lower(trace, HEADERS_TRACE_ID_LEN) || !hex_is_lower(parent, 16) || !hex_is_lower(flags, 2) ||
+	    memcmp(trace, zeros, HEADERS_TRACE_ID_LEN) == 0 || memcmp(parent, zeros, 16) == 0)
+		return false;
+	memcpy(ret_id, trace, HEADERS_TRACE_ID_LEN);
+	ret_id[HEADERS_TRACE_ID_LEN] = '\0';
+	return true;
+}
+
+/* Two headers name no trace. */
+static void parse_traceparent(struct walk *walk, const char *value, size_t len)
+{
+	if (walk->traces++ > 0)
+		walk->headers->trace_id[0] = '\0';
+	else
+		(void)headers_trace_id(value, len, walk->headers->trace_id);
 }
 
 bool headers_is_token(const char *bytes, size_t len)
@@ -190,6 +216,8 @@ static void parse_header(struct walk *walk, const char *key, size_t key_len, con
 	} else if (header_is(key, key_len, "X-Request-Id")) {
 		if (walk->ids++ == 0)
 			parse_request_id(headers, value, len);
+	} else if (header_is(key, key_len, "traceparent")) {
+		parse_traceparent(walk, value, len);
 	} else if (header_is(key, key_len, "Idempotency-Key")) {
 		headers->idempotency_keys_twice = headers->idempotency_key;
 		headers->idempotency_key = value;

@@ -81,7 +81,13 @@ const char *tls_bounds_examine_peer(struct gnutls_session_int *session) __attrib
 
 /* ---- headers.c: the head of a request: its target, its headers, and whether its framing is beyond doubt ---- */
 
-enum { HEADERS_BYTES_MAX = 8192, HEADERS_COUNT_MAX = 64, HEADERS_COOKIES_MAX = 50, HEADERS_REQUEST_ID_MAX = 64 };
+enum {
+	HEADERS_BYTES_MAX = 8192,
+	HEADERS_COUNT_MAX = 64,
+	HEADERS_COOKIES_MAX = 50,
+	HEADERS_REQUEST_ID_MAX = 128,
+	HEADERS_TRACE_ID_LEN = 32
+};
 
 struct headers {
 	const char *broken; /* NULL, or why the request cannot be trusted and the connection must end (static) */
@@ -110,6 +116,7 @@ struct headers {
 	enum { HEADERS_TOKEN_NONE, HEADERS_TOKEN_GOOD, HEADERS_TOKEN_BAD } token_state;
 	char token[LEASE_TOKEN_LEN];                 /* GOOD */
 	char request_id[HEADERS_REQUEST_ID_MAX + 1]; /* "": none, or not usable */
+	char trace_id[HEADERS_TRACE_ID_LEN + 1];     /* of traceparent; "": the same */
 };
 
 /* Reads the headers of `mhd` in the first call of its access handler; `url`, `method` and `version` as given to it,
@@ -123,6 +130,9 @@ void headers_read_rejected(struct MHD_Connection *mhd, struct headers *ret_heade
 
 /* How many bytes at the beginning may be part of a token (RFC 9110, 5.6.2): a method, or the name of a header. */
 size_t headers_token_span(const char *text, size_t len);
+
+/* The id of the trace in a traceparent of version 00 (W3C Trace Context). False: malformed, or of another version. */
+bool headers_trace_id(const char *bytes, size_t len, char ret_id[HEADERS_TRACE_ID_LEN + 1]);
 
 /* True for 40 lower-case hex digits. */
 #define HEADERS_TOKEN_RULE "must be 40 lower-case hexadecimal digits"

@@ -33,6 +33,10 @@ static const struct {
 			    "Shows who holds a lock, and how many requests wait for it.",
 			    {"redlockctl status orders/42",
 			     "if redlockctl status orders/42 --exit-code >/dev/null; then echo held; fi"}},
+	[COMMAND_EXPLAIN] = {"explain NAME [OPTION...]",
+			     "Shows why a job does not get a lock: holder, waiters, masters, servers, the caller's "
+			     "rights, and what to do next. The exit status is 0 if nothing is in the way.",
+			     {"redlockctl explain orders/42", "redlockctl explain orders/42 --json"}},
 	[COMMAND_WATCH] = {"watch NAME [OPTION...] [[--] COMMAND [ARGUMENT...]]",
 			   "Prints who holds a lock, now and at each change, or runs a command each time, with the "
 			   "state in REDLOCK_STATE, REDLOCK_OWNER, REDLOCK_FENCE and others.",

@@ -129,7 +129,7 @@ _redlockctl() {
 		_redlockctl_offer new hash
 	elif [[ $command == help && -z $second ]]; then
 		_redlockctl_offer_commands
-	elif [[ $command == @(run|acquire|extend|release|status|watch) ]]; then
+	elif [[ $command == @(run|acquire|extend|release|status|explain|watch) ]]; then
 		_redlockctl_offer_names
 	fi
 	[[ $word == *[:=]* ]] && cut=${word%"${word##*[:=]}"} # bash replaces only what follows the last of these

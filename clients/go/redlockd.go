@@ -47,7 +47,11 @@ type Config struct {
 	// TLS is for HTTPS: RootCAs are the authorities to trust, Certificates is for a client certificate.
 	TLS     *tls.Config
 	Timeout time.Duration // of a server's answer, beside what the request waits for; 5 s by default
-	Logger  *slog.Logger  // never gets keys or tokens, and delays nothing; slog.Default() by default
+	// Headers returns more headers for a request, such as a traceparent. Its ctx has the values of the call's;
+	// that of a renewal or release has none. Headers that the library sets itself are left out. It must be safe for
+	// concurrent use; if it panics, the request goes without them.
+	Headers func(ctx context.Context) http.Header
+	Logger  *slog.Logger // never gets keys or tokens, and delays nothing; slog.Default() by default
 }
 
 // Client is a client of one cluster of redlockd. It is safe for concurrent use; one for each program is enough.

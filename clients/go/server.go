@@ -35,6 +35,11 @@ const (
 var (
 	addresses = regexp.MustCompile(`^(unix:[!-~]+|https?://[\w.:\[\]%-]+(/[!"$->@-~]*)?)$`)
 	timeouts  = regexp.MustCompile(`(?i)\btimeout="?([0-9]{1,6})`)
+	fields    = regexp.MustCompile("^[\\w!#$%&'*+.^`|~-]+$")
+	values    = regexp.MustCompile(`^[\t -~]*$`)
+	// own are the headers that Config.Headers cannot set.
+	own = strings.Fields("Accept Authorization Connection Content-Length Content-Type Expect Host " +
+		"Idempotency-Key If-None-Match Lock-Token Te Trailer Transfer-Encoding Upgrade User-Agent X-Api-Key")
 )
 
 // connection is for one request after the other. It has a Transport of its own, which opens it, and sends a request
@@ -49,6 +54,7 @@ type connection struct {
 type server struct {
 	address, base string
 	header        http.Header
+	more          func(context.Context) http.Header // of the program; or nil
 	connect       func() *connection
 	free          chan struct{} // has an element for each request under way that does not wait
 	mu            sync.Mutex
@@ -59,6 +65,7 @@ type server struct {
 func newServer(address string, config Config) *server {
 	dialer := &net.Dialer{Timeout: config.Timeout}
 	s := &server{address: address, base: strings.TrimRight(address, "/"), free: make(chan struct{}, connectionsMax)}
+	s.more = config.Headers
 	dial := dialer.DialContext
 	if path, isSocket := strings.CutPrefix(address, "unix:"); isSocket {
 		s.base = "http://localhost"
@@ -175,6 +182,23 @@ func (s *server) exchange(ctx context.Context, a ask, alone bool) *answer {
 	return noAnswer(sent, fmt.Errorf("%s: %w", s.address, err))
 }
 
+// headerOf is that of each request: that of the program, as far as it can be sent, and the library's own.
+func (s *server) headerOf(ctx context.Context) (header http.Header) {
+	header = maps.Clone(s.header)
+	if s.more == nil {
+		return header
+	}
+	defer func() { _ = recover() }() // a panic of the program must not cost a lease
+	for name, all := range s.more(ctx) {
+		name = http.CanonicalHeaderKey(name)
+		isGood := !slices.ContainsFunc(all, func(value string) bool { return !values.MatchString(value) })
+		if isGood && fields.MatchString(name) && !slices.Contains(own, name) {
+			header[name] = all
+		}
+	}
+	return header
+}
+
 // carryOut returns the error that says why there is no answer.
 func (s *server) carryOut(ctx context.Context, a ask, c *connection, alone bool) (*answer, error) {
 	var content []byte
@@ -185,7 +209,7 @@ func (s *server) carryOut(ctx context.Context, a ask, c *connection, alone bool)
 	if err != nil {
 		return nil, err
 	}
-	request.Header, request.Close = maps.Clone(s.header), alone
+	request.Header, request.Close = s.headerOf(ctx), alone
 	maps.Copy(request.Header, a.header)
 	response, err := c.RoundTrip(request)
 	if err != nil {

@@ -29,6 +29,11 @@ export interface ClientOptions {
 	/** The files of a client certificate and of its key. */
 	certificate?: readonly [certificate: string, key: string] | undefined;
 	/**
+	 * More headers for each request, such as a traceparent; a function runs in the context of the caller. Those that
+	 * the library sets itself are left out.
+	 */
+	headers?: { readonly [name: string]: string } | (() => { readonly [name: string]: string }) | undefined;
+	/**
 	 * By default a loss is a warning of the process (`process.emitWarning`), and `util.debuglog("redlockd")` has the
 	 * other lines: set `NODE_DEBUG=redlockd` to see them. `null` turns both off.
 	 */

@@ -32,7 +32,7 @@ enum {
 	LOG_TAIL = 16,       /* kept free in each line for `cut`, the closing brace and the newline */
 	LOG_BUFFER = 64 << 10,
 	LOG_FINI_MS = 1000, /* how long the end of a thread waits for a reader that does not keep up */
-	LOG_KINDS = 16,     /* of bounded lines; more than there are */
+	LOG_KINDS = 20,     /* of bounded lines; more than there are */
 	LOG_BOUND = 20      /* lines of one kind in a second */
 };
 

@@ -61,6 +61,7 @@ struct options {
 	enum log_format log_format;
 	enum log_level log_level;
 	enum log_requests log_requests;
+	uint32_t log_leases; /* 0 or 1 */
 };
 
 enum config_action {

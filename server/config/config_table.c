@@ -211,6 +211,7 @@ static const struct options_entry config_entries[] = {
 	{CHOICE("log-format", "FORMAT", log_format, "logfmt", config_log_formats)},
 	{CHOICE("log-level", "LEVEL", log_level, "info", config_log_levels)},
 	{CHOICE("log-requests", "WHICH", log_requests, "errors", config_log_requests)},
+	{SWITCH("log-leases", log_leases)},
 	{SWITCH("check", check), .variable = ""},
 	{OPTIONS_END("help", 'h', HELP_help)},
 	{OPTIONS_END("version", 'V', HELP_version)},

@@ -75,6 +75,8 @@ void lease_answer_make(const struct lease_op *op, const struct redlock_result *r
 	if (result->outcome == REDLOCK_OK &&
 	    (op->request.operation == LEASE_ACQUIRE || op->request.operation == LEASE_EXTEND))
 		fill_lease(op, result, now_us, ret_answer);
+	if (op->request.operation == LEASE_RELEASE && op->leases->options->log_leases && result->outcome == REDLOCK_OK)
+		find_holder(op, lease_value_token_id(op->attempt.token), ret_answer);
 	ret_answer->blocking_index = op->replies.blocking_index;
 	if (result->has_holder) {
 		find_holder(op, result->holder, ret_answer);

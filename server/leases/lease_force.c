@@ -41,6 +41,8 @@ static void finish_force(struct lease_force *force)
 	uint64_t now_us = clock_now_us();
 	if (op) {
 		lease_answer_set(&op->answer, &force->answer);
+		if (op->answer.status == LEASE_OK && op->request.fence == 0 && op->leases->options->log_leases)
+			op->answer.several = lease_several_share(force->several);
 		op->answer.waited_ms = (uint32_t)((now_us - op->began_us) / 1000);
 		assert(op->follow_up == &force->op);
 		op->follow_up = NULL;

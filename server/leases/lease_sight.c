@@ -24,6 +24,14 @@ static void store_buckets(struct lease_sight *sight, const struct master_reply *
 	sight->buckets_len = (uint16_t)reply->buckets_len;
 }
 
+/* The lease that was released, for the trail. */
+static void store_released(struct lease_op *op, const struct lease_ref *ref, const struct master_reply *reply)
+{
+	struct lease_sight *sight = &op->seen[ref->master];
+	lease_holder_fini(&sight->holder);
+	sight->id = lease_value_read_holder(reply->value, reply->value_len, &sight->holder);
+}
+
 void lease_sight_store(struct lease_op *op, const struct lease_ref *ref, const struct master_reply *reply,
 		       struct redlock_event *event)
 {
@@ -32,6 +40,9 @@ void lease_sight_store(struct lease_op *op, const struct lease_ref *ref, const s
 		op->replies.blocking_index = sight->blocking_index = reply->blocking_index;
 	if (reply->vote == REDLOCK_VOTE_GONE && ref->command.script == REDLOCK_SCRIPT_EXTEND)
 		store_buckets(sight, reply);
+	if (reply->vote == REDLOCK_VOTE_GRANTED && reply->value && op->request.operation == LEASE_RELEASE &&
+	    op->leases->options->log_leases && redlock_wants(&op->core, ref->attempt, ref->round))
+		store_released(op, ref, reply);
 	bool has_value = reply->vote == REDLOCK_VOTE_HELD ||
 			 (reply->vote == REDLOCK_VOTE_GRANTED && ref->command.script == REDLOCK_SCRIPT_EXTEND);
 	uint16_t round = ref->command.script == REDLOCK_SCRIPT_RAISE ? 0 : ref->round;

@@ -159,8 +159,9 @@ struct lease_answer {
 	/* not OK */
 	uint32_t retry_after_ms;
 
-	/* acquire: LOCKED; extend, release: unused; inspect: the holder if `held`; extend OK: the lease's own owner;
-	 * force: whose lease was released, or may have been (NO_QUORUM); NOT_OWNER: the present holder */
+	/* acquire: LOCKED; extend: unused; inspect: the holder if `held`; extend OK: the lease's own owner;
+	 * force: whose lease was released, or may have been (NO_QUORUM); NOT_OWNER: the present holder; release OK: the
+	 * lease's own with --log-leases, else not known */
 	struct lease_holder holder;
 	uint64_t holder_id;     /* of the token, or of another program's value; the same for all masters and redlockd */
 	uint8_t blocking_index; /* acquire, LOCKED, of a set: the resource that is held, or has another waiter */
@@ -168,7 +169,8 @@ struct lease_answer {
 	bool held;              /* inspect */
 	bool expires;           /* inspect, held: false for another program's key without an expiry */
 	uint64_t remaining_ms;  /* inspect, held and expires: until all that hold it have ended */
-	/* inspect, held by leases that leave room for others; NULL: it is not */
+	/* inspect, held by leases that leave room for others, and force with --log-leases, if they were released; NULL:
+	 * it is not */
 	struct lease_holders *several;
 	uint64_t ago_ms; /* a watch: since when the times of `several` are known */
 };

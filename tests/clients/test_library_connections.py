@@ -329,3 +329,19 @@ def test_an_hour_that_has_not_passed(fake, driver):
         and second.of("acquire")[0].body["resource"] == "x"
     )
     assert driver.ask("release", lease="it")["released"] and TOKEN == second.of("release")[0].body["token"]
+
+
+# ---- headers of the program ----
+
+
+def test_headers_of_the_program(fake, driver):
+    """Those of a tracing library go with each request; none replaces one of the library or breaks the request."""
+    server, trace = fake(port=True), f"00-{'4b' * 16}-{'f0' * 8}-01"
+    own = {"Authorization": "mine", "lock-token": "mine", "IDEMPOTENCY-KEY": "mine", "Content-Length": "1", "Host": "mine", "User-Agent": "mine"}
+    driver.client(server.address, key="KEY", headers={"traceparent": trace, **own, "bad name": "x", "X-Bad": "a\r\nX-Worse: b", "X-Good": "a b"})
+    pairs(driver, 1)
+    asked, released = server.calls
+    for call in server.calls:
+        assert (call.headers["traceparent"], call.headers["x-good"], call.headers["authorization"]) == (trace, "a b", "Bearer KEY")
+        assert "x-bad" not in call.headers and "x-worse" not in call.headers and "mine" not in call.headers.values()
+    assert asked.headers["idempotency-key"] and released.headers["lock-token"] == TOKEN

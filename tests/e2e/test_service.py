@@ -227,7 +227,7 @@ def test_the_log_can_be_parsed(lab, json_log):
     assert all("abc-1.2_3" in line.values() and str(line["status"]) == "201" for line in requests)
 
 
-@pytest.mark.parametrize("given", ["", "a" * 65, "a b", "a=b", 'a"b', "ä", "a/b"])
+@pytest.mark.parametrize("given", ["", "a" * 129, "a b", "a'b", 'a"b', "ä", "a\\b"])
 def test_a_bad_request_id_is_replaced(service, given):
     answer = service.curl("GET", "/healthz", headers={"X-Request-Id": given})
     assert re.fullmatch(r"[0-9a-f]{16}", answer.headers["x-request-id"])
@@ -236,8 +236,8 @@ def test_a_bad_request_id_is_replaced(service, given):
 def test_every_answer_has_a_request_id(service):
     for method, path in (("GET", "/healthz"), ("GET", "/nothing"), ("PATCH", "/locks"), ("GET", "/locks?x=1"), ("POST", "/locks")):
         assert re.fullmatch(r"[0-9a-f]{16}", service.curl(method, path).headers["x-request-id"]), path
-    same = service.curl("GET", "/nothing", headers={"X-Request-Id": "x" * 64})
-    assert same.headers["x-request-id"] == "x" * 64
+    same = service.curl("GET", "/nothing", headers={"X-Request-Id": "x" * 128})
+    assert same.headers["x-request-id"] == "x" * 128
 
 
 def test_a_log_that_nobody_reads_stops_nothing(lab):

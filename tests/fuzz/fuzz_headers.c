@@ -235,9 +235,9 @@ static bool reference(const char *bytes, size_t len, struct framing *framing)
 
 static void check_kept(const struct headers *headers, const struct framing *framing, bool good)
 {
-	MUST(strspn(headers->request_id, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-") ==
-		     strlen(headers->request_id),
-	     "request id %s", headers->request_id);
+	for (const char *at = headers->request_id; *at; at++)
+		MUST(*at > ' ' && *at < 0x7f && !strchr("\"'\\", *at), "request id %s", headers->request_id);
+	MUST(strspn(headers->trace_id, "0123456789abcdef") == strlen(headers->trace_id), "trace %s", headers->trace_id);
 	MUST(headers->has_body == (headers->chunked || headers->content_length > 0), "a body or not");
 	if (headers->token_state == HEADERS_TOKEN_GOOD)
 		MUST(headers_is_token(headers->token, LEASE_TOKEN_LEN), "a token that is none");

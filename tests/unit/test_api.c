@@ -158,20 +158,18 @@ TEST(test_http_1_0)
 	close(client);
 }
 
+#define ID_64 "0123456789012345678901234567890123456789012345678901234567890123"
+
 TEST(test_request_id)
 {
 	static const struct {
 		const char *given;
 		bool kept;
-	} ids[] = {{"abc", true},
-		   {"A.b_c-9", true},
-		   {"a b", false},
-		   {"\"", false},
-		   {"a=b", false},
-		   {"0123456789012345678901234567890123456789012345678901234567890123", true},
-		   {"01234567890123456789012345678901234567890123456789012345678901234", false}};
+	} ids[] = {{"abc", true},       {"A.b_c-9", true},       {"a b", false},      {"\"", false},
+		   {"'", false},        {"a\\b", false},         {"a=b/c:d~!", true}, {"\xc3\xa4", false},
+		   {ID_64 ID_64, true}, {ID_64 ID_64 "x", false}};
 	int client = connect_tcp();
-	char request[256], line[128];
+	char request[256], line[192];
 
 	for (size_t i = 0; i < COUNT(ids); i++) {
 		snprintf(request, sizeof(request), "GET /healthz HTTP/1.1\r\n" HOST "X-Request-Id: %s\r\n\r\n",

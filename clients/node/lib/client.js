@@ -9,7 +9,7 @@ const { Servers } = require("./servers.js");
 const { APART, clock, joinSignals, pause } = require("./term.js");
 const { Wanted, checkOptions } = require("./wanted.js");
 
-const OPTIONS = ["key", "owner", "timeout", "ca", "certificate", "logger"];
+const OPTIONS = ["key", "owner", "timeout", "ca", "certificate", "headers", "logger"];
 const WATCH_MS = 20_000;
 const HOUR_MS = 3_600_000;
 

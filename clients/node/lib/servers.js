@@ -11,6 +11,21 @@ const { Log } = require("./log.js");
 const { Server, parseAddress } = require("./server.js");
 
 const TIMEOUT_MAX = 3_600_000;
+// headers that the program cannot set
+const OWN = new Set(["accept", "authorization", "connection", "content-length", "content-type", "expect", "host",
+	"idempotency-key", "if-none-match", "lock-token", "te", "trailer", "transfer-encoding", "upgrade", "user-agent",
+	"x-api-key"]);
+
+/** Those of the program for one request that may be sent. An error of its function must not cost a lease. */
+function moreHeaders(headers) {
+	try {
+		const all = Object.entries((typeof headers === "function" ? headers() : headers) ?? {});
+		return Object.fromEntries(all.filter(([name, value]) => /^[\w!#$%&'*+.^`|~-]+$/.test(name)
+			&& !OWN.has(name.toLowerCase()) && typeof value === "string" && /^[\t -~]*$/.test(value)));
+	} catch {
+		return {};
+	}
+}
 
 /** Another server is to be asked. For a lease, an error is decisive only if it says that the lease is over. */
 function failed({ headers, once }, answer) {
@@ -31,14 +46,16 @@ function readSecureContext(...files) {
 class Servers {
 	#all; // the first one is in use
 	#common;
+	#more; // headers of the program
 
-	constructor(urls, { key = null, timeout = 5000, ca, certificate = [], logger }) {
+	constructor(urls, { key = null, timeout = 5000, ca, certificate = [], headers, logger }) {
 		const addresses = (typeof urls === "string" ? [urls] : [...urls]).map((url) => parseAddress(url));
 		Object.assign(this, { count: addresses.length, timeout, log: new Log(logger) });
 		if (this.count === 0) throw new RangeError("no server is given");
 		if (!(timeout > 0 && timeout <= TIMEOUT_MAX)) throw new RangeError("timeout must be from 1 to 3600000");
 		if (key !== null && !/^[!-~]+$/.test(key)) throw new TypeError("the key has characters that none has");
 		const authorization = key !== null && { Authorization: `Bearer ${key}` };
+		this.#more = headers;
 		this.#common = { connect: timeout, headers: { "User-Agent": "redlockd-node", ...authorization } };
 		const secureContext = addresses.some((address) => address.tls) && readSecureContext(ca, ...certificate);
 		this.#all = addresses.map((address) => new Server(address, secureContext));
@@ -65,7 +82,8 @@ class Servers {
 
 	/** If there are other servers, one that answers no health check while the request waits is given up. */
 	async #exchange(server, ask, signal, once = false) {
-		const exchange = new Exchange(server, ask, { ...this.#common, once });
+		const headers = { ...moreHeaders(this.#more), ...this.#common.headers };
+		const exchange = new Exchange(server, ask, { ...this.#common, headers, once });
 		const limit = setTimeout(() => exchange.giveUp("it does not answer in time"), ask.timeout);
 		const endProbes = this.count > 1 && ask.waits && this.#beginProbes(server, exchange);
 		const cancel = () => exchange.giveUp("it was cancelled");

@@ -116,6 +116,11 @@ public final class Driver {
             List<String> files = command.texts("certificate");
             builder.certificate(Path.of(files.get(0)), Path.of(files.get(1)));
         }
+        if (command.has("headers")) {
+            @SuppressWarnings("unchecked")
+            Map<String, String> headers = (Map<String, String>) command.members.get("headers");
+            builder.headers(() -> headers);
+        }
         CLIENTS.put(command.text("client"), builder.build());
         return Map.of();
     }

@@ -144,7 +144,8 @@ async function bare(_, { server, ca, resource, times }) {
 
 const DO = {
 	client: (_, command) => {
-		clients.set(command.client, new Client(command.servers, given(command, CLIENT)));
+		const headers = command.headers && { headers: () => command.headers };
+		clients.set(command.client, new Client(command.servers, { ...given(command, CLIENT), ...headers }));
 	},
 	acquire: async (client, command) => {
 		const call = command.try ? "tryAcquire" : "acquire";

@@ -17,7 +17,7 @@ import urllib.parse
 import redlockd
 import redlockd.aio
 
-CLIENT = ("key", "owner", "timeout", "ca", "certificate")
+CLIENT = ("key", "owner", "timeout", "ca", "certificate", "headers")
 OPTIONS = ("ttl", "wait", "margin", "owner", "metadata", "mode", "slots")
 OUTPUT = threading.Lock()
 
@@ -56,6 +56,8 @@ class State:
         options = given(command, CLIENT)
         if "certificate" in options:
             options["certificate"] = tuple(options["certificate"])
+        if "headers" in options and self.library is redlockd:  # aio gets the mapping
+            options["headers"] = lambda: command["headers"]
         self.clients[command["client"]] = self.library.Client(command["servers"], **options)
 
 

@@ -19,7 +19,7 @@ from typing import Any, AsyncGenerator, Optional, Union
 
 import h11
 
-from ._wire import BODY_MAX, HEAD_MAX, SUCCESS, Answer, Ask, Server, clock, encode, no_answer
+from ._wire import BODY_MAX, HEAD_MAX, SUCCESS, Answer, Ask, Headers, Server, clock, encode, no_answer
 
 MOST = 16  # in use by requests that do not wait; idle ones
 IDLE = 5.0  # seconds, where the server does not say how long it keeps a connection
@@ -176,8 +176,10 @@ class Connection(asyncio.Protocol):
 
 
 class Pool:
-    def __init__(self, server: Server, tls: Optional[ssl.SSLContext], key: Optional[str], connect: float) -> None:
+    def __init__(self, server: Server, tls: Optional[ssl.SSLContext], key: Optional[str], connect: float,
+                 headers: Headers = None) -> None:
         """`connect`: seconds that a connection may take to be there."""
+        self._headers = headers
         self.server, self._tls, self._key, self._connect = server, server.tls and tls or None, key, connect
         self.loop = asyncio.get_running_loop()
         self.idle: list[Connection] = []
@@ -187,7 +189,7 @@ class Pool:
         self._lookup: Optional[asyncio.Future[Union[list[str], Exception]]] = None
 
     def request(self, ask: Ask) -> Request:
-        return Request(ask, encode(self.server, self._key, ask), self.loop.create_future())
+        return Request(ask, encode(self.server, self._key, ask, self._headers), self.loop.create_future())
 
     async def answer(self, request: Request) -> Answer:
         """Carries out a request that was not sent yet."""

@@ -7,7 +7,7 @@ import time
 import urllib.parse
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any, Callable, Mapping, Optional
+from typing import Any, Callable, Mapping, Optional, Union
 
 from ._words import detail_of, held_by
 from .errors import BY_CODE, Error, Locked, NoAnswer
@@ -15,6 +15,10 @@ from .errors import BY_CODE, Error, Locked, NoAnswer
 VERSION = "0.1.0"
 HEAD_MAX, BODY_MAX = 16 << 10, 1 << 20  # bytes of an answer
 SUCCESS = {"POST": (200, 201), "PUT": (200,), "DELETE": (204,), "GET": (200, 304)}
+OWN = frozenset(("accept", "authorization", "connection", "content-length", "content-type", "expect", "host",
+                 "idempotency-key", "if-none-match", "lock-token", "te", "trailer", "transfer-encoding", "upgrade",
+                 "user-agent", "x-api-key"))  # headers that the program cannot set
+Headers = Union[Mapping[str, str], Callable[[], Mapping[str, str]], None]
 FINAL = ((409, "not-owner"), (410, "lease-expired"))  # the lease is over, whatever another server says
 
 
@@ -111,9 +115,18 @@ class Server:
             raise ValueError(f"not the address of a server: {url!r}")
 
 
-def encode(server: Server, key: Optional[str], ask: Ask) -> bytes:
+def more_headers(headers: Headers) -> dict[str, str]:
+    """Those of the program for one request that may be sent. An error of its function must not cost a lease."""
+    with suppress(Exception):
+        found = headers() if callable(headers) else headers or {}
+        return {name: value for name, value in found.items() if name.lower() not in OWN
+                and re.fullmatch(r"[\w!#$%&'*+.^`|~-]+", name, re.ASCII) and re.fullmatch(r"[\t -~]*", value)}
+    return {}
+
+
+def encode(server: Server, key: Optional[str], ask: Ask, more: Headers = None) -> bytes:
     content = b"" if ask.body is None else json.dumps(ask.body).encode()
-    headers = {"Host": server.authority, "User-Agent": f"redlockd-python/{VERSION}",
+    headers = {**more_headers(more), "Host": server.authority, "User-Agent": f"redlockd-python/{VERSION}",
                "Content-Length": len(content), "Content-Type": "application/json", **ask.headers}
     headers.update({"Authorization": f"Bearer {key}"} if key else {})
     lines = [f"{ask.method} {server.prefix}{ask.path} HTTP/1.1", *(f"{name}: {headers[name]}" for name in headers)]

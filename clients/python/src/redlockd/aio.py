@@ -17,7 +17,7 @@ from typing import Any, AsyncIterator, Callable, Literal, Mapping, Optional, Seq
 from . import _rules as rules
 from ._log import log
 from ._pool import Pool, Request, close_at_the_end
-from ._wire import Answer, Ask, Server, clock, no_answer
+from ._wire import Answer, Ask, Headers, Server, clock, no_answer
 from .errors import Error, Locked, LockLost
 
 
@@ -39,13 +39,15 @@ def _module_of(thing: object) -> str:
 class ClientBase:
     """`servers`: `https://host:port`, `http://host:port` or `unix:/path`, in the order of preference. `key`: an API
     key. `timeout`: seconds that a server may take to answer, beside what the request waits for. `ca`: a file of
-    authorities for HTTPS. `certificate`: the files of a client certificate and of its key."""
+    authorities for HTTPS. `certificate`: the files of a client certificate and of its key. `headers`: more headers for
+    each request, such as a traceparent: a mapping, or a function that returns one and runs in the caller's context.
+    Those that the library sets itself are left out."""
 
     _loop_ends = True  # before the program does
 
     def __init__(self, servers: Union[str, Sequence[str]] = "http://127.0.0.1:8080", *, key: Optional[str] = None,
                  owner: Optional[str] = None, timeout: float = 5.0, ca: Optional[str] = None,
-                 certificate: Optional[tuple[str, str]] = None) -> None:
+                 certificate: Optional[tuple[str, str]] = None, headers: Headers = None) -> None:
         self._servers = [Server(url) for url in ([servers] if isinstance(servers, str) else servers)]
         if not self._servers or key is not None and not re.fullmatch("[!-~]+", key):
             raise ValueError("the key has characters that no key has" if self._servers else "no server is given")
@@ -53,6 +55,7 @@ class ClientBase:
         self._tls = ssl.create_default_context(cafile=ca) if any(server.tls for server in self._servers) else None
         if self._tls is not None and certificate is not None:
             self._tls.load_cert_chain(*certificate)
+        self._headers = headers
         self._pools: dict[asyncio.AbstractEventLoop, list[Pool]] = {}
 
     def _pools_of_the_loop(self) -> list[Pool]:
@@ -60,7 +63,7 @@ class ClientBase:
         loop = asyncio.get_running_loop()
         pools = self._pools.get(loop)
         if pools is None:
-            pools = [Pool(server, self._tls, self._key, self._timeout) for server in self._servers]
+            pools = [Pool(server, self._tls, self._key, self._timeout, self._headers) for server in self._servers]
             if self._loop_ends:
                 end: Any = close_at_the_end(pools)
                 with suppress(StopIteration):  # its first step makes it known to the loop

@@ -38,6 +38,7 @@ type command struct {
 	Timeout       float64
 	CA            string
 	Certificate   []string
+	Headers       map[string]string
 	Resource      any
 	TTL           *float64
 	Wait          *float64
@@ -122,6 +123,15 @@ func (d *driver) newClient(c command) error {
 	}
 	config := redlockd.Config{
 		Servers: c.Servers, Key: c.Key, Owner: c.Owner, TLS: secure, Timeout: seconds(c.Timeout),
+	}
+	if c.Headers != nil {
+		config.Headers = func(context.Context) http.Header {
+			header := http.Header{}
+			for name, value := range c.Headers {
+				header[name] = []string{value}
+			}
+			return header
+		}
 	}
 	client, err := redlockd.New(config)
 	d.mu.Lock()

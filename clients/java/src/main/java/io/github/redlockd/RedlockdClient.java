@@ -13,8 +13,10 @@ import java.util.Arrays;
 import java.util.Collection;
 import java.util.List;
 import java.util.Map;
+import java.util.Objects;
 import java.util.Optional;
 import java.util.concurrent.Flow;
+import java.util.function.Supplier;
 import java.util.stream.Collectors;
 import java.util.stream.Stream;
 import javax.net.ssl.SSLContext;
@@ -215,6 +217,7 @@ public final class RedlockdClient implements AutoCloseable {
         private Path trust;
         private Path certificate;
         private Path certificateKey;
+        private Supplier<Map<String, String>> headers = Map::of;
 
         private Builder(String... urls) {
             servers = Arrays.stream(urls).map(Server::new).collect(Collectors.toList());
@@ -281,6 +284,17 @@ public final class RedlockdClient implements AutoCloseable {
         }
 
         /**
+         * Adds headers to each request, such as a traceparent. Those that the library sets itself are left out.
+         *
+         * @param headers makes them for a request, in the thread that sends it: the caller's, or one of the library
+         * @return this
+         */
+        public Builder headers(Supplier<Map<String, String>> headers) {
+            this.headers = Objects.requireNonNull(headers);
+            return this;
+        }
+
+        /**
          * Reads the files, and connects to nothing yet.
          *
          * @return the client
@@ -288,7 +302,7 @@ public final class RedlockdClient implements AutoCloseable {
         public RedlockdClient build() {
             boolean secure = servers.stream().anyMatch(Server::hasTls);
             SSLContext context = secure ? Tls.context(trust, certificate, certificateKey) : null;
-            Stream<Pool> pools = servers.stream().map(server -> new Pool(server, key, context));
+            Stream<Pool> pools = servers.stream().map(server -> new Pool(server, key, headers, context));
             return new RedlockdClient(new Servers(pools.collect(Collectors.toList()), timeout), owner);
         }
     }

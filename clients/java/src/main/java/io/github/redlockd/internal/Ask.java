@@ -2,11 +2,18 @@
 package io.github.redlockd.internal;
 
 import java.nio.charset.StandardCharsets;
+import java.util.Locale;
 import java.util.Map;
+import java.util.Set;
 import java.util.function.Function;
+import java.util.function.Supplier;
 
 /** A request to one server after the other; {@code timeout}, in nanoseconds, is for each of them. */
 public final class Ask {
+    /** Headers that the program cannot set. */
+    private static final Set<String> OWN = Set.of("accept", "authorization", "connection", "content-length",
+            "content-type", "expect", "host", "idempotency-key", "if-none-match", "lock-token", "te", "trailer",
+            "transfer-encoding", "upgrade", "user-agent", "x-api-key");
     public final long timeout;
     final String method;
     private final String path;
@@ -59,8 +66,22 @@ public final class Ask {
 
     public synchronized boolean isCancelled() { return cancelled; }
 
+    /** Those of the program that may be sent. An error of its function must not cost a lease. */
+    private static String linesOf(Supplier<Map<String, String>> headers) {
+        StringBuilder lines = new StringBuilder();
+        try {
+            headers.get().forEach((name, value) -> {
+                boolean good = name.matches("[\\w!#$%&'*+.^`|~-]+") && value.matches("[\t -~]*");
+                if (good && !OWN.contains(name.toLowerCase(Locale.ROOT))) lines.append(name + ": " + value + "\r\n");
+            });
+        } catch (RuntimeException error) {
+            return "";
+        }
+        return lines.toString();
+    }
+
     /** The request as it is sent. {@code key}: that of the API, or null. */
-    byte[] bytes(Server server, String key) {
+    byte[] bytes(Server server, String key, Supplier<Map<String, String>> more) {
         byte[] body = content.getBytes(StandardCharsets.UTF_8);
         StringBuilder text = new StringBuilder(method + " " + server.prefix + path + " HTTP/1.1\r\n");
         text.append("Host: " + server.authority + "\r\nUser-Agent: redlockd-java\r\n");
@@ -68,6 +89,7 @@ public final class Ask {
         if (once) text.append("Connection: close\r\n");
         if (body.length > 0) text.append("Content-Type: application/json\r\n");
         if (key != null) text.append("Authorization: Bearer " + key + "\r\n");
+        text.append(linesOf(more));
         headers.forEach((name, value) -> text.append(name + ": " + value + "\r\n"));
         return text.append("\r\n" + content).toString().getBytes(StandardCharsets.UTF_8);
     }

@@ -4,7 +4,9 @@ package io.github.redlockd.internal;
 import java.io.IOException;
 import java.util.ArrayDeque;
 import java.util.Deque;
+import java.util.Map;
 import java.util.concurrent.Semaphore;
+import java.util.function.Supplier;
 import javax.net.ssl.SSLContext;
 
 /** The connections of a client to one server: those that are idle, and how many requests may have one. */
@@ -12,6 +14,7 @@ public final class Pool {
     static final int MOST = 16; // for requests that do not wait, and idle ones
     final Server server;
     final String key; // of the API, or null
+    final Supplier<Map<String, String>> headers; // more of them, of the program
     private final SSLContext context;
     /** A request that does not wait has one of these while it has a connection. */
     final Semaphore free = new Semaphore(MOST, true);
@@ -19,7 +22,8 @@ public final class Pool {
     private boolean closing; // there is a timer
     private boolean closed;
 
-    public Pool(Server server, String key, SSLContext context) {
+    public Pool(Server server, String key, Supplier<Map<String, String>> headers, SSLContext context) {
+        this.headers = headers;
         this.server = server;
         this.key = key;
         this.context = context;
