@@ -265,11 +265,11 @@ static inline bool trail_is_on(const struct call *call)
 	return call->request->context->config->options->log_leases != 0;
 }
 
-/* The operation of call->lease has this answer. */
-void trail_answer(const struct call *call, const struct lease_answer *answer);
+/* An operation of the call has this answer. */
+void trail_answer(const struct call *call, const struct lease_request *request, const struct lease_answer *answer);
 
-/* The lease is lost, with the code of a problem; redlockd has released it, since its client has left; the call was
- * rejected, which has a line only if its caller lacked the right to a lease. */
+/* The lease that the connection holds is lost, with the code of a problem; redlockd releases the granted lease, since
+ * its client has left; the call was rejected, which has a line only if its caller lacked the right to a lease. */
 void trail_lost(const struct call *call, const char *reason);
 void trail_left(const struct call *call);
 void trail_refused(const struct call *call);

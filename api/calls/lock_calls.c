@@ -241,7 +241,7 @@ static void lock_call_done(void *arg, const struct lease_answer *answer)
 	name = find_name(&call->lease, answer, &len);
 	stats_count_answer(call->request->context->config->metrics, call->lease.operation, answer->status, name, len);
 	if (trail_is_on(call))
-		trail_answer(call, answer);
+		trail_answer(call, &call->lease, answer);
 	lock_call_answer(call, answer);
 	if (call->lease.operation == LEASE_FORCE)
 		log_forced(call, answer);

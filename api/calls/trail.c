@@ -37,10 +37,9 @@ static void trail_write(const struct call *call, const char *event, const struct
 	log_end();
 }
 
-/* The lease that the request asks for, or names. */
-static struct trail_lease trail_asked(const struct call *call, uint64_t fence)
+/* The lease that a request asks for, or names. */
+static struct trail_lease trail_asked(const struct call *call, const struct lease_request *lease, uint64_t fence)
 {
-	const struct lease_request *lease = &call->lease;
 	const char *caller = call->caller.known ? call->caller.name : "";
 	return (struct trail_lease){.set_count = lease->set_count,
 				    .names = lease->resource,
@@ -53,9 +52,10 @@ static struct trail_lease trail_asked(const struct call *call, uint64_t fence)
 }
 
 /* The lease of a holder. A set has all of its resources, even if the request names one. */
-static struct trail_lease trail_held(const struct call *call, const struct lease_holder *holder)
+static struct trail_lease trail_held(const struct call *call, const struct lease_request *request,
+				     const struct lease_holder *holder)
 {
-	struct trail_lease lease = trail_asked(call, holder->fence);
+	struct trail_lease lease = trail_asked(call, request, holder->fence);
 	lease.owner = holder->owner;
 	lease.owner_len = holder->owner_len;
 	lease.caller = holder->owner + holder->owner_len;
@@ -70,21 +70,21 @@ static struct trail_lease trail_held(const struct call *call, const struct lease
 
 static void trail_forced(const struct call *call, const struct lease_holder *holder)
 {
-	struct trail_lease lease = trail_held(call, holder);
+	struct trail_lease lease = trail_held(call, &call->lease, holder);
 	trail_write(call, "lease-forced", &lease, call->caller.known ? call->caller.name : NULL, NULL);
 }
 
-static void trail_ok(const struct call *call, const struct lease_answer *answer)
+static void trail_ok(const struct call *call, const struct lease_request *request, const struct lease_answer *answer)
 {
 	const struct lease_holders *several = answer->several;
 	struct trail_lease lease;
-	switch (call->lease.operation) {
+	switch (request->operation) {
 	case LEASE_ACQUIRE:
-		lease = trail_asked(call, answer->fence);
+		lease = trail_asked(call, request, answer->fence);
 		trail_write(call, "lease-granted", &lease, NULL, answer->again ? "again" : NULL);
 		break;
 	case LEASE_RELEASE:
-		lease = trail_held(call, &answer->holder);
+		lease = trail_held(call, request, &answer->holder);
 		trail_write(call, "lease-released", &lease, NULL, NULL);
 		break;
 	case LEASE_FORCE:
@@ -97,26 +97,28 @@ static void trail_ok(const struct call *call, const struct lease_answer *answer)
 	}
 }
 
-void trail_answer(const struct call *call, const struct lease_answer *answer)
+void trail_answer(const struct call *call, const struct lease_request *request, const struct lease_answer *answer)
 {
 	bool is_over = answer->status == LEASE_NOT_OWNER || answer->status == LEASE_EXPIRED;
 	assert(trail_is_on(call));
-	if (answer->status == LEASE_OK)
-		trail_ok(call, answer);
-	else if (call->lease.operation == LEASE_EXTEND && is_over)
-		trail_lost(call, problem_code(problem_of_lease(answer->status)));
+	if (answer->status == LEASE_OK) {
+		trail_ok(call, request, answer);
+	} else if (request->operation == LEASE_EXTEND && is_over) {
+		struct trail_lease lease = trail_asked(call, request, 0);
+		trail_write(call, "lease-lost", &lease, NULL, problem_code(problem_of_lease(answer->status)));
+	}
 }
 
 void trail_lost(const struct call *call, const char *reason)
 {
-	struct trail_lease lease = trail_asked(call, call->fence);
+	struct trail_lease lease = trail_asked(call, &call->lease, call->fence);
 	assert(trail_is_on(call) && reason);
 	trail_write(call, "lease-lost", &lease, NULL, reason);
 }
 
 void trail_left(const struct call *call)
 {
-	struct trail_lease lease = trail_asked(call, call->fence);
+	struct trail_lease lease = trail_asked(call, &call->lease, call->fence);
 	assert(trail_is_on(call) && call->fence > 0);
 	trail_write(call, "lease-released", &lease, NULL, CALL_CLIENT_GONE);
 }
@@ -128,6 +130,6 @@ void trail_refused(const struct call *call)
 	assert(trail_is_on(call));
 	if (!is_lease || (status != 401 && status != 403) || !log_allows("lease-refused", status))
 		return;
-	struct trail_lease lease = trail_asked(call, 0);
+	struct trail_lease lease = trail_asked(call, &call->lease, 0);
 	trail_write(call, "lease-refused", &lease, NULL, call->request->reply.code);
 }
