@@ -85,7 +85,7 @@ static void trail_ok(const struct call *call, const struct lease_request *reques
 		break;
 	case LEASE_RELEASE:
 		lease = trail_held(call, request, &answer->holder);
-		trail_write(call, "lease-released", &lease, NULL, NULL);
+		trail_write(call, request->keep_ms > 0 ? "lease-kept" : "lease-released", &lease, NULL, NULL);
 		break;
 	case LEASE_FORCE:
 		for (uint32_t i = 0; several && i < several->listed; i++)

@@ -91,6 +91,14 @@ def test_a_forced_release_has_a_line_for_each_lease(lab):
     assert not any(secret in keyed.redlockd.stderr() for secret in keyed.all_secrets())
 
 
+def test_a_kept_lease_has_its_own_event(lab):
+    service = lab.service(1, "--log-leases")
+    lease = service.acquire("x", owner="me")
+    assert service.curl("DELETE", "/locks", body={"resource": "x", "token": lease["token"], "keep_ms": 5000}).status == 204
+    line = wait_trail(service, "lease-granted", "lease-kept")[1]
+    assert (line["owner"], int(line["fence"])) == ("me", lease["fence"])
+
+
 def test_a_release_has_the_caller_who_took_the_lease(lab):
     """A token needs no key, so the request has none."""
     keyed = Keyed(lab, [Key("worker", ["x"], ["acquire"])], "--log-leases").wait_ready()
