@@ -28,6 +28,12 @@ struct rate {
 bool rate_take(struct rate *rate, uint32_t per_second, uint64_t now_us, uint32_t *ret_retry_ms)
 	__attribute__((warn_unused_result));
 
+/* Takes `count` more for an event for which rate_take() took one. More than a burst are taken, too, if the rate is not
+ * used otherwise; the next event then waits until their time is over. False: the event is refused, so that one is given
+ * back, and it can be repeated after *ret_retry_ms. */
+bool rate_take_more(struct rate *rate, uint32_t per_second, uint32_t count, uint64_t now_us, uint32_t *ret_retry_ms)
+	__attribute__((warn_unused_result));
+
 /* True if it has no more effect than all zeros, and can be dropped. */
 bool rate_is_idle(const struct rate *rate, uint64_t now_us);
 
@@ -46,6 +52,10 @@ void peer_leave(struct peer *peer, uint64_t now_us);
 
 /* Counts a request, like rate_take(). Takes no lock. */
 bool peer_take(struct peer *peer, uint32_t per_second, uint64_t now_us, uint32_t *ret_retry_ms)
+	__attribute__((warn_unused_result));
+
+/* The same for rate_take_more(). */
+bool peer_take_more(struct peer *peer, uint32_t per_second, uint32_t count, uint64_t now_us, uint32_t *ret_retry_ms)
 	__attribute__((warn_unused_result));
 
 /* How many addresses the table holds now. */

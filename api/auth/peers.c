@@ -31,25 +31,46 @@ enum { LOOKS_PER_STEP = 4, NS_PER_US = 1000, NS_PER_MS = 1000000 };
  * ahead of now, so that `per_second` events can come at once. Shares are rounded up to whole ns, so no stretch of time
  * has more than per_second a second and one burst. A thread whose clock is slow gets less, never more. */
 
-bool rate_take(struct rate *rate, uint32_t per_second, uint64_t now_us, uint32_t *ret_retry_ms)
+static uint64_t share_of(uint32_t per_second)
 {
-	assert(ret_retry_ms && now_us < NOW_US_MAX);
-	if (per_second == 0)
-		return true;
-	uint64_t share_ns = (NS_PER_S + per_second - 1) / per_second;
+	return (NS_PER_S + per_second - 1) / per_second;
+}
+
+/* Takes `count` shares if there is time for `needed` of them. */
+static bool take_shares(struct rate *rate, uint32_t per_second, uint32_t count, uint32_t needed, uint64_t now_us,
+			uint32_t *ret_retry_ms)
+{
+	assert(ret_retry_ms && now_us < NOW_US_MAX && needed <= per_second);
+	uint64_t share_ns = share_of(per_second);
 	uint64_t now_ns = now_us * NS_PER_US, latest_ns = now_ns + share_ns * per_second;
-	uint64_t next_ns = atomic_load_explicit(&rate->next_ns, memory_order_relaxed), end_ns;
+	uint64_t next_ns = atomic_load_explicit(&rate->next_ns, memory_order_relaxed), begin_ns;
 	do {
-		end_ns = (next_ns > now_ns ? next_ns : now_ns) + share_ns;
-		if (end_ns > latest_ns) {
+		begin_ns = next_ns > now_ns ? next_ns : now_ns;
+		if (begin_ns + share_ns * needed > latest_ns) {
 			/* rounded up: earlier would be too early */
-			uint64_t ms = (end_ns - latest_ns - 1) / NS_PER_MS + 1;
+			uint64_t ms = (begin_ns + share_ns * needed - latest_ns - 1) / NS_PER_MS + 1;
 			*ret_retry_ms = ms < UINT32_MAX ? (uint32_t)ms : UINT32_MAX;
 			return false;
 		}
-	} while (!atomic_compare_exchange_weak_explicit(&rate->next_ns, &next_ns, end_ns, memory_order_relaxed,
-							memory_order_relaxed));
+	} while (!atomic_compare_exchange_weak_explicit(&rate->next_ns, &next_ns, begin_ns + share_ns * count,
+							memory_order_relaxed, memory_order_relaxed));
 	return true;
+}
+
+bool rate_take(struct rate *rate, uint32_t per_second, uint64_t now_us, uint32_t *ret_retry_ms)
+{
+	return per_second == 0 || take_shares(rate, per_second, 1, 1, now_us, ret_retry_ms);
+}
+
+bool rate_take_more(struct rate *rate, uint32_t per_second, uint32_t count, uint64_t now_us, uint32_t *ret_retry_ms)
+{
+	if (per_second == 0 || count == 0)
+		return true;
+	uint32_t needed = count < per_second ? count : per_second - 1;
+	if (take_shares(rate, per_second, count, needed, now_us, ret_retry_ms))
+		return true;
+	atomic_fetch_sub_explicit(&rate->next_ns, share_of(per_second), memory_order_relaxed);
+	return false;
 }
 
 bool rate_is_idle(const struct rate *rate, uint64_t now_us)
@@ -180,6 +201,11 @@ void peer_leave(struct peer *peer, uint64_t now_us)
 bool peer_take(struct peer *peer, uint32_t per_second, uint64_t now_us, uint32_t *ret_retry_ms)
 {
 	return !peer || rate_take(&peer->rate, per_second, now_us, ret_retry_ms);
+}
+
+bool peer_take_more(struct peer *peer, uint32_t per_second, uint32_t count, uint64_t now_us, uint32_t *ret_retry_ms)
+{
+	return !peer || rate_take_more(&peer->rate, per_second, count, now_us, ret_retry_ms);
 }
 
 size_t peers_count(void)

@@ -212,6 +212,16 @@ bool authorize_operation(struct call *call)
 	return authorize_accept(call, authorize_decide(call, &call->caller)) && authorize_wait(call);
 }
 
+bool authorize_more(struct call *call, size_t count)
+{
+	static const char too_many[] =
+		"This address makes too many requests (--max-rate-per-address), and each lease counts as one. Try "
+		"again after Retry-After.";
+	uint32_t retry_ms, per_second = call->request->context->config->options->max_rate_per_address;
+	return peer_take_more(call->request->peer, per_second, (uint32_t)count, clock_now_us(), &retry_ms) ||
+	       authorize_reject_rate(call, HTTP_LIMIT_ADDRESS_RATE, too_many, retry_ms);
+}
+
 enum access_verdict authorize_again(struct call *call)
 {
 	struct keys *keys = call->request->context->keys;

@@ -21,6 +21,7 @@ struct reading {
 	struct field_errors *errors;
 	const char *header_token;
 	bool is_named; /* by the path */
+	bool is_item;  /* of `leases` */
 	bool as_reals; /* some integer is beyond 64 bits, so all were read as reals */
 	unsigned seen; /* a bit for each member of the table that was present, valid or not */
 	bool no_names; /* an empty list of resources */
@@ -289,7 +290,7 @@ static const char *find_duplicate(const char *message)
 		if (strstr(message, quoted))
 			return members[i].name;
 	}
-	return "body";
+	return strstr(message, "'\"leases\"'") ? "leases" : "body";
 }
 
 /* 6331.0 and 1e3 are integers for JSON Schema, and some clients write all numbers so. */
@@ -384,8 +385,9 @@ static void complete(struct reading *reading)
 	else if (reading->no_names)
 		reject_count(reading);
 	if (!reading->is_named && !was_seen(reading, RESOURCE) && !was_seen(reading, RESOURCES))
-		field_errors_add(reading->errors, "resource", "is required%s",
-				 request->operation == LEASE_ACQUIRE ? "" : ", in the path or in the body");
+		field_errors_add(
+			reading->errors, "resource", "is required%s",
+			request->operation == LEASE_ACQUIRE || reading->is_item ? "" : ", in the path or in the body");
 	if (was_seen(reading, RESOURCE) && was_seen(reading, RESOURCES))
 		field_errors_add(reading->errors, "resources", "must not be there beside resource");
 	if (was_seen(reading, SLOTS) && request->mode == LEASE_SHARED)
@@ -399,7 +401,8 @@ static void complete(struct reading *reading)
 	if (!is_known(reading, TOKEN) || was_seen(reading, TOKEN))
 		return;
 	if (!reading->header_token)
-		field_errors_add(reading->errors, "token", "is required, in the body or in the header Lock-Token");
+		field_errors_add(reading->errors, "token", "is required%s",
+				 reading->is_item ? "" : ", in the body or in the header Lock-Token");
 	else
 		memcpy(request->token, reading->header_token, LEASE_TOKEN_LEN);
 }
@@ -431,19 +434,16 @@ static void discard(const struct lease_request *request, const struct lease_requ
 	free((char *)request->metadata);
 }
 
-bool body_parse(const char *bytes, size_t len, const char *header_token, const struct body_limits *limits,
-		struct lease_request *ret_request, struct field_errors *errors)
+static bool parse_object(struct reading *reading, const char *bytes, size_t len, struct lease_request *ret_request)
 {
 	struct lease_request request;
-	struct reading reading = {.limits = limits,
-				  .request = &request,
-				  .errors = errors,
-				  .header_token = header_token,
-				  .is_named = ret_request->operation != LEASE_ACQUIRE && ret_request->resource_len > 0};
+	struct field_errors *errors = reading->errors;
+	const struct body_limits *limits = reading->limits;
 	size_t errors_before = errors->count;
-	begin_reading(&reading, ret_request);
-	assert(len <= REQUEST_BODY_MAX && (bytes || len == 0));
-	assert(request.operation != LEASE_INSPECT && (request.operation != LEASE_FORCE || !reading.is_named));
+	reading->request = &request;
+	begin_reading(reading, ret_request);
+	assert(len <= REQUEST_LARGE_BODY_MAX && (bytes || len == 0));
+	assert(request.operation != LEASE_INSPECT && (request.operation != LEASE_FORCE || !reading->is_named));
 	assert(limits->min_ttl_ms <= limits->default_ttl_ms && limits->default_ttl_ms <= limits->max_ttl_ms);
 	if ((request.operation == LEASE_RELEASE || request.operation == LEASE_FORCE) && body_is_nothing(bytes, len))
 		len = 0;
@@ -451,18 +451,36 @@ bool body_parse(const char *bytes, size_t len, const char *header_token, const s
 		field_errors_add(errors, "body", "must not be empty");
 		return false;
 	}
-	if (len > 0 && !body_flat_scan(bytes, len, read_body_member, &reading)) {
+	if (len > 0 && !body_flat_scan(bytes, len, read_body_member, reading)) {
 		discard(&request, ret_request);
-		begin_reading(&reading, ret_request);
+		begin_reading(reading, ret_request);
 		errors->count = errors_before;
-		if (!read_complete(&reading, bytes, len))
+		if (!read_complete(reading, bytes, len))
 			return false;
 	}
-	complete(&reading);
+	complete(reading);
 	if (errors->count > errors_before) {
 		discard(&request, ret_request);
 		return false;
 	}
 	*ret_request = request;
 	return true;
+}
+
+bool body_parse(const char *bytes, size_t len, const char *header_token, const struct body_limits *limits,
+		struct lease_request *ret_request, struct field_errors *errors)
+{
+	struct reading reading = {.limits = limits,
+				  .errors = errors,
+				  .header_token = header_token,
+				  .is_named = ret_request->operation != LEASE_ACQUIRE && ret_request->resource_len > 0};
+	return parse_object(&reading, bytes, len, ret_request);
+}
+
+bool body_parse_item(const char *bytes, size_t len, const struct body_limits *limits, struct lease_request *ret_request,
+		     struct field_errors *errors)
+{
+	struct reading reading = {.limits = limits, .errors = errors, .is_item = true};
+	assert(len > 0 && ret_request->resource_len == 0);
+	return parse_object(&reading, bytes, len, ret_request);
 }

@@ -97,6 +97,47 @@ bool body_flat_scan(const char *bytes, size_t len, body_visit_fn *visit, void *a
 	return cursor.at == cursor.end;
 }
 
+/* Skips an object and the space after it. Its text, up to the brace that closes it, may not be JSON. */
+static bool scan_object(struct cursor *cursor, struct body_item *ret_item)
+{
+	const char *at = cursor->at;
+	size_t depth = 0;
+	bool quoted = false;
+	if (at == cursor->end || *at != '{')
+		return false;
+	do {
+		if (quoted && *at == '\\' && at + 1 < cursor->end)
+			at++;
+		else if (*at == '"')
+			quoted = !quoted;
+		else if (!quoted && *at == '{')
+			depth++;
+		else if (!quoted && *at == '}')
+			depth--;
+		at++;
+	} while (depth > 0 && at < cursor->end);
+	*ret_item = (struct body_item){cursor->at, (size_t)(at - cursor->at)};
+	cursor->at = at;
+	skip_space(cursor);
+	return depth == 0;
+}
+
+size_t body_find_items(const char *bytes, size_t len, struct body_item ret_items[BODY_ITEMS_MAX])
+{
+	struct cursor cursor = cursor_of(bytes, len);
+	struct body_item unused;
+	size_t count = 0;
+	skip_space(&cursor);
+	if (!scan_word(&cursor, "{") || !scan_word(&cursor, "\"leases\"") || !scan_word(&cursor, ":") ||
+	    !scan_word(&cursor, "["))
+		return 0;
+	do
+		if (!scan_object(&cursor, count < BODY_ITEMS_MAX ? &ret_items[count] : &unused))
+			return 0;
+	while (count++, scan_word(&cursor, ","));
+	return scan_word(&cursor, "]") && scan_word(&cursor, "}") && cursor.at == cursor.end ? count : 0;
+}
+
 bool body_is_nothing(const char *bytes, size_t len)
 {
 	struct cursor cursor = cursor_of(bytes, len);

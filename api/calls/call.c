@@ -152,8 +152,9 @@ void call_add_headers(const struct call *call, struct MHD_Response *response)
  * hide the others. A lease that was lost before it was extended is not. */
 static bool call_is_error(const struct call *call, unsigned status)
 {
-	bool is_lost = call->lease.operation == LEASE_EXTEND && (status == 409 || status == 410);
-	return is_lost || status == 401 || status == 403 || status == 429 || status >= 500 ||
+	bool any_of_many = call->bulk && call->bulk->problems > 0;
+	bool is_lost = call->lease.operation == LEASE_EXTEND && (status == 409 || status == 410 || any_of_many);
+	return is_lost || call->votes.needed > 0 || status == 401 || status == 403 || status == 429 || status >= 500 ||
 	       (call->stream && hold_stream_is_lost(call->stream));
 }
 
@@ -172,6 +173,10 @@ void call_log(const struct call *call, unsigned status, const char *ended, enum 
 	log_text("method", http_method_name(request->method));
 	log_text("route", call->route ? call->route->name : "none");
 	call_log_names(call->lease.resource, call->lease.resource_len, call->lease.set_count);
+	if (call->bulk) {
+		log_num("leases", (int64_t)call->bulk->count);
+		log_num("problems", (int64_t)call->bulk->problems);
+	}
 	if (call->caller.known)
 		log_text("caller", call->caller.name);
 	if (status == 401 || status == 403 || status == 429)

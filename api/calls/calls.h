@@ -56,13 +56,13 @@ enum problem problem_of_lease(enum lease_status status);
 unsigned problem_status(enum problem problem);
 const char *problem_code(enum problem problem);
 
-enum { FIELD_ERRORS_MAX = 8, FIELD_NAME_MAX = 32, FIELD_REASON_MAX = 120 };
+enum { FIELD_ERRORS_MAX = 8, FIELD_NAME_MAX = 32, FIELD_ITEM_MAX = sizeof("leases[255].") - 1, FIELD_REASON_MAX = 120 };
 
 /* The invalid fields of a request; those beyond the maximum are left out. */
 struct field_errors {
 	size_t count;
 	struct field_error {
-		char field[FIELD_NAME_MAX + 1];
+		char field[FIELD_ITEM_MAX + FIELD_NAME_MAX + 1];
 		char reason[FIELD_REASON_MAX];
 	} items[FIELD_ERRORS_MAX];
 };

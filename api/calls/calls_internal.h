@@ -25,11 +25,13 @@ struct route {
 	const char *pattern;   /* a `{resource}` at its end stands for one or more segments */
 	enum access_need need; /* the right that the caller must have */
 	route_handler *handle;
-	uint16_t status;   /* of success */
-	uint16_t again;    /* the same if the caller has it already (Idempotency-Key, If-None-Match); 0: never */
+	uint16_t status; /* of success */
+	/* the same if the caller has it already (Idempotency-Key, If-None-Match), or names many leases; 0: never */
+	uint16_t again;
 	uint32_t problems; /* bits of enum problem, without those that follow from any call, a body or a right */
 	enum lease_operation operation; /* of those on /locks */
 	bool takes_body;
+	bool takes_leases;                       /* the body may be a large one with `leases` */
 	bool quiet;                              /* logged only for debugging: it is requested every few seconds */
 	const char *params[PATH_PARAMS_MAX + 1]; /* of the query; NULL at the end */
 	uint8_t counted_offset;                  /* it is counted as the route this many entries below */
@@ -48,6 +50,9 @@ size_t route_index(const struct route *route);
  * header Allow, "": no such path. */
 const struct route *route_find(const char *method, const char *path, const char *query, const char **ret_rest,
 			       char ret_allow[ROUTE_ALLOW_MAX]);
+
+/* How large a body may be that is sent there. */
+size_t route_body_max(const char *method, const char *path, const char *query);
 
 /* True if this route (NULL: no route was found) may give this answer by the table. */
 bool route_may_answer(const struct route *route, unsigned status, const char *code);
@@ -69,6 +74,10 @@ struct body_limits {
 bool body_parse(const char *bytes, size_t len, const char *header_token, const struct body_limits *limits,
 		struct lease_request *ret_request, struct field_errors *errors) __attribute__((warn_unused_result));
 
+/* The same for an item of `leases`: *ret_request is the extension or release, without resource and token. */
+bool body_parse_item(const char *bytes, size_t len, const struct body_limits *limits, struct lease_request *ret_request,
+		     struct field_errors *errors) __attribute__((warn_unused_result));
+
 /* ---- body_flat.c: the usual bodies, read in place: a flat JSON object of plain strings, whole numbers, true, false */
 
 enum body_kind { BODY_STRING, BODY_INTEGER, BODY_BOOLEAN, BODY_OBJECT, BODY_ARRAY, BODY_OTHER };
@@ -87,6 +96,18 @@ typedef bool body_visit_fn(void *arg, const char *name, size_t name_len, const s
 /* Visits the members of `bytes`, in their order. False if the text needs a complete parser: it has something that this
  * function does not read, valid or not, or that `visit` rejects. */
 bool body_flat_scan(const char *bytes, size_t len, body_visit_fn *visit, void *arg) __attribute__((warn_unused_result));
+
+enum { BODY_ITEMS_MAX = 256 };
+
+/* The text of an item of `leases`, not terminated. */
+struct body_item {
+	const char *bytes;
+	size_t len;
+};
+
+/* Finds the items of a body {"leases":[{…},…]} without reading them, and returns how many there are, perhaps more than
+ * BODY_ITEMS_MAX. The body is JSON if each item is. 0: it is another body, has no items, or is not JSON. */
+size_t body_find_items(const char *bytes, size_t len, struct body_item ret_items[BODY_ITEMS_MAX]);
 
 /* True if the body has no content: empty, blanks, or null, which some clients send with a DELETE that has no body (Go:
  * json.Marshal(nil)). */
@@ -125,6 +146,7 @@ struct call {
 	struct lease_request lease; /* without a resource until that is known; owns its texts, except the caller */
 
 	/* handle */
+	struct bulk *bulk;             /* of a call on many leases; NULL: it is on one */
 	struct lease_op *op;           /* under way, or NULL */
 	struct lease_listing *listing; /* the same for GET /locks */
 	struct hold_stream *stream;    /* the lease is held by this connection, or NULL */
@@ -192,6 +214,9 @@ bool authorize_caller(struct call *call) __attribute__((warn_unused_result));
  * one more request of its key may wait (429). */
 bool authorize_operation(struct call *call) __attribute__((warn_unused_result));
 
+/* Checks that the rate of the address allows `count` more requests, which this one counts as. 429. */
+bool authorize_more(struct call *call, size_t count) __attribute__((warn_unused_result));
+
 /* After a reload of keys or authorities: identifies the caller again, and returns the new verdict. Unless that is
  * ALLOWED, the call keeps its former caller. */
 enum access_verdict authorize_again(struct call *call) __attribute__((warn_unused_result));
@@ -225,6 +250,43 @@ bool lock_call_is_seen(const char *list, const char *tag);
 /* Cancels the operation under way; true if there was one. The log names the caller of a forced release, because it may
  * have been carried out. */
 bool lock_call_cancel(struct call *call);
+
+/* The explanation of a problem (static); NULL: the text for all problems of this kind. */
+const char *lock_call_explain(const struct lease_request *lease, const struct lease_answer *answer);
+
+/* The answer as this caller may learn it: `answer`, or *room. */
+const struct lease_answer *lock_call_disclose(const struct call *call, const struct lease_answer *answer,
+					      struct lease_answer *room);
+
+/* Counts an answer in the metrics. */
+void lock_call_count(const struct call *call, const struct lease_request *lease, const struct lease_answer *answer);
+
+/* ---- bulk.c: extensions and releases of many leases in one call ---- */
+
+struct bulk {
+	size_t count;
+	size_t under_way; /* operations without an answer */
+	size_t problems;
+	size_t text_len; /* of all answers */
+	struct bulk_item *items;
+};
+
+static inline bool bulk_is_under_way(const struct bulk *bulk)
+{
+	return bulk && bulk->under_way > 0;
+}
+
+/* Sets call->bulk if the body has `leases`. False: they are not valid, or too many; the call is rejected. */
+bool bulk_decode(struct call *call) __attribute__((warn_unused_result));
+
+/* Starts the operations of all items. */
+void bulk_submit(struct call *call);
+
+/* Cancels those under way; true if there were any. */
+bool bulk_cancel(struct call *call);
+
+/* NULL: does nothing. */
+void bulk_free(struct bulk *bulk);
 
 void info_call_healthz(struct call *call);
 void info_call_readyz(struct call *call);
@@ -305,6 +367,9 @@ static inline size_t lease_text_max(const struct lease_request *lease)
  * lease_text_max(); returns its length. If the connection holds the lease, it is the event `acquired`. The owner of an
  * extended lease, which another program may have written into Redis, is null if it is not UTF-8. */
 size_t lease_text_write(const struct lease_request *lease, const struct lease_answer *answer, char *ret_text);
+
+/* The same for a lease of many that was released: its status and its names. */
+size_t lease_released_write(const struct lease_request *lease, char *ret_text);
 
 enum { LEASE_VOTES_MAX = 160 };
 /* Writes the member `votes` with the comma before it, at most LEASE_VOTES_MAX; returns the position after it. */

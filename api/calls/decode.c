@@ -208,10 +208,17 @@ bool decode_target(struct call *call, const char *query)
 
 static bool decode_lease(struct call *call)
 {
+	static const char too_large[] = "The body is larger than 16384 bytes, and has no leases. Send a smaller one.";
 	const struct request *request = call->request;
 	const struct headers *headers = &request->headers;
 	struct field_errors errors = {.count = 0};
 	assert(call->limits.max_ttl_ms > 0 && headers->token_state != HEADERS_TOKEN_BAD);
+	if (call->route->takes_leases && !bulk_decode(call))
+		return false;
+	if (call->bulk)
+		return true;
+	if (request->body_len > REQUEST_BODY_MAX)
+		return call_reject(call, PROBLEM_BODY_TOO_LARGE, too_large);
 	if (!body_parse(request->body, request->body_len,
 			headers->token_state == HEADERS_TOKEN_GOOD ? headers->token : NULL, &call->limits, &call->lease,
 			&errors))

@@ -42,11 +42,13 @@ static char *put_owner_member(char *at, const char *owner, size_t len)
 	return put_escaped(stpcpy(at, ",\"owner\":"), owner, len);
 }
 
-/* In the order in which they were given: see body.c. */
-static char *put_resource_names(char *at, const struct lease_request *lease)
+/* Writes the end of the name of the member, too. Several are in the order in which they were given: see body.c. */
+static char *put_names(char *at, const struct lease_request *lease)
 {
 	const char *names = lease->resource + lease->resource_len + 1, *end = names + lease->resource_len, *name;
 	size_t len;
+	if (lease->set_count == 0)
+		return put_escaped(stpcpy(at, "\":"), lease->resource, lease->resource_len);
 	at = stpcpy(at, "s\":");
 	for (char before = '['; text_line(&names, end, &name, &len); before = ',') {
 		*at++ = before;
@@ -62,8 +64,7 @@ size_t lease_text_write(const struct lease_request *lease, const struct lease_an
 	char *at = ret_text;
 	assert(acquired || (lease->operation == LEASE_EXTEND && !lease->hold));
 	at = stpcpy(at, lease->hold ? "{\"event\":\"acquired\",\"resource" : "{\"resource");
-	at = lease->set_count > 0 ? put_resource_names(at, lease)
-				  : put_escaped(stpcpy(at, "\":"), lease->resource, lease->resource_len);
+	at = put_names(at, lease);
 	at = stpcpy(at, ",\"token\":\"");
 	at = mempcpy(at, answer->token, LEASE_TOKEN_LEN);
 	at = put_number_member(at, "\",\"fence\":", answer->fence);
@@ -80,6 +81,15 @@ size_t lease_text_write(const struct lease_request *lease, const struct lease_an
 		at = put_number_member(at, ",\"waited_ms\":", answer->waited_ms);
 	*at++ = '}';
 	assert(at <= ret_text + lease_text_max(lease));
+	return (size_t)(at - ret_text);
+}
+
+size_t lease_released_write(const struct lease_request *lease, char *ret_text)
+{
+	char *at = stpcpy(ret_text, "{\"status\":204,\"resource");
+	assert(lease->operation == LEASE_RELEASE);
+	at = put_names(at, lease);
+	*at++ = '}';
 	return (size_t)(at - ret_text);
 }
 

@@ -78,16 +78,16 @@ static void answer_ok(struct call *call, const struct lease_answer *answer)
 /* ---- problems ---- */
 
 /* Quarantined masters were not asked, and only time ends a quarantine. */
-static const char *detail_no_quorum(const struct call *call, const struct lease_answer *answer)
+static const char *detail_no_quorum(const struct lease_request *lease, const struct lease_answer *answer)
 {
 	const struct redlock_votes *votes = &answer->votes;
 	if (votes->quarantined > votes->masters - votes->needed)
 		return "Too few masters may vote. Try again after Retry-After; GET /readyz says why and for how long.";
-	if (call->lease.key != 0)
+	if (lease->key != 0)
 		return "Too few masters answered in time. If the lock was granted, the same Idempotency-Key gets it.";
 	if (answer->too_late)
 		return "A majority granted the lock, but too late for a lease. It has been released; try again.";
-	switch (call->lease.operation) {
+	switch (lease->operation) {
 	case LEASE_ACQUIRE:
 		return "Too few masters answered in time. What was granted has been released; try again later.";
 	case LEASE_EXTEND:
@@ -97,8 +97,7 @@ static const char *detail_no_quorum(const struct call *call, const struct lease_
 	}
 }
 
-/* NULL: the text for all problems of this kind. */
-static const char *detail_of(const struct call *call, const struct lease_answer *answer)
+const char *lock_call_explain(const struct lease_request *lease, const struct lease_answer *answer)
 {
 	static const char other_program[] =
 		"The lock is held by a key that redlockd did not write. It stays; look for the program that wrote it.";
@@ -112,7 +111,6 @@ static const char *detail_of(const struct call *call, const struct lease_answer 
 		"goes on in its place.";
 	static const char no_lease[] =
 		"Nobody holds the lock with this token any more. There is nothing left to release.";
-	const struct lease_request *lease = &call->lease;
 	bool force = lease->operation == LEASE_FORCE;
 	switch (answer->status) {
 	case LEASE_LOCKED: return answer->place_kept_ms > 0 ? goes_on : lease->wait_ms > 0 ? no_grant : NULL;
@@ -124,7 +122,7 @@ static const char *detail_of(const struct call *call, const struct lease_answer 
 		if (force)
 			return "Nobody holds the lock. There is nothing to release.";
 		return lease->operation == LEASE_RELEASE ? no_lease : NULL;
-	case LEASE_NO_QUORUM: return detail_no_quorum(call, answer);
+	case LEASE_NO_QUORUM: return detail_no_quorum(lease, answer);
 	case LEASE_TOO_MANY:
 		return "The lock is held, and too many requests wait already. Try again after Retry-After.";
 	default: return NULL;
@@ -150,7 +148,7 @@ static void reject_locked(struct call *call, const struct lease_answer *answer)
 	const char *name = call->lease.set_count > 0 ? find_name(&call->lease, answer, &name_len) : NULL;
 	char *text = memory_alloc(LEASE_REFUSAL_MAX + metadata_len), *at;
 	assert(answer->status == LEASE_LOCKED);
-	at = problem_write(PROBLEM_LOCKED, detail_of(call, answer), text);
+	at = problem_write(PROBLEM_LOCKED, lock_call_explain(&call->lease, answer), text);
 	at += lease_refusal_write(answer, name, name_len, metadata, metadata_len, at);
 	assert(at <= text + LEASE_REFUSAL_MAX + metadata_len);
 	reply_copy(call->request, problem_status(PROBLEM_LOCKED), PROBLEM_CONTENT_TYPE, text, (size_t)(at - text));
@@ -174,7 +172,7 @@ static void reject_lease(struct call *call, const struct lease_answer *answer)
 		call_reject_with(call, problem_of_lease(status), kept_place,
 				 json_pack("{s:i}", "place_kept_ms", answer->place_kept_ms), NULL);
 	else
-		call_reject_with(call, problem_of_lease(status), detail_of(call, answer),
+		call_reject_with(call, problem_of_lease(status), lock_call_explain(&call->lease, answer),
 				 at_once ? NULL : json_pack("{s:o}", "votes", call_votes_new(&answer->votes)), NULL);
 	if (status != LEASE_NOT_OWNER && status != LEASE_EXPIRED)
 		call_retry_after(call, at_once ? 0 : answer->retry_after_ms);
@@ -208,38 +206,43 @@ static void log_forced(const struct call *call, const struct lease_answer *answe
 
 /* A stranger with a token that holds nothing must not learn whether somebody else holds the lock. In both cases the
  * answer is that its lease has ended, with only as many votes as decide. */
-static void reject_stranger(struct call *call, const struct lease_answer *answer)
+const struct lease_answer *lock_call_disclose(const struct call *call, const struct lease_answer *answer,
+					      struct lease_answer *room)
 {
-	struct lease_answer expired = *answer;
-	assert(call->stranger && (answer->status == LEASE_NOT_OWNER || answer->status == LEASE_EXPIRED));
-	expired.status = LEASE_EXPIRED;
-	expired.votes = (struct redlock_votes){
+	if (!call->stranger || (answer->status != LEASE_NOT_OWNER && answer->status != LEASE_EXPIRED))
+		return answer;
+	*room = *answer;
+	room->status = LEASE_EXPIRED;
+	room->votes = (struct redlock_votes){
 		.needed = answer->votes.needed, .refused = answer->votes.needed, .masters = answer->votes.masters};
-	reject_lease(call, &expired);
+	return room;
 }
 
 void lock_call_answer(struct call *call, const struct lease_answer *answer)
 {
-	bool lost = answer->status == LEASE_NOT_OWNER || answer->status == LEASE_EXPIRED;
-	if (answer->status == LEASE_OK)
-		answer_ok(call, answer);
-	else if (call->stranger && lost)
-		reject_stranger(call, answer);
+	struct lease_answer room;
+	const struct lease_answer *shown = lock_call_disclose(call, answer, &room);
+	if (shown->status == LEASE_OK)
+		answer_ok(call, shown);
 	else
-		reject_lease(call, answer);
+		reject_lease(call, shown);
+}
+
+void lock_call_count(const struct call *call, const struct lease_request *lease, const struct lease_answer *answer)
+{
+	size_t len;
+	const char *name = find_name(lease, answer, &len);
+	stats_count_answer(call->request->context->config->metrics, lease->operation, answer->status, name, len);
 }
 
 /* lease_done_fn: the worker has the answer. */
 static void lock_call_done(void *arg, const struct lease_answer *answer)
 {
 	struct call *call = arg;
-	const char *name;
-	size_t len;
 	assert(call->op && !request_is_answered(call->request));
 	call->op = NULL;
 	authorize_wait_end(call);
-	name = find_name(&call->lease, answer, &len);
-	stats_count_answer(call->request->context->config->metrics, call->lease.operation, answer->status, name, len);
+	lock_call_count(call, &call->lease, answer);
 	if (trail_is_on(call))
 		trail_answer(call, &call->lease, answer);
 	lock_call_answer(call, answer);

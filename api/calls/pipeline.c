@@ -71,8 +71,12 @@ static bool pipeline_complete(struct request *request)
 	assert(call->route && !request_is_answered(request));
 	if (!decode_body(call) || (call_has_resource(call) && !named && !authorize_operation(call)))
 		return false;
-	call->route->handle(call);
-	assert(request_is_answered(request) != (call->op || call->listing || (call->watch && !call->streams)));
+	if (call->bulk)
+		bulk_submit(call);
+	else
+		call->route->handle(call);
+	assert(request_is_answered(request) !=
+	       (call->op || bulk_is_under_way(call->bulk) || call->listing || (call->watch && !call->streams)));
 	return call->listing || call->lease.wait_ms > 0;
 }
 
@@ -110,7 +114,7 @@ static void pipeline_add_headers(const struct request *request, struct MHD_Respo
 /* True if something was under way. */
 static bool pipeline_cancel(struct call *call)
 {
-	return watch_cancel(call) || lock_call_cancel(call);
+	return watch_cancel(call) || lock_call_cancel(call) || bulk_cancel(call);
 }
 
 static void pipeline_leave(struct request *request)
@@ -145,7 +149,7 @@ static void pipeline_review(struct request *request)
 {
 	struct call *call = request->call;
 	bool receiving = request->state == REQUEST_BODY && !request_is_answered(request),
-	     under_way = call->op || call->listing || (call->watch && !call->streams);
+	     under_way = call->op || bulk_is_under_way(call->bulk) || call->listing || (call->watch && !call->streams);
 	if (!receiving && !under_way && !call->stream && !call->watch)
 		return; /* no head yet, or answered already */
 	enum access_verdict verdict = authorize_again(call);
@@ -182,6 +186,7 @@ static void pipeline_end(struct request *request, unsigned status, const char *e
 		hold_stream_close(call, how);
 	watch_close(call);
 	authorize_end(call);
+	bulk_free(call->bulk);
 	if (call->query)
 		text_fini(&call->query->locks);
 	free(call->query);
@@ -196,6 +201,7 @@ const struct http_service *calls_service(void)
 	static const struct http_service service = {
 		.call_size = sizeof(struct call),
 		.route_name = route_name,
+		.body_max = route_body_max,
 		.head = pipeline_head,
 		.complete = pipeline_complete,
 		.reject = pipeline_reject,

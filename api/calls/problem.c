@@ -77,7 +77,7 @@ const char *problem_code(enum problem problem)
 void field_errors_add(struct field_errors *errors, const char *field, const char *format, ...)
 {
 	va_list arguments;
-	assert(strlen(field) <= FIELD_NAME_MAX);
+	assert(strlen(field) <= FIELD_ITEM_MAX + FIELD_NAME_MAX);
 	if (errors->count == FIELD_ERRORS_MAX)
 		return;
 	struct field_error *error = &errors->items[errors->count++];
@@ -110,7 +110,7 @@ static json_t *errors_new(const struct field_errors *errors)
 /* "ttl_ms: must be from 100 to 60000; owner: must be a string." */
 static json_t *errors_text_new(const struct field_errors *errors)
 {
-	char text[FIELD_ERRORS_MAX * (FIELD_NAME_MAX + FIELD_REASON_MAX + 4)];
+	char text[FIELD_ERRORS_MAX * (FIELD_ITEM_MAX + FIELD_NAME_MAX + FIELD_REASON_MAX + 4)];
 	size_t len = 0;
 	assert(errors->count > 0 && errors->count <= FIELD_ERRORS_MAX);
 	for (size_t i = 0; i < errors->count; i++)

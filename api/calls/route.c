@@ -33,15 +33,16 @@ const struct route route_table[ROUTE_COUNT] = {
 	 .problems = TOO_FEW | BIT(LOCKED) | BIT(SPLIT_VOTE), .operation = LEASE_ACQUIRE, .takes_body = true},
 	/* A route that names the resource elsewhere, or has a selector, is counted as a route below it. */
 	{"extend", "PUT", "/locks", ACCESS_TOKEN, lock_call_submit, 200, 0, TOO_FEW | NOT_HELD,
-	 .operation = LEASE_EXTEND, .takes_body = true, .counted_offset = 1},
+	 .operation = LEASE_EXTEND, .takes_body = true, .takes_leases = true, .counted_offset = 1},
 	{"extend", "PUT", "/locks/{resource}", ACCESS_TOKEN, lock_call_submit, 200, 0, TOO_FEW | NOT_HELD,
 	 .operation = LEASE_EXTEND, .takes_body = true},
 	/* The route below one with a selector also takes its parameters, so that errors name them. */
 	{"release", "DELETE", "/locks", ACCESS_ADMIN, lock_call_submit, 204, 0, TOO_FEW | NOT_HELD,
 	 .operation = LEASE_FORCE, .takes_body = true, .params = {"force", "fence", "keep_ms"}, .selector = "force",
 	 .counted_offset = 3},
-	{"release", "DELETE", "/locks", ACCESS_TOKEN, lock_call_submit, 204, 0, TOO_FEW | NOT_HELD,
-	 .operation = LEASE_RELEASE, .takes_body = true, .params = {"force", "fence", "keep_ms"}, .counted_offset = 2},
+	{"release", "DELETE", "/locks", ACCESS_TOKEN, lock_call_submit, 204, 200, TOO_FEW | NOT_HELD,
+	 .operation = LEASE_RELEASE, .takes_body = true, .params = {"force", "fence", "keep_ms"}, .takes_leases = true,
+	 .counted_offset = 2},
 	{"release", "DELETE", "/locks/{resource}", ACCESS_ADMIN, lock_call_submit, 204, 0, TOO_FEW | NOT_HELD,
 	 .operation = LEASE_FORCE, .takes_body = true, .params = {"force", "fence", "keep_ms"}, .selector = "force",
 	 .counted_offset = 1},
@@ -134,6 +135,14 @@ const struct route *route_find(const char *method, const char *path, const char 
 			allow_add(ret_allow, ROUTE_ALLOW_MAX, route->method);
 	}
 	return NULL;
+}
+
+size_t route_body_max(const char *method, const char *path, const char *query)
+{
+	const char *rest;
+	char allow[ROUTE_ALLOW_MAX];
+	const struct route *route = route_find(method, path, query, &rest, allow);
+	return route && route->takes_leases ? REQUEST_LARGE_BODY_MAX : REQUEST_BODY_MAX;
 }
 
 /* All problems of a route; NULL: of requests without one. */

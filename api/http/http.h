@@ -217,7 +217,7 @@ void reply_add_header(struct MHD_Response *response, const char *name, const cha
 
 /* ---- request.c: one request, as the service sees it. A connection has one struct for all of its requests. ---- */
 
-enum { REQUEST_TARGET_MAX = 2048, REQUEST_BODY_MAX = 16384, REQUEST_ADDRESS_MAX = 46 };
+enum { REQUEST_TARGET_MAX = 2048, REQUEST_BODY_MAX = 16384, REQUEST_LARGE_BODY_MAX = 65536, REQUEST_ADDRESS_MAX = 46 };
 
 /*          first line      headers      complete: no reply yet     reply
  *     NONE ─────────► BEGUN ─────► BODY ─────────► RUNNING ───────────────► ANSWERED ──► NONE
@@ -266,6 +266,7 @@ struct request {
 	struct reply reply;
 	size_t target_len; /* if larger than REQUEST_TARGET_MAX, there is no `target` */
 	char *target;      /* terminated; until the headers are read */
+	size_t body_max;   /* REQUEST_BODY_MAX or REQUEST_LARGE_BODY_MAX */
 	size_t body_len;
 	char *body; /* the part received so far, with room for all; until it is read. NULL: nothing was received */
 };
@@ -296,6 +297,9 @@ struct http_service {
 	size_t call_size; /* bytes of request->call */
 	http_route_name_fn *route_name;
 
+	/* How many bytes a body sent there may have: REQUEST_BODY_MAX or REQUEST_LARGE_BODY_MAX. Arguments as for
+	 * head(). */
+	size_t (*body_max)(const char *method, const char *path, const char *query);
 	/* The head of a request has arrived, and its framing is valid. Stores a reply, unless the body is needed, too.
 	 * `path` is raw, or "*"; `query` is raw, or NULL. */
 	void (*head)(struct request *request, const char *method, const char *path, const char *query);

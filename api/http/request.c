@@ -100,6 +100,13 @@ static enum MHD_Result request_reject_raw(struct request *request, unsigned stat
 	return MHD_NO;
 }
 
+static const char *request_too_large(const struct request *request)
+{
+	_Static_assert(REQUEST_BODY_MAX == 16384 && REQUEST_LARGE_BODY_MAX == 65536, "the texts name them");
+	return request->body_max == REQUEST_BODY_MAX ? "The body is larger than 16384 bytes. Send a smaller one."
+						     : "The body is larger than 65536 bytes. Send fewer leases.";
+}
+
 /* Checks a head before its path is read; stores the answer to an invalid one. Returns the path, or NULL. */
 static const char *request_check_head(struct request *request, const char *method, const char **ret_query)
 {
@@ -119,8 +126,12 @@ static const char *request_check_head(struct request *request, const char *metho
 		request_reject(request, 400,
 			       "The URL must begin with a slash, or with http:// and a host, and hold visible ASCII "
 			       "characters only.");
-	} else if (headers->content_length > REQUEST_BODY_MAX) {
-		request_reject(request, 413, "The body is larger than 16384 bytes. Send a smaller one.");
+	} else {
+		request->body_max = REQUEST_BODY_MAX;
+		if (headers->chunked || headers->content_length > REQUEST_BODY_MAX)
+			request->body_max = request_service(request)->body_max(method, path, *ret_query);
+		if (headers->content_length > request->body_max)
+			request_reject(request, 413, request_too_large(request));
 	}
 	return request_is_answered(request) ? NULL : path;
 }
@@ -191,11 +202,11 @@ static enum MHD_Result request_answer(struct request *request)
 /* Keeps a piece of the body, or only counts it if nobody will read it. */
 static enum MHD_Result request_read_body(struct request *request, const char *data, size_t *data_len)
 {
-	size_t room = request->headers.chunked ? REQUEST_BODY_MAX : (size_t)request->headers.content_length;
+	size_t room = request->headers.chunked ? request->body_max : (size_t)request->headers.content_length;
 	assert(request->state == REQUEST_BODY);
-	if (request->body_len + *data_len > REQUEST_BODY_MAX) {
+	if (request->body_len + *data_len > request->body_max) {
 		/* Only a chunked body gets here. libmicrohttpd takes no answer in the middle of a body. */
-		return request_reject_raw(request, 413, "The body is larger than 16384 bytes. Send a smaller one.");
+		return request_reject_raw(request, 413, request_too_large(request));
 	}
 	if (!request_is_answered(request)) {
 		if (!request->body)

@@ -8,6 +8,7 @@
 
 enum {
 	FLUSH_EVERY = 16,
+	FLUSH_MORE_EVERY = 32, /* as many as a command to a master takes */
 	/* operations for each ms of --master-timeout-ms: a tenth of the throughput of a present-day machine */
 	BUSY_PER_MS = 2,
 	BUSY_MIN = 64
@@ -51,7 +52,7 @@ static void start_op(struct lease_op *op, uint64_t now_us)
 	if (next && next->wait.entries)
 		try_after_release(next, now_us);
 	/* a burst must not keep its first commands until its last request is read */
-	if (++leases->unflushed >= FLUSH_EVERY)
+	if (++leases->unflushed >= (op->request.more ? FLUSH_MORE_EVERY : FLUSH_EVERY))
 		flush(leases);
 }
 

@@ -80,6 +80,7 @@ struct lease_request {
 	uint64_t arrival;  /* acquire with a key: that of the place that was taken; 0: none */
 	bool wait_for_all; /* inspect: until every master has answered, or its time is up */
 	bool few;          /* inspect: LEASE_HOLDERS_FEW */
+	bool more;         /* another request follows at once: its commands may wait for those */
 	/* extend (leases.c), inspect (lease_share.c): by redlockd alone, so that no metrics count it and no drain waits
 	 * for it */
 	bool unasked;

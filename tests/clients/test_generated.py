@@ -19,6 +19,7 @@ refused 409 true locked true true 2
 extended 200 true true
 inspected true true
 named 200 true true 1
+many 200 true lease-expired
 released 204
 expired 410 true lease-expired
 unavailable 503 true no-quorum 2

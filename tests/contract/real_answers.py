@@ -76,6 +76,11 @@ def gather_leases(lab, answers):
     answers.ask(service, "PUT", "/locks", NEW, 200, body=several)
     for method in ("PUT", "DELETE"):
         answers.ask(service, method, "/locks", NEW, 409, body={**several, "token": TOKEN})
+    for method in ("PUT", "DELETE"):
+        many = {"leases": [several, {"resource": "a/b", "token": TOKEN}, {"resource": "no owner", "token": TOKEN}]}
+        results = answers.ask(service, method, "/locks", NEW, 200, body=many).json["leases"]
+        assert [one.get("status") for one in results] == [204 if method == "DELETE" else None, 410, 409]
+    several["token"] = service.curl("POST", "/locks", body={"resources": several["resources"]}).json["token"]
     answers.ask(service, "DELETE", "/locks", NEW, 204, body=several)
     for method in ("PUT", "DELETE"):
         answers.ask(service, method, "/locks", NEW, 410, body=several)

@@ -213,6 +213,24 @@ static void check_flat(const char *bytes, size_t len)
 	json_decref(scanned);
 }
 
+/* jansson accepts a body if it accepts each item that is found in it, and finds the same items. */
+static void check_items(const char *bytes, size_t len)
+{
+	struct body_item items[BODY_ITEMS_MAX];
+	size_t count = body_find_items(bytes, len, items);
+	json_t *found = json_array(), *root = json_loadb(bytes, len, JSON_REJECT_DUPLICATES, NULL);
+	const json_t *list = json_object_get(root, "leases");
+	bool all = count > 0 && count <= BODY_ITEMS_MAX;
+	for (size_t i = 0; all && i < count; i++)
+		all = json_array_append_new(
+			      found, json_loadb(items[i].bytes, items[i].len, JSON_REJECT_DUPLICATES, NULL)) == 0;
+	MUST(!all || json_equal(found, list), "%zu items are found, and jansson reads something else", count);
+	MUST(!root || count == 0 || (json_object_size(root) == 1 && json_array_size(list) == count), "%zu items",
+	     count);
+	json_decref(root);
+	json_decref(found);
+}
+
 static void check_token(const char *bytes, size_t len)
 {
 	char *text = fuzz_text(bytes, len);
@@ -233,6 +251,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		 with = call == LEASE_FORCE || call == LEASE_ACQUIRE ? NO_PATH : 0;
 	check(call, (data[1] % 16U & ~without) | with, body, size - 2);
 	check_flat(body, size - 2);
+	check_items(body, size - 2);
 	check_token(body, size - 2);
 	free(body);
 	return 0;

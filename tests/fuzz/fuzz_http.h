@@ -8,7 +8,7 @@
 
 enum {
 	CLIENTS = 4,          /* of an input; the api takes one less, so that one is refused */
-	OPS_MAX = 32,         /* under way at once */
+	OPS_MAX = 1024,       /* under way at once */
 	GRANTS_MAX = 512,     /* of an input */
 	ANSWERS_MAX = 1 << 18 /* bytes for one client: several times what it can ask for */
 };

@@ -33,11 +33,21 @@ static const struct redlock_votes good_votes = {.needed = 2, .granted = 3, .mast
 
 /* ---- operations ---- */
 
+static bool has_names(const struct lease_request *request)
+{
+	const char *at = request->resource, *end = at + request->resource_len, *name = at;
+	size_t len = request->resource_len, count = 0;
+	if (request->set_count == 0)
+		return words_name_resource(name, len);
+	while (text_line(&at, end, &name, &len) && words_name_resource(name, len))
+		count++;
+	return at > end && count == request->set_count;
+}
+
 static void check_request(const struct lease_request *request)
 {
 	bool by_token = request->operation == LEASE_EXTEND || request->operation == LEASE_RELEASE;
-	MUST(words_name_resource(request->resource, request->resource_len), "a resource of %u bytes",
-	     request->resource_len);
+	MUST(has_names(request), "a resource of %u bytes", request->resource_len);
 	MUST(!by_token || strspn(request->token, "0123456789abcdef") >= LEASE_TOKEN_LEN, "no token");
 	if (request->operation == LEASE_ACQUIRE) {
 		MUST(request->owner_len <= LEASE_OWNER_MAX && words_are_plain(request->owner, request->owner_len),
@@ -50,17 +60,17 @@ static void check_request(const struct lease_request *request)
 
 struct lease_op *lease_submit(struct leases *ours, const struct lease_request *request, lease_done_fn *done, void *arg)
 {
-	const struct call *of = arg;
+	struct request *const *of = arg; /* the first member of a call, and of an item of many */
 	MUST(ours == &leases && done != NULL, "nobody to answer to");
 	check_request(request);
 	for (size_t i = 0; i < OPS_MAX; i++)
 		if (!leases.ops[i].used) {
-			leases.ops[i] = (struct lease_op){true, client_serving(of->request->connection->fd), *request,
-							  done, arg};
+			leases.ops[i] = (struct lease_op){true, client_serving((*of)->connection->fd), *request, done,
+							  arg};
 			leases.under_way++;
 			return &leases.ops[i];
 		}
-	MUST(false, "more operations than connections");
+	MUST(false, "more operations than connections, or than items in a body");
 }
 
 void lease_cancel(struct lease_op *op)
@@ -74,8 +84,7 @@ void lease_release_abandoned(struct leases *ours, const struct lease_request *ac
 			     const char token[LEASE_TOKEN_LEN])
 {
 	int grant = leases_grant_of(token);
-	MUST(ours == &leases && words_name_resource(acquired->resource, acquired->resource_len),
-	     "given back: a resource of %u bytes", acquired->resource_len);
+	MUST(ours == &leases && has_names(acquired), "given back: a resource of %u bytes", acquired->resource_len);
 	MUST(grant >= 0 && !leases.grants[grant].given_back, "given back: grant %d, not granted or given back already",
 	     grant);
 	leases.grants[grant].given_back = true;

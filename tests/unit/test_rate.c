@@ -82,6 +82,46 @@ TEST(retry_is_when_one_can_be_taken)
 	}
 }
 
+/* The event itself has taken one. */
+TEST(many_are_taken_or_none)
+{
+	struct rate rate = {0};
+
+	ck_assert(rate_take(&rate, 10, start_us, &retry_ms));
+	ck_assert(rate_take_more(&rate, 10, 9, start_us, &retry_ms));
+	ck_assert(!rate_take(&rate, 10, start_us, &retry_ms));
+	ck_assert(rate_take(&rate, 10, start_us + S / 2, &retry_ms));
+	ck_assert(!rate_take_more(&rate, 10, 9, start_us + S / 2, &retry_ms));
+	uint64_t again_us = start_us + S / 2 + retry_ms * UINT64_C(1000);
+	for (int i = 0; i < 100; i++) { /* a refused event takes nothing */
+		ck_assert(rate_take(&rate, 10, again_us - 1000, &retry_ms));
+		ck_assert(!rate_take_more(&rate, 10, 9, again_us - 1000, &retry_ms));
+		ck_assert_uint_eq(retry_ms, 1);
+	}
+	ck_assert(rate_take(&rate, 10, again_us, &retry_ms));
+	ck_assert(rate_take_more(&rate, 10, 9, again_us, &retry_ms));
+	ck_assert(rate_take_more(&rate, 0, 9, start_us, &retry_ms));
+	ck_assert(rate_take_more(&rate, 10, 0, start_us, &retry_ms));
+}
+
+/* More than a burst are taken when the rate is not used otherwise; the rate of a long time is the same. */
+TEST(more_than_a_burst)
+{
+	struct rate rate = {0};
+
+	ck_assert(rate_take(&rate, 10, start_us, &retry_ms));
+	ck_assert(rate_take_more(&rate, 10, 255, start_us, &retry_ms));
+	ck_assert(!rate_take(&rate, 10, start_us + 24 * S, &retry_ms));
+	ck_assert_uint_eq(take_all(&rate, 10, start_us + 25 * S), 4);
+	ck_assert(!rate_is_idle(&rate, start_us + 25 * S));
+	ck_assert(!rate_take_more(&rate, 10, 255, start_us + 25 * S, &retry_ms));
+	rate = (struct rate){0};
+	ck_assert(rate_take(&rate, 1, start_us, &retry_ms));
+	ck_assert(rate_take_more(&rate, 1, 2, start_us, &retry_ms));
+	ck_assert(!rate_take(&rate, 1, start_us + 2 * S, &retry_ms));
+	ck_assert(rate_take(&rate, 1, start_us + 3 * S, &retry_ms));
+}
+
 TEST(a_clock_that_is_behind_gets_no_more)
 {
 	struct rate rate = {0};

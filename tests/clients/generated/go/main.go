@@ -59,7 +59,18 @@ func main() {
 	check(err)
 	page, _, err := leases.GetLocks(ctx).Prefix(resource).Execute()
 	check(err)
-	fmt.Println("named", answer.StatusCode, again.Fence == lease.Fence, one.LockState.GetFence() == lease.Fence, len(page.LockList.Locks))
+	fmt.Println("named", answer.StatusCode, again.Lease.Fence == lease.Fence, one.LockState.GetFence() == lease.Fence, len(page.LockList.Locks))
+
+	many := redlockd.NewExtendNamedRequest()
+	for _, name := range []string{resource, resource + "/other"} {
+		item := redlockd.NewExtendItem(lease.Token)
+		item.SetResource(name)
+		many.Leases = append(many.Leases, *item)
+	}
+	several, answer, err := leases.ExtendLocks(ctx).ExtendNamedRequest(*many).Execute()
+	check(err)
+	results := several.LeaseResults.Leases
+	fmt.Println("many", answer.StatusCode, results[0].Lease.Fence == lease.Fence, results[1].LeaseProblem.Code)
 
 	given := redlockd.NewReleaseRequest() // always a body: this generator sends null for one that is left out
 	given.SetToken(lease.Token)

@@ -2,6 +2,8 @@
 // A caller of the Java client that openapi-generator makes from openapi.yaml: takes a lock, is refused a second time, extends, looks, releases.
 // Prints one word for each step; test_generated.py reads them.
 import com.fasterxml.jackson.core.JsonProcessingException;
+import java.util.List;
+import java.util.stream.Stream;
 import org.example.redlockd.ApiClient;
 import org.example.redlockd.ApiException;
 import org.example.redlockd.ApiResponse;
@@ -9,6 +11,7 @@ import org.example.redlockd.api.LeasesApi;
 import org.example.redlockd.api.OperationApi;
 import org.example.redlockd.model.AcquireRequest;
 import org.example.redlockd.model.AcquireUnavailableProblem;
+import org.example.redlockd.model.ExtendLocks200Response;
 import org.example.redlockd.model.ExtendNamedRequest;
 import org.example.redlockd.model.ExtendRequest;
 import org.example.redlockd.model.Lease;
@@ -17,7 +20,10 @@ import org.example.redlockd.model.LockList;
 import org.example.redlockd.model.LockState;
 import org.example.redlockd.model.LockedProblem;
 import org.example.redlockd.model.MasterList;
+import org.example.redlockd.model.ReleaseItem;
+import org.example.redlockd.model.ReleaseNamedRequest;
 import org.example.redlockd.model.ReleaseRequest;
+import org.example.redlockd.model.ReleaseResults;
 
 public final class Caller {
 	private interface Call {
@@ -73,11 +79,17 @@ public final class Caller {
 		LockState state = leases.inspectLock(resource, null, null, null);
 		say("inspected", state.getHeld(), state.getFence().equals(lease.getFence()));
 
-		ApiResponse<Lease> named = leases.extendLocksWithHttpInfo(new ExtendNamedRequest().resource(resource).ttlMs(60000), lease.getToken());
+		ApiResponse<ExtendLocks200Response> named = leases.extendLocksWithHttpInfo(new ExtendNamedRequest().resource(resource).ttlMs(60000), lease.getToken());
 		LockState one = leases.inspectLock(resource, null, null, null); // getLocks takes every answer for a page here
 		LockList page = leases.getLocks(resource, null, null, null, null, null, null, null).getLockList();
-		say("named", named.getStatusCode(), named.getData().getFence().equals(lease.getFence()), one.getFence().equals(lease.getFence()),
+		say("named", named.getStatusCode(), named.getData().getLease().getFence().equals(lease.getFence()), one.getFence().equals(lease.getFence()),
 			page.getLocks().size());
+
+		// extendLocks takes every answer for that to one lease here
+		List<ReleaseItem> items = Stream.of("/one", "/other").map(end -> new ReleaseItem().resource(resource + end).token(lease.getToken())).toList();
+		ApiResponse<ReleaseResults> many = leases.releaseLocksWithHttpInfo(new ReleaseNamedRequest().leases(items), null, null, null);
+		var results = many.getData().getLeases();
+		say("many", many.getStatusCode(), results.size() == 2, results.get(1).getLeaseProblem().getCode().getValue());
 
 		ReleaseRequest given = new ReleaseRequest().token(lease.getToken());
 		say("released", leases.releaseLockWithHttpInfo(resource, null, null, null, given).getStatusCode());

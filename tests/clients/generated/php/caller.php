@@ -7,6 +7,7 @@ use Redlockd\Api\OperationApi;
 use Redlockd\ApiException;
 use Redlockd\Configuration;
 use Redlockd\Model\AcquireRequest;
+use Redlockd\Model\ExtendItem;
 use Redlockd\Model\ExtendNamedRequest;
 use Redlockd\Model\ExtendRequest;
 use Redlockd\Model\ReleaseRequest;
@@ -62,6 +63,11 @@ say('inspected', $state->getHeld(), $state->getFence() === $lease->getFence());
 $one = $leases->inspectLock($resource); // getLocks takes every answer for a page here
 $page = $leases->getLocks(prefix: $resource);
 say('named', $status, $named->getFence() === $lease->getFence(), $one->getFence() === $lease->getFence(), count($page->getLocks()));
+
+$items = array_map(fn ($name) => (new ExtendItem())->setResource($name)->setToken($lease->getToken()), [$resource, $resource . '/other']);
+[$many, $status] = $leases->extendLocksWithHttpInfo((new ExtendNamedRequest())->setLeases($items));
+[$good, $bad] = $many->getLeases();
+say('many', $status, $good->getFence() === $lease->getFence(), $bad->getCode());
 
 $given = (new ReleaseRequest())->setToken($lease->getToken());
 say('released', $leases->releaseLockWithHttpInfo($resource, release_request: $given)[1]);

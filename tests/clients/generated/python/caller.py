@@ -6,7 +6,7 @@ import sys
 from redlockd_client import Client
 from redlockd_client.api.leases import acquire_lock, extend_lock, extend_locks, get_locks, inspect_lock, release_lock
 from redlockd_client.api.operation import get_masters
-from redlockd_client.models import (AcquireRequest, AcquireUnavailableProblem, ExtendNamedRequest, ExtendRequest, Lease, LeaseExpiredProblem, LockedProblem, LockList, LockState,
+from redlockd_client.models import (AcquireRequest, AcquireUnavailableProblem, ExtendItem, ExtendNamedRequest, ExtendRequest, Lease, LeaseExpiredProblem, LeaseProblem, LockedProblem, LockList, LockState,
                                     MasterList, ReleaseRequest)
 
 url, resource, ill = sys.argv[1:]
@@ -38,6 +38,12 @@ answer = extend_locks.sync_detailed(client=client, body=ExtendNamedRequest(resou
 state, page = get_locks.sync(client=client, resource=resource), get_locks.sync(client=client, prefix=resource)
 assert isinstance(state, LockState) and isinstance(page, LockList)
 tell("named", answer.status_code.value, answer.parsed.fence == lease.fence, state.fence == lease.fence, len(page.locks))
+
+items = [ExtendItem(token=lease.token, resource=name) for name in (resource, resource + "/other")]
+answer = extend_locks.sync_detailed(client=client, body=ExtendNamedRequest(leases=items))
+good, bad = answer.parsed.leases
+assert isinstance(good, Lease) and isinstance(bad, LeaseProblem)
+tell("many", answer.status_code.value, good.fence == lease.fence, bad.code)
 
 answer = release_lock.sync_detailed(resource, client=client, body=ReleaseRequest(token=lease.token))
 tell("released", answer.status_code.value)

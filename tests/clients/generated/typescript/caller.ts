@@ -39,7 +39,15 @@ const page = await redlockd.GET("/locks", { params: { query: { prefix: resource 
 if (named.error ?? one.error ?? page.error) throw new Error("refused");
 if (typeof one.data !== "object" || !("held" in one.data)) throw new Error("not the state of a lock");
 if (typeof page.data !== "object" || !("locks" in page.data)) throw new Error("not a page of locks");
-console.log("named", named.response.status, named.data?.fence === lease.fence, one.data.fence === lease.fence, page.data.locks.length);
+if (!named.data || !("fence" in named.data)) throw new Error("not a lease");
+console.log("named", named.response.status, named.data.fence === lease.fence, one.data.fence === lease.fence, page.data.locks.length);
+
+const leases = [resource, resource + "/other"].map((name) => ({ resource: name, token: lease.token }));
+const many = await redlockd.PUT("/locks", { body: { leases } });
+if (!many.data || !("leases" in many.data)) throw new Error("not the results of many");
+const [good, bad] = many.data.leases;
+if (!good || !("fence" in good) || !bad || !("code" in bad)) throw new Error("not a lease and a problem");
+console.log("many", many.response.status, good.fence === lease.fence, bad.code);
 
 const released = await redlockd.DELETE("/locks/{resource}", { params: { path, header } });
 console.log("released", released.response.status);
