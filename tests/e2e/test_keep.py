@@ -208,3 +208,15 @@ def test_release_keeps_it(service, resource):
     done = ctl("release", resource, "--keep", "30s", server=url(service), env={"REDLOCK_TOKEN": lease["token"]})
     assert done.returncode == 0, done.stderr
     assert f"{resource}: kept by " in ctl("status", resource, server=url(service)).stdout
+
+
+def test_some_of_many_are_kept(service, resource):
+    names = [f"{resource}/{i}" for i in range(3)]
+    items = [{"resource": name, "token": service.acquire(name)["token"], **more} for name, more in zip(names, ({"keep_ms": LONG_MS}, {}, {"keep_ms": 0}), strict=True)]
+    answer = service.curl("DELETE", "/locks", body={"leases": items})
+    assert answer.status == 200 and [each["status"] for each in answer.json["leases"]] == [204] * 3
+    assert [state(service, name).get("kept", False) for name in names] == [True, False, False]
+    answer = service.curl("DELETE", "/locks", body={"leases": [items[0], {**items[1], "keep_ms": -1}]})
+    assert answer.status == 400 and answer.json["errors"][0]["field"] == "leases[1].keep_ms"
+    answer = service.curl("DELETE", "/locks?keep_ms=5", body={"leases": items})
+    assert answer.status == 400 and answer.json["errors"][0]["field"] == "keep_ms"
