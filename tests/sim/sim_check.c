@@ -1,15 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* What must hold in every state of the world: see the list in sim_world.h. Majorities are counted here independently of
  * the core. */
-#include <assert.h>
-
 #include "sim_world.h"
-
-uint8_t sim_token(unsigned op, unsigned attempt)
-{
-	assert(attempt >= 1 && attempt <= 4);
-	return (uint8_t)(1 + op * 4 + attempt - 1);
-}
 
 static bool has_lock(const struct sim_op *op)
 {

@@ -4,7 +4,6 @@
 
 #include <assert.h>
 #include <inttypes.h>
-#include <openssl/sha.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -227,33 +226,6 @@ static uint64_t field(const struct store *store, const char *name, int base)
 	return item ? strtoull(item->value->bytes, NULL, base) : 0;
 }
 
-/* As release.lua makes the token under which a lease is kept. */
-static void write_kept(uint8_t token, char ret_digits[RANDOM_TOKEN_LEN])
-{
-	char digits[RANDOM_TOKEN_LEN + 1];
-	unsigned char digest[SHA_DIGEST_LENGTH];
-	snprintf(digits, sizeof digits, "%040x", token);
-	SHA1((const unsigned char *)digits, RANDOM_TOKEN_LEN, digest);
-	hex_write(digest, sizeof digest, ret_digits);
-}
-
-/* Behind the first 38 of its 40 digits. */
-static uint8_t token_of(const char *bytes)
-{
-	char digits[3] = "", kept[RANDOM_TOKEN_LEN];
-	memcpy(digits, bytes + RANDOM_TOKEN_LEN - 2, 2);
-	uint8_t token = (uint8_t)strtoul(digits, NULL, 16);
-	if (bytes[0] == '0' && strspn(bytes, "0") >= RANDOM_TOKEN_LEN - 2)
-		return token;
-	for (token = 1; token < SIM_KEPT_TOKEN; token++) {
-		write_kept(token, kept);
-		if (memcmp(bytes, kept, sizeof kept) == 0)
-			return token | SIM_KEPT_TOKEN;
-	}
-	assert(false);
-	return 0;
-}
-
 static void look_at_key(struct sim_master *master, const struct store *store, unsigned key)
 {
 	const char bucket[] = {(char)('0' + key), '\0'};
@@ -262,10 +234,10 @@ static void look_at_key(struct sim_master *master, const struct store *store, un
 	master->numbers[key] = (uint8_t)(number > floor ? number : floor);
 	master->is_several[key] = found && found->type == STORE_SORTED_SET;
 	if (found && found->type == STORE_STRING)
-		master->tokens[key][0] = token_of(found->string->bytes);
+		master->tokens[key][0] = sim_token_read(found->string->bytes);
 	assert(!found || found->count <= SIM_HOLDERS);
 	for (size_t i = 0; found && i < found->count; i++)
-		master->tokens[key][i] = token_of(found->items[i].name->bytes);
+		master->tokens[key][i] = sim_token_read(found->items[i].name->bytes);
 	assert(!queue || queue->count <= SIM_OPS);
 	for (size_t i = 0; queue && i < queue->count; i++)
 		master->queues[key][i] = (uint8_t)strtoul(queue->items[i].name->bytes, NULL, 16);
@@ -386,7 +358,7 @@ static void read_reply(struct sim_effect *effect, const struct sim_request *requ
 		return;
 	const char *value = reply->element[3]->str;
 	effect->is_several = value[RANDOM_TOKEN_LEN] == '+' || value[RANDOM_TOKEN_LEN] == '#';
-	effect->holder = token_of(value);
+	effect->holder = sim_token_read(value);
 	if (reply->elements > 4 && reply->element[4]->type == REDIS_REPLY_STRING) {
 		const redisReply *taken = reply->element[4];
 		effect->elsewhere = request->slot < taken->len && taken->str[request->slot] == '1' &&

@@ -37,6 +37,8 @@ struct sim_master {
 
 /* In the place of a token: the one under which its lease is kept after its release. */
 enum { SIM_KEPT_TOKEN = 0x40 };
+/* The token that the 40 digits at `bytes` stand for (sim_token.c). */
+uint8_t sim_token_read(const char *bytes);
 
 struct sim_request {
 	uint8_t script;

@@ -239,6 +239,8 @@ static void execute(struct sim_world *world, const struct sim_config *config, un
 		.token = sim_is_extension(&world->ops[o]) ? sim_token(0, 1) : sim_token(o, command->attempt),
 		.epoch = command->epoch,
 		.kind = (uint8_t)sim_lease_kind(config, o),
+		.keeps = command->keeps,
+		.repair = command->repair,
 	};
 	if (command->late) {
 		*ret_reply = (struct sim_reply){
@@ -249,15 +251,11 @@ static void execute(struct sim_world *world, const struct sim_config *config, un
 		request.fence = command->fence;
 	if (command->script == REDLOCK_SCRIPT_ACQUIRE)
 		request.slot = sim_slot(config, command->attempt);
-	if (request.kind != SIM_EXCLUSIVE)
-		request.most = sim_most(config);
+	request.most = request.kind != SIM_EXCLUSIVE ? sim_most(config) : 0;
 	enum redlock_vote vote = REDLOCK_VOTE_FAILED;
 	uint8_t before = 0;
 	sim_queue_entry(world, config, o, command, &request);
-	request.repair = command->repair;
-	request.keeps = command->keeps;
-	if (command->repair)
-		request.arrival = command->seen;
+	request.arrival = command->repair ? command->seen : request.arrival;
 	SIM_FOR_EACH_KEY (key, request.names) {
 		uint8_t number = sim_master(world->masters[master])->numbers[config->sets ? key : 0];
 		before = number > before ? number : before;
