@@ -11,7 +11,7 @@
 
 /* The version of all data in Redis. Raise it with each change of them, and record tests/e2e/layout.json again
  * (test_layout.py). Redlockd with different layouts cannot share masters. */
-enum { LAYOUT = 3 };
+enum { LAYOUT = 4 };
 
 #define DURABLE (UINT64_C(1) << 47)
 

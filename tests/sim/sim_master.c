@@ -137,6 +137,8 @@ static void add_operation(struct arguments *args, const struct sim_request *requ
 		add(args, "%u", request->fence);
 	if (request->script == REDLOCK_SCRIPT_ACQUIRE || request->script == REDLOCK_SCRIPT_RELEASE)
 		add_entry(args, request);
+	if (request->script == REDLOCK_SCRIPT_EXTEND)
+		add(args, "%s", ""); /* nobody asks for waiters */
 }
 
 /* Returns how many of the arguments are keys. */
