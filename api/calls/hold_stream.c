@@ -3,11 +3,13 @@
  * connection does. The lease itself is kept by server/leases/hold.c.
  *
  *     granted ─► {"event":"acquired",…} ─► suspended ⇄ {"event":"renewed",…} … ─► {"event":"lost",…}
+ *                                          or {"event":"wanted",…}
  *     or {"event":"draining",…} ─► end
  *
- * Nothing is queued: renewals that the client has not read yet are one flag, and the remaining validity is computed
- * when the line is written. So a client that does not read costs only the line that the library could not write. If it
- * does not read that within --request-timeout-ms, its connection is closed, which releases the lock.
+ * Nothing is queued: renewals that the client has not read yet are one flag, as are first waiters, and the remaining
+ * validity is computed when the line is written. So a client that does not read costs only the line that the library
+ * could not write. If it does not read that within --request-timeout-ms, its connection is closed, which releases the
+ * lock.
  *
  * A client that vanishes (http.h) may only be cut off, and relies on the lease until the last validity that it got is
  * over. So the lease is not released before that time: a short lease is released, a longer one is only not extended any
@@ -61,7 +63,9 @@ static void stream_end(struct hold_stream *stream, enum hold_event last, enum pr
 static void on_event(void *arg, enum hold_event event, enum lease_status code)
 {
 	struct hold_stream *stream = arg;
-	if (event != HOLD_RENEWED) {
+	if (event == HOLD_WANTED) {
+		reply_wake(stream->call->request);
+	} else if (event != HOLD_RENEWED) {
 		stream_end(stream, event, event == HOLD_LOST ? problem_of_lease(code) : PROBLEM_COUNT);
 	} else if (stream->state == STREAM_OPEN) {
 		stream->renewed = true;
@@ -79,10 +83,16 @@ static void write_line(struct hold_stream *stream)
 	if (stream->last == HOLD_LOST)
 		len = snprintf(stream->line, LEASE_TEXT_MAX, "{\"event\":\"lost\",\"code\":\"%s\"}\n",
 			       problem_code(stream->code));
-	else if (stream->last == HOLD_DRAINING || stream->renewed)
+	else if (stream->last == HOLD_DRAINING)
 		len = snprintf(stream->line, LEASE_TEXT_MAX, "{\"event\":\"%s\",\"validity_ms\":%u}\n",
-			       stream->last == HOLD_DRAINING ? problem_code(PROBLEM_DRAINING) : "renewed",
-			       hold_validity_ms(stream->hold));
+			       problem_code(PROBLEM_DRAINING), hold_validity_ms(stream->hold));
+	else if (stream->renewed)
+		len = snprintf(stream->line, LEASE_TEXT_MAX,
+			       "{\"event\":\"renewed\",\"validity_ms\":%u,\"waiters\":%u}\n",
+			       hold_validity_ms(stream->hold), hold_waiters(stream->hold));
+	else if (stream->state == STREAM_OPEN && hold_take_wanted(stream->hold))
+		len = snprintf(stream->line, LEASE_TEXT_MAX, "{\"event\":\"wanted\",\"waiters\":%u}\n",
+			       hold_waiters(stream->hold));
 	assert(len >= 0 && len < LEASE_TEXT_MAX);
 	stream->len = (size_t)len;
 	stream->at = 0;

@@ -79,6 +79,8 @@ size_t lease_text_write(const struct lease_request *lease, const struct lease_an
 	at = put_number_member(at, ",\"drift_ms\":", answer->drift_ms);
 	if (acquired && lease->wait_ms > 0) /* so that the caller can separate the wait from the network's delay */
 		at = put_number_member(at, ",\"waited_ms\":", answer->waited_ms);
+	if (!acquired)
+		at = put_number_member(at, ",\"waiters\":", answer->waiters);
 	*at++ = '}';
 	assert(at <= ret_text + lease_text_max(lease));
 	return (size_t)(at - ret_text);

@@ -4,8 +4,11 @@
 #include "arguments.h"
 
 #include <assert.h>
+#include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 #include "api/calls/calls.h"
 #include "made/arguments_help.h"
@@ -103,6 +106,23 @@ static const char *arguments_parse_time(const struct options_entry *entry, const
 	return hint;
 }
 
+/* A name with or without SIG, in any case of letters, or a number. */
+static const char *arguments_parse_signal(const struct options_entry *entry, const char *text, void *values)
+{
+	const char *name = strncasecmp(text, "SIG", 3) == 0 ? text + 3 : text;
+	char *end;
+	long number = strtol(text, &end, 10);
+	(void)entry;
+	if (text[0] < '0' || text[0] > '9' || *end != '\0')
+		for (number = NSIG - 1; number > 0; number--)
+			if (sigabbrev_np((int)number) && strcasecmp(name, sigabbrev_np((int)number)) == 0)
+				break;
+	if (number < 1 || number >= NSIG || number == SIGKILL || number == SIGSTOP)
+		return "not a signal for a command";
+	((struct arguments *)values)->signal_wanted = (int)number;
+	return NULL;
+}
+
 #define HELP_api_key "The API key itself." /* no option */
 #define OPTION(flag, letter_, key, member, commands) \
 	.name = flag, .letter = letter_, OPTIONS_AT(struct arguments, member), .scope = commands, .help = HELP_##key
@@ -145,6 +165,8 @@ static const struct options_entry arguments_entries[] = {
 	{TIME("kill-after", 'k', kill_after, IN(RUN), 0, DAY_MS)},
 	{TIME("at-least", 0, at_least, IN(RUN), 1, DAY_MS)},
 	{SWITCH("wait-all", 0, wait_all, IN(RUN))},
+	{TEXT("signal-wanted", "SIGNAL", arguments_parse_signal, signal_wanted, signal_wanted, IN(RUN), 1, 64,
+	      "USR1, SIGUSR1 or a number, but not KILL or STOP")},
 	{SWITCH("verbose", 'v', verbose, IN(RUN))},
 	{SWITCH("quiet", 'q', quiet, IN(ACQUIRE) | IN(RUN))},
 	{PATH("token-file", token_file, token_file, IN(ACQUIRE) | IN(EXTEND) | IN(RELEASE))},

@@ -52,10 +52,11 @@ struct arguments {
 	bool json, verbose, quiet, wait_all, force, ready, restart_safe, below_full, no_wait, exit_code, shared;
 	struct credentials credentials; /* credentials_load() reads its files */
 	int held_status;
-	uint64_t limit; /* of list; 0: all */
-	uint64_t below; /* of list: locks with fewer votes; 0: all */
-	uint64_t fence; /* of release --force; 0: any */
-	uint64_t slots; /* of acquire and run; 0: the lock has none */
+	int signal_wanted; /* of run: sent to the command when somebody begins to wait; 0: none */
+	uint64_t limit;    /* of list; 0: all */
+	uint64_t below;    /* of list: locks with fewer votes; 0: all */
+	uint64_t fence;    /* of release --force; 0: any */
+	uint64_t slots;    /* of acquire and run; 0: the lock has none */
 	/* NULL: none given; the last two are of key new */
 	const char *owner, *prefix, *token, *token_file, *key_name, *out;
 	json_t *metadata;                             /* NULL: none given */

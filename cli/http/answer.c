@@ -305,6 +305,8 @@ static const char *answer_read_lease(const struct answer *answer, const struct a
 		return "validity_ms of the answer is missing, or longer than its ttl_ms";
 	if (!answer_has_mode(answer, arguments, lease))
 		return "the answer has another mode or slot";
+	json_int_t waiters = json_integer_value(json_object_get(answer->json, "waiters"));
+	lease->waiters = waiters > 0 ? (uint64_t)waiters : 0;
 	strcpy(lease->token, its_token);
 	return NULL;
 }

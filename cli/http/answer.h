@@ -45,6 +45,7 @@ struct lease {
 	char token[41];
 	uint64_t fence, ttl_ms, validity_ms;
 	uint64_t slot;    /* with --slots */
+	uint64_t waiters; /* after an extension; 0 from an older server */
 	uint64_t sent_us; /* the validity counts from here */
 };
 

@@ -118,6 +118,7 @@ struct supervisor {
 	struct renewal renewal;
 	struct answer answer; /* the last one, without its JSON */
 	unsigned failures;    /* of extensions, in a row */
+	uint64_t waiters;     /* by the last extension */
 	bool lost;            /* the command was ended because of the lease */
 	bool end_reported;    /* the reason was reported */
 
@@ -148,6 +149,9 @@ void supervisor_on_children(struct supervisor *supervisor);
 
 /* Continues the foreground process, which was stopped with the command. */
 void supervisor_continue_foreground(const struct supervisor *supervisor);
+
+/* Sends --signal-wanted to the command alone, if it runs. */
+void supervisor_signal_wanted(struct supervisor *supervisor, uint64_t waiters);
 
 /* Sends a signal to the command and all that it started. */
 void supervisor_signal_all(struct supervisor *supervisor, int signal_number);

@@ -193,6 +193,9 @@ static void supervisor_on_extended(struct supervisor *supervisor, const struct l
 	report_event(supervisor->arguments, failures > 0 ? REPORT_NOTE : REPORT_DETAIL, "extended", fields,
 		     "extended at %s, valid for %s", client_server(&supervisor->client)->shown,
 		     DURATION_TEXT(supervisor_left_ms(supervisor)));
+	if (lease->waiters > 0 && supervisor->waiters == 0)
+		supervisor_signal_wanted(supervisor, lease->waiters);
+	supervisor->waiters = lease->waiters;
 	supervisor_act(supervisor, action); /* the answer may cause the end, which is reported last */
 }
 

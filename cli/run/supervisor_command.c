@@ -95,6 +95,16 @@ void supervisor_signal_all(struct supervisor *supervisor, int signal_number)
 	process_tree_signal(getpid(), signalled ? supervisor->child : 0, signal_number);
 }
 
+void supervisor_signal_wanted(struct supervisor *supervisor, uint64_t waiters)
+{
+	int number = supervisor->arguments->signal_wanted;
+	if (number == 0 || supervisor->child <= 0 || supervisor->child_ended)
+		return;
+	report_event(supervisor->arguments, REPORT_DETAIL, "wanted", json_pack("{s:I}", "waiters", (json_int_t)waiters),
+		     "somebody waits for the lock: signal %d to the command", number);
+	kill(supervisor->child, number);
+}
+
 static void supervisor_continue(struct supervisor *supervisor)
 {
 	assert(supervisor->child > 0);

@@ -1,10 +1,15 @@
 /* SPDX-License-Identifier: MIT */
 /* Held leases: carries out the decisions of renewal.c, with one timer and at most one extension under way for each.
  *
+ * The answer to an extension also has the number of waiters, and the extension asks for a message when the first one
+ * comes (lease_watch.c). Since the first renewal may be far away, a lease that has been held for ASK_US is extended to
+ * the end that it has. So a short hold costs nothing more.
+ *
  * A hold belongs to its creator until hold_drop(). */
 #include <assert.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/param.h>
 #include <sys/queue.h>
 
 #include "leases.h"
@@ -20,11 +25,18 @@ struct hold {
 	struct renewal renewal;
 	struct lease_request request; /* the extension */
 	struct lease_op *op;          /* the extension under way, or NULL */
+	uint64_t ask_us;      /* when waiters are first asked for, before any renewal; UINT64_MAX: never again */
+	struct lease_op *ask; /* that extension, or NULL */
+	struct lease_wanted *listens; /* NULL: not yet */
+	uint32_t waiters;             /* as far as they are known */
+	bool is_wanted;               /* the caller does not know it yet */
+	uint16_t wanted_by;           /* bit i: master i has reported the present first waiter, or need not */
 	bool has_key;
 	hold_event_fn *on_event;
 	void *arg;
 };
 
+enum { ASK_US = 500000 };
 enum { HOLD_EARLY_US = 1000 }; /* less validity than this counts as none: the holder could not be informed in time */
 
 struct holds {
@@ -56,6 +68,66 @@ static void release_held(const struct hold *hold)
 
 static void on_extension_answer(void *arg, const struct lease_answer *answer);
 
+/* ---- waiters ---- */
+
+/* A master that reports a first waiter again has seen an empty queue in between. The reports of the other masters are
+ * of the same waiter. lease_wanted_fn */
+static void on_wanted(void *arg, unsigned master)
+{
+	struct hold *hold = arg;
+	uint16_t bit = (uint16_t)(1U << master);
+	bool is_new = hold->wanted_by == 0 || (hold->wanted_by & bit) != 0;
+	hold->wanted_by = is_new ? bit : hold->wanted_by | bit;
+	if (!is_new || renewal_is_over(&hold->renewal))
+		return;
+	hold->waiters = hold->waiters > 0 ? hold->waiters : 1;
+	hold->is_wanted = true;
+	hold->on_event(hold->arg, HOLD_WANTED, LEASE_OK);
+}
+
+/* A message may have been lost, or the lease was granted with others waiting. */
+static void store_waiters(struct hold *hold, uint32_t waiters)
+{
+	if (waiters > 0 && hold->waiters == 0) {
+		hold->is_wanted = true;
+		hold->wanted_by = UINT16_MAX;
+	}
+	hold->waiters = waiters;
+}
+
+/* lease_done_fn */
+static void on_asked(void *arg, const struct lease_answer *answer)
+{
+	struct hold *hold = arg;
+	hold->ask = NULL;
+	if (answer->status != LEASE_OK || renewal_is_over(&hold->renewal))
+		return;
+	store_waiters(hold, answer->waiters);
+	if (hold->is_wanted)
+		hold->on_event(hold->arg, HOLD_WANTED, LEASE_OK);
+}
+
+static void listen_to_waiters(struct hold *hold)
+{
+	hold->ask_us = UINT64_MAX;
+	if (!hold->listens)
+		hold->listens = lease_wanted_listen(hold->holds->leases, &hold->request, on_wanted, hold);
+}
+
+/* The lease gets no longer by this. */
+static void ask_for_waiters(struct hold *hold)
+{
+	struct lease_request request = hold->request;
+	assert(!hold->ask && !hold->op);
+	listen_to_waiters(hold);
+	request.ttl_ms = hold_validity_ms(hold);
+	request.unasked = true;
+	if (request.ttl_ms > 0)
+		hold->ask = lease_submit(hold->holds->leases, &request, on_asked, hold);
+}
+
+/* ---- renewals ---- */
+
 static bool is_lost(const struct hold *hold)
 {
 	return renewal_is_over(&hold->renewal) && hold->renewal.why != RENEWAL_WHY_DRAINING;
@@ -63,7 +135,7 @@ static bool is_lost(const struct hold *hold)
 
 static void arm_renewal_timer(struct hold *hold)
 {
-	uint64_t now_us = clock_now_us(), timer_us = renewal_next_us(&hold->renewal, now_us);
+	uint64_t now_us = clock_now_us(), timer_us = MIN(renewal_next_us(&hold->renewal, now_us), hold->ask_us);
 	if (renewal_is_over(&hold->renewal))
 		transport_timer_stop(hold->timer);
 	else
@@ -103,8 +175,10 @@ static void carry_out(struct hold *hold, enum renewal_action action, const struc
 	bool over = renewal_is_over(&hold->renewal), lost = is_lost(hold);
 	enum lease_status code = lost ? lost_code(hold, answer) : LEASE_OK;
 	assert(action != RENEWAL_ASK || !hold->op);
-	if (action == RENEWAL_ASK)
+	if (action == RENEWAL_ASK) {
+		listen_to_waiters(hold);
 		hold->op = lease_submit(hold->holds->leases, &hold->request, on_extension_answer, hold);
+	}
 	if (lost)
 		end_lost_hold(hold, code);
 	arm_renewal_timer(hold);
@@ -117,7 +191,11 @@ static void carry_out(struct hold *hold, enum renewal_action action, const struc
 static void on_renewal_time(void *arg)
 {
 	struct hold *hold = arg;
-	carry_out(hold, renewal_time(&hold->renewal, clock_now_us()), NULL);
+	uint64_t now_us = clock_now_us();
+	enum renewal_action action = renewal_time(&hold->renewal, now_us);
+	if (action == RENEWAL_NOTHING && now_us >= hold->ask_us && !renewal_is_over(&hold->renewal))
+		ask_for_waiters(hold);
+	carry_out(hold, action, NULL);
 }
 
 /* The validity of an extension counts from the request, as for every lease. */
@@ -133,6 +211,7 @@ static void on_extension_answer(void *arg, const struct lease_answer *answer)
 		return;
 	switch (answer->status) {
 	case LEASE_OK:
+		store_waiters(hold, answer->waiters);
 		action = renewal_extended(&hold->renewal, ttl_us, ttl_us > drift_us ? ttl_us - drift_us : 0, now_us);
 		break;
 	case LEASE_NOT_OWNER:
@@ -156,6 +235,7 @@ struct hold *hold_new(struct holds *holds, const struct lease_request *request, 
 	hold->arg = arg;
 	hold->has_key = request->key != 0;
 	hold->request = (struct lease_request){.operation = LEASE_EXTEND,
+					       .hold = true,
 					       .ttl_ms = request->ttl_ms,
 					       .set_count = request->set_count,
 					       .resource_len = request->resource_len,
@@ -165,6 +245,7 @@ struct hold *hold_new(struct holds *holds, const struct lease_request *request, 
 	uint64_t validity_us = answer->validity_ms * UINT64_C(1000);
 	struct renewal_config config = {.ttl_us = request->ttl_ms * UINT64_C(1000), .margin_us = HOLD_EARLY_US};
 	renewal_init(&hold->renewal, &config, answer->until_us - validity_us, validity_us);
+	hold->ask_us = answer->until_us - validity_us + ASK_US;
 	metrics_add(&holds->metrics->holds, 1);
 	if (holds->draining)
 		renewal_drain(&hold->renewal, clock_now_us(), true); /* the timer reports it */
@@ -178,9 +259,25 @@ uint32_t hold_validity_ms(const struct hold *hold)
 	return until_us > now_us ? (uint32_t)((until_us - now_us) / 1000) : 0;
 }
 
+uint32_t hold_waiters(const struct hold *hold)
+{
+	return hold->waiters;
+}
+
+bool hold_take_wanted(struct hold *hold)
+{
+	bool is_wanted = hold->is_wanted;
+	hold->is_wanted = false;
+	return is_wanted;
+}
+
 void hold_drop(struct hold *hold, bool releasing)
 {
 	cancel_renewal(hold);
+	if (hold->ask)
+		lease_cancel(hold->ask);
+	if (hold->listens)
+		lease_wanted_end(hold->listens);
 	if (releasing && !is_lost(hold))
 		release_held(hold);
 	metrics_add(&hold->holds->metrics->holds, (uint64_t)-1);

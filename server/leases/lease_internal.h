@@ -193,6 +193,7 @@ struct leases {
 		LIST_HEAD(, lease_watch) all;
 		size_t watchers;
 	} watches;
+	void *wanted; /* of tsearch(): the resources whose holders want to know of waiters */
 	struct lease_shares {
 		void *by_name;                   /* of tsearch() */
 		TAILQ_HEAD(, lease_share) queue; /* those that wait for their turn */
@@ -345,6 +346,9 @@ void lease_watch_handle_change(struct leases *leases, const char *resource, size
 void lease_watch_handle_missed(struct leases *leases);
 /* LEASE_WATCH_DRAINING for all. */
 void lease_watch_drain(struct leases *leases);
+
+/* A master has published that the resource has a first waiter. */
+void lease_wanted_handle(struct leases *leases, unsigned master, const char *resource, size_t len);
 
 /* ---- lease_sight.c ---- */
 

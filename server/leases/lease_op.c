@@ -213,7 +213,8 @@ struct master_script lease_op_command(const struct lease_op *op, const struct re
 					.token = out->tokenless ? NULL : op->attempt.token,
 					.ttl_ms = releases ? request->keep_ms : request->ttl_ms,
 					.fence = out->script == REDLOCK_SCRIPT_EXTEND ? request->fence : out->fence,
-					.key = request->key};
+					.key = request->key,
+					.wanted = request->hold};
 	lease_mode_write(op, &command);
 	if (request->set_count == 0)
 		command.bucket = masters_bucket(request->resource, request->resource_len);

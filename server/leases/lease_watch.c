@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Watched resources of this worker: one watch for each, however many watchers it has.
+/* Watched resources of this worker: one watch for each, however many watchers it has. At the end, the holders that want
+ * to know of waiters.
  *
  *     first watcher ─► look ─► state ─► watchers that have not seen it
  *                       ▲        └──► next look: a publication, the end of the holder's time, LOOK_MS
@@ -293,4 +294,98 @@ void lease_watch_drain(struct leases *leases)
 			watcher->event(watcher->arg, LEASE_WATCH_DRAINING);
 		}
 	}
+}
+
+/* ---- holders that want to know when somebody waits ----
+ *
+ * The extension of a held lease asks the masters for a message, until the lease ends. It rests on the rule that nothing
+ * causes work that nobody asked for: acquire.lua publishes "wanted key" only for a resource whose holder asked, and
+ * only when its empty queue gets an entry (queue_publish_wanted in lib/queue.lua). So thousands of waiters cost one
+ * message of each master. The next renewal makes up for a lost message, since its answer has the number of waiters. */
+
+struct wanted_name {
+	struct lease_name name;
+	LIST_HEAD(, wanted_entry) entries;
+	char bytes[]; /* of the name */
+};
+
+/* One of the resources of a holder. */
+struct wanted_entry {
+	LIST_ENTRY(wanted_entry) entry;
+	struct wanted_name *name;
+	struct lease_wanted *wanted;
+};
+
+struct lease_wanted {
+	struct leases *leases;
+	lease_wanted_fn *event;
+	void *arg;
+	size_t count;
+	struct wanted_entry entries[];
+};
+
+static struct wanted_name *wanted_name_find(const struct leases *leases, const char *resource, size_t len)
+{
+	const struct lease_name name = {resource, len};
+	struct wanted_name *const *node = tfind(&name, &leases->wanted, lease_name_compare);
+	return node ? *node : NULL;
+}
+
+static struct wanted_name *wanted_name_new(struct leases *leases, const char *resource, size_t len)
+{
+	struct wanted_name *name = memory_zeroed(1, sizeof *name + len);
+	name->name.resource = memcpy(name->bytes, resource, len);
+	name->name.resource_len = len;
+	LIST_INIT(&name->entries);
+	if (!tsearch(name, &leases->wanted, lease_name_compare))
+		memory_exhausted("wanted");
+	return name;
+}
+
+void lease_wanted_handle(struct leases *leases, unsigned master, const char *resource, size_t len)
+{
+	const struct wanted_name *name = wanted_name_find(leases, resource, len);
+	const struct wanted_entry *entry;
+	if (!name)
+		return;
+	leases->has_news = true;
+	LIST_FOREACH(entry, &name->entries, entry)
+	entry->wanted->event(entry->wanted->arg, master);
+}
+
+struct lease_wanted *lease_wanted_listen(struct leases *leases, const struct lease_request *extension,
+					 lease_wanted_fn *event, void *arg)
+{
+	size_t count = lease_request_count(extension), len;
+	const char *at = extension->resource, *end = at + extension->resource_len, *resource;
+	struct lease_wanted *wanted = memory_zeroed(1, sizeof *wanted + count * sizeof *wanted->entries);
+	assert(extension->operation == LEASE_EXTEND && extension->hold && event);
+	wanted->leases = leases;
+	wanted->event = event;
+	wanted->arg = arg;
+	for (; text_line(&at, end, &resource, &len); wanted->count++) {
+		struct wanted_name *name = wanted_name_find(leases, resource, len);
+		struct wanted_entry *entry = &wanted->entries[wanted->count];
+		assert(wanted->count < count);
+		entry->wanted = wanted;
+		entry->name = name ? name : wanted_name_new(leases, resource, len);
+		LIST_INSERT_HEAD(&entry->name->entries, entry, entry);
+	}
+	lease_queues_listen(leases, true);
+	return wanted;
+}
+
+void lease_wanted_end(struct lease_wanted *wanted)
+{
+	assert(wanted->count > 0);
+	for (size_t i = 0; i < wanted->count; i++) {
+		struct wanted_name *name = wanted->entries[i].name;
+		LIST_REMOVE(&wanted->entries[i], entry);
+		if (!LIST_EMPTY(&name->entries))
+			continue;
+		tdelete(name, &wanted->leases->wanted, lease_name_compare);
+		free(name);
+	}
+	lease_queues_listen(wanted->leases, false);
+	free(wanted);
 }

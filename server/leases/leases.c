@@ -79,6 +79,12 @@ static void on_changed(void *arg, const char *resource, size_t len)
 		lease_watch_handle_change(arg, resource, len);
 }
 
+static void on_first_waiter(void *arg, uint8_t master, const char *resource, size_t len)
+{
+	if (len <= LEASE_RESOURCE_MAX)
+		lease_wanted_handle(arg, master, resource, len);
+}
+
 static void try_now(struct lease_op *first)
 {
 	lease_op_dispatch_first(first, clock_now_us(), 0);
@@ -166,7 +172,7 @@ struct leases *leases_new(struct uv_loop_s *loop, const struct options *options,
 	STAILQ_INIT(&leases->spare_refs);
 	for (size_t i = 0; i < LEASE_OP_STATES; i++)
 		TAILQ_INIT(&leases->ops[i]);
-	const struct masters_notification_events events = {on_notified, on_changed, on_missed, leases};
+	const struct masters_notification_events events = {on_notified, on_changed, on_first_waiter, on_missed, leases};
 	masters_set_notification_events(masters, &events);
 	return leases;
 }

@@ -71,7 +71,9 @@ struct lease_request {
 	uint32_t keep_ms;     /* release: for how long nobody gets it then; 0: not at all */
 	enum lease_mode mode; /* acquire */
 	uint32_t slots;       /* acquire, LEASE_SLOT: 1 … LEASE_SLOTS_MAX */
-	bool hold;            /* acquire: the HTTP side will hold the lease (hold_new); ignored here */
+	/* acquire: the HTTP side will hold the lease (hold_new); ignored here. extend: the holder asks for messages of
+	 * waiters (lease_watch.c) */
+	bool hold;
 	/* force: the holder's, or nothing is released; 0: any holder's. extend with a key: the lease's */
 	uint64_t fence;
 	/* acquire: a hash of caller and Idempotency-Key; extend: confirms it in the lease, with its fence; release:
@@ -166,10 +168,11 @@ struct lease_answer {
 	struct lease_holder holder;
 	uint64_t holder_id;     /* of the token, or of another program's value; the same for all masters and redlockd */
 	uint8_t blocking_index; /* acquire, LOCKED, of a set: the resource that is held, or has another waiter */
-	uint32_t waiters;       /* inspect: how many wait for it, over all replicas */
-	bool held;              /* inspect */
-	bool expires;           /* inspect, held: false for another program's key without an expiry */
-	uint64_t remaining_ms;  /* inspect, held and expires: until all that hold it have ended */
+	/* inspect, extend: how many wait for it, over all replicas; of a set, the largest number over its resources */
+	uint32_t waiters;
+	bool held;             /* inspect */
+	bool expires;          /* inspect, held: false for another program's key without an expiry */
+	uint64_t remaining_ms; /* inspect, held and expires: until all that hold it have ended */
 	/* inspect, held by leases that leave room for others, and force with --log-leases, if they were released; NULL:
 	 * it is not */
 	struct lease_holders *several;
@@ -265,6 +268,18 @@ const char *lease_watch_tag(const struct lease_watcher *watcher);
 
 void lease_watch_end(struct lease_watcher *watcher);
 
+/* ---- waiters for a lease ---- */
+
+struct lease_wanted;
+
+/* The queue of one of the resources was empty on that master, and has a waiter now. Must end no listening. */
+typedef void lease_wanted_fn(void *arg, unsigned master);
+
+/* Listens to the masters' messages for the resources of an extension with `hold`, which asks for them. */
+struct lease_wanted *lease_wanted_listen(struct leases *leases, const struct lease_request *extension,
+					 lease_wanted_fn *event, void *arg);
+void lease_wanted_end(struct lease_wanted *wanted);
+
 /* ---- held leases: renewed each third of their ttl until they are dropped ---- */
 
 struct holds; /* all of one worker */
@@ -272,6 +287,7 @@ struct hold;
 
 enum hold_event {
 	HOLD_RENEWED,
+	HOLD_WANTED, /* hold_take_wanted() is true; HOLD_RENEWED may come with it, too */
 	/* the last one; `code` says why: LEASE_EXPIRED, LEASE_NOT_OWNER or LEASE_NO_QUORUM. The rest of the lease is
 	 * released */
 	HOLD_LOST,
@@ -288,6 +304,12 @@ struct hold *hold_new(struct holds *holds, const struct lease_request *request, 
 
 /* How long the lease is still valid. */
 uint32_t hold_validity_ms(const struct hold *hold);
+
+/* How many wait for the lease, as far as the hold knows. */
+uint32_t hold_waiters(const struct hold *hold);
+
+/* True once for each time that the first request begins to wait. */
+bool hold_take_wanted(struct hold *hold);
 
 /* Ends the hold, at any time: no event follows. `release`: the lease is released at once, unless it is lost already;
  * else it expires by itself. */

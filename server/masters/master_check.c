@@ -44,6 +44,8 @@ struct step {
 #define LOCK_2 LOCK ":2"
 #define HASH LOCK ":master"
 #define QUEUE LOCK ":queue:" LOCK
+#define WANTED LOCK ":wanted:" LOCK
+#define WANTED_2 WANTED ":2"
 #define HOLDERS LOCK ":holders:" LOCK
 #define MASTER "$predlockd:master"
 #define CHANNEL "$predlockd:wake"
@@ -81,7 +83,7 @@ static const struct step steps[] = {
 	{WRONG(EVALSHA, "NOSCRIPT", TOKEN "00", "0")},
 
 	/* left over from an earlier connection that broke in the middle */
-	{PROBE(DEL, LOCK, LOCK_2, HASH, QUEUE, HOLDERS)},
+	{PROBE(DEL, LOCK, LOCK_2, HASH, QUEUE, WANTED, WANTED_2, HOLDERS)},
 	{PROBE(EVAL, "redis.call('HSET', KEYS[1], 'beat', 0) return redis.call('PEXPIRE', KEYS[1], 10000)", "1", HASH)},
 	{TRIAL(EPOCH, "epoch", 1, "1", HASH, MARK, "0", "1", "1", "1")},
 	{TRIAL(QUARANTINE, "quarantine", 1, "1", HASH, "", MARK, MARK, "1", "1", MARK, "")},
@@ -93,23 +95,23 @@ static const struct step steps[] = {
 	       "$r:" MARK " 1000")},
 	{TRIAL(RAISE, "raise", 1, "2", LOCK, HASH, MARK, LATEST, "", "", TOKEN "01", "0", "2")},
 	{TRIAL(INSPECT, "inspect", 0, "2", LOCK, HASH, MARK, LATEST, "", "", "0", "1")},
-	{TRIAL(EXTEND, "extend", 1, "2", LOCK, HASH, MARK, LATEST, "", "", TOKEN "01", "20000", "1:" MARK, "0")},
+	{TRIAL(EXTEND, "extend", 1, "2", LOCK, HASH, MARK, LATEST, "", "", TOKEN "01", "20000", "1:" MARK, "0", "1")},
 	{TRIAL(RELEASE, "release", 1, "2", LOCK, HASH, MARK, LATEST, "", "", TOKEN "01", "$r:" MARK " 0", "0")},
 	/* a set; the bucket of the first resource is at 2 by now */
 	{TRIAL(ACQUIRE, "acquire", 1, "3", LOCK, LOCK_2, HASH, MARK, LATEST, "2", "", TOKEN "03", "10000", ":", "0,1",
 	       "3", "")},
 	{TRIAL(RAISE, "raise", 1, "3", LOCK, LOCK_2, HASH, MARK, LATEST, "2", "", TOKEN "03", "0,1", "4")},
 	{TRIAL(EXTEND, "extend", 1, "3", LOCK, LOCK_2, HASH, MARK, LATEST, "2", "", TOKEN "03", "20000", "4:" MARK,
-	       "0,1")},
+	       "0,1", "1")},
 	{TRIAL(RELEASE, "release", 1, "3", LOCK, LOCK_2, HASH, MARK, LATEST, "2", "", TOKEN "03", "", "0")},
 	/* a slot */
 	{TRIAL(ACQUIRE, "acquire", 1, "2", LOCK, HASH, MARK, LATEST, "#0 2", "", TOKEN "04", "10000", ":", "0", "5",
 	       "")},
 	{TRIAL(ACQUIRE, "acquire", 0, "2", LOCK, HASH, MARK, LATEST, "#0 2", "", TOKEN "05", "10000", ":", "0", "5",
 	       "")},
-	{TRIAL(EXTEND, "extend", 1, "2", LOCK, HASH, MARK, LATEST, "", "", TOKEN "04", "20000", "5:" MARK, "0")},
+	{TRIAL(EXTEND, "extend", 1, "2", LOCK, HASH, MARK, LATEST, "", "", TOKEN "04", "20000", "5:" MARK, "0", "1")},
 	{TRIAL(RELEASE, "release", 1, "2", LOCK, HASH, MARK, LATEST, "", "", TOKEN "04", "", "1000")},
-	{PROBE(DEL, LOCK, LOCK_2, HASH, QUEUE, HOLDERS)},
+	{PROBE(DEL, LOCK, LOCK_2, HASH, QUEUE, WANTED, WANTED_2, HOLDERS)},
 };
 
 enum { STEPS = sizeof steps / sizeof *steps, PROBES = 26 };

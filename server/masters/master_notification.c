@@ -104,7 +104,7 @@ static bool parse_entry(const struct masters *masters, const char *at, const cha
 	return ret->kind == MASTER_SLOT ? parse_slots(at, end, ret) : parse_shared(at, end, ret);
 }
 
-/* Parses a message: an entry or "watch", a blank, and the key. */
+/* Parses a message: an entry, "watch" or "wanted", a blank, and the key. */
 static void parse_notification(struct master *master, const char *text, size_t len)
 {
 	const struct masters *masters = master->all;
@@ -118,6 +118,8 @@ static void parse_notification(struct master *master, const char *text, size_t l
 		return;
 	if (head == 5 && memcmp(text, "watch", 5) == 0)
 		events->changed(events->arg, resource, resource_len);
+	else if (head == 6 && memcmp(text, "wanted", 6) == 0)
+		events->wanted(events->arg, notification.master, resource, resource_len);
 	else if (parse_entry(masters, text, end, &notification))
 		events->notified(events->arg, &notification);
 }

@@ -11,12 +11,12 @@
 #include "server/base/base.h"
 #include "server/scripts/scripts.h"
 
-enum argument { NO_ARGUMENT, TOKEN, TTL, LABEL, BUCKETS, FENCE, ENTRY, NOTE, MOST };
+enum argument { NO_ARGUMENT, TOKEN, TTL, LABEL, BUCKETS, FENCE, ENTRY, NOTE, MOST, WANTED };
 /* The arguments of each operation. */
 static const uint8_t operation_arguments[][MASTER_ARGUMENTS_MAX + 1] = {
 	[REDLOCK_SCRIPT_ACQUIRE] = {TOKEN, TTL, LABEL, BUCKETS, FENCE, ENTRY},
 	[REDLOCK_SCRIPT_RAISE] = {TOKEN, BUCKETS, FENCE},
-	[REDLOCK_SCRIPT_EXTEND] = {TOKEN, TTL, NOTE, BUCKETS},
+	[REDLOCK_SCRIPT_EXTEND] = {TOKEN, TTL, NOTE, BUCKETS, WANTED},
 	[REDLOCK_SCRIPT_RELEASE] = {TOKEN, ENTRY, TTL},
 	[REDLOCK_SCRIPT_INSPECT] = {TTL, MOST},
 };
@@ -209,6 +209,7 @@ static struct transport_word put_argument(struct master_arguments *arguments, co
 	case ENTRY: return put_entry(arguments, masters, script);
 	case NOTE: return put_fence_key(arguments, script);
 	case MOST: return put_decimal_word(arguments, script->list_max);
+	case WANTED: return (struct transport_word){"1", script->wanted};
 	case NO_ARGUMENT: break;
 	}
 	assert(false);

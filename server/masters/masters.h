@@ -32,7 +32,7 @@ struct master_reply {
 	uint64_t fence;
 	/* HELD; REDLOCK_NEVER: no expiry. QUEUED: how long the first waiter still counts as alive. */
 	uint64_t remaining_us;
-	uint32_t waiters;       /* inspect: HELD, GONE */
+	uint32_t waiters;       /* inspect: HELD, GONE; extend: GRANTED */
 	uint8_t blocking_index; /* of a set, HELD or QUEUED: the resource that is held, or has another waiter */
 	/* HELD; GRANTED, extend and release: the key's value; QUEUED: the entry of the first waiter; NULL for a key of
 	 * another type. Valid during the callback. */
@@ -114,6 +114,7 @@ struct master_script {
 	uint16_t buckets_len;
 	const char *buckets;
 	uint64_t hold_ms;
+	bool wanted; /* extend: the holder asks for messages of waiters (masters_notification_events) */
 };
 
 enum master_sent {
@@ -236,6 +237,8 @@ struct masters_notification_events {
 	void (*notified)(void *arg, const struct masters_notification *notification);
 	/* A watched resource has another holder there (an inspection with a ttl has begun the watch). */
 	void (*changed)(void *arg, const char *resource, size_t len);
+	/* The queue of a resource was empty there and has a waiter now; its holder has asked for this message. */
+	void (*wanted)(void *arg, uint8_t master, const char *resource, size_t len);
 	/* A master may have dropped our queue entries, or a notification may have been missed. */
 	void (*missed)(void *arg);
 	void *arg;

@@ -151,8 +151,10 @@ static void conclude_lease(const struct redlock *op, const struct redlock_tally 
 	result->fence = op->fence;
 	/* A majority stores the settled fence, so one of the masters that extended names it. None names a larger one:
 	 * the attempt that won never tried it. */
-	if (op->params.kind == REDLOCK_EXTEND)
+	if (op->params.kind == REDLOCK_EXTEND) {
 		result->fence = redlock_tally_highest_fence(op, redlock_tally_voted(op, REDLOCK_VOTE_GRANTED));
+		result->waiters = redlock_tally_waiters(op, tally);
+	}
 	assert(result->validity_us > 0);
 	assert(result->validity_us <= op->params.ttl_us);
 }

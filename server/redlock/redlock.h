@@ -114,7 +114,7 @@ struct redlock_event {
 	/* HELD: until the key expires here; REDLOCK_NEVER: it has no expiry. QUEUED: how long the process whose turn it
 	 * is counts as alive. FIRST: see there. */
 	uint64_t remaining_us;
-	uint32_t waiters;   /* inspect: how many wait here */
+	uint32_t waiters;   /* inspect, and extend if granted: how many wait here */
 	uint64_t holder;    /* HELD: identity of the token that holds it here; equal tokens, equal numbers */
 	bool other_library; /* HELD: the holder is not redlockd's, so its release notifies nobody */
 	bool elsewhere;     /* acquire HELD: the slot that was asked for is held here, and another one is free */
@@ -171,7 +171,7 @@ struct redlock_result {
 	bool has_holder;         /* not OK, or held: a master named another holder */
 	uint64_t holder;         /* the other token with the most votes */
 	uint64_t remaining_us;   /* held: for how long; REDLOCK_NEVER: no expiry */
-	uint32_t waiters;        /* inspection: as many as a majority knows of */
+	uint32_t waiters;        /* inspection, extension: as many as a majority knows of */
 };
 
 /* Tells the caller what to do. Commands to one master must be carried out in the order of the outputs. `attempt`

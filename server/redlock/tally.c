@@ -183,14 +183,15 @@ uint64_t redlock_tally_kept_for_us(const struct redlock *op, const struct redloc
 
 uint32_t redlock_tally_waiters(const struct redlock *op, const struct redlock_tally *tally)
 {
-	assert(op->params.kind == REDLOCK_INSPECT);
-	uint16_t reported = redlock_tally_voted(op, REDLOCK_VOTE_HELD) | redlock_tally_voted(op, REDLOCK_VOTE_GONE);
+	assert(op->params.kind == REDLOCK_INSPECT || op->params.kind == REDLOCK_EXTEND);
+	uint16_t reported = redlock_tally_voted(op, REDLOCK_VOTE_GRANTED);
+	if (op->params.kind == REDLOCK_INSPECT)
+		reported = redlock_tally_voted(op, REDLOCK_VOTE_HELD) | redlock_tally_voted(op, REDLOCK_VOTE_GONE);
 	uint64_t waiters[REDLOCK_MASTERS_MAX];
 	size_t count = 0;
 	for (unsigned i = 0; i < op->params.masters; i++)
 		if (redlock_has(reported, i))
 			insert_sorted(waiters, count++, op->ballots[i].waiters);
-	assert(count == (size_t)tally->held + tally->gone);
 	if (count == 0)
 		return 0;
 	return (uint32_t)waiters[count > tally->needed ? count - tally->needed : 0];

@@ -92,14 +92,14 @@ local function make_others()
 	capacity = tonumber(capacity)
 
 	-- Adds the entry to the queues of KEYS[from] to KEYS[last]; false: the request does not wait, and comes after all that
-	-- do. Returns the number of stale entries by key and, if another entry comes before this one in some queue, that
-	-- entry and the index of the first such key.
+	-- do. Returns the number of stale entries by key, whether the entry is new by key, and, if another entry comes before
+	-- this one in some queue, that entry and the index of the first such key.
 	local function find_turn(from, last, entry)
-		local stales, other, other_at = {}, nil, nil
+		local stales, added, other, other_at = {}, {}, nil, nil
 		for i = from, last do
 			local name = queue_key('queue:', KEYS[i])
 			if entry then
-				call('ZADD', name, 'NX', string.sub(entry, 18, 33), entry)
+				added[i] = call('ZADD', name, 'NX', string.sub(entry, 18, 33), entry)
 			end
 			local first, stale = queue_first(name)
 			stales[i] = stale
@@ -110,7 +110,7 @@ local function make_others()
 				other, other_at = first, i
 			end
 		end
-		return stales, other, other_at
+		return stales, added, other, other_at
 	end
 
 	-- The holder that blocks the lease on the key: its value (false: nobody), the ms until it may be gone, and how many
@@ -207,7 +207,8 @@ local function make_others()
 
 	return function(at, from, last)
 		local token, ttl_ms, label, guess, entry = ARGV[at], ARGV[at + 1], ARGV[at + 2], ARGV[at + 4], ARGV[at + 5]
-		local key, hold, is_queued, wait_ms, stales, other, other_at = KEYS[from], hold_until, waits, nil, nil, nil, nil
+		local key, hold, is_queued, wait_ms = KEYS[from], hold_until, waits, nil
+		local stales, added, other, other_at = {}, {}, nil, nil
 		if tonumber(guess) > now_us + 86400000000 then
 			return {-4, now_us}
 		elseif string.byte(entry) == 33 then -- !
@@ -226,7 +227,7 @@ local function make_others()
 			return held[key]
 		end
 		if is_queued then
-			stales, other, other_at = find_turn(from, last, entry)
+			stales, added, other, other_at = find_turn(from, last, entry)
 		end
 
 		local value = token .. slot .. (is_set and ';' or ':') .. hold .. guess .. ':' .. label
@@ -266,11 +267,13 @@ local function make_others()
 		end
 
 		for i = from, last do
-			local name, stale = queue_key('queue:', KEYS[i]), is_queued and stales[i] or 0
+			local name, stale = queue_key('queue:', KEYS[i]), stales[i] or 0
 			if entry then
 				queue_clean(name, stale)
 				stale = 0
-				queue_join(name, entry, wait_ms)
+				if queue_join(name, entry, wait_ms) == 1 or added[i] == 1 then
+					queue_publish_wanted(KEYS[i])
+				end
 			end
 			cleans[name] = stale > 0 and stale or nil
 			if live and live[i] and not is_set and call('ZCARD', KEYS[i]) > live[i] then

@@ -3,21 +3,37 @@
 -- ended lease must not come back. An older extension that arrives late must not shorten the lease. A part of a set
 -- cannot be extended.
 --
--- An operation: token, ttl_ms, fence_key, buckets (acquire.lua)
+-- An operation: token, ttl_ms, fence_key, buckets (acquire.lua), wanted
 --         fence_key  "fence:key", written into the value: an acquisition with an Idempotency-Key was granted with that
 --                    fence (server/leases/lease_keyed.c); empty: the value stays
+--         wanted     1: until the lease ends, "wanted key" is published on {prefix}redlockd:wake when an empty queue
+--                    gets an entry (queue_publish_wanted in lib/queue.lua); empty: the holder does not ask for that.
+--                    {prefix}redlockd:wanted:{key} has the token, or + if several leases may hold the key
 --
--- Answers {1, now_us, ttl_ms, value}           it ends in ttl_ms or later; less than requested near hold_until_ms
+-- Answers {1, now_us, ttl_ms, value, waiters}  it ends in ttl_ms or later; less than requested near hold_until_ms.
+--                                              waiters: the largest number over its resources
 --         {0, now_us, remaining_ms, value}     another holder's (value false: a key of another type)
 --         {-1, now_us, seen}                   gone; also if several others hold it. `seen`: the numbers of the
 --                                              buckets, separated by commas, for a repair (acquire.lua)
 --include master.lua
 --include value.lua
+--include waiters.lua
+
+local seen = call('HMGET', hash, 'epoch', 'waited')
+waited = tonumber(seen[2] or 0)
 
 -- The ms that the lease may last from now on: asked_ms, or less because of hold_until_ms.
 local function bound(asked_ms, value)
 	local hold_until_ms = tonumber(string.match(value, '^[^:;]*.(%d+):')) or 0
 	return hold_until_ms > 0 and math.min(asked_ms, hold_until_ms - now_ms) or asked_ms
+end
+
+-- Stores for left_ms that the holder asks for messages of waiters.
+local function ask_for_wanted(key, token, is_several, left_ms)
+	local name = string.sub(hash, 1, -7) .. 'wanted:' .. key
+	if not is_several or call('PTTL', name) < left_ms then
+		call('SET', name, is_several and '+' or token, 'PX', string.format('%.0f', left_ms))
+	end
 end
 
 -- Makes the function for all but plain operations.
@@ -27,11 +43,11 @@ local function make_others()
 
 	-- The numbers of the buckets, as in the answer.
 	local function read_buckets(buckets)
-		local seen = {}
+		local numbers = {}
 		for bucket in string.gmatch(buckets, '%d+') do
-			seen[#seen + 1] = call('HGET', hash, bucket) or ''
+			numbers[#numbers + 1] = call('HGET', hash, bucket) or ''
 		end
-		return table.concat(seen, ',')
+		return table.concat(numbers, ',')
 	end
 
 	return function(at, from, last)
@@ -69,26 +85,30 @@ local function make_others()
 				end
 				ends_in_ms = math.min(ends_in_ms, math.max(ttl_ms, left[i]))
 			end
+			if ARGV[at + 4] ~= '' then
+				ask_for_wanted(KEYS[i], token, are_several[i], math.max(asked_ms, left[i]))
+			end
 		end
-		return {1, now_us, ends_in_ms, value}
+		return {1, now_us, ends_in_ms, value, count_waiters(from, last)}
 	end
 end
 
 local others
 
-return each_operation(call('HGET', hash, 'epoch'), 4, function(at, from, last)
+return each_operation(seen[1], 5, function(at, from, last)
 	local key, token, asked_ms = KEYS[from], ARGV[at], tonumber(ARGV[at + 1])
-	local value = mode == '' and ARGV[at + 2] == '' and until_s == 0 and redis.pcall('GETRANGE', key, '0', '8191')
+	local is_plain = mode == '' and ARGV[at + 2] == '' and ARGV[at + 4] == '' and until_s == 0
+	local value = is_plain and redis.pcall('GETRANGE', key, '0', '8191')
 	if type(value) ~= 'string' or string.sub(value, 1, 41) ~= token .. ':' then
 		others = others or make_others()
 		return others(at, from, last)
 	end
 	local left_ms, ttl_ms = call('PTTL', key), bound(asked_ms, value)
 	if left_ms < 0 then
-		return {1, now_us, asked_ms, value} -- another program removed the expiry
+		return {1, now_us, asked_ms, value, count_waiters(from, from)} -- another program removed the expiry
 	elseif ttl_ms > left_ms then
 		call('PEXPIRE', key, string.format('%.0f', ttl_ms))
 		left_ms = ttl_ms
 	end
-	return {1, now_us, math.min(asked_ms, left_ms), value}
+	return {1, now_us, math.min(asked_ms, left_ms), value, count_waiters(from, from)}
 end)

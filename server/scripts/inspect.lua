@@ -16,6 +16,7 @@
 --         {-1, now_us, waiters}                      free
 --include master.lua
 --include value.lua
+--include waiters.lua
 
 local seen = call('HMGET', hash, 'epoch', 'waited')
 waited = tonumber(seen[2] or 0)
@@ -37,10 +38,8 @@ local function inspect_several(resource, list_max)
 end
 
 return each_operation(seen[1], 2, function(at, from)
-	local key, watch_ms, list_max, waiters = KEYS[from], ARGV[at], tonumber(ARGV[at + 1]), 0
-	if waited > now_us then
-		waiters = call('ZCARD', string.sub(hash, 1, -7) .. 'queue:' .. key)
-	end
+	local key, watch_ms, list_max = KEYS[from], ARGV[at], tonumber(ARGV[at + 1])
+	local waiters = count_waiters(from, from)
 	if watch_ms ~= '0' then
 		local until_us = now_us + watch_ms * 1000
 		call('SET', string.sub(hash, 1, -7) .. 'watch:' .. key, '', 'PX', watch_ms)

@@ -89,7 +89,7 @@ def draw_each(draw, script, name, number):
     repair = f"!0 {draw.choice(['', now_us])}"
     place = draw.choice(["", "", f"{draw.choice(REPLICAS)}:{now_us + number:016d} {draw.choice([1, 60000])}"])
     return {"acquire": lambda: [f"{number:040x}", "600000", draw.choice([":me", "?" + "f" * 16 + ":"]), str(bucket_of(name)), str(guess), draw.choice([place, place, repair])],
-            "extend": lambda: [token, draw.choice(["600000", "1200000"]), draw.choice(["", "7:" + "e" * 16]), str(bucket_of(name))],
+            "extend": lambda: [token, draw.choice(["600000", "1200000"]), draw.choice(["", "7:" + "e" * 16]), str(bucket_of(name)), draw.choice(["", "1"])],
             "release": lambda: [token, draw.choice([place, place[:-5] + "0" if place.endswith(" 60000") else place]), draw.choice(["0", "0", "0", "600000"])],
             "inspect": lambda: [draw.choice(["0", "3600000"]), "100"]}[script]()
 

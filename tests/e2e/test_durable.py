@@ -244,5 +244,5 @@ def test_all_redlockd_agree(lab, first):
     """The option is part of the digest."""
     servers = lab.redises(3, *AOF)
     lab.redlockd(servers, "--bootstrap", *first)
-    with pytest.raises(AssertionError, match="layout 3 for 3 durable masters"):
+    with pytest.raises(AssertionError, match="layout 4 for 3 durable masters"):
         lab.redlockd(servers, *([] if first else ["--durable-masters"]))

@@ -122,7 +122,7 @@ def test_head_and_lines(service, hold, resource):
     assert 0 < first["validity_ms"] <= 900 - first["drift_ms"]
     for _ in range(5):
         event = stream.event()
-        assert list(event) == ["at", "event", "validity_ms"] and event["event"] == "renewed"
+        assert list(event) == ["at", "event", "validity_ms", "waiters"] and event["event"] == "renewed"
         assert 0 < event["validity_ms"] <= 900 - first["drift_ms"]
     state = service.curl("GET", f"/locks/{quote(resource)}").json
     assert state["held"] and state["fence"] == first["fence"] and state["owner"] == "me"

@@ -18,6 +18,7 @@ import re
 from guard_fixtures import HASH, guarded
 from harness import Resp, wait_until
 from key_fixtures import Keyed
+from test_hold import Stream
 from test_watch import fixture_watch  # noqa: F401
 from waiting_fixtures import crowd, wait_for_queue  # noqa: F401
 
@@ -106,6 +107,11 @@ def look(lab, crowd, watch):  # noqa: F811
     leases, waiters = wait_in_all_ways(plain, crowd)
     watcher = watch(plain, "exclusive")
     wait_until(lambda: server.cli("EXISTS", "redlockd:watch:exclusive"), what="watched")
+    for resource, members in (("held", {}), ("held-shared", {"mode": "shared"})):
+        lab.keep(Stream(plain, resource, ttl_ms=60000, **members)).acquired()
+        wait_until(lambda name=f"redlockd:wanted:{resource}": server.cli("EXISTS", name), what="asked for messages of waiters")
+    crowd.wait(plain, "held")
+    wait_for_queue(plain.masters, "held", 1)
     kept = plain.curl("POST", "/locks", body={"resource": "wait", "wait_ms": 50}, headers={"Idempotency-Key": "a-key-of-a-test-0002"})
     assert kept.json["place_kept_ms"] == 2000, kept
     found = keys_of(server, *(key for key in server.cli("KEYS", "*") if "redlockd:check:" not in key))

@@ -130,3 +130,25 @@ def test_usr1_is_for_the_command_alone(lab, service, resource):
     run.file("got")
     assert process_state(run.file("inner"))
     run.process.send_signal(signal.SIGUSR1)
+
+
+GIVES_WAY = "trap 'echo wanted; exit 3' USR1; echo ready; while :; do sleep 0.05; done"
+
+
+@pytest.mark.parametrize("name", ["USR1", "SIGUSR1", "usr1", str(int(signal.SIGUSR1))])
+def test_signal_when_somebody_waits(lab, service, resource, name):
+    """It is sent to the command alone: the sleep that the shell runs would end by it, and then the shell would not come to its trap."""
+    run = Run(lab, resource, "--signal-wanted", name, command=GIVES_WAY, servers=[service], ttl_ms=3000)
+    assert run.process.stdout.readline() == b"ready\n"
+    other = ctl("run", resource, "--wait", "30s", "--", "echo", "mine", server=service)
+    assert (other.returncode, other.stdout) == (0, "mine\n"), other
+    assert run.wait() == 3
+    assert run.process.stdout.read() == b"wanted\n"
+
+
+def test_no_signal_without_a_waiter(lab, service, resource):
+    run = Run(lab, resource, "--verbose", "--signal-wanted", "USR1", command=GIVES_WAY, servers=[service], ttl_ms=600)
+    assert run.process.stdout.readline() == b"ready\n"
+    assert run.event("extended", 3) and not run.events("wanted")
+    run.process.terminate()
+    assert run.wait() == 143

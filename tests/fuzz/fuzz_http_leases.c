@@ -22,7 +22,7 @@ struct holds {
 struct hold {
 	struct hold *next;
 	int grant;
-	bool lost, over;
+	bool lost, over, wanted;
 	hold_event_fn *on_event;
 	void *arg;
 };
@@ -282,6 +282,19 @@ uint32_t hold_validity_ms(const struct hold *hold)
 	return 12345;
 }
 
+uint32_t hold_waiters(const struct hold *hold)
+{
+	MUST(!hold->lost, "asks who waits for a lost lease");
+	return 1;
+}
+
+bool hold_take_wanted(struct hold *hold)
+{
+	bool wanted = hold->wanted;
+	hold->wanted = false;
+	return wanted;
+}
+
 void hold_drop(struct hold *hold, bool release)
 {
 	struct hold **at = &all_holds;
@@ -297,16 +310,17 @@ void hold_drop(struct hold *hold, bool release)
 
 void leases_tell_holds(uint8_t choice)
 {
-	static const enum hold_event events[] = {HOLD_RENEWED, HOLD_LOST, HOLD_DRAINING};
+	static const enum hold_event events[] = {HOLD_RENEWED, HOLD_LOST, HOLD_DRAINING, HOLD_WANTED};
 	static const enum lease_status codes[] = {LEASE_EXPIRED, LEASE_NOT_OWNER, LEASE_NO_QUORUM};
-	enum hold_event event = events[choice % 3];
+	enum hold_event event = events[choice % 4];
 	for (struct hold *hold = all_holds, *next; hold != NULL; hold = next) {
 		next = hold->next;
 		if (hold->over)
 			continue;
-		hold->over = event != HOLD_RENEWED;
+		hold->over = event == HOLD_LOST || event == HOLD_DRAINING;
+		hold->wanted = event == HOLD_WANTED;
 		hold->lost = event == HOLD_LOST;
-		hold->on_event(hold->arg, event, event == HOLD_LOST ? codes[choice / 3 % 3] : LEASE_OK);
+		hold->on_event(hold->arg, event, event == HOLD_LOST ? codes[choice / 4 % 3] : LEASE_OK);
 	}
 }
 

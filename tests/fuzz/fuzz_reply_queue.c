@@ -57,6 +57,15 @@ static void hear_change(void *arg, const char *resource, size_t len)
 	     len);
 }
 
+static void hear_wanted(void *arg, uint8_t master, const char *resource, size_t len)
+{
+	struct heard *heard = arg;
+	const char *text = heard->message->element[2]->str;
+	size_t head = sizeof "wanted " - 1 + heard->prefix_len;
+	heard->notifications++;
+	MUST(master == 1 && len > 0 && resource == text + head, "%zu bytes", len);
+}
+
 static void hear_missed(void *arg)
 {
 	struct heard *heard = arg;
@@ -73,8 +82,11 @@ void fuzz_check_message(const redisReply *reply, const char *key_prefix)
 	masters.options = &options;
 	masters.prefix_len = heard.prefix_len;
 	masters.has_waiters = true; /* the connection is kept */
-	masters.notification_events = (struct masters_notification_events){
-		.notified = hear_notification, .changed = hear_change, .missed = hear_missed, .arg = &heard};
+	masters.notification_events = (struct masters_notification_events){.notified = hear_notification,
+									   .changed = hear_change,
+									   .wanted = hear_wanted,
+									   .missed = hear_missed,
+									   .arg = &heard};
 	memcpy(masters.replica, REPLICA, sizeof REPLICA);
 	master->all = &masters;
 	master->index = 1;

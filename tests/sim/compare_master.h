@@ -17,11 +17,12 @@ enum { COMPARE_KEYS = 3, COMPARE_BUCKETS = 2, COMPARE_REPLICAS = 3, COMPARE_HOLD
 		if ((names) & (UINT32_C(1) << key))
 
 /* Formats of the names of one sequence's keys: its number; its number and that of the key, or the replica; the queue,
- * the watch and the holders have its number twice. */
+ * the watch, the mark of a holder that asks for waiters and the holders have its number twice. */
 #define COMPARE_HASH_NAME "%u:redlockd:master"
 #define COMPARE_KEY_NAME "%u:key%u"
 #define COMPARE_QUEUE_NAME "%u:redlockd:queue:%u:key%u"
 #define COMPARE_WATCH_NAME "%u:redlockd:watch:%u:key%u"
+#define COMPARE_WANTED_NAME "%u:redlockd:wanted:%u:key%u"
 #define COMPARE_HOLDERS_NAME "%u:redlockd:holders:%u:key%u"
 #define COMPARE_ALIVE_NAME "%u:redlockd:alive:%016llx"
 

@@ -280,6 +280,7 @@ static void random_lock(struct compare_command *command, unsigned kind, uint64_t
 		command->until_s = chance(random, 50)
 					   ? now_us / 1000000 + one_of(random, 100)
 					   : master->leases - (master->leases > 0) + compare_random(random, 3);
+	command->asks = chance(random, 50);
 	if (kind == COMPARE_INSPECT)
 		command->most = one_of(random, COMPARE_HOLDERS + 1);
 	if (kind == COMPARE_INSPECT || kind == COMPARE_RELEASE || kind == COMPARE_RELEASE_SET)

@@ -52,6 +52,7 @@ struct compare_command {
 	uint64_t epoch;       /* quarantine: as read, or 0; fences: it or a marker */
 	uint64_t deadline_us; /* in the master's own time */
 	uint64_t until_s;     /* acquire, extend: 0: left out */
+	bool asks;            /* extend: for a message of waiters */
 	uint64_t marker, run_id, cluster, digest;
 	uint64_t taken;   /* quarantine: with takes_over the digest of the hash that it replaces, 0: it has none */
 	uint32_t evicted; /* epoch: one more than evicted_keys; 0: not known */

@@ -15,6 +15,7 @@ static void append_drop_all(struct compare_server *server, unsigned number)
 		compare_send(server, "DEL " COMPARE_KEY_NAME, number, i);
 		compare_send(server, "DEL " COMPARE_QUEUE_NAME, number, number, i);
 		compare_send(server, "DEL " COMPARE_WATCH_NAME, number, number, i);
+		compare_send(server, "DEL " COMPARE_WANTED_NAME, number, number, i);
 		compare_send(server, "DEL " COMPARE_HOLDERS_NAME, number, number, i);
 	}
 	for (unsigned long long i = 1; i <= COMPARE_REPLICAS; i++)
@@ -58,7 +59,7 @@ unsigned compare_step_replies(const struct compare_step *step)
 {
 	if (compare_is_script(step))
 		return 1;
-	return 2 + (step->kind == COMPARE_DROP_ALL ? 4 * COMPARE_KEYS + COMPARE_REPLICAS : 0);
+	return 2 + (step->kind == COMPARE_DROP_ALL ? 5 * COMPARE_KEYS + COMPARE_REPLICAS : 0);
 }
 
 static void append_alive(struct compare_server *server, unsigned number, const struct compare_step *step)
@@ -79,6 +80,7 @@ static void append_key(struct compare_server *server, unsigned number, unsigned 
 	compare_send(server, "ZRANGE " COMPARE_QUEUE_NAME " 0 -1", number, number, key);
 	compare_send(server, "PEXPIRETIME " COMPARE_QUEUE_NAME, number, number, key);
 	compare_send(server, "PEXPIRETIME " COMPARE_WATCH_NAME, number, number, key);
+	compare_send(server, "PEXPIRETIME " COMPARE_WANTED_NAME, number, number, key);
 }
 
 void compare_append_state(struct compare_server *server, const struct compare_sequence *sequence)

@@ -9,7 +9,7 @@
 enum {
 	COMPARE_STEPS_MIN = 8,
 	COMPARE_STEPS_MAX = 40,
-	COMPARE_KEY_REPLIES = 4,
+	COMPARE_KEY_REPLIES = 5,
 	COMPARE_STATE_REPLIES = (3 + COMPARE_KEY_REPLIES) * COMPARE_KEYS + COMPARE_REPLICAS + 1
 };
 
@@ -20,8 +20,8 @@ struct compare_sequence {
 	struct compare_step steps[COMPARE_STEPS_MAX];
 };
 
-/* Sends a step, and then for each of its keys its end, its queue's entries and end, and the end of its watch:
- * COMPARE_KEY_REPLIES. For a step about an alive key: its PEXPIRETIME. */
+/* Sends a step, and then for each of its keys its end, its queue's entries and end, and the ends of its watch and of
+ * its holder's mark: COMPARE_KEY_REPLIES. For a step about an alive key: its PEXPIRETIME. */
 void compare_append_step(struct compare_server *server, const struct compare_sequence *sequence,
 			 const struct compare_step *step);
 /* How many answers precede those about the keys. The step's own answer is the first for a script, else the last. */

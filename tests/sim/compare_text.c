@@ -87,7 +87,7 @@ static const struct {
 } layouts[COMPARE_SCRIPTS] = {
 	[COMPARE_ACQUIRE] = {"acquire", REDLOCK_SCRIPT_ACQUIRE, LEASE("tlobfq")},
 	[COMPARE_RAISE] = {"raise", REDLOCK_SCRIPT_RAISE, LEASE("tbf")},
-	[COMPARE_EXTEND] = {"extend", REDLOCK_SCRIPT_EXTEND, LEASE("tlnb")},
+	[COMPARE_EXTEND] = {"extend", REDLOCK_SCRIPT_EXTEND, LEASE("tlnbA")},
 	[COMPARE_RELEASE] = {"release", REDLOCK_SCRIPT_RELEASE, LEASE("tql")},
 	[COMPARE_INSPECT] = {"inspect", REDLOCK_SCRIPT_INSPECT, LEASE("lM")},
 	[COMPARE_EPOCH] = {"epoch", REDLOCK_SCRIPT_EPOCH, "dlvpOreD"},
@@ -96,7 +96,7 @@ static const struct {
 	[COMPARE_WRITE_EPOCH] = {"epoch_write", REDLOCK_SCRIPT_EPOCH_WRITE, "mrcdlfuOD"},
 	[COMPARE_ACQUIRE_SET] = {"acquire_set", REDLOCK_SCRIPT_ACQUIRE, LEASE("tlobfq")},
 	[COMPARE_RAISE_SET] = {"raise_set", REDLOCK_SCRIPT_RAISE, LEASE("tbf")},
-	[COMPARE_EXTEND_SET] = {"extend_set", REDLOCK_SCRIPT_EXTEND, LEASE("tlnb")},
+	[COMPARE_EXTEND_SET] = {"extend_set", REDLOCK_SCRIPT_EXTEND, LEASE("tlnbA")},
 	[COMPARE_RELEASE_SET] = {"release_set", REDLOCK_SCRIPT_RELEASE, LEASE("tql")},
 	[COMPARE_ACQUIRE_SHARED] = {"acquire_shared", REDLOCK_SCRIPT_ACQUIRE, LEASE("tlobfq")},
 };
@@ -196,6 +196,7 @@ static void argument_text(char *text, char letter, const struct compare_command 
 		if (command->noted != 0)
 			snprintf(text, COMPARE_TEXT, "%" PRIu64 ":%016" PRIx64, command->fence, command->noted);
 		break;
+	case 'A': strcpy(text, command->asks ? "1" : ""); break;
 	case 'M': print_to(text, "%" PRIu64, command->most); break;
 	case 'b': bucket_names_text(text, command); break;
 	case 'B': strcpy(text, compare_bucket_name(command->last_bucket)); break;

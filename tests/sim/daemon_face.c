@@ -99,6 +99,8 @@ static void on_hold(void *arg, enum hold_event event, enum lease_status code)
 {
 	struct call *call = arg;
 	trace(world, world->now, (uint64_t)event << 8 | call->proc, code);
+	if (event == HOLD_WANTED)
+		return;
 	if (event == HOLD_RENEWED) {
 		check_renewed(world, call);
 		return;

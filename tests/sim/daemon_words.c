@@ -109,7 +109,7 @@ static void find_names(struct script_request *request, const struct transport_wo
 
 /* Arguments of each operation. */
 static const uint8_t widths[REDLOCK_SCRIPT_INSPECT + 1] = {
-	[REDLOCK_SCRIPT_ACQUIRE] = 6, [REDLOCK_SCRIPT_RAISE] = 3,   [REDLOCK_SCRIPT_EXTEND] = 4,
+	[REDLOCK_SCRIPT_ACQUIRE] = 6, [REDLOCK_SCRIPT_RAISE] = 3,   [REDLOCK_SCRIPT_EXTEND] = 5,
 	[REDLOCK_SCRIPT_RELEASE] = 3, [REDLOCK_SCRIPT_INSPECT] = 2,
 };
 

@@ -28,8 +28,8 @@ enum { BATCH = 250, CODES = 7, CODE_MIN = -4, TEXT_MAX = 320 };
 
 /* What a step published. */
 struct published {
-	unsigned notified, watched; /* waiters; watchers */
-	bool run;                   /* several waiters as one */
+	unsigned notified, watched, wanted; /* waiters; watchers; holders */
+	bool run;                           /* several waiters as one */
 };
 
 static struct {
@@ -49,6 +49,7 @@ static struct {
 	uint64_t counted, left, several; /* steps that notified several waiters */
 	uint64_t codes[COMPARE_SCRIPTS][CODES];
 	uint64_t notifications[COMPARE_SCRIPTS], watched[COMPARE_SCRIPTS]; /* of waiters; of watchers */
+	uint64_t wanted;                                                   /* messages of first waiters */
 	/* done to one of several leases; several waiters notified as one; the next one by who took a slot; answers
 	 * that name the slots; that refuse a key's second request */
 	uint64_t shared[COMPARE_SCRIPTS], runs, passed_on, taken, again, sets, sets_extended;
@@ -94,10 +95,11 @@ static void take_messages(void)
 		unsigned long i = strtoul(channel, NULL, 10) - batch[0].number;
 		is_end = strcmp(channel, END_CHANNEL) == 0;
 		assert(is_end || i < BATCH);
-		bool watches = strncmp(text, "watch ", 6) == 0;
+		bool watches = strncmp(text, "watch ", 6) == 0, wants = strncmp(text, "wanted ", 7) == 0;
 		if (!is_end) {
 			published[i].watched += watches;
-			published[i].notified += !watches;
+			published[i].wanted += wants;
+			published[i].notified += !watches && !wants;
 			published[i].run |= strchr(text, '>') != NULL;
 		}
 		freeReplyObject(message);
@@ -164,6 +166,7 @@ static void count_script(const struct compare_sequence *sequence, const redisRep
 	figures.notifications[step->kind] += messages->notified;
 	figures.several += messages->notified > 1;
 	figures.watched[step->kind] += messages->watched > 0;
+	figures.wanted += messages->wanted > 0;
 	figures.runs += messages->run;
 	figures.shared[step->kind] += is_shared(value) ||
 				      (is_acquisition(step->kind) && code == 1 && step->command.kind != ':');
@@ -342,6 +345,8 @@ static bool saw_all(void)
 		complete = complete && figures.kept[i] > 0 && (figures.unkept[i] > 0 || options.sequences < 20000);
 	}
 	printf("\n");
+	printf("holders told of a first waiter: %llu\n", (unsigned long long)figures.wanted);
+	complete = complete && (figures.wanted > 0 || options.sequences < 20000);
 	complete = complete && figures.several > 0 && figures.left > 0 && figures.counted > 0;
 	if (!complete)
 		printf("an answer was never seen: too few sequences, or they do not meet\n");

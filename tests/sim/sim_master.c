@@ -139,6 +139,8 @@ static void add_operation(struct arguments *args, const struct sim_request *requ
 		add_entry(args, request);
 	if (request->script == REDLOCK_SCRIPT_RELEASE)
 		add(args, "%u", request->keeps ? SIM_KEY_TTL_MS : 0);
+	if (request->script == REDLOCK_SCRIPT_EXTEND)
+		add(args, "%s", ""); /* nobody asks for waiters */
 }
 
 /* Returns how many of the arguments are keys. */

@@ -29,6 +29,19 @@ uint32_t hold_validity_ms(const struct hold *hold)
 	return hold->holds->validity_ms;
 }
 
+uint32_t hold_waiters(const struct hold *hold)
+{
+	assert(hold->used);
+	return hold->holds->waiters;
+}
+
+bool hold_take_wanted(struct hold *hold)
+{
+	bool is_wanted = hold->holds->is_wanted;
+	hold->holds->is_wanted = false;
+	return is_wanted;
+}
+
 void hold_drop(struct hold *hold, bool release)
 {
 	assert(hold->used);

@@ -20,6 +20,8 @@ struct hold {
 struct holds {
 	struct hold items[FAKE_HOLDS_MAX];
 	uint32_t validity_ms; /* what is left of each */
+	uint32_t waiters;     /* of each */
+	bool is_wanted;       /* hold_take_wanted() */
 	unsigned made, released, left;
 };
 

@@ -181,3 +181,17 @@ const char *master_state_name(enum master_state state)
 {
 	return state == MASTER_VOTING ? "voting" : state == MASTER_QUARANTINED ? "quarantined" : "down";
 }
+
+struct lease_wanted *lease_wanted_listen(struct leases *leases, const struct lease_request *extension,
+					 lease_wanted_fn *event, void *arg)
+{
+	assert(extension->operation == LEASE_EXTEND && extension->hold);
+	leases->wanted = (struct lease_wanted){leases->wanted.listeners + 1, event, arg};
+	return &leases->wanted;
+}
+
+void lease_wanted_end(struct lease_wanted *wanted)
+{
+	assert(wanted->listeners > 0);
+	wanted->listeners--;
+}

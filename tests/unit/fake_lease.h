@@ -43,8 +43,16 @@ struct lease_watcher {
 	void *arg;
 };
 
+/* The holder that listens to waiters: a test calls `event`. */
+struct lease_wanted {
+	unsigned listeners;
+	lease_wanted_fn *event;
+	void *arg;
+};
+
 /* All members may be read and set by a test. */
 struct leases {
+	struct lease_wanted wanted;
 	struct lease_op ops[FAKE_OPS_MAX];
 	struct lease_listing listings[FAKE_OPS_MAX];
 	struct lease_answer answer;    /* what each operation is answered */

@@ -50,6 +50,7 @@ static inline struct master_script script_of(enum redlock_script script)
 		.fence = 7,
 		.capacity = 100,
 		.list_max = 100,
+		.wanted = true,
 	};
 }
 

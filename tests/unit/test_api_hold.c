@@ -100,11 +100,18 @@ TEST(lines_in_order)
 	int client = hold(connect_unix());
 
 	tell(HOLD_RENEWED, LEASE_OK);
-	await_text(client, "{\"event\":\"renewed\",\"validity_ms\":29690}\n");
+	await_text(client, "{\"event\":\"renewed\",\"validity_ms\":29690,\"waiters\":0}\n");
 	world.holds.validity_ms = 1234;
+	world.holds.waiters = 2;
+	world.holds.is_wanted = true;
 	forget();
 	tell(HOLD_RENEWED, LEASE_OK);
-	await_text(client, "{\"event\":\"renewed\",\"validity_ms\":1234}\n");
+	await_text(client, "{\"event\":\"renewed\",\"validity_ms\":1234,\"waiters\":2}\n");
+	await_text(client, "{\"event\":\"wanted\",\"waiters\":2}\n");
+	forget();
+	world.holds.is_wanted = true;
+	tell(HOLD_WANTED, LEASE_OK);
+	await_text(client, "{\"event\":\"wanted\",\"waiters\":2}\n");
 	forget();
 	tell(HOLD_LOST, LEASE_NOT_OWNER);
 	await_end(client);
@@ -148,7 +155,7 @@ TEST(http_1_0)
 	await_text(client, first_line);
 	RUN_UNTIL(in_phase(CONNECTION_WORKING) == 1);
 	tell(HOLD_RENEWED, LEASE_OK);
-	await_text(client, "\n{\"event\":\"renewed\",\"validity_ms\":29690}\n");
+	await_text(client, "\n{\"event\":\"renewed\",\"validity_ms\":29690,\"waiters\":0}\n");
 	RUN_UNTIL(in_phase(CONNECTION_WORKING) == 1);
 	tell(HOLD_LOST, LEASE_EXPIRED);
 	await_end(client);
@@ -310,7 +317,7 @@ TEST(client_that_reads_late)
 		tell(HOLD_RENEWED, LEASE_OK);
 	world.holds.validity_ms = 777;
 	forget();
-	await_text(client, "{\"event\":\"renewed\",\"validity_ms\":777}\n");
+	await_text(client, "{\"event\":\"renewed\",\"validity_ms\":777,\"waiters\":0}\n");
 	for (const char *at = answer.text; (at = strstr(at, "renewed")) != NULL; at++)
 		seen++;
 	ck_assert_uint_le(seen, lines + 1);

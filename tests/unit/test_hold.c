@@ -20,7 +20,7 @@ static struct world {
 	struct leases leases;
 	struct holds *holds;
 	struct metrics *metrics;
-	unsigned renewed, lost, draining;
+	unsigned renewed, lost, draining, wanted;
 	bool dropped; /* by starved() */
 	enum lease_status code;
 } world;
@@ -60,6 +60,10 @@ static void on_event(void *arg, enum hold_event event, enum lease_status code)
 {
 	ck_assert_ptr_eq(arg, &world);
 	ck_assert_int_eq(code == LEASE_OK, event != HOLD_LOST);
+	if (event == HOLD_WANTED) {
+		world.wanted++;
+		return;
+	}
 	*(event == HOLD_RENEWED ? &world.renewed : event == HOLD_LOST ? &world.lost : &world.draining) += 1;
 	world.code = code;
 }
@@ -252,6 +256,91 @@ TEST(drain_does_not_wait_for_ever)
 	fake_leases_dispatch(&world.leases); /* the late answer causes no event */
 	ck_assert_uint_eq(world.draining + world.renewed + world.lost, 1);
 	hold_drop(one, false);
+}
+
+/* ---- waiters ---- */
+
+/* Before the first renewal, waiters are asked for by an extension that does not lengthen the lease. */
+static struct hold *hold_asked(uint32_t waiters)
+{
+	struct hold *one = hold(LONG_MS);
+
+	world.leases.answer.waiters = waiters;
+	RUN_UNTIL(world.leases.submitted == 1);
+	ck_assert_int_eq(world.leases.last.operation, LEASE_EXTEND);
+	ck_assert(world.leases.last.hold && world.leases.last.unasked);
+	ck_assert_uint_lt(world.leases.last.ttl_ms, LONG_MS);
+	fake_leases_dispatch(&world.leases);
+	ck_assert_uint_eq(world.leases.wanted.listeners, 1);
+	ck_assert_uint_eq(world.renewed, 0);
+	return one;
+}
+
+static void report(unsigned master)
+{
+	world.leases.wanted.event(world.leases.wanted.arg, master);
+}
+
+TEST(asked_once_and_not_renewed_by_it)
+{
+	struct hold *one = hold_asked(0);
+
+	ck_assert_uint_eq(world.wanted, 0);
+	ck_assert(!hold_take_wanted(one));
+	ck_assert_uint_le(hold_validity_ms(one), LONG_MS - 500);
+	hold_drop(one, true);
+	ck_assert_uint_eq(world.leases.wanted.listeners, 0);
+}
+
+TEST(granted_while_others_wait)
+{
+	struct hold *one = hold_asked(3);
+
+	ck_assert_uint_eq(world.wanted, 1);
+	ck_assert(hold_take_wanted(one));
+	ck_assert(!hold_take_wanted(one));
+	ck_assert_uint_eq(hold_waiters(one), 3);
+	report(0); /* the queue was empty, and has a waiter again */
+	report(1);
+	ck_assert_uint_eq(world.wanted, 2);
+	hold_drop(one, true);
+}
+
+TEST(each_first_waiter_once_whatever_masters_report_it)
+{
+	struct hold *one = hold_asked(0);
+
+	for (unsigned times = 1; times < 4; times++) {
+		for (unsigned master = 0; master < 3; master++)
+			report((master + times) % 3);
+		ck_assert_uint_eq(world.wanted, times);
+		ck_assert(hold_take_wanted(one));
+		ck_assert_uint_eq(hold_waiters(one), 1);
+	}
+	hold_drop(one, true);
+}
+
+TEST(renewals_make_up_for_a_lost_message)
+{
+	struct hold *one = hold(TTL_MS);
+
+	world.leases.answer.waiters = 2;
+	RUN_UNTIL(world.renewed == 2 || world.lost > 0);
+	if (starved(one))
+		return;
+	ck_assert(hold_take_wanted(one));
+	ck_assert_uint_eq(hold_waiters(one), 2);
+	hold_drop(one, true);
+}
+
+TEST(dropped_while_it_asks)
+{
+	struct hold *one = hold(LONG_MS);
+
+	world.leases.hold = true;
+	RUN_UNTIL(world.leases.submitted == 1);
+	hold_drop(one, false);
+	ck_assert_uint_eq(world.leases.wanted.listeners, 0);
 }
 
 FIXTURE(open_world, close_world)

@@ -30,6 +30,8 @@ static char *by_library(const struct lease_request *lease, const struct lease_an
 	json_object_set_new(object, "drift_ms", json_integer(answer->drift_ms));
 	if (acquired && lease->wait_ms > 0)
 		json_object_set_new(object, "waited_ms", json_integer(answer->waited_ms));
+	if (!acquired)
+		json_object_set_new(object, "waiters", json_integer(answer->waiters));
 	char *text = json_dumps(object, JSON_COMPACT);
 	json_decref(object);
 	return text;
@@ -58,6 +60,7 @@ static void fill(struct lease_request *lease, struct lease_answer *answer, const
 	answer->validity_ms = 29697;
 	answer->drift_ms = 302;
 	answer->waited_ms = 0;
+	answer->waiters = 7;
 	lease->resource_len = (uint16_t)strlen(resource);
 	lease->resource = resource;
 	lease->owner_len = answer->holder.owner_len = (uint16_t)owner_len;

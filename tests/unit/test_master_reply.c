@@ -50,9 +50,11 @@ static const struct {
 	{EXTEND, "*3\r\n:-1\r\n" NOW "$4\r\n12,7\r\n", {IS(GONE), .buckets = "12,7", .buckets_len = 4}},
 	/* the value of the key that a release has deleted */
 	{RELEASE, "*3\r\n:1\r\n" NOW "$4\r\na\nbc\r\n", {IS(GRANTED), VALUE("a\nbc")}},
-	{EXTEND, "*4\r\n:1\r\n" NOW ":77\r\n$1\r\nv\r\n", {IS(GRANTED), .ttl_us = 77000, VALUE("v")}},
+	{EXTEND,
+	 "*5\r\n:1\r\n" NOW ":77\r\n$1\r\nv\r\n:3\r\n",
+	 {IS(GRANTED), .ttl_us = 77000, VALUE("v"), .waiters = 3}},
 	/* at the bound of --max-hold-ms: no validity comes of it */
-	{EXTEND, "*4\r\n:1\r\n" NOW ":-5\r\n$1\r\nv\r\n", {IS(GRANTED), VALUE("v")}},
+	{EXTEND, "*5\r\n:1\r\n" NOW ":-5\r\n$1\r\nv\r\n:0\r\n", {IS(GRANTED), VALUE("v")}},
 	{ACQUIRE, "*4\r\n:0\r\n" NOW ":1234\r\n$4\r\na\nbc\r\n", {IS(HELD), .remaining_us = 1234000, VALUE("a\nbc")}},
 	{ACQUIRE, "*4\r\n:0\r\n" NOW ":-1\r\n$-1\r\n", {IS(HELD), .remaining_us = REDLOCK_NEVER}},
 	{ACQUIRE, "*4\r\n:0\r\n" NOW ":9223372036854775807\r\n$-1\r\n", {IS(HELD), .remaining_us = REDLOCK_NEVER}},
@@ -128,7 +130,7 @@ static const struct {
 	{ALL, "+OK\r\n"},
 	{ALL, ":1\r\n"},
 	{ALL, "$-1\r\n"},
-	{EXTEND, "*4\r\n:1\r\n" NOW "$1\r\n5\r\n$3\r\nabc\r\n"},
+	{EXTEND, "*5\r\n:1\r\n" NOW "$1\r\n5\r\n$3\r\nabc\r\n:0\r\n"},
 	{ACQUIRE, "*3\r\n:0\r\n" NOW ":500\r\n"},
 	{ACQUIRE, "*4\r\n:0\r\n" NOW "$1\r\n5\r\n$3\r\nabc\r\n"},
 	{ACQUIRE, "*4\r\n:0\r\n" NOW ":5\r\n:7\r\n"},

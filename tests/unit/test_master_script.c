@@ -28,7 +28,7 @@ TEST(commands_are_as_the_scripts_want_them)
 	static const char *const acquire[] = {PLAIN,   "0 86400000",       TOKEN, "30000", ":me:you",
 					      "14377", "9007199254740991", "",    NULL};
 	static const char *const raise[] = {PLAIN, "", TOKEN, "14377", "1795215206922001", NULL};
-	static const char *const extend[] = {PLAIN, "", TOKEN, "30000", "", "14377", NULL};
+	static const char *const extend[] = {PLAIN, "", TOKEN, "30000", "", "14377", "1", NULL};
 	static const char *const release[] = {PLAIN, "", TOKEN, "", "30000", NULL};
 	static const char *const inspect[] = {PLAIN, "", "30000", "100", NULL};
 	static const char *const *const expected[] = {
@@ -52,7 +52,7 @@ TEST(commands_of_a_set_have_a_key_and_a_bucket_for_each_name)
 	static const char *const acquire[] = {SET,          "0 86400000", TOKEN, "30000", ":me:you",
 					      "12480,9881", "7",          "",    NULL};
 	static const char *const raise[] = {SET, "", TOKEN, "12480,9881", "7", NULL};
-	static const char *const extend[] = {SET, "", TOKEN, "30000", "", "12480,9881", NULL};
+	static const char *const extend[] = {SET, "", TOKEN, "30000", "", "12480,9881", "1", NULL};
 	static const char *const release[] = {SET, "", TOKEN, "", "30000", NULL};
 	static const char *const *const expected[] = {acquire, raise, extend, release};
 	for (unsigned i = 0; i < 4; i++) {

@@ -69,16 +69,28 @@ local function queue_before_shared(name, entry, first, stale)
 	return false
 end
 
--- Adds the entry, unless it is there; the queue outlives the longest wait in it.
+-- Adds the entry, unless it is there; the queue outlives the longest wait in it. Returns how many entries are new.
 local function queue_join(name, entry, wait_ms)
 	local keep_ms = wait_ms + 1000
-	call('ZADD', name, 'NX', string.sub(entry, 18, 33), entry)
+	local added = call('ZADD', name, 'NX', string.sub(entry, 18, 33), entry)
 	if call('PTTL', name) < keep_ms then
 		call('PEXPIRE', name, keep_ms)
 	end
 	if now_us + keep_ms * 1000 > waited then
 		waited = now_us + keep_ms * 1000
 		call('HSET', hash, 'waited', string.format('%.0f', waited))
+	end
+	return added
+end
+
+-- After a new entry was added: publishes "wanted key" if it is the only one and the holder asked for that (extend.lua).
+-- Work happens only if somebody asked for it: after the end of the lease that asked, nothing is published. All others
+-- that join publish nothing, so thousands of waiters cost one message.
+local function queue_publish_wanted(key)
+	local is_first = call('ZCARD', queue_key('queue:', key)) == 1
+	local asked = is_first and redis.pcall('GETRANGE', queue_key('wanted:', key), '0', '39')
+	if asked and asked ~= '' and (asked == '+' or redis.pcall('GETRANGE', key, '0', '39') == asked) then
+		redis.pcall('PUBLISH', queue_key('wake', ''), 'wanted ' .. key)
 	end
 end
 
