@@ -192,7 +192,7 @@ TEST(test_extend)
 	HAS("Content-Type: application/json\r\n");
 	assert_json("leases/0",
 		    "{\"resource\":\"a\",\"token\":\"" TOKEN "\",\"fence\":9007199254740991,\"owner\":\"me\","
-		    "\"ttl_ms\":30000,\"validity_ms\":29690,\"drift_ms\":302}");
+		    "\"ttl_ms\":30000,\"validity_ms\":29690,\"drift_ms\":302,\"waiters\":0}");
 	assert_json("leases/1/resources", "[\"c\",\"b\"]");
 	assert_json("leases/2", "");
 	ck_assert_uint_eq(world.leases.submitted, 2);
