@@ -295,7 +295,7 @@ enum hold_event {
 	HOLD_DRAINING
 };
 
-/* May drop the hold. `code` is LEASE_OK but for HOLD_LOST. */
+/* May drop the hold, except for HOLD_WANTED. `code` is LEASE_OK but for HOLD_LOST. */
 typedef void hold_event_fn(void *arg, enum hold_event event, enum lease_status code);
 
 /* Holds the lease that `answer` to `request` (an acquisition) has just granted. */
