@@ -64,8 +64,8 @@ void kept_choose(struct world *world, struct call *call)
 
 void kept_try(struct world *world, uint16_t index)
 {
-	struct lease *lease = &world->leases[index];
-	if (index >= world->lease_count || !lease->kept || lease->tried)
+	struct lease *lease = index < world->lease_count ? &world->leases[index] : NULL;
+	if (!lease || !lease->kept || lease->tried)
 		return;
 	lease->tried = true;
 	uint64_t drawn = draw(lease->token) >> 32;

@@ -87,14 +87,14 @@ public final class Caller {
 
 		// extendLocks takes every answer for that to one lease here
 		List<ReleaseItem> items = Stream.of("/one", "/other").map(end -> new ReleaseItem().resource(resource + end).token(lease.getToken())).toList();
-		ApiResponse<ReleaseResults> many = leases.releaseLocksWithHttpInfo(new ReleaseNamedRequest().leases(items), null, null, null);
+		ApiResponse<ReleaseResults> many = leases.releaseLocksWithHttpInfo(new ReleaseNamedRequest().leases(items), null, null, null, null);
 		var results = many.getData().getLeases();
 		say("many", many.getStatusCode(), results.size() == 2, results.get(1).getLeaseProblem().getCode().getValue());
 
 		ReleaseRequest given = new ReleaseRequest().token(lease.getToken());
-		say("released", leases.releaseLockWithHttpInfo(resource, null, null, null, given).getStatusCode());
+		say("released", leases.releaseLockWithHttpInfo(resource, null, null, null, null, given).getStatusCode());
 
-		ApiException gone = problem(() -> leases.releaseLock(resource, null, null, null, given));
+		ApiException gone = problem(() -> leases.releaseLock(resource, null, null, null, null, given));
 		say("expired", gone.getCode(), true, read(gone, LeaseExpiredProblem.class).getCode().getValue());
 
 		ApiException unavailable = problem(() -> ill.acquireLock(wanted, null));
