@@ -86,7 +86,7 @@ COMPLETION = ROOT / "packaging" / "completion"
 
 @pytest.mark.parametrize("typed, offered", [
     ("redlockd --log-f", ["--log-format"]), ("redlockd --masters-", ["--masters-ca", "--masters-cert", "--masters-file", "--masters-key"]),
-    ("redlockd --dev --log-l", ["--log-level"]), ("redlockd --log-level ", ["debug", "error", "info", "warn"]), ("redlockd --log-level=de", ["debug"]),
+    ("redlockd --dev --log-le", ["--log-leases", "--log-level"]), ("redlockd --log-level ", ["debug", "error", "info", "warn"]), ("redlockd --log-level=de", ["debug"]),
     ("redlockd --restart-guard ", ["off", "on", "whole"]), ("redlockd --log-requests ", ["all", "errors", "none"]),
     ("redlockd --insecure=t", ["true"]), ("redlockd --config /etc/hostn", ["/etc/hostname"]),
     ("redlockd --config=/etc/hostn", ["/etc/hostname"]), ("redlockd --workers ", []),
