@@ -73,7 +73,13 @@ static void bulk_read_value(struct call *call, size_t i, json_t *value, struct f
 	field_errors_add(errors, field, "must be an object");
 }
 
-/* Some generated clients always send the list, which is then empty: the body goes on without it. */
+/* Some generated clients always send both lists, one of them empty: that one is as if it were not there. */
+static bool bulk_is_empty(const json_t *value)
+{
+	return json_is_array(value) && json_array_size(value) == 0;
+}
+
+/* The body goes on without `leases`. */
 static void bulk_drop_list(struct request *request, json_t *root)
 {
 	json_object_del(root, "leases");
@@ -88,13 +94,13 @@ static void bulk_read_complete(struct call *call, json_t *root, struct field_err
 	json_t *list = json_object_get(root, "leases"), *value;
 	const char *name;
 	size_t i;
-	if (json_is_array(list) && json_array_size(list) == 0 && json_object_size(root) > 1) {
+	if (bulk_is_empty(list) && json_object_size(root) > 1) {
 		bulk_drop_list(call->request, root);
 		return;
 	}
 	json_object_foreach(root, name, value)
 	{
-		if (value != list)
+		if (value != list && !(bulk_is_empty(value) && strcmp(name, "resources") == 0))
 			field_errors_add_name(errors, name, strlen(name), "must not be there beside leases");
 	}
 	if (!json_is_array(list)) {

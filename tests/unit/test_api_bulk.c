@@ -69,7 +69,8 @@ static const struct {
 	{"{\"le\\u0061ses\":[" A "," B "]}", NULL},
 	{"{\"leases\":[{\"res\\u006furce\":\"}]{\\\"\",\"token\":\"" TOKEN "\"}]}", NULL},
 	{"{\"leases\":[{\"resource\":\"a\",\"resources\":[],\"token\":\"" TOKEN "\"}]}", NULL},
-	/* some generated clients always send the list */
+	/* some generated clients always send both lists */
+	{"{\"resources\":[],\"leases\":[" A "]}", NULL},
 	{"{\"resource\":\"a\",\"token\":\"" TOKEN "\",\"leases\":[]}", NULL},
 	/* the list */
 	{"{\"leases\":[]}", "leases"},
