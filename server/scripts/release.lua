@@ -4,7 +4,8 @@
 -- not count. Of a set, it deletes each key that has the token and the names of exactly these resources.
 --
 -- With keep_ms, nobody gets what the lease had for so long: it is kept, under another token, in place of being deleted.
--- A majority keeps it, so no other majority can grant it (docs/explanation/safety.md).
+-- A majority keeps it, so no other majority can grant it (docs/explanation/proofs.md). Only a forced release knows the
+-- other token, and whoever computes it from a token that it had.
 --
 -- An operation: token, entry, keep_ms
 --         token  empty: there is no lock to release, only an entry to remove

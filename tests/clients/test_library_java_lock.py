@@ -22,19 +22,8 @@ TTL = round(1200 * SLOW)
 # ---- the reason of a loss ----
 
 
-def bounded(call):
-    """As a server does whose --max-hold-ms is near."""
-    call.lease(200, ttl_ms=max(1, TTL // 2 // len(call.server.of("extend"))))
-
-
-@pytest.mark.parametrize("extend, reason, cause", [
-    (lambda call: call.problem(410, "lease-expired"), "lease-expired", "LeaseExpired"),
-    (lambda call: call.problem(409, "not-owner"), "not-owner", "NotOwner"),
-    (lambda call: call.problem(503, "no-quorum"), "no-quorum", "NoQuorum"),
-    (lambda call: call.connection.close(), "no-answer", "NoAnswer"),
-    (bounded, "max-hold", "none")])
-def test_the_reason_of_a_loss(fake, java, extend, reason, cause):
-    """The words of redlockctl, or the code of the renewal that failed last. The message names the lock."""
+def test_a_loss_has_its_reason_and_its_cause(fake, java):
+    """test_library_messages.py has all reasons."""
     lines = java.run("""
         Lease lease = RedlockdClient.builder(arguments[0]).build().lock("x", new Options().ttl(Duration.ofMillis(Long.parseLong(arguments[1]))));
         lease.awaitLost(Duration.ofMinutes(1));
@@ -44,21 +33,8 @@ def test_the_reason_of_a_loss(fake, java, extend, reason, cause):
             System.out.println(lost.reason() + " " + (lost.getCause() == null ? "none" : lost.getCause().getClass().getSimpleName()));
             System.out.println(lost.getMessage().startsWith("lease on x lost: ") + " " + lease);
         }
-        """, fake(extend=extend).address, str(TTL))
-    assert lines == [f"{reason} {cause}", f"true Lease[x, fence 7, lost: {reason}]"]
-
-
-def test_a_release_is_a_reason(fake, java):
-    lines = java.run("""
-        Lease lease = RedlockdClient.builder(arguments[0]).build().lock("x");
-        lease.release();
-        try {
-            lease.check();
-        } catch (RedlockdException.LockLost lost) {
-            System.out.println(lost.reason());
-        }
-        """, fake().address)
-    assert lines == ["released"]
+        """, fake(extend=lambda call: call.problem(503, "no-quorum")).address, str(TTL))
+    assert lines == ["no-quorum NoQuorum", "true Lease[x, fence 7, lost: no-quorum]"]
 
 
 def test_the_reason_where_no_renewal_began(fake, java):

@@ -4,12 +4,12 @@
 A time is the one that the answers name, or that of Redis: no test waits for a lock to be kept for long.
 """
 
-import contextlib
-
 import pytest
 
 from ctl import ctl, url
 from harness import quote, wait_until
+from test_force import stopped
+from test_wanted import published
 from test_watch import fixture_watch  # noqa: F401
 from waiting_fixtures import crowd, wait_for_queue  # noqa: F401
 
@@ -95,6 +95,21 @@ def test_an_idempotency_key_does_not_get_a_kept_lease_back(service, resource):
         service.curl("DELETE", f"/locks/{quote(resource)}?force=true")
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_an_invented_token_keeps_nothing_and_concerns_nobody(service, resource, crowd, kind):  # noqa: F811
+    take(service, resource, kind)
+    waiters = [crowd.wait(service, resource) for _ in range(3)]
+    wait_for_queue(service.masters, resource, 3)
+    before = published(service), calls(service)
+    for i in range(20):
+        assert call(service, "DELETE", resource, kind, token=f"{i:040x}", keep_ms=LONG_MS).status in (409, 410)
+    after = published(service), calls(service)
+    assert after[0] == before[0], "nobody is notified"
+    assert max(now - then for now, then in zip(after[1], before[1], strict=True)) <= 20 + 4, "one call for each, and heartbeats"
+    assert not any(waiter.is_answered() for waiter in waiters)
+    assert "kept" not in holder_of(state(service, resource))
+
+
 @pytest.mark.parametrize("keep_ms", [300, LONG_MS], ids=["shorter", "longer"])
 def test_waiters_come_in_order_when_it_ends(service, resource, crowd, keep_ms):  # noqa: F811
     """A kept time that is shorter than the lease was, or longer. Nobody polls meanwhile."""
@@ -145,15 +160,6 @@ def test_a_minority_that_keeps_is_no_release(lab):
         answer = service.curl("DELETE", "/locks", body={"resource": "unknown", "token": lease["token"], "keep_ms": LONG_MS})
         assert (answer.status, answer.code) == (503, "no-quorum"), answer
         assert answer.json["votes"]["granted"] == 1
-
-
-@contextlib.contextmanager
-def stopped(server):
-    server.stop()
-    try:
-        yield
-    finally:
-        server.cont()
 
 
 def test_the_guard_counts_it(lab):

@@ -115,6 +115,17 @@ def test_a_request_with_a_key_finds_its_lease_after_repairs(lone):
         release(lone, lease)
 
 
+def test_an_extension_of_many_repairs_each(lone):
+    leases = [take(lone, resource=f"many/{i}") for i in range(5)]
+    for lease in leases:
+        wait_until(lambda lease=lease: all(has_it(master, lease) for master in lone.masters), what="all masters have it")
+        lose(lone.masters[0], lease)
+    items = [{**names_of(lease), "token": lease["token"], "ttl_ms": TTL_MS} for lease in leases]
+    assert [each["fence"] for each in lone.curl("PUT", "/locks", body={"leases": items}).json["leases"]] == [lease["fence"] for lease in leases]
+    for lease in leases:
+        wait_until(lambda lease=lease: has_it(lone.masters[0], lease), what="the repair")
+
+
 def test_a_held_lease_is_repaired(lone, hold):  # noqa: F811
     held = hold(lone, "a/lock", ttl_ms=round(1000 * SLOW)).acquired()
     wait_until(lambda: all(master.cli("EXISTS", "a/lock") == 1 for master in lone.masters), what="all masters have it")

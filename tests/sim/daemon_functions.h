@@ -137,6 +137,8 @@ void node_sync(struct world *world, unsigned node); /* server.now_us is now */
 /* The token of the i-th lease on a resource; 0: there are no more. */
 uint64_t node_token(const struct node *node, unsigned key, unsigned i);
 bool node_has_token(const struct node *node, unsigned key, uint64_t token);
+/* For how long it has the lease of the token, by its own clock; 0: not at all. */
+uint64_t node_left_ms(const struct node *node, unsigned key, uint64_t token);
 /* True if a confirmed lease with that Idempotency-Key holds the resource. */
 bool node_has_asked(const struct node *node, unsigned key, uint64_t asked);
 /* A queue that is not empty, or NULL; and its entry i. */
@@ -237,6 +239,7 @@ void check_pending(struct world *world, const struct transport_connection *conne
 /* daemon_memory.c */
 void check_votes_again(struct world *world, unsigned index);
 void check_remembers(struct world *world, const struct transport_connection *connection, const struct command *command);
+void check_repaired(struct world *world, unsigned index, const struct command *command);
 void check_round(struct world *world, struct lease *lease, uint16_t votes, const struct trail *trail);
 void check_force(struct world *world, unsigned key); /* an operator begins a forced release */
 void check_forced(struct world *world, unsigned key);

@@ -104,8 +104,7 @@ static void print_figures(uint64_t ms)
 	SHOW(shared), SHOW(slots), SHOW(shared_together), SHOW(slots_together), SHOW(runs), SHOW(keyed),
 		SHOW(keyed_again), SHOW(sets), SHOW(sets_waited), SHOW(longest_set_wait_us), SHOW(holds),
 		SHOW(holds_lost), SHOW(rolled), SHOW(renewed), SHOW(drained), SHOW(abandoned), SHOW(left), SHOW(forced),
-		SHOW(listed);
-	SHOW(kept);
+		SHOW(listed), SHOW(kept), SHOW(repaired);
 	printf("\noutcomes:");
 	for (unsigned i = 0; i < LEASE_STATUS_COUNT; i++)
 		printf(" %s %llu", outcomes[i], (unsigned long long)figures.outcomes[i]);

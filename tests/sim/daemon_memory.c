@@ -39,15 +39,16 @@ void check_votes_again(struct world *world, unsigned index)
 	}
 }
 
-/* The answer to an ACQUIRE or EXTEND. Without an epoch there is no restart guard. Until the next heartbeat redlockd
- * does not know that an older image was put back. */
+/* The answer to an ACQUIRE or EXTEND, or to a RELEASE that keeps. Without an epoch there is no restart guard. Until the
+ * next heartbeat redlockd does not know that an older image was put back. */
 void check_remembers(struct world *world, const struct transport_connection *connection, const struct command *command)
 {
 	unsigned index = connection->node;
 	const struct node *node = &world->nodes[index];
 	uint64_t ends_us = node->server.now_us + command->request.ttl_ms * MS;
 	bool rolled = world->procs[connection->proc].links[index].saw_rolled < node->rolled_at;
-	if (command->answer.code != 1 || command->request.any_epoch)
+	bool keeps_nothing = command->kind == REDLOCK_SCRIPT_RELEASE && command->request.ttl_ms == 0;
+	if (command->answer.code != 1 || command->request.any_epoch || keeps_nothing)
 		return;
 	uint64_t leases_s = server_number(&node->server, "leases");
 	if (leases_s * SECOND >= ends_us)
@@ -57,6 +58,31 @@ void check_remembers(struct world *world, const struct transport_connection *con
 	else
 		fail(world, "memory: master %u votes for a lease until %llu and remembers %llu s", index,
 		     (unsigned long long)ends_us, (unsigned long long)leases_s);
+}
+
+/* A repaired key ends no later than the lease does: a majority has extended that, so other masters have it for at least
+ * as long, unless they lost it, or keep it for a shorter time. Clocks that jump make the times differ. */
+void check_repaired(struct world *world, unsigned index, const struct command *command)
+{
+	const struct script_request *request = &command->request;
+	unsigned key = request->names != 0 ? first_key(request->names) : request->key, have = 0, longer = 0;
+	if (!request->is_repair || command->answer.code != 1 || world->clocks_wrong ||
+	    kept_is_asked(world, request->token))
+		return;
+	for (unsigned i = 0; i < world->config.nodes; i++) {
+		if (i == index)
+			continue;
+		node_sync(world, i);
+		uint64_t left_ms = node_left_ms(&world->nodes[i], key, request->token);
+		have += left_ms > 0;
+		longer += left_ms > 0 && left_ms + left_ms / 100 + 2 >= request->ttl_ms;
+	}
+	world->figures->repaired++;
+	if (have >= world->config.nodes / 2U + 1 && longer == 0)
+		fail(world,
+		     "outlives: the repaired key of token %llu on r%u of master %u lasts for %llu ms, longer than "
+		     "all others",
+		     (unsigned long long)request->token, key, index, (unsigned long long)request->ttl_ms);
 }
 
 /* Nor is one given that counts a vote from before, when the master votes again. */

@@ -199,8 +199,9 @@ static void after_script(struct world *world, const struct transport_connection 
 		note_epoch_written(world, connection->node, command);
 	else if (command->kind <= REDLOCK_SCRIPT_RELEASE)
 		check_set(world, connection->node, command, had);
-	if (command->kind == REDLOCK_SCRIPT_ACQUIRE || command->kind == REDLOCK_SCRIPT_EXTEND)
+	if (command->kind <= REDLOCK_SCRIPT_RELEASE && command->kind != REDLOCK_SCRIPT_RAISE)
 		check_remembers(world, connection, command);
+	check_repaired(world, connection->node, command);
 	if (world->telling)
 		tell_command(world, connection, command);
 	if (queues) {

@@ -92,6 +92,18 @@ bool node_has_token(const struct node *node, unsigned key, uint64_t token)
 	return its == token;
 }
 
+uint64_t node_left_ms(const struct node *node, unsigned key, uint64_t token)
+{
+	const struct store_key *found = find(node, "", key);
+	uint64_t end_ms = 0, now_ms = node->server.now_us / MS;
+	if (found && found->type == STORE_STRING && token_in(found->string) == token)
+		end_ms = found->expires_ms;
+	for (size_t at = 0; found && found->type == STORE_SORTED_SET && at < found->count; at++)
+		if (token_in(found->items[at].name) == token)
+			end_ms = (uint64_t)found->items[at].score;
+	return end_ms > now_ms ? end_ms - now_ms : 0;
+}
+
 /* token:hold_until_ms:fence:key:owner, where the key has no question mark */
 static bool is_of(const struct store_text *value, uint64_t asked)
 {

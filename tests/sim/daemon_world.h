@@ -408,7 +408,8 @@ struct figures {
 		most_overtakes, outruns, most_outruns, wait_ends, slowest_wake_us;
 	uint64_t shared, slots, shared_together, slots_together, runs, keyed, keyed_again, sets, sets_waited,
 		longest_set_wait_us;
-	uint64_t renewed, rolled, holds, holds_lost, drained, abandoned, left, forced, listed, kept, batched, no_script;
+	uint64_t renewed, rolled, holds, holds_lost, drained, abandoned, left, forced, listed, kept, repaired, batched,
+		no_script;
 	uint64_t fullest_events, fullest_commands, fullest_calls, slowest_recovery_us;
 };
 
