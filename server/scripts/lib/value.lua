@@ -4,8 +4,8 @@
 -- and Idempotency-Key, after a question mark until extend.lua confirms that the lease is granted; empty: none. The
 -- characters after the token show the kind: a colon for one lease on one resource, `+:` for a shared one, `#N:` for one
 -- on slot N. A set has a semicolon in place of the colon, all three lines, and then its names, a line each. An equals
--- sign before the colon or semicolon: the lease was released and is kept for a while (release.lua). The token is then the
--- SHA-1 of the one that the lease had, so that this one is dead; the key is empty.
+-- sign before the colon or semicolon: the lease was released and is kept for a while (release.lua). The token is then
+-- the SHA-1 of the one that the lease had, so that this one is dead; the key is empty.
 -- server/leases/lease_value.c reads it; sim_compare tests that with the values that these scripts write.
 
 -- The value of the one of several leases (several.lua) that ends last; false: nobody holds it; nil: of another type.
