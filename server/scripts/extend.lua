@@ -28,18 +28,18 @@ local function bound(asked_ms, value)
 	return hold_until_ms > 0 and math.min(asked_ms, hold_until_ms - now_ms) or asked_ms
 end
 
--- Stores for left_ms that the holder asks for messages of waiters.
-local function ask_for_wanted(key, token, is_several, left_ms)
-	local name = string.sub(hash, 1, -7) .. 'wanted:' .. key
-	if not is_several or call('PTTL', name) < left_ms then
-		call('SET', name, is_several and '+' or token, 'PX', string.format('%.0f', left_ms))
-	end
-end
-
 -- Makes the function for all but plain operations.
 local function make_others()
 	--include lease.lua
 	--include several.lua
+
+	-- Stores for left_ms that the holder asks for messages of waiters.
+	local function ask_for_wanted(key, token, is_several, left_ms)
+		local name = string.sub(hash, 1, -7) .. 'wanted:' .. key
+		if not is_several or call('PTTL', name) < left_ms then
+			call('SET', name, is_several and '+' or token, 'PX', string.format('%.0f', left_ms))
+		end
+	end
 
 	-- The numbers of the buckets, as in the answer.
 	local function read_buckets(buckets)
