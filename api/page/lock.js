@@ -5,7 +5,7 @@
  * once when a lease seems to be over. */
 
 const OVER_MS = 1000;
-const LOCK_PARTS = ["lock-facts", "lock-holders-box", "lock-waiting", "lock-release"];
+const LOCK_PARTS = ["lock-facts", "lock-next", "lock-holders-box", "lock-waiting", "lock-release"];
 
 const one_lock = { state: null, asked: false };
 
@@ -48,8 +48,8 @@ function restartLock() {
 function showLock(state) {
 	one_lock.state = dateLock(state);
 	say(by("lock-note"), "");
-	by("lock-facts").hidden = false;
-	say(by("lock-state"), state.held ? "held" : "free");
+	by("lock-facts").hidden = by("lock-next").hidden = false;
+	say(by("lock-state"), state.kept ? "kept" : state.held ? "held" : "free");
 	setClass(by("lock-state"), state.held ? "pill held-pill" : "pill good");
 	showOneHolder(state);
 	showHolders(state);
@@ -130,6 +130,7 @@ function tickOneLock() {
 	if (state === null) return;
 	say(by("lock-held"), state.held ? heldWords(state) : "–");
 	say(by("lock-remaining"), state.held ? leftWords(state) : "–");
+	showExplained(state);
 	for (const row of by("lock-holders").children) tickHolder(row);
 	const is_over = ({ ends }) => ends !== null && performance.now() > ends + OVER_MS;
 	const over = state.held && [state, ...(state.holders || [])].some(is_over);
@@ -146,7 +147,7 @@ async function askOver(state) {
 function updateOneLock(locks) {
 	const { state } = one_lock, listed = state !== null && state.held && locks.get(view.lock);
 	if (!listed || !haveSameHolders(listed, state)) return;
-	Object.assign(state, { ends: listed.ends, waiters: listed.waiters });
+	Object.assign(state, { ends: listed.ends, waiters: listed.waiters, votes: listed.votes });
 	const ends = new Map((listed.holders || []).map(holder => [holder.fence, holder.ends]));
 	for (const holder of state.holders || []) holder.ends = ends.get(holder.fence) ?? holder.ends;
 	showLockWaiters();
