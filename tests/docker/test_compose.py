@@ -147,16 +147,22 @@ def test_nobody_has_said_that_the_masters_are_new(world):
     assert daemon.wait() == 0
 
 
+def acquired(world, resource):
+    """A lease, or None where masters did not answer in time, as on a busy machine."""
+    answer = world.curl("redlockd-1", "POST", "/locks", body={"resource": resource, "ttl_ms": 30000})
+    assert answer.status in (201, 503), answer
+    return answer.json if answer.status == 201 else None
+
+
 def test_the_fences_outlast_all_masters(world):
     """The volumes keep the epochs. All masters are killed at once and come back: quarantined as restarted, not as new
     ones, and with the numbers that they had."""
     masters = world.start_masters()
     daemon = world.start_redlockd("redlockd-1", {"REDLOCKD_BOOTSTRAP": "true"})
     world.wait_voting("redlockd-1", 5)
-    lease = world.curl("redlockd-1", "POST", "/locks", body={"resource": "kept", "ttl_ms": 30000})
-    assert lease.status == 201
+    lease = wait_until(lambda: acquired(world, "kept"), 20, "a majority answers in time")
     before = {name: world.cli(name, "HGETALL", "redlockd:master") for name in world.names("master-")}
-    assert sum(str(lease.json["fence"]) in numbers for numbers in before.values()) >= 3, before
+    assert sum(str(lease["fence"]) in numbers for numbers in before.values()) >= 3, before
     daemon.signal(signal.SIGINT)
     assert daemon.wait() == 0
     wait_until(lambda: all("aof_pending_bio_fsync:0" in world.cli(name, "INFO", "persistence") for name in before), 20, "what was written is with the disk")
