@@ -31,6 +31,7 @@ static void bulk_read_item(struct call *call, size_t i, const char *bytes, size_
 {
 	struct field_errors own = {.count = 0};
 	struct bulk_item *item = &call->bulk->items[i];
+	assert(i < BODY_ITEMS_MAX);
 	item->request = call->request;
 	item->lease = call->lease;
 	if (body_parse_item(bytes, len, &call->limits, &item->lease, &own))
