@@ -149,7 +149,8 @@ class Stage:
     def play(self):
         traffic = [self.lab.keep(Traffic(which, self.connector(which))) for which in ("plain", "secured")]
         for scene in (self.callers_that_err, self.waiters, self.holders, self.bad_keys, self.a_split_vote, self.a_clock_that_jumps, self.fences_that_are_behind,
-                      self.a_bad_setting, self.a_master_that_hangs, self.a_master_that_restarts, self.no_quorum, self.restarts):
+                      self.a_bad_setting, self.a_master_that_hangs, self.a_lease_that_lacks_a_vote,
+                      self.a_master_that_restarts, self.no_quorum, self.restarts):
             scene()
         for one in traffic:
             assert one.error is None, one.error
@@ -247,6 +248,16 @@ class Stage:
         self.wait_value('sum(redlockd_master_errors_total{reason="timeout"}) > bool 0', 1)
         self.masters[2].cont()
         self.wait_all_vote()
+
+    def a_lease_that_lacks_a_vote(self):
+        """Another has one master, while all vote."""
+        self.masters[2].cli("SET", "below", "a" * 40, "PX", "60000")
+        lease = self.plain.acquire("below", TTL_MS)
+
+        def extend():
+            assert self.plain.curl("PUT", "/locks/below", body={"token": lease["token"]}).status == 200
+        self.wait_alert("RedlockdLeasesBelowFull", meanwhile=extend)
+        self.plain.release(lease)
 
     def a_master_that_restarts(self):
         self.masters[2].kill()
