@@ -2,6 +2,7 @@
 // A caller of the Java client that openapi-generator makes from openapi.yaml: takes a lock, is refused a second time, extends, looks, releases.
 // Prints one word for each step; test_generated.py reads them.
 import com.fasterxml.jackson.core.JsonProcessingException;
+import com.fasterxml.jackson.databind.DeserializationFeature;
 import java.util.List;
 import java.util.stream.Stream;
 import org.example.redlockd.ApiClient;
@@ -11,28 +12,29 @@ import org.example.redlockd.api.LeasesApi;
 import org.example.redlockd.api.OperationApi;
 import org.example.redlockd.model.AcquireRequest;
 import org.example.redlockd.model.AcquireUnavailableProblem;
+import org.example.redlockd.model.ExtendItem;
 import org.example.redlockd.model.ExtendLocks200Response;
 import org.example.redlockd.model.ExtendNamedRequest;
 import org.example.redlockd.model.ExtendRequest;
 import org.example.redlockd.model.Lease;
 import org.example.redlockd.model.LeaseExpiredProblem;
+import org.example.redlockd.model.LeaseResultsLeasesInner;
 import org.example.redlockd.model.LockList;
 import org.example.redlockd.model.LockState;
 import org.example.redlockd.model.LockedProblem;
 import org.example.redlockd.model.MasterList;
-import org.example.redlockd.model.ReleaseItem;
-import org.example.redlockd.model.ReleaseNamedRequest;
 import org.example.redlockd.model.ReleaseRequest;
-import org.example.redlockd.model.ReleaseResults;
 
 public final class Caller {
 	private interface Call {
 		void run() throws ApiException;
 	}
 
+	/** An answer of one type or another is read as the first whose members it has: so members that a type lacks are refused. */
 	private static ApiClient client(String url) {
 		ApiClient client = new ApiClient();
 		client.updateBaseUri(url);
+		client.setObjectMapper(ApiClient.createDefaultObjectMapper().enable(DeserializationFeature.FAIL_ON_UNKNOWN_PROPERTIES));
 		return client;
 	}
 
@@ -80,16 +82,15 @@ public final class Caller {
 		say("inspected", state.getHeld(), state.getFence().equals(lease.getFence()));
 
 		ApiResponse<ExtendLocks200Response> named = leases.extendLocksWithHttpInfo(new ExtendNamedRequest().resource(resource).ttlMs(60000), lease.getToken());
-		LockState one = leases.inspectLock(resource, null, null, null); // getLocks takes every answer for a page here
+		LockState one = leases.getLocks(null, null, null, null, resource, null, null, null).getLockState();
 		LockList page = leases.getLocks(resource, null, null, null, null, null, null, null).getLockList();
 		say("named", named.getStatusCode(), named.getData().getLease().getFence().equals(lease.getFence()), one.getFence().equals(lease.getFence()),
 			page.getLocks().size());
 
-		// extendLocks takes every answer for that to one lease here
-		List<ReleaseItem> items = Stream.of("/one", "/other").map(end -> new ReleaseItem().resource(resource + end).token(lease.getToken())).toList();
-		ApiResponse<ReleaseResults> many = leases.releaseLocksWithHttpInfo(new ReleaseNamedRequest().leases(items), null, null, null, null);
-		var results = many.getData().getLeases();
-		say("many", many.getStatusCode(), results.size() == 2, results.get(1).getLeaseProblem().getCode().getValue());
+		List<ExtendItem> items = Stream.of("", "/other").map(end -> new ExtendItem().resource(resource + end).token(lease.getToken())).toList();
+		ApiResponse<ExtendLocks200Response> many = leases.extendLocksWithHttpInfo(new ExtendNamedRequest().leases(items), null);
+		List<LeaseResultsLeasesInner> results = many.getData().getLeaseResults().getLeases();
+		say("many", many.getStatusCode(), results.get(0).getLease().getFence().equals(lease.getFence()), results.get(1).getLeaseProblem().getCode().getValue());
 
 		ReleaseRequest given = new ReleaseRequest().token(lease.getToken());
 		say("released", leases.releaseLockWithHttpInfo(resource, null, null, null, null, given).getStatusCode());
