@@ -137,9 +137,8 @@ static const char *const config_guards[] =
 #define OPTION(flag, member, key) .name = flag, OPTIONS_AT(struct options, member), .help = HELP_##key
 #define NUMBER(flag, member, least, most, initial) \
 	OPTION(flag, member, member), OPTIONS_NUMBER(least, most), .standard = initial
-#define TIME(flag, member, least, most, initial)                                                                       \
-	OPTION(flag, member, member), OPTIONS_TIME(least, most, options_parse_number), .allowed = OPTIONS_RANGE " ms", \
-										       .standard = initial
+#define TIME(flag, member, least, most, initial) \
+	OPTION(flag, member, member), OPTIONS_TIME(least, most, options_parse_number), .standard = initial
 #define CHOICE(flag, what, member, initial, all) \
 	OPTION(flag, member, member), OPTIONS_CHOICE(what, OPTIONS_STRING, all), .standard = initial
 #define SWITCH(flag, member)                                                                                     \
@@ -170,31 +169,31 @@ static const struct options_entry config_entries[] = {
 	{OPTION("key-prefix", key_prefix, key_prefix), .argument = "TEXT", .traits = OPTIONS_STRING,
 	 .parse = config_parse_prefix, .max = 128, .standard = "",
 	 .allowed = OPTIONS_RANGE " bytes of UTF-8 without control characters, without redlockd:"},
-	{TIME("default-ttl-ms", default_ttl_ms, 10, 86400000, "30000")},
-	{TIME("min-ttl-ms", min_ttl_ms, 10, 86400000, "100")},
-	{TIME("max-ttl-ms", max_ttl_ms, 10, 86400000, "60000")},
-	{TIME("max-wait-ms", max_wait_ms, 0, 86400000, "60000")},
+	{TIME("default-ttl-ms", default_ttl_ms, 10, 86400000, "30s")},
+	{TIME("min-ttl-ms", min_ttl_ms, 10, 86400000, "100ms")},
+	{TIME("max-ttl-ms", max_ttl_ms, 10, 86400000, "1m")},
+	{TIME("max-wait-ms", max_wait_ms, 0, 86400000, "1m")},
 	{NUMBER("max-waiters", max_waiters, 1, 1000000, "8000")},
 	{NUMBER("max-waiters-per-resource", max_waiters_per_resource, 1, 1000000, "1000")},
 	{NUMBER("max-shared", max_shared, 1, 10000, "1000")},
-	{TIME("max-hold-ms", max_hold_ms, 0, UINT64_C(31536000000), "86400000")},
-	{TIME("master-timeout-ms", master_timeout_ms, 1, 60000, "50")},
-	{TIME("retry-min-ms", retry_min_ms, 0, 60000, "50")},
-	{TIME("retry-max-ms", retry_max_ms, 0, 60000, "250")},
+	{TIME("max-hold-ms", max_hold_ms, 0, UINT64_C(31536000000), "24h")},
+	{TIME("master-timeout-ms", master_timeout_ms, 1, 60000, "50ms")},
+	{TIME("retry-min-ms", retry_min_ms, 0, 60000, "50ms")},
+	{TIME("retry-max-ms", retry_max_ms, 0, 60000, "250ms")},
 	{NUMBER("retry-count", retry_count, 1, 100, "3")},
 	{OPTION("drift-factor", drift_factor, drift_factor), .argument = "NUMBER",
 	 .traits = OPTIONS_SHOWN | OPTIONS_INTEGER | OPTIONS_REAL, .parse = options_parse_fraction, .min = 1,
 	 .max = 500, .standard = "0.01",
 	 .allowed = "0.001 to 0.5"}, /* below it leases may overlap: docs/explanation/proofs.md, The sum */
-	{TIME("drift-ms", drift_ms, 2, 60000, "2")},
+	{TIME("drift-ms", drift_ms, 2, 60000, "2ms")},
 	{CHOICE("restart-guard", "WHEN", restart_guard, "on", config_guards)},
 	{SWITCH("bootstrap", bootstrap)},
 	{SWITCH("allow-replicas", allow_replicas)},
 	{SWITCH("durable-masters", durable_masters)},
 	{NUMBER("workers", workers, 1, 64, "1")},
 	{NUMBER("max-connections", max_connections, 1, 1000000, "10000")},
-	{TIME("request-timeout-ms", request_timeout_ms, 100, 3600000, "10000")},
-	{TIME("idle-timeout-ms", idle_timeout_ms, 100, 86400000, "60000")},
+	{TIME("request-timeout-ms", request_timeout_ms, 100, 3600000, "10s")},
+	{TIME("idle-timeout-ms", idle_timeout_ms, 100, 86400000, "1m")},
 	{NUMBER("max-connections-per-address", max_connections_per_address, 0, 1000000, "5000")},
 	{NUMBER("max-rate-per-address", max_rate_per_address, 0, 1000000, "0")},
 	{NUMBER("max-requests-per-connection", max_requests_per_connection, 0, 1000000000, "1000000")},
@@ -207,7 +206,7 @@ static const struct options_entry config_entries[] = {
 	      "names or addresses of hosts without ports, separated by commas")},
 	{LIST("allow-origin", "LIST", allow_origins, allow_origin, 0, config_add_name, OPTIONS_NAMES_MAX,
 	      "origins as browsers send them, https://host or https://host:port, separated by commas")},
-	{TIME("drain-ms", drain_ms, 0, 3600000, "10000")},
+	{TIME("drain-ms", drain_ms, 0, 3600000, "10s")},
 	{CHOICE("log-format", "FORMAT", log_format, "logfmt", config_log_formats)},
 	{CHOICE("log-level", "LEVEL", log_level, "info", config_log_levels)},
 	{CHOICE("log-requests", "WHICH", log_requests, "errors", config_log_requests)},

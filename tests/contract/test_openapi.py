@@ -156,6 +156,12 @@ def test_real_answers_are_as_described(answers):
     assert not wrong, "\n".join(wrong)
 
 
+def ms_of(time):
+    """As options are given: 500ms, 60s, 24h."""
+    number, unit = re.fullmatch(r"(\d+)(ms|s|m|h)", time).groups()
+    return int(number) * {"ms": 1, "s": 1000, "m": 60000, "h": 3600000}[unit]
+
+
 @pytest.mark.parametrize("schema, option", [("TtlMs", "max-ttl-ms"), ("WaitMs", "max-wait-ms")])
 def test_bounds_are_those_of_the_options(schema, option):
     """The schema allows every value that can be configured, and a wait of any length, which the server may shorten. The defaults are described
@@ -163,8 +169,8 @@ def test_bounds_are_those_of_the_options(schema, option):
     rows = [line for line in table_of_options().splitlines() if line.startswith(f"| `--{option}=")]
     default, allowed = [cell.strip(" `") for cell in rows[0].split("|")[2:4]]
     assert DESCRIPTION["components"]["schemas"][schema]["maximum"] == (
-        2 ** 53 - 1 if schema == "WaitMs" else int(allowed.removesuffix(" ms").split(" to ")[1]))
-    assert f"`--{option}` ({default})" in DESCRIPTION["components"]["schemas"][schema]["description"]
+        2 ** 53 - 1 if schema == "WaitMs" else ms_of(allowed.split(" to ")[1]))
+    assert f"`--{option}` ({ms_of(default)})" in DESCRIPTION["components"]["schemas"][schema]["description"]
 
 
 def test_what_the_http_library_refuses_by_itself(service):

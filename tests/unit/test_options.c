@@ -90,8 +90,10 @@ TEST_EACH(numbers_out_of_their_bounds_are_mistakes, 0, NUMBERS *SOURCES)
 	int source = _i % SOURCES;
 	char named[300], allowed[300];
 
-	snprintf(allowed, sizeof(allowed), "; allowed are %llu to %llu%s", (unsigned long long)number->low,
-		 (unsigned long long)number->high, is_time(number) ? " ms" : "");
+	snprintf(allowed, sizeof(allowed), "; allowed are %llu to %llu", (unsigned long long)number->low,
+		 (unsigned long long)number->high);
+	if (is_time(number))
+		strcpy(allowed, "; allowed are "); /* with units: options.txt */
 	snprintf(named, sizeof(named), "%s=%llu: too high", spell(number->name, source),
 		 (unsigned long long)number->high + 1);
 	give_number(number, source, number->high + 1);
