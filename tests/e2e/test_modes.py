@@ -14,11 +14,19 @@ from waiting_fixtures import check_nothing_is_left, crowd, total, wait_for_queue
 
 
 @pytest.fixture(scope="module")
-def pair():
-    """Two redlockd over the same masters."""
+def started_pair():
     with harness.Lab() as lab:
         servers = lab.redises(3)
         yield servers, [lab.redlockd(servers), lab.redlockd(servers)]
+
+
+@pytest.fixture
+def pair(started_pair):
+    """Two redlockd over the same masters, on which no lease is left to the next test."""
+    yield started_pair
+    service = started_pair[1][0]
+    for lock in service.curl("GET", "/locks?limit=1000").json["locks"]:
+        service.curl("DELETE", f"/locks/{quote(lock['resource'])}?force=true")
 
 
 def take(service, resource, status=201, **members):
