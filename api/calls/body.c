@@ -17,7 +17,7 @@
 
 struct reading {
 	const struct body_limits *limits;
-	struct lease_request *request;
+	struct lease_request *request; /* that is made */
 	struct field_errors *errors;
 	const char *header_token;
 	bool is_named; /* by the path */
@@ -186,6 +186,7 @@ static int compare_resources(const void *a, const void *b)
 static char *write_names(char *at, const char *const names[], size_t count)
 {
 	for (size_t i = 0; i < count; i++) {
+		assert(names[i]);
 		at = stpcpy(at, names[i]);
 		*at++ = '\n';
 	}
@@ -436,23 +437,22 @@ static void discard(const struct lease_request *request, const struct lease_requ
 
 static bool parse_object(struct reading *reading, const char *bytes, size_t len, struct lease_request *ret_request)
 {
-	struct lease_request request;
+	struct lease_request *request = reading->request;
 	struct field_errors *errors = reading->errors;
 	const struct body_limits *limits = reading->limits;
 	size_t errors_before = errors->count;
-	reading->request = &request;
 	begin_reading(reading, ret_request);
 	assert(len <= REQUEST_LARGE_BODY_MAX && (bytes || len == 0));
-	assert(request.operation != LEASE_INSPECT && (request.operation != LEASE_FORCE || !reading->is_named));
+	assert(request->operation != LEASE_INSPECT && (request->operation != LEASE_FORCE || !reading->is_named));
 	assert(limits->min_ttl_ms <= limits->default_ttl_ms && limits->default_ttl_ms <= limits->max_ttl_ms);
-	if ((request.operation == LEASE_RELEASE || request.operation == LEASE_FORCE) && body_is_nothing(bytes, len))
+	if ((request->operation == LEASE_RELEASE || request->operation == LEASE_FORCE) && body_is_nothing(bytes, len))
 		len = 0;
-	if (len == 0 && request.operation == LEASE_ACQUIRE) {
+	if (len == 0 && request->operation == LEASE_ACQUIRE) {
 		field_errors_add(errors, "body", "must not be empty");
 		return false;
 	}
 	if (len > 0 && !body_flat_scan(bytes, len, read_body_member, reading)) {
-		discard(&request, ret_request);
+		discard(request, ret_request);
 		begin_reading(reading, ret_request);
 		errors->count = errors_before;
 		if (!read_complete(reading, bytes, len))
@@ -460,17 +460,19 @@ static bool parse_object(struct reading *reading, const char *bytes, size_t len,
 	}
 	complete(reading);
 	if (errors->count > errors_before) {
-		discard(&request, ret_request);
+		discard(request, ret_request);
 		return false;
 	}
-	*ret_request = request;
+	*ret_request = *request;
 	return true;
 }
 
 bool body_parse(const char *bytes, size_t len, const char *header_token, const struct body_limits *limits,
 		struct lease_request *ret_request, struct field_errors *errors)
 {
+	struct lease_request request;
 	struct reading reading = {.limits = limits,
+				  .request = &request,
 				  .errors = errors,
 				  .header_token = header_token,
 				  .is_named = ret_request->operation != LEASE_ACQUIRE && ret_request->resource_len > 0};
@@ -480,7 +482,8 @@ bool body_parse(const char *bytes, size_t len, const char *header_token, const s
 bool body_parse_item(const char *bytes, size_t len, const struct body_limits *limits, struct lease_request *ret_request,
 		     struct field_errors *errors)
 {
-	struct reading reading = {.limits = limits, .errors = errors, .is_item = true};
+	struct lease_request request;
+	struct reading reading = {.limits = limits, .request = &request, .errors = errors, .is_item = true};
 	assert(len > 0 && ret_request->resource_len == 0);
 	return parse_object(&reading, bytes, len, ret_request);
 }

@@ -52,8 +52,10 @@ void lease_sight_store(struct lease_op *op, const struct lease_ref *ref, const s
 	lease_holder_fini(&sight->holder);
 	sight->id = lease_value_read_holder(reply->value, reply->value_len, &sight->holder);
 	sight->time_ms = reply->time_us / 1000;
-	if (sight->holder.known)
+	if (sight->holder.known) {
+		assert(reply->value);
 		memcpy(sight->token, reply->value, sizeof sight->token);
+	}
 	if (reply->vote == REDLOCK_VOTE_HELD && sight->holder.mode != LEASE_EXCLUSIVE)
 		sight->id = LEASE_SEVERAL_ID;
 	lease_several_free(sight->several);

@@ -176,8 +176,8 @@ uint64_t redlock_tally_kept_for_us(const struct redlock *op, const struct redloc
 	assert(tally->held > 0);
 	uint64_t remaining[REDLOCK_MASTERS_MAX];
 	size_t count = sort_remaining(op, redlock_tally_voted(op, REDLOCK_VOTE_HELD), REDLOCK_NEVER, remaining);
-	size_t blocking = (size_t)(op->params.masters - tally->needed + 1);
-	assert(blocking >= 1);
+	size_t blocking = (size_t)op->params.masters + 1 - tally->needed;
+	assert(count >= 1 && blocking >= 1);
 	return remaining[count > blocking ? count - blocking : 0];
 }
 
@@ -187,7 +187,7 @@ uint32_t redlock_tally_waiters(const struct redlock *op, const struct redlock_ta
 	uint16_t reported = redlock_tally_voted(op, REDLOCK_VOTE_GRANTED);
 	if (op->params.kind == REDLOCK_INSPECT)
 		reported = redlock_tally_voted(op, REDLOCK_VOTE_HELD) | redlock_tally_voted(op, REDLOCK_VOTE_GONE);
-	uint64_t waiters[REDLOCK_MASTERS_MAX];
+	uint64_t waiters[REDLOCK_MASTERS_MAX] = {0};
 	size_t count = 0;
 	for (unsigned i = 0; i < op->params.masters; i++)
 		if (redlock_has(reported, i))
