@@ -130,7 +130,8 @@ static void explain_decide_held(struct explain *explain)
 	json_int_t fence = explain_number(state, "fence");
 	if (json_is_true(json_object_get(state, "kept")))
 		explain_decide(explain, "kept", EXIT_STATUS_HELD,
-			       "Its last holder keeps it from everybody: it is free in %s. An operator can end that: "
+			       "Its last holder ended, and keeps it for a while (--at-least, keep_ms): it is free in "
+			       "%s. An operator can end that: "
 			       "redlockctl release NAME --force.",
 			       left);
 	else if (strcmp(answer_member(state, "mode"), "shared") == 0)

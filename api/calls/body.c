@@ -358,7 +358,7 @@ static bool read_complete(struct reading *reading, const char *bytes, size_t len
 	else if (!root)
 		field_errors_add(reading->errors, "body", "%s (at byte %d)%s", keys_json_reason(&error), error.position,
 				 json_error_code(&error) == json_error_invalid_syntax
-					 ? "; names and texts need double quotes"
+					 ? "; names and texts need double quotes, times are numbers of milliseconds"
 					 : "");
 	else if (!json_is_object(root))
 		field_errors_add(reading->errors, "body", "must be a JSON object");

@@ -8,7 +8,7 @@ function mayTake(resource) {
 }
 
 function heldNextWords({ kept, mode, holders, votes, fence }) {
-	if (kept) return "Its last holder keeps it from everybody for the remaining time. A release by force ends that.";
+	if (kept) return "Its last holder ended, and keeps it for the remaining time (keep_ms). A release by force ends that.";
 	if (mode === "shared") return "A job that asks for a shared lock joins them, unless others wait before it. Any other job waits for all of them.";
 	if (holders) return "Each holder has a slot: a job gets one if it asks for more slots than there are holders, or when one of them ends.";
 	if (votes.granted < votes.needed) return "Too few masters have this holder for a lease: it is an attempt, or what is left of one. Try again in the remaining time.";

@@ -19,9 +19,10 @@
 #include "server/base/base.h"
 #include "wait.h"
 
-enum { STATE_AFTER_US = 200000, SILENT_US = 500000, RELEASE_US = 500000, RELEASE_TRIES = 3 };
+enum { STATE_AFTER_US = 200000, SILENT_US = 500000, CUT_OFF_US = 5000000, RELEASE_US = 500000, RELEASE_TRIES = 3 };
 
-/* ---- reports of a wait: at once if each step is reported, after a second on a terminal ---- */
+/* ---- reports of a wait: at once if each step is reported, after a second on a terminal, else only if no server can be
+ * used for seconds ---- */
 
 static void acquire_report(const struct acquire *acquire, const struct answer *answer)
 {
@@ -55,6 +56,10 @@ static void acquire_report_silence(struct acquire *acquire, uint64_t now_us)
 static void acquire_pause(struct acquire *acquire, const struct answer *answer, uint64_t next_us)
 {
 	struct client *client = acquire->client;
+	if (answer->outcome == OUTCOME_UNAVAILABLE && clock_now_us() >= acquire->cut_off_us) {
+		acquire_report(acquire, answer);
+		acquire->cut_off_us = UINT64_MAX;
+	}
 	if (acquire->report_us < next_us) {
 		client_pause(client, acquire->report_us);
 		if (client->order == CLIENT_GO_ON)
@@ -244,6 +249,8 @@ bool acquire_lease(struct acquire *acquire, struct lease *ret_lease, struct answ
 	acquire->key[TOKEN_LEN] = '\0';
 	acquire->report_us = after_us == UINT64_MAX ? UINT64_MAX : now_us + after_us;
 	acquire->silent_us = after_us == UINT64_MAX || after_us == 0 ? UINT64_MAX : acquire->report_us + SILENT_US;
+	bool is_cut_off_told = after_us == UINT64_MAX && !client->arguments->quiet;
+	acquire->cut_off_us = is_cut_off_told ? now_us + CUT_OFF_US : UINT64_MAX;
 	wait_init(&wait, client->arguments->servers.count, client->server, client->arguments->wait_ms, now_us);
 	while (next_us != 0) {
 		if (next_us > now_us)

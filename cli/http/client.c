@@ -329,8 +329,9 @@ static void client_read_failure(const struct client_exchange *exchange, struct a
 		snprintf(text, sizeof text, "its certificate is not trusted: %s (give its CA with --cacert)", reason);
 		answer_set(ret_answer, OUTCOME_UNTRUSTED, "untrusted", text);
 	} else if (exchange->result == CURLE_SSL_CERTPROBLEM || exchange->result == CURLE_SSL_CACERT_BADFILE) {
-		snprintf(text, sizeof text, "%s: %s",
-			 exchange->result == CURLE_SSL_CERTPROBLEM ? "--cert, --key" : "--cacert", reason);
+		bool is_own = exchange->result == CURLE_SSL_CERTPROBLEM;
+		snprintf(text, sizeof text, "%s: %s%s", is_own ? "--cert, --key" : "--cacert", reason,
+			 is_own ? "" : "; without --cacert, the package ca-certificates must be installed");
 		answer_set(ret_answer, OUTCOME_INVALID, "invalid-file", text);
 	}
 }

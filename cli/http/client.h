@@ -141,12 +141,13 @@ struct acquire {
 	struct client *client;   /* with orders; its server is asked first, and is the one that granted afterwards */
 	char key[TOKEN_LEN + 1]; /* its Idempotency-Key: a repeated request finds the lease of a lost answer */
 
-	uint64_t begun_us;  /* private from here: a time before its first request */
-	bool wants_state;   /* the next side request asks for the state of the lock, for the report */
-	size_t asked;       /* … of which name */
-	uint64_t check_us;  /* time of the next side request */
-	uint64_t report_us; /* from when on a wait is reported, once; UINT64_MAX: never, or done */
-	uint64_t silent_us; /* when it is reported that the server has not answered anything yet */
+	uint64_t begun_us;   /* private from here: a time before its first request */
+	bool wants_state;    /* the next side request asks for the state of the lock, for the report */
+	size_t asked;        /* … of which name */
+	uint64_t check_us;   /* time of the next side request */
+	uint64_t report_us;  /* from when on a wait is reported, once; UINT64_MAX: never, or done */
+	uint64_t silent_us;  /* when it is reported that the server has not answered anything yet */
+	uint64_t cut_off_us; /* from when on it is reported, once, that no server can be used */
 };
 
 /* False: no lease is held, and no queue entry. The order is CLIENT_STOP then, or ret_answer says why (answer_fini()

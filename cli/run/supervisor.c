@@ -66,8 +66,9 @@ static void supervisor_on_refused(struct supervisor *supervisor)
 	json_t *fields = json_pack("{s:s, s:s, s:I}", "code", answer->code, "server", where, "waited_ms",
 				   (json_int_t)supervisor->waited_ms);
 	char text[CLIENT_TEXT_MAX];
-	report_event(supervisor->arguments, REPORT_NOTE, "not-acquired", fields, "not acquired: %s",
-		     client_explain(&supervisor->client, answer, text));
+	bool is_wanted = answer->outcome == OUTCOME_HELD && supervisor->arguments->held_status == 0;
+	report_event(supervisor->arguments, is_wanted ? REPORT_DETAIL : REPORT_NOTE, "not-acquired", fields,
+		     "not acquired: %s", client_explain(&supervisor->client, answer, text));
 	answer_fini(&supervisor->answer);
 	supervisor->status = answer_status(answer, supervisor->arguments);
 }
@@ -135,7 +136,7 @@ static void supervisor_report_end(struct supervisor *supervisor, const char *wha
 	if (supervisor->lost)
 		report_event(supervisor->arguments, REPORT_NOTE, "lost",
 			     json_pack("{s:s, s:I}", "code", whys[why].code, "left_ms", left_ms),
-			     "the lock is lost: %s; %s, %s before its end", whys[why].text, what,
+			     "the lock is lost: %s; %s, %s before the lease ends", whys[why].text, what,
 			     DURATION_TEXT(left_ms));
 	else
 		report_event(supervisor->arguments, killed ? REPORT_NOTE : REPORT_DETAIL, "ending", NULL, "%s: %s",

@@ -22,7 +22,7 @@ def test_what_keeps_a_job_from_a_lock(page, three):
     ready(page, three)
     page.wait(lambda: page.run("return pollers.rights.answered !== null"))
     for name, state, begin in (("free", "free", "Nothing is in the way"), ("held", "held", "Wait for it:"), ("shared", "held", "A job that asks for a shared lock"),
-                               ("slots", "held", "Each holder has a slot"), ("strange", "held", "Another program wrote"), ("kept", "kept", "Its last holder keeps it")):
+                               ("slots", "held", "Each holder has a slot"), ("strange", "held", "Another program wrote"), ("kept", "kept", "Its last holder ended")):
         said = explained(page, f"why/{name}")
         assert said["state"] == state and said["next"].startswith(begin) and said["may"] == "yes", (name, said)
         assert said["votes"] in (("at least 2 of 3", "at least 3 of 3") if state != "free" else ("",)), (name, said)

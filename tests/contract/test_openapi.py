@@ -205,7 +205,7 @@ def test_details_say_what_was_wrong(answers):
 
 
 @pytest.mark.parametrize("method, path, body, detail", [
-    ("POST", "/locks", "{resource:x}", "body: not valid JSON (at byte 9); names and texts need double quotes."),
+    ("POST", "/locks", "{resource:x}", "body: not valid JSON (at byte 9); names and texts need double quotes, times are numbers of milliseconds."),
     ("POST", "/locks", {"resource": "a", "ttl_ms": 3600000}, "ttl_ms: must be from 100 to 60000; extend it for longer."),
     ("POST", "/locks", {"resource": "a", "ttl_ms": 1}, "ttl_ms: must be from 100 to 60000."),
     ("GET", "/locks/" + 257 * "a", None, "resource: must be at most 256 bytes."),

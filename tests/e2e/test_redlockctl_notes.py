@@ -2,7 +2,9 @@
 """redlockctl: what it says while it waits (on a terminal only), when it gives up, and of a run inside a run of the same name."""
 
 import pathlib
+import signal
 import socket
+import subprocess
 import threading
 import types
 
@@ -85,6 +87,26 @@ def test_no_server_without_a_terminal(lab, resource):
     assert (done.returncode, done.stderr) == (UNREACHABLE, f"redlockctl: {resource}: not acquired: {reasons}")
     done = ctl("masters", server=f"{CLOSED},{second}")
     assert (done.returncode, done.stderr) == (UNREACHABLE, f"redlockctl: {reasons}")
+
+
+def test_no_server_for_seconds_without_a_terminal(resource):
+    """Whoever looks at the log of a job sees why it does not run."""
+    command = [BINARY, "--server", CLOSED, "run", resource, "--wait", "1h", "true"]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as waiting:
+        said = waiting.stderr.readline()
+        waiting.terminate()
+        assert (waiting.wait(), waiting.stderr.read()) == (128 + signal.SIGTERM, "")
+    assert said == (f"redlockctl: {resource}: waiting up to 1 h 0 min: {CLOSED}: {REASON} "
+                    "(is redlockd running there? --server or REDLOCKCTL_SERVER gives another address)\n")
+
+
+def test_a_held_lock_that_is_no_failure_is_not_reported(service, resource):
+    """As for cron, which sends what a job writes by mail; a server that cannot be used is reported."""
+    service.acquire(resource)
+    done = ctl("run", resource, "-n", "-E", "0", "true", server=service)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+    done = ctl("run", resource, "-n", "-E", "0", "true", server=CLOSED)
+    assert done.returncode == UNREACHABLE and "cannot connect" in done.stderr
 
 
 def test_only_servers_that_failed_are_named(fake, resource):  # noqa: F811
