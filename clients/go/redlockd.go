@@ -61,6 +61,7 @@ type Client struct {
 	owner   string
 	timeout time.Duration
 	journal *journal
+	renewer *renewer
 	users   sync.RWMutex // read by each acquisition and its lease until its release, written by Close
 	closed  context.Context
 	close   context.CancelFunc
@@ -84,6 +85,7 @@ func New(config Config) (*Client, error) {
 		}
 		c.servers = append(c.servers, s)
 	}
+	c.renewer = newRenewer(c)
 	c.closed, c.close = context.WithCancel(context.Background())
 	return c, nil
 }

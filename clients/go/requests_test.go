@@ -140,7 +140,7 @@ func TestSeveralAtOnce(t *testing.T) {
 		t.Fatal(err)
 	}
 	names[0] = "of the caller"
-	l.renewAtEach()
+	renewNow(l)
 	renewal := f.of(t, "PUT", 1)[0]
 	_ = l.Unlock()
 	for _, sent := range []call{f.of(t, "POST", 1)[0], renewal, f.of(t, "DELETE", 1)[0]} {

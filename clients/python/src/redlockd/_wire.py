@@ -1,13 +1,15 @@
 # SPDX-License-Identifier: MIT
 """A request as bytes, what counts as its answer, and the address of a server, without input and output."""
 
+from __future__ import annotations
+
 import json
 import re
 import time
 import urllib.parse
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any, Callable, Mapping, Optional, Union
+from typing import Any, Callable, Mapping, Optional, Sequence, Union
 
 from ._words import detail_of, held_by
 from .errors import BY_CODE, Error, Locked, NoAnswer
@@ -37,6 +39,7 @@ class Answer:
     headers: Mapping[str, str]
     body: Mapping[str, Any]
     sent: bool = True
+    parts: Sequence[Answer] = ()  # of a request for several leases: to each of them
 
     @property
     def retry_after(self) -> float:
