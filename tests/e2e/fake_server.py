@@ -58,7 +58,7 @@ class Call:
         """`body`: an object, or the bytes of one. `Connection="close"` closes."""
         content = b"" if body is None else body if isinstance(body, bytes) else json.dumps(body).encode()
         lines = [f"HTTP/1.1 {status} X", f"Content-Length: {len(content)}",
-                 *(f"{name.replace('_', '-')}: {value}" for name, value in headers.parts())]
+                 *(f"{name.replace('_', '-')}: {value}" for name, value in headers.items())]
         self.closes = headers.get("Connection") == "close"
         self.send("\r\n".join(lines).encode() + b"\r\n\r\n" + content, status)
 
