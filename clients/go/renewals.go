@@ -98,9 +98,10 @@ func (r *renewer) renew(batch []*Lease) {
 	var parts [][]*Lease
 	defer func() {
 		if fault := recover(); fault != nil {
+			now := clock()
 			for _, l := range batch {
 				l.wanted.log(slog.LevelError, "redlockd: not renewed", "error", fault)
-				l.fail()
+				l.fail(now)
 			}
 		}
 		for _, part := range parts {
@@ -150,8 +151,9 @@ func (c *Client) renewAtEach(batch []*Lease) (parts [][]*Lease) {
 		}
 		batch = held
 	}
+	now := clock()
 	for _, l := range batch {
-		l.fail()
+		l.fail(now)
 	}
 	return nil
 }
@@ -236,10 +238,10 @@ func (l *Lease) decide(given *answer) bool {
 	return given.isFinal()
 }
 
-// fail: the old end holds, and the renewal is tried again soon.
-func (l *Lease) fail() {
+// fail means that the old end holds, and the renewal is tried again soon. now is the same for those that go together.
+func (l *Lease) fail(now time.Duration) {
 	l.asking.Store(false)
-	l.failed, l.due = true, clock()+l.grant.ttl/10
+	l.failed, l.due = true, now+l.grant.ttl/10
 }
 
 func (l *Lease) countWaiters(count int64) {

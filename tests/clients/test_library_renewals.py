@@ -204,6 +204,16 @@ def test_a_lease_that_the_server_does_not_take_costs_no_other_one(fake, driver):
     assert lost(driver, names) == ["wrong"]
 
 
+def test_renewals_that_fail_stay_together(fake, driver):
+    """The server refuses each request as a whole. Each lease is asked for again and again, until it is lost."""
+    server, ttl = fake(extend=lambda call: call.answer(503, {"code": "draining", "detail": "d", "status": 503})), 3 * SLOW
+    names = [str(n) for n in range(100)]
+    acquire_many(driver.client(server.address), names, ttl=ttl)
+    wait_until(lambda: lost(driver, names) == names, what="all are lost")
+    requests = [call for call in server.requests if call.method == "PUT"]
+    assert len(requests) < len(names) < 3 * len(names) <= sum(len(call.body["leases"]) for call in requests)
+
+
 def test_requests_have_bounds(fake, driver):
     """256 leases, and 64 KiB."""
     server, ttl = fake(), 4 * SLOW

@@ -18,7 +18,7 @@ import urllib.parse
 import redlockd
 import redlockd.aio
 
-CLIENT = ("key", "owner", "timeout", "ca", "certificate", "headers")
+CLIENT = ("key", "token_file", "owner", "timeout", "ca", "certificate", "headers")
 OPTIONS = ("ttl", "wait", "margin", "at_least", "owner", "metadata", "mode", "slots")
 OUTPUT = threading.Lock()
 
@@ -278,8 +278,7 @@ async def tasks():
             foreground[-1].cancel()
             continue
         if command["do"] == "client":
-            state.new_client(command)
-            say(command)
+            answer(state, command)
             continue
         task = asyncio.ensure_future(answer_aio(command))
         running.add(task)

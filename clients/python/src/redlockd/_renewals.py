@@ -36,17 +36,9 @@ class Held:
     def on_wanted(self) -> None:
         """Somebody waits, and nobody did before."""
 
-    def goes_on(self) -> bool:
-        if self.released:
-            return False
-        why = self.grant.term.lost()
-        if why is not None:
-            log(logging.WARNING, "%s", why)
-        return why is None
-
-    def fail(self) -> None:
-        """The old end holds: again soon."""
-        self.failed, self.due = True, clock() + self.grant.ttl / 10
+    def fail(self, now: float) -> None:
+        """The old end holds: again soon. `now`: the same for those that go together."""
+        self.failed, self.due = True, now + self.grant.ttl / 10
 
     def read(self, where: str, part: Mapping[str, Any]) -> Answer:
         """The answer to this lease, of a request for several."""
@@ -105,7 +97,7 @@ def renewals(batch: Sequence[Held], servers: int, timeout: float) -> Steps[Seque
     """One round: asks each server once, until all are decided. Returns parts of the batch that are to be asked at once
     by themselves: a server refuses a request as a whole for one lease that it does not take."""
     for turn in range(servers):
-        batch = [held for held in batch if held.goes_on()]
+        batch = [held for held in batch if not held.grant.term.lost()]
         if not batch:
             break
         sent = clock()  # some time is left for each server
@@ -118,8 +110,9 @@ def renewals(batch: Sequence[Held], servers: int, timeout: float) -> Steps[Seque
             return batch[:half], batch[half:]
         answers = answer.parts or [answer] * len(batch)
         batch = [held for held, its in zip(batch, answers) if not held.decide(its, sent)]
+    now = clock()
     for held in batch:
-        held.fail()
+        held.fail(now)
     return ()
 
 
@@ -180,14 +173,21 @@ class Renewer:
         try:
             parts = await self._renew_batch(batch)
         except BaseException as error:
-            log(logging.ERROR, "renewal of %s: %r", ", ".join(held.wanted.text for held in batch), error)
+            now = clock()
             for held in batch:
-                held.fail()
-            if not isinstance(error, Exception):
+                held.fail(now)
+            if not isinstance(error, Exception):  # cancelled
                 raise
+            log(logging.ERROR, "renewal of %s: %r", ", ".join(held.wanted.text for held in batch[:9]), error)
         finally:
-            for held in [] if parts else batch:
-                if held.goes_on():
-                    self.add(held)
-            for part in parts:
-                self._start(part)
+            self._go_on(batch, parts)
+
+    def _go_on(self, batch: Sequence[Held], parts: Sequence[Sequence[Held]]) -> None:
+        for part in parts:
+            self._start(part)
+        for held in [] if parts else batch:
+            why = held.grant.term.lost()
+            if why is None:
+                self.add(held)
+            elif not held.released:
+                log(logging.WARNING, "%s", why)

@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import functools
 import logging
-import re
 import ssl
 from contextlib import suppress
 from typing import Any, AsyncIterator, Callable, Literal, Mapping, NamedTuple, Optional, Sequence, Union
@@ -19,7 +18,7 @@ from . import _rules as rules
 from ._log import log
 from ._pool import Pool, Request, close_at_the_end
 from ._renewals import Held, Renewer, renewals
-from ._wire import Answer, Ask, Headers, Server, no_answer
+from ._wire import KEY, Answer, Ask, Headers, Key, Server, TokenFile, no_answer
 from .errors import Error, Locked, LockLost
 
 
@@ -47,7 +46,7 @@ class Here(NamedTuple):
 
 class ClientBase:
     """`servers`: `https://host:port`, `http://host:port` or `unix:/path`, in the order of preference. `key`: an API
-    key. `timeout`: seconds that a server may take to answer, beside what the request waits for. `ca`: a file of
+    key. `token_file`: a file with a token instead, which is read for each request. `timeout`: seconds that a server may take to answer, beside what the request waits for. `ca`: a file of
     authorities for HTTPS. `certificate`: the files of a client certificate and of its key. `headers`: more headers for
     each request, such as a traceparent: a mapping, or a function that returns one and runs in the caller's context.
     Those that the library sets itself are left out."""
@@ -55,12 +54,16 @@ class ClientBase:
     _loop_ends = True  # before the program does
 
     def __init__(self, servers: Union[str, Sequence[str]] = "http://127.0.0.1:8080", *, key: Optional[str] = None,
-                 owner: Optional[str] = None, timeout: float = 5.0, ca: Optional[str] = None,
-                 certificate: Optional[tuple[str, str]] = None, headers: Headers = None) -> None:
+                 token_file: Optional[str] = None, owner: Optional[str] = None, timeout: float = 5.0,
+                 ca: Optional[str] = None, certificate: Optional[tuple[str, str]] = None,
+                 headers: Headers = None) -> None:
         self._servers = [Server(url) for url in ([servers] if isinstance(servers, str) else servers)]
-        if not self._servers or key is not None and not re.fullmatch("[!-~]+", key):
+        if not self._servers or key is not None and not KEY.fullmatch(key):
             raise ValueError("the key has characters that no key has" if self._servers else "no server is given")
-        self._count, self._in_use, self._key, self._timeout, self._owner = len(self._servers), 0, key, timeout, owner
+        if key is not None and token_file is not None:
+            raise ValueError("key and token_file: one of them only")
+        self._key: Key = key if token_file is None else TokenFile(token_file)
+        self._count, self._in_use, self._timeout, self._owner = len(self._servers), 0, timeout, owner
         self._tls = ssl.create_default_context(cafile=ca) if any(server.tls for server in self._servers) else None
         if self._tls is not None and certificate is not None:
             self._tls.load_cert_chain(*certificate)

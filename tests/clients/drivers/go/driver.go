@@ -34,6 +34,7 @@ type command struct {
 	Server        string
 	Servers       []string
 	Key           string
+	TokenFile     string `json:"token_file"`
 	Owner         string
 	Timeout       float64
 	CA            string
@@ -125,7 +126,8 @@ func (d *driver) newClient(c command) error {
 		return err
 	}
 	config := redlockd.Config{
-		Servers: c.Servers, Key: c.Key, Owner: c.Owner, TLS: secure, Timeout: seconds(c.Timeout),
+		Servers: c.Servers, Key: c.Key, TokenFile: c.TokenFile, Owner: c.Owner, TLS: secure,
+		Timeout: seconds(c.Timeout),
 	}
 	if c.Headers != nil {
 		config.Headers = func(context.Context) http.Header {
