@@ -47,8 +47,8 @@ func Wait(wait time.Duration) Option { return func(q *acquisition) { q.wait = wa
 func Margin(margin time.Duration) Option { return func(q *acquisition) { q.margin = &margin } }
 
 // AtLeast is how long nobody else gets the lock after it was granted, also if it is released earlier: a short job then
-// does not run again on a machine whose clock is behind. From 10 s on it is the TTL, too, if none is given; otherwise it
-// is at most the TTL.
+// does not run again on a machine whose clock is behind. It is at most the TTL. If none is given, it is the TTL, too,
+// from 10 s on.
 func AtLeast(atLeast time.Duration) Option { return func(q *acquisition) { q.atLeast = atLeast } }
 
 // Owner is a label for whoever inspects the lock. By default it is that of the client.
