@@ -62,7 +62,8 @@ func TestOptionsHaveTheirNamesAndUnits(t *testing.T) {
 // The context tells the cause, too, and each error names the lock.
 func TestWhyALeaseIsLost(t *testing.T) {
 	bounded := func(w http.ResponseWriter, _ *http.Request) {
-		fmt.Fprintf(w, `{"leases":[{"resource":"x","token":"%s","fence":7,"ttl_ms":5,"validity_ms":5}]}`, aToken)
+		given := `{"leases":[{"resource":"x","token":"%s","fence":7,"ttl_ms":5,"validity_ms":5}]}`
+		fmt.Fprintf(w, given, aToken)
 	}
 	for want, renewal := range map[Code]http.HandlerFunc{
 		ErrNotOwner: problem(409, "not-owner"), ErrLeaseExpired: problem(410, "lease-expired"),
