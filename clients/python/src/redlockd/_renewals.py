@@ -36,10 +36,6 @@ class Held:
     def on_wanted(self) -> None:
         """Somebody waits, and nobody did before."""
 
-    def fail(self, now: float) -> None:
-        """The old end holds: again soon. `now`: the same for those that go together."""
-        self.failed, self.due = True, now + self.grant.ttl / 10
-
     def read(self, where: str, part: Mapping[str, Any]) -> Answer:
         """The answer to this lease, of a request for several."""
         status, wrong = 200, ""
@@ -97,11 +93,12 @@ def renewals(batch: Sequence[Held], servers: int, timeout: float) -> Steps[Seque
     """One round: asks each server once, until all are decided. Returns parts of the batch that are to be asked at once
     by themselves: a server refuses a request as a whole for one lease that it does not take."""
     for turn in range(servers):
-        batch = [held for held in batch if not held.grant.term.lost()]
+        left = {held: held.grant.term.remaining() for held in batch}
+        batch = [held for held in batch if left[held] > 0]
         if not batch:
             break
-        sent = clock()  # some time is left for each server
-        limit = min(min(held.grant.ttl / 5, held.grant.term.remaining() / (servers - turn)) for held in batch)
+        sent = clock()
+        limit = min(min(held.grant.ttl / 5, left[held] / (servers - turn)) for held in batch)  # some for each server
         for held in batch:
             held.grant.term.asking = True
         answer = yield _renewal(batch, min(limit, timeout, 5.0))
@@ -110,10 +107,15 @@ def renewals(batch: Sequence[Held], servers: int, timeout: float) -> Steps[Seque
             return batch[:half], batch[half:]
         answers = answer.parts or [answer] * len(batch)
         batch = [held for held, its in zip(batch, answers) if not held.decide(its, sent)]
+    _fail(batch)
+    return ()
+
+
+def _fail(batch: Sequence[Held]) -> None:
+    """The old ends hold: again soon, and all of them together."""
     now = clock()
     for held in batch:
-        held.fail(now)
-    return ()
+        held.failed, held.due = True, now + held.grant.ttl / 10
 
 
 def _batches(due: Iterable[Held]) -> Iterator[Sequence[Held]]:
@@ -172,20 +174,21 @@ class Renewer:
         parts: Sequence[Sequence[Held]] = ()
         try:
             parts = await self._renew_batch(batch)
+        except GeneratorExit:  # the loop is closed
+            raise
         except BaseException as error:
-            now = clock()
-            for held in batch:
-                held.fail(now)
+            _fail(batch)
+            self._go_on(batch, parts)
             if not isinstance(error, Exception):  # cancelled
                 raise
             log(logging.ERROR, "renewal of %s: %r", ", ".join(held.wanted.text for held in batch[:9]), error)
-        finally:
+        else:
             self._go_on(batch, parts)
 
     def _go_on(self, batch: Sequence[Held], parts: Sequence[Sequence[Held]]) -> None:
         for part in parts:
             self._start(part)
-        for held in [] if parts else batch:
+        for held in set(batch).difference(*parts):
             why = held.grant.term.lost()
             if why is None:
                 self.add(held)
