@@ -98,11 +98,10 @@ func (r *renewer) renew(batch []*Lease) {
 	var parts [][]*Lease
 	defer func() {
 		if fault := recover(); fault != nil {
-			now := clock()
 			for _, l := range batch {
 				l.wanted.log(slog.LevelError, "redlockd: not renewed", "error", fault)
-				l.fail(now)
 			}
+			fail(batch, false)
 		}
 		for _, part := range parts {
 			go r.renew(part)
@@ -119,7 +118,7 @@ func (r *renewer) renew(batch []*Lease) {
 // renewAtEach asks each server once, until all leases are decided. It returns parts of the batch that are to be asked
 // by themselves: a server refuses a request as a whole for one lease that it does not take.
 func (c *Client) renewAtEach(batch []*Lease) (parts [][]*Lease) {
-	asked := map[*server]bool{}
+	asked, halve := map[*server]bool{}, false
 	for left := len(c.servers); left > 0; left-- {
 		limit := min(c.timeout, 5*time.Second)
 		var held []*Lease
@@ -139,7 +138,7 @@ func (c *Client) renewAtEach(batch []*Lease) (parts [][]*Lease) {
 		if half := len(batch) / 2; half > 0 && (given.status == 400 || given.status == 413) {
 			return [][]*Lease{batch[:half], batch[half:]}
 		}
-		held = nil
+		held, halve = nil, given.status == 429
 		for index, l := range batch {
 			its := given
 			if given.err == nil {
@@ -151,10 +150,7 @@ func (c *Client) renewAtEach(batch []*Lease) (parts [][]*Lease) {
 		}
 		batch = held
 	}
-	now := clock()
-	for _, l := range batch {
-		l.fail(now)
-	}
+	fail(batch, halve)
 	return nil
 }
 
@@ -238,10 +234,17 @@ func (l *Lease) decide(given *answer) bool {
 	return given.isFinal()
 }
 
-// fail means that the old end holds, and the renewal is tried again soon. now is the same for those that go together.
-func (l *Lease) fail(now time.Duration) {
-	l.asking.Store(false)
-	l.failed, l.due = true, now+l.grant.ttl/10
+// fail means that the old ends hold, and the renewals are tried again soon, all of them together. With halve half of
+// them come later, since each lease counts for the rate of the server.
+func fail(batch []*Lease, halve bool) {
+	now := clock()
+	for index, l := range batch {
+		l.asking.Store(false)
+		l.failed, l.due = true, now+l.grant.ttl/10
+		if halve && 2*index >= len(batch) {
+			l.due += l.grant.ttl / 20
+		}
+	}
 }
 
 func (l *Lease) countWaiters(count int64) {

@@ -213,6 +213,17 @@ def test_renewals_that_fail_stay_together(fake, driver):
     assert len(requests) < len(names) < 3 * len(names) <= sum(len(call.body["leases"]) for call in requests)
 
 
+def test_a_rate_that_many_leases_exceed(fake, driver):
+    """The server takes ten at once."""
+    server = fake()
+    busy, behave = {"code": "too-many-requests", "detail": "d", "status": 429}, server.carry_out
+    server.carry_out = lambda call: call.answer(429, busy) if len(call.body.get("leases", [])) > 10 else behave(call)
+    names = [str(n) for n in range(40)]
+    acquire_many(driver.client(server.address), names, ttl=6 * SLOW)
+    wait_until(lambda: {call.name for call in server.of("extend")} == set(names), what="all are renewed")
+    assert not lost(driver, names)
+
+
 def test_requests_have_bounds(fake, driver):
     """256 leases, and 64 KiB."""
     server, ttl = fake(), 4 * SLOW

@@ -107,15 +107,18 @@ def renewals(batch: Sequence[Held], servers: int, timeout: float) -> Steps[Seque
             return batch[:half], batch[half:]
         answers = answer.parts or [answer] * len(batch)
         batch = [held for held, its in zip(batch, answers) if not held.decide(its, sent)]
-    _fail(batch)
+    if batch:
+        _fail(batch, answer.status == 429)
     return ()
 
 
-def _fail(batch: Sequence[Held]) -> None:
-    """The old ends hold: again soon, and all of them together."""
+def _fail(batch: Sequence[Held], halve: bool = False) -> None:
+    """The old ends hold: again soon, and all of them together. `halve`: each lease counts for the rate of the server,
+    so half of them come later."""
     now = clock()
-    for held in batch:
-        held.failed, held.due = True, now + held.grant.ttl / 10
+    for number, held in enumerate(batch):
+        later = halve and 2 * number >= len(batch)
+        held.failed, held.due = True, now + held.grant.ttl * (3 if later else 2) / 20
 
 
 def _batches(due: Iterable[Held]) -> Iterator[Sequence[Held]]:
