@@ -26,6 +26,8 @@ const (
 	waitMax    = time.Minute            // of one request: the default of --max-wait-ms
 	apart      = 500 * time.Millisecond // from one request to the next one that asks the same
 	releaseMax = 2 * time.Second        // for the answer to a DELETE
+
+	atLeastOfLease = 10 * time.Second // a shorter lease is not worth its renewals
 )
 
 // Option is for one acquisition.
@@ -43,6 +45,11 @@ func Wait(wait time.Duration) Option { return func(q *acquisition) { q.wait = wa
 // Margin is how long before its end the lease counts as lost: the time of the longest step of the work that cannot be
 // interrupted. By default it is a tenth of the TTL, and at most half of it.
 func Margin(margin time.Duration) Option { return func(q *acquisition) { q.margin = &margin } }
+
+// AtLeast is how long nobody else gets the lock after it was granted, also if it is released earlier: a short job then
+// does not run again on a machine whose clock is behind. It is at most the TTL. If none is given, it is the TTL, too,
+// from 10 s on.
+func AtLeast(atLeast time.Duration) Option { return func(q *acquisition) { q.atLeast = atLeast } }
 
 // Owner is a label for whoever inspects the lock. By default it is that of the client.
 func Owner(owner string) Option { return func(q *acquisition) { q.body["owner"] = owner } }
@@ -67,6 +74,7 @@ type acquisition struct {
 	body      members // of the POST, without wait_ms
 	named     members // the part of it that a PUT or DELETE has, too
 	ttl, wait time.Duration
+	atLeast   time.Duration
 	margin    *time.Duration
 	err       error // of the metadata
 	key       string
@@ -93,11 +101,16 @@ func (q *acquisition) choose(options []Option) error {
 	for _, option := range options {
 		option(q)
 	}
+	if q.atLeast >= atLeastOfLease && q.body["ttl_ms"] == nil {
+		TTL(q.atLeast)(q) // a server that grants such a lease also keeps a lock for so long
+	}
 	switch {
 	case q.ttl < time.Millisecond:
 		return fmt.Errorf("redlockd: TTL must be at least %v: %v", time.Millisecond, q.ttl)
 	case q.wait < 0:
 		return fmt.Errorf("redlockd: Wait must not be negative: %v", q.wait)
+	case q.atLeast < 0 || q.atLeast > q.ttl:
+		return fmt.Errorf("redlockd: AtLeast must be from 0 to TTL: %v", q.atLeast)
 	case q.margin != nil && (*q.margin < 0 || *q.margin > q.ttl/2):
 		return fmt.Errorf("redlockd: Margin must be from 0 to half of TTL: %v", *q.margin)
 	}
@@ -171,7 +184,7 @@ func (q *acquisition) request(ctx context.Context, wait time.Duration) *answer {
 
 // giveBack is for a lease that came too late: the next request asks for another one.
 func (q *acquisition) giveBack(given *answer) *answer {
-	q.client.askEach(context.Background(), q.delete(given.grant.token, q.client.timeout))
+	q.client.askEach(context.Background(), q.delete(given.grant.token, q.client.timeout, 0))
 	q.key, q.keyed, q.unknown = newKey(), clock(), false
 	return noAnswer(false, errors.New("the lease came too late to be used"))
 }
@@ -180,7 +193,7 @@ func (q *acquisition) giveBack(given *answer) *answer {
 func (q *acquisition) takeBack() {
 	ctx, limit := context.Background(), min(q.client.timeout, time.Second)
 	if given := q.client.askEach(ctx, q.post(0, limit)); given.grant != nil {
-		q.client.askEach(ctx, q.delete(given.grant.token, limit))
+		q.client.askEach(ctx, q.delete(given.grant.token, limit, 0))
 	}
 }
 
@@ -198,18 +211,14 @@ func (q *acquisition) post(wait, timeout time.Duration) ask {
 	}
 }
 
-func (q *acquisition) put(token string, ttl, timeout time.Duration) ask {
-	body := members{"ttl_ms": ttl.Milliseconds()}
-	maps.Copy(body, q.named)
-	return ask{
-		method: "PUT", path: "/locks", timeout: timeout, body: body, header: http.Header{"Lock-Token": {token}},
-		read: func(given *answer) string { return q.readGrant(given, token, ttl.Milliseconds()) },
+// delete releases the lease. For the time of keep, if it is positive, nobody gets the lock then.
+func (q *acquisition) delete(token string, timeout, keep time.Duration) ask {
+	body := maps.Clone(q.named)
+	if keep > 0 {
+		body["keep_ms"] = (keep + time.Millisecond - 1).Milliseconds()
 	}
-}
-
-func (q *acquisition) delete(token string, timeout time.Duration) ask {
 	return ask{
-		method: "DELETE", path: "/locks", timeout: min(timeout, releaseMax), body: q.named,
+		method: "DELETE", path: "/locks", timeout: min(timeout, releaseMax), body: body,
 		header: http.Header{"Lock-Token": {token}},
 	}
 }

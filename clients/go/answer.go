@@ -47,11 +47,12 @@ type answer struct {
 	header http.Header
 	body   map[string]json.RawMessage
 	text   []byte
-	grant  *grant // of a POST or PUT that succeeds
-	state  State  // of a GET that succeeds
-	err    *Error // nil: it succeeds
-	sent   bool   // the request may have been carried out
-	queued bool   // its time ended before it had a connection
+	grant  *grant    // of a POST or PUT that succeeds
+	parts  []*answer // of a PUT for several leases that succeeds
+	state  State     // of a GET that succeeds
+	err    *Error    // nil: it succeeds
+	sent   bool      // the request may have been carried out
+	queued bool      // its time ended before it had a connection
 	asked  time.Duration
 }
 
@@ -61,6 +62,7 @@ type grant struct {
 	fence                 int64
 	slot                  int // -1: none was asked for
 	ttl, validity, waited time.Duration
+	waiters               int64
 }
 
 func noAnswer(sent bool, cause error) *answer {
@@ -125,10 +127,16 @@ func (q *acquisition) readGrant(given *answer, token string, ttl int64) (wrong s
 	}
 	g.fence, g.ttl, g.validity = numbers[0], milliseconds(numbers[1]), milliseconds(numbers[2])
 	given.grant = g
-	if token != "" {
-		return ""
+	if token == "" {
+		return q.readWait(given)
 	}
-	return q.readWait(given)
+	if _, isThere := given.body["waiters"]; isThere {
+		fits := false
+		if g.waiters, fits = given.number("waiters", 0, numberMax); !fits {
+			return "waiters"
+		}
+	}
+	return ""
 }
 
 // readWait reads what only a POST is answered with.
@@ -203,13 +211,20 @@ func (a *answer) isFinal() bool {
 	return a.status == 409 && a.err.Code == ErrNotOwner || a.status == 410 && a.err.Code == ErrLeaseExpired
 }
 
+// isDecided means that the lease is extended or released, or over.
+func (a *answer) isDecided() bool { return a.err == nil || a.isFinal() }
+
 // isFailedBy means that another server is to be asked. A renewal or a release needs a success or a final refusal.
 func (a ask) isFailedBy(given *answer) bool {
 	if a.once && given.sent {
 		return false
 	}
-	if a.header.Get("Lock-Token") != "" {
-		return given.err != nil && !given.isFinal()
+	switch {
+	case a.method == "PUT":
+		isOpen := func(part *answer) bool { return !part.isDecided() }
+		return given.err != nil || slices.ContainsFunc(given.parts, isOpen)
+	case a.header.Get("Lock-Token") != "":
+		return !given.isDecided()
 	}
 	return given.isUnhelpful()
 }

@@ -57,7 +57,7 @@ func TestNoSecretsInTheLog(t *testing.T) {
 	logger := slog.New(slog.NewJSONHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug}))
 	client := newClient(t, Config{Servers: []string{f.URL, f.URL, f.URL, f.URL}, Key: "secret-key", Logger: logger})
 	l := lock(t, client)
-	l.renewAtEach()
+	renewNow(l)
 	<-l.Context().Done()
 	err := l.Unlock()
 	logger.Info("of the program", "lease", l, "error", err)
@@ -122,9 +122,9 @@ func TestALogHandlerThatBlocksOrPanics(t *testing.T) {
 		}})
 		client := newClient(t, Config{Servers: []string{f.URL}, Logger: slog.New(broken)})
 		l := lock(t, client)
-		l.renewAtEach()
+		renewNow(l)
 		stop := l.stop.Load()
-		l.renewAtEach()
+		renewNow(l)
 		if l.Err() != nil || l.stop.Load() <= stop {
 			t.Error(name, "it is renewed", l.Err())
 		}
@@ -202,8 +202,9 @@ func TestARenewalSurvivesAPanic(t *testing.T) {
 	l, servers := lock(t, client), client.servers
 	client.servers = []*server{nil}
 	before := clock()
-	if due := l.renewAtEach(); due < before+l.grant.ttl/10 || due > clock()+l.grant.ttl/10 || l.Err() != nil {
-		t.Error(due, l.Err())
+	renewNow(l)
+	if l.due < before+l.grant.ttl/10 || l.due > clock()+l.grant.ttl/10 || l.Err() != nil {
+		t.Error(l.due, l.Err())
 	}
 	client.servers = servers
 }

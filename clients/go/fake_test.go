@@ -74,20 +74,37 @@ func (f *fake) handler(answers map[string]http.HandlerFunc) http.HandlerFunc {
 
 // lease grants or extends what was asked for, for a minute where no TTL was chosen.
 func lease(w http.ResponseWriter, r *http.Request, validity time.Duration) {
-	given := map[string]any{"ttl_ms": 60000.0}
-	_ = json.NewDecoder(r.Body).Decode(&given)
-	given["token"], given["fence"] = aToken, 7
-	given["validity_ms"] = min(given["ttl_ms"].(float64), float64(validity.Milliseconds()))
-	if r.Method == "POST" {
-		w.WriteHeader(201)
+	var all struct{ Leases []map[string]any }
+	text, _ := io.ReadAll(r.Body)
+	_ = json.Unmarshal(text, &all)
+	for _, given := range all.Leases {
+		grantFor(given, validity)
 	}
+	if r.Method == "PUT" {
+		_ = json.NewEncoder(w).Encode(map[string]any{"leases": all.Leases})
+		return
+	}
+	given := map[string]any{"ttl_ms": 60000.0}
+	_ = json.Unmarshal(text, &given)
+	grantFor(given, validity)
+	w.WriteHeader(201)
 	_ = json.NewEncoder(w).Encode(given)
 }
 
+func grantFor(given map[string]any, validity time.Duration) {
+	given["token"], given["fence"] = aToken, 7
+	given["validity_ms"] = min(given["ttl_ms"].(float64), float64(validity.Milliseconds()))
+}
+
+// problem answers a request, or one lease of a renewal.
 func problem(status int, code string) http.HandlerFunc {
-	return func(w http.ResponseWriter, _ *http.Request) {
-		w.WriteHeader(status)
+	return func(w http.ResponseWriter, r *http.Request) {
 		given := `{"code":"%s","status":%d,"detail":"%[1]s, it says","holder":{"owner":"me"}}`
+		if r.Method == "PUT" {
+			given = `{"leases":[` + given + `]}`
+		} else {
+			w.WriteHeader(status)
+		}
 		fmt.Fprintf(w, given, code, status)
 	}
 }
@@ -132,6 +149,12 @@ func lock(t *testing.T, client *Client, options ...Option) *Lease {
 		t.Fatal(err)
 	}
 	return lease
+}
+
+// renewNow renews it, although that is not due.
+func renewNow(l *Lease) {
+	l.wanted.client.renewer.remove(l)
+	l.wanted.client.renewer.renew([]*Lease{l})
 }
 
 // endNow is what the clock does while a process is stopped or a machine sleeps: timers know nothing of it yet.

@@ -10,6 +10,7 @@ package redlockd
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"log/slog"
 	"slices"
@@ -32,7 +33,14 @@ type Lease struct {
 	cancel context.CancelCauseFunc
 	first  func() bool // whether this Unlock is the first one, and before Close
 	look   *time.Timer // calls watch
-	due    *time.Timer // calls renew
+
+	keepUntil time.Duration // by clock(), as due; nobody else gets the lock earlier
+	waiters   atomic.Int64
+	wakes     chan struct{}
+	size      int           // of its part of a renewal, in bytes
+	due       time.Duration // when the next renewal is to be sent
+	failed    bool          // the last renewal did
+	slot      slot          // of the renewer
 
 	bounded atomic.Bool           // the last renewal gave less than was asked for
 	asking  atomic.Bool           // a renewal is under way
@@ -49,14 +57,17 @@ func newLease(q *acquisition, given *answer) *Lease {
 		return nil
 	}
 	l := &Lease{Resources: slices.Clone(q.names), Fence: g.fence, Slot: g.slot, wanted: q, grant: g}
+	l.keepUntil, l.due, l.wakes = clock()+q.atLeast, begin+g.ttl/3, make(chan struct{}, 1)
+	item, _ := json.Marshal(l.item()) // cannot fail
+	l.size = len(item) + 1
 	l.stop.Store(int64(stop))
 	l.held, l.end = context.WithCancelCause(context.Background()) // no callback of the caller can delay it
 	ctx, cancel := context.WithCancelCause(q.parent)
 	l.ctx, l.cancel = leaseContext{ctx, l}, cancel
-	l.look, l.due = time.AfterFunc(longest, l.watch), time.AfterFunc(longest, l.renew)
-	l.first = context.AfterFunc(q.client.closed, func() { l.release() })
+	l.look = time.AfterFunc(longest, l.watch)
+	l.first = context.AfterFunc(q.client.closed, func() { l.release(0) })
 	l.watch()
-	l.due.Reset(begin + g.ttl/3 - clock())
+	q.client.renewer.add(l)
 	l.wanted.log(slog.LevelDebug, "redlockd: acquired", "fence", l.Fence)
 	return l
 }
@@ -80,7 +91,7 @@ func (l *Lease) lose(cause *Error) {
 	l.end(&LockLost{l.Resources, cause})
 	survive(func() { l.cancel(context.Cause(l.held)) }) // it also asks the context that the caller gave
 	l.look.Stop()
-	l.due.Stop()
+	l.wanted.client.renewer.remove(l)
 }
 
 // Err returns a *[LockLost] if the lease cannot be relied on any more, by the clock. Call it right before each write.
@@ -100,6 +111,13 @@ func (l *Lease) Remaining() time.Duration {
 	}
 	return left
 }
+
+// Waiters is how many waited for the lock at its last renewal.
+func (l *Lease) Waiters() int { return int(l.waiters.Load()) }
+
+// Wanted has a value each time that a renewal finds waiters where there were none: a holder that works in pieces can
+// give way. It is never closed.
+func (l *Lease) Wanted() <-chan struct{} { return l.wakes }
 
 // extend never moves the end back, and revives no lease that is lost.
 func (l *Lease) extend(end time.Duration) {
@@ -151,19 +169,23 @@ func (l *Lease) Do(work func(ctx context.Context) error) error {
 // Unlock ends the renewal and releases the lock, whatever became of the context. It takes at most two seconds for each
 // server. The error is a *[LockLost] if the lease was lost before, with the cause [ErrReleased] if it was released
 // before. Any other error says that no server confirms the release: then the lease ends by itself.
-func (l *Lease) Unlock() error {
+func (l *Lease) Unlock() error { return l.UnlockAndKeep(0) }
+
+// UnlockAndKeep is [Lease.Unlock], and then nobody gets the lock for this time. The server has a largest one.
+func (l *Lease) UnlockAndKeep(keep time.Duration) error {
 	if !l.first() {
 		return &LockLost{l.Resources, released}
 	}
-	return l.release()
+	return l.release(keep)
 }
 
-func (l *Lease) release() error {
+func (l *Lease) release(keep time.Duration) error {
 	c := l.wanted.client
 	defer c.users.RUnlock()
 	lost := l.Err()
 	l.lose(released) // whatever the server answers
-	given := c.askEach(context.Background(), l.wanted.delete(l.grant.token, c.timeout))
+	keep = max(keep, l.keepUntil-clock())
+	given := c.askEach(context.Background(), l.wanted.delete(l.grant.token, c.timeout, keep))
 	if given.err == nil {
 		l.wanted.log(slog.LevelDebug, "redlockd: released")
 		return lost
@@ -173,46 +195,4 @@ func (l *Lease) release() error {
 		lost = &LockLost{l.Resources, given.err}
 	}
 	return cmp.Or(lost, error(given.err))
-}
-
-// renew is called when a renewal is due, and sets the time of the next one.
-func (l *Lease) renew() {
-	if l.Err() == nil {
-		l.due.Reset(l.renewAtEach() - clock())
-	}
-}
-
-// renewAtEach asks each server once, until one decides, and returns when the next renewal is due. A panic is a renewal
-// that failed. The time that is left is divided among the servers: all but one may hang.
-func (l *Lease) renewAtEach() (due time.Duration) {
-	c, ttl := l.wanted.client, l.grant.ttl
-	defer func() {
-		if fault := recover(); fault != nil {
-			l.asking.Store(false)
-			l.wanted.log(slog.LevelError, "redlockd: not renewed", "error", fault)
-			due = clock() + ttl/10
-		}
-	}()
-	asked := map[*server]bool{}
-	for left := len(c.servers); left > 0 && l.Err() == nil; left-- {
-		limit := min(ttl/5, c.timeout, 5*time.Second, l.Remaining()/time.Duration(left))
-		l.asking.Store(true)
-		given := c.ask(l.held, l.wanted.put(l.grant.token, ttl, limit), asked)
-		l.asking.Store(false)
-		if given.grant != nil {
-			l.bounded.Store(given.grant.ttl < ttl)
-			l.failure.Store(nil)
-			l.extend(given.asked + given.grant.validity)
-			return given.asked + ttl/3
-		}
-		if l.held.Err() != nil {
-			break
-		}
-		l.failure.Store(given.err)
-		l.wanted.log(slog.LevelWarn, "redlockd: not renewed", "error", given.err)
-		if given.isFinal() {
-			l.lose(given.err)
-		}
-	}
-	return clock() + ttl/10 // the old end holds
 }

@@ -62,7 +62,8 @@ func TestOptionsHaveTheirNamesAndUnits(t *testing.T) {
 // The context tells the cause, too, and each error names the lock.
 func TestWhyALeaseIsLost(t *testing.T) {
 	bounded := func(w http.ResponseWriter, _ *http.Request) {
-		fmt.Fprintf(w, `{"resource":"x","token":"%s","fence":7,"ttl_ms":5,"validity_ms":5}`, aToken)
+		given := `{"leases":[{"resource":"x","token":"%s","fence":7,"ttl_ms":5,"validity_ms":5}]}`
+		fmt.Fprintf(w, given, aToken)
 	}
 	for want, renewal := range map[Code]http.HandlerFunc{
 		ErrNotOwner: problem(409, "not-owner"), ErrLeaseExpired: problem(410, "lease-expired"),
@@ -70,7 +71,7 @@ func TestWhyALeaseIsLost(t *testing.T) {
 	} {
 		l := lock(t, newFake(t, map[string]http.HandlerFunc{"PUT": renewal}).client(t))
 		if want != ErrLate {
-			l.renewAtEach()
+			renewNow(l)
 		}
 		endNow(l)
 		<-l.Context().Done()
@@ -95,7 +96,7 @@ func TestALossDuringARenewal(t *testing.T) {
 	gone := make(chan bool, 1)
 	f := newFake(t, map[string]http.HandlerFunc{"PUT": waitsFirst(gone)})
 	l := lock(t, f.client(t))
-	go l.renewAtEach()
+	go renewNow(l)
 	f.of(t, "PUT", 1)
 	endNow(l)
 	if err := l.Err(); !errors.Is(err, ErrNoAnswer) || !errors.Is(err, ErrNotRenewed) {

@@ -43,7 +43,10 @@ type Config struct {
 	// the next one is used. By default there is one, http://127.0.0.1:8080.
 	Servers []string
 	Key     string // an API key
-	Owner   string // the label of all locks that have no other one
+	// TokenFile has a token instead of a Key. It is read for each request, so that a token that is replaced there
+	// needs nothing else.
+	TokenFile string
+	Owner     string // the label of all locks that have no other one
 	// TLS is for HTTPS: RootCAs are the authorities to trust, Certificates is for a client certificate.
 	TLS     *tls.Config
 	Timeout time.Duration // of a server's answer, beside what the request waits for; 5 s by default
@@ -52,6 +55,7 @@ type Config struct {
 	// concurrent use; if it panics, the request goes without them.
 	Headers func(ctx context.Context) http.Header
 	Logger  *slog.Logger // never gets keys or tokens, and delays nothing; slog.Default() by default
+	tokens  *tokenFile
 }
 
 // Client is a client of one cluster of redlockd. It is safe for concurrent use; one for each program is enough.
@@ -61,6 +65,7 @@ type Client struct {
 	owner   string
 	timeout time.Duration
 	journal *journal
+	renewer *renewer
 	users   sync.RWMutex // read by each acquisition and its lease until its release, written by Close
 	closed  context.Context
 	close   context.CancelFunc
@@ -77,6 +82,16 @@ func New(config Config) (*Client, error) {
 	}
 	c := &Client{owner: config.Owner, timeout: config.Timeout}
 	c.journal = newJournal(cmp.Or(config.Logger, slog.Default()))
+	if config.TokenFile != "" {
+		if config.Key != "" {
+			return nil, errors.New("redlockd: Key and TokenFile: one of them only")
+		}
+		file := &tokenFile{path: config.TokenFile}
+		if err := file.read(); err != nil {
+			return nil, fmt.Errorf("redlockd: TokenFile: %w", err)
+		}
+		config.tokens = file
+	}
 	for _, address := range config.Servers {
 		s := newServer(address, config)
 		if _, err := http.NewRequest("GET", s.base, nil); err != nil || !addresses.MatchString(address) {
@@ -84,6 +99,7 @@ func New(config Config) (*Client, error) {
 		}
 		c.servers = append(c.servers, s)
 	}
+	c.renewer = newRenewer(c)
 	c.closed, c.close = context.WithCancel(context.Background())
 	return c, nil
 }

@@ -95,7 +95,7 @@ func TestTheContextThatWasGiven(t *testing.T) {
 	if !done(l.Context()) || l.Context().Err() != context.Canceled || l.Err() != nil || l.Remaining() == 0 {
 		t.Error("the context ends, the lease does not")
 	}
-	l.renewAtEach()
+	renewNow(l)
 	f.of(t, "PUT", 1)
 	if err := l.Unlock(); err != nil || len(f.of(t, "DELETE", 1)) != 1 {
 		t.Error("it is renewed until it is released", err)
@@ -283,7 +283,7 @@ func TestARenewalMayTakeFiveSeconds(t *testing.T) {
 	client := newClient(t, Config{Servers: []string{first.URL, second.URL}, Timeout: time.Minute})
 	defer client.Close()
 	l, began := lock(t, client, TTL(time.Minute)), time.Now()
-	go l.renewAtEach()
+	go renewNow(l)
 	second.of(t, "PUT", 1)
 	if took := time.Since(began); took < 5*time.Second || took > 9*time.Second {
 		t.Error(took)
@@ -298,7 +298,7 @@ func TestConcurrentUse(t *testing.T) {
 	var ended atomic.Bool
 	go func() {
 		for !ended.Load() {
-			shared.renewAtEach()
+			renewNow(shared)
 		}
 	}()
 	for range 30 {

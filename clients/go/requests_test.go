@@ -86,6 +86,7 @@ func TestWhatMakesNoLock(t *testing.T) {
 	for number, options := range [][]Option{
 		{TTL(0)}, {TTL(time.Microsecond)}, {Wait(-1)}, {Margin(-1)},
 		{TTL(time.Second), Margin(501 * time.Millisecond)}, {Metadata(make(chan int))},
+		{AtLeast(-1)}, {TTL(time.Second), AtLeast(2 * time.Second)},
 	} {
 		if _, err := f.client(t).Lock(context.Background(), "x", options...); err == nil {
 			t.Error(number)
@@ -140,8 +141,9 @@ func TestSeveralAtOnce(t *testing.T) {
 		t.Fatal(err)
 	}
 	names[0] = "of the caller"
-	l.renewAtEach()
+	renewNow(l)
 	renewal := f.of(t, "PUT", 1)[0]
+	renewal.body = renewal.body["leases"].([]any)[0].(map[string]any)
 	_ = l.Unlock()
 	for _, sent := range []call{f.of(t, "POST", 1)[0], renewal, f.of(t, "DELETE", 1)[0]} {
 		several := fmt.Sprint(sent.body["resources"])

@@ -54,6 +54,7 @@ type connection struct {
 type server struct {
 	address, base string
 	header        http.Header
+	tokens        *tokenFile                        // or nil
 	more          func(context.Context) http.Header // of the program; or nil
 	connect       func() *connection
 	free          chan struct{} // has an element for each request under way that does not wait
@@ -65,7 +66,7 @@ type server struct {
 func newServer(address string, config Config) *server {
 	dialer := &net.Dialer{Timeout: config.Timeout}
 	s := &server{address: address, base: strings.TrimRight(address, "/"), free: make(chan struct{}, connectionsMax)}
-	s.more = config.Headers
+	s.more, s.tokens = config.Headers, config.tokens
 	dial := dialer.DialContext
 	if path, isSocket := strings.CutPrefix(address, "unix:"); isSocket {
 		s.base = "http://localhost"
@@ -185,6 +186,9 @@ func (s *server) exchange(ctx context.Context, a ask, alone bool) *answer {
 // headerOf is that of each request: that of the program, as far as it can be sent, and the library's own.
 func (s *server) headerOf(ctx context.Context) (header http.Header) {
 	header = maps.Clone(s.header)
+	if s.tokens != nil {
+		header.Set("Authorization", "Bearer "+s.tokens.token())
+	}
 	if s.more == nil {
 		return header
 	}

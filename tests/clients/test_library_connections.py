@@ -345,3 +345,25 @@ def test_headers_of_the_program(fake, driver):
         assert (call.headers["traceparent"], call.headers["x-good"], call.headers["authorization"]) == (trace, "a b", "Bearer KEY")
         assert "x-bad" not in call.headers and "x-worse" not in call.headers and "mine" not in call.headers.values()
     assert asked.headers["idempotency-key"] and released.headers["lock-token"] == TOKEN
+
+
+def test_a_token_that_is_replaced(fake, driver, tmp_path):
+    """Each request has the one of now, and the last one where the file cannot be read."""
+    server, path = fake(), tmp_path / "token"
+    path.write_text("first.token\n")
+    driver.client(server.address, token_file=str(path))
+    for token in ("second.token", "two words", None):
+        lease = driver.acquire(f"x/{token}", ttl=60)
+        if token:
+            (tmp_path / "new").write_text(f"{token}\n")
+            (tmp_path / "new").replace(path)
+        else:
+            path.unlink()
+        assert lease.release()
+    sent = [call.headers["authorization"] for call in server.calls]
+    assert sent == ["Bearer first.token"] + 5 * ["Bearer second.token"]
+    with pytest.raises(Refused):
+        driver.client(server.address, token_file=str(path))
+    path.write_text("token")
+    with pytest.raises(Refused, match="(?i)one of them only"):
+        driver.client(server.address, token_file=str(path), key="KEY")

@@ -325,7 +325,7 @@ print(client.acquire("x").release())
     assert output == "can't start new thread\n" * 2 + "True\n", error
 
 
-@pytest.mark.parametrize("where", ["_pool.encode", "_rules.renewals"])
+@pytest.mark.parametrize("where", ["_pool.encode", "aio.renewals"])
 def test_a_renewal_survives_an_exception_and_says_so(fake, monkeypatch, caplog, where):
     server, failures = fake(), []
     module, name = where.split(".")
@@ -447,12 +447,10 @@ def test_a_queue_for_connections_ends_with_the_time_limit(fake):
 
 def test_rules_of_renewals_with_several_servers():
     """The time that is left is divided by the servers that were not asked in this round."""
+    from redlockd._renewals import Held, renewals
     from redlockd._wire import clock, no_answer
     wanted = rules.Wanted("x", ttl=60)
-    steps = rules.renewals(wanted, rules.Grant("a" * 40, 7, None, 60, clock(), rules.Term(clock() + 12, 6, "x")), 3, 20)
-    next(steps)
-    limits = []
-    for _ in range(3):
-        limits.append(steps.send(None).timeout)
-        steps.send(no_answer("test", True))
-    assert [round(limit, 1) for limit in limits] == [2.0, 3.0, 5.0]
+    held = Held(wanted, rules.Grant("a" * 40, 7, None, 60, clock(), 0, rules.Term(clock() + 12, 6, "x")))
+    steps = renewals([held], 3, 20)
+    asked = [next(steps), *(steps.send(no_answer("test", True)) for _ in range(2))]
+    assert [round(ask.timeout, 1) for ask in asked] == [2.0, 3.0, 5.0]

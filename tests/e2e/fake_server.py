@@ -88,12 +88,35 @@ class Call:
             assert self.server.tls or below.recv(1, socket.MSG_PEEK) == b""
 
 
+class Part(Call):
+    """One lease of a request for several. A 200 and a problem answer this lease; everything else the whole request."""
+
+    def __init__(self, whole, body):
+        super().__init__(whole.server, whole.connection, whole.method, whole.path, whole.headers, body)
+        self.whole, self.content, self.more_headers = whole, None, {}
+
+    def answer(self, status, body=None, **headers):
+        if status != 200:
+            self.whole.answer(status, body, **headers)
+        else:
+            self.content = body if isinstance(body, bytes) else json.dumps(body).encode()
+            self.more_headers = headers
+        self.answered = status
+
+    def problem(self, status, code, **members):
+        self.answer(200, {"code": code, "detail": f"{code}, it says.", "status": status, **members})
+        self.answered = status
+
+    def send(self, data, status=0):
+        self.whole.send(data, status)
+
+
 class FakeRedlockd:
     def __init__(self, address, resource, behave, tls=None):
         """`address`: the path of a Unix socket, or the number of a port."""
         self.resource, self.behave, self.tls = resource, behave, tls
         self.calls, self.failures, self.threads, self.connections = [], [], [], []
-        self.refused = []  # handshakes that failed
+        self.requests, self.refused = [], []  # refused: handshakes that failed
         if isinstance(address, int):
             self.listener = socket.create_server(("127.0.0.1", address), backlog=128)
             self.port = self.listener.getsockname()[1]
@@ -157,8 +180,7 @@ class FakeRedlockd:
             elif connection.family != socket.AF_UNIX:
                 connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             while (call := self.read(connection)) is not None:
-                self.calls.append(call)
-                self.behave(call)
+                self.carry_out(call)
                 if call.answered is None or call.closes:
                     break
         except OSError:
@@ -167,6 +189,17 @@ class FakeRedlockd:
             self.failures.append(failure)
         finally:
             connection.close()
+
+    def carry_out(self, call):
+        """Each lease of a request for several is a call of its own for the test."""
+        parts = [Part(call, body) for body in call.body.get("leases", [])]
+        self.requests.append(call)
+        self.calls += parts or [call]
+        for each in parts or [call]:
+            self.behave(each)
+        if parts and call.answered is None and all(part.content is not None for part in parts):
+            content = b",".join(part.content for part in parts)
+            call.answer(200, b'{"leases":[%s]}' % content, **parts[0].more_headers)
 
     def of(self, *kinds, name=None):
         return [call for call in list(self.calls) if call.kind in kinds and (name is None or call.name == name)]

@@ -3,6 +3,7 @@
 """The driver of the library for Python: tests/clients/README.md has its protocol. `--aio`: of redlockd.aio."""
 
 import asyncio
+import collections
 import http.client
 import json
 import os
@@ -17,8 +18,8 @@ import urllib.parse
 import redlockd
 import redlockd.aio
 
-CLIENT = ("key", "owner", "timeout", "ca", "certificate", "headers")
-OPTIONS = ("ttl", "wait", "margin", "owner", "metadata", "mode", "slots")
+CLIENT = ("key", "token_file", "owner", "timeout", "ca", "certificate", "headers")
+OPTIONS = ("ttl", "wait", "margin", "at_least", "owner", "metadata", "mode", "slots")
 OUTPUT = threading.Lock()
 
 
@@ -50,7 +51,13 @@ def given(command, names):
 
 class State:
     def __init__(self, library):
-        self.library, self.clients, self.leases = library, {}, {}
+        self.library, self.clients, self.leases, self.wanted = library, {}, {}, collections.Counter()
+
+    def options(self, command):
+        def on_wanted():
+            self.wanted[command["lease"]] += 1
+            raise Raised
+        return {**given(command, OPTIONS), "on_wanted": on_wanted}
 
     def new_client(self, command):
         options = given(command, CLIENT)
@@ -128,11 +135,11 @@ def carry_out(state, command):
         return state.new_client(command) or {}
     if do == "acquire":
         call = client.try_acquire if command.get("try") else client.acquire
-        lease = call(command["resource"], **given(command, OPTIONS))
+        lease = call(command["resource"], **state.options(command))
         state.leases[command["lease"]] = lease
         return granted(lease) if lease else {"held": False}
     if do == "block":
-        with client.lock(command["resource"], **given(command, OPTIONS)) as lease:
+        with client.lock(command["resource"], **state.options(command)) as lease:
             state.leases[command["lease"]] = lease
             time.sleep(command.get("seconds") or 0)
             if command.get("until_lost"):
@@ -147,11 +154,13 @@ def carry_out(state, command):
     if do == "lost":
         return {"lost": lease.lost.wait(command["timeout"])}
     if do == "release":
-        return {"released": lease.release()}
+        return {"released": lease.release(**given(command, ["keep"]))}
+    if do == "waiters":
+        return {"waiters": lease.waiters, "wanted": state.wanted[command["lease"]]}
     if do == "count":
         fences = []
         for _ in range(command["times"]):
-            with client.lock(command["resource"], **given(command, OPTIONS)) as lease:
+            with client.lock(command["resource"], **state.options(command)) as lease:
                 add_one(command["file"])
                 fences.append(lease.fence)
         return {"fences": fences}
@@ -208,11 +217,11 @@ async def carry_out_aio(state, command):
     do, client, lease = command["do"], state.clients.get(command.get("client")), state.leases.get(command.get("lease"))
     if do == "acquire":
         call = client.try_acquire if command.get("try") else client.acquire
-        lease = await call(command["resource"], **given(command, OPTIONS))
+        lease = await call(command["resource"], **state.options(command))
         state.leases[command["lease"]] = lease
         return granted(lease) if lease else {"held": False}
     if do == "block":
-        async with client.lock(command["resource"], **given(command, OPTIONS)) as lease:
+        async with client.lock(command["resource"], **state.options(command)) as lease:
             state.leases[command["lease"]] = lease
             await asyncio.sleep(command.get("seconds") or 0)
             if command.get("until_lost"):
@@ -226,11 +235,11 @@ async def carry_out_aio(state, command):
         except asyncio.TimeoutError:
             return {"lost": False}
     if do == "release":
-        return {"released": await lease.release()}
+        return {"released": await lease.release(**given(command, ["keep"]))}
     if do == "count":
         fences = []
         for _ in range(command["times"]):
-            async with client.lock(command["resource"], **given(command, OPTIONS)) as lease:
+            async with client.lock(command["resource"], **state.options(command)) as lease:
                 await asyncio.get_running_loop().run_in_executor(None, add_one, command["file"])
                 fences.append(lease.fence)
         return {"fences": fences}
@@ -269,8 +278,7 @@ async def tasks():
             foreground[-1].cancel()
             continue
         if command["do"] == "client":
-            state.new_client(command)
-            say(command)
+            answer(state, command)
             continue
         task = asyncio.ensure_future(answer_aio(command))
         running.add(task)

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: MIT
 """A program that uses the library for Python, for mypy --strict: what is wrong in it has to be found."""
 
+import threading
 from typing import Optional
 
 import redlockd
@@ -10,8 +11,8 @@ client = redlockd.Client("http://127.0.0.1:8080", key=None)
 
 
 def blocks() -> Optional[int]:
-    with client.lock("x", ttl=30, wait=60, metadata={"job": 7}) as lease:
-        fence: int = lease.fence
+    with client.lock("x", ttl=30, wait=60, metadata={"job": 7}, at_least=10, on_wanted=threading.Event().set) as lease:
+        fence: int = lease.fence + lease.waiters
     with client.try_acquire(["x", "y"]) as tried:
         if tried:
             fence = tried.fence
@@ -26,7 +27,7 @@ def by_hand() -> str:
         lock.lease.check()
         lock.release()
     try:
-        return str(client.acquire("x").release())
+        return str(client.acquire("x").release(keep=60))
     except redlockd.LockLost as lost:
         return lost.cause.upper()
 
@@ -43,6 +44,7 @@ async def tasks() -> float:
 
 def wrong() -> None:
     client.lock("x", ttl_ms=30)  # type: ignore[call-arg]
+    client.lock("x", on_wanted=5)  # type: ignore[arg-type]
     client.lock("x", ttl="30")  # type: ignore[arg-type]
     with client.try_acquire("x") as tried:
         tried.check()  # type: ignore[union-attr]

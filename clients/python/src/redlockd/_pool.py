@@ -19,7 +19,7 @@ from typing import Any, AsyncGenerator, Optional, Union
 
 import h11
 
-from ._wire import BODY_MAX, HEAD_MAX, SUCCESS, Answer, Ask, Headers, Server, clock, encode, no_answer
+from ._wire import BODY_MAX, HEAD_MAX, SUCCESS, Answer, Ask, Headers, Key, Server, clock, encode, no_answer
 
 MOST = 16  # in use by requests that do not wait; idle ones
 IDLE = 5.0  # seconds, where the server does not say how long it keeps a connection
@@ -176,7 +176,7 @@ class Connection(asyncio.Protocol):
 
 
 class Pool:
-    def __init__(self, server: Server, tls: Optional[ssl.SSLContext], key: Optional[str], connect: float,
+    def __init__(self, server: Server, tls: Optional[ssl.SSLContext], key: Key, connect: float,
                  headers: Headers = None) -> None:
         """`connect`: seconds that a connection may take to be there."""
         self._headers = headers

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import copy
 import logging
+import math
 import os
 import random
 import re
@@ -31,6 +32,7 @@ T = TypeVar("T")
 WAIT_MAX = 60.0  # of one request: the default of --max-wait-ms
 APART = 0.5  # seconds from one request to the next that asks the same
 LARGEST = 2**53 - 1  # that each JSON parser keeps
+AT_LEAST_OF_LEASE = 10.0  # seconds; a shorter lease is not worth its renewals
 Steps = Generator[Union[Ask, float], Answer, T]
 
 
@@ -94,11 +96,14 @@ Names = Union[str, Sequence[str]]
 
 # The options of an acquisition; times are seconds. `ttl`: how long the lease lasts without a renewal (as the server
 # says: 30). `wait`: how long to wait for the lock (60). `margin`: how long before its end the lease counts as lost (a
-# tenth of `ttl`). `mode`: "shared", together with others that are. `slots`: one of so many that may have the lock at
-# once.
+# tenth of `ttl`). `at_least`: nobody else gets the lock earlier after it was granted, also if it is released; from 10 on
+# it is the `ttl`, too, if none is given. `mode`: "shared", together with others that are. `slots`: one of so many that
+# may have the lock at once. `on_wanted`: is called each time that a renewal finds waiters where there were none, in a
+# thread of its own, or in the event loop.
 Options = TypedDict("Options", {
-    "ttl": float, "wait": float, "margin": float, "owner": Optional[str], "metadata": Optional[Mapping[str, Any]],
-    "mode": Optional[str], "slots": Optional[int]}, total=False)
+    "ttl": float, "wait": float, "margin": float, "at_least": float, "owner": Optional[str],
+    "metadata": Optional[Mapping[str, Any]], "mode": Optional[str], "slots": Optional[int],
+    "on_wanted": Optional[Callable[[], object]]}, total=False)
 
 
 class Wanted:
@@ -106,14 +111,19 @@ class Wanted:
 
     def __init__(self, names: Names, ttl: Optional[float] = None, wait: float = 60.0, margin: Optional[float] = None,
                  owner: Optional[str] = None, metadata: Optional[Mapping[str, Any]] = None, mode: Optional[str] = None,
-                 slots: Optional[int] = None) -> None:
-        self.wait, self.slots, self._margin = wait, slots, margin
+                 slots: Optional[int] = None, at_least: float = 0.0,
+                 on_wanted: Optional[Callable[[], object]] = None) -> None:
+        if ttl is None and at_least >= AT_LEAST_OF_LEASE:
+            ttl = at_least  # a server that grants such a lease also keeps a lock for so long
+        self.wait, self.slots, self.at_least, self.on_wanted, self._margin = wait, slots, at_least, on_wanted, margin
         if not (ttl is None or 0 < ttl <= LARGEST / 1000):
             raise ValueError(f"ttl must be a positive number of seconds: {ttl}")
         if not wait >= 0:
             raise ValueError(f"wait must be a number of seconds that is not negative: {wait}")
         if not (margin is None or margin >= 0 and (ttl is None or margin <= ttl / 2)):
             raise ValueError(f"margin must be a number of seconds from 0 to half of ttl: {margin}")
+        if not (at_least >= 0 and (ttl is None or at_least <= ttl)):
+            raise ValueError(f"at_least must be a number of seconds from 0 to ttl: {at_least}")
         self.resources = (names,) if isinstance(names, str) else tuple(names)
         self.text = names_of(self.resources)
         self.names: Mapping[str, Any] = {"resource": names} if isinstance(names, str) else {"resources": self.resources}
@@ -141,8 +151,10 @@ class Wanted:
     def margin(self, ttl: float) -> float:
         return ttl / 10 if self._margin is None else min(self._margin, ttl / 2)
 
-    def release(self, token: str, timeout: float) -> Ask:
-        return Ask("DELETE", "/locks", timeout, self.names, {"Lock-Token": token})
+    def release(self, token: str, timeout: float, keep: float = 0.0) -> Ask:
+        """`keep`: seconds for which nobody gets the lock."""
+        body = {**self.names, "keep_ms": math.ceil(keep * 1000)} if keep > 0 else self.names
+        return Ask("DELETE", "/locks", timeout, body, {"Lock-Token": token})
 
     def wrong(self, lease: Mapping[str, Any], asked_ms: Optional[int], token: Optional[str] = None,
               since: Optional[float] = None) -> str:
@@ -162,7 +174,7 @@ class Wanted:
             if not _is_within(lease.get(member), 1, largest):
                 return member
         if since is None:
-            return ""
+            return "" if _is_within(lease.get("waiters", 0), 0, LARGEST) else "waiters"
         waited = lease.get("waited_ms", 0)
         if not (_is_within(waited, 0, LARGEST) and 0.99 * waited <= 1000 * (clock() - since) + 1):
             return "waited_ms"
@@ -181,16 +193,18 @@ class Grant:
     slot: Optional[int]
     ttl: float  # what the server says
     renew_at: float
+    keep_until: float  # nobody else gets the lock earlier
     term: Term
 
 
 def _granted(answer: Answer, sent: float, wanted: Wanted) -> Grant:
     token, fence, ttl_ms, validity = (answer.body[name] for name in ("token", "fence", "ttl_ms", "validity_ms"))
     waited = 0.99 * answer.body.get("waited_ms", 0) / 1000  # the two clocks may differ by a hundredth
-    begin = sent + min(waited, clock() - sent)
+    now = clock()
+    begin = sent + min(waited, now - sent)
     ttl, slot = ttl_ms / 1000, answer.body.get("slot")
     term = Term(begin + validity / 1000, wanted.margin(ttl), wanted.text)
-    return Grant(token, fence, slot, ttl, begin + ttl / 3, term)
+    return Grant(token, fence, slot, ttl, begin + ttl / 3, now + wanted.at_least, term)
 
 
 class Acquisition:
@@ -261,36 +275,6 @@ class Acquisition:
             yield self._wanted.release(answer.body["token"], limit)
 
 
-def renewals(wanted: Wanted, grant: Grant, servers: int, timeout: float) -> Steps[None]:
-    """Ends when the lease is lost. Whoever carries out the steps stops at the release."""
-    due, failures, ttl_ms, term = grant.renew_at, 0, round(grant.ttl * 1000), grant.term
-    body, headers = {**wanted.names, "ttl_ms": ttl_ms}, {"Lock-Token": grant.token}
-
-    def wrong(lease: Mapping[str, Any]) -> str:
-        return wanted.wrong(lease, ttl_ms, grant.token)
-
-    while True:
-        yield max(0.0, due - clock())
-        left, sent = term.remaining(), clock()
-        if not left:
-            return log(logging.WARNING, "%s", term.lost())
-        limit = min(grant.ttl / 5, timeout, 5.0, left / (servers - failures % servers))  # some is left for each server
-        term.asking = True
-        answer = yield Ask("PUT", "/locks", limit, body, headers, wrong=wrong)
-        term.asking = False
-        if answer.status == 200:
-            term.bounded, term.failure = answer.body["ttl_ms"] < ttl_ms, None
-            term.extend(sent + answer.body["validity_ms"] / 1000)
-            due, failures = sent + grant.ttl / 3, 0
-        elif answer.final:
-            term.lose(answer.error())
-        else:  # the old end holds: again soon, at another server at once
-            term.failure = answer.error()
-            failures += 1
-            due = clock() + (0.0 if failures % servers else grant.ttl / 10)
-            log(logging.WARNING, "renewal of %s: %s", wanted.text, term.failure)
-
-
 def _each_server(ask: Ask, servers: int) -> Steps[Answer]:
     """Asks each once, until one decides."""
     for _ in range(servers):
@@ -300,9 +284,10 @@ def _each_server(ask: Ask, servers: int) -> Steps[Answer]:
     return answer
 
 
-def release(wanted: Wanted, token: str, servers: int, timeout: float) -> Steps[Union[bool, Error]]:
+def release(wanted: Wanted, grant: Grant, keep: float, servers: int, timeout: float) -> Steps[Union[bool, Error]]:
     """True: it was released. An error: it was not held any more. False: nobody knows."""
-    answer = yield from _each_server(wanted.release(token, timeout), servers)
+    keep = max(keep, grant.keep_until - clock())
+    answer = yield from _each_server(wanted.release(grant.token, timeout, keep), servers)
     done = answer.status == 204
     log(logging.INFO if done else logging.WARNING, "release of %s: %s", wanted.text, "done" if done else answer.error())
     return answer.error() if answer.final else done

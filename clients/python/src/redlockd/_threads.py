@@ -201,9 +201,10 @@ class Lease(aio.LeaseBase):
         # The first call takes `leave` away. It has no step of Python, which Ctrl-C could interrupt.
         self._take_leave = functools.partial({0: leave}.pop, 0, functools.partial(_leave, holding))
 
-    def release(self) -> bool:
+    def release(self, keep: float = 0.0) -> bool:
         """Ends the renewal and gives the lock back. False: it was not held any more, or no server answers (it ends by
-        itself), or this is the thread that renews leases, which cannot wait (in a `__del__`)."""
+        itself), or this is the thread that renews leases, which cannot wait (in a `__del__`). `keep`: seconds for
+        which nobody gets the lock then."""
         holding = self._holding
         if holding.released or not self._grant.term.mine:
             return False
@@ -211,7 +212,7 @@ class Lease(aio.LeaseBase):
             _abandon(holding)
             return False
         try:
-            return _run(holding.end()) is True
+            return _run(holding.end(keep)) is True
         except BaseException:  # Ctrl-C, maybe before it has begun
             _abandon(holding)
             raise
@@ -315,6 +316,11 @@ class Client(aio.ClientBase):
     """A client of one cluster of redlockd. Safe for threads."""
 
     _loop_ends = False
+
+    @staticmethod
+    def _call(call: Callable[[], None]) -> None:
+        """A callback that blocks stops no renewal."""
+        threading.Thread(target=call, name="redlockd-wanted", daemon=True).start()
 
     def acquire(self, resource: rules.Names, **options: rules.Unpack[rules.Options]) -> Lease:
         """A lock on one resource, or on all of several at once. Raises Locked if somebody else has the lock until the

@@ -1,13 +1,15 @@
 # SPDX-License-Identifier: MIT
 """A request as bytes, what counts as its answer, and the address of a server, without input and output."""
 
+from __future__ import annotations
+
 import json
 import re
 import time
 import urllib.parse
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any, Callable, Mapping, Optional, Union
+from typing import Any, Callable, Mapping, Optional, Sequence, Union
 
 from ._words import detail_of, held_by
 from .errors import BY_CODE, Error, Locked, NoAnswer
@@ -19,6 +21,7 @@ OWN = frozenset(("accept", "authorization", "connection", "content-length", "con
                  "idempotency-key", "if-none-match", "lock-token", "te", "trailer", "transfer-encoding", "upgrade",
                  "user-agent", "x-api-key"))  # headers that the program cannot set
 Headers = Union[Mapping[str, str], Callable[[], Mapping[str, str]], None]
+KEY = re.compile("[!-~]+")
 FINAL = ((409, "not-owner"), (410, "lease-expired"))  # the lease is over, whatever another server says
 
 
@@ -37,6 +40,7 @@ class Answer:
     headers: Mapping[str, str]
     body: Mapping[str, Any]
     sent: bool = True
+    parts: Sequence[Answer] = ()  # of a request for several leases: to each of them
 
     @property
     def retry_after(self) -> float:
@@ -115,6 +119,30 @@ class Server:
             raise ValueError(f"not the address of a server: {url!r}")
 
 
+class TokenFile:
+    """The token in a file, as of now: others replace it there. If the file cannot be read, the last one counts."""
+
+    def __init__(self, path: str) -> None:
+        """Raises an error if there is none yet."""
+        self._path = path
+        self._last = self._read()
+
+    def _read(self) -> str:
+        with open(self._path, encoding="ascii") as file:
+            token = file.read(HEAD_MAX).strip()
+        if not KEY.fullmatch(token):
+            raise ValueError(f"no token in {self._path}")
+        return token
+
+    def token(self) -> str:
+        with suppress(OSError, ValueError):
+            self._last = self._read()
+        return self._last
+
+
+Key = Union[str, TokenFile, None]
+
+
 def more_headers(headers: Headers) -> dict[str, str]:
     """Those of the program for one request that may be sent. An error of its function must not cost a lease."""
     with suppress(Exception):
@@ -124,10 +152,11 @@ def more_headers(headers: Headers) -> dict[str, str]:
     return {}
 
 
-def encode(server: Server, key: Optional[str], ask: Ask, more: Headers = None) -> bytes:
+def encode(server: Server, key: Key, ask: Ask, more: Headers = None) -> bytes:
     content = b"" if ask.body is None else json.dumps(ask.body).encode()
     headers = {**more_headers(more), "Host": server.authority, "User-Agent": f"redlockd-python/{VERSION}",
                "Content-Length": len(content), "Content-Type": "application/json", **ask.headers}
-    headers.update({"Authorization": f"Bearer {key}"} if key else {})
+    token = key.token() if isinstance(key, TokenFile) else key
+    headers.update({"Authorization": f"Bearer {token}"} if token else {})
     lines = [f"{ask.method} {server.prefix}{ask.path} HTTP/1.1", *(f"{name}: {headers[name]}" for name in headers)]
     return "\r\n".join(lines).encode("latin-1") + b"\r\n\r\n" + content

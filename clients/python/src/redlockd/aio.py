@@ -8,16 +8,17 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import logging
-import re
 import ssl
 from contextlib import suppress
-from typing import Any, AsyncIterator, Callable, Literal, Mapping, Optional, Sequence, Union
+from typing import Any, AsyncIterator, Callable, Literal, Mapping, NamedTuple, Optional, Sequence, Union
 
 from . import _rules as rules
 from ._log import log
 from ._pool import Pool, Request, close_at_the_end
-from ._wire import Answer, Ask, Headers, Server, clock, no_answer
+from ._renewals import Held, Renewer, renewals
+from ._wire import KEY, Answer, Ask, Headers, Key, Server, TokenFile, no_answer
 from .errors import Error, Locked, LockLost
 
 
@@ -36,9 +37,16 @@ def _module_of(thing: object) -> str:
     return type(thing).__module__.replace("._threads", "")
 
 
+class Here(NamedTuple):
+    """A client in one event loop."""
+
+    pools: list[Pool]
+    renewer: Renewer
+
+
 class ClientBase:
     """`servers`: `https://host:port`, `http://host:port` or `unix:/path`, in the order of preference. `key`: an API
-    key. `timeout`: seconds that a server may take to answer, beside what the request waits for. `ca`: a file of
+    key. `token_file`: a file with a token instead, which is read for each request. `timeout`: seconds that a server may take to answer, beside what the request waits for. `ca`: a file of
     authorities for HTTPS. `certificate`: the files of a client certificate and of its key. `headers`: more headers for
     each request, such as a traceparent: a mapping, or a function that returns one and runs in the caller's context.
     Those that the library sets itself are left out."""
@@ -46,31 +54,44 @@ class ClientBase:
     _loop_ends = True  # before the program does
 
     def __init__(self, servers: Union[str, Sequence[str]] = "http://127.0.0.1:8080", *, key: Optional[str] = None,
-                 owner: Optional[str] = None, timeout: float = 5.0, ca: Optional[str] = None,
-                 certificate: Optional[tuple[str, str]] = None, headers: Headers = None) -> None:
+                 token_file: Optional[str] = None, owner: Optional[str] = None, timeout: float = 5.0,
+                 ca: Optional[str] = None, certificate: Optional[tuple[str, str]] = None,
+                 headers: Headers = None) -> None:
         self._servers = [Server(url) for url in ([servers] if isinstance(servers, str) else servers)]
-        if not self._servers or key is not None and not re.fullmatch("[!-~]+", key):
+        if not self._servers or key is not None and not KEY.fullmatch(key):
             raise ValueError("the key has characters that no key has" if self._servers else "no server is given")
-        self._count, self._in_use, self._key, self._timeout, self._owner = len(self._servers), 0, key, timeout, owner
+        if key is not None and token_file is not None:
+            raise ValueError("key and token_file: one of them only")
+        self._key: Key = key if token_file is None else TokenFile(token_file)
+        self._count, self._in_use, self._timeout, self._owner = len(self._servers), 0, timeout, owner
         self._tls = ssl.create_default_context(cafile=ca) if any(server.tls for server in self._servers) else None
         if self._tls is not None and certificate is not None:
             self._tls.load_cert_chain(*certificate)
         self._headers = headers
-        self._pools: dict[asyncio.AbstractEventLoop, list[Pool]] = {}
+        self._here: dict[asyncio.AbstractEventLoop, Here] = {}
 
-    def _pools_of_the_loop(self) -> list[Pool]:
+    def _of_the_loop(self) -> Here:
         """A forked child has another loop, and so connections of its own."""
         loop = asyncio.get_running_loop()
-        pools = self._pools.get(loop)
-        if pools is None:
+        here = self._here.get(loop)
+        if here is None:
             pools = [Pool(server, self._tls, self._key, self._timeout, self._headers) for server in self._servers]
             if self._loop_ends:
                 end: Any = close_at_the_end(pools)
                 with suppress(StopIteration):  # its first step makes it known to the loop
                     end.__anext__().send(None)
                 pools[0].end = end
-            self._pools = {**{known: its for known, its in self._pools.items() if not known.is_closed()}, loop: pools}
-        return pools
+            here = Here(pools, Renewer(loop, self._renew))
+            self._here = {**{known: its for known, its in self._here.items() if not known.is_closed()}, loop: here}
+        return here
+
+    async def _renew(self, batch: Sequence[Held]) -> Sequence[Sequence[Held]]:
+        return await self._run(renewals(batch, self._count, self._timeout))
+
+    @staticmethod
+    def _call(call: Callable[[], None]) -> None:
+        """Calls code of the program, apart from everything else."""
+        asyncio.get_running_loop().call_soon(call)
 
     def __repr__(self) -> str:
         return f"<{_module_of(self)}.Client of {', '.join(server.url for server in self._servers)}>"
@@ -106,7 +127,7 @@ class ClientBase:
                     await asyncio.sleep(step)
                     continue
                 index = (index + 1) % self._count if failed else self._in_use
-                pool = self._pools_of_the_loop()[index]
+                pool = self._of_the_loop().pools[index]
                 request = pool.request(step)
                 if to_the_end:
                     answer, was_cancelled = await pool.answer_to_the_end(request)
@@ -140,43 +161,40 @@ class ClientBase:
                 request.finish(no_answer(f"{pool.server.url}: it does not answer health checks", True))
 
 
-class Holding:
+class Holding(Held):
     """A lease in the loop that renews it."""
 
     def __init__(self, client: ClientBase, wanted: rules.Wanted, grant: rules.Grant) -> None:
-        self._client, self.wanted, self.grant, self.released = client, wanted, grant, False
+        super().__init__(wanted, grant)
+        self._client = client
         self.kept = True  # also if nobody can release it any more
         self.loop = asyncio.get_running_loop()
-        self._timer = self.loop.call_later(max(0.0, grant.renew_at - clock()), self._begin)
-        self._renewal: Optional[asyncio.Task[None]] = None
+        self._renewer = client._of_the_loop().renewer
+        self._renewer.add(self)
         self._release: Optional[asyncio.Task[Any]] = None
         self.on_end: Callable[[Holding], None] = lambda _: None
 
-    def _begin(self) -> None:
-        self._renewal = self.loop.create_task(self._renew())
+    def on_wanted(self) -> None:
+        if self.wanted.on_wanted is not None:
+            with suppress(RuntimeError):  # no thread can be started
+                self._client._call(functools.partial(self._survive, self.wanted.on_wanted))
 
-    async def _renew(self) -> None:
-        """Goes on after every exception, as the lease does."""
-        client, grant = self._client, self.grant
-        while True:
-            try:
-                return await client._run(rules.renewals(self.wanted, grant, client._count, client._timeout))
-            except Exception as error:
-                log(logging.ERROR, "renewal of %s: %r", self.wanted.text, error)
-                await asyncio.sleep(grant.ttl / 10)
+    def _survive(self, call: Callable[[], object]) -> None:
+        try:
+            call()
+        except Exception as error:
+            log(logging.ERROR, "on_wanted of %s: %r", self.wanted.text, error)
 
-    async def end(self) -> Union[bool, Error]:
+    async def end(self, keep: float = 0.0) -> Union[bool, Error]:
         """True: it was released. An error: it was not held any more. From the first step on the lease does not count,
-        whatever the server answers."""
+        whatever the server answers. `keep`: seconds for which nobody gets it then."""
         first, self.released = not self.released and self.grant.term.mine, True  # no forked child owns it
         self.grant.term.lose()
         if not first:
             return False
-        self._timer.cancel()
-        if self._renewal is not None:
-            self._renewal.cancel()
+        self._renewer.remove(self)
         client, self._release = self._client, asyncio.current_task()
-        steps = rules.release(self.wanted, self.grant.token, client._count, min(client._timeout, 2.0))
+        steps = rules.release(self.wanted, self.grant, keep, client._count, min(client._timeout, 2.0))
         try:
             return await client._run(steps, True)
         finally:
@@ -217,6 +235,11 @@ class LeaseBase:
         """Seconds until the lease counts as lost unless it is renewed."""
         return self._grant.term.remaining()
 
+    @property
+    def waiters(self) -> int:
+        """How many waited for the lock at its last renewal."""
+        return self._holding.waiters
+
     def check(self) -> None:
         """Raises LockLost if the lease cannot be relied on any more. Call it right before each write."""
         why = self._grant.term.lost()
@@ -231,10 +254,10 @@ class Lease(LeaseBase):
         super().__init__(holding)
         self.lost = Lost(self._grant.term)
 
-    async def release(self) -> bool:
+    async def release(self, keep: float = 0.0) -> bool:
         """Ends the renewal and gives the lock back. False: it was not held any more, or no server answers (it ends by
-        itself)."""
-        return await self._holding.end() is True
+        itself). `keep`: seconds for which nobody gets the lock then."""
+        return await self._holding.end(keep) is True
 
     async def __aenter__(self) -> Lease:
         return self

@@ -34,6 +34,7 @@ type command struct {
 	Server        string
 	Servers       []string
 	Key           string
+	TokenFile     string `json:"token_file"`
 	Owner         string
 	Timeout       float64
 	CA            string
@@ -43,6 +44,8 @@ type command struct {
 	TTL           *float64
 	Wait          *float64
 	Margin        *float64
+	AtLeast       float64 `json:"at_least"`
+	Keep          float64
 	Metadata      map[string]any
 	Mode          string
 	Slots         *int
@@ -64,6 +67,7 @@ type driver struct {
 	mu        sync.Mutex
 	clients   map[string]*redlockd.Client
 	leases    map[string]*redlockd.Lease
+	wanted    map[string]int // how often somebody wanted the lease
 	interrupt context.CancelFunc
 	output    *json.Encoder
 }
@@ -122,7 +126,8 @@ func (d *driver) newClient(c command) error {
 		return err
 	}
 	config := redlockd.Config{
-		Servers: c.Servers, Key: c.Key, Owner: c.Owner, TLS: secure, Timeout: seconds(c.Timeout),
+		Servers: c.Servers, Key: c.Key, TokenFile: c.TokenFile, Owner: c.Owner, TLS: secure,
+		Timeout: seconds(c.Timeout),
 	}
 	if c.Headers != nil {
 		config.Headers = func(context.Context) http.Header {
@@ -151,6 +156,9 @@ func options(c command) []redlockd.Option {
 	if c.Margin != nil {
 		all = append(all, redlockd.Margin(seconds(*c.Margin)))
 	}
+	if c.AtLeast > 0 {
+		all = append(all, redlockd.AtLeast(seconds(c.AtLeast)))
+	}
 	if c.Owner != "" {
 		all = append(all, redlockd.Owner(c.Owner))
 	}
@@ -175,8 +183,28 @@ func (d *driver) lock(ctx context.Context, c command) (*redlockd.Lease, error) {
 		d.mu.Lock()
 		defer d.mu.Unlock()
 		d.leases[c.Lease] = lease
+		go d.countWanted(c.Lease, lease)
 	}
 	return lease, err
+}
+
+func (d *driver) countWanted(name string, lease *redlockd.Lease) {
+	for {
+		select {
+		case <-lease.Wanted():
+			d.mu.Lock()
+			d.wanted[name]++
+			d.mu.Unlock()
+		case <-lease.Context().Done():
+			return
+		}
+	}
+}
+
+func (d *driver) waiters(name string) answer {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return answer{"waiters": d.leases[name].Waiters(), "wanted": d.wanted[name]}
 }
 
 func take(ctx context.Context, client *redlockd.Client, c command) (*redlockd.Lease, error) {
@@ -372,7 +400,9 @@ func (d *driver) carryOut(c command) (answer, error) {
 	case "lost":
 		return lost(lease, seconds(c.Timeout)), nil
 	case "release":
-		return answer{"released": lease.Unlock() == nil}, nil
+		return answer{"released": lease.UnlockAndKeep(seconds(c.Keep)) == nil}, nil
+	case "waiters":
+		return d.waiters(c.Lease), nil
 	case "count":
 		return d.count(c)
 	case "watch":
@@ -411,7 +441,9 @@ func (d *driver) take(c command) {
 }
 
 func main() {
-	d := &driver{clients: map[string]*redlockd.Client{}, leases: map[string]*redlockd.Lease{}}
+	d := &driver{
+		clients: map[string]*redlockd.Client{}, leases: map[string]*redlockd.Lease{}, wanted: map[string]int{},
+	}
 	d.output = json.NewEncoder(os.Stdout)
 	input := bufio.NewScanner(os.Stdin)
 	input.Buffer(nil, 1<<20)
