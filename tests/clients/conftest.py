@@ -15,5 +15,13 @@ from fixtures import lab, resource, service  # noqa: E402, F401
 
 
 def pytest_configure(config):
+    config.addinivalue_line("markers", "slow: takes minutes; `-m slow` runs it")
     if not os.access(harness.BINARY, os.X_OK):
         raise pytest.UsageError(f"no program at {harness.BINARY}: build it, or set REDLOCKD")
+
+
+def pytest_collection_modifyitems(config, items):
+    if not config.option.markexpr:
+        for item in items:
+            if item.get_closest_marker("slow"):
+                item.add_marker(pytest.mark.skip(reason="slow: -m slow runs it"))

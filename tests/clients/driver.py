@@ -81,8 +81,14 @@ class Lease:
         """The answers to come."""
         return self.driver.start("lost", lease=self.name, timeout=timeout)
 
-    def release(self):
-        return self.driver.ask("release", lease=self.name)["released"]
+    @property
+    def waiters(self):
+        """How many wait, as the lease says, and how often its callback was called."""
+        answer = self.driver.ask("waiters", lease=self.name)
+        return answer["waiters"], answer["wanted"]
+
+    def release(self, **options):
+        return self.driver.ask("release", lease=self.name, **options)["released"]
 
 
 class Driver:

@@ -88,6 +88,18 @@ class Call:
             assert self.server.tls or below.recv(1, socket.MSG_PEEK) == b""
 
 
+class Part(Call):
+    """One lease of a request for many, which is answered as if it had come alone. `whole`: that request."""
+
+    def __init__(self, whole, item):
+        super().__init__(whole.server, whole.connection, whole.method, whole.path, whole.headers, item)
+        self.whole, self.came, self.result = whole, whole.came, None
+
+    def answer(self, status, body=None, **headers):
+        self.answered, self.closes = status, headers.get("Connection") == "close"
+        self.result = body if status == 200 else {"status": status, **(body or {})}
+
+
 class FakeRedlockd:
     def __init__(self, address, resource, behave, tls=None):
         """`address`: the path of a Unix socket, or the number of a port."""
@@ -157,8 +169,7 @@ class FakeRedlockd:
             elif connection.family != socket.AF_UNIX:
                 connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             while (call := self.read(connection)) is not None:
-                self.calls.append(call)
-                self.behave(call)
+                self.carry_out(call)
                 if call.answered is None or call.closes:
                     break
         except OSError:
@@ -167,6 +178,20 @@ class FakeRedlockd:
             self.failures.append(failure)
         finally:
             connection.close()
+
+    def carry_out(self, call):
+        """Of a request for many leases, each is a call of its own."""
+        if "leases" not in call.body:
+            self.calls.append(call)
+            self.behave(call)
+            return
+        parts = [Part(call, item) for item in call.body["leases"]]
+        self.calls += parts
+        for part in parts:
+            self.behave(part)
+        if all(part.answered for part in parts):
+            call.answer(200, {"leases": [part.result for part in parts]})
+            call.closes = any(part.closes for part in parts)
 
     def of(self, *kinds, name=None):
         return [call for call in list(self.calls) if call.kind in kinds and (name is None or call.name == name)]

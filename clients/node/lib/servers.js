@@ -8,6 +8,7 @@ const tls = require("node:tls");
 
 const { Exchange } = require("./exchange.js");
 const { Log } = require("./log.js");
+const { Renewals } = require("./renewals.js");
 const { Server, parseAddress } = require("./server.js");
 
 const TIMEOUT_MAX = 3_600_000;
@@ -28,10 +29,10 @@ function moreHeaders(headers) {
 }
 
 /** Another server is to be asked. For a lease, an error is decisive only if it says that the lease is over. */
-function failed({ headers, once }, answer) {
-	if (once && answer.sent) return false;
-	const ofLease = headers !== undefined && "Lock-Token" in headers;
-	return ofLease ? (answer.status === 0 || answer.status >= 400) && !answer.final : answer.unavailable;
+function failed(ask, answer) {
+	if (ask.once && answer.sent) return false;
+	if (answer.parts) return answer.parts.every((part) => failed(ask, part));
+	return ask.ofLease ? (answer.status === 0 || answer.status >= 400) && !answer.final : answer.unavailable;
 }
 
 function readSecureContext(...files) {
@@ -40,8 +41,10 @@ function readSecureContext(...files) {
 }
 
 /**
- * The servers of a client, and its log. An ask is `{ method, path, timeout, body, headers, waits, wrong }`. `waits`:
- * the server may wait before it answers; `once`: it must not be carried out twice; `wrong(body)`: the member of a lease that does not fit the request.
+ * The servers of a client, its log and its renewals. An ask is `{ method, path, timeout, body, headers, waits, once,
+ * ofLease, wrong, checks }`. `waits`: the server may wait before it answers; `once`: it must not be carried out twice;
+ * `ofLease`: it extends or releases; `wrong(body)`: the member of a lease that does not fit the request; `checks`: such
+ * a function for each of several leases.
  */
 class Servers {
 	#all; // the first one is in use
@@ -50,7 +53,7 @@ class Servers {
 
 	constructor(urls, { key = null, timeout = 5000, ca, certificate = [], headers, logger }) {
 		const addresses = (typeof urls === "string" ? [urls] : [...urls]).map((url) => parseAddress(url));
-		Object.assign(this, { count: addresses.length, timeout, log: new Log(logger) });
+		Object.assign(this, { count: addresses.length, timeout, log: new Log(logger), renewals: new Renewals(this) });
 		if (this.count === 0) throw new RangeError("no server is given");
 		if (!(timeout > 0 && timeout <= TIMEOUT_MAX)) throw new RangeError("timeout must be from 1 to 3600000");
 		if (key !== null && !/^[!-~]+$/.test(key)) throw new TypeError("the key has characters that none has");

@@ -19,6 +19,7 @@ import java.util.concurrent.ThreadLocalRandom;
 final class Servers {
     final long timeout; // nanoseconds that a server may take to answer, beside what the request waits for
     final Lanes background = new Lanes(); // renewals, and releases at the end of the program
+    final Renewals renewals = new Renewals(this);
     private final List<Pool> all;
     private volatile int inUse;
     private volatile boolean closed;
@@ -81,6 +82,14 @@ final class Servers {
 
         int left() { return left; }
 
+        /** From here on, the servers that the copy asks count for it alone. */
+        Round copy() {
+            Round copy = new Round();
+            copy.asked = asked.clone();
+            copy.left = left;
+            return copy;
+        }
+
         Answer ask(Ask ask) {
             left--;
             boolean interrupted = Thread.interrupted();
@@ -130,7 +139,7 @@ final class Servers {
     }
 
     private void check(Exchange exchange, Pool server) {
-        Ask check = new Ask("GET", "/healthz", timeout, Map.of(), Map.of(), true, each -> null);
+        Ask check = new Ask("GET", "/healthz", timeout, Map.of(), Map.of(), true, List.of(each -> null));
         try {
             Answer answer = new Exchange(server, check, false).run();
             if (answer.status == 0) exchange.giveUp("it does not answer health checks");
