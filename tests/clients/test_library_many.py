@@ -52,7 +52,7 @@ def renewed(daemon):
     found = daemon.metrics()
     count = lambda start: sum(value for name, value in found.items() if name.startswith(start))
     return (count('redlockd_http_requests_total{route="extend",method="PUT",status="200"'),
-            count('redlockd_operations_total{operation="extend",result="granted"'))
+            count('redlockd_lease_requests_total{op="extend",outcome="ok"'))
 
 
 # ---- what is in a request ----

@@ -63,13 +63,13 @@ class Renewal {
 		return answer.final;
 	}
 
-	#extend({ validity_ms: validity, ttl_ms: ttl, waiters = 0 }, sent) {
+	#extend({ validity_ms: validity, ttl_ms: ttl, waiters }, sent) {
 		this.term.extend(sent + validity);
 		this.#end = ttl < this.#ttl ? BOUND : LATE;
 		this.due = sent + this.#ttl / 3;
-		const begins = waiters > 0 && this.waiters === 0;
-		this.waiters = Number.isSafeInteger(waiters) && waiters >= 0 ? waiters : 0;
-		if (begins && !this.term.loss) this.#tell();
+		const before = this.waiters;
+		this.waiters = Number.isSafeInteger(waiters) && waiters > 0 ? waiters : 0; // an older server does not count
+		if (before === 0 && this.waiters > 0 && !this.term.loss) this.#tell();
 		return true;
 	}
 

@@ -17,8 +17,8 @@ import java.util.concurrent.TimeoutException;
 import java.util.function.Predicate;
 
 /**
- * A lease that is renewed in the background until {@link #close} or {@link #release()}, or until it is lost. Leases that
- * are held when the program ends are released. Safe for threads.
+ * A lease that is renewed in the background until {@link #close} or {@link #release()}, or until it is lost. Leases
+ * that are held when the program ends are released. Safe for threads.
  */
 public final class Lease implements AutoCloseable {
     private static final System.Logger LOG = System.getLogger(Lease.class.getPackageName());
@@ -88,17 +88,15 @@ public final class Lease implements AutoCloseable {
 
     /**
      * Returns the answer; null if it was released before. From here on the lease does not count. Until the answer has
-     * come it is among those that the end of the program waits for. {@code keep}: nobody gets the lock for so long.
+     * come it is among those that the end of the program waits for. {@code keep}: nanoseconds for which nobody gets
+     * the lock then.
      */
-    private synchronized Answer giveBack(Duration keep) {
-        long kept = Term.nanos(keep);
-        if (kept < 0) throw new IllegalArgumentException("keep must not be negative: " + keep);
+    private synchronized Answer giveBack(long keep) {
         if (!HELD.contains(this)) return null;
         term.lose(renewal.lost("it was released", RELEASED, null));
         Answer answer;
         try {
-            long rest = Math.max(kept, keptUntil - Term.clock());
-            answer = servers.askEach(wanted.delete(grant.text("token", ""), servers.timeout, rest));
+            answer = servers.askEach(wanted.delete(grant.text("token", ""), servers.timeout, keep));
         } finally {
             HELD.remove(this);
         }
@@ -107,6 +105,9 @@ public final class Lease implements AutoCloseable {
         log(done ? Level.DEBUG : Level.WARNING, "release of {0}: {1}", resources(), said);
         return answer;
     }
+
+    /** Releases a lease that nobody has used. */
+    void discard() { giveBack(0); }
 
     /**
      * Ends the renewal and gives the lock back, also if this thread is interrupted.
@@ -122,7 +123,9 @@ public final class Lease implements AutoCloseable {
      * @return false if the lock was not held any more, or if no server answers: then the lease ends by itself
      */
     public boolean release(Duration keep) {
-        Answer answer = giveBack(keep);
+        long kept = Term.nanos(keep);
+        if (kept < 0) throw new IllegalArgumentException("keep must not be negative: " + keep);
+        Answer answer = giveBack(Math.max(kept, keptUntil - Term.clock()));
         return answer != null && answer.status == 204;
     }
 
@@ -134,7 +137,7 @@ public final class Lease implements AutoCloseable {
     @Override
     public void close() {
         LockLost why = term.lost();
-        Answer answer = giveBack(Duration.ZERO);
+        Answer answer = giveBack(keptUntil - Term.clock());
         if (answer == null) return;
         raise(why);
         if (!answer.saysLost()) return;
