@@ -20,6 +20,8 @@ export interface Logger {
 export interface ClientOptions {
 	/** An API key. */
 	key?: string | null | undefined;
+	/** Instead of `key`: a file with a token, which is read again for each request, so that it can be replaced. */
+	tokenFile?: string | null | undefined;
 	/** For all locks that name none. */
 	owner?: string | null | undefined;
 	/** How long a server may take to answer, beside what the request waits for (5000, at most 3600000). */

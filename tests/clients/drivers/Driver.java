@@ -127,6 +127,7 @@ public final class Driver {
     private static Map<String, Object> newClient(Command command) {
         RedlockdClient.Builder builder = RedlockdClient.builder(command.texts("servers").toArray(new String[0]));
         builder.key(command.text("key")).owner(command.text("owner"));
+        if (command.has("token_file")) builder.tokenFile(Path.of(command.text("token_file")));
         if (command.has("timeout")) builder.timeout(command.seconds("timeout"));
         if (command.has("ca")) builder.trust(Path.of(command.text("ca")));
         if (command.has("certificate")) {

@@ -151,7 +151,8 @@ async function bare(_, { server, ca, resource, times }) {
 const DO = {
 	client: (_, command) => {
 		const headers = command.headers && { headers: () => command.headers };
-		clients.set(command.client, new Client(command.servers, { ...given(command, CLIENT), ...headers }));
+		const more = { ...headers, tokenFile: command.token_file };
+		clients.set(command.client, new Client(command.servers, { ...given(command, CLIENT), ...more }));
 	},
 	acquire: async (client, command) => {
 		const call = command.try ? "tryAcquire" : "acquire";
