@@ -89,15 +89,26 @@ class Call:
 
 
 class Part(Call):
-    """One lease of a request for many, which is answered as if it had come alone. `whole`: that request."""
+    """One lease of a request for several. A 200 and a problem answer this lease; everything else the whole request."""
 
-    def __init__(self, whole, item):
-        super().__init__(whole.server, whole.connection, whole.method, whole.path, whole.headers, item)
-        self.whole, self.came, self.result = whole, whole.came, None
+    def __init__(self, whole, body):
+        super().__init__(whole.server, whole.connection, whole.method, whole.path, whole.headers, body)
+        self.whole, self.content, self.more_headers = whole, None, {}
 
     def answer(self, status, body=None, **headers):
-        self.answered, self.closes = status, headers.get("Connection") == "close"
-        self.result = body if status == 200 else {"status": status, **(body or {})}
+        if status != 200:
+            self.whole.answer(status, body, **headers)
+        else:
+            self.content = body if isinstance(body, bytes) else json.dumps(body).encode()
+            self.more_headers = headers
+        self.answered = status
+
+    def problem(self, status, code, **members):
+        self.answer(200, {"code": code, "detail": f"{code}, it says.", "status": status, **members})
+        self.answered = status
+
+    def send(self, data, status=0):
+        self.whole.send(data, status)
 
 
 class FakeRedlockd:
@@ -105,7 +116,7 @@ class FakeRedlockd:
         """`address`: the path of a Unix socket, or the number of a port."""
         self.resource, self.behave, self.tls = resource, behave, tls
         self.calls, self.failures, self.threads, self.connections = [], [], [], []
-        self.refused = []  # handshakes that failed
+        self.requests, self.refused = [], []  # refused: handshakes that failed
         if isinstance(address, int):
             self.listener = socket.create_server(("127.0.0.1", address), backlog=128)
             self.port = self.listener.getsockname()[1]
@@ -180,18 +191,15 @@ class FakeRedlockd:
             connection.close()
 
     def carry_out(self, call):
-        """Of a request for many leases, each is a call of its own."""
-        if "leases" not in call.body:
-            self.calls.append(call)
-            self.behave(call)
-            return
-        parts = [Part(call, item) for item in call.body["leases"]]
-        self.calls += parts
-        for part in parts:
-            self.behave(part)
-        if all(part.answered for part in parts):
-            call.answer(200, {"leases": [part.result for part in parts]})
-            call.closes = any(part.closes for part in parts)
+        """Each lease of a request for several is a call of its own for the test."""
+        parts = [Part(call, body) for body in call.body.get("leases", [])]
+        self.requests.append(call)
+        self.calls += parts or [call]
+        for each in parts or [call]:
+            self.behave(each)
+        if parts and call.answered is None and all(part.content is not None for part in parts):
+            content = b",".join(part.content for part in parts)
+            call.answer(200, b'{"leases":[%s]}' % content, **parts[0].more_headers)
 
     def of(self, *kinds, name=None):
         return [call for call in list(self.calls) if call.kind in kinds and (name is None or call.name == name)]
