@@ -14,6 +14,7 @@ import java.util.function.Function;
 
 /** The renewals of one lease. One thread at a time renews it; any may ask. Times are nanoseconds. */
 final class Renewal {
+    private static final Runnable NOTHING = () -> { };
     final Term term;
     final Map<String, Object> item; // of a request
     final int size; // of its JSON, in bytes
@@ -22,7 +23,7 @@ final class Renewal {
     private final long ttl;
     private final Runnable tell;
     private volatile long due;
-    private volatile Runnable giveUp = () -> { }; // of the request under way, or of the last one
+    private volatile Runnable giveUp = NOTHING; // of the request under way
     private volatile long waiters; // as the last renewal said
     private volatile boolean bounded; // the last renewal gave less than was asked for
     private volatile boolean asking; // a renewal was sent, and none has failed since the last good one
@@ -74,6 +75,7 @@ final class Renewal {
 
     /** {@code sent}: the clock before the request. False: another server is to be asked. */
     boolean decide(Answer answer, long sent) {
+        giveUp = NOTHING;
         if (answer.status == 200) {
             extend(answer, sent);
             return true;
