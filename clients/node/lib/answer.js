@@ -70,7 +70,7 @@ function parseObject(content, exact) {
 	throw new Error("its body is no JSON object");
 }
 
-/** The answer for one lease of several. A wrong one is no answer for this lease alone. */
+/** The answer for one lease of a request. A wrong one is no answer for this lease alone. */
 function parsePart(body, check) {
 	const { code, status } = Object(body);
 	if (typeof code === "string" && Number.isInteger(status) && status >= 400) return new Answer(status, {}, body);

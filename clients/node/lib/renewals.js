@@ -18,7 +18,7 @@ const BOUND = ["max-hold", "the server does not extend it any further (--max-hol
 
 /** The renewals of one lease. */
 class Renewal {
-	waiters = 0; // as the last one said
+	waiters = 0; // as the last one said; an older server does not count
 	request = null; // that is under way
 	#names;
 	#ttl;
@@ -63,13 +63,13 @@ class Renewal {
 		return answer.final;
 	}
 
-	#extend({ validity_ms: validity, ttl_ms: ttl, waiters }, sent) {
+	#extend({ validity_ms: validity, ttl_ms: ttl, waiters = 0 }, sent) {
 		this.term.extend(sent + validity);
 		this.#end = ttl < this.#ttl ? BOUND : LATE;
 		this.due = sent + this.#ttl / 3;
-		const before = this.waiters;
-		this.waiters = Number.isSafeInteger(waiters) && waiters > 0 ? waiters : 0; // an older server does not count
-		if (before === 0 && this.waiters > 0 && !this.term.loss) this.#tell();
+		const begins = waiters > 0 && this.waiters === 0;
+		this.waiters = waiters;
+		if (begins && !this.term.loss) this.#tell();
 		return true;
 	}
 
@@ -186,10 +186,8 @@ class Renewals {
 	}
 
 	#request(batch, timeout) {
-		const single = batch.length === 1, checks = batch.map(({ check }) => check);
-		const body = single ? batch[0].item : { leases: batch.map(({ item }) => item) };
-		const how = single ? { wrong: checks[0] } : { checks };
-		return { method: "PUT", path: "/locks", timeout, body, ofLease: true, ...how };
+		const body = { leases: batch.map(({ item }) => item) }, checks = batch.map(({ check }) => check);
+		return { method: "PUT", path: "/locks", timeout, body, ofLease: true, checks };
 	}
 }
 

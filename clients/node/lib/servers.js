@@ -51,7 +51,7 @@ function readSecureContext(...files) {
  * The servers of a client, its log and its renewals. An ask is `{ method, path, timeout, body, headers, waits, once,
  * ofLease, wrong, checks }`. `waits`: the server may wait before it answers; `once`: it must not be carried out twice;
  * `ofLease`: it extends or releases; `wrong(body)`: the member of a lease that does not fit the request; `checks`: such
- * a function for each of several leases.
+ * a function for each lease of a request for several.
  */
 class Servers {
 	#all; // the first one is in use

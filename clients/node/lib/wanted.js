@@ -88,7 +88,10 @@ class Wanted {
 	extension(token, ttl) { return { ...this.names, token, ttl_ms: ttl }; }
 
 	/** A function that returns the member of the lease in its answer that does not fit. */
-	extensionCheck(token, ttl) { return (lease) => this.#wrongInAnyLease(lease, ttl, token); }
+	extensionCheck(token, ttl) {
+		const wrongNumber = ({ waiters = 0 }) => (isWithin(waiters, 0, MOST) ? undefined : "waiters");
+		return (lease) => this.#wrongInAnyLease(lease, ttl, token) ?? wrongNumber(lease);
+	}
 
 	/** The member that does not fit the request. `token`: the one that was sent, if it is not a new lease. */
 	#wrongInAnyLease(lease, ttl = MOST, token = lease.token) {

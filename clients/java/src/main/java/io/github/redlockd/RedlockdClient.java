@@ -204,7 +204,7 @@ public final class RedlockdClient implements AutoCloseable {
         servers.checkOpen();
         String path = Wanted.PATH + "?force=true" + condition;
         Map<String, Object> names = Wanted.named(resource).names;
-        Ask ask = new Ask("DELETE", path, servers.timeout, names, Map.of(), once, List.of(each -> null));
+        Ask ask = new Ask("DELETE", path, servers.timeout, names, Map.of(), once, each -> null);
         Answer answer = servers.askEach(ask);
         if (answer.status != 204) throw RedlockdException.of(answer);
     }

@@ -146,7 +146,6 @@ final class Renewals {
     private static Ask ask(List<Renewal> batch, long timeout) {
         List<Map<String, Object>> items = batch.stream().map(each -> each.item).collect(Collectors.toList());
         List<Function<Answer, String>> checks = batch.stream().map(each -> each.check).collect(Collectors.toList());
-        Map<String, ?> body = items.size() == 1 ? items.get(0) : Map.of("leases", items);
-        return new Ask("PUT", Wanted.PATH, timeout, body, Map.of(), false, checks);
+        return new Ask("PUT", Wanted.PATH, timeout, items, checks);
     }
 }

@@ -139,7 +139,7 @@ final class Servers {
     }
 
     private void check(Exchange exchange, Pool server) {
-        Ask check = new Ask("GET", "/healthz", timeout, Map.of(), Map.of(), true, List.of(each -> null));
+        Ask check = new Ask("GET", "/healthz", timeout, Map.of(), Map.of(), true, each -> null);
         try {
             Answer answer = new Exchange(server, check, false).run();
             if (answer.status == 0) exchange.giveUp("it does not answer health checks");

@@ -82,13 +82,13 @@ final class Wanted {
     Ask post(String key, long wait, long timeout, long begun) {
         body.put("wait_ms", wait / Term.MILLISECOND);
         Object ttl = body.getOrDefault("ttl_ms", Answer.NUMBER_MAX);
-        return new Ask("POST", PATH, timeout, body, Map.of("Idempotency-Key", key), false, List.of(answer -> {
+        return new Ask("POST", PATH, timeout, body, Map.of("Idempotency-Key", key), false, answer -> {
             double passed = 1 + (Term.clock() - begun) / (double) Term.MILLISECOND;
             boolean waited = !answer.body.containsKey("waited_ms")
                 || answer.number("waited_ms") >= 0 && 0.99 * answer.number("waited_ms") <= passed;
             boolean slot = slots == 0 || answer.number("slot") >= 0 && answer.number("slot") < slots;
             return wrong(answer, "[0-9a-f]{40}", (Long) ttl, waited ? slot ? "" : "slot" : "waited_ms");
-        }));
+        });
     }
 
     /** Says what is wrong with an answer that should be a lease; null: nothing, or it is an error. */
@@ -115,7 +115,10 @@ final class Wanted {
 
     /** Says what is wrong with the answer to it; null: nothing, or it is an error. */
     Function<Answer, String> extensionCheck(String token, long ttl) {
-        return answer -> wrong(answer, token, ttl / Term.MILLISECOND, "");
+        return answer -> {
+            boolean number = !answer.body.containsKey("waiters") || answer.number("waiters") >= 0;
+            return wrong(answer, token, ttl / Term.MILLISECOND, number ? "" : "waiters");
+        };
     }
 
     /** {@code keep}: nobody gets the lock for so long then. */

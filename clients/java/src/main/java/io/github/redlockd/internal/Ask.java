@@ -22,39 +22,46 @@ public final class Ask {
     private final String path;
     private final Map<String, String> headers;
     private final String content;
-    private final List<Function<Answer, String>> checks; // for each lease of several, or one
+    private final Function<Answer, String> check;
+    private final List<Function<Answer, String>> checks; // for each lease of a request for several
     public final boolean once; // it must not be sent twice, and has a connection of its own
     private Exchange current; // guarded by this, as the next one
     private boolean cancelled;
 
-    /**
-     * {@code body}: empty for none. {@code checks}: one that says what is wrong with an answer, or returns null; for
-     * several leases one for each, which gets the lease.
-     */
-    public Ask(String method, String path, long timeout, Map<String, ?> body, Map<String, String> headers, boolean once,
-            List<Function<Answer, String>> checks) {
+    private Ask(String method, String path, long timeout, Map<String, ?> body, Map<String, String> headers,
+            boolean once, Function<Answer, String> check, List<Function<Answer, String>> checks) {
         this.method = method;
         this.path = path;
         this.timeout = timeout;
         this.headers = headers;
+        this.check = check;
         this.checks = checks;
         this.once = once;
         content = body.isEmpty() ? "" : Json.write(body);
     }
 
+    /** {@code body}: empty for none. {@code check}: says what is wrong with an answer, or returns null. */
+    public Ask(String method, String path, long timeout, Map<String, ?> body, Map<String, String> headers, boolean once,
+            Function<Answer, String> check) {
+        this(method, path, timeout, body, headers, once, check, List.of());
+    }
+
+    /** For several leases: each check gets the answer for one of them. */
+    public Ask(String method, String path, long timeout, List<?> leases, List<Function<Answer, String>> checks) {
+        this(method, path, timeout, Map.of("leases", leases), Map.of(), false,
+            all -> all.status != 200 || all.size("leases") == leases.size() ? null : "strange leases", checks);
+    }
+
     /** For one that can be repeated, where each answer with the right status will do. */
     public Ask(String method, String path, long timeout, Map<String, ?> body, Map<String, String> headers) {
-        this(method, path, timeout, body, headers, false, List.of(answer -> null));
+        this(method, path, timeout, body, headers, false, answer -> null);
     }
 
-    String whatIsWrong(Answer answer) {
-        if (checks.size() == 1) return checks.get(0).apply(answer);
-        return answer.status != 200 || answer.size("leases") == checks.size() ? null : "strange leases";
-    }
+    String whatIsWrong(Answer answer) { return check.apply(answer); }
 
-    /** The answers for each of the leases. One that is wrong is none, for that lease alone. */
+    /** The answers for each of several leases. One that is wrong is none, for that lease alone. */
     public List<Answer> parts(Answer answer) {
-        if (checks.size() == 1 || answer.status != 200) return Collections.nCopies(checks.size(), answer);
+        if (answer.status != 200) return Collections.nCopies(checks.size(), answer);
         List<Answer> parts = new ArrayList<>();
         for (Function<Answer, String> check : checks) {
             parts.add(answer.part("leases", parts.size(), check));
@@ -68,8 +75,12 @@ public final class Ask {
      */
     public boolean isFailedBy(Answer answer) {
         if (once && answer.sent) return false;
-        if (!headers.containsKey("Lock-Token") && !method.equals("PUT")) return answer.isUndecided();
-        return parts(answer).stream().allMatch(each -> (each.status == 0 || each.status >= 400) && !each.saysLost());
+        if (!checks.isEmpty()) return parts(answer).stream().allMatch(Ask::decidesNothing);
+        return headers.containsKey("Lock-Token") ? decidesNothing(answer) : answer.isUndecided();
+    }
+
+    private static boolean decidesNothing(Answer answer) {
+        return (answer.status == 0 || answer.status >= 400) && !answer.saysLost();
     }
 
     synchronized void isCarriedOutBy(Exchange exchange) {
