@@ -40,7 +40,7 @@ class Renewal {
 		return new LockLost(`lease on ${this.#names} lost: ${text}`, { reason, cause });
 	}
 
-	/** An early renewal is as good as another one, and a request more in twenty does not matter. */
+	/** It may come early, to go with others: it extends the lease from when it is sent, and never shortens it. */
 	isDue(now) { return this.due - now <= this.#ttl / 20; }
 
 	/** Milliseconds for the answer. Some are left for each of so many servers. */
@@ -163,11 +163,12 @@ class Renewals {
 	async #ask(renewals, asked) {
 		const batch = renewals.filter(({ term }) => !term.loss);
 		if (batch.length === 0) return batch;
-		const before = new Set(asked), sent = clock();
+		const before = new Set(asked);
 		const limits = batch.map((renewal) => renewal.limit(this.#servers.count - asked.size));
 		const controller = new AbortController();
 		for (const renewal of batch) renewal.begin({ batch, abort: () => controller.abort() });
 		const ask = this.#request(batch, Math.min(this.#servers.timeout, ...limits));
+		const sent = clock();
 		const answer = await this.#servers.ask(ask, controller.signal, asked);
 		// one lease of a request can be wrong for the server, for instance its ttl: the others do not suffer
 		if ([400, 413].includes(answer.status) && batch.length > 1) return this.#askHalves(batch, before);

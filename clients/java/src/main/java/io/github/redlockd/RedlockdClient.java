@@ -312,7 +312,8 @@ public final class RedlockdClient implements AutoCloseable {
          * @return the client
          */
         public RedlockdClient build() {
-            if (key != null && tokenFile != null) throw new IllegalArgumentException("key and tokenFile: only one");
+            if (key != null && tokenFile != null)
+                throw new IllegalArgumentException("key and tokenFile: one of them only");
             String fixed = key;
             Supplier<String> shown = tokenFile == null ? () -> fixed : new Token(tokenFile);
             boolean secure = servers.stream().anyMatch(Server::hasTls);

@@ -60,7 +60,7 @@ final class Renewal {
 
     boolean isOver() { return term.lost() != null; }
 
-    /** An early renewal is as good as another one, and a request more in twenty does not matter. */
+    /** It may come early, to go with others: it extends the lease from when it is sent, and never shortens it. */
     boolean isDue(long now) { return due - now <= ttl / 20; }
 
     /** How long a server may take to answer. Some time is left for each of so many servers. */

@@ -115,12 +115,12 @@ final class Renewals {
         List<Renewal> batch = renewals.stream().filter(each -> !each.isOver()).collect(Collectors.toList());
         if (batch.isEmpty()) return left;
         Servers.Round again = round.copy();
-        long sent = Term.clock();
         long limit = batch.stream().mapToLong(each -> each.limit(round.left())).min().getAsLong();
         Ask ask = ask(batch, Math.min(limit, servers.timeout));
         batch.forEach(each -> each.begin(() -> cancelIfOver(ask, batch)));
         cancelIfOver(ask, batch);
         if (ask.isCancelled()) return left;
+        long sent = Term.clock();
         Answer answer = round.ask(ask);
         if ((answer.status == 400 || answer.status == 413) && batch.size() > 1) return askHalves(batch, again);
         List<Answer> answers = ask.parts(answer);
