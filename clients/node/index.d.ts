@@ -20,6 +20,8 @@ export interface Logger {
 export interface ClientOptions {
 	/** An API key. */
 	key?: string | null | undefined;
+	/** Instead of `key`: a file with a token, which is read again for each request, so that it can be replaced. */
+	tokenFile?: string | null | undefined;
 	/** For all locks that name none. */
 	owner?: string | null | undefined;
 	/** How long a server may take to answer, beside what the request waits for (5000, at most 3600000). */
@@ -29,8 +31,8 @@ export interface ClientOptions {
 	/** The files of a client certificate and of its key. */
 	certificate?: readonly [certificate: string, key: string] | undefined;
 	/**
-	 * More headers for each request, such as a traceparent; a function runs in the context of the caller. Those that
-	 * the library sets itself are left out.
+	 * More headers for each request, such as a traceparent; a function runs in the context of the caller, for
+	 * renewals in that of the constructor. Those that the library sets itself are left out.
 	 */
 	headers?: { readonly [name: string]: string } | (() => { readonly [name: string]: string }) | undefined;
 	/**
@@ -45,6 +47,16 @@ export interface TryOptions {
 	ttl?: number | undefined;
 	/** How long before its end the lease counts as lost (a tenth of `ttl`, at most half of it). */
 	margin?: number | undefined;
+	/**
+	 * Nobody else gets the lock for so long after it was granted, also if it is released earlier (0, at most `ttl`).
+	 * From 10000 on it is the `ttl`, too, unless you choose one.
+	 */
+	atLeast?: number | undefined;
+	/**
+	 * Called when others begin to wait for the lock, as the renewals learn it: once for each time that nobody waited
+	 * before. An error is logged.
+	 */
+	onWanted?: ((lease: Lease) => unknown) | undefined;
 	/** Cancels the acquisition, which then rejects with the reason, and leaves neither a waiter nor a lease. */
 	signal?: AbortSignal | undefined;
 	owner?: string | null | undefined;
@@ -115,6 +127,9 @@ export class Lease {
 	/** Whole milliseconds until the lease counts as lost, if it is not renewed. */
 	readonly remaining: number;
 
+	/** How many wait for the lock, as the last renewal said; 0 before the first one. */
+	readonly waiters: number;
+
 	/**
 	 * Aborted as soon as the lease cannot be relied on any more, or is released; its reason is a LockLost.
 	 * `aborted` and `throwIfAborted()` look at the clock: they are right also after the event loop was blocked.
@@ -124,8 +139,11 @@ export class Lease {
 	/** Throws LockLost if the lease cannot be relied on any more. Call it right before each write. */
 	check(): void;
 
-	/** Ends the renewal and gives the lock back. False: it was not held any more, or no server answers. */
-	release(): Promise<boolean>;
+	/**
+	 * Ends the renewal and gives the lock back. False: it was not held any more, or no server answers. `keep`: nobody
+	 * gets it for so long then, at most the longest `ttl` of the server.
+	 */
+	release(options?: { keep?: number | undefined }): Promise<boolean>;
 
 	/** For `await using`. Rejects with LockLost if the lease was lost meanwhile and check() has not said so. */
 	[Symbol.asyncDispose](): Promise<void>;

@@ -159,6 +159,26 @@ def test_a_listener_that_throws_ends_nothing_of_the_library(fake):
     assert said == [["mine"], [True, False]]
 
 
+def test_the_asynchronous_context(fake):
+    """Callers that have leases in one request keep apart: a renewal is of none of them, a callback is of its own."""
+    server = fake(extend=lambda call: call.lease(waiters=1))
+    said, = run("""
+    const { AsyncLocalStorage } = await import("node:async_hooks");
+    const storage = new AsyncLocalStorage();
+    const headers = () => ({ "X-Caller": storage.getStore() });
+    const mine = storage.run("program", () => new redlockd.Client(url, { headers }));
+    const called = [];
+    const onWanted = (lease) => called.push([lease.resources[0], storage.getStore()]);
+    const acquire = (name) => storage.run(name, () => mine.acquire(name, { ttl: Number(given[0]), onWanted }));
+    await Promise.all(["x", "y"].map(acquire));
+    while (called.length < 2) await pause(1);
+    say(called.sort());
+    """, server.address, "x", round(3000 * SLOW))
+    assert said == [["x", "x"], ["y", "y"]]
+    assert {(call.name, call.headers["x-caller"]) for call in server.of("acquire")} == {("x", "x"), ("y", "y")}
+    assert {call.headers["x-caller"] for call in server.of("extend")} == {"program"}
+
+
 # ---- cancelling ----
 
 

@@ -148,12 +148,15 @@ def test_messages_have_the_options_of_the_library(service, resource):
 
 def test_messages_of_options_that_make_no_lock(fake):
     said, = run("""
-    const options = [{ ttl: -5 }, { wait: NaN }, { ttl: 1000, margin: 501 }, { waitMs: 1 }];
+    const options = [{ ttl: -5 }, { wait: NaN }, { ttl: 1000, margin: 501 }, { ttl: 1000, atLeast: 1001 },
+        { atLeast: Infinity }, { onWanted: 1 }, { waitMs: 1 }];
     say(await Promise.all(options.map((one) => client.acquire("x", one).catch((error) => error.message))));
     """, fake().address)
     assert said == ["ttl must be a positive number of milliseconds: -5", "wait must be a number of milliseconds that is not negative: NaN",
                     "margin must be a number of milliseconds from 0 to half of ttl: 501",
-                    "there is no option waitMs: the options are ttl, wait, margin, signal, owner, metadata, mode, slots"]
+                    "atLeast must be a number of milliseconds from 0 to ttl: 1001", "ttl must be a positive number of milliseconds: Infinity",
+                    "onWanted must be a function",
+                    "there is no option waitMs: the options are ttl, wait, margin, atLeast, onWanted, signal, owner, metadata, mode, slots"]
 
 
 def test_no_ttl_is_sent_that_the_caller_did_not_choose(lab, resource):

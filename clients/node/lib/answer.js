@@ -70,16 +70,27 @@ function parseObject(content, exact) {
 	throw new Error("its body is no JSON object");
 }
 
+/** The answer for one lease of a request. A wrong one is no answer for this lease alone. */
+function parsePart(body, check) {
+	const { code, status } = Object(body);
+	if (typeof code === "string" && Number.isInteger(status) && status >= 400) return new Answer(status, {}, body);
+	const member = code === undefined ? check(Object(body)) : "status";
+	return member ? noAnswer(`its ${member} does not fit the request`, true) : new Answer(200, {}, body);
+}
+
 /** An answer that was read to its end. Throws an error that says why it does not count. */
-function parseAnswer({ method, wrong }, { statusCode: status, headers }, content) {
+function parseAnswer({ method, wrong, checks }, { statusCode: status, headers }, content) {
 	const success = SUCCESS[method].includes(status);
 	if (!success && status < 400) throw new Error(`its status ${status} does not fit the request`);
 	if (EMPTY.includes(status)) return new Answer(status, headers, {});
-	const body = parseObject(content, success && wrong);
+	const body = parseObject(content, success && (wrong || checks));
 	if (!success && typeof body.code !== "string") throw new Error(`its status is ${status}, without a code`);
-	const member = success && wrong?.(body);
+	const fits = !checks || body.leases?.length === checks.length;
+	const member = success && (fits ? wrong?.(body) : "leases");
 	if (member) throw new Error(`its ${member} does not fit the request`);
-	return new Answer(status, headers, body);
+	const answer = new Answer(status, headers, body);
+	if (success && checks) answer.parts = checks.map((check, index) => parsePart(body.leases[index], check));
+	return answer;
 }
 
 module.exports = { noAnswer, parseAnswer };

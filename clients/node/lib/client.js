@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 "use strict";
-// The calls of a client. Nothing here blocks the event loop, but for the files of TLS that the constructor reads.
+// The calls of a client. Nothing here blocks the event loop, but for the files that the constructor reads, and that of
+// a token.
 
 const { Acquisition } = require("./acquisition.js");
 const { Locked } = require("./errors.js");
@@ -9,7 +10,7 @@ const { Servers } = require("./servers.js");
 const { APART, clock, joinSignals, pause } = require("./term.js");
 const { Wanted, checkOptions } = require("./wanted.js");
 
-const OPTIONS = ["key", "owner", "timeout", "ca", "certificate", "headers", "logger"];
+const OPTIONS = ["key", "tokenFile", "owner", "timeout", "ca", "certificate", "headers", "logger"];
 const WATCH_MS = 20_000;
 const HOUR_MS = 3_600_000;
 

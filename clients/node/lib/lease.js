@@ -3,15 +3,13 @@
 // A lease that is held: its renewal, its loss, its release. Its timers keep no program alive; when nothing else is left
 // to do, the leases that are held are released.
 
-const { LockLost } = require("./errors.js");
-const { clock, pause } = require("./term.js");
+const { AsyncResource } = require("node:async_hooks");
 
-const RENEW_MAX = 5000;
+const { LockLost } = require("./errors.js");
+const { Renewal } = require("./renewals.js");
+const { clock } = require("./term.js");
+
 const RELEASE_MAX = 2000;
-// why a lease ends that is not renewed in time: the reason, and the text
-const LATE = ["late", "no renewal began in time: the process or the machine was stopped, or the event loop blocked"];
-const OPEN = ["no-answer", "the renewal was not answered in time"];
-const BOUND = ["max-hold", "the server does not extend it any further (--max-hold-ms)"];
 const held = new Set(); // until the answer to their release
 
 function releaseAll() {
@@ -23,38 +21,45 @@ class Lease {
 	#wanted;
 	#servers;
 	#token;
-	#ttl;
 	#term;
-	#end = LATE;
+	#renewal;
+	#keptUntil; // after a release: nobody else gets the lock before
 	#released = null; // the promise of release(): true, false, or the error that says that it was not held any more
 	#told = false; // the loss, by check()
 
-	constructor(wanted, servers, { token, fence, slot, ttl, term, renewAt }) {
+	constructor(wanted, servers, grant) {
+		const { token, fence, slot, term } = grant;
 		this.#wanted = wanted;
 		this.#servers = servers;
 		this.#token = token;
-		this.#ttl = ttl;
 		this.#term = term;
+		this.#keptUntil = clock() + wanted.atLeast;
 		Object.assign(this, { fence, slot, resources: wanted.resources });
 		servers.log.info(`acquired ${this.resources}, fence ${fence}`);
 		held.add(this);
 		process.off("beforeExit", releaseAll).on("beforeExit", releaseAll); // once
+		this.#renewal = new Renewal(grant, wanted, AsyncResource.bind(() => this.#tellWanted()));
 		this.signal.addEventListener("abort", ({ target: { reason } }) => {
+			servers.renewals.remove(this.#renewal);
 			if (reason.reason === "released") return;
 			held.delete(this);
 			servers.log.lost(reason.message);
 		});
-		term.explainBy(() => this.#lostBy(...this.#end));
 		term.watch();
-		this.#renew(renewAt);
+		servers.renewals.add(this.#renewal);
 	}
 
-	#lostBy(reason, text, cause) {
-		return new LockLost(`lease on ${this.resources.join(", ")} lost: ${text}`, { reason, cause });
+	/** After what runs now. An error of the callback is a line of the log. */
+	#tellWanted() {
+		const failed = (error) => this.#servers.log.warn(`onWanted of ${this.resources}: ${error?.message ?? error}`);
+		Promise.resolve(this).then(this.#wanted.onWanted).catch(failed);
 	}
 
 	/** Whole milliseconds until the lease counts as lost, if it is not renewed. */
 	get remaining() { return this.#term.remaining; }
+
+	/** How many wait for the lock, as the last renewal said; 0 before the first one. */
+	get waiters() { return this.#renewal.waiters; }
 
 	/** An AbortSignal: aborted as soon as the lease cannot be relied on any more, or is released. */
 	get signal() { return this.#term.signal; }
@@ -65,10 +70,14 @@ class Lease {
 		this.#term.check();
 	}
 
-	/** Ends the renewal and gives the lock back. False: it was not held any more, or no server answers. */
-	async release() {
+	/**
+	 * Ends the renewal and gives the lock back. False: it was not held any more, or no server answers. `keep`:
+	 * milliseconds for which nobody gets it then.
+	 */
+	async release({ keep = 0 } = {}) {
+		if (!(keep >= 0 && keep < Infinity)) throw new RangeError(`keep must be a number of milliseconds: ${keep}`);
 		const first = this.#released === null;
-		this.#released ??= this.#release();
+		this.#released ??= this.#release(keep);
 		return (await this.#released) === true && first;
 	}
 
@@ -91,7 +100,8 @@ class Lease {
 		if (silent) return;
 		if (loss) throw loss;
 		const error = await lease.#released;
-		if (error instanceof Error) throw lease.#lostBy(error.code, "it was not held any more when it was released", error);
+		if (!(error instanceof Error)) return;
+		throw lease.#renewal.lostBy(error.code, "it was not held any more when it was released", error);
 	}
 
 	/** For `await using`, which does not tell how the block ended: what check() has thrown is not thrown again. */
@@ -99,50 +109,17 @@ class Lease {
 		await Lease.leave(this, this.#told);
 	}
 
-	async #release() {
-		this.#term.lose(this.#lostBy("released", "it was released"));
+	async #release(keep) {
+		this.#term.lose(this.#renewal.lostBy("released", "it was released"));
 		const limit = Math.min(this.#servers.timeout, RELEASE_MAX);
-		const answer = await this.#servers.askEach(this.#wanted.release(this.#token, limit));
+		const kept = Math.max(keep, this.#keptUntil - clock());
+		const answer = await this.#servers.askEach(this.#wanted.release(this.#token, limit, kept));
 		held.delete(this);
 		const done = answer.status === 204;
 		const said = `release of ${this.resources}: ${done ? "done" : answer.error.message}`;
 		this.#servers.log[done ? "info" : "warn"](said);
 		return answer.final ? answer.error : done;
 	}
-
-	/** Until the lease is lost or released. An error of any kind is a renewal that failed. */
-	async #renew(renewAt) {
-		for (let due = renewAt; ;) {
-			await pause(Math.max(0, due - clock()), { signal: this.signal, ref: false });
-			if (this.signal.aborted) return;
-			due = await this.#renewAtEach().catch((error) => this.#warn(error)) ?? clock() + this.#ttl / 10;
-		}
-	}
-
-	/** Asks each server until one renews the lease. The time of the next renewal, or nothing. */
-	async #renewAtEach() {
-		for (const asked = new Set(); asked.size < this.#servers.count && !this.signal.aborted;) {
-			const sent = clock();
-			// some is left for each server
-			const share = this.remaining / (this.#servers.count - asked.size);
-			const limit = Math.min(this.#ttl / 5, this.#servers.timeout, RENEW_MAX, share);
-			const ask = this.#wanted.extension(this.#token, this.#ttl, limit);
-			if (this.#end === LATE) this.#end = OPEN;
-			const answer = await this.#servers.ask(ask, this.signal, asked);
-			if (answer.status === 200) {
-				this.#term.extend(sent + answer.body.validity_ms);
-				this.#end = answer.body.ttl_ms < this.#ttl ? BOUND : LATE;
-				return sent + this.#ttl / 3;
-			}
-			const { error } = answer;
-			if (!this.signal.aborted) this.#warn(error); // the old end holds, unless the lease is over
-			if (answer.final) this.#term.lose(this.#lostBy(error.code, error.message, error));
-			else if (this.#end !== BOUND) this.#end = [error.code, `it could not be renewed in time: ${error.message}`, error];
-		}
-		return undefined;
-	}
-
-	#warn({ message }) { this.#servers.log.warn(`renewal of ${this.resources}: ${message}`); }
 }
 
 module.exports = { Lease };

@@ -8,6 +8,7 @@ const tls = require("node:tls");
 
 const { Exchange } = require("./exchange.js");
 const { Log } = require("./log.js");
+const { Renewals } = require("./renewals.js");
 const { Server, parseAddress } = require("./server.js");
 
 const TIMEOUT_MAX = 3_600_000;
@@ -28,11 +29,18 @@ function moreHeaders(headers) {
 }
 
 /** Another server is to be asked. For a lease, an error is decisive only if it says that the lease is over. */
-function failed({ headers, once }, answer) {
-	if (once && answer.sent) return false;
-	const ofLease = headers !== undefined && "Lock-Token" in headers;
-	return ofLease ? (answer.status === 0 || answer.status >= 400) && !answer.final : answer.unavailable;
+function failed(ask, answer) {
+	if (ask.once && answer.sent) return false;
+	if (answer.parts) return answer.parts.every((part) => failed(ask, part));
+	return ask.ofLease ? (answer.status === 0 || answer.status >= 400) && !answer.final : answer.unavailable;
 }
+
+function checkToken(token, where) {
+	if (!/^[!-~]+$/.test(token)) throw new TypeError(`${where} has characters that none has`);
+	return token;
+}
+
+function readToken(file) { return checkToken(fs.readFileSync(file, "utf8").trim(), `the token in ${file}`); }
 
 function readSecureContext(...files) {
 	const [ca, cert, key] = files.map((file) => file && fs.readFileSync(file));
@@ -40,23 +48,26 @@ function readSecureContext(...files) {
 }
 
 /**
- * The servers of a client, and its log. An ask is `{ method, path, timeout, body, headers, waits, wrong }`. `waits`:
- * the server may wait before it answers; `once`: it must not be carried out twice; `wrong(body)`: the member of a lease that does not fit the request.
+ * The servers of a client, its log and its renewals. An ask is `{ method, path, timeout, body, headers, waits, once,
+ * ofLease, wrong, checks }`. `waits`: the server may wait before it answers; `once`: it must not be carried out twice;
+ * `ofLease`: it extends or releases; `wrong(body)`: the member of a lease that does not fit the request; `checks`: such
+ * a function for each lease of a request for several.
  */
 class Servers {
 	#all; // the first one is in use
-	#common;
 	#more; // headers of the program
+	#token; // the key, or the last one of the file
+	#tokenFile;
 
-	constructor(urls, { key = null, timeout = 5000, ca, certificate = [], headers, logger }) {
+	constructor(urls, { key = null, tokenFile = null, timeout = 5000, ca, certificate = [], headers, logger }) {
 		const addresses = (typeof urls === "string" ? [urls] : [...urls]).map((url) => parseAddress(url));
-		Object.assign(this, { count: addresses.length, timeout, log: new Log(logger) });
+		Object.assign(this, { count: addresses.length, timeout, log: new Log(logger), renewals: new Renewals(this) });
 		if (this.count === 0) throw new RangeError("no server is given");
 		if (!(timeout > 0 && timeout <= TIMEOUT_MAX)) throw new RangeError("timeout must be from 1 to 3600000");
-		if (key !== null && !/^[!-~]+$/.test(key)) throw new TypeError("the key has characters that none has");
-		const authorization = key !== null && { Authorization: `Bearer ${key}` };
+		if (key !== null && tokenFile !== null) throw new TypeError("key and tokenFile: one of them only");
+		this.#token = key !== null ? checkToken(key, "the key") : tokenFile && readToken(tokenFile);
+		this.#tokenFile = tokenFile;
 		this.#more = headers;
-		this.#common = { connect: timeout, headers: { "User-Agent": "redlockd-node", ...authorization } };
 		const secureContext = addresses.some((address) => address.tls) && readSecureContext(ca, ...certificate);
 		this.#all = addresses.map((address) => new Server(address, secureContext));
 	}
@@ -80,10 +91,20 @@ class Servers {
 		return failed(ask, answer) && asked.size < this.count ? this.askEach(ask, asked) : answer;
 	}
 
+	/** The file may be replaced at any time. One that cannot be read leaves the last token. */
+	#headers() {
+		try {
+			if (this.#tokenFile !== null) this.#token = readToken(this.#tokenFile);
+		} catch (error) {
+			this.log.warn(error.message);
+		}
+		const authorization = this.#token !== null && { Authorization: `Bearer ${this.#token}` };
+		return { ...moreHeaders(this.#more), "User-Agent": "redlockd-node", ...authorization };
+	}
+
 	/** If there are other servers, one that answers no health check while the request waits is given up. */
 	async #exchange(server, ask, signal, once = false) {
-		const headers = { ...moreHeaders(this.#more), ...this.#common.headers };
-		const exchange = new Exchange(server, ask, { ...this.#common, headers, once });
+		const exchange = new Exchange(server, ask, { connect: this.timeout, headers: this.#headers(), once });
 		const limit = setTimeout(() => exchange.giveUp("it does not answer in time"), ask.timeout);
 		const endProbes = this.count > 1 && ask.waits && this.#beginProbes(server, exchange);
 		const cancel = () => exchange.giveUp("it was cancelled");

@@ -114,4 +114,4 @@ class Term {
 	}
 }
 
-module.exports = { APART, Term, clock, joinSignals, pause };
+module.exports = { APART, PAUSE_MAX, Term, clock, joinSignals, pause };

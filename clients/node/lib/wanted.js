@@ -4,7 +4,8 @@
 
 const { Term, clock } = require("./term.js");
 
-const OPTIONS = ["ttl", "wait", "margin", "signal", "owner", "metadata", "mode", "slots"];
+const OPTIONS = ["ttl", "wait", "margin", "atLeast", "onWanted", "signal", "owner", "metadata", "mode", "slots"];
+const TTL_OF_AT_LEAST = 10_000; // from here on atLeast is the ttl, too: a shorter one is not worth its renewals
 const MARGIN = 0.1; // of the ttl
 const CLOCKS = 0.99; // the server's clock and ours may differ by a hundredth
 const MOST = Number.MAX_SAFE_INTEGER;
@@ -35,18 +36,26 @@ function describeHeld({ resource, holder, retry_after_ms: left }, names) {
 
 /** One resource, or all of several at once. */
 class Wanted {
+	#ttlName; // of the option that has it
+
 	constructor(names, options) {
 		checkOptions(options, OPTIONS);
-		const { ttl, wait = 60_000, margin, signal: _, ...members } = options;
+		const { ttl: chosen, wait = 60_000, margin, atLeast = 0, onWanted, signal: _, ...members } = options;
+		this.#ttlName = chosen === undefined && atLeast >= TTL_OF_AT_LEAST ? "atLeast" : "ttl";
+		const ttl = this.#ttlName === "ttl" ? chosen : atLeast; // a server that grants it also keeps a lock for so long
 		const known = ttl === undefined || (ttl > 0 && ttl < Infinity); // otherwise the server says the ttl
 		if (!known) throw new RangeError(`ttl must be a positive number of milliseconds: ${ttl}`);
 		if (!(wait >= 0)) throw new RangeError(`wait must be a number of milliseconds that is not negative: ${wait}`);
 		if (!((margin ?? 0) >= 0 && (margin ?? 0) <= (ttl ?? Infinity) / 2)) {
 			throw new RangeError(`margin must be a number of milliseconds from 0 to half of ttl: ${margin}`);
 		}
+		if (!(atLeast >= 0 && atLeast <= (ttl ?? Infinity))) {
+			throw new RangeError(`atLeast must be a number of milliseconds from 0 to ttl: ${atLeast}`);
+		}
+		if (typeof (onWanted ?? checkOptions) !== "function") throw new TypeError("onWanted must be a function");
 		const single = typeof names === "string";
 		this.resources = Object.freeze(single ? [names] : [...names]);
-		Object.assign(this, { wait, margin });
+		Object.assign(this, { wait, margin, atLeast, onWanted });
 		this.names = single ? { resource: names } : { resources: this.resources };
 		const given = Object.entries(members).filter(([, value]) => value !== null && value !== undefined);
 		const body = { ...this.names, ttl_ms: ttl && Math.round(ttl), ...Object.fromEntries(given) };
@@ -55,7 +64,8 @@ class Wanted {
 
 	/** The error of an acquisition. Locked names the lock and its holder. */
 	errorOf(answer) {
-		return answer.locked ? answer.errorThatSays(describeHeld(answer.body, this.resources)) : answer.error;
+		if (answer.locked) return answer.errorThatSays(describeHeld(answer.body, this.resources));
+		return answer.errorThatSays(answer.error.message.replace(/\bttl\b/g, this.#ttlName));
 	}
 
 	/** `begun`: the clock before the first request with this key. */
@@ -68,14 +78,19 @@ class Wanted {
 		return { method: "POST", path: "/locks", timeout, body, headers, waits: body.wait_ms > 0, wrong };
 	}
 
-	release(token, timeout) {
-		const headers = { "Lock-Token": token };
-		return { method: "DELETE", path: "/locks", timeout, body: this.names, headers };
+	/** `keep`: milliseconds for which nobody gets the lock then. */
+	release(token, timeout, keep = 0) {
+		const body = keep > 0 ? { ...this.names, keep_ms: Math.ceil(keep) } : this.names;
+		return { method: "DELETE", path: "/locks", timeout, body, headers: { "Lock-Token": token }, ofLease: true };
 	}
 
-	extension(token, ttl, timeout) {
-		const wrong = (lease) => this.#wrongInAnyLease(lease, ttl, token);
-		return { ...this.release(token, timeout), method: "PUT", body: { ...this.names, ttl_ms: ttl }, wrong };
+	/** One of the leases that a request extends. */
+	extension(token, ttl) { return { ...this.names, token, ttl_ms: ttl }; }
+
+	/** A function that returns the member of the lease in its answer that does not fit. */
+	extensionCheck(token, ttl) {
+		const wrongNumber = ({ waiters = 0 }) => (isWithin(waiters, 0, MOST) ? undefined : "waiters");
+		return (lease) => this.#wrongInAnyLease(lease, ttl, token) ?? wrongNumber(lease);
 	}
 
 	/** The member that does not fit the request. `token`: the one that was sent, if it is not a new lease. */

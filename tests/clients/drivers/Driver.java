@@ -31,6 +31,8 @@ import javax.net.ssl.SSLSocketFactory;
 public final class Driver {
     private static final Map<String, RedlockdClient> CLIENTS = new ConcurrentHashMap<>();
     private static final Map<String, Lease> LEASES = new ConcurrentHashMap<>();
+    /** How often the callback of a lease was called. */
+    private static final Map<String, Long> WANTED = new ConcurrentHashMap<>();
 
     /** By a block. */
     @SuppressWarnings("serial")
@@ -68,6 +70,8 @@ public final class Driver {
             options = has("ttl") ? options.ttl(seconds("ttl")) : options;
             options = members.get("wait") != null ? options.waitUpTo(seconds("wait")) : options;
             options = members.get("margin") != null ? options.margin(seconds("margin")) : options;
+            options = has("at_least") ? options.atLeast(seconds("at_least")) : options;
+            options = has("lease") ? options.onWanted(lease -> wanted(text("lease"))) : options;
             options = has("owner") ? options.owner(text("owner")) : options;
             options = has("metadata") ? options.metadata((Map<String, ?>) members.get("metadata")) : options;
             options = "shared".equals(text("mode")) ? options.shared() : options;
@@ -94,6 +98,19 @@ public final class Driver {
         }
     }
 
+    private static void wanted(String lease) {
+        WANTED.merge(lease, 1L, Long::sum);
+        throw new IllegalStateException("of the callback");
+    }
+
+    private static Map<String, Object> waiters(Command command) {
+        return Map.of("waiters", command.lease().waiters(), "wanted", WANTED.getOrDefault(command.text("lease"), 0L));
+    }
+
+    private static boolean release(Command command) {
+        return command.has("keep") ? command.lease().release(command.seconds("keep")) : command.lease().release();
+    }
+
     private static Map<String, Object> error(Throwable error) {
         boolean own = error instanceof RedlockdException;
         String code = own ? ((RedlockdException) error).code()
@@ -110,6 +127,7 @@ public final class Driver {
     private static Map<String, Object> newClient(Command command) {
         RedlockdClient.Builder builder = RedlockdClient.builder(command.texts("servers").toArray(new String[0]));
         builder.key(command.text("key")).owner(command.text("owner"));
+        if (command.has("token_file")) builder.tokenFile(Path.of(command.text("token_file")));
         if (command.has("timeout")) builder.timeout(command.seconds("timeout"));
         if (command.has("ca")) builder.trust(Path.of(command.text("ca")));
         if (command.has("certificate")) {
@@ -266,7 +284,8 @@ public final class Driver {
             case "block": return block(command);
             case "remaining": return Map.of("remaining", seconds(command.lease()));
             case "lost": return Map.of("lost", command.lease().awaitLost(command.seconds("timeout")));
-            case "release": return Map.of("released", command.lease().release());
+            case "waiters": return waiters(command);
+            case "release": return Map.of("released", release(command));
             case "count": return count(command);
             case "watch": return watch(command);
             case "force": return force(command);

@@ -12,9 +12,10 @@ import { Client, RedlockdError } from "../../../clients/node/lib/index.js";
 
 const OPTIONS = ["ttl", "wait", "margin", "owner", "metadata", "mode", "slots"];
 const CLIENT = ["key", "owner", "timeout", "ca", "certificate"];
-const TIMES = new Set(["ttl", "wait", "margin", "timeout"]);
+const TIMES = new Set(["ttl", "wait", "margin", "timeout", "at_least", "keep"]);
 const clients = new Map();
 const leases = new Map();
+const wanted = new Map(); // how often the callback of a lease was called
 let interruption = new AbortController();
 
 class Raised extends Error {} // by a block
@@ -59,6 +60,11 @@ function lost({ signal }, seconds) {
 
 function acquireOptions(command) {
 	const options = given(command, OPTIONS);
+	options.atLeast = given(command, ["at_least"]).at_least;
+	options.onWanted = () => {
+		wanted.set(command.lease, (wanted.get(command.lease) ?? 0) + 1);
+		throw new Raised();
+	};
 	if (command.interruptible) {
 		interruption = new AbortController();
 		options.signal = interruption.signal;
@@ -67,7 +73,7 @@ function acquireOptions(command) {
 }
 
 async function block(client, command) {
-	return client.using(command.resource, given(command, OPTIONS), async (lease) => {
+	return client.using(command.resource, acquireOptions(command), async (lease) => {
 		leases.set(command.lease, lease);
 		await new Promise((resolve) => setTimeout(resolve, (command.seconds ?? 0) * 1000));
 		if (command.until_lost) {
@@ -145,7 +151,8 @@ async function bare(_, { server, ca, resource, times }) {
 const DO = {
 	client: (_, command) => {
 		const headers = command.headers && { headers: () => command.headers };
-		clients.set(command.client, new Client(command.servers, { ...given(command, CLIENT), ...headers }));
+		const more = { ...headers, tokenFile: command.token_file };
+		clients.set(command.client, new Client(command.servers, { ...given(command, CLIENT), ...more }));
 	},
 	acquire: async (client, command) => {
 		const call = command.try ? "tryAcquire" : "acquire";
@@ -158,7 +165,8 @@ const DO = {
 	check: (_, { lease }) => leases.get(lease).check(),
 	remaining: (_, { lease }) => ({ remaining: leases.get(lease).remaining / 1000 }),
 	lost: async (_, { lease, timeout }) => ({ lost: await lost(leases.get(lease), timeout) }),
-	release: async (_, { lease }) => ({ released: await leases.get(lease).release() }),
+	waiters: (_, { lease }) => ({ waiters: leases.get(lease).waiters, wanted: wanted.get(lease) ?? 0 }),
+	release: async (_, command) => ({ released: await leases.get(command.lease).release(given(command, ["keep"])) }),
 	count,
 	watch,
 	force: (client, { resource, fence }) => client.force(resource, fence ?? undefined),

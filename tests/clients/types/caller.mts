@@ -27,6 +27,12 @@ export function explain(error: unknown): string {
 	return error instanceof RedlockdError ? `${error.status} ${error.detail}` : String(error);
 }
 
+export async function givesWay(): Promise<boolean> {
+	const onWanted = ({ waiters }: Lease): void => console.log(`${waiters satisfies number} wait`);
+	const lease = await client.acquire(resource, { atLeast: 10_000, onWanted });
+	return lease.release({ keep: 1000 });
+}
+
 export async function disposes(): Promise<number> {
 	await using lease = await client.acquire(resource);
 	return lease.remaining + (lease.slot ?? 0);

@@ -92,7 +92,7 @@ final class Acquisition {
                 Lease lease = new Lease(servers, wanted, answer, sent);
                 unknown = false;
                 if (!lease.isLost()) return lease;
-                lease.release();
+                lease.discard();
                 key = newKey();
                 begun = Term.clock();
                 answer = Answer.none("the lease came too late to be used", false, null);
@@ -128,6 +128,6 @@ final class Acquisition {
     private void takeBack() {
         long limit = Math.min(servers.timeout, Term.SECOND);
         Answer answer = servers.askEach(wanted.post(key, 0, limit, begun));
-        if (isGrant(answer)) new Lease(servers, wanted, answer, Term.clock()).release();
+        if (isGrant(answer)) new Lease(servers, wanted, answer, Term.clock()).discard();
     }
 }

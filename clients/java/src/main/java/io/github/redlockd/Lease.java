@@ -3,25 +3,22 @@ package io.github.redlockd;
 
 import io.github.redlockd.RedlockdException.LockLost;
 import io.github.redlockd.internal.Answer;
-import io.github.redlockd.internal.Ask;
 import io.github.redlockd.internal.Threads;
 import java.lang.System.Logger.Level;
 import java.time.Duration;
-import java.util.Collections;
 import java.util.List;
 import java.util.OptionalInt;
 import java.util.Set;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.ExecutionException;
-import java.util.concurrent.Future;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.TimeoutException;
 import java.util.function.Predicate;
 
 /**
- * A lease that is renewed in the background until {@link #close} or {@link #release}, or until it is lost. Leases that
- * are held when the program ends are released. Safe for threads.
+ * A lease that is renewed in the background until {@link #close} or {@link #release()}, or until it is lost. Leases
+ * that are held when the program ends are released. Safe for threads.
  */
 public final class Lease implements AutoCloseable {
     private static final System.Logger LOG = System.getLogger(Lease.class.getPackageName());
@@ -31,12 +28,8 @@ public final class Lease implements AutoCloseable {
     private final Wanted wanted;
     private final Answer grant;
     private final Term term;
-    private final long ttl;
-    private volatile Future<?> timer; // of the next renewal
-    private volatile Ask renewal; // the request under way, or the last one
-    private volatile boolean bounded; // the last renewal gave less than was asked for
-    private volatile boolean asking; // a renewal was sent, and none has failed since the last good one
-    private volatile RedlockdException failure; // of the last renewal
+    private final Renewal renewal;
+    private final long keptUntil; // after a release: nobody else gets the lock before
 
     /** From here on it is renewed. {@code sent}: the clock, read before the request was sent. */
     Lease(Servers servers, Wanted wanted, Answer grant, long sent) {
@@ -45,141 +38,111 @@ public final class Lease implements AutoCloseable {
         this.grant = grant;
         long waited = Term.millis(Math.max(grant.number("waited_ms"), 0));
         long begin = sent + Math.min(waited / 100 * 99, Term.clock() - sent); // the clocks may differ by a hundredth
-        ttl = Term.millis(grant.number("ttl_ms"));
+        long ttl = Term.millis(grant.number("ttl_ms"));
+        keptUntil = Term.clock() + wanted.atLeast;
         term = new Term(begin + Term.millis(grant.number("validity_ms")), wanted.margin(ttl));
+        renewal = new Renewal(wanted, grant.text("token", ""), ttl, begin + ttl / 3, term, this::tellWanted);
         term.over.thenAccept(why -> {
-            if (!why.reason().equals(RELEASED)) Threads.log(() -> log(Level.WARNING, "{1}", why.getMessage()));
+            servers.renewals.remove(renewal);
+            if (!why.reason().equals(RELEASED)) logLater("{1}", resources(), why.getMessage());
         });
-        term.explainBy(this::late);
+        term.explainBy(renewal::late);
         term.tell();
-        renewAt(begin + ttl / 3);
+        servers.renewals.add(renewal);
         HELD.add(this);
-        log(Level.DEBUG, "acquired {0}, fence {1}", String.valueOf(fence()));
+        log(Level.DEBUG, "acquired {0}, fence {1}", resources(), String.valueOf(fence()));
     }
 
-    /** The resources are the first of what it says. An error of a handler is no reason to lose a lease. */
-    private void log(Level level, String format, String detail) {
+    /** An error of a handler is no reason to lose a lease. */
+    private static void log(Level level, String format, List<String> resources, String detail) {
         try {
-            LOG.log(level, format, wanted.resources, detail);
+            LOG.log(level, format, resources, detail);
         } catch (Throwable error) {
             // there is nobody to tell
         }
     }
 
-    private LockLost lost(String why, String reason, Throwable cause) {
-        return new LockLost("lease on " + String.join(", ", resources()) + " lost: " + why, reason, cause);
+    /** A warning, on a thread for it. */
+    static void logLater(String format, List<String> resources, String detail) {
+        Threads.log(() -> log(Level.WARNING, format, resources, detail));
     }
 
-    /** The loss where no renewal came in time. */
-    private LockLost late() {
-        RedlockdException error = failure;
-        if (bounded) return lost("the server does not extend it any further (--max-hold-ms)", "max-hold", error);
-        if (error != null) return lost("it could not be renewed in time: " + error.getMessage(), error.code(), error);
-        return asking ? lost("it could not be renewed in time: no server answered yet", "no-answer", null)
-            : lost("it was not renewed in time: the program or the machine was stopped or busy", "late", null);
+    private void tellWanted() {
+        try {
+            wanted.onWanted.accept(this);
+        } catch (Throwable error) {
+            logLater("onWanted of {0}: {1}", resources(), error.toString());
+        }
     }
 
     /** Releases the leases of these clients, and waits for that for ten seconds at most. */
     static void releaseAll(Predicate<Servers> which) {
         try {
             CompletableFuture.allOf(HELD.stream().filter(lease -> which.test(lease.servers)).map(lease ->
-                CompletableFuture.runAsync(lease::release, lease.servers.background))
+                CompletableFuture.runAsync(() -> lease.release(), lease.servers.background))
                 .toArray(CompletableFuture[]::new)).get(10, TimeUnit.SECONDS);
         } catch (InterruptedException | ExecutionException | TimeoutException error) {
             // the others end by themselves
         }
     }
 
-    private void renewAt(long due) {
-        timer = Threads.after(due - Term.clock(), () -> servers.background.execute(this::renew));
-    }
-
-    /** An error of any kind is a renewal that failed. */
-    private void renew() {
-        long due = Term.clock() + ttl / 10;
-        try {
-            due = renewAtEach();
-        } catch (Throwable error) {
-            warn(error.toString());
-        }
-        if (term.lost() == null) renewAt(due);
-    }
-
-    private void warn(String why) { Threads.log(() -> log(Level.WARNING, "renewal of {0}: {1}", why)); }
-
-    /** Asks each server until one renews; returns the time of the next renewal. */
-    private long renewAtEach() {
-        Servers.Round round = servers.new Round();
-        while (round.left() > 0 && term.lost() == null) {
-            long sent = Term.clock(), share = term.remaining() / round.left();
-            long limit = Collections.min(List.of(ttl / 5, servers.timeout, 5 * Term.SECOND, share));
-            renewal = wanted.put(grant.text("token", ""), ttl, limit);
-            if (term.lost() != null) break; // a release may have cancelled the last one
-            asking = true;
-            Answer answer = round.ask(renewal);
-            if (answer.status == 200) {
-                bounded = Term.millis(answer.number("ttl_ms")) < ttl;
-                asking = false;
-                failure = null;
-                term.extend(sent + Term.millis(answer.number("validity_ms")));
-                return sent + ttl / 3;
-            }
-            RedlockdException error = RedlockdException.of(answer);
-            if (answer.saysLost()) {
-                term.lose(lost(error.getMessage(), error.code(), error));
-            } else if (term.lost() == null) { // the old end holds
-                failure = error;
-                warn(error.getMessage());
-            }
-        }
-        return Term.clock() + ttl / 10;
-    }
-
     /**
      * Returns the answer; null if it was released before. From here on the lease does not count. Until the answer has
-     * come it is among those that the end of the program waits for.
+     * come it is among those that the end of the program waits for. {@code keep}: nanoseconds for which nobody gets
+     * the lock then.
      */
-    private synchronized Answer giveBack() {
+    private synchronized Answer giveBack(long keep) {
         if (!HELD.contains(this)) return null;
-        term.lose(lost("it was released", RELEASED, null));
-        timer.cancel(false);
-        if (renewal != null) renewal.cancel();
+        term.lose(renewal.lost("it was released", RELEASED, null));
         Answer answer;
         try {
-            answer = servers.askEach(wanted.delete(grant.text("token", ""), servers.timeout));
+            answer = servers.askEach(wanted.delete(grant.text("token", ""), servers.timeout, keep));
         } finally {
             HELD.remove(this);
         }
         boolean done = answer.status == 204;
         String said = done ? "done" : RedlockdException.of(answer).getMessage();
-        log(done ? Level.DEBUG : Level.WARNING, "release of {0}: {1}", said);
+        log(done ? Level.DEBUG : Level.WARNING, "release of {0}: {1}", resources(), said);
         return answer;
     }
+
+    /** Releases a lease that nobody has used. */
+    void discard() { giveBack(0); }
 
     /**
      * Ends the renewal and gives the lock back, also if this thread is interrupted.
      *
      * @return false if the lock was not held any more, or if no server answers: then the lease ends by itself
      */
-    public boolean release() {
-        Answer answer = giveBack();
+    public boolean release() { return release(Duration.ZERO); }
+
+    /**
+     * The same as {@link #release()}, and nobody gets the lock for a while.
+     *
+     * @param keep how long, at most the longest ttl of the server
+     * @return false if the lock was not held any more, or if no server answers: then the lease ends by itself
+     */
+    public boolean release(Duration keep) {
+        long kept = Term.nanos(keep);
+        if (kept < 0) throw new IllegalArgumentException("keep must not be negative: " + keep);
+        Answer answer = giveBack(Math.max(kept, keptUntil - Term.clock()));
         return answer != null && answer.status == 204;
     }
 
     /**
      * Releases at the end of a block. Throws {@link LockLost} if the lease was lost before, or is not held any more:
      * what the block did may have been done twice. If the block ended by another exception, that one stays, and has
-     * this one among the suppressed. After {@link #release} it does nothing.
+     * this one among the suppressed. After {@link #release()} it does nothing.
      */
     @Override
     public void close() {
         LockLost why = term.lost();
-        Answer answer = giveBack();
+        Answer answer = giveBack(keptUntil - Term.clock());
         if (answer == null) return;
         raise(why);
         if (!answer.saysLost()) return;
         RedlockdException error = RedlockdException.of(answer);
-        throw lost("it was not held any more when it was released", error.code(), error);
+        throw renewal.lost("it was not held any more when it was released", error.code(), error);
     }
 
     /**
@@ -197,6 +160,13 @@ public final class Lease implements AutoCloseable {
     public OptionalInt slot() {
         return wanted.slots == 0 ? OptionalInt.empty() : OptionalInt.of((int) grant.number("slot"));
     }
+
+    /**
+     * How many wait for the lock: a holder that works in pieces can give way. {@link Options#onWanted} tells it.
+     *
+     * @return the number as the last renewal said it; 0 before the first one
+     */
+    public long waiters() { return renewal.waiters(); }
 
     /**
      * What the lease covers.

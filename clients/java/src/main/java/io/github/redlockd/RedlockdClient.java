@@ -7,6 +7,7 @@ import io.github.redlockd.internal.Ask;
 import io.github.redlockd.internal.Pool;
 import io.github.redlockd.internal.Server;
 import io.github.redlockd.internal.Tls;
+import io.github.redlockd.internal.Token;
 import java.nio.file.Path;
 import java.time.Duration;
 import java.util.Arrays;
@@ -212,6 +213,7 @@ public final class RedlockdClient implements AutoCloseable {
     public static final class Builder {
         private final List<Server> servers;
         private String key;
+        private Path tokenFile;
         private String owner;
         private long timeout = 5 * Term.SECOND;
         private Path trust;
@@ -231,8 +233,18 @@ public final class RedlockdClient implements AutoCloseable {
          * @return this
          */
         public Builder key(String key) {
-            if (key != null && !key.matches("[!-~]+")) throw new IllegalArgumentException("no key has such characters");
-            this.key = key;
+            this.key = key == null ? null : Token.check(key);
+            return this;
+        }
+
+        /**
+         * Shows the token in a file, instead of a key. The file is read again for each request, so it can be replaced.
+         *
+         * @param file such as that of a service account of Kubernetes
+         * @return this
+         */
+        public Builder tokenFile(Path file) {
+            tokenFile = file;
             return this;
         }
 
@@ -300,9 +312,13 @@ public final class RedlockdClient implements AutoCloseable {
          * @return the client
          */
         public RedlockdClient build() {
+            if (key != null && tokenFile != null)
+                throw new IllegalArgumentException("key and tokenFile: one of them only");
+            String fixed = key;
+            Supplier<String> shown = tokenFile == null ? () -> fixed : new Token(tokenFile);
             boolean secure = servers.stream().anyMatch(Server::hasTls);
             SSLContext context = secure ? Tls.context(trust, certificate, certificateKey) : null;
-            Stream<Pool> pools = servers.stream().map(server -> new Pool(server, key, headers, context));
+            Stream<Pool> pools = servers.stream().map(server -> new Pool(server, shown, headers, context));
             return new RedlockdClient(new Servers(pools.collect(Collectors.toList()), timeout), owner);
         }
     }

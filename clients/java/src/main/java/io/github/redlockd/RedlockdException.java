@@ -92,7 +92,12 @@ public class RedlockdException extends RuntimeException {
     }
 
     /** The request is wrong: {@code errors} of the problem has each field and the reason. */
-    public static final class InvalidRequest extends RedlockdException { InvalidRequest(Answer it) { super(it); } }
+    public static final class InvalidRequest extends RedlockdException {
+        InvalidRequest(Answer it) { super(it); }
+
+        /** {@code ttl}: the option that has it. */
+        InvalidRequest(Answer it, String ttl) { super(it, withOptions(it).replaceAll("\\bttl\\b", ttl)); }
+    }
 
     /** No key or certificate, or one that is not known. */
     public static final class Unauthorized extends RedlockdException { Unauthorized(Answer it) { super(it); } }

@@ -19,6 +19,7 @@ import java.util.concurrent.ThreadLocalRandom;
 final class Servers {
     final long timeout; // nanoseconds that a server may take to answer, beside what the request waits for
     final Lanes background = new Lanes(); // renewals, and releases at the end of the program
+    final Renewals renewals = new Renewals(this);
     private final List<Pool> all;
     private volatile int inUse;
     private volatile boolean closed;
@@ -80,6 +81,14 @@ final class Servers {
         private int left = count();
 
         int left() { return left; }
+
+        /** From here on, the servers that the copy asks count for it alone. */
+        Round copy() {
+            Round copy = new Round();
+            copy.asked = asked.clone();
+            copy.left = left;
+            return copy;
+        }
 
         Answer ask(Ask ask) {
             left--;

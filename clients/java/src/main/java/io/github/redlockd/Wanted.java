@@ -12,13 +12,20 @@ import java.util.HashSet;
 import java.util.List;
 import java.util.Map;
 import java.util.Objects;
+import java.util.function.Consumer;
+import java.util.function.Function;
 
 /** What is asked for: one resource, or all of several at once. Times are nanoseconds. */
 final class Wanted {
     static final String PATH = "/locks"; // no path names a lock: proxies may refuse or rewrite it
     private static final long RELEASE_TIMEOUT = 2 * Term.SECOND;
+    /** From here on atLeast is the ttl, too: a shorter one is not worth its renewals. */
+    private static final long TTL_OF_AT_LEAST = 10 * Term.SECOND;
     final List<String> resources;
     final long wait;
+    final long atLeast; // after the grant: nobody else gets the lock before
+    final Consumer<? super Lease> onWanted;
+    private final String ttlName; // of the option that has it
     private final Duration margin; // null: a tenth of the ttl
     private final Map<String, Object> body = new HashMap<>(); // of a POST
     final int slots; // 0: none were asked for
@@ -33,15 +40,21 @@ final class Wanted {
         wait = Term.nanos(options.wait);
         slots = (Integer) options.members.getOrDefault("slots", 0);
         margin = options.margin;
-        long ttl = options.ttl == null ? Long.MAX_VALUE : Term.nanos(options.ttl); // null: the server says it
+        atLeast = Term.nanos(options.atLeast);
+        onWanted = options.onWanted;
+        boolean both = options.ttl == null && atLeast >= TTL_OF_AT_LEAST;
+        ttlName = both ? "atLeast" : "ttl";
+        Duration given = both ? options.atLeast : options.ttl; // a server that grants it also keeps a lock for so long
+        long ttl = given == null ? Long.MAX_VALUE : Term.nanos(given); // null: the server says it
         long chosen = margin == null ? 0 : Term.nanos(margin);
         check(ttl >= Term.MILLISECOND, "ttl must be a millisecond or longer: ", options.ttl);
         check(wait >= 0, "waitUpTo must not be negative: ", options.wait);
+        check(atLeast >= 0 && atLeast <= ttl, "atLeast must be from zero to ttl: ", options.atLeast);
         check(chosen >= 0 && chosen <= ttl / 2, "margin must be from zero to half of ttl: ", margin);
         body.put("owner", owner);
         body.putAll(options.members);
         body.values().removeIf(Objects::isNull);
-        if (options.ttl != null) body.put("ttl_ms", ttl / Term.MILLISECOND);
+        if (given != null) body.put("ttl_ms", ttl / Term.MILLISECOND);
         body.putAll(names);
     }
 
@@ -52,7 +65,9 @@ final class Wanted {
     /** The error of an acquisition. */
     RedlockdException errorOf(Answer answer) {
         RedlockdException error = RedlockdException.of(answer);
-        return error instanceof RedlockdException.Locked ? new RedlockdException.Locked(answer, resources) : error;
+        return error instanceof RedlockdException.Locked ? new RedlockdException.Locked(answer, resources)
+            : error instanceof RedlockdException.InvalidRequest ? new RedlockdException.InvalidRequest(answer, ttlName)
+            : error;
     }
 
     long margin(long ttl) { return margin == null ? ttl / 10 : Math.min(Term.nanos(margin), ttl / 2); }
@@ -90,14 +105,26 @@ final class Wanted {
         return wrong.isEmpty() ? null : "a strange lease: " + wrong + " is not what was asked for";
     }
 
-    Ask put(String token, long ttl, long timeout) {
-        Map<String, Object> sent = new HashMap<>(names);
-        sent.put("ttl_ms", ttl / Term.MILLISECOND);
-        return new Ask("PUT", PATH, timeout, sent, Map.of("Lock-Token", token), false,
-            answer -> wrong(answer, token, ttl / Term.MILLISECOND, ""));
+    /** One of the leases that a request extends. */
+    Map<String, Object> extension(String token, long ttl) {
+        Map<String, Object> item = new HashMap<>(names);
+        item.put("token", token);
+        item.put("ttl_ms", ttl / Term.MILLISECOND);
+        return item;
     }
 
-    Ask delete(String token, long timeout) {
-        return new Ask("DELETE", PATH, Math.min(timeout, RELEASE_TIMEOUT), names, Map.of("Lock-Token", token));
+    /** Says what is wrong with the answer to it; null: nothing, or it is an error. */
+    Function<Answer, String> extensionCheck(String token, long ttl) {
+        return answer -> {
+            boolean number = !answer.body.containsKey("waiters") || answer.number("waiters") >= 0;
+            return wrong(answer, token, ttl / Term.MILLISECOND, number ? "" : "waiters");
+        };
+    }
+
+    /** {@code keep}: nobody gets the lock for so long then. */
+    Ask delete(String token, long timeout, long keep) {
+        Map<String, Object> sent = new HashMap<>(names);
+        if (keep > 0) sent.put("keep_ms", (keep - 1) / Term.MILLISECOND + 1);
+        return new Ask("DELETE", PATH, Math.min(timeout, RELEASE_TIMEOUT), sent, Map.of("Lock-Token", token));
     }
 }

@@ -5,6 +5,7 @@ import java.io.IOException;
 import java.io.Serializable;
 import java.util.List;
 import java.util.Map;
+import java.util.function.Function;
 
 /**
  * An answer to a request. The status is 0 where no whole answer of redlockd came; {@code sent}: the request may have
@@ -51,6 +52,21 @@ public final class Answer implements Serializable {
     public long number(String name) {
         Object value = body.get(name);
         return value instanceof Long && (Long) value >= 0 && (Long) value <= NUMBER_MAX ? (Long) value : -1;
+    }
+
+    /** How many elements a list has; -1: there is none. */
+    int size(String name) { return body.get(name) instanceof List ? ((List<?>) body.get(name)).size() : -1; }
+
+    /** The answer that an element of a list is. {@code check}: says what is wrong with one that is no error. */
+    Answer part(String name, int index, Function<Answer, String> check) {
+        Object element = ((List<?>) body.get(name)).get(index);
+        Map<?, ?> members = element instanceof Map ? (Map<?, ?>) element : Map.of();
+        Answer good = new Answer(200, Map.of(), members, true, null);
+        long given = good.number("status");
+        if (members.get("code") instanceof String && given >= 400 && given < 600)
+            return new Answer((int) given, Map.of(), members, true, null);
+        String wrong = members.containsKey("code") ? "a strange error" : check.apply(good);
+        return wrong == null ? good : none(wrong, true, null);
     }
 
     public String text(String name, String otherwise) {

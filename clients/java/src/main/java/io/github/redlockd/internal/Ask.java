@@ -2,6 +2,9 @@
 package io.github.redlockd.internal;
 
 import java.nio.charset.StandardCharsets;
+import java.util.ArrayList;
+import java.util.Collections;
+import java.util.List;
 import java.util.Locale;
 import java.util.Map;
 import java.util.Set;
@@ -20,20 +23,33 @@ public final class Ask {
     private final Map<String, String> headers;
     private final String content;
     private final Function<Answer, String> check;
+    private final List<Function<Answer, String>> checks; // for each lease of a request for several
     public final boolean once; // it must not be sent twice, and has a connection of its own
     private Exchange current; // guarded by this, as the next one
     private boolean cancelled;
 
-    /** {@code body}: empty for none. {@code check}: says what is wrong with an answer, or returns null. */
-    public Ask(String method, String path, long timeout, Map<String, ?> body, Map<String, String> headers, boolean once,
-            Function<Answer, String> check) {
+    private Ask(String method, String path, long timeout, Map<String, ?> body, Map<String, String> headers,
+            boolean once, Function<Answer, String> check, List<Function<Answer, String>> checks) {
         this.method = method;
         this.path = path;
         this.timeout = timeout;
         this.headers = headers;
         this.check = check;
+        this.checks = checks;
         this.once = once;
         content = body.isEmpty() ? "" : Json.write(body);
+    }
+
+    /** {@code body}: empty for none. {@code check}: says what is wrong with an answer, or returns null. */
+    public Ask(String method, String path, long timeout, Map<String, ?> body, Map<String, String> headers, boolean once,
+            Function<Answer, String> check) {
+        this(method, path, timeout, body, headers, once, check, List.of());
+    }
+
+    /** For several leases: each check gets the answer for one of them. */
+    public Ask(String method, String path, long timeout, List<?> leases, List<Function<Answer, String>> checks) {
+        this(method, path, timeout, Map.of("leases", leases), Map.of(), false,
+            all -> all.status != 200 || all.size("leases") == leases.size() ? null : "leases is not what was asked for", checks);
     }
 
     /** For one that can be repeated, where each answer with the right status will do. */
@@ -43,13 +59,27 @@ public final class Ask {
 
     String whatIsWrong(Answer answer) { return check.apply(answer); }
 
+    /** The answers for each of several leases. One that is wrong is none, for that lease alone. */
+    public List<Answer> parts(Answer answer) {
+        if (answer.status != 200) return Collections.nCopies(checks.size(), answer);
+        List<Answer> parts = new ArrayList<>();
+        for (Function<Answer, String> check : checks) {
+            parts.add(answer.part("leases", parts.size(), check));
+        }
+        return parts;
+    }
+
     /**
      * True if another server is to be asked. A renewal or release is decided only by success, or by an answer that says
      * that the lease is over.
      */
     public boolean isFailedBy(Answer answer) {
         if (once && answer.sent) return false;
-        if (!headers.containsKey("Lock-Token")) return answer.isUndecided();
+        if (!checks.isEmpty()) return parts(answer).stream().allMatch(Ask::decidesNothing);
+        return headers.containsKey("Lock-Token") ? decidesNothing(answer) : answer.isUndecided();
+    }
+
+    private static boolean decidesNothing(Answer answer) {
         return (answer.status == 0 || answer.status >= 400) && !answer.saysLost();
     }
 

@@ -67,7 +67,7 @@ public final class Exchange {
     private Answer carryOut(Connection connection) throws IOException {
         use(connection.below);
         sent = true;
-        Answer answer = connection.ask(ask.bytes(pool.server, pool.key, pool.headers), ask.method);
+        Answer answer = connection.ask(ask.bytes(pool.server, pool.key.get(), pool.headers), ask.method);
         String wrong = ask.whatIsWrong(answer);
         if (wrong != null) throw new IOException(wrong);
         if (!ask.once && connection.kept && leaves()) pool.keep(connection);

@@ -13,7 +13,7 @@ import javax.net.ssl.SSLContext;
 public final class Pool {
     static final int MOST = 16; // for requests that do not wait, and idle ones
     final Server server;
-    final String key; // of the API, or null
+    final Supplier<String> key; // for each request, or null
     final Supplier<Map<String, String>> headers; // more of them, of the program
     private final SSLContext context;
     /** A request that does not wait has one of these while it has a connection. */
@@ -22,7 +22,7 @@ public final class Pool {
     private boolean closing; // there is a timer
     private boolean closed;
 
-    public Pool(Server server, String key, Supplier<Map<String, String>> headers, SSLContext context) {
+    public Pool(Server server, Supplier<String> key, Supplier<Map<String, String>> headers, SSLContext context) {
         this.headers = headers;
         this.server = server;
         this.key = key;
