@@ -16,6 +16,7 @@
 
 #include "cli/base/cli_base.h"
 #include "cli/http/client.h"
+#include "cli/run/run.h"
 #include "server/base/base.h"
 
 enum { TOKEN_FILE_MAX = 256 };
@@ -264,6 +265,7 @@ static int (*const commands[COMMAND_COUNT])(struct client *) = {
 	[COMMAND_ACQUIRE] = command_acquire, [COMMAND_EXTEND] = command_extend, [COMMAND_RELEASE] = command_release,
 	[COMMAND_STATUS] = command_status,   [COMMAND_LIST] = command_list,     [COMMAND_MASTERS] = command_masters,
 	[COMMAND_HEALTH] = command_health,   [COMMAND_WATCH] = watch_command,   [COMMAND_EXPLAIN] = explain_command,
+	[COMMAND_DRILL] = drill_command,
 };
 
 /* A handler, since the command of watch would inherit SIG_IGN. */
@@ -283,6 +285,7 @@ int commands_run(struct arguments *arguments)
 	if (reads_token)
 		arguments->token = token;
 	signal(SIGPIPE, commands_on_pipe); /* see client_init(); and a lease that cannot be printed is released */
+	descriptors_walk(DESCRIPTORS_RECORD); /* the job of drill inherits none of those that follow */
 	if (!client_init(&client, arguments)) {
 		report_error("libcurl: cannot be set up: %s", strerror(errno));
 		return EXIT_STATUS_SYSTEM;

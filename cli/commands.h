@@ -23,6 +23,9 @@ int watch_command(struct client *client);
 int restart_command(struct client *client);
 int explain_command(struct client *client);
 
+/* drill_command.c */
+int drill_command(struct client *client);
+
 /* list.c: appends the locks that the options ask for. False: *ret_answer has the reason; free it in both cases. */
 bool list_locks(struct client *client, json_t *ret_locks, bool *ret_more, struct answer *ret_answer);
 
