@@ -284,7 +284,7 @@ int commands_run(struct arguments *arguments)
 		return EXIT_STATUS_USAGE;
 	if (reads_token)
 		arguments->token = token;
-	signal(SIGPIPE, commands_on_pipe); /* see client_init(); and a lease that cannot be printed is released */
+	signal(SIGPIPE, commands_on_pipe);    /* see client_init(); and a lease that cannot be printed is released */
 	descriptors_walk(DESCRIPTORS_RECORD); /* the job of drill inherits none of those that follow */
 	if (!client_init(&client, arguments)) {
 		report_error("libcurl: cannot be set up: %s", strerror(errno));

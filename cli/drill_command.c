@@ -61,7 +61,8 @@ static bool drill_fail_system(struct drill *drill, const char *what)
 static bool drill_pause(struct drill *drill, uint64_t us)
 {
 	client_pause(drill->client, clock_now_us() + us);
-	return drill->client->order != CLIENT_STOP || drill_fail(drill, EXIT_STATUS_SIGNALLED + drill->interrupt.number);
+	return drill->client->order != CLIENT_STOP ||
+	       drill_fail(drill, EXIT_STATUS_SIGNALLED + drill->interrupt.number);
 }
 
 /* The larger one of a fixed time and a multiple of the longest run. */
@@ -250,9 +251,8 @@ static bool drill_round(struct drill *drill, struct drill_round *round)
 {
 	uint64_t begun_us = clock_now_us();
 	bool done = drill_stop_first(drill, round) &&
-		    (round->is_early ||
-		     (drill_wait_for_end(drill) && drill_run_successor(drill, round) &&
-		      drill_continue_first(drill, round) && drill_check(drill, &round->check)));
+		    (round->is_early || (drill_wait_for_end(drill) && drill_run_successor(drill, round) &&
+					 drill_continue_first(drill, round) && drill_check(drill, &round->check)));
 	round->took_ms = (clock_now_us() - begun_us) / 1000;
 	return done;
 }
@@ -262,8 +262,7 @@ static bool drill_round(struct drill *drill, struct drill_round *round)
 static bool drill_trial(struct drill *drill)
 {
 	struct drill_report *report = &drill->report;
-	bool done = drill_start(drill, &drill->first, 0) &&
-		    drill_wait_in_run(drill, &drill->first, UINT64_MAX / 2) &&
+	bool done = drill_start(drill, &drill->first, 0) && drill_wait_in_run(drill, &drill->first, UINT64_MAX / 2) &&
 		    drill_accept(drill, &drill->first, &report->trial) && drill_check(drill, &report->check);
 	if (done && !drill->arguments->json)
 		drill_report_print_trial(report, stdout);
@@ -303,7 +302,9 @@ static void drill_end(struct drill *drill)
 static int drill_finish(struct drill *drill, FILE *junit)
 {
 	struct drill_report *report = &drill->report;
-	int status = report->status != 0 ? report->status : drill_report_is_safe(report) ? EXIT_STATUS_OK : EXIT_STATUS_UNSAFE;
+	int status = report->status != 0            ? report->status
+		     : drill_report_is_safe(report) ? EXIT_STATUS_OK
+						    : EXIT_STATUS_UNSAFE;
 	if (report->status == 0 && drill->arguments->json)
 		print_json(drill_report_json(report));
 	else if (report->status == 0)

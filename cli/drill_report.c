@@ -13,8 +13,10 @@
 
 enum { TEXT_MAX = 1024 };
 
-static const char *const result_names[] = {
-	[DRILL_HELD] = "held", [DRILL_UNSAFE] = "unsafe", [DRILL_SUCCESSOR] = "successor-failed", [DRILL_EARLY] = "early"};
+static const char *const result_names[] = {[DRILL_HELD] = "held",
+					   [DRILL_UNSAFE] = "unsafe",
+					   [DRILL_SUCCESSOR] = "successor-failed",
+					   [DRILL_EARLY] = "early"};
 
 /* ---- the verdict ---- */
 
@@ -51,7 +53,7 @@ bool drill_report_is_safe(const struct drill_report *report)
 static const char *drill_report_end_of(const struct drill_run *run, char ret_text[TEXT_MAX])
 {
 	if (run->killed)
-		return "did not end and was killed";
+		return "was killed, since it did not end";
 	snprintf(ret_text, TEXT_MAX, "ended with %d", run->status);
 	return ret_text;
 }
@@ -62,9 +64,9 @@ static const char *drill_report_check(const struct drill_check *check, char ret_
 {
 	const char *between = check->said[0] == '\0' ? "" : ": ";
 	if (check->status == 0)
-		snprintf(ret_text, TEXT_MAX, "the check passed%s%s", between, check->said);
+		snprintf(ret_text, TEXT_MAX, "check passed%s%s", between, check->said);
 	else
-		snprintf(ret_text, TEXT_MAX, "the check ended with %d%s%s", check->status, between, check->said);
+		snprintf(ret_text, TEXT_MAX, "check ended with %d%s%s", check->status, between, check->said);
 	return ret_text;
 }
 
@@ -78,10 +80,9 @@ static const char *drill_report_round(const struct drill_round *round, char ret_
 			 DURATION_TEXT(round->first.took_ms));
 	else
 		snprintf(ret_text, TEXT_MAX,
-			 "stopped after %s, fence %" PRIu64 "; its successor had fence %" PRIu64
-			 " and %s; the first %s; %s",
+			 "stopped after %s; fences %" PRIu64 " and %" PRIu64 "; first %s, successor %s; %s",
 			 DURATION_TEXT(round->stopped_after_ms), round->first.fence, round->successor.fence,
-			 END_OF(&round->successor), END_OF(&round->first), CHECK_OF(&round->check));
+			 END_OF(&round->first), END_OF(&round->successor), CHECK_OF(&round->check));
 	return ret_text;
 }
 
@@ -184,7 +185,8 @@ void drill_report_write_junit(const struct drill_report *report, FILE *to)
 	for (size_t i = 0; i < report->count; i++) {
 		const struct drill_round *round = &report->rounds[i];
 		snprintf(name, sizeof name, "round %zu", i + 1);
-		drill_report_write_case(name, round->took_ms, drill_report_judge(round) == DRILL_HELD ? NULL : "failure",
+		drill_report_write_case(name, round->took_ms,
+					drill_report_judge(round) == DRILL_HELD ? NULL : "failure",
 					drill_report_round(round, text), to);
 	}
 	snprintf(text, sizeof text, "the drill was cut short, with status %d", report->status);

@@ -47,7 +47,8 @@ static bool process_read(pid_t pid, struct process *ret_process)
 		return false;
 	text[len] = '\0';
 	const char *rest = strrchr(text, ')');
-	return rest && sscanf(rest + 1, " %c %d %d", &ret_process->state, &ret_process->parent, &ret_process->group) == 3;
+	return rest &&
+	       sscanf(rest + 1, " %c %d %d", &ret_process->state, &ret_process->parent, &ret_process->group) == 3;
 }
 
 /* True if `pid` is below the root; then *ret_process is set. Begins again if an ancestor ends meanwhile, since its

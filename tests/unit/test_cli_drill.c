@@ -26,14 +26,14 @@ static struct drill_round changed(int check, int successor, bool killed)
 }
 
 /* The text that a function prints; free() it. */
-#define PRINTED(call)                                         \
-	__extension__({                                       \
-		char *text_ = NULL;                           \
-		size_t len_;                                  \
-		FILE *to = open_memstream(&text_, &len_);     \
-		call;                                         \
-		ck_assert_int_eq(fclose(to), 0);              \
-		text_;                                        \
+#define PRINTED(call)                                     \
+	__extension__({                                   \
+		char *text_ = NULL;                       \
+		size_t len_;                              \
+		FILE *to = open_memstream(&text_, &len_); \
+		call;                                     \
+		ck_assert_int_eq(fclose(to), 0);          \
+		text_;                                    \
 	})
 
 TEST(verdict_of_a_round)
@@ -73,12 +73,14 @@ TEST(lines_for_people)
 		struct drill_round round;
 		const char *line;
 	} rows[] = {
-		{held, "round 2: held: stopped after 500 ms, fence 7; its successor had fence 9 and ended with 0; the first "
-		       "ended with 1; the check passed: all right\n"},
+		{held,
+		 "round 2: held: stopped after 500 ms; fences 7 and 9; first ended with 1, successor ended with 0; "
+		 "check passed: all right\n"},
 		{early, "round 2: early: the job ended with 3 after 30 ms, before it was stopped\n"},
 		{{.first = {.killed = true}, .successor = {.killed = true}, .check = {.status = 4}},
-		 "round 2: unsafe: stopped after 0 ms, fence 0; its successor had fence 0 and did not end and was killed; "
-		 "the first did not end and was killed; the check ended with 4\n"},
+		 "round 2: unsafe: stopped after 0 ms; fences 0 and 0; first was killed, since it did not end, "
+		 "successor was "
+		 "killed, since it did not end; check ended with 4\n"},
 	};
 	for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
 		char *line = PRINTED(drill_report_print_round(&rows[i].round, 2, to));
@@ -87,8 +89,9 @@ TEST(lines_for_people)
 	}
 	struct drill_round rounds[2] = {held, early};
 	struct drill_report report = {.seed = 5, .rounds = rounds, .count = 2, .planned = 2, .trial.took_ms = 1500};
-	char *trial = PRINTED(drill_report_print_trial(&report, to)), *end = PRINTED(drill_report_print_end(&report, to));
-	ck_assert_str_eq(trial, "trial: the job ended with 0 after 1.5 s; the check passed\n");
+	char *trial = PRINTED(drill_report_print_trial(&report, to)),
+	     *end = PRINTED(drill_report_print_end(&report, to));
+	ck_assert_str_eq(trial, "trial: the job ended with 0 after 1.5 s; check passed\n");
 	ck_assert(strncmp(end, "1 of 2 rounds held, seed 5\nnot seen: ", 36) == 0);
 	free(trial);
 	free(end);
@@ -105,13 +108,15 @@ TEST(json)
 	json_t *object = drill_report_json(&report);
 	json_object_del(object, "not_seen");
 	json_t *wanted = json_loads(
-		"{\"resource\":\"a/b\",\"safe\":false,\"held\":1,\"planned\":3,\"seed\":5,\"trial\":{\"run\":{\"fence\":0,"
+		"{\"resource\":\"a/"
+		"b\",\"safe\":false,\"held\":1,\"planned\":3,\"seed\":5,\"trial\":{\"run\":{\"fence\":0,"
 		"\"took_ms\":0,\"status\":0,\"killed\":false},\"check\":{\"status\":0,\"said\":\"\"}},\"rounds\":["
 		"{\"result\":\"held\",\"took_ms\":2100,\"stopped_after_ms\":500,"
 		"\"first\":{\"fence\":7,\"took_ms\":2000,\"status\":1,\"killed\":false},"
 		"\"successor\":{\"fence\":9,\"took_ms\":1000,\"status\":0,\"killed\":false},"
 		"\"check\":{\"status\":0,\"said\":\"all right\"}},"
-		"{\"result\":\"early\",\"took_ms\":0,\"first\":{\"fence\":7,\"took_ms\":30,\"status\":3,\"killed\":false}}]}",
+		"{\"result\":\"early\",\"took_ms\":0,\"first\":{\"fence\":7,\"took_ms\":30,\"status\":3,\"killed\":"
+		"false}}]}",
 		0, NULL);
 	ck_assert_ptr_nonnull(wanted);
 	ck_assert(json_equal(object, wanted));
@@ -123,16 +128,18 @@ TEST(junit)
 {
 	struct drill_round rounds[2] = {held, changed(1, 0, false)};
 	strcpy(rounds[1].check.said, "<a> & \"b\" \xef\xbf\xbf");
-	struct drill_report report = {.name = "a&b", .seed = 5, .rounds = rounds, .count = 2, .planned = 3, .status = 69};
+	struct drill_report report = {
+		.name = "a&b", .seed = 5, .rounds = rounds, .count = 2, .planned = 3, .status = 69};
 	char *xml = PRINTED(drill_report_write_junit(&report, to));
 	static const char *const parts[] = {
 		"<testsuite name=\"redlockctl drill a&#38;b\" tests=\"4\" failures=\"1\" errors=\"1\">\n",
 		"<property name=\"seed\" value=\"5\"/>",
 		"name=\"trial\" time=\"0.000\"><system-out>",
-		"name=\"round 1\" time=\"2.100\"><system-out>stopped after 500 ms, fence 7; ",
+		"name=\"round 1\" time=\"2.100\"><system-out>stopped after 500 ms; fences 7 and 9; ",
 		"name=\"round 2\" time=\"2.100\"><failure message=\"stopped ",
-		"the check ended with 1: &#60;a&#62; &#38; &#34;b&#34; ?\"/></testcase>\n",
-		"name=\"drill\" time=\"0.000\"><error message=\"the drill was cut short, with status 69\"/></testcase>\n",
+		"check ended with 1: &#60;a&#62; &#38; &#34;b&#34; ?\"/></testcase>\n",
+		"name=\"drill\" time=\"0.000\"><error message=\"the drill was cut short, with status "
+		"69\"/></testcase>\n",
 	};
 	for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
 		ck_assert_msg(strstr(xml, parts[i]), "%s not in %s", parts[i], xml);
