@@ -72,20 +72,20 @@ struct drill_check {
 };
 
 struct drill_checking {
-	pid_t pid;
+	pid_t pid;                   /* of its supervisor */
 	int output;                  /* the end of a pipe */
 	char tail[DRILL_OUTPUT_MAX]; /* the last bytes of the output */
 	size_t len;
 };
 
-/* Starts it in a shell, in a group of its own. False: errno. */
+/* Starts it in a shell. False: errno. */
 bool drill_check_start(struct drill_checking *checking, const char *command, const sigset_t *mask)
 	__attribute__((warn_unused_result));
 
-/* True if it has ended: *ret_check is set. Reads its output. */
+/* True if it has ended, with all that it started: *ret_check is set. Reads its output. */
 bool drill_check_has_ended(struct drill_checking *checking, struct drill_check *ret_check);
 
-/* Kills it, and waits for its end. */
+/* Kills it with all that it started, and waits for its end. */
 void drill_check_kill(struct drill_checking *checking);
 
 /* The last line of an output that is not empty; "" if there is none. */

@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: MIT */
-/* The command that looks at the data, for redlockctl drill. See drill.h. */
+/* The command that looks at the data, for redlockctl drill. See drill.h. It has a supervisor of its own. */
 #include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
 #include <string.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
@@ -11,14 +13,14 @@
 #include "drill.h"
 
 enum { READS_MAX = 256 }; /* more than a pipe holds, and an end of an output that has none */
+enum { KILL_TRIES = 500, KILL_PAUSE_MS = 10 };
 
-/* Runs in the new process, and does not return. */
-static void drill_check_become(const char *command, int output, const sigset_t *mask, pid_t drill)
+/* The shell, which the kernel kills if its supervisor dies. */
+static void drill_check_become(const char *command, int output, const sigset_t *mask, pid_t supervisor)
 {
 	int nothing = open("/dev/null", O_RDONLY | O_CLOEXEC);
-	setpgid(0, 0);
 	prctl(PR_SET_PDEATHSIG, SIGKILL);
-	if (getppid() != drill || nothing < 0)
+	if (getppid() != supervisor || nothing < 0)
 		_exit(EXIT_STATUS_CANNOT_RUN);
 	dup2(nothing, STDIN_FILENO);
 	dup2(output, STDOUT_FILENO);
@@ -27,6 +29,47 @@ static void drill_check_become(const char *command, int output, const sigset_t *
 	sigprocmask(SIG_SETMASK, mask, NULL);
 	execl("/bin/sh", "sh", "-c", command, (char *)NULL);
 	_exit(EXIT_STATUS_NOT_FOUND);
+}
+
+/* Waits for the end of the shell, or for SIGTERM. Then kills all that is left. Returns the exit status. */
+static int drill_check_supervise(pid_t shell, const sigset_t *signals)
+{
+	int status = EXIT_STATUS_SYSTEM, number = 0;
+	pid_t ended = 0;
+	while (ended != shell && number != SIGTERM) {
+		number = sigwaitinfo(signals, NULL);
+		while (ended != shell && (ended = waitpid(-1, &status, WNOHANG)) > 0)
+			continue;
+	}
+	for (int tries = 0; tries < KILL_TRIES && ended >= 0; tries++) {
+		process_tree_signal(getpid(), 0, SIGKILL);
+		poll(NULL, 0, tries > 0 ? KILL_PAUSE_MS : 0);
+		while ((ended = waitpid(-1, NULL, WNOHANG)) > 0)
+			continue;
+	}
+	return WIFEXITED(status) ? WEXITSTATUS(status) : EXIT_STATUS_SIGNALLED + WTERMSIG(status);
+}
+
+/* The supervisor of the command, in a process of its own: what the command starts stays below it, and ends with it or
+ * with the drill. Does not return. */
+static void drill_check_run(const char *command, int output, const sigset_t *mask, pid_t drill)
+{
+	sigset_t all;
+	pid_t supervisor = getpid();
+	sigfillset(&all);
+	sigprocmask(SIG_SETMASK, &all, NULL);
+	setpgid(0, 0); /* the keys of a terminal are for the drill */
+	prctl(PR_SET_PDEATHSIG, SIGTERM);
+	if (getppid() != drill || prctl(PR_SET_CHILD_SUBREAPER, 1) != 0)
+		_exit(EXIT_STATUS_CANNOT_RUN);
+	pid_t shell = fork();
+	if (shell == 0)
+		drill_check_become(command, output, mask, supervisor);
+	close(output);
+	sigemptyset(&all);
+	sigaddset(&all, SIGCHLD);
+	sigaddset(&all, SIGTERM);
+	_exit(shell > 0 ? drill_check_supervise(shell, &all) : EXIT_STATUS_CANNOT_RUN);
 }
 
 bool drill_check_start(struct drill_checking *checking, const char *command, const sigset_t *mask)
@@ -38,9 +81,7 @@ bool drill_check_start(struct drill_checking *checking, const char *command, con
 	fcntl(ends[1], F_SETFL, 0); /* the command must be able to write at leisure */
 	pid_t pid = fork();
 	if (pid == 0)
-		drill_check_become(command, ends[1], mask, drill);
-	if (pid > 0)
-		setpgid(pid, pid); /* in both processes, since either may run first */
+		drill_check_run(command, ends[1], mask, drill);
 	close(ends[1]);
 	*checking = (struct drill_checking){.pid = pid, .output = ends[0]};
 	if (pid < 0)
@@ -91,7 +132,7 @@ bool drill_check_has_ended(struct drill_checking *checking, struct drill_check *
 
 void drill_check_kill(struct drill_checking *checking)
 {
-	kill(-checking->pid, SIGKILL);
+	kill(checking->pid, SIGTERM);
 	while (waitpid(checking->pid, NULL, 0) < 0 && errno == EINTR)
 		continue;
 	close(checking->output);

@@ -6,22 +6,19 @@
  * the reason was reported. */
 #include <assert.h>
 #include <errno.h>
-#include <fcntl.h>
-#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include "cli/base/cli_base.h"
 #include "commands.h"
 #include "drill.h"
 #include "server/base/base.h"
 
-enum { TICK_US = 5000, STATE_US = 50000, SUCCESSOR_WAIT_MS = 300000, TRIES = 3, KILL_TRIES = 500, KILL_PAUSE_MS = 10 };
-/* Limits, since a job may wait for what the other one has. The longer counts: so many times the longest run, or this. */
+enum { TICK_US = 5000, STATE_US = 50000, SUCCESSOR_WAIT_MS = 300000, TRIES = 3 };
+/* Limits, since a job may wait for what the other one has: so many times the longest run, or this time if it is
+ * longer. */
 enum { ALONE_TIMES = 2, ALONE_US = 10000000, SUCCESSOR_TIMES = 10, SUCCESSOR_US = 60000000 };
 
 struct drill {
@@ -282,22 +279,6 @@ static void drill_run(struct drill *drill)
 	}
 }
 
-/* Ends all processes that the drill has started, also those that a check has left. */
-static void drill_end(struct drill *drill)
-{
-	drill_job_end(&drill->successor);
-	drill_job_end(&drill->first);
-	for (int tries = 0; tries < KILL_TRIES; tries++) {
-		process_tree_signal(getpid(), 0, SIGKILL);
-		pid_t ended;
-		while ((ended = waitpid(-1, NULL, WNOHANG)) > 0)
-			continue;
-		if (ended < 0)
-			return;
-		poll(NULL, 0, KILL_PAUSE_MS);
-	}
-}
-
 /* Returns the exit status. */
 static int drill_finish(struct drill *drill, FILE *junit)
 {
@@ -352,7 +333,8 @@ int drill_command(struct client *client)
 	if (!interrupt_begin(&drill.interrupt, client))
 		return EXIT_STATUS_SYSTEM;
 	drill_run(&drill);
-	drill_end(&drill);
+	drill_job_end(&drill.successor);
+	drill_job_end(&drill.first);
 	int status = drill_finish(&drill, junit);
 	free(drill.report.rounds);
 	interrupt_end(&drill.interrupt);

@@ -22,7 +22,7 @@ struct run_shared {
 	_Atomic bool from_keyboard; /* only the command got that signal, since it had the terminal */
 
 	_Atomic uint64_t fence;                /* of the lease; 0: there was none */
-	_Atomic uint64_t started_us, ended_us; /* of the command; 0: not yet */
+	_Atomic uint64_t started_us, ended_us; /* of the command, after its group and its status; 0: not yet */
 	_Atomic int status;                    /* of the command, if it has ended, as a shell has it */
 };
 

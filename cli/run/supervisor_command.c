@@ -67,8 +67,8 @@ void supervisor_start(struct supervisor *supervisor)
 					&error);
 	if (supervisor->child > 0) {
 		supervisor->wants_terminal = supervisor->run->terminal.eager;
-		atomic_store(&supervisor->run->shared->started_us, clock_now_us());
 		atomic_store(&supervisor->run->shared->group, supervisor->child);
+		atomic_store(&supervisor->run->shared->started_us, clock_now_us());
 		supervisor_send_foreground(supervisor, RUN_GUARD);
 		return;
 	}

@@ -6,6 +6,7 @@ stopped; the check removes it. So no job of a round ends before it was stopped.
 """
 
 import json
+import os
 import pathlib
 import signal
 import subprocess
@@ -54,6 +55,7 @@ class Drill:
     def until_frozen(self):
         """Waits until all that the drill has started is stopped: foreground process, supervisor and the job with its shell. Returns them."""
         def frozen():
+            assert self.process.poll() is None, self.errors.read_text() + self.process.stdout.read().decode()
             below = children_of(self.process.pid)
             return below if len(below) >= 3 and all(process_state(pid) in ("T", None) for pid in below) else None
         return wait_until(frozen, 30, "a job that is stopped")
@@ -195,17 +197,31 @@ def test_a_signal_leaves_no_process_behind(lab, service, resource, number):
         assert (suite.get("errors"), suite.findall("testcase")[-1].find("error").get("message")) == ("1", f"the drill was cut short, with status {128 + number}")
 
 
-def test_a_signal_while_the_check_runs(lab, service, resource):
-    drill = Drill(lab, service, job="true", check="sh -c 'echo $$ >checking; while :; do sleep 0.02; done'; true", name=resource)
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+def test_a_signal_while_the_check_runs(lab, service, resource, number):
+    drill = Drill(lab, service, job="true", check="setsid sh -c 'trap \"\" TERM; echo $$ >checking; while :; do sleep 0.02; done'; true", name=resource)
     pid = wait_until(lambda: (drill.folder / "checking").exists() and (drill.folder / "checking").read_text().strip(), what="the check")
-    drill.process.terminate()
-    assert drill.end()[0] == -signal.SIGTERM and process_state(pid) is None
+    drill.process.send_signal(number)
+    assert drill.end()[0] == -number
+    if number == signal.SIGKILL:
+        until_dead(pid)
+    assert process_state(pid) is None
 
 
 def test_what_a_check_leaves_is_ended(lab, service, resource):
     drill = Drill(lab, service, "--rounds", "1", "--at", "1h", job="true", check="setsid sh -c 'echo $$ >left; while :; do sleep 0.02; done' & until [ -s left ]; do sleep 0.02; done", name=resource)
     assert drill.end()[0] == 1
     assert process_state((drill.folder / "left").read_text().strip()) is None
+
+
+def test_processes_that_are_not_its_own_are_left_alone(service, resource, tmp_path):
+    """A child that the drill found when it was started by exec."""
+    script = 'sleep 1000 & echo $! >helper; exec "$@"'
+    done = subprocess.run([*DIES_WITH_US, "sh", "-c", script, "sh", BINARY, "drill", resource, "--rounds", "1", "--at", "1h", "--check", "true", "--", "true"], cwd=tmp_path,
+                          env=clean_environment({"REDLOCKCTL_SERVER": url(service)}), stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=False)
+    helper = int((tmp_path / "helper").read_text())
+    assert done.returncode == 1 and process_state(helper) == "S"
+    os.kill(helper, signal.SIGKILL)
 
 
 def test_a_server_that_dies(lab, resource):
