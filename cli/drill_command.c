@@ -136,7 +136,7 @@ static bool drill_ask(struct drill *drill, struct answer *ret_answer, uint64_t *
 	*ret_answer = client_ask(client, drill->arguments->servers.count, &request, drill->arguments->timeout_ms * 1000,
 				 true);
 	if (client->order == CLIENT_STOP)
-		return drill_pause(drill, 0);
+		return drill_fail(drill, EXIT_STATUS_SIGNALLED + drill->interrupt.number);
 	const json_t *held = json_object_get(ret_answer->json, "held");
 	if (ret_answer->outcome == OUTCOME_DONE && !json_is_boolean(held))
 		answer_set(ret_answer, OUTCOME_STRANGE, "strange", "the answer is not from redlockd");

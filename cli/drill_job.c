@@ -12,8 +12,9 @@
 #include <unistd.h>
 
 #include "drill.h"
+#include "server/base/base.h"
 
-enum { FREEZE_TRIES = 10000, FREEZE_PAUSE_MS = 1 };
+enum { FREEZE_US = 10000000, FREEZE_PAUSE_MS = 1 };
 
 bool drill_job_init(struct drill_job *job)
 {
@@ -72,23 +73,34 @@ bool drill_job_has_ended(struct drill_job *job)
 
 bool drill_job_freeze(struct drill_job *job)
 {
+	uint64_t until_us = clock_now_us() + FREEZE_US;
+	int times = 0;
 	assert(job->foreground > 0);
 	job->page->arguments.quiet = true; /* the loss is no news */
 	kill(job->foreground, SIGSTOP);
-	for (int tries = 0; tries < FREEZE_TRIES; tries++) {
+	/* twice, since the first time may have missed the signal of a process that was just forked */
+	while (times < 2 && clock_now_us() < until_us) {
 		process_tree_signal(job->foreground, 0, SIGSTOP);
-		char state = process_state(job->foreground);
-		if ((state == 'T' || state == 'Z') && process_tree_is_stopped(job->foreground))
-			return true;
-		poll(NULL, 0, FREEZE_PAUSE_MS);
+		bool halted = process_is_halted(process_state(job->foreground)) &&
+			      process_tree_is_stopped(job->foreground);
+		times = halted ? times + 1 : 0;
+		poll(NULL, 0, halted ? 0 : FREEZE_PAUSE_MS);
 	}
-	return false;
+	return times == 2;
+}
+
+/* True for a process that has ended. */
+static bool drill_job_is_over(pid_t pid)
+{
+	char state = process_state(pid);
+	return state == 'Z' || state == 'X' || state == '\0';
 }
 
 bool drill_job_is_frozen(const struct drill_job *job)
 {
 	pid_t command = job->page->run.group;
-	return command > 0 && process_state(job->foreground) == 'T' && process_state(command) == 'T';
+	return command > 0 && job->page->run.ended_us == 0 && !drill_job_is_over(job->foreground) &&
+	       !drill_job_is_over(command);
 }
 
 void drill_job_continue(struct drill_job *job)
@@ -107,8 +119,7 @@ void drill_job_continue_alone(const struct drill_job *job)
 
 bool drill_job_has_finished(const struct drill_job *job)
 {
-	char state = process_state(job->page->run.group);
-	return state == 'Z' || state == '\0';
+	return drill_job_is_over(job->page->run.group);
 }
 
 void drill_job_continue_supervisor(const struct drill_job *job)
@@ -119,8 +130,7 @@ void drill_job_continue_supervisor(const struct drill_job *job)
 
 bool drill_job_is_released(const struct drill_job *job)
 {
-	char state = process_state(job->page->run.supervisor);
-	return state == 'Z' || state == '\0';
+	return drill_job_is_over(job->page->run.supervisor);
 }
 
 /* ---- the end ---- */

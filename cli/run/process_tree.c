@@ -108,6 +108,11 @@ void process_tree_signal(pid_t root, pid_t spared, int signal_number)
 		closedir(all);
 }
 
+bool process_is_halted(char state)
+{
+	return state != '\0' && strchr("TtDZX", state);
+}
+
 bool process_tree_is_stopped(pid_t root)
 {
 	DIR *all = opendir("/proc");
@@ -119,7 +124,7 @@ bool process_tree_is_stopped(pid_t root)
 	while (stopped && (entry = readdir(all)))
 		if (entry->d_name[0] >= '1' && entry->d_name[0] <= '9' &&
 		    process_is_below(atoi(entry->d_name), root, &outside, &process))
-			stopped = strchr("TtZX", process.state);
+			stopped = process_is_halted(process.state);
 	if (all)
 		closedir(all);
 	return stopped;

@@ -47,10 +47,13 @@ void descriptors_walk(enum descriptors_step step);
  * be missed: repeat until none is left. */
 void process_tree_signal(pid_t root, pid_t spared, int signal_number);
 
-/* True if no descendant of `root` runs: each is stopped, or has ended. */
+/* True if no descendant of `root` runs a program: each has stopped or ended, or waits in the kernel and stops there if
+ * it has got SIGSTOP. After vfork() that lasts until its child, which is stopped, goes on. */
 bool process_tree_is_stopped(pid_t root);
 
-/* The letter of /proc: T stopped, Z ended and not waited for; 0: there is no such process. */
+/* The letter of /proc: T stopped, D in the kernel, Z ended and not waited for; 0: there is no such process. */
 char process_state(pid_t pid);
+/* True for the states of which process_tree_is_stopped() speaks. */
+bool process_is_halted(char state);
 
 #endif

@@ -57,7 +57,8 @@ class Drill:
         def frozen():
             assert self.process.poll() is None, self.errors.read_text() + self.process.stdout.read().decode()
             below = children_of(self.process.pid)
-            return below if len(below) >= 3 and all(process_state(pid) in ("T", None) for pid in below) else None
+            # D: a shell between vfork() and the end of its child's, which is stopped
+            return below if len(below) >= 3 and all(process_state(pid) in ("T", "D", None) for pid in below) else None
         return wait_until(frozen, 30, "a job that is stopped")
 
     def go_on(self):

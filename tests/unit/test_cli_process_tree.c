@@ -417,3 +417,26 @@ TEST(stopped)
 		continue;
 	ck_assert_int_eq(process_state(top), 0);
 }
+
+/* A shell between vfork() and the exec() of its child does not stop while that is stopped. */
+TEST(stopped_in_vfork)
+{
+	block();
+	pid_t top = child();
+	if (top == 0) {
+		if (vfork() == 0) {
+			tell();
+			sleep_for_ever();
+		}
+		_exit(0);
+	}
+	be_told();
+	ck_assert(!process_tree_is_stopped(getpid()));
+	process_tree_signal(getpid(), 0, SIGSTOP);
+	while (!process_tree_is_stopped(getpid()))
+		sched_yield();
+	ck_assert_int_eq(process_state(top), 'D');
+	process_tree_signal(getpid(), 0, SIGKILL);
+	while (waitpid(-1, NULL, 0) > 0)
+		continue;
+}
