@@ -28,7 +28,7 @@ struct drill {
 	struct drill_job first, successor;
 	struct drill_report report;
 	uint64_t random;
-	uint64_t longest_us; /* of the runs that were not stopped */
+	uint64_t shortest_us, longest_us; /* of the runs that were not stopped */
 };
 
 uint64_t drill_command_moment_us(uint64_t *state, uint64_t run_us)
@@ -106,8 +106,9 @@ static bool drill_accept(struct drill *drill, const struct drill_job *job, struc
 	if (run->ended_us == 0)
 		return drill_fail(drill, job->exit_status != 0 ? job->exit_status : EXIT_STATUS_SYSTEM);
 	drill_record(job, ret_run);
-	if (run->ended_us - run->started_us > drill->longest_us)
-		drill->longest_us = run->ended_us - run->started_us;
+	uint64_t took_us = run->ended_us - run->started_us;
+	drill->longest_us = took_us > drill->longest_us ? took_us : drill->longest_us;
+	drill->shortest_us = took_us < drill->shortest_us ? took_us : drill->shortest_us;
 	return job->exit_status == ret_run->status || drill_fail(drill, job->exit_status);
 }
 
@@ -186,7 +187,7 @@ static bool drill_stop_first(struct drill *drill, struct drill_round *round)
 	uint64_t at_us = drill->arguments->at_ms * 1000;
 	round->is_early = true;
 	for (int tries = at_us > 0 ? 1 : TRIES; round->is_early && tries > 0; tries--) {
-		uint64_t when_us = at_us > 0 ? at_us : drill_command_moment_us(&drill->random, drill->longest_us);
+		uint64_t when_us = at_us > 0 ? at_us : drill_command_moment_us(&drill->random, drill->shortest_us);
 		if (!drill_start(drill, &drill->first, 0) || !drill_wait_in_run(drill, &drill->first, when_us))
 			return false;
 		if (drill->first.foreground > 0 && !drill_job_freeze(&drill->first)) {
@@ -320,7 +321,7 @@ int drill_command(struct client *client)
 {
 	const char *path = client->arguments->junit;
 	FILE *junit = path ? fopen(path, "we") : NULL;
-	struct drill drill = {.client = client, .arguments = client->arguments};
+	struct drill drill = {.client = client, .arguments = client->arguments, .shortest_us = UINT64_MAX};
 	assert(client->arguments->argv && client->arguments->check);
 	if (path && !junit) {
 		report_error("--junit '%s': %s", path, strerror(errno));
