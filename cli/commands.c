@@ -11,12 +11,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/signalfd.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include "cli/base/cli_base.h"
 #include "cli/http/client.h"
+#include "cli/run/run.h"
 #include "server/base/base.h"
 
 enum { TOKEN_FILE_MAX = 256 };
@@ -56,57 +56,6 @@ static int commands_show(struct client *client, struct answer *answer, bool vali
 	else if (print)
 		print(answer->json);
 	return commands_end(answer);
-}
-
-/* ---- signals while the command acquire waits ----
- *
- * Signals end it as usual, but first it releases its queue entry, or a lease that was just granted. A signal that was
- * ignored when redlockctl was started (nohup) stays ignored. It must not be blocked, since the kernel keeps blocked
- * signals even if they are ignored. */
-
-struct interrupt {
-	int file; /* readable if there is a signal */
-	sigset_t before;
-	int number; /* of the signal that came; 0: none */
-};
-
-/* From now on signals wait until they are read. False: errno. */
-static bool interrupt_begin(struct interrupt *interrupt)
-{
-	static const int numbers[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT};
-	struct sigaction action;
-	sigset_t signals;
-	interrupt->number = 0;
-	sigemptyset(&signals);
-	for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
-		if (sigaction(numbers[i], NULL, &action) == 0 && action.sa_handler != SIG_IGN)
-			sigaddset(&signals, numbers[i]);
-	interrupt->file = signalfd(-1, &signals, SFD_CLOEXEC | SFD_NONBLOCK);
-	if (interrupt->file < 0)
-		return false;
-	sigprocmask(SIG_BLOCK, &signals, &interrupt->before);
-	return true;
-}
-
-/* CLIENT_STOP: a signal has arrived. */
-static enum client_order interrupt_read_order(void *context)
-{
-	struct interrupt *interrupt = context;
-	struct signalfd_siginfo info;
-	assert(interrupt->file >= 0);
-	if (interrupt->number == 0 && read(interrupt->file, &info, sizeof info) == (ssize_t)sizeof info)
-		interrupt->number = (int)info.ssi_signo;
-	return interrupt->number != 0 ? CLIENT_STOP : CLIENT_GO_ON;
-}
-
-/* Restores the signals; a signal that has arrived ends the process. Not needed if the process ends anyway. */
-static void interrupt_end(struct interrupt *interrupt)
-{
-	assert(interrupt->file >= 0);
-	close(interrupt->file);
-	if (interrupt->number != 0)
-		kill(getpid(), interrupt->number);
-	sigprocmask(SIG_SETMASK, &interrupt->before, NULL);
 }
 
 /* ---- tokens in files. no message has a part of a token ---- */
@@ -165,15 +114,11 @@ static bool commands_wait_for_lease(struct client *client, struct lease *lease, 
 {
 	struct interrupt interrupt;
 	struct answer answer;
-	if (!interrupt_begin(&interrupt)) {
-		report_error("signalfd: %s", strerror(errno));
+	if (!interrupt_begin(&interrupt, client)) {
 		*ret_status = EXIT_STATUS_SYSTEM;
 		return false;
 	}
 	struct acquire acquire = {.client = client};
-	client->fds[CLIENT_ORDERS].fd = interrupt.file;
-	client->read_order = interrupt_read_order;
-	client->context = &interrupt;
 	bool granted = acquire_lease(&acquire, lease, &answer);
 	if (granted && interrupt_read_order(&interrupt) == CLIENT_GO_ON)
 		return true; /* the program ends soon, with 0 and the lease */
@@ -320,6 +265,7 @@ static int (*const commands[COMMAND_COUNT])(struct client *) = {
 	[COMMAND_ACQUIRE] = command_acquire, [COMMAND_EXTEND] = command_extend, [COMMAND_RELEASE] = command_release,
 	[COMMAND_STATUS] = command_status,   [COMMAND_LIST] = command_list,     [COMMAND_MASTERS] = command_masters,
 	[COMMAND_HEALTH] = command_health,   [COMMAND_WATCH] = watch_command,   [COMMAND_EXPLAIN] = explain_command,
+	[COMMAND_DRILL] = drill_command,
 };
 
 /* A handler, since the command of watch would inherit SIG_IGN. */
@@ -338,7 +284,8 @@ int commands_run(struct arguments *arguments)
 		return EXIT_STATUS_USAGE;
 	if (reads_token)
 		arguments->token = token;
-	signal(SIGPIPE, commands_on_pipe); /* see client_init(); and a lease that cannot be printed is released */
+	signal(SIGPIPE, commands_on_pipe);    /* see client_init(); and a lease that cannot be printed is released */
+	descriptors_walk(DESCRIPTORS_RECORD); /* the job of drill inherits none of those that follow */
 	if (!client_init(&client, arguments)) {
 		report_error("libcurl: cannot be set up: %s", strerror(errno));
 		return EXIT_STATUS_SYSTEM;

@@ -4,6 +4,7 @@
 #define COMMANDS_H
 
 #include <jansson.h>
+#include <signal.h>
 #include <stdbool.h>
 
 #include "cli/http/client.h"
@@ -22,8 +23,32 @@ int watch_command(struct client *client);
 int restart_command(struct client *client);
 int explain_command(struct client *client);
 
+/* drill_command.c */
+int drill_command(struct client *client);
+
 /* list.c: appends the locks that the options ask for. False: *ret_answer has the reason; free it in both cases. */
 bool list_locks(struct client *client, json_t *ret_locks, bool *ret_more, struct answer *ret_answer);
+
+/* ---- interrupt.c: signals while a command waits ----
+ *
+ * Signals end it as usual, but first it releases its queue entry, or a lease that was just granted. A signal that was
+ * ignored when redlockctl was started (nohup) stays ignored. It must not be blocked, since the kernel keeps blocked
+ * signals even if they are ignored. */
+
+struct interrupt {
+	int file; /* readable if there is a signal */
+	sigset_t before;
+	int number; /* of the signal that came; 0: none */
+};
+
+/* From now on signals wait until they are read, as orders of the client. False: errno, and it was reported. */
+bool interrupt_begin(struct interrupt *interrupt, struct client *client) __attribute__((warn_unused_result));
+
+/* CLIENT_STOP: a signal has arrived. */
+enum client_order interrupt_read_order(void *context);
+
+/* Restores the signals; a signal that has arrived ends the process. Not needed if the process ends anyway. */
+void interrupt_end(struct interrupt *interrupt);
 
 /* ---- print.c: the results on stdout, for people or as JSON; call print_end() last ---- */
 

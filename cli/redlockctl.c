@@ -74,7 +74,8 @@ static int dispatch_command(struct arguments *arguments)
 		return EXIT_STATUS_USAGE;
 	}
 	warn_of_exposed_key(arguments);
-	if (!arguments->owner && (arguments->command == COMMAND_ACQUIRE || arguments->command == COMMAND_RUN))
+	if (!arguments->owner && (arguments->command == COMMAND_ACQUIRE || arguments->command == COMMAND_RUN ||
+				  arguments->command == COMMAND_DRILL))
 		set_owner(arguments);
 	return arguments->command == COMMAND_RUN ? run_command(arguments) : commands_run(arguments);
 }

@@ -23,7 +23,7 @@ enum { RUN_WAIT_MS = 300000, HEALTH_TIMEOUT_MS = 2000, KILL_AFTER_MS = 5000, AT_
 /* The sets of commands that have an option. */
 #define IN(command) (1U << COMMAND_##command)
 #define IN_SETS (IN(ACQUIRE) | IN(EXTEND) | IN(RELEASE) | IN(RUN)) /* several NAMEs are one lease */
-#define IN_NAMED (IN(ACQUIRE) | IN(EXTEND) | IN(RELEASE) | IN(STATUS) | IN(EXPLAIN) | IN(WATCH) | IN(RUN))
+#define IN_NAMED (IN_SETS | IN(STATUS) | IN(EXPLAIN) | IN(WATCH) | IN(DRILL))
 #define IN_ALL (IN_NAMED | IN(LIST) | IN(MASTERS) | IN(HEALTH)) /* they send requests */
 
 /* ---- options ---- */
@@ -151,7 +151,7 @@ static const struct options_entry arguments_entries[] = {
 	 .traits = OPTIONS_NO_FLAG, .variable = "REDLOCKCTL_API_KEY"},
 	{TIME("timeout", 0, timeout, IN_ALL, 10, 3600000), .standard = "5s"},
 	{SWITCH("json", 0, json, IN_ALL | IN(KEY_NEW) | IN(KEY_HASH))},
-	{TIME("ttl", 't', ttl, IN(ACQUIRE) | IN(EXTEND) | IN(RUN), 1, DAY_MS)},
+	{TIME("ttl", 't', ttl, IN(ACQUIRE) | IN(EXTEND) | IN(RUN) | IN(DRILL), 1, DAY_MS)},
 	{TIME("wait", 'w', wait, IN(ACQUIRE) | IN(RUN), 0, YEAR_MS)},
 	{SWITCH("no-wait", 'n', no_wait, IN(ACQUIRE) | IN(RUN))},
 	{SWITCH("shared", 0, shared, IN(ACQUIRE) | IN(RUN))},
@@ -176,6 +176,12 @@ static const struct options_entry arguments_entries[] = {
 	{TIME("keep", 0, keep, IN(RELEASE), 0, DAY_MS)},
 	{SWITCH("force", 0, force, IN(RELEASE))},
 	{OPTION("fence", 0, fence, fence, IN(RELEASE)), OPTIONS_NUMBER(1, REDLOCK_FENCE_LIMIT - 1)},
+	{OPTION("rounds", 0, rounds, rounds, IN(DRILL)), OPTIONS_NUMBER(1, ARGUMENTS_ROUNDS_MAX), .standard = "5"},
+	{TIME("at", 0, at, IN(DRILL), 1, DAY_MS)},
+	{OPTION("seed", 0, seed, seed, IN(DRILL)), OPTIONS_NUMBER(1, UINT32_MAX)},
+	{TEXT("check", "COMMAND", options_parse_text, check, check, IN(DRILL), 1, 4096,
+	      OPTIONS_RANGE " bytes of UTF-8 without control characters")},
+	{PATH("junit", junit, junit, IN(DRILL))},
 	{SWITCH("exit-code", 0, exit_code, IN(STATUS))},
 	{SWITCH("ready", 0, ready, IN(HEALTH))},
 	{SWITCH("restart-safe", 0, restart_safe, IN(HEALTH))},
@@ -201,7 +207,7 @@ static const char *const command_names[COMMAND_COUNT] = {
 	[COMMAND_STATUS] = "status",   [COMMAND_LIST] = "list",         [COMMAND_MASTERS] = "masters",
 	[COMMAND_HEALTH] = "health",   [COMMAND_RUN] = "run",           [COMMAND_KEY_NEW] = "key new",
 	[COMMAND_WATCH] = "watch",     [COMMAND_KEY_HASH] = "key hash", [COMMAND_HELP] = "help",
-	[COMMAND_VERSION] = "version", [COMMAND_EXPLAIN] = "explain",
+	[COMMAND_VERSION] = "version", [COMMAND_EXPLAIN] = "explain",   [COMMAND_DRILL] = "drill",
 };
 
 static bool arguments_read_name(struct options_reader *reader, const char *name)
@@ -212,7 +218,7 @@ static bool arguments_read_name(struct options_reader *reader, const char *name)
 		return options_reject(reader, "list takes no NAME; use --prefix PREFIX");
 	if ((IN_NAMED & reader->scope) == 0)
 		return options_reject(reader, "%s takes no NAME", reader->command);
-	bool has_command = arguments->command == COMMAND_WATCH ||
+	bool has_command = arguments->command == COMMAND_WATCH || arguments->command == COMMAND_DRILL ||
 			   (arguments->command == COMMAND_RUN && !names_go_on(reader, name));
 	if (arguments->names.count > 0 && has_command) {
 		reader->is_rest = true; /* its options belong to it */
@@ -303,7 +309,7 @@ static bool arguments_check(struct options_reader *reader, const struct argument
 {
 	const struct credentials *credentials = &arguments->credentials;
 	const char *token = arguments->token, *file = arguments->token_file, *program = arguments->argv[0];
-	bool run = arguments->command == COMMAND_RUN;
+	bool run = arguments->command == COMMAND_RUN, drill = arguments->command == COMMAND_DRILL;
 	bool holds = arguments->command == COMMAND_EXTEND || arguments->command == COMMAND_RELEASE;
 	const struct {
 		bool is_wrong;
@@ -330,7 +336,9 @@ static bool arguments_check(struct options_reader *reader, const struct argument
 		{run && !program, "run needs a command: redlockctl run NAME COMMAND [ARGUMENT...]"},
 		{run && arguments->quiet && (arguments->verbose || arguments->json),
 		 "--quiet goes without --verbose and --json"},
-		{run && program && program[0] == '\0', "the command to run is empty"},
+		{drill && !program, "drill needs a job: redlockctl drill NAME --check COMMAND -- JOB [ARGUMENT...]"},
+		{drill && !arguments->check, "--check: missing: a command that ends with 0 if the data are right"},
+		{(run || drill) && program && program[0] == '\0', "the command to run is empty"},
 		{run && arguments->ttl_ms > 0 && arguments->kill_after_ms != ARGUMENTS_KILL_AFTER_STANDARD &&
 			 arguments->kill_after_ms > arguments->ttl_ms / 2,
 		 "--kill-after: at most half of --ttl"},
@@ -344,12 +352,14 @@ static bool arguments_check(struct options_reader *reader, const struct argument
 	assert(IN_ALL & reader->scope);
 	if (IN_NAMED & reader->scope && !arguments->names.joined)
 		return options_reject(reader, "NAME: missing: redlockctl %s NAME%s", reader->command,
-				      run ? " COMMAND [ARGUMENT...]" : "");
+				      run     ? " COMMAND [ARGUMENT...]"
+				      : drill ? " --check COMMAND -- JOB [ARGUMENT...]"
+					      : "");
 	for (size_t i = 0; i < sizeof rules / sizeof *rules; i++)
 		if (rules[i].is_wrong)
 			return options_reject(reader, "%s", rules[i].message);
-	if (run && arguments->ttl_ms > 0 && arguments->ttl_ms < ARGUMENTS_RUN_TTL_MIN_MS)
-		return options_reject(reader, "--ttl: at least %dms for run", ARGUMENTS_RUN_TTL_MIN_MS);
+	if ((run || drill) && arguments->ttl_ms > 0 && arguments->ttl_ms < ARGUMENTS_RUN_TTL_MIN_MS)
+		return options_reject(reader, "--ttl: at least %dms for %s", ARGUMENTS_RUN_TTL_MIN_MS, reader->command);
 	return !holds || !token || token_is_valid(token) ||
 	       options_reject_option(reader, "token", "not a token; allowed are 40 digits, 0 to 9 and a to f");
 }

@@ -17,6 +17,7 @@
 
 enum command {
 	COMMAND_RUN,
+	COMMAND_DRILL,
 	COMMAND_ACQUIRE,
 	COMMAND_EXTEND,
 	COMMAND_RELEASE,
@@ -35,7 +36,7 @@ enum command {
 
 enum { ARGUMENTS_OWNER_MAX = 128, ARGUMENTS_METADATA_MAX = 1024 }; /* bytes */
 enum { ARGUMENTS_KEY_NAME_MAX = 64, ARGUMENTS_PREFIXES_MAX = 64, ARGUMENTS_RIGHTS = 4, ARGUMENTS_MESSAGE_MAX = 512 };
-enum { ARGUMENTS_RUN_TTL_MIN_MS = 200 };
+enum { ARGUMENTS_RUN_TTL_MIN_MS = 200, ARGUMENTS_ROUNDS_MAX = 1000 };
 #define ARGUMENTS_KILL_AFTER_STANDARD UINT64_MAX
 
 struct arguments {
@@ -57,13 +58,16 @@ struct arguments {
 	uint64_t below;    /* of list: locks with fewer votes; 0: all */
 	uint64_t fence;    /* of release --force; 0: any */
 	uint64_t slots;    /* of acquire and run; 0: the lock has none */
+	/* of drill; 0: a random time, a random seed */
+	uint64_t rounds, at_ms, seed;
+	const char *check, *junit; /* NULL: none given */
 	/* NULL: none given; the last two are of key new */
 	const char *owner, *prefix, *token, *token_file, *key_name, *out;
 	json_t *metadata;                             /* NULL: none given */
 	const char *prefixes[ARGUMENTS_PREFIXES_MAX]; /* of key new */
 	size_t prefix_count;
 	unsigned rights;                     /* of key new: a bit for each of arguments_rights; 0: none given */
-	char **argv;                         /* the command of run and watch; NULL-terminated */
+	char **argv;                         /* the command of run, drill and watch; NULL-terminated */
 	char message[ARGUMENTS_MESSAGE_MAX]; /* the mistake, if parsing failed */
 };
 

@@ -15,6 +15,7 @@
 enum {
 	EXIT_STATUS_OK = 0,
 	EXIT_STATUS_FREE = 1,         /* status --exit-code: nobody holds the lock */
+	EXIT_STATUS_UNSAFE = 1,       /* drill: a round did not hold */
 	EXIT_STATUS_USAGE = 64,       /* bad input: nothing was sent, or the server rejected it as invalid */
 	EXIT_STATUS_UNREACHABLE = 69, /* no server answered, or too few masters */
 	EXIT_STATUS_SYSTEM = 71,      /* no memory, fork() and the like */

@@ -15,6 +15,13 @@ static const struct {
 		 "several are locked at once.",
 		 {"redlockctl run nightly-report --no-wait -E 0 /usr/local/bin/report",
 		  "redlockctl run account/1 account/2 --wait 10m -- ./transfer.sh --all"}},
+	[COMMAND_DRILL] =
+		{"drill NAME --check COMMAND [OPTION...] -- JOB [ARGUMENT...]",
+		 "Tests whether a job is safe when it loses its lock: stops it under the lock, as a frozen "
+		 "machine would, runs it again to its end after the lease, continues the first one, and runs "
+		 "COMMAND in a shell. The exit status is 0 if COMMAND ended with 0 in each round, otherwise 1.",
+		 {"redlockctl drill orders/42 --ttl 1s --check ./check.sh -- ./job.sh",
+		  "redlockctl drill orders/42 --rounds 20 --junit drill.xml --check ./check.sh -- ./job.sh"}},
 	[COMMAND_ACQUIRE] =
 		{"acquire NAME... [OPTION...]",
 		 "Acquires a lease, of several NAMEs all at once, and prints its token, its fence and its validity.",

@@ -39,7 +39,7 @@ _redlockctl_offer_files() {
 	mapfile -t COMPREPLY < <(compgen -f -- "$word")
 }
 
-# What run and watch run is a command like any other.
+# What run, drill and watch run is a command like any other.
 _redlockctl_offer_command() {
 	if declare -F _command_offset >/dev/null; then
 		_command_offset "$1"
@@ -54,7 +54,7 @@ _redlockctl_offer_command() {
 _redlockctl_offer_options() {
 	local line of=("$command")
 	[[ $command == key ]] && of+=("$second")
-	[[ $command == run ]] && _redlockctl_offer --
+	[[ $command == @(run|drill) ]] && _redlockctl_offer --
 	_redlockctl_offer --help
 	while IFS= read -r line; do
 		[[ $line =~ ^'  '(--[a-z-]+) ]] && _redlockctl_offer "${BASH_REMATCH[1]}"
@@ -86,13 +86,13 @@ _redlockctl_offer_value() {
 	esac
 }
 
-# command, second: the first words that are no option and no option's value. True: the cursor is in the command of run or watch, which begins at `at`.
+# command, second: the first words that are no option and no option's value. True: the cursor is in the command of run, drill or watch, which begins at `at`.
 _redlockctl_find_command() {
 	local argument
 	for ((at = 1; at < ${#words[@]} - 1; at++)); do
 		if [[ ${words[at]} == -- ]]; then
 			((at++))
-			[[ $command == @(run|watch) ]]
+			[[ $command == @(run|drill|watch) ]]
 			return
 		elif [[ ${words[at]} == -* ]]; then
 			_redlockctl_find_argument "${words[at]}" && ((at++))
@@ -100,11 +100,11 @@ _redlockctl_find_command() {
 			command=${words[at]}
 		elif [[ -z $second ]]; then
 			second=${words[at]}
-		elif [[ $command == @(run|watch) ]]; then
+		elif [[ $command == @(run|drill|watch) ]]; then
 			return 0
 		fi
 	done
-	((at == ${#words[@]} - 1)) && [[ $command == @(run|watch) && -n $second && ${words[at]} != -* ]]
+	((at == ${#words[@]} - 1)) && [[ $command == @(run|drill|watch) && -n $second && ${words[at]} != -* ]]
 }
 
 _redlockctl() {
@@ -129,7 +129,7 @@ _redlockctl() {
 		_redlockctl_offer new hash
 	elif [[ $command == help && -z $second ]]; then
 		_redlockctl_offer_commands
-	elif [[ $command == @(run|acquire|extend|release|status|explain|watch) ]]; then
+	elif [[ $command == @(run|drill|acquire|extend|release|status|explain|watch) ]]; then
 		_redlockctl_offer_names
 	fi
 	[[ $word == *[:=]* ]] && cut=${word%"${word##*[:=]}"} # bash replaces only what follows the last of these

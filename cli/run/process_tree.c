@@ -29,6 +29,7 @@ enum { STAT_MAX = 1024, READS_MAX = 3 };
 
 struct process {
 	pid_t parent, group;
+	char state;
 };
 
 /* The name in parentheses may have parentheses, blanks and line feeds, so the other fields follow the last
@@ -46,7 +47,8 @@ static bool process_read(pid_t pid, struct process *ret_process)
 		return false;
 	text[len] = '\0';
 	const char *rest = strrchr(text, ')');
-	return rest && sscanf(rest + 1, " %*c %d %d", &ret_process->parent, &ret_process->group) == 2;
+	return rest &&
+	       sscanf(rest + 1, " %c %d %d", &ret_process->state, &ret_process->parent, &ret_process->group) == 3;
 }
 
 /* True if `pid` is below the root; then *ret_process is set. Begins again if an ancestor ends meanwhile, since its
@@ -104,4 +106,33 @@ void process_tree_signal(pid_t root, pid_t spared, int signal_number)
 			process_signal(atoi(entry->d_name), root, &outside, spared, signal_number);
 	if (all)
 		closedir(all);
+}
+
+bool process_is_halted(char state)
+{
+	return state != '\0' && strchr("TtDZX", state);
+}
+
+bool process_tree_is_stopped(pid_t root)
+{
+	DIR *all = opendir("/proc");
+	struct process process;
+	struct dirent *entry;
+	pid_t outside = 0;
+	bool stopped = all != NULL;
+	assert(root > 0);
+	while (stopped && (entry = readdir(all)))
+		if (entry->d_name[0] >= '1' && entry->d_name[0] <= '9' &&
+		    process_is_below(atoi(entry->d_name), root, &outside, &process))
+			stopped = process_is_halted(process.state);
+	if (all)
+		closedir(all);
+	return stopped;
+}
+
+char process_state(pid_t pid)
+{
+	struct process process;
+	assert(pid > 0);
+	return process_read(pid, &process) ? process.state : '\0';
 }

@@ -34,9 +34,18 @@ static void run_block_signals(struct run *run)
 	sigaction(SIGCHLD, &usual, &run->inherited_child);
 }
 
-int run_command(struct arguments *arguments)
+int run_command(const struct arguments *arguments)
 {
-	struct run run = {.arguments = arguments, .foreground = getpid()};
+	void *shared = mmap(NULL, sizeof(struct run_shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	if (shared == MAP_FAILED)
+		return run_fail("mmap");
+	descriptors_walk(DESCRIPTORS_RECORD);
+	return run_command_shared(arguments, shared);
+}
+
+int run_command_shared(const struct arguments *arguments, struct run_shared *shared)
+{
+	struct run run = {.arguments = arguments, .shared = shared, .foreground = getpid()};
 	int sockets[2];
 	assert(arguments->command == COMMAND_RUN && arguments->argv);
 	if (child_is_enclosed(arguments)) {
@@ -44,10 +53,6 @@ int run_command(struct arguments *arguments)
 			     "not acquired: already held by the enclosing run");
 		return arguments->held_status;
 	}
-	run.shared = mmap(NULL, sizeof *run.shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-	if (run.shared == MAP_FAILED)
-		return run_fail("mmap");
-	descriptors_walk(DESCRIPTORS_RECORD);
 	run_block_signals(&run);
 	terminal_open(&run.terminal);
 	/* Processes that the command leaves behind become children of the supervisor, or of the foreground process if
@@ -59,6 +64,8 @@ int run_command(struct arguments *arguments)
 	pid_t supervisor = fork();
 	if (supervisor < 0)
 		return run_fail("fork");
+	if (supervisor > 0)
+		atomic_store(&shared->supervisor, supervisor);
 	run.socket = sockets[supervisor == 0];
 	close(sockets[supervisor != 0]);
 	return supervisor == 0 ? supervisor_run(&run) : foreground_run(&run, supervisor);

@@ -23,25 +23,16 @@
 
 #include "cli/base/cli_base.h"
 #include "cli/http/client.h"
+#include "run.h"
 #include "server/renewal/renewal.h"
 
-/* ---- process_tree.c: the processes below a process ---- */
+/* ---- process_tree.c ---- */
 
 /* Sends a signal to a process group, if a child of the caller is in it: otherwise its number may be another group's.
  * False: none is, or no signal could be sent. Needs no /proc. */
 bool process_group_signal(pid_t group, int signal_number);
 
-/* Sends a signal to every descendant of `root`, except those in the group `spared` (0: none); also to zombies, since a
- * process whose first thread has ended looks like one while its other threads run. A process that forks meanwhile may
- * be missed: repeat until none is left. */
-void process_tree_signal(pid_t root, pid_t spared, int signal_number);
-
-/* ---- descriptors.c: the command inherits the descriptors that redlockctl inherited, and no other ---- */
-
-/* RECORD, at the start, stores the open descriptors. SEAL, before the command is started, marks later ones
- * close-on-exec, which libcurl does not always do. */
-enum descriptors_step { DESCRIPTORS_RECORD, DESCRIPTORS_SEAL };
-void descriptors_walk(enum descriptors_step step);
+/* ---- descriptors.c ---- */
 
 /* Replaces stdin and stdout by /dev/null: a reader of the command's output must see its end when the command closes it,
  * not only when redlockctl ends. */
@@ -63,16 +54,6 @@ bool terminal_belongs_to(const struct terminal *terminal, pid_t group);
 void terminal_pass(const struct terminal *terminal, pid_t from, pid_t to);
 
 /* ---- shared by the processes ---- */
-
-/* A page of memory that foreground process and supervisor share. Only the supervisor writes. */
-struct run_shared {
-	/* when the foreground process kills the remaining processes, if the supervisor has not; 0: nothing runs */
-	_Atomic uint64_t dead_by_us;
-	_Atomic pid_t group; /* of the command */
-	/* SIGINT or SIGQUIT, if it ended the command; the foreground process then ends by the same signal */
-	_Atomic int interrupt;
-	_Atomic bool from_keyboard; /* only the command got that signal, since it had the terminal */
-};
 
 /* Messages of the supervisor to the foreground process over their socket; the foreground process sends numbers of
  * signals. */

@@ -88,6 +88,7 @@ static bool supervisor_acquire(struct supervisor *supervisor)
 	if (!granted)
 		return false;
 	supervisor->got_us = clock_now_us();
+	atomic_store(&supervisor->run->shared->fence, supervisor->lease.fence);
 	/* a process that is killed takes a moment to end */
 	uint64_t ttl_ms = supervisor->lease.ttl_ms, ttl_us = ttl_ms * 1000;
 	struct renewal_config config = {.ttl_us = ttl_us,
@@ -350,6 +351,7 @@ static bool supervisor_set_up(struct supervisor *supervisor)
 	sigset_t children;
 	assert(supervisor->run->socket >= 0);
 	setpgid(0, 0);
+	prctl(PR_SET_PDEATHSIG, SIGCONT); /* a stopped one must end the command if the foreground process is killed */
 	sigemptyset(&children);
 	sigaddset(&children, SIGCHLD);
 	if (prctl(PR_SET_CHILD_SUBREAPER, 1) != 0 || !client_init(&supervisor->client, supervisor->arguments))

@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "run_internal.h"
+#include "server/base/base.h"
 
 /* ---- the foreground process ---- */
 
@@ -67,6 +68,7 @@ void supervisor_start(struct supervisor *supervisor)
 	if (supervisor->child > 0) {
 		supervisor->wants_terminal = supervisor->run->terminal.eager;
 		atomic_store(&supervisor->run->shared->group, supervisor->child);
+		atomic_store(&supervisor->run->shared->started_us, clock_now_us());
 		supervisor_send_foreground(supervisor, RUN_GUARD);
 		return;
 	}
@@ -182,6 +184,8 @@ static void supervisor_on_end(struct supervisor *supervisor, const siginfo_t *in
 	terminal_pass(terminal, supervisor->child, terminal->job);
 	supervisor->child_ended = true;
 	supervisor->status = info->si_code == CLD_EXITED ? info->si_status : EXIT_STATUS_SIGNALLED + info->si_status;
+	atomic_store(&supervisor->run->shared->status, supervisor->status);
+	atomic_store(&supervisor->run->shared->ended_us, clock_now_us());
 	report_event(supervisor->arguments, REPORT_DETAIL, "ended", json_pack("{s:i}", "status", supervisor->status),
 		     "the command ended with status %d", supervisor->status);
 }

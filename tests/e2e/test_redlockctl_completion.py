@@ -48,6 +48,7 @@ def completes(shell, typed, shown, rest=""):
 
 @pytest.mark.parametrize("typed, shown", [
     ("redlockctl rel\t", "<release>"), ("redlockctl mas\t", "<masters>"), ("redlockctl hea\t", "<health>"), ("redlockctl health --rea\t", "<health><--ready>"), ("redlockctl --vers\t", "<--version>"),
+    ("redlockctl dri\t", "<drill>"), ("redlockctl drill a --jun\t", "<drill><a><--junit>"),
     ("redlockctl run a --kill\t", "<run><a><--kill-after>"), ("redlockctl acquire a --confl\t", "<acquire><a><--conflict-exit-code>"),
     ("redlockctl extend a --token-\t", "<extend><a><--token-file>"), ("redlockctl release --token-\t", "<release><--token-file>"),
     ("redlockctl acquire a --ttl 25\t", "<acquire><a><--ttl><250ms>"), ("redlockctl --server unix:/x sta\t", "<--server><unix:/x><status>"),

@@ -220,3 +220,14 @@ def test_supervisor_stopped(lab, resource):
     os.kill(run.supervisor, signal.SIGSTOP)
     check_dead_in_time(pids, daemon.masters, resource)
     assert run.wait() == LOST
+
+
+def test_supervisor_stopped_and_foreground_process_killed(lab, resource):
+    daemon = lab.service(3)
+    run = Run(lab, resource, command=DAEMON + FOREVER, servers=[daemon], ttl_ms=min(TTL_MS * 2, 60000))
+    pids = [run.file("daemon"), run.file("pid"), run.supervisor]
+    os.kill(run.supervisor, signal.SIGSTOP)
+    run.process.kill()
+    for pid in pids:
+        until_dead(pid)
+    assert is_free(daemon, resource)

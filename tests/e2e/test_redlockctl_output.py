@@ -11,7 +11,7 @@ from ctl import BINARY, HELD, Shell, ctl
 from fake_redlockd import fake  # noqa: F401
 from fixtures import needs_pts
 
-COMMANDS = ["run", "acquire", "extend", "release", "status", "explain", "list", "masters", "health", "key new", "key hash"]
+COMMANDS = ["run", "drill", "acquire", "extend", "release", "status", "explain", "list", "masters", "health", "key new", "key hash"]
 
 
 def test_list_is_a_table_by_name(service, resource):

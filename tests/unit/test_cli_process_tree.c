@@ -379,3 +379,64 @@ TEST(processes_that_fork)
 	ck_assert_int_eq(errno, ECHILD);
 	ck_assert(time(NULL) < until);
 }
+
+/* ---- stopped processes ---- */
+
+/* A child and its child, in a session of its own: none, one, both are stopped; a zombie does not run. */
+TEST(stopped)
+{
+	pid_t *below = shared(sizeof *below);
+
+	block();
+	ck_assert(process_tree_is_stopped(getpid()));
+	pid_t top = child();
+	if (top == 0) {
+		if (child() == 0) {
+			*below = getpid();
+			setsid();
+			tell();
+		}
+		sleep_for_ever();
+	}
+	be_told();
+	ck_assert(!process_tree_is_stopped(getpid()));
+	__real_kill(top, SIGSTOP);
+	ck_assert_int_eq(waitpid(top, NULL, WUNTRACED), top);
+	ck_assert_int_eq(process_state(top), 'T');
+	ck_assert(!process_tree_is_stopped(getpid()) && !process_tree_is_stopped(top));
+	process_tree_signal(getpid(), 0, SIGSTOP);
+	while (process_state(*below) != 'T')
+		sched_yield();
+	ck_assert(process_tree_is_stopped(getpid()) && process_tree_is_stopped(top));
+	__real_kill(*below, SIGKILL);
+	while (process_state(*below) != 'Z')
+		sched_yield();
+	ck_assert(process_tree_is_stopped(getpid()));
+	end(top);
+	while (waitpid(-1, NULL, 0) > 0)
+		continue;
+	ck_assert_int_eq(process_state(top), 0);
+}
+
+/* A shell between vfork() and the exec() of its child does not stop while that is stopped. */
+TEST(stopped_in_vfork)
+{
+	block();
+	pid_t top = child();
+	if (top == 0) {
+		if (vfork() == 0) {
+			tell();
+			sleep_for_ever();
+		}
+		_exit(0);
+	}
+	be_told();
+	ck_assert(!process_tree_is_stopped(getpid()));
+	process_tree_signal(getpid(), 0, SIGSTOP);
+	while (!process_tree_is_stopped(getpid()))
+		sched_yield();
+	ck_assert_int_eq(process_state(top), 'D');
+	process_tree_signal(getpid(), 0, SIGKILL);
+	while (waitpid(-1, NULL, 0) > 0)
+		continue;
+}
