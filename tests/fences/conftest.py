@@ -36,7 +36,7 @@ def open_kit(request, storages):
     def connect():
         opened.append(kit(place, item))
         return opened[-1]
-    connect.kit = kit
+    connect.kit, connect.place, connect.item = kit, place, item
     yield connect
     for one in opened:
         one.close()

@@ -67,8 +67,8 @@ class Sql:
 
     def transaction(self, *steps):
         """Each step is a function; returns what the last one does."""
+        self.execute(self.begin)
         try:
-            self.execute(self.begin)
             for step in steps:
                 result = step()
             self.execute("COMMIT")
@@ -182,7 +182,7 @@ class SqliteTrigger(Sqlite, Trigger):
     def __init__(self, place, item):
         super().__init__(place, item)
         self.held = {}
-        self.connection.create_function("fence_of", 1, self.held.get)
+        self.connection.create_function("fence_of", 1, lambda resource: self.held.get(resource))
 
     def guarded(self, fence, step):
         self.held[f"stock/{self.item}"] = fence
@@ -242,7 +242,7 @@ class Files:
     storage, title = "files", "files"
 
     def __init__(self, place, item):
-        self.path, self.plain = os.path.join(place, item), pathlib.Path(place, f"{item}.plain")
+        self.item, self.path, self.plain = item, os.path.join(place, item), pathlib.Path(place, f"{item}.plain")
 
     def close(self):
         pass

@@ -146,11 +146,9 @@ def test_conflict_clauses_of_sqlite(open_kit, statement, fence):
     """They rule the statements of triggers, too."""
     kit = open_kit()
     kit.write(34, 5)
-    kit.held = {}
-    kit.connection.create_function("fence_of", 1, lambda _: fence)
+    kit.held = {f"stock/{kit.item}": fence}
     with pytest.raises(sqlite3.Error):
         kit.execute(statement)
-    kit.connection.create_function("fence_of", 1, kit.held.get)
     assert kit.enter(34) == 5
 
 

@@ -3,7 +3,7 @@
 # fenced_file.sh read|write|remove FILE FENCE: reads or changes a file if FENCE is not smaller than the largest one that
 # was used for it. `write` has the new content on its input, `read` prints the old one, or nothing if there is no file.
 #
-# It runs on the host that has the file: `ssh storage fenced_file.sh write /srv/stock/apples 34 <new`. FILE.fence keeps the
+# It runs on the host that has the file: `ssh storage fenced_file.sh write /srv/apples 34 <new`. FILE.fence keeps the
 # fence, FILE.lock is for flock. Exit status: 0; 79 the lock is lost; 64 bad arguments; others: nothing was replaced.
 set -eu
 

@@ -1,8 +1,8 @@
 -- SPDX-License-Identifier: MIT
 -- The largest fence of each resource, and a trigger that refuses a write of a former holder. PostgreSQL 13 or newer.
 --
--- A transaction begins with fences.enter(resource, fence). The lock on the row of the resource then lasts until its end,
--- so that check and write are one step at each isolation level. The trigger refuses rows of resources that the
+-- A transaction begins with fences.enter(resource, fence). The lock on the row of the resource lasts until its end, so
+-- that check and write are one step at each isolation level. The trigger refuses rows of resources that the
 -- transaction has not entered. Callers need no right on fences.seen: only these functions change it.
 
 CREATE SCHEMA fences;
@@ -22,15 +22,18 @@ BEGIN
 	ON CONFLICT ON CONSTRAINT seen_pkey DO UPDATE SET fence = excluded.fence, entered = excluded.entered
 	WHERE seen.fence <= excluded.fence;
 	IF NOT FOUND THEN
-		RAISE EXCEPTION 'lock lost: % has had a later holder than fence %', enter.resource, enter.fence USING ERRCODE = 'RF001';
+		RAISE EXCEPTION 'lock lost: % has had a later holder than fence %', enter.resource, enter.fence
+		USING ERRCODE = 'RF001';
 	END IF;
 END $$;
 
 CREATE FUNCTION fences.require(resource text) RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
-	IF NOT EXISTS (SELECT FROM fences.seen WHERE seen.resource = require.resource AND entered = pg_current_xact_id()) THEN
-		RAISE EXCEPTION 'no fence: this transaction has not entered %', require.resource USING ERRCODE = 'RF002';
+	PERFORM FROM fences.seen WHERE seen.resource = require.resource AND entered = pg_current_xact_id();
+	IF NOT FOUND THEN
+		RAISE EXCEPTION 'no fence: this transaction has not entered %', require.resource
+		USING ERRCODE = 'RF002';
 	END IF;
 END $$;
 

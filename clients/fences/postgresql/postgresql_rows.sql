@@ -1,8 +1,13 @@
 -- SPDX-License-Identifier: MIT
--- The fence in the row itself, without a trigger. Each statement compares and writes in one step; no row: the lock is lost.
+-- The fence in the row itself, without a trigger. Each statement compares and writes in one step. If it returns no row,
+-- the lock is lost.
 
 -- table: a row is never deleted, since it keeps the fence
-CREATE TABLE stock_rows (item text PRIMARY KEY, amount integer, fence bigint NOT NULL CHECK (fence BETWEEN 1 AND 9007199254740991));
+CREATE TABLE stock_rows (
+	item text PRIMARY KEY,
+	amount integer,
+	fence bigint NOT NULL CHECK (fence BETWEEN 1 AND 9007199254740991)
+);
 
 -- enter: before you read; makes the row if there is none
 INSERT INTO stock_rows (item, fence) VALUES (:item, :fence)

@@ -1,7 +1,7 @@
 -- SPDX-License-Identifier: MIT
--- Runs a command on a key if the fence is not smaller than the largest one that was used for the key. Redis 6.2 or newer,
--- Valkey. KEYS: the key, the key that keeps its fence. ARGV: the fence, then a command without its key; without a
--- command the call only enters. load_function.sh makes a function of this script.
+-- Runs a command on a key if the fence is not smaller than the largest one of this key. Redis 6.2 or newer, Valkey.
+-- KEYS: the key, the key that keeps its fence. ARGV: the fence, then a command without its key; without a command the
+-- call only enters. load_function.sh makes a function of this script.
 local given, seen = ARGV[1] or "", redis.call("GET", KEYS[2])
 if not given:match("^[1-9]%d*$") or tonumber(given) >= 2 ^ 53 then
 	return redis.error_reply("NOFENCE not a fence: " .. given)

@@ -1,6 +1,6 @@
 -- SPDX-License-Identifier: MIT
--- The fence in the row itself, without a trigger. Each statement compares and writes in one step; no row: the lock is lost.
--- SQLite 3.35 or newer. The type is checked, since a text would be greater than any number.
+-- The fence in the row itself, without a trigger. Each statement compares and writes in one step. If it returns no row,
+-- the lock is lost. SQLite 3.35 or newer. The type is checked, since a text would be greater than any number.
 
 -- table: a row is never deleted, since it keeps the fence
 CREATE TABLE stock_rows (

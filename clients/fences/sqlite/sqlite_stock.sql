@@ -1,9 +1,9 @@
 -- SPDX-License-Identifier: MIT
 -- An example: the row of an item is guarded by the lock stock/ITEM.
 --
--- fence_of(resource) is a function of the program: it returns the fence with which this program holds the lock, or NULL.
--- In Python: db.create_function("fence_of", 1, held.get), with held = {"stock/apples": lease.fence}. A program without
--- it cannot write.
+-- fence_of(resource) is a function of the program, which returns the fence with which it holds the lock, or NULL. In
+-- Python: db.create_function("fence_of", 1, held.get), with held = {"stock/apples": lease.fence}. A program that has no
+-- such function cannot write.
 
 CREATE TABLE stock (item TEXT PRIMARY KEY, amount INTEGER NOT NULL);
 
