@@ -10,7 +10,7 @@ import subprocess
 import pytest
 
 from harness import ROOT, RedisError
-from kits import FENCES, KITS, S3, Files, LockLost, MariadbRows, NoFence, RedisFunction, SqliteTrigger, Trigger, mariadb, sqlite
+from kits import FENCES, KITS, S3, Files, LockLost, MariadbRows, MariadbTrigger, NoFence, RedisFunction, SqliteTrigger, Trigger, mariadb, sqlite
 
 LARGEST = 2**53 - 1
 WRONG = [None, "", "abc", "34abc", 0, -1, "-1", "0x50", 2**53, "9" * 20]
@@ -106,6 +106,34 @@ def test_the_trigger_refuses_who_has_not_entered(open_kit, statement, entered):
     with pytest.raises(NoFence):
         other.transaction(*shown, lambda: other.execute(statement))
     assert kit.enter(33) == 5
+
+
+@only(Trigger)
+def test_a_row_moves_only_between_locks_that_are_held(open_kit):
+    kit = open_kit()
+    kit.write(33, 5)
+    with pytest.raises(NoFence):
+        kit.guarded(33, lambda: kit.execute("UPDATE stock SET item = :other WHERE item = :item", other=f"{kit.item}-other"))
+    assert kit.enter(33) == 5
+
+
+@only(MariadbTrigger)
+@pytest.mark.parametrize("way", ["without a transaction", "in one that has read before"])
+def test_a_session_of_mariadb_that_does_not_enter_again(open_kit, way):
+    """What it entered is void as soon as another one enters, and a refused try to enter changes nothing."""
+    former, later = open_kit(), open_kit()
+    former.write(33, 5)
+    if way != "without a transaction":
+        former.execute("START TRANSACTION")
+        assert former.value("SELECT COUNT(*) FROM fences_seen")
+    later.enter(34)
+    for _ in range(2):
+        with pytest.raises(former.errors, match="not the last one"):
+            former.execute(former.upsert, amount=4)
+        with pytest.raises(former.errors, match="lock lost"):
+            former.show(33)
+    former.execute("COMMIT")
+    assert later.enter(34) == 5
 
 
 @only(Trigger)

@@ -1,8 +1,8 @@
 -- SPDX-License-Identifier: MIT
 -- The largest fence of each resource, and a view that refuses the fence of a former holder. SQLite 3.24 or newer.
 --
--- A transaction begins with BEGIN IMMEDIATE; INSERT INTO fence_enter VALUES (resource, fence). One transaction writes at
--- a time, so check and write are one step. RAISE, and no constraint: OR IGNORE would skip what a constraint refuses.
+-- A transaction begins with BEGIN IMMEDIATE and INSERT INTO fence_enter VALUES (resource, fence). One transaction writes
+-- at a time, so check and write are one step. RAISE, and no constraint: OR IGNORE would skip what a constraint refuses.
 
 CREATE TABLE fences_seen (resource TEXT PRIMARY KEY NOT NULL, fence INTEGER NOT NULL) WITHOUT ROWID;
 
