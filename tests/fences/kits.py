@@ -33,13 +33,13 @@ def statements(storage):
 
 
 def postgresql(place):
-    connection = psycopg2.connect(host=place, user="fences", dbname="postgres")
+    connection = psycopg2.connect(host=place, user="admin", dbname="postgres")
     connection.autocommit = True
     return connection
 
 
-def mariadb(place, flag=pymysql.constants.CLIENT.FOUND_ROWS):
-    return pymysql.connect(unix_socket=place, user="root", database="fences", autocommit=True, client_flag=flag)
+def mariadb(place, user="root", flag=pymysql.constants.CLIENT.FOUND_ROWS):
+    return pymysql.connect(unix_socket=place, user=user, database="fences", autocommit=True, client_flag=flag)
 
 
 def sqlite(place):

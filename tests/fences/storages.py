@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: MIT
-"""The storages of the kits, each started when the first test needs it: on Unix sockets below a temporary folder, as another user if we are root, which
-PostgreSQL and MariaDB refuse."""
+"""The storages of the kits, each started when the first test needs it: on Unix sockets below a temporary folder. PostgreSQL and
+MariaDB refuse root, and run as another user then."""
 
 import glob
 import os
@@ -40,10 +40,10 @@ class Storages:
             self.places[name] = getattr(self, name)(folder)
         return self.places[name]
 
-    def start(self, folder, *command, end=signal.SIGTERM, env=None):
+    def start(self, folder, *command, user=(), end=signal.SIGTERM, env=None):
         """Starts a server, to be ended with the tests; returns what says that it still runs."""
         log = open(os.path.join(folder, "log"), "ab")
-        process = subprocess.Popen([DIES_WITH_US[0], *USER, *DIES_WITH_US[1:], *command], cwd=folder, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=env)
+        process = subprocess.Popen([DIES_WITH_US[0], *user, *DIES_WITH_US[1:], *command], cwd=folder, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=env)
         log.close()
 
         def stop():
@@ -69,8 +69,8 @@ class Storages:
     def postgresql(self, folder):
         programs, = sorted(glob.glob("/usr/lib/postgresql/*/bin"))[-1:]
         data = os.path.join(folder, "data")
-        self.run(folder, f"{programs}/initdb", "-D", data, "-U", "fences", "--auth=trust", "--no-sync", "--encoding=UTF8", "--locale=C")
-        runs = self.start(folder, f"{programs}/postgres", "-D", data, "-k", folder, "-c", "listen_addresses=", "-c", "fsync=off", end=signal.SIGINT)
+        self.run(folder, f"{programs}/initdb", "-D", data, "-U", "admin", "--auth=trust", "--no-sync", "--encoding=UTF8", "--locale=C")
+        runs = self.start(folder, f"{programs}/postgres", "-D", data, "-k", folder, "-c", "listen_addresses=", "-c", "fsync=off", user=USER, end=signal.SIGINT)
 
         def answers():
             try:
@@ -90,7 +90,7 @@ class Storages:
         data, path = os.path.join(folder, "data"), os.path.join(folder, "s")
         self.run(folder, "mariadb-install-db", "--no-defaults", f"--datadir={data}", "--auth-root-authentication-method=normal", "--skip-test-db")
         runs = self.start(folder, "mariadbd", "--no-defaults", f"--datadir={data}", f"--socket={path}", "--skip-networking", f"--pid-file={folder}/pid",
-                          "--innodb-flush-log-at-trx-commit=0", "--innodb-buffer-pool-size=32M")
+                          "--innodb-flush-log-at-trx-commit=0", "--innodb-buffer-pool-size=32M", user=USER)
 
         def client(text, *options):
             return subprocess.run(["mariadb", "--no-defaults", f"--socket={path}", "--user=root", *options], input=text, capture_output=True, text=True, check=False)
@@ -124,6 +124,7 @@ class Storages:
 
     def s3(self, folder):
         """moto picks the port, and says which in its log."""
+        assert S3_PACKAGES.is_dir(), "the S3 server is not there: ./dev test fences fetches it"
         code = "import sys; from moto.server import main; main(sys.argv[1:])"
         runs = self.start(folder, "/usr/bin/python3", "-c", code, "-H", "127.0.0.1", "-p", "0", env={**os.environ, "PYTHONPATH": str(S3_PACKAGES), "HOME": folder})
         log = pathlib.Path(folder, "log")

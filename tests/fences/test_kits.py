@@ -10,7 +10,7 @@ import subprocess
 import pytest
 
 from harness import ROOT, RedisError
-from kits import FENCES, KITS, S3, Files, LockLost, MariadbRows, MariadbTrigger, NoFence, RedisFunction, SqliteTrigger, Trigger, mariadb, sqlite
+from kits import FENCES, KITS, S3, Files, LockLost, MariadbRows, MariadbTrigger, NoFence, PostgresqlTrigger, RedisFunction, SqliteTrigger, Trigger, mariadb, sqlite
 
 LARGEST = 2**53 - 1
 WRONG = [None, "", "abc", "34abc", 0, -1, "-1", "0x50", 2**53, "9" * 20]
@@ -115,6 +115,31 @@ def test_a_row_moves_only_between_locks_that_are_held(open_kit):
     with pytest.raises(NoFence):
         kit.guarded(33, lambda: kit.execute("UPDATE stock SET item = :other WHERE item = :item", other=f"{kit.item}-other"))
     assert kit.enter(33) == 5
+
+
+@only(PostgresqlTrigger)
+def test_a_role_of_postgresql_needs_no_right_on_the_fences(open_kit):
+    kit, admin = open_kit(), open_kit()
+    admin.execute("CREATE ROLE clerk; GRANT SELECT, INSERT, UPDATE, DELETE ON stock TO clerk")
+    kit.execute("SET ROLE clerk")
+    kit.write(33, 5)
+    assert kit.enter(33) == 5
+    with pytest.raises(kit.errors, match="permission denied"):
+        kit.execute("UPDATE fences.seen SET fence = 1")
+
+
+@only(MariadbTrigger)
+def test_a_user_of_mariadb_needs_no_right_on_the_fences(open_kit):
+    kit, admin = open_kit(), open_kit()
+    for statement in ("CREATE OR REPLACE USER clerk@localhost", "GRANT SELECT, INSERT, UPDATE, DELETE ON fences.stock TO clerk@localhost",
+                      "GRANT EXECUTE ON PROCEDURE fences.fence_enter TO clerk@localhost"):
+        admin.execute(statement)
+    kit.connection.close()
+    kit.connection = mariadb(open_kit.place, user="clerk")
+    kit.write(33, 5)
+    assert kit.enter(33) == 5
+    with pytest.raises(kit.errors, match="denied"):
+        kit.execute("UPDATE fences_seen SET fence = 1")
 
 
 @only(MariadbTrigger)
