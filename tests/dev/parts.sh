@@ -194,7 +194,7 @@ part_seeing() {
 part_fences() {
 	needs_release || return
 	install_fences || { failed_part "the S3 server could not be installed"; return; }
-	at_once=2 pytests "" release --dist loadfile tests/fences
+	at_once=2 pytests "" release tests/fences
 	grep -o 'name="lost of [^>]*' $results/fences.xml | sed 's/name="\(.*\)" value="\(.*\)" .*/\1: \2/'
 }
 part_clients() {

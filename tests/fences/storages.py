@@ -35,8 +35,7 @@ class Storages:
 
     def place(self, name):
         if name not in self.places:
-            folder = os.path.join(self.folder, name)
-            os.mkdir(folder)
+            folder = tempfile.mkdtemp(prefix=name, dir=self.folder)
             self.places[name] = getattr(self, name)(folder)
         return self.places[name]
 
@@ -88,12 +87,13 @@ class Storages:
 
     def mariadb(self, folder):
         data, path = os.path.join(folder, "data"), os.path.join(folder, "s")
-        self.run(folder, "mariadb-install-db", "--no-defaults", f"--datadir={data}", "--auth-root-authentication-method=normal", "--skip-test-db")
-        runs = self.start(folder, "mariadbd", "--no-defaults", f"--datadir={data}", f"--socket={path}", "--skip-networking", f"--pid-file={folder}/pid",
-                          "--innodb-flush-log-at-trx-commit=0", "--innodb-buffer-pool-size=32M", user=USER)
+        places = ["--no-defaults", f"--datadir={data}", f"--tmpdir={folder}"]
+        self.run(folder, "mariadb-install-db", *places, "--auth-root-authentication-method=normal", "--skip-test-db")
+        runs = self.start(folder, "mariadbd", *places, f"--socket={path}", "--skip-networking", f"--pid-file={folder}/pid", "--innodb-flush-log-at-trx-commit=0",
+                          "--innodb-buffer-pool-size=32M", user=USER)
 
-        def client(text, *options):
-            return subprocess.run(["mariadb", "--no-defaults", f"--socket={path}", "--user=root", *options], input=text, capture_output=True, text=True, check=False)
+        def client(text):
+            return subprocess.run(["mariadb", "--no-defaults", f"--socket={path}", "--user=root"], input=text, capture_output=True, text=True, check=False)
         wait_until(lambda: runs() and client("SELECT 1").returncode == 0, what="MariaDB")
         text = "".join((FENCES / f"mariadb/mariadb_{name}.sql").read_text("utf-8") for name in ("fences", "stock"))
         text += statements("mariadb")["table"] + ";\nCREATE TABLE plain (item VARCHAR(190) PRIMARY KEY, amount INT NOT NULL) ENGINE = InnoDB;\n"
@@ -126,6 +126,7 @@ class Storages:
         """moto picks the port, and says which in its log."""
         assert S3_PACKAGES.is_dir(), "the S3 server is not there: ./dev test fences fetches it"
         code = "import sys; from moto.server import main; main(sys.argv[1:])"
-        runs = self.start(folder, "/usr/bin/python3", "-c", code, "-H", "127.0.0.1", "-p", "0", env={**os.environ, "PYTHONPATH": str(S3_PACKAGES), "HOME": folder})
+        environment = {**os.environ, "PYTHONPATH": str(S3_PACKAGES), "HOME": folder}
+        runs = self.start(folder, "/usr/bin/python3", "-c", code, "-H", "127.0.0.1", "-p", "0", env=environment)
         log = pathlib.Path(folder, "log")
         return wait_until(lambda: runs() and re.search(r"http://127\.0\.0\.1:\d+", log.read_text()), 60, "the S3 server")[0]

@@ -45,7 +45,8 @@ def test_the_larger_fence_wins(open_kit):
 
 def set_level(kit, level):
     """For all transactions of the connection."""
-    kit.execute({"postgresql": "SET SESSION CHARACTERISTICS AS TRANSACTION ISOLATION LEVEL ", "mariadb": "SET SESSION TRANSACTION ISOLATION LEVEL "}[kit.storage] + level)
+    session = {"postgresql": "SESSION CHARACTERISTICS AS", "mariadb": "SESSION"}[kit.storage]
+    kit.execute(f"SET {session} TRANSACTION ISOLATION LEVEL {level}")
 
 
 def blocked(watcher, kit):

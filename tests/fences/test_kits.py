@@ -10,7 +10,8 @@ import subprocess
 import pytest
 
 from harness import ROOT, RedisError
-from kits import FENCES, KITS, S3, Files, LockLost, MariadbRows, MariadbTrigger, NoFence, PostgresqlTrigger, RedisFunction, SqliteTrigger, Trigger, mariadb, sqlite
+from kits import (FENCES, KITS, S3, Files, LockLost, MariadbRows, MariadbTrigger, NoFence, PostgresqlTrigger, RedisFunction, SqliteTrigger, Trigger, mariadb,
+                  sqlite)
 
 LARGEST = 2**53 - 1
 WRONG = [None, "", "abc", "34abc", 0, -1, "-1", "0x50", 2**53, "9" * 20]

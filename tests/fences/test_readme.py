@@ -65,7 +65,8 @@ def test_redis(storages):
     kit = RedisFunction(storages.place("redis"), "apples")
 
     def shell():
-        return subprocess.run(["sh", "-c", block("Redis, Valkey").replace("redis-cli", f"redis-cli -s {storages.place('redis')}")], capture_output=True, text=True, check=False).stdout
+        lines = block("Redis, Valkey").replace("redis-cli", f"redis-cli -s {storages.place('redis')}")
+        return subprocess.run(["sh", "-c", lines], capture_output=True, text=True, check=False).stdout
     assert shell() == "\nOK\n"
     assert kit.enter(34) == 4
     kit.enter(35)
