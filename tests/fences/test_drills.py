@@ -2,7 +2,6 @@
 """Drills: two holders of a lock each take one from a stock, and the first one writes after its lease is over. Without a kit an update is lost each time,
 with it none is."""
 
-import itertools
 import os
 import pathlib
 import signal
@@ -15,68 +14,62 @@ from harness import ROOT, SLOW, children_of, process_state, wait_until
 from kits import KITS, LockLost
 
 ROUNDS = 200
-STOCK = 10000
+STOCK = 1000
 README = (ROOT / "clients" / "fences" / "README.md").read_text("utf-8")
 HOLDER = pathlib.Path(__file__).with_name("holder.py")
 
 
-def lease(client, resource):
-    answer = client.call("POST", "/locks", {"resource": resource, "ttl_ms": 60000})
-    assert answer.status == 201, answer
-    return answer.json["fence"]
+class Lock:
+    """Of redlockd. Each lease ends where the next one begins, by force: its holder does not know."""
+
+    def __init__(self, service, resource):
+        self.client, self.resource, self.held = service.client(), resource, False
+
+    def lease(self):
+        """Returns the fence."""
+        if self.held:
+            assert self.client.call("DELETE", f"/locks/{self.resource}?force=true").status == 204
+        answer = self.client.call("POST", "/locks", {"resource": self.resource, "ttl_ms": 60000})
+        assert answer.status == 201, answer
+        self.held = True
+        return answer.json["fence"]
 
 
-def end(client, resource):
-    """Its holder does not know."""
-    assert client.call("DELETE", f"/locks/{resource}?force=true").status in (200, 204)
+def drill(former, later, lock, guarded, former_is_last):
+    """Both read; the later one writes, and the former one right before it or after it. Returns how many updates are lost."""
+    fences, written = {}, 0
 
+    def read(kit):
+        return kit.enter(fences[kit]) if guarded else kit.read()
 
-def drill(former, later, fences, former_is_last):
-    """Both read; the later one writes, and the former one right before it or after it. Returns how many updates are lost; without fences no kit is used."""
-    written = 0
-
-    def read(kit, fence):
-        return kit.enter(fence) if fences else kit.read()
-
-    def write(kit, fence, amount):
+    def write(kit, amount):
         nonlocal written
         try:
-            if fences:
-                kit.write(fence, amount)
+            if guarded:
+                kit.write(fences[kit], amount)
             else:
                 kit.write_plain(amount)
             written += 1
         except LockLost:
             assert kit is former
-    first, second = fences or (None, None)
-    before, seen = read(former, first), read(later, second)
-    assert before == seen
-    if not former_is_last:
-        write(former, first, before - 1)
-    write(later, second, seen - 1)
-    if former_is_last:
-        write(former, first, before - 1)
-    return written - (before - read(later, second))
+    fences[former] = lock.lease()
+    before = read(former)
+    fences[later] = lock.lease()
+    seen = read(later)
+    for kit, amount in ((later, seen), (former, before)) if former_is_last else ((former, before), (later, seen)):
+        write(kit, amount - 1)
+    return written - (before - read(later))
 
 
 def test_two_hundred_drills(open_kit, service, record_property):
-    client, former, later = service.client(), open_kit(), open_kit()
-    resource = f"stock/{later.item}"
-
-    def leases():
-        first = lease(client, resource)
-        end(client, resource)
-        second = lease(client, resource)
-        end(client, resource)
-        return first, second
+    former, later = open_kit(), open_kit()
+    lock = Lock(service, f"stock/{later.item}")
+    first = lock.lease()
     later.write_plain(STOCK)
-    first, _ = leases()
     later.enter(first)
     later.write(first, STOCK)
-    orders = list(itertools.islice(itertools.cycle((True, False)), ROUNDS))
-    plain = sum(drill(former, later, None, order) for order in orders)
-    guarded = sum(drill(former, later, leases(), order) for order in orders)
-    client.close()
+    plain, guarded = (sum(drill(former, later, lock, how, turn % 2 == 0) for turn in range(ROUNDS)) for how in (False, True))
+    lock.client.close()
     record_property(f"lost of {ROUNDS}", f"{open_kit.kit.title}: {plain} unguarded, {guarded} guarded")
     assert (plain, guarded) == (ROUNDS, 0)
     assert f"| {open_kit.kit.title} | {plain} | {guarded} |\n" in README
