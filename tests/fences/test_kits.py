@@ -244,6 +244,7 @@ def test_a_file_keeps_its_mode_and_leaves_nothing(open_kit, tmp_path):
     kit = open_kit()
     kit.path = str(tmp_path / "-a name")
     kit.write(33, 5)
+    assert os.stat(kit.path).st_mode & 0o777 == 0o644, "as the umask says"
     os.chmod(kit.path, 0o640)
     kit.write(34, 4)
     with pytest.raises(LockLost):
