@@ -10,7 +10,7 @@ import pytest
 from harness import BINARY, ROOT, table_of_options
 from rediss_fixtures import tls  # noqa: F401
 
-DOCUMENTS = {path.relative_to(ROOT).as_posix(): path.read_text(encoding="utf-8") for path in [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]}
+DOCUMENTS = {path.relative_to(ROOT).as_posix(): path.read_text(encoding="utf-8") for path in [ROOT / "README.md", ROOT / "clients/fences/README.md", *sorted((ROOT / "docs").rglob("*.md"))]}
 TESTS = ROOT / "tests"
 
 

@@ -221,6 +221,17 @@ install_seeing() {
 		cp tests/seeing/requirements.txt build/tools/seeing.installed
 }
 
+# The S3 server of the tests of the fence kits and its client, pinned by tests/fences/requirements.txt.
+install_fences() {
+	mkdir -p build/tools
+	cmp -s tests/fences/requirements.txt build/tools/fences.installed && return 0
+	say "fetching the S3 server"
+	rm -rf build/tools/fences
+	fetch fences /usr/bin/python3 -m pip install -q --no-deps --require-hashes --root-user-action=ignore \
+		--target build/tools/fences -r tests/fences/requirements.txt &&
+		cp tests/fences/requirements.txt build/tools/fences.installed
+}
+
 # The services that the benchmarks compare with: tests/bench/peers.
 install_peers() {
 	install_go

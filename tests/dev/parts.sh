@@ -191,6 +191,12 @@ part_seeing() {
 	install_seeing || { failed_part "Grafana's model of a dashboard could not be fetched"; return; }
 	at_once=0 pytests "" release tests/seeing
 }
+part_fences() {
+	needs_release || return
+	install_fences || { failed_part "the S3 server could not be installed"; return; }
+	at_once=2 pytests "" release tests/fences
+	grep -o 'name="lost of [^>]*' $results/fences.xml | sed 's/name="\(.*\)" value="\(.*\)" .*/\1: \2/'
+}
 part_clients() {
 	needs_release || return
 	install_clients || { failed_part "the generators could not be installed"; return; }
