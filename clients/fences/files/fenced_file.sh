@@ -39,7 +39,7 @@ write) # before the lock: a slow sender keeps nobody waiting
 	trap 'rm -f "$new"' EXIT
 	trap 'exit 130' HUP INT TERM
 	cat >"$new"
-	chmod =rw "$new" # as the umask says
+	chmod "=rw" "$new" # as the umask says
 	[ ! -e "$file" ] || chmod --reference="$file" "$new"
 	;;
 *) fail 64 "not read, write or remove: $verb" ;;
