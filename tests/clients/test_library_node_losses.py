@@ -154,9 +154,10 @@ def test_messages_of_options_that_make_no_lock(fake):
     """, fake().address)
     assert said == ["ttl must be a positive number of milliseconds: -5", "wait must be a number of milliseconds that is not negative: NaN",
                     "margin must be a number of milliseconds from 0 to half of ttl: 501",
-                    "atLeast must be a number of milliseconds from 0 to ttl: 1001", "ttl must be a positive number of milliseconds: Infinity",
-                    "onWanted must be a function",
-                    "there is no option waitMs: the options are ttl, wait, margin, atLeast, onWanted, signal, owner, metadata, mode, slots"]
+                    "atLeast must be a number of milliseconds from 0 to ttl: 1001",
+                    "ttl must be a positive number of milliseconds: Infinity", "onWanted must be a function",
+                    "there is no option waitMs: the options are "
+                    "ttl, wait, margin, atLeast, onWanted, signal, owner, metadata, mode, slots"]
 
 
 def test_no_ttl_is_sent_that_the_caller_did_not_choose(lab, resource):

@@ -74,7 +74,10 @@ def test_a_file_that_is_gone(fake, driver, token, tmp_path):
     assert driver.acquire("x").release() and shown(server.calls) == ["Bearer a"] * 2
 
 
-@pytest.mark.parametrize("text, more", [(None, {}), ("", {}), ("a b", {}), ("a", {"key": "k"})], ids=["no file", "empty", "two", "a key as well"])
+MISTAKES = {"no file": (None, {}), "empty": ("", {}), "two": ("a b", {}), "a key as well": ("a", {"key": "k"})}
+
+
+@pytest.mark.parametrize("text, more", MISTAKES.values(), ids=MISTAKES)
 def test_what_makes_no_client(fake, driver, token, tmp_path, text, more):
     path = str(tmp_path / "none") if text is None else token(text)
     with pytest.raises(Refused) as refused:

@@ -49,7 +49,8 @@ public final class Ask {
     /** For several leases: each check gets the answer for one of them. */
     public Ask(String method, String path, long timeout, List<?> leases, List<Function<Answer, String>> checks) {
         this(method, path, timeout, Map.of("leases", leases), Map.of(), false,
-            all -> all.status != 200 || all.size("leases") == leases.size() ? null : "leases is not what was asked for", checks);
+            answer -> answer.status != 200 || answer.size("leases") == leases.size() ? null
+                : "leases is not what was asked for", checks);
     }
 
     /** For one that can be repeated, where each answer with the right status will do. */
