@@ -118,6 +118,7 @@ struct drill_report {
 	uint64_t seed;
 	struct drill_run trial; /* a run that is not disturbed, before the rounds */
 	struct drill_check check;
+	bool is_tried; /* the trial was done, and its check */
 	struct drill_round *rounds;
 	size_t count, planned; /* of the rounds */
 	int status;            /* the exit status that cut the drill short; 0: none did */

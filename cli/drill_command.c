@@ -262,6 +262,7 @@ static bool drill_trial(struct drill *drill)
 	struct drill_report *report = &drill->report;
 	bool done = drill_start(drill, &drill->first, 0) && drill_wait_in_run(drill, &drill->first, UINT64_MAX / 2) &&
 		    drill_accept(drill, &drill->first, &report->trial) && drill_check(drill, &report->check);
+	report->is_tried = done;
 	if (done && !drill->arguments->json)
 		drill_report_print_trial(report, stdout);
 	return done;

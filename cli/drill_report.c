@@ -173,15 +173,16 @@ static void drill_report_write_case(const char *name, uint64_t took_ms, const ch
 void drill_report_write_junit(const struct drill_report *report, FILE *to)
 {
 	char name[32], text[TEXT_MAX];
-	bool is_ready = drill_report_is_ready(report);
-	size_t failed = report->count - drill_report_count_held(report) + (report->status == 0 && !is_ready);
+	bool is_ready = drill_report_is_ready(report), is_tried = report->is_tried;
+	size_t failed = report->count - drill_report_count_held(report) + (is_tried && !is_ready);
 	fputs("<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<testsuite name=\"redlockctl drill ", to);
 	drill_report_escape(report->name, to);
-	fprintf(to, "\" tests=\"%zu\" failures=\"%zu\" errors=\"%d\">\n", report->count + 1 + (report->status != 0),
-		failed, report->status != 0);
+	fprintf(to, "\" tests=\"%zu\" failures=\"%zu\" errors=\"%d\">\n",
+		report->count + is_tried + (report->status != 0), failed, report->status != 0);
 	fprintf(to, "  <properties><property name=\"seed\" value=\"%" PRIu64 "\"/></properties>\n", report->seed);
 	snprintf(text, sizeof text, "the job %s; %s", END_OF(&report->trial), CHECK_OF(&report->check));
-	drill_report_write_case("trial", report->trial.took_ms, is_ready ? NULL : "failure", text, to);
+	if (is_tried)
+		drill_report_write_case("trial", report->trial.took_ms, is_ready ? NULL : "failure", text, to);
 	for (size_t i = 0; i < report->count; i++) {
 		const struct drill_round *round = &report->rounds[i];
 		snprintf(name, sizeof name, "round %zu", i + 1);

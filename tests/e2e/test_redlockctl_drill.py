@@ -239,8 +239,9 @@ def test_nothing_runs_without_the_lock(lab, service, resource, tmp_path):
     def drill(name, *options, **how):
         return ctl("drill", name, *options, "--check", "true", "--", "touch", str(tmp_path / "ran"), **how)
     service.acquire(resource, owner="worker-7")
-    done = drill(resource, "--json", server=service)
+    done = drill(resource, "--json", "--junit", str(tmp_path / "report.xml"), server=service)
     assert (done.returncode, json.loads(done.stdout)["code"]) == (HELD, "locked") and "held by worker-7" in done.stderr
+    assert [case.get("name") for case in xml.etree.ElementTree.parse(tmp_path / "report.xml").iter("testcase")] == ["drill"]
     done = drill("a", server="unix:/nowhere")
     assert done.returncode == UNREACHABLE and "cannot connect" in done.stderr
     done = drill("inner", server=service, env={"REDLOCK_HELD": "outer\ninner"})

@@ -129,7 +129,7 @@ TEST(junit)
 	struct drill_round rounds[2] = {held, changed(1, 0, false)};
 	strcpy(rounds[1].check.said, "<a> & \"b\" \xef\xbf\xbf");
 	struct drill_report report = {
-		.name = "a&b", .seed = 5, .rounds = rounds, .count = 2, .planned = 3, .status = 69};
+		.name = "a&b", .seed = 5, .is_tried = true, .rounds = rounds, .count = 2, .planned = 3, .status = 69};
 	char *xml = PRINTED(drill_report_write_junit(&report, to));
 	static const char *const parts[] = {
 		"<testsuite name=\"redlockctl drill a&#38;b\" tests=\"4\" failures=\"1\" errors=\"1\">\n",
@@ -143,6 +143,14 @@ TEST(junit)
 	};
 	for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
 		ck_assert_msg(strstr(xml, parts[i]), "%s not in %s", parts[i], xml);
+	free(xml);
+}
+
+TEST(junit_of_a_drill_that_had_no_trial)
+{
+	struct drill_report report = {.name = "a", .seed = 5, .planned = 3, .status = 75};
+	char *xml = PRINTED(drill_report_write_junit(&report, to));
+	ck_assert(strstr(xml, " tests=\"1\" failures=\"0\" errors=\"1\">") && !strstr(xml, "\"trial\""));
 	free(xml);
 }
 
