@@ -12,6 +12,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"log/slog"
 	"slices"
 	"sync/atomic"
@@ -173,6 +174,9 @@ func (l *Lease) Unlock() error { return l.UnlockAndKeep(0) }
 
 // UnlockAndKeep is [Lease.Unlock], and then nobody gets the lock for this time. The server has a largest one.
 func (l *Lease) UnlockAndKeep(keep time.Duration) error {
+	if keep < 0 {
+		return fmt.Errorf("redlockd: keep must be from 0: %v", keep)
+	}
 	if !l.first() {
 		return &LockLost{l.Resources, released}
 	}

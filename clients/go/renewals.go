@@ -168,14 +168,13 @@ func renewal(batch []*Lease, timeout time.Duration) ask {
 
 // readParts reads the answer to each lease, or returns the member that is wrong.
 func readParts(given *answer, batch []*Lease) (wrong string) {
-	var parts []map[string]json.RawMessage
+	var parts []json.RawMessage
 	if json.Unmarshal(given.body["leases"], &parts) != nil || len(parts) != len(batch) {
 		return "leases"
 	}
-	for index, body := range parts {
-		if body == nil { // null
-			return "leases"
-		}
+	for index, part := range parts {
+		var body map[string]json.RawMessage
+		_ = json.Unmarshal(part, &body) // of another form: nil, which is no grant
 		given.parts = append(given.parts, batch[index].readPart(body))
 	}
 	return ""

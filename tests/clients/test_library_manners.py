@@ -15,12 +15,6 @@ from waiting_fixtures import crowd  # noqa: F401
 TTL = 1.6 * SLOW
 
 
-@pytest.fixture(autouse=True)
-def _language(language):
-    if language not in ("node", "java"):
-        pytest.skip("this library has neither")
-
-
 # ---- at_least ----
 
 
@@ -91,7 +85,7 @@ def test_an_at_least_that_makes_no_lock(fake, driver, at_least):
     """It is at most the ttl: otherwise a crash would end it earlier."""
     server = fake()
     driver.client(server.address)
-    with pytest.raises(Refused, match="at_?[lL]east must be .* to ttl"):
+    with pytest.raises(Refused, match="(?i)at_?least must be .* to ttl"):
         driver.acquire("x", ttl=20, at_least=at_least)
     assert not server.calls
 
@@ -101,7 +95,7 @@ def test_an_at_least_beyond_the_longest_lease(lab, driver):
     with pytest.raises(Refused) as refused:
         driver.client(url_of(daemon)).acquire("x", at_least=60)
     assert refused.value.code == "invalid-request"
-    assert re.search("at_?[lL]east: must be from .* to 50", refused.value.detail)
+    assert re.search("(at_?least|ttl): must be from .* to 50", refused.value.detail, re.IGNORECASE)
 
 
 # ---- a release that keeps ----

@@ -18,12 +18,6 @@ TTL = 3 * SLOW
 MOST, BYTES = 256, 64 << 10  # of a request
 
 
-@pytest.fixture(autouse=True)
-def _language(language):
-    if language not in ("node", "java"):
-        pytest.skip("this library renews each lease by a request of its own")
-
-
 def hold(driver, names, **options):
     """Leases by their names; a few hundred are acquired at once."""
     for first in range(0, len(names), 200):

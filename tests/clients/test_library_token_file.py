@@ -12,12 +12,6 @@ from test_library import url_of
 TTL = 1.6 * SLOW
 
 
-@pytest.fixture(autouse=True)
-def _language(language):
-    if language not in ("node", "java"):
-        pytest.skip("this library has no file for a token")
-
-
 @pytest.fixture
 def token(tmp_path):
     """Replaces the file as Kubernetes does: another one takes its name."""

@@ -36,10 +36,12 @@ class Held:
     def on_wanted(self) -> None:
         """Somebody waits, and nobody did before."""
 
-    def read(self, where: str, part: Mapping[str, Any]) -> Answer:
+    def read(self, where: str, part: Any) -> Answer:
         """The answer to this lease, of a request for several."""
         status, wrong = 200, ""
-        if isinstance(part.get("code"), str):
+        if not isinstance(part, dict):
+            wrong = "leases"
+        elif isinstance(part.get("code"), str):
             status = part.get("status", 0)
             wrong = "" if type(status) is int and status >= 400 else "status"
         else:
@@ -84,7 +86,7 @@ class Renewal(Ask):
 def _renewal(asked: Sequence[Held], timeout: float) -> Renewal:
     def wrong(body: Mapping[str, Any]) -> str:
         parts = body.get("leases")
-        fits = isinstance(parts, list) and len(parts) == len(asked) and all(isinstance(part, dict) for part in parts)
+        fits = isinstance(parts, list) and len(parts) == len(asked)
         return "" if fits else "leases"
     return Renewal("PUT", "/locks", timeout, {"leases": [held.item() for held in asked]}, wrong=wrong, held=asked)
 

@@ -213,6 +213,8 @@ class Lease(aio.LeaseBase):
             return False
         try:
             return _run(holding.end(keep)) is True
+        except ValueError:  # of keep: nothing was done
+            raise
         except BaseException:  # Ctrl-C, maybe before it has begun
             _abandon(holding)
             raise

@@ -188,6 +188,8 @@ class Holding(Held):
     async def end(self, keep: float = 0.0) -> Union[bool, Error]:
         """True: it was released. An error: it was not held any more. From the first step on the lease does not count,
         whatever the server answers. `keep`: seconds for which nobody gets it then."""
+        if not keep >= 0:
+            raise ValueError(f"keep must be a number of seconds from 0: {keep}")
         first, self.released = not self.released and self.grant.term.mine, True  # no forked child owns it
         self.grant.term.lose()
         if not first:

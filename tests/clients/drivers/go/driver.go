@@ -156,7 +156,7 @@ func options(c command) []redlockd.Option {
 	if c.Margin != nil {
 		all = append(all, redlockd.Margin(seconds(*c.Margin)))
 	}
-	if c.AtLeast > 0 {
+	if c.AtLeast != 0 {
 		all = append(all, redlockd.AtLeast(seconds(c.AtLeast)))
 	}
 	if c.Owner != "" {
@@ -400,7 +400,11 @@ func (d *driver) carryOut(c command) (answer, error) {
 	case "lost":
 		return lost(lease, seconds(c.Timeout)), nil
 	case "release":
-		return answer{"released": lease.UnlockAndKeep(seconds(c.Keep)) == nil}, nil
+		err := lease.UnlockAndKeep(seconds(c.Keep))
+		if c.Keep < 0 {
+			return nil, err
+		}
+		return answer{"released": err == nil}, nil
 	case "waiters":
 		return d.waiters(c.Lease), nil
 	case "count":
