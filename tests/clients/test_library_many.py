@@ -187,6 +187,45 @@ def test_leases_with_much_time_do_not_go_with_one_that_has_little(fake, driver):
     assert not any(len(items_of(request)) > 1 for request in requests_of(server))
 
 
+def test_renewals_that_fail_stay_together(fake, driver):
+    """The server refuses each request as a whole. Each lease is asked for again and again, until it is lost."""
+    server, ttl = fake(extend=lambda call: call.answer(503, {"code": "draining", "detail": "d", "status": 503})), 3 * SLOW
+    names = [str(n) for n in range(100)]
+    hold(driver.client(server.address), names, ttl=ttl)
+    wait_until(lambda: lost_of(driver, names) == names, what="all are lost")
+    requests = [call for call in server.requests if call.method == "PUT"]
+    assert len(requests) < len(names) < 3 * len(names) <= sum(len(call.body["leases"]) for call in requests)
+
+
+def test_a_rate_that_many_leases_exceed(fake, driver):
+    """The server takes ten at once."""
+    server = fake()
+    busy, behave = {"code": "too-many-requests", "detail": "d", "status": 429}, server.carry_out
+    server.carry_out = lambda call: call.answer(429, busy) if len(call.body.get("leases", [])) > 10 else behave(call)
+    names = [str(n) for n in range(40)]
+    hold(driver.client(server.address), names, ttl=6 * SLOW)
+    wait_until(lambda: {call.name for call in server.of("extend")} == set(names), what="all are renewed")
+    assert not lost_of(driver, names)
+
+
+def test_a_request_without_an_answer_holds_up_no_other_one(fake, driver):
+    """There is one server, which hangs for some leases."""
+    server = fake(extend=lambda call: call.until_hung_up() if call.name.startswith("slow") else call.lease())
+    driver.client(server.address)
+    slow, fast = hold(driver, [f"slow/{n}" for n in range(5)], ttl=8 * SLOW), hold(driver, ["fast"], ttl=2 * SLOW)
+    server.call("extend", name="slow/0")
+    before = len(server.of("extend", name="fast"))
+    wait_until(lambda: lost_of(driver, slow) == slow, what="they are lost")
+    assert not lost_of(driver, fast) and len(server.of("extend", name="fast")) > before + 2
+
+
+@pytest.mark.parametrize("waiters", [-1, 1.5, "1", None, True])
+def test_a_number_of_waiters_that_is_none(fake, driver, waiters):
+    first, second = fake(extend=lambda call: call.lease(waiters=waiters)), fake()
+    lease = driver.client(first.address, second.address).acquire("x", ttl=3 * SLOW)
+    assert second.call("extend").body["token"] == TOKEN and lease.waiters == (0, 0)
+
+
 # ---- a real server ----
 
 
