@@ -14,6 +14,8 @@
 
 #include "calls_internal.h"
 
+enum { VERIFY_BUDGET_US = 1000 };
+
 /* Answers a request for which there is no route. */
 static bool pipeline_answer_routeless(struct call *call, const char *method, const char *path)
 {
@@ -64,11 +66,12 @@ static void pipeline_head(struct request *request, const char *method, const cha
 	call->rest = NULL;
 }
 
-static bool pipeline_complete(struct request *request)
+/* Handles a call whose caller is known. Returns true if that may take longer than a few round trips. */
+static bool pipeline_handle(struct call *call)
 {
-	struct call *call = request->call;
+	struct request *request = call->request;
 	bool named = call_has_resource(call);
-	assert(call->route && !request_is_answered(request));
+	assert(call->route && !call->token && !request_is_answered(request));
 	if (!decode_body(call) || (call_has_resource(call) && !named && !authorize_operation(call)))
 		return false;
 	if (call->bulk)
@@ -78,6 +81,36 @@ static bool pipeline_complete(struct request *request)
 	assert(request_is_answered(request) !=
 	       (call->op || bulk_is_under_way(call->bulk) || call->listing || (call->watch && !call->streams)));
 	return call->listing || call->lease.wait_ms > 0;
+}
+
+static bool pipeline_complete(struct request *request)
+{
+	struct call *call = request->call;
+	if (!call->token)
+		return pipeline_handle(call);
+	if (request->context->ending)
+		return call_reject(call, PROBLEM_DRAINING, NULL);
+	if (!authorize_wait_for_verification(call))
+		return false;
+	if (!call->token)
+		return pipeline_handle(call);
+	request->keeps_input = true;
+	return true;
+}
+
+/* It is the turn of a call whose token waits to be verified. */
+static void pipeline_verify(struct call *call)
+{
+	struct request *request = call->request;
+	bool known = call_has_resource(call) || call->route->need == ACCESS_LIST;
+	if (request->state != REQUEST_RUNNING)
+		return; /* its connection is ending */
+	if (authorize_verify(call) && (!known || authorize_operation(call)))
+		pipeline_handle(call);
+	request->keeps_input = false;
+	request_forget_input(request);
+	if (request_is_answered(request))
+		request_resume(request);
 }
 
 /* Reading failed: no stage has run, or no other will. */
@@ -114,7 +147,7 @@ static void pipeline_add_headers(const struct request *request, struct MHD_Respo
 /* True if something was under way. */
 static bool pipeline_cancel(struct call *call)
 {
-	return watch_cancel(call) || lock_call_cancel(call) || bulk_cancel(call);
+	return verify_cancel(call) || watch_cancel(call) || lock_call_cancel(call) || bulk_cancel(call);
 }
 
 static void pipeline_leave(struct request *request)
@@ -143,18 +176,16 @@ static void pipeline_abort(struct request *request)
 	}
 }
 
-/* After a reload, a caller without its right: an operation under way is cancelled and answered 401 or 403, a stream
- * ends with the line `lost`, and a body that is still being received has no effect. */
-static void pipeline_review(struct request *request)
+static bool pipeline_is_under_way(const struct call *call)
 {
-	struct call *call = request->call;
-	bool receiving = request->state == REQUEST_BODY && !request_is_answered(request),
-	     under_way = call->op || bulk_is_under_way(call->bulk) || call->listing || (call->watch && !call->streams);
-	if (!receiving && !under_way && !call->stream && !call->watch)
-		return; /* no head yet, or answered already */
-	enum access_verdict verdict = authorize_again(call);
-	if (verdict == ACCESS_ALLOWED)
-		return;
+	return call->op || bulk_is_under_way(call->bulk) || call->listing || (call->watch && !call->streams);
+}
+
+/* A caller without its right: an operation under way is cancelled and answered 401 or 403, a stream ends with the line
+ * `lost`, and a body that is still being received has no effect. */
+static void pipeline_revoke(struct call *call, enum access_verdict verdict)
+{
+	bool under_way = pipeline_is_under_way(call);
 	if (call->stream) {
 		hold_stream_revoke(call, authorize_problem(verdict));
 	} else if (call->watch && call->streams) {
@@ -163,8 +194,39 @@ static void pipeline_review(struct request *request)
 		pipeline_cancel(call);
 		authorize_accept(call, verdict);
 		if (under_way)
-			request_resume(request);
+			request_resume(call->request);
 	}
+}
+
+/* After a reload. */
+static void pipeline_review(struct request *request)
+{
+	struct call *call = request->call;
+	bool receiving = request->state == REQUEST_BODY && !request_is_answered(request);
+	if (!receiving && !pipeline_is_under_way(call) && !call->stream && !call->watch)
+		return; /* no head yet, or answered already */
+	if (call->token)
+		return; /* the present keys verify it */
+	enum access_verdict verdict = authorize_again(call);
+	if (verdict != ACCESS_ALLOWED)
+		pipeline_revoke(call, verdict);
+}
+
+static uint64_t pipeline_run(const struct request_context *context, uint64_t now_us)
+{
+	uint64_t until_us = now_us + VERIFY_BUDGET_US;
+	struct call *call;
+	while ((call = verify_next(context)) != NULL) {
+		pipeline_verify(call);
+		if (clock_now_us() >= until_us)
+			break;
+	}
+	while ((call = verify_next_ended(context, now_us)) != NULL)
+		if (pipeline_is_under_way(call) || call->stream || call->watch) {
+			call->caller.reason = token_reason(TOKEN_EXPIRED);
+			pipeline_revoke(call, ACCESS_UNKNOWN);
+		}
+	return verify_due_us(context);
 }
 
 static void pipeline_end(struct request *request, unsigned status, const char *ended,
@@ -200,6 +262,7 @@ const struct http_service *calls_service(void)
 {
 	static const struct http_service service = {
 		.call_size = sizeof(struct call),
+		.state_size = sizeof(struct calls_state),
 		.route_name = route_name,
 		.body_max = route_body_max,
 		.head = pipeline_head,
@@ -207,6 +270,8 @@ const struct http_service *calls_service(void)
 		.reject = pipeline_reject,
 		.write_raw = pipeline_write_raw,
 		.add_headers = pipeline_add_headers,
+		.run = pipeline_run,
+		.close = verify_close,
 		.leave = pipeline_leave,
 		.abort = pipeline_abort,
 		.review = pipeline_review,
