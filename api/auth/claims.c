@@ -14,7 +14,8 @@ static const char bad_name[] = "must name a claim: 1 to 256 bytes without contro
 
 /* ---- names ---- */
 
-/* Decodes the next part of a name, up to a slash or `end`, and moves *at behind it. Returns its length; 0: malformed. */
+/* Decodes the next part of a name, up to a slash or `end`, and moves *at behind it. Returns its length; 0:
+ * malformed. */
 static size_t claims_next_part(const char **at, const char *end, char part[ISSUER_TEXT_MAX + 1])
 {
 	size_t len = 0;

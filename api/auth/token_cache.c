@@ -107,7 +107,9 @@ void token_cache_add(struct token_cache *cache, struct token *token)
 	assert(cache->keys && cache->count <= TOKEN_CACHE_MAX && token->len >= TAIL);
 	if (cache->count == TOKEN_CACHE_MAX)
 		token_cache_remove(cache, TAILQ_FIRST(&cache->used));
-	LIST_INSERT_HEAD(token_cache_bucket(cache, token->bytes, token->len), token_ref(token), others);
+	struct token_bucket *bucket = token_cache_bucket(cache, token->bytes, token->len);
+	token_ref(token);
+	LIST_INSERT_HEAD(bucket, token, others); /* a macro, which reads its arguments more than once */
 	TAILQ_INSERT_TAIL(&cache->used, token, entry);
 	cache->count++;
 }

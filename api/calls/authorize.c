@@ -265,8 +265,7 @@ static bool authorize_wait(struct call *call)
 bool authorize_operation(struct call *call)
 {
 	assert(call_has_resource(call) || call->route->need == ACCESS_LIST);
-	if (call->token)
-		return true; /* later: see authorize_verify() */
+	assert(!call->token);
 	return authorize_accept(call, authorize_decide(call, &call->caller)) && authorize_wait(call);
 }
 

@@ -130,7 +130,7 @@ struct call {
 
 	/* authorize, and the route */
 	const struct route *route;   /* open to this page and address; NULL: none (yet) */
-	const char *rest;            /* where the resource begins in the raw path, or NULL; only for the head */
+	const char *rest;            /* where the resource begins in the raw path, or NULL; until it is decoded */
 	char allow[ROUTE_ALLOW_MAX]; /* for the header Allow; "": none */
 	const char *origin;          /* of the page that calls, one of --allow-origin; NULL: none, or our own */
 	bool preflight;              /* the answer says what a page of that origin may send */
@@ -138,6 +138,7 @@ struct call {
 	struct access_caller caller;
 	char *token; /* of a caller that is not verified yet; owned. NULL: there is none */
 	size_t token_len;
+	const char *raw_query;         /* with `token`: it is decoded when the caller is known */
 	TAILQ_ENTRY(call) token_entry; /* of verify.c: `token` waits to be verified, or caller.token is in use */
 	enum { VERIFY_NONE, VERIFY_WAITS, VERIFY_IN_USE } token_list;
 	bool stranger;             /* ACCESS_TOKEN: authentication is required, and this caller has not passed it */

@@ -53,15 +53,29 @@ static bool pipeline_route(struct call *call, const char *method, const char *pa
 	return true;
 }
 
+/* Decodes the target for a caller that is known, and checks what it names. */
+static bool pipeline_decode_target(struct call *call, const char *query)
+{
+	/* the resource of an acquisition is in the body; other routes have one in the path, a prefix, or none */
+	bool accepted = decode_target(call, query) &&
+			((!call_has_resource(call) && call->route->need != ACCESS_LIST) || authorize_operation(call));
+	call->rest = NULL;
+	return accepted;
+}
+
 static void pipeline_head(struct request *request, const char *method, const char *path, const char *query)
 {
 	struct call *call = request->call;
 	assert(!call->request && !request_is_answered(request));
 	call->request = request;
-	/* the resource of an acquisition is in the body; other routes have one in the path, a prefix, or none */
 	bool accepted = authorize_page(call, method) && pipeline_route(call, method, path, query) &&
-			authorize_caller(call) && decode_target(call, query) &&
-			((!call_has_resource(call) && call->route->need != ACCESS_LIST) || authorize_operation(call));
+			authorize_caller(call);
+	if (accepted && call->token) {
+		call->raw_query = query;
+		request->keeps_input = true;
+		return;
+	}
+	accepted = accepted && pipeline_decode_target(call, query);
 	assert(accepted != request_is_answered(request));
 	call->rest = NULL;
 }
@@ -83,6 +97,14 @@ static bool pipeline_handle(struct call *call)
 	return call->listing || call->lease.wait_ms > 0;
 }
 
+/* The caller is known only now. */
+static bool pipeline_go_on(struct call *call)
+{
+	bool takes_long = pipeline_decode_target(call, call->raw_query) && pipeline_handle(call);
+	call->request->keeps_input = false;
+	return takes_long;
+}
+
 static bool pipeline_complete(struct request *request)
 {
 	struct call *call = request->call;
@@ -92,22 +114,17 @@ static bool pipeline_complete(struct request *request)
 		return call_reject(call, PROBLEM_DRAINING, NULL);
 	if (!authorize_wait_for_verification(call))
 		return false;
-	if (!call->token)
-		return pipeline_handle(call);
-	request->keeps_input = true;
-	return true;
+	return call->token || pipeline_go_on(call);
 }
 
 /* It is the turn of a call whose token waits to be verified. */
 static void pipeline_verify(struct call *call)
 {
 	struct request *request = call->request;
-	bool known = call_has_resource(call) || call->route->need == ACCESS_LIST;
 	if (request->state != REQUEST_RUNNING)
 		return; /* its connection is ending */
-	if (authorize_verify(call) && (!known || authorize_operation(call)))
-		pipeline_handle(call);
-	request->keeps_input = false;
+	if (authorize_verify(call))
+		pipeline_go_on(call);
 	request_forget_input(request);
 	if (request_is_answered(request))
 		request_resume(request);
@@ -212,10 +229,12 @@ static void pipeline_review(struct request *request)
 		pipeline_revoke(call, verdict);
 }
 
-static uint64_t pipeline_run(const struct request_context *context, uint64_t now_us)
+static uint64_t pipeline_run(const struct request_context *context)
 {
-	uint64_t until_us = now_us + VERIFY_BUDGET_US;
 	struct call *call;
+	if (!calls_state(context)->tokens)
+		return UINT64_MAX;
+	uint64_t now_us = clock_now_us(), until_us = now_us + VERIFY_BUDGET_US;
 	while ((call = verify_next(context)) != NULL) {
 		pipeline_verify(call);
 		if (clock_now_us() >= until_us)

@@ -76,10 +76,10 @@ struct call *verify_next(const struct request_context *context)
 struct call *verify_next_ended(const struct request_context *context, uint64_t now_us)
 {
 	struct calls_state *state = calls_state(context);
-	int64_t now_s = (int64_t)(clock_wall_us() / 1000000);
 	struct call *call;
-	if (!state->tokens || now_us < state->look_us)
+	if (!state->tokens || TAILQ_EMPTY(&state->in_use) || now_us < state->look_us)
 		return NULL;
+	int64_t now_s = (int64_t)(clock_wall_us() / 1000000);
 	TAILQ_FOREACH (call, &state->in_use, token_entry)
 		if (call->caller.token->end_s <= now_s) {
 			verify_end(call);

@@ -199,7 +199,7 @@ void api_run(struct api *api)
 	start_deferred(api);
 	deferred_end_late(api, now_us);
 	daemon_pool_run(api, now_us);
-	api->service_us = api->config.service->run(&api->context, clock_now_us());
+	api->service_us = api->config.service->run(&api->context);
 	if (api->lingering_count > 0)
 		connection_sweep_lingering(api, now_us, false);
 	give_memory_back(api, now_us);

@@ -270,7 +270,7 @@ struct request {
 	size_t body_max;   /* REQUEST_BODY_MAX or REQUEST_LARGE_BODY_MAX */
 	size_t body_len;
 	char *body; /* the part received so far, with room for all; until it is read. NULL: nothing was received */
-	bool keeps_input; /* set by the service in complete(): it reads the body later, and then forgets it */
+	bool keeps_input; /* set by the service in head(): it reads target and body later, and then forgets them */
 };
 
 /* Frees the target and the body. */
@@ -323,7 +323,7 @@ struct http_service {
 
 	/* Does what is due in each api_run(), at most about a ms of it. Returns when to be called again at the latest,
 	 * by clock_now_us(); UINT64_MAX: whenever. close(): the worker ends, and no request is left. */
-	uint64_t (*run)(const struct request_context *context, uint64_t now_us);
+	uint64_t (*run)(const struct request_context *context);
 	void (*close)(const struct request_context *context);
 
 	/* The client of a suspended connection has left: cancels the operation, then calls request_drop(). */

@@ -245,7 +245,8 @@ enum MHD_Result request_step(void *arg, struct MHD_Connection *mhd, const char *
 	switch (request->state) {
 	case REQUEST_BEGUN:
 		request_read_head(request, url, method, version);
-		request_forget_input(request);
+		if (!request->keeps_input)
+			request_forget_input(request);
 		if (request->state == REQUEST_WRITTEN)
 			return MHD_NO;
 		request_enter(request, REQUEST_BODY);

@@ -6,12 +6,10 @@ import concurrent.futures
 import contextlib
 import json
 import os
-import subprocess
 
 import pytest
 
-import harness
-from harness import SLOW, wait_until
+from harness import SLOW, run_redlockd, wait_until
 from test_hold import Stream
 from token_fixtures import Issuer, Signer, Tokened, rule
 
@@ -206,9 +204,8 @@ def test_a_bad_file_changes_nothing(world, issuer, text):
 def test_a_bad_file_at_the_start(lab, world, issuer, break_it, message):
     """Status 2, with the file and the member; --check-config finds it, too."""
     break_it(issuer)
-    command = [harness.BINARY, "--masters", "redis://127.0.0.1:1", "--keys", world.path]
     for more in ([], ["--check"]):
-        done = subprocess.run([*command, *more], capture_output=True, text=True, check=False)
+        done = run_redlockd("--masters", "redis://127.0.0.1:1", "--keys", world.path, *more)
         assert done.returncode == 2
         assert issuer.path in done.stderr and message in done.stderr
 
