@@ -222,6 +222,22 @@ def test_a_thousand_first_tokens(world, issuer, pool):
     assert world.refusals() == {}
 
 
+def test_clients_that_leave_while_their_token_waits(world, issuer):
+    """Hundreds come at once and go at once; nobody else notices, nothing is granted that stays, and the end is clean."""
+    heads = [b"POST /locks HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer %s\r\nContent-Length: 26\r\n\r\n" % issuer.token(sub=f"job{i}").encode()
+             for i in range(300)]
+    for half in (heads[:150], heads[150:]):
+        crowd = [world.redlockd.connect() for _ in half]
+        for plain, head in zip(crowd, half):
+            plain.sendall(head + b'{"resource":"a/leave/now"}')
+        for plain in crowd:
+            plain.close()
+    assert world.by(issuer.token(sub="web"), "GET", "/whoami").status == 200
+    wait_until(lambda: world.call("operator", "GET", "/metrics").body.count(b"redlockd_operations_in_flight 0\n") == 1, what="nothing is under way")
+    world.redlockd.stop()
+    assert world.redlockd.log("end")[-1]["status"] == "0"
+
+
 def resident_kib(process):
     with open(f"/proc/{process.pid}/status", encoding="ascii") as status:
         return next(int(line.split()[1]) for line in status if line.startswith("VmRSS"))
