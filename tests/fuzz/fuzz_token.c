@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /* Fuzz target: tokens (api/auth/token.c, claims.c), sets of keys (jwks.c) and issuers in a keys file.
  *
- * Input: a letter and a text. j: a set of keys; k: a keys file; r: a token as it comes; t: header and claims of a token,
- * with a line feed between them, which are encoded; v: the same with a good signature, as far as the rules see. */
+ * Input: a letter and a text. j: a set of keys; k: a keys file; r: a token as it comes; t: header and claims of a
+ * token, with a line feed between them, which are encoded; v: the same with a good signature, as far as the rules
+ * see. */
 #include <jansson.h>
 
 #include "api/auth/auth_internal.h"
