@@ -55,6 +55,9 @@ struct jwks {
 	struct jwk keys[];
 };
 
+/* True for base64url without padding that is not empty. cjose aborts on other lengths. */
+bool jwks_is_base64url(const char *text, size_t len);
+
 /* Reads the file. NULL: a message that begins with the path. */
 struct jwks *jwks_load(const char *path, char *message, size_t message_size);
 

@@ -18,6 +18,17 @@
 
 enum { JWKS_MAX = 64, RSA_MIN = 256, RSA_MAX = 1024, RSA_EXPONENT_MAX = 4, P256_LEN = 32 /* bytes */ };
 
+bool jwks_is_base64url(const char *text, size_t len)
+{
+	for (size_t i = 0; i < len; i++) {
+		char c = text[i];
+		if (!(c >= 'A' && c <= 'Z') && !(c >= 'a' && c <= 'z') && !(c >= '0' && c <= '9') && c != '-' &&
+		    c != '_')
+			return false;
+	}
+	return len > 0 && len % 4 != 1;
+}
+
 static const char *jwk_text(const json_t *object, const char *name)
 {
 	return json_string_value(json_object_get(object, name));
@@ -30,7 +41,7 @@ static size_t jwk_number_len(const json_t *object, const char *name)
 	uint8_t *bytes = NULL;
 	size_t len = 0, zeros = 0;
 	cjose_err error;
-	if (!json_is_string(value) ||
+	if (!json_is_string(value) || !jwks_is_base64url(json_string_value(value), json_string_length(value)) ||
 	    !cjose_base64url_decode(json_string_value(value), json_string_length(value), &bytes, &len, &error))
 		return 0;
 	while (zeros < len && bytes[zeros] == 0)

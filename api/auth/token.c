@@ -57,15 +57,12 @@ bool token_is_like(const char *bytes, size_t len)
 /* A part that is a JSON object in base64url without padding, or NULL. */
 static json_t *token_read_part(const char *bytes, size_t len)
 {
-	static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
 	json_t *part = NULL;
 	json_error_t error;
 	cjose_err failure;
 	uint8_t *text = NULL;
 	size_t text_len = 0;
-	/* the part ends before a full stop, so this search ends there, too */
-	if (len == 0 || len % 4 == 1 || strspn(bytes, digits) != len ||
-	    !cjose_base64url_decode(bytes, len, &text, &text_len, &failure))
+	if (!jwks_is_base64url(bytes, len) || !cjose_base64url_decode(bytes, len, &text, &text_len, &failure))
 		return NULL;
 	part = json_loadb((const char *)text, text_len, JSON_REJECT_DUPLICATES, &error);
 	cjose_get_dealloc()(text);
@@ -179,6 +176,9 @@ static enum token_refusal token_draft(const struct keys *keys, const char *bytes
 		return TOKEN_MALFORMED;
 	if ((refusal = token_check_header(draft, &rsa)) != TOKEN_GOOD)
 		return refusal;
+	const char *signature = bytes + header_len + 1 + claims_len + 1; /* `none` has an empty one */
+	if (!jwks_is_base64url(signature, (size_t)(bytes + len - signature)))
+		return TOKEN_MALFORMED;
 	if (!(draft->issuer = token_find_issuer(keys, draft)))
 		return TOKEN_ISSUER;
 	if (!token_is_for(draft, draft->issuer->audience))

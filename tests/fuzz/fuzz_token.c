@@ -2,7 +2,7 @@
 /* Fuzz target: tokens (api/auth/token.c, claims.c), sets of keys (jwks.c) and issuers in a keys file.
  *
  * Input: a letter and a text. j: a set of keys; k: a keys file; r: a token as it comes; t: header and claims of a
- * token, with a line feed between them, which are encoded; v: the same with a good signature, as far as the rules
+ * token, with a line feed between them, which are encoded, and after another one the signature as it comes; v: the same with a good signature, as far as the rules
  * see. */
 #include <jansson.h>
 
@@ -70,18 +70,23 @@ static size_t encode(const uint8_t *bytes, size_t len, char *at)
 	return written;
 }
 
-/* A token whose signature is of the right length, and wrong. */
+/* A token whose signature is that of the input, or of the right length; in any case wrong. */
 static char *make_token(const uint8_t *data, size_t size, size_t *ret_len)
 {
-	const uint8_t *line = memchr(data, '\n', size);
-	size_t header_len = line ? (size_t)(line - data) : size, rest = line ? size - header_len - 1 : 0;
+	const uint8_t *line = memchr(data, '\n', size), *end = data + size,
+		      *more = line ? memchr(line + 1, '\n', (size_t)(end - line) - 1) : NULL;
+	size_t header_len = line ? (size_t)(line - data) : size,
+	       rest = line ? (size_t)((more ? more : end) - line) - 1 : 0;
 	char *token = malloc(2 * size + SIGNATURE_LEN + 8);
 	size_t len = encode(data, header_len, token);
 	token[len++] = '.';
 	len += encode(line ? line + 1 : data, rest, token + len);
 	token[len++] = '.';
+	size_t signature_len = more ? strnlen((const char *)more + 1, (size_t)(end - more) - 1) : SIGNATURE_LEN;
 	memset(token + len, 'A', SIGNATURE_LEN);
-	*ret_len = len + SIGNATURE_LEN;
+	if (more)
+		memcpy(token + len, more + 1, signature_len);
+	*ret_len = len + signature_len;
 	token[*ret_len] = '\0';
 	return token;
 }
