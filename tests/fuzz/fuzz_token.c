@@ -2,8 +2,8 @@
 /* Fuzz target: tokens (api/auth/token.c, claims.c), sets of keys (jwks.c) and issuers in a keys file.
  *
  * Input: a letter and a text. j: a set of keys; k: a keys file; r: a token as it comes; t: header and claims of a
- * token, with a line feed between them, which are encoded, and after another one the signature as it comes; v: the same with a good signature, as far as the rules
- * see. */
+ * token, with a line feed between them, which are encoded, and after another one the signature as it comes; v: the
+ * same with a good signature, as far as the rules see. */
 #include <jansson.h>
 
 #include "api/auth/auth_internal.h"
