@@ -80,17 +80,22 @@ enum {
 	KEY_RATE_MAX = 1000000,
 	KEY_WAITING_MAX = 1000000,
 	KEY_SECRET_MIN = 16, /* characters of a key itself */
-	KEY_SECRET_MAX = 256
+	KEY_SECRET_MAX = 256,
+	ISSUERS_MAX = 16,
+	ISSUER_RULES_MAX = 256, /* `callers` of one issuer */
+	ISSUER_MATCH_MAX = 16,  /* claims that one rule names */
+	ISSUER_TEXT_MAX =
+		256, /* bytes of an issuer, an audience, a claim, a pattern, or a caller's name with its claims */
+	JWKS_FILE_MAX = 1 << 18 /* bytes */
 };
 
-/* The state of a key that outlives a reload of the file. It belongs to the key's name. */
+/* The state of a caller that outlives a reload of the file. It belongs to the caller's name (usages.c). */
 struct key_usage {
 	struct rate rate;
 	_Atomic uint32_t waiting; /* requests under way that may wait */
-	/* only keys_parse.c, under its lock: */
-	unsigned references;
-	LIST_ENTRY(key_usage) others;
-	char name[KEY_NAME_MAX + 1];
+	unsigned references;      /* only usages.c, under its lock */
+	char kind;                /* of usages.c */
+	char name[];
 };
 
 struct key_prefix {
@@ -106,22 +111,50 @@ struct key {
 	struct key_prefix *prefixes;
 	unsigned char hashes[KEY_HASHES_MAX][KEY_HASH_LEN];
 	const char *certificates[KEY_CERTIFICATES_MAX]; /* names */
-	struct key_usage *usage;
+	struct key_usage *usage;                        /* NULL in a rule, which stands for many callers */
 };
 
-/* Made, counted and freed by keys_parse.c alone. */
+/* A claim that a rule names, and the pattern that its value must match. */
+struct issuer_match {
+	const char *claim, *pattern;
+};
+
+/* Callers of one kind: `name` and `prefixes` may have claims in braces. */
+struct issuer_rule {
+	struct key key;
+	size_t match_count;
+	struct issuer_match *matches; /* all must hold */
+};
+
+/* Signs tokens (JWT) of callers. */
+struct issuer {
+	const char *name, *audience, *jwks_file;
+	struct jwks *jwks; /* NULL until keys_load() has read the file */
+	size_t rule_count;
+	struct issuer_rule *rules; /* the first that matches counts */
+};
+
+/* Made by keys_parse.c, counted and freed by keys.c. */
 struct keys {
 	atomic_uint references;
-	size_t count;
-	struct json_t *root; /* owns the texts of the keys */
+	size_t count, issuer_count;
+	struct json_t *root; /* owns the texts of the keys and issuers */
+	struct issuer *issuers;
+	uint64_t files_mark; /* keys_files_mark() before their files were read */
 	struct key keys[];   /* in the order of the file */
 };
 
-/* Reads the keys file (SECRET_FILE_TRUSTED). Returns one reference; or NULL and a message of one line that names file
- * and member and never holds a hash. Blocking: for the start and for SIGHUP. */
+/* Reads the keys file and the files of its issuers (SECRET_FILE_TRUSTED). Returns one reference; or NULL and a message
+ * of one line that names file and member and never holds a hash. Blocking: for the start and for SIGHUP. */
 struct keys *keys_load(const char *path, char *message, size_t message_size) __attribute__((warn_unused_result));
 
-/* The same for `bytes`, at most KEYS_FILE_MAX; the message begins with the member. */
+/* The same with the keys file as it was read for `keys`, and the files of its issuers as they are now; the message
+ * begins with the member. keys_files_mark(): changes with these files; 0: there are none. */
+struct keys *keys_load_issuers(const struct keys *keys, char *message, size_t message_size)
+	__attribute__((warn_unused_result));
+uint64_t keys_files_mark(const struct keys *keys);
+
+/* The same for `bytes`, at most KEYS_FILE_MAX, without the files of issuers; the message begins with the member. */
 struct keys *keys_parse(const char *bytes, size_t len, char *message, size_t message_size)
 	__attribute__((warn_unused_result));
 
@@ -132,10 +165,91 @@ const char *keys_json_reason(const struct json_error_t *error);
 struct keys *keys_ref(struct keys *keys);
 void keys_unref(struct keys *keys);
 
+/* ---- jwks.c: the public keys of an issuer (RFC 7517) ---- */
+
+/* Parses a set of keys, at most JWKS_FILE_MAX bytes. NULL: a message that begins with the member. */
+struct jwks *jwks_parse(const char *bytes, size_t len, char *message, size_t message_size)
+	__attribute__((warn_unused_result));
+void jwks_free(struct jwks *jwks); /* NULL: does nothing */
+
+/* ---- token.c: tokens (JWT, RFC 7519) that an issuer has signed, and the callers that they stand for ---- */
+
+enum { TOKEN_MAX = 8192 /* bytes */, TOKEN_SKEW_S = 60 /* clocks of issuers may differ by this */ };
+
+/* Why a token is refused; each has a counter. */
+enum token_refusal {
+	TOKEN_GOOD,
+	TOKEN_MALFORMED,
+	TOKEN_TOO_LARGE,
+	TOKEN_ALGORITHM,
+	TOKEN_CRITICAL,
+	TOKEN_ISSUER,
+	TOKEN_AUDIENCE,
+	TOKEN_NO_EXPIRY,
+	TOKEN_EXPIRED,
+	TOKEN_EARLY,
+	TOKEN_KEY,
+	TOKEN_SIGNATURE,
+	TOKEN_NO_RULE,
+	TOKEN_REFUSALS
+};
+
+/* A token with a good signature. It belongs to one thread. */
+struct token {
+	unsigned references;
+	int64_t end_s;                      /* it is valid until then, in seconds since 1970 */
+	struct key key;                     /* the caller; owns its texts. Without a name: no rule matches */
+	char *unmatched;                    /* then: the claims that came, for an answer */
+	unsigned char signer[KEY_HASH_LEN]; /* identifies the key that has signed it */
+	LIST_ENTRY(token) others;           /* of token_cache.c */
+	TAILQ_ENTRY(token) entry;
+	size_t len;
+	char bytes[]; /* as it came */
+};
+
+/* True for three parts with full stops between them. */
+bool token_is_like(const char *bytes, size_t len);
+
+/* Checks all but the signature. TOKEN_GOOD: verifying it is worth its time. `now_s`: seconds since 1970. */
+enum token_refusal token_check(const struct keys *keys, const char *bytes, size_t len, int64_t now_s);
+
+/* The same with the signature, which takes 0.03 to 0.3 ms. TOKEN_GOOD, also if no rule matches: *ret_token is a new
+ * reference. */
+enum token_refusal token_verify(const struct keys *keys, const char *bytes, size_t len, int64_t now_s,
+				struct token **ret_token);
+
+/* After a reload: the same for a token that was verified before, whose signer must still be there. */
+enum token_refusal token_review(const struct keys *keys, const struct token *before, int64_t now_s,
+				struct token **ret_token);
+
+/* The explanation for an answer (static). */
+const char *token_reason(enum token_refusal refusal);
+
+void token_unref(struct token *token); /* NULL: does nothing */
+static inline struct token *token_ref(struct token *token)
+{
+	token->references++;
+	return token;
+}
+
+/* ---- token_cache.c: the tokens that one worker has verified with its present keys ---- */
+
+enum { TOKEN_CACHE_MAX = 8192 };
+
+struct token_cache *token_cache_new(void);
+void token_cache_free(struct token_cache *cache);
+
+/* A new reference to the token with these bytes, or NULL. Other keys than before empty the cache. */
+struct token *token_cache_find(struct token_cache *cache, struct keys *keys, const char *bytes, size_t len,
+			       int64_t now_s);
+
+/* Adds a token that token_cache_find() did not find; the one that was not used for longest may have to go. */
+void token_cache_add(struct token_cache *cache, struct token *token);
+
 /* ---- access.c: the caller of a request, and what it may do: the only place that decides it; everything that is not
  * allowed is denied ----
  *
- * A caller is known by a key (Authorization: Bearer, or X-Api-Key) or by a name in its client certificate.
+ * A caller is known by a key or a token (Authorization: Bearer, or X-Api-Key) or by a name in its client certificate.
  * Authentication is required with --keys, and over HTTPS with --tls-client-ca; otherwise everybody may do
  * everything. */
 
@@ -195,6 +309,7 @@ struct access_credentials {
 	size_t key_len;
 	bool other_scheme;                  /* an Authorization that is not Bearer */
 	const struct tls_peer *certificate; /* NULL: the client was not asked for a certificate */
+	struct token_cache *tokens;         /* NULL: no token was verified before */
 };
 
 struct access_caller {
@@ -202,19 +317,29 @@ struct access_caller {
 	bool known;
 	const struct key *key; /* NULL: a certificate of the authority gives every right but admin, for all resources */
 	const char *name;      /* known: for the log; as long as `key`, or the certificate, lives */
-	const char *reason;    /* not known: why (static) */
-	bool by_key;           /* by a key, whose hash is `hash`; false: by a certificate */
+	const char *reason;    /* not known: why (static, or the token's) */
+	struct token *token;   /* a reference, if known by one, or if no rule matches it; access_forget() drops it */
+	bool unverified;       /* by a token whose signature has not been verified: not known yet */
+	enum token_refusal refusal; /* by a token, and not known: why */
+	bool by_key;                /* by a key, whose hash is `hash`; false: by a token or a certificate */
 	unsigned char hash[KEY_HASH_LEN];
 };
 
-enum access_verdict { ACCESS_ALLOWED, ACCESS_UNKNOWN, ACCESS_NO_RIGHT, ACCESS_NO_PREFIX };
+enum access_verdict { ACCESS_ALLOWED, ACCESS_UNKNOWN, ACCESS_NO_RULE, ACCESS_NO_RIGHT, ACCESS_NO_PREFIX };
 
 /* Finds the caller of a request. `keys` NULL: there is no --keys. A key takes precedence over a certificate. After a
- * reload, `before` is the former caller, which is found again by the hash of its key or by its certificate. */
-void access_identify(const struct keys *keys, const struct access_credentials *credentials,
+ * reload, `before` is the former caller, which is found again by the hash of its key, by its token or by its
+ * certificate. */
+void access_identify(struct keys *keys, const struct access_credentials *credentials,
 		     const struct access_caller *before, struct access_caller *ret_caller);
 
-/* Decides. `bytes` is the resource or the prefix of a listing; NULL: not known yet, and only the right counts. */
+/* Verifies the token of an `unverified` caller, which is known then, or not. */
+void access_verify(struct keys *keys, const struct access_credentials *credentials, struct access_caller *caller);
+
+void access_forget(struct access_caller *caller);
+
+/* Decides; not for an `unverified` caller. `bytes` is the resource or the prefix of a listing; NULL: not known yet, and
+ * only the right counts. */
 enum access_verdict access_decide(enum access_need need, const struct access_caller *caller, const char *bytes,
 				  size_t len) __attribute__((warn_unused_result));
 
@@ -228,8 +353,8 @@ struct access_text {
 };
 
 /* The number that Redis stores for an Idempotency-Key: the first 64 bits of a SHA-256 over the key (the first text),
- * the other texts of the request, and the caller. It is never 0, and the same on all replicas. A key and a certificate
- * with the same name are two callers. */
+ * the other texts of the request, and the caller. It is never 0, and the same on all replicas. A key, a token
+ * and a certificate with the same name are three callers. */
 uint64_t access_hash_idempotency_key(const struct access_caller *caller, const struct access_text texts[],
 				     size_t count);
 

@@ -3,6 +3,7 @@
  * is decided in api/auth/access.c. Worker's thread. */
 #include <assert.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/param.h>
 
@@ -108,6 +109,7 @@ bool authorize_accept(struct call *call, enum access_verdict verdict)
 	switch (verdict) {
 	case ACCESS_ALLOWED: return true;
 	case ACCESS_UNKNOWN: return call_reject(call, PROBLEM_UNAUTHORIZED, call->caller.reason);
+	case ACCESS_NO_RULE: return call_reject(call, PROBLEM_FORBIDDEN, call->caller.reason);
 	case ACCESS_NO_RIGHT:
 		snprintf(no_right, sizeof no_right,
 			 "The caller does not have the right %s. GET /whoami shows what it may do.",
@@ -124,7 +126,7 @@ static struct access_credentials authorize_credentials(const struct call *call)
 {
 	const struct headers *headers = &call->request->headers;
 	return (struct access_credentials){headers->key, headers->key_len, headers->other_scheme,
-					   call->request->tls_peer};
+					   call->request->tls_peer, verify_tokens(call->request->context)};
 }
 
 /* Sets the bounds of a body: those of the configuration, or lower ones of the caller's key. */
@@ -139,6 +141,8 @@ static void authorize_limits(struct call *call)
 					    options->max_wait_ms};
 }
 
+_Static_assert((int)TOKEN_REFUSALS == (int)METRICS_TOKEN_REFUSALS, "a counter for each");
+
 static bool authorize_key_rate(struct call *call)
 {
 	const struct key *key = call->caller.key;
@@ -148,33 +152,85 @@ static bool authorize_key_rate(struct call *call)
 				     "This key makes too many requests. Try again after Retry-After.", retry_ms);
 }
 
-/* True for a caller that is not authenticated but may use its token. Its answers differ: see lock_call_answer(). */
-static bool authorize_is_stranger(const struct call *call)
+/* The caller is known, or not. One that is not authenticated may use the token of a lease, but its answers
+ * differ: see lock_call_answer(). */
+static bool authorize_identified(struct call *call)
 {
-	struct access_credentials credentials = authorize_credentials(call);
-	struct access_caller caller;
-	assert(call->route->need == ACCESS_TOKEN);
-	access_identify(call->request->context->keys, &credentials, NULL, &caller);
-	return caller.controlled && !caller.known;
+	struct access_caller *caller = &call->caller;
+	assert(!caller->unverified && caller->refusal < TOKEN_REFUSALS);
+	if (caller->refusal != TOKEN_GOOD)
+		metrics_add(&call->request->context->config->metrics->token_refusals[caller->refusal], 1);
+	if (call->route->need == ACCESS_TOKEN) {
+		call->stranger = caller->controlled && !caller->known;
+		access_forget(caller);
+		return true;
+	}
+	if (caller->token)
+		verify_use(call);
+	return authorize_accept(call, access_decide(call->route->need, caller, NULL, 0)) && authorize_key_rate(call);
+}
+
+/* Finds the caller by the present keys, and keeps them until the request is over. */
+static void authorize_identify(struct call *call, const struct access_credentials *credentials)
+{
+	struct keys *keys = call->request->context->keys, *before = call->keys;
+	access_forget(&call->caller);
+	call->keys = keys && call->route->need != ACCESS_TOKEN ? keys_ref(keys) : NULL;
+	keys_unref(before);
+	access_identify(keys, credentials, NULL, &call->caller);
+}
+
+static void authorize_drop_token(struct call *call)
+{
+	if (call->token)
+		explicit_bzero(call->token, call->token_len);
+	free(call->token);
+	call->token = NULL;
 }
 
 bool authorize_caller(struct call *call)
 {
-	struct keys *keys = call->request->context->keys;
-	enum access_need need = call->route->need;
+	struct access_credentials credentials = authorize_credentials(call);
 	assert(!call->keys && !call->caller.known);
-	if (need == ACCESS_TOKEN)
-		call->stranger = authorize_is_stranger(call);
-	else if (need != ACCESS_NOTHING) {
-		if (keys) /* keeps the caller's key until the request is over */
-			call->keys = keys_ref(keys);
-		struct access_credentials credentials = authorize_credentials(call);
-		access_identify(keys, &credentials, NULL, &call->caller);
-		if (!authorize_accept(call, access_decide(need, &call->caller, NULL, 0)) || !authorize_key_rate(call))
+	if (call->route->need != ACCESS_NOTHING) {
+		authorize_identify(call, &credentials);
+		if (call->caller.unverified) {
+			call->token = memory_copy(credentials.key, credentials.key_len);
+			call->token_len = credentials.key_len;
+		} else if (!authorize_identified(call)) {
 			return false;
+		}
 	}
 	authorize_limits(call);
 	return true;
+}
+
+bool authorize_verify(struct call *call)
+{
+	struct access_credentials credentials = authorize_credentials(call);
+	assert(call->token && call->token_list == VERIFY_NONE);
+	credentials.key = call->token;
+	credentials.key_len = call->token_len;
+	authorize_identify(call, &credentials); /* the keys may be others by now */
+	if (call->caller.unverified)
+		access_verify(call->request->context->keys, &credentials, &call->caller);
+	authorize_drop_token(call);
+	if (!authorize_identified(call))
+		return false;
+	authorize_limits(call);
+	return true;
+}
+
+bool authorize_wait_for_verification(struct call *call)
+{
+	if (verify_wait(call))
+		return true;
+	authorize_drop_token(call);
+	access_forget(&call->caller);
+	call->stranger = call->route->need == ACCESS_TOKEN;
+	return call->stranger ||
+	       authorize_reject_rate(call, HTTP_LIMIT_TOKENS,
+				     "Too many tokens wait to be verified. Try again after Retry-After.", 1000);
 }
 
 /* ---- the operation ---- */
@@ -209,6 +265,7 @@ static bool authorize_wait(struct call *call)
 bool authorize_operation(struct call *call)
 {
 	assert(call_has_resource(call) || call->route->need == ACCESS_LIST);
+	assert(!call->token);
 	return authorize_accept(call, authorize_decide(call, &call->caller)) && authorize_wait(call);
 }
 
@@ -233,12 +290,14 @@ enum access_verdict authorize_again(struct call *call)
 	enum access_verdict verdict = authorize_decide(call, &caller);
 	if (verdict != ACCESS_ALLOWED) {
 		call->caller.reason = caller.reason;
+		access_forget(&caller);
 		return verdict;
 	}
 	if (call->counted)
 		key_wait_move(call->caller.key, caller.key);
 	struct keys *before = call->keys;
 	call->keys = before ? keys_ref(keys) : NULL;
+	access_forget(&call->caller);
 	call->caller = caller;
 	authorize_limits(call);
 	keys_unref(before);
@@ -256,7 +315,9 @@ void authorize_wait_end(struct call *call)
 void authorize_end(struct call *call)
 {
 	authorize_wait_end(call);
+	verify_end(call);
+	authorize_drop_token(call);
+	access_forget(&call->caller);
 	keys_unref(call->keys);
 	call->keys = NULL;
-	call->caller = (struct access_caller){0};
 }

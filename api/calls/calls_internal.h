@@ -130,12 +130,17 @@ struct call {
 
 	/* authorize, and the route */
 	const struct route *route;   /* open to this page and address; NULL: none (yet) */
-	const char *rest;            /* where the resource begins in the raw path, or NULL; only for the head */
+	const char *rest;            /* where the resource begins in the raw path, or NULL; until it is decoded */
 	char allow[ROUTE_ALLOW_MAX]; /* for the header Allow; "": none */
 	const char *origin;          /* of the page that calls, one of --allow-origin; NULL: none, or our own */
 	bool preflight;              /* the answer says what a page of that origin may send */
 	struct keys *keys;           /* a reference, held as long as `caller` is needed; NULL: none */
 	struct access_caller caller;
+	char *token; /* of a caller that is not verified yet; owned. NULL: there is none */
+	size_t token_len;
+	const char *raw_query;         /* with `token`: it is decoded when the caller is known */
+	TAILQ_ENTRY(call) token_entry; /* of verify.c: `token` waits to be verified, or caller.token is in use */
+	enum { VERIFY_NONE, VERIFY_WAITS, VERIFY_IN_USE } token_list;
 	bool stranger;             /* ACCESS_TOKEN: authentication is required, and this caller has not passed it */
 	struct body_limits limits; /* of the caller's requests */
 	bool streams; /* an inspection: of an event stream; else, with wait_ms > 0, it waits for a change */
@@ -207,7 +212,8 @@ void call_log_address(const struct call *call);
 /* Checks the page that calls (Host, Origin) and the rate of its address. Answers a preflight. 403, 429 or 204. */
 bool authorize_page(struct call *call, const char *method) __attribute__((warn_unused_result));
 
-/* Checks the caller, its right, and the rate of its key. 401, 403 or 429. */
+/* Checks the caller, its right, and the rate of its key. 401, 403 or 429. If its token is not verified yet, the call
+ * keeps it, and authorize_verify() must follow. */
 bool authorize_caller(struct call *call) __attribute__((warn_unused_result));
 
 /* Checks that need decoded parameters: that the caller may do this to the resource, or list the prefix (403), and that
@@ -221,6 +227,13 @@ bool authorize_more(struct call *call, size_t count) __attribute__((warn_unused_
  * ALLOWED, the call keeps its former caller. */
 enum access_verdict authorize_again(struct call *call) __attribute__((warn_unused_result));
 
+/* The caller of call->token waits in the list of verify.c; if that is full, true only for a call that anybody may make,
+ * and it has no token any more. 429. */
+bool authorize_wait_for_verification(struct call *call) __attribute__((warn_unused_result));
+
+/* Verifies the caller of call->token now, and checks its right and the rate of its key, as authorize_caller() does. */
+bool authorize_verify(struct call *call) __attribute__((warn_unused_result));
+
 /* True for ALLOWED; else rejects with authorize_problem() (401 or 403). */
 bool authorize_accept(struct call *call, enum access_verdict verdict);
 enum problem authorize_problem(enum access_verdict verdict);
@@ -228,6 +241,43 @@ enum problem authorize_problem(enum access_verdict verdict);
 /* The request no longer waits; the request is over. Both do nothing if it never waited, or had no caller. */
 void authorize_wait_end(struct call *call);
 void authorize_end(struct call *call);
+
+/* ---- verify.c: calls whose token is to be verified, and calls under way whose token may end. Each is in one of two
+ * lists of its worker, or in none. ---- */
+
+enum { VERIFY_MAX = 4096 /* calls that wait */ };
+
+/* The state of a worker. */
+struct calls_state {
+	struct token_cache *tokens;
+	size_t waiting_count;
+	TAILQ_HEAD(, call) waiting, in_use;
+	uint64_t look_us; /* when to look at those in use again */
+};
+
+static inline struct calls_state *calls_state(const struct request_context *context)
+{
+	return context->state;
+}
+
+/* NULL while no token has come. */
+struct token_cache *verify_tokens(const struct request_context *context);
+
+/* Puts the call into a list; takes it out of the one in which it is. verify_wait(): false if too many wait. */
+bool verify_wait(struct call *call) __attribute__((warn_unused_result));
+void verify_use(struct call *call);
+void verify_end(struct call *call);
+bool verify_cancel(struct call *call); /* true if it waited */
+
+/* The next call to verify, which is in no list any more; NULL: there is none. */
+struct call *verify_next(const struct request_context *context);
+
+/* The next call whose token has ended, likewise. Looks once a second. */
+struct call *verify_next_ended(const struct request_context *context, uint64_t now_us);
+
+/* When one of both has something to do; UINT64_MAX: never. */
+uint64_t verify_due_us(const struct request_context *context);
+void verify_close(const struct request_context *context);
 
 /* ---- decode.c ---- */
 

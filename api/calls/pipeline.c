@@ -14,6 +14,8 @@
 
 #include "calls_internal.h"
 
+enum { VERIFY_BUDGET_US = 1000 };
+
 /* Answers a request for which there is no route. */
 static bool pipeline_answer_routeless(struct call *call, const char *method, const char *path)
 {
@@ -51,24 +53,39 @@ static bool pipeline_route(struct call *call, const char *method, const char *pa
 	return true;
 }
 
+/* Decodes the target for a caller that is known, and checks what it names. */
+static bool pipeline_decode_target(struct call *call, const char *query)
+{
+	/* the resource of an acquisition is in the body; other routes have one in the path, a prefix, or none */
+	bool accepted = decode_target(call, query) &&
+			((!call_has_resource(call) && call->route->need != ACCESS_LIST) || authorize_operation(call));
+	call->rest = NULL;
+	return accepted;
+}
+
 static void pipeline_head(struct request *request, const char *method, const char *path, const char *query)
 {
 	struct call *call = request->call;
 	assert(!call->request && !request_is_answered(request));
 	call->request = request;
-	/* the resource of an acquisition is in the body; other routes have one in the path, a prefix, or none */
 	bool accepted = authorize_page(call, method) && pipeline_route(call, method, path, query) &&
-			authorize_caller(call) && decode_target(call, query) &&
-			((!call_has_resource(call) && call->route->need != ACCESS_LIST) || authorize_operation(call));
+			authorize_caller(call);
+	if (accepted && call->token) {
+		call->raw_query = query;
+		request->keeps_input = true;
+		return;
+	}
+	accepted = accepted && pipeline_decode_target(call, query);
 	assert(accepted != request_is_answered(request));
 	call->rest = NULL;
 }
 
-static bool pipeline_complete(struct request *request)
+/* Handles a call whose caller is known. Returns true if that may take longer than a few round trips. */
+static bool pipeline_handle(struct call *call)
 {
-	struct call *call = request->call;
+	struct request *request = call->request;
 	bool named = call_has_resource(call);
-	assert(call->route && !request_is_answered(request));
+	assert(call->route && !call->token && !request_is_answered(request));
 	if (!decode_body(call) || (call_has_resource(call) && !named && !authorize_operation(call)))
 		return false;
 	if (call->bulk)
@@ -78,6 +95,39 @@ static bool pipeline_complete(struct request *request)
 	assert(request_is_answered(request) !=
 	       (call->op || bulk_is_under_way(call->bulk) || call->listing || (call->watch && !call->streams)));
 	return call->listing || call->lease.wait_ms > 0;
+}
+
+/* The caller is known only now. */
+static bool pipeline_go_on(struct call *call)
+{
+	bool takes_long = pipeline_decode_target(call, call->raw_query) && pipeline_handle(call);
+	call->request->keeps_input = false;
+	return takes_long;
+}
+
+static bool pipeline_complete(struct request *request)
+{
+	struct call *call = request->call;
+	if (!call->token)
+		return pipeline_handle(call);
+	if (request->context->ending)
+		return call_reject(call, PROBLEM_DRAINING, NULL);
+	if (!authorize_wait_for_verification(call))
+		return false;
+	return call->token || pipeline_go_on(call);
+}
+
+/* It is the turn of a call whose token waits to be verified. */
+static void pipeline_verify(struct call *call)
+{
+	struct request *request = call->request;
+	if (request->state != REQUEST_RUNNING)
+		return; /* its connection is ending */
+	if (authorize_verify(call))
+		pipeline_go_on(call);
+	request_forget_input(request);
+	if (request_is_answered(request))
+		request_resume(request);
 }
 
 /* Reading failed: no stage has run, or no other will. */
@@ -114,7 +164,7 @@ static void pipeline_add_headers(const struct request *request, struct MHD_Respo
 /* True if something was under way. */
 static bool pipeline_cancel(struct call *call)
 {
-	return watch_cancel(call) || lock_call_cancel(call) || bulk_cancel(call);
+	return verify_cancel(call) || watch_cancel(call) || lock_call_cancel(call) || bulk_cancel(call);
 }
 
 static void pipeline_leave(struct request *request)
@@ -143,18 +193,16 @@ static void pipeline_abort(struct request *request)
 	}
 }
 
-/* After a reload, a caller without its right: an operation under way is cancelled and answered 401 or 403, a stream
- * ends with the line `lost`, and a body that is still being received has no effect. */
-static void pipeline_review(struct request *request)
+static bool pipeline_is_under_way(const struct call *call)
 {
-	struct call *call = request->call;
-	bool receiving = request->state == REQUEST_BODY && !request_is_answered(request),
-	     under_way = call->op || bulk_is_under_way(call->bulk) || call->listing || (call->watch && !call->streams);
-	if (!receiving && !under_way && !call->stream && !call->watch)
-		return; /* no head yet, or answered already */
-	enum access_verdict verdict = authorize_again(call);
-	if (verdict == ACCESS_ALLOWED)
-		return;
+	return call->op || bulk_is_under_way(call->bulk) || call->listing || (call->watch && !call->streams);
+}
+
+/* A caller without its right: an operation under way is cancelled and answered 401 or 403, a stream ends with the line
+ * `lost`, and a body that is still being received has no effect. */
+static void pipeline_revoke(struct call *call, enum access_verdict verdict)
+{
+	bool under_way = pipeline_is_under_way(call);
 	if (call->stream) {
 		hold_stream_revoke(call, authorize_problem(verdict));
 	} else if (call->watch && call->streams) {
@@ -163,8 +211,41 @@ static void pipeline_review(struct request *request)
 		pipeline_cancel(call);
 		authorize_accept(call, verdict);
 		if (under_way)
-			request_resume(request);
+			request_resume(call->request);
 	}
+}
+
+/* After a reload. */
+static void pipeline_review(struct request *request)
+{
+	struct call *call = request->call;
+	bool receiving = request->state == REQUEST_BODY && !request_is_answered(request);
+	if (!receiving && !pipeline_is_under_way(call) && !call->stream && !call->watch)
+		return; /* no head yet, or answered already */
+	if (call->token)
+		return; /* the present keys verify it */
+	enum access_verdict verdict = authorize_again(call);
+	if (verdict != ACCESS_ALLOWED)
+		pipeline_revoke(call, verdict);
+}
+
+static uint64_t pipeline_run(const struct request_context *context)
+{
+	struct call *call;
+	if (!calls_state(context)->tokens)
+		return UINT64_MAX;
+	uint64_t now_us = clock_now_us(), until_us = now_us + VERIFY_BUDGET_US;
+	while ((call = verify_next(context)) != NULL) {
+		pipeline_verify(call);
+		if (clock_now_us() >= until_us)
+			break;
+	}
+	while ((call = verify_next_ended(context, now_us)) != NULL)
+		if (pipeline_is_under_way(call) || call->stream || call->watch) {
+			call->caller.reason = token_reason(TOKEN_EXPIRED);
+			pipeline_revoke(call, ACCESS_UNKNOWN);
+		}
+	return verify_due_us(context);
 }
 
 static void pipeline_end(struct request *request, unsigned status, const char *ended,
@@ -200,6 +281,7 @@ const struct http_service *calls_service(void)
 {
 	static const struct http_service service = {
 		.call_size = sizeof(struct call),
+		.state_size = sizeof(struct calls_state),
 		.route_name = route_name,
 		.body_max = route_body_max,
 		.head = pipeline_head,
@@ -207,6 +289,8 @@ const struct http_service *calls_service(void)
 		.reject = pipeline_reject,
 		.write_raw = pipeline_write_raw,
 		.add_headers = pipeline_add_headers,
+		.run = pipeline_run,
+		.close = verify_close,
 		.leave = pipeline_leave,
 		.abort = pipeline_abort,
 		.review = pipeline_review,

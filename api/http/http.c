@@ -32,6 +32,8 @@ struct api *api_new(const struct api_config *config)
 	assert(config->options->request_timeout_ms > 0 && config->options->idle_timeout_ms > 0);
 	api->config = *config;
 	api->context.config = &api->config;
+	api->context.state = memory_zeroed(1, config->service->state_size);
+	api->service_us = UINT64_MAX;
 	for (enum connection_phase phase = 0; phase < CONNECTION_PHASE_COUNT; phase++)
 		TAILQ_INIT(&api->lists[phase]);
 	metrics_set(&config->metrics->http_connections_limit, config->max_connections);
@@ -39,7 +41,8 @@ struct api *api_new(const struct api_config *config)
 	api->disconnect_fd = epoll_create1(EPOLL_CLOEXEC);
 	if (api->disconnect_fd >= 0 && daemon_pool_init(api, config->tls) && deferred_init(api))
 		return api;
-	free(api); /* the program ends */
+	free(api->context.state); /* the program ends */
+	free(api);
 	return NULL;
 }
 
@@ -196,6 +199,7 @@ void api_run(struct api *api)
 	start_deferred(api);
 	deferred_end_late(api, now_us);
 	daemon_pool_run(api, now_us);
+	api->service_us = api->config.service->run(&api->context);
 	if (api->lingering_count > 0)
 		connection_sweep_lingering(api, now_us, false);
 	give_memory_back(api, now_us);
@@ -205,6 +209,7 @@ int api_timeout_ms(const struct api *api)
 {
 	uint64_t next_us = MIN(connection_next_deadline_us(api), deferred_next_deadline_us(api)), now_us;
 	uint64_t wait_ms = daemon_pool_wait_ms(api);
+	next_us = MIN(next_us, api->service_us);
 	if (api->trim_us != 0)
 		next_us = MIN(next_us, api->trim_us);
 	if (wait_ms > 0 && next_us != UINT64_MAX) {
@@ -261,6 +266,8 @@ void api_free(struct api *api)
 	assert(api->connections == 0);
 	connection_sweep_lingering(api, clock_now_us(), true);
 	close(api->disconnect_fd);
+	api->config.service->close(&api->context);
+	free(api->context.state);
 	keys_unref(api->context.keys);
 	tls_unref(api->tls);
 	free(api);

@@ -246,6 +246,7 @@ enum http_reach { HTTP_REACH_UNIX, HTTP_REACH_LOOPBACK, HTTP_REACH_NETWORK };
 struct request_context {
 	const struct api_config *config;
 	struct keys *keys; /* a reference; NULL: no access control by keys */
+	void *state;       /* the service's own of this worker: service->state_size bytes, zeroed by api_new() */
 	bool draining;
 	bool ending; /* within api_free(): nothing new may start, nothing is suspended */
 };
@@ -269,7 +270,11 @@ struct request {
 	size_t body_max;   /* REQUEST_BODY_MAX or REQUEST_LARGE_BODY_MAX */
 	size_t body_len;
 	char *body; /* the part received so far, with room for all; until it is read. NULL: nothing was received */
+	bool keeps_input; /* set by the service in head(): it reads target and body later, and then forgets them */
 };
+
+/* Frees the target and the body. */
+void request_forget_input(struct request *request);
 
 /* The connection goes on in the next api_run(): the operation has answered, so there is a reply; or the client has
  * left, so the connection is closed without an answer. */
@@ -294,7 +299,8 @@ void request_write_address(const struct request *request, char ret_text[REQUEST_
 
 /* Handlers of the requests. The adapter calls these on the worker's thread, and knows nothing else of the service. */
 struct http_service {
-	size_t call_size; /* bytes of request->call */
+	size_t call_size;  /* bytes of request->call */
+	size_t state_size; /* bytes of context->state */
 	http_route_name_fn *route_name;
 
 	/* How many bytes a body sent there may have: REQUEST_BODY_MAX or REQUEST_LARGE_BODY_MAX. Arguments as for
@@ -314,6 +320,11 @@ struct http_service {
 	size_t (*write_raw)(unsigned status, const char *detail, const char *request_id, char *text, size_t size);
 	/* Adds the headers that belong to the service's answers. */
 	void (*add_headers)(const struct request *request, struct MHD_Response *response);
+
+	/* Does what is due in each api_run(), at most about a ms of it. Returns when to be called again at the latest,
+	 * by clock_now_us(); UINT64_MAX: whenever. close(): the worker ends, and no request is left. */
+	uint64_t (*run)(const struct request_context *context);
+	void (*close)(const struct request_context *context);
 
 	/* The client of a suspended connection has left: cancels the operation, then calls request_drop(). */
 	void (*leave)(struct request *request);

@@ -338,6 +338,7 @@ struct api {
 	size_t connections_peak;        /* since memory was given back to the kernel for the last time */
 	uint64_t trim_us;               /* when to give memory back; 0: not now */
 	const struct arrival *arriving; /* being handed over to the library; NULL: none */
+	uint64_t service_us;            /* when service->run() must be called again */
 	bool stopping;                  /* the daemons are being stopped, at the end of api_free() */
 	int disconnect_fd;              /* suspend.c's epoll instance */
 	struct connection_list lists[CONNECTION_PHASE_COUNT];

@@ -45,7 +45,7 @@ static void request_enter(struct request *request, enum request_state state)
 	request->state = state;
 }
 
-static void request_forget_input(struct request *request)
+void request_forget_input(struct request *request)
 {
 	free(request->target);
 	free(request->body);
@@ -225,7 +225,8 @@ static enum MHD_Result request_run(struct request *request)
 {
 	assert(request->state == REQUEST_BODY);
 	bool takes_long = !request_is_answered(request) && request_service(request)->complete(request);
-	request_forget_input(request);
+	if (!request->keeps_input)
+		request_forget_input(request);
 	if (request_is_answered(request))
 		return request_answer(request);
 	if (connection_is_ending(request->connection))
@@ -244,7 +245,8 @@ enum MHD_Result request_step(void *arg, struct MHD_Connection *mhd, const char *
 	switch (request->state) {
 	case REQUEST_BEGUN:
 		request_read_head(request, url, method, version);
-		request_forget_input(request);
+		if (!request->keeps_input)
+			request_forget_input(request);
 		if (request->state == REQUEST_WRITTEN)
 			return MHD_NO;
 		request_enter(request, REQUEST_BODY);

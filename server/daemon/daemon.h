@@ -114,6 +114,7 @@ void listen_close(const struct address *address, int fd);
 struct reload {
 	struct tls *tls;         /* a reference; NULL: no --tls-cert */
 	struct keys *keys;       /* a reference; NULL: no --keys */
+	uint64_t issuers_mark;   /* keys_files_mark() when they were read last, also without success */
 	struct options *masters; /* NULL until SIGHUP: as given, but with the masters that were read last */
 };
 
@@ -125,6 +126,9 @@ void reload_fini(struct reload *reload);
 
 /* Reads all files again and passes the good ones to the workers. */
 void reload_again(struct reload *reload, const struct options *options, struct worker *const workers[], size_t count);
+
+/* Reads the files of issuers again if one of them has changed. Call it every few seconds. */
+void reload_issuers(struct reload *reload, struct worker *const workers[], size_t count);
 
 /* ---- show.c: the line in the log when the program serves, --check, and the first steps of --dev. No secrets. ---- */
 
@@ -167,7 +171,7 @@ void watchdog_begin(struct watchdog *watchdog, struct worker *const workers[], s
 		    size_t master_count);
 
 /* Waits for one of the signals in *waited, which are blocked, and returns its number; *ret_info describes the
- * sender. */
+ * sender. 0: none came within a pause of two seconds at most. */
 int watchdog_wait(struct watchdog *watchdog, const sigset_t *waited, siginfo_t *ret_info);
 
 /* Before and after a reload. */

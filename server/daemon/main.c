@@ -303,7 +303,12 @@ static void wait_for_the_end(struct program *program, const sigset_t *waited)
 	uint32_t drain_ms = program->options.drain_ms;
 	siginfo_t info;
 	int number;
-	while ((number = watchdog_wait(&program->watchdog, waited, &info)) == SIGHUP && !is_hangup(program, &info)) {
+	while ((number = watchdog_wait(&program->watchdog, waited, &info)) == 0 ||
+	       (number == SIGHUP && !is_hangup(program, &info))) {
+		if (number == 0) {
+			reload_issuers(&program->reload, program->workers, program->options.workers);
+			continue;
+		}
 		watchdog_reloading(&program->watchdog);
 		reload_again(&program->reload, &program->options, program->workers, program->options.workers);
 		watchdog_reloaded(&program->watchdog);

@@ -78,6 +78,7 @@ bool reload_init(struct reload *reload, const struct options *options, char *mes
 		reload_fini(reload);
 		return false;
 	}
+	reload->issuers_mark = reload->keys ? reload->keys->files_mark : 0;
 	if (reload->tls)
 		tls_announce(reload->tls);
 	announce_masters(options);
@@ -146,6 +147,8 @@ static bool again_keys(struct reload *reload, const struct options *options)
 	log_begin(LOG_INFO, "keys-reloaded");
 	log_text("file", options->keys);
 	log_num("keys", (int64_t)reload->keys->count);
+	if (reload->keys->issuer_count > 0)
+		log_num("issuers", (int64_t)reload->keys->issuer_count);
 	log_end();
 	return true;
 }
@@ -175,6 +178,7 @@ void reload_again(struct reload *reload, const struct options *options, struct w
 	     has_masters = options->masters_file[0] || transport_tls_is_used(options);
 	bool tls = has_tls && again_tls(reload, options);
 	bool keys = has_keys && again_keys(reload, options);
+	reload->issuers_mark = reload->keys ? reload->keys->files_mark : 0;
 	bool masters = has_masters && again_masters(reload, options);
 	if (!has_tls && !has_keys && !has_masters) {
 		log_begin(LOG_INFO, "nothing-to-reload");
@@ -187,5 +191,28 @@ void reload_again(struct reload *reload, const struct options *options, struct w
 	for (size_t i = 0; i < count; i++)
 		worker_reload(workers[i], tls ? reload->tls : NULL, keys ? reload->keys : NULL,
 			      masters ? reload->masters->masters : NULL);
+	log_flush();
+}
+
+void reload_issuers(struct reload *reload, struct worker *const workers[], size_t count)
+{
+	char message[MESSAGE_MAX];
+	uint64_t mark = reload->keys ? keys_files_mark(reload->keys) : 0;
+	if (mark == reload->issuers_mark)
+		return;
+	reload->issuers_mark = mark; /* a bad file is reported once */
+	struct keys *keys = keys_load_issuers(reload->keys, message, sizeof message);
+	metrics_count_reload(keys);
+	if (keys) {
+		keys_unref(reload->keys);
+		reload->keys = keys;
+		log_begin(LOG_INFO, "issuers-reloaded");
+		log_num("issuers", (int64_t)keys->issuer_count);
+		log_end();
+	} else {
+		reload_log_failure("issuers-reload-failed", message);
+	}
+	for (size_t i = 0; i < count; i++)
+		worker_reload(workers[i], NULL, keys, NULL);
 	log_flush();
 }

@@ -134,6 +134,11 @@ void show_check(const struct options *options, const struct reload *reload)
 	printf("workers: %u\n", options->workers);
 	if (reload->keys)
 		printf("keys: %zu in %s\n", reload->keys->count, options->keys);
+	for (size_t i = 0; reload->keys && i < reload->keys->issuer_count; i++) {
+		const struct issuer *issuer = &reload->keys->issuers[i];
+		printf("issuer: %s for %s, rules: %zu, keys in %s\n", issuer->name, issuer->audience,
+		       issuer->rule_count, issuer->jwks_file);
+	}
 	if (reload->tls)
 		printf("certificate: %s\n", options->tls_cert);
 	printf("The configuration is good. Nothing was started.\n");

@@ -195,5 +195,6 @@ int watchdog_wait(struct watchdog *watchdog, const sigset_t *waited, siginfo_t *
 		stats_tick(clock_now_us());
 		watchdog_send_status(watchdog, "");
 		watchdog_check_loops(watchdog);
+		return 0;
 	}
 }

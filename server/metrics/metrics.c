@@ -38,8 +38,12 @@ static const char *const metrics_outcome_names[METRICS_OUTCOMES] = {[REDLOCK_OK]
 
 static const char *const metrics_modes[METRICS_MODES] = {"exclusive", "shared", "slot"};
 static const char *const metrics_waits[METRICS_WAITS] = {"granted", "timeout", "gone"};
-static const char *const metrics_http[HTTP_COUNTERS] = {"all",         "address", "error",  "address-rate", "key-rate",
-							"key-waiting", "request", "answer", "idle"};
+static const char *const metrics_http[HTTP_COUNTERS] = {"all",      "address",     "error",        "address-rate",
+							"key-rate", "key-waiting", "token-checks", "request",
+							"answer",   "idle"};
+static const char *const metrics_tokens[METRICS_TOKEN_REFUSALS] = {
+	"",          "malformed", "too-large", "algorithm", "crit",      "issuer", "audience",
+	"no-expiry", "expired",   "not-yet",   "key",       "signature", "no-rule"};
 static const char *const metrics_directions[2] = {"forward", "back"};
 static const char *metrics_reasons[QUARANTINE_REASON_COUNT]; /* written by metrics_init() only */
 
@@ -389,9 +393,12 @@ static const struct family {
 	{"redlockd_http_connections_refused_total", "counter",
 	 "Connections refused because too many were open, in all or from one address, or because of an error.",
 	 .at = AT(http_counters), .label = "reason", .values = metrics_http, .end = HTTP_REFUSED_ERROR + 1},
-	{"redlockd_http_requests_limited_total", "counter",
-	 "Requests answered 429, by the bound of their address or key that they met.", .at = AT(http_counters),
-	 .label = "limit", .values = metrics_http, .first = HTTP_LIMIT_ADDRESS_RATE, .end = HTTP_LIMIT_KEY_WAITING + 1},
+	{"redlockd_http_requests_limited_total", "counter", "Requests answered 429, by the bound that they met.",
+	 .at = AT(http_counters), .label = "limit", .values = metrics_http, .first = HTTP_LIMIT_ADDRESS_RATE,
+	 .end = HTTP_LIMIT_TOKENS + 1},
+	{"redlockd_tokens_refused_total", "counter", "Tokens (JWT) of callers that were refused, by reason.",
+	 .at = AT(token_refusals), .label = "reason", .values = metrics_tokens, .first = 1,
+	 .end = METRICS_TOKEN_REFUSALS},
 	{"redlockd_http_timeouts_total", "counter", "Connections ended at a deadline, by what they were late with.",
 	 .at = AT(http_counters), .label = "phase", .values = metrics_http, .first = HTTP_TIMEOUT_REQUEST,
 	 .end = HTTP_TIMEOUT_IDLE + 1},

@@ -165,12 +165,14 @@ enum http_counter {
 	HTTP_LIMIT_ADDRESS_RATE,
 	HTTP_LIMIT_KEY_RATE,
 	HTTP_LIMIT_KEY_WAITING,
+	HTTP_LIMIT_TOKENS,
 	/* connections ended at a deadline, by what they were late with */
 	HTTP_TIMEOUT_REQUEST,
 	HTTP_TIMEOUT_ANSWER,
 	HTTP_TIMEOUT_IDLE,
 	HTTP_COUNTERS
 };
+enum { METRICS_TOKEN_REFUSALS = 13 /* as enum token_refusal of api/auth has them */ };
 enum { METRICS_HTTP_ROUTES = 21, METRICS_HTTP_METHODS = 6, METRICS_HTTP_STATUSES = 18 };
 
 struct metrics {
@@ -199,6 +201,7 @@ struct metrics {
 	struct histogram held;     /* how long leases were held, at their release */
 	_Atomic uint64_t http_requests[METRICS_HTTP_ROUTES][METRICS_HTTP_METHODS][METRICS_HTTP_STATUSES];
 	_Atomic uint64_t http_counters[HTTP_COUNTERS];
+	_Atomic uint64_t token_refusals[METRICS_TOKEN_REFUSALS];
 	_Atomic uint64_t http_connections;       /* open ones, a gauge */
 	_Atomic uint64_t http_connections_limit; /* how many may be open */
 	_Atomic uint64_t tls_handshakes_failed;

@@ -12,7 +12,8 @@ import pytest
 
 import harness
 from harness import SCALE, read_response, run_redlockd, wait_until
-from key_fixtures import RIGHTS, Key, Keyed, new_secret
+from key_fixtures import RIGHTS, Key, new_secret
+from token_fixtures import Issuer, Signer, Tokened, rule
 
 SUBSETS = [[right for bit, right in enumerate(RIGHTS) if number >> bit & 1] for number in range(1, 16)]
 PREFIXES = {"orders": ["orders/"], "all": [""], "cafe": ["caf\u00e9/"], "two": ["a/", "orders/4"]}
@@ -294,7 +295,10 @@ class Matrix:
 def keyed_service():
     keys = [Key(f"{label}-{'-'.join(rights)}", prefixes, rights) for (label, prefixes), rights in itertools.product(PREFIXES.items(), SUBSETS)]
     with harness.Lab() as lab:
-        yield Keyed(lab, keys).wait_ready()
+        issuer = Issuer(lab, "https://issuer.example", Signer("ec", "ES256"))
+        world = Tokened(lab, [issuer.entry([rule({"sub": one.name}, "{sub}", one.entry["prefixes"], one.entry["rights"]) for one in keys])], keys=keys)
+        world.issuer = issuer
+        yield world
 
 
 def run_matrix(keyed, callers, calls, record_property):
@@ -361,6 +365,31 @@ def test_every_way_to_say_who_calls(keyed, record_property):
     callers = [*strangers(keyed.operator), *strangers(keyed.keys["orders-acquire"])]
     calls = [*plain_calls(), *(call for spelling in ("orders/42", "billing/1", "orders/%00") for make in (path_calls, body_calls, elsewhere_calls, list_calls)
                                for call in make(spelling))]
+    run_matrix(keyed, callers, calls, record_property)
+
+
+class Fresh(Caller):
+    """A caller with another token for each request, so that none was seen before."""
+
+    def __init__(self, issuer, one):
+        super().__init__(f"fresh {one.name}", [], one)
+        self.issuer = issuer
+
+    def text_headers(self):
+        return [f"Authorization: Bearer {self.issuer.token(sub=self.key.name, jti=next(NUMBERS))}"]
+
+    headers = property(text_headers, lambda self, _: None)
+
+
+def test_tokens_have_the_rights_of_their_rule(keyed, record_property):
+    """A rule for each key, with its prefixes and rights: tokens seen for the first time and again, and bad ones, which name nobody."""
+    keys = [one for one in keyed.keys.values() if one is not keyed.operator]
+    callers = [Caller(one.name, [f"Authorization: Bearer {keyed.issuer.token(sub=one.name)}"], one) for one in keys]
+    callers += [Fresh(keyed.issuer, one) for one in keys[::7]]
+    callers += [Caller("expired", [f"Authorization: Bearer {keyed.issuer.token(sub=keys[0].name, seconds=-100)}"]),
+                Caller("unsigned", [f"Authorization: Bearer {keyed.issuer.token(sub=keys[0].name)[:-8]}AAAAAAAA"])]
+    calls = [*plain_calls(), *(call for spelling in ("orders/42", "%6frders%2f42", "billing/1", "orders/%00")
+                               for make in (path_calls, body_calls, elsewhere_calls, list_calls) for call in make(spelling))]
     run_matrix(keyed, callers, calls, record_property)
 
 

@@ -198,7 +198,7 @@ def test_a_reload_takes_a_right_away_and_keeps_connections(lab):
 BAD_FILES = {
     "not JSON": ("{keys", r"line 1, column \d+: not valid JSON"),
     "wrong right": ('{"keys":[{"name":"a","certificates":"a","prefixes":[""],"rights":["read"]}]}', r"keys\[0\]\.rights\[0\]: must be "),
-    "unknown member": ('{"keys":[],"comment":"none"}', "line 1: must be a JSON object with the one member"),
+    "unknown member": ('{"keys":[],"comment":"none"}', "line 1: must be a JSON object with the members"),
     "empty": ("", "line 1, column 0: not valid JSON"),
     "nobody may call": ('{"keys":[]}', "keys: must be a list of 1 to 1000 keys"),
 }

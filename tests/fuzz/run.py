@@ -21,7 +21,7 @@ import xml.sax.saxutils
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 # Name: longest input, number of mutations in fuzz_NAME_mutated (FUZZ_MUTATION=0 …).
-TARGETS = {"path": (2100, 1), "body": (2048, 1), "headers": (2048, 1), "reply": (2048, 1), "http": (4096, 3), "handshake": (2048, 1)}
+TARGETS = {"path": (2100, 1), "body": (2048, 1), "headers": (2048, 1), "reply": (2048, 1), "http": (4096, 3), "handshake": (2048, 1), "token": (2048, 1)}
 FOUND_MAX = 512  # bytes of an input that --merge keeps
 
 

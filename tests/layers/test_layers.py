@@ -27,7 +27,7 @@ LAYERS = {
     "server/leases": ("leases.h", "server/base server/config server/masters server/metrics server/redlock server/renewal "
                       "server/scripts server/transport", ""),
     "api/page": ("embedded.h", "", ""),
-    "api/auth": ("auth.h", "server/base server/config", "jansson gnutls"),
+    "api/auth": ("auth.h", "server/base server/config", "jansson gnutls cjose"),
     "api/http": ("http.h", "server/base server/config server/leases server/metrics api/auth", "microhttpd jansson gnutls"),
     "api/calls": ("calls.h", "server/base server/leases server/masters server/metrics server/redlock api/auth "
                   "api/http api/page", "microhttpd jansson"),
@@ -40,7 +40,7 @@ LAYERS = {
 }
 CLOCKS_HEAP_IO = {"time.h", "stdlib.h", "stdio.h", "unistd.h", "pthread.h", "sys/time.h", "sys/socket.h", "malloc.h"}
 LIBRARIES = {"hiredis": "hiredis/", "uv": "uv.h", "openssl": "openssl/", "microhttpd": "microhttpd.h",
-             "jansson": "jansson.h", "gnutls": "gnutls/", "curl": "curl/", "uriparser": "uriparser/"}
+             "jansson": "jansson.h", "cjose": "cjose/", "gnutls": "gnutls/", "curl": "curl/", "uriparser": "uriparser/"}
 
 
 def sources(*endings):

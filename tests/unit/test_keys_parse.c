@@ -22,7 +22,7 @@
 #define PREFIX_RULE "must be a string of at most 256 bytes without control characters"
 #define RIGHT_RULE "must be \"acquire\", \"inspect\", \"list\" or \"admin\""
 #define LIST_RULE "keys: must be a list of 1 to 1000 keys"
-#define WHOLE_RULE "line 1: must be a JSON object with the one member \"keys\""
+#define WHOLE_RULE "line 1: must be a JSON object with the members \"keys\", \"issuers\" or both, and no other"
 
 static const struct {
 	const char *bytes;
