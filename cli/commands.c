@@ -188,8 +188,7 @@ static int command_release(struct client *client)
 	if (arguments->json)
 		puts(was_free ? "{\"released\":false}" : "{\"released\":true}");
 	else if (arguments->force)
-		printf("%s: %s\n", arguments->names.joined,
-		       was_free ? "nobody held it" : "taken from its holder, and free");
+		printf("%s: %s\n", arguments->names.joined, was_free ? "nobody held it" : "taken from its holder");
 	return commands_end(&answer);
 }
 

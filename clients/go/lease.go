@@ -113,6 +113,11 @@ func (l *Lease) Remaining() time.Duration {
 	return left
 }
 
+// String names the lock, the fence and the time that is left, without the token.
+func (l *Lease) String() string {
+	return fmt.Sprintf("lease on %s, fence %d, %v left", namesOf(l.Resources), l.Fence, l.Remaining().Round(time.Millisecond))
+}
+
 // Waiters is how many waited for the lock at its last renewal.
 func (l *Lease) Waiters() int { return int(l.waiters.Load()) }
 

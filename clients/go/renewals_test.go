@@ -12,6 +12,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"strings"
 	"testing"
 	"time"
 )
@@ -83,6 +84,9 @@ func TestKeepingALock(t *testing.T) {
 	_ = lock(t, client, AtLeast(time.Minute)).Unlock()
 	_ = lock(t, client, AtLeast(time.Minute)).UnlockAndKeep(time.Hour)
 	l := lock(t, client, AtLeast(time.Minute))
+	if said := fmt.Sprint(l); !strings.HasPrefix(said, "lease on x, fence 7, ") {
+		t.Error(said)
+	}
 	l.keepUntil = clock()
 	_ = l.Unlock()
 	if ttl := f.of(t, "POST", 1)[0].body["ttl_ms"]; ttl != 60000.0 {
