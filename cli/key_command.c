@@ -60,7 +60,7 @@ int key_command_new(const struct arguments *arguments)
 int key_command_hash(const struct arguments *arguments)
 {
 	const char *path = arguments->credentials.api_key_file, *reason = NULL;
-	char key[API_KEY_MAX + 1], hash[API_KEY_HEX_LEN + 1], message[API_KEY_MESSAGE_MAX];
+	char key[BEARER_MAX + 1], hash[API_KEY_HEX_LEN + 1], message[API_KEY_MESSAGE_MAX];
 	assert(arguments->command == COMMAND_KEY_HASH);
 	if (!path || strcmp(path, "-") == 0)
 		reason = api_key_read_stdin(key);

@@ -25,7 +25,15 @@ const char *api_key_trim(const char *text, size_t *len)
 	return text;
 }
 
-const char *api_key_parse(const char *text, size_t len, char ret_key[API_KEY_MAX + 1])
+static bool api_key_is_token(const char *text, size_t len)
+{
+	size_t stops = 0;
+	for (size_t i = 0; i < len; i++)
+		stops += text[i] == '.';
+	return stops == 2;
+}
+
+const char *api_key_parse(const char *text, size_t len, char ret_key[BEARER_MAX + 1])
 {
 	assert(text || len == 0);
 	text = api_key_trim(text, &len);
@@ -36,20 +44,21 @@ const char *api_key_parse(const char *text, size_t len, char ret_key[API_KEY_MAX
 		return "it holds no key";
 	if (len < API_KEY_MIN)
 		return "too short for a key (16 characters)";
-	if (len > API_KEY_MAX)
+	if (len > API_KEY_MAX && !api_key_is_token(text, len))
 		return "too long for a key (256 characters)";
+	if (len > BEARER_MAX)
+		return "too long for a token of an issuer (8192 characters)";
 	memcpy(ret_key, text, len);
 	ret_key[len] = '\0';
 	return NULL;
 }
 
-bool api_key_read(const char *path, char ret_key[API_KEY_MAX + 1], char ret_message[API_KEY_MESSAGE_MAX])
+static bool api_key_read_kind(const char *path, enum secret_file_kind kind, char ret_key[BEARER_MAX + 1],
+			      char ret_message[API_KEY_MESSAGE_MAX])
 {
 	struct text text;
-	assert(path);
 	text_init(&text);
-	bool done = secret_file_read(path, SECRET_FILE_SECRET, API_KEY_FILE_MAX, &text, ret_message,
-				     API_KEY_MESSAGE_MAX);
+	bool done = secret_file_read(path, kind, BEARER_FILE_MAX, &text, ret_message, API_KEY_MESSAGE_MAX);
 	const char *reason = done ? api_key_parse(text.len == 0 ? "" : text.bytes, text.len, ret_key) : NULL;
 	if (reason)
 		snprintf(ret_message, API_KEY_MESSAGE_MAX, "%.200s: %s", path, reason);
@@ -58,9 +67,23 @@ bool api_key_read(const char *path, char ret_key[API_KEY_MAX + 1], char ret_mess
 	return done && !reason;
 }
 
-const char *api_key_read_stdin(char ret_key[API_KEY_MAX + 1])
+bool api_key_read(const char *path, char ret_key[BEARER_MAX + 1], char ret_message[API_KEY_MESSAGE_MAX])
 {
-	char bytes[API_KEY_FILE_MAX];
+	char token[BEARER_MAX + 1], unused[API_KEY_MESSAGE_MAX];
+	assert(path);
+	if (api_key_read_kind(path, SECRET_FILE_SECRET, ret_key, ret_message))
+		return true;
+	bool done = api_key_read_kind(path, SECRET_FILE_TRUSTED, token, unused) &&
+		    api_key_is_token(token, strlen(token));
+	if (done)
+		memcpy(ret_key, token, strlen(token) + 1);
+	explicit_bzero(token, sizeof token);
+	return done;
+}
+
+const char *api_key_read_stdin(char ret_key[BEARER_MAX + 1])
+{
+	char bytes[BEARER_FILE_MAX];
 	size_t len;
 	const char *reason = file_read(STDIN_FILENO, bytes, sizeof bytes, &len) ? api_key_parse(bytes, len, ret_key)
 										: strerror(errno);

@@ -11,7 +11,10 @@
  * No message of these functions has a part of a key. The keys file of redlockd (--keys) has only plain hashes: a random
  * text of 256 bits needs no salt and no slow hash. */
 
-enum { API_KEY_MIN = 16, API_KEY_MAX = 256, API_KEY_HEX_LEN = 64, API_KEY_FILE_MAX = 4096, API_KEY_MESSAGE_MAX = 400 };
+enum { API_KEY_MIN = 16, API_KEY_MAX = 256, API_KEY_HEX_LEN = 64, API_KEY_MESSAGE_MAX = 400 };
+
+/* A token of an issuer (JWT) may stand in place of a key. */
+enum { BEARER_MAX = 8192, BEARER_FILE_MAX = 2 * BEARER_MAX };
 
 /* The beginning of every key that is made here, for programs that search repositories for secrets. */
 #define API_KEY_START "rlk_"
@@ -19,17 +22,18 @@ enum { API_KEY_MIN = 16, API_KEY_MAX = 256, API_KEY_HEX_LEN = 64, API_KEY_FILE_M
 /* Returns the text without the white space around it. */
 const char *api_key_trim(const char *text, size_t *len);
 
-/* Finds the key in a text, which may have white space around it. Returns NULL, or the reason (static) why there is
- * none. */
-const char *api_key_parse(const char *text, size_t len, char ret_key[API_KEY_MAX + 1])
+/* Finds the key, or the token of an issuer, in a text, which may have white space around it. Returns NULL, or the reason
+ * (static) why there is none. */
+const char *api_key_parse(const char *text, size_t len, char ret_key[BEARER_MAX + 1])
 	__attribute__((warn_unused_result));
 
-/* Reads the key in a file that nobody else may read or write. False: a message that names the file. */
-bool api_key_read(const char *path, char ret_key[API_KEY_MAX + 1], char ret_message[API_KEY_MESSAGE_MAX])
+/* Reads the key in a file that nobody else may read or write; the file of a token may be read by others, as Kubernetes
+ * makes it. False: a message that names the file. */
+bool api_key_read(const char *path, char ret_key[BEARER_MAX + 1], char ret_message[API_KEY_MESSAGE_MAX])
 	__attribute__((warn_unused_result));
 
 /* Reads the key from stdin. Returns NULL, or the reason why there is none. */
-const char *api_key_read_stdin(char ret_key[API_KEY_MAX + 1]) __attribute__((warn_unused_result));
+const char *api_key_read_stdin(char ret_key[BEARER_MAX + 1]) __attribute__((warn_unused_result));
 
 /* Makes a new key: "rlk_" and 32 random bytes. */
 void api_key_make(char ret_key[API_KEY_MAX + 1]);
@@ -49,7 +53,7 @@ struct credentials {
 	/* PEM; NULL: not given. libcurl reads them again for each connection */
 	const char *ca_file, *cert_file, *cert_key_file;
 	const char *api_key_file;      /* NULL: not given */
-	char api_key[API_KEY_MAX + 1]; /* empty: none */
+	char api_key[BEARER_MAX + 1]; /* empty: none */
 };
 
 /* Reads the key from its file, and checks that the other files can be read and that nobody else can read a private key.

@@ -55,6 +55,7 @@ bool client_init(struct client *client, const struct arguments *arguments)
 {
 	assert(arguments->servers.count > 0);
 	*client = (struct client){.arguments = arguments};
+	memcpy(client->key, arguments->credentials.api_key, sizeof client->key);
 	for (size_t i = 0; i < CLIENT_FDS; i++)
 		client->fds[i] = (struct curl_waitfd){.fd = -1, .events = CURL_WAIT_POLLIN};
 	if (curl_global_init(CURL_GLOBAL_DEFAULT) != CURLE_OK)
@@ -96,6 +97,7 @@ void client_fini(struct client *client)
 {
 	client_fini_exchange(client, &client->main);
 	client_fini_exchange(client, &client->side);
+	explicit_bzero(client->key, sizeof client->key);
 	curl_multi_cleanup(client->multi);
 	close(client->fds[CLIENT_TIMER].fd);
 	curl_global_cleanup();
@@ -135,7 +137,7 @@ static void client_set_bounds(CURL *easy, const struct client_request *request, 
 /* The value may be a secret. */
 static void client_add_header(struct client_exchange *exchange, const char *start, const char *value)
 {
-	char header[API_KEY_MAX + 64];
+	char header[BEARER_MAX + 64];
 	int len = snprintf(header, sizeof header, "%s%s", start, value);
 	assert(len > 0 && len < (int)sizeof header);
 	exchange->headers = curl_slist_append(exchange->headers, header);
@@ -144,8 +146,21 @@ static void client_add_header(struct client_exchange *exchange, const char *star
 	explicit_bzero(header, sizeof header);
 }
 
-static void client_set_headers(struct client_exchange *exchange, const struct client_request *request,
-			       const char *api_key)
+/* The key file is read for each request, since others replace it: a token in it lasts minutes, a lock days. What cannot
+ * be read leaves the last key. */
+static void client_set_key(struct client *client, struct client_exchange *exchange)
+{
+	const struct credentials *credentials = &client->arguments->credentials;
+	char key[BEARER_MAX + 1] = "", unused[API_KEY_MESSAGE_MAX];
+	if (credentials->api_key_file && api_key_read(credentials->api_key_file, key, unused))
+		memcpy(client->key, key, sizeof client->key);
+	explicit_bzero(key, sizeof key);
+	if (client->key[0] != '\0')
+		client_add_header(exchange, "Authorization: Bearer ", client->key);
+}
+
+static void client_set_headers(struct client *client, struct client_exchange *exchange,
+			       const struct client_request *request)
 {
 	client_drop_headers(exchange);
 	client_add_header(exchange, "Accept: ", "application/json, application/problem+json");
@@ -157,8 +172,7 @@ static void client_set_headers(struct client_exchange *exchange, const struct cl
 		client_add_header(exchange, "If-None-Match: ", request->tag);
 	if (request->key)
 		client_add_header(exchange, "Idempotency-Key: ", request->key);
-	if (*api_key != '\0')
-		client_add_header(exchange, "Authorization: Bearer ", api_key);
+	client_set_key(client, exchange);
 	curl_easy_setopt(exchange->easy, CURLOPT_HTTPHEADER, exchange->headers);
 	curl_easy_setopt(exchange->easy, CURLOPT_USERAGENT, "redlockctl/" REDLOCKCTL_VERSION);
 }
@@ -222,7 +236,7 @@ void client_begin(struct client *client, struct client_exchange *exchange, const
 	client_set_bounds(exchange->easy, request, timeout_us);
 	if (server->tls)
 		client_set_tls(exchange->easy, credentials);
-	client_set_headers(exchange, request, credentials->api_key);
+	client_set_headers(client, exchange, request);
 	client_set_request(exchange->easy, server, request);
 	client_set_callbacks(exchange);
 	exchange->method = request->method;

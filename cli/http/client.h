@@ -78,6 +78,7 @@ struct client {
 	CURLM *multi;
 	struct curl_waitfd fds[CLIENT_FDS];
 	struct client_exchange main, side;
+	char key[BEARER_MAX + 1]; /* of the last request; empty: none */
 	char failures[SERVERS_MAX]
 		     [ANSWER_DETAIL_MAX]; /* why each cannot be used at present; empty: it can, or it is not known */
 

@@ -103,6 +103,33 @@ def test_in_every_request(fake, resource, key_file, how):
     assert len(server.calls) == 8 and all(call.headers["authorization"] == f"Bearer {KEY}" for call in server.calls)
 
 
+def test_a_token_that_others_replace(lab, fake, resource):
+    """That of a service account: everybody in the pod may read it, and it is read for each request. Without it, the last one stays."""
+    path = pathlib.Path(lab.folder, f"token-{resource.replace('/', '-')}")
+    sent, tokens = [], [f"{'h' * 300}.claims.{number}" for number in range(3)]
+
+    def put(token):
+        path.with_suffix(".new").write_text(token, encoding="utf-8")
+        path.with_suffix(".new").chmod(0o644)
+        path.with_suffix(".new").rename(path)
+
+    def extend(call):
+        sent.append(call.headers["authorization"])
+        if len(sent) == 1:
+            put(tokens[2])
+        elif len(sent) == 2:
+            path.unlink()
+        call.lease(200)
+    put(tokens[0])
+    server = fake(acquire=lambda call: (put(tokens[1]), call.lease()), extend=extend)
+    run = Run(lab, resource, "--key-file", str(path), command="until [ -e go ]; do sleep 0.02; done", servers=[server])
+    wait_until(lambda: len(sent) >= 3, 30, "three renewals")
+    (run.folder / "go").touch()
+    assert run.wait() == 0
+    assert server.of("acquire")[0].headers["authorization"] == f"Bearer {tokens[0]}"
+    assert sent[:3] == [f"Bearer {tokens[1]}", f"Bearer {tokens[2]}", f"Bearer {tokens[2]}"]
+
+
 def test_in_side_requests(fake, resource, key_file):
     """The look at who has the lock, while it is waited for."""
     server = fake(acquire=lambda call: (call.server.call("state"), call.lease()))

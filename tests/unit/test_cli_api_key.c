@@ -58,7 +58,7 @@ static const struct {
 
 TEST_EACH(what_a_key_is, 0, sizeof(texts) / sizeof(*texts))
 {
-	char key[API_KEY_MAX + 1] = "as it was";
+	char key[BEARER_MAX + 1] = "as it was";
 	const char *reason = api_key_parse(texts[_i].text, texts[_i].len, key);
 	ck_assert_msg((reason == NULL) == (texts[_i].key != NULL), "%s: %s", texts[_i].text, reason);
 	ck_assert_str_eq(key, texts[_i].key == NULL ? "as it was" : texts[_i].key);
@@ -67,11 +67,28 @@ TEST_EACH(what_a_key_is, 0, sizeof(texts) / sizeof(*texts))
 
 TEST(lengths)
 {
-	char text[API_KEY_MAX + 1], key[API_KEY_MAX + 1];
+	char text[BEARER_MAX + 2], key[BEARER_MAX + 1];
 	memset(text, 'x', sizeof(text));
 	ck_assert_ptr_null(api_key_parse(text, API_KEY_MAX, key));
 	ck_assert_uint_eq(strlen(key), API_KEY_MAX);
 	ck_assert_ptr_nonnull(api_key_parse(text, API_KEY_MAX + 1, key));
+	text[20] = text[30] = '.'; /* a token of an issuer */
+	ck_assert_ptr_null(api_key_parse(text, BEARER_MAX, key));
+	ck_assert_uint_eq(strlen(key), BEARER_MAX);
+	ck_assert_ptr_nonnull(api_key_parse(text, BEARER_MAX + 1, key));
+	text[40] = '.';
+	ck_assert_ptr_nonnull(api_key_parse(text, BEARER_MAX, key));
+}
+
+/* As Kubernetes makes it. */
+TEST(the_file_of_a_token_may_be_read_by_others)
+{
+	char key[BEARER_MAX + 1], message[API_KEY_MESSAGE_MAX];
+	put("header.claims.signature\n", 24, 0644);
+	ck_assert(api_key_read(path, key, message));
+	ck_assert_str_eq(key, "header.claims.signature");
+	put("header.claims.signature\n", 24, 0666);
+	ck_assert(!api_key_read(path, key, message));
 }
 
 /* The same as sha256sum gives. */
@@ -111,7 +128,7 @@ TEST(new_keys)
 
 TEST(saved_and_read)
 {
-	char key[API_KEY_MAX + 1], read[API_KEY_MAX + 1], message[API_KEY_MESSAGE_MAX];
+	char key[API_KEY_MAX + 1], read[BEARER_MAX + 1], message[API_KEY_MESSAGE_MAX];
 	struct stat file;
 	umask(0);
 	api_key_make(key);
@@ -141,7 +158,7 @@ static const struct {
 
 static void check_rejected(const char *reason)
 {
-	char key[API_KEY_MAX + 1] = "as it was", message[API_KEY_MESSAGE_MAX] = "";
+	char key[BEARER_MAX + 1] = "as it was", message[API_KEY_MESSAGE_MAX] = "";
 	ck_assert(!api_key_read(path, key, message));
 	ck_assert_str_eq(key, "as it was");
 	ck_assert_msg(strstr(message, path) && strstr(message, reason) && !strstr(message, "0123"), "%s", message);
@@ -149,7 +166,7 @@ static void check_rejected(const char *reason)
 
 TEST_EACH(rejected_files, 0, sizeof(rejected) / sizeof(*rejected))
 {
-	static char large[API_KEY_FILE_MAX + 2];
+	static char large[BEARER_FILE_MAX + 2];
 	memset(large, ' ', sizeof large - 1);
 	const char *text = rejected[_i].text ? rejected[_i].text : large;
 	check_rejected("No such file");
