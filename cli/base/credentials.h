@@ -22,7 +22,7 @@ enum { BEARER_MAX = 8192, BEARER_FILE_MAX = 2 * BEARER_MAX };
 /* Returns the text without the white space around it. */
 const char *api_key_trim(const char *text, size_t *len);
 
-/* Finds the key, or the token of an issuer, in a text, which may have white space around it. Returns NULL, or the reason
+/* Finds the key, or the token of an issuer, in a text that may have white space around it. Returns NULL, or the reason
  * (static) why there is none. */
 const char *api_key_parse(const char *text, size_t len, char ret_key[BEARER_MAX + 1])
 	__attribute__((warn_unused_result));
@@ -52,7 +52,7 @@ enum { CREDENTIALS_MESSAGE_MAX = API_KEY_MESSAGE_MAX + 32 };
 struct credentials {
 	/* PEM; NULL: not given. libcurl reads them again for each connection */
 	const char *ca_file, *cert_file, *cert_key_file;
-	const char *api_key_file;      /* NULL: not given */
+	const char *api_key_file;     /* NULL: not given */
 	char api_key[BEARER_MAX + 1]; /* empty: none */
 };
 
