@@ -75,7 +75,7 @@ part_contract() { needs_release && pytests "" release tests/contract -m "not nod
 part_corpus() { needs_release && ctests "" release -L corpus; }
 part_sim() { needs_release && ctests "" release -L sim -LE 'long|mutations'; }
 # The synchronous half; the asynchronous one is the part libraries-aio.
-part_libraries() { needs_release && REDLOCKD_TEST_LANGUAGES=python pytests "" release tests/clients/test_library*.py; }
+part_libraries() { needs_release && at_once=6 REDLOCKD_TEST_LANGUAGES=python pytests "" release tests/clients/test_library*.py; }
 part_tidy() { needs_release && pytests "" release tests/tidy; }
 # The features, each by its first file of tests.
 e2e_tests="batch force hold idempotency keys leases limits listings masters metadata metrics modes names redlockctl redlockctl_run"
@@ -118,16 +118,16 @@ part_faults_long() {
 	faults "" --seconds 40
 	faults -rolling --rolling --seconds 25
 }
-part_e2e_slow() { needs_release && pytests "" release tests/e2e -m slow; }
+part_e2e_slow() { needs_release && at_once=5 pytests "" release tests/e2e -m slow; }
 part_libraries_more() {
 	needs_release || return
 	build_drivers || { failed_part "the drivers do not build: see build/drivers.log"; return; }
-	# One JVM or node for each test: three at once, with time for their starts.
-	at_once=3 REDLOCKD_TEST_SLOW=2 REDLOCKD_TEST_LANGUAGES="python go node java" \
+	# One JVM or node for each test, with time for their starts; the tests wait half of the time.
+	at_once=5 REDLOCKD_TEST_SLOW=2 REDLOCKD_TEST_LANGUAGES="python go node java" \
 		pytests "" release -k "not python" tests/clients/test_library*.py
 }
 part_libraries_aio() {
-	needs_release && REDLOCKD_TEST_LANGUAGES="python python-aio" pytests "" release -k aio tests/clients/test_library*.py
+	needs_release && at_once=6 REDLOCKD_TEST_LANGUAGES="python python-aio" pytests "" release -k aio tests/clients/test_library*.py
 }
 part_contract_node() {
 	needs_release || return
