@@ -119,15 +119,20 @@ part_faults_long() {
 	faults -rolling --rolling --seconds 25
 }
 part_e2e_slow() { needs_release && at_once=5 pytests "" release tests/e2e -m slow; }
-part_libraries_more() {
+part_libraries_more() { libraries_of_all "not python" --deselect tests/clients/test_library_many.py tests/clients/test_library*.py; }
+part_libraries_many() { libraries_of_all "aio or go or node or java" tests/clients/test_library_many.py; }
+libraries_of_all() { # SELECTION PYTEST-ARGUMENT…
+	selection=$1
+	shift
 	needs_release || return
 	build_drivers || { failed_part "the drivers do not build: see build/drivers.log"; return; }
 	# One JVM or node for each test, with time for their starts; the tests wait half of the time.
-	at_once=5 REDLOCKD_TEST_SLOW=2 REDLOCKD_TEST_LANGUAGES="python go node java" \
-		pytests "" release -k "not python" tests/clients/test_library*.py
+	at_once=5 REDLOCKD_TEST_SLOW=2 REDLOCKD_TEST_LANGUAGES="python python-aio go node java" \
+		pytests "" release -k "$selection" "$@"
 }
 part_libraries_aio() {
-	needs_release && at_once=6 REDLOCKD_TEST_LANGUAGES="python python-aio" pytests "" release -k aio tests/clients/test_library*.py
+	needs_release && at_once=6 REDLOCKD_TEST_LANGUAGES="python python-aio" pytests "" release -k aio \
+		--deselect tests/clients/test_library_many.py tests/clients/test_library*.py
 }
 part_contract_node() {
 	needs_release || return
