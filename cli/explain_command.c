@@ -10,12 +10,13 @@
 #include "commands.h"
 #include "server/base/base.h"
 
-enum { EXPLAIN_TEXT_MAX = 1024 };
+enum { EXPLAIN_TEXT_MAX = 1024, EXPLAIN_WAITING_SHOWN = 5 };
 
 struct explain {
 	struct client *client;
 	const char *name;
 	json_t *servers;      /* server, ready; code and detail, if not */
+	json_t *waiting;      /* server, owner, waited_ms: who waited longest is the first */
 	struct answer health; /* of the server that is asked for all else: of /readyz */
 	struct answer whoami, state, masters;
 	/* the verdict, the exit status for it, and the next step for people */
@@ -67,6 +68,57 @@ static void explain_ask(struct explain *explain, struct client_request request, 
 	*ret_answer = client_ask(explain->client, 1, &request, timeout_us, false);
 }
 
+static json_int_t explain_number(const json_t *object, const char *name)
+{
+	return json_integer_value(json_object_get(object, name));
+}
+
+/* The first waiters of a server, as it has them. */
+static void explain_add_waiting(struct explain *explain, const json_t *first)
+{
+	json_t *waiter;
+	size_t i;
+	json_array_foreach(first, i, waiter)
+	{
+		size_t at = 0;
+		while (at < json_array_size(explain->waiting) &&
+		       explain_number(json_array_get(explain->waiting, at), "waited_ms") >=
+			       explain_number(waiter, "waited_ms"))
+			at++;
+		json_array_insert_new(explain->waiting, at,
+				      json_pack("{s:s, s:s*, s:I}", "server", client_server(explain->client)->shown,
+						"owner", json_string_value(json_object_get(waiter, "owner")),
+						"waited_ms", explain_number(waiter, "waited_ms")));
+	}
+}
+
+/* A server knows the owners of its own waiters. */
+static void explain_ask_waiting(struct explain *explain)
+{
+	struct client *client = explain->client;
+	size_t current = client->server, i;
+	json_t *server;
+	json_array_foreach(explain->servers, i, server)
+	{
+		struct answer answer;
+		json_t *row;
+		size_t j;
+		bool lives = json_is_true(json_object_get(server, "ready")) ||
+			     strcmp(answer_member(server, "code"), "no-quorum") == 0;
+		if (!lives)
+			continue;
+		client->server = i;
+		explain_ask(explain, client_request_get("/stats"), &answer);
+		json_array_foreach(json_object_get(answer.json, "waiting"), j, row)
+		{
+			if (strcmp(answer_member(row, "resource"), explain->name) == 0)
+				explain_add_waiting(explain, json_object_get(row, "first"));
+		}
+		answer_fini(&answer);
+	}
+	client->server = current;
+}
+
 static void explain_ask_all(struct explain *explain)
 {
 	explain_ask_servers(explain);
@@ -75,14 +127,11 @@ static void explain_ask_all(struct explain *explain)
 	explain_ask(explain, client_request_get("/whoami"), &explain->whoami);
 	explain_ask(explain, client_request_get_state(explain->name), &explain->state);
 	explain_ask(explain, client_request_get("/masters"), &explain->masters);
+	if (explain_number(explain->state.json, "waiters") > 0)
+		explain_ask_waiting(explain);
 }
 
 /* ---- the verdict ---- */
-
-static json_int_t explain_number(const json_t *object, const char *name)
-{
-	return json_integer_value(json_object_get(object, name));
-}
 
 static bool explain_has_right(const json_t *whoami, const char *right)
 {
@@ -225,6 +274,19 @@ static void explain_print(const char *label, const char *format, ...)
 	printf("  %-9s %s\n", label, text);
 }
 
+static void explain_print_waiting(const struct explain *explain, json_int_t waiters)
+{
+	size_t known = json_array_size(explain->waiting);
+	explain_print("waiting", "%" JSON_INTEGER_FORMAT " over all servers%s", waiters,
+		      known == 0 ? "; those asked do not know their owners" : "");
+	for (size_t i = 0; i < known && i < EXPLAIN_WAITING_SHOWN; i++) {
+		const json_t *waiter = json_array_get(explain->waiting, i);
+		const char *owner = answer_member(waiter, "owner");
+		explain_print("", "%.200s for %s at %.200s", *owner != '\0' ? owner : "no owner given",
+			      DURATION_TEXT(explain_number(waiter, "waited_ms")), answer_member(waiter, "server"));
+	}
+}
+
 static void explain_print_state(const struct explain *explain)
 {
 	const json_t *state = explain->state.json, *votes = json_object_get(state, "votes");
@@ -241,9 +303,7 @@ static void explain_print_state(const struct explain *explain)
 		explain_print("votes", "at least %" JSON_INTEGER_FORMAT " of %" JSON_INTEGER_FORMAT " masters have it",
 			      explain_number(votes, "granted"), explain_number(votes, "masters"));
 	if (waiters > 0)
-		explain_print("waiting",
-			      "%" JSON_INTEGER_FORMAT " over all servers; redlockd does not know their owners",
-			      waiters);
+		explain_print_waiting(explain, waiters);
 }
 
 static void explain_print_masters(const struct explain *explain)
@@ -328,18 +388,22 @@ static json_t *explain_body(const struct answer *answer)
 
 int explain_command(struct client *client)
 {
-	struct explain explain = {.client = client, .name = client->arguments->names.joined, .servers = json_array()};
+	struct explain explain = {.client = client,
+				  .name = client->arguments->names.joined,
+				  .servers = json_array(),
+				  .waiting = json_array()};
 	assert(client->arguments->names.count == 1);
 	explain_ask_all(&explain);
 	explain_decide_all(&explain);
 	if (client->arguments->json)
-		print_json(json_pack("{s:s, s:s, s:s, s:O, s:o, s:o, s:o}", "resource", explain.name, "verdict",
-				     explain.verdict, "next", explain.next, "servers", explain.servers, "state",
-				     explain_body(&explain.state), "masters", explain_body(&explain.masters), "whoami",
-				     explain_body(&explain.whoami)));
+		print_json(json_pack("{s:s, s:s, s:s, s:O, s:O, s:o, s:o, s:o}", "resource", explain.name, "verdict",
+				     explain.verdict, "next", explain.next, "servers", explain.servers, "waiting",
+				     explain.waiting, "state", explain_body(&explain.state), "masters",
+				     explain_body(&explain.masters), "whoami", explain_body(&explain.whoami)));
 	else
 		explain_print_all(&explain);
 	json_decref(explain.servers);
+	json_decref(explain.waiting);
 	answer_fini(&explain.health);
 	answer_fini(&explain.whoami);
 	answer_fini(&explain.state);

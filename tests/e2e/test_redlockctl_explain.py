@@ -23,7 +23,7 @@ def explain(server, name, *args, **how):
 @contextlib.contextmanager
 def waiting(service, name):
     client = service.client()
-    client.connection.request("POST", "/locks", json.dumps({"resource": name, "wait_ms": 60000}))
+    client.connection.request("POST", "/locks", json.dumps({"resource": name, "wait_ms": 60000, "owner": "next-one"}))
     wait_until(lambda: service.curl("GET", f"/locks/{name}").json["waiters"] == 1, what="a waiter")
     yield
     client.close()
@@ -58,7 +58,9 @@ def test_one_with_a_waiter(service, resource):
     with waiting(service, resource):
         status, verdict, _, found = explain(service, resource)
         assert (status, verdict, found["state"]["waiters"]) == (75, "held", 1)
-        assert "  waiting   1 over all servers" in ctl("explain", resource, server=service).stdout
+        assert [waiter["owner"] for waiter in found["waiting"]] == ["next-one"] and found["waiting"][0]["waited_ms"] >= 0
+        screen = ctl("explain", resource, server=service).stdout
+        assert "  waiting   1 over all servers\n            next-one for " in screen
 
 
 def test_a_key_of_another_program(service, resource):
