@@ -68,7 +68,7 @@ def test_the_environment(variable, message):
     ("--masters-file", "redis://:hush@a\n", 0o644, "--masters-file: FILE: must not be readable by others (chmod o-r)"),
     ("--keys", '{"keys": []}', 0o666, "--keys: FILE: must not be writable by its group or by others (chmod go-w)"),
     ("--keys", '{"keys": [{"name": "a"}]}', 0o600, '--keys: FILE: keys[0]: needs "sha256" or "certificates"'),
-    ("--keys", "[]", 0o600, '--keys: FILE: line 1: must be a JSON object with the one member "keys"'),
+    ("--keys", "[]", 0o600, '--keys: FILE: line 1: must be a JSON object with the members "keys", "issuers" or both, and no other'),
 ])
 def test_files(tmp_path, option, text, mode, message):
     path = tmp_path / "file"

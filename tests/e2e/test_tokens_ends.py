@@ -72,7 +72,14 @@ class Scene:
 
 @pytest.fixture(name="scene")
 def fixture_scene(lab, pool, world):
-    return Scene(lab, pool, world)
+    scene = Scene(lab, pool, world)
+    yield scene
+
+    def nobody_waits():
+        """Each that still waits gets the lock at once, so that its thread ends."""
+        world.call("operator", "DELETE", "/locks/a/line?force=true")
+        return scene.state("a/line")["waiters"] == 0
+    wait_until(nobody_waits, what="nobody waits")
 
 
 def test_a_token_that_ends_ends_its_requests(scene, issuer):
