@@ -115,7 +115,8 @@ func (l *Lease) Remaining() time.Duration {
 
 // String names the lock, the fence and the time that is left, without the token.
 func (l *Lease) String() string {
-	return fmt.Sprintf("lease on %s, fence %d, %v left", namesOf(l.Resources), l.Fence, l.Remaining().Round(time.Millisecond))
+	left := l.Remaining().Round(time.Millisecond)
+	return fmt.Sprintf("lease on %s, fence %d, %v left", namesOf(l.Resources), l.Fence, left)
 }
 
 // Waiters is how many waited for the lock at its last renewal.

@@ -243,6 +243,12 @@ def test_an_older_kubernetes_is_refused():
 
 # ---- what must stay the same elsewhere ----
 
+def number_of(text):
+    """A number, or a time in milliseconds: 500ms, 60s, 24h."""
+    number, unit = re.fullmatch(r"([\d.]+)(ms|s|m|h|)", text).groups()
+    return float(number) * {"": 1, "ms": 1, "s": 1000, "m": 60000, "h": 3600000}[unit]
+
+
 def test_options_are_those_of_the_program():
     """Names, ranges and choices in values.schema.json against redlockd --help; what is not there is the chart's own to set."""
     own = {"listen", "masters", "masters_file", "masters_ca", "masters_cert", "masters_key", "dev", "config", "bootstrap", "restart_guard", "tls_cert",
@@ -257,7 +263,7 @@ def test_options_are_those_of_the_program():
     assert times and times == {name for name in schema if name.endswith("_ms")}
     for name, rule in schema.items():
         if "minimum" in rule:
-            assert f"{rule['minimum']} to {rule['maximum']}" == allowed[name].removesuffix(" ms"), name
+            assert [rule["minimum"], rule["maximum"]] == [number_of(text) for text in allowed[name].split(" to ")], name
         for choice in rule.get("enum", []):
             assert choice in allowed[name], name
 
