@@ -27,7 +27,7 @@ def fixture_pool():
 def goes_on(stream):
     """Nothing but renewals has come."""
     lines = [stream.lines.get_nowait()[1] for _ in range(stream.lines.qsize())]
-    return all(line is not None and json.loads(line)["event"] == "renewed" for line in lines)
+    return all(line is not None and json.loads(line)["event"] in ("renewed", "wanted") for line in lines)
 
 
 class Scene:

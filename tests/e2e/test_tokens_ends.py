@@ -66,7 +66,7 @@ class Scene:
 
     def goes_on(self, stream, waiter):
         lines = [stream.lines.get_nowait()[1] for _ in range(stream.lines.qsize())]
-        assert all(line is not None and json.loads(line)["event"] == "renewed" for line in lines)
+        assert all(line is not None and json.loads(line)["event"] in ("renewed", "wanted") for line in lines)
         assert not waiter.done()
 
 
