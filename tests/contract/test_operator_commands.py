@@ -13,7 +13,7 @@ import subprocess
 
 import pytest
 
-from harness import BINARY, DIES_WITH_US, ROOT
+from harness import BINARY, DIES_WITH_US, ROOT, wait_until
 from test_commands import ADDRESS, ELSEWHERE, OPERATORS, PAGES, examples
 
 # What the shell does in place of programs that need a machine of their own: it keeps what it was asked for.
@@ -29,7 +29,7 @@ set -e
 @pytest.fixture
 def operated(lab):
     """A redlockd on a TCP port, over masters on TCP ports."""
-    return lab.redlockd(lab.redises(3, tcp=True), "--bootstrap", listen=["127.0.0.1:0"])
+    return lab.redlockd(lab.redises(3, tcp=True), "--bootstrap", "--log-leases", listen=["127.0.0.1:0"])
 
 
 def help_of(*command):
@@ -54,6 +54,8 @@ def test_they_run(document, operated, tmp_path):
     environment = {"PATH": f"{pathlib.Path(BINARY).parent}:{os.environ['PATH']}", "REDLOCKCTL_SERVER": f"http://{operated.address}",
                    "CALLS": str(tmp_path / "calls"), "MASTER": operated.masters[0].url}
     operated.acquire("orders/42")
+    wait_until(lambda: operated.log("lease-granted"), what="the grant is logged")
+    (tmp_path / "redlockd.log").write_text(operated.stderr(), encoding="utf-8")
     done = subprocess.run([*DIES_WITH_US, "bash", "-c", script], cwd=tmp_path, env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True,
                           timeout=60, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
@@ -66,6 +68,22 @@ def test_they_run(document, operated, tmp_path):
                 assert re.search(rf"(^|\s){re.escape(word)}\b", known, re.M), call
         if tool == "systemctl":
             assert re.search(rf"^  {re.escape(words[0])}\b", known, re.M), call
+
+
+def test_the_trail_of_a_lock(operated, tmp_path):
+    """docs/how-to/operate.md: its command finds the grant and the end, and no other lock."""
+    command, printed = next(one for one in examples("docs/how-to/operate.md") if "redlockd.log" in one[0])
+    parent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+    operated.acquire("orders/421")
+    lease = operated.curl("POST", "/locks", body={"resource": "orders/42", "owner": "worker-7"}, headers={"traceparent": parent}).json
+    assert operated.release(lease).status == 204
+    wait_until(lambda: operated.log("lease-released"), what="the release is logged")
+    (tmp_path / "redlockd.log").write_text(operated.stderr(), encoding="utf-8")
+    found = subprocess.run(["bash", "-c", command], cwd=tmp_path, capture_output=True, text=True, timeout=30, check=True).stdout
+
+    def shape(text):
+        return re.sub(r"\b(ts|id|fence|held_ms)=\S+", r"\1=", text)
+    assert shape(found) == shape(printed) and found.count(f"fence={lease['fence']}") == 2
 
 
 def test_another_number_of_masters(lab):
