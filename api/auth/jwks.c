@@ -16,7 +16,13 @@
 
 #include "auth_internal.h"
 
-enum { JWKS_MAX = 64, RSA_MIN = 256, RSA_MAX = 1024, RSA_EXPONENT_MAX = 4, P256_LEN = 32 /* bytes */ };
+enum {
+	JWKS_MAX = 64,
+	RSA_MIN = 256,
+	RSA_MAX = 1024,
+	RSA_EXPONENT_MAX = 4,
+	P256_DIGITS = 43 /* 32 bytes in base64url */
+};
 
 bool jwks_is_base64url(const char *text, size_t len)
 {
@@ -50,6 +56,15 @@ static size_t jwk_number_len(const json_t *object, const char *name)
 	return len - zeros;
 }
 
+/* True for a number of P-256 in its full length (RFC 7518, 6.2.1.2): some programs drop zeros, and cjose takes none of
+ * theirs. */
+static bool jwk_is_coordinate(const json_t *object, const char *name)
+{
+	const json_t *value = json_object_get(object, name);
+	return json_string_length(value) == P256_DIGITS &&
+	       jwks_is_base64url(json_string_value(value), json_string_length(value));
+}
+
 /* True if the key is of no use here, and is left out. */
 static bool jwk_is_other(const json_t *object)
 {
@@ -74,10 +89,10 @@ static const char *jwk_check(const json_t *object, const char **ret_reason)
 	*ret_reason = "must be a number of 1 to 32 bits in base64url";
 	if (rsa && (e < 1 || e > RSA_EXPONENT_MAX))
 		return "e";
-	*ret_reason = "must be a number of at most 256 bits in base64url";
-	if (!rsa && (jwk_number_len(object, "x") < 1 || jwk_number_len(object, "x") > P256_LEN))
+	*ret_reason = "must be a number of 32 bytes in base64url, with the zeros at its beginning";
+	if (!rsa && !jwk_is_coordinate(object, "x"))
 		return "x";
-	return !rsa && (jwk_number_len(object, "y") < 1 || jwk_number_len(object, "y") > P256_LEN) ? "y" : NULL;
+	return !rsa && !jwk_is_coordinate(object, "y") ? "y" : NULL;
 }
 
 /* The public values as one text, so that a key with another value is another signer. */

@@ -166,7 +166,8 @@ def test_granted_to_one_that_left(lab, crowd, leave):
     for proxy in proxies:
         proxy.reply_delay = 0.4
     assert other.release(holder).status == 204
-    wait_until(lambda: all((server.cli("GET", "x") or token)[:40] != token for server in servers), what="granted on all masters")
+    granted = lambda: sum((server.cli("GET", "x") or token)[:40] != token for server in servers)
+    wait_until(lambda: granted() >= 2, what="granted on a majority: the release may come to the last one later")
     leave(waiter)
     for proxy in proxies:
         proxy.heal()

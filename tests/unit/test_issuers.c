@@ -127,8 +127,8 @@ static const struct {
 	{S(SET(RSA("!!!!", "AQAB", ""))), "keys[0].n: " N_RULE},
 	{S(SET(RSA(N, "", ""))), "keys[0].e: must be a number of 1 to 32 bits in base64url"},
 	{S(SET(RSA(N, "AQABAQAB", ""))), "keys[0].e: must be a number of 1 to 32 bits in base64url"},
-	{S(SET(EC("AAAA", Y, ""))), "keys[0].x: must be a number of at most 256 bits in base64url"},
-	{S(SET(EC(X, X Y, ""))), "keys[0].y: must be a number of at most 256 bits in base64url"},
+	{S(SET(EC("AAAA", Y, ""))), "keys[0].x: must be a number of 32 bytes in base64url, with the zeros at its beginning"},
+	{S(SET(EC(X, X Y, ""))), "keys[0].y: must be a number of 32 bytes in base64url, with the zeros at its beginning"},
 	{S(SET(EC(X, X, ""))), "keys[0]: is not a public key"}, /* no point of the curve */
 	{S(SET(EC(X, Y, ",\"kid\":1"))), "keys[0].kid: must be a string of 1 to 256 bytes"},
 	{S(SET(EC(X, Y, ",\"kid\":\"1\"") "," EC(X, Y, ",\"kid\":\"1\""))), "keys[1].kid: is that of another key, too"},
