@@ -98,6 +98,7 @@ TEST_EACH(issuers_are_good_or_rejected_with_the_position, 0, COUNT(files))
 #define RSA(n, e, more) "{\"kty\":\"RSA\",\"n\":\"" n "\",\"e\":\"" e "\"" more "}"
 #define EC(x, y, more) "{\"kty\":\"EC\",\"crv\":\"P-256\",\"x\":\"" x "\",\"y\":\"" y "\"" more "}"
 #define SET(keys) "{\"keys\":[" keys "]}"
+#define XY_RULE "must be a number of 32 bytes in base64url, with the zeros at its beginning"
 #define N_RULE "must be a number of 2048 to 8192 bits in base64url"
 #define NONE_RULE "keys: must have a key for signatures by RS256 or ES256"
 
@@ -127,8 +128,8 @@ static const struct {
 	{S(SET(RSA("!!!!", "AQAB", ""))), "keys[0].n: " N_RULE},
 	{S(SET(RSA(N, "", ""))), "keys[0].e: must be a number of 1 to 32 bits in base64url"},
 	{S(SET(RSA(N, "AQABAQAB", ""))), "keys[0].e: must be a number of 1 to 32 bits in base64url"},
-	{S(SET(EC("AAAA", Y, ""))), "keys[0].x: must be a number of 32 bytes in base64url, with the zeros at its beginning"},
-	{S(SET(EC(X, X Y, ""))), "keys[0].y: must be a number of 32 bytes in base64url, with the zeros at its beginning"},
+	{S(SET(EC("AAAA", Y, ""))), "keys[0].x: " XY_RULE},
+	{S(SET(EC(X, X Y, ""))), "keys[0].y: " XY_RULE},
 	{S(SET(EC(X, X, ""))), "keys[0]: is not a public key"}, /* no point of the curve */
 	{S(SET(EC(X, Y, ",\"kid\":1"))), "keys[0].kid: must be a string of 1 to 256 bytes"},
 	{S(SET(EC(X, Y, ",\"kid\":\"1\"") "," EC(X, Y, ",\"kid\":\"1\""))), "keys[1].kid: is that of another key, too"},
