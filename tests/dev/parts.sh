@@ -134,6 +134,11 @@ part_libraries_aio() {
 	needs_release && at_once=6 REDLOCKD_TEST_LANGUAGES="python python-aio" pytests "" release -k aio \
 		--deselect tests/clients/test_library_many.py tests/clients/test_library*.py
 }
+part_adapters() {
+	needs_release || return
+	install_go || { failed_part "Go could not be installed"; return; }
+	at_once=3 pytests "" release tests/adapters
+}
 part_contract_node() {
 	needs_release || return
 	install_npm tests/contract || { failed_part "npm ci failed"; return; }
