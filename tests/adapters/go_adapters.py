@@ -1,10 +1,12 @@
 # SPDX-License-Identifier: MIT
 """The adapters for Go: their test programs, which are also the machines of a test, and the form of their sources."""
 
+import contextlib
 import fcntl
 import os
 import queue
 import re
+import signal
 import subprocess
 import threading
 
@@ -24,12 +26,19 @@ def run(*command, cwd, environment=None, seconds=600):
     return done.stdout
 
 
-def build(adapter):
-    """Builds the test program of an adapter and returns its path. One worker of pytest does so at a time: the others find it in the cache of Go."""
+@contextlib.contextmanager
+def one_at_a_time():
+    """Only one worker of pytest compiles. The others then find what it compiled in the cache of Go."""
     BUILD.mkdir(parents=True, exist_ok=True)
-    program = BUILD / f"{adapter}.test"
-    with open(BUILD / f"{adapter}.lock", "w", encoding="utf-8") as lock:
+    with open(BUILD / "lock", "w", encoding="utf-8") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+def build(adapter):
+    """Builds the test program of an adapter and returns its path."""
+    program = BUILD / f"{adapter}.test"
+    with one_at_a_time():
         run("go", "test", "-c", "-o", program, ".", cwd=FOLDER / adapter)
     return program
 
@@ -38,17 +47,22 @@ def check_sources(adapter):
     """They are as gofmt leaves them, vet finds nothing, no line is too long, and the README has an example that a test runs."""
     folder = FOLDER / adapter
     assert run("gofmt", "-l", ".", cwd=folder) == ""
-    run("go", "vet", "./...", cwd=folder)
+    with one_at_a_time():
+        run("go", "vet", "./...", cwd=folder)
     sources = {path.name: path.read_text("utf-8") for path in folder.glob("*.go")}
     wrong = [f"{name}:{number}" for name, text in sources.items() for number, line in enumerate(text.split("\n"), 1) if len(line.expandtabs()) > 120]
     assert len(sources) > 2 and wrong == []
-    readme = (folder / "README.md").read_text("utf-8")
+    check_readme((folder / "README.md").read_text("utf-8"), next(text for name, text in sources.items() if name.endswith("_example_test.go")))
+
+
+def check_readme(readme, example_file):
+    """It is short, and its example is the function that a test runs."""
     assert readme.count("\n") <= 60
     example, = re.findall(r"^```go\n(.*?)^```$", readme, re.M | re.S)
-    imports, _, rest = example.partition("\n\n")
-    example_file, = [text for name, text in sources.items() if name.endswith("_example_test.go")]
-    assert rest in example_file
-    assert all(line in example_file for line in re.findall(r'\S*"github.com/.*?"', imports))
+    imports, _, function = example.partition("\n\n")
+    assert function.count("\n") > 10 and function in example_file
+    imported = re.findall(r'^\t.*"(?:github.com|k8s.io)/.*"$', imports, re.M)
+    assert len(imported) == 3 and all(line in example_file for line in imported)
 
 
 def own_tests(program, servers):
@@ -100,19 +114,16 @@ class Machine:
         """Waits for its end, and returns its status."""
         return self.process.wait(patience(60))
 
-    def stopped(self, number):
-        """Sends a signal; after SIGSTOP it waits until the process stands still."""
-        self.process.send_signal(number)
+    def stand_still(self):
+        self.process.send_signal(signal.SIGSTOP)
         wait_until(lambda: harness.process_state(self.process.pid) == "T", what="SIGSTOP")
 
     def kill(self):
         harness.end_process(self.process)
         self.reader.join(patience(10))
         for pipe in (self.process.stdin, self.process.stdout):
-            try:
+            with contextlib.suppress(BrokenPipeError):
                 pipe.close()
-            except BrokenPipeError:
-                pass
 
 
 def url_of(daemon):
