@@ -135,7 +135,8 @@ func (l *Lock) waitUntilItLasts(ctx context.Context) error {
 		case ctx.Err() != nil:
 			return fmt.Errorf("redlockd: no renewal in time, %v are left: %w", lease.Remaining(), ctx.Err())
 		case !l.isBounded(ctx):
-			return fmt.Errorf("redlockd: RenewDeadline is %v, the election's longer", l.config.RenewDeadline)
+			why := "redlockd: RenewDeadline is %v, and that of the election longer"
+			return fmt.Errorf(why, l.config.RenewDeadline)
 		case l.lasts(lease):
 			return nil
 		}
