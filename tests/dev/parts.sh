@@ -117,6 +117,7 @@ part_faults_long() {
 	needs_release || return
 	faults "" --seconds 40
 	faults -rolling --rolling --seconds 25
+	faults -network --network --seconds 25
 }
 part_e2e_slow() { needs_release && at_once=5 pytests "" release tests/e2e -m slow; }
 part_libraries_more() { libraries_of_all "not python" --deselect tests/clients/test_library_many.py tests/clients/test_library*.py; }
