@@ -39,7 +39,9 @@ class Faults:
         """Each kind once, however long that takes, then any."""
         end, order = time.monotonic() + seconds, self.random.sample(self.kinds, len(self.kinds))
         while order or time.monotonic() < end:
-            heals = [self.begin(order.pop() if order else self.random.choice(self.kinds)) for _ in range(self.random.choice((1, 1, 2)))]
+            first = order.pop() if order else self.random.choice(self.kinds)
+            others = [kind for kind in self.kinds if kind != first]  # nothing is killed twice
+            heals = [self.begin(kind) for kind in (first, *self.random.sample(others, self.random.choice((0, 0, 1))))]
             time.sleep(self.random.choice((0.3, 1, 2, 4)))
             self.hosts.command(reset=True)
             for what, heal in heals:
