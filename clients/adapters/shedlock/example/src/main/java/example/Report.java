@@ -1,42 +1,51 @@
 // SPDX-License-Identifier: MIT
 package example;
 
-import static java.nio.charset.StandardCharsets.UTF_8;
-
-import io.github.redlockd.Lease;
-import io.github.redlockd.shedlock.RedlockdLockProvider;
 import java.io.IOException;
+import java.io.UncheckedIOException;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.nio.file.StandardOpenOption;
-import net.javacrumbs.shedlock.spring.annotation.SchedulerLock;
+import java.util.concurrent.locks.LockSupport;
 import org.springframework.beans.factory.annotation.Value;
-import org.springframework.scheduling.annotation.Scheduled;
 import org.springframework.stereotype.Component;
 
-/** Writes a line for each run into a file that all instances share. */
+/**
+ * The work of the job, as the tests want it: lines in the file "runs", which all instances share. A run lasts until there
+ * is a file "go-" with its number.
+ */
 @Component
 class Report {
     private final Path folder;
+    private long run;
+    private boolean more;
 
     Report(@Value("${report.folder}") Path folder) { this.folder = folder; }
 
-    @Scheduled(fixedDelayString = "${report.pause:1m}")
-    @SchedulerLock(name = "daily")
-    public void write() throws IOException, InterruptedException {
-        Lease lease = RedlockdLockProvider.lease();
-        long run = Files.readAllLines(folder.resolve("runs")).stream().filter(line -> line.startsWith("begin")).count();
-        append(lease, "begin " + run);
-        while (!Files.exists(folder.resolve("go-" + run))) { // the work
-            Thread.sleep(5);
-            lease.check();
+    void begin(long fence) {
+        try (var lines = Files.lines(folder.resolve("runs"))) {
+            run = lines.filter(line -> line.startsWith("begin ")).count();
+        } catch (IOException error) {
+            throw new UncheckedIOException(error);
         }
-        append(lease, "end " + run);
+        more = true;
+        append("begin", fence);
     }
 
-    private void append(Lease lease, String line) throws IOException {
-        lease.check();
-        Files.writeString(folder.resolve("runs"), line + " " + lease.fence() + " " + ProcessHandle.current().pid() + "\n",
-            UTF_8, StandardOpenOption.APPEND);
+    boolean hasMore() { return more; }
+
+    void write(long fence) {
+        LockSupport.parkNanos(5_000_000);
+        more = !Files.exists(folder.resolve("go-" + run));
+        if (!more) append("end", fence);
+    }
+
+    private void append(String what, long fence) {
+        String line = String.join(" ", what, "" + run, "" + fence, "" + ProcessHandle.current().pid()) + "\n";
+        try {
+            Files.writeString(folder.resolve("runs"), line, StandardOpenOption.APPEND);
+        } catch (IOException error) {
+            throw new UncheckedIOException(error);
+        }
     }
 }

@@ -21,8 +21,8 @@ import net.javacrumbs.shedlock.support.LockException;
 public final class RedlockdLockProvider implements ExtensibleLockProvider {
     private static final String PREFIX = "shedlock/";
     private static final Duration TTL = Duration.ofSeconds(30);
-    /** Of a lease, also if lockAtMostFor is shorter: a pause of the program must not end it at once. */
-    private static final Duration TTL_MIN = Duration.ofSeconds(1);
+    /** Of a lease, also if lockAtMostFor is shorter: a short pause of a busy machine must not end it. */
+    private static final Duration TTL_MIN = Duration.ofSeconds(5);
     private final RedlockdClient client;
     private final String prefix;
     private final Duration ttl;
@@ -39,13 +39,13 @@ public final class RedlockdLockProvider implements ExtensibleLockProvider {
      *
      * @param client of the cluster
      * @param prefix stands before the name of each lock, so that two applications do not share locks by accident
-     * @param ttl how long the locks of an instance that crashed stay held: a second or longer
+     * @param ttl how long the locks of an instance that crashed stay held: five seconds or longer
      */
     public RedlockdLockProvider(RedlockdClient client, String prefix, Duration ttl) {
         this.client = Objects.requireNonNull(client, "client");
         this.prefix = Objects.requireNonNull(prefix, "prefix");
         this.ttl = Objects.requireNonNull(ttl, "ttl");
-        if (ttl.compareTo(TTL_MIN) < 0) throw new IllegalArgumentException("ttl must be a second or longer: " + ttl);
+        if (ttl.compareTo(TTL_MIN) < 0) throw new IllegalArgumentException("ttl must be five seconds or longer: " + ttl);
     }
 
     /**
