@@ -5,6 +5,7 @@ import pathlib
 import re
 import select
 import subprocess
+import time
 
 import pytest
 
@@ -161,17 +162,41 @@ def test_an_extension_moves_the_end(service, one):
     assert one.extend("moved") == "empty"
 
 
+def test_timers_that_are_late(service, lab):
+    """The end of lockAtMostFor is told by the clock."""
+    one = lab.keep(Instance(service))
+    assert (one.lock("late-1", at_most=1), one.lock("late-2")) == ("ok", "ok")
+    assert (one.ask("block-timers", "-"), one.extend("late-2", at_most=100)) == ("ok", "ok")
+    asked = time.monotonic()
+    wait_until(lambda: time.monotonic() > asked + 0.1)
+    assert one.extend("late-2") == "empty"
+    assert not state(service, "jobs/late-2")["held"]
+    assert (one.lock("late-3", at_most=1), one.unlock("late-3")) == ("ok", "ok")
+    assert not state(service, "jobs/late-3")["held"]
+    assert one.ask("run-timers", "-") == "ok"
+    wait_free(service, "late-1")
+
+
+def test_a_lock_whose_lease_is_released(one):
+    """By the job itself; at SIGTERM the library does so."""
+    assert one.lock("released") == "ok"
+    assert (one.ask("release", "released"), one.unlock("released")[:28]) == ("ok", "error LockException LockLost")
+
+
 def test_a_lock_that_is_lost(service, one):
     """By force, which its next renewal tells."""
-    assert one.lock("lost") == "ok"
-    force(service, "lost")
-    wait_until(lambda: one.check().startswith("error LockLost"), what="the loss")
-    said = one.unlock("lost")
-    assert said.startswith("error LockException LockLost lock lost was lost before its job ended: another instance may have run"), said
-    assert one.lock("lost") == "ok"
-    force(service, "lost")
-    wait_until(lambda: one.check().startswith("error LockLost"), what="the loss")
-    assert one.extend("lost") == "empty"
+    for name in ("lost-1", "lost-2", "lost-3"):
+        assert one.lock(name) == "ok"
+    assert one.extend("lost-2") == "ok"
+    for name in ("lost-1", "lost-2", "lost-3"):
+        force(service, name)
+    for name in ("lost-1", "lost-2", "lost-3"):
+        wait_until(lambda: one.ask("lost", name) == "ok", what="the loss")
+    assert one.check().startswith("error LockLost")
+    for name in ("lost-1", "lost-2"):
+        said = one.unlock(name)
+        assert said.startswith(f"error LockException LockLost lock {name} was lost before its job ended: another instance may have run"), said
+    assert one.extend("lost-3") == "empty"
 
 
 def test_a_name_that_redlockd_refuses(one):

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 package io.github.redlockd.shedlock;
 
+import io.github.redlockd.Lease;
 import io.github.redlockd.RedlockdClient;
 import java.io.BufferedReader;
 import java.io.IOException;
@@ -10,6 +11,9 @@ import java.time.Duration;
 import java.util.HashMap;
 import java.util.Map;
 import java.util.Optional;
+import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.CountDownLatch;
+import java.util.concurrent.TimeUnit;
 import net.javacrumbs.shedlock.core.ClockProvider;
 import net.javacrumbs.shedlock.core.LockConfiguration;
 import net.javacrumbs.shedlock.core.SimpleLock;
@@ -20,7 +24,9 @@ import net.javacrumbs.shedlock.core.SimpleLock;
  */
 final class LockDriver {
     private static final Map<String, SimpleLock> LOCKS = new HashMap<>();
+    private static final Map<String, Lease> LEASES = new HashMap<>();
     private final RedlockdLockProvider provider;
+    private final CountDownLatch goOn = new CountDownLatch(1);
 
     private LockDriver(RedlockdLockProvider provider) { this.provider = provider; }
 
@@ -55,15 +61,43 @@ final class LockDriver {
             case "check":
                 RedlockdLockProvider.lease().check();
                 return "ok " + RedlockdLockProvider.lease().fence();
+            case "lost":
+                return LEASES.get(name).isLost() ? "ok" : "empty";
+            case "release":
+                return LEASES.get(name).release() ? "ok" : "empty";
+            case "block-timers": // of the JDK
+                CountDownLatch blocked = new CountDownLatch(1);
+                CompletableFuture<Void> timer = new CompletableFuture<>();
+                timer.thenRun(() -> {
+                    blocked.countDown();
+                    await(goOn);
+                });
+                timer.completeOnTimeout(null, 1, TimeUnit.MILLISECONDS);
+                await(blocked);
+                return "ok";
+            case "run-timers":
+                goOn.countDown();
+                return "ok";
             default:
                 throw new IllegalArgumentException(words[0]);
+        }
+    }
+
+    private static void await(CountDownLatch latch) {
+        try {
+            latch.await();
+        } catch (InterruptedException error) {
+            throw new IllegalStateException(error);
         }
     }
 
     private static Duration time(String milliseconds) { return Duration.ofMillis(Long.parseLong(milliseconds)); }
 
     private static String keep(String name, Optional<SimpleLock> lock) {
-        lock.ifPresent(held -> LOCKS.put(name, held));
+        lock.ifPresent(held -> {
+            LOCKS.put(name, held);
+            LEASES.computeIfAbsent(name, key -> RedlockdLockProvider.lease());
+        });
         return lock.isPresent() ? "ok" : "empty";
     }
 }
