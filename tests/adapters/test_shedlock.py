@@ -141,7 +141,12 @@ def test_at_least(service, one, other):
     assert other.lock("least") == "empty"
 
 
-def test_at_least_longer_than_any_lease(one):
+def test_at_least_longer_than_any_lease(lab, one):
+    """Such as 14 minutes in the README of ShedLock: --max-ttl-ms must allow it."""
+    service, minutes = lab.service(1, "--max-ttl-ms=14m"), 14 * 60_000
+    allowed = lab.keep(Instance(service))
+    assert (allowed.lock("long", minutes, minutes), allowed.unlock("long")) == ("ok", "ok")
+    assert state(service, "jobs/long")["kept"]
     said = one.lock("too-long", at_least=61_000)
     assert re.match(r"error LockException InvalidRequest lock too-long: lockAtLeastFor is PT1M1S, .* --max-ttl-ms", said), said
 
