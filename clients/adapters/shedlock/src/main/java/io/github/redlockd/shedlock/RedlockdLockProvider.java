@@ -74,7 +74,8 @@ public final class RedlockdLockProvider implements ExtensibleLockProvider {
             Thread.currentThread().interrupt();
             throw new LockException("lock " + wanted.getName() + ": interrupted", error);
         } catch (RedlockdException | IllegalArgumentException error) {
-            String limit = lease.compareTo(ttl) <= 0 ? "" : "lockAtLeastFor is " + wanted.getLockAtLeastFor()
+            boolean refused = error instanceof RedlockdException.InvalidRequest && lease.compareTo(ttl) > 0;
+            String limit = !refused ? "" : "lockAtLeastFor is " + wanted.getLockAtLeastFor()
                 + ", and may not be longer than --max-ttl-ms of redlockd: ";
             throw new LockException("lock " + wanted.getName() + ": " + limit + error.getMessage(), error);
         }
