@@ -1,0 +1,99 @@
+# SPDX-License-Identifier: MIT
+"""clients/adapters/gocron: schedulers on several machines."""
+
+import pytest
+
+from go_adapters import Machine, build, check_sources, own_tests, url_of
+from harness import SLOW
+
+TTL = f"{round(3000 * SLOW)}ms"
+
+
+@pytest.fixture(scope="module")
+def program():
+    return build("gocron")
+
+
+def scheduler(lab, program, kind, *daemons, ttl=TTL):
+    machine = Machine(lab, program, {"REDLOCKD_SCHEDULER": kind, "REDLOCKD_SERVERS": ",".join(map(url_of, daemons)), "REDLOCKD_TTL": ttl})
+    machine.expect("started")
+    return machine
+
+
+def ran(machines, job):
+    """Tells all machines to run a job at once. Returns the fence of the only one that does so, and its place in the list."""
+    for machine in machines:
+        machine.tell(f"run {job}")
+    said = [machine.line() for machine in machines]
+    runs = [(int(line.split()[2]), place) for place, line in enumerate(said) if line.startswith(f"ran {job} ")]
+    assert len(runs) == 1 and sum(line.startswith("skipped") for line in said) == len(machines) - 1, said
+    return runs[0]
+
+
+def test_sources():
+    check_sources("gocron")
+
+
+def test_its_own_tests(program, service):
+    assert len(own_tests(program, url_of(service))) >= 6
+
+
+def test_each_job_runs_once(lab, program):
+    """On one of two machines, each with a redlockd of its own; a master is killed under way."""
+    masters = lab.redises(3)
+    daemons = [lab.redlockd(masters) for _ in range(2)]
+    machines = [scheduler(lab, program, "locker", daemon, *daemons, ttl="60s") for daemon in daemons]
+    for turn in range(12):
+        if turn == 6:
+            masters[0].kill()
+        fence, _ = ran(machines, f"job/{turn}")
+        assert fence > 0
+    for machine in machines:
+        machine.tell("end")
+        assert (machine.wait(), machine.line()) == (0, None)
+
+
+def test_a_machine_that_crashes(lab, program):
+    """Nobody else runs its job before its lease is over, and then another one does."""
+    service = lab.service(3)
+    first, second = (scheduler(lab, program, "locker", service) for _ in range(2))
+    first.tell("run hold/on")
+    fence = int(first.expect("ran hold/on"))
+    second.tell("run hold/on")
+    second.expect("skipped")
+    first.process.kill()
+    while True:
+        second.tell("run hold/on")
+        if second.line().startswith("ran hold/on"):
+            break
+    assert service.curl("GET", "/locks/jobs/hold/on").json["fence"] > fence
+
+
+def test_one_elector(lab, program):
+    """Its scheduler runs all jobs. The next one takes over after a crash, and at once after a shutdown; a master is killed under way."""
+    service = lab.service(3)
+    machines = [scheduler(lab, program, "elector", service) for _ in range(3)]
+    fences, leaders = [], []
+    for turn in range(4):
+        if turn == 2:
+            service.masters[0].kill()
+        fence, place = ran(machines, f"job/{turn}")
+        fences, leaders = [*fences, fence], [*leaders, place]
+    assert leaders == [0, 0, 0, 0] and len(set(fences)) == 1
+    machines.pop(0).process.kill()
+    take_over(machines, "crash", fences[0])
+    later, place = ran(machines, "after/crash")
+    assert later > fences[0]
+    leader = machines.pop(place)
+    leader.tell("end")
+    assert leader.wait() == 0
+    take_over(machines, "shutdown", later)
+
+
+def take_over(machines, job, fence):
+    """Runs a job until one machine leads."""
+    while True:
+        for machine in machines:
+            machine.tell(f"run {job}")
+        if any(line.startswith("ran") and int(line.split()[2]) > fence for line in [machine.line() for machine in machines]):
+            return
