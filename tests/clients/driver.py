@@ -28,6 +28,7 @@ ALL = {
     "go": [str(BUILT / "go")],
     "node": ["node", str(HERE / "drivers" / "node.mjs")],
     "java": ["java", "-cp", str(BUILT / "java"), "Driver"],
+    "php": ["php", str(HERE / "drivers" / "driver.php")],
 }
 DRIVERS = {name: ALL[name] for name in os.environ.get("REDLOCKD_TEST_LANGUAGES", "python python-aio").split()}
 NUMBERS = itertools.count(1)
@@ -61,6 +62,8 @@ class Answers:
         assert came, f"the driver does not answer: {self.lines}"
         line = self.lines[-1 if count is None else count - 1]
         if "error" in line:
+            if line["error"]["code"] == "unsupported":
+                pytest.skip(line["error"]["detail"])
             raise Refused(line["error"])
         return line
 
