@@ -134,7 +134,8 @@ final class Client
     public function state(string $resource): array
     {
         $wanted = new Wanted($resource, [], null);
-        $ask = new Ask('GET', '/locks?' . http_build_query(['resource' => $resource]), $this->servers->timeout);
+        $query = http_build_query(['resource' => $resource, 'wait_ms' => 0]);
+        $ask = new Ask('GET', "/locks?$query", $this->servers->timeout);
         $ask->wrong = static function (\stdClass $state) use ($resource): string {
             $isWrong = ($state->resource ?? null) !== $resource;
             return $isWrong ? 'resource' : (is_bool($state->held ?? null) ? '' : 'held');

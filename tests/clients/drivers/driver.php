@@ -55,26 +55,33 @@ final class Held
     public float $due;
     public int $wanted = 0;
 
-    public function __construct(\Redlockd\Lease $lease, float $sent)
+    private float $margin;
+
+    public function __construct(\Redlockd\Lease $lease, ?float $margin)
     {
-        $this->lease = $lease;
-        $this->due = $lease->remaining() > 0 ? max($sent, Clock::now() + $lease->remaining() - 0.9 * $lease->ttl())
-            + $lease->ttl() / 3 : INF;
+        [$this->lease, $this->margin] = [$lease, $margin ?? $lease->ttl() / 10];
+        $this->due = $this->third();
     }
 
     public function refresh(): void
     {
-        $sent = Clock::now();
         $before = $this->lease->waiters();
         try {
             $this->lease->refresh();
-            $this->due = $sent + $this->lease->ttl() / 3;
+            $this->due = $this->third();
             $this->wanted += $this->lease->waiters() > 0 && $before === 0 ? 1 : 0;
         } catch (LockLost $error) {
             $this->due = INF;
         } catch (RedlockdException $error) {
             $this->due = Clock::now() + $this->lease->ttl() / 10;
         }
+    }
+
+    /** When a third of the ttl has passed since the request was sent. */
+    private function third(): float
+    {
+        $passed = $this->lease->ttl() - $this->lease->remaining() - $this->margin;
+        return Clock::now() + max($this->lease->ttl() / 3 - $passed, $this->lease->ttl() / 10);
     }
 }
 
@@ -218,7 +225,7 @@ final class Worker
                 return $this->acquire($client, $command);
             case 'block':
                 $fence = $client->using($command['resource'], function ($lease) use ($command): int {
-                    $this->held[$command['lease']] = new Held($lease, Clock::now());
+                    $this->held[$command['lease']] = new Held($lease, $command['margin'] ?? null);
                     $until = Clock::now() + ($command['seconds'] ?? 0);
                     while (Clock::now() < $until || ($command['until_lost'] ?? false) && $lease->remaining() > 0) {
                         Clock::pause(0.01); // the handler of the signal refreshes it
@@ -268,13 +275,12 @@ final class Worker
 
     private function acquire(Client $client, array $command): array
     {
-        $sent = Clock::now();
         $call = $command['try'] ?? false ? 'tryAcquire' : 'acquire';
         $lease = $client->$call($command['resource'], given($command, OPTIONS));
         if ($lease === null) {
             return ['held' => false];
         }
-        $this->held[$command['lease']] = new Held($lease, $sent);
+        $this->held[$command['lease']] = new Held($lease, $command['margin'] ?? null);
         return ['fence' => $lease->fence(), 'remaining' => $lease->remaining(), 'slot' => $lease->slot()];
     }
 
