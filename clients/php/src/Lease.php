@@ -126,30 +126,36 @@ final class Lease
             throw new \InvalidArgumentException("ttl must be a positive number of seconds: $ttl");
         }
         $ttlMs = $ttl === null ? null : max(1, (int) round(1000 * $ttl));
-        for ($turn = 0; $turn < $this->servers->count; ++$turn) {
-            $this->check();
-            $left = $this->remaining() / ($this->servers->count - $turn); // some for each server
-            $fifth = $this->ttl > 0 ? $this->ttl / 5 : INF;
-            $ask = $this->extension($ttlMs, min(5.0, $this->servers->timeout, $fifth, $left));
-            $sent = Clock::now();
-            $answer = $this->servers->ask($ask);
-            if (!$ask->failed($answer)) {
-                $this->decide($answer, $sent, $ttlMs);
-                return;
-            }
-            $this->failure = Words::error($answer, $this->wanted->text);
-        }
+        [$extended, $sent] = $this->extend($ttlMs);
+        [$this->waiters, $this->failure] = [$extended->waiters ?? 0, null];
+        $this->bounded = $ttlMs !== null && $extended->ttl_ms < $ttlMs;
+        $this->ttl = ($ttlMs ?? $extended->ttl_ms) / 1000;
+        $this->fence = $this->fence ?: $extended->fence;
+        $stop = $sent + $extended->validity_ms / 1000 - $this->wanted->margin($this->ttl);
+        $this->stop = $this->stop === null ? $stop : max($this->stop, $stop);
         $this->check();
-        throw $this->failure;
     }
 
     /**
-     * Gives the lock back. False: it was not held any more, or no server answers (then it ends by itself). `$keep`:
+     * Asks a server whether the lease still holds, also after a forced release, and leaves its end where it is.
+     *
+     * @throws LockLost          if the lease is over
+     * @throws RedlockdException if no server can tell
+     */
+    public function verify(): void
+    {
+        $this->check();
+        $this->extend((int) ceil(1000 * $this->remaining())); // it ends later already
+    }
+
+    /**
+     * Gives the lock back. False: it was not held any more. Null: no server answers; it ends by itself. `$keep`:
      * seconds for which nobody gets the lock then.
      */
-    public function release(float $keep = 0.0): bool
+    public function release(float $keep = 0.0): ?bool
     {
-        return $this->end($keep) === true;
+        $end = $this->end($keep);
+        return $end instanceof RedlockdException ? false : $end;
     }
 
     /** The end of the program does not release it. Another process can go on with the token: Client::resume(). */
@@ -225,28 +231,38 @@ final class Lease
         return $ask;
     }
 
-    /** By an answer that says whether it is extended, or over. */
-    private function decide(Answer $answer, float $sent, ?int $ttlMs): void
+    /**
+     * One round: asks each server once, until one says whether the lease is extended or over.
+     *
+     * @return array{\stdClass, float} the lease in the answer, and when the request was sent
+     */
+    private function extend(?int $ttlMs): array
     {
-        if ($answer->isFinal()) {
-            $error = Words::error($answer, $this->wanted->text);
-            $this->loss = $this->loss() ?? $this->why($error->getMessage(), $error->errorCode(), $error);
-        } elseif ($this->loss() === null) { // an answer that comes too late does not bring it back
-            $extended = $answer->body;
-            [$this->waiters, $this->failure] = [$extended->waiters ?? 0, null];
-            $this->bounded = $ttlMs !== null && $extended->ttl_ms < $ttlMs;
-            $this->ttl = ($ttlMs ?? $extended->ttl_ms) / 1000;
-            $this->fence = $this->fence ?: $extended->fence;
-            $stop = $sent + $extended->validity_ms / 1000 - $this->wanted->margin($this->ttl);
-            $this->stop = $this->stop === null ? $stop : max($this->stop, $stop);
+        for ($turn = 0; $turn < $this->servers->count; ++$turn) {
+            $this->check();
+            $left = $this->remaining() / ($this->servers->count - $turn); // some for each server
+            $fifth = $this->ttl > 0 ? $this->ttl / 5 : INF;
+            $ask = $this->extension($ttlMs, min(5.0, $this->servers->timeout, $fifth, $left));
+            $sent = Clock::now();
+            $answer = $this->servers->ask($ask);
+            if ($answer->status === 200) {
+                $this->check(); // an answer that comes too late does not bring it back
+                return [$answer->body, $sent];
+            }
+            $this->failure = Words::error($answer, $this->wanted->text);
+            if ($answer->isFinal()) {
+                $why = $this->why($this->failure->getMessage(), $this->failure->errorCode(), $this->failure);
+                $this->loss = $this->loss() ?? $why;
+            }
         }
         $this->check();
+        throw $this->failure;
     }
 
     /**
-     * True: it was released. An error: it was not held any more. False: nobody knows, or it is over for this process.
+     * True: it was released. An error: it was not held any more. False: it is over for this process. Null: nobody knows.
      *
-     * @return bool|RedlockdException
+     * @return bool|RedlockdException|null
      */
     private function end(float $keep)
     {
@@ -262,7 +278,7 @@ final class Lease
         $keep = max($keep, $this->keepUntil - Clock::now());
         $timeout = min($this->servers->timeout, self::RELEASE_TIMEOUT);
         $answer = $this->servers->askEach($this->wanted->release($this->token, $timeout, $keep));
-        return $answer->isFinal() ? Words::error($answer, $this->wanted->text) : $answer->status === 204;
+        return $answer->isFinal() ? Words::error($answer, $this->wanted->text) : ($answer->status === 204 ? true : null);
     }
 
     /** Looks at the clock itself. */

@@ -249,7 +249,7 @@ final class Worker
             case 'release':
                 $released = $held->lease->release($command['keep'] ?? 0.0);
                 $held->due = INF;
-                return ['released' => $released];
+                return ['released' => $released === true];
             case 'count':
                 return ['fences' => $this->count($client, $command)];
             case 'watch':
