@@ -45,7 +45,8 @@ def phpunit(lab, daemon, file, after_the_first=lambda: None):
     """Runs the tests of a file, and returns how many there were before and after `after_the_first()`, which is called
     when the first test is done. Fails if one fails or is skipped."""
     log = f"{lab.folder}/phpunit.xml"
-    command = ["phpunit", "--no-configuration", "--bootstrap", str(PHP / "load.php"), "--teamcity", "--log-junit", log]
+    command = ["phpunit", "--no-configuration", "--do-not-cache-result", "--bootstrap", str(PHP / "load.php"),
+               "--teamcity", "--log-junit", log]
     with subprocess.Popen([*DIES_WITH_US, *command, str(PHP / file)], env=environment(daemon), text=True,
                           stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT) as process:
         said, before, after = "", 0, 0
