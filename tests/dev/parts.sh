@@ -138,6 +138,7 @@ part_libraries_aio() {
 part_adapters() {
 	needs_release || return
 	install_go || { failed_part "Go could not be installed"; return; }
+	install_recipes || { failed_part "Celery, Ansible and Alembic could not be installed"; return; }
 	at_once=3 pytests "" release tests/adapters
 }
 part_contract_node() {
