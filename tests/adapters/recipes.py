@@ -12,7 +12,7 @@ import textwrap
 import pytest
 
 import ctl
-from harness import DIES_WITH_US, ROOT, children_of, clean_environment, end_process, patience, wait_until
+from harness import DIES_WITH_US, ROOT, children_of, clean_environment, end_process, patience, process_state, wait_until
 
 FOLDER = ROOT / "docs" / "how-to" / "recipes"
 TOOLS = ROOT / "build" / "tools" / "adapters"  # install_recipes of tests/dev/packages.sh
@@ -64,8 +64,8 @@ class Job:
         return self.process.wait(patience(60))
 
     def below(self, name):
-        """The pids of the processes of this program that the job has started."""
-        return [pid for pid in children_of(self.process.pid) if program_of(pid) == name]
+        """The pids of the processes of this program that the job consists of, parents first."""
+        return [pid for pid in [self.process.pid, *children_of(self.process.pid)] if program_of(pid) == name]
 
 
 def program_of(pid):
@@ -144,8 +144,13 @@ class Bench:
     def until_waiting(self, resource, count=1, holders=1):
         """Waits until others wait for the lock: the work of its holders alone has begun."""
         wait_until(lambda: self.state(resource).get("waiters") == count, 30, f"{count} wait for {resource}")
-        running = len(self.lines("begin")) - len(self.lines("end"))
-        assert running == holders, self.log.read_text()
+        assert len(self.running()) == holders, self.log.read_text()
+
+    def running(self):
+        """The pids of the work that has begun, and is neither at its end nor killed."""
+        ended = {int(pid) for pid, in self.lines("end")}
+        begun = {int(line[0]) for line in self.lines("begin")}
+        return {pid for pid in begun - ended if process_state(pid)}
 
 
 @pytest.fixture
