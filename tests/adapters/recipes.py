@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""The recipes of docs/how-to/recipes: the text of a page, the commands of it as jobs, and the work that they protect."""
+"""The recipes of docs/how-to/recipes: the text of a page, its commands as jobs, and the work that they protect."""
 
 import contextlib
 import os

@@ -53,7 +53,8 @@ def machine(bench, name, *changes, more=""):
 
 def senders(broker):
     """Which processes have sent the tasks that are in the queue, the latest first."""
-    return [re.match(r"gen(\d+)@", json.loads(task)["headers"]["origin"])[1] for task in broker.cli("LRANGE", "celery", 0, -1)]
+    tasks = (json.loads(task) for task in broker.cli("LRANGE", "celery", 0, -1))
+    return [re.match(r"gen(\d+)@", task["headers"]["origin"])[1] for task in tasks]
 
 
 OFTEN = """

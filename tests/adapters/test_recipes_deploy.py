@@ -101,7 +101,7 @@ resource "terraform_data" "job" {
 
 @pytest.mark.skipif(not shutil.which("terraform"), reason="terraform is not installed")
 def test_plan_and_apply_are_one(bench):
-    """Of two copies of one configuration. The first one loses its redlockctl in the middle: Terraform is ended first."""
+    """Of two copies of one configuration. The first one loses its redlockctl in the middle: Terraform ends first."""
     bench.work("rollout")
     bench.environment |= {"TF_CLI_CONFIG_FILE": "/dev/null", "CHECKPOINT_DISABLE": "1"}
     jobs = []

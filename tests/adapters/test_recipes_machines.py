@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""docs/how-to/recipes/ansible.md with ansible-core, and systemd-timers.md: its units, and the command of the service."""
+"""docs/how-to/recipes/ansible.md with ansible-core; systemd-timers.md: its units, and the command of the service."""
 
 import os
 import re
@@ -56,8 +56,8 @@ def test_systemd_finds_no_mistake_in_the_units(bench):
     def verify():
         for name, text in files.items():
             (bench.folder / name).write_text(text, encoding="utf-8")
-        done = subprocess.run(["systemd-analyze", "--no-pager", "--man=no", "verify", *(bench.folder / name for name in files)],
-                              capture_output=True, text=True, check=False)
+        command = ["systemd-analyze", "--no-pager", "--man=no", "verify", *(bench.folder / name for name in files)]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
         return done.returncode, done.stdout + done.stderr
     assert verify() == (0, "")
     files["nightly-report.timer"] = unit("Timer").replace("AccuracySec", "Accuracy")
