@@ -92,7 +92,8 @@ class Bench:
         path = [str(self.programs), str(pathlib.Path(ctl.BINARY).parent), str(TOOLS / "bin"), os.environ["PATH"]]
         self.environment = clean_environment({
             "PATH": ":".join(path), "PYTHONPATH": str(TOOLS), "PYTHONDONTWRITEBYTECODE": "1", "HOME": lab.folder,
-            "LC_ALL": "C.UTF-8", "TMPDIR": lab.folder, "REDLOCKCTL_SERVER": ctl.url(service)})
+            "LC_ALL": "C.UTF-8", "TMPDIR": lab.folder, "REDLOCKCTL_SERVER": ctl.url(service),
+            "ANSIBLE_HOME": f"{lab.folder}/.ansible", "ANSIBLE_REMOTE_TEMP": f"{lab.folder}/.ansible/tmp"})
 
     def work(self, path):
         """Puts the work where the page has it: a name is a program in PATH."""
@@ -126,8 +127,16 @@ class Bench:
         return [int(line[0]) for line in self.lines("begin")[:count]]
 
     def proceed(self, pid):
-        with open(self.folder / f"go.{pid}", "w", encoding="utf-8") as pipe:
-            pipe.write("go\n")
+        def wrote():
+            try:
+                pipe = os.open(self.folder / f"go.{pid}", os.O_WRONLY | os.O_NONBLOCK)
+            except OSError:  # nobody reads yet
+                return False
+            try:
+                return os.write(pipe, b"go\n")
+            finally:
+                os.close(pipe)
+        wait_until(wrote, 30, f"{pid} waits to go on")
 
     def most_at_once(self, killed):
         """How many did the work at once, but for the one that was killed, whose end is not in the log."""

@@ -51,10 +51,13 @@ def machine(bench, name, *changes, more=""):
     return folder
 
 
+def tasks_in(broker):
+    return [json.loads(task) for task in broker.cli("LRANGE", "celery", 0, -1)]
+
+
 def senders(broker):
-    """Which processes have sent the tasks that are in the queue, the latest first."""
-    tasks = (json.loads(task) for task in broker.cli("LRANGE", "celery", 0, -1))
-    return [re.match(r"gen(\d+)@", task["headers"]["origin"])[1] for task in tasks]
+    """Which processes have sent the tasks that are in the queue."""
+    return [re.match(r"gen(\d+)@", task["headers"]["origin"])[1] for task in tasks_in(broker)]
 
 
 OFTEN = """
@@ -63,10 +66,30 @@ app.conf.beat_max_loop_interval = 0.1
 """
 
 
+# What a beat leaves that ended the day before yesterday: the nightly task is overdue.
+OLD_SCHEDULE = """
+import datetime
+import shelve
+
+import celery
+from celery.beat import ScheduleEntry
+
+from tasks import app
+
+with shelve.open("celerybeat-schedule") as store:
+    last, schedule = app.now() - datetime.timedelta(days=2), app.conf.beat_schedule["nightly"]["schedule"]
+    store["entries"] = {"nightly": ScheduleEntry("nightly", "tasks.report", last, schedule=schedule, args=[0], app=app)}
+    store.update({"__version__": celery.__version__, "tz": app.conf.timezone, "utc_enabled": True})
+"""
+
+
 def test_one_beat_sends_until_it_is_killed(bench, broker):
-    beats = []
-    for name in ("one", "two"):
-        beats.append(bench.start(machine(bench, name, more=OFTEN), PAGE.block("sh", "beat")))
+    """The next one does not send what it finds overdue in its old file."""
+    beats, machines = [], [machine(bench, name, more=OFTEN) for name in ("one", "two")]
+    (machines[1] / "old.py").write_text(OLD_SCHEDULE, encoding="utf-8")
+    assert bench.start(machines[1], f"{sys.executable} old.py && ls celerybeat-schedule*").wait() == 0
+    for name, folder in zip(("one", "two"), machines):
+        beats.append(bench.start(folder, PAGE.block("sh", "beat")))
         if name == "one":
             wait_until(lambda: senders(broker), 30, "beat sends")
     bench.until_waiting("celery/beat", holders=0)
@@ -77,8 +100,9 @@ def test_one_beat_sends_until_it_is_killed(bench, broker):
     os.kill(first, signal.SIGKILL)
     assert beats[0].wait() == 128 + signal.SIGKILL
     broker.cli("DEL", "celery")
-    wait_until(lambda: senders(broker), 30, "the next beat sends")
+    wait_until(lambda: len(senders(broker)) > 3, 30, "the next beat sends")
     assert set(senders(broker)) == {str(beats[1].below("celery")[0])}
+    assert {task["headers"]["argsrepr"] for task in tasks_in(broker)} == {"[1]"}
 
 
 def parent_of(pid):

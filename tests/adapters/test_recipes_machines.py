@@ -7,6 +7,7 @@ import signal
 import subprocess
 
 import ctl
+from harness import children_of, wait_until
 from recipes import Page, bench  # noqa: F401
 
 ANSIBLE = Page("ansible")
@@ -32,14 +33,19 @@ def test_one_playbook_at_a_time_and_two_hosts_at_once(bench):
     bench.until_waiting("ansible/web", holders=2)
     os.kill(jobs[0].below("ansible-playbook")[0], signal.SIGKILL)
     assert jobs[0].wait() == 128 + signal.SIGKILL
-    third, fourth = bench.begun(4)[2:]
+
+    def working():
+        return bench.running() & set(children_of(jobs[1].process.pid))
+    wait_until(lambda: len(working()) == 2, 30, "the next playbook is at two hosts")
     bench.until_waiting("web/restart", holders=2)
-    bench.proceed(third)
-    bench.proceed(fourth)
-    bench.proceed(bench.begun(5)[4])
+    done = set()
+    for _ in range(3):
+        host = wait_until(lambda: working() - done, 30, "the next host").pop()
+        done.add(host)
+        bench.proceed(host)
     assert jobs[1].wait() == 0
-    done = re.findall(r"^host-\d +: ok=1 +changed=1 +unreachable=0 +failed=0 ", jobs[1].output(), re.M)
-    assert len(done) == 3, jobs[1].output()
+    recap = re.findall(r"^host-\d +: ok=1 +changed=1 +unreachable=0 +failed=0 ", jobs[1].output(), re.M)
+    assert len(recap) == 3, jobs[1].output()
 
 
 def unit(section):
