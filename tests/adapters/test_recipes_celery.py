@@ -66,7 +66,7 @@ app.conf.beat_max_loop_interval = 0.1
 """
 
 
-# What a beat leaves that ended the day before yesterday: the nightly task is overdue.
+# Writes the file of a beat that ended the day before yesterday: the nightly task is overdue.
 OLD_SCHEDULE = """
 import datetime
 import shelve

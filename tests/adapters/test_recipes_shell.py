@@ -117,5 +117,7 @@ def test_commits_in_one_checkout(bench, monkeypatch):
 
 def test_instructions_for_agents_name_the_locks_of_the_commands():
     told = AGENTS.block("markdown")
-    for words in ("shop/merge --wait 30m -- ", "shop/checkout --wait 10m -- git commit ", "make test", "./merge.sh"):
+    tests = "redlockctl run shop/tests --slots 2 --wait 30m -- make test"
+    assert tests in AGENTS.block("bash")
+    for words in (tests, AGENTS.block("sh", "merge.sh").strip(), "shop/checkout --wait 10m -- git commit "):
         assert words in told
