@@ -512,8 +512,8 @@ def names_of(known, text):
 
 def parse_arguments():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    for option, known in (("--systems", SYSTEMS), ("--events", EVENTS)):
-        parser.add_argument(option, type=functools.partial(names_of, known), default=list(known), help=", ".join(known))
+    for option, known in (("--systems", list(SYSTEMS)), ("--events", list(EVENTS))):
+        parser.add_argument(option, type=functools.partial(names_of, known), default=known, help=", ".join(known))
     parser.add_argument("--repeat", type=int, default=100, help="trials of each system and event")
     parser.add_argument("--at-once", type=int, default=25, help="trials of a round")
     parser.add_argument("--output", type=pathlib.Path, default=harness.ROOT / "build/results/takeover")
