@@ -115,9 +115,10 @@ def strike(pids, number):
 
 
 class System:
-    """`ttl`: seconds after which a silent holder is out. `servers`: host:port, those of holders first."""
+    """`ttl`: seconds after which a silent holder is out. `servers`: host:port, those of holders first. `is_member`: a
+    server is one of those whose majority decides, so "all" strikes one of them, and not two."""
 
-    detection, has_server = "", True
+    has_server, is_member = True, False
 
     def __init__(self, ttl):
         self.ttl, self.folder, self.processes, self.servers = ttl, tempfile.mkdtemp(prefix="rl-takeover-"), [], []
@@ -228,6 +229,8 @@ class Redsync(Masters):
 
 class Members(System):
     """Three members of a consensus; holders and waiters know all, a follower first. Their leader is the `master`."""
+
+    is_member = True
 
     def strike_master(self, number):
         self.leader.send_signal(number)
@@ -389,7 +392,7 @@ class Round:
         elif event == "host":
             self.far.cut()
         strike(pids, signal.SIGSTOP if event == "stop" else signal.SIGKILL)
-        if event in ("server", "all") and self.system.has_server:
+        if event == "server" or (event == "all" and self.system.has_server and not self.system.is_member):
             self.system.kill_server()
         if event in ("master-kill", "master-stop", "all"):
             self.system.strike_master(signal.SIGSTOP if event == "master-stop" else signal.SIGKILL)
