@@ -21,9 +21,8 @@ static const struct {
 	[PROBLEM_LOCKED] =
 		{409, "locked", "Lock held",
 		 "Another holder has the lock, or may have it. Wait for it with wait_ms, or try again later."},
-	[PROBLEM_NOT_OWNER] =
-		{409, "not-owner", "Lock held by another holder",
-		 "Another holder has the lock now. Stop the work that it protects, and do not repeat the request."},
+	[PROBLEM_NOT_OWNER] = {409, "not-owner", "Lock held by another holder",
+			       "Another holder has the lock now. Stop the work that it protects."},
 	[PROBLEM_LEASE_EXPIRED] = {410, "lease-expired", "Lease expired",
 				   "Nobody holds the lock with this token any more. Stop the work that it protects."},
 	[PROBLEM_BODY_TOO_LARGE] = {413, "too-large", "Body too large", NULL},

@@ -75,6 +75,7 @@ type acquisition struct {
 	named     members // the part of it that a PUT or DELETE has, too
 	ttl, wait time.Duration
 	atLeast   time.Duration
+	byAtLeast bool // it is the ttl, too
 	margin    *time.Duration
 	err       error // of the metadata
 	key       string
@@ -102,6 +103,7 @@ func (q *acquisition) choose(options []Option) error {
 		option(q)
 	}
 	if q.atLeast >= atLeastOfLease && q.body["ttl_ms"] == nil {
+		q.byAtLeast = true
 		TTL(q.atLeast)(q) // a server that grants such a lease also keeps a lock for so long
 	}
 	switch {
@@ -174,8 +176,12 @@ func (q *acquisition) request(ctx context.Context, wait time.Duration) *answer {
 	before := q.unknown
 	q.unknown = true // also if this panics
 	given := q.client.ask(ctx, q.post(wait, wait+q.client.timeout), map[*server]bool{})
-	if given.err != nil && given.err.Code == ErrLocked {
+	switch {
+	case given.err == nil:
+	case given.err.Code == ErrLocked:
 		given.err.Detail = heldBy(given.body, namesOf(q.names))
+	case given.err.Code == ErrInvalidRequest && q.byAtLeast:
+		given.err.Detail = strings.ReplaceAll(given.err.Detail, "TTL:", "AtLeast:")
 	}
 	undecided := given.sent && (given.status == 0 || given.status == 503) || given.grant != nil
 	q.unknown = given.status != 409 && (before || undecided) // a 409: none; others say nothing of earlier requests

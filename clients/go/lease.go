@@ -200,7 +200,11 @@ func (l *Lease) release(keep time.Duration) error {
 		l.wanted.log(slog.LevelDebug, "redlockd: released")
 		return lost
 	}
-	l.wanted.log(slog.LevelWarn, "redlockd: not released", "error", given.err)
+	level := slog.LevelWarn
+	if lost != nil && given.isFinal() { // the loss was a warning already
+		level = slog.LevelDebug
+	}
+	l.wanted.log(level, "redlockd: not released", "error", given.err)
 	if lost == nil && given.isFinal() {
 		lost = &LockLost{l.Resources, given.err}
 	}

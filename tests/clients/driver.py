@@ -28,6 +28,20 @@ ALL = {
     "go": [str(BUILT / "go")],
     "node": ["node", str(HERE / "drivers" / "node.mjs")],
     "java": ["java", "-cp", str(BUILT / "java"), "Driver"],
+    "php": ["php", str(HERE / "drivers" / "driver.php")],
+}
+# The tests that do not apply to a library, by the beginning of their names, and why.
+NOT_FOR = {
+    "php": {
+        "test_library_many.py::": "one process has few leases, and each refresh() is a request of its own",
+        "test_at_most_16_connections": "one process has one request at a time",
+        "test_waits_and_watches_keep_no_other": "one process has one request at a time",
+        "test_time_in_the_queue": "one process has one request at a time",
+        "test_no_storm[php-at-once-304]": "the library does not watch",
+        "test_no_storm[php-at-once-s": "the library does not watch",
+        "test_a_watch_that": "the library does not watch",
+        "test_a_release[php-delete-cut]": "curl takes a piece of a status line for no answer, and sends the request again",
+    },
 }
 DRIVERS = {name: ALL[name] for name in os.environ.get("REDLOCKD_TEST_LANGUAGES", "python python-aio").split()}
 NUMBERS = itertools.count(1)
@@ -61,6 +75,8 @@ class Answers:
         assert came, f"the driver does not answer: {self.lines}"
         line = self.lines[-1 if count is None else count - 1]
         if "error" in line:
+            if line["error"]["code"] == "unsupported":
+                pytest.skip(line["error"]["detail"])
             raise Refused(line["error"])
         return line
 

@@ -12,7 +12,8 @@ from test_library import state, url_of
 
 TTL = 1.2 * SLOW
 OPTION = {"go": "TTL"}  # others have ttl
-SECONDS = {"python": ("0.1 s", "5 s"), "python-aio": ("0.1 s", "5 s"), "go": ("100ms", "5s"), "node": ("100", "5000 ms"), "java": ("100", "5000 ms")}
+SECONDS = {"python": ("0.1 s", "5 s"), "python-aio": ("0.1 s", "5 s"), "go": ("100ms", "5s"), "node": ("100", "5000 ms"), "java": ("100", "5000 ms"),
+           "php": ("0.1 s", "5 s")}
 
 
 def error_of(ask):

@@ -392,3 +392,14 @@ def test_no_secrets_in_the_log(service, resource, caplog):
         time.sleep(0.5)
     assert "lost" not in caplog.text, "nothing is renewed after the release"
     assert "acquired" in caplog.text and "release of" in caplog.text and lease._holding.grant.token not in caplog.text
+
+
+def test_one_warning_of_a_lock_that_was_forced_away(service, resource, caplog):
+    """The release of what is known to be lost is no second one."""
+    client = redlockd.Client(url_of(service))
+    with caplog.at_level("INFO"):
+        lease = client.acquire(resource, ttl=1)
+        client.force(resource)
+        assert lease.lost.wait(patience(10)) and not lease.release()
+        wait_until(lambda: "release of" in caplog.text, what="the last line came")
+    assert [record.levelname for record in caplog.records].count("WARNING") == 1

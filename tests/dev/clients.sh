@@ -65,3 +65,13 @@ package_clients() { # [LANGUAGE…]
 		}
 	done
 }
+
+# Compiles the adapter, its tests and its example with the library, so that no test waits for Maven.
+build_adapter_shedlock() {
+	mkdir -p build
+	say "building the adapter for ShedLock"
+	made=$PWD/build/shedlock
+	logged build/shedlock.log mvn -q -B -f tests/adapters/shedlock.xml -Dmaven.test.skip=false \
+		-Dredlockd.build="$made/library" -Dadapter.build="$made/adapter" -Dexample.build="$made/example" \
+		test-compile org.apache.maven.plugins:maven-dependency-plugin:3.8.1:build-classpath
+}

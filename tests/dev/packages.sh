@@ -232,6 +232,17 @@ install_fences() {
 		cp tests/fences/requirements.txt build/tools/fences.installed
 }
 
+# The tools of the recipes of docs/how-to/recipes, pinned by tests/adapters/requirements.txt.
+install_recipes() {
+	mkdir -p build/tools
+	cmp -s tests/adapters/requirements.txt build/tools/adapters.installed && return 0
+	say "fetching Celery, Ansible and Alembic"
+	rm -rf build/tools/adapters
+	fetch adapters /usr/bin/python3 -m pip install -q --no-deps --require-hashes --root-user-action=ignore \
+		--target build/tools/adapters -r tests/adapters/requirements.txt &&
+		cp tests/adapters/requirements.txt build/tools/adapters.installed
+}
+
 # The services that the benchmarks compare with: tests/bench/peers.
 install_peers() {
 	install_go

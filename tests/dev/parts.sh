@@ -117,6 +117,7 @@ part_faults_long() {
 	needs_release || return
 	faults "" --seconds 40
 	faults -rolling --rolling --seconds 25
+	faults -network --network --seconds 25
 }
 part_e2e_slow() { needs_release && at_once=5 pytests "" release tests/e2e -m slow; }
 part_libraries_more() { libraries_of_all "not python" --deselect tests/clients/test_library_many.py tests/clients/test_library*.py; }
@@ -137,6 +138,8 @@ part_libraries_aio() {
 part_adapters() {
 	needs_release || return
 	install_go || { failed_part "Go could not be installed"; return; }
+	build_adapter_shedlock || { failed_part "the adapter for ShedLock does not build: see build/shedlock.log"; return; }
+	install_recipes || { failed_part "Celery, Ansible and Alembic could not be installed"; return; }
 	at_once=3 pytests "" release tests/adapters
 }
 part_contract_node() {

@@ -4,7 +4,7 @@
 
     summary.py sum FOLDER                       prints skips, failures with their causes, a table, and "N passed, N failed"
     summary.py case FILE NAME OUTCOME MESSAGE   writes a file with one test case: passed, failure or skipped
-    summary.py checks FILE NAME LOG STATUS      writes a file from the lines "passed: …" and "FAILED: …" of a log
+    summary.py checks FILE NAME LOG STATUS      writes a file from the lines "passed: …", "FAILED: …" and "skipped: …" of a log
 """
 
 import collections
@@ -36,7 +36,9 @@ def write_checks(path, name, log, status):
         if found := re.fullmatch(r"(passed|FAILED): (.*)", line):
             evidence = itertools.takewhile(lambda below: below.startswith(" "), lines[number + 1:])
             cases.append((found[2], "passed" if found[1] == "passed" else "failure", "\n".join([f"{found[2]}; see {log}", *evidence])))
-    if status != "0" and all(outcome == "passed" for _, outcome, _ in cases):
+        elif found := re.fullmatch(r"skipped: (.*)", line):
+            cases.append((name, "skipped", found[1]))
+    if status != "0" and all(outcome != "failure" for _, outcome, _ in cases):
         cases.append((name, "failure", "\n".join(lines[-CAUSE_LINES:]) or "it did not run"))
     write(path, name, cases or [(name, "failure", "nothing was checked")])
 

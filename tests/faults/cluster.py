@@ -130,7 +130,24 @@ class Network:
         harness.end_process(self.process)
 
 
-class Daemon(Stoppable):
+class Asked:
+    """Something that answers HTTP."""
+
+    address: str
+
+    def call(self, method, path, body=None, timeout=5.0):
+        """One request; None where there is no answer."""
+        try:
+            with harness.connect_to(self.address, timeout) as plain:
+                data = b"" if body is None else json.dumps(body).encode()
+                head = f"{method} {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Length: {len(data)}\r\n\r\n"
+                plain.sendall(head.encode() + data)
+                return harness.read_response(plain, method)
+        except OSError:
+            return None
+
+
+class Daemon(Stoppable, Asked):
     """A redlockd. Each life has a log of its own; the addresses stay."""
 
     def __init__(self, number, network, cluster, clock):
@@ -161,17 +178,6 @@ class Daemon(Stoppable):
 
     def kill(self):
         harness.end_process(self.process)
-
-    def call(self, method, path, body=None, timeout=5.0):
-        """One request; None where there is no answer."""
-        try:
-            with harness.connect_to(self.address, timeout) as plain:
-                data = b"" if body is None else json.dumps(body).encode()
-                head = f"{method} {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Length: {len(data)}\r\n\r\n"
-                plain.sendall(head.encode() + data)
-                return harness.read_response(plain, method)
-        except OSError:
-            return None
 
     def end(self):
         """Ends it as an operator would; returns what was wrong about that, or None."""

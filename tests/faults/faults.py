@@ -17,7 +17,8 @@ test_checkers.py and test_losses.py try the checkers on histories made by hand. 
 
 The last line is "N passed, N failed", the exit status 1 if anything failed. A failed check prints what it found with the faults around
 it, and the folder with all logs and histories stays. --mutation guard-off runs redlockd without its restart guard and wipes masters:
-then the checkers must find overlaps, and the run fails if they do not. --rolling is another run: rolling.py.
+then the checkers must find overlaps, and the run fails if they do not. --rolling and --network are other runs: rolling.py, and partitions.py
+with hosts.py and wires.py.
 """
 
 import argparse
@@ -43,6 +44,7 @@ def parse_arguments():
     parser.add_argument("--redlockd", default=None, help="the program; default: REDLOCKD, or build/release/redlockd")
     parser.add_argument("--mutation", choices=["guard-off"], default=None, help="a mistake that must be found")
     parser.add_argument("--rolling", action="store_true", help="restart masters one after the other, under leases that are held all the time")
+    parser.add_argument("--network", action="store_true", help="every process on a host of its own, faults in the wires between them")
     parser.add_argument("--keep", action="store_true", help="keep the folder")
     given = parser.parse_args()
     if given.redlockd:
@@ -104,6 +106,21 @@ def roll(given, folder):
         made.kill_all()
 
 
+def harm_wires(given, folder):
+    """Returns whether a check failed."""
+    import hosts  # harness.py reads REDLOCKD when it is loaded
+    import partitions
+    try:
+        made = partitions.Partitioned(folder, given.seed)
+    except hosts.Unavailable as why:
+        print(f"skipped: {why}\n0 passed, 0 failed, 1 skipped", flush=True)
+        return False
+    try:
+        return made.run(given.seconds)
+    finally:
+        made.kill_all()
+
+
 def main():
     given = parse_arguments()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
@@ -112,6 +129,8 @@ def main():
     try:
         if given.rolling:
             failed = roll(given, folder)
+        elif given.network:
+            failed = harm_wires(given, folder)
         else:
             run = Run(given, folder)
             run.play()

@@ -88,7 +88,9 @@ static void check_vote(enum redlock_script script, const struct master_reply *re
 	MUST(held || reply->remaining_us == 0, "time left of nothing");
 	MUST(reply->ttl_us <= INT64_MAX && (reply->ttl_us == 0 || script == REDLOCK_SCRIPT_EXTEND), "ttl %llu",
 	     (unsigned long long)reply->ttl_us);
-	MUST(reply->waiters == 0 || script == REDLOCK_SCRIPT_INSPECT, "%u waiters", reply->waiters);
+	bool counts = script == REDLOCK_SCRIPT_INSPECT ||
+		      (script == REDLOCK_SCRIPT_EXTEND && reply->vote == REDLOCK_VOTE_GRANTED);
+	MUST(reply->waiters == 0 || counts, "%u waiters", reply->waiters);
 	MUST(held || reply->vote == REDLOCK_VOTE_GRANTED || reply->value == NULL, "a value with vote %d",
 	     (int)reply->vote);
 }

@@ -34,6 +34,10 @@ def read(name):
     ("clients/java/pom.xml, version", lambda: re.search(r"^  <version>(.*)</version>$", read("clients/java/pom.xml"), re.M)[1]),
     ("clients/java/README.md, version", lambda: re.search(r"<version>(.*)</version>", read("clients/java/README.md"))[1]),
     ("clients/java/README.md, the jar", lambda: re.search(r"redlockd-(\S+)\.jar", read("clients/java/README.md"))[1]),
+    ("clients/adapters/shedlock/pom.xml, version", lambda: re.search(r"^  <version>(.*)</version>$", read("clients/adapters/shedlock/pom.xml"), re.M)[1]),
+    ("clients/adapters/shedlock/pom.xml, redlockd",
+     lambda: re.search(r"<artifactId>redlockd</artifactId>\s*<version>(.*)</version>", read("clients/adapters/shedlock/pom.xml"))[1]),
+    ("clients/adapters/shedlock/README.md, version", lambda: re.search(r"<version>(.*)</version>", read("clients/adapters/shedlock/README.md"))[1]),
     ("docker/Dockerfile, VERSION", lambda: "/".join(sorted(set(re.findall(r"^ARG VERSION=(\S+)", read("docker/Dockerfile"), re.M))))),
 ])
 def test_the_version_is_the_same(where, found):

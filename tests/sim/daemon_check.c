@@ -242,7 +242,7 @@ void check_make_active(struct world *world, uint16_t index)
 static void forget_all(struct world *world, unsigned key)
 {
 	for (unsigned i = 0; i < world->active_count[key]; i++)
-		world->leases[world->active[key][i]].until = 0;
+		check_set_end(world, &world->leases[world->active[key][i]], 0);
 }
 
 void check_force(struct world *world, unsigned key)
@@ -389,9 +389,9 @@ void check_granted(struct world *world, struct call *call, const struct redlock 
 				.mode = (uint16_t)call->request.mode,
 				.slot = answer->slot,
 				.proc = call->proc,
-				.until = end_of(world, answer->validity_ms),
 				.quorum = check_counted(core, world)};
 	memcpy(lease->sights, trail->sights, sizeof lease->sights);
+	check_set_end(world, lease, end_of(world, answer->validity_ms));
 	lease->ttl_us = call->request.ttl_ms * MS;
 	lease->allowance_us = call->request.ttl_ms * MS / 100 + MS - call->request.ttl_ms;
 	call->lease = index;
@@ -418,7 +418,7 @@ void check_granted(struct world *world, struct call *call, const struct redlock 
 	FOR_EACH_KEY (key, lease->names)
 		check_fence(world, lease, key, call->proc);
 	if (check_is_forced_since(world, lease->names, lease->began)) {
-		lease->until = 0; /* it may have been taken away before it was given */
+		check_set_end(world, lease, 0); /* it may have been taken away before it was given */
 		return;
 	}
 	check_kept(world, lease);
@@ -463,7 +463,7 @@ void check_extended(struct world *world, struct call *call, const struct lease_o
 		check_not_revived(world, lease, key, quorum, trail->sights);
 	if (until <= lease->until)
 		return; /* says less than an older one */
-	lease->until = until;
+	check_set_end(world, lease, until);
 	check_round(world, lease, quorum, trail);
 	if (op->request.ttl_ms * MS > lease->ttl_us)
 		lease->ttl_us = op->request.ttl_ms * MS;
@@ -475,7 +475,7 @@ void check_released(struct world *world, uint16_t index)
 {
 	struct lease *lease = &world->leases[index];
 	lease->ran_out = lease->until != 0 && lease->until <= world->now;
-	lease->until = 0;
+	check_set_end(world, lease, 0);
 }
 
 /* ---- the end ---- */

@@ -237,6 +237,8 @@ void check_make_active(struct world *world, uint16_t lease);
 void check_given(struct world *world, unsigned proc, uint64_t token); /* a process is to release it */
 void check_pending(struct world *world, const struct transport_connection *connection);
 /* daemon_memory.c */
+/* Sets the end of a lease, and counts the time for which it is held. */
+void check_set_end(struct world *world, struct lease *lease, uint64_t until);
 void check_votes_again(struct world *world, unsigned index);
 void check_remembers(struct world *world, const struct transport_connection *connection, const struct command *command);
 void check_repaired(struct world *world, unsigned index, const struct command *command);

@@ -95,7 +95,9 @@ void kept_released(struct world *world, const struct call *call, const struct re
 		return;
 	lease->until = call->came_at + keep_us - allowance_us;
 	lease->ttl_us = keep_us > lease->ttl_us ? keep_us : lease->ttl_us;
-	lease->quorum = check_counted(core, world);
+	/* From now on it counts the masters that keep it, and no vote of its last extension. */
+	lease->quorum = lease->round = check_counted(core, world);
+	memcpy(lease->round_at, world->trails[lease->token].released_at, sizeof lease->round_at);
 	TELL(world, "token %llu is kept on r%u until %llu ms", (unsigned long long)lease->token, lease->key,
 	     (unsigned long long)(lease->until / MS));
 	check_make_active(world, call->lease);

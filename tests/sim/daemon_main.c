@@ -96,10 +96,10 @@ static void print_figures(uint64_t ms)
 {
 	static const char *const outcomes[] = {"ok",        "locked", "not-owner", "expired",
 					       "no-quorum", "split",  "cancelled", "too-many"};
-	printf("%llu seeds in %llu ms, %llu seeds/s; %llu events, %llu s simulated\n",
+	printf("%llu seeds in %llu ms, %llu seeds/s; %llu events, %llu s simulated, leases held for %llu s\n",
 	       (unsigned long long)figures.seeds, (unsigned long long)ms,
 	       (unsigned long long)(figures.seeds * 1000 / (ms ? ms : 1)), (unsigned long long)figures.events,
-	       (unsigned long long)(figures.simulated_us / SECOND));
+	       (unsigned long long)(figures.simulated_us / SECOND), (unsigned long long)(figures.held_us / SECOND));
 	SHOW(operations), SHOW(commands), SHOW(batched), SHOW(leases), SHOW(extensions), SHOW(rounds);
 	SHOW(shared), SHOW(slots), SHOW(shared_together), SHOW(slots_together), SHOW(runs), SHOW(keyed),
 		SHOW(keyed_again), SHOW(sets), SHOW(sets_waited), SHOW(longest_set_wait_us), SHOW(holds),

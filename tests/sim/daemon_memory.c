@@ -85,6 +85,13 @@ void check_repaired(struct world *world, unsigned index, const struct command *c
 		     (unsigned long long)request->token, key, index, (unsigned long long)request->ttl_ms);
 }
 
+void check_set_end(struct world *world, struct lease *lease, uint64_t until)
+{
+	uint64_t before = lease->until > world->now ? lease->until : world->now;
+	world->figures->held_us += (until > world->now ? until : world->now) - before; /* may be less than before */
+	lease->until = until;
+}
+
 /* Nor is one given that counts a vote from before, when the master votes again. */
 void check_round(struct world *world, struct lease *lease, uint16_t votes, const struct trail *trail)
 {

@@ -401,7 +401,7 @@ enum excuse {
 };
 
 struct figures {
-	uint64_t seeds, simulated_us, events, commands, operations, leases, extensions, rounds, quarantines,
+	uint64_t seeds, simulated_us, held_us, events, commands, operations, leases, extensions, rounds, quarantines,
 		epoch_written, shortened, clocked, bad_epochs, late, jumps_seen, proc_restarts, late_jumps;
 	uint64_t faults[FAULTS], excused[EXCUSES], outcomes[LEASE_STATUS_COUNT];
 	uint64_t waiters, granted_waiting, notified, passed, missed_notifications, stale_entries, overtakes,

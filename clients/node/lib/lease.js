@@ -110,6 +110,7 @@ class Lease {
 	}
 
 	async #release(keep) {
+		const lost = this.#term.loss !== null; // there is a warning already
 		this.#term.lose(this.#renewal.lostBy("released", "it was released"));
 		const limit = Math.min(this.#servers.timeout, RELEASE_MAX);
 		const kept = Math.max(keep, this.#keptUntil - clock());
@@ -117,7 +118,7 @@ class Lease {
 		held.delete(this);
 		const done = answer.status === 204;
 		const said = `release of ${this.resources}: ${done ? "done" : answer.error.message}`;
-		this.#servers.log[done ? "info" : "warn"](said);
+		this.#servers.log[done || (lost && answer.final) ? "info" : "warn"](said);
 		return answer.final ? answer.error : done;
 	}
 }

@@ -20,6 +20,7 @@ const BOUND = ["max-hold", "the server does not extend it any further (--max-hol
 class Renewal {
 	waiters = 0; // as the last one said; an older server does not count
 	request = null; // that is under way
+	#busy = false; // the last one asked for more leases than the rate of the server allows
 	#names;
 	#ttl;
 	#end = LATE;
@@ -41,7 +42,7 @@ class Renewal {
 	}
 
 	/** It may come early, to go with others: it extends the lease from when it is sent, and never shortens it. */
-	isDue(now) { return this.due - now <= this.#ttl / 20; }
+	isDue(now) { return this.due - now <= (this.#busy ? 0 : this.#ttl / 20); }
 
 	/** Milliseconds for the answer. Some are left for each of so many servers. */
 	limit(servers) { return Math.min(this.#ttl / 5, RENEW_MAX, this.term.remaining / servers); }
@@ -56,6 +57,7 @@ class Renewal {
 		this.request = null;
 		if (answer.status === 200) return this.#extend(answer.body, sent);
 		const { error } = answer;
+		this.#busy = answer.status === 429;
 		if (this.term.loss) return true;
 		this.warn(error, log); // the old end holds, unless the lease is over
 		if (answer.final) this.term.lose(this.lostBy(error.code, error.message, error));
@@ -66,6 +68,7 @@ class Renewal {
 	#extend({ validity_ms: validity, ttl_ms: ttl, waiters = 0 }, sent) {
 		this.term.extend(sent + validity);
 		this.#end = ttl < this.#ttl ? BOUND : LATE;
+		this.#busy = false;
 		this.due = sent + this.#ttl / 3;
 		const begins = waiters > 0 && this.waiters === 0;
 		this.waiters = waiters;
@@ -73,8 +76,8 @@ class Renewal {
 		return true;
 	}
 
-	/** No server has renewed it. */
-	postpone() { this.due = clock() + this.#ttl / 10; }
+	/** No server has renewed it. `later`: of the half that comes later, if they were too many. */
+	postpone(later) { this.due = clock() + this.#ttl * (this.#busy && later ? 3 : 2) / 20; }
 
 	warn({ message }, log) { log.warn(`renewal of ${this.#names}: ${message}`); }
 }
@@ -153,10 +156,10 @@ class Renewals {
 		} catch (error) {
 			for (const renewal of left) renewal.warn(error, this.#servers.log);
 		}
-		for (const renewal of left) {
-			renewal.postpone();
+		left.forEach((renewal, index) => {
+			renewal.postpone(2 * index >= left.length);
 			this.add(renewal);
-		}
+		});
 	}
 
 	/** Asks one server. Returns the leases that are not decided. */

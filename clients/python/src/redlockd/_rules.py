@@ -113,7 +113,9 @@ class Wanted:
                  owner: Optional[str] = None, metadata: Optional[Mapping[str, Any]] = None, mode: Optional[str] = None,
                  slots: Optional[int] = None, at_least: float = 0.0,
                  on_wanted: Optional[Callable[[], object]] = None) -> None:
+        self._ttl_name = "ttl"  # of the option that has it
         if ttl is None and at_least >= AT_LEAST_OF_LEASE:
+            self._ttl_name = "at_least"
             ttl = at_least  # a server that grants such a lease also keeps a lock for so long
         self.wait, self.slots, self.at_least, self.on_wanted, self._margin = wait, slots, at_least, on_wanted, margin
         if not (ttl is None or 0 < ttl <= LARGEST / 1000):
@@ -150,6 +152,10 @@ class Wanted:
 
     def margin(self, ttl: float) -> float:
         return ttl / 10 if self._margin is None else min(self._margin, ttl / 2)
+
+    def error_of(self, answer: Answer) -> Error:
+        """The error of an acquisition."""
+        return answer.error(self.text, self._ttl_name)
 
     def release(self, token: str, timeout: float, keep: float = 0.0) -> Ask:
         """`keep`: seconds for which nobody gets the lock."""
@@ -241,7 +247,7 @@ class Acquisition:
             elif answer.status == 409 or known and (answer.status not in (0, 503) or not answer.sent):
                 self.unknown = False
             pause = self._pause(answer, sent, wait)
-            error = answer.error(self._wanted.text)
+            error = self._wanted.error_of(answer)
             if pause is None:
                 raise error
             log(logging.DEBUG, "acquire %s: %s; again in %.1f s", self._wanted.text, error, pause)
@@ -284,12 +290,15 @@ def _each_server(ask: Ask, servers: int) -> Steps[Answer]:
     return answer
 
 
-def release(wanted: Wanted, grant: Grant, keep: float, servers: int, timeout: float) -> Steps[Union[bool, Error]]:
-    """True: it was released. An error: it was not held any more. False: nobody knows."""
+def release(wanted: Wanted, grant: Grant, keep: float, lost: bool, servers: int,
+            timeout: float) -> Steps[Union[bool, Error]]:
+    """True: it was released. An error: it was not held any more. False: nobody knows. `lost`: before, so that there is
+    a warning already."""
     keep = max(keep, grant.keep_until - clock())
     answer = yield from _each_server(wanted.release(grant.token, timeout, keep), servers)
     done = answer.status == 204
-    log(logging.INFO if done else logging.WARNING, "release of %s: %s", wanted.text, "done" if done else answer.error())
+    level = logging.INFO if done or lost and answer.final else logging.WARNING
+    log(level, "release of %s: %s", wanted.text, "done" if done else answer.error())
     return answer.error() if answer.final else done
 
 

@@ -52,11 +52,13 @@ class Answer:
     def final(self) -> bool:
         return (self.status, self.body.get("code")) in FINAL
 
-    def error(self, names: str = "the lock") -> Error:
+    def error(self, names: str = "the lock", ttl_name: str = "ttl") -> Error:
+        """`ttl_name`: the option that has the ttl."""
         if not self.status:
             return NoAnswer(str(self.body["detail"]), 0, self.body)
         kind = BY_CODE.get(str(self.body.get("code")), Error)
-        detail = held_by(self.body, names) if kind is Locked else detail_of(self.body, f"status {self.status}")
+        detail = held_by(self.body, names) if kind is Locked else \
+            detail_of(self.body, f"status {self.status}", ttl_name)
         return kind(detail, self.status, self.body)
 
 

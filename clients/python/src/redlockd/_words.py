@@ -27,13 +27,13 @@ def _wrong_field(error: Mapping[str, Any]) -> str:
     return f"{field}: {reason}"
 
 
-def detail_of(problem: Mapping[str, Any], otherwise: str) -> str:
+def detail_of(problem: Mapping[str, Any], otherwise: str, ttl_name: str) -> str:
     """`detail` of an answer, with the names of the options, and seconds."""
     errors = problem.get("errors")
     detail = str(problem.get("detail", otherwise))
     if isinstance(errors, list) and errors and all(isinstance(error, dict) for error in errors):
         detail = "; ".join(map(_wrong_field, errors))
-    return _TIME.sub(r"\1", detail)
+    return _TIME.sub(lambda found: ttl_name if found[1] == "ttl" else found[1], detail)
 
 
 def held_by(problem: Mapping[str, Any], names: str) -> str:

@@ -191,12 +191,13 @@ class Holding(Held):
         if not keep >= 0:
             raise ValueError(f"keep must be a number of seconds from 0: {keep}")
         first, self.released = not self.released and self.grant.term.mine, True  # no forked child owns it
+        lost = self.grant.term.lost() is not None
         self.grant.term.lose()
         if not first:
             return False
         self._renewer.remove(self)
         client, self._release = self._client, asyncio.current_task()
-        steps = rules.release(self.wanted, self.grant, keep, client._count, min(client._timeout, 2.0))
+        steps = rules.release(self.wanted, self.grant, keep, lost, client._count, min(client._timeout, 2.0))
         try:
             return await client._run(steps, True)
         finally:

@@ -9,6 +9,7 @@ import (
 	"encoding/json"
 	"flag"
 	"fmt"
+	"io"
 	"log"
 	"net/http"
 	"os"
@@ -88,11 +89,50 @@ func direct(redsync_ *redsync.Redsync, seconds, parallel int) {
 	fmt.Printf("{\"acquisitions\":%d,\"seconds\":%.3f}\n", total, time.Since(begin).Seconds())
 }
 
+// Wants each of the names, as takeover.py asks: renews every third of the expiry, and releases at the end of the input.
+func contend(redsync_ *redsync.Redsync, names []string, expiry time.Duration) {
+	ended, over := make(chan struct{}), sync.WaitGroup{}
+	for _, name := range names {
+		over.Add(1)
+		go func() {
+			defer over.Done()
+			mutex := redsync_.NewMutex(name, redsync.WithExpiry(expiry))
+			for mutex.Lock() != nil { // 32 tries, 50 to 250 ms apart
+			}
+			fmt.Println("granted", name)
+			for ticker := time.NewTicker(expiry / 3); ; {
+				select {
+				case <-ended:
+					mutex.Unlock()
+					return
+				case <-ticker.C:
+					for ok, _ := mutex.Extend(); !ok; ok, _ = mutex.Extend() {
+						if time.Now().After(mutex.Until()) {
+							fmt.Println("lost", name)
+							return
+						}
+						time.Sleep(100 * time.Millisecond)
+					}
+				}
+			}
+		}()
+	}
+	io.Copy(io.Discard, os.Stdin)
+	close(ended)
+	go func() { // one that still waits is not waited for
+		time.Sleep(5 * time.Second)
+		os.Exit(0)
+	}()
+	over.Wait()
+}
+
 func main() {
 	masters := flag.String("masters", "", "paths of the masters' Unix sockets, or host:port, separated by commas")
 	listen := flag.String("listen", "", "host:port")
 	seconds := flag.Int("direct", 0, "seconds of direct calls")
 	parallel := flag.Int("parallel", 1, "direct calls at once")
+	names := flag.String("contend", "", "locks, separated by commas, that are wanted and held until the end of the input")
+	expiry := flag.Duration("expiry", 8*time.Second, "of those; the default is that of redsync")
 	flag.Parse()
 	var pools []syncredis.Pool
 	for _, master := range strings.Split(*masters, ",") {
@@ -104,6 +144,10 @@ func main() {
 	}
 	if *seconds > 0 {
 		direct(redsync.New(pools...), *seconds, *parallel)
+		return
+	}
+	if *names != "" {
+		contend(redsync.New(pools...), strings.Split(*names, ","), *expiry)
 		return
 	}
 	serve(redsync.New(pools...), *listen)

@@ -93,6 +93,7 @@ public final class Lease implements AutoCloseable {
      */
     private synchronized Answer giveBack(long keep) {
         if (!HELD.contains(this)) return null;
+        boolean lost = term.lost() != null; // there is a warning already
         term.lose(renewal.lost("it was released", RELEASED, null));
         Answer answer;
         try {
@@ -102,7 +103,7 @@ public final class Lease implements AutoCloseable {
         }
         boolean done = answer.status == 204;
         String said = done ? "done" : RedlockdException.of(answer).getMessage();
-        log(done ? Level.DEBUG : Level.WARNING, "release of {0}: {1}", resources(), said);
+        log(done || lost && answer.saysLost() ? Level.DEBUG : Level.WARNING, "release of {0}: {1}", resources(), said);
         return answer;
     }
 

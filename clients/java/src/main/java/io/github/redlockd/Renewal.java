@@ -27,6 +27,7 @@ final class Renewal {
     private volatile long waiters; // as the last renewal said
     private volatile boolean bounded; // the last renewal gave less than was asked for
     private volatile boolean asking; // a renewal was sent, and none has failed since the last good one
+    private volatile boolean busy; // the last one asked for more leases than the rate of the server allows
     private volatile RedlockdException failure; // of the last renewal
 
     /** {@code tell}: is called when others begin to wait for the lock. */
@@ -61,7 +62,7 @@ final class Renewal {
     boolean isOver() { return term.lost() != null; }
 
     /** It may come early, to go with others: it extends the lease from when it is sent, and never shortens it. */
-    boolean isDue(long now) { return due - now <= ttl / 20; }
+    boolean isDue(long now) { return due - now <= (busy ? 0 : ttl / 20); }
 
     /** How long a server may take to answer. Some time is left for each of so many servers. */
     long limit(int servers) { return Collections.min(List.of(ttl / 5, 5 * Term.SECOND, term.remaining() / servers)); }
@@ -86,6 +87,7 @@ final class Renewal {
             term.lose(lost(error.getMessage(), error.code(), error));
             return true;
         }
+        busy = answer.status == 429;
         failure = error; // the old end holds
         warn(error.getMessage());
         return false;
@@ -94,6 +96,7 @@ final class Renewal {
     private void extend(Answer answer, long sent) {
         bounded = Term.millis(answer.number("ttl_ms")) < ttl;
         asking = false;
+        busy = false;
         failure = null;
         due = sent + ttl / 3;
         term.extend(sent + Term.millis(answer.number("validity_ms")));
@@ -102,8 +105,8 @@ final class Renewal {
         if (before == 0 && waiters > 0 && !isOver()) Threads.call(tell);
     }
 
-    /** No server has renewed it. */
-    void postpone() { due = Term.clock() + ttl / 10; }
+    /** No server has renewed it. Later: of the half that comes later, if they were too many. */
+    void postpone(boolean later) { due = Term.clock() + ttl / 20 * (busy && later ? 3 : 2); }
 
     void warn(String why) { Lease.logLater("renewal of {0}: {1}", resources, why); }
 }

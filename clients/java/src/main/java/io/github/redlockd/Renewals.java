@@ -102,9 +102,9 @@ final class Renewals {
                 each.warn(error.toString());
             }
         } finally {
-            for (Renewal each : left) {
-                each.postpone();
-                add(each);
+            for (int each = 0; each < left.size(); each++) {
+                left.get(each).postpone(2 * each >= left.size());
+                add(left.get(each));
             }
         }
     }

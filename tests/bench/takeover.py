@@ -1,0 +1,550 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: MIT
+"""How long nobody has a lock after its holder fails: the time from an event to the next grant, by system and event.
+
+    takeover.py [--systems NAME,…] [--events NAME,…] [--repeat 100] [--at-once 25] [--output FOLDER]
+
+A trial is a lock with a holder, a process of its own, and somebody who waits. An event strikes the holders of all locks
+of a round in one moment. They began at moments that are spread over a renewal. If the holder keeps its lock through an
+event, there is no takeover, and the trial counts as kept. A grant is timed when its line is read here. Results are kept
+in takeover.json, by system and event, and make takeover.md and takeover.svg. Servers and waiters are in one network
+namespace, holders in another one. It needs root,
+etcd-server, etcd-client, zookeeper, and in build/tools what tests/bench/README.md says.
+"""
+import argparse
+import contextlib
+import functools
+import json
+import math
+import os
+import pathlib
+import random
+import selectors
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.error
+import urllib.request
+
+HERE = pathlib.Path(__file__).resolve().parent
+sys.path[:0] = [str(HERE), str(HERE.parent / "e2e")]
+
+import bench_report  # noqa: E402
+import harness  # noqa: E402
+from networks import PREPARE, SERVER  # noqa: E402
+
+CTL = pathlib.Path(harness.BINARY).with_name("redlockctl")
+REDSYNC = harness.ROOT / "build/tools/bench/redsync"
+KAZOO = harness.ROOT / "build/tools/kazoo/bin/python"
+CONTENDER = HERE / "takeover_contender.py"
+EVENTS = {
+    "end": "the holder releases", "kill": "holder: kill -9", "stop": "holder: SIGSTOP", "host": "its host is gone",
+    "server": "its server: kill -9", "master-kill": "a master or member: kill -9",
+    "master-stop": "a master or member: SIGSTOP", "all": "holder, server and master: kill -9"}
+KEEP = {"stop", "server", "master-kill", "master-stop"}  # the holder may keep its lock
+
+
+# ---- processes that want locks ----
+
+
+class Contenders:
+    """The lines of processes, with the moment at which each was read."""
+
+    def __init__(self):
+        self.selector, self.processes, self.seen = selectors.DefaultSelector(), [], {}
+
+    def start(self, command, within=()):
+        process = subprocess.Popen([*harness.DIES_WITH_US, *within, *map(str, command)], stdin=subprocess.PIPE,
+                                   stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=harness.clean_environment())
+        os.set_blocking(process.stdout.fileno(), False)
+        self.selector.register(process.stdout, selectors.EVENT_READ, [b""])
+        self.processes.append(process)
+        return process
+
+    def read(self, seconds):
+        """Reads what there is, for at most so long if there is nothing."""
+        for key, _ in self.selector.select(seconds):
+            text = os.read(key.fd, 65536)
+            at = time.monotonic()
+            if not text:
+                self.selector.unregister(key.fileobj)
+            *lines, key.data[0] = (key.data[0] + text).split(b"\n")
+            for line in lines:
+                event, _, name = line.decode().partition(" ")
+                self.seen.setdefault((event, name), at)
+
+    def listen(self, seconds):
+        end = time.monotonic() + seconds
+        while time.monotonic() < end:
+            self.read(max(0.0, end - time.monotonic()))
+
+    def wait(self, event, names, seconds):
+        """Until all names have had the event, or so long: {name: moment} of those that have."""
+        end = time.monotonic() + seconds
+        while time.monotonic() < end and not all((event, name) in self.seen for name in names):
+            self.read(min(0.5, max(0.0, end - time.monotonic())))
+        return {name: self.seen[event, name] for name in names if (event, name) in self.seen}
+
+    def end(self):
+        for process in self.processes:
+            for pid in (*harness.children_of(process.pid), process.pid):
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+        for process in self.processes:
+            process.wait()
+            process.stdin.close()
+            process.stdout.close()
+        self.selector.close()
+
+
+def tree(process):
+    return [*harness.children_of(process.pid), process.pid]
+
+
+def strike(pids, number):
+    for pid in pids:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, number)
+
+
+# ---- the systems: servers, and commands of those who want locks ----
+
+
+class System:
+    """`ttl`: seconds after which a silent holder is out. `servers`: host:port, those of holders first. `is_member`: a
+    server is one of those whose majority decides, so "all" strikes one of them, and not two."""
+
+    has_server, is_member = True, False
+
+    def __init__(self, ttl):
+        self.ttl, self.folder, self.processes, self.servers = ttl, tempfile.mkdtemp(prefix="rl-takeover-"), [], []
+
+    def holders(self, name):
+        return self.command(self.servers, [name])
+
+    def waiters(self, names):
+        """Commands that want all of these."""
+        return [self.command(self.servers[::-1], names)]
+
+    def command(self, servers, names):
+        raise NotImplementedError
+
+    def end(self, holder):
+        """Lets it release its lock."""
+        holder.stdin.close()
+
+    def kill_server(self):
+        self.processes[0].kill()
+
+    def strike_master(self, number):
+        raise NotImplementedError
+
+    def stop(self):
+        for process in self.processes:
+            harness.end_process(process)
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    def spawn(self, command):
+        """A server, with its output in the folder."""
+        with open(f"{self.folder}/log{len(self.processes)}", "wb") as log:
+            environment = {"PATH": os.environ["PATH"], "HOME": self.folder}
+            self.processes.append(subprocess.Popen([*harness.DIES_WITH_US, *command], stdin=subprocess.DEVNULL,
+                                                   stdout=log, stderr=log, env=environment))
+
+
+class Masters(System):
+    """Three Redis servers."""
+
+    def __init__(self, ttl, *options, tcp=False):
+        super().__init__(ttl)
+        self.masters = []
+        try:
+            self.masters += [harness.Redis(self.folder, *options, tcp=tcp) for _ in range(3)]
+        except BaseException:
+            self.stop()
+            raise
+
+    def strike_master(self, number):
+        self.masters[-1].process.send_signal(number)
+
+    def stop(self):
+        for master in self.masters:
+            master.kill()
+        super().stop()
+
+
+class Redlockd(Masters):
+    """Two redlockd; holders prefer one, waiters the other."""
+
+    kind = "library"
+
+    def __init__(self, ttl):
+        super().__init__(ttl)
+        try:
+            for _ in range(2):
+                daemon = harness.Redlockd(self.folder, self.masters, "--insecure", listen=[f"{SERVER}:0"],
+                                          log_requests=None)
+                self.processes.append(daemon.process)
+                self.servers.append(daemon.address)
+        except BaseException:
+            self.stop()
+            raise
+
+    def command(self, servers, names):
+        return [sys.executable, CONTENDER, self.kind, ",".join(servers), self.ttl, *names]
+
+
+class RedlockdHold(Redlockd):
+    kind = "hold"
+
+
+class RedlockctlRun(Redlockd):
+    """redlockctl run, a process for each lock."""
+
+    def command(self, servers, names):
+        options = [word for server in servers for word in ("--server", server)]
+        return [CTL, "run", *names, "--ttl", f"{self.ttl}s", "--wait", "10m", *options, "--",
+                "sh", "-c", f"echo granted {names[0]}; exec cat"]
+
+    def waiters(self, names):
+        return [self.command(self.servers[::-1], [name]) for name in names]
+
+
+class Redsync(Masters):
+    """Redlock in the program itself, which renews by Extend(); waiters poll."""
+
+    has_server = False
+
+    def __init__(self, ttl):
+        super().__init__(ttl, "--bind", "0.0.0.0", "--protected-mode", "no", tcp=True)
+        self.servers = [f"{SERVER}:{master.port}" for master in self.masters]
+
+    def command(self, servers, names):
+        return [REDSYNC, "-masters", ",".join(servers), "-expiry", f"{self.ttl}s", "-contend", ",".join(names)]
+
+
+class Members(System):
+    """Three members of a consensus; holders and waiters know all, a follower first. Their leader is the `master`."""
+
+    is_member = True
+
+    def strike_master(self, number):
+        self.leader.send_signal(number)
+
+    def find_leader(self):
+        """Sorts the servers: a follower first."""
+        def found():
+            return all(map(self.answers, self.servers)) and any(map(self.leads, self.servers))
+        harness.wait_until(found, 60, "a leader")
+        number = next(i for i, server in enumerate(self.servers) if self.leads(server))
+        self.leader = self.processes[number]
+        order = sorted(range(3), key=lambda i: (i == number, i))
+        self.servers, self.processes = [self.servers[i] for i in order], [self.processes[i] for i in order]
+
+    def answers(self, server):
+        raise NotImplementedError
+
+    def leads(self, server):
+        raise NotImplementedError
+
+
+class Etcd(Members):
+    """etcdctl lock, the lock of etcd's library for Go, with a lease of the session."""
+
+    def __init__(self, ttl):
+        super().__init__(ttl)
+        ports = random.sample(range(15000, 32000), 6)
+        self.servers = [f"{SERVER}:{port}" for port in ports[:3]]
+        peers = [f"http://127.0.0.1:{port}" for port in ports[3:]]
+        try:
+            for i, server in enumerate(self.servers):
+                self.spawn(["etcd", "--name", f"m{i}", "--data-dir", f"{self.folder}/m{i}", "--log-level", "warn",
+                            "--initial-cluster", ",".join(f"m{j}={peer}" for j, peer in enumerate(peers)),
+                            "--listen-client-urls", f"http://{server}", "--advertise-client-urls", f"http://{server}",
+                            "--listen-peer-urls", peers[i], "--initial-advertise-peer-urls", peers[i]])
+            self.find_leader()
+        except BaseException:
+            self.stop()
+            raise
+
+    @staticmethod
+    def status(server):
+        try:
+            request = urllib.request.Request(f"http://{server}/v3/maintenance/status", data=b"{}")
+            with urllib.request.urlopen(request, timeout=5) as answer:
+                return json.load(answer)
+        except (urllib.error.URLError, OSError, ValueError):
+            return {}
+
+    def answers(self, server):
+        return bool(self.status(server).get("leader"))
+
+    def leads(self, server):
+        said = self.status(server)
+        return said.get("leader", "0") == said.get("header", {}).get("member_id")
+
+    def command(self, servers, names):
+        client = ["env", "ETCDCTL_API=3", "etcdctl", "--endpoints", ",".join(servers)]
+        return [*client, "lock", "--ttl", self.ttl, "--", names[0],
+                "sh", "-c", f"echo granted {names[0]}; exec sleep infinity"]
+
+    def end(self, holder):
+        """Its command has no input, so the end is that of the command."""
+        os.kill(harness.children_of(holder.pid)[-1], signal.SIGTERM)
+
+    def waiters(self, names):
+        return [self.command(self.servers[::-1], [name]) for name in names]
+
+
+class ZooKeeper(Members):
+    """The recipe Lock of kazoo; the time limit of the session is `ttl`."""
+
+    def __init__(self, ttl):
+        super().__init__(ttl)
+        ports = random.sample(range(15000, 32000), 9)
+        self.servers = [f"{SERVER}:{port}" for port in ports[:3]]
+        try:
+            for i in range(3):
+                folder = pathlib.Path(self.folder, f"m{i + 1}")
+                folder.mkdir()
+                (folder / "myid").write_text(f"{i + 1}\n")
+                quorum = [f"server.{j + 1}=127.0.0.1:{ports[3 + j]}:{ports[6 + j]}" for j in range(3)]
+                (folder / "zoo.cfg").write_text("\n".join([
+                    "tickTime=2000", "initLimit=10", "syncLimit=5", f"dataDir={folder}", "maxClientCnxns=0",
+                    "admin.enableServer=false", "4lw.commands.whitelist=srvr", f"clientPort={ports[i]}",
+                    f"clientPortAddress={SERVER}", *quorum, ""]))
+                self.spawn(["java", "-Xmx128m", "-cp", "/etc/zookeeper/conf:/usr/share/java/*",
+                            "org.apache.zookeeper.server.quorum.QuorumPeerMain", str(folder / "zoo.cfg")])
+            self.find_leader()
+        except BaseException:
+            self.stop()
+            raise
+
+    @staticmethod
+    def mode(server):
+        host, _, port = server.partition(":")
+        try:
+            with socket.create_connection((host, int(port)), timeout=5) as connection:
+                connection.sendall(b"srvr")
+                return connection.makefile().read().partition("Mode: ")[2].split("\n")[0]
+        except OSError:
+            return ""
+
+    def answers(self, server):
+        return self.mode(server) in ("leader", "follower")
+
+    def leads(self, server):
+        return self.mode(server) == "leader"
+
+    def command(self, servers, names):
+        return [KAZOO, CONTENDER, "kazoo", ",".join(servers), self.ttl, *names]
+
+
+# Name: what makes it, its time limit, how the table calls it.
+SYSTEMS = {
+    "redlockd-hold": (RedlockdHold, 10, "redlockd, `hold`, lease of 10 s"),
+    "redlockd-10": (Redlockd, 10, "redlockd, Python library, lease of 10 s"),
+    "redlockd-30": (Redlockd, 30, "redlockd, Python library, lease of 30 s (default)"),
+    "redlockctl-10": (RedlockctlRun, 10, "`redlockctl run`, lease of 10 s"),
+    "redlockctl-30": (RedlockctlRun, 30, "`redlockctl run`, lease of 30 s (default)"),
+    "etcd-10": (Etcd, 10, "`etcdctl lock`, 10 s (default)"),
+    "etcd-30": (Etcd, 30, "`etcdctl lock`, 30 s"),
+    "zookeeper-10": (ZooKeeper, 10, "ZooKeeper and kazoo, session of 10 s (default)"),
+    "redsync-8": (Redsync, 8, "redsync, expiry of 8 s (default), renewed each third"),
+    "redsync-10": (Redsync, 10, "redsync, expiry of 10 s, renewed each third"),
+}
+
+
+# ---- a round ----
+
+
+class Round:
+    def __init__(self, system, far, names):
+        self.system, self.far, self.names = system, far, names
+        self.holding, self.waiting = Contenders(), Contenders()
+
+    def begin(self):
+        """Holders one after the other, within the time between two renewals; then those who wait."""
+        pause = self.system.ttl / 3 / len(self.names)
+        self.holders = []
+        for name in self.names:
+            self.holders.append(self.holding.start(self.system.holders(name), self.far.command))
+            self.holding.listen(pause)
+        had = self.holding.wait("granted", self.names, harness.patience(60))
+        assert len(had) == len(self.names), f"{len(had)} of {len(self.names)} holders have their lock"
+        for command in self.system.waiters(self.names):
+            self.waiting.start(command)
+        # Long enough for all to begin to wait, and another moment within a renewal each time.
+        self.waiting.listen(self.system.ttl / 3 * random.uniform(1, 2))
+        early = [name for name in self.names if ("granted", name) in self.waiting.seen]
+        assert not early, f"granted beside a holder: {early}"
+
+    def strike(self, event):
+        pids = [pid for holder in self.holders for pid in tree(holder)] if event in ("kill", "stop", "all") else []
+        at = time.monotonic()
+        if event == "end":
+            for holder in self.holders:
+                self.system.end(holder)
+        elif event == "host":
+            self.far.cut()
+        strike(pids, signal.SIGSTOP if event == "stop" else signal.SIGKILL)
+        if event == "server" or (event == "all" and self.system.has_server and not self.system.is_member):
+            self.system.kill_server()
+        if event in ("master-kill", "master-stop", "all"):
+            self.system.strike_master(signal.SIGSTOP if event == "master-stop" else signal.SIGKILL)
+        return at
+
+    def run(self, event):
+        """(seconds until the next grant of each lock that was taken over, number of those that their holder kept)"""
+        try:
+            self.begin()
+            at = self.strike(event)
+            limit = 2 * self.system.ttl + 10 if event in KEEP else harness.patience(3 * self.system.ttl)
+            granted = self.waiting.wait("granted", self.names, limit)
+            self.holding.read(0)
+            kept = [name for name in self.names if name not in granted and ("lost", name) not in self.holding.seen]
+            nobody = [name for name in self.names if name not in granted and name not in kept]
+            assert not nobody and (event in KEEP or not kept), f"never granted again: {nobody or kept}"
+            return [moment - at for moment in granted.values()], len(kept)
+        finally:
+            self.holding.end()
+            self.waiting.end()
+
+
+class Far:
+    """The network namespace of the holders."""
+
+    def __init__(self):
+        command = [*harness.DIES_WITH_US, "unshare", "--net", "sh", "-c", "echo ready; exec sleep infinity"]
+        self.holder = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True)
+        assert self.holder.stdout.readline() == "ready\n", "unshare --net: it needs root"
+        self.command = ["nsenter", f"--target={self.holder.pid}", "--net", "--"]
+        subprocess.run(["sh", "-c", PREPARE, "sh", str(self.holder.pid)], check=True)
+
+    def cut(self):
+        """Nothing of the holders arrives any more, and nothing tells the servers."""
+        subprocess.run([*self.command, "ip", "route", "add", "blackhole", SERVER], check=True)
+
+    def end(self):
+        harness.end_process(self.holder)
+        self.holder.stdout.close()
+        # unless it has gone with the namespace
+        subprocess.run(["ip", "link", "delete", "cable"], stderr=subprocess.DEVNULL, check=False)
+
+
+def measure(name, event, repeat, at_once):
+    make, ttl, _ = SYSTEMS[name]
+    took, kept, rounds = [], 0, math.ceil(repeat / at_once)
+    for number in range(rounds):
+        far = Far()
+        system = None
+        try:
+            system = make(ttl)
+            locks = [f"{name}-{event}-{number}-{i}" for i in range(min(at_once, repeat - number * at_once))]
+            some, its_kept = Round(system, far, locks).run(event)
+            took, kept = took + some, kept + its_kept
+        finally:
+            if system:
+                system.stop()
+            far.end()
+    return {"took_s": sorted(round(one, 4) for one in took), "kept": kept, "ttl_s": ttl}
+
+
+# ---- the report ----
+
+
+def rank(values, share):
+    """The nearest rank: at least this share of the values are no larger."""
+    return values[max(0, math.ceil(share * len(values)) - 1)]
+
+
+def seconds(value):
+    return f"{value * 1000:.0f} ms" if value < 1 else f"{value:.1f} s"
+
+
+def cell(found):
+    if not found:
+        return "–"
+    took = found["took_s"]
+    if not took:
+        return "kept"
+    text = f"{seconds(rank(took, 0.5))}, {seconds(rank(took, 0.99))}, {seconds(took[-1])}"
+    return text + (f" ({found['kept']} of {found['kept'] + len(took)} kept)" if found["kept"] else "")
+
+
+def report(results, folder):
+    """The table (p50, p99 and most of each) and the picture."""
+    systems = [name for name in SYSTEMS if name in results]
+    events = [event for event in EVENTS if any(event in results[name] for name in systems)]
+    lines = [[SYSTEMS[name][2], *(cell(results[name].get(event)) for event in events)] for name in systems]
+    text = bench_report.table(["p50, p99, most", *(EVENTS[event] for event in events)], lines)
+    (folder / "takeover.md").write_text(text, encoding="utf-8")
+    shown = [event for event in events if any(results[name].get(event, {}).get("took_s") for name in systems)]
+    with bench_report.picture(folder, "takeover", 10, 0.32 * len(systems) * len(shown) / 2 + 1.5) as axes:
+        colors = ["#4477aa", "#ee6677", "#228833", "#ccbb44", "#66ccee", "#aa3377", "#999999", "#333333"]
+        labels = {event: EVENTS[event] for event in shown}
+        for at, name in enumerate(systems):
+            for i, event in enumerate(shown):
+                took = results[name].get(event, {}).get("took_s")
+                if took:
+                    height, label = at + (i - len(shown) / 2) * 0.8 / len(shown), labels.pop(event, None)
+                    axes.plot([max(one, 0.001) for one in (took[0], took[-1])], [height] * 2, color=colors[i])
+                    axes.plot([max(rank(took, 0.5), 0.001)], [height], "o", color=colors[i], markersize=4, label=label)
+        axes.set_yticks(range(len(systems)), [SYSTEMS[name][2].replace("`", "") for name in systems])
+        axes.invert_yaxis()
+        axes.set_xscale("log")
+        axes.set_xlabel("seconds until the next grant: the dot is the median, the line from the least to the most")
+        axes.legend(fontsize=7, loc="best")
+    return text
+
+
+# ---- all of it ----
+
+
+def names_of(known, text):
+    wanted = text.split(",") if text else list(known)
+    for name in wanted:
+        if name not in known:
+            raise argparse.ArgumentTypeError(f"no such name: {name}; there are {', '.join(known)}")
+    return wanted
+
+
+def parse_arguments():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    for option, known in (("--systems", list(SYSTEMS)), ("--events", list(EVENTS))):
+        parser.add_argument(option, type=functools.partial(names_of, known), default=known, help=", ".join(known))
+    parser.add_argument("--repeat", type=int, default=100, help="trials of each system and event")
+    parser.add_argument("--at-once", type=int, default=25, help="trials of a round")
+    parser.add_argument("--output", type=pathlib.Path, default=harness.ROOT / "build/results/takeover")
+    given = parser.parse_args()
+    for name in ("repeat", "at_once"):
+        if getattr(given, name) < 1:
+            parser.error(f"--{name.replace('_', '-')} is {getattr(given, name)}, and must be at least 1")
+    return given
+
+
+def main():
+    given = parse_arguments()
+    if os.environ.get("TAKEOVER_INSIDE") != str(os.getppid()):
+        command = ["unshare", "--net", sys.executable, *sys.argv]
+        environment = {**os.environ, "TAKEOVER_INSIDE": str(os.getpid())}
+        sys.exit(subprocess.run([*harness.DIES_WITH_US, *command], env=environment, check=False).returncode)
+    given.output.mkdir(parents=True, exist_ok=True)
+    kept = given.output / "takeover.json"
+    results = json.loads(kept.read_text(encoding="utf-8")) if kept.exists() else {}
+    for name in given.systems:
+        for event in given.events:
+            if event == "server" and not SYSTEMS[name][0].has_server:
+                continue
+            results.setdefault(name, {})[event] = measure(name, event, given.repeat, given.at_once)
+            print(f"{name:14} {event:12} {cell(results[name][event])}", flush=True)
+            kept.write_text(json.dumps(results), encoding="utf-8")
+    print(report(results, given.output))
+
+
+if __name__ == "__main__":
+    main()
