@@ -138,6 +138,7 @@ part_libraries_aio() {
 part_adapters() {
 	needs_release || return
 	install_go || { failed_part "Go could not be installed"; return; }
+	build_adapters_go || { failed_part "an adapter for Go does not build: see build/gocron.log, build/client-go.log"; return; }
 	build_adapter_shedlock || { failed_part "the adapter for ShedLock does not build: see build/shedlock.log"; return; }
 	install_recipes || { failed_part "Celery, Ansible and Alembic could not be installed"; return; }
 	at_once=3 pytests "" release tests/adapters
