@@ -9,7 +9,7 @@ import pytest
 from go_adapters import Machine, build, check_sources, own_tests, url_of
 from harness import SLOW, wait_until
 
-TTL_MS = round(4000 * SLOW)
+TTL_MS = round(6000 * SLOW)
 
 
 @pytest.fixture(scope="module")
