@@ -140,7 +140,7 @@ part_adapters() {
 	install_go || { failed_part "Go could not be installed"; return; }
 	build_adapter_shedlock || { failed_part "the adapter for ShedLock does not build: see build/shedlock.log"; return; }
 	install_recipes || { failed_part "Celery, Ansible and Alembic could not be installed"; return; }
-	at_once=3 pytests "" release tests/adapters
+	at_once=5 pytests "" release tests/adapters
 }
 part_contract_node() {
 	needs_release || return
