@@ -141,7 +141,7 @@ part_adapters() {
 	build_adapters_go || { failed_part "an adapter for Go does not build: see build/gocron.log, build/client-go.log"; return; }
 	build_adapter_shedlock || { failed_part "the adapter for ShedLock does not build: see build/shedlock.log"; return; }
 	install_recipes || { failed_part "Celery, Ansible and Alembic could not be installed"; return; }
-	at_once=3 pytests "" release tests/adapters
+	at_once=5 pytests "" release tests/adapters
 }
 part_contract_node() {
 	needs_release || return
