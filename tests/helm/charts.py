@@ -78,8 +78,17 @@ def one_of(objects, kind, name=None):
     return found[0] if found else None
 
 
+def pod_template(one):
+    """The template of the pods that an object makes, with their labels; None: it makes none."""
+    if one["kind"] == "Pod":
+        return one
+    made = one["spec"]["jobTemplate"] if one["kind"] == "CronJob" else one
+    return made["spec"]["template"] if one["kind"] in ("Deployment", "StatefulSet", "Job", "CronJob") else None
+
+
 def pod_of(one):
-    return one["spec"] if one["kind"] == "Pod" else one["spec"]["template"]["spec"] if one["kind"] in ("Deployment", "StatefulSet", "Job") else None
+    made = pod_template(one)
+    return made and made["spec"]
 
 
 def containers(pod):

@@ -10,6 +10,8 @@ PEM = "-----BEGIN CERTIFICATE-----\nbm90IG9uZQ==\n-----END CERTIFICATE-----\n"
 KEY = "-----BEGIN PRIVATE KEY-----\nbm90IG9uZQ==\n-----END PRIVATE KEY-----\n"
 ENTRY = {"name": "billing", "sha256": "0" * 64, "prefixes": ["orders/"], "rights": ["acquire", "inspect"], "rate": 100}
 MEMBER = {"name": "some-secret", "key": "key"}
+ACCOUNTS = {"issuer": "https://kubernetes.default.svc.cluster.local",
+            "namespaces": {"shop": {"prefixes": ["shop/"], "rights": ["acquire", "inspect"], "rate": 100}}}
 
 AXES = {
     "access": {
@@ -18,6 +20,9 @@ AXES = {
         "keys": {"access": {"keys": [ENTRY]}},
         "mtls": {"access": {"mtls": True}, "tls": {"clientCaSecret": "their-ca"}, "test": {"certificateSecret": "test-certificate"},
                  "serviceMonitor": {"tlsConfig": {"cert": {"secret": {"name": "a", "key": "tls.crt"}}, "keySecret": {"name": "a", "key": "tls.key"}}}},
+        "accounts": {"access": {"serviceAccounts": ACCOUNTS}},
+        "accounts-keys": {"access": {"serviceAccounts": ACCOUNTS, "keys": [ENTRY], "jwks": {"configMap": "their-jwks"}}},
+        "keys-jwks": {"access": {"keysSecret": "their-keys", "jwks": {"configMap": "their-jwks"}}},
         "mtls-keys": {"access": {"mtls": True, "keys": [ENTRY]}, "tls": {"clientCa": PEM}},
     },
     "tls": {
@@ -56,8 +61,9 @@ def merged(parts):
 
 
 def possible(settings):
-    """None of the pairs that can never be: certificates of clients are a part of TLS."""
-    return not (str(settings.get("access")).startswith("mtls") and settings.get("tls") == "plain")
+    """None of the pairs that can never be: certificates of clients are a part of TLS, and Prometheus has no token of a service account."""
+    return not (str(settings.get("access")).startswith("mtls") and settings.get("tls") == "plain") and \
+        not (settings.get("access") == "accounts" and settings.get("monitor") == "monitor")
 
 
 def pairs_of(settings):

@@ -16,7 +16,7 @@ import pytest
 import yaml
 
 import matrix
-from charts import CHARTS, NEWEST, OLDEST, ROOT, Refused, chart, containers, helm, kubeconform, one_of, parse, pod_of, podsecurity, render, template
+from charts import CHARTS, NEWEST, OLDEST, ROOT, Refused, chart, containers, helm, kubeconform, one_of, parse, pod_of, pod_template, podsecurity, render, template
 from harness import run_redlockd, table_of_options
 
 INSECURE = {"access": {"insecure": True}}
@@ -45,14 +45,14 @@ def check_references(objects):
             wrong.append(f"{one['metadata']['name']}: its selector does not match its pods")
         if len(one["metadata"]["name"]) > 57:  # -NN and more come behind it
             wrong.append(f"{one['metadata']['name']}: a long name")
-    labels = [(one["spec"]["template"]["metadata"]["labels"], pod) for one, pod in workloads if one["kind"] != "Pod"]
+    labels = [(pod_template(one)["metadata"]["labels"], pod) for one, pod in workloads if one["kind"] != "Pod"]
     for one in objects:
         selector = {"Service": lambda o: o["spec"]["selector"], "PodDisruptionBudget": lambda o: o["spec"]["selector"]["matchLabels"]}.get(one["kind"])
         if selector and sum(matches(selector(one), those) for those, _ in labels) != 1:
             wrong.append(f"{one['kind']} {one['metadata']['name']}: does not select one kind of pods")
     wrong += [f"{one['metadata']['name']}: a replica is told to bootstrap" for one, pod in workloads
               if one["kind"] == "Deployment" and "--bootstrap" in json.dumps(pod)]
-    return wrong + check_secrets(objects, workloads)
+    return wrong + check_secrets(objects, workloads) + check_config_maps(objects, workloads) + check_accounts(objects, workloads)
 
 
 def matches(selector, labels):
@@ -71,6 +71,32 @@ def check_secrets(objects, workloads):
     wrong = [f"Secret {name}: {key} is not there" for name, key in sorted(used, key=str)
              if name not in THEIRS and (name not in made or key and key not in made[name])]
     return wrong + [f"Secret {name}: made and not used" for name in sorted(made.keys() - {name for name, _ in used})]
+
+
+def sources(pod):
+    """Of its volumes, those of projected ones, too."""
+    for volume in pod.get("volumes", []):
+        yield from volume["projected"]["sources"] if "projected" in volume else [volume]
+
+
+def check_config_maps(objects, workloads):
+    """The same for the ConfigMaps of its volumes. Kubernetes makes kube-root-ca.crt, and the chart's Job the data of the one of the cluster's keys."""
+    made = {one["metadata"]["name"] for one in objects if one["kind"] == "ConfigMap"}
+    used = {source["configMap"]["name"] for _, pod in workloads for source in sources(pod) if "configMap" in source}
+    wrong = [f"ConfigMap {name} is not there" for name in sorted(used - made - {"their-jwks", "kube-root-ca.crt"})]
+    unused = {name for name in made - used if not name.endswith("-dashboard")}
+    return wrong + [f"ConfigMap {name}: made and not used" for name in sorted(unused)]
+
+
+def check_accounts(objects, workloads):
+    """Each pod has an account of the chart's or of the user's, and a role binding leads from one to the other."""
+    names = {kind: {one["metadata"]["name"] for one in objects if one["kind"] == kind} for kind in ("ServiceAccount", "Role", "RoleBinding")}
+    used = {pod["serviceAccountName"] for _, pod in workloads}
+    wrong = [f"ServiceAccount {name} is not there" for name in sorted(used - names["ServiceAccount"] - {"theirs"})]
+    wrong += [f"ServiceAccount {name}: made and not used" for name in sorted(names["ServiceAccount"] - used)]
+    bindings = [one for one in objects if one["kind"] == "RoleBinding"]
+    bound = {one["roleRef"]["name"] for one in bindings}, {subject["name"] for one in bindings for subject in one["subjects"]}
+    return wrong + ([] if bound[0] == names["Role"] and bound[1] <= names["ServiceAccount"] else [f"roles: {bound} and {names}"])
 
 
 def judged(name, values, version, folder):
@@ -151,6 +177,22 @@ def test_example(version, ca, tmp_path):
         assert ("--masters-ca=/etc/redlockd/masters-ca/ca.crt" in sidecar["args"]) == bool(ca)
 
 
+@pytest.mark.parametrize("version", [OLDEST, NEWEST])
+def test_example_with_the_service(version, tmp_path):
+    """Without a sidecar: its token is in the place that redlockctl reads."""
+    text = render("example", {"service": {"url": "http://locks", "audience": "locks.example"}}, version=version)
+    good, lines = podsecurity(text)
+    assert good and len(lines) == 3, lines
+    (tmp_path / "example.yaml").write_text(text)
+    assert [verdict["status"] for verdict in kubeconform(version, tmp_path / "example.yaml")] == ["statusValid"] * 3
+    pod = pod_of(one_of(parse(text), "Deployment", "locks-service"))
+    container, = containers(pod)
+    volume, = pod["volumes"]
+    mount, = container["volumeMounts"]
+    assert volume["projected"]["sources"] == [{"serviceAccountToken": {"audience": "locks.example", "expirationSeconds": 600, "path": "token"}}]
+    assert mount["name"] == volume["name"] and {"name": "REDLOCKCTL_KEY_FILE", "value": f"{mount['mountPath']}/token"} in container["env"]
+
+
 def test_the_checks_can_fail(tmp_path):
     """Each of them on an object that is spoilt in its way."""
     text = render("redlockd", SIMPLE)
@@ -166,9 +208,25 @@ def test_the_checks_can_fail(tmp_path):
     objects = parse(text)
     one_of(objects, "Deployment")["spec"]["template"]["metadata"]["labels"]["app.kubernetes.io/component"] = "other"
     assert len(check_references(objects)) >= 3
+    objects = template("redlockd", matrix.merged([EXTERNAL, matrix.AXES["access"]["accounts"]]))
+    assert not check_references(objects)
+    for kind in ("ConfigMap", "Role", "RoleBinding"):
+        assert check_references([one for one in objects if one["kind"] != kind]), kind
+    assert check_references([one for one in objects if one["metadata"]["name"] != "locks-redlockd-jwks" or one["kind"] != "ServiceAccount"])
 
 
 # ---- values that will not do ----
+
+def accounts(**members):
+    """The values of a service for pods, with other members of access.serviceAccounts."""
+    return matrix.merged([BUNDLED, {"access": {"serviceAccounts": {**matrix.ACCOUNTS, **members}}}])
+
+
+def pods(**members):
+    """The same with other members of the namespace shop; None: without it."""
+    shop = {**matrix.ACCOUNTS["namespaces"]["shop"], **members}
+    return accounts(namespaces={"shop": {name: value for name, value in shop.items() if value is not None}})
+
 
 REFUSED = {
     "nothing": ({}, ["who may call", "access.keysSecret", "access.mtls", "access.insecure: true", "where are they", "masters.bundled.enabled"]),
@@ -208,6 +266,26 @@ REFUSED = {
     "a right that is none": ([BUNDLED, {"access": {"keys": [{**matrix.ENTRY, "rights": ["write"]}]}}], ["rights", "acquire"]),
     "a hash that is none": ([BUNDLED, {"access": {"keys": [{**matrix.ENTRY, "sha256": "secret"}]}}], ["sha256"]),
     "a certificate that is none": ([SIMPLE, {"tls": {"enabled": True, "certificate": "/etc/tls.crt", "key": matrix.KEY}}], ["certificate"]),
+    "no namespaces": (accounts(namespaces={}), ["access.serviceAccounts.namespaces", "at least one", "who may call"]),
+    "no issuer": (accounts(issuer=""), ["access.serviceAccounts.issuer", "required"]),
+    "no audience": (accounts(audience=""), ["audience"]),
+    "a namespace without rights": (pods(rights=None), ["namespaces/shop", "missing property 'rights'"]),
+    "a namespace without prefixes": (pods(prefixes=None), ["namespaces/shop", "missing property 'prefixes'"]),
+    "a namespace with nothing": (pods(rights=None, prefixes=None, rate=None), ["missing properties 'prefixes', 'rights'"]),
+    "a namespace with empty lists": (pods(rights=[], prefixes=[]), ["namespaces/shop/rights", "namespaces/shop/prefixes", "minItems"]),
+    "a namespace with a right that is none": (pods(rights=["acquire", "write"]), ["namespaces/shop/rights/1", "acquire"]),
+    "a namespace with a right twice": (pods(rights=["acquire", "acquire"]), ["namespaces/shop/rights", "equal"]),
+    "a namespace with a member of a key": (pods(sha256="0" * 64), ["namespaces/shop", "sha256"]),
+    "a namespace that can be none": (accounts(namespaces={"Shop": matrix.ACCOUNTS["namespaces"]["shop"]}), ["namespaces", "Shop"]),
+    "a namespace with a pattern": (accounts(namespaces={"shop-*": matrix.ACCOUNTS["namespaces"]["shop"]}), ["namespaces", "shop-*"]),
+    "a claim without a slash": (pods(prefixes=["shop/", "{sub}"]), ["namespaces.shop.prefixes[1]: {sub}", "slash"]),
+    "a brace of no claim": (pods(prefixes=["a}"]), ["namespaces.shop.prefixes[0]: a}", "brace"]),
+    "a control character": (pods(prefixes=["a\n"]), ["namespaces.shop.prefixes[0]", "control characters"]),
+    "accounts with insecure": ([accounts(), INSECURE], ["access.insecure", "access.serviceAccounts"]),
+    "accounts with a keys file": ([accounts(), {"access": {"keysSecret": "a"}}], ["access.serviceAccounts", "access.keysSecret"]),
+    "public keys for nobody": ([BUNDLED, {"access": {"keys": [matrix.ENTRY], "jwks": {"configMap": "a"}}}], ["access.jwks.configMap"]),
+    "a schedule that is none": ([accounts(), {"access": {"jwks": {"schedule": "hourly"}}}], ["jwks/schedule"]),
+    "monitor with accounts alone": ([accounts(), {"serviceMonitor": {"enabled": True, "keySecret": matrix.MEMBER}}], ["serviceMonitor.keySecret"]),
     "a digest that is none": ([SIMPLE, {"image": {"digest": "latest"}}], ["digest"]),
 }
 
@@ -233,6 +311,16 @@ def test_all_mistakes_are_told_at_once():
 def test_a_sidecar_refused(values, word):
     with pytest.raises(Refused, match=re.escape(word)):
         render("example", {"redlockd": values})
+
+
+@pytest.mark.parametrize("how", ["dict", '(dict "audience" "")', '(dict "audience" 5)', '"redlockd"'])
+def test_a_token_refused(how, tmp_path):
+    """A token without an audience would be one for the API server: redlockd.token.volume makes none."""
+    copy = tmp_path / "example"
+    shutil.copytree(chart("example"), copy)
+    (copy / "templates" / "deployments.yaml").write_text(f'{{{{ include "redlockd.token.volume" {how} }}}}')
+    with pytest.raises(Refused, match="redlockd.token.volume: call it with"):
+        helm("template", "locks", copy)
 
 
 def test_an_older_kubernetes_is_refused():
@@ -368,6 +456,28 @@ def test_secrets_that_change_restart_the_pods():
     assert checksum(one) != checksum({"access": {"keys": [{**matrix.ENTRY, "sha256": "1" * 64}]}})
 
 
+def test_public_keys_that_change_restart_nothing():
+    """redlockd follows the file. No revision of the release changes the pods, and none writes the data of the ConfigMap, which would undo the Job's work."""
+    def objects(*args):
+        return template("redlockd", accounts(), *args)
+    first, later = objects(), objects("--is-upgrade")
+    assert pod_of(one_of(first, "Deployment")) == pod_of(one_of(later, "Deployment"))
+    config = one_of(first, "ConfigMap", "locks-redlockd-jwks")
+    assert config.keys() == {"apiVersion", "kind", "metadata"} and config == one_of(later, "ConfigMap", "locks-redlockd-jwks")
+    volume, = [one for one in pod_of(one_of(first, "Deployment"))["volumes"] if one["name"] == "jwks"]
+    assert volume["configMap"]["items"] == [{"key": "kubernetes.json", "path": "kubernetes.json"}]  # else the first pods would start without it, and end
+
+
+def test_the_job_that_reads_public_keys_may_do_nothing_else():
+    objects = template("redlockd", accounts())
+    assert one_of(objects, "Role")["rules"] == [{"apiGroups": [""], "resources": ["configmaps"], "resourceNames": ["locks-redlockd-jwks"], "verbs": ["patch"]}]
+    assert pod_of(one_of(objects, "CronJob")) == pod_of(one_of(objects, "Job", "locks-redlockd-jwks-1"))
+    for name in ("locks-redlockd", "locks-redlockd-test"):
+        pod = next(pod_of(one) for one in objects if one["metadata"]["name"] == name and pod_of(one))
+        assert pod["serviceAccountName"] == "locks-redlockd" and not pod["automountServiceAccountToken"]
+    assert not [one for one in template("redlockd", matrix.merged([EXTERNAL, matrix.AXES["access"]["accounts-keys"]])) if one["kind"] in ("CronJob", "Job", "Role")]
+
+
 def test_no_secret_outside_secrets():
     """The password of the masters and their addresses stand in Secrets, and in nothing else."""
     for values in (SIMPLE, matrix.merged([INSECURE, {"masters": {"external": {"addresses": ["redis://:0123456789abcdef@10.0.0.1"]}}}])):
@@ -377,6 +487,7 @@ def test_no_secret_outside_secrets():
 
 DOCUMENT = (ROOT / "docs/how-to/kubernetes.md").read_text()
 NOTES = {"insecure": SIMPLE, "keys": matrix.merged([BUNDLED, {"access": {"keysSecret": "a"}}]),
+         "accounts": matrix.merged([BUNDLED, matrix.AXES["access"]["accounts"]]),
          "mtls": matrix.merged([BUNDLED, matrix.AXES["access"]["mtls"], matrix.AXES["tls"]["tls-secret"]])}
 
 
@@ -389,7 +500,7 @@ def test_notes(how, tmp_path):
     (copy / "templates" / "notes.yaml").write_text('kind: Notes\nmetadata: {name: notes}\ntext: |\n{{ tpl (.Files.Get "notes.txt") . | indent 2 }}\n')
     objects = parse(helm("template", "locks", copy, "--namespace", "shop", "--values", "-", stdin=json.dumps(NOTES[how])))
     text = one_of(objects, "Notes")["text"]
-    assert ("Authorization: Bearer" in text) == (how == "keys")
+    assert ('"Authorization: Bearer $KEY"' in text) == (how == "keys") and ("-n shop create token default --audience redlockd" in text) == (how == "accounts")
     assert ("--cert client.crt" in text) == (how == "mtls") and ("https://localhost" in text) == (how == "mtls")
     assert "curl" in text and ("access.insecure is set" in text) == (how == "insecure") and "-n shop" in text
 

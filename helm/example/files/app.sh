@@ -1,6 +1,9 @@
 # SPDX-License-Identifier: MIT
 # One of all replicas at a time. What the answers mean: docs/reference/errors.md; how long one may work: docs/how-to/clients.md.
-locks() { curl -sS --max-time 10 $REDLOCKD_CURL -w '\n%{http_code}' "$@"; }
+# A token of the service account is read each time: the kubelet renews it.
+locks() {
+  curl -sS --max-time 10 $REDLOCKD_CURL ${REDLOCKCTL_KEY_FILE:+-H "Authorization: Bearer $(cat "$REDLOCKCTL_KEY_FILE")"} -w '\n%{http_code}' "$@"
+}
 while :; do
   answer=$(locks "$REDLOCKD_URL/locks" -d '{"resource":"example/minutely","ttl_ms":30000}')
   case "$answer" in

@@ -37,13 +37,38 @@ helm.sh/chart: {{ printf "%s-%s" $.Chart.Name $.Chart.Version | replace "+" "_" 
 
 {{/* ---- names of Secrets: of those that are there, or of the chart's own ---- */}}
 {{- define "redlockd.keysSecret" -}}
-{{- if .Values.access.keysSecret }}{{ .Values.access.keysSecret }}{{ else if .Values.access.keys }}{{ include "redlockd.fullname" . }}-keys{{ end }}
+{{- $own := or .Values.access.keys .Values.access.serviceAccounts.namespaces }}
+{{- if .Values.access.keysSecret }}{{ .Values.access.keysSecret }}{{ else if $own }}{{ include "redlockd.fullname" . }}-keys{{ end }}
 {{- end }}
 {{- define "redlockd.tlsSecret" -}}{{ .Values.tls.secret | default (printf "%s-tls" (include "redlockd.fullname" .)) }}{{- end }}
 {{- define "redlockd.clientCaSecret" -}}{{ .Values.tls.clientCaSecret | default (printf "%s-client-ca" (include "redlockd.fullname" .)) }}{{- end }}
 {{- define "redlockd.mastersSecret" -}}{{ .Values.masters.external.secret | default (printf "%s-masters" (include "redlockd.fullname" .)) }}{{- end }}
 {{- define "redlockd.passwordSecret" -}}
 {{ .Values.masters.bundled.passwordSecret | default (printf "%s-masters-password" (include "redlockd.fullname" .)) }}{{- end }}
+
+{{/* The ConfigMap with the public keys of issuers, or nothing. */}}
+{{- define "redlockd.jwksConfigMap" -}}
+{{- $own := ternary (printf "%s-jwks" (include "redlockd.fullname" .)) "" (not (empty .Values.access.serviceAccounts.namespaces)) }}
+{{- default $own .Values.access.jwks.configMap }}
+{{- end }}
+
+{{/* The keys file. The first rule that matches counts, so "*" comes last. */}}
+{{- define "redlockd.keysFile" -}}
+{{- $accounts := .Values.access.serviceAccounts -}}
+{{- $callers := list -}}
+{{- range $namespace := append (without (keys $accounts.namespaces | sortAlpha) "*") "*" -}}
+{{- with get $accounts.namespaces $namespace -}}
+{{- $callers = append $callers (merge (dict "match" (dict "sub" (printf "system:serviceaccount:%s:*" $namespace)) "name" "{sub}") .) -}}
+{{- end -}}
+{{- end -}}
+{{- $file := dict -}}
+{{- with .Values.access.keys }}{{ $_ := set $file "keys" . }}{{ end -}}
+{{- if $callers -}}
+{{- $issuer := dict "issuer" $accounts.issuer "audience" $accounts.audience "jwks_file" "/etc/redlockd/jwks/kubernetes.json" "callers" $callers -}}
+{{- $_ := set $file "issuers" (list $issuer) -}}
+{{- end -}}
+{{ toJson $file }}
+{{- end }}
 
 {{- define "redlockd.scheme" -}}{{ ternary "https" "http" .Values.tls.enabled }}{{- end }}
 {{- define "redlockd.url" -}}
@@ -131,20 +156,35 @@ env:
 {{- end }}
 
 {{- define "redlockd.volumeMounts" -}}
-{{- with include "redlockd.secretVolumes" . | fromJson }}
+{{- $secrets := include "redlockd.secretVolumes" . | fromJson -}}
+{{- $jwks := and (index . 1) (include "redlockd.jwksConfigMap" (index . 0)) -}}
+{{- if or $secrets $jwks }}
 volumeMounts:
-{{- range $name, $_ := . }}
+{{- range $name, $_ := $secrets }}
   - {name: {{ $name }}, mountPath: /etc/redlockd/{{ $name }}, readOnly: true}
+{{- end }}
+{{- if $jwks }}
+  - {name: jwks, mountPath: /etc/redlockd/jwks, readOnly: true}
 {{- end }}
 {{- end }}
 {{- end }}
 
 {{- define "redlockd.volumes" -}}
-{{- with include "redlockd.secretVolumes" . | fromJson }}
+{{- $secrets := include "redlockd.secretVolumes" . | fromJson -}}
+{{- $jwks := and (index . 1) (include "redlockd.jwksConfigMap" (index . 0)) -}}
+{{- if or $secrets $jwks }}
 volumes:
-{{- range $name, $secret := . }}
+{{- range $name, $secret := $secrets }}
   - name: {{ $name }}
     secret: {secretName: {{ $secret }}, defaultMode: 0440}
+{{- end }}
+{{- if $jwks }}
+  - name: jwks
+    configMap:
+      name: {{ $jwks }}
+      {{- if (index . 0).Values.access.serviceAccounts.namespaces }}
+      items: [{key: kubernetes.json, path: kubernetes.json}] # until it is there, the pod waits
+      {{- end }}
 {{- end }}
 {{- end }}
 {{- end }}
@@ -166,6 +206,10 @@ capabilities: {drop: [ALL]}
 {{/* What pods of redlockd have in common besides their containers. */}}
 {{- define "redlockd.podCommon" -}}
 serviceAccountName: {{ include "redlockd.serviceAccount" . }}
+{{ include "redlockd.podOfAnyAccount" . }}
+{{- end }}
+
+{{- define "redlockd.podOfAnyAccount" -}}
 automountServiceAccountToken: false
 enableServiceLinks: false # redlockd reads variables that begin with REDLOCKD_
 {{- with .Values.imagePullSecrets }}

@@ -7,11 +7,35 @@
 {{- $bundled := .Values.masters.bundled }}
 
 {{- $keys := or $access.keysSecret $access.keys }}
-{{- if not (or $keys $access.mtls $access.insecure) }}
-{{- $mistakes = append $mistakes "access: who may call? Say one of the three: access.keysSecret (or access.keys): callers show a key; access.mtls: true with tls: callers show a certificate; access.insecure: true: anybody who reaches the port may take and inspect every lock" }}
+{{- $accounts := $access.serviceAccounts }}
+{{- $pods := $accounts.namespaces }}
+{{- if not (or $keys $pods $access.mtls $access.insecure) }}
+{{- $mistakes = append $mistakes "access: who may call? Say one of these: access.keysSecret (or access.keys): callers show a key; access.serviceAccounts.namespaces: pods show a token of their service account; access.mtls: true with tls: callers show a certificate; access.insecure: true: anybody who reaches the port may take and inspect every lock" }}
 {{- end }}
-{{- if and $access.insecure (or $keys $access.mtls) }}
-{{- $mistakes = append $mistakes "access.insecure: it goes with neither access.keysSecret, access.keys nor access.mtls" }}
+{{- if and $access.insecure (or $keys $pods $access.mtls) }}
+{{- $mistakes = append $mistakes "access.insecure: it goes with neither access.keysSecret, access.keys, access.serviceAccounts nor access.mtls" }}
+{{- end }}
+{{- if and $access.keysSecret $pods }}
+{{- $mistakes = append $mistakes "access.serviceAccounts: the chart writes it into a keys file of its own, with access.keys. With access.keysSecret, add issuers to your file (docs/how-to/secure.md) and their public keys to access.jwks.configMap" }}
+{{- end }}
+{{- if and $pods (not $accounts.issuer) }}
+{{- $mistakes = append $mistakes "access.serviceAccounts.issuer: it is required; kubectl get --raw /.well-known/openid-configuration shows it as issuer" }}
+{{- end }}
+{{- if and $accounts.issuer (not $pods) }}
+{{- $mistakes = append $mistakes "access.serviceAccounts.namespaces: it is empty, so that no pod may call; name at least one namespace" }}
+{{- end }}
+{{- range $namespace, $one := $pods }}
+{{- range $i, $prefix := $one.prefixes }}
+{{- $where := printf "access.serviceAccounts.namespaces.%s.prefixes[%d]" $namespace $i }}
+{{- if regexMatch "[\\x00-\\x1f\\x7f-\\x{9f}]" $prefix }}
+{{- $mistakes = append $mistakes (printf "%s: it must not have control characters" $where) }}
+{{- else if not (regexMatch (include "redlockd.prefixPattern" $) $prefix) }}
+{{- $mistakes = append $mistakes (printf "%s: %s must have each claim in braces, with a slash behind it, as in {kubernetes.io/namespace}/, and no other brace" $where $prefix) }}
+{{- end }}
+{{- end }}
+{{- end }}
+{{- if and $access.jwks.configMap (not $pods) (not $access.keysSecret) }}
+{{- $mistakes = append $mistakes "access.jwks.configMap: it is for access.serviceAccounts, or for a keys file with issuers in access.keysSecret" }}
 {{- end }}
 {{- if and $access.keysSecret $access.keys }}
 {{- $mistakes = append $mistakes "access: keysSecret or keys, not both" }}
@@ -61,7 +85,7 @@
 {{- end }}
 {{- $shown := or .Values.serviceMonitor.tlsConfig.cert (and $keys .Values.serviceMonitor.keySecret) }}
 {{- if and .Values.serviceMonitor.enabled (not $access.insecure) (not $shown) }}
-{{- $mistakes = append $mistakes "serviceMonitor: /metrics takes a key, serviceMonitor.keySecret: {name: SECRET, key: MEMBER}, or with access.mtls a certificate, serviceMonitor.tlsConfig.cert and keySecret" }}
+{{- $mistakes = append $mistakes "serviceMonitor: /metrics takes a key of access.keys or access.keysSecret, serviceMonitor.keySecret: {name: SECRET, key: MEMBER}, or with access.mtls a certificate, serviceMonitor.tlsConfig.cert and keySecret" }}
 {{- end }}
 {{- if and .Values.autoscaling.enabled (gt (int .Values.autoscaling.minReplicas) (int .Values.autoscaling.maxReplicas)) }}
 {{- $mistakes = append $mistakes "autoscaling: minReplicas is more than maxReplicas" }}
@@ -69,4 +93,11 @@
 {{- if $mistakes }}
 {{- fail (printf "\n\nThe values of redlockd will not do:\n  - %s\n" (join "\n  - " $mistakes)) }}
 {{- end }}
+{{- end }}
+
+{{/* A prefix of redlockd: no brace but around the name of a claim, whose parts are separated by slashes and have %2F and %25 for a slash and a percent
+     sign. */}}
+{{- define "redlockd.prefixPattern" -}}
+{{- $part := "(?:[^{}/%]|%2F|%25)+" -}}
+{{- printf `^(?:[^{}]|\{%s(?:/%s)*\}/)*$` $part $part -}}
 {{- end }}

@@ -41,6 +41,8 @@ func podOf(object runtime.Object) *corev1.PodTemplateSpec {
 		return &o.Spec.Template
 	case *batchv1.Job:
 		return &o.Spec.Template
+	case *batchv1.CronJob:
+		return &o.Spec.JobTemplate.Spec.Template
 	}
 	return nil
 }
