@@ -58,6 +58,11 @@ bool peer_take(struct peer *peer, uint32_t per_second, uint64_t now_us, uint32_t
 bool peer_take_more(struct peer *peer, uint32_t per_second, uint32_t count, uint64_t now_us, uint32_t *ret_retry_ms)
 	__attribute__((warn_unused_result));
 
+/* Counts a request of the address whose token waits to be verified; `max` may at one time, on all workers. False: too
+ * many, and nothing is counted. True: call peer_verify_end() before peer_leave(). */
+bool peer_verify_begin(struct peer *peer, uint32_t max) __attribute__((warn_unused_result));
+void peer_verify_end(struct peer *peer);
+
 /* How many addresses the table holds now. */
 size_t peers_count(void);
 

@@ -7,8 +7,8 @@
  * one more with the bounds of a single address: otherwise the owner of 65,536 addresses (an IPv6 /48) could shut out
  * everybody else with one connection from each.
  *
- * One mutex guards everything but the rates. It is held briefly at accept and at close, never during a request. The
- * tree is balanced, whatever addresses the clients choose. */
+ * One mutex guards everything but the rates and the numbers of tokens. It is held briefly at accept and at close, never
+ * during a request. The tree is balanced, whatever addresses the clients choose. */
 #include <assert.h>
 #include <endian.h>
 #include <netinet/in.h>
@@ -85,6 +85,7 @@ struct peer {
 	struct rate rate;
 	uint64_t address; /* as read_address() writes it */
 	uint32_t connections;
+	_Atomic uint32_t verifying; /* requests whose token waits to be verified */
 	TAILQ_ENTRY(peer) entry;
 };
 
@@ -127,7 +128,7 @@ static bool drop_idle_peer(struct peer *peer, uint64_t now_us)
 {
 	if (peer == &peers.overflow || peer->connections > 0 || !rate_is_idle(&peer->rate, now_us))
 		return false;
-	assert(peers.count > 0);
+	assert(peers.count > 0 && atomic_load_explicit(&peer->verifying, memory_order_relaxed) == 0);
 	TAILQ_REMOVE(&peers.list, peer, entry);
 	tdelete(peer, &peers.by_address, compare_addresses);
 	free(peer);
@@ -206,6 +207,27 @@ bool peer_take(struct peer *peer, uint32_t per_second, uint64_t now_us, uint32_t
 bool peer_take_more(struct peer *peer, uint32_t per_second, uint32_t count, uint64_t now_us, uint32_t *ret_retry_ms)
 {
 	return !peer || rate_take_more(&peer->rate, per_second, count, now_us, ret_retry_ms);
+}
+
+bool peer_verify_begin(struct peer *peer, uint32_t max)
+{
+	if (!peer)
+		return true;
+	uint32_t count = atomic_load_explicit(&peer->verifying, memory_order_relaxed);
+	do {
+		if (count >= max)
+			return false;
+	} while (!atomic_compare_exchange_weak_explicit(&peer->verifying, &count, count + 1, memory_order_relaxed,
+							memory_order_relaxed));
+	return true;
+}
+
+void peer_verify_end(struct peer *peer)
+{
+	if (!peer)
+		return;
+	uint32_t before = atomic_fetch_sub_explicit(&peer->verifying, 1, memory_order_relaxed);
+	assert(before > 0);
 }
 
 size_t peers_count(void)

@@ -229,8 +229,10 @@ bool authorize_wait_for_verification(struct call *call)
 	access_forget(&call->caller);
 	call->stranger = call->route->need == ACCESS_TOKEN;
 	return call->stranger ||
-	       authorize_reject_rate(call, HTTP_LIMIT_TOKENS,
-				     "Too many tokens wait to be verified. Try again after Retry-After.", 1000);
+	       authorize_reject_rate(
+		       call, HTTP_LIMIT_TOKENS,
+		       "Too many tokens wait to be verified, of this address or of all. Try again after Retry-After.",
+		       1000);
 }
 
 /* ---- the operation ---- */

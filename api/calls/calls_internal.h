@@ -227,7 +227,7 @@ bool authorize_more(struct call *call, size_t count) __attribute__((warn_unused_
  * ALLOWED, the call keeps its former caller. */
 enum access_verdict authorize_again(struct call *call) __attribute__((warn_unused_result));
 
-/* The caller of call->token waits in the list of verify.c; if that is full, true only for a call that anybody may make,
+/* The caller of call->token waits in the list of verify.c; if too many do, true only for a call that anybody may make,
  * and it has no token any more. 429. */
 bool authorize_wait_for_verification(struct call *call) __attribute__((warn_unused_result));
 
@@ -245,7 +245,10 @@ void authorize_end(struct call *call);
 /* ---- verify.c: calls whose token is to be verified, and calls under way whose token may end. Each is in one of two
  * lists of its worker, or in none. ---- */
 
-enum { VERIFY_MAX = 4096 /* calls that wait */ };
+enum {
+	VERIFY_MAX = 4096,  /* calls that wait in the list of a worker */
+	VERIFY_SHARE = 1024 /* those of one address, in all lists: a thousand pods behind one proxy may start at once */
+};
 
 /* The state of a worker. */
 struct calls_state {
@@ -263,7 +266,8 @@ static inline struct calls_state *calls_state(const struct request_context *cont
 /* NULL while no token has come. */
 struct token_cache *verify_tokens(const struct request_context *context);
 
-/* Puts the call into a list; takes it out of the one in which it is. verify_wait(): false if too many wait. */
+/* Puts the call into a list; takes it out of the one in which it is. verify_wait(): false if too many wait,
+ * in all or of this address. */
 bool verify_wait(struct call *call) __attribute__((warn_unused_result));
 void verify_use(struct call *call);
 void verify_end(struct call *call);

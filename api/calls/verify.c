@@ -3,7 +3,8 @@
  * calls_internal.h.
  *
  * A signature takes up to 0.3 ms, so that a thousand new tokens at once would hold up everybody else. Their calls wait
- * in a list, of which each round of the loop verifies as many as fit into a ms (pipeline.c). Worker's thread. */
+ * in a list, of which each round of the loop verifies as many as fit into a ms (pipeline.c). One address has a share of
+ * the list, so that it cannot keep others out, nor let them wait for long. Worker's thread. */
 #include <assert.h>
 
 #include "calls_internal.h"
@@ -25,7 +26,7 @@ bool verify_wait(struct call *call)
 {
 	struct calls_state *state = calls_state(call->request->context);
 	assert(call->token && call->token_list == VERIFY_NONE);
-	if (state->waiting_count >= VERIFY_MAX)
+	if (state->waiting_count >= VERIFY_MAX || !peer_verify_begin(call->request->peer, VERIFY_SHARE))
 		return false;
 	TAILQ_INSERT_TAIL(&state->waiting, call, token_entry);
 	state->waiting_count++;
@@ -50,6 +51,7 @@ void verify_end(struct call *call)
 		assert(state->waiting_count > 0);
 		TAILQ_REMOVE(&state->waiting, call, token_entry);
 		state->waiting_count--;
+		peer_verify_end(call->request->peer);
 	} else {
 		TAILQ_REMOVE(&state->in_use, call, token_entry);
 	}

@@ -177,6 +177,31 @@ TEST(a_rate_outlives_its_connections)
 	ck_assert_uint_eq(peers_count(), 0);
 }
 
+/* All connections of an address, on all workers, share the number of tokens that wait. Unix sockets have no bound. */
+TEST(tokens_that_wait_are_bounded)
+{
+	struct peer *one = arrive("198.51.100.1"), *same = arrive("198.51.100.1"), *other = arrive("198.51.100.2");
+
+	ck_assert(peer_verify_begin(one, 2));
+	ck_assert(peer_verify_begin(same, 2));
+	ck_assert(!peer_verify_begin(one, 2));
+	ck_assert(!peer_verify_begin(same, 2));
+	ck_assert(peer_verify_begin(other, 2));
+	peer_verify_end(one);
+	ck_assert(peer_verify_begin(same, 2));
+	ck_assert(!peer_verify_begin(one, 2));
+	peer_verify_end(one);
+	peer_verify_end(same);
+	peer_verify_end(other);
+	for (int i = 0; i < 3; i++)
+		ck_assert(peer_verify_begin(NULL, 1));
+	peer_verify_end(NULL);
+	peer_leave(one, now_us);
+	peer_leave(same, now_us);
+	peer_leave(other, now_us);
+	ck_assert_uint_eq(peers_count(), 0);
+}
+
 TEST(resting_records_are_found_at_any_position)
 {
 	struct peer *peers[50];
@@ -266,6 +291,8 @@ static void *connect_often(void *arg)
 		}
 		*peer = arrive_number((uint32_t)rand_r(&client->seed) % 20, false, at_us);
 		client->taken += peer_take(*peer, 100, at_us, &ms);
+		if (peer_verify_begin(*peer, 3)) /* for the thread sanitizer */
+			peer_verify_end(*peer);
 	}
 	for (int i = 0; i < 8; i++)
 		peer_leave(held[i], now_us + UINT64_C(100) * S);
