@@ -258,13 +258,21 @@ static int command_health(struct client *client)
 	return commands_show(client, &answer, valid, NULL);
 }
 
+static int command_whoami(struct client *client)
+{
+	struct answer answer = commands_ask(client, client_request_get("/whoami"));
+	bool valid = json_is_array(json_object_get(answer.json, "rights")) &&
+		     json_is_array(json_object_get(answer.json, "prefixes"));
+	return commands_show(client, &answer, valid, print_whoami);
+}
+
 /* ---- running a command ---- */
 
 static int (*const commands[COMMAND_COUNT])(struct client *) = {
 	[COMMAND_ACQUIRE] = command_acquire, [COMMAND_EXTEND] = command_extend, [COMMAND_RELEASE] = command_release,
 	[COMMAND_STATUS] = command_status,   [COMMAND_LIST] = command_list,     [COMMAND_MASTERS] = command_masters,
 	[COMMAND_HEALTH] = command_health,   [COMMAND_WATCH] = watch_command,   [COMMAND_EXPLAIN] = explain_command,
-	[COMMAND_DRILL] = drill_command,
+	[COMMAND_DRILL] = drill_command,     [COMMAND_WHOAMI] = command_whoami,
 };
 
 /* A handler, since the command of watch would inherit SIG_IGN. */

@@ -10,7 +10,7 @@
 #include "cli/http/client.h"
 
 /* Each returns the exit status. This one runs the commands that send requests and end: acquire, extend, release,
- * status, explain, list, masters, health. */
+ * status, explain, list, masters, health, whoami. */
 int commands_run(struct arguments *arguments);
 
 /* Commands that make and hash keys, and send no request. */
@@ -63,6 +63,7 @@ void print_locks(const json_t *locks);
 /* The same, with how many masters have each lock. */
 void print_votes(const json_t *locks);
 void print_masters(const json_t *masters);
+void print_whoami(const json_t *whoami);
 
 /* Reports an answer that is no success, and frees it. Returns the exit status for it. */
 int print_failure(struct client *client, struct answer *answer);

@@ -101,12 +101,17 @@ void print_lease(const struct client *client, const struct lease *lease, const c
 	printf("valid for %s from now\n", DURATION_TEXT(left_ms));
 }
 
+static void print_items(const json_t *items)
+{
+	for (size_t i = 0; i < json_array_size(items); i++)
+		printf("%s%s", i > 0 ? ", " : "", print_cell(json_array_get(items, i), (char[CELL_MAX]){0}));
+	putchar('\n');
+}
+
 static void print_names(const json_t *names)
 {
 	printf("  lease on  ");
-	for (size_t i = 0; i < json_array_size(names); i++)
-		printf("%s%s", i > 0 ? ", " : "", print_cell(json_array_get(names, i), (char[CELL_MAX]){0}));
-	putchar('\n');
+	print_items(names);
 }
 
 /* "3 holders" */
@@ -283,6 +288,23 @@ void print_masters(const json_t *masters)
 	print_table(columns, json_object_get(masters, "masters"));
 	printf("%s of %s may vote, %s are needed\n", CELL(quorum, "voting"), CELL(quorum, "masters"),
 	       CELL(quorum, "needed"));
+}
+
+void print_whoami(const json_t *whoami)
+{
+	const json_t *rights = json_object_get(whoami, "rights"), *prefixes = json_object_get(whoami, "prefixes"),
+		     *item;
+	bool all = false; /* the empty text is the beginning of every name */
+	size_t i;
+	assert(json_is_array(rights) && json_is_array(prefixes));
+	json_array_foreach(prefixes, i, item) all = all || (json_is_string(item) && json_string_length(item) == 0);
+	printf("caller    %s\nrights    ", CELL(whoami, "caller"));
+	print_items(rights);
+	printf("prefixes  ");
+	if (all)
+		puts("(all names)");
+	else
+		print_items(prefixes);
 }
 
 int print_failure(struct client *client, struct answer *answer)

@@ -24,7 +24,7 @@ enum { RUN_WAIT_MS = 300000, HEALTH_TIMEOUT_MS = 2000, KILL_AFTER_MS = 5000, AT_
 #define IN(command) (1U << COMMAND_##command)
 #define IN_SETS (IN(ACQUIRE) | IN(EXTEND) | IN(RELEASE) | IN(RUN)) /* several NAMEs are one lease */
 #define IN_NAMED (IN_SETS | IN(STATUS) | IN(EXPLAIN) | IN(WATCH) | IN(DRILL))
-#define IN_ALL (IN_NAMED | IN(LIST) | IN(MASTERS) | IN(HEALTH)) /* they send requests */
+#define IN_ALL (IN_NAMED | IN(LIST) | IN(MASTERS) | IN(HEALTH) | IN(WHOAMI)) /* they send requests */
 
 /* ---- options ---- */
 
@@ -208,6 +208,7 @@ static const char *const command_names[COMMAND_COUNT] = {
 	[COMMAND_HEALTH] = "health",   [COMMAND_RUN] = "run",           [COMMAND_KEY_NEW] = "key new",
 	[COMMAND_WATCH] = "watch",     [COMMAND_KEY_HASH] = "key hash", [COMMAND_HELP] = "help",
 	[COMMAND_VERSION] = "version", [COMMAND_EXPLAIN] = "explain",   [COMMAND_DRILL] = "drill",
+	[COMMAND_WHOAMI] = "whoami",
 };
 
 static bool arguments_read_name(struct options_reader *reader, const char *name)

@@ -60,6 +60,10 @@ static const struct {
 			    "--restart-safe that the next master may be restarted. Prints "
 			    "nothing if all is well; otherwise the exit status is 69.",
 			    {"redlockctl health", "redlockctl health --ready --timeout 5s"}},
+	[COMMAND_WHOAMI] = {"whoami [OPTION...]",
+			    "Shows what the key, the token or the certificate may do: the caller's name, its rights, "
+			    "and what the names of its locks begin with.",
+			    {"redlockctl whoami --key-file billing.key", "redlockctl whoami --json"}},
 	[COMMAND_KEY_NEW] = {"key new [OPTION...]",
 			     "Makes an API key, and its entry for the keys file of redlockd.",
 			     {"redlockctl key new --name billing --prefix orders/ --out billing.key",

@@ -5,11 +5,13 @@ PyJWT, or by hand if it refuses to make such a one."""
 import hashlib
 import hmac
 import json
+import os
 
 import jwt
 import pytest
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
 
+from ctl import ctl
 from harness import Lab, wait_until
 from key_fixtures import Key
 from token_fixtures import AUDIENCE, Issuer, Signer, Tokened, encode, rule
@@ -284,6 +286,18 @@ def test_a_stranger_with_a_token_of_a_lease(world, issuer):
     other = {"token": "0" * 40, "ttl_ms": 60000}
     assert world.by(bad, "PUT", "/locks/s", body=other).status == 410
     assert world.by(good, "PUT", "/locks/s", body=other).status == 409
+
+
+def test_redlockctl_shows_what_a_token_may_do(lab, world, issuer):
+    """From a file that all may read, as the kubelet makes it, and that is replaced."""
+    path = os.path.join(lab.folder, "token")
+    for text, status, caller in ((issuer.token(sub="job:1"), 0, "job:1"), (issuer.token(sub="job:2"), 0, "job:2"), (issuer.token(sub="x", aud="vault"), 77, "audience")):
+        with open(path, "w", encoding="utf-8") as out:
+            out.write(text)
+        os.chmod(path, 0o644)
+        done = ctl("whoami", "--key-file", path, server=world.redlockd)
+        assert (done.returncode, caller in done.stdout + done.stderr) == (status, True), done
+        assert ("acquire, inspect" in done.stdout and "(all names)" in done.stdout) == (status == 0), done
 
 
 def test_the_caller_is_in_the_log(lab, issuer):

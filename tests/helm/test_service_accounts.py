@@ -241,6 +241,8 @@ def test_a_program_with_a_token(lab, cluster):
     turns(2)
     assert "not now" not in program.log.read_text() and process.poll() is None
     env = {**pod.environment(pod.container("app")), "REDLOCKCTL_SERVER": f"http://{address}"}
+    asked = subprocess.run([CTL, "whoami"], env=env, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
+    assert asked.returncode == 0 and "system:serviceaccount:shop:web" in asked.stdout, asked
     done = subprocess.run([CTL, "run", "example/redlockctl", "--", "echo", "the work"], env=env, stdin=subprocess.DEVNULL, capture_output=True, text=True,
                           check=False)
     assert (done.returncode, done.stdout) == (0, "the work\n"), done
