@@ -143,3 +143,16 @@ TEST_EACH(sets_of_keys_are_good_or_rejected_with_the_position, 0, COUNT(sets))
 	ck_assert_str_eq(message, sets[_i].message ? sets[_i].message : "");
 	jwks_free(jwks);
 }
+
+/* Over HTTP the bound of all headers comes first. */
+TEST(a_token_has_at_most_8192_bytes)
+{
+	struct keys *keys = good(S(RULED(RULE)));
+	char token[TOKEN_MAX + 1];
+	memset(token, 'a', sizeof token);
+	token[4] = token[8] = '.';
+	ck_assert_int_eq(token_check(keys, token, TOKEN_MAX, 1), TOKEN_MALFORMED);
+	ck_assert_int_eq(token_check(keys, token, TOKEN_MAX + 1, 1), TOKEN_TOO_LARGE);
+	ck_assert_str_eq(token_reason(TOKEN_TOO_LARGE), "The token is larger than 8192 bytes.");
+	keys_unref(keys);
+}
