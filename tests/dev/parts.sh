@@ -174,7 +174,7 @@ part_tsan() {
 	ctests -unit tsan
 	tsan_e2e -e2e mixed_load load masters_reload hold disconnect waiting_churn burst
 }
-part_tsan_more() { tsan_e2e "" service masters masters_replaced waiting_replicas tls keys guard_restart; }
+part_tsan_more() { tsan_e2e "" service masters masters_replaced waiting_replicas tls keys tokens_ends guard_restart; }
 # One seed, so that a change is tried with what was tried before it; ./dev fuzz takes another one each time.
 # REDLOCKD_FUZZ_SECONDS: of each target. run.py writes fuzz.xml.
 part_fuzz() {
