@@ -80,7 +80,7 @@ final class Acquisition
             }
             $pause = $this->pause($answer, $sent, $wait);
             if ($pause === null) {
-                throw Words::error($answer, $this->wanted->text);
+                throw Words::error($answer, $this->wanted->text, $this->wanted->ttlName);
             }
             Clock::pause($pause);
         }
