@@ -100,7 +100,11 @@ struct keys *keys_parse(const char *bytes, size_t len, char *message, size_t mes
 
 struct keys *keys_load_issuers(const struct keys *before, char *message, size_t message_size)
 {
-	struct keys *keys = keys_make(before->root, message, message_size);
+	/* A copy, since jansson reads its counts of references without synchronization, and another thread may drop
+	 * `before`. */
+	json_t *root = json_deep_copy(before->root);
+	struct keys *keys = keys_make(root, message, message_size);
+	json_decref(root);
 	assert(keys); /* it was good before */
 	if (issuers_load(keys, message, message_size))
 		return keys;

@@ -39,7 +39,7 @@ def build(adapter):
     """Builds the test program of an adapter and returns its path."""
     program = BUILD / f"{adapter}.test"
     with one_at_a_time():
-        run("go", "test", "-c", "-o", program, ".", cwd=FOLDER / adapter)
+        run("go", "test", "-c", "-ldflags=-s -w", "-o", program, ".", cwd=FOLDER / adapter)
     return program
 
 

@@ -138,9 +138,10 @@ part_libraries_aio() {
 part_adapters() {
 	needs_release || return
 	install_go || { failed_part "Go could not be installed"; return; }
+	build_adapters_go || { failed_part "an adapter for Go does not build: see build/gocron.log, build/client-go.log"; return; }
 	build_adapter_shedlock || { failed_part "the adapter for ShedLock does not build: see build/shedlock.log"; return; }
 	install_recipes || { failed_part "Celery, Ansible and Alembic could not be installed"; return; }
-	at_once=3 pytests "" release tests/adapters
+	at_once=5 pytests "" release tests/adapters
 	at_once=8 REDLOCKD_TEST_SLOW=2 REDLOCKD_TEST_LANGUAGES="python php" pytests -php release -k php \
 		--deselect tests/clients/test_library_many.py tests/clients/test_library*.py
 }
@@ -175,7 +176,7 @@ part_tsan() {
 	ctests -unit tsan
 	tsan_e2e -e2e mixed_load load masters_reload hold disconnect waiting_churn burst
 }
-part_tsan_more() { tsan_e2e "" service masters masters_replaced waiting_replicas tls keys guard_restart; }
+part_tsan_more() { tsan_e2e "" service masters masters_replaced waiting_replicas tls keys tokens_ends guard_restart; }
 # One seed, so that a change is tried with what was tried before it; ./dev fuzz takes another one each time.
 # REDLOCKD_FUZZ_SECONDS: of each target. run.py writes fuzz.xml.
 part_fuzz() {

@@ -69,7 +69,7 @@ func runCandidate(identity string) error {
 		defer works.Done()
 		ctx, cancel := context.WithCancelCause(ctx)
 		defer context.AfterFunc(working, func() { cancel(errors.New("told to end")) })()
-		work(ctx, lease.Fence)
+		work(ctx, lease)
 	})
 	go func() {
 		bufio.NewScanner(os.Stdin).Scan()
@@ -83,7 +83,7 @@ func runCandidate(identity string) error {
 	return nil
 }
 
-func work(ctx context.Context, fence int64) {
+func work(ctx context.Context, lease *redlockd.Lease) {
 	file, err := os.OpenFile(os.Getenv("REDLOCKD_WORK"), os.O_CREATE|os.O_WRONLY, 0o600)
 	if err == nil {
 		defer file.Close()
@@ -93,11 +93,11 @@ func work(ctx context.Context, fence int64) {
 		fmt.Println("crowded", err)
 		return
 	}
-	fmt.Println("leads", fence)
+	fmt.Println("leads", lease.Fence)
 	<-ctx.Done()
 	var lost *redlockd.LockLost
-	if errors.As(context.Cause(ctx), &lost) {
-		fmt.Println("works no more: lost", lost.Cause.Code)
+	if errors.As(lease.Err(), &lost) {
+		fmt.Println("works no more: lost", string(lost.Cause.Code))
 	} else {
 		fmt.Println("works no more:", context.Cause(ctx))
 	}
