@@ -10,10 +10,10 @@ from harness import DIES_WITH_US, ROOT, clean_environment, end_process, patience
 PHP = ROOT / "tests" / "adapters" / "php"
 
 
-def environment(*daemons):
-    """`REDLOCKD_URL`: the first one."""
-    urls = [f"http://{daemon.address}" for daemon in daemons]
-    return clean_environment({"REDLOCKD_URL": urls[0], "PATIENCE": str(patience(30))})
+def environment(daemon):
+    """What a program of PHP needs to reach it."""
+    url = daemon.address if ":/" in daemon.address else f"http://{daemon.address}"
+    return clean_environment({"REDLOCKD_URL": url, "PATIENCE": str(patience(30))})
 
 
 class Program:

@@ -2,12 +2,17 @@
 """What is special in the library for PHP. The suite of all languages is in tests/clients."""
 
 import re
+import signal
 import subprocess
+import sys
 
 import pytest
 
 from harness import ROOT, SLOW, patience, quote, wait_until
 from phpunit import PHP, Program, environment, phpunit
+
+sys.path.append(str(ROOT / "tests" / "clients"))
+from relay import Relay  # noqa: E402
 
 SOURCES = sorted((ROOT / "clients").glob("**/*.php"))
 LIBRARIES = {"client": "clients/php", "store": "clients/adapters/symfony-lock"}
@@ -75,6 +80,29 @@ def test_the_end_of_a_program(service, resource, program, mode, status):
         assert ending.hear() == "held", "no destructor releases it"
     assert ending.wait() == status
     assert state(service, resource)["held"] is (mode == "detach")
+
+
+@pytest.mark.parametrize("is_granted", [False, True])
+def test_a_program_that_is_terminated_while_it_waits(lab, service, resource, program, is_granted):
+    """Its handler calls exit(): no lease and no waiter is left, also if the lock was granted and the answer is lost."""
+    relay = lab.keep(Relay(service))
+    relay.address = relay.url
+    held = service.acquire(resource, 60000)
+    ending = program(relay, "terminate", resource)
+    assert ending.hear() == "waits"
+    wait_until(lambda: state(service, resource)["waiters"] == 1, what="it waits")
+    if is_granted:
+        relay.deaf = True
+        service.release(held)
+        wait_until(lambda: state(service, resource).get("fence", 0) > held["fence"], what="it is granted")
+        relay.deaf = False
+    ending.process.send_signal(signal.SIGTERM)
+    assert ending.wait() == 143
+    assert not state(service, f"{resource}/first")["held"]
+    if not is_granted:
+        wait_until(lambda: state(service, resource)["waiters"] == 0, what="it has left")
+        service.release(held)
+    assert not state(service, resource)["held"]
 
 
 @pytest.mark.parametrize("library", LIBRARIES)

@@ -71,7 +71,7 @@ def test_links_lead_somewhere(document):
     assert not broken
 
 
-@pytest.mark.parametrize("library", ["python", "go", "node", "java"])
+@pytest.mark.parametrize("library", ["python", "go", "node", "java", "php", "adapters/symfony-lock"])
 def test_links_of_a_library_lead_out_of_its_package(library):
     """Nothing of the repository is beside its README: links are whole addresses, of documents that are there."""
     text = (ROOT / "clients" / library / "README.md").read_text(encoding="utf-8")

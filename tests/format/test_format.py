@@ -12,7 +12,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 VERSION = 14  # of Debian 12; others format a few things otherwise
 FOLDERS = ("server", "api", "cli", "tests")
 NOT_TEXT = re.compile(r"tests/fuzz/seeds/|tests/e2e/malformed/|tests/clients/generated/|/testdata/")
-NAMES = re.compile(r".*\.(c|h|lua|py|sh|js|css|html|md|yaml|yml|json|cmake|in|txt)|.*/?(dev|run|Dockerfile|CMakeLists.txt)")
+NAMES = re.compile(r".*\.(c|h|lua|php|py|sh|js|css|html|md|yaml|yml|json|cmake|in|txt)|.*/?(dev|run|Dockerfile|CMakeLists.txt)")
 
 
 def tracked():

@@ -6,7 +6,7 @@ import re
 from test_format import FILES, NOT_TEXT, ROOT
 
 LINE = "SPDX-License-Identifier: MIT"
-SOURCES = re.compile(r".*\.(c|h|css|lua|go|java|js|mjs|ts|cts|mts|py|sh|bash|cmake)|.*CMakeLists\.txt|helm/[^/]+/[^/]+\.yaml")
+SOURCES = re.compile(r".*\.(c|h|css|lua|go|java|js|mjs|ts|cts|mts|py|php|sh|bash|cmake)|.*CMakeLists\.txt|helm/[^/]+/[^/]+\.yaml")
 
 
 def has_license(name):

@@ -38,6 +38,11 @@ def read(name):
     ("clients/adapters/shedlock/pom.xml, redlockd",
      lambda: re.search(r"<artifactId>redlockd</artifactId>\s*<version>(.*)</version>", read("clients/adapters/shedlock/pom.xml"))[1]),
     ("clients/adapters/shedlock/README.md, version", lambda: re.search(r"<version>(.*)</version>", read("clients/adapters/shedlock/README.md"))[1]),
+    ("clients/php/composer.json, version", lambda: json.loads(read("clients/php/composer.json"))["version"]),
+    ("clients/php/src/Servers.php, VERSION", lambda: re.search(r"const VERSION = '(.*)';", read("clients/php/src/Servers.php"))[1]),
+    ("clients/adapters/symfony-lock/composer.json, version", lambda: json.loads(read("clients/adapters/symfony-lock/composer.json"))["version"]),
+    ("clients/adapters/symfony-lock/composer.json, the client",
+     lambda: json.loads(read("clients/adapters/symfony-lock/composer.json"))["require"]["redlockd/client"].replace("*", VERSION.split(".")[2])),
     ("docker/Dockerfile, VERSION", lambda: "/".join(sorted(set(re.findall(r"^ARG VERSION=(\S+)", read("docker/Dockerfile"), re.M))))),
 ])
 def test_the_version_is_the_same(where, found):

@@ -33,13 +33,18 @@ final class Acquisition
     /** @throws RedlockdException */
     public function run(): Lease
     {
+        AtEnd::add($this, function (): void {
+            $this->takeBack();
+        }, static function (): bool {
+            return false;
+        });
         try {
             return $this->steps();
         } catch (\Throwable $error) { // also of the handler of a signal
-            if ($this->unknown) {
-                $this->takeBack();
-            }
+            $this->takeBack();
             throw $error;
+        } finally {
+            AtEnd::remove($this);
         }
     }
 
@@ -75,7 +80,7 @@ final class Acquisition
             }
             $pause = $this->pause($answer, $sent, $wait);
             if ($pause === null) {
-                throw Words::error($answer, $this->wanted->text);
+                throw Words::error($answer, $this->wanted->text, $this->wanted->ttlName);
             }
             Clock::pause($pause);
         }
@@ -116,6 +121,9 @@ final class Acquisition
     /** Nobody wants the lock any more: finds and releases the lease that may have been granted. */
     private function takeBack(): void
     {
+        if (!$this->unknown) {
+            return;
+        }
         $limit = min($this->servers->timeout, 1.0);
         $answer = $this->servers->askEach($this->ask(0.0, $limit));
         if (in_array($answer->status, [200, 201], true)) {

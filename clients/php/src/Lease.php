@@ -12,9 +12,6 @@ final class Lease
 {
     private const RELEASE_TIMEOUT = 2.0; // seconds
 
-    /** @var array<int, self> that the end of this program releases */
-    private static array $held = [];
-
     private Servers $servers;
     private Wanted $wanted;
     private string $token;
@@ -161,7 +158,7 @@ final class Lease
     /** The end of the program does not release it. Another process can go on with the token: Client::resume(). */
     public function detach(): string
     {
-        unset(self::$held[spl_object_id($this)]);
+        AtEnd::remove($this);
         return $this->token;
     }
 
@@ -198,27 +195,14 @@ final class Lease
         return $this->process === getmypid();
     }
 
+    /** The end of this program releases it. */
     private function hold(): void
     {
-        static $registered = false;
-        if (!$registered) {
-            $registered = true;
-            register_shutdown_function(static function (): void {
-                foreach (self::$held as $lease) {
-                    try {
-                        $lease->end(0.0);
-                    } catch (\Throwable $error) {
-                        continue; // it ends by itself
-                    }
-                }
-            });
-        }
-        if (count(self::$held) % 64 === 63) { // the program has dropped those that are over
-            self::$held = array_filter(self::$held, static function (self $lease): bool {
-                return $lease->isMine() && $lease->loss() === null;
-            });
-        }
-        self::$held[spl_object_id($this)] = $this;
+        AtEnd::add($this, function (): void {
+            $this->end(0.0);
+        }, function (): bool {
+            return $this->stop + $this->ttl < Clock::now(); // the masters have forgotten it, too
+        });
     }
 
     private function extension(?int $ttlMs, float $timeout): Ask
@@ -260,7 +244,8 @@ final class Lease
     }
 
     /**
-     * True: it was released. An error: it was not held any more. False: it is over for this process. Null: nobody knows.
+     * True: it was released. An error: it was not held any more. False: it is over for this process. Null: nobody
+     * knows.
      *
      * @return bool|RedlockdException|null
      */
@@ -278,7 +263,10 @@ final class Lease
         $keep = max($keep, $this->keepUntil - Clock::now());
         $timeout = min($this->servers->timeout, self::RELEASE_TIMEOUT);
         $answer = $this->servers->askEach($this->wanted->release($this->token, $timeout, $keep));
-        return $answer->isFinal() ? Words::error($answer, $this->wanted->text) : ($answer->status === 204 ? true : null);
+        if ($answer->isFinal()) {
+            return Words::error($answer, $this->wanted->text);
+        }
+        return $answer->status === 204 ? true : null;
     }
 
     /** Looks at the clock itself. */

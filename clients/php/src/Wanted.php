@@ -22,6 +22,8 @@ final class Wanted
     public string $text;
     /** Of the first request. */
     public array $body;
+    /** The option that has the ttl. */
+    public string $ttlName = 'ttl';
     private ?float $margin;
     /** @var string[] */
     private array $resources;
@@ -38,7 +40,9 @@ final class Wanted
         }) + ['owner' => $owner] + self::OPTIONS;
         [$ttl, $this->wait, $this->margin] = [$given['ttl'], $given['wait'], $given['margin']];
         [$this->atLeast, $this->slots] = [$given['at_least'], $given['slots']];
-        $ttl = $ttl === null && $this->atLeast >= self::AT_LEAST_OF_LEASE ? $this->atLeast : $ttl;
+        if ($ttl === null && $this->atLeast >= self::AT_LEAST_OF_LEASE) {
+            [$ttl, $this->ttlName] = [$this->atLeast, 'at_least'];
+        }
         self::require($ttl === null || $ttl > 0 && $ttl <= self::LARGEST / 1000,
             'ttl must be a positive number of seconds', $ttl);
         self::require($this->wait >= 0, 'wait must be a number of seconds that is not negative', $this->wait);

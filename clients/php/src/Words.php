@@ -21,15 +21,16 @@ final class Words
         return implode(', ', array_map([self::class, 'printable'], $names));
     }
 
-    /** The error of an answer. `$names`: of the lock that it is about. */
-    public static function error(Answer $answer, string $names): RedlockdException
+    /** The error of an answer. `$names`: of the lock that it is about; `$ttlName`: the option that has the ttl. */
+    public static function error(Answer $answer, string $names, string $ttlName = 'ttl'): RedlockdException
     {
         if ($answer->status === 0) {
             return new NoAnswer("no answer of redlockd: $answer->why");
         }
         $problem = (array) json_decode((string) json_encode($answer->body), true);
         $kind = self::CLASSES[$answer->code()] ?? RedlockdException::class;
-        $detail = $kind === Locked::class ? self::heldBy($problem, $names) : self::detail($problem, $answer->status);
+        $detail = $kind === Locked::class
+            ? self::heldBy($problem, $names) : self::detail($problem, $answer->status, $ttlName);
         return new $kind($detail, $answer->status, $problem);
     }
 
@@ -45,12 +46,12 @@ final class Words
     }
 
     /** Its `detail` with the names of the options, and seconds. */
-    private static function detail(array $problem, int $status): string
+    private static function detail(array $problem, int $status, string $ttlName): string
     {
         $detail = is_string($problem['detail'] ?? null) ? $problem['detail'] : "status $status";
         $errors = is_array($problem['errors'] ?? null) ? array_filter($problem['errors'], 'is_array') : [];
         $detail = $errors ? implode('; ', array_map([self::class, 'wrongField'], $errors)) : $detail;
-        return (string) preg_replace('/\b(ttl|wait)_ms\b/', '$1', $detail);
+        return (string) preg_replace(['/\bttl_ms\b/', '/\bwait_ms\b/'], [$ttlName, 'wait'], $detail);
     }
 
     private static function wrongField(array $error): string

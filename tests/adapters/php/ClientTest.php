@@ -81,7 +81,8 @@ final class ClientTest extends TestCase
     public function testUsing(): void
     {
         $result = $this->client->using($this->name, function (Redlockd\Lease $lease): array {
-            return [$lease->fence(), $this->client->state($this->name)['fence'], $this->client->tryAcquire($this->name)];
+            $seen = $this->client->state($this->name)['fence'];
+            return [$lease->fence(), $seen, $this->client->tryAcquire($this->name)];
         });
         self::assertSame($result[0], $result[1]);
         self::assertNull($result[2]);

@@ -1,7 +1,7 @@
 <?php
 // SPDX-License-Identifier: MIT
-// What Symfony Lock asks of a store that expires, blocks and shares, with a real redlockd at REDLOCKD_URL. The cases are
-// those of its own abstract tests of stores, written anew. No test sleeps: an end is awaited.
+// What Symfony Lock asks of a store that expires, blocks and shares, with a real redlockd at REDLOCKD_URL. The cases
+// are those of its own abstract tests of stores, written anew. No test sleeps: an end is awaited.
 
 use PHPUnit\Framework\TestCase;
 use Redlockd\Client;

@@ -53,6 +53,15 @@ switch ($mode) {
             say('one');
         }
         break;
+    case 'terminate': // SIGTERM comes while it waits for NAME
+        pcntl_async_signals(true);
+        pcntl_signal(SIGTERM, static function (): void {
+            exit(143);
+        });
+        $client->acquire("$name/first");
+        say('waits');
+        $client->acquire($name);
+        break;
     case 'exit':
         $client->acquire($name);
         exit(3);

@@ -20,8 +20,9 @@ use Symfony\Component\Lock\Key;
 use Symfony\Component\Lock\Store\ExpiringStoreTrait;
 
 /**
- * Stores the locks of Symfony in redlockd. The state of a key is the token of its lease, its fence and its mode, so that
- * a key can be serialized and handed to another process. The end of a lease is counted in the process that took it.
+ * Stores the locks of Symfony in redlockd. The state of a key is the token of its lease, its fence and its mode, so
+ * that a key can be serialized and handed to another process. The end of a lease is counted in the process that took
+ * it.
  */
 final class RedlockdStore implements BlockingStoreInterface, BlockingSharedLockStoreInterface
 {
