@@ -8,8 +8,7 @@ A trial is a lock with a holder, a process of its own, and somebody who waits. A
 of a round in one moment. They began at moments that are spread over a renewal. If the holder keeps its lock through an
 event, there is no takeover, and the trial counts as kept. A grant is timed when its line is read here. Results are kept
 in takeover.json, by system and event, and make takeover.md and takeover.svg. Servers and waiters are in one network
-namespace, holders in another one. It needs root,
-etcd-server, etcd-client, zookeeper, and in build/tools what tests/bench/README.md says.
+namespace, holders in another one. It needs root, and what ./dev bench takeover installs.
 """
 import argparse
 import contextlib
@@ -102,7 +101,8 @@ class Contenders:
 
 
 def tree(process):
-    return [*harness.children_of(process.pid), process.pid]
+    """A parent first: it must not see its child end."""
+    return [process.pid, *harness.children_of(process.pid)]
 
 
 def strike(pids, number):
@@ -391,7 +391,8 @@ class Round:
                 self.system.end(holder)
         elif event == "host":
             self.far.cut()
-        strike(pids, signal.SIGSTOP if event == "stop" else signal.SIGKILL)
+        strike(pids, signal.SIGSTOP)
+        strike(pids if event != "stop" else [], signal.SIGKILL)
         if event == "server" or (event == "all" and self.system.has_server and not self.system.is_member):
             self.system.kill_server()
         if event in ("master-kill", "master-stop", "all"):
@@ -484,21 +485,21 @@ def report(results, folder):
     text = bench_report.table(["p50, p99, most", *(EVENTS[event] for event in events)], lines)
     (folder / "takeover.md").write_text(text, encoding="utf-8")
     shown = [event for event in events if any(results[name].get(event, {}).get("took_s") for name in systems)]
-    with bench_report.picture(folder, "takeover", 10, 0.32 * len(systems) * len(shown) / 2 + 1.5) as axes:
+    with bench_report.picture(folder, "takeover", 10, 0.11 * len(systems) * len(shown) + 1.5) as axes:
         colors = ["#4477aa", "#ee6677", "#228833", "#ccbb44", "#66ccee", "#aa3377", "#999999", "#333333"]
         labels = {event: EVENTS[event] for event in shown}
         for at, name in enumerate(systems):
             for i, event in enumerate(shown):
                 took = results[name].get(event, {}).get("took_s")
                 if took:
-                    height, label = at + (i - len(shown) / 2) * 0.8 / len(shown), labels.pop(event, None)
+                    height, label = at + (i - (len(shown) - 1) / 2) * 0.8 / len(shown), labels.pop(event, None)
                     axes.plot([max(one, 0.001) for one in (took[0], took[-1])], [height] * 2, color=colors[i])
                     axes.plot([max(rank(took, 0.5), 0.001)], [height], "o", color=colors[i], markersize=4, label=label)
         axes.set_yticks(range(len(systems)), [SYSTEMS[name][2].replace("`", "") for name in systems])
         axes.invert_yaxis()
         axes.set_xscale("log")
         axes.set_xlabel("seconds until the next grant: the dot is the median, the line from the least to the most")
-        axes.legend(fontsize=7, loc="best")
+        axes.legend(fontsize=7, loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=2)
     return text
 
 
