@@ -5,11 +5,11 @@
     takeover.py [--systems NAME,…] [--events NAME,…] [--repeat 100] [--at-once 25] [--output FOLDER]
 
 A trial is a lock with a holder, a process of its own, and somebody who waits. An event strikes the holders of all locks
-of a round in one moment. They began at moments that are spread over a renewal. If the holder keeps its lock through an
-event, there is no takeover, and the trial counts as kept. A grant is timed when its line is read here. Results are kept
-in takeover.json, by system and event, and make takeover.md and takeover.svg. Servers and waiters are in one network
-namespace, holders in another one. It needs root,
-etcd-server, etcd-client, zookeeper, and in build/tools what tests/bench/README.md says.
+of a round in one moment, or one after the other if a takeover takes milliseconds. They began at moments that are spread
+over a renewal. If the holder keeps its lock through an event, there is no takeover, and the trial counts as kept. A
+grant is timed when its line is read here. Results are kept in takeover.json, by system and event, and make takeover.md
+and takeover.svg. Servers and waiters are in one network namespace, holders in another one. It needs root, and what
+./dev bench takeover installs.
 """
 import argparse
 import contextlib
@@ -102,7 +102,8 @@ class Contenders:
 
 
 def tree(process):
-    return [*harness.children_of(process.pid), process.pid]
+    """A parent first: it must not see its child end."""
+    return [process.pid, *harness.children_of(process.pid)]
 
 
 def strike(pids, number):
@@ -119,6 +120,7 @@ class System:
     server is one of those whose majority decides, so "all" strikes one of them, and not two."""
 
     has_server, is_member = True, False
+    immediate = {"end"}  # milliseconds: one lock after the other
 
     def __init__(self, ttl):
         self.ttl, self.folder, self.processes, self.servers = ttl, tempfile.mkdtemp(prefix="rl-takeover-"), [], []
@@ -199,7 +201,7 @@ class Redlockd(Masters):
 
 
 class RedlockdHold(Redlockd):
-    kind = "hold"
+    kind, immediate = "hold", {"end", "kill"}
 
 
 class RedlockctlRun(Redlockd):
@@ -383,15 +385,17 @@ class Round:
         early = [name for name in self.names if ("granted", name) in self.waiting.seen]
         assert not early, f"granted beside a holder: {early}"
 
-    def strike(self, event):
-        pids = [pid for holder in self.holders for pid in tree(holder)] if event in ("kill", "stop", "all") else []
+    def strike(self, event, holders):
+        """Returns when."""
+        pids = [pid for holder in holders for pid in tree(holder)] if event in ("kill", "stop", "all") else []
         at = time.monotonic()
         if event == "end":
-            for holder in self.holders:
+            for holder in holders:
                 self.system.end(holder)
         elif event == "host":
             self.far.cut()
-        strike(pids, signal.SIGSTOP if event == "stop" else signal.SIGKILL)
+        strike(pids, signal.SIGSTOP)
+        strike(pids if event != "stop" else [], signal.SIGKILL)
         if event == "server" or (event == "all" and self.system.has_server and not self.system.is_member):
             self.system.kill_server()
         if event in ("master-kill", "master-stop", "all"):
@@ -402,14 +406,17 @@ class Round:
         """(seconds until the next grant of each lock that was taken over, number of those that their holder kept)"""
         try:
             self.begin()
-            at = self.strike(event)
             limit = 2 * self.system.ttl + 10 if event in KEEP else harness.patience(3 * self.system.ttl)
-            granted = self.waiting.wait("granted", self.names, limit)
+            one_by_one = event in self.system.immediate
+            granted = {}
+            for some in [[name] for name in self.names] if one_by_one else [self.names]:
+                at = self.strike(event, [self.holders[self.names.index(name)] for name in some])
+                granted |= {name: moment - at for name, moment in self.waiting.wait("granted", some, limit).items()}
             self.holding.read(0)
             kept = [name for name in self.names if name not in granted and ("lost", name) not in self.holding.seen]
             nobody = [name for name in self.names if name not in granted and name not in kept]
             assert not nobody and (event in KEEP or not kept), f"never granted again: {nobody or kept}"
-            return [moment - at for moment in granted.values()], len(kept)
+            return list(granted.values()), len(kept)
         finally:
             self.holding.end()
             self.waiting.end()
@@ -484,21 +491,21 @@ def report(results, folder):
     text = bench_report.table(["p50, p99, most", *(EVENTS[event] for event in events)], lines)
     (folder / "takeover.md").write_text(text, encoding="utf-8")
     shown = [event for event in events if any(results[name].get(event, {}).get("took_s") for name in systems)]
-    with bench_report.picture(folder, "takeover", 10, 0.32 * len(systems) * len(shown) / 2 + 1.5) as axes:
+    with bench_report.picture(folder, "takeover", 10, 0.11 * len(systems) * len(shown) + 1.5) as axes:
         colors = ["#4477aa", "#ee6677", "#228833", "#ccbb44", "#66ccee", "#aa3377", "#999999", "#333333"]
         labels = {event: EVENTS[event] for event in shown}
         for at, name in enumerate(systems):
             for i, event in enumerate(shown):
                 took = results[name].get(event, {}).get("took_s")
                 if took:
-                    height, label = at + (i - len(shown) / 2) * 0.8 / len(shown), labels.pop(event, None)
+                    height, label = at + (i - (len(shown) - 1) / 2) * 0.8 / len(shown), labels.pop(event, None)
                     axes.plot([max(one, 0.001) for one in (took[0], took[-1])], [height] * 2, color=colors[i])
                     axes.plot([max(rank(took, 0.5), 0.001)], [height], "o", color=colors[i], markersize=4, label=label)
         axes.set_yticks(range(len(systems)), [SYSTEMS[name][2].replace("`", "") for name in systems])
         axes.invert_yaxis()
         axes.set_xscale("log")
         axes.set_xlabel("seconds until the next grant: the dot is the median, the line from the least to the most")
-        axes.legend(fontsize=7, loc="best")
+        axes.legend(fontsize=7, loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=2)
     return text
 
 
@@ -532,7 +539,10 @@ def main():
     if os.environ.get("TAKEOVER_INSIDE") != str(os.getppid()):
         command = ["unshare", "--net", sys.executable, *sys.argv]
         environment = {**os.environ, "TAKEOVER_INSIDE": str(os.getpid())}
-        sys.exit(subprocess.run([*harness.DIES_WITH_US, *command], env=environment, check=False).returncode)
+        inside = subprocess.Popen([*harness.DIES_WITH_US, *command], env=environment)
+        signal.signal(signal.SIGTERM, lambda *_: inside.terminate())
+        sys.exit(inside.wait())
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     given.output.mkdir(parents=True, exist_ok=True)
     kept = given.output / "takeover.json"
     results = json.loads(kept.read_text(encoding="utf-8")) if kept.exists() else {}

@@ -245,10 +245,23 @@ install_recipes() {
 
 # The services that the benchmarks compare with: tests/bench/peers.
 install_peers() {
+	install_redsync
+	install_npm tests/bench/peers/node-redlock
+}
+install_redsync() {
 	install_go
 	say "building the service with redsync"
 	mkdir -p build/tools/bench
 	fetch redsync build_redsync
-	install_npm tests/bench/peers/node-redlock
 }
 build_redsync() { (cd tests/bench/peers/redsync && go build -trimpath -o ../../../../build/tools/bench/redsync .); }
+
+# What takeover.py compares with.
+install_takeover() {
+	install_packages etcd-client iproute2 python3-h11 python3-venv zookeeper
+	install_redsync
+	! build/tools/kazoo/bin/python -c 'import kazoo' 2>/dev/null || return 0
+	say "installing kazoo"
+	/usr/bin/python3 -m venv --system-site-packages build/tools/kazoo
+	fetch kazoo build/tools/kazoo/bin/pip install --quiet kazoo==2.11.0
+}
