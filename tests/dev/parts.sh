@@ -142,7 +142,10 @@ part_adapters() {
 	build_adapter_shedlock || { failed_part "the adapter for ShedLock does not build: see build/shedlock.log"; return; }
 	install_recipes || { failed_part "Celery, Ansible and Alembic could not be installed"; return; }
 	at_once=5 pytests "" release tests/adapters
-	at_once=8 REDLOCKD_TEST_SLOW=2 REDLOCKD_TEST_LANGUAGES="python php" pytests -php release -k php \
+}
+part_libraries_php() {
+	needs_release || return
+	at_once=8 REDLOCKD_TEST_SLOW=2 REDLOCKD_TEST_LANGUAGES="python php" pytests "" release -k php \
 		--deselect tests/clients/test_library_many.py tests/clients/test_library*.py
 }
 part_contract_node() {
