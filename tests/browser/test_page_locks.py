@@ -201,8 +201,8 @@ def test_no_time_is_cut(page, three):
             for width in (1440, 1160, 1150, 900, 890, 710, 700, 390, 320):
                 page.look(width, 900)
                 assert not [cut for table in ("locks", "waiting") for seconds in TIMES for cut in page.run(CUT, table, seconds)], width
-        row = "const r = document.querySelector('#locks > tr'); r.lock.ends = arguments[0]; tickLock(r); return r.querySelector('td.remaining');"
-        assert [page.run(row, end).text for end in (0, None)] == ["checking…", "no end"]
+        row = "const r = document.querySelector('#locks > tr'); r.lock.ends = arguments[0]; tickLock(r); return r.querySelector('td.remaining').textContent;"
+        assert [page.run(row, end) for end in (0, None)] == ["checking…", "no end"]
     finally:
         waiters.close()
         three.release(lease)
