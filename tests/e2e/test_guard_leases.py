@@ -156,18 +156,22 @@ class Holder(threading.Thread):
     def __init__(self, service, count, ttl_ms):
         super().__init__()
         self.service, self.ttl_ms, self.end, self.refused, self.longest_ms = service, ttl_ms, threading.Event(), [], 0
-        self.leases = [service.acquire(f"holder/{number}", ttl_ms) for number in range(count)]
+        self.connection, self.leases, self.extended = service.client(), [], []
+        for number in range(count):
+            self.extended.append(time.monotonic())
+            answer = self.connection.call("POST", "/locks", {"resource": f"holder/{number}", "ttl_ms": ttl_ms})
+            assert answer.status == 201, answer
+            self.leases.append(answer.json)
 
     def run(self):
-        connection, extended = self.service.client(), [time.monotonic()] * len(self.leases)
         while not self.end.wait(self.ttl_ms / 3000):
             for number, lease in enumerate(self.leases):
-                before, extended[number] = extended[number], time.monotonic()
-                self.longest_ms = max(self.longest_ms, (extended[number] - before) * 1000)
-                answer = connection.call("PUT", "/locks", {"resource": lease["resource"], "token": lease["token"], "ttl_ms": self.ttl_ms})
+                before, self.extended[number] = self.extended[number], time.monotonic()
+                self.longest_ms = max(self.longest_ms, (self.extended[number] - before) * 1000)
+                answer = self.connection.call("PUT", "/locks", {"resource": lease["resource"], "token": lease["token"], "ttl_ms": self.ttl_ms})
                 if answer.status != 200 or answer.json["fence"] != lease["fence"]:
                     self.refused.append(answer)
-        connection.close()
+        self.connection.close()
 
 
 def test_masters_restarted_in_turn(lab):
