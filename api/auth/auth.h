@@ -150,12 +150,17 @@ struct keys {
 };
 
 /* Reads the keys file and the files of its issuers (SECRET_FILE_TRUSTED). Returns one reference; or NULL and a message
- * of one line that names file and member and never holds a hash. Blocking: for the start and for SIGHUP. */
-struct keys *keys_load(const char *path, char *message, size_t message_size) __attribute__((warn_unused_result));
+ * of one line that names file and member and never holds a hash. Blocking: for the start and for SIGHUP.
+ *
+ * `before`: the keys until now, or NULL. If a file of an issuer is bad, the issuer has the public keys of the same
+ * issuer and file in `before`, and there is a message, too; otherwise the message is empty. So a bad file keeps nobody
+ * from the removal of a key, nor other issuers from their new keys. */
+struct keys *keys_load(const char *path, const struct keys *before, char *message, size_t message_size)
+	__attribute__((warn_unused_result));
 
-/* The same with the keys file as it was read for `keys`, and the files of its issuers as they are now; the message
- * begins with the member. keys_files_mark(): changes with these files; 0: there are none. */
-struct keys *keys_load_issuers(const struct keys *keys, char *message, size_t message_size)
+/* The same with the keys file as it was read for `before`, and the files of its issuers as they are now; never NULL.
+ * The message begins with the member. keys_files_mark(): changes with these files; 0: there are none. */
+struct keys *keys_load_issuers(const struct keys *before, char *message, size_t message_size)
 	__attribute__((warn_unused_result));
 uint64_t keys_files_mark(const struct keys *keys);
 

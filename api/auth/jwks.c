@@ -168,6 +168,7 @@ static struct jwks *jwks_make(json_t *root, char *message, size_t size)
 		return NULL;
 	}
 	struct jwks *jwks = memory_zeroed(1, sizeof *jwks + json_array_size(list) * sizeof jwks->keys[0]);
+	atomic_init(&jwks->references, 1);
 	jwks->root = root;
 	for (size_t i = 0; i < json_array_size(list); i++) {
 		reason = jwks_add(jwks, json_array_get(list, i), &member);
@@ -195,9 +196,16 @@ struct jwks *jwks_parse(const char *bytes, size_t len, char *message, size_t siz
 	return NULL;
 }
 
+struct jwks *jwks_ref(struct jwks *jwks)
+{
+	unsigned before = atomic_fetch_add_explicit(&jwks->references, 1, memory_order_relaxed);
+	assert(before > 0);
+	return jwks;
+}
+
 void jwks_free(struct jwks *jwks)
 {
-	if (!jwks)
+	if (!jwks || atomic_fetch_sub_explicit(&jwks->references, 1, memory_order_acq_rel) > 1)
 		return;
 	for (size_t i = 0; i < jwks->count; i++)
 		cjose_jwk_release(jwks->keys[i].key);

@@ -10,6 +10,7 @@ import os
 import pytest
 
 from harness import SLOW, run_redlockd, wait_until
+from key_fixtures import Key
 from test_hold import Stream
 from token_fixtures import Issuer, Signer, Tokened, rule
 
@@ -201,6 +202,40 @@ def test_a_bad_file_changes_nothing(world, issuer, text):
     assert world.by(issuer.token(sub="web", jti="2"), "GET", "/whoami").status == 200
     issuer.write()
     wait_until(lambda: world.redlockd.log("issuers-reloaded"), what="a good file is read")
+
+
+def test_a_bad_file_concerns_no_other(lab, issuer):
+    """Neither another issuer, whose keys are rotated, nor a key that is removed by SIGHUP. Its own issuer stays as it was."""
+    other, new = Issuer(lab, "https://other.example", Signer("old")), Signer("new")
+    world = Tokened(lab, [issuer.entry([WEB]), other.entry([JOB])], keys=[Key("leaked", ["a/"], ["acquire"])])
+    issuer.write_text("{")
+    wait_until(lambda: len(world.redlockd.log("issuers-reload-failed")) == 1, what="the log says so")
+    other.write(new)
+    wait_until(lambda: len(world.redlockd.log("issuers-reload-failed")) == 2, what="it is bad still")
+    rotated = other.token(sub="job", signer=new)
+    wait_until(lambda: world.by(rotated, "GET", "/whoami").status == 200, what="the new key counts")
+    assert world.by(other.token(sub="job"), "GET", "/whoami").status == 401
+    assert world.by(issuer.token(sub="web"), "GET", "/whoami").status == 200
+    assert world.call("leaked", "GET", "/whoami").status == 200
+    leaked = world.keys["leaked"]
+    world.write([])
+    world.reload()
+    wait_until(lambda: world.by(leaked.secret, "GET", "/whoami").status == 401, what="the key is removed")
+    assert "issuers[0].jwks_file: " + issuer.path in world.redlockd.log("issuers-reload-failed")[2]["message"]
+    assert world.by(issuer.token(sub="web", jti="2"), "GET", "/whoami").status == 200
+    issuer.write(issuer.signers[1])
+    wait_until(lambda: world.by(issuer.token(sub="web"), "GET", "/whoami").status == 401, what="a good file is read")
+
+
+def test_a_bad_file_of_a_new_issuer(lab, issuer):
+    """It has no keys from before, so the keys file stays as it was. An issuer of another name is new, too."""
+    world = Tokened(lab, [issuer.entry([WEB])])
+    issuer.write_text("{")
+    wait_until(lambda: world.redlockd.log("issuers-reload-failed"), what="the log says so")
+    world.issuers = [issuer.entry([WEB], issuer="https://new.example")]
+    world.write([])
+    world.reload("keys-reload-failed")
+    assert world.by(issuer.token(sub="web"), "GET", "/whoami").status == 200
 
 
 @pytest.mark.parametrize("break_it, message", [
