@@ -256,6 +256,28 @@ struct token *token_cache_find(struct token_cache *cache, struct keys *keys, con
 /* Adds a token that token_cache_find() did not find; the one that was not used for longest may have to go. */
 void token_cache_add(struct token_cache *cache, struct token *token);
 
+/* ---- token_newer.c: newer tokens of callers whose connection holds a lease ----
+ *
+ * A connection lasts longer than the token with which it began. Its client sends a newer one with an extension of the
+ * lease. Only the holder knows the token of the lease, so nobody else who has an earlier token of the caller can go on
+ * with it. Any thread. */
+
+struct token_newer;
+
+/* A reference to the entry of the lease with this text, for which a newer token may come. NULL: put does nothing. */
+struct token_newer *token_newer_get(const char *lease, size_t len);
+void token_newer_put(struct token_newer *newer);
+
+/* True if a newer token may come for some lease. Takes no lock. */
+bool token_newer_is_expected(void);
+
+/* A caller that knows the text of the lease has sent this verified token. It is kept if the lease has an entry, and if
+ * it ends later than an earlier one. */
+void token_newer_offer(const char *lease, size_t len, const struct token *token);
+
+/* A copy of the one that ends last, on the heap, for access_identify(); NULL: none has come. */
+char *token_newer_copy(struct token_newer *newer, size_t *ret_len);
+
 /* ---- access.c: the caller of a request, and what it may do: the only place that decides it; everything that is not
  * allowed is denied ----
  *

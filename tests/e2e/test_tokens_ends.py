@@ -46,7 +46,7 @@ class Scene:
 
     def holder(self, token, resource):
         stream = self.lab.keep(Stream(self.world.redlockd, resource, "-H", f"Authorization: Bearer {token}", ttl_ms=60000))
-        stream.acquired()
+        stream.lease = stream.acquired()
         return stream
 
     def waiter(self, token):
@@ -93,6 +93,49 @@ def test_a_token_that_ends_ends_its_requests(scene, issuer):
     scene.goes_on(other, other_waiter)
     assert scene.world.by(short, "GET", "/whoami").status == 401
     assert scene.world.refusals() == {"expired": 1}
+
+
+def extend(world, token, lease, many=False):
+    item = {"resource": lease["resource"], "token": lease["token"], "ttl_ms": 60000}
+    answer = world.by(token, "PUT", "/locks", body={"leases": [item]} if many else item)
+    return answer.json["leases"][0].get("status", 200) if many else answer.status
+
+
+def forbidden(stream):
+    """It went on until its caller lost the prefix: what ends with a token is `unauthorized`."""
+    event, _ = stream.last()
+    assert (event["event"], event["code"]) == ("lost", "forbidden")
+
+
+def test_a_newer_token_goes_on_with_a_held_lease(scene, issuer):
+    """Its client sends it with the token of the lease, to any worker. Newer tokens of others do not count, nor those of
+    the caller without the token of the lease: otherwise a stolen token could be used as long as its owner lives."""
+    short = issuer.token(sub="web", seconds=-60 + max(8, round(8 * SLOW)))
+    newer, job = issuer.token(sub="web"), issuer.token(sub="job")
+    renewed = [scene.holder(short, f"a/renewed/{i}") for i in range(4)]
+    alone, stolen, others = (scene.holder(short, f"a/{name}") for name in ("alone", "stolen", "others"))
+    for i, stream in enumerate(renewed):
+        assert extend(scene.world, newer, stream.lease, many=i % 2 > 0) == 200
+    assert scene.world.by(newer, "GET", "/whoami").status == 200
+    assert extend(scene.world, newer, {**stolen.lease, "token": "0" * 40}) == 409
+    assert extend(scene.world, job, others.lease) == 200
+    for stream in (alone, stolen, others):
+        scene.lost(stream, stream.lease["resource"])
+    assert scene.world.by(short, "GET", "/whoami").status == 401
+    remove_prefix(scene.world, issuer)
+    for stream in renewed:
+        forbidden(stream)
+
+
+def test_a_newer_token_by_another_key(scene, issuer):
+    """Keys are rotated while a connection holds a lease: the old token does not count any more, the newer one does."""
+    held = scene.holder(issuer.token(sub="web"), "a/web")
+    newer = issuer.token(sub="web", signer=issuer.signers[1], seconds=7200)
+    assert extend(scene.world, newer, held.lease) == 200
+    remove_key(scene.world, issuer)
+    assert scene.world.by(issuer.token(sub="web"), "GET", "/whoami").status == 401
+    remove_prefix(scene.world, issuer)
+    forbidden(held)
 
 
 def change_nothing(world, issuer):
