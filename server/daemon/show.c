@@ -124,7 +124,7 @@ static void show_bound(const char *name, uint32_t bound)
 		printf("; %s: %" PRIu32, name, bound);
 }
 
-/* What the tokens that a rule matches may do. */
+/* Prints the rights, prefixes and limits of the tokens that the rule matches. */
 static void show_rule(const struct issuer_rule *rule)
 {
 	const struct key *key = &rule->key;
