@@ -101,8 +101,9 @@ def extend(world, token, lease, many=False):
     return answer.json["leases"][0].get("status", 200) if many else answer.status
 
 
-def forbidden(stream):
+def forbidden(scene, stream):
     """It went on until its caller lost the prefix: what ends with a token is `unauthorized`."""
+    wait_until(lambda: not scene.state(stream.lease["resource"])["held"], what="the lease has ended")
     event, _ = stream.last()
     assert (event["event"], event["code"]) == ("lost", "forbidden")
 
@@ -120,11 +121,12 @@ def test_a_newer_token_goes_on_with_a_held_lease(scene, issuer):
     assert extend(scene.world, newer, {**stolen.lease, "token": "0" * 40}) == 409
     assert extend(scene.world, job, others.lease) == 200
     for stream in (alone, stolen, others):
+        wait_until(lambda: not scene.state(stream.lease["resource"])["held"], 20 * SLOW, "the lease has ended")  # noqa: B023
         scene.lost(stream, stream.lease["resource"])
     assert scene.world.by(short, "GET", "/whoami").status == 401
     remove_prefix(scene.world, issuer)
     for stream in renewed:
-        forbidden(stream)
+        forbidden(scene, stream)
 
 
 def test_a_newer_token_by_another_key(scene, issuer):
@@ -135,7 +137,7 @@ def test_a_newer_token_by_another_key(scene, issuer):
     remove_key(scene.world, issuer)
     assert scene.world.by(issuer.token(sub="web"), "GET", "/whoami").status == 401
     remove_prefix(scene.world, issuer)
-    forbidden(held)
+    forbidden(scene, held)
 
 
 def change_nothing(world, issuer):
