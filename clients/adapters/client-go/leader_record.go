@@ -34,12 +34,10 @@ func (l *Lock) Get(ctx context.Context) (*resourcelock.LeaderElectionRecord, []b
 	}
 	ctx, cancel := context.WithTimeout(ctx, l.config.RenewDeadline)
 	defer cancel()
-	state, isAnswer := <-l.config.Client.Watch(ctx, l.config.Name)
+	state, err := l.config.Client.State(ctx, l.config.Name)
 	switch {
-	case !isAnswer:
-		return nil, nil, fmt.Errorf("redlockd: no state of the lock %q: %w", l.config.Name, context.Cause(ctx))
-	case state.Err != nil:
-		return nil, nil, state.Err
+	case err != nil:
+		return nil, nil, fmt.Errorf("redlockd: no state of the lock %q: %w", l.config.Name, err)
 	case !state.Held:
 		return nil, nil, apierrors.NewNotFound(locks, l.config.Name)
 	}
