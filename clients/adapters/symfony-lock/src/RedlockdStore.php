@@ -71,8 +71,8 @@ final class RedlockdStore implements BlockingStoreInterface, BlockingSharedLockS
     /** Never shortens the lease, but the key expires after `$ttl` seconds. */
     public function putOffExpiration(Key $key, float $ttl): void
     {
-        if ($ttl < 0.001) {
-            throw new InvalidTtlException(sprintf('ttl must be at least a millisecond: %s', $ttl));
+        if (!($ttl > 0)) {
+            throw new InvalidTtlException(sprintf('ttl must be a positive number of seconds: %s', $ttl));
         }
         if (!$key->hasState(__CLASS__)) {
             throw new LockConflictedException(sprintf('The lock "%s" is not held.', $key));
@@ -175,8 +175,8 @@ final class RedlockdStore implements BlockingStoreInterface, BlockingSharedLockS
         $lease = $this->lease($key);
         if ($lease === null) {
             $lease = $this->resume($key, $ttl);
-        } else {
-            $lease->refresh($ttl ?? $this->options['ttl'] ?? null);
+        } else { // no less than is left: a server refuses a ttl that is too short
+            $lease->refresh($ttl === null ? $this->options['ttl'] ?? null : max($ttl, $lease->remaining()));
         }
         $key->reduceLifetime(min($ttl ?? INF, $lease->remaining()));
     }
