@@ -6,6 +6,7 @@ import re
 import select
 import subprocess
 import time
+import zipfile
 
 import pytest
 
@@ -301,6 +302,19 @@ def test_two_instances_of_the_example(lab, tmp_path):
     assert [line[:2] for line in lines] == [(what, number) for number in range(5) for what in ("begin", "end") if (what, number) != ("end", 3)]
     assert all(len({line[2:] for line in lines if line[1] == number}) == 1 for number in range(5)), lines
     assert [line[2] for line in lines] == sorted(line[2] for line in lines), "the fences grow"
+
+
+def test_the_package(tmp_path):
+    """Its classes and its license, as ./dev package clients makes it; it names the library that it needs."""
+    subprocess.run(["sh", "-euc", "mkdir -p build/package/clients; . tests/dev/clients.sh; package_client_shedlock"], cwd=ROOT, check=True, stdin=subprocess.DEVNULL)
+    path, = (ROOT / "build/package/clients").glob("redlockd-shedlock-*.jar")
+    with zipfile.ZipFile(path) as jar:
+        jar.extractall(tmp_path)
+    assert (tmp_path / "META-INF/LICENSE").read_bytes() == (ROOT / "LICENSE").read_bytes()
+    assert (tmp_path / "META-INF/maven/io.github.redlockd/redlockd-shedlock/pom.xml").read_bytes() == (ADAPTER / "pom.xml").read_bytes()
+    sources = {source.stem for source in (ADAPTER / "src/main").rglob("*.java")}
+    assert {made.stem for made in tmp_path.rglob("*.class")} == sources
+    assert f"build/package/clients/{path.name}" in (ADAPTER / "README.md").read_text("utf-8")
 
 
 def test_the_example_is_that_of_the_readme():
