@@ -204,7 +204,7 @@ final class RedlockdStoreTest extends TestCase
     {
         $key = self::key();
         $this->store->save($key);
-        foreach ([-1.0, 0.0, 3600.0] as $ttl) {
+        foreach ([-1.0, 0.0, 3600.0, INF] as $ttl) {
             try {
                 $key->resetLifetime();
                 $this->store->putOffExpiration($key, $ttl);
@@ -461,6 +461,18 @@ final class RedlockdStoreTest extends TestCase
             self::fail('it was released');
         } catch (LockReleasingException $error) {
             self::assertFalse($store->exists($key));
+        }
+    }
+
+    public function testANameThatIsNoText(): void
+    {
+        foreach (["\xff" => 'UTF-8', "a\nb" => 'control characters'] as $name => $why) {
+            try {
+                $this->store->save(new Key((string) $name));
+                self::fail('it was granted');
+            } catch (LockAcquiringException $error) {
+                self::assertStringContainsString($why, $error->getMessage());
+            }
         }
     }
 

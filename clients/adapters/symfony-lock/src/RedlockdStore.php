@@ -83,10 +83,10 @@ final class RedlockdStore implements BlockingStoreInterface, BlockingSharedLockS
             $this->forget($key);
             $key->reduceLifetime(0);
             throw new LockConflictedException($error->getMessage(), 0, $error);
-        } catch (RedlockdException $error) {
+        } catch (RedlockdException | \InvalidArgumentException $error) {
             $this->reduceToTheOldEnd($key);
             $detail = sprintf('The lock "%s" was not extended: %s', $key, $error->getMessage());
-            throw $error instanceof InvalidRequest
+            throw $error instanceof InvalidRequest || $error instanceof \InvalidArgumentException
                 ? new InvalidTtlException($detail, 0, $error) : new LockStorageException($detail, 0, $error);
         }
         $this->checkNotExpired($key);
@@ -147,7 +147,7 @@ final class RedlockdStore implements BlockingStoreInterface, BlockingSharedLockS
             $lease = $this->client->acquire((string) $key, $options);
         } catch (Locked $error) {
             throw new LockConflictedException($error->getMessage(), 0, $error);
-        } catch (RedlockdException $error) {
+        } catch (RedlockdException | \InvalidArgumentException $error) {
             throw new LockAcquiringException(sprintf('The lock "%s": %s', $key, $error->getMessage()), 0, $error);
         }
         $this->keep($key, $lease, $shared);
