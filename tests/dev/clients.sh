@@ -55,8 +55,8 @@ package_client_java() {
 package_client_php() {
 	made=$PWD/build/package/clients
 	for folder in clients/php clients/adapters/symfony-lock; do
-		name=$(sed -n 's,^  "name": "redlockd/\(.*\)"\,$,redlockd-\1,p' $folder/composer.json src)
-		version=$(sed -n 's,^  "version": "\(.*\)"\,$,\1,p' $folder/composer.json src)
+		name=$(sed -n 's,^  "name": "redlockd/\(.*\)"\,$,redlockd-\1,p' $folder/composer.json)
+		version=$(sed -n 's,^  "version": "\(.*\)"\,$,\1,p' $folder/composer.json)
 		rm -f "$made/$name"-*.zip
 		(cd $folder && /usr/bin/python3 -m zipfile -c "$made/$name-$version.zip" LICENSE README.md composer.json src) || return 1
 	done
