@@ -237,6 +237,19 @@ final class ClientTest extends TestCase
         }
     }
 
+    public function testAFunctionOfHeadersThatFailsCostsNoLease(): void
+    {
+        $failures = [new RuntimeException('no trace'), new TypeError('no array')];
+        foreach ($failures as $failure) {
+            $client = new Client((string) getenv('REDLOCKD_URL'), ['headers' => static function () use ($failure): array {
+                throw $failure;
+            }]);
+            $lease = $client->acquire($this->name);
+            $lease->refresh();
+            self::assertTrue($lease->release());
+        }
+    }
+
     public function testTheProxyOfTheEnvironmentIsNotUsed(): void
     {
         putenv('http_proxy=http://127.0.0.1:1');
