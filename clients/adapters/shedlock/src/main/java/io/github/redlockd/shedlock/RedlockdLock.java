@@ -40,8 +40,13 @@ final class RedlockdLock extends AbstractSimpleLock {
         });
     }
 
-    /** {@code begun}: the clock before the request for the lease. */
+    /** {@code begun}: the clock before the request for the lease. Throws if lockAtMostFor is over since then. */
     static SimpleLock begin(LockConfiguration wanted, Lease lease, Duration ttl, long begun) {
+        if (System.nanoTime() - begun >= NANOSECONDS.convert(wanted.getLockAtMostFor())) {
+            lease.release();
+            throw new LockException("lock " + wanted.getName() + ": the answer of redlockd took longer than "
+                + "lockAtMostFor, " + wanted.getLockAtMostFor());
+        }
         Running.add(lease);
         return new RedlockdLock(wanted, lease, ttl, begun, false);
     }
