@@ -279,7 +279,8 @@ func TestState(t *testing.T) {
 		case "slow":
 			<-r.Context().Done()
 		default:
-			fmt.Fprintf(w, `{"resource":%q,"held":true,"owner":"me","fence":7,"waiters":2,"kept":true}`, name)
+			given := `{"resource":%q,"held":true,"owner":"me","fence":7,"waiters":2,"kept":true}`
+			fmt.Fprintf(w, given, name)
 		}
 	}})
 	client := f.client(t)

@@ -67,7 +67,7 @@ func (l *Locker) Lease(key string) (*redlockd.Lease, error) {
 	case 1:
 		return runs[0].lease, runs[0].lease.Err()
 	default:
-		return nil, fmt.Errorf("redlockd: this process runs the job %q twice: it is not known which run asks", key)
+		return nil, fmt.Errorf("redlockd: this process runs %q twice, and cannot tell which run asks", key)
 	}
 }
 
