@@ -12,6 +12,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strconv"
 	"time"
 
 	redlockd "github.com/OWNER/redlockd/clients/go"
@@ -49,8 +50,8 @@ func (l *Lock) Get(ctx context.Context) (*resourcelock.LeaderElectionRecord, []b
 	if holder == l.config.Identity { // of a former process: the election would take it for this one
 		holder = fmt.Sprintf("%s (fence %d)", holder, state.Fence)
 	}
-	// The raw record has the time that is left, so it differs each time.
-	return l.recordOf(holder, time.Duration(held.Milliseconds)*time.Millisecond), state.JSON, nil
+	raw := []byte(strconv.FormatInt(l.records.Add(1), 10)) // it is only compared, with that of the Get before
+	return l.recordOf(holder, time.Duration(held.Milliseconds)*time.Millisecond), raw, nil
 }
 
 func (l *Lock) recordOf(holder string, held time.Duration) *resourcelock.LeaderElectionRecord {
