@@ -107,13 +107,13 @@ def gather_waiting(lab, answers):
         return service.curl("GET", "/locks/line").json["waiters"] == count
 
     with concurrent.futures.ThreadPoolExecutor(1) as pool:
-        waiter = pool.submit(service.curl, "POST", "/locks", body={**body, "wait_ms": 4000})
+        waiter = pool.submit(service.curl, "POST", "/locks", body={**body, "wait_ms": 8000})
         wait_until(lambda: waits(1), what="one in the queue")
         answers.ask(service, "GET", "/locks/line", ONE, 200)
         assert answers.ask(service, "GET", "/locks?prefix=line", NEW, 200).json["locks"][0]["waiters"] == 1
         answers.ask(service, "POST", "/locks", NEW, 429, body={**body, "wait_ms": 1000})
         answers.add("POST", NEW, waiter.result())
-        assert waiter.result().status == 409 and waiter.result().json["waited_ms"] >= 4000, waiter.result()
+        assert waiter.result().status == 409 and waiter.result().json["waited_ms"] >= 8000, waiter.result()
         wait_until(lambda: waits(0), what="nobody in the queue")
         waiter = pool.submit(service.curl, "POST", "/locks", body={**body, "wait_ms": 60000})
         wait_until(lambda: waits(1), what="one in the queue")
@@ -138,7 +138,7 @@ def gather_holding(lab, answers):
 
     def ended(resource, end):
         plain = service.connect()
-        body = json.dumps({"resource": resource, "owner": "worker-7", "ttl_ms": 1500, "hold": True}).encode()
+        body = json.dumps({"resource": resource, "owner": "worker-7", "ttl_ms": 4500, "hold": True}).encode()
         plain.sendall(b"POST /locks HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
         wait_until(lambda: b'"renewed"' in plain.recv(65536, socket.MSG_PEEK), what="a renewal")
         end()
@@ -310,7 +310,7 @@ def gather_draining(lab, answers):
 
 def gather_drained(lab, answers):
     """Calls that are still under way when the time to drain is up: the masters are stopped."""
-    service = lab.service(3, "--master-timeout-ms", "5000", "--drain-ms", "200")
+    service = lab.service(3, "--master-timeout-ms", "20000", "--drain-ms", "200")
     lease = service.acquire("held")
     for master in service.masters:
         master.stop()

@@ -102,7 +102,7 @@ def code(document, language, word):
 @pytest.fixture
 def fences(service, resource):
     """Of two holders: the first one's lease ran out, the second one has the lock."""
-    first = service.acquire(resource, 200)["fence"]
+    first = service.acquire(resource, 2000)["fence"]
     wait_until(lambda: not any(master.cli("EXISTS", resource) for master in service.masters), what="the end of the first lease")
     second = service.acquire(resource)["fence"]
     assert first < second

@@ -95,9 +95,9 @@ def test_another_number_of_masters(lab):
         return subprocess.run([*DIES_WITH_US, "bash", "-c", PRELUDE + commands], capture_output=True, text=True, timeout=30, check=True,
                               env={"PATH": os.environ["PATH"], "MASTER": master.url, "CALLS": os.devnull}).stdout
     masters = lab.redises(5, tcp=True)
-    short = ("--default-ttl-ms", "1000", "--max-ttl-ms", "1000")
+    short = ("--default-ttl-ms", "3000", "--max-ttl-ms", "3000")
     before = lab.redlockd(masters[:3], *short, "--bootstrap")
-    fence = before.acquire("orders/42", 1000)["fence"]
+    fence = before.acquire("orders/42", 3000)["fence"]
     before.stop()
     assert [int(on(master, largest)) for master in masters[:3]].count(fence) >= 2
     floor = fence + 10**12
@@ -105,7 +105,7 @@ def test_another_number_of_masters(lab):
         on(master, write.replace("LARGEST", str(floor)))
     after = lab.redlockd(masters, *short, "--bootstrap=false")
     after.wait_voting(5)
-    assert after.acquire("orders/42", 1000)["fence"] > floor
+    assert after.acquire("orders/42", 3000)["fence"] > floor
 
 
 def settings_of(language):

@@ -20,10 +20,10 @@ import time
 import pytest
 
 import redis_clock
-from harness import SLOW, patience, wait_until
+from harness import SLOW, patience, starved_seconds, wait_until
 from proxy import Proxy
 
-TTL_MS = round(1500 * max(1.0, SLOW / 2))
+TTL_MS = round(3000 * max(1.0, SLOW / 2))
 MARGIN_MS = 2000 + 2  # besides the lease itself, and 1 % of it
 HASH = "redlockd:master"
 LOCK = "the/lock"
@@ -130,7 +130,7 @@ class Course:
         try:
             # One that was a replica for a moment may be seen as such first.
             self.quarantined = self._await(lambda master: master["state"] == "quarantined" and (code_of(master) != "replica" or "replica" in codes), "quarantined")
-            self.stopped = time.monotonic()
+            self.stopped, self.first_look = time.monotonic(), self.looked
             self._check_said()
             if mend:
                 mend()
@@ -142,6 +142,7 @@ class Course:
         self._check_afterwards()
 
     def _look(self):
+        self.looked = time.monotonic()
         masters = self.client.call("GET", "/masters").json["masters"]
         return next(master for master in masters if master["address"] == self.server.url)
 
@@ -166,7 +167,7 @@ class Course:
 
     def _follow(self, ttl_ms):
         """To the end of the quarantine."""
-        said = []
+        said = [(self.first_look, remaining)] if (remaining := self.quarantined["quarantine_remaining_ms"]) is not None else []
 
         def is_over():
             now, master = time.monotonic(), self._look()
@@ -181,7 +182,7 @@ class Course:
         self.seconds = end - self.since
         assert self.seconds >= quarantine_seconds(ttl_ms), f"votes again after {self.seconds:.3f} s"
         assert said, "it does not say how long still"
-        assert 0 < said[0][1] <= quarantine_seconds(ttl_ms) * 1000 + 1, said[0]
+        assert 0 < said[0][1] <= quarantine_seconds(ttl_ms) * 1000 + 2, said[0]  # it is rounded up
         assert all(later <= earlier + 1 for (_, earlier), (_, later) in zip(said, said[1:])), f"it does not fall: {said}"
         check_forecasts(said, end)
 
@@ -258,7 +259,7 @@ class Scene:
     proxy, or itself)."""
 
     def __init__(self, lab, *options, servers=None, place=None, ttl_ms=TTL_MS):
-        self.lab, self.ttl_ms = lab, ttl_ms
+        self.lab, self.ttl_ms, self.starved = lab, ttl_ms, starved_seconds()
         self.servers = servers or lab.redises(3)
         self.supervisor, self.victim, self.third = self.servers
         self.place = place or self.victim
@@ -269,14 +270,22 @@ class Scene:
         self.second.wait_voting(3)
 
     def hold(self, resource=LOCK):
-        """Takes the lock, has it on two masters, and sends the rival off."""
-        start = time.monotonic()
-        self.lease = self.first.acquire(resource, self.ttl_ms)
-        self.until = start + self.lease["validity_ms"] / 1000
-        wait_until(lambda: all(server.cli("EXISTS", resource) for server in self.servers), what="the key on all masters")
-        assert self.third.cli("DEL", resource) == 1
-        self.rival = self.lab.keep(Rival(self.second, resource, self.ttl_ms))
-        wait_until(lambda: self.rival.tries >= 3, what="the rival tries")
+        """Takes the lock, has it on two masters, and sends the rival off; again where a busy machine took half of the lease for that."""
+        for _ in range(10):
+            start = time.monotonic()
+            self.lease = self.first.acquire(resource, self.ttl_ms)
+            self.until = start + self.lease["validity_ms"] / 1000
+            wait_until(lambda: all(server.cli("EXISTS", resource) for server in self.servers) or time.monotonic() > self.until, what="the key on all masters")
+            is_there = self.third.cli("DEL", resource) == 1
+            self.rival = self.lab.keep(Rival(self.second, resource, self.ttl_ms))
+            wait_until(lambda: self.rival.tries >= 3 or self.rival.lease, what="the rival tries")
+            if is_there and time.monotonic() < start + self.ttl_ms / 2000:
+                return
+            self.rival.kill()
+            for service, lease in ((self.first, self.lease), (self.second, self.rival.lease)):
+                assert not lease or service.release(lease).status in (204, 410)
+            wait_until(lambda: not any(server.cli("EXISTS", resource) for server in self.servers), what="the lock is free again")
+        raise AssertionError("the machine is too busy")
 
     def caused(self):
         """Call it when the hazard has happened."""

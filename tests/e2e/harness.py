@@ -34,6 +34,9 @@ BINARY = os.environ.get("REDLOCKD", str(ROOT / "build" / "release" / "redlockd")
 SLOW = float(os.environ.setdefault("REDLOCKD_TEST_SLOW", f"{min(max(os.getloadavg()[0] / os.cpu_count(), 1), 4):.1f}"))
 SCALE = float(os.environ.get("REDLOCKD_TEST_SCALE", "1"))
 
+# A master of a busy machine that has no processor for a second or two must not count as down, nor refuse a command as late.
+MASTER_TIMEOUT_MS = round(min(2500 * SLOW, 5000))
+
 # The output of a sanitizer that has found something.
 SANITIZER = re.compile(r"ERROR: AddressSanitizer|WARNING: ThreadSanitizer|LeakSanitizer|runtime error:|UndefinedBehaviorSanitizer")
 
@@ -412,7 +415,7 @@ class Redlockd:
         elif masters:
             command += ["--masters", addresses]
         if not any(option.startswith("--master-timeout-ms") for option in options):
-            command += ["--master-timeout-ms", str(round(min(500 * SLOW, 5000)))]  # a master on a busy machine must not count as down
+            command += ["--master-timeout-ms", str(MASTER_TIMEOUT_MS)]
         if log_requests and not any(option.startswith("--log-requests") for option in options):
             command += ["--log-requests", log_requests]
         if masters and not any(option.startswith(("--bootstrap", "--restart-guard", "--config")) for option in options):

@@ -20,6 +20,8 @@ class Proxy:
         self.reply_delay = 0.0  # seconds before each reply is handed on
         self.gate = threading.Event()  # requests are handed on while it is set
         self.gate.set()
+        self.replies = threading.Event()  # replies are handed on while it is set
+        self.replies.set()
         self.swallow = False    # replies are lost, requests arrive
         self.cut_at_script = False  # the next script arrives at the master, then the connection is cut before its reply
         self.recorded = []      # what redlockd sent: one bytearray for each connection
@@ -47,10 +49,12 @@ class Proxy:
         self.cut_at_script = self.script_seen = self.swallow = self.is_cut = False
         self.reply_delay = 0.0
         self.gate.set()
+        self.replies.set()
 
     def kill(self):
         self.closed = True
         self.gate.set()
+        self.replies.set()
         self.cut()
         with contextlib.suppress(OSError):
             self.listener.shutdown(socket.SHUT_RDWR)
@@ -107,6 +111,7 @@ class Proxy:
                     break
                 if self.reply_delay:
                     time.sleep(self.reply_delay)
+                self.replies.wait()
                 if not self.swallow:
                     front.sendall(self.changed(data))
         self._end(front, back)

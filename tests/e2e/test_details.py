@@ -156,18 +156,22 @@ def test_a_forced_release_of_many_long_sets(lab, resource):
 
 
 class Counting(Proxy):
-    """Counts the reads of values that have not been answered."""
+    """Counts the reads of values that no majority has answered. Some masters may be slow at times: what others have answered is over."""
 
     def __init__(self, folder, redis):
         super().__init__(folder, redis)
-        self.reads_before, self.stream, self.most = 0, b"", 0
+        self.reads_before, self.stream, self.most, self.all = 0, b"", 0, [self]
 
     @property
     def answered(self):
         return self.stream.count(b"*%d\r\n" % HOLDERS)  # no other reply has so many elements
 
+    @property
+    def sent(self):
+        return len(self.commands("HMGET")) - self.reads_before
+
     def changed(self, data):
-        self.most = max(self.most, len(self.commands("HMGET")) - self.reads_before - self.answered)
+        self.most = max(self.most, max(one.sent for one in self.all) - sorted(one.answered for one in self.all)[len(self.all) // 2])
         self.stream += data
         return data
 
@@ -182,14 +186,15 @@ def test_few_inspections_read_values_at_once(lab):
     service = lab.redlockd([proxy.url for proxy in proxies], "--master-timeout-ms", "2000")
     names = many(service, 16, HOLDERS)
     for proxy in proxies:
+        proxy.all = proxies
         proxy.begin()
     with concurrent.futures.ThreadPoolExecutor(16) as clients:
         seen = sum(clients.map(lambda name: [state(service, name) for _ in range(4)], names), [])
     assert [one["holder_count"] for one in seen] == [HOLDERS] * 64
     assert all([holder["owner"] for holder in one["holders"]] == ["somebody"] * HOLDERS for one in seen)
     wait_until(lambda: [proxy.answered for proxy in proxies] == [64] * 3, what="the answers that nobody waited for")
-    # two at once, and what a master has not answered of those that had their majority without it; 11 where all read at once
-    assert 1 <= sorted(proxy.most for proxy in proxies)[1] <= 6
+    # two at once; 11 where all read at once
+    assert 1 <= max(proxy.most for proxy in proxies) <= 4
 
 
 def test_inspections_that_wait_for_others_fail_with_them(deaf):

@@ -16,7 +16,7 @@ from ctl import url
 from harness import DIES_WITH_US, ROOT, SLOW, clean_environment, connect_to, end_process, process_state, wait_until
 
 PROGRAM = str(ROOT / "docs/how-to/leader.py")
-TTL_MS = round(2000 * SLOW)
+TTL_MS = round(4000 * SLOW)
 NAME = "leader/billing"
 
 

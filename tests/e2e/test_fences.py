@@ -95,13 +95,13 @@ def test_each_holder_has_a_larger_number(lab, resource):
     client.close()
     assert is_growing(fences)
     assert rounds_of(service) == 0
-    assert all(int(server.cli("HGET", "redlockd:master", bucket_of(resource))) == fences[-1] for server in service.masters)
+    wait_until(lambda: all(server.cli("HGET", "redlockd:master", bucket_of(resource)) == str(fences[-1]) for server in service.masters), what="the last number on all masters")
 
 
 def test_the_next_holder_after_an_expiry(service, resource):
     fences = []
     for _ in range(3):
-        fences.append(service.acquire(resource, 200)["fence"])
+        fences.append(service.acquire(resource, 2000)["fence"])
         wait_until(lambda: not any(server.cli("EXISTS", resource) for server in service.masters), what="the lease to end")
     assert is_growing(fences)
 
@@ -123,7 +123,7 @@ def test_it_stays_over_extensions_and_is_shown(lab, resource, raised):
         set_number(first.masters, bucket_of(resource), now_us(first.masters[0]) + 10**9)
     lease = first.acquire(resource, owner="me")
     fence = lease["fence"]
-    assert rounds_of(first) == raised
+    assert (rounds_of(first) > 0) == raised
     wait_until(lambda: all(0 < server.cli("PTTL", resource) <= 30000 for server in first.masters), what="the key, with its end, on all masters")
     for through in (first, second, second, first):
         extended = through.curl("PUT", f"/locks/{quote(resource)}", body={"token": lease["token"]})
@@ -296,7 +296,7 @@ class Holder(threading.Thread):
         return True
 
 
-@pytest.mark.parametrize("offset_ms", [0, -20])
+@pytest.mark.parametrize("offset_ms", [0, -500])
 def test_many_holders_of_resources_in_one_bucket(lab, clock, offset_ms):
     """Through two services at once, one of which has a clock that is behind in the second case."""
     pause = ("--retry-min-ms", "1", "--retry-max-ms", "10")

@@ -14,7 +14,7 @@ import pytest
 
 from guard_fixtures import (HASH, LOCK, TTL_MS, Scene, clock_library, clocked, code_of, guarded, has_lock_on, hold,  # noqa: F401
                             master_lines, metric, state_of, take, wait_state)
-from harness import SLOW, patience, process_state, wait_until
+from harness import SLOW, patience, process_state, starved_seconds, wait_until
 from proxy import Proxy
 from test_fences import is_growing
 
@@ -33,11 +33,12 @@ def jumps_of(service, server, direction):
     return metric(service, "master_clock_jumps_total", server, direction=direction)
 
 
-def check_jump_is_told(service, server, direction, jump_ms, slack_ms=500):
+def check_jump_is_told(service, server, direction, jump_ms, slack_ms=500 * SLOW):
+    """What is told is the least that it can have been: less by the round trips of a busy machine."""
     assert jumps_of(service, server, direction) >= 1
     lines = [line for line in master_lines(service, "clock-jump", server) if line["direction"] == direction]
     assert lines and all(line["level"] == "warn" for line in lines)
-    assert abs(int(lines[0]["jump_ms"]) - jump_ms) < slack_ms * SLOW, lines
+    assert abs(int(lines[0]["jump_ms"]) - jump_ms) < slack_ms, lines
 
 
 def jump(scene, jump_ms):
@@ -57,7 +58,7 @@ def test_forward(scene, jump_ms):
     scene.follow("clock-forward", since=since)
     scene.check_not_given_twice()
     finder = scene.second if jumps_of(scene.second, scene.victim, "forward") else scene.first
-    check_jump_is_told(finder, scene.victim, "forward", jump_ms, 20)
+    check_jump_is_told(finder, scene.victim, "forward", jump_ms, 20 * SLOW + 1000 * (starved_seconds() - scene.starved))
     wait_state(scene.first, scene.victim, "voting")
     take(scene.second, "another")
     wait_until(lambda: has_lock_on(scene.victim, "another"), what="it takes part again")
@@ -72,14 +73,15 @@ def test_without_the_guard_the_lock_is_given_twice(lab, clocked):  # noqa: F811
     assert scene.rival.got and scene.rival.got < scene.until - 5, "not given twice?"
 
 
-def test_the_very_answer_that_grants_shows_it(scene):
+def test_the_very_answer_that_grants_shows_it(lab, clocked):  # noqa: F811
     """No request came since the jump. The wrong grant of the victim does not count, and is released."""
+    scene = Scene(lab, servers=[lab.redis(), clocked(), lab.redis()], ttl_ms=30000)
     scene.hold()
     scene.rival.kill()
     wait_until(lambda: not has_lock_on(scene.third), what="the rival's leavings are gone")
     beat_is_far(scene.second, scene.victim)
     scene.victim.clock.set_offset_ms(MINUTE_MS)
-    answer = scene.second.curl("POST", "/locks", body={"resource": LOCK, "ttl_ms": TTL_MS})
+    answer = scene.second.curl("POST", "/locks", body={"resource": LOCK, "ttl_ms": 30000})
     scene.caused()
     assert answer.status in (409, 503), f"GIVEN TWICE: {answer}"
     votes = answer.json["votes"]
@@ -191,7 +193,8 @@ def test_a_pause_is_no_jump(lab):
 # ---------------------------------------------------------------------------------------------- late commands
 
 
-TIMEOUT_MS = round(300 * SLOW)
+TIMEOUT_MS = min(round(1000 * SLOW), 5000)
+IN_TIME_MS = 20000  # nobody waits for it
 
 
 def asked_of(proxy):
@@ -199,10 +202,10 @@ def asked_of(proxy):
     return [key for command in proxy.commands("EVALSHA") for key in command[3:3 + int(command[2])] if re.fullmatch("zombie/[0-9]+", key)]
 
 
-def leave_commands(lab, server, round_of, count=5):
+def leave_commands(lab, server, round_of, timeout_ms, count=5):
     """Kills a redlockd while the master is stopped with its commands unread, so no release follows. The resources, and when."""
     proxy = lab.keep(Proxy(lab.folder, server))
-    service = guarded(lab, [proxy], "--master-timeout-ms", str(TIMEOUT_MS), ttl_ms=30000)
+    service = guarded(lab, [proxy], "--master-timeout-ms", str(timeout_ms), ttl_ms=30000)
     hold(service, "warm-up")  # so that the scripts are known there
     names = [f"zombie/{round_of * count + number}" for number in range(count)]
     clients = [service.client() for _ in names]
@@ -226,7 +229,7 @@ def test_commands_that_a_stopped_master_finds_in_its_socket(lab, late):
     trials, round_of, zombies = 0, 0, []
     while trials < (50 if late else 5):
         assert round_of < 30
-        names, killed = leave_commands(lab, server, round_of)
+        names, killed = leave_commands(lab, server, round_of, TIMEOUT_MS if late else IN_TIME_MS)
         if late:
             time.sleep(max(0, killed + TIMEOUT_MS / 1000 + 0.2 - time.monotonic()))  # the deadline is over
         server.cont()
@@ -244,10 +247,10 @@ def test_commands_that_a_stopped_master_finds_in_its_socket(lab, late):
 def test_late_commands_are_counted(lab):
     """By the redlockd that sent them, if it is still there. The others decided without this master, and go on with it afterwards."""
     servers = lab.redises(3)
-    service = guarded(lab, servers, "--master-timeout-ms", str(TIMEOUT_MS))
+    service = guarded(lab, servers, "--master-timeout-ms", str(TIMEOUT_MS), ttl_ms=60000)
     hold(service, "warm-up")
     servers[1].stop()
-    lease = take(service)
+    lease = take(service, ttl_ms=60000)
     time.sleep(TIMEOUT_MS / 1000 + 0.2)  # the deadline is over
     servers[1].cont()
     wait_until(lambda: metric(service, "late_commands_total", servers[1]) == 1, what="counted")
@@ -255,7 +258,7 @@ def test_late_commands_are_counted(lab):
     service.wait_voting(3)
     assert metric(service, "late_commands_total", servers[0]) == 0
     assert not service.log("master-quarantined") and not service.log("clock-jump")
-    extended = service.curl("PUT", f"/locks/{LOCK}", body={"token": lease["token"], "ttl_ms": TTL_MS})
+    extended = service.curl("PUT", f"/locks/{LOCK}", body={"token": lease["token"], "ttl_ms": 60000})
     assert extended.status == 200, extended
     assert service.release(lease).status == 204
 
@@ -272,7 +275,7 @@ def test_deadlines_follow_a_clock_that_jumped_back(lab, clocked):  # noqa: F811
     server.stop()
     client = service.client()
     client.connection.request("POST", "/locks", '{"resource": "zombie/1", "ttl_ms": 30000}')
-    wait_until(lambda: asked_of(proxy) == ["zombie/1"], what="the command is on its way")
+    wait_until(lambda: "zombie/1" in asked_of(proxy), what="the command is on its way")
     service.kill()
     client.close()
     time.sleep(TIMEOUT_MS / 1000 + 0.2)  # the deadline is over

@@ -11,7 +11,7 @@ import time
 import pytest
 
 from ctl import ctl
-from guard_fixtures import Scene, guarded, number_of, state_of, take, wait_state
+from guard_fixtures import Scene, guarded, master_lines, number_of, state_of, take, wait_state
 from harness import SLOW, read_response, wait_until
 
 pytestmark = pytest.mark.slow
@@ -37,9 +37,9 @@ def test_nothing_is_out(lab, cause):
     service = guarded(lab, servers, *DEFAULT, ttl_ms=ALL_MS)
     service.wait_voting(3)
     cause(servers[1])
-    wait_state(service, servers[1], "quarantined")
+    wait_until(lambda: master_lines(service, "master-quarantined", servers[1]), what="quarantined, perhaps for a moment")
     wait_state(service, servers[1], "voting")
-    lease = take(service, "after", ttl_ms=1000)
+    lease = take(service, "after", ttl_ms=30000)
     wait_until(lambda: servers[1].cli("EXISTS", "after"), what="it takes part")
     service.release(lease)
 
@@ -62,7 +62,7 @@ def test_an_extension_counts(lab):
     servers = lab.redises(3)
     service = guarded(lab, servers, *DEFAULT, ttl_ms=ALL_MS)
     service.wait_voting(3)
-    lease = take(service, ttl_ms=1000)
+    lease = take(service, ttl_ms=4000)
     until = time.monotonic() + 7.7
     assert service.curl("PUT", "/locks/the/lock", body={"token": lease["token"], "ttl_ms": 8000}).status == 200
     wait_until(lambda: all(number_of(server, "leases") > 0 for server in servers), what="noted")
@@ -84,9 +84,9 @@ def test_each_master_remembers(lab):
     for forgets in (False, True):
         if forgets:
             flush(servers[0])
-            wait_state(service, servers[0], "quarantined")
+            wait_until(lambda: master_lines(service, "master-quarantined", servers[0]), what="quarantined")
         service.wait_voting(3)
-        for number, ttl_ms in enumerate((300, 2500, 1000, 900)):
+        for number, ttl_ms in enumerate((4000, 6500, 5000, 4900)):
             resource = f"remembered/{forgets}/{number}"
             lease = take(service, resource, ttl_ms=ttl_ms)
             check(resource)
@@ -120,19 +120,25 @@ def test_two_of_three(lab):
     assert state_of(service, servers[2])["state"] == "voting"
 
 
+def is_in_time(since, ttl_ms):
+    """Whether a lease that was asked for at that time is not over yet."""
+    return (time.monotonic() - since) * 1000 < ttl_ms * 0.9
+
+
 class User(threading.Thread):
     """Acquires, extends and releases locks of its own, one after the other. Each is extended once, when half of it is over."""
 
     def __init__(self, service, number, ttl_ms):
         super().__init__()
         self.service, self.number, self.ttl_ms = service, number, ttl_ms
-        self.end, self.leases, self.refused, self.longest_ms = threading.Event(), 0, [], 0
+        self.end, self.leases, self.refused = threading.Event(), 0, []
 
-    def call(self, connection, method, path, **members):
+    def call(self, connection, since, method, path, **members):
+        """`since`: when the lease was asked for last. An answer that comes when it may be over proves nothing."""
         body = json.dumps(members)
         connection.sendall(f"{method} {path} HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(body)}\r\n\r\n{body}".encode())
         answer = read_response(connection)
-        if answer.status not in (200, 201, 204):
+        if answer.status not in (200, 201, 204) and is_in_time(since, self.ttl_ms):
             self.refused.append((method, answer.status, answer.body))
         return answer
 
@@ -140,13 +146,12 @@ class User(threading.Thread):
         connection = self.service.connect()
         while not self.end.is_set():
             path, began = f"/locks/user/{self.number}/{self.leases}", time.monotonic()
-            granted = self.call(connection, "POST", "/locks", resource=path[7:], ttl_ms=self.ttl_ms)
+            granted = self.call(connection, began, "POST", "/locks", resource=path[7:], ttl_ms=self.ttl_ms)
             if granted.status == 201:
                 self.leases += 1
                 self.end.wait(self.ttl_ms / 2000)
-                self.longest_ms = max(self.longest_ms, (time.monotonic() - began) * 1000)
-                self.call(connection, "PUT", path, token=granted.json["token"], ttl_ms=self.ttl_ms)
-                self.call(connection, "DELETE", path, token=granted.json["token"])
+                self.call(connection, began, "PUT", path, token=granted.json["token"], ttl_ms=self.ttl_ms)
+                self.call(connection, began, "DELETE", path, token=granted.json["token"])
         connection.close()
 
 
@@ -155,30 +160,40 @@ class Holder(threading.Thread):
 
     def __init__(self, service, count, ttl_ms):
         super().__init__()
-        self.service, self.ttl_ms, self.end, self.refused, self.longest_ms = service, ttl_ms, threading.Event(), [], 0
-        self.connection, self.leases, self.extended = service.client(), [], []
+        self.ttl_ms, self.end, self.refused = ttl_ms, threading.Event(), []
+        self.connection, self.leases, self.extended = service.client(), [None] * count, [0.0] * count
         for number in range(count):
-            self.extended.append(time.monotonic())
-            answer = self.connection.call("POST", "/locks", {"resource": f"holder/{number}", "ttl_ms": ttl_ms})
-            assert answer.status == 201, answer
-            self.leases.append(answer.json)
+            self.take(number)
+            assert self.leases[number], number
+
+    def take(self, number):
+        began, answer = time.monotonic(), self.connection.call("POST", "/locks", {"resource": f"holder/{number}", "ttl_ms": self.ttl_ms})
+        if answer.status == 201:
+            self.extended[number], self.leases[number] = began, answer.json
+
+    def extend(self, number):
+        lease, since, now = self.leases[number], self.extended[number], time.monotonic()
+        answer = self.connection.call("PUT", "/locks", {"resource": lease["resource"], "token": lease["token"], "ttl_ms": self.ttl_ms})
+        if answer.status == 200 and answer.json["fence"] == lease["fence"]:
+            self.extended[number] = now
+        elif is_in_time(since, self.ttl_ms):
+            self.refused.append(answer)
+        else:  # it may have been over: the machine is busy
+            self.take(number)
 
     def run(self):
         while not self.end.wait(self.ttl_ms / 3000):
-            for number, lease in enumerate(self.leases):
-                before, self.extended[number] = self.extended[number], time.monotonic()
-                self.longest_ms = max(self.longest_ms, (self.extended[number] - before) * 1000)
-                answer = self.connection.call("PUT", "/locks", {"resource": lease["resource"], "token": lease["token"], "ttl_ms": self.ttl_ms})
-                if answer.status != 200 or answer.json["fence"] != lease["fence"]:
-                    self.refused.append(answer)
+            for number in range(len(self.leases)):
+                self.extend(number)
         self.connection.close()
 
 
 def test_masters_restarted_in_turn(lab):
     """As docs/how-to/operate.md says ("Restart masters"), over and over: nobody is refused anything, and no lease is lost."""
-    ttl_ms = round(1500 * SLOW)
+    ttl_ms = round(3000 * SLOW)
     servers = lab.redises(3)
-    service = guarded(lab, servers, *DEFAULT, ttl_ms=ALL_MS)
+    # The key of a repair ends earlier than the others, by this timeout.
+    service = guarded(lab, servers, *DEFAULT, "--master-timeout-ms", str(round(500 * SLOW)), ttl_ms=ALL_MS)
     service.wait_voting(3)
     holder = Holder(service, 24, ttl_ms)
     users = [User(service, i, ttl_ms) for i in range(12)]
@@ -186,14 +201,15 @@ def test_masters_restarted_in_turn(lab):
         thread.start()
     try:
         for number in range(RESTARTS):
-            restart(servers[number % 3])
-            service.wait_voting(2)
-            wait_until(lambda: ctl("health", "--restart-safe", server=service).returncode == 0, 60, "the next master may be restarted")
+            server = servers[number % 3]
+            before = len(master_lines(service, "master-quarantined", server))
+            restart(server)
+            wait_until(lambda: len(master_lines(service, "master-quarantined", server)) > before, what="the restart is noticed")  # noqa: B023
+            wait_until(lambda: ctl("health", "--restart-safe", server=service).returncode == 0, 300, "the next master may be restarted")
     finally:
         for thread in [holder, *users]:
             thread.end.set()
         for thread in [holder, *users]:
             thread.join()
-    if max(thread.longest_ms for thread in [holder, *users]) < ttl_ms * 0.9:  # all extensions were sent in time
-        assert holder.refused == [] and [user.refused for user in users] == [[]] * len(users)
+    assert holder.refused == [] and [user.refused for user in users] == [[]] * len(users)
     assert all(user.leases > 3 for user in users)

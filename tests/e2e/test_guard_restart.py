@@ -101,7 +101,7 @@ NEXT_OPERATIONS = {
 @pytest.mark.parametrize("operation", NEXT_OPERATIONS)
 def test_the_very_next_operation_finds_it(lab, operation):
     """No heartbeat is needed: the command that would have been fooled says so itself."""
-    scene = set_scene(lab, delete_epoch)
+    scene = set_scene(lab, delete_epoch, ttl_ms=30000)
     scene.hold()
     scene.rival.kill()
     wait_until(lambda: not has_lock_on(scene.third), what="the rival's leavings are gone")
@@ -115,13 +115,14 @@ def test_the_very_next_operation_finds_it(lab, operation):
 def test_held_all_the_time(lab):
     """A holder that goes on extending keeps the lock: before, during and after the quarantine, against all tries of the
     rival."""
-    scene = Scene(lab)
-    lease = take(scene.first)
-    rival = lab.keep(Rival(scene.second))
-    supervisor = Supervisor(scene.first, lease)
+    ttl_ms = 2 * TTL_MS
+    scene = Scene(lab, ttl_ms=ttl_ms)
+    lease = take(scene.first, ttl_ms=ttl_ms)
+    rival = lab.keep(Rival(scene.second, ttl_ms=ttl_ms))
+    supervisor = Supervisor(scene.first, lease, ttl_ms)
     since = time.monotonic()
     scene.victim.restart()
-    scene.follow("restarted", "no-epoch", since=since)
+    scene.follow("restarted", "no-epoch", since=since, ttl_ms=ttl_ms)
     assert rival.got is None, "GIVEN TWICE"
     tries = rival.tries
     wait_until(lambda: rival.tries > tries + 50, what="the rival tries with the master back")
@@ -135,16 +136,16 @@ def test_held_all_the_time(lab):
 class Supervisor(threading.Thread):
     """Extends a lease again and again, each time before it is over."""
 
-    def __init__(self, service, lease):
+    def __init__(self, service, lease, ttl_ms):
         super().__init__(daemon=True)
-        self.client, self.lease = service.client(), lease
+        self.client, self.lease, self.ttl_ms = service.client(), lease, ttl_ms
         self.count, self.error, self.end = 0, None, threading.Event()
         self.start()
 
     def run(self):
         try:
-            while not self.end.wait(TTL_MS / 4000):
-                answer = self.client.call("PUT", f"/locks/{LOCK}", {"token": self.lease["token"], "ttl_ms": TTL_MS})
+            while not self.end.wait(self.ttl_ms / 8000):
+                answer = self.client.call("PUT", f"/locks/{LOCK}", {"token": self.lease["token"], "ttl_ms": self.ttl_ms})
                 assert answer.status == 200 and answer.json["fence"] == self.lease["fence"], answer
                 self.count += 1
         except BaseException as error:  # shown by stop()
@@ -194,8 +195,9 @@ def test_everything_restarted_at_once(lab, aof):
     """All masters and redlockd: unavailable for the longest lease and a little more, then back without help."""
     servers = [lab.redis(*(AOF if aof else [])) for _ in range(3)]
     before = guarded(lab, servers)
+    taken = time.monotonic()
     lease = take(before)
-    until = time.monotonic() + lease["validity_ms"] / 1000
+    until = taken + lease["validity_ms"] / 1000
     before.kill()
     for server in servers:
         server.kill()
@@ -219,8 +221,9 @@ def test_the_longest_lease_of_anybody_is_waited_for(lab):
     short = guarded(lab, servers)
     long_ms = TTL_MS + 1000
     other = guarded(lab, servers, ttl_ms=long_ms)
+    taken = time.monotonic()
     lease = take(other, ttl_ms=long_ms)
-    until = time.monotonic() + lease["validity_ms"] / 1000
+    until = taken + lease["validity_ms"] / 1000
     for service in (short, other):
         service.kill()
     for server in servers:
@@ -271,8 +274,9 @@ def test_a_single_master(lab):
     """With one master nothing can be asked for what it forgot: unavailable, and then the numbers rest on clocks."""
     server = lab.redis()
     service = guarded(lab, [server])
+    before = time.monotonic()
     lease = take(service)
-    until = time.monotonic() + lease["validity_ms"] / 1000
+    until = before + lease["validity_ms"] / 1000
     rival = lab.keep(Rival(service))
     start = time.monotonic()
     server.restart()

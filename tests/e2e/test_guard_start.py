@@ -453,8 +453,8 @@ def test_a_hash_of_another_type(lab):
     answers = [service.curl("POST", "/locks", body={"resource": f"{LOCK}/{number}"}) for number in range(5)]
     assert [answer.status for answer in answers] == [201] * 5
     wait_until(lambda: state_of(service, servers[0])["state"] != "voting", 3, "it does not vote")
-    servers[0].cli("DEL", HASH)
     since = time.monotonic()
+    servers[0].cli("DEL", HASH)
     wait_state(service, servers[0], "voting", seconds=quarantine_seconds() + 4)
     assert time.monotonic() - since >= quarantine_seconds()
     reconnect(servers[0])

@@ -14,7 +14,9 @@ import time
 import pytest
 
 from fixtures import certified
-from harness import DIES_WITH_US, SLOW, curl_command, end_process, patience, quote, wait_until
+from harness import DIES_WITH_US, SLOW, curl_command, end_process, patience, quote, starved_seconds, wait_until
+
+TTL_MS = 3000  # of a stream that is to be renewed: each third of it, so that a busy machine may be late by two seconds
 
 
 class Stream:
@@ -111,19 +113,19 @@ def stream_log(service, resource):
 
 
 def test_head_and_lines(service, hold, resource):
-    stream = hold(service, resource, ttl_ms=900, owner="me")
+    stream = hold(service, resource, ttl_ms=TTL_MS, owner="me")
     status, headers = stream.head()
     assert status == 201 and headers["location"] == f"/locks/{quote(resource)}"
     assert headers["content-type"] == "application/x-ndjson" and headers["cache-control"] == "no-store"
     assert headers["transfer-encoding"] == "chunked" and headers["connection"] == "close" and headers["x-request-id"]
     first = stream.event()
     assert list(first) == ["at", "event", "resource", "token", "fence", "owner", "ttl_ms", "validity_ms", "drift_ms"]
-    assert (first["event"], first["resource"], first["owner"], first["ttl_ms"]) == ("acquired", resource, "me", 900)
-    assert 0 < first["validity_ms"] <= 900 - first["drift_ms"]
-    for _ in range(5):
+    assert (first["event"], first["resource"], first["owner"], first["ttl_ms"]) == ("acquired", resource, "me", TTL_MS)
+    assert 0 < first["validity_ms"] <= TTL_MS - first["drift_ms"]
+    for _ in range(3):
         event = stream.event()
         assert list(event) == ["at", "event", "validity_ms", "waiters"] and event["event"] == "renewed"
-        assert 0 < event["validity_ms"] <= 900 - first["drift_ms"]
+        assert 0 < event["validity_ms"] <= TTL_MS - first["drift_ms"]
     state = service.curl("GET", f"/locks/{quote(resource)}").json
     assert state["held"] and state["fence"] == first["fence"] and state["owner"] == "me"
     assert service.metrics()["redlockd_holds"] >= 1
@@ -131,18 +133,17 @@ def test_head_and_lines(service, hold, resource):
 
 def test_it_is_renewed_each_third_of_its_ttl(lab, hold):
     service = lab.service(3)
-    stream = hold(service, "a", ttl_ms=900)
+    stream = hold(service, "a", ttl_ms=TTL_MS)
     first, start = stream.acquired(), time.monotonic()
     renewed = []
-    while time.monotonic() < start + 3:
+    while time.monotonic() < start + 2 * first["ttl_ms"] / 1000:
         assert service.curl("POST", "/locks", body={"resource": "a"}).status == 409
         with contextlib.suppress(queue.Empty):
             renewed.append(stream.lines.get_nowait())
     while not stream.lines.empty():
         renewed.append(stream.lines.get_nowait())
-    assert (time.monotonic() - start) * 1000 > 3 * first["ttl_ms"]
     pauses = [later[0] - earlier[0] for earlier, later in zip(renewed, renewed[1:])]
-    assert statistics.median(pauses) > 0.2, pauses
+    assert statistics.median(pauses) > TTL_MS / 4500, pauses
     assert service.metrics()["redlockd_holds"] == 1
     stream.kill()
     wait_free(service, "a")
@@ -156,12 +157,12 @@ def test_it_is_renewed_each_third_of_its_ttl(lab, hold):
 @pytest.mark.parametrize("listen", ["127.0.0.1:0", "unix:"])
 def test_two_workers(lab, hold, listen):
     service = lab.service(3, "--workers", "2", listen=[listen + lab.folder + "/http" if listen == "unix:" else listen])
-    streams = [hold(service, f"r{i}", ttl_ms=600) for i in range(6)]
+    streams = [hold(service, f"r{i}", ttl_ms=TTL_MS) for i in range(6)]
     for stream in streams:
         stream.acquired()
     assert service.metrics()["redlockd_holds"] == 6
     for stream in streams:
-        assert [stream.event()["event"] for _ in range(4)] == ["renewed"] * 4
+        assert [stream.event()["event"] for _ in range(2)] == ["renewed"] * 2
         stream.kill()
     wait_until(lambda: service.metrics()["redlockd_holds"] == 0, what="all are gone")
 
@@ -195,7 +196,7 @@ def test_the_next_in_the_queue_has_it_at_once(service, hold, resource):
 
 
 def test_its_key_is_deleted(service, hold, resource):
-    stream = hold(service, resource, ttl_ms=1500)
+    stream = hold(service, resource, ttl_ms=TTL_MS)
     stream.acquired()
     for master in service.masters:
         master.cli("DEL", resource)
@@ -205,7 +206,7 @@ def test_its_key_is_deleted(service, hold, resource):
 
 
 def test_another_takes_it(service, hold, resource):
-    stream = hold(service, resource, ttl_ms=1500)
+    stream = hold(service, resource, ttl_ms=TTL_MS)
     stream.acquired()
     for master in service.masters:
         master.cli("SET", resource, "0" * 40 + ":0:1::", "PX", 60000)
@@ -216,11 +217,11 @@ def test_another_takes_it(service, hold, resource):
 
 
 def test_one_master_of_three_is_no_loss(lab, hold):
-    service = lab.service(3, "--master-timeout-ms", "100")
-    stream = hold(service, "a", ttl_ms=900)
+    service = lab.service(3)
+    stream = hold(service, "a", ttl_ms=TTL_MS)
     stream.acquired()
     service.masters[0].kill()
-    for _ in range(8):
+    for _ in range(4):
         assert stream.event()["event"] == "renewed"
 
 
@@ -228,17 +229,18 @@ def test_one_master_of_three_is_no_loss(lab, hold):
 @pytest.mark.parametrize("how", ["stop", "kill"])
 def test_masters_away_until_the_end_of_its_validity(lab, hold, how):
     """Lost when nothing is left of what the last line said, and not before."""
-    service = lab.service(3, "--master-timeout-ms", "200")
+    service = lab.service(3, "--master-timeout-ms", "500")
     stream = hold(service, "a", ttl_ms=3000)
     stream.acquired()
-    renewed = stream.event()
+    starved, renewed = starved_seconds(), stream.event()
     for master in service.masters[:2]:
         getattr(master, how)()
     event, before = stream.last(20)
     before = before or renewed
     assert (event["event"], event["code"]) == ("lost", "no-quorum")
     held_for = (event["at"] - before["at"]) * 1000
-    assert before["validity_ms"] - 300 * SLOW < held_for, (before, event)
+    late = 300 * SLOW + 1000 * (starved_seconds() - starved)  # the line before may have been read late
+    assert before["validity_ms"] - late < held_for, (before, event)
     assert stream_log(service, "a")["hold"] == "no-quorum"
     if how == "stop":  # they carry out their pending commands when they go on
         for master in service.masters[:2]:
@@ -247,8 +249,8 @@ def test_masters_away_until_the_end_of_its_validity(lab, hold, how):
 
 
 def test_masters_away_for_less_than_its_validity(lab, hold):
-    service = lab.service(3, "--master-timeout-ms", "100")
-    stream = hold(service, "a", ttl_ms=6000)
+    service = lab.service(3, "--master-timeout-ms", "500")
+    stream = hold(service, "a", ttl_ms=9000)
     stream.acquired()
     assert stream.event()["event"] == "renewed"
     failures = service.metrics()['redlockd_lease_requests_total{op="extend",outcome="no-quorum"}']
@@ -263,8 +265,8 @@ def test_masters_away_for_less_than_its_validity(lab, hold):
 
 
 def test_no_longer_than_max_hold(lab, hold):
-    service = lab.service(3, "--max-hold-ms", "3000")
-    stream = hold(service, "a", ttl_ms=1200)
+    service = lab.service(3, "--max-hold-ms", "6000")
+    stream = hold(service, "a", ttl_ms=TTL_MS)
     stream.acquired()
     validities = []
     while (event := stream.event())["event"] == "renewed":
@@ -281,15 +283,15 @@ def test_no_longer_than_max_hold(lab, hold):
 def test_a_holder_goes_on_through_another_redlockd(lab, hold, number):
     first = lab.service(3)
     second = lab.redlockd(first.masters)
-    stream = hold(first, "a", ttl_ms=6000)
+    stream = hold(first, "a", ttl_ms=9000)
     lease = stream.acquired()
     assert stream.event()["event"] == "renewed"
     first.process.send_signal(number)
     event, _ = stream.last()
     assert event["event"] == "draining"
-    assert 0 < event["validity_ms"] <= 6000 - lease["drift_ms"]
+    assert 0 < event["validity_ms"] <= 9000 - lease["drift_ms"]
     assert second.curl("POST", "/locks", body={"resource": "a"}).status == 409, "not released"
-    extended = put(second, "a", lease["token"], ttl_ms=6000)
+    extended = put(second, "a", lease["token"], ttl_ms=9000)
     assert extended.status == 200 and extended.json["fence"] == lease["fence"]
     first.process.wait(10 * SLOW)  # a second SIGINT would end it at once, with status 1
     first.stop()
@@ -330,7 +332,7 @@ def test_a_redlockd_that_is_killed(lab, hold):
     """No last line, since no process is left to write it; and the lock still ends."""
     first = lab.redlockd(certified(lab, 3))
     second = lab.redlockd(first.masters)
-    stream = hold(first, "a", ttl_ms=1200)
+    stream = hold(first, "a", ttl_ms=5000)
     lease = stream.acquired()
     first.kill()
     while (line := stream.line()[1]) is not None:
@@ -346,12 +348,12 @@ def test_a_redlockd_that_is_killed(lab, hold):
 
 def test_it_waits_for_the_lock(service, hold, resource):
     lease = service.acquire(resource)
-    stream = hold(service, resource, ttl_ms=900, wait_ms=30000)
+    stream = hold(service, resource, ttl_ms=TTL_MS, wait_ms=30000)
     wait_until(lambda: service.curl("GET", f"/locks/{quote(resource)}").json["waiters"] == 1, what="one in the queue")
     assert stream.lines.empty(), "no head before the lock is granted"
     assert service.release(lease).status == 204
     assert stream.acquired()["fence"] > lease["fence"]
-    assert [stream.event()["event"] for _ in range(5)] == ["renewed"] * 5
+    assert [stream.event()["event"] for _ in range(2)] == ["renewed"] * 2
 
 
 def test_a_client_that_leaves_the_queue(service, hold, resource):
@@ -368,10 +370,10 @@ def test_holders_take_turns(lab, hold):
     """Through two redlockd, in the order in which they came."""
     service = lab.service(3)
     other = lab.redlockd(service.masters)
-    streams = [hold(service, "a")]
+    streams = [hold(service, "a", ttl_ms=60000)]
     streams[0].acquired()
     for i in range(1, 6):
-        streams.append(hold(other if i % 2 else service, "a", wait_ms=60000))
+        streams.append(hold(other if i % 2 else service, "a", ttl_ms=60000, wait_ms=60000))
         wait_until(lambda: all(master.cli("ZCARD", "redlockd:queue:a") == i for master in service.masters), what="in the queue")
     fences = []
     for stream, following in zip(streams, streams[1:]):

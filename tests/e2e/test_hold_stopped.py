@@ -13,7 +13,7 @@ from harness import SLOW, connect_to, process_state, wait_until
 
 pytestmark = pytest.mark.slow  # stops redlockd for seconds
 
-TTL_MS = round(3000 * SLOW)
+TTL_MS = round(5000 * SLOW)
 
 
 @pytest.fixture

@@ -23,10 +23,8 @@ class Slow(Proxy):
         super().__init__(folder, redis)
         self.passes = threading.Event()
         self.passes.set()
-        self.held = 0  # replies that were not handed on at once
 
     def changed(self, data):
-        self.held += not self.passes.is_set()
         self.passes.wait()
         return data
 
@@ -49,9 +47,10 @@ class Slowly:
         self.sockets = contextlib.ExitStack()
 
     def hold(self):
+        wait_until(lambda: self.under_way() == 0, what="nothing is under way")
         for proxy in self.proxies:
             proxy.passes.clear()
-            proxy.held = 0
+        self.before = self.executed()
 
     def go(self):
         for proxy in self.proxies:
@@ -65,6 +64,13 @@ class Slowly:
         plain.sendall("".join(line + "\r\n" for line in [*lines, ""]).encode())
         wait_until(lambda: self.under_way() == before + 1, what="it is under way")
         return plain
+
+    def executed(self):
+        return [proxy.redis.calls().get("evalsha", 0) for proxy in self.proxies]
+
+    def wait_executed(self):
+        """Until each master has carried out a command of a lease since hold()."""
+        wait_until(lambda: all(now > before for now, before in zip(self.executed(), self.before)), what="the masters have answered")
 
     def under_way(self):
         return self.service.metrics()["redlockd_operations_in_flight"]
@@ -98,7 +104,7 @@ def test_many_clients_cost_the_masters_two_inspections(slow):
     assert len({answer.headers["x-request-id"] for answer in answers}) == CLIENTS
     assert max(now - before for now, before in zip(slow.asked("a"), asked)) == 2
     assert slow.service.metrics()[outcome] - counted == CLIENTS, "each request counts, and no other inspection"
-    assert slow.under_way() == 0
+    wait_until(lambda: slow.under_way() == 0, what="all have ended")
 
 
 def test_clients_share_the_values_of_many_holders(slow):
@@ -118,7 +124,7 @@ def test_what_was_answered_before_a_request_is_in_its_answer(slow, mode):
     lease = slow.other.acquire("a", mode=mode)
     slow.hold()
     first = slow.get("a")
-    wait_until(lambda: all(proxy.held for proxy in slow.proxies), what="the masters have answered")
+    slow.wait_executed()
     assert slow.other.release(lease).status == 204
     second = slow.get("a")
     slow.go()
@@ -126,7 +132,7 @@ def test_what_was_answered_before_a_request_is_in_its_answer(slow, mode):
     assert not held(read_response(second)), "it is sent after the answer to the release"
     slow.hold()
     first = slow.get("a")
-    wait_until(lambda: all(proxy.held for proxy in slow.proxies), what="the masters have answered")
+    slow.wait_executed()
     slow.other.acquire("a", mode=mode, owner="new")
     second = slow.get("a")
     slow.go()

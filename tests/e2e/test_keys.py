@@ -58,13 +58,16 @@ def test_a_wrong_key_and_a_wrong_prefix(keyed):
 
 
 def test_who_called_is_in_the_log(keyed):
-    before = len(keyed.redlockd.log("request"))
-    lease = keyed.call("billing", "POST", "/locks", body={"resource": "billing/log"}).json
-    keyed.call("billing", "POST", "/locks", body={"resource": "orders/log"})
-    keyed.call(None, "GET", "/locks/billing/log", headers={"Authorization": "Bearer " + new_secret()})
-    keyed.redlockd.release(lease)
-    wait_until(lambda: len(keyed.redlockd.log("request")) >= before + 4, what="four lines")
-    found = [(line["route"], line.get("caller"), line["status"], "address" in line) for line in keyed.redlockd.log("request")[before:]]
+    mark = {"X-Request-Id": "who-called"}
+    lease = keyed.call("billing", "POST", "/locks", body={"resource": "billing/log"}, headers=mark).json
+    keyed.call("billing", "POST", "/locks", body={"resource": "orders/log"}, headers=mark)
+    keyed.call(None, "GET", "/locks/billing/log", headers={"Authorization": "Bearer " + new_secret(), **mark})
+    keyed.redlockd.curl("DELETE", "/locks/billing/log", body={"token": lease["token"]}, headers=mark)
+
+    def lines():
+        return [line for line in keyed.redlockd.log("request") if line["id"] == mark["X-Request-Id"]]
+    wait_until(lambda: len(lines()) >= 4, what="four lines")
+    found = [(line["route"], line.get("caller"), line["status"], "address" in line) for line in lines()]
     assert found == [("acquire", "billing", "201", False), ("acquire", "billing", "403", True), ("inspect", None, "401", True), ("release", None, "204", False)]
     calm(keyed)
 

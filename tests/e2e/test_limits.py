@@ -91,7 +91,7 @@ def test_an_address_has_so_many_connections_and_no_more(start):
 
 def test_who_closes_a_connection_may_open_another(start):
     """At the latest when the deadline of its request passes: the library may not see an end that comes together with half a request."""
-    service = start("--max-connections-per-address", "2", "--request-timeout-ms", "500")
+    service = start("--max-connections-per-address", "2", "--request-timeout-ms", "2000")
     kept = [connect_from(service, "127.0.0.2") for _ in range(2)]
     for plain in kept:
         assert ask(plain).status == 200

@@ -130,9 +130,10 @@ def test_the_end_with_listings_under_way(stage):
 def test_a_walk_over_tables_that_are_resized(lab):
     """Locks that are held all the time are listed, also if the masters rehash their keys between two pages."""
     service, added = lab.service(3), [0]
-    names = {f"held/{number}" for number in range(90)}
+    names, client = {f"held/{number}" for number in range(90)}, service.client()
     for name in names:
-        service.acquire(name, 60000)
+        assert client.call("POST", "/locks", {"resource": name, "ttl_ms": 60000}).status == 201
+    client.close()
 
     def add():
         if added[0] < 3000:
@@ -179,8 +180,8 @@ def test_the_locks_of_an_owner(service, resource):
     owners = [f"{resource}-7", f"{resource}-77", f"{resource}-7".upper(), f"{resource}-", f"{resource} müller", f"{resource}:b c&d", resource.ljust(128, "o")]
     for number, owner in enumerate(owners):
         for name in ("a", "b"):
-            service.acquire(f"{resource}/{name}/{number}", owner=owner)
-    service.acquire(f"{resource}/a/none")
+            service.acquire(f"{resource}/{name}/{number}", 60000, owner=owner)
+    service.acquire(f"{resource}/a/none", 60000)
     for server in service.masters:
         server.cli("SET", f"{resource}/a/strange", "somebody-else's", "PX", 60000)
     for number, owner in enumerate(owners):

@@ -32,7 +32,7 @@ def test_by_default_only_errors_are_logged(lab):
     service = lab.service(3, "--log-requests=errors")
     ask(service)
     assert found(service, "before") == []
-    lost = service.acquire("lost", 200)
+    lost = service.acquire("lost", 2000)
     wait_until(lambda: not service.curl("GET", "/locks/lost").json["held"], what="the end of the lease")
     assert service.curl("PUT", "/locks/lost", body={"token": lost["token"]}).status == 410
     service.acquire("lost")
@@ -78,7 +78,7 @@ def test_a_hold_that_is_lost_is_an_error(lab):
     client.close()
     wait_until(lambda: not service.curl("GET", "/locks/ended").json["held"], what="released")
     client = service.client()
-    client.connection.request("POST", "/locks", json.dumps({"resource": "lost", "hold": True, "ttl_ms": 1000}))
+    client.connection.request("POST", "/locks", json.dumps({"resource": "lost", "hold": True, "ttl_ms": 3000}))
     answer = client.connection.getresponse()
     assert json.loads(answer.readline())["event"] == "acquired"
     assert service.curl("DELETE", "/locks/lost?force=true").status == 204

@@ -60,7 +60,7 @@ def test_a_lock_that_is_held_by_the_last_connection(crowded):
     service, connections = crowded
     plain = connections[-1]
     plain.settimeout(10 * SLOW)
-    ask(plain, "POST", "/locks", {"resource": "held", "ttl_ms": 1500, "hold": True})
+    ask(plain, "POST", "/locks", {"resource": "held", "ttl_ms": 6000, "hold": True})
     with plain.makefile("rb") as stream:
         while b'"acquired"' not in read_line(stream):
             pass

@@ -114,7 +114,7 @@ def test_calls_for_others_keep_nobody_from_looking_for_ever(lab, crowd):
     channel. The holder has crashed, and its lease runs out without a notification: a waiter looks after some seconds
     all the same."""
     service = lab.service(3)
-    service.acquire("x", 1000)
+    service.acquire("x", 3000)
     waiter = crowd.wait(service, "x", wait_ms=60000)
 
     def answered_among_calls():

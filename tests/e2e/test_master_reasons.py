@@ -2,7 +2,9 @@
 """Messages for operators: each reason why a master does not vote says what to do; a quarantine is logged once; a
 request without a quorum is a warning."""
 
+import contextlib
 import pathlib
+import random
 import socket
 import struct
 import subprocess
@@ -84,10 +86,17 @@ def test_a_wrong_login(lab, login, words):
     assert "INFO" not in found and "SCRIPT" not in found, found  # that all else is refused, too, is no news
 
 
+def free_port():
+    """Not one that the kernel gives to connections, until somebody listens there."""
+    for port in random.sample(range(15000, 32000), 20):
+        with contextlib.suppress(OSError), socket.create_server(("127.0.0.1", port)):
+            return port
+    raise AssertionError("no free port")
+
+
 @pytest.mark.parametrize("database", ["", "/3"])
 def test_a_sentinel(lab, tmp_path, database):
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
+    port = free_port()
     config, log = pathlib.Path(tmp_path, "sentinel.conf"), pathlib.Path(tmp_path, "log")
     log.touch()
     config.write_text(f"port {port}\nbind 127.0.0.1\ndir {tmp_path}\nlogfile {tmp_path}/log\n", encoding="utf-8")

@@ -237,7 +237,7 @@ def test_a_quarantined_master_names_what_is_missing(lab):
     service.wait_voting(3)
     servers[0].restart()
     servers[0].cli(*documented_user(), "-evalsha", "-zrem", "-publish")
-    wait_until(lambda: "also refused: auth: EVALSHA, ZREM, PUBLISH: NOPERM" in master(service, servers[0])["reason"], 10, "the quarantine and the rights")
+    wait_until(lambda: "also refused: auth: EVALSHA, ZREM, PUBLISH: NOPERM" in (master(service, servers[0])["reason"] or ""), 10, "the quarantine and the rights")
     seen = master(service, servers[0])
     assert seen["state"] == "quarantined" and seen["quarantine_remaining_ms"] > 0, seen
     reason = seen["reason"]

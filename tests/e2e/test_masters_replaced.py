@@ -210,7 +210,7 @@ def test_held_by_a_connection(lab):
     servers, new = lab.redises(3), lab.redis()
     service, file = begin(lab, servers, *short_quarantines())
     plain = service.connect()
-    body = json.dumps({"resource": "x", "ttl_ms": 2000, "hold": True})
+    body = json.dumps({"resource": "x", "ttl_ms": QUARANTINE_TTL_MS, "hold": True})
     plain.sendall(f"POST /locks HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(body)}\r\n\r\n{body}".encode())
     stream = plain.makefile("rb")
     assert b" 201 " in stream.readline()

@@ -51,7 +51,7 @@ def test_a_waiter_and_a_held_lease_have_it(lab):
     service = lab.service()
     first = service.acquire("r", metadata={"n": 1})
     command = curl_command(service.address, "POST", "/locks", "--no-buffer",
-                           body={"resource": "r", "ttl_ms": 2000, "wait_ms": 20000, "hold": True, "metadata": {"n": 2}})
+                           body={"resource": "r", "ttl_ms": 6000, "wait_ms": 20000, "hold": True, "metadata": {"n": 2}})
     with subprocess.Popen([*DIES_WITH_US, *command], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as holder:
         wait_until(lambda: state(service, "r")["waiters"] == 1, what="a waiter")
         assert state(service, "r")["metadata"] == {"n": 1}

@@ -153,7 +153,7 @@ def test_quorum(lab):
 
 
 def test_commands_in_flight(lab):
-    service = lab.service(3, "--master-timeout-ms", "5000")
+    service = lab.service(3, "--master-timeout-ms", "20000")
     hung, others = service.masters[0], service.masters[1:]
     service.release(service.acquire("before"))
     wait_until(lambda: of_master(service, "master_commands_in_flight", hung) == 0, what="all is answered")
@@ -187,6 +187,7 @@ def test_operations_queued(lab):
         plain.sendall(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n")
         assert read_response(plain).status == 200
     until(service, "http_connections", 211)
+    service.wait_voting(1)
     service.process.send_signal(signal.SIGSTOP)
     wait_until(lambda: process_state(service.process.pid) == "T", what="SIGSTOP")
     try:

@@ -64,7 +64,7 @@ def test_nothing_is_granted(lab, mode, wait, state):
 def test_nothing_is_granted_beside_leases_that_have_ended(lab, mode):
     """Of two leases the one that ends first is still known to the masters when the other one goes on."""
     service = lab.service(3)
-    first = service.curl("POST", "/locks", body=body_of(mode, ttl_ms=300))
+    first = service.curl("POST", "/locks", body=body_of(mode, ttl_ms=2000))
     second = service.curl("POST", "/locks", body=body_of(mode))
     assert (first.status, second.status) == (201, 201)
     wait_until(lambda: service.curl("GET", "/locks/a").json["holder_count"] == 1, what="the first one has ended")

@@ -2,6 +2,7 @@
 """A wait that goes on in another request keeps its place in the queue: through another redlockd, over a restart, for each mode; a place is taken by
 nobody else, and one that is left behind is removed."""
 
+import functools
 import itertools
 import json
 import signal
@@ -13,18 +14,24 @@ import pytest
 
 import harness
 from harness import read_response, wait_until
-from waiting_fixtures import Waiter, crowd, line, lines, wait_for_queue  # noqa: F401
+from waiting_fixtures import Waiter, crowd, line, wait_for_queue  # noqa: F401
 
 KEPT = 2.0  # seconds
 MODES = {"exclusive": {}, "shared": {"mode": "shared"}, "slots": {"slots": 1}, "set": {}}
 
 
 class Asking(Waiter):
-    """A request of a wait that may go on in another one."""
+    """A request of a wait that may go on in another one. `ended`: when its place began to be kept, at the earliest."""
 
     def __init__(self, through, resource, key, **how):
         self.key = key
         super().__init__(through, resource, **how)
+        self.ended = self.since + how.get("wait_ms", 60000) / 1000
+
+    def answer(self, seconds=10.0):
+        answer = super().answer(seconds)
+        self.ended = min(self.ended, time.monotonic())
+        return answer
 
     def send(self, method, path, body):
         content = json.dumps(body).encode()
@@ -37,11 +44,29 @@ def asks(crowd):  # noqa: F811
     """Begins a request, in the queue when it returns if so many are there then."""
     def ask(through, resource, key=None, queued=None, **how):
         waiter = Asking(through, resource, key or uuid.uuid4().hex, **how)
+        before = [one.ended for one in crowd.made if getattr(one, "key", None) == waiter.key]
+        ask.is_late = ask.is_late or bool(before) and time.monotonic() - max(before) > KEPT / 2
         crowd.made.append(waiter)
         if queued is not None:
             wait_for_queue(through.masters, resource, queued)
         return waiter
+    ask.is_late = False
     return ask
+
+
+def while_kept(test):
+    """Again, with another name, where a busy machine was so late with the next request of a wait that its place may have been over."""
+    @functools.wraps(test)
+    def again(**fixtures):
+        for number in range(5):
+            fixtures["asks"].is_late = False
+            try:
+                return test(**{**fixtures, "resource": f"{fixtures['resource']}/{number}"})
+            except AssertionError:
+                if not fixtures["asks"].is_late:
+                    raise
+        raise AssertionError("the machine is too busy")
+    return again
 
 
 @pytest.fixture(scope="module")
@@ -85,15 +110,19 @@ def check_next(first, second):
 def test_waits_that_go_on_nowhere_do_not_keep_a_free_lock_free(lab, mode):
     """Each wait is too short for the place before it to run out, and leaves a place of its own."""
     service = lab.service(3)
-    names = {"resources": ["r", "s"]} if mode == "set" else {"resource": "r"}
-    holder = service.curl("POST", "/locks", body={**names, "ttl_ms": 60000}).json
 
     def ask(members):
         return service.curl("POST", "/locks", body={**names, **members, "wait_ms": 100}, headers={"Idempotency-Key": uuid.uuid4().hex})
     others = {} if mode == "shared" else MODES[mode]  # shared requests do not wait for each other
-    check_kept(ask(MODES[mode]))
-    assert service.curl("DELETE", "/locks", body={**names, "token": holder["token"]}).status == 204
-    shorter = ask(others)
+    for number in range(10):  # a busy machine may be late
+        names = {"resources": [f"r{number}", f"s{number}"]} if mode == "set" else {"resource": f"r{number}"}
+        holder = service.curl("POST", "/locks", body={**names, "ttl_ms": 60000}).json
+        since = time.monotonic()
+        check_kept(ask(MODES[mode]))
+        assert service.curl("DELETE", "/locks", body={**names, "token": holder["token"]}).status == 204
+        shorter = ask(others)
+        if time.monotonic() - since < 0.75 * KEPT:
+            break
     assert shorter.status == 409 and shorter.json["place_kept_ms"] < 2000, shorter
     wait_until(lambda: ask(others).status == 201, what="the lock")
 
@@ -102,6 +131,7 @@ def test_waits_that_go_on_nowhere_do_not_keep_a_free_lock_free(lab, mode):
 
 
 @pytest.mark.parametrize("mode", MODES)
+@while_kept
 def test_a_wait_goes_on_at_another_redlockd(pair, asks, resource, mode):
     """What came at first is served first, whichever redlockd it asks again."""
     members = {"resources": [resource, resource + "/other"]} if mode == "set" else MODES[mode]
@@ -125,6 +155,7 @@ def test_a_wait_goes_on_at_another_redlockd(pair, asks, resource, mode):
     second.release()
 
 
+@while_kept
 def test_a_wait_goes_on_again_and_again(pair, asks, resource):
     held = pair[0].acquire(resource)
     first = asks(pair[0], resource, queued=1, wait_ms=300)
@@ -140,6 +171,7 @@ def test_a_wait_goes_on_again_and_again(pair, asks, resource):
     check_next(first, second)
 
 
+@while_kept
 def test_a_wait_goes_on_after_its_redlockd_ended(lab, asks, resource):
     servers = lab.redises(3)
     ends, stays = lab.redlockd(servers), lab.redlockd(servers)
@@ -155,6 +187,7 @@ def test_a_wait_goes_on_after_its_redlockd_ended(lab, asks, resource):
     check_next(again, second)
 
 
+@while_kept
 def test_a_master_is_down(lab, asks, resource):
     """A majority keeps the place and gives it."""
     servers = lab.redises(3)
@@ -177,6 +210,7 @@ def test_a_master_is_down(lab, asks, resource):
 
 @pytest.mark.parametrize("other", [{"key": "another-key-of-16"}, {"owner": "other"}, {"metadata": {"job": 2}}, {"mode": "shared"}, {"slots": 1}],
                          ids=lambda other: next(iter(other)))
+@while_kept
 def test_a_place_is_nobody_elses(pair, asks, resource, other):
     """A request that differs in key, owner, metadata or mode comes last, and the place is still there for the right one."""
     held = pair[0].acquire(resource)
@@ -196,6 +230,7 @@ def test_a_place_is_nobody_elses(pair, asks, resource, other):
     stranger.granted()
 
 
+@while_kept
 def test_a_place_is_taken_once(pair, asks, resource):
     """Two requests with one key: at most one has the place, on a majority, and the other its own."""
     held = pair[0].acquire(resource)
@@ -220,7 +255,7 @@ def test_no_place_without_a_key_or_a_wait(pair, asks, crowd, resource):  # noqa:
     held = pair[0].acquire(resource)
     check_not_kept(crowd.wait(pair[0], resource, wait_ms=200).answer())
     check_not_kept(asks(pair[0], resource, wait_ms=0).answer())
-    assert lines(pair[0].masters, resource) == [[], [], []]
+    wait_for_queue(pair[0].masters, resource, 0)
     leaves = asks(pair[0], resource, queued=1)
     leaves.leave()
     wait_for_queue(pair[0].masters, resource, 0)
@@ -235,7 +270,7 @@ def test_a_place_left_behind_is_removed(pair, asks, resource):
     check_kept(first.answer())
     assert pair[0].release(held).status == 204
     second.granted()
-    assert lines(pair[0].masters, resource) == [[], [], []]
+    wait_for_queue(pair[0].masters, resource, 0)
     second.release()
 
 

@@ -91,12 +91,15 @@ def test_busy(fake, resource):
 
 
 def test_who_has_it(lab, fake, resource):
-    server = fake(acquire=after(1, lease))
+    told = threading.Event()
+    server = fake(acquire=lambda call: (told.wait(30 * SLOW), call.lease()))
     run = Run(lab, resource, command="true", servers=[server])
     waiting = run.event("waiting")
     assert waiting["code"] == "locked" and "worker-7 (fence 6)" in waiting["message"]
+    waited = time.monotonic() - server.call("acquire").came
+    told.set()
     assert run.wait() == 0
-    assert run.events("acquired")[0]["waited_ms"] >= 1000
+    assert run.events("acquired")[0]["waited_ms"] >= int(1000 * waited)
 
 
 # -------------------------------------------------------------------------------------------------- fail-over
@@ -119,8 +122,8 @@ def test_server_hangs_while_we_wait(lab, fake, resource):
 
 
 def test_server_that_is_there_is_waited_for(lab, fake, resource):
-    first, second = fake(acquire=after(2, lease)), fake(acquire=lease)
-    run = Run(lab, resource, "--timeout", "500ms", command="true", servers=[first, second])
+    first, second = fake(acquire=after(5, lease)), fake(acquire=lease)
+    run = Run(lab, resource, "--timeout", "2s", command="true", servers=[first, second])
     assert run.wait() == 0
     assert run.events("acquired")[0]["server"] == first.address and not second.calls
     assert len(first.of("health")) >= 1
@@ -159,7 +162,7 @@ def test_acquire_granted_as_a_signal_comes(fake, resource, number):
 
 def test_granted_as_the_time_is_up(fake, resource):
     server = fake(acquire=granted_to_nobody)
-    done = ctl("acquire", resource, "--wait", "300ms", "--timeout", "300ms", server=server)
+    done = ctl("acquire", resource, "--wait", "500ms", "--timeout", "3s", server=server)
     assert done.returncode == 0 and TOKEN in done.stdout, done
     assert len(server.of("acquire")) == 2 and len(keys(server)) == 1 and not server.of("release")
 
@@ -212,27 +215,27 @@ def test_young_lease_is_taken_as_it_is(fake, resource):
 
 def test_lease_after_a_wait_is_extended_first(lab, fake, resource):
     """When its answer was written is not known: it may have been at any time of the wait."""
-    server = fake(acquire=after(1, lease))
-    run = Run(lab, resource, "--kill-after", "100ms", command="echo ran >ran", servers=[server], ttl_ms=3000)
+    server = fake(acquire=after(3, lease))
+    run = Run(lab, resource, "--kill-after", "100ms", command="echo ran >ran", servers=[server], ttl_ms=9000)
     extend = server.call("extend")
-    assert extend.body == {"resource": resource, "token": TOKEN, "ttl_ms": 3000}
+    assert extend.body == {"resource": resource, "token": TOKEN, "ttl_ms": 9000}
     assert run.wait() == 0 and (run.folder / "ran").exists()
     assert [call.kind for call in server.calls if call.kind != "state"] == ["acquire", "extend", "release"]
 
 
 def test_answer_that_was_long_on_its_way(lab, fake, resource):
-    """The server says that the lease is good for three seconds, but the process was stopped and reads it later. Meanwhile it has run out: the
+    """The server says that the lease is good for nine seconds, but the process was stopped and reads it later. Meanwhile it has run out: the
     command must not run under it."""
     stopped = threading.Event()
     server = fake(acquire=in_turn(lambda call: (stopped.wait(30 * SLOW), call.lease()), lease), extend=in_turn(lambda call: call.problem(410, "lease-expired")))
-    run = Run(lab, resource, "--kill-after", "100ms", command="echo $REDLOCK_FENCE >ran", servers=[server], ttl_ms=3000)
+    run = Run(lab, resource, "--kill-after", "100ms", command="echo $REDLOCK_FENCE >ran", servers=[server], ttl_ms=9000)
     first = server.call("acquire")
     supervisor = run.supervisor
     os.kill(supervisor, signal.SIGSTOP)
     wait_until(lambda: process_state(supervisor) == "T", what="stopped")
     stopped.set()
     wait_until(lambda: first.answered, what="the answer")
-    time.sleep(1.5)  # half of the lease
+    time.sleep(4.5)  # half of the lease
     assert not (run.folder / "ran").exists()
     os.kill(supervisor, signal.SIGCONT)
     assert run.wait() == 0
@@ -240,8 +243,8 @@ def test_answer_that_was_long_on_its_way(lab, fake, resource):
 
 
 def test_lease_that_cannot_be_extended_is_released(lab, fake, resource):
-    server = fake(acquire=in_turn(after(1.2, lease), lease), extend=draining)
-    run = Run(lab, resource, "--kill-after", "100ms", command="true", servers=[server], ttl_ms=3000)
+    server = fake(acquire=in_turn(after(3.6, lease), lease), extend=draining)
+    run = Run(lab, resource, "--kill-after", "100ms", command="true", servers=[server], ttl_ms=9000)
     assert run.wait() == 0
     assert [call.kind for call in server.calls if call.kind != "state"] == ["acquire", "extend", "release", "acquire", "release"]
 
@@ -271,7 +274,7 @@ def test_extension_that_comes_with_the_end(lab, fake, resource):
 
 def test_without_a_ttl_the_server_decides(lab, resource):
     """Nothing has to be given where a server allows less than thirty seconds."""
-    ttl_ms = round(2000 * SLOW)
+    ttl_ms = round(4000 * SLOW)
     server = lab.service(1, "--max-ttl-ms", str(ttl_ms), "--default-ttl-ms", str(ttl_ms - 100))
     run = Run(lab, resource, command=FOREVER, servers=[server], ttl_ms=None)
     run.event("extended", 3)

@@ -72,7 +72,7 @@ def test_names(lab, shell, service):
     prefix = f"completion-{shell.name}"
     cases = [("/", "/plain", "plain"), (":", ":colon", "colon"), ("\\ ", " blank", "blank"), ("\\$", "$(touch bad1)", "bad1"),
              ("\\`", "`touch bad2`", "bad2"), ("\\;", ";semicolon", "semicolon"), ("-", "-ümlaut", "mlaut")]
-    leases = [service.acquire(prefix + name) for _, name, _ in cases]
+    leases = [service.acquire(prefix + name, 60000) for _, name, _ in cases]
     for typed, name, rest in cases:
         completes(shell, f"redlockctl status {prefix}{typed}\t", f"<status><{prefix}{name}>", rest)
     shell.type(f"redlockctl status {prefix}\t\t")

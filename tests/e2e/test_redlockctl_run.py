@@ -147,7 +147,7 @@ def test_signal_when_somebody_waits(lab, service, resource, name):
 
 
 def test_no_signal_without_a_waiter(lab, service, resource):
-    run = Run(lab, resource, "--verbose", "--signal-wanted", "USR1", command=GIVES_WAY, servers=[service], ttl_ms=600)
+    run = Run(lab, resource, "--verbose", "--signal-wanted", "USR1", command=GIVES_WAY, servers=[service], ttl_ms=3000)
     assert run.process.stdout.readline() == b"ready\n"
     assert run.event("extended", 3) and not run.events("wanted")
     run.process.terminate()

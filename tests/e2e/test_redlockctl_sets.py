@@ -77,10 +77,10 @@ def test_a_wait_says_who_holds_the_one_that_is_not_free(lab, service, names):
 def test_the_server_dies_while_it_holds_several(lab, names):
     masters = lab.redises(3)
     one, other = lab.redlockd(masters), lab.redlockd(masters)
-    run = Run(lab, *names, command=["sleep", "1000"], servers=[one, other], ttl_ms=3000)
+    run = Run(lab, *names, command=["sleep", "1000"], servers=[one, other], ttl_ms=6000)
     fence = run.event("acquired")["fence"]
     one.kill()
-    wait_until(lambda: held(other, names[0])["held_ms"] > 3500, 20, "it is extended by the other server")
+    wait_until(lambda: held(other, names[0])["held_ms"] > 6500, 20, "it is extended by the other server")
     assert held(other, names[1])["fence"] == fence
     run.process.send_signal(signal.SIGTERM)
     run.wait()

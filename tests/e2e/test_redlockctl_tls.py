@@ -335,7 +335,7 @@ def test_real_redlockd_and_a_wait(lab, real, resource):
     lease = json.loads(ctl("acquire", resource, "--json", env=environment).stdout)
     path = pathlib.Path(lab.folder, "stderr")
     with open(path, "w", encoding="utf-8") as errors:
-        process = subprocess.Popen([*DIES_WITH_US, BINARY, "run", resource, "--json", "--ttl", "2s", "--", "sh", "-c", "until [ -e go ]; do sleep 0.02; done"], cwd=lab.folder,
+        process = subprocess.Popen([*DIES_WITH_US, BINARY, "run", resource, "--json", "--ttl", "5s", "--", "sh", "-c", "until [ -e go ]; do sleep 0.02; done"], cwd=lab.folder,
                                    stdin=subprocess.DEVNULL, stderr=errors, env=clean_environment(environment))
     wait_until(lambda: state(real, resource)["waiters"] == 1, what="in the queue")
     assert ctl("release", resource, env={**environment, "REDLOCK_TOKEN": lease["token"]}).returncode == 0

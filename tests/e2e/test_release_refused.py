@@ -199,8 +199,8 @@ def test_a_lease_that_is_over_is_not_released_any_more(lab):
     """The repetition ends with the longest lease."""
     server = lab.redis()
     proxy = lab.keep(Proxy(lab.folder, server))
-    service = lab.redlockd([proxy], "--max-ttl-ms", "1000", "--default-ttl-ms", "1000")
-    lease = service.acquire("x", 1000)
+    service = lab.redlockd([proxy], "--max-ttl-ms", "4000", "--default-ttl-ms", "4000")
+    lease = service.acquire("x", 4000)
 
     def repeated():
         return sum(lease["token"] in command for command in proxy.commands("EVALSHA"))

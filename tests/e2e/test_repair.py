@@ -12,7 +12,7 @@ from proxy import Proxy
 from test_hold import hold  # noqa: F401
 from waiting_fixtures import crowd  # noqa: F401
 
-TTL_MS = round(5000 * SLOW)
+TTL_MS = min(round(5000 + 5000 * SLOW), 60000)  # a few calls of curl on a busy machine take less
 
 
 @pytest.fixture
@@ -88,7 +88,7 @@ def test_a_lost_key_comes_back_with_the_next_extension(lone, kind, label):
     assert extend(lone, lease)["fence"] == lease["fence"]
     wait_until(lambda: has_it(lone.masters[0], lease), what="the repair")
     assert content(lone.masters[0], lease) == before
-    ends = [max(master.cli("PTTL", key) for key in keys_of(lease)) for master in lone.masters]
+    ends = [max(master.cli("PEXPIRETIME", key) for key in keys_of(lease)) for master in lone.masters]
     assert 0 < ends[0] <= min(ends[1:])
     wait_until(lambda: repairs(lone) == 1, what="its answer")
     lose(lone.masters[1], lease)
@@ -127,7 +127,8 @@ def test_an_extension_of_many_repairs_each(lone):
 
 
 def test_a_held_lease_is_repaired(lone, hold):  # noqa: F811
-    held = hold(lone, "a/lock", ttl_ms=round(1000 * SLOW)).acquired()
+    # A third of it is less than what a repaired key has, which ends earlier by the --master-timeout-ms.
+    held = hold(lone, "a/lock", ttl_ms=min(round(7500 * SLOW), 60000)).acquired()
     wait_until(lambda: all(master.cli("EXISTS", "a/lock") == 1 for master in lone.masters), what="all masters have it")
     for master in lone.masters:
         master.cli("DEL", "a/lock")
@@ -224,7 +225,7 @@ def test_a_lease_extended_with_fewer_votes_is_counted_until_it_has_all(lab, kind
     service = lab.redlockd(masters, "--restart-guard", "off")
     lease = take(service, **KINDS[kind])
     extend(service, lease)
-    assert below_full(service) == 0
+    wait_until(lambda: below_full(service) == 0, what="all have answered")
     down(service, masters[2])
     for _ in range(2):
         extend(service, lease)
@@ -280,7 +281,7 @@ EXTENSIONS = 'redlockd_lease_requests_total{op="extend",outcome="ok"}'
 
 def test_a_master_that_votes_again_gets_the_keys_of_held_leases(returning, hold):  # noqa: F811
     masters, proxy, service = returning
-    held = hold(service, "a/lock", ttl_ms=round(6000 * SLOW))
+    held = hold(service, "a/lock", ttl_ms=min(round(18000 * SLOW), 60000))
     lease = held.acquired()
     assert held.event()["event"] == "renewed"
     wait_until(lambda: below_full(service) == 1, what="it is counted")
@@ -463,6 +464,7 @@ def test_a_master_returns_while_an_extension_is_under_way(lab):
     wait_until(lambda: has_it(masters[2], lease), what="the repair")
 
 
+@pytest.mark.slow
 def test_leases_that_end_lack_no_vote(lone):
     """By a release, by a forced release, by an extension that finds it gone or another holder, and by their time, which a later extension for less does not cut short."""
     names = ["released", "forced", "gone", "taken"]

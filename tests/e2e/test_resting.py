@@ -51,10 +51,11 @@ def service(lab):
 
 
 def test_a_connection_goes_on_after_each_rest(service):
+    began = time.monotonic()
     plains = [connect_to(service.address) for _ in range(30)]
     for plain in plains:
         assert ask(plain).status == 200
-    assert resting(service) == 0
+    assert resting(service) == 0 or time.monotonic() > began + REST_S
     wait_resting(service, 30)
     assert connections(service) == 30
     for number, plain in enumerate(plains):
@@ -70,13 +71,13 @@ def test_a_connection_goes_on_after_each_rest(service):
 
 
 def test_a_rest_ends_with_the_idle_timeout(lab):
-    service = lab.service(3, *OPTIONS, "--idle-timeout-ms", "4000")
+    service = lab.service(3, *OPTIONS, "--idle-timeout-ms", "6000")
     plain = connect_to(service.address)
-    assert ask(plain).status == 200
     since = time.monotonic()
+    assert ask(plain).status == 200
     wait_resting(service, 1)
     assert plain.recv(1) == b""
-    assert time.monotonic() - since > 3.9
+    assert time.monotonic() - since > 5.9
     metrics = service.metrics()
     assert metrics['redlockd_http_timeouts_total{phase="idle"}'] == 1 and metrics['redlockd_http_timeouts_total{phase="request"}'] == 0
 
@@ -135,8 +136,9 @@ def test_a_request_at_any_moment_around_the_rest_is_answered(service, split):
     assert [answer and answer.status for answer in map(read_response, plains)] == [200] * 150
 
 
-def test_the_beginning_of_a_request_does_not_rest(service):
+def test_the_beginning_of_a_request_does_not_rest(lab):
     """It has come with the request before: it is in libmicrohttpd's buffer, and would be lost. A request that does not arrive in time ends the connection."""
+    service = lab.service(3, "--request-timeout-ms", "4000")
     plain, late = connect_to(service.address), connect_to(service.address)
     for one in (plain, late):
         assert ask(one, GET + GET[:7]).status == 200

@@ -197,7 +197,7 @@ def test_a_bad_file_disturbs_nobody(make):
 def test_holders_are_renewed_after_a_reload(make):
     one = key("one")
     scene = make(one)
-    kept = scene.holders("one", ttl_ms=round(2000 * SLOW))
+    kept = scene.holders("one", ttl_ms=round(4000 * SLOW))
     scene.keyed.write([one])
     scene.keyed.reload()
     for stream in kept:

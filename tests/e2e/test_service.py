@@ -149,7 +149,8 @@ def test_sigterm_drains(lab):
     servers = lab.redises(3)
     proxies = [lab.keep(Proxy(lab.folder, server)) for server in servers]
     service = lab.redlockd(proxies, "--drain-ms", "300000", "--master-timeout-ms", str(round(10000 * SLOW)))
-    token = service.acquire("held")["token"]
+    token = service.acquire("held", 60000)["token"]
+    wait_until(lambda: all(server.cli("EXISTS", "held") for server in servers), what="on all masters")
     idle, *busy = (service.connect() for _ in range(4))
     for proxy in proxies:
         proxy.gate.clear()

@@ -166,7 +166,7 @@ def test_a_set_that_leaves_frees_the_way(pair, names):
     servers, (first, second) = pair
     a = take_one(first, names[0]).json
     with concurrent.futures.ThreadPoolExecutor() as pool:
-        leaving = pool.submit(take, first, names[:2], wait_ms=1000)
+        leaving = pool.submit(take, first, names[:2], wait_ms=5000)
         wait_for_queue(servers, names[1], 1)
         behind = wait_in_thread(second, pool, names[1])
         wait_for_queue(servers, names[1], 2)
@@ -225,7 +225,7 @@ def test_a_master_is_lost(lab, names):
 
 
 def test_held_by_a_connection(service, names, hold):
-    stream = hold(service, names[:2], ttl_ms=600)
+    stream = hold(service, names[:2], ttl_ms=3000)
     lease = stream.acquired()
     assert lease["resources"] == names[:2] and "resource" not in lease
     for _ in range(3):

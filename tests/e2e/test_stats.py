@@ -166,7 +166,7 @@ def test_held_leases(lab):
     plain.close()
     wait_sums(service, {"granted": 1, "released": 1})
     assert stats_of(service)["now"]["holds"] == 0
-    plain = hold(service, "lost", 300)
+    plain = hold(service, "lost", 3000)
     for master in service.masters:
         master.cli("SET", "lost", "somebody's")
     assert json.loads(read_response(plain).body.splitlines()[-1]) == {"event": "lost", "code": "not-owner"}

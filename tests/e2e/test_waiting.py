@@ -88,7 +88,7 @@ def test_many_come_while_others_are_served(service, resource, crowd):
 
 def test_a_lease_that_runs_out(service, resource, crowd):
     """Without a release and a notification the next waiter is served when the lease ends."""
-    lease = service.acquire(resource, 1500)
+    lease = service.acquire(resource, 4000)
     first, second = crowd.queue_up(service, resource, 2)
     assert next_answered([first, second]) is first
     assert first.granted()["fence"] > lease["fence"]
@@ -100,10 +100,10 @@ def test_a_lease_that_runs_out(service, resource, crowd):
 
 def test_a_holder_that_extends(service, resource, crowd):
     """Those in the queue go on waiting, and come when it releases after all."""
-    lease = service.acquire(resource, 1000)
+    lease = service.acquire(resource, 3000)
     assert service.curl("PUT", f"/locks/{quote(resource)}", body={"token": lease["token"], "ttl_ms": 60000}).status == 200
     waiters = crowd.queue_up(service, resource, 2)
-    assert not select.select(waiters, [], [], 1.5)[0], "a waiter is answered while somebody holds the lock"
+    assert not select.select(waiters, [], [], 3.5)[0], "a waiter is answered while somebody holds the lock"
     assert service.curl("PUT", f"/locks/{quote(resource)}", body={"token": lease["token"], "ttl_ms": 60000}).status == 200
     assert serve_all(releases(service, lease), waiters) == waiters
 
@@ -112,9 +112,10 @@ def test_a_lock_of_another_library(service, resource, crowd):
     """Waiters rely on its expiry, among other things; the others are in test_waiting_foreign.py. A key that never
     expires keeps them waiting to the end."""
     for server in service.masters:
-        assert server.cli("SET", resource, "somebody-elses", "NX", "PX", 1500) == "OK"
+        assert server.cli("SET", resource, "somebody-elses", "NX", "PX", 4000) == "OK"
     waiters = crowd.queue_up(service, resource, 2)
     assert serve_all(lambda: None, waiters) == waiters
+    wait_for_key(service.masters, resource, False)
     for server in service.masters:
         server.cli("RPUSH", resource, "a list")
     answer = crowd.wait(service, resource, wait_ms=500).answer()
@@ -178,7 +179,7 @@ def test_it_tells_the_holder_of_now(service, resource, crowd):
 
 def test_an_entry_that_is_given_up_does_not_stop_those_behind(service, resource, crowd):
     holder = service.acquire(resource)
-    first, second, third = (crowd.queue_up(service, resource, 1, wait_ms=wait_ms)[0] for wait_ms in (60000, 2000, 60000))
+    first, second, third = (crowd.queue_up(service, resource, 1, wait_ms=wait_ms)[0] for wait_ms in (60000, 5000, 60000))
     assert second.answer().status == 409
     wait_for_queue(service.masters, resource, 2)
     check_served_in_order(releases(service, holder), [first, third])
@@ -272,42 +273,48 @@ def test_metrics(lab, resource, crowd):
 
 def test_nobody_polls(lab, crowd):
     """Twenty wait for two heartbeats behind a lock that stays: nothing is asked about it, and what shows that redlockd lives does not depend on
-    how many wait."""
+    how many wait. A redlockd that had no processor for a second tries anew: once, so a later time is quiet."""
     service = with_proxies(lab)
     service.acquire("x", 60000)
     waiters = queue_up_listening(crowd, service, "x", 20)
-    before = when_quiet(service.masters, "x")
-    commands = [len(proxy.commands()) for proxy in service.masters]
-
-    def sent():
-        return [proxy.commands()[count:] for proxy, count in zip(service.masters, commands)]
 
     def heartbeats(of_one):
         return sum(command[0].upper() == "INFO" for command in of_one)
-    wait_until(lambda: all(heartbeats(of_one) >= 2 for of_one in sent()), what="two heartbeats")
-    assert not any(waiter.is_answered() for waiter in waiters)
-    assert [len(signs) for signs in signs_of(service.masters, "x")] == before, [signs[-3:] for signs in signs_of(service.masters, "x")]
-    # The sign of life every 300 ms or so, and the heartbeat once a second: INFO, TIME and the like.
-    assert all(len(of_one) <= 9 * (heartbeats(of_one) + 2) for of_one in sent()), sent()
+
+    def is_quiet():
+        before = when_quiet(service.masters, "x")
+        commands = [len(proxy.commands()) for proxy in service.masters]
+
+        def sent():
+            return [proxy.commands()[count:] for proxy, count in zip(service.masters, commands)]
+        wait_until(lambda: all(heartbeats(of_one) >= 2 for of_one in sent()), what="two heartbeats")
+        assert not any(waiter.is_answered() for waiter in waiters)
+        # The sign of life every 300 ms or so, and the heartbeat once a second: INFO, TIME and the like.
+        return [len(signs) for signs in signs_of(service.masters, "x")] == before and all(len(of_one) <= 9 * (heartbeats(of_one) + 2) for of_one in sent())
+    assert any(is_quiet() for _ in range(5)), [signs[-3:] for signs in signs_of(service.masters, "x")]
 
 
 def test_no_herd(lab, crowd):
     """One release wakes one waiter: one attempt on each master, and nothing from the other nineteen, then or later. A master that calls it after
-    a majority has granted is told that it does not wait any more."""
+    a majority has granted is told that it does not wait any more. A redlockd that had no processor for a second tries anew: not at each release."""
     service = with_proxies(lab)
-    holder = service.acquire("x", 60000)
+    release = releases(service, service.acquire("x", 60000))
     waiters = queue_up_listening(crowd, service, "x", 20)
-    before = when_quiet(service.masters, "x")
+    for _ in range(5):
+        before = when_quiet(service.masters, "x")
 
-    def since():
-        return [signs[count:] for signs, count in zip(signs_of(service.masters, "x"), before)]
-    assert service.release(holder).status == 204
-    assert next_answered(waiters) is waiters[0]
-    waiters[0].granted()
-    wait_until(lambda: all(len(signs) >= 2 for signs in since()), what="the third master's part")
-    assert not select.select(waiters[1:], [], [], 2.5)[0]
-    for signs in since():
-        assert [is_acquire(command) for command in signs] in ([False, True], [False, True, False]), signs
+        def since():
+            return [signs[count:] for signs, count in zip(signs_of(service.masters, "x"), before)]  # noqa: B023
+        release()
+        assert next_answered(waiters) is waiters[0]
+        waiters[0].granted()
+        wait_until(lambda: all(len(signs) >= 2 for signs in since()), what="the third master's part")  # noqa: B023
+        release = waiters.pop(0).release
+        assert not select.select(waiters, [], [], 2.5)[0]
+        seen = [[is_acquire(command) for command in signs] for signs in since()]
+        if all(signs in ([False, True], [False, True, False]) for signs in seen):
+            return
+    raise AssertionError(seen)
 
 
 def test_nothing_is_left_in_redis(lab, crowd):
@@ -319,7 +326,7 @@ def test_nothing_is_left_in_redis(lab, crowd):
     assert crowd.wait(service, "x", wait_ms=200).answer().status == 409
     serve_all(releases(service, holder), waiters)
     check_nothing_is_left(service.masters)
-    service.acquire("x", 1000)
-    crowd.queue_up(service, "x", 3, wait_ms=2000, ttl_ms=1000)
+    service.acquire("x", 5000)
+    crowd.queue_up(service, "x", 3, wait_ms=5000, ttl_ms=1000)
     service.kill()
     check_nothing_is_left(service.masters, 8)

@@ -145,8 +145,8 @@ def test_while_it_ends_nobody_may_wait(lab, crowd):
 def test_sigterm_with_the_masters_stopped(lab, crowd):
     """Their queue entries cannot be removed; it ends in time all the same, and the entries run out."""
     service = lab.service(3, "--drain-ms", "2000")
-    service.acquire("x", 2000)
-    waiters = crowd.queue_up(service, "x", 3, wait_ms=3000)
+    service.acquire("x", 6000)
+    waiters = crowd.queue_up(service, "x", 3, wait_ms=8000)
     for server in service.masters:
         server.stop()
     service.process.send_signal(signal.SIGTERM)
@@ -161,8 +161,8 @@ def test_sigterm_with_the_masters_stopped(lab, crowd):
 
 def test_sigint_ends_at_once(lab, crowd):
     service = lab.service(3)
-    service.acquire("x", 1000)
-    waiters = crowd.queue_up(service, "x", 3, wait_ms=2000, ttl_ms=1000)
+    service.acquire("x", 5000)
+    waiters = crowd.queue_up(service, "x", 3, wait_ms=6000, ttl_ms=1000)
     service.stop(signal.SIGINT)
     assert all(waiter.is_answered() for waiter in waiters), "an answer or the end of the connection"
     check_nothing_is_left(service.masters, 8)

@@ -91,6 +91,9 @@ def test_only_the_first_looks(lab, crowd):
     let_go(servers, "x")
     assert next_answered(waiters) is waiters[0]
     waiters[0].granted()
-    quiet = when_quiet(service.masters, "x")
-    assert not select.select(waiters[1:], [], [], 1)[0]
-    assert [len(signs) for signs in signs_of(service.masters, "x")] == quiet
+
+    def is_quiet():
+        quiet = when_quiet(service.masters, "x")
+        assert not select.select(waiters[1:], [], [], 1)[0]
+        return [len(signs) for signs in signs_of(service.masters, "x")] == quiet
+    assert any(is_quiet() for _ in range(5)), "a redlockd that had no processor for a second looks once more, not again and again"

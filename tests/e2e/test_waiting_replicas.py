@@ -89,8 +89,8 @@ def test_no_herd(lab, crowd, late):
     wait_until(lambda: all(len(signs) >= 1 for signs in since()[0] + since()[1]), what="the third master's part")
     assert not select.select(waiters[1:], [], [], 3)[0]
     for number, of_one in enumerate(since()):
-        for signs in of_one:  # one more than follows from the above: a redlockd without a processor for a second looks once more
-            assert sum(map(is_acquire, signs)) <= (5 if number == 0 else 3), (number, signs)
+        for signs in of_one:  # two more than follow from the above: a redlockd without a processor for a second looks once more
+            assert sum(map(is_acquire, signs)) <= (6 if number == 0 else 4), (number, signs)
 
 
 @pytest.mark.slow
@@ -203,13 +203,13 @@ def test_one_that_hung_finds_its_entry_again(lab, resource, crowd):
 def test_one_that_hung_beyond_the_end_of_its_wait(lab, resource, crowd):
     services = replicas(lab, 2)
     holder = services[1].acquire(resource)
-    late = crowd.wait(services[0], resource, wait_ms=300)
+    late = crowd.wait(services[0], resource, wait_ms=3000)
     wait_for_queue(services[0].masters, resource, 1)
     pause(services[0])
     wait_until(lambda: not any(alive_keys(server) for server in services[0].masters), 5, "its sign of life has run out")
     go_on(services[0])
     answer = late.answer(2)
-    assert answer.status == 409 and answer.code == "locked" and answer.json["waited_ms"] >= 300, answer
+    assert answer.status == 409 and answer.code == "locked" and answer.json["waited_ms"] >= 3000, answer
     assert services[1].release(holder).status == 204
     lease = services[1].acquire(resource, wait_ms=0)
     assert services[1].release(lease).status == 204
@@ -218,7 +218,7 @@ def test_one_that_hung_beyond_the_end_of_its_wait(lab, resource, crowd):
 def test_the_holders_redlockd_is_killed(lab, resource, crowd):
     """Its grant stays until the lease ends; then the next waiter is served."""
     services = replicas(lab, 2)
-    services[0].acquire(resource, 2000)
+    services[0].acquire(resource, 5000)
     waiters = crowd.queue_up(services[1], resource, 2)
     services[0].kill()
     assert serve_all(lambda: None, waiters) == waiters
@@ -292,7 +292,7 @@ def test_a_majority_is_away_to_the_end(lab, resource, crowd):
     """Whether the lock is free is unknown: when the wait is over the answer is 503 and not 409."""
     service = lab.service(3, "--master-timeout-ms", TIMEOUT_MS)
     service.acquire(resource)
-    waiter = crowd.queue_up(service, resource, 1, wait_ms=1500)[0]
+    waiter = crowd.queue_up(service, resource, 1, wait_ms=6000)[0]
     for server in service.masters[:2]:
         server.kill()
     answer = waiter.answer()
@@ -327,7 +327,7 @@ def test_the_subscription_is_cut_right_before_the_release(lab, resource, crowd, 
 def test_a_hand_deletes_what_the_masters_know(lab, resource, crowd, what):
     """A redlockd notices that its alive key is missing. A missing queue shows only when the lease ends; then all are
     served."""
-    services, ttl_ms = replicas(lab, 2), 2000 if what == "line" else 60000
+    services, ttl_ms = replicas(lab, 2), 5000 if what == "line" else 60000
     holder = services[0].acquire(resource, ttl_ms)
     waiters = crowd.queue_up(services, resource, 4, ttl_ms=ttl_ms)
     release, left = lambda: services[0].release(holder), list(waiters)

@@ -105,7 +105,7 @@ def test_a_lease_granted_while_others_wait(lab, crowd, hold):  # noqa: F811
 
 def test_renewals_have_the_number(lab, crowd, hold):  # noqa: F811
     service = lab.service()
-    stream = hold(service, "r", ttl_ms=3000)
+    stream = hold(service, "r", ttl_ms=6000)
     stream.acquired()
     assert stream.event()["waiters"] == 0
     crowd.queue_up(service, "r", 2)

@@ -125,7 +125,7 @@ def test_another_librarys_holder(lab, resource, watch):
     assert re.fullmatch("x[0-9a-f]{8}", tag) and tag == tag_of(get(second, resource)) and "theirs" not in tag
     assert watcher.sees(tag).state["held"]  # nobody publishes it: the next look finds it
     for master in masters:
-        master.cli("SET", resource, "other", "PX", 1000)
+        master.cli("SET", resource, "other", "PX", 5000)
     assert tag_of(get(first, resource)) not in (tag, "free")
     watcher.sees("free")
 
@@ -204,7 +204,7 @@ def test_a_set_on_each_of_its_names(lab, resource, watch):
         watcher.sees(str(single["fence"]))
     assert services[0].release(single).status == 204
     fences = [single["fence"]]
-    for ttl_ms in (60000, 1500):
+    for ttl_ms in (60000, 5000):
         body = {"resources": names[::-1], "owner": "of all", "ttl_ms": ttl_ms, "metadata": {"address": "10.0.0.1:9000"}}
         lease = services[0].curl("POST", "/locks", body=body).json
         fences.append(lease["fence"])
