@@ -6,7 +6,7 @@ import pytest
 from go_adapters import Machine, build, check_sources, own_tests, url_of
 from harness import SLOW, wait_until
 
-TTL = f"{round(5000 * SLOW)}ms"
+TTL = f"{round(8000 * SLOW)}ms"
 
 
 @pytest.fixture(scope="module")
