@@ -150,12 +150,17 @@ struct keys {
 };
 
 /* Reads the keys file and the files of its issuers (SECRET_FILE_TRUSTED). Returns one reference; or NULL and a message
- * of one line that names file and member and never holds a hash. Blocking: for the start and for SIGHUP. */
-struct keys *keys_load(const char *path, char *message, size_t message_size) __attribute__((warn_unused_result));
+ * of one line that names file and member and never holds a hash. Blocking: for the start and for SIGHUP.
+ *
+ * `before`: the keys until now, or NULL. If a file of an issuer is bad, the issuer has the public keys of the same
+ * issuer and file in `before`, and there is a message, too; otherwise the message is empty. So a bad file keeps nobody
+ * from the removal of a key, nor other issuers from their new keys. */
+struct keys *keys_load(const char *path, const struct keys *before, char *message, size_t message_size)
+	__attribute__((warn_unused_result));
 
-/* The same with the keys file as it was read for `keys`, and the files of its issuers as they are now; the message
- * begins with the member. keys_files_mark(): changes with these files; 0: there are none. */
-struct keys *keys_load_issuers(const struct keys *keys, char *message, size_t message_size)
+/* The same with the keys file as it was read for `before`, and the files of its issuers as they are now; never NULL.
+ * The message begins with the member. keys_files_mark(): changes with these files; 0: there are none. */
+struct keys *keys_load_issuers(const struct keys *before, char *message, size_t message_size)
 	__attribute__((warn_unused_result));
 uint64_t keys_files_mark(const struct keys *keys);
 
@@ -250,6 +255,28 @@ struct token *token_cache_find(struct token_cache *cache, struct keys *keys, con
 
 /* Adds a token that token_cache_find() did not find; the one that was not used for longest may have to go. */
 void token_cache_add(struct token_cache *cache, struct token *token);
+
+/* ---- token_newer.c: newer tokens of callers whose connection holds a lease ----
+ *
+ * A connection lasts longer than the token with which it began. Its client sends a newer one with an extension of the
+ * lease. Only the holder knows the token of the lease, so nobody else who has an earlier token of the caller can go on
+ * with it. Any thread. */
+
+struct token_newer;
+
+/* A reference to the entry of the lease with this text, for which a newer token may come. NULL: put does nothing. */
+struct token_newer *token_newer_get(const char *lease, size_t len);
+void token_newer_put(struct token_newer *newer);
+
+/* True if a newer token may come for some lease. Takes no lock. */
+bool token_newer_is_expected(void);
+
+/* A caller that knows the text of the lease has sent this verified token. It is kept if the lease has an entry, and if
+ * it ends later than an earlier one. */
+void token_newer_offer(const char *lease, size_t len, const struct token *token);
+
+/* A copy of the one that ends last, on the heap, for access_identify(); NULL: none has come. */
+char *token_newer_copy(struct token_newer *newer, size_t *ret_len);
 
 /* ---- access.c: the caller of a request, and what it may do: the only place that decides it; everything that is not
  * allowed is denied ----

@@ -50,6 +50,7 @@ struct jwk {
 };
 
 struct jwks {
+	atomic_uint references;
 	json_t *root; /* owns the texts */
 	size_t count;
 	struct jwk keys[];
@@ -57,6 +58,9 @@ struct jwks {
 
 /* True for base64url without padding that is not empty. cjose aborts on other lengths. */
 bool jwks_is_base64url(const char *text, size_t len);
+
+/* jwks_free() drops a reference. */
+struct jwks *jwks_ref(struct jwks *jwks);
 
 /* Reads the file. NULL: a message that begins with the path. */
 struct jwks *jwks_load(const char *path, char *message, size_t message_size);
@@ -90,6 +94,8 @@ void parse_write(const struct reading *reading, const char *reason, char *messag
 /* False: a message. keys_unref() frees what was read until then. */
 bool issuers_parse(struct keys *keys, const json_t *list, char *message, size_t message_size)
 	__attribute__((warn_unused_result));
-bool issuers_load(struct keys *keys, char *message, size_t message_size) __attribute__((warn_unused_result));
+/* Reads the files; `before` as for keys_load(). False: an issuer has no public keys. */
+bool issuers_load(struct keys *keys, const struct keys *before, char *message, size_t message_size)
+	__attribute__((warn_unused_result));
 
 #endif

@@ -174,9 +174,21 @@ uint64_t keys_files_mark(const struct keys *keys)
 	return mark;
 }
 
-bool issuers_load(struct keys *keys, char *message, size_t size)
+/* The public keys that the issuer had until now, or NULL. */
+static struct jwks *issuers_find_set(const struct keys *before, const struct issuer *issuer)
+{
+	for (size_t i = 0; before && i < before->issuer_count; i++)
+		if (strcmp(before->issuers[i].name, issuer->name) == 0 &&
+		    strcmp(before->issuers[i].jwks_file, issuer->jwks_file) == 0)
+			return before->issuers[i].jwks;
+	return NULL;
+}
+
+bool issuers_load(struct keys *keys, const struct keys *before, char *message, size_t size)
 {
 	char wrong[KEYS_MESSAGE_MAX];
+	size_t len = 0;
+	message[0] = '\0';
 	keys->files_mark = keys_files_mark(keys);
 	for (size_t i = 0; i < keys->issuer_count; i++) {
 		struct issuer *issuer = &keys->issuers[i];
@@ -184,8 +196,13 @@ bool issuers_load(struct keys *keys, char *message, size_t size)
 		issuer->jwks = jwks_load(issuer->jwks_file, wrong, sizeof wrong);
 		if (issuer->jwks)
 			continue;
-		snprintf(message, size, "issuers[%zu].jwks_file: %s", i, wrong);
-		return false;
+		if (len < size)
+			len += (size_t)snprintf(message + len, size - len, "%sissuers[%zu].jwks_file: %s",
+						len > 0 ? "; " : "", i, wrong);
+		struct jwks *set = issuers_find_set(before, issuer);
+		if (!set)
+			return false;
+		issuer->jwks = jwks_ref(set);
 	}
 	return true;
 }

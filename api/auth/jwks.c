@@ -21,7 +21,8 @@ enum {
 	RSA_MIN = 256,
 	RSA_MAX = 1024,
 	RSA_EXPONENT_MAX = 4,
-	P256_DIGITS = 43 /* 32 bytes in base64url */
+	RSA_EXPONENT_LEAST = 3, /* with 1 everybody can sign */
+	P256_DIGITS = 43        /* 32 bytes in base64url */
 };
 
 bool jwks_is_base64url(const char *text, size_t len)
@@ -40,8 +41,9 @@ static const char *jwk_text(const json_t *object, const char *name)
 	return json_string_value(json_object_get(object, name));
 }
 
-/* The length in bytes of a number in base64url, without zeros at its beginning; 0: malformed. */
-static size_t jwk_number_len(const json_t *object, const char *name)
+/* The length in bytes of a number in base64url, without zeros at its beginning; 0: malformed. *ret_low: its last 32
+ * bits. */
+static size_t jwk_number_len(const json_t *object, const char *name, uint32_t *ret_low)
 {
 	const json_t *value = json_object_get(object, name);
 	uint8_t *bytes = NULL;
@@ -52,6 +54,8 @@ static size_t jwk_number_len(const json_t *object, const char *name)
 		return 0;
 	while (zeros < len && bytes[zeros] == 0)
 		zeros++;
+	for (size_t i = zeros; i < len; i++)
+		*ret_low = *ret_low << 8 | bytes[i];
 	cjose_get_dealloc()(bytes);
 	return len - zeros;
 }
@@ -79,15 +83,16 @@ static const char *jwk_check(const json_t *object, const char **ret_reason)
 {
 	const json_t *kid = json_object_get(object, "kid");
 	bool rsa = strcmp(jwk_text(object, "kty"), "RSA") == 0;
-	size_t n = rsa ? jwk_number_len(object, "n") : 0, e = rsa ? jwk_number_len(object, "e") : 0;
+	uint32_t exponent = 0, unused = 0;
+	size_t n = rsa ? jwk_number_len(object, "n", &unused) : 0, e = rsa ? jwk_number_len(object, "e", &exponent) : 0;
 	*ret_reason = "must be a string of 1 to 256 bytes";
 	if (kid && (json_string_length(kid) < 1 || json_string_length(kid) > ISSUER_TEXT_MAX))
 		return "kid";
 	*ret_reason = "must be a number of 2048 to 8192 bits in base64url";
 	if (rsa && (n < RSA_MIN || n > RSA_MAX))
 		return "n";
-	*ret_reason = "must be a number of 1 to 32 bits in base64url";
-	if (rsa && (e < 1 || e > RSA_EXPONENT_MAX))
+	*ret_reason = "must be an odd number of 2 to 32 bits in base64url";
+	if (rsa && (e > RSA_EXPONENT_MAX || exponent < RSA_EXPONENT_LEAST || exponent % 2 == 0))
 		return "e";
 	*ret_reason = "must be a number of 32 bytes in base64url, with the zeros at its beginning";
 	if (!rsa && !jwk_is_coordinate(object, "x"))
@@ -163,6 +168,7 @@ static struct jwks *jwks_make(json_t *root, char *message, size_t size)
 		return NULL;
 	}
 	struct jwks *jwks = memory_zeroed(1, sizeof *jwks + json_array_size(list) * sizeof jwks->keys[0]);
+	atomic_init(&jwks->references, 1);
 	jwks->root = root;
 	for (size_t i = 0; i < json_array_size(list); i++) {
 		reason = jwks_add(jwks, json_array_get(list, i), &member);
@@ -190,9 +196,16 @@ struct jwks *jwks_parse(const char *bytes, size_t len, char *message, size_t siz
 	return NULL;
 }
 
+struct jwks *jwks_ref(struct jwks *jwks)
+{
+	unsigned before = atomic_fetch_add_explicit(&jwks->references, 1, memory_order_relaxed);
+	assert(before > 0);
+	return jwks;
+}
+
 void jwks_free(struct jwks *jwks)
 {
-	if (!jwks)
+	if (!jwks || atomic_fetch_sub_explicit(&jwks->references, 1, memory_order_acq_rel) > 1)
 		return;
 	for (size_t i = 0; i < jwks->count; i++)
 		cjose_jwk_release(jwks->keys[i].key);

@@ -106,13 +106,12 @@ struct keys *keys_load_issuers(const struct keys *before, char *message, size_t 
 	struct keys *keys = keys_make(root, message, message_size);
 	json_decref(root);
 	assert(keys); /* it was good before */
-	if (issuers_load(keys, message, message_size))
-		return keys;
-	keys_unref(keys);
-	return NULL;
+	bool loaded = issuers_load(keys, before, message, message_size);
+	assert(loaded); /* each issuer had keys before */
+	return keys;
 }
 
-struct keys *keys_load(const char *path, char *message, size_t message_size)
+struct keys *keys_load(const char *path, const struct keys *before, char *message, size_t message_size)
 {
 	char wrong[KEYS_MESSAGE_MAX];
 	struct keys *keys = NULL;
@@ -121,11 +120,12 @@ struct keys *keys_load(const char *path, char *message, size_t message_size)
 	text_init(&text);
 	if (secret_file_read(path, SECRET_FILE_TRUSTED, KEYS_FILE_MAX, &text, message, message_size)) {
 		keys = keys_parse(text.bytes, text.len, wrong, sizeof wrong);
-		if (keys && !issuers_load(keys, wrong, sizeof wrong)) {
+		if (keys && !issuers_load(keys, before, wrong, sizeof wrong)) {
 			keys_unref(keys);
 			keys = NULL;
 		}
-		if (!keys)
+		message[0] = '\0';
+		if (wrong[0] != '\0')
 			snprintf(message, message_size, "%s: %s", path, wrong);
 	}
 	text_fini(&text);

@@ -162,6 +162,9 @@ static bool authorize_identified(struct call *call)
 		metrics_add(&call->request->context->config->metrics->token_refusals[caller->refusal], 1);
 	if (call->route->need == ACCESS_TOKEN) {
 		call->stranger = caller->controlled && !caller->known;
+		if (caller->known && caller->token && call->route->operation == LEASE_EXTEND &&
+		    token_newer_is_expected())
+			call->newer = token_ref(caller->token);
 		access_forget(caller);
 		return true;
 	}
@@ -281,6 +284,19 @@ bool authorize_more(struct call *call, size_t count)
 	       authorize_reject_rate(call, HTTP_LIMIT_ADDRESS_RATE, too_many, retry_ms);
 }
 
+/* Takes over `caller`, which the present keys have found. */
+static void authorize_replace(struct call *call, const struct access_caller *caller)
+{
+	struct keys *before = call->keys;
+	if (call->counted)
+		key_wait_move(call->caller.key, caller->key);
+	call->keys = before ? keys_ref(call->request->context->keys) : NULL;
+	access_forget(&call->caller);
+	call->caller = *caller;
+	authorize_limits(call);
+	keys_unref(before);
+}
+
 enum access_verdict authorize_again(struct call *call)
 {
 	struct keys *keys = call->request->context->keys;
@@ -295,15 +311,37 @@ enum access_verdict authorize_again(struct call *call)
 		access_forget(&caller);
 		return verdict;
 	}
-	if (call->counted)
-		key_wait_move(call->caller.key, caller.key);
-	struct keys *before = call->keys;
-	call->keys = before ? keys_ref(keys) : NULL;
-	access_forget(&call->caller);
-	call->caller = caller;
-	authorize_limits(call);
-	keys_unref(before);
+	authorize_replace(call, &caller);
 	return ACCESS_ALLOWED;
+}
+
+bool authorize_renew(struct call *call)
+{
+	struct access_credentials credentials = authorize_credentials(call);
+	struct keys *keys = call->request->context->keys;
+	char *bytes = call->stream ? hold_stream_newer_token(call->stream, &credentials.key_len) : NULL;
+	struct access_caller caller;
+	if (!bytes)
+		return false;
+	credentials.key = bytes;
+	access_identify(keys, &credentials, NULL, &caller);
+	if (caller.unverified)
+		access_verify(keys, &credentials, &caller);
+	bool good = caller.known && caller.token && strcmp(caller.name, call->caller.name) == 0 &&
+		    authorize_decide(call, &caller) == ACCESS_ALLOWED;
+	if (good)
+		authorize_replace(call, &caller);
+	else
+		access_forget(&caller);
+	explicit_bzero(bytes, credentials.key_len);
+	free(bytes);
+	return good;
+}
+
+void authorize_offer(const struct call *call, const struct lease_request *lease, const struct lease_answer *answer)
+{
+	if (call->newer && answer->status == LEASE_OK)
+		token_newer_offer(lease->token, LEASE_TOKEN_LEN, call->newer);
 }
 
 void authorize_wait_end(struct call *call)
@@ -320,6 +358,8 @@ void authorize_end(struct call *call)
 	verify_end(call);
 	authorize_drop_token(call);
 	access_forget(&call->caller);
+	token_unref(call->newer);
+	call->newer = NULL;
 	keys_unref(call->keys);
 	call->keys = NULL;
 }

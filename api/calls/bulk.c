@@ -195,6 +195,7 @@ static void bulk_item_done(void *arg, const struct lease_answer *answer)
 	struct call *call = bulk_call(item);
 	assert(item->op && !item->text && call->bulk->under_way > 0);
 	item->op = NULL;
+	authorize_offer(call, &item->lease, answer);
 	lock_call_count(call, &item->lease, answer);
 	if (trail_is_on(call))
 		trail_answer(call, &item->lease, answer);

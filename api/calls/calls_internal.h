@@ -141,6 +141,7 @@ struct call {
 	const char *raw_query;         /* with `token`: it is decoded when the caller is known */
 	TAILQ_ENTRY(call) token_entry; /* of verify.c: `token` waits to be verified, or caller.token is in use */
 	enum { VERIFY_NONE, VERIFY_WAITS, VERIFY_IN_USE } token_list;
+	struct token *newer;       /* of an extension by a caller with a token: a reference, or NULL */
 	bool stranger;             /* ACCESS_TOKEN: authentication is required, and this caller has not passed it */
 	struct body_limits limits; /* of the caller's requests */
 	bool streams; /* an inspection: of an event stream; else, with wait_ms > 0, it waits for a change */
@@ -226,6 +227,13 @@ bool authorize_more(struct call *call, size_t count) __attribute__((warn_unused_
 /* After a reload of keys or authorities: identifies the caller again, and returns the new verdict. Unless that is
  * ALLOWED, the call keeps its former caller. */
 enum access_verdict authorize_again(struct call *call) __attribute__((warn_unused_result));
+
+/* The token of the caller has ended, or does not count any more, but its client has sent a newer one of the same caller
+ * for the lease that the connection holds: the call has that caller now. False: there is none that allows it. */
+bool authorize_renew(struct call *call) __attribute__((warn_unused_result));
+
+/* An extension has this answer: the token of its caller may be such a newer one. */
+void authorize_offer(const struct call *call, const struct lease_request *lease, const struct lease_answer *answer);
 
 /* The caller of call->token waits in the list of verify.c; if too many do, true only for a call that anybody may make,
  * and it has no token any more. 429. */
@@ -365,6 +373,9 @@ void hold_stream_open(struct call *call, const struct lease_answer *answer);
 void hold_stream_leave(struct call *call);
 void hold_stream_abort(struct call *call);
 void hold_stream_revoke(struct call *call, enum problem code);
+
+/* token_newer_copy() for the lease. */
+char *hold_stream_newer_token(const struct hold_stream *stream, size_t *ret_len);
 
 /* True if the lease was lost, or taken away. */
 bool hold_stream_is_lost(const struct hold_stream *stream);

@@ -35,7 +35,8 @@ enum hold_stream_state { STREAM_OPEN, STREAM_LAST, STREAM_ENDED, STREAM_LEFT };
 
 struct hold_stream {
 	struct call *call;
-	struct hold *hold; /* NULL: the lease has been released already */
+	struct hold *hold;         /* NULL: the lease has been released already */
+	struct token_newer *newer; /* NULL: the caller is not known by a token */
 	enum hold_stream_state state;
 	bool renewed;         /* to be sent */
 	enum hold_event last; /* of LAST and ENDED: why the stream ends; else RENEWED */
@@ -128,6 +129,8 @@ void hold_stream_open(struct call *call, const struct lease_answer *answer)
 	call->stream = stream;
 	stream->call = call;
 	stream->hold = hold_new(call->request->context->config->holds, &call->lease, answer, on_event, stream);
+	if (call->caller.token)
+		stream->newer = token_newer_get(answer->token, LEASE_TOKEN_LEN);
 	first.validity_ms = hold_validity_ms(stream->hold); /* the remaining validity, as in every line */
 	stream->len = lease_text_write(&call->lease, &first, stream->line);
 	stream->line[stream->len++] = '\n';
@@ -177,6 +180,11 @@ static bool is_left_to_expire(const struct hold_stream *stream)
 	       (call->lease.ttl_ms > stream_vanished_ms(call) && request_has_vanished(call->request));
 }
 
+char *hold_stream_newer_token(const struct hold_stream *stream, size_t *ret_len)
+{
+	return stream->newer ? token_newer_copy(stream->newer, ret_len) : NULL;
+}
+
 bool hold_stream_is_lost(const struct hold_stream *stream)
 {
 	return stream->last == HOLD_LOST;
@@ -202,6 +210,7 @@ void hold_stream_close(struct call *call, enum MHD_RequestTerminationCode how)
 		trail_left(call);
 	if (stream->hold)
 		hold_drop(stream->hold, releases);
+	token_newer_put(stream->newer);
 	call->stream = NULL;
 	free(stream);
 }

@@ -242,6 +242,7 @@ static void lock_call_done(void *arg, const struct lease_answer *answer)
 	assert(call->op && !request_is_answered(call->request));
 	call->op = NULL;
 	authorize_wait_end(call);
+	authorize_offer(call, &call->lease, answer);
 	lock_call_count(call, &call->lease, answer);
 	if (trail_is_on(call))
 		trail_answer(call, &call->lease, answer);

@@ -225,8 +225,21 @@ static void pipeline_review(struct request *request)
 	if (call->token)
 		return; /* the present keys verify it */
 	enum access_verdict verdict = authorize_again(call);
-	if (verdict != ACCESS_ALLOWED)
+	if (verdict != ACCESS_ALLOWED && !authorize_renew(call))
 		pipeline_revoke(call, verdict);
+}
+
+/* The token of the caller has ended. */
+static void pipeline_end_token(struct call *call)
+{
+	if (!pipeline_is_under_way(call) && !call->stream && !call->watch)
+		return;
+	if (authorize_renew(call)) {
+		verify_use(call);
+		return;
+	}
+	call->caller.reason = token_reason(TOKEN_EXPIRED);
+	pipeline_revoke(call, ACCESS_UNKNOWN);
 }
 
 static uint64_t pipeline_run(const struct request_context *context)
@@ -240,11 +253,11 @@ static uint64_t pipeline_run(const struct request_context *context)
 		if (clock_now_us() >= until_us)
 			break;
 	}
-	while ((call = verify_next_ended(context, now_us)) != NULL)
-		if (pipeline_is_under_way(call) || call->stream || call->watch) {
-			call->caller.reason = token_reason(TOKEN_EXPIRED);
-			pipeline_revoke(call, ACCESS_UNKNOWN);
-		}
+	while ((call = verify_next_ended(context, now_us)) != NULL) {
+		pipeline_end_token(call);
+		if (clock_now_us() >= until_us)
+			break;
+	}
 	return verify_due_us(context);
 }
 

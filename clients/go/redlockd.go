@@ -178,7 +178,7 @@ func (c *Client) Force(ctx context.Context, resource string, fence int64) error 
 	return nil
 }
 
-// State is that of a lock. It is for those who watch, not to decide by: it is old when it arrives.
+// State is that of a lock. It is for those who look, not to decide by: it is old when it arrives.
 type State struct {
 	Held     bool
 	Owner    string // of the holder, if there is one alone; so are Fence and Metadata
@@ -187,6 +187,28 @@ type State struct {
 	Waiters  int
 	JSON     json.RawMessage `json:"-"` // all that the server says
 	Err      error           `json:"-"` // with the last value of a channel, why no more come
+}
+
+// State returns that of a lock now. If a server does not answer, it asks the next one; each once.
+func (c *Client) State(ctx context.Context, resource string) (State, error) {
+	if err := checkNames(resource); err != nil {
+		return State{}, err
+	}
+	request := ask{method: "GET", path: "/locks?resource=" + url.QueryEscape(resource), timeout: c.timeout}
+	request.read = func(given *answer) (wrong string) {
+		if name, isText := textOf(given.body["resource"]); !isText || name != resource { // a 304 has none
+			return "resource"
+		}
+		return readState(given)
+	}
+	given := c.askEach(ctx, request)
+	switch {
+	case given.err == nil:
+		return given.state, nil
+	case ctx.Err() != nil:
+		return State{}, context.Cause(ctx)
+	}
+	return State{}, given.err
 }
 
 // Watch sends the state of a lock now, and at each change of the holder; changes that come faster than they are

@@ -2,7 +2,7 @@
 
 package redlockd
 
-// Requests and answers: options, errors, Force, Watch, the configuration.
+// Requests and answers: options, errors, Force, State, Watch, the configuration.
 
 import (
 	"bytes"
@@ -263,6 +263,65 @@ func TestWatch(t *testing.T) {
 		if sent := f.of(t, "GET", 3)[number]; sent.header.Get("If-None-Match") != tag {
 			t.Error(sent)
 		}
+	}
+}
+
+func TestState(t *testing.T) {
+	ctx := context.Background()
+	f := newFake(t, map[string]http.HandlerFunc{"GET": func(w http.ResponseWriter, r *http.Request) {
+		switch name := r.FormValue("resource"); name {
+		case "not modified":
+			w.WriteHeader(304)
+		case "forbidden":
+			problem(403, "forbidden")(w, r)
+		case "another":
+			fmt.Fprint(w, `{"resource":"x","held":false}`)
+		case "slow":
+			<-r.Context().Done()
+		default:
+			given := `{"resource":%q,"held":true,"owner":"me","fence":7,"waiters":2,"kept":true}`
+			fmt.Fprintf(w, given, name)
+		}
+	}})
+	client := f.client(t)
+	state, err := client.State(ctx, "a b/ü")
+	isRight := state.Held && state.Owner == "me" && state.Fence == 7 && state.Waiters == 2 && state.Err == nil
+	if err != nil || !isRight || !bytes.Contains(state.JSON, []byte(`"kept":true`)) {
+		t.Error(state, err)
+	}
+	for name, wrong := range map[string]error{
+		"not modified": ErrNoAnswer, "another": ErrNoAnswer, "forbidden": ErrForbidden,
+	} {
+		if state, err := client.State(ctx, name); !errors.Is(err, wrong) || state.JSON != nil {
+			t.Error(name, state, err)
+		}
+	}
+	if _, err := client.State(ctx, "half \xc3"); err == nil || errors.Is(err, ErrNoAnswer) {
+		t.Error("it is another name in a request", err)
+	}
+	if count := len(f.of(t, "GET", 4)); count != 4 {
+		t.Error("it asks more than once", count)
+	}
+	why := errors.New("enough")
+	cancelled, cancel := context.WithCancelCause(ctx)
+	cancel(why)
+	if _, err := client.State(cancelled, "slow"); err != why {
+		t.Error(err)
+	}
+}
+
+func TestStateOfAnotherServer(t *testing.T) {
+	down := newFake(t, map[string]http.HandlerFunc{"GET": problem(503, "draining")})
+	up := newFake(t, map[string]http.HandlerFunc{"GET": func(w http.ResponseWriter, _ *http.Request) {
+		fmt.Fprint(w, `{"resource":"x","held":false}`)
+	}})
+	client := newClient(t, Config{Servers: []string{down.URL, up.URL}})
+	if state, err := client.State(context.Background(), "x"); err != nil || state.Held || state.JSON == nil {
+		t.Error(state, err)
+	}
+	up.Close()
+	if _, err := client.State(context.Background(), "x"); !errors.Is(err, ErrDraining) {
+		t.Error(err)
 	}
 }
 

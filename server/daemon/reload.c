@@ -25,9 +25,10 @@ static bool reload_tls(struct reload *reload, const struct options *options, cha
 	return true;
 }
 
+/* True, and a message: a file of an issuer is bad, and its public keys stay as they were. */
 static bool reload_keys(struct reload *reload, const struct options *options, char *message, size_t size)
 {
-	struct keys *keys = keys_load(options->keys, message, size);
+	struct keys *keys = keys_load(options->keys, reload->keys, message, size);
 	if (!keys)
 		return false;
 	keys_unref(reload->keys);
@@ -137,13 +138,18 @@ static bool again_tls(struct reload *reload, const struct options *options)
 	return true;
 }
 
-static bool again_keys(struct reload *reload, const struct options *options)
+/* *ret_complete: false after any mistake, also one in a file of an issuer. */
+static bool again_keys(struct reload *reload, const struct options *options, bool *ret_complete)
 {
 	char message[MESSAGE_MAX];
+	*ret_complete = false;
 	if (!reload_keys(reload, options, message, sizeof message)) {
 		reload_log_failure("keys-reload-failed", message);
 		return false;
 	}
+	*ret_complete = message[0] == '\0';
+	if (!*ret_complete)
+		reload_log_failure("issuers-reload-failed", message);
 	log_begin(LOG_INFO, "keys-reloaded");
 	log_text("file", options->keys);
 	log_num("keys", (int64_t)reload->keys->count);
@@ -177,7 +183,7 @@ void reload_again(struct reload *reload, const struct options *options, struct w
 	bool has_tls = options->tls_cert[0], has_keys = options->keys[0],
 	     has_masters = options->masters_file[0] || transport_tls_is_used(options);
 	bool tls = has_tls && again_tls(reload, options);
-	bool keys = has_keys && again_keys(reload, options);
+	bool complete = true, keys = has_keys && again_keys(reload, options, &complete);
 	reload->issuers_mark = reload->keys ? reload->keys->files_mark : 0;
 	bool masters = has_masters && again_masters(reload, options);
 	if (!has_tls && !has_keys && !has_masters) {
@@ -187,7 +193,7 @@ void reload_again(struct reload *reload, const struct options *options, struct w
 			 "anew; none of them is given");
 		log_end();
 	}
-	metrics_count_reload(tls == has_tls && keys == has_keys && masters == has_masters);
+	metrics_count_reload(tls == has_tls && complete && masters == has_masters);
 	for (size_t i = 0; i < count; i++)
 		worker_reload(workers[i], tls ? reload->tls : NULL, keys ? reload->keys : NULL,
 			      masters ? reload->masters->masters : NULL);
@@ -202,10 +208,11 @@ void reload_issuers(struct reload *reload, struct worker *const workers[], size_
 		return;
 	reload->issuers_mark = mark; /* a bad file is reported once */
 	struct keys *keys = keys_load_issuers(reload->keys, message, sizeof message);
-	metrics_count_reload(keys);
-	if (keys) {
-		keys_unref(reload->keys);
-		reload->keys = keys;
+	bool complete = message[0] == '\0';
+	metrics_count_reload(complete);
+	keys_unref(reload->keys);
+	reload->keys = keys;
+	if (complete) {
 		log_begin(LOG_INFO, "issuers-reloaded");
 		log_num("issuers", (int64_t)keys->issuer_count);
 		log_end();

@@ -117,6 +117,36 @@ void show_first_steps(const struct options *options, const struct tls *tls)
 	fflush(stdout);
 }
 
+/* `bound`: 0: none. */
+static void show_bound(const char *name, uint32_t bound)
+{
+	if (bound > 0)
+		printf("; %s: %" PRIu32, name, bound);
+}
+
+/* Prints the rights, prefixes and limits of the tokens that the rule matches. */
+static void show_rule(const struct issuer_rule *rule)
+{
+	const struct key *key = &rule->key;
+	const char *before = "";
+	printf("  %s, if", key->name);
+	for (size_t i = 0; i < rule->match_count; i++)
+		printf("%s %s is %s", i > 0 ? " and" : "", rule->matches[i].claim, rule->matches[i].pattern);
+	printf("; rights:");
+	for (enum access_need need = ACCESS_ACQUIRE; need < ACCESS_NEED_COUNT; need++)
+		if (key->rights & ACCESS_RIGHT(need)) {
+			printf("%s %s", before, access_right_name(need));
+			before = ",";
+		}
+	printf("; prefixes:");
+	for (size_t i = 0; i < key->prefix_count; i++)
+		printf("%s %s", i > 0 ? "," : "", key->prefixes[i].len > 0 ? key->prefixes[i].bytes : "(all names)");
+	show_bound("max_ttl_ms", key->max_ttl_ms);
+	show_bound("rate", key->rate);
+	show_bound("max_waiting", key->max_waiting);
+	printf("\n");
+}
+
 void show_check(const struct options *options, const struct reload *reload)
 {
 	assert(options->listen_count > 0);
@@ -138,6 +168,8 @@ void show_check(const struct options *options, const struct reload *reload)
 		const struct issuer *issuer = &reload->keys->issuers[i];
 		printf("issuer: %s for %s, rules: %zu, keys in %s\n", issuer->name, issuer->audience,
 		       issuer->rule_count, issuer->jwks_file);
+		for (size_t j = 0; j < issuer->rule_count; j++)
+			show_rule(&issuer->rules[j]);
 	}
 	if (reload->tls)
 		printf("certificate: %s\n", options->tls_cert);

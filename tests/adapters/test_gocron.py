@@ -1,10 +1,13 @@
 # SPDX-License-Identifier: MIT
 """clients/adapters/gocron: schedulers on several machines."""
 
+import re
+import zipfile
+
 import pytest
 
-from go_adapters import Machine, build, check_sources, own_tests, url_of
-from harness import SLOW, wait_until
+from go_adapters import FOLDER, Machine, build, check_sources, one_at_a_time, own_tests, run, url_of
+from harness import ROOT, SLOW, wait_until
 
 TTL = f"{round(8000 * SLOW)}ms"
 
@@ -43,6 +46,27 @@ def taken_over(service, machines, fence):
 
 def test_sources():
     check_sources("gocron")
+
+
+def test_the_packages_of_the_adapters(tmp_path):
+    """A new program gets the adapter and the library from the folder of a proxy, as the README says, and the framework from that of this machine."""
+    with one_at_a_time():
+        run("sh", "-euc", ". tests/dev/clients.sh && package_client_go", cwd=ROOT)
+    proxy = ROOT / "build/package/clients/go"
+    for adapter in ("gocron", "client-go"):
+        module = f"github.com/OWNER/redlockd/clients/adapters/{adapter}"
+        version, = (proxy / module.replace("OWNER", "!o!w!n!e!r") / "@v").glob("*.zip")
+        names = zipfile.ZipFile(version).namelist()
+        assert set(names) == {f"{module}@{version.stem}/{path.name}" for path in (FOLDER / adapter).iterdir()}
+        said = re.search(r"`GONOSUMDB=(\S+) GOPROXY=file://PATH/(\S+),\$\(go env GOPROXY\) (go get \S+)`", (FOLDER / adapter / "README.md").read_text("utf-8"))
+        assert said.groups() == ("github.com/OWNER/redlockd", "build/package/clients/go", f"go get {module}@{version.stem}")
+    fetched, cache = run("go", "env", "GOMODCACHE", "GOCACHE", cwd=ROOT).split()
+    environment = {"HOME": str(tmp_path), "GOPATH": str(tmp_path / "go"), "GOFLAGS": "-mod=mod -modcacherw", "GOSUMDB": "off", "GOCACHE": cache,
+                   "GOPROXY": f"file://{proxy},file://{fetched}/cache/download"}
+    (tmp_path / "main.go").write_text('package main\n\nimport lock "github.com/OWNER/redlockd/clients/adapters/gocron"\n\nfunc main() { println(lock.ErrNotLeader.Error()) }\n')
+    run("go", "mod", "init", "program", cwd=tmp_path, environment=environment)
+    run("go", "get", "github.com/OWNER/redlockd/clients/adapters/gocron@v0.1.0", cwd=tmp_path, environment=environment)
+    assert run("go", "run", ".", cwd=tmp_path, environment=environment) == "redlockd: not the leader\n"
 
 
 def test_its_own_tests(program, service):

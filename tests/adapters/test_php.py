@@ -1,10 +1,12 @@
 # SPDX-License-Identifier: MIT
 """What is special in the library for PHP. The suite of all languages is in tests/clients."""
 
+import json
 import re
 import signal
 import subprocess
 import sys
+import zipfile
 
 import pytest
 
@@ -130,6 +132,31 @@ $items = ['one', 'two'];
                           text=True, timeout=patience(60), check=False)
     assert (done.returncode, done.stdout) == (0, "one held\ntwo held\n"), done
     assert not state(service, resource)["held"]
+
+
+def test_the_packages(service, resource, tmp_path):
+    """What ./dev package clients makes for a repository of Composer of the type artifact, as the READMEs say."""
+    subprocess.run(["sh", "-euc", "mkdir -p build/package/clients; . tests/dev/clients.sh; package_client_php"],
+                   cwd=ROOT, check=True, stdin=subprocess.DEVNULL)
+    for library in LIBRARIES.values():
+        source = ROOT / library
+        package = json.loads((source / "composer.json").read_text("utf-8"))
+        name = package["name"].replace("/", "-")
+        with zipfile.ZipFile(ROOT / "build/package/clients" / f"{name}-{package['version']}.zip") as archive:
+            archive.extractall(tmp_path / name)
+        files = [path.relative_to(source) for path in source.rglob("*") if path.is_file()]
+        assert sorted(files) == sorted(path.relative_to(tmp_path / name) for path in (tmp_path / name).rglob("*") if path.is_file())
+        assert all((source / path).read_bytes() == (tmp_path / name / path).read_bytes() for path in files)
+        assert " artifact build/package/clients" in (source / "README.md").read_text("utf-8")
+    done = subprocess.run(["php", "-r", f"""
+        require '{tmp_path}/redlockd-client/src/autoload.php';
+        require 'Symfony/Component/Lock/autoload.php';
+        require '{tmp_path}/redlockd-symfony-lock/src/RedlockdStore.php';
+        $store = new Redlockd\\Symfony\\RedlockdStore(new Redlockd\\Client(getenv('REDLOCKD_URL')), ['ttl' => 30]);
+        $store->save($key = new Symfony\\Component\\Lock\\Key('{resource}'));
+        echo $store->fence($key);"""], env=environment(service), stdin=subprocess.DEVNULL, capture_output=True, text=True,
+                          timeout=patience(60), check=False)
+    assert done.stdout == str(state(service, resource).get("fence")), done
 
 
 @pytest.mark.parametrize("library", LIBRARIES)

@@ -9,6 +9,7 @@ import subprocess
 
 import pytest
 
+from harness import ROOT
 from recipes import FOLDER, TOOLS
 
 INTEGRATIONS = (FOLDER.parent / "integrations.md").read_text(encoding="utf-8")
@@ -26,6 +27,16 @@ def test_each_page_is_listed_and_tested(page):
 def test_versions_of_python_packages(package):
     found, = importlib.metadata.distributions(name=package, path=[str(TOOLS)])
     assert f"{package} {found.version}".lower() in INTEGRATIONS.lower()
+
+
+@pytest.mark.parametrize(("words", "file", "version"), [
+    ("gocron", "gocron/go.mod", r"gocron/v2 v(\S+)"), ("client-go", "client-go/go.mod", r"k8s.io/client-go v(\S+)"),
+    ("ShedLock", "shedlock/pom.xml", "<shedlock.version>(.*)</"),
+    ("Spring Boot", "shedlock/example/pom.xml", r"spring-boot-starter-parent</artifactId>\s*<version>(.*)</"),
+])
+def test_versions_of_frameworks(words, file, version):
+    used = re.search(version, (ROOT / "clients" / "adapters" / file).read_text(encoding="utf-8"))[1]
+    assert f"{words} {used}" in INTEGRATIONS
 
 
 PROGRAMS = [("GNU make", "make"), ("findutils", "xargs"), ("git", "git"), ("systemd", "systemd-analyze"),

@@ -4,8 +4,10 @@
 import pathlib
 import re
 import select
+import signal
 import subprocess
 import time
+import zipfile
 
 import pytest
 
@@ -18,6 +20,7 @@ HOUR = 3600_000
 TTL = 10_000  # of LockDriver.java
 LEASE = round(8000 * SLOW)  # of the example
 CASES = 15  # of ShedLock
+SHORT = round(4000 * SLOW)  # a lock is granted earlier, also on a busy machine
 
 
 def class_path(part, *more):
@@ -42,11 +45,17 @@ class Instance:
                                          *(f"http://{service.address}" for service in services)],
                                         env=clean_environment(), stdin=subprocess.PIPE, stdout=subprocess.PIPE)
 
-    def ask(self, *words):
+    def tell(self, *words):
         self.process.stdin.write((" ".join(map(str, words)) + "\n").encode())
         self.process.stdin.flush()
+
+    def answer(self, words):
         assert select.select([self.process.stdout], [], [], patience(120))[0], f"no answer to {words}"
         return self.process.stdout.readline().decode().rstrip()
+
+    def ask(self, *words):
+        self.tell(*words)
+        return self.answer(words)
 
     def lock(self, name, at_most=HOUR, at_least=0):
         return self.ask("lock", name, at_most, at_least)
@@ -125,7 +134,7 @@ def test_the_lease_is_as_short_as_the_ttl(service, one):
 
 
 def test_at_most(service, one, other):
-    assert one.lock("most", at_most=5000) == "ok"
+    assert one.lock("most", at_most=SHORT) == "ok"
     wait_free(service, "most")
     assert one.check().startswith("error LockLost")
     assert other.lock("most") == "ok"
@@ -170,16 +179,33 @@ def test_an_extension_moves_the_end(service, one):
 def test_timers_that_are_late(service, lab):
     """The end of lockAtMostFor is told by the clock."""
     one = lab.keep(Instance(service))
-    assert (one.lock("late-1", at_most=1), one.lock("late-2")) == ("ok", "ok")
-    assert (one.ask("block-timers", "-"), one.extend("late-2", at_most=5000)) == ("ok", "ok")
+    assert (one.ask("block-timers", "-"), one.lock("late-1", at_most=SHORT), one.lock("late-2")) == ("ok", "ok", "ok")
+    assert (one.lock("late-3", at_most=SHORT), one.extend("late-2", at_most=SHORT)) == ("ok", "ok")
     asked = time.monotonic()
-    wait_until(lambda: time.monotonic() > asked + 5)
+    wait_until(lambda: time.monotonic() > asked + SHORT / 1000)
     assert one.extend("late-2") == "empty"
     assert not state(service, "jobs/late-2")["held"]
-    assert (one.lock("late-3", at_most=1), one.unlock("late-3")) == ("ok", "ok")
+    assert state(service, "jobs/late-3")["held"] and one.unlock("late-3") == "ok"
     assert not state(service, "jobs/late-3")["held"]
     assert one.ask("run-timers", "-") == "ok"
     wait_free(service, "late-1")
+
+
+def test_a_grant_after_lock_at_most_for(lab):
+    """A server that stands still answers when the time of the lock is over already: its job does not run. On a slow
+    machine the lease is over, too."""
+    service, at_most = lab.service(1), 1500
+    one = lab.keep(Instance(service))
+    assert (one.lock("first"), one.unlock("first")) == ("ok", "ok")
+    service.process.send_signal(signal.SIGSTOP)
+    one.tell("lock", "overdue", at_most, 0)
+    asked = time.monotonic()
+    wait_until(lambda: time.monotonic() > asked + at_most / 1000 + 0.2)
+    service.process.send_signal(signal.SIGCONT)
+    said = one.answer("overdue")
+    assert re.match(r"error LockException - lock overdue: .*lockAtMostFor|error LockException NoAnswer", said), said
+    assert not state(service, "jobs/overdue")["held"]
+    assert one.check().startswith("error IllegalStateException")
 
 
 def test_a_lock_whose_lease_is_released(one):
@@ -301,6 +327,19 @@ def test_two_instances_of_the_example(lab, tmp_path):
     assert [line[:2] for line in lines] == [(what, number) for number in range(5) for what in ("begin", "end") if (what, number) != ("end", 3)]
     assert all(len({line[2:] for line in lines if line[1] == number}) == 1 for number in range(5)), lines
     assert [line[2] for line in lines] == sorted(line[2] for line in lines), "the fences grow"
+
+
+def test_the_package(tmp_path):
+    """Its classes and its license, as ./dev package clients makes it; it names the library that it needs."""
+    subprocess.run(["sh", "-euc", "mkdir -p build/package/clients; . tests/dev/clients.sh; package_client_shedlock"], cwd=ROOT, check=True, stdin=subprocess.DEVNULL)
+    path, = (ROOT / "build/package/clients").glob("redlockd-shedlock-*.jar")
+    with zipfile.ZipFile(path) as jar:
+        jar.extractall(tmp_path)
+    assert (tmp_path / "META-INF/LICENSE").read_bytes() == (ROOT / "LICENSE").read_bytes()
+    assert (tmp_path / "META-INF/maven/io.github.redlockd/redlockd-shedlock/pom.xml").read_bytes() == (ADAPTER / "pom.xml").read_bytes()
+    sources = {source.stem for source in (ADAPTER / "src/main").rglob("*.java")}
+    assert {made.stem for made in tmp_path.rglob("*.class")} == sources
+    assert f"build/package/clients/{path.name}" in (ADAPTER / "README.md").read_text("utf-8")
 
 
 def test_the_example_is_that_of_the_readme():

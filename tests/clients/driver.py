@@ -32,6 +32,9 @@ ALL = {
 }
 # The tests that do not apply to a library, by the beginning of their names, and why.
 NOT_FOR = {
+    **dict.fromkeys(("python", "python-aio", "node", "java"), {
+        "test_the_state": "the library has no call for it: the first value of a watch is the state",
+    }),
     "php": {
         "test_library_many.py::": "one process has few leases, and each refresh() is a request of its own",
         "test_at_most_16_connections": "one process has one request at a time",

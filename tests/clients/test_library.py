@@ -185,6 +185,15 @@ def test_watching_and_force(service, resource, driver):
     assert watch.get(3)["state"]["held"] is False
 
 
+def test_the_state(service, resource, driver):
+    resource += "/a b+c?&ü"
+    driver.client(url_of(service))
+    assert driver.ask("state", resource=resource)["state"]["held"] is False
+    lease = driver.acquire(resource, owner="me")
+    shown = driver.ask("state", resource=resource)["state"]
+    assert (shown["resource"], shown["held"], shown["fence"], shown["owner"]) == (resource, True, lease.fence, "me")
+
+
 def test_keys_and_tls(lab, driver):
     """An authority of one's own, a client certificate, a key; what is not allowed has its own error."""
     authority = Authority(lab.folder)

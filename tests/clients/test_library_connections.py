@@ -249,6 +249,14 @@ def test_an_answer_in_small_pieces_costs_linear_time(fake, driver):
     assert costs["large"] < 9 * costs["small"] + 0.4, costs
 
 
+@pytest.mark.parametrize("status, members", [(304, None), (200, {"held": False}), (200, {"resource": "x"}), (200, {"resource": "y", "held": False}),
+                                             (503, {"code": "draining"})])
+def test_the_state_is_that_of_the_server_that_answers(fake, driver, status, members):
+    servers = [fake(state=lambda call: call.answer(status, members)), fake()]
+    shown = driver.client(*(server.address for server in servers)).ask("state", resource="x")["state"]
+    assert (shown["resource"], shown["held"], [len(server.of("state")) for server in servers]) == ("x", True, [1, 1])
+
+
 # ---- servers that hang ----
 
 

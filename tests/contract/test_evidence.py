@@ -78,11 +78,11 @@ def test_commands_exist():
     figures = [row for row in rows_of(MADE) if len(row) == 3 and row[0] != "search"]
     assert len(figures) >= 10
     for search, _, repeat in figures:
-        found = re.search(r"`(?:\./dev (\w+)|build/release/(\w+))|table below", repeat)
+        found = re.search(r"`(?:\./dev (\w+)|build/release/(\w+))", repeat)
         assert found, search
         assert not found[1] or re.search(rf"^(?:\w+ \| )*{found[1]}\)", dev, re.M), repeat
         assert not found[2] or f"sim_program({found[2]} " in programs, repeat
-    states = [row for row in rows_of(MADE) if len(row) == 4 and row[0] != "configuration"]
+    states = [row for row in rows_of(MADE) if len(row) == 2 and row[0] != "configuration"]
     source = (ROOT / "tests/sim/sim_exhaustive.c").read_text(encoding="utf-8")
     known = set(re.findall(r'\.name = "(\w+)"', source))
     assert len(states) > 20 and {row[0].partition(":")[0] for row in states} <= known
@@ -102,8 +102,22 @@ def test_the_figures_of_the_simulators_are_read():
     text = simulator("sim_compare", "--sequences", "100", "--seed", "7")
     assert evidence.tell_comparison(text, "sim_compare")[0][0][1].startswith("100 sequences of ")
     text = simulator("sim_exhaustive", "--config", "plain", "--max-states", "1000")
-    _, _, seen, moves, stopped, _ = evidence.tell_states(text, "plain", "", [])
+    seen, moves, stopped = evidence.tell_states(text)
     assert seen >= 1000 and moves > 0 and stopped
+
+
+def test_the_figures_of_networks_are_read():
+    text = ("12 leases, 5 of them granted under a fault, extended 8 times; 140 requests, 11 without an answer; 9 writes, 1 "
+            "refused, 1 of them of former holders\nfaults: black_hole 2, one_way 3\npackets: carried 3086, lost 712, to a "
+            "device that is down 6\n11 passed, 0 failed\n")
+    rows, below = evidence.tell_networks(text, 60, "`./dev faults --network`")
+    assert rows[0][1] == ("5 faults in 60 s, 12 leases, 5 of them granted under a fault, 8 extensions; 140 requests, 11 "
+                          "without an answer; 11 checks")
+    assert below == ["Faults in networks: one way 3, black hole 2. Packets: carried 3,086, lost 712, to a device that is down 6."]
+    with pytest.raises(evidence.Found):
+        evidence.tell_networks(text.replace("0 failed", "1 failed"), 60, "")
+    skipped = evidence.tell_networks("skipped: only root may do it\n0 passed, 0 failed, 1 skipped\n", 60, "")
+    assert skipped[0][0][1] == "not searched: only root may do it"
 
 
 def test_a_search_that_says_something_else_is_no_evidence():

@@ -48,16 +48,34 @@ package_client_node() {
 package_client_java() {
 	rm -rf build/java
 	mvn -q -B -Prelease -f clients/java/pom.xml -Dredlockd.build="$PWD/build/java" package || return 1
-	rm -f build/package/clients/redlockd-*.jar
+	rm -f build/package/clients/redlockd-[0-9]*.jar
 	cp build/java/redlockd-*.jar build/package/clients
 }
+# The library and the store of Symfony Lock, as Composer takes them from a repository of the type artifact.
+package_client_php() {
+	made=$PWD/build/package/clients
+	for folder in clients/php clients/adapters/symfony-lock; do
+		name=$(sed -n 's,^  "name": "redlockd/\(.*\)"\,$,redlockd-\1,p' $folder/composer.json)
+		version=$(sed -n 's,^  "version": "\(.*\)"\,$,\1,p' $folder/composer.json)
+		rm -f "$made/$name"-*.zip
+		(cd $folder && /usr/bin/python3 -m zipfile -c "$made/$name-$version.zip" LICENSE README.md composer.json src) || return 1
+	done
+}
+package_client_shedlock() {
+	rm -rf build/java-shedlock
+	mvn -q -B -f tests/adapters/shedlock.xml -pl :redlockd-shedlock -am -Dredlockd.build="$PWD/build/java-shedlock/library" \
+		-Dadapter.build="$PWD/build/java-shedlock/adapter" package || return 1
+	rm -f build/package/clients/redlockd-shedlock-*.jar
+	cp build/java-shedlock/adapter/redlockd-shedlock-*.jar build/package/clients
+}
 
-# The packages that registries want, in build/package/clients; without arguments those of all languages.
+# The packages that registries want, in build/package/clients; without arguments all of them. Those for Go and PHP have
+# their adapters with them.
 package_clients() { # [LANGUAGE…]
-	[ $# -gt 0 ] || set -- python go node java
+	[ $# -gt 0 ] || set -- python go node java php shedlock
 	mkdir -p build/package/clients
 	for language in "$@"; do
-		say "packaging the client library for $language"
+		say "packaging for $language"
 		logged "build/package-$language.log" "package_client_$language" || {
 			tail -20 "build/package-$language.log" >&2
 			echo "dev: packaging failed: see build/package-$language.log" >&2

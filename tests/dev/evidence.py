@@ -100,26 +100,25 @@ def configurations(program):
 
 
 def states(minutes):
-    rows, most = [], round(STATES_A_MINUTE * minutes)
+    table, found, most = ["| configuration | states |", "|---|---|"], [], round(STATES_A_MINUTE * minutes)
     for program in ("sim_exhaustive", "sim_exhaustive3"):
         for name, about in configurations(program):
             command = [f"build/release/{program}", "--config", name, "--max-states", most]
-            rows.append(tell_states(run(f"states-{name}", command), name, about, command))
-    stopped = sum(row[4] for row in rows)
-    figures = (f"{len(rows)} configurations, {sum(row[2] for row in rows):,} states, {sum(row[3] for row in rows):,} "
-               f"transitions; {len(rows) - stopped} configurations completely, {stopped} up to "
-               f"{most:,} states")
-    table = ["| configuration | states | | `build/release/…` |", "|---|---|---|---|"]
-    table += [f"| {name}: {about} | {seen:,} | {'the first ones' if stopped else 'all'} | `{command}` |"
-              for name, about, seen, _, stopped, command in rows]
-    return [("every order of events", figures, "the table below")], table
+            seen, moves, stopped = tell_states(run(f"states-{name}", command))
+            found.append((seen, moves, stopped))
+            table.append(f"| {name}: {about} | {'' if stopped else 'all '}{seen:,} |")
+    stopped = sum(one[2] for one in found)
+    figures = (f"{len(found)} configurations, {sum(one[0] for one in found):,} states, "
+               f"{sum(one[1] for one in found):,} transitions; {len(found) - stopped} configurations completely, "
+               f"{stopped} up to {most:,} states")
+    repeat = f"`build/release/sim_exhaustive --config NAME --max-states {most}`; names with a 3: `sim_exhaustive3`"
+    return [("every order of events", figures, repeat)], table
 
 
-def tell_states(text, name, about, command):
-    """(name, description, states, transitions, whether it was stopped, command without its folder)"""
+def tell_states(text):
+    """(states, transitions, whether it was stopped before all were found)"""
     seen, moves = read(r" states (\d+)  transitions (\d+) ", text)
-    stopped = "ok: all there are" not in text
-    return name, about, int(seen), int(moves), stopped, shlex.join(map(str, command)).replace("build/release/", "")
+    return int(seen), int(moves), "ok: all there are" not in text
 
 
 def comparison(minutes):
@@ -163,6 +162,29 @@ def restarts(minutes):
     return [("masters restarted in turn", figures, f"`./dev faults {shlex.join(map(str, options))}`")], []
 
 
+def networks(minutes):
+    seed, seconds = random.SystemRandom().randrange(1, 1_000_000), round(minutes * 60)
+    options = ["--network", "--seconds", seconds, "--seed", seed]
+    text = run("networks", [*FAULTS, *options])
+    return tell_networks(text, seconds, f"`./dev faults {shlex.join(map(str, options))}`")
+
+
+def tell_networks(text, seconds, repeat):
+    if why := re.search(r"^skipped: (.*)$", text, re.M):
+        return [("each process on a host of its own", f"not searched: {why[1]}", repeat)], []
+    leases, during, extended, requests, unanswered = read(
+        r"^(\d+) leases, (\d+) of them granted under a fault, extended (\d+) times; (\d+) requests, (\d+) without", text)
+    kinds = counts(read(r"^faults: (.*)$", text))
+    packets = counts(read(r"^packets: (.*)$", text))
+    checks = read(r"^(\d+) passed, 0 failed$", text)
+    figures = (f"{sum(kinds.values()):,} faults in {seconds} s, {number(leases)} leases, {number(during)} of them granted "
+               f"under a fault, {number(extended)} extensions; {number(requests)} requests, {number(unanswered)} without "
+               f"an answer; {checks} checks")
+    return [("each process on a host of its own", figures, repeat)], [
+        f"Faults in networks: {list_counts({name.replace('_', ' '): count for name, count in kinds.items()})}. "
+        f"Packets: {list_counts(packets)}."]
+
+
 def durable_kills(minutes):
     times, seed = max(5, round(3 * minutes)), random.SystemRandom().randrange(1, 1_000_000)
     options = ["--one", times, "--all", times, "--seed", seed]
@@ -202,10 +224,11 @@ def mutations(_minutes):
 
 
 SEARCHES = {  # name: the search, for a run of so many minutes
-    "histories": lambda minutes: histories(minutes * 0.4),
+    "histories": lambda minutes: histories(minutes * 0.35),
     "states": states,
     "comparison": comparison,
     "faults": lambda minutes: real_faults(minutes * 0.12),
+    "networks": lambda minutes: networks(minutes * 0.1),
     "restarts": lambda minutes: restarts(minutes * 0.05),
     "durable": durable_kills,
     "fuzzing": lambda minutes: fuzzing(minutes * 0.2),

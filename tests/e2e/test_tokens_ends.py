@@ -10,6 +10,7 @@ import os
 import pytest
 
 from harness import SLOW, run_redlockd, wait_until
+from key_fixtures import Key
 from test_hold import Stream
 from token_fixtures import Issuer, Signer, Tokened, rule
 
@@ -45,7 +46,7 @@ class Scene:
 
     def holder(self, token, resource):
         stream = self.lab.keep(Stream(self.world.redlockd, resource, "-H", f"Authorization: Bearer {token}", ttl_ms=60000))
-        stream.acquired()
+        stream.lease = stream.acquired()
         return stream
 
     def waiter(self, token):
@@ -92,6 +93,51 @@ def test_a_token_that_ends_ends_its_requests(scene, issuer):
     scene.goes_on(other, other_waiter)
     assert scene.world.by(short, "GET", "/whoami").status == 401
     assert scene.world.refusals() == {"expired": 1}
+
+
+def extend(world, token, lease, many=False):
+    item = {"resource": lease["resource"], "token": lease["token"], "ttl_ms": 60000}
+    answer = world.by(token, "PUT", "/locks", body={"leases": [item]} if many else item)
+    return answer.json["leases"][0].get("status", 200) if many else answer.status
+
+
+def forbidden(scene, stream):
+    """It went on until its caller lost the prefix: what ends with a token is `unauthorized`."""
+    wait_until(lambda: not scene.state(stream.lease["resource"])["held"], what="the lease has ended")
+    event, _ = stream.last()
+    assert (event["event"], event["code"]) == ("lost", "forbidden")
+
+
+def test_a_newer_token_goes_on_with_a_held_lease(scene, issuer):
+    """Its client sends it with the token of the lease, to any worker. Newer tokens of others do not count, nor those of
+    the caller without the token of the lease: otherwise a stolen token could be used as long as its owner lives."""
+    short = issuer.token(sub="web", seconds=-60 + max(8, round(8 * SLOW)))
+    newer, job = issuer.token(sub="web"), issuer.token(sub="job")
+    renewed = [scene.holder(short, f"a/renewed/{i}") for i in range(4)]
+    alone, stolen, others = (scene.holder(short, f"a/{name}") for name in ("alone", "stolen", "others"))
+    for i, stream in enumerate(renewed):
+        assert extend(scene.world, newer, stream.lease, many=i % 2 > 0) == 200
+    assert scene.world.by(newer, "GET", "/whoami").status == 200
+    assert extend(scene.world, newer, {**stolen.lease, "token": "0" * 40}) == 409
+    assert extend(scene.world, job, others.lease) == 200
+    for stream in (alone, stolen, others):
+        wait_until(lambda: not scene.state(stream.lease["resource"])["held"], 20 * SLOW, "the lease has ended")  # noqa: B023
+        scene.lost(stream, stream.lease["resource"])
+    assert scene.world.by(short, "GET", "/whoami").status == 401
+    remove_prefix(scene.world, issuer)
+    for stream in renewed:
+        forbidden(scene, stream)
+
+
+def test_a_newer_token_by_another_key(scene, issuer):
+    """Keys are rotated while a connection holds a lease: the old token does not count any more, the newer one does."""
+    held = scene.holder(issuer.token(sub="web"), "a/web")
+    newer = issuer.token(sub="web", signer=issuer.signers[1], seconds=7200)
+    assert extend(scene.world, newer, held.lease) == 200
+    remove_key(scene.world, issuer)
+    assert scene.world.by(issuer.token(sub="web"), "GET", "/whoami").status == 401
+    remove_prefix(scene.world, issuer)
+    forbidden(scene, held)
 
 
 def change_nothing(world, issuer):
@@ -201,6 +247,40 @@ def test_a_bad_file_changes_nothing(world, issuer, text):
     assert world.by(issuer.token(sub="web", jti="2"), "GET", "/whoami").status == 200
     issuer.write()
     wait_until(lambda: world.redlockd.log("issuers-reloaded"), what="a good file is read")
+
+
+def test_a_bad_file_concerns_no_other(lab, issuer):
+    """Neither another issuer, whose keys are rotated, nor a key that is removed by SIGHUP. Its own issuer stays as it was."""
+    other, new = Issuer(lab, "https://other.example", Signer("old")), Signer("new")
+    world = Tokened(lab, [issuer.entry([WEB]), other.entry([JOB])], keys=[Key("leaked", ["a/"], ["acquire"])])
+    issuer.write_text("{")
+    wait_until(lambda: len(world.redlockd.log("issuers-reload-failed")) == 1, what="the log says so")
+    other.write(new)
+    wait_until(lambda: len(world.redlockd.log("issuers-reload-failed")) == 2, what="it is bad still")
+    rotated = other.token(sub="job", signer=new)
+    wait_until(lambda: world.by(rotated, "GET", "/whoami").status == 200, what="the new key counts")
+    assert world.by(other.token(sub="job"), "GET", "/whoami").status == 401
+    assert world.by(issuer.token(sub="web"), "GET", "/whoami").status == 200
+    assert world.call("leaked", "GET", "/whoami").status == 200
+    leaked = world.keys["leaked"]
+    world.write([])
+    world.reload()
+    wait_until(lambda: world.by(leaked.secret, "GET", "/whoami").status == 401, what="the key is removed")
+    assert "issuers[0].jwks_file: " + issuer.path in world.redlockd.log("issuers-reload-failed")[2]["message"]
+    assert world.by(issuer.token(sub="web", jti="2"), "GET", "/whoami").status == 200
+    issuer.write(issuer.signers[1])
+    wait_until(lambda: world.by(issuer.token(sub="web"), "GET", "/whoami").status == 401, what="a good file is read")
+
+
+def test_a_bad_file_of_a_new_issuer(lab, issuer):
+    """It has no keys from before, so the keys file stays as it was. An issuer of another name is new, too."""
+    world = Tokened(lab, [issuer.entry([WEB])])
+    issuer.write_text("{")
+    wait_until(lambda: world.redlockd.log("issuers-reload-failed"), what="the log says so")
+    world.issuers = [issuer.entry([WEB], issuer="https://new.example")]
+    world.write([])
+    world.reload("keys-reload-failed")
+    assert world.by(issuer.token(sub="web"), "GET", "/whoami").status == 200
 
 
 @pytest.mark.parametrize("break_it, message", [

@@ -27,6 +27,14 @@ CASES = {
 }
 
 
+def shown(rule):
+    """The line of --check."""
+    match = " and ".join(f"{claim} is {pattern}" for claim, pattern in rule["match"].items())
+    bounds = "".join(f"; {name}: {rule[name]}" for name in ("max_ttl_ms", "rate", "max_waiting") if name in rule)
+    prefixes = ", ".join(prefix or "(all names)" for prefix in rule["prefixes"])
+    return f"  {rule['name']}, if {match}; rights: {', '.join(rule['rights'])}; prefixes: {prefixes}{bounds}\n"
+
+
 def test_each_example_has_a_test():
     assert set(CASES) == set(os.listdir(FOLDER))
 
@@ -40,7 +48,8 @@ def test_an_example(lab, name):
         out.write((FOLDER / name).read_text().replace(entry["jwks_file"], issuer.path))
     done = run_redlockd("--masters", "redis://127.0.0.1:1", "--keys", path, "--check")
     assert done.returncode == 0, done.stderr
-    assert f"issuer: {issuer.name} for redlockd, rules: 2, keys in {issuer.path}\n" in done.stdout
+    line = f"issuer: {issuer.name} for redlockd, rules: 2, keys in {issuer.path}\n"
+    assert line + "".join(map(shown, entry["callers"])) in done.stdout
     world = Tokened(lab, [{**entry, "jwks_file": issuer.path}])
     for claims, caller, prefixes in CASES[name]:
         answer = world.by(issuer.token(**claims), "GET", "/whoami")

@@ -100,6 +100,7 @@ TEST_EACH(issuers_are_good_or_rejected_with_the_position, 0, COUNT(files))
 #define SET(keys) "{\"keys\":[" keys "]}"
 #define XY_RULE "must be a number of 32 bytes in base64url, with the zeros at its beginning"
 #define N_RULE "must be a number of 2048 to 8192 bits in base64url"
+#define E_RULE "must be an odd number of 2 to 32 bits in base64url"
 #define NONE_RULE "keys: must have a key for signatures by RS256 or ES256"
 
 static const struct {
@@ -126,8 +127,12 @@ static const struct {
 	{S(SET(RSA("AQAB", "AQAB", ""))), "keys[0].n: " N_RULE},
 	{S(SET("{\"kty\":\"RSA\",\"e\":\"AQAB\"}")), "keys[0].n: " N_RULE},
 	{S(SET(RSA("!!!!", "AQAB", ""))), "keys[0].n: " N_RULE},
-	{S(SET(RSA(N, "", ""))), "keys[0].e: must be a number of 1 to 32 bits in base64url"},
-	{S(SET(RSA(N, "AQABAQAB", ""))), "keys[0].e: must be a number of 1 to 32 bits in base64url"},
+	{S(SET(RSA(N, "AQABAQAB", ""))), "keys[0].e: " E_RULE},
+	{S(SET(RSA(N, "", ""))), "keys[0].e: " E_RULE},
+	{S(SET(RSA(N, "AQ", ""))), "keys[0].e: " E_RULE}, /* 1: everybody can sign */
+	{S(SET(RSA(N, "AAAB", ""))), "keys[0].e: " E_RULE},
+	{S(SET(RSA(N, "AQAA", ""))), "keys[0].e: " E_RULE}, /* 65536 */
+	{S(SET(RSA(N, "Aw", ""))), NULL},
 	{S(SET(EC("AAAA", Y, ""))), "keys[0].x: " XY_RULE},
 	{S(SET(EC(X, X Y, ""))), "keys[0].y: " XY_RULE},
 	{S(SET(EC(X, X, ""))), "keys[0]: is not a public key"}, /* no point of the curve */

@@ -279,7 +279,7 @@ TEST(from_a_file)
 
 	ck_assert_ptr_nonnull(mkdtemp(folder));
 	snprintf(path, sizeof path, "%s/keys.json", folder);
-	ck_assert_ptr_null(keys_load(path, message, sizeof message));
+	ck_assert_ptr_null(keys_load(path, NULL, message, sizeof message));
 	snprintf(expected, sizeof expected, "%s: No such file or directory", path);
 	ck_assert_str_eq(message, expected);
 	FILE *file = fopen(path, "w");
@@ -287,21 +287,21 @@ TEST(from_a_file)
 	fputs("{\"keys\":[" KEY("a", A) "]}\n", file);
 	fclose(file);
 	ck_assert_int_eq(chmod(path, 0644), 0); /* hashes are no secrets */
-	struct keys *keys = keys_load(path, message, sizeof message);
+	struct keys *keys = keys_load(path, NULL, message, sizeof message);
 	ck_assert_msg(keys != NULL, "%s", message);
 	keys_unref(keys);
 	ck_assert_int_eq(chmod(path, 0664), 0);
-	ck_assert_ptr_null(keys_load(path, message, sizeof message));
+	ck_assert_ptr_null(keys_load(path, NULL, message, sizeof message));
 	ck_assert_ptr_nonnull(strstr(message, "must not be writable by its group"));
 	ck_assert_int_eq(chmod(path, 0600), 0);
 	file = fopen(path, "w");
 	fputs("{\"keys\":[" KEY("a", "") "]}\n", file);
 	fclose(file);
-	ck_assert_ptr_null(keys_load(path, message, sizeof message));
+	ck_assert_ptr_null(keys_load(path, NULL, message, sizeof message));
 	snprintf(expected, sizeof expected, "%s: keys[0].sha256: " HASH_RULE, path);
 	ck_assert_str_eq(message, expected);
 	ck_assert_int_eq(truncate(path, KEYS_FILE_MAX + 1), 0);
-	ck_assert_ptr_null(keys_load(path, message, sizeof message));
+	ck_assert_ptr_null(keys_load(path, NULL, message, sizeof message));
 	ck_assert_ptr_nonnull(strstr(message, "is too large"));
 	unlink(path);
 	rmdir(folder);

@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	redlockd "github.com/OWNER/redlockd/clients/go"
@@ -67,6 +68,7 @@ type Lock struct {
 	mu      sync.Mutex
 	lease   *redlockd.Lease // guarded by mu, as failing is; of this leader. nil: it is none
 	failing bool            // the last Update failed
+	records atomic.Int64    // of other leaders
 }
 
 var _ resourcelock.Interface = (*Lock)(nil)

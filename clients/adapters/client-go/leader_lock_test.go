@@ -11,8 +11,14 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
 	"os"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -162,6 +168,46 @@ func TestOneLeads(t *testing.T) {
 	}
 	if err := first.update(); err != ErrNotLeader {
 		t.Error("it renews after its end:", err)
+	}
+}
+
+// A candidate asks once for each try, and keeps its connection.
+func TestACandidateCostsLittle(t *testing.T) {
+	client, name := connect(t), nameOf(t)
+	leader := newCandidate(t, client, name, "leader")
+	if err := leader.create(); err != nil {
+		t.Fatal(err)
+	}
+	address, err := url.Parse(strings.Split(os.Getenv("REDLOCKD_SERVERS"), ",")[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	var requests, connections atomic.Int32
+	proxy := httputil.NewSingleHostReverseProxy(address)
+	between := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		requests.Add(1)
+		proxy.ServeHTTP(w, r)
+	}))
+	between.Config.ConnState = func(_ net.Conn, state http.ConnState) {
+		if state == http.StateNew {
+			connections.Add(1)
+		}
+	}
+	between.Start()
+	defer between.Close()
+	behind, err := redlockd.New(redlockd.Config{Servers: []string{between.URL}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer behind.Close()
+	other := newCandidate(t, behind, name, "other")
+	for range 5 {
+		if holder, _ := other.holder(t); holder != "leader" {
+			t.Error(holder)
+		}
+	}
+	if requests.Load() != 5 || connections.Load() != 1 {
+		t.Error(requests.Load(), "requests on", connections.Load(), "connections")
 	}
 }
 

@@ -12,6 +12,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strconv"
 	"time"
 
 	redlockd "github.com/OWNER/redlockd/clients/go"
@@ -34,12 +35,10 @@ func (l *Lock) Get(ctx context.Context) (*resourcelock.LeaderElectionRecord, []b
 	}
 	ctx, cancel := context.WithTimeout(ctx, l.config.RenewDeadline)
 	defer cancel()
-	state, isAnswer := <-l.config.Client.Watch(ctx, l.config.Name)
+	state, err := l.config.Client.State(ctx, l.config.Name)
 	switch {
-	case !isAnswer:
-		return nil, nil, fmt.Errorf("redlockd: no state of the lock %q: %w", l.config.Name, context.Cause(ctx))
-	case state.Err != nil:
-		return nil, nil, state.Err
+	case err != nil:
+		return nil, nil, fmt.Errorf("redlockd: no state of the lock %q: %w", l.config.Name, err)
 	case !state.Held:
 		return nil, nil, apierrors.NewNotFound(locks, l.config.Name)
 	}
@@ -51,8 +50,8 @@ func (l *Lock) Get(ctx context.Context) (*resourcelock.LeaderElectionRecord, []b
 	if holder == l.config.Identity { // of a former process: the election would take it for this one
 		holder = fmt.Sprintf("%s (fence %d)", holder, state.Fence)
 	}
-	// The raw record has the time that is left, so it differs each time.
-	return l.recordOf(holder, time.Duration(held.Milliseconds)*time.Millisecond), state.JSON, nil
+	raw := []byte(strconv.FormatInt(l.records.Add(1), 10)) // it is only compared, with that of the Get before
+	return l.recordOf(holder, time.Duration(held.Milliseconds)*time.Millisecond), raw, nil
 }
 
 func (l *Lock) recordOf(holder string, held time.Duration) *resourcelock.LeaderElectionRecord {

@@ -6,7 +6,9 @@ package gocronlock
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"log/slog"
 	"slices"
 	"sync"
 
@@ -34,9 +36,13 @@ func NewLocker(client *redlockd.Client, prefix string, options ...redlockd.Optio
 
 // Lock takes the lock of a job, or returns an error at once, and gocron skips this run: [redlockd.ErrLocked] if another
 // scheduler has it. It is renewed until Unlock. It never waits, since a run that waited would be the second one.
+// Any other error is also a warning of slog: perhaps no scheduler runs the job.
 func (l *Locker) Lock(ctx context.Context, key string) (gocron.Lock, error) {
 	lease, err := l.client.TryLock(ctx, l.prefix+key, l.options...)
 	if err != nil {
+		if !errors.Is(err, redlockd.ErrLocked) {
+			slog.WarnContext(ctx, "redlockd: a job is skipped", "job", key, "error", err)
+		}
 		return nil, err
 	}
 	lock := &jobLock{l, key, lease}
@@ -61,7 +67,7 @@ func (l *Locker) Lease(key string) (*redlockd.Lease, error) {
 	case 1:
 		return runs[0].lease, runs[0].lease.Err()
 	default:
-		return nil, fmt.Errorf("redlockd: this process runs the job %q twice, since a lease was lost", key)
+		return nil, fmt.Errorf("redlockd: this process runs %q twice, and cannot tell which run asks", key)
 	}
 }
 

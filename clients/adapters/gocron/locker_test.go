@@ -9,6 +9,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"math/rand/v2"
 	"os"
 	"strings"
@@ -153,6 +154,30 @@ func TestALockIsHeldUntilUnlock(t *testing.T) {
 	}
 	if err := lock.Unlock(ctx); err != nil || !isFree(t, client, "jobs/"+job) {
 		t.Error("it is not free:", err)
+	}
+}
+
+// gocron tells nobody why it skips a job, unless there is a listener.
+func TestAJobThatNobodyRunsIsLogged(t *testing.T) {
+	client, job, ctx := connect(t), nameOf(t), context.Background()
+	var log strings.Builder
+	before := slog.Default()
+	defer slog.SetDefault(before)
+	slog.SetDefault(slog.New(slog.NewTextHandler(&log, nil)))
+	locker := NewLocker(client, "jobs/")
+	lock, err := locker.Lock(ctx, job)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := locker.Lock(ctx, job); !errors.Is(err, redlockd.ErrLocked) || log.Len() > 0 {
+		t.Error("another run is no reason for a warning:", err, log.String())
+	}
+	if err := lock.Unlock(ctx); err != nil {
+		t.Error(err)
+	}
+	_, err = NewLocker(client, "jobs/", redlockd.AtLeast(-time.Second)).Lock(ctx, job)
+	if err == nil || !strings.Contains(log.String(), "AtLeast") || !strings.Contains(log.String(), job) {
+		t.Error("no warning:", err, log.String())
 	}
 }
 

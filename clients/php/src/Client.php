@@ -25,11 +25,7 @@ final class Client
      */
     public function __construct($servers = 'http://127.0.0.1:8080', array $options = [])
     {
-        foreach (array_diff_key($options, self::OPTIONS) as $option => $_) {
-            $known = implode(', ', array_keys(self::OPTIONS));
-            throw new \InvalidArgumentException("there is no option '$option': the options are $known");
-        }
-        $options += self::OPTIONS;
+        $options = Wanted::options($options, self::OPTIONS);
         $urls = is_string($servers) ? [$servers] : $servers;
         if (!$urls) {
             throw new \InvalidArgumentException('servers: no server is given');
@@ -43,7 +39,11 @@ final class Client
         if (!($options['timeout'] > 0)) {
             throw new \InvalidArgumentException("timeout must be a positive number of seconds: {$options['timeout']}");
         }
-        foreach (['ca' => [$options['ca']], 'certificate' => $options['certificate'] ?? []] as $option => $files) {
+        $certificate = $options['certificate'];
+        if ($certificate !== null && (!is_array($certificate) || array_keys($certificate) !== [0, 1])) {
+            throw new \InvalidArgumentException('certificate: two files, of the certificate and of its key');
+        }
+        foreach (['ca' => [$options['ca']], 'certificate' => $certificate ?? []] as $option => $files) {
             foreach ($files as $file) {
                 if ($file !== null && !is_readable($file)) {
                     throw new \InvalidArgumentException("$option: the file $file cannot be read");

@@ -118,7 +118,7 @@ final class Servers
                 }
             }
             return $headers;
-        } catch (\Exception $error) {
+        } catch (\Throwable $error) {
             return [];
         }
     }

@@ -31,13 +31,11 @@ final class Wanted
     /** @param string|string[] $names */
     public function __construct($names, array $options, ?string $owner)
     {
-        foreach (array_diff_key($options, self::OPTIONS) as $option => $_) {
-            $known = implode(', ', array_keys(self::OPTIONS));
-            throw new \InvalidArgumentException("there is no option '$option': the options are $known");
-        }
-        $given = array_filter($options, static function ($value): bool {
+        $isGiven = static function ($value): bool {
             return $value !== null;
-        }) + ['owner' => $owner] + self::OPTIONS;
+        };
+        $options = self::options($options, self::OPTIONS);
+        $given = array_filter($options, $isGiven) + ['owner' => $owner] + self::OPTIONS;
         [$ttl, $this->wait, $this->margin] = [$given['ttl'], $given['wait'], $given['margin']];
         [$this->atLeast, $this->slots] = [$given['at_least'], $given['slots']];
         if ($ttl === null && $this->atLeast >= self::AT_LEAST_OF_LEASE) {
@@ -50,7 +48,7 @@ final class Wanted
             'margin must be a number of seconds from 0 to half of ttl', $this->margin);
         self::require($this->atLeast >= 0 && ($ttl === null || $this->atLeast <= $ttl),
             'at_least must be a number of seconds from 0 to ttl', $this->atLeast);
-        $this->resources = is_string($names) ? [$names] : array_values($names);
+        $this->resources = is_array($names) ? array_values($names) : [$names];
         foreach ($this->resources as $name) {
             if (!is_string($name) || !preg_match('//u', $name)) {
                 throw new \InvalidArgumentException('the name of a lock must be a text in UTF-8');
@@ -63,14 +61,22 @@ final class Wanted
             'ttl_ms' => $ttl === null ? null : (int) round(1000 * $ttl), 'owner' => $given['owner'],
             'metadata' => is_array($metadata) ? (object) $metadata : $metadata, 'mode' => $given['mode'],
             'slots' => $this->slots,
-        ], static function ($value): bool {
-            return $value !== null;
-        });
+        ], $isGiven);
         foreach ($this->body as $member => $value) {
             if (json_encode($value) === false) {
                 throw new \InvalidArgumentException("$member: " . json_last_error_msg());
             }
         }
+    }
+
+    /** Those that are given, and the others as they are. */
+    public static function options(array $given, array $all): array
+    {
+        foreach (array_diff_key($given, $all) as $option => $_) {
+            $known = implode(', ', array_keys($all));
+            throw new \InvalidArgumentException("there is no option '$option': the options are $known");
+        }
+        return $given + $all;
     }
 
     /** Seconds before the end of a lease from which it counts as lost. */

@@ -203,7 +203,7 @@ final class ClientTest extends TestCase
                 self::assertStringContainsString($told, $error->getMessage());
             }
         }
-        foreach (["\xff", [$this->name, 7]] as $name) {
+        foreach (["\xff", [$this->name, 7], 7, null] as $name) {
             try {
                 $this->client->acquire($name);
                 self::fail('the name was taken');
@@ -222,6 +222,9 @@ final class ClientTest extends TestCase
             "there is no option 'keys'" => ['http://127.0.0.1', ['keys' => 'x']],
             'key: it has characters' => ['http://127.0.0.1', ['key' => "a\r\nb"]],
             'timeout must be' => ['http://127.0.0.1', ['timeout' => 0]],
+            'certificate: two files' => ['https://127.0.0.1', ['certificate' => __FILE__]],
+            'certificate: two' => ['https://127.0.0.1', ['certificate' => [__FILE__]]],
+            'certificate: the file /nonexistent' => ['https://127.0.0.1', ['certificate' => [__FILE__, '/nonexistent']]],
             'ca: the file /nonexistent' => ['https://127.0.0.1', ['ca' => '/nonexistent']],
         ];
         foreach ($mistakes as $told => [$servers, $options]) {
@@ -231,6 +234,19 @@ final class ClientTest extends TestCase
             } catch (InvalidArgumentException $error) {
                 self::assertStringContainsString($told, $error->getMessage());
             }
+        }
+    }
+
+    public function testAFunctionOfHeadersThatFailsCostsNoLease(): void
+    {
+        $failures = [new RuntimeException('no trace'), new TypeError('no array')];
+        foreach ($failures as $failure) {
+            $client = new Client((string) getenv('REDLOCKD_URL'), ['headers' => static function () use ($failure): array {
+                throw $failure;
+            }]);
+            $lease = $client->acquire($this->name);
+            $lease->refresh();
+            self::assertTrue($lease->release());
         }
     }
 

@@ -204,7 +204,7 @@ final class RedlockdStoreTest extends TestCase
     {
         $key = self::key();
         $this->store->save($key);
-        foreach ([0.0001, 0.05, 3600.0] as $ttl) {
+        foreach ([-1.0, 0.0, 3600.0, INF] as $ttl) {
             try {
                 $key->resetLifetime();
                 $this->store->putOffExpiration($key, $ttl);
@@ -216,6 +216,35 @@ final class RedlockdStoreTest extends TestCase
         }
         self::assertGreaterThan(0, $key->getRemainingLifetime(), 'the old end');
         self::assertTrue($this->store->exists($key));
+        $this->store->delete($key);
+    }
+
+    public function testAnExpirationOfNearlyNothingAborts(): void
+    {
+        foreach ([0.000001, 0.0001] as $ttl) {
+            $key = self::key();
+            $this->store->save($key);
+            try {
+                $this->store->putOffExpiration($key, $ttl);
+                usleep(1000);
+                self::assertTrue($key->isExpired());
+                $this->store->delete($key);
+            } catch (LockExpiredException $error) {
+                self::assertTrue($key->isExpired());
+            }
+            self::assertFalse($this->state($key)['held'], 'it is given back');
+        }
+    }
+
+    public function testAnExpirationShorterThanTheServerGrants(): void
+    {
+        $key = self::key();
+        $this->store->save($key);
+        $this->store->putOffExpiration($key, 0.05); // the server takes 0.1 s or more, and has it for longer anyway
+        self::assertLessThanOrEqual(0.05, $key->getRemainingLifetime());
+        $key->resetLifetime();
+        $this->store->putOffExpiration($key, 40);
+        self::assertGreaterThan(30, $key->getRemainingLifetime());
         $this->store->delete($key);
     }
 
@@ -432,6 +461,18 @@ final class RedlockdStoreTest extends TestCase
             self::fail('it was released');
         } catch (LockReleasingException $error) {
             self::assertFalse($store->exists($key));
+        }
+    }
+
+    public function testANameThatIsNoText(): void
+    {
+        foreach (["\xff" => 'UTF-8', "a\nb" => 'control characters'] as $name => $why) {
+            try {
+                $this->store->save(new Key((string) $name));
+                self::fail('it was granted');
+            } catch (LockAcquiringException $error) {
+                self::assertStringContainsString($why, $error->getMessage());
+            }
         }
     }
 

@@ -256,6 +256,8 @@ final class Worker
                 if ($command['count'] > 1) {
                     throw new Unsupported('the library for PHP does not watch');
                 }
+                // fall through
+            case 'state':
                 return ['state' => $client->state($command['resource'])];
             case 'force':
                 $client->force($command['resource'], $command['fence'] ?? null);

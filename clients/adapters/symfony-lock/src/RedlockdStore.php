@@ -71,8 +71,8 @@ final class RedlockdStore implements BlockingStoreInterface, BlockingSharedLockS
     /** Never shortens the lease, but the key expires after `$ttl` seconds. */
     public function putOffExpiration(Key $key, float $ttl): void
     {
-        if ($ttl < 0.001) {
-            throw new InvalidTtlException(sprintf('ttl must be at least a millisecond: %s', $ttl));
+        if (!($ttl > 0)) {
+            throw new InvalidTtlException(sprintf('ttl must be a positive number of seconds: %s', $ttl));
         }
         if (!$key->hasState(__CLASS__)) {
             throw new LockConflictedException(sprintf('The lock "%s" is not held.', $key));
@@ -83,10 +83,10 @@ final class RedlockdStore implements BlockingStoreInterface, BlockingSharedLockS
             $this->forget($key);
             $key->reduceLifetime(0);
             throw new LockConflictedException($error->getMessage(), 0, $error);
-        } catch (RedlockdException $error) {
+        } catch (RedlockdException | \InvalidArgumentException $error) {
             $this->reduceToTheOldEnd($key);
             $detail = sprintf('The lock "%s" was not extended: %s', $key, $error->getMessage());
-            throw $error instanceof InvalidRequest
+            throw $error instanceof InvalidRequest || $error instanceof \InvalidArgumentException
                 ? new InvalidTtlException($detail, 0, $error) : new LockStorageException($detail, 0, $error);
         }
         $this->checkNotExpired($key);
@@ -147,7 +147,7 @@ final class RedlockdStore implements BlockingStoreInterface, BlockingSharedLockS
             $lease = $this->client->acquire((string) $key, $options);
         } catch (Locked $error) {
             throw new LockConflictedException($error->getMessage(), 0, $error);
-        } catch (RedlockdException $error) {
+        } catch (RedlockdException | \InvalidArgumentException $error) {
             throw new LockAcquiringException(sprintf('The lock "%s": %s', $key, $error->getMessage()), 0, $error);
         }
         $this->keep($key, $lease, $shared);
@@ -175,8 +175,8 @@ final class RedlockdStore implements BlockingStoreInterface, BlockingSharedLockS
         $lease = $this->lease($key);
         if ($lease === null) {
             $lease = $this->resume($key, $ttl);
-        } else {
-            $lease->refresh($ttl ?? $this->options['ttl'] ?? null);
+        } else { // no less than is left: a server refuses a ttl that is too short
+            $lease->refresh($ttl === null ? $this->options['ttl'] ?? null : max($ttl, $lease->remaining()));
         }
         $key->reduceLifetime(min($ttl ?? INF, $lease->remaining()));
     }

@@ -411,6 +411,9 @@ func (d *driver) carryOut(c command) (answer, error) {
 		return d.count(c)
 	case "watch":
 		return d.watch(client, c)
+	case "state":
+		state, err := client.State(context.Background(), c.Resource.(string))
+		return answer{"state": state.JSON}, err
 	case "force":
 		return answer{}, client.Force(context.Background(), c.Resource.(string), c.Fence)
 	case "pairs":

@@ -20,6 +20,7 @@ import net.javacrumbs.shedlock.support.LockException;
  */
 final class RedlockdLock extends AbstractSimpleLock {
     private static final System.Logger LOG = System.getLogger(RedlockdLock.class.getPackageName());
+    private static final long LATE = 1_000_000_000; // of an answer
     private final Lease lease;
     private final Duration ttl; // of the lease
     private final long atMostUntil;
@@ -40,8 +41,17 @@ final class RedlockdLock extends AbstractSimpleLock {
         });
     }
 
-    /** {@code begun}: the clock before the request for the lease. */
+    /**
+     * {@code begun}: the clock before the request for the lease. Throws if lockAtMostFor is over since then. ShedLock's
+     * own cases have locks of a few milliseconds, which are handed out even so: no job has so little time.
+     */
     static SimpleLock begin(LockConfiguration wanted, Lease lease, Duration ttl, long begun) {
+        long passed = System.nanoTime() - begun;
+        if (passed >= Math.max(NANOSECONDS.convert(wanted.getLockAtMostFor()), LATE)) {
+            lease.release();
+            throw new LockException("lock " + wanted.getName() + ": the answer of redlockd took longer than "
+                + "lockAtMostFor, " + wanted.getLockAtMostFor());
+        }
         Running.add(lease);
         return new RedlockdLock(wanted, lease, ttl, begun, false);
     }

@@ -12,6 +12,7 @@ import java.net.http.HttpRequest.BodyPublishers;
 import java.net.http.HttpResponse.BodyHandlers;
 import java.time.Duration;
 import java.util.Optional;
+import java.util.concurrent.ExecutionException;
 import net.javacrumbs.shedlock.core.ExtensibleLockProvider;
 import net.javacrumbs.shedlock.core.SimpleLock;
 import net.javacrumbs.shedlock.test.support.AbstractExtensibleLockProviderIntegrationTest;
@@ -64,7 +65,10 @@ class ProviderCasesTest extends AbstractExtensibleLockProviderIntegrationTest {
         second.get().unlock();
     }
 
-    /** Cases with two seconds in them. A busy machine can stand still for longer, so they have several tries. */
+    /**
+     * Several tries for cases with two seconds in them, since a busy machine can stand still for longer, and for many
+     * callers at once, who can share the votes of the masters: then nobody has the lock.
+     */
     private void retry(Runnable test) {
         for (int tries = 1;; tries++) {
             try {
@@ -76,6 +80,18 @@ class ProviderCasesTest extends AbstractExtensibleLockProviderIntegrationTest {
                 call("DELETE", "/shedlock/" + LOCK_NAME1 + "?force=true");
             }
         }
+    }
+
+    @Test
+    @Override
+    public void fuzzTestShouldPass() {
+        retry(() -> {
+            try {
+                super.fuzzTestShouldPass();
+            } catch (ExecutionException | InterruptedException error) {
+                throw new AssertionError(error);
+            }
+        });
     }
 
     @Test
