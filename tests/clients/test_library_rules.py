@@ -111,7 +111,7 @@ def test_a_renewal_never_shortens(fake, driver):
                          ids=["503", "401", "closed", "409 of a proxy"])
 def test_the_old_end_holds_where_a_renewal_fails(fake, driver, refuse):
     """It is tried again and again, soon, until the lease is over; a page of a proxy says nothing."""
-    ttl = 6 * SLOW
+    ttl = 9 * SLOW
     server = fake(extend=refuse)
     starved = starved_seconds()
     lease = driver.client(server.address).acquire("x", ttl=ttl)
