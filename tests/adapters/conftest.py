@@ -13,6 +13,8 @@ sys.path[:0] = [str(HERE), str(HERE.parent / "e2e")]
 import harness  # noqa: E402
 from fixtures import lab, resource, service  # noqa: E402, F401
 
+harness.MASTER_TIMEOUT_MS = 5000  # masters are killed here, which is seen at once, and never stopped
+
 
 def pytest_configure(config):
     if not os.access(harness.BINARY, os.X_OK):

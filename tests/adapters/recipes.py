@@ -61,7 +61,7 @@ class Job:
         return self.output_path.read_text(errors="replace")
 
     def wait(self):
-        return self.process.wait(patience(60))
+        return self.process.wait(patience(180))
 
     def below(self, name):
         """The pids of the processes of this program that the job consists of, parents first."""
@@ -123,7 +123,7 @@ class Bench:
 
     def begun(self, count=1):
         """Waits until the work has begun at least this many times, and returns the pids of the first ones."""
-        wait_until(lambda: len(self.lines("begin")) >= count, 30, f"{count} beginnings of the work")
+        wait_until(lambda: len(self.lines("begin")) >= count, 120, f"{count} beginnings of the work")
         return [int(line[0]) for line in self.lines("begin")[:count]]
 
     def proceed(self, pid):
@@ -136,7 +136,7 @@ class Bench:
                 return os.write(pipe, b"go\n")
             finally:
                 os.close(pipe)
-        wait_until(wrote, 30, f"{pid} waits to go on")
+        wait_until(wrote, 120, f"{pid} waits to go on")
 
     def most_at_once(self, killed):
         """How many did the work at once, but for the one that was killed, whose end is not in the log."""
@@ -152,7 +152,7 @@ class Bench:
 
     def until_waiting(self, resource, count=1, holders=1):
         """Waits until others wait for the lock: the work of its holders alone has begun."""
-        wait_until(lambda: self.state(resource).get("waiters") == count, 30, f"{count} wait for {resource}")
+        wait_until(lambda: self.state(resource).get("waiters") == count, 120, f"{count} wait for {resource}")
         assert len(self.running()) == holders, self.log.read_text()
 
     def running(self):

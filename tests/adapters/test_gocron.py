@@ -9,7 +9,7 @@ import pytest
 from go_adapters import FOLDER, Machine, build, check_sources, one_at_a_time, own_tests, run, url_of
 from harness import ROOT, SLOW, wait_until
 
-TTL = f"{round(5000 * SLOW)}ms"
+TTL = f"{round(8000 * SLOW)}ms"
 
 
 @pytest.fixture(scope="module")

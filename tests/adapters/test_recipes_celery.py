@@ -91,16 +91,16 @@ def test_one_beat_sends_until_it_is_killed(bench, broker):
     for name, folder in zip(("one", "two"), machines):
         beats.append(bench.start(folder, PAGE.block("sh", "beat")))
         if name == "one":
-            wait_until(lambda: senders(broker), 30, "beat sends")
+            wait_until(lambda: senders(broker), 120, "beat sends")
     bench.until_waiting("celery/beat", holders=0)
     seen = len(senders(broker))
-    wait_until(lambda: len(senders(broker)) > seen + 3, 30, "beat sends more")
+    wait_until(lambda: len(senders(broker)) > seen + 3, 120, "beat sends more")
     first, = beats[0].below("celery")
     assert set(senders(broker)) == {str(first)} and beats[1].below("celery") == []
     os.kill(first, signal.SIGKILL)
     assert beats[0].wait() == 128 + signal.SIGKILL
     broker.cli("DEL", "celery")
-    wait_until(lambda: len(senders(broker)) > 3, 30, "the next beat sends")
+    wait_until(lambda: len(senders(broker)) > 3, 120, "the next beat sends")
     assert set(senders(broker)) == {str(beats[1].below("celery")[0])}
     assert {task["headers"]["argsrepr"] for task in tasks_in(broker)} == {"[1]"}
 
@@ -118,7 +118,7 @@ def builds(bench, customer):
 def test_a_report_is_built_once_at_a_time(bench, broker, pool):
     """By two workers, with two requests for one report. In one pool the process that builds it is killed in the middle,
     in the other one it loses its lease. Both times the report is built again."""
-    times = [("ttl=10", f"ttl={2 * SLOW}"), ("default_retry_delay=5", "default_retry_delay=1")]
+    times = [("ttl=10", f"ttl={6 * SLOW}"), ("default_retry_delay=5", "default_retry_delay=1")]
     command = PAGE.block("sh", "worker").partition("\n")[2].strip()
     options = f" --pool {pool} --concurrency 2 --without-mingle --without-gossip --hostname "
     workers = [bench.start(machine(bench, name, *times), command + options + name) for name in ("one", "two")]
@@ -127,7 +127,7 @@ def test_a_report_is_built_once_at_a_time(bench, broker, pool):
     assert client.wait() == 0, client.output()
 
     def until_said(words):
-        wait_until(lambda: any(re.search(words, worker.output()) for worker in workers), 30, words)
+        wait_until(lambda: any(re.search(words, worker.output()) for worker in workers), 120, words)
     bench.begun(2)
     until_said("Retry in .*Locked")
     (first, _), = builds(bench, 7)
@@ -138,14 +138,14 @@ def test_a_report_is_built_once_at_a_time(bench, broker, pool):
         os.kill(first, signal.SIGKILL)
     else:
         assert bench.service.curl("DELETE", "/locks/reports/7?force=true").status == 204
-    second, _ = wait_until(lambda: builds(bench, 7)[1:], 30, "the report is begun again")[0]
+    second, _ = wait_until(lambda: builds(bench, 7)[1:], 120, "the report is begun again")[0]
     if pool == "threads":
         bench.proceed(first)
         until_said("Retry in .*LockLost")
     bench.proceed(second)
-    third, _ = wait_until(lambda: builds(bench, 7)[2:], 30, "the report is begun a third time")[0]
+    third, _ = wait_until(lambda: builds(bench, 7)[2:], 120, "the report is begun a third time")[0]
     bench.proceed(third)
-    wait_until(lambda: [str(third)] in bench.lines("end"), 30, "both requests are done")
+    wait_until(lambda: [str(third)] in bench.lines("end"), 120, "both requests are done")
     fences = [fence for _, fence in builds(bench, 7)]
     assert len(fences) == 3 and fences == sorted(set(fences))
     log = [tuple(line.split()[:2]) for line in bench.log.read_text().splitlines()]

@@ -61,7 +61,7 @@ def test_a_job_whose_lock_is_lost_fails(bench):
     machine = bench.machine("one")
     bench.work(machine / "deploy.sh")
     command, env = gitlab_step()
-    job = bench.start(machine, command.replace(" --wait", " --ttl 1s --wait"), env)
+    job = bench.start(machine, command.replace(" --wait", " --ttl 6s --wait"), env)
     bench.begun()
     assert bench.service.curl("DELETE", "/locks/deploy/prod?force=true").status == 204
     assert job.wait() == 79

@@ -36,11 +36,11 @@ def test_one_playbook_at_a_time_and_two_hosts_at_once(bench):
 
     def working():
         return bench.running() & set(children_of(jobs[1].process.pid))
-    wait_until(lambda: len(working()) == 2, 30, "the next playbook is at two hosts")
+    wait_until(lambda: len(working()) == 2, 120, "the next playbook is at two hosts")
     bench.until_waiting("web/restart", holders=2)
     done = set()
     for _ in range(3):
-        host = wait_until(lambda: working() - done, 30, "the next host").pop()
+        host = wait_until(lambda: working() - done, 120, "the next host").pop()
         done.add(host)
         bench.proceed(host)
     assert jobs[1].wait() == 0

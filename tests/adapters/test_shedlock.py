@@ -18,9 +18,9 @@ BUILT = ROOT / "build" / "shedlock"  # by build_adapter_shedlock of tests/dev/cl
 JAVA = [*DIES_WITH_US, "java", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-cp"]
 HOUR = 3600_000
 TTL = 10_000  # of LockDriver.java
-LEASE = round(5000 * SLOW)  # of the example
+LEASE = round(8000 * SLOW)  # of the example
 CASES = 15  # of ShedLock
-SHORT = round(1500 * SLOW)  # a lock is granted earlier
+SHORT = round(4000 * SLOW)  # a lock is granted earlier, also on a busy machine
 
 
 def class_path(part, *more):
@@ -50,7 +50,7 @@ class Instance:
         self.process.stdin.flush()
 
     def answer(self, words):
-        assert select.select([self.process.stdout], [], [], patience(60))[0], f"no answer to {words}"
+        assert select.select([self.process.stdout], [], [], patience(120))[0], f"no answer to {words}"
         return self.process.stdout.readline().decode().rstrip()
 
     def ask(self, *words):
@@ -144,7 +144,7 @@ def test_at_most(service, one, other):
 
 
 def test_at_least(service, one, other):
-    assert one.lock("least", at_least=9000) == "ok"
+    assert one.lock("least", at_least=40_000) == "ok"
     assert one.unlock("least") == "ok"
     assert state(service, "jobs/least")["kept"]
     assert other.lock("least") == "empty"
@@ -171,7 +171,7 @@ def test_an_extension(service, one, other):
 
 
 def test_an_extension_moves_the_end(service, one):
-    assert (one.lock("moved"), one.extend("moved", at_most=300)) == ("ok", "ok")
+    assert (one.lock("moved"), one.extend("moved", at_most=5000)) == ("ok", "ok")
     wait_free(service, "moved")
     assert one.extend("moved") == "empty"
 
@@ -180,7 +180,7 @@ def test_timers_that_are_late(service, lab):
     """The end of lockAtMostFor is told by the clock."""
     one = lab.keep(Instance(service))
     assert (one.ask("block-timers", "-"), one.lock("late-1", at_most=SHORT), one.lock("late-2")) == ("ok", "ok", "ok")
-    assert (one.lock("late-3", at_most=SHORT), one.extend("late-2", at_most=100)) == ("ok", "ok")
+    assert (one.lock("late-3", at_most=SHORT), one.extend("late-2", at_most=SHORT)) == ("ok", "ok")
     asked = time.monotonic()
     wait_until(lambda: time.monotonic() > asked + SHORT / 1000)
     assert one.extend("late-2") == "empty"
@@ -292,7 +292,7 @@ class Runs:
         return [(what, *map(int, numbers)) for what, *numbers in lines]
 
     def wait(self, what, number):
-        wait_until(lambda: any(line[:2] == (what, number) for line in self.lines()), 60, f"{what} {number}")
+        wait_until(lambda: any(line[:2] == (what, number) for line in self.lines()), 180, f"{what} {number}")
         return self.lines()[-1]
 
     def finish(self, number):
@@ -310,7 +310,7 @@ def test_two_instances_of_the_example(lab, tmp_path):
     for number in range(3):
         runs.wait("begin", number)
         before = refusals(service)
-        wait_until(lambda: refusals(service) > before, 60, "the other instance, while this one is at work")
+        wait_until(lambda: refusals(service) > before, 180, "the other instance, while this one is at work")
         if number == 1:
             service.masters[0].kill()
             left = state(service, "reports/daily")["remaining_ms"]

@@ -16,6 +16,8 @@ from browser import Browser  # noqa: E402
 from fixtures import lab, resource, service  # noqa: E402, F401
 from page_fixtures import shared, three  # noqa: E402, F401
 
+harness.MASTER_TIMEOUT_MS = 5000  # a test that stops a master chooses its own
+
 
 def pytest_configure(config):
     if not os.access(harness.BINARY, os.X_OK):

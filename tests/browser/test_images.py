@@ -3,14 +3,12 @@
 
 from page_fixtures import Waiters, lock_row, ready, traffic
 
-from harness import SLOW
-
 TEAMS = ["checkout", "billing", "mailer", "search", "reports"]
 HOLDERS = ["worker-7", "worker-3", "node-2", "cron@db1", "api-5f9c", "worker-12"]
 
 
 def test_images_for_the_documents(page, lab):
-    service = lab.redlockd(lab.redises(3, tcp=True), f"--master-timeout-ms={round(min(200 * SLOW, 2000))}")
+    service = lab.redlockd(lab.redises(3, tcp=True))
     for i in range(8):
         service.acquire(f"{TEAMS[i % 5]}/{40 + 7 * i}", ttl_ms=60000 - 2500 * i, owner=HOLDERS[i % 6])
     waiters = Waiters(service, [("billing/47", "worker-3"), ("billing/47", "worker-9"), ("billing/47", "worker-9"), ("search/61", "indexer-2")])

@@ -13,12 +13,13 @@ import threading
 import time
 
 import pytest
-from page_fixtures import TIMEOUT_MS, filter_by, lock_row, ready, seconds_in
+from page_fixtures import LONG, filter_by, lock_row, ready, seconds_in
 from selenium.webdriver.common.action_chains import ActionChains
 from selenium.webdriver.common.keys import Keys
 
-from harness import SLOW, Client, wait_until
+from harness import SLOW, Client, starved_seconds, wait_until
 
+TIMEOUT_MS = round(min(200 * SLOW, 2000))  # of masters that a test stops
 RED_SECONDS = 2 if SLOW == 1 else 2 * SLOW
 
 
@@ -30,16 +31,13 @@ def test_masters_are_those_of_the_api(page, three):
     assert all(row[1].startswith("✓ voting for ") for row in rows) and [row[2] for row in rows] == [""] * 3
     assert page.text("#quorum-text") == "3 of 3 masters vote, 2 are needed: locks can be acquired."
     assert page.run("return document.title") == "✓ 3/3 · redlockd"
-
-    def round_trips():
-        api = [f"{one['rtt_us'] / 1000:.2f} ms" for one in three.curl("GET", "/masters").json["masters"]]
-        return page.wait(lambda: [row[3] for row in page.rows("masters")] == api, 3)
-    for tries_left in (4, 3, 2, 1, 0):  # it is measured anew each second
-        try:
-            assert round_trips()
-            break
-        except AssertionError:
-            assert tries_left
+    api, shown = page.driver.execute_async_script("""
+        const done = arguments[0];
+        ask("/masters").then(body => { // shown at once, since it is measured anew each second
+            showMasters(body);
+            done([body.masters.map(one => one.rtt_us), [...document.querySelectorAll("#masters > tr")].map(row => row.children[3].textContent.trim())]);
+        });""")
+    assert shown == [f"{rtt_us / 1000:.2f} ms" for rtt_us in api]
 
 
 def test_since_when_a_master_is_in_its_state(page, three):
@@ -57,15 +55,15 @@ def test_since_when_a_master_is_in_its_state(page, three):
 
 def test_activity_waiters_and_hottest(page, three):
     ready(page, three)
-    three.acquire("seldom/1", ttl_ms=60000)
-    lease = three.acquire("busy/1", ttl_ms=60000, owner="slow one")
+    three.acquire("seldom/1", ttl_ms=LONG)
+    lease = three.acquire("busy/1", ttl_ms=LONG, owner="slow one")
     for _ in range(7):
         assert three.curl("POST", "/locks", body={"resource": "busy/1"}).status == 409
     ended = []
 
     def queue_up_all():
         client = Client(three.address)
-        ended.append(client.call("POST", "/locks", {"resource": "busy/1", "owner": "patient", "ttl_ms": 1000, "wait_ms": 60000}).status)
+        ended.append(client.call("POST", "/locks", {"resource": "busy/1", "owner": "patient", "ttl_ms": 1000, "wait_ms": LONG}).status)
         client.close()
     waiters = [threading.Thread(target=queue_up_all) for _ in range(2)]
     for one in waiters:
@@ -84,8 +82,12 @@ def test_activity_waiters_and_hottest(page, three):
         page.wait(lambda: seconds_in(page.row("waiting", "busy/1")[2]) > first + 0.3)
         # the plots: what they say in words is what the series hold
         page.wait(lambda: float(page.rows_of("#plot-answers tbody")[1][3] or 0) > 0)
-        locked = three.curl("GET", "/stats").json
-        assert float(page.rows_of("#plot-answers tbody")[1][3]) == pytest.approx(max(locked["series"]["locked"]) * 1000 / locked["interval_ms"], rel=0.01)
+
+        def same_most():
+            locked = three.curl("GET", "/stats").json
+            most = max(locked["series"]["locked"]) * 1000 / locked["interval_ms"]
+            return float(page.rows_of("#plot-answers tbody")[1][3]) == pytest.approx(most, rel=0.01)
+        page.wait(same_most, what="the most in the plot is that of the API")
         assert page.run("return document.querySelectorAll('#plots svg.plot path.line[d*=L], #plots svg.plot path.line[d*=M]').length") >= 8
         assert "locked: at most" in page.text("#plot-answers-words")
         assert page.run("return document.querySelectorAll('#masters svg.spark path.one[d*=M]').length") == 3
@@ -127,7 +129,7 @@ def test_the_values_in_the_plots(page, three):
     """Under the pointer, and by the keys: what the series hold at that point."""
     ready(page, three)
     for i in range(4):
-        three.release(three.acquire(f"plotted/{i}", ttl_ms=60000))
+        three.release(three.acquire(f"plotted/{i}", ttl_ms=LONG))
     page.wait(lambda: page.run("const l = pointed.plots[0].lists[0]; return l.length >= 4 && l.some(n => n > 0)"), 30, "points in the plots")
     axis = page.run("return [...document.querySelectorAll('#plot-answers .plot-y > span')].map(e => e.textContent)")
     assert float(axis[0]) == 2 * float(axis[1]) > 0 and axis[2] == "0"
@@ -163,7 +165,7 @@ def test_a_stopped_master_is_red_within_two_seconds(page, lab):
         const [wanted, done] = arguments, row = document.querySelectorAll("#masters > tr")[1], pill = row.querySelector(".pill");
         const look = () => [row.className, row.querySelector(".state").textContent, getComputedStyle(pill).backgroundColor];
         (function again() { if (look()[1] === wanted) done([Date.now(), ...look()]); else setTimeout(again, 10); })();"""
-    stopped = time.time()
+    stopped, starved = time.time(), starved_seconds()
     master.stop()
     try:
         at, row, state, colour = page.driver.execute_async_script(waits, "down")
@@ -171,7 +173,7 @@ def test_a_stopped_master_is_red_within_two_seconds(page, lab):
         red, green, blue = map(int, re.findall(r"\d+", colour)[:3])
         assert red > 150 and green < 60 and blue < 60, colour
         print(f"red after {at / 1000 - stopped:.2f} s")
-        assert at / 1000 - stopped < RED_SECONDS
+        assert at / 1000 - stopped < RED_SECONDS + starved_seconds() - starved
         down_ms = service.curl("GET", "/masters").json["masters"][1]["state_ms"]
         page.wait(lambda: seconds_in(page.text("#masters > tr:nth-child(2) .since").removeprefix("for ")) >= max(1, down_ms // 1000), what="since when it is down")
         page.wait(lambda: page.text("#quorum-text").startswith("2 of 3 masters vote, 2 are needed"))
@@ -191,16 +193,19 @@ def test_a_stopped_master_is_red_within_two_seconds(page, lab):
 
 
 def test_a_quarantined_master_says_how_long(page, lab):
-    service = lab.service(3, f"--master-timeout-ms={TIMEOUT_MS}", "--restart-guard=whole", "--bootstrap")  # long enough to be looked at
+    service = lab.service(3, "--restart-guard=whole", "--bootstrap")  # long enough to be looked at
     ready(page, service)
     service.masters[0].restart()
     row = page.wait(lambda: page.rows("masters")[0] if page.rows("masters")[0][1].startswith("! quarantined for ") else None, 30)
     said = service.curl("GET", "/masters").json["masters"][0]
     assert said["reason"] in row[2], (row, said)
     page.wait(lambda: page.text("#masters .quarantine-left"))
-    left = page.text("#masters .quarantine-left")
-    assert abs(seconds_in(left.removesuffix(" left")) - service.curl("GET", "/masters").json["masters"][0]["quarantine_remaining_ms"] / 1000) < 2 * SLOW
-    page.wait(lambda: seconds_in(page.text("#masters .quarantine-left").removesuffix(" left")) < seconds_in(left.removesuffix(" left")) - 1)
+
+    def shown():
+        return seconds_in(page.text("#masters .quarantine-left").removesuffix(" left"))
+    left, api, later = shown(), service.curl("GET", "/masters").json["masters"][0]["quarantine_remaining_ms"] / 1000, shown()
+    assert later - 2 * SLOW < api < left + 2 * SLOW, (left, api, later)
+    page.wait(lambda: shown() < left - 1)
 
 
 def test_when_there_will_be_a_quorum(page, three):
@@ -240,8 +245,9 @@ def test_a_service_that_is_away_looks_it(page, lab):
         assert lock_row(page, "kept/1") and page.seen("#retry")
         before = page.run("return performance.now()"), page.asked("/masters"), page.asked("/locks")
         page.wait(lambda: page.run("return pollers.masters.failures") >= 2, 30)
+        asked = page.asked("/masters") - before[1], page.asked("/locks") - before[2]
         seconds = (page.run("return performance.now()") - before[0]) / 1000
-        assert page.asked("/masters") - before[1] <= seconds / 1 + 1 and page.asked("/locks") - before[2] <= 1, "it slows down"
+        assert asked[0] <= seconds / 1 + 1 and asked[1] <= 1, "it slows down"
     finally:
         service.process.send_signal(signal.SIGCONT)
     page.wait(lambda: page.text("#live-text") == "Live" and page.text("#quorum-title") == "Quorum", 30)
@@ -254,18 +260,24 @@ def test_a_service_that_is_away_looks_it(page, lab):
 
 def test_asks_in_time_and_one_at_a_time(page, three):
     ready(page, three)
+    starved = starved_seconds()
     kinds = page.driver.execute_async_script("""
         const done = arguments[0];
         kickAll();
         kickAll();
         kickAll();
         const spans = () => performance.getEntriesByType("resource").map(e => [new URL(e.name).pathname, e.startTime, e.responseEnd]);
-        setTimeout(() => done(spans()), 7000);""")
+        (function look() {
+            const seen = spans(), enough = ["/masters", "/stats", "/locks"].every(path => seen.filter(span => span[0] === path).length >= 6);
+            if (enough) done(seen); else setTimeout(look, 100);
+        })();""")
+    starved_for = starved_seconds() - starved
     for path, every_ms in (("/masters", 500), ("/stats", 1000), ("/locks", 2000)):
         spans = sorted(span[1:] for span in kinds if span[0] == path)
         gaps = [after - before for (before, _), (after, _) in zip(spans, spans[1:], strict=False)]
-        calm = gaps[2:]  # the first come from being kicked
-        assert calm and 0.9 * every_ms < statistics.median(calm) < 2.5 * every_ms * SLOW, (path, gaps)
+        wanted = [max(every_ms, 8 * (ended - began)) for began, ended in spans]  # what takes long is requested more rarely
+        late = [gap - least for gap, least in zip(gaps, wanted, strict=False)][2:]  # the first come from being kicked
+        assert -0.1 * every_ms < statistics.median(late) < 1.5 * every_ms * SLOW + 1000 * starved_for, (path, gaps, wanted)
         assert all(ended <= began for (_, ended), (began, _) in zip(spans, spans[1:], strict=False)), (path, spans)
 
 

@@ -2,7 +2,7 @@
 """Callers of the status page: forced releases, rights and keys."""
 
 import pytest
-from page_fixtures import filter_by, lock_row, names, open_dialog, ready
+from page_fixtures import ALLOW_LONG, LONG, filter_by, lock_row, names, open_dialog, ready
 from selenium.webdriver.common.keys import Keys
 
 from key_fixtures import Key, Keyed, new_secret
@@ -13,7 +13,7 @@ from key_fixtures import Key, Keyed, new_secret
 
 def test_force_asks_first(page, three):
     ready(page, three)
-    lease = three.acquire("forced/1", ttl_ms=60000, owner="worker-9")
+    lease = three.acquire("forced/1", ttl_ms=LONG, owner="worker-9")
     filter_by(page, "forced/")
     open_dialog(page, "forced/1")
     assert [page.text(f"#force-{what}") for what in ("resource", "owner", "fence")] == ["forced/1", "worker-9", str(lease["fence"])]
@@ -37,12 +37,12 @@ def test_force_asks_first(page, three):
 
 def test_force_spares_another_holder(page, three):
     ready(page, three)
-    first = three.acquire("spared/1", ttl_ms=60000, owner="one")
+    first = three.acquire("spared/1", ttl_ms=LONG, owner="one")
     filter_by(page, "spared/")
     open_dialog(page, "spared/1")
     page.run("pollers.locks.may = () => false")  # the page does not hear of it by itself
     three.release(first)
-    second = three.acquire("spared/1", ttl_ms=60000, owner="two")
+    second = three.acquire("spared/1", ttl_ms=LONG, owner="two")
     page.click("#force-do")
     page.wait(lambda: page.text("#force-result").startswith("Another holder has the lock now"))
     assert [page.text("#force-owner"), page.text("#force-fence")] == ["two", str(second["fence"])]
@@ -56,12 +56,12 @@ def test_force_spares_another_holder(page, three):
 def test_force_spares_a_holder_that_comes_after_the_look(page, three):
     """The page has looked, and DELETE is on its way: it names the fence that was shown."""
     ready(page, three)
-    first = three.acquire("late/1", ttl_ms=60000, owner="one")
+    first = three.acquire("late/1", ttl_ms=LONG, owner="one")
     filter_by(page, "late/")
     open_dialog(page, "late/1")
     page.run("pollers.locks.may = () => false; const look = isSameHolder; let looks = 0; isSameHolder = async (lock, turn) => looks++ === 0 || look(lock, turn)")
     three.release(first)
-    second = three.acquire("late/1", ttl_ms=60000, owner="two")
+    second = three.acquire("late/1", ttl_ms=LONG, owner="two")
     page.refused.add(409)
     page.click("#force-do")
     page.wait(lambda: page.text("#force-result").startswith("Another holder has the lock now"))
@@ -75,7 +75,7 @@ def test_what_is_cancelled_is_not_released(page, three):
     """The page was still looking when the dialog was closed; what comes of that is not shown for the next lock."""
     ready(page, three)
     for name in ("cancelled/1", "cancelled/2"):
-        three.acquire(name, ttl_ms=60000, owner=name)
+        three.acquire(name, ttl_ms=LONG, owner=name)
     filter_by(page, "cancelled/")
     page.run("const real = ask; window.looked = 0; window.gate = new Promise(open => window.openGate = open);"
              "ask = async (...how) => { if (!how[0].includes('cancelled%2F1') && (how[2] || {}).resource !== 'cancelled/1') return real(...how);"
@@ -123,7 +123,7 @@ def test_words_for_what_came_of_force(page, three, status, words):
 def test_release_is_offered_to_those_who_may(page, three):
     """Each answer of /whoami that there is; null: it does not tell."""
     for name in ("mine/1", "other/1"):
-        three.acquire(name, ttl_ms=60000)
+        three.acquire(name, ttl_ms=LONG)
     ready(page, three)
     page.wait(lambda: names(page) == ["mine/1", "other/1"])
     page.wait(lambda: page.run("return pollers.rights.answered !== null || pollers.rights.failures > 0"))
@@ -139,7 +139,7 @@ def test_release_is_offered_to_those_who_may(page, three):
 
 def test_force_on_a_phone(page, three):
     """Where a row has no room for it, the lock itself has the button."""
-    lease = three.acquire("small/1", ttl_ms=60000, owner="worker-9")
+    lease = three.acquire("small/1", ttl_ms=LONG, owner="worker-9")
     page.look(390, 800)
     ready(page, three, "#lock=small%2F1")
     page.wait(lambda: page.seen("#lock-release") and lock_row(page, "small/1"))
@@ -162,10 +162,10 @@ def type_key(page, secret):
 
 
 def test_keys(page, lab):
-    keyed = Keyed(lab, [Key("looker", ["mine/"], ["inspect", "list"]), Key("worker", [""], ["acquire"])]).wait_ready()
+    keyed = Keyed(lab, [Key("looker", ["mine/"], ["inspect", "list"]), Key("worker", [""], ["acquire"])], *ALLOW_LONG).wait_ready()
     service = keyed.redlockd
-    lease = keyed.call("worker", "POST", "/locks", body={"resource": "mine/1", "ttl_ms": 60000, "owner": "w"}).json
-    keyed.call("worker", "POST", "/locks", body={"resource": "secret/1", "ttl_ms": 60000})
+    lease = keyed.call("worker", "POST", "/locks", body={"resource": "mine/1", "ttl_ms": LONG, "owner": "w"}).json
+    keyed.call("worker", "POST", "/locks", body={"resource": "secret/1", "ttl_ms": LONG})
     page.refused |= {401, 403}
     page.open(service.address)
     page.wait(lambda: page.seen("#key") and page.focused() == "key-input")

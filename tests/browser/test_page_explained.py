@@ -2,7 +2,7 @@
 """The card of a lock says what keeps a job from it, and what to do next."""
 
 import pytest
-from page_fixtures import judge, ready
+from page_fixtures import LONG, judge, ready
 
 
 def explained(page, resource):
@@ -12,10 +12,10 @@ def explained(page, resource):
 
 
 def test_what_keeps_a_job_from_a_lock(page, three):
-    three.acquire("why/held", ttl_ms=60000, owner="worker-9")
-    three.acquire("why/shared", ttl_ms=60000, mode="shared")
-    three.acquire("why/slots", ttl_ms=60000, slots=2)
-    kept = three.acquire("why/kept", ttl_ms=60000)
+    three.acquire("why/held", ttl_ms=LONG, owner="worker-9")
+    three.acquire("why/shared", ttl_ms=LONG, mode="shared")
+    three.acquire("why/slots", ttl_ms=LONG, slots=2)
+    kept = three.acquire("why/kept", ttl_ms=LONG)
     assert three.curl("DELETE", "/locks/why/kept?keep_ms=60000", "-H", f"Lock-Token: {kept['token']}").status == 204
     for master in three.masters:
         master.cli("SET", "why/strange", "not ours", "PX", 60000)

@@ -3,10 +3,10 @@
 
 import re
 
-from page_fixtures import Waiters, filter_by, filter_text, lock_row, names, open_dialog, ready, seconds_in
+from page_fixtures import LONG, Waiters, filter_by, filter_text, lock_row, names, open_dialog, ready, seconds_in
 from selenium.webdriver.common.keys import Keys
 
-from harness import SLOW
+from harness import SLOW, starved_seconds
 
 HOSTILE = ["<img src=x onerror=document.title='owned'>", "'\"><script>document.title='owned'</script>", "a\u202egnp.exe", "\u200b", " ", "x" * 256, "ü" * 128,
            "a/..b", "%2e%2e", "?force=true", "#", "{{7*7}}", "\u2066a\u2069\u061c", "👩‍🚀", "</td></tr>"]
@@ -27,10 +27,10 @@ def test_locks_are_those_of_the_api(page, three):
     said = {one["resource"]: one for one in three.curl("GET", "/locks?prefix=page/").json["locks"]}
     for row, name, owner in zip(rows, ["page/one", "page/two"], ["worker-7", "–"], strict=True):
         assert row[0] == name and row[1] == owner and row[4] == "0" and row[5] == str(said[name]["fence"]) and row[6] == "3 of 3", row
-    left = seconds_in(lock_row(page, "page/one")[3]), three.curl("GET", "/locks/page/one").json["remaining_ms"] / 1000
-    assert abs(left[0] - left[1]) < 1 * SLOW, left
-    held = seconds_in(lock_row(page, "page/one")[2]), three.curl("GET", "/locks/page/one").json["held_ms"] / 1000
-    assert abs(held[0] - held[1]) < 1 * SLOW, held
+    # Shown before and after it was read: a machine that is slow in between is no mistake.
+    before, said, after = lock_row(page, "page/one"), three.curl("GET", "/locks/page/one").json, lock_row(page, "page/one")
+    assert seconds_in(after[3]) - 1 * SLOW < said["remaining_ms"] / 1000 < seconds_in(before[3]) + 1 * SLOW, (before, said, after)
+    assert seconds_in(before[2]) - 1 * SLOW < said["held_ms"] / 1000 < seconds_in(after[2]) + 1 * SLOW, (before, said, after)
     assert page.text("#locks-note") == "2 locks are held."
     three.release(lease), three.release(bare)
     page.wait(lambda: page.text("#locks-note") == "No lock that begins so is held.")
@@ -39,14 +39,14 @@ def test_locks_are_those_of_the_api(page, three):
 
 def test_a_lock_that_lacks_a_vote_is_marked(page, three):
     ready(page, three)
-    lease = three.acquire("votes/one", ttl_ms=60000)
+    lease = three.acquire("votes/one", ttl_ms=LONG)
     filter_by(page, "votes/")
     page.wait(lambda: lock_row(page, "votes/one")[6] == "3 of 3")
     assert page.run("return document.querySelector('#locks td.few')") is None
     three.masters[1].cli("DEL", "votes/one")
     page.wait(lambda: lock_row(page, "votes/one")[6] == "2 of 3")
     assert "extension gives it back" in page.run("return document.querySelector('#locks td.few').title")
-    assert three.curl("PUT", "/locks/votes/one", body={"token": lease["token"], "ttl_ms": 60000}).status == 200
+    assert three.curl("PUT", "/locks/votes/one", body={"token": lease["token"], "ttl_ms": LONG}).status == 200
     page.wait(lambda: lock_row(page, "votes/one")[6] == "3 of 3")
     assert page.run("return document.querySelector('#locks td.votes').title") == ""
     three.release(lease)
@@ -54,8 +54,8 @@ def test_a_lock_that_lacks_a_vote_is_marked(page, three):
 
 def test_several_holders(page, three):
     ready(page, three)
-    leases = [three.acquire("several/shared", ttl_ms=60000, owner=owner, mode="shared") for owner in ("a", "b")]
-    slot = three.acquire("several/slots", ttl_ms=60000, owner="w", slots=1)
+    leases = [three.acquire("several/shared", ttl_ms=LONG, owner=owner, mode="shared") for owner in ("a", "b")]
+    slot = three.acquire("several/slots", ttl_ms=LONG, owner="w", slots=1)
     filter_by(page, "several/")
     page.wait(lambda: lock_row(page, "several/shared")[1] == "2 holders: a, b")
     assert lock_row(page, "several/slots")[1] == "1 holder: w on slot 0"
@@ -70,6 +70,7 @@ def test_the_time_left_runs_between_two_answers(page, three):
     lease = three.acquire("count/down", ttl_ms=60000)
     filter_by(page, "count/")
     page.wait(lambda: lock_row(page, "count/down"))
+    starved = starved_seconds()
     texts = page.driver.execute_async_script("""
         const done = arguments[0], cell = document.querySelector("#locks td.remaining"), seen = [];
         new MutationObserver((_, self) => {
@@ -77,9 +78,10 @@ def test_the_time_left_runs_between_two_answers(page, three):
             if (seen.length === 15) { self.disconnect(); done(seen); }
         }).observe(cell, { childList: true });""")
     left = [seconds_in(text) for text in texts]
+    starved_for = starved_seconds() - starved
     # An answer that came sooner than the one before lifts the number by the difference: less than a second.
-    assert all(after - before < 1 for before, after in zip(left, left[1:])) and left[-1] < left[0] and len(set(left)) >= 12, left
-    assert left[0] - left[-1] < 5 * SLOW
+    assert all(after - before < 1 + starved_for for before, after in zip(left, left[1:])) and left[-1] < left[0] and len(set(left)) >= 12, left
+    assert left[0] - left[-1] < 5 * SLOW + starved_for
     page.look(1280, 900, calm=True)  # then once a second
     page.wait(lambda: page.run("return matchMedia('(prefers-reduced-motion: reduce)').matches"))
     assert not page.run("return document.getAnimations().length")
@@ -88,7 +90,7 @@ def test_the_time_left_runs_between_two_answers(page, three):
 
 def test_a_lease_at_its_end(page, three):
     """Read at once, so that no answer comes between: it may have been extended since the last one."""
-    three.acquire("over/1", ttl_ms=60000)
+    three.acquire("over/1", ttl_ms=LONG)
     ready(page, three)
     page.wait(lambda: lock_row(page, "over/1"))
     row = "const r = [...document.querySelectorAll('#locks > tr')].find(r => r.dataset.key === 'over/1');"
@@ -104,8 +106,8 @@ def column(page, name):
 def test_filter_order_and_address(page, three):
     """Text anywhere in a name or an owner, any column; the address has both, and opens the same again."""
     for name, owner in (("shop/1", "alpha"), ("shop/2", "Beta-workshop"), ("stock/3", "gamma"), ("stock/4", None)):
-        three.acquire(name, ttl_ms=60000, **({"owner": owner} if owner else {}))
-    three.acquire("stock/5", ttl_ms=30000, owner="delta")
+        three.acquire(name, ttl_ms=LONG, **({"owner": owner} if owner else {}))
+    three.acquire("stock/5", ttl_ms=LONG // 2, owner="delta")
     ready(page, three)
     page.wait(lambda: names(page) == ["shop/1", "shop/2", "stock/3", "stock/4", "stock/5"])
     filter_text(page, "CK/")
@@ -143,7 +145,8 @@ def test_filter_order_and_address(page, three):
 
 def test_more_locks_than_a_page_of_the_api(page, three):
     """All are found and sorted; the rows come in steps."""
-    leases = [three.acquire(f"many/{i:04}", ttl_ms=60000) for i in range(230)]
+    client = three.client()  # fast, so that none ends before the page has shown them all
+    leases = [client.call("POST", "/locks", {"resource": f"many/{i:04}", "ttl_ms": LONG}).json for i in range(230)]
     page.open(three.address, "#prefix=many%2F&sort=-name")
     page.wait(lambda: len(names(page)) == 200 and page.seen("#more"), 30)
     assert names(page)[0] == "many/0229" and page.text("#locks-note") == "200 of 230 locks shown."
@@ -158,12 +161,13 @@ def test_more_locks_than_a_page_of_the_api(page, three):
     page.wait(lambda: len(names(page)) == 230 and not page.seen("#more"))
     assert page.text("#locks-note") == "230 locks are held."
     for lease in leases:
-        three.release(lease)
+        client.call("DELETE", "/locks/" + lease["resource"], {"token": lease["token"]})
+    client.close()
 
 
 def test_forty_locks_fit_in_lines(page, three):
     for i in range(40):
-        three.acquire(f"a-rather-long-name-of-a-lock/{i:02}/of-some-service", ttl_ms=60000, owner=f"worker-with-a-long-name-{i}.example.org")
+        three.acquire(f"a-rather-long-name-of-a-lock/{i:02}/of-some-service", ttl_ms=LONG, owner=f"worker-with-a-long-name-{i}.example.org")
     ready(page, three)
     page.wait(lambda: len(names(page)) == 40)
     for width in (1440, 390, 320):
@@ -192,7 +196,7 @@ CUT = """
 
 def test_no_time_is_cut(page, three):
     """At any width and in any order of the rows: its head has a sign."""
-    lease = three.acquire("long/time", ttl_ms=60000)
+    lease = three.acquire("long/time", ttl_ms=LONG)
     waiters = Waiters(three, [("long/time", "w")])
     try:
         for sort in ("-held", "-remaining"):
@@ -227,7 +231,7 @@ ENDS = """
 def test_names_that_begin_alike_differ(page, three):
     """A narrow cell cuts the middle: the first and the last character are to be seen, and what is copied is the name."""
     alike = [f"deployments/region-eu-central-1/checkout-service/{end}" for end in ("0001", "0002", "ü\u0301\u0301")]
-    leases = [three.acquire(name, ttl_ms=60000, owner=name[12:]) for name in alike]
+    leases = [three.acquire(name, ttl_ms=LONG, owner=name[12:]) for name in alike]
     for name in alike * 2:
         assert three.curl("POST", "/locks", body={"resource": name}).status == 409
     waiters = Waiters(three, [(name, name[12:]) for name in alike])
@@ -249,7 +253,7 @@ def test_names_that_begin_alike_differ(page, three):
 
 
 def test_the_address_of_a_lock(page, three):
-    lease = three.acquire("linked/a b", ttl_ms=60000, owner="worker-7")
+    lease = three.acquire("linked/a b", ttl_ms=LONG, owner="worker-7")
     ready(page, three)
     page.wait(lambda: lock_row(page, "linked/a b"))
     link = page.run("return document.querySelector('#locks a').href")
@@ -257,7 +261,8 @@ def test_the_address_of_a_lock(page, three):
     page.wait(lambda: page.text("#lock-state") == "held" and page.focused() == "lock-title")
     assert page.run("return location.href") == link == f"http://{three.address}/#lock=linked%2Fa+b"
     assert [page.text(f"#lock-{what}") for what in ("name", "owner", "fence", "waiters")] == ["linked/a b", "worker-7", str(lease["fence"]), "0"]
-    assert abs(seconds_in(page.text("#lock-held")) - three.curl("GET", "/locks/linked%2Fa%20b").json["held_ms"] / 1000) < 1 * SLOW
+    before, said, after = page.text("#lock-held"), three.curl("GET", "/locks/linked%2Fa%20b").json["held_ms"] / 1000, page.text("#lock-held")
+    assert seconds_in(before) - 1 * SLOW < said < seconds_in(after) + 1 * SLOW
     page.driver.back()
     page.wait(lambda: not page.seen("#lock"))
     page.driver.forward()
@@ -276,7 +281,7 @@ def test_the_address_of_a_lock(page, three):
 
 def test_hostile_names(page, three):
     ready(page, three)
-    leases = [three.acquire(name, ttl_ms=60000, owner=name[:60] if len(name.encode()) < 64 else "long") for name in HOSTILE]
+    leases = [three.acquire(name, ttl_ms=LONG, owner=name[:60] if len(name.encode()) < 64 else "long") for name in HOSTILE]
     try:
         page.wait(lambda: all(lock_row(page, name) for name in HOSTILE), 20)
         for name in HOSTILE:

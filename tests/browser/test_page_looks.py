@@ -4,7 +4,7 @@
 import re
 import signal
 
-from page_fixtures import TIMEOUT_MS, Waiters, judge, lock_row, open_dialog, ready, traffic
+from page_fixtures import ALLOW_LONG, LONG, Waiters, judge, lock_row, open_dialog, ready, traffic
 from selenium.webdriver.common.keys import Keys
 
 from key_fixtures import Keyed, new_secret
@@ -16,7 +16,7 @@ from test_page_callers import type_key
 
 def test_by_keyboard_alone(page, three):
     ready(page, three)
-    lease = three.acquire("keys/1", ttl_ms=60000)
+    lease = three.acquire("keys/1", ttl_ms=LONG)
     walked = []
     page.wait(lambda: lock_row(page, "keys/1"))
     page.run("document.activeElement.blur()")
@@ -66,11 +66,11 @@ def test_structure(page, three):
 
 def busy(lab):
     """A service worth a look: five masters, locks, hostile names."""
-    service = lab.service(5, f"--master-timeout-ms={TIMEOUT_MS}")
+    service = lab.service(5, "--master-timeout-ms=2000", *ALLOW_LONG)
     for i in range(6):
-        service.acquire(f"orders/{40 + i}", ttl_ms=60000, owner=f"worker-{i}")
-    service.acquire("<img src=x>/\u202egnp.exe", ttl_ms=60000, owner="\u202eevil")
-    service.acquire("a-long-name/" + "x" * 244, ttl_ms=60000)
+        service.acquire(f"orders/{40 + i}", ttl_ms=LONG, owner=f"worker-{i}")
+    service.acquire("<img src=x>/\u202egnp.exe", ttl_ms=LONG, owner="\u202eevil")
+    service.acquire("a-long-name/" + "x" * 244, ttl_ms=LONG)
     return service
 
 

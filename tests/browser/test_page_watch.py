@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: MIT
 """The card of one lock follows the event stream of that lock."""
 
-from page_fixtures import ready
+from page_fixtures import LONG, ready
 
 from harness import quote
 
@@ -21,20 +21,20 @@ def gets(service, route="inspect"):
 
 
 def test_another_holder_is_shown_without_a_request(page, three):
-    lease = three.acquire("followed/1", ttl_ms=60000, owner="first")
+    lease = three.acquire("followed/1", ttl_ms=LONG, owner="first")
     ready(page, three, "#lock=followed%2F1")
     page.wait(lambda: card(page) == ["held", "first"] and streams(page))
     asked, answered = page.asked("/locks?resource=followed"), gets(three)
     three.release(lease)
     page.wait(lambda: card(page) == ["free", "–"])
-    lease = three.acquire("followed/1", ttl_ms=60000, owner="second")
+    lease = three.acquire("followed/1", ttl_ms=LONG, owner="second")
     page.wait(lambda: card(page) == ["held", "second"])
     assert page.text("#lock-fence") == str(lease["fence"])
     assert asked > 0 and page.asked("/locks?resource=followed") == asked and gets(three) == answered, "nothing was requested"
 
 
 def test_the_stream_ends_with_the_card(page, three):
-    three.acquire("followed/2", ttl_ms=60000, owner="first")
+    three.acquire("followed/2", ttl_ms=LONG, owner="first")
     ready(page, three, "#lock=followed%2F2")
     page.wait(lambda: card(page) == ["held", "first"] and streams(page))
     before = gets(three)
@@ -43,7 +43,7 @@ def test_the_stream_ends_with_the_card(page, three):
 
 
 def test_no_stream_while_the_page_is_hidden(page, three):
-    three.acquire("followed/3", ttl_ms=60000, owner="first")
+    three.acquire("followed/3", ttl_ms=LONG, owner="first")
     ready(page, three, "#lock=followed%2F3")
     page.wait(lambda: card(page) == ["held", "first"] and streams(page))
     page.run("Object.defineProperty(document, 'hidden', { configurable: true, get: () => true }); document.dispatchEvent(new Event('visibilitychange'))")
@@ -84,7 +84,7 @@ def test_requests_are_repeated_where_streams_are_refused(page, lab):
 
 
 def test_a_lease_on_several_resources(page, three):
-    body = {"resources": ["followed/6", "followed/<b>7"], "ttl_ms": 60000, "owner": "both"}
+    body = {"resources": ["followed/6", "followed/<b>7"], "ttl_ms": LONG, "owner": "both"}
     assert three.curl("POST", "/locks", body=body).status == 201
     ready(page, three, "#lock=followed%2F6")
     page.wait(lambda: page.run("return [...document.querySelectorAll('#lock-resources > *')].map(e => e.textContent)") == body["resources"])

@@ -14,6 +14,8 @@ import driver  # noqa: E402
 import harness  # noqa: E402
 from fixtures import lab, resource, service  # noqa: E402, F401
 
+harness.MASTER_TIMEOUT_MS = 5000  # masters are killed here, which is seen at once, and never stopped
+
 
 def pytest_configure(config):
     config.addinivalue_line("markers", "slow: takes minutes; `-m slow` runs it")

@@ -100,6 +100,15 @@ class Lease:
         """The answers to come."""
         return self.driver.start("lost", lease=self.name, timeout=timeout)
 
+    def until_renewed(self):
+        """Waits until a renewal has moved its end, by the clock of the process that holds it."""
+        latest = self.remaining + time.monotonic() + 0.05
+
+        def is_renewed():
+            assert self.lost(0.1).get()["lost"] is False
+            return time.monotonic() + self.remaining > latest
+        wait_until(is_renewed, what="it is renewed")
+
     @property
     def waiters(self):
         """How many wait, as the lease says, and how often its callback was called."""

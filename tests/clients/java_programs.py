@@ -17,6 +17,15 @@ import java.time.Duration;
 import java.util.*;
 import java.util.concurrent.*;
 """
+# Waits until `lease` is renewed, or lost.
+RENEWED = """
+    for (Duration left = Duration.ZERO, now = lease.remaining(); !lease.isLost(); ) {
+        left = now;
+        Thread.sleep(5);
+        now = lease.remaining();
+        if (now.compareTo(left) > 0) break;
+    }
+"""
 
 
 def run(*command, cwd="/"):

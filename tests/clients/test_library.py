@@ -15,7 +15,8 @@ from proxies import Apache
 from relay import CuttingRelay, Relay
 from test_redlockctl_again import Cutter, statuses
 
-TTL = 1.6 * SLOW
+TTL = 6 * SLOW  # of a lease that is renewed, also where a process or the machine stands still for two seconds
+SHORT = 1.6 * SLOW  # of a lease that the test lets end
 
 
 def url_of(daemon):
@@ -32,11 +33,16 @@ def end_of(daemon, resource):
     return time.monotonic() + shown["remaining_ms"] / 1000
 
 
-def check_told_in_time(answers, end):
+def renewals(daemon):
+    """How many requests have renewed."""
+    return sum(line["method"] == "PUT" for line in daemon.log("request"))
+
+
+def check_told_in_time(answers, end, latest):
     """The loss was told before the lease ended, but not long before."""
     starved = starved_seconds()
     assert answers.get()["lost"] is True
-    assert end - 0.5 * TTL < answers.told < end - 0.02 * TTL + starved_seconds() - starved
+    assert end - 0.5 * TTL < answers.told < latest - 0.02 * TTL + starved_seconds() - starved
 
 
 # ---- taking and giving ----
@@ -56,10 +62,10 @@ def test_exclusion_on_one_counter(service, resource, drivers, tmp_path):
 
 def test_the_bounds_of_the_server_are_taken(lab, resource, driver):
     """An acquisition without options, where the server allows less than the defaults of the libraries."""
-    daemon = lab.service(3, "--max-wait-ms", "300", "--max-ttl-ms", "5000", "--default-ttl-ms", "5000")
+    daemon = lab.service(3, "--max-wait-ms", "300", "--max-ttl-ms", "20000", "--default-ttl-ms", "20000")
     driver.client(url_of(daemon))
     lease = driver.acquire(resource)
-    assert 0 < lease.first_remaining <= 4.5 and state(daemon, resource)["held"]
+    assert 0 < lease.first_remaining <= 18 and state(daemon, resource)["held"]
     waits = driver.start("acquire", lease="second", resource=resource)
     wait_until(lambda: state(daemon, resource)["waiters"] == 1, what="it waits")
     assert lease.release() is True
@@ -68,12 +74,12 @@ def test_the_bounds_of_the_server_are_taken(lab, resource, driver):
 
 def test_behind_a_proxy_that_refuses_and_rewrites_names_in_a_path(lab, driver):
     """Apache by default: 404 for an encoded slash, one slash for two."""
-    service, name, ttl = lab.service(3), "orders//4%2F2", 2 * TTL
+    service, name = lab.service(3), "orders//4%2F2"
     proxied = Apache(lab, service, {"    AllowEncodedSlashes NoDecode\n": "", " nocanon": ""})
     assert proxied.curl("GET", "/locks/orders%2F42").status == 404
     driver.client(url_of(proxied))
-    lease = driver.acquire(name, ttl=ttl)
-    assert lease.lost(1.5 * ttl).get()["lost"] is False, "it is renewed"
+    lease = driver.acquire(name, ttl=TTL)
+    lease.until_renewed()
     assert driver.ask("watch", resource=name, count=1)["state"]["fence"] == lease.fence
     assert lease.release() is True
     driver.acquire(name, ttl=20)
@@ -85,10 +91,10 @@ def test_a_lease_and_its_end(service, resource, driver):
     """A name that must be escaped both in JSON and in a path; owner and metadata arrive."""
     name = resource + ' "é" + 100%/?#'
     driver.client(url_of(service), owner="me")
-    lease = driver.acquire(name, ttl=20, metadata={"job": 7})
+    lease = driver.acquire(name, ttl=60, metadata={"job": 7})
     shown = state(service, name)
     assert (shown["fence"], shown["owner"], shown["metadata"]) == (lease.fence, "me", {"job": 7})
-    assert 17 < lease.first_remaining <= 18, "a tenth is left as a margin"
+    assert 45 < lease.first_remaining <= 54, "a tenth is left as a margin"
     lease.check()
     assert driver.acquire(name, **{"try": True}) is None
     with pytest.raises(Refused) as refused:
@@ -113,8 +119,7 @@ def test_several_at_once(service, resource, driver):
     lease = driver.client(url_of(service)).acquire(names, ttl=TTL)
     assert [state(service, name)["fence"] for name in names] == [lease.fence] * 3
     assert driver.acquire([names[2], "other"], **{"try": True}) is None
-    assert driver.start("lost", lease=lease.name, timeout=1.3 * TTL).get()["lost"] is False, "it is renewed"
-    lease.check()
+    lease.until_renewed()
     assert lease.release() and not any(state(service, name)["held"] for name in names)
 
 
@@ -126,7 +131,7 @@ def test_shared_leases(service, resource, driver):
     waits = driver.start("acquire", lease="alone", resource=resource)
     wait_until(lambda: state(service, resource)["waiters"] == 1, what="it waits for both")
     assert first.release()
-    assert second.lost(1.3 * TTL).get()["lost"] is False, "it is renewed"
+    second.until_renewed()
     assert second.release() and waits.get()["fence"] > second.fence
 
 
@@ -135,7 +140,7 @@ def test_slots(service, resource, driver):
     leases = [driver.acquire(resource, slots=2, ttl=TTL) for _ in range(2)]
     assert sorted(lease.slot for lease in leases) == [0, 1]
     assert driver.acquire(resource, slots=2, **{"try": True}) is None
-    assert leases[0].lost(1.3 * TTL).get()["lost"] is False, "it is renewed"
+    leases[0].until_renewed()
     assert leases[0].release() and driver.acquire(resource, slots=2).slot == leases[0].slot
     assert driver.acquire(resource + "/one").slot is None
 
@@ -160,10 +165,11 @@ def test_the_end_of_a_program_releases(service, resource, driver):
 
 def test_200_locks_at_once(service, resource, driver):
     driver.client(url_of(service))
-    asked = [driver.start("acquire", lease=f"l{n}", resource=f"{resource}/{n}", ttl=20) for n in range(200)]
+    asked = [driver.start("acquire", lease=f"l{n}", resource=f"{resource}/{n}", ttl=60) for n in range(200)]
     assert len({answers.get()["fence"] for answers in asked}) == 200
-    released = [driver.start("release", lease=f"l{n}") for n in range(200)]
-    assert all(answers.get()["released"] for answers in released)
+    for first in range(0, 200, 20):  # a release has two seconds, and 16 connections
+        released = [driver.start("release", lease=f"l{n}") for n in range(first, first + 20)]
+        assert all(answers.get()["released"] for answers in released)
 
 
 def test_watching_and_force(service, resource, driver):
@@ -202,7 +208,7 @@ def test_keys_and_tls(lab, driver):
     driver.client(url, ca=authority.certificate)
     with pytest.raises(Refused, match="unauthorized"):
         driver.acquire("orders/1")
-    driver.client(url, key=secret, timeout=1)
+    driver.client(url, key=secret)
     with pytest.raises(Refused, match="no-answer.*certificate"):
         driver.acquire("orders/1", wait=0)
 
@@ -219,10 +225,10 @@ def test_renewal_past_the_first_ttl(service, resource, drivers, tmp_path):
     """Also while the time of day is set forward and back by an hour."""
     driver = drivers(clock=redis_clock.RedisClock(tmp_path, redis_clock.build(tmp_path)))
     lease = driver.client(url_of(service)).acquire(resource, ttl=TTL)
-    driver.move_time(3600)
-    assert lease.lost(TTL).get()["lost"] is False
-    driver.move_time(-3600)
-    assert lease.lost(TTL).get()["lost"] is False
+    for ahead in (3600, -3600):
+        driver.move_time(ahead)
+        for _ in range(2):
+            lease.until_renewed()
     lease.check()
     assert 0 < lease.remaining <= 0.9 * TTL and state(service, resource)["fence"] == lease.fence
     assert lease.release()
@@ -243,10 +249,10 @@ def test_force_is_learned_by_the_next_renewal(service, resource, driver, lose):
     lease = driver.acquire(resource, ttl=TTL)
     answers = lease.lost(2 * TTL)
     lose(service, resource)
-    at = time.monotonic()
-    assert answers.get()["lost"] is True and answers.told < at + 0.6 * TTL
-    with pytest.raises(Refused, match="lock-lost"):
+    assert answers.get()["lost"] is True
+    with pytest.raises(Refused, match="lock-lost") as refused:
         lease.check()
+    assert refused.value.cause in ("lease-expired", "not-owner"), "the answer says so, not the clock"
     assert lease.remaining == 0 and lease.release() is False
 
 
@@ -270,16 +276,18 @@ def test_a_loss_is_told_before_the_lease_ends(lab, driver, harm):
     relay = lab.keep(Relay(daemon))
     lease = driver.client(relay.url).acquire("a/b", ttl=TTL)
     answers = lease.lost(2 * TTL)
-    end = end_of(daemon, "a/b")
+    renewed, end = renewals(daemon), end_of(daemon, "a/b")
     harm(daemon, relay)
-    check_told_in_time(answers, end)
+    # If the machine was slow, it was renewed meanwhile, and ends later, unless the answer has not come.
+    latest = end if renewals(daemon) == renewed else time.monotonic() + TTL
+    check_told_in_time(answers, end, latest)
     with pytest.raises(Refused, match="lock-lost.*in time"):
         lease.check()
 
 
 def test_a_process_that_was_stopped_past_its_lease(service, resource, driver):
     """The first look after it goes on says so; nothing of the stopped process can do it before."""
-    lease = driver.client(url_of(service)).acquire(resource, ttl=TTL)
+    lease = driver.client(url_of(service)).acquire(resource, ttl=SHORT)
     driver.stop()
     other = service.acquire(resource, 60000, wait_ms=30000)
     check, lost = driver.start("check", lease=lease.name), driver.start("lost", lease=lease.name, timeout=1)
@@ -305,7 +313,7 @@ def test_the_block_of_a_lost_lease_ends_with_an_error(service, resource, driver)
 def test_the_block_of_a_lease_that_another_has_ends_with_an_error(service, resource, driver):
     """It ends before the next renewal could tell: the release does."""
     driver.client(url_of(service))
-    block = driver.start("block", lease="it", resource=resource, ttl=60, seconds=2 * SLOW)
+    block = driver.start("block", lease="it", resource=resource, ttl=60, seconds=6 * SLOW)
     wait_until(lambda: state(service, resource)["held"], what="it is taken")
     take_and_give_to_another(service, resource)
     with pytest.raises(Refused, match="lock-lost"):
@@ -327,7 +335,7 @@ def back_after(number):
 
 def stop_for_a_while(_lab, daemon):
     stop_redlockd(daemon, None)
-    time.sleep(0.7 * TTL)
+    time.sleep(SLOW)
     daemon.process.send_signal(signal.SIGCONT)
     return daemon
 
@@ -341,8 +349,7 @@ def test_redlockd_comes_back_while_a_lease_is_held(lab, driver, go_and_come):
     daemon = lab.service(3)
     lease = driver.client(url_of(daemon)).acquire("a/b", ttl=2 * TTL)
     again = go_and_come(lab, daemon)
-    left = lease.sent + 2.3 * TTL - time.monotonic()
-    assert lease.lost(max(left, 0.1)).get()["lost"] is False, "it is renewed past its first end"
+    lease.until_renewed()
     assert state(again, "a/b")["fence"] == lease.fence and lease.release()
 
 
@@ -362,7 +369,7 @@ def test_one_of_two_servers_hangs(lab, driver):
     """Before, while a request waits there, and while the lease is renewed there."""
     first = lab.service(3)
     second = lab.redlockd(first.masters)
-    driver.client(url_of(first), url_of(second), timeout=0.5 * SLOW)
+    driver.client(url_of(first), url_of(second), timeout=2 * SLOW)
     held = second.acquire("a/b", 60000)
     waits = driver.start("acquire", lease="it", resource="a/b", wait=50, ttl=2 * TTL)
     wait_until(lambda: state(first, "a/b")["waiters"] == 1, what="it waits")
@@ -373,10 +380,11 @@ def test_one_of_two_servers_hangs(lab, driver):
     assert driver.acquire("c/d", ttl=2 * TTL).release(), "at the second one at once"
     first.process.send_signal(signal.SIGCONT)
     driver.start("release", lease="it").get()
-    driver.client(url_of(first), url_of(second), timeout=0.5 * SLOW)
+    driver.client(url_of(first), url_of(second), timeout=2 * SLOW)
     lease = driver.acquire("e/f", ttl=2 * TTL)
     stop_redlockd(first, None)
-    assert lease.lost(2.2 * TTL).get()["lost"] is False and lease.release()
+    lease.until_renewed()
+    assert lease.release()
     assert driver.acquire("g/h").fence > 0
 
 
@@ -413,7 +421,7 @@ def test_an_answer_that_is_cut_off_at_each_byte(lab, driver):
     daemon = lab.service(1)
     relay = lab.keep(CuttingRelay(daemon))
     whole = relay.length_of_an_answer()
-    driver.client(relay.url)
+    driver.client(relay.url, timeout=30 * SLOW)
     asked = {}
     for n in range(whole):
         asked[n] = driver.start("acquire", lease=f"l{n}", resource=f"{n:04}", ttl=60, **({} if n % 4 == 3 else {"try": True}))
@@ -445,17 +453,28 @@ def test_cancelling_leaves_no_waiter_and_no_lease(service, resource, driver):
     assert not state(service, resource)["held"]
 
 
-def test_cancelling_while_the_grant_is_under_way(lab, service, resource, driver):
-    """It was granted, and the answer has not come: the lease is given back."""
-    relay = lab.keep(Relay(service))
-    held = service.acquire(resource, 60000)
-    waits = driver.client(relay.url).start("acquire", lease="it", resource=resource, interruptible=True)
-    wait_until(lambda: state(service, resource)["waiters"] == 1, what="it waits")
+def cancel_while_the_grant_is_under_way(service, relay, driver, name):
+    held = service.acquire(name, 60000)
+    waits = driver.start("acquire", lease="it", resource=name, interruptible=True)
+    wait_until(lambda: state(service, name)["waiters"] == 1, what="it waits")
     relay.deaf = True
     service.release(held)
-    wait_until(lambda: state(service, resource).get("fence", 0) > held["fence"], what="it is granted")
+    wait_until(lambda: state(service, name).get("fence", 0) > held["fence"], what="it is granted")
     relay.deaf = False
     driver.start("interrupt")
     with pytest.raises(Refused, match="interrupted"):
         waits.get()
-    assert not state(service, resource)["held"]
+
+
+def test_cancelling_while_the_grant_is_under_way(lab, service, resource, driver):
+    """It was granted, and the answer has not come: the lease is given back. The library gives that a second, which may be too
+    little where the machine is busy: then it is tried once more."""
+    relay = lab.keep(Relay(service))
+    driver.client(relay.url)
+    for turn in range(5):
+        starved, name = starved_seconds(), f"{resource}/{turn}"
+        cancel_while_the_grant_is_under_way(service, relay, driver, name)
+        if not state(service, name)["held"]:
+            return
+        assert starved_seconds() - starved > 1, "it is left"
+    raise AssertionError("it is left each time")

@@ -14,7 +14,7 @@ import pytest
 import hostile_cases
 from driver import Refused, driver, drivers, language  # noqa: F401
 from fake_redlockd import TOKEN, fake  # noqa: F401
-from harness import SLOW, wait_until
+from harness import SLOW, starved_seconds, wait_until
 from test_library_answers import outcome
 
 TICKS = os.sysconf("SC_CLK_TCK")
@@ -52,11 +52,12 @@ def test_at_most_16_connections_for_what_does_not_wait(fake, driver):
         busy.discard(id(call.connection))
         call.lease()
     server = fake(acquire=slow)
-    driver.client(server.address)
+    driver.client(server.address, timeout=20 * SLOW)
     asked = [driver.start("acquire", lease=f"l{n}", resource=f"x/{n}", ttl=60, **{"try": True}) for n in range(count)]
     assert {answers.get()["fence"] for answers in asked} == {7}
-    released = [driver.start("release", lease=f"l{n}") for n in range(count)]
-    assert all(answers.get()["released"] for answers in released)
+    for first in range(0, count, 20):  # a release has two seconds
+        released = [driver.start("release", lease=f"l{n}") for n in range(first, first + 20)]
+        assert all(answers.get()["released"] for answers in released)
     assert 1 < most[0] <= 16 and connections(server) <= 16, (most, connections(server))
 
 
@@ -82,7 +83,7 @@ def test_time_in_the_queue_is_no_failure_of_the_server(fake, driver):
         call.lease()
     first, second = fake(acquire=busy), fake()
     driver.client(first.address, second.address, timeout=20 * SLOW)
-    lease = driver.acquire("x", ttl=3 * SLOW)
+    lease = driver.acquire("x", ttl=9 * SLOW)
     asked = [driver.start("acquire", lease=f"l{n}", resource=f"busy/{n}", ttl=60, **{"try": True}) for n in range(16)]
     second.call("extend")
     answers.set()
@@ -123,9 +124,9 @@ def test_a_request_that_meets_a_closed_connection_is_sent_again_at_once(fake, dr
         if not known:
             return answer(call)
         return None  # closes
-    ttl = 3 * SLOW
+    ttl = 9 * SLOW
     first, second = fake(**{kind: on_a_new_one}), fake()
-    driver.client(first.address, second.address)
+    driver.client(first.address, second.address, timeout=20 * SLOW)
     assert driver.acquire("before", ttl=60).fence == 7  # on a connection that is kept
     lease = driver.acquire("x", ttl=ttl)
     if kind == "extend":
@@ -261,12 +262,12 @@ def test_the_state_is_that_of_the_server_that_answers(fake, driver, status, memb
 
 def test_three_of_four_servers_hang(fake, driver):
     """The time that is left of the lease is divided among the servers that are to be asked."""
-    ttl = 4 * SLOW
+    ttl = 12 * SLOW
     servers = [fake(extend=lambda call: call.until_hung_up()) for _ in range(3)] + [fake()]
-    lease = driver.client(*(server.address for server in servers)).acquire("x", ttl=ttl)
+    lease = driver.client(*(server.address for server in servers)).acquire("x", ttl=ttl, margin=ttl / 100)
     wait_until(lambda: servers[-1].of("extend") or time.monotonic() > lease.sent + ttl)
     assert [len(server.of("extend")) for server in servers] == [1] * 4
-    assert lease.lost(ttl / 2).get()["lost"] is False
+    lease.until_renewed()
     lease.check()
     assert lease.release()
 
@@ -274,30 +275,24 @@ def test_three_of_four_servers_hang(fake, driver):
 # ---- no storm ----
 
 
-def count_of(server, kind, seconds):
-    """How many requests come within so many seconds from the second one on."""
-    end = server.call(kind, 1).came + seconds
-    wait_until(lambda: time.monotonic() > end)
-    return len([call for call in server.of(kind) if call.came < end])
-
-
 @pytest.mark.parametrize(
     "case", [case for case in hostile_cases.CASES.values() if case.must == "slowly"], ids=lambda case: case.name
 )
 def test_no_storm(fake, driver, case):
-    """Answers that come at once and bring nothing new."""
-    server = fake(**{case.call: case.answer})
+    """Answers that come at once and bring nothing new: the client goes on, at most twice a second."""
+    server, starved = fake(**{case.call: case.answer}), starved_seconds()
     driver.client(server.address)
     if case.call == "acquire":
         driver.start("acquire", lease="it", resource=case.name, wait=60)
     else:
         driver.start("watch", resource=case.name, count=1000)
-    assert 3 <= count_of(server, case.call, 3) <= 9
+    took = server.call(case.call, 7).came - server.call(case.call, 1).came
+    assert took > 2.4 - (starved_seconds() - starved), "three seconds, but for a request that the server saw late"
 
 
 def test_a_watch_that_waited_goes_on_at_once(fake, driver):
     """A 304 after a real wait is no reason for a pause."""
-    waited = 0.7
+    waited, count = 0.7, 8
 
     def state(call):
         if call.headers.get("if-none-match") != '"7"':
@@ -306,8 +301,8 @@ def test_a_watch_that_waited_goes_on_at_once(fake, driver):
         return call.answer(304, ETag='"7"')
     server = fake(state=state)
     driver.client(server.address).start("watch", resource="x", count=2)
-    came = [server.call("state", number).came for number in range(1, 5)]
-    assert min(later - earlier for earlier, later in zip(came, came[1:])) < waited + 0.25
+    came = [server.call("state", number).came for number in range(1, count)]
+    assert min(later - earlier for earlier, later in zip(came, came[1:])) < waited + 0.4
 
 
 @pytest.mark.parametrize("kind", hostile_cases.INTERIM)

@@ -33,11 +33,11 @@ def test_a_lease_holds_nothing_more_after_many_renewals(fake, java):
     """What waits for its end is the same after each: a leader may hold a lease for months."""
     server = fake()
     lines = java.run("""
-        Lease lease = RedlockdClient.builder(arguments[0]).build().lock("x", new Options().ttl(Duration.ofMillis(1500)));
+        Lease lease = RedlockdClient.builder(arguments[0]).build().lock("x", new Options().ttl(Duration.ofMillis(4500)));
         java.lang.reflect.Field field = Lease.class.getDeclaredField("term");
         field.setAccessible(true);
         int before = ((Term) field.get(lease)).over.getNumberOfDependents();
-        System.out.println(lease.awaitLost(Duration.ofSeconds(4)));
+        System.out.println(lease.awaitLost(Duration.ofMillis(7500)));
         System.out.println(((Term) field.get(lease)).over.getNumberOfDependents() - before);
         """, server.address, package="io.github.redlockd")
     assert lines == ["false", "0"] and len(server.of("extend")) > 3
@@ -143,14 +143,14 @@ def test_tls(lab, fake, java):
     old = os.path.join(lab.folder, "old.key")
     openssl("rsa", "-in", files[1], "-traditional", "-out", old)
     lines = java.run("""
-        RedlockdClient.Builder builder = RedlockdClient.builder(arguments[1]).trust(Path.of(arguments[2]));
+        RedlockdClient.Builder builder = RedlockdClient.builder(arguments[1]).timeout(Duration.ofMinutes(1)).trust(Path.of(arguments[2]));
         try {
             builder.build().tryLock("x");
         } catch (RedlockdException.NoAnswer error) {
             System.out.println(error.getMessage().contains("certificate is not trusted"));
         }
         for (int each = 4; each < arguments.length; each += 2) {
-            builder = RedlockdClient.builder(arguments[0]).trust(Path.of(arguments[2]));
+            builder = RedlockdClient.builder(arguments[0]).timeout(Duration.ofMinutes(1)).trust(Path.of(arguments[2]));
             builder.certificate(Path.of(arguments[each]), Path.of(arguments[each + 1]));
             System.out.println(builder.build().tryLock("x").isPresent());
         }

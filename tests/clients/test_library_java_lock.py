@@ -11,12 +11,12 @@ import pytest
 from driver import BUILT, DRIVERS
 from fake_redlockd import TOKEN, fake  # noqa: F401
 from harness import SLOW, patience, wait_until
-from java_programs import java  # noqa: F401
+from java_programs import RENEWED, java  # noqa: F401
 from test_library import state, url_of
 
 pytestmark = pytest.mark.skipif("java" not in DRIVERS, reason="java is not in REDLOCKD_TEST_LANGUAGES")
 
-TTL = round(1200 * SLOW)
+TTL = round(4500 * SLOW)
 
 
 # ---- the reason of a loss ----
@@ -38,10 +38,11 @@ def test_a_loss_has_its_reason_and_its_cause(fake, java):
 
 
 def test_the_reason_where_no_renewal_began(fake, java):
-    """The process was stopped before the first one."""
-    server, ttl = fake(), 3 * SLOW
+    """The process was stopped before the first one, which comes after a third of the ttl; the lease is over after a half."""
+    server, ttl = fake(), 12 * SLOW
     process = java.start("""
-        Lease lease = RedlockdClient.builder(arguments[0]).build().lock("x", new Options().ttl(Duration.ofMillis(Long.parseLong(arguments[1]))));
+        Duration ttl = Duration.ofMillis(Long.parseLong(arguments[1]));
+        Lease lease = RedlockdClient.builder(arguments[0]).build().lock("x", new Options().ttl(ttl).margin(ttl.dividedBy(2)));
         System.out.println("held");
         System.in.read();
         try {
@@ -52,8 +53,8 @@ def test_the_reason_where_no_renewal_began(fake, java):
         """, server.address, str(round(1000 * ttl)))
     assert process.stdout.readline() == "held\n"
     process.send_signal(signal.SIGSTOP)
-    over = time.monotonic() + ttl
-    wait_until(lambda: time.monotonic() > over, 2 * ttl, "the lease is over")
+    over = time.monotonic() + ttl / 2
+    wait_until(lambda: time.monotonic() > over, ttl, "the lease is over")
     process.send_signal(signal.SIGCONT)
     output, error = process.communicate("\n", timeout=patience(30))
     assert output == "late\n" and not server.of("extend"), error
@@ -145,10 +146,10 @@ def test_texts_show_no_secrets(fake, java):
 
 def test_no_ttl_is_sent_that_the_caller_did_not_choose(lab, resource, java):
     """So bounds of the server that exclude 30 seconds are no error. Renewals repeat the ttl of the answer."""
-    service = lab.service(3, "--default-ttl-ms", "900", "--max-ttl-ms", "1000", "--max-wait-ms", "1000")
+    service = lab.service(3, "--default-ttl-ms", "6000", "--max-ttl-ms", "7000", "--max-wait-ms", "1000")
     lines = java.run("""
-        Lease lease = RedlockdClient.builder(arguments[0]).build().lock(arguments[1]);
-        System.out.println(lease.awaitLost(Duration.ofSeconds(2)));
+        Lease lease = RedlockdClient.builder(arguments[0]).build().lock(arguments[1]);""" + RENEWED + """
+        System.out.println(lease.isLost());
         """, url_of(service), resource)
     assert lines == ["false"]
 
@@ -248,7 +249,7 @@ def test_as_lock_and_an_interrupt(service, resource, java):
 def test_unlock_tells_the_loss(fake, java):
     server = fake(extend=lambda call: call.problem(410, "lease-expired"))
     lines = java.run("""
-        LockView lock = RedlockdClient.builder(arguments[0]).build().asLock("x", new Options().ttl(Duration.ofMillis(600)));
+        LockView lock = RedlockdClient.builder(arguments[0]).build().asLock("x", new Options().ttl(Duration.ofSeconds(6)));
         lock.lock();
         lock.lease().awaitLost(Duration.ofMinutes(1));
         try {
@@ -293,8 +294,8 @@ def test_close_releases_and_ends_what_waits(service, resource, java):
         }
         other.close();
         System.out.println(others.isLost());
-        try (RedlockdClient next = RedlockdClient.builder(arguments[0]).build(); Lease lease = next.lock(arguments[1] + "/b", new Options().ttl(Duration.ofMillis(900)))) {
-            System.out.println(lease.awaitLost(Duration.ofSeconds(2)));
+        try (RedlockdClient next = RedlockdClient.builder(arguments[0]).build(); Lease lease = next.lock(arguments[1] + "/b", new Options().ttl(Duration.ofSeconds(6)))) {""" + RENEWED + """
+            System.out.println(lease.isLost());
         }
         """, url_of(service), resource)
     wait_until(lambda: state(service, resource)["waiters"] == 1, what="it waits")
@@ -328,9 +329,8 @@ RELOADS = """
         public void run() {
             try {
                 RedlockdClient client = RedlockdClient.builder(System.getProperty("url")).build();
-                Lease lease = client.lock("x", new Options().ttl(Duration.ofMillis(300)));
-                lease.onLost(() -> { });
-                lease.awaitLost(Duration.ofMillis(200)); // it is renewed
+                Lease lease = client.lock("x", new Options().ttl(Duration.ofSeconds(4)));
+                lease.onLost(() -> { });""" + RENEWED + """
                 if (Boolean.getBoolean("close")) client.close();
                 else lease.release();
             } catch (InterruptedException error) {
@@ -372,4 +372,4 @@ def test_a_class_loader_can_go_after_close(fake, java, tmp_path, closes, left):
     """As a server does that deploys a program again. Without close(), the hook and the threads keep it."""
     server = fake()
     lines = java.run(RELOADS, server.address, json.dumps(closes), f"{tmp_path}/", f"{BUILT}/java/", "3000" if closes else "20")
-    assert lines == [str(left)] and len(server.of("extend")) >= 5 and len(server.of("release")) == 5
+    assert lines == [str(left)] and len(server.of("extend")) >= 5 and len(server.of("release")) >= 5

@@ -49,7 +49,7 @@ def test_losses_are_told_where_no_thread_can_be_started(fake, java):
     server = fake(extend=lambda call: call.lease() if call.name == "kept" else refuse(call))
     process = java.start("""
         RedlockdClient client = RedlockdClient.builder(arguments[0]).build();
-        Options options = new Options().ttl(Duration.ofSeconds(3));
+        Options options = new Options().ttl(Duration.ofSeconds(8));
         CountDownLatch told = new CountDownLatch(20);
         Lease kept = client.lock("kept", options);
         for (int number = 0; number < 20; number++) {
@@ -62,7 +62,7 @@ def test_losses_are_told_where_no_thread_can_be_started(fake, java):
         } catch (OutOfMemoryError error) {
             System.out.println("no thread");
         }
-        System.out.println(told.await(60, TimeUnit.SECONDS) + " " + kept.awaitLost(Duration.ofSeconds(3)));
+        System.out.println(told.await(60, TimeUnit.SECONDS) + " " + kept.awaitLost(Duration.ofSeconds(4)));
         """, server.address, options=["-Xss256m", "-XX:+UseSerialGC"])
     try:
         assert process.stdout.readline() == "held\n"
@@ -82,8 +82,8 @@ def test_a_handler_of_the_log_delays_neither_losses_nor_renewals(fake, java, han
     lines = java.run(HANDLER % handler + """
         RedlockdClient client = RedlockdClient.builder(arguments[0]).build();
         CountDownLatch told = new CountDownLatch(1);
-        client.lock("lost", new Options().ttl(Duration.ofSeconds(2))).onLost(told::countDown);
-        Lease kept = client.lock("kept", new Options().ttl(Duration.ofSeconds(3)));
+        client.lock("lost", new Options().ttl(Duration.ofSeconds(5))).onLost(told::countDown);
+        Lease kept = client.lock("kept", new Options().ttl(Duration.ofSeconds(6)));
         System.out.println(told.await(60, TimeUnit.SECONDS) + " " + kept.awaitLost(Duration.ofSeconds(4)));
         Runtime.getRuntime().halt(0);
         """, server.address)
@@ -114,7 +114,7 @@ def test_a_callback_delays_no_other_one(fake, java):
 def test_a_resolver_that_hangs_delays_neither_renewals_nor_losses(fake, java, tmp_path):
     """The JVM reads names from a file. A pipe that nobody writes takes its place, so each look-up hangs, and there is one for each
     connection. Leases of a client with another server are renewed there; those of a client without are lost on time."""
-    ttl, hosts, pipe = 3 * SLOW, tmp_path / "hosts", tmp_path / "pipe"
+    ttl, hosts, pipe = 9 * SLOW, tmp_path / "hosts", tmp_path / "pipe"
     hosts.write_text("127.0.0.1 lock.test\n", encoding="utf-8")
     os.mkfifo(pipe)
     named, other = fake(port=True, acquire=lambda call: call.lease(headers={"Connection": "close"})), fake()
@@ -137,7 +137,7 @@ def test_a_resolver_that_hangs_delays_neither_renewals_nor_losses(fake, java, tm
         System.out.println("held");
         System.in.read();
         System.out.println(told.await(2 * ttl.toMillis(), TimeUnit.MILLISECONDS));
-        Thread.sleep(ttl.toMillis());
+        Thread.sleep(ttl.toMillis() / 2);
         System.out.println(kept.stream().anyMatch(Lease::isLost));
         System.out.println(Collections.max(late) / 1e9);
         Runtime.getRuntime().halt(0);

@@ -10,7 +10,7 @@ from fake_redlockd import fake  # noqa: F401
 from harness import SLOW, wait_until
 from test_library import state, url_of
 
-TTL = 1.2 * SLOW
+TTL = 5 * SLOW
 OPTION = {"go": "TTL"}  # others have ttl
 SECONDS = {"python": ("0.1 s", "5 s"), "python-aio": ("0.1 s", "5 s"), "go": ("100ms", "5s"), "node": ("100", "5000 ms"), "java": ("100", "5000 ms"),
            "php": ("0.1 s", "5 s")}
@@ -76,7 +76,7 @@ def test_a_process_that_was_stopped_is_late(service, resource, driver):
 
 
 def test_the_longest_hold_of_a_real_server(lab, driver):
-    daemon = lab.service(3, f"--max-hold-ms={round(2000 * TTL)}")
+    daemon = lab.service(3, f"--max-hold-ms={round(1300 * TTL)}")
     lease = driver.client(url_of(daemon)).acquire("x", ttl=TTL)
     assert lease.lost(10 * TTL).get()["lost"] is True
     assert error_of(lease.check).cause == "max-hold"

@@ -219,7 +219,7 @@ def test_no_secrets_in_the_log(fake, logger):
     const options = given[0] === "given" ? { logger: { debug: note, info: note, warn: note } } : {};
     const mine = new redlockd.Client(url, { key: "SECRET-KEY", ...options });
     const { inspect } = require("node:util");
-    const code = await codeOf(mine.using("x", { ttl: 900 }, async (lease, signal) => {
+    const code = await codeOf(mine.using("x", { ttl: 4500 }, async (lease, signal) => {
         console.error(inspect([lease, mine], { depth: 9, showHidden: true }), JSON.stringify([lease, mine]));
         while (!signal.aborted) await pause(10);
     }));
@@ -267,7 +267,7 @@ def test_a_logger_that_fails_changes_nothing(fake, how):
     clearInterval(alive);
     const other = await mine.acquire("y");
     say([lease.signal.reason.cause.code, await other.release()]);
-    """, server.address, "x", how, round(1500 * SLOW))
+    """, server.address, "x", how, round(4500 * SLOW))
     assert said == ["lease-expired", True] and len(server.of("extend")) == 3
 
 
@@ -279,7 +279,7 @@ def test_a_loss_is_told_before_it_is_logged(fake):
     const log = (text) => { if (text.startsWith("lease on")) { told.push("log"); block(50); } };
     const mine = new redlockd.Client(url, { logger: { debug: log, info: log, warn: log } });
     const alive = setInterval(() => {}, 1000);
-    const lease = await mine.acquire("x", { ttl: 900 });
+    const lease = await mine.acquire("x", { ttl: 4500 });
     lease.signal.addEventListener("abort", () => told.push("listener"));
     while (told.length < 2) await pause(1);
     clearInterval(alive);

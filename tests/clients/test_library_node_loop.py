@@ -27,12 +27,12 @@ def test_the_first_question_after_the_loop_was_blocked(fake, question):
     server = fake()
     said, = run(f"""
     const throws = (work) => {{ try {{ work(); return false; }} catch (error) {{ return error instanceof redlockd.LockLost; }} }};
-    const lease = await client.acquire("x", {{ ttl: 500 }});
+    const lease = await client.acquire("x", {{ ttl: 4000 }});
     const {{ signal }} = lease;
     const before = {question};
-    block(200);  // a renewal is due
+    block(1600);  // a renewal is due
     await pause(1);
-    block(600);
+    block(4000);  // longer than the lease, also where it was renewed just now
     const first = {question};
     await pause(100);
     say([before, first, {question}, lease.remaining]);
@@ -72,17 +72,17 @@ def test_the_event_comes_by_itself(fake):
     """In time, not with the next renewal; also for those who only listen, such as a request with this signal."""
     server = fake(extend=lambda call: call.problem(503, "no-quorum"))
     said, = run("""
-    const lease = await client.acquire("x", { ttl: 1500, margin: 0 });  // renewals are tried at 1400 and 1550 ms
+    const lease = await client.acquire("x", { ttl: 4500, margin: 0 });  // renewals are tried at 4200 and 4650 ms
     const alive = setInterval(() => {}, 1000);
     const inTime = Promise.race([
-        new Promise((resolve) => lease.signal.addEventListener("abort", () => resolve(true))), pause(lease.remaining + 20, false)]);
+        new Promise((resolve) => lease.signal.addEventListener("abort", () => resolve(true))), pause(lease.remaining + 100, false)]);
     const listened = new Promise((resolve) => lease.signal.addEventListener("abort", (event) => resolve(event.target === lease.signal)));
     const late = await pause(60000, 0, { signal: lease.signal }).catch((error) => error.cause instanceof redlockd.LockLost);
     clearInterval(alive);
     say([await inTime, late, await listened, AbortSignal.any ? AbortSignal.any([lease.signal]).aborted : true]);
     """, server.address)
     assert said == [True] * 4
-    assert 2 <= len(server.of("extend")) <= 9, "a tenth of the ttl apart"
+    assert 1 <= len(server.of("extend")) <= 9, "a tenth of the ttl apart"
 
 
 def test_a_machine_that_slept(fake):
@@ -134,7 +134,7 @@ def test_a_renewal_survives_every_error(fake):
     const lease = await mine.acquire("x", { ttl: Number(given[0]) });
     while (left > -2) await pause(1);
     say([lease.signal.aborted, lines.filter((line) => line === "renewal of x: of the library").length]);
-    """, server.address, "x", round(3000 * SLOW))
+    """, server.address, "x", round(6000 * SLOW))
     assert said == [False, 2] and len(server.of("extend")) >= 1
 
 
@@ -155,7 +155,7 @@ def test_a_listener_that_throws_ends_nothing_of_the_library(fake):
     while (leases[1].remaining <= before) await pause(1); // it is renewed
     clearInterval(alive);
     say([errors, leases.map(({ signal }) => signal.aborted)]);
-    """, server.address, "x", round(3000 * SLOW))
+    """, server.address, "x", round(6000 * SLOW))
     assert said == [["mine"], [True, False]]
 
 
@@ -173,7 +173,7 @@ def test_the_asynchronous_context(fake):
     await Promise.all(["x", "y"].map(acquire));
     while (called.length < 2) await pause(1);
     say(called.sort());
-    """, server.address, "x", round(3000 * SLOW))
+    """, server.address, "x", round(6000 * SLOW))
     assert said == [["x", "x"], ["y", "y"]]
     assert {(call.name, call.headers["x-caller"]) for call in server.of("acquire")} == {("x", "x"), ("y", "y")}
     assert {call.headers["x-caller"] for call in server.of("extend")} == {"program"}
@@ -191,7 +191,7 @@ def test_the_reason_of_the_signal_is_told(fake):
     process.on("warning", (warning) => say(warning.name));
     const early = await client.acquire("x", { signal: AbortSignal.abort(reason) }).catch((error) => error);
     const controller = new AbortController();
-    setTimeout(() => controller.abort(reason), 500);
+    setTimeout(() => controller.abort(reason), 3000);
     const late = await Promise.all(Array.from({ length: 20 }, () => client.using("x", { signal: controller.signal }, () => {}).catch((error) => error)));
     say([early === reason, late.every((error) => error === reason), getEventListeners(controller.signal, "abort").length]);
     """, server.address)
@@ -272,10 +272,12 @@ def test_a_worker_thread_that_ends_releases(service, resource):
 def test_a_block_keeps_the_program_alive(service, resource):
     """Also if it waits for nothing but its own signal. It ends with the loss."""
     process = start("""
-    say(await codeOf(client.using(resource, { ttl: 900 }, (lease, signal) => new Promise((resolve) => signal.addEventListener("abort", resolve)))));
+    say(await codeOf(client.using(resource, { ttl: 4500 }, (lease, signal) => new Promise((resolve) => signal.addEventListener("abort", resolve)))));
     """, url_of(service), resource)
     fence = wait_until(lambda: state(service, resource).get("fence"), what="it is taken")
-    time.sleep(2.5)  # several renewals long
+    for _ in range(2):
+        latest = state(service, resource)["remaining_ms"] / 1000 + time.monotonic() + 0.05
+        wait_until(lambda: time.monotonic() + state(service, resource)["remaining_ms"] / 1000 > latest, what="it is renewed")  # noqa: B023
     assert process.poll() is None and state(service, resource)["fence"] == fence
     assert service.curl("DELETE", f"/locks/{resource}?force=true").status == 204
     assert end(process) == ["lock-lost"]

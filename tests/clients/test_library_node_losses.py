@@ -16,7 +16,7 @@ from test_library import state, url_of
 if "node" not in DRIVERS:
     pytest.skip("REDLOCKD_TEST_LANGUAGES does not name node", allow_module_level=True)
 
-TTL = round(1200 * SLOW)
+TTL = round(4500 * SLOW)
 LOST = """
 const alive = setInterval(() => {}, 1000);
 const lost = (lease) => lease.signal.aborted || new Promise((resolve) => lease.signal.addEventListener("abort", resolve));
@@ -43,8 +43,8 @@ def test_the_reason_where_no_renewal_began(fake):
     """The event loop was blocked. A release by the program is a reason of its own."""
     server = fake()
     said, = run("""
-    const leases = [await client.acquire("x", { ttl: 500 }), await client.acquire("y")];
-    block(1000);
+    const leases = [await client.acquire("x", { ttl: 9000, margin: 4500 }), await client.acquire("y")];
+    block(4600);
     await leases[1].release();
     say(leases.map(({ signal }) => signal.reason.reason));
     """, server.address)
@@ -53,7 +53,7 @@ def test_the_reason_where_no_renewal_began(fake):
 
 def test_a_forced_release_is_a_loss_with_the_code_of_the_answer(service, resource):
     process = start("""
-    say(await client.using(resource, { ttl: 900 }, (lease, signal) => pause(60000, 0, { signal })).catch((error) => [error.reason, error.cause.name, error.cause.cause.cause.code]));
+    say(await client.using(resource, { ttl: 6000 }, (lease, signal) => pause(60000, 0, { signal })).catch((error) => [error.reason, error.cause.name, error.cause.cause.cause.code]));
     """, url_of(service), resource)
     wait_until(lambda: state(service, resource)["held"], what="it is taken")
     assert service.curl("DELETE", f"/locks/{resource}?force=true").status == 204
@@ -68,9 +68,9 @@ def test_the_loss_comes_before_the_abort_error_of_the_work(fake):
     const told = (work, ttl) => client.using("x", { ttl }, work).catch((error) => [error.name, error.cause?.name ?? null]);
     const aborted = (_, signal) => pause(60000, 0, { signal });
     say([
-        await told(aborted, 600),
-        await told(async (lease, signal) => { await aborted(lease, signal).catch(() => {}); signal.throwIfAborted(); }, 600),
-        await told(async (lease, signal) => { await aborted(lease, signal).catch(() => {}); throw new TypeError("mine"); }, 600),
+        await told(aborted, 4500),
+        await told(async (lease, signal) => { await aborted(lease, signal).catch(() => {}); signal.throwIfAborted(); }, 4500),
+        await told(async (lease, signal) => { await aborted(lease, signal).catch(() => {}); throw new TypeError("mine"); }, 4500),
         await told(() => { throw new DOMException("mine", "AbortError"); }, 30000),
         await told((lease, signal) => Promise.all([lease.release(), aborted(lease, signal)]), 30000),
     ]);
@@ -80,10 +80,10 @@ def test_the_loss_comes_before_the_abort_error_of_the_work(fake):
 
 def test_remaining_is_in_whole_milliseconds(fake):
     said, = run("""
-    const lease = await client.acquire("x", { ttl: 5000 });
+    const lease = await client.acquire("x", { ttl: 60000 });
     const seen = [];
     for (let turn = 0; turn < 50; turn++) { seen.push(lease.remaining); await pause(1); }
-    say(seen.every((left, at) => Number.isInteger(left) && left > 0 && left <= (seen[at - 1] ?? 5000)));
+    say(seen.every((left, at) => Number.isInteger(left) && left > 0 && left <= (seen[at - 1] ?? 60000)));
     await lease.release();
     """, fake().address)
     assert said is True
@@ -100,7 +100,7 @@ def test_a_loss_is_shown_by_default(fake, logger, shown):
     const mine = new redlockd.Client(url{logger});
     const warned = [];
     process.on("warning", ({{ name, message }}) => warned.push([name, message]));
-    const lease = await mine.acquire("x", {{ ttl: 600 }});
+    const lease = await mine.acquire("x", {{ ttl: 4500 }});
     await lost(lease);
     await lease.release();
     await pause(100);
@@ -162,13 +162,13 @@ def test_messages_of_options_that_make_no_lock(fake):
 
 def test_no_ttl_is_sent_that_the_caller_did_not_choose(lab, resource):
     """So bounds of the server that exclude 30 seconds are no error. Renewals repeat the ttl of the answer."""
-    service = lab.service(3, "--default-ttl-ms", "900", "--max-ttl-ms", "1000", "--max-wait-ms", "1000")
+    service = lab.service(3, "--default-ttl-ms", "6000", "--max-ttl-ms", "7000", "--max-wait-ms", "1000")
     said, = run("""
     const lease = await client.acquire(resource);
     const first = lease.remaining;
     const { signal } = lease;
     for (let before = first, now = first; now <= before; now = lease.remaining) [before] = [now, await pause(5)]; // until it is renewed
-    say([first <= 900, signal.aborted, await lease.release()]);
+    say([first <= 6000, signal.aborted, await lease.release()]);
     """, url_of(service), resource)
     assert said == [True, False, True]
 

@@ -9,7 +9,7 @@ from harness import SLOW
 from key_fixtures import Key, Keyed
 from test_library import url_of
 
-TTL = 1.6 * SLOW
+TTL = 6 * SLOW
 
 
 @pytest.fixture

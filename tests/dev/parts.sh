@@ -74,8 +74,9 @@ part_format() { at_once=2 pytests "" release tests/format; }
 part_contract() { needs_release && pytests "" release tests/contract -m "not node"; }
 part_corpus() { needs_release && ctests "" release -L corpus; }
 part_sim() { needs_release && ctests "" release -L sim -LE 'long|mutations'; }
-# The synchronous half; the asynchronous one is the part libraries-aio.
-part_libraries() { needs_release && at_once=6 REDLOCKD_TEST_LANGUAGES=python pytests "" release tests/clients/test_library*.py; }
+# The synchronous half; the asynchronous one is the part libraries-aio. The tests wait most of the time, for leases that
+# outlast the stops of a busy machine: so many run at once.
+part_libraries() { needs_release && at_once=12 REDLOCKD_TEST_LANGUAGES=python pytests "" release tests/clients/test_library*.py; }
 part_tidy() { needs_release && pytests "" release tests/tidy; }
 # The features, each by its first file of tests.
 e2e_tests="batch force hold idempotency keys leases limits listings masters metadata metrics modes names redlockctl redlockctl_run"
@@ -127,12 +128,12 @@ libraries_of_all() { # SELECTION PYTEST-ARGUMENT…
 	shift
 	needs_release || return
 	build_drivers || { failed_part "the drivers do not build: see build/drivers.log"; return; }
-	# One JVM or node for each test, with time for their starts; the tests wait half of the time.
-	at_once=5 REDLOCKD_TEST_SLOW=2 REDLOCKD_TEST_LANGUAGES="python python-aio go node java" \
+	# One JVM or node for each test; the tests wait most of the time.
+	at_once=10 REDLOCKD_TEST_SLOW=1 REDLOCKD_TEST_LANGUAGES="python python-aio go node java" \
 		pytests "" release -k "$selection" "$@"
 }
 part_libraries_aio() {
-	needs_release && at_once=6 REDLOCKD_TEST_LANGUAGES="python python-aio" pytests "" release -k aio \
+	needs_release && at_once=12 REDLOCKD_TEST_LANGUAGES="python python-aio" pytests "" release -k aio \
 		--deselect tests/clients/test_library_many.py tests/clients/test_library*.py
 }
 part_adapters() {

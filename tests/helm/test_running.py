@@ -44,7 +44,7 @@ def released(lab):
     values = {"access": {"mtls": True, "keys": [{**matrix.ENTRY, "sha256": hash_of("k" * 40)}]},
               "tls": {"enabled": True, "certificate": read(server.certificate), "key": read(server.key), "clientCa": read(authority.certificate)},
               "masters": {"external": {"addresses": [f"redis://10.0.0.{i}" for i in range(3)]}},
-              "options": {**PATIENT, "max_ttl_ms": 2000, "default_ttl_ms": 1000, "max_hold_ms": 31536000000, "drift_factor": 0.02, "key_prefix": "prod: ",
+              "options": {**PATIENT, "max_ttl_ms": 30000, "default_ttl_ms": 20000, "max_hold_ms": 31536000000, "drift_factor": 0.02, "key_prefix": "prod: ",
                           "allow_origin": ["https://a.example", "https://b.example"], "log_format": "logfmt", "allow_replicas": True}}
     instead = {f"redis://10.0.0.{i}": master.url for i, master in enumerate(masters)}
     instead["0.0.0.0:8080"] = "127.0.0.1:0"
@@ -54,7 +54,7 @@ def released(lab):
 def test_a_service_with_everything(lab, released):
     """The container of the Deployment starts, its probes are answered without a key, and a lock takes one."""
     authority, client, masters, objects, instead = released
-    lab.redlockd(masters, "--key-prefix", "prod: ", "--max-ttl-ms", "2000", "--default-ttl-ms", "1000").stop()  # writes their epochs, which is not what this tests
+    lab.redlockd(masters, "--key-prefix", "prod: ", "--max-ttl-ms", "30000", "--default-ttl-ms", "20000").stop()  # writes their epochs, which is not what this tests
     pod = Pod(lab, objects, "Deployment", instead)
     address = listens(pod.start("redlockd"))
     container = pod.container("redlockd")

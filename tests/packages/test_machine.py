@@ -132,7 +132,10 @@ def test_one_edit_and_it_serves(machine):
     machine.run("systemctl", "start", "redlockd")
     assert machine.show("ActiveState", "User") == ["active", "redlockd"]
     assert machine.run("stat", "-c", "%U:%G %a", "/etc/redlockd/masters") == "root:root 600"
-    assert [master["state"] for master in json.loads(answers(machine, "/masters"))["masters"]] == ["quarantined"] * 3, "it waits until old leases are over"
+
+    def states():
+        return [master["state"] for master in json.loads(answers(machine, "/masters"))["masters"]]
+    wait_until(lambda: states() == ["quarantined"] * 3, 30, "it waits until old leases are over")
 
 
 def test_other_options_are_a_file_and_a_restart(machine):

@@ -23,7 +23,7 @@
 #define S(literal) literal, sizeof(literal) - 1
 #define COUNT(array) (sizeof(array) / sizeof((array)[0]))
 
-enum { PATIENCE_MS = 5000 };
+enum { PATIENCE_MS = 60000 }; /* only a failure takes that long */
 
 struct world {
 	struct api *api;

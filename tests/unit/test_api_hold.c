@@ -291,7 +291,7 @@ static unsigned stuff(void)
 /* A connection that does not accept a line in time is closed, which releases the lock. */
 TEST(client_that_does_not_read)
 {
-	world.options.request_timeout_ms = 50;
+	world.options.request_timeout_ms = 500; /* in which the request is read, too */
 	reopen_world();
 	int client = connect_unix();
 
@@ -331,7 +331,7 @@ TEST(client_that_reads_late)
 /* A client that has not read the last line of a drain keeps its lease: it may still be there. */
 TEST(drain_and_a_client_that_does_not_read)
 {
-	world.options.request_timeout_ms = 50;
+	world.options.request_timeout_ms = 500; /* in which the request is read, too */
 	reopen_world();
 	int client = connect_unix();
 

@@ -182,7 +182,7 @@ TEST(after_a_grant_the_next_one_looks_when_that_runs_out)
 	ck_assert(first->answered && !second->answered);
 	uint64_t at_us = redlock_deadline_us(&second->op->core);
 	ck_assert_uint_le(at_us, clock_now_us() + 30000000 + 2000);
-	ck_assert_uint_gt(at_us, clock_now_us() + 29000000);
+	ck_assert_uint_gt(at_us, clock_now_us() + 21000000); /* not those 20 s of the holder before */
 }
 
 /* A master may have lost entries: the first of each queue tries at once, the others when they become the first. */

@@ -331,7 +331,7 @@ TEST(a_full_pipe_drops_lines_and_says_how_many)
 
 	log_setup(LOG_INFO, LOG_LOGFMT);
 	catch_stderr(0);
-	alarm(10); /* a write that blocks would never return */
+	alarm(60); /* a write that blocks would never return */
 	log_lines(3000);
 	uint64_t dropped = log_dropped();
 	ck_assert_uint_gt(dropped, 500);

@@ -183,7 +183,7 @@ func TestAJobThatNobodyRunsIsLogged(t *testing.T) {
 
 func TestTheLeaseOfAJob(t *testing.T) {
 	client, job, ctx := connect(t), nameOf(t), context.Background()
-	locker := NewLocker(client, "jobs/", redlockd.TTL(3*time.Second))
+	locker := NewLocker(client, "jobs/", redlockd.TTL(9*time.Second))
 	if _, err := locker.Lease(job); err == nil {
 		t.Error("a lease without a run")
 	}
@@ -226,7 +226,7 @@ func TestTheLeaseOfAJob(t *testing.T) {
 func TestOneElectorLeads(t *testing.T) {
 	client, name, ctx := connect(t), nameOf(t), context.Background()
 	elect := func() *Elector {
-		e, err := NewElector(client, name, redlockd.TTL(3*time.Second))
+		e, err := NewElector(client, name, redlockd.TTL(9*time.Second))
 		if err != nil {
 			t.Fatal(err)
 		}

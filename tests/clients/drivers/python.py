@@ -233,7 +233,7 @@ async def carry_out_aio(state, command):
         try:
             return {"lost": await asyncio.wait_for(lease.lost.wait(), command["timeout"])}
         except asyncio.TimeoutError:
-            return {"lost": False}
+            return {"lost": lease.lost.is_set()}  # wait_for() without time does not even look
     if do == "release":
         return {"released": await lease.release(**given(command, ["keep"]))}
     if do == "count":
