@@ -33,11 +33,9 @@ BINARY = os.environ.get("REDLOCKD", str(ROOT / "build" / "release" / "redlockd")
 # From the environment, so that all processes of one run have the same.
 SLOW = float(os.environ.setdefault("REDLOCKD_TEST_SLOW", f"{min(max(os.getloadavg()[0] / os.cpu_count(), 1), 4):.1f}"))
 SCALE = float(os.environ.get("REDLOCKD_TEST_SCALE", "1"))
-# --master-timeout-ms unless a test chooses it: a master on a busy machine must not count as down. Where no test stops a
-# master, conftest.py makes it longer.
-MASTER_TIMEOUT_MS = round(min(500 * SLOW, 5000))
 
-# A master of a busy machine that has no processor for a second or two must not count as down, nor refuse a command as late.
+# --master-timeout-ms unless a test chooses it: a master of a busy machine that has no processor for a second or two must
+# not count as down, nor refuse a command as late. Where no test stops a master, conftest.py makes it longer.
 MASTER_TIMEOUT_MS = round(min(2500 * SLOW, 5000))
 
 # The output of a sanitizer that has found something.
