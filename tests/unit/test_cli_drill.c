@@ -69,7 +69,7 @@ TEST(safe_only_if_every_round_held)
 
 TEST(lines_for_people)
 {
-	static const struct {
+	const struct {
 		struct drill_round round;
 		const char *line;
 	} rows[] = {
@@ -138,8 +138,7 @@ TEST(junit)
 		"name=\"round 1\" time=\"2.100\"><system-out>stopped after 500 ms; fences 7 and 9; ",
 		"name=\"round 2\" time=\"2.100\"><failure message=\"stopped ",
 		"check ended with 1: &#60;a&#62; &#38; &#34;b&#34; ?\"/></testcase>\n",
-		"name=\"drill\" time=\"0.000\"><error message=\"the drill was cut short, with status "
-		"69\"/></testcase>\n",
+		"name=\"drill\" time=\"0.000\"><error message=\"the drill was cut short, with status 69\"/>",
 	};
 	for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
 		ck_assert_msg(strstr(xml, parts[i]), "%s not in %s", parts[i], xml);
