@@ -44,8 +44,8 @@ class Scene:
     def state(self, resource):
         return self.world.call("operator", "GET", "/locks/" + resource).json
 
-    def holder(self, token, resource):
-        stream = self.lab.keep(Stream(self.world.redlockd, resource, "-H", f"Authorization: Bearer {token}", ttl_ms=60000))
+    def holder(self, token, resource, **members):
+        stream = self.lab.keep(Stream(self.world.redlockd, resource, "-H", f"Authorization: Bearer {token}", ttl_ms=60000, **members))
         stream.lease = stream.acquired()
         return stream
 
@@ -96,16 +96,20 @@ def test_a_token_that_ends_ends_its_requests(scene, issuer):
 
 
 def extend(world, token, lease, many=False):
-    item = {"resource": lease["resource"], "token": lease["token"], "ttl_ms": 60000}
+    item = {name: lease[name] for name in ("resource", "resources", "token") if name in lease} | {"ttl_ms": 60000}
     answer = world.by(token, "PUT", "/locks", body={"leases": [item]} if many else item)
     return answer.json["leases"][0].get("status", 200) if many else answer.status
 
 
 def forbidden(scene, stream):
     """It went on until its caller lost the prefix: what ends with a token is `unauthorized`."""
-    wait_until(lambda: not scene.state(stream.lease["resource"])["held"], what="the lease has ended")
+    resource = stream.lease.get("resource") or stream.lease["resources"][0]
+    wait_until(lambda: not scene.state(resource)["held"], what="the lease has ended")
     event, _ = stream.last()
     assert (event["event"], event["code"]) == ("lost", "forbidden")
+
+
+HELD = [("a/plain", {}), ("a/shared", {"mode": "shared"}), ("a/slot", {"slots": 2}), (["a/set/1", "a/set/2"], {})]
 
 
 def test_a_newer_token_goes_on_with_a_held_lease(scene, issuer):
@@ -113,7 +117,7 @@ def test_a_newer_token_goes_on_with_a_held_lease(scene, issuer):
     the caller without the token of the lease: otherwise a stolen token could be used as long as its owner lives."""
     short = issuer.token(sub="web", seconds=-60 + max(8, round(8 * SLOW)))
     newer, job = issuer.token(sub="web"), issuer.token(sub="job")
-    renewed = [scene.holder(short, f"a/renewed/{i}") for i in range(4)]
+    renewed = [scene.holder(short, resource, **members) for resource, members in HELD]
     alone, stolen, others = (scene.holder(short, f"a/{name}") for name in ("alone", "stolen", "others"))
     for i, stream in enumerate(renewed):
         assert extend(scene.world, newer, stream.lease, many=i % 2 > 0) == 200
