@@ -61,7 +61,8 @@ def test_leases_that_are_due_about_the_same_time(fake, driver):
     requests = requests_of(server)
     assert max(len(items_of(request)) for request in requests) > 10 and len(requests) < 20
     assert all(set(item) == {"resource", "token", "ttl_ms"} for request in requests for item in items_of(request))
-    assert all(call.came - begun > 2 * TTL * (1 / 3 - 1 / 20) - 0.05 for call in server.of("extend"))
+    earliest = 2 * TTL * (1 / 3 - 1 / 8) - 0.05  # up to an eighth earlier, to go with others
+    assert all(call.came - begun > earliest for call in server.of("extend"))
     assert not lost_of(driver, names)
 
 
