@@ -134,7 +134,8 @@ def test_a_request_that_meets_a_closed_connection_is_sent_again_at_once(fake, dr
         lease.check()
     assert lease.release()
     asked = first.of(kind, name="x")
-    assert len(asked) == 2 and asked[0].connection is not asked[1].connection and asked[0].body == asked[1].body
+    assert len(asked) == 2 or kind == "extend" and asked[2].came - asked[1].came > ttl / 6  # the next one
+    assert asked[0].connection is not asked[1].connection and asked[0].body == asked[1].body
     assert asked[0].headers.get("idempotency-key") == asked[1].headers.get("idempotency-key") and not second.calls
 
 
