@@ -58,7 +58,7 @@ def test_the_packages_of_the_adapters(tmp_path):
         version, = (proxy / module.replace("OWNER", "!o!w!n!e!r") / "@v").glob("*.zip")
         names = zipfile.ZipFile(version).namelist()
         assert set(names) == {f"{module}@{version.stem}/{path.name}" for path in (FOLDER / adapter).iterdir()}
-        said = re.search(r"`GONOSUMDB=(\S+) GOPROXY=file://PATH/(\S+),\$\(go env GOPROXY\) (go get \S+)`", (FOLDER / adapter / "README.md").read_text("utf-8"))
+        said = re.search(r"`GONOSUMDB=(\S+) GOPROXY=file://CLONE/(\S+),\$\(go env GOPROXY\) (go get \S+)`", (FOLDER / adapter / "README.md").read_text("utf-8"))
         assert said.groups() == ("github.com/OWNER/redlockd", "build/package/clients/go", f"go get {module}@{version.stem}")
     fetched, cache = run("go", "env", "GOMODCACHE", "GOCACHE", cwd=ROOT).split()
     environment = {"HOME": str(tmp_path), "GOPATH": str(tmp_path / "go"), "GOFLAGS": "-mod=mod -modcacherw", "GOSUMDB": "off", "GOCACHE": cache,

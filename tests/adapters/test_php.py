@@ -147,7 +147,7 @@ def test_the_packages(service, resource, tmp_path):
         files = [path.relative_to(source) for path in source.rglob("*") if path.is_file()]
         assert sorted(files) == sorted(path.relative_to(tmp_path / name) for path in (tmp_path / name).rglob("*") if path.is_file())
         assert all((source / path).read_bytes() == (tmp_path / name / path).read_bytes() for path in files)
-        assert " artifact build/package/clients" in (source / "README.md").read_text("utf-8")
+        assert " artifact CLONE/build/package/clients" in (source / "README.md").read_text("utf-8")
     done = subprocess.run(["php", "-r", f"""
         require '{tmp_path}/redlockd-client/src/autoload.php';
         require 'Symfony/Component/Lock/autoload.php';

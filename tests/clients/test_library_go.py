@@ -109,8 +109,8 @@ def test_the_package(service, tmp_path):
                    "GOCACHE": run("go", "env", "GOCACHE", cwd=SOURCE).strip()}
     run("go", "mod", "init", "program", cwd=program, environment=environment)
     assert get.split() == ["go", "get", MODULE]
-    said = re.search(r"`(GOSUMDB=\S+) (GOPROXY=\S+)/build/package/clients/go (go get \S+)`", files[prefix + "README.md"].decode())
-    assert (said[1], said[2], said[3]) == ("GOSUMDB=off", "GOPROXY=file://PATH", f"go get {MODULE}@{version}")
+    said = re.search(r"`GONOSUMDB=(\S+) GOPROXY=file://CLONE/(\S+),\$\(go env GOPROXY\) (go get \S+)`", files[prefix + "README.md"].decode())
+    assert said.groups() == ("github.com/OWNER/redlockd", "build/package/clients/go", f"go get {MODULE}@{version}")
     run(*said[3].split(), cwd=program, environment=environment)
     run("go", "build", "-o", "program", ".", cwd=program, environment=environment)
     assert f"{MODULE} {version}" in (program / "go.mod").read_text() and (tmp_path / "go/pkg/mod/github.com/!o!w!n!e!r/redlockd/clients").is_dir()

@@ -48,6 +48,15 @@ def test_the_package(service, resource, tmp_path, package):
     assert len(lines) == 2 and int(lines[0]) == int(lines[1]) > 0 and not state(service, resource)["held"]
 
 
+def test_the_jar_is_installed_as_the_readme_says(package, tmp_path):
+    """With the Maven of Debian 12, whose own plugin does not read the pom.xml in the jar."""
+    line, = re.findall("`(mvn [^`]*CLONE/(?:[^`]*))`", (SOURCE / "README.md").read_text(encoding="utf-8"))
+    run(*line.replace("CLONE", str(ROOT)).split(), f"-DlocalRepositoryPath={tmp_path}", cwd=tmp_path)
+    made = tmp_path / "io/github/redlockd/redlockd" / version()
+    assert (made / f"redlockd-{version()}.jar").read_bytes() == package[""].read_bytes()
+    assert f"<version>{version()}</version>" in (made / f"redlockd-{version()}.pom").read_text(encoding="utf-8")
+
+
 def test_what_is_in_the_package(package):
     sources = {path.relative_to(SOURCE / "src/main/java").as_posix() for path in SOURCE.rglob("src/main/java/**/*.java")}
     assert len(sources) > 10 and sources <= set(zipfile.ZipFile(package["-sources"]).namelist())

@@ -68,7 +68,7 @@ def test_the_package(service, resource, tmp_path, packages, kind):
 
 def test_what_is_in_the_packages(packages):
     assert len(packages) == 2
-    assert f"pip install build/package/clients/{packages['wheel'].name} " in (SOURCE / "README.md").read_text(encoding="utf-8")
+    assert f"pip install CLONE/build/package/clients/{packages['wheel'].name}`" in (SOURCE / "README.md").read_text(encoding="utf-8")
     version = packages["wheel"].name.split("-")[1]
     modules = {f"redlockd/{path.name}" for path in (SOURCE / "src/redlockd").iterdir() if path.is_file()}
     packed = {name for name in zipfile.ZipFile(packages["wheel"]).namelist() if ".dist-info/" not in name}

@@ -70,18 +70,34 @@ package_client_shedlock() {
 }
 
 # The packages that registries want, in build/package/clients; without arguments all of them. Those for Go and PHP have
-# their adapters with them.
+# their adapters with them. One that fails keeps no other from being made.
 package_clients() { # [LANGUAGE…]
-	[ $# -gt 0 ] || set -- python go node java php shedlock
+	all="python go node java php shedlock" needed=python3 failed=""
+	[ $# -gt 0 ] || set -- $all
+	for language in "$@"; do
+		case $language in
+		python) needed="$needed python3-pip python3-setuptools python3-wheel" ;;
+		go | php) ;;
+		node) needed="$needed npm" ;;
+		java | shedlock) needed="$needed jdk mvn" ;;
+		*)
+			echo "dev: there is no package of clients for $language: $all" >&2
+			return 2
+			;;
+		esac
+	done
+	install_packages $(packages_for $needed | tr ' ' '\n' | sort -u) || return 1
 	mkdir -p build/package/clients
 	for language in "$@"; do
 		say "packaging for $language"
 		logged "build/package-$language.log" "package_client_$language" || {
 			tail -20 "build/package-$language.log" >&2
-			echo "dev: packaging failed: see build/package-$language.log" >&2
-			return 1
+			failed="$failed build/package-$language.log"
 		}
 	done
+	say "in build/package/clients: $(ls build/package/clients | tr '\n' ' ')"
+	[ -z "$failed" ] || echo "dev: packaging failed: see$failed" >&2
+	[ -z "$failed" ]
 }
 
 # Compiles the adapter, its tests and its example with the library, so that no test waits for Maven.

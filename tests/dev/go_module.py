@@ -7,6 +7,7 @@ The files are those that the go command takes out of the repository at the tag c
 
 import pathlib
 import re
+import shutil
 import subprocess
 import sys
 import zipfile
@@ -18,7 +19,9 @@ MODULES = (LIBRARY, CLIENTS / "adapters" / "gocron", CLIENTS / "adapters" / "cli
 
 def files_of(source):
     """The files that git knows; without git (a tarball) those that are there."""
-    listed = subprocess.run(["git", "ls-files", "-z", "--", "."], cwd=source, capture_output=True, text=True, check=False).stdout
+    listed = ""
+    if shutil.which("git"):
+        listed = subprocess.run(["git", "ls-files", "-z", "--", "."], cwd=source, capture_output=True, text=True, check=False).stdout
     names = listed.rstrip("\0").split("\0") if listed else [path.relative_to(source).as_posix() for path in source.rglob("*")]
     return sorted(name for name in names if (source / name).is_file())
 

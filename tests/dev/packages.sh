@@ -20,7 +20,12 @@ is_installed() { dpkg-query -W -f '${Status}' "$1" 2>/dev/null | grep -q 'instal
 
 # The Debian packages of a part of the tests.
 packages_of() { # PART
-	for wanted in $(parts | awk -F '|' -v part="$1" '$1 == part { print $5 }'); do
+	packages_for $(parts | awk -F '|' -v part="$1" '$1 == part { print $5 }')
+}
+
+# Those of tools that may be there without a package; other words are packages.
+packages_for() { # WORD…
+	for wanted in "$@"; do
 		case $wanted in
 		npm) has npm || echo nodejs npm ;;
 		go) has go || echo golang-go ca-certificates ;;
