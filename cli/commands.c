@@ -188,7 +188,9 @@ static int command_release(struct client *client)
 	if (arguments->json)
 		puts(was_free ? "{\"released\":false}" : "{\"released\":true}");
 	else if (arguments->force)
-		printf("%s: %s\n", arguments->names.joined, was_free ? "nobody held it" : "taken from its holder");
+		printf("%s: %s\n", arguments->names.joined,
+		       was_free ? "nobody held it"
+				: "released; its holder is not told, and may work on until it renews");
 	return commands_end(&answer);
 }
 

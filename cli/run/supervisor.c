@@ -134,7 +134,11 @@ static void supervisor_report_end(struct supervisor *supervisor, const char *wha
 		return;
 	supervisor->end_reported = true;
 	supervisor->lost = why != RENEWAL_WHY_REQUESTED;
-	if (supervisor->lost)
+	if (supervisor->lost && why == RENEWAL_WHY_LOST) /* the server says that the lease is over */
+		report_event(supervisor->arguments, REPORT_NOTE, "lost",
+			     json_pack("{s:s, s:I}", "code", whys[why].code, "left_ms", left_ms),
+			     "the lock is lost: %s; %s", whys[why].text, what);
+	else if (supervisor->lost)
 		report_event(supervisor->arguments, REPORT_NOTE, "lost",
 			     json_pack("{s:s, s:I}", "code", whys[why].code, "left_ms", left_ms),
 			     "the lock is lost: %s; %s, %s before the lease ends", whys[why].text, what,

@@ -265,7 +265,7 @@ def test_refused_by_something_in_between(fake, resource):
 
 
 @pytest.mark.parametrize("status, code, expected, said", [
-    (204, None, 0, "taken from its holder"), (410, "lease-expired", 0, "nobody held it"), (409, "not-owner", LOST, "What it says of not-owner"),
+    (204, None, 0, "released; its holder is not told, and may work on until it renews"), (410, "lease-expired", 0, "nobody held it"), (409, "not-owner", LOST, "What it says of not-owner"),
     (403, "forbidden", FORBIDDEN, "What it says of forbidden"), (503, "no-quorum", UNREACHABLE, "What it says of no-quorum"),
 ])
 def test_release_by_force(fake, resource, status, code, expected, said):
@@ -304,7 +304,7 @@ def test_release_by_force_of_a_holder(service, resource):
     done = ctl("release", resource, "--force", "--fence", str(lease["fence"] + 1), server=service)
     assert done.returncode == LOST and "another fence" in done.stderr and done.stdout == ""
     done = ctl("release", resource, "--force", "--fence", str(lease["fence"]), server=service)
-    assert (done.returncode, done.stdout) == (0, f"{resource}: taken from its holder\n")
+    assert (done.returncode, done.stdout) == (0, f"{resource}: released; its holder is not told, and may work on until it renews\n")
     assert service.release(lease).status == 410
 
 
@@ -364,7 +364,7 @@ def test_force(keyed):
     for name in ("billing", "unknown", None):
         assert by(keyed, name, "release", "billing/forced #?", "--force").returncode == FORBIDDEN
     done = by(keyed, "operator", "release", "billing/forced #?", "--force")
-    assert (done.returncode, done.stdout) == (0, "billing/forced #?: taken from its holder\n")
+    assert (done.returncode, done.stdout) == (0, "billing/forced #?: released; its holder is not told, and may work on until it renews\n")
     assert by(keyed, "billing", "extend", "billing/forced #?", REDLOCK_TOKEN=lease["token"]).returncode == LOST
     again = by(keyed, "operator", "release", "billing/forced #?", "--force")
     assert (again.returncode, again.stdout) == (0, "billing/forced #?: nobody held it\n")
