@@ -152,8 +152,8 @@ def test_readers_enter_in_waves(roomy, crowd, resource):  # noqa: F811
         server.cli("PUBLISH", "tests:end", f"end {resource}")
         while (word := heard(listener, resource)) != "end":
             words.append(word)
-    # On a master that was late the last ones may have entered without a call of its own.
-    assert any(words[-1].split(">")[-1] == arrivals[READERS - 1] and READERS // WAVE <= len(words) <= READERS // (WAVE // 2) + 2 for words in called), called
+    # Each eighth grant calls again. A master that was late may call less, and a waiter that was passed over for a second more.
+    assert any(1 < len(words) <= READERS // 4 for words in called), list(map(len, called))
     assert not last.is_answered()
     for reader in readers:
         reader.release()
