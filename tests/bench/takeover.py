@@ -482,6 +482,32 @@ def cell(found):
     return text + (f" ({found['kept']} of {found['kept'] + len(took)} kept)" if found["kept"] else "")
 
 
+def draw(results, systems, events, folder):
+    """A band for each system, with a line for each event that had takeovers."""
+    colors = dict(zip(EVENTS, ["#4477aa", "#ee6677", "#228833", "#ccbb44", "#66ccee", "#aa3377", "#999999", "#333333"]))
+    lines = {name: [event for event in events if results[name].get(event, {}).get("took_s")] for name in systems}
+    height = 0.1 * sum(len(some) + 1 for some in lines.values()) + 1.5
+    with bench_report.picture(folder, "takeover", 10, height) as axes:
+        dots, middles, at = {}, [], 0.0
+        for number, name in enumerate(systems):
+            end = at + len(lines[name])
+            axes.axhspan(at - 1, end, color="#f2f2f2" if number % 2 else "#ffffff", zorder=0)
+            middles.append((at + end - 1) / 2)
+            for event in lines[name]:
+                took = results[name][event]["took_s"]
+                axes.plot([max(one, 0.001) for one in (took[0], took[-1])], [at, at], color=colors[event])
+                dots[event], = axes.plot([max(rank(took, 0.5), 0.001)], [at], "o", color=colors[event], markersize=4)
+                at += 1
+            at = end + 1
+        axes.set_yticks(middles, [SYSTEMS[name][2].replace("`", "") for name in systems])
+        axes.set_ylim(at - 1, -1)
+        axes.set_xscale("log")
+        axes.set_xlabel("seconds until the next grant: the dot is the median, the line from the least to the most")
+        known = [event for event in events if event in dots]
+        axes.legend([dots[event] for event in known], [EVENTS[event] for event in known], fontsize=7,
+                    loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=2)
+
+
 def report(results, folder):
     """The table (p50, p99 and most of each) and the picture."""
     systems = [name for name in SYSTEMS if name in results]
@@ -489,22 +515,7 @@ def report(results, folder):
     lines = [[SYSTEMS[name][2], *(cell(results[name].get(event)) for event in events)] for name in systems]
     text = bench_report.table(["p50/p99/most", *(EVENTS[event] for event in events)], lines)
     (folder / "takeover.md").write_text(text, encoding="utf-8")
-    shown = [event for event in events if any(results[name].get(event, {}).get("took_s") for name in systems)]
-    with bench_report.picture(folder, "takeover", 10, 0.11 * len(systems) * len(shown) + 1.5) as axes:
-        colors = ["#4477aa", "#ee6677", "#228833", "#ccbb44", "#66ccee", "#aa3377", "#999999", "#333333"]
-        labels = {event: EVENTS[event] for event in shown}
-        for at, name in enumerate(systems):
-            for i, event in enumerate(shown):
-                took = results[name].get(event, {}).get("took_s")
-                if took:
-                    height, label = at + (i - (len(shown) - 1) / 2) * 0.8 / len(shown), labels.pop(event, None)
-                    axes.plot([max(one, 0.001) for one in (took[0], took[-1])], [height] * 2, color=colors[i])
-                    axes.plot([max(rank(took, 0.5), 0.001)], [height], "o", color=colors[i], markersize=4, label=label)
-        axes.set_yticks(range(len(systems)), [SYSTEMS[name][2].replace("`", "") for name in systems])
-        axes.invert_yaxis()
-        axes.set_xscale("log")
-        axes.set_xlabel("seconds until the next grant: the dot is the median, the line from the least to the most")
-        axes.legend(fontsize=7, loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=2)
+    draw(results, systems, events, folder)
     return text
 
 
