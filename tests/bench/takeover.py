@@ -9,7 +9,7 @@ of a round in one moment, or one after the other if a takeover takes millisecond
 over a renewal. If the holder keeps its lock through an event, there is no takeover, and the trial counts as kept. A
 grant is timed when its line is read here. Results are kept in takeover.json, by system and event, and make takeover.md
 and takeover.svg. Servers and waiters are in one network namespace, holders in another one. It needs root, and what
-./dev bench takeover installs.
+./dev bench takeover installs; client-go needs a kube-apiserver, which takes minutes to build.
 """
 import argparse
 import contextlib
@@ -19,10 +19,12 @@ import math
 import os
 import pathlib
 import random
+import secrets
 import selectors
 import shutil
 import signal
 import socket
+import ssl
 import subprocess
 import sys
 import tempfile
@@ -39,7 +41,7 @@ from networks import PREPARE, SERVER  # noqa: E402
 
 OPTIONS = ["--insecure", "--master-timeout-ms", "500"]  # a hundred holders begin at once, on few processors
 CTL = pathlib.Path(harness.BINARY).with_name("redlockctl")
-REDSYNC = harness.ROOT / "build/tools/bench/redsync"
+TOOLS = harness.ROOT / "build/tools/bench"  # built from tests/bench/peers
 KAZOO = harness.ROOT / "build/tools/kazoo/bin/python"
 CONTENDER = HERE / "takeover_contender.py"
 EVENTS = {
@@ -118,9 +120,10 @@ def strike(pids, number):
 
 class System:
     """`ttl`: seconds after which a silent holder is out. `servers`: host:port, those of holders first. `is_member`: a
-    server is one of those whose majority decides, so "all" strikes one of them, and not two."""
+    server is one of those whose majority decides, so "all" strikes one of them, and not two. `says_waiting`: a waiter
+    that has connected says so, as one that starts for seconds is to be waited for."""
 
-    has_server, is_member = True, False
+    has_server, is_member, says_waiting = True, False, False
     immediate = {"end"}  # milliseconds: one lock after the other
 
     def __init__(self, ttl):
@@ -217,8 +220,8 @@ class RedlockctlRun(Redlockd):
         return [self.command(self.servers[::-1], [name]) for name in names]
 
 
-class Redsync(Masters):
-    """Redlock in the program itself, which renews by Extend(); waiters poll."""
+class Libraries(Masters):
+    """Redlock in the program itself, over the masters' TCP ports."""
 
     has_server = False
 
@@ -226,8 +229,24 @@ class Redsync(Masters):
         super().__init__(ttl, "--bind", "0.0.0.0", "--protected-mode", "no", tcp=True)
         self.servers = [f"{SERVER}:{master.port}" for master in self.masters]
 
+
+class Redsync(Libraries):
+    """It renews by Extend(); waiters poll."""
+
     def command(self, servers, names):
-        return [REDSYNC, "-masters", ",".join(servers), "-expiry", f"{self.ttl}s", "-contend", ",".join(names)]
+        return [TOOLS / "redsync", "-masters", ",".join(servers), "-expiry", f"{self.ttl}s", "-contend",
+                ",".join(names)]
+
+
+class Redisson(Libraries):
+    """RedissonRedLock, with a watchdog that renews each third of its time limit; waiters are told of a release."""
+
+    says_waiting = True
+
+    def command(self, servers, names):
+        folder = TOOLS / "redisson"
+        return ["java", "-Xmx64m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-cp", f"{folder}:{folder}/*",
+                "Contender", ",".join(servers), self.ttl * 1000, *names]
 
 
 class Members(System):
@@ -255,8 +274,8 @@ class Members(System):
         raise NotImplementedError
 
 
-class Etcd(Members):
-    """etcdctl lock, the lock of etcd's library for Go, with a lease of the session."""
+class EtcdMembers(Members):
+    """Three members of etcd."""
 
     def __init__(self, ttl):
         super().__init__(ttl)
@@ -290,6 +309,10 @@ class Etcd(Members):
         said = self.status(server)
         return said.get("leader", "0") == said.get("header", {}).get("member_id")
 
+
+class Etcd(EtcdMembers):
+    """etcdctl lock, the lock of etcd's library for Go, with a lease of the session."""
+
     def command(self, servers, names):
         client = ["env", "ETCDCTL_API=3", "etcdctl", "--endpoints", ",".join(servers)]
         return [*client, "lock", "--ttl", self.ttl, "--", names[0],
@@ -301,6 +324,50 @@ class Etcd(Members):
 
     def waiters(self, names):
         return [self.command(self.servers[::-1], [name]) for name in names]
+
+
+class ClientGo(EtcdMembers):
+    """Leader election by client-go with its defaults, so `ttl` is its LeaseDuration. Two kube-apiserver are over the
+    members of etcd: holders prefer one, waiters the other, as behind a load balancer."""
+
+    is_member, says_waiting = False, True
+    immediate: set[str] = set()  # waiters poll, every two to four seconds
+
+    def __init__(self, ttl):
+        super().__init__(ttl)
+        try:
+            self.token = secrets.token_hex(16)
+            tokens, key = pathlib.Path(self.folder, "tokens"), pathlib.Path(self.folder, "key")
+            tokens.write_text(f"{self.token},takeover,takeover\n")
+            subprocess.run(["openssl", "genrsa", "-out", key, "2048"], stderr=subprocess.DEVNULL, check=True)
+            stores = ",".join(f"http://{server}" for server in self.servers)
+            self.servers = [f"{SERVER}:{port}" for port in random.sample(range(15000, 32000), 2)]
+            for server in self.servers:
+                port = server.partition(":")[2]
+                self.spawn([str(TOOLS / "kube-apiserver"), f"--etcd-servers={stores}", f"--bind-address={SERVER}",
+                            f"--secure-port={port}", f"--cert-dir={self.folder}/{port}",
+                            f"--token-auth-file={tokens}", "--authorization-mode=AlwaysAllow",
+                            "--service-account-issuer=https://takeover",
+                            f"--service-account-key-file={key}", f"--service-account-signing-key-file={key}",
+                            "--service-cluster-ip-range=10.0.0.0/24", "--endpoint-reconciler-type=none"])
+            harness.wait_until(lambda: all(map(self.is_ready, self.servers)), 120, "kube-apiserver")
+        except BaseException:
+            self.stop()
+            raise
+        self.processes = self.processes[3:] + self.processes[:3]
+
+    def is_ready(self, server):
+        try:
+            headers = {"Authorization": f"Bearer {self.token}"}
+            request = urllib.request.Request(f"https://{server}/readyz", headers=headers)
+            context = ssl._create_unverified_context()
+            with urllib.request.urlopen(request, timeout=5, context=context) as answer:
+                return answer.status == 200
+        except OSError:
+            return False
+
+    def command(self, servers, names):
+        return [TOOLS / "client-go", "-servers", ",".join(servers), "-token", self.token, "-contend", ",".join(names)]
 
 
 class ZooKeeper(Members):
@@ -356,9 +423,12 @@ SYSTEMS = {
     "redlockctl-30": (RedlockctlRun, 30, "`redlockctl run`, lease of 30 s (default)"),
     "etcd-10": (Etcd, 10, "`etcdctl lock`, 10 s (default)"),
     "etcd-30": (Etcd, 30, "`etcdctl lock`, 30 s"),
+    "client-go-15": (ClientGo, 15, "client-go leader election, lease of 15 s (default)"),
     "zookeeper-10": (ZooKeeper, 10, "ZooKeeper and kazoo, session of 10 s (default)"),
     "redsync-8": (Redsync, 8, "redsync, expiry of 8 s (default), renewed each third"),
     "redsync-10": (Redsync, 10, "redsync, expiry of 10 s, renewed each third"),
+    "redisson-10": (Redisson, 10, "Redisson, watchdog of 10 s"),
+    "redisson-30": (Redisson, 30, "Redisson, watchdog of 30 s (default)"),
 }
 
 
@@ -381,6 +451,9 @@ class Round:
         assert len(had) == len(self.names), f"{len(had)} of {len(self.names)} holders have their lock"
         for command in self.system.waiters(self.names):
             self.waiting.start(command)
+        if self.system.says_waiting:
+            began = self.waiting.wait("waiting", self.names, harness.patience(60))
+            assert len(began) == len(self.names), f"{len(began)} of {len(self.names)} locks have one who waits"
         # Long enough for all to begin to wait, and another moment within a renewal each time.
         self.waiting.listen(self.system.ttl / 3 * random.uniform(1, 2))
         early = [name for name in self.names if ("granted", name) in self.waiting.seen]
@@ -412,8 +485,11 @@ class Round:
             granted = {}
             for some in [[name] for name in self.names] if one_by_one else [self.names]:
                 at = self.strike(event, [self.holders[self.names.index(name)] for name in some])
-                granted |= {name: moment - at for name, moment in self.waiting.wait("granted", some, limit).items()}
-            self.holding.read(0)
+                had = self.waiting.wait("granted", some, limit)
+                self.holding.read(0)
+                lost = [name for name in some if name not in had and ("lost", name) in self.holding.seen]
+                had |= self.waiting.wait("granted", lost, harness.patience(3 * self.system.ttl))
+                granted |= {name: moment - at for name, moment in had.items()}
             kept = [name for name in self.names if name not in granted and ("lost", name) not in self.holding.seen]
             nobody = [name for name in self.names if name not in granted and name not in kept]
             assert not nobody and (event in KEEP or not kept), f"never granted again: {nobody or kept}"
@@ -482,6 +558,32 @@ def cell(found):
     return text + (f" ({found['kept']} of {found['kept'] + len(took)} kept)" if found["kept"] else "")
 
 
+def draw(results, systems, events, folder):
+    """A band for each system, with a line for each event that had takeovers."""
+    colors = dict(zip(EVENTS, ["#4477aa", "#ee6677", "#228833", "#ccbb44", "#66ccee", "#aa3377", "#999999", "#333333"]))
+    lines = {name: [event for event in events if results[name].get(event, {}).get("took_s")] for name in systems}
+    height = 0.1 * sum(len(some) + 1 for some in lines.values()) + 1.5
+    with bench_report.picture(folder, "takeover", 10, height) as axes:
+        dots, middles, at = {}, [], 0.0
+        for number, name in enumerate(systems):
+            end = at + len(lines[name])
+            axes.axhspan(at - 1, end, color="#f2f2f2" if number % 2 else "#ffffff", zorder=0)
+            middles.append((at + end - 1) / 2)
+            for event in lines[name]:
+                took = results[name][event]["took_s"]
+                axes.plot([max(one, 0.001) for one in (took[0], took[-1])], [at, at], color=colors[event])
+                dots[event], = axes.plot([max(rank(took, 0.5), 0.001)], [at], "o", color=colors[event], markersize=4)
+                at += 1
+            at = end + 1
+        axes.set_yticks(middles, [SYSTEMS[name][2].replace("`", "") for name in systems])
+        axes.set_ylim(at - 1, -1)
+        axes.set_xscale("log")
+        axes.set_xlabel("seconds until the next grant: the dot is the median, the line from the least to the most")
+        known = [event for event in events if event in dots]
+        axes.legend([dots[event] for event in known], [EVENTS[event] for event in known], fontsize=7,
+                    loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=2)
+
+
 def report(results, folder):
     """The table (p50, p99 and most of each) and the picture."""
     systems = [name for name in SYSTEMS if name in results]
@@ -489,22 +591,7 @@ def report(results, folder):
     lines = [[SYSTEMS[name][2], *(cell(results[name].get(event)) for event in events)] for name in systems]
     text = bench_report.table(["p50/p99/most", *(EVENTS[event] for event in events)], lines)
     (folder / "takeover.md").write_text(text, encoding="utf-8")
-    shown = [event for event in events if any(results[name].get(event, {}).get("took_s") for name in systems)]
-    with bench_report.picture(folder, "takeover", 10, 0.11 * len(systems) * len(shown) + 1.5) as axes:
-        colors = ["#4477aa", "#ee6677", "#228833", "#ccbb44", "#66ccee", "#aa3377", "#999999", "#333333"]
-        labels = {event: EVENTS[event] for event in shown}
-        for at, name in enumerate(systems):
-            for i, event in enumerate(shown):
-                took = results[name].get(event, {}).get("took_s")
-                if took:
-                    height, label = at + (i - (len(shown) - 1) / 2) * 0.8 / len(shown), labels.pop(event, None)
-                    axes.plot([max(one, 0.001) for one in (took[0], took[-1])], [height] * 2, color=colors[i])
-                    axes.plot([max(rank(took, 0.5), 0.001)], [height], "o", color=colors[i], markersize=4, label=label)
-        axes.set_yticks(range(len(systems)), [SYSTEMS[name][2].replace("`", "") for name in systems])
-        axes.invert_yaxis()
-        axes.set_xscale("log")
-        axes.set_xlabel("seconds until the next grant: the dot is the median, the line from the least to the most")
-        axes.legend(fontsize=7, loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=2)
+    draw(results, systems, events, folder)
     return text
 
 
@@ -521,8 +608,10 @@ def names_of(known, text):
 
 def parse_arguments():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    for option, known in (("--systems", list(SYSTEMS)), ("--events", list(EVENTS))):
-        parser.add_argument(option, type=functools.partial(names_of, known), default=known, help=", ".join(known))
+    for option, known, remark in (("--systems", list(SYSTEMS), " (a kube-apiserver takes minutes to build)"),
+                                  ("--events", list(EVENTS), "")):
+        text = ", ".join(known) + remark
+        parser.add_argument(option, type=functools.partial(names_of, known), default=known, help=text)
     parser.add_argument("--repeat", type=int, default=100, help="trials of each system and event")
     parser.add_argument("--at-once", type=int, default=25, help="trials of a round")
     parser.add_argument("--output", type=pathlib.Path, default=harness.ROOT / "build/results/takeover")

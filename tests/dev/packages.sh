@@ -261,12 +261,49 @@ install_redsync() {
 }
 build_redsync() { (cd tests/bench/peers/redsync && go build -trimpath -o ../../../../build/tools/bench/redsync .); }
 
-# What takeover.py compares with.
-install_takeover() {
-	install_packages etcd-client iproute2 python3-h11 python3-venv zookeeper
+# The systems that takeover.py compares with. Kubernetes and Redisson are only for those who measure them, by its option
+# --systems or by default: to build a kube-apiserver takes minutes.
+install_takeover() { # OPTION…
+	install_packages etcd-client iproute2 openssl python3-h11 python3-venv zookeeper
 	install_redsync
+	install_kazoo
+	case " $* " in
+	*" -h "* | *" --help "*) return 0 ;;
+	*--s*) ;;
+	*) set -- client-go redisson ;;
+	esac
+	case $* in *client-go*) install_client_go ;; esac
+	case $* in *redisson*) install_redisson ;; esac
+}
+install_kazoo() {
 	! build/tools/kazoo/bin/python -c 'import kazoo' 2>/dev/null || return 0
 	say "installing kazoo"
 	/usr/bin/python3 -m venv --system-site-packages build/tools/kazoo
 	fetch kazoo build/tools/kazoo/bin/pip install --quiet kazoo==2.11.0
+}
+install_client_go() {
+	mkdir -p build/tools/bench
+	cat tests/bench/peers/client-go/go.mod tests/bench/peers/client-go/main.go >build/client-go.wanted
+	cmp -s build/client-go.wanted build/tools/bench/client-go.installed && return 0
+	install_go
+	say "building client-go's leader election and kube-apiserver (minutes)"
+	fetch client-go build_client_go && mv build/client-go.wanted build/tools/bench/client-go.installed
+}
+build_client_go() {
+	(cd tests/bench/peers/client-go &&
+		go build -trimpath -ldflags "-s -w" -o ../../../../build/tools/bench/ . k8s.io/kubernetes/cmd/kube-apiserver)
+}
+install_redisson() {
+	mkdir -p build/tools/bench
+	cat tests/bench/peers/redisson/pom.xml tests/bench/peers/redisson/*.java >build/redisson.wanted
+	cmp -s build/redisson.wanted build/tools/bench/redisson.installed && return 0
+	has mvn || install_packages maven
+	has javac || install_packages default-jdk-headless
+	say "fetching Redisson (Maven)"
+	rm -rf build/tools/bench/redisson
+	fetch redisson build_redisson && mv build/redisson.wanted build/tools/bench/redisson.installed
+}
+build_redisson() {
+	mvn -q -B -f tests/bench/peers/redisson/pom.xml "$maven_copy" -DoutputDirectory="$PWD/build/tools/bench/redisson" &&
+		javac -cp 'build/tools/bench/redisson/*' -d build/tools/bench/redisson tests/bench/peers/redisson/Contender.java
 }
