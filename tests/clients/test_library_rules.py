@@ -366,7 +366,7 @@ def test_nothing_is_renewed_after_the_release(fake, driver):
     lease = driver.client(server.address).acquire("x", ttl=ttl)
     server.call("extend")
     assert lease.release()
-    asked = len(server.of("extend"))
+    asked = len(server.of("extend", name="x"))
     assert driver.acquire("y", ttl=60) and driver.start("lost", lease=lease.name, timeout=1).get()["lost"] is True
     wait_until(lambda: time.monotonic() - lease.sent > 1.5 * ttl, what="two more thirds")
-    assert len(server.of("extend")) == asked
+    assert len(server.of("extend", name="x")) == asked
