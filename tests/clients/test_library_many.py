@@ -4,6 +4,7 @@
 import os
 import pathlib
 import signal
+import threading
 import time
 
 import pytest
@@ -25,6 +26,14 @@ def hold(driver, names, **options):
                  for name in names[first:first + 200]]
         for answers in asked:
             answers.get(seconds=60)
+    return names
+
+
+def hold_in_order(driver, names, **options):
+    """Leases that are due one after the other. A client may renew the first ones in another request than the last ones,
+    as its slots of time begin at random: each lease but the first and the last is in one with a neighbour."""
+    for name in names:
+        hold(driver, [name], **options)
     return names
 
 
@@ -59,7 +68,8 @@ def test_leases_that_are_due_about_the_same_time(fake, driver):
     for name in names:
         server.call("extend", 1, name=name)
     requests = requests_of(server)
-    assert max(len(items_of(request)) for request in requests) > 10 and len(requests) < 20
+    assert max(len(items_of(request)) for request in requests) >= 10, "half of them: their time may begin in the next slot"
+    assert len(requests) < 20
     assert all(set(item) == {"resource", "token", "ttl_ms"} for request in requests for item in items_of(request))
     earliest = 2 * TTL * (1 / 3 - 1 / 8) - 0.05  # up to an eighth earlier, to go with others
     assert all(call.came - begun > earliest for call in server.of("extend"))
@@ -96,7 +106,7 @@ def test_a_lease_without_a_good_answer_goes_to_the_next_server(fake, driver, kin
     """Alone: the others of its request are renewed."""
     starved = starved_seconds()
     first, second = fake(extend=lambda call: WRONG[kind](call) if call.name == "wrong" else call.lease()), fake()
-    names = hold(driver.client(first.address, second.address), ["right", "wrong", "fine"], ttl=2 * TTL)
+    names = hold_in_order(driver.client(first.address, second.address), ["right", "wrong", "fine"], ttl=2 * TTL)
     asked, again = first.call("extend", name="wrong"), second.call("extend", name="wrong")
     assert len(items_of(asked.whole)) > 1 and again.came - asked.came < TTL / 2 + starved_seconds() - starved
     assert len(items_of(requests_of(second)[0])) == 1
@@ -139,11 +149,17 @@ REFUSE = {
 
 @pytest.mark.parametrize("kind", REFUSE)
 def test_a_refused_request_goes_to_the_next_server(fake, driver, kind):
-    first, second = fake(extend=REFUSE[kind]), fake()
+    several = threading.Event()  # one lease may come before the others, where the next slot begins between them
+
+    def extend(call):
+        if len(items_of(call.whole)) > 1:
+            several.set()
+        REFUSE[kind](call) if several.is_set() else call.lease()
+    first, second = fake(extend=extend), fake()
     names = hold(driver.client(first.address, second.address), [f"x/{n}" for n in range(5)], ttl=2 * TTL)
     for name in names:
         second.call("extend", 1, name=name)
-    assert len(items_of(requests_of(first)[0])) > 1
+    assert max(len(items_of(request)) for request in requests_of(first)) > 1
     assert not lost_of(driver, names)
 
 
@@ -164,12 +180,13 @@ def test_one_lease_that_makes_a_request_invalid_harms_no_other(fake, driver, ser
 def test_a_release_while_a_request_for_several_is_under_way(fake, driver):
     """It is sent at once, and the renewals of the others go on. When the last one is released, nobody waits for it."""
     server = fake(extend=lambda call: call.until_hung_up())
-    names = hold(driver.client(server.address), ["a", "b", "c"], ttl=20 * SLOW)
-    request = server.call("extend").whole
-    assert driver.ask("release", lease="a")["released"] and not request.answered
-    assert not lost_of(driver, ["b", "c"]) and len(items_of(request)) == 3
-    assert server.of("extend", name="b")[0].whole is request and len(requests_of(server)) == 1
-    for name in names[1:]:
+    hold_in_order(driver.client(server.address), ["a", "b", "c"], ttl=20 * SLOW)
+    request = server.call("extend", name="b").whole
+    others = [item["resource"] for item in items_of(request) if item["resource"] != "b"]
+    assert driver.ask("release", lease="b")["released"] and not request.answered
+    assert others and not lost_of(driver, others)
+    assert all(len(server.of("extend", name=name)) == 1 for name in ["b", *others])
+    for name in others:
         driver.ask("release", lease=name)
     wait_until(lambda: request.connection.fileno() == -1, what="the connection of the request is closed")
 

@@ -5,14 +5,13 @@ in Python that stand there run, too, and the code that guards a resource by its 
 
 import os
 import pathlib
-import random
 import re
 import subprocess
 import textwrap
 
 import pytest
 
-from harness import BINARY, DIES_WITH_US, ROOT, curl, end_process, wait_until
+from harness import BINARY, DIES_WITH_US, ROOT, curl, end_process, free_port, wait_until
 
 ADDRESS = "127.0.0.1:8080"
 BLOCKS = re.compile(r"^(?P<indent> *)```sh\n(?P<lines>.*?)^(?P=indent)```\n(?:\n*(?P=indent)```\n(?P<output>.*?)^(?P=indent)```\n)?", re.M | re.S)
@@ -130,7 +129,7 @@ def test_the_guard_in_sql(fences):
 def text_service(tmp_path):
     """The JavaScript example, under way; yields its address."""
     (tmp_path / "texts.js").write_text(code(GUARD, "js", "createServer"), encoding="utf-8")
-    address = f"127.0.0.1:{random.randrange(15000, 32000)}"
+    address = f"127.0.0.1:{free_port()}"
     environment = {"PATH": os.environ["PATH"], "PORT": address.partition(":")[2]}
     process = subprocess.Popen([*DIES_WITH_US, "node", str(tmp_path / "texts.js")], env=environment, stdin=subprocess.DEVNULL)
 

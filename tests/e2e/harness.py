@@ -110,6 +110,14 @@ def end_process(process, seconds=10):
 # ---------------------------------------------------------------------------------------------------- Redis
 
 
+def free_port():
+    """Not one that the kernel gives to connections, until somebody listens there."""
+    for port in random.sample(range(15000, 32000), 20):
+        with contextlib.suppress(OSError), socket.create_server(("127.0.0.1", port)):
+            return port
+    raise AssertionError("no free port")
+
+
 class RedisError(Exception):
     """An error that a Redis server answered."""
 

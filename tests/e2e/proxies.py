@@ -3,12 +3,11 @@
 
 import os
 import pathlib
-import random
 import re
 import subprocess
 import tempfile
 
-from harness import DIES_WITH_US, ROOT, Client, connect_to, curl, end_process, wait_until
+from harness import DIES_WITH_US, ROOT, Client, connect_to, curl, end_process, free_port, wait_until
 
 
 def documented(language):
@@ -29,8 +28,8 @@ class ReverseProxy:
             assert before in text, f"no {before!r} in the document"
             text = text.replace(before, after)
         text = "".join(line for line in text.splitlines(keepends=True) if "10.0.0.2" not in line)  # the second redlockd of the example
-        for port in random.sample(range(15000, 32000), 20):
-            self.address = f"127.0.0.1:{port}"
+        for _ in range(20):
+            self.address = f"127.0.0.1:{free_port()}"  # otherwise a server of another test could answer
             self._start(self.complete(text.replace(self.listens, self.listens.replace(":8080", self.address).replace(" 8080", f" {self.address}"))))
             if wait_until(self._answers_or_ended, 20, f"{self.language} answers") == "answers":
                 lab.keep(self)

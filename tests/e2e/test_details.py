@@ -183,7 +183,7 @@ class Counting(Proxy):
 def test_few_inspections_read_values_at_once(lab):
     """However many clients ask: otherwise what they read would hold up everybody's acquisitions."""
     proxies = [lab.keep(Counting(lab.folder, server)) for server in lab.redises(3)]
-    service = lab.redlockd([proxy.url for proxy in proxies], "--master-timeout-ms", "2000")
+    service = lab.redlockd([proxy.url for proxy in proxies], "--master-timeout-ms", "10000")
     names = many(service, 16, HOLDERS)
     for proxy in proxies:
         proxy.all = proxies

@@ -2,9 +2,7 @@
 """Messages for operators: each reason why a master does not vote says what to do; a quarantine is logged once; a
 request without a quorum is a warning."""
 
-import contextlib
 import pathlib
-import random
 import socket
 import struct
 import subprocess
@@ -13,7 +11,7 @@ import threading
 import pytest
 
 from guard_fixtures import quarantine_seconds, guarded
-from harness import DIES_WITH_US, end_process, wait_until
+from harness import DIES_WITH_US, end_process, free_port, wait_until
 from master_checks import TIMEOUT_MS, master_of
 from proxy import Proxy
 
@@ -84,14 +82,6 @@ def test_a_wrong_login(lab, login, words):
     server = lab.redis("--requirepass", "right", tcp=True, auth=["right"])
     found = reason_of(lab, f"redis://{login}127.0.0.1:{server.port}/3", "auth: ", words)
     assert "INFO" not in found and "SCRIPT" not in found, found  # that all else is refused, too, is no news
-
-
-def free_port():
-    """Not one that the kernel gives to connections, until somebody listens there."""
-    for port in random.sample(range(15000, 32000), 20):
-        with contextlib.suppress(OSError), socket.create_server(("127.0.0.1", port)):
-            return port
-    raise AssertionError("no free port")
 
 
 @pytest.mark.parametrize("database", ["", "/3"])

@@ -75,7 +75,8 @@ def test_ready_when_it_serves_and_stopping_when_it_drains(lab, abstract, workers
     service = lab.redlockd(lab.redises(3), "--workers", workers, env=manager.environment, wait=False)
     first = manager.wait_for("READY", "1")
     assert service.log("listening"), "it said that it serves before it did"
-    assert len(manager.heard) == 1 and first["STATUS"].endswith(" of 3 masters voting"), manager.heard
+    # It serves as soon as each master was tried: on a busy machine, more text may say that too few vote yet.
+    assert len(manager.heard) == 1 and first["STATUS"][1:].startswith(" of 3 masters voting"), manager.heard
     service.wait_voting(3)
     service.process.send_signal(signal.SIGTERM)
     assert manager.wait_for("STOPPING", "1")["STATUS"] == "draining"
