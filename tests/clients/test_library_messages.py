@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: MIT
-"""What the errors of the libraries say: the lock and its holder, options and units of the language, why a lease is lost."""
+"""What the errors of the libraries say: the lock and its holder, options and units of the language, why a lease is lost;
+and what their log says of it."""
 
 import re
 
@@ -50,12 +51,14 @@ CAUSES = {
 
 
 @pytest.mark.parametrize("cause", CAUSES)
-def test_why_a_lease_is_lost(fake, driver, cause):
+def test_why_a_lease_is_lost(fake, driver, language, cause):
     server = fake(extend=CAUSES[cause])
     lease = driver.client(server.address).acquire("orders/42", ttl=TTL)
     assert lease.lost(5 * TTL).get()["lost"] is True
     error = error_of(lease.check)
     assert (error.code, error.cause) == ("lock-lost", cause) and "lease on orders/42 lost: " in error.detail
+    if language != "php":  # which has no log
+        wait_until(lambda: "lease on orders/42 lost: " in driver.log, what="it is a line of the log")
     lease.release()
     assert error_of(lease.check).cause == cause, "the first one stays"
 
