@@ -38,6 +38,8 @@ NOT_FOR = {
         "test_the_state": "the library has no call for it: the first value of a watch is the state",
     }),
     "php": {
+        "test_one_warning": "the library has no log",
+        "test_no_warning": "the library has no log",
         "test_library_many.py::": "one process has few leases, and each refresh() is a request of its own",
         "test_at_most_16_connections": "one process has one request at a time",
         "test_waits_and_watches_keep_no_other": "one process has one request at a time",
