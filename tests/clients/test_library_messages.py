@@ -41,6 +41,12 @@ def test_an_option_beyond_the_bounds_is_named_in_the_language(lab, language, dri
     assert f"{OPTION.get(language, 'ttl')}: must be from {least} to {most}" in error.detail and "_ms" not in error.detail
 
 
+def test_a_wrong_address_is_told_with_the_right_forms(driver):
+    error = error_of(lambda: driver.client("127.0.0.1:8080"))
+    assert re.search("not the address of a server: .?127.0.0.1:8080", error.detail)
+    assert "use http://host:port, https://host:port or unix:/path" in error.detail
+
+
 CAUSES = {
     "not-owner": lambda call: call.problem(409, "not-owner"),
     "lease-expired": lambda call: call.problem(410, "lease-expired"),
