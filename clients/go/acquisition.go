@@ -82,6 +82,8 @@ type acquisition struct {
 	began     time.Duration // by clock()
 	keyed     time.Duration // the same, before the first request with this key
 	failures  int           // in a row
+	silent    int           // answers in a row that did not come
+	told      bool          // the warning of that
 	unknown   bool          // there may be a lease of which nobody knows
 }
 
@@ -162,9 +164,23 @@ func (q *acquisition) run(ctx context.Context) (*Lease, error) {
 			return nil, err
 		}
 		q.log(slog.LevelDebug, "redlockd: not acquired yet", "error", given.err)
+		q.warn(given)
 		sleep(ctx, pause)
 	}
 	return nil, context.Cause(ctx)
+}
+
+// warn writes a line once, after the first round in which no server answered.
+func (q *acquisition) warn(given *answer) {
+	q.silent++
+	if given.status != 0 {
+		q.silent = 0
+	}
+	if q.silent >= len(q.client.servers) && !q.told && q.left() > 0 {
+		q.told = true
+		until := fmt.Sprintf("; waiting up to %v for the lock on %s", q.wait, namesOf(q.names))
+		q.log(slog.LevelWarn, "redlockd: "+given.err.Detail+until)
+	}
 }
 
 func (q *acquisition) log(level slog.Level, message string, arguments ...any) {
@@ -191,7 +207,7 @@ func (q *acquisition) request(ctx context.Context, wait time.Duration) *answer {
 // giveBack is for a lease that came too late: the next request asks for another one.
 func (q *acquisition) giveBack(given *answer) *answer {
 	q.client.askEach(context.Background(), q.delete(given.grant.token, q.client.timeout, 0))
-	q.key, q.keyed, q.unknown = newKey(), clock(), false
+	q.key, q.keyed, q.unknown, q.silent = newKey(), clock(), false, -1 // the server was not silent
 	return noAnswer(false, errors.New("the lease came too late to be used"))
 }
 

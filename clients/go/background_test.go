@@ -63,7 +63,7 @@ func TestNoSecretsInTheLog(t *testing.T) {
 	logger.Info("of the program", "lease", l, "error", err)
 	fmt.Fprintf(&log, "%v %+v %v %+v", client, client, err, l.Context())
 	for _, text := range []string{
-		"acquired", "not acquired yet", "not renewed", "not released", "no-quorum", "lease-expired",
+		"acquired", "not acquired yet", "lease on x lost: lease-expired", "not released", "no-quorum",
 	} {
 		eventually(t, func() bool { return strings.Contains(log.String(), text) })
 	}

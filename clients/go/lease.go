@@ -89,10 +89,14 @@ func (l *Lease) tooLate() *Error {
 
 // lose counts the lease as lost. Only the first cause counts.
 func (l *Lease) lose(cause *Error) {
-	l.end(&LockLost{l.Resources, cause})
+	lost := &LockLost{l.Resources, cause}
+	l.end(lost)
 	survive(func() { l.cancel(context.Cause(l.held)) }) // it also asks the context that the caller gave
 	l.look.Stop()
 	l.wanted.client.renewer.remove(l)
+	if context.Cause(l.held) == error(lost) && cause != released {
+		l.wanted.log(slog.LevelWarn, lost.Error())
+	}
 }
 
 // Err returns a *[LockLost] if the lease cannot be relied on any more, by the clock. Call it right before each write.

@@ -95,7 +95,8 @@ func New(config Config) (*Client, error) {
 	for _, address := range config.Servers {
 		s := newServer(address, config)
 		if _, err := http.NewRequest("GET", s.base, nil); err != nil || !addresses.MatchString(address) {
-			return nil, fmt.Errorf("redlockd: not the address of a server: %q", address)
+			const forms = "http://host:port, https://host:port or unix:/path"
+			return nil, fmt.Errorf("redlockd: not the address of a server: %q: use %s", address, forms)
 		}
 		c.servers = append(c.servers, s)
 	}

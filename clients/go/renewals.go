@@ -226,11 +226,12 @@ func (l *Lease) decide(given *answer) bool {
 		return true
 	}
 	l.failure.Store(given.err)
-	l.wanted.log(slog.LevelWarn, "redlockd: not renewed", "error", given.err)
 	if given.isFinal() {
 		l.lose(given.err)
+		return true
 	}
-	return given.isFinal()
+	l.wanted.log(slog.LevelWarn, "redlockd: not renewed", "error", given.err)
+	return false
 }
 
 // fail means that the old ends hold, and the renewals are tried again soon, all of them together. With halve half of

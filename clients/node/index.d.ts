@@ -36,8 +36,9 @@ export interface ClientOptions {
 	 */
 	headers?: { readonly [name: string]: string } | (() => { readonly [name: string]: string }) | undefined;
 	/**
-	 * By default a loss is a warning of the process (`process.emitWarning`), and `util.debuglog("redlockd")` has the
-	 * other lines: set `NODE_DEBUG=redlockd` to see them. `null` turns both off.
+	 * By default a loss is a warning of the process (`process.emitWarning`), and so is an acquisition that no server
+	 * answers. `util.debuglog("redlockd")` has the other lines: set `NODE_DEBUG=redlockd` to see them. `null` turns
+	 * both off.
 	 */
 	logger?: Logger | null | undefined;
 }

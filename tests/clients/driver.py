@@ -12,6 +12,8 @@ import json
 import os
 import signal
 import subprocess
+import sys
+import tempfile
 import threading
 import time
 
@@ -36,6 +38,8 @@ NOT_FOR = {
         "test_the_state": "the library has no call for it: the first value of a watch is the state",
     }),
     "php": {
+        "test_one_warning": "the library has no log",
+        "test_no_warning": "the library has no log",
         "test_library_many.py::": "one process has few leases, and each refresh() is a request of its own",
         "test_at_most_16_connections": "one process has one request at a time",
         "test_waits_and_watches_keep_no_other": "one process has one request at a time",
@@ -125,7 +129,8 @@ class Driver:
         environment = clean_environment({"PYTHONPATH": str(ROOT / "clients/python/src"), "PYTHONDONTWRITEBYTECODE": "1"})
         self.clock = clock
         environment.update(clock.environment() if clock else {})
-        self.process = subprocess.Popen([*DIES_WITH_US, *DRIVERS[language]], env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        self.said = tempfile.TemporaryFile()
+        self.process = subprocess.Popen([*DIES_WITH_US, *DRIVERS[language]], env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self.said)
         self.waiting = {}
         self.thread = threading.Thread(target=self._read, daemon=True)
         self.thread.start()
@@ -134,6 +139,11 @@ class Driver:
         for line in self.process.stdout:
             answer = json.loads(line)
             self.waiting[answer["id"]].add(answer)
+
+    @property
+    def log(self):
+        """What it has written to standard error: the log of the library."""
+        return os.pread(self.said.fileno(), 1 << 20, 0).decode(errors="replace")
 
     def start(self, do, **members):
         """Sends a command; its Answers come."""
@@ -177,6 +187,8 @@ class Driver:
         self.thread.join()
         self.process.stdout.close()
         self.process.stdin.close()
+        sys.stderr.write(self.log)
+        self.said.close()
 
 
 @pytest.fixture(params=sorted(DRIVERS))

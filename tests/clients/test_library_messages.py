@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: MIT
-"""What the errors of the libraries say: the lock and its holder, options and units of the language, why a lease is lost."""
+"""What the errors of the libraries say: the lock and its holder, options and units of the language, why a lease is lost;
+and what their log says of it."""
 
 import re
+import socket
 
 import pytest
 
@@ -39,6 +41,12 @@ def test_an_option_beyond_the_bounds_is_named_in_the_language(lab, language, dri
     assert f"{OPTION.get(language, 'ttl')}: must be from {least} to {most}" in error.detail and "_ms" not in error.detail
 
 
+def test_a_wrong_address_is_told_with_the_right_forms(driver):
+    error = error_of(lambda: driver.client("127.0.0.1:8080"))
+    assert re.search("not the address of a server: .?127.0.0.1:8080", error.detail)
+    assert "use http://host:port, https://host:port or unix:/path" in error.detail
+
+
 CAUSES = {
     "not-owner": lambda call: call.problem(409, "not-owner"),
     "lease-expired": lambda call: call.problem(410, "lease-expired"),
@@ -50,12 +58,14 @@ CAUSES = {
 
 
 @pytest.mark.parametrize("cause", CAUSES)
-def test_why_a_lease_is_lost(fake, driver, cause):
+def test_why_a_lease_is_lost(fake, driver, language, cause):
     server = fake(extend=CAUSES[cause])
     lease = driver.client(server.address).acquire("orders/42", ttl=TTL)
     assert lease.lost(5 * TTL).get()["lost"] is True
     error = error_of(lease.check)
     assert (error.code, error.cause) == ("lock-lost", cause) and "lease on orders/42 lost: " in error.detail
+    if language != "php":  # which has no log
+        wait_until(lambda: "lease on orders/42 lost: " in driver.log, what="it is a line of the log")
     lease.release()
     assert error_of(lease.check).cause == cause, "the first one stays"
 
@@ -94,3 +104,69 @@ def test_the_end_of_a_block_says_why(fake, driver):
     server = fake(release=lambda call: call.problem(409, "not-owner"))
     driver.client(server.address)
     assert error_of(lambda: driver.ask("block", lease="of a block", resource="x")).cause == "not-owner"
+
+
+# ---- the log ----
+
+WAIT = {"go": "1m0s", "node": "60000 ms", "java": "60000 ms"}  # others have seconds
+WARNING = re.compile("no answer of redlockd: (.*); waiting up to (.*) for the lock on orders/42")
+
+
+@pytest.fixture
+def nobody():
+    """An address at which no server listens, and no other program can."""
+    with socket.socket() as bound:
+        bound.bind(("127.0.0.1", 0))
+        yield f"http://127.0.0.1:{bound.getsockname()[1]}"
+
+
+def hang_up(call):
+    call.connection.close()
+
+
+def echo(call):
+    """No HTTP, and it shows what was sent."""
+    call.send(f"{call.headers['idempotency-key']} {call.headers['authorization']}\r\n\r\n".encode())
+    call.connection.close()
+
+
+def grant(call):
+    call.lease()
+
+
+def acquire_and_lose(driver, server, *addresses):
+    """All lines of an acquisition: the line of the loss comes after them."""
+    driver.client(*addresses, server.address, key="c2VjcmV0").acquire("orders/42", ttl=TTL)
+    wait_until(lambda: "lease on orders/42 lost: lease-expired" in driver.log, 30, "the loss is a line of the log")
+    return driver.log
+
+
+def test_one_warning_where_nobody_listens(nobody, driver, language):
+    waits = driver.client(nobody).start("acquire", lease="it", resource="orders/42", interruptible=True)
+    why, wait = wait_until(lambda: WARNING.search(driver.log), 30, "it is told at once").groups()
+    assert why.startswith(f"{nobody}: ") and "refused" in why.lower() and wait == WAIT.get(language, "60 s")
+    driver.start("interrupt")
+    with pytest.raises(Refused, match="interrupted"):
+        waits.get()
+
+
+@pytest.mark.parametrize("silence", [hang_up, echo])
+def test_one_warning_after_the_first_round_without_an_answer(fake, nobody, driver, silence):
+    answers = [silence, silence, grant]
+    server = fake(acquire=lambda call: answers.pop(0)(call), extend=CAUSES["lease-expired"])
+    log = acquire_and_lose(driver, server, nobody)
+    (why, _), = WARNING.findall(log)
+    assert why.startswith(f"{server.address}: ") and not answers, "the last one was asked, too"
+    assert not [secret for secret in ("c2VjcmV0", server.calls[0].headers["idempotency-key"]) if secret in log]
+
+
+def test_no_warning_where_a_server_answers(fake, nobody, driver):
+    answers = [CAUSES["no-quorum"], lambda call: call.problem(429, "too-many-requests"), lambda call: call.problem(409, "locked"), grant]
+    server = fake(acquire=lambda call: answers.pop(0)(call), extend=CAUSES["lease-expired"])
+    assert not WARNING.search(acquire_and_lose(driver, server, nobody)) and not answers
+
+
+def test_no_warning_without_a_wait(nobody, driver):
+    assert error_of(lambda: driver.client(nobody).acquire("orders/42", wait=0)).code == "no-answer"
+    driver.end()
+    assert not WARNING.search(driver.log), "the error says it"

@@ -18,6 +18,8 @@ class Acquisition {
 	#key;
 	#begun; // before the first request with this key
 	#unknown = false; // there may be a lease of which nobody knows
+	#silent = 0; // answers in a row that did not come
+	#told = false; // the warning of that
 
 	constructor(wanted, servers) {
 		this.#wanted = wanted;
@@ -55,8 +57,18 @@ class Acquisition {
 			if (delay === null) throw error;
 			const said = `${error.message}; again in ${Math.round(delay)} ms`;
 			this.#servers.log.debug(`acquire ${this.#wanted.resources}: ${said}`);
+			this.#warn(answer, error);
 			await pause(delay, { signal });
 		}
+	}
+
+	/** Once, after the first round in which no server answered. */
+	#warn(answer, error) {
+		this.#silent = answer.status === 0 ? this.#silent + 1 : 0;
+		if (this.#silent < this.#servers.count || this.#told || clock() >= this.#until) return;
+		this.#told = true;
+		const names = this.#wanted.resources.join(", ").replace(/\p{C}/gu, "?");
+		this.#servers.log.silence(`${error.message}; waiting up to ${this.#wanted.wait} ms for the lock on ${names}`);
 	}
 
 	/** One request: the grant, or the answer if there is none. */
@@ -75,6 +87,7 @@ class Acquisition {
 		// it was over before it could be used: the next one needs another key
 		await this.#servers.askEach(this.#wanted.release(grant.token, Math.min(this.#servers.timeout, RELEASE_MAX)));
 		this.#begin();
+		this.#silent = -1; // the server was not
 		return { answer: noAnswer("the lease came too late to be used", true) };
 	}
 

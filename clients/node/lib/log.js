@@ -5,7 +5,8 @@
 const { debuglog } = require("node:util");
 
 const debug = debuglog("redlockd");
-const LOG = { debug, info: debug, warn: debug, lost: (text) => process.emitWarning(text, "LockLost") };
+const warn = (type) => (text) => process.emitWarning(text, type);
+const LOG = { debug, info: debug, warn: debug, lost: warn("LockLost"), silence: warn("NoAnswer") };
 const SILENT = { debug() {}, info() {}, warn() {} };
 
 /**
@@ -21,8 +22,9 @@ class Log {
 	debug(text) { this.#add("debug", text); }
 	info(text) { this.#add("info", text); }
 	warn(text) { this.#add("warn", text); }
-	/** A loss is shown by default, as a warning of the process. */
+	/** By default a loss is a warning of the process, and so is an acquisition that no server answers. */
 	lost(text) { this.#add(this.#logger === LOG ? "lost" : "warn", text); }
+	silence(text) { this.#add(this.#logger === LOG ? "silence" : "warn", text); }
 
 	#add(level, text) {
 		if (this.#lines.push({ level, text }) === 1) setImmediate(() => this.#writeNext());

@@ -40,7 +40,8 @@ function parseAddress(text) {
 	if (socketPath) return { url: text, tls: false, path: "", address: { socketPath } };
 	const url = /^https?:\/\/[!-~]+$/.test(text) ? new URL(text) : {};
 	if (!url.hostname || url.username || url.password || url.search || url.hash) {
-		throw new TypeError(`not the address of a server: ${JSON.stringify(text)}`);
+		const forms = "http://host:port, https://host:port or unix:/path";
+		throw new TypeError(`not the address of a server: ${JSON.stringify(text)}: use ${forms}`);
 	}
 	const tls = url.protocol === "https:";
 	const host = url.hostname.replace(/^\[|\]$/g, "");

@@ -31,7 +31,8 @@ final class Server
         $usable = in_array($parts['scheme'] ?? '', ['http', 'https'], true) && ($parts['host'] ?? '') !== '';
         if (!$usable || array_intersect_key($parts, ['user' => 1, 'pass' => 1, 'query' => 1, 'fragment' => 1])
             || !preg_match('/\A[!-~]+\z/', $url)) {
-            throw new \InvalidArgumentException('servers: not the address of a server: ' . json_encode($url));
+            throw new \InvalidArgumentException('servers: not the address of a server: ' . json_encode($url)
+                . ': use http://host:port, https://host:port or unix:/path');
         }
         $this->url = $url;
         $this->base = $socket === '' ? rtrim($url, '/') : 'http://localhost';

@@ -124,8 +124,8 @@ class Connection(asyncio.Protocol):
                     self._end()
                 elif kind is not h11.InformationalResponse:  # more has to come
                     return
-        except h11.ProtocolError as error:
-            self._fail(error)
+        except h11.ProtocolError:  # its text shows the answer, which may have a token
+            self._fail("its answer is malformed")
 
     def _read_head(self, event: Any) -> None:
         self._status, self._headers, size = event.status_code, {}, 0
@@ -269,6 +269,8 @@ class Pool:
             if not request.outcome.done():  # the end of asyncio.run() cancels this task, too
                 self.carry_out(request, True)
             raise
+        except ConnectionRefusedError:  # which asyncio says in other words
+            request.finish(no_answer(f"{self.server.url}: Connection refused", request.sent))
         except Exception as error:
             request.finish(no_answer(f"{self.server.url}: {error or type(error).__name__}", request.sent))
         else:

@@ -219,6 +219,7 @@ class Acquisition:
 
     def __init__(self, wanted: Wanted, servers: int, timeout: float) -> None:
         self._wanted, self._servers, self._timeout, self._failures = wanted, servers, timeout, 0
+        self._silent, self._told = 0, False  # answers in a row that did not come; the warning of that
         self._key, self._begun = secrets.token_hex(16), clock()
         self._until = self._begun + wanted.wait
         self.unknown = False  # there may be a lease of which nobody knows
@@ -243,7 +244,7 @@ class Acquisition:
                     return grant
                 yield self._wanted.release(grant.token, self._timeout)
                 self._key, self.unknown = secrets.token_hex(16), False
-                answer = no_answer("the lease came too late to be used", False)
+                answer, self._silent = no_answer("the lease came too late to be used", False), -1  # not silent
             elif answer.status == 409 or known and (answer.status not in (0, 503) or not answer.sent):
                 self.unknown = False
             pause = self._pause(answer, sent, wait)
@@ -251,7 +252,16 @@ class Acquisition:
             if pause is None:
                 raise error
             log(logging.DEBUG, "acquire %s: %s; again in %.1f s", self._wanted.text, error, pause)
+            self._warn(answer, error)
             yield pause
+
+    def _warn(self, answer: Answer, error: Error) -> None:
+        """Once, after the first round in which no server answered."""
+        self._silent = 0 if answer.status else self._silent + 1
+        if self._silent >= self._servers and not self._told and clock() < self._until:
+            self._told = True
+            log(logging.WARNING, "%s; waiting up to %.12g s for the lock on %s", error, self._wanted.wait,
+                self._wanted.text)
 
     def _pause(self, answer: Answer, sent: float, wait: float) -> Optional[float]:
         """Before the next request; None: give up."""

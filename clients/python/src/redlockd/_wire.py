@@ -118,7 +118,8 @@ class Server:
         self.prefix = "" if self.socket_path else parts.path.rstrip("/")
         usable = self.socket_path or parts.scheme in ("http", "https") and parts.hostname
         if not usable or parts.username or parts.query or parts.fragment or re.search(r"[^!-~]", url):
-            raise ValueError(f"not the address of a server: {url!r}")
+            raise ValueError(f"not the address of a server: {url!r}: use http://host:port, https://host:port or "
+                             "unix:/path")
 
 
 class TokenFile:

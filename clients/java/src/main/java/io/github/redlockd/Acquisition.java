@@ -25,6 +25,8 @@ final class Acquisition {
     private long begun = Term.clock(); // before the first request with this key
     private boolean unknown; // there may be a lease of which nobody knows
     private int failures; // in a row
+    private int silent; // answers in a row that did not come
+    private boolean told; // the warning of that
     private Thread thread; // guarded by this, as the next one; null: it has ended
     private boolean ended; // by end()
 
@@ -95,6 +97,7 @@ final class Acquisition {
                 lease.discard();
                 key = newKey();
                 begun = Term.clock();
+                silent = -1; // the server was not
                 answer = Answer.none("the lease came too late to be used", false, null);
             } else if (answer.status == 409 || known && (answer.status != 0 && answer.status != 503 || !answer.sent)) {
                 unknown = false;
@@ -115,6 +118,7 @@ final class Acquisition {
         if (!locked && !answer.isUndecided() || left <= 0 && (locked || failures >= tries)) {
             throw wanted.errorOf(answer);
         }
+        warn(answer);
         boolean kept = answer.number("place_kept_ms") > 0;
         // not for as long as a server rests that keeps a place: the place would be gone
         if (kept) pause = Math.min(pause, RANDOM.nextInt((int) Term.SECOND));
@@ -122,6 +126,17 @@ final class Acquisition {
             pause = Math.min(answer.retryAfter(), Term.SECOND) + RANDOM.nextInt((int) Term.SECOND);
         long least = locked ? sent + Term.LEAST - Term.clock() : 0;
         TimeUnit.NANOSECONDS.sleep(Math.max(least, Math.min(pause, left)));
+    }
+
+    /** Once, after the first round in which no server answered. */
+    private void warn(Answer answer) {
+        silent = answer.status == 0 ? silent + 1 : 0;
+        if (silent < servers.count() || told || until - Term.clock() <= 0) return;
+        told = true;
+        String names = String.join(", ", wanted.resources).replaceAll("\\p{C}", "?");
+        long wait = wanted.wait / Term.MILLISECOND;
+        String why = wanted.errorOf(answer).getMessage();
+        Lease.logLater("{1}", wanted.resources, why + "; waiting up to " + wait + " ms for the lock on " + names);
     }
 
     /** Nobody wants the lock any more: finds and releases the lease that may have been granted. */

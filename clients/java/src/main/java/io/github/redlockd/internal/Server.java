@@ -33,7 +33,10 @@ public final class Server {
 
     public Server(String url) {
         Matcher parts = URL.matcher(url);
-        if (!parts.matches()) throw new IllegalArgumentException("not the address of a server: " + url);
+        if (!parts.matches()) {
+            throw new IllegalArgumentException("not the address of a server: " + url
+                + ": use http://host:port, https://host:port or unix:/path");
+        }
         this.url = url;
         tls = "https".equals(parts.group(2));
         socketFile = parts.group(1) == null ? null
