@@ -3,6 +3,7 @@
 
 import os
 import re
+import shutil
 import signal
 import socket
 import time
@@ -24,10 +25,18 @@ pytestmark = pytest.mark.skipif("java" not in DRIVERS, reason="java is not in RE
 
 
 @pytest.fixture(scope="session")
-def package(tmp_path_factory):
-    """Built by Maven from the sources as they are."""
-    run("sh", "-c", "mkdir -p build/package/clients && . tests/dev/clients.sh && package_client_java", cwd=ROOT)
-    return {kind: ROOT / "build/package/clients" / f"redlockd-{version()}{kind}.jar" for kind in ("", "-sources", "-javadoc")}
+def clone(tmp_path_factory):
+    """What Maven builds from the sources as they are: not in the tree, where several processes of tests would meet."""
+    folder = tmp_path_factory.mktemp("clone")
+    shutil.copytree(ROOT / "tests/dev", folder / "tests/dev")
+    shutil.copytree(SOURCE, folder / "clients/java")
+    run("sh", "-c", "mkdir -p build/package/clients && . tests/dev/clients.sh && package_client_java", cwd=folder)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def package(clone):
+    return {kind: clone / "build/package/clients" / f"redlockd-{version()}{kind}.jar" for kind in ("", "-sources", "-javadoc")}
 
 
 def version():
@@ -48,10 +57,10 @@ def test_the_package(service, resource, tmp_path, package):
     assert len(lines) == 2 and int(lines[0]) == int(lines[1]) > 0 and not state(service, resource)["held"]
 
 
-def test_the_jar_is_installed_as_the_readme_says(package, tmp_path):
+def test_the_jar_is_installed_as_the_readme_says(clone, package, tmp_path):
     """With the Maven of Debian 12, whose own plugin does not read the pom.xml in the jar."""
     line, = re.findall("`(mvn [^`]*CLONE/(?:[^`]*))`", (SOURCE / "README.md").read_text(encoding="utf-8"))
-    run(*line.replace("CLONE", str(ROOT)).split(), f"-DlocalRepositoryPath={tmp_path}", cwd=tmp_path)
+    run(*line.replace("CLONE", str(clone)).split(), f"-DlocalRepositoryPath={tmp_path}", cwd=tmp_path)
     made = tmp_path / "io/github/redlockd/redlockd" / version()
     assert (made / f"redlockd-{version()}.jar").read_bytes() == package[""].read_bytes()
     assert f"<version>{version()}</version>" in (made / f"redlockd-{version()}.pom").read_text(encoding="utf-8")

@@ -33,11 +33,14 @@ def called(*command, folder, home=None):
 @pytest.fixture(scope="module")
 def installed(tmp_path_factory):
     """A folder where the package is installed, without a network."""
-    folder = tmp_path_factory.mktemp("package")
-    called("sh", "-euc", "mkdir -p build/package/clients; . tests/dev/clients.sh; package_client_node", folder=ROOT, home=folder)
+    folder, clone = tmp_path_factory.mktemp("package"), tmp_path_factory.mktemp("clone")
+    shutil.copytree(ROOT / "tests/dev", clone / "tests/dev")  # not in the tree, where several processes of tests would meet
+    shutil.copytree(SOURCE, clone / "clients/node")
+    called("sh", "-euc", "mkdir -p build/package/clients; . tests/dev/clients.sh; package_client_node", folder=clone, home=folder)
     version = json.loads((SOURCE / "package.json").read_text(encoding="utf-8"))["version"]
-    package = ROOT / "build" / "package" / "clients" / f"redlockd-{version}.tgz"
-    called("npm", "install", "--offline", "--no-audit", "--no-fund", package, folder=folder)
+    line = f"npm install CLONE/build/package/clients/redlockd-{version}.tgz"
+    assert f"`{line}`" in (SOURCE / "README.md").read_text(encoding="utf-8")
+    called(*line.replace("CLONE", str(clone)).split(), "--offline", "--no-audit", "--no-fund", folder=folder)
     return folder
 
 
