@@ -369,5 +369,5 @@ def test_nothing_is_renewed_after_the_release(fake, driver):
     assert driver.acquire("y", ttl=60) and driver.start("lost", lease=lease.name, timeout=1).get()["lost"] is True
     released = server.call("release").came
     wait_until(lambda: time.monotonic() - released > 1.5 * ttl, what="four more thirds")
-    # One that was under way at the release may come after it.
-    assert not [call for call in server.of("extend", name="x") if call.came - released > ttl / 3]
+    # One that was under way may come right after it; the next one would come a fifth of the ttl later.
+    assert not [call for call in server.of("extend", name="x") if call.came - released > ttl / 10]
