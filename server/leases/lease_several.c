@@ -51,15 +51,15 @@ struct lease_holders *lease_several_read(const struct master_reply *reply)
 		struct lease_held *held = &several->list[several->listed];
 		const char *value;
 		size_t len;
-		uint64_t remaining_us;
-		if (!master_reply_holder(reply, i, &value, &len, &remaining_us))
+		uint64_t end_ms;
+		if (!master_reply_holder(reply, i, &value, &len, &end_ms))
 			continue;
 		lease_value_read_holder(value, len, &held->holder);
 		if (!held->holder.known && (len != LEASE_TOKEN_LEN || !hex_is_lower(value, len)))
 			continue;
 		held->reports = held->holder.known;
 		memcpy(held->token, value, sizeof held->token);
-		held->remaining_ms = remaining_us / 1000;
+		held->remaining_ms = end_ms > 0 ? end_ms - 1 - several->now_ms : i;
 		several->listed++;
 	}
 	return several;
@@ -98,6 +98,13 @@ static int compare_later(const void *a, const void *b)
 	return *one > *other ? -1 : *one < *other;
 }
 
+uint64_t lease_several_lasts_ms(uint64_t left_ms[], size_t count, size_t needed)
+{
+	assert(count > 0 && needed > 0);
+	qsort(left_ms, count, sizeof *left_ms, compare_later);
+	return left_ms[MIN(count, needed) - 1];
+}
+
 /* Adds the lease that `named` name: it lasts as long as a majority of masters has it. Its fence is the largest number
  * that one of them has. */
 static void add_lease(struct lease_holders *several, const struct lease_held *const named[], size_t count,
@@ -113,8 +120,7 @@ static void add_lease(struct lease_holders *several, const struct lease_held *co
 		fence = MAX(fence, named[i]->holder.fence);
 		held->reports = (uint8_t)(held->reports + named[i]->reports);
 	}
-	qsort(left_ms, count, sizeof *left_ms, compare_later);
-	held->remaining_ms = left_ms[MIN(count, needed) - 1];
+	held->remaining_ms = lease_several_lasts_ms(left_ms, count, needed);
 	held->holder.fence = fence;
 	several->digest += lease_several_digest(held->token);
 }

@@ -76,6 +76,7 @@ static const struct step steps[] = {
 	{PROBE(ZREM, UNUSED, "a")},
 	{PROBE(ZREMRANGEBYRANK, UNUSED, "0", "0")},
 	{PROBE(ZSCORE, UNUSED, "a")},
+	{PROBE(ZMSCORE, UNUSED, "a")},
 	{PROBE(SCAN, "0", "COUNT", "1")},
 	/* too short for a notification: every listener drops it */
 	{PROBE(PUBLISH, CHANNEL, "")},

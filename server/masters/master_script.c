@@ -301,16 +301,20 @@ void master_script_write_read(const struct masters *masters, const struct master
 	static const char holders[] = "redlockd:holders:";
 	struct transport_word *word = ret_arguments->arguments, key;
 	ret_arguments->text_len = 0;
-	assert(read->count <= MASTER_READ_VALUES_MAX && read->resource_len <= MASTERS_RESOURCE_MAX);
-	if (read->count > 0) {
+	assert(read->count <= MASTER_READ_LEASES_MAX && read->resource_len <= MASTERS_RESOURCE_MAX);
+	switch (read->read) {
+	case MASTER_READ_VALUES:
 		*word++ = (struct transport_word){"HMGET", 5};
 		key = put_bytes(ret_arguments, masters->options->key_prefix, masters->prefix_len);
 		key.len += put_bytes(ret_arguments, holders, sizeof holders - 1).len;
 		key.len += put_key(ret_arguments, masters, read->resource, read->resource_len).len;
 		*word++ = key;
-		for (size_t i = 0; i < read->count; i++)
-			*word++ = (struct transport_word){read->tokens[i], RANDOM_TOKEN_LEN};
-	} else {
+		break;
+	case MASTER_READ_ENDS:
+		*word++ = (struct transport_word){"ZMSCORE", 7};
+		*word++ = put_key(ret_arguments, masters, read->resource, read->resource_len);
+		break;
+	case MASTER_READ_TOKENS:
 		*word++ = (struct transport_word){"ZRANGEBYSCORE", 13};
 		*word++ = put_key(ret_arguments, masters, read->resource, read->resource_len);
 		key = put_bytes(ret_arguments, "(", 1);
@@ -320,7 +324,10 @@ void master_script_write_read(const struct masters *masters, const struct master
 		*word++ = (struct transport_word){"LIMIT", 5};
 		*word++ = (struct transport_word){"0", 1};
 		*word++ = put_decimal_word(ret_arguments, MASTER_READ_TOKENS_MAX);
+		break;
 	}
+	for (size_t i = 0; i < read->count; i++)
+		*word++ = (struct transport_word){read->tokens[i], RANDOM_TOKEN_LEN};
 	ret_arguments->count = (size_t)(word - ret_arguments->arguments);
 	assert(ret_arguments->count <= MASTER_COMMAND_ARGUMENTS_MAX);
 }

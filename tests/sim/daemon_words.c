@@ -261,6 +261,7 @@ static void parse_set(struct command *command, size_t count, const struct transp
 static bool is_read(size_t count, const struct transport_word words[])
 {
 	return (is(&words[0], "ZRANGEBYSCORE") && count == 7) ||
+	       (is(&words[0], "ZMSCORE") && words[2].len == LEASE_TOKEN_LEN) ||
 	       (is(&words[0], "HMGET") && !is(&words[1], "redlockd:master"));
 }
 

@@ -161,16 +161,17 @@ enum { MANY = LEASE_HOLDERS_FEW + 1, LOCKS = 4, TURNS = 2 };
 /* Held by MANY shared leases, which it lists with their values. */
 static const struct master_reply *by_many(void)
 {
-	static char values[MANY][80], score[] = "30000";
-	static redisReply texts[2 * MANY], *elements[2 * MANY];
-	static const redisReply list = {.type = REDIS_REPLY_ARRAY, .elements = 2 * (size_t)MANY, .element = elements};
+	static char values[MANY][80], end_text[] = "30000";
+	static redisReply texts[MANY], end = {.type = REDIS_REPLY_STRING, .str = end_text, .len = 5};
+	static redisReply *elements[MANY], *ends_of_all[MANY];
+	static const redisReply list = {.type = REDIS_REPLY_ARRAY, .elements = MANY, .element = elements},
+				ends = {.type = REDIS_REPLY_ARRAY, .elements = MANY, .element = ends_of_all};
 	static struct master_reply reply;
-	for (size_t i = 0; i < 2 * (size_t)MANY; i++) {
-		char *text = i % 2 == 0 ? values[i / 2] : score;
-		if (i % 2 == 0)
-			snprintf(text, sizeof *values, "%040zx+:0:7::somebody", i);
-		texts[i] = (redisReply){.type = REDIS_REPLY_STRING, .str = text, .len = strlen(text)};
+	for (size_t i = 0; i < MANY; i++) {
+		int len = snprintf(values[i], sizeof *values, "%040zx+:0:7::somebody", i);
+		texts[i] = (redisReply){.type = REDIS_REPLY_STRING, .str = values[i], .len = (size_t)len};
 		elements[i] = &texts[i];
+		ends_of_all[i] = &end;
 	}
 	reply = held;
 	reply.value = values[0];
@@ -178,6 +179,7 @@ static const struct master_reply *by_many(void)
 	reply.holder_count = MANY;
 	reply.listed = MANY;
 	reply.holders = &list;
+	reply.ends = &ends;
 	return &reply;
 }
 
