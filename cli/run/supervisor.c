@@ -134,15 +134,13 @@ static void supervisor_report_end(struct supervisor *supervisor, const char *wha
 		return;
 	supervisor->end_reported = true;
 	supervisor->lost = why != RENEWAL_WHY_REQUESTED;
-	if (supervisor->lost && why == RENEWAL_WHY_LOST) /* the server says that the lease is over */
+	char left[64] = "";
+	if (why != RENEWAL_WHY_LOST) /* else the server says that the lease is over */
+		snprintf(left, sizeof left, ", %s before the lease ends", DURATION_TEXT(left_ms));
+	if (supervisor->lost)
 		report_event(supervisor->arguments, REPORT_NOTE, "lost",
 			     json_pack("{s:s, s:I}", "code", whys[why].code, "left_ms", left_ms),
-			     "the lock is lost: %s; %s", whys[why].text, what);
-	else if (supervisor->lost)
-		report_event(supervisor->arguments, REPORT_NOTE, "lost",
-			     json_pack("{s:s, s:I}", "code", whys[why].code, "left_ms", left_ms),
-			     "the lock is lost: %s; %s, %s before the lease ends", whys[why].text, what,
-			     DURATION_TEXT(left_ms));
+			     "the lock is lost: %s; %s%s", whys[why].text, what, left);
 	else
 		report_event(supervisor->arguments, killed ? REPORT_NOTE : REPORT_DETAIL, "ending", NULL, "%s: %s",
 			     killed ? "redlockctl was killed" : "the command left processes behind", what);

@@ -6,6 +6,7 @@ counted from before redlockctl was started.
 """
 
 import os
+import re
 import signal
 
 import pytest
@@ -72,7 +73,8 @@ def test_lock_deleted(lab, resource, taken, code):
     for master in daemon.masters:
         master.cli("SET", resource, "f" * 40, "PX", "60000") if taken else master.cli("DEL", resource)
     assert (run.wait(), run.file("term")) == (LOST, "asked")
-    assert run.events("lost")[0]["code"] == code
+    lost = run.events("lost")[0]
+    assert lost["code"] == code and "before the lease ends" not in lost["message"], lost  # it is over
 
 
 def test_lock_lost_before_the_end(lab, resource):
@@ -92,6 +94,7 @@ def test_longest_hold(lab, resource):
     until_dead(run.file("pid"))
     lost = run.event("lost")  # the server is there, so the lock is given back before anybody could look
     assert (run.wait(), lost["code"]) == (LOST, "max-hold") and lost["left_ms"] > 0
+    assert re.search(r"; SIGTERM to the command, [0-9.]+ ?m?s before the lease ends$", lost["message"]), lost
 
 
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGSTOP])
