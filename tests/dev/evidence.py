@@ -93,26 +93,28 @@ def tell_histories(text, begin):
 
 
 def configurations(program):
-    """Names and descriptions, as the program lists them for a configuration that it does not have."""
+    """Names, as the program lists them for a configuration that it does not have."""
     command = [ROOT / "build/release" / program, "--config", "?"]
     text = subprocess.run(command, capture_output=True, text=True, check=False).stderr.partition("checks:")[0]
-    return re.findall(r"^  (\w+) +([^\n]*?)(?: \(only by name\))?$", text, re.M)
+    return re.findall(r"^  (\w+) +\S", text, re.M)
 
 
 def states(minutes):
-    table, found, most = ["| configuration | states |", "|---|---|"], [], round(STATES_A_MINUTE * minutes)
+    found, complete, others, most = [], [], [], round(STATES_A_MINUTE * minutes)
     for program in ("sim_exhaustive", "sim_exhaustive3"):
-        for name, about in configurations(program):
+        for name in configurations(program):
             command = [f"build/release/{program}", "--config", name, "--max-states", most]
             seen, moves, stopped = tell_states(run(f"states-{name}", command))
-            found.append((seen, moves, stopped))
-            table.append(f"| {name}: {about} | {'' if stopped else 'all '}{seen:,} |")
-    stopped = sum(one[2] for one in found)
+            found.append((seen, moves))
+            (others if stopped else complete).append(f"`{name}`" if stopped else f"`{name}` {seen:,}")
+    stopped = len(others)
     figures = (f"{len(found)} configurations, {sum(one[0] for one in found):,} states, "
                f"{sum(one[1] for one in found):,} transitions; {len(found) - stopped} configurations completely, "
                f"{stopped} up to {most:,} states")
     repeat = f"`build/release/sim_exhaustive --config NAME --max-states {most}`; names with a 3: `sim_exhaustive3`"
-    return [("every order of events", figures, repeat)], table
+    return [("every order of events", figures, repeat)], [
+        f"[Configurations](../../tests/sim/README.md#sim_exhaustive) with all their states: {', '.join(complete)}. "
+        f"With {most:,} states: {', '.join(others)}."]
 
 
 def tell_states(text):
@@ -204,9 +206,10 @@ def fuzzing(minutes):
     text = run("fuzz", command)
     found = re.findall(r"^(\w+) +([\d,]+) executions, +[\d,]+ a second, +(\d+) edges, .*inputs$", text, re.M)
     mutated = re.findall(r"^\w+ with mutation \d+: found after", text, re.M)
-    rows = [(f"fuzzing `{name}`", f"{executions} executions of inputs, {number(edges)} edges of the code reached",
-             f"`./dev fuzz {shlex.join(map(str, options))} {name}`") for name, executions, edges in found]
-    return [*rows, ("mutations of the fuzzed code", f"{len(mutated)} of {len(mutated)} found", "`./dev test fuzz`")], []
+    figures = "executions of inputs (edges of the code reached): " + ", ".join(
+        f"`{name}` {executions} ({number(edges)})" for name, executions, edges in found)
+    row = ("fuzzing", figures, f"`./dev fuzz {shlex.join(map(str, options))}`")
+    return [row, ("mutations of the fuzzed code", f"{len(mutated)} of {len(mutated)} found", "`./dev test fuzz`")], []
 
 
 def mutations(_minutes):
