@@ -157,6 +157,27 @@ def test_locks_that_end_during_the_walk_hide_no_others(service, resource):
     assert found == names
 
 
+def test_a_lock_that_reaches_a_scanned_master_is_listed_once(lab):
+    """Held on a majority all the time: a key that another master gets, or loses, after its scan neither hides the lock nor shows it twice."""
+    servers = lab.redises(3)
+    service = lab.redlockd(servers, "--master-timeout-ms", "10000")
+    late, gone = service.acquire("late", 60000), service.acquire("gone", 60000)
+    servers[0].cli("DEL", "late")
+    before = servers[0].calls()["scan"]
+    servers[1].stop()  # the inspections of the first scan wait for it, and the next scan
+    plain = service.connect()
+    try:
+        plain.sendall(b"GET /locks HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        wait_until(lambda: servers[0].calls()["scan"] > before, what="the scan of the first master")
+        servers[0].cli("SET", "late", servers[2].cli("GET", "late"), "PX", 60000)
+        servers[0].cli("DEL", "gone")
+    finally:
+        servers[1].cont()
+    answer = read_response(plain)
+    plain.close()
+    assert sorted((lock["resource"], lock["fence"]) for lock in answer.json["locks"]) == [("gone", gone["fence"]), ("late", late["fence"])], answer
+
+
 # ---- of one owner ----
 
 
