@@ -185,12 +185,31 @@ static bool was_listed(const struct listing_item *item)
 	return false;
 }
 
-static bool owner_matches(const struct lease_list_request *request, const struct lease_holder *holder)
+static bool is_of_owner(const struct lease_list_request *request, const struct lease_holder *holder)
 {
 	assert(request->owner_len <= LEASE_OWNER_MAX);
-	bool same = holder->known && holder->owner_len == request->owner_len;
-	return !request->by_owner ||
-	       (same && (request->owner_len == 0 || memcmp(holder->owner, request->owner, request->owner_len) == 0));
+	return holder->known && holder->owner_len == request->owner_len &&
+	       (request->owner_len == 0 || memcmp(holder->owner, request->owner, request->owner_len) == 0);
+}
+
+/* If several hold the lock, a few holders of that owner stay in the list. */
+static bool owner_matches(const struct lease_list_request *request, const struct lease_answer *answer)
+{
+	struct lease_holders *several = answer->several;
+	uint32_t kept = 0;
+	if (!request->by_owner)
+		return true;
+	if (!several)
+		return is_of_owner(request, &answer->holder);
+	for (uint32_t i = 0; i < several->listed; i++) {
+		struct lease_held *held = &several->list[i];
+		if (kept < LEASE_HOLDERS_FEW && is_of_owner(request, &held->holder))
+			several->list[kept++] = *held;
+		else
+			lease_holder_fini(&held->holder);
+	}
+	several->listed = kept;
+	return kept > 0;
 }
 
 static void on_key_inspected(void *arg, const struct lease_answer *answer)
@@ -198,7 +217,7 @@ static void on_key_inspected(void *arg, const struct lease_answer *answer)
 	struct listing_item *item = arg;
 	struct lease_listing *listing = item->listing;
 	assert(listing->awaited > 0);
-	if (answer->held && owner_matches(&listing->request, &answer->holder) && !was_listed(item)) {
+	if (answer->held && owner_matches(&listing->request, answer) && !was_listed(item)) {
 		item->listed = true;
 		listing->count++;
 		if (listing->done)
@@ -231,7 +250,7 @@ static void inspect_some(struct lease_listing *listing)
 		struct listing_item *item = &listing->items[listing->begin + listing->inspected++];
 		struct lease_request request = {.operation = LEASE_INSPECT,
 						.wait_for_all = true,
-						.few = true,
+						.few = !listing->request.by_owner,
 						.resource_len = item->resource_len,
 						.resource = item->resource};
 		item->listing = listing;
