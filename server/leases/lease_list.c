@@ -117,9 +117,11 @@ static void finish_page(struct lease_listing *listing, enum lease_status status)
 	assert(leases->listings > 0 && listing->awaited == 0);
 	masters_quorum(leases->masters, &quorum);
 	struct lease_list_answer answer = {.status = status, .count = listing->count};
+	uint8_t up = (uint8_t)(quorum.voting + quorum.quarantined);
 	answer.votes = (struct redlock_votes){.needed = quorum.needed,
 					      .granted = quorum.voting,
-					      .failed = (uint8_t)(quorum.masters - quorum.voting),
+					      .failed = (uint8_t)(quorum.masters - up),
+					      .quarantined = quorum.quarantined,
 					      .masters = quorum.masters};
 	answer.retry_after_ms = status == LEASE_OK ? 0 : leases->options->retry_max_ms;
 	if (!listing->last)

@@ -178,6 +178,26 @@ def test_a_lock_that_reaches_a_scanned_master_is_listed_once(lab):
     assert sorted((lock["resource"], lock["fence"]) for lock in answer.json["locks"]) == [("gone", gone["fence"]), ("late", late["fence"])], answer
 
 
+def test_masters_that_may_not_vote_are_not_down(lab):
+    """Without a quorum a listing says why, as the other calls do."""
+    servers = lab.redises(3)
+    service = lab.redlockd(servers, "--bootstrap=false", wait=False)
+
+    def states():
+        return [master["state"] for master in service.curl("GET", "/masters").json["masters"]]
+
+    def problem(path):
+        answer = service.curl("GET", path)
+        assert answer.code == "no-quorum"
+        return answer.json["votes"] | {"granted": 0, "refused": 0}, answer.json["detail"]
+    wait_until(lambda: states() == ["quarantined"] * 3, what="new masters in quarantine")
+    assert problem("/locks") == problem("/locks/a") and problem("/locks")[0]["quarantined"] == 3
+    servers[0].kill()
+    wait_until(lambda: states() == ["down", "quarantined", "quarantined"], what="a master that is down")
+    votes = problem("/locks")[0]
+    assert (votes["failed"], votes["quarantined"]) == (1, 2)
+
+
 # ---- of one owner ----
 
 
