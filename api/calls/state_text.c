@@ -125,7 +125,9 @@ static void put_held(struct text *text, const struct lease_held *held, uint64_t 
 static void put_several(struct text *text, const struct lease_answer *answer)
 {
 	const struct lease_holders *several = answer->several;
-	bool is_slots = answer->holder.mode == LEASE_SLOT;
+	/* The holder of the answer may be that of a master which is behind the others. */
+	const struct lease_holder *holder = several->listed > 0 ? &several->list[0].holder : &answer->holder;
+	bool is_slots = holder->mode == LEASE_SLOT;
 	put_literal(text, is_slots ? ",\"held\":true,\"mode\":\"exclusive\",\"holders\":["
 				   : ",\"held\":true,\"mode\":\"shared\",\"holders\":[");
 	for (uint32_t i = 0; i < several->listed; i++) {

@@ -2,8 +2,10 @@
 /* A page of the locks that are held, for operators.
  *
  * A held lock leaves fewer than Q masters free, so it is on one of any Q: that many are scanned (SCAN), one after the
- * other, and each key found is inspected on all masters, as by GET /locks/{resource}. A lock that an earlier scanned
- * master also has was listed there. The cursor carries the position, so any replica can give the next page:
+ * other, and each key found is inspected on all masters, as by GET /locks/{resource}. A page lists a name once. A lock
+ * that a master has whose scan began in an earlier page was listed there. For the present page that is no sign: the
+ * key may have reached the master after its scan. The cursor carries the position, so any replica can give the next
+ * page:
  *
  *     scanned.master.position.done.sum hex set of scanned masters · present master · its SCAN cursor · keys of the
  *                                      present step up to this hash are done · the sum of their hashes
@@ -54,16 +56,19 @@ struct lease_listing {
 	bool failed;          /* an inspection had no quorum: the page would lack that lock */
 	uint16_t passed_over; /* masters that could not be scanned, in this page */
 	unsigned scans, scans_max;
+	uint16_t earlier;          /* masters whose scan began in an earlier page */
 	size_t looked;             /* keys inspected in this page */
 	size_t count;              /* locks of the page so far */
 	size_t key_count;          /* keys of the step */
 	size_t inspected, awaited; /* of them: inspections that were begun, and that are under way */
+	size_t begin;              /* the items of the step; before them are the locks of earlier steps */
 	struct listing_item {
 		struct lease_listing *listing;
 		struct lease_op *op;
+		bool listed; /* it is a lock of the page */
 		uint16_t resource_len;
 		char resource[LEASE_RESOURCE_MAX];
-	} * items; /* request.limit: an inspection for each key of the step */
+	} * items; /* request.limit: a lock of the page, or an inspection for each key of the step */
 };
 
 static void scan(struct lease_listing *listing);
@@ -112,9 +117,11 @@ static void finish_page(struct lease_listing *listing, enum lease_status status)
 	assert(leases->listings > 0 && listing->awaited == 0);
 	masters_quorum(leases->masters, &quorum);
 	struct lease_list_answer answer = {.status = status, .count = listing->count};
+	uint8_t up = (uint8_t)(quorum.voting + quorum.quarantined);
 	answer.votes = (struct redlock_votes){.needed = quorum.needed,
 					      .granted = quorum.voting,
-					      .failed = (uint8_t)(quorum.masters - quorum.voting),
+					      .failed = (uint8_t)(quorum.masters - up),
+					      .quarantined = quorum.quarantined,
 					      .masters = quorum.masters};
 	answer.retry_after_ms = status == LEASE_OK ? 0 : leases->options->retry_max_ms;
 	if (!listing->last)
@@ -135,9 +142,21 @@ static size_t room(const struct lease_listing *listing)
 	return listing->request.limit - listing->count;
 }
 
+/* Keeps the locks of the step. */
+static void keep_listed(struct lease_listing *listing)
+{
+	size_t begin = listing->begin, end = begin + listing->key_count;
+	for (size_t i = begin; i < end; i++)
+		if (listing->items[i].listed)
+			listing->items[begin++] = listing->items[i];
+	listing->begin = begin;
+	listing->key_count = 0;
+	assert(listing->begin == listing->count);
+}
+
 static void end_step(struct lease_listing *listing)
 {
-	listing->key_count = 0;
+	keep_listed(listing);
 	if (listing->failed) {
 		finish_page(listing, LEASE_NO_QUORUM);
 	} else if (room(listing) > 0 && !listing->last && listing->done && listing->scans < listing->scans_max &&
@@ -151,29 +170,57 @@ static void end_step(struct lease_listing *listing)
 
 static void inspect_some(struct lease_listing *listing);
 
-/* True if an earlier step has listed it. */
+/* True if this page has the lock, or an earlier one had it. */
 static bool was_listed(const struct listing_item *item)
 {
+	const struct lease_listing *listing = item->listing;
+	for (size_t i = 0; i < listing->begin + listing->key_count; i++) {
+		const struct listing_item *other = &listing->items[i];
+		if (other->listed && other->resource_len == item->resource_len &&
+		    memcmp(other->resource, item->resource, item->resource_len) == 0)
+			return true;
+	}
 	for (unsigned i = 0; i < REDLOCK_MASTERS_MAX; i++)
-		if (redlock_has(item->listing->at.scanned, i) && lease_op_voted(item->op, i, REDLOCK_VOTE_HELD))
+		if (redlock_has(listing->at.scanned & listing->earlier, i) &&
+		    lease_op_voted(item->op, i, REDLOCK_VOTE_HELD))
 			return true;
 	return false;
 }
 
-static bool owner_matches(const struct lease_list_request *request, const struct lease_holder *holder)
+static bool is_of_owner(const struct lease_list_request *request, const struct lease_holder *holder)
 {
 	assert(request->owner_len <= LEASE_OWNER_MAX);
-	bool same = holder->known && holder->owner_len == request->owner_len;
-	return !request->by_owner ||
-	       (same && (request->owner_len == 0 || memcmp(holder->owner, request->owner, request->owner_len) == 0));
+	return holder->known && holder->owner_len == request->owner_len &&
+	       (request->owner_len == 0 || memcmp(holder->owner, request->owner, request->owner_len) == 0);
+}
+
+/* If several hold the lock, a few holders of that owner stay in the list. */
+static bool owner_matches(const struct lease_list_request *request, const struct lease_answer *answer)
+{
+	struct lease_holders *several = answer->several;
+	uint32_t kept = 0;
+	if (!request->by_owner)
+		return true;
+	if (!several)
+		return is_of_owner(request, &answer->holder);
+	for (uint32_t i = 0; i < several->listed; i++) {
+		struct lease_held *held = &several->list[i];
+		if (kept < LEASE_HOLDERS_FEW && is_of_owner(request, &held->holder))
+			several->list[kept++] = *held;
+		else
+			lease_holder_fini(&held->holder);
+	}
+	several->listed = kept;
+	return kept > 0;
 }
 
 static void on_key_inspected(void *arg, const struct lease_answer *answer)
 {
-	const struct listing_item *item = arg;
+	struct listing_item *item = arg;
 	struct lease_listing *listing = item->listing;
 	assert(listing->awaited > 0);
-	if (answer->held && owner_matches(&listing->request, &answer->holder) && !was_listed(item)) {
+	if (answer->held && owner_matches(&listing->request, answer) && !was_listed(item)) {
+		item->listed = true;
 		listing->count++;
 		if (listing->done)
 			listing->lock(listing->arg, item->resource, item->resource_len, answer);
@@ -192,7 +239,8 @@ static void add_key(struct lease_listing *listing, const struct master_scan *key
 	    memmem(key + prefix_len, key_len - prefix_len, reserved, sizeof reserved - 1))
 		return;
 	assert(listing->key_count < room(listing));
-	struct listing_item *item = &listing->items[listing->key_count++];
+	struct listing_item *item = &listing->items[listing->begin + listing->key_count++];
+	item->listed = false;
 	item->resource_len = (uint16_t)(key_len - prefix_len);
 	memcpy(item->resource, key + prefix_len, item->resource_len);
 }
@@ -201,10 +249,10 @@ static void add_key(struct lease_listing *listing, const struct master_scan *key
 static void inspect_some(struct lease_listing *listing)
 {
 	while (listing->awaited < INSPECTIONS_AT_ONCE && listing->inspected < listing->key_count) {
-		struct listing_item *item = &listing->items[listing->inspected++];
+		struct listing_item *item = &listing->items[listing->begin + listing->inspected++];
 		struct lease_request request = {.operation = LEASE_INSPECT,
 						.wait_for_all = true,
-						.few = true,
+						.few = !listing->request.by_owner,
 						.resource_len = item->resource_len,
 						.resource = item->resource};
 		item->listing = listing;
@@ -355,6 +403,8 @@ struct lease_listing *lease_list(struct leases *leases, const struct lease_list_
 	bool good = !request->cursor[0] ||
 		    position_parse(request->cursor, masters_count(leases->masters), &listing->at);
 	assert(good);
+	bool is_under_way = listing->at.cursor != 0 || listing->at.done != 0;
+	listing->earlier = (uint16_t)(listing->at.scanned | (is_under_way ? 1U << listing->at.master : 0));
 	unsigned scans = (unsigned)request->limit * LOOKS_PER_LOCK / scan_keys(request);
 	listing->scans_max = scans > SCANS_MIN ? scans : SCANS_MIN;
 	STAILQ_INSERT_TAIL(&leases->new_listings, listing, entry);

@@ -11,8 +11,8 @@
  * since a publication can be lost.
  *
  * The masters publish a change while it happens: publications that come together cause one look (SOON_MS), and a look
- * that finds no majority for one holder may have seen half a grant. Then the watch looks again a few times before it
- * reports the state. */
+ * that finds no majority for one holder, or for one of several, may have seen half a grant. Then the watch looks again
+ * for a while before it reports the state. */
 #include <assert.h>
 #include <search.h>
 #include <stdlib.h>
@@ -25,8 +25,9 @@
 enum {
 	SOON_MS = 2,
 	UNCLEAR_MS = 10,   /* the pause after an unclear look; doubles with each */
-	UNCLEAR_LOOKS = 5, /* so many unclear looks in a row at most */
-	DOWN_MS = 1000,    /* after a look without a quorum */
+	UNCLEAR_LOOKS = 5, /* after so many in a row, and this time, an unclear state is reported, too */
+	UNCLEAR_MAX_MS = 300,
+	DOWN_MS = 1000, /* after a look without a quorum */
 	LOOK_MS = 5000,
 	WATCH_MS = 3 * LOOK_MS,
 	NOTIFY_AT_ONCE = 32, /* watchers in a round of the loop: thousands would delay leases */
@@ -45,6 +46,7 @@ struct lease_watch {
 	struct lease_op *look;         /* under way, or NULL */
 	bool again;                    /* a change was published since it left */
 	unsigned unclear;              /* looks in a row that found no clear state */
+	uint64_t unclear_us;           /* the time of the first of them */
 	char tag[LEASE_TAG_MAX];       /* of the state that was reported last; "": none yet */
 	uint64_t inspected_us;         /* when it was found */
 	struct lease_answer answer;    /* the state; the time that remains as it was then */
@@ -146,10 +148,20 @@ static uint64_t pause_ms(const struct lease_watch *watch, const struct lease_ans
 	if (watch->again)
 		return SOON_MS;
 	if (watch->unclear > 0)
-		return (uint64_t)UNCLEAR_MS << (watch->unclear - 1);
+		return (uint64_t)UNCLEAR_MS << MIN(watch->unclear - 1, UNCLEAR_LOOKS - 1);
 	if (answer->status != LEASE_OK)
 		return DOWN_MS;
 	return answer->held && answer->expires ? MIN(answer->remaining_ms + SOON_MS, LOOK_MS) : LOOK_MS;
+}
+
+/* The looks alone say little: many changes cause many looks in a short time. */
+static void count_unclear(struct lease_watch *watch, bool clear)
+{
+	uint64_t now_us = clock_now_us();
+	if (watch->unclear == 0)
+		watch->unclear_us = now_us;
+	bool is_over = watch->unclear >= UNCLEAR_LOOKS && now_us - watch->unclear_us > UNCLEAR_MAX_MS * 1000;
+	watch->unclear = clear || is_over ? 0 : watch->unclear + 1;
 }
 
 static void on_look(void *arg, const struct lease_answer *answer)
@@ -158,10 +170,10 @@ static void on_look(void *arg, const struct lease_answer *answer)
 	char tag[LEASE_TAG_MAX];
 	assert(watch->look && answer->status != LEASE_DRAINING);
 	lease_tag_write(answer, tag);
-	bool clear = answer->status != LEASE_OK || !answer->held || answer->votes.granted >= answer->votes.needed ||
-		     strcmp(tag, watch->tag) == 0;
+	bool is_majority = answer->votes.granted >= answer->votes.needed && strcmp(tag, "split") != 0;
+	bool clear = answer->status != LEASE_OK || !answer->held || is_majority || strcmp(tag, watch->tag) == 0;
 	watch->look = NULL;
-	watch->unclear = clear || watch->unclear == UNCLEAR_LOOKS ? 0 : watch->unclear + 1;
+	count_unclear(watch, clear);
 	uint64_t next_ms = pause_ms(watch, answer);
 	watch->again = false;
 	watch->due_us = REDLOCK_NEVER;

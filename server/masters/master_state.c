@@ -327,11 +327,15 @@ static uint64_t wait_for(const struct masters *masters, size_t missing)
 
 void masters_quorum(const struct masters *masters, struct quorum_status *ret_quorum)
 {
-	uint8_t voting = 0;
-	for (size_t i = 0; i < masters->count; i++)
-		voting = (uint8_t)(voting + (master_state_of(&masters->list[i]) == MASTER_VOTING));
+	uint8_t voting = 0, quarantined = 0;
+	for (size_t i = 0; i < masters->count; i++) {
+		enum master_state state = master_state_of(&masters->list[i]);
+		voting = (uint8_t)(voting + (state == MASTER_VOTING));
+		quarantined = (uint8_t)(quarantined + (state == MASTER_QUARANTINED));
+	}
 	*ret_quorum = (struct quorum_status){.needed = redlock_majority((uint8_t)masters->count),
 					     .voting = voting,
+					     .quarantined = quarantined,
 					     .masters = (uint8_t)masters->count};
 	if (voting < ret_quorum->needed)
 		ret_quorum->wait_ms = wait_for(masters, (size_t)ret_quorum->needed - voting);

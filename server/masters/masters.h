@@ -276,7 +276,7 @@ struct master_status {
 };
 
 struct quorum_status {
-	uint8_t needed, voting, masters;
+	uint8_t needed, voting, quarantined, masters;
 	uint64_t wait_ms; /* too few vote: until a majority may; 0: time alone does not change that */
 };
 

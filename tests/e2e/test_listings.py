@@ -157,6 +157,47 @@ def test_locks_that_end_during_the_walk_hide_no_others(service, resource):
     assert found == names
 
 
+def test_a_lock_that_reaches_a_scanned_master_is_listed_once(lab):
+    """Held on a majority all the time: a key that another master gets, or loses, after its scan neither hides the lock nor shows it twice."""
+    servers = lab.redises(3)
+    service = lab.redlockd(servers, "--master-timeout-ms", "10000")
+    late, gone = service.acquire("late", 60000), service.acquire("gone", 60000)
+    servers[0].cli("DEL", "late")
+    before = servers[0].calls()["scan"]
+    servers[1].stop()  # the inspections of the first scan wait for it, and the next scan
+    plain = service.connect()
+    try:
+        plain.sendall(b"GET /locks HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        wait_until(lambda: servers[0].calls()["scan"] > before, what="the scan of the first master")
+        servers[0].cli("SET", "late", servers[2].cli("GET", "late"), "PX", 60000)
+        servers[0].cli("DEL", "gone")
+    finally:
+        servers[1].cont()
+    answer = read_response(plain)
+    plain.close()
+    assert sorted((lock["resource"], lock["fence"]) for lock in answer.json["locks"]) == [("gone", gone["fence"]), ("late", late["fence"])], answer
+
+
+def test_masters_that_may_not_vote_are_not_down(lab):
+    """Without a quorum a listing says why, as the other calls do."""
+    servers = lab.redises(3)
+    service = lab.redlockd(servers, "--bootstrap=false", wait=False)
+
+    def states():
+        return [master["state"] for master in service.curl("GET", "/masters").json["masters"]]
+
+    def problem(path):
+        answer = service.curl("GET", path)
+        assert answer.code == "no-quorum"
+        return answer.json["votes"] | {"granted": 0, "refused": 0}, answer.json["detail"]
+    wait_until(lambda: states() == ["quarantined"] * 3, what="new masters in quarantine")
+    assert problem("/locks") == problem("/locks/a") and problem("/locks")[0]["quarantined"] == 3
+    servers[0].kill()
+    wait_until(lambda: states() == ["down", "quarantined", "quarantined"], what="a master that is down")
+    votes = problem("/locks")[0]
+    assert (votes["failed"], votes["quarantined"]) == (1, 2)
+
+
 # ---- of one owner ----
 
 

@@ -291,6 +291,35 @@ def test_they_are_listed(service, resource):
     assert {lock["resource"][-1]: (lock["mode"], lock["holder_count"]) for lock in locks} == {"s": ("shared", 1), "k": ("exclusive", 1)}
 
 
+def test_each_owner_is_found(service, resource):
+    """A lock that several hold is a lock of each of them; with the owner only its own leases are told, a few of them."""
+    for number in range(9):
+        share(service, resource, owner="a" if number < 5 else "b", ttl_ms=60000 - number)
+    take(service, f"{resource}/k", slots=2, owner="a")
+    take(service, f"{resource}/k", slots=2)
+
+    def listed(owner):
+        locks = service.curl("GET", f"/locks?prefix={quote(resource)}&owner={owner}").json["locks"]
+        return {lock["resource"]: (lock["holder_count"], [one.get("owner") for one in lock["holders"]]) for lock in locks}
+    assert listed("a") == {resource: (9, ["a"] * 3), f"{resource}/k": (2, ["a"])}
+    assert listed("b") == {resource: (9, ["b"] * 3)}
+    assert listed("") == {f"{resource}/k": (2, [None])}
+    assert listed("c") == {}
+
+
+def test_a_master_that_is_behind_does_not_change_the_mode(lab):
+    """It has a lease on a slot that ended elsewhere; a majority has shared ones."""
+    servers = lab.redises(3)
+    service = lab.redlockd(servers)
+    take(service, "a", slots=2, ttl_ms=60000)
+    for server in servers[1:]:
+        server.cli("DEL", "a")
+    wait_until(lambda: service.curl("POST", "/locks", body={"resource": "a", "mode": "shared", "ttl_ms": 60000}).status == 201, what="a majority")
+    for _ in range(5):  # The masters answer in any order.
+        held = state(service, "a")
+        assert (held["mode"], held["holder_count"], "slot" in held["holders"][0]) == ("shared", 1, False), held
+
+
 def test_masters_that_have_different_leases_agree_on_a_tag(lab):
     """Each master misses other leases, and none lists all of them: nothing changes, so no answer differs from another."""
     servers = lab.redises(3)

@@ -176,6 +176,27 @@ def test_changes_over_two_redlockd(lab, resource, watch):
         assert watcher.sees(str(last["fence"])).state["owner"] == "last"
 
 
+@pytest.mark.parametrize("members", [{"mode": "shared"}, {"slots": 2}], ids=lambda members: next(iter(members)))
+def test_a_change_under_way_is_no_state(lab, resource, watch, members):
+    """Several acquire and release through two redlockd: no watcher is told the moment in which each master has another lease."""
+    masters = lab.redises(3)
+    services = [lab.redlockd(masters), lab.redlockd(masters)]
+    watcher = watch(services[0], resource)
+    watcher.sees("free")
+
+    def acquire_and_release(service):
+        client = service.client()
+        for _ in range(400):
+            lease = client.call("POST", "/locks", {"resource": resource, "ttl_ms": 60000, "wait_ms": 20000, **members}).json
+            assert client.call("DELETE", f"/locks/{quote(resource)}", {"token": lease["token"]}).status == 204
+        client.close()
+    with concurrent.futures.ThreadPoolExecutor(2) as pool:
+        for done in [pool.submit(acquire_and_release, service) for service in services]:
+            done.result()
+    watcher.sees("free")
+    assert [event for event in watcher.events if event.tag == "split"] == []
+
+
 def test_what_the_holder_said(lab, resource, watch):
     """Metadata, caller and names are those of the state that is told, also to a watcher that comes later."""
     service = lab.service(3)
