@@ -73,10 +73,19 @@ static void supervisor_on_refused(struct supervisor *supervisor)
 	supervisor->status = answer_status(answer, supervisor->arguments);
 }
 
+static struct renewal_config supervisor_config(const struct supervisor *supervisor)
+{
+	uint64_t ttl_ms = supervisor->lease.ttl_ms, ttl_us = ttl_ms * 1000;
+	assert(ttl_ms > 0);
+	/* a process that is killed takes a moment to end */
+	return (struct renewal_config){.ttl_us = ttl_us,
+				       .notice_us = arguments_kill_after_ms(supervisor->arguments, ttl_ms) * 1000,
+				       .margin_us = clamp(ttl_us / 25, MARGIN_MIN_US, MARGIN_MAX_US)};
+}
+
 /* Acquires the lease. False: there is none. */
 static bool supervisor_acquire(struct supervisor *supervisor)
 {
-	const struct arguments *arguments = supervisor->arguments;
 	struct acquire acquire = {.client = &supervisor->client};
 	uint64_t begun_us = clock_now_us();
 	bool granted = acquire_lease(&acquire, &supervisor->lease, &supervisor->answer);
@@ -89,11 +98,7 @@ static bool supervisor_acquire(struct supervisor *supervisor)
 		return false;
 	supervisor->got_us = clock_now_us();
 	atomic_store(&supervisor->run->shared->fence, supervisor->lease.fence);
-	/* a process that is killed takes a moment to end */
-	uint64_t ttl_ms = supervisor->lease.ttl_ms, ttl_us = ttl_ms * 1000;
-	struct renewal_config config = {.ttl_us = ttl_us,
-					.notice_us = arguments_kill_after_ms(arguments, ttl_ms) * 1000,
-					.margin_us = clamp(ttl_us / 25, MARGIN_MIN_US, MARGIN_MAX_US)};
+	struct renewal_config config = supervisor_config(supervisor);
 	renewal_init(&supervisor->renewal, &config, supervisor->lease.sent_us, supervisor->lease.validity_ms * 1000);
 	supervisor_set_guard(supervisor);
 	supervisor_report_acquired(supervisor);
@@ -223,6 +228,18 @@ static void supervisor_on_failed(struct supervisor *supervisor)
 	supervisor_act(supervisor, renewal_failed(&supervisor->renewal, pause_us, clock_now_us()));
 }
 
+/* After a lower --max-ttl-ms: requests at once what the server allows. False: the answer says nothing of this. */
+static bool supervisor_shorten(struct supervisor *supervisor)
+{
+	uint64_t most_ms = supervisor->answer.ttl_max_ms;
+	if (supervisor->answer.outcome != OUTCOME_INVALID || most_ms == 0 || most_ms >= supervisor->lease.ttl_ms)
+		return false;
+	supervisor->lease.ttl_ms = most_ms;
+	supervisor->renewal.config = supervisor_config(supervisor);
+	supervisor_act(supervisor, renewal_failed(&supervisor->renewal, 0, clock_now_us()));
+	return true;
+}
+
 static void supervisor_on_answer(struct supervisor *supervisor)
 {
 	struct answer *answer = &supervisor->answer;
@@ -235,7 +252,7 @@ static void supervisor_on_answer(struct supervisor *supervisor)
 		supervisor_on_extended(supervisor, &lease);
 	else if (answer->outcome == OUTCOME_LOST)
 		supervisor_act(supervisor, renewal_finish(&supervisor->renewal, RENEWAL_WHY_LOST, clock_now_us()));
-	else
+	else if (!supervisor_shorten(supervisor))
 		supervisor_on_failed(supervisor);
 }
 

@@ -41,6 +41,8 @@ type Lease struct {
 	size      int           // of its part of a renewal, in bytes
 	due       time.Duration // when the next renewal is to be sent
 	failed    bool          // the last renewal did
+	ttl       time.Duration // of the server
+	asked     time.Duration // of the next renewal; 0: the server chooses it
 	slot      slot          // of the renewer
 
 	bounded atomic.Bool           // the last renewal gave less than was asked for
@@ -59,6 +61,7 @@ func newLease(q *acquisition, given *answer) *Lease {
 	}
 	l := &Lease{Resources: slices.Clone(q.names), Fence: g.fence, Slot: g.slot, wanted: q, grant: g}
 	l.keepUntil, l.due, l.wakes = clock()+q.atLeast, begin+g.ttl/3, make(chan struct{}, 1)
+	l.ttl, l.asked = g.ttl, g.ttl
 	item, _ := json.Marshal(l.item()) // cannot fail
 	l.size = len(item) + 1
 	l.stop.Store(int64(stop))
@@ -132,7 +135,7 @@ func (l *Lease) Wanted() <-chan struct{} { return l.wakes }
 
 // extend never moves the end back, and revives no lease that is lost.
 func (l *Lease) extend(end time.Duration) {
-	if stop := int64(end - l.wanted.marginOf(l.grant.ttl)); l.Err() == nil && stop > l.stop.Load() {
+	if stop := int64(end - l.wanted.marginOf(l.ttl)); l.Err() == nil && stop > l.stop.Load() {
 		l.stop.Store(stop)
 	}
 }

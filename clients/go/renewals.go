@@ -6,8 +6,10 @@ package redlockd
 // decided alone: rules 32 to 35 of docs/reference/client-rules.md.
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"log/slog"
 	"math/bits"
 	random "math/rand/v2"
@@ -47,7 +49,7 @@ func newRenewer(c *Client) *renewer {
 }
 
 func (r *renewer) add(l *Lease) {
-	at := slot{l.failed, max(1, time.Duration(1)<<(bits.Len64(uint64(l.grant.ttl))-1)/earlier), l.due}
+	at := slot{l.failed, max(1, time.Duration(1)<<(bits.Len64(uint64(l.ttl))-1)/earlier), l.due}
 	if !l.failed {
 		at.due = (l.due+r.phase)/at.width*at.width - r.phase
 	}
@@ -124,7 +126,7 @@ func (c *Client) renewAtEach(batch []*Lease) (parts [][]*Lease) {
 		var held []*Lease
 		for _, l := range batch {
 			if remaining := l.Remaining(); remaining > 0 { // some of it is left for each server
-				held, limit = append(held, l), min(limit, l.grant.ttl/5, remaining/time.Duration(left))
+				held, limit = append(held, l), min(limit, l.ttl/5, remaining/time.Duration(left))
 				l.asking.Store(true)
 			}
 		}
@@ -134,6 +136,9 @@ func (c *Client) renewAtEach(batch []*Lease) (parts [][]*Lease) {
 		given := c.ask(c.closed, renewal(batch, limit), asked)
 		if c.closed.Err() != nil { // all leases are being released
 			return nil
+		}
+		if given.status == 400 && leaveTTLs(batch, given) {
+			return [][]*Lease{batch}
 		}
 		if half := len(batch) / 2; half > 0 && (given.status == 400 || given.status == 413) {
 			return [][]*Lease{batch[:half], batch[half:]}
@@ -152,6 +157,28 @@ func (c *Client) renewAtEach(batch []*Lease) (parts [][]*Lease) {
 	}
 	fail(batch, halve)
 	return nil
+}
+
+// leaveTTLs returns whether the server names leases whose TTL its bounds do not allow any more. It chooses the next one
+// of these.
+func leaveTTLs(batch []*Lease, given *answer) bool {
+	var named []struct{ Field string }
+	_ = json.Unmarshal(given.body["errors"], &named) // of another form: it names none
+	wrong := map[time.Duration]bool{}
+	for _, each := range named {
+		var index int
+		_, err := fmt.Sscanf(each.Field, "leases[%d].ttl_ms", &index)
+		if err == nil && index >= 0 && index < len(batch) {
+			wrong[batch[index].asked] = true
+		}
+	}
+	delete(wrong, 0)
+	for _, l := range batch {
+		if wrong[l.asked] {
+			l.asked = 0
+		}
+	}
+	return len(wrong) > 0
 }
 
 // renewal is a request for several leases.
@@ -194,7 +221,7 @@ func (l *Lease) readPart(body map[string]json.RawMessage) *answer {
 			wrong = "status"
 		}
 	} else {
-		wrong = l.wanted.readGrant(part, l.grant.token, l.grant.ttl.Milliseconds())
+		wrong = l.wanted.readGrant(part, l.grant.token, cmp.Or(l.asked.Milliseconds(), numberMax))
 	}
 	if wrong != "" {
 		return noAnswer(true, errors.New(wrong+" does not fit the request"))
@@ -204,7 +231,10 @@ func (l *Lease) readPart(body map[string]json.RawMessage) *answer {
 
 // item is the lease in the request for several.
 func (l *Lease) item() members {
-	item := members{"token": l.grant.token, "ttl_ms": l.grant.ttl.Milliseconds()}
+	item := members{"token": l.grant.token}
+	if l.asked > 0 {
+		item["ttl_ms"] = l.asked.Milliseconds()
+	}
 	for name, value := range l.wanted.named {
 		item[name] = value
 	}
@@ -215,10 +245,13 @@ func (l *Lease) item() members {
 func (l *Lease) decide(given *answer) bool {
 	l.asking.Store(false)
 	if given.grant != nil {
-		l.bounded.Store(given.grant.ttl < l.grant.ttl)
+		if l.asked == 0 {
+			l.asked, l.ttl = given.grant.ttl, given.grant.ttl
+		}
+		l.bounded.Store(given.grant.ttl < l.asked)
 		l.failure.Store(nil)
 		l.extend(given.asked + given.grant.validity)
-		l.failed, l.due = false, given.asked+l.grant.ttl/3
+		l.failed, l.due = false, given.asked+l.ttl/3
 		l.countWaiters(given.grant.waiters)
 		return true
 	}
@@ -240,9 +273,9 @@ func fail(batch []*Lease, halve bool) {
 	now := clock()
 	for index, l := range batch {
 		l.asking.Store(false)
-		l.failed, l.due = true, now+l.grant.ttl/10
+		l.failed, l.due = true, now+l.ttl/10
 		if halve && 2*index >= len(batch) {
-			l.due += l.grant.ttl / 20
+			l.due += l.ttl / 20
 		}
 	}
 }

@@ -171,7 +171,7 @@ struct redlock_result {
 	bool has_holder;         /* not OK, or held: a master named another holder */
 	uint64_t holder;         /* the other token with the most votes */
 	uint64_t remaining_us;   /* held: for how long; REDLOCK_NEVER: no expiry */
-	uint32_t waiters;        /* inspection, extension: as many as a majority knows of */
+	uint32_t waiters;        /* inspection, extension: as many as a majority may know of */
 };
 
 /* Tells the caller what to do. Commands to one master must be carried out in the order of the outputs. `attempt`

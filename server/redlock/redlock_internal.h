@@ -63,7 +63,8 @@ bool redlock_tally_is_other_library(const struct redlock *op);
 /* Inspection: how many µs until a majority may be free, whoever holds the others. Masters whose state is unknown may be
  * free earlier. At least one master must hold the lock. */
 uint64_t redlock_tally_kept_for_us(const struct redlock *op, const struct redlock_tally *tally);
-/* Inspection, extension: as many waiters as a majority knows of; if fewer answered, the smallest number among them. */
+/* Inspection, extension: as many waiters as a majority may know of. A master that has not answered may know of all: one
+ * that lost its queue must not hide waiters from the holder. */
 uint32_t redlock_tally_waiters(const struct redlock *op, const struct redlock_tally *tally);
 
 /* ---- decide.c: when the votes of an attempt decide it, and what the decision is ---- */

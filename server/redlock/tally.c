@@ -192,7 +192,8 @@ uint32_t redlock_tally_waiters(const struct redlock *op, const struct redlock_ta
 	for (unsigned i = 0; i < op->params.masters; i++)
 		if (redlock_has(reported, i))
 			insert_sorted(waiters, count++, op->ballots[i].waiters);
+	size_t unknown = op->params.masters - count;
 	if (count == 0)
 		return 0;
-	return (uint32_t)waiters[count > tally->needed ? count - tally->needed : 0];
+	return (uint32_t)waiters[count - (tally->needed > unknown ? tally->needed - unknown : 1)];
 }

@@ -340,6 +340,25 @@ def stop_for_a_while(_lab, daemon):
     return daemon
 
 
+def test_leases_over_a_restart_with_a_lower_max_ttl(lab, driver):
+    """As docs/how-to/operate.md changes it: none is lost, whether its ttl was chosen or not."""
+    most = round(6000 * SLOW)
+    daemon = lab.service(3, "--max-ttl-ms", str(4 * most), "--default-ttl-ms", str(3 * most))
+    driver.client(url_of(daemon))
+    options = {"default": {}, "chosen": {"ttl": 4 * most / 1000}, "short": {"ttl": most / 2000}}
+    leases = {name: driver.acquire(name, **given) for name, given in options.items()}
+    daemon.stop(signal.SIGTERM)
+    limits = ["--max-ttl-ms", str(most), "--default-ttl-ms", str(most)]
+    again = lab.redlockd(daemon.masters, *limits, listen=(daemon.address,))
+
+    def are_shorter():
+        for lease in leases.values():
+            lease.check()
+        return all(0 < state(again, name)["remaining_ms"] <= most for name in leases)
+    wait_until(are_shorter, 8 * most / 1000, "the first leases are over, and all go on")
+    assert all(lease.release() for lease in leases.values())
+
+
 COMES_BACK = pytest.mark.parametrize("go_and_come", [back_after(signal.SIGTERM), back_after(signal.SIGKILL), stop_for_a_while],
                                      ids=["ended", "killed", "stopped"])
 

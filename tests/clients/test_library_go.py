@@ -72,9 +72,9 @@ def test_sources(folder):
 
 
 def test_the_library_is_small():
-    """At most 1510 lines of code: without comments and empty lines. Lines that only close a bracket count."""
+    """At most 1540 lines of code: without comments and empty lines. Lines that only close a bracket count."""
     lines = [line.strip() for path in SOURCE.glob("*.go") if not path.name.endswith("_test.go") for line in path.read_text(encoding="utf-8").splitlines()]
-    assert 400 < len([line for line in lines if line and not line.startswith("//")]) <= 1510
+    assert 400 < len([line for line in lines if line and not line.startswith("//")]) <= 1540
 
 
 def test_its_own_tests():

@@ -92,8 +92,8 @@ def test_the_library_is_small():
     """The rules of a lease; and, for themselves, JSON, HTTP on kept connections, threads and PEM files. The HTTP client
     of Java has no Unix sockets, and needs threads of its own where perhaps none can be started."""
     folder = SOURCE / "src/main/java/io/github/redlockd"
-    assert 300 < lines_of_code(folder.glob("*.java")) <= 1040
-    assert 300 < lines_of_code(folder.glob("internal/*.java")) <= 770
+    assert 300 < lines_of_code(folder.glob("*.java")) <= 1060
+    assert 300 < lines_of_code(folder.glob("internal/*.java")) <= 780
 
 
 # ---- interrupts and ends ----

@@ -177,6 +177,33 @@ def test_one_lease_that_makes_a_request_invalid_harms_no_other(fake, driver, ser
     assert lost_of(driver, names) == ["bad"]
 
 
+def test_a_ttl_that_is_not_allowed_any_more(fake, driver):
+    """The server was started again with a shorter --max-ttl-ms. It names the first eight leases with a longer ttl; for
+    all of these it chooses the next one."""
+    most = round(6000 * SLOW)
+
+    def refuse(call):
+        asked = [item.get("ttl_ms", 0) for item in call.body.get("leases", [])]
+        errors = [{"field": f"leases[{n}].ttl_ms", "reason": "r"} for n, ttl_ms in enumerate(asked) if ttl_ms > most]
+        if not errors:
+            return behave(call)
+        server.requests.append(call)
+        return call.answer(400, {"code": "invalid-request", "detail": "d", "status": 400, "errors": errors[:8]})
+    server = fake(extend=lambda call: call.lease(ttl_ms=call.body.get("ttl_ms", most)))
+    behave, server.carry_out = server.carry_out, refuse
+    driver.client(server.address)
+    long = [*hold(driver, [f"x/{n}" for n in range(20)], ttl=2 * TTL), *hold(driver, ["margin"], ttl=2 * TTL, margin=TTL)]
+    short = hold(driver, ["short"], ttl=TTL / 2)
+    for name in long:
+        first, second = server.call("extend", name=name), server.call("extend", 2, name=name)
+        assert "ttl_ms" not in first.body and second.body["ttl_ms"] == most, name
+        assert second.came - first.came < most / 1000, "the new ttl counts"
+    server.call("extend", 2, name="short")
+    assert {call.body["ttl_ms"] for call in server.of("extend", name="short")} == {most // 2}
+    assert len(requests_of(server)) < 2 * len(long), "not one by one"
+    assert not lost_of(driver, [*long, *short])
+
+
 def test_a_release_while_a_request_for_several_is_under_way(fake, driver):
     """It is sent at once, and the renewals of the others go on. When the last one is released, nobody waits for it."""
     server = fake(extend=lambda call: call.until_hung_up())

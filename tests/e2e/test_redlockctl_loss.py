@@ -41,6 +41,19 @@ def test_all_masters_killed(lab, resource):
     assert (run.wait(), run.events("lost")[0]["code"]) == (LOST, "unreachable")
 
 
+def test_a_lower_max_ttl_is_no_loss(lab, resource):
+    daemon, most_ms = lab.service(3), TTL_MS // 2
+    run = Run(lab, resource, "--kill-after", f"{TTL_MS // 2}ms", command=FOREVER, servers=[daemon])
+    run.event("extended")
+    daemon.stop(signal.SIGTERM)
+    again = lab.redlockd(daemon.masters, "--max-ttl-ms", str(most_ms), "--default-ttl-ms", str(most_ms), listen=(daemon.address,))
+    run.event("extended", len(run.events("extended")) + 12)
+    assert again.curl("GET", "/locks/" + quote(resource)).json["remaining_ms"] <= most_ms
+    assert not run.events("lost") and not run.events("not-extended")[1:]
+    run.process.terminate()
+    assert run.wait() == 143 and is_free(again, resource)
+
+
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGSTOP])
 def test_server_gone(lab, resource, how):
     daemon = lab.service(3)

@@ -47,6 +47,19 @@ def test_extensions_count_waiters(lab, crowd):  # noqa: F811
             wait_for_queue(service.masters, members["resource"], count + 1)
 
 
+def test_a_master_without_its_queue_hides_no_waiter(lab, crowd):  # noqa: F811
+    """It was restarted without a disk, and is one of the two that answer."""
+    service = lab.service()
+    lease = service.acquire("r", 60000)
+    for count in range(3):
+        crowd.wait(service, "r")
+        wait_for_queue(service.masters, "r", count + 1)
+    service.masters[0].cli("DEL", "redlockd:queue:r")
+    service.masters[2].stop()
+    assert extend(service, lease)["waiters"] == service.curl("GET", "/locks/r").json["waiters"] == 3
+    service.masters[2].cont()
+
+
 def test_a_set_counts_its_longest_queue(lab, crowd):  # noqa: F811
     service = lab.service()
     answer = service.curl("POST", "/locks", body={"resources": ["a", "b"], "ttl_ms": 60000})

@@ -21,6 +21,9 @@ class Renewal {
 	waiters = 0; // as the last one said; an older server does not count
 	request = null; // that is under way
 	#busy = false; // the last one asked for more leases than the rate of the server allows
+	asked; // the ttl of the next one; undefined: the server chooses it
+	#token;
+	#wanted;
 	#names;
 	#ttl;
 	#end = LATE;
@@ -28,13 +31,21 @@ class Renewal {
 
 	/** The first argument is of Wanted.grantOf(). `tell`: is called when others begin to wait for the lock. */
 	constructor({ token, ttl, term, renewAt }, wanted, tell) {
-		Object.assign(this, { term, due: renewAt, check: wanted.extensionCheck(token, ttl) });
-		this.item = wanted.extension(token, ttl);
+		Object.assign(this, { term, due: renewAt });
+		this.#token = token;
+		this.#wanted = wanted;
+		this.askFor(ttl);
 		this.size = Buffer.byteLength(JSON.stringify(this.item)) + 1;
 		this.#names = wanted.resources.join(", ");
 		this.#ttl = ttl;
 		this.#tell = tell;
 		term.explainBy(() => this.lostBy(...this.#end));
+	}
+
+	askFor(ttl) {
+		this.asked = ttl;
+		this.item = this.#wanted.extension(this.#token, ttl);
+		this.check = this.#wanted.extensionCheck(this.#token, ttl);
 	}
 
 	lostBy(reason, text, cause) {
@@ -66,6 +77,11 @@ class Renewal {
 	}
 
 	#extend({ validity_ms: validity, ttl_ms: ttl, waiters = 0 }, sent) {
+		if (this.asked === undefined) {
+			this.askFor(ttl);
+			this.#ttl = ttl;
+			this.term.margin = this.#wanted.marginOf(ttl);
+		}
 		this.term.extend(sent + validity);
 		this.#end = ttl < this.#ttl ? BOUND : LATE;
 		this.#busy = false;
@@ -97,6 +113,14 @@ function batchesOf(renewals, servers) {
 		batches.at(-1).push(renewal);
 	}
 	return batches;
+}
+
+/** Whether the server names leases whose ttl its bounds do not allow any more. It chooses the next one of these. */
+function leaveTtls(batch, { errors }) {
+	const named = (Array.isArray(errors) ? errors : []).map((error) => /^leases\[(\d{1,3})\]\.ttl_ms$/.exec(Object(error).field));
+	const wrong = new Set(named.map((found) => found && batch[found[1]]?.asked).filter((ttl) => ttl));
+	for (const renewal of batch) if (wrong.has(renewal.asked)) renewal.askFor(undefined);
+	return wrong.size > 0;
 }
 
 class Renewals {
@@ -173,7 +197,8 @@ class Renewals {
 		const ask = this.#request(batch, Math.min(this.#servers.timeout, ...limits));
 		const sent = clock();
 		const answer = await this.#servers.ask(ask, controller.signal, asked);
-		// one lease of a request can be wrong for the server, for instance its ttl: the others do not suffer
+		if (answer.status === 400 && leaveTtls(batch, answer.body)) return this.#ask(batch, before);
+		// one lease of a request can be wrong for the server: the others do not suffer
 		if ([400, 413].includes(answer.status) && batch.length > 1) return this.#askHalves(batch, before);
 		const left = [];
 		batch.forEach((renewal, index) => {

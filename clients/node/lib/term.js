@@ -59,15 +59,15 @@ function joinSignals(...signals) {
 
 /** Once it is over, it stays over. The timer is for those who only listen to the signal. */
 class Term {
+	margin;
 	#stop;
-	#margin;
 	#loss = null;
 	#late = () => new LockLost("the lease could not be renewed in time");
 	#timer = null;
 	#controller = new AbortController();
 
 	constructor(end, margin) {
-		this.#margin = margin;
+		this.margin = margin;
 		this.#stop = end - margin;
 		Object.defineProperties(this.signal, {
 			aborted: { get: () => this.loss !== null },
@@ -97,7 +97,7 @@ class Term {
 
 	/** Never to an earlier end, and not if it is over. */
 	extend(end) {
-		if (!this.loss) this.#stop = Math.max(this.#stop, end - this.#margin);
+		if (!this.loss) this.#stop = Math.max(this.#stop, end - this.margin);
 	}
 
 	lose(why) {

@@ -107,10 +107,12 @@ class Wanted {
 		return this.body.slots === undefined || isWithin(slot, 0, this.body.slots - 1) ? undefined : "slot";
 	}
 
+	marginOf(ttl) { return Math.min(this.margin ?? ttl * MARGIN, ttl / 2); }
+
 	/** `lease`: of an answer that fits the acquisition; `sent`: the clock before its request. */
 	grantOf({ token, fence, slot = null, ttl_ms: ttl, validity_ms: validity, waited_ms: waited = 0 }, sent) {
 		const begin = sent + Math.min(CLOCKS * waited, clock() - sent);
-		const term = new Term(begin + validity, Math.min(this.margin ?? ttl * MARGIN, ttl / 2));
+		const term = new Term(begin + validity, this.marginOf(ttl));
 		const mine = this.body.slots === undefined ? null : slot;
 		return { token, fence, slot: mine, ttl, renewAt: begin + ttl / 3, term };
 	}

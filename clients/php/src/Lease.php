@@ -118,12 +118,22 @@ final class Lease
      */
     public function refresh(?float $ttl = null): void
     {
+        $own = $ttl === null;
         $ttl = $ttl ?? ($this->ttl > 0 ? $this->ttl : null);
         if ($ttl !== null && !($ttl > 0 && $ttl <= Wanted::LARGEST / 1000)) {
             throw new \InvalidArgumentException("ttl must be a positive number of seconds: $ttl");
         }
         $ttlMs = $ttl === null ? null : max(1, (int) round(1000 * $ttl));
-        [$extended, $sent] = $this->extend($ttlMs);
+        try {
+            [$extended, $sent] = $this->extend($ttlMs);
+        } catch (InvalidRequest $refused) {
+            $errors = array_filter((array) ($refused->problem()['errors'] ?? []), 'is_array');
+            if (!$own || !in_array('ttl_ms', array_column($errors, 'field'), true)) {
+                throw $refused;
+            }
+            $ttlMs = null; // the bounds of the server do not allow it any more: the server chooses one
+            [$extended, $sent] = $this->extend(null);
+        }
         [$this->waiters, $this->failure] = [$extended->waiters ?? 0, null];
         $this->bounded = $ttlMs !== null && $extended->ttl_ms < $ttlMs;
         $this->ttl = ($ttlMs ?? $extended->ttl_ms) / 1000;

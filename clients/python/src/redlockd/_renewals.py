@@ -9,6 +9,7 @@ import json
 import logging
 import math
 import random
+import re
 from dataclasses import dataclass
 from typing import Any, Callable, Coroutine, Iterable, Iterator, Mapping, Optional, Sequence
 
@@ -26,12 +27,14 @@ class Held:
     def __init__(self, wanted: Wanted, grant: Grant) -> None:
         self.wanted, self.grant, self.released, self.waiters = wanted, grant, False, 0
         self.failed, self.due = False, grant.renew_at
-        self.ttl_ms = round(grant.ttl * 1000)
+        self.ttl = grant.ttl
+        self.ttl_ms: Optional[int] = round(grant.ttl * 1000)  # None: the server chooses the next one
         self.size = len(json.dumps(self.item())) + 2
         self.slot: Optional[tuple[bool, float, float]] = None
 
     def item(self) -> Mapping[str, Any]:
-        return {**self.wanted.names, "token": self.grant.token, "ttl_ms": self.ttl_ms}
+        asked = {} if self.ttl_ms is None else {"ttl_ms": self.ttl_ms}
+        return {**self.wanted.names, "token": self.grant.token, **asked}
 
     def on_wanted(self) -> None:
         """Somebody waits, and nobody did before."""
@@ -53,9 +56,13 @@ class Held:
         term = self.grant.term
         term.asking = False
         if answer.status == 200:
+            if self.ttl_ms is None:
+                self.ttl_ms = answer.body["ttl_ms"]
+                self.ttl = self.ttl_ms / 1000
+                term.margin = self.wanted.margin(self.ttl)
             term.bounded, term.failure = answer.body["ttl_ms"] < self.ttl_ms, None
             term.extend(sent + answer.body["validity_ms"] / 1000)
-            self.failed, self.due = False, sent + self.grant.ttl / 3
+            self.failed, self.due = False, sent + self.ttl / 3
             before, self.waiters = self.waiters, answer.body.get("waiters", 0)
             if self.waiters and not before and not self.released:
                 self.on_wanted()
@@ -91,6 +98,17 @@ def _renewal(asked: Sequence[Held], timeout: float) -> Renewal:
     return Renewal("PUT", "/locks", timeout, {"leases": [held.item() for held in asked]}, wrong=wrong, held=asked)
 
 
+def _leave_ttls(batch: Sequence[Held], answer: Answer) -> bool:
+    """Whether the server names leases whose ttl its bounds do not allow any more. It chooses the next one of these."""
+    errors = answer.body.get("errors")
+    fields = [str(error.get("field")) for error in errors if isinstance(error, dict)] if isinstance(errors, list) else ()
+    found = [re.fullmatch(r"leases\[([0-9]{1,3})\]\.ttl_ms", field) for field in fields]
+    wrong = {batch[int(each[1])].ttl_ms for each in found if each and int(each[1]) < len(batch)} - {None}
+    for held in batch:
+        held.ttl_ms = None if held.ttl_ms in wrong else held.ttl_ms
+    return bool(wrong)
+
+
 def renewals(batch: Sequence[Held], servers: int, timeout: float) -> Steps[Sequence[Sequence[Held]]]:
     """One round: asks each server once, until all are decided. Returns parts of the batch that are to be asked at once
     by themselves: a server refuses a request as a whole for one lease that it does not take."""
@@ -100,10 +118,12 @@ def renewals(batch: Sequence[Held], servers: int, timeout: float) -> Steps[Seque
         if not batch:
             break
         sent = clock()
-        limit = min(min(held.grant.ttl / 5, left[held] / (servers - turn)) for held in batch)  # some for each server
+        limit = min(min(held.ttl / 5, left[held] / (servers - turn)) for held in batch)  # some for each server
         for held in batch:
             held.grant.term.asking = True
         answer = yield _renewal(batch, min(limit, timeout, 5.0))
+        if answer.status == 400 and _leave_ttls(batch, answer):
+            return (batch,)
         if answer.status in (400, 413) and len(batch) > 1:
             half = len(batch) // 2
             return batch[:half], batch[half:]
@@ -120,7 +140,7 @@ def _fail(batch: Sequence[Held], halve: bool = False) -> None:
     now = clock()
     for number, held in enumerate(batch):
         later = halve and 2 * number >= len(batch)
-        held.failed, held.due = True, now + held.grant.ttl * (3 if later else 2) / 20
+        held.failed, held.due = True, now + held.ttl * (3 if later else 2) / 20
 
 
 def _batches(due: Iterable[Held]) -> Iterator[Sequence[Held]]:
@@ -149,7 +169,7 @@ class Renewer:
         self._tasks: set[asyncio.Task[None]] = set()
 
     def add(self, held: Held) -> None:
-        width = 2.0 ** math.floor(math.log2(held.grant.ttl)) / EARLIER
+        width = 2.0 ** math.floor(math.log2(held.ttl)) / EARLIER
         due = held.due if held.failed else (math.floor(held.due / width + self._phase) - self._phase) * width
         held.slot = slot = held.failed, width, due
         if slot not in self._slots:

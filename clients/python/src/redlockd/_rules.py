@@ -38,10 +38,10 @@ Steps = Generator[Union[Ask, float], Answer, T]
 
 class Term:
     """Until when a lease may be relied on, in the process that took it. Whoever finds that over makes it final. Safe
-    for threads; extend() and lose() are for the one that renews, as are the next three members."""
+    for threads; extend() and lose() are for the one that renews, as are the margin and the next three members."""
 
     def __init__(self, end: float, margin: float, names: str) -> None:
-        self._margin, self._stop, self._process, self._names = margin, end - margin, os.getpid(), names
+        self.margin, self._stop, self._process, self._names = margin, end - margin, os.getpid(), names
         self.bounded = False  # the last renewal gave less than was asked for
         self.asking = False  # a renewal is under way
         self.failure: Optional[Error] = None  # of the last renewal
@@ -79,7 +79,7 @@ class Term:
     def extend(self, end: float) -> None:
         """Never to an earlier end, and not if it is over."""
         if not self.lost():
-            self._stop = max(self._stop, end - self._margin)
+            self._stop = max(self._stop, end - self.margin)
 
     def refuse(self, error: Error) -> LockLost:
         """An answer says that it is not held."""

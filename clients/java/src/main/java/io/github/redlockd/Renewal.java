@@ -16,11 +16,12 @@ import java.util.function.Function;
 final class Renewal {
     private static final Runnable NOTHING = () -> { };
     final Term term;
-    final Map<String, Object> item; // of a request
-    final int size; // of its JSON, in bytes
-    final Function<Answer, String> check; // says what is wrong with the lease of an answer
+    final int size; // of its item, in bytes
+    private final Wanted wanted;
+    private final String token;
     private final List<String> resources;
-    private final long ttl;
+    private volatile long ttl;
+    private volatile long asked; // the ttl of the next one; 0: the server chooses it
     private final Runnable tell;
     private volatile long due;
     private volatile Runnable giveUp = NOTHING; // of the request under way
@@ -32,15 +33,26 @@ final class Renewal {
 
     /** {@code tell}: is called when others begin to wait for the lock. */
     Renewal(Wanted wanted, String token, long ttl, long due, Term term, Runnable tell) {
+        this.wanted = wanted;
+        this.token = token;
         this.term = term;
         this.ttl = ttl;
+        asked = ttl;
         this.due = due;
         this.tell = tell;
         resources = wanted.resources;
-        item = wanted.extension(token, ttl);
-        size = Json.write(item).getBytes(UTF_8).length + 1;
-        check = wanted.extensionCheck(token, ttl);
+        size = Json.write(item()).getBytes(UTF_8).length + 1;
     }
+
+    /** Of a request. */
+    Map<String, Object> item() { return wanted.extension(token, asked); }
+
+    /** Says what is wrong with the lease of an answer. */
+    Function<Answer, String> check() { return wanted.extensionCheck(token, asked); }
+
+    long asked() { return asked; }
+
+    void leaveTtl() { asked = 0; }
 
     LockLost lost(String why, String reason, Throwable cause) {
         return new LockLost("lease on " + String.join(", ", resources) + " lost: " + why, reason, cause);
@@ -94,7 +106,12 @@ final class Renewal {
     }
 
     private void extend(Answer answer, long sent) {
-        bounded = Term.millis(answer.number("ttl_ms")) < ttl;
+        long given = Term.millis(answer.number("ttl_ms"));
+        if (asked == 0) {
+            asked = ttl = given;
+            term.margin = wanted.margin(ttl);
+        }
+        bounded = given < ttl;
         asking = false;
         busy = false;
         failure = null;

@@ -122,6 +122,7 @@ final class Renewals {
         if (ask.isCancelled()) return left;
         long sent = Term.clock();
         Answer answer = round.ask(ask);
+        if (answer.status == 400 && leaveTtls(batch, answer)) return ask(batch, again);
         if ((answer.status == 400 || answer.status == 413) && batch.size() > 1) return askHalves(batch, again);
         List<Answer> answers = ask.parts(answer);
         for (int each = 0; each < batch.size(); each++) {
@@ -135,7 +136,18 @@ final class Renewals {
         if (batch.stream().allMatch(Renewal::isOver)) ask.cancel();
     }
 
-    /** One lease of a request can be wrong for the server, for instance its ttl: the others do not suffer. */
+    /** Whether the server names leases whose ttl its bounds do not allow any more. It chooses the next one of these. */
+    private static boolean leaveTtls(List<Renewal> batch, Answer answer) {
+        Set<Long> wrong = new HashSet<>();
+        for (int each = 0; each < batch.size(); each++) {
+            long asked = batch.get(each).asked();
+            if (asked > 0 && answer.errorsName("leases[" + each + "].ttl_ms")) wrong.add(asked);
+        }
+        batch.stream().filter(each -> wrong.contains(each.asked())).forEach(Renewal::leaveTtl);
+        return !wrong.isEmpty();
+    }
+
+    /** One lease of a request can be wrong for the server: the others do not suffer. */
     private List<Renewal> askHalves(List<Renewal> batch, Servers.Round round) {
         int middle = batch.size() / 2;
         List<Renewal> left = ask(batch.subList(0, middle), round.copy());
@@ -144,8 +156,8 @@ final class Renewals {
     }
 
     private static Ask ask(List<Renewal> batch, long timeout) {
-        List<Map<String, Object>> items = batch.stream().map(each -> each.item).collect(Collectors.toList());
-        List<Function<Answer, String>> checks = batch.stream().map(each -> each.check).collect(Collectors.toList());
+        List<Map<String, Object>> items = batch.stream().map(Renewal::item).collect(Collectors.toList());
+        List<Function<Answer, String>> checks = batch.stream().map(Renewal::check).collect(Collectors.toList());
         return new Ask("PUT", Wanted.PATH, timeout, items, checks);
     }
 }

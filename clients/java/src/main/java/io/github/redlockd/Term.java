@@ -18,7 +18,7 @@ final class Term {
     private static final Duration LONGEST = Duration.ofDays(10000);
     /** Completed with the reason once it is over. Nothing that waits for it may be late: ask lost() instead. */
     final CompletableFuture<LockLost> over = new CompletableFuture<>();
-    private final long margin;
+    volatile long margin;
     private volatile long stop;
     private volatile Supplier<LockLost> late = () -> new LockLost("the lease was not renewed in time", "late", null);
     private volatile Future<?> look = CompletableFuture.completedFuture(null);

@@ -105,11 +105,11 @@ final class Wanted {
         return wrong.isEmpty() ? null : "a strange lease: " + wrong + " is not what was asked for";
     }
 
-    /** One of the leases that a request extends. */
+    /** One of the leases that a request extends. {@code ttl}: 0 leaves it to the server. */
     Map<String, Object> extension(String token, long ttl) {
         Map<String, Object> item = new HashMap<>(names);
         item.put("token", token);
-        item.put("ttl_ms", ttl / Term.MILLISECOND);
+        if (ttl > 0) item.put("ttl_ms", ttl / Term.MILLISECOND);
         return item;
     }
 
@@ -117,7 +117,7 @@ final class Wanted {
     Function<Answer, String> extensionCheck(String token, long ttl) {
         return answer -> {
             boolean number = !answer.body.containsKey("waiters") || answer.number("waiters") >= 0;
-            return wrong(answer, token, ttl / Term.MILLISECOND, number ? "" : "waiters");
+            return wrong(answer, token, ttl > 0 ? ttl / Term.MILLISECOND : Answer.NUMBER_MAX, number ? "" : "waiters");
         };
     }
 

@@ -69,6 +69,13 @@ public final class Answer implements Serializable {
         return wrong == null ? good : none(wrong, true, null);
     }
 
+    /** Whether the errors of a 400 name this field. */
+    public boolean errorsName(String field) {
+        Object errors = body.get("errors");
+        return errors instanceof List && ((List<?>) errors).stream().anyMatch(each ->
+            each instanceof Map && field.equals(((Map<?, ?>) each).get("field")));
+    }
+
     public String text(String name, String otherwise) {
         Object value = body.get(name);
         return value instanceof String ? (String) value : otherwise;
