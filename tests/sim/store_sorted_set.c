@@ -7,19 +7,10 @@
 #include "server/base/base.h"
 #include "store_internal.h"
 
-enum { EXACT_DIGITS = 18 };
-
-/* Argument i, or a part of it, as Redis reads a score. Whole numbers, which nearly all are, need no strtod(). */
+/* Argument i, or a part of it, as Redis reads a score. */
 static bool read_score(const char *bytes, size_t len, double *ret)
 {
 	char text[NUMBER_MAX], *end;
-	uint64_t number = 0;
-	size_t digits = 0;
-	while (digits < len && bytes[digits] >= '0' && bytes[digits] <= '9')
-		number = number * 10 + (uint64_t)(bytes[digits++] - '0');
-	*ret = (double)number;
-	if (len > 0 && digits == len && len <= EXACT_DIGITS)
-		return true;
 	if (len == 0 || len >= sizeof text)
 		return false;
 	memcpy(text, bytes, len);
