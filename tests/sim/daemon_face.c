@@ -166,7 +166,7 @@ static void on_done(void *arg, const struct lease_answer *answer)
 	trace(world, world->now, (uint64_t)answer->status << 8 | call->proc, answer->fence);
 	world->figures->outcomes[answer->status]++;
 	const char *token = call->request.key != 0 && answer->status == LEASE_OK ? answer->token : op->attempt.token;
-	call->token = hex_number(token + LEASE_TOKEN_LEN - 16);
+	call->token = token_read(world, token);
 	if (call->waits) {
 		order_done(world, call, answer);
 		order_first(world, call->proc, call->names);

@@ -215,8 +215,8 @@ void check_extended(struct world *world, struct call *call, const struct lease_o
 		    uint64_t fence);
 void check_released(struct world *world, uint16_t lease); /* from now on nobody relies on it */
 /* daemon_kept.c */
-/* The token of a lease from the digits at the end of it, or of the token under which it is kept; 0: of none. */
-uint64_t kept_token(const struct world *world, uint64_t number);
+/* The token with those digits, or the one that is kept under them; 0: none. */
+uint64_t token_read(const struct world *world, const char digits[RANDOM_TOKEN_LEN]);
 /* True if some release of the token had keep_ms. */
 bool kept_is_asked(const struct world *world, uint64_t token);
 /* Some releases get keep_ms. */

@@ -36,12 +36,15 @@ static uint64_t kept_number(uint64_t token)
 	return number_of(digits);
 }
 
-uint64_t kept_token(const struct world *world, uint64_t number)
+uint64_t token_read(const struct world *world, const char digits[RANDOM_TOKEN_LEN])
 {
-	for (unsigned i = 0; number >= TOKENS && i < world->kept_count; i++)
+	uint64_t number = number_of(digits);
+	if (number >= TOKEN_ZERO)
+		return number - TOKEN_ZERO;
+	for (unsigned i = 0; i < world->kept_count; i++)
 		if (world->kept[i].number == number)
 			return world->kept[i].token;
-	return number < TOKENS ? number : 0;
+	return 0;
 }
 
 bool kept_is_asked(const struct world *world, uint64_t token)

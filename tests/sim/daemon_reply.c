@@ -59,10 +59,11 @@ void digits_write(char to[16], uint64_t value)
 	}
 }
 
+/* Most digits are letters: where they are decimal, lease_is_kept() of lib/lease.lua looks for a mark behind each. */
 void token_write(uint64_t token, char ret_token[RANDOM_TOKEN_LEN])
 {
-	memset(ret_token, '0', RANDOM_TOKEN_LEN - 16);
-	digits_write(ret_token + RANDOM_TOKEN_LEN - 16, token);
+	memset(ret_token, 'f', RANDOM_TOKEN_LEN - 16);
+	digits_write(ret_token + RANDOM_TOKEN_LEN - 16, TOKEN_ZERO + token);
 }
 
 static redisReply *array(size_t count, redisReply *const elements[])

@@ -62,9 +62,7 @@ uint64_t server_hex(const struct server *server, const char *field)
 /* The value's, or that of a token alone; 0: it is not redlockd's. */
 static uint64_t token_in(const struct store_text *text)
 {
-	return text->len >= RANDOM_TOKEN_LEN
-		       ? kept_token(&world_of_all, hex_number(text->bytes + RANDOM_TOKEN_LEN - 16))
-		       : 0;
+	return text->len >= RANDOM_TOKEN_LEN ? token_read(&world_of_all, text->bytes) : 0;
 }
 
 static bool is_live(const struct node *node, const struct store_item *item)

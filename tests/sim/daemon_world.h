@@ -53,6 +53,7 @@ enum {
 #define NONE UINT16_MAX
 #define MS UINT64_C(1000)
 #define SECOND UINT64_C(1000000)
+#define TOKEN_ZERO UINT64_C(0xffffffffffff0000) /* the last 16 digits of a token, less its number */
 #define DAY_BEGAN_US UINT64_C(1700000000000000) /* the time of day when a history begins */
 
 #include "daemon_command.h"
