@@ -55,13 +55,10 @@ struct call *call_begin(struct world *of, unsigned proc, enum lease_operation op
 			uint64_t ttl_ms, uint16_t lease)
 {
 	struct call *call = of->calls;
-	uint64_t busy = 1;
-	for (; call < of->calls + CALLS && call->used; call++)
-		busy++;
+	while (call < of->calls + CALLS && call->used)
+		call++;
 	if (call == of->calls + CALLS)
 		return NULL;
-	if (busy > of->figures->fullest_calls)
-		of->figures->fullest_calls = busy;
 	if (ttl_ms > of->procs[proc].options.max_ttl_ms)
 		ttl_ms = of->procs[proc].options.max_ttl_ms;
 	memset(call, 0, sizeof *call);
