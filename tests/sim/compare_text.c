@@ -4,11 +4,10 @@
 
 #include <assert.h>
 #include <inttypes.h>
-#include <openssl/sha.h>
 #include <stdio.h>
 #include <string.h>
 
-#include "server/base/base.h"
+#include "store_internal.h"
 
 /* The separator of the value, blanks, Lua's and printf's magic signs, a line break, more than ASCII. */
 static const char *const owners[COMPARE_OWNERS] = {
@@ -168,15 +167,6 @@ static void mode_text(char *text, const struct compare_command *command, bool ac
 	print_to(text + strlen(text), " %" PRIu64, command->most);
 }
 
-/* As release.lua makes the token of a lease that is kept. */
-static void write_sha1(char *text)
-{
-	unsigned char digest[SHA_DIGEST_LENGTH];
-	SHA1((const unsigned char *)text, strlen(text), digest);
-	hex_write(digest, sizeof digest, text);
-	text[2 * sizeof digest] = '\0';
-}
-
 static void argument_text(char *text, char letter, const struct compare_command *command)
 {
 	text[0] = '\0';
@@ -185,7 +175,7 @@ static void argument_text(char *text, char letter, const struct compare_command 
 		if (command->token != 0)
 			print_to(text, "%040" PRIx64, command->token);
 		if (command->token != 0 && command->of_kept)
-			write_sha1(text);
+			store_sha1hex(text, strlen(text), text);
 		break;
 	case 'l': print_to(text, "%" PRIu64, command->ttl_ms); break;
 	case 'o':

@@ -118,7 +118,7 @@ void reply_read(struct world *of, struct command *command)
 		return;
 	/* too late, or with another epoch: one answer to all */
 	bool is_refused = command->also == NONE || reply->element[0]->integer < 0;
-	for (size_t i = 1;; i++) {
+	for (size_t i = 1; command; command = command_part(of, command->also), i++) {
 		const redisReply *its = is_refused ? reply : reply->element[i];
 		if (its->type == REDIS_REPLY_ERROR)
 			fail(of, "script: %.150s", its->str);
@@ -127,9 +127,6 @@ void reply_read(struct world *of, struct command *command)
 		else /* the result alone */
 			command->answer = (struct script_answer){
 				.code = 1, .old = its->type == REDIS_REPLY_INTEGER ? (uint64_t)its->integer : 0};
-		if (command->also == NONE)
-			return;
-		command = &of->commands[command->also];
 	}
 }
 

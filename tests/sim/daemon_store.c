@@ -37,24 +37,10 @@ void node_remove_lasting(struct node *node, const char *prefix, uint64_t after_m
 
 /* ---- the hash ---- */
 
-static const struct store_text *field_of(const struct server *server, const char *field)
+uint64_t server_number(const struct server *server, const char *field, int base)
 {
 	static const char hash[] = "redlockd:master";
-	const struct store_key *key = store_peek(server->store, hash, sizeof hash - 1);
-	const struct store_item *item = key ? store_item(key, field, strlen(field)) : NULL;
-	return item ? item->value : NULL;
-}
-
-uint64_t server_number(const struct server *server, const char *field)
-{
-	const struct store_text *text = field_of(server, field);
-	return text ? strtoull(text->bytes, NULL, 10) : 0;
-}
-
-uint64_t server_hex(const struct server *server, const char *field)
-{
-	const struct store_text *text = field_of(server, field);
-	return text ? hex_number(text->bytes) : 0;
+	return store_number(store_peek(server->store, hash, sizeof hash - 1), field, base);
 }
 
 /* ---- leases ---- */

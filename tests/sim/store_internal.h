@@ -76,6 +76,8 @@ void store_sweep(struct store *store);
 
 /* The item; NULL: there is none. */
 struct store_item *store_item(const struct store_key *key, const char *name, size_t len);
+/* The number in a field of a hash; 0: there is none. */
+uint64_t store_number(const struct store_key *hash, const char *field, int base);
 /* Changes of a key that the store owns: the string; a field of a hash or the score of a member (true: it is new). */
 void store_set_string(struct store_key *key, const char *bytes, size_t len);
 bool store_set_field(struct store_key *key, const char *name, size_t len, const char *value, size_t value_len);
@@ -127,6 +129,13 @@ void store_zrange(const struct words *words);
 void store_zremrangebyrank(const struct words *words);
 void store_zcount(const struct words *words);
 void store_zrangebyscore(const struct words *words);
+
+/* ---- store_script.c ---- */
+
+enum { SHA1_HEX_LEN = 40 };
+
+/* redis.sha1hex(): release.lua makes the token under which it keeps a lease with it. */
+void store_sha1hex(const char *text, size_t len, char ret_hex[SHA1_HEX_LEN]);
 
 /* ---- store_script.c: replies ---- */
 

@@ -327,14 +327,19 @@ static redisReply *take_reply(void)
 
 /* ---- Lua ---- */
 
-static int redis_sha1hex(lua_State *state)
+void store_sha1hex(const char *text, size_t len, char ret_hex[SHA1_HEX_LEN])
 {
 	unsigned char digest[SHA_DIGEST_LENGTH];
-	char hex[2 * sizeof digest];
+	SHA1((const unsigned char *)text, len, digest);
+	hex_write(digest, sizeof digest, ret_hex);
+}
+
+static int redis_sha1hex(lua_State *state)
+{
+	char hex[SHA1_HEX_LEN];
 	size_t len;
 	const char *text = luaL_checklstring(state, 1, &len);
-	SHA1((const unsigned char *)text, len, digest);
-	hex_write(digest, sizeof digest, hex);
+	store_sha1hex(text, len, hex);
 	lua_pushlstring(state, hex, sizeof hex);
 	return 1;
 }
