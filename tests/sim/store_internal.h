@@ -111,7 +111,9 @@ static inline bool store_is(const struct words *words, size_t i, const char *tex
 struct store_key *store_find_key(const struct words *words, size_t i);
 /* Removes the items that the arguments from 2 on name, of a key of that type; the reply is their number. */
 void store_remove_named(const struct words *words, enum store_type type);
-/* False: argument i is no integer as Redis writes them. */
+/* The key of argument 1, or NULL. False: it is of another type, and that error is the reply. */
+bool store_find_typed(const struct words *words, enum store_type type, struct store_key **ret_key);
+/* False: argument i is no integer as Redis writes them, and that error is the reply. */
 bool store_integer(const struct words *words, size_t i, long long *ret);
 /* Converts an index, which counts from the end if it is negative. */
 size_t store_from_end(long long index, size_t len);
