@@ -114,7 +114,7 @@ const char *compare_script_name(enum compare_script script)
 static void buckets_text(char *text, uint32_t names, const uint64_t buckets[COMPARE_KEYS])
 {
 	text[0] = '\0';
-	COMPARE_FOR_EACH_KEY (key, names) {
+	FOR_EACH_KEY (key, names) {
 		decimal_text(text + strlen(text), buckets[key]);
 		strcat(text, names >> key > 1 ? "," : "");
 	}
@@ -147,7 +147,7 @@ static void bucket_names_text(char *text, const struct compare_command *command)
 {
 	if (command->names == 0)
 		strcpy(text, compare_bucket_name(command->bucket));
-	COMPARE_FOR_EACH_KEY (key, command->names) {
+	FOR_EACH_KEY (key, command->names) {
 		strcat(text, text[0] ? "," : "");
 		strcat(text, compare_bucket_name(command->buckets[key]));
 	}
@@ -236,7 +236,7 @@ void compare_command(struct compare_args *args, enum compare_script script, unsi
 	if (!compare_is_lock(script))
 		names = 0;
 	print_to(next(args), "%" PRIu64, (uint64_t)__builtin_popcount(names) + 1);
-	COMPARE_FOR_EACH_KEY (key, names)
+	FOR_EACH_KEY (key, names)
 		snprintf(next(args), COMPARE_TEXT, COMPARE_KEY_NAME, sequence, key);
 	snprintf(next(args), COMPARE_TEXT, COMPARE_HASH_NAME, sequence);
 	bool acquires = layouts[script].number == REDLOCK_SCRIPT_ACQUIRE;

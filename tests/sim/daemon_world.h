@@ -43,11 +43,6 @@ enum {
 	ACTIVE = 64
 };
 
-/* The keys of a set, one after the other: `names` has a bit for each. */
-#define FOR_EACH_KEY(key, names)                  \
-	for (unsigned key = 0; key < KEYS; key++) \
-		if ((names) & (UINT32_C(1) << key))
-
 #define NEVER UINT64_MAX
 #define NONE UINT16_MAX
 #define MS UINT64_C(1000)

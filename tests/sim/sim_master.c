@@ -105,7 +105,7 @@ static void add_buckets(struct arguments *args, const struct sim_request *reques
 {
 	char text[WORD_MAX] = "0";
 	size_t len = 0;
-	SIM_FOR_EACH_KEY (key, is_set(request) ? request->names : 0)
+	FOR_EACH_KEY (key, is_set(request) ? request->names : 0)
 		len += (size_t)snprintf(text + len, sizeof text - len, "%s%u", len > 0 ? "," : "", key);
 	add(args, "%s", text);
 }
@@ -140,7 +140,7 @@ static void add_operation(struct arguments *args, const struct sim_request *requ
 static size_t write_script(struct arguments *args, const struct sim_request *request)
 {
 	args->count = 0;
-	SIM_FOR_EACH_KEY (key, request->names)
+	FOR_EACH_KEY (key, request->names)
 		add(args, "%c", 'a' + key);
 	add(args, HASH_NAME);
 	size_t keys = args->count;
