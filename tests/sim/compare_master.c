@@ -32,13 +32,6 @@ static const struct store_key *peek(const struct store *store, const char *forma
 	return store_peek(store, name, (size_t)len);
 }
 
-/* 0: it is not there. */
-static uint64_t field(const struct store_key *hash, const char *name, int base)
-{
-	const struct store_item *item = hash ? store_item(hash, name, strlen(name)) : NULL;
-	return item ? strtoull(item->value->bytes, NULL, base) : 0;
-}
-
 /* "key0\nkey2" */
 static uint32_t read_names(const struct lease_holder *holder)
 {
@@ -104,14 +97,15 @@ void compare_master_read(const struct store *store, unsigned sequence, struct co
 {
 	const struct store_key *hash = peek(store, COMPARE_HASH_NAME, sequence);
 	memset(ret_master, 0, sizeof *ret_master);
-	ret_master->epoch = field(hash, "epoch", 16);
-	ret_master->run_id = field(hash, "run_id", 16);
-	ret_master->digest = field(hash, "digest", 16);
-	ret_master->marker = field(hash, "marker", 16);
-	ret_master->marker_run_id = field(hash, "marker_run_id", 16);
-	ret_master->leases = field(hash, "leases", 10);
+	ret_master->epoch = store_number(hash, "epoch", 16);
+	ret_master->run_id = store_number(hash, "run_id", 16);
+	ret_master->digest = store_number(hash, "digest", 16);
+	ret_master->marker = store_number(hash, "marker", 16);
+	ret_master->marker_run_id = store_number(hash, "marker_run_id", 16);
+	ret_master->leases = store_number(hash, "leases", 10);
 	for (unsigned i = 0; i < COMPARE_BUCKETS; i++) {
-		uint64_t number = field(hash, compare_bucket_name(i), 10), floor = field(hash, "floor", 10);
+		uint64_t number = store_number(hash, compare_bucket_name(i), 10),
+			 floor = store_number(hash, "floor", 10);
 		ret_master->buckets[i] = number;
 		ret_master->numbers[i] = number > floor ? number : floor;
 	}

@@ -11,11 +11,6 @@
 
 enum { COMPARE_KEYS = 3, COMPARE_BUCKETS = 2, COMPARE_REPLICAS = 3, COMPARE_HOLDERS = 3, COMPARE_ENTRIES = 64 };
 
-/* The keys of a set, one after the other: `names` has a bit for each. */
-#define COMPARE_FOR_EACH_KEY(key, names)                  \
-	for (unsigned key = 0; key < COMPARE_KEYS; key++) \
-		if ((names) & (UINT32_C(1) << key))
-
 /* Formats of the names of one sequence's keys: its number; its number and that of the key, or the replica; the queue,
  * the watch, the mark of a holder that asks for waiters and the holders have its number twice. */
 #define COMPARE_HASH_NAME "%u:redlockd:master"

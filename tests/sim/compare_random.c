@@ -213,7 +213,7 @@ static uint64_t new_token(uint64_t *random, const struct compare_master *master,
 	uint64_t token = one_of(random, TOKENS);
 	for (unsigned tries = 0; tries < TOKENS; tries++, token = token % TOKENS + 1) {
 		bool used = false;
-		COMPARE_FOR_EACH_KEY (key, names)
+		FOR_EACH_KEY (key, names)
 			used |= is_used(&master->keys[key], token);
 		if (!used)
 			return token;

@@ -114,7 +114,7 @@ void compare_append_step(struct compare_server *server, const struct compare_seq
 			 const struct compare_step *step)
 {
 	append_command(server, sequence->number, step);
-	COMPARE_FOR_EACH_KEY (key, compare_keys(step))
+	FOR_EACH_KEY (key, compare_keys(step))
 		append_key(server, sequence->number, key);
 }
 

@@ -4,11 +4,10 @@
 
 #include <assert.h>
 #include <inttypes.h>
-#include <openssl/sha.h>
 #include <stdio.h>
 #include <string.h>
 
-#include "server/base/base.h"
+#include "store_internal.h"
 
 /* The separator of the value, blanks, Lua's and printf's magic signs, a line break, more than ASCII. */
 static const char *const owners[COMPARE_OWNERS] = {
@@ -115,7 +114,7 @@ const char *compare_script_name(enum compare_script script)
 static void buckets_text(char *text, uint32_t names, const uint64_t buckets[COMPARE_KEYS])
 {
 	text[0] = '\0';
-	COMPARE_FOR_EACH_KEY (key, names) {
+	FOR_EACH_KEY (key, names) {
 		decimal_text(text + strlen(text), buckets[key]);
 		strcat(text, names >> key > 1 ? "," : "");
 	}
@@ -148,7 +147,7 @@ static void bucket_names_text(char *text, const struct compare_command *command)
 {
 	if (command->names == 0)
 		strcpy(text, compare_bucket_name(command->bucket));
-	COMPARE_FOR_EACH_KEY (key, command->names) {
+	FOR_EACH_KEY (key, command->names) {
 		strcat(text, text[0] ? "," : "");
 		strcat(text, compare_bucket_name(command->buckets[key]));
 	}
@@ -168,15 +167,6 @@ static void mode_text(char *text, const struct compare_command *command, bool ac
 	print_to(text + strlen(text), " %" PRIu64, command->most);
 }
 
-/* As release.lua makes the token of a lease that is kept. */
-static void write_sha1(char *text)
-{
-	unsigned char digest[SHA_DIGEST_LENGTH];
-	SHA1((const unsigned char *)text, strlen(text), digest);
-	hex_write(digest, sizeof digest, text);
-	text[2 * sizeof digest] = '\0';
-}
-
 static void argument_text(char *text, char letter, const struct compare_command *command)
 {
 	text[0] = '\0';
@@ -185,7 +175,7 @@ static void argument_text(char *text, char letter, const struct compare_command 
 		if (command->token != 0)
 			print_to(text, "%040" PRIx64, command->token);
 		if (command->token != 0 && command->of_kept)
-			write_sha1(text);
+			store_sha1hex(text, strlen(text), text);
 		break;
 	case 'l': print_to(text, "%" PRIu64, command->ttl_ms); break;
 	case 'o':
@@ -246,7 +236,7 @@ void compare_command(struct compare_args *args, enum compare_script script, unsi
 	if (!compare_is_lock(script))
 		names = 0;
 	print_to(next(args), "%" PRIu64, (uint64_t)__builtin_popcount(names) + 1);
-	COMPARE_FOR_EACH_KEY (key, names)
+	FOR_EACH_KEY (key, names)
 		snprintf(next(args), COMPARE_TEXT, COMPARE_KEY_NAME, sequence, key);
 	snprintf(next(args), COMPARE_TEXT, COMPARE_HASH_NAME, sequence);
 	bool acquires = layouts[script].number == REDLOCK_SCRIPT_ACQUIRE;

@@ -55,13 +55,10 @@ struct call *call_begin(struct world *of, unsigned proc, enum lease_operation op
 			uint64_t ttl_ms, uint16_t lease)
 {
 	struct call *call = of->calls;
-	uint64_t busy = 1;
-	for (; call < of->calls + CALLS && call->used; call++)
-		busy++;
+	while (call < of->calls + CALLS && call->used)
+		call++;
 	if (call == of->calls + CALLS)
 		return NULL;
-	if (busy > of->figures->fullest_calls)
-		of->figures->fullest_calls = busy;
 	if (ttl_ms > of->procs[proc].options.max_ttl_ms)
 		ttl_ms = of->procs[proc].options.max_ttl_ms;
 	memset(call, 0, sizeof *call);
@@ -166,7 +163,7 @@ static void on_done(void *arg, const struct lease_answer *answer)
 	trace(world, world->now, (uint64_t)answer->status << 8 | call->proc, answer->fence);
 	world->figures->outcomes[answer->status]++;
 	const char *token = call->request.key != 0 && answer->status == LEASE_OK ? answer->token : op->attempt.token;
-	call->token = hex_number(token + LEASE_TOKEN_LEN - 16);
+	call->token = token_read(world, token);
 	if (call->waits) {
 		order_done(world, call, answer);
 		order_first(world, call->proc, call->names);

@@ -39,7 +39,7 @@ uint64_t hex_number(const char digits[16])
 uint64_t field_token(const struct transport_word *word)
 {
 	assert(word->len == 0 || word->len == LEASE_TOKEN_LEN);
-	return word->len > 0 ? kept_token(&world_of_all, hex_number(word->bytes + LEASE_TOKEN_LEN - 16)) : 0;
+	return word->len > 0 ? token_read(&world_of_all, word->bytes) : 0;
 }
 
 /* "replica:arrival…" */

@@ -50,7 +50,13 @@ void fail(struct world *world, const char *format, ...) __attribute__((format(pr
 void commands_init(struct world *world);
 struct command *command_new(struct world *world);
 void command_free(struct world *world, struct command *command); /* not while it waits or travels */
-void commands_drop(struct world *world, uint16_t slot);          /* of a message: they travel no further */
+/* The next operation of a batch, by `also` of the last one; NULL: there is none. */
+static inline struct command *command_part(struct world *world, uint16_t also)
+{
+	return also != NONE ? &world->commands[also] : NULL;
+}
+
+void commands_drop(struct world *world, uint16_t slot); /* of a message: they travel no further */
 struct transport_connection *connection_new(struct world *world, unsigned proc, unsigned node);
 void connection_free(struct world *world, struct transport_connection *connection); /* when nothing refers to it */
 struct event *net_message(struct world *world, struct transport_connection *connection, enum event_kind kind);
@@ -145,9 +151,8 @@ bool node_has_asked(const struct node *node, unsigned key, uint64_t asked);
 const struct store_key *node_queue(const struct node *node, unsigned key);
 struct entry node_entry(const struct store_key *queue, size_t i);
 bool node_is_alive(const struct node *node, uint64_t replica);
-/* A field of the hash: a number; 16 hex digits; 0: it is not there. */
-uint64_t server_number(const struct server *server, const char *field);
-uint64_t server_hex(const struct server *server, const char *field);
+/* The number in a field of the hash; 0: it is not there. */
+uint64_t server_number(const struct server *server, const char *field, int base);
 bool entry_is_place(struct entry entry); /* kept for a wait that goes on */
 /* Removes keys: false: there was none. */
 bool node_remove(struct node *node, const char *name);
@@ -215,8 +220,8 @@ void check_extended(struct world *world, struct call *call, const struct lease_o
 		    uint64_t fence);
 void check_released(struct world *world, uint16_t lease); /* from now on nobody relies on it */
 /* daemon_kept.c */
-/* The token of a lease from the digits at the end of it, or of the token under which it is kept; 0: of none. */
-uint64_t kept_token(const struct world *world, uint64_t number);
+/* The token with those digits, or the one that is kept under them; 0: none. */
+uint64_t token_read(const struct world *world, const char digits[RANDOM_TOKEN_LEN]);
 /* True if some release of the token had keep_ms. */
 bool kept_is_asked(const struct world *world, uint64_t token);
 /* Some releases get keep_ms. */

@@ -8,7 +8,6 @@
  *
  * None of this draws from the random numbers of the history: histories without it stay the same. */
 #include <assert.h>
-#include <openssl/sha.h>
 #include <string.h>
 
 #include "daemon_world.h"
@@ -20,28 +19,29 @@ static uint64_t draw(uint64_t token)
 	return redlock_random(&state);
 }
 
-static uint64_t number_of(const char *digits)
+static uint64_t number_of(const char digits[RANDOM_TOKEN_LEN])
 {
 	return hex_number(digits + RANDOM_TOKEN_LEN - 16);
 }
 
-/* As release.lua makes the token under which a lease is kept. */
+/* Of the token under which a lease is kept. */
 static uint64_t kept_number(uint64_t token)
 {
-	char digits[RANDOM_TOKEN_LEN];
-	unsigned char digest[SHA_DIGEST_LENGTH];
+	char digits[RANDOM_TOKEN_LEN], kept[SHA1_HEX_LEN];
 	token_write(token, digits);
-	SHA1((const unsigned char *)digits, sizeof digits, digest);
-	hex_write(digest, sizeof digest, digits);
-	return number_of(digits);
+	store_sha1hex(digits, sizeof digits, kept);
+	return number_of(kept);
 }
 
-uint64_t kept_token(const struct world *world, uint64_t number)
+uint64_t token_read(const struct world *world, const char digits[RANDOM_TOKEN_LEN])
 {
-	for (unsigned i = 0; number >= TOKENS && i < world->kept_count; i++)
+	uint64_t number = number_of(digits);
+	if (number >= TOKEN_ZERO)
+		return number - TOKEN_ZERO;
+	for (unsigned i = 0; i < world->kept_count; i++)
 		if (world->kept[i].number == number)
 			return world->kept[i].token;
-	return number < TOKENS ? number : 0;
+	return 0;
 }
 
 bool kept_is_asked(const struct world *world, uint64_t token)

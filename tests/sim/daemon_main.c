@@ -112,7 +112,6 @@ static void print_figures(uint64_t ms)
 	SHOW(quarantines), SHOW(epoch_written), SHOW(shortened), SHOW(clocked), SHOW(bad_epochs), SHOW(late),
 		SHOW(no_script);
 	SHOW(jumps_seen), SHOW(late_jumps), SHOW(proc_restarts), SHOW(slowest_recovery_us);
-	SHOW(fullest_events), SHOW(fullest_commands), SHOW(fullest_calls);
 	printf("\nfaults:");
 	for (unsigned i = 0; i < FAULTS; i++)
 		printf("%s %s %llu", i ? "," : "", fault_name((enum fault)i), (unsigned long long)figures.faults[i]);

@@ -50,7 +50,7 @@ void check_remembers(struct world *world, const struct transport_connection *con
 	bool keeps_nothing = command->kind == REDLOCK_SCRIPT_RELEASE && command->request.ttl_ms == 0;
 	if (command->answer.code != 1 || command->request.any_epoch || keeps_nothing)
 		return;
-	uint64_t leases_s = server_number(&node->server, "leases");
+	uint64_t leases_s = server_number(&node->server, "leases", 10);
 	if (leases_s * SECOND >= ends_us)
 		return;
 	if (rolled)

@@ -212,19 +212,13 @@ static void after_script(struct world *world, const struct transport_connection 
 	      (uint64_t)command->answer.code ^ command->answer.old << 8);
 }
 
-/* The next operation of a batch. */
-static struct command *next_of(struct world *world, const struct command *command)
-{
-	return command->also != NONE ? &world->commands[command->also] : NULL;
-}
-
 static void carry_out(struct world *world, const struct transport_connection *connection, struct command *command)
 {
 	struct node *node = &world->nodes[connection->node];
 	const struct sent *sent = command->sent;
 	bool had = has_token(node, &command->request); /* no operation of a batch is on a set */
-	uint64_t marker = command->kind == REDLOCK_SCRIPT_QUARANTINE ? server_hex(&node->server, "marker") : 0;
-	for (struct command *part = command; part; part = next_of(world, part)) {
+	uint64_t marker = command->kind == REDLOCK_SCRIPT_QUARANTINE ? server_number(&node->server, "marker", 16) : 0;
+	for (struct command *part = command; part; part = command_part(world, part->also)) {
 		part->run_at = world->now;
 		order_before(world, connection, part);
 	}
@@ -232,9 +226,9 @@ static void carry_out(struct world *world, const struct transport_connection *co
 	command->reply = store_run_script(node->server.store, command->kind, sent->keys, sent->argc, sent->argv,
 					  sent->lens);
 	reply_read(world, command);
-	if (command->kind == REDLOCK_SCRIPT_QUARANTINE && server_hex(&node->server, "marker") != marker)
+	if (command->kind == REDLOCK_SCRIPT_QUARANTINE && server_number(&node->server, "marker", 16) != marker)
 		node->marked_at = world->now;
-	for (struct command *part = command; part; part = next_of(world, part))
+	for (struct command *part = command; part; part = command_part(world, part->also))
 		after_script(world, connection, part, had);
 	for (size_t i = 0; i < published_count; i++)
 		store_text_unref(published[i]);
@@ -285,11 +279,8 @@ static void other_command(struct world *world, const struct transport_connection
 static void note_tried(struct world *world, const struct transport_connection *connection,
 		       const struct command *command)
 {
-	for (const struct command *part = command;; part = &world->commands[part->also]) {
+	for (const struct command *part = command; part; part = command_part(world, part->also))
 		world->trails[part->request.token].tried |= (uint16_t)(1U << connection->node);
-		if (part->also == NONE)
-			break;
-	}
 }
 
 static void run(struct world *world, const struct transport_connection *connection, struct command *command)
@@ -353,7 +344,7 @@ unsigned node_durable_memory(const struct world *world, unsigned index, unsigned
 		if (memory > 0 && node->evicted_at != 0 && link->info_at <= node->evicted_at)
 			return 0;
 		if (memory == 2 && (link->seen_run_id != node->server.run_id ||
-				    link->seen_beat <= server_number(&node->images[node->newer], "beat")))
+				    link->seen_beat <= server_number(&node->images[node->newer], "beat", 10)))
 			memory = 1;
 	}
 	return memory;

@@ -490,7 +490,7 @@ void order_check_queue_empty(struct world *world, unsigned key)
 	for (unsigned i = 0; i < world->config.nodes; i++) {
 		const struct node *node = &world->nodes[i];
 		node_sync(world, i);
-		bool waits = server_number(&node->server, "waited") > node->server.now_us;
+		bool waits = server_number(&node->server, "waited", 10) > node->server.now_us;
 		const struct store_key *queue = waits ? node_queue(node, key) : NULL;
 		bool may_be_left = scripts_flushed && queue && !node_is_alive(node, node_entry(queue, 0).replica);
 		if (queue && sight_is_left(node, queue) && !may_be_left)

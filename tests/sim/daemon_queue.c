@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* The events to come, random numbers, clocks, the trace and the story of the simulator. See daemon_world.h.
  *
- * The events of the next 16 ms are in a heap of small entries, all others on a wheel, whose spokes go into the heap one
- * after the other; the events themselves lie in a fixed array. Events of the same time come in the order in which they
- * were pushed, so that the result does not depend on the shape of heap and wheel. */
+ * A heap has a small entry for each event; the events themselves lie in a fixed array. Events of the same time come in
+ * the order in which they were pushed. */
 #include <assert.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -11,7 +10,7 @@
 
 #include "daemon_world.h"
 
-enum { NUMBER_BITS = 26, SPOKE_BITS = NUMBER_BITS + 14 }; /* of a key; a spoke is 16 ms */
+enum { NUMBER_BITS = 26 }; /* of a key */
 
 void queue_init(struct world *world)
 {
@@ -22,11 +21,6 @@ void queue_init(struct world *world)
 	memset(world->events, 0, world->used_events * sizeof *world->events);
 	world->free_event_count = 0;
 	world->used_events = 0;
-	world->spoke = 0;
-	world->on_wheel = 0;
-	memset(world->spokes_used, 0, sizeof world->spokes_used);
-	for (unsigned i = 0; i < SPOKES; i++)
-		world->spokes[i] = NONE;
 }
 
 struct event *event_new(struct world *world, enum event_kind kind)
@@ -80,64 +74,16 @@ static struct queued heap_pop(struct world *world)
 	return first;
 }
 
-static void wheel_push(struct world *world, struct event *event)
-{
-	unsigned at = (unsigned)(event->key >> SPOKE_BITS) % SPOKES;
-	event->next = world->spokes[at];
-	world->spokes[at] = (uint16_t)(event - world->events);
-	world->spokes_used[at / 64] |= UINT64_C(1) << at % 64;
-	world->on_wheel++;
-}
-
-/* How many spokes it is to the next one that has something. */
-static unsigned wheel_find(const struct world *world)
-{
-	unsigned from = (unsigned)(world->spoke + 1) % SPOKES, ahead = 0;
-	while (ahead < SPOKES) {
-		unsigned at = (from + ahead) % SPOKES;
-		uint64_t word = world->spokes_used[at / 64] >> at % 64;
-		if (word != 0)
-			return ahead + (unsigned)__builtin_ctzll(word) + 1;
-		ahead += 64 - at % 64;
-	}
-	assert(false);
-	return 0;
-}
-
-/* The next spoke goes into the heap, but for what is due when it comes round again. */
-static void wheel_turn(struct world *world)
-{
-	world->spoke += wheel_find(world);
-	unsigned at = (unsigned)world->spoke % SPOKES;
-	uint16_t slot = world->spokes[at];
-	world->spokes[at] = NONE;
-	world->spokes_used[at / 64] &= ~(UINT64_C(1) << at % 64);
-	while (slot != NONE) {
-		struct event *event = &world->events[slot];
-		slot = event->next;
-		world->on_wheel--;
-		if (event->key >> SPOKE_BITS == world->spoke)
-			heap_push(world, event);
-		else
-			wheel_push(world, event);
-	}
-}
-
 /* By time, then in the order of pushing. */
 void event_push(struct world *world, struct event *event, uint64_t at)
 {
 	assert(at >= world->now && at < UINT64_C(1) << (64 - NUMBER_BITS) && world->event_number < 1U << NUMBER_BITS);
 	event->key = at << NUMBER_BITS | world->event_number++;
-	if (event->key >> SPOKE_BITS <= world->spoke)
-		heap_push(world, event);
-	else
-		wheel_push(world, event);
+	heap_push(world, event);
 }
 
 struct event *event_pop(struct world *world)
 {
-	while (world->heap_count == 0 && world->on_wheel > 0)
-		wheel_turn(world);
 	if (world->heap_count == 0)
 		return NULL;
 	struct queued first = heap_pop(world);

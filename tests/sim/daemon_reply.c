@@ -59,10 +59,11 @@ void digits_write(char to[16], uint64_t value)
 	}
 }
 
+/* Most digits are letters: where they are decimal, lease_is_kept() of lib/lease.lua looks for a mark behind each. */
 void token_write(uint64_t token, char ret_token[RANDOM_TOKEN_LEN])
 {
-	memset(ret_token, '0', RANDOM_TOKEN_LEN - 16);
-	digits_write(ret_token + RANDOM_TOKEN_LEN - 16, token);
+	memset(ret_token, 'f', RANDOM_TOKEN_LEN - 16);
+	digits_write(ret_token + RANDOM_TOKEN_LEN - 16, TOKEN_ZERO + token);
 }
 
 static redisReply *array(size_t count, redisReply *const elements[])
@@ -117,7 +118,7 @@ void reply_read(struct world *of, struct command *command)
 		return;
 	/* too late, or with another epoch: one answer to all */
 	bool is_refused = command->also == NONE || reply->element[0]->integer < 0;
-	for (size_t i = 1;; i++) {
+	for (size_t i = 1; command; command = command_part(of, command->also), i++) {
 		const redisReply *its = is_refused ? reply : reply->element[i];
 		if (its->type == REDIS_REPLY_ERROR)
 			fail(of, "script: %.150s", its->str);
@@ -126,9 +127,6 @@ void reply_read(struct world *of, struct command *command)
 		else /* the result alone */
 			command->answer = (struct script_answer){
 				.code = 1, .old = its->type == REDIS_REPLY_INTEGER ? (uint64_t)its->integer : 0};
-		if (command->also == NONE)
-			return;
-		command = &of->commands[command->also];
 	}
 }
 

@@ -302,10 +302,6 @@ bool world_run(struct world *world, uint64_t seed, struct figures *figures, void
 	for (unsigned p = 0; p < world->config.procs; p++)
 		if (world->procs[p].up)
 			proc_end(world, p, false);
-	if (world->used_events > figures->fullest_events)
-		figures->fullest_events = world->used_events;
-	if (world->used_commands > figures->fullest_commands)
-		figures->fullest_commands = world->used_commands;
 	figures->seeds++;
 	figures->simulated_us += world->now;
 	return !world->failed;

@@ -108,11 +108,8 @@ void sight_before(struct world *world, const struct transport_connection *connec
 	} else if (command->kind == COMMAND_ALIVE && !command->code) {
 		note_missed(world, connection->proc);
 	} else if (command->kind > COMMAND_OK && command->kind < SCRIPTS_COUNT && !command->no_script) {
-		for (const struct command *part = command;; part = &world->commands[part->also]) {
+		for (const struct command *part = command; part; part = command_part(world, part->also))
 			note_script(world, connection->proc, connection->node, part);
-			if (part->also == NONE)
-				break;
-		}
 		const struct trail *trail = &world->trails[command->request.token];
 		if (command->request.token != 0 && trail->call != NONE)
 			world->cause_arg = &world->calls[trail->call];

@@ -37,24 +37,10 @@ void node_remove_lasting(struct node *node, const char *prefix, uint64_t after_m
 
 /* ---- the hash ---- */
 
-static const struct store_text *field_of(const struct server *server, const char *field)
+uint64_t server_number(const struct server *server, const char *field, int base)
 {
 	static const char hash[] = "redlockd:master";
-	const struct store_key *key = store_peek(server->store, hash, sizeof hash - 1);
-	const struct store_item *item = key ? store_item(key, field, strlen(field)) : NULL;
-	return item ? item->value : NULL;
-}
-
-uint64_t server_number(const struct server *server, const char *field)
-{
-	const struct store_text *text = field_of(server, field);
-	return text ? strtoull(text->bytes, NULL, 10) : 0;
-}
-
-uint64_t server_hex(const struct server *server, const char *field)
-{
-	const struct store_text *text = field_of(server, field);
-	return text ? hex_number(text->bytes) : 0;
+	return store_number(store_peek(server->store, hash, sizeof hash - 1), field, base);
 }
 
 /* ---- leases ---- */
@@ -62,9 +48,7 @@ uint64_t server_hex(const struct server *server, const char *field)
 /* The value's, or that of a token alone; 0: it is not redlockd's. */
 static uint64_t token_in(const struct store_text *text)
 {
-	return text->len >= RANDOM_TOKEN_LEN
-		       ? kept_token(&world_of_all, hex_number(text->bytes + RANDOM_TOKEN_LEN - 16))
-		       : 0;
+	return text->len >= RANDOM_TOKEN_LEN ? token_read(&world_of_all, text->bytes) : 0;
 }
 
 static bool is_live(const struct node *node, const struct store_item *item)

@@ -36,7 +36,6 @@ enum {
 	COMMANDS = 8192, /* on their way, or without their answer */
 	CONNECTIONS = 1024,
 	TIMERS = 2048,
-	SPOKES = 512,   /* of 16 ms */
 	TOKENS = 16384, /* of one history */
 	KEPT = 64,      /* leases that are kept after their release (daemon_kept.c) */
 	LEASES = 4096,
@@ -44,15 +43,11 @@ enum {
 	ACTIVE = 64
 };
 
-/* The keys of a set, one after the other: `names` has a bit for each. */
-#define FOR_EACH_KEY(key, names)                  \
-	for (unsigned key = 0; key < KEYS; key++) \
-		if ((names) & (UINT32_C(1) << key))
-
 #define NEVER UINT64_MAX
 #define NONE UINT16_MAX
 #define MS UINT64_C(1000)
 #define SECOND UINT64_C(1000000)
+#define TOKEN_ZERO UINT64_C(0xffffffffffff0000) /* the last 16 digits of a token, less its number */
 #define DAY_BEGAN_US UINT64_C(1700000000000000) /* the time of day when a history begins */
 
 #include "daemon_command.h"
@@ -410,7 +405,7 @@ struct figures {
 		longest_set_wait_us;
 	uint64_t renewed, rolled, holds, holds_lost, drained, abandoned, left, forced, listed, kept, repaired, batched,
 		no_script;
-	uint64_t fullest_events, fullest_commands, fullest_calls, slowest_recovery_us;
+	uint64_t slowest_recovery_us;
 };
 
 struct world {
@@ -457,9 +452,7 @@ struct world {
 	uint16_t dirty;        /* connections with something to flush */
 	/* The queue: daemon_queue.c. */
 	struct queued heap[EVENTS];
-	uint32_t heap_count, event_number, on_wheel;
-	uint64_t spoke, spokes_used[SPOKES / 64];
-	uint16_t spokes[SPOKES];
+	uint32_t heap_count, event_number;
 	uint16_t free_events[EVENTS], free_event_count, used_events;
 	uint16_t free_commands[COMMANDS], free_command_count, used_commands;
 	uint16_t free_connections[CONNECTIONS], free_connection_count, used_connections;

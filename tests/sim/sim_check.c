@@ -48,7 +48,7 @@ static void check_holder(struct sim_world *world, const struct sim_config *confi
 		bool all = true;
 		uint8_t token = sim_token(o, op->core.attempt);
 		const struct sim_master *master = sim_master(world->masters[i]);
-		SIM_FOR_EACH_KEY (key, sim_names(config, o))
+		FOR_EACH_KEY (key, sim_names(config, o))
 			all = all && (sim_master_has_token(master, key, token) ||
 				      sim_master_has_token(master, key, token | SIM_KEPT_TOKEN));
 		kept += forgotten || all;
@@ -67,7 +67,7 @@ static void check_left_behind(struct sim_world *world, const struct sim_config *
 		const struct sim_link *link = &op->links[i];
 		if (link->excused || link->command_count > 0 || link->stale_count > 0)
 			continue;
-		SIM_FOR_EACH_KEY (key, sim_names(config, o)) {
+		FOR_EACH_KEY (key, sim_names(config, o)) {
 			for (const uint8_t *token = sim_master(world->masters[i])->tokens[key]; *token != 0; token++)
 				if ((*token & SIM_KEPT_TOKEN) == 0 && sim_token_op(*token) == o)
 					world->violated |= SIM_LEFT_BEHIND;

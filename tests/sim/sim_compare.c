@@ -79,7 +79,7 @@ static redisReply *take_step(const struct compare_step *step)
 {
 	drop_answers(compare_step_replies(step) - 1);
 	redisReply *reply = compare_take(&server);
-	COMPARE_FOR_EACH_KEY (key, compare_keys(step))
+	FOR_EACH_KEY (key, compare_keys(step))
 		drop_answers(COMPARE_KEY_REPLIES);
 	return reply;
 }
@@ -156,7 +156,7 @@ static void count_script(const struct compare_sequence *sequence, const redisRep
 	assert(reply->type == REDIS_REPLY_ARRAY && reply->elements >= 2);
 	long long code = reply->element[0]->integer;
 	const char *value = value_in(reply);
-	COMPARE_FOR_EACH_KEY (key, compare_keys(step))
+	FOR_EACH_KEY (key, compare_keys(step))
 		figures.left += release && step->command.entry.replica != 0 && step->command.wait_ms == 0 &&
 				sequence->before.queues[key].count > 1;
 	if (release && code == 1)
@@ -170,7 +170,7 @@ static void count_script(const struct compare_sequence *sequence, const redisRep
 	figures.runs += messages->run;
 	figures.shared[step->kind] += is_shared(value) ||
 				      (is_acquisition(step->kind) && code == 1 && step->command.kind != ':');
-	COMPARE_FOR_EACH_KEY (key, code == 1 ? compare_keys(step) : 0) /* its answer has no value */
+	FOR_EACH_KEY (key, code == 1 ? compare_keys(step) : 0) /* its answer has no value */
 		figures.shared[step->kind] += step->kind == COMPARE_RAISE || step->kind == COMPARE_RAISE_SET
 						      ? sequence->before.keys[key].is_several
 						      : 0;

@@ -11,6 +11,7 @@
 
 #include "server/base/base.h"
 #include "server/scripts/scripts.h"
+#include "state_set.h"
 #include "store_internal.h"
 
 enum { WORDS_MAX = 16, WORD_MAX = 128, WAIT_MS = 1000, ALIVE_MS = 1000000, FIRST_SIZE = 1 << 10 };
@@ -25,19 +26,11 @@ struct state {
 	struct sim_master master;
 };
 
-/* By `key`: the state and the request. */
-struct memory {
-	uint64_t key; /* 0: free */
-	struct sim_effect effect;
-};
-
-/* Tables with free places behind each other. */
 static struct state *states;
-static uint32_t state_count, state_room;
-static uint32_t *places; /* by the form: a state + 1 */
-static uint64_t place_count;
-static struct memory *memories;
-static uint64_t memory_count, memory_room;
+static struct sim_effect *effects;
+static uint32_t state_count, effect_count;
+/* Of the form of each state: the state + 1; of each state and request: the effect + 1. */
+static struct state_set forms, requests;
 /* Whom the script that runs notifies. */
 static uint8_t notified, notified_up_to;
 
@@ -112,7 +105,7 @@ static void add_buckets(struct arguments *args, const struct sim_request *reques
 {
 	char text[WORD_MAX] = "0";
 	size_t len = 0;
-	SIM_FOR_EACH_KEY (key, is_set(request) ? request->names : 0)
+	FOR_EACH_KEY (key, is_set(request) ? request->names : 0)
 		len += (size_t)snprintf(text + len, sizeof text - len, "%s%u", len > 0 ? "," : "", key);
 	add(args, "%s", text);
 }
@@ -147,7 +140,7 @@ static void add_operation(struct arguments *args, const struct sim_request *requ
 static size_t write_script(struct arguments *args, const struct sim_request *request)
 {
 	args->count = 0;
-	SIM_FOR_EACH_KEY (key, request->names)
+	FOR_EACH_KEY (key, request->names)
 		add(args, "%c", 'a' + key);
 	add(args, HASH_NAME);
 	size_t keys = args->count;
@@ -220,18 +213,11 @@ static const struct store_key *peek(const struct store *store, const char *prefi
 	return store_peek(store, name, (size_t)len);
 }
 
-/* A field of the hash; 0: it is not there. */
-static uint64_t field(const struct store *store, const char *name, int base)
-{
-	const struct store_key *hash = store_peek(store, HASH_NAME, strlen(HASH_NAME));
-	const struct store_item *item = hash ? store_item(hash, name, strlen(name)) : NULL;
-	return item ? strtoull(item->value->bytes, NULL, base) : 0;
-}
-
-static void look_at_key(struct sim_master *master, const struct store *store, unsigned key)
+static void look_at_key(struct sim_master *master, const struct store *store, const struct store_key *hash,
+			unsigned key)
 {
 	const char bucket[] = {(char)('0' + key), '\0'};
-	uint64_t number = field(store, bucket, 10), floor = field(store, "floor", 10);
+	uint64_t number = store_number(hash, bucket, 10), floor = store_number(hash, "floor", 10);
 	const struct store_key *found = peek(store, "", key), *queue = peek(store, "redlockd:queue:", key);
 	master->numbers[key] = (uint8_t)(number > floor ? number : floor);
 	master->is_several[key] = found && found->type == STORE_SORTED_SET;
@@ -247,54 +233,45 @@ static void look_at_key(struct sim_master *master, const struct store *store, un
 
 static void look_at(struct sim_master *master, const struct store *store)
 {
+	const struct store_key *hash = store_peek(store, HASH_NAME, strlen(HASH_NAME));
 	memset(master, 0, sizeof *master);
-	master->epoch = (uint8_t)field(store, "epoch", 16);
-	master->waited = field(store, "waited", 10) != 0;
+	master->epoch = (uint8_t)store_number(hash, "epoch", 16);
+	master->waited = store_number(hash, "waited", 10) != 0;
 	for (unsigned key = 0; key < SIM_KEYS; key++)
-		look_at_key(master, store, key);
+		look_at_key(master, store, hash, key);
 }
 
-static uint32_t *place_of(const struct store_text *form)
+/* Makes room for one more element of an array of `count`. */
+static void *make_room(void *array, uint32_t count, size_t size)
 {
-	uint64_t hash = hash_fnv1a(form->bytes, form->len), at = (hash ^ hash >> 32) & (place_count - 1);
-	while (places[at] != 0 && !store_text_is(states[places[at] - 1].form, form->bytes, form->len))
-		at = (at + 1) & (place_count - 1);
-	return &places[at];
-}
-
-static void grow_states(void)
-{
-	state_room = state_room > 0 ? 2 * state_room : FIRST_SIZE;
-	states = realloc(states, state_room * sizeof *states);
-	if (!states)
+	if (count < FIRST_SIZE ? count > 0 : (count & (count - 1)) != 0)
+		return array;
+	array = realloc(array, (count > 0 ? 2 * (size_t)count : FIRST_SIZE) * size);
+	if (!array)
 		memory_exhausted("states");
-	free(places);
-	place_count = 4 * (uint64_t)state_room;
-	places = memory_zeroed(place_count, sizeof *places);
-	for (uint32_t i = 0; i < state_count; i++)
-		*place_of(states[i].form) = i + 1;
+	return array;
 }
 
 /* The number of the state that a store is in. Takes the store. */
 static sim_state intern(struct store *store)
 {
 	struct text text;
-	if (state_count == state_room)
-		grow_states();
 	text_init(&text);
 	write_form(&text, store);
 	struct store_text *form = store_text_new(text.len > 0 ? text.bytes : "", text.len);
 	text_fini(&text);
-	uint32_t *place = place_of(form);
-	if (*place != 0) {
+	uint64_t hash = hash_fnv1a(form->bytes, form->len);
+	uint32_t *number = state_set_number(&forms, hash ^ hash >> 32);
+	if (*number != 0) {
+		assert(store_text_is(states[*number - 1].form, form->bytes, form->len));
 		store_text_unref(form);
 		store_free(store);
-		return *place - 1;
+		return *number - 1;
 	}
-	*place = ++state_count;
-	struct state *state = &states[state_count - 1];
-	*state = (struct state){.store = store, .form = form};
-	look_at(&state->master, store);
+	states = make_room(states, state_count, sizeof *states);
+	states[state_count] = (struct state){.store = store, .form = form};
+	look_at(&states[state_count].master, store);
+	*number = ++state_count;
 	return state_count - 1;
 }
 
@@ -308,6 +285,7 @@ const struct sim_master *sim_master(sim_state state)
 
 enum { STATE_BITS = 22 };
 
+/* Another number for each state and request. */
 static uint64_t key_of(sim_state state, const struct sim_request *request)
 {
 	const uint8_t parts[][2] = {{request->script, 3},  {request->names, 3},  {request->token, 4},
@@ -321,27 +299,8 @@ static uint64_t key_of(sim_state state, const struct sim_request *request)
 		key = key << parts[i][1] | parts[i][0];
 	}
 	assert(state >> STATE_BITS == 0);
-	return key << STATE_BITS | state;
-}
-
-static struct memory *memory_at(uint64_t key)
-{
-	uint64_t hash = key * UINT64_C(0x9e3779b97f4a7c15), at = (hash ^ hash >> 29) & (memory_room - 1);
-	while (memories[at].key != 0 && memories[at].key != key)
-		at = (at + 1) & (memory_room - 1);
-	return &memories[at];
-}
-
-static void grow_memories(void)
-{
-	struct memory *old = memories;
-	uint64_t count = memory_room;
-	memory_room = memory_room > 0 ? 2 * memory_room : FIRST_SIZE;
-	memories = memory_zeroed(memory_room, sizeof *memories);
-	for (uint64_t i = 0; i < count; i++)
-		if (old[i].key != 0)
-			*memory_at(old[i].key) = old[i];
-	free(old);
+	key = (key << STATE_BITS | state) * UINT64_C(0x9e3779b97f4a7c15);
+	return key ^ key >> 29;
 }
 
 /* ---- what a script does ---- */
@@ -440,16 +399,13 @@ static struct sim_effect carry_out(sim_state state, const struct sim_request *re
 
 const struct sim_effect *sim_master_run(sim_state state, const struct sim_request *request)
 {
-	uint64_t key = key_of(state, request);
-	if (2 * memory_count >= memory_room)
-		grow_memories();
-	struct memory *memory = memory_at(key);
-	if (memory->key == 0) {
-		memory->effect = carry_out(state, request);
-		memory->key = key;
-		memory_count++;
+	uint32_t *number = state_set_number(&requests, key_of(state, request));
+	if (*number == 0) {
+		effects = make_room(effects, effect_count, sizeof *effects);
+		effects[effect_count] = carry_out(state, request);
+		*number = ++effect_count;
 	}
-	return &memory->effect;
+	return &effects[*number - 1];
 }
 
 bool sim_master_has_token(const struct sim_master *master, unsigned key, uint8_t token)
@@ -461,6 +417,10 @@ sim_state sim_master_new(uint8_t floor, const uint8_t buckets[SIM_KEYS])
 {
 	struct arguments args = {.count = 0};
 	struct store *store = store_new(on_notified, NULL);
+	if (forms.size == 0) {
+		state_set_init(&forms);
+		state_set_init(&requests);
+	}
 	write_epoch(store, &(struct sim_request){.epoch = 1, .fence = floor});
 	add(&args, "HSET");
 	add(&args, HASH_NAME);

@@ -10,6 +10,7 @@
 #include <stdint.h>
 
 #include "server/redlock/redlock.h"
+#include "store.h"
 
 #ifndef SIM_OPS
 #define SIM_OPS 2
@@ -17,11 +18,6 @@
 
 enum { SIM_KEYS = 3, SIM_HOLDERS = 4, SIM_KEY_TTL_MS = 1000 };
 enum sim_lease_kind { SIM_EXCLUSIVE, SIM_PLUS /* shared */, SIM_SLOT };
-
-/* The keys of a set, one after the other: `names` has a bit for each. */
-#define SIM_FOR_EACH_KEY(key, names)                  \
-	for (unsigned key = 0; key < SIM_KEYS; key++) \
-		if ((names) & (1U << key))
 
 typedef uint32_t sim_state;
 

@@ -132,7 +132,7 @@ static void check_entry(struct sim_world *world, const struct sim_config *config
 	for (unsigned i = 0; i < SIM_MASTERS; i++) {
 		const struct sim_link *link = &op->links[i];
 		bool all_carried_out = !link->excused && link->command_count == 0 && link->stale_count == 0;
-		SIM_FOR_EACH_KEY (key, all_carried_out ? sim_names(config, o) : 0)
+		FOR_EACH_KEY (key, all_carried_out ? sim_names(config, o) : 0)
 			if (memchr(sim_master(world->masters[i])->queues[key], (int)o + 1, SIM_OPS))
 				world->violated |= SIM_ENTRY_LEFT;
 	}

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: MIT */
 /* Tokens of attempts: a number for each, as 40 digits in the store. */
 #include <assert.h>
-#include <openssl/sha.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "server/base/base.h"
 #include "sim_world.h"
+#include "store_internal.h"
 
 uint8_t sim_token(unsigned op, unsigned attempt)
 {
@@ -15,25 +15,16 @@ uint8_t sim_token(unsigned op, unsigned attempt)
 	return (uint8_t)(1 + op * 4 + attempt - 1);
 }
 
-/* As release.lua makes the token under which a lease is kept. */
-static void write_kept(uint8_t token, char ret_digits[RANDOM_TOKEN_LEN])
-{
-	char digits[RANDOM_TOKEN_LEN + 1];
-	unsigned char digest[SHA_DIGEST_LENGTH];
-	snprintf(digits, sizeof digits, "%040x", token);
-	SHA1((const unsigned char *)digits, RANDOM_TOKEN_LEN, digest);
-	hex_write(digest, sizeof digest, ret_digits);
-}
-
 uint8_t sim_token_read(const char *bytes)
 {
-	char digits[3] = "", kept[RANDOM_TOKEN_LEN];
+	char digits[RANDOM_TOKEN_LEN + 1] = "", kept[SHA1_HEX_LEN];
 	memcpy(digits, bytes + RANDOM_TOKEN_LEN - 2, 2);
 	uint8_t token = (uint8_t)strtoul(digits, NULL, 16);
 	if (strspn(bytes, "0") >= RANDOM_TOKEN_LEN - 2)
 		return token;
 	for (token = 1; token < SIM_KEPT_TOKEN; token++) {
-		write_kept(token, kept);
+		snprintf(digits, sizeof digits, "%040x", token);
+		store_sha1hex(digits, RANDOM_TOKEN_LEN, kept);
 		if (memcmp(bytes, kept, sizeof kept) == 0)
 			return token | SIM_KEPT_TOKEN;
 	}

@@ -256,7 +256,7 @@ static void execute(struct sim_world *world, const struct sim_config *config, un
 	uint8_t before = 0;
 	sim_queue_entry(world, config, o, command, &request);
 	request.arrival = command->repair ? command->seen : request.arrival;
-	SIM_FOR_EACH_KEY (key, request.names) {
+	FOR_EACH_KEY (key, request.names) {
 		uint8_t number = sim_master(world->masters[master])->numbers[config->sets ? key : 0];
 		before = number > before ? number : before;
 	}

@@ -245,6 +245,12 @@ struct store_item *store_item(const struct store_key *key, const char *name, siz
 	return NULL;
 }
 
+uint64_t store_number(const struct store_key *hash, const char *field, int base)
+{
+	const struct store_item *item = hash ? store_item(hash, field, strlen(field)) : NULL;
+	return item ? strtoull(item->value->bytes, NULL, base) : 0;
+}
+
 static struct store_item *add_item(struct store_key *key, size_t at, const char *name, size_t len)
 {
 	assert(key->references == 1);

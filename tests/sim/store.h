@@ -13,6 +13,11 @@
 #include <stddef.h>
 #include <stdint.h>
 
+/* The keys of a set, one after the other: `names` has a bit for each. */
+#define FOR_EACH_KEY(key, names)                      \
+	for (unsigned key = 0; (names) >> key; key++) \
+		if ((names) >> key & 1)
+
 struct store;
 
 typedef void store_publish_fn(void *arg, const char *channel, size_t channel_len, const char *text, size_t len);

@@ -10,8 +10,6 @@
 
 enum { COMMAND_LEN_MAX = 15 };
 
-#define NOT_AN_INTEGER "ERR value is not an integer or out of range"
-
 struct store_key *store_find_key(const struct words *words, size_t i)
 {
 	return store_find(words->store, words->argv[i], words->lens[i]);
@@ -36,7 +34,19 @@ static bool read_integer(const char *bytes, size_t len, long long *ret)
 
 bool store_integer(const struct words *words, size_t i, long long *ret)
 {
-	return i < words->argc && read_integer(words->argv[i], words->lens[i], ret);
+	bool good = i < words->argc && read_integer(words->argv[i], words->lens[i], ret);
+	if (!good)
+		store_reply_error("ERR value is not an integer or out of range");
+	return good;
+}
+
+bool store_find_typed(const struct words *words, enum store_type type, struct store_key **ret_key)
+{
+	*ret_key = store_find_key(words, 1);
+	bool fits = !*ret_key || (*ret_key)->type == type;
+	if (!fits)
+		store_reply_wrong_type();
+	return fits;
 }
 
 static void reply_ok(void)
@@ -78,10 +88,8 @@ static void expire_at(const struct words *words, uint64_t since_ms)
 {
 	struct store_key *key = store_find_key(words, 1);
 	long long ms;
-	if (!store_integer(words, 2, &ms)) {
-		store_reply_error(NOT_AN_INTEGER);
+	if (!store_integer(words, 2, &ms))
 		return;
-	}
 	long long at_ms = (long long)since_ms + ms;
 	if (key && at_ms <= (long long)store_now_ms(words->store))
 		store_remove(words->store, key);
@@ -140,10 +148,8 @@ static void command_flushall(const struct words *words)
 
 static void command_get(const struct words *words)
 {
-	const struct store_key *key = store_find_key(words, 1);
-	if (key && key->type != STORE_STRING)
-		store_reply_wrong_type();
-	else
+	struct store_key *key;
+	if (store_find_typed(words, STORE_STRING, &key))
 		store_reply_string(key ? key->string : NULL);
 }
 
@@ -155,16 +161,11 @@ size_t store_from_end(long long index, size_t len)
 
 static void command_getrange(const struct words *words)
 {
-	const struct store_key *key = store_find_key(words, 1);
+	struct store_key *key;
 	long long first, last;
-	if (!store_integer(words, 2, &first) || !store_integer(words, 3, &last)) {
-		store_reply_error(NOT_AN_INTEGER);
+	if (!store_integer(words, 2, &first) || !store_integer(words, 3, &last) ||
+	    !store_find_typed(words, STORE_STRING, &key))
 		return;
-	}
-	if (key && key->type != STORE_STRING) {
-		store_reply_wrong_type();
-		return;
-	}
 	size_t len = key ? key->string->len : 0, from = store_from_end(first, len), to = store_from_end(last, len);
 	if (to >= len)
 		to = len - 1;
@@ -193,7 +194,6 @@ static bool read_set_options(const struct words *words, struct set_options *opti
 			store_reply_syntax_error();
 			return false;
 		} else if (!store_integer(words, ++i, &options->ms)) {
-			store_reply_error(NOT_AN_INTEGER);
 			return false;
 		} else if (options->ms <= 0) {
 			store_reply_error("ERR invalid expire time in 'set' command");
@@ -227,16 +227,14 @@ static void command_set(const struct words *words)
 
 static void command_hset(const struct words *words)
 {
-	struct store_key *key = store_find_key(words, 1);
+	struct store_key *key;
 	long long added = 0;
 	if (words->argc % 2 != 0) {
 		store_reply_error("ERR wrong number of arguments for 'hset' command");
 		return;
 	}
-	if (key && key->type != STORE_HASH) {
-		store_reply_wrong_type();
+	if (!store_find_typed(words, STORE_HASH, &key))
 		return;
-	}
 	key = store_make(words->store, words->argv[1], words->lens[1], STORE_HASH);
 	for (size_t i = 2; i < words->argc; i += 2)
 		added += store_set_field(key, words->argv[i], words->lens[i], words->argv[i + 1], words->lens[i + 1]);
@@ -251,20 +249,16 @@ static void reply_field(const struct words *words, const struct store_key *key, 
 
 static void command_hget(const struct words *words)
 {
-	const struct store_key *key = store_find_key(words, 1);
-	if (key && key->type != STORE_HASH)
-		store_reply_wrong_type();
-	else
+	struct store_key *key;
+	if (store_find_typed(words, STORE_HASH, &key))
 		reply_field(words, key, 2);
 }
 
 static void command_hmget(const struct words *words)
 {
-	const struct store_key *key = store_find_key(words, 1);
-	if (key && key->type != STORE_HASH) {
-		store_reply_wrong_type();
+	struct store_key *key;
+	if (!store_find_typed(words, STORE_HASH, &key))
 		return;
-	}
 	store_reply_array(words->argc - 2);
 	for (size_t i = 2; i < words->argc; i++) {
 		reply_field(words, key, i);
@@ -274,11 +268,9 @@ static void command_hmget(const struct words *words)
 
 static void command_hgetall(const struct words *words)
 {
-	const struct store_key *key = store_find_key(words, 1);
-	if (key && key->type != STORE_HASH) {
-		store_reply_wrong_type();
+	struct store_key *key;
+	if (!store_find_typed(words, STORE_HASH, &key))
 		return;
-	}
 	store_reply_array(key ? 2 * key->count : 0);
 	for (size_t i = 0; key && i < key->count; i++) {
 		store_reply_string(key->items[i].name);
@@ -290,12 +282,10 @@ static void command_hgetall(const struct words *words)
 
 void store_remove_named(const struct words *words, enum store_type type)
 {
-	struct store_key *key = store_find_key(words, 1);
+	struct store_key *key;
 	long long count = 0;
-	if (key && key->type != type) {
-		store_reply_wrong_type();
+	if (!store_find_typed(words, type, &key))
 		return;
-	}
 	for (size_t i = 2; key && i < words->argc; i++) {
 		if (!store_item(key, words->argv[i], words->lens[i]))
 			continue;
@@ -316,17 +306,11 @@ static void command_hdel(const struct words *words)
 
 static void command_hincrby(const struct words *words)
 {
-	struct store_key *key = store_find_key(words, 1);
+	struct store_key *key;
 	long long more, number = 0;
 	char text[NUMBER_MAX];
-	if (!store_integer(words, 3, &more)) {
-		store_reply_error(NOT_AN_INTEGER);
+	if (!store_integer(words, 3, &more) || !store_find_typed(words, STORE_HASH, &key))
 		return;
-	}
-	if (key && key->type != STORE_HASH) {
-		store_reply_wrong_type();
-		return;
-	}
 	const struct store_item *item = key ? store_item(key, words->argv[2], words->lens[2]) : NULL;
 	if (item && !read_integer(item->value->bytes, item->value->len, &number)) {
 		store_reply_error("ERR hash value is not an integer");
@@ -346,11 +330,9 @@ static void command_hincrby(const struct words *words)
 
 static void command_rpush(const struct words *words)
 {
-	struct store_key *key = store_find_key(words, 1);
-	if (key && key->type != STORE_LIST) {
-		store_reply_wrong_type();
+	struct store_key *key;
+	if (!store_find_typed(words, STORE_LIST, &key))
 		return;
-	}
 	key = store_make(words->store, words->argv[1], words->lens[1], STORE_LIST);
 	for (size_t i = 2; i < words->argc; i++) {
 		char number[NUMBER_MAX];

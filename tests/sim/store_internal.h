@@ -76,6 +76,8 @@ void store_sweep(struct store *store);
 
 /* The item; NULL: there is none. */
 struct store_item *store_item(const struct store_key *key, const char *name, size_t len);
+/* The number in a field of a hash; 0: there is none. */
+uint64_t store_number(const struct store_key *hash, const char *field, int base);
 /* Changes of a key that the store owns: the string; a field of a hash or the score of a member (true: it is new). */
 void store_set_string(struct store_key *key, const char *bytes, size_t len);
 bool store_set_field(struct store_key *key, const char *name, size_t len, const char *value, size_t value_len);
@@ -109,7 +111,9 @@ static inline bool store_is(const struct words *words, size_t i, const char *tex
 struct store_key *store_find_key(const struct words *words, size_t i);
 /* Removes the items that the arguments from 2 on name, of a key of that type; the reply is their number. */
 void store_remove_named(const struct words *words, enum store_type type);
-/* False: argument i is no integer as Redis writes them. */
+/* The key of argument 1, or NULL. False: it is of another type, and that error is the reply. */
+bool store_find_typed(const struct words *words, enum store_type type, struct store_key **ret_key);
+/* False: argument i is no integer as Redis writes them, and that error is the reply. */
 bool store_integer(const struct words *words, size_t i, long long *ret);
 /* Converts an index, which counts from the end if it is negative. */
 size_t store_from_end(long long index, size_t len);
@@ -128,6 +132,13 @@ void store_zrange(const struct words *words);
 void store_zremrangebyrank(const struct words *words);
 void store_zcount(const struct words *words);
 void store_zrangebyscore(const struct words *words);
+
+/* ---- store_script.c ---- */
+
+enum { SHA1_HEX_LEN = 40 };
+
+/* redis.sha1hex(): release.lua makes the token under which it keeps a lease with it. */
+void store_sha1hex(const char *text, size_t len, char ret_hex[SHA1_HEX_LEN]);
 
 /* ---- store_script.c: replies ---- */
 

@@ -7,19 +7,10 @@
 #include "server/base/base.h"
 #include "store_internal.h"
 
-enum { EXACT_DIGITS = 18 };
-
-/* Argument i, or a part of it, as Redis reads a score. Whole numbers, which nearly all are, need no strtod(). */
+/* Argument i, or a part of it, as Redis reads a score. */
 static bool read_score(const char *bytes, size_t len, double *ret)
 {
 	char text[NUMBER_MAX], *end;
-	uint64_t number = 0;
-	size_t digits = 0;
-	while (digits < len && bytes[digits] >= '0' && bytes[digits] <= '9')
-		number = number * 10 + (uint64_t)(bytes[digits++] - '0');
-	*ret = (double)number;
-	if (len > 0 && digits == len && len <= EXACT_DIGITS)
-		return true;
 	if (len == 0 || len >= sizeof text)
 		return false;
 	memcpy(text, bytes, len);
@@ -47,11 +38,7 @@ static void reply_score(double score)
 /* The key that is a sorted set, or NULL. False: it is of another type, which is the reply. */
 static bool find_set(const struct words *words, struct store_key **ret_key)
 {
-	*ret_key = store_find_key(words, 1);
-	if (!*ret_key || (*ret_key)->type == STORE_SORTED_SET)
-		return true;
-	store_reply_wrong_type();
-	return false;
+	return store_find_typed(words, STORE_SORTED_SET, ret_key);
 }
 
 /* ZADD key [NX|GT] score member */
@@ -143,10 +130,8 @@ void store_zrem(const struct words *words)
 static bool ranks(const struct words *words, const struct store_key *key, size_t *ret_first, size_t *ret_end)
 {
 	long long first, last;
-	if (!store_integer(words, 2, &first) || !store_integer(words, 3, &last)) {
-		store_reply_error("ERR value is not an integer or out of range");
+	if (!store_integer(words, 2, &first) || !store_integer(words, 3, &last))
 		return false;
-	}
 	size_t count = key ? key->count : 0;
 	long long end = (last < 0 ? (long long)count + last : last) + 1;
 	*ret_first = store_from_end(first, count);
@@ -231,10 +216,8 @@ void store_zrangebyscore(const struct words *words)
 	bool with_scores = store_is(words, at, "WITHSCORES");
 	at += with_scores;
 	if (store_is(words, at, "LIMIT") &&
-	    (!store_integer(words, at + 1, &skip) || !store_integer(words, at + 2, &most))) {
-		store_reply_error("ERR value is not an integer or out of range");
+	    (!store_integer(words, at + 1, &skip) || !store_integer(words, at + 2, &most)))
 		return;
-	}
 	at += store_is(words, at, "LIMIT") ? 3 : 0;
 	if (at != words->argc || skip < 0) {
 		store_reply_syntax_error();
