@@ -16,10 +16,10 @@ METHODS = {"get", "put", "post", "delete", "patch", "options", "head", "trace"}
 Described = collections.namedtuple("Described", "method pattern status code")
 
 
-def resolve(node):
+def resolve(node, description=DESCRIPTION):
     """The node itself, or what its $ref names."""
     while "$ref" in node:
-        target = DESCRIPTION
+        target = description
         for part in node["$ref"].removeprefix("#/").split("/"):
             target = target[part.replace("~1", "/").replace("~0", "~")]
         node = target
