@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Listening sockets: their flags, the files of Unix sockets, and who can reach an address. Addresses that cannot be had
- * are in tests/e2e/test_redlockd_mistakes.py, and those of all kinds in test_leases.py. */
+/* Listening sockets: TCP v4 and v6, names, shared ports, and the care for files of Unix sockets. Loopback only. */
+#include <arpa/inet.h>
 #include <check.h>
 #include <fcntl.h>
 #include <netdb.h>
@@ -67,6 +67,16 @@ static bool can_connect(int listener)
 	return ok;
 }
 
+static bool has_ipv6(void)
+{
+	struct sockaddr_in6 name = {.sin6_family = AF_INET6, .sin6_addr = IN6ADDR_LOOPBACK_INIT};
+	int fd = socket(AF_INET6, SOCK_STREAM, 0);
+	bool ok = fd >= 0 && bind(fd, (struct sockaddr *)&name, sizeof(name)) == 0;
+
+	close(fd);
+	return ok;
+}
+
 static void make_folder(void)
 {
 	strcpy(folder, "/tmp/redlockd-listen-XXXXXX");
@@ -76,6 +86,21 @@ static void make_folder(void)
 static void remove_folder(void)
 {
 	ck_assert_msg(rmdir(folder) == 0, "something is left in %s", folder);
+}
+
+TEST(any_port_is_shown)
+{
+	struct address address = tcp("127.0.0.1", 0);
+	char expected[64];
+	int fd = open_or_fail(&address, false);
+
+	ck_assert_uint_gt(listen_port(fd), 0);
+	listen_shown(fd, shown, sizeof(shown));
+	snprintf(expected, sizeof(expected), "127.0.0.1:%u", listen_port(fd));
+	ck_assert_str_eq(shown, expected);
+	ck_assert(can_connect(fd));
+	listen_close(&address, fd);
+	ck_assert_int_eq(fcntl(fd, F_GETFD), -1);
 }
 
 TEST(it_does_not_block_and_is_not_inherited)
@@ -104,6 +129,78 @@ static bool has_localhost(const char *test)
 	return has;
 }
 
+TEST(names_are_resolved)
+{
+	if (!has_localhost("names_are_resolved"))
+		return;
+	struct address address = tcp("localhost", 0);
+	int fd = open_or_fail(&address, false);
+
+	ck_assert(can_connect(fd));
+	listen_close(&address, fd);
+}
+
+TEST(ipv6_is_for_ipv6_only)
+{
+	if (!has_ipv6())
+		return; /* a machine without it cannot show it */
+	struct address address = tcp("::1", 0);
+	char expected[64];
+	int fd = open_or_fail(&address, false);
+	listen_shown(fd, shown, sizeof(shown));
+	snprintf(expected, sizeof(expected), "[::1]:%u", listen_port(fd));
+	ck_assert_str_eq(shown, expected);
+	ck_assert(can_connect(fd));
+	listen_close(&address, fd);
+
+	int v4 = -1;
+	for (int tries = 0; tries < 100 && v4 < 0; tries++) { /* another program may have that port for IPv4 */
+		struct address all_v6 = tcp("::", 0);
+		int v6 = open_or_fail(&all_v6, false);
+		struct address all_v4 = tcp("0.0.0.0", listen_port(v6));
+		v4 = listen_open(&all_v4, false, message, sizeof(message));
+		if (v4 >= 0)
+			listen_close(&all_v4, v4);
+		listen_close(&all_v6, v6);
+	}
+	ck_assert_msg(v4 >= 0, "%s", message);
+}
+
+TEST(a_port_in_use_is_refused_by_name)
+{
+	struct address address = tcp("127.0.0.1", 0);
+	int fd = open_or_fail(&address, false);
+	char named[64];
+
+	address.port = listen_port(fd);
+	snprintf(named, sizeof(named), "127.0.0.1:%u: ", address.port);
+	assert_refused(&address, named, "in use");
+	listen_close(&address, fd);
+	fd = open_or_fail(&address, false); /* free again at once */
+	listen_close(&address, fd);
+}
+
+TEST(workers_may_share_a_port)
+{
+	struct address address = tcp("127.0.0.1", 0);
+	int first = open_or_fail(&address, true);
+
+	address.port = listen_port(first);
+	int second = open_or_fail(&address, true);
+	ck_assert_int_eq(listen_port(second), address.port);
+	assert_refused(&address, "127.0.0.1", "in use"); /* who does not share is refused */
+	listen_close(&address, second);
+	listen_close(&address, first);
+}
+
+TEST(an_address_that_is_not_ours_is_refused)
+{
+	struct address foreign = tcp("192.0.2.1", 8080), v6 = tcp("2001:db8::1", 8080);
+
+	assert_refused(&foreign, "192.0.2.1:8080: ", "");
+	assert_refused(&v6, "[2001:db8::1]:8080: ", "");
+}
+
 TEST(a_unix_socket_is_for_owner_and_group)
 {
 	struct address address = unix_path("a.sock");
@@ -125,6 +222,18 @@ TEST(a_unix_socket_is_for_owner_and_group)
 	ck_assert_int_eq(access(address.host, F_OK), -1);
 }
 
+TEST(a_stale_socket_is_replaced)
+{
+	struct address address = unix_path("stale.sock");
+	int fd = open_or_fail(&address, false);
+
+	close(fd); /* as if killed: the file stays */
+	ck_assert_int_eq(access(address.host, F_OK), 0);
+	fd = open_or_fail(&address, false);
+	ck_assert(can_connect(fd));
+	listen_close(&address, fd);
+}
+
 TEST(a_live_socket_is_left_alone)
 {
 	struct address address = unix_path("live.sock");
@@ -136,6 +245,32 @@ TEST(a_live_socket_is_left_alone)
 	close(taken);
 	ck_assert(can_connect(fd));
 	listen_close(&address, fd);
+}
+
+TEST(other_files_are_left_alone)
+{
+	struct address address = unix_path("file");
+	char text[8] = "";
+	int fd = open(address.host, O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
+
+	ck_assert_int_eq(write(fd, "precious", 8), 8);
+	close(fd);
+	assert_refused(&address, address.host, "not a socket");
+	fd = open(address.host, O_RDONLY | O_CLOEXEC);
+	ck_assert_int_eq(read(fd, text, 8), 8);
+	ck_assert_mem_eq(text, "precious", 8);
+	close(fd);
+
+	struct address link = unix_path("link");
+	ck_assert_int_eq(symlink(address.host, link.host), 0);
+	assert_refused(&link, link.host, "not a socket");
+	unlink(link.host);
+	unlink(address.host);
+	struct address inside = unix_path("no/such/folder.sock");
+	assert_refused(&inside, inside.host, "No such file");
+	struct address itself = {.is_unix = true};
+	strcpy(itself.host, folder);
+	assert_refused(&itself, folder, "not a socket");
 }
 
 static bool is_local(const struct address *address)

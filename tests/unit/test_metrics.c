@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* The metrics: the figures of all workers become one. Prometheus' own tool reads a whole page in
- * tests/e2e/test_metrics.py. */
+/* The metrics: the figures of all workers become one, and Prometheus' own tool accepts the page. */
 #include <check.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -308,5 +307,25 @@ TEST(the_build_is_named)
 		ck_assert_msg(strstr(line, version) != NULL, "no %s", version);
 	}
 	ck_assert_ptr_null(strstr(line, "unknown\"} 1"));
+	free(text);
+}
+
+TEST(promtool_has_no_complaint)
+{
+	char *text = render(), out[4096];
+	FILE *tool;
+	char path[] = "/tmp/redlockd-metrics-XXXXXX", command[100];
+	int fd = mkstemp(path);
+
+	ck_assert_int_ge(fd, 0);
+	ck_assert_int_eq(write(fd, text, strlen(text)), (ssize_t)strlen(text));
+	close(fd);
+	snprintf(command, sizeof(command), "promtool check metrics < %s 2>&1", path);
+	tool = popen(command, "r");
+	ck_assert_ptr_nonnull(tool);
+	out[fread(out, 1, sizeof(out) - 1, tool)] = '\0';
+	int status = pclose(tool);
+	unlink(path);
+	ck_assert_msg(status == 0 && out[0] == '\0', "promtool (Debian package prometheus) says: %s", out);
 	free(text);
 }
