@@ -163,6 +163,17 @@ TEST(a_certificate_without_a_keys_file)
 	ck_assert_uint_eq(cases, sizeof callers / sizeof *callers * ACCESS_NEED_COUNT);
 }
 
+TEST(nobody_is_asked_without_keys_and_certificates)
+{
+	const struct access_credentials wrong = {KEY("whatever-it-is-16")};
+	struct access_caller caller;
+
+	access_identify(NULL, &wrong, NULL, &caller);
+	ck_assert(!caller.controlled);
+	for (enum access_need need = 0; need < ACCESS_NEED_COUNT; need++)
+		ck_assert_int_eq(access_decide(need, &caller, "x", 1), ACCESS_ALLOWED);
+}
+
 /* After a reload, the hash of the key or the certificate is looked up in the new file; the key itself is not kept. */
 TEST(a_known_caller_is_identified_again)
 {
@@ -198,4 +209,42 @@ TEST(a_known_caller_is_identified_again)
 	keys_unref(before);
 	keys_unref(after);
 	keys_unref(without);
+}
+
+/* The need of each route, as in README and openapi.yaml. A new route must be added here. */
+TEST(what_the_routes_need)
+{
+	static const struct {
+		const char *name;
+		enum access_need need;
+	} documented[] = {
+		{"acquire", ACCESS_ACQUIRE}, {"extend", ACCESS_TOKEN},    {"extend", ACCESS_TOKEN},
+		{"release", ACCESS_ADMIN},                              /* forced */
+		{"release", ACCESS_TOKEN},   {"release", ACCESS_ADMIN}, /* forced */
+		{"release", ACCESS_TOKEN},   {"inspect", ACCESS_INSPECT}, {"list", ACCESS_LIST},
+		{"inspect", ACCESS_INSPECT}, {"healthz", ACCESS_NOTHING}, {"readyz", ACCESS_NOTHING},
+		{"metrics", ACCESS_KNOWN},   {"masters", ACCESS_KNOWN},   {"stats", ACCESS_KNOWN},
+		{"whoami", ACCESS_KNOWN},    {"openapi", ACCESS_NOTHING}, {"docs", ACCESS_NOTHING},
+		{"version", ACCESS_KNOWN},   {"page", ACCESS_NOTHING},
+	};
+
+	ck_assert_uint_eq(sizeof documented / sizeof *documented, ROUTE_COUNT);
+	for (size_t i = 0; i < ROUTE_COUNT; i++) {
+		ck_assert_str_eq(route_table[i].name, documented[i].name);
+		ck_assert_int_eq(route_table[i].need, documented[i].need);
+		bool can_be_refused = documented[i].need != ACCESS_NOTHING && documented[i].need != ACCESS_TOKEN;
+		ck_assert_int_eq(route_may_answer(&route_table[i], 401, "unauthorized"), can_be_refused);
+		ck_assert(route_may_answer(&route_table[i], 403, "forbidden"));
+	}
+}
+
+TEST(rights_have_names)
+{
+	static const char *const names[ACCESS_NEED_COUNT] = {[ACCESS_ACQUIRE] = "acquire",
+							     [ACCESS_INSPECT] = "inspect",
+							     [ACCESS_LIST] = "list",
+							     [ACCESS_ADMIN] = "admin"};
+
+	for (enum access_need need = 0; need < ACCESS_NEED_COUNT; need++)
+		ck_assert_pstr_eq(access_right_name(need), names[need]);
 }

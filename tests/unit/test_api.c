@@ -10,6 +10,21 @@
 
 /* ---- connections and requests ---- */
 
+TEST(test_healthz)
+{
+	int client = connect_tcp();
+
+	ck_assert_int_eq(ask(client, get_healthz), 200);
+	HAS("{\"status\":\"ok\"}");
+	HAS("Content-Type: application/json\r\n");
+	HAS("Cache-Control: no-store\r\n");
+	HAS("X-Content-Type-Options: nosniff\r\n");
+	HAS("X-Request-Id: ");
+	HAS_NOT("Connection: close");
+	close(client);
+	RUN_UNTIL(world.api->connections == 0);
+}
+
 /* The client leaves before we do. */
 TEST(test_the_time_that_a_connection_may_be_idle)
 {
@@ -56,6 +71,38 @@ TEST(test_the_time_that_a_connection_may_be_idle)
 	close(client);
 }
 
+TEST(test_keep_alive)
+{
+	int client = connect_tcp();
+
+	for (int i = 0; i < 5; i++) {
+		ck_assert_int_eq(ask(client, get_healthz), 200);
+		ck_assert_int_eq(ask(client, post_a), 201);
+		ck_assert_int_eq(ask(client, "GET /nothing HTTP/1.1\r\n" HOST "\r\n"), 404);
+		ck_assert_int_eq(ask_body(client, "POST /locks HTTP/1.1\r\n", "{\"resource\":1}"), 400);
+		ck_assert_int_eq(ask_body(client, "POST /nothing HTTP/1.1\r\n", "{\"resource\":1}"), 404);
+	}
+	ck_assert(!answer.closed);
+	ck_assert_uint_eq(world.api->connections, 1);
+	close(client);
+}
+
+TEST(test_pipelining)
+{
+	static const char requests[] = "POST /locks HTTP/1.1\r\n" HOST
+				       "Content-Length: 16\r\nX-Request-Id: one\r\n\r\n{\"resource\":\"a\"}"
+				       "GET /healthz HTTP/1.1\r\n" HOST "X-Request-Id: two\r\n\r\n"
+				       "GET /locks/a HTTP/1.1\r\n" HOST "X-Request-Id: three\r\n\r\n";
+	int client = connect_tcp();
+
+	exchange(client, requests, sizeof(requests) - 1, 3);
+	const char *one = strstr(answer.text, "X-Request-Id: one"), *two = strstr(answer.text, "X-Request-Id: two");
+	const char *three = strstr(answer.text, "X-Request-Id: three");
+	ck_assert(one != NULL && two != NULL && three != NULL && one < two && two < three);
+	ck_assert(!answer.closed);
+	close(client);
+}
+
 TEST(test_head)
 {
 	int client = connect_tcp();
@@ -88,7 +135,52 @@ TEST(test_answered_in_one_run)
 	close(client);
 }
 
+TEST(test_one_byte_at_a_time)
+{
+	int client = connect_unix();
+
+	forget();
+	for (size_t i = 0; i < post_a_len; i++) {
+		put(client, post_a + i, 1);
+		turn(-1, 0);
+	}
+	await(client, 1, false);
+	HAS("HTTP/1.1 201 ");
+	close(client);
+}
+
+TEST(test_http_1_0)
+{
+	int client = connect_tcp();
+
+	ck_assert_int_eq(ask(client, "GET /healthz HTTP/1.0\r\n\r\n"), 200);
+	RUN_UNTIL((receive(client), answer.closed));
+	close(client);
+}
+
 #define ID_64 "0123456789012345678901234567890123456789012345678901234567890123"
+
+TEST(test_request_id)
+{
+	static const struct {
+		const char *given;
+		bool kept;
+	} ids[] = {{"abc", true},       {"A.b_c-9", true},       {"a b", false},      {"\"", false},
+		   {"'", false},        {"a\\b", false},         {"a=b/c:d~!", true}, {"\xc3\xa4", false},
+		   {ID_64 ID_64, true}, {ID_64 ID_64 "x", false}};
+	int client = connect_tcp();
+	char request[256], line[192];
+
+	for (size_t i = 0; i < COUNT(ids); i++) {
+		snprintf(request, sizeof(request), "GET /healthz HTTP/1.1\r\n" HOST "X-Request-Id: %s\r\n\r\n",
+			 ids[i].given);
+		ck_assert_int_eq(ask(client, request), 200);
+		snprintf(line, sizeof(line), "X-Request-Id: %s\r\n", ids[i].given);
+		ck_assert_int_eq(strstr(answer.text, line) != NULL, ids[i].kept);
+		HAS("X-Request-Id: ");
+	}
+	close(client);
+}
 
 TEST(test_method_not_allowed)
 {
@@ -134,6 +226,21 @@ TEST(test_expect_continue)
 }
 
 /* ---- what the service says about itself ---- */
+
+TEST(test_readyz)
+{
+	int client = connect_tcp();
+
+	ck_assert_int_eq(ask(client, "GET /readyz HTTP/1.1\r\n" HOST "\r\n"), 200);
+	HAS("{\"status\":\"ready\",\"quorum\":{\"needed\":2,\"voting\":3,\"masters\":3}}");
+	world.masters.quorum.voting = 1;
+	ck_assert_int_eq(ask(client, "GET /readyz HTTP/1.1\r\n" HOST "\r\n"), 503);
+	assert_code("no-quorum");
+	HAS("\"quorum\":{\"needed\":2,\"voting\":1,\"masters\":3}");
+	HAS("Retry-After: 1\r\n");
+	HAS_NOT("retry_after_ms"); /* waiting alone does not help */
+	close(client);
+}
 
 static void quarantine_two_masters(void)
 {
@@ -190,6 +297,22 @@ TEST(test_masters)
 	close(client);
 }
 
+TEST(test_quarantined_masters)
+{
+	int client = connect_tcp();
+
+	quarantine_two_masters();
+	ck_assert_int_eq(ask(client, "GET /masters HTTP/1.1\r\n" HOST "\r\n"), 200);
+	assert_json("masters/1/state", "\"quarantined\"");
+	assert_json("masters/1/reason", "\"restarted: another server\"");
+	assert_json("masters/1/quarantine_remaining_ms", "41301");
+	assert_json("masters/2/quarantine_remaining_ms", "null");
+	world.masters.status[1].quarantine_remaining_ms = 0; /* waiting does not end it */
+	ck_assert_int_eq(ask(client, "GET /masters HTTP/1.1\r\n" HOST "\r\n"), 200);
+	HAS_NOT("41301");
+	close(client);
+}
+
 TEST(test_metrics)
 {
 	int client = connect_tcp();
@@ -225,6 +348,21 @@ TEST(test_page)
 		close(client);
 	}
 	ck_assert_str_ne(nonces[0], nonces[1]);
+}
+
+TEST(test_version_and_contract)
+{
+	int client = connect_tcp();
+
+	ck_assert_int_eq(ask(client, "GET /version HTTP/1.1\r\n" HOST "\r\n"), 200);
+	HAS("\"version\":\"");
+	HAS("\"libmicrohttpd\":\"");
+	forget();
+	put(client, S("HEAD /openapi.yaml HTTP/1.1\r\n" HOST "\r\n"));
+	await(client, 1, true);
+	HAS("HTTP/1.1 200 ");
+	HAS("Content-Type: application/yaml\r\n");
+	close(client);
 }
 
 TEST(test_library_note)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* PUT and DELETE on /locks with `leases`: which bodies are accepted, and which field an error names. The answers are in
- * tests/e2e/test_bulk.py. */
+/* PUT and DELETE on /locks with `leases`: which bodies are accepted, which field an error names, what reaches
+ * server/leases, and the answer. */
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -29,13 +29,16 @@ static void tear_down(void)
 }
 FIXTURE(set_up, tear_down)
 
-/* A body with so many leases, each with `item`. */
-static void write_body(size_t count, const char *item)
+/* A body with so many leases, each with `item`, padded with blanks to `len` bytes. */
+static void write_body(size_t count, const char *item, size_t len)
 {
 	size_t at = (size_t)sprintf(body, "{\"leases\":[");
 	for (size_t i = 0; i < count; i++)
 		at += (size_t)sprintf(body + at, "%s%s", i > 0 ? "," : "", item);
-	(void)sprintf(body + at, "]}");
+	at += (size_t)sprintf(body + at, "]}");
+	while (at < len)
+		body[at++] = ' ';
+	body[at] = '\0';
 }
 
 /* Sends it in pieces: it is larger than the buffer of the socket. */
@@ -124,7 +127,7 @@ TEST(test_bounds)
 {
 	static const char other[] = "{\"leases\":[" A ",{\"resource\":\"a\",\"token\":\"" TOKEN "\",\"ttl_ms\":99}]}";
 	for (size_t count = 255; count <= 257; count++) {
-		write_body(count, A);
+		write_body(count, A, 0);
 		unsigned before = world.leases.submitted;
 		ck_assert_int_eq(ask_large(PUT), count <= 256 ? 200 : 400);
 		ck_assert_uint_eq(world.leases.submitted - before, count <= 256 ? count : 0);
@@ -148,10 +151,64 @@ TEST(test_bounds)
 /* The errors are as many as those of one body. */
 TEST(test_many_errors)
 {
-	write_body(256, "{}");
+	write_body(256, "{}", 0);
 	ck_assert_int_eq(ask_body(client, PUT, body), 400);
 	assert_json("errors/7/field", "\"leases[3].token\"");
 	assert_json("errors/8", "");
+}
+
+TEST(test_sizes)
+{
+	write_body(1, A, REQUEST_LARGE_BODY_MAX);
+	ck_assert_int_eq(ask_large(PUT), 200);
+	ck_assert_int_eq(ask_large(DELETE), 200);
+	memcpy(body, "{\"resource\":", 12); /* without leases the bound is lower */
+	ck_assert_int_eq(ask_large(PUT), 413);
+	assert_code("too-large");
+	write_body(1, A, REQUEST_BODY_MAX + 1);
+	ck_assert_int_eq(ask_large(PUT), 200);
+	ck_assert_int_eq(ask_large("PUT /locks/a HTTP/1.1\r\n"), 413);
+	ck_assert(answer.closed || strstr(answer.text, "Connection: close"));
+	ck_assert_uint_eq(world.leases.submitted, 3);
+}
+
+TEST_EACH(test_too_large, 0, 4)
+{
+	static const char *const heads[] = {PUT, "POST /locks HTTP/1.1\r\n", "DELETE /locks?force=true HTTP/1.1\r\n",
+					    "DELETE /locks HTTP/1.1\r\n"};
+	write_body(1, A, _i % 3 == 0 ? REQUEST_LARGE_BODY_MAX + 1 : REQUEST_BODY_MAX + 1);
+	ck_assert_int_eq(ask_large(heads[_i]), 413);
+	HAS(_i % 3 == 0 ? "larger than 65536 bytes" : "larger than 16384 bytes");
+	ck_assert_uint_eq(world.leases.submitted, 0);
+}
+
+/* ---- answers ---- */
+
+TEST(test_extend)
+{
+	world.leases.answer.holder = (struct lease_holder){.known = true, .owner_len = 2, .owner = "me"};
+	ck_assert_int_eq(ask_body(client, PUT,
+				  "{\"leases\":[{\"resource\":\"a\",\"token\":\"" TOKEN "\",\"ttl_ms\":1000}," B "]}"),
+			 200);
+	HAS("Content-Type: application/json\r\n");
+	assert_json("leases/0",
+		    "{\"resource\":\"a\",\"token\":\"" TOKEN "\",\"fence\":9007199254740991,\"owner\":\"me\","
+		    "\"ttl_ms\":30000,\"validity_ms\":29690,\"drift_ms\":302,\"waiters\":0}");
+	assert_json("leases/1/resources", "[\"c\",\"b\"]");
+	assert_json("leases/2", "");
+	ck_assert_uint_eq(world.leases.submitted, 2);
+	ck_assert_int_eq(world.leases.last.operation, LEASE_EXTEND);
+	ck_assert_uint_eq(world.leases.last.ttl_ms, 30000);
+	ck_assert_uint_eq(world.leases.last.set_count, 2);
+	ck_assert_int_eq(memcmp(world.leases.last.token, TOKEN, LEASE_TOKEN_LEN), 0);
+}
+
+TEST(test_release)
+{
+	ck_assert_int_eq(ask_body(client, DELETE, "{\"leases\":[" A "," B "]}"), 200);
+	assert_json("",
+		    "{\"leases\":[{\"status\":204,\"resource\":\"a\"},{\"status\":204,\"resources\":[\"c\",\"b\"]}]}");
+	ck_assert_int_eq(world.leases.last.operation, LEASE_RELEASE);
 }
 
 TEST(test_problems)
@@ -177,21 +234,6 @@ TEST(test_problems)
 	}
 }
 
-/* The rate counts each lease. More than a burst are taken if it is full. */
-TEST(test_rate)
-{
-	close(client);
-	client = connect_tcp();
-	world.options.max_rate_per_address = 4;
-	ck_assert_int_eq(ask_body(client, PUT, "{\"leases\":[" A "," A "," A "]}"), 200);
-	ck_assert_int_eq(ask_body(client, PUT, "{\"leases\":[" A "," A "," A "]}"), 429);
-	HAS("Retry-After: 1\r\n");
-	HAS("each lease counts as one");
-	ck_assert_uint_eq(world.leases.submitted, 3);
-}
-
-/* ---- the requests of a call ---- */
-
 static void send_two(void)
 {
 	static const char two[] = "{\"leases\":[" A "," B "]}";
@@ -210,6 +252,31 @@ TEST(test_more_follow)
 	await(client, 1, false);
 }
 
+/* The rate counts each lease. More than a burst are taken if it is full. */
+TEST(test_rate)
+{
+	close(client);
+	client = connect_tcp();
+	world.options.max_rate_per_address = 4;
+	ck_assert_int_eq(ask_body(client, PUT, "{\"leases\":[" A "," A "," A "]}"), 200);
+	ck_assert_int_eq(ask_body(client, PUT, "{\"leases\":[" A "," A "," A "]}"), 429);
+	HAS("Retry-After: 1\r\n");
+	HAS("each lease counts as one");
+	ck_assert_uint_eq(world.leases.submitted, 3);
+}
+
+TEST(test_rate_below_the_leases)
+{
+	close(client);
+	client = connect_tcp();
+	world.options.max_rate_per_address = 4;
+	ck_assert_int_eq(ask_body(client, PUT, "{\"leases\":[" A "," A "," A "," A "," A "," A "," A "," A "]}"), 200);
+	ck_assert_int_eq(ask(client, get_healthz), 429);
+	ck_assert_uint_eq(world.leases.submitted, 8);
+}
+
+/* ---- the end of a call ---- */
+
 TEST(test_ends_meanwhile)
 {
 	send_two();
@@ -220,4 +287,14 @@ TEST(test_ends_meanwhile)
 	for (size_t i = 0; i < 2; i++)
 		ck_assert(!world.leases.ops[i].used);
 	world.api = api_new(&world.config);
+}
+
+TEST(test_client_leaves)
+{
+	send_two();
+	close(client);
+	client = connect_unix();
+	world.leases.hold = false; /* both are carried out */
+	RUN_UNTIL(!world.leases.ops[0].used && !world.leases.ops[1].used);
+	ck_assert_uint_eq(world.leases.cancelled, 0);
 }

@@ -6,6 +6,101 @@
 #include "api_world.h"
 #include "suite.h"
 
+TEST(test_acquire)
+{
+	int client = connect_tcp();
+
+	ck_assert_int_eq(ask_body(client, "POST /locks HTTP/1.1\r\n",
+				  "{\"resource\":\"orders/4 2\",\"ttl_ms\":1000,\"owner\":\"me\"}"),
+			 201);
+	HAS("Location: /locks/orders/4%202\r\n");
+	HAS("Content-Type: application/json\r\n");
+	HAS("\"fence\":9007199254740991,");
+	assert_json("",
+		    "{\"resource\":\"orders/4 2\",\"token\":\"" TOKEN "\",\"fence\":9007199254740991,\"owner\":\"me\","
+		    "\"ttl_ms\":30000,\"validity_ms\":29690,\"drift_ms\":302}");
+	ck_assert_int_eq(world.leases.last.operation, LEASE_ACQUIRE);
+	ck_assert_uint_eq(world.leases.last.ttl_ms, 1000);
+	ck_assert_uint_eq(world.leases.last.wait_ms, 0);
+	ck_assert_uint_eq(world.leases.abandoned, 0);
+	ck_assert_int_eq(ask(client, post_a), 201);
+	assert_json("owner", "");
+	ck_assert_uint_eq(world.leases.last.ttl_ms, 30000);
+	close(client);
+	RUN_UNTIL(world.api->connections == 0);
+	ck_assert_uint_eq(world.leases.abandoned, 0);
+}
+
+TEST(test_wait)
+{
+	int client = connect_tcp();
+
+	world.leases.answer.waited_ms = 777;
+	ck_assert_int_eq(ask_body(client, "POST /locks HTTP/1.1\r\n", "{\"resource\":\"a\",\"wait_ms\":1234}"), 201);
+	ck_assert_uint_eq(world.leases.last.wait_ms, 1234);
+	assert_json("waited_ms", "777");
+	ck_assert_int_eq(ask_body(client, "POST /locks HTTP/1.1\r\n", "{\"resource\":\"a\",\"wait_ms\":60000}"), 201);
+	ck_assert_uint_eq(world.leases.last.wait_ms, 60000);
+	ck_assert_int_eq(ask(client, post_a), 201); /* the next request of this connection does not wait */
+	ck_assert_uint_eq(world.leases.last.wait_ms, 0);
+	HAS_NOT("waited_ms"); /* only in the answer to a request that may wait */
+	ck_assert_uint_eq(world.leases.submitted, 3);
+	ck_assert_int_eq(ask_body(client, "POST /locks HTTP/1.1\r\n", "{\"resource\":\"a\",\"wait_ms\":60001}"), 201);
+	ck_assert_uint_eq(world.leases.last.wait_ms, 60000); /* shortened */
+	ck_assert_int_eq(ask_body(client, "POST /locks HTTP/1.1\r\n", "{\"resource\":\"a\",\"wait_ms\":-1}"), 400);
+	HAS("{\"field\":\"wait_ms\",\"reason\":\"must not be negative\"}");
+	ck_assert_int_eq(ask_body(client, "PUT /locks/a HTTP/1.1\r\n", "{\"token\":\"" TOKEN "\",\"wait_ms\":1}"), 400);
+	HAS("\"field\":\"wait_ms\"");
+	ck_assert_uint_eq(world.leases.submitted, 4);
+	close(client);
+}
+
+TEST(test_wait_bound)
+{
+	world.options.max_wait_ms = 0; /* nobody waits */
+	reopen_world();
+	int client = connect_tcp();
+	ck_assert_int_eq(ask_body(client, "POST /locks HTTP/1.1\r\n", "{\"resource\":\"a\",\"wait_ms\":0}"), 201);
+	ck_assert_int_eq(ask_body(client, "POST /locks HTTP/1.1\r\n", "{\"resource\":\"a\",\"wait_ms\":1}"), 201);
+	ck_assert_uint_eq(world.leases.last.wait_ms, 0);
+	close(client);
+}
+
+TEST(test_extend)
+{
+	int client = connect_tcp();
+
+	world.leases.answer.holder = (struct lease_holder){.known = true, .owner_len = 2, .owner = "me"};
+	ck_assert_int_eq(
+		ask_body(client, "PUT /locks/orders/4%202 HTTP/1.1\r\n", "{\"token\":\"" TOKEN "\",\"ttl_ms\":1000}"),
+		200);
+	HAS_NOT("Location");
+	assert_json("resource", "\"orders/4 2\"");
+	assert_json("owner", "\"me\"");
+	assert_json("fence", "9007199254740991");
+	ck_assert_int_eq(world.leases.last.operation, LEASE_EXTEND);
+	ck_assert_mem_eq(world.leases.last.token, TOKEN, LEASE_TOKEN_LEN);
+	ck_assert_int_eq(ask(client, "PUT /locks/a HTTP/1.1\r\n" HOST "Lock-Token: " TOKEN "\r\n\r\n"), 200);
+	ck_assert_uint_eq(world.leases.last.ttl_ms, 30000);
+	close(client);
+	RUN_UNTIL(world.api->connections == 0);
+	ck_assert_uint_eq(world.leases.abandoned, 0);
+}
+
+TEST(test_release)
+{
+	int client = connect_tcp();
+
+	ck_assert_int_eq(ask_body(client, "DELETE /locks/a/b HTTP/1.1\r\n", "{\"token\":\"" TOKEN "\"}"), 204);
+	ck_assert_str_eq(strstr(answer.text, "\r\n\r\n"), "\r\n\r\n");
+	ck_assert_int_eq(world.leases.last.operation, LEASE_RELEASE);
+	ck_assert_uint_eq(world.leases.last.resource_len, 3);
+	ck_assert_int_eq(ask(client, "DELETE /locks/a HTTP/1.1\r\n" HOST "lock-token:" TOKEN "\r\n\r\n"), 204);
+	ck_assert_mem_eq(world.leases.last.token, TOKEN, LEASE_TOKEN_LEN);
+	ck_assert_int_eq(ask(client, get_healthz), 200);
+	close(client);
+}
+
 TEST(test_inspect)
 {
 	int client = connect_tcp();
@@ -82,6 +177,30 @@ TEST_EACH(test_outcomes, 0, COUNT(outcomes))
 	if (outcomes[_i].outcome != LEASE_DRAINING && outcomes[_i].outcome != LEASE_TOO_MANY)
 		HAS("\"votes\":{\"needed\":2,");
 	HAS_NOT(TOKEN);
+	close(client);
+}
+
+TEST(test_locked_members)
+{
+	int client = connect_tcp();
+
+	world.leases.answer.status = LEASE_LOCKED;
+	world.leases.answer.retry_after_ms = 0;
+	world.leases.answer.waited_ms = 7;
+	world.leases.answer.holder = (struct lease_holder){
+		.known = true, .fence = FAKE_FENCE, .owner_len = 2, .owner = "me"};
+	ck_assert_int_eq(ask(client, post_a), 409);
+	HAS("Retry-After: 1\r\n");
+	HAS("\"holder\":{\"owner\":\"me\",\"fence\":9007199254740991}");
+	HAS("\"waited_ms\":7");
+	HAS("\"retry_after_ms\":0");
+	world.leases.answer.holder.owner_len = 0;
+	world.leases.answer.holder.fence = 0; /* not known */
+	ck_assert_int_eq(ask(client, post_a), 409);
+	HAS("\"holder\":{}");
+	world.leases.answer.holder.known = false;
+	ck_assert_int_eq(ask(client, post_a), 409);
+	HAS_NOT("holder\":");
 	close(client);
 }
 
@@ -213,6 +332,49 @@ TEST(test_force_with_fence)
 	ck_assert_int_eq(ask(client, "DELETE /locks/a?force=true&fence=1 HTTP/1.1\r\n" HOST "\r\n"), 409);
 	assert_code("not-owner");
 	HAS("held with another fence");
+	close(client);
+}
+
+TEST(test_list_of_an_owner)
+{
+	static const char longest[] = "GET /locks?owner=";
+	char head[sizeof longest + LEASE_OWNER_MAX + 1 + 64];
+	int client = connect_tcp();
+
+	world.leases.list = (struct lease_list_answer){.status = LEASE_OK};
+	ck_assert_int_eq(ask(client, "GET /locks?owner=a+b%3A%C3%A9&prefix=x HTTP/1.1\r\n" HOST "\r\n"), 200);
+	ck_assert(world.leases.last_list.by_owner);
+	ck_assert_uint_eq(world.leases.last_list.owner_len, 6);
+	ck_assert_mem_eq(world.leases.last_list.owner, "a b:\xc3\xa9", 6);
+	ck_assert_uint_eq(world.leases.last_list.prefix_len, 1);
+	ck_assert_int_eq(ask(client, "GET /locks?owner= HTTP/1.1\r\n" HOST "\r\n"), 200);
+	ck_assert(world.leases.last_list.by_owner && world.leases.last_list.owner_len == 0);
+	ck_assert_int_eq(ask(client, "GET /locks HTTP/1.1\r\n" HOST "\r\n"), 200);
+	ck_assert(!world.leases.last_list.by_owner);
+	for (int more = 0; more < 2; more++) {
+		memcpy(head, longest, sizeof longest - 1);
+		memset(head + sizeof longest - 1, 'o', LEASE_OWNER_MAX + 1);
+		strcpy(head + sizeof longest - 1 + LEASE_OWNER_MAX + more, " HTTP/1.1\r\n" HOST "\r\n");
+		ck_assert_int_eq(ask(client, head), more ? 400 : 200);
+	}
+	HAS("\"errors\":[{\"field\":\"owner\",\"reason\":\"must be at most 128 bytes\"}]");
+	ck_assert_uint_eq(world.leases.last_list.owner_len, LEASE_OWNER_MAX);
+	ck_assert_int_eq(ask(client, "GET /locks?owner=%0a HTTP/1.1\r\n" HOST "\r\n"), 400);
+	HAS("\"field\":\"owner\"");
+	ck_assert_int_eq(ask(client, "GET /locks/a?owner=a HTTP/1.1\r\n" HOST "\r\n"), 400);
+	close(client);
+}
+
+TEST(test_whole_numbers_of_any_form)
+{
+	int client = connect_tcp();
+
+	ck_assert_int_eq(
+		ask_body(client, "POST /locks HTTP/1.1\r\n", "{\"resource\":\"a\",\"ttl_ms\":6331.0,\"wait_ms\":2e3}"),
+		201);
+	ck_assert_uint_eq(world.leases.last.ttl_ms, 6331);
+	ck_assert_uint_eq(world.leases.last.wait_ms, 2000);
+	ck_assert_int_eq(ask_body(client, "POST /locks HTTP/1.1\r\n", "{\"resource\":\"a\",\"ttl_ms\":6331.5}"), 400);
 	close(client);
 }
 

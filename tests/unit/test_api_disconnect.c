@@ -81,6 +81,34 @@ TEST(answer_ends_the_watch)
 	expect_disconnected();
 }
 
+/* More than one batch of events; every second client stays. */
+TEST(many_clients)
+{
+	enum { MANY = 90 };
+	int clients[MANY];
+
+	world.leases.hold = true;
+	for (size_t i = 0; i < MANY; i++) {
+		clients[i] = connect_unix();
+		put(clients[i], S(wait_a));
+		turn(-1, 0);
+	}
+	RUN_UNTIL(world.leases.submitted == MANY);
+	for (size_t i = 0; i < MANY; i += 2)
+		close(clients[i]);
+	RUN_UNTIL(world.api->connections == MANY / 2);
+	ck_assert_uint_eq(world.leases.cancelled, MANY / 2);
+	world.leases.hold = false;
+	for (size_t i = 1; i < MANY; i += 2) {
+		forget();
+		await(clients[i], 1, false);
+		HAS("HTTP/1.1 201");
+		close(clients[i]);
+	}
+	RUN_UNTIL(world.api->connections == 0);
+	ck_assert_uint_eq(world.leases.abandoned, 0);
+}
+
 static int option_of(int level, int option)
 {
 	int value = -1;

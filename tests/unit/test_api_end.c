@@ -76,6 +76,33 @@ TEST(test_request_deadline)
 	}
 }
 
+TEST(test_idle_deadline)
+{
+	set_timeouts(60000, SHORT_MS);
+	int client = connect_tcp();
+	ck_assert_int_eq(ask(client, get_healthz), 200);
+	dribble(client, "");
+	ck_assert_uint_eq(timeouts("idle"), 1);
+}
+
+/* No deadline runs while the masters are asked. */
+TEST(test_no_deadline_while_working)
+{
+	set_timeouts(SHORT_MS, SHORT_MS);
+	int client = connect_tcp();
+	world.leases.hold = true;
+	forget();
+	put(client, post_a, post_a_len);
+	uint64_t end_ms = now_ms() + 3 * SHORT_MS;
+	while (now_ms() < end_ms)
+		turn(client, 10);
+	ck_assert_uint_eq(api_busy(world.api), 1);
+	world.leases.hold = false;
+	await(client, 1, false);
+	HAS("HTTP/1.1 201 ");
+	close(client);
+}
+
 /* Fills the buffers of the socket, so that no answer fits into them. */
 static void stuff(int fd)
 {
@@ -121,6 +148,18 @@ static void leave_before_grant(int client, bool half)
 	RUN_UNTIL(world.api->connections == 0);
 	if (half)
 		close(client);
+}
+
+TEST(test_disconnect_before_grant)
+{
+	leave_before_grant(connect_tcp(), false);
+	ck_assert_uint_eq(world.leases.abandoned, 1);
+	ck_assert_str_eq(world.leases.last_resource, "a");
+	ck_assert_str_eq(world.leases.last_token, TOKEN);
+	leave_before_grant(connect_tcp(), true);
+	ck_assert_uint_eq(world.leases.abandoned, 2);
+	leave_before_grant(connect_unix(), false);
+	ck_assert_uint_eq(world.leases.abandoned, 3);
 }
 
 /* Nothing was granted, so nothing is released. */
@@ -213,6 +252,28 @@ TEST_EACH(test_a_written_grant_stays, 0, 8 * ENDINGS)
 
 /* ---- bounds and the end ---- */
 
+TEST(test_too_many_connections)
+{
+	world.config.max_connections = 2;
+	reopen_world();
+	int one = connect_tcp(), two = connect_tcp();
+	ck_assert_int_eq(ask(one, get_healthz), 200);
+	int three = connect_tcp();
+	ck_assert_int_eq(ask(three, get_healthz), 429);
+	assert_code("too-many-requests");
+	HAS("Retry-After: 1\r\n");
+	RUN_UNTIL((receive(three), answer.closed));
+	close(three);
+	RUN_UNTIL(world.api->lingering_count == 0);
+	ck_assert_int_eq(ask(two, get_healthz), 200);
+	close(one);
+	RUN_UNTIL(world.api->connections == 1);
+	three = connect_tcp();
+	ck_assert_int_eq(ask(three, get_healthz), 200);
+	close(two);
+	close(three);
+}
+
 /* Refused sockets stay open in a bounded number, for a bounded time. */
 TEST(test_lingering_bound)
 {
@@ -267,6 +328,46 @@ TEST(test_drain)
 	close(fresh);
 	close(more);
 	close(release);
+}
+
+/* An idle connection whose next request is already there is still answered. */
+TEST(test_drain_spares_what_has_arrived)
+{
+	int client = connect_tcp();
+
+	ck_assert_int_eq(ask(client, get_healthz), 200);
+	RUN_UNTIL(in_phase(CONNECTION_IDLE) == 1);
+	put(client, get_healthz, get_healthz_len);
+	api_drain(world.api);
+	forget();
+	await(client, 1, false);
+	HAS("HTTP/1.1 200 ");
+	HAS("Connection: close\r\n");
+	close(client);
+}
+
+TEST(test_end_answers_the_suspended)
+{
+	int clients[3];
+
+	world.leases.hold = true;
+	for (int i = 0; i < 3; i++) {
+		clients[i] = i == 2 ? connect_unix() : connect_tcp();
+		put(clients[i], post_a, post_a_len);
+	}
+	int listing = connect_tcp();
+	put(listing, S("GET /locks HTTP/1.1\r\n" HOST "\r\n"));
+	RUN_UNTIL(world.leases.submitted == 3 && world.leases.listed == 1);
+	fake_leases_dispatch(&world.leases); /* held: the fake only learns which requests there are */
+	reopen_world();
+	ck_assert_uint_eq(world.leases.cancelled, 4);
+	for (int i = 0; i < 4; i++) {
+		forget();
+		receive(i < 3 ? clients[i] : listing);
+		HAS("HTTP/1.1 503 ");
+		assert_code("draining");
+		close(i < 3 ? clients[i] : listing);
+	}
 }
 
 TEST(test_end_in_every_phase)

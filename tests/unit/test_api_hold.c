@@ -95,6 +95,30 @@ TEST(head_and_first_line)
 	leave(client, 1, 0);
 }
 
+TEST(lines_in_order)
+{
+	int client = hold(connect_unix());
+
+	tell(HOLD_RENEWED, LEASE_OK);
+	await_text(client, "{\"event\":\"renewed\",\"validity_ms\":29690,\"waiters\":0}\n");
+	world.holds.validity_ms = 1234;
+	world.holds.waiters = 2;
+	world.holds.is_wanted = true;
+	forget();
+	tell(HOLD_RENEWED, LEASE_OK);
+	await_text(client, "{\"event\":\"renewed\",\"validity_ms\":1234,\"waiters\":2}\n");
+	await_text(client, "{\"event\":\"wanted\",\"waiters\":2}\n");
+	forget();
+	world.holds.is_wanted = true;
+	tell(HOLD_WANTED, LEASE_OK);
+	await_text(client, "{\"event\":\"wanted\",\"waiters\":2}\n");
+	forget();
+	tell(HOLD_LOST, LEASE_NOT_OWNER);
+	await_end(client);
+	HAS("\r\n{\"event\":\"lost\",\"code\":\"not-owner\"}\n\r\n0\r\n\r\n");
+	leave(client, 0, 1);
+}
+
 static const struct {
 	enum hold_event event;
 	enum lease_status code;
@@ -138,6 +162,30 @@ TEST(http_1_0)
 	HAS("\n{\"event\":\"lost\",\"code\":\"lease-expired\"}\n");
 	HAS_NOT("chunked");
 	leave(client, 0, 1);
+}
+
+TEST(not_granted)
+{
+	int client = connect_tcp();
+
+	world.leases.answer.status = LEASE_LOCKED;
+	exchange(client, S(hold_a), 1);
+	HAS("HTTP/1.1 409");
+	assert_code("locked");
+	ck_assert_uint_eq(world.holds.made, 0);
+	world.leases.answer.status = LEASE_OK;
+	hold(client); /* on the same connection */
+	leave(client, 1, 0);
+}
+
+TEST(false_is_no_stream)
+{
+	int client = connect_tcp();
+
+	ck_assert_int_eq(ask_body(client, "POST /locks HTTP/1.1\r\n", "{\"resource\":\"a\",\"hold\":false}"), 201);
+	HAS("Content-Type: application/json\r\n");
+	ck_assert_uint_eq(world.holds.made, 0);
+	close(client);
 }
 
 TEST(longest_names)
@@ -347,6 +395,33 @@ TEST(client_that_talks_on)
 	HAS("{\"event\":\"lost\",\"code\":\"lease-expired\"}\n");
 	HAS_NOT("200 OK");
 	leave(client, 0, 1);
+}
+
+/* Not longer than a short lease; a long one is not released then (test_vanished.py). */
+TEST(vanished_hosts)
+{
+	static const struct {
+		const char *body;
+		unsigned timeout_ms;
+	} rows[] = {{"{\"resource\":\"a\",\"hold\":true}", 5000},
+		    {"{\"resource\":\"a\",\"hold\":true,\"ttl_ms\":2000}", 2000},
+		    {"{\"resource\":\"a\",\"hold\":true,\"ttl_ms\":100}", 1000}};
+
+	for (unsigned i = 0; i < COUNT(rows); i++) {
+		unsigned timeout_ms = 0;
+		socklen_t len = sizeof timeout_ms;
+		char request[200];
+		int client = connect_tcp();
+		snprintf(request, sizeof request, "POST /locks HTTP/1.1\r\n" HOST "Content-Length: %zu\r\n\r\n%s",
+			 strlen(rows[i].body), rows[i].body);
+		forget();
+		put(client, request, strlen(request));
+		await_text(client, "acquired");
+		RUN_UNTIL(in_phase(CONNECTION_WORKING) == 1);
+		ck_assert_int_eq(getsockopt(world.served, IPPROTO_TCP, TCP_USER_TIMEOUT, &timeout_ms, &len), 0);
+		ck_assert_uint_eq(timeout_ms, rows[i].timeout_ms);
+		leave(client, i + 1, 0);
+	}
 }
 
 FIXTURE(open_world, close_world)

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Connections that the HTTP library ends without the end of their request, and a query behind a NUL. Other queries of
- * many parts are in tests/e2e/test_query.py. */
+/* Queries that the HTTP library must not split, and connections that it ends without the end of their request. */
 #include <stdio.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -130,15 +129,73 @@ TEST(test_next_request_ends_the_one_before)
 
 enum { QUERY_MOST = 2000 };
 
-/* A target with a NUL, `?` and so many ampersands. */
-static size_t write_query(char *request, unsigned count)
+/* GET /healthz? and so many ampersands. */
+static size_t write_query(char *request, const char *before, unsigned count, const char *headers)
 {
-	memcpy(request, "GET /\0?", 7);
-	memset(request + 7, '&', count);
-	return 7 + count + (size_t)sprintf(request + 7 + count, " HTTP/1.1\r\n" HOST "\r\n");
+	size_t len = (size_t)sprintf(request, "GET %s", before);
+
+	memset(request + len, '&', count);
+	return len + count + (size_t)sprintf(request + len + count, " HTTP/1.1\r\n%s\r\n", headers);
 }
 
 static const unsigned counts[] = {0, 1, 64, 300, 376, 377, 378, 400, 1000, QUERY_MOST};
+
+static void try_query(int client, unsigned count, const char *headers, int status)
+{
+	char request[QUERY_MOST + 200];
+
+	exchange(client, request, write_query(request, "/healthz?", count, headers), 1);
+	ck_assert_msg(answer.len > 12 && atoi(answer.text + 9) == status, "%u: %s", count, answer.text);
+	if (status != 200 && strstr(headers, "Host") != NULL) /* the 1.0 series answers by itself where there is none */
+		assert_code(status == 400 ? "invalid-request" : "forbidden");
+}
+
+/* No byte of the query reaches the library's pool: at each length redlockd answers, while others wait and are
+ * answered. */
+TEST(test_query_of_many_parts)
+{
+	int waiter = connect_tcp(), other = connect_tcp();
+
+	world.leases.hold = true;
+	put(waiter, S(wait_a));
+	RUN_UNTIL(world.leases.submitted == 1);
+	for (size_t i = 0; i < COUNT(counts); i++) {
+		int tcp = connect_tcp(), local = connect_unix(), hostless = connect_tcp();
+		int status = counts[i] == 0 ? 200 : 400;
+		try_query(tcp, counts[i], HOST, status);
+		/* the next one of the connection */
+		try_query(tcp, counts[i], HOST "Origin: http://evil.test\r\n", 403);
+		try_query(local, counts[i], HOST, status);
+		try_query(hostless, counts[i], "", 400);
+		ck_assert_int_eq(ask(other, get_healthz), 200);
+		close(tcp);
+		close(local);
+		close(hostless);
+		RUN_UNTIL(world.api->connections == 2);
+	}
+	ck_assert_uint_eq(world.leases.submitted, 1);
+	world.leases.hold = false;
+	forget();
+	await(waiter, 1, false);
+	HAS("HTTP/1.1 201 ");
+	close(waiter);
+	close(other);
+	RUN_UNTIL(world.api->connections == 0);
+}
+
+/* The whole query arrives. */
+TEST(test_query_is_read_in_full)
+{
+	int client = connect_tcp();
+
+	ck_assert_int_eq(ask(client, "GET /locks?prefix=a%26b&limit=7 HTTP/1.1\r\n" HOST "\r\n"), 200);
+	ck_assert_uint_eq(world.leases.last_list.limit, 7);
+	ck_assert_uint_eq(world.leases.last_list.prefix_len, 3);
+	ck_assert_int_eq(memcmp(world.leases.last_list.prefix, "a&b", 3), 0);
+	ck_assert_int_eq(ask(client, "GET /locks? HTTP/1.1\r\n" HOST "\r\n"), 200);
+	ck_assert_int_eq(ask(client, "GET /locks?? HTTP/1.1\r\n" HOST "\r\n"), 400);
+	close(client);
+}
 
 /* A NUL in the target hides the query behind it from redlockd, and not from the library of the 0.9 series: the pool is
  * full, and the connection may end without an answer. */
@@ -147,7 +204,8 @@ TEST(test_query_behind_a_nul)
 	for (size_t i = 0; i < COUNT(counts); i++) {
 		char request[QUERY_MOST + 200];
 		int client = connect_tcp();
-		size_t len = write_query(request, counts[i]);
+		size_t len = write_query(request, "/-?", counts[i], HOST);
+		*strchr(request, '-') = '\0';
 		forget();
 		put(client, request, len);
 		shutdown(client, SHUT_WR);

@@ -40,6 +40,20 @@ static void assert_lengths(size_t length)
 	}
 }
 
+TEST(before_the_first_point)
+{
+	int client = connect_tcp();
+
+	get_stats(client);
+	assert_lengths(0);
+	assert_json("interval_ms", "2000");
+	assert_json("now/connections", "1");
+	assert_json("now/workers", "1");
+	assert_json("hottest", "[]");
+	assert_json("waiting", "[]");
+	close(client);
+}
+
 /* More points than the ring holds, so that the oldest ones are overwritten. */
 TEST(a_full_ring)
 {
@@ -100,6 +114,19 @@ TEST(resources_as_they_are_told)
 	ck_assert_str_eq(json_string_value(json_object_get(json_array_get(first, 0), "owner")), "me");
 	ck_assert(!json_object_get(json_array_get(first, 1), "owner"));
 	ck_assert_int_lt(json_integer_value(json_object_get(json_array_get(first, 1), "waited_ms")), PATIENCE_MS);
+	close(client);
+}
+
+/* The handler counts an acquisition; a rejected one is not counted. */
+TEST(acquisitions_are_counted)
+{
+	int client = connect_tcp();
+
+	ck_assert_int_eq(ask_body(client, "POST /locks HTTP/1.1\r\n", "{\"resource\":\"a\"}"), 201);
+	ck_assert_int_eq(ask_body(client, "POST /locks HTTP/1.1\r\n", "{\"resource\":1}"), 400);
+	get_stats(client);
+	assert_json("hottest/0/acquires", "1");
+	assert_json("hottest/1", "");
 	close(client);
 }
 

@@ -87,6 +87,31 @@ TEST(a_wait)
 	close(client);
 }
 
+TEST(no_quorum)
+{
+	int client = connect_tcp();
+	begin(client, GET("/locks/a?wait_ms=5000", "If-None-Match: \"7\"\r\n"));
+	world.leases.answer.status = LEASE_NO_QUORUM;
+	change("unknown", 0);
+	await_text(client, "\"code\":\"no-quorum\"");
+	HAS("HTTP/1.1 503");
+	close(client);
+}
+
+TEST(a_client_that_leaves)
+{
+	int client = connect_tcp();
+	begin(client, GET("/locks/a?wait_ms=5000", "If-None-Match: \"7\"\r\n"));
+	close(client);
+	RUN_UNTIL(world.api->connections == 0);
+	ck_assert_ptr_null(world.leases.watcher);
+	client = connect_tcp();
+	begin(client, STREAM);
+	close(client);
+	RUN_UNTIL(world.api->connections == 0);
+	ck_assert_ptr_null(world.leases.watcher);
+}
+
 TEST(a_stream)
 {
 	int client = connect_tcp();

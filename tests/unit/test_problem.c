@@ -26,6 +26,40 @@ TEST(test_details)
 		"Several callers shared the votes. Try again after Retry-After, or wait in the queue with wait_ms.");
 }
 
+/* The statuses and codes of the contract. */
+TEST(test_contract)
+{
+	static const struct {
+		enum problem problem;
+		unsigned status;
+		const char *code;
+	} expected[] = {
+		{PROBLEM_INVALID_REQUEST, 400, "invalid-request"},
+		{PROBLEM_UNAUTHORIZED, 401, "unauthorized"},
+		{PROBLEM_FORBIDDEN, 403, "forbidden"},
+		{PROBLEM_NOT_FOUND, 404, "not-found"},
+		{PROBLEM_METHOD_NOT_ALLOWED, 405, "method-not-allowed"},
+		{PROBLEM_LOCKED, 409, "locked"},
+		{PROBLEM_NOT_OWNER, 409, "not-owner"},
+		{PROBLEM_LEASE_EXPIRED, 410, "lease-expired"},
+		{PROBLEM_BODY_TOO_LARGE, 413, "too-large"},
+		{PROBLEM_URL_TOO_LONG, 414, "too-large"},
+		{PROBLEM_BODY_ENCODED, 415, "invalid-request"},
+		{PROBLEM_HEADERS_TOO_LARGE, 431, "too-large"},
+		{PROBLEM_OTHER_HTTP_VERSION, 505, "invalid-request"},
+		{PROBLEM_TOO_MANY_REQUESTS, 429, "too-many-requests"},
+		{PROBLEM_NO_QUORUM, 503, "no-quorum"},
+		{PROBLEM_SPLIT_VOTE, 503, "split-vote"},
+		{PROBLEM_DRAINING, 503, "draining"},
+	};
+
+	ck_assert_uint_eq(sizeof(expected) / sizeof(expected[0]), PROBLEM_COUNT);
+	for (size_t i = 0; i < PROBLEM_COUNT; i++) {
+		ck_assert_uint_eq(problem_status(expected[i].problem), expected[i].status);
+		ck_assert_str_eq(problem_code(expected[i].problem), expected[i].code);
+	}
+}
+
 TEST(test_errors)
 {
 	struct field_errors errors = {.count = 0};
