@@ -75,6 +75,20 @@ def test_it_is_kept_and_its_token_is_dead(service, resource, kind):
     assert take(service, resource, kind)["fence"] > lease["fence"]
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_wait_that_ends_tells_of_it(service, resource, kind):
+    """The same as a request that does not wait: else the next one would come at once, again and again."""
+    lease = take(service, resource, kind, owner="worker-7")
+    assert call(service, "DELETE", resource, kind, token=lease["token"], keep_ms=LONG_MS).status == 204
+    on_all(service, resource)
+    for headers in ({}, {"Idempotency-Key": f"{resource}-wait-0123456789"}):
+        for members in (named(resource, kind), {"resource": resource}):
+            refused = service.curl("POST", "/locks", body={**members, "wait_ms": 50}, headers=headers)
+            assert refused.code == "locked" and refused.json["waited_ms"] >= 50, refused
+            assert refused.json["holder"]["owner"] == "worker-7" and refused.json["retry_after_ms"] > LONG_MS / 2, refused
+    service.curl("DELETE", f"/locks/{quote(resource)}?force=true")
+
+
 def test_a_slot_and_a_place_are_kept_and_no_others(service, resource):
     first, second = (take(service, resource, "slot") for _ in range(2))
     assert call(service, "DELETE", resource, "slot", token=first["token"], keep_ms=LONG_MS).status == 204

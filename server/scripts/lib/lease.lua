@@ -35,8 +35,8 @@ end
 
 -- True if value_read() found the lease of `token` (empty: nobody's), a set of exactly those names, or no set. Also
 -- returns the value and, if several leases hold the key, the ms of this master's time at which that of `token` ends;
--- the value is then false if `token` has none of them. A kept lease is nobody's, and its value false, unless kept_too
--- and it is that of `token`.
+-- the value is then false if `token` has none of them. To a token a kept lease is nobody's, and its value false,
+-- unless kept_too and it is that of `token`.
 local function lease_find(key, token, names, value, is_several, kept_too)
 	local mark, ends_ms, is_own = (kept_too and '=?' or '') .. (names and ';' or ':'), nil, false
 	if is_several and token ~= '' then
@@ -46,7 +46,7 @@ local function lease_find(key, token, names, value, is_several, kept_too)
 	elseif type(value) == 'string' and token ~= '' then
 		is_own = string.match(value, '^(%x+)' .. mark) == token
 	end
-	value = (is_own or not lease_is_kept(value)) and value
+	value = (is_own or token == '' or not lease_is_kept(value)) and value
 	return is_own and (not names or string.match(value, '^[^\n]*\n[^\n]*\n[^\n]*\n(.*)$') == names), value, ends_ms
 end
 
