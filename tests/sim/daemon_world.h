@@ -17,6 +17,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/queue.h>
 
 #include "server/leases/lease_internal.h"
 #include "server/masters/master_internal.h"
@@ -75,10 +76,10 @@ enum event_kind {
 struct event {
 	uint8_t kind, proc, node;
 	bool retimed;
-	uint16_t next; /* in a list of those held up; NONE */
 	uint16_t a, connection;
-	uint32_t serial; /* messages: the connection's */
-	uint64_t key;    /* its time and its number */
+	STAILQ_ENTRY(event) entry; /* of those that are held up */
+	uint32_t serial;           /* messages: the connection's */
+	uint64_t key;              /* its time and its number */
 	struct notification notification;
 };
 
@@ -87,9 +88,7 @@ struct queued {
 	uint16_t slot;
 };
 
-struct held {
-	uint16_t first, last; /* NONE */
-};
+STAILQ_HEAD(held, event);
 
 /* ---- clocks ---- */
 
@@ -141,10 +140,10 @@ struct transport_connection {
 	uint16_t next_dirty;
 	uint16_t messages; /* on their way */
 	uint32_t serial;
-	uint32_t sent, cut;                   /* closed: no command after this one is carried out */
-	uint16_t first_waiting, last_waiting; /* commands without their answer */
-	uint16_t first_unsent, last_unsent;   /* commands that wait for the flush */
-	uint64_t there_at, back_at;           /* nothing sent from now on arrives earlier */
+	uint32_t sent, cut;                 /* closed: no command after this one is carried out */
+	STAILQ_HEAD(, command) waiting;     /* commands without their answer */
+	uint16_t first_unsent, last_unsent; /* commands that wait for the flush */
+	uint64_t there_at, back_at;         /* nothing sent from now on arrives earlier */
 	uint64_t stale_at, made_at;
 	struct held there, back; /* held by a partition or a stopped receiver */
 	const struct transport_events *events;
