@@ -22,14 +22,7 @@
 
 const char *excuse_name(enum excuse excuse)
 {
-	static const char *const names[] = {"jump not to be seen",
-					    "jump too small to be seen",
-					    "roll-back not to be seen",
-					    "eviction before the next heartbeat",
-					    "key deleted by hand",
-					    "longest lease known to nobody that was there",
-					    "order of fences over a floor from wrong clocks",
-					    "order of fences over a roll-back not to be seen"};
+	static const char *const names[] = {EXCUSES_ALL(NAME_OF)};
 	return names[excuse];
 }
 

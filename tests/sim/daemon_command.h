@@ -68,10 +68,11 @@ struct command {
 	bool travels;   /* a message has it */
 	bool no_script; /* NOSCRIPT */
 	bool only_if_there, evicts;
-	uint16_t next, next_waiting; /* of its message; of its connection */
-	uint16_t also;               /* of a batch: the next one */
-	uint32_t number;             /* of its connection */
-	const char *text;            /* ERROR */
+	STAILQ_ENTRY(command) waiting; /* of its connection */
+	uint16_t next;                 /* of its message */
+	uint16_t also;                 /* of a batch: the next one */
+	uint32_t number;               /* of its connection */
+	const char *text;              /* ERROR */
 	int code;
 	uint64_t run_at, latest; /* true time: when it is carried out; its latest time, 0: none */
 	/* INFO, CLIENT ID */

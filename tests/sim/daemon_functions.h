@@ -68,7 +68,6 @@ void net_reset_all(struct world *world, unsigned node);
 /* the process's end is gone; hard: with all that is in it */
 void net_cut(struct world *world, struct transport_connection *connection, bool hard);
 void net_lose(struct world *world, unsigned proc, unsigned node, bool first, bool second, bool hard);
-void net_hold(struct world *world, struct held *held, struct event *event);
 void net_arrive(struct world *world, struct event *event);
 /* Lets held messages go on. PROCS, NODES: those of all. */
 void net_flow(struct world *world, unsigned proc, unsigned node);

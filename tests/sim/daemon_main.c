@@ -100,25 +100,17 @@ static void print_figures(uint64_t ms)
 	       (unsigned long long)figures.seeds, (unsigned long long)ms,
 	       (unsigned long long)(figures.seeds * 1000 / (ms ? ms : 1)), (unsigned long long)figures.events,
 	       (unsigned long long)(figures.simulated_us / SECOND), (unsigned long long)(figures.held_us / SECOND));
-	SHOW(operations), SHOW(commands), SHOW(batched), SHOW(leases), SHOW(extensions), SHOW(rounds);
-	SHOW(shared), SHOW(slots), SHOW(shared_together), SHOW(slots_together), SHOW(runs), SHOW(keyed),
-		SHOW(keyed_again), SHOW(sets), SHOW(sets_waited), SHOW(longest_set_wait_us), SHOW(holds),
-		SHOW(holds_lost), SHOW(rolled), SHOW(renewed), SHOW(drained), SHOW(abandoned), SHOW(left), SHOW(forced),
-		SHOW(listed), SHOW(kept), SHOW(repaired);
+	FIGURES_OF_LEASES(SHOW);
 	printf("\noutcomes:");
 	for (unsigned i = 0; i < LEASE_STATUS_COUNT; i++)
 		printf(" %s %llu", outcomes[i], (unsigned long long)figures.outcomes[i]);
 	printf("\n");
-	SHOW(quarantines), SHOW(epoch_written), SHOW(shortened), SHOW(clocked), SHOW(bad_epochs), SHOW(late),
-		SHOW(no_script);
-	SHOW(jumps_seen), SHOW(late_jumps), SHOW(proc_restarts), SHOW(slowest_recovery_us);
+	FIGURES_OF_MASTERS(SHOW);
 	printf("\nfaults:");
 	for (unsigned i = 0; i < FAULTS; i++)
 		printf("%s %s %llu", i ? "," : "", fault_name((enum fault)i), (unsigned long long)figures.faults[i]);
 	printf("\n");
-	SHOW(waiters), SHOW(granted_waiting), SHOW(wait_ends), SHOW(notified), SHOW(passed);
-	SHOW(missed_notifications), SHOW(stale_entries), SHOW(overtakes), SHOW(most_overtakes), SHOW(outruns);
-	SHOW(most_outruns), SHOW(slowest_wake_us);
+	FIGURES_OF_WAITERS(SHOW);
 	printf("\nexcused:");
 	for (unsigned i = 0; i < EXCUSES; i++)
 		printf("%s %s %llu", i ? "," : "", excuse_name((enum excuse)i), (unsigned long long)figures.excused[i]);

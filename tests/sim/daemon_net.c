@@ -20,7 +20,7 @@ struct command *command_new(struct world *world)
 	assert(slot < COMMANDS);
 	struct command *command = &world->commands[slot];
 	memset(command, 0, sizeof *command);
-	command->next = command->next_waiting = command->also = NONE;
+	command->next = command->also = NONE;
 	return command;
 }
 
@@ -69,12 +69,11 @@ struct transport_connection *connection_new(struct world *world, unsigned proc, 
 						    .next_dirty = NONE,
 						    .serial = ++world->next_serial,
 						    .made_at = world->now,
-						    .first_waiting = NONE,
-						    .last_waiting = NONE,
 						    .first_unsent = NONE,
-						    .last_unsent = NONE,
-						    .there = {NONE, NONE},
-						    .back = {NONE, NONE}};
+						    .last_unsent = NONE};
+	STAILQ_INIT(&connection->waiting);
+	STAILQ_INIT(&connection->there);
+	STAILQ_INIT(&connection->back);
 	return connection;
 }
 
@@ -147,17 +146,6 @@ void net_cut(struct world *world, struct transport_connection *connection, bool 
 }
 
 /* ---- arriving ---- */
-
-void net_hold(struct world *world, struct held *held, struct event *event)
-{
-	uint16_t slot = (uint16_t)(event - world->events);
-	event->next = NONE;
-	if (held->first == NONE)
-		held->first = slot;
-	else
-		world->events[held->last].next = slot;
-	held->last = slot;
-}
 
 static void message_free(struct world *world, struct event *event)
 {
@@ -246,12 +234,12 @@ void net_arrive(struct world *world, struct event *event)
 	assert(connection->serial == event->serial);
 	if (is_there(event)) {
 		bool stands = world->nodes[event->node].stopped && event->kind == EVENT_COMMANDS;
-		if (link->block_there || stands || connection->there.first != NONE)
-			net_hold(world, &connection->there, event);
+		if (link->block_there || stands || !STAILQ_EMPTY(&connection->there))
+			STAILQ_INSERT_TAIL(&connection->there, event, entry);
 		else
 			reach_node(world, event);
-	} else if (link->block_back || world->procs[event->proc].paused || connection->back.first != NONE) {
-		net_hold(world, &connection->back, event);
+	} else if (link->block_back || world->procs[event->proc].paused || !STAILQ_EMPTY(&connection->back)) {
+		STAILQ_INSERT_TAIL(&connection->back, event, entry);
 	} else {
 		reach_proc(world, event);
 	}
@@ -259,11 +247,11 @@ void net_arrive(struct world *world, struct event *event)
 
 static void let_go(struct world *world, struct held *held)
 {
-	uint16_t slot = held->first;
-	*held = (struct held){NONE, NONE};
-	while (slot != NONE) {
-		struct event *event = &world->events[slot];
-		slot = event->next;
+	struct held all = STAILQ_HEAD_INITIALIZER(all);
+	struct event *event;
+	STAILQ_CONCAT(&all, held);
+	while ((event = STAILQ_FIRST(&all))) {
+		STAILQ_REMOVE_HEAD(&all, entry);
 		net_arrive(world, event);
 	}
 }
@@ -271,9 +259,9 @@ static void let_go(struct world *world, struct held *held)
 static void flow_connection(struct world *world, struct transport_connection *connection)
 {
 	const struct link *link = &world->procs[connection->proc].links[connection->node];
-	if (connection->there.first != NONE && !link->block_there && !world->nodes[connection->node].stopped)
+	if (!STAILQ_EMPTY(&connection->there) && !link->block_there && !world->nodes[connection->node].stopped)
 		let_go(world, &connection->there);
-	if (connection->back.first != NONE && !link->block_back && !world->procs[connection->proc].paused)
+	if (!STAILQ_EMPTY(&connection->back) && !link->block_back && !world->procs[connection->proc].paused)
 		let_go(world, &connection->back);
 }
 

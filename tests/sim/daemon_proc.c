@@ -111,7 +111,7 @@ bool proc_timer(struct world *world, struct event *event)
 	if (!transport_timer_is_due(event))
 		return true;
 	if (proc->paused) {
-		net_hold(world, &proc->timers, event);
+		STAILQ_INSERT_TAIL(&proc->timers, event, entry);
 		return false;
 	}
 	proc_enter(world, event->proc);
@@ -124,14 +124,12 @@ bool proc_timer(struct world *world, struct event *event)
 void proc_continue(struct world *world, unsigned index)
 {
 	struct proc *proc = &world->procs[index];
-	uint16_t slot = proc->timers.first;
+	struct event *event;
 	proc->paused = false;
 	proc->continued_at = world->now;
-	proc->timers = (struct held){NONE, NONE};
 	proc_enter(world, index);
-	while (slot != NONE) {
-		struct event *event = &world->events[slot];
-		slot = event->next;
+	while ((event = STAILQ_FIRST(&proc->timers))) {
+		STAILQ_REMOVE_HEAD(&proc->timers, entry);
 		transport_timer_fire(event);
 		event_free(world, event);
 	}
@@ -187,7 +185,7 @@ void proc_start(struct world *world, unsigned index, bool bootstrap)
 	proc->up = true;
 	proc->run++;
 	proc->paused = proc->draining = false;
-	proc->timers = (struct held){NONE, NONE};
+	STAILQ_INIT(&proc->timers);
 	proc->continued_at = world->now;
 	for (unsigned i = 0; i < NODES; i++) {
 		struct link *link = &proc->links[i];
@@ -225,12 +223,11 @@ void proc_drain(struct world *world, unsigned index)
 
 static void drop_timers(struct world *world, struct proc *proc)
 {
-	for (uint16_t slot = proc->timers.first; slot != NONE;) {
-		struct event *event = &world->events[slot];
-		slot = event->next;
+	struct event *event;
+	while ((event = STAILQ_FIRST(&proc->timers))) {
+		STAILQ_REMOVE_HEAD(&proc->timers, entry);
 		event_free(world, event);
 	}
-	proc->timers = (struct held){NONE, NONE};
 }
 
 static void count_figures(struct world *world, const struct proc *proc)

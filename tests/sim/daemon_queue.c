@@ -34,7 +34,6 @@ struct event *event_new(struct world *world, enum event_kind kind)
 	struct event *event = &world->events[slot];
 	memset(event, 0, sizeof *event);
 	event->kind = (uint8_t)kind;
-	event->next = NONE;
 	return event;
 }
 

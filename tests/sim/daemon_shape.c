@@ -18,31 +18,7 @@ static void random_network(struct world *world, struct config *config)
 
 const char *fault_name(enum fault fault)
 {
-	static const char *const names[] = {"connection lost",
-					    "partition",
-					    "one-way partition",
-					    "master stopped",
-					    "master crashed, empty",
-					    "master crashed, data kept",
-					    "flushed",
-					    "key evicted",
-					    "hash evicted",
-					    "policy changed",
-					    "clock forward",
-					    "clock back",
-					    "time of day of a redlockd",
-					    "redlockd crashed",
-					    "redlockd paused",
-					    "redlockd drained",
-					    "machine rolled back",
-					    "network slow",
-					    "all masters crashed",
-					    "key deleted by hand",
-					    "all masters forgot",
-					    "scripts flushed",
-					    "restart with attempts under way",
-					    "second connections lost",
-					    "minority of masters frozen"};
+	static const char *const names[] = {FAULTS_ALL(NAME_OF)};
 	return names[fault];
 }
 

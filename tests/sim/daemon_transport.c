@@ -137,10 +137,9 @@ bool transport_is_in_tls_handshake(const struct transport_connection *connection
 
 static struct command *shift_waiting(struct transport_connection *connection)
 {
-	struct command *command = &world->commands[connection->first_waiting];
-	connection->first_waiting = command->next_waiting;
-	if (connection->first_waiting == NONE)
-		connection->last_waiting = NONE;
+	struct command *command = STAILQ_FIRST(&connection->waiting);
+	STAILQ_REMOVE_HEAD(&connection->waiting, waiting);
+	command->waits = false;
 	return command;
 }
 
@@ -155,10 +154,8 @@ static void drop_unsent(struct transport_connection *connection)
 static void drain(struct transport_connection *connection)
 {
 	drop_unsent(connection);
-	while (connection->first_waiting != NONE) {
-		struct command *command = shift_waiting(connection);
-		command->waits = false;
-		command_free(world, command);
+	while (!STAILQ_EMPTY(&connection->waiting)) {
+		command_free(world, shift_waiting(connection));
 		connection->events->answered(connection->arg, NULL);
 		drop_unsent(connection);
 	}
@@ -219,17 +216,6 @@ static void make_dirty(struct transport_connection *connection)
 	world->dirty = (uint16_t)(connection - world->connections);
 }
 
-static void wait_for_answer(struct transport_connection *connection, struct command *command)
-{
-	uint16_t slot = (uint16_t)(command - world->commands);
-	command->waits = true;
-	if (connection->last_waiting == NONE)
-		connection->first_waiting = slot;
-	else
-		world->commands[connection->last_waiting].next_waiting = slot;
-	connection->last_waiting = slot;
-}
-
 void transport_send(struct transport_connection *connection, size_t count, const struct transport_word words[])
 {
 	assert(connection->proc == current() && connection->state != CONNECTION_FREE && !connection->is_second);
@@ -237,7 +223,8 @@ void transport_send(struct transport_connection *connection, size_t count, const
 	uint16_t slot = (uint16_t)(command - world->commands);
 	sight_sent(world, command);
 	world->figures->commands++;
-	wait_for_answer(connection, command);
+	command->waits = true;
+	STAILQ_INSERT_TAIL(&connection->waiting, command, waiting);
 	if (connection->state == CONNECTION_CLOSED || connection->ending)
 		return;
 	command->number = ++connection->sent;
@@ -309,7 +296,7 @@ void transport_flush_all(void)
 
 bool transport_has_unread(const struct transport_connection *connection)
 {
-	return connection->back.first != NONE && !world->procs[connection->proc].links[connection->node].block_back;
+	return !STAILQ_EMPTY(&connection->back) && !world->procs[connection->proc].links[connection->node].block_back;
 }
 
 /* ---- arriving ---- */
@@ -317,9 +304,8 @@ bool transport_has_unread(const struct transport_connection *connection)
 static void hand_over_answers(struct transport_connection *connection, uint16_t slot)
 {
 	for (; slot != NONE && connection->state != CONNECTION_CLOSED; slot = world->commands[slot].next) {
-		assert(connection->first_waiting == slot);
 		struct command *command = shift_waiting(connection);
-		command->waits = false;
+		assert(command == &world->commands[slot]);
 		world->cause = CAUSE_REPLY;
 		world->cause_arg = NULL;
 		sight_before(world, connection, command);

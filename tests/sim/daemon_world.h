@@ -17,6 +17,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/queue.h>
 
 #include "server/leases/lease_internal.h"
 #include "server/masters/master_internal.h"
@@ -75,10 +76,10 @@ enum event_kind {
 struct event {
 	uint8_t kind, proc, node;
 	bool retimed;
-	uint16_t next; /* in a list of those held up; NONE */
 	uint16_t a, connection;
-	uint32_t serial; /* messages: the connection's */
-	uint64_t key;    /* its time and its number */
+	STAILQ_ENTRY(event) entry; /* of those that are held up */
+	uint32_t serial;           /* messages: the connection's */
+	uint64_t key;              /* its time and its number */
 	struct notification notification;
 };
 
@@ -87,9 +88,7 @@ struct queued {
 	uint16_t slot;
 };
 
-struct held {
-	uint16_t first, last; /* NONE */
-};
+STAILQ_HEAD(held, event);
 
 /* ---- clocks ---- */
 
@@ -141,10 +140,10 @@ struct transport_connection {
 	uint16_t next_dirty;
 	uint16_t messages; /* on their way */
 	uint32_t serial;
-	uint32_t sent, cut;                   /* closed: no command after this one is carried out */
-	uint16_t first_waiting, last_waiting; /* commands without their answer */
-	uint16_t first_unsent, last_unsent;   /* commands that wait for the flush */
-	uint64_t there_at, back_at;           /* nothing sent from now on arrives earlier */
+	uint32_t sent, cut;                 /* closed: no command after this one is carried out */
+	STAILQ_HEAD(, command) waiting;     /* commands without their answer */
+	uint16_t first_unsent, last_unsent; /* commands that wait for the flush */
+	uint64_t there_at, back_at;         /* nothing sent from now on arrives earlier */
 	uint64_t stale_at, made_at;
 	struct held there, back; /* held by a partition or a stopped receiver */
 	const struct transport_events *events;
@@ -350,62 +349,55 @@ struct config {
 	uint64_t deaf_us; /* how long notifications may be missed then */
 };
 
-enum fault {
-	FAULT_LOSE,
-	FAULT_PARTITION,
-	FAULT_ONE_WAY,
-	FAULT_STOP,
-	FAULT_CRASH,
-	FAULT_CRASH_KEPT,
-	FAULT_FLUSH,
-	FAULT_EVICT,
-	FAULT_EVICT_HASH,
-	FAULT_POLICY,
-	FAULT_FORWARD,
-	FAULT_BACK,
-	FAULT_DAY,
-	FAULT_PROC_CRASH,
-	FAULT_PROC_PAUSE,
-	FAULT_PROC_DRAIN,
-	FAULT_ROLL_BACK,
-	FAULT_SLOW,
-	FAULT_ALL_CRASH,
-	FAULT_DELETE,
-	FAULT_FORGET,
-	FAULT_SCRIPTS,
-	FAULT_FLIGHT,
-	FAULT_DEAF,
-	FAULT_FREEZE,
-	FAULTS
-};
+/* The kinds of faults, with their names for people. */
+#define FAULTS_ALL(X)                                                                                              \
+	X(LOSE, "connection lost"), X(PARTITION, "partition"), X(ONE_WAY, "one-way partition"),                    \
+		X(STOP, "master stopped"), X(CRASH, "master crashed, empty"),                                      \
+		X(CRASH_KEPT, "master crashed, data kept"), X(FLUSH, "flushed"), X(EVICT, "key evicted"),          \
+		X(EVICT_HASH, "hash evicted"), X(POLICY, "policy changed"), X(FORWARD, "clock forward"),           \
+		X(BACK, "clock back"), X(DAY, "time of day of a redlockd"), X(PROC_CRASH, "redlockd crashed"),     \
+		X(PROC_PAUSE, "redlockd paused"), X(PROC_DRAIN, "redlockd drained"),                               \
+		X(ROLL_BACK, "machine rolled back"), X(SLOW, "network slow"), X(ALL_CRASH, "all masters crashed"), \
+		X(DELETE, "key deleted by hand"), X(FORGET, "all masters forgot"), X(SCRIPTS, "scripts flushed"),  \
+		X(FLIGHT, "restart with attempts under way"), X(DEAF, "second connections lost"),                  \
+		X(FREEZE, "minority of masters frozen")
+
+#define FAULT_OF(name, text) FAULT_##name
+enum fault { FAULTS_ALL(FAULT_OF), FAULTS };
 
 /* Faults that restore an earlier state of a server. */
 #define SNAPSHOT_FAULTS (1U << FAULT_CRASH_KEPT | 1U << FAULT_ROLL_BACK | 1U << FAULT_ALL_CRASH)
 
-enum excuse {
-	/* overlaps */
-	EXCUSE_JUMP_UNSEEN,
-	EXCUSE_JUMP_SMALL,
-	EXCUSE_ROLLED_UNSEEN,
-	EXCUSE_EVICTED_UNSEEN,
-	EXCUSE_DELETED,
-	EXCUSE_TTL_UNKNOWN,
-	EXCUSE_FENCE_CLOCKED,
-	EXCUSE_FENCE_ROLLED, /* order of fences */
-	EXCUSES
-};
+/* The reasons for which an overlap is excused, or an order of fences. */
+#define EXCUSES_ALL(X)                                                                                                 \
+	X(JUMP_UNSEEN, "jump not to be seen"), X(JUMP_SMALL, "jump too small to be seen"),                             \
+		X(ROLLED_UNSEEN, "roll-back not to be seen"), X(EVICTED_UNSEEN, "eviction before the next heartbeat"), \
+		X(DELETED, "key deleted by hand"), X(TTL_UNKNOWN, "longest lease known to nobody that was there"),     \
+		X(FENCE_CLOCKED, "order of fences over a floor from wrong clocks"),                                    \
+		X(FENCE_ROLLED, "order of fences over a roll-back not to be seen")
 
+#define EXCUSE_OF(name, text) EXCUSE_##name
+enum excuse { EXCUSES_ALL(EXCUSE_OF), EXCUSES };
+
+#define NAME_OF(name, text) text
+
+/* What a run counts, printed with these names. */
+#define FIGURES_OF_LEASES(X)                                                                                       \
+	X(operations), X(commands), X(batched), X(leases), X(extensions), X(rounds), X(shared), X(slots),          \
+		X(shared_together), X(slots_together), X(runs), X(keyed), X(keyed_again), X(sets), X(sets_waited), \
+		X(longest_set_wait_us), X(holds), X(holds_lost), X(rolled), X(renewed), X(drained), X(abandoned),  \
+		X(left), X(forced), X(listed), X(kept), X(repaired)
+#define FIGURES_OF_MASTERS(X)                                                                             \
+	X(quarantines), X(epoch_written), X(shortened), X(clocked), X(bad_epochs), X(late), X(no_script), \
+		X(jumps_seen), X(late_jumps), X(proc_restarts), X(slowest_recovery_us)
+#define FIGURES_OF_WAITERS(X)                                                                          \
+	X(waiters), X(granted_waiting), X(wait_ends), X(notified), X(passed), X(missed_notifications), \
+		X(stale_entries), X(overtakes), X(most_overtakes), X(outruns), X(most_outruns), X(slowest_wake_us)
+
+#define FIGURE(name) name
 struct figures {
-	uint64_t seeds, simulated_us, held_us, events, commands, operations, leases, extensions, rounds, quarantines,
-		epoch_written, shortened, clocked, bad_epochs, late, jumps_seen, proc_restarts, late_jumps;
-	uint64_t faults[FAULTS], excused[EXCUSES], outcomes[LEASE_STATUS_COUNT];
-	uint64_t waiters, granted_waiting, notified, passed, missed_notifications, stale_entries, overtakes,
-		most_overtakes, outruns, most_outruns, wait_ends, slowest_wake_us;
-	uint64_t shared, slots, shared_together, slots_together, runs, keyed, keyed_again, sets, sets_waited,
-		longest_set_wait_us;
-	uint64_t renewed, rolled, holds, holds_lost, drained, abandoned, left, forced, listed, kept, repaired, batched,
-		no_script;
-	uint64_t slowest_recovery_us;
+	uint64_t seeds, simulated_us, held_us, events, faults[FAULTS], excused[EXCUSES], outcomes[LEASE_STATUS_COUNT];
+	uint64_t FIGURES_OF_LEASES(FIGURE), FIGURES_OF_MASTERS(FIGURE), FIGURES_OF_WAITERS(FIGURE);
 };
 
 struct world {
