@@ -10,7 +10,7 @@ import pytest
 sys.path.insert(0, os.path.dirname(__file__))
 
 import harness  # noqa: E402
-from fixtures import authority, lab, many_files, resource, server, service  # noqa: E402, F401
+from fixtures import authority, clock_library, lab, many_files, resource, server, service  # noqa: E402, F401
 
 
 # Where the tests are run in the background (nohup, `&` of a script) these are ignored, and so they would be in every program that is started here.

@@ -9,6 +9,7 @@ import socket
 import pytest
 
 import harness
+import redis_clock
 from certificates import Authority
 
 NUMBERS = itertools.count(1)
@@ -70,6 +71,11 @@ def many_files():
     limits.setrlimit(limits.RLIMIT_NOFILE, (max(soft, MANY_FILES), hard))
     yield
     limits.setrlimit(limits.RLIMIT_NOFILE, (soft, hard))
+
+
+@pytest.fixture(scope="session")
+def clock_library(tmp_path_factory):
+    return redis_clock.build(tmp_path_factory.mktemp("clock"))
 
 
 def certified(lab, count):

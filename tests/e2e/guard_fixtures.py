@@ -12,8 +12,6 @@ quarantine is long enough.
 Quarantines last as long as the longest lease and two seconds, so leases are short here.
 """
 
-import shutil
-import tempfile
 import threading
 import time
 
@@ -56,13 +54,6 @@ def hold(service, resource=LOCK):
     lease = take(service, resource)
     assert service.release(lease).status == 204
     return lease["fence"]
-
-
-@pytest.fixture(scope="session")
-def clock_library():
-    folder = tempfile.mkdtemp(prefix="rl-clock-")
-    yield redis_clock.build(folder)
-    shutil.rmtree(folder, ignore_errors=True)
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ import shutil
 
 import pytest
 
-from guard_fixtures import HASH, Switch, clock_library, clocked, metric, number_of, state_of, wait_state  # noqa: F401
+from guard_fixtures import HASH, Switch, clocked, metric, number_of, state_of, wait_state  # noqa: F401
 from harness import wait_until
 
 AOF = ["--appendonly", "yes", "--appendfsync", "always"]

@@ -4,15 +4,13 @@
 import collections
 import contextlib
 import itertools
-import os
-import pathlib
 import random
-import subprocess
 import threading
 import time
 
 import pytest
 
+import redis_clock
 from harness import SCALE, SLOW, quote, wait_until
 
 LIMIT = 2**53  # fences stay below
@@ -70,17 +68,13 @@ def rounds_of(service):
     return service.metrics()[ROUNDS]
 
 
-@pytest.fixture(scope="session")
-def clock(tmp_path_factory):
+@pytest.fixture
+def clock(lab, clock_library):
     """clock(offset_ms): the environment of a redlockd whose clock is wrong by so much."""
-    library = tmp_path_factory.mktemp("shim") / "clock_shim.so"
-    source = pathlib.Path(__file__).with_name("clock_shim.c")
-    subprocess.run(["cc", "-shared", "-fPIC", "-O1", "-Wall", "-Wextra", "-Werror", "-o", library, source], check=True)
-
     def environment(offset_ms):
-        # A sanitizer wants to be the first library that is loaded.
-        options = os.environ.get("ASAN_OPTIONS", "")
-        return {"LD_PRELOAD": str(library), "CLOCK_SHIM_OFFSET_MS": str(offset_ms), "ASAN_OPTIONS": f"verify_asan_link_order=0:{options}"}
+        moved = redis_clock.RedisClock(lab.folder, clock_library)
+        moved.set_offset_ms(offset_ms)
+        return redis_clock.environment_of_redlockd(moved)
     return environment
 
 

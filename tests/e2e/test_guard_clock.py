@@ -12,7 +12,7 @@ import time
 
 import pytest
 
-from guard_fixtures import (HASH, LOCK, TTL_MS, Scene, clock_library, clocked, code_of, guarded, has_lock_on, hold,  # noqa: F401
+from guard_fixtures import (HASH, LOCK, TTL_MS, Scene, clocked, code_of, guarded, has_lock_on, hold,  # noqa: F401
                             master_lines, metric, state_of, take, wait_state)
 from harness import SLOW, patience, process_state, starved_seconds, wait_until
 from proxy import Proxy

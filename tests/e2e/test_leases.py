@@ -213,9 +213,6 @@ def test_a_lease_ends_by_itself(service, resource):
     assert time.monotonic() - start > (lease["validity_ms"] / 1000)
     assert answer.json["token"] != lease["token"]
     client.close()
-    # The first holder can do nothing to the second one's lease, which lies on a majority, if not on all.
-    assert put(service, resource, lease["token"]).status == 409
-    assert delete(service, resource, lease["token"]).status == 409
 
 
 def test_a_token_is_new_every_time(service, resource):
