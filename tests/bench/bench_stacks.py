@@ -2,23 +2,26 @@
 """What `./dev bench` measures, as processes: redlockd with so many masters and workers, etcd, and the services that one writes with a Redlock library.
 
 Each stack is started new, lives in a folder of its own, and is ended by the ids of its processes. It has `addresses`, pids() of "service" and "masters",
-load_environment() for wrk/load.lua, and stop().
+load_environment() for wrk/load.lua, and stop(). Those of the hot lock also have `service` (hot_lock's name for how it is spoken to), calls(), how often
+each Redis command was called so far on all masters together (empty for etcd), and version().
 """
 
 import json
+import os
 import pathlib
 import random
 import shutil
 import subprocess
 import tempfile
+import urllib.error
 import urllib.request
 
 import harness
 import proxy
-import stacks
 
 PEERS = pathlib.Path(__file__).resolve().parent / "peers"
 TOOLS = harness.ROOT / "build" / "tools" / "bench"
+MEMORY = "/dev/shm"  # a file system without a disk below
 
 
 class Masters:
@@ -67,6 +70,8 @@ class Stack:
 class Redlockd(Stack):
     """All defaults, as in ./dev run. `binary`: another redlockd. `fault`: what is done to the last master once all of them vote: "stop", "kill", or "delay" (20 ms before each reply)."""
 
+    service = "redlockd"
+
     def __init__(self, masters=3, workers=1, fault=None, options=(), binary=harness.BINARY, replicas=1):
         super().__init__(masters)
         self.proxy = None
@@ -96,8 +101,16 @@ class Redlockd(Stack):
         if fault in ("stop", "kill"):
             self.daemon.wait_voting(len(self.masters.redis) - 1)
 
-    def pids(self):
-        return super().pids()
+    def calls(self):
+        total = {}
+        for master in self.masters.redis:
+            for name, count in master.calls().items():
+                total[name] = total.get(name, 0) + count
+        return total
+
+    def version(self):
+        redis = self.masters.redis[0].cli("INFO", "server").split("redis_version:")[1].split()[0]
+        return {"redlockd": json.loads(self.daemon.curl("GET", "/version").body), "redis": redis}
 
     def stop(self):
         if self.proxy:
@@ -150,7 +163,65 @@ class NodeRedlock(Peer):
         return ["node", str(PEERS / "node-redlock" / "service.mjs"), self.paths(), "direct", str(seconds), str(parallel)]
 
 
-class Etcd(stacks.EtcdStack):
+def etcd_command(number, folder, client, peers):
+    """One member of a cluster. `client`: its URL for clients; `peers`: the URLs of all members for each other."""
+    cluster = ",".join(f"m{i}={peer}" for i, peer in enumerate(peers))
+    return ["etcd", "--name", f"m{number}", "--data-dir", f"{folder}/m{number}", "--log-level", "warn", "--initial-cluster", cluster, "--listen-client-urls", client,
+            "--advertise-client-urls", client, "--listen-peer-urls", peers[number], "--initial-advertise-peer-urls", peers[number]]
+
+
+class EtcdServers:
+    """`members` etcd-servers, one cluster. `memory`: its data is in memory, so that writing it through (fsync) costs nothing."""
+
+    service = "etcd"
+
+    def __init__(self, members, memory):
+        self.folder = tempfile.mkdtemp(prefix="rl-bench-", dir=MEMORY if memory else None)
+        self.processes = []
+        ports = random.sample(range(15000, 32000), 2 * members)
+        self.addresses = [f"127.0.0.1:{port}" for port in ports[:members]]
+        peers = [f"http://127.0.0.1:{port}" for port in ports[members:]]
+        try:
+            for i in range(members):
+                self._start(i, peers)
+            for address in self.addresses:
+                harness.wait_until(lambda where=address: self._healthy(where), 30, "etcd is healthy")
+        except BaseException:
+            self.stop()
+            raise
+
+    def _start(self, i, peers):
+        command = etcd_command(i, self.folder, f"http://{self.addresses[i]}", peers)
+        with open(os.path.join(self.folder, f"log{i}"), "wb") as log:
+            environment = {"PATH": os.environ["PATH"], "HOME": self.folder}
+            self.processes.append(subprocess.Popen([*harness.DIES_WITH_US, *command], env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log))
+
+    def _healthy(self, address):
+        for i, process in enumerate(self.processes):
+            assert process.poll() is None, "etcd ended: " + pathlib.Path(self.folder, f"log{i}").read_text()[-1000:]
+        try:
+            with urllib.request.urlopen(f"http://{address}/health", timeout=5) as answer:
+                return json.load(answer).get("health") == "true"
+        except (urllib.error.URLError, ConnectionError, TimeoutError, ValueError):
+            return False
+
+    def pids(self):
+        return {"etcd": [process.pid for process in self.processes]}
+
+    def calls(self):
+        return {}
+
+    def version(self):
+        with urllib.request.urlopen(f"http://{self.addresses[0]}/version", timeout=5) as answer:
+            return {"etcd": json.load(answer)["etcdserver"]}
+
+    def stop(self):
+        for process in self.processes:
+            harness.end_process(process)
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+
+class Etcd(EtcdServers):
     """Its lock service through the JSON gateway, under one lease for all locks; data in memory, so that no disk is waited for."""
 
     load, pair = "etcd", "etcd-pair"
@@ -165,3 +236,13 @@ class Etcd(stacks.EtcdStack):
 
     def load_environment(self):
         return {"ETCD_LEASE": self.lease}
+
+
+# The stacks of the hot lock. Name: how it is started, and what it is called in the table.
+HOT = {
+    "redlockd-1": (lambda: Redlockd(replicas=1), "redlockd, 1 replica"),
+    "redlockd-2": (lambda: Redlockd(replicas=2), "redlockd, 2 replicas"),
+    "etcd-memory": (lambda: EtcdServers(1, True), "etcd, data in memory"),
+    "etcd-disk": (lambda: EtcdServers(1, False), "etcd, data on disk"),
+    "etcd-3": (lambda: EtcdServers(3, True), "etcd, 3 members, in memory"),
+}

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: MIT
 """The hot lock: one resource wanted by many, at redlockd and at etcd, in turns. `./dev bench hot`; README.md says what the figures mean.
 
-    hot_lock.py  this file: the rounds         stacks.py  the processes that are measured      table.py  medians, the table, the aims
+    hot_lock.py  this file: the rounds   bench_stacks.py  the processes that are measured      table.py  medians, the table, the aims
     hot_lock.c   the load generator, with hot_loop.c, hot_alone.c, hot_order.c (the three measurements), hot_client.c, hot_http.c, hot_figures.c
 
 In each round every stack is started new, measured alone on the machine, and ended; each round begins with another stack. What
@@ -19,37 +19,33 @@ import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), os.pardir, "e2e"))
 
-TICKS = os.sysconf("SC_CLK_TCK")
+import bench_stacks as stacks  # noqa: E402
+import harness  # noqa: E402
+import table  # noqa: E402
+from load import cpu_seconds  # noqa: E402
+
 ORDER_WAITERS = 200
 
 
 def parse_arguments():
-    import stacks
     parser = argparse.ArgumentParser(description="The hot-lock benchmark: see tests/bench/README.md.")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--seconds", type=float, default=2, help="how long each measurement lasts")
     parser.add_argument("--waiters", default="2,20,200", help="comma list")
-    parser.add_argument("--stacks", default=",".join(stacks.STACKS), help="comma list of " + ", ".join(stacks.STACKS))
+    parser.add_argument("--stacks", default=",".join(stacks.HOT), help="comma list of " + ", ".join(stacks.HOT))
     parser.add_argument("--generator", required=True, help="the program built of hot_lock.c")
     parser.add_argument("--output", default="build/results/hot_lock.json")
     given = parser.parse_args()
     given.waiters = [int(number) for number in given.waiters.split(",")]
     given.stacks = given.stacks.split(",")
-    unknown = set(given.stacks) - set(stacks.STACKS)
+    unknown = set(given.stacks) - set(stacks.HOT)
     if unknown:
         parser.error(f"no such stack: {', '.join(sorted(unknown))}")
     return given
 
 
-def cpu_seconds(pids):
-    """What these processes took of the processors so far."""
-    fields = [pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split() for pid in pids]
-    return sum(int(field[11]) + int(field[12]) for field in fields) / TICKS
-
-
 def generate(given, stack, mode, *options):
     """One run of the load generator: its figures, and per grant the processor time of everybody and the Redis commands of a master."""
-    import harness
     command = [given.generator, mode, "--service", stack.service, "--servers", ",".join(stack.addresses), *options]
     calls, cpu = stack.calls(), {kind: cpu_seconds(pids) for kind, pids in stack.pids().items()}
     done = subprocess.run([*harness.DIES_WITH_US, *command], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, timeout=180, check=True)
@@ -64,8 +60,7 @@ def generate(given, stack, mode, *options):
 
 def measure(given, name):
     """One stack, all that is asked for; [(what, waiters, figures)]."""
-    import stacks
-    stack = stacks.STACKS[name][0]()
+    stack = stacks.HOT[name][0]()
     window = ["--seconds", str(given.seconds)]
     try:
         results = [("alone", 0, generate(given, stack, "alone", *window))]
@@ -85,7 +80,6 @@ def machine():
 
 def main():
     given = parse_arguments()
-    import table
     began = {"when": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()), "machine": machine()}
     found, versions = [], {}
     for number in range(given.rounds):

@@ -3,7 +3,7 @@
 
 import statistics
 
-import stacks
+import bench_stacks as stacks
 
 AIM_FASTER = 5  # times etcd's grants per second at 20 waiters
 AIM_WAITERS = 20
@@ -122,7 +122,7 @@ def show_loops(sums):
     for name, one in sums.items():
         for waiters, line in one["loops"].items():
             cpu = " ".join(f"{kind} {of_kind['median']:.0f}" for kind, of_kind in line["cpu_us_per_grant"].items())
-            lines.append([stacks.STACKS[name][1], waiters, number(line["grants_per_s"]), number(line["handover_us"]),
+            lines.append([stacks.HOT[name][1], waiters, number(line["grants_per_s"]), number(line["handover_us"]),
                           number(line["handover_mean_us"], wide=False), number(line["handover_p99_us"], wide=False),
                           number(line["handover_from_answer_us"]), number(line["handover_by_acquire"], 2),
                           number(line["evalsha_per_grant_and_master"], 2, wide=False), cpu])
@@ -135,7 +135,7 @@ def show_rest(sums):
     for name, one in sums.items():
         loops = one["loops"].values()
         errors = " ".join(f"{line['errors']}" for line in loops if line["errors"]) or "none"
-        lines.append([stacks.STACKS[name][1], number(one["acquire_alone_us"]), number(one["release_alone_us"]), str(one["order"]["grants"]),
+        lines.append([stacks.HOT[name][1], number(one["acquire_alone_us"]), number(one["release_alone_us"]), str(one["order"]["grants"]),
                       str(one["order"]["mistakes"]), str(sum(line["fence_mistakes"] for line in loops)), errors])
     show_table(head, lines)
 
