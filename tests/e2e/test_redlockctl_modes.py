@@ -56,11 +56,3 @@ def test_a_writer_waits_for_a_reader(lab, service, resource):
     wait_until(lambda: state(service, resource)["waiters"] == 1)
     (reader.folder / "over").touch()
     assert writer.process.wait(20) == 0 and reader.process.wait(20) == 0
-
-
-def test_what_goes_together(service):
-    for words, message in ((("--shared", "--slots", "2"), "--shared and --slots: one of them only"),
-                           (("other", "--slots", "2"), "--slots goes with one NAME"),
-                           (("--slots", "0"), "--slots"), (("--slots", "1025"), "--slots")):
-        done = ctl("acquire", "name", *words, server=service)
-        assert done.returncode == 64 and message in done.stderr, done

@@ -98,12 +98,3 @@ def test_a_refusal_by_one_server_is_not_that_of_all(fake, resource, command, sta
     one, other = fake(**{command: refuse}), fake(extend=changed(200))
     done = ctl(command, resource, "--token", TOKEN, server=f"{one.address},{other.address}")
     assert done.returncode == 0 and len(one.of(command)) == len(other.of(command)) == 1, done.stderr
-
-
-def test_names_of_a_set_in_another_order(fake, resource):
-    names = [resource, resource + "/2"]
-
-    def answer(call):
-        call.answer(201, {"resources": names[::-1], "token": TOKEN, "fence": 7, "ttl_ms": 30000, "validity_ms": 29990})
-    done = ctl("acquire", *names, "--ttl", "30s", server=fake(acquire=answer))
-    assert done.returncode == 0, done.stderr

@@ -16,7 +16,7 @@
 
 #define TOKEN "5f2b1c7d9e8a4f60b3d2c1e0f9a8b7c6d5e4f3a2"
 
-enum { TRANSCRIPTS = 66, LINES_MAX = 40, LINE_MAX_LEN = 1000, TEXT_LEN = 16384 };
+enum { TRANSCRIPTS = 67, LINES_MAX = 40, LINE_MAX_LEN = 1000, TEXT_LEN = 16384 };
 
 /* One transcript of the file. */
 static struct {
