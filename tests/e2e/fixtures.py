@@ -62,15 +62,20 @@ def server(authority):
     return authority.issue("server", "IP:127.0.0.1", "DNS:localhost", usage="serverAuth")
 
 
-@pytest.fixture
-def many_files():
-    """Lets the test, and what it starts, open MANY_FILES files: a login shell often allows 1024. Use it before `lab`."""
+def open_files(count):
+    """Lets the test, and what it starts, open that many files: a login shell often allows 1024."""
     soft, hard = limits.getrlimit(limits.RLIMIT_NOFILE)
-    if 0 <= hard < MANY_FILES:
+    if 0 <= hard < count:
         pytest.skip(f"no more than {hard} open files are allowed here")
-    limits.setrlimit(limits.RLIMIT_NOFILE, (max(soft, MANY_FILES), hard))
+    limits.setrlimit(limits.RLIMIT_NOFILE, (max(soft, count), hard))
     yield
     limits.setrlimit(limits.RLIMIT_NOFILE, (soft, hard))
+
+
+@pytest.fixture
+def many_files():
+    """Use it before `lab`."""
+    yield from open_files(MANY_FILES)
 
 
 @pytest.fixture(scope="session")

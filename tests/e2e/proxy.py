@@ -64,6 +64,10 @@ class Proxy:
         """The bytes to hand on in place of a reply; subclasses change them."""
         return data
 
+    def arrives(self, data):
+        """Whether these requests, and all that follow on their connection, are handed on; subclasses decide, and may wait."""
+        return True
+
     def commands(self, name=None):
         """The commands that redlockd has sent, as lists of strings; only those of one name where it is given."""
         found = [command for stream in list(self.recorded) for command in parse_commands(bytes(stream))]
@@ -100,7 +104,11 @@ class Proxy:
                 if self.cut_at_script and b"EVALSHA" in data.upper():
                     self.script_seen = True
                 self.gate.wait()
+                if not self.arrives(data):
+                    break
                 back.sendall(data)
+            while front.recv(65536):
+                pass
         self._end(front, back)
 
     def _replies(self, front, back):

@@ -2,7 +2,6 @@
 """Inspections of one lock by many clients share what they ask the masters: one is under way, and the others share the next one."""
 
 import contextlib
-import threading
 
 import pytest
 
@@ -17,21 +16,6 @@ CLIENTS = 24
 
 
 class Slow(Proxy):
-    """While `passes` is not set, no reply is handed on: what was asked is executed at once."""
-
-    def __init__(self, folder, redis):
-        super().__init__(folder, redis)
-        self.passes = threading.Event()
-        self.passes.set()
-
-    def changed(self, data):
-        self.passes.wait()
-        return data
-
-    def kill(self):
-        self.passes.set()
-        super().kill()
-
     def asked(self, resource):
         return sum(command.count(resource) for command in self.commands("EVALSHA"))
 
@@ -49,12 +33,12 @@ class Slowly:
     def hold(self):
         wait_until(lambda: self.under_way() == 0, what="nothing is under way")
         for proxy in self.proxies:
-            proxy.passes.clear()
+            proxy.replies.clear()
         self.before = self.executed()
 
     def go(self):
         for proxy in self.proxies:
-            proxy.passes.set()
+            proxy.replies.set()
 
     def get(self, resource, *headers):
         """Begins a GET and waits until it is under way."""

@@ -195,39 +195,27 @@ def test_wait_all(lab, service, resource):
 # --------------------------------------------------------------------------------------- redlockctl is killed
 
 
-def test_killed_itself(lab, service, resource):
+@pytest.mark.parametrize("who", ["foreground", "supervisor"])
+def test_killed_itself(lab, service, resource, who):
     run = Run(lab, resource, command=DAEMON + FOREVER, servers=[service])
     pids = [run.file("daemon"), run.file("pid"), run.supervisor]
-    run.process.kill()
+    os.kill(run.process.pid if who == "foreground" else run.supervisor, signal.SIGKILL)
     for pid in pids:
         until_dead(pid)
-    assert is_free(service, resource)
+    assert is_free(service, resource) if who == "foreground" else run.wait() == LOST
 
 
-def test_supervisor_killed(lab, service, resource):
-    run = Run(lab, resource, command=DAEMON + FOREVER, servers=[service])
-    pids = [run.file("daemon"), run.file("pid")]
-    os.kill(run.supervisor, signal.SIGKILL)
-    for pid in pids:
-        until_dead(pid)
-    assert run.wait() == LOST
-
-
-def test_supervisor_stopped(lab, resource):
-    daemon = lab.service(3)
-    run = Run(lab, resource, command=DAEMON + FOREVER, servers=[daemon], ttl_ms=min(TTL_MS * 2, 60000))
-    pids = [run.file("daemon"), run.file("pid")]
-    os.kill(run.supervisor, signal.SIGSTOP)
-    check_dead_in_time(pids, daemon.masters, resource)
-    assert run.wait() == LOST
-
-
-def test_supervisor_stopped_and_foreground_process_killed(lab, resource):
+@pytest.mark.parametrize("killed", [False, True], ids=["alone", "foreground killed"])
+def test_supervisor_stopped(lab, resource, killed):
     daemon = lab.service(3)
     run = Run(lab, resource, command=DAEMON + FOREVER, servers=[daemon], ttl_ms=min(TTL_MS * 2, 60000))
     pids = [run.file("daemon"), run.file("pid"), run.supervisor]
     os.kill(run.supervisor, signal.SIGSTOP)
-    run.process.kill()
-    for pid in pids:
-        until_dead(pid)
-    assert is_free(daemon, resource)
+    if killed:
+        run.process.kill()
+        for pid in pids:
+            until_dead(pid)
+        assert is_free(daemon, resource)
+    else:
+        check_dead_in_time(pids[:2], daemon.masters, resource)
+        assert run.wait() == LOST

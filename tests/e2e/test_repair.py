@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: MIT
 """Repair: an extension that a majority granted gives the key back to each master that has lost it, so that a lease that is renewed outlives restarts."""
 
-import contextlib
 import threading
 
 import pytest
@@ -356,16 +355,10 @@ class Stuck(Proxy):
     stuck = False
     caught = 0
 
-    def _requests(self, front, back, stream):
-        with contextlib.suppress(OSError):
-            while data := front.recv(65536):
-                if self.stuck and self.token in data:
-                    self.caught += 1
-                    break
-                back.sendall(data)
-            while front.recv(65536):
-                pass
-        self._end(front, back)
+    def arrives(self, data):
+        catches = self.stuck and self.token in data
+        self.caught += catches
+        return not catches
 
 
 def test_an_extension_of_redlockd_that_ends_after_the_release_counts_no_lease(lab):
@@ -392,21 +385,22 @@ def test_an_extension_of_redlockd_that_ends_after_the_release_counts_no_lease(la
 
 
 class Late(Proxy):
-    """A repair, and what is sent after it, is held up until `gate` is set; `answered` says that the master has replied since."""
+    """A repair, and what is sent after it, is held up until `in_time` is set; `answered` says that the master has replied since."""
 
     caught = answered = False
 
-    def _requests(self, front, back, stream):
-        with contextlib.suppress(OSError):
-            while data := front.recv(65536):
-                if self.token in data and b"\r\n!" in data:
-                    self.caught = True
-                    self.gate.wait()
-                back.sendall(data)
-        self._end(front, back)
+    def __init__(self, folder, redis):
+        super().__init__(folder, redis)
+        self.token, self.in_time = b"none yet", threading.Event()
+
+    def arrives(self, data):
+        if self.token in data and b"\r\n!" in data:
+            self.caught = True
+            self.in_time.wait()
+        return True
 
     def changed(self, data):
-        self.answered = self.caught and self.gate.is_set()
+        self.answered = self.caught and self.in_time.is_set()
         return data
 
 
@@ -424,7 +418,6 @@ def test_two_redlockd_repair_one_lease(lab, kind, late_ms):
     """Two extensions for 30 s and for 60 s find a key gone. Whichever repair comes last, the lease lasts for 60 s there."""
     masters = lab.redises(3)
     proxy = lab.keep(Late(lab.folder, masters[2]))
-    proxy.token = b"none yet"
     late = lab.redlockd([masters[0].url, masters[1].url, proxy.url], "--bootstrap", "--master-timeout-ms", "20000")
     other = lab.redlockd(masters)
     other.wait_voting(3)
@@ -432,12 +425,11 @@ def test_two_redlockd_repair_one_lease(lab, kind, late_ms):
     wait_until(lambda: has_it(masters[2], lease), what="it has the key")
     lose(masters[2], lease)
     proxy.token = lease["token"].encode()
-    proxy.gate.clear()
     extend(late, lease, ttl_ms=late_ms)
     wait_until(lambda: proxy.caught, what="its repair is held up")
     extend(other, lease, ttl_ms=90000 - late_ms)
     wait_until(lambda: has_it(masters[2], lease), what="the other one's repair")
-    proxy.gate.set()
+    proxy.in_time.set()
     wait_until(lambda: proxy.answered, what="the late repair")
     wait_until(lambda: ends_in_ms(masters[2], lease) > 35000, what="the longer extension")
 

@@ -7,13 +7,13 @@ stopped while they are sent, so that all of them are there at once."""
 import collections
 import contextlib
 import json
-import resource as limits
 import secrets
 import signal
 import socket
 
 import pytest
 
+from fixtures import open_files
 from harness import patience, process_state, read_response, wait_until
 from token_fixtures import Issuer, Signer, Tokened, encode, rule
 
@@ -35,13 +35,7 @@ class Slow(Signer):
 
 @pytest.fixture(name="files", autouse=True)
 def fixture_files():
-    """Lets the test and redlockd open FILES files."""
-    soft, hard = limits.getrlimit(limits.RLIMIT_NOFILE)
-    if 0 <= hard < FILES:
-        pytest.skip(f"no more than {hard} open files are allowed here")
-    limits.setrlimit(limits.RLIMIT_NOFILE, (FILES, hard))
-    yield
-    limits.setrlimit(limits.RLIMIT_NOFILE, (soft, hard))
+    yield from open_files(FILES)
 
 
 @pytest.fixture(name="issuer")
