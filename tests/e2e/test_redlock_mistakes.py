@@ -75,6 +75,7 @@ def test_a_timed_out_acquire_that_the_master_applied_later(lab):
         server.stop()
     answer = service.curl("POST", "/locks", body={"resource": "x", "ttl_ms": 60000})
     assert answer.status == 503 and answer.code == "no-quorum", answer
+    assert answer.json["votes"]["failed"] == 2
     for server in service.masters[:2]:
         server.cont()
     service.wait_voting(3)
@@ -300,19 +301,6 @@ def test_the_same_master_found_twice_only_later(lab):
     if service.process.poll() is None:
         other.kill()
         wait_until(lambda: service.curl("GET", "/readyz").status == 503, what="one server is not two masters")
-
-
-def test_a_master_that_may_drop_keys_may_not_vote(lab):
-    servers = [*lab.redises(2), lab.redis("--maxmemory", "64mb", "--maxmemory-policy", "volatile-ttl")]
-    service = lab.redlockd(servers, wait=False)
-    wait_until(lambda: service.curl("GET", "/readyz").status == 200, what="ready")
-    masters = service.curl("GET", "/masters").json["masters"]
-    assert [master["state"] for master in masters] == ["voting", "voting", "quarantined"], masters
-    assert masters[2]["reason"].startswith("maxmemory-policy: volatile-ttl ") and masters[2]["warnings"] == [], masters[2]
-    service.acquire("x")
-    assert service.curl("GET", "/locks/x").json["votes"]["quarantined"] == 1
-    wait_until(lambda: all(server.cli("EXISTS", "x") for server in servers[:2]), what="the key on the others")
-    assert servers[2].cli("EXISTS", "x") == 0
 
 
 def test_a_replica_may_not_vote(lab):
