@@ -3,6 +3,8 @@
 
 import json
 import re
+import signal
+import time
 
 import pytest
 
@@ -33,6 +35,29 @@ def test_a_loss_has_its_reason_and_its_cause(fake, java):
         }
         """, fake(extend=lambda call: call.problem(503, "no-quorum")).address, str(TTL))
     assert lines == ["no-quorum NoQuorum", "true Lease[x, fence 7, lost: no-quorum]"]
+
+
+def test_the_reason_where_no_renewal_began(fake, java):
+    """The process was stopped before the first one, which comes after a third of the ttl; the lease is over after a half."""
+    server, ttl = fake(), 12 * SLOW
+    process = java.start("""
+        Duration ttl = Duration.ofMillis(Long.parseLong(arguments[1]));
+        Lease lease = RedlockdClient.builder(arguments[0]).build().lock("x", new Options().ttl(ttl).margin(ttl.dividedBy(2)));
+        System.out.println("held");
+        System.in.read();
+        try {
+            lease.check();
+        } catch (RedlockdException.LockLost lost) {
+            System.out.println(lost.reason());
+        }
+        """, server.address, str(round(1000 * ttl)))
+    assert process.stdout.readline() == "held\n"
+    process.send_signal(signal.SIGSTOP)
+    over = time.monotonic() + ttl / 2
+    wait_until(lambda: time.monotonic() > over, ttl, "the lease is over")
+    process.send_signal(signal.SIGCONT)
+    output, error = process.communicate("\n", timeout=patience(30))
+    assert output == "late\n" and not server.of("extend"), error
 
 
 # ---- errors ----

@@ -9,7 +9,7 @@ import pytest
 from certificates import Authority
 from driver import DRIVERS
 from fake_redlockd import TOKEN, fake  # noqa: F401
-from harness import SLOW, wait_until
+from harness import SLOW, starved_seconds, wait_until
 from node_programs import end, run, start
 from test_library_connections import closing_after, connections, until_read
 from test_library import url_of
@@ -130,6 +130,23 @@ def test_nothing_is_left_of_health_checks(fake):
     process.on("exit", () => say([lease.fence, performance.now() - since < 5000]));
     """, first.address, second.address)
     assert said == [[7, True]] and not second.of("acquire")
+
+
+def test_a_renewal_without_an_answer_is_given_up(fake):
+    """After a fifth of the ttl, although a server may take five seconds for other requests; the next one renews."""
+    starved = starved_seconds()
+    first, second = fake(extend=lambda call: call.until_hung_up()), fake()
+    said, = run("""
+    const lease = await new redlockd.Client([url, resource]).acquire("x", { ttl: 9000 });
+    for (let before = Infinity, now = lease.remaining; now && now <= before;) { // until it is renewed
+        await pause(5);
+        [before, now] = [now, lease.remaining];
+    }
+    say([lease.signal.aborted, await lease.release()]);
+    """, first.address, second.address)
+    assert said == [False, True] and len(first.of("extend")) == 1
+    took, starved_for = second.call("extend").came - first.call("extend").came, starved_seconds() - starved
+    assert 1.7 - starved_for < took < 4 + starved_for
 
 
 # ---- kept connections ----
