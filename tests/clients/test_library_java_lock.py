@@ -63,41 +63,6 @@ def test_the_reason_where_no_renewal_began(fake, java):
 # ---- errors ----
 
 
-def test_locked_names_the_lock_and_its_holder(service, resource, java):
-    service.acquire(resource, 60000, owner="worker-7")
-    service.acquire(resource + "/b", 60000)
-    lines = java.run("""
-        RedlockdClient client = RedlockdClient.builder(arguments[0]).build();
-        Options options = new Options().waitUpTo(Duration.ZERO);
-        for (List<String> names : List.of(List.of(arguments[1]), List.of(arguments[1], "c"), List.of(arguments[1] + "/b"))) {
-            try {
-                client.lockAll(names, options);
-            } catch (RedlockdException.Locked error) {
-                System.out.println(error.getMessage());
-            }
-        }
-        """, url_of(service), resource)
-    shown = [re.sub(r"\d+ ms", "N ms", re.sub(r"fence \d+", "fence N", line)) for line in lines]
-    rest = "(fence N), lease ends in N ms unless it is extended"
-    assert shown == [f"{resource}: held by worker-7 {rest}"] * 2 + [f"{resource}/b: held by somebody else {rest}"]
-
-
-def test_locked_with_a_strange_holder(fake, java):
-    strange = [{}, {"holder": None}, {"holder": 7, "retry_after_ms": "x"}, {"holder": {"owner": "", "fence": None}}, {"holder": {"owner": "a\n"}}]
-    server = fake(acquire=lambda call: call.problem(409, "locked", **strange[len(call.server.of("acquire")) - 1]))
-    lines = java.run("""
-        RedlockdClient client = RedlockdClient.builder(arguments[0]).build();
-        for (int turn = 0; turn < 5; turn++) {
-            try {
-                client.lockAll(List.of("x", "y"), new Options().waitUpTo(Duration.ZERO));
-            } catch (RedlockdException.Locked error) {
-                System.out.println(error.getMessage());
-            }
-        }
-        """, server.address)
-    assert lines == ["x, y: held by somebody else"] * 4 + ["x, y: held by a?"]
-
-
 def test_messages_have_the_options_of_the_library(service, resource, java):
     """With their unit; the problem is as the server sent it."""
     lines = java.run("""
@@ -142,16 +107,6 @@ def test_texts_show_no_secrets(fake, java):
     assert lines == [f"RedlockdClient[{server}, http://b:8080]", "Lease[x, y, fence 7, N ms left]", f"LockView[z, RedlockdClient[{server}, http://b:8080]]",
                      "Options{owner=me, ttl=PT30S, waitUpTo=PT1M}"]
     assert not [line for line in lines if TOKEN in line or "keyOfMine" in line]
-
-
-def test_no_ttl_is_sent_that_the_caller_did_not_choose(lab, resource, java):
-    """So bounds of the server that exclude 30 seconds are no error. Renewals repeat the ttl of the answer."""
-    service = lab.service(3, "--default-ttl-ms", "6000", "--max-ttl-ms", "7000", "--max-wait-ms", "1000")
-    lines = java.run("""
-        Lease lease = RedlockdClient.builder(arguments[0]).build().lock(arguments[1]);""" + RENEWED + """
-        System.out.println(lease.isLost());
-        """, url_of(service), resource)
-    assert lines == ["false"]
 
 
 # ---- asLock() ----

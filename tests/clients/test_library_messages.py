@@ -31,6 +31,17 @@ def test_locked_names_the_lock_and_its_holder(service, resource, driver):
     assert re.search(r" ends in [\d.]+ ?m?s unless it is extended", error.detail)
     error = error_of(lambda: driver.acquire(["free/" + resource, resource], wait=0))
     assert f" {resource}: held by worker-7" in " " + error.detail and "free" not in error.detail
+    service.acquire(resource + "/b", 60000)
+    assert f"{resource}/b: held by somebody else (fence " in error_of(lambda: driver.acquire(resource + "/b", wait=0)).detail
+
+
+def test_locked_with_a_strange_holder(fake, driver):
+    strange = [{}, {"holder": None}, {"holder": 7, "retry_after_ms": "x"}, {"holder": {"owner": "", "fence": None}}, {"holder": {"owner": "a\n"}}]
+    server = fake(acquire=lambda call: call.problem(409, "locked", **strange[len(call.server.of("acquire")) - 1]))
+    driver.client(server.address)
+    told = [error_of(lambda: driver.acquire(["x", "y"], wait=0)).detail for _ in strange]
+    assert all("x, y: held by somebody else" in one for one in told[:4]), told
+    assert "x, y: held by " in told[4] and "\n" not in told[4], told
 
 
 def test_an_option_beyond_the_bounds_is_named_in_the_language(lab, language, driver):

@@ -116,27 +116,6 @@ def test_a_loss_is_shown_by_default(fake, logger, shown):
 # ---- errors of an acquisition ----
 
 
-def test_locked_names_the_lock_and_its_holder(service, resource):
-    service.acquire(resource, 60000, owner="worker-7")
-    service.acquire(resource + "/b", 60000)
-    said = run("""
-    for (const names of [resource, [resource, resource + "/c"], resource + "/b"]) {
-        const error = await client.acquire(names, { wait: 0 }).catch((error) => error);
-        say([error.name, error.message.replace(/\\d+ ms/, "N ms").replace(/fence \\d+/, "fence N"), error.problem.detail === error.detail]);
-    }
-    """, url_of(service), resource)
-    rest = "(fence N), lease ends in N ms unless it is extended"
-    assert said == [["Locked", f"{name}: held by {holder} {rest}", False] for name, holder in [
-        (resource, "worker-7"), (resource, "worker-7"), (resource + "/b", "somebody else")]]
-
-
-def test_locked_with_a_strange_holder(fake):
-    strange = [{}, {"holder": None}, {"holder": 7, "retry_after_ms": "x"}, {"holder": {"owner": "", "fence": None}}, {"holder": {"owner": "a\n"}}]
-    server = fake(acquire=lambda call: call.problem(409, "locked", **strange[len(call.server.of("acquire")) - 1]))
-    said = run("for (let turn = 0; turn < 5; turn++) say((await client.acquire(['x', 'y'], { wait: 0 }).catch((error) => error)).message);", server.address)
-    assert said == ["x, y: held by somebody else"] * 4 + ["x, y: held by a?"]
-
-
 def test_messages_have_the_options_of_the_library(service, resource):
     """With their unit; the problem is as the server sent it."""
     said, = run("""
@@ -158,19 +137,6 @@ def test_messages_of_options_that_make_no_lock(fake):
                     "ttl must be a positive number of milliseconds: Infinity", "onWanted must be a function",
                     "there is no option waitMs: the options are "
                     "ttl, wait, margin, atLeast, onWanted, signal, owner, metadata, mode, slots"]
-
-
-def test_no_ttl_is_sent_that_the_caller_did_not_choose(lab, resource):
-    """So bounds of the server that exclude 30 seconds are no error. Renewals repeat the ttl of the answer."""
-    service = lab.service(3, "--default-ttl-ms", "6000", "--max-ttl-ms", "7000", "--max-wait-ms", "1000")
-    said, = run("""
-    const lease = await client.acquire(resource);
-    const first = lease.remaining;
-    const { signal } = lease;
-    for (let before = first, now = first; now <= before; now = lease.remaining) [before] = [now, await pause(5)]; // until it is renewed
-    say([first <= 6000, signal.aborted, await lease.release()]);
-    """, url_of(service), resource)
-    assert said == [True, False, True]
 
 
 # ---- close() ----
