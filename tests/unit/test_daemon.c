@@ -184,27 +184,6 @@ TEST(keys_are_reloaded_or_stay)
 	end_worker();
 }
 
-TEST(bad_keys_end_the_start)
-{
-	write_text("{");
-	give_flag("--masters=redis://127.0.0.1:1");
-	give_flag("--keys=%s", text_path);
-	assert_loads();
-	ck_assert(!reload_init(&reload, &options, message, sizeof message));
-	ck_assert_msg(strncmp(message, "--keys: ", 8) == 0, "%s", message);
-}
-
-TEST(nothing_to_reload_is_logged)
-{
-	give_flag("--masters=redis://127.0.0.1:1");
-	assert_loads();
-	metrics_init(1, 1, (const char *[]){"redis://127.0.0.1:1"});
-	ck_assert(reload_init(&reload, &options, message, sizeof message));
-	reload_again(&reload, &options, NULL, 0);
-	ck_assert_ptr_nonnull(strstr(read_log(), "event=nothing-to-reload"));
-	reload_fini(&reload);
-}
-
 TEST(an_address_of_a_master_is_reloaded)
 {
 	write_text("redis://127.0.0.1:1\n");

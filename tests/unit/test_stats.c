@@ -143,20 +143,6 @@ TEST(a_point_is_what_came_since_the_last)
 	ck_assert_uint_eq(points[2].counts[STATS_GRANTED], STATS_NONE - 1);
 }
 
-/* At every length, from empty to long past full: the newest 300, the oldest first. */
-TEST(the_ring_keeps_the_newest)
-{
-	ck_assert_uint_eq(stats_read_series(points), 0);
-	for (uint32_t n = 1; n <= 3 * STATS_POINTS + 1; n++) {
-		metrics_add(&metrics_worker(0)->outcomes[REDLOCK_ACQUIRE][REDLOCK_OK], n); /* point n counts n */
-		stats_tick(START_US + n * INTERVAL_US);
-		size_t count = stats_read_series(points);
-		ck_assert_uint_eq(count, n < STATS_POINTS ? n : STATS_POINTS);
-		for (size_t i = 0; i < count; i++)
-			ck_assert_uint_eq(points[i].counts[STATS_GRANTED], n - count + 1 + i);
-	}
-}
-
 TEST(a_master_votes_if_every_worker_says_so)
 {
 	for (size_t w = 0; w < WORKERS; w++)
@@ -222,28 +208,6 @@ TEST(hottest_of_all_workers)
 	assert_entry(4, "of/0", 12);
 	assert_entry(5, "once/00", 1); /* equal ones by name */
 	assert_entry(19, "once/14", 1);
-}
-
-/* Resources that the caller may not see do not count for the length of the list. */
-TEST(others_names_are_not_told)
-{
-	char name[16];
-
-	for (unsigned n = 0; n < 40; n++)
-		for (unsigned i = 0; i <= n; i++) {
-			snprintf(name, sizeof(name), "theirs/%u", n);
-			answer(0, REDLOCK_ACQUIRE, name, REDLOCK_OK);
-		}
-	answer(0, REDLOCK_ACQUIRE, "mine/1", REDLOCK_OK);
-	answer(3, REDLOCK_ACQUIRE, "mine/1", REDLOCK_LOCKED);
-	answer(3, REDLOCK_ACQUIRE, "mine/2", REDLOCK_LOCKED);
-	static char mine[] = "mine/", nobodys[] = "nobody's/";
-	listed = stats_read_top(false, begins_with, mine, list);
-	ck_assert_uint_eq(listed, 2);
-	assert_entry(0, "mine/1", 2);
-	assert_entry(1, "mine/2", 1);
-	listed = stats_read_top(false, begins_with, nobodys, list);
-	ck_assert_uint_eq(listed, 0);
 }
 
 /* A part of ten seconds is five ticks; after a minute all parts are new. */
