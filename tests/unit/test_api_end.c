@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* How connections end: deadlines, clients that disconnect, too many connections, draining and the end of the api. */
+#include <errno.h>
 #include <poll.h>
 #include <stdio.h>
 #include <sys/param.h>
@@ -291,6 +292,23 @@ TEST(test_lingering_bound)
 	RUN_UNTIL(world.api->lingering_count == 0);
 	for (size_t i = 0; i < 3 * LINGER_MAX; i++)
 		close(clients[i]);
+	close(first);
+}
+
+/* A socket does not linger once its client has closed. */
+TEST(test_lingering_ends_with_its_client)
+{
+	world.config.max_connections = 1;
+	reopen_world();
+	int first = connect_unix(), refused = connect_unix();
+
+	ck_assert_uint_eq(world.api->lingering_count, 1);
+	forget();
+	receive(refused); /* what is left unread would be a reset */
+	close(refused);
+	errno = EAGAIN; /* of an earlier call */
+	connection_sweep_lingering(world.api, world.api->lingering_look_us, false);
+	ck_assert_uint_eq(world.api->lingering_count, 0);
 	close(first);
 }
 
