@@ -115,7 +115,7 @@ static const struct step steps[] = {
 	{PROBE(DEL, LOCK, LOCK_2, HASH, QUEUE, WANTED, WANTED_2, HOLDERS)},
 };
 
-enum { STEPS = sizeof steps / sizeof *steps, PROBES = 26 };
+enum { STEPS = sizeof steps / sizeof *steps, PROBES = 27 };
 
 /* ---- sending ---- */
 
@@ -273,6 +273,7 @@ static void begin_run(struct master *master)
 	master->check.began_us = clock_now_us();
 	master->check.subscribing = true;
 	master->check.left = 1;
+	assert(steps[PROBES - 1].command == MASTER_COMMAND_EVALSHA);
 	send_steps(master, 0, PROBES);
 }
 
