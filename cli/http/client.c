@@ -195,6 +195,9 @@ static void client_set_tls(CURL *easy, const struct credentials *credentials)
 	if (ca)
 		set &= curl_easy_setopt(easy, CURLOPT_CAINFO, ca) == CURLE_OK &&
 		       curl_easy_setopt(easy, CURLOPT_CAPATH, NULL) == CURLE_OK;
+#if LIBCURL_VERSION_NUM >= 0x075700 /* some builds would keep the authorities for a day; others know no such option */
+	(void)curl_easy_setopt(easy, CURLOPT_CA_CACHE_TIMEOUT, 0L);
+#endif
 	if (cert) {
 		set &= curl_easy_setopt(easy, CURLOPT_SSLCERT, cert) == CURLE_OK;
 		set &= curl_easy_setopt(easy, CURLOPT_SSLKEY, key ? key : cert) == CURLE_OK;

@@ -47,7 +47,8 @@ type Config struct {
 	// needs nothing else.
 	TokenFile string
 	Owner     string // the label of all locks that have no other one
-	// TLS is for HTTPS: RootCAs are the authorities to trust, Certificates is for a client certificate.
+	// TLS is for HTTPS: RootCAs are the authorities to trust, Certificates is for a client certificate,
+	// GetClientCertificate for one that is renewed.
 	TLS     *tls.Config
 	Timeout time.Duration // of a server's answer, beside what the request waits for; 5 s by default
 	// Headers returns more headers for a request, such as a traceparent. Its ctx has the values of the call's;

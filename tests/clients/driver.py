@@ -37,6 +37,7 @@ NOT_FOR = {
     **dict.fromkeys(("python", "python-aio", "node", "java"), {
         "test_the_state": "the library has no call for it: the first value of a watch is the state",
     }),
+    "go": {"test_files_for_https_that_are_replaced": "the program gives a tls.Config, and no files"},
     "php": {
         "test_one_warning": "the library has no log",
         "test_no_warning": "the library has no log",

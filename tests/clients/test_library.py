@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: MIT
 """The client libraries against real redlockd over real Redis masters: one suite for all languages (README.md)."""
 
+import os
+import shutil
 import signal
 import time
 
@@ -9,11 +11,13 @@ import pytest
 import redis_clock
 from certificates import Authority
 from driver import Refused, driver, drivers, language  # noqa: F401
+from fake_redlockd import fake  # noqa: F401
 from harness import SLOW, process_state, quote, starved_seconds, wait_until
 from key_fixtures import Key, Keyed
 from proxies import Apache
 from relay import CuttingRelay, Relay
 from test_redlockctl_again import Cutter, statuses
+from test_redlockctl_tls import context
 
 TTL = 6 * SLOW  # of a lease that is renewed, also where a process or the machine stands still for two seconds
 SHORT = 1.6 * SLOW  # of a lease that the test lets end
@@ -211,6 +215,29 @@ def test_keys_and_tls(lab, driver):
     driver.client(url, key=secret)
     with pytest.raises(Refused, match="no-answer.*certificate"):
         driver.acquire("orders/1", wait=0)
+
+
+def test_files_for_https_that_are_replaced(lab, fake, driver):  # noqa: F811
+    """Certificates may be shorter-lived than a program. The server that answers then has another authority."""
+    authority, other, files = Authority(lab.folder), Authority(lab.folder, "other"), {}
+
+    def put(made, own):
+        for name, path in {"ca": made.certificate, "own": own.certificate, "key": own.key}.items():
+            files[name] = f"{lab.folder}/{name}"
+            shutil.copy(path, files[name] + ".new")
+            os.replace(files[name] + ".new", files[name])
+    put(authority, authority.issue("me"))
+    first = fake(tls=context(authority.issue("server", "IP:127.0.0.1"), authority),
+                 extend=lambda call: call.lease(headers={"Connection": "close"}))
+    second = fake(tls=context(other.issue("server", "IP:127.0.0.1"), other))
+    driver.client(first.address, second.address, ca=files["ca"], certificate=[files["own"], files["key"]])
+    lease = driver.acquire("x", ttl=TTL)
+    first.call("extend")
+    put(other, other.issue("me"))
+    first.kill()
+    second.call("extend", 1)
+    lease.check()
+    assert lease.release()
 
 
 def test_a_request_that_is_refused(service, driver):

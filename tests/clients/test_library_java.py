@@ -93,7 +93,7 @@ def test_the_library_is_small():
     of Java has no Unix sockets, and needs threads of its own where perhaps none can be started."""
     folder = SOURCE / "src/main/java/io/github/redlockd"
     assert 300 < lines_of_code(folder.glob("*.java")) <= 1060
-    assert 300 < lines_of_code(folder.glob("internal/*.java")) <= 780
+    assert 300 < lines_of_code(folder.glob("internal/*.java")) <= 810
 
 
 # ---- interrupts and ends ----

@@ -108,10 +108,10 @@ def test_the_types_name_what_is_there():
 
 
 def test_the_library_is_small():
-    """At most 1050 lines of code: without comments and empty lines. Agents of Node keep the connections."""
+    """At most 1080 lines of code: without comments and empty lines. Agents of Node keep the connections."""
     code = "\n".join(path.read_text(encoding="utf-8") for path in (SOURCE / "lib").glob("*.js"))
     lines = [line.strip() for line in re.sub(r"/\*.*?\*/", "", code, flags=re.S).splitlines()]
-    assert 300 < len([line for line in lines if line and not line.startswith("//")]) <= 1050
+    assert 300 < len([line for line in lines if line and not line.startswith("//")]) <= 1080
 
 
 # ---- errors ----

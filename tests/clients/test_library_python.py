@@ -329,7 +329,7 @@ def test_types(fake):
 
 
 def test_the_library_is_small():
-    """At most 1400 lines of code: without comments, texts that describe, and empty lines."""
+    """At most 1410 lines of code: without comments, texts that describe, and empty lines."""
     skipped = (tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER)
     count = 0
     for path in (SOURCE / "src/redlockd").glob("*.py"):
@@ -341,7 +341,7 @@ def test_the_library_is_small():
                 lines |= set() if described else {n for part in statement for n in range(part.start[0], part.end[0] + 1)}
                 statement = []
         count += len(lines)
-    assert 300 < count <= 1400
+    assert 300 < count <= 1410
 
 
 def test_a_loss_is_final():

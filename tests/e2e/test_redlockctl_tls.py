@@ -198,6 +198,21 @@ def test_certificate_that_is_renewed(lab, authority, secure, resource):
     assert run.wait() == 128 + signal.SIGTERM
 
 
+def test_authority_that_is_replaced(lab, authority, fake, secure, resource):  # noqa: F811
+    """The server that answers then has a certificate of the new one."""
+    other, used = Authority(lab.folder, "other"), os.path.join(lab.folder, "used.pem")
+    first, second = secure(), fake(tls=context(other.issue("server", *NAMES)))
+    shutil.copy(authority.certificate, used)
+    run = Run(lab, resource, "--cacert", used, command=FOREVER, servers=[first.address, second.address])
+    first.call("extend")
+    shutil.copy(other.certificate, used + ".new")
+    os.replace(used + ".new", used)
+    first.kill()
+    second.call("extend", 2)
+    os.kill(int(run.file("pid")), signal.SIGTERM)
+    assert run.wait() == 128 + signal.SIGTERM
+
+
 @pytest.mark.parametrize("what, named", [
     ("no authority", "--cacert"), ("authority that is none", "--cacert"), ("no certificate", "--cert"), ("no key", "--key"), ("key of another", "--cert, --key"),
     ("certificate that is none", "--cert, --key"), ("key that others can read", "--key"), ("key that others can read, in one file", "--cert"), ("key alone", "--cert"),

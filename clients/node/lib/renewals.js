@@ -117,7 +117,8 @@ function batchesOf(renewals, servers) {
 
 /** Whether the server names leases whose ttl its bounds do not allow any more. It chooses the next one of these. */
 function leaveTtls(batch, { errors }) {
-	const named = (Array.isArray(errors) ? errors : []).map((error) => /^leases\[(\d{1,3})\]\.ttl_ms$/.exec(Object(error).field));
+	const fields = (Array.isArray(errors) ? errors : []).map((error) => Object(error).field);
+	const named = fields.map((field) => /^leases\[(\d{1,3})\]\.ttl_ms$/.exec(field));
 	const wrong = new Set(named.map((found) => found && batch[found[1]]?.asked).filter((ttl) => ttl));
 	for (const renewal of batch) if (wrong.has(renewal.asked)) renewal.askFor(undefined);
 	return wrong.size > 0;

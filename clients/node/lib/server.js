@@ -55,23 +55,26 @@ class Server {
 	#protocol;
 	#agent;
 	#options; // of each request
+	#secure; // SecureFiles
 	#turns = MOST;
 	#queue = [];
 
 	/** The first argument is of parseAddress(). */
-	constructor({ url, tls, path, address }, secureContext) {
+	constructor({ url, tls, path, address }, secure) {
 		Object.assign(this, { url, tls });
+		this.#secure = secure;
 		this.#path = path;
 		this.#protocol = tls ? TLS : PLAIN;
 		this.#agent = new this.#protocol.Agent();
 		this.#options = { ...address, maxHeaderSize: HEAD_MAX };
-		if (tls) Object.assign(this.#options, { secureContext, rejectUnauthorized: true });
+		if (tls) this.#options.rejectUnauthorized = true;
 	}
 
 	/** Begins a request: on an idle connection if there is one. `once`: on a new one that is closed afterwards. */
 	request(method, path, headers, once) {
 		const agent = !once && this.#agent;
-		return this.#protocol.request({ ...this.#options, method, path: this.#path + path, headers, agent });
+		const secure = this.tls && { secureContext: this.#secure.context };
+		return this.#protocol.request({ ...this.#options, ...secure, method, path: this.#path + path, headers, agent });
 	}
 
 	/** `header`: Keep-Alive of the answer that came last. A second is left for the way of the next request. */

@@ -42,9 +42,34 @@ function checkToken(token, where) {
 
 function readToken(file) { return checkToken(fs.readFileSync(file, "utf8").trim(), `the token in ${file}`); }
 
-function readSecureContext(...files) {
-	const [ca, cert, key] = files.map((file) => file && fs.readFileSync(file));
-	return tls.createSecureContext({ ca, cert, key });
+/** The files for HTTPS, as of now: others replace them there. If they cannot be used, what was read last counts. */
+class SecureFiles {
+	#files;
+	#seen;
+	#context;
+
+	constructor(...files) {
+		this.#files = files;
+		this.#read();
+	}
+
+	#read() {
+		const stats = this.#files.map((file) => file && fs.statSync(file));
+		const seen = stats.map((file) => file && `${file.ino} ${file.mtimeMs} ${file.size}`).join();
+		if (seen === this.#seen) return;
+		const [ca, cert, key] = this.#files.map((file) => file && fs.readFileSync(file));
+		this.#context = tls.createSecureContext({ ca, cert, key });
+		this.#seen = seen;
+	}
+
+	get context() {
+		try {
+			this.#read();
+		} catch {
+			// only one of two files is new
+		}
+		return this.#context;
+	}
 }
 
 /**
@@ -68,8 +93,8 @@ class Servers {
 		this.#token = key !== null ? checkToken(key, "the key") : tokenFile && readToken(tokenFile);
 		this.#tokenFile = tokenFile;
 		this.#more = headers;
-		const secureContext = addresses.some((address) => address.tls) && readSecureContext(ca, ...certificate);
-		this.#all = addresses.map((address) => new Server(address, secureContext));
+		const secure = addresses.some((address) => address.tls) && new SecureFiles(ca, ...certificate);
+		this.#all = addresses.map((address) => new Server(address, secure));
 	}
 
 	/**

@@ -11,7 +11,6 @@ import asyncio
 import ipaddress
 import re
 import socket
-import ssl
 import threading
 from collections import deque
 from contextlib import suppress
@@ -19,7 +18,7 @@ from typing import Any, AsyncGenerator, Optional, Union
 
 import h11
 
-from ._wire import BODY_MAX, HEAD_MAX, SUCCESS, Answer, Ask, Headers, Key, Server, clock, encode, no_answer
+from ._wire import BODY_MAX, HEAD_MAX, SUCCESS, Answer, Ask, Headers, Key, Server, Tls, clock, encode, no_answer
 
 MOST = 16  # in use by requests that do not wait; idle ones
 IDLE = 5.0  # seconds, where the server does not say how long it keeps a connection
@@ -176,7 +175,7 @@ class Connection(asyncio.Protocol):
 
 
 class Pool:
-    def __init__(self, server: Server, tls: Optional[ssl.SSLContext], key: Key, connect: float,
+    def __init__(self, server: Server, tls: Optional[Tls], key: Key, connect: float,
                  headers: Headers = None) -> None:
         """`connect`: seconds that a connection may take to be there."""
         self._headers = headers
@@ -279,7 +278,7 @@ class Pool:
     async def _open(self) -> Connection:
         if self.server.socket_path:
             return (await self.loop.create_unix_connection(lambda: Connection(self), self.server.socket_path))[1]
-        how: dict[str, Any] = {"ssl": self._tls, "server_hostname": self.server.host} if self._tls else {}
+        how: dict[str, Any] = {"ssl": self._tls.context(), "server_hostname": self.server.host} if self._tls else {}
         failure, port = OSError("the name has no address"), self.server.port
         for address in await self._addresses():
             try:

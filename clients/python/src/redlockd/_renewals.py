@@ -101,8 +101,8 @@ def _renewal(asked: Sequence[Held], timeout: float) -> Renewal:
 def _leave_ttls(batch: Sequence[Held], answer: Answer) -> bool:
     """Whether the server names leases whose ttl its bounds do not allow any more. It chooses the next one of these."""
     errors = answer.body.get("errors")
-    fields = [str(error.get("field")) for error in errors if isinstance(error, dict)] if isinstance(errors, list) else ()
-    found = [re.fullmatch(r"leases\[([0-9]{1,3})\]\.ttl_ms", field) for field in fields]
+    named = [error for error in errors if isinstance(error, dict)] if isinstance(errors, list) else []
+    found = [re.fullmatch(r"leases\[([0-9]{1,3})\]\.ttl_ms", str(error.get("field"))) for error in named]
     wrong = {batch[int(each[1])].ttl_ms for each in found if each and int(each[1]) < len(batch)} - {None}
     for held in batch:
         held.ttl_ms = None if held.ttl_ms in wrong else held.ttl_ms

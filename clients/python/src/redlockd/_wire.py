@@ -4,7 +4,9 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+import ssl
 import time
 import urllib.parse
 from contextlib import suppress
@@ -141,6 +143,32 @@ class TokenFile:
         with suppress(OSError, ValueError):
             self._last = self._read()
         return self._last
+
+
+class Tls:
+    """The files for HTTPS, as of now: others replace them there. If they cannot be used, what was read last counts."""
+
+    def __init__(self, ca: Optional[str], certificate: Optional[tuple[str, str]]) -> None:
+        self._ca, self._certificate = ca, certificate or ()
+        self._seen, self._context = self._look(), self._read()
+
+    def _look(self) -> list[tuple[int, int, int]]:
+        found = [os.stat(file) for file in (*self._certificate, self._ca) if file]
+        return [(each.st_ino, each.st_mtime_ns, each.st_size) for each in found]
+
+    def _read(self) -> ssl.SSLContext:
+        context = ssl.create_default_context(cafile=self._ca)
+        if self._certificate:
+            context.load_cert_chain(*self._certificate)
+        return context
+
+    def context(self) -> ssl.SSLContext:
+        """For a new connection."""
+        with suppress(OSError):  # or an ssl.SSLError: only one of two files is new
+            seen = self._look()
+            if seen != self._seen:
+                self._context, self._seen = self._read(), seen
+        return self._context
 
 
 Key = Union[str, TokenFile, None]

@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import functools
 import logging
-import ssl
 from contextlib import suppress
 from typing import Any, AsyncIterator, Callable, Literal, Mapping, NamedTuple, Optional, Sequence, Union
 
@@ -18,7 +17,7 @@ from . import _rules as rules
 from ._log import log
 from ._pool import Pool, Request, close_at_the_end
 from ._renewals import Held, Renewer, renewals
-from ._wire import KEY, Answer, Ask, Headers, Key, Server, TokenFile, no_answer
+from ._wire import KEY, Answer, Ask, Headers, Key, Server, Tls, TokenFile, no_answer
 from .errors import Error, Locked, LockLost
 
 
@@ -46,8 +45,9 @@ class Here(NamedTuple):
 
 class ClientBase:
     """`servers`: `https://host:port`, `http://host:port` or `unix:/path`, in the order of preference. `key`: an API
-    key. `token_file`: a file with a token instead, which is read for each request. `timeout`: seconds that a server may take to answer, beside what the request waits for. `ca`: a file of
-    authorities for HTTPS. `certificate`: the files of a client certificate and of its key. `headers`: more headers for
+    key. `token_file`: a file with a token instead, which is read for each request. `timeout`: seconds that a server
+    may take to answer, beside what the request waits for. `ca`: a file of authorities for HTTPS. `certificate`: the
+    files of a client certificate and of its key. All three are read again when they change. `headers`: more headers for
     each request, such as a traceparent: a mapping, or a function that returns one and runs in the caller's context.
     Those that the library sets itself are left out."""
 
@@ -64,9 +64,7 @@ class ClientBase:
             raise ValueError("key and token_file: one of them only")
         self._key: Key = key if token_file is None else TokenFile(token_file)
         self._count, self._in_use, self._timeout, self._owner = len(self._servers), 0, timeout, owner
-        self._tls = ssl.create_default_context(cafile=ca) if any(server.tls for server in self._servers) else None
-        if self._tls is not None and certificate is not None:
-            self._tls.load_cert_chain(*certificate)
+        self._tls = Tls(ca, certificate) if any(server.tls for server in self._servers) else None
         self._headers = headers
         self._here: dict[asyncio.AbstractEventLoop, Here] = {}
 

@@ -317,7 +317,7 @@ public final class RedlockdClient implements AutoCloseable {
             String fixed = key;
             Supplier<String> shown = tokenFile == null ? () -> fixed : new Token(tokenFile);
             boolean secure = servers.stream().anyMatch(Server::hasTls);
-            SSLContext context = secure ? Tls.context(trust, certificate, certificateKey) : null;
+            Supplier<SSLContext> context = secure ? new Tls(trust, certificate, certificateKey) : null;
             Stream<Pool> pools = servers.stream().map(server -> new Pool(server, shown, headers, context));
             return new RedlockdClient(new Servers(pools.collect(Collectors.toList()), timeout), owner);
         }

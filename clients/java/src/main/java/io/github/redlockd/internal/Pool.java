@@ -15,14 +15,15 @@ public final class Pool {
     final Server server;
     final Supplier<String> key; // for each request, or null
     final Supplier<Map<String, String>> headers; // more of them, of the program
-    private final SSLContext context;
+    private final Supplier<SSLContext> context; // for each connection
     /** A request that does not wait has one of these while it has a connection. */
     final Semaphore free = new Semaphore(MOST, true);
     private final Deque<Connection> idle = new ArrayDeque<>(); // guarded by this, as the next one; newest last
     private boolean closing; // there is a timer
     private boolean closed;
 
-    public Pool(Server server, Supplier<String> key, Supplier<Map<String, String>> headers, SSLContext context) {
+    public Pool(Server server, Supplier<String> key, Supplier<Map<String, String>> headers,
+                Supplier<SSLContext> context) {
         this.headers = headers;
         this.server = server;
         this.key = key;

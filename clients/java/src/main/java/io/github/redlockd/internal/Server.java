@@ -12,6 +12,7 @@ import java.nio.channels.Channels;
 import java.nio.channels.SocketChannel;
 import java.util.concurrent.ExecutionException;
 import java.util.concurrent.FutureTask;
+import java.util.function.Supplier;
 import java.util.regex.Matcher;
 import java.util.regex.Pattern;
 import javax.net.ssl.SSLContext;
@@ -101,7 +102,7 @@ public final class Server {
     }
 
     /** Opens a connection. The exchange knows the channel before anything that can block. */
-    Connection open(SSLContext context, Exchange exchange) throws IOException, InterruptedException {
+    Connection open(Supplier<SSLContext> context, Exchange exchange) throws IOException, InterruptedException {
         SocketChannel channel;
         if (socketFile != null) {
             ProtocolFamily family = StandardProtocolFamily.valueOf("UNIX");
@@ -112,7 +113,7 @@ public final class Server {
             channel = connect(exchange);
         }
         if (!tls) return new Connection(channel, Channels.newInputStream(channel), Channels.newOutputStream(channel));
-        SSLSocket secured = secure(channel, context);
+        SSLSocket secured = secure(channel, context.get());
         return new Connection(channel, secured.getInputStream(), secured.getOutputStream());
     }
 }
