@@ -267,17 +267,17 @@ bool lease_mode_count_taken(struct lease_op *op, const char *taken, size_t len);
 /* ---- lease_several.c: the leases that hold a resource together. Pure ---- */
 
 struct master_reply;
+struct master_scan;
 /* To the core all of them are one holder. */
 enum { LEASE_SEVERAL_ID = 2 };
 /* Reads the leases from the answer of a master to an inspection. NULL: the resource is not held by several leases. The
- * holder of a lease is not known if only its token is listed; the remaining time is then its place in the list. */
+ * holder of a lease is not known if only its token is listed. */
 struct lease_holders *lease_several_read(const struct master_reply *reply);
+/* Puts the list that was read from that master into what its answer said. */
+void lease_several_put_list(struct lease_holders **several, const struct master_scan *scan);
 /* Merges the answers of all masters to an inspection: the leases that have a majority, or may have one. NULL: the
  * resource is not held by several leases. */
 struct lease_holders *lease_several_merge(const struct lease_op *look);
-/* For how long a lease lasts that `count` masters have for so long: as long as `needed` of them have it, or all if they
- * are fewer. Sorts the times. */
-uint64_t lease_several_lasts_ms(uint64_t left_ms[], size_t count, size_t needed);
 /* The number that a token adds to the digest. */
 uint64_t lease_several_digest(const char token[LEASE_TOKEN_LEN]);
 /* Compares struct lease_held for qsort(): by fence, the order of the answer. */

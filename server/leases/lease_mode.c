@@ -17,7 +17,7 @@ void lease_mode_write(const struct lease_op *op, struct master_script *command)
 	if (command->script == REDLOCK_SCRIPT_INSPECT)
 		command->list_max = request->operation == LEASE_FORCE ? UINT32_MAX
 				    : request->few                    ? LEASE_HOLDERS_FEW
-								      : LEASE_HOLDERS_MAX;
+								      : 0; /* lease_details.c reads the list */
 	if (request->operation != LEASE_ACQUIRE && !lease_place_is_asked_for(op))
 		return;
 	command->kind = kinds[request->mode];

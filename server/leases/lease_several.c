@@ -51,18 +51,46 @@ struct lease_holders *lease_several_read(const struct master_reply *reply)
 		struct lease_held *held = &several->list[several->listed];
 		const char *value;
 		size_t len;
-		uint64_t end_ms;
-		if (!master_reply_holder(reply, i, &value, &len, &end_ms))
+		uint64_t remaining_us;
+		if (!master_reply_holder(reply, i, &value, &len, &remaining_us))
 			continue;
 		lease_value_read_holder(value, len, &held->holder);
 		if (!held->holder.known && (len != LEASE_TOKEN_LEN || !hex_is_lower(value, len)))
 			continue;
 		held->reports = held->holder.known;
 		memcpy(held->token, value, sizeof held->token);
-		held->remaining_ms = end_ms > 0 ? end_ms - 1 - several->now_ms : i;
+		held->remaining_ms = remaining_us / 1000;
 		several->listed++;
 	}
 	return several;
+}
+
+void lease_several_put_list(struct lease_holders **several, const struct master_scan *scan)
+{
+	struct lease_holders *old = *several, *listed = several_new(scan->key_count / 2);
+	listed->count = old->count;
+	listed->digest = old->digest;
+	listed->now_ms = old->now_ms;
+	uint64_t digest = 0;
+	for (size_t i = 0; i + 1 < scan->key_count && listed->listed < MASTER_READ_LIST_MAX; i += 2) {
+		struct lease_held *held = &listed->list[listed->listed];
+		size_t len = 0;
+		const char *token = master_scan_key(scan, i, &len);
+		uint64_t end_ms = master_scan_end_ms(scan, i + 1);
+		if (!token || len != LEASE_TOKEN_LEN || !hex_is_lower(token, len) || end_ms <= old->now_ms)
+			continue;
+		memcpy(held->token, token, sizeof held->token);
+		held->remaining_ms = end_ms - 1 - old->now_ms;
+		digest += lease_several_digest(token);
+		listed->listed++;
+	}
+	if (listed->listed < MASTER_READ_LIST_MAX) { /* these are all, by now */
+		listed->count = listed->listed;
+		listed->digest = digest;
+	}
+	listed->count = MAX(listed->count, listed->listed);
+	lease_several_free(old);
+	*several = listed;
 }
 
 uint64_t lease_several_digest(const char token[LEASE_TOKEN_LEN])
@@ -98,13 +126,6 @@ static int compare_later(const void *a, const void *b)
 	return *one > *other ? -1 : *one < *other;
 }
 
-uint64_t lease_several_lasts_ms(uint64_t left_ms[], size_t count, size_t needed)
-{
-	assert(count > 0 && needed > 0);
-	qsort(left_ms, count, sizeof *left_ms, compare_later);
-	return left_ms[MIN(count, needed) - 1];
-}
-
 /* Adds the lease that `named` name: it lasts as long as a majority of masters has it. Its fence is the largest number
  * that one of them has. */
 static void add_lease(struct lease_holders *several, const struct lease_held *const named[], size_t count,
@@ -120,7 +141,8 @@ static void add_lease(struct lease_holders *several, const struct lease_held *co
 		fence = MAX(fence, named[i]->holder.fence);
 		held->reports = (uint8_t)(held->reports + named[i]->reports);
 	}
-	held->remaining_ms = lease_several_lasts_ms(left_ms, count, needed);
+	qsort(left_ms, count, sizeof *left_ms, compare_later);
+	held->remaining_ms = left_ms[MIN(count, needed) - 1];
 	held->holder.fence = fence;
 	several->digest += lease_several_digest(held->token);
 }

@@ -60,7 +60,9 @@ void lease_sight_store(struct lease_op *op, const struct lease_ref *ref, const s
 		sight->id = LEASE_SEVERAL_ID;
 	lease_several_free(sight->several);
 	sight->several = lease_several_read(reply);
-	event->wait_for_all = sight->several && sight->several->count > sight->several->listed;
+	uint32_t list_max = op->request.few ? LEASE_HOLDERS_FEW : LEASE_HOLDERS_MAX;
+	event->wait_for_all = op->request.operation == LEASE_INSPECT && sight->several &&
+			      sight->several->count > list_max;
 	event->elsewhere = op->slot.taken && lease_mode_count_taken(op, reply->taken, reply->taken_len);
 	event->holder = sight->id;
 	event->fence = sight->holder.fence;

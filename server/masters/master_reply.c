@@ -95,7 +95,7 @@ static const struct {
 	{0, OF(ACQUIRE) | OF(RELEASE), REDLOCK_VOTE_HELD, 0, "rvi"},
 	{0, OF(ACQUIRE), REDLOCK_VOTE_HELD, 0, "rvs"},
 	{0, OF(INSPECT), REDLOCK_VOTE_HELD, 0, "rvw"},
-	{0, OF(INSPECT), REDLOCK_VOTE_HELD, 0, "rvwcdhe"},
+	{0, OF(INSPECT), REDLOCK_VOTE_HELD, 0, "rvwcdh"},
 	{-1, OF(EXTEND), REDLOCK_VOTE_GONE, 0, "b"},
 	{-1, OF(RAISE) | OF(RELEASE), REDLOCK_VOTE_GONE, 0, ""},
 	{-1, OF(INSPECT), REDLOCK_VOTE_GONE, 0, "w"},
@@ -135,13 +135,10 @@ static bool map_field(char letter, const redisReply *field, struct master_reply 
 				      ? master_reply_number(field->str, (size_t)field->len, 10)
 				      : 0;
 		return field->type == REDIS_REPLY_STRING;
-	case 'h': /* values or tokens */
+	case 'h': /* value or token, score, … */
 		ret->holders = field;
-		ret->listed = field->elements;
+		ret->listed = field->elements / 2;
 		return field->type == REDIS_REPLY_ARRAY;
-	case 'e': /* of all that are listed, or of none */
-		ret->ends = field;
-		return field->type == REDIS_REPLY_ARRAY && (field->elements == 0 || field->elements == ret->listed);
 	default: assert(false);
 	}
 	return field->type == REDIS_REPLY_INTEGER;
@@ -170,41 +167,20 @@ static bool map_array(enum redlock_script script, const redisReply *reply, struc
 	return false;
 }
 
-uint64_t master_reply_number(const char *text, size_t len, int base)
-{
-	char digits[TEXT_DECIMAL_MAX + 1] = "";
-	size_t len_max = base == 16 ? 16 : TEXT_DECIMAL_MAX;
-	memcpy(digits, text, len < len_max ? len : len_max);
-	return strtoull(digits, NULL, base);
-}
-
-/* 0: the text is not a number. */
-static uint64_t number_at(const redisReply *reply, size_t i, int base)
-{
-	const redisReply *at = i < reply->elements ? reply->element[i] : NULL;
-	if (at && at->type == REDIS_REPLY_INTEGER)
-		return at->integer > 0 ? (uint64_t)at->integer : 0;
-	return at && at->type == REDIS_REPLY_STRING ? master_reply_number(at->str, (size_t)at->len, base) : 0;
-}
-
-/* The end of a lease, as the score of its token. 0: none, or one that redlockd did not write. */
-static uint64_t end_at(const redisReply *reply, size_t i)
-{
-	uint64_t end_ms = number_at(reply, i, 10);
-	return end_ms <= INT64_MAX / 1000 ? end_ms : 0;
-}
-
 bool master_reply_holder(const struct master_reply *reply, size_t i, const char **ret_value, size_t *ret_len,
-			 uint64_t *ret_end_ms)
+			 uint64_t *ret_remaining_us)
 {
-	const redisReply *holders = reply->holders, *ends = reply->ends;
+	const redisReply *holders = reply->holders;
 	assert(i < reply->listed);
-	const redisReply *value = holders->element[i];
-	bool is_text = value->type == REDIS_REPLY_STRING;
-	*ret_value = is_text ? value->str : NULL;
-	*ret_len = is_text ? (size_t)value->len : 0;
-	*ret_end_ms = end_at(ends, i);
-	return is_text && (ends->elements == 0 || *ret_end_ms > reply->time_us / 1000);
+	const redisReply *value = holders->element[2 * i], *score = holders->element[2 * i + 1];
+	bool are_texts = value->type == REDIS_REPLY_STRING && score->type == REDIS_REPLY_STRING;
+	uint64_t now_ms = reply->time_us / 1000,
+		 over_ms = are_texts ? master_reply_number(score->str, (size_t)score->len, 10) : 0;
+	bool good = over_ms > now_ms && over_ms <= INT64_MAX / 1000;
+	*ret_value = good ? value->str : NULL;
+	*ret_len = good ? (size_t)value->len : 0;
+	*ret_remaining_us = good ? (over_ms - 1 - now_ms) * 1000 : 0;
+	return good;
 }
 
 /* Lost answers and errors; false: it is an answer that the script gave. */
@@ -292,17 +268,35 @@ const char *master_scan_key(const struct master_scan *scan, size_t i, size_t *re
 	return keys->element[i]->str;
 }
 
-uint64_t master_scan_end_ms(const struct master_scan *scan, size_t i)
-{
-	return end_at(scan->keys, i);
-}
-
 /* ---- answers to the scripts of the guard ---- */
 
 bool master_reply_begins(const redisReply *reply, long long number)
 {
 	return reply->type == REDIS_REPLY_ARRAY && reply->elements > 0 &&
 	       reply->element[0]->type == REDIS_REPLY_INTEGER && reply->element[0]->integer == number;
+}
+
+uint64_t master_reply_number(const char *text, size_t len, int base)
+{
+	char digits[TEXT_DECIMAL_MAX + 1] = "";
+	size_t len_max = base == 16 ? 16 : TEXT_DECIMAL_MAX;
+	memcpy(digits, text, len < len_max ? len : len_max);
+	return strtoull(digits, NULL, base);
+}
+
+/* 0: the text is not a number. */
+static uint64_t number_at(const redisReply *reply, size_t i, int base)
+{
+	const redisReply *at = i < reply->elements ? reply->element[i] : NULL;
+	if (at && at->type == REDIS_REPLY_INTEGER)
+		return at->integer > 0 ? (uint64_t)at->integer : 0;
+	return at && at->type == REDIS_REPLY_STRING ? master_reply_number(at->str, (size_t)at->len, base) : 0;
+}
+
+uint64_t master_scan_end_ms(const struct master_scan *scan, size_t i)
+{
+	uint64_t end_ms = number_at(scan->keys, i, 10);
+	return end_ms <= INT64_MAX / 1000 ? end_ms : 0;
 }
 
 /* No redlockd gives longer leases (--max-ttl-ms). A larger number in the hash is a mistake, and would quarantine a

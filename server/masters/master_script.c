@@ -301,33 +301,29 @@ void master_script_write_read(const struct masters *masters, const struct master
 	static const char holders[] = "redlockd:holders:";
 	struct transport_word *word = ret_arguments->arguments, key;
 	ret_arguments->text_len = 0;
-	assert(read->count <= MASTER_READ_LEASES_MAX && read->resource_len <= MASTERS_RESOURCE_MAX);
-	switch (read->read) {
-	case MASTER_READ_VALUES:
+	assert(read->count <= MASTER_READ_VALUES_MAX && read->resource_len <= MASTERS_RESOURCE_MAX);
+	if (read->read == MASTER_READ_VALUES) {
 		*word++ = (struct transport_word){"HMGET", 5};
 		key = put_bytes(ret_arguments, masters->options->key_prefix, masters->prefix_len);
 		key.len += put_bytes(ret_arguments, holders, sizeof holders - 1).len;
 		key.len += put_key(ret_arguments, masters, read->resource, read->resource_len).len;
 		*word++ = key;
-		break;
-	case MASTER_READ_ENDS:
-		*word++ = (struct transport_word){"ZMSCORE", 7};
-		*word++ = put_key(ret_arguments, masters, read->resource, read->resource_len);
-		break;
-	case MASTER_READ_TOKENS:
+		for (size_t i = 0; i < read->count; i++)
+			*word++ = (struct transport_word){read->tokens[i], RANDOM_TOKEN_LEN};
+	} else {
 		*word++ = (struct transport_word){"ZRANGEBYSCORE", 13};
 		*word++ = put_key(ret_arguments, masters, read->resource, read->resource_len);
 		key = put_bytes(ret_arguments, "(", 1);
 		key.len += put_decimal_word(ret_arguments, read->after_ms).len;
 		*word++ = key;
 		*word++ = (struct transport_word){"+inf", 4};
+		if (read->read == MASTER_READ_LIST)
+			*word++ = (struct transport_word){"WITHSCORES", 10};
 		*word++ = (struct transport_word){"LIMIT", 5};
 		*word++ = (struct transport_word){"0", 1};
-		*word++ = put_decimal_word(ret_arguments, MASTER_READ_TOKENS_MAX);
-		break;
+		*word++ = put_decimal_word(ret_arguments, read->read == MASTER_READ_LIST ? MASTER_READ_LIST_MAX
+											 : MASTER_READ_TOKENS_MAX);
 	}
-	for (size_t i = 0; i < read->count; i++)
-		*word++ = (struct transport_word){read->tokens[i], RANDOM_TOKEN_LEN};
 	ret_arguments->count = (size_t)(word - ret_arguments->arguments);
 	assert(ret_arguments->count <= MASTER_COMMAND_ARGUMENTS_MAX);
 }

@@ -50,13 +50,13 @@ struct master_reply {
 	uint32_t holder_count;
 	uint64_t digest;
 	size_t listed;
-	const void *holders, *ends;
+	const void *holders;
 };
 
-/* Lease i of those that are listed: its value and the time of that master at which it ends, or its token alone and 0 if
- * many are listed. False: it has ended, or redlockd did not write it. The value is valid during the callback. */
+/* Lease i of those that are listed: its value, or its token alone if many are listed. False: redlockd did not write it.
+ * The value is valid during the callback. */
 bool master_reply_holder(const struct master_reply *reply, size_t i, const char **ret_value, size_t *ret_len,
-			 uint64_t *ret_end_ms);
+			 uint64_t *ret_remaining_us);
 
 /* True if the answer was lost, is an error, or is not our scripts': the command may not have been carried out. */
 static inline bool master_reply_is_error(const struct master_reply *reply)
@@ -184,7 +184,7 @@ typedef void master_scan_fn(void *arg, const struct master_scan *scan);
 
 /* Not terminated; NULL where the master did not answer with a string. */
 const char *master_scan_key(const struct master_scan *scan, size_t i, size_t *ret_len);
-/* The time of that master at which a lease ends. 0: there is no such lease. */
+/* The time of that master in ms at which a lease ends: the score of its token. 0: redlockd did not write it. */
 uint64_t master_scan_end_ms(const struct master_scan *scan, size_t i);
 
 /* One step of a SCAN of the resources that begin with a prefix. */
@@ -199,17 +199,22 @@ struct master_scan_command {
 enum master_sent masters_send_scan(struct masters *masters, size_t i, const struct master_scan_command *command,
 				   master_scan_fn *scan, void *arg);
 
-enum { MASTER_READ_LEASES_MAX = 100, MASTER_READ_TOKENS_MAX = 1024 };
+enum { MASTER_READ_LIST_MAX = 100, MASTER_READ_VALUES_MAX = 100, MASTER_READ_TOKENS_MAX = 1024 };
 
-/* Reads leases that hold a resource together: of some, in their order, the values or the ends (NULL or 0 for one that
- * is gone); or at most MASTER_READ_TOKENS_MAX tokens of those that last longer than a time of that master. */
+/* Reads of leases that hold a resource together. */
+enum master_read {
+	MASTER_READ_LIST,   /* token and end of each of the first ones that last longer than a time of that master */
+	MASTER_READ_TOKENS, /* the same, more of them and without their ends */
+	MASTER_READ_VALUES  /* the values of some, in their order; NULL for one that has ended */
+};
+
 struct master_read_command {
-	enum master_read { MASTER_READ_VALUES, MASTER_READ_ENDS, MASTER_READ_TOKENS } read;
+	enum master_read read;
 	const char *resource;
 	size_t resource_len;
-	size_t count; /* values, ends: 1 … MASTER_READ_LEASES_MAX */
-	const char *tokens[MASTER_READ_LEASES_MAX];
-	uint64_t after_ms; /* tokens: a time of that master */
+	size_t count; /* values: 1 … MASTER_READ_VALUES_MAX */
+	const char *tokens[MASTER_READ_VALUES_MAX];
+	uint64_t after_ms; /* list, tokens */
 };
 
 /* Otherwise like masters_send(). */

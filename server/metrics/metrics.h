@@ -129,8 +129,8 @@ const char *master_error_name(enum master_error error);
 		X(PEXPIRE, "PEXPIRE"), X(PEXPIREAT, "PEXPIREAT"), X(SCAN, "SCAN"), X(HGET, "HGET"), X(HMGET, "HMGET"), \
 		X(HSET, "HSET"), X(HDEL, "HDEL"), X(HINCRBY, "HINCRBY"), X(ZADD, "ZADD"), X(ZCARD, "ZCARD"),           \
 		X(ZCOUNT, "ZCOUNT"), X(ZRANGE, "ZRANGE"), X(ZRANGEBYSCORE, "ZRANGEBYSCORE"), X(ZRANK, "ZRANK"),        \
-		X(ZREM, "ZREM"), X(ZREMRANGEBYRANK, "ZREMRANGEBYRANK"), X(ZSCORE, "ZSCORE"), X(ZMSCORE, "ZMSCORE"),    \
-		X(PUBLISH, "PUBLISH"), X(SUBSCRIBE, "SUBSCRIBE")
+		X(ZREM, "ZREM"), X(ZREMRANGEBYRANK, "ZREMRANGEBYRANK"), X(ZSCORE, "ZSCORE"), X(PUBLISH, "PUBLISH"),    \
+		X(SUBSCRIBE, "SUBSCRIBE")
 #define MASTER_COMMAND_OF(kind, name) MASTER_COMMAND_##kind
 enum master_command_kind { MASTER_COMMANDS(MASTER_COMMAND_OF), MASTER_COMMAND_COUNT };
 const char *master_command_name(enum master_command_kind command);

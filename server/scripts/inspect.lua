@@ -6,14 +6,13 @@
 -- An operation: watch_ms, list_max
 --         watch_ms  for so long, changes of the holder are published on {prefix}redlockd:wake: "watch key"; 0: the
 --                   caller does not watch
---         list_max  of several leases, at most so many are listed: those that end first, in this order. Three or less
---                   asks for values and ends, more for tokens alone: redlockd reads the rest by HMGET and ZMSCORE. Lua
---                   takes ten times as long for values, and many ends more than double the time of the script
+--         list_max  of several leases, at most so many are listed: those that end first. Up to three are listed by
+--                   their values, more (of a forced release) by their tokens alone. 0 for a state of the lock: Lua and
+--                   the formats of numbers take most of the time for a long list, so redlockd reads it by itself
 --
 -- Answers {0, now_us, remaining_ms, value, waiters}  held; remaining_ms -1: it never expires; value false: another type
---         {0, now_us, remaining_ms, value, waiters, count, digest, {value or token, …}, {ends_ms, …}}  held by
---                 several leases (lib/several.lua): of all of them, the value of the one that ends last; no ends with
---                 tokens
+--         {0, now_us, remaining_ms, value, waiters, count, digest, {value or token, ends_ms, …}}  held by several
+--                 leases (lib/several.lua): of all of them, the value of the one that ends last
 --         {-1, now_us, waiters}                      free
 --include master.lua
 --include value.lua
@@ -31,12 +30,11 @@ local function inspect_several(resource, list_max)
 		several_prune(resource)
 	end
 	local after = string.format('(%.0f', now_ms)
-	local listed, ends = call('ZRANGEBYSCORE', resource, after, '+inf', 'LIMIT', 0, list_max), {}
-	for i = 1, list_max <= 3 and #listed or 0 do
-		ends[i] = call('ZSCORE', resource, listed[i])
+	local listed = call('ZRANGEBYSCORE', resource, after, '+inf', 'WITHSCORES', 'LIMIT', 0, list_max)
+	for i = 1, list_max <= 3 and #listed or 0, 2 do
 		listed[i] = call('HGET', holders, listed[i])
 	end
-	return count, call('HGET', holders, 'digest') or '0', listed, ends
+	return count, call('HGET', holders, 'digest') or '0', listed
 end
 
 return each_operation(seen[1], 2, function(at, from)

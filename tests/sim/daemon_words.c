@@ -260,8 +260,7 @@ static void parse_set(struct command *command, size_t count, const struct transp
 /* Not a trial of the command. */
 static bool is_read(size_t count, const struct transport_word words[])
 {
-	return (is(&words[0], "ZRANGEBYSCORE") && count == 7) ||
-	       (is(&words[0], "ZMSCORE") && words[2].len == LEASE_TOKEN_LEN) ||
+	return (is(&words[0], "ZRANGEBYSCORE") && count >= 7) ||
 	       (is(&words[0], "HMGET") && !is(&words[1], "redlockd:master"));
 }
 

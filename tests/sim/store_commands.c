@@ -399,7 +399,6 @@ static const struct command {
 	{"ZADD", 4, store_zadd},
 	{"ZCARD", -2, store_zcard},
 	{"ZCOUNT", -4, store_zcount},
-	{"ZMSCORE", 3, store_zmscore},
 	{"ZRANGE", 4, store_zrange},
 	{"ZRANGEBYSCORE", 4, store_zrangebyscore},
 	{"ZRANK", -3, store_zrank},

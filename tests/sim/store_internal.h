@@ -125,7 +125,6 @@ void store_remove_if_empty(struct store *store, struct store_key *key);
 void store_zadd(const struct words *words);
 void store_zcard(const struct words *words);
 void store_zscore(const struct words *words);
-void store_zmscore(const struct words *words);
 void store_zrank(const struct words *words);
 void store_zrem(const struct words *words);
 void store_zrange(const struct words *words);

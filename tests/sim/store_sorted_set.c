@@ -92,22 +92,6 @@ void store_zscore(const struct words *words)
 		store_reply_nil();
 }
 
-void store_zmscore(const struct words *words)
-{
-	struct store_key *key;
-	if (!find_set(words, &key))
-		return;
-	store_reply_array(words->argc - 2);
-	for (size_t i = 2; i < words->argc; i++) {
-		const struct store_item *item = key ? store_item(key, words->argv[i], words->lens[i]) : NULL;
-		if (item)
-			reply_score(item->score);
-		else
-			store_reply_nil();
-		store_reply_put(i - 2);
-	}
-}
-
 void store_zrank(const struct words *words)
 {
 	const struct store_key *key;

@@ -162,10 +162,20 @@ enum master_sent masters_send_scan(struct masters *masters, size_t i, const stru
 enum master_sent masters_send_read(struct masters *masters, size_t i, const struct master_read_command *command,
 				   master_scan_fn *scan, void *arg)
 {
-	(void)masters;
-	(void)scan;
-	(void)arg;
-	ck_abort_msg("%zu values read, from master %zu", command->count, i);
+	(void)i;
+	ck_assert_uint_lt(masters->read_count, FAKE_READS_MAX);
+	masters->reads[masters->read_count++] = (struct fake_read){command->read, scan, arg};
+	return MASTER_SENT;
+}
+
+void fake_masters_answer_reads(struct masters *masters, const struct master_scan *list,
+			       const struct master_scan *values)
+{
+	while (masters->read_count > 0) {
+		struct fake_read read = masters->reads[0];
+		memmove(masters->reads, masters->reads + 1, --masters->read_count * sizeof read);
+		read.scan(read.arg, read.read == MASTER_READ_LIST ? list : values);
+	}
 }
 
 void masters_quorum(const struct masters *masters, struct quorum_status *ret_quorum)

@@ -6,7 +6,7 @@
 #include "server/leases/leases.h"
 #include "server/masters/masters.h"
 
-enum { FAKE_MASTERS = 3, FAKE_COMMANDS_MAX = 512 };
+enum { FAKE_MASTERS = 3, FAKE_COMMANDS_MAX = 512, FAKE_READS_MAX = 32 };
 
 #define FAKE_REPLICA "00000000000000ab"
 
@@ -34,6 +34,12 @@ struct masters {
 	size_t command_count;
 	struct fake_command pending[FAKE_COMMANDS_MAX];
 	size_t pending_count;
+	struct fake_read {
+		enum master_read read;
+		master_scan_fn *scan;
+		void *arg;
+	} reads[FAKE_READS_MAX]; /* that are not answered */
+	size_t read_count;
 	bool queue_open;
 	unsigned queue_opened, queue_shut; /* how often */
 	struct masters_notification_events notification_events;
@@ -49,6 +55,9 @@ struct fake_command *fake_masters_last(struct masters *masters, enum redlock_scr
 size_t fake_masters_answer_some(struct masters *masters, enum redlock_script script, int master, size_t count,
 				const struct master_reply *reply);
 void fake_masters_answer(struct masters *masters, enum redlock_script script, const struct master_reply *reply);
+/* Answers all reads, also those that are sent meanwhile: those of lists, and those of values. */
+void fake_masters_answer_reads(struct masters *masters, const struct master_scan *list,
+			       const struct master_scan *values);
 /* A master notifies a waiter; `arrival` is one of this worker's if `ours`. */
 void fake_masters_notify(struct masters *masters, uint8_t master, bool ours, uint64_t arrival, const char *resource);
 /* A master publishes a change of a watched resource. */

@@ -25,11 +25,14 @@ static size_t open_now(void)
 	return fake_masters_count(&masters, REDLOCK_SCRIPT_INSPECT, 0, true);
 }
 
+static void answer_reads(void);
+
 /* One answer of each master. */
 static void answer(const struct master_reply *reply)
 {
 	for (int master = 0; master < FAKE_MASTERS; master++)
 		ck_assert_uint_eq(fake_masters_answer_some(&masters, REDLOCK_SCRIPT_INSPECT, master, 1, reply), 1);
+	answer_reads();
 	leases_dispatch(leases);
 }
 
@@ -158,29 +161,37 @@ TEST(others_ask_for_themselves)
 
 enum { MANY = LEASE_HOLDERS_FEW + 1, LOCKS = 4, TURNS = 2 };
 
-/* Held by MANY shared leases, which it lists with their values. */
 static const struct master_reply *by_many(void)
 {
-	static char values[MANY][80], end_text[] = "30000";
-	static redisReply texts[MANY], end = {.type = REDIS_REPLY_STRING, .str = end_text, .len = 5};
-	static redisReply *elements[MANY], *ends_of_all[MANY];
-	static const redisReply list = {.type = REDIS_REPLY_ARRAY, .elements = MANY, .element = elements},
-				ends = {.type = REDIS_REPLY_ARRAY, .elements = MANY, .element = ends_of_all};
+	static const redisReply none = {.type = REDIS_REPLY_ARRAY};
 	static struct master_reply reply;
-	for (size_t i = 0; i < MANY; i++) {
-		int len = snprintf(values[i], sizeof *values, "%040zx+:0:7::somebody", i);
-		texts[i] = (redisReply){.type = REDIS_REPLY_STRING, .str = values[i], .len = (size_t)len};
-		elements[i] = &texts[i];
-		ends_of_all[i] = &end;
-	}
 	reply = held;
-	reply.value = values[0];
-	reply.value_len = strlen(values[0]);
+	reply.value = "000000000000000000000000000000000000000a+:0:7::somebody";
+	reply.value_len = strlen(reply.value);
 	reply.holder_count = MANY;
-	reply.listed = MANY;
-	reply.holders = &list;
-	reply.ends = &ends;
+	reply.holders = &none;
 	return &reply;
+}
+
+/* Answers what is read of MANY shared leases: the list, of tokens and ends, and the values. */
+static void answer_reads(void)
+{
+	static char texts[MANY][80], end[] = "30000";
+	redisReply ends = {.type = REDIS_REPLY_STRING, .str = end, .len = strlen(end)};
+	redisReply tokens[MANY], values[MANY], *listed[2 * MANY], *valued[MANY];
+	for (size_t i = 0; i < MANY; i++) {
+		snprintf(texts[i], sizeof *texts, "%040zx+:0:7::somebody", i);
+		values[i] = (redisReply){.type = REDIS_REPLY_STRING, .str = texts[i], .len = strlen(texts[i])};
+		tokens[i] = values[i];
+		tokens[i].len = LEASE_TOKEN_LEN;
+		listed[2 * i] = &tokens[i];
+		listed[2 * i + 1] = &ends;
+		valued[i] = &values[i];
+	}
+	const redisReply list = {.type = REDIS_REPLY_ARRAY, .elements = 2 * (size_t)MANY, .element = listed};
+	const redisReply all = {.type = REDIS_REPLY_ARRAY, .elements = MANY, .element = valued};
+	fake_masters_answer_reads(&masters, &(struct master_scan){.key_count = list.elements, .keys = &list},
+				  &(struct master_scan){.key_count = MANY, .keys = &all});
 }
 
 static struct asked *inspect_lock(size_t lock)

@@ -180,29 +180,34 @@ static void check_words(const struct master_arguments *written, size_t count, co
 	}
 }
 
-TEST(values_ends_and_tokens_are_read)
+TEST(values_lists_and_tokens_are_read)
 {
 	static struct master_arguments written;
-	struct master_read_command read = {
-		.resource = "a/b", .resource_len = 3, .count = 2, .tokens = {TOKEN, TOKEN}, .after_ms = 1700000000000};
+	struct master_read_command read = {.resource = "a/b",
+					   .resource_len = 3,
+					   .read = MASTER_READ_VALUES,
+					   .count = 2,
+					   .tokens = {TOKEN, TOKEN},
+					   .after_ms = 1700000000000};
 	const char *const values[] = {"HMGET", "app:redlockd:holders:app:a/b", TOKEN, TOKEN};
-	const char *const ends[] = {"ZMSCORE", "app:a/b", TOKEN, TOKEN};
+	const char *const list[] = {
+		"ZRANGEBYSCORE", "app:a/b", "(1700000000000", "+inf", "WITHSCORES", "LIMIT", "0", "100"};
 	const char *const tokens[] = {"ZRANGEBYSCORE", "app:a/b", "(1700000000000", "+inf", "LIMIT", "0", "1024"};
 	master_script_write_read(&masters, &read, &written);
 	check_words(&written, 4, values);
-	read.read = MASTER_READ_ENDS;
-	master_script_write_read(&masters, &read, &written);
-	check_words(&written, 4, ends);
-	read.read = MASTER_READ_TOKENS;
 	read.count = 0;
+	read.read = MASTER_READ_LIST;
+	master_script_write_read(&masters, &read, &written);
+	check_words(&written, 8, list);
+	read.read = MASTER_READ_TOKENS;
 	master_script_write_read(&masters, &read, &written);
 	check_words(&written, 7, tokens);
 	read.read = MASTER_READ_VALUES;
-	read.count = MASTER_READ_LEASES_MAX;
+	read.count = MASTER_READ_VALUES_MAX;
 	for (size_t i = 0; i < read.count; i++)
 		read.tokens[i] = TOKEN;
 	master_script_write_read(&masters, &read, &written);
-	ck_assert_uint_eq(written.count, 2 + MASTER_READ_LEASES_MAX);
+	ck_assert_uint_eq(written.count, 2 + MASTER_READ_VALUES_MAX);
 }
 
 TEST(a_prefix_is_no_pattern)
