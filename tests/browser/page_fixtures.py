@@ -62,6 +62,11 @@ def seconds_in(text):
     return int(minutes or 0) * 60 + float(seconds)
 
 
+def number_in(text):
+    """0 for the dash that stands where there is no value yet."""
+    return 0 if text in ("", "–") else float(text)
+
+
 def open_dialog(page, resource):
     page.wait(lambda: lock_row(page, resource))
     page.run("[...document.querySelectorAll('#locks > tr')].find(r => r.dataset.key === arguments[0]).querySelector('button').click()", resource)

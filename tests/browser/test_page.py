@@ -13,7 +13,7 @@ import threading
 import time
 
 import pytest
-from page_fixtures import LONG, filter_by, lock_row, ready, seconds_in
+from page_fixtures import LONG, filter_by, lock_row, number_in, ready, seconds_in
 from selenium.webdriver.common.action_chains import ActionChains
 from selenium.webdriver.common.keys import Keys
 
@@ -81,12 +81,12 @@ def test_activity_waiters_and_hottest(page, three):
         first = seconds_in(page.row("waiting", "busy/1")[2])
         page.wait(lambda: seconds_in(page.row("waiting", "busy/1")[2]) > first + 0.3)
         # the plots: what they say in words is what the series hold
-        page.wait(lambda: float(page.rows_of("#plot-answers tbody")[1][3] or 0) > 0)
+        page.wait(lambda: number_in(page.rows_of("#plot-answers tbody")[1][3]) > 0)
 
         def same_most():
             locked = three.curl("GET", "/stats").json
             most = max(locked["series"]["locked"]) * 1000 / locked["interval_ms"]
-            return float(page.rows_of("#plot-answers tbody")[1][3]) == pytest.approx(most, rel=0.01)
+            return number_in(page.rows_of("#plot-answers tbody")[1][3]) == pytest.approx(most, rel=0.01)
         page.wait(same_most, what="the most in the plot is that of the API")
         assert page.run("return document.querySelectorAll('#plots svg.plot path.line[d*=L], #plots svg.plot path.line[d*=M]').length") >= 8
         assert "locked: at most" in page.text("#plot-answers-words")
