@@ -193,7 +193,13 @@ struct leases {
 		LIST_HEAD(, lease_watch) all;
 		size_t watchers;
 	} watches;
-	void *wanted; /* of tsearch(): the resources whose holders want to know of waiters */
+	void *wanted;         /* of tsearch(): the resources whose holders want to know of waiters */
+	struct lease_keyeds { /* acquisitions with a key that wait */
+		void *by_key; /* of tsearch() */
+		TAILQ_HEAD(lease_keyed_list, lease_keyed) quiet;
+		struct lease_keyed_list soon;  /* those that vote again at a time of their own, in its order */
+		struct transport_timer *timer; /* of the first of them; NULL: no acquisition with a key waits */
+	} keyed;
 	struct lease_shares {
 		void *by_name;                   /* of tsearch() */
 		TAILQ_HEAD(, lease_share) queue; /* those that wait for their turn */
@@ -340,6 +346,13 @@ bool lease_queue_has_earlier(const struct lease_op *op);
 /* Publishes the longest queues to /stats if they have changed, but not too often. Call it once per round of the loop:
  * a change that is not published at once follows within a heartbeat. */
 void lease_queues_publish(struct leases *leases);
+
+/* ---- lease_keyed.c ---- */
+
+/* A lease was confirmed with this key: all that wait with it vote again, one after the other. */
+void lease_keyed_handle_confirmed(struct leases *leases, uint64_t key);
+/* Such a message may have been missed: all that wait with a key vote again, 20 ms after each other. */
+void lease_keyed_handle_missed(struct leases *leases);
 
 /* ---- lease_watch.c ---- */
 

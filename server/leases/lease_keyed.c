@@ -17,32 +17,44 @@
  *   - It is extended only if a majority has its token. Otherwise repeated requests would keep the rest of a lost lease
  *     for ever.
  * A request that begins to wait asks all masters for the place that an earlier one with its key has left
- * (lease_place.c). If a majority gives it the same place, it waits there, with the old arrival. Once a second it checks
- * whether a lease of its key, granted at any redlockd, holds the resource; more often while such a request votes. */
+ * (lease_place.c). If a majority gives it the same place, it waits there, with the old arrival. It votes again when a
+ * master tells that a lease was confirmed with its key at any redlockd (extend.lua), or when such a message may have
+ * been missed; and while a lease of its key is on some masters, but not yet on a majority. */
 #include <assert.h>
+#include <search.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "lease_internal.h"
 #include "server/base/base.h"
 
-enum { LOOK_US = 1000000 };
+enum { MISSED_US = 20000 }; /* between two waiters that look because messages may have been missed */
+
+/* Those that wait with one key. */
+struct lease_key_waiters {
+	uint64_t key;
+	LIST_HEAD(, lease_keyed) all;
+};
 
 struct lease_keyed {
-	struct lease_op *op;    /* the caller's */
-	struct lease_op *inner; /* under way; NULL: the timer of `op` runs */
-	struct lease_op *taker; /* the operation that asks for the place; NULL: none */
-	bool asked;             /* the place was asked for */
-	uint64_t arrival;       /* of the place; 0: it has none yet */
+	struct lease_key_waiters *waiters; /* that it belongs to; NULL: it does not wait */
+	LIST_ENTRY(lease_keyed) same;      /* of those */
+	TAILQ_ENTRY(lease_keyed) entry;    /* of leases->keyed.quiet, or of .soon */
+	uint64_t look_us;                  /* when it votes again; REDLOCK_NEVER: not until it is told to */
+	struct lease_op *op;               /* the caller's */
+	struct lease_op *inner;            /* under way; NULL: the timer of `op` runs */
+	struct lease_op *taker;            /* the operation that asks for the place; NULL: none */
+	bool asked;                        /* the place was asked for */
+	uint64_t arrival;                  /* of the place; 0: it has none yet */
 	uint64_t random;
-	uint32_t tries;   /* acquisitions begun */
-	bool again;       /* the lease was granted to an earlier request */
-	uint64_t look_us; /* a waiter looks again at this time */
-	uint16_t looked;  /* the attempt after which look_us was set; 0: not set */
-	uint64_t fence;   /* of the lease */
+	uint32_t tries;  /* acquisitions begun */
+	bool again;      /* the lease was granted to an earlier request */
+	uint16_t looked; /* the attempt after which another look was asked for; 0: none */
+	uint64_t fence;  /* of the lease */
 	char token[LEASE_TOKEN_LEN];
 };
 
+static void leave_waiters(struct lease_keyed *keyed);
 static void on_acquired(void *arg, const struct lease_answer *answer);
 static void on_own_extended(void *arg, const struct lease_answer *answer);
 static void on_taken(void *arg, const struct lease_answer *answer);
@@ -103,6 +115,7 @@ static void finish_keyed(struct lease_keyed *keyed, const struct lease_answer *a
 	op->answer.waited_ms = (uint32_t)((clock_now_us() - op->began_us) / 1000);
 	op->key.keyed = NULL;
 	op->key.after_event = NULL;
+	leave_waiters(keyed);
 	free(keyed);
 	lease_op_enter(op, LEASE_OP_ANSWERED); /* its parts have been counted */
 	TAILQ_REMOVE(&op->leases->ops[LEASE_OP_ANSWERED], op, entry);
@@ -152,7 +165,134 @@ static bool is_any_own(const struct lease_op *op)
 	return false;
 }
 
-/* ---- answers of the parts ---- */
+/* ---- when a waiter looks for the lease of its key ----
+ *
+ * Nothing polls: the confirmation of a key notifies those that wait with it. */
+
+static int compare_keys(const void *a, const void *b)
+{
+	const struct lease_key_waiters *one = a, *other = b;
+	return one->key < other->key ? -1 : one->key > other->key;
+}
+
+static struct lease_key_waiters *waiters_find(const struct leases *leases, uint64_t key)
+{
+	const struct lease_key_waiters wanted = {.key = key};
+	struct lease_key_waiters *const *node = tfind(&wanted, &leases->keyed.by_key, compare_keys);
+	return node ? *node : NULL;
+}
+
+static struct lease_keyed_list *list_of(const struct lease_keyed *keyed)
+{
+	struct lease_keyeds *all = &keyed->op->leases->keyed;
+	return keyed->look_us == REDLOCK_NEVER ? &all->quiet : &all->soon;
+}
+
+/* .soon is in the order of the times: look_us is earlier than all others', or later. */
+static void look_at(struct lease_keyed *keyed, uint64_t look_us)
+{
+	TAILQ_REMOVE(list_of(keyed), keyed, entry);
+	keyed->look_us = look_us;
+	struct lease_keyed_list *list = list_of(keyed);
+	const struct lease_keyed *first = TAILQ_FIRST(list);
+	if (first && first->look_us > look_us)
+		TAILQ_INSERT_HEAD(list, keyed, entry);
+	else
+		TAILQ_INSERT_TAIL(list, keyed, entry);
+}
+
+/* In at least after_us, and that much later than all others: so many waiters cost no more than one. */
+static void look_after(struct lease_keyed *keyed, uint64_t after_us, uint64_t now_us)
+{
+	struct lease_keyeds *all = &keyed->op->leases->keyed;
+	const struct lease_keyed *last = TAILQ_LAST(&all->soon, lease_keyed_list);
+	look_at(keyed, after_us + (last && last->look_us > now_us ? last->look_us : now_us));
+}
+
+static void start_timer(struct lease_keyeds *all, uint64_t now_us)
+{
+	const struct lease_keyed *next = TAILQ_FIRST(&all->soon);
+	if (next)
+		transport_timer_start(all->timer, next->look_us > now_us ? (next->look_us - now_us) / 1000 + 1 : 0);
+}
+
+/* The timer's function. One looks at a time: its look may end the wait of others. */
+static void look_next(void *arg)
+{
+	struct leases *leases = arg;
+	struct lease_keyed *next = TAILQ_FIRST(&leases->keyed.soon);
+	uint64_t now_us = clock_now_us();
+	bool is_due = next && next->look_us <= now_us;
+	struct lease_op *op = is_due ? next->inner : NULL;
+	if (is_due)
+		look_at(next, REDLOCK_NEVER);
+	start_timer(&leases->keyed, now_us);
+	if (op && op->wait.entries)
+		lease_op_dispatch(op, &(struct redlock_event){.kind = REDLOCK_LOOK, .now_us = now_us});
+}
+
+static void join_waiters(struct lease_keyed *keyed)
+{
+	struct leases *leases = keyed->op->leases;
+	struct lease_keyeds *all = &leases->keyed;
+	if (!all->timer) {
+		all->timer = transport_timer_new(leases->loop, look_next, leases);
+		TAILQ_INIT(&all->quiet);
+		TAILQ_INIT(&all->soon);
+	}
+	struct lease_key_waiters *waiters = waiters_find(leases, keyed->op->request.key);
+	if (!waiters) {
+		waiters = memory_zeroed(1, sizeof *waiters);
+		waiters->key = keyed->op->request.key;
+		if (!tsearch(waiters, &all->by_key, compare_keys))
+			memory_exhausted("keys");
+	}
+	keyed->waiters = waiters;
+	keyed->look_us = REDLOCK_NEVER;
+	LIST_INSERT_HEAD(&waiters->all, keyed, same);
+	TAILQ_INSERT_TAIL(&all->quiet, keyed, entry);
+}
+
+static void leave_waiters(struct lease_keyed *keyed)
+{
+	struct lease_keyeds *all = &keyed->op->leases->keyed;
+	struct lease_key_waiters *waiters = keyed->waiters;
+	if (!waiters)
+		return;
+	TAILQ_REMOVE(list_of(keyed), keyed, entry);
+	LIST_REMOVE(keyed, same);
+	if (LIST_EMPTY(&waiters->all)) {
+		tdelete(waiters, &all->by_key, compare_keys);
+		free(waiters);
+	}
+	if (TAILQ_EMPTY(&all->quiet) && TAILQ_EMPTY(&all->soon)) {
+		transport_timer_free(all->timer);
+		all->timer = NULL;
+	}
+}
+
+void lease_keyed_handle_confirmed(struct leases *leases, uint64_t key)
+{
+	struct lease_key_waiters *waiters = waiters_find(leases, key);
+	uint64_t now_us = clock_now_us();
+	struct lease_keyed *keyed;
+	if (!waiters)
+		return;
+	LIST_FOREACH(keyed, &waiters->all, same)
+	look_at(keyed, now_us);
+	start_timer(&leases->keyed, now_us);
+}
+
+void lease_keyed_handle_missed(struct leases *leases)
+{
+	uint64_t now_us = clock_now_us();
+	struct lease_keyed *keyed;
+	if (!leases->keyed.timer)
+		return;
+	while ((keyed = TAILQ_FIRST(&leases->keyed.quiet)))
+		look_after(keyed, MISSED_US, now_us);
+	start_timer(&leases->keyed, now_us);
+}
 
 static void on_acquired(void *arg, const struct lease_answer *answer)
 {
@@ -259,6 +399,8 @@ struct lease_op *lease_submit(struct leases *leases, const struct lease_request 
 	op->key.after_event = go_on;
 	keyed->op = op;
 	keyed->random = random_number();
+	if (request->wait_ms > 0)
+		join_waiters(keyed);
 	acquire(keyed, op->began_us);
 	return op;
 }
@@ -277,6 +419,7 @@ void lease_cancel(struct lease_op *op)
 	transport_timer_stop(op->timer);
 	stop(op->key.keyed);
 	stop_taker(op->key.keyed);
+	leave_waiters(op->key.keyed);
 	free(op->key.keyed);
 	op->key.keyed = NULL;
 	lease_op_linger(op);
@@ -295,19 +438,13 @@ static bool look(struct lease_op *op, uint64_t now_us)
 		extend(keyed, lease.token, lease.holder.fence);
 		return true;
 	}
-	uint64_t share_us = op->core.params.wait_us / REDLOCK_LOOKS_MAX;
-	uint64_t after_us = is_any_own(op) ? REDLOCK_LOOK_AGAIN_US : LOOK_US;
-	if (after_us < share_us)
-		after_us = share_us;
 	if (op->core.state == REDLOCK_WAITING && !keyed->asked)
 		ask_for_place(keyed);
-	if (op->core.state != REDLOCK_WAITING || op->core.paused)
-		return false;
-	if (keyed->looked != op->attempt.number)
-		keyed->look_us = now_us + after_us;
-	keyed->looked = op->attempt.number;
-	uint64_t look_us = keyed->look_us > now_us ? keyed->look_us : now_us;
-	if (op->core.deadline_us > look_us) /* also if another event has moved the deadline */
-		lease_op_dispatch_first(op, now_us, look_us - now_us);
+	if (op->core.state == REDLOCK_WAITING && keyed->looked != op->attempt.number && is_any_own(op)) {
+		uint64_t share_us = op->core.params.wait_us / REDLOCK_LOOKS_MAX;
+		keyed->looked = op->attempt.number;
+		look_after(keyed, share_us > REDLOCK_LOOK_AGAIN_US ? share_us : REDLOCK_LOOK_AGAIN_US, now_us);
+		start_timer(&op->leases->keyed, now_us);
+	}
 	return false;
 }

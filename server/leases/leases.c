@@ -90,6 +90,11 @@ static void try_now(struct lease_op *first)
 	lease_op_dispatch_first(first, clock_now_us(), 0);
 }
 
+static void on_confirmed(void *arg, uint64_t key)
+{
+	lease_keyed_handle_confirmed(arg, key);
+}
+
 /* The first waiter of each resource tries at once, which writes its entry again; the others do so when they become
  * the first. */
 static void on_missed(void *arg)
@@ -97,6 +102,7 @@ static void on_missed(void *arg)
 	struct leases *leases = arg;
 	leases->missed_notifications++;
 	lease_queues_visit_first(leases, try_now);
+	lease_keyed_handle_missed(leases);
 	lease_watch_handle_missed(leases);
 }
 
@@ -172,7 +178,8 @@ struct leases *leases_new(struct uv_loop_s *loop, const struct options *options,
 	STAILQ_INIT(&leases->spare_refs);
 	for (size_t i = 0; i < LEASE_OP_STATES; i++)
 		TAILQ_INIT(&leases->ops[i]);
-	const struct masters_notification_events events = {on_notified, on_changed, on_first_waiter, on_missed, leases};
+	const struct masters_notification_events events = {on_notified,  on_changed, on_first_waiter,
+							   on_confirmed, on_missed,  leases};
 	masters_set_notification_events(masters, &events);
 	return leases;
 }

@@ -104,7 +104,17 @@ static bool parse_entry(const struct masters *masters, const char *at, const cha
 	return ret->kind == MASTER_SLOT ? parse_slots(at, end, ret) : parse_shared(at, end, ret);
 }
 
-/* Parses a message: an entry, "watch" or "wanted", a blank, and the key. */
+/* "confirmed:" and the key in 16 hex digits. */
+static bool parse_confirmed(const char *text, size_t len, uint64_t *ret_key)
+{
+	static const char head[] = "confirmed:";
+	bool is_one = len == sizeof head - 1 + 16 && memcmp(text, head, sizeof head - 1) == 0 &&
+		      strspn(text + sizeof head - 1, "0123456789abcdef") == 16;
+	*ret_key = is_one ? master_reply_number(text + sizeof head - 1, 16, 16) : 0;
+	return is_one && *ret_key != 0;
+}
+
+/* Parses a message: an entry, "watch", "wanted" or "confirmed:…", a blank, and the key. */
 static void parse_notification(struct master *master, const char *text, size_t len)
 {
 	const struct masters *masters = master->all;
@@ -114,12 +124,15 @@ static void parse_notification(struct master *master, const char *text, size_t l
 	const char *resource = find_resource(masters, text, len, head + 1, &resource_len);
 	struct masters_notification notification = {
 		.master = (uint8_t)master->index, .resource = resource, .resource_len = resource_len};
+	uint64_t key;
 	if (!end || head == 0 || resource_len == 0)
 		return;
 	if (head == 5 && memcmp(text, "watch", 5) == 0)
 		events->changed(events->arg, resource, resource_len);
 	else if (head == 6 && memcmp(text, "wanted", 6) == 0)
 		events->wanted(events->arg, notification.master, resource, resource_len);
+	else if (parse_confirmed(text, head, &key))
+		events->confirmed(events->arg, key);
 	else if (parse_entry(masters, text, end, &notification))
 		events->notified(events->arg, &notification);
 }

@@ -247,6 +247,8 @@ struct masters_notification_events {
 	void (*changed)(void *arg, const char *resource, size_t len);
 	/* The queue of a resource was empty there and has a waiter now; its holder has asked for this message. */
 	void (*wanted)(void *arg, uint8_t master, const char *resource, size_t len);
+	/* A lease was confirmed with that key (extend.lua), and somebody waits for its resource. */
+	void (*confirmed)(void *arg, uint64_t key);
 	/* A master may have dropped our queue entries, or a notification may have been missed. */
 	void (*missed)(void *arg);
 	void *arg;

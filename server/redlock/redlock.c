@@ -315,6 +315,7 @@ void redlock_step(struct redlock *op, const struct redlock_event *event, struct 
 	case REDLOCK_NOTIFIED: handle_notified(op, event, out); break;
 	case REDLOCK_PASSED: redlock_waiting_handle_passed(op, event); break;
 	case REDLOCK_FIRST: redlock_waiting_handle_first(op, event); break;
+	case REDLOCK_LOOK: redlock_waiting_handle_look(op, event); break;
 	case REDLOCK_EARLIER: redlock_waiting_handle_earlier(op, event); break;
 	}
 	assert((out->script == REDLOCK_SCRIPT_NONE) == (out->to == 0));

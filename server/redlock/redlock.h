@@ -73,6 +73,7 @@ enum redlock_event_kind {
 	 * Also sent with 0 when a master may have lost its queue entry, its notification may have been missed, or the
 	 * holder's release was just sent. */
 	REDLOCK_FIRST,
+	REDLOCK_LOOK,   /* this operation votes once more, whether it is the first or not */
 	REDLOCK_EARLIER /* an operation of this process with an older arrival has come before this one */
 };
 

@@ -112,7 +112,8 @@ void redlock_waiting_look_again(struct redlock *op, uint64_t now_us);
 void redlock_waiting_handle_passed(struct redlock *op, const struct redlock_event *event);
 /* FIRST: no other waiter of this process is before it any more. */
 void redlock_waiting_handle_first(struct redlock *op, const struct redlock_event *event);
-
+/* LOOK: once, also if it is not the first of this process. */
+void redlock_waiting_handle_look(struct redlock *op, const struct redlock_event *event);
 /* EARLIER: the waiter no longer wakes at the holder's end. */
 void redlock_waiting_handle_earlier(struct redlock *op, const struct redlock_event *event);
 

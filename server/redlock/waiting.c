@@ -67,6 +67,15 @@ void redlock_waiting_handle_earlier(struct redlock *op, const struct redlock_eve
 	assert(op->follows);
 }
 
+void redlock_waiting_handle_look(struct redlock *op, const struct redlock_event *event)
+{
+	assert(redlock_is_waiter(op));
+	if (op->state == REDLOCK_WAITING && op->paused)
+		return; /* it votes again soon, and others must be able to try first */
+	op->again = true;
+	redlock_waiting_set_deadline(op, event->now_us);
+}
+
 void redlock_waiting_handle_first(struct redlock *op, const struct redlock_event *event)
 {
 	bool at_once = event->remaining_us == 0;

@@ -5,7 +5,8 @@
 --
 -- An operation: token, ttl_ms, fence_key, buckets (acquire.lua), wanted
 --         fence_key  "fence:key", written into the value: an acquisition with an Idempotency-Key was granted with that
---                    fence (server/leases/lease_keyed.c); empty: the value stays
+--                    fence (server/leases/lease_keyed.c); empty: the value stays. If somebody waits for the resource,
+--                    "confirmed:key name" is published on {prefix}redlockd:wake, since he may have the same key
 --         wanted     1: until the lease ends, "wanted key" is published on {prefix}redlockd:wake when an empty queue
 --                    gets an entry (queue_publish_wanted in lib/queue.lua); empty: the holder does not ask for that.
 --                    {prefix}redlockd:wanted:{key} has the token, or + if several leases may hold the key
@@ -52,6 +53,7 @@ local function make_others()
 
 	return function(at, from, last)
 		local token, asked_ms, fence_key = ARGV[at], tonumber(ARGV[at + 1]), ARGV[at + 2]
+		local waiters = count_waiters(from, last)
 		local value, are_several, left, is_gone, names = nil, {}, {}, false, set_names(from, last)
 		for i = from, last do
 			local found, is_several = value_read(KEYS[i])
@@ -68,7 +70,12 @@ local function make_others()
 		end
 		if fence_key ~= '' then
 			local first, rest = string.match(value, '^([^:;]*.%d+:)%d+:[^:]*(:.*)$')
-			value = first .. fence_key .. rest
+			local confirmed = first .. fence_key .. rest
+			if value ~= confirmed and waiters > 0 then
+				local message = 'confirmed:' .. string.match(fence_key, '%x+$') .. ' ' .. KEYS[from]
+				redis.pcall('PUBLISH', string.sub(hash, 1, -7) .. 'wake', message)
+			end
+			value = confirmed
 			for i = from, last do
 				lease_write(KEYS[i], token, value, are_several[i])
 			end
@@ -89,7 +96,7 @@ local function make_others()
 				ask_for_wanted(KEYS[i], token, are_several[i], math.max(asked_ms, left[i]))
 			end
 		end
-		return {1, now_us, ends_in_ms, value, count_waiters(from, last)}
+		return {1, now_us, ends_in_ms, value, waiters}
 	end
 end
 

@@ -80,10 +80,10 @@ def test_a_token_that_holds_nothing_wakes_nobody(pair, crowd, resource, mode):  
 @pytest.mark.parametrize("mode", MODES)
 def test_a_release_wakes_one_waiter(pair, crowd, resource, mode):  # noqa: F811
     """One lease ends: one waiter enters, in order. However many sleep on, few others try: the next one where a master was late with the release,
-    and a second later the first waiter of the other redlockd."""
+    and a second later the first waiter of the other redlockd. The same with keys, which half of them have."""
     servers, services = pair
     leases = fill(services, resource, mode)
-    waiters = crowd.queue_up(services, resource, 24, **MODES[mode])
+    waiters = crowd.queue_up(services, resource, 24, keyed=lambda i: i % 4 < 2, **MODES[mode])
     for lease, waiter in zip(leases[:2], waiters):
         before = settled(servers)
         change(services[0], "DELETE", lease, 204)

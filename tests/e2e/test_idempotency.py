@@ -7,13 +7,11 @@ import struct
 import pytest
 
 import harness
-from harness import SLOW, connect_to, quote, read_response, wait_until
+from harness import connect_to, quote, read_response, wait_until
 from key_fixtures import Key, Keyed
 from proxy import Proxy
 from test_hold import Stream
 from waiting_fixtures import wait_for_queue
-
-LOOK = 2.5 * SLOW  # a waiting request looks once a second whether the holder is its own
 
 
 def key_of(name):
@@ -187,6 +185,32 @@ def test_a_retry_while_the_first_one_waits(pair, resource):
     for one in again:
         check_same(one.answer(), lease.json)
     assert pair[0].release(lease.json).status == 204
+    assert between.answer().status == 201
+
+
+def test_a_retry_that_missed_the_message(lab, resource):
+    """A waiting request hears from no master that a lease of its key was confirmed, since its connections for messages are cut. It looks when they are
+    back, although another one waits before it."""
+    servers = lab.redises(3)
+    proxies = [lab.keep(Proxy(lab.folder, server)) for server in servers]
+    service, deaf = lab.redlockd(servers), lab.redlockd(proxies)
+    holder = service.acquire(resource)
+    first = Asked(service, resource, "one", wait_ms=60000)
+    wait_for_queue(servers, resource, 1)
+    between = Asked(deaf, resource, "other", wait_ms=60000)
+    wait_for_queue(servers, resource, 2)
+    again = Asked(deaf, resource, "one", wait_ms=60000)
+    wait_for_queue(servers, resource, 3)
+    for proxy in proxies:
+        proxy.swallow = True
+    assert service.release(holder).status == 204
+    lease = first.answer()
+    assert lease.status == 201, lease
+    for proxy in proxies:
+        proxy.cut()
+        proxy.heal()
+    check_same(again.answer(), lease.json)
+    assert service.release(lease.json).status == 204
     assert between.answer().status == 201
 
 

@@ -271,12 +271,13 @@ def test_metrics(lab, resource, crowd):
 # ---- what it costs ----
 
 
-def test_nobody_polls(lab, crowd):
+@pytest.mark.parametrize("keyed", [False, True])
+def test_nobody_polls(lab, crowd, keyed):
     """Twenty wait for two heartbeats behind a lock that stays: nothing is asked about it, and what shows that redlockd lives does not depend on
     how many wait. A redlockd that had no processor for a second tries anew: once, so a later time is quiet."""
     service = with_proxies(lab)
     service.acquire("x", 60000)
-    waiters = queue_up_listening(crowd, service, "x", 20)
+    waiters = queue_up_listening(crowd, service, "x", 20, keyed=lambda i: keyed)
 
     def heartbeats(of_one):
         return sum(command[0].upper() == "INFO" for command in of_one)

@@ -27,10 +27,11 @@ def readable(waiters, seconds):
 
 
 class Waiter:
-    """One POST /locks that may wait. `through`: the redlockd that it goes to."""
+    """One POST /locks that may wait. `through`: the redlockd that it goes to. `key`: its Idempotency-Key, None for none."""
 
-    def __init__(self, through, resource, wait_ms=60000, ttl_ms=60000, **members):
+    def __init__(self, through, resource, wait_ms=60000, ttl_ms=60000, key=None, **members):
         self.through, self.resource, self.lease = through, resource, None
+        self.headers = f"Idempotency-Key: {key:-<16}\r\n" if key else ""
         self.plain = through.connect(90)
         self.since = time.monotonic()
         waits = {} if wait_ms is None else {"wait_ms": wait_ms}
@@ -42,7 +43,7 @@ class Waiter:
 
     def send(self, method, path, body):
         content = json.dumps(body).encode()
-        self.plain.sendall(f"{method} {path} HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(content)}\r\n\r\n".encode() + content)
+        self.plain.sendall(f"{method} {path} HTTP/1.1\r\nHost: localhost\r\n{self.headers}Content-Length: {len(content)}\r\n\r\n".encode() + content)
 
     def is_answered(self):
         return bool(readable([self], 0))
@@ -81,13 +82,14 @@ class Crowd:
         self.made.append(Waiter(through, resource, **how))
         return self.made[-1]
 
-    def queue_up(self, through, resource, count, **how):
+    def queue_up(self, through, resource, count, keyed=lambda i: False, **how):
         """`count` waiters, each in the queue of every master before the next one comes. `through`: one redlockd, or
-        several that take turns."""
+        several that take turns. `keyed`: whether waiter i has an Idempotency-Key of its own."""
         through = through if isinstance(through, list) else [through]
         waiters, before = [], len(line(running(through[0].masters)[0], resource))
         for i in range(count):
-            waiters.append(self.wait(through[i % len(through)], resource, **how))
+            key = f"waiter-{len(self.made)}" if keyed(i) else None
+            waiters.append(self.wait(through[i % len(through)], resource, key=key, **how))
             wait_for_queue(through[0].masters, resource, before + i + 1)
         return waiters
 
@@ -228,16 +230,16 @@ def when_quiet(proxies, resource):
     return seen[0]
 
 
-def queue_up_listening(crowd, services, resource, count):
+def queue_up_listening(crowd, services, resource, count, **how):
     """As queue_up(), but the first of each comes before all others, and these come when each redlockd hears what the masters call: whoever stood in the queue
     before that looks for himself once."""
     services = services if isinstance(services, list) else [services]
-    first = crowd.queue_up(services, resource, len(services))
+    first = crowd.queue_up(services, resource, len(services), **how)
     for master in services[0].masters:
         wait_until(lambda server=master.redis: server.cli("PUBSUB", "NUMSUB", "redlockd:wake")[1] == len(services), what="all listen")
     for service in services:
         when_quiet(service.masters, resource)
-    return first + crowd.queue_up(services, resource, count - len(first))
+    return first + crowd.queue_up(services, resource, count - len(first), **how)
 
 
 def is_acquire(command):

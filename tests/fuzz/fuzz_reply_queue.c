@@ -66,6 +66,16 @@ static void hear_wanted(void *arg, uint8_t master, const char *resource, size_t 
 	MUST(master == 1 && len > 0 && resource == text + head, "%zu bytes", len);
 }
 
+static void hear_confirmed(void *arg, uint64_t key)
+{
+	struct heard *heard = arg;
+	static const char head[] = "confirmed:";
+	char text[sizeof head + 17];
+	snprintf(text, sizeof text, "%s%016llx ", head, (unsigned long long)key);
+	heard->notifications++;
+	MUST(key != 0 && memcmp(heard->message->element[2]->str, text, strlen(text)) == 0, "another key");
+}
+
 static void hear_missed(void *arg)
 {
 	struct heard *heard = arg;
@@ -85,6 +95,7 @@ void fuzz_check_message(const redisReply *reply, const char *key_prefix)
 	masters.notification_events = (struct masters_notification_events){.notified = hear_notification,
 									   .changed = hear_change,
 									   .wanted = hear_wanted,
+									   .confirmed = hear_confirmed,
 									   .missed = hear_missed,
 									   .arg = &heard};
 	memcpy(masters.replica, REPLICA, sizeof REPLICA);

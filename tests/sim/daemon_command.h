@@ -12,8 +12,8 @@ struct entry {
 /* A master's notification of the next waiter. */
 struct notification {
 	struct store_text *text; /* NULL: the confirmation of SUBSCRIBE */
-	/* For the checks: its content, and the lease whose release caused it (or NONE). Arrival 0: a message for
-	 * holders. */
+	/* For the checks: its content, and the lease whose release caused it (or NONE). Arrival 0: it names
+	 * no waiter. */
 	struct entry entry;
 	uint64_t last; /* shared waiters up to this arrival are notified, too; 0: none */
 	uint8_t key;

@@ -79,9 +79,9 @@ void field_note(const struct transport_word *word, struct script_request *reques
 void field_notification(const struct world *world, const struct store_text *text, struct notification *notification)
 {
 	const char *blank = strrchr(text->bytes, ' '), *last = strchr(text->bytes, '>');
-	bool is_wanted = strncmp(text->bytes, "wanted ", 7) == 0;
-	assert(blank && (is_wanted || text->len > 33));
-	notification->entry = is_wanted ? (struct entry){0} : field_entry(text->bytes);
+	bool has_entry = strncmp(text->bytes, "wanted ", 7) != 0 && strncmp(text->bytes, "confirmed:", 10) != 0;
+	assert(blank && (!has_entry || text->len > 33));
+	notification->entry = has_entry ? field_entry(text->bytes) : (struct entry){0};
 	notification->key = (uint8_t)key_find(world, blank + 1, text->len - (size_t)(blank + 1 - text->bytes));
 	notification->last = last ? field_decimal(&(struct transport_word){last + 1, 16}) : 0;
 	assert(notification->key < KEYS);

@@ -204,10 +204,10 @@ static void after_script(struct world *world, const struct transport_connection 
 	check_repaired(world, connection->node, command);
 	if (world->telling)
 		tell_command(world, connection, command);
-	if (queues) {
+	if (queues)
 		order_after(world, connection, command);
+	if (queues || command->kind == REDLOCK_SCRIPT_EXTEND)
 		publish_of(world, connection->node, command);
-	}
 	trace(world, world->now, (uint64_t)command->kind << 32 | (uint64_t)connection->proc << 16 | connection->node,
 	      (uint64_t)command->answer.code ^ command->answer.old << 8);
 }

@@ -183,7 +183,7 @@ void notification_before(struct world *world, const struct transport_connection 
 	world->cause = CAUSE_MESSAGE;
 	world->cause_arg = NULL;
 	if (notification->entry.arrival == 0)
-		return; /* for holders, not for a waiter */
+		return; /* it names no waiter */
 	if (notification->last != 0)
 		notify_up_to_last(world, connection, notification);
 	if (notification->entry.replica != proc->replica) {

@@ -5,7 +5,8 @@
 -- A replica is alive as long as its key {prefix}redlockd:alive:{replica} exists.
 --
 -- Notifications go over the channel {prefix}redlockd:wake, from a command that removed a lease or an entry itself, and
--- to no more waiters than can enter: "entry key".
+-- to no more waiters than can enter: "entry key". One more kind goes to those that wait with the Idempotency-Key of a
+-- new lease (extend.lua).
 
 -- A key of the queues: {prefix}redlockd:{what}, and what follows.
 local function queue_key(what, name)
