@@ -87,9 +87,24 @@ TEST(test_pause_ends_at_a_notification_and_not_when_passed)
 	sleeps_until(&driver, end_us);
 	driver_first(&driver, T + 2, LEFT);
 	sleeps_until(&driver, end_us);
+	driver_step(&driver, &(struct redlock_event){.kind = REDLOCK_LOOK, .now_us = T + 2});
+	sleeps_until(&driver, end_us);
 	driver_notified(&driver, T + 3, 0);
 	driver_notified(&driver, T + 4, 1);
 	attempts(&driver, 2);
+}
+
+/* LOOK is for one attempt: one behind others then sleeps as before. */
+TEST(test_a_look_makes_nobody_the_first)
+{
+	struct driver driver = refused_waiter(true);
+
+	driver_step(&driver, &(struct redlock_event){.kind = REDLOCK_LOOK, .now_us = T + 100});
+	sleeps_until(&driver, T + 100);
+	driver_timer(&driver, T + 100);
+	attempts(&driver, 2);
+	refuse(&driver, T + 200);
+	sleeps_until(&driver, T + WAIT);
 }
 
 /* ---- notified ---- */
