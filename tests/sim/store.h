@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* A Redis master in memory, without a server: keys with their types and ends, and the scripts of server/scripts/, which
- * liblua runs as Redis does. sim_compare.c compares it with a real server.
+ * LuaJIT runs as Redis does. sim_compare.c compares it with a real server.
  *
  * The caller sets the time: store_set_time(). A key exists to the end of the millisecond in which it ends, as in Redis.
  * PUBLISH calls back. Not modelled: memory limits, access control, Redis Cluster, blocking commands, transactions,
