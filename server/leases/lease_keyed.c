@@ -30,7 +30,7 @@
 
 enum { MISSED_US = 20000 }; /* between two waiters that look because messages may have been missed */
 
-/* Those that wait with one key. */
+/* The acquisitions that wait with one key. */
 struct lease_key_waiters {
 	uint64_t key;
 	LIST_HEAD(, lease_keyed) all;
@@ -182,34 +182,36 @@ static struct lease_key_waiters *waiters_find(const struct leases *leases, uint6
 	return node ? *node : NULL;
 }
 
-static struct lease_keyed_list *list_of(const struct lease_keyed *keyed)
+static struct lease_keyed_list *look_list_of(const struct lease_keyed *keyed)
 {
 	struct lease_keyeds *all = &keyed->op->leases->keyed;
 	return keyed->look_us == REDLOCK_NEVER ? &all->quiet : &all->soon;
 }
 
-/* .soon is in the order of the times: look_us is earlier than all others', or later. */
+/* .soon is in the order of the times. look_us: 0 (at once), REDLOCK_NEVER, or later than all others. */
 static void look_at(struct lease_keyed *keyed, uint64_t look_us)
 {
-	TAILQ_REMOVE(list_of(keyed), keyed, entry);
+	TAILQ_REMOVE(look_list_of(keyed), keyed, entry);
 	keyed->look_us = look_us;
-	struct lease_keyed_list *list = list_of(keyed);
+	struct lease_keyed_list *list = look_list_of(keyed);
 	const struct lease_keyed *first = TAILQ_FIRST(list);
-	if (first && first->look_us > look_us)
+	if (first && first->look_us >= look_us && look_us != REDLOCK_NEVER)
 		TAILQ_INSERT_HEAD(list, keyed, entry);
 	else
 		TAILQ_INSERT_TAIL(list, keyed, entry);
 }
 
-/* In at least after_us, and that much later than all others: so many waiters cost no more than one. */
+/* In at least after_us, and that much later than all others, so many waiters cost no more than one; but not later than
+ * it would look anyway. */
 static void look_after(struct lease_keyed *keyed, uint64_t after_us, uint64_t now_us)
 {
 	struct lease_keyeds *all = &keyed->op->leases->keyed;
 	const struct lease_keyed *last = TAILQ_LAST(&all->soon, lease_keyed_list);
-	look_at(keyed, after_us + (last && last->look_us > now_us ? last->look_us : now_us));
+	if (keyed->look_us == REDLOCK_NEVER)
+		look_at(keyed, after_us + (last && last->look_us > now_us ? last->look_us : now_us));
 }
 
-static void start_timer(struct lease_keyeds *all, uint64_t now_us)
+static void start_look_timer(struct lease_keyeds *all, uint64_t now_us)
 {
 	const struct lease_keyed *next = TAILQ_FIRST(&all->soon);
 	if (next)
@@ -226,7 +228,7 @@ static void look_next(void *arg)
 	struct lease_op *op = is_due ? next->inner : NULL;
 	if (is_due)
 		look_at(next, REDLOCK_NEVER);
-	start_timer(&leases->keyed, now_us);
+	start_look_timer(&leases->keyed, now_us);
 	if (op && op->wait.entries)
 		lease_op_dispatch(op, &(struct redlock_event){.kind = REDLOCK_LOOK, .now_us = now_us});
 }
@@ -259,7 +261,7 @@ static void leave_waiters(struct lease_keyed *keyed)
 	struct lease_key_waiters *waiters = keyed->waiters;
 	if (!waiters)
 		return;
-	TAILQ_REMOVE(list_of(keyed), keyed, entry);
+	TAILQ_REMOVE(look_list_of(keyed), keyed, entry);
 	LIST_REMOVE(keyed, same);
 	if (LIST_EMPTY(&waiters->all)) {
 		tdelete(waiters, &all->by_key, compare_keys);
@@ -279,8 +281,8 @@ void lease_keyed_handle_confirmed(struct leases *leases, uint64_t key)
 	if (!waiters)
 		return;
 	LIST_FOREACH(keyed, &waiters->all, same)
-	look_at(keyed, now_us);
-	start_timer(&leases->keyed, now_us);
+	look_at(keyed, 0);
+	start_look_timer(&leases->keyed, now_us);
 }
 
 void lease_keyed_handle_missed(struct leases *leases)
@@ -291,7 +293,7 @@ void lease_keyed_handle_missed(struct leases *leases)
 		return;
 	while ((keyed = TAILQ_FIRST(&leases->keyed.quiet)))
 		look_after(keyed, MISSED_US, now_us);
-	start_timer(&leases->keyed, now_us);
+	start_look_timer(&leases->keyed, now_us);
 }
 
 static void on_acquired(void *arg, const struct lease_answer *answer)
@@ -444,7 +446,7 @@ static bool look(struct lease_op *op, uint64_t now_us)
 		uint64_t share_us = op->core.params.wait_us / REDLOCK_LOOKS_MAX;
 		keyed->looked = op->attempt.number;
 		look_after(keyed, share_us > REDLOCK_LOOK_AGAIN_US ? share_us : REDLOCK_LOOK_AGAIN_US, now_us);
-		start_timer(&op->leases->keyed, now_us);
+		start_look_timer(&op->leases->keyed, now_us);
 	}
 	return false;
 }
