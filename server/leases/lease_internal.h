@@ -351,7 +351,8 @@ void lease_queues_publish(struct leases *leases);
 
 /* A lease was confirmed with this key: all that wait with it vote again, one after the other. */
 void lease_keyed_handle_confirmed(struct leases *leases, uint64_t key);
-/* Such a message may have been missed: all that wait with a key vote again, 20 ms after each other. */
+/* Such a message may have been missed: all that wait with a key vote again, within two seconds, or 1 ms after each
+ * other. */
 void lease_keyed_handle_missed(struct leases *leases);
 
 /* ---- lease_watch.c ---- */

@@ -24,11 +24,15 @@
 #include <search.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/param.h>
 
 #include "lease_internal.h"
 #include "server/base/base.h"
 
-enum { MISSED_US = 20000 }; /* between two waiters that look because messages may have been missed */
+enum {
+	STEP_US = 20000,    /* between two waiters that look without being told to */
+	MISSED_US = 2000000 /* where messages may have been missed, all look within this time */
+};
 
 /* The acquisitions that wait with one key. */
 struct lease_key_waiters {
@@ -188,37 +192,38 @@ static struct lease_keyed_list *look_list_of(const struct lease_keyed *keyed)
 	return keyed->look_us == REDLOCK_NEVER ? &all->quiet : &all->soon;
 }
 
-/* .soon is in the order of the times. look_us: 0 (at once), REDLOCK_NEVER, or later than all others. */
+/* .soon is in the order of the times. look_us: 0 (at once), REDLOCK_NEVER, or not before all others. */
 static void look_at(struct lease_keyed *keyed, uint64_t look_us)
 {
 	TAILQ_REMOVE(look_list_of(keyed), keyed, entry);
 	keyed->look_us = look_us;
 	struct lease_keyed_list *list = look_list_of(keyed);
-	const struct lease_keyed *first = TAILQ_FIRST(list);
-	if (first && first->look_us >= look_us && look_us != REDLOCK_NEVER)
+	const struct lease_keyed *last = TAILQ_LAST(list, lease_keyed_list);
+	assert(look_us == 0 || !last || last->look_us <= look_us);
+	if (look_us == 0)
 		TAILQ_INSERT_HEAD(list, keyed, entry);
 	else
 		TAILQ_INSERT_TAIL(list, keyed, entry);
 }
 
-/* In at least after_us, and that much later than all others, so many waiters cost no more than one; but not later than
- * it would look anyway. */
-static void look_after(struct lease_keyed *keyed, uint64_t after_us, uint64_t now_us)
+/* In after_us, but step_us later than all others, so that many waiters do not look at one time; and not later than it
+ * would look anyway. */
+static void look_after(struct lease_keyed *keyed, uint64_t after_us, uint64_t step_us, uint64_t now_us)
 {
-	struct lease_keyeds *all = &keyed->op->leases->keyed;
-	const struct lease_keyed *last = TAILQ_LAST(&all->soon, lease_keyed_list);
+	const struct lease_keyed *last = TAILQ_LAST(&keyed->op->leases->keyed.soon, lease_keyed_list);
 	if (keyed->look_us == REDLOCK_NEVER)
-		look_at(keyed, after_us + (last && last->look_us > now_us ? last->look_us : now_us));
+		look_at(keyed, MAX(now_us + after_us, last ? last->look_us + step_us : 0));
 }
 
 static void start_look_timer(struct lease_keyeds *all, uint64_t now_us)
 {
 	const struct lease_keyed *next = TAILQ_FIRST(&all->soon);
 	if (next)
-		transport_timer_start(all->timer, next->look_us > now_us ? (next->look_us - now_us) / 1000 + 1 : 0);
+		transport_timer_start(all->timer, next->look_us > now_us ? (next->look_us - now_us) / 1000 + 1 : 1);
 }
 
-/* The timer's function. One looks at a time: its look may end the wait of others. */
+/* The timer's function. One looks at a time, since its look may end the wait of others; and the loop reads answers
+ * before the next one looks. */
 static void look_next(void *arg)
 {
 	struct leases *leases = arg;
@@ -287,12 +292,15 @@ void lease_keyed_handle_confirmed(struct leases *leases, uint64_t key)
 
 void lease_keyed_handle_missed(struct leases *leases)
 {
-	uint64_t now_us = clock_now_us();
+	uint64_t now_us = clock_now_us(), count = 0;
 	struct lease_keyed *keyed;
 	if (!leases->keyed.timer)
 		return;
+	TAILQ_FOREACH (keyed, &leases->keyed.quiet, entry)
+		count++;
+	uint64_t step_us = count > MISSED_US / STEP_US ? MISSED_US / count : STEP_US;
 	while ((keyed = TAILQ_FIRST(&leases->keyed.quiet)))
-		look_after(keyed, MISSED_US, now_us);
+		look_after(keyed, step_us, step_us, now_us);
 	start_look_timer(&leases->keyed, now_us);
 }
 
@@ -445,7 +453,7 @@ static bool look(struct lease_op *op, uint64_t now_us)
 	if (op->core.state == REDLOCK_WAITING && keyed->looked != op->attempt.number && is_any_own(op)) {
 		uint64_t share_us = op->core.params.wait_us / REDLOCK_LOOKS_MAX;
 		keyed->looked = op->attempt.number;
-		look_after(keyed, share_us > REDLOCK_LOOK_AGAIN_US ? share_us : REDLOCK_LOOK_AGAIN_US, now_us);
+		look_after(keyed, MAX(share_us, REDLOCK_LOOK_AGAIN_US), STEP_US, now_us);
 		start_look_timer(&op->leases->keyed, now_us);
 	}
 	return false;
