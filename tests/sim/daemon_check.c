@@ -443,7 +443,7 @@ void check_extended(struct world *world, struct call *call, const struct lease_o
 	uint16_t quorum = check_counted(&op->core, world);
 	uint64_t until = end_of(world, validity_ms);
 	world->figures->extensions++;
-	if (kept_extended(world, call))
+	if (kept_extended(world, call, quorum))
 		return;
 	if (fence != lease->fence && !is_order_excused(world, lease, call->proc, quorum))
 		fail(world, "stable: token %llu had fence %llu, extended %llu", (unsigned long long)lease->token,

@@ -229,8 +229,8 @@ void kept_choose(struct world *world, struct call *call);
 void kept_released(struct world *world, const struct call *call, const struct redlock *core);
 /* If the lease is kept, somebody who has its token tries to go on with it, once. */
 void kept_try(struct world *world, uint16_t lease);
-/* True if it is an extension of a lease that is kept, which must have begun before. */
-bool kept_extended(struct world *world, const struct call *call);
+/* True if it is an extension of a lease that is kept, which must have begun before; these masters voted for it. */
+bool kept_extended(struct world *world, const struct call *call, uint16_t quorum);
 /* daemon_check.c */
 /* The masters whose votes count. */
 uint16_t check_counted(const struct redlock *core, const struct world *world);

@@ -79,12 +79,20 @@ void kept_try(struct world *world, uint16_t index)
 		call_start(world, call);
 }
 
+/* True if the answer to its old holder has a majority, without the masters that were rolled back since it was kept. */
+static bool is_alive(const struct world *world, const struct lease *lease, uint16_t quorum)
+{
+	for (unsigned i = 0; i < world->config.nodes; i++)
+		if (world->nodes[i].rolled_at >= lease->kept_at)
+			quorum &= (uint16_t) ~(1U << i);
+	return __builtin_popcount(quorum) > world->config.nodes / 2;
+}
+
 void kept_released(struct world *world, const struct call *call, const struct redlock *core)
 {
 	struct lease *lease = &world->leases[call->lease];
 	uint64_t keep_us = call->request.keep_ms * MS, allowance_us = keep_us / 100 + 2 * MS;
-	bool by_majority = __builtin_popcount(check_counted(core, world)) > world->config.nodes / 2;
-	if (lease->kept && by_majority)
+	if (lease->kept && is_alive(world, lease, check_counted(core, world)))
 		fail(world, "dead: token %llu is released again, while it is kept", (unsigned long long)lease->token);
 	if (keep_us <= allowance_us || call->came_at + keep_us - allowance_us <= world->now)
 		return;
@@ -103,10 +111,10 @@ void kept_released(struct world *world, const struct call *call, const struct re
 	check_make_active(world, call->lease);
 }
 
-bool kept_extended(struct world *world, const struct call *call)
+bool kept_extended(struct world *world, const struct call *call, uint16_t quorum)
 {
 	const struct lease *lease = &world->leases[call->lease];
-	if (lease->kept && call->came_at >= lease->kept_at)
+	if (lease->kept && call->came_at >= lease->kept_at && is_alive(world, lease, quorum))
 		fail(world, "dead: token %llu is extended, while it is kept", (unsigned long long)lease->token);
 	return lease->kept;
 }
