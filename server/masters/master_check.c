@@ -95,7 +95,8 @@ static const struct step steps[] = {
 	       "$r:" MARK " 1000")},
 	{TRIAL(RAISE, "raise", 1, "2", LOCK, HASH, MARK, LATEST, "", "", TOKEN "01", "0", "2")},
 	{TRIAL(INSPECT, "inspect", 0, "2", LOCK, HASH, MARK, LATEST, "", "", "0", "1")},
-	{TRIAL(EXTEND, "extend", 1, "2", LOCK, HASH, MARK, LATEST, "", "", TOKEN "01", "20000", "1:" MARK, "0", "1")},
+	/* without a key, which it would publish on a channel of the trial's */
+	{TRIAL(EXTEND, "extend", 1, "2", LOCK, HASH, MARK, LATEST, "", "", TOKEN "01", "20000", "", "0", "1")},
 	{TRIAL(RELEASE, "release", 1, "2", LOCK, HASH, MARK, LATEST, "", "", TOKEN "01", "$r:" MARK " 0", "0")},
 	/* a set; the bucket of the first resource is at 2 by now */
 	{TRIAL(ACQUIRE, "acquire", 1, "3", LOCK, LOCK_2, HASH, MARK, LATEST, "2", "", TOKEN "03", "10000", ":", "0,1",

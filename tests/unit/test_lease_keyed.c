@@ -30,8 +30,7 @@ static void confirm(uint64_t key)
 		masters.notification_events.confirmed(masters.notification_events.arg, key);
 }
 
-/* The acquisitions that master 0 got, and how many of them were looked at; several may come in one round of the loop. */
-static size_t seen;
+static size_t seen; /* acquisitions that master 0 got and a test looked at; the loop may send several in one round */
 
 static const struct fake_command *acquire_at(size_t number)
 {
