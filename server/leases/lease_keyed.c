@@ -304,6 +304,8 @@ void lease_keyed_handle_missed(struct leases *leases)
 	start_look_timer(&leases->keyed, now_us);
 }
 
+/* ---- answers of the parts ---- */
+
 static void on_acquired(void *arg, const struct lease_answer *answer)
 {
 	struct lease_keyed *keyed = arg;

@@ -139,17 +139,22 @@ static void extend_again(struct leases *leases, const struct lease_below_entry *
 	(void)lease_op_submit(leases, &request, on_extended_again, leases);
 }
 
-static void extend_those_below(struct leases *leases)
+/* Who waits tries again, too: a lock that too few masters could grant may be free on a majority now. */
+static void handle_returns(struct leases *leases)
 {
 	struct lease_below *below = &leases->below;
-	if (below->count == 0)
+	if (leases->draining || (below->count == 0 && TAILQ_EMPTY(&leases->queues.by_age)))
 		return;
 	struct quorum_status quorum;
 	masters_quorum(leases->masters, &quorum);
-	below->returns += quorum.voting > below->voting;
+	bool has_returned = quorum.voting > below->voting;
 	below->voting = quorum.voting;
+	if (has_returned) {
+		below->returns++;
+		on_missed(leases);
+	}
 	struct lease_below_entry *entry;
-	while (!leases->draining && below->under_way < RETURN_AT_ONCE && (entry = lease_below_next(below))) {
+	while (below->under_way < RETURN_AT_ONCE && (entry = lease_below_next(below))) {
 		lease_below_move_to_end(below, entry);
 		entry->returns = below->returns;
 		extend_again(leases, entry, clock_now_us());
@@ -190,7 +195,7 @@ bool leases_dispatch(struct leases *leases)
 	leases->unflushed = 0;
 	lease_submit_backlog(leases);
 	lease_queues_publish(leases);
-	extend_those_below(leases);
+	handle_returns(leases);
 	lease_below_sweep(leases);
 	bool any = lease_list_begin_new(leases) || !TAILQ_EMPTY(&leases->ops[LEASE_OP_ANSWERED]) || leases->has_news;
 	leases->has_news = false;
