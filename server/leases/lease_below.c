@@ -65,6 +65,15 @@ static bool is_due_again(const struct lease_below_entry *entry, const struct lea
 	return entry->again < AGAIN_MAX && (op->replies.is_overtaken || has_returned);
 }
 
+void lease_below_begin(struct leases *leases)
+{
+	struct quorum_status quorum;
+	if (leases->below.count > 0 || !TAILQ_EMPTY(&leases->queues.by_age))
+		return;
+	masters_quorum(leases->masters, &quorum);
+	leases->below.voting = quorum.voting;
+}
+
 static void remember(struct leases *leases, const struct lease_op *op)
 {
 	struct lease_below *below = &leases->below;
@@ -75,8 +84,7 @@ static void remember(struct leases *leases, const struct lease_op *op)
 	if (!entry && op->request.unasked)
 		return;
 	masters_quorum(leases->masters, &quorum);
-	if (below->count == 0)
-		below->voting = quorum.voting;
+	lease_below_begin(leases);
 	if (!entry)
 		entry = add_below(leases, op);
 	if (!op->request.unasked)

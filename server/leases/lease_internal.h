@@ -387,6 +387,8 @@ bool lease_repair_write(struct lease_op *op, const struct redlock_output *out, u
 
 /* ---- lease_below.c: redlockd_leases_below_full ---- */
 
+/* A lease or a waiter is about to need the return of a master. Call it before, so that a return is one after that. */
+void lease_below_begin(struct leases *leases);
 /* An operation is over, and no answer to it is outstanding. */
 void lease_below_update(const struct lease_op *op);
 /* The next lease that was not extended since a master returned. The leases that were extended are at the end. */

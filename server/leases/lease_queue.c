@@ -225,6 +225,7 @@ void lease_queue_enter(struct lease_op *op)
 		insert_by_arrival(waiter);
 	}
 	op->wait.missed_notifications = leases->missed_notifications;
+	lease_below_begin(leases);
 	TAILQ_INSERT_TAIL(&leases->queues.by_age, op, wait.age_entry);
 	count_waiter(leases, true);
 }

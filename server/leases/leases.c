@@ -139,7 +139,7 @@ static void extend_again(struct leases *leases, const struct lease_below_entry *
 	(void)lease_op_submit(leases, &request, on_extended_again, leases);
 }
 
-/* Who waits tries again, too: a lock that too few masters could grant may be free on a majority now. */
+/* Waiters try again, too: a lock that too few masters could grant may be free on a majority now. */
 static void handle_returns(struct leases *leases)
 {
 	struct lease_below *below = &leases->below;

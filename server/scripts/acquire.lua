@@ -64,6 +64,9 @@ else
 end
 local floor = tonumber(seen[2] or 0)
 waited = tonumber(seen[3] or 0)
+if not has_epoch(seen[1]) then
+	return {-3, now_us}
+end
 
 local waits = waited > now_us -- one of the resources may have waiters, or be watched
 if waits and #KEYS > 2 then
@@ -78,6 +81,45 @@ local hold_ms = bounds ~= '' and string.match(bounds, ' (%d+)$') or '0'
 local hold_until = (hold_ms ~= '0' and now_ms + hold_ms or 0) .. ':'
 local raised, raises = {}, {} -- by bucket: numbers raised since the hash was read; the fields to write at the end
 local held = {} -- by key: the answer to requests that do not wait
+
+-- The answer to an operation that concerns nobody else; nil: it does, and nothing was done.
+local function acquire_plain(at, from)
+	local key, bucket, guess = KEYS[from], ARGV[at + 3], ARGV[at + 4]
+	if waits or mode ~= '' or ARGV[at + 5] ~= '' or until_s > 0 then
+		return nil
+	end
+	local number = tonumber(guess)
+	if number > now_us + 86400000000 then
+		return {-4, now_us}
+	elseif held[key] then
+		return held[key]
+	end
+	local value = ARGV[at] .. ':' .. hold_until .. guess .. ':' .. ARGV[at + 2]
+	if not call('SET', key, value, 'NX', 'PX', ARGV[at + 1]) then
+		value = value_read(key)
+		held[key] = {0, now_us, call('PTTL', key), type(value) == 'string' and value}
+		return held[key]
+	end
+	local old = raised[bucket] or tonumber(seen[from + 3] or 0)
+	if old < floor then
+		old = floor
+	end
+	if number > old then
+		raised[bucket] = number
+		raises[#raises + 1] = bucket
+		raises[#raises + 1] = guess
+	end
+	return old
+end
+
+local plain = #ARGV == 10 and acquire_plain(5, 1)
+if plain then
+	if raises[1] then
+		call('HSET', hash, raises[1], raises[2])
+	end
+	return answer_alone(plain)
+end
+
 local cleans = {} -- by queue: how many stale entries come before the first, to be removed at the end
 
 -- Makes the function for all but plain operations.
@@ -302,35 +344,10 @@ end
 
 local others
 
-local answers = each_operation(seen[1], 6, function(at, from, last)
-	local key, bucket, guess = KEYS[from], ARGV[at + 3], ARGV[at + 4]
-	if waits or mode ~= '' or ARGV[at + 5] ~= '' or until_s > 0 then
-		others = others or make_others()
-		return others(at, from, last)
-	end
-	local number = tonumber(guess)
-	if number > now_us + 86400000000 then
-		return {-4, now_us}
-	elseif held[key] then
-		return held[key]
-	end
-	local value = ARGV[at] .. ':' .. hold_until .. guess .. ':' .. ARGV[at + 2]
-	if not call('SET', key, value, 'NX', 'PX', ARGV[at + 1]) then
-		value = value_read(key)
-		held[key] = {0, now_us, call('PTTL', key), type(value) == 'string' and value}
-		return held[key]
-	end
-	local old = raised[bucket] or tonumber(seen[from + 3] or 0)
-	if old < floor then
-		old = floor
-	end
-	if number > old then
-		raised[bucket] = number
-		raises[#raises + 1] = bucket
-		raises[#raises + 1] = guess
-	end
-	return old
-end)
+local answers = each_operation(6, function(at, from, last)
+	others = others or make_others()
+	return others(at, from, last)
+end, acquire_plain)
 if #raises > 0 then
 	call('HSET', hash, unpack(raises))
 end

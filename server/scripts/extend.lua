@@ -17,17 +17,44 @@
 --         {-1, now_us, seen}                   gone; also if several others hold it. `seen`: the numbers of the
 --                                              buckets, separated by commas, for a repair (acquire.lua)
 --include master.lua
---include value.lua
---include waiters.lua
 
 local seen = call('HMGET', hash, 'epoch', 'waited')
 waited = tonumber(seen[2] or 0)
+if not has_epoch(seen[1]) then
+	return {-3, now_us}
+end
 
 -- The ms that the lease may last from now on: asked_ms, or less because of hold_until_ms.
 local function bound(asked_ms, value)
-	local hold_until_ms = tonumber(string.match(value, '^[^:;]*.(%d+):')) or 0
+	local hold_until_ms = tonumber(string.match(value, '[:;](%d+):', 41)) or 0
 	return hold_until_ms > 0 and math.min(asked_ms, hold_until_ms - now_ms) or asked_ms
 end
+
+-- The answer to an operation of a lease alone on its resource; nil: it is another one, and nothing was done.
+local function extend_plain(at, from)
+	local key, token, asked_ms = KEYS[from], ARGV[at], tonumber(ARGV[at + 1])
+	local is_plain = mode == '' and ARGV[at + 2] == '' and ARGV[at + 4] == '' and until_s == 0
+	local value = is_plain and redis.pcall('GETRANGE', key, '0', '8191')
+	if type(value) ~= 'string' or string.find(value, token .. ':', 1, true) ~= 1 then
+		return nil
+	end
+	local left_ms, ttl_ms = call('PTTL', key), bound(asked_ms, value)
+	if left_ms >= 0 and ttl_ms > left_ms then -- below 0: another program removed the expiry
+		call('PEXPIRE', key, string.format('%.0f', ttl_ms))
+		left_ms = ttl_ms
+	end
+	if left_ms < 0 or left_ms > asked_ms then
+		left_ms = asked_ms
+	end
+	return {1, now_us, left_ms, value, waited > now_us and count_waiters(from, from) or 0}
+end
+
+local plain = #ARGV == 9 and extend_plain(5, 1)
+if plain then
+	return plain
+end
+
+--include value.lua
 
 -- Makes the function for all but plain operations.
 local function make_others()
@@ -102,20 +129,7 @@ end
 
 local others
 
-return each_operation(seen[1], 5, function(at, from, last)
-	local key, token, asked_ms = KEYS[from], ARGV[at], tonumber(ARGV[at + 1])
-	local is_plain = mode == '' and ARGV[at + 2] == '' and ARGV[at + 4] == '' and until_s == 0
-	local value = is_plain and redis.pcall('GETRANGE', key, '0', '8191')
-	if type(value) ~= 'string' or string.sub(value, 1, 41) ~= token .. ':' then
-		others = others or make_others()
-		return others(at, from, last)
-	end
-	local left_ms, ttl_ms = call('PTTL', key), bound(asked_ms, value)
-	if left_ms < 0 then
-		return {1, now_us, asked_ms, value, count_waiters(from, from)} -- another program removed the expiry
-	elseif ttl_ms > left_ms then
-		call('PEXPIRE', key, string.format('%.0f', ttl_ms))
-		left_ms = ttl_ms
-	end
-	return {1, now_us, math.min(asked_ms, left_ms), value, count_waiters(from, from)}
-end)
+return each_operation(5, function(at, from, last)
+	others = others or make_others()
+	return others(at, from, last)
+end, extend_plain)

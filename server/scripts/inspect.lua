@@ -16,10 +16,12 @@
 --         {-1, now_us, waiters}                      free
 --include master.lua
 --include value.lua
---include waiters.lua
 
 local seen = call('HMGET', hash, 'epoch', 'waited')
 waited = tonumber(seen[2] or 0)
+if not has_epoch(seen[1]) then
+	return {-3, now_us}
+end
 
 -- Count, digest and list of several leases.
 local function inspect_several(resource, list_max)
@@ -37,7 +39,7 @@ local function inspect_several(resource, list_max)
 	return count, call('HGET', holders, 'digest') or '0', listed
 end
 
-return each_operation(seen[1], 2, function(at, from)
+return each_operation(2, function(at, from)
 	local key, watch_ms, list_max = KEYS[from], ARGV[at], tonumber(ARGV[at + 1])
 	local waiters = count_waiters(from, from)
 	if watch_ms ~= '0' then

@@ -15,8 +15,11 @@
 
 local seen = call('HMGET', hash, 'epoch', 'floor', 'waited')
 waited = tonumber(seen[3] or 0)
+if not has_epoch(seen[1]) then
+	return {-3, now_us}
+end
 
-return each_operation(seen[1], 3, function(at, from, last)
+return each_operation(3, function(at, from, last)
 	local token, buckets, fence = ARGV[at], ARGV[at + 1], ARGV[at + 2]
 	local values, are_several, is_gone, names = {}, {}, false, set_names(from, last)
 	for i = from, last do

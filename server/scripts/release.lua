@@ -30,7 +30,40 @@
 
 local seen = call('HMGET', hash, 'epoch', 'waited')
 waited = tonumber(seen[2] or 0)
-local is_member = seen[1] == epoch or epoch == '----------------'
+local is_member = has_epoch(seen[1])
+
+-- The answer to an operation that concerns nobody else; nil: it does, and nothing was done.
+local function release_plain(at, from)
+	local key, token = KEYS[from], ARGV[at]
+	if mode ~= '' or ARGV[at + 1] ~= '' or ARGV[at + 2] ~= '0' or token == '' then
+		return nil
+	end
+	local value, are_several = value_read(key)
+	if are_several then
+		value = call('ZSCORE', key, token) and value
+	elseif type(value) == 'string' and string.find(value, token .. ':', 1, true) == 1 then
+		if waited <= now_us then
+			call('DEL', key)
+			return is_member and value or {-3, now_us}
+		end
+	elseif type(value) == 'string' and string.sub(value, 41, 41) == '=' then -- it is kept
+		value = string.sub(value, 1, 40) == token
+	elseif value then
+		local left_ms = call('PTTL', key)
+		if is_member and left_ms ~= -2 then
+			return {0, now_us, left_ms, type(value) == 'string' and value}
+		end
+		value = false
+	end
+	if not value then -- it is not the token's, as after an attempt that was refused
+		return {is_member and -1 or -3, now_us}
+	end
+end
+
+local plain = #ARGV == 7 and release_plain(5, 1)
+if plain then
+	return answer_alone(plain)
+end
 
 -- Makes the function for all but plain operations.
 local function make_others()
@@ -166,30 +199,7 @@ end
 
 local others
 
-return each_operation(epoch, 3, function(at, from, last)
-	local key, token = KEYS[from], ARGV[at]
-	if mode == '' and ARGV[at + 1] == '' and ARGV[at + 2] == '0' and token ~= '' then
-		local value, are_several = value_read(key)
-		if are_several then
-			value = call('ZSCORE', key, token) and value
-		elseif type(value) == 'string' and string.sub(value, 41, 41) == '=' then -- it is kept
-			value = string.sub(value, 1, 40) == token
-		elseif type(value) == 'string' and string.sub(value, 1, 41) == token .. ':' then
-			if waited <= now_us then
-				call('DEL', key)
-				return is_member and value or {-3, now_us}
-			end
-		elseif value then
-			local left_ms = call('PTTL', key)
-			if is_member and left_ms ~= -2 then
-				return {0, now_us, left_ms, type(value) == 'string' and value}
-			end
-			value = false
-		end
-		if not value then -- it is not the token's, as after an attempt that was refused: nobody is concerned
-			return {is_member and -1 or -3, now_us}
-		end
-	end
+return each_operation(3, function(at, from, last)
 	others = others or make_others()
 	return others(at, from, last)
-end)
+end, release_plain)

@@ -17,7 +17,8 @@
 --         {-2, now_us}  too late: nothing was done
 --         {-3, now_us}  another epoch or none, so this master may have lost locks: nothing was done
 --
--- A plain operation, on one resource without waiters, makes none of the functions that others need.
+-- A plain operation, on one resource without waiters, is carried out before the functions that others need are made:
+-- each of them costs a master more than a command of Redis.
 local call, hash = redis.call, KEYS[#KEYS]
 local epoch, deadline_us, mode, bounds = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
 local now = call('TIME')
@@ -29,19 +30,46 @@ local now_ms = (now_us - now_us % 1000) / 1000
 local until_s = bounds ~= '' and tonumber(string.match(bounds, '^%d+')) or 0
 local waited = 0 -- the field of that name: until then some queue may not be empty, or somebody watches
 
+-- True if the caller's epoch is `its_epoch`, that of this master.
+local function has_epoch(its_epoch)
+	return its_epoch == epoch or epoch == '----------------'
+end
+
+-- The answer of the script to its only operation, which is answered with a table or a result.
+local function answer_alone(answer)
+	return type(answer) == 'table' and answer or {1, now_us, answer}
+end
+
 -- The answer of the script: calls one(at, from, last) for each operation. Its `width` arguments begin with ARGV[at],
--- and its resources are KEYS[from] to KEYS[last]. `its_epoch` is the epoch of this master.
-local function each_operation(its_epoch, width, one)
-	if its_epoch ~= epoch and epoch ~= '----------------' then
-		return {-3, now_us}
-	elseif #ARGV == 4 + width then
-		local answer = one(5, 1, #KEYS - 1)
-		return type(answer) == 'table' and answer or {1, now_us, answer}
+-- and its resources are KEYS[from] to KEYS[last]. One of several is tried by plain(at, from), if there is such a
+-- function; the only one has been.
+local function each_operation(width, one, plain)
+	if #ARGV == 4 + width then
+		return answer_alone(one(5, 1, #KEYS - 1))
 	end
 	local answers, resources = {now_us}, tonumber(string.match(mode, '^%d+')) or 1
-	for i = 1, (#ARGV - 4) / width do
-		local done, answer = pcall(one, width * i + 5 - width, resources * (i - 1) + 1, resources * i)
-		answers[i + 1] = done and answer or type(answer) == 'table' and answer or {err = answer}
+	local from = 1
+	for at = 5, #ARGV, width do
+		local done, answer = true, nil
+		if plain then
+			done, answer = pcall(plain, at, from)
+		end
+		if not answer then
+			done, answer = pcall(one, at, from, from + resources - 1)
+		end
+		answers[#answers + 1] = done and answer or type(answer) == 'table' and answer or {err = answer}
+		from = from + resources
 	end
 	return answers
+end
+
+-- How many wait for one of KEYS[from] to KEYS[last]: the largest number. Nothing is counted while nobody waits, and
+-- entries are not read.
+local function count_waiters(from, last)
+	local waiters = 0
+	for i = from, waited > now_us and last or 0 do
+		local count = redis.pcall('ZCARD', string.sub(hash, 1, -7) .. 'queue:' .. KEYS[i])
+		waiters = math.max(waiters, type(count) == 'number' and count or 0) -- a damaged queue costs no lease
+	end
+	return waiters
 end
