@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Names of locks behind proxies that refuse or rewrite them in a path, as the table in docs/how-to/operate.md has it: outside the path all of them pass."""
+"""Names of locks behind proxies that refuse or rewrite them in a path: outside the path all of them pass."""
 
 import json
 
