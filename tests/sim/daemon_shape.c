@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* The random shape of a history: how many masters and clients, how fast a network, how long leases, which faults.
  *
- * Each history has a few kinds of faults, since all of them at once would hide one another. About one history in four
+ * Each history has a few kinds of faults, since all of them at once would hide one another. About one history in six
  * is made for a situation that is rare otherwise (enum profile). */
 #include <string.h>
 
