@@ -11,8 +11,9 @@ import time
 import pytest
 
 from ctl import ctl
-from guard_fixtures import Scene, guarded, master_lines, number_of, state_of, take, wait_state
+from guard_fixtures import LOCK, Scene, guarded, master_lines, number_of, state_of, take, wait_state
 from harness import SLOW, read_response, wait_until
+from waiting_fixtures import wait_for_queue
 
 pytestmark = pytest.mark.slow
 
@@ -118,6 +119,24 @@ def test_two_of_three(lab):
     wait_state(service, servers[0], "voting")
     assert time.monotonic() - since >= 3 + 2
     assert state_of(service, servers[2])["state"] == "voting"
+
+
+def test_a_waiter_tries_when_the_third_votes_again(lab):
+    """The key of a lease is left on one master of two. Nobody releases it, and no connection breaks: with the third, a majority has the lock free."""
+    servers = lab.redises(3)
+    service = guarded(lab, servers, *DEFAULT, ttl_ms=ALL_MS)
+    service.wait_voting(3)
+    take(service, ttl_ms=round(4000 * SLOW))
+    flush(servers[2])
+    wait_state(service, servers[2], "quarantined")
+    assert (servers[0].cli("PEXPIRE", LOCK, ALL_MS), servers[1].cli("DEL", LOCK)) == (1, 1)
+    waiter = service.connect()
+    body = json.dumps({"resource": LOCK, "ttl_ms": 1000, "wait_ms": ALL_MS * 5 // 6})  # a longer lease would delay the vote
+    waiter.sendall(f"POST /locks HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(body)}\r\n\r\n{body}".encode())
+    wait_for_queue(servers[:2], LOCK, 1)
+    wait_state(service, servers[2], "quarantined")
+    wait_state(service, servers[2], "voting", seconds=60)
+    assert read_response(waiter).status == 201
 
 
 def is_in_time(since, ttl_ms):
