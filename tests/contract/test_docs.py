@@ -17,7 +17,7 @@ TESTS = ROOT / "tests"
 def cells_with_tests():
     """The last cells of the tables of docs/explanation/hazards.md."""
     rows = [line for line in DOCUMENTS["docs/explanation/hazards.md"].splitlines() if line.startswith("|") and "`test_" in line]
-    return [row.rstrip("|").rpartition("|")[2] for row in rows if row.count("|") == 5]
+    return [row.rstrip("|").rpartition("|")[2] for row in rows if row.count("|") == 4]
 
 
 def named_tests():
@@ -37,7 +37,7 @@ def named_tests():
 
 def test_tests_of_hazards_exist():
     tests = named_tests()
-    assert len(tests) > 100
+    assert len(tests) > 60
     missing = [f"{file}: {name}" for file, name in tests if not re.search(rf"\b{name}\b", (TESTS / file).read_text(encoding="utf-8"))]
     assert not missing, missing
 
