@@ -83,13 +83,14 @@ def tell_histories(text, begin):
     seeds, events, seconds, held = read(
         r"^(\d+) seeds in .*; (\d+) events, (\d+) s simulated, leases held for (\d+) s$", text)
     leases, extensions = read(r" leases (\d+) extensions (\d+) ", text)
-    figures = (f"{number(seeds)} histories (seeds), {number(events)} events, {number(seconds)} s of a cluster, "
+    faults = {name: count for name, count in counts(read(r"^faults: (.*)$", text)).items() if count}
+    figures = (f"{number(seeds)} histories (seeds) with {len(faults)} kinds of faults, the rarest "
+               f"{min(faults.values()):,} times; {number(events)} events, {number(seconds)} s of a cluster, "
                f"{number(leases)} leases and {number(extensions)} extensions, {number(held)} lease-seconds")
-    faults = list_counts(counts(read(r"^faults: (.*)$", text)))
     excused = list_counts(counts(read(r"^excused: (.*)$", text))) or "none"
     return [("random histories", figures, f"`./dev sim --from {begin} --seeds {seeds}`")], [
-        f"Faults in the random histories: {faults}.", "", "Overlaps and orders in them that "
-        f"[no redlockd can prevent](safety.md#what-is-not-promised), by reason: {excused}."]
+        "Overlaps and orders in the random histories that [no redlockd can prevent](safety.md#what-is-not-promised), "
+        f"by reason: {excused}."]
 
 
 def configurations(program):
@@ -146,8 +147,8 @@ def real_faults(minutes):
     excused = read(r"^overlaps: 0; excused: (\d+)$", text)
     figures = (f"{number(done)} faults of {len(counts(kinds))} kinds in {seconds} s, {number(leases)} leases, "
                f"{number(extended)} extensions, {number(released)} releases; {number(writes)} guarded writes taken, "
-               f"{number(refused)} refused, {number(stale)} of these stale; {checks} checks; {excused} overlaps that no "
-               "redlockd can prevent")
+               f"{number(refused)} refused, {number(stale)} of these stale; {checks} checks; {excused} overlaps that "
+               "no redlockd can prevent")
     return [("faults in real servers", figures, f"`./dev faults {shlex.join(map(str, options))}`")], []
 
 
