@@ -2,7 +2,7 @@
 
 package redlockd
 
-// An acquisition: rules 18 to 22 of docs/reference/client-rules.md. All of its requests have one Idempotency-Key, so
+// An acquisition: "Acquire" in docs/reference/client-rules.md. All of its requests have one Idempotency-Key, so
 // that each finds the lease whose answer was lost.
 
 import (

@@ -2,7 +2,7 @@
 
 package redlockd
 
-// The answers that count: rules 10 to 15 of docs/reference/client-rules.md.
+// The answers that count: "Which answers count" in docs/reference/client-rules.md.
 
 import (
 	"encoding/json"

@@ -3,7 +3,7 @@
 package redlockd
 
 // The renewals of the leases of a client: those that are due about the same time go in one request. Each lease is
-// decided alone: rules 32 to 35 of docs/reference/client-rules.md.
+// decided alone: "Renew" in docs/reference/client-rules.md.
 
 import (
 	"cmp"

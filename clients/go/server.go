@@ -2,8 +2,8 @@
 
 package redlockd
 
-// The servers of the list, their connections, and which server gets a request: rules 23 to 30 of
-// docs/reference/client-rules.md.
+// The servers of the list, their connections, and which server gets a request: "Several servers" and
+// "Connections" in docs/reference/client-rules.md.
 
 import (
 	"bytes"
