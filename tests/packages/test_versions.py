@@ -60,7 +60,6 @@ def test_the_version_is_the_same(where, found):
     ("clients/adapters/gocron/go.mod", r"/clients/go v(\d[\d.]*\d)"),
     ("clients/adapters/client-go/README.md", r"@v(\d[\d.]*\d)"),
     ("clients/adapters/client-go/go.mod", r"/clients/go v(\d[\d.]*\d)"),
-    ("clients/adapters/shedlock/README.md", r"redlockd-shedlock-(\d[\d.]*\d)\.jar"),
     ("clients/adapters/shedlock/example/pom.xml", r"redlockd-shedlock(?:-example)?</artifactId>\s*<version>(.*)</"),
     ("openapi.yaml", r"^ +version: (0\.\d+\.\d+|1\.\d+\.\d+)$"),
 ])
