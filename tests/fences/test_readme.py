@@ -19,7 +19,7 @@ def block(section):
 
 
 def test_it_is_short():
-    assert len(README.split()) <= 900
+    assert len(README.split()) <= 650
 
 
 def test_postgresql(storages):
