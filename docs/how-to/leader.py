@@ -5,6 +5,7 @@
     leader.py lead NAME OWNER ADDRESS STORE    works while it leads, and waits while it does not
     leader.py follow NAME                      prints the leader at each change
 
+STORE is an SQLite file with a table: CREATE TABLE work (owner TEXT, fence INTEGER).
 REDLOCKD has the addresses of redlockd, with blanks between them. TTL_MS is the time after which a leader that fails is replaced.
 SIGTERM and Ctrl-C release the lock, so that the next leader need not wait for the end of the lease.
 """
