@@ -1,10 +1,48 @@
 # SPDX-License-Identifier: MIT
-"""The drivers of the client libraries as processes: README.md has their protocol.
+"""The drivers of the client libraries as processes, and their protocol.
 
     driver = drivers()                          # in the language of this test
     driver.client(url)
     lease = driver.acquire("orders/42", ttl=3)
     lease.lost(5).told
+
+A driver reads commands from standard input and writes answers to standard output: one JSON object a line. It carries
+out commands at the same time, and answers each with its `id` when it is done. Times are seconds. Its standard error has
+the warnings of the library. At the end of its input it ends as a program that still holds leases, which the library
+releases, or the driver where the language cannot. Null or missing members are left to the library.
+
+    "do": members                                                          answer
+    client: its name; servers, key, token_file, owner, timeout, ca,        {}
+        certificate (two files), headers
+    acquire: client, lease (its name), resource (a text or a list), ttl,   fence, remaining, slot (or null);
+        wait, margin, at_least, owner, metadata, mode, slots;              of a `try` without a lease: "held":false
+        try: do not wait; interruptible: `interrupt` may end it (one at a time)
+    interrupt                                                              none; the `acquire` answers "interrupted"
+    block: as acquire; seconds: its length; until_lost: until the lease    fence, after the language's block for a lock
+        is lost; raise: it ends by its own exception (error "raised")
+    check: lease                                                           {}, or an error
+    remaining: lease                                                       remaining
+    lost: lease, timeout                                                   lost: true as soon as it is lost, false
+                                                                               after `timeout`
+    waiters: lease                                                         waiters; wanted: how often the lease's
+                                                                               callback, which raises, was called
+    release: lease, keep                                                   released
+    count: client, resource, ttl, times, file: acquire, add one to the     fences
+        number in the file, release
+    watch: client, resource, count                                         state, `count` times, with "more":true in
+                                                                               all but the last
+    state: client, resource                                                state
+    force: client, resource, fence                                         {}
+    pairs: client, resource, times: acquire and release, without waiting   milliseconds of a pair, on average
+    bare: server, ca, resource, times: the same on one kept connection,    milliseconds
+        without the library
+    time                                                                   time of day of the process, since 1970
+
+An answer with `error` has `code`, `detail`, `status` and, with "lock-lost", `cause`. The codes are those of
+docs/reference/errors.md, "lock-lost", "no-answer", "interrupted" and "raised"; "unsupported" skips the test.
+
+tests/e2e/redis_clock.c is preloaded to set a driver's time of day. For a runtime that does not ask the C library, see
+build_driver_go in tests/dev/clients.sh.
 """
 
 import itertools

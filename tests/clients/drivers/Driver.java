@@ -27,7 +27,7 @@ import java.util.concurrent.Flow;
 import javax.net.ssl.HttpsURLConnection;
 import javax.net.ssl.SSLSocketFactory;
 
-/** The driver of the library for Java: tests/clients/README.md has its protocol. */
+/** The driver of the library for Java: tests/clients/driver.py has its protocol. */
 public final class Driver {
     private static final Map<String, RedlockdClient> CLIENTS = new ConcurrentHashMap<>();
     private static final Map<String, Lease> LEASES = new ConcurrentHashMap<>();

@@ -1,6 +1,6 @@
 <?php
 // SPDX-License-Identifier: MIT
-// The driver of the library for PHP: tests/clients/README.md has its protocol. PHP has no threads, so this is several
+// The driver of the library for PHP: tests/clients/driver.py has its protocol. PHP has no threads, so this is several
 // processes: the first one carries out commands, a front passes them on, and starts another worker for a command that
 // comes while all others are busy. A command on a lease goes to the worker that took it. The library renews nothing by
 // itself: a worker refreshes its leases, each a third of its ttl after the last time. If it is busy, it does so, and

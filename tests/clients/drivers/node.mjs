@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// The driver of the library for Node: tests/clients/README.md has its protocol.
+// The driver of the library for Node: tests/clients/driver.py has its protocol.
 
 import { randomBytes } from "node:crypto";
 import fs from "node:fs";

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""The driver of the library for Python: tests/clients/README.md has its protocol. `--aio`: of redlockd.aio."""
+"""The driver of the library for Python: tests/clients/driver.py has its protocol. `--aio`: of redlockd.aio."""
 
 import asyncio
 import collections

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 
-// The driver of the library for Go: tests/clients/README.md has its protocol.
+// The driver of the library for Go: tests/clients/driver.py has its protocol.
 package main
 
 import (
