@@ -339,6 +339,7 @@ def test_the_package(tmp_path):
     assert (tmp_path / "META-INF/maven/io.github.redlockd/redlockd-shedlock/pom.xml").read_bytes() == (ADAPTER / "pom.xml").read_bytes()
     sources = {source.stem for source in (ADAPTER / "src/main").rglob("*.java")}
     assert {made.stem for made in tmp_path.rglob("*.class")} == sources
+    assert f"build/package/clients/{path.name}" in (ADAPTER / "README.md").read_text("utf-8")
 
 
 def test_the_example_is_that_of_the_readme():

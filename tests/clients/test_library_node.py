@@ -38,8 +38,9 @@ def installed(tmp_path_factory):
     shutil.copytree(SOURCE, clone / "clients/node")
     called("sh", "-euc", "mkdir -p build/package/clients; . tests/dev/clients.sh; package_client_node", folder=clone, home=folder)
     version = json.loads((SOURCE / "package.json").read_text(encoding="utf-8"))["version"]
-    package = clone / "build/package/clients" / f"redlockd-{version}.tgz"
-    called("npm", "install", str(package), "--offline", "--no-audit", "--no-fund", folder=folder)
+    line = f"npm install CLONE/build/package/clients/redlockd-{version}.tgz"
+    assert f"`{line}`" in (SOURCE / "README.md").read_text(encoding="utf-8")
+    called(*line.replace("CLONE", str(clone)).split(), "--offline", "--no-audit", "--no-fund", folder=folder)
     return folder
 
 

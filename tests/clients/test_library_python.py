@@ -68,6 +68,7 @@ def test_the_package(service, resource, tmp_path, packages, kind):
 
 def test_what_is_in_the_packages(packages):
     assert len(packages) == 2
+    assert f"pip install CLONE/build/package/clients/{packages['wheel'].name}`" in (SOURCE / "README.md").read_text(encoding="utf-8")
     version = packages["wheel"].name.split("-")[1]
     modules = {f"redlockd/{path.name}" for path in (SOURCE / "src/redlockd").iterdir() if path.is_file()}
     packed = {name for name in zipfile.ZipFile(packages["wheel"]).namelist() if ".dist-info/" not in name}
@@ -100,11 +101,11 @@ def test_the_example(service, resource, document):
     assert "1 True False\n" in output and output.endswith("True\n"), error
 
 
-def test_the_example_of_a_try(service, resource):
+def test_the_example_of_a_try_and_of_a_lock(service, resource):
     text = re.findall(r"^```python\n(.*?)^```\n", (SOURCE / "README.md").read_text(encoding="utf-8"), re.M | re.S)[1]
     head = "def save(item, fence):\n    print(item, fence > 0, bool(client.try_acquire(resource)))\nitem = 1\n"
     output, error = program(service, resource, head + text.replace('"orders/42"', repr(resource))).communicate(timeout=patience(20))
-    assert output == "1 True False\n" and not state(service, resource)["held"], error
+    assert output == "1 True False\n" * 2 and not state(service, resource)["held"], error
 
 
 @pytest.mark.parametrize("text", ["with client.lock(resource):\n    time.sleep(60)", "lease = client.acquire(resource)\ntime.sleep(60)"])

@@ -27,6 +27,7 @@ def read(name):
     ("helm/redlockd-sidecar/Chart.yaml, version", lambda: yaml.safe_load(read("helm/redlockd-sidecar/Chart.yaml"))["version"]),
     ("clients/python/pyproject.toml, version", lambda: re.search(r'^version = "(.*)"$', read("clients/python/pyproject.toml"), re.M)[1]),
     ("clients/python/src/redlockd/_wire.py, VERSION", lambda: re.search(r'^VERSION = "(.*)"$', read("clients/python/src/redlockd/_wire.py"), re.M)[1]),
+    ("clients/python/README.md, the wheel", lambda: re.search(r"redlockd-(\S+)-py3-none-any\.whl", read("clients/python/README.md"))[1]),
     ("clients/go/README.md, the module", lambda: re.search(r"go get \S+@v([\d.]+)`", read("clients/go/README.md"))[1]),
     ("clients/go/redlockd.go, Version", lambda: re.search(r'^const Version = "(.*)"$', read("clients/go/redlockd.go"), re.M)[1]),
     ("clients/node/package.json, version", lambda: json.loads(read("clients/node/package.json"))["version"]),
@@ -60,6 +61,7 @@ def test_the_version_is_the_same(where, found):
     ("clients/adapters/gocron/go.mod", r"/clients/go v(\d[\d.]*\d)"),
     ("clients/adapters/client-go/README.md", r"@v(\d[\d.]*\d)"),
     ("clients/adapters/client-go/go.mod", r"/clients/go v(\d[\d.]*\d)"),
+    ("clients/adapters/shedlock/README.md", r"redlockd-shedlock-(\d[\d.]*\d)\.jar"),
     ("clients/adapters/shedlock/example/pom.xml", r"redlockd-shedlock(?:-example)?</artifactId>\s*<version>(.*)</"),
     ("openapi.yaml", r"^ +version: (0\.\d+\.\d+|1\.\d+\.\d+)$"),
 ])
