@@ -238,4 +238,4 @@ def test_each_cause_is_described():
     """With the same words in all libraries."""
     words = set(re.findall(r"`([a-z-]+)`", redlockd.LockLost.__doc__)) - {"cause"}
     text = (ROOT / "docs/how-to/clients.md").read_text(encoding="utf-8").partition("## Why a lease is lost")[2].partition("\n## ")[0]
-    assert len(words) == 8 and words == {word for row in re.findall(r"^\| (`.*?) \|", text, re.M) for word in re.findall(r"`([a-z-]+)`", row)}
+    assert len(words) == 8 and words == {word for row in re.findall(r"^- (`.*?): ", text, re.M) for word in re.findall(r"`([a-z-]+)`", row)}
