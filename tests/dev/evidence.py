@@ -83,13 +83,14 @@ def tell_histories(text, begin):
     seeds, events, seconds, held = read(
         r"^(\d+) seeds in .*; (\d+) events, (\d+) s simulated, leases held for (\d+) s$", text)
     leases, extensions = read(r" leases (\d+) extensions (\d+) ", text)
-    figures = (f"{number(seeds)} histories (seeds), {number(events)} events, {number(seconds)} s of a cluster, "
+    faults = {name: count for name, count in counts(read(r"^faults: (.*)$", text)).items() if count}
+    figures = (f"{number(seeds)} histories (seeds) with {len(faults)} kinds of faults, the rarest "
+               f"{min(faults.values()):,} times; {number(events)} events, {number(seconds)} s of a cluster, "
                f"{number(leases)} leases and {number(extensions)} extensions, {number(held)} lease-seconds")
-    faults = list_counts(counts(read(r"^faults: (.*)$", text)))
     excused = list_counts(counts(read(r"^excused: (.*)$", text))) or "none"
     return [("random histories", figures, f"`./dev sim --from {begin} --seeds {seeds}`")], [
-        f"Faults in the random histories: {faults}.", "", "Overlaps and orders in them that "
-        f"[no redlockd can prevent](safety.md#what-is-not-promised), by reason: {excused}."]
+        "Overlaps and orders in the random histories that [no redlockd can prevent](safety.md#what-is-not-promised), "
+        f"by reason: {excused}."]
 
 
 def configurations(program):
@@ -100,21 +101,19 @@ def configurations(program):
 
 
 def states(minutes):
-    found, complete, others, most = [], [], [], round(STATES_A_MINUTE * minutes)
+    found, complete, most = [], [], round(STATES_A_MINUTE * minutes)
     for program in ("sim_exhaustive", "sim_exhaustive3"):
         for name in configurations(program):
             command = [f"build/release/{program}", "--config", name, "--max-states", most]
             seen, moves, stopped = tell_states(run(f"states-{name}", command))
             found.append((seen, moves))
-            (others if stopped else complete).append(f"`{name}`" if stopped else f"`{name}` {seen:,}")
-    stopped = len(others)
-    figures = (f"{len(found)} configurations, {sum(one[0] for one in found):,} states, "
-               f"{sum(one[1] for one in found):,} transitions; {len(found) - stopped} configurations completely, "
-               f"{stopped} up to {most:,} states")
+            if not stopped:
+                complete.append(f"`{name}`")
+    figures = (f"{len(found)} [configurations](../../tests/sim/README.md#sim_exhaustive), "
+               f"{sum(one[0] for one in found):,} states, {sum(one[1] for one in found):,} transitions; all states of "
+               f"{', '.join(complete) or 'none'}, up to {most:,} of each other one")
     repeat = f"`build/release/sim_exhaustive --config NAME --max-states {most}`; names with a 3: `sim_exhaustive3`"
-    return [("every order of events", figures, repeat)], [
-        f"[Configurations](../../tests/sim/README.md#sim_exhaustive) with all their states: {', '.join(complete)}. "
-        f"With {most:,} states: {', '.join(others)}."]
+    return [("every order of events", figures, repeat)], []
 
 
 def tell_states(text):
@@ -146,12 +145,11 @@ def real_faults(minutes):
         r"^guarded resource: (\d+) writes taken, (\d+) refused; stale writes refused: (\d+)", text)
     checks = read(r"^(\d+) passed, 0 failed$", text)
     excused = read(r"^overlaps: 0; excused: (\d+)$", text)
-    figures = (f"{number(done)} faults in {seconds} s, {number(leases)} leases, {number(extended)} extensions, "
-               f"{number(released)} releases; {number(writes)} guarded writes taken, {number(refused)} refused, "
-               f"{number(stale)} of these stale; {checks} checks; "
-               f"{excused} overlaps that no redlockd can prevent")
-    return [("faults in real servers", figures, f"`./dev faults {shlex.join(map(str, options))}`")], [
-        f"Faults in real servers: {list_counts(counts(kinds))}."]
+    figures = (f"{number(done)} faults of {len(counts(kinds))} kinds in {seconds} s, {number(leases)} leases, "
+               f"{number(extended)} extensions, {number(released)} releases; {number(writes)} guarded writes taken, "
+               f"{number(refused)} refused, {number(stale)} of these stale; {checks} checks; {excused} overlaps that "
+               "no redlockd can prevent")
+    return [("faults in real servers", figures, f"`./dev faults {shlex.join(map(str, options))}`")], []
 
 
 def restarts(minutes):
@@ -177,14 +175,11 @@ def tell_networks(text, seconds, repeat):
     leases, during, extended, requests, unanswered = read(
         r"^(\d+) leases, (\d+) of them granted under a fault, extended (\d+) times; (\d+) requests, (\d+) without", text)
     kinds = counts(read(r"^faults: (.*)$", text))
-    packets = counts(read(r"^packets: (.*)$", text))
     checks = read(r"^(\d+) passed, 0 failed$", text)
-    figures = (f"{sum(kinds.values()):,} faults in {seconds} s, {number(leases)} leases, {number(during)} of them granted "
-               f"under a fault, {number(extended)} extensions; {number(requests)} requests, {number(unanswered)} without "
-               f"an answer; {checks} checks")
-    return [("each process on a host of its own", figures, repeat)], [
-        f"Faults in networks: {list_counts({name.replace('_', ' '): count for name, count in kinds.items()})}. "
-        f"Packets: {list_counts(packets)}."]
+    figures = (f"{sum(kinds.values()):,} faults of {len(kinds)} kinds in {seconds} s, {number(leases)} leases, "
+               f"{number(during)} of them granted under a fault, {number(extended)} extensions; {number(requests)} "
+               f"requests, {number(unanswered)} without an answer; {checks} checks")
+    return [("each process on a host of its own", figures, repeat)], []
 
 
 def durable_kills(minutes):
