@@ -65,7 +65,7 @@ def git(*words):
 def test_commits_exist():
     if git("rev-parse", "--is-shallow-repository").stdout.strip() != "false":
         pytest.skip("the history is not here")
-    named = {commit for row in BUGS for commit in row[2].split(", ")}
+    named = {commit for row in BUGS for commit in row[3].split(", ")}
     named |= set(re.findall(r"^Commit ([0-9a-f]+),", MADE, re.M))
     assert len(named) > 20
     assert sorted(commit for commit in named if git("cat-file", "-e", f"{commit}^{{commit}}").returncode) == []
