@@ -80,17 +80,22 @@ def test_a_token_that_holds_nothing_wakes_nobody(pair, crowd, resource, mode):  
 @pytest.mark.parametrize("mode", MODES)
 def test_a_release_wakes_one_waiter(pair, crowd, resource, mode):  # noqa: F811
     """One lease ends: one waiter enters, in order. However many sleep on, few others try: the next one where a master was late with the release,
-    and a second later the first waiter of the other redlockd. The same with keys, which half of them have."""
+    and a second later the first waiter of the other redlockd. The same with keys, which half of them have. In a redlockd that had no processor for
+    a second all with a key look once, but not after each release."""
     servers, services = pair
-    leases = fill(services, resource, mode)
+    leases, calm = fill(services, resource, mode), 0
     waiters = crowd.queue_up(services, resource, 24, keyed=lambda i: i % 4 < 2, **MODES[mode])
-    for lease, waiter in zip(leases[:2], waiters):
+    for waiter in waiters[:6]:
         before = settled(servers)
-        change(services[0], "DELETE", lease, 204)
-        assert waiter.granted()["resource"] == resource
+        change(services[0], "DELETE", leases.pop(0), 204)
+        leases.append(waiter.granted())
         assert not any(other.is_answered() for other in waiters if not other.lease)
         tries = [now - then for now, then in zip(settled(servers), before)]
-        assert all(1 <= count <= 10 for count in tries), tries
+        assert min(tries) >= 1, tries
+        calm += max(tries) <= 10
+        if calm == 2:
+            break
+    assert calm == 2, tries
 
 
 @pytest.mark.parametrize("mode", ["shared", "slot"])
