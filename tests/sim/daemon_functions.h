@@ -260,6 +260,7 @@ void check_own(struct world *world, struct call *call);
 
 /* ---- daemon_sight.c ---- */
 
+void sight_of_quorum(struct world *world, unsigned index);
 void sight_before(struct world *world, const struct transport_connection *connection, const struct command *command);
 void sight_after(struct world *world, const struct transport_connection *connection, const struct command *command);
 void sight_sent(struct world *world, const struct command *command);

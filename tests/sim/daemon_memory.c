@@ -19,6 +19,29 @@ static bool was_too_long(struct world *world, const struct lease *lease)
 	return false;
 }
 
+/* The clocks of those that were to remember the lease jumped, and neither the process that asked them for its end nor
+ * another one could see that. The others of its round are too few: N - Q + 1 of those asked may not be among them. */
+static bool was_jump_unseen(struct world *world, const struct lease *lease, unsigned index)
+{
+	const struct trail *trail = &world->trails[lease->token];
+	uint16_t round = lease->round;
+	for (unsigned i = 0; i < world->config.nodes; i++) {
+		const struct node *node = &world->nodes[i];
+		if (i != index && world->nodes[index].clocks_since[i] > lease->round_at[i] &&
+		    node->jump_at > node->marked_at && node->jumped_us > trail->jumped_us[i])
+			round &= (uint16_t) ~(1U << i);
+	}
+	if (__builtin_popcount(round) >= world->config.nodes / 2 + 1)
+		return false;
+	world->figures->excused[EXCUSE_JUMP_UNSEEN]++;
+	return true;
+}
+
+static bool is_early_excused(struct world *world, const struct lease *lease, unsigned index)
+{
+	return was_too_long(world, lease) || was_jump_unseen(world, lease, index);
+}
+
 /* The end of a quarantine, however short it was. */
 void check_votes_again(struct world *world, unsigned index)
 {
@@ -27,7 +50,7 @@ void check_votes_again(struct world *world, unsigned index)
 		for (unsigned i = 0; i < world->active_count[key]; i++) {
 			const struct lease *lease = &world->leases[world->active[key][i]];
 			if (lease->until <= world->now || !redlock_has(lease->round, index) ||
-			    lease->round_at[index] >= node->marked_at || was_too_long(world, lease))
+			    lease->round_at[index] >= node->marked_at || is_early_excused(world, lease, index))
 				continue;
 			fail(world,
 			     "memory: master %u votes again while the lease of token %llu on r%u, which counts its "
@@ -101,7 +124,7 @@ void check_round(struct world *world, struct lease *lease, uint16_t votes, const
 	for (unsigned i = 0; i < world->config.nodes; i++) {
 		const struct node *node = &world->nodes[i];
 		if (redlock_has(votes, i) && lease->round_at[i] < node->marked_at && node->voted_at > node->marked_at &&
-		    !was_too_long(world, lease))
+		    !is_early_excused(world, lease, i))
 			fail(world,
 			     "memory: the lease of token %llu on r%u counts the vote of master %u from before its "
 			     "quarantine, "

@@ -84,9 +84,11 @@ static void note_clocked(struct world *world, struct node *node, const struct co
 	world->figures->clocked++;
 }
 
-static void note_epoch_written(struct world *world, unsigned index, const struct command *command)
+static void note_epoch_written(struct world *world, unsigned index, unsigned proc, const struct command *command)
 {
 	struct node *node = &world->nodes[index];
+	for (unsigned i = 0; i < world->config.nodes; i++)
+		node->clocks_since[i] = world->procs[proc].links[i].clock_since;
 	world->figures->epoch_written++;
 	world->figures->shortened += world->now < node->marked_at + world->config.max_ttl_us;
 	node->voted_at = world->now;
@@ -196,7 +198,7 @@ static void after_script(struct world *world, const struct transport_connection 
 	bool queues = command->kind == REDLOCK_SCRIPT_ACQUIRE || command->kind == REDLOCK_SCRIPT_RELEASE;
 	note_told(&world->nodes[connection->node], command);
 	if (command->kind == REDLOCK_SCRIPT_EPOCH_WRITE && command->answer.code == 1)
-		note_epoch_written(world, connection->node, command);
+		note_epoch_written(world, connection->node, connection->proc, command);
 	else if (command->kind <= REDLOCK_SCRIPT_RELEASE)
 		check_set(world, connection->node, command, had);
 	if (command->kind <= REDLOCK_SCRIPT_RELEASE && command->kind != REDLOCK_SCRIPT_RAISE)

@@ -91,6 +91,7 @@ static void end_round(struct world *world)
 {
 	struct proc *proc = &world->procs[world->current];
 	world->cause = CAUSE_OTHER;
+	sight_of_quorum(world, world->current);
 	while (leases_dispatch(proc->leases))
 		;
 	masters_begin_round(proc->masters);

@@ -96,6 +96,17 @@ static void note_missed(struct world *world, unsigned proc)
 	order_first(world, proc, (UINT32_C(1) << world->config.keys) - 1);
 }
 
+/* Those that wait may try when a master votes again. */
+void sight_of_quorum(struct world *world, unsigned index)
+{
+	struct proc *proc = &world->procs[index];
+	struct quorum_status quorum;
+	masters_quorum(proc->masters, &quorum);
+	if (quorum.voting > proc->voting)
+		note_missed(world, index);
+	proc->voting = quorum.voting;
+}
+
 void sight_before(struct world *world, const struct transport_connection *connection, const struct command *command)
 {
 	struct link *link = &world->procs[connection->proc].links[connection->node];

@@ -123,6 +123,7 @@ struct node {
 	uint64_t short_at, short_ttl_us;
 	/* true times: of the last jump, jump back, roll-back, marker, epoch that was written, eviction; 0: none */
 	uint64_t jump_at, back_at, rolled_at, marked_at, voted_at, evicted_at;
+	uint64_t clocks_since[NODES]; /* of the others, known to the process that wrote its epoch; true time */
 };
 
 /* ---- connections ---- */
@@ -205,6 +206,7 @@ struct proc {
 	struct masters *masters;
 	struct leases *leases;
 	struct holds *holds;
+	uint8_t voting; /* masters, when its leases were dispatched last */
 	struct link links[NODES];
 };
 
