@@ -6,12 +6,11 @@ import fcntl
 import os
 import queue
 import re
-import signal
 import subprocess
 import threading
 
 import harness
-from harness import DIES_WITH_US, ROOT, SLOW, clean_environment, patience, wait_until
+from harness import DIES_WITH_US, ROOT, SLOW, clean_environment, patience
 
 FOLDER = ROOT / "clients" / "adapters"
 BUILD = ROOT / "build" / "adapters"
@@ -115,8 +114,7 @@ class Machine:
         return self.process.wait(patience(60))
 
     def stand_still(self):
-        self.process.send_signal(signal.SIGSTOP)
-        wait_until(lambda: harness.process_state(self.process.pid) == "T", what="SIGSTOP")
+        harness.freeze(self.process)
 
     def kill(self):
         harness.end_process(self.process)

@@ -11,7 +11,7 @@ import zipfile
 
 import pytest
 
-from harness import DIES_WITH_US, ROOT, SLOW, clean_environment, end_process, patience, wait_until
+from harness import DIES_WITH_US, ROOT, SLOW, clean_environment, end_process, freeze, patience, wait_until
 
 ADAPTER = ROOT / "clients" / "adapters" / "shedlock"
 BUILT = ROOT / "build" / "shedlock"  # by build_adapter_shedlock of tests/dev/clients.sh
@@ -20,6 +20,7 @@ HOUR = 3600_000
 TTL = 10_000  # of LockDriver.java
 LEASE = round(8000 * SLOW)  # of the example
 CASES = 15  # of ShedLock
+ESTABLISHED = "01"  # in /proc/net/tcp
 SHORT = round(4000 * SLOW)  # a lock is granted earlier, also on a busy machine
 
 
@@ -81,6 +82,13 @@ def state(service, name):
 
 def wait_free(service, name):
     wait_until(lambda: not state(service, f"jobs/{name}")["held"], what=f"{name} is free")
+
+
+def lies_unread(service):
+    """A request has reached redlockd's socket."""
+    ends = f":{int(service.address.rpartition(':')[2]):04X}"
+    return any(line.split()[1].endswith(ends) and line.split()[4].split(":")[1] != "00000000"
+               for line in pathlib.Path("/proc/net/tcp").read_text("ascii").splitlines()[1:] if line.split()[3] == ESTABLISHED)
 
 
 def force(service, name):
@@ -197,10 +205,11 @@ def test_a_grant_after_lock_at_most_for(lab):
     service, at_most = lab.service(1), 1500
     one = lab.keep(Instance(service))
     assert (one.lock("first"), one.unlock("first")) == ("ok", "ok")
-    service.process.send_signal(signal.SIGSTOP)
+    freeze(service.process)
     one.tell("lock", "overdue", at_most, 0)
+    wait_until(lambda: lies_unread(service), what="the request")  # the time of the lock has begun
     asked = time.monotonic()
-    wait_until(lambda: time.monotonic() > asked + at_most / 1000 + 0.2)
+    wait_until(lambda: time.monotonic() > asked + at_most / 1000)
     service.process.send_signal(signal.SIGCONT)
     said = one.answer("overdue")
     assert re.match(r"error LockException - lock overdue: .*lockAtMostFor|error LockException NoAnswer", said), said

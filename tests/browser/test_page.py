@@ -17,7 +17,7 @@ from page_fixtures import LONG, filter_by, lock_row, number_in, ready, seconds_i
 from selenium.webdriver.common.action_chains import ActionChains
 from selenium.webdriver.common.keys import Keys
 
-from harness import SLOW, Client, starved_seconds, wait_until
+from harness import SLOW, Client, freeze, starved_seconds, wait_until
 
 TIMEOUT_MS = round(min(200 * SLOW, 2000))  # of masters that a test stops
 RED_SECONDS = 2 if SLOW == 1 else 2 * SLOW
@@ -234,7 +234,7 @@ def test_a_service_that_is_away_looks_it(page, lab):
     lease = service.acquire("kept/1", ttl_ms=60000)
     ready(page, service)
     page.wait(lambda: lock_row(page, "kept/1"))
-    service.process.send_signal(signal.SIGSTOP)
+    freeze(service.process)
     try:
         page.wait(lambda: page.text("#quorum-title").startswith("Unknown: no answer for"))
         assert "stale" in page.one("#quorum").get_attribute("class") and re.fullmatch(r"as of \d+ s ago", page.text("#masters-age"))

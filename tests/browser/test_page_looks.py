@@ -7,6 +7,7 @@ import signal
 from page_fixtures import ALLOW_LONG, LONG, Waiters, judge, lock_row, open_dialog, ready, traffic
 from selenium.webdriver.common.keys import Keys
 
+from harness import freeze
 from key_fixtures import Keyed, new_secret
 from test_page_callers import type_key
 
@@ -104,7 +105,7 @@ def test_accessibility_and_screenshots(page, lab):
         page.wait(lambda: page.text("#quorum-title") == "No quorum")
         judge(page, "no-quorum")
         judge(page, "no-quorum-dark", dark=True)
-        service.process.send_signal(signal.SIGSTOP)
+        freeze(service.process)
         page.wait(lambda: page.text("#live-text").startswith("No answer for 5 s."), 20)
         judge(page, "away")
         judge(page, "away-dark", dark=True)

@@ -57,7 +57,7 @@ import time
 
 import pytest
 
-from harness import DIES_WITH_US, ROOT, clean_environment, end_process, patience, process_state, wait_until
+from harness import DIES_WITH_US, ROOT, clean_environment, end_process, freeze, patience, wait_until
 
 HERE = ROOT / "tests" / "clients"
 PYTHON = ["/usr/bin/python3", str(HERE / "drivers" / "python.py")]
@@ -210,8 +210,7 @@ class Driver:
         assert abs(self.ask("time")["time"] - time.time() - seconds) < 60, "the process sees it"
 
     def stop(self):
-        self.process.send_signal(signal.SIGSTOP)
-        wait_until(lambda: process_state(self.process.pid) == "T", what="SIGSTOP")
+        freeze(self.process)
 
     def cont(self):
         self.process.send_signal(signal.SIGCONT)

@@ -12,7 +12,7 @@ import redis_clock
 from certificates import Authority
 from driver import Refused, driver, drivers, language  # noqa: F401
 from fake_redlockd import fake  # noqa: F401
-from harness import SLOW, process_state, quote, starved_seconds, wait_until
+from harness import SLOW, freeze, quote, starved_seconds, wait_until
 from key_fixtures import Key, Keyed
 from proxies import Apache
 from relay import CuttingRelay, Relay
@@ -293,8 +293,7 @@ def cut_the_network(_daemon, relay):
 
 
 def stop_redlockd(daemon, _relay):
-    daemon.process.send_signal(signal.SIGSTOP)
-    wait_until(lambda: process_state(daemon.process.pid) == "T", what="SIGSTOP")
+    freeze(daemon.process)
 
 
 @pytest.mark.parametrize("harm", [kill_masters, cut_the_network, stop_redlockd])

@@ -10,7 +10,7 @@ import pytest
 
 from driver import BUILT, DRIVERS
 from fake_redlockd import TOKEN, fake  # noqa: F401
-from harness import SLOW, patience, wait_until
+from harness import SLOW, freeze, patience, wait_until
 from java_programs import RENEWED, java  # noqa: F401
 from test_library import state, url_of
 
@@ -52,7 +52,7 @@ def test_the_reason_where_no_renewal_began(fake, java):
         }
         """, server.address, str(round(1000 * ttl)))
     assert process.stdout.readline() == "held\n"
-    process.send_signal(signal.SIGSTOP)
+    freeze(process)
     over = time.monotonic() + ttl / 2
     wait_until(lambda: time.monotonic() > over, ttl, "the lease is over")
     process.send_signal(signal.SIGCONT)

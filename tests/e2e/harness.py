@@ -84,6 +84,13 @@ def process_state(pid):
     return None if state in "ZX" else state
 
 
+def freeze(process):
+    """Stops it: from then on none of its threads does anything before SIGCONT."""
+    process.send_signal(signal.SIGSTOP)
+    threads = f"{process.pid}/task"
+    wait_until(lambda: all(process_state(f"{threads}/{thread}") == "T" for thread in os.listdir(f"/proc/{threads}")), what="SIGSTOP")
+
+
 def children_of(pid):
     """The pids of all processes below `pid`."""
     parents = {}
@@ -234,8 +241,7 @@ class Redis:
             os.unlink(self.path)
 
     def stop(self):
-        self.process.send_signal(signal.SIGSTOP)
-        wait_until(lambda: process_state(self.process.pid) == "T", what="SIGSTOP")
+        freeze(self.process)
 
     def cont(self):
         self.process.send_signal(signal.SIGCONT)

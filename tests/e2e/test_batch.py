@@ -11,7 +11,7 @@ import time
 
 import pytest
 
-from harness import Resp, RedisError, process_state, read_response, wait_until
+from harness import RedisError, Resp, freeze, read_response, wait_until
 from test_fences import bucket_of
 
 SCRIPTS = pathlib.Path(__file__).parents[2] / "server" / "scripts"
@@ -181,9 +181,8 @@ def test_buckets_that_meet_in_a_batch_are_raised_one_after_another(pair):
 def ask_at_once(service, requests):
     """Each request (method, path, body), all there before redlockd reads the first: the answers, in this order."""
     connections = [service.connect() for _ in requests]
-    service.process.send_signal(signal.SIGSTOP)
+    freeze(service.process)
     try:
-        wait_until(lambda: process_state(service.process.pid) == "T", what="SIGSTOP")
         for plain, (method, path, members) in zip(connections, requests, strict=True):
             body = json.dumps(members).encode() if members else b""
             plain.sendall(f"{method} {path} HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(body)}\r\n\r\n".encode() + body)

@@ -7,7 +7,7 @@ import json
 import select
 import signal
 
-from harness import SLOW, connect_to, process_state, wait_until
+from harness import SLOW, connect_to, freeze
 
 COUNT = 3000
 BURSTS = 2  # so many have to be granted
@@ -24,8 +24,7 @@ def all_at_once(service, burst):
     connections = {plain.fileno(): plain for plain in (connect_to(service.address) for _ in range(COUNT))}
     statuses, waited_for = collections.Counter(), select.epoll()
     try:
-        service.process.send_signal(signal.SIGSTOP)
-        wait_until(lambda: process_state(service.process.pid) == "T", what="SIGSTOP")
+        freeze(service.process)
         for i, plain in enumerate(connections.values()):
             waited_for.register(plain, select.EPOLLIN)
             plain.sendall(request(f"burst/{burst}/{i}"))

@@ -18,7 +18,7 @@ import pytest
 
 import harness
 from ctl import Run
-from harness import SLOW, connect_to, process_state, quote, read_response, wait_until
+from harness import SLOW, connect_to, freeze, quote, read_response, wait_until
 from proxy import Proxy
 from waiting_fixtures import Waiter, line
 
@@ -322,8 +322,7 @@ def test_a_client_that_left_while_redlockd_was_stopped(site, resource, transport
         names.append(f"{resource}/{leave.__name__}")
         clients[-1][0].sendall(GET)
         assert read_response(clients[-1][0]).status == 200
-    site.service.process.send_signal(signal.SIGSTOP)
-    wait_until(lambda: process_state(site.service.process.pid) == "T", what="SIGSTOP")
+    freeze(site.service.process)
     for (plain, leave), name in zip(clients, names):
         plain.sendall(post(name))
         leave(plain)

@@ -13,7 +13,7 @@ import threading
 import pytest
 
 from ctl import url
-from harness import DIES_WITH_US, ROOT, SLOW, clean_environment, connect_to, end_process, process_state, wait_until
+from harness import DIES_WITH_US, ROOT, SLOW, clean_environment, connect_to, end_process, freeze, wait_until
 
 PROGRAM = str(ROOT / "docs/how-to/leader.py")
 TTL_MS = round(4000 * SLOW)
@@ -117,8 +117,7 @@ def test_a_leader_that_fails(scene, how):
     if how == "killed":
         failed.process.kill()
     elif how == "stopped":
-        failed.process.send_signal(signal.SIGSTOP)
-        wait_until(lambda: process_state(failed.process.pid) == "T", what="SIGSTOP")
+        freeze(failed.process)
     else:
         for relay in failed.relays:
             relay.is_cut.set()

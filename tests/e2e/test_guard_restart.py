@@ -14,7 +14,7 @@ import pytest
 
 from guard_fixtures import (HASH, LOCK, SEEN_BY_OTHERS, TTL_MS, Rival, Scene, Switch, quarantine_seconds, code_of, follow_readiness,
                             guarded, has_lock_on, metric, number_of, state_of, take, wait_state)
-from harness import SLOW, patience, wait_until
+from harness import SLOW, freeze, patience, wait_until
 
 pytestmark = pytest.mark.slow  # waits for the ends of quarantines
 
@@ -251,7 +251,7 @@ def test_all_masters_forgot_and_the_longest_lease_is_that_of_a_running_redlockd(
     lease = take(long, ttl_ms=long_ms)
     until = start + lease["validity_ms"] / 1000
     if first == "short":
-        long.process.send_signal(signal.SIGSTOP)
+        freeze(long.process)
     for server in servers:
         server.kill()
     for server in servers:

@@ -14,7 +14,7 @@ import pytest
 from prometheus_client import parser
 
 from certificates import Authority
-from harness import ROOT, SLOW, Client, connect_to, process_state, read_response, run_redlockd, wait_until
+from harness import ROOT, SLOW, Client, connect_to, freeze, read_response, run_redlockd, wait_until
 from key_fixtures import Keyed
 from rediss_fixtures import tls  # noqa: F401
 from waiting_fixtures import crowd  # noqa: F401
@@ -189,8 +189,7 @@ def test_operations_queued(lab):
         assert read_response(plain).status == 200
     until(service, "http_connections", 211)
     service.wait_voting(1)
-    service.process.send_signal(signal.SIGSTOP)
-    wait_until(lambda: process_state(service.process.pid) == "T", what="SIGSTOP")
+    freeze(service.process)
     try:
         for i, plain in enumerate(askers):
             body = b'{"resource":"burst/%d","ttl_ms":1000}' % i

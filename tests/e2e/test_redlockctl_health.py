@@ -11,7 +11,7 @@ import pytest
 from certificates import Authority
 from ctl import UNREACHABLE, USAGE, ctl, url
 from fake_redlockd import fake  # noqa: F401
-from harness import wait_until
+from harness import freeze, wait_until
 from key_fixtures import Keyed
 
 STRANGE = 76
@@ -55,7 +55,7 @@ def test_nobody_there(lab):
 def test_one_that_hangs(lab):
     """The limit is shorter than that of the other commands, and may be set."""
     daemon = lab.redlockd(lab.redises(1))
-    daemon.process.send_signal(signal.SIGSTOP)
+    freeze(daemon.process)
     try:
         done = ctl("health", server=daemon)
         assert done.returncode == UNREACHABLE and re.search(r"after [2-9]\d{3,} milliseconds", done.stderr), done.stderr

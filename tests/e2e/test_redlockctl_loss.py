@@ -12,7 +12,7 @@ import signal
 import pytest
 
 from ctl import DAEMON, FOREVER, LOST, STUBBORN, TTL_MS, Run, check_dead_in_time, is_free, until_dead, url
-from harness import process_state, quote, starved_seconds, wait_until
+from harness import freeze, process_state, quote, starved_seconds, wait_until
 
 pytestmark = pytest.mark.slow  # waits for the ends of leases
 
@@ -71,7 +71,7 @@ def test_stubborn_command_is_killed_in_time(lab, resource):
     run = Run(lab, resource, "--kill-after", f"{TTL_MS // 3}ms", command=STUBBORN, servers=[daemon])
     pid = run.file("pid")
     run.event("extended")
-    daemon.process.send_signal(signal.SIGSTOP)
+    freeze(daemon.process)
     check_dead_in_time([pid], daemon.masters, resource)
     assert run.file("term") == "asked"
     assert run.wait() == LOST

@@ -13,7 +13,7 @@ import time
 
 import pytest
 
-from harness import connect_to, process_state, read_response, wait_until
+from harness import connect_to, freeze, process_state, read_response, wait_until
 from test_delivered import GET, post
 
 REST_S = 2  # of --request-timeout-ms 1000
@@ -189,8 +189,7 @@ def test_requests_that_have_come_are_answered_at_the_end(service):
     for plain in plains:
         assert ask(plain).status == 200
     wait_resting(service, 200)
-    service.process.send_signal(signal.SIGSTOP)
-    wait_until(lambda: process_state(service.process.pid) == "T", what="it stands still")
+    freeze(service.process)
     for plain in plains:
         plain.sendall(GET)
     service.process.send_signal(signal.SIGTERM)

@@ -13,7 +13,7 @@ import pytest
 
 import harness
 from certificates import openssl
-from harness import DIES_WITH_US, SLOW, connect_to, curl, curl_command, end_process, process_state, quote, read_response, run_redlockd, wait_until
+from harness import DIES_WITH_US, SLOW, connect_to, curl, curl_command, end_process, freeze, quote, read_response, run_redlockd, wait_until
 
 
 def tls_options(server, authority=None):
@@ -441,8 +441,7 @@ def test_who_left_before_his_grant_does_not_keep_it(service, resource):
 def test_who_is_gone_when_his_grant_is_there_is_not_answered(service, resource, goodbye):
     """Unread data in the socket, such as close_notify, does not hide the end of the connection behind it."""
     client = Hand(service)
-    service.process.send_signal(signal.SIGSTOP)
-    wait_until(lambda: process_state(service.process.pid) == "T", what="SIGSTOP")
+    freeze(service.process)
     client.send(acquire_bytes(resource))
     if goodbye:
         client.say_goodbye()

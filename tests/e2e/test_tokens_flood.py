@@ -14,7 +14,7 @@ import socket
 import pytest
 
 from fixtures import open_files
-from harness import patience, process_state, read_response, wait_until
+from harness import freeze, patience, read_response
 from token_fixtures import Issuer, Signer, Tokened, encode, rule
 
 LIST, SHARE = 4096, 1024  # VERIFY_MAX and VERIFY_SHARE
@@ -68,9 +68,8 @@ class Flood:
     @contextlib.contextmanager
     def stopped(self):
         process = self.world.redlockd.process
-        process.send_signal(signal.SIGSTOP)
+        freeze(process)
         try:
-            wait_until(lambda: process_state(process.pid) == "T", what="SIGSTOP")
             yield
         finally:
             process.send_signal(signal.SIGCONT)

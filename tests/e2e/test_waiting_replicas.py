@@ -12,7 +12,7 @@ from urllib.parse import quote
 
 import pytest
 
-from harness import process_state, read_response, wait_until
+from harness import freeze, read_response, wait_until
 from master_checks import TIMEOUT_MS
 from proxy import Proxy
 from waiting_fixtures import (alive_keys, check_nothing_is_left, check_served_in_order, crowd, is_acquire, queue_up_listening,  # noqa: F401
@@ -26,8 +26,7 @@ def replicas(lab, count, *options, masters=None):
 
 
 def pause(service):
-    service.process.send_signal(signal.SIGSTOP)
-    wait_until(lambda: process_state(service.process.pid) == "T", what="SIGSTOP")
+    freeze(service.process)
 
 
 def go_on(service):

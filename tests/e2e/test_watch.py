@@ -14,7 +14,7 @@ import time
 
 import pytest
 
-from harness import DIES_WITH_US, SLOW, curl_command, process_state, quote, wait_until
+from harness import DIES_WITH_US, SLOW, curl_command, freeze, quote, wait_until
 from key_fixtures import Key, Keyed
 
 Event = collections.namedtuple("Event", "tag kind state")
@@ -291,8 +291,7 @@ def test_a_stopped_redlockd(lab, resource, watch):
     working, stopped = lab.redlockd(masters), lab.redlockd(masters)
     watcher = watch(stopped, resource)
     watcher.sees("free")
-    stopped.process.send_signal(signal.SIGSTOP)
-    wait_until(lambda: process_state(stopped.process.pid) == "T", what="SIGSTOP")
+    freeze(stopped.process)
     lease = working.acquire(resource, ttl_ms=60000)
     stopped.process.send_signal(signal.SIGCONT)
     watcher.sees(str(lease["fence"]))
