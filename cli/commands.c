@@ -154,14 +154,15 @@ static int command_acquire(struct client *client)
 static int command_extend(struct client *client)
 {
 	const struct arguments *arguments = client->arguments;
-	struct lease lease;
+	struct lease lease = {.ttl_ms = arguments->ttl_ms};
 	assert(arguments->token[0] != '\0');
-	struct client_request request = client_request_extend(arguments, arguments->token, arguments->ttl_ms);
+	strcpy(lease.token, arguments->token);
+	struct client_request request = client_request_extend(arguments, lease.token, lease.ttl_ms);
 	struct answer answer;
 	bool extended = false;
 	for (size_t left = arguments->servers.count; !extended; left--) {
 		answer = client_ask(client, 1, &request, arguments->timeout_ms * 1000, false);
-		extended = answer.outcome == OUTCOME_DONE && answer_lease(&answer, arguments, arguments->token, &lease);
+		extended = answer.outcome == OUTCOME_DONE && answer_lease(&answer, arguments, &lease, &lease);
 		client_record(client, &answer);
 		if (!extended && (left == 1 || answer.outcome == OUTCOME_LOST))
 			return print_failure(client, &answer);

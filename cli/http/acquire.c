@@ -209,7 +209,7 @@ static bool acquire_refresh(struct acquire *acquire, struct answer *answer, stru
 	struct answer extended = client_ask(acquire->client, arguments->servers.count, &request,
 					    arguments->timeout_ms * 1000, true);
 	bool done = acquire->client->order == CLIENT_GO_ON && extended.outcome == OUTCOME_DONE &&
-		    answer_lease(&extended, arguments, lease->token, lease);
+		    answer_lease(&extended, arguments, lease, lease);
 	if (!done && extended.outcome != OUTCOME_LOST)
 		acquire_release(acquire->client, lease);
 	if (!done)

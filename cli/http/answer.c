@@ -286,16 +286,17 @@ static bool answer_is_for(const struct answer *answer, const struct names *names
 }
 
 /* The fault of a lease; NULL: none. */
-static const char *answer_read_lease(const struct answer *answer, const struct arguments *arguments, const char *token,
-				     struct lease *lease)
+static const char *answer_read_lease(const struct answer *answer, const struct arguments *arguments,
+				     const struct lease *before, struct lease *lease)
 {
 	const char *its_token = answer_member(answer->json, "token");
-	json_int_t ttl_max_ms = arguments->ttl_ms > 0 ? (json_int_t)arguments->ttl_ms : LEASE_MAX_MS;
+	uint64_t asked_ms = before ? before->ttl_ms : arguments->ttl_ms;
+	json_int_t ttl_max_ms = asked_ms > 0 ? (json_int_t)asked_ms : LEASE_MAX_MS;
 	if (!answer_is_for(answer, &arguments->names))
 		return "the answer is for another resource";
 	if (!token_is_valid(its_token))
 		return "the answer has no valid token";
-	if (token && strcmp(token, its_token) != 0)
+	if (before && strcmp(before->token, its_token) != 0)
 		return "the answer has another token";
 	if (!answer_read_number(answer->json, "fence", INT64_C(9007199254740991), &lease->fence))
 		return "the answer has no valid fence";
@@ -311,11 +312,12 @@ static const char *answer_read_lease(const struct answer *answer, const struct a
 	return NULL;
 }
 
-bool answer_lease(struct answer *answer, const struct arguments *arguments, const char *token, struct lease *ret_lease)
+bool answer_lease(struct answer *answer, const struct arguments *arguments, const struct lease *before,
+		  struct lease *ret_lease)
 {
 	struct lease lease = {.sent_us = answer->sent_us};
 	assert(answer->outcome == OUTCOME_DONE);
-	const char *wrong = answer_read_lease(answer, arguments, token, &lease);
+	const char *wrong = answer_read_lease(answer, arguments, before, &lease);
 	if (!wrong && !answer_has_waited(answer, answer->begun_us))
 		wrong = "waited_ms of the answer is longer than the request took";
 	if (wrong) {

@@ -70,10 +70,10 @@ void answer_set(struct answer *answer, enum outcome outcome, const char *code, c
 /* A text in an object; "" if there is none. */
 const char *answer_member(const json_t *object, const char *name);
 
-/* The lease in an answer to acquire (token NULL) or extend (the token that it must have). False: the answer becomes
- * OUTCOME_UNAVAILABLE with is_lost, and `detail` has the fault. */
-bool answer_lease(struct answer *answer, const struct arguments *arguments, const char *token, struct lease *ret_lease)
-	__attribute__((warn_unused_result));
+/* The lease in an answer to acquire (`before` NULL) or extend (its token, with the ttl that was asked for). False: the
+ * answer becomes OUTCOME_UNAVAILABLE with is_lost, and `detail` has the fault. */
+bool answer_lease(struct answer *answer, const struct arguments *arguments, const struct lease *before,
+		  struct lease *ret_lease) __attribute__((warn_unused_result));
 
 /* True: nobody holds the lease any more. */
 bool answer_is_expired(const struct answer *answer);

@@ -10,6 +10,7 @@
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/param.h>
 #include <sys/prctl.h>
 #include <sys/signalfd.h>
 #include <unistd.h>
@@ -228,13 +229,15 @@ static void supervisor_on_failed(struct supervisor *supervisor)
 	supervisor_act(supervisor, renewal_failed(&supervisor->renewal, pause_us, clock_now_us()));
 }
 
-/* After a lower --max-ttl-ms: requests at once what the server allows. False: the answer says nothing of this. */
-static bool supervisor_shorten(struct supervisor *supervisor)
+/* After a change of --max-ttl-ms or --min-ttl-ms: requests at once what the server allows. False: the answer says
+ * nothing of this. */
+static bool supervisor_fit_ttl(struct supervisor *supervisor)
 {
-	uint64_t most_ms = supervisor->answer.ttl_max_ms;
-	if (supervisor->answer.outcome != OUTCOME_INVALID || most_ms == 0 || most_ms >= supervisor->lease.ttl_ms)
+	uint64_t least_ms = supervisor->answer.ttl_min_ms, most_ms = supervisor->answer.ttl_max_ms;
+	uint64_t ttl_ms = MIN(MAX(supervisor->lease.ttl_ms, least_ms), most_ms);
+	if (supervisor->answer.outcome != OUTCOME_INVALID || most_ms == 0 || ttl_ms == supervisor->lease.ttl_ms)
 		return false;
-	supervisor->lease.ttl_ms = most_ms;
+	supervisor->lease.ttl_ms = ttl_ms;
 	supervisor->renewal.config = supervisor_config(supervisor);
 	supervisor_act(supervisor, renewal_failed(&supervisor->renewal, 0, clock_now_us()));
 	return true;
@@ -246,13 +249,13 @@ static void supervisor_on_answer(struct supervisor *supervisor)
 	struct lease lease;
 	client_read(&supervisor->client.main, answer);
 	bool extended = answer->outcome == OUTCOME_DONE &&
-			answer_lease(answer, supervisor->arguments, supervisor->lease.token, &lease);
+			answer_lease(answer, supervisor->arguments, &supervisor->lease, &lease);
 	answer_fini(answer);
 	if (extended)
 		supervisor_on_extended(supervisor, &lease);
 	else if (answer->outcome == OUTCOME_LOST)
 		supervisor_act(supervisor, renewal_finish(&supervisor->renewal, RENEWAL_WHY_LOST, clock_now_us()));
-	else if (!supervisor_shorten(supervisor))
+	else if (!supervisor_fit_ttl(supervisor))
 		supervisor_on_failed(supervisor);
 }
 

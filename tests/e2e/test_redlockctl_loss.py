@@ -54,6 +54,17 @@ def test_a_lower_max_ttl_is_no_loss(lab, resource):
     assert run.wait() == 143 and is_free(again, resource)
 
 
+def test_a_higher_min_ttl_is_no_loss(lab, resource):
+    daemon, least_ms = lab.service(3), TTL_MS * 3 // 2
+    run = Run(lab, resource, command=FOREVER, servers=[daemon])
+    run.event("extended")
+    daemon.stop(signal.SIGTERM)
+    again = lab.redlockd(daemon.masters, "--min-ttl-ms", str(least_ms), listen=(daemon.address,))
+    run.event("extended", len(run.events("extended")) + 12)
+    assert again.curl("GET", "/locks/" + quote(resource)).json["remaining_ms"] > TTL_MS
+    assert not run.events("lost") and not run.events("not-extended")[1:]
+
+
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGSTOP])
 def test_server_gone(lab, resource, how):
     daemon = lab.service(3)

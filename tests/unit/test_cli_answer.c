@@ -172,23 +172,27 @@ TEST(a_failure_that_is_no_utf8)
 
 static const struct arguments of_a = {.names = {.items = {"a"}, .count = 1, .joined = "a"}};
 
+#define LEASE(resource, token, rest) "{\"resource\":\"" resource "\",\"token\":\"" token "\"" rest "}"
+#define TIMES ",\"ttl_ms\":30000,\"validity_ms\":29697"
+
 TEST(a_lease)
 {
 	struct answer answer = read_text(
 		201, "{\"resource\":\"a\",\"token\":\"" TOKEN
 		     "\",\"fence\":9007199254740991,\"ttl_ms\":30000,\"validity_ms\":29697,\"new\":[1]}");
-	struct lease lease;
+	struct lease lease, other = {.token = "0000000000000000000000000000000000000000", .ttl_ms = 30000};
+	struct lease ours = {.token = TOKEN, .ttl_ms = 30000}, shorter = {.token = TOKEN, .ttl_ms = 29999};
 	ck_assert(answer_lease(&answer, &of_a, NULL, &lease));
-	ck_assert(answer_lease(&answer, &of_a, TOKEN, &lease));
+	ck_assert(answer_lease(&answer, &of_a, &ours, &lease));
 	ck_assert_str_eq(lease.token, TOKEN);
 	ck_assert_uint_eq(lease.fence, UINT64_C(9007199254740991));
 	ck_assert_uint_eq(lease.validity_ms, 29697);
-	ck_assert(!answer_lease(&answer, &of_a, "0000000000000000000000000000000000000000", &lease));
+	ck_assert(!answer_lease(&answer, &of_a, &other, &lease));
+	answer_fini(&answer);
+	answer = read_text(200, LEASE("a", TOKEN, ",\"fence\":1" TIMES));
+	ck_assert(!answer_lease(&answer, &of_a, &shorter, &lease));
 	answer_fini(&answer);
 }
-
-#define LEASE(resource, token, rest) "{\"resource\":\"" resource "\",\"token\":\"" token "\"" rest "}"
-#define TIMES ",\"ttl_ms\":30000,\"validity_ms\":29697"
 
 static const char *const no_leases[] = {
 	"{}",
