@@ -5,6 +5,7 @@ The scene is that of guard_fixtures.py: a master that forgets has one of two key
 """
 
 import json
+import socket
 import threading
 import time
 
@@ -121,7 +122,9 @@ def test_two_of_three(lab):
     assert state_of(service, servers[2])["state"] == "voting"
 
 
-def test_a_waiter_tries_when_the_third_votes_again(lab):
+@pytest.mark.parametrize("wanted", [{"resource": LOCK}, {"resource": LOCK, "mode": "shared"}, {"resource": LOCK, "slots": 2}, {"resource": LOCK, "hold": True},
+                                    {"resources": [LOCK, "the/other"]}], ids=["plain", "shared", "slots", "hold", "set"])
+def test_a_waiter_tries_when_the_third_votes_again(lab, wanted):
     """The key of a lease is left on one master of two. Nobody releases it, and no connection breaks: with the third, a majority has the lock free."""
     servers = lab.redises(3)
     service = guarded(lab, servers, *DEFAULT, ttl_ms=ALL_MS)
@@ -131,12 +134,14 @@ def test_a_waiter_tries_when_the_third_votes_again(lab):
     wait_state(service, servers[2], "quarantined")
     assert (servers[0].cli("PEXPIRE", LOCK, ALL_MS), servers[1].cli("DEL", LOCK)) == (1, 1)
     waiter = service.connect()
-    body = json.dumps({"resource": LOCK, "ttl_ms": 1000, "wait_ms": ALL_MS * 5 // 6})  # a longer lease would delay the vote
+    body = json.dumps({**wanted, "ttl_ms": 1000, "wait_ms": ALL_MS * 5 // 6})  # a longer lease would delay the vote
     waiter.sendall(f"POST /locks HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(body)}\r\n\r\n{body}".encode())
     wait_for_queue(servers[:2], LOCK, 1)
     wait_state(service, servers[2], "quarantined")
     wait_state(service, servers[2], "voting", seconds=60)
-    assert read_response(waiter).status == 201
+    status = b"HTTP/1.1 201"
+    assert waiter.recv(len(status), socket.MSG_WAITALL) == status
+    waiter.close()
 
 
 def is_in_time(since, ttl_ms):
